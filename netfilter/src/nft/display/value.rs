@@ -14,11 +14,7 @@ pub(crate) fn value(data: &Data, data_type: DataType, host_order: bool) -> Strin
         let fields = Field::of(data_type, u32::try_from(data.0.len()).unwrap_or(0));
         return fields.map_or_else(|| hex(&data.0), |f| Field::text(data, data, &f));
     }
-    let n = if host_order {
-        data.to_ne()
-    } else {
-        data.to_be()
-    };
+    let n = data.number(host_order);
     match data_type {
         DataType::IPV4_ADDR | DataType::IPV6_ADDR => address(&data.0),
         DataType::IFNAME | DataType::STRING => ifname(&data.0),
@@ -51,11 +47,7 @@ fn labels(bytes: &[u8]) -> String {
 
 /// An end of a range: as [`value`], but `nft` uses no symbolic names there.
 pub(crate) fn bound(data: &Data, data_type: DataType, host_order: bool) -> String {
-    let n = if host_order {
-        data.to_ne()
-    } else {
-        data.to_be()
-    };
+    let n = data.number(host_order);
     match (data_type, n) {
         (
             DataType::INET_PROTO

@@ -274,7 +274,7 @@ impl Listing<'_> {
             // nft sorts by the lowest bit.
             elements.sort_by_key(|e| {
                 let d = e.key.first();
-                let n = if *host_order { d.to_ne() } else { d.to_be() }.unwrap_or(0);
+                let n = d.number(*host_order).unwrap_or(0);
                 let is_map = flags & raw::NFT_SET_MAP != 0;
                 (n.trailing_zeros(), if is_map { n } else { u64::MAX - n })
             });

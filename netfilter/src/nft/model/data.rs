@@ -89,6 +89,15 @@ impl Data {
         }
         Self(self.0.iter().rev().copied().collect()).to_be()
     }
+
+    /// The number in this byte order, for one to eight bytes.
+    pub(crate) fn number(&self, host_order: bool) -> Option<u64> {
+        if host_order {
+            self.to_ne()
+        } else {
+            self.to_be()
+        }
+    }
 }
 
 impl From<&[u8]> for Data {

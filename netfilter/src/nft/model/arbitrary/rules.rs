@@ -10,6 +10,7 @@ use crate::nft::model::{
 };
 use crate::nft::raw;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -152,39 +153,17 @@ fn matching(v6: bool, place: Place, sets: &[Set]) -> BoxedStrategy<Step> {
     let ports = || range(prop_oneof![any::<u16>(), Just(0), Just(65_535)].boxed());
     let ids = || range(prop_oneof![any::<u32>(), Just(0), Just(u32::MAX)].boxed());
     let mut any_of: Vec<BoxedStrategy<Step>> = vec![
-        (equal(), name())
-            .prop_map(|(op, n)| Step::Iifname(op, n))
-            .boxed(),
-        (equal(), name())
-            .prop_map(|(op, n)| Step::Oifname(op, n))
-            .boxed(),
-        (equal(), net(v6))
-            .prop_map(|(op, n)| Step::Saddr(op, n))
-            .boxed(),
-        (equal(), net(v6))
-            .prop_map(|(op, n)| Step::Daddr(op, n))
-            .boxed(),
-        (equal(), ports())
-            .prop_map(|(op, p)| Step::Sport(op, p))
-            .boxed(),
-        (equal(), ports())
-            .prop_map(|(op, p)| Step::Dport(op, p))
-            .boxed(),
-        (order(), any::<u16>())
-            .prop_map(|(op, p)| Step::Dport(op, p..=p))
-            .boxed(),
-        (equal(), proptest::collection::vec(any::<u16>(), 1..8))
-            .prop_map(|(op, p)| Step::Dports(op, p))
-            .boxed(),
-        (equal(), ids())
-            .prop_map(|(op, i)| Step::Skuid(op, i))
-            .boxed(),
-        (equal(), ids())
-            .prop_map(|(op, i)| Step::Skgid(op, i))
-            .boxed(),
-        (order(), any::<u32>())
-            .prop_map(|(op, i)| Step::Skuid(op, i..=i))
-            .boxed(),
+        step(equal(), name(), Step::Iifname),
+        step(equal(), name(), Step::Oifname),
+        step(equal(), net(v6), Step::Saddr),
+        step(equal(), net(v6), Step::Daddr),
+        step(equal(), ports(), Step::Sport),
+        step(equal(), ports(), Step::Dport),
+        step(order(), any::<u16>().prop_map(|p| p..=p), Step::Dport),
+        step(equal(), vec(any::<u16>(), 1..8), Step::Dports),
+        step(equal(), ids(), Step::Skuid),
+        step(equal(), ids(), Step::Skgid),
+        step(order(), any::<u32>().prop_map(|i| i..=i), Step::Skuid),
         proptest::sample::select(vec![1u32, 2, 4, 8, 64, 6, 14])
             .prop_map(Step::State)
             .boxed(),
@@ -196,6 +175,14 @@ fn matching(v6: bool, place: Place, sets: &[Set]) -> BoxedStrategy<Step> {
         any_of.push(local());
     }
     proptest::strategy::Union::new(any_of).boxed()
+}
+
+fn step<T: std::fmt::Debug + 'static>(
+    op: BoxedStrategy<CmpOp>,
+    value: impl Strategy<Value = T> + 'static,
+    of: fn(CmpOp, T) -> Step,
+) -> BoxedStrategy<Step> {
+    (op, value).prop_map(move |(op, v)| of(op, v)).boxed()
 }
 
 fn is(selector: Selector, mask: Option<Data>, op: CmpOp, operand: Operand) -> Step {

@@ -70,17 +70,19 @@ const FLAGS: &[(&str, u32)] = &[
     ("--persistent", NF_NAT_RANGE_PERSISTENT),
 ];
 
+const PORTS: &[(&str, usize)] = &[
+    ("--to-ports", 1),
+    ("--random", 0),
+    ("--random-fully", 0),
+    ("--persistent", 0),
+];
+
 pub(crate) const REDIRECT: Kind<Target> = Kind {
     name: "REDIRECT",
     forms: |_| forms!["REDIRECT" 0],
     encode: |v, form, cx| encode(v, NatKind::Redirect, form, cx),
     decode: |form, b, cx| decode(NatKind::Redirect, form, b, cx),
-    options: &[
-        ("--to-ports", 1),
-        ("--random", 0),
-        ("--random-fully", 0),
-        ("--persistent", 0),
-    ],
+    options: PORTS,
     parse: |given| parse(given, NatKind::Redirect),
 };
 
@@ -89,12 +91,7 @@ pub(crate) const MASQUERADE: Kind<Target> = Kind {
     forms: |_| forms!["MASQUERADE" 0],
     encode: |v, form, cx| encode(v, NatKind::Masquerade, form, cx),
     decode: |form, b, cx| decode(NatKind::Masquerade, form, b, cx),
-    options: &[
-        ("--to-ports", 1),
-        ("--random", 0),
-        ("--random-fully", 0),
-        ("--persistent", 0),
-    ],
+    options: PORTS,
     parse: |given| parse(given, NatKind::Masquerade),
 };
 
