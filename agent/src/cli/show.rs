@@ -13,8 +13,6 @@ pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
     let wants = |engine| a.engine == ShowEngine::All || a.engine == engine;
     let nft = wants(ShowEngine::Nft).then(|| Sandbox::show(&netns));
     let nft = nft.transpose().map_err(Failure::unknown)?;
-    let legacy = wants(ShowEngine::Xtables).then(|| Sandbox::show_legacy(&netns));
-    let legacy = legacy.transpose().map_err(Failure::unknown)?;
     let routing = wants(ShowEngine::Routing).then(|| routing::read(&netns));
     let routing = routing.transpose().map_err(Failure::unknown)?;
     let bpf = match a.engine {
@@ -24,6 +22,8 @@ pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
         _ => None,
     };
     if a.json {
+        let legacy = wants(ShowEngine::Xtables).then(|| Sandbox::show_legacy(&netns));
+        let legacy = legacy.transpose().map_err(Failure::unknown)?;
         let sets = wants(ShowEngine::Ipset).then(|| Sandbox::show_sets(&netns));
         let sets = sets.transpose().map_err(Failure::unknown)?;
         let is_ours = |t: &weir_netfilter::nft::Table| {
@@ -38,11 +38,14 @@ pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
             "routing": routing.map(|routing| routing.json()),
         }));
     }
+    let legacy = wants(ShowEngine::Xtables).then(|| Sandbox::show_legacy_text(&netns));
+    let legacy = legacy.transpose().map_err(Failure::unknown)?;
     let sets = wants(ShowEngine::Ipset).then(|| Sandbox::show_sets_text(&netns));
     let sets = sets.transpose().map_err(Failure::unknown)?;
     output::stream(|out| {
         nft.iter().try_for_each(|r| write!(out, "{r}"))?;
-        legacy.iter().try_for_each(|r| write!(out, "{r}"))?;
+        let legacy = legacy.as_deref().unwrap_or_default();
+        out.write_all(legacy.as_bytes())?;
         sets.iter().try_for_each(|text| out.write_all(text))?;
         bpf.iter().try_for_each(|bpf| write!(out, "{bpf}"))?;
         routing

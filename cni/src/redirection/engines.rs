@@ -300,6 +300,14 @@ pub(super) fn show_legacy() -> Result<xtables::Ruleset> {
     xtables::XtEngine::open()?.ruleset()
 }
 
+/// The text of [`show_legacy`].
+pub(super) fn show_legacy_text() -> Result<String> {
+    if !legacy_is_used()? {
+        return Ok(String::new());
+    }
+    xtables::XtEngine::open()?.text()
+}
+
 /// Reads the sets of the namespace of this thread with `read`; empty if there cannot be any.
 pub(super) fn show_sets<R: Default>(
     read: impl FnOnce(&mut ipset::IpsetEngine) -> Result<R>,

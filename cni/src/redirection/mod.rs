@@ -196,6 +196,15 @@ impl Sandbox {
         netns.run(engines::show_legacy)?
     }
 
+    /// The legacy tables as text (`iptables-save` and `ip6tables-save`), which for many rules takes less time and memory
+    /// than their values.
+    ///
+    /// # Errors
+    /// As [`Sandbox::show_legacy`].
+    pub fn show_legacy_text(netns: &Netns) -> Result<String> {
+        netns.run(engines::show_legacy_text)?
+    }
+
     /// The sets of ipset in the namespace (`ipset list`); empty if the kernel has no ipset or has not
     /// loaded it, and reading does not load it.
     ///

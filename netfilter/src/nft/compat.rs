@@ -79,7 +79,7 @@ impl Compat {
                 let a = MatchAttrs::decode(data).ok()?;
                 let unknown = extension(a.name, a.revision, a.info, a.unknown.is_empty())?;
                 Some(Self::Match(match legacy(family) {
-                    Some(family) => xtables::match_of(family, unknown),
+                    Some(family) => xtables::match_of(family, &unknown),
                     None => xtables::Match::Unknown(unknown),
                 }))
             }
@@ -87,7 +87,7 @@ impl Compat {
                 let a = TargetAttrs::decode(data).ok()?;
                 let unknown = extension(a.name, a.revision, a.info, a.unknown.is_empty())?;
                 Some(Self::Target(match legacy(family) {
-                    Some(family) => xtables::target_of(family, unknown),
+                    Some(family) => xtables::target_of(family, &unknown),
                     None => Target::Unknown(unknown),
                 }))
             }

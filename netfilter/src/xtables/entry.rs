@@ -6,7 +6,7 @@
 //! target     size name revision data                                   one
 //! ```
 
-use super::ext::{self, Context, Extension, Part, Unknown, Wire, matches, targets};
+use super::ext::{self, Context, Part, Unknown, Wire, matches, targets};
 use super::net::{Field, Network, interface_of, interface_wire};
 use super::raw::*;
 use super::structs::{
@@ -30,32 +30,25 @@ pub(super) struct Shape {
     pub(super) counters: usize,
 }
 
-const IP: Shape = Shape {
-    size: size_of::<IptEntry>(),
-    flags: offset_of!(IptEntry, ip.flags),
-    goto: IPT_F_GOTO,
-    nfcache: offset_of!(IptEntry, nfcache),
-    target_offset: offset_of!(IptEntry, target_offset),
-    next_offset: offset_of!(IptEntry, next_offset),
-    comefrom: offset_of!(IptEntry, comefrom),
-    counters: offset_of!(IptEntry, counters),
-};
-
-const IP6: Shape = Shape {
-    size: size_of::<Ip6tEntry>(),
-    flags: offset_of!(Ip6tEntry, ipv6.flags),
-    goto: IP6T_F_GOTO,
-    nfcache: offset_of!(Ip6tEntry, nfcache),
-    target_offset: offset_of!(Ip6tEntry, target_offset),
-    next_offset: offset_of!(Ip6tEntry, next_offset),
-    comefrom: offset_of!(Ip6tEntry, comefrom),
-    counters: offset_of!(Ip6tEntry, counters),
-};
+macro_rules! shape {
+    ($entry:ty, $header:ident, $goto:expr) => {
+        Shape {
+            size: size_of::<$entry>(),
+            flags: offset_of!($entry, $header.flags),
+            goto: $goto,
+            nfcache: offset_of!($entry, nfcache),
+            target_offset: offset_of!($entry, target_offset),
+            next_offset: offset_of!($entry, next_offset),
+            comefrom: offset_of!($entry, comefrom),
+            counters: offset_of!($entry, counters),
+        }
+    };
+}
 
 pub(super) fn shape(family: XtFamily) -> &'static Shape {
     match family {
-        XtFamily::Ip => &IP,
-        XtFamily::Ip6 => &IP6,
+        XtFamily::Ip => const { &shape!(IptEntry, ip, IPT_F_GOTO) },
+        XtFamily::Ip6 => const { &shape!(Ip6tEntry, ipv6, IP6T_F_GOTO) },
     }
 }
 
@@ -72,7 +65,7 @@ pub(super) fn tag(blob: &[u8], at: usize, family: XtFamily) -> Option<u32> {
 /// The target of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// An extension, fully decoded in the rule's target.
+    /// An extension.
     Extension,
     /// A standard target: a negative verdict, or the offset of the next entry.
     Verdict(i32),
@@ -80,10 +73,9 @@ pub(super) enum Ending {
     Error(String),
 }
 
-/// A decoded entry: the rule has no target if it is a jump.
+/// What an entry has besides its rule.
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub(super) rule: Rule,
     pub(super) goto: bool,
     pub(super) ending: Ending,
     /// Offset of the target in the entry.
@@ -102,71 +94,71 @@ fn bounds<'a>(blob: &'a [u8], shape: &Shape) -> Option<(&'a [u8], usize)> {
     Some((blob.get(..len)?, target))
 }
 
-/// The length of the first entry, and the name of the chain if it is the head of a user chain.
-pub(super) fn outline(blob: &[u8], family: XtFamily) -> Option<(usize, Option<String>)> {
+/// Each entry of a table with its offset, its length and its target; the conditions and matches are not looked at. An error
+/// ends it.
+pub(super) fn outlines(
+    blob: &[u8],
+    family: XtFamily,
+) -> impl Iterator<Item = Result<(usize, usize, Ending), String>> {
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        let (at, rest) = (next, blob.get(next..).filter(|rest| !rest.is_empty())?);
+        let found = outline(rest, family);
+        next = found.as_ref().map_or(blob.len(), |(len, _)| at + len);
+        let found = found.map(|(len, ending)| (at, len, ending));
+        Some(found.ok_or_else(|| format!("no rule begins at offset {at}")))
+    })
+}
+
+/// The length of the first entry, and its target; `None` when its offsets or lengths are out of bounds.
+fn outline(blob: &[u8], family: XtFamily) -> Option<(usize, Ending)> {
     let (b, target) = bounds(blob, shape(family))?;
     let (name, _, data) = extension(b, target, b.len())?;
-    let head = match name {
-        "ERROR" => Some(chain_name(data)?),
-        _ => None,
-    };
-    Some((b.len(), head))
+    Some((b.len(), ending(name, data)?))
 }
 
-/// The argument of an ERROR target.
-fn chain_name(data: &[u8]) -> Option<String> {
-    name_of(data.get(..XT_FUNCTION_MAXNAMELEN)?)
+/// What the target of this name does.
+fn ending(name: &str, data: &[u8]) -> Option<Ending> {
+    Some(match name {
+        "" => Ending::Verdict(read(data)?),
+        "ERROR" => Ending::Error(name_of(data.get(..XT_FUNCTION_MAXNAMELEN)?)?),
+        _ => Ending::Extension,
+    })
 }
 
-/// Decodes the first entry of these bytes; `None` when its offsets or lengths are out of bounds.
-pub(super) fn decode(blob: &[u8], cx: &Context<'_>) -> Option<Entry> {
+/// Decodes the first entry of these bytes to `rule`, which may hold another one; a jump has no target. `None` when its
+/// offsets or lengths are out of bounds.
+///
+/// A rule is large: a listing decodes each to the place of the one before.
+pub(super) fn decode(blob: &[u8], cx: &Context<'_>, rule: &mut Rule) -> Option<Entry> {
     let shape = shape(cx.family);
     let (b, target) = bounds(blob, shape)?;
     let len = b.len();
     let header = IpHeader::read(b, cx.family)?;
     // The conditions; as raw bytes where they cannot be decoded.
-    let mut rule = conditions(&header).unwrap_or(Rule {
-        header: Some(b.get(..shape.nfcache)?.to_vec()),
-        ..Rule::default()
-    });
+    rule.matches.clear();
+    (rule.header, rule.target) = (None, None);
+    if conditions(&header, rule).is_none() {
+        *rule = Rule {
+            header: Some(b.get(..shape.nfcache)?.to_vec()),
+            ..Rule::default()
+        };
+    }
     let mut at = shape.size;
     while at < target {
         let (name, revision, data) = extension(b, at, target)?;
         at += size_of::<Head>() + data.len();
         // Most rules have one, and a match is large.
         rule.matches.reserve_exact(1);
-        rule.matches.push(
-            match ext::decode(matches::KINDS, name, revision, data, cx) {
-                Some(decoded) => decoded,
-                None => Extension::decode(Part::Match, name, revision, data, cx.family)
-                    .map_or_else(
-                        || Match::Unknown(unknown(name, revision, data)),
-                        Match::Extension,
-                    ),
-            },
-        );
+        rule.matches.push(ext::read_match(name, revision, data, cx));
     }
     let (name, revision, data) = extension(b, target, len)?;
-    let ending = match name {
-        "" => Ending::Verdict(read(data)?),
-        "ERROR" => Ending::Error(chain_name(data)?),
-        _ => {
-            rule.target = Some(
-                match ext::decode(targets::KINDS, name, revision, data, cx) {
-                    Some(decoded) => decoded,
-                    None => Extension::decode(Part::Target, name, revision, data, cx.family)
-                        .map_or_else(
-                            || Target::Unknown(unknown(name, revision, data)),
-                            Target::Extension,
-                        ),
-                },
-            );
-            Ending::Extension
-        }
-    };
+    let ending = ending(name, data)?;
+    if ending == Ending::Extension {
+        rule.target = Some(ext::read_target(name, revision, data, cx));
+    }
     let goto = b.get(shape.flags)? & shape.goto != 0;
     Some(Entry {
-        rule,
         goto,
         ending,
         target,
@@ -261,8 +253,8 @@ macro_rules! fields {
     };
 }
 
-/// `None` when the bytes are no conditions that a rule here has.
-fn conditions(header: &IpHeader) -> Option<Rule> {
+/// The conditions of a rule; `None` when the bytes are none that a rule here has.
+fn conditions(header: &IpHeader, rule: &mut Rule) -> Option<()> {
     let (f, more) = match header {
         IpHeader::Ip(ip) => (fields!(ip, IPT_F_GOTO, IpAddr::from), IPT_INV_FRAG),
         IpHeader::Ip6(ip) => (fields!(ip, IP6T_F_GOTO, |a| a.ip(XtFamily::Ip6)), 0),
@@ -273,30 +265,30 @@ fn conditions(header: &IpHeader) -> Option<Rule> {
         return None;
     }
     let has = |bit: u8| f.invflags & bit != 0;
-    let mut rule = Rule {
-        source: network(f.source, has(IPT_INV_SRCIP))?,
-        destination: network(f.destination, has(IPT_INV_DSTIP))?,
-        in_interface: interface(&f.input, has(IPT_INV_VIA_IN))?,
-        out_interface: interface(&f.output, has(IPT_INV_VIA_OUT))?,
-        ..Rule::default()
-    };
+    rule.source = network(f.source, has(IPT_INV_SRCIP))?;
+    rule.destination = network(f.destination, has(IPT_INV_DSTIP))?;
+    rule.in_interface = interface(&f.input, has(IPT_INV_VIA_IN))?;
+    rule.out_interface = interface(&f.output, has(IPT_INV_VIA_OUT))?;
     let number = u8::try_from(f.proto).ok()?;
-    if number != 0 {
-        rule.protocol = Some((Not(has(IPT_INV_PROTO)), Protocol(number)));
-    } else if has(IPT_INV_PROTO) {
+    if number == 0 && has(IPT_INV_PROTO) {
         return None;
     }
-    match header {
+    rule.protocol = (number != 0).then_some((Not(has(IPT_INV_PROTO)), Protocol(number)));
+    let wanted = match header {
         IpHeader::Ip(_) => {
-            rule.fragment = (f.flags & IPT_F_FRAG != 0).then_some(Not(has(IPT_INV_FRAG)));
-            (f.flags & !IPT_F_FRAG == 0 && (rule.fragment.is_some() || !has(IPT_INV_FRAG)))
-                .then_some(rule)
+            let is_fragment = f.flags & IPT_F_FRAG != 0;
+            if !is_fragment && has(IPT_INV_FRAG) {
+                return None;
+            }
+            rule.fragment = is_fragment.then_some(Not(has(IPT_INV_FRAG)));
+            f.flags & IPT_F_FRAG
         }
         IpHeader::Ip6(_) => {
-            let wanted = if number == 0 { 0 } else { IP6T_F_PROTO };
-            (f.flags == wanted).then_some(rule)
+            rule.fragment = None;
+            if number == 0 { 0 } else { IP6T_F_PROTO }
         }
-    }
+    };
+    (f.flags == wanted).then_some(())
 }
 
 /// `None` when the address has bits that are not compared, `Some(None)` for every address.
@@ -384,7 +376,7 @@ pub(super) fn error(family: XtFamily, name: &str) -> Result<Vec<u8>> {
 }
 
 /// A rule for every packet with this verdict: the end of a chain.
-pub(super) fn ending(family: XtFamily, verdict: i32) -> Vec<u8> {
+pub(super) fn end_of_chain(family: XtFamily, verdict: i32) -> Vec<u8> {
     bare(family, &block(&standard(verdict)).unwrap_or_default())
 }
 
@@ -394,14 +386,6 @@ fn bare(family: XtFamily, target: &[u8]) -> Vec<u8> {
     let mut entry = IpHeader::every(family).entry(word(at), word(at + target.len()));
     entry.extend_from_slice(target);
     entry
-}
-
-fn unknown(name: &str, revision: u8, data: &[u8]) -> Unknown {
-    Unknown {
-        name: name.to_owned(),
-        revision,
-        data: data.to_vec(),
-    }
 }
 
 fn as_is(u: &Unknown) -> Wire {

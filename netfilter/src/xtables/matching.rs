@@ -122,10 +122,10 @@ impl From<u16> for PortRange {
 impl fmt::Display for PortRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (first, last) = (self.0.start(), self.0.end());
+        first.fmt(f)?;
         if first == last {
-            write!(f, "{first}")
-        } else {
-            write!(f, "{first}:{last}")
+            return Ok(());
         }
+        write!(f, ":{last}")
     }
 }

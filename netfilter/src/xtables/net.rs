@@ -163,9 +163,11 @@ impl From<IpNet> for Network {
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let address = Address(self.address);
+        address.fmt(f)?;
+        f.write_str("/")?;
         match ipnet::ip_mask_to_prefix(self.mask) {
-            Ok(length) => write!(f, "{address}/{length}"),
-            Err(_) => write!(f, "{address}/{}", Address(self.mask)),
+            Ok(length) => length.fmt(f),
+            Err(_) => Address(self.mask).fmt(f),
         }
     }
 }

@@ -240,26 +240,38 @@ impl fmt::Display for Not {
     }
 }
 
+/// An option and its value. Without format arguments, which took a tenth of the time of a listing.
+pub(super) fn condition(
+    f: &mut fmt::Formatter<'_>,
+    not: Not,
+    option: &str,
+    value: &impl fmt::Display,
+) -> fmt::Result {
+    f.write_str(if not.0 { " !" } else { "" })?;
+    f.write_str(option)?;
+    value.fmt(f)
+}
+
 /// The options after `-A CHAIN`; begins with a space unless the rule is empty. Conditions that hold for every packet
 /// are omitted, as in `iptables-save`.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (option, net) in [("-s", &self.source), ("-d", &self.destination)] {
+        for (option, net) in [(" -s ", &self.source), (" -d ", &self.destination)] {
             if let Some((not, net)) = net
                 && (not.0 || !net.is_any())
             {
-                write!(f, "{not} {option} {net}")?;
+                condition(f, *not, option, net)?;
             }
         }
-        for (option, name) in [("-i", &self.in_interface), ("-o", &self.out_interface)] {
+        for (option, name) in [(" -i ", &self.in_interface), (" -o ", &self.out_interface)] {
             match name {
                 Some((_, Interface::Prefix(prefix))) if prefix.is_empty() => {}
-                Some((not, name)) => write!(f, "{not} {option} {name}")?,
+                Some((not, name)) => condition(f, *not, option, name)?,
                 None => {}
             }
         }
         if let Some((not, protocol)) = &self.protocol {
-            write!(f, "{not} -p {protocol}")?;
+            condition(f, *not, " -p ", protocol)?;
         }
         self.fragment
             .iter()

@@ -124,13 +124,28 @@ impl Chain {
     }
 }
 
+/// Precedes the tables of a family, whose text looks like that of the other one.
+pub(super) fn family_line(family: XtFamily) -> String {
+    format!("# {family}-save\n")
+}
+
+/// `:NAME POLICY [0:0]`
+pub(super) fn declare(out: &mut impl fmt::Write, name: &str, kind: ChainKind) -> fmt::Result {
+    match kind {
+        // A declaration of the chain would set its policy.
+        ChainKind::Builtin(None) => Ok(()),
+        ChainKind::Builtin(Some(policy)) => writeln!(out, ":{name} {policy} [0:0]"),
+        ChainKind::User => writeln!(out, ":{name} - [0:0]"),
+    }
+}
+
 /// A comment before each family's part names the program, because their texts look alike.
 impl fmt::Display for Ruleset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut last = None;
         for table in &self.tables {
             if last.replace(table.family) != Some(table.family) {
-                writeln!(f, "# {}-save", table.family)?;
+                f.write_str(&family_line(table.family))?;
             }
             table.fmt(f)?;
         }
@@ -142,12 +157,7 @@ impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "*{}", self.name)?;
         for chain in &self.chains {
-            match chain.kind {
-                // A declaration of the chain would set its policy.
-                ChainKind::Builtin(None) => {}
-                ChainKind::Builtin(Some(policy)) => writeln!(f, ":{} {policy} [0:0]", chain.name)?,
-                ChainKind::User => writeln!(f, ":{} - [0:0]", chain.name)?,
-            }
+            declare(f, &chain.name, chain.kind)?;
         }
         for chain in &self.chains {
             for rule in &chain.rules {

@@ -13,6 +13,8 @@ mod check;
 mod read;
 mod write;
 
+pub(super) use read::text;
+
 use super::raw::NF_INET_NUMHOOKS;
 use super::structs::XtCounters;
 use super::{Chain, ChainKind, Policy, Rule, Table, XtFamily};
@@ -184,11 +186,7 @@ impl Layout {
 
     /// Sorts user chains by name, as the tools do and expect.
     pub(super) fn sort(&mut self) {
-        let key = |c: &ChainLayout| match c.builtin {
-            Some((hook, _)) => (hook, String::new()),
-            None => (usize::MAX, c.name.clone()),
-        };
-        self.chains.sort_by_key(key);
+        self.chains.sort_by(|a, b| a.place().cmp(&b.place()));
     }
 
     /// Converts to plain values.
@@ -216,10 +214,8 @@ impl Layout {
 impl From<ChainLayout> for Chain {
     fn from(c: ChainLayout) -> Self {
         Self {
+            kind: c.kind(),
             name: c.name,
-            kind: c
-                .builtin
-                .map_or(ChainKind::User, |(_, p)| ChainKind::Builtin(Some(p))),
             rules: c.rules.into_iter().map(|r| r.rule).collect(),
         }
     }
@@ -234,6 +230,19 @@ impl ChainLayout {
             head: None,
             tail: None,
             counters: Counters::default(),
+        }
+    }
+
+    fn kind(&self) -> ChainKind {
+        self.builtin
+            .map_or(ChainKind::User, |(_, p)| ChainKind::Builtin(Some(p)))
+    }
+
+    /// Built-in chains come first, by hook, then user chains by name.
+    fn place(&self) -> (usize, &str) {
+        match self.builtin {
+            Some((hook, _)) => (hook, ""),
+            None => (usize::MAX, &self.name),
         }
     }
 }

@@ -134,8 +134,8 @@ pub(super) fn canonical(rule: &Rule, family: XtFamily) -> Result<Rule> {
         revisions: &All,
     };
     let bytes = entry::encode(rule, &cx)?;
-    let read = entry::decode(&bytes, &cx);
-    let mut read = read.map(|e| e.rule).ok_or_else(|| {
+    let mut read = Rule::default();
+    entry::decode(&bytes, &cx, &mut read).ok_or_else(|| {
         Error::malformed(
             "read back",
             format!("`{rule}`"),

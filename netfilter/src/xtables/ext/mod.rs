@@ -47,9 +47,12 @@ pub struct Unknown {
 }
 
 impl Unknown {
-    /// The value, if a row of the registry describes it.
-    fn extension(&self, part: Part, family: XtFamily) -> Option<Extension> {
-        Extension::decode(part, &self.name, self.revision, &self.data, family)
+    fn new(name: &str, revision: u8, data: &[u8]) -> Self {
+        Self {
+            name: name.to_owned(),
+            revision,
+            data: data.to_vec(),
+        }
     }
 }
 
@@ -192,32 +195,39 @@ fn is_same(a: &[u8], b: &[u8], unused: &[Range<usize>]) -> bool {
             .all(|(n, (a, b))| a == b || is_unused(n))
 }
 
+/// The match with these bytes: by its kind, by its row, or as bytes.
+pub(super) fn read_match(name: &str, revision: u8, data: &[u8], cx: &Context<'_>) -> Match {
+    let row = || Extension::decode(Part::Match, name, revision, data, cx.family);
+    decode(matches::KINDS, name, revision, data, cx)
+        .or_else(|| row().map(Match::Extension))
+        .unwrap_or_else(|| Match::Unknown(Unknown::new(name, revision, data)))
+}
+
+/// As [`read_match`], for a target.
+pub(super) fn read_target(name: &str, revision: u8, data: &[u8], cx: &Context<'_>) -> Target {
+    let row = || Extension::decode(Part::Target, name, revision, data, cx.family);
+    decode(targets::KINDS, name, revision, data, cx)
+        .or_else(|| row().map(Target::Extension))
+        .unwrap_or_else(|| Target::Unknown(Unknown::new(name, revision, data)))
+}
+
 /// A match outside of a legacy table. Set names cannot be resolved there, so matches on sets remain unknown.
-pub(crate) fn match_of(family: XtFamily, unknown: Unknown) -> Match {
-    let decoded = outside(matches::KINDS, family, &unknown);
-    let row = || unknown.extension(Part::Match, family).map(Match::Extension);
-    decoded.or_else(row).unwrap_or(Match::Unknown(unknown))
+pub(crate) fn match_of(family: XtFamily, u: &Unknown) -> Match {
+    outside(family, |cx| read_match(&u.name, u.revision, &u.data, cx))
 }
 
 /// A target outside of a legacy table, as [`match_of`].
-pub(crate) fn target_of(family: XtFamily, unknown: Unknown) -> Target {
-    let decoded = outside(targets::KINDS, family, &unknown);
-    let row = || {
-        unknown
-            .extension(Part::Target, family)
-            .map(Target::Extension)
-    };
-    decoded.or_else(row).unwrap_or(Target::Unknown(unknown))
+pub(crate) fn target_of(family: XtFamily, u: &Unknown) -> Target {
+    outside(family, |cx| read_target(&u.name, u.revision, &u.data, cx))
 }
 
-fn outside<V>(kinds: &[&Kind<V>], family: XtFamily, u: &Unknown) -> Option<V> {
+fn outside<V>(family: XtFamily, read: impl FnOnce(&Context<'_>) -> V) -> V {
     let sets = Interned::default();
-    let cx = Context {
+    read(&Context {
         family,
         sets: &sets,
         revisions: &All,
-    };
-    decode(kinds, &u.name, u.revision, &u.data, &cx)
+    })
 }
 
 /// `-m state` and `-j NOTRACK` are aliases of a match and a target with another name.

@@ -3,10 +3,24 @@
 use super::super::entry::{self, Ending, Entry};
 use super::super::ext::Context;
 use super::super::raw::{NF_ACCEPT, NF_DROP, NF_INET_NUMHOOKS, NF_QUEUE, XT_RETURN};
+use super::super::ruleset::declare;
 use super::super::{Policy, Rule, Target, XtFamily};
 use super::{ChainLayout, Counters, HOOKS, Info, Layout, Old, RuleLayout};
 use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::ops::Range;
 use weir_netlink::{Error, Result};
+
+/// The chains of a table, whose rules are decoded one at a time.
+struct Chains<'a> {
+    blob: &'a [u8],
+    cx: &'a Context<'a>,
+    offsets: Vec<usize>,
+    /// The names of user chains by the offset that jumps use: that after their heads.
+    names: HashMap<usize, String>,
+    /// Each with the indexes of its rules: built-in chains by hook, then user chains by name.
+    chains: Vec<(ChainLayout, Range<usize>)>,
+}
 
 impl Layout {
     /// Decodes the kernel's answer.
@@ -16,96 +30,122 @@ impl Layout {
         blob: Vec<u8>,
         cx: &Context<'_>,
     ) -> Result<Self> {
-        let family = cx.family;
-        let mut made = Self {
-            family,
+        let read = || -> Result<Vec<ChainLayout>, String> {
+            let mut found = Chains::find(&info, &blob, cx)?;
+            let chains = std::mem::take(&mut found.chains);
+            let filled = chains.into_iter().map(|(chain, rules)| {
+                let rules: Result<_, _> = rules.map(|n| found.layout(n)).collect();
+                Ok(ChainLayout {
+                    rules: rules?,
+                    ..chain
+                })
+            });
+            filled.collect()
+        };
+        let chains = read().map_err(|why| malformed(name, cx.family, why))?;
+        Ok(Self {
+            family: cx.family,
             name: name.to_owned(),
             info,
-            chains: Vec::new(),
+            chains,
             blob,
-        };
-        match made.read_chains(cx) {
-            Ok(()) => {
-                made.sort();
-                Ok(made)
-            }
-            Err(why) => Err(Error::malformed("read", made.object(), why)),
-        }
-    }
-
-    /// The offsets of the entries, and the names of user chains by the offset that jumps use: that after their heads.
-    fn offsets(&self, family: XtFamily) -> Result<(Vec<usize>, HashMap<usize, String>), String> {
-        let mut offsets = Vec::with_capacity(self.info.entries.min(self.blob.len()));
-        let mut chains = HashMap::new();
-        let mut at = 0;
-        while at < self.blob.len() {
-            let rest = self.blob.get(at..).unwrap_or_default();
-            let (len, head) = entry::outline(rest, family)
-                .ok_or_else(|| format!("no rule begins at offset {at}"))?;
-            offsets.push(at);
-            at += len;
-            if let Some(name) = head {
-                chains.insert(at, name);
-            }
-        }
-        if offsets.len() != self.info.entries {
-            let (have, said) = (offsets.len(), self.info.entries);
-            return Err(format!(
-                "the kernel announced {said} entries and returned {have}"
-            ));
-        }
-        Ok((offsets, chains))
+        })
     }
 
     /// The counters of its entries, in their order.
     pub(in crate::xtables) fn counters(&self) -> Vec<Counters> {
-        let (offsets, _) = self.offsets(self.family).unwrap_or_default();
-        let of = |at: &usize| entry::counters(&self.blob, *at, self.family).unwrap_or_default();
-        offsets.iter().map(of).collect()
+        let outlines = entry::outlines(&self.blob, self.family).map_while(Result::ok);
+        let of = |at| entry::counters(&self.blob, at, self.family).unwrap_or_default();
+        outlines.map(|(at, ..)| of(at)).collect()
     }
+}
 
-    fn read_chains(&mut self, cx: &Context<'_>) -> Result<(), String> {
-        let (offsets, chains) = self.offsets(cx.family)?;
-        let valid = self.info.valid_hooks;
+/// The text of [`Table`](super::Table), without the values of more than one rule at a time.
+pub(in crate::xtables) fn text(
+    name: &str,
+    info: &Info,
+    blob: &[u8],
+    cx: &Context<'_>,
+    out: &mut String,
+) -> Result<()> {
+    let write = |out: &mut String| -> Result<(), String> {
+        let found = Chains::find(info, blob, cx)?;
+        // An entry has twice as many bytes as its text, or more.
+        out.reserve(blob.len() / 2);
+        // Writing to a String does not fail.
+        let _ = writeln!(out, "*{name}");
+        for (chain, _) in &found.chains {
+            let _ = declare(out, &chain.name, chain.kind());
+        }
+        let mut rule = Rule::default();
+        for (chain, rules) in &found.chains {
+            for n in rules.clone() {
+                found.entry(n, &mut rule)?;
+                out.push_str("-A ");
+                out.push_str(&chain.name);
+                let _ = writeln!(out, "{rule}");
+            }
+        }
+        out.push_str("COMMIT\n");
+        Ok(())
+    };
+    write(out).map_err(|why| malformed(name, cx.family, why))
+}
+
+fn malformed(name: &str, family: XtFamily, why: String) -> Error {
+    Error::malformed("read", format!("{family} table {name}"), why)
+}
+
+impl<'a> Chains<'a> {
+    fn find(info: &Info, blob: &'a [u8], cx: &'a Context<'a>) -> Result<Self, String> {
+        let mut found = Self {
+            blob,
+            cx,
+            offsets: Vec::with_capacity(info.entries.min(blob.len())),
+            names: HashMap::new(),
+            chains: Vec::new(),
+        };
         let hook_at = |offsets: &[u32; NF_INET_NUMHOOKS], at: usize| {
             let here = |(hook, offset): (usize, &u32)| {
-                (valid & (1 << hook) != 0 && usize::try_from(*offset) == Ok(at)).then_some(hook)
+                let is_valid = info.valid_hooks & (1 << hook) != 0;
+                (is_valid && usize::try_from(*offset) == Ok(at)).then_some(hook)
             };
             offsets.iter().enumerate().find_map(here)
         };
-        let mut current: Option<ChainLayout> = None;
-        let last = offsets.len().saturating_sub(1);
-        for (n, at) in offsets.into_iter().enumerate() {
-            let rest = self.blob.get(at..).unwrap_or_default();
-            let entry =
-                entry::decode(rest, cx).ok_or_else(|| format!("no rule begins at offset {at}"))?;
-            if let Ending::Error(name) = &entry.ending {
-                self.close(current.take())?;
-                if n != last {
-                    current = Some(ChainLayout {
+        let mut current: Option<(ChainLayout, Range<usize>)> = None;
+        for (n, outline) in entry::outlines(blob, cx.family).enumerate() {
+            let (at, len, ending) = outline?;
+            found.offsets.push(at);
+            if let Ending::Error(name) = ending {
+                found.close(current.take())?;
+                // The last one is the end of the table.
+                if at + len < blob.len() {
+                    let chain = ChainLayout {
                         head: Some(n),
-                        ..ChainLayout::user(name)
-                    });
+                        ..ChainLayout::user(&name)
+                    };
+                    current = Some((chain, n + 1..n + 1));
+                    found.names.insert(at + len, name);
                 }
                 continue;
             }
-            if let Some(hook) = hook_at(&self.info.hook_entry, at) {
-                self.close(current.take())?;
+            if let Some(hook) = hook_at(&info.hook_entry, at) {
+                found.close(current.take())?;
                 let name = HOOKS.get(hook).copied().unwrap_or_default();
-                // The policy is set when its entry is decoded.
+                // The policy is set when its entry is found.
                 let builtin = Some((hook, Policy::Accept));
-                current = Some(ChainLayout {
+                let chain = ChainLayout {
                     builtin,
                     ..ChainLayout::user(name)
-                });
+                };
+                current = Some((chain, n..n));
             }
-            let Some(chain) = current.as_mut() else {
+            let Some((chain, rules)) = current.as_mut() else {
                 return Err(format!("the entry at offset {at} is in no chain"));
             };
-            let counters = entry::counters(&self.blob, at, cx.family).unwrap_or_default();
-            let underflow = hook_at(&self.info.underflow, at);
+            let underflow = hook_at(&info.underflow, at);
             if let (Some((hook, _)), true) = (chain.builtin, underflow.is_some()) {
-                let policy = match entry.ending {
+                let policy = match ending {
                     Ending::Verdict(v) if v == -NF_ACCEPT - 1 => Policy::Accept,
                     Ending::Verdict(v) if v == -NF_DROP - 1 => Policy::Drop,
                     _ => {
@@ -116,54 +156,78 @@ impl Layout {
                     }
                 };
                 chain.builtin = Some((hook, policy));
-                (chain.tail, chain.counters) = (Some(n), counters);
-                let done = current.take();
-                self.chains.extend(done);
+                chain.tail = Some(n);
+                chain.counters = entry::counters(blob, at, cx.family).unwrap_or_default();
+                found.chains.extend(current.take());
                 continue;
             }
-            let rule = self.rule(at, n, entry, counters, &chains)?;
-            chain.rules.push(rule);
+            rules.end = n + 1;
         }
-        self.close(current)
+        found.close(current)?;
+        if found.offsets.len() != info.entries {
+            let (have, said) = (found.offsets.len(), info.entries);
+            return Err(format!(
+                "the kernel announced {said} entries and returned {have}"
+            ));
+        }
+        found.end_chains()?;
+        found
+            .chains
+            .sort_by(|(a, _), (b, _)| a.place().cmp(&b.place()));
+        Ok(found)
     }
 
-    /// Ends a user chain: its last rule is the implicit `RETURN`.
-    fn close(&mut self, chain: Option<ChainLayout>) -> Result<(), String> {
-        let Some(mut chain) = chain else {
-            return Ok(());
-        };
-        if chain.builtin.is_some() {
-            return Err(format!("the built-in chain {} has no policy", chain.name));
+    fn close(&mut self, chain: Option<(ChainLayout, Range<usize>)>) -> Result<(), String> {
+        if let Some((c, _)) = chain.as_ref().filter(|(c, _)| c.builtin.is_some()) {
+            return Err(format!("the built-in chain {} has no policy", c.name));
         }
-        let is_end = |r: &RuleLayout| {
-            r.rule
-                == Rule {
-                    target: Some(Target::Return),
-                    ..Rule::default()
-                }
-        };
-        if let Some(old) = chain.rules.pop_if(|r| is_end(r)).and_then(|r| r.old) {
-            (chain.tail, chain.counters) = (Some(old.entry), old.counters);
-        }
-        self.chains.push(chain);
+        self.chains.extend(chain);
         Ok(())
     }
 
-    fn rule(
-        &self,
-        at: usize,
-        n: usize,
-        entry: Entry,
-        counters: Counters,
-        chains: &HashMap<usize, String>,
-    ) -> Result<RuleLayout, String> {
-        let mut rule = entry.rule;
+    /// The last rule of a user chain is the implicit `RETURN`.
+    fn end_chains(&mut self) -> Result<(), String> {
+        let end = Rule {
+            target: Some(Target::Return),
+            ..Rule::default()
+        };
+        let mut chains = std::mem::take(&mut self.chains);
+        for (chain, rules) in chains.iter_mut().filter(|(c, _)| c.builtin.is_none()) {
+            let Some(last) = rules.clone().next_back() else {
+                continue;
+            };
+            let mut rule = Rule::default();
+            self.entry(last, &mut rule)?;
+            if rule == end {
+                (chain.tail, chain.counters) = (Some(last), self.counters(last));
+                rules.end = last;
+            }
+        }
+        self.chains = chains;
+        Ok(())
+    }
+
+    /// The offset of the n-th entry.
+    fn at(&self, n: usize) -> usize {
+        self.offsets.get(n).copied().unwrap_or(self.blob.len())
+    }
+
+    fn counters(&self, n: usize) -> Counters {
+        entry::counters(self.blob, self.at(n), self.cx.family).unwrap_or_default()
+    }
+
+    /// Decodes the n-th entry to `rule`, with the chain that it jumps to.
+    fn entry(&self, n: usize, rule: &mut Rule) -> Result<Entry, String> {
+        let at = self.at(n);
+        let rest = self.blob.get(at..).unwrap_or_default();
+        let entry = entry::decode(rest, self.cx, rule)
+            .ok_or_else(|| format!("no rule begins at offset {at}"))?;
         if let Ending::Verdict(verdict) = entry.ending {
             rule.target = match usize::try_from(verdict) {
                 // Continues with the next rule: no target.
                 Ok(to) if to == at + entry.len && !entry.goto => None,
                 Ok(to) => {
-                    let chain = chains.get(&to).cloned();
+                    let chain = self.names.get(&to).cloned();
                     let chain = chain
                         .ok_or_else(|| format!("the rule at offset {at} jumps to no chain"))?;
                     Some(if entry.goto {
@@ -179,15 +243,22 @@ impl Layout {
                 Err(_) => return Err(format!("the rule at offset {at} has the verdict {verdict}")),
             };
         }
+        Ok(entry)
+    }
+
+    fn layout(&self, n: usize) -> Result<RuleLayout, String> {
+        let mut rule = Rule::default();
+        let entry = self.entry(n, &mut rule)?;
+        let at = self.at(n);
         Ok(RuleLayout {
             rule,
-            tag: entry::tag(&self.blob, at, self.family).unwrap_or(0),
+            tag: entry::tag(self.blob, at, self.cx.family).unwrap_or(0),
             old: Some(Old {
                 entry: n,
                 at,
                 len: entry.len,
                 target: entry.target,
-                counters,
+                counters: self.counters(n),
             }),
         })
     }

@@ -61,6 +61,9 @@ fn what_is_written_is_read_alike() {
         let read = Layout::decode(&table.name, info, blob.bytes.clone(), &cx).unwrap();
         assert_eq!(read.table().to_string(), table.table().to_string());
         assert_eq!(read.table(), table.table());
+        let (mut text_of, info) = (String::new(), info_of(&table, &blob));
+        text(&table.name, &info, &blob.bytes, &cx, &mut text_of).unwrap();
+        assert_eq!(text_of, table.table().to_string());
         // Encoded again from the bytes: nothing moves, and every entry is recognized.
         let again = read.encode(&cx).unwrap();
         assert_eq!(again.bytes, blob.bytes);
@@ -115,8 +118,13 @@ fn survives(table: &Layout, info: Info, bytes: Vec<u8>) {
         sets: &sets,
         revisions: &All,
     };
-    if let Ok(read) = Layout::decode(&table.name, info, bytes, &cx) {
-        let _ = read.table().to_string();
+    let mut text_of = String::new();
+    let text = text(&table.name, &info, &bytes, &cx, &mut text_of);
+    let read = Layout::decode(&table.name, info, bytes, &cx);
+    let why = |e: &weir_netlink::Error| e.to_string();
+    assert_eq!(text.as_ref().err().map(why), read.as_ref().err().map(why));
+    if let Ok(read) = read {
+        assert_eq!(text_of, read.table().to_string());
         let _ = read.encode(&cx);
     }
 }

@@ -52,7 +52,7 @@ impl Layout {
                 None => XT_RETURN,
             };
             push(
-                (entry::ending(self.family, verdict), chain.tail, None),
+                (entry::end_of_chain(self.family, verdict), chain.tail, None),
                 &mut size,
             );
         }

@@ -3,6 +3,7 @@
 use super::super::structs::XtTcp;
 use super::super::{Context, Encoded, Form, Kind, forms};
 use crate::xtables::raw::*;
+use crate::xtables::rule::condition;
 use crate::xtables::structs::{read, written};
 use crate::xtables::text::{Complaint, Given};
 use crate::xtables::{Not, PortRange};
@@ -118,15 +119,15 @@ pub(super) fn ports(
     ports: Option<&(Not, PortRange)>,
 ) -> fmt::Result {
     match ports {
-        Some((not, p)) if p.0 != (0..=u16::MAX) => write!(f, "{not} {option} {p}"),
+        Some((not, p)) if p.0 != (0..=u16::MAX) => condition(f, *not, option, p),
         _ => Ok(()),
     }
 }
 
 impl fmt::Display for Tcp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        ports(f, "--sport", self.sport.as_ref())?;
-        ports(f, "--dport", self.dport.as_ref())?;
+        ports(f, " --sport ", self.sport.as_ref())?;
+        ports(f, " --dport ", self.dport.as_ref())?;
         if let Some((not, option)) = self.option {
             write!(f, "{not} --tcp-option {option}")?;
         }

@@ -53,8 +53,8 @@ fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Udp> {
 
 impl fmt::Display for Udp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        ports(f, "--sport", self.sport.as_ref())?;
-        ports(f, "--dport", self.dport.as_ref())
+        ports(f, " --sport ", self.sport.as_ref())?;
+        ports(f, " --dport ", self.dport.as_ref())
     }
 }
 

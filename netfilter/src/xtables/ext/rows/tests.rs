@@ -284,11 +284,11 @@ fn every_row_comes_back() {
             data: wire.data.clone(),
         };
         let (part, shown) = if text.starts_with("-m") {
-            let read = match_of(*family, unknown);
+            let read = match_of(*family, &unknown);
             assert_eq!(read, Match::Extension(value.clone()), "{text}");
             (Part::Match, read.to_string())
         } else {
-            let read = target_of(*family, unknown);
+            let read = target_of(*family, &unknown);
             assert_eq!(read, Target::Extension(value.clone()), "{text}");
             (Part::Target, read.to_string())
         };
