@@ -105,11 +105,17 @@ impl<T: XtTransport> XtEngine<T> {
     /// `EPERM` without CAP_NET_ADMIN over the namespace; another writer kept changing a table while it was read; a
     /// table is too large; the kernel's answer cannot be decoded.
     pub fn read(&mut self) -> Result<Snapshot> {
+        let found = self.tables()?;
+        self.read_tables(&found)
+    }
+
+    /// The tables that exist, those of IPv4 first.
+    fn tables(&mut self) -> Result<Vec<TableId>> {
         let mut found = Vec::new();
         for family in [XtFamily::Ip, XtFamily::Ip6] {
             found.extend(self.names(family)?.into_iter().map(|name| (family, name)));
         }
-        self.read_tables(&found)
+        Ok(found)
     }
 
     /// As [`XtEngine::read`], without the data that a change needs.
@@ -118,10 +124,8 @@ impl<T: XtTransport> XtEngine<T> {
     /// As [`XtEngine::read`].
     pub fn ruleset(&mut self) -> Result<Ruleset> {
         let mut tables = Vec::new();
-        for family in [XtFamily::Ip, XtFamily::Ip6] {
-            for name in self.names(family)? {
-                tables.push(self.read_table(family, &name)?.into_table());
-            }
+        for (family, name) in self.tables()? {
+            tables.push(self.read_table(family, &name)?.into_table());
         }
         Ok(Ruleset { tables })
     }
@@ -132,18 +136,15 @@ impl<T: XtTransport> XtEngine<T> {
     /// # Errors
     /// As [`XtEngine::read`].
     pub fn text(&mut self) -> Result<String> {
-        let mut text = String::new();
-        for family in [XtFamily::Ip, XtFamily::Ip6] {
-            let names = self.names(family)?;
-            if !names.is_empty() {
+        let (mut text, mut last) = (String::new(), None);
+        for (family, name) in self.tables()? {
+            if last.replace(family) != Some(family) {
                 text += &family_line(family);
             }
-            for name in names {
-                let (info, value) = self.entries(family, &name, MAX_READ_SIZE)?;
-                self.with_context(family, |cx| {
-                    table::text(&name, &info, entries_in(&value), cx, &mut text)
-                })?;
-            }
+            let (info, value) = self.entries(family, &name, MAX_READ_SIZE)?;
+            self.with_context(family, |cx| {
+                table::text(&name, &info, entries_in(&value), cx, &mut text)
+            })?;
         }
         Ok(text)
     }
@@ -191,11 +192,9 @@ impl<T: XtTransport> XtEngine<T> {
     /// # Errors
     /// As [`XtEngine::read`].
     pub fn holds(&mut self, ours: &Ownership) -> Result<bool> {
-        for family in [XtFamily::Ip, XtFamily::Ip6] {
-            for name in self.names(family)? {
-                if self.holds_in(family, &name, ours)? {
-                    return Ok(true);
-                }
+        for (family, name) in self.tables()? {
+            if self.holds_in(family, &name, ours)? {
+                return Ok(true);
             }
         }
         Ok(false)
