@@ -22,7 +22,7 @@ use weir_netlink::attr::{AttrSet, Be16, Be32, Ip, Nest, U8};
 use weir_netlink::events::{Events, Notification};
 use weir_netlink::message::Netfilter;
 use weir_netlink::nfnetlink::{Reply, Socket, message_type};
-use weir_netlink::{Error, Result};
+use weir_netlink::{Error, NetlinkSocket, Result};
 
 /// The subsystem id of connection tracking (`linux/netfilter/nfnetlink.h`).
 pub const NFNL_SUBSYS_CTNETLINK: u16 = 1;
@@ -247,7 +247,7 @@ impl Entry {
 
 /// The table of tracked connections of one network namespace.
 #[derive(Debug)]
-pub struct Conntrack(Socket);
+pub struct Conntrack<T: weir_netlink::Transport = NetlinkSocket>(Socket<T>);
 
 impl Conntrack {
     /// Of the namespace of the calling thread.
@@ -256,6 +256,13 @@ impl Conntrack {
     /// The kernel has no nfnetlink.
     pub fn open() -> Result<Self> {
         Ok(Self(Socket::open()?))
+    }
+}
+
+impl<T: weir_netlink::Transport> Conntrack<T> {
+    /// Uses an open socket.
+    pub fn with_socket(socket: Socket<T>) -> Self {
+        Self(socket)
     }
 
     /// The connection that was begun with this tuple, in one zone (0 unless a rule chose another).

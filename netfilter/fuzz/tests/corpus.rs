@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 use weir_fuzz::{Conversation, Random, TARGETS, Target, corpus, fuzz, guarded, mutate};
+use weir_netfilter::conntrack::{Conntrack, Transport, Tuple};
 use weir_netfilter::nft::NftEngine;
 use weir_netlink::nfnetlink::Socket;
 
@@ -36,6 +37,31 @@ fn recorded_rulesets_are_read_to_their_end() {
         let found = NftEngine::with_socket(socket).read();
         let found = found.unwrap_or_else(|e| panic!("{}: {e}; record it anew", path.display()));
         assert!(!found.ruleset.tables.is_empty(), "{}", path.display());
+    }
+}
+
+#[test]
+fn connections_of_the_corpus_are_read() {
+    let conntrack = TARGETS.iter().find(|t| t.name == "conntrack").unwrap();
+    let asked = Tuple {
+        transport: Transport::Tcp,
+        source: ([10, 0, 0, 1], 40000).into(),
+        destination: ([192, 0, 2, 1], 443).into(),
+    };
+    for (path, input) in inputs(conntrack) {
+        let (which, input) = input.split_first().unwrap();
+        let socket = Socket::with_transport(Conversation::replay(input));
+        let mut table = Conntrack::with_socket(socket);
+        let mut found = Vec::new();
+        let read = match which {
+            2 => table.find(&asked, 0).map(|one| found.extend(one)),
+            which => table.each(*which == 1, |one| {
+                found.push(one);
+                Ok(())
+            }),
+        };
+        read.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        assert_eq!(found.len(), 1, "{}", path.display());
     }
 }
 

@@ -1,6 +1,7 @@
 //! Every decoder of input from outside.
 
 mod cni;
+mod conntrack;
 mod ipset;
 mod netlink;
 mod nft;
@@ -20,10 +21,12 @@ const fn target(name: &'static str, run: fn(&[u8])) -> Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 15] = [
     target("netlink", netlink::answers),
     target("attributes", netlink::attributes),
     target("nft", nft::read),
+    target("compat", nft::compat),
+    target("conntrack", conntrack::list),
     target("xtables", xtables::read),
     target("iptables-restore", xtables::restore),
     target("ipset", ipset::list),

@@ -24,10 +24,13 @@ impl Sets for Numbered {
 
 /// The tables of both families: read, printed, planned away.
 pub(super) fn read(input: &[u8]) {
-    let transport = Conversation::replay(input);
-    let Ok(found) = XtEngine::with_transport(transport, Box::new(Numbered)).read() else {
+    let engine = || XtEngine::with_transport(Conversation::replay(input), Box::new(Numbered));
+    let text = engine().text();
+    let Ok(found) = engine().read() else {
+        assert!(text.is_err(), "listed, and not read");
         return;
     };
+    assert_eq!(text.ok(), Some(found.ruleset.to_string()));
     for family in [XtFamily::Ip, XtFamily::Ip6] {
         let saved = found.save(family);
         drop(Script::parse(family, &saved));
