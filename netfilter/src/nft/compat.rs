@@ -74,42 +74,28 @@ impl Compat {
         if !attrs.unknown.is_empty() {
             return None;
         }
-        match attrs.name.as_deref()? {
-            "match" => {
-                let a = MatchAttrs::decode(data).ok()?;
-                let unknown = extension(a.name, a.revision, a.info, a.unknown.is_empty())?;
-                Some(Self::Match(match legacy(family) {
-                    Some(family) => xtables::match_of(family, &unknown),
-                    None => xtables::Match::Unknown(unknown),
-                }))
-            }
-            "target" => {
-                let a = TargetAttrs::decode(data).ok()?;
-                let unknown = extension(a.name, a.revision, a.info, a.unknown.is_empty())?;
-                Some(Self::Target(match legacy(family) {
-                    Some(family) => xtables::target_of(family, &unknown),
-                    None => Target::Unknown(unknown),
-                }))
-            }
-            _ => None,
+        let is_match = match attrs.name.as_deref()? {
+            "match" => true,
+            "target" => false,
+            _ => return None,
+        };
+        // The attributes of a target have the same numbers.
+        let a = MatchAttrs::decode(data).ok()?;
+        if !a.unknown.is_empty() {
+            return None;
         }
+        let unknown = Unknown {
+            name: a.name?,
+            revision: u8::try_from(a.revision?).ok()?,
+            data: a.info?,
+        };
+        Some(match (is_match, legacy(family)) {
+            (true, Some(family)) => Self::Match(xtables::match_of(family, &unknown)),
+            (true, None) => Self::Match(xtables::Match::Unknown(unknown)),
+            (false, Some(family)) => Self::Target(xtables::target_of(family, &unknown)),
+            (false, None) => Self::Target(Target::Unknown(unknown)),
+        })
     }
-}
-
-fn extension(
-    name: Option<String>,
-    revision: Option<u32>,
-    info: Option<Vec<u8>>,
-    understood: bool,
-) -> Option<Unknown> {
-    if !understood {
-        return None;
-    }
-    Some(Unknown {
-        name: name?,
-        revision: u8::try_from(revision?).ok()?,
-        data: info?,
-    })
 }
 
 /// The family whose legacy tables use these bytes.
