@@ -158,21 +158,23 @@ pub(super) fn decode<V>(
     data: &[u8],
     cx: &Context<'_>,
 ) -> Option<V> {
-    kinds
-        .iter()
-        .filter(|k| k.name == name || is_alias(k.name, name))
-        .find_map(|kind| {
-            let forms = (kind.forms)(cx.family);
-            let form = forms
-                .iter()
-                .find(|f| f.name == name && f.revision == revision)?;
-            let value = (kind.decode)(*form, data, cx)?;
-            // Anything that was not decoded would be lost here.
-            match (kind.encode)(&value, *form, cx) {
-                Ok(Some(again)) if is_same(&again, data, unused(*form, cx.family)) => Some(value),
-                _ => None,
-            }
-        })
+    let named = |k: &&&Kind<V>| k.name == name || is_alias(k.name, name);
+    for kind in kinds.iter().filter(named) {
+        let mut forms = (kind.forms)(cx.family).iter();
+        let Some(form) = forms.find(|f| f.name == name && f.revision == revision) else {
+            continue;
+        };
+        // Returned as it was made: a value is large.
+        let value = (kind.decode)(*form, data, cx);
+        let again = value.as_ref().map(|v| (kind.encode)(v, *form, cx));
+        // Anything that was not decoded would be lost here.
+        if let Some(Ok(Some(again))) = again
+            && is_same(&again, data, unused(*form, cx.family))
+        {
+            return value;
+        }
+    }
+    None
 }
 
 /// Bytes that neither the kernel nor the tools interpret, and that tools fill in different ways: in a
@@ -197,18 +199,24 @@ fn is_same(a: &[u8], b: &[u8], unused: &[Range<usize>]) -> bool {
 
 /// The match with these bytes: by its kind, by its row, or as bytes.
 pub(super) fn read_match(name: &str, revision: u8, data: &[u8], cx: &Context<'_>) -> Match {
-    let row = || Extension::decode(Part::Match, name, revision, data, cx.family);
-    decode(matches::KINDS, name, revision, data, cx)
-        .or_else(|| row().map(Match::Extension))
-        .unwrap_or_else(|| Match::Unknown(Unknown::new(name, revision, data)))
+    if let Some(value) = decode(matches::KINDS, name, revision, data, cx) {
+        return value;
+    }
+    match Extension::decode(Part::Match, name, revision, data, cx.family) {
+        Some(value) => Match::Extension(value),
+        None => Match::Unknown(Unknown::new(name, revision, data)),
+    }
 }
 
 /// As [`read_match`], for a target.
 pub(super) fn read_target(name: &str, revision: u8, data: &[u8], cx: &Context<'_>) -> Target {
-    let row = || Extension::decode(Part::Target, name, revision, data, cx.family);
-    decode(targets::KINDS, name, revision, data, cx)
-        .or_else(|| row().map(Target::Extension))
-        .unwrap_or_else(|| Target::Unknown(Unknown::new(name, revision, data)))
+    if let Some(value) = decode(targets::KINDS, name, revision, data, cx) {
+        return value;
+    }
+    match Extension::decode(Part::Target, name, revision, data, cx.family) {
+        Some(value) => Target::Extension(value),
+        None => Target::Unknown(Unknown::new(name, revision, data)),
+    }
 }
 
 /// A match outside of a legacy table. Set names cannot be resolved there, so matches on sets remain unknown.
