@@ -36,7 +36,7 @@ use model::{CaseResult, Run, Verdict};
 use pool::{Kind, Watch, in_parallel};
 use run::{Done, Runner};
 use std::path::PathBuf;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime};
 use weir_vm::{Arch, Cache, Kernels, Options, Result};
 
 /// Environments that must be there: their names, separated by commas.
@@ -163,9 +163,8 @@ impl<'a> Matrix<'a> {
             }
         };
         let mut done = in_parallel(self.plan.jobs, &pairs, kind, work);
-        watch.finish();
+        drop(watch);
         done.sort_by_key(|(p, c, _)| (*p, *c));
-        pool::costs(done.iter().map(|(_, _, d)| (d.cpu, &d.result)).collect());
         let mut run = self.report(done.into_iter().map(|(p, _, d)| (p, d)).collect());
         run.started = began;
         run.seconds = started.elapsed().as_secs_f64();
@@ -286,34 +285,14 @@ fn environments(kernels: &Kernels, plan: &Plan) -> Result<Vec<String>> {
 
 /// `2026-01-31T12:00:00Z`
 fn utc(time: SystemTime) -> String {
-    let seconds = time
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs();
-    let (days, rest) = (seconds / 86400, seconds % 86400);
-    let (year, month, day) = civil(i64::try_from(days).unwrap_or_default());
-    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
-}
-
-/// Days since 1970 as a date. Years are counted from 1 March, so that the day of a leap year is the last one.
-fn civil(days: i64) -> (i64, i64, i64) {
-    const ERA: i64 = 146_097;
-    let days = days + 719_468;
-    let (era, of_era) = (days.div_euclid(ERA), days.rem_euclid(ERA));
-    let year = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year + era * 400 + i64::from(month <= 2);
-    (year, month, day)
+    // A time before the year -9999 is none.
+    jiff::Timestamp::try_from(time).map_or_else(|_| String::new(), |time| format!("{time:.0}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+    use std::time::{Duration, UNIX_EPOCH};
 
     #[test]
     fn dates() {

@@ -1,11 +1,11 @@
 //! Several at a time, and a person who waits.
 use super::model::{CaseResult, Verdict};
-use std::collections::{BTreeMap, VecDeque};
-use std::io::{IsTerminal, Write};
-use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::Instant;
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Does the work for every item, `jobs` at a time, in their order as far as possible.
+/// Does the work for every item, `jobs` at a time: the first item of each group, then the others, in their order.
 ///
 /// Each item has a `kind`. The first item of each group boots and saves the machine that the others restore. Until it
 /// is done, no other of its group begins: it would only wait.
@@ -15,41 +15,55 @@ pub(super) fn in_parallel<T: Sync, G: Ord, R: Send>(
     kind: impl Fn(&T) -> Kind<G>,
     work: impl Fn(&T) -> Option<R> + Sync,
 ) -> Vec<R> {
-    let mut numbers = BTreeMap::new();
-    let (mut grouped, mut beside) = (VecDeque::new(), VecDeque::new());
-    for (index, item) in items.iter().enumerate() {
+    let mut groups = BTreeMap::new();
+    let (mut firsts, mut others, mut beside) = (Vec::new(), Vec::new(), Vec::new());
+    for item in items {
+        let next = groups.len();
         match kind(item) {
-            Kind::Grouped(group) => {
-                let next = numbers.len();
-                grouped.push_back((index, *numbers.entry(group).or_insert(next)));
-            }
-            Kind::Beside => beside.push_back(index),
+            Kind::Beside => beside.push(item),
+            Kind::Grouped(group) => match groups.entry(group) {
+                Entry::Vacant(entry) => firsts.push((item, *entry.insert(next), true)),
+                Entry::Occupied(entry) => others.push((item, *entry.get(), false)),
+            },
         }
     }
-    let queue = Queue {
-        state: Mutex::new(Waiting {
-            grouped,
-            beside,
-            groups: Vec::new(),
-        }),
-        changed: Condvar::new(),
-    };
+    // Held while the first of a group is at work.
+    let made: Vec<Mutex<()>> = groups.iter().map(|_| Mutex::new(())).collect();
+    let grouped = Mutex::new(firsts.into_iter().chain(others));
+    let beside = Mutex::new(beside.into_iter());
     let results = Mutex::new(Vec::new());
-    let one = |(index, group): (usize, Option<usize>)| {
-        // Also when the work panics: the others would wait for ever.
-        let made = Made(&queue, group);
-        let result = items.get(index).and_then(&work);
-        drop(made);
-        let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
-        results.extend(result);
+    let one = |item: &T| {
+        let result = work(item);
+        lock(&results).extend(result);
+    };
+    let all_beside = || std::iter::from_fn(|| lock(&beside).next()).for_each(one);
+    let all = || {
+        loop {
+            let mut queue = lock(&grouped);
+            let Some((item, group, is_first)) = queue.next() else {
+                break;
+            };
+            // Locked before another can be taken. Also let go when the work panics: the others would wait for ever.
+            let making = made.get(group).filter(|_| is_first).map(lock);
+            drop(queue);
+            if making.is_none() {
+                drop(made.get(group).map(lock));
+            }
+            one(item);
+        }
+        all_beside();
     };
     std::thread::scope(|scope| {
         for _ in 0..jobs.clamp(1, items.len().max(1)) {
-            scope.spawn(|| std::iter::from_fn(|| queue.take()).for_each(one));
+            scope.spawn(all);
         }
-        scope.spawn(|| std::iter::from_fn(|| queue.take_beside()).for_each(one));
+        scope.spawn(all_beside);
     });
     results.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What an item needs.
@@ -61,160 +75,49 @@ pub(super) enum Kind<G> {
     Beside,
 }
 
-struct Queue {
-    state: Mutex<Waiting>,
-    changed: Condvar,
-}
-
-struct Waiting {
-    /// Places of items, with the numbers of their groups.
-    grouped: VecDeque<(usize, usize)>,
-    /// Places of those that belong to no group.
-    beside: VecDeque<usize>,
-    /// By number: absent before its first item began, then whether that is done.
-    groups: Vec<Option<bool>>,
-}
-
-impl Queue {
-    /// The next item that may begin, and its group; `None` when all have begun.
-    fn take(&self) -> Option<(usize, Option<usize>)> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            if state.grouped.is_empty() {
-                return Some((state.beside.pop_front()?, None));
-            }
-            let is_free = |group: usize| state.groups.get(group).copied().flatten() != Some(false);
-            if let Some(at) = state.grouped.iter().position(|(_, group)| is_free(*group)) {
-                let (index, group) = state.grouped.remove(at)?;
-                if state.groups.len() <= group {
-                    state.groups.resize(group + 1, None);
-                }
-                if let Some(group) = state.groups.get_mut(group) {
-                    group.get_or_insert(false);
-                }
-                return Some((index, Some(group)));
-            }
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// The next of those that belong to no group.
-    fn take_beside(&self) -> Option<(usize, Option<usize>)> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        Some((state.beside.pop_front()?, None))
-    }
-
-    fn is_made(&self, group: usize) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(group) = state.groups.get_mut(group) {
-            *group = Some(true);
-        }
-        self.changed.notify_all();
-    }
-}
-
-/// Says, when it is dropped, that the first item of a group is done.
-struct Made<'a>(&'a Queue, Option<usize>);
-
-impl Drop for Made<'_> {
-    fn drop(&mut self) {
-        if let Some(group) = self.1 {
-            self.0.is_made(group);
-        }
-    }
-}
-
 /// Shows how far it is: one line that changes on a terminal, and a line for each failure everywhere.
 pub(super) struct Watch {
-    total: usize,
-    is_terminal: bool,
-    started: Instant,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    done: usize,
-    failed: usize,
-    skipped: usize,
+    bar: ProgressBar,
+    /// Failed, skipped.
+    counts: Mutex<(usize, usize)>,
 }
 
 impl Watch {
     pub(super) fn new(total: usize) -> Self {
+        let style = ProgressStyle::with_template("{pos}/{len} done, {wide_msg}");
+        let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
         Self {
-            total,
-            is_terminal: std::io::stderr().is_terminal(),
-            started: Instant::now(),
-            state: Mutex::default(),
+            bar: ProgressBar::new(total as u64)
+                .with_style(style)
+                .with_finish(ProgressFinish::AndClear),
+            counts: Mutex::default(),
         }
     }
 
     pub(super) fn begin(&self, environment: &str, case: &str) {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        self.draw(&state, &format!("{environment}::{case}"));
+        let (failed, skipped) = *lock(&self.counts);
+        let line = format!("{failed} failed, {skipped} skipped: {environment}::{case}");
+        self.bar.set_message(line);
     }
 
     pub(super) fn end(&self, result: &CaseResult) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.done += 1;
+        let mut counts = lock(&self.counts);
         match &result.verdict {
-            Verdict::Failed { .. } => {
-                state.failed += 1;
-                let clear = if self.is_terminal { "\r\x1b[K" } else { "" };
-                eprintln!(
-                    "{clear}FAILED {}::{} ({:.1} s)",
-                    result.environment, result.case, result.seconds
-                );
-            }
-            Verdict::Skipped { .. } => state.skipped += 1,
+            Verdict::Failed { .. } => counts.0 += 1,
+            Verdict::Skipped { .. } => counts.1 += 1,
             _ => {}
         }
-        if !self.is_terminal && state.done.is_multiple_of(100) {
-            eprintln!(
-                "{} of {} cases after {:.0} s, {} failed",
-                state.done,
-                self.total,
-                self.started.elapsed().as_secs_f64(),
-                state.failed
-            );
+        self.bar.inc(1);
+        let (bar, (failed, _)) = (&self.bar, *counts);
+        if matches!(result.verdict, Verdict::Failed { .. }) {
+            let (of, case, seconds) = (&result.environment, &result.case, result.seconds);
+            bar.suspend(|| eprintln!("FAILED {of}::{case} ({seconds:.1} s)"));
         }
-    }
-
-    fn draw(&self, state: &State, what: &str) {
-        if self.is_terminal {
-            // A line must not wrap, or it cannot be overwritten.
-            let line = format!(
-                "{}/{} done, {} failed, {} skipped: {what}",
-                state.done, self.total, state.failed, state.skipped
-            );
-            let line: String = line.chars().take(100).collect();
-            eprint!("\r{line}\x1b[K");
-            let _ = std::io::stderr().flush();
+        let (done, total) = (bar.position(), bar.length().unwrap_or(0));
+        if bar.is_hidden() && done.is_multiple_of(100) {
+            let seconds = bar.elapsed().as_secs();
+            eprintln!("{done} of {total} cases after {seconds} s, {failed} failed");
         }
-    }
-
-    pub(super) fn finish(&self) {
-        if self.is_terminal {
-            eprint!("\r\x1b[K");
-        }
-    }
-}
-
-/// Tells what the guests cost, and which cases cost most: on a busy machine the time on the clock says little.
-pub(super) fn costs(mut cases: Vec<(f64, &CaseResult)>) {
-    const SHOWN: usize = 10;
-    let guests = cases.iter().filter(|(cpu, _)| *cpu > 0.0).count();
-    if guests == 0 {
-        return;
-    }
-    let sum: f64 = cases.iter().map(|(cpu, _)| cpu).sum();
-    eprintln!("{guests} guests took {sum:.0} s of processor time; most of it:");
-    cases.sort_by(|a, b| b.0.total_cmp(&a.0));
-    for (cpu, result) in cases.iter().take(SHOWN) {
-        eprintln!("{cpu:6.1} s  {}::{}", result.environment, result.case);
     }
 }
 

@@ -3,6 +3,7 @@ use super::case::What;
 use super::model::Verdict;
 use super::place::Place;
 use super::skip::Skip;
+use weir_vm::Stream;
 use weir_vm::proto::Ending;
 
 /// No more of a case's output than this is kept.
@@ -24,13 +25,12 @@ pub(super) struct Ran {
 }
 
 impl Ran {
-    pub(super) fn out(&mut self, bytes: &[u8]) {
-        keep(&mut self.out, bytes);
-        keep(&mut self.both, bytes);
-    }
-
-    pub(super) fn err(&mut self, bytes: &[u8]) {
-        keep(&mut self.err, bytes);
+    pub(super) fn add(&mut self, stream: Stream, bytes: &[u8]) {
+        let of_stream = match stream {
+            Stream::Out => &mut self.out,
+            Stream::Err => &mut self.err,
+        };
+        keep(of_stream, bytes);
         keep(&mut self.both, bytes);
     }
 
@@ -110,8 +110,8 @@ mod tests {
             ending,
             ..Ran::default()
         };
-        ran.out(out.as_bytes());
-        ran.err(err.as_bytes());
+        ran.add(Stream::Out, out.as_bytes());
+        ran.add(Stream::Err, err.as_bytes());
         let what = What::Test {
             program: 0,
             test: "t".into(),
@@ -162,7 +162,7 @@ mod tests {
             trouble: Some("warning: WARNING: CPU: 0".into()),
             ..Ran::default()
         };
-        ran.out(OK.as_bytes());
+        ran.add(Stream::Out, OK.as_bytes());
         let what = What::Preflight;
         let Verdict::Failed { text } = ran.verdict(&what, &place(Version(6, 1))) else {
             panic!("not a failure");

@@ -47,8 +47,6 @@ pub(crate) struct Done {
     pub(crate) capabilities: Vec<Capability>,
     /// How long the cold boot took, if there was one.
     pub(crate) cold_boot: Option<f64>,
-    /// Seconds of processor time that its guest took.
-    pub(crate) cpu: f64,
 }
 
 impl<'a> Runner<'a> {
@@ -108,7 +106,6 @@ impl<'a> Runner<'a> {
             },
             capabilities: Vec::new(),
             cold_boot: None,
-            cpu: 0.0,
         };
         done.result.verdict = if let Some(reason) = self.impossible(case, place) {
             Verdict::Ignored { reason }
@@ -184,14 +181,11 @@ impl<'a> Runner<'a> {
         if !ran.restored && case.name != ALONE {
             done.cold_boot = Some(begun.elapsed().as_secs_f64());
         }
-        let outcome = machine.run(&command, &mut |stream, bytes| match stream {
-            Stream::Out => ran.out(bytes),
-            Stream::Err => ran.err(bytes),
-        });
+        let outcome = machine.run(&command, &mut |stream, bytes| ran.add(stream, bytes));
         match outcome {
             // What the test said before its guest died is a part of the story.
             Err(e) => {
-                ran.err(e.to_string().as_bytes());
+                ran.add(Stream::Err, e.to_string().as_bytes());
                 ran.trouble = Some("its guest came to no verdict".to_owned());
             }
             Ok(outcome) => {
@@ -207,7 +201,6 @@ impl<'a> Runner<'a> {
                 });
             }
         }
-        done.cpu = machine.finish().cpu.as_secs_f64();
         Ok(ran)
     }
 
@@ -259,9 +252,7 @@ impl<'a> Runner<'a> {
             argv,
             cwd: cwd.into(),
             env,
-            is_isolated: false,
             deadline_ms: DEADLINE * 1000,
-            stdin: None,
         })
     }
 }

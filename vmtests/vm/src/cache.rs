@@ -193,6 +193,22 @@ pub(crate) fn make_directory(path: &Path) -> Result<()> {
     fs::create_dir_all(path).map_err(|e| Error::io(path.display(), &e))
 }
 
+/// Writes a file under a name beside it first: a reader never sees half of it.
+///
+/// # Errors
+/// What the system says; the old file stays.
+pub fn replace(file: &Path, content: &str) -> Result<()> {
+    let mut name = file.file_name().unwrap_or_default().to_os_string();
+    name.push(format!(".{}.new", std::process::id()));
+    let new = file.with_file_name(name);
+    let written = fs::write(&new, content).and_then(|()| fs::rename(&new, file));
+    written.map_err(|e| {
+        // What is left of it helps nobody.
+        let _ = fs::remove_file(&new);
+        Error::io(file.display(), &e)
+    })
+}
+
 /// An environment variable as a path; an empty one counts as absent.
 pub fn variable(name: &str) -> Option<PathBuf> {
     std::env::var_os(name)

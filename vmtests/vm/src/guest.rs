@@ -5,18 +5,17 @@
 //! its host is gone; then it powers off. There is no shell in the guest, and nothing here starts one.
 
 mod exec;
-mod files;
 mod kmsg;
-mod net;
 mod port;
 mod setup;
 
-use crate::proto::{Frame, Hello, VERSION};
+use crate::proto::{CHUNK, Exit, Frame, Hello, VERSION};
 use kmsg::Kmsg;
 use nix::sys::reboot::{RebootMode, reboot};
-use port::{Next, Port};
-use std::io::{self, Write};
-use std::os::fd::AsFd;
+use port::Port;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
 use std::time::Duration;
 
 /// Where the agent is in the initramfs.
@@ -50,9 +49,8 @@ pub fn main() {
 fn serve() -> io::Result<()> {
     let mut hello = setup::prepare();
     let mut log = Kmsg::open()?;
-    let children = exec::children()?;
     let mut port = Port::open(PORT)?;
-    while session(&mut port, &mut log, &children, &mut hello)? {
+    while session(&mut port, &mut log, &mut hello)? {
         // What the machine logged until it was saved belongs to that life.
         log.skip();
     }
@@ -60,18 +58,9 @@ fn serve() -> io::Result<()> {
 }
 
 /// Serves one host. True: it said [`Frame::Park`], and another may follow.
-fn session(
-    port: &mut Port,
-    log: &mut Kmsg,
-    children: &nix::sys::signalfd::SignalFd,
-    hello: &mut Hello,
-) -> io::Result<bool> {
+fn session(port: &mut Port, log: &mut Kmsg, hello: &mut Hello) -> io::Result<bool> {
     let mut is_synced = false;
-    loop {
-        let frame = match port.next(is_synced)? {
-            Next::Frame(frame) => frame,
-            Next::Closed => return Ok(false),
-        };
+    while let Some(frame) = port.next(is_synced)? {
         match frame {
             Frame::Sync { unix_nanos, seed } => {
                 is_synced = true;
@@ -81,44 +70,44 @@ fn session(
                 answer.notes.extend(notes);
                 port.send(&Frame::Hello(answer))?;
             }
-            Frame::Load(files) => {
-                let failed: Vec<String> = files
-                    .iter()
-                    .filter_map(|f| setup::load_module(f.as_ref()).err())
-                    .collect();
-                port.answer(if failed.is_empty() {
-                    Ok(())
-                } else {
-                    Err(failed.join("\n"))
-                })?;
-            }
-            Frame::File(piece) => {
-                if let Some(answer) = files::write(&piece) {
-                    port.answer(answer)?;
-                }
-            }
-            Frame::Get(path) => files::send(port, path.as_ref())?,
+            Frame::Get(path) => send_file(port, path.as_ref())?,
             Frame::Run(run) => {
                 log.mark();
-                match exec::run(port, children.as_fd(), &run)? {
-                    Ok(mut exit) => {
-                        exit.kernel_log = log.since_mark();
-                        port.send(&Frame::Exit(exit))?;
-                    }
-                    Err(why) => port.send(&Frame::Failed(why))?,
-                }
+                let answer = match exec::run(port, &run)? {
+                    Ok(ending) => Frame::Exit(Exit {
+                        ending,
+                        kernel_log: log.since_mark(),
+                    }),
+                    Err(why) => Frame::Failed(why),
+                };
+                port.send(&answer)?;
             }
             Frame::Dmesg => port.send(&Frame::Log(log.all()))?,
             Frame::Park => {
                 port.send(&Frame::Done)?;
                 return Ok(true);
             }
-            Frame::Quit => return Ok(false),
-            other => {
-                let kind = format!("{other:?}");
-                let kind = kind.split([' ', '(', '{']).next().unwrap_or_default();
-                port.answer(Err(format!("{kind} is not for a guest")))?;
-            }
+            other => port.send(&Frame::Failed(format!(
+                "{} is not for a guest",
+                other.name()
+            )))?,
         }
     }
+    Ok(false)
+}
+
+/// Sends a file to the host.
+fn send_file(port: &mut Port, path: &Path) -> io::Result<()> {
+    let read = File::open(path).and_then(|file| {
+        loop {
+            let mut bytes = Vec::new();
+            // The size of a file in /proc is not known before its end, so the last piece is an empty one.
+            let is_last = (&file).take(CHUNK as u64).read_to_end(&mut bytes)? == 0;
+            port.send(&Frame::Piece { bytes, is_last })?;
+            if is_last {
+                return Ok(());
+            }
+        }
+    });
+    read.or_else(|e| port.send(&Frame::Failed(format!("{}: {e}", path.display()))))
 }

@@ -1,8 +1,8 @@
 //! This program on that kernel: real distribution kernels in QEMU, without root and without KVM.
 //!
 //! What it is for: to run a program in a fresh guest and to get its output, its verdict and the kernel's complaints back.
-//! What it refuses: to call anything but QEMU, to use the network unless it is asked to fetch, and to take silence for
-//! success.
+//! What it refuses: to call anything but QEMU (for a fetch also apt-get, which knows the mirror, and gpgv), to use the
+//! network unless it is asked to fetch, and to take silence for success.
 //!
 //! - [`Kernels`] prepares kernels from packages or from a person's own files, and gives a [`Kernel`].
 //! - [`Payload`] is what a guest has on its file system: programs with the libraries that they need, and data.
@@ -39,6 +39,7 @@ mod modules;
 pub mod own;
 mod payload;
 mod prepare;
+pub mod process;
 pub mod program;
 mod progress;
 pub mod proto;
@@ -53,7 +54,7 @@ mod variant;
 mod vmlinux;
 
 pub use arch::Arch;
-pub use cache::{Cache, Lock, Scratch, variable};
+pub use cache::{Cache, Lock, Scratch, replace, variable};
 pub use catalogue::{Catalogue, Entry, Variant};
 pub use closure::closure;
 pub use error::{Error, Result};
@@ -61,12 +62,12 @@ pub use interrupt::install as clean_up_when_interrupted;
 pub use kernel::{Kernel, Module};
 pub use kernels::{Kernels, State, Status};
 pub use lock::{KernelLock, Locked, Part};
-pub use machine::{Machine, Options, Origin, Outcome, Spent};
+pub use machine::{Machine, Options, Origin, Outcome};
 pub use payload::Payload;
+pub use process::Stream;
 pub use progress::note;
 pub use qemu::accel::Accel;
 pub use qemu::program::find as find_qemu;
-pub use session::Stream;
 pub use tools::TOOLS;
 pub use trouble::{Trouble, trouble};
 

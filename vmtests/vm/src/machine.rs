@@ -7,14 +7,15 @@ pub use options::Options;
 pub use start::Origin;
 
 use crate::cache::Scratch;
+use crate::process::Stream;
 use crate::proto::{Exit, Hello, Run};
 use crate::qemu::accel::Accel;
 use crate::qemu::child::{Qemu, complaint};
-use crate::session::{Lost, Session, Stream};
+use crate::session::{Lost, Session};
 use crate::trouble::{Trouble, trouble};
 use crate::{Error, Result};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A file, a module, the log: for all of these a guest under emulation needs milliseconds.
 const SHORT: Duration = Duration::from_secs(30);
@@ -32,8 +33,6 @@ pub struct Machine {
     kernel: String,
     hello: Hello,
     origin: Origin,
-    started: Instant,
-    ready: Duration,
     accel: Accel,
     grace: Duration,
     slow: u32,
@@ -46,17 +45,6 @@ pub struct Outcome {
     pub exit: Exit,
     /// The first sign of trouble in that log or on the console: a failure, whatever the verdict says.
     pub trouble: Option<Trouble>,
-}
-
-/// What a guest cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Spent {
-    /// User and system time of QEMU.
-    pub cpu: Duration,
-    /// From its start to its end.
-    pub wall: Duration,
-    /// From its start until it answered.
-    pub ready: Duration,
 }
 
 impl Machine {
@@ -107,15 +95,6 @@ impl Machine {
         }
     }
 
-    /// Writes a file of the guest.
-    ///
-    /// # Errors
-    /// What the guest says of the path.
-    pub fn put(&mut self, path: &Path, mode: u32, bytes: &[u8]) -> Result<()> {
-        let done = self.session.put(path, mode, bytes, SHORT * self.slow);
-        done.map_err(|lost| self.lost(&path.display().to_string(), &lost))
-    }
-
     /// Reads a file of the guest.
     ///
     /// # Errors
@@ -123,15 +102,6 @@ impl Machine {
     pub fn get(&mut self, path: &Path) -> Result<Vec<u8>> {
         let got = self.session.get(path, SHORT * self.slow);
         got.map_err(|lost| self.lost(&path.display().to_string(), &lost))
-    }
-
-    /// Loads modules that are files of the guest.
-    ///
-    /// # Errors
-    /// What the kernel says of each.
-    pub fn load(&mut self, modules: &[&Path]) -> Result<()> {
-        let done = self.session.load(modules, SHORT * self.slow);
-        done.map_err(|lost| self.lost("modules", &lost))
     }
 
     /// What the kernel has logged; since the state was saved, where it goes on from one.
@@ -146,20 +116,7 @@ impl Machine {
     /// The serial console so far: what the kernel prints when it dies, and little else.
     #[must_use]
     pub fn console(&self) -> String {
-        let bytes = std::fs::read(self.scratch.path().join(CONSOLE)).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-
-    /// Ends it, and tells what it cost.
-    #[must_use]
-    pub fn finish(mut self) -> Spent {
-        let cpu = self.qemu.cpu();
-        self.qemu.kill();
-        Spent {
-            cpu,
-            wall: self.started.elapsed(),
-            ready: self.ready,
-        }
+        console(&self.scratch)
     }
 
     /// An error that shows what is known of the guest's end.
@@ -168,16 +125,28 @@ impl Machine {
         if let Lost::Refused(why) = lost {
             return Error::new(input, why, "See the reason");
         }
-        let mut reason = lost.to_string();
-        let console = self.console();
-        if let Some(trouble) = trouble(&console) {
-            reason = format!("{reason}. Kernel {}: {}", trouble.kind, trouble.line);
-        }
-        let mut remedy = "See what the kernel was doing:".to_owned();
-        remedy += &attachment("console", &console);
-        remedy += &attachment("QEMU", &complaint(&self.scratch.path().join(STDERR)));
-        Error::new(input, reason, remedy)
+        let e = Error::new(input, lost, "See what the kernel was doing:");
+        explain(e, &self.scratch)
     }
+}
+
+/// Adds what the console and QEMU said.
+fn explain(mut e: Error, scratch: &Scratch) -> Error {
+    let said = complaint(&scratch.path().join(STDERR));
+    if !said.is_empty() {
+        e.reason = format!("{}. QEMU says: {said}", e.reason);
+    }
+    let console = console(scratch);
+    if let Some(found) = trouble(&console) {
+        e.reason = format!("{}. Kernel {}: {}", e.reason, found.kind, found.line);
+    }
+    e.remedy += &attachment("console", &console);
+    e
+}
+
+fn console(scratch: &Scratch) -> String {
+    let bytes = std::fs::read(scratch.path().join(CONSOLE)).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// The end of a log, to be put below an error.

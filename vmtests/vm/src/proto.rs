@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::fmt;
 
 /// Both sides must have the same. Raise it with every change of a frame.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// No frame is longer; longer files and output come in several.
 pub const MAX_FRAME: usize = 1 << 20;
 /// How much of a file or of a program's output goes into one frame.
@@ -29,10 +29,6 @@ pub enum Frame {
         /// Random bytes of the host.
         seed: [u8; 32],
     },
-    /// Host: load these `.ko` files of the guest, in this order. Answer: [`Frame::Done`] or [`Frame::Failed`].
-    Load(Vec<OsString>),
-    /// Host: a piece of a file. Answer, to the last piece only: [`Frame::Done`] or [`Frame::Failed`].
-    File(FilePiece),
     /// Host: run a program. Answers: output as it comes, then [`Frame::Exit`] or [`Frame::Failed`].
     Run(Run),
     /// Host: send a file back. Answer: [`Frame::Piece`], as many as it takes, or [`Frame::Failed`].
@@ -41,8 +37,6 @@ pub enum Frame {
     Dmesg,
     /// Host: wait for the next host; this machine is going to be saved. Answer: [`Frame::Done`].
     Park,
-    /// Host: power off. No answer.
-    Quit,
 
     /// Guest: ready.
     Hello(Hello),
@@ -68,22 +62,6 @@ pub enum Frame {
     Failed(String),
 }
 
-/// A piece of a file on its way into the guest.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FilePiece {
-    /// Where in the guest; missing directories are made.
-    pub path: OsString,
-    /// Permissions, as in `chmod(2)`.
-    pub mode: u32,
-    /// Replaces what is there; a later piece adds to it.
-    pub is_first: bool,
-    /// The file is complete with this.
-    pub is_last: bool,
-    /// The bytes.
-    #[serde(with = "serde_bytes")]
-    pub bytes: Vec<u8>,
-}
-
 /// A program to run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
@@ -93,12 +71,8 @@ pub struct Run {
     pub cwd: OsString,
     /// Its whole environment.
     pub env: Vec<(OsString, OsString)>,
-    /// A network namespace (its `lo` up) and a mount namespace of its own.
-    pub is_isolated: bool,
     /// Killed, with all that it started, after so many milliseconds.
     pub deadline_ms: u64,
-    /// A file of the guest to read from; else `/dev/null`.
-    pub stdin: Option<OsString>,
 }
 
 /// What a guest says of itself.
@@ -108,8 +82,6 @@ pub struct Hello {
     pub version: u32,
     /// `uname -r`.
     pub release: String,
-    /// How many modules it loaded.
-    pub modules: u32,
     /// What went wrong while it started, in words: a module that did not load, a file system that did not mount.
     pub notes: Vec<String>,
 }
@@ -140,13 +112,20 @@ impl fmt::Display for Ending {
 pub struct Exit {
     /// How it ended.
     pub ending: Ending,
-    /// From start to end as the guest's clock saw it, in milliseconds.
-    pub elapsed_ms: u64,
     /// What the kernel logged meanwhile.
     pub kernel_log: String,
 }
 
 impl Frame {
+    /// What kind of frame it is: the name of the variant.
+    pub(crate) fn name(&self) -> String {
+        let text = format!("{self:?}");
+        text.split([' ', '(', '{'])
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    }
+
     /// The frame as bytes, its length first.
     ///
     /// # Errors

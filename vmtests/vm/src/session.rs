@@ -1,5 +1,6 @@
 //! The host's end of the port: a question, its answer, and a deadline for each.
-use crate::proto::{CHUNK, Decoder, Exit, FilePiece, Frame, Garbage, Hello, Run, VERSION};
+use crate::process::Stream;
+use crate::proto::{Decoder, Exit, Frame, Garbage, Hello, Run, VERSION};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -35,15 +36,6 @@ impl fmt::Display for Lost {
 }
 
 type Answer<T> = std::result::Result<T, Lost>;
-
-/// Which of its two outputs a program wrote to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stream {
-    /// Standard output.
-    Out,
-    /// Standard error.
-    Err,
-}
 
 /// A port that is open.
 #[derive(Debug)]
@@ -98,28 +90,6 @@ impl Session {
         }
     }
 
-    /// Writes a file of the guest, in pieces.
-    pub(crate) fn put(
-        &mut self,
-        path: &Path,
-        mode: u32,
-        bytes: &[u8],
-        deadline: Duration,
-    ) -> Answer<()> {
-        let count = bytes.len().div_ceil(CHUNK).max(1);
-        for i in 0..count {
-            let piece = bytes.chunks(CHUNK).nth(i).unwrap_or_default();
-            self.send(&Frame::File(FilePiece {
-                path: path.into(),
-                mode,
-                is_first: i == 0,
-                is_last: i + 1 == count,
-                bytes: piece.to_vec(),
-            }))?;
-        }
-        self.done(deadline)
-    }
-
     /// Reads a file of the guest.
     pub(crate) fn get(&mut self, path: &Path, deadline: Duration) -> Answer<Vec<u8>> {
         let until = Instant::now() + deadline;
@@ -138,11 +108,6 @@ impl Session {
         }
     }
 
-    pub(crate) fn load(&mut self, modules: &[&Path], deadline: Duration) -> Answer<()> {
-        self.send(&Frame::Load(modules.iter().map(|m| m.into()).collect()))?;
-        self.done(deadline)
-    }
-
     pub(crate) fn dmesg(&mut self, deadline: Duration) -> Answer<String> {
         match self.ask(&Frame::Dmesg, deadline)? {
             Frame::Log(text) => Ok(text),
@@ -151,12 +116,7 @@ impl Session {
     }
 
     pub(crate) fn park(&mut self, deadline: Duration) -> Answer<()> {
-        self.send(&Frame::Park)?;
-        self.done(deadline)
-    }
-
-    fn done(&mut self, deadline: Duration) -> Answer<()> {
-        match self.receive(Instant::now() + deadline, deadline)? {
+        match self.ask(&Frame::Park, deadline)? {
             Frame::Done => Ok(()),
             other => Err(unexpected(&other)),
         }
@@ -212,13 +172,7 @@ impl Session {
 }
 
 fn unexpected(frame: &Frame) -> Lost {
-    let kind = format!("{frame:?}");
-    Lost::Unexpected(
-        kind.split([' ', '(', '{'])
-            .next()
-            .unwrap_or_default()
-            .to_owned(),
-    )
+    Lost::Unexpected(frame.name())
 }
 
 #[cfg(test)]
@@ -269,7 +223,6 @@ mod tests {
     fn output_comes_before_the_verdict() {
         let exit = Exit {
             ending: crate::proto::Ending::Status(3),
-            elapsed_ms: 1,
             kernel_log: String::new(),
         };
         let frames = [
@@ -283,9 +236,7 @@ mod tests {
             argv: vec!["x".into()],
             cwd: "/".into(),
             env: Vec::new(),
-            is_isolated: false,
             deadline_ms: 1,
-            stdin: None,
         };
         let mut seen = Vec::new();
         let got = session.run(&run, SOON, &mut |stream, bytes| {

@@ -19,7 +19,6 @@ const HELP: &str = "\
 PROGRAM [ARGUMENT...]  runs it
 .dmesg                 shows what the kernel has logged
 .cat FILE              shows a file of the guest
-.put HOST GUEST        copies a file into the guest
 .exit                  ends the guest (so does the end of the input)";
 
 /// Boots a kernel and runs programs in it, line by line
@@ -87,10 +86,6 @@ fn obey(machine: &mut Machine, args: &Args, line: &str) -> Result<Option<u8>> {
         [".help"] => say(HELP)?,
         [".dmesg"] => say(machine.dmesg()?.trim_end())?,
         [".cat", path] => pass_on(crate::Stream::Out, &machine.get(Path::new(path))?),
-        [".put", host, guest] => {
-            let bytes = std::fs::read(host).map_err(|e| Error::io(host, &e))?;
-            machine.put(Path::new(guest), 0o755, &bytes)?;
-        }
         [first, ..] if first.starts_with('.') => {
             return Err(Error::new(
                 *first,

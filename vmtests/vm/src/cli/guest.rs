@@ -78,15 +78,14 @@ impl GuestArgs {
             ..Options::new()?
         };
         let machine = Machine::start(cache, &kernel, &payload, &options)?;
-        let notes = &machine.hello().notes;
-        for note in notes.iter().take(SHOWN) {
+        let notes = kernel.notes.iter().chain(&machine.hello().notes);
+        for note in notes.clone().take(SHOWN) {
             crate::progress::note(&format!("kernel {}: {note}", kernel.name));
         }
-        if let Some(more) = notes.len().checked_sub(SHOWN).filter(|n| *n > 0) {
-            crate::progress::note(&format!(
-                "kernel {}: and {more} more like these",
-                kernel.name
-            ));
+        let more = notes.skip(SHOWN).count();
+        if more > 0 {
+            let text = format!("kernel {}: and {more} more like these", kernel.name);
+            crate::progress::note(&text);
         }
         if let Origin::Cold(why) = machine.origin() {
             crate::progress::note(&format!("kernel {} was booted: {why}", kernel.name));
@@ -123,9 +122,7 @@ impl GuestArgs {
             argv,
             cwd: cwd.into(),
             env,
-            is_isolated: false,
             deadline_ms: self.timeout.saturating_mul(1000),
-            stdin: None,
         })
     }
 }

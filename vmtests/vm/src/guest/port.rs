@@ -4,7 +4,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -14,14 +14,6 @@ const PORTS: &str = "/sys/class/virtio-ports";
 const LONELY: Duration = Duration::from_secs(120);
 /// How often a port without a host is looked at: poll(2) answers POLLHUP at once.
 const PAUSE: Duration = Duration::from_millis(5);
-
-/// What comes from the host.
-pub(super) enum Next {
-    /// A frame.
-    Frame(Frame),
-    /// The host is gone.
-    Closed,
-}
 
 /// The open port.
 pub(super) struct Port {
@@ -53,15 +45,15 @@ impl Port {
         }
     }
 
-    /// The next frame. With `is_synced`, a port that its host has closed means that the host is gone; without, that
-    /// the host is still to come.
-    pub(super) fn next(&mut self, is_synced: bool) -> io::Result<Next> {
+    /// The next frame; `None` when the host is gone. With `is_synced`, a port that its host has closed means that;
+    /// without, that the host is still to come.
+    pub(super) fn next(&mut self, is_synced: bool) -> io::Result<Option<Frame>> {
         let start = Instant::now();
         loop {
             if let Some(frame) = self.decoder.next_frame().map_err(|g| {
                 io::Error::new(io::ErrorKind::InvalidData, format!("the host sent {g}"))
             })? {
-                return Ok(Next::Frame(frame));
+                return Ok(Some(frame));
             }
             let mut fds = [PollFd::new(self.file.as_fd(), PollFlags::POLLIN)];
             match poll(&mut fds, PollTimeout::NONE) {
@@ -72,7 +64,7 @@ impl Port {
             let got = self.file.read(&mut self.buffer)?;
             if got == 0 {
                 if is_synced || start.elapsed() > LONELY {
-                    return Ok(Next::Closed);
+                    return Ok(None);
                 }
                 std::thread::sleep(PAUSE);
                 continue;
@@ -87,18 +79,6 @@ impl Port {
             .encode()
             .map_err(|e| io::Error::other(e.to_string()))?;
         self.file.write_all(&bytes)
-    }
-
-    pub(super) fn answer(&mut self, result: Result<(), String>) -> io::Result<()> {
-        self.send(&match result {
-            Ok(()) => Frame::Done,
-            Err(why) => Frame::Failed(why),
-        })
-    }
-
-    /// To wait for the host's end together with other things.
-    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
     }
 }
 

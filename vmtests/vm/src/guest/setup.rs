@@ -1,5 +1,5 @@
 //! What a program expects of a machine: file systems, names, devices, modules, the time.
-use super::{MODULES_LIST, net};
+use super::MODULES_LIST;
 use crate::proto::Hello;
 use nix::errno::Errno;
 use nix::kmod::{ModuleInitFlags, finit_module};
@@ -30,7 +30,7 @@ const MODPROBE: &str = "/proc/sys/kernel/modprobe";
 /// Mounts, names, loads. What fails is a note: the host decides whether it matters.
 pub(super) fn prepare() -> Hello {
     let mut notes = Vec::new();
-    mount_all("/", &mut notes);
+    mount_all(&mut notes);
     if let Err(e) = nix::unistd::sethostname("weir-vm") {
         notes.push(format!("sethostname: {e}"));
     }
@@ -51,30 +51,22 @@ pub(super) fn prepare() -> Hello {
         notes.push(format!("{MODPROBE}: {e}"));
     }
     let list = fs::read_to_string(MODULES_LIST).unwrap_or_default();
-    let mut modules = 0;
     for file in list.lines() {
-        match load_module(Path::new(file)) {
-            Ok(()) => modules += 1,
-            Err(why) => notes.push(why),
-        }
+        notes.extend(load_module(Path::new(file)).err());
     }
-    if let Err(why) = net::loopback_up() {
-        notes.push(why);
-    }
+    notes.extend(crate::process::loopback_up().err());
     let release = nix::sys::utsname::uname()
         .map(|u| u.release().to_string_lossy().into_owned())
         .unwrap_or_default();
     Hello {
         version: crate::proto::VERSION,
         release,
-        modules,
         notes,
     }
 }
 
-/// Mounts all whose path starts with `under`.
-pub(super) fn mount_all(under: &str, notes: &mut Vec<String>) {
-    for &(target, kind, options, is_needed) in MOUNTS.iter().filter(|m| m.0.starts_with(under)) {
+fn mount_all(notes: &mut Vec<String>) {
+    for &(target, kind, options, is_needed) in MOUNTS {
         let _ = fs::create_dir_all(target);
         let options = (!options.is_empty()).then_some(options);
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV.difference(dev_flag(target));
@@ -99,7 +91,7 @@ fn dev_flag(target: &str) -> MsFlags {
 }
 
 /// `insmod FILE`. A module that is there already, or that the kernel has built in, is as good as loaded.
-pub(super) fn load_module(file: &Path) -> Result<(), String> {
+fn load_module(file: &Path) -> Result<(), String> {
     let failed = |e: &dyn std::fmt::Display| format!("module {}: {e}", file.display());
     let open = File::open(file).map_err(|e| failed(&e))?;
     match finit_module(open, c"", ModuleInitFlags::empty()) {

@@ -1,11 +1,11 @@
 //! How a machine is made: booted, or copied from a saved one.
-use super::{CONSOLE, Options, STDERR, attachment};
+use super::{CONSOLE, Options, STDERR, attachment, explain};
 use crate::cache::Scratch;
 use crate::initramfs::Initramfs;
 use crate::payload::fingerprint;
 use crate::proto::Hello;
 use crate::qemu::accel::Accel;
-use crate::qemu::child::{Qemu, complaint};
+use crate::qemu::child::Qemu;
 use crate::qemu::line::{Boot, Hardware, Memory, fixed, line, parameters};
 use crate::qemu::qmp::Qmp;
 use crate::session::{Lost, Session};
@@ -13,7 +13,7 @@ use crate::state::{self, Saved};
 use crate::trouble::trouble;
 use crate::{Cache, Error, Kernel, Result, program};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A copy answers in 0.2 s.
 const RESTORE: Duration = Duration::from_secs(5);
@@ -39,7 +39,6 @@ pub(super) struct Booted {
     pub(super) session: Session,
     pub(super) hello: Hello,
     pub(super) scratch: Scratch,
-    pub(super) started: Instant,
 }
 
 impl<'a> Maker<'a> {
@@ -85,7 +84,6 @@ impl<'a> Maker<'a> {
     /// A copy of a saved machine.
     pub(super) fn copy(&self, saved: Saved) -> Result<Booted> {
         let scratch = self.cache.scratch()?;
-        let started = Instant::now();
         let qemu = self.launch(Memory::CopyOf(&saved.memory), &scratch, None)?;
         let attempt = || {
             let mut qmp = Qmp::greet(&qemu.qmp, MONITOR)?;
@@ -100,14 +98,13 @@ impl<'a> Maker<'a> {
                 .map_err(|lost| Error::new("state", lost, ""))?;
             Ok((qmp, session, hello))
         };
-        let (qmp, session, hello) = attempt().map_err(|e| self.explain(e, &scratch))?;
+        let (qmp, session, hello) = attempt().map_err(|e| explain(e, &scratch))?;
         Ok(Booted {
             qemu,
             qmp,
             session,
             hello,
             scratch,
-            started,
         })
     }
 
@@ -126,7 +123,6 @@ impl<'a> Maker<'a> {
             ),
             ..e
         })?;
-        let started = Instant::now();
         let boot = Boot {
             image: &self.kernel.image,
             initramfs: &initramfs,
@@ -158,7 +154,7 @@ impl<'a> Maker<'a> {
             }
             Ok((qmp, session, hello))
         };
-        let (qmp, session, hello) = attempt().map_err(|e| self.explain(e, &scratch))?;
+        let (qmp, session, hello) = attempt().map_err(|e| explain(e, &scratch))?;
         let _ = std::fs::remove_file(&initramfs);
         Ok(Booted {
             qemu,
@@ -166,7 +162,6 @@ impl<'a> Maker<'a> {
             session,
             hello,
             scratch,
-            started,
         })
     }
 
@@ -190,25 +185,5 @@ impl<'a> Maker<'a> {
         qemu.ctl
             .try_clone()
             .map_err(|e| Error::io("the guest's port", &e))
-    }
-
-    /// Adds what the console and QEMU said.
-    fn explain(&self, mut e: Error, scratch: &Scratch) -> Error {
-        let read = |name: &str| {
-            let bytes = std::fs::read(scratch.path().join(name)).unwrap_or_default();
-            String::from_utf8_lossy(&bytes).into_owned()
-        };
-        let qemu = complaint(&scratch.path().join(STDERR));
-        if !qemu.is_empty() {
-            e.reason = format!("{}. QEMU says: {qemu}", e.reason);
-        }
-        let console = read(CONSOLE);
-        if let Some(found) = trouble(&console) {
-            e.reason = format!("{}. Kernel {}: {}", e.reason, found.kind, found.line);
-        }
-        if !console.trim().is_empty() {
-            e.remedy += &attachment("console", &console);
-        }
-        e
     }
 }

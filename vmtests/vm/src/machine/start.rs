@@ -162,14 +162,12 @@ impl Maker<'_> {
 
     fn machine(&self, booted: Booted, origin: Origin) -> Machine {
         Machine {
-            ready: booted.started.elapsed(),
             qemu: booted.qemu,
             session: booted.session,
             scratch: booted.scratch,
             kernel: self.kernel.name.clone(),
             hello: booted.hello,
             origin,
-            started: booted.started,
             accel: self.hardware.accel,
             grace: self.options.grace,
             slow: self.options.slow,

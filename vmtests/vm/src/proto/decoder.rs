@@ -55,7 +55,7 @@ impl Decoder {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Ending, Exit, FilePiece, Hello, Run};
+    use super::super::{Ending, Exit, Hello, Run};
     use super::*;
     use proptest::collection::vec;
     use proptest::prelude::*;
@@ -75,34 +75,13 @@ mod tests {
             vec(os_string(), 0..4),
             os_string(),
             vec((os_string(), os_string()), 0..4),
-            any::<bool>(),
             any::<u64>(),
-            proptest::option::of(os_string()),
         )
-            .prop_map(|(argv, cwd, env, is_isolated, deadline_ms, stdin)| Run {
+            .prop_map(|(argv, cwd, env, deadline_ms)| Run {
                 argv,
                 cwd,
                 env,
-                is_isolated,
                 deadline_ms,
-                stdin,
-            })
-    }
-
-    fn file() -> impl Strategy<Value = FilePiece> {
-        (
-            os_string(),
-            any::<u32>(),
-            any::<bool>(),
-            any::<bool>(),
-            bytes(),
-        )
-            .prop_map(|(path, mode, is_first, is_last, bytes)| FilePiece {
-                path,
-                mode,
-                is_first,
-                is_last,
-                bytes,
             })
     }
 
@@ -118,34 +97,21 @@ mod tests {
         prop_oneof![
             any::<(u64, [u8; 32])>()
                 .prop_map(|(unix_nanos, seed)| Frame::Sync { unix_nanos, seed }),
-            vec(os_string(), 0..4).prop_map(Frame::Load),
-            file().prop_map(Frame::File),
             run().prop_map(Frame::Run),
             os_string().prop_map(Frame::Get),
             Just(Frame::Dmesg),
             Just(Frame::Park),
-            Just(Frame::Quit),
-            (
-                any::<u32>(),
-                any::<String>(),
-                any::<u32>(),
-                vec(any::<String>(), 0..3)
-            )
-                .prop_map(|(version, release, modules, notes)| Frame::Hello(Hello {
+            (any::<u32>(), any::<String>(), vec(any::<String>(), 0..3)).prop_map(
+                |(version, release, notes)| Frame::Hello(Hello {
                     version,
                     release,
-                    modules,
                     notes
-                })),
-            bytes().prop_map(Frame::Out),
-            bytes().prop_map(Frame::Err),
-            (ending(), any::<u64>(), any::<String>()).prop_map(
-                |(ending, elapsed_ms, kernel_log)| Frame::Exit(Exit {
-                    ending,
-                    elapsed_ms,
-                    kernel_log
                 })
             ),
+            bytes().prop_map(Frame::Out),
+            bytes().prop_map(Frame::Err),
+            (ending(), any::<String>())
+                .prop_map(|(ending, kernel_log)| Frame::Exit(Exit { ending, kernel_log })),
             (bytes(), any::<bool>()).prop_map(|(bytes, is_last)| Frame::Piece { bytes, is_last }),
             any::<String>().prop_map(Frame::Log),
             Just(Frame::Done),
@@ -232,15 +198,13 @@ mod tests {
     fn the_wire_is_as_documented() {
         let frame = Frame::Exit(Exit {
             ending: Ending::Signal(9),
-            elapsed_ms: 0x0102,
             kernel_log: "x".into(),
         });
         #[rustfmt::skip]
         let bytes = [
-            7, 0, 0, 0,  // length
-            11,          // Exit, the twelfth of the frames
+            5, 0, 0, 0,  // length
+            8,           // Exit, the ninth of the frames
             1, 18,       // by signal 9, as a zigzag number
-            0x82, 0x02,  // milliseconds, seven bits per byte
             1, b'x',     // log
         ];
         assert_eq!(frame.encode().unwrap(), bytes);

@@ -2,7 +2,7 @@
 //!
 //! That `/dev/kvm` opens says little: on some machines every Linux guest under it hangs at full load. So KVM is used
 //! only after a real kernel has booted under it, and the verdict is kept until this machine boots again.
-use crate::{Cache, Error, Result};
+use crate::{Cache, Error, Result, replace};
 use std::fs::{self, File};
 use std::time::Duration;
 
@@ -78,10 +78,7 @@ fn verdict(cache: &Cache, trial: impl FnOnce() -> Result<()>) -> Result<Accel> {
             (Accel::Tcg, text)
         }
     };
-    let scratch = cache.scratch()?;
-    fs::write(scratch.path().join("kvm"), text)
-        .map_err(|e| Error::new(file.display().to_string(), e, "Is there room in the cache?"))?;
-    scratch.publish("kvm", &file)?;
+    replace(&file, &text)?;
     Ok(accel)
 }
 

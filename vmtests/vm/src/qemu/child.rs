@@ -8,7 +8,6 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::{OnceLock, mpsc};
-use std::time::Duration;
 
 /// A QEMU process with its two sockets; killed when the value is dropped.
 #[derive(Debug)]
@@ -55,22 +54,6 @@ impl Qemu {
 
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
-    }
-
-    /// User and system time so far. Zero when the process is gone.
-    pub(crate) fn cpu(&self) -> Duration {
-        // proc_pid_stat(5): utime and stime are the 14th and 15th field, in ticks of 1/100 s. The second is the
-        // program's name in parentheses and may hold anything.
-        let stat =
-            std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
-        let fields = stat.rsplit(')').next().unwrap_or_default();
-        let ticks: u64 = fields
-            .split_whitespace()
-            .skip(11)
-            .take(2)
-            .filter_map(|f| f.parse::<u64>().ok())
-            .sum();
-        Duration::from_millis(ticks * 10)
     }
 
     /// Ends it at once and waits until it is gone.

@@ -2,8 +2,6 @@
 //!
 //! The kernel kills a process when its parent ends if it asked for that (`PR_SET_PDEATHSIG`), and execve(2) keeps the
 //! wish. Only the process itself can ask, so QEMU is started through this program, called by another name.
-use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::Signal;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -26,12 +24,8 @@ fn become_qemu(arguments: &[OsString]) -> String {
     let [parent, qemu, rest @ ..] = arguments else {
         return "to be called by the program itself".into();
     };
-    if let Err(e) = set_pdeathsig(Signal::SIGKILL) {
-        return format!("PR_SET_PDEATHSIG: {e}");
-    }
-    // It may have ended before the wish was made; then nobody waits for this machine.
-    if parent.to_str() != Some(&std::os::unix::process::parent_id().to_string()) {
-        return "the process that wanted a machine is gone".into();
+    if let Err(reason) = crate::process::die_with(parent) {
+        return reason;
     }
     let e = Command::new(qemu).args(rest).exec();
     format!("{}: {e}", qemu.display())

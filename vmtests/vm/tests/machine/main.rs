@@ -98,9 +98,7 @@ fn sh(script: &str) -> Run {
             ("PATH".into(), "/bin".into()),
             ("GREETING".into(), "hello".into()),
         ],
-        is_isolated: false,
         deadline_ms: 30_000,
-        stdin: None,
     }
 }
 
