@@ -103,7 +103,7 @@ vmtests() {
 }
 
 # packages ARGS...: what "weir-vmtests packages" extracts. The archive is the one that this machine uses already;
-# WEIR_DEBIAN_ARCHIVE names another. apt, its configuration, lists and cache have no part in it.
+# WEIR_DEBIAN_ARCHIVE names another. apt only names that archive: its lists and cache have no part in it.
 packages() {
     vmtests packages ${WEIR_DEBIAN_ARCHIVE:+--archive "$WEIR_DEBIAN_ARCHIVE"} "$@" >/dev/null
 }

@@ -1,6 +1,6 @@
 //! A Debian package: an `ar` archive whose member `data.tar.*` holds the files.
 //!
-//! It is read as a stream, once, and only what the caller keeps is kept.
+//! It is read as a stream, once.
 use crate::{Error, Result, compress, program};
 use std::io::Read;
 use std::path::Path;
@@ -8,25 +8,32 @@ use std::path::Path;
 /// `struct ar_hdr` of <ar.h>: the name, five fields of no use here, the size as decimal text, the magic.
 const HEADER: usize = 60;
 
-/// Calls `file` for each regular file of the package, with its path without the leading `./`, its size and a
-/// reader of its content.
-///
-/// # Errors
-/// The package is damaged or has a form that Debian does not use; what `file` says.
-pub(crate) fn each_file(
-    name: &str,
-    package: impl Read,
-    mut file: impl FnMut(&str, u64, &mut dyn Read) -> Result<()>,
-) -> Result<()> {
-    with_data(name, package, |tar| each_in_tar(name, tar, &mut file))
-}
-
 /// Puts all that the package holds into a folder.
 ///
 /// # Errors
 /// The package is damaged, or something cannot be written.
-pub(crate) fn extract(name: &str, package: impl Read, into: &Path) -> Result<()> {
-    with_data(name, package, |tar| unpack(name, tar, into))
+pub(crate) fn extract(name: &str, mut package: impl Read, into: &Path) -> Result<()> {
+    let mut magic = [0; 8];
+    package
+        .read_exact(&mut magic)
+        .map_err(|e| damaged(name, &e))?;
+    if &magic != b"!<arch>\n" {
+        return Err(damaged(name, &"it does not start as an ar archive"));
+    }
+    loop {
+        let (member, size) = member(name, &mut package)?;
+        let mut content = package.by_ref().take(size);
+        if member.starts_with("data.tar") {
+            return unpack(name, compress::reader(name, content)?, into);
+        }
+        // Members start at even offsets.
+        let skipped = std::io::copy(&mut content, &mut std::io::sink())
+            .and_then(|n| Ok(n + package.by_ref().take(size % 2).read(&mut [0])? as u64))
+            .map_err(|e| damaged(name, &e))?;
+        if skipped != size.next_multiple_of(2) {
+            return Err(damaged(name, &"it ends in the middle"));
+        }
+    }
 }
 
 /// Puts all that a tar archive holds into a folder. Nothing gets out of it.
@@ -47,34 +54,6 @@ pub(crate) fn unpack(name: &str, tar: impl Read, into: &Path) -> Result<()> {
     })
 }
 
-fn with_data(
-    name: &str,
-    mut package: impl Read,
-    work: impl FnOnce(&mut dyn Read) -> Result<()>,
-) -> Result<()> {
-    let mut magic = [0; 8];
-    package
-        .read_exact(&mut magic)
-        .map_err(|e| damaged(name, &e))?;
-    if &magic != b"!<arch>\n" {
-        return Err(damaged(name, &"it does not start as an ar archive"));
-    }
-    loop {
-        let (member, size) = member(name, &mut package)?;
-        let mut content = package.by_ref().take(size);
-        if member.starts_with("data.tar") {
-            return work(&mut compress::reader(name, content)?);
-        }
-        // Members start at even offsets.
-        let skipped = std::io::copy(&mut content, &mut std::io::sink())
-            .and_then(|n| Ok(n + package.by_ref().take(size % 2).read(&mut [0])? as u64))
-            .map_err(|e| damaged(name, &e))?;
-        if skipped != size.next_multiple_of(2) {
-            return Err(damaged(name, &"it ends in the middle"));
-        }
-    }
-}
-
 fn member(name: &str, package: &mut impl Read) -> Result<(String, u64)> {
     let mut header = [0; HEADER];
     package
@@ -90,26 +69,7 @@ fn member(name: &str, package: &mut impl Read) -> Result<(String, u64)> {
     Ok((text(0..16), size))
 }
 
-fn each_in_tar(
-    name: &str,
-    tar: impl Read,
-    file: &mut impl FnMut(&str, u64, &mut dyn Read) -> Result<()>,
-) -> Result<()> {
-    let mut archive = tar::Archive::new(tar);
-    for entry in archive.entries().map_err(|e| damaged(name, &e))? {
-        let mut entry = entry.map_err(|e| damaged(name, &e))?;
-        if !entry.header().entry_type().is_file() {
-            continue;
-        }
-        let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
-        let size = entry.size();
-        file(path.trim_start_matches("./"), size, &mut entry)?;
-    }
-    Ok(())
-}
-
-/// What all unreadable packages have in common.
-pub(crate) fn damaged(name: &str, reason: &dyn std::fmt::Display) -> Error {
+fn damaged(name: &str, reason: &dyn std::fmt::Display) -> Error {
     Error::new(
         name,
         format!("not a usable Debian package: {reason}"),

@@ -89,31 +89,22 @@ impl KernelLock {
     /// # Errors
     /// It is not a lock.
     pub fn parse(name: &str, text: &str) -> Result<Self> {
-        let lock: Self = toml::from_str(text).map_err(|e| {
-            Error::new(
-                name,
-                e,
-                format!(
-                    "Take the committed file again, or run `{} update`",
-                    program::name()
-                ),
-            )
-        })?;
-        let parts = lock.kernels.iter().flat_map(|k| &k.parts);
-        for part in parts {
+        let bad = |reason: &dyn std::fmt::Display| {
+            let update = format!("`{} update`", program::name());
+            let remedy = format!("Take the committed file again, or run {update}");
+            Error::new(name, reason, remedy)
+        };
+        let lock: Self = toml::from_str(text).map_err(|e| bad(&e))?;
+        for part in lock.kernels.iter().flat_map(|k| &k.parts) {
             let hex = part.sha256.len() == 64 && part.sha256.bytes().all(|b| b.is_ascii_hexdigit());
             // The path goes into a URL and its last part into a file name.
             let inside = !part.path.starts_with('/')
                 && part.path.split('/').all(|p| !p.is_empty() && p != "..");
             if !hex || !inside {
-                return Err(Error::new(
-                    name,
-                    format!("{:?} is not a path with a SHA-256", part.path),
-                    format!(
-                        "Take the committed file again, or run `{} update`",
-                        program::name()
-                    ),
-                ));
+                return Err(bad(&format!(
+                    "{:?} is not a path with a SHA-256",
+                    part.path
+                )));
             }
         }
         Ok(lock)

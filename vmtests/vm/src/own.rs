@@ -81,7 +81,7 @@ impl Own {
                 "Give the directory lib/modules/RELEASE; leave it out if everything is built in",
             ));
         }
-        let config = self.config();
+        let config = self.config(&modules);
         let forced = config
             .as_deref()
             .is_some_and(|c| is_set(c, "CONFIG_MODULE_SIG_FORCE", "y"));
@@ -114,21 +114,21 @@ impl Own {
     }
 
     /// The configuration that distributions put beside a kernel: `config-RELEASE`, or `config` with the modules.
-    fn config(&self) -> Option<String> {
+    fn config(&self, modules: &Found) -> Option<String> {
         let file = self.vmlinuz.file_name()?.to_str()?;
         let release = file
             .strip_prefix("vmlinuz-")
             .or(file.strip_prefix("vmlinux-"));
         let beside = release.map(|r| self.vmlinuz.with_file_name(format!("config-{r}")));
-        let inside = self.modules.as_ref().map(|m| m.join("config"));
         // A kernel that was just built: arch/x86/boot/bzImage below the .config.
         let built = self
             .vmlinuz
             .ancestors()
             .nth(4)
             .map(|top| top.join(".config"));
-        let read = |path: &PathBuf| fs::read_to_string(path).ok();
-        [beside, inside, built].iter().flatten().find_map(read)
+        let inside = modules.config.clone();
+        let mut files = [beside, inside, built].into_iter().flatten();
+        files.find_map(|path| fs::read_to_string(path).ok())
     }
 }
 

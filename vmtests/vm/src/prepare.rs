@@ -4,7 +4,7 @@
 use crate::cache::make_directory;
 use crate::digest::{self, Hasher};
 use crate::modules::{Found, Signature};
-use crate::{Arch, Cache, Error, Result, deb, program, requirements, vmlinux};
+use crate::{Arch, Cache, Error, Result, Scratch, deb, program, requirements, vmlinux};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -40,8 +40,6 @@ pub(crate) struct Record {
     pub(crate) config: bool,
     /// In load order.
     pub(crate) modules: Vec<ModuleRecord>,
-    /// Wanted modules that are neither here nor known to be built in.
-    pub(crate) absent: Vec<String>,
     pub(crate) builtin: Vec<String>,
     pub(crate) notes: Vec<String>,
 }
@@ -167,11 +165,10 @@ pub(crate) fn build(
         image: image.boot.len() as u64,
         config: config.is_some(),
         modules: Vec::new(),
-        absent: closure.absent,
         builtin: material.modules.builtin.into_iter().collect(),
         notes,
     };
-    for module in closure.modules {
+    for module in closure {
         write(
             &folder.join(format!("modules/{}.ko", module.name)),
             &module.content,
@@ -193,66 +190,59 @@ pub(crate) fn build(
     })
 }
 
-/// Reads the packages of a kernel.
+/// Extracts the packages of a kernel.
 ///
 /// # Errors
 /// One is damaged; they have no kernel or no modules in them.
-pub(crate) fn unpack(name: &str, package: &str, packages: &[PathBuf]) -> Result<Material> {
-    let mut material = Material {
-        name: format!("{name} ({package})"),
-        package: package.to_owned(),
-        sources: Vec::new(),
-        image: Vec::new(),
-        config: None,
-        modules: Found::default(),
-        signature: Signature::Cut,
-    };
+pub(crate) fn unpack(
+    scratch: &Scratch,
+    name: &str,
+    package: &str,
+    packages: &[PathBuf],
+) -> Result<Material> {
+    let folder = scratch.path().join("packages");
+    make_directory(&folder)?;
+    let mut sources = Vec::new();
     for path in packages {
         let shown = path.display().to_string();
         let open = || File::open(path).map_err(|e| Error::io(&shown, &e));
         let hash = digest::sha256_of(open()?).map_err(|e| Error::io(&shown, &e))?;
         let file = path.file_name().unwrap_or_default().to_string_lossy();
-        material.sources.push((file.into_owned(), hash));
+        sources.push((file.into_owned(), hash));
         let total = fs::metadata(path).map_or(0, |m| m.len());
-        let input = crate::progress::Reader::new(open()?, format!("unpacking {name}"), total);
-        deb::each_file(&shown, input, |file, size, content| {
-            let mut bytes = || {
-                let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
-                content
-                    .read_to_end(&mut bytes)
-                    .map_err(|e| deb::damaged(&shown, &e))?;
-                Ok::<_, Error>(bytes)
-            };
-            let last = file.rsplit('/').next().unwrap_or(file);
-            // /boot, or /usr/lib/modules/RELEASE where a package leaves it to others to copy it.
-            if last == "vmlinuz" || last.starts_with("vmlinuz-") {
-                material.image = bytes()?;
-            } else if last == "config" || last.starts_with("config-") {
-                material.config = Some(String::from_utf8_lossy(&bytes()?).into_owned());
-            } else if Found::wants(file) {
-                material.modules.take(file, bytes()?);
-            }
-            Ok(())
-        })?;
+        let bar = crate::progress::bar(format!("unpacking {name}"), total);
+        let input = bar.wrap_read(open()?);
+        deb::extract(&shown, input, &folder)?;
     }
+    let modules = Found::directory(&folder)?.0;
+    let read = |file: &PathBuf| fs::read(file).map_err(|e| Error::io(file.display(), &e));
+    let image = modules.image.as_ref().map(read).transpose()?;
+    let config = modules.config.as_ref().map(read).transpose()?;
     let lacking = [
-        (material.image.is_empty(), "a kernel"),
-        (material.modules.is_empty(), "modules"),
-        (material.config.is_none(), "a configuration"),
+        (image.is_none(), "a kernel"),
+        (modules.is_empty(), "modules"),
+        (config.is_none(), "a configuration"),
     ];
-    for (missing, what) in lacking {
-        if missing {
-            return Err(Error::new(
-                material.name,
-                format!("its packages do not hold {what}"),
-                format!(
-                    "The set is not complete: fetch it again with `{} fetch`",
-                    program::name()
-                ),
-            ));
-        }
+    let name = format!("{name} ({package})");
+    if let Some((_, what)) = lacking.iter().find(|(is_missing, _)| *is_missing) {
+        return Err(Error::new(
+            name,
+            format!("its packages do not hold {what}"),
+            format!(
+                "The set is not complete: fetch it again with `{} fetch`",
+                program::name()
+            ),
+        ));
     }
-    Ok(material)
+    Ok(Material {
+        name,
+        package: package.to_owned(),
+        sources,
+        image: image.unwrap_or_default(),
+        config: config.map(|text| String::from_utf8_lossy(&text).into_owned()),
+        modules,
+        signature: Signature::Cut,
+    })
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {

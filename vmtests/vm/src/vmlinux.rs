@@ -31,27 +31,24 @@ pub(crate) fn image(name: &str, file: Vec<u8>) -> Result<Image> {
         Packing::Plain => file,
         _ => compress::unpack(name, &file)?,
     };
-    if let Some(image) = arm::image(name, &file)? {
-        return Ok(Image {
-            arch: Arch::Arm64,
-            boot: image,
-            vmlinux: None,
-        });
+    let image = |arch, boot, vmlinux| Image {
+        arch,
+        boot,
+        vmlinux,
+    };
+    if let Some(boot) = arm::image(name, &file)? {
+        return Ok(image(Arch::Arm64, boot, None));
     }
     let arch = Arch::Amd64;
+    let enters = |vmlinux: &[u8]| has_note(vmlinux, "Xen", PHYS32_ENTRY);
     if header(&*file).is_some() {
-        return if has_note(&file, "Xen", PHYS32_ENTRY) {
-            Ok(Image {
-                arch,
-                boot: file,
-                vmlinux: None,
-            })
-        } else {
-            Err(Error::new(
+        return match enters(&file) {
+            true => Ok(image(arch, file, None)),
+            false => Err(Error::new(
                 name,
                 "this vmlinux has no PVH note, so QEMU cannot boot it",
                 "Give the bzImage (arch/x86/boot/bzImage), or build with CONFIG_PVH=y",
-            ))
+            )),
         };
     }
     let payload = payload(&file).ok_or_else(|| {
@@ -61,27 +58,14 @@ pub(crate) fn image(name: &str, file: Vec<u8>) -> Result<Image> {
             "Give the file that is called vmlinuz-VERSION in /boot",
         )
     })?;
-    let Some(vmlinux) = unpack_payload(name, payload)? else {
-        // A packing that we do not know: the guest unpacks it itself.
-        return Ok(Image {
-            arch,
-            boot: file,
-            vmlinux: None,
-        });
+    // What is packed in a way that we do not know, the guest unpacks itself.
+    let vmlinux = match Packing::of(payload) {
+        Packing::Plain => None,
+        _ => Some(compress::unpack(name, payload)?),
     };
-    let enters = has_note(&vmlinux, "Xen", PHYS32_ENTRY);
-    Ok(if enters {
-        Image {
-            arch,
-            boot: vmlinux,
-            vmlinux: None,
-        }
-    } else {
-        Image {
-            arch,
-            boot: file,
-            vmlinux: Some(vmlinux),
-        }
+    Ok(match vmlinux {
+        Some(vmlinux) if enters(&vmlinux) => image(arch, vmlinux, None),
+        other => image(arch, file, other),
     })
 }
 
@@ -111,13 +95,6 @@ fn payload(file: &[u8]) -> Option<&[u8]> {
     // The build appends the unpacked size, four bytes that the decompressors do not expect.
     let end = start.checked_add(u32_at(0x24c)?)?.checked_sub(4)?;
     file.get(start..end)
-}
-
-fn unpack_payload(name: &str, payload: &[u8]) -> Result<Option<Vec<u8>>> {
-    match Packing::of(payload) {
-        Packing::Plain => Ok(None),
-        _ => compress::unpack(name, payload).map(Some),
-    }
 }
 
 /// The configuration that CONFIG_IKCONFIG puts into a kernel, as `scripts/extract-ikconfig` finds it.

@@ -1,6 +1,6 @@
 //! HTTP, and plain files: one request, one file, hashed while it comes.
 use crate::digest::Hasher;
-use crate::progress::Progress;
+use crate::progress::bar;
 use crate::{Error, Result};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -75,7 +75,7 @@ impl Client {
             };
         let expected = size.or(announced);
         let mut file = File::create(to).map_err(|e| Error::io(to.display(), &e))?;
-        let mut progress = Progress::new(format!("fetching {}", name(url)));
+        let bar = bar(format!("fetching {}", name(url)), expected.unwrap_or(0));
         let mut hasher = Hasher::default();
         let mut done = 0;
         let mut buffer = vec![0; 1 << 16];
@@ -90,7 +90,7 @@ impl Client {
             hasher.update(bytes);
             file.write_all(bytes)
                 .map_err(|e| Error::io(to.display(), &e))?;
-            progress.at(done, expected.unwrap_or(0));
+            bar.set_position(done);
         }
         match expected {
             Some(expected) if expected != done => Err(Error::new(

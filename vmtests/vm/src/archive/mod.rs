@@ -44,25 +44,27 @@ impl Archive {
     /// The newest build of the kernel whose packages are all there; `None` if the suite has none.
     pub(crate) fn newest(&self, cache: &Cache, entry: &Entry) -> Result<Option<Found>> {
         let scratch = cache.scratch()?;
-        for base in self.bases.of(&entry.suite) {
-            let Some(release) =
-                release::get(&self.client, &scratch, base, &entry.suite, self.verify)?
-            else {
-                continue;
-            };
-            let text = index::get(
-                &self.client,
-                &scratch,
-                base,
-                &entry.suite,
-                &release,
-                &index::packages_of(entry.arch),
-            )?;
-            let found = resolve::newest(&index::kernels(&text), entry);
-            return Ok(found.map(|mut found| {
-                found.notes.extend(release.note);
-                found
-            }));
+        let index = self.index(&scratch, &entry.suite, &index::packages_of(entry.arch))?;
+        Ok(index.and_then(|(text, note)| {
+            let mut found = resolve::newest(&index::kernels(&text), entry)?;
+            found.notes.extend(note);
+            Some(found)
+        }))
+    }
+
+    /// An index of a suite, and why its signature was not checked; `None` if no archive has the suite.
+    fn index(
+        &self,
+        scratch: &Scratch,
+        suite: &str,
+        name: &str,
+    ) -> Result<Option<(String, Option<String>)>> {
+        for base in self.bases.of(suite) {
+            let release = release::get(&self.client, scratch, base, suite, self.verify)?;
+            if let Some(release) = release {
+                let text = index::get(&self.client, scratch, base, suite, &release, name)?;
+                return Ok(Some((text, release.note)));
+            }
         }
         Ok(None)
     }

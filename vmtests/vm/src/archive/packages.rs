@@ -1,9 +1,9 @@
 //! Packages for tests: with all that they depend on, or their source, extracted and not installed.
 use super::index::{Package, Source};
-use super::{Archive, index, release, version};
+use super::version::compare;
+use super::{Archive, index};
 use crate::lock::Part;
 use crate::{Arch, Cache, Error, Result, Scratch, compress, deb};
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
@@ -24,7 +24,7 @@ impl Archive {
         into: &Path,
     ) -> Result<Vec<String>> {
         let scratch = cache.scratch()?;
-        let text = self.index(&scratch, suite, &index::packages_of(Arch::HOST))?;
+        let text = self.must_have(&scratch, suite, &index::packages_of(Arch::HOST))?;
         let packages = index::packages(&text);
         let chosen = Choice::of(suite, &packages, names)?;
         for package in chosen.values() {
@@ -50,9 +50,11 @@ impl Archive {
         into: &Path,
     ) -> Result<String> {
         let scratch = cache.scratch()?;
-        let text = self.index(&scratch, suite, index::SOURCES)?;
+        let text = self.must_have(&scratch, suite, index::SOURCES)?;
         let sources = index::sources(&text, name);
-        let newest = sources.iter().max_by(|a, b| order(&a.version, &b.version));
+        let newest = sources
+            .iter()
+            .max_by(|a, b| compare(&a.version, &b.version));
         let Source { version, original } = newest.ok_or_else(|| missing(suite, name))?;
         let file = self.get(&scratch, suite, original)?;
         let open = File::open(&file).map_err(|e| Error::io(file.display(), &e))?;
@@ -64,21 +66,16 @@ impl Archive {
         Ok(format!("{name} {version}"))
     }
 
-    fn index(&self, scratch: &Scratch, suite: &str, name: &str) -> Result<String> {
-        for base in self.bases.of(suite) {
-            let release = release::get(&self.client, scratch, base, suite, self.verify)?;
-            if let Some(release) = release {
-                if let Some(note) = &release.note {
-                    crate::note(note);
-                }
-                return index::get(&self.client, scratch, base, suite, &release, name);
-            }
-        }
-        Err(Error::new(
-            format!("the suite {suite}"),
-            "the archive does not have it",
-            "Use another mirror with --archive URL",
-        ))
+    fn must_have(&self, scratch: &Scratch, suite: &str, name: &str) -> Result<String> {
+        let (text, note) = self.index(scratch, suite, name)?.ok_or_else(|| {
+            Error::new(
+                format!("the suite {suite}"),
+                "the archive does not have it",
+                "Use another mirror with --archive URL",
+            )
+        })?;
+        note.iter().for_each(|note| crate::note(note));
+        Ok(text)
     }
 
     fn get(&self, scratch: &Scratch, suite: &str, part: &Part) -> Result<std::path::PathBuf> {
@@ -110,10 +107,6 @@ fn lift(whole: &Path, into: &Path) -> Result<()> {
     Ok(())
 }
 
-fn order(a: &str, b: &str) -> Ordering {
-    version::compare(a, b)
-}
-
 fn missing(suite: &str, name: &str) -> Error {
     Error::new(
         format!("the package {name}"),
@@ -138,7 +131,7 @@ impl<'a> Choice<'a> {
         let (mut by_name, mut providers) = (BTreeMap::new(), BTreeMap::<_, Vec<_>>::new());
         for package in packages {
             let newest = by_name.entry(&*package.name).or_insert(package);
-            if order(&package.version, &newest.version).is_gt() {
+            if compare(&package.version, &newest.version).is_gt() {
                 *newest = package;
             }
             for relation in package.provides.split(',').map(Relation::parse) {
@@ -208,13 +201,13 @@ impl Package {
 }
 
 /// `NAME[:ARCH] [(OPERATOR VERSION)]`, as in deb-control(5).
-struct Relation<'a> {
-    name: &'a str,
-    bound: Option<(&'a str, &'a str)>,
+pub(super) struct Relation<'a> {
+    pub(super) name: &'a str,
+    pub(super) bound: Option<(&'a str, &'a str)>,
 }
 
 impl<'a> Relation<'a> {
-    fn parse(text: &'a str) -> Self {
+    pub(super) fn parse(text: &'a str) -> Self {
         let (name, rest) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
         let bound = rest
             .trim()
@@ -230,7 +223,7 @@ impl<'a> Relation<'a> {
         let Some((operator, bound)) = self.bound else {
             return true;
         };
-        let order = order(version, bound.trim());
+        let order = compare(version, bound.trim());
         match operator {
             "<<" => order.is_lt(),
             "<=" => order.is_le(),

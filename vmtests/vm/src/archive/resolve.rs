@@ -7,6 +7,7 @@
 //! without it, and the archive drops it earlier.
 use super::Found;
 use super::index::Package;
+use super::packages::Relation;
 use super::version::compare;
 use crate::catalogue::Entry;
 use crate::lock::{Locked, Part};
@@ -77,18 +78,11 @@ fn collect(packages: &[Package], package: &Package, parts: &mut Vec<Part>) -> Re
     if parts.iter().any(|p| p.path == package.path) {
         return Ok(());
     }
-    parts.push(Part {
-        path: package.path.clone(),
-        size: package.size,
-        sha256: package.sha256.clone(),
-    });
-    for dependency in package.depends.split(',') {
-        let Some((name, version)) = exact(dependency.trim()) else {
+    parts.push(package.part());
+    for Relation { name, bound } in package.depends.split(',').map(Relation::parse) {
+        let Some(("=", version)) = bound.filter(|_| name.starts_with("linux-")) else {
             continue;
         };
-        if !name.starts_with("linux-") {
-            continue;
-        }
         let mut found = packages.iter();
         match found.find(|p| p.name == name && p.version == version) {
             Some(found) => collect(packages, found, parts)?,
@@ -97,12 +91,6 @@ fn collect(packages: &[Package], package: &Package, parts: &mut Vec<Part>) -> Re
         }
     }
     Ok(())
-}
-
-/// `NAME (= VERSION)`.
-fn exact(dependency: &str) -> Option<(&str, &str)> {
-    let (name, version) = dependency.strip_suffix(')')?.split_once(" (= ")?;
-    Some((name, version))
 }
 
 #[cfg(test)]

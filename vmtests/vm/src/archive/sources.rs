@@ -1,8 +1,8 @@
 //! Where the archive is: the apt sources of this system, or an option. No host is named anywhere here.
 use crate::cache::variable;
 use crate::{Error, Result};
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::process::Command;
 
 /// The variable that names the base of the archive.
 const ARCHIVE_VARIABLE: &str = "VMTESTS_ARCHIVE";
@@ -15,14 +15,6 @@ const REMEDY: &str = "Name a mirror of the Debian archive with --archive URL (wh
 pub(crate) struct Bases {
     main: Vec<String>,
     security: Vec<String>,
-}
-
-/// One suite of one entry of the apt sources.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Source {
-    base: String,
-    suite: String,
-    components: Vec<String>,
 }
 
 impl Bases {
@@ -55,17 +47,15 @@ impl Bases {
         })
     }
 
+    /// What apt would fetch by the files in that folder. It only says so: a file that only root may read names a private
+    /// archive, and is passed over.
     fn of_system(directory: &Path) -> Result<Self> {
-        let mut sources = Vec::new();
-        for file in files(directory) {
-            // A file that only root may read names a private archive.
-            let text = fs::read_to_string(&file).unwrap_or_default();
-            match file.extension().and_then(|e| e.to_str()) {
-                Some("sources") => sources.extend(deb822(&text)),
-                _ => sources.extend(text.lines().flat_map(one_line)),
-            }
-        }
-        let bases = Self::pick(&sources);
+        let output = Command::new("apt-get")
+            .args(["update", "--print-uris", "-o"])
+            .arg(format!("Dir::Etc={}", directory.display()))
+            .output();
+        let text = output.map(|o| String::from_utf8_lossy(&o.stdout).into_owned());
+        let bases = Self::pick(&text.unwrap_or_default());
         if bases.main.is_empty() && bases.security.is_empty() {
             return Err(Error::new(
                 directory.display().to_string(),
@@ -77,16 +67,22 @@ impl Bases {
     }
 
     /// An archive that calls itself "debian" comes before one that only has such a suite.
-    fn pick(sources: &[Source]) -> Self {
+    fn pick(uris: &str) -> Self {
         let mut bases = Self::default();
-        for source in sources {
-            if !source.components.iter().any(|c| c == "main") {
+        for line in uris.lines() {
+            // 'BASE/dists/SUITE/main/binary-amd64/Packages.xz' NAME 0
+            let index = line
+                .strip_prefix('\'')
+                .and_then(|l| l.split_once("/dists/"));
+            let suite = index.and_then(|(_, rest)| rest.split_once("/main/binary-"));
+            let base = index.and_then(|(base, _)| usable(base));
+            let (Some(base), Some((suite, _))) = (base, suite) else {
                 continue;
-            }
-            if source.suite.ends_with("-security") || source.suite.ends_with("/updates") {
-                push(&mut bases.security, source.base.clone());
-            } else if is_debian(&source.suite) {
-                push(&mut bases.main, source.base.clone());
+            };
+            if suite.ends_with("-security") || suite.ends_with("/updates") {
+                push(&mut bases.security, base);
+            } else if is_debian(suite) {
+                push(&mut bases.main, base);
             }
         }
         bases.main.sort_by_key(|base| !base.ends_with("/debian"));
@@ -118,74 +114,6 @@ fn push(list: &mut Vec<String>, base: String) {
     if !list.contains(&base) {
         list.push(base);
     }
-}
-
-/// sources.list, then the folder in the order of names, as apt reads them.
-fn files(directory: &Path) -> Vec<PathBuf> {
-    let mut parts: Vec<PathBuf> = fs::read_dir(directory.join("sources.list.d"))
-        .map(|entries| entries.flatten().map(|e| e.path()).collect())
-        .unwrap_or_default();
-    parts.retain(|p| p.extension().is_some_and(|e| e == "list" || e == "sources"));
-    parts.sort();
-    parts.insert(0, directory.join("sources.list"));
-    parts
-}
-
-/// sources.list(5), "DEB822-STYLE FORMAT": paragraphs of fields; a line that starts with space continues.
-fn deb822(text: &str) -> Vec<Source> {
-    let mut sources = Vec::new();
-    // A comment may stand inside a paragraph and does not end it.
-    let lines: Vec<&str> = text.lines().filter(|l| !l.starts_with('#')).collect();
-    for paragraph in lines.split(|line| line.trim().is_empty()) {
-        let field = |name: &str| {
-            let mut words = Vec::new();
-            let mut inside = false;
-            for line in paragraph {
-                if line.starts_with([' ', '\t']) {
-                    if inside {
-                        words.extend(line.split_whitespace());
-                    }
-                } else if let Some((key, value)) = line.split_once(':') {
-                    inside = key.trim().eq_ignore_ascii_case(name);
-                    if inside {
-                        words.extend(value.split_whitespace());
-                    }
-                }
-            }
-            words
-        };
-        let enabled = field("Enabled").first().is_none_or(|v| *v != "no");
-        if !enabled || !field("Types").contains(&"deb") {
-            continue;
-        }
-        let components: Vec<String> = field("Components").into_iter().map(str::to_owned).collect();
-        for base in field("URIs").into_iter().filter_map(usable) {
-            for suite in field("Suites") {
-                sources.push(Source {
-                    base: base.clone(),
-                    suite: suite.to_owned(),
-                    components: components.clone(),
-                });
-            }
-        }
-    }
-    sources
-}
-
-/// sources.list(5), "ONE-LINE-STYLE FORMAT": `deb [options] URI SUITE COMPONENT...`.
-fn one_line(line: &str) -> Option<Source> {
-    let line = line.split('#').next()?.trim();
-    let rest = line.strip_prefix("deb ")?.trim_start();
-    let rest = match rest.strip_prefix('[') {
-        Some(options) => options.split_once(']')?.1,
-        None => rest,
-    };
-    let mut words = rest.split_whitespace();
-    Some(Source {
-        base: usable(words.next()?)?,
-        suite: words.next()?.to_owned(),
-        components: words.map(str::to_owned).collect(),
-    })
 }
 
 fn usable(url: &str) -> Option<String> {
@@ -221,36 +149,19 @@ fn is_debian(suite: &str) -> bool {
 mod tests {
     use super::*;
 
-    const DEB822: &str = "\
-# the archive
-Types: deb
-URIs: http://mirror.test/debian/
-# a comment inside
-Suites: bookworm
- bookworm-updates
-Components: main contrib
-Signed-By: /usr/share/keyrings/x.gpg
-
-Types: deb deb-src
-URIs: http://mirror.test/debian-security
-Suites: bookworm-security
-Components: main
-
-Types: deb
-Enabled: no
-URIs: http://off.test/debian
-Suites: bookworm
-Components: main
-
-Types: deb
-URIs: https://other.test/tool
-Suites: bookworm
-Components: main
-";
+    fn pick(indexes: &[&str]) -> Bases {
+        let line = |index: &&str| format!("'{index}Packages.xz' name 0 \n");
+        Bases::pick(&indexes.iter().map(line).collect::<String>())
+    }
 
     #[test]
-    fn deb822_sources() {
-        let bases = Bases::pick(&deb822(DEB822));
+    fn archives_of_both_kinds() {
+        let bases = pick(&[
+            "https://other.test/tool/dists/bookworm/main/binary-amd64/",
+            "http://mirror.test/debian/dists/bookworm/main/binary-amd64/",
+            "http://mirror.test/debian/dists/bookworm-updates/main/binary-all/",
+            "http://mirror.test/debian-security/dists/bookworm-security/main/binary-amd64/",
+        ]);
         let main: Vec<_> = bases.of("trixie-backports").collect();
         assert_eq!(
             main,
@@ -261,17 +172,51 @@ Components: main
     }
 
     #[test]
-    fn one_line_sources() {
-        let text = "# deb http://no.test/debian sid main\n\
-                    deb-src http://no.test/debian sid main\n\
-                    deb [arch=amd64 signed-by=/x.gpg] https://m.test/debian bookworm main # why\n\
-                    deb cdrom:[Disk]/ bookworm main\n\
-                    deb http://tool.test/apt tool-bookworm main\n";
-        let sources: Vec<_> = text.lines().filter_map(one_line).collect();
-        let bases = Bases::pick(&sources);
+    fn what_is_no_archive_of_debian_is_passed_over() {
+        let bases = pick(&[
+            "http://no.test/debian/dists/sid/main/source/",
+            "http://no.test/debian/dists/bookworm/contrib/binary-amd64/",
+            "https://m.test/debian/dists/bookworm/main/binary-amd64/",
+            "cdrom:[Disk]/dists/bookworm/main/binary-amd64/",
+            "http://tool.test/apt/dists/tool-bookworm/main/binary-amd64/",
+        ]);
         assert_eq!(bases.main, ["https://m.test/debian"]);
         // Named nowhere: beside the archive.
         assert_eq!(bases.security, ["https://m.test/debian-security"]);
+    }
+
+    #[test]
+    fn the_sources_of_apt() {
+        let folder = std::env::temp_dir().join(format!("weir-vm-sources-{}", std::process::id()));
+        let parts = folder.join("sources.list.d");
+        std::fs::create_dir_all(&parts).unwrap();
+        let old = "# deb http://no.test/debian sid main\n\
+                   deb-src http://no.test/debian sid main\n\
+                   deb [arch=amd64 trusted=yes] https://m.test/debian bookworm main # why\n";
+        std::fs::write(folder.join("sources.list"), old).unwrap();
+        let new = "Types: deb\nURIs: http://s.test/debian-security/\n# a comment inside\n\
+                   Suites: bookworm-security\n trixie-security\nComponents: main contrib\n\n\
+                   Types: deb\nEnabled: no\nURIs: http://off.test/debian\nSuites: sid\nComponents: main\n";
+        std::fs::write(parts.join("x.sources"), new).unwrap();
+        let has_apt = Command::new("apt-get").arg("--version").output().is_ok();
+        let bases = Bases::of_system(&folder);
+        std::fs::remove_dir_all(&folder).unwrap();
+        if !has_apt {
+            println!("skip: there is no apt-get");
+            return;
+        }
+        let bases = bases.unwrap();
+        assert_eq!(
+            bases.main,
+            ["https://m.test/debian", "http://s.test/debian"]
+        );
+        assert_eq!(
+            bases.security,
+            [
+                "http://s.test/debian-security",
+                "https://m.test/debian-security"
+            ]
+        );
     }
 
     #[test]

@@ -2,9 +2,9 @@
 use super::{code, kernel_names, say};
 use crate::kernels::Kernels;
 use crate::progress::note;
-use crate::{Cache, Error, Result, interrupt, lock};
+use crate::{Cache, Result, interrupt, lock, replace};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -55,19 +55,10 @@ pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
         };
         say(&format!("{:<8} {text}", update.name))?;
     }
-    write(&path, &kernels.lock().text()?)?;
-    Ok(code::SUCCESS)
-}
-
-/// Beside its place first: a lock that is half written would be worse than an old one.
-fn write(path: &Path, text: &str) -> Result<()> {
-    if fs::read_to_string(path).is_ok_and(|old| old == text) {
-        return Ok(());
+    let text = kernels.lock().text()?;
+    if fs::read_to_string(&path).is_ok_and(|old| old == text) {
+        return Ok(code::SUCCESS);
     }
-    let new = path.with_extension("lock.new");
-    let written = fs::write(&new, text).and_then(|()| fs::rename(&new, path));
-    written.map_err(|e| {
-        let _ = fs::remove_file(&new);
-        Error::io(path.display(), &e)
-    })
+    replace(&path, &text)?;
+    Ok(code::SUCCESS)
 }

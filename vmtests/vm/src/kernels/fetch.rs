@@ -5,8 +5,8 @@ use crate::catalogue::Entry;
 use crate::lock::{KernelLock, Locked, Part};
 use crate::prepare::{self, Prepared};
 use crate::progress::note;
-use crate::{Error, Result, digest, program};
-use std::fs::{self, File};
+use crate::{Error, Result, digest, program, replace};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 impl Kernels {
@@ -150,10 +150,7 @@ impl Kernels {
             self.used = KernelLock::load(Some(&place))?;
         }
         self.used.set(build);
-        let scratch = self.cache.scratch()?;
-        let file = scratch.path().join(USED);
-        fs::write(&file, self.used.text()?).map_err(|e| Error::io(file.display(), &e))?;
-        scratch.publish(USED, &place)
+        replace(&place, &self.used.text()?)
     }
 
     /// `None`: the archive does not have the packages.
@@ -186,7 +183,9 @@ impl Kernels {
     }
 
     fn prepare(&self, build: &Locked, key: &str, packages: &[PathBuf]) -> Result<Prepared> {
-        let material = prepare::unpack(&build.environment(), &build.version, packages)?;
+        let scratch = self.cache.scratch()?;
+        let name = build.environment();
+        let material = prepare::unpack(&scratch, &name, &build.version, packages)?;
         prepare::build(&self.cache, key, material, &self.catalogue.modules.wanted)
     }
 }

@@ -101,37 +101,24 @@ impl Kernels {
     }
 
     fn status_of<'a>(&'a self, entry: &'a Entry) -> Status<'a> {
-        let locked = self.lock.find(&entry.name);
-        let used = self.used.find(&entry.name);
         let state = |locked: &Locked| match prepare::open(&self.cache, &self.key(locked)) {
             Ok(Some(_)) => State::Ready,
             Ok(None) => State::Absent,
             Err(e) => State::Damaged(e.reason),
         };
-        let first = locked.map(|l| (l, state(l)));
-        let second = used.map(|l| (l, state(l)));
-        match (first, second) {
-            // A build that had to be taken instead counts as long as the locked one is not there.
-            (Some((_, State::Absent)) | None, Some((locked, state))) if state != State::Absent => {
-                Status {
-                    entry,
-                    locked: Some(locked),
-                    from_lock: false,
-                    state,
-                }
-            }
-            (Some((locked, state)), _) => Status {
-                entry,
-                locked: Some(locked),
-                from_lock: true,
-                state,
-            },
-            (None, _) => Status {
-                entry,
-                locked: None,
-                from_lock: false,
-                state: State::Absent,
-            },
+        let known = |lock: &'a KernelLock| lock.find(&entry.name).map(|l| (Some(l), state(l)));
+        let is_there = |(_, state): &(_, State)| *state != State::Absent;
+        let locked = known(&self.lock);
+        let from_lock = locked.as_ref().is_some_and(is_there);
+        // A build that had to be taken instead counts as long as the locked one is not there.
+        let used = known(&self.used).filter(|used| !from_lock && is_there(used));
+        let from_lock = used.is_none() && locked.is_some();
+        let (locked, state) = used.or(locked).unwrap_or((None, State::Absent));
+        Status {
+            entry,
+            locked,
+            from_lock,
+            state,
         }
     }
 
@@ -158,13 +145,8 @@ impl Kernels {
         }
         let (entry, variant) = self.find(name)?;
         let status = self.status_of(entry);
-        let prepared = match (status.locked, status.state) {
-            (Some(locked), State::Ready | State::Damaged(_)) => {
-                prepare::open(&self.cache, &self.key(locked))?
-            }
-            _ => None,
-        };
-        let Some(prepared) = prepared else {
+        let open = |locked| prepare::open(&self.cache, &self.key(locked));
+        let Some(prepared) = status.locked.map(open).transpose()?.flatten() else {
             return Err(Error::new(
                 format!("the kernel {}", entry.name),
                 format!("it is not in the cache {}", self.cache.root().display()),
@@ -196,18 +178,9 @@ impl Kernels {
             entry.name == kernel || series().is_some_and(|s| s == kernel)
         });
         entry.map(|entry| (entry, variant)).ok_or_else(|| {
-            let names: Vec<_> = self
-                .catalogue
-                .kernels
-                .iter()
-                .map(|k| k.name.as_str())
-                .collect();
-            let variants: Vec<_> = self
-                .catalogue
-                .variants
-                .iter()
-                .map(|v| v.name.as_str())
-                .collect();
+            let (kernels, variants) = (&self.catalogue.kernels, &self.catalogue.variants);
+            let names: Vec<&str> = kernels.iter().map(|k| &*k.name).collect();
+            let variants: Vec<&str> = variants.iter().map(|v| &*v.name).collect();
             Error::new(
                 format!("the kernel {name}"),
                 "there is none of that name",

@@ -13,24 +13,19 @@ use crate::digest::Hasher;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-/// A set of modules as found, packed or not, by name.
+/// What is in a directory: modules, packed or not, by name, and what belongs to them.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    files: BTreeMap<String, Source>,
+    files: BTreeMap<String, PathBuf>,
     /// The modules that are part of the kernel: `modules.builtin`.
     pub(crate) builtin: BTreeSet<String>,
-}
-
-/// Where a module's bytes are.
-#[derive(Debug)]
-enum Source {
-    /// Read already, out of a package.
-    Memory(Vec<u8>),
-    /// In a directory; only those that are needed are read.
-    File(PathBuf),
+    /// `vmlinuz` or `vmlinuz-RELEASE`.
+    pub(crate) image: Option<PathBuf>,
+    /// `config` or `config-RELEASE`.
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// A module as it goes into the guest.
@@ -39,15 +34,6 @@ pub(crate) struct Loadable {
     pub(crate) name: String,
     pub(crate) content: Vec<u8>,
     pub(crate) depends: Vec<String>,
-}
-
-/// What a list of wanted modules comes to on one kernel.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Closure {
-    /// In load order: each module after those that it needs.
-    pub(crate) modules: Vec<Loadable>,
-    /// Wanted, and neither a module nor known to be built in. Names come and go between releases.
-    pub(crate) absent: Vec<String>,
 }
 
 /// What becomes of the signature at the end of a module.
@@ -68,17 +54,6 @@ struct How<'a> {
 }
 
 impl Found {
-    /// Takes one file of a modules tree, if it is a module or the list of built-in ones.
-    pub(crate) fn take(&mut self, path: &str, content: Vec<u8>) {
-        let file = path.rsplit('/').next().unwrap_or(path);
-        if file == "modules.builtin" {
-            let text = String::from_utf8_lossy(&content);
-            self.builtin.extend(text.lines().filter_map(module_name));
-        } else if let Some(name) = module_name(file) {
-            self.files.insert(name, Source::Memory(content));
-        }
-    }
-
     /// All of a directory such as `/lib/modules/RELEASE`, and what tells this state of it from another.
     ///
     /// # Errors
@@ -91,32 +66,41 @@ impl Found {
             let failed = |e| Error::io(folder.display(), &e);
             for entry in fs::read_dir(&folder).map_err(failed)? {
                 let entry = entry.map_err(failed)?;
-                let path = entry.path();
                 // The links `build` and `source` lead to the kernel's sources.
                 let kind = entry.file_type().map_err(failed)?;
-                let text = path.to_string_lossy();
                 if kind.is_dir() {
-                    folders.push(path);
-                } else if kind.is_file() && Self::wants(&text) {
-                    let meta = entry.metadata().map_err(failed)?;
-                    state.update(
-                        format!("{text} {} {:?}\n", meta.len(), meta.modified()).as_bytes(),
-                    );
-                    if let Some(name) = module_name(&text) {
-                        found.files.insert(name, Source::File(path));
-                    } else {
-                        let content = fs::read(&path).map_err(failed)?;
-                        found.take(&text, content);
-                    }
+                    folders.push(entry.path());
+                } else if kind.is_file() && found.take(&entry.path()).map_err(failed)? {
+                    let (path, meta) = (entry.path(), entry.metadata().map_err(failed)?);
+                    let text = format!("{} {} {:?}\n", path.display(), meta.len(), meta.modified());
+                    state.update(text.as_bytes());
                 }
             }
         }
         Ok((found, state.hex()))
     }
 
-    /// Is this a file that [`Found::take`] keeps?
-    pub(crate) fn wants(path: &str) -> bool {
-        path.ends_with("/modules.builtin") || module_name(path).is_some()
+    /// Remembers a file; false: it is of no use.
+    pub(crate) fn take(&mut self, path: &Path) -> io::Result<bool> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let is = |what: &str| {
+            let rest = name.strip_prefix(what);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        };
+        if let Some(module) = module_name(&name) {
+            self.files.insert(module, path.to_owned());
+        } else if name == "modules.builtin" {
+            let text = fs::read(path)?;
+            let text = String::from_utf8_lossy(&text);
+            self.builtin.extend(text.lines().filter_map(module_name));
+        } else if is("vmlinuz") {
+            self.image = Some(path.to_owned());
+        } else if is("config") {
+            self.config = Some(path.to_owned());
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
     }
 
     /// No module at all?
@@ -143,7 +127,8 @@ impl Found {
         wanted.iter().flat_map(expand).collect()
     }
 
-    /// The wanted modules of the kernel `release` and all that they need.
+    /// The wanted modules of the kernel `release`, as far as there are such, and all that they need, in load order: each
+    /// module after those that it needs. Names come and go between releases.
     ///
     /// # Errors
     /// A module is damaged or of another kernel; one needs another that is not there.
@@ -152,16 +137,11 @@ impl Found {
         wanted: &[String],
         release: &str,
         signature: Signature,
-    ) -> Result<Closure> {
+    ) -> Result<Vec<Loadable>> {
         let how = How { release, signature };
-        let mut closure = Closure::default();
-        let mut seen = BTreeSet::new();
+        let (mut closure, mut seen) = (Vec::new(), BTreeSet::new());
         for name in wanted {
-            if self.has(name) {
-                self.visit(name, how, &mut seen, &mut closure)?;
-            } else if !self.builtin.contains(name) {
-                closure.absent.push(name.clone());
-            }
+            self.visit(name, how, &mut seen, &mut closure)?;
         }
         Ok(closure)
     }
@@ -176,13 +156,13 @@ impl Found {
         }
         let start = self.files.range(name.to_owned()..);
         let start = start.take_while(|(file, _)| file.starts_with(name));
-        let provides = |file: &str, source: &Source| {
-            let info = Info::read(file, &unpacked(file, source).ok()?).ok()?;
+        let provides = |file: &str, path: &Path| {
+            let info = Info::read(file, &unpacked(path).ok()?).ok()?;
             let general = !info.aliases.iter().any(|a| a.starts_with("cpu:"));
             (general && info.aliases.iter().any(|a| a == name)).then(|| file.to_owned())
         };
         start
-            .filter_map(|(file, source)| provides(file, source))
+            .filter_map(|(file, path)| provides(file, path))
             .collect()
     }
 
@@ -191,15 +171,15 @@ impl Found {
         name: &str,
         how: How<'_>,
         seen: &mut BTreeSet<String>,
-        closure: &mut Closure,
+        closure: &mut Vec<Loadable>,
     ) -> Result<()> {
-        let Some(source) = self.files.get(name) else {
+        let Some(path) = self.files.get(name) else {
             return Ok(());
         };
         if !seen.insert(name.to_owned()) {
             return Ok(());
         }
-        let mut content = unpacked(name, source)?;
+        let mut content = unpacked(path)?;
         let info = Info::read(name, &content)?;
         if info.release != how.release {
             return Err(Error::new(
@@ -230,7 +210,7 @@ impl Found {
         if how.signature == Signature::Cut {
             content.truncate(without_signature(&content).len());
         }
-        closure.modules.push(Loadable {
+        closure.push(Loadable {
             name: name.to_owned(),
             content,
             depends: info.depends,
@@ -239,13 +219,8 @@ impl Found {
     }
 }
 
-fn unpacked(name: &str, source: &Source) -> Result<Vec<u8>> {
-    match source {
-        Source::Memory(packed) => compress::unpack(name, packed),
-        Source::File(path) => {
-            let shown = path.display().to_string();
-            let packed = fs::read(path).map_err(|e| Error::io(&shown, &e))?;
-            compress::unpack(&shown, &packed)
-        }
-    }
+fn unpacked(path: &Path) -> Result<Vec<u8>> {
+    let shown = path.display().to_string();
+    let packed = fs::read(path).map_err(|e| Error::io(&shown, &e))?;
+    compress::unpack(&shown, &packed)
 }
