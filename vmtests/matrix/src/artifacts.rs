@@ -1,10 +1,8 @@
 //! The test programs, and the programs that they test, as Cargo built them.
 use serde::Deserialize;
-use std::ffi::OsStr;
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use weir_vm::note;
 use weir_vm::{Error, Result};
 
 /// The rooms whose tests run in every environment.
@@ -59,19 +57,17 @@ struct Profile {
 }
 
 impl Artifacts {
-    /// Lets Cargo build them; `top` is the workspace. Crates that this machine does not have yet, as in a fresh clone,
-    /// are fetched first; otherwise the network is not used. `profile` is one of its Cargo.toml; `test` is
-    /// what `cargo test` has built already.
+    /// Lets Cargo build them; `top` is the workspace. Cargo uses the network for crates that this machine does not have
+    /// yet, as in a fresh clone. `profile` is one of its Cargo.toml; `test` is what `cargo test` has built already.
     ///
     /// # Errors
     /// There is no Cargo, or it fails; what it says has gone to standard error.
     pub fn build(top: &Path, profile: &str) -> Result<Self> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        fetch(top, &cargo);
         let mut command = Command::new(&cargo);
         command
             .current_dir(top)
-            .args(["test", "--no-run", "--offline", "--quiet"])
+            .args(["test", "--no-run", "--quiet"])
             .arg("--message-format=json-render-diagnostics")
             .args(["--profile", profile, "-p", OURSELVES]);
         for room in ROOMS {
@@ -87,7 +83,7 @@ impl Artifacts {
             return Err(Error::new(
                 what,
                 format!("it ended with {}", output.status),
-                "See what it says above. Crates that it lacks come with `cargo fetch`, which needs a network",
+                "See what it says above. Crates that it lacks come over the network",
             ));
         }
         Self::parse(what, &output.stdout[..])
@@ -173,38 +169,6 @@ impl Artifacts {
         let found = self.binaries.iter().find(|(n, _)| n == name);
         found.map(|(_, path)| path.as_path())
     }
-}
-
-/// Fetches the crates that are not there, for this machine only. What goes wrong is no failure yet: the build
-/// without the network may get by, and says what it lacks.
-fn fetch(top: &Path, cargo: &OsStr) {
-    let host = host(cargo);
-    let fetch = |offline: bool| {
-        let mut command = Command::new(cargo);
-        command.current_dir(top).args(["fetch", "--locked"]);
-        command.args(offline.then_some("--offline"));
-        if let Some(host) = &host {
-            command.args(["--target", host]);
-        }
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        command.stderr(match offline {
-            true => Stdio::null(),
-            false => Stdio::inherit(),
-        });
-        command.status().is_ok_and(|status| status.success())
-    };
-    if !fetch(true) {
-        note("fetching the crates of the tests, once");
-        fetch(false);
-    }
-}
-
-/// The machine that Cargo builds for.
-fn host(cargo: &OsStr) -> Option<String> {
-    let output = Command::new(cargo).arg("-vV").output().ok()?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("host: "));
-    line.map(str::to_owned)
 }
 
 fn order(room: &str) -> usize {

@@ -27,7 +27,7 @@ pub struct Run {
 }
 
 /// The kernel of the machine, a kernel in QEMU, or a variant of one.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     /// `host`, `6.12`, `6.12-no-xtables`.
     pub name: String,

@@ -68,7 +68,8 @@ impl Place {
         let about = Environment {
             name: HOST.to_owned(),
             package: "the kernel of this machine".to_owned(),
-            ..empty(&release)
+            release: release.clone(),
+            ..Environment::default()
         };
         Self {
             about,
@@ -99,37 +100,32 @@ impl Place {
             false => Vec::new(),
         };
         let row = row(variant.as_ref().map_or(name, |v| v.name.as_str()));
-        Ok(match kernels.get(name) {
-            Err(e) => Self {
-                about: Environment {
-                    name: name.to_owned(),
-                    variant: says.unwrap_or_default(),
-                    unavailable: Some(format!("{}: {}", e.reason, e.remedy)),
-                    ..empty("")
-                },
-                kernel: None,
-                payload: None,
-                row,
-                is_newest,
-                ends,
-                version: None,
+        let kernel = kernels.get(name);
+        let about = match &kernel {
+            Err(e) => Environment {
+                name: name.to_owned(),
+                variant: says.unwrap_or_default(),
+                unavailable: Some(format!("{}: {}", e.reason, e.remedy)),
+                ..Environment::default()
             },
-            Ok(kernel) => Self {
-                about: Environment {
-                    name: kernel.name.clone(),
-                    package: kernel.package.clone(),
-                    sources: kernel.sources.clone(),
-                    variant: says.unwrap_or_else(|| flavour(&kernel.name)),
-                    config: facts(&kernel),
-                    ..empty(&kernel.release)
-                },
-                version: Version::parse(&kernel.release),
-                kernel: Some(kernel),
-                payload: None,
-                row,
-                is_newest,
-                ends,
+            Ok(kernel) => Environment {
+                name: kernel.name.clone(),
+                release: kernel.release.clone(),
+                package: kernel.package.clone(),
+                sources: kernel.sources.clone(),
+                variant: says.unwrap_or_else(|| flavour(&kernel.name)),
+                config: facts(kernel),
+                ..Environment::default()
             },
+        };
+        Ok(Self {
+            version: Version::parse(&about.release),
+            about,
+            kernel: kernel.ok(),
+            payload: None,
+            row,
+            is_newest,
+            ends,
         })
     }
 
@@ -174,19 +170,6 @@ fn flavour(name: &str) -> String {
     }
 }
 
-fn empty(release: &str) -> Environment {
-    Environment {
-        name: String::new(),
-        release: release.to_owned(),
-        package: String::new(),
-        sources: Vec::new(),
-        variant: String::new(),
-        config: Vec::new(),
-        cold_boot: None,
-        unavailable: None,
-    }
-}
-
 /// `uname -r` of this machine.
 #[must_use]
 pub(super) fn release() -> String {
@@ -196,17 +179,12 @@ pub(super) fn release() -> String {
 }
 
 fn facts(kernel: &Kernel) -> Vec<String> {
-    let text = kernel
-        .config
-        .as_ref()
-        .and_then(|f| std::fs::read_to_string(f).ok())
-        .unwrap_or_default();
-    let lines = text.lines();
-    lines
-        .filter(|l| {
-            l.split_once('=')
-                .is_some_and(|(name, _)| OPTIONS.contains(&name))
-        })
-        .map(str::to_owned)
-        .collect()
+    let file = kernel.config.as_ref();
+    let text = file.and_then(|f| std::fs::read_to_string(f).ok());
+    let is_fact = |line: &&str| {
+        let option = line.split_once('=');
+        option.is_some_and(|(name, _)| OPTIONS.contains(&name))
+    };
+    let text = text.unwrap_or_default();
+    text.lines().filter(is_fact).map(str::to_owned).collect()
 }

@@ -1,4 +1,6 @@
 //! Text from outside, made fit to be shown: a console holds escape sequences and whatever a guest wrote.
+use std::borrow::Cow;
+use textwrap::{Options, WordSplitter};
 
 /// As one line.
 pub(super) fn line(text: &str) -> String {
@@ -59,39 +61,9 @@ pub(super) fn shorten(text: &str, width: usize) -> String {
 
 /// `text` in lines of at most `width` characters, broken at spaces where there are any.
 pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    let mut room = width;
-    for word in text.split(' ') {
-        let mut word: Vec<char> = word.chars().collect();
-        let fresh = room == width;
-        let needed = word.len() + usize::from(!fresh);
-        if needed <= room {
-            push(&mut lines, fresh, &word);
-            room -= needed;
-            continue;
-        }
-        if !fresh {
-            lines.push(String::new());
-        }
-        while word.len() > width {
-            let rest = word.split_off(width);
-            push(&mut lines, true, &word);
-            lines.push(String::new());
-            word = rest;
-        }
-        push(&mut lines, true, &word);
-        room = width - word.len();
-    }
-    lines
-}
-
-fn push(lines: &mut [String], fresh: bool, word: &[char]) {
-    if let Some(last) = lines.last_mut() {
-        if !fresh {
-            last.push(' ');
-        }
-        last.extend(word);
-    }
+    let options = Options::new(width).word_splitter(WordSplitter::NoHyphenation);
+    let lines = textwrap::wrap(text, options).into_iter();
+    lines.map(Cow::into_owned).collect()
 }
 
 /// Seconds as a person says them.

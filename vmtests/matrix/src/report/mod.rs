@@ -30,7 +30,7 @@ pub use text::text;
 use super::model::Run;
 use std::fs;
 use std::path::{Path, PathBuf};
-use weir_vm::{Error, Result};
+use weir_vm::{Error, Result, replace};
 
 /// Writes every form of the report into `dir`, which is made when it is not there. Returns the files.
 ///
@@ -54,17 +54,4 @@ pub fn write(run: &Run, dir: &Path) -> Result<Vec<PathBuf>> {
         files.push(file);
     }
     Ok(files)
-}
-
-/// Writes to a name beside it first, so that a reader never sees half a file.
-fn replace(file: &Path, content: &str) -> Result<()> {
-    let mut name = file.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".{}.new", std::process::id()));
-    let new = file.with_file_name(name);
-    let written = fs::write(&new, content).and_then(|()| fs::rename(&new, file));
-    written.map_err(|e| {
-        // What is left of it helps nobody.
-        let _ = fs::remove_file(&new);
-        Error::io(file.display(), &e)
-    })
 }

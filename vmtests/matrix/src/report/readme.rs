@@ -5,7 +5,7 @@ use super::summary::{Feature, Tally, View, instead, version};
 use crate::model::Run;
 use askama::Template;
 use std::path::Path;
-use weir_vm::{Error, Result};
+use weir_vm::{Error, Result, replace};
 
 const START: &str = "<!-- matrix -->\n";
 const END: &str = "<!-- /matrix -->";
@@ -150,32 +150,25 @@ fn differences<'a>(
         })
         .map(|(at, name)| (at, *name))
         .collect();
-    let mut rows = Vec::new();
-    for (group, feature) in groups
-        .iter()
-        .flat_map(|(g, f)| f.iter().map(move |f| (g, f)))
-    {
-        let answer = |at: usize| feature.answers.get(at).copied().flatten();
-        let lacks = |at: usize| answer(at).is_some_and(|c| c.answer == "lack");
-        let lacking: Vec<&str> = whole
-            .iter()
-            .filter(|(at, _)| lacks(*at))
-            .map(|(_, n)| *n)
-            .collect();
-        let have = whole
-            .iter()
-            .any(|(at, _)| answer(*at).is_some_and(|c| c.answer == "have"));
-        if lacking.is_empty() || !have {
-            continue;
-        }
-        let remark = whole
-            .iter()
-            .filter(|(at, _)| lacks(*at))
-            .find_map(|(at, _)| answer(*at));
-        let remark = remark.map_or("", |c| &c.remark);
-        rows.push((*group, feature.name, lacking.join(", "), instead(remark)));
-    }
-    rows
+    let features = groups.iter();
+    let features = features.flat_map(|(group, of)| of.iter().map(move |f| (*group, f)));
+    let row = |(group, feature): (&'a str, &Feature<'a>)| {
+        let answers = whole.iter().filter_map(|(at, name)| {
+            let answer = feature.answers.get(*at).copied().flatten();
+            Some((*name, answer?))
+        });
+        let (lacking, others): (Vec<_>, Vec<_>) = answers.partition(|(_, c)| c.answer == "lack");
+        let (_, first) = lacking.first()?;
+        others.iter().find(|(_, c)| c.answer == "have")?;
+        let names: Vec<&str> = lacking.iter().map(|(name, _)| *name).collect();
+        Some((
+            group,
+            feature.name,
+            names.join(", "),
+            instead(&first.remark),
+        ))
+    };
+    features.filter_map(row).collect()
 }
 
 /// Puts the tables of `run` between the markers of `file`. Says whether that changed it.
@@ -189,7 +182,7 @@ pub fn update(run: &Run, file: &Path) -> Result<bool> {
     if old == new {
         return Ok(false);
     }
-    super::replace(file, &format!("{before}{new}{after}"))?;
+    replace(file, &format!("{before}{new}{after}"))?;
     Ok(true)
 }
 

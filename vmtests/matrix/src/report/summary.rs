@@ -1,4 +1,5 @@
 //! A run seen from the sides that a report shows: totals, rooms, features, groups of skips.
+use crate::artifacts::ROOMS;
 use crate::model::{Capability, CaseResult, Environment, Run, Verdict};
 use std::collections::{BTreeMap, HashMap};
 
@@ -96,13 +97,12 @@ pub(super) fn alike<'f, 'a>(features: &'f [Feature<'a>]) -> Vec<Vec<&'f Feature<
     let answers = |f: &'f Feature<'a>| f.answers.iter().map(|a| a.map(|c| &*c.answer));
     let mut kinds: Vec<Vec<&Feature<'_>>> = Vec::new();
     for feature in features {
-        let same = |kind: &&mut Vec<&'f Feature<'a>>| {
-            kind.first()
-                .is_some_and(|first| answers(first).eq(answers(feature)))
+        let same = |kind: &Vec<&'f Feature<'a>>| {
+            let first = kind.first();
+            first.is_some_and(|first| answers(first).eq(answers(feature)))
         };
-        match kinds.iter_mut().find(same) {
-            Some(kind) => kind.push(feature),
-            None => kinds.push(vec![feature]),
+        if let Some(kind) = entry(&mut kinds, same, Vec::new) {
+            kind.push(feature);
         }
     }
     kinds
@@ -129,8 +129,14 @@ impl Reason<'_> {
     }
 }
 
-/// In which order rooms are shown.
-const ROOMS: &[&str] = &["netlink", "netfilter", "cni", "agent", "node-ambient"];
+/// The one of `list` that `is` what is looked for, else a `new` one at its end.
+fn entry<T>(list: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> Option<&mut T> {
+    let at = list.iter().position(is).unwrap_or(list.len());
+    if at == list.len() {
+        list.push(new());
+    }
+    list.get_mut(at)
+}
 
 /// A run with its look-ups.
 pub(super) struct View<'a> {
@@ -272,53 +278,31 @@ impl<'a> View<'a> {
     pub(super) fn reasons(&self, kind: &str) -> Vec<Reason<'a>> {
         let mut reasons: Vec<(&Verdict, BTreeMap<&str, Vec<&str>>)> = Vec::new();
         for result in self.results.iter().filter(|r| word(&r.verdict) == kind) {
-            let known = reasons.iter().position(|(v, _)| **v == result.verdict);
-            let at = known.unwrap_or_else(|| {
-                reasons.push((&result.verdict, BTreeMap::new()));
-                reasons.len() - 1
-            });
-            if let Some((_, cases)) = reasons.get_mut(at) {
-                cases
-                    .entry(&result.case)
-                    .or_default()
-                    .push(&result.environment);
+            let new = || (&result.verdict, BTreeMap::new());
+            if let Some((_, cases)) = entry(&mut reasons, |(v, _)| **v == result.verdict, new) {
+                let of_case: &mut Vec<_> = cases.entry(&result.case).or_default();
+                of_case.push(&result.environment);
             }
         }
-        reasons
-            .into_iter()
-            .map(|(verdict, cases)| Reason {
-                verdict,
-                cases: cases.into_iter().collect(),
-            })
-            .collect()
+        let reasons = reasons.into_iter().map(|(verdict, cases)| Reason {
+            verdict,
+            cases: cases.into_iter().collect(),
+        });
+        reasons.collect()
     }
 
     /// Every feature, group by group, in the order in which they were asked.
     pub(super) fn features(&self) -> Vec<(&'a str, Vec<Feature<'a>>)> {
         let place = places(&self.environments);
         let mut groups: Vec<(&str, Vec<Feature<'_>>)> = Vec::new();
-        let mut known: HashMap<(&str, &str), (usize, usize)> = HashMap::new();
         for capability in &self.run.capabilities {
             let (group, name) = (&*capability.group, &*capability.name);
-            let (g, f) = *known.entry((group, name)).or_insert_with(|| {
-                let g = groups
-                    .iter()
-                    .position(|(n, _)| *n == group)
-                    .unwrap_or_else(|| {
-                        groups.push((group, Vec::new()));
-                        groups.len() - 1
-                    });
-                let features = groups.get_mut(g).map(|(_, f)| f);
-                let f = features.map_or(0, |features| {
-                    features.push(Feature {
-                        name,
-                        answers: vec![None; self.environments.len()],
-                    });
-                    features.len() - 1
-                });
-                (g, f)
-            });
-            let feature = groups.get_mut(g).and_then(|(_, all)| all.get_mut(f));
+            let new = || Feature {
+                name,
+                answers: vec![None; self.environments.len()],
+            };
+            let group = entry(&mut groups, |(n, _)| *n == group, || (group, Vec::new()));
+            let feature = group.and_then(|(_, all)| entry(all, |f| f.name == name, new));
             let at = place.get(&*capability.environment).copied();
             if let Some(slot) = feature.zip(at).and_then(|(f, at)| f.answers.get_mut(at)) {
                 *slot = Some(capability);

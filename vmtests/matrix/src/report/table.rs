@@ -55,11 +55,16 @@ pub(super) fn paint(text: &str, tone: Tone, colour: bool) -> String {
 /// heading.
 pub(super) fn table(heads: &[&str], rows: &[Vec<Cell>], colour: bool) -> String {
     let heads: Vec<Vec<String>> = heads.iter().map(|h| parts(h)).collect();
+    let level = |at: usize| {
+        let part = |head: &Vec<String>| cell(head.get(at).map_or("", |p| p), Tone::Heading);
+        heads.iter().map(part).collect::<Vec<_>>()
+    };
+    let depth = heads.iter().map(Vec::len).max().unwrap_or(0);
+    let above: Vec<Vec<Cell>> = (0..depth).map(level).collect();
     let width = |column: usize| {
-        let head = heads.get(column).into_iter().flatten().map(|p| length(p));
-        let cells = rows.iter().filter(|r| r.len() > 1);
+        let cells = above.iter().chain(rows).filter(|r| r.len() > 1);
         let cells = cells.filter_map(|r| r.get(column)).map(|c| length(&c.text));
-        head.chain(cells).max().unwrap_or(0)
+        cells.max().unwrap_or(0)
     };
     let first = width(0).min(FIRST);
     let mut blocks: Vec<Vec<(usize, usize)>> = vec![Vec::new()];
@@ -80,9 +85,13 @@ pub(super) fn table(heads: &[&str], rows: &[Vec<Cell>], colour: bool) -> String 
         if number > 0 {
             text.push('\n');
         }
-        head(&mut text, &heads, first, block, colour);
-        for row in rows {
-            body(&mut text, row, first, block, colour);
+        for row in above.iter().chain(rows) {
+            let line = line(row, first, block, colour);
+            // A head of this block may have fewer parts than one of another.
+            if !line.trim_end().is_empty() {
+                text.push_str(line.trim_end());
+                text.push('\n');
+            }
         }
     }
     text
@@ -100,44 +109,16 @@ fn length(text: &str) -> usize {
     text.chars().count()
 }
 
-fn head(
-    text: &mut String,
-    heads: &[Vec<String>],
-    first: usize,
-    block: &[(usize, usize)],
-    colour: bool,
-) {
-    let shown = || std::iter::once((0, first)).chain(block.iter().copied());
-    let depth = shown()
-        .filter_map(|(c, _)| heads.get(c))
-        .map(Vec::len)
-        .max();
-    for level in 0..depth.unwrap_or(0) {
-        let mut line = String::new();
-        for (column, width) in shown() {
-            let parts = heads.get(column);
-            let part = parts.and_then(|p| p.get(level)).map_or("", |p| p);
-            put(&mut line, column, width, part, Tone::Heading, colour);
-        }
-        finish(text, &line);
-    }
-}
-
-fn body(text: &mut String, row: &[Cell], first: usize, block: &[(usize, usize)], colour: bool) {
+fn line(row: &[Cell], first: usize, block: &[(usize, usize)], colour: bool) -> String {
     let mut line = String::new();
-    let Some(name) = row.first() else { return };
-    if row.len() == 1 {
-        finish(
-            text,
-            &paint(&clean::shorten(&name.text, WIDTH), name.tone, colour),
-        );
-        return;
-    }
+    let Some(name) = row.first() else { return line };
+    let room = if row.len() == 1 { WIDTH } else { first };
+    let text = clean::shorten(&name.text, room);
     put(
         &mut line,
         0,
-        first,
-        &clean::shorten(&name.text, first),
+        if row.len() == 1 { 0 } else { first },
+        &text,
         name.tone,
         colour,
     );
@@ -146,7 +127,7 @@ fn body(text: &mut String, row: &[Cell], first: usize, block: &[(usize, usize)],
             put(&mut line, *column, *width, &cell.text, cell.tone, colour);
         }
     }
-    finish(text, &line);
+    line
 }
 
 /// The first column is on the left; the others end where their heads end.
@@ -161,11 +142,6 @@ fn put(line: &mut String, column: usize, width: usize, text: &str, tone: Tone, c
         line.push_str(&padding);
         line.push_str(&painted);
     }
-}
-
-fn finish(text: &mut String, line: &str) {
-    text.push_str(line.trim_end());
-    text.push('\n');
 }
 
 #[cfg(test)]

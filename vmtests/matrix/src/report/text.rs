@@ -1,75 +1,60 @@
-//! `matrix.txt`, and what a terminal shows.
+//! `matrix.txt`, and what a terminal shows. What stands where is said in `templates/matrix.txt`.
 mod capabilities;
 
-use super::clean::{count, duration, line, wrap};
+use super::clean::{block, count, duration, line, wrap};
 use super::summary::{Reason, Tally, View, room};
 use super::table::{Cell, Tone, WIDTH, cell, paint, table};
-use crate::model::{Environment, Run, Verdict};
+use crate::model::{CaseResult, Run, Verdict};
+use askama::Template;
 
 /// The whole report as text, at most 100 columns wide. With `colour` for a terminal; words say the same.
 #[must_use]
 pub fn text(run: &Run, colour: bool) -> String {
-    let mut page = Page {
-        view: View::new(run),
-        out: String::new(),
-        colour,
-    };
-    page.title();
-    page.cases();
-    page.capabilities();
-    page.kernels();
-    page.reasons("skipped", "Skipped");
-    page.reasons("ignored", "Could not be tried");
-    // Last, because a terminal shows the end.
-    page.failures();
-    page.verdict();
-    page.out
+    let view = View::new(run);
+    let page = Page { view, colour }.render();
+    // The template engine fails for no input.
+    page.unwrap_or_else(|e| format!("no report: {e}"))
 }
 
+#[derive(Template)]
+#[template(path = "matrix.txt", whitespace = "suppress")]
 struct Page<'a> {
     view: View<'a>,
-    out: String,
     colour: bool,
 }
 
 impl Page<'_> {
-    fn say(&mut self, text: &str, tone: Tone) {
-        self.out.push_str(&paint(text, tone, self.colour));
-        self.out.push('\n');
+    fn say(&self, text: &str, tone: Tone) -> String {
+        paint(text, tone, self.colour) + "\n"
     }
 
-    fn heading(&mut self, text: &str) {
-        self.out.push('\n');
-        self.say(text, Tone::Heading);
-        self.say(&"-".repeat(text.chars().count()), Tone::Quiet);
+    fn heading(&self, text: &str) -> String {
+        let line = "-".repeat(text.chars().count());
+        format!(
+            "\n{}{}",
+            self.say(text, Tone::Heading),
+            self.say(&line, Tone::Quiet)
+        )
     }
 
     /// Wrapped, each line after `indent` spaces.
-    fn paragraph(&mut self, text: &str, indent: usize, tone: Tone) {
-        for line in wrap(&line(text), WIDTH - indent) {
-            self.say(&format!("{}{line}", " ".repeat(indent)), tone);
-        }
+    fn paragraph(&self, text: impl AsRef<str>, indent: usize, tone: Tone) -> String {
+        let lines = wrap(&line(text.as_ref()), WIDTH - indent).into_iter();
+        lines
+            .map(|line| self.say(&format!("{}{line}", " ".repeat(indent)), tone))
+            .collect()
     }
 
-    fn title(&mut self) {
-        let run = self.view.run;
-        self.say("Kernel matrix", Tone::Heading);
-        let about = format!(
-            "{}, {} in all. QEMU {} ({}) on Linux {}.",
-            run.started,
-            duration(run.seconds),
-            run.qemu,
-            run.accelerator,
-            run.host
-        );
-        self.paragraph(&about, 0, Tone::Plain);
-        if !run.selection.is_empty() {
-            self.paragraph(&format!("A part only: {}", run.selection), 0, Tone::Lacking);
-        }
+    /// What a test said, line by line.
+    fn output(&self, text: &str) -> String {
+        let text = block(text);
+        let lines = text.trim_end().lines().flat_map(|l| wrap(l, WIDTH - 4));
+        lines
+            .map(|line| self.say(format!("    {line}").trim_end(), Tone::Plain))
+            .collect()
     }
 
-    fn cases(&mut self) {
-        self.heading("Cases");
+    fn cases(&self) -> String {
         let all = self.view.tally(|_| true);
         // A column of dashes would take the place of a room.
         let columns = if all.ignored > 0 { 5 } else { 4 };
@@ -78,147 +63,65 @@ impl Page<'_> {
         heads.extend(words.iter().take(columns));
         heads.push("time");
         heads.extend(&self.view.rooms);
-        let mut rows = Vec::new();
-        for name in &self.view.environments {
-            let here = self.view.tally(|r| r.environment == *name);
-            let mut row = vec![cell(name, Tone::Plain)];
-            row.extend(totals(here).into_iter().take(columns));
-            let seconds = self.view.seconds(name);
+        let view = &self.view;
+        let row = |name: &str, tone, seconds: Option<f64>, here: &dyn Fn(&CaseResult) -> bool| {
+            let mut row = vec![cell(name, tone)];
+            row.extend(totals(view.tally(here)).into_iter().take(columns));
             row.push(cell(&seconds.map_or("-".into(), duration), Tone::Quiet));
-            for of in &self.view.rooms {
-                let tally = self
-                    .view
-                    .tally(|r| r.environment == *name && room(&r.case) == *of);
-                row.push(share(tally));
-            }
-            rows.push(row);
-        }
-        let mut row = vec![cell("all", Tone::Heading)];
-        row.extend(totals(all).into_iter().take(columns));
-        row.push(cell(&duration(self.view.run.seconds), Tone::Quiet));
-        row.extend(
-            self.view
-                .rooms
-                .iter()
-                .map(|of| share(self.view.tally(|r| room(&r.case) == *of))),
-        );
-        rows.push(row);
-        self.out.push_str(&table(&heads, &rows, self.colour));
-        self.paragraph(
-            "Of each room: cases that passed, of those that belong to the kernel. Time: of its cases, one after \
-             the other; in the last row, of the run.",
-            0,
-            Tone::Quiet,
-        );
+            let of_room = |of: &&str| view.tally(|r| here(r) && room(&r.case) == *of);
+            row.extend(view.rooms.iter().map(of_room).map(share));
+            row
+        };
+        let environments = view.environments.iter();
+        let of = |name: &&str| {
+            row(name, Tone::Plain, view.seconds(name), &|r| {
+                r.environment == *name
+            })
+        };
+        let mut rows: Vec<_> = environments.map(of).collect();
+        rows.push(row("all", Tone::Heading, Some(view.run.seconds), &|_| true));
+        table(&heads, &rows, self.colour)
     }
 
-    fn kernels(&mut self) {
-        self.heading("Kernels");
-        for name in self.view.environments.clone() {
-            match self.view.environment(name) {
-                Some(environment) => self.kernel(environment),
-                None => self.paragraph(&format!("{name}: nothing is known of it"), 0, Tone::Bad),
-            }
-        }
-    }
-
-    fn kernel(&mut self, e: &Environment) {
-        self.paragraph(
-            &format!("{}  Linux {}", e.name, e.release),
-            0,
-            Tone::Heading,
-        );
-        if !e.variant.is_empty() {
-            self.paragraph(&format!("variant: {}", e.variant), 4, Tone::Plain);
-        }
-        self.paragraph(&format!("package: {}", e.package), 4, Tone::Plain);
-        if let Some(seconds) = e.cold_boot {
-            self.paragraph(&format!("cold boot: {}", duration(seconds)), 4, Tone::Plain);
-        }
-        self.paragraph(
-            &format!("cases: {}", self.view.starts(&e.name)),
-            4,
-            Tone::Plain,
-        );
-        if let Some(reason) = &e.unavailable {
-            self.paragraph(&format!("not available: {reason}"), 4, Tone::Lacking);
-        }
-        for (file, hash) in &e.sources {
-            self.paragraph(&format!("sha256 {hash} {file}"), 4, Tone::Quiet);
-        }
-        if !e.config.is_empty() {
-            self.paragraph(&e.config.join(" "), 4, Tone::Quiet);
-        }
-    }
-
-    fn reasons(&mut self, kind: &str, title: &str) {
+    fn reasons(&self, kind: &str, title: &str) -> String {
         let reasons = self.view.reasons(kind);
-        if reasons.is_empty() {
-            return;
+        let mut text = String::new();
+        if !reasons.is_empty() {
+            text += &self.heading(title);
         }
-        self.heading(title);
         for reason in &reasons {
-            let text = because(reason.verdict);
-            self.paragraph(&text, 0, Tone::Plain);
-            self.paragraph(&cases(reason), 4, Tone::Quiet);
+            text += &self.paragraph(because(reason.verdict), 0, Tone::Plain);
+            text += &self.paragraph(cases(reason), 4, Tone::Quiet);
         }
+        text
     }
 
-    fn failures(&mut self) {
-        let failures = self.view.failures();
-        if failures.is_empty() {
-            return;
-        }
-        self.heading("Failures");
-        for (result, text) in failures {
-            let start = if result.restored { ", restored" } else { "" };
-            let head = format!(
-                "FAILED {}::{} ({}{start})",
-                result.environment,
-                result.case,
-                duration(result.seconds)
-            );
-            self.paragraph(&head, 0, Tone::Bad);
-            for part in super::clean::block(text).trim_end().lines() {
-                for wrapped in wrap(part, WIDTH - 4) {
-                    let shown = format!("    {wrapped}");
-                    self.say(shown.trim_end(), Tone::Plain);
-                }
-            }
-        }
-    }
-
-    fn verdict(&mut self) {
+    fn verdict(&self) -> String {
         let all = self.view.tally(|_| true);
         let parts = all.parts().into_iter().filter(|(n, _)| *n > 0);
         let parts: Vec<String> = parts.map(|(n, word)| format!("{n} {word}")).collect();
+        let parts = parts.join(", ");
         let kernels = count(self.view.environments.len(), "environment");
-        self.out.push('\n');
+        let mut text = "\n".to_owned();
         let lost = self.view.run.environments.iter();
-        let lost: Vec<&str> = lost
-            .filter(|e| e.unavailable.is_some())
-            .map(|e| &*e.name)
-            .collect();
+        let lost = lost.filter(|e| e.unavailable.is_some());
+        let lost: Vec<&str> = lost.map(|e| &*e.name).collect();
         if !lost.is_empty() {
-            let text = format!("not available, see above: {}", lost.join(", "));
-            self.paragraph(&text, 0, Tone::Lacking);
+            let lost = format!("not available, see above: {}", lost.join(", "));
+            text += &self.paragraph(lost, 0, Tone::Lacking);
         }
-        if all.failed > 0 {
-            self.say(
-                &format!("FAILED: {} in {kernels}", parts.join(", ")),
-                Tone::Bad,
-            );
-        } else if all.passed == 0 {
-            let parts = parts.join(", ");
-            let why = if parts.is_empty() { "no case" } else { &parts };
-            self.say(&format!("NOTHING RAN: {why} in {kernels}"), Tone::Lacking);
-        } else {
-            self.say(
-                &format!("ok: {} in {kernels}", parts.join(", ")),
-                Tone::Good,
-            );
-        }
+        let (word, parts, tone) = match all {
+            Tally { failed: 1.., .. } => ("FAILED", &*parts, Tone::Bad),
+            Tally { passed: 1.., .. } => ("ok", &*parts, Tone::Good),
+            _ if parts.is_empty() => ("NOTHING RAN", "no case", Tone::Lacking),
+            _ => ("NOTHING RAN", &*parts, Tone::Lacking),
+        };
+        text + &self.say(&format!("{word}: {parts} in {kernels}"), tone)
     }
+}
+
+fn start(result: &CaseResult) -> &'static str {
+    if result.restored { ", restored" } else { "" }
 }
 
 fn totals(t: Tally) -> [Cell; 5] {

@@ -4,12 +4,12 @@ use crate::report::summary::{Feature, alike};
 use crate::report::table::{Cell, Tone, cell, table};
 
 impl Page<'_> {
-    pub(super) fn capabilities(&mut self) {
+    pub(super) fn capabilities(&self) -> String {
         let groups = self.view.features();
         if groups.is_empty() {
-            return;
+            return String::new();
         }
-        self.heading("Capabilities, as weir preflight finds them");
+        let mut text = self.heading("Capabilities, as weir preflight finds them");
         let mut heads = vec!["where kernels differ"];
         heads.extend(&self.view.environments);
         let mut rows: Vec<Vec<Cell>> = Vec::new();
@@ -37,10 +37,10 @@ impl Page<'_> {
             }
         }
         if rows.is_empty() {
-            self.say("Every kernel gives the same answers.", Tone::Plain);
+            text += &self.say("Every kernel gives the same answers.", Tone::Plain);
         } else {
-            self.out.push_str(&table(&heads, &rows, self.colour));
-            self.paragraph("?: could not tell. -: not asked.", 0, Tone::Quiet);
+            text += &table(&heads, &rows, self.colour);
+            text += &self.paragraph("?: could not tell. -: not asked.", 0, Tone::Quiet);
         }
         for (group, features) in &groups {
             for kind in alike(features)
@@ -57,8 +57,9 @@ impl Page<'_> {
             }
         }
         for sentence in sentences {
-            self.paragraph(&sentence, 0, Tone::Quiet);
+            text += &self.paragraph(sentence, 0, Tone::Quiet);
         }
+        text
     }
 }
 
