@@ -1,6 +1,6 @@
 //! Decompression of whatever a kernel, a module or a package is packed with, told by its first bytes.
 use crate::{Error, Result, program};
-use std::io::{BufRead, BufReader, Cursor, Read};
+use std::io::{BufRead, BufReader, Read};
 
 /// More than any kernel or module has; a smaller file that claims to hold more is damaged or hostile.
 const LIMIT: u64 = 1 << 30;
@@ -48,14 +48,7 @@ pub(crate) fn reader<'a>(name: &str, packed: impl Read + 'a) -> Result<Box<dyn R
             ruzstd::decoding::StreamingDecoder::new_with_max_window_size(packed, WINDOW)
                 .map_err(|e| damaged(name, &e))?,
         ),
-        Packing::Lz4Legacy => {
-            let mut all = Vec::new();
-            packed
-                .take(LIMIT)
-                .read_to_end(&mut all)
-                .map_err(|e| damaged(name, &e))?;
-            Box::new(Cursor::new(lz4_legacy(name, &all)?))
-        }
+        Packing::Lz4Legacy => Box::new(lz4_flex::frame::FrameDecoder::new(packed)),
     })
 }
 
@@ -64,44 +57,13 @@ pub(crate) fn reader<'a>(name: &str, packed: impl Read + 'a) -> Result<Box<dyn R
 /// # Errors
 /// It is damaged, or more than a gigabyte.
 pub(crate) fn unpack(name: &str, packed: &[u8]) -> Result<Vec<u8>> {
-    read_all(name, reader(name, packed)?)
-}
-
-/// As [`unpack`], for a compressor that is followed by something else, as in a bzImage.
-pub(crate) fn read_all(name: &str, reader: impl Read) -> Result<Vec<u8>> {
     let mut content = Vec::new();
-    let read = reader
+    let read = reader(name, packed)?
         .take(LIMIT + 1)
         .read_to_end(&mut content)
         .map_err(|e| damaged(name, &e))?;
     if read as u64 > LIMIT {
         return Err(damaged(name, &"holds more than a gigabyte"));
-    }
-    Ok(content)
-}
-
-/// The frame of `lz4 -l`: the magic, then blocks with their length before them.
-fn lz4_legacy(name: &str, packed: &[u8]) -> Result<Vec<u8>> {
-    const BLOCK: usize = 8 << 20;
-    let mut content = Vec::new();
-    let mut rest = packed.get(4..).unwrap_or_default();
-    while let Some((length, after)) = rest.split_first_chunk::<4>() {
-        let length = u32::from_le_bytes(*length);
-        rest = after;
-        // A further frame starts with the magic again.
-        if length == 0x184c_2102 {
-            continue;
-        }
-        let (block, after) = usize::try_from(length)
-            .ok()
-            .and_then(|n| rest.split_at_checked(n))
-            .ok_or_else(|| damaged(name, &"ends in the middle of a block"))?;
-        rest = after;
-        let block = lz4_flex::block::decompress(block, BLOCK).map_err(|e| damaged(name, &e))?;
-        content.extend_from_slice(&block);
-        if content.len() as u64 > LIMIT {
-            return Err(damaged(name, &"holds more than a gigabyte"));
-        }
     }
     Ok(content)
 }

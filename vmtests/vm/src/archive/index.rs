@@ -91,14 +91,6 @@ pub(super) fn packages(text: &str) -> Vec<Package> {
     text.split("\n\n").filter_map(package).collect()
 }
 
-/// The kernels of an index.
-pub(super) fn kernels(text: &str) -> Vec<Package> {
-    text.split("\n\n")
-        .filter(|p| p.trim_start().starts_with("Package: linux-"))
-        .filter_map(package)
-        .collect()
-}
-
 /// The sources of that name.
 pub(super) fn sources(text: &str, name: &str) -> Vec<Source> {
     let first = format!("Package: {name}");

@@ -46,7 +46,7 @@ impl Archive {
         let scratch = cache.scratch()?;
         let index = self.index(&scratch, &entry.suite, &index::packages_of(entry.arch))?;
         Ok(index.and_then(|(text, note)| {
-            let mut found = resolve::newest(&index::kernels(&text), entry)?;
+            let mut found = resolve::newest(&index::packages(&text), entry)?;
             found.notes.extend(note);
             Some(found)
         }))

@@ -97,7 +97,7 @@ fn collect(packages: &[Package], package: &Package, parts: &mut Vec<Part>) -> Re
 mod tests {
     use super::*;
     use crate::Arch;
-    use crate::archive::index::kernels as parse;
+    use crate::archive::index::packages as parse;
 
     fn entry(series: Option<&str>) -> Entry {
         Entry {

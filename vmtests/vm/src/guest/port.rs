@@ -1,10 +1,7 @@
 //! The virtio-serial port: frames in, frames out.
 use crate::proto::{Decoder, Frame};
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -12,7 +9,7 @@ use std::time::{Duration, Instant};
 const PORTS: &str = "/sys/class/virtio-ports";
 /// A guest that no host ever talks to ends after this.
 const LONELY: Duration = Duration::from_secs(120);
-/// How often a port without a host is looked at: poll(2) answers POLLHUP at once.
+/// How often a port without a host is looked at: it reads as an empty file at once.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The open port.
@@ -55,12 +52,7 @@ impl Port {
             })? {
                 return Ok(Some(frame));
             }
-            let mut fds = [PollFd::new(self.file.as_fd(), PollFlags::POLLIN)];
-            match poll(&mut fds, PollTimeout::NONE) {
-                Err(Errno::EINTR) => continue,
-                other => other?,
-            };
-            // A port without a host reads as an empty file.
+            // Waits for the host to say something; a port without a host reads as an empty file.
             let got = self.file.read(&mut self.buffer)?;
             if got == 0 {
                 if is_synced || start.elapsed() > LONELY {

@@ -24,23 +24,14 @@ impl Kernels {
         let entry = self.find(name)?.0.clone();
         let _guard = self.cache.lock(&format!("kernel-{}", entry.name))?;
         let mut notes = Vec::new();
+        let fetched = |locked, how, notes| Ok(Some(Fetched { locked, how, notes }));
         if let Some(build) = self.lock.find(&entry.name).cloned() {
             match (self.make(archive, &build), self.fallback(&entry.name)) {
-                (Ok(Some(how)), _) => {
-                    return Ok(Some(Fetched {
-                        locked: build,
-                        how,
-                        notes,
-                    }));
-                }
+                (Ok(Some(how)), _) => return fetched(build, how, notes),
                 // Offline, and the build that was taken the last time is there.
                 (Err(e), Some(used)) if !locked => {
                     notes.push(format!("{e}. {} is used meanwhile", used.version));
-                    return Ok(Some(Fetched {
-                        locked: used,
-                        how: How::Cached,
-                        notes,
-                    }));
+                    return fetched(used, How::Cached, notes);
                 }
                 (Err(e), _) => return Err(e),
                 (Ok(None), _) => {}
@@ -81,11 +72,7 @@ impl Kernels {
             ));
         };
         self.remember(found.locked.clone())?;
-        Ok(Some(Fetched {
-            locked: found.locked,
-            how,
-            notes,
-        }))
+        fetched(found.locked, how, notes)
     }
 
     /// The newest build of every named kernel goes into the lock that will be written. Gives what changed.

@@ -41,6 +41,19 @@ pub(super) struct Booted {
     pub(super) scratch: Scratch,
 }
 
+impl Booted {
+    fn of(qemu: Qemu, scratch: Scratch, attempt: Result<(Qmp, Session, Hello)>) -> Result<Self> {
+        let (qmp, session, hello) = attempt.map_err(|e| explain(e, &scratch))?;
+        Ok(Self {
+            qemu,
+            qmp,
+            session,
+            hello,
+            scratch,
+        })
+    }
+}
+
 impl<'a> Maker<'a> {
     pub(super) fn new(
         cache: &'a Cache,
@@ -98,14 +111,8 @@ impl<'a> Maker<'a> {
                 .map_err(|lost| Error::new("state", lost, ""))?;
             Ok((qmp, session, hello))
         };
-        let (qmp, session, hello) = attempt().map_err(|e| explain(e, &scratch))?;
-        Ok(Booted {
-            qemu,
-            qmp,
-            session,
-            hello,
-            scratch,
-        })
+        let attempt = attempt();
+        Booted::of(qemu, scratch, attempt)
     }
 
     /// Boots one, and fails if its kernel complained on the way.
@@ -154,15 +161,9 @@ impl<'a> Maker<'a> {
             }
             Ok((qmp, session, hello))
         };
-        let (qmp, session, hello) = attempt().map_err(|e| explain(e, &scratch))?;
+        let attempt = attempt();
         let _ = std::fs::remove_file(&initramfs);
-        Ok(Booted {
-            qemu,
-            qmp,
-            session,
-            hello,
-            scratch,
-        })
+        Booted::of(qemu, scratch, attempt)
     }
 
     fn launch(
