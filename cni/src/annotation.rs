@@ -67,7 +67,6 @@ pub struct RedirectAnnotations {
 
 impl RedirectAnnotations {
     /// Parses all annotations; each becomes a typed value here, once.
-    ///
     /// # Errors
     ///
     /// The error names the annotation, the invalid element, the reason and the accepted values.

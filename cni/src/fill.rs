@@ -48,7 +48,6 @@ impl Environment {
     /// Reads the variables; group names are resolved in the group file.
     ///
     /// # Errors
-    ///
     /// The error names the variable that cannot be parsed, and the accepted values.
     pub fn read(env: &dyn Fn(&str) -> Option<String>, group: &Path) -> Result<Self, InputError> {
         let var = |(name, default): (&'static str, &str)| {
@@ -80,7 +79,6 @@ const DEFAULT_PROXY_ID: u32 = 1337;
 /// Returns warnings.
 ///
 /// # Errors
-///
 /// The namespace has no address that could be the pod's; a required file cannot be read.
 pub fn fill(
     config: &mut SidecarConfig,
@@ -126,7 +124,6 @@ pub(crate) struct LocalAddress {
 
 /// The first usable address is the host's. Its family decides whether IPv6 is programmed; for dual
 /// stack any IPv6 address suffices.
-///
 /// # Errors
 ///
 /// There is no such address.

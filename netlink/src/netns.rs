@@ -78,7 +78,6 @@ impl Netns {
     /// Opens a namespace by path: `/proc/PID/ns/net`, `/run/netns/NAME`.
     ///
     /// # Errors
-    ///
     /// The path is missing or may not be opened, it is not a namespace (a plain file remains in `/run/netns` when its
     /// bind mount is gone), or it is a namespace of another type.
     pub fn open(path: &Path) -> Result<Self> {
@@ -94,7 +93,6 @@ impl Netns {
     /// The namespace of a process, by its id in the pid namespace of the caller: `/proc/PID/ns/net`.
     ///
     /// # Errors
-    ///
     /// As [`Netns::open`]. `EACCES` needs `CAP_SYS_PTRACE` or the same user.
     pub fn of_pid(pid: u32) -> Result<Self> {
         Self::open(&PathBuf::from(format!("/proc/{pid}/ns/net")))
@@ -103,7 +101,6 @@ impl Netns {
     /// Takes a descriptor that another component opened or another process sent.
     ///
     /// # Errors
-    ///
     /// It is not a network namespace.
     pub fn from_fd(fd: OwnedFd) -> Result<Self> {
         let origin = PathBuf::from(format!("descriptor {}", fd.as_raw_fd()));
@@ -114,7 +111,6 @@ impl Netns {
     /// (`/proc/self` would be the main thread's.)
     ///
     /// # Errors
-    ///
     /// As [`Netns::open`]: `/proc` is not mounted.
     pub fn current() -> Result<Self> {
         Self::open(Path::new("/proc/thread-self/ns/net"))
@@ -126,7 +122,6 @@ impl Netns {
     /// so also when this process is killed. `lo` exists and is down, as the kernel creates it.
     ///
     /// # Errors
-    ///
     /// `EPERM` without `CAP_SYS_ADMIN` ([`Error::is_permission`]); `ENOSPC` when
     /// `user.max_net_namespaces` is reached.
     pub fn create() -> Result<Self> {
@@ -165,7 +160,6 @@ impl Netns {
     /// Another descriptor of the same namespace: `fcntl(F_DUPFD_CLOEXEC)`.
     ///
     /// # Errors
-    ///
     /// `EMFILE`: no descriptor is left.
     pub fn try_clone(&self) -> Result<Self> {
         let fd = self
@@ -188,7 +182,6 @@ impl Netns {
     /// detects its own namespace.
     ///
     /// # Errors
-    ///
     /// The namespace of the caller cannot be read, so that nothing can be compared.
     pub fn host_reason(&self) -> Result<Option<&'static str>> {
         let own = [
@@ -212,12 +205,10 @@ impl Netns {
     /// stays in the namespace. A nested call for the same namespace runs on the current thread.
     ///
     /// # Errors
-    ///
     /// `EPERM` without `CAP_SYS_ADMIN` over the namespace; `EAGAIN` when no thread can be created. `f` was not called
     /// then.
     ///
     /// # Panics
-    ///
     /// A panic of `f` is resumed in the caller.
     pub fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> Result<T> {
         // A nested call: this thread is in the namespace already.

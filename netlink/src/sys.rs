@@ -26,12 +26,10 @@ use neli::socket::NlSocket;
 /// The answer is one of the `CLONE_NEW*` flags of `clone(2)`.
 ///
 /// # Errors
-///
 /// `ENOTTY` when the descriptor is not a namespace, or the kernel is older than
 /// 4.11.
 ///
 /// # References
-///
 /// `linux/nsfs.h`, `ioctl_ns(2)`.
 pub fn namespace_type(fd: BorrowedFd<'_>) -> io::Result<i32> {
     // SAFETY: ioctl(2) is variadic, so libc cannot offer it as a safe function.

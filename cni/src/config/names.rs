@@ -24,7 +24,6 @@ impl Default for NameFiles {
 /// The id of `name` in a file of colon-separated lines: the third field of the first matching line.
 ///
 /// # Errors
-///
 /// The file cannot be read. A file that does not exist has no names.
 pub(crate) fn lookup(file: &Path, name: &str) -> Result<Option<u32>, InputError> {
     let bytes = match crate::files::read(file) {

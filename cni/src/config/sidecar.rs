@@ -142,7 +142,6 @@ impl Default for SidecarConfig {
 
 impl SidecarConfig {
     /// Parses a JSON object with these field names. `source_name` names the source in errors.
-    ///
     /// # Errors
     ///
     /// The text is not JSON, a field is unknown (it is named) or has the wrong type.

@@ -26,7 +26,6 @@ struct Part {
 /// Refuses an intent that would make more than [`MAX_RULES`] rules.
 ///
 /// # Errors
-///
 /// The error names the list that makes most of them, its number of elements and the total number of rules.
 pub(super) fn check(intent: &Intent) -> Result<(), InputError> {
     let parts = parts(intent);

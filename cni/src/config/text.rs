@@ -113,7 +113,6 @@ pub fn elements(list: &str) -> impl Iterator<Item = &str> {
 /// length without a sign or leading zeros.
 ///
 /// # Errors
-///
 /// The reason why it is not a network.
 pub fn cidr(text: &str) -> Result<IpNet, &'static str> {
     let (addr, len) = text.rsplit_once('/').ok_or("has no /LENGTH")?;

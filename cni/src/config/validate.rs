@@ -10,7 +10,6 @@ const MAX_OWNER_GROUPS: usize = 64;
 /// except `TPROXY` means redirection.
 ///
 /// # Errors
-///
 /// The first of: more than 64 groups, an unknown variant of xtables, an invalid loopback network.
 pub fn validate(config: &SidecarConfig) -> Result<(), InputError> {
     owner_groups(&config.owner_groups_include)?;

@@ -11,7 +11,6 @@ impl Pod {
     /// errors.
     ///
     /// # Errors
-    ///
     /// The text is neither YAML nor JSON, holds several documents or pods, is of another kind, or a field
     /// has the wrong type.
     pub fn from_manifest(text: &str, source_name: &str) -> Result<Self, InputError> {

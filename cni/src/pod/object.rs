@@ -207,7 +207,6 @@ impl Pod {
     /// `source_name` says in errors where it came from.
     ///
     /// # Errors
-    ///
     /// A field has the wrong type: its path, what it is and what it must be.
     pub fn from_value(value: &Value, source_name: &str) -> Result<Self, InputError> {
         json::from_value(value).map_err(|e| {

@@ -32,7 +32,6 @@ const PROXY_ID: u32 = 1337;
 /// Derives the redirection that the pod requests.
 ///
 /// # Errors
-///
 /// An annotation or an id is invalid; the error names it and the reason.
 pub fn redirect_from(facts: &PodFacts) -> Result<PodRedirect, InputError> {
     let of_pod = |mut error: InputError| {
@@ -79,7 +78,6 @@ impl PodRedirect {
     /// The intent in a namespace with these addresses, the default network's first.
     ///
     /// # Errors
-    ///
     /// No address could be the pod's; the lists would make more than
     /// [`MAX_RULES`](crate::config::MAX_RULES) rules.
     pub fn intent(

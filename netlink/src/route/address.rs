@@ -52,7 +52,6 @@ impl Routing {
     /// `ip address show`: all addresses in the order of the kernel's dump, IPv4 first, then IPv6, and each by link.
     ///
     /// # Errors
-    ///
     /// [`crate::ErrorKind::Exhausted`] when addresses kept changing.
     pub fn addresses(&self) -> Result<Vec<Address>> {
         let all = (IfAddrMsg::default(), AddressAttrs::default());
@@ -63,7 +62,6 @@ impl Routing {
     /// address already, for IPv6 with any prefix length.
     ///
     /// # Errors
-    ///
     /// `ENODEV`; `EACCES` for IPv6 where `disable_ipv6` is set on the link.
     pub fn add_address(&self, index: u32, net: IpNet) -> Result<bool> {
         self.add_address_by(index, net, None)
@@ -73,7 +71,6 @@ impl Routing {
     /// before 5.18 do not keep it.
     ///
     /// # Errors
-    ///
     /// As [`Routing::add_address`].
     pub fn add_address_by(&self, index: u32, net: IpNet, protocol: Option<u8>) -> Result<bool> {
         let (mut header, mut attrs) = build(index, net);
@@ -87,7 +84,6 @@ impl Routing {
     /// `ip address delete NET dev LINK`. False when it does not exist.
     ///
     /// # Errors
-    ///
     /// `EPERM` without `CAP_NET_ADMIN`.
     pub fn del_address(&self, index: u32, net: IpNet) -> Result<bool> {
         self.delete(RTM_DELADDR, build(index, net), &object(index, net))

@@ -177,7 +177,6 @@ impl Routing {
     /// `ip link show`: all links, by index.
     ///
     /// # Errors
-    ///
     /// [`crate::ErrorKind::Exhausted`] when links kept changing.
     pub fn links(&self) -> Result<Vec<Link>> {
         let all = (IfInfoMsg::default(), LinkAttrs::default());
@@ -187,7 +186,6 @@ impl Routing {
     /// `ip link show dev NAME`.
     ///
     /// # Errors
-    ///
     /// `ENODEV` ([`Error::is_not_found`]) when there is none.
     pub fn link(&self, name: &str) -> Result<Link> {
         check_name("find", name)?;
@@ -198,7 +196,6 @@ impl Routing {
     /// The link with this index.
     ///
     /// # Errors
-    ///
     /// `ENODEV` ([`Error::is_not_found`]) when there is none.
     pub fn link_by_index(&self, index: u32) -> Result<Link> {
         let about = (at(index), LinkAttrs::default());
@@ -208,7 +205,6 @@ impl Routing {
     /// `ip link set dev NAME up`.
     ///
     /// # Errors
-    ///
     /// `ENODEV`, or what the driver answers.
     pub fn set_up(&self, index: u32) -> Result<()> {
         let header = IfInfoMsg {
@@ -223,7 +219,6 @@ impl Routing {
     /// `ip link set dev NAME master MASTER`; 0 removes it from its master.
     ///
     /// # Errors
-    ///
     /// `ENODEV`; `EINVAL`: the master is no bridge or bond.
     pub fn set_master(&self, index: u32, master: u32) -> Result<()> {
         let attrs = LinkAttrs {
@@ -237,7 +232,6 @@ impl Routing {
     /// `ip link add NAME type KIND ...`, in another namespace if one is given. Without a name the kernel chooses one.
     ///
     /// # Errors
-    ///
     /// `EEXIST` when a name is in use; `EOPNOTSUPP`: the kernel has no such kind, and if it supports modules it tried
     /// to load `rtnl-link-KIND`; `EPERM`; as the kind answers.
     pub fn add_link(&self, link: &Link, netns: Option<InNetns<'_>>) -> Result<()> {
@@ -251,7 +245,6 @@ impl Routing {
     /// other namespace.
     ///
     /// # Errors
-    ///
     /// `EEXIST` when either name is in use; `EPERM`; `EOPNOTSUPP` without the `veth` module.
     pub fn add_veth(&self, name: &str, peer_name: &str, peer_netns: &Netns) -> Result<()> {
         let peer = Link {
@@ -265,7 +258,6 @@ impl Routing {
     /// `ip link set dev NAME netns NETNS`. The link loses its addresses; its index may change.
     ///
     /// # Errors
-    ///
     /// `EEXIST` when the name is in use there; `EINVAL` for links that cannot be moved, such as `lo`.
     pub fn move_link(&self, index: u32, netns: &Netns) -> Result<()> {
         let mut attrs = LinkAttrs::default();
@@ -277,7 +269,6 @@ impl Routing {
     /// `ip link delete`; deleting one end of a veth pair deletes the other. False when the link does not exist.
     ///
     /// # Errors
-    ///
     /// `EOPNOTSUPP` for links that cannot be deleted, such as `lo`.
     pub fn delete_link(&self, index: u32) -> Result<bool> {
         let about = (at(index), LinkAttrs::default());

@@ -117,7 +117,6 @@ impl fmt::Debug for Routing {
 
 impl Routing {
     /// Opens a socket in the namespace of the calling thread.
-    ///
     /// # Errors
     ///
     /// `EMFILE`: the process has no free descriptor; `ENOPROTOOPT`: the kernel is older than 4.20.
@@ -128,7 +127,6 @@ impl Routing {
     }
 
     /// A new socket in the same namespace: messages lost on this one do not affect it.
-    ///
     /// # Errors
     ///
     /// As [`Transport::reopen`](crate::Transport::reopen).
@@ -160,7 +158,6 @@ impl Routing {
     }
 
     /// Opens a socket in another namespace, on a thread that enters it.
-    ///
     /// # Errors
     ///
     /// As [`Routing::open`] and [`crate::netns::Netns::run`].

@@ -78,7 +78,6 @@ impl Routing {
     /// `ip neigh show` and `ip -6 neigh show`.
     ///
     /// # Errors
-    ///
     /// [`crate::ErrorKind::Exhausted`] when neighbours kept changing.
     pub fn neighbours(&self) -> Result<Vec<Neighbour>> {
         let all = (NdMsg::default(), NeighbourAttrs::default());
@@ -88,7 +87,6 @@ impl Routing {
     /// `ip neigh replace`: adds it, or changes the one with this address on this link.
     ///
     /// # Errors
-    ///
     /// `ENODEV`; `EINVAL`: links of this type have no neighbours, such as `lo`.
     pub fn replace_neighbour(&self, neighbour: &Neighbour) -> Result<()> {
         let (about, object) = (neighbour.build(), neighbour.to_string());
@@ -99,7 +97,6 @@ impl Routing {
     /// `ip neigh delete`. False when there is none with this address on this link.
     ///
     /// # Errors
-    ///
     /// `EPERM` without `CAP_NET_ADMIN`.
     pub fn delete_neighbour(&self, neighbour: &Neighbour) -> Result<bool> {
         self.delete(RTM_DELNEIGH, neighbour.build(), &neighbour.to_string())

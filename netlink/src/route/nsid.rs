@@ -36,7 +36,6 @@ impl Routing {
     /// `ip netns list-id`: every id that this namespace assigned to another one.
     ///
     /// # Errors
-    ///
     /// [`crate::ErrorKind::Exhausted`] when ids kept changing.
     pub fn nsids(&self) -> Result<Vec<i32>> {
         let all = (RtGenMsg::default(), NsidAttrs::default());
@@ -46,7 +45,6 @@ impl Routing {
     /// The id that this namespace assigned to another one; `None` when it assigned none.
     ///
     /// # Errors
-    ///
     /// `EPERM`, as every request.
     pub fn nsid(&self, netns: &Netns) -> Result<Option<i32>> {
         let about = (RtGenMsg::default(), NsidAttrs::of(netns));
@@ -58,7 +56,6 @@ impl Routing {
     /// `ip netns set NETNS ID`. False when it has an id already, or the id is in use.
     ///
     /// # Errors
-    ///
     /// `EINVAL`: the id is negative.
     pub fn set_nsid(&self, netns: &Netns, id: i32) -> Result<bool> {
         let attrs = NsidAttrs {

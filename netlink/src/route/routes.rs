@@ -185,9 +185,7 @@ impl fmt::Display for Route {
 
 impl Routing {
     /// `ip route show table TABLE` and `ip -6 route show table TABLE`: IPv4 first.
-    ///
     /// # Errors
-    ///
     /// [`crate::ErrorKind::Exhausted`] when routes kept changing.
     pub fn routes(&self, table: u32) -> Result<Vec<Route>> {
         let of_table = |header: &mut RtMsg, attrs: &mut RouteAttrs| set_table(header, attrs, table);
@@ -237,9 +235,7 @@ impl Routing {
 
     /// `ip route add`. False when the kernel has a route to the same destination with the same metric in that table,
     /// even one of another effect: compare with [`Route::same_effect`].
-    ///
     /// # Errors
-    ///
     /// `ENETUNREACH` when the gateway is not on a link; `ENETDOWN`; `EINVAL`; refused: the gateway is of another family
     /// than the destination (`RTA_VIA`, since 5.2, is not supported).
     pub fn add_route(&self, route: &Route) -> Result<bool> {
@@ -252,7 +248,6 @@ impl Routing {
     /// packet finds neither of them.
     ///
     /// # Errors
-    ///
     /// As of [`Routing::add_route`].
     pub fn replace_route(&self, route: &Route) -> Result<()> {
         let object = format!("route {route}");

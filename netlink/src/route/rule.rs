@@ -219,7 +219,6 @@ impl fmt::Display for PolicyRule {
 
 impl Routing {
     /// `ip rule show` and `ip -6 rule show`: IPv4 first, each by priority.
-    ///
     /// # Errors
     ///
     /// [`crate::ErrorKind::Exhausted`] when rules kept changing; `EOPNOTSUPP`
@@ -234,7 +233,6 @@ impl Routing {
     /// `ip rule add`, unless a rule of the same effect exists: the kernel would accept any number of equal rules.
     /// Returns whether the rule was added. One with a selector besides the mark is the same only at the same priority:
     /// what other rules do with its packets decides where it has to be.
-    ///
     /// # Errors
     ///
     /// As [`Routing::rules`]; `EPERM`. Refused: the rule has selectors that are not written.
@@ -256,7 +254,6 @@ impl Routing {
 
     /// `ip rule delete`: the first rule with this mark, mask, destination, link, table and protocol, and with this
     /// priority if it is set. False when there is none.
-    ///
     /// # Errors
     ///
     /// Refused: it has selectors that are not written. `EPERM` without `CAP_NET_ADMIN`.

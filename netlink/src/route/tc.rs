@@ -249,7 +249,6 @@ impl Routing {
     }
 
     /// `tc qdisc add`. False when the parent has a qdisc already.
-    ///
     /// # Errors
     ///
     /// `ENOENT`: the kernel has no such qdisc.
@@ -258,9 +257,7 @@ impl Routing {
     }
 
     /// `tc qdisc delete`: deletes its filters too. False when it does not exist.
-    ///
     /// # Errors
-    ///
     /// `EPERM` without `CAP_NET_ADMIN`.
     pub fn delete_qdisc(&self, qdisc: &Qdisc) -> Result<bool> {
         match self.delete(RTM_DELQDISC, qdisc.build(), &format!("qdisc {qdisc}")) {
@@ -278,7 +275,6 @@ impl Routing {
     /// `tc filter show dev LINK parent PARENT`
     ///
     /// # Errors
-    ///
     /// [`crate::ErrorKind::Exhausted`] when they kept changing. The list is empty, too, when the link or the parent does
     /// not exist: the kernel gives no error then (`tc_dump_tfilter()`, net/sched/cls_api.c).
     pub fn filters(&self, link: u32, parent: TcHandle) -> Result<Vec<Filter>> {
@@ -303,9 +299,7 @@ impl Routing {
     }
 
     /// `tc filter replace`: added, or in the place of the filter with this priority and handle, between two packets.
-    ///
     /// # Errors
-    ///
     /// As of [`Routing::add_filter`].
     pub fn replace_filter(&self, filter: &Filter) -> Result<()> {
         let (kind, flags) = (RTM_NEWTFILTER, IN_PLACE);
@@ -317,7 +311,6 @@ impl Routing {
     /// there is none.
     ///
     /// # Errors
-    ///
     /// `EPERM` without `CAP_NET_ADMIN`; `EINVAL`: the parent does not exist.
     pub fn delete_filter(&self, filter: &Filter) -> Result<bool> {
         let (header, mut attrs) = filter.about("delete")?;

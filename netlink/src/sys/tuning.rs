@@ -47,11 +47,9 @@ struct RandPoolInfo {
 /// For a machine that goes on from a saved state: without it each copy of the machine draws the same numbers.
 ///
 /// # Errors
-///
 /// `EPERM` without CAP_SYS_ADMIN; `ENOTTY` for a kernel older than 4.17; `ENOENT` without `/dev`.
 ///
 /// # References
-///
 /// `random(4)`, `linux/random.h`.
 pub fn seed_random(seed: &[u8; SEED_BYTES]) -> io::Result<()> {
     let fd = File::open("/dev/urandom")?;

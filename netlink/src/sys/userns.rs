@@ -6,12 +6,10 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 /// The user namespace that owns a namespace: `ioctl(fd, NS_GET_USERNS)`. Since 4.9.
 ///
 /// # Errors
-///
 /// `EPERM` when the owner is neither the caller's user namespace nor a descendant of it; `ENOTTY` when the descriptor
 /// is not a namespace, or the kernel is older.
 ///
 /// # References
-///
 /// `linux/nsfs.h`, `ioctl_ns(2)`.
 pub(crate) fn owning_user_namespace(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     // SAFETY: ioctl(2) is variadic, so libc cannot offer it as a safe function. NS_GET_USERNS takes no third
@@ -31,11 +29,9 @@ const SIOCGSKNS: u32 = 0x894C;
 /// The network namespace that a socket was opened in: `ioctl(fd, SIOCGSKNS)`. Since 4.10.
 ///
 /// # Errors
-///
 /// `EPERM` without CAP_NET_ADMIN over the namespace; `ENOTTY` when the kernel is older.
 ///
 /// # References
-///
 /// `sock_ioctl` in net/socket.c, `open_related_ns` in fs/nsfs.c.
 pub(crate) fn socket_network_namespace(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     // SAFETY: ioctl(2) is variadic, so libc cannot offer it as a safe function. SIOCGSKNS takes no third argument and

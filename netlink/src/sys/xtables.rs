@@ -35,7 +35,6 @@ impl RawSocket {
     /// In the network namespace of the calling thread.
     ///
     /// # Errors
-    ///
     /// `EPERM` without CAP_NET_RAW; `EAFNOSUPPORT` without that protocol.
     pub fn open(is_v6: bool) -> io::Result<Self> {
         let family = match is_v6 {
@@ -59,7 +58,6 @@ impl RawSocket {
     /// The result is the answer's length.
     ///
     /// # Errors
-    ///
     /// What the kernel answers; `EINVAL` for options that are not of those two.
     pub fn get(&self, option: i32, value: &mut [u8]) -> io::Result<usize> {
         // Options of others may hold pointers.
@@ -84,7 +82,6 @@ impl RawSocket {
     /// counters of the entries before are written to `counters`, 16 bytes each, and their number and address to `value`.
     ///
     /// # Errors
-    ///
     /// What the kernel answers: `EAGAIN` when the table does not have as many entries as `counters` has room for.
     /// `EINVAL` when `value` is too short.
     pub fn replace(&self, value: &mut [u8], counters: &mut [u8]) -> io::Result<()> {
@@ -98,7 +95,6 @@ impl RawSocket {
     /// takes the match `owner` from nobody else. The socket may have been opened in another.
     ///
     /// # Errors
-    ///
     /// As [`Self::replace`]; what `setns(2)` answers: `EPERM` without `CAP_SYS_ADMIN` there; what `fork(2)` answers:
     /// `EAGAIN` when the limit of processes is reached. Without an errno, whether the table was replaced is not known, and
     /// `counters` are not those of the table before: `UnexpectedEof` when the child was killed, or was late and has ended
@@ -106,7 +102,6 @@ impl RawSocket {
     /// begun, and may replace the table at any time.
     ///
     /// # References
-    ///
     /// `setns(2)`, `user_namespaces(7)`, `signal-safety(7)`.
     pub fn replace_inside(
         &self,
@@ -121,7 +116,6 @@ impl RawSocket {
     /// `setsockopt(IPT_SO_SET_ADD_COUNTERS)`: `value` is a `struct xt_counters_info` with its counters.
     ///
     /// # Errors
-    ///
     /// What the kernel answers: `EINVAL` when the table does not have as many entries.
     pub fn add_counters(&self, value: &[u8]) -> io::Result<()> {
         self.set(IPT_SO_SET_ADD_COUNTERS, value)

@@ -13,7 +13,6 @@ impl Intent {
     /// groups.
     ///
     /// # Errors
-    ///
     /// A string is invalid: the error names the field, the element, the reason and the accepted values. The lists
     /// would make more than [`MAX_RULES`](crate::config::MAX_RULES) rules.
     pub fn parse(config: &SidecarConfig, names: &NameFiles) -> Result<Self, InputError> {
