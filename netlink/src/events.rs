@@ -62,6 +62,7 @@ pub enum Notification<E> {
     Event(E),
     /// Notifications were lost, `ENOBUFS`: read the whole state again. Notifications from before the loss may still
     /// follow.
+    #[doc(alias = "ENOBUFS")]
     Overrun,
 }
 

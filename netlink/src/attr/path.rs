@@ -6,6 +6,7 @@ use std::fmt;
 
 /// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Step {
     /// An attribute.
     Attribute {

@@ -12,9 +12,11 @@ pub trait Protocol {
 }
 
 /// `NETLINK_NETFILTER`
+#[doc(alias = "NETLINK_NETFILTER")]
 #[derive(Clone, Copy, Debug)]
 pub enum Netfilter {}
 /// `NETLINK_ROUTE`
+#[doc(alias = "NETLINK_ROUTE")]
 #[derive(Clone, Copy, Debug)]
 pub enum Route {}
 

@@ -81,12 +81,16 @@ pub struct Link {
 
 /// The network namespace that a link is moved into.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub enum InNetns<'a> {
     /// `IFLA_NET_NS_FD`
+    #[doc(alias = "IFLA_NET_NS_FD")]
     Fd(BorrowedFd<'a>),
     /// `IFLA_NET_NS_PID`: of this process, by its id in the pid namespace of the caller.
+    #[doc(alias = "IFLA_NET_NS_PID")]
     Pid(u32),
     /// `IFLA_TARGET_NETNSID`: the namespace with this id, see [`Routing::set_nsid`].
+    #[doc(alias = "IFLA_TARGET_NETNSID")]
     Nsid(i32),
 }
 

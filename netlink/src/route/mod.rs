@@ -109,12 +109,6 @@ pub struct Routing {
     socket: Mutex<Socket>,
 }
 
-impl fmt::Debug for Routing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Routing").finish_non_exhaustive()
-    }
-}
-
 impl Routing {
     /// Opens a socket in the namespace of the calling thread.
     /// # Errors

@@ -4,44 +4,30 @@ use crate::message::constants;
 
 // linux/rtnetlink.h, linux/if_addr.h, linux/neighbour.h, linux/pkt_sched.h
 constants! {
-    /// A link is new or has changed; as a request: add or change it.
+    // NEW: the object is new or has changed; as a request: add or change it. DEL: it was deleted; as a request: delete
+    // it. GET: list or find it.
     pub(super) RTM_NEWLINK: u16 = 16,
-    /// A link was deleted; as a request: delete it.
     pub(super) RTM_DELLINK: u16 = 17,
     pub(super) RTM_GETLINK: u16 = 18,
-    /// As [`RTM_NEWLINK`], for an address.
     pub(super) RTM_NEWADDR: u16 = 20,
-    /// As [`RTM_DELLINK`], for an address.
     pub(super) RTM_DELADDR: u16 = 21,
     pub(super) RTM_GETADDR: u16 = 22,
-    /// As [`RTM_NEWLINK`], for a route.
     pub(super) RTM_NEWROUTE: u16 = 24,
-    /// As [`RTM_DELLINK`], for a route.
     pub(super) RTM_DELROUTE: u16 = 25,
     pub(super) RTM_GETROUTE: u16 = 26,
-    /// As [`RTM_NEWLINK`], for a neighbour.
     pub(super) RTM_NEWNEIGH: u16 = 28,
-    /// As [`RTM_DELLINK`], for a neighbour.
     pub(super) RTM_DELNEIGH: u16 = 29,
     pub(super) RTM_GETNEIGH: u16 = 30,
-    /// As [`RTM_NEWLINK`], for a policy rule.
     pub(super) RTM_NEWRULE: u16 = 32,
-    /// As [`RTM_DELLINK`], for a policy rule.
     pub(super) RTM_DELRULE: u16 = 33,
     pub(super) RTM_GETRULE: u16 = 34,
-    /// As [`RTM_NEWLINK`], for a qdisc.
     pub(super) RTM_NEWQDISC: u16 = 36,
-    /// As [`RTM_DELLINK`], for a qdisc.
     pub(super) RTM_DELQDISC: u16 = 37,
     pub(super) RTM_GETQDISC: u16 = 38,
-    /// As [`RTM_NEWLINK`], for a filter.
     pub(super) RTM_NEWTFILTER: u16 = 44,
-    /// As [`RTM_DELLINK`], for a filter.
     pub(super) RTM_DELTFILTER: u16 = 45,
     pub(super) RTM_GETTFILTER: u16 = 46,
-    /// A namespace has an id; as a request: assign one.
     pub(super) RTM_NEWNSID: u16 = 88,
-    /// A namespace was deleted.
     pub(super) RTM_DELNSID: u16 = 89,
     pub(super) RTM_GETNSID: u16 = 90,
     /// Notifications of links.
@@ -103,20 +89,20 @@ pub(super) const AF_INET6: u8 = 10;
 /// Declares an open enum of the kernel: variant, C name, number, and iproute2's name.
 macro_rules! open_enum {
     ($($(#[$m:meta])* pub enum $name:ident: $ty:ty {
-        $($(#[$vm:meta])* $variant:ident = $c:ident $n:literal $word:literal,)*
+        $($(#[$vm:meta])* $variant:ident = $c:literal $n:literal $word:literal,)*
     })*) => {$(
         $(#[$m])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[non_exhaustive]
         pub enum $name {
-            $($(#[$vm])* #[doc = concat!("`", stringify!($c), "`")] $variant,)*
+            $($(#[$vm])* #[doc = concat!("`", $c, "`")] #[doc(alias = $c)] $variant,)*
             /// A number without a variant.
             Other($ty),
         }
 
         impl $name {
             /// C names and values, for the comparison with the system's headers.
-            pub(super) const CONSTANTS: &[(&str, i64)] = &[$((stringify!($c), $n)),*];
+            pub(super) const CONSTANTS: &[(&str, i64)] = &[$(($c, $n)),*];
         }
 
         impl From<$ty> for $name {
@@ -155,49 +141,49 @@ open_enum! {
     #[doc(alias = "rtm_protocol")]
     pub enum RouteProtocol: u8 {
         /// Not stated:
-        Unspec = RTPROT_UNSPEC 0 "unspec",
-        Redirect = RTPROT_REDIRECT 1 "redirect",
-        Kernel = RTPROT_KERNEL 2 "kernel",
-        Boot = RTPROT_BOOT 3 "boot",
-        Static = RTPROT_STATIC 4 "static",
-        Ra = RTPROT_RA 9 "ra",
-        Dhcp = RTPROT_DHCP 16 "dhcp",
+        Unspec = "RTPROT_UNSPEC" 0 "unspec",
+        Redirect = "RTPROT_REDIRECT" 1 "redirect",
+        Kernel = "RTPROT_KERNEL" 2 "kernel",
+        Boot = "RTPROT_BOOT" 3 "boot",
+        Static = "RTPROT_STATIC" 4 "static",
+        Ra = "RTPROT_RA" 9 "ra",
+        Dhcp = "RTPROT_DHCP" 16 "dhcp",
     }
     /// How far away a destination is (`rtm_scope`, `ifa_scope`).
     #[doc(alias = "rtm_scope")]
     pub enum RouteScope: u8 {
-        Universe = RT_SCOPE_UNIVERSE 0 "global",
-        Site = RT_SCOPE_SITE 200 "site",
-        Link = RT_SCOPE_LINK 253 "link",
-        Host = RT_SCOPE_HOST 254 "host",
-        Nowhere = RT_SCOPE_NOWHERE 255 "nowhere",
+        Universe = "RT_SCOPE_UNIVERSE" 0 "global",
+        Site = "RT_SCOPE_SITE" 200 "site",
+        Link = "RT_SCOPE_LINK" 253 "link",
+        Host = "RT_SCOPE_HOST" 254 "host",
+        Nowhere = "RT_SCOPE_NOWHERE" 255 "nowhere",
     }
     /// The action for a packet (`rtm_type`).
     #[doc(alias = "rtm_type")]
     pub enum RouteType: u8 {
-        Unspec = RTN_UNSPEC 0 "none",
-        Unicast = RTN_UNICAST 1 "unicast",
-        Local = RTN_LOCAL 2 "local",
-        Broadcast = RTN_BROADCAST 3 "broadcast",
-        Anycast = RTN_ANYCAST 4 "anycast",
-        Multicast = RTN_MULTICAST 5 "multicast",
-        BlackHole = RTN_BLACKHOLE 6 "blackhole",
-        Unreachable = RTN_UNREACHABLE 7 "unreachable",
-        Prohibit = RTN_PROHIBIT 8 "prohibit",
-        Throw = RTN_THROW 9 "throw",
-        Nat = RTN_NAT 10 "nat",
-        ExternalResolver = RTN_XRESOLVE 11 "xresolve",
+        Unspec = "RTN_UNSPEC" 0 "none",
+        Unicast = "RTN_UNICAST" 1 "unicast",
+        Local = "RTN_LOCAL" 2 "local",
+        Broadcast = "RTN_BROADCAST" 3 "broadcast",
+        Anycast = "RTN_ANYCAST" 4 "anycast",
+        Multicast = "RTN_MULTICAST" 5 "multicast",
+        BlackHole = "RTN_BLACKHOLE" 6 "blackhole",
+        Unreachable = "RTN_UNREACHABLE" 7 "unreachable",
+        Prohibit = "RTN_PROHIBIT" 8 "prohibit",
+        Throw = "RTN_THROW" 9 "throw",
+        Nat = "RTN_NAT" 10 "nat",
+        ExternalResolver = "RTN_XRESOLVE" 11 "xresolve",
     }
     /// The action for the packets that a policy rule selects (`struct fib_rule_hdr`, `action`).
     #[doc(alias = "FR_ACT_TO_TBL")]
     pub enum RuleAction: u8 {
         /// Looks up a table; if it has no route, the next rule follows:
-        Lookup = FR_ACT_TO_TBL 1 "lookup",
+        Lookup = "FR_ACT_TO_TBL" 1 "lookup",
         /// Continues with the rule of another priority:
-        Goto = FR_ACT_GOTO 2 "goto",
-        Nop = FR_ACT_NOP 3 "nop",
-        BlackHole = FR_ACT_BLACKHOLE 6 "blackhole",
-        Unreachable = FR_ACT_UNREACHABLE 7 "unreachable",
-        Prohibit = FR_ACT_PROHIBIT 8 "prohibit",
+        Goto = "FR_ACT_GOTO" 2 "goto",
+        Nop = "FR_ACT_NOP" 3 "nop",
+        BlackHole = "FR_ACT_BLACKHOLE" 6 "blackhole",
+        Unreachable = "FR_ACT_UNREACHABLE" 7 "unreachable",
+        Prohibit = "FR_ACT_PROHIBIT" 8 "prohibit",
     }
 }

@@ -87,12 +87,17 @@ pub struct TcHandle(pub u32);
 
 impl TcHandle {
     /// `TC_H_ROOT`
+    #[doc(alias = "TC_H_ROOT")]
     pub const ROOT: Self = Self(0xffff_ffff);
     /// `TC_H_INGRESS`, and `TC_H_CLSACT`
+    #[doc(alias = "TC_H_INGRESS")]
+    #[doc(alias = "TC_H_CLSACT")]
     pub const INGRESS_QDISC: Self = Self(0xffff_fff1);
     /// Parent of the filters of a clsact qdisc for incoming packets: `TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS)`
+    #[doc(alias = "TC_H_MIN_INGRESS")]
     pub const INGRESS: Self = Self(0xffff_fff2);
     /// Parent of the filters for outgoing packets: `TC_H_MIN_EGRESS`
+    #[doc(alias = "TC_H_MIN_EGRESS")]
     pub const EGRESS: Self = Self(0xffff_fff3);
 }
 
