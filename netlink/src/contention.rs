@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
 /// How long an operation is retried because another writer changed the state in between. A read takes about a
-/// millisecond, so this allows thousands of attempts; a container runtime waits longer than this for a plugin.
+/// millisecond, so this allows thousands of attempts.
 pub const CONTENTION: Duration = Duration::from_secs(10);
 
 /// Unit of the exponential backoff: the pause after attempt n, from the second on, is random and shorter than
@@ -13,7 +13,7 @@ const FIRST_PAUSE: Duration = Duration::from_micros(50);
 /// Upper bound of every pause.
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
-/// A moment that nobody waits for: `Instant` cannot hold every sum.
+/// The longest time that is waited for: `Instant` cannot hold every sum.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The end of `limit` from now; of more than a year, which may stand for no limit at all, a year.

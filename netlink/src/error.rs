@@ -10,7 +10,7 @@ use std::time::Duration;
 pub struct Error {
     /// The attempted operation, in the terms of the field: "add rule", "open network namespace".
     pub operation: String,
-    /// Its object: "inet istio-proxy-nat output #3", "/run/netns/a".
+    /// Its object: "inet nat output #3", "/run/netns/a".
     pub object: String,
     /// Why it failed.
     pub kind: ErrorKind,

@@ -25,8 +25,7 @@ pub struct Patience {
 }
 
 impl Default for Patience {
-    /// Ten and thirty seconds: a container runtime gives a plugin a minute or more, and a dump of 64 MiB takes less
-    /// than one second.
+    /// Ten and thirty seconds: a dump of 64 MiB takes less than one second.
     fn default() -> Self {
         Self {
             silence: Duration::from_secs(10),

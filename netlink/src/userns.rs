@@ -25,8 +25,8 @@ pub enum Owner {
 impl Netns {
     /// The user namespace that owns it.
     ///
-    /// A Kubernetes pod with `hostUsers: false` has its own. A process outside has every capability in it, but the
-    /// kernel accepts some requests only from inside: in legacy tables the match `owner` with users or groups
+    /// A container with a user namespace has its own. A process outside has every capability in it, but the kernel
+    /// accepts some requests only from inside: in legacy tables the match `owner` with users or groups
     /// (`owner_check` in net/netfilter/xt_owner.c).
     ///
     /// A kernel before 4.9 does not report the owner; then the answer is [`Owner::Own`].
@@ -64,8 +64,8 @@ impl Netns {
     }
 
     /// Depth of the owner of the network namespace below the user namespace of this thread: 0 when they are the same,
-    /// 1 for a direct child, as a runtime creates for a Kubernetes pod with `hostUsers: false`, 2 for a child of
-    /// that. `None`: the owner is not a descendant.
+    /// 1 for a direct child, as for a container with a user namespace, 2 for a child of that. `None`: the owner is not a
+    /// descendant.
     ///
     /// An unprivileged user who calls `unshare(CLONE_NEWUSER | CLONE_NEWNET)` gets a network namespace that is one
     /// level deeper than the calling process.

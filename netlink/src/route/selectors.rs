@@ -207,7 +207,7 @@ fn range<K: AttrKind>(bytes: &[u8]) -> Result<RangeInclusive<K::Value>, DecodeEr
     Ok(K::decode(start)?..=K::decode(end)?)
 }
 
-/// The names that `ip` takes from `/etc/protocols`, of the protocols that a pod's rules name.
+/// The names that `ip` takes from `/etc/protocols`, of the protocols that policy rules usually name.
 fn protocol(number: u8) -> Option<&'static str> {
     // IANA, Protocol Numbers.
     match number {

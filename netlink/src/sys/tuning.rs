@@ -7,10 +7,10 @@ use std::os::fd::AsRawFd;
 
 /// One heap for all threads, grown in large steps: `mallopt(3)`. To be called before any thread is started.
 ///
-/// A command or a plugin call is one short process with one worker thread at a time. glibc would give that
+/// For a short process with one worker thread at a time. glibc would give that
 /// thread a heap of its own, and grow and shrink it by single pages, which costs such a process more system calls
 /// than its work does. Large blocks, as the buffers that sockets receive into, are mapped one by one: most of such
-/// a buffer is never written to, and a page that nobody touches costs nothing. Small blocks are merged when they are
+/// a buffer is never written to, and a page that is not touched costs nothing. Small blocks are merged when they are
 /// freed and not kept in lists, which glibc would merge all at once with every larger block that is freed: a
 /// twentieth of the time of a long listing. Without effect on another C library.
 pub fn one_heap() {

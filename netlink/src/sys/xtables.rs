@@ -92,7 +92,7 @@ impl RawSocket {
     }
 
     /// [`Self::replace`] from inside of a user namespace: of the one that the network namespace belongs to the kernel
-    /// takes the match `owner` from nobody else. The socket may have been opened in another.
+    /// accepts the match `owner` from no other process. The socket may have been opened in another.
     ///
     /// # Errors
     /// As [`Self::replace`]; what `setns(2)` answers: `EPERM` without `CAP_SYS_ADMIN` there; what `fork(2)` answers:
