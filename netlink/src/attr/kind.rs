@@ -110,37 +110,18 @@ impl AttrKind for Str {
 }
 
 /// Uninterpreted bytes (`NLA_BINARY`).
-#[derive(Clone, Copy, Debug)]
 #[doc(alias = "nla_put")]
-pub enum Bytes {}
-
-#[cfg(feature = "testing")]
-fn any_bytes() -> proptest::strategy::BoxedStrategy<Vec<u8>> {
-    use proptest::strategy::Strategy as _;
-    proptest::collection::vec(proptest::arbitrary::any::<u8>(), 0..40).boxed()
-}
-
-impl AttrKind for Bytes {
-    type Value = Vec<u8>;
-    fn encode(value: &Vec<u8>, w: &mut Writer) {
-        w.put(value);
-    }
-    fn decode(bytes: &[u8]) -> Result<Vec<u8>, DecodeError> {
-        Ok(bytes.to_vec())
-    }
-    #[cfg(feature = "testing")]
-    fn strategy() -> proptest::strategy::BoxedStrategy<Vec<u8>> {
-        any_bytes()
-    }
-}
-
+pub type Bytes = Opaque<false>;
 /// Attributes whose declaration depends on a sibling, such as the data of an expression on its name.
-#[derive(Clone, Copy, Debug)]
-pub enum RawNest {}
+pub type RawNest = Opaque<true>;
 
-impl AttrKind for RawNest {
+/// Bytes that are kept as they are; with `NLA_F_NESTED` if they are attributes.
+#[derive(Clone, Copy, Debug)]
+pub enum Opaque<const NESTED: bool> {}
+
+impl<const NESTED: bool> AttrKind for Opaque<NESTED> {
     type Value = Vec<u8>;
-    const NESTED: bool = true;
+    const NESTED: bool = NESTED;
     fn encode(value: &Vec<u8>, w: &mut Writer) {
         w.put(value);
     }
@@ -149,7 +130,8 @@ impl AttrKind for RawNest {
     }
     #[cfg(feature = "testing")]
     fn strategy() -> proptest::strategy::BoxedStrategy<Vec<u8>> {
-        any_bytes()
+        use proptest::strategy::Strategy as _;
+        proptest::collection::vec(proptest::arbitrary::any::<u8>(), 0..40).boxed()
     }
 }
 
@@ -158,7 +140,7 @@ impl AttrKind for RawNest {
 #[doc(alias = "nla_nest_start")]
 pub struct Nest<T>(PhantomData<T>);
 
-impl<T: AttrSet + Clone + std::fmt::Debug + PartialEq + Arbitrary + 'static> AttrKind for Nest<T> {
+impl<T: AttrSet> AttrKind for Nest<T> {
     type Value = T;
     const NESTED: bool = true;
     fn encode(value: &T, w: &mut Writer) {
@@ -184,9 +166,7 @@ pub struct ListOf<T, const N: u16 = NFTA_LIST_ELEM>(PhantomData<T>);
 /// `NFTA_LIST_ELEM` (`linux/netfilter/nf_tables.h`)
 pub const NFTA_LIST_ELEM: u16 = 1;
 
-impl<T: AttrSet + Clone + std::fmt::Debug + PartialEq + Arbitrary + 'static, const N: u16> AttrKind
-    for ListOf<T, N>
-{
+impl<T: AttrSet, const N: u16> AttrKind for ListOf<T, N> {
     type Value = Vec<T>;
     const NESTED: bool = true;
     fn encode(value: &Vec<T>, w: &mut Writer) {
@@ -218,9 +198,7 @@ impl<T: AttrSet + Clone + std::fmt::Debug + PartialEq + Arbitrary + 'static, con
 #[derive(Clone, Copy, Debug)]
 pub struct NumberedListOf<T>(PhantomData<T>);
 
-impl<T: AttrSet + Clone + std::fmt::Debug + PartialEq + Arbitrary + 'static> AttrKind
-    for NumberedListOf<T>
-{
+impl<T: AttrSet> AttrKind for NumberedListOf<T> {
     type Value = Vec<T>;
     const NESTED: bool = true;
     fn encode(value: &Vec<T>, w: &mut Writer) {

@@ -17,7 +17,7 @@ mod write;
 
 pub use kind::{
     Arbitrary, AttrKind, Be16, Be32, Be64, Bytes, I32Be, Ip4, Ip6, ListOf, NFTA_LIST_ELEM, Ne16,
-    Ne32, Ne64, Nest, NumberedListOf, RawNest, Str, U8,
+    Ne32, Ne64, Nest, NumberedListOf, Opaque, RawNest, Str, U8,
 };
 pub use order::{Ip, LossyStr, NetOrder, with_order};
 pub use path::{Path, Step, Target, path_in};
@@ -39,7 +39,7 @@ pub const NLA_HDRLEN: usize = 4;
 pub type Unknown = (u16, Vec<u8>);
 
 /// A declared set of attributes.
-pub trait AttrSet: Sized {
+pub trait AttrSet: Arbitrary + Clone + std::fmt::Debug + PartialEq + 'static {
     /// C names and numbers, in the order of the declaration.
     const CONSTANTS: &'static [(&'static str, u16)];
 

@@ -1,7 +1,7 @@
 //! Nests whose declaration is selected by the string attribute beside them: the data of a link by its kind, the
 //! options of a filter by its classifier.
 
-use crate::attr::{AttrKind, Attrs, DecodeError, LossyStr, Path, Target, Writer};
+use crate::attr::{AttrKind, AttrSet, Attrs, DecodeError, LossyStr, Path, Target, Writer};
 use crate::message::FamilyHeader;
 use std::marker::PhantomData;
 
@@ -45,12 +45,7 @@ pub struct Headed<H, A>(PhantomData<(H, A)>);
 impl<H, A> AttrKind for Headed<H, A>
 where
     H: FamilyHeader + Clone + std::fmt::Debug + PartialEq + Default + 'static,
-    A: crate::attr::AttrSet
-        + crate::attr::Arbitrary
-        + Clone
-        + std::fmt::Debug
-        + PartialEq
-        + 'static,
+    A: AttrSet,
 {
     type Value = (H, A);
     const NESTED: bool = true;
