@@ -80,6 +80,21 @@ fn rounded(time: Duration) -> String {
 /// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// Declares the constructors of the kinds that hold one text.
+macro_rules! constructors {
+    ($($(#[$m:meta])* $name:ident($text:ident) = $kind:ident,)*) => {$(
+        $(#[$m])*
+        #[must_use]
+        pub fn $name(
+            operation: impl Into<String>,
+            object: impl Into<String>,
+            $text: impl Into<String>,
+        ) -> Self {
+            Self::new(operation, object, ErrorKind::$kind($text.into()))
+        }
+    )*};
+}
+
 impl Error {
     /// An error of any kind; [`InForce::No`] unless changed by [`Error::with_in_force`].
     #[must_use]
@@ -116,48 +131,15 @@ impl Error {
         }
     }
 
-    /// A reply that cannot be read.
-    #[must_use]
-    pub fn malformed(
-        operation: impl Into<String>,
-        object: impl Into<String>,
-        detail: impl Into<String>,
-    ) -> Self {
-        let kind = ErrorKind::Malformed(detail.into());
-        Self::new(operation, object, kind)
-    }
-
-    /// This side refuses the operation; `reason` names the remedy too.
-    #[must_use]
-    pub fn refused(
-        operation: impl Into<String>,
-        object: impl Into<String>,
-        reason: impl Into<String>,
-    ) -> Self {
-        let kind = ErrorKind::Refused(reason.into());
-        Self::new(operation, object, kind)
-    }
-
-    /// The kernel lacks a feature; `remedy` names what provides it.
-    #[must_use]
-    pub fn unsupported(
-        operation: impl Into<String>,
-        object: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
-        let kind = ErrorKind::Unsupported(remedy.into());
-        Self::new(operation, object, kind)
-    }
-
-    /// The limit of attempts is reached; `what` kept happening.
-    #[must_use]
-    pub fn exhausted(
-        operation: impl Into<String>,
-        object: impl Into<String>,
-        what: impl Into<String>,
-    ) -> Self {
-        let kind = ErrorKind::Exhausted(what.into());
-        Self::new(operation, object, kind)
+    constructors! {
+        /// A reply that cannot be read.
+        malformed(detail) = Malformed,
+        /// This side refuses the operation; `reason` names the remedy too.
+        refused(reason) = Refused,
+        /// The kernel lacks a feature; `remedy` names what provides it.
+        unsupported(remedy) = Unsupported,
+        /// The limit of attempts is reached; `what` kept happening.
+        exhausted(what) = Exhausted,
     }
 
     /// The kernel did not answer within `waited`.
