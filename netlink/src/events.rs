@@ -6,8 +6,8 @@
 use crate::attr::DecodeError;
 use crate::contention::deadline;
 use crate::message::{
-    FamilyHeader, Message, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, NLMSG_OVERRUN, Netfilter, Protocol,
-    each,
+    Message, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, NLMSG_OVERRUN, Netfilter, Protocol, each,
+    unreadable,
 };
 use crate::nfnetlink::Reply;
 use crate::transport::{NetlinkSocket, Transport};
@@ -40,18 +40,8 @@ impl Notifies for Netfilter {
     type Event = Reply;
 
     fn event(kind: u16, flags: u16, payload: &[u8]) -> Result<Reply, DecodeError> {
-        message(kind, flags, payload)
+        Message::of(kind, flags, payload)
     }
-}
-
-/// Decodes the family header and keeps the attributes after it.
-pub(crate) fn message<H: FamilyHeader>(
-    kind: u16,
-    flags: u16,
-    payload: &[u8],
-) -> Result<Message<H>, DecodeError> {
-    let short = || DecodeError::new(format!("message type {kind} is too short"));
-    Message::of(kind, flags, payload).ok_or_else(short)
 }
 
 /// An item of the notification stream.
@@ -174,7 +164,7 @@ impl<P: Notifies, T: Transport> Events<P, T> {
                 NLMSG_OVERRUN => Ok(Notification::Overrun),
                 kind => P::event(kind, m.flags, m.payload)
                     .map(Notification::Event)
-                    .map_err(|e| Error::malformed("read", WHAT, e.to_string())),
+                    .map_err(|e| unreadable(WHAT, &e)),
             };
             queue.push_back(event);
             Ok(())

@@ -45,22 +45,18 @@ impl Netns {
                 };
             }
         };
-        let found = fstat(&owner).map_err(|e| Error::kernel(OPERATION, object(), e as i32))?;
-        let own = stat(OWN).map_err(|e| Error::kernel("read", OWN, e as i32))?;
-        let is_own = (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino);
-        Ok(if is_own {
-            Owner::Own
-        } else {
-            Owner::Other(owner)
+        Ok(match self.is_own(&owner)? {
+            true => Owner::Own,
+            false => Owner::Other(owner),
         })
     }
 
-    /// Whether the user namespace of this thread owns it.
-    ///
-    /// # Errors
-    /// As [`Netns::owner`].
-    pub fn is_of_own_user_namespace(&self) -> Result<bool> {
-        Ok(matches!(self.owner()?, Owner::Own))
+    /// Whether this is the user namespace of this thread.
+    fn is_own(&self, user_ns: &OwnedFd) -> Result<bool> {
+        let object = || format!("network namespace {}", self.id());
+        let found = fstat(user_ns).map_err(|e| Error::kernel(OPERATION, object(), e as i32))?;
+        let own = stat(OWN).map_err(|e| Error::kernel("read", OWN, e as i32))?;
+        Ok((found.st_dev, found.st_ino) == (own.st_dev, own.st_ino))
     }
 
     /// Depth of the owner of the network namespace below the user namespace of this thread: 0 when they are the same,
@@ -74,7 +70,6 @@ impl Netns {
     /// Before 4.9 the kernel does not report the owner (`ENOTTY`). `/proc` is not mounted.
     pub fn user_namespace_depth(&self) -> Result<Option<u32>> {
         let object = || format!("network namespace {}", self.id());
-        let own = stat(OWN).map_err(|e| Error::kernel("read", OWN, e as i32))?;
         let mut owner: Option<OwnedFd> = None;
         for depth in 0..=DEEPEST {
             let of = owner.as_ref().map_or_else(|| self.as_fd(), AsFd::as_fd);
@@ -84,8 +79,7 @@ impl Netns {
                 Err(e) if e.raw_os_error() == Some(libc::EPERM) => return Ok(None),
                 Err(e) => return Err(Error::io(OPERATION, object(), &e)),
             };
-            let seen = fstat(&above).map_err(|e| Error::kernel(OPERATION, object(), e as i32))?;
-            if (seen.st_dev, seen.st_ino) == (own.st_dev, own.st_ino) {
+            if self.is_own(&above)? {
                 return Ok(Some(depth));
             }
             owner = Some(above);

@@ -12,6 +12,7 @@ use weir_testing::namespace_or_skip;
 
 use weir_netlink::ErrorKind;
 use weir_netlink::Netns;
+use weir_netlink::Owner;
 use weir_netlink::route::Routing;
 
 #[test]
@@ -222,13 +223,13 @@ fn below(user_namespaces: u32) -> Option<(std::process::Child, Netns)> {
 fn how_deep_the_owner_of_a_namespace_is() {
     let own = namespace_or_skip!();
     assert_eq!(own.user_namespace_depth().unwrap(), Some(0));
-    assert!(own.is_of_own_user_namespace().unwrap());
+    assert!(matches!(own.owner().unwrap(), Owner::Own));
     for depth in [1, 2, 3] {
         let Some((mut process, netns)) = below(depth) else {
             return;
         };
         let found = netns.user_namespace_depth().unwrap();
-        let is_own = netns.is_of_own_user_namespace().unwrap();
+        let is_own = matches!(netns.owner().unwrap(), Owner::Own);
         let _ = process.kill();
         let _ = process.wait();
         assert_eq!((found, is_own), (Some(depth), false));

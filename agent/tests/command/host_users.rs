@@ -4,7 +4,7 @@ use crate::support::{config, lo_up, path, weir};
 use serde_json::json;
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
-use weir_netlink::Netns;
+use weir_netlink::{Netns, Owner};
 
 /// What a container runtime maps: the pod's users are others of the node's.
 const USERS: &str = "0 100000 65536";
@@ -88,9 +88,9 @@ macro_rules! pod_or_skip {
 #[test]
 fn the_owner_is_seen() {
     let pod = pod_or_skip!(USERS);
-    assert!(!pod.netns.is_of_own_user_namespace().unwrap());
+    assert!(!matches!(pod.netns.owner().unwrap(), Owner::Own));
     let own = Netns::create().unwrap();
-    assert!(own.is_of_own_user_namespace().unwrap());
+    assert!(matches!(own.owner().unwrap(), Owner::Own));
 }
 
 #[test]

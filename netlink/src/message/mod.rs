@@ -76,10 +76,10 @@ pub struct Message<H> {
 }
 
 impl<H: FamilyHeader> Message<H> {
-    /// `None` when the payload is too short for the header.
-    pub(crate) fn of(kind: u16, flags: u16, payload: &[u8]) -> Option<Self> {
-        let (header, attrs) = H::split(payload)?;
-        Some(Self {
+    /// Decodes the family header and keeps the attributes after it.
+    pub(crate) fn of(kind: u16, flags: u16, payload: &[u8]) -> Result<Self, DecodeError> {
+        let (header, attrs) = H::split(payload).ok_or_else(|| too_short(kind))?;
+        Ok(Self {
             kind,
             flags,
             header,
@@ -88,7 +88,7 @@ impl<H: FamilyHeader> Message<H> {
     }
 
     pub(crate) fn parse(m: Received<'_>, what: &str) -> Result<Self> {
-        Self::of(m.kind, m.flags, m.payload).ok_or_else(|| too_short(m.kind, what))
+        Self::of(m.kind, m.flags, m.payload).map_err(|e| unreadable(what, &e))
     }
 
     /// The attributes as a declared set.
@@ -150,8 +150,12 @@ pub(crate) fn each(
     Ok(())
 }
 
-fn too_short(kind: u16, what: &str) -> Error {
-    Error::malformed("read", what, format!("message type {kind} is too short"))
+fn too_short(kind: u16) -> DecodeError {
+    DecodeError::new(format!("message type {kind} is too short"))
+}
+
+pub(crate) fn unreadable(what: &str, e: &DecodeError) -> Error {
+    Error::malformed("read", what, e.to_string())
 }
 
 /// The kinds of messages in an answer.
@@ -174,7 +178,7 @@ impl<'a> Answer<'a> {
             },
             NLMSG_ERROR => {
                 let ack = Ack::parse(m.flags, m.kind, m.payload);
-                Self::Ack(ack.ok_or_else(|| too_short(m.kind, what))?)
+                Self::Ack(ack.ok_or_else(|| unreadable(what, &too_short(m.kind)))?)
             }
             NLMSG_OVERRUN => return Err(Error::kernel("read", what, libc::ENOBUFS)),
             _ => Self::Object(m),

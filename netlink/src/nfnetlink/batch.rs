@@ -109,8 +109,8 @@ impl<T: Transport> Socket<T> {
     /// of another writer: both take the lock of the subsystem.
     ///
     /// # Errors
-    /// The inner error: the refused messages, in their order; nothing of the batch is in force. The outer one tells
-    /// it itself ([`Error::in_force`]): no, when the batch could not be sent; unknown, when it was sent and an answer
+    /// The inner error: the refused messages, in their order; nothing of the batch is in force. The outer one states
+    /// it ([`Error::in_force`]): no, when the batch could not be sent; unknown, when it was sent and an answer
     /// was lost or cannot be decoded.
     pub fn commit(&mut self, batch: Batch) -> Result<Result<(), Vec<Failure>>> {
         let what = "a batch";

@@ -5,8 +5,8 @@ use super::{
     number as n, routes, rule, tc,
 };
 use crate::attr::DecodeError;
-use crate::events::{Notifies, message};
-use crate::message;
+use crate::events::Notifies;
+use crate::message::{self, Message};
 
 /// A change of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Notifies for message::Route {
     fn event(kind: u16, flags: u16, payload: &[u8]) -> Result<RouteEvent, DecodeError> {
         macro_rules! read {
             ($variant:ident, $read:path) => {{
-                let value = $read(&message(kind, flags, payload)?)?;
+                let value = $read(&Message::of(kind, flags, payload)?)?;
                 value.map(|value| {
                     // Of the four message types of an object, RTM_NEW* is the first and RTM_DEL* the second.
                     RouteEvent::$variant(match kind % 4 {

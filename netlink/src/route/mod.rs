@@ -84,7 +84,9 @@ impl AddressFamily {
         }
     }
 
-    fn of_address(ip: IpAddr) -> Self {
+    /// The family of an address.
+    #[must_use]
+    pub fn of_address(ip: IpAddr) -> Self {
         match ip {
             IpAddr::V4(_) => Self::V4,
             IpAddr::V6(_) => Self::V6,
@@ -104,6 +106,7 @@ impl fmt::Display for AddressFamily {
 /// A routing socket (`socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE)`) in the namespace of the thread that opened it.
 ///
 /// It remains bound to that namespace, whichever thread uses it.
+#[derive(Debug)]
 pub struct Routing {
     /// One exchange at a time.
     socket: Mutex<Socket>,
@@ -111,8 +114,8 @@ pub struct Routing {
 
 impl Routing {
     /// Opens a socket in the namespace of the calling thread.
-    /// # Errors
     ///
+    /// # Errors
     /// `EMFILE`: the process has no free descriptor; `ENOPROTOOPT`: the kernel is older than 4.20.
     pub fn open() -> Result<Self> {
         Ok(Self {
@@ -121,8 +124,8 @@ impl Routing {
     }
 
     /// A new socket in the same namespace: messages lost on this one do not affect it.
-    /// # Errors
     ///
+    /// # Errors
     /// As [`Transport::reopen`](crate::Transport::reopen).
     pub fn reopen(&self) -> Result<Self> {
         let socket = self.socket().twin()?;
@@ -152,8 +155,8 @@ impl Routing {
     }
 
     /// Opens a socket in another namespace, on a thread that enters it.
-    /// # Errors
     ///
+    /// # Errors
     /// As [`Routing::open`] and [`crate::netns::Netns::run`].
     pub fn open_in(netns: &Netns) -> Result<Self> {
         netns.run(Self::open)?

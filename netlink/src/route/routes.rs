@@ -104,21 +104,15 @@ impl Route {
     /// to this machine.
     #[must_use]
     pub fn local_default(family: AddressFamily, oif: u32, table: u32) -> Self {
+        let (dst, scope) = match family {
+            AddressFamily::V4 => (Ipv4Net::default().into(), RouteScope::Host),
+            AddressFamily::V6 => (Ipv6Net::default().into(), RouteScope::Universe),
+        };
         Self {
-            dst: default_of(family),
-            gateway: None,
-            oif: Some(oif),
             table,
             kind: RouteType::Local,
-            scope: match family {
-                AddressFamily::V4 => RouteScope::Host,
-                AddressFamily::V6 => RouteScope::Universe,
-            },
-            protocol: RouteProtocol::Boot,
-            priority: None,
-            prefsrc: None,
-            onlink: false,
-            plain: true,
+            scope,
+            ..Self::unicast(dst, None, Some(oif))
         }
     }
 
@@ -150,10 +144,7 @@ impl Route {
     /// The family of the destination.
     #[must_use]
     pub fn family(&self) -> AddressFamily {
-        match self.dst {
-            IpNet::V4(_) => AddressFamily::V4,
-            IpNet::V6(_) => AddressFamily::V6,
-        }
+        AddressFamily::of_address(self.dst.addr())
     }
 }
 
@@ -185,6 +176,7 @@ impl fmt::Display for Route {
 
 impl Routing {
     /// `ip route show table TABLE` and `ip -6 route show table TABLE`: IPv4 first.
+    ///
     /// # Errors
     /// [`crate::ErrorKind::Exhausted`] when routes kept changing.
     pub fn routes(&self, table: u32) -> Result<Vec<Route>> {
@@ -197,7 +189,6 @@ impl Routing {
     /// `ip route show table all proto PROTOCOL` and the same of `ip -6`: IPv4 first.
     ///
     /// # Errors
-    ///
     /// As [`Routing::routes`].
     pub fn routes_by(&self, protocol: RouteProtocol) -> Result<Vec<Route>> {
         let by = |header: &mut RtMsg, _: &mut RouteAttrs| header.protocol = protocol.into();
@@ -235,6 +226,7 @@ impl Routing {
 
     /// `ip route add`. False when the kernel has a route to the same destination with the same metric in that table,
     /// even one of another effect: compare with [`Route::same_effect`].
+    ///
     /// # Errors
     /// `ENETUNREACH` when the gateway is not on a link; `ENETDOWN`; `EINVAL`; refused: the gateway is of another family
     /// than the destination (`RTA_VIA`, since 5.2, is not supported).
@@ -258,19 +250,11 @@ impl Routing {
     /// `ip route delete`: the first route that agrees with all fields that are set. False when there is none.
     ///
     /// # Errors
-    ///
     /// `EPERM` without `CAP_NET_ADMIN`.
     pub fn del_route(&self, route: &Route) -> Result<bool> {
         let object = format!("route {route}");
         check_gateway("delete", route, &object)?;
         self.delete(RTM_DELROUTE, build(route), &object)
-    }
-}
-
-fn default_of(family: AddressFamily) -> IpNet {
-    match family {
-        AddressFamily::V4 => IpNet::V4(Ipv4Net::default()),
-        AddressFamily::V6 => IpNet::V6(Ipv6Net::default()),
     }
 }
 

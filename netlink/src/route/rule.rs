@@ -102,10 +102,7 @@ impl PolicyRule {
     /// `to DESTINATION lookup TABLE`.
     #[must_use]
     pub fn to(destination: IpNet, table: u32) -> Self {
-        let family = match destination {
-            IpNet::V4(_) => AddressFamily::V4,
-            IpNet::V6(_) => AddressFamily::V6,
-        };
+        let family = AddressFamily::of_address(destination.addr());
         let mut rule = Self::unmarked(family, table);
         rule.selectors.to = Some(destination.trunc());
         rule
@@ -219,8 +216,8 @@ impl fmt::Display for PolicyRule {
 
 impl Routing {
     /// `ip rule show` and `ip -6 rule show`: IPv4 first, each by priority.
-    /// # Errors
     ///
+    /// # Errors
     /// [`crate::ErrorKind::Exhausted`] when rules kept changing; `EOPNOTSUPP`
     /// without `CONFIG_IP_MULTIPLE_TABLES`.
     pub fn rules(&self) -> Result<Vec<PolicyRule>> {
@@ -233,8 +230,8 @@ impl Routing {
     /// `ip rule add`, unless a rule of the same effect exists: the kernel would accept any number of equal rules.
     /// Returns whether the rule was added. One with a selector besides the mark is the same only at the same priority:
     /// what other rules do with its packets decides where it has to be.
-    /// # Errors
     ///
+    /// # Errors
     /// As [`Routing::rules`]; `EPERM`. Refused: the rule has selectors that are not written.
     pub fn add_rule(&self, rule: &PolicyRule) -> Result<bool> {
         let object = format!("policy rule {rule}");
@@ -254,8 +251,8 @@ impl Routing {
 
     /// `ip rule delete`: the first rule with this mark, mask, destination, link, table and protocol, and with this
     /// priority if it is set. False when there is none.
-    /// # Errors
     ///
+    /// # Errors
     /// Refused: it has selectors that are not written. `EPERM` without `CAP_NET_ADMIN`.
     pub fn del_rule(&self, rule: &PolicyRule) -> Result<bool> {
         let object = format!("policy rule {rule}");

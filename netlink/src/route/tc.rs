@@ -246,7 +246,6 @@ impl Routing {
     /// `tc qdisc show`, of every link.
     ///
     /// # Errors
-    ///
     /// [`crate::ErrorKind::Exhausted`] when qdiscs kept changing.
     pub fn qdiscs(&self) -> Result<Vec<Qdisc>> {
         let all = (TcMsg::default(), TcAttrs::default());
@@ -254,14 +253,15 @@ impl Routing {
     }
 
     /// `tc qdisc add`. False when the parent has a qdisc already.
-    /// # Errors
     ///
+    /// # Errors
     /// `ENOENT`: the kernel has no such qdisc.
     pub fn add_qdisc(&self, qdisc: &Qdisc) -> Result<bool> {
         self.add(RTM_NEWQDISC, qdisc.build(), &format!("qdisc {qdisc}"))
     }
 
     /// `tc qdisc delete`: deletes its filters too. False when it does not exist.
+    ///
     /// # Errors
     /// `EPERM` without `CAP_NET_ADMIN`.
     pub fn delete_qdisc(&self, qdisc: &Qdisc) -> Result<bool> {
@@ -296,7 +296,6 @@ impl Routing {
     /// `tc filter add`. False when a filter with this priority and handle exists.
     ///
     /// # Errors
-    ///
     /// `ENOENT`: the kernel has no such classifier; `EINVAL`: the parent does not exist, or the program has another
     /// type.
     pub fn add_filter(&self, filter: &Filter) -> Result<bool> {
@@ -304,6 +303,7 @@ impl Routing {
     }
 
     /// `tc filter replace`: added, or in the place of the filter with this priority and handle, between two packets.
+    ///
     /// # Errors
     /// As of [`Routing::add_filter`].
     pub fn replace_filter(&self, filter: &Filter) -> Result<()> {

@@ -61,7 +61,7 @@ impl<T: Transport, P> Socket<T, P> {
                 Ok(())
             })?;
         }
-        self.settled();
+        self.unread = false;
         if interrupted {
             return Err(Error::kernel(operation, what, libc::EINTR));
         }

@@ -82,7 +82,7 @@ impl<T: Transport, P> Socket<T, P> {
             }
         }
         if losses <= LOSSES {
-            self.settled();
+            self.unread = false;
         }
         found.refused.sort_by_key(|r| r.index);
         found

@@ -144,11 +144,6 @@ impl<T: Transport, P> Socket<T, P> {
         self.buf = Vec::new();
     }
 
-    /// All answers have been read.
-    fn settled(&mut self) {
-        self.unread = false;
-    }
-
     /// Assigns sequence numbers to the messages of a datagram and sends it. A reported send error is not final: if
     /// the kernel answers, the datagram was sent.
     pub(crate) fn post(

@@ -117,7 +117,7 @@ impl<T: Transport, P> Socket<T, P> {
                 Ok(())
             })?;
             if let Some(ack) = found {
-                self.settled();
+                self.unread = false;
                 return Ok(ack);
             }
         }
