@@ -21,13 +21,13 @@
 //! use weir_netlink::Netns;
 //! use weir_netlink::events::{Events, Notification};
 //! use weir_netlink::message;
-//! use weir_netlink::route::{Change, RTNLGRP_LINK, RouteEvent, Routing};
+//! use weir_netlink::route::{Changed, RTNLGRP_LINK, RouteEvent, Routing};
 //!
 //! # fn main() -> weir_netlink::Result<()> {
 //! # if Netns::create().is_err_and(|e| e.is_permission()) { return Ok(()); } // an unprivileged user
 //! let (pod, node) = (Netns::create()?, Netns::create()?);
 //! let routing = Routing::open_in(&pod)?;
-//! let mut events = pod.run(|| Events::<message::Route>::open(&[RTNLGRP_LINK]))??;
+//! let mut events = pod.run(|| Events::<message::Rtnetlink>::open(&[RTNLGRP_LINK]))??;
 //!
 //! // ip link add eth0 type veth peer name veth0 netns NODE; ip address add 10.0.0.2/24 dev eth0; ip link set eth0 up
 //! routing.add_veth("eth0", "veth0", &node)?;
@@ -39,7 +39,7 @@
 //! assert!(routing.addresses()?.iter().any(|a| a.net == address.into()));
 //! assert_eq!(Routing::open_in(&node)?.link("veth0")?.kind, link.kind);
 //! let told = events.next(Duration::from_secs(5))?;
-//! let Some(Notification::Event(RouteEvent::Link(Change::New(new)))) = told else { panic!("{told:?}") };
+//! let Some(Notification::Event(RouteEvent::Link(Changed::New(new)))) = told else { panic!("{told:?}") };
 //! assert_eq!(new.name, "eth0");
 //!
 //! // What fails says what was tried, on what, and why.

@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use weir_netlink::Netns;
 use weir_netlink::Transport;
 use weir_netlink::events::{Events, Notification, Notifies};
-use weir_netlink::message::{Netfilter, Route};
+use weir_netlink::message::{Netfilter, Rtnetlink};
 use weir_netlink::nfnetlink::{NFNL_SUBSYS_NFTABLES, NFNLGRP_NFTABLES, message_type};
 use weir_netlink::route::{
-    Change, LOOPBACK_IFINDEX, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV4_RULE,
+    Changed, LOOPBACK_IFINDEX, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV4_RULE,
     RTNLGRP_LINK, RTNLGRP_NEIGH, RTNLGRP_NSID, RTNLGRP_TC, RouteEvent,
 };
 use weir_testing::namespace_or_skip;
@@ -66,53 +66,53 @@ fn every_object_is_told_of() {
         RTNLGRP_TC,
         RTNLGRP_NSID,
     ];
-    let mut events = listen::<Route>(&netns, &groups);
+    let mut events = listen::<Rtnetlink>(&netns, &groups);
     ip(&netns, "link add d0 type veth peer name d1");
     let index = find(&mut events, |e| match e {
-        RouteEvent::Link(Change::New(l)) if l.name == "d0" => Some(l.index),
+        RouteEvent::Link(Changed::New(l)) if l.name == "d0" => Some(l.index),
         _ => None,
     });
     ip(&netns, "link set d0 up");
     find(&mut events, |e| match e {
-        RouteEvent::Link(Change::New(l)) if l.name == "d0" && l.up => Some(()),
+        RouteEvent::Link(Changed::New(l)) if l.name == "d0" && l.up => Some(()),
         _ => None,
     });
     ip(&netns, "address add 10.1.2.3/24 dev d0");
     find(&mut events, |e| match e {
-        RouteEvent::Address(Change::New(a)) if a.index == index => {
+        RouteEvent::Address(Changed::New(a)) if a.index == index => {
             (a.net.to_string() == "10.1.2.3/24").then_some(())
         }
         _ => None,
     });
     find(&mut events, |e| match e {
-        RouteEvent::Route(Change::New(r)) if r.oif == Some(index) => {
+        RouteEvent::Route(Changed::New(r)) if r.oif == Some(index) => {
             (r.dst.to_string() == "10.1.2.0/24").then_some(())
         }
         _ => None,
     });
     ip(&netns, "rule add fwmark 7 lookup 77");
     find(&mut events, |e| match e {
-        RouteEvent::Rule(Change::New(r)) => (r.fwmark == Some(7) && r.table == 77).then_some(()),
+        RouteEvent::Rule(Changed::New(r)) => (r.fwmark == Some(7) && r.table == 77).then_some(()),
         _ => None,
     });
     ip(&netns, "neigh add 10.1.2.9 lladdr 02:00:00:00:00:09 dev d0");
     find(&mut events, |e| match e {
-        RouteEvent::Neighbour(Change::New(n)) => n.mac.filter(|mac| mac[5] == 9),
+        RouteEvent::Neighbour(Changed::New(n)) => n.mac.filter(|mac| mac[5] == 9),
         _ => None,
     });
     tool(&netns, "tc", "qdisc add dev d0 clsact");
     find(&mut events, |e| match e {
-        RouteEvent::Qdisc(Change::New(q)) => (q.kind == "clsact").then_some(()),
+        RouteEvent::Qdisc(Changed::New(q)) => (q.kind == "clsact").then_some(()),
         _ => None,
     });
     assert!(routing.set_nsid(&other, 3).expect("set"));
     find(&mut events, |e| match e {
-        RouteEvent::Nsid(Change::New(3)) => Some(()),
+        RouteEvent::Nsid(Changed::New(3)) => Some(()),
         _ => None,
     });
     ip(&netns, "link delete d0");
     find(&mut events, |e| match e {
-        RouteEvent::Link(Change::Gone(l)) if l.index == index => Some(()),
+        RouteEvent::Link(Changed::Gone(l)) if l.index == index => Some(()),
         _ => None,
     });
 }
@@ -126,12 +126,12 @@ fn a_port_that_leaves_its_bridge_is_still_there() {
     ip(&netns, "link add br0 type bridge");
     ip(&netns, "link add p0 type veth peer name p1");
     ip(&netns, "link set p0 master br0");
-    let mut events = listen::<Route>(&netns, &[RTNLGRP_LINK]);
+    let mut events = listen::<Rtnetlink>(&netns, &[RTNLGRP_LINK]);
     ip(&netns, "link set p0 nomaster");
     ip(&netns, "link delete p0");
     let (left, of_bridge) = (Cell::new(false), Cell::new(false));
     find(&mut events, |e| match e {
-        RouteEvent::Link(Change::New(l)) if l.name == "p0" => {
+        RouteEvent::Link(Changed::New(l)) if l.name == "p0" => {
             left.set(left.get() | l.master.is_none());
             None
         }
@@ -140,7 +140,7 @@ fn a_port_that_leaves_its_bridge_is_still_there() {
             of_bridge.set(of_bridge.get() | (rest.first() == Some(&AF_BRIDGE)));
             None
         }
-        RouteEvent::Link(Change::Gone(l)) if l.name == "p0" => {
+        RouteEvent::Link(Changed::Gone(l)) if l.name == "p0" => {
             assert!(
                 left.get() && of_bridge.get(),
                 "gone before it left the bridge"
@@ -170,8 +170,8 @@ fn nf_tables_tells_of_a_table() {
 fn the_descriptor_tells_when_something_is_there() {
     let netns = namespace_or_skip!();
     let routing = routing(&netns);
-    let mut events = listen::<Route>(&netns, &[RTNLGRP_IPV4_IFADDR]);
-    let is_readable = |events: &Events<Route>, wait: PollTimeout| {
+    let mut events = listen::<Rtnetlink>(&netns, &[RTNLGRP_IPV4_IFADDR]);
+    let is_readable = |events: &Events<Rtnetlink>, wait: PollTimeout| {
         let mut fds = [PollFd::new(events.as_fd(), PollFlags::POLLIN)];
         poll(&mut fds, wait).expect("polled") == 1
     };
@@ -181,7 +181,7 @@ fn the_descriptor_tells_when_something_is_there() {
     assert!(routing.add_address(LOOPBACK_IFINDEX, net).expect("added"));
     assert!(is_readable(&events, PollTimeout::from(5_000u16)));
     let found = events.next(Duration::ZERO).expect("read");
-    let Some(Notification::Event(RouteEvent::Address(Change::New(address)))) = found else {
+    let Some(Notification::Event(RouteEvent::Address(Changed::New(address)))) = found else {
         panic!("{found:?}");
     };
     assert_eq!(address.net, net);
@@ -192,7 +192,7 @@ fn the_descriptor_tells_when_something_is_there() {
 fn an_overrun_is_told_and_not_the_end() {
     let netns = namespace_or_skip!();
     let routing = routing(&netns);
-    let mut events = listen::<Route>(&netns, &[RTNLGRP_IPV4_IFADDR]);
+    let mut events = listen::<Rtnetlink>(&netns, &[RTNLGRP_IPV4_IFADDR]);
     let net = "127.0.0.9/32".parse().expect("a network");
     let turn = || {
         assert!(routing.add_address(LOOPBACK_IFINDEX, net).expect("added"));
@@ -217,7 +217,7 @@ fn an_overrun_is_told_and_not_the_end() {
 fn what_is_discarded_is_told_once() {
     let netns = namespace_or_skip!();
     let routing = routing(&netns);
-    let mut events = listen::<Route>(&netns, &[RTNLGRP_IPV4_IFADDR]);
+    let mut events = listen::<Rtnetlink>(&netns, &[RTNLGRP_IPV4_IFADDR]);
     let net = "127.0.0.9/32".parse().expect("a network");
     let mut discard = || events.discard().expect("read");
     assert!(!discard());
@@ -283,7 +283,7 @@ fn what_cannot_be_read_is_an_error_and_the_next_is_read() {
         Err(io::Error::from_raw_os_error(105)),
         Ok(vec![99, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
     ];
-    let mut events = Events::<Route, _>::with_transport(Script(RefCell::new(script)));
+    let mut events = Events::<Rtnetlink, _>::with_transport(Script(RefCell::new(script)));
     let mut next = || events.next(Duration::ZERO);
     assert!(
         next()

@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// not up.
 pub(super) fn wait(netns: &Netns) -> Result<()> {
     // Listening comes first: a change after the look is not missed.
-    let mut news = netns.run(|| Events::<message::Route>::open(&GROUPS))??;
+    let mut news = netns.run(|| Events::<message::Rtnetlink>::open(&GROUPS))??;
     let routing = Routing::open_in(netns)?;
     let begun = Instant::now();
     while !is_ready(&routing)? {

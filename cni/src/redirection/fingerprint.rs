@@ -56,7 +56,7 @@ struct RoutingState {
 pub struct FingerprintReader {
     nft: NftEngine,
     routing: Routing,
-    changes: Events<message::Route>,
+    changes: Events<message::Rtnetlink>,
     last: Option<Arc<RoutingState>>,
 }
 

@@ -18,14 +18,14 @@ pub enum Netfilter {}
 /// `NETLINK_ROUTE`
 #[doc(alias = "NETLINK_ROUTE")]
 #[derive(Clone, Copy, Debug)]
-pub enum Route {}
+pub enum Rtnetlink {}
 
 impl Protocol for Netfilter {
     const NUMBER: i32 = libc::NETLINK_NETFILTER;
     const NAME: &'static str = "an nfnetlink socket";
 }
 
-impl Protocol for Route {
+impl Protocol for Rtnetlink {
     const NUMBER: i32 = libc::NETLINK_ROUTE;
     const NAME: &'static str = "a routing socket";
 }
@@ -111,13 +111,13 @@ structs! {
     }
     /// `struct rtgenmsg` (`linux/rtnetlink.h`): ids of network namespaces.
     #[doc(alias = "rtgenmsg")]
-    pub struct RtGenMsg: Route = "struct rtgenmsg" 1 {
+    pub struct RtGenMsg: Rtnetlink = "struct rtgenmsg" 1 {
         /// `AF_UNSPEC`
         family: U8 = rtgen_family 0,
     }
     /// `struct ifinfomsg` (`linux/rtnetlink.h`): links.
     #[doc(alias = "ifinfomsg")]
-    pub struct IfInfoMsg: Route = "struct ifinfomsg" 16 {
+    pub struct IfInfoMsg: Rtnetlink = "struct ifinfomsg" 16 {
         /// `AF_UNSPEC`
         family: U8 = ifi_family 0,
         /// `ARPHRD_*`
@@ -131,7 +131,7 @@ structs! {
     }
     /// `struct ifaddrmsg` (`linux/if_addr.h`): addresses.
     #[doc(alias = "ifaddrmsg")]
-    pub struct IfAddrMsg: Route = "struct ifaddrmsg" 8 {
+    pub struct IfAddrMsg: Rtnetlink = "struct ifaddrmsg" 8 {
         /// `AF_INET` or `AF_INET6`
         family: U8 = ifa_family 0,
         /// prefix length in bits
@@ -145,7 +145,7 @@ structs! {
     }
     /// `struct rtmsg` (`linux/rtnetlink.h`): routes.
     #[doc(alias = "rtmsg")]
-    pub struct RtMsg: Route = "struct rtmsg" 12 {
+    pub struct RtMsg: Rtnetlink = "struct rtmsg" 12 {
         /// `AF_INET` or `AF_INET6`
         family: U8 = rtm_family 0,
         /// destination prefix length in bits
@@ -167,7 +167,7 @@ structs! {
     }
     /// `struct fib_rule_hdr` (`linux/fib_rules.h`): policy rules.
     #[doc(alias = "fib_rule_hdr")]
-    pub struct FibRuleHdr: Route = "struct fib_rule_hdr" 12 {
+    pub struct FibRuleHdr: Rtnetlink = "struct fib_rule_hdr" 12 {
         /// `AF_INET` or `AF_INET6`
         family: U8 = family 0,
         /// destination prefix length in bits
@@ -185,7 +185,7 @@ structs! {
     }
     /// `struct tcmsg` (`linux/rtnetlink.h`): qdiscs, classes, filters.
     #[doc(alias = "tcmsg")]
-    pub struct TcMsg: Route = "struct tcmsg" 20 {
+    pub struct TcMsg: Rtnetlink = "struct tcmsg" 20 {
         /// `AF_UNSPEC`
         family: U8 = tcm_family 0,
         /// index of the link
@@ -199,7 +199,7 @@ structs! {
     }
     /// `struct ndmsg` (`linux/neighbour.h`): neighbours.
     #[doc(alias = "ndmsg")]
-    pub struct NdMsg: Route = "struct ndmsg" 12 {
+    pub struct NdMsg: Rtnetlink = "struct ndmsg" 12 {
         /// `AF_INET`, `AF_INET6` or `AF_BRIDGE`
         family: U8 = ndm_family 0,
         /// index of the link

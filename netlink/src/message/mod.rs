@@ -13,8 +13,8 @@ pub(crate) use datagram::Sent;
 pub(crate) use extack::{Ack, NLMSGERR_MSG};
 pub use extack::{NL_ATTR_TYPES, PolicyAttrs};
 pub use header::{
-    FamilyHeader, FibRuleHdr, IfAddrMsg, IfInfoMsg, NdMsg, Netfilter, NfGenMsg, Protocol, Route,
-    RtGenMsg, RtMsg, TcMsg,
+    FamilyHeader, FibRuleHdr, IfAddrMsg, IfInfoMsg, NdMsg, Netfilter, NfGenMsg, Protocol, RtGenMsg,
+    RtMsg, Rtnetlink, TcMsg,
 };
 pub(crate) use number::*;
 pub use number::{

@@ -10,7 +10,7 @@ use crate::message::{self, Message};
 
 /// A change of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change<T> {
+pub enum Changed<T> {
     /// `RTM_NEW*`: the object is new, or has changed.
     New(T),
     /// `RTM_DEL*`
@@ -22,26 +22,26 @@ pub enum Change<T> {
 #[non_exhaustive]
 pub enum RouteEvent {
     /// `RTNLGRP_LINK`
-    Link(Change<Link>),
+    Link(Changed<Link>),
     /// `RTNLGRP_IPV4_IFADDR`, `RTNLGRP_IPV6_IFADDR`
-    Address(Change<Address>),
+    Address(Changed<Address>),
     /// `RTNLGRP_IPV4_ROUTE`, `RTNLGRP_IPV6_ROUTE`
-    Route(Change<Route>),
+    Route(Changed<Route>),
     /// `RTNLGRP_IPV4_RULE`, `RTNLGRP_IPV6_RULE`
-    Rule(Change<PolicyRule>),
+    Rule(Changed<PolicyRule>),
     /// `RTNLGRP_NEIGH`
-    Neighbour(Change<Neighbour>),
+    Neighbour(Changed<Neighbour>),
     /// `RTNLGRP_TC`
-    Qdisc(Change<Qdisc>),
+    Qdisc(Changed<Qdisc>),
     /// `RTNLGRP_TC`
-    Filter(Change<Filter>),
+    Filter(Changed<Filter>),
     /// `RTNLGRP_NSID`
-    Nsid(Change<i32>),
+    Nsid(Changed<i32>),
     /// Any other message, as `nlmsg_type` and the payload after the header.
     Other(u16, Vec<u8>),
 }
 
-impl Notifies for message::Route {
+impl Notifies for message::Rtnetlink {
     type Event = RouteEvent;
 
     fn event(kind: u16, flags: u16, payload: &[u8]) -> Result<RouteEvent, DecodeError> {
@@ -51,8 +51,8 @@ impl Notifies for message::Route {
                 value.map(|value| {
                     // Of the four message types of an object, RTM_NEW* is the first and RTM_DEL* the second.
                     RouteEvent::$variant(match kind % 4 {
-                        0 => Change::New(value),
-                        _ => Change::Gone(value),
+                        0 => Changed::New(value),
+                        _ => Changed::Gone(value),
                     })
                 })
             }};

@@ -3,7 +3,7 @@
 use super::Routing;
 use crate::attr::{AttrSet, DecodeError};
 use crate::contention::{Attempts, CONTENTION};
-use crate::message::{FamilyHeader, Message, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Route};
+use crate::message::{FamilyHeader, Message, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Rtnetlink};
 use crate::socket::{Request, Socket};
 use crate::transport::Transport;
 use crate::{Error, Result};
@@ -12,8 +12,8 @@ use crate::{Error, Result};
 const ROOM: usize = 4 << 20;
 
 /// A family header of `NETLINK_ROUTE`.
-pub(super) trait RouteHeader: FamilyHeader<Protocol = Route> {}
-impl<H: FamilyHeader<Protocol = Route>> RouteHeader for H {}
+pub(super) trait RouteHeader: FamilyHeader<Protocol = Rtnetlink> {}
+impl<H: FamilyHeader<Protocol = Rtnetlink>> RouteHeader for H {}
 
 /// The flags of a request that adds an object, which must be new.
 pub(super) const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
@@ -96,7 +96,7 @@ impl Routing {
 
 /// The first complete answer.
 fn list<T: Transport, H: RouteHeader, A: AttrSet, V>(
-    socket: &mut Socket<T, Route>,
+    socket: &mut Socket<T, Rtnetlink>,
     request: &Request<'_, H, A>,
     read: impl Fn(&Message<H>) -> Result<Option<V>, DecodeError>,
     mut attempts: Attempts,
@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    fn script(answers: Vec<Answer>) -> (Socket<Script, Route>, Rc<Cell<u32>>) {
+    fn script(answers: Vec<Answer>) -> (Socket<Script, Rtnetlink>, Rc<Cell<u32>>) {
         let asked = Rc::new(Cell::new(0));
         let script = Script {
             answers: RefCell::new(answers.into()),

@@ -31,7 +31,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use address::Address;
-pub use event::{Change, RouteEvent};
+pub use event::{Changed, RouteEvent};
 pub use kind::{Geneve, LinkKind, Netkit, Veth, Vxlan};
 pub use link::{InNetns, LOOPBACK_IFINDEX, Link, LinkAttrs, LinkInfoAttrs};
 pub use neigh::Neighbour;
@@ -53,7 +53,7 @@ use crate::netns::Netns;
 use crate::transport::{NetlinkSocket, Patience};
 
 /// A netlink socket of `NETLINK_ROUTE`.
-type Socket = crate::socket::Socket<NetlinkSocket, message::Route>;
+type Socket = crate::socket::Socket<NetlinkSocket, message::Rtnetlink>;
 
 /// IPv4 or IPv6: the address families with routing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
