@@ -4,96 +4,253 @@
 //! whether the content is what `compile` writes for some intent: the same chains with the same hooks, in each chain
 //! only rules of the forms that it writes there, and every rule that it writes for all intents. The forms are
 //! compiled, not listed: intents that use every option, each twice with different values. Where the two differ, the
-//! form matches any value of that kind; everything else is literal. Unrecognized rules, such as 65 groups in one
-//! set, count as another writer's.
+//! form matches any value there; everything else is literal.
 
 use super::TABLES;
 use super::engines::PREFIX;
-use crate::compile::{Engine, compile};
+use crate::compile::{Engine, Rules, compile};
 use crate::config::{Intent, NameFiles, SidecarConfig};
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
-use weir_netfilter::{nft, xtables};
+use weir_netfilter::nft::{self, Operand, Source, Statement};
+use weir_netfilter::xtables::{self, Match, Not, Target};
 
-static NFT: LazyLock<Forms> = LazyLock::new(|| Forms::of(Engine::Nft));
-static LEGACY: LazyLock<Forms> = LazyLock::new(|| Forms::of(Engine::Xtables));
+static NFT: LazyLock<Forms<nft::Chain, nft::Rule>> = LazyLock::new(|| Forms::of(Engine::Nft));
+static LEGACY: LazyLock<Forms<xtables::ChainKind, xtables::Rule>> =
+    LazyLock::new(|| Forms::of(Engine::Xtables));
 
 /// True if this program wrote all owned tables of the ruleset.
 pub(super) fn wrote_tables(found: &nft::Ruleset) -> bool {
+    let is_ours =
+        |t: &nft::Table| t.family == nft::TableFamily::Inet && TABLES.contains(&t.name.as_str());
     let mut ours = found.clone();
-    ours.tables
-        .retain(|t| t.family == nft::TableFamily::Inet && TABLES.contains(&t.name.as_str()));
-    NFT.make(&ours.to_string())
+    ours.tables.retain(is_ours);
+    // Sets, flags and comments of tables are never written.
+    let is_plain = |table: &nft::Table| {
+        let plain = nft::Table::new(table.family, &table.name);
+        let chains = table.chains.clone();
+        *table == nft::Table { chains, ..plain }
+    };
+    ours.tables.iter().all(is_plain) && NFT.make(&Rules::Nft(ours))
 }
 
 /// True if this program wrote all chains with the owned prefix. Rules of built-in chains carry a tag and are not
 /// checked.
 pub(super) fn wrote_chains(found: &xtables::Ruleset) -> bool {
-    LEGACY.make(&found.to_string())
+    LEGACY.make(&Rules::Xtables(found.clone()))
 }
 
-/// Table and chain of a line, as given by the lines before it.
+/// The names of a table and a chain; of a legacy table with its family.
 type Place = (String, String);
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Token {
-    Literal(String),
-    Value(Kind),
+/// The chains of one engine, each without its rules, and their rules.
+trait Form: PartialEq + Clone + Sized {
+    type Chain: PartialEq;
+    fn chains(rules: &Rules) -> Vec<(Place, Self::Chain, Vec<Self>)>;
+    /// Whether it is one of these two, or differs from them where they differ from each other.
+    fn is_of(&self, pair: &[Self; 2]) -> bool;
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
-    /// Numbers, addresses and their ranges.
-    Number,
-    /// A name, in quotes or not.
-    Name,
-}
-
-struct Forms {
-    known: BTreeMap<Place, BTreeSet<Vec<Token>>>,
+struct Forms<C, R> {
+    chains: Vec<(Place, C)>,
+    known: Vec<(Place, [R; 2])>,
     /// The rules that every intent has.
-    always: BTreeSet<(Place, Vec<Token>)>,
+    always: Vec<(Place, [R; 2])>,
 }
 
-impl Forms {
+impl<R: Form> Forms<R::Chain, R> {
     fn of(engine: Engine) -> Self {
-        let text = |config: &SidecarConfig| {
+        let rules = |config: &SidecarConfig| {
             let intent = Intent::parse(config, &NameFiles::default()).ok()?;
-            Some(compile(&intent, engine).rules.to_string())
+            Some(R::chains(&compile(&intent, engine).rules))
         };
-        let mut known = BTreeMap::<Place, BTreeSet<Vec<Token>>>::new();
-        let mut always = None::<BTreeSet<(Place, Vec<Token>)>>;
+        let (mut chains, mut known) = (Vec::new(), Vec::new());
+        let mut always: Option<Vec<(Place, [R; 2])>> = None;
         for [one, other] in examples() {
-            let (Some(one), Some(other)) = (text(&one), text(&other)) else {
+            let (Some(one), Some(other)) = (rules(&one), rules(&other)) else {
                 continue;
             };
-            let pairs = lines(&one).into_iter().zip(lines(&other));
-            let forms: BTreeSet<_> = pairs.map(|((at, a), (_, b))| (at, form(&a, &b))).collect();
-            for (at, form) in &forms {
-                known.entry(at.clone()).or_default().insert(form.clone());
+            let mut pairs = Vec::new();
+            for ((place, chain, one), (_, _, other)) in one.into_iter().zip(other) {
+                let rules = one.into_iter().zip(other);
+                pairs.extend(rules.map(|(a, b)| (place.clone(), [a, b])));
+                chains.push((place, chain));
             }
-            always = Some(match always {
-                Some(before) => before.intersection(&forms).cloned().collect(),
-                None => forms,
-            });
+            match &mut always {
+                Some(always) => always.retain(|form| pairs.contains(form)),
+                None => always = Some(pairs.clone()),
+            }
+            pairs.retain(|form| !known.contains(form));
+            known.append(&mut pairs);
         }
+        let always = always.unwrap_or_default();
         Self {
+            chains,
             known,
-            always: always.unwrap_or_default(),
+            always,
         }
     }
 
-    fn make(&self, text: &str) -> bool {
-        let found = lines(text);
-        let is_known = |(at, line): &(Place, Vec<String>)| {
-            let forms = self.known.get(at);
-            forms.is_some_and(|forms| forms.iter().any(|form| is_of(line, form)))
+    fn make(&self, found: &Rules) -> bool {
+        let found = R::chains(found);
+        let is_there = |(at, form): &(Place, [R; 2])| {
+            let mut chains = found.iter().filter(|(place, ..)| place == at);
+            chains.any(|(_, _, rules)| rules.iter().any(|rule| rule.is_of(form)))
         };
-        let is_there = |(at, form): &(Place, Vec<Token>)| {
-            found.iter().any(|(a, line)| a == at && is_of(line, form))
+        let is_known = |(at, chain, rules): &(Place, R::Chain, Vec<R>)| {
+            let here = |rule: &R| {
+                let mut forms = self.known.iter().filter(|(place, _)| place == at);
+                forms.any(|(_, form)| rule.is_of(form))
+            };
+            self.chains.iter().any(|(p, c)| (p, c) == (at, chain)) && rules.iter().all(here)
         };
         !self.always.is_empty() && found.iter().all(is_known) && self.always.iter().all(is_there)
     }
+}
+
+impl Form for nft::Rule {
+    type Chain = nft::Chain;
+
+    fn chains(rules: &Rules) -> Vec<(Place, nft::Chain, Vec<Self>)> {
+        let Rules::Nft(ruleset) = rules else {
+            return Vec::new();
+        };
+        let chains = |table: &nft::Table| {
+            let name = table.name.clone();
+            let split = move |mut chain: nft::Chain| {
+                let rules = std::mem::take(&mut chain.rules);
+                ((name.clone(), chain.name.clone()), chain, rules)
+            };
+            table.chains.clone().into_iter().map(split)
+        };
+        ruleset.tables.iter().flat_map(chains).collect()
+    }
+
+    fn is_of(&self, [one, other]: &[Self; 2]) -> bool {
+        let pairs = one.statements.iter().zip(&other.statements);
+        let is_of = |(found, (one, other)): (&Statement, (&Statement, &Statement))| match one {
+            Statement::Counter(_) => matches!(found, Statement::Counter(_)),
+            _ if one == other => found == one,
+            _ => erased(found) == erased(one),
+        };
+        (&self.comment, &self.sets) == (&one.comment, &one.sets)
+            && self.statements.len() == one.statements.len()
+            && self.statements.iter().zip(pairs).all(is_of)
+    }
+}
+
+/// The statement with the same value in the place of each; of a set, which belongs to the rule, as many.
+fn erased(statement: &Statement) -> Statement {
+    let value = nft::Data::be32(0);
+    let mut statement = statement.clone();
+    match &mut statement {
+        Statement::Match(m) => match &mut m.operand {
+            Operand::AnyBit(_) | Operand::Named { .. } => {}
+            Operand::Anonymous(elements) => {
+                // A range from nothing is none that a rule has.
+                let count = u32::try_from(elements.len()).unwrap_or(u32::MAX);
+                m.operand = Operand::Range(nft::Data::default(), nft::Data::be32(count));
+            }
+            _ => m.operand = Operand::Value(value),
+        },
+        Statement::MetaSet(_, Source::Value(v)) | Statement::CtSet(_, _, Source::Value(v)) => {
+            *v = value;
+        }
+        Statement::Redirect(redirect) => redirect.ports = redirect.ports.take().map(|_| 0..=0),
+        Statement::Tproxy(tproxy) => tproxy.port = tproxy.port.map(|_| 0),
+        _ => {}
+    }
+    statement
+}
+
+impl Form for xtables::Rule {
+    type Chain = xtables::ChainKind;
+
+    fn chains(rules: &Rules) -> Vec<(Place, xtables::ChainKind, Vec<Self>)> {
+        let Rules::Xtables(ruleset) = rules else {
+            return Vec::new();
+        };
+        let chains = |table: &xtables::Table| {
+            let name = format!("{} {}", table.family, table.name);
+            let ours = table.chains.clone().into_iter();
+            let ours = ours.filter(|chain| chain.name.starts_with(PREFIX));
+            ours.map(move |chain| ((name.clone(), chain.name), chain.kind, chain.rules))
+        };
+        ruleset.tables.iter().flat_map(chains).collect()
+    }
+
+    fn is_of(&self, [one, other]: &[Self; 2]) -> bool {
+        let matches = one.matches.iter().zip(&other.matches);
+        let is_match = |(found, (one, other)): (&Match, (&Match, &Match))| match one == other {
+            true => found == one,
+            false => erased_match(found) == erased_match(one),
+        };
+        let target = match one.target == other.target {
+            true => self.target == one.target,
+            false => {
+                self.target.as_ref().map(erased_target) == one.target.as_ref().map(erased_target)
+            }
+        };
+        target
+            && same(&self.source, &one.source, &other.source)
+            && same(&self.destination, &one.destination, &other.destination)
+            && same(&self.in_interface, &one.in_interface, &other.in_interface)
+            && same(
+                &self.out_interface,
+                &one.out_interface,
+                &other.out_interface,
+            )
+            && (&self.protocol, self.fragment, &self.header)
+                == (&one.protocol, one.fragment, &one.header)
+            && self.matches.len() == one.matches.len()
+            && self.matches.iter().zip(matches).all(is_match)
+    }
+}
+
+/// Whether an option is that of two rules, or differs in the value as they do.
+fn same<V: PartialEq>(
+    found: &Option<(Not, V)>,
+    one: &Option<(Not, V)>,
+    other: &Option<(Not, V)>,
+) -> bool {
+    let not = |option: &Option<(Not, V)>| option.as_ref().map(|(not, _)| *not);
+    found == one || (one != other && not(found) == not(one))
+}
+
+/// The target with the same value in the place of each.
+fn erased_target(target: &Target) -> Target {
+    let (mark, mask) = (0, 0);
+    match target.clone() {
+        Target::Redirect(_) => Target::Redirect(0..=0),
+        Target::SetXmark { .. } => Target::SetXmark { value: mark, mask },
+        Target::Tproxy { on_ip, .. } => Target::Tproxy {
+            on_port: 0,
+            on_ip,
+            mark,
+            mask,
+        },
+        other => other,
+    }
+}
+
+/// The match with the same value in the place of each.
+fn erased_match(found: &Match) -> Match {
+    let port = |option: &mut Option<(Not, xtables::PortRange)>| {
+        *option = option.take().map(|(not, _)| (not, 0.into()));
+    };
+    let mut found = found.clone();
+    match &mut found {
+        Match::Tcp(tcp) => [&mut tcp.sport, &mut tcp.dport].into_iter().for_each(port),
+        Match::Udp(udp) => [&mut udp.sport, &mut udp.dport].into_iter().for_each(port),
+        Match::Multiport(ports) => ports.ports.clear(),
+        Match::Owner(owner) => {
+            for ids in [&mut owner.uid, &mut owner.gid].into_iter().flatten() {
+                ids.1 = 0..=0;
+            }
+        }
+        Match::Mark(mark) | Match::Connmark(mark) => mark.value = 0,
+        _ => {}
+    }
+    found
 }
 
 /// Pairs of configurations that differ in values only.
@@ -162,88 +319,35 @@ fn full(n: usize) -> SidecarConfig {
     }
 }
 
-fn form(one: &[String], other: &[String]) -> Vec<Token> {
-    let token = |(one, other): (&String, &String)| match one == other {
-        true => Token::Literal(one.clone()),
-        false => Token::Value(kind(one)),
-    };
-    one.iter().zip(other).map(token).collect()
-}
-
-fn kind(token: &str) -> Kind {
-    let number = |c: char| c.is_ascii_hexdigit() || matches!(c, 'x' | '.' | ':' | '/' | '-' | ',');
-    match token.chars().all(number) {
-        true => Kind::Number,
-        false => Kind::Name,
-    }
-}
-
-fn is_of(line: &[String], form: &[Token]) -> bool {
-    let fits = |(found, token): (&String, &Token)| match token {
-        Token::Literal(text) => found == text,
-        Token::Value(of) => kind(found) == *of,
-    };
-    line.len() == form.len() && line.iter().zip(form).all(fits)
-}
-
-/// The lines of a listing by `nft` or `iptables-save`, split into words and without counter values. Of legacy tables
-/// only the lines about chains with the owned prefix.
-fn lines(text: &str) -> Vec<(Place, Vec<String>)> {
-    let (mut place, mut found) = (Place::default(), Vec::new());
-    for line in text.lines().map(str::trim) {
-        if line.starts_with('#') {
-            place = (line.to_owned(), String::new());
-        } else if line.starts_with('*') {
-            place.1 = line.to_owned();
-        } else if let Some(rest) = line.strip_prefix("-A ").or(line.strip_prefix(':')) {
-            if rest.starts_with(PREFIX) {
-                found.push((place.clone(), words(line)));
-            }
-        } else if !matches!(line, "" | "}" | "COMMIT") {
-            if line.starts_with("table ") {
-                place = (line.to_owned(), String::new());
-            } else if line.starts_with("chain ") {
-                place.1 = line.to_owned();
-            }
-            found.push((place.clone(), words(line)));
-        }
-    }
-    found
-}
-
-fn words(line: &str) -> Vec<String> {
-    let (mut words, mut is_count) = (Vec::new(), false);
-    for word in line.split_whitespace() {
-        if !is_count && !word.starts_with('[') {
-            words.push(word.to_owned());
-        }
-        is_count = matches!(word, "packets" | "bytes");
-    }
-    words
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nft::{CmpOp, L4Proto, Rule, Verdict};
 
     #[test]
     fn every_example_is_understood_and_differs_in_values_only() {
-        for [one, other] in examples() {
-            for engine in [Engine::Nft, Engine::Xtables] {
-                let [one, other] = [&one, &other].map(|config| {
-                    let intent = Intent::parse(config, &NameFiles::default()).unwrap();
-                    compile(&intent, engine).rules.to_string()
+        fn check<R: Form + std::fmt::Debug>(engine: Engine) {
+            for pair in examples() {
+                let [one, other] = pair.map(|config| {
+                    let intent = Intent::parse(&config, &NameFiles::default()).unwrap();
+                    R::chains(&compile(&intent, engine).rules)
                 });
-                let (one, other) = (lines(&one), lines(&other));
                 assert_eq!(one.len(), other.len());
-                for ((at, one), (there, other)) in one.iter().zip(&other) {
-                    assert_eq!((at, one.len()), (there, other.len()), "{one:?} {other:?}");
+                for ((at, chain, one), (there, same, other)) in one.into_iter().zip(other) {
+                    assert_eq!((&at, one.len()), (&there, other.len()));
+                    assert!(chain == same, "{at:?}");
+                    for (one, other) in one.into_iter().zip(other) {
+                        let pair = [one, other];
+                        assert!(pair.iter().all(|rule| rule.is_of(&pair)), "{pair:?}");
+                    }
                 }
             }
         }
+        check::<nft::Rule>(Engine::Nft);
+        check::<xtables::Rule>(Engine::Xtables);
     }
 
-    fn compiled(engine: Engine, change: impl FnOnce(&mut SidecarConfig)) -> String {
+    fn compiled(engine: Engine, change: impl FnOnce(&mut SidecarConfig)) -> Rules {
         let mut config = SidecarConfig {
             proxy_uid: "1337".into(),
             inbound_ports_include: "*".into(),
@@ -252,7 +356,7 @@ mod tests {
         };
         change(&mut config);
         let intent = Intent::parse(&config, &NameFiles::default()).unwrap();
-        compile(&intent, engine).rules.to_string()
+        compile(&intent, engine).rules
     }
 
     fn tproxy(config: &mut SidecarConfig) {
@@ -264,43 +368,88 @@ mod tests {
         config.redirect_dns = true;
     }
 
+    type Change = fn(&mut SidecarConfig);
+
     #[test]
     fn what_was_compiled_is_recognized_and_nothing_else() {
-        for change in [tproxy as fn(&mut SidecarConfig), |_| {}] {
-            let text = compiled(Engine::Nft, change);
-            assert!(NFT.make(&text), "{text}");
-            let with = |chain: &str, rule: &str| {
-                let head = format!("chain {chain} {{\n");
-                let changed = text.replacen(&head, &format!("{head}{rule}\n"), 1);
-                assert_ne!(changed, text);
+        for change in [tproxy as Change, |_| {}] {
+            let Rules::Nft(ours) = compiled(Engine::Nft, change) else {
+                unreachable!()
+            };
+            assert!(wrote_tables(&ours), "{ours}");
+            let changed = |change: &dyn Fn(&mut nft::Ruleset)| {
+                let mut changed = ours.clone();
+                change(&mut changed);
+                assert_ne!(changed, ours);
                 changed
             };
-            let accept = "tcp dport 7777 counter packets 0 bytes 0 accept";
-            let comment = "counter packets 5 bytes 6 return comment \"x\"";
+            let with = |name: &str, rule: &Rule| {
+                changed(&|found| {
+                    let mut chains = found.tables.iter_mut().flat_map(|t| &mut t.chains);
+                    let chain = chains.find(|c| c.name == name).unwrap();
+                    chain.rules.insert(0, rule.clone());
+                })
+            };
+            let to = |port| Rule::builder().dport(L4Proto::Tcp, CmpOp::Eq, port..=port);
+            let comment = Rule {
+                comment: Some("x".into()),
+                ..Rule::builder().counter().verdict(Verdict::Return)
+            };
+            let each = |found: &mut nft::Ruleset, change: &dyn Fn(&mut nft::Chain)| {
+                let chains = found.tables.iter_mut().flat_map(|t| &mut t.chains);
+                chains.for_each(change);
+            };
             for foreign in [
-                String::new(),
-                with("istio-output", accept),
-                with("istio-inbound", comment),
-                with("istio-output", "tcp dport 80 redirect to :8080"),
-                text.replace("priority -100", "priority -99"),
-                text.replace("istio-in-redirect", "istio-other"),
-                text.replace("counter packets 0 bytes 0 jump istio-output\n", "\n"),
-                format!("{text}table inet istio-proxy-mangle {{\n}}\n").replace(
-                    "istio-proxy-nat {",
-                    "istio-proxy-nat {\nset s {\ntype inet_service\n}\n",
-                ),
+                nft::Ruleset::default(),
+                with("istio-output", &to(7777).counter().verdict(Verdict::Accept)),
+                with("istio-inbound", &comment),
+                with("istio-output", &to(80).redirect(8080).build()),
+                changed(&|found| {
+                    each(found, &|chain| {
+                        if let Some(base) = &mut chain.base {
+                            base.priority += 1;
+                        }
+                    });
+                }),
+                changed(&|found| {
+                    each(found, &|chain| {
+                        if chain.name == "istio-in-redirect" {
+                            chain.name = "istio-other".into();
+                        }
+                    });
+                }),
+                changed(&|found| {
+                    each(found, &|chain| {
+                        if chain.name == "output" {
+                            chain.rules.clear();
+                        }
+                    });
+                }),
+                changed(&|found| found.tables[0].comment = Some("x".into())),
+                changed(&|found| found.tables[0].flags = 1),
             ] {
-                assert!(!NFT.make(&foreign), "{foreign}");
+                assert!(!wrote_tables(&foreign), "{foreign}");
             }
-            let text = compiled(Engine::Xtables, change);
-            assert!(LEGACY.make(&text), "{text}");
-            for foreign in [
-                "-A ISTIO_OUTPUT -p tcp -m tcp --dport 7777 -j ACCEPT",
-                "-A ISTIO_REDIRECT -p tcp -m tcp --dport 80 -j REDIRECT --to-ports 9999",
-                ":ISTIO_MINE - [0:0]",
+            let Rules::Xtables(ours) = compiled(Engine::Xtables, change) else {
+                unreachable!()
+            };
+            assert!(wrote_chains(&ours), "{ours}");
+            let to = |port: u16| xtables::Rule::builder().tcp_dport(port.into());
+            for (name, rule) in [
+                ("ISTIO_OUTPUT", to(7777).target(Target::Accept)),
+                (
+                    "ISTIO_REDIRECT",
+                    to(80).target(Target::Redirect(9999..=9999)),
+                ),
+                ("ISTIO_MINE", to(80).target(Target::Return)),
             ] {
-                let changed = text.replace("-A OUTPUT", &format!("{foreign}\n-A OUTPUT"));
-                assert!(!LEGACY.make(&changed), "{changed}");
+                let mut changed = ours.clone();
+                let nat = changed.tables.iter_mut().find(|t| t.name == "nat").unwrap();
+                match nat.chains.iter_mut().find(|c| c.name == name) {
+                    Some(chain) => chain.rules.push(rule),
+                    None => nat.chains.push(xtables::Chain::user(name)),
+                }
+                assert!(!wrote_chains(&changed), "{changed}");
             }
         }
     }
