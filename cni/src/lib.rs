@@ -13,7 +13,7 @@
 //! ```
 //! use weir_cni::compile::{Engine, compile};
 //! use weir_cni::fill::Environment;
-//! use weir_cni::pod::{Pod, PodFacts, SidecarDecision, redirect_from};
+//! use weir_cni::pod::{Pod, PodFacts, Skip, redirect_from};
 //! use weir_cni::redirection::Sandbox;
 //! use weir_netlink::Netns;
 //!
@@ -31,7 +31,7 @@
 //!   containers: [{name: reviews}, {name: istio-proxy}]
 //! ";
 //! let facts = PodFacts::of(&Pod::from_manifest(manifest, "reviews.yaml")?);
-//! assert_eq!(SidecarDecision::of(&facts), SidecarDecision::Redirect);
+//! assert_eq!(Skip::of(&facts), None, "it is redirected");
 //! let environment = Environment::read(&|_| None, "/etc/group".as_ref())?;
 //! let intent = redirect_from(&facts)?.intent(&environment, &["10.0.0.2".parse()?])?;
 //! let desired = compile(&intent, Engine::Nft);

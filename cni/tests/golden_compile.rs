@@ -21,19 +21,14 @@ use support::owners::{self, unmapped_owner};
 use weir_cni::compile::{Engine, Rules, compile};
 use weir_cni::config::{Intent, NameFiles, SidecarConfig};
 use weir_cni::fill::Environment;
-use weir_cni::pod::{PodFacts, SidecarDecision, redirect_from};
+use weir_cni::pod::{PodFacts, Skip, redirect_from};
 use weir_netfilter::{nft, xtables};
 
 /// The intent of a pod, if the case has one; derived without a configuration as text.
 fn of_pod(case: &Case) -> Option<Intent> {
     let (pod, addresses) = case.pod()?;
     let facts = PodFacts::of(&pod);
-    assert_eq!(
-        SidecarDecision::of(&facts),
-        SidecarDecision::Redirect,
-        "{}",
-        case.name
-    );
+    assert_eq!(Skip::of(&facts), None, "{}", case.name);
     let environment = Environment::read(&|_| None, &NameFiles::default().group).unwrap();
     let redirect = redirect_from(&facts).unwrap();
     assert_eq!(redirect.warnings, Vec::<String>::new(), "{}", case.name);

@@ -11,7 +11,7 @@ use std::path::Path;
 use weir_cni::compile::{Compiled, Engine, compile};
 use weir_cni::config::{Intent, NameFiles, SidecarConfig, validate};
 use weir_cni::fill::{Environment, order_as_dumped};
-use weir_cni::pod::{Pod, PodFacts, SidecarDecision, redirect_from};
+use weir_cni::pod::{Pod, PodFacts, Skip, redirect_from};
 use weir_cni::redirection::{Sandbox, Visit};
 use weir_netlink::Netns;
 
@@ -169,7 +169,7 @@ fn from_pod(file: &Path, addresses: &Addresses<'_>) -> Result<Result<Intent, Str
     let text = read(file, DESCRIPTION)?;
     let pod = Pod::from_manifest(&text, &name(file)).map_err(Failure::usage)?;
     let facts = PodFacts::of(&pod);
-    if let SidecarDecision::Skip(reason) = SidecarDecision::of(&facts) {
+    if let Some(reason) = Skip::of(&facts) {
         return Ok(Err(format!("pod {facts} is not redirected: {reason}")));
     }
     let redirect = redirect_from(&facts).map_err(Failure::usage)?;

@@ -6,7 +6,7 @@ use super::backend::Desired;
 use super::engine::named_engine;
 use super::enrol::{Candidate, Plugin, netns};
 use super::phases::{Phase, Phases};
-use crate::pod::{Pod, PodFacts, PodRedirect, SidecarDecision, redirect_from};
+use crate::pod::{Pod, PodFacts, PodRedirect, Skip, redirect_from};
 use crate::protocol::{Call, CniError, code};
 
 impl Plugin<'_> {
@@ -97,7 +97,7 @@ impl Plugin<'_> {
     /// The redirection that this pod requests; `None`: no redirection.
     fn decide(&self, pod: &Pod) -> Result<Option<PodRedirect>, CniError> {
         let facts = PodFacts::of(pod);
-        if let SidecarDecision::Skip(reason) = SidecarDecision::of(&facts) {
+        if let Some(reason) = Skip::of(&facts) {
             self.log.info(&format!("not redirected: {reason}"));
             return Ok(None);
         }

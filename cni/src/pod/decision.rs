@@ -5,15 +5,6 @@ use crate::annotation::{INJECT, STATUS};
 use crate::config::{quoted, text};
 use std::fmt;
 
-/// The decision about a pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SidecarDecision {
-    /// Its traffic is redirected to its sidecar.
-    Redirect,
-    /// It is not changed; the plugin succeeds.
-    Skip(Skip),
-}
-
 /// Why a pod is not redirected. The conditions are checked in this order; the first that applies counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -36,59 +27,45 @@ pub enum Skip {
     NotInjected,
 }
 
-impl SidecarDecision {
-    /// Decides from the facts about a pod.
+impl Skip {
+    /// The reason for a pod with these facts; `None`: its traffic is redirected to its sidecar.
     #[must_use]
-    pub fn of(facts: &PodFacts) -> Self {
-        match skip(facts) {
-            Some(reason) => Self::Skip(reason),
-            None => Self::Redirect,
+    pub fn of(facts: &PodFacts) -> Option<Self> {
+        if facts.host_network {
+            return Some(Self::HostNetwork);
         }
+        if facts.has_container("istio-init") {
+            return Some(Self::InitContainer);
+        }
+        if let Some(Ok(true)) = facts.proxy_switch("DISABLE_ENVOY") {
+            let value = facts
+                .proxy_env
+                .get("DISABLE_ENVOY")
+                .cloned()
+                .unwrap_or_default();
+            return Some(Self::EnvoyDisabled(value));
+        }
+        if !facts.has_container("istio-proxy") {
+            return Some(Self::NoProxy);
+        }
+        if !matches!(facts.proxy_type.as_str(), "" | "sidecar") {
+            return Some(Self::ProxyType(facts.proxy_type.clone()));
+        }
+        if let Some(reason) = opted_out(facts) {
+            return Some(reason);
+        }
+        (!facts.annotations.contains_key(STATUS)).then_some(Self::NotInjected)
     }
-}
-
-fn skip(facts: &PodFacts) -> Option<Skip> {
-    if facts.host_network {
-        return Some(Skip::HostNetwork);
-    }
-    if facts.has_container("istio-init") {
-        return Some(Skip::InitContainer);
-    }
-    if let Some(Ok(true)) = facts.proxy_switch("DISABLE_ENVOY") {
-        let value = facts
-            .proxy_env
-            .get("DISABLE_ENVOY")
-            .cloned()
-            .unwrap_or_default();
-        return Some(Skip::EnvoyDisabled(value));
-    }
-    if !facts.has_container("istio-proxy") {
-        return Some(Skip::NoProxy);
-    }
-    if !matches!(facts.proxy_type.as_str(), "" | "sidecar") {
-        return Some(Skip::ProxyType(facts.proxy_type.clone()));
-    }
-    if let Some(reason) = opted_out(facts) {
-        return Some(reason);
-    }
-    (!facts.annotations.contains_key(STATUS)).then_some(Skip::NotInjected)
 }
 
 /// A label that is present overrides the annotation, even when it is empty.
 fn opted_out(facts: &PodFacts) -> Option<Skip> {
     let is_no = |value: &&String| text::boolean(value) == Some(false);
     if let Some(label) = facts.labels.get(INJECT) {
-        return Some(label)
-            .filter(is_no)
-            .cloned()
-            .map(Skip::OptedOutByLabel);
+        return is_no(&label).then(|| Skip::OptedOutByLabel(label.clone()));
     }
-    facts
-        .annotations
-        .get(INJECT)
-        .filter(is_no)
-        .cloned()
-        .map(Skip::OptedOutByAnnotation)
+    let annotation = facts.annotations.get(INJECT).filter(is_no);
+    annotation.cloned().map(Skip::OptedOutByAnnotation)
 }
 
 impl fmt::Display for Skip {
@@ -137,10 +114,10 @@ mod tests {
         }
     }
 
-    fn decide(change: impl FnOnce(&mut PodFacts)) -> SidecarDecision {
+    fn decide(change: impl FnOnce(&mut PodFacts)) -> Option<Skip> {
         let mut facts = injected();
         change(&mut facts);
-        SidecarDecision::of(&facts)
+        Skip::of(&facts)
     }
 
     fn set(map: &mut std::collections::BTreeMap<String, String>, key: &str, value: &str) {
@@ -149,40 +126,36 @@ mod tests {
 
     #[test]
     fn an_injected_pod_is_redirected() {
-        assert_eq!(decide(|_| ()), SidecarDecision::Redirect);
-        assert_eq!(
-            decide(|f| f.proxy_type = "sidecar".into()),
-            SidecarDecision::Redirect
-        );
+        assert_eq!(decide(|_| ()), None);
+        assert_eq!(decide(|f| f.proxy_type = "sidecar".into()), None);
     }
 
     #[test]
     fn each_reason() {
-        use SidecarDecision::Skip as S;
-        assert_eq!(decide(|f| f.host_network = true), S(Skip::HostNetwork));
+        assert_eq!(decide(|f| f.host_network = true), Some(Skip::HostNetwork));
         let init = |f: &mut PodFacts| _ = f.containers.insert("istio-init".into());
-        assert_eq!(decide(init), S(Skip::InitContainer));
+        assert_eq!(decide(init), Some(Skip::InitContainer));
         assert_eq!(
             decide(|f| set(&mut f.proxy_env, "DISABLE_ENVOY", "T")),
-            S(Skip::EnvoyDisabled("T".into()))
+            Some(Skip::EnvoyDisabled("T".into()))
         );
         assert_eq!(
             decide(|f| _ = f.containers.remove("istio-proxy")),
-            S(Skip::NoProxy)
+            Some(Skip::NoProxy)
         );
         assert_eq!(
             decide(|f| f.proxy_type = "router".into()),
-            S(Skip::ProxyType("router".into()))
+            Some(Skip::ProxyType("router".into()))
         );
         assert_eq!(
             decide(|f| set(&mut f.labels, INJECT, "false")),
-            S(Skip::OptedOutByLabel("false".into()))
+            Some(Skip::OptedOutByLabel("false".into()))
         );
         assert_eq!(
             decide(|f| set(&mut f.annotations, INJECT, "0")),
-            S(Skip::OptedOutByAnnotation("0".into()))
+            Some(Skip::OptedOutByAnnotation("0".into()))
         );
-        assert_eq!(decide(|f| f.annotations.clear()), S(Skip::NotInjected));
+        assert_eq!(decide(|f| f.annotations.clear()), Some(Skip::NotInjected));
     }
 
     #[test]
@@ -191,16 +164,13 @@ mod tests {
             f.containers = ["istio-init".to_owned()].into();
             f.annotations.clear();
         });
-        assert_eq!(decision, SidecarDecision::Skip(Skip::InitContainer));
+        assert_eq!(decision, Some(Skip::InitContainer));
         // DISABLE_ENVOY is checked before the container.
         let decision = decide(|f| {
             set(&mut f.proxy_env, "DISABLE_ENVOY", "1");
             f.containers.clear();
         });
-        assert_eq!(
-            decision,
-            SidecarDecision::Skip(Skip::EnvoyDisabled("1".into()))
-        );
+        assert_eq!(decision, Some(Skip::EnvoyDisabled("1".into())));
     }
 
     #[test]
@@ -208,12 +178,9 @@ mod tests {
         for value in ["", "yes", "no", "tRUE", " true"] {
             assert_eq!(
                 decide(|f| set(&mut f.proxy_env, "DISABLE_ENVOY", value)),
-                SidecarDecision::Redirect
+                None
             );
-            assert_eq!(
-                decide(|f| set(&mut f.labels, INJECT, value)),
-                SidecarDecision::Redirect
-            );
+            assert_eq!(decide(|f| set(&mut f.labels, INJECT, value)), None);
         }
     }
 
@@ -224,7 +191,7 @@ mod tests {
                 set(&mut f.labels, INJECT, label);
                 set(&mut f.annotations, INJECT, "false");
             });
-            assert_eq!(decision, SidecarDecision::Redirect);
+            assert_eq!(decision, None);
         }
     }
 }

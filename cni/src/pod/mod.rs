@@ -1,7 +1,7 @@
 //! A pod, and the properties that its redirection depends on.
 //!
 //! [`Pod`] is the part of the API object that is used here, [`PodFacts`] is derived from it, and
-//! [`SidecarDecision`] tells whether the pod is redirected, with the reason when it is not.
+//! [`Skip::of`] decides whether the pod is redirected: the reason when it is not.
 
 mod decision;
 mod facts;
@@ -10,7 +10,7 @@ mod namespace;
 mod object;
 mod redirect;
 
-pub use decision::{SidecarDecision, Skip};
+pub use decision::Skip;
 pub use facts::PodFacts;
 pub use namespace::{Namespace, NamespaceMetadata};
 pub use object::{

@@ -169,7 +169,7 @@ fn reduce(container: &mut Container) {
 mod tests {
     use super::*;
     use serde_json::json;
-    use weir_cni::pod::{PodFacts, SidecarDecision};
+    use weir_cni::pod::{PodFacts, Skip};
 
     /// As `kubectl get pod -o json` gives it, shortened.
     pub(super) fn broken() -> Value {
@@ -252,7 +252,7 @@ mod tests {
         let mut expected = PodFacts::of(&whole);
         expected.annotations.remove(LAST_APPLIED);
         assert_eq!(facts, expected);
-        assert_eq!(SidecarDecision::of(&facts), SidecarDecision::Redirect);
+        assert_eq!(Skip::of(&facts), None);
     }
 
     #[test]

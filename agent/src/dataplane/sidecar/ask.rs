@@ -4,7 +4,7 @@
 //! pod has no container that could ever have been its proxy and none that could have written rules itself, it is not an
 //! ambient pod, and our tables and chains hold nothing but what this program writes.
 
-use weir_cni::pod::{PodFacts, SidecarDecision, Skip};
+use weir_cni::pod::{PodFacts, Skip};
 use weir_core::pods::PodView;
 
 /// Set by Istio on pods of ambient mode.
@@ -16,10 +16,7 @@ const INJECTED: &str = "sidecar.istio.io/status";
 /// A pod that lives, has addresses of its own, and asks for redirection.
 pub(crate) fn asks(view: &PodView) -> Option<PodFacts> {
     let facts = own_network(view)?;
-    match SidecarDecision::of(&facts) {
-        SidecarDecision::Skip(_) => None,
-        SidecarDecision::Redirect => Some(facts),
-    }
+    Skip::of(&facts).is_none().then_some(facts)
 }
 
 /// A pod that lives and asks for no redirection: why owned objects in its namespace may not be removed. `None`: they are
@@ -29,10 +26,7 @@ pub(super) fn nothing(view: &PodView) -> Option<Result<(), String>> {
     if view.pod.metadata.annotations.contains_key(AMBIENT) {
         return None;
     }
-    let SidecarDecision::Skip(reason) = SidecarDecision::of(&facts) else {
-        return None;
-    };
-    Some(match reason {
+    Some(match Skip::of(&facts)? {
         // It makes its own.
         Skip::InitContainer => return None,
         Skip::NoProxy if view.may_write_rules => {

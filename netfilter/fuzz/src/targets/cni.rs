@@ -4,7 +4,7 @@ use super::text;
 use serde_json::Value;
 use weir_cni::compile::{Engine, compile};
 use weir_cni::config::{Intent, NameFiles, SidecarConfig};
-use weir_cni::pod::{Pod, PodFacts, SidecarDecision};
+use weir_cni::pod::{Pod, PodFacts, Skip};
 use weir_cni::protocol::{About, Call, CniArgs, CniError, Edge, Handler, NetConf, PrevResult, run};
 use weir_runner::NetworkList;
 
@@ -112,7 +112,7 @@ pub(super) fn conflist(input: &[u8]) {
 /// A pod, and what is decided about it.
 pub(super) fn manifest(input: &[u8]) {
     if let Ok(pod) = Pod::from_manifest(&text(input), "fuzz") {
-        drop(SidecarDecision::of(&PodFacts::of(&pod)));
+        drop(Skip::of(&PodFacts::of(&pod)));
     }
 }
 
