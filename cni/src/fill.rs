@@ -33,7 +33,7 @@ impl<'a> FillSources<'a> {
 
 /// Settings in the process's environment that apply to the redirection of every pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Environment {
+pub struct NodeEnvironment {
     /// `ISTIO_OUTBOUND_OWNER_GROUPS`, `ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE`
     pub owner_groups: OwnerGroups,
     /// `ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR`
@@ -44,7 +44,7 @@ const OWNER_GROUPS: (&str, &str) = ("ISTIO_OUTBOUND_OWNER_GROUPS", "*");
 const OWNER_GROUPS_EXCLUDE: (&str, &str) = ("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "");
 const LOOPBACK: (&str, &str) = ("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", "127.0.0.1/32");
 
-impl Environment {
+impl NodeEnvironment {
     /// Reads the variables; group names are resolved in the group file.
     ///
     /// # Errors

@@ -12,7 +12,7 @@
 //!
 //! ```
 //! use weir_cni::compile::{Engine, compile};
-//! use weir_cni::fill::Environment;
+//! use weir_cni::fill::NodeEnvironment;
 //! use weir_cni::pod::{Pod, PodFacts, Skip, redirect_from};
 //! use weir_cni::redirection::Sandbox;
 //! use weir_netlink::Netns;
@@ -32,7 +32,7 @@
 //! ";
 //! let facts = PodFacts::of(&Pod::from_manifest(manifest, "reviews.yaml")?);
 //! assert_eq!(Skip::of(&facts), None, "it is redirected");
-//! let environment = Environment::read(&|_| None, "/etc/group".as_ref())?;
+//! let environment = NodeEnvironment::read(&|_| None, "/etc/group".as_ref())?;
 //! let intent = redirect_from(&facts)?.intent(&environment, &["10.0.0.2".parse()?])?;
 //! let desired = compile(&intent, Engine::Nft);
 //! assert!(desired.to_string().contains("tcp dport 5432"));

@@ -20,7 +20,7 @@ use support::oracle::{Bench, Listing, listed, saved};
 use support::owners::{self, unmapped_owner};
 use weir_cni::compile::{Engine, Rules, compile};
 use weir_cni::config::{Intent, NameFiles, SidecarConfig};
-use weir_cni::fill::Environment;
+use weir_cni::fill::NodeEnvironment;
 use weir_cni::pod::{PodFacts, Skip, redirect_from};
 use weir_netfilter::{nft, xtables};
 
@@ -29,7 +29,7 @@ fn of_pod(case: &Case) -> Option<Intent> {
     let (pod, addresses) = case.pod()?;
     let facts = PodFacts::of(&pod);
     assert_eq!(Skip::of(&facts), None, "{}", case.name);
-    let environment = Environment::read(&|_| None, &NameFiles::default().group).unwrap();
+    let environment = NodeEnvironment::read(&|_| None, &NameFiles::default().group).unwrap();
     let redirect = redirect_from(&facts).unwrap();
     assert_eq!(redirect.warnings, Vec::<String>::new(), "{}", case.name);
     Some(redirect.intent(&environment, &addresses).unwrap())

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use weir_cni::compile::{Compiled, Engine, compile};
 use weir_cni::config::{Intent, NameFiles, SidecarConfig, validate};
-use weir_cni::fill::{Environment, order_as_dumped};
+use weir_cni::fill::{NodeEnvironment, order_as_dumped};
 use weir_cni::pod::{Pod, PodFacts, Skip, redirect_from};
 use weir_cni::redirection::{Sandbox, Visit};
 use weir_netlink::Netns;
@@ -182,7 +182,7 @@ fn from_pod(file: &Path, addresses: &Addresses<'_>) -> Result<Result<Intent, Str
         eprintln!("weir: warning: {warning}");
     }
     let env = |name: &str| std::env::var(name).ok();
-    let environment = Environment::read(&env, &NameFiles::default().group);
+    let environment = NodeEnvironment::read(&env, &NameFiles::default().group);
     let intent = environment.and_then(|environment| redirect.intent(&environment, &found));
     intent.map(Ok).map_err(Failure::usage)
 }

@@ -10,7 +10,7 @@ use crate::pod::PodRedirect;
 use crate::redirection::Difference;
 
 /// The desired redirection of a network namespace.
-pub struct Desired<'a> {
+pub struct DesiredRedirection<'a> {
     /// `CNI_NETNS`.
     pub netns: &'a Path,
     /// The redirection that the pod requests.
@@ -49,13 +49,13 @@ pub trait Backend {
     ///
     /// # Errors
     /// The reason; the namespace is unchanged unless the error says otherwise.
-    fn apply(&self, desired: &Desired<'_>) -> Result<String, String>;
+    fn apply(&self, desired: &DesiredRedirection<'_>) -> Result<String, String>;
 
     /// What is missing or unexpected in the namespace; empty when it is in sync. Changes nothing.
     ///
     /// # Errors
     /// The reason why the namespace cannot be compared.
-    fn verify(&self, desired: &Desired<'_>) -> Result<Vec<Deviation>, String>;
+    fn verify(&self, desired: &DesiredRedirection<'_>) -> Result<Vec<Deviation>, String>;
 
     /// Checks whether this process can write rules on this node.
     /// Changes nothing.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::EVENT_SOCKET;
 use super::enrol::{Candidate, Plugin};
 use crate::http::post;
-use crate::protocol::{Address, Call, CniArgs, CniError, PrevResult};
+use crate::protocol::{Call, CniArgs, CniError, PrevResult, ResultAddress};
 
 impl Plugin<'_> {
     /// `POST /cmdadd` to the agent, without retries: the runtime creates a new
@@ -51,7 +51,7 @@ impl Plugin<'_> {
 ///
 /// Agents of other versions read it, too: the format must not change.
 #[must_use]
-pub fn body(netns: &str, args: &CniArgs, addresses: Option<&[Address]>) -> Value {
+pub fn body(netns: &str, args: &CniArgs, addresses: Option<&[ResultAddress]>) -> Value {
     let ips = addresses.map(|list| {
         list.iter()
             .map(|address| {
@@ -93,7 +93,7 @@ mod tests {
             pod_namespace: "ns".into(),
             ..CniArgs::default()
         };
-        let address = |text: &str, gateway: &str, interface| Address {
+        let address = |text: &str, gateway: &str, interface| ResultAddress {
             address: text.parse().unwrap(),
             gateway: gateway.into(),
             interface,

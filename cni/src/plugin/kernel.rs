@@ -1,10 +1,10 @@
 //! The backend that writes to the kernel.
 
-use super::backend::{Backend, Desired, Deviation};
+use super::backend::{Backend, DesiredRedirection, Deviation};
 use super::phases::Phase;
 use crate::compile::{Engine, compile};
 use crate::config::{Intent, NameFiles};
-use crate::fill::Environment;
+use crate::fill::NodeEnvironment;
 use crate::log::Level;
 use crate::redirection::{self, Change, Sandbox, Visit};
 use std::path::Path;
@@ -16,7 +16,7 @@ use weir_netlink::NetnsId;
 pub struct KernelBackend;
 
 impl Backend for KernelBackend {
-    fn apply(&self, desired: &Desired<'_>) -> Result<String, String> {
+    fn apply(&self, desired: &DesiredRedirection<'_>) -> Result<String, String> {
         if let Some(file) = desired.dry_run_file {
             return dry_run(file, desired);
         }
@@ -25,7 +25,7 @@ impl Backend for KernelBackend {
         Ok(written.report(desired))
     }
 
-    fn verify(&self, desired: &Desired<'_>) -> Result<Vec<Deviation>, String> {
+    fn verify(&self, desired: &DesiredRedirection<'_>) -> Result<Vec<Deviation>, String> {
         let engine = desired.engine;
         let compared = visit(desired, |visit, intent| compare(visit, intent, engine))?;
         Ok(compared.report(desired))
@@ -54,7 +54,7 @@ fn write(visit: &Visit<'_>, intent: &Intent, engine: Option<Engine>) -> Result<W
 
 impl Written {
     /// Reports the changes to the log and the phases.
-    fn report(&self, desired: &Desired<'_>) -> String {
+    fn report(&self, desired: &DesiredRedirection<'_>) -> String {
         let (cost, phases) = (self.done.cost, desired.phases);
         let read_back = cost.read_back.unwrap_or_default();
         phases.add(Phase::Apply, self.took.saturating_sub(read_back));
@@ -105,7 +105,7 @@ fn compare(visit: &Visit<'_>, intent: &Intent, engine: Option<Engine>) -> Result
 
 impl Compared {
     /// Adds the times to the phases and converts the differences.
-    fn report(&self, desired: &Desired<'_>) -> Vec<Deviation> {
+    fn report(&self, desired: &DesiredRedirection<'_>) -> Vec<Deviation> {
         desired.phases.add(Phase::Facts, self.choice);
         desired.phases.add(Phase::Verify, self.comparison);
         let deviation = |change: &Change| Deviation {
@@ -118,13 +118,13 @@ impl Compared {
 
 /// Enters the namespace once, derives the intent from its addresses, and calls `work`.
 fn visit<T: Send>(
-    desired: &Desired<'_>,
+    desired: &DesiredRedirection<'_>,
     work: impl FnOnce(&Visit<'_>, &Intent) -> Result<T, String> + Send,
 ) -> Result<T, String> {
     let begun = Instant::now();
     let sandbox = Sandbox::open(desired.netns).map_err(text)?;
     let group = NameFiles::default().group;
-    let environment = Environment::read(desired.lookup, &group).map_err(text)?;
+    let environment = NodeEnvironment::read(desired.lookup, &group).map_err(text)?;
     let redirect = desired.redirect;
     let inside = |visit: &Visit<'_>| {
         let entered = Instant::now();
@@ -141,7 +141,7 @@ fn visit<T: Send>(
 }
 
 /// Writes the rules as text to `DRY_RUN_FILE_PATH` and nothing to the kernel.
-fn dry_run(file: &Path, desired: &Desired<'_>) -> Result<String, String> {
+fn dry_run(file: &Path, desired: &DesiredRedirection<'_>) -> Result<String, String> {
     let named = desired.engine;
     let compiled = |visit: &Visit<'_>, intent: &Intent| {
         let choose = || visit.choose_engine(intent);

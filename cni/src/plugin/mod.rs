@@ -31,7 +31,7 @@ mod sidecar;
 
 pub use ambient::{Enablement, NotAmbient};
 pub use attempts::Limits;
-pub use backend::{Backend, Desired, Deviation};
+pub use backend::{Backend, DesiredRedirection, Deviation};
 pub use engine::named_engine;
 pub use enrol::Plugin;
 pub use hand_over::body as hand_over_body;

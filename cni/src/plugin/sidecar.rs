@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::backend::Desired;
+use super::backend::DesiredRedirection;
 use super::engine::named_engine;
 use super::enrol::{Candidate, Plugin, netns};
 use super::phases::{Phase, Phases};
@@ -25,7 +25,7 @@ impl Plugin<'_> {
         // Only legacy tables can be printed as text instead.
         let file = (self.lookup)("DRY_RUN_FILE_PATH").filter(|file| !file.is_empty());
         let dry_run_file = file.filter(|_| !candidate.conf.native_nftables);
-        let desired = Desired {
+        let desired = DesiredRedirection {
             dry_run_file: dry_run_file.as_deref().map(Path::new),
             ..desired
         };
@@ -65,8 +65,8 @@ impl Plugin<'_> {
         candidate: &Candidate,
         redirect: &'w PodRedirect,
         phases: &'w Phases,
-    ) -> Desired<'w> {
-        Desired {
+    ) -> DesiredRedirection<'w> {
+        DesiredRedirection {
             netns: netns(call),
             redirect,
             engine: named_engine(candidate.conf.native_nftables),

@@ -3,7 +3,7 @@
 use super::PodFacts;
 use crate::annotation::RedirectAnnotations;
 use crate::config::{Dns, IdRange, InputError, Intent, MAX_ID, listeners};
-use crate::fill::{Environment, local_address};
+use crate::fill::{NodeEnvironment, local_address};
 use std::net::IpAddr;
 
 /// The redirection that a pod requests. The address families are found in its network namespace.
@@ -82,7 +82,7 @@ impl PodRedirect {
     /// [`MAX_RULES`](crate::config::MAX_RULES) rules.
     pub fn intent(
         &self,
-        environment: &Environment,
+        environment: &NodeEnvironment,
         addresses: &[IpAddr],
     ) -> Result<Intent, InputError> {
         let asked = self.annotations.clone();

@@ -32,5 +32,5 @@ pub use environment::{
 pub use error::{CniError, code};
 pub use netconf::{NetConf, Selector};
 pub use panic::install_panic_hook;
-pub use result::{Address, PrevResult, convert, empty, print};
+pub use result::{PrevResult, ResultAddress, convert, empty, print};
 pub use version::{IMPLEMENTED, SUPPORTED, Version, is_supported, same_family};

@@ -11,7 +11,7 @@ use super::version::{Family, SUPPORTED, family};
 
 /// One address of a previous result.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Address {
+pub struct ResultAddress {
     /// Address and prefix length.
     pub address: ipnet::IpNet,
     /// The gateway as text; empty when there is none.
@@ -56,7 +56,7 @@ impl PrevResult {
     ///
     /// # Errors
     /// Code 999: an address is not `address/prefix`.
-    pub fn addresses(&self) -> Result<Vec<Address>, CniError> {
+    pub fn addresses(&self) -> Result<Vec<ResultAddress>, CniError> {
         let mut found = Vec::new();
         for ip in self
             .value
@@ -91,12 +91,12 @@ fn bad(reason: &str) -> CniError {
     ))
 }
 
-fn address(ip: &Value, key: &str) -> Result<Address, CniError> {
+fn address(ip: &Value, key: &str) -> Result<ResultAddress, CniError> {
     let text = ip.get(key).and_then(Value::as_str).unwrap_or_default();
     let address = text
         .parse()
         .map_err(|_| bad(&format!("{text:?} is not an address with a prefix length")))?;
-    Ok(Address {
+    Ok(ResultAddress {
         address,
         gateway: ip
             .get("gateway")

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use std::path::PathBuf;
 use weir_cni::compile::Engine;
-use weir_cni::plugin::{Backend, Desired, Deviation};
+use weir_cni::plugin::{Backend, DesiredRedirection, Deviation};
 
 /// A desired redirection and its namespace.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ impl FakeBackend {
 }
 
 impl Backend for FakeBackend {
-    fn apply(&self, desired: &Desired<'_>) -> Result<String, String> {
+    fn apply(&self, desired: &DesiredRedirection<'_>) -> Result<String, String> {
         self.applied.lock().expect("applied").push(Seen {
             netns: desired.netns.to_owned(),
             engine: desired.engine,
@@ -42,7 +42,7 @@ impl Backend for FakeBackend {
         }
     }
 
-    fn verify(&self, _desired: &Desired<'_>) -> Result<Vec<Deviation>, String> {
+    fn verify(&self, _desired: &DesiredRedirection<'_>) -> Result<Vec<Deviation>, String> {
         Ok(self.differences.clone())
     }
 

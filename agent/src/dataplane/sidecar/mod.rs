@@ -11,7 +11,7 @@ use super::{Dataplane, Spent};
 use std::time::Instant;
 use weir_cni::compile::{Engine, compile};
 use weir_cni::config::{InboundMode, Intent, NameFiles};
-use weir_cni::fill::Environment;
+use weir_cni::fill::NodeEnvironment;
 use weir_cni::plugin::{Phase, named_engine};
 use weir_cni::pod::{PodFacts, PodRedirect, redirect_from};
 use weir_cni::redirection::{
@@ -155,7 +155,7 @@ impl Dataplane for Sidecar {
         };
         // The plugin runs with the runtime's environment, which is not this one.
         let group = NameFiles::default().group;
-        let environment = Environment::read(&|_| None, &group).map_err(text)?;
+        let environment = NodeEnvironment::read(&|_| None, &group).map_err(text)?;
         let intent = spent.measure(Phase::Decide, || {
             redirect.intent(&environment, &visit.addresses())
         });

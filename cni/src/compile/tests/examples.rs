@@ -44,7 +44,8 @@ fn a_pod_with_redirection() {
         .into(),
         ..PodFacts::default()
     };
-    let environment = crate::fill::Environment::read(&|_| None, "/nonexistent".as_ref()).unwrap();
+    let environment =
+        crate::fill::NodeEnvironment::read(&|_| None, "/nonexistent".as_ref()).unwrap();
     let addresses = ["127.0.0.1".parse().unwrap(), "10.244.0.5".parse().unwrap()];
     let redirect = redirect_from(&facts).unwrap();
     let intent = redirect.intent(&environment, &addresses).unwrap();
