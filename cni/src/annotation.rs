@@ -7,7 +7,6 @@ use crate::config::{
     Inbound, InboundMode, InputError, InterfaceName, OutboundRanges, PortRange, Ranges, TproxyMark,
     text,
 };
-use ipnet::IpNet;
 use std::collections::{BTreeMap, HashSet};
 
 /// Opts a pod out; also a label, which takes precedence.
@@ -67,8 +66,8 @@ pub struct RedirectAnnotations {
 
 impl RedirectAnnotations {
     /// Parses all annotations; each becomes a typed value here, once.
-    /// # Errors
     ///
+    /// # Errors
     /// The error names the annotation, the invalid element, the reason and the accepted values.
     pub fn read(annotations: &BTreeMap<String, String>) -> Result<Self, InputError> {
         let get = |key: &'static str, default: &'static str| {
@@ -184,20 +183,9 @@ fn numbers<'a>((key, value): Annotation<'a>) -> Result<Vec<(&'a str, u16)>, Inpu
 }
 
 fn networks((key, value): Annotation<'_>) -> Result<Ranges, InputError> {
-    let mut ranges = Ranges::default();
-    if !value.is_empty() {
-        for element in value.split(',') {
-            match text::cidr(element) {
-                Ok(IpNet::V4(net)) => ranges.v4.push(net),
-                Ok(IpNet::V6(net)) => ranges.v6.push(net),
-                Err(reason) => {
-                    let accepted = "networks ADDRESS/LENGTH with commas and no blanks between them";
-                    return Err(bad(key, element, reason, accepted));
-                }
-            }
-        }
-    }
-    Ok(ranges)
+    let elements = value.split(',').filter(|_| !value.is_empty());
+    let accepted = "networks ADDRESS/LENGTH with commas and no blanks between them";
+    Ranges::parse(elements).map_err(|(element, reason)| bad(key, element, reason, accepted))
 }
 
 fn interfaces((key, value): Annotation<'_>) -> Result<Vec<InterfaceName>, InputError> {

@@ -10,7 +10,7 @@ pub struct FillSources<'a> {
     /// Looks up a variable of the process; `None` when it is not set, which differs from empty.
     pub env: &'a dyn Fn(&str) -> Option<String>,
     /// Addresses of the network namespace, the default network's first: see
-    /// [`Sandbox::addresses`](crate::redirection::Sandbox::addresses).
+    /// [`Visit::addresses`](crate::redirection::Visit::addresses).
     pub addresses: &'a [IpAddr],
     /// `passwd(5)`
     pub passwd: PathBuf,
@@ -99,9 +99,9 @@ pub fn fill(
         config.proxy_gid.clone_from(&config.proxy_uid);
     }
 
-    let local = local_address(sources.addresses, config.dual_stack)?;
-    config.host_ip = Some(local.host_ip);
-    config.enable_ipv6 = local.enable_ipv6;
+    let (host_ip, enable_ipv6) = local_address(sources.addresses, config.dual_stack)?;
+    config.host_ip = Some(host_ip);
+    config.enable_ipv6 = enable_ipv6;
 
     let mut warnings = Vec::new();
     if config.redirect_dns && !config.capture_all_dns {
@@ -115,22 +115,15 @@ pub fn fill(
     Ok(warnings)
 }
 
-/// The settings that are derived from the addresses of a namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LocalAddress {
-    pub(crate) host_ip: IpAddr,
-    pub(crate) enable_ipv6: bool,
-}
-
-/// The first usable address is the host's. Its family decides whether IPv6 is programmed; for dual
+/// The first usable address, which is the host's, and whether IPv6 is programmed: its family decides, for dual
 /// stack any IPv6 address suffices.
-/// # Errors
 ///
+/// # Errors
 /// There is no such address.
 pub(crate) fn local_address(
     addresses: &[IpAddr],
     dual_stack: bool,
-) -> Result<LocalAddress, InputError> {
+) -> Result<(IpAddr, bool), InputError> {
     let mut usable = addresses.iter().map(IpAddr::to_canonical).filter(is_usable);
     let host_ip = usable.next().ok_or_else(|| {
         let reason = if addresses.is_empty() {
@@ -146,10 +139,7 @@ pub(crate) fn local_address(
         InputError::whole("addresses of the network namespace", reason, accepted)
     })?;
     let enable_ipv6 = host_ip.is_ipv6() || (dual_stack && usable.any(|addr| addr.is_ipv6()));
-    Ok(LocalAddress {
-        host_ip,
-        enable_ipv6,
-    })
+    Ok((host_ip, enable_ipv6))
 }
 
 /// Neither loopback nor link-local, unicast or multicast.

@@ -17,10 +17,23 @@ pub const MAX_RULES: usize = 4096;
 struct Part {
     /// The field of the configuration.
     field: &'static str,
-    /// The annotation that sets it for a pod; empty when there is none.
-    annotation: &'static str,
     elements: usize,
     rules: usize,
+}
+
+/// The annotation that sets a field for a pod, if there is one.
+fn annotation(field: &str) -> Option<&'static str> {
+    Some(match field {
+        "inbound_ports_include" => annotation::INCLUDE_INBOUND_PORTS,
+        "inbound_ports_exclude" => annotation::EXCLUDE_INBOUND_PORTS,
+        "outbound_ports_include" => annotation::INCLUDE_OUTBOUND_PORTS,
+        "outbound_ports_exclude" => annotation::EXCLUDE_OUTBOUND_PORTS,
+        "outbound_ip_ranges_include" => annotation::INCLUDE_OUTBOUND_IP_RANGES,
+        "outbound_ip_ranges_exclude" => annotation::EXCLUDE_OUTBOUND_IP_RANGES,
+        "reroute_virtual_interfaces" => annotation::REROUTE_VIRTUAL_INTERFACES,
+        "exclude_interfaces" => annotation::EXCLUDE_INTERFACES,
+        _ => return None,
+    })
 }
 
 /// Refuses an intent that would make more than [`MAX_RULES`] rules.
@@ -37,9 +50,9 @@ pub(super) fn check(intent: &Intent) -> Result<(), InputError> {
     let Some(most) = parts.iter().max_by_key(|p| p.rules) else {
         return Ok(());
     };
-    let input = match most.annotation {
-        "" => most.field.to_owned(),
-        annotation => format!("{} (annotation {annotation})", most.field),
+    let input = match annotation(most.field) {
+        None => most.field.to_owned(),
+        Some(annotation) => format!("{} (annotation {annotation})", most.field),
     };
     Err(InputError::whole(
         input,
@@ -55,9 +68,8 @@ pub(super) fn check(intent: &Intent) -> Result<(), InputError> {
 
 /// Upper bound of the rules that each list adds.
 fn parts(intent: &Intent) -> Vec<Part> {
-    let part = |field, annotation, elements: usize, each: usize| Part {
+    let part = |field, elements: usize, each: usize| Part {
         field,
-        annotation,
         elements,
         rules: elements.saturating_mul(each),
     };
@@ -76,66 +88,34 @@ fn parts(intent: &Intent) -> Vec<Part> {
         Dns::Off | Dns::All => 0,
         Dns::Servers { v4, v6 } => v4.len() + v6.len(),
     };
-    let excluded = &intent.outbound_exclude;
+    let outbound = (
+        &intent.outbound_ports_include,
+        &intent.outbound_ports_exclude,
+    );
+    let excluded = intent.outbound_exclude.v4.len() + intent.outbound_exclude.v6.len();
     vec![
         // Transparent: one for known connections and one for new ones.
-        part(
-            "inbound_ports_include",
-            annotation::INCLUDE_INBOUND_PORTS,
-            inbound,
-            2,
-        ),
-        part(
-            "inbound_ports_exclude",
-            annotation::EXCLUDE_INBOUND_PORTS,
-            inbound_excluded,
-            1,
-        ),
-        part(
-            "outbound_ports_include",
-            annotation::INCLUDE_OUTBOUND_PORTS,
-            intent.outbound_ports_include.len(),
-            1,
-        ),
+        part("inbound_ports_include", inbound, 2),
+        part("inbound_ports_exclude", inbound_excluded, 1),
+        part("outbound_ports_include", outbound.0.len(), 1),
         // TCP and UDP.
-        part(
-            "outbound_ports_exclude",
-            annotation::EXCLUDE_OUTBOUND_PORTS,
-            intent.outbound_ports_exclude.len(),
-            2,
-        ),
+        part("outbound_ports_exclude", outbound.1.len(), 2),
         // One in the output chain, and one for each interface of a virtual machine.
         part(
             "outbound_ip_ranges_include",
-            annotation::INCLUDE_OUTBOUND_IP_RANGES,
             included,
             interfaces.saturating_add(1),
         ),
-        part(
-            "outbound_ip_ranges_exclude",
-            annotation::EXCLUDE_OUTBOUND_IP_RANGES,
-            excluded.v4.len() + excluded.v6.len(),
-            1,
-        ),
-        part(
-            "reroute_virtual_interfaces",
-            annotation::REROUTE_VIRTUAL_INTERFACES,
-            interfaces,
-            2,
-        ),
+        part("outbound_ip_ranges_exclude", excluded, 1),
+        part("reroute_virtual_interfaces", interfaces, 2),
         // In both chains of nat and of mangle.
-        part(
-            "exclude_interfaces",
-            annotation::EXCLUDE_INTERFACES,
-            intent.exclude_interfaces.len(),
-            4,
-        ),
+        part("exclude_interfaces", intent.exclude_interfaces.len(), 4),
         // Up to four in nat; two in mangle, two in raw.
-        part("proxy_uid", "", intent.proxy_uids.len(), 8),
-        part("proxy_gid", "", intent.proxy_gids.len(), 8),
-        part("owner_groups", "", groups.len(), 1),
+        part("proxy_uid", intent.proxy_uids.len(), 8),
+        part("proxy_gid", intent.proxy_gids.len(), 8),
+        part("owner_groups", groups.len(), 1),
         // TCP and UDP in nat, two zones in raw.
-        part("dns_servers", "", servers, 4),
+        part("dns_servers", servers, 4),
     ]
 }
 

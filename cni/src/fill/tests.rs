@@ -136,10 +136,7 @@ fn the_address_walk() {
         (&[], true, None),
     ] {
         let result = local_address(&ips(addresses), dual_stack).ok();
-        let expected = expected.map(|(ip, enable_ipv6)| LocalAddress {
-            host_ip: ip.parse().unwrap(),
-            enable_ipv6,
-        });
+        let expected = expected.map(|(ip, enable_ipv6)| (ip.parse().unwrap(), enable_ipv6));
         assert_eq!(result, expected, "{addresses:?} {dual_stack}");
     }
 }

@@ -88,7 +88,7 @@ impl PodRedirect {
         let asked = self.annotations.clone();
         let id = |id: u32| vec![IdRange(id..=id)];
         let intent = Intent {
-            enable_ipv6: local_address(addresses, self.dual_stack)?.enable_ipv6,
+            enable_ipv6: local_address(addresses, self.dual_stack)?.1,
             mode: asked.mode,
             proxy_port: listeners::OUTBOUND,
             inbound_capture_port: listeners::INBOUND,

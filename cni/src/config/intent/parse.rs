@@ -180,31 +180,32 @@ impl OwnerGroups {
 }
 
 fn ranges(field: &str, list: &str) -> Result<Ranges, InputError> {
-    let mut ranges = Ranges::default();
-    for element in text::elements(list) {
-        match text::cidr(element) {
-            Ok(IpNet::V4(net)) => ranges.v4.push(net),
-            Ok(IpNet::V6(net)) => ranges.v6.push(net),
-            Err(_) if element == "*" => {
-                let reason = "stands for all networks, which this list cannot express";
-                return Err(InputError::value(
-                    field,
-                    element,
-                    reason,
-                    "networks ADDRESS/LENGTH",
-                ));
-            }
-            Err(reason) => {
-                return Err(InputError::value(
-                    field,
-                    element,
-                    reason,
-                    "networks ADDRESS/LENGTH",
-                ));
+    Ranges::parse(text::elements(list)).map_err(|(element, reason)| {
+        let reason = match element {
+            "*" => "stands for all networks, which this list cannot express",
+            _ => reason,
+        };
+        InputError::value(field, element, reason, "networks ADDRESS/LENGTH")
+    })
+}
+
+impl Ranges {
+    /// Parses a list of networks.
+    ///
+    /// # Errors
+    /// The first element that is none, and the reason.
+    pub(crate) fn parse<'a>(
+        list: impl Iterator<Item = &'a str>,
+    ) -> Result<Self, (&'a str, &'static str)> {
+        let mut ranges = Self::default();
+        for element in list {
+            match text::cidr(element).map_err(|reason| (element, reason))? {
+                IpNet::V4(net) => ranges.v4.push(net),
+                IpNet::V6(net) => ranges.v6.push(net),
             }
         }
+        Ok(ranges)
     }
-    Ok(ranges)
 }
 
 /// The IPv4 network that counts as loopback.
