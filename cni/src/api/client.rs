@@ -14,7 +14,7 @@ use super::error::{Error, Reason};
 use super::kubeconfig::{self, Access};
 use super::server::Server;
 use super::tls;
-use crate::config::said;
+use crate::config::{beginning, said};
 use crate::http::{Response, read_response, shown};
 
 /// Time limit of one request, including connecting and reading the answer.
@@ -22,6 +22,9 @@ pub const REQUEST_LIMIT: Duration = Duration::from_secs(5);
 
 /// Maximum body size. The API server stores objects of at most 1.5 MiB; as JSON they may be larger.
 const BODY_LIMIT: u64 = 16 << 20;
+
+/// Characters of an answer that an error shows, enough to recognise which server sent it.
+const SHOWN: usize = 200;
 
 /// A client for the server of one kubeconfig.
 pub struct Client {
@@ -119,7 +122,8 @@ impl Client {
         object: &str,
         limit: Duration,
     ) -> Result<T, Error> {
-        self.exchange(Request::get(path), object, limit)
+        let (method, path, body) = ("GET", path.to_owned(), String::new());
+        self.exchange(Request { method, path, body }, object, limit)
     }
 
     /// `kubectl create --raw PATH -f BODY`, `POST PATH` with an object as JSON.
@@ -133,7 +137,8 @@ impl Client {
         body: &Value,
         limit: Duration,
     ) -> Result<T, Error> {
-        self.exchange(Request::post(path, body), object, limit)
+        let (method, path, body) = ("POST", path.to_owned(), body.to_string());
+        self.exchange(Request { method, path, body }, object, limit)
     }
 
     /// [`Reason::Garbage`] for a readable answer that is not about `object`;
@@ -183,7 +188,7 @@ impl Client {
             if serde_json::from_str::<Map<String, Value>>(&response.body).is_ok() {
                 return failed(Reason::Misfit(error));
             }
-            let beginning = beginning(&response.body);
+            let beginning = beginning(&response.body, SHOWN);
             failed(Reason::Garbage(format!(
                 "{error}; it begins with {beginning:?}"
             )))
@@ -197,20 +202,6 @@ struct Request {
     path: String,
     /// JSON text; empty for no body.
     body: String,
-}
-
-impl Request {
-    fn get(path: &str) -> Self {
-        let (path, body) = (path.to_owned(), String::new());
-        let method = "GET";
-        Self { method, path, body }
-    }
-
-    fn post(path: &str, body: &Value) -> Self {
-        let (path, body) = (path.to_owned(), body.to_string());
-        let method = "POST";
-        Self { method, path, body }
-    }
 }
 
 impl Target {
@@ -286,19 +277,11 @@ fn refusal(response: &Response) -> Reason {
         .as_ref()
         .and_then(|s| s.get("message"))
         .and_then(Value::as_str);
-    let text = beginning(message.unwrap_or(response.body.trim())).to_owned();
+    let text = beginning(message.unwrap_or(response.body.trim()), SHOWN).to_owned();
     match response.status {
         401 => Reason::Unauthorized(text),
         403 => Reason::Forbidden(text),
         404 => Reason::NotFound(text),
         status => Reason::Status(status, text),
     }
-}
-
-/// Enough of an answer to recognise which server sent it.
-fn beginning(text: &str) -> &str {
-    text.char_indices()
-        .nth(200)
-        .and_then(|(end, _)| text.get(..end))
-        .unwrap_or(text)
 }

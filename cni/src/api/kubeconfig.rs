@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::base64;
@@ -23,33 +24,31 @@ pub fn check(path: &Path) -> Result<(), Error> {
 #[serde(rename_all = "kebab-case")]
 struct Kubeconfig {
     #[serde(default, deserialize_with = "json::list")]
-    clusters: Vec<NamedCluster>,
+    clusters: Vec<Named<ClusterEntry>>,
     #[serde(default, deserialize_with = "json::list")]
-    contexts: Vec<NamedContext>,
+    contexts: Vec<Named<ContextEntry>>,
     #[serde(default, deserialize_with = "json::list")]
-    users: Vec<NamedUser>,
+    users: Vec<Named<UserEntry>>,
     current_context: Option<String>,
 }
 
+/// An entry of one of the lists: `name`, and what it is the name of.
 #[derive(Deserialize)]
-struct NamedCluster {
+struct Named<T: DeserializeOwned> {
     name: String,
-    #[serde(deserialize_with = "json::object")]
-    cluster: ClusterEntry,
+    #[serde(
+        alias = "cluster",
+        alias = "context",
+        alias = "user",
+        deserialize_with = "json::object"
+    )]
+    entry: T,
 }
 
-#[derive(Deserialize)]
-struct NamedContext {
-    name: String,
-    #[serde(deserialize_with = "json::object")]
-    context: ContextEntry,
-}
-
-#[derive(Deserialize)]
-struct NamedUser {
-    name: String,
-    #[serde(deserialize_with = "json::object")]
-    user: UserEntry,
+fn find<T: DeserializeOwned>(list: Vec<Named<T>>, name: &str) -> Option<T> {
+    let mut list = list.into_iter();
+    list.find(|named| named.name == name)
+        .map(|named| named.entry)
 }
 
 #[derive(Deserialize)]
@@ -128,20 +127,15 @@ pub(super) fn load(path: &Path) -> Result<Access, Error> {
 
 fn resolve(config: Kubeconfig, dir: &Path) -> Result<Access, String> {
     let current = config.current_context.unwrap_or_default();
-    let context = config.contexts.into_iter().find(|c| c.name == current);
-    let context =
-        context.ok_or_else(|| format!("it has no context {current:?}, the current one"))?;
+    let context = find(config.contexts, &current);
     let ContextEntry {
         cluster: wanted,
         user: user_name,
-    } = context.context;
-    let cluster = config.clusters.into_iter().find(|c| c.name == wanted);
-    let cluster = cluster
-        .ok_or_else(|| format!("it has no cluster {wanted:?}"))?
-        .cluster;
+    } = context.ok_or_else(|| format!("it has no context {current:?}, the current one"))?;
+    let cluster = find(config.clusters, &wanted);
+    let cluster = cluster.ok_or_else(|| format!("it has no cluster {wanted:?}"))?;
     let user_name = user_name.unwrap_or_default();
-    let user = config.users.into_iter().find(|u| u.name == user_name);
-    let user = user.map(|u| u.user).unwrap_or_default();
+    let user = find(config.users, &user_name).unwrap_or_default();
     let refused = [
         (
             user.exec.is_some(),

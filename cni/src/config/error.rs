@@ -28,7 +28,8 @@ pub(crate) fn said(reason: &impl fmt::Display) -> String {
     }
 }
 
-fn beginning(text: &str, characters: usize) -> &str {
+/// At most so many characters of a text.
+pub(crate) fn beginning(text: &str, characters: usize) -> &str {
     let end = text.char_indices().nth(characters).map(|(end, _)| end);
     end.and_then(|end| text.get(..end)).unwrap_or(text)
 }

@@ -17,7 +17,7 @@ mod validate;
 mod values;
 
 pub use error::InputError;
-pub(crate) use error::{quoted, said};
+pub(crate) use error::{beginning, quoted, said};
 pub use intent::{
     Dns, Inbound, InboundMode, Intent, OutboundRanges, OwnerGroups, Ranges, TproxyMark,
 };

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::POD_SOCKET;
 use super::enrol::{Candidate, Plugin};
 use crate::api;
+use crate::config::beginning;
 use crate::http::post;
 use crate::json;
 use crate::log::Level;
@@ -62,7 +63,7 @@ impl NetnsOfPod {
 /// What the agent knows, in the form of the API server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodAnswer {
-    /// The pod, without what nobody needs.
+    /// The pod, without the fields that no decision needs.
     #[serde(deserialize_with = "json::object")]
     pub pod: Pod,
     /// Its namespace, when that is known.
@@ -127,7 +128,7 @@ impl Plugin<'_> {
             }
             Err(reason) => reason,
         };
-        // Its time is not waited out again and again.
+        // An agent that is late once is not asked again.
         candidate.patience.0.set(level == Level::Warn);
         let line = format!(
             "the node agent at {} {why}; the API server is asked instead",
@@ -151,7 +152,7 @@ fn unheard(error: &Error) -> Reason {
 }
 
 fn read(response: &crate::http::Response, question: &PodQuestion) -> Result<PodAnswer, Reason> {
-    let said: String = response.body.trim().chars().take(200).collect();
+    let said = beginning(response.body.trim(), 200);
     match response.status {
         200 => {}
         404 | 503 => return Err((Level::Info, format!("does not know the pod: {said}"))),

@@ -107,13 +107,14 @@ fn need(command: Command, needs: &[Need; 5]) -> Need {
 }
 
 /// `^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`
-fn is_id(text: &str) -> bool {
-    text.bytes()
-        .next()
-        .is_some_and(|b| b.is_ascii_alphanumeric())
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
+fn check_id(what: &str, text: &str, code: u32) -> Result<(), CniError> {
+    let is_first = text.starts_with(|c: char| c.is_ascii_alphanumeric());
+    let rest = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
+    if is_first && text.bytes().all(rest) {
+        return Ok(());
+    }
+    let msg = format!("{what} {text:?} has characters other than letters, digits, _ . -");
+    Err(CniError::new(code, msg))
 }
 
 /// Checks that a container id has the form that the specification requires.
@@ -122,18 +123,10 @@ fn is_id(text: &str) -> bool {
 /// Code 3 when it is empty, code 4 when a character is not allowed.
 pub fn validate_container_id(text: &str) -> Result<(), CniError> {
     if text.is_empty() {
-        return Err(CniError::new(
-            code::UNKNOWN_CONTAINER,
-            "CNI_CONTAINERID is empty",
-        ));
+        let msg = "CNI_CONTAINERID is empty";
+        return Err(CniError::new(code::UNKNOWN_CONTAINER, msg));
     }
-    if is_id(text) {
-        return Ok(());
-    }
-    Err(CniError::new(
-        code::INVALID_ENVIRONMENT,
-        format!("CNI_CONTAINERID {text:?} has characters other than letters, digits, _ . -"),
-    ))
+    check_id("CNI_CONTAINERID", text, code::INVALID_ENVIRONMENT)
 }
 
 /// Checks that a network name has the form that the specification requires.
@@ -142,18 +135,10 @@ pub fn validate_container_id(text: &str) -> Result<(), CniError> {
 /// Code 7 when it is empty or a character is not allowed.
 pub fn validate_network_name(text: &str) -> Result<(), CniError> {
     if text.is_empty() {
-        return Err(CniError::new(
-            code::INVALID_NETWORK_CONFIG,
-            "missing network name: the network configuration needs a key \"name\"",
-        ));
+        let msg = "missing network name: the network configuration needs a key \"name\"";
+        return Err(CniError::new(code::INVALID_NETWORK_CONFIG, msg));
     }
-    if is_id(text) {
-        return Ok(());
-    }
-    Err(CniError::new(
-        code::INVALID_NETWORK_CONFIG,
-        format!("network name {text:?} has characters other than letters, digits, _ . -"),
-    ))
+    check_id("network name", text, code::INVALID_NETWORK_CONFIG)
 }
 
 /// Checks that the kernel would accept this as an interface name.

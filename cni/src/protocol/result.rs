@@ -91,13 +91,15 @@ fn bad(reason: &str) -> CniError {
     ))
 }
 
+fn network(text: Option<&Value>) -> Result<ipnet::IpNet, CniError> {
+    let text = text.and_then(Value::as_str).unwrap_or_default();
+    let error = |_| bad(&format!("{text:?} is not an address with a prefix length"));
+    text.parse().map_err(error)
+}
+
 fn address(ip: &Value, key: &str) -> Result<ResultAddress, CniError> {
-    let text = ip.get(key).and_then(Value::as_str).unwrap_or_default();
-    let address = text
-        .parse()
-        .map_err(|_| bad(&format!("{text:?} is not an address with a prefix length")))?;
     Ok(ResultAddress {
-        address,
+        address: network(ip.get(key))?,
         gateway: ip
             .get("gateway")
             .and_then(Value::as_str)
@@ -177,13 +179,7 @@ fn objects<'a>(
 
 fn down_to_040(result: &mut Map<String, Value>) -> Result<(), CniError> {
     for ip in objects(result, "ips") {
-        let text = ip
-            .get("address")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        let net: ipnet::IpNet = text
-            .parse()
-            .map_err(|_| bad(&format!("{text:?} is not an address with a prefix length")))?;
+        let net = network(ip.get("address"))?;
         let version = if net.addr().is_ipv4() { "4" } else { "6" };
         ip.insert("version".into(), version.into());
     }
