@@ -49,7 +49,7 @@
 //! # }
 //! ```
 //!
-//! The plugin's own half is [`protocol`], what the runtime says and hears, and [`plugin`], which joins both halves.
+//! The plugin's own half is [`protocol`], the requests and answers of the runtime, and [`plugin`], which joins both halves.
 //!
 //! CNI is a protocol of JSON in which a plugin hands on keys that it does not know: there, a signature has `Value` and
 //! `Map` of `serde_json`, and [`json`] reads what `serde` describes. Networks are those of `ipnet`. [`api::client_config`]

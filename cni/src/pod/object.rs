@@ -192,7 +192,7 @@ impl Pod {
     }
 
     /// UIDs by which a kubelet and its runtime may call the pod: `metadata.uid`, and the one of the file that a
-    /// mirror pod was made from. Only a pod that belongs to its node is a mirror pod: anybody may write the annotation.
+    /// mirror pod was made from. Only a pod that belongs to its node is a mirror pod: every user of the API may write the annotation.
     pub fn uids(&self) -> impl Iterator<Item = &str> {
         let node = &self.spec.node_name;
         let mut owners = self.metadata.owner_references.iter();
