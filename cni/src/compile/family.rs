@@ -1,8 +1,11 @@
 //! An intent as one IP family sees it.
 
-use crate::config::{Dns, Intent, OutboundRanges};
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use crate::config::{Dns, IdRange, Intent, OutboundRanges, Ranges};
+use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The source of the proxy's connections to the application over IPv6.
+pub(crate) const PASSTHROUGH_V6: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6);
 
 /// What depends on the family.
 pub(super) struct Family {
@@ -33,60 +36,71 @@ pub(super) enum FamilyDns {
 impl Family {
     /// IPv4, and IPv6 when it is programmed.
     pub(super) fn all(intent: &Intent) -> Vec<Self> {
-        let mut families = vec![Self::v4(intent)];
+        let mut families = vec![Self::of(intent, false)];
         if intent.enable_ipv6 {
-            families.push(Self::v6(intent));
+            families.push(Self::of(intent, true));
         }
         families
     }
 
-    fn v4(intent: &Intent) -> Self {
-        let nets = |nets: &[Ipv4Net]| nets.iter().copied().map(IpNet::from).collect();
+    pub(super) fn of(intent: &Intent, is_v6: bool) -> Self {
+        let nets = |ranges: &Ranges| match is_v6 {
+            false => ranges.v4.iter().copied().map(IpNet::from).collect(),
+            true => ranges.v6.iter().copied().map(IpNet::from).collect(),
+        };
+        let (loopback, passthrough, any) = match is_v6 {
+            false => (
+                intent.loopback_v4.into(),
+                IpAddr::from(Ipv4Addr::new(127, 0, 0, 6)),
+                IpAddr::from(Ipv4Addr::UNSPECIFIED),
+            ),
+            true => (
+                IpNet::from(IpAddr::from(Ipv6Addr::LOCALHOST)),
+                IpAddr::from(PASSTHROUGH_V6),
+                IpAddr::from(Ipv6Addr::UNSPECIFIED),
+            ),
+        };
         Self {
-            is_v6: false,
-            loopback: intent.loopback_v4.into(),
-            passthrough: IpNet::from(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 6))),
-            any: Ipv4Addr::UNSPECIFIED.into(),
+            is_v6,
+            loopback,
+            passthrough: passthrough.into(),
+            any,
             include: match &intent.outbound_include {
                 OutboundRanges::All => None,
-                OutboundRanges::Ranges(ranges) => Some(nets(&ranges.v4)),
+                OutboundRanges::Ranges(ranges) => Some(nets(ranges)),
             },
-            exclude: nets(&intent.outbound_exclude.v4),
+            exclude: nets(&intent.outbound_exclude),
             dns: match &intent.dns {
                 Dns::Off => FamilyDns::Off,
                 Dns::All => FamilyDns::All,
-                Dns::Servers { v4, .. } => servers(v4.iter().map(|a| IpAddr::from(*a))),
-            },
-        }
-    }
-
-    pub(super) fn v6(intent: &Intent) -> Self {
-        let nets = |nets: &[Ipv6Net]| nets.iter().copied().map(IpNet::from).collect();
-        Self {
-            is_v6: true,
-            loopback: IpNet::from(IpAddr::V6(Ipv6Addr::LOCALHOST)),
-            passthrough: IpNet::from(IpAddr::V6(Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6))),
-            any: Ipv6Addr::UNSPECIFIED.into(),
-            include: match &intent.outbound_include {
-                OutboundRanges::All => None,
-                OutboundRanges::Ranges(ranges) => Some(nets(&ranges.v6)),
-            },
-            exclude: nets(&intent.outbound_exclude.v6),
-            dns: match &intent.dns {
-                Dns::Off => FamilyDns::Off,
-                Dns::All => FamilyDns::All,
-                Dns::Servers { v6, .. } => servers(v6.iter().map(|a| IpAddr::from(*a))),
+                Dns::Servers { v4, .. } if !is_v6 => servers(v4),
+                Dns::Servers { v6, .. } => servers(v6),
             },
         }
     }
 }
 
-fn servers(addrs: impl Iterator<Item = IpAddr>) -> FamilyDns {
-    let servers: Vec<_> = addrs.map(IpNet::from).collect();
-    if servers.is_empty() {
-        FamilyDns::Off
-    } else {
-        FamilyDns::Servers(servers)
+fn servers<A: Copy + Into<IpAddr>>(addresses: &[A]) -> FamilyDns {
+    let server = |address: &A| IpNet::from((*address).into());
+    match addresses.is_empty() {
+        true => FamilyDns::Off,
+        false => FamilyDns::Servers(addresses.iter().map(server).collect()),
+    }
+}
+
+/// A user or group of the proxy. Rules for the two differ in one key only: each rule that matches the
+/// proxy's user has a counterpart that matches its group.
+#[derive(Clone, Copy)]
+pub(super) enum Owner<'a> {
+    User(&'a IdRange),
+    Group(&'a IdRange),
+}
+
+impl<'a> Owner<'a> {
+    /// All users, then all groups.
+    pub(super) fn all(intent: &'a Intent) -> impl Iterator<Item = Self> {
+        let users = intent.proxy_uids.iter().map(Owner::User);
+        users.chain(intent.proxy_gids.iter().map(Owner::Group))
     }
 }
 

@@ -1,9 +1,10 @@
 //! Addresses, policy rules and routes that the netfilter rules need.
 
-use super::family::Family;
+use super::family::PASSTHROUGH_V6;
 use crate::config::Intent;
 use ipnet::IpNet;
 use std::fmt;
+use std::net::IpAddr;
 use weir_netlink::route::AddressFamily;
 
 /// One address, policy rule or route to add. An item that exists is kept.
@@ -46,7 +47,7 @@ pub(super) fn routing(intent: &Intent) -> Vec<RoutingItem> {
     let mut items = Vec::new();
     if intent.enable_ipv6 {
         items.push(RoutingItem::Address {
-            address: Family::v6(intent).passthrough,
+            address: IpNet::from(IpAddr::from(PASSTHROUGH_V6)),
         });
     }
     let Some((mark, table)) = intent.tproxy().and_then(|t| Some((t.mark, t.table?))) else {

@@ -2,11 +2,9 @@
 
 use super::super::OUTBOUND_MARK;
 use super::super::family::Family;
-use super::{Chains, DIVERT, DROP, End, INBOUND, OUTPUT, Owner, PREROUTING, TPROXY};
+use super::{Chains, DIVERT, DROP, End, INBOUND, OUTPUT, Owner, PREROUTING, TPROXY, tcp};
 use crate::config::{Inbound, Intent};
-use weir_netfilter::nft::{
-    self, Chain, ChainType, CmpOp, Hook, L4Proto, Rule, RuleBuilder, Verdict, priority,
-};
+use weir_netfilter::nft::{self, ChainType, CmpOp, L4Proto, Rule, RuleBuilder, Verdict, priority};
 
 /// `NF_CT_STATE_INVALID_BIT`
 const INVALID: u32 = 1;
@@ -15,15 +13,10 @@ const INVALID: u32 = 1;
 const KNOWN: u32 = 2 | 4;
 
 pub(super) fn chains(intent: &Intent, families: &[Family]) -> Chains {
-    let base = |name, kind, hook| Chain::base(name, kind, hook, priority::MANGLE);
-    let prerouting_chain = base(PREROUTING, ChainType::Filter, Hook::Prerouting);
-    // Type route: a packet whose mark changes here must be routed again.
-    let output_chain = base(OUTPUT, ChainType::Route, Hook::Output);
-    let mut chains = Chains::new(
-        prerouting_chain,
-        output_chain,
-        &[DIVERT, TPROXY, INBOUND, DROP],
-    );
+    // Type route: an outgoing packet whose mark changes here must be routed again.
+    let types = [ChainType::Filter, ChainType::Route];
+    let regular = [DIVERT, TPROXY, INBOUND, DROP];
+    let mut chains = Chains::new(types, priority::MANGLE, &regular);
     let mark = intent.tproxy().map(|t| t.mark);
     prerouting(intent, mark, &mut chains);
     if intent.drop_invalid {
@@ -37,10 +30,6 @@ pub(super) fn chains(intent: &Intent, families: &[Family]) -> Chains {
         tproxy(intent, families, mark, &mut chains);
     }
     chains
-}
-
-fn tcp() -> RuleBuilder {
-    Rule::builder().l4proto(L4Proto::Tcp)
 }
 
 /// 1. Transparent: packets from excluded interfaces return.

@@ -7,10 +7,11 @@ mod mangle;
 mod nat;
 mod raw;
 
-use super::family::Family;
-use crate::config::{IdRange, Intent};
+use super::family::{Family, Owner};
+use crate::config::Intent;
 use weir_netfilter::nft::{
-    self, Chain, CmpOp, Rule, RuleBuilder, Ruleset, Statement, Table, Verdict,
+    self, Chain, ChainType, CmpOp, Hook, L4Proto, Rule, RuleBuilder, Ruleset, Statement, Table,
+    Verdict,
 };
 
 const PREROUTING: &str = "prerouting";
@@ -42,9 +43,13 @@ struct Chains {
 }
 
 impl Chains {
-    /// Declares every chain that the table may have, in the order of the listing.
-    fn new(prerouting: Chain, output: Chain, regular: &[&str]) -> Self {
-        let mut chains = vec![prerouting, output];
+    /// Declares every chain that the table may have, in the order of the listing: the base chains for incoming and for
+    /// outgoing packets, of these types, and regular ones.
+    fn new([incoming, outgoing]: [ChainType; 2], priority: i32, regular: &[&str]) -> Self {
+        let mut chains = vec![
+            Chain::base(PREROUTING, incoming, Hook::Prerouting, priority),
+            Chain::base(OUTPUT, outgoing, Hook::Output, priority),
+        ];
         chains.extend(regular.iter().map(|name| Chain::regular(name)));
         Self { chains }
     }
@@ -84,6 +89,10 @@ fn jump_target(statement: &Statement) -> Option<String> {
     }
 }
 
+fn tcp() -> RuleBuilder {
+    Rule::builder().l4proto(L4Proto::Tcp)
+}
+
 /// The usual ends of a rule.
 trait End {
     /// `counter return`
@@ -102,21 +111,7 @@ impl End for RuleBuilder {
     }
 }
 
-/// A user or group of the proxy. Rules for the two differ in one key only: each rule that matches the
-/// proxy's user has a counterpart that matches its group.
-#[derive(Clone, Copy)]
-enum Owner<'a> {
-    User(&'a IdRange),
-    Group(&'a IdRange),
-}
-
-impl<'a> Owner<'a> {
-    /// All users, then all groups.
-    fn all(intent: &'a Intent) -> impl Iterator<Item = Self> {
-        let users = intent.proxy_uids.iter().map(Owner::User);
-        users.chain(intent.proxy_gids.iter().map(Owner::Group))
-    }
-
+impl Owner<'_> {
     /// `meta skuid U` or `meta skgid G`
     fn matching(self, rule: RuleBuilder, op: CmpOp) -> RuleBuilder {
         match self {

@@ -4,30 +4,20 @@ use super::super::family::{Family, FamilyDns};
 use super::super::{DNS_LISTENER_PORT, DNS_PORT};
 use super::{
     Chains, End, IN_REDIRECT, INBOUND, ISTIO_OUTPUT, OUTPUT, OUTPUT_DNS, Owner, PREROUTING,
-    REDIRECT,
+    REDIRECT, tcp,
 };
 use crate::config::{Dns, IdRange, Inbound, Intent, OwnerGroups};
-use weir_netfilter::nft::{
-    self, Chain, ChainType, CmpOp, Hook, L4Proto, Rule, RuleBuilder, priority,
-};
+use weir_netfilter::nft::{self, ChainType, CmpOp, L4Proto, Rule, RuleBuilder, priority};
 
 pub(super) fn chains(intent: &Intent, families: &[Family]) -> Chains {
-    let base = |name, hook| Chain::base(name, ChainType::Nat, hook, priority::DSTNAT);
-    let (prerouting_chain, output_chain) = (
-        base(PREROUTING, Hook::Prerouting),
-        base(OUTPUT, Hook::Output),
-    );
+    let types = [ChainType::Nat, ChainType::Nat];
     let regular = [INBOUND, REDIRECT, IN_REDIRECT, ISTIO_OUTPUT, OUTPUT_DNS];
-    let mut chains = Chains::new(prerouting_chain, output_chain, &regular);
+    let mut chains = Chains::new(types, priority::DSTNAT, &regular);
     prerouting(intent, families, &mut chains);
     inbound(intent, &mut chains);
     output(intent, families, &mut chains);
     dns(families, &mut chains);
     chains
-}
-
-fn tcp() -> RuleBuilder {
-    Rule::builder().l4proto(L4Proto::Tcp)
 }
 
 /// 1. Packets of virtual machines to captured networks go to the outbound listener. Interfaces and

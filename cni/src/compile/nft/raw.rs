@@ -4,7 +4,7 @@ use super::super::family::{Family, FamilyDns};
 use super::super::{DNS_LISTENER_PORT, DNS_PORT, ZONE_APPLICATION, ZONE_UPSTREAM};
 use super::{Chains, End, INBOUND, OUTPUT, OUTPUT_DNS, Owner, PREROUTING};
 use crate::config::{Dns, Intent};
-use weir_netfilter::nft::{Chain, ChainType, CmpOp, Hook, L4Proto, Rule, RuleBuilder, priority};
+use weir_netfilter::nft::{ChainType, CmpOp, L4Proto, Rule, RuleBuilder, priority};
 
 /// `output` and `prerouting`: every packet jumps to the chains below, the latter only if its chain has rules.
 ///
@@ -15,12 +15,8 @@ use weir_netfilter::nft::{Chain, ChainType, CmpOp, Hook, L4Proto, Rule, RuleBuil
 ///
 /// `istio-inbound`: answers of the servers are in the upstream zone.
 pub(super) fn chains(intent: &Intent, families: &[Family]) -> Chains {
-    let base = |name, hook| Chain::base(name, ChainType::Filter, hook, priority::RAW);
-    let (prerouting, output) = (
-        base(PREROUTING, Hook::Prerouting),
-        base(OUTPUT, Hook::Output),
-    );
-    let mut chains = Chains::new(prerouting, output, &[INBOUND, OUTPUT_DNS]);
+    let types = [ChainType::Filter, ChainType::Filter];
+    let mut chains = Chains::new(types, priority::RAW, &[INBOUND, OUTPUT_DNS]);
     if intent.dns == Dns::Off {
         return chains;
     }

@@ -2,9 +2,12 @@
 
 use super::super::OUTBOUND_MARK;
 use super::super::family::Family;
-use super::{Chains, DIVERT, DROP, INBOUND, IS, IS_NOT, OUTPUT, Owner, PREROUTING, TPROXY, ports};
+use super::{
+    Chains, DIVERT, DROP, INBOUND, IS, IS_NOT, OUTPUT, Owner, PREROUTING, Returns, TPROXY, ports,
+    tcp,
+};
 use crate::config::{Inbound, Intent};
-use weir_netfilter::xtables::{ConntrackState, Protocol, Rule, RuleBuilder, Target};
+use weir_netfilter::xtables::{ConntrackState, Rule, Target};
 
 /// Packets of known connections and of related ones.
 const KNOWN: [ConntrackState; 2] = [ConntrackState::Related, ConntrackState::Established];
@@ -26,10 +29,6 @@ pub(super) fn chains(intent: &Intent, family: &Family) -> Chains {
     chains
 }
 
-fn tcp() -> RuleBuilder {
-    Rule::builder().protocol(Protocol::TCP)
-}
-
 const fn set_mark(value: u32) -> Target {
     Target::SetXmark {
         value,
@@ -45,7 +44,7 @@ fn prerouting(intent: &Intent, mark: Option<u32>, chains: &mut Chains) {
     if mark.is_some() {
         for name in &intent.exclude_interfaces {
             let rule = Rule::builder().in_interface(name.as_str());
-            chains.add(PREROUTING, rule.target(Target::Return));
+            chains.add(PREROUTING, rule.returns());
         }
     }
     if intent.drop_invalid {
@@ -67,30 +66,18 @@ fn prerouting(intent: &Intent, mark: Option<u32>, chains: &mut Chains) {
     chains.add(PREROUTING, tcp().mark(IS, mark).target(save));
 }
 
-/// 1. Packets to excluded interfaces return.
-/// 2. The proxy's marked packets over `lo` return.
-/// 3. Its packets to the pod's own addresses over `lo` get the second mark: one rule per user of the proxy,
-///    then one per group.
-/// 4. Replies of the proxy's connections get the mark back, so that they are routed to `lo`.
+/// The rules of `output` in [`nft`](super::super::nft), in the same order.
 fn output(intent: &Intent, family: &Family, mark: u32, chains: &mut Chains) {
     for name in &intent.exclude_interfaces {
         let rule = Rule::builder().out_interface(name.as_str());
-        chains.add(OUTPUT, rule.target(Target::Return));
+        chains.add(OUTPUT, rule.returns());
     }
-    chains.add(
-        OUTPUT,
-        tcp()
-            .out_interface("lo")
-            .mark(IS, mark)
-            .target(Target::Return),
-    );
+    chains.add(OUTPUT, tcp().out_interface("lo").mark(IS, mark).returns());
     for owner in Owner::all(intent) {
         let to_itself = tcp().not_destination(family.loopback).out_interface("lo");
         chains.add(
             OUTPUT,
-            owner
-                .matching(to_itself, IS)
-                .target(set_mark(OUTBOUND_MARK)),
+            owner.option(to_itself, IS).target(set_mark(OUTBOUND_MARK)),
         );
     }
     let restore = Target::RestoreMark {
@@ -109,22 +96,20 @@ fn output(intent: &Intent, family: &Family, mark: u32, chains: &mut Chains) {
 /// 5. Ports listed: as 4, for each listed port.
 fn inbound(intent: &Intent, family: &Family, mark: u32, chains: &mut Chains) {
     let mut add = |rule| chains.add(INBOUND, rule);
-    add(tcp().mark(IS, mark).target(Target::Return));
+    add(tcp().mark(IS, mark).returns());
     add(tcp()
         .source(family.passthrough)
         .in_interface("lo")
-        .target(Target::Return));
+        .returns());
     add(tcp()
         .in_interface("lo")
         .mark(IS_NOT, OUTBOUND_MARK)
-        .target(Target::Return));
+        .returns());
     match &intent.inbound {
         Inbound::Off => {}
         Inbound::All => {
             for port in &intent.inbound_ports_exclude {
-                add(Rule::builder()
-                    .tcp_dport(ports(port))
-                    .target(Target::Return));
+                add(Rule::builder().tcp_dport(ports(port)).returns());
             }
             add(tcp().ctstate(&KNOWN).jump(DIVERT));
             add(tcp().jump(TPROXY));

@@ -5,8 +5,8 @@ mod mangle;
 mod nat;
 mod raw;
 
-use super::family::Family;
-use crate::config::{IdRange, Intent, PortRange};
+use super::family::{Family, Owner};
+use crate::config::{Intent, PortRange};
 use weir_netfilter::xtables::{self, Chain, Not, Rule, Ruleset, Table};
 
 const PREROUTING: &str = "PREROUTING";
@@ -95,23 +95,25 @@ fn rank(chain: &str) -> (u8, &str) {
     }
 }
 
-/// A user or group of the proxy. Rules for the two differ in one option only: each rule that matches
-/// the proxy's user has a counterpart that matches its group.
-#[derive(Clone, Copy)]
-enum Owner<'a> {
-    User(&'a IdRange),
-    Group(&'a IdRange),
+fn tcp() -> xtables::RuleBuilder {
+    Rule::builder().protocol(xtables::Protocol::TCP)
 }
 
-impl<'a> Owner<'a> {
-    /// All users, then all groups.
-    fn all(intent: &'a Intent) -> impl Iterator<Item = Self> {
-        let users = intent.proxy_uids.iter().map(Owner::User);
-        users.chain(intent.proxy_gids.iter().map(Owner::Group))
-    }
+/// The usual end of a rule.
+trait Returns {
+    /// `-j RETURN`
+    fn returns(self) -> Rule;
+}
 
+impl Returns for xtables::RuleBuilder {
+    fn returns(self) -> Rule {
+        self.target(xtables::Target::Return)
+    }
+}
+
+impl Owner<'_> {
     /// `-m owner [!] --uid-owner U` or `--gid-owner G`
-    fn matching(self, rule: xtables::RuleBuilder, not: Not) -> xtables::RuleBuilder {
+    fn option(self, rule: xtables::RuleBuilder, not: Not) -> xtables::RuleBuilder {
         match self {
             Self::User(ids) => rule.uid(not, ids.0.clone()),
             Self::Group(ids) => rule.gid(not, ids.0.clone()),

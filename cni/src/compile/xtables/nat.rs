@@ -4,11 +4,10 @@ use super::super::family::{Family, FamilyDns};
 use super::super::{DNS_LISTENER_PORT, DNS_PORT};
 use super::{
     Chains, IN_REDIRECT, INBOUND, IS, IS_NOT, ISTIO_OUTPUT, OUTPUT, OUTPUT_DNS, Owner, PREROUTING,
-    REDIRECT, ports,
+    REDIRECT, Returns, ports, tcp,
 };
-use crate::config::IdRange;
-use crate::config::{Dns, Inbound, Intent, OwnerGroups};
-use weir_netfilter::xtables::{Protocol, Rule, RuleBuilder, Target};
+use crate::config::{Dns, IdRange, Inbound, Intent, OwnerGroups};
+use weir_netfilter::xtables::{Rule, RuleBuilder, Target};
 
 pub(super) fn chains(intent: &Intent, family: &Family) -> Chains {
     let mut chains = Chains::default();
@@ -45,45 +44,30 @@ fn prerouting(intent: &Intent, family: &Family, chains: &mut Chains) {
         }
     }
     for name in virtual_reversed() {
-        chains.add(PREROUTING, from(name.as_str()).target(Target::Return));
+        chains.add(PREROUTING, from(name.as_str()).returns());
     }
     for name in &intent.exclude_interfaces {
-        chains.add(PREROUTING, from(name.as_str()).target(Target::Return));
+        chains.add(PREROUTING, from(name.as_str()).returns());
     }
     if intent.inbound != Inbound::Off && intent.tproxy().is_none() {
-        chains.add(
-            PREROUTING,
-            Rule::builder().protocol(Protocol::TCP).jump(INBOUND),
-        );
+        chains.add(PREROUTING, tcp().jump(INBOUND));
     }
 }
 
-/// `ISTIO_INBOUND`:
-/// 1. The tunnel port returns: the proxy listens there itself.
-/// 2. All ports captured: excluded ones return, the rest goes to the inbound listener.
-/// 3. Ports listed: only these go there.
-///
-/// When inbound traffic is proxied transparently, 2 and 3 are in `mangle` instead.
+/// `ISTIO_INBOUND`: the rules of `istio-inbound` in [`nft`](super::super::nft), in the same order.
 fn inbound(intent: &Intent, chains: &mut Chains) {
-    let to_listener = |port| {
-        Rule::builder()
-            .protocol(Protocol::TCP)
-            .target(Target::Redirect(port))
-    };
+    let to_listener = |port| tcp().target(Target::Redirect(port));
     let tcp_to = |port| Rule::builder().tcp_dport(port);
     let tunnel = intent.inbound_tunnel_port.into();
-    chains.add(INBOUND, tcp_to(tunnel).target(Target::Return));
+    chains.add(INBOUND, tcp_to(tunnel).returns());
     match &intent.inbound {
         _ if intent.tproxy().is_some() => {}
         Inbound::Off => {}
         Inbound::All => {
             for port in &intent.inbound_ports_exclude {
-                chains.add(INBOUND, tcp_to(ports(port)).target(Target::Return));
+                chains.add(INBOUND, tcp_to(ports(port)).returns());
             }
-            chains.add(
-                INBOUND,
-                Rule::builder().protocol(Protocol::TCP).jump(IN_REDIRECT),
-            );
+            chains.add(INBOUND, tcp().jump(IN_REDIRECT));
         }
         Inbound::Ports(list) => {
             for port in list {
@@ -98,38 +82,24 @@ fn inbound(intent: &Intent, chains: &mut Chains) {
 
 /// `OUTPUT`: packets to excluded interfaces return, the rest is outbound traffic.
 ///
-/// `ISTIO_OUTPUT`:
-/// 1. Excluded ports return, for TCP and UDP.
-/// 2. The proxy's connections to the application, identified by their source, return.
-/// 3. For each of the proxy's users, then for each of its groups, see [`own_traffic`].
-/// 4. Traffic of excluded groups, or of all groups that are not included, returns.
-/// 5. Jump to the DNS chain, if it has rules.
-/// 6. Loopback returns.
-/// 7. Excluded networks return.
-/// 8. Included ports go to the outbound listener, for every address.
-/// 9. Included networks, or everything, go to the outbound listener.
+/// `ISTIO_OUTPUT`: the rules of `istio-output` in [`nft`](super::super::nft), in the same order; what is there for each
+/// family is here in the tables of the family.
 fn output(intent: &Intent, family: &Family, chains: &mut Chains) {
     for name in &intent.exclude_interfaces {
-        let rule = Rule::builder()
-            .out_interface(name.as_str())
-            .target(Target::Return);
+        let rule = Rule::builder().out_interface(name.as_str()).returns();
         chains.add(OUTPUT, rule);
     }
     chains.add(OUTPUT, Rule::builder().jump(ISTIO_OUTPUT));
 
     let mut add = |rule| chains.add(ISTIO_OUTPUT, rule);
     for port in &intent.outbound_ports_exclude {
-        add(Rule::builder()
-            .tcp_dport(ports(port))
-            .target(Target::Return));
-        add(Rule::builder()
-            .udp_dport(ports(port))
-            .target(Target::Return));
+        add(Rule::builder().tcp_dport(ports(port)).returns());
+        add(Rule::builder().udp_dport(ports(port)).returns());
     }
     let to_application = Rule::builder()
         .out_interface("lo")
         .source(family.passthrough);
-    add(to_application.target(Target::Return));
+    add(to_application.returns());
     for owner in Owner::all(intent) {
         own_traffic(intent, family, owner)
             .into_iter()
@@ -138,27 +108,20 @@ fn output(intent: &Intent, family: &Family, chains: &mut Chains) {
     match &intent.owner_groups {
         OwnerGroups::AllBut(groups) => {
             for group in groups {
-                add(Rule::builder()
-                    .gid(IS, group.0.clone())
-                    .target(Target::Return));
+                add(Rule::builder().gid(IS, group.0.clone()).returns());
             }
         }
         OwnerGroups::Only(groups) => {
             let outside = |rule: RuleBuilder, group: &IdRange| rule.gid(IS_NOT, group.0.clone());
-            add(groups
-                .iter()
-                .fold(Rule::builder(), outside)
-                .target(Target::Return));
+            add(groups.iter().fold(Rule::builder(), outside).returns());
         }
     }
     if family.dns.is_on() {
         add(Rule::builder().jump(OUTPUT_DNS));
     }
-    add(Rule::builder()
-        .destination(family.loopback)
-        .target(Target::Return));
+    add(Rule::builder().destination(family.loopback).returns());
     for net in &family.exclude {
-        add(Rule::builder().destination(*net).target(Target::Return));
+        add(Rule::builder().destination(*net).returns());
     }
     for port in &intent.outbound_ports_include {
         add(Rule::builder().tcp_dport(ports(port)).jump(REDIRECT));
@@ -173,13 +136,7 @@ fn output(intent: &Intent, family: &Family, chains: &mut Chains) {
     }
 }
 
-/// For one user or group of the proxy:
-/// 1. Its connections to the pod's own addresses over `lo` go to the inbound listener, except to the
-///    tunnel port and, for a user when DNS is captured, to port 53.
-/// 2. Packets of other sockets over `lo` return: an application that calls itself. When DNS is
-///    captured only TCP and not port 53, because DNS over `lo` goes to the proxy. No such rule when a
-///    loopback network is captured.
-/// 3. Its other traffic returns, or it would loop.
+/// The rules for one user or group of the proxy, those of the same function for nf_tables.
 fn own_traffic(intent: &Intent, family: &Family, owner: Owner<'_>) -> Vec<Rule> {
     let captures_dns = intent.dns != Dns::Off;
     let over_lo = || Rule::builder().out_interface("lo");
@@ -189,16 +146,16 @@ fn own_traffic(intent: &Intent, family: &Family, owner: Owner<'_>) -> Vec<Rule> 
         Owner::User(_) if captures_dns => to_itself.not_tcp_dports(vec![DNS_PORT.into(), tunnel]),
         _ => to_itself.not_tcp_dport(tunnel),
     };
-    let mut rules = vec![owner.matching(to_itself, IS).jump(IN_REDIRECT)];
+    let mut rules = vec![owner.option(to_itself, IS).jump(IN_REDIRECT)];
     if !intent.includes_loopback() {
         let of_others = if captures_dns {
             over_lo().not_tcp_dport(DNS_PORT.into())
         } else {
             over_lo()
         };
-        rules.push(owner.matching(of_others, IS_NOT).target(Target::Return));
+        rules.push(owner.option(of_others, IS_NOT).returns());
     }
-    rules.push(owner.matching(Rule::builder(), IS).target(Target::Return));
+    rules.push(owner.option(Rule::builder(), IS).returns());
     rules
 }
 

@@ -6,14 +6,7 @@ use super::{Chains, INBOUND, IS, OUTPUT, OUTPUT_DNS, Owner, PREROUTING};
 use crate::config::{Dns, Intent};
 use weir_netfilter::xtables::{Rule, Target};
 
-/// `OUTPUT` and `PREROUTING`: every packet jumps to the chains below, the latter only if the family captures DNS.
-///
-/// `ISTIO_OUTPUT_DNS`: the first matching rule sets the zone.
-/// 1. For each of the proxy's users, then for each of its groups: queries are in the upstream zone, answers in the
-///    application zone.
-/// 2. Other queries, to any server or to the known ones, are in the application zone.
-///
-/// `ISTIO_INBOUND`: answers of the servers are in the upstream zone.
+/// The rules of the table `istio-proxy-raw` in [`nft`](super::super::nft), in the same order.
 pub(super) fn chains(intent: &Intent, family: &Family) -> Chains {
     let mut chains = Chains::default();
     if intent.dns == Dns::Off {
@@ -30,9 +23,9 @@ pub(super) fn chains(intent: &Intent, family: &Family) -> Chains {
     for owner in Owner::all(intent) {
         chains.add(
             OUTPUT_DNS,
-            owner.matching(query(), IS).target(upstream.clone()),
+            owner.option(query(), IS).target(upstream.clone()),
         );
-        let to_application = owner.matching(answer(DNS_LISTENER_PORT), IS);
+        let to_application = owner.option(answer(DNS_LISTENER_PORT), IS);
         chains.add(OUTPUT_DNS, to_application.target(application.clone()));
     }
     if family.dns.is_on() {
