@@ -169,17 +169,9 @@ impl Desired for Redirect {
 /// Replies to ztunnel's connections are for this machine. The routes come first, so that no packet is looked up in an
 /// empty table.
 fn routing(families: &[AddressFamily]) -> Vec<RoutingItem> {
-    let route = |family: &AddressFamily| RoutingItem::LocalDefault {
-        family: *family,
-        table: TABLE,
-    };
-    let rule = |family: &AddressFamily| RoutingItem::PolicyRule {
-        family: *family,
-        mark: REPLY_MARK,
-        mask: MASK,
-        table: TABLE,
-        priority: Some(PRIORITY),
-    };
+    let route = |family: &AddressFamily| RoutingItem::local_default(*family, TABLE);
+    let mark = (REPLY_MARK, MASK);
+    let rule = |family: &AddressFamily| RoutingItem::marked(*family, mark, TABLE, Some(PRIORITY));
     let routes = families.iter().map(route);
     routes.chain(families.iter().map(rule)).collect()
 }

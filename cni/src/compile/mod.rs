@@ -26,6 +26,7 @@ mod nft;
 mod routing;
 mod xtables;
 
+pub(crate) use family::PASSTHROUGH_V6;
 pub use routing::RoutingItem;
 
 use crate::config::Intent;

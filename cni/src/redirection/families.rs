@@ -29,7 +29,7 @@ pub(super) fn possible<'a>(desired: &'a Compiled, addresses: &[Address]) -> Cow<
 fn without_routes_of_ipv6(desired: &Compiled) -> Compiled {
     let mut rest = desired.clone();
     rest.routing.retain(|item| {
-        !matches!(item, RoutingItem::LocalDefault { family, .. } if *family == route::AddressFamily::V6)
+        !(matches!(item, RoutingItem::LocalDefault(_)) && item.family() == route::AddressFamily::V6)
     });
     rest
 }
@@ -43,12 +43,8 @@ fn has_ipv6() -> bool {
 
 fn without_ipv6(desired: &Compiled) -> Compiled {
     let mut rest = desired.clone();
-    rest.routing.retain(|item| match item {
-        RoutingItem::Address { address, .. } => address.addr().is_ipv4(),
-        RoutingItem::PolicyRule { family, .. } | RoutingItem::LocalDefault { family, .. } => {
-            *family == route::AddressFamily::V4
-        }
-    });
+    rest.routing
+        .retain(|item| item.family() == route::AddressFamily::V4);
     if let Rules::Xtables(ruleset) = &mut rest.rules {
         ruleset.tables.retain(|t| t.family == XtFamily::Ip);
     }

@@ -1,6 +1,6 @@
 //! Detects whether a namespace changed since it was compared.
 
-use super::routing::RTPROT_WEIR;
+use super::routing::WEIR;
 use super::{AppliedRedirection, Desired, Sandbox, Visit};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use weir_netlink::message;
 use weir_netlink::route::{
     Address, LOOPBACK_IFINDEX, PolicyRule, RT_TABLE_DEFAULT, RT_TABLE_LOCAL, RT_TABLE_MAIN,
     RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_IFADDR,
-    RTNLGRP_IPV6_ROUTE, RTNLGRP_IPV6_RULE, RTNLGRP_LINK, Route, RouteProtocol, Routing,
+    RTNLGRP_IPV6_ROUTE, RTNLGRP_IPV6_RULE, RTNLGRP_LINK, Route, Routing,
 };
 use weir_netlink::{Error, Result};
 
@@ -155,7 +155,7 @@ impl RoutingState {
         let rules = routing.rules()?;
         let by_mark = rules.iter().filter(|rule| rule.fwmark.is_some());
         let tables: BTreeSet<u32> = by_mark.map(|rule| rule.table).collect();
-        let mut routes = routing.routes_by(RouteProtocol::Other(RTPROT_WEIR))?;
+        let mut routes = routing.routes_by(WEIR)?;
         if tables.len() > TABLES {
             return Err(Error::exhausted(
                 "compare",

@@ -38,13 +38,14 @@ pub use choice::AppliedRedirection;
 pub use failure::Failure;
 pub use fingerprint::{Fingerprint, FingerprintReader};
 pub use routing::RTPROT_WEIR;
+pub(crate) use routing::WEIR;
 pub use scheme::{Desired, SIDECAR, Scheme};
 pub use strays::Strays;
 pub use visit::Visit;
 
 use crate::compile::Compiled;
 use named::Named;
-use routing::{Held, Ours};
+use routing::{Held, removal};
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -237,7 +238,7 @@ impl Sandbox {
 fn plan_clean(named: Named<'_>) -> Result<Vec<Change>> {
     let mut changes = engines::plan_clean(named)?;
     let held = Held::read(named.0, &Routing::open()?, &[])?;
-    changes.extend(held.ours().iter().map(Ours::change));
+    changes.extend(held.ours().iter().map(removal));
     Ok(changes)
 }
 

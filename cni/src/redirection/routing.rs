@@ -12,16 +12,11 @@ mod standing;
 
 use super::Change;
 use super::scheme::Scheme;
-use crate::compile::RoutingItem;
+use crate::compile::{PASSTHROUGH_V6, RoutingItem};
 use ipnet::IpNet;
-use std::net::{IpAddr, Ipv6Addr};
-use weir_netlink::route::{
-    Address, AddressFamily, LOOPBACK_IFINDEX, PolicyRule, Route, RouteProtocol, Routing,
-};
+use std::net::IpAddr;
+use weir_netlink::route::{Address, LOOPBACK_IFINDEX, PolicyRule, Route, RouteProtocol, Routing};
 use weir_netlink::{Error, Result};
-
-/// The source of the proxy's connections to the application over IPv6.
-const PASSTHROUGH: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6);
 
 /// `rtm_protocol`, `FRA_PROTOCOL` and `IFA_PROTO` of every route, policy rule and address that weir adds to a pod's
 /// namespace. It identifies owned items.
@@ -30,7 +25,7 @@ const PASSTHROUGH: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6);
 /// iproute2's `rt_protos`.
 pub const RTPROT_WEIR: u8 = 119;
 
-const WEIR: RouteProtocol = RouteProtocol::Other(RTPROT_WEIR);
+pub(crate) const WEIR: RouteProtocol = RouteProtocol::Other(RTPROT_WEIR);
 
 /// The routing of a namespace that concerns a redirection.
 pub(super) struct Held {
@@ -40,21 +35,6 @@ pub(super) struct Held {
     /// Routes of the tables of the items and of the tables in which earlier policy rules look up every packet; of other
     /// tables those with weir's protocol number. The routes of each table are in the kernel's order.
     routes: Vec<Route>,
-}
-
-/// An owned item in the kernel.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Ours {
-    item: RoutingItem,
-    object: Object,
-}
-
-/// The item exactly as the kernel lists it, so that no other is deleted in its place.
-#[derive(Clone, Debug, PartialEq)]
-enum Object {
-    Address(IpNet),
-    Rule(PolicyRule),
-    Route(Route),
 }
 
 /// The writer of an address.
@@ -103,10 +83,10 @@ impl Held {
     ) -> Result<Self> {
         let has = |is: fn(&RoutingItem) -> bool| items.iter().any(is);
         let mut held = Self::of_tables(scheme, routing, items)?;
-        if has(|i| matches!(i, RoutingItem::Address { .. })) {
+        if has(|i| matches!(i, RoutingItem::Address(_))) {
             held.addresses = routing.addresses()?;
         }
-        if has(|i| matches!(i, RoutingItem::PolicyRule { .. })) {
+        if has(|i| rule_of(i).is_some()) {
             held.read_rules(routing, items)?;
         }
         Ok(held)
@@ -139,39 +119,26 @@ impl Held {
         })
     }
 
-    /// Everything owned, in the order of removal. On a kernel that does not store the protocol of addresses this
-    /// includes the passthrough address: only a redirection uses it.
-    pub(super) fn ours(&self) -> Vec<Ours> {
+    /// Everything owned, exactly as the kernel lists it, so that no other is deleted in its place; in the order of removal.
+    /// On a kernel that does not store the protocol of addresses this includes the passthrough address: only a redirection
+    /// uses it.
+    pub(super) fn ours(&self) -> Vec<RoutingItem> {
         let adopted = (self.scheme.routing)();
-        let is_ours =
-            |rule: &&PolicyRule| is_ours(rule) || adopted.iter().any(|item| is_exactly(rule, item));
-        let rules = self.rules.iter().filter(is_ours).map(|r| Ours {
-            item: RoutingItem::PolicyRule {
-                family: r.family,
-                // Without a mark it is for every packet: none of its bits are compared.
-                mark: r.fwmark.unwrap_or(0),
-                mask: r.fwmask.unwrap_or(0),
-                table: r.table,
-                priority: None,
-            },
-            object: Object::Rule(r.clone()),
-        });
-        let routes = self.routes.iter().filter_map(|r| {
-            let family = r.family();
+        let routes = self.routes.iter().filter(|r| {
             let is_ours = r.protocol == WEIR || tables(&adopted).contains(&r.table);
-            let is_ours = is_ours && r.same_effect(&route(family, r.table));
-            let item = RoutingItem::LocalDefault {
-                family,
-                table: r.table,
-            };
-            let object = Object::Route(r.clone());
-            is_ours.then_some(Ours { item, object })
+            is_ours && r.same_effect(&Route::local_default(r.family(), LOOPBACK_IFINDEX, r.table))
+        });
+        let rules = self.rules.iter().filter(|rule| {
+            is_ours(rule)
+                || adopted
+                    .iter()
+                    .filter_map(rule_of)
+                    .any(|a| is_exactly(rule, a))
         });
         let address = self.passthrough().filter(|(_, o)| *o != Owner::Another);
-        let address = address.map(|(net, _)| Ours {
-            item: RoutingItem::Address { address: net },
-            object: Object::Address(net),
-        });
+        let routes = routes.cloned().map(RoutingItem::LocalDefault);
+        let rules = rules.cloned().map(RoutingItem::PolicyRule);
+        let address = address.map(|(net, _)| RoutingItem::Address(net));
         routes.chain(rules).chain(address).collect()
     }
 
@@ -184,7 +151,7 @@ impl Held {
     /// The passthrough address as weir adds it. Its owner is known if the kernel stores the protocol of addresses: then
     /// the kernel's own address `::1` on `lo` has one.
     fn passthrough(&self) -> Option<(IpNet, Owner)> {
-        let net = IpNet::from(IpAddr::from(PASSTHROUGH));
+        let net = IpNet::from(IpAddr::from(PASSTHROUGH_V6));
         let found = self.on_lo().find(|a| a.net == net)?;
         let keeps_owners = self.addresses.iter().any(|a| a.protocol.is_some());
         let owner = match found.protocol {
@@ -196,12 +163,12 @@ impl Held {
     }
 
     /// Items that are certainly owned and no longer desired.
-    pub(super) fn stale(&self, items: &[RoutingItem]) -> Vec<Ours> {
+    pub(super) fn stale(&self, items: &[RoutingItem]) -> Vec<RoutingItem> {
         let mut desired: Vec<&RoutingItem> = items.iter().collect();
         let is_known =
-            |o: &Ours| !matches!(o.item, RoutingItem::Address { .. }) || self.owns_passthrough();
+            |o: &RoutingItem| !matches!(o, RoutingItem::Address(_)) || self.owns_passthrough();
         let mut ours = self.ours();
-        ours.retain(|o| match desired.iter().position(|item| o.is(item)) {
+        ours.retain(|o| match desired.iter().position(|item| is(o, item)) {
             // Each desired item keeps one owned item; a duplicate is stale.
             Some(n) => {
                 desired.swap_remove(n);
@@ -218,7 +185,7 @@ impl Held {
     }
 
     /// Owned items that were added since `before`.
-    pub(super) fn since(&self, before: &Self) -> Vec<Ours> {
+    pub(super) fn since(&self, before: &Self) -> Vec<RoutingItem> {
         let before = before.ours();
         let mut ours = self.ours();
         ours.retain(|o| !before.contains(o));
@@ -226,10 +193,31 @@ impl Held {
     }
 }
 
-/// It is exactly this item, priority included, whoever wrote it.
-fn is_exactly(rule: &PolicyRule, item: &RoutingItem) -> bool {
-    let wanted = policy_rule(item);
-    wanted.is_some_and(|w| rule.same_effect(&w) && rule.priority == w.priority)
+/// It is exactly this rule, priority included, of whichever protocol.
+fn is_exactly(rule: &PolicyRule, desired: &PolicyRule) -> bool {
+    rule.same_effect(desired) && rule.priority == desired.priority
+}
+
+fn rule_of(item: &RoutingItem) -> Option<&PolicyRule> {
+    match item {
+        RoutingItem::PolicyRule(rule) => Some(rule),
+        _ => None,
+    }
+}
+
+/// Whether an owned item is this desired one. Without a priority the kernel chose one.
+fn is(found: &RoutingItem, desired: &RoutingItem) -> bool {
+    match (found, desired) {
+        (RoutingItem::Address(found), RoutingItem::Address(desired)) => found == desired,
+        (RoutingItem::PolicyRule(found), RoutingItem::PolicyRule(desired)) => {
+            let is_placed = desired.priority.is_none() || desired.priority == found.priority;
+            is_placed && found.same_effect(desired)
+        }
+        (RoutingItem::LocalDefault(found), RoutingItem::LocalDefault(desired)) => {
+            found.same_effect(desired)
+        }
+        _ => false,
+    }
 }
 
 /// It bears our number and looks a table up by nothing but the mark, if by that.
@@ -264,11 +252,16 @@ fn blocked(item: &RoutingItem, by: &str, remedy: &str) -> Error {
 }
 
 /// Removes these items; continues after a failure and returns all errors.
-pub(super) fn remove(routing: &Routing, these: Vec<Ours>) -> (Vec<Change>, Vec<Error>) {
+pub(super) fn remove(routing: &Routing, these: Vec<RoutingItem>) -> (Vec<Change>, Vec<Error>) {
     let (mut removed, mut failures) = (Vec::new(), Vec::new());
-    for ours in these {
-        match ours.delete(routing) {
-            Ok(true) => removed.push(ours.change()),
+    for item in these {
+        let done = match &item {
+            RoutingItem::Address(net) => routing.del_address(LOOPBACK_IFINDEX, *net),
+            RoutingItem::PolicyRule(rule) => routing.del_rule(rule),
+            RoutingItem::LocalDefault(route) => routing.del_route(route),
+        };
+        match done {
+            Ok(true) => removed.push(removal(&item)),
             Ok(false) => {}
             Err(e) => failures.push(e),
         }
@@ -276,85 +269,41 @@ pub(super) fn remove(routing: &Routing, these: Vec<Ours>) -> (Vec<Change>, Vec<E
     (removed, failures)
 }
 
+/// The change that removes an owned item; without its priority, which the kernel may have chosen.
+pub(super) fn removal(item: &RoutingItem) -> Change {
+    let mut item = item.clone();
+    if let RoutingItem::PolicyRule(rule) = &mut item {
+        rule.priority = None;
+    }
+    Change::Remove(item)
+}
+
 /// One error per item, for items that are kept because rules may need them.
-pub(super) fn kept(these: &[Ours]) -> Vec<Error> {
-    let kept = |ours: &Ours| {
+pub(super) fn kept(these: &[RoutingItem]) -> Vec<Error> {
+    let kept = |item: &RoutingItem| {
         let reason = "rules that may need it could not be removed";
-        Error::refused("delete", format!("`{}`", ours.item.removal()), reason)
+        Error::refused("delete", format!("`{}`", removal(item)), reason)
     };
     these.iter().map(kept).collect()
 }
 
-impl Ours {
-    /// Whether it is this item. Without a priority the kernel chose one.
-    fn is(&self, item: &RoutingItem) -> bool {
-        match (&self.object, item) {
-            (
-                Object::Rule(rule),
-                RoutingItem::PolicyRule {
-                    priority: Some(_), ..
-                },
-            ) => is_exactly(rule, item),
-            _ => self.item == *item,
-        }
-    }
-
-    /// The change that removes it.
-    pub(super) fn change(&self) -> Change {
-        Change::Remove(self.item.clone())
-    }
-
-    fn delete(&self, routing: &Routing) -> Result<bool> {
-        match &self.object {
-            Object::Address(net) => routing.del_address(LOOPBACK_IFINDEX, *net),
-            Object::Rule(rule) => routing.del_rule(rule),
-            Object::Route(route) => routing.del_route(route),
-        }
-    }
-}
-
 fn add_one(routing: &Routing, item: &RoutingItem) -> Result<bool> {
     match item {
-        RoutingItem::Address { address, .. } => {
-            routing.add_address_by(LOOPBACK_IFINDEX, *address, Some(RTPROT_WEIR))
+        RoutingItem::Address(net) => {
+            routing.add_address_by(LOOPBACK_IFINDEX, *net, Some(RTPROT_WEIR))
         }
-        RoutingItem::PolicyRule { .. } => {
-            policy_rule(item).map_or(Ok(false), |r| routing.add_rule(&r))
-        }
-        RoutingItem::LocalDefault { family, table, .. } => {
-            routing.add_route(&route(*family, *table))
-        }
+        RoutingItem::PolicyRule(rule) => routing.add_rule(rule),
+        RoutingItem::LocalDefault(route) => routing.add_route(route),
     }
 }
 
 /// The tables of the routes among the items.
 fn tables(items: &[RoutingItem]) -> Vec<u32> {
     let table = |item: &RoutingItem| match item {
-        RoutingItem::LocalDefault { table, .. } => Some(*table),
+        RoutingItem::LocalDefault(route) => Some(route.table),
         _ => None,
     };
     let mut tables: Vec<u32> = items.iter().filter_map(table).collect();
     tables.dedup();
     tables
-}
-
-fn policy_rule(item: &RoutingItem) -> Option<PolicyRule> {
-    let RoutingItem::PolicyRule {
-        family,
-        mark,
-        mask,
-        table,
-        priority,
-    } = item
-    else {
-        return None;
-    };
-    let mut rule = PolicyRule::mark(*family, *mark, *table).by(WEIR);
-    rule.fwmask = Some(*mask);
-    rule.priority = *priority;
-    Some(rule)
-}
-
-fn route(family: AddressFamily, table: u32) -> Route {
-    Route::local_default(family, LOOPBACK_IFINDEX, table).by(WEIR)
 }

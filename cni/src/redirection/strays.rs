@@ -1,7 +1,7 @@
 //! Owned objects in a namespace without a desired redirection.
 
 use super::named::Named;
-use super::routing::Held;
+use super::routing::{Held, removal};
 use super::scheme::SIDECAR;
 use super::{Change, Sandbox, Visit, authorship, engines};
 use crate::compile::RoutingItem;
@@ -54,11 +54,11 @@ fn find() -> Result<Option<Strays>> {
     let held = Held::read(&SIDECAR, &Routing::open()?, &[])?;
     let (mut routing, mut address) = (false, false);
     for ours in held.ours() {
-        match ours.change() {
-            Change::Remove(RoutingItem::Address { .. }) => address = true,
+        match ours {
+            RoutingItem::Address(_) => address = true,
             _ => routing = true,
         }
-        changes.push(ours.change());
+        changes.push(removal(&ours));
     }
     // On older kernels an address has no protocol number.
     let is_marked = address && held.owns_passthrough();

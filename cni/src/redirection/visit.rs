@@ -2,7 +2,7 @@
 
 use super::engines::{self, Found};
 use super::named::Named;
-use super::routing::{Held, Ours};
+use super::routing::{Held, removal};
 use super::scheme::{SIDECAR, Scheme};
 use super::write::Written;
 use super::{Change, Failure, Sandbox, apply, change, families, hindrance};
@@ -82,7 +82,7 @@ impl Visit<'_> {
         let desired = self.possible(desired);
         let held = self.held(&desired)?;
         let mut changes = held.missing(&desired.routing);
-        changes.extend(held.stale(&desired.routing).iter().map(Ours::change));
+        changes.extend(held.stale(&desired.routing).iter().map(removal));
         changes.extend(engines::drift(&desired)?);
         Ok(changes)
     }

@@ -5,55 +5,42 @@
 //! more specific. Policy rules that select by something else than the mark (`from`, `iif`) and not by ours are for packets
 //! of their own and are not judged, unless they lead packets without a mark into our table, where every address is local.
 
-use super::{Held, is_ours, policy_rule, route, tables};
+use super::{Held, is_ours, rule_of, tables};
 use crate::compile::RoutingItem;
 use crate::redirection::Change;
-use ipnet::IpNet;
 use weir_netlink::route::{PolicyRule, RT_TABLE_LOCAL, Route, RuleAction};
-
-enum Standing {
-    /// The item, or one with the same effect, exists.
-    Met,
-    /// The item does not exist.
-    Missing,
-    /// This foreign item exists and takes its packets.
-    Blocked(String),
-}
 
 impl Held {
     /// The items that do not exist or have no effect.
     pub(in crate::redirection) fn missing(&self, items: &[RoutingItem]) -> Vec<Change> {
-        let change = |item: &RoutingItem| match self.standing(item) {
-            Standing::Met => None,
-            Standing::Missing => Some(Change::Add(item.clone())),
-            Standing::Blocked(by) => Some(Change::Blocked(item.clone(), by)),
+        let change = |item: &RoutingItem| match self.holds(item) {
+            Ok(true) => None,
+            Ok(false) => Some(Change::Add(item.clone())),
+            Err(by) => Some(Change::Blocked(item.clone(), by)),
         };
         items.iter().filter_map(change).collect()
     }
 
-    fn standing(&self, item: &RoutingItem) -> Standing {
+    /// Whether the item, or one with the same effect, exists.
+    ///
+    /// # Errors
+    /// The foreign item that takes its packets.
+    fn holds(&self, item: &RoutingItem) -> Result<bool, String> {
         match item {
-            RoutingItem::Address { address, .. } => self.address(*address),
-            RoutingItem::PolicyRule { .. } => {
-                policy_rule(item).map_or(Standing::Met, |r| self.rule(&r))
+            // The kernel holds an address only once per link, with any prefix length.
+            RoutingItem::Address(net) => {
+                let mut on_lo = self.on_lo();
+                Ok(on_lo.any(|a| a.net.addr() == net.addr() && !a.tentative))
             }
-            RoutingItem::LocalDefault { family, table, .. } => self.route(&route(*family, *table)),
-        }
-    }
-
-    /// The kernel holds an address only once per link, with any prefix length.
-    fn address(&self, desired: IpNet) -> Standing {
-        let mut on_lo = self.on_lo();
-        match on_lo.any(|a| a.net.addr() == desired.addr() && !a.tentative) {
-            true => Standing::Met,
-            false => Standing::Missing,
+            RoutingItem::PolicyRule(rule) => self.rule(rule),
+            RoutingItem::LocalDefault(route) => self.route(route),
         }
     }
 
     /// The kernel inserts a rule without a priority before all others, so only rules added later can be before it.
-    fn rule(&self, desired: &PolicyRule) -> Standing {
+    fn rule(&self, desired: &PolicyRule) -> Result<bool, String> {
         let Some((before, here)) = self.before(desired) else {
-            return Standing::Missing;
+            return Ok(false);
         };
         let leads_away = |r: &&PolicyRule| match takes(r, here) {
             Takes::Marked => true,
@@ -65,8 +52,8 @@ impl Held {
             Takes::Others => false,
         };
         match before.iter().find(leads_away) {
-            Some(r) => Standing::Blocked(format!("policy rule {r} takes its packets")),
-            None => Standing::Met,
+            Some(r) => Err(format!("policy rule {r} takes its packets")),
+            None => Ok(true),
         }
     }
 
@@ -79,8 +66,7 @@ impl Held {
     /// The tables in which every packet is looked up before these rules apply.
     pub(super) fn tables_before(&self, items: &[RoutingItem]) -> Vec<u32> {
         let known = tables(items);
-        let desired: Vec<PolicyRule> = items.iter().filter_map(policy_rule).collect();
-        let leads = desired.iter().flat_map(|desired| {
+        let leads = items.iter().filter_map(rule_of).flat_map(|desired| {
             let before = self.before(desired).into_iter();
             before.flat_map(|(before, here)| {
                 before
@@ -96,7 +82,7 @@ impl Held {
     }
 
     /// The kernel uses the most specific route, and of routes to the same destination the first in its order.
-    fn route(&self, desired: &Route) -> Standing {
+    fn route(&self, desired: &Route) -> Result<bool, String> {
         let here = |r: &&Route| (r.table, r.family()) == (desired.table, desired.family());
         let is_local = |r: &Route| {
             Route {
@@ -107,10 +93,10 @@ impl Held {
         };
         let mut specific = self.routes.iter().filter(here);
         if let Some(r) = specific.find(|r| r.dst != desired.dst && !is_local(r)) {
-            return Standing::Blocked(format!("route {r} takes its packets"));
+            return Err(format!("route {r} takes its packets"));
         }
         if let Some(r) = self.rules.iter().find(|r| takes_unmarked(r, desired)) {
-            return Standing::Blocked(format!(
+            return Err(format!(
                 "policy rule {r} leads other packets into its table"
             ));
         }
@@ -120,11 +106,11 @@ impl Held {
             .filter(here)
             .filter(|r| r.dst == desired.dst);
         match same.next() {
-            Some(r) if r.same_effect(desired) => Standing::Met,
+            Some(r) if r.same_effect(desired) => Ok(true),
             Some(r) if r.metric() <= desired.metric() || same.any(|r| r.same_effect(desired)) => {
-                Standing::Blocked(format!("route {r} takes its packets"))
+                Err(format!("route {r} takes its packets"))
             }
-            _ => Standing::Missing,
+            _ => Ok(false),
         }
     }
 }
