@@ -45,7 +45,10 @@ pub(super) fn apply(redirect: &Redirect, sandbox: &Sandbox, a: &ApplyArgs) -> Re
     if in_use.is_some() {
         let without = redirect.compile_without_rules();
         let removed = match a.dry_run {
-            true => sandbox.plan(&without).map_err(Failure::failed)?,
+            true => sandbox
+                .visit(|visit| visit.plan(&without))
+                .and_then(|planned| planned)
+                .map_err(Failure::failed)?,
             false => sandbox.apply(&without).map_err(Failure::failed)?,
         };
         changes.extend(lines(&removed, &[""; 0]));

@@ -64,8 +64,8 @@ fn apply_in(a: &ApplyArgs, visit: &Visit<'_>) -> Result<u8, Failure> {
         let engine = redirect.engine(&addresses)?;
         let of = compile(intent, Engine::Xtables);
         let changes = match dry_run {
-            true => sandbox.plan_clean(Some(&of)).map_err(Failure::failed)?,
-            false => sandbox.clean(Some(&of)).map_err(Failure::failed)?,
+            true => visit.plan_clean(Some(&of)).map_err(Failure::failed)?,
+            false => visit.clean(Some(&of)).map_err(Failure::failed)?,
         };
         (changes, engine)
     } else if dry_run {

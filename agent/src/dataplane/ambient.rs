@@ -129,7 +129,7 @@ impl Dataplane for Ambient {
         let begun = Instant::now();
         let done = visit.apply_intent(desired, self.engine());
         let done = done.map_err(|e| e.to_string())?;
-        let read_back = done.cost.read_back.unwrap_or_default();
+        let read_back = done.read_back.unwrap_or_default();
         spent.add(Phase::Apply, begun.elapsed().saturating_sub(read_back));
         spent.add(Phase::Verify, read_back);
         let (engine, netns) = (done.engine, visit.sandbox().netns().id());

@@ -27,6 +27,15 @@ pub struct DesiredRedirection<'a> {
     pub phases: &'a Phases,
 }
 
+/// The engine that the network configuration names; `None`: chosen automatically.
+///
+/// `native_nftables: false` means xtables in whichever variant the node has. Both engines
+/// have the same effect on the pod's traffic, so the engine is chosen automatically.
+#[must_use]
+pub fn named_engine(native_nftables: bool) -> Option<Engine> {
+    native_nftables.then_some(Engine::Nft)
+}
+
 /// One difference between the actual and the desired state of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deviation {

@@ -46,16 +46,11 @@ impl Candidate {
         let client = Client::new(&self.conf.run_file(KUBECONFIG))?;
         Ok(self.client.get_or_init(|| client))
     }
-
-    /// True for the agent's own pod.
-    pub(super) fn is_agent(&self) -> bool {
-        is_agent(&self.conf, &self.args)
-    }
 }
 
 /// True for the pod of the node agent itself: its name begins with that of the
 /// DaemonSet and it is in the agent's namespace.
-fn is_agent(conf: &NetConf, args: &CniArgs) -> bool {
+pub(super) fn is_agent(conf: &NetConf, args: &CniArgs) -> bool {
     args.pod_name.starts_with(AGENT_POD_PREFIX) && args.pod_namespace == conf.pod_namespace
 }
 

@@ -2,14 +2,13 @@
 
 use super::backend::{Backend, DesiredRedirection, Deviation};
 use super::phases::Phase;
-use crate::compile::{Engine, compile};
+use crate::compile::compile;
 use crate::config::{Intent, NameFiles};
 use crate::fill::NodeEnvironment;
 use crate::log::Level;
-use crate::redirection::{self, Change, Sandbox, Visit};
+use crate::redirection::{self, AppliedRedirection, Change, Sandbox, Visit};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use weir_netlink::NetnsId;
 
 /// Reads and writes the namespace itself.
 #[derive(Debug, Clone, Copy, Default)]
@@ -21,14 +20,37 @@ impl Backend for KernelBackend {
             return dry_run(file, desired);
         }
         let engine = desired.engine;
-        let written = visit(desired, |visit, intent| write(visit, intent, engine))?;
-        Ok(written.report(desired))
+        let (done, netns, took) = visit(desired, |visit, intent| {
+            let begun = Instant::now();
+            let done = visit.apply_intent(intent, engine).map_err(text)?;
+            Ok((done, visit.sandbox().netns().id(), begun.elapsed()))
+        })?;
+        report(desired, &done, took);
+        let engine = done.engine;
+        Ok(match done.changes.len() {
+            0 => format!("the redirection by {engine} was in place in {netns}: nothing changed"),
+            count => format!("redirected by {engine} in {netns}: {count} changes, verified"),
+        })
     }
 
     fn verify(&self, desired: &DesiredRedirection<'_>) -> Result<Vec<Deviation>, String> {
         let engine = desired.engine;
-        let compared = visit(desired, |visit, intent| compare(visit, intent, engine))?;
-        Ok(compared.report(desired))
+        let (changes, choice, comparison) = visit(desired, |visit, intent| {
+            let begun = Instant::now();
+            let to_try = || visit.engine_to_try().map(|(engine, _)| engine);
+            let engine = engine.map_or_else(to_try, Ok);
+            let engine = engine.map_err(text)?;
+            let chosen = Instant::now();
+            let changes = visit.verify(&compile(intent, engine)).map_err(text)?;
+            Ok((changes, chosen - begun, chosen.elapsed()))
+        })?;
+        desired.phases.add(Phase::Facts, choice);
+        desired.phases.add(Phase::Verify, comparison);
+        let deviation = |change: &Change| Deviation {
+            difference: change.difference(),
+            object: change.object(),
+        };
+        Ok(changes.iter().map(deviation).collect())
     }
 
     fn probe(&self) -> Result<(), String> {
@@ -36,83 +58,24 @@ impl Backend for KernelBackend {
     }
 }
 
-/// The changes, the namespace, and the time that writing took.
-struct Written {
-    done: redirection::AppliedRedirection,
-    netns: NetnsId,
-    took: Duration,
-}
-
-fn write(visit: &Visit<'_>, intent: &Intent, engine: Option<Engine>) -> Result<Written, String> {
-    let begun = Instant::now();
-    Ok(Written {
-        done: visit.apply_intent(intent, engine).map_err(text)?,
-        netns: visit.sandbox().netns().id(),
-        took: begun.elapsed(),
-    })
-}
-
-impl Written {
-    /// Reports the changes to the log and the phases.
-    fn report(&self, desired: &DesiredRedirection<'_>) -> String {
-        let (cost, phases) = (self.done.cost, desired.phases);
-        let read_back = cost.read_back.unwrap_or_default();
-        phases.add(Phase::Apply, self.took.saturating_sub(read_back));
-        if cost.read_back.is_some() {
-            phases.add(Phase::Verify, read_back);
-        }
-        if let Some(waited) = cost.lock_wait {
-            phases.add(Phase::LockWait, waited);
-        }
-        let changes = &self.done.changes;
-        if desired.log.hears(Level::Debug) {
-            changes
-                .iter()
-                .for_each(|change| desired.log.debug(&change.to_string()));
-        }
-        for kept in &self.done.kept {
-            desired
-                .log
-                .warn(&format!("{}; CHECK reports it", kept.object()));
-        }
-        let (engine, netns) = (self.done.engine, self.netns);
-        match changes.len() {
-            0 => format!("the redirection by {engine} was in place in {netns}: nothing changed"),
-            count => format!("redirected by {engine} in {netns}: {count} changes, verified"),
-        }
+/// Reports to the log and the phases what was written; it took `took` in all.
+fn report(desired: &DesiredRedirection<'_>, done: &AppliedRedirection, took: Duration) {
+    let phases = desired.phases;
+    let read_back = done.read_back.unwrap_or_default();
+    phases.add(Phase::Apply, took.saturating_sub(read_back));
+    if done.read_back.is_some() {
+        phases.add(Phase::Verify, read_back);
     }
-}
-
-/// The differences, and the time that choosing the engine and comparing took.
-struct Compared {
-    changes: Vec<Change>,
-    choice: Duration,
-    comparison: Duration,
-}
-
-fn compare(visit: &Visit<'_>, intent: &Intent, engine: Option<Engine>) -> Result<Compared, String> {
-    let begun = Instant::now();
-    let to_try = || visit.engine_to_try().map(|(engine, _)| engine);
-    let engine = engine.map_or_else(to_try, Ok);
-    let engine = engine.map_err(text)?;
-    let chosen = Instant::now();
-    Ok(Compared {
-        changes: visit.verify(&compile(intent, engine)).map_err(text)?,
-        choice: chosen - begun,
-        comparison: chosen.elapsed(),
-    })
-}
-
-impl Compared {
-    /// Adds the times to the phases and converts the differences.
-    fn report(&self, desired: &DesiredRedirection<'_>) -> Vec<Deviation> {
-        desired.phases.add(Phase::Facts, self.choice);
-        desired.phases.add(Phase::Verify, self.comparison);
-        let deviation = |change: &Change| Deviation {
-            difference: change.difference(),
-            object: change.object(),
-        };
-        self.changes.iter().map(deviation).collect()
+    if let Some(waited) = done.lock_wait {
+        phases.add(Phase::LockWait, waited);
+    }
+    if desired.log.hears(Level::Debug) {
+        let changes = done.changes.iter();
+        changes.for_each(|change| desired.log.debug(&change.to_string()));
+    }
+    for kept in &done.kept {
+        let line = format!("{}; CHECK reports it", kept.object());
+        desired.log.warn(&line);
     }
 }
 

@@ -18,7 +18,6 @@
 mod ambient;
 mod attempts;
 mod backend;
-mod engine;
 mod enrol;
 mod hand_over;
 mod handler;
@@ -31,8 +30,7 @@ mod sidecar;
 
 pub use ambient::{Enablement, NotAmbient};
 pub use attempts::Limits;
-pub use backend::{Backend, DesiredRedirection, Deviation};
-pub use engine::named_engine;
+pub use backend::{Backend, DesiredRedirection, Deviation, named_engine};
 pub use enrol::Plugin;
 pub use hand_over::body as hand_over_body;
 pub use kernel::KernelBackend;

@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use super::backend::DesiredRedirection;
-use super::engine::named_engine;
-use super::enrol::{Candidate, Plugin, netns};
+use super::backend::{DesiredRedirection, named_engine};
+use super::enrol::{Candidate, Plugin, is_agent, netns};
 use super::phases::{Phase, Phases};
 use crate::pod::{Pod, PodFacts, PodRedirect, Skip, redirect_from};
 use crate::protocol::{Call, CniError, code};
@@ -85,7 +84,7 @@ impl Plugin<'_> {
         phases: &Phases,
     ) -> Result<Option<PodRedirect>, CniError> {
         // The agent's own pod is let through: while it is replaced there may be no valid token.
-        let give_up = || candidate.is_agent();
+        let give_up = || is_agent(&candidate.conf, &candidate.args);
         let ask = |limit| self.read_pod(candidate, limit);
         let read = || self.attempts(candidate).run(attempts, &give_up, ask);
         let Some(pod) = phases.measure(Phase::Facts, read)? else {

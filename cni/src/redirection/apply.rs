@@ -15,8 +15,8 @@ use super::failure::Failure;
 use super::named::Named;
 use super::routing::{self, Held};
 use super::scheme::Scheme;
-use super::write::{Writer, Written};
-use super::{Change, engines};
+use super::write::Writer;
+use super::{AppliedRedirection, Change, engines};
 use crate::compile::{Compiled, RoutingItem};
 use weir_netlink::route::Routing;
 use weir_netlink::{Error, InForce, Result};
@@ -30,7 +30,7 @@ pub(super) fn apply(
     found: Found,
     routing: &Routing,
     before: &Held,
-) -> Result<Written, Failure> {
+) -> Result<AppliedRedirection, Failure> {
     let items = &desired.routing;
     let scheme = desired.scheme();
     let mut writer = Writer::open(desired, found)?;
@@ -50,7 +50,7 @@ pub(super) fn apply(
         let failed = |e: Error| undo.all(&writer, e.with_in_force(InForce::Yes));
         changes.extend(settled.map_err(failed)?);
     }
-    let (gone, mut failures) = writer.take_over(&written);
+    let (gone, mut failures) = writer.take_over();
     changes.extend(gone);
     let is_beside = !failures.is_empty();
     if is_beside && writer.is_first() {
@@ -68,7 +68,7 @@ pub(super) fn apply(
     }
     let mut failures = failures.into_iter();
     match failures.next() {
-        None => Ok(Written { changes, ..written }),
+        None => Ok(AppliedRedirection { changes, ..written }),
         Some(first) => {
             let failure = Failure::of_apply(first, InForce::Yes, failures.collect());
             Err(match is_beside {

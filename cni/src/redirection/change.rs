@@ -8,6 +8,7 @@ use weir_netfilter::xtables;
 
 /// One change. `Display` prints the command that it equals.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Change {
     /// A change of a table, a chain, a set or a rule of nf_tables.
     Rules(NftOp),

@@ -9,9 +9,10 @@
 //! probes only when the kernel reports a missing feature, in which case nothing was changed.
 
 use super::scheme::Desired;
-use super::{Cost, Failure, Visit};
+use super::{Failure, Visit};
 use crate::compile::{Compiled, Engine, Rules};
 use crate::redirection::Change;
+use std::time::Duration;
 use weir_netfilter::probe::{
     Finding, RunningKernel,
     needs::{self, Needs},
@@ -43,8 +44,10 @@ pub struct AppliedRedirection {
     pub changes: Vec<Change>,
     /// What another writer has in our tables: it stays, and [`Sandbox::verify`](super::Sandbox::verify) reports it.
     pub kept: Vec<Change>,
-    /// How long parts of it took.
-    pub cost: Cost,
+    /// How long reading the rules back took; `None` when nothing was written.
+    pub read_back: Option<Duration>,
+    /// How long the lock of the iptables tools was waited for; `None` when it was not taken, as in a pod's namespace.
+    pub lock_wait: Option<Duration>,
     /// The generation of nf_tables at which their rules were read back.
     pub(super) generation: Option<u32>,
 }
@@ -113,16 +116,7 @@ impl Visit<'_> {
         intent: &D,
         engine: Option<Engine>,
     ) -> Result<AppliedRedirection, Failure> {
-        let with = |engine, found| {
-            let written = self.apply_beside(&intent.compile(engine), found)?;
-            Ok(AppliedRedirection {
-                engine,
-                changes: written.changes,
-                kept: written.kept,
-                cost: written.cost,
-                generation: written.generation,
-            })
-        };
+        let with = |engine, found| self.apply_beside(&intent.compile(engine), found);
         let found = self.found()?;
         if let Some(engine) = engine {
             return with(engine, found);

@@ -54,7 +54,10 @@ pub(super) fn look(scheme: &'static Scheme) -> Result<Found> {
     Ok(Found {
         scheme,
         nft: nft::NftEngine::open().and_then(listed),
-        legacy_holds: legacy_holds_ours()?,
+        legacy_holds: legacy_holds(&xtables::Ownership {
+            prefix: PREFIX.to_owned(),
+            ..xtables::Ownership::default()
+        })?,
     })
 }
 
@@ -82,19 +85,14 @@ impl Found {
 
 /// Number of rules in built-in chains of legacy tables that carry weir's tag, which no other program writes.
 pub(super) fn legacy_signed() -> Result<usize> {
-    if !legacy_is_used()? {
-        return Ok(0);
-    }
     let signed = xtables::Ownership {
         tag: TAG,
         ..xtables::Ownership::default()
     };
-    let mut engine = xtables::XtEngine::open()?;
-    // Foreign tables may be large, and most have no tagged rules.
-    if !engine.holds(&signed)? {
+    if !legacy_holds(&signed)? {
         return Ok(0);
     }
-    let found = engine.drift(&xtables::Ruleset::default(), &signed)?;
+    let found = xtables::XtEngine::open()?.drift(&xtables::Ruleset::default(), &signed)?;
     Ok(found.ops.len())
 }
 
@@ -133,14 +131,10 @@ fn legacy_is_used() -> Result<bool> {
     Ok(is_used)
 }
 
-pub(super) fn legacy_holds_ours() -> Result<bool> {
-    if !legacy_is_used()? {
-        return Ok(false);
-    }
-    xtables::XtEngine::open()?.holds(&xtables::Ownership {
-        prefix: PREFIX.to_owned(),
-        ..xtables::Ownership::default()
-    })
+/// True if legacy tables hold anything of this. Foreign tables may be large, so they are searched without building
+/// values.
+fn legacy_holds(owned: &xtables::Ownership) -> Result<bool> {
+    Ok(legacy_is_used()? && xtables::XtEngine::open()?.holds(owned)?)
 }
 
 /// The changes from the actual to the desired rules, including the removal of the other engine's rules.
@@ -171,7 +165,8 @@ pub(super) fn drift(desired: &Compiled) -> Result<Vec<Change>> {
 
 /// The removal of owned rules from legacy tables.
 fn legacy_left(named: Named<'_>) -> Result<Vec<Change>> {
-    if !legacy_may_hold()? {
+    // Named rules are owned only beside others.
+    if !legacy_holds(&ours())? {
         return Ok(Vec::new());
     }
     let ops = xtables::XtEngine::open()?
@@ -244,19 +239,6 @@ pub(super) fn twice((mut changes, failures): Removed, again: impl FnOnce() -> Re
     (changes, failures)
 }
 
-/// True if legacy tables hold anything owned; named rules are owned only in that case. Foreign tables may be large, so
-/// they are searched without building values.
-fn legacy_may_hold() -> Result<bool> {
-    Ok(legacy_is_used()? && xtables::XtEngine::open()?.holds(&ours())?)
-}
-
-fn whole(part: Result<Vec<Change>>) -> Removed {
-    match part {
-        Ok(changed) => (changed, Vec::new()),
-        Err(e) => (Vec::new(), vec![e]),
-    }
-}
-
 /// Removes owned rules and named rules of built-in chains. Continues with the next table after a failure.
 pub(super) fn clean_legacy(named: Named<'_>) -> Removed {
     let remove = || {
@@ -265,22 +247,20 @@ pub(super) fn clean_legacy(named: Named<'_>) -> Removed {
         }
         Ok(xtables::XtEngine::open()?.remove(&ours_and(named)))
     };
-    match remove() {
-        Ok(removed) => {
-            let changes = removed.ops.into_iter().map(Change::legacy).collect();
-            (changes, removed.failures)
-        }
-        Err(e) => (Vec::new(), vec![e]),
-    }
+    let removed = remove().map(|removed| {
+        let changes = removed.ops.into_iter().map(Change::legacy).collect();
+        (changes, removed.failures)
+    });
+    removed.unwrap_or_else(|e| (Vec::new(), vec![e]))
 }
 
 /// Removes owned tables in one transaction.
 pub(super) fn clean_nft(scheme: &Scheme) -> Removed {
-    whole(without_nft(|| {
-        Ok(nft::NftEngine::open()?
-            .apply(&nft::Ruleset::default(), &scheme.owned())?
-            .ops)
-    }))
+    let removed = without_nft(|| {
+        let (nothing, mut engine) = (nft::Ruleset::default(), nft::NftEngine::open()?);
+        Ok(engine.apply(&nothing, &scheme.owned())?.ops)
+    });
+    removed.map_or_else(|e| (Vec::new(), vec![e]), |changes| (changes, Vec::new()))
 }
 
 /// Calls `f`; a kernel without nf_tables has nothing to change.

@@ -61,15 +61,7 @@ pub struct FingerprintReader {
 }
 
 impl Sandbox {
-    /// Reads the fingerprint once, as [`FingerprintReader::read`].
-    ///
-    /// # Errors
-    /// As there; the namespace cannot be entered.
-    pub fn fingerprint(&self) -> Result<Fingerprint> {
-        self.netns().run(read)?
-    }
-
-    /// To read it more often.
+    /// To read the fingerprint again and again.
     ///
     /// # Errors
     /// The namespace cannot be entered, or no descriptor is free.
@@ -79,7 +71,7 @@ impl Sandbox {
 }
 
 impl Visit<'_> {
-    /// As [`Sandbox::fingerprint`].
+    /// Reads the fingerprint once.
     ///
     /// # Errors
     /// As [`FingerprintReader::read`].

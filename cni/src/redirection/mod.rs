@@ -45,14 +45,10 @@ pub use visit::Visit;
 
 use crate::compile::Compiled;
 use named::Named;
-use routing::{Held, removal};
-use std::net::IpAddr;
 use std::path::Path;
-use std::time::Duration;
 use weir_netfilter::ipset;
 use weir_netfilter::nft::{self, Ruleset};
 use weir_netfilter::xtables;
-use weir_netlink::route::Routing;
 use weir_netlink::{Error, Netns, Result};
 
 /// All tables that a redirection may have. Applying one that needs fewer removes the others, which an
@@ -81,15 +77,6 @@ pub fn refuse_host(netns: &Netns) -> Result<()> {
     Err(Error::refused("use", object, reason))
 }
 
-/// Durations of parts of [`Visit::apply_intent`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cost {
-    /// Reading the rules back; `None` when nothing was written.
-    pub read_back: Option<Duration>,
-    /// Waiting for the lock of the iptables tools; `None` when it was not taken, as in a pod's namespace.
-    pub lock_wait: Option<Duration>,
-}
-
 impl Sandbox {
     /// Opens a namespace by its path, as given in `CNI_NETNS`.
     ///
@@ -97,14 +84,6 @@ impl Sandbox {
     /// The path does not exist, is not a network namespace, or is the host's.
     pub fn open(path: &Path) -> Result<Self> {
         Self::of(Netns::open(path)?)
-    }
-
-    /// Opens the namespace of a process.
-    ///
-    /// # Errors
-    /// There is no such process, or it is in the host's namespace.
-    pub fn of_pid(pid: u32) -> Result<Self> {
-        Self::of(Netns::of_pid(pid)?)
     }
 
     /// Takes a namespace that is already open.
@@ -122,28 +101,7 @@ impl Sandbox {
         &self.netns
     }
 
-    /// Addresses of all interfaces: the interface with the lowest index, which is the default network's, before those
-    /// attached later; IPv4 before IPv6 within each, and `lo` last.
-    ///
-    /// With one interface this is the order of the kernel's dump. The dump has IPv4 of all interfaces first, so with a
-    /// default network of IPv6 the address of an IPv4 attachment would be taken for the pod's.
-    ///
-    /// # Errors
-    /// The kernel refuses to list them.
-    pub fn addresses(&self) -> Result<Vec<IpAddr>> {
-        self.visit(|visit| visit.addresses())
-    }
-
-    /// The changes that [`Sandbox::apply`] would make; empty when the namespace is in sync.
-    ///
-    /// # Errors
-    /// The namespace cannot be read.
-    pub fn plan(&self, desired: &Compiled) -> Result<Vec<Change>> {
-        self.visit(|visit| visit.plan(desired))?
-    }
-
-    /// How the namespace differs from the desired redirection: as [`Sandbox::plan`], but of a table that must be
-    /// replaced only the reasons.
+    /// How the namespace differs from the desired redirection, see [`Visit::verify`].
     ///
     /// # Errors
     /// The namespace cannot be read.
@@ -159,14 +117,6 @@ impl Sandbox {
     /// namespace is unchanged. New rules that replaced older owned ones are kept, with their routing.
     pub fn apply(&self, desired: &Compiled) -> Result<Vec<Change>, Failure> {
         self.visit(|visit| visit.apply(desired))?
-    }
-
-    /// The changes that [`Sandbox::clean`] would make.
-    ///
-    /// # Errors
-    /// The namespace cannot be read.
-    pub fn plan_clean(&self, of: Option<&Compiled>) -> Result<Vec<Change>> {
-        self.netns.run(|| plan_clean(Named(&SIDECAR, of)))?
     }
 
     /// Removes the owned objects. Returns the removals; empty when there were none.
@@ -232,14 +182,6 @@ impl Sandbox {
         let sets = netns.run(|| engines::show_sets(|e| e.headers(None)))??;
         Ok(sets.into_iter().map(|l| l.set.header).collect())
     }
-}
-
-/// The changes that a removal would make in the namespace of this thread.
-fn plan_clean(named: Named<'_>) -> Result<Vec<Change>> {
-    let mut changes = engines::plan_clean(named)?;
-    let held = Held::read(named.0, &Routing::open()?, &[])?;
-    changes.extend(held.ours().iter().map(removal));
-    Ok(changes)
 }
 
 /// Checks whether this process can write rules with either engine in the namespace of this thread; changes nothing.

@@ -3,17 +3,16 @@
 use super::named::Named;
 use super::routing::{Held, removal};
 use super::scheme::SIDECAR;
-use super::{Change, Sandbox, Visit, authorship, engines};
+use super::{Change, Visit, authorship, engines};
 use crate::compile::RoutingItem;
 use weir_netfilter::nft;
 use weir_netfilter::xtables::XtOp;
 use weir_netlink::Result;
-use weir_netlink::route::Routing;
 
-/// The result of [`Sandbox::strays`].
+/// The result of [`Visit::strays`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Strays {
-    /// The changes that [`Sandbox::clean`] would make.
+    /// The changes that [`Visit::clean`] would make.
     pub changes: Vec<Change>,
     /// True if another writer cannot have made any of it: owned tables, and chains of legacy tables with the owned
     /// prefix, hold only rules that this program writes for some intent, all rules that jump to those chains carry
@@ -21,7 +20,7 @@ pub struct Strays {
     pub certain: bool,
 }
 
-impl Sandbox {
+impl Visit<'_> {
     /// Looks for owned objects in the namespace of a pod without a redirection: tables of [`TABLES`](super::TABLES),
     /// legacy rules with weir's tag, and routing with its protocol number, which addresses have since Linux 5.18
     /// (`IFA_PROTO`). `None`: there are none. Changes nothing.
@@ -29,46 +28,31 @@ impl Sandbox {
     /// # Errors
     /// The namespace cannot be read.
     pub fn strays(&self) -> Result<Option<Strays>> {
-        self.netns().run(find)?
-    }
-}
-
-impl Visit<'_> {
-    /// As [`Sandbox::strays`].
-    ///
-    /// # Errors
-    /// As [`Sandbox::strays`].
-    pub fn strays(&self) -> Result<Option<Strays>> {
-        find()
-    }
-}
-
-/// Looks for them in the namespace of this thread.
-fn find() -> Result<Option<Strays>> {
-    let mut changes = engines::ours_left(Named(&SIDECAR, None))?;
-    let tables = changes.iter().any(|c| matches!(c, Change::Rules(_)));
-    let signed = engines::legacy_signed()?;
-    let left = engines::leftovers_found(Named(&SIDECAR, None))?;
-    let is_foreign = !left.is_empty();
-    changes.extend(left);
-    let held = Held::read(&SIDECAR, &Routing::open()?, &[])?;
-    let (mut routing, mut address) = (false, false);
-    for ours in held.ours() {
-        match ours {
-            RoutingItem::Address(_) => address = true,
-            _ => routing = true,
+        let mut changes = engines::ours_left(Named(&SIDECAR, None))?;
+        let tables = changes.iter().any(|c| matches!(c, Change::Rules(_)));
+        let signed = engines::legacy_signed()?;
+        let left = engines::leftovers_found(Named(&SIDECAR, None))?;
+        let is_foreign = !left.is_empty();
+        changes.extend(left);
+        let held = Held::read(&SIDECAR, &self.routing, &[])?;
+        let (mut routing, mut address) = (false, false);
+        for ours in held.ours() {
+            match ours {
+                RoutingItem::Address(_) => address = true,
+                _ => routing = true,
+            }
+            changes.push(removal(&ours));
         }
-        changes.push(removal(&ours));
+        // On older kernels an address has no protocol number.
+        let is_marked = address && held.owns_passthrough();
+        if !(tables || signed > 0 || routing || is_marked) {
+            return Ok(None);
+        }
+        let certain = !is_foreign
+            && is_own_legacy(&changes, signed)?
+            && (!tables || authorship::wrote_tables(&nft::NftEngine::open()?.read()?.ruleset));
+        Ok(Some(Strays { changes, certain }))
     }
-    // On older kernels an address has no protocol number.
-    let is_marked = address && held.owns_passthrough();
-    if !(tables || signed > 0 || routing || is_marked) {
-        return Ok(None);
-    }
-    let certain = !is_foreign
-        && is_own_legacy(&changes, signed)?
-        && (!tables || authorship::wrote_tables(&nft::NftEngine::open()?.read()?.ruleset));
-    Ok(Some(Strays { changes, certain }))
 }
 
 /// True if this program wrote everything that would be removed from legacy tables.

@@ -4,8 +4,7 @@ use super::engines::{self, Found};
 use super::named::Named;
 use super::routing::{Held, removal};
 use super::scheme::{SIDECAR, Scheme};
-use super::write::Written;
-use super::{Change, Failure, Sandbox, apply, change, families, hindrance};
+use super::{AppliedRedirection, Change, Failure, Sandbox, apply, change, families, hindrance};
 use crate::compile::Compiled;
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -17,7 +16,7 @@ use weir_netlink::route::{Address, LOOPBACK_IFINDEX, Routing};
 pub struct Visit<'a> {
     sandbox: &'a Sandbox,
     scheme: &'static Scheme,
-    routing: Routing,
+    pub(super) routing: Routing,
     addresses: Vec<Address>,
 }
 
@@ -63,7 +62,11 @@ impl Visit<'_> {
         engines::look(self.scheme)
     }
 
-    /// As [`Sandbox::addresses`].
+    /// Addresses of all interfaces: the interface with the lowest index, which is the default network's, before those
+    /// attached later; IPv4 before IPv6 within each, and `lo` last.
+    ///
+    /// With one interface this is the order of the kernel's dump. The dump has IPv4 of all interfaces first, so with a
+    /// default network of IPv6 the address of an IPv4 attachment would be taken for the pod's.
     #[must_use]
     pub fn addresses(&self) -> Vec<IpAddr> {
         let mut list: Vec<&Address> = self.addresses.iter().collect();
@@ -74,7 +77,7 @@ impl Visit<'_> {
         list.iter().map(|a| a.net.addr()).collect()
     }
 
-    /// As [`Sandbox::plan`].
+    /// The changes that [`Sandbox::apply`] would make; empty when the namespace is in sync.
     ///
     /// # Errors
     /// The namespace cannot be read.
@@ -94,7 +97,8 @@ impl Visit<'_> {
         Ok(held.missing(items).is_empty() && held.stale(items).is_empty())
     }
 
-    /// As [`Sandbox::verify`].
+    /// How the namespace differs from the desired redirection: as [`Visit::plan`], but of a table that must be
+    /// replaced only the reasons.
     ///
     /// # Errors
     /// The namespace cannot be read.
@@ -113,8 +117,8 @@ impl Visit<'_> {
 
     /// As [`Sandbox::apply`].
     pub(super) fn apply(&self, desired: &Compiled) -> Result<Vec<Change>, Failure> {
-        let written = self.apply_beside(desired, self.found()?)?;
-        Ok(written.changes)
+        let applied = self.apply_beside(desired, self.found()?)?;
+        Ok(applied.changes)
     }
 
     /// Like [`Visit::apply`], with the rules that were `found`.
@@ -122,7 +126,7 @@ impl Visit<'_> {
         &self,
         desired: &Compiled,
         found: Found,
-    ) -> Result<Written, Failure> {
+    ) -> Result<AppliedRedirection, Failure> {
         let desired = self.possible(desired);
         let before = self.held(&desired)?;
         apply::apply(&desired, found, &self.routing, &before)
@@ -141,7 +145,10 @@ impl Visit<'_> {
     /// # Errors
     /// The namespace cannot be read.
     pub fn plan_clean(&self, of: Option<&Compiled>) -> Result<Vec<Change>> {
-        super::plan_clean(Named(self.scheme, of))
+        let mut changes = engines::plan_clean(Named(self.scheme, of))?;
+        let held = Held::read(self.scheme, &self.routing, &[])?;
+        changes.extend(held.ours().iter().map(removal));
+        Ok(changes)
     }
 
     /// The part of it that is possible in this namespace.

@@ -2,8 +2,8 @@
 
 use super::engines::{self, Found, Removed, is_lack, ours, twice};
 use super::named::Named;
-use super::{Change, Cost, leftovers};
-use crate::compile::{Compiled, Rules};
+use super::{AppliedRedirection, Change, leftovers};
+use crate::compile::{self, Compiled, Rules};
 use weir_netfilter::nft::{self, TableId};
 use weir_netfilter::xtables;
 use weir_netlink::{Error, InForce, Result};
@@ -16,23 +16,13 @@ pub(super) struct Writer<'a> {
     replaces: bool,
     /// True if the other engine, or a table that iptables-nft uses, may have held owned rules before.
     succeeds: bool,
+    /// The tables of nf_tables that there were when the rules had been written there.
+    tables: Vec<TableId>,
 }
 
 enum Engine<'a> {
     Nft(nft::NftEngine, &'a nft::Ruleset),
     Xtables(xtables::XtEngine, &'a xtables::Ruleset),
-}
-
-/// Rules that were written and read back.
-pub(super) struct Written {
-    pub(super) changes: Vec<Change>,
-    /// What another writer has in our tables, and stays.
-    pub(super) kept: Vec<Change>,
-    pub(super) cost: Cost,
-    /// The tables of nf_tables that there are then, where that was read.
-    pub(super) tables: Vec<TableId>,
-    /// The generation of nf_tables that was read back.
-    pub(super) generation: Option<u32>,
 }
 
 impl<'a> Writer<'a> {
@@ -62,6 +52,7 @@ impl<'a> Writer<'a> {
             engine,
             replaces,
             succeeds: other || leftovers::may_be_in(&tables),
+            tables: Vec::new(),
         })
     }
 
@@ -69,31 +60,28 @@ impl<'a> Writer<'a> {
     ///
     /// # Errors
     /// [`Error::in_force`] states what is known about the rules.
-    pub(super) fn write(&mut self) -> Result<Written> {
+    pub(super) fn write(&mut self) -> Result<AppliedRedirection> {
         match &mut self.engine {
             Engine::Nft(engine, rules) => {
                 let applied = engine.apply(rules, &self.desired.scheme().owned())?;
-                Ok(Written {
+                self.tables = applied.tables;
+                Ok(AppliedRedirection {
+                    engine: compile::Engine::Nft,
                     changes: applied.ops.into_iter().map(Change::Rules).collect(),
                     kept: applied.kept.into_iter().map(Change::Kept).collect(),
-                    cost: Cost {
-                        read_back: applied.read_back,
-                        lock_wait: None,
-                    },
-                    tables: applied.tables,
+                    read_back: applied.read_back,
+                    lock_wait: None,
                     generation: Some(applied.generation),
                 })
             }
             Engine::Xtables(engine, rules) => {
                 let applied = engine.apply(rules, &ours())?;
-                Ok(Written {
+                Ok(AppliedRedirection {
+                    engine: compile::Engine::Xtables,
                     changes: applied.ops.into_iter().map(Change::legacy).collect(),
                     kept: Vec::new(),
-                    cost: Cost {
-                        read_back: applied.read_back,
-                        lock_wait: applied.lock_wait,
-                    },
-                    tables: Vec::new(),
+                    read_back: applied.read_back,
+                    lock_wait: applied.lock_wait,
                     generation: None,
                 })
             }
@@ -148,7 +136,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Removes the owned rules of the other engine and of iptables-nft; continues after a failure.
-    pub(super) fn take_over(&mut self, written: &Written) -> Removed {
+    pub(super) fn take_over(&mut self) -> Removed {
         let named = Named::plan(self.desired);
         let other = || match self.desired.rules {
             Rules::Nft(_) => engines::clean_legacy(named),
@@ -156,7 +144,7 @@ impl<'a> Writer<'a> {
         };
         let first = other();
         let left = match &mut self.engine {
-            Engine::Nft(engine, _) => leftovers::remove_from(engine, &written.tables, named),
+            Engine::Nft(engine, _) => leftovers::remove_from(engine, &self.tables, named),
             Engine::Xtables(..) => leftovers::remove(named),
         };
         engines::each([

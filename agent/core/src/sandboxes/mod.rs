@@ -58,8 +58,8 @@ impl Held {
         }
     }
 
-    /// What [`Sandbox::fingerprint`] reads, without entering the namespace each time. `None`: it cannot be read; the next
-    /// call begins anew.
+    /// What [`Visit::fingerprint`](weir_cni::redirection::Visit::fingerprint) reads, without entering the namespace
+    /// each time. `None`: it cannot be read; the next call begins anew.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         let mut reader = locked(&self.reader);
         let mut open = match reader.take() {

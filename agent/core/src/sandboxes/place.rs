@@ -386,7 +386,9 @@ pub(super) fn not_nested(netns: &Netns, pod: &Identity) -> Result<(), String> {
 /// # Errors
 /// It has not, or cannot be read.
 pub fn owns(sandbox: &Sandbox, pod: &Identity) -> Result<(), String> {
-    let have = sandbox.addresses().map_err(|e| e.to_string())?;
+    let have = sandbox
+        .visit(|visit| visit.addresses())
+        .map_err(|e| e.to_string())?;
     let wanted = &pod.addresses;
     match !wanted.is_empty() && wanted.iter().all(|w| have.contains(w)) {
         true => Ok(()),

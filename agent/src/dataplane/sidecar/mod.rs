@@ -218,11 +218,11 @@ impl Dataplane for Sidecar {
             (Plan::Write(engine), Found::Compared { intent, .. }) => {
                 let begun = Instant::now();
                 let done = visit.apply_intent(&**intent, *engine).map_err(text)?;
-                let (took, cost) = (begun.elapsed(), done.cost);
-                let read_back = cost.read_back.unwrap_or_default();
+                let took = begun.elapsed();
+                let read_back = done.read_back.unwrap_or_default();
                 spent.add(Phase::Apply, took.saturating_sub(read_back));
                 spent.add(Phase::Verify, read_back);
-                cost.lock_wait
+                done.lock_wait
                     .into_iter()
                     .for_each(|waited| spent.add(Phase::LockWait, waited));
                 Ok(Applied {
