@@ -159,19 +159,29 @@ impl<T: AttrSet> AttrKind for Nest<T> {
 }
 
 /// A list: attributes with the same number, each holding a declared set. nf_tables uses the number 1
-/// (`NFTA_LIST_ELEM`).
+/// (`NFTA_LIST_ELEM`). Any numbers are accepted when it is read.
 #[derive(Clone, Copy, Debug)]
 pub struct ListOf<T, const N: u16 = NFTA_LIST_ELEM>(PhantomData<T>);
 
+/// A list whose attributes are numbered from 1 (`NFTA_SET_ELEM_LIST_ELEMENTS`, as libnftnl writes it).
+pub type NumberedListOf<T> = ListOf<T, COUNTED>;
+
 /// `NFTA_LIST_ELEM` (`linux/netfilter/nf_tables.h`)
 pub const NFTA_LIST_ELEM: u16 = 1;
+/// In place of a number: the attributes are counted.
+const COUNTED: u16 = 0;
 
 impl<T: AttrSet, const N: u16> AttrKind for ListOf<T, N> {
     type Value = Vec<T>;
     const NESTED: bool = true;
     fn encode(value: &Vec<T>, w: &mut Writer) {
-        for v in value {
-            w.attr(N, true, |w| v.encode(w));
+        for (count, v) in (1_usize..).zip(value) {
+            let number = match N {
+                // With more than 16 383 elements the enclosing attribute is too long, which the writer reports.
+                COUNTED => u16::try_from(count).unwrap_or(u16::MAX),
+                number => number,
+            };
+            w.attr(number, true, |w| v.encode(w));
         }
     }
     fn decode(bytes: &[u8]) -> Result<Vec<T>, DecodeError> {
@@ -190,35 +200,6 @@ impl<T: AttrSet, const N: u16> AttrKind for ListOf<T, N> {
     fn strategy() -> proptest::strategy::BoxedStrategy<Vec<T>> {
         use proptest::strategy::Strategy as _;
         proptest::collection::vec(T::arbitrary(), 0..3).boxed()
-    }
-}
-
-/// A list whose attributes are numbered from 1 (`NFTA_SET_ELEM_LIST_ELEMENTS`, as libnftnl writes it); any numbers
-/// are accepted when it is read.
-#[derive(Clone, Copy, Debug)]
-pub struct NumberedListOf<T>(PhantomData<T>);
-
-impl<T: AttrSet> AttrKind for NumberedListOf<T> {
-    type Value = Vec<T>;
-    const NESTED: bool = true;
-    fn encode(value: &Vec<T>, w: &mut Writer) {
-        for (i, v) in (1..).zip(value) {
-            // With more than 16 383 elements the enclosing attribute is too long, which the writer reports.
-            let number: usize = i;
-            w.attr(u16::try_from(number).unwrap_or(u16::MAX), true, |w| {
-                v.encode(w)
-            });
-        }
-    }
-    fn decode(bytes: &[u8]) -> Result<Vec<T>, DecodeError> {
-        <ListOf<T>>::decode(bytes)
-    }
-    fn path(bytes: &[u8], target: Target, around: &[u8]) -> Option<Path> {
-        <ListOf<T>>::path(bytes, target, around)
-    }
-    #[cfg(feature = "testing")]
-    fn strategy() -> proptest::strategy::BoxedStrategy<Vec<T>> {
-        <ListOf<T>>::strategy()
     }
 }
 
