@@ -175,17 +175,8 @@ fn read_config(stdin: &mut dyn Read) -> Result<Map<String, Value>, CniError> {
     };
     let config: Map<String, Value> =
         serde_json::from_slice(&bytes).map_err(|error| undecodable(said(&error)))?;
-    let name = match config.get("name") {
-        None | Some(Value::Null) => "",
-        Some(Value::String(name)) => name,
-        Some(_) => return Err(undecodable("\"name\" must be a string".into())),
-    };
-    if !matches!(
-        config.get("type"),
-        None | Some(Value::Null | Value::String(_))
-    ) {
-        return Err(undecodable("\"type\" must be a string".into()));
-    }
+    let name = text(&config, "name").map_err(undecodable)?;
+    text(&config, "type").map_err(undecodable)?;
     if let Some(key) = json::no_object(&config, &OBJECTS) {
         return Err(undecodable(format!("{key:?} must be an object")));
     }
@@ -193,18 +184,23 @@ fn read_config(stdin: &mut dyn Read) -> Result<Map<String, Value>, CniError> {
     Ok(config)
 }
 
+/// The text of a member; empty if it is absent or `null`.
+fn text<'a>(config: &'a Map<String, Value>, key: &str) -> Result<&'a str, String> {
+    match config.get(key) {
+        None | Some(Value::Null) => Ok(""),
+        Some(Value::String(text)) => Ok(text),
+        Some(_) => Err(format!("{key:?} must be a string")),
+    }
+}
+
 /// Keys whose values the specification makes objects.
 const OBJECTS: [&str; 5] = ["ipam", "dns", "capabilities", "runtimeConfig", "args"];
 
 fn config_version(command: Command, config: &Map<String, Value>) -> Result<String, CniError> {
-    let text = match config.get("cniVersion") {
-        None | Some(Value::Null) => "",
-        Some(Value::String(text)) => text,
-        Some(_) => {
-            let msg = "the network configuration's \"cniVersion\" must be a string";
-            return Err(CniError::new(code::DECODING_FAILURE, msg));
-        }
-    };
+    let text = text(config, "cniVersion").map_err(|reason| {
+        let msg = format!("the network configuration's {reason}");
+        CniError::new(code::DECODING_FAILURE, msg)
+    })?;
     let text = if text.is_empty() { "0.1.0" } else { text };
     let Some(version) = Version::parse(text).filter(|_| is_supported(text)) else {
         return Err(

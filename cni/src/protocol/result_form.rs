@@ -10,124 +10,98 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde_json::{Map, Value};
 
-type Object = Map<String, Value>;
-type Checked = Result<(), String>;
+/// What the value of a key must be.
+enum Form {
+    Text,
+    Texts,
+    WholeNumber,
+    /// An address; empty text counts as absent.
+    Address,
+    /// An address with a prefix length, which is required.
+    Network,
+    Object(&'static [Member]),
+    Objects(&'static [Member]),
+}
+use Form::{Address, Network, Object, Objects, Text, Texts, WholeNumber};
+
+type Member = (&'static str, Form);
+
+const ROUTES: Member = ("routes", Objects(&[("dst", Network), ("gw", Address)]));
+const IP: Form = Object(&[("ip", Network), ("gateway", Address), ROUTES]);
+const RESULT: [Member; 6] = [
+    (
+        "interfaces",
+        Objects(&[("name", Text), ("mac", Text), ("sandbox", Text)]),
+    ),
+    (
+        "ips",
+        Objects(&[
+            ("address", Network),
+            ("gateway", Address),
+            ("interface", WholeNumber),
+        ]),
+    ),
+    ROUTES,
+    ("ip4", IP),
+    ("ip6", IP),
+    (
+        "dns",
+        Object(&[
+            ("domain", Text),
+            ("nameservers", Texts),
+            ("search", Texts),
+            ("options", Texts),
+        ]),
+    ),
+];
 
 /// Checks all members; the error names the first invalid one and what it must be.
-pub(super) fn check(result: &Object) -> Checked {
-    each(result, "", "interfaces", |interface, path| {
-        texts(interface, path, &["name", "mac", "sandbox"])
-    })?;
-    each(result, "", "ips", |ip, path| {
-        network(ip, path, "address")?;
-        address(ip, path, "gateway")?;
-        whole_number(ip, path, "interface")
-    })?;
-    routes(result, "")?;
-    for key in ["ip4", "ip6"] {
-        if let Some(ip) = object(result, "", key)? {
-            network(ip, key, "ip")?;
-            address(ip, key, "gateway")?;
-            routes(ip, key)?;
-        }
-    }
-    let Some(dns) = object(result, "", "dns")? else {
-        return Ok(());
-    };
-    texts(dns, "dns", &["domain"])?;
-    for key in ["nameservers", "search", "options"] {
-        let items = array(dns, "dns", key)?;
-        if let Some(n) = items.iter().position(|item| !item.is_string()) {
-            return Err(format!("dns.{key}[{n}] must be a string"));
+pub(super) fn check(result: &Map<String, Value>) -> Result<(), String> {
+    members(result, "", &RESULT)
+}
+
+fn members(of: &Map<String, Value>, path: &str, forms: &[Member]) -> Result<(), String> {
+    for (key, form) in forms {
+        let path = match path {
+            "" => (*key).to_owned(),
+            path => format!("{path}.{key}"),
+        };
+        let value = of.get(*key).unwrap_or(&Value::Null);
+        if !value.is_null() || matches!(form, Network) {
+            one(value, &path, form)?;
         }
     }
     Ok(())
 }
 
-fn routes(of: &Object, path: &str) -> Checked {
-    each(of, path, "routes", |route, path| {
-        network(route, path, "dst")?;
-        address(route, path, "gw")
-    })
-}
-
-fn joined(path: &str, key: &str) -> String {
-    match path {
-        "" => key.to_owned(),
-        path => format!("{path}.{key}"),
-    }
-}
-
-fn member<'a>(of: &'a Object, key: &str) -> Option<&'a Value> {
-    of.get(key).filter(|value| !value.is_null())
-}
-
-fn object<'a>(of: &'a Object, path: &str, key: &str) -> Result<Option<&'a Object>, String> {
-    match member(of, key) {
-        None => Ok(None),
-        Some(Value::Object(object)) => Ok(Some(object)),
-        Some(_) => Err(format!("{} must be an object", joined(path, key))),
-    }
-}
-
-fn array<'a>(of: &'a Object, path: &str, key: &str) -> Result<&'a [Value], String> {
-    match member(of, key) {
-        None => Ok(&[]),
-        Some(Value::Array(items)) => Ok(items),
-        Some(_) => Err(format!("{} must be an array", joined(path, key))),
-    }
-}
-
-fn each(of: &Object, path: &str, key: &str, check: impl Fn(&Object, &str) -> Checked) -> Checked {
-    for (n, item) in array(of, path, key)?.iter().enumerate() {
-        let path = format!("{}[{n}]", joined(path, key));
-        let item = item.as_object();
-        check(
-            item.ok_or_else(|| format!("{path} must be an object"))?,
-            &path,
-        )?;
-    }
-    Ok(())
-}
-
-fn texts(of: &Object, path: &str, keys: &[&str]) -> Checked {
-    match keys
-        .iter()
-        .find(|key| member(of, key).is_some_and(|v| !v.is_string()))
-    {
-        Some(key) => Err(format!("{path}.{key} must be a string")),
-        None => Ok(()),
-    }
-}
-
-fn whole_number(of: &Object, path: &str, key: &str) -> Checked {
-    match member(of, key) {
-        Some(value) if value.as_i64().is_none() => {
-            Err(format!("{path}.{key} must be a whole number"))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// An address with a prefix length, which is required.
-fn network(of: &Object, path: &str, key: &str) -> Checked {
-    let value = member(of, key).unwrap_or(&Value::Null);
-    match value.as_str().map(str::parse::<IpNet>) {
-        Some(Ok(_)) => Ok(()),
-        _ => Err(format!(
-            "{path}.{key} is {value}, which is not an address with a prefix length"
-        )),
-    }
-}
-
-/// An address; empty text counts as absent.
-fn address(of: &Object, path: &str, key: &str) -> Checked {
-    let Some(value) = member(of, key) else {
-        return Ok(());
+fn one(value: &Value, path: &str, form: &Form) -> Result<(), String> {
+    let is = |text: fn(&str) -> bool| value.as_str().is_some_and(text);
+    let must = |fits: bool, what: &str| match fits {
+        true => Ok(()),
+        false => Err(format!("{path} must be {what}")),
     };
-    match value.as_str() {
-        Some("") => Ok(()),
-        Some(text) if text.parse::<IpAddr>().is_ok() => Ok(()),
-        _ => Err(format!("{path}.{key} is {value}, which is not an address")),
+    let no = |what: &str| Err(format!("{path} is {value}, which is not {what}"));
+    match form {
+        Text => must(value.is_string(), "a string"),
+        WholeNumber => must(value.as_i64().is_some(), "a whole number"),
+        Address if is(|text| text.is_empty() || text.parse::<IpAddr>().is_ok()) => Ok(()),
+        Address => no("an address"),
+        Network if is(|text| text.parse::<IpNet>().is_ok()) => Ok(()),
+        Network => no("an address with a prefix length"),
+        Object(forms) => match value.as_object() {
+            Some(object) => members(object, path, forms),
+            None => must(false, "an object"),
+        },
+        Texts | Objects(_) => {
+            let item = match form {
+                Objects(forms) => &Object(forms),
+                _ => &Text,
+            };
+            let Some(items) = value.as_array() else {
+                return must(false, "an array");
+            };
+            let mut items = items.iter().enumerate();
+            items.try_for_each(|(n, value)| one(value, &format!("{path}[{n}]"), item))
+        }
     }
 }
