@@ -1,4 +1,4 @@
-//! `bpf(2)`: programs, maps, links, pins, and questions about those that are loaded.
+//! `bpf(2)`: programs, maps, ring buffers, links, pins, and questions about those that are loaded.
 //!
 //! Who keeps what alive: a [`Program`] lives as long as a descriptor, a pin or an attachment refers to it; a [`Map`] as
 //! long as a descriptor, a pin or a loaded program does; a [`Link`], and with it the attachment, as long as a
@@ -16,6 +16,8 @@
 //! - memory that the kernel reads or writes is owned by the calling function, is at least as large as the kernel was told,
 //!   and is read only after the call reported how much of it is filled;
 //! - no pointer outlives the call that it is passed to.
+//!
+//! The pages of a [`Ring`] are shared with the kernel for longer than a call; its blocks have reasons of their own.
 #![allow(unsafe_code)]
 
 mod info;
@@ -24,6 +26,7 @@ mod map;
 mod numbers;
 mod pin;
 mod program;
+mod ring;
 #[cfg(test)]
 mod tests;
 
@@ -33,6 +36,7 @@ pub use map::{Map, MapSpec};
 pub use numbers::{constants, *};
 pub use pin::{Pinned, open_pin, pin};
 pub use program::{LoadError, Program, ProgramSpec};
+pub use ring::Ring;
 
 use std::ffi::CString;
 use std::io;

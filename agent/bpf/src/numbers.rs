@@ -49,6 +49,11 @@ numbers! {
     /// Entries are allocated when they are added.
     pub const BPF_F_NO_PREALLOC: u32 = 1;
 
+    // Of the header of a record in a ring buffer
+    pub(super) const BPF_RINGBUF_BUSY_BIT: u32 = 0x8000_0000;
+    pub(super) const BPF_RINGBUF_DISCARD_BIT: u32 = 0x4000_0000;
+    pub(super) const BPF_RINGBUF_HDR_SZ: u32 = 8;
+
     // enum bpf_prog_type
     /// Traffic control.
     pub const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;

@@ -13,6 +13,7 @@
 //! - [`Pod`]: plans, applies, compares and removes them there.
 //! - [`Bpffs`]: the folder of pins. Links and maps are pinned, so that nothing on the wire depends on a process of weir:
 //!   an upgrade replaces the program of a pinned link in one step.
+//! - [`events`]: what the programs report of packets.
 //! - [`try_programs`]: whether the kernel accepts them.
 //! - [`show`]: what is attached in a namespace, of weir and of other writers, in words.
 //!
@@ -21,6 +22,7 @@
 
 pub mod asm;
 mod clsact;
+pub mod events;
 mod hook;
 pub mod inpod;
 mod load;

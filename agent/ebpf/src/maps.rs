@@ -1,7 +1,7 @@
 //! The maps of a pod's programs.
 
-use crate::failed;
 use crate::inpod::{COUNTERS, QUERY_KEY, QUERY_VALUE};
+use crate::{events, failed};
 use std::os::fd::AsFd;
 use weir_bpf::{
     BPF_F_NO_PREALLOC, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_LRU_HASH, BPF_MAP_TYPE_SK_STORAGE, Map,
@@ -56,6 +56,8 @@ pub(crate) struct Maps {
     pub(crate) before: Map,
     /// With the capture of DNS.
     pub(crate) queries: Option<Map>,
+    /// With events of packets.
+    pub(crate) events: Option<events::Maps>,
 }
 
 pub(crate) fn create(spec: &MapSpec<'_>) -> Result<Map> {
@@ -110,17 +112,19 @@ pub(crate) fn open_or_create(folder: &std::path::Path, spec: &MapSpec<'_>) -> Re
 
 impl Maps {
     /// Without pins, for trials.
-    pub(crate) fn create(dns: bool) -> Result<Self> {
+    pub(crate) fn create(dns: bool, reports: bool) -> Result<Self> {
         Ok(Self {
             sockets: create(&SOCKETS_MAP)?,
             counts: create(&COUNTS_MAP)?,
             before: create(&BEFORE_MAP)?,
             queries: dns.then(|| create(&QUERIES_MAP)).transpose()?,
+            events: reports.then(events::Maps::create).transpose()?,
         })
     }
 
     /// Opens the pinned maps of a folder, and creates those that are absent.
-    pub(crate) fn pinned(folder: &std::path::Path, dns: bool) -> Result<Self> {
+    pub(crate) fn pinned(folder: &std::path::Path, dns: bool, reports: bool) -> Result<Self> {
+        let of_events = || events::Maps::pinned(folder);
         Ok(Self {
             sockets: open_or_create(folder, &SOCKETS_MAP)?,
             counts: open_or_create(folder, &COUNTS_MAP)?,
@@ -128,6 +132,7 @@ impl Maps {
             queries: dns
                 .then(|| open_or_create(folder, &QUERIES_MAP))
                 .transpose()?,
+            events: reports.then(of_events).transpose()?,
         })
     }
 
@@ -136,6 +141,7 @@ impl Maps {
         [&self.sockets, &self.counts]
             .into_iter()
             .chain(&self.queries)
+            .chain(self.events.iter().flat_map(events::Maps::list))
             .collect()
     }
 }

@@ -5,6 +5,7 @@
 //! weir with the same layout continues with what is pinned, one with another layout removes what the old one pinned after
 //! its own programs are attached.
 
+use crate::events;
 use crate::hook::Way;
 use crate::{failed, libc_errno};
 use nix::fcntl::{Flock, FlockArg};
@@ -31,6 +32,8 @@ pub struct Bpffs {
     root: PathBuf,
     /// `None`: as the kernel can.
     way: Option<Way>,
+    /// Programs report events, where the kernel has ring buffers.
+    reports: bool,
 }
 
 impl Bpffs {
@@ -53,6 +56,7 @@ impl Bpffs {
         Ok(Self {
             root: root.to_path_buf(),
             way: None,
+            reports: true,
         })
     }
 
@@ -69,7 +73,27 @@ impl Bpffs {
         self.way
     }
 
-    fn weir(&self) -> PathBuf {
+    /// Programs report no events, as on a kernel before 5.8. What is attached already stays as it is until it is compared.
+    #[must_use]
+    pub fn without_events(self) -> Self {
+        Self {
+            reports: false,
+            ..self
+        }
+    }
+
+    /// Whether programs report events.
+    ///
+    /// # Errors
+    /// The kernel does not say whether it has ring buffers.
+    pub fn has_events(&self) -> Result<bool> {
+        match self.reports {
+            true => events::is_supported(),
+            false => Ok(false),
+        }
+    }
+
+    pub(crate) fn weir(&self) -> PathBuf {
         self.root.join("weir")
     }
 
@@ -119,6 +143,12 @@ impl Bpffs {
     /// A folder cannot be read.
     pub fn sweep(&self, living: impl FnOnce() -> Option<BTreeSet<u64>>) -> Result<usize> {
         let _lock = self.lock()?;
+        let gone = self.sweep_locked(living)?;
+        events::forget(self)?;
+        Ok(gone)
+    }
+
+    fn sweep_locked(&self, living: impl FnOnce() -> Option<BTreeSet<u64>>) -> Result<usize> {
         let (mut gone, mut unknown) = (0, Vec::new());
         for folder in entries(&self.weir().join(LAYOUT))? {
             match is_of_a_deleted_namespace(&folder)? {

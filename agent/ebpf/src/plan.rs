@@ -110,6 +110,7 @@ pub(crate) struct Desired {
 impl Desired {
     pub(crate) fn of(
         redirect: &Redirect,
+        events: bool,
         name: impl Fn(Role, &Traits) -> Result<String>,
     ) -> Result<Self> {
         let (probe4, probe6) = redirect.probe_sources();
@@ -118,6 +119,7 @@ impl Desired {
             dns: redirect.captures_dns(),
             probe4,
             probe6,
+            events,
         };
         let roles = [Role::Egress, Role::Ingress, Role::Guest, Role::Loopback];
         let named = |role| Ok((role, name(role, &traits)?));

@@ -1,6 +1,5 @@
 //! A pod's namespace: plan, apply, compare, remove.
 
-use crate::failed;
 use crate::hook::{Detached, Held, Hook, Hooks, Way};
 use crate::inpod::Role;
 use crate::load::{load, program_name};
@@ -8,6 +7,7 @@ use crate::maps::{self, Maps};
 use crate::pins::{self, Bpffs};
 use crate::plan::{Change, Desired, Interface, Observed, detach, plan};
 use crate::switches::{self, Routes, Switch};
+use crate::{events, failed};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
@@ -38,12 +38,16 @@ impl<'a> Pod<'a> {
         })
     }
 
+    fn desired(&self, redirect: &Redirect) -> Result<Desired> {
+        Desired::of(redirect, self.bpffs.has_events()?, program_name)
+    }
+
     /// What would change; nothing is changed.
     ///
     /// # Errors
     /// The namespace cannot be read, or cannot be redirected by eBPF: the reason.
     pub fn plan(&self, redirect: &Redirect) -> Result<Vec<Change>> {
-        let desired = Desired::of(redirect, program_name)?;
+        let desired = self.desired(redirect)?;
         self.netns.run(|| plan(&desired, &self.observe()?))?
     }
 
@@ -61,7 +65,7 @@ impl<'a> Pod<'a> {
     /// # Errors
     /// The kernel refuses a part, or something else is there when it is read back.
     pub fn apply(&self, redirect: &Redirect) -> Result<Vec<Change>> {
-        let desired = Desired::of(redirect, program_name)?;
+        let desired = self.desired(redirect)?;
         let _lock = self.bpffs.lock()?;
         self.netns.run(|| {
             let mut observed = self.observe()?;
@@ -134,6 +138,7 @@ impl<'a> Pod<'a> {
             }
             // Last: it knows how the switches were.
             failure.and(self.hooks(&self.folder, &routing).delete())?;
+            events::forget(self.bpffs)?;
             Ok(changes)
         })?
     }
@@ -212,7 +217,8 @@ impl<'a> Pod<'a> {
         }
         let folder = self.folder.display().to_string();
         std::fs::create_dir_all(&self.folder).map_err(|e| failed("create", &folder, &e))?;
-        let maps = Maps::pinned(&self.folder, desired.traits.dns)?;
+        let traits = &desired.traits;
+        let maps = Maps::pinned(&self.folder, traits.dns, traits.events)?;
         switches::remember(&maps.before)?;
         let mut programs: BTreeMap<Role, Program> = BTreeMap::new();
         for change in changes {
@@ -267,7 +273,9 @@ impl<'a> Pod<'a> {
 /// # Errors
 /// A mistake in weir's own source.
 pub fn describe(redirect: &Redirect) -> Result<Vec<String>> {
-    let desired = Desired::of(redirect, program_name)?;
+    // Without an answer it would not be applied either.
+    let events = events::is_supported().unwrap_or(true);
+    let desired = Desired::of(redirect, events, program_name)?;
     Ok(desired.describe())
 }
 

@@ -17,13 +17,15 @@ use weir_netlink::{Error, Result};
 /// The kernel refuses a map or a program: [`Error::is_unsupported`] if it lacks something, and another kind if bpf(2) is not
 /// permitted.
 pub fn try_programs() -> Result<()> {
-    let maps = Maps::create(true).map_err(|e| lacking(e, "create the maps", ""))?;
+    let events = crate::events::is_supported().map_err(|e| lacking(e, "create the maps", ""))?;
+    let maps = Maps::create(true, events).map_err(|e| lacking(e, "create the maps", ""))?;
     for dual in [false, true] {
         let traits = Traits {
             dual,
             dns: true,
             probe4: Ipv4Addr::LOCALHOST,
             probe6: Ipv6Addr::LOCALHOST,
+            events,
         };
         for role in [Role::Egress, Role::Ingress, Role::Guest, Role::Loopback] {
             let code = assemble(role, &traits).map_err(|e| mistake(role, &e))?;
@@ -38,7 +40,8 @@ pub fn try_programs() -> Result<()> {
 /// # Errors
 /// As [`try_programs`].
 pub fn try_node_programs() -> Result<()> {
-    let maps = node::trial_maps().map_err(|e| lacking(e, "create the maps", ""))?;
+    let events = crate::events::is_supported().map_err(|e| lacking(e, "create the maps", ""))?;
+    let maps = node::trial_maps(events).map_err(|e| lacking(e, "create the maps", ""))?;
     for dual in [false, true] {
         for role in NodeRole::ALL {
             let code = node::assemble(
@@ -47,6 +50,7 @@ pub fn try_node_programs() -> Result<()> {
                     dual,
                     dns: true,
                     exclude: true,
+                    events,
                 },
             )
             .map_err(|e| mistake(role, &e))?;

@@ -13,6 +13,7 @@
 //! - [`work`] does it, through the [`hands`]: the namespace, the proxy, the host.
 //! - [`ebpf`] does the part of the namespace without netfilter.
 //! - [`node`] captures in the node's namespace instead, for all pods at once.
+//! - [`packets`] tells what programs of eBPF report.
 //! - [`roster`] is what the proxy is told when it connects.
 //! - [`entry`] is where the plugin hands a pod over and waits for the result.
 
@@ -23,6 +24,7 @@ mod hands;
 mod keeper;
 mod kernel;
 mod node;
+mod packets;
 mod pod;
 mod roster;
 pub(crate) mod settings;

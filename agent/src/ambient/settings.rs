@@ -5,6 +5,7 @@ use std::time::Duration;
 use weir_ambient::Config;
 use weir_cni::plugin::Enablement;
 use weir_core::settings::{Resolved, SettingError};
+use weir_ebpf::events::Verdict;
 use weir_install::selectors;
 use weir_node_ambient::WithoutProxy;
 
@@ -48,6 +49,8 @@ pub(crate) struct AmbientSettings {
     pub(crate) config_dir: PathBuf,
     /// Where the bpf file system for pins is mounted.
     pub(crate) bpffs: Option<PathBuf>,
+    /// What programs of eBPF report of packets; `None`: nothing.
+    pub(crate) packets: Option<&'static [Verdict]>,
     /// Socket of ztunnel.
     pub(crate) ztunnel: PathBuf,
     /// How often every pod is looked at.
@@ -87,6 +90,13 @@ impl AmbientSettings {
             "open" => WithoutProxy::Open,
             _ => return Err(r.refused(name, "it is neither closed nor open")),
         };
+        let name = "WEIR_EBPF_EVENTS";
+        let packets: Option<&[Verdict]> = match r.text(name) {
+            "" | "drops" => Some(&[Verdict::Dropped]),
+            "all" => Some(&Verdict::ALL),
+            "off" => None,
+            _ => return Err(r.refused(name, "it is none of drops, all and off")),
+        };
         let node = numbers(r)?;
         if !r.bool("AMBIENT_ENABLED") {
             return Ok(None);
@@ -106,6 +116,7 @@ impl AmbientSettings {
             without_proxy,
             node,
             config_dir: r.text("WEIR_AMBIENT_CONFIG_DIR").into(),
+            packets,
             bpffs: Some(r.text("WEIR_BPFFS"))
                 .filter(|path| !path.is_empty())
                 .map(PathBuf::from),

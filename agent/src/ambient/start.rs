@@ -6,6 +6,7 @@ use super::hands::{Hands, Probes, Rules};
 use super::keeper::{self, Keeper, Told};
 use super::kernel::{HostRules, Kernel};
 use super::node::{self, AtNode, Places};
+use super::packets;
 use super::roster::Roster;
 use super::settings::{AmbientSettings, Way};
 use super::zds::{self, All, Ztunnel};
@@ -83,6 +84,10 @@ pub(crate) fn start(
         config: settings.rules.clone(),
         native_nftables: settings.native_nftables,
     };
+    if matches!(settings.way, Way::Programs | Way::NodePrograms) {
+        let bpffs = settings.bpffs.clone().unwrap_or_else(bpffs_of_node);
+        packets::start(&settings, bpffs, &pods, journal, tasks)?;
+    }
     let hands = match settings.way {
         Way::Node | Way::NodePrograms => {
             let (_, netns) = host_netns(&settings);

@@ -7,6 +7,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use weir_core::journal::ambient::{Event, Member, Proxy, State};
+use weir_ebpf::events::Reason;
 use weir_live::Answer;
 
 #[derive(Clone)]
@@ -20,6 +21,8 @@ pub(super) struct Ambient {
     contention: Counter,
     refused: Counter,
     host: Gauge,
+    packets: Family<Label, Counter>,
+    packets_not_reported: Counter,
 }
 
 impl Ambient {
@@ -76,6 +79,18 @@ impl Ambient {
                 "weir_ambient_host_ready",
                 "1 while the rules of the host for probes of ambient pods are in force",
             ),
+            packets: counters(
+                r,
+                "weir_ambient_packets",
+                "Packets that programs of eBPF reported, by reason: those that were dropped, and with WEIR_EBPF_EVENTS=all first packets that were captured or passed",
+                "reason",
+                &Reason::all().map(Reason::name).collect::<Vec<_>>(),
+            ),
+            packets_not_reported: counter(
+                r,
+                "weir_ambient_packets_not_reported",
+                "Packets that programs of eBPF could not report: more than ten a second in a namespace, or no room",
+            ),
         }
     }
 }
@@ -117,6 +132,13 @@ impl Metrics {
             Event::Proxy(Proxy::Refused { .. }) => _ = ambient.refused.inc(),
             Event::Host { failure, .. } => {
                 ambient.host.set(i64::from(failure.is_none()));
+            }
+            Event::Packet(packet) => {
+                let label = [("reason", packet.reason)];
+                ambient.packets.get_or_create(&label).inc();
+            }
+            Event::PacketsNotReported { more } => {
+                _ = ambient.packets_not_reported.inc_by(*more);
             }
             _ => {}
         }

@@ -243,6 +243,22 @@ fn pods_are_captured_at_the_node_healed_switched_and_left() {
             names.filter(|name| name.contains("gress_")).count()
         };
         assert_eq!(links(), 3);
+        // ztunnel has no listener for what comes to pods: it is dropped, and that is reported.
+        let to = SocketAddr::new(address(web.number, 10), 80);
+        let comes = || TcpStream::connect_timeout(&to, PATIENCE);
+        by.until("reported", || {
+            assert!(old.sandbox.netns().run(comes).unwrap().is_err());
+            by.metric("weir_ambient_packets_total{reason=\"no_inbound_listener\"}") > 0
+        });
+        let log = by.log();
+        let line = log.lines().find(|line| line.contains("ambient_packet"));
+        let line = line.unwrap_or_else(|| panic!("{log}"));
+        for words in [
+            "a packet of pod shop/web, 10.2.2.10:",
+            "to 10.2.1.10:80 was dropped: nobody listens on port 15006",
+        ] {
+            assert!(line.contains(words), "{words}: {line}");
+        }
         drop(by);
         assert!(new_listener.gets(&web), "nothing depends on the process");
         agent = scene.start(&[NODE[0], NODE[1], ("WEIR_BPFFS", &bpffs)]);

@@ -31,7 +31,7 @@ pub(super) fn mount() -> Option<BpfFs> {
     }
 }
 
-fn bpffs(mounted: &BpfFs) -> Bpffs {
+pub(super) fn bpffs(mounted: &BpfFs) -> Bpffs {
     Bpffs::at(mounted.path()).unwrap_or_else(|e| panic!("{e}"))
 }
 
@@ -116,7 +116,7 @@ fn applied_twice_is_once_and_removal_leaves_nothing() {
 }
 
 /// A counter by a part of its name.
-fn count(pod: &EbpfPod<'_>, name: &str) -> u64 {
+pub(super) fn count(pod: &EbpfPod<'_>, name: &str) -> u64 {
     let counters = pod.counters().expect("counters");
     counters
         .iter()
@@ -127,7 +127,7 @@ fn count(pod: &EbpfPod<'_>, name: &str) -> u64 {
 
 /// The value is reached within five seconds.
 #[track_caller]
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(super) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < Duration::from_secs(5), "{what}");
@@ -136,7 +136,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// A SYN from port 40000 to `port`; the kernel drops it for its checksum after the programs have seen it.
-fn syn(port: u16) -> Vec<u8> {
+pub(super) fn syn(port: u16) -> Vec<u8> {
     let mut tcp = vec![0; 20];
     tcp[..2].copy_from_slice(&40_000u16.to_be_bytes());
     tcp[2..4].copy_from_slice(&port.to_be_bytes());
@@ -157,7 +157,7 @@ fn send(lab: &Lab, packet: &[u8], to: SocketAddr) {
 }
 
 /// Sends an IPv4 packet from the client; the kernel fills in length, identification and checksum.
-fn send4(lab: &Lab, options: &[u8], fragment: u16, payload: &[u8]) {
+pub(super) fn send4(lab: &Lab, options: &[u8], fragment: u16, payload: &[u8]) {
     let ips = [Place::Client, Place::Pod].map(|place| lab.address(place, AddressFamily::V4));
     let [IpAddr::V4(from), IpAddr::V4(to)] = ips else {
         unreachable!()

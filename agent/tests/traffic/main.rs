@@ -20,6 +20,7 @@ mod ambient_ways;
 mod dns;
 mod ebpf;
 mod ebpf_checks;
+mod ebpf_events;
 use weir_testing::effort;
 mod inbound;
 mod invalid;

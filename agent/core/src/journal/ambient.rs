@@ -104,6 +104,24 @@ pub enum Proxy {
     Socket { failure: Option<String> },
 }
 
+/// What a program of eBPF did to a packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packet {
+    /// Whose it is; `None`: no pod of this node has its address.
+    pub pod: Option<PodRef>,
+    /// The inode of the network namespace that the program belongs to.
+    pub netns: u64,
+    pub dropped: bool,
+    /// As metrics have it.
+    pub verdict: &'static str,
+    /// As metrics have it.
+    pub reason: &'static str,
+    /// In words: from where to where, and what became of it.
+    pub what: String,
+    /// How many of the same pod and reason were not told before it; `None`: nor is this one.
+    pub more: Option<u64>,
+}
+
 /// What happens in ambient mode.
 #[derive(Debug)]
 pub enum Event {
@@ -165,6 +183,12 @@ pub enum Event {
     NodeCleaned { what: String },
     /// `config.json` cannot be written. It is tried again.
     NotShared { why: String },
+    /// A program of eBPF captured a packet, let it pass or dropped it, and reported that.
+    Packet(Packet),
+    /// Programs could not report so many packets.
+    PacketsNotReported { more: u64 },
+    /// Reports of programs are read, or cannot be.
+    PacketReports { failure: Option<String> },
 }
 
 /// What rules of the host are for.
@@ -250,6 +274,9 @@ impl Event {
                     format!("cannot say in {why} whether a proxy is ready; it is tried again");
                 About::new(Warn, "ambient_config_not_written", text)
             }
+            Self::Packet(packet) => of_packet(packet),
+            Self::PacketsNotReported { .. } => About::silent("ambient_packets_not_reported"),
+            Self::PacketReports { failure } => of_reports(failure.as_deref()),
             Self::NodeCleaned { what } => {
                 let text = format!("removed what captured pods at the node: {what}");
                 About::new(Info, "ambient_node_cleaned", text)
@@ -279,6 +306,47 @@ fn of_host(purpose: Purpose, failure: Option<&str>, healed: Option<&str>) -> Abo
             About::new(Warn, "ambient_host_healed", text)
         }
         (None, None) => About::new(Info, "ambient_host", format!("{what} are in force")),
+    }
+}
+
+fn of_packet(packet: &Packet) -> About {
+    let Some(more) = packet.more else {
+        return About::silent("ambient_packet");
+    };
+    let of = match &packet.pod {
+        Some(pod) => format!("a packet of pod {pod}"),
+        None => format!("a packet in the network namespace {}", packet.netns),
+    };
+    let more = match more {
+        0 => String::new(),
+        more => format!("; {more} more of this kind since it was told last"),
+    };
+    let level = if packet.dropped { Warn } else { Info };
+    let about = About::new(
+        level,
+        "ambient_packet",
+        format!("{of}, {}{more}", packet.what),
+    );
+    let about = packet.pod.iter().fold(about, About::pod);
+    about
+        .with("verdict", packet.verdict)
+        .with("reason", packet.reason)
+}
+
+fn of_reports(failure: Option<&str>) -> About {
+    let name = "ambient_packet_reports";
+    match failure {
+        None => About::new(
+            Info,
+            name,
+            "programs of eBPF report what they do to packets",
+        ),
+        Some(why) => {
+            let text = format!(
+                "what programs of eBPF do to packets is not reported: {why}; it is counted (weir show --engine bpf)"
+            );
+            About::new(Warn, name, text)
+        }
     }
 }
 

@@ -51,7 +51,7 @@ impl Sink for Lines {
         let about: About = event.about();
         if let Some(level) = about.level {
             dispatcher::with_default(&self.0, || {
-                event!(level, about: pod uid action answer cause connections differences from kind known milliseconds passes reason removed status step to);
+                event!(level, about: pod uid action answer cause connections differences from kind known milliseconds passes reason removed status step to verdict);
             });
         }
     }

@@ -162,6 +162,7 @@ pub static TABLE: &[Setting] = &[
     env("WEIR_AMBIENT_NODE_CONFIG", Text, "", Used, "Ambient mode at the node: one JSON object with any of carrier, tunnel_port, host_addresses, exclude, marks and routing, as weir plan node-ambient --help shows them"),
     env("WEIR_AMBIENT_CONFIG_DIR", Text, "/etc/ambient-config", Used, "Ambient mode at the node: where config.json says whether a proxy is ready, as in Istio 1.18 to 1.20, if the directory is mounted"),
     env("WEIR_BPFFS", Text, "", Used, "Ambient mode: where the bpf file system is mounted in which programs are pinned; empty: /sys/fs/bpf, or that of the node where the agent's container has none"),
+    env("WEIR_EBPF_EVENTS", Text, "drops", Used, "Ambient mode by eBPF: what programs report of single packets in the log, at most ten a second of a namespace: drops, all (first packets of connections that are captured or pass, too) or off; Linux 5.8"),
     both("WEIR_CNI_BIN_SOURCE_DIR", "weir-cni-bin-source-dir", Text, "/opt/cni/bin", Used, "Every file in it is copied to the node"),
     both("WEIR_MOUNTED_CNI_BIN_DIR", "weir-mounted-cni-bin-dir", Text, "/host/opt/cni/bin", Used, "Where the node's directory of CNI plugins is mounted"),
     both("WEIR_CRI_SOCKET", "weir-cri-socket", Text, "", Used, "Socket of the container runtime, which reports its directories of plugins and configurations; empty disables this"),

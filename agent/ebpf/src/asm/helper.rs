@@ -8,6 +8,8 @@ pub enum Helper {
     MapLookup = 1,
     /// `bpf_map_update_elem(map, key, value, flags)`
     MapUpdate = 2,
+    /// `bpf_ktime_get_ns()`: since the machine was started. Not reserved for the GPL since 5.8
+    KtimeGetNs = 5,
     /// `bpf_skb_store_bytes(skb, offset, from, length, flags)`
     StoreBytes = 9,
     /// `bpf_l3_csum_replace(skb, offset, from, to, size)`
@@ -30,6 +32,8 @@ pub enum Helper {
     SkStorageGet = 107,
     /// `bpf_sk_assign(skb, sk, flags)`, at the ingress hook. Since 5.7
     SkAssign = 124,
+    /// `bpf_ringbuf_output(map, data, size, flags)`. Since 5.8
+    RingbufOutput = 130,
     /// `bpf_redirect_peer(index, flags)`: to the ingress of the other end of a veth or netkit pair, in its namespace; at the
     /// ingress hook. Since 5.10
     RedirectPeer = 155,
@@ -37,9 +41,10 @@ pub enum Helper {
 
 impl Helper {
     /// Every helper with its name in C.
-    pub const ALL: [(Self, &'static str); 14] = [
+    pub const ALL: [(Self, &'static str); 16] = [
         (Self::MapLookup, "BPF_FUNC_map_lookup_elem"),
         (Self::MapUpdate, "BPF_FUNC_map_update_elem"),
+        (Self::KtimeGetNs, "BPF_FUNC_ktime_get_ns"),
         (Self::StoreBytes, "BPF_FUNC_skb_store_bytes"),
         (Self::L3Checksum, "BPF_FUNC_l3_csum_replace"),
         (Self::L4Checksum, "BPF_FUNC_l4_csum_replace"),
@@ -51,6 +56,7 @@ impl Helper {
         (Self::SkcLookupTcp, "BPF_FUNC_skc_lookup_tcp"),
         (Self::SkStorageGet, "BPF_FUNC_sk_storage_get"),
         (Self::SkAssign, "BPF_FUNC_sk_assign"),
+        (Self::RingbufOutput, "BPF_FUNC_ringbuf_output"),
         (Self::RedirectPeer, "BPF_FUNC_redirect_peer"),
     ];
 }

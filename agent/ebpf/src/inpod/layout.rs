@@ -3,8 +3,10 @@
 use crate::asm::MapRef;
 
 // struct __sk_buff (linux/bpf.h)
+pub(crate) const SKB_LEN: i16 = 0;
 pub(crate) const SKB_MARK: i16 = 8;
 pub(crate) const SKB_PROTOCOL: i16 = 16;
+pub(crate) const SKB_IFINDEX: i16 = 40;
 pub(crate) const SKB_SK: i16 = 168;
 /// `struct bpf_sock`
 pub(crate) const SOCK_STATE: i16 = 72;
@@ -86,6 +88,41 @@ pub const COUNTERS: [&str; 9] = [
     "dropped: the kernel refused the listener",
 ];
 
+/// Why a first packet of a connection is not captured: further numbers of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub(crate) enum Pass {
+    /// Its end is the address of probes.
+    Probe = 16,
+    /// No socket of the pod sent it.
+    Forwarded,
+    /// From the node itself, or to it.
+    Node,
+    /// A peer or a port is excluded.
+    Excluded,
+}
+
+/// Bytes of the packet in an event: the header of IPv6 with that of TCP.
+pub(crate) const EVENT_HEADERS: i16 = 60;
+/// What an event has: see [`crate::events::Event`].
+pub(crate) const EVENT_NETNS: i16 = 0;
+pub(crate) const EVENT_REASON: i16 = 8;
+pub(crate) const EVENT_IFINDEX: i16 = 12;
+pub(crate) const EVENT_ROLE: i16 = 16;
+pub(crate) const EVENT_LENGTH: i16 = 20;
+pub(crate) const EVENT_PACKET: i16 = 24;
+pub(crate) const EVENT_THERE: i16 = EVENT_PACKET + EVENT_HEADERS;
+pub(crate) const EVENT_SIZE: i16 = EVENT_THERE + 4;
+/// The value that all programs share: which numbers are reported, one bit each, and how many events were not.
+pub(crate) const WATCH_MASK: i16 = 0;
+pub(crate) const WATCH_LOST: i16 = 8;
+/// The value of one namespace: its inode, the second of which events are counted, and how many there were in it.
+pub(crate) const PACE_NETNS: i16 = 0;
+pub(crate) const PACE_SECOND: i16 = 8;
+pub(crate) const PACE_COUNT: i16 = 16;
+/// Events of one namespace in a second (2^30 nanoseconds), some more where processors count at the same time.
+pub(crate) const EVENTS_IN_A_SECOND: i32 = 10;
+
 // The stack, below R10. The IP header is over the tuple's end on purpose: 40 bytes, 8-byte aligned.
 /// `struct bpf_sock_tuple`: 12 bytes for IPv4, 36 for IPv6.
 pub(crate) const TUPLE: i16 = -40;
@@ -101,3 +138,8 @@ pub(crate) const SCRATCH: i16 = -120;
 /// Key and value of [`QUERIES`].
 pub(crate) const KEY: i16 = -144;
 pub(crate) const VALUE: i16 = -160;
+/// An event: see [`crate::events`].
+pub(crate) const EVENT: i16 = VALUE - EVENT_SIZE;
+/// Addresses of values of maps, while an event is made.
+pub(crate) const WATCH_AT: i16 = EVENT - 8;
+pub(crate) const PACE_AT: i16 = EVENT - 16;

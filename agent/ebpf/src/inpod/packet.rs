@@ -1,13 +1,10 @@
-//! Parts of programs: parse a packet, count, look up and assign sockets.
+//! Parts of programs: read a packet, look up and assign sockets.
 
 use super::layout::*;
+use super::report::Events;
 use crate::asm::{Alu, Assembler, Helper, If, Label, MapRef, Reg, Size};
 use Reg::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 
-/// `ETH_P_IP` and `ETH_P_IPV6`
-const ETH_P: [u16; 2] = [0x0800, 0x86dd];
-/// Extension headers that are read in one packet. The kernel reads any number; a packet with more is dropped.
-const EXTENSIONS: usize = 6;
 /// What `TUPLE` has for each family: bytes, and where the two ports are.
 pub(crate) const TUPLE_SIZE: [(i32, i16); 2] = [(12, TUPLE + 8), (36, TUPLE + 32)];
 
@@ -18,6 +15,12 @@ pub(crate) struct Builder {
     pub(crate) pass: Label,
     /// Returns [`DROP`].
     pub(crate) drop: Label,
+    /// Counts the number at `INDEX`, reports and drops.
+    pub(super) refused: Label,
+    /// Where TCP goes that passes for a reason.
+    pub(super) passed: Vec<(Label, Pass)>,
+    /// Where events go; `None`: the kernel has no ring buffer.
+    pub(super) events: Option<Events>,
     /// With IPv6.
     pub(crate) dual: bool,
     /// Where ICMP goes on; without it, it passes.
@@ -31,50 +34,20 @@ pub(crate) fn be16(number: u16) -> i32 {
 
 impl Builder {
     #[track_caller]
-    pub(crate) fn new(dual: bool) -> Self {
+    pub(crate) fn new(dual: bool, events: Option<Events>) -> Self {
         let mut asm = Assembler::new();
-        let (pass, drop) = (asm.label(), asm.label());
+        let [pass, drop, refused] = [(); 3].map(|()| asm.label());
         asm.mov(R6, R1);
         Self {
             asm,
             pass,
             drop,
+            refused,
+            passed: Vec::new(),
+            events,
             dual,
             icmp: None,
         }
-    }
-
-    /// Appends the two ends that most jumps lead to.
-    #[track_caller]
-    pub(crate) fn finish(mut self) -> Result<crate::asm::Code, crate::asm::AsmError> {
-        let asm = &mut self.asm;
-        for (label, verdict) in [(self.pass, NEXT), (self.drop, DROP)] {
-            asm.bind(label);
-            asm.mov(R0, verdict);
-            asm.exit();
-        }
-        self.asm.finish()
-    }
-
-    /// Adds one to a counter. `R0` to `R5` are lost.
-    #[track_caller]
-    pub(crate) fn count(&mut self, what: Count) {
-        self.asm.store(Size::W, R10, INDEX, what as i32);
-        self.look_up(COUNTS, INDEX);
-        let asm = &mut self.asm;
-        let absent = asm.label();
-        asm.jump_if(If::Eq, R0, 0, absent);
-        asm.mov(R1, 1);
-        asm.atomic_add(R0, 0, R1);
-        asm.bind(absent);
-    }
-
-    /// Counts and drops.
-    #[track_caller]
-    pub(crate) fn refuse(&mut self, why: Count) {
-        self.count(why);
-        let drop = self.drop;
-        self.asm.jump(drop);
     }
 
     /// Copies bytes of the packet, counted from its IP header, to the stack. `from` is a number or a register.
@@ -95,82 +68,6 @@ impl Builder {
         asm.mov(R5, BPF_HDR_START_NET);
         asm.call(Helper::LoadBytesRelative);
         asm.jump_if(If::Ne, R0, 0, failed);
-    }
-
-    /// Parses the packet. What is no TCP (with `udp` also: no UDP) passes, as fragments of UDP do; fragments of TCP and
-    /// headers that cannot be read are dropped. After it: `R7` is the offset of the transport header from the IP header,
-    /// `R8` the protocol, `R9` the size of the tuple, and the tuple and the ports are on the stack.
-    #[track_caller]
-    pub(crate) fn parse(&mut self, udp: bool) {
-        let [v4, v6, transport, read] = [(); 4].map(|()| self.asm.label());
-        let (malformed, fragment, over) = (self.asm.label(), self.asm.label(), self.asm.label());
-        let pass = self.pass;
-        self.asm.load(Size::W, R2, R6, SKB_PROTOCOL);
-        self.asm.jump_if(If::Eq, R2, be16(ETH_P[0]), v4);
-        if self.dual {
-            self.asm.jump_if(If::Eq, R2, be16(ETH_P[1]), v6);
-        }
-        self.asm.jump(pass);
-
-        self.asm.bind(v4);
-        self.read(0, HEADER, 20, malformed);
-        let asm = &mut self.asm;
-        asm.load(Size::B, R7, R10, HEADER);
-        asm.alu(Alu::And, R7, 0x0f);
-        asm.alu(Alu::ShiftLeft, R7, 2);
-        asm.jump_if(If::Lt, R7, 20, malformed);
-        asm.load(Size::B, R8, R10, HEADER + 9);
-        // More fragments, or an offset: MF and IP_OFFSET.
-        asm.load(Size::H, R1, R10, HEADER + 6);
-        asm.alu(Alu::And, R1, be16(0x3fff));
-        asm.jump_if(If::Ne, R1, 0, fragment);
-        asm.mov(R9, TUPLE_SIZE[0].0);
-        self.copy(HEADER + 12, TUPLE, 8, Size::W);
-        self.asm.jump(transport);
-
-        if self.dual {
-            self.asm.bind(v6);
-            self.read(0, HEADER, 40, malformed);
-            self.asm.load(Size::B, R8, R10, HEADER + 6);
-            self.asm.mov(R7, 40);
-            self.asm.mov(R9, TUPLE_SIZE[1].0);
-            self.copy(HEADER + 8, TUPLE, 32, Size::D);
-            self.extensions(transport, fragment, malformed);
-        }
-
-        let asm = &mut self.asm;
-        asm.bind(transport);
-        if let Some(icmp) = self.icmp {
-            asm.jump_if(If::Eq, R8, IPPROTO_ICMP, icmp);
-            asm.jump_if(If::Eq, R8, IPPROTO_ICMPV6, icmp);
-        }
-        let is_tcp = asm.label();
-        asm.jump_if(If::Eq, R8, IPPROTO_TCP, is_tcp);
-        match udp {
-            true => asm.jump_if(If::Ne, R8, IPPROTO_UDP, pass),
-            false => asm.jump(pass),
-        }
-        if udp {
-            self.read(R7, PORTS, 4, malformed);
-            self.asm.jump(read);
-        }
-        self.asm.bind(is_tcp);
-        self.read(R7, PORTS, 14, malformed);
-        let asm = &mut self.asm;
-        asm.bind(read);
-        self.put_ports();
-        let asm = &mut self.asm;
-        asm.jump(over);
-
-        // In R8 is the protocol, or a further extension header.
-        asm.bind(fragment);
-        asm.jump_if(If::Eq, R8, IPPROTO_UDP, pass);
-        asm.jump_if(If::Eq, R8, IPPROTO_ICMP, pass);
-        asm.jump_if(If::Eq, R8, IPPROTO_ICMPV6, pass);
-        self.refuse(Count::Fragment);
-        self.asm.bind(malformed);
-        self.refuse(Count::Malformed);
-        self.asm.bind(over);
     }
 
     /// Looks up the key that is on the stack there: `R0` is the value or null.
@@ -197,49 +94,6 @@ impl Builder {
         asm.bind(ports4);
         asm.store(Size::W, R10, TUPLE_SIZE[0].1, R1);
         asm.bind(over);
-    }
-
-    /// Follows extension headers from the next header in `R8` at `R7`.
-    #[track_caller]
-    fn extensions(&mut self, done: Label, fragment: Label, malformed: Label) {
-        for _ in 0..EXTENSIONS {
-            let [usual, fragmented, next] = [(); 3].map(|()| self.asm.label());
-            // Hop by hop, routing, destination options.
-            for kind in [0, 43, 60] {
-                self.asm.jump_if(If::Eq, R8, kind, usual);
-            }
-            self.asm.jump_if(If::Eq, R8, 44, fragmented);
-            self.asm.jump_if(If::Ne, R8, 51, done);
-            self.read(R7, PORTS, 2, malformed);
-            self.asm.load(Size::B, R8, R10, PORTS);
-            self.asm.load(Size::B, R1, R10, PORTS + 1);
-            self.asm.alu(Alu::Add, R1, 2);
-            self.asm.alu(Alu::ShiftLeft, R1, 2);
-            self.asm.alu(Alu::Add, R7, R1);
-            self.asm.jump(next);
-
-            self.asm.bind(usual);
-            self.read(R7, PORTS, 2, malformed);
-            self.asm.load(Size::B, R8, R10, PORTS);
-            self.asm.load(Size::B, R1, R10, PORTS + 1);
-            self.asm.alu(Alu::Add, R1, 1);
-            self.asm.alu(Alu::ShiftLeft, R1, 3);
-            self.asm.alu(Alu::Add, R7, R1);
-            self.asm.jump(next);
-
-            self.asm.bind(fragmented);
-            self.read(R7, PORTS, 8, malformed);
-            self.asm.load(Size::B, R8, R10, PORTS);
-            self.asm.load(Size::H, R1, R10, PORTS + 2);
-            // Offset and "more": a fragment that is the whole packet is none.
-            self.asm.alu(Alu::And, R1, be16(0xfff9));
-            self.asm.jump_if(If::Ne, R1, 0, fragment);
-            self.asm.alu(Alu::Add, R7, 8);
-            self.asm.bind(next);
-        }
-        for kind in [0, 43, 60, 44, 51] {
-            self.asm.jump_if(If::Eq, R8, kind, malformed);
-        }
     }
 
     /// Copies bytes within the stack. `R1` is lost.

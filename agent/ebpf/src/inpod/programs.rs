@@ -3,7 +3,8 @@
 use super::layout::*;
 use super::nat::{self, DNS_PORT};
 use super::packet::{Builder, be16};
-use crate::asm::{Alu, AsmError, Code, Helper, If, Label, Reg, Size};
+use super::report::Events;
+use crate::asm::{Alu, AsmError, Code, Helper, If, Label, MapRef, Reg, Size};
 use Reg::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R10};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -25,6 +26,19 @@ pub struct Traits {
     pub probe4: Ipv4Addr,
     /// The same over IPv6.
     pub probe6: Ipv6Addr,
+    /// What happens to packets is reported in a ring buffer.
+    pub events: bool,
+}
+
+impl Traits {
+    /// Behind the maps that every pod has.
+    fn builder(&self, role: Role) -> Builder {
+        let events = self.events.then(|| Events {
+            first: MapRef(QUERIES.0 + usize::from(self.dns)),
+            role: role.letter(),
+        });
+        Builder::new(self.dual, events)
+    }
 }
 
 /// Which program it is.
@@ -124,7 +138,7 @@ fn to_loopback(b: &mut Builder, mark: i32) {
 ///    ztunnel made with the client's address, or its own connection was captured by programs that are gone.
 /// 4. Everything else passes: answers to connections that are not captured, and what is forwarded.
 fn egress(traits: &Traits) -> Result<Code, AsmError> {
-    let mut b = Builder::new(traits.dual);
+    let mut b = traits.builder(Role::Egress);
     let pass = b.pass;
     jump_if_of_ztunnel(&mut b, pass);
     b.parse(traits.dns);
@@ -140,7 +154,8 @@ fn egress(traits: &Traits) -> Result<Code, AsmError> {
         b.asm.bind(no_query);
         b.asm.jump_if(If::Ne, R8, IPPROTO_TCP, pass);
     }
-    jump_if_probe(&mut b, 1, traits, pass);
+    let (probe, forwarded) = (b.pass_for(Pass::Probe), b.pass_for(Pass::Forwarded));
+    jump_if_probe(&mut b, 1, traits, probe);
     b.is_first();
     let asm = &mut b.asm;
     asm.mov(R7, R1);
@@ -160,7 +175,7 @@ fn egress(traits: &Traits) -> Result<Code, AsmError> {
     let unmarked = asm.label();
     asm.jump_if(If::Eq, R0, 0, unmarked);
     asm.jump_if(If::Eq, R7, 0, captured);
-    b.count(Count::Outbound);
+    b.captured(Count::Outbound);
     b.asm.bind(captured);
     to_loopback(&mut b, OUTBOUND);
 
@@ -169,7 +184,7 @@ fn egress(traits: &Traits) -> Result<Code, AsmError> {
     b.refuse(Count::OutOfMemory);
 
     b.asm.bind(other);
-    b.asm.jump_if(If::Ne, R7, 0, pass);
+    b.asm.jump_if(If::Ne, R7, 0, forwarded);
     b.lookup();
     let asm = &mut b.asm;
     asm.jump_if(If::Eq, R0, 0, pass);
@@ -210,17 +225,18 @@ pub(crate) fn jump_if_connected(b: &mut Builder, known: Label) {
 /// 3. What is no first packet passes if the application does not listen there: the kernel resets it.
 /// 4. Everything else goes to ztunnel's listener.
 fn ingress(traits: &Traits) -> Result<Code, AsmError> {
-    let mut b = Builder::new(traits.dual);
+    let mut b = traits.builder(Role::Ingress);
     let (pass, new) = (b.pass, b.asm.label());
     b.parse(false);
     b.asm.load(Size::H, R1, R10, PORTS + 2);
     b.asm.jump_if(If::Eq, R1, be16(HBONE_PORT), pass);
-    jump_if_probe(&mut b, 0, traits, pass);
+    let probe = b.pass_for(Pass::Probe);
+    jump_if_probe(&mut b, 0, traits, probe);
     jump_if_connected(&mut b, pass);
     b.is_first();
     let repeated = b.asm.label();
     b.asm.jump_if(If::Eq, R1, 0, repeated);
-    b.count(Count::Inbound);
+    b.captured(Count::Inbound);
     b.asm.jump(new);
     b.asm.bind(repeated);
     b.asm.jump_if(If::Eq, R7, 0, pass);
@@ -233,7 +249,7 @@ fn ingress(traits: &Traits) -> Result<Code, AsmError> {
 /// All TCP of a virtual machine is marked, so that it stays in this namespace; what belongs to no connection goes to
 /// ztunnel's outbound listener.
 fn guest(traits: &Traits) -> Result<Code, AsmError> {
-    let mut b = Builder::new(traits.dual);
+    let mut b = traits.builder(Role::Guest);
     let pass = b.pass;
     b.parse(false);
     b.asm.mov(R1, LOCAL);
@@ -242,7 +258,7 @@ fn guest(traits: &Traits) -> Result<Code, AsmError> {
     b.is_first();
     let later = b.asm.label();
     b.asm.jump_if(If::Eq, R1, 0, later);
-    b.count(Count::Outbound);
+    b.captured(Count::Outbound);
     b.asm.bind(later);
     b.assign(OUTBOUND_PORT, Count::NoOutboundListener);
     b.asm.jump(pass);
@@ -253,7 +269,7 @@ fn guest(traits: &Traits) -> Result<Code, AsmError> {
 ///    a connection that ztunnel does not have any more passes: it is reset.
 /// 2. Queries go to ztunnel's address for DNS, and its answers come from the server that was asked.
 fn loopback(traits: &Traits) -> Result<Code, AsmError> {
-    let mut b = Builder::new(traits.dual);
+    let mut b = traits.builder(Role::Loopback);
     let (pass, outbound, first) = (b.pass, b.asm.label(), b.asm.label());
     b.asm.load(Size::W, R1, R6, SKB_MARK);
     b.asm.jump_if(If::Eq, R1, OUTBOUND, outbound);

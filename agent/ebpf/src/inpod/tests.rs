@@ -1,12 +1,13 @@
 use super::*;
 use crate::maps::Maps;
 
-fn traits(dual: bool, dns: bool) -> Traits {
+fn traits(dual: bool, dns: bool, events: bool) -> Traits {
     Traits {
         dual,
         dns,
         probe4: std::net::Ipv4Addr::new(169, 254, 7, 127),
         probe6: "fd16:9254:7127:1337:ffff:ffff:ffff:ffff".parse().unwrap(),
+        events,
     }
 }
 
@@ -15,8 +16,10 @@ const ROLES: [Role; 4] = [Role::Egress, Role::Ingress, Role::Guest, Role::Loopba
 /// Acceptance check 1 of eBPF mode: all programs load, with a license that is not GPL.
 #[test]
 fn check_1_every_program_loads() {
-    for (dual, dns) in [(false, false), (true, false), (false, true), (true, true)] {
-        let maps = match Maps::create(dns) {
+    let has_events = crate::events::is_supported().unwrap_or(false);
+    for bits in 0..if has_events { 8 } else { 4 } {
+        let [dual, dns, events] = [1, 2, 4].map(|bit| bits & bit != 0);
+        let maps = match Maps::create(dns, events) {
             Err(e) if e.is_permission() => {
                 println!("skipped: {e}");
                 return;
@@ -24,12 +27,12 @@ fn check_1_every_program_loads() {
             made => made.unwrap(),
         };
         for role in ROLES {
-            let code = assemble(role, &traits(dual, dns)).unwrap();
+            let code = assemble(role, &traits(dual, dns, events)).unwrap();
             let loaded = code.load("weir_test", &maps.list());
             let program =
-                loaded.unwrap_or_else(|e| panic!("{role:?} {dual} {dns}: {e}\n{}", e.log));
+                loaded.unwrap_or_else(|e| panic!("{role:?} {dual} {dns} {events}: {e}\n{}", e.log));
             println!(
-                "{role:?} {dual} {dns}: {} instructions, {:?}",
+                "{role:?} {dual} {dns} {events}: {} instructions, {:?}",
                 code.bytes().len(),
                 program.info().unwrap().length
             );

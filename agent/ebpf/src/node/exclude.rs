@@ -7,7 +7,7 @@
 
 use super::programs::{NodeTraits, put_address};
 use crate::asm::{If, MapRef, Reg, Size};
-use crate::inpod::layout::{KEY, PORTS};
+use crate::inpod::layout::{KEY, PORTS, Pass};
 use crate::inpod::nat::{self, End};
 use crate::inpod::packet::Builder;
 use Reg::{R0, R1, R10};
@@ -143,7 +143,7 @@ struct Refs {
 }
 
 fn refs(traits: NodeTraits) -> Refs {
-    let first = if traits.dns { 7 } else { 5 };
+    let MapRef(first) = traits.exclude_map();
     Refs {
         peers: MapRef(first),
         ports: MapRef(first + 1),
@@ -156,7 +156,7 @@ fn refs(traits: NodeTraits) -> Refs {
 pub(super) fn from_pod(b: &mut Builder, traits: NodeTraits) {
     let refs = refs(traits);
     let [ours, captured] = [(); 2].map(|()| b.asm.label());
-    let pass = b.pass;
+    let pass = b.pass_for(Pass::Excluded);
     pass_peer(b, &refs, End::Destination);
     find_port(b, &refs, End::Destination, Side::Outbound);
     b.asm.jump_if(If::Eq, R0, 0, ours);
@@ -175,7 +175,7 @@ pub(super) fn from_pod(b: &mut Builder, traits: NodeTraits) {
 pub(super) fn to_pod(b: &mut Builder, traits: NodeTraits) {
     let refs = refs(traits);
     let captured = b.asm.label();
-    let pass = b.pass;
+    let pass = b.pass_for(Pass::Excluded);
     pass_peer(b, &refs, End::Source);
     find_port(b, &refs, End::Destination, Side::Inbound);
     b.asm.jump_if(If::Ne, R0, 0, pass);
@@ -195,7 +195,7 @@ fn pass_peer(b: &mut Builder, refs: &Refs, end: End) {
     b.look_up(refs.peers, KEY);
     b.asm.jump_if(If::Eq, R0, 0, over);
     b.asm.load(Size::W, R1, R0, 0);
-    let pass = b.pass;
+    let pass = b.pass_for(Pass::Excluded);
     b.asm.jump_if(If::Ne, R1, 0, pass);
     b.asm.bind(over);
 }

@@ -2,9 +2,9 @@
 
 use super::exclude::{self, Side};
 use super::programs::NodeTraits;
-use crate::failed;
 use crate::inpod::{COUNTERS, QUERY_KEY, QUERY_VALUE};
 use crate::maps::{COUNTS_MAP, create, open_or_create};
+use crate::{events, failed};
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
@@ -118,6 +118,8 @@ pub(crate) struct Maps {
     names: Option<[Map; 2]>,
     /// With exclusions: networks of peers, ports, and the connections to excluded ports.
     exclude: Option<[Map; 3]>,
+    /// With events of packets.
+    events: Option<events::Maps>,
 }
 
 /// Which map.
@@ -172,15 +174,20 @@ fn number(value: &[u8]) -> u32 {
 impl Maps {
     /// Without pins, for trials.
     pub(super) fn create(traits: NodeTraits) -> Result<Self> {
-        Self::by(create, traits)
+        Self::by(create, events::Maps::create, traits)
     }
 
     /// Opens the pinned maps of a folder, and creates those that are absent.
     pub(super) fn pinned(folder: &Path, traits: NodeTraits) -> Result<Self> {
-        Self::by(|spec| open_or_create(folder, spec), traits)
+        let of_events = || events::Maps::pinned(folder);
+        Self::by(|spec| open_or_create(folder, spec), of_events, traits)
     }
 
-    fn by(make: impl Fn(&MapSpec<'_>) -> Result<Map>, traits: NodeTraits) -> Result<Self> {
+    fn by(
+        make: impl Fn(&MapSpec<'_>) -> Result<Map>,
+        of_events: impl FnOnce() -> Result<events::Maps>,
+        traits: NodeTraits,
+    ) -> Result<Self> {
         let names = || Ok::<_, Error>([make(&NAMES_MAP)?, make(&QUERIES_MAP)?]);
         let exclude = || Ok::<_, Error>([make(&PEERS_MAP)?, make(&PORTS_MAP)?, make(&FLOWS_MAP)?]);
         Ok(Self {
@@ -191,6 +198,7 @@ impl Maps {
             asked: make(&ASKED_MAP)?,
             names: traits.dns.then(names).transpose()?,
             exclude: traits.exclude.then(exclude).transpose()?,
+            events: traits.events.then(of_events).transpose()?,
         })
     }
 
@@ -205,7 +213,8 @@ impl Maps {
         ];
         let some = self.names.iter().flatten();
         let some = some.chain(self.exclude.iter().flatten());
-        always.into_iter().chain(some).collect()
+        let events = self.events.iter().flat_map(events::Maps::list);
+        always.into_iter().chain(some).chain(events).collect()
     }
 
     /// Writes or, without a value, deletes what is excluded. Without exclusions there is nothing to write.
@@ -285,7 +294,7 @@ impl Maps {
 
 /// What pinned maps hold; empty without pins. Nothing is created.
 pub(super) fn contents(folder: &Path) -> Result<Contents> {
-    let read = |spec: &MapSpec<'_>| match open(folder, spec)? {
+    let read = |spec: &MapSpec<'_>| match open(&folder.join(spec.name))? {
         Some(map) => entries(&map, spec),
         None => Ok(Vec::new()),
     };
@@ -327,9 +336,8 @@ fn name_server(place: u32, value: Vec<u8>) -> Option<IpAddr> {
     (!address.is_unspecified()).then_some(address)
 }
 
-fn open(folder: &Path, spec: &MapSpec<'_>) -> Result<Option<Map>> {
-    let path = folder.join(spec.name);
-    match open_pin(&path) {
+fn open(path: &Path) -> Result<Option<Map>> {
+    match open_pin(path) {
         Ok(Pinned::Map(map)) => Ok(Some(map)),
         Ok(_) => Ok(None),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -352,10 +360,11 @@ pub(super) fn ids(folder: &Path) -> Result<BTreeSet<u32>> {
         &PORTS_MAP,
         &FLOWS_MAP,
     ];
-    for spec in all {
-        if let Some(map) = open(folder, spec)? {
+    let all = all.map(|spec| folder.join(spec.name));
+    for path in all.into_iter().chain(events::pins(folder)) {
+        if let Some(map) = open(&path)? {
             let info = map.info();
-            let info = info.map_err(|e| failed("read", &format!("map {}", spec.name), &e))?;
+            let info = info.map_err(|e| failed("read", &path.display().to_string(), &e))?;
             ids.insert(info.id);
         }
     }
@@ -379,7 +388,7 @@ fn entries(map: &Map, spec: &MapSpec<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
 
 /// The counters of the node's pinned map, with their names.
 pub(crate) fn counters(folder: &Path) -> Option<Vec<(&'static str, u64)>> {
-    let map = open(folder, &NODE_COUNTS).ok()??;
+    let map = open(&folder.join(NODE_COUNTS.name)).ok()??;
     let read = |(number, name): (usize, &'static str)| {
         let key = u32::try_from(number).ok()?.to_ne_bytes();
         let value = map.get(&key).ok().flatten()?;
@@ -400,7 +409,7 @@ pub(super) fn remember(folder: &Path, key: u32, value: u32) -> Result<()> {
 
 /// All that was written down.
 pub(super) fn before(folder: &Path) -> Result<BTreeMap<u32, u32>> {
-    match open(folder, &BEFORE_MAP)? {
+    match open(&folder.join(BEFORE_MAP.name))? {
         Some(map) => Ok(entries(&map, &BEFORE_MAP)?
             .into_iter()
             .map(|(key, value)| (number(&key), number(&value)))

@@ -31,6 +31,7 @@ pub(crate) use maps::counters;
 pub use plan::{Change, Proxy, Wanted};
 pub use programs::{NodeRole, NodeTraits, assemble};
 
+use crate::events;
 use crate::hook::{Held, Hook};
 use crate::load::{mistake, name_of};
 use crate::pins::Bpffs;
@@ -66,17 +67,18 @@ impl Changes {
 }
 
 /// Maps for a trial of the programs.
-pub(crate) fn trial_maps() -> Result<Maps> {
+pub(crate) fn trial_maps(events: bool) -> Result<Maps> {
     Maps::create(NodeTraits {
+        events,
         dns: true,
         exclude: true,
         ..NodeTraits::default()
     })
 }
 
-fn names(wanted: &Wanted) -> Result<Names> {
+fn names(traits: NodeTraits) -> Result<Names> {
     let named = |role: NodeRole| {
-        let code = assemble(role, wanted.traits()).map_err(|e| mistake(role, &e))?;
+        let code = assemble(role, traits).map_err(|e| mistake(role, &e))?;
         Ok((role, name_of(role.letter(), &code)))
     };
     NodeRole::ALL.into_iter().map(named).collect()
@@ -94,12 +96,16 @@ impl<'a> Node<'a> {
         Self(Space::of(host, bpffs))
     }
 
+    fn traits(&self, wanted: &Wanted) -> Result<NodeTraits> {
+        Ok(wanted.traits(self.0.bpffs.has_events()?))
+    }
+
     /// How the node differs from what is wanted. Nothing is changed.
     ///
     /// # Errors
     /// A namespace cannot be read, or a link is gone.
     pub fn compare(&self, wanted: &Wanted) -> Result<Changes> {
-        let names = names(wanted)?;
+        let names = names(self.traits(wanted)?)?;
         let maps = &self.0.folder;
         let proxy = match &wanted.proxy {
             Some(proxy) => {
@@ -133,8 +139,9 @@ impl<'a> Node<'a> {
             return Ok(changes);
         }
         self.0.prepare()?;
-        let maps = Maps::pinned(&self.0.folder, wanted.traits())?;
-        let mut programs = Programs::new(maps, wanted.traits());
+        let traits = self.traits(wanted)?;
+        let maps = Maps::pinned(&self.0.folder, traits)?;
+        let mut programs = Programs::new(maps, traits);
         let (mut at_proxy, mut at_host) = (Vec::new(), Vec::new());
         let mut write = || {
             if let Some(proxy) = &proxy {
@@ -191,7 +198,9 @@ impl<'a> Node<'a> {
                 (failed, _) => failed,
             };
         }
-        done
+        let changes = done?;
+        events::forget(self.0.bpffs)?;
+        Ok(changes)
     }
 
     /// Forgets the pods: a program in the namespace of a proxy that is not known here lets everything pass then.

@@ -39,11 +39,12 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    pub(super) fn traits(&self) -> NodeTraits {
+    pub(super) fn traits(&self, events: bool) -> NodeTraits {
         NodeTraits {
             dual: self.has_ipv6,
             dns: self.dns,
             exclude: !self.exclude.is_empty(),
+            events,
         }
     }
 }

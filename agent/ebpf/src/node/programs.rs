@@ -2,10 +2,11 @@
 
 use super::{exclude, icmp};
 use crate::asm::{Alu, AsmError, Code, Helper, If, MapRef, Reg, Size};
-use crate::inpod::layout::{Count, INDEX, IPPROTO_TCP, KEY, PORTS, SKB_MARK, TUPLE};
+use crate::inpod::layout::{Count, INDEX, IPPROTO_TCP, KEY, PORTS, Pass, SKB_MARK, TUPLE};
 use crate::inpod::nat::{self, End};
 use crate::inpod::packet::{Builder, TUPLE_SIZE, be16};
 use crate::inpod::programs::jump_if_connected;
+use crate::inpod::report::Events;
 use Reg::{R0, R1, R2, R6, R7, R8, R9, R10};
 
 /// Host ends of the links of enrolled pods, by address.
@@ -82,7 +83,11 @@ impl NodeRole {
 /// # Errors
 /// A mistake in this source.
 pub fn assemble(role: NodeRole, traits: NodeTraits) -> Result<Code, AsmError> {
-    let mut b = Builder::new(traits.dual);
+    let events = traits.events.then(|| Events {
+        first: traits.events_map(),
+        role: role.letter(),
+    });
+    let mut b = Builder::new(traits.dual, events);
     if matches!(role, NodeRole::ToPod | NodeRole::Proxy) {
         b.icmp = Some(b.asm.label());
     }
@@ -122,6 +127,20 @@ pub struct NodeTraits {
     pub dns: bool,
     /// Peers or ports are excluded.
     pub exclude: bool,
+    /// What happens to packets is reported in a ring buffer.
+    pub events: bool,
+}
+
+impl NodeTraits {
+    /// The first map behind those that are always there and those of names.
+    pub(super) fn exclude_map(self) -> MapRef {
+        MapRef(if self.dns { 7 } else { 5 })
+    }
+
+    /// The first map of events, behind all others.
+    fn events_map(self) -> MapRef {
+        MapRef(self.exclude_map().0 + if self.exclude { 3 } else { 0 })
+    }
 }
 
 /// Looks an address up: `R0` is the value or null. Keys are of IPv6, and those of IPv4 mapped to it.
@@ -167,7 +186,7 @@ fn count_first(b: &mut Builder, what: Count) {
     b.is_first();
     let later = b.asm.label();
     b.asm.jump_if(If::Eq, R1, 0, later);
-    b.count(what);
+    b.captured(what);
     b.asm.bind(later);
 }
 
@@ -240,9 +259,9 @@ fn answer(b: &mut Builder) {
 /// What goes to the node itself passes: answers to probes among it. So does what has no address of an enrolled pod.
 #[track_caller]
 fn from_pod(b: &mut Builder, traits: NodeTraits) {
-    let pass = b.pass;
+    let (pass, node) = (b.pass, b.pass_for(Pass::Node));
     find(b, NODE, End::Destination);
-    b.asm.jump_if(If::Ne, R0, 0, pass);
+    b.asm.jump_if(If::Ne, R0, 0, node);
     find(b, PODS, End::Source);
     b.asm.jump_if(If::Eq, R0, 0, pass);
     if traits.exclude {
@@ -262,7 +281,8 @@ fn to_pod(b: &mut Builder, traits: NodeTraits) {
     b.asm.jump_if(If::Eq, R0, 0, pass);
     find(b, NODE, End::Source);
     b.asm.jump_if(If::Eq, R0, 0, others);
-    nat::jump_unless_asked(b, ASKED, pass);
+    let node = b.pass_for(Pass::Node);
+    nat::jump_unless_asked(b, ASKED, node);
     b.asm.jump(captured);
     b.asm.bind(others);
     if traits.exclude {

@@ -4,9 +4,15 @@ use super::*;
 /// Acceptance check 1 of eBPF mode, for the programs of the node.
 #[test]
 fn check_1_every_program_loads() {
-    for bits in 0..8 {
-        let [dual, dns, exclude] = [1, 2, 4].map(|bit| bits & bit != 0);
-        let traits = NodeTraits { dual, dns, exclude };
+    let has_events = crate::events::is_supported().unwrap_or(false);
+    for bits in 0..if has_events { 16 } else { 8 } {
+        let [dual, dns, exclude, events] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
+        let traits = NodeTraits {
+            dual,
+            dns,
+            exclude,
+            events,
+        };
         let maps = match Maps::create(traits) {
             Err(e) if e.is_permission() => {
                 println!("skipped: {e}");

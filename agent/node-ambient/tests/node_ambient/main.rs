@@ -10,6 +10,7 @@
 mod acceptance;
 mod bridge;
 mod ebpf;
+mod ebpf_events;
 mod ebpf_faults;
 mod exclude;
 mod host;
