@@ -3,7 +3,7 @@
 use crate::config::{CarrierChoice, Config, Pod, Proxy};
 use crate::node::{Bridge, Carrier, Node, Place};
 use crate::objects::{CARRIERS, SECOND_CARRIERS, VNIS, WEIR};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 use weir_netlink::route::{Geneve, Link, LinkKind, RT_TABLE_MAIN, Routing};
@@ -102,6 +102,18 @@ pub fn discover(config: &Config, by: By) -> Result<Node> {
         left_out,
         has_ipv6: Path::new("/proc/sys/net/ipv6").exists(),
     })
+}
+
+/// Host ends of the links of proxies that are not the active one, as far as they are there.
+pub(crate) fn devices_of_others(
+    routing: &Routing,
+    links: &[Link],
+    config: &Config,
+) -> BTreeSet<String> {
+    let active = config.active();
+    let others = config.proxies.iter().filter(|p| active != Some(*p));
+    let found = others.filter_map(|proxy| find(routing, links, proxy).ok());
+    found.map(|place| place.device).collect()
 }
 
 /// Where a proxy is, but for its slot.

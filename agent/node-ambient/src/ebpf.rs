@@ -4,7 +4,7 @@
 //! Of a [`Config`] carrier, marks and routing are of no use here.
 
 use crate::config::{CarrierChoice, Config};
-use crate::discover::{By, devices_of, discover};
+use crate::discover::{By, devices_of, devices_of_others, discover};
 use crate::node::Node;
 use std::collections::BTreeMap;
 use weir_ebpf::Bpffs;
@@ -166,6 +166,7 @@ fn desired(config: &Config) -> Result<(Node, Wanted)> {
         pods,
         addresses: own.chain(config.host_addresses.iter().copied()).collect(),
         proxy,
+        others: devices_of_others(&routing, &links, &node.config),
         has_ipv6: node.has_ipv6,
         dns: config.dns_capture,
         exclude: Exclusions {

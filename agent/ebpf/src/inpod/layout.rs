@@ -143,3 +143,6 @@ pub(crate) const EVENT: i16 = VALUE - EVENT_SIZE;
 /// Addresses of values of maps, while an event is made.
 pub(crate) const WATCH_AT: i16 = EVENT - 8;
 pub(crate) const PACE_AT: i16 = EVENT - 16;
+/// Key and value of a map of connections, at the node only.
+pub(crate) const OWNER_KEY: i16 = PACE_AT - 40;
+pub(crate) const OWNER: i16 = OWNER_KEY - 8;

@@ -1,6 +1,7 @@
 //! The maps of the node's programs, and what sysctls were before.
 
 use super::exclude::{self, Side};
+use super::owner;
 use super::programs::NodeTraits;
 use crate::inpod::{COUNTERS, QUERY_KEY, QUERY_VALUE};
 use crate::maps::{COUNTS_MAP, create, open_or_create};
@@ -23,7 +24,8 @@ const MOST_ADDRESSES: u32 = 65_536;
 const MOST_QUERIES: u32 = 16_384;
 /// Most networks, and most ports of each direction, that are excluded.
 const MOST_EXCLUDED: u32 = 1024;
-/// Most connections to excluded ports, and of the proxy to the node; beyond it, the one that was idle for longest is reset.
+/// Most connections to excluded ports, of the proxy to the node, and of which is known whose they are; beyond it, the one that was
+/// idle for longest is reset, the last at a hand-over only.
 const MOST_FLOWS: u32 = 65_536;
 /// Most sysctls that are remembered.
 const MOST_BEFORE: u32 = 64;
@@ -61,6 +63,18 @@ const ASKED_MAP: MapSpec<'_> = MapSpec {
     max_entries: MOST_FLOWS,
     name: "weir_asked",
     ..QUERIES_MAP
+};
+const OWNERS_MAP: MapSpec<'_> = MapSpec {
+    key_size: owner::KEY_SIZE,
+    value_size: 4,
+    max_entries: MOST_FLOWS,
+    name: "weir_owners",
+    ..QUERIES_MAP
+};
+/// How many proxies that were active before have connections.
+const FORMER_MAP: MapSpec<'_> = MapSpec {
+    name: "weir_former",
+    ..PROXY_MAP
 };
 const QUERIES_MAP: MapSpec<'_> = MapSpec {
     kind: BPF_MAP_TYPE_LRU_HASH,
@@ -114,6 +128,8 @@ pub(crate) struct Maps {
     node: Map,
     proxy: Map,
     asked: Map,
+    owners: Map,
+    former: Map,
     /// With the capture of DNS: where names are asked for, and what was asked.
     names: Option<[Map; 2]>,
     /// With exclusions: networks of peers, ports, and the connections to excluded ports.
@@ -136,6 +152,8 @@ pub(super) struct Contents {
     pub(super) node: Addresses,
     /// 0: none.
     pub(super) proxy: u32,
+    /// How many have connections that were active before.
+    pub(super) former: u32,
     /// Where it is asked for names.
     pub(super) names: BTreeSet<IpAddr>,
     pub(super) peers: BTreeMap<IpNet, bool>,
@@ -196,6 +214,8 @@ impl Maps {
             node: make(&NODE_MAP)?,
             proxy: make(&PROXY_MAP)?,
             asked: make(&ASKED_MAP)?,
+            owners: make(&OWNERS_MAP)?,
+            former: make(&FORMER_MAP)?,
             names: traits.dns.then(names).transpose()?,
             exclude: traits.exclude.then(exclude).transpose()?,
             events: traits.events.then(of_events).transpose()?,
@@ -210,6 +230,8 @@ impl Maps {
             &self.node,
             &self.proxy,
             &self.asked,
+            &self.owners,
+            &self.former,
         ];
         let some = self.names.iter().flatten();
         let some = some.chain(self.exclude.iter().flatten());
@@ -272,6 +294,11 @@ impl Maps {
         written.map_err(|e| failed("write", "map weir_proxy", &e))
     }
 
+    pub(super) fn set_former(&self, count: u32) -> Result<()> {
+        let written = self.former.set(&[0; 4], &count.to_ne_bytes());
+        written.map_err(|e| failed("write", "map weir_former", &e))
+    }
+
     /// At most one address of each family. Without the capture of DNS there is nothing to write.
     pub(super) fn set_names(&self, addresses: &BTreeSet<IpAddr>) -> Result<()> {
         let Some([names, _]) = &self.names else {
@@ -308,9 +335,8 @@ pub(super) fn contents(folder: &Path) -> Result<Contents> {
     Ok(Contents {
         pods: addresses(&PODS_MAP)?,
         node: addresses(&NODE_MAP)?,
-        proxy: read(&PROXY_MAP)?
-            .first()
-            .map_or(0, |(_, index)| number(index)),
+        proxy: only(read(&PROXY_MAP)?),
+        former: only(read(&FORMER_MAP)?),
         names: read(&NAMES_MAP)?
             .into_iter()
             .filter_map(|(place, value)| name_server(number(&place), value))
@@ -324,6 +350,11 @@ pub(super) fn contents(folder: &Path) -> Result<Contents> {
             .filter_map(|(key, _)| exclude::port_of(&key))
             .collect(),
     })
+}
+
+/// The number of an array of one.
+fn only(entries: Vec<(Vec<u8>, Vec<u8>)>) -> u32 {
+    entries.first().map_or(0, |(_, value)| number(value))
 }
 
 /// An element of `weir_names`; `None`: there is no address.
@@ -354,6 +385,8 @@ pub(super) fn ids(folder: &Path) -> Result<BTreeSet<u32>> {
         &NODE_MAP,
         &PROXY_MAP,
         &ASKED_MAP,
+        &OWNERS_MAP,
+        &FORMER_MAP,
         &NAMES_MAP,
         &QUERIES_MAP,
         &PEERS_MAP,

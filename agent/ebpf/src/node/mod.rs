@@ -15,10 +15,12 @@
 //! - What is not TCP passes, except for queries for names where they are captured: these get the address of the proxy, and
 //!   its answers that of the server that was asked.
 //! - Programs of other writers at the same hooks go on running.
+//! - While one proxy takes over from another, open connections stay with the one that has them: see `owner.rs`.
 
 mod exclude;
 mod icmp;
 mod maps;
+mod owner;
 mod plan;
 mod programs;
 mod space;

@@ -30,6 +30,8 @@ pub struct Wanted {
     pub addresses: BTreeSet<IpAddr>,
     /// The active proxy; without one TCP of enrolled pods is dropped.
     pub proxy: Option<Proxy>,
+    /// Host ends of the links of other proxies of the node: those that were active before keep their connections.
+    pub others: BTreeSet<String>,
     /// The kernel has IPv6.
     pub has_ipv6: bool,
     /// DNS over UDP of enrolled pods goes to port 15053 of the proxy.
@@ -87,6 +89,8 @@ pub enum Change {
     Proxy(String, u32),
     /// No proxy is ready.
     NoProxy,
+    /// So many proxies that were active before keep their connections.
+    Former(u32),
     /// Names are asked for at these addresses; with none, queries pass.
     Names(BTreeSet<IpAddr>),
     /// Peers or a port are excluded (1), or peers of a longer prefix captured (0).
@@ -144,6 +148,13 @@ impl fmt::Display for Change {
             }
             Self::Proxy(device, _) => write!(f, "send to the proxy at {device}"),
             Self::NoProxy => f.write_str("drop TCP of enrolled pods: no proxy is ready"),
+            Self::Former(0) => f.write_str("send everything to the active proxy"),
+            Self::Former(count) => {
+                write!(
+                    f,
+                    "leave open connections to {count} proxies that were active before"
+                )
+            }
             Self::Names(addresses) if addresses.is_empty() => {
                 f.write_str("let DNS of enrolled pods pass")
             }
@@ -360,6 +371,17 @@ pub(super) fn plan_host(
             NodeRole::FromProxy,
         )
     });
+    // What was never active has no program there.
+    let was_active = |name: &&String| {
+        let index = observed.index(name);
+        index.is_ok_and(|index| observed.held.contains_key(&(index, Direction::Ingress)))
+    };
+    let is_active = |name: &&String| proxy.is_some_and(|proxy| proxy.device == **name);
+    let former = wanted.others.iter().filter(|name| !is_active(name));
+    let former: Vec<&String> = former.filter(was_active).collect();
+    let of_former = former
+        .iter()
+        .map(|name| (name.as_str(), Direction::Ingress, NodeRole::FromProxy));
     let devices: BTreeSet<&str> = wanted.pods.values().map(String::as_str).collect();
     let of_pods = devices.into_iter().flat_map(|device| {
         [
@@ -367,7 +389,13 @@ pub(super) fn plan_host(
             (device, Direction::Ingress, NodeRole::FromPod),
         ]
     });
-    let hooks = attachments(observed, names, hooks.into_iter().chain(of_pods))?;
+    let count = u32::try_from(former.len()).unwrap_or(u32::MAX);
+    // Before new connections go to another one.
+    if count > there.former {
+        changes.push(Change::Former(count));
+    }
+    let hooks = hooks.into_iter().chain(of_former).chain(of_pods);
+    let hooks = attachments(observed, names, hooks)?;
     let (new, gone) = observed.hooks(hooks);
     let is_of_proxy = |change: &Change| matches!(change, Change::Attach(a) | Change::Replace(a) if a.role == NodeRole::FromProxy);
     let (of_proxy, of_pods): (Vec<_>, Vec<_>) = new.into_iter().partition(is_of_proxy);
@@ -386,6 +414,9 @@ pub(super) fn plan_host(
     let names = names.unwrap_or_default();
     if there.names != names {
         changes.push(Change::Names(names));
+    }
+    if count < there.former {
+        changes.push(Change::Former(count));
     }
     changes.extend(exclusions(&wanted.exclude, there));
     changes.extend(of_pods);

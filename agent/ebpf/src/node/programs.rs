@@ -1,7 +1,7 @@
 //! The programs of the node and of its proxy, by the hook where they run.
 
-use super::{exclude, icmp};
-use crate::asm::{Alu, AsmError, Code, Helper, If, MapRef, Reg, Size};
+use super::{exclude, icmp, owner};
+use crate::asm::{Alu, AsmError, Code, Helper, If, Label, MapRef, Reg, Size};
 use crate::inpod::layout::{Count, INDEX, IPPROTO_TCP, KEY, PORTS, Pass, SKB_MARK, TUPLE};
 use crate::inpod::nat::{self, End};
 use crate::inpod::packet::{Builder, TUPLE_SIZE, be16};
@@ -19,10 +19,11 @@ pub(super) const PROXY: MapRef = MapRef(3);
 
 /// What the proxy asks the node itself with the address of a pod, by the sender.
 const ASKED: MapRef = MapRef(4);
+// MapRef(5) and MapRef(6) are of connections and their proxies: see `owner`.
 /// The proxy's address for names, by family; zeros without one. Only with the capture of DNS.
-pub(super) const NAMES: MapRef = MapRef(5);
+pub(super) const NAMES: MapRef = MapRef(7);
 /// The servers that DNS queries were sent to, by the sender. Only with the capture of DNS.
-const QUERIES: MapRef = MapRef(6);
+const QUERIES: MapRef = MapRef(8);
 
 /// The mark of packets that are for a socket of the proxy although their destination is another host.
 pub(super) const TPROXY_MARK: u32 = 0x400;
@@ -104,7 +105,10 @@ pub fn assemble(role: NodeRole, traits: NodeTraits) -> Result<Code, AsmError> {
     }
     match role {
         NodeRole::Proxy => proxy(&mut b),
-        NodeRole::FromProxy => from_proxy(&mut b),
+        NodeRole::FromProxy => {
+            owner::remember(&mut b);
+            from_proxy(&mut b);
+        }
         NodeRole::ToPod => to_pod(&mut b, traits),
         NodeRole::FromPod => from_pod(&mut b, traits),
     }
@@ -134,7 +138,7 @@ pub struct NodeTraits {
 impl NodeTraits {
     /// The first map behind those that are always there and those of names.
     pub(super) fn exclude_map(self) -> MapRef {
-        MapRef(if self.dns { 7 } else { 5 })
+        MapRef(if self.dns { 9 } else { 7 })
     }
 
     /// The first map of events, behind all others.
@@ -145,7 +149,7 @@ impl NodeTraits {
 
 /// Looks an address up: `R0` is the value or null. Keys are of IPv6, and those of IPv4 mapped to it.
 #[track_caller]
-fn find(b: &mut Builder, map: MapRef, end: End) {
+pub(super) fn find(b: &mut Builder, map: MapRef, end: End) {
     put_address(b, end, KEY);
     b.look_up(map, KEY);
 }
@@ -169,15 +173,23 @@ pub(super) fn put_address(b: &mut Builder, end: End, at: i16) {
     b.asm.bind(done);
 }
 
-/// `R7` is the index of the proxy's link; without a proxy the packet is dropped and counted.
+/// `R7` is the index of the link of the proxy that has the connection of the pod at this end, or of the active one; without a proxy
+/// the packet is dropped and counted.
 #[track_caller]
-fn find_proxy(b: &mut Builder) {
+fn find_proxy(b: &mut Builder, pod: End) {
     let found = b.asm.label();
+    owner::jump_to_former(b, pod, found);
+    find_active(b, found);
+    b.asm.bind(found);
+}
+
+/// The same for the active one.
+#[track_caller]
+fn find_active(b: &mut Builder, found: Label) {
     element(b, PROXY, false);
     b.asm.load(Size::W, R7, R0, 0);
     b.asm.jump_if(If::Ne, R7, 0, found);
     b.refuse(Count::NoProxy);
-    b.asm.bind(found);
 }
 
 /// Counts first packets of connections.
@@ -207,7 +219,7 @@ fn redirect(b: &mut Builder, helper: Helper) {
 
 /// `R0` is the value of an array, which has every element: the only one, or that of the tuple's family.
 #[track_caller]
-fn element(b: &mut Builder, map: MapRef, by_family: bool) {
+pub(super) fn element(b: &mut Builder, map: MapRef, by_family: bool) {
     let known = b.asm.label();
     b.asm.store(Size::W, R10, INDEX, 0);
     if by_family && b.dual {
@@ -240,7 +252,9 @@ fn query(b: &mut Builder) {
     nat::value_from(b);
     nat::rewrite(b, End::Destination, nat::PROXY_PORT);
     b.count(Count::Dns);
-    find_proxy(b);
+    let found = b.asm.label();
+    find_active(b, found);
+    b.asm.bind(found);
     redirect(b, Helper::RedirectPeer);
 }
 
@@ -267,7 +281,7 @@ fn from_pod(b: &mut Builder, traits: NodeTraits) {
     if traits.exclude {
         exclude::from_pod(b, traits);
     }
-    find_proxy(b);
+    find_proxy(b, End::Source);
     count_first(b, Count::Outbound);
     redirect(b, Helper::RedirectPeer);
 }
@@ -289,7 +303,7 @@ fn to_pod(b: &mut Builder, traits: NodeTraits) {
         exclude::to_pod(b, traits);
     }
     b.asm.bind(captured);
-    find_proxy(b);
+    find_proxy(b, End::Destination);
     count_first(b, Count::Inbound);
     // The other end of a pair can be reached from the ingress hook only.
     redirect(b, Helper::Redirect);
@@ -307,7 +321,7 @@ fn error_to_pod(b: &mut Builder, traits: NodeTraits) {
     if traits.exclude {
         exclude::from_pod(b, traits);
     }
-    find_proxy(b);
+    find_proxy(b, End::Source);
     redirect(b, Helper::Redirect);
 }
 

@@ -133,6 +133,7 @@ impl<'a> Space<'a> {
                     Change::NoAddress(address) => programs.maps.delete(Which::Node, *address)?,
                     Change::Proxy(_, index) => programs.maps.set_proxy(*index)?,
                     Change::NoProxy => programs.maps.set_proxy(0)?,
+                    Change::Former(count) => programs.maps.set_former(*count)?,
                     Change::Exclude(what, value) => programs.maps.exclude(*what, Some(*value))?,
                     Change::NoExclude(what) => programs.maps.exclude(*what, None)?,
                     Change::Names(addresses) => programs.maps.set_names(addresses)?,

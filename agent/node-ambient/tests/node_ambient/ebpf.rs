@@ -250,6 +250,65 @@ fn check_6_nothing_leaves_in_plain_text_without_the_proxy() {
     }
 }
 
+/// Proxies follow each other: what is new goes to the newest, and what is open stays with the one that has it, both ways and for
+/// both families, until that is gone.
+// matrix: every
+#[test]
+fn open_connections_stay_with_their_proxy() {
+    for (scene, mounted) in builds() {
+        let servers = Servers::start(&scene);
+        let names = ["second outbound", "second inbound", "second hbone"];
+        servers.proxy(&scene.second, names);
+        let open = || {
+            let ways = [false, true].map(|v6| {
+                [
+                    (&scene.pod, web(OUTSIDE, v6)),
+                    (&scene.outside, web(POD, v6)),
+                ]
+            });
+            let ways = ways.concat().into_iter();
+            ways.map(|(from, to)| connect(from, to).unwrap())
+                .collect::<Vec<_>>()
+        };
+        let answers = |streams: &mut Vec<std::net::TcpStream>| {
+            let answer = |stream| ask(stream, "x").unwrap_or_default();
+            streams.iter_mut().map(answer).collect::<Vec<_>>()
+        };
+        let by = |who: &str| {
+            ["outbound|outside|x", "inbound|pod|x"]
+                .repeat(2)
+                .iter()
+                .map(|a| format!("{who}{a}"))
+                .collect::<Vec<_>>()
+        };
+        let switch = |proxies: &[(u8, u64)]| {
+            let config = scene.config(proxies, "");
+            applied(&scene, &mounted, &config);
+        };
+        switch(&[(PROXY, 1)]);
+        let mut first = open();
+        assert_eq!(answers(&mut first), by(""));
+        switch(&[(PROXY, 1), (SECOND, 2)]);
+        let mut second = open();
+        assert_eq!(answers(&mut first), by(""));
+        assert_eq!(answers(&mut second), by("second "));
+        // And back, as after the second is replaced again.
+        switch(&[(PROXY, 3), (SECOND, 2)]);
+        let mut third = open();
+        assert_eq!(answers(&mut third), by(""));
+        assert_eq!(
+            (answers(&mut first), answers(&mut second)),
+            (by(""), by("second "))
+        );
+        // The second proxy is gone, and with it its connections; nothing of them goes past the first.
+        switch(&[(PROXY, 3)]);
+        assert_eq!(answers(&mut third), by(""));
+        servers.drain();
+        assert_eq!(answers(&mut second), vec![String::new(); 4]);
+        assert_eq!(servers.drain(), []);
+    }
+}
+
 /// A newer proxy takes over: what is new goes to it.
 #[test]
 fn a_newer_proxy_takes_over() {
@@ -463,6 +522,7 @@ fn check_7_thousands_of_addresses() {
                     device: "v2".to_owned(),
                     ..Proxy::default()
                 }),
+                others: Default::default(),
                 has_ipv6: true,
                 dns: false,
                 exclude: weir_ebpf::node::Exclusions::default(),

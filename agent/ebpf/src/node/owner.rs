@@ -1,0 +1,87 @@
+//! Which proxy has a connection, while one takes over from another: its packets go on to the proxy that began it.
+//!
+//! What the proxy sends first is written down: the answer to a pod's or a client's first packet, and the first packet of its own
+//! connection. It is looked up only where another proxy was active before and is still there, so that otherwise a packet costs one
+//! look at an array more.
+
+use super::programs::{PODS, element, put_address};
+use crate::asm::{Alu, Helper, If, Label, MapRef, Reg, Size};
+use crate::inpod::layout::{OWNER, OWNER_KEY, PORTS, SKB_IFINDEX};
+use crate::inpod::nat::End;
+use crate::inpod::packet::Builder;
+use Reg::{R0, R1, R2, R3, R4, R6, R7, R10};
+
+/// The host end of the proxy's link, by connection.
+const OWNERS: MapRef = MapRef(5);
+/// How many proxies that were active before have connections.
+const FORMER: MapRef = MapRef(6);
+/// Bytes of a key: the pod's address and the peer's, of IPv6 or mapped to it, the port of the pod and that of the peer.
+pub(super) const KEY_SIZE: u32 = 36;
+
+impl End {
+    fn other(self) -> Self {
+        match self {
+            Self::Source => Self::Destination,
+            Self::Destination => Self::Source,
+        }
+    }
+}
+
+/// Builds the key on the stack; the pod is at this end of the packet.
+#[track_caller]
+fn key(b: &mut Builder, pod: End) {
+    put_address(b, pod, OWNER_KEY);
+    put_address(b, pod.other(), OWNER_KEY + 16);
+    for (end, at) in [(pod, 32), (pod.other(), 34)] {
+        let place = i16::from(end == End::Destination);
+        b.asm.load(Size::H, R1, R10, PORTS + 2 * place);
+        b.asm.store(Size::H, R10, OWNER_KEY + at, R1);
+    }
+}
+
+/// Jumps, with the link in `R7`, if a proxy that was active before has the connection of a packet that does not begin one.
+#[track_caller]
+pub(super) fn jump_to_former(b: &mut Builder, pod: End, found: Label) {
+    let active = b.asm.label();
+    b.is_first();
+    b.asm.jump_if(If::Ne, R1, 0, active);
+    element(b, FORMER, false);
+    b.asm.load(Size::W, R1, R0, 0);
+    b.asm.jump_if(If::Eq, R1, 0, active);
+    key(b, pod);
+    b.look_up(OWNERS, OWNER_KEY);
+    b.asm.jump_if(If::Eq, R0, 0, active);
+    b.asm.load(Size::W, R7, R0, 0);
+    b.asm.jump(found);
+    b.asm.bind(active);
+}
+
+/// Writes down that the connection is of the proxy behind this link, if the packet has SYN. Without room in the map, which evicts
+/// what was idle for longest, the connection ends at a hand-over.
+#[track_caller]
+pub(super) fn remember(b: &mut Builder) {
+    let [of_source, write, over] = [(); 3].map(|()| b.asm.label());
+    b.asm.load(Size::B, R1, R10, PORTS + 13);
+    b.asm.alu(Alu::And, R1, 2);
+    b.asm.jump_if(If::Eq, R1, 0, over);
+    super::programs::find(b, PODS, End::Destination);
+    b.asm.jump_if(If::Eq, R0, 0, of_source);
+    key(b, End::Destination);
+    b.asm.jump(write);
+    b.asm.bind(of_source);
+    super::programs::find(b, PODS, End::Source);
+    b.asm.jump_if(If::Eq, R0, 0, over);
+    key(b, End::Source);
+    let asm = &mut b.asm;
+    asm.bind(write);
+    asm.load(Size::W, R1, R6, SKB_IFINDEX);
+    asm.store(Size::W, R10, OWNER, R1);
+    asm.map(R1, OWNERS);
+    asm.mov(R2, R10);
+    asm.alu(Alu::Add, R2, i32::from(OWNER_KEY));
+    asm.mov(R3, R10);
+    asm.alu(Alu::Add, R3, i32::from(OWNER));
+    asm.mov(R4, 0);
+    asm.call(Helper::MapUpdate);
+    asm.bind(over);
+}
