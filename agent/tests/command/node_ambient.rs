@@ -111,3 +111,54 @@ fn programs_instead_of_rules() {
     assert_eq!(run("clean", &config, &[]).code, 0);
     assert_eq!(folders().count(), 0);
 }
+
+/// bpf(2) fails as under a seccomp filter or lockdown, and as in a kernel without it; no bpf file system is mounted: the reason is named,
+/// nothing is changed, and the same command with rules works.
+// matrix: newest
+#[test]
+fn what_programs_lack_is_named_and_nothing_is_changed() {
+    let netns = pod_or_skip!();
+    let Some(mounted) = weir_testing::BpfFs::mount() else {
+        return;
+    };
+    let (config, place) = (TempFile::new("{}"), path(&netns));
+    let args = ["node-ambient", "--config", config.path(), "--host-netns"];
+    let args = [&args[..], &[&place, "--engine"]].concat();
+    let apply = |engine, bpffs: &std::path::Path| {
+        let all = [&["apply"], &args[..], &[engine]].concat();
+        weir_with(&all, &[("WEIR_BPFFS", bpffs.to_str().unwrap())])
+    };
+    let routing = Routing::open_in(&netns).unwrap();
+    let state = || {
+        let shown = weir(&["show", "--netns", &place, "--engine", "all"]);
+        format!("{shown:?} {:?}", routing.rules().unwrap())
+    };
+    let before = state();
+    for (error, words) in [
+        ("EPERM", "no seccomp filter or lockdown"),
+        ("ENOSYS", "CONFIG_BPF_SYSCALL"),
+    ] {
+        let out = std::process::Command::new("strace")
+            .args(["-f", "-qq", "-e", "trace=bpf", "-e"])
+            .arg(format!("inject=bpf:error={error}"))
+            .args(["-o", "/dev/null", env!("CARGO_BIN_EXE_weir"), "apply"])
+            .args(&args)
+            .arg("ebpf")
+            .env("WEIR_BPFFS", mounted.path())
+            .output()
+            .expect("strace is needed here");
+        let text = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{error}: {text}");
+        assert!(text.contains(words), "{error}: {text}");
+        assert_eq!(state(), before, "{error}");
+    }
+    let folder = weir_testing::TempDir::new();
+    let run = apply("ebpf", folder.path());
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("mount -t bpf bpf"), "{run:?}");
+    assert_eq!(state(), before);
+    for engine in ["ebpf", "auto"] {
+        let run = apply(engine, mounted.path());
+        assert_eq!(run.code, 0, "{engine}: {run:?}");
+    }
+}

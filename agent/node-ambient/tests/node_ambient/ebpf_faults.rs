@@ -1,7 +1,7 @@
 //! Programs at the node: versions, other writers, and a replacement that was interrupted.
 
 use crate::ebpf::{answer, applied, bpffs, builds, web};
-use crate::scene::{OUTSIDE, POD, PROXY, SECOND, Servers, inside};
+use crate::scene::{OUTSIDE, POD, PROXY, SECOND, Servers, connects, inside};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -265,5 +265,47 @@ fn pins_of_a_proxy_that_is_gone_are_swept() {
         }
         assert!(!gone.exists() && stays.is_dir());
         assert!(folder(&mounted, &scene.node).is_dir());
+    }
+}
+
+/// The namespace of the active proxy ends: nothing leaves in plain text, probes pass, and the error names what is gone.
+#[test]
+fn nothing_leaves_in_plain_text_when_the_namespace_of_the_proxy_ends() {
+    for (mut scene, mounted) in builds() {
+        let servers = Servers::of_others(&scene);
+        let config = scene.config(&[(PROXY, 1)], "");
+        applied(&scene, &mounted, &config);
+        let gone = folder(&mounted, &scene.proxy);
+        let living = [&scene.node, &scene.pod].map(|n| n.id().ino);
+        scene.proxy = Netns::create().unwrap();
+        let routing = Routing::open_in(&scene.node).unwrap();
+        let begun = std::time::Instant::now();
+        while routing.link("v2").is_ok() {
+            assert!(
+                begun.elapsed() < crate::scene::PATIENCE,
+                "its link is there"
+            );
+            std::thread::yield_now();
+        }
+        let closed = || {
+            for v6 in [false, true] {
+                assert!(!connects(&scene.pod, web(OUTSIDE, v6)));
+                assert!(!connects(&scene.outside, web(POD, v6)));
+            }
+            assert_eq!(servers.drain(), []);
+            assert_eq!(answer(&scene.node, web(POD, false)), "pod|x");
+            servers.drain();
+        };
+        closed();
+        // The number of its descriptor may be that of another file by now.
+        let mut config = config;
+        config.proxies[0].netns = "/run/netns/gone".into();
+        let refused = apply(&config, &scene.node, &bpffs(&mounted)).unwrap_err();
+        assert!(refused.to_string().contains("/run/netns/gone"), "{refused}");
+        closed();
+        applied(&scene, &mounted, &scene.config(&[], ""));
+        closed();
+        assert_eq!(bpffs(&mounted).sweep(|| Some(living.into())).unwrap(), 1);
+        assert!(!gone.exists());
     }
 }

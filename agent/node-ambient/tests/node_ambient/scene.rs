@@ -387,9 +387,15 @@ pub(crate) struct Servers {
 impl Servers {
     /// The proxy's listeners, an application in the pod and one outside, on port 8080.
     pub(crate) fn start(scene: &Scene) -> Self {
+        let servers = Self::of_others(scene);
+        servers.proxy(&scene.proxy, ["outbound", "inbound", "hbone"]);
+        servers
+    }
+
+    /// Without a proxy, of whose namespace nothing is kept open.
+    pub(crate) fn of_others(scene: &Scene) -> Self {
         let (log, seen) = channel();
         let servers = Self { seen, log };
-        servers.proxy(&scene.proxy, ["outbound", "inbound", "hbone"]);
         serve(&scene.pod, "pod", 8080, &servers.log, false);
         serve(&scene.outside, "outside", 8080, &servers.log, false);
         servers
