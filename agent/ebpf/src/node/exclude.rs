@@ -5,7 +5,8 @@
 //! - Answers to an excluded port are known by what the pod sent there: a client cannot choose a source port to avoid the proxy.
 //! - What a pod sends from an excluded port of its own passes unless it begins a connection.
 
-use super::programs::{NodeTraits, put_address};
+use super::parts::put_address;
+use super::programs::NodeTraits;
 use crate::asm::{If, MapRef, Reg, Size};
 use crate::inpod::layout::{KEY, PORTS, Pass};
 use crate::inpod::nat::{self, End};

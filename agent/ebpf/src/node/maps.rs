@@ -1,4 +1,4 @@
-//! The maps of the node's programs, and what sysctls were before.
+//! The maps of the node's programs, and what is written to them.
 
 use super::exclude::{self, Side};
 use super::owner;
@@ -7,12 +7,12 @@ use crate::inpod::{COUNTERS, QUERY_KEY, QUERY_VALUE};
 use crate::maps::{COUNTS_MAP, create, open_or_create};
 use crate::{events, failed};
 use ipnet::IpNet;
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv6Addr};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::Path;
 use weir_bpf::{
     BPF_F_NO_PREALLOC, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_LPM_TRIE,
-    BPF_MAP_TYPE_LRU_HASH, Map, MapSpec, Pinned, open_pin,
+    BPF_MAP_TYPE_LRU_HASH, Map, MapSpec,
 };
 use weir_netlink::{Error, Result};
 
@@ -30,7 +30,7 @@ const MOST_FLOWS: u32 = 65_536;
 /// Most sysctls that are remembered.
 const MOST_BEFORE: u32 = 64;
 
-const PODS_MAP: MapSpec<'_> = MapSpec {
+pub(super) const PODS_MAP: MapSpec<'_> = MapSpec {
     kind: BPF_MAP_TYPE_HASH,
     key_size: 16,
     value_size: 4,
@@ -39,12 +39,12 @@ const PODS_MAP: MapSpec<'_> = MapSpec {
     name: "weir_pods",
     describe: false,
 };
-const NODE_MAP: MapSpec<'_> = MapSpec {
+pub(super) const NODE_MAP: MapSpec<'_> = MapSpec {
     max_entries: MOST_ADDRESSES,
     name: "weir_node",
     ..PODS_MAP
 };
-const PROXY_MAP: MapSpec<'_> = MapSpec {
+pub(super) const PROXY_MAP: MapSpec<'_> = MapSpec {
     kind: BPF_MAP_TYPE_ARRAY,
     key_size: 4,
     max_entries: 1,
@@ -53,18 +53,18 @@ const PROXY_MAP: MapSpec<'_> = MapSpec {
     ..PODS_MAP
 };
 /// The proxy's addresses for names: of IPv4 and of IPv6, in network order; zeros without one.
-const NAMES_MAP: MapSpec<'_> = MapSpec {
+pub(super) const NAMES_MAP: MapSpec<'_> = MapSpec {
     value_size: 16,
     max_entries: 2,
     name: "weir_names",
     ..PROXY_MAP
 };
-const ASKED_MAP: MapSpec<'_> = MapSpec {
+pub(super) const ASKED_MAP: MapSpec<'_> = MapSpec {
     max_entries: MOST_FLOWS,
     name: "weir_asked",
     ..QUERIES_MAP
 };
-const OWNERS_MAP: MapSpec<'_> = MapSpec {
+pub(super) const OWNERS_MAP: MapSpec<'_> = MapSpec {
     key_size: owner::KEY_SIZE,
     value_size: 4,
     max_entries: MOST_FLOWS,
@@ -72,11 +72,11 @@ const OWNERS_MAP: MapSpec<'_> = MapSpec {
     ..QUERIES_MAP
 };
 /// How many proxies that were active before have connections.
-const FORMER_MAP: MapSpec<'_> = MapSpec {
+pub(super) const FORMER_MAP: MapSpec<'_> = MapSpec {
     name: "weir_former",
     ..PROXY_MAP
 };
-const QUERIES_MAP: MapSpec<'_> = MapSpec {
+pub(super) const QUERIES_MAP: MapSpec<'_> = MapSpec {
     kind: BPF_MAP_TYPE_LRU_HASH,
     key_size: QUERY_KEY as u32,
     value_size: QUERY_VALUE as u32,
@@ -85,40 +85,37 @@ const QUERIES_MAP: MapSpec<'_> = MapSpec {
     name: "weir_queries",
     describe: false,
 };
-const PEERS_MAP: MapSpec<'_> = MapSpec {
+pub(super) const PEERS_MAP: MapSpec<'_> = MapSpec {
     kind: BPF_MAP_TYPE_LPM_TRIE,
     key_size: exclude::PEER_KEY,
     max_entries: MOST_EXCLUDED,
     name: "weir_peers",
     ..PODS_MAP
 };
-const PORTS_MAP: MapSpec<'_> = MapSpec {
+pub(super) const PORTS_MAP: MapSpec<'_> = MapSpec {
     key_size: 4,
     max_entries: 2 * MOST_EXCLUDED,
     name: "weir_ports",
     ..PODS_MAP
 };
-const FLOWS_MAP: MapSpec<'_> = MapSpec {
+pub(super) const FLOWS_MAP: MapSpec<'_> = MapSpec {
     max_entries: MOST_FLOWS,
     name: "weir_flows",
     ..QUERIES_MAP
 };
-const BEFORE_MAP: MapSpec<'_> = MapSpec {
+pub(super) const BEFORE_MAP: MapSpec<'_> = MapSpec {
     key_size: 4,
     max_entries: MOST_BEFORE,
     name: "weir_sysctls",
     ..PODS_MAP
 };
-const NODE_COUNTS: MapSpec<'_> = MapSpec {
+pub(super) const NODE_COUNTS: MapSpec<'_> = MapSpec {
     max_entries: COUNTERS.len() as u32 + 1,
     name: "weir_node_count",
     ..COUNTS_MAP
 };
 /// The name of the counter that a pod's programs do not have.
-const NO_PROXY: &str = "dropped: no proxy of the node is ready";
-
-/// Addresses with a number each: the index of a link, or 1.
-pub(super) type Addresses = BTreeMap<IpAddr, u32>;
+pub(super) const NO_PROXY: &str = "dropped: no proxy of the node is ready";
 
 /// Maps of the node. They live as long as this value, a program that uses them, or a pin.
 #[derive(Debug)]
@@ -145,21 +142,6 @@ pub(super) enum Which {
     Node,
 }
 
-/// What maps hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Contents {
-    pub(super) pods: Addresses,
-    pub(super) node: Addresses,
-    /// 0: none.
-    pub(super) proxy: u32,
-    /// How many have connections that were active before.
-    pub(super) former: u32,
-    /// Where it is asked for names.
-    pub(super) names: BTreeSet<IpAddr>,
-    pub(super) peers: BTreeMap<IpNet, bool>,
-    pub(super) ports: BTreeSet<(Side, u16)>,
-}
-
 /// One exclusion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Excluded {
@@ -183,10 +165,6 @@ fn key(address: IpAddr) -> [u8; 16] {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
         IpAddr::V6(v6) => v6.octets(),
     }
-}
-
-fn number(value: &[u8]) -> u32 {
-    value.try_into().map_or(0, u32::from_ne_bytes)
 }
 
 impl Maps {
@@ -316,137 +294,5 @@ impl Maps {
             written.map_err(|e| failed("write", "map weir_names", &e))?;
         }
         Ok(())
-    }
-}
-
-/// What pinned maps hold; empty without pins. Nothing is created.
-pub(super) fn contents(folder: &Path) -> Result<Contents> {
-    let read = |spec: &MapSpec<'_>| match open(&folder.join(spec.name))? {
-        Some(map) => entries(&map, spec),
-        None => Ok(Vec::new()),
-    };
-    let addresses = |spec: &MapSpec<'_>| -> Result<Addresses> {
-        let entry = |(key, value): (Vec<u8>, Vec<u8>)| {
-            let octets: [u8; 16] = key.try_into().ok()?;
-            Some((Ipv6Addr::from(octets).to_canonical(), number(&value)))
-        };
-        Ok(read(spec)?.into_iter().filter_map(entry).collect())
-    };
-    Ok(Contents {
-        pods: addresses(&PODS_MAP)?,
-        node: addresses(&NODE_MAP)?,
-        proxy: only(read(&PROXY_MAP)?),
-        former: only(read(&FORMER_MAP)?),
-        names: read(&NAMES_MAP)?
-            .into_iter()
-            .filter_map(|(place, value)| name_server(number(&place), value))
-            .collect(),
-        peers: read(&PEERS_MAP)?
-            .into_iter()
-            .filter_map(|(key, value)| Some((exclude::peer_of(&key)?, number(&value) != 0)))
-            .collect(),
-        ports: read(&PORTS_MAP)?
-            .into_iter()
-            .filter_map(|(key, _)| exclude::port_of(&key))
-            .collect(),
-    })
-}
-
-/// The number of an array of one.
-fn only(entries: Vec<(Vec<u8>, Vec<u8>)>) -> u32 {
-    entries.first().map_or(0, |(_, value)| number(value))
-}
-
-/// An element of `weir_names`; `None`: there is no address.
-fn name_server(place: u32, value: Vec<u8>) -> Option<IpAddr> {
-    let octets: [u8; 16] = value.try_into().ok()?;
-    let address = match (place, octets) {
-        (0, [a, b, c, d, ..]) => IpAddr::from([a, b, c, d]),
-        _ => IpAddr::from(octets),
-    };
-    (!address.is_unspecified()).then_some(address)
-}
-
-fn open(path: &Path) -> Result<Option<Map>> {
-    match open_pin(path) {
-        Ok(Pinned::Map(map)) => Ok(Some(map)),
-        Ok(_) => Ok(None),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(failed("open", &path.display().to_string(), &e)),
-    }
-}
-
-/// The ids of the pinned maps that programs use.
-pub(super) fn ids(folder: &Path) -> Result<BTreeSet<u32>> {
-    let mut ids = BTreeSet::new();
-    let all = [
-        &PODS_MAP,
-        &NODE_COUNTS,
-        &NODE_MAP,
-        &PROXY_MAP,
-        &ASKED_MAP,
-        &OWNERS_MAP,
-        &FORMER_MAP,
-        &NAMES_MAP,
-        &QUERIES_MAP,
-        &PEERS_MAP,
-        &PORTS_MAP,
-        &FLOWS_MAP,
-    ];
-    let all = all.map(|spec| folder.join(spec.name));
-    for path in all.into_iter().chain(events::pins(folder)) {
-        if let Some(map) = open(&path)? {
-            let info = map.info();
-            let info = info.map_err(|e| failed("read", &path.display().to_string(), &e))?;
-            ids.insert(info.id);
-        }
-    }
-    Ok(ids)
-}
-
-/// Bounded by what the map has room for: another writer may add while it is read.
-fn entries(map: &Map, spec: &MapSpec<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    let failed = |e: &std::io::Error| failed("read", &format!("map {}", spec.name), e);
-    let (mut list, mut last) = (Vec::new(), None::<Vec<u8>>);
-    for _ in 0..spec.max_entries {
-        let next = map.next_key(last.as_deref()).map_err(|e| failed(&e))?;
-        let Some(next) = next else { break };
-        if let Some(value) = map.get(&next).map_err(|e| failed(&e))? {
-            list.push((next.clone(), value));
-        }
-        last = Some(next);
-    }
-    Ok(list)
-}
-
-/// The counters of the node's pinned map, with their names.
-pub(crate) fn counters(folder: &Path) -> Option<Vec<(&'static str, u64)>> {
-    let map = open(&folder.join(NODE_COUNTS.name)).ok()??;
-    let read = |(number, name): (usize, &'static str)| {
-        let key = u32::try_from(number).ok()?.to_ne_bytes();
-        let value = map.get(&key).ok().flatten()?;
-        Some((name, u64::from_ne_bytes(value.try_into().ok()?)))
-    };
-    let names = COUNTERS.into_iter().chain([NO_PROXY]);
-    names.enumerate().map(read).collect()
-}
-
-/// Numbers of sysctls before weir changed them, by a key of the caller; the first one that is written down stays.
-pub(super) fn remember(folder: &Path, key: u32, value: u32) -> Result<()> {
-    let map = open_or_create(folder, &BEFORE_MAP)?;
-    let added = map.add(&key.to_ne_bytes(), &value.to_ne_bytes());
-    added
-        .map(drop)
-        .map_err(|e| failed("write", "map weir_sysctls", &e))
-}
-
-/// All that was written down.
-pub(super) fn before(folder: &Path) -> Result<BTreeMap<u32, u32>> {
-    match open(&folder.join(BEFORE_MAP.name))? {
-        Some(map) => Ok(entries(&map, &BEFORE_MAP)?
-            .into_iter()
-            .map(|(key, value)| (number(&key), number(&value)))
-            .collect()),
-        None => Ok(BTreeMap::new()),
     }
 }

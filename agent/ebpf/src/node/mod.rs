@@ -17,20 +17,26 @@
 //! - Programs of other writers at the same hooks go on running.
 //! - While one proxy takes over from another, open connections stay with the one that has them: see `owner.rs`.
 
+mod change;
+mod contents;
+mod desired;
 mod exclude;
 mod icmp;
 mod maps;
 mod owner;
+mod parts;
 mod plan;
 mod programs;
 mod space;
+mod sysctls;
 #[cfg(test)]
 mod tests;
 
+pub use change::Change;
+pub(crate) use contents::counters;
+pub use desired::{Proxy, Wanted};
 pub use exclude::{Exclusions, Side, canonical};
 pub use maps::Excluded;
-pub(crate) use maps::counters;
-pub use plan::{Change, Proxy, Wanted};
 pub use programs::{NodeRole, NodeTraits, assemble};
 
 use crate::events;
@@ -88,7 +94,7 @@ fn names(traits: NodeTraits) -> Result<Names> {
 
 fn keys_of_host(wanted: &Wanted) -> Vec<String> {
     let device = wanted.proxy.iter().map(|proxy| proxy.device.as_str());
-    device.chain(["all"]).map(plan::rp_filter).collect()
+    device.chain(["all"]).map(desired::rp_filter).collect()
 }
 
 impl<'a> Node<'a> {
@@ -113,7 +119,7 @@ impl<'a> Node<'a> {
             Some(proxy) => {
                 let netns = Netns::open(&proxy.netns)?;
                 let space = Space::of(&netns, self.0.bpffs);
-                let observed = space.observe(maps, plan::forwarding(&proxy.interface))?;
+                let observed = space.observe(maps, desired::forwarding(&proxy.interface))?;
                 plan::plan_proxy(proxy, wanted.has_ipv6, &names, &observed)?
             }
             None => Vec::new(),
@@ -212,7 +218,7 @@ impl<'a> Node<'a> {
             return Ok(());
         }
         let maps = Maps::pinned(folder, NodeTraits::default())?;
-        let pods = maps::contents(folder)?.pods;
+        let pods = contents::contents(folder)?.pods;
         pods.into_keys()
             .try_for_each(|address| maps.delete(Which::Pods, address))
     }
@@ -240,6 +246,6 @@ impl<'a> Node<'a> {
     /// The counters of its programs; `None` if it has none.
     #[must_use]
     pub fn counters(&self) -> Option<Vec<(&'static str, u64)>> {
-        maps::counters(&self.0.folder)
+        contents::counters(&self.0.folder)
     }
 }

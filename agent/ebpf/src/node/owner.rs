@@ -4,7 +4,7 @@
 //! connection. It is looked up only where another proxy was active before and is still there, so that otherwise a packet costs one
 //! look at an array more.
 
-use super::programs::{PODS, element, put_address};
+use super::parts::{PODS, element, find, put_address};
 use crate::asm::{Alu, Helper, If, Label, MapRef, Reg, Size};
 use crate::inpod::layout::{OWNER, OWNER_KEY, PORTS, SKB_IFINDEX};
 use crate::inpod::nat::End;
@@ -64,12 +64,12 @@ pub(super) fn remember(b: &mut Builder) {
     b.asm.load(Size::B, R1, R10, PORTS + 13);
     b.asm.alu(Alu::And, R1, 2);
     b.asm.jump_if(If::Eq, R1, 0, over);
-    super::programs::find(b, PODS, End::Destination);
+    find(b, PODS, End::Destination);
     b.asm.jump_if(If::Eq, R0, 0, of_source);
     key(b, End::Destination);
     b.asm.jump(write);
     b.asm.bind(of_source);
-    super::programs::find(b, PODS, End::Source);
+    find(b, PODS, End::Source);
     b.asm.jump_if(If::Eq, R0, 0, over);
     key(b, End::Source);
     let asm = &mut b.asm;

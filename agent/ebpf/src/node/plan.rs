@@ -1,179 +1,16 @@
-//! What the node and its proxy should have, what they have, and the difference.
+//! What the node and its proxy have, and how that differs from what is desired.
 
+use super::change::{Attachment, Change};
+use super::contents::{Addresses, Contents};
+use super::desired::{LOOSE, Proxy, Wanted, forwarding, routing, rp_filter};
 use super::exclude::{Exclusions, Side};
-use super::maps::{Addresses, Contents, Excluded};
-use super::programs::{NodeRole, NodeTraits, TPROXY_MARK};
+use super::maps::Excluded;
+use super::programs::NodeRole;
 use crate::hook::{Detached, Direction, Held, Hook};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::net::IpAddr;
-use std::path::PathBuf;
-use weir_cni::redirection::RTPROT_WEIR;
-use weir_netlink::route::{
-    AddressFamily, LOOPBACK_IFINDEX, PolicyRule, Route, RouteProtocol, Routing,
-};
+use weir_netlink::route::{PolicyRule, Route};
 use weir_netlink::{Error, Result};
-
-const WEIR: RouteProtocol = RouteProtocol::Other(RTPROT_WEIR);
-/// Of the proxy's namespace: the table with the local route, and the priority of its rule.
-const TABLE: u32 = 100;
-const PRIORITY: u32 = 20_000;
-/// Bits of marks that the rule compares.
-const MASK: u32 = 0xfff;
-
-/// What is asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
-    /// Host ends of the links of enrolled pods, by address.
-    pub pods: BTreeMap<IpAddr, String>,
-    /// Every address of the node.
-    pub addresses: BTreeSet<IpAddr>,
-    /// The active proxy; without one TCP of enrolled pods is dropped.
-    pub proxy: Option<Proxy>,
-    /// Host ends of the links of other proxies of the node: those that were active before keep their connections.
-    pub others: BTreeSet<String>,
-    /// The kernel has IPv6.
-    pub has_ipv6: bool,
-    /// DNS over UDP of enrolled pods goes to port 15053 of the proxy.
-    pub dns: bool,
-    /// What is not captured.
-    pub exclude: Exclusions,
-}
-
-impl Wanted {
-    pub(super) fn traits(&self, events: bool) -> NodeTraits {
-        NodeTraits {
-            dual: self.has_ipv6,
-            dns: self.dns,
-            exclude: !self.exclude.is_empty(),
-            events,
-        }
-    }
-}
-
-/// Where the proxy is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Proxy {
-    /// Its namespace.
-    pub netns: PathBuf,
-    /// Its own end of the link.
-    pub interface: String,
-    /// The host's end.
-    pub device: String,
-    /// Where it is asked for names: at most one of each family.
-    pub addresses: BTreeSet<IpAddr>,
-}
-
-/// One change of the node's or of the proxy's namespace.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Change {
-    /// A sysctl below `net/` is set.
-    Sysctl(String, u32),
-    /// A route is added.
-    AddRoute(Route),
-    /// A policy rule is added.
-    AddRule(PolicyRule),
-    /// A route of weir is deleted.
-    DeleteRoute(Route),
-    /// A policy rule of weir is deleted.
-    DeleteRule(PolicyRule),
-    /// An address of an enrolled pod, with the host end of its link, or its index where that is gone.
-    Pod(IpAddr, String, u32),
-    /// An address that is no enrolled pod's any more.
-    NoPod(IpAddr),
-    /// An address of the node.
-    Address(IpAddr),
-    /// An address that the node does not have any more.
-    NoAddress(IpAddr),
-    /// The active proxy is behind this link.
-    Proxy(String, u32),
-    /// No proxy is ready.
-    NoProxy,
-    /// So many proxies that were active before keep their connections.
-    Former(u32),
-    /// Names are asked for at these addresses; with none, queries pass.
-    Names(BTreeSet<IpAddr>),
-    /// Peers or a port are excluded (1), or peers of a longer prefix captured (0).
-    Exclude(Excluded, u32),
-    /// They are not excluded any more.
-    NoExclude(Excluded),
-    /// A program is attached.
-    Attach(Attachment),
-    /// The program of a link is replaced, in one step.
-    Replace(Attachment),
-    /// A program of weir is detached: interface, and its name.
-    Detach(String, Detached, String),
-    /// What a version of weir with another layout of its pins left behind is removed.
-    RemoveOtherLayout,
-}
-
-/// A program and where it runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attachment {
-    pub(super) interface: String,
-    pub(super) hook: Hook,
-    pub(super) role: NodeRole,
-    pub(super) program: String,
-}
-
-impl fmt::Display for Attachment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (program, direction) = (&self.program, self.hook.1);
-        let words = self.role.words();
-        write!(
-            f,
-            "{program} at {direction} of {}: it {words}",
-            self.interface
-        )
-    }
-}
-
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let number = |table: u32| table.to_string();
-        match self {
-            Self::Sysctl(key, value) => write!(f, "set net.{}={value}", key.replace('/', ".")),
-            Self::AddRoute(r) => write!(f, "add route {r}"),
-            Self::AddRule(r) => write!(f, "add rule {} {}", r.family, r.words(number)),
-            Self::DeleteRoute(r) => write!(f, "delete route {r}"),
-            Self::DeleteRule(r) => write!(f, "delete rule {} {}", r.family, r.words(number)),
-            Self::Pod(address, device, _) => write!(f, "enrol address {address} at {device}"),
-            Self::NoPod(address) => write!(f, "release address {address}"),
-            Self::Address(address) => write!(f, "except address {address} of the node"),
-            Self::NoAddress(address) => {
-                write!(
-                    f,
-                    "except address {address} no longer: the node does not have it"
-                )
-            }
-            Self::Proxy(device, _) => write!(f, "send to the proxy at {device}"),
-            Self::NoProxy => f.write_str("drop TCP of enrolled pods: no proxy is ready"),
-            Self::Former(0) => f.write_str("send everything to the active proxy"),
-            Self::Former(count) => {
-                write!(
-                    f,
-                    "leave open connections to {count} proxies that were active before"
-                )
-            }
-            Self::Names(addresses) if addresses.is_empty() => {
-                f.write_str("let DNS of enrolled pods pass")
-            }
-            Self::Names(addresses) => {
-                let all: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-                write!(f, "send DNS of enrolled pods to {}", all.join(" and "))
-            }
-            Self::Exclude(what, 0) => write!(f, "capture {what} of a longer prefix"),
-            Self::Exclude(what, _) => write!(f, "exclude {what}"),
-            Self::NoExclude(what) => write!(f, "exclude {what} no longer"),
-            Self::Attach(a) => write!(f, "attach {a}"),
-            Self::Replace(a) => write!(f, "replace by {a}"),
-            Self::Detach(interface, Detached((_, direction)), program) => {
-                write!(f, "detach {program} at {direction} of {interface}")
-            }
-            Self::RemoveOtherLayout => f.write_str("remove pins of another version of weir"),
-        }
-    }
-}
 
 /// The names of the programs.
 pub(super) type Names = BTreeMap<NodeRole, String>;
@@ -235,45 +72,6 @@ impl Observed {
     pub(super) fn detach(&self, hook: Hook, held: &Held) -> Change {
         Change::Detach(self.name(hook.0), Detached(hook), held.program.clone())
     }
-}
-
-/// `net.ipv4.conf.DEVICE.rp_filter`: with 1 the kernel drops what the proxy sends with addresses of pods.
-pub(super) fn rp_filter(device: &str) -> String {
-    format!("ipv4/conf/{device}/rp_filter")
-}
-
-/// What the kernel compares with instead of 0 and 1: the source has any route.
-pub(super) const LOOSE: u32 = 2;
-
-/// In the proxy's namespace nothing is forwarded: what is redirected is for ztunnel or dropped.
-pub(super) fn forwarding(interface: &str) -> [String; 2] {
-    [
-        format!("ipv4/conf/{interface}/forwarding"),
-        "ipv6/conf/all/forwarding".to_owned(),
-    ]
-}
-
-/// The route and the policy rule of the proxy's namespace, by family.
-pub(super) fn routing(has_ipv6: bool) -> Vec<(Route, PolicyRule)> {
-    let families: &[AddressFamily] = match has_ipv6 {
-        true => &[AddressFamily::V4, AddressFamily::V6],
-        false => &[AddressFamily::V4],
-    };
-    let of = |family: &AddressFamily| {
-        let route = Route::local_default(*family, LOOPBACK_IFINDEX, TABLE).by(WEIR);
-        let rule = PolicyRule::mark(*family, TPROXY_MARK, TABLE);
-        let rule = PolicyRule {
-            fwmask: Some(MASK),
-            ..rule.at(PRIORITY).by(WEIR)
-        };
-        (route, rule)
-    };
-    families.iter().map(of).collect()
-}
-
-/// The routes and rules of the table in the namespace of the socket.
-pub(super) fn read_routing(routing: &Routing) -> Result<(Vec<Route>, Vec<PolicyRule>)> {
-    Ok((routing.routes(TABLE)?, routing.rules()?))
 }
 
 /// The difference of the proxy's namespace, in the order in which it is applied. Pure.

@@ -1,34 +1,17 @@
 //! The programs of the node and of its proxy, by the hook where they run.
 
+use super::parts::{
+    ASKED, NAMES, NODE, PODS, PROXY, QUERIES, count_first, element, find, find_active, find_proxy,
+    keep_here, redirect,
+};
 use super::{exclude, icmp, owner};
-use crate::asm::{Alu, AsmError, Code, Helper, If, Label, MapRef, Reg, Size};
-use crate::inpod::layout::{Count, INDEX, IPPROTO_TCP, KEY, PORTS, Pass, SKB_MARK, TUPLE};
+use crate::asm::{Alu, AsmError, Code, Helper, If, MapRef, Reg, Size};
+use crate::inpod::layout::{Count, IPPROTO_TCP, PORTS, Pass};
 use crate::inpod::nat::{self, End};
-use crate::inpod::packet::{Builder, TUPLE_SIZE, be16};
+use crate::inpod::packet::{Builder, be16};
 use crate::inpod::programs::jump_if_connected;
 use crate::inpod::report::Events;
-use Reg::{R0, R1, R2, R6, R7, R8, R9, R10};
-
-/// Host ends of the links of enrolled pods, by address.
-pub(super) const PODS: MapRef = MapRef(0);
-// MapRef(1) is that of the counters, as in a pod.
-/// Addresses of the node.
-pub(super) const NODE: MapRef = MapRef(2);
-/// The host end of the active proxy's link; 0 without one.
-pub(super) const PROXY: MapRef = MapRef(3);
-
-/// What the proxy asks the node itself with the address of a pod, by the sender.
-const ASKED: MapRef = MapRef(4);
-// MapRef(5) and MapRef(6) are of connections and their proxies: see `owner`.
-/// The proxy's address for names, by family; zeros without one. Only with the capture of DNS.
-pub(super) const NAMES: MapRef = MapRef(7);
-/// The servers that DNS queries were sent to, by the sender. Only with the capture of DNS.
-const QUERIES: MapRef = MapRef(8);
-
-/// The mark of packets that are for a socket of the proxy although their destination is another host.
-pub(super) const TPROXY_MARK: u32 = 0x400;
-/// `PACKET_HOST` of `linux/if_packet.h`
-const PACKET_HOST: i32 = 0;
+use Reg::{R0, R1, R2, R7, R8, R10};
 
 /// ztunnel's ports.
 const OUTBOUND_PORT: u16 = 15001;
@@ -145,90 +128,6 @@ impl NodeTraits {
     fn events_map(self) -> MapRef {
         MapRef(self.exclude_map().0 + if self.exclude { 3 } else { 0 })
     }
-}
-
-/// Looks an address up: `R0` is the value or null. Keys are of IPv6, and those of IPv4 mapped to it.
-#[track_caller]
-pub(super) fn find(b: &mut Builder, map: MapRef, end: End) {
-    put_address(b, end, KEY);
-    b.look_up(map, KEY);
-}
-
-/// Copies an address of the tuple to the stack, one of IPv4 mapped to IPv6.
-#[track_caller]
-pub(super) fn put_address(b: &mut Builder, end: End, at: i16) {
-    let place = i16::from(end == End::Destination);
-    let [v4, done] = [(); 2].map(|()| b.asm.label());
-    if b.dual {
-        b.asm.jump_if(If::Eq, R9, TUPLE_SIZE[0].0, v4);
-        b.copy(TUPLE + 16 * place, at, 16, Size::W);
-        b.asm.jump(done);
-    }
-    b.asm.bind(v4);
-    b.asm.store(Size::W, R10, at, 0);
-    b.asm.store(Size::W, R10, at + 4, 0);
-    let mapped = i32::from_ne_bytes([0, 0, 0xff, 0xff]);
-    b.asm.store(Size::W, R10, at + 8, mapped);
-    b.copy(TUPLE + 4 * place, at + 12, 4, Size::W);
-    b.asm.bind(done);
-}
-
-/// `R7` is the index of the link of the proxy that has the connection of the pod at this end, or of the active one; without a proxy
-/// the packet is dropped and counted.
-#[track_caller]
-fn find_proxy(b: &mut Builder, pod: End) {
-    let found = b.asm.label();
-    owner::jump_to_former(b, pod, found);
-    find_active(b, found);
-    b.asm.bind(found);
-}
-
-/// The same for the active one.
-#[track_caller]
-fn find_active(b: &mut Builder, found: Label) {
-    element(b, PROXY, false);
-    b.asm.load(Size::W, R7, R0, 0);
-    b.asm.jump_if(If::Ne, R7, 0, found);
-    b.refuse(Count::NoProxy);
-}
-
-/// Counts first packets of connections.
-#[track_caller]
-fn count_first(b: &mut Builder, what: Count) {
-    b.is_first();
-    let later = b.asm.label();
-    b.asm.jump_if(If::Eq, R1, 0, later);
-    b.captured(what);
-    b.asm.bind(later);
-}
-
-/// Ends with a redirection to the link in `R7`.
-#[track_caller]
-fn redirect(b: &mut Builder, helper: Helper) {
-    if helper == Helper::RedirectPeer {
-        // At a port of a bridge it has, and what arrives in the other namespace by a direct redirection keeps its kind;
-        // since 6.15 it does not.
-        for_this_host(b);
-    }
-    let asm = &mut b.asm;
-    asm.mov(R1, R7);
-    asm.mov(R2, 0);
-    asm.call(helper);
-    asm.exit();
-}
-
-/// `R0` is the value of an array, which has every element: the only one, or that of the tuple's family.
-#[track_caller]
-pub(super) fn element(b: &mut Builder, map: MapRef, by_family: bool) {
-    let known = b.asm.label();
-    b.asm.store(Size::W, R10, INDEX, 0);
-    if by_family && b.dual {
-        b.asm.jump_if(If::Eq, R9, TUPLE_SIZE[0].0, known);
-        b.asm.store(Size::W, R10, INDEX, 1);
-    }
-    b.asm.bind(known);
-    b.look_up(map, INDEX);
-    b.asm.jump_if(If::Eq, R0, 0, b.pass);
 }
 
 /// A datagram of a pod: a query for a name goes to the proxy, whose address it gets. Without a proxy it passes.
@@ -396,22 +295,4 @@ fn jump_to_listener(b: &mut Builder) {
     b.asm.jump_if(If::Ne, R1, 0, new);
     b.asm.jump_if(If::Eq, R7, 0, pass);
     b.asm.bind(new);
-}
-
-/// The packet is delivered in this namespace, although its destination is an address of another one.
-#[track_caller]
-fn keep_here(b: &mut Builder) {
-    b.asm.mov(R1, TPROXY_MARK.cast_signed());
-    b.asm.store(Size::W, R6, SKB_MARK, R1);
-    for_this_host(b);
-}
-
-/// Its frame may have the address of another host.
-#[track_caller]
-fn for_this_host(b: &mut Builder) {
-    let asm = &mut b.asm;
-    asm.mov(R1, R6);
-    asm.mov(R2, PACKET_HOST);
-    asm.call(Helper::ChangeType);
-    asm.jump_if(If::Ne, R0, 0, b.drop);
 }

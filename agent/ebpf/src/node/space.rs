@@ -1,8 +1,11 @@
 //! One namespace, the node's or a proxy's: what it has, what is written there, and what is removed from it.
 
-use super::maps::{self, Maps, Which};
-use super::plan::{self, Change, Observed};
+use super::change::Change;
+use super::maps::{Maps, Which};
+use super::plan::Observed;
 use super::programs::{NodeRole, NodeTraits, assemble};
+use super::sysctls::{read_number, remember, sysctl_of, write_number};
+use super::{contents, desired};
 use crate::failed;
 use crate::hook::{Detached, Held, Hook, Hooks};
 use crate::load::{load_code, mistake};
@@ -10,12 +13,8 @@ use crate::pins::Bpffs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use weir_bpf::Program;
-use weir_cni::sysctl;
 use weir_netlink::route::Routing;
-use weir_netlink::{Error, Netns, Result};
-
-/// Keys of what was changed: an index of a link for its `rp_filter`, or these two of a proxy's namespace.
-const FORWARDING: [u32; 2] = [u32::MAX, u32::MAX - 1];
+use weir_netlink::{Netns, Result};
 
 /// A namespace, and the folder of its pins.
 #[derive(Debug)]
@@ -64,13 +63,13 @@ impl<'a> Space<'a> {
                     sysctls.insert(key, value);
                 }
             }
-            let (routes, rules) = plan::read_routing(&routing)?;
+            let (routes, rules) = desired::read_routing(&routing)?;
             let hooks = self.hooks(&self.folder, &routing);
             Ok(Observed {
                 held: hooks.held(|index| links.contains_key(&index))?,
                 links,
-                maps: maps::ids(maps)?,
-                contents: maps::contents(&self.folder)?,
+                maps: contents::ids(maps)?,
+                contents: contents::contents(&self.folder)?,
                 sysctls,
                 routes,
                 rules,
@@ -98,8 +97,8 @@ impl<'a> Space<'a> {
         let created = std::fs::create_dir_all(&self.folder);
         created.map_err(|e| failed("create", &object, &e))?;
         for older in self.bpffs.other_layouts(self.netns)? {
-            for (key, value) in maps::before(&older)? {
-                maps::remember(&self.folder, key, value)?;
+            for (key, value) in contents::before(&older)? {
+                contents::remember(&self.folder, key, value)?;
             }
         }
         Ok(())
@@ -186,7 +185,7 @@ impl<'a> Space<'a> {
         let interface = observed.held.keys().next();
         let interface = interface.and_then(|(index, _)| observed.links.get(index));
         let interface = interface.map(String::as_str);
-        for (key, value) in maps::before(&self.folder)? {
+        for (key, value) in contents::before(&self.folder)? {
             let Some((name, ours)) = sysctl_of(key, &observed, interface) else {
                 continue;
             };
@@ -196,7 +195,7 @@ impl<'a> Space<'a> {
             }
         }
         if is_proxy {
-            let own = plan::routing(true);
+            let own = desired::routing(true);
             let rules = observed.rules.iter();
             let rules = rules.filter(|r| own.iter().any(|(_, rule)| rule.same_effect(r)));
             changes.extend(rules.cloned().map(Change::DeleteRule));
@@ -257,52 +256,5 @@ impl Programs {
                 place.insert(load_code(&code, name, &self.maps.list())?)
             }
         })
-    }
-}
-
-/// A number of a sysctl; `None` where this kernel or namespace does not have it.
-fn read_number(key: &str) -> Result<Option<u32>> {
-    match sysctl::read(key) {
-        Ok(text) => Ok(text.parse().ok()),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(Error::io("read", format!("sysctl net/{key}"), &e)),
-    }
-}
-
-fn write_number(key: &str, value: u32) -> Result<()> {
-    sysctl::write(key, &value.to_string()).map_err(|e| {
-        let object = format!("sysctl net/{key}");
-        match e.kind() {
-            std::io::ErrorKind::ReadOnlyFilesystem => {
-                Error::refused("write", object, sysctl::describe(&e))
-            }
-            _ => Error::io("write", object, &e),
-        }
-    })
-}
-
-/// The sysctl of a key in `weir_sysctls`, in this namespace.
-fn sysctl_of(key: u32, observed: &Observed, interface: Option<&str>) -> Option<(String, u32)> {
-    match FORWARDING.iter().position(|k| *k == key) {
-        Some(place) => {
-            let name = plan::forwarding(interface?).into_iter().nth(place)?;
-            Some((name, 0))
-        }
-        None => Some((plan::rp_filter(observed.links.get(&key)?), plan::LOOSE)),
-    }
-}
-
-/// Writes down what a sysctl is before it is changed.
-fn remember(folder: &Path, routing: &Routing, key: &str) -> Result<()> {
-    let mut parts = key.split('/').rev();
-    let (last, name) = (parts.next(), parts.next().unwrap_or_default());
-    let number = match last {
-        Some("rp_filter") => routing.link(name)?.index,
-        _ if key.starts_with("ipv4/") => FORWARDING[0],
-        _ => FORWARDING[1],
-    };
-    match read_number(key)? {
-        Some(value) => maps::remember(folder, number, value),
-        None => Ok(()),
     }
 }

@@ -1,0 +1,168 @@
+//! What pinned maps hold.
+
+use super::exclude::{self, Side};
+use super::maps::*;
+use crate::events;
+use crate::failed;
+use crate::inpod::COUNTERS;
+use crate::maps::open_or_create;
+use ipnet::IpNet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::Path;
+use weir_bpf::{Map, MapSpec, Pinned, open_pin};
+use weir_netlink::Result;
+
+/// Addresses with a number each: the index of a link, or 1.
+pub(super) type Addresses = BTreeMap<IpAddr, u32>;
+
+/// What maps hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Contents {
+    pub(super) pods: Addresses,
+    pub(super) node: Addresses,
+    /// 0: none.
+    pub(super) proxy: u32,
+    /// How many have connections that were active before.
+    pub(super) former: u32,
+    /// Where it is asked for names.
+    pub(super) names: BTreeSet<IpAddr>,
+    pub(super) peers: BTreeMap<IpNet, bool>,
+    pub(super) ports: BTreeSet<(Side, u16)>,
+}
+
+fn number(value: &[u8]) -> u32 {
+    value.try_into().map_or(0, u32::from_ne_bytes)
+}
+
+/// What pinned maps hold; empty without pins. Nothing is created.
+pub(super) fn contents(folder: &Path) -> Result<Contents> {
+    let read = |spec: &MapSpec<'_>| match open(&folder.join(spec.name))? {
+        Some(map) => entries(&map, spec),
+        None => Ok(Vec::new()),
+    };
+    let addresses = |spec: &MapSpec<'_>| -> Result<Addresses> {
+        let entry = |(key, value): (Vec<u8>, Vec<u8>)| {
+            let octets: [u8; 16] = key.try_into().ok()?;
+            Some((Ipv6Addr::from(octets).to_canonical(), number(&value)))
+        };
+        Ok(read(spec)?.into_iter().filter_map(entry).collect())
+    };
+    Ok(Contents {
+        pods: addresses(&PODS_MAP)?,
+        node: addresses(&NODE_MAP)?,
+        proxy: only(read(&PROXY_MAP)?),
+        former: only(read(&FORMER_MAP)?),
+        names: read(&NAMES_MAP)?
+            .into_iter()
+            .filter_map(|(place, value)| name_server(number(&place), value))
+            .collect(),
+        peers: read(&PEERS_MAP)?
+            .into_iter()
+            .filter_map(|(key, value)| Some((exclude::peer_of(&key)?, number(&value) != 0)))
+            .collect(),
+        ports: read(&PORTS_MAP)?
+            .into_iter()
+            .filter_map(|(key, _)| exclude::port_of(&key))
+            .collect(),
+    })
+}
+
+/// The number of an array of one.
+fn only(entries: Vec<(Vec<u8>, Vec<u8>)>) -> u32 {
+    entries.first().map_or(0, |(_, value)| number(value))
+}
+
+/// An element of `weir_names`; `None`: there is no address.
+fn name_server(place: u32, value: Vec<u8>) -> Option<IpAddr> {
+    let octets: [u8; 16] = value.try_into().ok()?;
+    let address = match (place, octets) {
+        (0, [a, b, c, d, ..]) => IpAddr::from([a, b, c, d]),
+        _ => IpAddr::from(octets),
+    };
+    (!address.is_unspecified()).then_some(address)
+}
+
+fn open(path: &Path) -> Result<Option<Map>> {
+    match open_pin(path) {
+        Ok(Pinned::Map(map)) => Ok(Some(map)),
+        Ok(_) => Ok(None),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(failed("open", &path.display().to_string(), &e)),
+    }
+}
+
+/// The ids of the pinned maps that programs use.
+pub(super) fn ids(folder: &Path) -> Result<BTreeSet<u32>> {
+    let mut ids = BTreeSet::new();
+    let all = [
+        &PODS_MAP,
+        &NODE_COUNTS,
+        &NODE_MAP,
+        &PROXY_MAP,
+        &ASKED_MAP,
+        &OWNERS_MAP,
+        &FORMER_MAP,
+        &NAMES_MAP,
+        &QUERIES_MAP,
+        &PEERS_MAP,
+        &PORTS_MAP,
+        &FLOWS_MAP,
+    ];
+    let all = all.map(|spec| folder.join(spec.name));
+    for path in all.into_iter().chain(events::pins(folder)) {
+        if let Some(map) = open(&path)? {
+            let info = map.info();
+            let info = info.map_err(|e| failed("read", &path.display().to_string(), &e))?;
+            ids.insert(info.id);
+        }
+    }
+    Ok(ids)
+}
+
+/// Bounded by what the map has room for: another writer may add while it is read.
+fn entries(map: &Map, spec: &MapSpec<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let failed = |e: &std::io::Error| failed("read", &format!("map {}", spec.name), e);
+    let (mut list, mut last) = (Vec::new(), None::<Vec<u8>>);
+    for _ in 0..spec.max_entries {
+        let next = map.next_key(last.as_deref()).map_err(|e| failed(&e))?;
+        let Some(next) = next else { break };
+        if let Some(value) = map.get(&next).map_err(|e| failed(&e))? {
+            list.push((next.clone(), value));
+        }
+        last = Some(next);
+    }
+    Ok(list)
+}
+
+/// The counters of the node's pinned map, with their names.
+pub(crate) fn counters(folder: &Path) -> Option<Vec<(&'static str, u64)>> {
+    let map = open(&folder.join(NODE_COUNTS.name)).ok()??;
+    let read = |(number, name): (usize, &'static str)| {
+        let key = u32::try_from(number).ok()?.to_ne_bytes();
+        let value = map.get(&key).ok().flatten()?;
+        Some((name, u64::from_ne_bytes(value.try_into().ok()?)))
+    };
+    let names = COUNTERS.into_iter().chain([NO_PROXY]);
+    names.enumerate().map(read).collect()
+}
+
+/// Numbers of sysctls before weir changed them, by a key of the caller; the first one that is written down stays.
+pub(super) fn remember(folder: &Path, key: u32, value: u32) -> Result<()> {
+    let map = open_or_create(folder, &BEFORE_MAP)?;
+    let added = map.add(&key.to_ne_bytes(), &value.to_ne_bytes());
+    added
+        .map(drop)
+        .map_err(|e| failed("write", "map weir_sysctls", &e))
+}
+
+/// All that was written down.
+pub(super) fn before(folder: &Path) -> Result<BTreeMap<u32, u32>> {
+    match open(&folder.join(BEFORE_MAP.name))? {
+        Some(map) => Ok(entries(&map, &BEFORE_MAP)?
+            .into_iter()
+            .map(|(key, value)| (number(&key), number(&value)))
+            .collect()),
+        None => Ok(BTreeMap::new()),
+    }
+}

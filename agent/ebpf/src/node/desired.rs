@@ -1,0 +1,102 @@
+//! What is asked for, and what the namespaces of the node and of its proxy need for it beside programs and maps.
+
+use super::exclude::Exclusions;
+use super::parts::TPROXY_MARK;
+use super::programs::NodeTraits;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use weir_cni::redirection::RTPROT_WEIR;
+use weir_netlink::Result;
+use weir_netlink::route::{
+    AddressFamily, LOOPBACK_IFINDEX, PolicyRule, Route, RouteProtocol, Routing,
+};
+
+const WEIR: RouteProtocol = RouteProtocol::Other(RTPROT_WEIR);
+/// Of the proxy's namespace: the table with the local route, and the priority of its rule.
+const TABLE: u32 = 100;
+const PRIORITY: u32 = 20_000;
+/// Bits of marks that the rule compares.
+const MASK: u32 = 0xfff;
+
+/// What is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Host ends of the links of enrolled pods, by address.
+    pub pods: BTreeMap<IpAddr, String>,
+    /// Every address of the node.
+    pub addresses: BTreeSet<IpAddr>,
+    /// The active proxy; without one TCP of enrolled pods is dropped.
+    pub proxy: Option<Proxy>,
+    /// Host ends of the links of other proxies of the node: those that were active before keep their connections.
+    pub others: BTreeSet<String>,
+    /// The kernel has IPv6.
+    pub has_ipv6: bool,
+    /// DNS over UDP of enrolled pods goes to port 15053 of the proxy.
+    pub dns: bool,
+    /// What is not captured.
+    pub exclude: Exclusions,
+}
+
+impl Wanted {
+    pub(super) fn traits(&self, events: bool) -> NodeTraits {
+        NodeTraits {
+            dual: self.has_ipv6,
+            dns: self.dns,
+            exclude: !self.exclude.is_empty(),
+            events,
+        }
+    }
+}
+
+/// Where the proxy is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Proxy {
+    /// Its namespace.
+    pub netns: PathBuf,
+    /// Its own end of the link.
+    pub interface: String,
+    /// The host's end.
+    pub device: String,
+    /// Where it is asked for names: at most one of each family.
+    pub addresses: BTreeSet<IpAddr>,
+}
+
+/// `net.ipv4.conf.DEVICE.rp_filter`: with 1 the kernel drops what the proxy sends with addresses of pods.
+pub(super) fn rp_filter(device: &str) -> String {
+    format!("ipv4/conf/{device}/rp_filter")
+}
+
+/// What the kernel compares with instead of 0 and 1: the source has any route.
+pub(super) const LOOSE: u32 = 2;
+
+/// In the proxy's namespace nothing is forwarded: what is redirected is for ztunnel or dropped.
+pub(super) fn forwarding(interface: &str) -> [String; 2] {
+    [
+        format!("ipv4/conf/{interface}/forwarding"),
+        "ipv6/conf/all/forwarding".to_owned(),
+    ]
+}
+
+/// The route and the policy rule of the proxy's namespace, by family.
+pub(super) fn routing(has_ipv6: bool) -> Vec<(Route, PolicyRule)> {
+    let families: &[AddressFamily] = match has_ipv6 {
+        true => &[AddressFamily::V4, AddressFamily::V6],
+        false => &[AddressFamily::V4],
+    };
+    let of = |family: &AddressFamily| {
+        let route = Route::local_default(*family, LOOPBACK_IFINDEX, TABLE).by(WEIR);
+        let rule = PolicyRule::mark(*family, TPROXY_MARK, TABLE);
+        let rule = PolicyRule {
+            fwmask: Some(MASK),
+            ..rule.at(PRIORITY).by(WEIR)
+        };
+        (route, rule)
+    };
+    families.iter().map(of).collect()
+}
+
+/// The routes and rules of the table in the namespace of the socket.
+pub(super) fn read_routing(routing: &Routing) -> Result<(Vec<Route>, Vec<PolicyRule>)> {
+    Ok((routing.routes(TABLE)?, routing.rules()?))
+}

@@ -1,0 +1,65 @@
+//! Numbers of sysctls: what they are, and what they were before.
+
+use super::plan::Observed;
+use super::{contents, desired};
+use std::path::Path;
+use weir_cni::sysctl;
+use weir_netlink::route::Routing;
+use weir_netlink::{Error, Result};
+
+/// Keys of what was changed: an index of a link for its `rp_filter`, or these two of a proxy's namespace.
+const FORWARDING: [u32; 2] = [u32::MAX, u32::MAX - 1];
+
+/// A number of a sysctl; `None` where this kernel or namespace does not have it.
+pub(super) fn read_number(key: &str) -> Result<Option<u32>> {
+    match sysctl::read(key) {
+        Ok(text) => Ok(text.parse().ok()),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Error::io("read", format!("sysctl net/{key}"), &e)),
+    }
+}
+
+pub(super) fn write_number(key: &str, value: u32) -> Result<()> {
+    sysctl::write(key, &value.to_string()).map_err(|e| {
+        let object = format!("sysctl net/{key}");
+        match e.kind() {
+            std::io::ErrorKind::ReadOnlyFilesystem => {
+                Error::refused("write", object, sysctl::describe(&e))
+            }
+            _ => Error::io("write", object, &e),
+        }
+    })
+}
+
+/// The sysctl of a key in `weir_sysctls`, in this namespace.
+pub(super) fn sysctl_of(
+    key: u32,
+    observed: &Observed,
+    interface: Option<&str>,
+) -> Option<(String, u32)> {
+    match FORWARDING.iter().position(|k| *k == key) {
+        Some(place) => {
+            let name = desired::forwarding(interface?).into_iter().nth(place)?;
+            Some((name, 0))
+        }
+        None => Some((
+            desired::rp_filter(observed.links.get(&key)?),
+            desired::LOOSE,
+        )),
+    }
+}
+
+/// Writes down what a sysctl is before it is changed.
+pub(super) fn remember(folder: &Path, routing: &Routing, key: &str) -> Result<()> {
+    let mut parts = key.split('/').rev();
+    let (last, name) = (parts.next(), parts.next().unwrap_or_default());
+    let number = match last {
+        Some("rp_filter") => routing.link(name)?.index,
+        _ if key.starts_with("ipv4/") => FORWARDING[0],
+        _ => FORWARDING[1],
+    };
+    match read_number(key)? {
+        Some(value) => contents::remember(folder, number, value),
+        None => Ok(()),
+    }
+}
