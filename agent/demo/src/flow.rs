@@ -61,7 +61,7 @@ impl Flow {
         }
     }
 
-    /// The same flow of somebody else.
+    /// The same flow of another sender.
     #[must_use]
     pub fn of(self, owner: Owner) -> Self {
         Self { owner, ..self }
@@ -76,7 +76,7 @@ impl Flow {
         }
     }
 
-    /// The same flow with a mark, from an address that may be somebody else's.
+    /// The same flow with a mark, from an address that may be foreign.
     #[must_use]
     pub fn mark(self, mark: u32) -> Self {
         Self {

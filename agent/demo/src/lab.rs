@@ -48,7 +48,7 @@ pub struct Lab {
     port: AtomicU16,
 }
 
-/// Above every port that somebody waits at.
+/// Above every port that has a listener.
 const FIRST_SOURCE_PORT: u16 = 20_000;
 const PLACES: [Place; 3] = [Place::Pod, Place::Client, Place::Server];
 const FORWARD4: &str = "/proc/sys/net/ipv4/ip_forward";

@@ -1,4 +1,4 @@
-//! Sockets that belong to somebody: what `meta skuid` and `-m owner` look at.
+//! Sockets with an owner: what `meta skuid` and `-m owner` look at.
 //!
 //! The kernel takes the owner of a packet from the credentials of the file that its
 //! socket was opened as (`f_cred->fsuid`). `setfsuid(2)` changes those of one

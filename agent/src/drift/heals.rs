@@ -20,7 +20,7 @@ impl Heals {
     /// The longest pause.
     const LONGEST: Duration = Duration::from_secs(30);
 
-    /// One more. How many there were within the window, and how long the next has to wait, if something fights back.
+    /// One more. How many there were within the window, and how long the next has to wait, under contention.
     pub(crate) fn add(&mut self, now: Instant) -> Option<(usize, Duration)> {
         let is_old = |at: &Instant| now.duration_since(*at) > Self::WINDOW;
         while self.at.front().is_some_and(is_old) {

@@ -14,7 +14,7 @@ use weir_testing::pods;
 
 /// Pods of the node, half of them without sidecar; a kubelet's limit is lower as a rule.
 pub(crate) const PODS: usize = 250;
-/// Pods of the whole cluster, whoever asks for all of them, and its namespaces.
+/// Pods of the whole cluster, for a client that lists all of them, and its namespaces.
 pub(crate) const CLUSTER: usize = 15_000;
 const NAMESPACES: usize = 500;
 

@@ -2,7 +2,7 @@
 //!
 //! The shell-out is four programs: `save` for each family, because one cannot know what is there
 //! without asking, then `restore --noflush` of the same rules. It does not read back; weir does.
-//! Its lock is a file of its own: somebody else's wait is not to be measured.
+//! Its lock is a file of its own: waiting for another program is not to be measured.
 
 use crate::report::{Goal, Report};
 use crate::run::{Call, Cost, Scratch, measure, places};

@@ -71,7 +71,7 @@ impl Ran {
         let Some(first) = skips.first() else {
             return Verdict::Passed;
         };
-        // On this machine the user, or whoever built its kernel, may have reasons of their own.
+        // On this machine the user, or the builder of its kernel, may have other reasons.
         if !place.is_host() {
             let version = place.version.unwrap_or(super::skip::Version(u32::MAX, 0));
             for skip in &skips {

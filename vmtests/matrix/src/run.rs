@@ -206,7 +206,7 @@ impl<'a> Runner<'a> {
 
     fn command(&self, case: &Case, place: &Place) -> Result<Command> {
         let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
-        // Cargo is where whoever runs this has it; a guest has what it was given.
+        // Cargo is where the user has it; a guest has what it was given.
         let own = std::env::var_os("PATH").filter(|_| place.is_host());
         let mut env: Vec<(OsString, OsString)> = vec![
             ("PATH".into(), own.unwrap_or_else(|| PATH.into())),

@@ -1,6 +1,6 @@
 //! Where everything is kept, and how two runs stay out of each other's way.
 //!
-//! A thing is made in a scratch folder and renamed to its place when it is complete: whoever finds it finds it
+//! A thing is made in a scratch folder and renamed to its place when it is complete: a reader finds it
 //! whole. A scratch folder is locked as long as its owner lives; one that nobody has locked was left by a
 //! run that was killed, and the next run removes it.
 use crate::{Error, Result};

@@ -3,7 +3,7 @@
 //! CPU is user and system time, SYSTEM the part of it in the kernel.
 //! The peak is the largest resident memory of the program or of one of its children
 //! (`ru_maxrss`, getrusage(2)). It is measured from here and not from the bench, because a
-//! program begins with the peak of whoever started it: the kernel notes that of the memory
+//! program begins with the peak of its parent: the kernel notes that of the memory
 //! which exec replaces. This one is small, so that peaks below 1 to 2 MiB alone are hidden.
 //! What the program prints goes to /dev/null.
 #![forbid(unsafe_code)]

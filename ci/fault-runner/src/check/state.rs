@@ -174,7 +174,7 @@ fn uncounted(text: &str) -> String {
     text.lines().map(line).collect()
 }
 
-/// A table as the kernel makes it when somebody looks.
+/// A table as the kernel makes it when it is looked up.
 fn is_untouched(text: &str) -> bool {
     text.lines().all(|line| match line.split_once(' ') {
         Some((_, rest)) if line.starts_with(':') => rest == "ACCEPT [0:0]",

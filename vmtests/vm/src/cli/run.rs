@@ -114,7 +114,7 @@ fn payload(tested: &Path) -> Result<Payload> {
         if name.starts_with(b"CARGO_BIN_EXE_") && path.is_file() {
             payload.program(path)?;
         } else if is_ours(name) && path.is_absolute() {
-            // Test data and programs, named by whoever runs the tests.
+            // Test data and programs, named by the user.
             if path.is_dir() {
                 add_tree(&mut payload, path)?;
             } else if path.is_file() {

@@ -43,7 +43,7 @@ pub(super) fn prepare() -> Hello {
     ] {
         let _ = std::os::unix::fs::symlink(target, Path::new("/dev").join(link));
     }
-    // There is no modprobe here. The kernel is told, so that it does not look for one each time, and whoever wants to
+    // There is no modprobe here. The kernel is told, so that it does not look for one each time, and a test that wants to
     // know whether something could be loaded later can tell.
     if let Err(e) = fs::write(MODPROBE, "\n")
         && Path::new(MODPROBE).exists()

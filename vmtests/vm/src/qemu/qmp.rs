@@ -94,7 +94,7 @@ impl Qmp {
         Ok(())
     }
 
-    /// A socket whose other end QEMU has, and the wish to leave shared memory alone.
+    /// A socket whose other end QEMU has, and whether shared memory is left alone.
     fn prepare(&mut self) -> Result<(UnixStream, UnixStream)> {
         let capability =
             json!({"capabilities": [{"capability": "x-ignore-shared", "state": true}]});
