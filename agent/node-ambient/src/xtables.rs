@@ -4,7 +4,7 @@
 //! remembers it; other protocols than TCP are left alone. Services of kube-proxy that the node's own processes call are
 //! translated after this chain, and are captured.
 
-use crate::nft::{DNS, HBONE, INBOUND, MEMORY, OUTBOUND, errors, set_name};
+use crate::nft::{DNS, HBONE, INBOUND, MEMORY, OUTBOUND, errors, in_order, set_name};
 use crate::node::{Carrier, Family, Node, ProxyBits};
 use crate::objects::{PROXY_CARRIERS, PROXY_MASK, RETURN_MARK, TPROXY_MARK, carriers};
 use ipnet::IpNet;
@@ -225,27 +225,29 @@ fn prerouting(node: &Node, family: Family) -> Vec<Rule> {
     let skipped = || stop(marked(rule(), marks.skip));
     rules.push(mark(connection(rule(), marks.conn_skip), marks.skip));
     rules.push(skipped());
+    let (mut replies, mut own) = (Vec::new(), Vec::new());
     for place in node.places() {
         let bits = node.bits(place);
         let known = rule().matching(Match::Connmark(masked(bits.connection, bits.mask)));
         let mut reply = mark(known, bits.reply);
         reply.in_interface = Some((Not(true), Interface::from(place.device.as_str())));
-        rules.push(reply);
+        replies.push(reply);
     }
     if node.places().next().is_none() {
-        rules.push(mark(connection(rule(), marks.proxy), marks.proxy_return));
+        replies.push(mark(connection(rule(), marks.proxy), marks.proxy_return));
     }
-    rules.push(stop(marked(rule(), marks.proxy_return)));
+    replies.push(stop(marked(rule(), marks.proxy_return)));
     for place in node.places() {
         let from = || rule().in_interface(&place.device);
         if let Some(address) = place.address(family) {
             let mut foreign = mark(from(), node.bits(place).connection);
             foreign.source = Some((Not(true), IpNet::from(address).into()));
-            rules.push(foreign);
+            own.push(foreign);
         }
-        rules.push(skipped());
-        rules.push(mark(from(), marks.conn_skip));
+        own.push(skipped());
+        own.push(mark(from(), marks.conn_skip));
     }
+    rules.extend(in_order(node, replies, own));
     let mut other = mark(rule(), marks.conn_skip);
     other.protocol = Some((Not(true), Protocol::TCP));
     rules.push(other);

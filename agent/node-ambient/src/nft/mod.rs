@@ -158,6 +158,7 @@ fn prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
     rules.push(skip(has(rule(), CT_MARK, marks.conn_skip)));
     rules.push(skipped());
     // 8 and 9
+    let mut replies = Vec::new();
     for place in node.places() {
         let bits = node.bits(place);
         // Its packets by a bridge have been skipped.
@@ -166,23 +167,25 @@ fn prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
             false => rule().iifname(CmpOp::Neq, &place.device),
         };
         let known = masked(elsewhere, CT_MARK, bits.connection, bits.mask);
-        rules.push(mark(known, bits.reply).build());
+        replies.push(mark(known, bits.reply).build());
     }
     if node.places().next().is_none() {
-        rules.push(mark(has(rule(), CT_MARK, marks.proxy), marks.proxy_return).build());
+        replies.push(mark(has(rule(), CT_MARK, marks.proxy), marks.proxy_return).build());
     }
-    rules.push(stop(has(rule(), MARK, marks.proxy_return)));
+    replies.push(stop(has(rule(), MARK, marks.proxy_return)));
     // 10 to 12; of ports of a bridge, that did them
+    let mut own = Vec::new();
     let is_routed = |place: &&Place| !node.bridges.contains_key(&place.device);
     for place in node.places().filter(is_routed) {
         let from = || rule().iifname(CmpOp::Eq, &place.device);
         for address in families.iter().filter_map(|f| place.address(*f)) {
             let foreign = from().saddr(CmpOp::Neq, address.into());
-            rules.push(mark(foreign, node.bits(place).connection).build());
+            own.push(mark(foreign, node.bits(place).connection).build());
         }
-        rules.push(skipped());
-        rules.push(mark(from(), marks.conn_skip).build());
+        own.push(skipped());
+        own.push(mark(from(), marks.conn_skip).build());
     }
+    rules.extend(in_order(node, replies, own));
     // 13 and 14
     let tcp = Operand::Value(Data::u8(L4Proto::Tcp.number()));
     let l4proto = Selector::Meta(MetaKey::L4proto);
@@ -199,6 +202,17 @@ fn prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
         rules.push(mark(from_pods, marks.outbound).build());
     }
     rules
+}
+
+/// Rules about replies to proxies come before those about their own packets. Of two proxies that follow each other the second
+/// may use a port that the first used a moment ago, both with the address of the same pod: connection tracking takes its SYN
+/// for a packet of the older connection, and it would be a reply to the first. So with two their own packets come first.
+pub(crate) fn in_order<T>(node: &Node, replies: Vec<T>, own: Vec<T>) -> impl Iterator<Item = T> {
+    let (first, then) = match node.places().nth(1) {
+        None => (replies, own),
+        Some(_) => (own, replies),
+    };
+    first.into_iter().chain(then)
 }
 
 /// The longest prefix decides. What connections are is remembered as for everything that is skipped.

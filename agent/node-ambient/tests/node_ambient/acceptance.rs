@@ -1,7 +1,7 @@
 //! More acceptance checks: packets are counted on the node, and kube-proxy's rules are there.
 
 use crate::scene::{
-    OUTSIDE, PATIENCE, POD, PROXY, SECOND, Scene, Servers, address, ask, connect, inside,
+    OUTSIDE, PATIENCE, POD, PROXY, SECOND, Scene, Servers, address, ask, connect, inside, socket,
 };
 use crate::{carrier, each, lacking, meter, up};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -187,6 +187,43 @@ fn proxies_follow_each_other_without_loss() {
     each(&["vxlan", "veth"], |scene, engine, name| {
         hand_over(scene, engine, &carrier(name));
     });
+}
+
+/// Both proxies have the address of the pod: the second may use a port at once that a connection of the first has still.
+#[test]
+fn a_port_of_the_older_proxy_is_used_by_the_newer() {
+    engines(|scene, engine| {
+        let servers = Servers::start(scene);
+        servers.proxy(&scene.second, ["outbound 2", "inbound 2", "hbone 2"]);
+        if !up(scene, engine, "") {
+            return;
+        }
+        let config = scene.config(&[(PROXY, 1), (SECOND, 2)], "");
+        apply(&config, &scene.node, Some(engine), false).unwrap();
+        use_a_port_twice(scene);
+    });
+}
+
+/// The older proxy connects with the address of the pod, then the newer one from the same port.
+pub(crate) fn use_a_port_twice(scene: &Scene) {
+    for v6 in [false, true] {
+        let to = SocketAddr::new(inside(OUTSIDE, v6), 8080);
+        let with_port = |proxy: &weir_netlink::Netns| {
+            let connect = || {
+                let socket = socket(to, true);
+                let from = SocketAddr::new(inside(POD, v6), 40_001);
+                socket.bind(&from.into())?;
+                socket.connect_timeout(&to.into(), PATIENCE)?;
+                Ok::<_, std::io::Error>(std::net::TcpStream::from(socket))
+            };
+            proxy.run(connect).unwrap()
+        };
+        let mut older = with_port(&scene.proxy).unwrap();
+        assert_eq!(ask(&mut older, "x").unwrap(), "outside|x");
+        // The server answers the SYN of a connection that it has, and forgets that one: the next SYN opens the new one.
+        let mut newer = with_port(&scene.second).unwrap();
+        assert_eq!(ask(&mut newer, "y").unwrap(), "outside|y");
+    }
 }
 
 fn hand_over(scene: &Scene, engine: Engine, more: &str) {

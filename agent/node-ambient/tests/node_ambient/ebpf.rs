@@ -1,5 +1,6 @@
 //! Redirection at the node by eBPF: packet paths, failures and removal, with real packets.
 
+use crate::acceptance::use_a_port_twice;
 use crate::scene::{
     OUTSIDE, PATIENCE, POD, PROXY, SECOND, Scene, Seen, Servers, address, ask, connect, connects,
     inside, sysctl,
@@ -333,6 +334,19 @@ fn a_newer_proxy_takes_over() {
             );
             assert_eq!(answer(&scene.outside, web(POD, v6)), "second inbound|pod|x");
         }
+    }
+}
+
+#[test]
+fn a_port_of_the_older_proxy_is_used_by_the_newer() {
+    for (scene, mounted) in builds() {
+        let servers = Servers::start(&scene);
+        servers.proxy(&scene.second, ["outbound 2", "inbound 2", "hbone 2"]);
+        let both: &[(u8, u64)] = &[(PROXY, 1), (SECOND, 2)];
+        for proxies in [&both[..1], both] {
+            applied(&scene, &mounted, &scene.config(proxies, ""));
+        }
+        use_a_port_twice(&scene);
     }
 }
 
