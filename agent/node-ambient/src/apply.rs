@@ -180,7 +180,11 @@ fn write(change: &Change, host: &Netns) -> Result<()> {
         steps.any(|s| matches!(s, Step::AddLink(link) if link.name == *name))
     };
     let is_early = |s: &&Step| match s {
-        Step::DeleteRule(_) | Step::AddLink(_) | Step::AddAddress(..) | Step::SetUp(_) => true,
+        Step::DeleteRule(_)
+        | Step::AddLink(_)
+        | Step::SkipDad(_)
+        | Step::AddAddress(..)
+        | Step::SetUp(_) => true,
         Step::DeleteLink(name) => is_made_anew(name),
         _ => false,
     };
@@ -273,6 +277,7 @@ fn execute(routing: &Routing, step: &Step, proxy: Option<&Netns>) -> Result<()> 
         Step::AddAddress(name, net) => routing
             .add_address(routing.link(name)?.index, *net)
             .map(drop),
+        Step::SkipDad(name) => write_sysctl(&format!("ipv6/conf/{name}/accept_dad"), "0"),
         Step::SetUp(name) => routing.set_up(routing.link(name)?.index),
         Step::Sysctl(key, value) => write_sysctl(key, value),
         Step::Netfilter(_) => Ok(()),

@@ -44,6 +44,9 @@ pub enum Step {
     AddLink(LinkSpec),
     /// `ip address add`
     AddAddress(String, IpNet),
+    /// `sysctl -w net.ipv6.conf.LINK.accept_dad=0`: a new link has its addresses at once. Until detection of duplicates ends,
+    /// a second or two, the kernel finds no neighbour by it, and connections over IPv6 wait.
+    SkipDad(String),
     /// `ip link set up`
     SetUp(String),
     /// `ip route add`
@@ -66,6 +69,7 @@ impl fmt::Display for Step {
             Self::DeleteLink(name) => write!(f, "ip link delete {name}"),
             Self::AddLink(link) => write!(f, "ip link add {link}"),
             Self::AddAddress(name, net) => write!(f, "ip address add {net} dev {name}"),
+            Self::SkipDad(name) => write!(f, "sysctl -w net.ipv6.conf.{name}.accept_dad=0"),
             Self::SetUp(name) => write!(f, "ip link set {name} up"),
             Self::AddRoute(route) => write!(f, "ip route add {route}"),
             Self::ReplaceRoute(route) => write!(f, "ip route replace {route}"),
@@ -189,6 +193,11 @@ fn links(desired: &Objects, observed: &Observed, steps: &mut Vec<Step>) -> (Vec<
         if there.is_none() && is_created {
             steps.push(Step::AddLink(link.clone()));
         }
+        let is_up = there.is_some_and(|l| l.up);
+        let has_ipv6 = link.addresses.iter().any(|net| net.addr().is_ipv6());
+        if has_ipv6 && !is_up {
+            steps.push(Step::SkipDad(link.name.clone()));
+        }
         for net in &link.addresses {
             let has = |l: &Link| {
                 observed
@@ -200,7 +209,7 @@ fn links(desired: &Objects, observed: &Observed, steps: &mut Vec<Step>) -> (Vec<
                 steps.push(Step::AddAddress(link.name.clone(), *net));
             }
         }
-        if !there.is_some_and(|l| l.up) {
+        if !is_up {
             steps.push(Step::SetUp(link.name.clone()));
         }
     }

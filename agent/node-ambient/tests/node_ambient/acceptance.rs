@@ -1,7 +1,8 @@
 //! More acceptance checks: packets are counted on the node, and kube-proxy's rules are there.
 
 use crate::scene::{
-    OUTSIDE, PATIENCE, POD, PROXY, SECOND, Scene, Servers, address, ask, connect, inside, socket,
+    OUTSIDE, PATIENCE, POD, PROXY, SECOND, Scene, Servers, address, ask, connect, connects, inside,
+    set, socket,
 };
 use crate::{carrier, each, lacking, meter, up};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -178,6 +179,24 @@ fn check_6_no_packet_leaves_uncaptured_while_the_proxy_is_replaced() {
             "outside|x"
         );
         assert_ne!(meter::read(scene).uncaptured, 0);
+    });
+}
+
+/// Elsewhere in these tests the kernel is told not to look for duplicates of new addresses.
+#[test]
+fn connections_over_ipv6_are_made_at_once() {
+    each(&["vxlan", "veth"], |scene, engine, name| {
+        for netns in [&scene.node, &scene.proxy] {
+            set(netns, "ipv6/conf/default/accept_dad", "1");
+        }
+        let _servers = Servers::start(scene);
+        if !up(scene, engine, &carrier(name)) {
+            return;
+        }
+        for (from, to) in [(&scene.pod, OUTSIDE), (&scene.outside, POD)] {
+            let to = SocketAddr::new(inside(to, true), 8080);
+            assert!(connects(from, to), "{to}");
+        }
     });
 }
 

@@ -42,7 +42,7 @@ pub(crate) fn sysctl(netns: &Netns, key: &str) -> String {
     netns.run(read).unwrap().trim().to_owned()
 }
 
-fn set(netns: &Netns, key: &str, value: &str) {
+pub(crate) fn set(netns: &Netns, key: &str, value: &str) {
     let write = || std::fs::write(format!("/proc/sys/net/{key}"), value).unwrap();
     netns.run(write).unwrap();
 }
