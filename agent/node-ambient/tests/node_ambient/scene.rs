@@ -160,6 +160,13 @@ impl Scene {
             set(&scene.outside, "ipv4/tcp_mtu_probing", "2");
             set(&scene.outside, "ipv4/tcp_probe_threshold", "65535");
         }
+        // Both proxies connect with the addresses of others: ports that are the same by chance are not what tests are about,
+        // but for `use_a_port_twice`.
+        let ports = ["20000 29999", "30000 39999", "40000 49999", "50000 59999"];
+        let apart = [&scene.pod, &scene.outside, &scene.proxy, &scene.second];
+        for (netns, range) in apart.into_iter().zip(ports) {
+            set(netns, "ipv4/ip_local_port_range", range);
+        }
         for netns in scene.all() {
             set(netns, "ipv6/conf/default/accept_dad", "0");
             let routing = Routing::open_in(netns).unwrap();
