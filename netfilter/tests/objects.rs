@@ -6,7 +6,7 @@ mod common;
 use weir_testing::lacks;
 use weir_testing::namespace_or_skip;
 
-use common::{assert_text, list, load, read, tool};
+use common::{apply, assert_text, list, load, read, tool};
 
 /// With words for all of it.
 #[test]
@@ -95,4 +95,46 @@ fn objects_in_a_table_of_ours_stay() {
         .map(|o| o.name.as_str())
         .collect();
     assert_eq!(names, ["c"]);
+}
+
+/// `nft` neither lists the version of a table nor loses it; a table without one is as good, with another one it is
+/// replaced.
+#[test]
+fn a_table_keeps_the_version_of_its_rules() {
+    use weir_netfilter::nft::{Chain, NftOp, Ruleset, Table, TableFamily};
+    let ns = namespace_or_skip!();
+    let with = |version: Option<u32>| Ruleset {
+        tables: vec![Table {
+            version,
+            comment: Some("why".to_owned()),
+            chains: vec![Chain::regular("c")],
+            ..Table::new(TableFamily::Inet, "t")
+        }],
+    };
+    let reasons = |version: Option<u32>| {
+        let applied = apply(&ns, &with(version)).unwrap();
+        let replaced = applied.ops.into_iter().find_map(|op| match op {
+            NftOp::ReplaceTable(_, reasons) => Some(reasons),
+            _ => None,
+        });
+        replaced.unwrap_or_default()
+    };
+    let listing = "table inet t {\n\tcomment \"why\"\n\tchain c {\n\t}\n}\n";
+    load(&ns, listing);
+    assert_eq!(apply(&ns, &with(Some(3))).unwrap().ops, vec![]);
+    load(&ns, "delete table inet t");
+    apply(&ns, &with(Some(3))).unwrap();
+    assert_text(&list(&ns), listing);
+    load(
+        &ns,
+        "add chain inet t d; add table inet t { comment \"other\"; }",
+    );
+    assert_eq!(read(&ns).ruleset.tables[0].version, Some(3));
+    assert_eq!(reasons(Some(3)), [""; 0]);
+    assert_eq!(reasons(Some(4)), ["its rules are of version 3, not 4"]);
+    assert_eq!(
+        reasons(None),
+        ["its rules are of version 4, and are to have none"]
+    );
+    assert_eq!(read(&ns).ruleset.tables[0].version, None);
 }

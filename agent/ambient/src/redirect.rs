@@ -21,8 +21,13 @@ pub const TABLES: [&str; 3] = [
 pub static AMBIENT: Scheme = Scheme {
     tables: &TABLES,
     routing: upstream_routing,
+    version: Some(VERSION),
     remedy: "have its writer choose another mark and table: 0x111/0xfff and table 100 are those of Istio's ambient mode",
 };
+
+/// Version of the rules in [`nft`] and [`xtables`]. To be raised with every change of them, so that an update of rules is
+/// told from another writer's change.
+pub(crate) const VERSION: u32 = 1;
 
 /// Packets of ztunnel (`SO_MARK`).
 pub(crate) const ZTUNNEL_MARK: u32 = 0x539;

@@ -1,16 +1,23 @@
-//! Rules of a pod in ambient mode are replaced while connections are made all the time.
+//! Rules of a pod in ambient mode are replaced while connections are made all the time, or stay open.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde_json::json;
-use weir_cni::compile::Engine;
+use weir_ambient::AMBIENT;
+use weir_cni::compile::{Engine, Rules};
+use weir_cni::redirection::{Change, Desired as _, Sandbox};
 use weir_demo::{Lab, Place, Receiver, Stage};
+use weir_netfilter::nft::{NftEngine, TableFamily};
+use weir_netfilter::xtables::{Ownership, XtEngine};
 use weir_netlink::Netns;
+use weir_netlink::route::AddressFamily;
 
-use crate::ambient::{lab_with_probes, redirect};
+use crate::ambient::{lab_with_probes, redirect, wanted};
 use crate::support::{Pod, REDIRECT, tcp};
 
 /// How often the rules are replaced.
@@ -74,6 +81,113 @@ fn by_other_rules_of_our_own() {
         meanwhile > 1,
         "the rules were replaced too quickly for a test"
     );
+}
+
+/// Makes the rules of a pod look as another version of them left them.
+fn age(netns: &Netns, engine: Engine, version: u32) {
+    let mut rules = wanted(false, &json!({})).compile(engine).rules;
+    let write = || match &mut rules {
+        Rules::Nft(ruleset) => {
+            let named = |name: &&str| (TableFamily::Inet, (*name).to_owned());
+            let owned: Vec<_> = AMBIENT.tables.iter().map(named).collect();
+            for table in &mut ruleset.tables {
+                table.version = Some(version);
+            }
+            NftEngine::open()
+                .and_then(|mut engine| engine.apply(ruleset, &owned))
+                .map(|applied| applied.ops.len())
+        }
+        Rules::Xtables(ruleset) => {
+            let ours = Ownership {
+                prefix: "ISTIO_".to_owned(),
+                version,
+                ..Ownership::default()
+            };
+            XtEngine::open()
+                .and_then(|mut engine| engine.apply(ruleset, &ours))
+                .map(|applied| applied.ops.len())
+        }
+    };
+    let written = netns.run(write).expect("entered").expect("written");
+    assert!(written > 0, "{engine}: the rules have that version already");
+}
+
+/// How the rules differ from what is desired, in words.
+fn differences(netns: &Netns, engine: Engine) -> Vec<String> {
+    let sandbox = Sandbox::of(netns.try_clone().expect("a descriptor")).expect("a pod");
+    let plan = wanted(false, &json!({})).compile(engine);
+    let found = sandbox.visit_for(&AMBIENT, |visit| visit.verify(&plan));
+    let found = found.expect("entered").expect("compared");
+    found.iter().map(Change::object).collect()
+}
+
+/// An update of the rules: the version is kept with them, so that the difference is told from another writer's change.
+#[test]
+fn by_another_version_of_them() {
+    for engine in [Engine::Nft, Engine::Xtables] {
+        let Some(lab) = lab_with_probes() else { return };
+        let netns = lab.netns(Place::Pod);
+        redirect(netns, engine, false, &json!({}));
+        assert_eq!(differences(netns, engine), [""; 0], "{engine}");
+        age(netns, engine, 7);
+        let found = differences(netns, engine);
+        let says = |text: &String| text.contains("of version 7, not 1");
+        let whole = match engine {
+            Engine::Nft => found.iter().all(says),
+            Engine::Xtables => found.iter().any(says),
+        };
+        assert!(whole && !found.is_empty(), "{engine}: {found:#?}");
+        none_passes_by(&lab, |netns| {
+            for version in 8..8 + 12 {
+                redirect(netns, engine, false, &json!({}));
+                age(netns, engine, version);
+            }
+            redirect(netns, engine, false, &json!({}));
+        });
+        assert_eq!(differences(netns, engine), [""; 0], "{engine}");
+    }
+}
+
+/// A connection that ztunnel has already is not reset, whatever replaces the rules.
+#[test]
+fn open_connections_stay() {
+    let Some(lab) = lab_with_probes() else { return };
+    let netns = lab.netns(Place::Pod);
+    redirect(netns, Engine::Nft, false, &json!({}));
+    let service = SocketAddr::new(lab.service(AddressFamily::V4), 80);
+    let patience = Duration::from_secs(10);
+    let connect = || {
+        let ztunnel = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 15001))?;
+        let client = TcpStream::connect_timeout(&service, patience)?;
+        let (accepted, _) = ztunnel.accept()?;
+        for end in [&client, &accepted] {
+            end.set_read_timeout(Some(patience))?;
+        }
+        Ok((client, accepted))
+    };
+    let connected: std::io::Result<_> = netns.run(connect).expect("entered");
+    let (client, accepted) = connected.expect("ztunnel gets it");
+    let passes = |what: &str| {
+        for (mut from, mut to) in [(&client, &accepted), (&accepted, &client)] {
+            let mut got = [0; 4];
+            from.write_all(b"data").expect(what);
+            to.read_exact(&mut got).expect(what);
+            assert_eq!(&got, b"data", "{what}");
+        }
+    };
+    passes("before");
+    age(netns, Engine::Nft, 7);
+    passes("older rules of nf_tables");
+    for engine in [Engine::Nft, Engine::Xtables] {
+        redirect(netns, engine, false, &json!({}));
+        passes("rules of ours");
+        redirect(netns, engine, true, &json!({}));
+        passes("with DNS");
+        age(netns, engine, 8);
+        passes("older rules");
+        redirect(netns, engine, false, &json!({}));
+        passes("ours again");
+    }
 }
 
 fn fed(netns: &Netns, program: &str, args: &[&str], text: &str) {

@@ -69,10 +69,15 @@ impl Compiled {
     #[must_use]
     pub fn new(
         scheme: &'static Scheme,
-        rules: Rules,
+        mut rules: Rules,
         routing: Vec<RoutingItem>,
         legacy: engines::xtables::Ruleset,
     ) -> Self {
+        if let Rules::Nft(ruleset) = &mut rules {
+            for table in &mut ruleset.tables {
+                table.version = scheme.version;
+            }
+        }
         Self {
             rules,
             routing,

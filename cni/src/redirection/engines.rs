@@ -154,7 +154,9 @@ pub(super) fn drift(desired: &Compiled) -> Result<Vec<Change>> {
             Ok(changes)
         }
         Rules::Xtables(ruleset) => {
-            let ops = xtables::XtEngine::open()?.drift(ruleset, &ours())?.ops;
+            let ops = xtables::XtEngine::open()?
+                .drift(ruleset, &ours(named.0))?
+                .ops;
             let mut changes: Vec<Change> = ops.into_iter().map(Change::legacy).collect();
             changes.extend(nft_left(named.0)?);
             changes.extend(leftovers_found(named)?);
@@ -166,7 +168,7 @@ pub(super) fn drift(desired: &Compiled) -> Result<Vec<Change>> {
 /// The removal of owned rules from legacy tables.
 fn legacy_left(named: Named<'_>) -> Result<Vec<Change>> {
     // Named rules are owned only beside others.
-    if !legacy_holds(&ours())? {
+    if !legacy_holds(&ours(named.0))? {
         return Ok(Vec::new());
     }
     let ops = xtables::XtEngine::open()?
@@ -305,10 +307,11 @@ pub(super) fn show_sets<R: Default>(
     }
 }
 
-pub(super) fn ours() -> xtables::Ownership {
+pub(super) fn ours(scheme: &Scheme) -> xtables::Ownership {
     xtables::Ownership {
         prefix: PREFIX.to_owned(),
         tag: TAG,
+        version: scheme.version.unwrap_or(0),
         ..xtables::Ownership::default()
     }
 }
@@ -317,7 +320,7 @@ pub(super) fn ours() -> xtables::Ownership {
 fn ours_and(named: Named<'_>) -> xtables::Ownership {
     xtables::Ownership {
         rules: named.rules().into_owned(),
-        ..ours()
+        ..ours(named.0)
     }
 }
 

@@ -13,6 +13,9 @@ pub struct Scheme {
     /// Policy rules and routes that are its own even without weir's protocol number, because no other program has a use for
     /// exactly these. Upstream's agent writes them.
     pub routing: fn() -> Vec<RoutingItem>,
+    /// Version of its rules, which is kept with them: rules of another version are replaced as a whole, and the change
+    /// says so. Rules without one are compared rule by rule. `None`: none is kept.
+    pub version: Option<u32>,
     /// What to do about a foreign policy rule or route that takes its packets.
     pub remedy: &'static str,
 }
@@ -30,6 +33,7 @@ pub trait Desired {
 pub static SIDECAR: Scheme = Scheme {
     tables: &super::TABLES,
     routing: Vec::new,
+    version: None,
     remedy: "choose another mark and table (inbound_tproxy_mark, inbound_tproxy_route_table)",
 };
 

@@ -75,7 +75,7 @@ impl<'a> Writer<'a> {
                 })
             }
             Engine::Xtables(engine, rules) => {
-                let applied = engine.apply(rules, &ours())?;
+                let applied = engine.apply(rules, &ours(self.desired.scheme()))?;
                 Ok(AppliedRedirection {
                     engine: compile::Engine::Xtables,
                     changes: applied.ops.into_iter().map(Change::legacy).collect(),
@@ -118,7 +118,8 @@ impl<'a> Writer<'a> {
                 !drift.ok()?.ops.is_empty()
             }
             Rules::Xtables(rules) => {
-                let drift = xtables::XtEngine::open().and_then(|mut e| e.drift(rules, &ours()));
+                let ours = ours(self.desired.scheme());
+                let drift = xtables::XtEngine::open().and_then(|mut e| e.drift(rules, &ours));
                 !drift.ok()?.ops.is_empty()
             }
         };

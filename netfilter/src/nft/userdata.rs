@@ -6,6 +6,8 @@
 
 /// `NFTNL_UDATA_RULE_COMMENT`, and the same number for tables, chains and elements
 pub(crate) const COMMENT: u8 = 0;
+/// The version of a table ([`Table::version`](super::Table)); no type of libnftnl, which has 0 to 2 for tables.
+pub(crate) const TABLE_VERSION: u8 = b'w';
 /// `NFTNL_UDATA_SET_KEYBYTEORDER`
 pub(crate) const SET_KEYBYTEORDER: u8 = 0;
 /// `NFTNL_UDATA_SET_DATABYTEORDER`
@@ -96,6 +98,18 @@ pub(crate) fn text(bytes: Option<&[u8]>, kind: u8) -> Option<String> {
 /// A number in host order.
 pub(crate) fn number(bytes: Option<&[u8]>, kind: u8) -> Option<u32> {
     find(bytes?, kind)?.try_into().ok().map(u32::from_ne_bytes)
+}
+
+/// A table's userdata.
+pub(crate) fn table(comment: Option<&str>, version: Option<u32>) -> Option<Vec<u8>> {
+    let mut made = Userdata::default();
+    if let Some(text) = comment {
+        made = made.put_text(COMMENT, text);
+    }
+    if let Some(number) = version {
+        made = made.put_u32(TABLE_VERSION, number);
+    }
+    Some(made.bytes()).filter(|bytes| !bytes.is_empty())
 }
 
 /// A comment as userdata.

@@ -171,7 +171,7 @@ impl Messages {
         let attrs = TableAttrs {
             name: Some(t.name.clone()),
             flags: Some(t.flags),
-            userdata: userdata::comment(t.comment.as_deref()),
+            userdata: userdata::table(t.comment.as_deref(), t.version),
             ..TableAttrs::default()
         };
         let id = (t.family, t.name.clone());

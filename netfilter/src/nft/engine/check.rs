@@ -15,6 +15,8 @@ use weir_netlink::{Error, Result};
 const USERDATA: usize = 256;
 /// Overhead of a userdata entry: type, length and the terminating NUL.
 const ENTRY: usize = 3;
+/// Bytes of a table's version with its header.
+const VERSION: usize = 6;
 /// Maximum length of a comment without other entries.
 const COMMENT: usize = USERDATA - ENTRY;
 /// The same for an element, which keeps two bytes less: 256 bytes the kernel drops silently, and 255 it refuses
@@ -41,7 +43,8 @@ fn one(op: &NftOp) -> Result<(), String> {
     let (id, named) = match op {
         NftOp::AddTable(t) => {
             name("table", &t.name)?;
-            return comment(t.comment.as_deref());
+            let version = if t.version.is_some() { VERSION } else { 0 };
+            return comment_of(t.comment.as_deref(), COMMENT - version);
         }
         NftOp::AddSet(id, s) => {
             set(s)?;

@@ -140,6 +140,7 @@ fn shell(t: &Table) -> Table {
         name: t.name.clone(),
         flags: t.flags,
         comment: t.comment.clone(),
+        version: t.version,
         objects: t.objects.clone(),
         sets: Vec::new(),
         chains: Vec::new(),

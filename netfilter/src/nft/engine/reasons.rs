@@ -24,6 +24,12 @@ pub(super) fn to_replace(new: &Table, old: &Table, observed: &Snapshot, i: usize
     if new.comment != old.comment {
         reasons.push(comment("its", old.comment.as_ref()));
     }
+    if let Some(found) = old.version.filter(|_| new.version != old.version) {
+        reasons.push(match new.version {
+            Some(desired) => format!("its rules are of version {found}, not {desired}"),
+            None => format!("its rules are of version {found}, and are to have none"),
+        });
+    }
     for c in &new.chains {
         reasons.extend(old.chain(&c.name).and_then(|o| of_chain(c, o, old)));
     }

@@ -276,6 +276,7 @@ pub(super) fn table(reply: &Reply, attrs: &TableAttrs) -> (Table, Mark) {
     let mut table = Table::new(TableFamily::from(reply.header.family), name);
     table.flags = attrs.flags.unwrap_or(0);
     table.comment = userdata::text(attrs.userdata.as_deref(), userdata::COMMENT);
+    table.version = userdata::number(attrs.userdata.as_deref(), userdata::TABLE_VERSION);
     let mark = Mark {
         handle: attrs.handle,
         uses: attrs.uses,

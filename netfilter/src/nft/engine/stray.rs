@@ -68,9 +68,9 @@ impl Found {
         }
     }
 
-    /// The userdata, unless it contains only this comment.
-    fn userdata(&mut self, attribute: u16, found: Option<&[u8]>, comment: Option<&str>) {
-        let made = userdata::comment(comment).unwrap_or_default();
+    /// The userdata, unless it is what weir writes.
+    fn userdata(&mut self, attribute: u16, found: Option<&[u8]>, made: Option<Vec<u8>>) {
+        let made = made.unwrap_or_default();
         let found = found.unwrap_or_default();
         if found != made {
             self.push(attribute, found.to_vec());
@@ -103,11 +103,10 @@ impl Found {
 pub(super) fn of_table(a: &TableAttrs, table: &Table) -> Vec<Stray> {
     let mut found = Found("table", Vec::new());
     found.unknown(&a.unknown, Some(NFTA_TABLE_PAD));
-    let comment = table.comment.as_deref();
     found.userdata(
         TableAttrs::NFTA_TABLE_USERDATA,
         a.userdata.as_deref(),
-        comment,
+        userdata::table(table.comment.as_deref(), table.version),
     );
     found.1
 }
@@ -119,7 +118,7 @@ pub(super) fn of_chain(a: &ChainAttrs, chain: &Chain) -> Vec<Stray> {
     found.userdata(
         ChainAttrs::NFTA_CHAIN_USERDATA,
         a.userdata.as_deref(),
-        comment,
+        userdata::comment(comment),
     );
     found.number(
         ChainAttrs::NFTA_CHAIN_FLAGS,
@@ -142,7 +141,11 @@ pub(super) fn of_rule(a: &RuleAttrs) -> Vec<Stray> {
     found.unknown(&a.unknown, Some(NFTA_RULE_PAD));
     let user = a.userdata.as_deref();
     let comment = userdata::text(user, userdata::COMMENT);
-    found.userdata(RuleAttrs::NFTA_RULE_USERDATA, user, comment.as_deref());
+    found.userdata(
+        RuleAttrs::NFTA_RULE_USERDATA,
+        user,
+        userdata::comment(comment.as_deref()),
+    );
     if let Some(compat) = &a.compat {
         found.push(RuleAttrs::NFTA_RULE_COMPAT, compat.clone());
     }

@@ -24,6 +24,10 @@ pub struct Table {
     pub flags: u32,
     /// `comment`. Since 5.10; kept in the userdata.
     pub comment: Option<String>,
+    /// A number that its writer keeps with it, for example the version of the rules. An entry of the userdata that `nft`
+    /// neither lists nor changes. Since 5.10; older kernels keep none. A table without one is as good as one with the
+    /// desired number.
+    pub version: Option<u32>,
     /// Stateful objects and flowtables, as read. None is ever desired, and none is deleted on its own.
     pub objects: Vec<Object>,
     /// Named sets and maps.
@@ -217,6 +221,7 @@ impl Table {
             name: name.to_owned(),
             flags: 0,
             comment: None,
+            version: None,
             objects: Vec::new(),
             sets: Vec::new(),
             chains: Vec::new(),

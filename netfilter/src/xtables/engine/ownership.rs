@@ -19,6 +19,10 @@ pub struct Ownership {
     /// The tag that is written to `nfcache` of rules in built-in chains. Rules there with this tag are owned. 0,
     /// which other writers set, for none.
     pub tag: u32,
+    /// The version of the rules, written to `nfcache` of rules in user chains. An owned chain with rules of another
+    /// version is written anew. 0 for none, then none is compared; rules without one are as good as rules with the
+    /// desired one.
+    pub version: u32,
     /// Untagged rules in built-in chains that are owned: of equal rules as many as are listed here, the last ones,
     /// because foreign ones were there before. Only if a chain with the prefix shows that this owner has been there:
     /// without such a chain, and with a prefix given, they are foreign.

@@ -43,8 +43,8 @@ pub(in crate::xtables) struct Change {
 pub enum XtOp {
     /// `-D CHAIN PLACE`; the rule is for display. Places count from 1.
     DeleteRule(TableId, String, usize, Rule),
-    /// `-F CHAIN`: it holds so many rules more than are desired that they are not compared one by one. How many it holds.
-    FlushChain(TableId, String, usize),
+    /// `-F CHAIN`: its rules are not compared one by one, for this reason.
+    FlushChain(TableId, String, String),
     /// `-X CHAIN`
     DeleteChain(TableId, String),
     /// `-N CHAIN`
@@ -108,6 +108,7 @@ pub fn plan(desired: &Ruleset, observed: &Snapshot, ours: &Ownership) -> Result<
             named: named.map_or_else(|| Ok(Table::new(old.family, &old.name)), canonical_table)?,
             prefix: &ours.prefix,
             tag: ours.tag,
+            version: ours.version,
             first: ours.first,
         };
         planner.table(old, &mut transaction)?;
@@ -155,6 +156,7 @@ struct Planner<'a> {
     named: Table,
     prefix: &'a str,
     tag: u32,
+    version: u32,
     first: bool,
 }
 
@@ -264,6 +266,18 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// Why an owned chain is emptied first, if it is.
+    fn to_flush(&self, chain: &ChainLayout, desired: &[Rule]) -> Option<String> {
+        let held = chain.rules.len();
+        if held > desired.len().saturating_add(MORE) {
+            return Some(format!("of {held} rules"));
+        }
+        let mut versions = chain.rules.iter().map(|r| r.tag);
+        let is_other = |found: &u32| self.version != 0 && ![0, self.version].contains(found);
+        let other = versions.find(is_other)?;
+        Some(format!("of version {other}, not {}", self.version))
+    }
+
     /// Makes a chain hold the desired rules; foreign rules keep their position.
     fn rules(
         &self,
@@ -279,9 +293,8 @@ impl Planner<'_> {
         } else {
             &[]
         };
-        if all && chain.rules.len() > desired.len().saturating_add(MORE) {
-            let held = chain.rules.len();
-            deletions.push(XtOp::FlushChain(self.id.clone(), chain.name.clone(), held));
+        if let Some(why) = self.to_flush(chain, desired).filter(|_| all) {
+            deletions.push(XtOp::FlushChain(self.id.clone(), chain.name.clone(), why));
             chain.rules.clear();
         }
         let places = self.places(chain, all, desired);
@@ -339,13 +352,17 @@ impl Planner<'_> {
                 ));
             }
         }
+        let tag = match chain.builtin {
+            Some(_) => self.tag,
+            None => self.version,
+        };
         let mut rules: Vec<RuleLayout> = Vec::new();
         let mut add = |rules: &mut Vec<RuleLayout>, news: Option<&Vec<usize>>| {
             for rule in news.into_iter().flatten().filter_map(|n| desired.get(*n)) {
                 rules.push(RuleLayout {
                     rule: rule.clone(),
                     old: None,
-                    tag: if chain.builtin.is_some() { self.tag } else { 0 },
+                    tag,
                 });
                 let place = rules.len();
                 additions.push(XtOp::InsertRule(
@@ -381,7 +398,7 @@ impl fmt::Display for XtOp {
         write!(f, "{family} -t {table} ")?;
         match self {
             Self::DeleteRule(_, chain, place, rule) => write!(f, "-D {chain} {place} #{rule}"),
-            Self::FlushChain(_, chain, held) => write!(f, "-F {chain} #of {held} rules"),
+            Self::FlushChain(_, chain, why) => write!(f, "-F {chain} #{why}"),
             Self::DeleteChain(_, chain) => write!(f, "-X {chain}"),
             Self::NewChain(_, chain) => write!(f, "-N {chain}"),
             Self::SetPolicy(_, chain, policy) => write!(f, "-P {chain} {policy}"),
