@@ -18,9 +18,9 @@ use std::time::Duration;
 use weir_cni::compile::Engine;
 use weir_netfilter::ipset::{self, Entry, Header, IpsetEngine, Key, SetFamily, SetType};
 use weir_netfilter::nft::{
-    Chain, ChainType, CmpOp, Data, DataType, Element, ElementKey, Extra, Hook, L4Proto, Match,
-    NatKind, NftEngine, Operand, PayloadBase, Rule, Ruleset, Selector, Set, Statement, Table,
-    TableFamily, TableId, priority,
+    Chain, ChainType, CmpOp, Data, DataType, Element, ElementChanges, ElementKey, Extra, Hook,
+    L4Proto, Match, NatKind, NftEngine, Operand, PayloadBase, Rule, Ruleset, Selector, Set,
+    Statement, Table, TableFamily, TableId, priority,
 };
 use weir_netfilter::{nft, xtables};
 use weir_netlink::{Error, Result};
@@ -100,15 +100,95 @@ pub fn choose(native_nftables: bool) -> Result<Engine> {
     }
 }
 
+/// What [`update`] has verified last.
+#[derive(Debug)]
+pub struct InForce {
+    host: Host,
+    /// Of nf_tables; every commit of any writer is another one.
+    generation: u32,
+}
+
 /// Makes the network namespace of this thread as it should be. Returns what was changed, a line each.
 ///
 /// # Errors
 /// What failed; of legacy tables and sets the rest may be in force.
 pub fn apply(host: &Host, engine: Engine) -> Result<Vec<String>> {
+    update(host, engine, &mut None)
+}
+
+/// As [`apply`], for a node with many pods of which one changes: what was verified last, and that no other writer has
+/// committed anything since, leaves only the addresses that differ to be written and read back. Legacy tables and sets of
+/// ipset have no generation, and are compared as a whole.
+///
+/// # Errors
+/// As [`apply`].
+pub fn update(host: &Host, engine: Engine, in_force: &mut Option<InForce>) -> Result<Vec<String>> {
+    let known = in_force.take();
     match engine {
-        Engine::Nft => by_nft(host),
+        Engine::Nft => {
+            let mut nft = NftEngine::open()?;
+            let quick = known.and_then(|known| addresses_that_differ(&mut nft, host, known));
+            let (changes, generation) = match quick {
+                Some(done) => done,
+                None => by_nft(&mut nft, host)?,
+            };
+            let host = host.clone();
+            *in_force = Some(InForce { host, generation });
+            Ok(changes)
+        }
         Engine::Xtables => by_legacy(host),
     }
+}
+
+/// The changes, and the generation after them. `None`: more differs, or something failed, or another writer was there.
+fn addresses_that_differ(
+    engine: &mut NftEngine,
+    host: &Host,
+    InForce {
+        host: before,
+        mut generation,
+    }: InForce,
+) -> Option<(Vec<String>, u32)> {
+    if (&before.config, before.kubelet) != (&host.config, host.kubelet) {
+        return None;
+    }
+    let mut lines = Vec::new();
+    for is_v6 in host.families() {
+        let only = |of: &Host, other: &Host| -> Vec<Element> {
+            let is_new =
+                |(address, uid): &(&IpAddr, &Arc<str>)| other.addresses.get(*address) != Some(*uid);
+            of.addresses(*is_v6).filter(is_new).map(element).collect()
+        };
+        let changes = ElementChanges {
+            delete: only(&before, host),
+            add: only(host, &before),
+        };
+        if changes.is_empty() {
+            continue;
+        }
+        let set = set(*is_v6);
+        for (verb, elements) in [("delete", &changes.delete), ("add", &changes.add)] {
+            let elements = elements.clone();
+            let texts = Set {
+                elements,
+                ..set.clone()
+            }
+            .element_texts();
+            let line = |text| {
+                format!(
+                    "{verb} element {} {TABLE} {} {{ {text} }}",
+                    id().0,
+                    set.name
+                )
+            };
+            lines.extend(texts.into_iter().map(line));
+        }
+        generation = engine
+            .change_elements(&id(), &set, &changes, generation)
+            .ok()??;
+    }
+    let is_same = !lines.is_empty() || engine.generation().is_ok_and(|now| now == generation);
+    is_same.then_some((lines, generation))
 }
 
 /// The addresses that are there now, each with its comment, in the network namespace of this thread.
@@ -197,10 +277,29 @@ fn id() -> TableId {
     (TableFamily::Inet, TABLE.to_owned())
 }
 
-fn by_nft(host: &Host) -> Result<Vec<String>> {
-    let ruleset = ruleset(host)?;
-    let applied = NftEngine::open()?.apply(&ruleset, &[id()])?;
-    Ok(applied.ops.iter().map(ToString::to_string).collect())
+fn by_nft(engine: &mut NftEngine, host: &Host) -> Result<(Vec<String>, u32)> {
+    let applied = engine.apply(&ruleset(host)?, &[id()])?;
+    let changes = applied.ops.iter().map(ToString::to_string);
+    Ok((changes.collect(), applied.generation))
+}
+
+/// A set of nf_tables, without addresses.
+fn set(is_v6: bool) -> Set {
+    let (key_type, key_len) = match is_v6 {
+        true => (DataType::IPV6_ADDR, 16),
+        false => (DataType::IPV4_ADDR, 4),
+    };
+    Set {
+        comment: Some("UUID of the pods that are part of ambient mesh".to_owned()),
+        ..Set::new(set_name(is_v6), key_type, key_len)
+    }
+}
+
+fn element((address, uid): (&IpAddr, &Arc<str>)) -> Element {
+    Element::new(ElementKey::Value(Data::addr(*address))).with(Extra {
+        comment: Some(uid.to_string()),
+        ..Extra::default()
+    })
 }
 
 /// The table for nf_tables: both sets, whatever is captured, and a rule for each family.
@@ -212,24 +311,13 @@ pub fn ruleset(host: &Host) -> Result<Ruleset> {
         let reason = "no process of the kubelet is seen; mount the node's /proc at /host/proc";
         return Err(Error::refused("write", "rules for probes", reason));
     };
-    let set = |is_v6: bool| {
+    let filled = |is_v6: bool| {
         let addresses = host
             .addresses(is_v6)
             .filter(|_| host.families().contains(&is_v6));
-        let element = |(address, uid): (&IpAddr, &Arc<str>)| {
-            Element::new(ElementKey::Value(Data::addr(*address))).with(Extra {
-                comment: Some(uid.to_string()),
-                ..Extra::default()
-            })
-        };
-        let (key_type, key_len) = match is_v6 {
-            true => (DataType::IPV6_ADDR, 16),
-            false => (DataType::IPV4_ADDR, 4),
-        };
         Set {
-            comment: Some("UUID of the pods that are part of ambient mesh".to_owned()),
             elements: addresses.map(element).collect(),
-            ..Set::new(set_name(is_v6), key_type, key_len)
+            ..set(is_v6)
         }
     };
     let rule = |is_v6: &bool| {
@@ -283,7 +371,7 @@ pub fn ruleset(host: &Host) -> Result<Ruleset> {
     };
     Ok(Ruleset {
         tables: vec![Table {
-            sets: vec![set(false), set(true)],
+            sets: vec![filled(false), filled(true)],
             chains: vec![chain],
             ..Table::new(TableFamily::Inet, TABLE)
         }],
@@ -472,6 +560,51 @@ mod tests {
                 })
                 .unwrap();
         }
+    }
+
+    /// Only what differs is written, unless another writer was there.
+    #[test]
+    fn one_address_changes_among_many() {
+        let netns = weir_testing::namespace_or_skip!();
+        let (one, two, three) = (
+            host(&[("10.0.0.1", "a"), ("10.0.0.3", "c"), ("fd00::1", "a")]),
+            host(&[("10.0.0.1", "b"), ("10.0.0.2", "d"), ("10.0.0.3", "c")]),
+            host(&[("10.0.0.1", "b"), ("10.0.0.2", "d"), ("fd00::1", "e")]),
+        );
+        let steps = || {
+            let mut in_force = None;
+            let mut put = |host: &Host| update(host, Engine::Nft, &mut in_force).unwrap();
+            let now = || addresses(Engine::Nft).unwrap();
+            assert!(!put(&one).is_empty());
+            let element = |text: &str, v: u8| {
+                let (verb, text) = text.split_once(' ').unwrap();
+                format!("{verb} element inet {TABLE} istio-inpod-probes-v{v} {{ {text} }}")
+            };
+            let expected = [
+                element("delete 10.0.0.1 comment \"a\"", 4),
+                element("add 10.0.0.1 comment \"b\"", 4),
+                element("add 10.0.0.2 comment \"d\"", 4),
+                element("delete fd00::1 comment \"a\"", 6),
+            ];
+            assert_eq!(put(&two), expected);
+            assert_eq!((put(&two), now()), (vec![], two.addresses.clone()));
+            // Another writer takes one away: the whole is compared.
+            let flush = |text: &str| {
+                let done = std::process::Command::new("nft").arg(text).status();
+                assert!(done.unwrap().success(), "{text}");
+            };
+            flush("flush set inet istio-ambient-nat istio-inpod-probes-v4");
+            assert!(!put(&three).is_empty());
+            assert_eq!(now(), three.addresses);
+            flush("flush chain inet istio-ambient-nat postrouting");
+            assert!(!put(&three).is_empty(), "the rules are there again");
+            assert_eq!(put(&three), Vec::<String>::new());
+            remove().unwrap();
+            assert!(!put(&one).is_empty());
+            assert_eq!(now(), one.addresses);
+            remove().unwrap();
+        };
+        netns.run(steps).unwrap();
     }
 
     #[test]

@@ -192,6 +192,8 @@ struct State {
     /// Whether the node is set up for branch ENIs (`tcp_early_demux`); `None`: it was not asked yet.
     has_enis: Option<bool>,
     enis: BranchEnis,
+    /// What was verified last.
+    in_force: Option<host::InForce>,
     /// Every pod was looked at: addresses that are not known here are of no pod.
     complete: bool,
     /// The last result that was told.
@@ -285,7 +287,11 @@ impl HostRules {
                 addresses,
                 kubelet: state.kubelet,
             };
-            let changes = host::apply(&host, engine)?;
+            if changed.is_none() {
+                // A round compares everything, whatever is known.
+                state.in_force = None;
+            }
+            let changes = host::update(&host, engine, &mut state.in_force)?;
             if shared.branch_enis {
                 state.branch_enis(&shared.proc, changed)?;
             }

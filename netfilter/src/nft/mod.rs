@@ -34,8 +34,8 @@ mod userdata;
 pub mod wire;
 
 pub use engine::{
-    Commit, Commits, Kept, NftApplied, NftEngine, NftOp, Snapshot, TableId, Transaction, UNGUARDED,
-    other_encoding, plan, text_without_counters,
+    Commit, Commits, ElementChanges, Kept, NftApplied, NftEngine, NftOp, Snapshot, TableId,
+    Transaction, UNGUARDED, other_encoding, plan, text_without_counters,
 };
 pub(crate) use engine::{decode, generation, kind};
 pub use model::*;

@@ -12,6 +12,7 @@ mod batch;
 mod check;
 mod commits;
 mod dump;
+mod elements;
 mod encoding;
 mod objects;
 mod plan;
@@ -23,6 +24,7 @@ mod stray;
 
 pub use commits::{Commit, Commits};
 pub(crate) use dump::{decode, kind};
+pub use elements::ElementChanges;
 pub use encoding::{other_encoding, text_without_counters};
 #[cfg(test)]
 pub(crate) use plan::canonical;
