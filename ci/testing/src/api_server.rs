@@ -152,6 +152,10 @@ async fn serve(
             }
         }
         let head = String::from_utf8_lossy(&head).into_owned();
+        let mut body = vec![0; content_length(&head)];
+        if stream.read_exact(&mut body).await.is_err() {
+            return;
+        }
         let path = head
             .split_whitespace()
             .nth(1)
@@ -175,6 +179,15 @@ async fn serve(
             return;
         }
     }
+}
+
+/// Of a request's body.
+fn content_length(head: &str) -> usize {
+    let fields = head.lines().filter_map(|line| line.split_once(':'));
+    let mut lengths = fields.filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    lengths
+        .next()
+        .map_or(0, |(_, n)| n.trim().parse().expect("a length"))
 }
 
 /// RFC 4648 with padding.

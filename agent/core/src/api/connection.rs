@@ -1,18 +1,20 @@
-//! One request to the API server: a connection of its own, with limits.
+//! Requests to the API server, with limits.
 //!
-//! Token and authority are read from their files for every connection, because the kubelet renews both; there is
-//! nothing that could be out of date. A watch keeps its connection for minutes, so a pool would hold none.
+//! The kubelet renews token and authority, so the token is read from its file for every request and the authority for
+//! every connection. A watch has a connection of its own. Actions follow each other when many pods start, so their
+//! connections stay open for a few seconds: most of what an annotation costs is a TLS handshake.
 
 use super::access::Access;
 use super::bounded::{Bounded, Limits};
 use super::pace::Pace;
 use futures::future::BoxFuture;
-use hyper::body::Incoming;
-use hyper::header::{ACCEPT, AUTHORIZATION, CONNECTION, HOST, HeaderValue, USER_AGENT};
-use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
+use hyper::header::{ACCEPT, AUTHORIZATION, HOST, HeaderValue, USER_AGENT};
+use hyper::{Request, Response, Uri};
+use hyper_util::client::legacy::{self, Client};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use kube::client::Body;
 use socket2::{SockRef, TcpKeepalive};
+use std::error::Error;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -29,9 +31,12 @@ use weir_cni::files;
 const CONNECT: Duration = Duration::from_secs(10);
 /// From the request to the first line of the answer; a busy server queues requests.
 const ANSWER: Duration = Duration::from_secs(30);
+/// How long a connection of actions stays open without a request, and how many do.
+const IDLE: Duration = Duration::from_secs(5);
+const IDLE_CONNECTIONS: usize = 2;
 
 /// Why there is no answer at all.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Unanswered {
     /// Token or authority cannot be read or used.
     Credentials(String),
@@ -54,15 +59,15 @@ impl fmt::Display for Unanswered {
     }
 }
 
-impl std::error::Error for Unanswered {}
+impl Error for Unanswered {}
 
 /// Makes connections; clones share their pace.
 #[derive(Clone)]
 pub struct Connection(Arc<Shared>);
 
 struct Shared {
-    access: Access,
-    server: Server,
+    connector: Connector,
+    client: Client<Connector, Body>,
     pace: Mutex<Pace>,
     /// Goes up with every answer that is no refusal.
     answered: watch::Sender<u64>,
@@ -74,7 +79,7 @@ impl Connection {
     /// # Errors
     /// Host, port or protocol of the server are missing or cannot be used.
     pub fn new(access: &Access) -> Result<Self, String> {
-        Self::with(access, Pace::steady(Instant::now()))
+        Self::with(access, Pace::steady(Instant::now()), 0)
     }
 
     /// The same for deletions and labels, which may be many at once.
@@ -82,13 +87,23 @@ impl Connection {
     /// # Errors
     /// As [`Connection::new`].
     pub fn of_actions(access: &Access) -> Result<Self, String> {
-        Self::with(access, Pace::quick(Instant::now()))
+        Self::with(access, Pace::quick(Instant::now()), IDLE_CONNECTIONS)
     }
 
-    fn with(access: &Access, pace: Pace) -> Result<Self, String> {
-        let shared = Shared {
+    fn with(access: &Access, pace: Pace, idle: usize) -> Result<Self, String> {
+        let connector = Connector(Arc::new(Peer {
             access: access.clone(),
             server: Server::parse(&access.url()?)?,
+        }));
+        let client = Client::builder(TokioExecutor::new())
+            .http1_max_buf_size(64 << 10)
+            .pool_max_idle_per_host(idle)
+            .pool_idle_timeout(IDLE)
+            .pool_timer(TokioTimer::new())
+            .build(connector.clone());
+        let shared = Shared {
+            connector,
+            client,
             pace: Mutex::new(pace),
             answered: watch::Sender::new(0),
         };
@@ -137,20 +152,74 @@ impl Shared {
             true => Limits::of_watch(),
             false => Limits::of_answer(),
         };
-        let request = self.headed(request)?;
-        let stream = limited(CONNECT, "no connection", connect(&self.server)).await?;
-        let answer = if self.server.tls {
-            let stream = limited(CONNECT, "no TLS handshake", self.handshake(stream)).await?;
-            send(stream, request).await?
-        } else {
-            send(stream, request).await?
-        };
+        let request = self.connector.0.headed(request)?;
+        let exchange = async { self.client.request(request).await.map_err(unanswered) };
+        let answer = limited(2 * CONNECT + ANSWER, "no answer", exchange).await?;
         if answer.status().is_success() {
             self.answered.send_modify(|n| *n += 1);
         }
         Ok(answer.map(|body| Bounded::new(body, limits)))
     }
+}
 
+/// What the connector said, or how the exchange failed.
+fn unanswered(error: legacy::Error) -> Unanswered {
+    let mut cause: &dyn Error = &error;
+    while let Some(next) = cause.source() {
+        if let Some(said) = next.downcast_ref::<Unanswered>() {
+            return said.clone();
+        }
+        cause = next;
+    }
+    Unanswered::Broken(cause.to_string())
+}
+
+/// Makes connections.
+#[derive(Clone)]
+struct Connector(Arc<Peer>);
+
+/// The API server, and how it is trusted.
+struct Peer {
+    access: Access,
+    server: Server,
+}
+
+/// A connection, with TLS or without.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+impl legacy::connect::Connection for Box<dyn Stream> {
+    fn connected(&self) -> legacy::connect::Connected {
+        legacy::connect::Connected::new()
+    }
+}
+
+impl tower_service::Service<Uri> for Connector {
+    type Response = TokioIo<Box<dyn Stream>>;
+    type Error = Unanswered;
+    type Future = BoxFuture<'static, Result<Self::Response, Unanswered>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Unanswered>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let peer = Arc::clone(&self.0);
+        Box::pin(async move {
+            let stream = limited(CONNECT, "no connection", connect(&peer.server)).await?;
+            let stream: Box<dyn Stream> = match peer.server.tls {
+                true => {
+                    Box::new(limited(CONNECT, "no TLS handshake", peer.handshake(stream)).await?)
+                }
+                false => Box::new(stream),
+            };
+            Ok(TokioIo::new(stream))
+        })
+    }
+}
+
+impl Peer {
     /// The request in the form for the wire, with our token.
     fn headed(&self, request: Request<Body>) -> Result<Request<Body>, Unanswered> {
         let unusable = |what: &str, why: String| Unanswered::Credentials(format!("{what}: {why}"));
@@ -163,7 +232,11 @@ impl Shared {
         authorization.set_sensitive(true);
         let (mut parts, body) = request.into_parts();
         let asked = parts.uri.path_and_query().map_or("/", |p| p.as_str());
-        let uri = format!("{}{asked}", self.server.base);
+        let scheme = if self.server.tls { "https" } else { "http" };
+        let uri = format!(
+            "{scheme}://{}{}{asked}",
+            self.server.authority, self.server.base
+        );
         parts.uri = uri
             .parse()
             .map_err(|e| unusable("the request", format!("{e}")))?;
@@ -176,9 +249,6 @@ impl Shared {
         parts
             .headers
             .insert(USER_AGENT, HeaderValue::from_static(agent));
-        parts
-            .headers
-            .insert(CONNECTION, HeaderValue::from_static("close"));
         parts.headers.entry(ACCEPT).or_insert(json);
         Ok(Request::from_parts(parts, body))
     }
@@ -225,24 +295,6 @@ async fn connect(server: &Server) -> Result<TcpStream, Unanswered> {
         .and_then(|()| socket.set_tcp_nodelay(true))
         .map_err(unreachable)?;
     Ok(stream)
-}
-
-async fn send<S>(stream: S, request: Request<Body>) -> Result<Response<Incoming>, Unanswered>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let broken = |e: hyper::Error| Unanswered::Broken(e.to_string());
-    let exchange = async {
-        let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
-            .max_buf_size(64 << 10)
-            .handshake(TokioIo::new(stream))
-            .await
-            .map_err(broken)?;
-        // Ends with the body, or when nobody wants it any more.
-        tokio::spawn(connection);
-        sender.send_request(request).await.map_err(broken)
-    };
-    limited(ANSWER, "no answer", exchange).await
 }
 
 async fn limited<T>(
