@@ -1,6 +1,6 @@
 //! Which pod is next. Pure: time comes in with every call.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -41,10 +41,13 @@ struct Due {
     order: u64,
 }
 
-/// The pods for which something is to be done, and those for which it is being done.
+/// The pods for which something is to be done, and those for which it is being done. No step looks at all of them.
 #[derive(Debug)]
 pub(crate) struct Queue {
     due: BTreeMap<Uid, Due>,
+    /// Those of `due` for which nothing is being done: by time, and once that has come, in the order of their turn.
+    later: BTreeSet<(Instant, Uid)>,
+    ready: BTreeSet<(Turn, Uid)>,
     /// By pod, whether the work holds a worker: what is late does not.
     active: BTreeMap<Uid, bool>,
     failures: BTreeMap<Uid, u32>,
@@ -52,11 +55,22 @@ pub(crate) struct Queue {
     order: u64,
 }
 
+/// Whether nothing is known to have changed, and the order: the smallest is next.
+type Turn = (bool, u64);
+
+impl Due {
+    fn turn(&self) -> Turn {
+        (!self.changed, self.order)
+    }
+}
+
 impl Queue {
     /// With so many workers.
     pub(crate) fn new(workers: usize) -> Self {
         Self {
             due: BTreeMap::new(),
+            later: BTreeSet::new(),
+            ready: BTreeSet::new(),
             active: BTreeMap::new(),
             failures: BTreeMap::new(),
             workers,
@@ -77,6 +91,7 @@ impl Queue {
 
     fn add(&mut self, uid: &Uid, now: Instant, at: Instant, changed: bool, sweep: bool) {
         self.order += 1;
+        self.take_out(uid);
         let new = Due {
             at,
             changed,
@@ -89,6 +104,21 @@ impl Queue {
         known.changed |= changed;
         known.sweep |= sweep;
         known.since = known.since.max(now);
+        self.put_in(uid);
+    }
+
+    /// A pod for which something is to be done waits for its time, unless work for it goes on.
+    fn put_in(&mut self, uid: &Uid) {
+        if let Some(due) = self.due.get(uid).filter(|_| !self.active.contains_key(uid)) {
+            self.later.insert((due.at, Arc::clone(uid)));
+        }
+    }
+
+    fn take_out(&mut self, uid: &Uid) {
+        if let Some(due) = self.due.get(uid) {
+            self.later.remove(&(due.at, Arc::clone(uid)));
+            self.ready.remove(&(due.turn(), Arc::clone(uid)));
+        }
     }
 
     /// The next work, if there is any and a worker is free. No pod has two at once.
@@ -96,22 +126,21 @@ impl Queue {
         if self.busy() >= self.workers {
             return None;
         }
-        let ready = self.ready().filter(|(_, due)| due.at <= now);
-        let (uid, due) = ready.min_by_key(|(_, due)| (!due.changed, due.order))?;
-        let (uid, due) = (Arc::clone(uid), *due);
-        self.due.remove(&uid);
+        while self.later.first().is_some_and(|(at, _)| *at <= now) {
+            if let Some((_, uid)) = self.later.pop_first()
+                && let Some(due) = self.due.get(&uid)
+            {
+                self.ready.insert((due.turn(), uid));
+            }
+        }
+        let (_, uid) = self.ready.pop_first()?;
+        let due = self.due.remove(&uid)?;
         self.active.insert(Arc::clone(&uid), true);
         Some(Start {
             uid,
             sweep: due.sweep,
             since: due.since,
         })
-    }
-
-    /// Those for which nothing is being done.
-    fn ready(&self) -> impl Iterator<Item = (&Uid, &Due)> {
-        let is_idle = |(uid, _): &(&Uid, &Due)| !self.active.contains_key(*uid);
-        self.due.iter().filter(is_idle)
     }
 
     fn busy(&self) -> usize {
@@ -128,6 +157,7 @@ impl Queue {
     /// The work has ended.
     pub(crate) fn done(&mut self, uid: &Uid, next: Next, now: Instant) {
         self.active.remove(uid);
+        self.put_in(uid);
         let pause = match next {
             Next::Settled => {
                 self.failures.remove(uid);
@@ -149,7 +179,8 @@ impl Queue {
     }
 
     /// The pod is gone. Work for it that goes on is still counted.
-    pub(crate) fn forget(&mut self, uid: &str) {
+    pub(crate) fn forget(&mut self, uid: &Uid) {
+        self.take_out(uid);
         self.due.remove(uid);
         self.failures.remove(uid);
     }
@@ -157,7 +188,11 @@ impl Queue {
     /// When [`Queue::start`] has something at the earliest. `None`: not before work ends or something changes.
     pub(crate) fn next(&self) -> Option<Instant> {
         match self.busy() < self.workers {
-            true => self.ready().map(|(_, due)| due.at).min(),
+            true => {
+                let ready = self.ready.first().and_then(|(_, uid)| self.due.get(uid));
+                let later = self.later.first().map(|(at, _)| *at);
+                ready.map(|due| due.at).or(later)
+            }
             false => None,
         }
     }
@@ -167,7 +202,6 @@ impl Queue {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeSet;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -233,7 +267,7 @@ mod tests {
         assert_eq!(started(&mut queue, now).len(), 1);
         queue.done(&uid("a"), Next::Retry, now);
         assert_eq!(queue.next(), Some(now + SECOND));
-        queue.forget("a");
+        queue.forget(&uid("a"));
         assert_eq!(queue.next(), None);
     }
 
@@ -242,7 +276,7 @@ mod tests {
         let (mut queue, now) = (Queue::new(1), Instant::now());
         queue.changed(&uid("a"), now);
         assert_eq!(started(&mut queue, now).len(), 1);
-        queue.forget("a");
+        queue.forget(&uid("a"));
         queue.changed(&uid("a"), now);
         assert_eq!(started(&mut queue, now), []);
         queue.done(&uid("a"), Next::Settled, now);
