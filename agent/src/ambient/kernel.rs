@@ -117,11 +117,12 @@ impl Rules for Kernel {
                 if let (Engine::Xtables, Some(uid), false) = (applied.engine, &uid, is_known) {
                     let _ = self.drift.tables_in_sync(uid, &held, None);
                 }
+                let changes = observed.changes.as_ref().unwrap_or(&applied.changes);
                 let outcome = match is_known {
                     true => Outcome::Healed {
-                        first: observed.changes.first().map(difference).unwrap_or_default(),
-                        differences: observed.changes.len(),
-                        cause: Cause::of(&observed.changes),
+                        first: changes.first().map(difference).unwrap_or_default(),
+                        differences: changes.len(),
+                        cause: Cause::of(changes),
                         summary: applied.summary,
                     },
                     false => Outcome::Made {

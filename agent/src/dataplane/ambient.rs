@@ -24,7 +24,8 @@ pub(crate) struct Observed {
     pub(crate) fingerprint: Option<Fingerprint>,
     /// The engine that held owned rules.
     pub(crate) engine: Option<Engine>,
-    pub(crate) changes: Vec<Change>,
+    /// `None`: no owned rules are there, and nothing was compared.
+    pub(crate) changes: Option<Vec<Change>>,
 }
 
 /// What is to be done about it.
@@ -42,6 +43,7 @@ pub(crate) enum Plan {
 #[derive(Debug)]
 pub(crate) struct Applied {
     pub(crate) engine: Engine,
+    pub(crate) changes: Vec<Change>,
     pub(crate) summary: String,
     /// Of what was verified, where every change since can be told from it.
     pub(crate) fingerprint: Option<Fingerprint>,
@@ -91,17 +93,24 @@ impl Dataplane for Ambient {
             .engine()
             .map_or_else(|| found.map(|(engine, _)| engine), Ok);
         let engine = engine.map_err(|e| e.to_string())?;
-        let compare = || visit.verify(&desired.compile(engine));
-        let changes = spent.measure(Phase::Verify, compare);
+        let mut changes = None;
+        // A pod that is new has none: writing looks at everything once more.
+        if in_use.is_some() {
+            let compare = || visit.verify(&desired.compile(engine));
+            let compared = spent.measure(Phase::Verify, compare);
+            changes = Some(compared.map_err(|e| e.to_string())?);
+        }
         Ok(Observed {
             fingerprint,
             engine: in_use,
-            changes: changes.map_err(|e| e.to_string())?,
+            changes,
         })
     }
 
     fn plan(&self, _: &Redirect, observed: &Observed) -> Plan {
-        let changes = &observed.changes;
+        let Some(changes) = &observed.changes else {
+            return Plan::Write;
+        };
         let is_kept = |change: &Change| matches!(change, Change::Kept(_));
         match changes.first() {
             None => Plan::InSync,
@@ -133,11 +142,12 @@ impl Dataplane for Ambient {
         spent.add(Phase::Apply, begun.elapsed().saturating_sub(read_back));
         spent.add(Phase::Verify, read_back);
         let (engine, netns) = (done.engine, visit.sandbox().netns().id());
-        let changes = done.changes.len();
+        let count = done.changes.len();
         Ok(Applied {
             engine,
             fingerprint: visit.fingerprint_of(&done, desired),
-            summary: format!("redirected by {engine} in {netns}: {changes} changes, verified"),
+            changes: done.changes,
+            summary: format!("redirected by {engine} in {netns}: {count} changes, verified"),
         })
     }
 }
