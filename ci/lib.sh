@@ -76,6 +76,8 @@ static_dir() {
 # static.ld: without unwind tables, a tenth of the program. The path is relative: cargo links in the folder of the
 # workspace, and an absolute one would make the build depend on where that is.
 #
+# strip: cargo strips only debug information of a package that has settings of its own in a profile.
+#
 # icf: functions with the same code become one, 31 kB of the plugin. LLD does it, which rustc brings and takes for this
 # triple; GNU ld has no such option.
 #
@@ -89,7 +91,7 @@ static_cargo() {
     # RUSTFLAGS in the environment would silently replace ours.
     env -u RUSTFLAGS -u CARGO_ENCODED_RUSTFLAGS cargo "$subcommand" --locked --release \
         --target "$triple" --config "target.$triple.rustflags=[
-            '-C', 'target-feature=+crt-static', '-C', 'relocation-model=static', '-C', 'link-arg=-Wl,-T,ci/static.ld', $icf
+            '-C', 'target-feature=+crt-static', '-C', 'relocation-model=static', '-C', 'link-arg=-Wl,-T,ci/static.ld', '-C', 'strip=symbols', $icf
             '--cfg', 'getrandom_backend=\"linux_getrandom\"']" "$@"
 }
 
