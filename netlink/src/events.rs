@@ -122,7 +122,11 @@ impl<P: Notifies, T: Transport> Events<P, T> {
             match self.transport.receive(&mut self.buf, rest) {
                 Ok(n) if n > self.buf.len() => return Ok(Some(Notification::Overrun)),
                 Ok(n) => self.take(n),
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    // A program has one of these for each of many namespaces, nearly all of which are silent.
+                    self.buf = Vec::new();
+                    return Ok(None);
+                }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted && !rest.is_zero() => {}
                 Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => {
                     return Ok(Some(Notification::Overrun));
