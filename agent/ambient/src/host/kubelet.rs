@@ -1,0 +1,57 @@
+//! Who the kubelet is.
+
+/// The user of the kubelet, by its processes below a mount of `/proc`. `None`: none is seen.
+#[must_use]
+pub fn kubelet(proc: &std::path::Path) -> Option<u32> {
+    let mut pids: Vec<u32> = std::fs::read_dir(proc)
+        .ok()?
+        .flatten()
+        .filter_map(|e| e.file_name().to_str()?.parse().ok())
+        .collect();
+    pids.sort_unstable();
+    pids.into_iter().find_map(|pid| {
+        let read = |name: &str| {
+            use std::io::Read;
+            let mut text = Vec::new();
+            let file = std::fs::File::open(proc.join(pid.to_string()).join(name)).ok()?;
+            file.take(64 << 10).read_to_end(&mut text).ok()?;
+            Some(String::from_utf8_lossy(&text).into_owned())
+        };
+        let comm = read("comm")?;
+        let is_kubelet = match comm.trim_end() {
+            "k3s" => true,
+            "kubelet" | "kubelite" => read("cmdline")?.to_lowercase().contains("kubelet"),
+            _ => false,
+        };
+        let status = is_kubelet.then(|| read("status"))??;
+        let users = status.lines().find_map(|l| l.strip_prefix("Uid:"))?;
+        users.split_whitespace().next()?.parse().ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kubelet_by_its_processes() {
+        let dir = weir_testing::TempDir::new();
+        let process = |pid: u32, comm: &str, cmdline: &str, uid: u32| {
+            let at = dir.path().join(pid.to_string());
+            std::fs::create_dir(&at).unwrap();
+            std::fs::write(at.join("comm"), format!("{comm}\n")).unwrap();
+            std::fs::write(at.join("cmdline"), cmdline).unwrap();
+            std::fs::write(
+                at.join("status"),
+                format!("Name:\t{comm}\nUid:\t{uid}\t0\t0\t0\n"),
+            )
+            .unwrap();
+        };
+        process(20, "bash", "bash\0kubelet", 1);
+        process(21, "kubelet", "sleep", 2);
+        assert_eq!(kubelet(dir.path()), None);
+        process(30, "kubelite", "/snap/Kubelet\0--x", 1000);
+        process(9, "k3s", "k3s\0server", 7);
+        assert_eq!(kubelet(dir.path()), Some(7));
+    }
+}

@@ -1,0 +1,118 @@
+//! The host's part by legacy tables and sets of ipset.
+
+use super::{Host, SETS, set_name};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use weir_netfilter::ipset::{self, Entry, Header, IpsetEngine, Key, SetFamily, SetType};
+use weir_netfilter::xtables;
+use weir_netlink::Result;
+
+/// The legacy chain.
+const CHAIN: &str = "ISTIO_POSTRT";
+/// Time limit for the lock of the tools; kube-proxy has the same.
+const LOCK: Duration = Duration::from_secs(5);
+/// The tag of the rule that jumps to it.
+const TAG: u32 = u32::from_be_bytes(*b"weir");
+
+/// The sets come first: a rule refers to one by its number.
+pub(super) fn by_legacy(host: &Host) -> Result<Vec<String>> {
+    let names: Vec<String> = SETS.iter().map(|name| (*name).to_owned()).collect();
+    let sets = IpsetEngine::open()?.apply(&sets(host), &names)?;
+    let rules = legacy_engine()?.apply(&legacy(host), &ownership())?;
+    let mut changes: Vec<String> = sets.ops.iter().map(ToString::to_string).collect();
+    changes.extend(rules.ops.iter().map(ToString::to_string));
+    Ok(changes)
+}
+
+/// kube-proxy and the network's plugin write the tables of the host, too: by the lock that the tools have, nobody's change
+/// is lost.
+pub(super) fn legacy_engine() -> Result<xtables::XtEngine> {
+    Ok(xtables::XtEngine::open()?.writers(xtables::Writers::Others { patience: LOCK }))
+}
+
+pub(super) fn ownership() -> xtables::Ownership {
+    xtables::Ownership {
+        prefix: CHAIN.to_owned(),
+        tag: TAG,
+        // A rule of the network's plugin may end the chain.
+        first: true,
+        ..xtables::Ownership::default()
+    }
+}
+
+/// The sets of ipset.
+#[must_use]
+pub fn sets(host: &Host) -> Vec<ipset::Set> {
+    let set = |is_v6: &bool| {
+        let family = match is_v6 {
+            true => SetFamily::Inet6,
+            false => SetFamily::Inet,
+        };
+        let entry = |(address, uid): (&IpAddr, &Arc<str>)| Entry {
+            comment: Some(uid.to_string()),
+            ..Entry::new(Key::Ip(*address))
+        };
+        ipset::Set {
+            header: Header {
+                comment: true,
+                ..Header::new(set_name(*is_v6), SetType::HashIp, family)
+            },
+            entries: host.addresses(*is_v6).map(entry).collect(),
+        }
+    };
+    host.families().iter().map(set).collect()
+}
+
+/// The rules of legacy tables.
+#[must_use]
+pub fn legacy(host: &Host) -> xtables::Ruleset {
+    let table = |is_v6: &bool| {
+        let owner = xtables::Owner {
+            socket: Some(xtables::Not(false)),
+            ..xtables::Owner::default()
+        };
+        let to_pods = xtables::SetMatch {
+            set: xtables::SetRef {
+                name: set_name(*is_v6).to_owned(),
+                source: vec![false],
+            },
+            not: xtables::Not(false),
+            return_nomatch: false,
+            keep_counters: false,
+            keep_subcounters: false,
+            packets: None,
+            bytes: None,
+        };
+        let probe = host.probe(*is_v6);
+        let snat = xtables::Nat {
+            addresses: Some(probe..=probe),
+            ..xtables::Nat::new(xtables::NatKind::Snat)
+        };
+        let rule = xtables::Rule::builder()
+            .protocol(xtables::Protocol::TCP)
+            .matching(xtables::Match::Owner(owner))
+            .matching(xtables::Match::Set(to_pods))
+            .target(xtables::Target::Nat(snat));
+        let family = match is_v6 {
+            true => xtables::XtFamily::Ip6,
+            false => xtables::XtFamily::Ip,
+        };
+        xtables::Table {
+            chains: vec![
+                xtables::Chain {
+                    rules: vec![xtables::Rule::builder().jump(CHAIN)],
+                    ..xtables::Chain::builtin("POSTROUTING")
+                },
+                xtables::Chain {
+                    rules: vec![rule],
+                    ..xtables::Chain::user(CHAIN)
+                },
+            ],
+            ..xtables::Table::new(family, "nat")
+        }
+    };
+    xtables::Ruleset {
+        tables: host.families().iter().map(table).collect(),
+    }
+}

@@ -1,0 +1,202 @@
+//! The host's part: probes of the kubelet reach pods of ambient mode in plain text.
+//!
+//! A probe has the source address of the host, as traffic of kube-proxy has. So packets of the host's own sockets to pods
+//! of ambient mode get a link-local source address of their own, which the rules of the pod let through. The pods are a
+//! set of addresses, each with the UID of its pod as comment: an address that another pod has now is not removed with the
+//! pod that had it before.
+//!
+//! Two forms, as Istio's agent has them: legacy tables with sets of ipset, and nf_tables with sets of their own, where the
+//! sender is known by the user of the kubelet only. Everything is desired state: [`apply`] writes what differs. The tables
+//! have no owner (`NFT_TABLE_F_OWNER`): with one they would go with the agent's socket, and probes would fail until the
+//! next agent runs.
+
+mod kubelet;
+mod legacy;
+mod nftables;
+#[cfg(test)]
+mod tests;
+
+pub use kubelet::kubelet;
+pub use legacy::{legacy, sets};
+pub use nftables::{InForce, ruleset};
+
+use crate::config::Config;
+use legacy::{by_legacy, legacy_engine, ownership};
+use nftables::{by_nft, id};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use weir_cni::compile::Engine;
+use weir_netfilter::ipset::{IpsetEngine, Key};
+use weir_netfilter::nft::{NftEngine, Ruleset};
+use weir_netlink::Result;
+
+/// The sets of addresses, by family.
+pub const SETS: [&str; 2] = ["istio-inpod-probes-v4", "istio-inpod-probes-v6"];
+/// What the host should have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Settings of the node.
+    pub config: Config,
+    /// Addresses of pods, each with the UID of its pod. Those of a family that is not captured are left out.
+    pub addresses: BTreeMap<IpAddr, Arc<str>>,
+    /// The user of the kubelet; needed for nf_tables.
+    pub kubelet: Option<u32>,
+}
+
+impl Host {
+    fn families(&self) -> &'static [bool] {
+        match self.config.enable_ipv6 {
+            true => &[false, true],
+            false => &[false],
+        }
+    }
+
+    fn probe(&self, is_v6: bool) -> IpAddr {
+        match is_v6 {
+            true => self.config.host_probe_v6_snat_address.into(),
+            false => self.config.host_probe_snat_address.into(),
+        }
+    }
+
+    fn addresses(&self, is_v6: bool) -> impl Iterator<Item = (&IpAddr, &Arc<str>)> {
+        let of_family = move |(address, _): &(&IpAddr, _)| address.is_ipv6() == is_v6;
+        self.addresses.iter().filter(of_family)
+    }
+}
+
+fn set_name(is_v6: bool) -> &'static str {
+    let [v4, v6] = SETS;
+    if is_v6 { v6 } else { v4 }
+}
+
+/// Which form the network namespace of this thread has, or should get. What is there already decides, so that a restart
+/// changes nothing; then what the settings say; then legacy tables if any are in use here.
+///
+/// # Errors
+/// Neither can be read.
+pub fn choose(native_nftables: bool) -> Result<Engine> {
+    let in_nft = NftEngine::open().and_then(|mut engine| engine.tables());
+    if in_nft.as_ref().is_ok_and(|tables| tables.contains(&id())) {
+        return Ok(Engine::Nft);
+    }
+    let sets = IpsetEngine::open().and_then(|mut engine| engine.names());
+    let has_sets = sets.is_ok_and(|names| names.iter().any(|n| SETS.contains(&n.as_str())));
+    if has_sets {
+        return Ok(Engine::Xtables);
+    }
+    let used = |family: &str| std::fs::read(format!("/proc/thread-self/net/{family}_tables_names"));
+    let is_used = ["ip", "ip6"]
+        .iter()
+        .any(|f| used(f).is_ok_and(|names| !names.is_empty()));
+    match in_nft {
+        Ok(_) if native_nftables || !is_used => Ok(Engine::Nft),
+        Ok(_) => Ok(Engine::Xtables),
+        Err(_) if used("ip").is_ok() => Ok(Engine::Xtables),
+        Err(e) => Err(e),
+    }
+}
+
+/// Makes the network namespace of this thread as it should be. Returns what was changed, a line each.
+///
+/// # Errors
+/// What failed; of legacy tables and sets the rest may be in force.
+pub fn apply(host: &Host, engine: Engine) -> Result<Vec<String>> {
+    update(host, engine, &mut None)
+}
+
+/// As [`apply`], for a node with many pods of which one changes: what was verified last, and that no other writer has
+/// committed anything since, leaves only the addresses that differ to be written and read back. Legacy tables and sets of
+/// ipset have no generation, and are compared as a whole.
+///
+/// # Errors
+/// As [`apply`].
+pub fn update(host: &Host, engine: Engine, in_force: &mut Option<InForce>) -> Result<Vec<String>> {
+    let known = in_force.take();
+    match engine {
+        Engine::Nft => by_nft(host, known, in_force),
+        Engine::Xtables => by_legacy(host),
+    }
+}
+
+/// The addresses that are there now, each with its comment, in the network namespace of this thread.
+///
+/// # Errors
+/// They cannot be read.
+pub fn addresses(engine: Engine) -> Result<BTreeMap<IpAddr, Arc<str>>> {
+    let mut found = BTreeMap::new();
+    let mut add = |address: Option<IpAddr>, comment: Option<&str>| {
+        if let Some(address) = address {
+            found.insert(address, Arc::from(comment.unwrap_or_default()));
+        }
+    };
+    match engine {
+        Engine::Nft => {
+            let mut engine = NftEngine::open()?;
+            if !engine.tables()?.contains(&id()) {
+                return Ok(found);
+            }
+            let read = engine.read_tables(&[id()])?;
+            let tables = read.ruleset.tables.iter();
+            for element in tables.flat_map(|t| &t.sets).flat_map(|s| &s.elements) {
+                add(
+                    address(element.key.first().as_bytes()),
+                    element.extra().comment.as_deref(),
+                );
+            }
+        }
+        Engine::Xtables => {
+            let mut engine = IpsetEngine::open()?;
+            for name in engine.names()? {
+                if !SETS.contains(&name.as_str()) {
+                    continue;
+                }
+                for listed in engine.list(Some(&name))? {
+                    for entry in &listed.set.entries {
+                        let address = match entry.key {
+                            Key::Ip(address) => Some(address),
+                            _ => None,
+                        };
+                        add(address, entry.comment.as_deref());
+                    }
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from))
+        .ok()
+}
+
+/// Removes all of it from the network namespace of this thread, by whichever engine it is there. Returns what was removed.
+///
+/// # Errors
+/// What may be there still.
+pub fn remove() -> Result<Vec<String>> {
+    let mut removed = Vec::new();
+    let tables = NftEngine::open().and_then(|mut engine| engine.tables());
+    if tables.is_ok_and(|tables| tables.contains(&id())) {
+        let applied = NftEngine::open()?.apply(&Ruleset::default(), &[id()])?;
+        removed.extend(applied.ops.iter().map(ToString::to_string));
+    }
+    let used = std::fs::read("/proc/thread-self/net/ip_tables_names").unwrap_or_default();
+    if !used.is_empty() {
+        let gone = legacy_engine()?.remove(&ownership());
+        removed.extend(gone.ops.iter().map(ToString::to_string));
+        if let Some(e) = gone.failures.into_iter().next() {
+            return Err(e);
+        }
+    }
+    let names = IpsetEngine::open().and_then(|mut engine| engine.names());
+    for name in names.unwrap_or_default() {
+        if SETS.contains(&name.as_str()) {
+            IpsetEngine::open()?.destroy(&name)?;
+            removed.push(format!("destroy {name}"));
+        }
+    }
+    Ok(removed)
+}
