@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::process::Command;
-use weir_cni::redirection::{RTPROT_WEIR, Sandbox};
+use weir_cni::compile::Engine;
+use weir_cni::config::{Intent, NameFiles, SidecarConfig};
+use weir_cni::redirection::{RTPROT_WEIR, SIDECAR, Sandbox};
 use weir_netfilter::nft::{NftEngine, Ruleset, Table, TableFamily};
 use weir_netlink::Netns;
 use weir_netlink::route::{
@@ -76,4 +78,39 @@ fn a_reader_sees_every_change() {
     changed("routes that go with their link");
     ip(&netns, "link add other type veth");
     assert_eq!(anew(), last, "another link");
+}
+
+/// What was written is compared with what the fingerprint has of it.
+#[test]
+fn what_was_applied_has_a_fingerprint_as_long_as_nothing_changes() {
+    let netns = namespace_or_skip!();
+    let sandbox = Sandbox::of(netns.try_clone().unwrap()).unwrap();
+    let routing = Routing::open_in(&netns).unwrap();
+    routing.set_up(LOOPBACK_IFINDEX).unwrap();
+    let given = r#"{"inbound_interception_mode": "TPROXY", "inbound_ports_include": "*", "enable_ipv6": true}"#;
+    let given: SidecarConfig = serde_json::from_str(given).unwrap();
+    let intent = Intent::parse(&given, &NameFiles::default()).unwrap();
+    let changed_by = |arguments: &str| {
+        let inside = |visit: &weir_cni::redirection::Visit<'_>| {
+            let applied = match visit.apply_intent(&intent, Some(Engine::Nft)) {
+                Err(e) if e.reason.is_unsupported() => return None,
+                applied => applied.unwrap(),
+            };
+            let fingerprint = visit.fingerprint_of(&applied);
+            assert_eq!(fingerprint, visit.fingerprint().ok(), "{arguments}");
+            ip(&netns, arguments);
+            assert_eq!(visit.fingerprint_of(&applied), None, "{arguments}");
+            Some(())
+        };
+        sandbox.visit_for(&SIDECAR, inside).unwrap()
+    };
+    for arguments in [
+        "route del local default dev lo table 133",
+        "rule del fwmark 1337 lookup 133",
+        "-6 route add local default dev lo table 133 metric 7 proto 119",
+    ] {
+        if changed_by(arguments).is_none() {
+            return lacks::skip("nft_tproxy", "4.19", "the kernel has no such expression");
+        }
+    }
 }

@@ -145,7 +145,7 @@ impl Dataplane for Ambient {
         let count = done.changes.len();
         Ok(Applied {
             engine,
-            fingerprint: visit.fingerprint_of(&done, desired),
+            fingerprint: visit.fingerprint_of(&done),
             changes: done.changes,
             summary: format!("redirected by {engine} in {netns}: {count} changes, verified"),
         })

@@ -264,7 +264,7 @@ fn redirected(place: &Place) -> Result<Cost, String> {
     let inside = |visit: &Visit<'_>| {
         let (_, is_in_use) = visit.engine_to_try()?;
         let done = visit.apply_intent(&redirect, Some(Engine::Nft))?;
-        let fingerprint = visit.fingerprint_of(&done, &redirect);
+        let fingerprint = visit.fingerprint_of(&done);
         Ok((is_in_use, fingerprint.is_some() && !done.changes.is_empty()))
     };
     let done = sandbox.visit_for(&AMBIENT, inside);

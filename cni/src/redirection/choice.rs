@@ -10,7 +10,7 @@
 
 use super::scheme::Desired;
 use super::{Failure, Visit};
-use crate::compile::{Compiled, Engine, Rules};
+use crate::compile::{Compiled, Engine, RoutingItem, Rules};
 use crate::redirection::Change;
 use std::time::Duration;
 use weir_netfilter::probe::{
@@ -50,6 +50,8 @@ pub struct AppliedRedirection {
     pub lock_wait: Option<Duration>,
     /// The generation of nf_tables at which their rules were read back.
     pub(super) generation: Option<u32>,
+    /// The addresses, policy rules and routes that are in force.
+    pub(super) routing: Vec<RoutingItem>,
 }
 
 impl Compiled {

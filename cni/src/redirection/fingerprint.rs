@@ -1,7 +1,7 @@
 //! Detects whether a namespace changed since it was compared.
 
-use super::routing::WEIR;
-use super::{AppliedRedirection, Desired, Sandbox, Visit};
+use super::routing::{Held, WEIR};
+use super::{AppliedRedirection, Sandbox, Visit};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use weir_netfilter::nft::NftEngine;
@@ -41,7 +41,7 @@ pub struct Fingerprint {
     routing: Arc<RoutingState>,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct RoutingState {
     rules: Vec<PolicyRule>,
     /// Routes of the tables that marks select, and those with weir's protocol number in any table.
@@ -76,36 +76,33 @@ impl Visit<'_> {
     /// # Errors
     /// As [`FingerprintReader::read`].
     pub fn fingerprint(&self) -> Result<Fingerprint> {
-        read()
+        let generation = NftEngine::open()?.generation()?;
+        let routing = RoutingState::read(&self.routing)?;
+        Ok(Fingerprint {
+            generation,
+            routing: Arc::new(routing),
+        })
     }
 
     /// The fingerprint of what [`Visit::apply_intent`] has verified in this visit. `None`: legacy tables hold the rules, or
     /// something has changed since they were verified, or cannot be read.
     #[must_use]
-    pub fn fingerprint_of<D: Desired>(
-        &self,
-        applied: &AppliedRedirection,
-        intent: &D,
-    ) -> Option<Fingerprint> {
+    pub fn fingerprint_of(&self, applied: &AppliedRedirection) -> Option<Fingerprint> {
         let of_rules = applied.generation?;
-        let fingerprint = read().ok()?;
-        // Routing has no generation: it is compared after it was read for the fingerprint.
+        let fingerprint = self.fingerprint().ok()?;
+        // Routing has no generation: what the fingerprint has of it is compared.
+        let RoutingState {
+            rules,
+            routes,
+            addresses,
+        } = (*fingerprint.routing).clone();
+        let held = Held::listed(self.scheme, addresses, rules, routes);
+        let items = &applied.routing;
         let is_same = fingerprint.generation == of_rules
-            && self
-                .routing_is_in_sync(&intent.compile(applied.engine))
-                .ok()?;
+            && held.missing(items).is_empty()
+            && held.stale(items).is_empty();
         is_same.then_some(fingerprint)
     }
-}
-
-/// In the namespace of this thread.
-fn read() -> Result<Fingerprint> {
-    let generation = NftEngine::open()?.generation()?;
-    let routing = RoutingState::read(&Routing::open()?)?;
-    Ok(Fingerprint {
-        generation,
-        routing: Arc::new(routing),
-    })
 }
 
 impl FingerprintReader {
@@ -147,7 +144,12 @@ impl RoutingState {
         let rules = routing.rules()?;
         let by_mark = rules.iter().filter(|rule| rule.fwmark.is_some());
         let tables: BTreeSet<u32> = by_mark.map(|rule| rule.table).collect();
+        let tables: Vec<u32> = tables
+            .into_iter()
+            .filter(|table| !STANDARD.contains(table))
+            .collect();
         let mut routes = routing.routes_by(WEIR)?;
+        routes.retain(|route| !tables.contains(&route.table));
         if tables.len() > TABLES {
             return Err(Error::exhausted(
                 "compare",
@@ -155,7 +157,7 @@ impl RoutingState {
                 "marks lead to more than 16 tables; delete unused rules",
             ));
         }
-        for table in tables.iter().filter(|table| !STANDARD.contains(table)) {
+        for table in &tables {
             routes.extend(routing.routes(*table)?);
         }
         let mut addresses = routing.addresses()?;

@@ -56,6 +56,21 @@ impl Held {
         Self::beside(scheme, routing.addresses()?, routing, items)
     }
 
+    /// What was read for another purpose.
+    pub(super) fn listed(
+        scheme: &'static Scheme,
+        addresses: Vec<Address>,
+        rules: Vec<PolicyRule>,
+        routes: Vec<Route>,
+    ) -> Self {
+        Self {
+            scheme,
+            addresses,
+            rules,
+            routes,
+        }
+    }
+
     /// Like [`Held::read`], with addresses that were read already.
     pub(super) fn beside(
         scheme: &'static Scheme,

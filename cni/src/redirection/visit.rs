@@ -15,7 +15,7 @@ use weir_netlink::route::{Address, LOOPBACK_IFINDEX, Routing};
 /// are dumped once, at the beginning.
 pub struct Visit<'a> {
     sandbox: &'a Sandbox,
-    scheme: &'static Scheme,
+    pub(super) scheme: &'static Scheme,
     pub(super) routing: Routing,
     addresses: Vec<Address>,
 }
@@ -88,13 +88,6 @@ impl Visit<'_> {
         changes.extend(held.stale(&desired.routing).iter().map(removal));
         changes.extend(engines::drift(&desired)?);
         Ok(changes)
-    }
-
-    /// True if the routing, addresses included, is as desired when it is read now.
-    pub(super) fn routing_is_in_sync(&self, desired: &Compiled) -> Result<bool> {
-        let items = &self.possible(desired).routing;
-        let held = Held::read(self.scheme, &self.routing, items)?;
-        Ok(held.missing(items).is_empty() && held.stale(items).is_empty())
     }
 
     /// How the namespace differs from the desired redirection: as [`Visit::plan`], but of a table that must be

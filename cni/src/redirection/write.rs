@@ -72,6 +72,7 @@ impl<'a> Writer<'a> {
                     read_back: applied.read_back,
                     lock_wait: None,
                     generation: Some(applied.generation),
+                    routing: self.desired.routing.clone(),
                 })
             }
             Engine::Xtables(engine, rules) => {
@@ -83,6 +84,7 @@ impl<'a> Writer<'a> {
                     read_back: applied.read_back,
                     lock_wait: applied.lock_wait,
                     generation: None,
+                    routing: self.desired.routing.clone(),
                 })
             }
         }

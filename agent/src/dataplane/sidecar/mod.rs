@@ -227,7 +227,7 @@ impl Dataplane for Sidecar {
                     .for_each(|waited| spent.add(Phase::LockWait, waited));
                 Ok(Applied {
                     engine: Some(done.engine),
-                    fingerprint: visit.fingerprint_of(&done, &**intent),
+                    fingerprint: visit.fingerprint_of(&done),
                     summary: summary(&done, visit),
                 })
             }
