@@ -12,7 +12,10 @@
 
 mod adds;
 mod ambient;
+mod ambient_ebpf;
+mod ambient_entry;
 mod ambient_node;
+mod ambient_pods;
 mod api_server;
 mod attacks;
 mod blind;

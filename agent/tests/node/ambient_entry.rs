@@ -1,0 +1,117 @@
+//! Pods of ambient mode that the plugin hands over, and the proof of their redirection.
+
+use crate::ambient::{ANNOTATION, MODE, Scene, hand_over, id, is_captured, post, running};
+use crate::groups::Group;
+use crate::repair::Sandbox;
+use crate::support::get;
+use serde_json::{Value, json};
+
+#[test]
+fn where_the_connections_of_a_pod_land_is_proved_at_enrolment() {
+    let Some(sandbox) = Sandbox::of("proved") else {
+        return;
+    };
+    // A way out: what is only on lo sends nothing.
+    for command in [
+        "link set lo up",
+        "link add eth0 type veth peer name outside",
+        "link set outside up",
+        "link set eth0 up",
+        "address add 10.98.0.2/24 dev eth0",
+        "route add default via 10.98.0.1",
+    ] {
+        let words: Vec<&str> = command.split(' ').collect();
+        sandbox.tool("ip", &words);
+    }
+    let scene = Scene::new();
+    scene.put("proved", &sandbox);
+    let agent = scene.start(&[("WEIR_LIVE_PROOF", "true")]);
+    let _ztunnel = scene.ztunnel();
+    agent.until("proved", || {
+        get(agent.metrics, "/metrics").is_some()
+            && agent.metric("weir_ambient_proved_total{answer=\"yes\"}") == 1
+    });
+    agent.until("shown", || {
+        let (_, text) = get(agent.metrics, "/status.json").expect("an answer");
+        let facts: Value = serde_json::from_str(&text).unwrap();
+        facts["ambient"]["pods"][0]["proved"] == "yes"
+    });
+}
+
+#[test]
+fn a_pod_that_the_plugin_hands_over_is_captured_before_the_answer() {
+    let Some(sandbox) = Sandbox::of("new") else {
+        return;
+    };
+    let scene = Scene::new();
+    let agent = scene.start(&[]);
+    let ztunnel = scene.ztunnel();
+    ztunnel.snapshots(1);
+    // The API server knows no address yet.
+    let mut starting = running("new", &sandbox.address);
+    starting["status"] = json!({"phase": "Pending"});
+    scene.server.put(starting);
+    let (status, body) = hand_over(&scene.node, "new", &sandbox);
+    assert_eq!((status, body.as_str()), (200, ""));
+    assert!(is_captured(&sandbox));
+    assert_eq!(ztunnel.pods()["uid-new"].netns, id(&sandbox));
+    assert!(scene.probed().contains(&sandbox.address));
+    agent.until("annotated", || scene.annotation("new") == "enabled");
+    // The same sandbox again, and another one of the same UID, as after a reboot.
+    assert_eq!(hand_over(&scene.node, "new", &sandbox).0, 200);
+    let Some(other) = Sandbox::within(Group::of_pod("uid-new-2").unwrap()) else {
+        return;
+    };
+    let mut moved = running("new", &other.address);
+    moved["metadata"]["annotations"][ANNOTATION] = "enabled".into();
+    scene.server.put(moved);
+    assert_eq!(hand_over(&scene.node, "new", &other).0, 200);
+    assert!(is_captured(&other));
+    ztunnel.carries("uid-new", Some(id(&other)));
+    assert_eq!(
+        agent.metric("istio_cni_plugin_requests_total{response_code=\"200\"}"),
+        3
+    );
+    assert_eq!(ztunnel.faults(), Vec::<String>::new());
+}
+
+#[test]
+fn what_the_plugin_may_not_hand_over() {
+    let Some(sandbox) = Sandbox::of("odd") else {
+        return;
+    };
+    let scene = Scene::new();
+    let mut out = running("odd", &sandbox.address);
+    out["metadata"]["labels"][MODE] = "none".into();
+    scene.server.put(out);
+    let agent = scene.start(&[]);
+    agent.until("ready", || agent.is_ready());
+    let refused = |answer: (u16, String), code: u16, part: &str| {
+        assert!(answer.0 == code && answer.1.contains(part), "{answer:?}");
+    };
+    refused(
+        hand_over(&scene.node, "odd", &sandbox),
+        500,
+        "no pod of ambient mode",
+    );
+    refused(
+        hand_over(&scene.node, "nobody", &sandbox),
+        500,
+        "no such pod",
+    );
+    refused(post(&scene.node, "{"), 400, "cannot be read");
+    refused(post(&scene.node, "[]"), 400, "cannot be read");
+    scene.put("odd", &sandbox);
+    // Without a proxy it is captured, and does not start.
+    agent.until("its new label is seen", || {
+        let (_, why) = hand_over(&scene.node, "odd", &sandbox);
+        why.contains("no ztunnel is connected")
+    });
+    for (netns, part) in [("/proc/self/ns/net", "host"), ("/nowhere", "not seen")] {
+        let body = json!({"Netns": netns, "PodName": "odd", "PodNamespace": "shop", "IPs": null});
+        let (status, text) = post(&scene.node, &body.to_string());
+        assert_eq!(status, 500, "{netns}: {text}");
+        assert!(part == "host" || text.contains(part), "{netns}: {text}");
+    }
+    assert!(agent.is_ready());
+}

@@ -1,0 +1,153 @@
+//! Pods that are not as others: behind a branch ENI, with users or several interfaces of their own.
+
+use crate::ambient::{Scene, id, is_captured, running, states};
+use crate::attacks::Pretender;
+use crate::repair::Sandbox;
+use crate::support::get;
+use serde_json::Value;
+use std::process::Command;
+use std::time::Duration;
+
+/// The policy rules of the host that the agent made, which have its protocol number.
+fn eni_rules(scene: &Scene) -> Vec<String> {
+    let rules = scene.ip("rule");
+    let ours = rules.lines().filter(|rule| rule.contains("proto 119"));
+    ours.map(|rule| rule.trim().replace('\t', " ")).collect()
+}
+
+impl Scene {
+    /// `ip` in the namespace of the host.
+    fn ip(&self, arguments: &str) -> String {
+        let host = self.host.path().display().to_string();
+        let mut ip = Command::new("nsenter");
+        ip.args([&format!("--net={host}"), "ip"]);
+        let run = ip.args(arguments.split(' ')).output().unwrap();
+        assert!(run.status.success(), "{arguments}: {run:?}");
+        String::from_utf8(run.stdout).unwrap()
+    }
+
+    /// As the VPC plugin of AWS leaves a node with a pod of a security group.
+    fn behind_eni(&self, address: &str) {
+        self.ip("link add eni1 type veth peer name peer1");
+        self.ip("link set eni1 up");
+        self.ip(&format!("route add {address} dev eni1 table 101"));
+        self.ip("rule add iif eni1 lookup 101 priority 10");
+        let off = || std::fs::write("/proc/sys/net/ipv4/tcp_early_demux", "0");
+        self.host.run(off).unwrap().unwrap();
+    }
+}
+
+#[test]
+fn probes_reach_a_pod_behind_a_branch_eni_for_as_long_as_it_is_enrolled() {
+    let (Some(behind), Some(plain)) = (Sandbox::of("behind"), Sandbox::of("plain")) else {
+        return;
+    };
+    let scene = Scene::new();
+    scene.behind_eni(&behind.address);
+    scene.put("behind", &behind);
+    scene.put("plain", &plain);
+    let agent = scene.start(&[]);
+    let ztunnel = scene.ztunnel();
+    agent.until("enrolled", || states(&agent, "enrolled") == 2);
+    let expected = [
+        "9: from all iif eni1 lookup local proto 119".to_owned(),
+        format!("512: from all to {} lookup 101 proto 119", behind.address),
+    ];
+    assert_eq!(eni_rules(&scene), expected);
+    scene.server.remove(&running("behind", &behind.address));
+    agent.until("its rules are gone", || eni_rules(&scene).is_empty());
+    assert_eq!(states(&agent, "enrolled"), 1);
+    assert_eq!(ztunnel.faults(), Vec::<String>::new());
+}
+
+#[test]
+fn pods_behind_a_branch_eni_are_not_looked_for_where_that_is_off() {
+    let Some(sandbox) = Sandbox::of("behind") else {
+        return;
+    };
+    let scene = Scene::new();
+    scene.behind_eni(&sandbox.address);
+    scene.put("behind", &sandbox);
+    let agent = scene.start(&[("AMBIENT_ENABLE_AWS_BRANCH_ENI_PROBE", "false")]);
+    let _ztunnel = scene.ztunnel();
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    assert_eq!(eni_rules(&scene), Vec::<String>::new());
+}
+
+/// The network namespace belongs to a user namespace of the pod.
+#[test]
+fn a_pod_with_users_of_its_own_is_enrolled_and_healed() {
+    let address = "10.77.0.1";
+    let Some(own) = Pretender::of_pod("uid-own", address) else {
+        return;
+    };
+    let scene = Scene::new();
+    let mut pod = running("own", address);
+    pod["spec"]["hostUsers"] = false.into();
+    scene.server.put(pod);
+    let agent = scene.start(&[]);
+    let ztunnel = scene.ztunnel();
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    let netns = own.netns.id();
+    ztunnel.carries("uid-own", Some((netns.dev, netns.ino)));
+    let is_captured = || own.rules().contains("istio-ambient-nat");
+    assert!(is_captured(), "{}", own.rules());
+    assert!(scene.probed().contains(address));
+    let mut flush = Command::new("nsenter");
+    flush.arg(format!("--net={}", own.netns.path().display()));
+    assert!(
+        flush
+            .args(["nft", "flush", "ruleset"])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let took = agent.until("healed", is_captured);
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert_eq!(ztunnel.faults(), Vec::<String>::new());
+}
+
+/// As Multus gives them: the API server knows the first one only, and more may come while the pod runs.
+#[test]
+fn a_pod_with_several_interfaces_is_enrolled_by_the_addresses_that_the_api_server_knows() {
+    let Some(sandbox) = Sandbox::of("several") else {
+        return;
+    };
+    let add = |link: &str, address: &str| {
+        let peer = format!("{link}p");
+        sandbox.tool(
+            "ip",
+            &["link", "add", link, "type", "veth", "peer", "name", &peer],
+        );
+        sandbox.tool("ip", &["address", "add", address, "dev", link]);
+        sandbox.tool("ip", &["link", "set", link, "up"]);
+    };
+    add("net1", "192.168.77.1/24");
+    let scene = Scene::new();
+    scene.put("several", &sandbox);
+    let agent = scene.start(&[("WEIR_VERIFY_INTERVAL", "1")]);
+    let ztunnel = scene.ztunnel();
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    ztunnel.carries("uid-several", Some(id(&sandbox)));
+    let probed = scene.probed();
+    assert!(
+        probed.contains(&sandbox.address) && !probed.contains("192.168.77.1"),
+        "{probed}"
+    );
+    // One more interface is no drift: no round repairs anything.
+    add("net2", "192.168.78.1/24");
+    let healed =
+        |cause: &str| agent.metric(&format!("weir_ambient_healed_total{{cause=\"{cause}\"}}"));
+    let verified = || {
+        let (_, text) = get(agent.metrics, "/status.json").expect("an answer");
+        let facts: Value = serde_json::from_str(&text).unwrap();
+        facts["ambient"]["pods"][0]["verifiedAt"].clone()
+    };
+    for _ in 0..2 {
+        let before = verified();
+        agent.until("another round", || verified() != before);
+    }
+    assert_eq!((healed("missing"), healed("changed")), (0, 0));
+    sandbox.tool("nft", &["flush", "ruleset"]);
+    agent.until("healed", || is_captured(&sandbox) && healed("missing") == 1);
+}
