@@ -38,7 +38,7 @@ fn command(words: &[&str]) -> Result<bool, Box<dyn std::error::Error>> {
             Ok(true)
         }
         ["--record"] => {
-            record(&home.join("../tests"), &home.join("corpus"))?;
+            record(&home.join("../tests/kernel"), &home.join("corpus"))?;
             Ok(true)
         }
         [name, options @ ..] => {

@@ -91,7 +91,7 @@ impl xtables::XtTransport for Recorder<xtables::XtSockets> {
 }
 
 /// Writes the recorded part of the corpus: `netlink`, `attributes`, `nft`, `xtables` and `ipset`. `texts` is the
-/// folder of the rules and sets that are loaded, `netfilter/tests`. Needs root, `nft` and `nsenter`.
+/// folder of the rules and sets that are loaded, `netfilter/tests/kernel`. Needs root, `nft` and `nsenter`.
 ///
 /// # Errors
 /// What could not be loaded, asked or written.
@@ -157,7 +157,7 @@ fn load(ns: &Netns, text: &str) -> Fallible<()> {
     }
     match nft.wait()?.success() {
         true => Ok(()),
-        false => Err("nft refuses a text of netfilter/tests/listing".into()),
+        false => Err("nft refuses a text of netfilter/tests/kernel/listing".into()),
     }
 }
 

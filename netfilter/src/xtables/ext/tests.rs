@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 const TEXTS: [(XtFamily, &str); 2] = [
     (
         XtFamily::Ip,
-        include_str!("../../../tests/xtables/rules-ip.txt"),
+        include_str!("../../../tests/kernel/xtables/rules-ip.txt"),
     ),
     (
         XtFamily::Ip6,
-        include_str!("../../../tests/xtables/rules-ip6.txt"),
+        include_str!("../../../tests/kernel/xtables/rules-ip6.txt"),
     ),
 ];
 

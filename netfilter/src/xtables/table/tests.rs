@@ -9,11 +9,11 @@ use proptest::prelude::*;
 const TEXTS: [(XtFamily, &str); 2] = [
     (
         XtFamily::Ip,
-        include_str!("../../../tests/xtables/rules-ip.txt"),
+        include_str!("../../../tests/kernel/xtables/rules-ip.txt"),
     ),
     (
         XtFamily::Ip6,
-        include_str!("../../../tests/xtables/rules-ip6.txt"),
+        include_str!("../../../tests/kernel/xtables/rules-ip6.txt"),
     ),
 ];
 

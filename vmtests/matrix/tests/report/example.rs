@@ -91,7 +91,7 @@ pub(crate) fn lifelike(failing: bool) -> Run {
 
 fn ending(environment: &str, program: &str, n: usize, failing: bool) -> Verdict {
     if failing && n == 3 && program == "sets" && environment == "5.10" {
-        return Verdict::Failed { text: "thread 'main' panicked at netfilter/tests/sets.rs:88:9:\n\
+        return Verdict::Failed { text: "thread 'main' panicked at netfilter/tests/kernel/sets.rs:88:9:\n\
             assertion `left == right` failed: read back\n  left: \"{ 10.0.0.0/8, 192.0.2.1 }\"\n right: \"{ 10.0.0.0/8 }\"".into() };
     }
     if failing && n == 7 && program == "traffic" && environment == "7.2" {

@@ -1,0 +1,110 @@
+//! The real `ipset`, and what its listings have in common.
+
+use crate::common::tool;
+use weir_netfilter::ipset::{Existing, IpsetEngine, Set};
+use weir_netlink::Netns;
+
+/// Ends the test where the kernel's sets do not have this option yet.
+#[macro_export]
+macro_rules! option_or_skip {
+    ($option:literal, $value:literal, since $since:literal) => {
+        let probe = weir_testing::namespace_or_skip!();
+        let set = concat!("create x hash:ip ", $option, " ", $value, "\n");
+        if let Err(e) = $crate::common::ipset::our_load(&probe, set) {
+            assert!(
+                matches!(e.kind, weir_netlink::ErrorKind::Unsupported(_)),
+                "{e}"
+            );
+            return lacks::skip(concat!("ipset ", $option), $since, e);
+        }
+    };
+}
+
+/// The same for the bucket size, which sets of any content may name.
+#[macro_export]
+macro_rules! bucketsize_or_skip {
+    () => {
+        $crate::option_or_skip!("bucketsize", "4", since "5.11")
+    };
+}
+
+/// Runs the real `ipset`.
+pub fn ipset(ns: &Netns, args: &str, input: &str) -> Result<String, String> {
+    let args: Vec<&str> = args.split_whitespace().collect();
+    tool(ns, "ipset", &args, input)
+}
+
+/// Loads text with the real tool.
+pub fn load(ns: &Netns, text: &str) {
+    ipset(ns, "restore", text).unwrap_or_else(|e| panic!("ipset refuses:\n{text}\n{e}"));
+}
+
+/// `ipset save` by the real tool.
+pub fn save(ns: &Netns) -> String {
+    ipset(ns, "save", "").unwrap()
+}
+
+/// Calls `f` with an engine in the namespace.
+pub fn engine<T: Send>(ns: &Netns, f: impl FnOnce(&mut IpsetEngine) -> T + Send) -> T {
+    ns.run(|| f(&mut IpsetEngine::open().unwrap())).unwrap()
+}
+
+/// `ipset save` by us.
+pub fn our_save(ns: &Netns) -> String {
+    engine(ns, |e| {
+        let mut out = Vec::new();
+        e.save(None, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    })
+}
+
+/// `ipset restore` by us.
+pub fn our_load(ns: &Netns, text: &str) -> weir_netlink::Result<()> {
+    engine(ns, |e| e.restore(text, Existing::Refuse).map(|_| ()))
+}
+
+/// Every set, as we read it.
+pub fn sets(ns: &Netns) -> Vec<Set> {
+    engine(ns, |e| {
+        e.list(None).unwrap().into_iter().map(|l| l.set).collect()
+    })
+}
+
+/// Without the seconds that pass: an entry's running timeout is `T`.
+pub fn timeless(text: &str) -> String {
+    let line = |line: &str| {
+        let Some((before, after)) = line
+            .split_once(" timeout ")
+            .filter(|_| line.starts_with("add "))
+        else {
+            return line.to_owned();
+        };
+        let (seconds, rest) = after.split_once(' ').map_or((after, ""), |(s, r)| (s, r));
+        let seconds = if seconds == "0" { "0" } else { "T" };
+        format!("{before} timeout {seconds} {rest}")
+            .trim_end()
+            .to_owned()
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// The same lines in any order.
+pub fn sorted(text: &str) -> String {
+    let mut lines: Vec<String> = timeless(text).lines().map(str::to_owned).collect();
+    lines.sort_unstable();
+    lines.join("\n")
+}
+
+/// The same without what the seed of a set decides. Each set has its own: it says where elements collide, and so when
+/// the hash table grows.
+pub fn seedless(text: &str) -> String {
+    let text = sorted(text);
+    let words = text.split(' ');
+    let mut after = "";
+    let kept = words.filter(|w| {
+        let of_the_seed = matches!(after, "initval" | "hashsize");
+        after = w;
+        !of_the_seed
+    });
+    sorted(&kept.collect::<Vec<_>>().join(" "))
+}

@@ -1,0 +1,115 @@
+//! Names of any bytes, which the kernel takes: they hide nothing, and what bears one is deleted like anything else.
+
+use std::process::Command;
+use weir_netfilter::nft::{
+    Chain, ChainType, Hook, NftEngine, NftOp, Ruleset, Table, TableFamily, TableId, Transaction,
+};
+use weir_netlink::Netns;
+use weir_netlink::attr::text_of;
+
+fn pod() -> Option<Netns> {
+    weir_testing::namespace()
+}
+
+fn commit(ops: Vec<NftOp>) {
+    let mut engine = NftEngine::open().unwrap();
+    let generation = engine.generation().unwrap();
+    let transaction = Transaction::guarded(generation, ops);
+    engine.commit(&transaction).unwrap();
+}
+
+#[test]
+fn a_foreign_table_of_any_name_hides_nothing() {
+    let Some(ns) = pod() else { return };
+    let name = text_of(b"\xff\xfe");
+    ns.run(|| {
+        let foreign: TableId = (TableFamily::Inet, name.clone());
+        let mut table = Table::new(TableFamily::Inet, &name);
+        table.chains.push(Chain::regular(&text_of(b"\xc3(")));
+        let chains = table.chains.clone().into_iter();
+        let mut ops = vec![NftOp::AddTable(table)];
+        ops.extend(chains.map(|c| NftOp::AddChain(foreign.clone(), c)));
+        commit(ops);
+
+        let owned = (TableFamily::Inet, "ours".to_owned());
+        let mut ours = Table::new(TableFamily::Inet, "ours");
+        let base = Chain::base("c", ChainType::Filter, Hook::Output, 0);
+        ours.chains.push(base);
+        let desired = Ruleset { tables: vec![ours] };
+        let mut engine = NftEngine::open().unwrap();
+        engine
+            .apply(&desired, std::slice::from_ref(&owned))
+            .unwrap();
+        assert_eq!(engine.tables().unwrap(), [foreign.clone(), owned.clone()]);
+        assert_eq!(engine.read().unwrap().ruleset.tables.len(), 2);
+
+        // In a table of ours another writer's chain of such a name is drift, and goes.
+        let theirs = Chain::regular(&text_of(b"\xff"));
+        commit(vec![NftOp::AddChain(owned.clone(), theirs)]);
+        let gone = engine
+            .apply(&desired, std::slice::from_ref(&owned))
+            .unwrap()
+            .ops;
+        assert_eq!(gone, [NftOp::DeleteChain(owned.clone(), text_of(b"\xff"))]);
+        assert!(engine.drift(&desired, &[owned]).unwrap().ops.is_empty());
+        let none = Ruleset::default();
+        engine.apply(&none, &[foreign]).unwrap();
+        assert_eq!(engine.tables().unwrap().len(), 1);
+    })
+    .unwrap();
+}
+
+#[test]
+fn legacy_chains_of_any_name_hide_nothing() {
+    use std::os::unix::ffi::OsStrExt as _;
+    use weir_netfilter::xtables;
+    let Some(ns) = pod() else { return };
+    let made = ns.run(|| {
+        let mut tool = Command::new("iptables-legacy");
+        tool.args(["-t", "nat", "-N"]);
+        tool.arg(std::ffi::OsStr::from_bytes(b"\xff\xfe"));
+        tool.output()
+    });
+    let made = match made.unwrap() {
+        Ok(made) => made,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            return eprintln!("skipped: iptables-legacy is not installed");
+        }
+        Err(e) => panic!("{e}"),
+    };
+    assert!(made.status.success(), "{made:?}");
+    let found = ns.run(|| xtables::XtEngine::open().unwrap().ruleset().unwrap());
+    let found = found.unwrap();
+    let nat = found.table(xtables::XtFamily::Ip, "nat").unwrap();
+    assert!(nat.chain(&text_of(b"\xff\xfe")).is_some());
+}
+
+/// A race, or a device that is gone, is not taken for a kernel that lacks something.
+#[test]
+fn a_chain_without_its_table_is_no_lack_of_the_kernel() {
+    let Some(ns) = pod() else { return };
+    let error = ns.run(|| {
+        let mut engine = NftEngine::open().unwrap();
+        let chain = Chain::base("c", ChainType::Nat, Hook::Output, -100);
+        let ops = vec![NftOp::AddChain(
+            (TableFamily::Inet, "gone".to_owned()),
+            chain,
+        )];
+        let generation = engine.generation().unwrap();
+        let transaction = Transaction::guarded(generation, ops);
+        engine.commit(&transaction).unwrap_err()
+    });
+    let error = error.unwrap();
+    assert!(error.is_not_found(), "{error}");
+}
+
+#[test]
+fn a_comparison_with_tables_that_are_not_owned_is_refused() {
+    let Some(ns) = pod() else { return };
+    let desired = Ruleset {
+        tables: vec![Table::new(TableFamily::Inet, "x")],
+    };
+    let error = ns.run(|| NftEngine::open().unwrap().drift(&desired, &[]).unwrap_err());
+    let text = error.unwrap().to_string();
+    assert!(text.contains("table inet x"), "{text}");
+}

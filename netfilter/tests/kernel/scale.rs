@@ -1,0 +1,78 @@
+//! The time of a plan grows with its rules, not with their square.
+
+use weir_netfilter::{nft, xtables};
+
+/// Processor time of this thread in nanoseconds: what others do on the machine does not count.
+fn spent() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    text.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// A plan of four times the rules takes as long as four plans, and would take four times as long by the square. The kernel
+/// counts processor time in ticks of some milliseconds, so each side is many of them.
+fn is_linear(name: &str, plan: impl Fn(u16)) {
+    let time = |n, times| {
+        let begun = spent();
+        (0..times).for_each(|_| plan(n));
+        spent() - begun
+    };
+    // Caches and pages of the first run are nobody's fault.
+    plan(16_000);
+    let (some, more) = (time(4000, 32), time(16_000, 8));
+    assert!(
+        more < some * 5 / 2,
+        "{name}: {some} ns for 32 plans, then {more} ns for 8 plans with four times the rules each"
+    );
+}
+
+fn nft_rules(n: u16) -> nft::Ruleset {
+    let mut chain = nft::Chain::regular("all");
+    let port = |p| nft::Rule::builder().dport(nft::L4Proto::Tcp, nft::CmpOp::Eq, p..=p);
+    chain.rules = (1..=n)
+        .map(|p| port(p).verdict(nft::Verdict::Return))
+        .collect();
+    let mut table = nft::Table::new(nft::TableFamily::Inet, "t");
+    table.chains.push(chain);
+    nft::Ruleset {
+        tables: vec![table],
+    }
+}
+
+#[test]
+fn rules_of_nf_tables() {
+    let owned = [(nft::TableFamily::Inet, "t".to_owned())];
+    is_linear("new table", |n| {
+        let made = nft::plan(&nft_rules(n), &nft::Snapshot::default(), &owned);
+        assert_eq!(made.ops.len(), usize::from(n) + 2);
+    });
+    is_linear("empty chain", |n| {
+        let mut observed = nft::Snapshot::default();
+        observed.ruleset = nft_rules(0);
+        let made = nft::plan(&nft_rules(n), &observed, &owned);
+        assert_eq!(made.ops.len(), usize::from(n));
+    });
+}
+
+#[test]
+fn legacy_rules() {
+    let ours = xtables::Ownership {
+        prefix: "ISTIO_".to_owned(),
+        ..xtables::Ownership::default()
+    };
+    is_linear("legacy chain", |n| {
+        let mut chain = xtables::Chain::user("ISTIO_ALL");
+        let port = |p: u16| xtables::Rule::builder().tcp_dport(p.into());
+        chain.rules = (1..=n)
+            .map(|p| port(p).target(xtables::Target::Return))
+            .collect();
+        let table = xtables::Table {
+            chains: vec![chain],
+            ..xtables::Table::new(xtables::XtFamily::Ip, "nat")
+        };
+        let desired = xtables::Ruleset {
+            tables: vec![table],
+        };
+        let made = xtables::plan(&desired, &xtables::Snapshot::default(), &ours).unwrap();
+        assert!(made.ops.len() >= usize::from(n));
+    });
+}

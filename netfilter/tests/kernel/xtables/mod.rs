@@ -1,0 +1,121 @@
+//! The real legacy tools, and our engine in a namespace.
+mod extensions;
+
+use weir_testing::rights;
+
+use crate::common::tool;
+use weir_netfilter::xtables::{Script, Snapshot, XtEngine, XtFamily};
+use weir_netlink::Netns;
+
+/// A namespace where the legacy tools do all they can, or `None` with the reason: their lock is a file of the machine,
+/// and a rule may name any user.
+pub fn namespace() -> Option<Netns> {
+    if let Some(reason) = rights::not_first_user_namespace() {
+        eprintln!("skipped: {reason}");
+        return None;
+    }
+    weir_testing::namespace()
+}
+
+fn name(family: XtFamily, what: &str) -> String {
+    match family {
+        XtFamily::Ip => format!("iptables-legacy{what}"),
+        XtFamily::Ip6 => format!("ip6tables-legacy{what}"),
+    }
+}
+
+/// Loads text with `iptables-legacy-restore`.
+#[track_caller]
+pub fn load(ns: &Netns, family: XtFamily, text: &str, args: &[&str]) {
+    let args = [&["-w", "60"], args].concat();
+    tool(ns, &name(family, "-restore"), &args, text)
+        .unwrap_or_else(|e| panic!("the tool refuses:\n{text}\n{e}"));
+}
+
+/// `iptables-legacy ARGS`
+#[track_caller]
+pub fn run(ns: &Netns, family: XtFamily, args: &str) -> String {
+    let args: Vec<&str> = ["-w", "60"]
+        .into_iter()
+        .chain(args.split_whitespace())
+        .collect();
+    tool(ns, &name(family, ""), &args, "").unwrap_or_else(|e| panic!("{args:?}: {e}"))
+}
+
+/// What `iptables-legacy-save` says, without its remarks, tables by name.
+pub fn save(ns: &Netns, family: XtFamily) -> String {
+    plain(&tool(ns, &name(family, "-save"), &[], "").unwrap())
+}
+
+/// The same with counters.
+pub fn save_counted(ns: &Netns, family: XtFamily) -> String {
+    by_table(&without_remarks(
+        &tool(ns, &name(family, "-save"), &["-c"], "").unwrap(),
+    ))
+}
+
+pub fn without_remarks(text: &str) -> String {
+    text.lines()
+        .filter(|l| !l.starts_with('#'))
+        .map(|l| format!("{l}\n"))
+        .collect()
+}
+
+/// Tables by name: the kernel's own order is that in which they came into being.
+pub fn by_table(text: &str) -> String {
+    let mut tables: Vec<&str> = text.split_inclusive("COMMIT\n").collect();
+    tables.sort_unstable();
+    tables.concat()
+}
+
+/// Without remarks, and with the policies' counters at zero.
+pub fn plain(text: &str) -> String {
+    by_table(&without_remarks(text))
+        .lines()
+        .map(|l| match (l.starts_with(':'), l.rfind('[')) {
+            (true, Some(at)) => format!("{}[0:0]\n", &l[..at]),
+            _ => format!("{l}\n"),
+        })
+        .collect()
+}
+
+/// Works with our engine in the namespace.
+pub fn engine<R: Send>(ns: &Netns, f: impl FnOnce(&mut XtEngine) -> R + Send) -> R {
+    ns.run(|| f(&mut XtEngine::open().unwrap())).unwrap()
+}
+
+pub fn read(ns: &Netns) -> Snapshot {
+    engine(ns, |e| e.read().unwrap())
+}
+
+/// Our text of one family.
+pub fn ours(ns: &Netns, family: XtFamily) -> String {
+    by_table(&without_remarks(
+        &read(ns).ruleset.family(family).to_string(),
+    ))
+}
+
+/// Runs a text with our engine.
+#[track_caller]
+pub fn restore(ns: &Netns, family: XtFamily, text: &str, keep: bool) {
+    let script = Script::parse(family, text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    engine(ns, |e| e.restore(&script, keep)).unwrap_or_else(|e| panic!("{e}"));
+}
+
+/// Sets that the texts name.
+pub fn make_sets(ns: &Netns) {
+    let script = "create plain hash:ip counters\ncreate pair hash:ip,port\n\
+                  create timed hash:ip timeout 60\ncreate plain6 hash:ip family inet6 counters\n\
+                  create pair6 hash:ip,port family inet6\ncreate timed6 hash:ip family inet6 timeout 60\n\
+                  create docker-ext-bridges-v4 hash:net\ncreate cali40all-ipam-pools hash:net\n\
+                  create cali40masq-ipam-pools hash:net\ncreate cali40all-hosts-net hash:net\n\
+                  create cali40s:Z9nM2cQ2pVfM2b9xWm1 hash:net\n";
+    tool(ns, "ipset", &["restore"], script).unwrap();
+}
+
+/// What the namespace's list of tables says; looking changes nothing.
+pub fn names(ns: &Netns) -> (String, String) {
+    let read = |f: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{f}")).unwrap();
+    ns.run(|| (read("ip_tables_names"), read("ip6_tables_names")))
+        .unwrap()
+}

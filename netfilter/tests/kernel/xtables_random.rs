@@ -1,0 +1,274 @@
+//! Random rulesets in throwaway namespaces, both families: what is written is read back, and the real tool
+//! lists it as we print it.
+
+use weir_testing::effort;
+
+use crate::common::assert_text;
+use crate::xtables::namespace;
+use crate::xtables::{by_table, engine, read, save, without_remarks};
+use ipnet::IpNet;
+use proptest::prelude::*;
+use std::net::IpAddr;
+use weir_netfilter::xtables::*;
+
+fn not() -> impl Strategy<Value = Not> {
+    any::<bool>().prop_map(Not)
+}
+
+fn address(family: XtFamily) -> BoxedStrategy<IpAddr> {
+    match family {
+        XtFamily::Ip => any::<std::net::Ipv4Addr>().prop_map(IpAddr::from).boxed(),
+        XtFamily::Ip6 => any::<std::net::Ipv6Addr>().prop_map(IpAddr::from).boxed(),
+    }
+}
+
+fn network(family: XtFamily) -> impl Strategy<Value = IpNet> {
+    (address(family), 1u8..=128).prop_map(|(a, len)| {
+        let max = if a.is_ipv4() { 32 } else { 128 };
+        IpNet::new(a, (len - 1) % max + 1).unwrap().trunc()
+    })
+}
+
+fn interface() -> impl Strategy<Value = Interface> {
+    prop_oneof![
+        "[a-z][a-z0-9.-]{0,14}".prop_map(Interface::Name),
+        "[a-z][a-z0-9]{0,13}".prop_map(Interface::Prefix),
+    ]
+}
+
+fn ports() -> impl Strategy<Value = PortRange> {
+    (any::<u16>(), any::<u16>()).prop_map(|(a, b)| PortRange(a.min(b)..=a.max(b)))
+}
+
+fn ids() -> impl Strategy<Value = std::ops::RangeInclusive<u32>> {
+    (0u32..70000, 0u32..70000).prop_map(|(a, b)| a.min(b)..=a.max(b))
+}
+
+fn narrow(v: Option<(Not, PortRange)>) -> Option<(Not, PortRange)> {
+    v.filter(|(_, p)| p.0 != (0..=u16::MAX))
+}
+
+fn a_match(family: XtFamily) -> impl Strategy<Value = Match> {
+    let mark = || (not(), any::<u32>(), any::<u32>());
+    prop_oneof![
+        (
+            proptest::option::of((not(), ports())),
+            proptest::option::of((not(), ports()))
+        )
+            .prop_map(|(s, d)| Match::Tcp(Tcp {
+                sport: narrow(s),
+                dport: narrow(d),
+                ..Tcp::default()
+            })),
+        (not(), any::<u8>(), 0u8..64, 0u8..64).prop_map(|(n, option, mask, set)| {
+            let flags = (mask != 0).then_some((n, TcpFlags { mask, set }));
+            let option = (option != 0).then_some((n, option));
+            Match::Tcp(Tcp {
+                option,
+                flags,
+                ..Tcp::default()
+            })
+        }),
+        (not(), proptest::collection::vec(ports(), 1..=7)).prop_map(|(not, ports)| {
+            Match::Multiport(Multiport {
+                not,
+                side: Side::Either,
+                ports,
+            })
+        }),
+        (proptest::option::of((not(), ids())), (not(), ids())).prop_map(|(uid, gid)| Match::Owner(
+            Owner {
+                uid,
+                gid: Some(gid),
+                ..Owner::default()
+            }
+        )),
+        mark().prop_map(|(not, value, mask)| Match::Mark(Mark { not, value, mask })),
+        mark().prop_map(|(not, value, mask)| Match::Connmark(Mark { not, value, mask })),
+        (not(), network(family), not(), ports()).prop_map(|(n, net, m, p)| {
+            let mut v = Conntrack {
+                states: Some((n, vec![ConntrackState::New])),
+                ..Conntrack::default()
+            };
+            v.addresses[1] = Some((m, net));
+            v.ports[3] = Some((n, p));
+            Match::Conntrack(v)
+        }),
+        "[ -~]{0,100}".prop_map(|text| Match::Comment(Comment(text))),
+        (not(), address(family), address(family)).prop_map(|(n, a, b)| {
+            Match::Iprange(Iprange {
+                source: Some((n, a.min(b)..=a.max(b))),
+                ..Iprange::default()
+            })
+        }),
+        // Other periods have texts too, which stand for a period nearby.
+        (
+            1u32..8,
+            prop::sample::select(vec![10_000u32, 600_000, 36_000_000]),
+            1u32..20
+        )
+            .prop_map(|(n, unit, burst)| Match::Limit(Limit {
+                period: unit / n,
+                burst
+            })),
+        (not(), 0u32..=0x8000_0000).prop_map(|(n, p)| Match::Statistic(Statistic::Random(n, p))),
+        (not(), 1u32..1000, any::<u32>()).prop_map(|(not, every, p)| {
+            Match::Statistic(Statistic::Nth {
+                not,
+                every,
+                packet: p % every,
+            })
+        }),
+        (not(), any::<u8>(), any::<u8>()).prop_map(|(not, value, mask)| Match::Tos(Tos {
+            not,
+            value,
+            mask
+        })),
+        (not(), 0u8..64).prop_map(|(not, value)| Match::Dscp(Dscp { not, value })),
+        (not(), 1u16..4096).prop_map(|(n, bits)| Match::Addrtype(Addrtype {
+            // The kernel refuses some combinations for routes of IPv6.
+            source: Some((n, if bits & 1 == 0 { 4 } else { 2 })),
+            ..Addrtype::default()
+        })),
+    ]
+}
+
+fn a_target() -> impl Strategy<Value = Option<Target>> {
+    prop_oneof![
+        Just(None),
+        Just(Some(Target::Accept)),
+        Just(Some(Target::Drop)),
+        Just(Some(Target::Return)),
+        Just(Some(Target::Jump("B".into()))),
+        Just(Some(Target::Goto("B".into()))),
+        any::<(u32, u32)>().prop_map(|(value, mask)| Some(Target::SetXmark { value, mask })),
+        any::<(u32, u32)>().prop_map(|(value, mask)| Some(Target::SetConnXmark { value, mask })),
+        any::<(u32, u32)>().prop_map(|(nfmask, ctmask)| Some(Target::SaveMark { nfmask, ctmask })),
+        ("[ -~]{0,29}", 0u8..8).prop_map(|(prefix, level)| Some(Target::Log(Log {
+            level,
+            prefix,
+            flags: 0
+        }))),
+        (
+            "[ -~]{0,63}",
+            any::<u16>(),
+            proptest::option::of(any::<u32>())
+        )
+            .prop_map(|(prefix, group, size)| {
+                Some(Target::Nflog(Nflog {
+                    group,
+                    prefix,
+                    size,
+                    range: 0,
+                    threshold: 1,
+                }))
+            }),
+    ]
+}
+
+/// An address with any mask, a prefix mostly.
+fn masked(family: XtFamily) -> impl Strategy<Value = Network> {
+    let any_mask = (address(family), address(family));
+    let any_mask = any_mask.prop_map(|(a, mask)| Network::new(a, mask).unwrap());
+    let any_mask = any_mask.prop_filter("every address is no condition", |n| !n.is_any());
+    prop_oneof![network(family).prop_map(Network::from), any_mask]
+}
+
+fn a_rule(family: XtFamily) -> impl Strategy<Value = Rule> {
+    (
+        proptest::option::of((not(), masked(family))),
+        proptest::option::of((not(), masked(family))),
+        proptest::option::of((not(), interface())),
+        proptest::option::of((not(), interface())),
+        proptest::collection::vec(a_match(family), 0..4),
+        a_target(),
+    )
+        .prop_map(
+            |(source, destination, in_interface, out_interface, matches, target)| Rule {
+                source,
+                destination,
+                in_interface,
+                out_interface,
+                // Most matches above need it.
+                protocol: Some((Not(false), Protocol::TCP)),
+                matches,
+                target,
+                ..Rule::default()
+            },
+        )
+}
+
+fn a_table(family: XtFamily) -> impl Strategy<Value = Table> {
+    let rules = || proptest::collection::vec(a_rule(family), 0..8);
+    (rules(), rules()).prop_map(move |(a, b)| {
+        let mut table = Table::new(family, "mangle");
+        let mut chain = |mut chain: Chain, rules: Vec<Rule>| {
+            chain.rules = rules;
+            table.chains.push(chain);
+        };
+        chain(
+            Chain::builtin("POSTROUTING"),
+            vec![Rule::builder().jump("A")],
+        );
+        chain(Chain::user("A"), a);
+        // B jumps nowhere: no loops.
+        let is_leaf = |r: &Rule| r.target.as_ref().and_then(Target::chain).is_none();
+        chain(Chain::user("B"), b.into_iter().filter(is_leaf).collect());
+        table
+    })
+}
+
+/// Owner cannot be used where no socket sends, nor interfaces that come in where packets leave; chains that are
+/// jumped to from `POSTROUTING` are not looked at for the latter.
+fn check(family: XtFamily, table: Table) {
+    let Some(ns) = namespace() else { return };
+    let desired = Ruleset {
+        tables: vec![table],
+    };
+    engine(&ns, |e| e.apply(&desired, &Ownership::default()))
+        .unwrap_or_else(|e| panic!("{e}\n{desired}"));
+    let found = read(&ns).ruleset;
+    for chain in ["A", "B"] {
+        let rules = |r: &Ruleset| {
+            r.table(family, "mangle")
+                .unwrap()
+                .chain(chain)
+                .unwrap()
+                .rules
+                .clone()
+        };
+        assert_eq!(rules(&found), rules(&desired));
+    }
+    let ours = by_table(&without_remarks(&found.family(family).to_string()));
+    assert_text(&ours, &save(&ns, family));
+    // And through the text.
+    let script = Script::parse(family, &ours).unwrap_or_else(|e| panic!("{e}\n{ours}"));
+    engine(&ns, |e| e.restore(&script, false)).unwrap();
+    assert_text(&save(&ns, family), &ours);
+}
+
+fn cases() -> ProptestConfig {
+    let cases = effort::cases(if std::env::var_os("WEIR_LONG").is_some() {
+        1000
+    } else {
+        60
+    });
+    ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(cases)
+    }
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    #[test]
+    fn ipv4_is_written_read_and_listed_alike(table in a_table(XtFamily::Ip)) {
+        check(XtFamily::Ip, table);
+    }
+
+    #[test]
+    fn ipv6_is_written_read_and_listed_alike(table in a_table(XtFamily::Ip6)) {
+        check(XtFamily::Ip6, table);
+    }
+}
