@@ -5,7 +5,7 @@
 //! descriptor or a pin does. When the interface of a link is deleted, the link remains and has no effect.
 //!
 //! Every struct in this crate is a prefix of `union bpf_attr` (`linux/bpf.h`), or of the struct that the kernel fills:
-//! it accepts any prefix and reads the missing rest as zero. `netlink/tests/headers.rs` compares all of them with the
+//! it accepts any prefix and reads the missing rest as zero. `netlink/tests/kernel/headers.rs` compares all of them with the
 //! headers.
 //!
 //! # Safety

@@ -1,14 +1,10 @@
 //! Random routing objects through two authors: the crate rtnetlink writes and we read, we write and it reads. Its
 //! messages go through a plain socket.
 
-// Clippy grants these to `#[test]` functions only, not to their helpers.
-#![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-
-mod common;
 use weir_testing::effort;
 use weir_testing::namespace_or_skip;
 
-use common::routing;
+use crate::common::routing;
 use ipnet::IpNet;
 use nix::sys::socket::{
     AddressFamily as Domain, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket,
@@ -411,7 +407,7 @@ fn tunnels() {
     let made = ours.add_link(&Link::new("t1", geneve), None);
     let has_geneve = !matches!(&made, Err(e) if e.errno() == Some(nix::libc::EOPNOTSUPP));
     if !has_geneve {
-        common::lacks::skip("link geneve", "4.2", made.expect_err("none"));
+        weir_testing::lacks::skip("link geneve", "4.2", made.expect_err("none"));
     }
     let strategy = (
         any::<bool>().prop_map(move |yes| yes && has_geneve),

@@ -1,11 +1,6 @@
 //! Notifications of the running kernel; what changes things is `ip`, `nft` and ourselves.
 
-// Clippy grants these to `#[test]` functions only, not to their helpers.
-#![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-
-mod common;
-
-use common::{ip, routing, tool};
+use crate::common::{ip, routing, tool};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::cell::{Cell, RefCell};
 use std::io;

@@ -1,10 +1,4 @@
 //! What the namespace tests share.
-// Clippy grants these to `#[test]` functions only, and no test file uses every helper.
-#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout)]
-#![allow(dead_code, unreachable_pub)]
-
-#[allow(unused_imports, reason = "not every test program skips by features")]
-pub use weir_testing::lacks;
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};

@@ -1,10 +1,5 @@
 //! What a socket of nfnetlink makes of answers, those of a kernel and those that no kernel can be made to give.
 
-// Clippy grants these to `#[test]` functions only, not to their helpers.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
-
-mod common;
-
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;

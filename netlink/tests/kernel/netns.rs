@@ -1,8 +1,6 @@
 //! Identity and refusals of network namespaces, on the running kernel.
 // matrix: variants no-ipv6
 
-mod common;
-
 use std::collections::HashSet;
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -118,17 +116,18 @@ fn the_host_s_namespace_is_refused_from_elsewhere_too() {
         println!("skipped: nothing shows that this test runs in the host's namespace");
         return;
     }
-    let status = Command::new("unshare")
+    let ran = Command::new("unshare")
         .arg("--net")
         .arg(std::env::current_exe().expect("this test"))
         .args([
             "--exact",
-            "the_host_s_namespace_is_refused_from_elsewhere_too",
+            "netns::the_host_s_namespace_is_refused_from_elsewhere_too",
         ])
         .env(HOST, host.path())
-        .status()
+        .output()
         .expect("unshare of util-linux is needed");
-    assert!(status.success());
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success() && said.contains("1 passed"), "{said}");
 }
 
 #[test]

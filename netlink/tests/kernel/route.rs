@@ -1,17 +1,12 @@
 //! Routing objects on the running kernel; `ip` is the oracle.
 // matrix: smoke
 
-// Clippy grants this to `#[test]` functions only, not to their helpers.
-#![allow(clippy::expect_used, clippy::panic)]
-
-mod common;
-
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 use weir_testing::namespace_or_skip;
 
-use common::{ip, routing};
+use crate::common::{ip, routing};
 use ipnet::IpNet;
 use weir_netlink::route::{
     AddressFamily, LOOPBACK_IFINDEX, PolicyRule, Route, RouteProtocol, RouteScope, RouteType,

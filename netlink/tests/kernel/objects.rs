@@ -1,12 +1,7 @@
 //! Links of every kind, neighbours, qdiscs, filters and namespace ids on the running kernel. `ip` and `tc` are the
 //! oracle in both directions: we write and they list, they write and we read.
 
-// Clippy grants this to `#[test]` functions only, not to their helpers.
-#![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-
-mod common;
-
-use common::{ip, routing, tool};
+use crate::common::{ip, routing, tool};
 use std::net::IpAddr;
 use weir_netlink::Netns;
 use weir_netlink::route::{
@@ -40,7 +35,7 @@ fn link(routing: &Routing, name: &str) -> u32 {
 fn lacks(made: &Result<(), Error>, probe: &str, since: &str) -> bool {
     match made {
         Err(e) if e.errno() == Some(nix::libc::EOPNOTSUPP) => {
-            common::lacks::skip(probe, since, e);
+            weir_testing::lacks::skip(probe, since, e);
             true
         }
         other => {
@@ -61,7 +56,7 @@ fn a_pair_has_its_other_end_where_it_was_put() {
     let (h, t) = (routing(&here), routing(&there));
     assert!(h.set_nsid(&there, 7).expect("set"));
     // A process in the other namespace, which lives as long as its input is open.
-    let mut process = common::process_in(&there);
+    let mut process = crate::common::process_in(&there);
     let ways = [("fd", (&there).into()), ("pid", InNetns::Pid(process.id()))];
     for (name, way) in ways {
         let peer = Link {
@@ -245,7 +240,7 @@ fn clsact(netns: &Netns, routing: &Routing) -> Option<Qdisc> {
     let clsact = Qdisc::clsact(link(routing, "d0"));
     match routing.add_qdisc(&clsact) {
         Err(e) if e.is_not_found() => {
-            common::lacks::skip("qdisc clsact", "4.5", e);
+            weir_testing::lacks::skip("qdisc clsact", "4.5", e);
             return None;
         }
         added => assert!(added.expect("added")),
@@ -278,7 +273,7 @@ fn filters_are_those_of_tc() {
     };
     match routing.add_filter(&ours) {
         Err(e) if e.is_not_found() => {
-            return common::lacks::skip("filter matchall", "4.8", e);
+            return weir_testing::lacks::skip("filter matchall", "4.8", e);
         }
         added => assert!(added.expect("added")),
     }
@@ -316,8 +311,8 @@ fn opaque_options_are_copied() {
     };
     let add =
         "filter add dev d0 ingress protocol ip pref 5 u32 match ip dst 10.0.0.0/8 classid 1:3";
-    match common::try_tool(&netns, "tc", add) {
-        Err(e) => common::lacks::skip("filter u32", "2.6.12", e),
+    match crate::common::try_tool(&netns, "tc", add) {
+        Err(e) => weir_testing::lacks::skip("filter u32", "2.6.12", e),
         Ok(_) => {
             let found = routing.filters(clsact.link, TcHandle::INGRESS);
             let found = found.expect("listed");
@@ -339,14 +334,15 @@ fn opaque_options_are_copied() {
             }
         }
     }
-    let root = match common::try_tool(&netns, "tc", "qdisc add dev d0 root fq_codel limit 1000") {
-        Ok(_) => "fq_codel",
-        Err(e) => {
-            println!("skipped, fq_codel: {}", e.trim());
-            tool(&netns, "tc", "qdisc add dev d0 root pfifo limit 1000");
-            "pfifo"
-        }
-    };
+    let root =
+        match crate::common::try_tool(&netns, "tc", "qdisc add dev d0 root fq_codel limit 1000") {
+            Ok(_) => "fq_codel",
+            Err(e) => {
+                println!("skipped, fq_codel: {}", e.trim());
+                tool(&netns, "tc", "qdisc add dev d0 root pfifo limit 1000");
+                "pfifo"
+            }
+        };
     let found = routing.qdiscs().expect("listed");
     let theirs = found.iter().find(|q| q.kind == root).expect("theirs");
     assert_eq!((theirs.link, theirs.parent), (clsact.link, TcHandle::ROOT));
@@ -392,7 +388,7 @@ fn an_error_points_at_the_attribute_inside_of_a_link() {
     let made = routing.add_link(&Link::new("v0", bad), None);
     let error = made.expect_err("24 bits are all");
     if error.errno() == Some(nix::libc::EOPNOTSUPP) {
-        return common::lacks::skip("link vxlan", "3.7", error);
+        return weir_testing::lacks::skip("link vxlan", "3.7", error);
     }
     let ErrorKind::Kernel {
         attribute: Some(path),

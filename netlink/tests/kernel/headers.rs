@@ -1,7 +1,6 @@
 //! Every number and every struct that we retyped, against the system's own headers: a C program prints what the
 //! compiler takes each expression for.
 // matrix: none: asks a C compiler about the system's headers, and no kernel
-#![allow(clippy::unwrap_used)]
 use weir_testing::c;
 
 use weir_netlink::message::NL_ATTR_TYPES;
