@@ -2,20 +2,10 @@
 //! kernel.
 // matrix: none: about values and programs, with no namespace, no rule and no kernel
 
-// Clippy grants these to `#[test]` functions only.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
-
-mod common;
-
-use common::api_server::ApiServer;
-use common::call::FakeProcess;
-use common::node::Node;
-use common::pods;
+use crate::common::api_server::ApiServer;
+use crate::common::call::FakeProcess;
+use crate::common::node::Node;
+use crate::common::pods;
 use serde_json::{Value, json};
 use weir_cni::compile::Engine;
 use weir_cni::plugin::Deviation;

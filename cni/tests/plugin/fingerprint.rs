@@ -1,5 +1,4 @@
 //! What is kept of a namespace from one reading of its fingerprint to the next is always what reading all of it anew finds.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::process::Command;
 use weir_cni::compile::Engine;

@@ -1,13 +1,4 @@
 //! Which API servers the client trusts, and the error when a server closes the connection.
-// Clippy grants these to `#[test]` functions only.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
-
-mod common;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -15,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::TempDir;
-use common::api_server::{other_ca, write_kubeconfig};
+use crate::common::TempDir;
+use crate::common::api_server::{other_ca, write_kubeconfig};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
 use serde_json::Value;
 use tokio_rustls::rustls::crypto::ring;

@@ -12,7 +12,6 @@ use weir_cni::pod::Pod;
 #[derive(Deserialize)]
 pub struct Case {
     pub name: String,
-    pub backend: String,
     pub config: SidecarConfig,
     pod: Option<GoldenPod>,
     #[serde(default)]

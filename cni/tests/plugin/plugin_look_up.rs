@@ -1,25 +1,15 @@
 //! Looks the pod up at the node agent, and at the API server if the agent does not answer.
 // matrix: none: about values and programs, with no namespace, no rule and no kernel
 
-// Clippy grants these to `#[test]` functions only.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
-
-mod common;
-
 use std::io::ErrorKind;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
-use common::agent::Agent;
-use common::api_server::{Answer, ApiServer};
-use common::call::Outcome;
-use common::node::Node;
-use common::pods;
+use crate::common::agent::Agent;
+use crate::common::api_server::{Answer, ApiServer};
+use crate::common::call::Outcome;
+use crate::common::node::Node;
+use crate::common::pods;
 use serde_json::{Value, json};
 use weir_cni::plugin::{EVENT_SOCKET, KUBECONFIG, LOG_FILE, LOG_SOCKET, POD_SOCKET};
 

@@ -1,12 +1,7 @@
 //! The time limit of an exchange on a socket, whatever the peer does.
 // matrix: none: about values and programs, with no namespace, no rule and no kernel
 
-// Clippy grants these to `#[test]` functions only.
-#![allow(clippy::unwrap_used, missing_docs)]
-
-mod common;
-
-use common::TempDir;
+use crate::common::TempDir;
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket,
 };

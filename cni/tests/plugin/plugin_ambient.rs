@@ -1,22 +1,12 @@
 //! Ambient pods: the decision, and the hand-over to the node agent.
 // matrix: none: about values and programs, with no namespace, no rule and no kernel
 
-// Clippy grants these to `#[test]` functions only.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
-
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::agent::Agent;
-use common::api_server::{Answer, ApiServer};
-use common::node::Node;
-use common::pods;
+use crate::common::agent::Agent;
+use crate::common::api_server::{Answer, ApiServer};
+use crate::common::node::Node;
+use crate::common::pods;
 use serde_json::{Value, json};
 use weir_cni::plugin::EVENT_SOCKET;
 

@@ -1,17 +1,7 @@
 //! The dispatcher with a fake process: every row of the protocol's tables.
 // matrix: none: about values and programs, with no namespace, no rule and no kernel
 
-// Clippy grants these to `#[test]` functions only.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
-
-mod common;
-
-use common::call::FakeProcess;
+use crate::common::call::FakeProcess;
 use serde_json::{Value, json};
 use weir_cni::protocol::{About, Call, CniError, Edge, Handler, SUPPORTED, run};
 

@@ -1,6 +1,5 @@
 //! Compares weir's numbers with the system's headers.
 // matrix: none: asks a C compiler about the system's headers, and no kernel
-#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 use weir_testing::c;
 
 use weir_cni::redirection::RTPROT_WEIR;

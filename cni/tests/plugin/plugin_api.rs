@@ -1,21 +1,11 @@
 //! Failures of the API server, its kubeconfig, and the connection.
 // matrix: none: about values and programs, with no namespace, no rule and no kernel
 
-// Clippy grants these to `#[test]` functions only.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
-
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::api_server::{Answer, ApiServer, other_ca, write_kubeconfig};
-use common::node::Node;
-use common::pods;
+use crate::common::api_server::{Answer, ApiServer, other_ca, write_kubeconfig};
+use crate::common::node::Node;
+use crate::common::pods;
 use serde_json::Value;
 
 fn sidecar_server() -> ApiServer {

@@ -2,22 +2,10 @@
 //! listings are compared. The printed text is compared with the listing as well.
 // matrix: needs WEIR_GOLDEN
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::print_stdout,
-    clippy::indexing_slicing,
-    unreachable_pub,
-    dead_code,
-    reason = "helpers of a test are part of the test"
-)]
-
-mod support;
-
+use crate::support::golden::{Case, cases};
+use crate::support::oracle::{Bench, Listing, listed, saved};
+use crate::support::owners::{self, unmapped_owner};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use support::golden::{Case, cases};
-use support::oracle::{Bench, Listing, listed, saved};
-use support::owners::{self, unmapped_owner};
 use weir_cni::compile::{Engine, Rules, compile};
 use weir_cni::config::{Intent, NameFiles, SidecarConfig};
 use weir_cni::fill::NodeEnvironment;

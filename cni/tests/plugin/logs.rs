@@ -1,24 +1,14 @@
 //! The three sinks of the log.
 // matrix: none: about values and programs, with no namespace, no rule and no kernel
 
-// Clippy grants these to `#[test]` functions only.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
-
-mod common;
-
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::TempDir;
-use common::agent::Agent;
+use crate::common::TempDir;
+use crate::common::agent::Agent;
 use serde_json::Value;
 use weir_cni::log::{Logger, RollingFile, SEND_LIMIT, SIZE_LIMIT};
 

@@ -1,22 +1,13 @@
 //! The real program: its output without a runtime, and after a crash.
 // matrix: none: about values and programs, with no namespace, no rule and no kernel
 
-// Clippy grants these to `#[test]` functions only.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
-
-mod common;
-
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::TempDir;
-use common::agent::Agent;
+use crate::common::TempDir;
+use crate::common::agent::Agent;
+use crate::common::api_server::{other_ca, write_kubeconfig};
 use serde_json::{Value, json};
 
 fn run(env: &[(&str, &str)], stdin: &str) -> Output {
@@ -96,7 +87,7 @@ fn an_error_is_on_stdout_and_log_lines_on_stderr() {
 fn the_exit_is_not_held_up_by_the_agents_log() {
     let dir = TempDir::new();
     let _agent = Agent::listen(&dir.file("log.sock"), None);
-    common::api_server::write_kubeconfig(&dir, 1, &common::api_server::other_ca());
+    write_kubeconfig(&dir, 1, &other_ca());
     let config = json!({"name": "n", "cniVersion": "1.0.0", "cni_agent_run_dir": dir.path()});
     let started = Instant::now();
     let output = run(&ADD, &config.to_string());

@@ -2,25 +2,15 @@
 //! container runtime calls it. `nft` and `nsenter` are oracles here.
 // matrix: smoke; variants no-xtables no-tproxy no-ipset 6.12-rt
 
-// Clippy grants these to `#[test]` functions only.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
-#![allow(clippy::print_stdout)]
-
-mod common;
 use weir_testing::lacks;
 
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
-use common::api_server::ApiServer;
-use common::call::FakeProcess;
-use common::{TempDir, pods};
+use crate::common::api_server::ApiServer;
+use crate::common::call::FakeProcess;
+use crate::common::{TempDir, pods};
 use serde_json::{Value, json};
 use weir_cni::log::Logger;
 use weir_cni::plugin::{KernelBackend, Limits, Plugin};

@@ -1,6 +1,6 @@
 //! The order of calls, with plugins that record their input.
 
-use super::common::TempDir;
+use crate::common::TempDir;
 use serde_json::{Value, json};
 use weir_runner::{Attachment, Error, NetworkList, PodNetworks, Runner};
 

@@ -1,14 +1,6 @@
 //! A crash produces an error object. The test binary runs itself as the plugin.
 // matrix: none: about values and programs, with no namespace, no rule and no kernel
 
-// Clippy grants these to `#[test]` functions only.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
-
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -33,7 +25,12 @@ fn crashing_plugin() {
 fn a_crash_is_an_error_object() {
     for how in ["main", "thread"] {
         let output = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "crashing_plugin", "--nocapture", "--quiet"])
+            .args([
+                "--exact",
+                "crash::crashing_plugin",
+                "--nocapture",
+                "--quiet",
+            ])
             .env("WEIR_TEST_CRASH", how)
             .stderr(Stdio::piped())
             .output()

@@ -1,10 +1,4 @@
 //! A removal continues after a failure: everything that can be removed is, and the error names the rest.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
 
 use std::io::Write;
 use std::process::{Command, Stdio};

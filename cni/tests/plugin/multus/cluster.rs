@@ -1,7 +1,7 @@
 //! A node with Multus' directory, two networks that create real links, and a pod.
 
-use super::common::api_server::ApiServer;
-use super::common::{TempDir, pods};
+use crate::common::api_server::ApiServer;
+use crate::common::{TempDir, pods};
 use serde_json::{Value, json};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};

@@ -3,14 +3,6 @@
 //! After each round the namespace is in the state that the returned value reports: complete, unchanged, or empty.
 //! Rules that mark packets never exist without their routing, and no foreign rule is lost. `WEIR_ROUNDS` is the number
 //! of rounds (default 200; `ci/faults --all` runs 10 000). A run prints its seed; `WEIR_SEED` repeats it.
-// Clippy grants these to `#[test]` functions only.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
-#![allow(clippy::print_stdout)]
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

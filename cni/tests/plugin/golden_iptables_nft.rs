@@ -5,22 +5,10 @@
 //! word as by weir.
 // matrix: needs WEIR_GOLDEN
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::print_stdout,
-    clippy::indexing_slicing,
-    unreachable_pub,
-    dead_code,
-    reason = "helpers of a test are part of the test"
-)]
-
-mod support;
-
+use crate::support::golden::{Case, cases};
+use crate::support::oracle::{Bench, listed};
+use crate::support::owners::{each_loadable, unmapped_owner};
 use std::collections::BTreeSet;
-use support::golden::{Case, cases};
-use support::oracle::{Bench, listed};
-use support::owners::{each_loadable, unmapped_owner};
 use weir_netfilter::nft::{NftEngine, compat};
 
 /// Options, unordered: `-p tcp`, `! --dport 53`, `-j RETURN`.

@@ -1,19 +1,9 @@
 //! The runner with small plugins that record their input.
 // matrix: none: about values and programs, with no namespace, no rule and no kernel
 
-// Clippy grants these to `#[test]` functions only.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
-
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::TempDir;
+use crate::common::TempDir;
 use serde_json::{Value, json};
 use weir_runner::{Attachment, Error, NetworkList, Runner};
 

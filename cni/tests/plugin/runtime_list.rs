@@ -1,19 +1,9 @@
 //! Network configurations as files, and the negotiated version.
 // matrix: none: about values and programs, with no namespace, no rule and no kernel
 
-// Clippy grants these to `#[test]` functions only.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
-
-mod common;
-
 use std::path::Path;
 
-use common::TempDir;
+use crate::common::TempDir;
 use weir_runner::NetworkList;
 
 #[test]
