@@ -5,6 +5,7 @@
 use crate::common;
 use crate::fits_or_skip;
 mod around;
+mod elements;
 use weir_testing::effort;
 use weir_testing::namespace_or_skip;
 mod hostile;
