@@ -42,16 +42,16 @@ pub fn early_demux_is_off(proc: &Path) -> bool {
 pub struct BranchEnis(BTreeMap<IpAddr, Vec<PolicyRule>>);
 
 impl BranchEnis {
-    /// Sees to the rules of a pod's address in the network namespace of the socket, the host's. False: the address is
-    /// not behind a branch ENI. To be called again when the pod's link may be another one.
+    /// Sees to the rules of a pod's address in the network namespace of the socket, the host's, and returns those that were
+    /// missing. `None`: the address is not behind a branch ENI. To be called again when the pod's link may be another one.
     ///
     /// # Errors
     /// Rules or routes cannot be read or written; what was added for the address is taken back.
-    pub fn put(&mut self, routing: &Routing, address: IpAddr) -> Result<bool> {
+    pub fn put(&mut self, routing: &Routing, address: IpAddr) -> Result<Option<Vec<PolicyRule>>> {
         let listed = routing.rules()?;
         let Some(wanted) = behind_eni(routing, &listed, address)? else {
             self.remove(routing, address)?;
-            return Ok(false);
+            return Ok(None);
         };
         let mut now: Vec<PolicyRule> = Vec::new();
         let mut added: Vec<PolicyRule> = Vec::new();
@@ -76,7 +76,7 @@ impl BranchEnis {
         for rule in before.iter().filter(|rule| !now.contains(rule)) {
             routing.del_rule(rule)?;
         }
-        Ok(true)
+        Ok(Some(added))
     }
 
     /// Takes the rules of an address back, those that were remembered; it is not looked for where the pod is now.
@@ -252,11 +252,12 @@ mod tests {
         let before = rules(&netns);
         let mut enis = BranchEnis::default();
         // A pod with an ordinary link has none.
-        assert!(!enis.put(&routing, at("10.9.0.9")).unwrap());
+        assert_eq!(enis.put(&routing, at("10.9.0.9")).unwrap(), None);
         assert_eq!(rules(&netns), before);
         for (address, link, table) in [("10.9.0.2", "eni1", 101), ("fd09::3", "eni2", 102)] {
-            for _ in 0..2 {
-                assert!(enis.put(&routing, at(address)).unwrap(), "{address}");
+            for missing in [2, 0] {
+                let added = enis.put(&routing, at(address)).unwrap();
+                assert_eq!(added.map(|rules| rules.len()), Some(missing), "{address}");
                 assert_eq!(
                     new_ones(&netns, &before),
                     [
@@ -291,7 +292,7 @@ mod tests {
             ]
         );
         ip(&netns, "route del 10.9.0.2 dev eni2 table 102");
-        assert!(!enis.put(&routing, at("10.9.0.2")).unwrap());
+        assert_eq!(enis.put(&routing, at("10.9.0.2")).unwrap(), None);
         assert_eq!(rules(&netns), before);
         assert_eq!(enis.addresses().count(), 0);
     }
@@ -307,7 +308,7 @@ mod tests {
         ip(&netns, "rule add to 10.9.0.2 lookup 101 priority 512");
         let mut next = BranchEnis::default();
         for address in ["10.9.0.2", "10.9.0.3"] {
-            assert!(next.put(&routing, at(address)).unwrap());
+            assert!(next.put(&routing, at(address)).unwrap().is_some());
         }
         assert_eq!(new_ones(&netns, &before).len(), 4);
         next.remove_all(&routing).unwrap();

@@ -254,6 +254,15 @@ impl HostRules {
         applied.map(|_| ())
     }
 
+    /// Whether there may be policy rules for pods behind a branch ENI.
+    pub(super) fn has_enis(&self) -> bool {
+        let proc = &self.0.proc;
+        self.0.branch_enis
+            && self
+                .at_host(|| Ok(eni::early_demux_is_off(proc)))
+                .unwrap_or(true)
+    }
+
     /// What is to be there changed, for these addresses.
     fn change(&self, addresses: &[IpAddr], change: impl FnOnce(&mut State)) -> Result<(), String> {
         let mut state = self.state();
@@ -292,9 +301,9 @@ impl HostRules {
                 // A round compares everything, whatever is known.
                 state.in_force = None;
             }
-            let changes = host::update(&host, engine, &mut state.in_force)?;
+            let mut changes = host::update(&host, engine, &mut state.in_force)?;
             if shared.branch_enis {
-                state.branch_enis(&shared.proc, changed)?;
+                changes.extend(state.branch_enis(&shared.proc, changed)?);
             }
             Ok((engine, changes))
         };
@@ -325,12 +334,16 @@ impl HostRules {
 }
 
 impl State {
-    /// The policy rules of pods behind a branch ENI, in the namespace of this thread.
-    fn branch_enis(&mut self, proc: &Path, changed: Option<&[IpAddr]>) -> weir_netlink::Result<()> {
+    /// The policy rules of pods behind a branch ENI, in the namespace of this thread. Returns what was added.
+    fn branch_enis(
+        &mut self,
+        proc: &Path,
+        changed: Option<&[IpAddr]>,
+    ) -> weir_netlink::Result<Vec<String>> {
         // Of this thread's namespace, whichever /proc it is read from.
         let asked = || eni::early_demux_is_off(proc);
         if !*self.has_enis.get_or_insert_with(asked) {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let routing = Routing::open()?;
         let all = || self.addresses.keys().copied().chain(self.enis.addresses());
@@ -338,13 +351,17 @@ impl State {
             Some(changed) => changed.iter().copied().collect(),
             None => all().collect(),
         };
+        let mut changes = Vec::new();
         for address in due {
             match self.addresses.contains_key(&address) {
-                true => _ = self.enis.put(&routing, address)?,
+                true => {
+                    let added = self.enis.put(&routing, address)?.unwrap_or_default();
+                    changes.extend(added.iter().map(|rule| format!("add policy rule {rule}")));
+                }
                 false => self.enis.remove(&routing, address)?,
             }
         }
-        Ok(())
+        Ok(changes)
     }
 }
 

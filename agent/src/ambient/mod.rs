@@ -13,6 +13,8 @@
 //! - [`work`] does it, through the [`hands`]: the namespace, the proxy, the host.
 //! - [`ebpf`] does the part of the namespace without netfilter.
 //! - [`node`] captures in the node's namespace instead, for all pods at once.
+//! - [`keep`] looks at what the node is to have, again and again.
+//! - [`routing`] hears of what changes in the routing of the node.
 //! - [`packets`] tells what programs of eBPF report.
 //! - [`roster`] is what the proxy is told when it connects.
 //! - [`entry`] is where the plugin hands a pod over and waits for the result.
@@ -21,12 +23,14 @@ mod decision;
 pub(crate) mod ebpf;
 mod entry;
 mod hands;
+mod keep;
 mod keeper;
 mod kernel;
 mod node;
 mod packets;
 mod pod;
 mod roster;
+mod routing;
 pub(crate) mod settings;
 mod start;
 #[cfg(test)]

@@ -3,11 +3,13 @@
 use super::ebpf::{Programs, bpffs_of_node};
 use super::entry::Entry;
 use super::hands::{Hands, Probes, Rules};
+use super::keep;
 use super::keeper::{self, Keeper, Told};
 use super::kernel::{HostRules, Kernel};
 use super::node::{self, AtNode, Places};
 use super::packets;
 use super::roster::Roster;
+use super::routing::{Listener, Of};
 use super::settings::{AmbientSettings, Way};
 use super::zds::{self, All, Ztunnel};
 use crate::dataplane::ambient::Ambient;
@@ -33,12 +35,8 @@ use weir_zds::{Options, Server};
 const WORKERS: usize = 4;
 /// How long the work for one pod keeps others waiting: ztunnel may take its time.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How often the host's rules are looked at; while they cannot be made, the second.
-const HOST: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(2));
 /// Limit for removing everything from the node, when the agent goes for good.
 const END: Duration = Duration::from_secs(10);
-/// How often it is asked whether anything changed at the node that captures.
-const NODE: Duration = Duration::from_millis(500);
 
 /// Deals with the pods of ambient mode for as long as the process lives. What it gives is where the plugin hands pods
 /// over.
@@ -92,9 +90,16 @@ pub(crate) fn start(
         Way::Node | Way::NodePrograms => {
             let (_, netns) = host_netns(&settings);
             let bpffs = settings.bpffs.clone().unwrap_or_else(bpffs_of_node);
-            let (known, places) = ((pods.clone(), sandboxes.clone()), Places { netns, bpffs });
+            let (known, places) = (
+                (pods.clone(), sandboxes.clone()),
+                Places {
+                    netns: netns.clone(),
+                    bpffs,
+                },
+            );
             let node = AtNode::new(Arc::clone(&settings), plane, known, places, journal.clone());
-            keep_node(node.clone(), tasks)?;
+            let listener = Listener::new(netns, Of::All, journal.clone());
+            keep::node(node.clone(), listener, keep::PACE, tasks)?;
             let node = Arc::new(node);
             Hands {
                 rules: node.clone(),
@@ -104,7 +109,9 @@ pub(crate) fn start(
         }
         Way::Rules | Way::Programs => {
             let host = host_rules(&settings, (pods.clone(), sandboxes.clone()), journal);
-            keep_host(host.clone(), tasks)?;
+            let (_, netns) = host_netns(&settings);
+            let listener = Listener::new(netns, Of::Rules, journal.clone());
+            keep::host(host.clone(), listener, keep::PACE, tasks)?;
             Hands {
                 rules: in_pod(&settings, plane, &sandboxes, &drift)?,
                 proxy: Arc::new(Ztunnel(server.handle())),
@@ -201,53 +208,6 @@ fn host_rules(
         move || node::former(&of_former, &pods, &sandboxes),
         journal.clone(),
     )
-}
-
-/// Looks at the host's rules again and again, on a thread of their own.
-fn keep_host(host: HostRules, tasks: &Tasks) -> Result<(), String> {
-    let work = async move {
-        loop {
-            let of_thread = host.clone();
-            let healed = tokio::task::spawn_blocking(move || of_thread.heal()).await;
-            let pause = match healed {
-                Ok(Ok(())) => HOST.0,
-                _ => HOST.1,
-            };
-            tokio::time::sleep(pause).await;
-        }
-    };
-    tasks.start("host", || {}, work).map_err(|e| e.to_string())
-}
-
-/// Looks at the node again and again: when pods change, because a proxy may be ready, or be gone; and when another program
-/// changes rules or routing.
-fn keep_node(node: AtNode, tasks: &Tasks) -> Result<(), String> {
-    let mut changes = node.pods().subscribe();
-    let work = async move {
-        loop {
-            changes.borrow_and_update();
-            let of_thread = node.clone();
-            let healed = tokio::task::spawn_blocking(move || of_thread.heal()).await;
-            let pause = match healed {
-                Ok(Ok(())) => HOST.0,
-                _ => HOST.1,
-            };
-            let until = tokio::time::Instant::now() + pause;
-            while tokio::time::Instant::now() < until {
-                match tokio::time::timeout(NODE, changes.changed()).await {
-                    Ok(Ok(())) => break,
-                    Ok(Err(_)) => tokio::time::sleep(NODE).await,
-                    Err(_) => {}
-                }
-                let of_thread = node.clone();
-                let changed = tokio::task::spawn_blocking(move || of_thread.has_changed()).await;
-                if pause == HOST.0 && changed.unwrap_or(true) {
-                    break;
-                }
-            }
-        }
-    };
-    tasks.start("host", || {}, work).map_err(|e| e.to_string())
 }
 
 /// Removes what ambient mode has in the node's namespace; see [`Ending::remove`].

@@ -183,6 +183,10 @@ pub enum Event {
     NodeCleaned { what: String },
     /// `config.json` cannot be written. It is tried again.
     NotShared { why: String },
+    /// Changes of the node's routing are reported by the kernel, or cannot be.
+    RoutingReports { failure: Option<String> },
+    /// The kernel had more changes of the node's routing to report than were read in time.
+    RoutingReportsLost,
     /// A program of eBPF captured a packet, let it pass or dropped it, and reported that.
     Packet(Packet),
     /// Programs could not report so many packets.
@@ -274,6 +278,12 @@ impl Event {
                     format!("cannot say in {why} whether a proxy is ready; it is tried again");
                 About::new(Warn, "ambient_config_not_written", text)
             }
+            Self::RoutingReports { failure } => of_routing(failure.as_deref()),
+            Self::RoutingReportsLost => About::new(
+                Info,
+                "ambient_routing_reports_lost",
+                "the kernel did not report all changes of the node's routing: all of it is compared",
+            ),
             Self::Packet(packet) => of_packet(packet),
             Self::PacketsNotReported { .. } => About::silent("ambient_packets_not_reported"),
             Self::PacketReports { failure } => of_reports(failure.as_deref()),
@@ -344,6 +354,19 @@ fn of_reports(failure: Option<&str>) -> About {
         Some(why) => {
             let text = format!(
                 "what programs of eBPF do to packets is not reported: {why}; it is counted (weir show --engine bpf)"
+            );
+            About::new(Warn, name, text)
+        }
+    }
+}
+
+fn of_routing(failure: Option<&str>) -> About {
+    let name = "ambient_routing_reports";
+    match failure {
+        None => About::new(Info, name, "changes of the node's routing are reported"),
+        Some(why) => {
+            let text = format!(
+                "changes of the node's routing are not reported: {why}; until they are again they are found later"
             );
             About::new(Warn, name, text)
         }

@@ -3,6 +3,11 @@
 use super::{AtNode, Places};
 use crate::ambient::decision::{Decision, decide};
 use crate::ambient::hands::{Asked, Outcome, Probes, Proxy, Rules};
+use crate::ambient::keep::{
+    self,
+    tests::{NEVER, Told, ip},
+};
+use crate::ambient::routing::{Listener, Of};
 use crate::ambient::settings::AmbientSettings;
 use crate::dataplane::Spent;
 use crate::dataplane::ambient::Ambient;
@@ -12,6 +17,7 @@ use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use std::time::Instant;
 use weir_ambient::PodOverrides;
 use weir_core::journal::Journal;
@@ -19,6 +25,7 @@ use weir_core::pods::{NamespaceView, PodView, Pods, Writer};
 use weir_core::sandboxes::Sandboxes;
 use weir_core::sandboxes::place::Identity;
 use weir_core::settings::resolve;
+use weir_core::thread::task::Tasks;
 use weir_netlink::Netns;
 use weir_netlink::route::{Route, RouteType, Routing};
 use weir_testing::BpfFs;
@@ -115,6 +122,10 @@ impl Scene {
     }
 
     fn agent_with(&self, bpffs: PathBuf) -> AtNode {
+        self.agent_that_tells(bpffs, Journal::default())
+    }
+
+    fn agent_that_tells(&self, bpffs: PathBuf, journal: Journal) -> AtNode {
         let plane = Ambient {
             config: self.settings.rules.clone(),
             native_nftables: false,
@@ -127,7 +138,7 @@ impl Scene {
                 netns: Some(self.node.path()),
                 bpffs,
             },
-            Journal::default(),
+            journal,
         )
     }
 
@@ -322,4 +333,34 @@ fn a_detached_program_is_noticed_between_two_rounds() {
     let inside = [scene.inside.remove(2)];
     let node = weir_ebpf::node::Node::of(&scene.node, &bpffs);
     assert!(!node.remove(&inside).unwrap().is_empty());
+}
+
+/// Nothing is done by the clock, so that only the kernel's reports can tell.
+#[test]
+fn what_ip_changes_in_the_nodes_routing_is_healed_because_it_is_reported() {
+    let Some(mut scene) = Scene::build() else {
+        return;
+    };
+    scene.put(0, true, Value::Null);
+    scene.put(2, true, Value::Null);
+    let (journal, told) = Told::journal();
+    let tasks = Tasks::new(journal.clone()).unwrap();
+    let agent = scene.agent_that_tells("/nonexistent".into(), journal.clone());
+    let reports = Listener::new(Some(scene.node.path()), Of::All, journal);
+    keep::node(agent, reports, NEVER, &tasks).unwrap();
+    assert_eq!(told.next(), None, "in force");
+    let whole = scene.captured();
+    assert!(whole.2.is_some());
+    for change in [
+        "rule del priority 101",
+        "route flush table 100",
+        "route flush table 101",
+        "rule del priority 101",
+    ] {
+        ip(&scene.node, change);
+        assert!(told.next().is_some(), "{change}");
+        assert_eq!(scene.captured(), whole, "{change}");
+    }
+    assert!(tasks.ended().is_empty());
+    assert_eq!(tasks.stop(Duration::from_secs(30)), Vec::<&str>::new());
 }

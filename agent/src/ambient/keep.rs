@@ -1,0 +1,245 @@
+//! Looks at what the node's namespace is to have again and again: at once when the kernel reports that its routing changed,
+//! and by the clock for what it does not report.
+
+use super::kernel::HostRules;
+use super::node::AtNode;
+use super::routing::{Heard, Listener};
+use futures::future::{Either, select};
+use std::future::{Future, pending};
+use std::pin::pin;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use weir_core::thread::task::Tasks;
+
+/// How often.
+#[derive(Clone, Copy)]
+pub(super) struct Pace {
+    /// Everything is compared.
+    pub(super) round: Duration,
+    /// It is tried again, while it cannot be made.
+    pub(super) retry: Duration,
+    /// It is asked whether anything changed at the node that captures.
+    pub(super) look: Duration,
+    /// From one look to the next one that reports cause, however much is reported: another writer may undo each.
+    pub(super) least: Duration,
+}
+
+pub(super) const PACE: Pace = Pace {
+    round: Duration::from_secs(30),
+    retry: Duration::from_secs(2),
+    look: Duration::from_millis(500),
+    least: Duration::from_millis(500),
+};
+
+type Reports = (Listener, watch::Receiver<Heard>);
+
+/// The host's rules, on a thread of their own. Only policy rules are reported, and those only where it may have some.
+pub(super) fn host(
+    host: HostRules,
+    (listener, mut routing): Reports,
+    pace: Pace,
+    tasks: &Tasks,
+) -> Result<(), String> {
+    let of_first = host.clone();
+    let listens = async move {
+        let asked = tokio::task::spawn_blocking(move || of_first.has_enis()).await;
+        match asked.unwrap_or(true) {
+            true => listener.run().await,
+            // Its sender is kept.
+            false => pending().await,
+        }
+    };
+    let keeps = async move {
+        loop {
+            routing.borrow_and_update();
+            let (begun, of_thread) = (Instant::now(), host.clone());
+            let healed = tokio::task::spawn_blocking(move || of_thread.heal()).await;
+            match healed {
+                Ok(Ok(())) => {
+                    if let Ok(Ok(())) = timeout(pace.round, routing.changed()).await {
+                        sleep_until(begun + pace.least).await;
+                    }
+                }
+                _ => sleep(pace.retry).await,
+            }
+        }
+    };
+    both(tasks, listens, keeps)
+}
+
+/// The node that captures: when pods change too, because a proxy may be ready, or be gone; and when another program changes
+/// rules, programs or routing.
+pub(super) fn node(
+    node: AtNode,
+    (listener, mut routing): Reports,
+    pace: Pace,
+    tasks: &Tasks,
+) -> Result<(), String> {
+    let mut pods = node.pods().subscribe();
+    let keeps = async move {
+        loop {
+            pods.borrow_and_update();
+            let heard = *routing.borrow_and_update();
+            // When it was looked at because of a report.
+            let mut reported = Instant::now();
+            let of_thread = node.clone();
+            let healed = tokio::task::spawn_blocking(move || of_thread.heal()).await;
+            let is_good = matches!(healed, Ok(Ok(())));
+            let until = Instant::now() + if is_good { pace.round } else { pace.retry };
+            while Instant::now() < until {
+                let look = pace
+                    .look
+                    .min(until.saturating_duration_since(Instant::now()));
+                match timeout(look, news(&mut pods, &mut routing)).await {
+                    Ok(News::Pods) => break,
+                    Ok(News::Routing) => {
+                        sleep_until(reported + pace.least).await;
+                        reported = Instant::now();
+                    }
+                    Err(_) => {}
+                }
+                if !is_good {
+                    continue;
+                }
+                if routing.borrow_and_update().gaps != heard.gaps {
+                    break;
+                }
+                let of_thread = node.clone();
+                let changed = tokio::task::spawn_blocking(move || of_thread.has_changed()).await;
+                if changed.unwrap_or(true) {
+                    break;
+                }
+            }
+        }
+    };
+    both(tasks, listener.run(), keeps)
+}
+
+enum News {
+    Pods,
+    Routing,
+}
+
+async fn news(pods: &mut watch::Receiver<u64>, routing: &mut watch::Receiver<Heard>) -> News {
+    match select(pin!(pods.changed()), pin!(routing.changed())).await {
+        Either::Left((Ok(()), _)) => News::Pods,
+        Either::Right((Ok(()), _)) => News::Routing,
+        // One of them has ended, and would be ready for ever.
+        Either::Left((Err(_), _)) | Either::Right((Err(_), _)) => pending().await,
+    }
+}
+
+/// One thread for both: neither ends, or the task does.
+fn both(
+    tasks: &Tasks,
+    listens: impl Future<Output = ()> + Send + 'static,
+    keeps: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), String> {
+    let work = async move {
+        select(pin!(listens), pin!(keeps)).await;
+    };
+    tasks.start("host", || {}, work).map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::ambient::hands::Probes;
+    use crate::ambient::routing::Of;
+    use std::process::Command;
+    use std::sync::mpsc;
+    use std::time::SystemTime;
+    use weir_core::journal::ambient::Event::Host;
+    use weir_core::journal::{Event, Journal, Sink};
+    use weir_netlink::Netns;
+    use weir_netlink::route::Routing;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// Nothing happens by the clock.
+    pub(in crate::ambient) const NEVER: Pace = Pace {
+        round: HOUR,
+        retry: HOUR,
+        look: HOUR,
+        least: Duration::ZERO,
+    };
+
+    /// What was told of the host: what was healed; `None`: it is in force.
+    pub(in crate::ambient) struct Told(mpsc::Receiver<Option<String>>);
+
+    struct Hears(mpsc::Sender<Option<String>>);
+
+    impl Sink for Hears {
+        fn record(&self, _: SystemTime, event: &Event) {
+            if let Event::Ambient(Host {
+                failure, healed, ..
+            }) = event
+            {
+                assert_eq!(failure, &None);
+                self.0.send(healed.clone()).unwrap();
+            }
+        }
+    }
+
+    impl Told {
+        pub(in crate::ambient) fn journal() -> (Journal, Self) {
+            let (hears, told) = mpsc::channel();
+            let journal = Journal::default();
+            journal.add(Hears(hears));
+            (journal, Self(told))
+        }
+
+        pub(in crate::ambient) fn next(&self) -> Option<String> {
+            self.0.recv_timeout(Duration::from_secs(30)).unwrap()
+        }
+    }
+
+    pub(in crate::ambient) fn ip(netns: &Netns, arguments: &str) {
+        let arguments = arguments.split(' ');
+        let run = netns.run(|| Command::new("ip").args(arguments).output());
+        let run = run.unwrap().unwrap();
+        assert!(run.status.success(), "{run:?}");
+    }
+
+    #[test]
+    fn rules_for_a_pod_behind_an_eni_are_written_again_because_it_is_reported() {
+        let netns = weir_testing::namespace_or_skip!();
+        for line in [
+            "link add eni1 type veth peer name peni1",
+            "link set eni1 up",
+            "link set peni1 up",
+            "route add 10.9.0.2 dev eni1 table 101",
+            "rule add iif eni1 lookup 101 priority 10",
+        ] {
+            ip(&netns, line);
+        }
+        let proc = weir_testing::TempDir::new();
+        let at = proc.path().join("sys/net/ipv4");
+        std::fs::create_dir_all(&at).unwrap();
+        std::fs::write(at.join("tcp_early_demux"), "0\n").unwrap();
+        let (journal, told) = Told::journal();
+        let rules = HostRules::new(
+            weir_ambient::Config::default(),
+            (true, true),
+            Some(netns.path()),
+            (proc.path().to_owned(), "/nonexistent".into()),
+            || unreachable!("no pod was captured at the node"),
+            journal.clone(),
+        );
+        rules.put("a", &["10.9.0.2".parse().unwrap()]).unwrap();
+        let tasks = Tasks::new(journal.clone()).unwrap();
+        let reports = Listener::new(Some(netns.path()), Of::Rules, journal);
+        host(rules, reports, NEVER, &tasks).unwrap();
+        assert_eq!(told.next(), None, "in force");
+        let routing = Routing::open_in(&netns).unwrap();
+        let count = || routing.rules().unwrap().len();
+        let whole = count();
+        for _ in 0..2 {
+            ip(&netns, "rule del priority 512");
+            assert!(told.next().is_some());
+            assert_eq!(count(), whole);
+        }
+        assert_eq!(tasks.stop(Duration::from_secs(30)), Vec::<&str>::new());
+    }
+}

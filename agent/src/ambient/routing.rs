@@ -1,0 +1,242 @@
+//! What changes in the routing of the node's namespace, as the kernel reports it (multicast groups of rtnetlink).
+//!
+//! ```text
+//! kernel -> socket -> Heard (the newest numbers only) -> whoever heals the node
+//! ```
+//! The reports only say when to look; what is found there is what the comparison reads. So none of them is kept: the queue
+//! between both is two numbers, and a report that was lost is one more reason to compare all.
+
+use std::future::poll_fn;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::channel::mpsc::UnboundedReceiver;
+use futures::{FutureExt, Stream};
+use rtnetlink::packet_core::{NetlinkMessage, NetlinkPayload};
+use rtnetlink::packet_route::RouteNetlinkMessage;
+use rtnetlink::proto::Connection;
+use rtnetlink::sys::SocketAddr;
+use rtnetlink::{MulticastGroup, new_multicast_connection};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use weir_core::journal::Journal;
+use weir_core::journal::ambient::Event;
+use weir_netlink::Netns;
+
+/// Between two attempts to listen: the first pause, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+/// What is listened to.
+#[derive(Clone, Copy)]
+pub(super) enum Of {
+    /// Policy rules.
+    Rules,
+    /// Policy rules, routes, addresses and links.
+    All,
+}
+
+impl Of {
+    fn groups(self) -> &'static [MulticastGroup] {
+        use MulticastGroup::{
+            Ipv4Ifaddr, Ipv4Route, Ipv4Rule, Ipv6Ifaddr, Ipv6Route, Ipv6Rule, Link,
+        };
+        match self {
+            Self::Rules => &[Ipv4Rule, Ipv6Rule],
+            Self::All => &[
+                Ipv4Rule, Ipv6Rule, Ipv4Route, Ipv6Route, Ipv4Ifaddr, Ipv6Ifaddr, Link,
+            ],
+        }
+    }
+}
+
+/// What was reported so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Heard {
+    /// Grows with every change.
+    pub(super) changes: u64,
+    /// Grows when reports may have been lost: what a change has to do with is not known.
+    pub(super) gaps: u64,
+}
+
+/// Where reports come from and go to.
+pub(super) struct Listener {
+    netns: Option<PathBuf>,
+    of: Of,
+    heard: watch::Sender<Heard>,
+    journal: Journal,
+}
+
+type Message = NetlinkMessage<RouteNetlinkMessage>;
+type Messages = UnboundedReceiver<(Message, SocketAddr)>;
+
+/// A socket, and what was read from it.
+struct Open {
+    connection: Connection<RouteNetlinkMessage>,
+    messages: Messages,
+}
+
+impl Listener {
+    /// For the network namespace at this path; `None`: this process's own.
+    pub(super) fn new(
+        netns: Option<PathBuf>,
+        of: Of,
+        journal: Journal,
+    ) -> (Self, watch::Receiver<Heard>) {
+        let (heard, receiver) = watch::channel(Heard::default());
+        let listener = Self {
+            netns,
+            of,
+            heard,
+            journal,
+        };
+        (listener, receiver)
+    }
+
+    /// Listens, again and again. What happened while nobody did is a gap.
+    pub(super) async fn run(self) {
+        let mut pause = PAUSES.0;
+        let mut told = false;
+        loop {
+            let why = match Open::at(self.netns.as_deref(), self.of.groups()) {
+                Ok(mut open) => {
+                    if std::mem::take(&mut told) {
+                        let failure = None;
+                        self.journal.record(Event::RoutingReports { failure });
+                    }
+                    pause = PAUSES.0;
+                    self.lost();
+                    open.read(&self).await;
+                    "the socket cannot be read".to_owned()
+                }
+                Err(why) => why,
+            };
+            if !std::mem::replace(&mut told, true) {
+                let failure = Some(why);
+                self.journal.record(Event::RoutingReports { failure });
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSES.1);
+        }
+    }
+
+    fn lost(&self) {
+        self.heard.send_modify(|heard| heard.gaps += 1);
+    }
+
+    fn take(&self, message: &Message) {
+        match message.payload {
+            NetlinkPayload::InnerMessage(_) => {
+                self.heard.send_modify(|heard| heard.changes += 1);
+            }
+            NetlinkPayload::Overrun(_) => {
+                self.journal.record(Event::RoutingReportsLost);
+                self.lost();
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Open {
+    fn at(netns: Option<&Path>, groups: &[MulticastGroup]) -> Result<Self, String> {
+        let runtime = Handle::current();
+        let open = || {
+            // The thread that enters the namespace is none of the runtime's.
+            let _entered = runtime.enter();
+            new_multicast_connection(groups).map_err(|e| e.to_string())
+        };
+        let (connection, _, messages) = match netns {
+            None => open(),
+            Some(path) => Netns::open(path)
+                .and_then(|netns| netns.run(open))
+                .map_err(|e| e.to_string())
+                .and_then(|opened| opened),
+        }?;
+        Ok(Self {
+            connection,
+            messages,
+        })
+    }
+
+    /// Until the socket fails. Each turn takes what the socket had, which the runtime limits, so that messages do not pile
+    /// up in the connection's channel, which has no limit.
+    async fn read(&mut self, listener: &Listener) {
+        poll_fn(|context| self.turn(context, listener)).await;
+    }
+
+    fn turn(&mut self, context: &mut Context<'_>, listener: &Listener) -> Poll<()> {
+        let ended = self.connection.poll_unpin(context);
+        while let Poll::Ready(Some((message, _))) = Pin::new(&mut self.messages).poll_next(context)
+        {
+            listener.take(&message);
+        }
+        ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_netlink::route::{PolicyRule, Routing};
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    fn runtime() -> tokio::runtime::Runtime {
+        weir_core::thread::runtime::of_one_thread("test").unwrap()
+    }
+
+    fn rule(priority: u32) -> PolicyRule {
+        PolicyRule::to("192.0.2.1/32".parse().unwrap(), 7).at(priority)
+    }
+
+    #[test]
+    fn a_change_is_reported_and_one_of_another_kind_is_not() {
+        let netns = weir_testing::namespace_or_skip!();
+        let (listener, mut heard) =
+            Listener::new(Some(netns.path()), Of::Rules, Journal::default());
+        runtime().block_on(async {
+            tokio::spawn(listener.run());
+            let begun = heard.wait_for(|heard| heard.gaps == 1);
+            tokio::time::timeout(LONG, begun).await.unwrap().unwrap();
+            let routing = Routing::open_in(&netns).unwrap();
+            routing.set_up(routing.link("lo").unwrap().index).unwrap();
+            routing.add_rule(&rule(7)).unwrap();
+            let changed = heard.wait_for(|heard| heard.changes > 0);
+            let now = *tokio::time::timeout(LONG, changed).await.unwrap().unwrap();
+            assert_eq!(
+                now,
+                Heard {
+                    changes: 1,
+                    gaps: 1
+                }
+            );
+        });
+    }
+
+    #[test]
+    fn what_does_not_fit_the_socket_is_a_gap() {
+        let netns = weir_testing::namespace_or_skip!();
+        let (listener, heard) = Listener::new(Some(netns.path()), Of::Rules, Journal::default());
+        runtime().block_on(async {
+            let mut open = Open::at(Some(&netns.path()), Of::Rules.groups()).unwrap();
+            let socket = open.connection.socket_mut();
+            rtnetlink::sys::AsyncSocket::socket_mut(socket)
+                .set_rx_buf_sz(1_u32)
+                .unwrap();
+            let routing = Routing::open_in(&netns).unwrap();
+            for priority in 1..200 {
+                routing.add_rule(&rule(priority)).unwrap();
+            }
+            let read = open.read(&listener);
+            let mut newest = heard.clone();
+            let lost = newest.wait_for(|heard| heard.gaps > 0);
+            tokio::select! {
+                () = read => panic!("the socket ended"),
+                lost = tokio::time::timeout(LONG, lost) => { lost.unwrap().unwrap(); }
+            }
+            assert!(heard.borrow().changes < 199);
+        });
+    }
+}
