@@ -6,7 +6,7 @@ use std::time::Instant;
 use weir_ambient::{AMBIENT, Config, PodOverrides, Redirect};
 use weir_cni::compile::Engine;
 use weir_cni::plugin::{Phase, named_engine};
-use weir_cni::redirection::{Change, Desired, Fingerprint, Scheme, Visit};
+use weir_cni::redirection::{Change, Desired, Fingerprint, InUse, Scheme, Visit};
 use weir_core::pods::PodView;
 
 /// The redirection of ambient mode, by the settings of the node.
@@ -84,25 +84,19 @@ impl Dataplane for Ambient {
         spent: &mut Spent,
     ) -> Result<Observed, String> {
         let fingerprint = visit.fingerprint().ok();
-        let found = spent.measure(Phase::Facts, || visit.engine_to_try());
-        let in_use = found
-            .as_ref()
-            .ok()
-            .and_then(|(engine, is_in_use)| is_in_use.then_some(*engine));
-        let engine = self
-            .engine()
-            .map_or_else(|| found.map(|(engine, _)| engine), Ok);
-        let engine = engine.map_err(|e| e.to_string())?;
+        let choose = || visit.engine_to_compare(self.engine());
+        let chosen = spent.measure(Phase::Facts, choose);
+        let (engine, in_use) = chosen.map_err(|e| e.to_string())?;
         let mut changes = None;
         // A pod that is new has none: writing looks at everything once more.
-        if in_use.is_some() {
+        if in_use != InUse::None {
             let compare = || visit.verify(&desired.compile(engine));
             let compared = spent.measure(Phase::Verify, compare);
             changes = Some(compared.map_err(|e| e.to_string())?);
         }
         Ok(Observed {
             fingerprint,
-            engine: in_use,
+            engine: in_use.engine(),
             changes,
         })
     }

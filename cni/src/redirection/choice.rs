@@ -109,6 +109,15 @@ impl Visit<'_> {
         Ok((engine, is_in_use))
     }
 
+    /// The engine to compare with, and the one in use. The first is `named`, else that of [`Visit::engine_to_try`]. With a
+    /// named engine, what is in use need not be readable: the comparison tells what failed.
+    ///
+    /// # Errors
+    /// Without a named engine, as [`Visit::engine_to_try`].
+    pub fn engine_to_compare(&self, named: Option<Engine>) -> Result<(Engine, InUse)> {
+        to_compare(named, self.engine_to_try())
+    }
+
     /// Compiles for `engine`, or for the chosen engine, and applies as [`Sandbox::apply`](super::Sandbox::apply) does.
     ///
     /// # Errors
@@ -166,6 +175,38 @@ fn lacking(compiled: &Compiled) -> Vec<Finding> {
 fn words(lacking: &[Finding]) -> String {
     let one = |f: &Finding| format!("no {}: {}", f.feature, f.given_by());
     lacking.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// Which engine holds owned rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InUse {
+    /// None.
+    None,
+    /// This one.
+    By(Engine),
+    /// That cannot be read.
+    Unknown,
+}
+
+impl InUse {
+    /// The engine that is known to hold rules.
+    #[must_use]
+    pub fn engine(self) -> Option<Engine> {
+        match self {
+            Self::By(engine) => Some(engine),
+            Self::None | Self::Unknown => None,
+        }
+    }
+}
+
+/// Of the engine to try and whether it is in use.
+fn to_compare(named: Option<Engine>, found: Result<(Engine, bool)>) -> Result<(Engine, InUse)> {
+    match (named, found) {
+        (Some(named), Err(_)) => Ok((named, InUse::Unknown)),
+        (named, Ok((engine, true))) => Ok((named.unwrap_or(engine), InUse::By(engine))),
+        (named, Ok((engine, false))) => Ok((named.unwrap_or(engine), InUse::None)),
+        (None, Err(error)) => Err(error),
+    }
 }
 
 #[cfg(test)]
@@ -242,6 +283,20 @@ mod tests {
             assert!(has(engine, everything, key), "{key}");
             assert!(!has(engine, tproxy, key), "{key}");
         }
+    }
+
+    #[test]
+    fn a_named_engine_is_compared_with_whatever_is_in_use() {
+        use Engine::{Nft, Xtables};
+        let unread = || Err(Error::refused("read", "rules", "not permitted"));
+        let of = |named, found| to_compare(named, found).unwrap();
+        let by = InUse::By(Xtables);
+        assert_eq!(of(None, Ok((Nft, false))), (Nft, InUse::None));
+        assert_eq!(of(None, Ok((Xtables, true))), (Xtables, by));
+        assert_eq!(of(Some(Nft), Ok((Xtables, true))), (Nft, by));
+        assert_eq!(of(Some(Nft), Ok((Xtables, false))), (Nft, InUse::None));
+        assert_eq!(of(Some(Nft), unread()), (Nft, InUse::Unknown));
+        assert!(to_compare(None, unread()).is_err());
     }
 
     #[test]

@@ -34,7 +34,7 @@ mod visit;
 mod write;
 
 pub use change::{Change, Difference};
-pub use choice::AppliedRedirection;
+pub use choice::{AppliedRedirection, InUse};
 pub use failure::Failure;
 pub use fingerprint::{Fingerprint, FingerprintReader};
 pub use routing::RTPROT_WEIR;

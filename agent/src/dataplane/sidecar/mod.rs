@@ -160,19 +160,13 @@ impl Dataplane for Sidecar {
             redirect.intent(&environment, &visit.addresses())
         });
         let intent = Box::new(intent.map_err(text)?);
-        let found = spent.measure(Phase::Facts, || visit.engine_to_try());
-        let in_use = found
-            .as_ref()
-            .ok()
-            .and_then(|(engine, is_in_use)| is_in_use.then_some(*engine));
-        let engine = engine
-            .map_or_else(|| found.map(|(engine, _)| engine), Ok)
-            .map_err(text)?;
+        let choose = || visit.engine_to_compare(*engine);
+        let (engine, in_use) = spent.measure(Phase::Facts, choose).map_err(text)?;
         let compare = || visit.verify(&compile(&intent, engine));
         let changes = spent.measure(Phase::Verify, compare).map_err(text)?;
         Ok(Observed {
             fingerprint,
-            engine: in_use,
+            engine: in_use.engine(),
             found: Found::Compared { intent, changes },
         })
     }
