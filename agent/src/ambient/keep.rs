@@ -1,8 +1,8 @@
 //! Looks at what the node's namespace is to have again and again: at once when the kernel reports that its routing changed,
 //! and by the clock for what it does not report.
 
-use super::kernel::HostRules;
 use super::node::AtNode;
+use super::probes::HostRules;
 use super::routing::{Heard, Listener};
 use futures::future::{Either, select};
 use std::future::{Future, pending};

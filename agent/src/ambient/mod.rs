@@ -29,6 +29,7 @@ mod kernel;
 mod node;
 mod packets;
 mod pod;
+mod probes;
 mod roster;
 mod routing;
 pub(crate) mod settings;

@@ -1,0 +1,287 @@
+//! The rules of the host, for probes.
+
+use super::hands::Probes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use weir_ambient::Config;
+use weir_ambient::eni::{self, BranchEnis};
+use weir_ambient::host::{self, Host};
+use weir_cni::compile::Engine;
+use weir_core::journal::Journal;
+use weir_core::journal::ambient::{Event, Purpose};
+use weir_core::sandboxes::Held;
+use weir_ebpf::Bpffs;
+use weir_netlink::Netns;
+use weir_netlink::route::Routing;
+
+/// The rules of the host; clones are the same.
+#[derive(Clone)]
+pub(super) struct HostRules(Arc<Shared>);
+
+struct Shared {
+    config: Config,
+    native_nftables: bool,
+    /// Pods behind a branch ENI of AWS are looked for.
+    branch_enis: bool,
+    /// The namespace of the host, if it is not this process's own.
+    netns: Option<PathBuf>,
+    proc: PathBuf,
+    /// Where an agent with another setting pinned programs.
+    bpffs: PathBuf,
+    /// Where that agent wrote, and what keeps it open.
+    former: Box<dyn Fn() -> (weir_node_ambient::Config, Vec<Arc<Held>>) + Send + Sync>,
+    journal: Journal,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    addresses: BTreeMap<IpAddr, Arc<str>>,
+    engine: Option<Engine>,
+    /// The user of the kubelet, as the last round found it: a look at every process of the node.
+    kubelet: Option<u32>,
+    /// Whether the node is set up for branch ENIs (`tcp_early_demux`); `None`: it was not asked yet.
+    has_enis: Option<bool>,
+    enis: BranchEnis,
+    /// What was verified last.
+    in_force: Option<host::InForce>,
+    /// Every pod was looked at: addresses that are not known here are of no pod.
+    complete: bool,
+    /// The last result that was told.
+    told: Option<Option<String>>,
+    /// What captured at the node for an agent with another setting was looked for.
+    is_alone: bool,
+    /// Everything was removed for good.
+    ended: bool,
+}
+
+impl HostRules {
+    pub(super) fn new(
+        config: Config,
+        (native_nftables, branch_enis): (bool, bool),
+        netns: Option<PathBuf>,
+        (proc, bpffs): (PathBuf, PathBuf),
+        former: impl Fn() -> (weir_node_ambient::Config, Vec<Arc<Held>>) + Send + Sync + 'static,
+        journal: Journal,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            config,
+            native_nftables,
+            branch_enis,
+            netns,
+            proc,
+            bpffs,
+            former: Box::new(former),
+            journal,
+            state: Mutex::default(),
+        }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing in here panics half-way.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the host as it should be.
+    ///
+    /// # Errors
+    /// What failed; it is told, too.
+    pub(super) fn heal(&self) -> Result<(), String> {
+        let mut state = self.state();
+        let was_in_force = state.told == Some(None);
+        let applied = self.apply(&mut state, None);
+        let failure = applied.as_ref().err().cloned();
+        let healed = applied.as_ref().ok().and_then(|changes| changes.first());
+        let healed = healed.filter(|_| was_in_force).cloned();
+        if state.told.as_ref() != Some(&failure) || healed.is_some() {
+            state.told = Some(failure.clone());
+            self.0.journal.record(Event::Host {
+                purpose: Purpose::Probes,
+                failure,
+                healed,
+            });
+        }
+        applied.map(|_| ())
+    }
+
+    /// Whether there may be policy rules for pods behind a branch ENI.
+    pub(super) fn has_enis(&self) -> bool {
+        let proc = &self.0.proc;
+        self.0.branch_enis
+            && self
+                .at_host(|| Ok(eni::early_demux_is_off(proc)))
+                .unwrap_or(true)
+    }
+
+    /// What is to be there changed, for these addresses.
+    fn change(&self, addresses: &[IpAddr], change: impl FnOnce(&mut State)) -> Result<(), String> {
+        let mut state = self.state();
+        change(&mut state);
+        self.apply(&mut state, Some(addresses)).map(|_| ())
+    }
+
+    /// Writes what differs. Pods behind a branch ENI are looked for among `changed`; `None`: among all.
+    fn apply(&self, state: &mut State, changed: Option<&[IpAddr]>) -> Result<Vec<String>, String> {
+        let shared = &self.0;
+        if state.ended {
+            return Ok(Vec::new());
+        }
+        let work = || {
+            let engine = match state.engine {
+                Some(engine) => engine,
+                None => host::choose(shared.native_nftables)?,
+            };
+            if engine == Engine::Nft && (changed.is_none() || state.kubelet.is_none()) {
+                // Where no process of it is seen it is taken for root's, as it nearly always is.
+                state.kubelet = host::kubelet(&shared.proc).or(Some(0));
+            }
+            let mut addresses = state.addresses.clone();
+            if !state.complete {
+                // Those of an earlier agent stay until it is known whose they are.
+                for (address, uid) in host::addresses(engine)? {
+                    addresses.entry(address).or_insert(uid);
+                }
+            }
+            let host = Host {
+                config: shared.config.clone(),
+                addresses,
+                kubelet: state.kubelet,
+            };
+            if changed.is_none() {
+                // A round compares everything, whatever is known.
+                state.in_force = None;
+            }
+            let mut changes = host::update(&host, engine, &mut state.in_force)?;
+            if shared.branch_enis {
+                changes.extend(state.branch_enis(&shared.proc, changed)?);
+            }
+            Ok((engine, changes))
+        };
+        let (engine, changes) = self.at_host(work)?;
+        state.engine = Some(engine);
+        Ok(changes)
+    }
+
+    fn at_host<T: Send>(
+        &self,
+        work: impl FnOnce() -> weir_netlink::Result<T> + Send,
+    ) -> Result<T, String> {
+        let done = match &self.0.netns {
+            None => work(),
+            Some(path) => Netns::open(path)
+                .and_then(|netns| netns.run(work))
+                .and_then(|r| r),
+        };
+        done.map_err(|e| e.to_string())
+    }
+
+    /// On a thread of its own: the host's tables may be locked by another program.
+    fn later(&self, work: impl FnOnce(&Self) + Send + 'static) {
+        let rules = self.clone();
+        let work = move || work(&rules);
+        let _ = std::thread::Builder::new().name("host".into()).spawn(work);
+    }
+}
+
+impl State {
+    /// The policy rules of pods behind a branch ENI, in the namespace of this thread. Returns what was added.
+    fn branch_enis(
+        &mut self,
+        proc: &Path,
+        changed: Option<&[IpAddr]>,
+    ) -> weir_netlink::Result<Vec<String>> {
+        // Of this thread's namespace, whichever /proc it is read from.
+        let asked = || eni::early_demux_is_off(proc);
+        if !*self.has_enis.get_or_insert_with(asked) {
+            return Ok(Vec::new());
+        }
+        let routing = Routing::open()?;
+        let all = || self.addresses.keys().copied().chain(self.enis.addresses());
+        let due: BTreeSet<IpAddr> = match changed {
+            Some(changed) => changed.iter().copied().collect(),
+            None => all().collect(),
+        };
+        let mut changes = Vec::new();
+        for address in due {
+            match self.addresses.contains_key(&address) {
+                true => {
+                    let added = self.enis.put(&routing, address)?.unwrap_or_default();
+                    changes.extend(added.iter().map(|rule| format!("add policy rule {rule}")));
+                }
+                false => self.enis.remove(&routing, address)?,
+            }
+        }
+        Ok(changes)
+    }
+}
+
+impl Probes for HostRules {
+    fn put(&self, uid: &str, addresses: &[IpAddr]) -> Result<(), String> {
+        let uid: Arc<str> = uid.into();
+        self.change(addresses, |state| {
+            let pairs = addresses.iter().map(|a| (*a, Arc::clone(&uid)));
+            state.addresses.extend(pairs);
+        })
+    }
+
+    fn remove(&self, uid: &str, addresses: &[IpAddr]) -> Result<(), String> {
+        self.change(addresses, |state| {
+            let is_its =
+                |address: &IpAddr, of: &Arc<str>| **of == *uid && addresses.contains(address);
+            state.addresses.retain(|address, of| !is_its(address, of));
+        })
+    }
+
+    fn expect(&self, all: BTreeMap<IpAddr, Arc<str>>) {
+        let mut state = self.state();
+        (state.addresses, state.complete) = (all, true);
+        drop(state);
+        self.later(|rules| drop(rules.heal()));
+    }
+
+    fn all_captured(&self) {
+        if std::mem::replace(&mut self.state().is_alone, true) {
+            return;
+        }
+        self.later(|rules| {
+            let bpffs = rules.0.bpffs.clone();
+            let (config, _held) = (rules.0.former)();
+            let host = move || {
+                let host = Netns::current()?;
+                let mut removed = weir_node_ambient::remove(&host, Some(&config))?;
+                // Without a bpf file system nothing is pinned.
+                if let Ok(bpffs) = Bpffs::at(&bpffs)
+                    && weir_ebpf::node::Node::of(&host, &bpffs).is_present()
+                {
+                    let changes = weir_node_ambient::ebpf::remove(&host, &bpffs, Some(&config))?;
+                    removed.extend(changes.iter().map(ToString::to_string));
+                }
+                Ok(removed)
+            };
+            match rules.at_host(host) {
+                Ok(removed) => {
+                    for what in removed {
+                        rules.0.journal.record(Event::NodeCleaned { what });
+                    }
+                }
+                Err(_) => rules.state().is_alone = false,
+            }
+        });
+    }
+
+    fn end(&self) -> Result<Vec<String>, String> {
+        let mut state = self.state();
+        state.ended = true;
+        let mut enis = std::mem::take(&mut state.enis);
+        self.at_host(move || {
+            let routing = Routing::open()?;
+            let addresses: Vec<IpAddr> = enis.addresses().collect();
+            for address in addresses {
+                enis.remove(&routing, address)?;
+            }
+            host::remove()
+        })
+    }
+}
