@@ -1,8 +1,10 @@
 //! A batch: messages that the kernel commits as one transaction.
 
 use super::socket::family;
-use super::{NFNL_BATCH_GENID, NFNL_MSG_BATCH_BEGIN, NFNL_MSG_BATCH_END, Socket, message_type};
-use crate::attr::{AttrSet, EncodeError, Path};
+use super::{
+    NFNL_BATCH_GENID, NFNL_MSG_BATCH_BEGIN, NFNL_MSG_BATCH_END, Refusal, Socket, message_type,
+};
+use crate::attr::{AttrSet, EncodeError};
 use crate::message::{Datagram, NLM_F_ACK, Netfilter, NfGenMsg};
 use crate::transport::Transport;
 use crate::{Error, InForce, Result};
@@ -24,19 +26,6 @@ const _: () = assert!(BatchAttrs::NFNL_BATCH_GENID == NFNL_BATCH_GENID);
 pub struct Batch {
     subsystem: u16,
     datagram: Datagram<Netfilter>,
-}
-
-/// Why one message of a batch was refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// Index of the pushed message, from 0; `None` when the batch as a whole was refused.
-    pub index: Option<usize>,
-    /// Positive errno.
-    pub errno: i32,
-    /// The extended ack text.
-    pub extack: Option<String>,
-    /// Path to the attribute that the kernel points at, or that is missing.
-    pub attribute: Option<Path>,
 }
 
 impl Batch {
@@ -112,7 +101,7 @@ impl<T: Transport> Socket<T> {
     /// The inner error: the refused messages, in their order; nothing of the batch is in force. The outer one states
     /// it ([`Error::in_force`]): no, when the batch could not be sent; unknown, when it was sent and an answer
     /// was lost or cannot be decoded.
-    pub fn commit(&mut self, batch: Batch) -> Result<Result<(), Vec<Failure>>> {
+    pub fn commit(&mut self, batch: Batch) -> Result<Result<(), Vec<Refusal>>> {
         let what = "a batch";
         let len = batch.len();
         let (sent, unsent) = self.post("send", batch.close(), what)?;
@@ -120,19 +109,13 @@ impl<T: Transport> Socket<T> {
         // Only a pushed message requests an acknowledgement.
         let acknowledged = len == 0 || answers.has(len);
         if !answers.refused.is_empty() {
-            let failure = |r: crate::socket::Refused| {
+            let refusal = |r: crate::socket::Refused| {
                 let pushed = r.index.checked_sub(1).filter(|n| *n < len);
-                let attribute = pushed.and_then(|_| sent.attribute(r.index, &r.ack));
-                Failure {
-                    index: pushed,
-                    errno: r.ack.errno,
-                    extack: r.ack.attrs.msg,
-                    attribute,
-                }
+                Refusal::of(pushed, r, &sent)
             };
-            let mut failures: Vec<_> = answers.refused.into_iter().map(failure).collect();
-            failures.sort_by_key(|f| f.index);
-            return Ok(Err(failures));
+            let mut refusals: Vec<_> = answers.refused.into_iter().map(refusal).collect();
+            refusals.sort_by_key(|r| r.index);
+            return Ok(Err(refusals));
         }
         // A batch that was not sent has no answer. If an answer is queued, it was sent.
         match (unsent, answers.lost) {

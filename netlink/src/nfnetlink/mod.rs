@@ -11,15 +11,17 @@
 
 mod batch;
 mod number;
+mod refusal;
 mod requests;
 mod socket;
 
-pub use batch::{Batch, Failure};
+pub use batch::Batch;
 pub use number::{
     NFNETLINK_V0, NFNL_BATCH_GENID, NFNL_MSG_BATCH_BEGIN, NFNL_MSG_BATCH_END, NFNL_SUBSYS_IPSET,
     NFNL_SUBSYS_NFTABLES, NFNLGRP_NFTABLES, NFNLGRP_NFTRACE, message_type,
 };
-pub use requests::{Refusal, Requests};
+pub use refusal::Refusal;
+pub use requests::Requests;
 pub use socket::Reply;
 
 use crate::message::Netfilter;

@@ -1,9 +1,9 @@
 //! Requests that the kernel handles one by one, many in one datagram.
 
 use super::socket::family;
-use super::{Socket, message_type};
-use crate::attr::{AttrSet, Path};
-use crate::message::{Datagram, FamilyHeader, NLM_F_ACK, Netfilter, NfGenMsg};
+use super::{Refusal, Socket, message_type};
+use crate::attr::AttrSet;
+use crate::message::{Datagram, NLM_F_ACK, Netfilter};
 use crate::socket::Refused;
 use crate::transport::Transport;
 use crate::{Error, InForce, Result};
@@ -13,21 +13,6 @@ use crate::{Error, InForce, Result};
 pub struct Requests {
     subsystem: u16,
     datagram: Datagram<Netfilter>,
-}
-
-/// Why one request was refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// Index of the request, from 0.
-    pub index: usize,
-    /// Positive errno; the private errnos of a subsystem are above 4096.
-    pub errno: i32,
-    /// The extended ack text.
-    pub extack: Option<String>,
-    /// Path to the attribute that the kernel points at, or that is missing.
-    pub attribute: Option<Path>,
-    /// The request's attributes as the kernel returned them. ipset modifies them.
-    pub echo: Vec<u8>,
 }
 
 impl Requests {
@@ -89,13 +74,7 @@ impl<T: Transport> Socket<T> {
             // The requests that were answered before succeeded or failed on their own.
             return Err(e.with_in_force(InForce::Unknown));
         }
-        let refusal = |r: Refused| Refusal {
-            index: r.index,
-            errno: r.ack.errno,
-            attribute: sent.attribute(r.index, &r.ack),
-            extack: r.ack.attrs.msg,
-            echo: r.echo.get(NfGenMsg::ATTRS..).unwrap_or_default().to_vec(),
-        };
+        let refusal = |r: Refused| Refusal::of(Some(r.index), r, &sent);
         Ok(answers.refused.into_iter().map(refusal).collect())
     }
 }

@@ -9,7 +9,7 @@ use weir_netlink::attr::{Be32, Path, Step, Str};
 use weir_netlink::message::{NL_ATTR_TYPES, Netfilter};
 use weir_netlink::message::{NLM_F_CREATE, NLM_F_DUMP_INTR};
 use weir_netlink::nfnetlink::{
-    Batch, Failure, NFNL_SUBSYS_NFTABLES, Refusal, Reply, Requests, Socket, message_type,
+    Batch, NFNL_SUBSYS_NFTABLES, Refusal, Reply, Requests, Socket, message_type,
 };
 use weir_netlink::{InForce, Result, attributes};
 use weir_netlink::{NetlinkSocket, Patience, Transport};
@@ -171,7 +171,7 @@ fn a_failure_names_its_message_attribute_and_words() {
     let failures = Script::socket(vec![Ok(ok), Ok(answer)])
         .commit(batch(&["first", "second"]))
         .unwrap();
-    let want = Failure {
+    let want = Refusal {
         index: Some(1),
         errno: nix::libc::EEXIST,
         extack: Some("oh".into()),
@@ -179,6 +179,7 @@ fn a_failure_names_its_message_attribute_and_words() {
             number: 2,
             name: Some("NFTA_TABLE_FLAGS"),
         })),
+        echo: second.get(20..).unwrap().to_vec(),
     };
     assert_eq!(failures, Err(vec![want]));
 }
@@ -518,7 +519,7 @@ fn requests_are_refused_one_by_one() {
     let mut socket = Script::socket(vec![stranger, ok(3), refused, ok(1)]);
     let refusals = socket.exchange(requests(3), "tables").unwrap();
     let want = Refusal {
-        index: 1,
+        index: Some(1),
         errno: nix::libc::EEXIST,
         extack: None,
         attribute: None,

@@ -166,7 +166,7 @@ impl<T: Transport, E: Borrow<Entry>> Pipeline<T, E> {
 
     /// The error for a refused message, with the entry that the kernel identified in it.
     fn failure(&self, sent: &[Chunk<E>], refusal: Refusal) -> Error {
-        let chunk = sent.get(refusal.index);
+        let chunk = refusal.index.and_then(|index| sent.get(index));
         let position = failed_entry(&refusal.echo);
         let entry = chunk.zip(position).and_then(|(c, i)| c.entries.get(i));
         let line = chunk.zip(position).and_then(|(c, i)| c.lines.get(i));

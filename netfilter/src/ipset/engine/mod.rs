@@ -22,7 +22,7 @@ use super::{codec, raw};
 use std::collections::HashMap;
 use weir_netlink::message::NLM_F_EXCL;
 use weir_netlink::nfnetlink::{NFNL_SUBSYS_IPSET, Refusal, Requests, Socket, message_type};
-use weir_netlink::{Error, ErrorKind, Result};
+use weir_netlink::{Error, Result};
 use weir_netlink::{NetlinkSocket, Transport};
 
 /// How an existing object (or, when deleting, a missing one) is handled.
@@ -139,7 +139,7 @@ impl<T: Transport> IpsetEngine<T> {
     /// # Errors
     /// `EEXIST` when a set of this name exists and existing ones are refused, or it has other options; it exists with
     /// another type or family, which the kernel alone would accept; the kernel lacks the type, or its revision lacks
-    /// an option ([`ErrorKind::Unsupported`]).
+    /// an option ([`Error::is_unsupported`]).
     pub fn create(&mut self, header: &Header, existing: Existing) -> Result<()> {
         codec::check_header("create", header)?;
         let revision = self.revision_for(header)?;
@@ -297,19 +297,5 @@ impl<T: Transport> IpsetEngine<T> {
 
 /// The error for a refused request.
 fn refused(operation: &str, what: &str, refusal: Refusal, class: Class) -> Error {
-    let Refusal {
-        errno,
-        extack,
-        attribute,
-        ..
-    } = refusal;
-    let error = Error {
-        kind: ErrorKind::Kernel {
-            errno,
-            extack,
-            attribute,
-        },
-        ..Error::kernel(operation, what, errno)
-    };
-    explain(error, class)
+    explain(refusal.into_error(operation, what), class)
 }

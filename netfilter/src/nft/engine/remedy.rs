@@ -6,9 +6,9 @@ use crate::nft::context::Context;
 use crate::nft::expr::Expr;
 use crate::nft::linearize;
 use crate::nft::model::ChainType;
+use weir_netlink::Error;
 use weir_netlink::attr::Step;
-use weir_netlink::nfnetlink::Failure;
-use weir_netlink::{Error, ErrorKind};
+use weir_netlink::nfnetlink::Refusal;
 
 /// What a chain of this type requires.
 fn option_of_chain(t: &ChainType) -> Option<&'static str> {
@@ -25,8 +25,8 @@ fn option_of_chain(t: &ChainType) -> Option<&'static str> {
 }
 
 /// The error for the first failure.
-pub(super) fn explain(failures: &[Failure], ops: &[NftOp], origin: &[usize]) -> Error {
-    let Some(first) = failures.first() else {
+pub(super) fn explain(refusals: &[Refusal], ops: &[NftOp], origin: &[usize]) -> Error {
+    let Some(first) = refusals.first() else {
         return Error::malformed("apply", "the batch", "refused without a reason");
     };
     let op = first
@@ -37,17 +37,11 @@ pub(super) fn explain(failures: &[Failure], ops: &[NftOp], origin: &[usize]) -> 
     if let Some(lacking) = op.and_then(|op| lacking(op, first)) {
         return Error::unsupported("apply", object, format!("this kernel lacks {lacking}"));
     }
-    let mut error = Error::kernel("apply", object, first.errno);
-    error.kind = ErrorKind::Kernel {
-        errno: first.errno,
-        extack: first.extack.clone(),
-        attribute: first.attribute.clone(),
-    };
-    error
+    first.clone().into_error("apply", object)
 }
 
 /// Whether the kernel points at the chain's type, or at nothing, as old ones do.
-fn of_chain_type(f: &Failure) -> bool {
+fn of_chain_type(f: &Refusal) -> bool {
     let Some(step) = f.attribute.as_ref().and_then(|path| path.steps().last()) else {
         return true;
     };
@@ -61,7 +55,7 @@ fn of_chain_type(f: &Failure) -> bool {
 }
 
 /// `ENOENT` at an expression's name, or `EOPNOTSUPP` and `ENOENT` at a chain's type: not in this kernel.
-fn lacking(op: &NftOp, f: &Failure) -> Option<String> {
+fn lacking(op: &NftOp, f: &Refusal) -> Option<String> {
     if !matches!(
         f.errno,
         libc::ENOENT | libc::EOPNOTSUPP | libc::EAFNOSUPPORT
