@@ -93,6 +93,10 @@ impl Bpffs {
         }
     }
 
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
     pub(crate) fn weir(&self) -> PathBuf {
         self.root.join("weir")
     }

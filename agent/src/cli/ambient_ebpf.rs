@@ -161,6 +161,7 @@ pub(super) fn json(shown: &programs::Shown) -> Value {
             "tag": program.tag,
             "link": program.link,
             "pin": program.pin.as_ref().map(|pin| pin.display().to_string()),
+            "pins_of_others": program.pins.iter().map(|pin| pin.display().to_string()).collect::<Vec<_>>(),
             "ours": program.pin.is_some(),
             "does": program.words(),
             "maps": program.maps,
@@ -174,5 +175,6 @@ pub(super) fn json(shown: &programs::Shown) -> Value {
     json!({
         "programs": shown.programs.iter().map(one).collect::<Vec<_>>(),
         "counters": counters,
+        "has_more_pins": shown.has_more_pins,
     })
 }

@@ -3,7 +3,7 @@
 
 use crate::support::{Run, TempFile, inside, lo_up, path, weir_with};
 use weir_bpf::{
-    Anchor, BPF_PROG_TYPE_SCHED_CLS, BPF_TCX_EGRESS, BPF_TCX_INGRESS, Link, Program, attached,
+    Anchor, BPF_PROG_TYPE_SCHED_CLS, BPF_TCX_EGRESS, BPF_TCX_INGRESS, Link, Program, attached, pin,
 };
 use weir_netlink::Netns;
 use weir_netlink::route::{Filter, FilterKind, Qdisc, Routing, TcHandle};
@@ -186,9 +186,28 @@ fn check_3_and_10_programs_of_other_writers_stay_and_run() {
             .unwrap();
         link
     };
-    let _link = scene.netns.run(attach).unwrap();
+    let link = scene.netns.run(attach).unwrap();
+    // Where its writer keeps both; a name in another folder, and one that leads nowhere, are nothing.
+    let folder = scene.mounted.path().join("other/tc");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::os::unix::fs::symlink("/nowhere", folder.join("lost")).unwrap();
+    pin(std::os::fd::AsFd::as_fd(&link), &folder.join("link")).unwrap();
+    pin(
+        std::os::fd::AsFd::as_fd(&program),
+        &scene.mounted.path().join("prog"),
+    )
+    .unwrap();
     let before = scene.show();
-    assert_eq!(before.matches("of another writer").count(), 2, "{before}");
+    let pinned = |at: &str| format!(", pinned at {}/{at}", scene.mounted.path().display());
+    let both = format!(
+        "{} and {}/prog",
+        pinned("other/tc/link"),
+        scene.mounted.path().display()
+    );
+    for of in [both, pinned("prog")] {
+        let line = format!("of another writer{of}\n");
+        assert_eq!(before.matches(&line).count(), 1, "{of}: {before}");
+    }
     assert!(before.contains("clsact egress pref 1"), "{before}");
 
     let applied = scene.ambient("apply", &["--engine", "ebpf"]);

@@ -1,9 +1,12 @@
 //! What is attached in a namespace, of weir and of other writers, in words.
 
+mod elsewhere;
+
 use crate::inpod::Role;
 use crate::node::{self, NodeRole};
 use crate::pins::{self, Bpffs};
 use crate::{failed, libc_errno, maps};
+use elsewhere::Elsewhere;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -21,6 +24,8 @@ pub struct Shown {
     pub programs: Vec<Attached>,
     /// Counters of weir's programs; empty without any.
     pub counters: Vec<(&'static str, u64)>,
+    /// The bpf file system holds more than was looked at: other writers may have pins that are not named.
+    pub has_more_pins: bool,
 }
 
 /// A program at a hook.
@@ -40,7 +45,9 @@ pub struct Attached {
     pub link: Option<u32>,
     /// The pin of the link, or of a filter's program, in the folder of weir: it is weir's.
     pub pin: Option<PathBuf>,
-    /// Its maps: names and forms.
+    /// Where others have pinned its link or itself.
+    pub pins: Vec<PathBuf>,
+    /// Its maps: names, forms, and where others have pinned them.
     pub maps: Vec<String>,
 }
 
@@ -74,6 +81,7 @@ impl fmt::Display for Attached {
             (Some(pin), None) => write!(f, ", pinned at {}", pin.display())?,
             (None, _) => f.write_str(", of another writer")?,
         }
+        f.write_str(&elsewhere::words(&self.pins))?;
         if !self.maps.is_empty() {
             write!(f, "; maps: {}", self.maps.join(", "))?;
         }
@@ -88,6 +96,12 @@ impl fmt::Display for Shown {
         }
         for (name, count) in &self.counters {
             writeln!(f, "{count} {name}")?;
+        }
+        if self.has_more_pins {
+            writeln!(
+                f,
+                "the bpf file system holds more than was looked at: pins of others may be missing here"
+            )?;
         }
         Ok(())
     }
@@ -108,29 +122,46 @@ pub fn read(netns: &Netns, bpffs: Option<&Bpffs>) -> Result<Shown> {
         .as_deref()
         .and_then(|folder| maps::counters(folder).or_else(|| node::counters(folder)))
         .unwrap_or_default();
+    let elsewhere = bpffs.map(Elsewhere::read).unwrap_or_default();
+    let has_more_pins = elsewhere.is_cut;
+    let all = Pins {
+        weir: pins,
+        elsewhere,
+    };
     let programs = netns.run(|| {
         let routing = Routing::open()?;
         let mut found = Vec::new();
         for link in routing.links()? {
-            found.extend(links_of(&link, &pins)?);
-            found.extend(filters_of(&routing, &link, &pins)?);
+            found.extend(links_of(&link, &all)?);
+            found.extend(filters_of(&routing, &link, &all)?);
         }
         Ok(found)
     })??;
-    Ok(Shown { programs, counters })
+    let has_more_pins = has_more_pins && !programs.is_empty();
+    Ok(Shown {
+        programs,
+        counters,
+        has_more_pins,
+    })
+}
+
+/// What is pinned.
+struct Pins {
+    weir: OfWeir,
+    elsewhere: Elsewhere,
 }
 
 /// Pins in the folder of weir.
 #[derive(Default)]
-struct Pins {
+struct OfWeir {
     /// By the id of the link.
     links: BTreeMap<u32, PathBuf>,
     /// By the id of the program.
     programs: BTreeMap<u32, PathBuf>,
 }
 
-fn pinned(folder: &Path) -> Result<Pins> {
-    let mut pins = Pins::default();
+fn pinned(folder: &Path) -> Result<OfWeir> {
+    let mut pins = OfWeir::default();
     for path in pins::entries(folder)? {
         let read = |e: &std::io::Error| failed("read", &path.display().to_string(), e);
         match open_pin(&path) {
@@ -178,14 +209,10 @@ fn links_of(link: &Link, pins: &Pins) -> Result<Vec<Attached>> {
         };
         for one in list {
             let link_id = (one.link != 0).then_some(one.link);
-            let pin = link_id.and_then(|id| pins.links.get(&id).cloned());
-            found.extend(describe(
-                &link.name,
-                hook.to_owned(),
-                one.program,
-                link_id,
-                pin,
-            )?);
+            let pin = link_id.and_then(|id| pins.weir.links.get(&id).cloned());
+            let place = (link.name.as_str(), hook.to_owned());
+            let ids = (one.program, link_id);
+            found.extend(describe(place, ids, pin, &pins.elsewhere)?);
         }
     }
     Ok(found)
@@ -203,8 +230,9 @@ fn filters_of(routing: &Routing, link: &Link, pins: &Pins) -> Result<Vec<Attache
                 "clsact {hook} pref {} handle {:#x}",
                 filter.priority, filter.handle
             );
-            let pin = pins.programs.get(&id).cloned();
-            found.extend(describe(&link.name, hook, id, None, pin)?);
+            let pin = pins.weir.programs.get(&id).cloned();
+            let place = (link.name.as_str(), hook);
+            found.extend(describe(place, (id, None), pin, &pins.elsewhere)?);
         }
     }
     Ok(found)
@@ -212,11 +240,10 @@ fn filters_of(routing: &Routing, link: &Link, pins: &Pins) -> Result<Vec<Attache
 
 /// `None`: it was detached and unloaded meanwhile.
 fn describe(
-    interface: &str,
-    hook: String,
-    id: u32,
-    link: Option<u32>,
+    (interface, hook): (&str, String),
+    (id, link): (u32, Option<u32>),
     pin: Option<PathBuf>,
+    elsewhere: &Elsewhere,
 ) -> Result<Option<Attached>> {
     let object = format!("program {id}");
     let program = Program::by_id(id).map_err(|e| failed("open", &object, &e))?;
@@ -232,13 +259,14 @@ fn describe(
         };
         let map = map.info().map_err(|e| failed(&e))?;
         maps.push(format!(
-            "{} (map {}, {}, {} bytes by {}, at most {})",
+            "{} (map {}, {}, {} bytes by {}, at most {}{})",
             map.name,
             map.id,
             kind(map.kind),
             map.value_size,
             map.key_size,
-            map.max_entries
+            map.max_entries,
+            elsewhere::words(elsewhere.of_map(map.id))
         ));
     }
     Ok(Some(Attached {
@@ -249,6 +277,7 @@ fn describe(
         tag: info.tag.iter().map(|byte| format!("{byte:02x}")).collect(),
         link,
         pin,
+        pins: elsewhere.of_program(id, link),
         maps,
     }))
 }
