@@ -12,6 +12,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -43,20 +44,35 @@ fn file(path: &Path) -> io::Result<File> {
     Ok((meta.dev(), meta.ino(), meta.created().ok()))
 }
 
-/// Listens there, in the place of what was there before.
+/// Listens there, in the place of what was there before. The socket listens already when it gets its name: one that did not
+/// would look like the file of a process that has ended, and be taken away by an agent that looks at the same moment.
 pub(crate) fn bind(path: &Path) -> io::Result<Bound> {
-    match fs::remove_file(path) {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let new = path.with_file_name(format!(".zds.{}.{number}", std::process::id()));
+    match fs::remove_file(&new) {
+        // Of another process with this number, before.
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
     }
     let socket = Socket::new(Domain::UNIX, Type::SEQPACKET.cloexec(), None)?;
-    socket.bind(&SockAddr::unix(path)?)?;
-    // Before it listens: until then every connect(2) fails.
-    fs::set_permissions(path, fs::Permissions::from_mode(MODE))?;
-    socket.listen(BACKLOG)?;
-    socket.set_nonblocking(true)?;
-    let file = file(path)?;
-    Ok(Bound { socket, file })
+    socket.bind(&SockAddr::unix(&new)?)?;
+    let named = || {
+        // Before it listens: until then every connect(2) fails.
+        fs::set_permissions(&new, fs::Permissions::from_mode(MODE))?;
+        socket.listen(BACKLOG)?;
+        socket.set_nonblocking(true)?;
+        let file = file(&new)?;
+        fs::rename(&new, path)?;
+        Ok(file)
+    };
+    match named() {
+        Ok(file) => Ok(Bound { socket, file }),
+        Err(e) => {
+            let _ = fs::remove_file(&new);
+            Err(e)
+        }
+    }
 }
 
 /// The same for a file that was lost, but never in the place of a process that listens: the agent of the next version

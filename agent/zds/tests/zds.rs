@@ -11,6 +11,7 @@ use proptest::prelude::*;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use weir_netlink::Netns;
@@ -419,6 +420,51 @@ fn an_agent_that_took_over_keeps_the_socket_until_it_ends() {
     // Its file stays behind, and nobody listens there.
     scene.node.says_times("socket None", 2);
     ztunnel.snapshots(2);
+}
+
+/// Ends a thread also where the test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// An agent that looked meanwhile would take the name from one that does not listen yet.
+#[test]
+fn the_name_leads_to_a_process_that_listens_at_every_moment() {
+    use std::io::ErrorKind::{ConnectionRefused, NotFound};
+    let scene = Scene::new();
+    let done = AtomicBool::new(false);
+    let connects = || {
+        let (mut tries, mut lost) = (0, Vec::new());
+        while !done.load(Ordering::Relaxed) {
+            let socket = Socket::new(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            let connected = socket.connect(&SockAddr::unix(scene.path()).unwrap());
+            lost.extend(
+                connected
+                    .err()
+                    .filter(|e| [NotFound, ConnectionRefused].contains(&e.kind())),
+            );
+            tries += 1;
+        }
+        (tries, lost)
+    };
+    let (tries, lost) = std::thread::scope(|scope| {
+        let _ends = Ends(&done);
+        let connects = scope.spawn(connects);
+        let next: Vec<Server> = (0..10)
+            .map(|_| server(&scene.node, scene.dir.path(), |_| {}))
+            .collect();
+        done.store(true, Ordering::Relaxed);
+        drop(next);
+        connects.join().unwrap()
+    });
+    assert!(tries > 10 && lost.is_empty(), "{tries}: {lost:?}");
+    let left = std::fs::read_dir(scene.dir.path()).unwrap();
+    assert_eq!(left.count(), 1, "names that were in use before");
 }
 
 #[test]
