@@ -1,7 +1,7 @@
 //! What changes in the routing of the node's namespace, as the kernel reports it (multicast groups of rtnetlink).
 //!
 //! ```text
-//! kernel -> socket -> Heard (the newest numbers only) -> whoever heals the node
+//! kernel -> socket -> Heard (the newest numbers only) -> keep, which heals the node
 //! ```
 //! The reports only say when to look; what is found there is what the comparison reads. So none of them is kept: the queue
 //! between both is two numbers, and a report that was lost is one more reason to compare all.
