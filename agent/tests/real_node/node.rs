@@ -125,6 +125,47 @@ impl Node {
         self.rolled_out();
     }
 
+    /// Waits until pods are ready. A node that takes its time is told of at once and waited for: what held it up is
+    /// to be read also where everything went well in the end.
+    #[track_caller]
+    pub(crate) fn ready(&self, namespace: &str, pods: &[&str]) {
+        let names: Vec<_> = pods.iter().map(|p| format!("pod/{p}")).collect();
+        let mut args = vec!["kubectl", "-n", namespace, "wait"];
+        args.extend(["--for=condition=Ready", "--timeout=45s"]);
+        args.extend(names.iter().map(String::as_str));
+        let start = Instant::now();
+        loop {
+            let waited = self.run(&args, "");
+            if waited.status.success() {
+                return;
+            }
+            let seconds = start.elapsed().as_secs();
+            let errors = String::from_utf8_lossy(&waited.stderr);
+            let told = format!("after {seconds} s: {errors}{}", self.told(namespace));
+            assert!(seconds < 240, "{told}");
+            // What `eprintln!` writes is kept until the test fails.
+            let _ = writeln!(std::io::stderr(), "{told}");
+        }
+    }
+
+    /// What the parts of the node say when pods of a namespace do not start.
+    fn told(&self, namespace: &str) -> String {
+        let script = format!(
+            "exec 2>&1
+             kubectl get nodes,pods -A -o wide
+             kubectl get nodes -o 'jsonpath={{.items[*].spec.taints}}{{.items[*].status.conditions}}'; echo
+             kubectl -n {namespace} describe pods
+             for service in scheduler controllers kubelet containerd; do
+                 echo \"== $service\"; tail -n 40 /node/state/log/$service
+             done
+             echo '== agent'; tail -n 40 /var/log/pods/istio-system_istio-cni-node-*/install-cni/*.log
+             echo '== calls'; tail -n 20 /run/gate-calls; ls -l /run/gate* /etc/cni/net.d /opt/cni/bin
+             ps -e -o pid,ppid,stat,etime,wchan:20,args"
+        );
+        let told = self.run(&["exec", "sh", "-c", &script], "");
+        String::from_utf8_lossy(&told.stdout).into_owned()
+    }
+
     #[track_caller]
     pub(crate) fn rolled_out(&self) {
         let status = [

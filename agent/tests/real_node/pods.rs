@@ -55,16 +55,7 @@ spec:
 
     #[track_caller]
     pub(crate) fn ready(&self, pods: &[&str]) {
-        let names: Vec<_> = pods.iter().map(|p| format!("pod/{p}")).collect();
-        let mut args = vec![
-            "-n",
-            self.name,
-            "wait",
-            "--for=condition=Ready",
-            "--timeout=90s",
-        ];
-        args.extend(names.iter().map(String::as_str));
-        self.node.kubectl(&args);
+        self.node.ready(self.name, pods);
     }
 
     pub(crate) fn address(&self, pod: &str) -> String {

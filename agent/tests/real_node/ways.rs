@@ -126,8 +126,7 @@ spec:
   - {name: istio-proxy, image: localhost/busybox:1, command: [sleep, '3600']}
 ",
         );
-        let wait = "-n istio-system wait --for=condition=Ready --timeout=90s pod/ztunnel";
-        node.kubectl(&wait.split(' ').collect::<Vec<_>>());
+        node.ready("istio-system", &["ztunnel"]);
         Self(node)
     }
 }
