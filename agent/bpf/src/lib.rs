@@ -20,6 +20,7 @@
 //! The pages of a [`Ring`] are shared with the kernel for longer than a call; its blocks have reasons of their own.
 #![allow(unsafe_code)]
 
+mod batch;
 mod info;
 mod link;
 mod map;
@@ -30,6 +31,7 @@ mod ring;
 #[cfg(test)]
 mod tests;
 
+pub use batch::Entry;
 pub use info::{Attached, LinkInfo, LinkTarget, MapInfo, ProgramInfo, attached, links};
 pub use link::{Anchor, Link};
 pub use map::{Map, MapSpec};

@@ -1,15 +1,16 @@
-//! Maps: create, and read and write single entries.
+//! Maps: create, and read and write single entries. Many at once: [`super::batch`].
 
 use super::info::MapInfo;
 use super::numbers::{
     BPF_ANY, BPF_BTF_LOAD, BPF_MAP_CREATE, BPF_MAP_DELETE_ELEM, BPF_MAP_GET_NEXT_KEY,
     BPF_MAP_LOOKUP_ELEM, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_LPM_TRIE,
-    BPF_MAP_TYPE_LRU_HASH, BPF_MAP_UPDATE_ELEM, BPF_NOEXIST,
+    BPF_MAP_TYPE_LRU_HASH, BPF_MAP_TYPE_PERCPU_ARRAY, BPF_MAP_UPDATE_ELEM, BPF_NOEXIST,
 };
 use super::{call, call_for_fd, invalid, number, object_name, too_big};
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 /// The prefix of `union bpf_attr` that `BPF_MAP_CREATE` reads.
 #[repr(C)]
@@ -139,10 +140,10 @@ pub struct MapSpec<'a> {
 /// A map. It lives as long as this descriptor, unless it is pinned or a program uses it.
 #[derive(Debug)]
 pub struct Map {
-    fd: OwnedFd,
+    pub(super) fd: OwnedFd,
     kind: u32,
-    key_size: usize,
-    value_size: usize,
+    pub(super) key_size: usize,
+    pub(super) value_size: usize,
 }
 
 impl Map {
@@ -226,7 +227,7 @@ impl Map {
 
     /// The length of what the kernel copies for a value is known to be the value's for these types only: values of
     /// per-CPU maps are longer.
-    fn is_plain(&self) -> bool {
+    pub(super) fn is_plain(&self) -> bool {
         matches!(
             self.kind,
             BPF_MAP_TYPE_HASH | BPF_MAP_TYPE_ARRAY | BPF_MAP_TYPE_LRU_HASH | BPF_MAP_TYPE_LPM_TRIE
@@ -257,6 +258,36 @@ impl Map {
         // as long as a value, and the type of the map is one of those whose values are copied as they are.
         found(unsafe { call(BPF_MAP_LOOKUP_ELEM, &mut attr) })
             .map(|is_there| is_there.then_some(value))
+    }
+
+    /// `bpf(BPF_MAP_LOOKUP_ELEM)` of an array with a counter of 8 bytes for each CPU: the sum of all CPUs. `None`: there is no
+    /// such entry.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: it is another kind of map, or the key has another length; or the kernel does not say how many CPUs there
+    /// can be (`/sys/devices/system/cpu/possible`).
+    pub fn sum(&self, key: &[u8]) -> io::Result<Option<u64>> {
+        const COUNTER: usize = size_of::<u64>();
+        let is_counter = self.kind == BPF_MAP_TYPE_PERCPU_ARRAY && self.value_size == COUNTER;
+        if !is_counter || key.len() != self.key_size {
+            return Err(invalid());
+        }
+        let mut values = vec![0_u64; possible_cpus()?];
+        let mut attr = Element {
+            map_fd: number(self.fd.as_fd())?,
+            key: key.as_ptr() as u64,
+            value: values.as_mut_ptr() as u64,
+            ..Element::default()
+        };
+        // SAFETY: `key` is borrowed and as long as a key of the map. For this type, `bpf_percpu_array_copy()` writes one value
+        // of 8 bytes for each CPU that is possible, and `values`, owned by this function, has room for so many.
+        let is_there = found(unsafe { call(BPF_MAP_LOOKUP_ELEM, &mut attr) })?;
+        Ok(is_there.then(|| {
+            values
+                .iter()
+                .fold(0_u64, |sum, value| sum.wrapping_add(*value))
+        }))
     }
 
     /// `bpf(BPF_MAP_UPDATE_ELEM)`: adds the entry or replaces it.
@@ -340,4 +371,31 @@ fn found(answer: io::Result<libc::c_long>) -> io::Result<bool> {
         Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(false),
         Err(e) => Err(e),
     }
+}
+
+/// Far above what any kernel is built for.
+const MOST_CPUS: usize = 1 << 16;
+
+/// How many CPUs there can be, at least as many as the kernel counts: the last number of a list like `0-3,8-11`, and one.
+fn possible_cpus() -> io::Result<usize> {
+    static KNOWN: OnceLock<usize> = OnceLock::new();
+    if let Some(known) = KNOWN.get() {
+        return Ok(*known);
+    }
+    let list = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
+    let count = last_cpu(&list).ok_or_else(|| {
+        let reason = format!("/sys/devices/system/cpu/possible is no list of CPUs: {list:?}");
+        io::Error::new(io::ErrorKind::InvalidData, reason)
+    })?;
+    Ok(*KNOWN.get_or_init(|| count))
+}
+
+pub(super) fn last_cpu(list: &str) -> Option<usize> {
+    let last = list
+        .trim()
+        .rsplit(['-', ','])
+        .next()?
+        .parse::<usize>()
+        .ok()?;
+    (last < MOST_CPUS).then_some(last + 1)
 }

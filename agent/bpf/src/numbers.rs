@@ -27,6 +27,8 @@ numbers! {
     pub(super) const BPF_OBJ_GET_INFO_BY_FD: i32 = 15;
     pub(super) const BPF_PROG_QUERY: i32 = 16;
     pub(super) const BPF_BTF_LOAD: i32 = 18;
+    pub(super) const BPF_MAP_LOOKUP_BATCH: i32 = 24;
+    pub(super) const BPF_MAP_UPDATE_BATCH: i32 = 26;
     pub(super) const BPF_LINK_CREATE: i32 = 28;
     pub(super) const BPF_LINK_UPDATE: i32 = 29;
     pub(super) const BPF_LINK_GET_FD_BY_ID: i32 = 30;
@@ -38,6 +40,8 @@ numbers! {
     pub const BPF_MAP_TYPE_HASH: u32 = 1;
     /// Keys are the numbers below `max_entries`; every entry exists.
     pub const BPF_MAP_TYPE_ARRAY: u32 = 2;
+    /// As an array, with a value for each CPU. Since 4.6
+    pub const BPF_MAP_TYPE_PERCPU_ARRAY: u32 = 6;
     /// A full map evicts what was not used for the longest time.
     pub const BPF_MAP_TYPE_LRU_HASH: u32 = 9;
     /// Longest prefix match. Since 4.11
@@ -102,6 +106,7 @@ pub fn constants() -> Vec<(&'static str, i64)> {
         .copied()
         .chain(super::program::LAYOUT.iter().copied())
         .chain(super::map::LAYOUT.iter().copied())
+        .chain(super::batch::LAYOUT.iter().copied())
         .chain(super::link::LAYOUT.iter().copied())
         .chain(super::pin::LAYOUT.iter().copied())
         .chain(super::info::LAYOUT.iter().copied())

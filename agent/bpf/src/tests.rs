@@ -59,9 +59,15 @@ fn entries_of_a_map() {
     let again = Map::by_id(info.id).unwrap().unwrap();
     assert_eq!(again.info().unwrap(), info);
     assert_eq!(again.get(&second).unwrap().unwrap().len(), 8);
-    // Values of this type are longer than the kernel states: they are not read.
-    let per_cpu = Map::create(6, 4, 8, 1, 0).unwrap();
-    assert!(per_cpu.get(&[0; 4]).is_err());
+    // Values of this type are longer than the kernel states: they are read as sums only.
+    let per_cpu = Map::create(BPF_MAP_TYPE_PERCPU_ARRAY, 4, 8, 1, 0).unwrap();
+    assert!(per_cpu.get(&[0; 4]).is_err() && per_cpu.set(&[0; 4], &[0; 8]).is_err());
+    assert!(per_cpu.entries(1).is_err() && per_cpu.set_all(&[(vec![0; 4], vec![0; 8])]).is_err());
+    assert_eq!(per_cpu.sum(&[0; 4]).unwrap(), Some(0));
+    assert_eq!(per_cpu.sum(&1_u32.to_ne_bytes()).unwrap(), None);
+    assert!(per_cpu.sum(&[0; 8]).is_err() && map.sum(&[1; 4]).is_err());
+    let wide = Map::create(BPF_MAP_TYPE_PERCPU_ARRAY, 4, 16, 1, 0).unwrap();
+    assert!(wide.sum(&[0; 4]).is_err());
     let storage = MapSpec {
         kind: BPF_MAP_TYPE_SK_STORAGE,
         value_size: 4,
@@ -74,6 +80,76 @@ fn entries_of_a_map() {
         Map::new(&storage).unwrap().info().unwrap().kind,
         storage.kind
     );
+}
+
+/// Of every type that has them; one of 10,000 entries takes several calls.
+#[test]
+fn many_entries_of_a_map() {
+    let types = [
+        (BPF_MAP_TYPE_HASH, 0),
+        (BPF_MAP_TYPE_HASH, BPF_F_NO_PREALLOC),
+        (BPF_MAP_TYPE_ARRAY, 0),
+        (BPF_MAP_TYPE_LRU_HASH, 0),
+        (BPF_MAP_TYPE_LPM_TRIE, BPF_F_NO_PREALLOC),
+    ];
+    for (kind, flags) in types {
+        let key_size = if kind == BPF_MAP_TYPE_LPM_TRIE { 20 } else { 4 };
+        let map = match Map::create(kind, key_size, 8, 10_000, flags) {
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                println!("skipped: {e}");
+                return;
+            }
+            made => made.unwrap(),
+        };
+        // A key of a trie is the length of its prefix in bits, and an address.
+        let entry = |number: u32| {
+            let mut key = number.to_ne_bytes().to_vec();
+            if key_size > 4 {
+                key = [&128_u32.to_ne_bytes()[..], &[0; 12], &key].concat();
+            }
+            (key, u64::from(number).to_ne_bytes().to_vec())
+        };
+        let wanted: std::collections::BTreeSet<Entry> = (0..10_000).map(entry).collect();
+        let list: Vec<Entry> = wanted.iter().cloned().collect();
+        map.set_all(&list).unwrap();
+        let there = map.entries(10_000).unwrap();
+        let distinct: std::collections::BTreeSet<Entry> = there.iter().cloned().collect();
+        let mut singly = map.entries_singly(10_000).unwrap();
+        let mut all = there.clone();
+        singly.sort();
+        all.sort();
+        assert_eq!(singly, all, "{kind}");
+        // A full map of this type evicts entries before it has so many.
+        let is_exact = kind != BPF_MAP_TYPE_LRU_HASH;
+        assert!(distinct.is_subset(&wanted) && distinct.len() == there.len());
+        assert!(!is_exact || distinct == wanted, "{kind}: {}", there.len());
+        let few = map.entries(5000).unwrap_err();
+        assert_eq!(few.raw_os_error(), Some(libc::E2BIG), "{kind}");
+        let (done, error) = map
+            .set_all(&[list[0].clone(), (vec![1], vec![2])])
+            .unwrap_err();
+        assert_eq!((done, error.raw_os_error()), (0, Some(libc::EINVAL)));
+        if kind == BPF_MAP_TYPE_HASH {
+            let more = [
+                list[1].clone(),
+                list[2].clone(),
+                entry(10_000),
+                entry(10_001),
+            ];
+            let (done, error) = map.set_all(&more).unwrap_err();
+            assert_eq!((done, error.raw_os_error()), (2, Some(libc::E2BIG)));
+        }
+    }
+}
+
+#[test]
+fn numbers_of_cpus() {
+    for (list, count) in [("0\n", 1), ("0-3\n", 4), ("0-3,8-11", 12), ("0,2", 3)] {
+        assert_eq!(map::last_cpu(list), Some(count), "{list}");
+    }
+    for list in ["", "\n", "0-", "all", "0-99999999", "-"] {
+        assert_eq!(map::last_cpu(list), None, "{list:?}");
+    }
 }
 
 #[test]

@@ -1,0 +1,212 @@
+//! Maps: many entries with one call, and one by one where the kernel has no batches (before 5.6, and for LPM tries before
+//! 5.13). Of 10,000 entries of a hash, reading takes 0.11 of the time of single entries, and writing 0.3
+//! (6.18, one thread).
+
+use super::map::Map;
+use super::numbers::{BPF_MAP_LOOKUP_BATCH, BPF_MAP_UPDATE_BATCH};
+use super::{call, invalid, number, too_big};
+use std::io;
+use std::mem::offset_of;
+use std::os::fd::AsFd;
+
+/// Entries of one call.
+const AT_ONCE: usize = 4096;
+/// `ENOTSUPP` of the kernel, which is no number of `errno.h`: such a map has no batches.
+const ENOTSUPP: i32 = 524;
+
+/// The prefix of `union bpf_attr` that the commands for many entries read.
+#[repr(C)]
+#[derive(Default)]
+struct Batch {
+    in_batch: u64,
+    out_batch: u64,
+    keys: u64,
+    values: u64,
+    count: u32,
+    map_fd: u32,
+    elem_flags: u64,
+    flags: u64,
+}
+
+pub(super) const LAYOUT: &[(&str, i64)] = &[
+    (
+        "offsetof(union bpf_attr, batch.in_batch)",
+        offset_of!(Batch, in_batch) as i64,
+    ),
+    (
+        "offsetof(union bpf_attr, batch.out_batch)",
+        offset_of!(Batch, out_batch) as i64,
+    ),
+    (
+        "offsetof(union bpf_attr, batch.keys)",
+        offset_of!(Batch, keys) as i64,
+    ),
+    (
+        "offsetof(union bpf_attr, batch.values)",
+        offset_of!(Batch, values) as i64,
+    ),
+    (
+        "offsetof(union bpf_attr, batch.count)",
+        offset_of!(Batch, count) as i64,
+    ),
+    (
+        "offsetof(union bpf_attr, batch.map_fd)",
+        offset_of!(Batch, map_fd) as i64,
+    ),
+    (
+        "offsetof(union bpf_attr, batch.elem_flags)",
+        offset_of!(Batch, elem_flags) as i64,
+    ),
+    (
+        "offsetof(union bpf_attr, batch.flags)",
+        offset_of!(Batch, flags) as i64,
+    ),
+];
+
+/// A key and its value.
+pub type Entry = (Vec<u8>, Vec<u8>);
+
+/// How far a batch of reads came.
+enum Read {
+    /// There may be more.
+    Some,
+    /// That was all.
+    All,
+    /// Not even the entries of one bucket of the hash have room.
+    NoRoom,
+    /// The kernel has no batches for such a map.
+    Unsupported,
+}
+
+impl Map {
+    /// All entries, `most` of them: `bpf(BPF_MAP_LOOKUP_BATCH)`, or [`Map::next_key`] and [`Map::get`] where there are no batches.
+    /// What another writer adds or deletes meanwhile may be there or not.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: entries of such a map cannot be read here; `E2BIG`: there are more.
+    pub fn entries(&self, most: usize) -> io::Result<Vec<Entry>> {
+        if !self.is_plain() || self.key_size == 0 || self.value_size == 0 {
+            return Err(invalid());
+        }
+        let mut room = AT_ONCE.min(most.max(1));
+        let mut entries = Vec::new();
+        // Where to go on: a number of a bucket, or a key.
+        let mut place: Option<Vec<u8>> = None;
+        loop {
+            match self.read_batch(&mut place, room, &mut entries)? {
+                Read::All => return Ok(entries),
+                Read::Some if entries.len() > most => return Err(too_big(())),
+                Read::Some => {}
+                // A bucket has few entries, unless somebody chose the keys.
+                Read::NoRoom if room < most => room = room.saturating_mul(2).min(most),
+                Read::NoRoom => return Err(too_big(())),
+                Read::Unsupported => return self.entries_singly(most),
+            }
+        }
+    }
+
+    fn read_batch(
+        &self,
+        place: &mut Option<Vec<u8>>,
+        room: usize,
+        entries: &mut Vec<Entry>,
+    ) -> io::Result<Read> {
+        let mut keys = vec![0; self.key_size.checked_mul(room).ok_or(invalid())?];
+        let mut values = vec![0; self.value_size.checked_mul(room).ok_or(invalid())?];
+        let mut next = vec![0; self.key_size.max(size_of::<u32>())];
+        let mut attr = Batch {
+            in_batch: place.as_ref().map_or(0, |place| place.as_ptr() as u64),
+            out_batch: next.as_mut_ptr() as u64,
+            keys: keys.as_mut_ptr() as u64,
+            values: values.as_mut_ptr() as u64,
+            count: u32::try_from(room).map_err(too_big)?,
+            map_fd: number(self.fd.as_fd())?,
+            ..Batch::default()
+        };
+        // SAFETY: `keys` and `values` have room for `count` keys and values of the map, whose type is one of those whose values are
+        // copied as they are; a place is a number of 4 bytes or a key, and `next` and `in_batch`, unless it is null, have room
+        // for either. All are owned by this function or borrowed.
+        let answer = unsafe { call(BPF_MAP_LOOKUP_BATCH, &mut attr) };
+        let read = match answer {
+            Ok(_) => Read::Some,
+            Err(e) => match e.raw_os_error() {
+                Some(libc::ENOENT) => Read::All,
+                Some(libc::ENOSPC) => return Ok(Read::NoRoom),
+                Some(libc::EINVAL | ENOTSUPP) if place.is_none() => return Ok(Read::Unsupported),
+                // Keys vanished again and again.
+                Some(libc::EINTR) => return Ok(Read::Unsupported),
+                _ => return Err(e),
+            },
+        };
+        let count = usize::try_from(attr.count).map_err(too_big)?.min(room);
+        let keys = keys.chunks_exact(self.key_size);
+        let values = values.chunks_exact(self.value_size);
+        let pairs = keys.zip(values).take(count);
+        entries.extend(pairs.map(|(key, value)| (key.to_vec(), value.to_vec())));
+        *place = Some(next);
+        Ok(read)
+    }
+
+    pub(super) fn entries_singly(&self, most: usize) -> io::Result<Vec<Entry>> {
+        let (mut entries, mut last) = (Vec::new(), None::<Vec<u8>>);
+        for _ in 0..=most {
+            let Some(next) = self.next_key(last.as_deref())? else {
+                return Ok(entries);
+            };
+            if let Some(value) = self.get(&next)? {
+                entries.push((next.clone(), value));
+            }
+            last = Some(next);
+        }
+        Err(too_big(()))
+    }
+
+    /// Adds entries or replaces them: `bpf(BPF_MAP_UPDATE_BATCH)`, or [`Map::set`] where there are no batches.
+    ///
+    /// # Errors
+    ///
+    /// How many are written, and of the next one as [`Map::set`].
+    pub fn set_all(&self, entries: &[Entry]) -> Result<(), (usize, io::Error)> {
+        for (done, some) in entries.chunks(AT_ONCE).enumerate() {
+            let failed = |(here, e)| (done * AT_ONCE + here, e);
+            self.write_batch(some).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn write_batch(&self, entries: &[Entry]) -> Result<(), (usize, io::Error)> {
+        let is_right =
+            |(key, value): &Entry| key.len() == self.key_size && value.len() == self.value_size;
+        if !self.is_plain() || !entries.iter().all(is_right) {
+            return Err((0, invalid()));
+        }
+        let keys: Vec<u8> = entries.iter().flat_map(|(key, _)| key).copied().collect();
+        let values = entries.iter().flat_map(|(_, value)| value);
+        let values: Vec<u8> = values.copied().collect();
+        let none = |e| (0, e);
+        let mut attr = Batch {
+            keys: keys.as_ptr() as u64,
+            values: values.as_ptr() as u64,
+            count: u32::try_from(entries.len()).map_err(|e| none(too_big(e)))?,
+            map_fd: number(self.fd.as_fd()).map_err(none)?,
+            ..Batch::default()
+        };
+        // SAFETY: `keys` and `values` hold `count` keys and values of the map, are owned by this function, and the kernel only reads
+        // them; the type of the map is one of those whose values are copied as they are.
+        let answer = unsafe { call(BPF_MAP_UPDATE_BATCH, &mut attr) };
+        match answer {
+            Ok(_) => Ok(()),
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | ENOTSUPP)) => {
+                let singly = |(done, (key, value)): (usize, &Entry)| {
+                    self.set(key, value).map_err(|e| (done, e))
+                };
+                entries.iter().enumerate().try_for_each(singly)
+            }
+            Err(e) => {
+                let done = usize::try_from(attr.count).unwrap_or(0);
+                Err((done.min(entries.len()), e))
+            }
+        }
+    }
+}
