@@ -3,9 +3,10 @@
 use crate::inpod::{COUNTERS, QUERY_KEY, QUERY_VALUE};
 use crate::{events, failed};
 use std::os::fd::AsFd;
+use std::path::Path;
 use weir_bpf::{
-    BPF_F_NO_PREALLOC, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_LRU_HASH, BPF_MAP_TYPE_SK_STORAGE, Map,
-    MapSpec, Pinned, open_pin, pin,
+    BPF_F_NO_PREALLOC, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_LRU_HASH, BPF_MAP_TYPE_PERCPU_ARRAY,
+    BPF_MAP_TYPE_SK_STORAGE, Map, MapSpec, Pinned, open_pin, pin,
 };
 use weir_netlink::{Error, Result};
 
@@ -23,8 +24,9 @@ const SOCKETS_MAP: MapSpec<'_> = MapSpec {
     name: "weir_sockets",
     describe: true,
 };
+/// Of each CPU, so that they do not wait for each other.
 pub(crate) const COUNTS_MAP: MapSpec<'_> = MapSpec {
-    kind: BPF_MAP_TYPE_ARRAY,
+    kind: BPF_MAP_TYPE_PERCPU_ARRAY,
     key_size: 4,
     value_size: 8,
     max_entries: COUNTERS.len() as u32,
@@ -33,6 +35,7 @@ pub(crate) const COUNTS_MAP: MapSpec<'_> = MapSpec {
     describe: false,
 };
 const BEFORE_MAP: MapSpec<'_> = MapSpec {
+    kind: BPF_MAP_TYPE_ARRAY,
     value_size: BEFORE,
     max_entries: 1,
     name: "weir_before",
@@ -66,7 +69,7 @@ pub(crate) fn create(spec: &MapSpec<'_>) -> Result<Map> {
 }
 
 /// Opens a pinned map and compares its form, or creates and pins it.
-pub(crate) fn open_or_create(folder: &std::path::Path, spec: &MapSpec<'_>) -> Result<Map> {
+pub(crate) fn open_or_create(folder: &Path, spec: &MapSpec<'_>) -> Result<Map> {
     let path = folder.join(spec.name);
     let object = path.display().to_string();
     match open_pin(&path) {
@@ -123,7 +126,7 @@ impl Maps {
     }
 
     /// Opens the pinned maps of a folder, and creates those that are absent.
-    pub(crate) fn pinned(folder: &std::path::Path, dns: bool, reports: bool) -> Result<Self> {
+    pub(crate) fn pinned(folder: &Path, dns: bool, reports: bool) -> Result<Self> {
         let of_events = || events::Maps::pinned(folder);
         Ok(Self {
             sockets: open_or_create(folder, &SOCKETS_MAP)?,
@@ -146,21 +149,28 @@ impl Maps {
     }
 }
 
-/// The counters of a pinned map, with their names.
-pub(crate) fn counters(folder: &std::path::Path) -> Option<Vec<(&'static str, u64)>> {
-    let Ok(Pinned::Map(map)) = open_pin(&folder.join(COUNTS_MAP.name)) else {
+/// The counters of a pod's pinned map, with their names.
+pub(crate) fn counters(folder: &Path) -> Option<Vec<(&'static str, u64)>> {
+    sums(&folder.join(COUNTS_MAP.name), COUNTERS)
+}
+
+/// The sums over all CPUs of a pinned map, with a name each.
+pub(crate) fn sums(
+    pin: &Path,
+    names: impl IntoIterator<Item = &'static str>,
+) -> Option<Vec<(&'static str, u64)>> {
+    let Ok(Pinned::Map(map)) = open_pin(pin) else {
         return None;
     };
     let read = |(number, name): (usize, &'static str)| {
         let key = u32::try_from(number).ok()?.to_ne_bytes();
-        let value = map.get(&key).ok().flatten()?;
-        Some((name, u64::from_ne_bytes(value.try_into().ok()?)))
+        Some((name, map.sum(&key).ok().flatten()?))
     };
-    COUNTERS.into_iter().enumerate().map(read).collect()
+    names.into_iter().enumerate().map(read).collect()
 }
 
 /// What a folder remembers from before, without creating anything.
-pub(crate) fn before(folder: &std::path::Path) -> Option<Map> {
+pub(crate) fn before(folder: &Path) -> Option<Map> {
     match open_pin(&folder.join(BEFORE_MAP.name)) {
         Ok(Pinned::Map(map)) => Some(map),
         _ => None,

@@ -1,7 +1,7 @@
-//! The folder of pins: `weir/v1/NETNS` in a bpf file system, one folder for each namespace.
+//! The folder of pins: `weir/v2/NETNS` in a bpf file system, one folder for each namespace.
 //!
 //! `NETNS` is the inode of the network namespace. The kernel reuses inodes, but the links of a deleted namespace are of no
-//! interface any more: such a folder is emptied. The number in `v1` is that of the layout of maps and pins; another version of
+//! interface any more: such a folder is emptied. The number in `v2` is that of the layout of maps and pins; another version of
 //! weir with the same layout continues with what is pinned, one with another layout removes what the old one pinned after
 //! its own programs are attached.
 
@@ -20,7 +20,7 @@ use weir_netlink::{Error, Netns, Result};
 /// Where it is mounted on most machines.
 pub const BPFFS: &str = "/sys/fs/bpf";
 /// The number of the layout.
-pub(crate) const LAYOUT: &str = "v1";
+pub(crate) const LAYOUT: &str = "v2";
 /// Entries of one folder that are read: a pod has a few interfaces and four maps, a node at most thousands of pods.
 const MOST_PINS: usize = 65_536;
 /// How long another writer may hold the lock.

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 use weir_ambient::Redirect;
-use weir_bpf::Program;
+use weir_bpf::{Map, Program};
 use weir_cni::redirection::refuse_host;
 use weir_netlink::route::Routing;
 use weir_netlink::{Error, Netns, Result};
@@ -125,9 +125,6 @@ impl<'a> Pod<'a> {
             changes.retain(|change| !stays(change));
             let routing = Routing::open()?;
             let mut failure = Ok(());
-            for folder in self.bpffs.other_layouts(self.netns)? {
-                failure = failure.and(self.hooks(&folder, &routing).delete());
-            }
             for change in &changes {
                 failure = failure.and(match change {
                     Change::DeleteRoute(route) => routing.del_route(route).map(drop),
@@ -136,7 +133,10 @@ impl<'a> Pod<'a> {
                     _ => Ok(()),
                 });
             }
-            // Last: it knows how the switches were.
+            // Last: they know how the switches were.
+            for folder in self.bpffs.other_layouts(self.netns)? {
+                failure = failure.and(self.hooks(&folder, &routing).delete());
+            }
             failure.and(self.hooks(&self.folder, &routing).delete())?;
             events::forget(self.bpffs)?;
             Ok(changes)
@@ -160,7 +160,11 @@ impl<'a> Pod<'a> {
         let detach = |(hook, held): (&Hook, &Held)| detach(observed, *hook, held);
         let mut changes: Vec<Change> = observed.held.iter().map(detach).collect();
         // Without pins the routing and the switches are not of this engine.
-        if let Some(before) = maps::before(&self.folder) {
+        let before = match maps::before(&self.folder) {
+            None => self.before_of_older()?,
+            own => own,
+        };
+        if let Some(before) = before {
             let (routes, rules) = observed.routes.owned();
             changes.extend(routes.into_iter().map(Change::DeleteRoute));
             changes.extend(rules.into_iter().map(Change::DeleteRule));
@@ -174,6 +178,12 @@ impl<'a> Pod<'a> {
             changes.push(Change::RemoveOtherLayout);
         }
         Ok(changes)
+    }
+
+    /// What a version with another layout remembers.
+    fn before_of_older(&self) -> Result<Option<Map>> {
+        let mut older = self.bpffs.other_layouts(self.netns)?.into_iter();
+        Ok(older.find_map(|folder| maps::before(&folder)))
     }
 
     /// In the namespace.
@@ -219,7 +229,7 @@ impl<'a> Pod<'a> {
         std::fs::create_dir_all(&self.folder).map_err(|e| failed("create", &folder, &e))?;
         let traits = &desired.traits;
         let maps = Maps::pinned(&self.folder, traits.dns, traits.events)?;
-        switches::remember(&maps.before)?;
+        switches::remember(&maps.before, self.before_of_older()?.as_ref())?;
         let mut programs: BTreeMap<Role, Program> = BTreeMap::new();
         for change in changes {
             match change {

@@ -64,15 +64,24 @@ impl Switch {
 // The value of the map of what was before: byte 0 is 1 once it is written, then one byte for each switch.
 const KEY: [u8; 4] = [0; 4];
 
-/// Writes down how the switches are, unless that was done already.
-pub(crate) fn remember(before: &Map) -> Result<()> {
+/// Writes down how the switches are, unless that was done already. What was written by a version with another layout is
+/// how they were: it changed them.
+pub(crate) fn remember(before: &Map, older: Option<&Map>) -> Result<()> {
     let failed = |e: &io::Error| crate::failed("write", "map weir_before", e);
-    let value = before.get(&KEY).map_err(|e| failed(&e))?;
-    if value.is_some_and(|value| value.first() == Some(&1)) {
+    let written = |map: &Map| -> Result<Option<Vec<u8>>> {
+        let value = map.get(&KEY).map_err(|e| failed(&e))?;
+        Ok(value.filter(|value| value.first() == Some(&1)))
+    };
+    if written(before)?.is_some() {
         return Ok(());
     }
-    let [accept, route] = Switch::ALL.map(Switch::is_on);
-    let value = [1, u8::from(accept?), u8::from(route?), 0, 0, 0, 0, 0];
+    let value = match older.map(written).transpose()?.flatten() {
+        Some(value) => value,
+        None => {
+            let [accept, route] = Switch::ALL.map(Switch::is_on);
+            vec![1, u8::from(accept?), u8::from(route?), 0, 0, 0, 0, 0]
+        }
+    };
     before.set(&KEY, &value).map_err(|e| failed(&e))
 }
 

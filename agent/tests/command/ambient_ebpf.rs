@@ -163,7 +163,7 @@ fn applied_verified_changed_back_to_netfilter_and_cleaned() {
     assert_eq!(scene.show(), "");
     let left = inside(&scene.netns, "ip", &["rule"]) + &inside(&scene.netns, "ip", &["-6", "rule"]);
     assert!(!left.contains("0x111"), "{left}");
-    let pods = scene.mounted.path().join("weir/v1");
+    let pods = scene.mounted.path().join("weir/v2");
     assert_eq!(std::fs::read_dir(pods).unwrap().count(), 0);
 }
 

@@ -42,7 +42,7 @@ fn flows_of_pods_that_programs_of_the_node_capture_go_where_they_should_too() {
     ];
     let bpffs = mounted.path().to_str().unwrap();
     shows(&command, &[("WEIR_BPFFS", bpffs)], 10);
-    let pins = std::fs::read_dir(mounted.path().join("weir/v1"));
+    let pins = std::fs::read_dir(mounted.path().join("weir/v2"));
     assert!(pins.into_iter().flatten().next().is_none());
 }
 

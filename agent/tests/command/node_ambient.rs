@@ -102,7 +102,7 @@ fn programs_instead_of_rules() {
     // Rules instead: the programs' maps go.
     let applied = run("apply", &config, &["--engine", "auto"]);
     assert_eq!(applied.code, 0, "{applied:?}");
-    let folders = || std::fs::read_dir(mounted.path().join("weir/v1")).unwrap();
+    let folders = || std::fs::read_dir(mounted.path().join("weir/v2")).unwrap();
     assert_eq!(folders().count(), 0);
     let plan = run("plan", &config, &["--engine", "ebpf"]);
     assert!(plan.stdout.contains("remove rules and routing"), "{plan:?}");

@@ -224,7 +224,7 @@ fn pods_are_captured_at_the_node_healed_switched_and_left() {
             ("WEIR_AMBIENT_CONFIG_DIR", &dir),
         ];
         let programs =
-            || std::fs::read_dir(mounted.path().join("weir/v1")).map_or(0, Iterator::count);
+            || std::fs::read_dir(mounted.path().join("weir/v2")).map_or(0, Iterator::count);
         let by = scene.start(&by_programs);
         by.until("programs", || {
             at_node(&scene.host) == (0, 0) && programs() == 2
@@ -235,7 +235,7 @@ fn pods_are_captured_at_the_node_healed_switched_and_left() {
         });
         let folder = mounted
             .path()
-            .join("weir/v1")
+            .join("weir/v2")
             .join(scene.host.id().ino.to_string());
         let links = || {
             let names = std::fs::read_dir(&folder).unwrap().flatten();

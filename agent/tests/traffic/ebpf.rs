@@ -44,6 +44,13 @@ pub(super) fn redirect(mounted: &BpfFs, netns: &Netns, wanted: &Redirect) {
     assert!(left.is_empty(), "{left:?}");
 }
 
+fn switches(netns: &Netns) -> [String; 2] {
+    ["accept_local", "route_localnet"].map(|name| {
+        let read = || std::fs::read_to_string(format!("/proc/sys/net/ipv4/conf/lo/{name}"));
+        netns.run(read).expect("entered").expect("read")
+    })
+}
+
 /// A second time nothing changes; removal takes everything away, and the test sees plain text then.
 #[test]
 fn applied_twice_is_once_and_removal_leaves_nothing() {
@@ -53,10 +60,7 @@ fn applied_twice_is_once_and_removal_leaves_nothing() {
     let state = || {
         let bpffs = bpffs(&mounted);
         let shown = weir_ebpf::show::read(netns, Some(&bpffs)).expect("read");
-        let switches = ["accept_local", "route_localnet"].map(|name| {
-            let read = || std::fs::read_to_string(format!("/proc/sys/net/ipv4/conf/lo/{name}"));
-            netns.run(read).expect("entered").expect("read")
-        });
+        let switches = switches(netns);
         let routing = weir_netlink::route::Routing::open_in(netns).expect("a socket");
         let routes = routing.routes(100).expect("routes");
         (shown, switches, routing.rules().expect("rules"), routes)
@@ -287,6 +291,7 @@ fn check_5_programs_and_layouts_are_replaced_in_place() {
     let Some(mounted) = mount() else { return };
     let Some(lab) = lab_with_probes() else { return };
     let netns = lab.netns(Place::Pod);
+    let unchanged = switches(netns);
     redirect(&mounted, netns, &wanted(false, &json!({})));
     let stage = Stage::ambient(&lab).expect("all listeners");
     let flows = Pod::by_ebpf(stage, &lab, &mounted);
@@ -313,12 +318,13 @@ fn check_5_programs_and_layouts_are_replaced_in_place() {
 
     // As an older version with another layout left it.
     let (old, new) = (
-        mounted.path().join("weir/v0"),
         mounted.path().join("weir/v1"),
+        mounted.path().join("weir/v2"),
     );
     let name = netns.id().ino.to_string();
+    let make_old = || std::fs::rename(new.join(&name), old.join(&name)).expect("renamed");
     std::fs::create_dir(&old).expect("a folder");
-    std::fs::rename(new.join(&name), old.join(&name)).expect("renamed");
+    make_old();
     captured();
     let pod = EbpfPod::of(netns, &bpffs).expect("a pod");
     assert!(pod.plan(&wanted(true, &json!({}))).expect("planned").len() > 3);
@@ -330,6 +336,14 @@ fn check_5_programs_and_layouts_are_replaced_in_place() {
     captured();
     pod.remove().expect("removed");
     assert_eq!(links(), []);
+    assert_eq!(switches(netns), unchanged, "the older version knew it");
+
+    redirect(&mounted, netns, &wanted(true, &json!({})));
+    make_old();
+    let planned = pod.plan_removal().expect("planned");
+    assert_eq!(pod.remove().expect("removed"), planned);
+    assert_eq!(switches(netns), unchanged);
+    assert!(!pod.is_present() && pod.plan_removal().expect("planned").is_empty());
 }
 
 /// A pin that is not weir's, or of another form, is named, and nothing is attached.
@@ -340,7 +354,7 @@ fn pins_of_another_form_are_named_and_nothing_is_changed() {
     let netns = lab.netns(Place::Pod);
     let folder = mounted
         .path()
-        .join("weir/v1")
+        .join("weir/v2")
         .join(netns.id().ino.to_string());
     std::fs::create_dir_all(&folder).expect("a folder");
     let foreign = bpf::Map::create(bpf::BPF_MAP_TYPE_ARRAY, 4, 4, 1, 0).expect("a map");

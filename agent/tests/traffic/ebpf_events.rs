@@ -195,7 +195,7 @@ fn there_is_one_reader_and_the_ring_goes_with_the_last_pod() {
     assert!(!reader.is_current());
     let left = std::fs::read_dir(mounted.path().join("weir")).expect("a folder");
     let left: Vec<_> = left.flatten().map(|entry| entry.file_name()).collect();
-    assert_eq!(left, ["v1"]);
+    assert_eq!(left, ["v2"]);
     redirect(&mounted, netns[0], &wanted(false, &json!({})));
     assert!(!reader.is_current());
     drop(reader);

@@ -1,6 +1,6 @@
 //! One change of the node's or of the proxy's namespace, in words.
 
-use super::maps::Excluded;
+use super::maps::{Excluded, Which};
 use super::programs::NodeRole;
 use crate::hook::{Detached, Hook};
 use std::collections::BTreeSet;
@@ -58,6 +58,17 @@ pub struct Attachment {
     pub(super) hook: Hook,
     pub(super) role: NodeRole,
     pub(super) program: String,
+}
+
+impl Change {
+    /// The address that it writes to a map, and its value.
+    pub(super) fn written(&self) -> Option<(Which, IpAddr, u32)> {
+        match self {
+            Self::Pod(address, _, index) => Some((Which::Pods, *address, *index)),
+            Self::Address(address) => Some((Which::Node, *address, 1)),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Attachment {

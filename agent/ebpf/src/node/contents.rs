@@ -5,12 +5,12 @@ use super::maps::*;
 use crate::events;
 use crate::failed;
 use crate::inpod::COUNTERS;
-use crate::maps::open_or_create;
+use crate::maps::{self, open_or_create};
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
-use weir_bpf::{Map, MapSpec, Pinned, open_pin};
+use weir_bpf::{Entry, Map, MapSpec, Pinned, open_pin};
 use weir_netlink::Result;
 
 /// Addresses with a number each: the index of a link, or 1.
@@ -42,7 +42,7 @@ pub(super) fn contents(folder: &Path) -> Result<Contents> {
         None => Ok(Vec::new()),
     };
     let addresses = |spec: &MapSpec<'_>| -> Result<Addresses> {
-        let entry = |(key, value): (Vec<u8>, Vec<u8>)| {
+        let entry = |(key, value): Entry| {
             let octets: [u8; 16] = key.try_into().ok()?;
             Some((Ipv6Addr::from(octets).to_canonical(), number(&value)))
         };
@@ -69,7 +69,7 @@ pub(super) fn contents(folder: &Path) -> Result<Contents> {
 }
 
 /// The number of an array of one.
-fn only(entries: Vec<(Vec<u8>, Vec<u8>)>) -> u32 {
+fn only(entries: Vec<Entry>) -> u32 {
     entries.first().map_or(0, |(_, value)| number(value))
 }
 
@@ -120,31 +120,16 @@ pub(super) fn ids(folder: &Path) -> Result<BTreeSet<u32>> {
     Ok(ids)
 }
 
-/// Bounded by what the map has room for: another writer may add while it is read.
-fn entries(map: &Map, spec: &MapSpec<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    let failed = |e: &std::io::Error| failed("read", &format!("map {}", spec.name), e);
-    let (mut list, mut last) = (Vec::new(), None::<Vec<u8>>);
-    for _ in 0..spec.max_entries {
-        let next = map.next_key(last.as_deref()).map_err(|e| failed(&e))?;
-        let Some(next) = next else { break };
-        if let Some(value) = map.get(&next).map_err(|e| failed(&e))? {
-            list.push((next.clone(), value));
-        }
-        last = Some(next);
-    }
-    Ok(list)
+fn entries(map: &Map, spec: &MapSpec<'_>) -> Result<Vec<Entry>> {
+    let most = usize::try_from(spec.max_entries).unwrap_or(usize::MAX);
+    let entries = map.entries(most);
+    entries.map_err(|e| failed("read", &format!("map {}", spec.name), &e))
 }
 
 /// The counters of the node's pinned map, with their names.
 pub(crate) fn counters(folder: &Path) -> Option<Vec<(&'static str, u64)>> {
-    let map = open(&folder.join(NODE_COUNTS.name)).ok()??;
-    let read = |(number, name): (usize, &'static str)| {
-        let key = u32::try_from(number).ok()?.to_ne_bytes();
-        let value = map.get(&key).ok().flatten()?;
-        Some((name, u64::from_ne_bytes(value.try_into().ok()?)))
-    };
     let names = COUNTERS.into_iter().chain([NO_PROXY]);
-    names.enumerate().map(read).collect()
+    maps::sums(&folder.join(NODE_COUNTS.name), names)
 }
 
 /// Numbers of sysctls before weir changed them, by a key of the caller; the first one that is written down stays.

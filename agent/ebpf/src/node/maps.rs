@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use weir_bpf::{
     BPF_F_NO_PREALLOC, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_LPM_TRIE,
-    BPF_MAP_TYPE_LRU_HASH, Map, MapSpec,
+    BPF_MAP_TYPE_LRU_HASH, Entry, Map, MapSpec,
 };
 use weir_netlink::{Error, Result};
 
@@ -233,10 +233,14 @@ impl Maps {
         done.map_err(|e| failed("write", &format!("{what} in the map of exclusions"), &e))
     }
 
-    pub(super) fn put(&self, which: Which, address: IpAddr, value: u32) -> Result<()> {
+    /// Writes addresses with their values, many at once where the kernel can.
+    pub(super) fn put(&self, which: Which, addresses: &[(IpAddr, u32)]) -> Result<()> {
         let (map, spec) = self.of(which);
-        map.set(&key(address), &value.to_ne_bytes()).map_err(|e| {
-            let object = format!("{address} in map {}", spec.name);
+        let entry = |(a, value): &(IpAddr, u32)| (key(*a).to_vec(), value.to_ne_bytes().to_vec());
+        let entries: Vec<Entry> = addresses.iter().map(entry).collect();
+        map.set_all(&entries).map_err(|(done, e)| {
+            let address = addresses.get(done).map(|(address, _)| address.to_string());
+            let object = format!("{} in map {}", address.unwrap_or_default(), spec.name);
             match e.raw_os_error() {
                 Some(number) if number == nix::errno::Errno::E2BIG as i32 => Error::exhausted(
                     "write",

@@ -114,7 +114,15 @@ impl<'a> Space<'a> {
         self.netns.run(|| {
             let routing = Routing::open()?;
             let hooks = self.hooks(&self.folder, &routing);
-            for change in changes {
+            let map = |change: &Change| change.written().map(|(which, ..)| which);
+            for run in changes.chunk_by(|a, b| map(a).is_some() && map(a) == map(b)) {
+                let [change, ..] = run else { continue };
+                if let Some(which) = map(change) {
+                    let written = run.iter().filter_map(Change::written);
+                    let written: Vec<_> = written.map(|(_, a, value)| (a, value)).collect();
+                    programs.maps.put(which, &written)?;
+                    continue;
+                }
                 match change {
                     Change::Sysctl(key, value) => {
                         remember(&self.folder, &routing, key)?;
@@ -124,11 +132,9 @@ impl<'a> Space<'a> {
                     Change::AddRule(rule) => drop(routing.add_rule(rule)?),
                     Change::DeleteRoute(route) => drop(routing.del_route(route)?),
                     Change::DeleteRule(rule) => drop(routing.del_rule(rule)?),
-                    Change::Pod(address, _, index) => {
-                        programs.maps.put(Which::Pods, *address, *index)?
-                    }
+                    // Written above, with the others of their map.
+                    Change::Pod(..) | Change::Address(_) => {}
                     Change::NoPod(address) => programs.maps.delete(Which::Pods, *address)?,
-                    Change::Address(address) => programs.maps.put(Which::Node, *address, 1)?,
                     Change::NoAddress(address) => programs.maps.delete(Which::Node, *address)?,
                     Change::Proxy(_, index) => programs.maps.set_proxy(*index)?,
                     Change::NoProxy => programs.maps.set_proxy(0)?,

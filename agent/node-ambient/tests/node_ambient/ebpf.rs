@@ -204,7 +204,7 @@ fn check_6_nothing_leaves_in_plain_text_without_the_proxy() {
         // With its program detached it forwards nothing either.
         let second = scene.config(&[(SECOND, 1)], "");
         let id = scene.second.id().ino.to_string();
-        let folder = mounted.path().join("weir/v1").join(id);
+        let folder = mounted.path().join("weir/v2").join(id);
         let detach = || {
             let routing = Routing::open().unwrap();
             let index = routing.link("eth0").unwrap().index;
@@ -392,7 +392,7 @@ fn check_10_removal_leaves_nothing() {
             remove(&scene.node, &bpffs(&mounted), Some(&config)).unwrap(),
             []
         );
-        let left = std::fs::read_dir(mounted.path().join("weir/v1")).unwrap();
+        let left = std::fs::read_dir(mounted.path().join("weir/v2")).unwrap();
         assert_eq!(left.count(), 0);
     }
 }

@@ -92,7 +92,7 @@ fn without_ring_buffers_programs_capture_and_count() {
             let names = entries.map(|entry| entry.unwrap().file_name());
             names.collect::<Vec<_>>()
         };
-        assert_eq!(left(), ["v1"]);
+        assert_eq!(left(), ["v2"]);
         let closed = scene.config(&[], "");
         apply(&closed, &scene.node, &without).unwrap();
         assert!(!connects(&scene.pod, web(OUTSIDE, false)));
@@ -104,6 +104,6 @@ fn without_ring_buffers_programs_capture_and_count() {
         applied(&scene, &mounted, &config);
         assert_eq!(answer(&scene.pod, web(OUTSIDE, true)), "outbound|outside|x");
         remove(&scene.node, &without, Some(&config)).unwrap();
-        assert_eq!(left(), ["v1"]);
+        assert_eq!(left(), ["v2"]);
     }
 }

@@ -14,7 +14,7 @@ use weir_testing::BpfFs;
 
 fn folder(mounted: &BpfFs, netns: &Netns) -> PathBuf {
     let name = netns.id().ino.to_string();
-    mounted.path().join("weir/v1").join(name)
+    mounted.path().join("weir/v2").join(name)
 }
 
 /// Pins of another layout are replaced while connections are made: all are captured.
@@ -25,7 +25,7 @@ fn check_5_another_layout_is_replaced_without_a_gap() {
         let _servers = Servers::start(&scene);
         let config = scene.config(&[(PROXY, 1)], "");
         applied(&scene, &mounted, &config);
-        let old = mounted.path().join("weir/v0");
+        let old = mounted.path().join("weir/v1");
         std::fs::create_dir(&old).unwrap();
         for netns in [&scene.node, &scene.proxy] {
             let new = folder(&mounted, netns);

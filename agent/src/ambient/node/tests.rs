@@ -316,7 +316,7 @@ fn a_detached_program_is_noticed_between_two_rounds() {
     capture(&agent, &scene.asked(0));
     agent.heal().unwrap();
     assert!(!agent.has_changed());
-    let pins = mounted.path().join("weir/v1");
+    let pins = mounted.path().join("weir/v2");
     for netns in [&scene.node, &scene.inside[2]] {
         let folder = pins.join(netns.id().ino.to_string());
         let pin = std::fs::read_dir(folder).unwrap().flatten();
