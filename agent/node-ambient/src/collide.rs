@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::nft::{HOST_TABLE, PROXY_TABLE};
 use crate::objects::{CARRIERS, SECOND_CARRIERS, WEIR, is_own};
+use crate::services::{Services, services};
 use crate::xtables::PREFIX;
 use std::fmt;
 use weir_netfilter::nft::{Data, Match, MetaKey, NftEngine, Operand, Selector, Source, Statement};
@@ -19,6 +20,8 @@ pub struct Collision {
     pub effect: String,
     /// The setting that avoids it.
     pub setting: &'static str,
+    /// Connections of enrolled pods reach their peer without the proxy, also where everything is in sync.
+    pub bypasses: bool,
 }
 
 impl fmt::Display for Collision {
@@ -39,6 +42,7 @@ pub fn collisions(config: &Config) -> Result<Vec<Collision>> {
     let routing = Routing::open()?;
     let mut found = Vec::new();
     routes_and_rules(config, &routing, &mut found)?;
+    found.extend(services(&routing)?.iter().map(of_services));
     let rules = routing.rules()?;
     let carriers = [CARRIERS, SECOND_CARRIERS].concat();
     let is_ours = rules.iter().any(is_own);
@@ -51,6 +55,7 @@ pub fn collisions(config: &Config) -> Result<Vec<Collision>> {
             found: format!("link {}", link.name),
             effect: "Istio's own node agent has it, or left it; it would be replaced".to_owned(),
             setting: "of Istio's agent: stop it and clean the node first",
+            bypasses: false,
         });
     }
     let wanted = config.marks.all();
@@ -63,9 +68,27 @@ pub fn collisions(config: &Config) -> Result<Vec<Collision>> {
             found: format!("mark bits {bits:#x} in {place}"),
             effect: format!("bits {:#x} would have two meanings", bits & wanted),
             setting: "marks",
+            bypasses: false,
         });
     }
     Ok(found)
+}
+
+/// The table of local routes comes before every policy rule, so that no mark leads a packet elsewhere.
+fn of_services(services: &Services) -> Collision {
+    let first = services.addresses.first().map(ToString::to_string);
+    let (count, link) = (services.addresses.len(), services.link);
+    Collision {
+        found: format!(
+            "{count} addresses of services of IPVS at link {link}, the first {}",
+            first.unwrap_or_default()
+        ),
+        effect:
+            "they are the node's own, so that connections of pods to them do not pass the proxy"
+                .to_owned(),
+        setting: "engine: programs of eBPF capture them (--engine ebpf, WEIR_AMBIENT_ENGINE=node-ebpf)",
+        bypasses: true,
+    }
 }
 
 fn routes_and_rules(config: &Config, routing: &Routing, found: &mut Vec<Collision>) -> Result<()> {
@@ -76,6 +99,7 @@ fn routes_and_rules(config: &Config, routing: &Routing, found: &mut Vec<Collisio
                 found: format!("route {route}"),
                 effect: format!("table {table} would belong to two writers"),
                 setting: "routing",
+                bypasses: false,
             });
         }
     }
@@ -99,6 +123,7 @@ fn routes_and_rules(config: &Config, routing: &Routing, found: &mut Vec<Collisio
             found: format!("policy rule {rule}"),
             effect,
             setting: "routing or marks",
+            bypasses: false,
         });
     }
     Ok(())

@@ -6,7 +6,9 @@
 use crate::config::{CarrierChoice, Config};
 use crate::discover::{By, devices_of, devices_of_others, discover};
 use crate::node::Node;
+use crate::services::services;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use weir_ebpf::Bpffs;
 use weir_ebpf::node::{Changes, Exclusions, Node as Programs, Proxy, Wanted};
 use weir_netlink::route::Routing;
@@ -151,7 +153,11 @@ fn desired(config: &Config) -> Result<(Node, Wanted)> {
             pods.extend(device.map(|device| (*address, device)));
         }
     }
+    // What goes to the address of a service goes to the proxy, as everywhere.
+    let services = services(&routing)?;
+    let is_service = |a: &IpAddr| services.iter().any(|s| s.addresses.contains(a));
     let own = routing.addresses()?.into_iter().map(|a| a.net.addr());
+    let own = own.filter(|a| !is_service(a));
     let proxy = node.place.as_ref().map(|place| Proxy {
         netns: place.proxy.netns.clone(),
         interface: place.interface.clone(),

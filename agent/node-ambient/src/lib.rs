@@ -24,6 +24,7 @@ mod node;
 pub mod objects;
 pub mod plan;
 pub mod rules;
+mod services;
 pub mod xtables;
 
 pub use apply::{Change, apply, compare, remove};

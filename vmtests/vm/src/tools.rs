@@ -27,6 +27,7 @@ pub const TOOLS: &[&str] = &[
     "ipset",
     "tc",
     "ethtool",
+    "ipvsadm",
     "unshare",
     "nsenter",
     "prlimit",

@@ -14,6 +14,7 @@ mod ebpf_events;
 mod ebpf_faults;
 mod exclude;
 mod host;
+mod ipvs;
 mod meter;
 mod netkit;
 mod scene;

@@ -297,6 +297,9 @@ impl AtNode {
             change = compare()?;
         }
         if change.is_empty() {
+            if let Some(found) = change.collisions.iter().find(|c| c.bypasses) {
+                return Err(format!("the rules are in force, but {found}"));
+            }
             return Ok((change.node, By::Rules(change.engine), Vec::new()));
         }
         if let Some(first) = change.collisions.first() {
