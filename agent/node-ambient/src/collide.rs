@@ -80,7 +80,7 @@ fn of_services(services: &Services) -> Collision {
     let (count, link) = (services.addresses.len(), services.link);
     Collision {
         found: format!(
-            "{count} addresses of services of IPVS at link {link}, the first {}",
+            "services of IPVS at link {link} (addresses: {count}, the first {})",
             first.unwrap_or_default()
         ),
         effect:

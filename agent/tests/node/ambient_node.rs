@@ -9,7 +9,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
 use weir_netlink::Netns;
-use weir_netlink::route::{Route, Routing};
+use weir_netlink::route::{Link, LinkKind, Route, Routing};
 use weir_testing::BpfFs;
 
 /// Nothing has this address; where packets to it go is the question.
@@ -191,6 +191,25 @@ fn pods_are_captured_at_the_node_healed_switched_and_left() {
     let took = agent.until("healed", || routing.rules().unwrap().len() == rules.len());
     assert!(took < Duration::from_secs(2), "{took:?}");
     agent.until("told", || agent.log().contains("are now: ip rule add"));
+
+    // kube-proxy changes to IPVS: the rules cannot capture connections to services, which is reported until it goes.
+    let link = Link::new("kube-ipvs0", LinkKind::plain("bridge"));
+    routing.add_link(&link, None).unwrap();
+    let index = routing.link("kube-ipvs0").unwrap().index;
+    let service: IpAddr = [10, 96, 0, 10].into();
+    routing.add_address(index, service.into()).unwrap();
+    agent.until("reported", || {
+        agent.log().contains("services of IPVS at link kube-ipvs0")
+    });
+    let in_force = || {
+        agent
+            .log()
+            .matches("that capture pods are in force")
+            .count()
+    };
+    let before = in_force();
+    routing.delete_link(index).unwrap();
+    agent.until("in force", || in_force() > before);
 
     // The next proxy is ready, and the old one goes.
     let new_listener = Listener::of(&new);

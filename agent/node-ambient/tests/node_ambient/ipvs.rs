@@ -104,7 +104,7 @@ fn rules_do_not_capture_connections_to_services_of_ipvs() {
         assert!(change.is_empty(), "{:?}", change.host);
         let found: Vec<_> = change.collisions.iter().filter(|c| c.bypasses).collect();
         assert!(
-            found.len() == 1 && found[0].found.contains("2 addresses"),
+            found.len() == 1 && found[0].found.contains("addresses: 2"),
             "{found:?}"
         );
     }

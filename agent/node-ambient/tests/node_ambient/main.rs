@@ -75,10 +75,10 @@ fn up(scene: &Scene, engine: Engine, more: &str) -> bool {
     }
 }
 
-/// Checks 2 and 3: original destination and client address, and a listener per kind of traffic, for both families.
+/// Original destination and client address, and a listener per kind of traffic, for both families.
 // matrix: every; variants no-nft-tproxy no-nftables no-xtables
 #[test]
-fn addresses_are_kept_and_listeners_are_chosen_by_port() {
+fn checks_2_and_3_addresses_are_kept_and_listeners_are_chosen_by_port() {
     each(&CARRIERS, |scene, engine, name| {
         let servers = Servers::start(scene);
         for v6 in [false, true] {
@@ -118,9 +118,9 @@ fn addresses_are_kept_and_listeners_are_chosen_by_port() {
     });
 }
 
-/// Check 4: from every address of the node, a probe reaches the pod itself.
+/// From every address of the node, a probe reaches the pod itself.
 #[test]
-fn probes_from_every_address_of_the_node_are_not_captured() {
+fn check_4_probes_from_every_address_of_the_node_are_not_captured() {
     each(&CARRIERS, |scene, engine, name| {
         let servers = Servers::start(scene);
         if !up(scene, engine, &carrier(name)) {
@@ -166,9 +166,9 @@ fn is_reached_by_udp(scene: &Scene, v6: bool) -> bool {
     passes().is_ok()
 }
 
-/// Check 5: the proxy's namespace ends while a connection is open; nothing leaves in plain text.
+/// The proxy's namespace ends while a connection is open; nothing leaves in plain text.
 #[test]
-fn nothing_leaves_in_plain_text_when_the_proxy_is_gone() {
+fn check_5_nothing_leaves_in_plain_text_when_the_proxy_is_gone() {
     each(&CARRIERS, |scene, engine, name| {
         let servers = Servers::start(scene);
         if !up(scene, engine, &carrier(name)) {
@@ -279,10 +279,10 @@ fn state(scene: &Scene) -> String {
     format!("{links:?}\n{routes:#?}\n{rules:#?}\n{rules_of_netfilter:?}\n{sysctls:?}")
 }
 
-/// Checks 8 and 9: applying again changes nothing; cleaning leaves nothing, and sysctls as they were.
+/// Applying again changes nothing; cleaning leaves nothing, and sysctls as they were.
 // matrix: every
 #[test]
-fn applied_twice_is_applied_once_and_cleaned_is_as_before() {
+fn checks_8_and_9_applied_twice_is_applied_once_and_cleaned_is_as_before() {
     each(&CARRIERS, |scene, engine, name| {
         // As the node agent makes them for a pod behind a branch ENI of AWS.
         let routing = Routing::open_in(&scene.node).unwrap();
