@@ -26,6 +26,8 @@ use weir_core::pods::{PodView, Pods};
 use weir_core::sandboxes::Sandboxes;
 use weir_core::sandboxes::claims::Claims;
 
+/// How long one attempt to write an annotation may take.
+const ANNOTATION: Duration = Duration::from_secs(5);
 /// Kubernetes events about repairs of one pod come no faster.
 const EVENTS: Duration = Duration::from_secs(600);
 
@@ -74,7 +76,16 @@ pub(super) fn annotate(actions: Actions) -> Annotate {
         let actions = Arc::clone(&actions);
         async move {
             let text = value.map(Annotation::text);
-            actions.annotate(&pod, REDIRECTION, text).await
+            let written = actions.annotate(&pod, REDIRECTION, text);
+            // Nothing else is done for the pod meanwhile.
+            let limit = tokio::time::timeout(ANNOTATION, written);
+            let late = || {
+                format!(
+                    "the API server does not answer within {} s",
+                    ANNOTATION.as_secs()
+                )
+            };
+            limit.await.unwrap_or_else(|_| Err(late()))
         }
         .boxed()
     })
@@ -154,7 +165,14 @@ impl Keeper {
                 self.turn(memory, Some(state), Some(why));
                 Err(Next::Settled)
             }
-            Task::Later(pause) => Err(Next::After(pause)),
+            Task::Later(pause) => {
+                if memory.drifted.is_some() {
+                    let why = "another program changes its rules again and again, and did since they were repaired; they are \
+                               compared and repaired after a pause of at most 30 s";
+                    self.turn(memory, Some(State::Failed), Some(why.to_owned()));
+                }
+                Err(Next::After(pause))
+            }
             Task::Forget => {
                 self.turn(memory, None, None);
                 memory.inherited = false;
@@ -178,7 +196,11 @@ impl Keeper {
         if memory.captured.is_none() && memory.state != Some(State::Failed) {
             self.turn(memory, Some(State::Enrolling), None);
         }
-        let overrides = PodOverrides::of_annotations(&memory.view.pod.metadata.annotations);
+        // What annotations say later has no effect on rules that are there.
+        let overrides = match &memory.captured {
+            Some(captured) => captured.asked.overrides.clone(),
+            None => PodOverrides::of_annotations(&memory.view.pod.metadata.annotations),
+        };
         let asked = Asked {
             identity: memory.identity(),
             overrides,
@@ -188,6 +210,7 @@ impl Keeper {
         let (before, taken) = (memory.captured.clone(), memory.taken);
         let (addresses, probed) = (memory.addresses(), memory.probed.clone());
         let probes_pass = memory.probes_pass;
+        memory.in_flight = Some(addresses.clone());
         let (hands, roster) = (self.hands.clone(), self.roster.clone());
         Job::Thread(Box::new(move || {
             let mut spent = Spent::default();
@@ -222,6 +245,7 @@ impl Keeper {
             },
             |captured| captured.asked.clone(),
         );
+        memory.in_flight = Some(Vec::new());
         let leaving = Leaving {
             asked,
             uid: memory.view.uid().into(),
@@ -270,13 +294,17 @@ impl Keeper {
         };
         let is_due = memory.annotation() != target;
         memory.annotate = is_due.then_some(target);
+        memory.not_annotated = false;
         let state = match why {
             None => State::Enrolled,
             Some(_) => State::Pending,
         };
         let is_settled = why.is_none();
         self.turn(memory, Some(state), why);
-        match (is_due, is_settled) {
+        // Another proxy connected meanwhile, or this one went: nobody else looks at a pod whose job runs.
+        let newest = self.hands.proxy.newest();
+        let is_outdated = memory.taken.is_some_and(|(by, _)| Some(by) != newest);
+        match (is_due || is_outdated, is_settled) {
             (true, _) => Next::After(Duration::ZERO),
             (false, true) => Next::Settled,
             (false, false) => Next::Retry,
@@ -376,6 +404,7 @@ impl Keeper {
                 let pod = memory.reference();
                 self.journal.record(Event::NotAnnotated { pod, why });
                 memory.annotate = Some(value).filter(|_| memory.decision == Decision::Member);
+                memory.not_annotated = true;
                 Next::Retry
             }
         }
@@ -472,9 +501,11 @@ impl Reconciler for Keeper {
             return Err(Next::Settled);
         };
         if let Some(told) = self.told.take(&start.uid) {
-            // Another sandbox: what is known of its rules is of the one before.
-            (memory.told, memory.netns) = (Some(told.addresses), Some(told.netns));
-            (memory.captured, memory.taken) = (None, None);
+            memory.handed_over(told.addresses, told.netns);
+            // The plugin is answered by the state: that of the sandbox before says nothing.
+            if memory.state.is_some() {
+                self.turn(&mut memory, Some(State::Enrolling), None);
+            }
         }
         let task = memory.task(self.hands.proxy.newest(), start.sweep, Instant::now());
         let job = self.start(&mut memory, task, start);
@@ -486,6 +517,7 @@ impl Reconciler for Keeper {
         let Some(mut memory) = self.memory.remove(uid) else {
             return Next::Settled;
         };
+        memory.in_flight = None;
         let next = match done {
             Ok(Done::Enrolled(enrolled, spent)) => {
                 self.measured(&spent);
@@ -528,7 +560,7 @@ impl Reconciler for Keeper {
         self.roster.complete();
         let mut all = BTreeMap::new();
         for (uid, memory) in &self.memory {
-            let addresses = memory.probed.iter();
+            let addresses = memory.in_flight.as_ref().unwrap_or(&memory.probed).iter();
             all.extend(addresses.map(|address| (*address, Uid::clone(uid))));
         }
         self.hands.probes.expect(all);

@@ -72,8 +72,8 @@ impl Rules for Kernel {
         let redirect = self.plane.redirect(&asked.overrides)?;
         let is_known = before.is_some_and(|before| before.netns == held.id());
         let uid = asked.identity.uid().map(Uid::from);
-        if let Some(uid) = uid.as_ref().filter(|_| !is_known) {
-            // From before they are read. Where they cannot be watched, rounds look.
+        if let Some(uid) = &uid {
+            // From before they are read. Where they cannot be watched, rounds look, and try again.
             let _ = self.drift.watch(uid, &held);
         }
         let tables = uid.as_ref().and_then(|uid| self.drift.tables(uid, &held));

@@ -49,8 +49,12 @@ pub(super) struct Memory {
     pub(super) probes_pass: bool,
     /// The annotation as it was written last; `None`: as the API server has it.
     pub(super) annotated: Option<Option<Annotation>>,
-    /// The annotation that is to be written before anything else.
+    /// The annotation that is to be written.
     pub(super) annotate: Option<Option<Annotation>>,
+    /// The API server refused it the last time, or did not answer: the rules come first.
+    pub(super) not_annotated: bool,
+    /// What the job that runs makes the host's rules know; of a pod that leaves nothing.
+    pub(super) in_flight: Option<Vec<IpAddr>>,
     pub(super) state: Option<State>,
     pub(super) since: SystemTime,
     pub(super) why: Option<String>,
@@ -126,6 +130,8 @@ impl Memory {
             probes_pass: false,
             annotated: None,
             annotate: None,
+            not_annotated: false,
+            in_flight: None,
             state: None,
             since: SystemTime::now(),
             why: None,
@@ -217,17 +223,28 @@ impl Memory {
         if let Some(pause) = self.heals.pause(now) {
             return Task::Later(pause);
         }
-        if let Some(due) = self.annotate {
+        let is_drifted = self.drifted.is_some();
+        if let Some(due) = self.annotate.filter(|_| !self.not_annotated && !is_drifted) {
             return Task::Annotate(due);
         }
-        if look || self.drifted.is_some() || !self.is_complete(proxy) {
+        if look || is_drifted || !self.is_complete(proxy) {
             return Task::Enrol;
+        }
+        if let Some(due) = self.annotate {
+            return Task::Annotate(due);
         }
         let target = Some(Annotation::Enabled);
         match self.annotation() == target {
             true => Task::Nothing(None),
             false => Task::Annotate(target),
         }
+    }
+
+    /// The plugin made another sandbox: what is known of the rules, the proxy and the repairs is of the one before.
+    pub(super) fn handed_over(&mut self, addresses: Vec<IpAddr>, netns: PathBuf) {
+        (self.told, self.netns) = (Some(addresses), Some(netns));
+        (self.captured, self.taken, self.annotate) = (None, None, None);
+        self.heals = Heals::default();
     }
 
     /// Rules, proxy and host have it as it is.

@@ -5,12 +5,12 @@ use super::REDIRECTION;
 use super::decision::{Decision, decide};
 use super::hands::{Asked, Captured, Hands, Outcome, Probes, Proxy, Rules, Workload};
 use super::keeper::{Annotate, Done, Keeper, Sandbox, Told};
-use super::pod::Annotation;
+use super::pod::{Annotation, Memory};
 use super::roster::Roster;
 use super::settings::AmbientSettings;
 use crate::dataplane::Spent;
 use crate::drift::{Drift, Drifted};
-use crate::reconcile::{Job, Queue, Reconciler, Uid};
+use crate::reconcile::{Job, Next, Queue, Reconciler, Uid};
 use futures::FutureExt;
 use proptest::prelude::*;
 use serde_json::json;
@@ -646,4 +646,138 @@ fn a_pod_joins_and_leaves() {
     assert_eq!(scene.check(), Ok(()));
     let world = scene.shared.world();
     assert!(world.rules.is_empty() && world.probes.is_empty() && world.annotations.is_empty());
+}
+
+impl Scene {
+    /// A pod that is enrolled.
+    fn enrolled() -> (Self, Uid) {
+        let mut scene = Self::new();
+        scene.namespace("ambient");
+        scene.birth(1);
+        scene.rest();
+        assert_eq!(scene.check(), Ok(()));
+        let uid = scene.uid(1).unwrap();
+        (scene, uid)
+    }
+
+    fn memory(&mut self, uid: &Uid) -> &mut Memory {
+        self.agent.keeper.memory.get_mut(uid).unwrap()
+    }
+
+    /// Five repairs within a minute, and one more.
+    fn contend(&mut self, uid: &Uid) {
+        let heals = &mut self.memory(uid).heals;
+        let pauses: Vec<_> = (0..6).map(|_| heals.add(Instant::now())).collect();
+        assert!(pauses[4].is_none() && pauses[5].is_some());
+    }
+
+    /// The next job of this pod, which does not run yet.
+    fn begin(&mut self) -> Result<Job<Done>, Next> {
+        self.agent.keeper.changes();
+        let start = self.agent.queue.start(self.now).unwrap();
+        self.agent.keeper.job(&start)
+    }
+}
+
+fn run(job: Result<Job<Done>, Next>) -> Done {
+    match job {
+        Ok(Job::Thread(work)) => work(),
+        Ok(Job::Request(_)) => panic!("a request"),
+        Err(_) => panic!("no job"),
+    }
+}
+
+#[test]
+fn rules_are_repaired_while_annotations_cannot_be_written() {
+    let (mut scene, _) = Scene::enrolled();
+    scene.step(&Step::Fault('a', Some(Fault::Fails)));
+    scene.step(&Step::Disconnect);
+    scene.work(10);
+    assert!(scene.check().is_err(), "the annotation is due");
+    scene.flush(1);
+    for _ in 0..3 {
+        scene.now += Duration::from_secs(1);
+        scene.work(10);
+    }
+    assert_eq!(scene.shared.world().rules.len(), 1);
+}
+
+/// The plugin starts the pod when it is told so.
+#[test]
+fn a_new_sandbox_is_enrolled_at_once_and_not_called_so_before() {
+    let (mut scene, uid) = Scene::enrolled();
+    scene.contend(&uid);
+    scene.memory(&uid).annotate = Some(Some(Annotation::Pending));
+    assert_eq!(scene.agent.keeper.verdict(&uid), Ok(()));
+    scene.sandbox(1);
+    let job = scene.begin();
+    assert!(scene.agent.keeper.verdict(&uid).is_err());
+    let done = run(job);
+    scene.agent.keeper.done(&uid, Ok(done));
+    assert_eq!(scene.agent.keeper.verdict(&uid), Ok(()));
+}
+
+#[test]
+fn under_contention_a_pod_whose_rules_changed_is_not_shown_as_good() {
+    let (mut scene, uid) = Scene::enrolled();
+    scene.contend(&uid);
+    scene.flush(1);
+    scene.agent.keeper.changes();
+    scene.agent.queue.changed(&uid, scene.now);
+    assert!(matches!(scene.begin(), Err(Next::After(_))));
+    let why = scene.agent.keeper.verdict(&uid).unwrap_err();
+    assert!(why.contains("again and again"), "{why}");
+}
+
+/// What annotations ask for later is none of another program's doing.
+#[test]
+fn annotations_of_an_enrolled_pod_change_nothing() {
+    let (mut scene, uid) = Scene::enrolled();
+    let before = scene.memory(&uid).captured.clone().unwrap().asked;
+    let key = "ambient.istio.io/dns-capture";
+    let object = scene.objects.get_mut(&1).unwrap();
+    object["metadata"]["annotations"] = json!({REDIRECTION: "enabled", key: "true"});
+    scene.version += 1;
+    object["metadata"]["resourceVersion"] = json!(scene.version.to_string());
+    let view = PodView::from_value(object).unwrap();
+    let asked = weir_ambient::PodOverrides::of_annotations(&view.pod.metadata.annotations);
+    assert_ne!(asked, before.overrides);
+    scene.writer.apply(view).unwrap();
+    scene.flush(1);
+    scene.work(10);
+    assert_eq!(scene.shared.world().rules.len(), 1);
+    let after = scene.memory(&uid).captured.clone().unwrap().asked;
+    assert_eq!(after.overrides, before.overrides);
+}
+
+#[test]
+fn the_end_of_a_round_keeps_what_a_job_makes_known() {
+    let mut scene = Scene::new();
+    scene.namespace("ambient");
+    scene.birth(1);
+    scene.rest();
+    scene.sandbox(1);
+    let uid = scene.uid(1).unwrap();
+    scene.memory(&uid).probed.clear();
+    scene.memory(&uid).probes_pass = false;
+    let done = run(scene.begin());
+    assert_eq!(scene.shared.world().probes.len(), 1);
+    scene.agent.keeper.round(true);
+    assert_eq!(scene.shared.world().probes.len(), 1);
+    scene.agent.keeper.done(&uid, Ok(done));
+    scene.agent.keeper.round(true);
+    assert_eq!(scene.shared.world().probes.len(), 1);
+}
+
+/// It took its list of pods before the job put this one there.
+#[test]
+fn a_proxy_that_connects_during_a_job_is_told_of_the_pod() {
+    let (mut scene, uid) = Scene::enrolled();
+    scene.sandbox(1);
+    let done = run(scene.begin());
+    let newest = scene.shared.world().last_proxy + 1;
+    scene.shared.world().proxies.insert(newest, BTreeMap::new());
+    scene.agent.keeper.changes();
+    let next = scene.agent.keeper.done(&uid, Ok(done));
+    assert!(matches!(next, Next::After(Duration::ZERO)));
 }
