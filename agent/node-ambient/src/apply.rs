@@ -131,13 +131,16 @@ fn proxy_steps(node: &Node) -> Result<Vec<Step>> {
 }
 
 /// Makes the node what the configuration asks for. Without `force`, numbers and names of others are respected: nothing is
-/// written if there is a collision.
+/// written if there is a collision. Where rules are in force already a collision that came later prevents no change: what
+/// would capture for a proxy or a pod that is gone is worse, and removing is never refused.
 ///
 /// # Errors
 /// A collision, or what failed; see the order of a change above for what is in force then.
 pub fn apply(config: &Config, host: &Netns, engine: Option<Engine>, force: bool) -> Result<Change> {
     let change = compare(config, host, engine)?;
-    if let Some(first) = change.collisions.first().filter(|_| !force) {
+    let was_empty = !is_present(host)?;
+    let is_refused = was_empty && !force && change.node.is_capturing();
+    if let Some(first) = change.collisions.first().filter(|_| is_refused) {
         let reason = format!(
             "{first} ({} such in total; --force applies nevertheless)",
             change.collisions.len()
@@ -152,7 +155,6 @@ pub fn apply(config: &Config, host: &Netns, engine: Option<Engine>, force: bool)
         remove(host, Some(config))?;
         return Ok(change);
     }
-    let was_empty = !is_present(host)?;
     let done = write(&change, host);
     if let Err(e) = done {
         if was_empty {
@@ -165,7 +167,10 @@ pub fn apply(config: &Config, host: &Netns, engine: Option<Engine>, force: bool)
 }
 
 /// Whether a namespace has policy rules or rules of this kind.
-pub(crate) fn is_present(host: &Netns) -> Result<bool> {
+///
+/// # Errors
+/// They cannot be read.
+pub fn is_present(host: &Netns) -> Result<bool> {
     host.run(|| {
         let has_rule = Routing::open()?.rules()?.iter().any(is_own);
         Ok(has_rule || rules::present()?.is_some())

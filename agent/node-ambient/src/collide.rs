@@ -42,12 +42,14 @@ pub fn collisions(config: &Config) -> Result<Vec<Collision>> {
     let routing = Routing::open()?;
     let mut found = Vec::new();
     routes_and_rules(config, &routing, &mut found)?;
-    found.extend(services(&routing)?.iter().map(of_services));
+    // In this order, so that the link of every address is known.
+    let addresses = routing.addresses()?;
+    let links = routing.links()?;
+    found.extend(services(&links, &addresses).iter().map(of_services));
     let rules = routing.rules()?;
     let carriers = [CARRIERS, SECOND_CARRIERS].concat();
     let is_ours = rules.iter().any(is_own);
-    for link in routing
-        .links()?
+    for link in links
         .iter()
         .filter(|l| carriers.contains(&l.name.as_str()) && !is_ours)
     {

@@ -3,7 +3,7 @@
 //!
 //! Of a [`Config`] carrier, marks and routing are of no use here.
 
-use crate::config::{CarrierChoice, Config};
+use crate::config::{CarrierChoice, Config, Pod};
 use crate::discover::{By, devices_of, devices_of_others, discover};
 use crate::node::Node;
 use crate::services::services;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use weir_ebpf::Bpffs;
 use weir_ebpf::node::{Changes, Exclusions, Node as Programs, Proxy, Wanted};
-use weir_netlink::route::Routing;
+use weir_netlink::route::{Link, Routing};
 use weir_netlink::{Netns, Result};
 
 /// What a change of the node would do, or did.
@@ -132,31 +132,26 @@ fn desired(config: &Config) -> Result<(Node, Wanted)> {
         carrier: CarrierChoice::Veth,
         ..config.clone()
     };
-    let node = discover(&config_of_links, By::Programs)?;
+    let mut node = discover(&config_of_links, By::Programs)?;
     let routing = Routing::open()?;
     let links = routing.links()?;
-    let mut pods = BTreeMap::new();
+    let (mut pods, mut left_out) = (BTreeMap::new(), BTreeMap::new());
     for pod in &node.config.pods {
-        let devices = node.devices.get(&pod.uid).map(Vec::as_slice);
-        for address in &pod.addresses {
-            let device = match devices {
-                Some([device]) => Some(device.clone()),
-                // Which of them has the address.
-                _ => {
-                    let alone = crate::Pod {
-                        addresses: vec![*address],
-                        ..pod.clone()
-                    };
-                    devices_of(&routing, &links, &alone)?.into_iter().next()
-                }
-            };
-            pods.extend(device.map(|device| (*address, device)));
+        match devices_by_address(&node, &routing, &links, pod) {
+            Ok(found) => pods.extend(found),
+            Err(e) if config.leave_out => _ = left_out.insert(pod.uid.clone(), e.to_string()),
+            Err(e) => return Err(e),
         }
     }
-    // What goes to the address of a service goes to the proxy, as everywhere.
-    let services = services(&routing)?;
+    node.config
+        .pods
+        .retain(|pod| !left_out.contains_key(&pod.uid));
+    node.left_out.extend(left_out);
+    // The link of every address is known. What goes to the address of a service goes to the proxy, as everywhere.
+    let held = routing.addresses()?;
+    let services = services(&routing.links()?, &held);
     let is_service = |a: &IpAddr| services.iter().any(|s| s.addresses.contains(a));
-    let own = routing.addresses()?.into_iter().map(|a| a.net.addr());
+    let own = held.into_iter().map(|a| a.net.addr());
     let own = own.filter(|a| !is_service(a));
     let proxy = node.place.as_ref().map(|place| Proxy {
         netns: place.proxy.netns.clone(),
@@ -182,4 +177,27 @@ fn desired(config: &Config) -> Result<(Node, Wanted)> {
         },
     };
     Ok((node, wanted))
+}
+
+/// The host end of the link that has each address of a pod.
+fn devices_by_address(
+    node: &Node,
+    routing: &Routing,
+    links: &[Link],
+    pod: &Pod,
+) -> Result<Vec<(IpAddr, String)>> {
+    if let Some([device]) = node.devices.get(&pod.uid).map(Vec::as_slice) {
+        let all = pod.addresses.iter();
+        return Ok(all.map(|address| (*address, device.clone())).collect());
+    }
+    let mut found = Vec::new();
+    for address in &pod.addresses {
+        let alone = Pod {
+            addresses: vec![*address],
+            ..pod.clone()
+        };
+        let devices = devices_of(routing, links, &alone)?;
+        found.extend(devices.into_iter().next().map(|device| (*address, device)));
+    }
+    Ok(found)
 }

@@ -1,8 +1,8 @@
 //! Services that IPVS translates: their addresses are the node's own, on a link that only holds them.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
-use weir_netlink::Result;
-use weir_netlink::route::Routing;
+use weir_netlink::route::{Address, Link};
 
 /// Of kube-proxy in IPVS mode, and of kube-router.
 const HOLDERS: [&str; 2] = ["kube-ipvs0", "kube-dummy-if"];
@@ -14,19 +14,23 @@ pub(crate) struct Services {
     pub(crate) addresses: Vec<IpAddr>,
 }
 
-/// In the network namespace of `routing`; without such a link none.
-pub(crate) fn services(routing: &Routing) -> Result<Vec<Services>> {
-    let links = routing.links()?;
-    let addresses = routing.addresses()?;
+/// Among the links and addresses of a node; without such a link none. What another link has too is the node's own.
+pub(crate) fn services(links: &[Link], addresses: &[Address]) -> Vec<Services> {
+    let holder = |index: u32| {
+        let link = links.iter().find(|l| l.index == index)?;
+        HOLDERS.into_iter().find(|name| link.name == *name)
+    };
+    let own = addresses.iter().filter(|a| holder(a.index).is_none());
+    let own: BTreeSet<IpAddr> = own.map(|a| a.net.addr()).collect();
     let of_link = |link: &'static str| {
-        let index = links.iter().find(|l| l.name == link)?.index;
-        let held = addresses.iter().filter(|a| a.index == index);
-        // Each link has such an address of its own.
-        let held = held.map(|a| a.net.addr()).filter(|a| !is_link_local(a));
+        let held = addresses.iter().filter(|a| holder(a.index) == Some(link));
+        let held = held.map(|a| a.net.addr());
+        // Each link has an address of its own in IPv6.
+        let held = held.filter(|a| !own.contains(a) && !is_link_local(a));
         let addresses: Vec<IpAddr> = held.collect();
         (!addresses.is_empty()).then_some(Services { link, addresses })
     };
-    Ok(HOLDERS.into_iter().filter_map(of_link).collect())
+    HOLDERS.into_iter().filter_map(of_link).collect()
 }
 
 fn is_link_local(address: &IpAddr) -> bool {

@@ -92,7 +92,11 @@ pub(super) fn node(
                     .look
                     .min(until.saturating_duration_since(Instant::now()));
                 match timeout(look, news(&mut pods, &mut routing)).await {
-                    Ok(News::Pods) => break,
+                    Ok(News::Pods) => {
+                        // Pods that come and go all the time cost no more comparisons than that.
+                        sleep_until(reported + pace.least).await;
+                        break;
+                    }
                     Ok(News::Routing) => {
                         sleep_until(reported + pace.least).await;
                         reported = Instant::now();

@@ -201,6 +201,15 @@ fn pods_are_captured_at_the_node_healed_switched_and_left() {
     agent.until("reported", || {
         agent.log().contains("services of IPVS at link kube-ipvs0")
     });
+
+    // The next proxy is ready, and the old one goes.
+    let new_listener = Listener::of(&new);
+    scene.server.put(ztunnel(&new, "new", true));
+    agent.until("handed over", || new_listener.gets(&web));
+    scene.server.remove(&ztunnel(&old, "old", true));
+    assert!(new_listener.gets(&web) && !old_listener.gets(&web));
+    // That was done all the same, and the pod is not shown as good.
+    agent.until("failed", || why(&agent, "web").contains("kube-ipvs0"));
     let in_force = || {
         agent
             .log()
@@ -210,13 +219,7 @@ fn pods_are_captured_at_the_node_healed_switched_and_left() {
     let before = in_force();
     routing.delete_link(index).unwrap();
     agent.until("in force", || in_force() > before);
-
-    // The next proxy is ready, and the old one goes.
-    let new_listener = Listener::of(&new);
-    scene.server.put(ztunnel(&new, "new", true));
-    agent.until("handed over", || new_listener.gets(&web));
-    scene.server.remove(&ztunnel(&old, "old", true));
-    assert!(new_listener.gets(&web) && !old_listener.gets(&web));
+    agent.until("enrolled", || why(&agent, "web") == "null");
 
     // Nothing depends on the process; the next one captures in the pod, and then the node is as it was.
     drop(agent);

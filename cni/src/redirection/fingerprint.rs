@@ -12,7 +12,7 @@ use weir_netlink::route::{
     RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_IFADDR,
     RTNLGRP_IPV6_ROUTE, RTNLGRP_IPV6_RULE, RTNLGRP_LINK, Route, Routing,
 };
-use weir_netlink::{Error, Result};
+use weir_netlink::{Error, Netns, Result};
 
 /// Tables that the policy rules of every namespace look up.
 const STANDARD: [u32; 3] = [RT_TABLE_DEFAULT, RT_TABLE_MAIN, RT_TABLE_LOCAL];
@@ -46,8 +46,17 @@ struct RoutingState {
     rules: Vec<PolicyRule>,
     /// Routes of the tables that marks select, and those with weir's protocol number in any table.
     routes: Vec<Route>,
-    /// Addresses of `lo`.
+    /// Those of [`Scope`].
     addresses: Vec<Address>,
+}
+
+/// Whose addresses belong to a fingerprint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    /// Those of `lo`: a redirection in a pod writes no others.
+    Loopback,
+    /// Those of every link.
+    Node,
 }
 
 /// Reads the fingerprint of one namespace again and again, from any thread: its sockets stay in the namespace, and keep it
@@ -58,6 +67,7 @@ pub struct FingerprintReader {
     routing: Routing,
     changes: Events<message::Rtnetlink>,
     last: Option<Arc<RoutingState>>,
+    scope: Scope,
 }
 
 impl Sandbox {
@@ -66,7 +76,8 @@ impl Sandbox {
     /// # Errors
     /// The namespace cannot be entered, or no descriptor is free.
     pub fn fingerprint_reader(&self) -> Result<FingerprintReader> {
-        self.netns().run(FingerprintReader::open)?
+        self.netns()
+            .run(|| FingerprintReader::open(Scope::Loopback))?
     }
 }
 
@@ -77,7 +88,7 @@ impl Visit<'_> {
     /// As [`FingerprintReader::read`].
     pub fn fingerprint(&self) -> Result<Fingerprint> {
         let generation = NftEngine::open()?.generation()?;
-        let routing = RoutingState::read(&self.routing)?;
+        let routing = RoutingState::read(&self.routing, Scope::Loopback)?;
         Ok(Fingerprint {
             generation,
             routing: Arc::new(routing),
@@ -106,9 +117,18 @@ impl Visit<'_> {
 }
 
 impl FingerprintReader {
+    /// Of a node: any namespace, the host's own too, and the addresses of all its links.
+    ///
+    /// # Errors
+    /// The namespace cannot be entered, or no descriptor is free.
+    pub fn of_node(netns: &Netns) -> Result<Self> {
+        netns.run(|| Self::open(Scope::Node))?
+    }
+
     /// In the namespace of this thread.
-    fn open() -> Result<Self> {
+    fn open(scope: Scope) -> Result<Self> {
         Ok(Self {
+            scope,
             nft: NftEngine::open()?,
             routing: Routing::open()?,
             changes: Events::open(&GROUPS)?,
@@ -116,7 +136,7 @@ impl FingerprintReader {
         })
     }
 
-    /// Reads the fingerprint: the generation of nf_tables (`NFT_MSG_GETGEN`), policy rules, addresses of `lo` and the
+    /// Reads the fingerprint: the generation of nf_tables (`NFT_MSG_GETGEN`), policy rules, addresses and the
     /// few routes that concern a redirection. Cheaper than a comparison, and detects a change as soon.
     ///
     /// # Errors
@@ -127,7 +147,7 @@ impl FingerprintReader {
         let has_changed = self.changes.discard()?;
         let routing = match self.last.take().filter(|_| !has_changed) {
             Some(last) => last,
-            None => Arc::new(RoutingState::read(&self.routing)?),
+            None => Arc::new(RoutingState::read(&self.routing, self.scope)?),
         };
         self.last = Some(Arc::clone(&routing));
         self.nft.rest();
@@ -140,7 +160,7 @@ impl FingerprintReader {
 }
 
 impl RoutingState {
-    fn read(routing: &Routing) -> Result<Self> {
+    fn read(routing: &Routing, scope: Scope) -> Result<Self> {
         let rules = routing.rules()?;
         let by_mark = rules.iter().filter(|rule| rule.fwmark.is_some());
         let tables: BTreeSet<u32> = by_mark.map(|rule| rule.table).collect();
@@ -161,7 +181,7 @@ impl RoutingState {
             routes.extend(routing.routes(*table)?);
         }
         let mut addresses = routing.addresses()?;
-        addresses.retain(|address| address.index == LOOPBACK_IFINDEX);
+        addresses.retain(|address| scope == Scope::Node || address.index == LOOPBACK_IFINDEX);
         Ok(Self {
             rules,
             routes,

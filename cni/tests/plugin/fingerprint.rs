@@ -3,7 +3,7 @@
 use std::process::Command;
 use weir_cni::compile::Engine;
 use weir_cni::config::{Intent, NameFiles, SidecarConfig};
-use weir_cni::redirection::{RTPROT_WEIR, SIDECAR, Sandbox};
+use weir_cni::redirection::{FingerprintReader, RTPROT_WEIR, SIDECAR, Sandbox};
 use weir_netfilter::nft::{NftEngine, Ruleset, Table, TableFamily};
 use weir_netlink::Netns;
 use weir_netlink::route::{
@@ -112,4 +112,24 @@ fn what_was_applied_has_a_fingerprint_as_long_as_nothing_changes() {
             return lacks::skip("nft_tproxy", "4.19", "the kernel has no such expression");
         }
     }
+}
+
+/// A node agent may run in the namespace of the host, where no pod is: it is read all the same.
+#[test]
+fn a_node_is_read_with_the_addresses_of_all_links() {
+    let own = Netns::current().unwrap();
+    match FingerprintReader::of_node(&own).and_then(|mut reader| reader.read()) {
+        Err(e) if e.is_unsupported() => return lacks::skip("nf_tables", "3.13", e),
+        read => drop(read.unwrap()),
+    }
+    let netns = namespace_or_skip!();
+    let mut reader = FingerprintReader::of_node(&netns).unwrap();
+    ip(&netns, "link add kube0 type bridge");
+    let before = reader.read().unwrap();
+    ip(&netns, "address add 10.96.0.10/32 dev kube0");
+    let after = reader.read().unwrap();
+    assert_ne!(after, before);
+    assert_eq!(reader.read().unwrap(), after);
+    ip(&netns, "address del 10.96.0.10/32 dev kube0");
+    assert_eq!(reader.read().unwrap(), before);
 }

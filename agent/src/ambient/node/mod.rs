@@ -25,7 +25,7 @@ use std::time::Instant;
 use weir_ambient::AMBIENT;
 use weir_cni::compile::Engine;
 use weir_cni::plugin::Phase;
-use weir_cni::redirection::{Desired as _, Fingerprint, FingerprintReader, Sandbox};
+use weir_cni::redirection::{Desired as _, Fingerprint, FingerprintReader};
 use weir_core::journal::Journal;
 use weir_core::journal::ambient::{By, Event, Purpose};
 use weir_core::journal::pod::Cause;
@@ -35,7 +35,7 @@ use weir_core::sandboxes::{Held, Sandboxes};
 use weir_ebpf::Bpffs;
 use weir_ebpf::node::{Attached, Node as Programs};
 use weir_netlink::Netns;
-use weir_node_ambient::{Config, Node, Pod, ebpf as programs};
+use weir_node_ambient::{Collision, Config, Node, Pod, ebpf as programs};
 
 /// The objects of the node; clones are the same.
 #[derive(Clone)]
@@ -87,6 +87,8 @@ struct Seen {
     at: Instant,
     /// From before that was compared.
     fingerprint: Option<Print>,
+    /// What others have meanwhile that prevents a part of it, and whether connections pass the proxy by.
+    collision: Option<(String, bool)>,
 }
 
 /// What tells that another writer was there.
@@ -95,6 +97,39 @@ struct Print {
     rules: Fingerprint,
     /// The kernel reports neither a detached program nor a replaced one.
     programs: Option<Attached>,
+}
+
+/// What was found, what captures, and what was changed.
+struct Written {
+    node: Node,
+    by: By,
+    steps: Vec<String>,
+    collision: Option<(String, bool)>,
+}
+
+impl Written {
+    fn new(node: Node, by: By, steps: Vec<String>) -> Self {
+        Self {
+            node,
+            by,
+            steps,
+            collision: None,
+        }
+    }
+
+    /// They are in force.
+    fn by_rules(change: weir_node_ambient::Change, steps: Vec<String>) -> Self {
+        let collisions = &change.collisions;
+        let worst = collisions
+            .iter()
+            .find(|c| c.bypasses)
+            .or(collisions.first());
+        let told = |c: &Collision| (format!("the rules are in force, but {c}"), c.bypasses);
+        Self {
+            collision: worst.map(told),
+            ..Self::new(change.node, By::Rules(change.engine), steps)
+        }
+    }
 }
 
 /// What one call found and did.
@@ -190,8 +225,8 @@ impl AtNode {
 
     fn rules(&self, reader: &mut Option<FingerprintReader>) -> Option<Fingerprint> {
         if reader.is_none() {
-            let sandbox = self.host().ok().and_then(|netns| Sandbox::of(netns).ok())?;
-            *reader = sandbox.fingerprint_reader().ok();
+            let host = self.host().ok()?;
+            *reader = FingerprintReader::of_node(&host).ok();
         }
         let read = reader.as_mut()?.read();
         if read.is_err() {
@@ -227,7 +262,12 @@ impl AtNode {
             });
         }
         let fingerprint = self.fingerprint(&mut state.reader, &config);
-        let (node, by, steps) = self.compare_and_write(state, &config)?;
+        let Written {
+            node,
+            by,
+            steps,
+            collision,
+        } = self.compare_and_write(state, &config)?;
         let found = node.config.pods.iter().filter_map(|pod| {
             let names = node.devices.get(&pod.uid)?.clone();
             Some((pod.uid.clone(), (pod.clone(), names)))
@@ -244,6 +284,7 @@ impl AtNode {
                 by,
                 at: begun,
                 fingerprint,
+                collision,
             },
         })
     }
@@ -252,12 +293,7 @@ impl AtNode {
         self.0.settings.way == Way::NodePrograms
     }
 
-    /// What was found, what captures, and what was changed.
-    fn compare_and_write(
-        &self,
-        state: &State,
-        config: &Config,
-    ) -> Result<(Node, By, Vec<String>), String> {
+    fn compare_and_write(&self, state: &State, config: &Config) -> Result<Written, String> {
         let known = state.devices.iter();
         let known = known.filter(|(_, (pod, _))| config.pods.contains(pod));
         let asked = Config {
@@ -272,7 +308,7 @@ impl AtNode {
             let bpffs = Bpffs::at(&self.0.places.bpffs).map_err(text)?;
             let change = programs::compare(&asked, &host, &bpffs).map_err(text)?;
             if change.is_empty() {
-                return Ok((change.node, By::Ebpf, Vec::new()));
+                return Ok(Written::new(change.node, By::Ebpf, Vec::new()));
             }
             // It is read back there.
             let written = programs::apply(&asked, &host, &bpffs).map_err(text)?;
@@ -284,7 +320,7 @@ impl AtNode {
             if written.replaces {
                 steps.push("remove rules and routing that capture instead".to_owned());
             }
-            return Ok((written.node, By::Ebpf, steps));
+            return Ok(Written::new(written.node, By::Ebpf, steps));
         }
         let engine = self.0.settings.native_nftables.then_some(Engine::Nft);
         let compare = || weir_node_ambient::compare(&asked, &host, engine).map_err(text);
@@ -297,12 +333,11 @@ impl AtNode {
             change = compare()?;
         }
         if change.is_empty() {
-            if let Some(found) = change.collisions.iter().find(|c| c.bypasses) {
-                return Err(format!("the rules are in force, but {found}"));
-            }
-            return Ok((change.node, By::Rules(change.engine), Vec::new()));
+            return Ok(Written::by_rules(change, Vec::new()));
         }
-        if let Some(first) = change.collisions.first() {
+        let is_new =
+            !weir_node_ambient::is_present(&host).map_err(text)? && change.node.is_capturing();
+        if let Some(first) = change.collisions.first().filter(|_| is_new) {
             let count = change.collisions.len();
             return Err(format!(
                 "nothing was written: {first} ({count} such in total); WEIR_AMBIENT_NODE_CONFIG chooses other marks, tables and priorities"
@@ -319,7 +354,7 @@ impl AtNode {
             return Err(format!("after it was written, weir would still {first}"));
         }
         let steps = written.host.iter().chain(&written.proxy).map(text);
-        Ok((left.node, By::Rules(written.engine), steps.collect()))
+        Ok(Written::by_rules(left, steps.collect()))
     }
 
     fn has_programs(&self, host: &Netns) -> bool {
@@ -346,7 +381,10 @@ impl AtNode {
             return Ok(());
         }
         let synced = self.sync(&mut state, Some(Instant::now()));
-        let failure = synced.as_ref().err().cloned();
+        let failure = match &synced {
+            Ok(synced) => synced.seen.collision.as_ref().map(|(why, _)| why.clone()),
+            Err(why) => Some(why.clone()),
+        };
         let healed = synced.as_ref().ok().filter(|synced| synced.healed);
         let healed = healed.and_then(|synced| synced.steps.first().map(text));
         if state.reported.as_ref() != Some(&failure) || healed.is_some() {
@@ -421,6 +459,9 @@ impl Rules for AtNode {
         let synced = spent.measure(Phase::Apply, || self.sync(&mut state, Some(since)))?;
         drop(state);
         let node = &synced.seen.node;
+        if let Some((why, true)) = &synced.seen.collision {
+            return Err(why.clone());
+        }
         if !node.is_capturing() {
             return Err(
                 "no proxy of this node is ready, so it is not captured (WEIR_AMBIENT_WITHOUT_PROXY=open)"
