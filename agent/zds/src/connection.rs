@@ -194,6 +194,19 @@ pub(crate) fn serve(shared: &Shared, connection: &Connection, mut woken: PipeRea
 /// Why a connection ends.
 struct End(String);
 
+/// Why a request has no effect, on a connection that goes on.
+struct Refusal {
+    why: String,
+    /// ztunnel has read it.
+    read: bool,
+}
+
+impl Refusal {
+    fn unsent(why: String) -> Self {
+        Self { why, read: false }
+    }
+}
+
 struct Line<'a> {
     shared: &'a Shared,
     connection: &'a Connection,
@@ -228,21 +241,32 @@ impl Line<'_> {
         &mut self,
         request: Request,
         netns: Option<&dyn Namespace>,
-    ) -> Result<Result<(), String>, End> {
+    ) -> Result<Result<(), Refusal>, End> {
         let request = WorkloadRequest {
             payload: Some(request),
         };
         let bytes = request.encode_to_vec();
         if bytes.len() > REQUEST {
             let length = bytes.len();
-            return Ok(Err(format!(
+            return Ok(Err(Refusal::unsent(format!(
                 "its names take {length} bytes, and ztunnel reads no more than {REQUEST}"
-            )));
+            ))));
         }
         // What is there already would be taken for the answer.
         self.look(Duration::ZERO)?;
-        packet::send(self.socket, &bytes, netns, self.shared.options.limit)
-            .map_err(|e| End(format!("a request cannot be sent: {e}")))?;
+        let sent = packet::send(self.socket, &bytes, netns, self.shared.options.limit);
+        if let Err(e) = sent {
+            // Nothing was sent, and the next pod may have better luck: the kernel refuses this descriptor, or has too many
+            // on their way.
+            let of_netns = [Errno::EBADF as i32, Errno::ETOOMANYREFS as i32];
+            if e.raw_os_error()
+                .is_some_and(|number| of_netns.contains(&number))
+            {
+                let why = format!("its network namespace cannot be sent: {e}");
+                return Ok(Err(Refusal::unsent(why)));
+            }
+            return Err(End(format!("a request cannot be sent: {e}")));
+        }
         let packet = self.receive("the answer to a request")?;
         let response = WorkloadResponse::decode(packet)
             .map_err(|e| End(format!("an answer cannot be read: {e}")))?;
@@ -251,7 +275,10 @@ impl Line<'_> {
                 self.connection.acked.fetch_add(1, Ordering::Relaxed);
                 Ok(Ok(()))
             }
-            Some(Response::Ack(ack)) => Ok(Err(cut(&ack.error))),
+            Some(Response::Ack(ack)) => Ok(Err(Refusal {
+                why: cut(&ack.error),
+                read: true,
+            })),
             None => Err(End("an answer is none that this agent knows".to_owned())),
         }
     }
@@ -288,7 +315,13 @@ impl Line<'_> {
             match (taken, workload.netns.is_some()) {
                 (Ok(()), true) => added += 1,
                 (Ok(()), false) => kept += 1,
-                (Err(why), _) => self.shared.observer.refused(&workload.uid, &why),
+                (Err(refusal), has_netns) => {
+                    self.shared.observer.refused(&workload.uid, &refusal.why);
+                    if has_netns && !refusal.read {
+                        // What it has of an earlier connection it would drop at the end.
+                        let _ = self.exchange(keep(workload), None)?;
+                    }
+                }
             }
         }
         match self.exchange(Request::SnapshotSent(SnapshotSent {}), None)? {
@@ -296,7 +329,7 @@ impl Line<'_> {
                 connection.ready.store(true, Ordering::Release);
                 self.shared.observer.snapshot(added, kept);
             }
-            Err(why) => {
+            Err(Refusal { why, .. }) => {
                 return Err(End(format!(
                     "ztunnel refuses the end of the snapshot: {why}"
                 )));
@@ -326,7 +359,7 @@ impl Line<'_> {
                 let netns = asked.netns.as_deref();
                 let sent = match self.exchange(asked.request, netns) {
                     Ok(Ok(())) => Sent::Taken,
-                    Ok(Err(why)) => {
+                    Ok(Err(Refusal { why, .. })) => {
                         self.shared.observer.refused(&asked.uid, &why);
                         Sent::Refused(why)
                     }

@@ -1,7 +1,8 @@
 //! A ztunnel that only speaks ZDS: it keeps the protocol as the real one does, so that a server that breaks it is found out.
 //!
-//! As the real one it ends for good after a request out of order ([`Ztunnel::faults`]), refuses what it is told to refuse,
-//! and connects again when a connection ends. It opens no listeners.
+//! As the real one it ends for good after a request out of order, closes the connection after a packet that it cannot use
+//! (both are [`Ztunnel::faults`]), refuses what it is told to refuse, and connects again when a connection ends. It opens
+//! no listeners.
 
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use prost::Message;
@@ -18,6 +19,10 @@ use weir_zds::message::{Ack, Request, Response, WorkloadRequest, WorkloadRespons
 
 /// How long a test waits for anything.
 const LONG: Duration = Duration::from_secs(20);
+/// The most bytes that it reads of a packet, as the real one.
+const REQUEST: usize = 1024;
+/// The most descriptors that a packet can have (`SCM_MAX_FD`, `net/scm.h`).
+const DESCRIPTORS: usize = 253;
 
 /// A pod as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +43,8 @@ struct State {
     connected: bool,
     stop: bool,
     faults: Vec<String>,
+    /// After a request out of order.
+    ended: bool,
     refuse: BTreeMap<String, String>,
     pause: Duration,
 }
@@ -72,7 +79,7 @@ impl Ztunnel {
         self.state().pods.clone()
     }
 
-    /// Faults of the server for which the real one would have ended.
+    /// Faults of the server, for which the real one would have ended, or closed the connection.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
         self.state().faults.clone()
@@ -149,7 +156,7 @@ fn run(state: &Mutex<State>, path: &PathBuf) {
         }
         let mut state = state.lock().unwrap();
         state.connected = false;
-        if !state.faults.is_empty() {
+        if state.ended {
             // Drained, and ended.
             state.pods.clear();
             return;
@@ -158,95 +165,137 @@ fn run(state: &Mutex<State>, path: &PathBuf) {
 }
 
 fn serve(state: &Mutex<State>, socket: &Socket) {
-    let mut buffer = vec![0; 1024];
     loop {
         if state.lock().unwrap().stop {
             return;
         }
-        let mut space = nix::cmsg_space!([RawFd; 2]);
-        let mut data = [IoSliceMut::new(&mut buffer)];
-        let flags = MsgFlags::MSG_CMSG_CLOEXEC;
-        let received = recvmsg::<()>(socket.as_raw_fd(), &mut data, Some(&mut space), flags);
-        let (length, truncated, fds) = match received {
-            Ok(received) => {
-                let mut fds = Vec::new();
-                for message in received.cmsgs().unwrap() {
-                    if let ControlMessageOwned::ScmRights(more) = message {
-                        fds.extend(more);
-                    }
-                }
-                let cut = MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC;
-                (received.bytes, received.flags.intersects(cut), fds)
-            }
+        let packet = match Packet::receive(socket) {
+            Ok(packet) if packet.bytes.is_empty() => return,
+            Ok(packet) => packet,
             Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => continue,
             Err(_) => return,
         };
-        if length == 0 {
-            return;
-        }
-        let netns: Vec<(u64, u64)> = fds.iter().map(|fd| identified(*fd)).collect();
-        fds.into_iter()
-            .for_each(|fd| nix::unistd::close(fd).unwrap());
-        let request = WorkloadRequest::decode(&buffer[..length]);
         let mut all = state.lock().unwrap();
-        let answer = match (request.map(|r| r.payload), truncated) {
-            (Ok(Some(request)), false) => all.take(request, &netns),
-            (request, _) => Err(format!("unreadable: {request:?}, {truncated}")),
-        };
-        let (ends, pause) = (!all.faults.is_empty(), all.pause);
+        let answer = all.take(&packet);
+        let pause = all.pause;
         drop(all);
         std::thread::sleep(pause);
+        let closes = matches!(answer, Err(Wrong::Fault(_)));
         let ack = Ack {
-            error: answer.err().unwrap_or_default(),
+            error: match answer {
+                Ok(()) => String::new(),
+                Err(Wrong::Refused(why) | Wrong::Fault(why)) => why,
+            },
         };
         let response = WorkloadResponse {
             payload: Some(Response::Ack(ack)),
         };
-        if socket.send(&response.encode_to_vec()).is_err() || ends {
+        if socket.send(&response.encode_to_vec()).is_err() || closes {
             return;
         }
     }
 }
 
+/// What came at once.
+struct Packet {
+    bytes: Vec<u8>,
+    /// There was more of it than is read.
+    is_cut: bool,
+    /// What its descriptors lead to.
+    netns: Vec<Result<(u64, u64), String>>,
+}
+
+impl Packet {
+    fn receive(socket: &Socket) -> nix::Result<Self> {
+        let mut bytes = vec![0; REQUEST];
+        let mut space = nix::cmsg_space!([RawFd; DESCRIPTORS]);
+        let mut data = [IoSliceMut::new(&mut bytes)];
+        let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+        let received = recvmsg::<()>(socket.as_raw_fd(), &mut data, Some(&mut space), flags)?;
+        let mut netns = Vec::new();
+        // There is room for all; they cannot be read after the kernel has left one out.
+        for message in received.cmsgs().into_iter().flatten() {
+            if let ControlMessageOwned::ScmRights(fds) = message {
+                netns.extend(fds.iter().map(|fd| identified(*fd)));
+                fds.into_iter()
+                    .for_each(|fd| nix::unistd::close(fd).unwrap());
+            }
+        }
+        let cut = MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC;
+        let (length, is_cut) = (received.bytes, received.flags.intersects(cut));
+        bytes.truncate(length);
+        Ok(Self {
+            bytes,
+            is_cut,
+            netns,
+        })
+    }
+}
+
 /// Of a namespace only (`NSFS_MAGIC`, `linux/magic.h`).
-fn identified(fd: RawFd) -> (u64, u64) {
+fn identified(fd: RawFd) -> Result<(u64, u64), String> {
     let path = format!("/proc/self/fd/{fd}");
     let of = nix::sys::statfs::statfs(path.as_str())
         .unwrap()
         .filesystem_type();
-    assert_eq!(of.0, 0x6e73_6673, "{path} is no namespace");
     let meta = std::fs::metadata(&path).unwrap();
-    (meta.dev(), meta.ino())
+    match of.0 {
+        0x6e73_6673 => Ok((meta.dev(), meta.ino())),
+        _ => Err(format!("a descriptor of no namespace: {meta:?}")),
+    }
+}
+
+/// Why a request is not acknowledged.
+enum Wrong {
+    /// As the test wants it.
+    Refused(String),
+    /// It breaks the protocol, and is recorded: the connection ends.
+    Fault(String),
 }
 
 impl State {
-    fn fault(&mut self, what: &str) -> Result<(), String> {
-        self.faults.push(what.to_owned());
-        Err(what.to_owned())
+    /// The connection ends, and what is carried stays.
+    fn unusable(&mut self, what: String) -> Result<(), Wrong> {
+        self.faults.push(what.clone());
+        Err(Wrong::Fault(what))
     }
 
-    fn take(&mut self, request: Request, netns: &[(u64, u64)]) -> Result<(), String> {
-        match (request, netns) {
+    /// It ends, and carries nothing any more.
+    fn out_of_order(&mut self, what: &str) -> Result<(), Wrong> {
+        self.ended = true;
+        self.unusable(what.to_owned())
+    }
+
+    fn take(&mut self, packet: &Packet) -> Result<(), Wrong> {
+        if packet.is_cut {
+            return self.unusable(format!("a packet of more than {REQUEST} bytes"));
+        }
+        let request = match WorkloadRequest::decode(&packet.bytes[..]) {
+            Ok(request) => request.payload,
+            Err(e) => return self.unusable(format!("a packet that cannot be read: {e}")),
+        };
+        let Some(request) = request else {
+            return self.unusable(format!("a packet without payload: {:?}", packet.bytes));
+        };
+        match (request, &packet.netns[..]) {
             (Request::Add(add), [netns]) => {
+                let netns = match netns {
+                    Ok(netns) => *netns,
+                    Err(why) => return self.unusable(format!("{}: {why}", add.uid)),
+                };
                 let Some(info) = add.workload_info else {
-                    return self.fault("a pod without identity");
+                    return self.out_of_order("a pod without identity");
                 };
                 if let Some(why) = self.refuse.get(&add.uid) {
-                    return Err(why.clone());
+                    return Err(Wrong::Refused(why.clone()));
                 }
                 let name = format!("{}/{}", info.namespace, info.name);
                 self.seen.insert(add.uid.clone());
-                self.pods.insert(
-                    add.uid,
-                    Known {
-                        name,
-                        netns: *netns,
-                    },
-                );
+                self.pods.insert(add.uid, Known { name, netns });
             }
             (Request::Keep(keep), []) => {
                 if self.complete {
-                    return self.fault("a pod to be kept after the snapshot");
+                    return self.out_of_order("a pod to be kept after the snapshot");
                 }
                 self.seen.insert(keep.uid);
             }
@@ -256,7 +305,7 @@ impl State {
             }
             (Request::SnapshotSent(_), []) => {
                 if self.complete {
-                    return self.fault("a second end of the snapshot");
+                    return self.out_of_order("a second end of the snapshot");
                 }
                 self.complete = true;
                 self.snapshots += 1;
@@ -264,7 +313,8 @@ impl State {
                 self.pods.retain(|uid, _| seen.contains(uid));
             }
             (request, netns) => {
-                return Err(format!("{} descriptors with {request:?}", netns.len()));
+                let count = netns.len();
+                return self.unusable(format!("{count} descriptors with {request:?}"));
             }
         }
         Ok(())

@@ -4,143 +4,24 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::indexing_slicing,
+    clippy::print_stdout,
     missing_docs
 )]
 
-use proptest::prelude::*;
-use socket2::{Domain, SockAddr, Socket, Type};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-use weir_netlink::Netns;
+mod answers;
+mod midway;
+mod names;
+mod socket;
+mod stand_in;
+mod support;
+
+use socket2::Socket;
+use std::sync::Arc;
+use std::time::Duration;
+use support::{LONG, Node, Scene, connect, id, pod, server};
 use weir_testing::TempDir;
 use weir_testing::ztunnel::Ztunnel;
-use weir_zds::{AddError, Handle, Observer, Options, Server, Workload, Workloads};
-
-const LONG: Duration = Duration::from_secs(20);
-
-/// Pods, and what was observed.
-#[derive(Default)]
-struct Node {
-    pods: Mutex<Option<Vec<Workload>>>,
-    said: Mutex<Vec<String>>,
-}
-
-impl Workloads for Node {
-    fn all(&self) -> Option<Vec<Workload>> {
-        self.pods.lock().unwrap().clone()
-    }
-}
-
-impl Observer for Node {
-    fn connections(&self, count: usize) {
-        self.say(format!("connections {count}"));
-    }
-    fn snapshot(&self, added: usize, kept: usize) {
-        self.say(format!("snapshot {added} {kept}"));
-    }
-    fn refused(&self, uid: &str, why: &str) {
-        self.say(format!("refused {uid}: {why}"));
-    }
-    fn closed(&self, why: &str) {
-        self.say(format!("closed: {why}"));
-    }
-    fn stranger(&self, why: &str) {
-        self.say(format!("stranger: {why}"));
-    }
-    fn socket(&self, failure: Option<&str>) {
-        self.say(format!("socket {failure:?}"));
-    }
-}
-
-impl Node {
-    fn say(&self, what: String) {
-        self.said.lock().unwrap().push(what);
-    }
-
-    fn says(&self, part: &str) {
-        self.says_times(part, 1);
-    }
-
-    fn says_times(&self, part: &str, times: usize) {
-        let begun = Instant::now();
-        loop {
-            let said = self.said.lock().unwrap().clone();
-            if said.iter().filter(|s| s.contains(part)).count() >= times {
-                return;
-            }
-            assert!(begun.elapsed() < LONG, "{part}: {said:?}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    fn set(&self, pods: &[Workload]) {
-        *self.pods.lock().unwrap() = Some(pods.to_vec());
-    }
-}
-
-struct Scene {
-    node: Arc<Node>,
-    server: Server,
-    dir: TempDir,
-}
-
-impl Scene {
-    fn new() -> Self {
-        Self::with(|_| {})
-    }
-
-    fn with(change: impl FnOnce(&mut Options)) -> Self {
-        let (node, dir) = (Arc::new(Node::default()), TempDir::new());
-        node.set(&[]);
-        let server = server(&node, dir.path(), change);
-        Self { node, server, dir }
-    }
-
-    fn path(&self) -> PathBuf {
-        self.dir.path().join("ztunnel.sock")
-    }
-
-    fn handle(&self) -> Handle {
-        self.server.handle()
-    }
-}
-
-fn server(node: &Arc<Node>, dir: &Path, change: impl FnOnce(&mut Options)) -> Server {
-    let mut options = Options::new(dir.join("ztunnel.sock"));
-    change(&mut options);
-    Server::start(options, Arc::clone(node) as _, Arc::clone(node) as _).unwrap()
-}
-
-fn namespace() -> Option<Arc<std::fs::File>> {
-    let netns = weir_testing::namespace()?;
-    Some(Arc::new(std::fs::File::open(netns.path()).unwrap()))
-}
-
-/// A namespace, or a printed skip.
-macro_rules! namespace_or_skip {
-    () => {{
-        drop::<Netns>(weir_testing::namespace_or_skip!());
-        namespace().unwrap()
-    }};
-}
-
-fn id(netns: &std::fs::File) -> (u64, u64) {
-    let meta = netns.metadata().unwrap();
-    (meta.dev(), meta.ino())
-}
-
-fn pod(uid: &str, netns: Option<&Arc<std::fs::File>>) -> Workload {
-    Workload {
-        uid: uid.into(),
-        name: "web".into(),
-        namespace: "shop".into(),
-        service_account: "web".into(),
-        netns: netns.map(|netns| Arc::clone(netns) as _),
-    }
-}
+use weir_zds::{AddError, Handle};
 
 #[test]
 fn pods_are_handed_over_moved_and_removed() {
@@ -301,25 +182,6 @@ fn a_name_that_ztunnel_cannot_read_is_not_sent() {
 }
 
 #[test]
-fn a_socket_that_is_lost_comes_back() {
-    let scene = Scene::new();
-    std::fs::remove_file(scene.path()).unwrap();
-    scene.node.says_times("socket None", 2);
-    Ztunnel::connect(&scene.path()).snapshots(1);
-}
-
-#[test]
-fn strangers_are_refused() {
-    let scene = Scene::with(|o| o.users = vec![12345]);
-    let stranger = connect(&scene.path());
-    scene.node.says("is not ztunnel");
-    let mut byte = [std::mem::MaybeUninit::new(0)];
-    stranger.set_read_timeout(Some(LONG)).unwrap();
-    assert_eq!(stranger.recv(&mut byte).unwrap(), 0);
-    assert_eq!(scene.handle().newest(), None);
-}
-
-#[test]
 fn of_many_at_once_the_newest_replaces_the_oldest() {
     let netns = namespace_or_skip!();
     let scene = Scene::with(|o| o.limit = Duration::from_secs(15));
@@ -371,23 +233,6 @@ fn who_is_connected_and_what_was_acknowledged() {
 }
 
 #[test]
-fn the_file_of_the_socket_is_for_its_owner_alone() {
-    use std::os::unix::fs::PermissionsExt;
-    let scene = Scene::new();
-    let mode = || {
-        std::fs::symlink_metadata(scene.path())
-            .unwrap()
-            .permissions()
-            .mode()
-            & 0o777
-    };
-    assert_eq!(mode(), 0o600);
-    std::fs::remove_file(scene.path()).unwrap();
-    scene.node.says_times("socket None", 2);
-    assert_eq!(mode(), 0o600, "after it was bound again");
-}
-
-#[test]
 fn a_silent_connection_takes_no_time_of_the_others() {
     let netns = namespace_or_skip!();
     let scene = Scene::with(|o| o.limit = Duration::from_secs(15));
@@ -401,120 +246,6 @@ fn a_silent_connection_takes_no_time_of_the_others() {
     assert_eq!(removed, Err(AddError::TimedOut));
     ztunnel.carries("a", None);
     drop(silent);
-}
-
-#[test]
-fn an_agent_that_took_over_keeps_the_socket_until_it_ends() {
-    let scene = Scene::new();
-    let next = Arc::new(Node::default());
-    next.set(&[]);
-    let second = server(&next, scene.dir.path(), |_| {});
-    let inode = || std::fs::symlink_metadata(scene.path()).unwrap().ino();
-    let of_second = inode();
-    scene.node.says("another process listens there");
-    assert_eq!(inode(), of_second);
-    let ztunnel = Ztunnel::connect(&scene.path());
-    next.says("snapshot 0 0");
-    ztunnel.snapshots(1);
-    drop(second);
-    // Its file stays behind, and nobody listens there.
-    scene.node.says_times("socket None", 2);
-    ztunnel.snapshots(2);
-}
-
-/// Ends a thread also where the test fails.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// An agent that looked meanwhile would take the name from one that does not listen yet.
-#[test]
-fn the_name_leads_to_a_process_that_listens_at_every_moment() {
-    use std::io::ErrorKind::{ConnectionRefused, NotFound};
-    let scene = Scene::new();
-    let done = AtomicBool::new(false);
-    let connects = || {
-        let (mut tries, mut lost) = (0, Vec::new());
-        while !done.load(Ordering::Relaxed) {
-            let socket = Socket::new(Domain::UNIX, Type::SEQPACKET, None).unwrap();
-            socket.set_nonblocking(true).unwrap();
-            let connected = socket.connect(&SockAddr::unix(scene.path()).unwrap());
-            lost.extend(
-                connected
-                    .err()
-                    .filter(|e| [NotFound, ConnectionRefused].contains(&e.kind())),
-            );
-            tries += 1;
-        }
-        (tries, lost)
-    };
-    let (tries, lost) = std::thread::scope(|scope| {
-        let _ends = Ends(&done);
-        let connects = scope.spawn(connects);
-        let next: Vec<Server> = (0..10)
-            .map(|_| server(&scene.node, scene.dir.path(), |_| {}))
-            .collect();
-        done.store(true, Ordering::Relaxed);
-        drop(next);
-        connects.join().unwrap()
-    });
-    assert!(tries > 10 && lost.is_empty(), "{tries}: {lost:?}");
-    let left = std::fs::read_dir(scene.dir.path()).unwrap();
-    assert_eq!(left.count(), 1, "names that were in use before");
-}
-
-#[test]
-fn an_answer_before_its_request_and_a_descriptor_end_the_connection() {
-    use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
-    use std::os::fd::AsRawFd;
-    let scene = Scene::new();
-    let hello = [0x08, 0x01];
-    let early = connect(&scene.path());
-    // The list is not known, so that the answer is there before the request.
-    *scene.node.pods.lock().unwrap() = None;
-    early.send(&hello).unwrap();
-    early.send(&[0x0a, 0x00]).unwrap();
-    scene.node.says("not asked for");
-    scene.node.set(&[]);
-    let with_descriptor = connect(&scene.path());
-    let raw = [early.as_raw_fd()];
-    let rights = [ControlMessage::ScmRights(&raw)];
-    let data = [std::io::IoSlice::new(&hello)];
-    let flags = MsgFlags::empty();
-    sendmsg::<()>(with_descriptor.as_raw_fd(), &data, &rights, flags, None).unwrap();
-    scene.node.says("a descriptor");
-}
-
-fn connect(path: &Path) -> Socket {
-    let socket = Socket::new(Domain::UNIX, Type::SEQPACKET, None).unwrap();
-    socket.connect(&SockAddr::unix(path).unwrap()).unwrap();
-    socket
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
-
-    /// Whatever a peer says, a ztunnel that comes after it is served.
-    #[test]
-    fn nonsense(packets in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..2000), 1..6)) {
-        // One server for all of them: connections are paced.
-        static SCENE: Mutex<Option<Scene>> = Mutex::new(None);
-        let mut scene = SCENE.lock().unwrap_or_else(|e| e.into_inner());
-        let scene = scene.get_or_insert_with(|| Scene::with(|o| o.limit = Duration::from_millis(100)));
-        let before = scene.node.said.lock().unwrap().iter().filter(|s| s.starts_with("closed")).count();
-        let peer = connect(&scene.path());
-        for packet in &packets {
-            // It may have been closed already.
-            let _ = peer.send(packet);
-        }
-        scene.node.says_times("closed", before + 1);
-        drop(peer);
-        prop_assert_eq!(scene.handle().newest(), None);
-    }
 }
 
 /// The same protocol, spoken by the real program.

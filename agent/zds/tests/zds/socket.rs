@@ -1,0 +1,121 @@
+//! The socket and its file: who may connect, and how it comes back.
+
+use crate::support::{LONG, Node, Scene, connect, server};
+use socket2::{Domain, SockAddr, Socket, Type};
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
+use weir_testing::ztunnel::Ztunnel;
+use weir_zds::Server;
+
+#[test]
+fn a_socket_that_is_lost_comes_back() {
+    let scene = Scene::new();
+    std::fs::remove_file(scene.path()).unwrap();
+    scene.node.says_times("socket None", 2);
+    Ztunnel::connect(&scene.path()).snapshots(1);
+}
+
+#[test]
+fn strangers_are_refused() {
+    let scene = Scene::with(|o| o.users = vec![12345]);
+    let stranger = connect(&scene.path());
+    scene.node.says("is not ztunnel");
+    let mut byte = [std::mem::MaybeUninit::new(0)];
+    stranger.set_read_timeout(Some(LONG)).unwrap();
+    assert_eq!(stranger.recv(&mut byte).unwrap(), 0);
+    assert_eq!(scene.handle().newest(), None);
+}
+
+#[test]
+fn the_file_of_the_socket_is_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let scene = Scene::new();
+    let mode = || {
+        std::fs::symlink_metadata(scene.path())
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777
+    };
+    assert_eq!(mode(), 0o600);
+    std::fs::remove_file(scene.path()).unwrap();
+    scene.node.says_times("socket None", 2);
+    assert_eq!(mode(), 0o600, "after it was bound again");
+}
+
+#[test]
+fn an_agent_that_took_over_keeps_the_socket_until_it_ends() {
+    let scene = Scene::new();
+    let next = Arc::new(Node::default());
+    next.set(&[]);
+    let second = server(&next, scene.dir.path(), |_| {});
+    let inode = || std::fs::symlink_metadata(scene.path()).unwrap().ino();
+    let of_second = inode();
+    scene.node.says("another process listens there");
+    assert_eq!(inode(), of_second);
+    let ztunnel = Ztunnel::connect(&scene.path());
+    next.says("snapshot 0 0");
+    ztunnel.snapshots(1);
+    drop(second);
+    // Its file stays behind, and nobody listens there.
+    scene.node.says_times("socket None", 2);
+    ztunnel.snapshots(2);
+}
+
+/// Ends a thread also where the test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// An agent that looked meanwhile would take the name from one that does not listen yet.
+#[test]
+fn the_name_leads_to_a_process_that_listens_at_every_moment() {
+    use std::io::ErrorKind::{ConnectionRefused, NotFound};
+    let scene = Scene::new();
+    let (done, tries) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let connects = || {
+        let mut lost = Vec::new();
+        while !done.load(Ordering::Relaxed) {
+            let socket = Socket::new(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            let connected = socket.connect(&SockAddr::unix(scene.path()).unwrap());
+            lost.extend(
+                connected
+                    .err()
+                    .filter(|e| [NotFound, ConnectionRefused].contains(&e.kind())),
+            );
+            tries.fetch_add(1, Ordering::Relaxed);
+        }
+        lost
+    };
+    // Some tries between any two agents, however busy the machine is.
+    let next = || {
+        let (server, begun) = (
+            server(&scene.node, scene.dir.path(), |_| {}),
+            Instant::now(),
+        );
+        let before = tries.load(Ordering::Relaxed);
+        while tries.load(Ordering::Relaxed) < before + 2 {
+            assert!(begun.elapsed() < LONG, "nobody tries");
+            std::thread::yield_now();
+        }
+        server
+    };
+    let lost = std::thread::scope(|scope| {
+        let _ends = Ends(&done);
+        let connects = scope.spawn(connects);
+        let all: Vec<Server> = (0..10).map(|_| next()).collect();
+        done.store(true, Ordering::Relaxed);
+        drop(all);
+        connects.join().unwrap()
+    });
+    assert!(lost.is_empty(), "{lost:?}");
+    let left = std::fs::read_dir(scene.dir.path()).unwrap();
+    assert_eq!(left.count(), 1, "names that were in use before");
+}
