@@ -21,17 +21,22 @@ pub fn find(namespace: &str, name: &str) -> Result<Netns, String> {
     let processes = Processes::of_node();
     let uids = uids(processes.root_of_node().join(LOGS), namespace, name)
         .map_err(|why| format!("{why}; {remedy}"))?;
-    let scan = processes.scan()?;
     let mut why = format!("the kubelet has no pod {namespace}/{name} on this node");
     for uid in uids {
-        let identity = Identity::called(&uid);
-        let found = processes.find(&scan, &identity);
-        match found.and_then(|place| processes.open(&place, &identity)) {
-            Ok(sandbox) => return sandbox.netns().try_clone().map_err(|e| e.to_string()),
+        match called(&processes, &uid) {
+            Ok(netns) => return Ok(netns),
             Err(e) => why = format!("pod {namespace}/{name} ({uid}): {e}"),
         }
     }
     Err(format!("{why}; {remedy}"))
+}
+
+/// The only namespace that processes of the pod live in.
+fn called(processes: &Processes, uid: &str) -> Result<Netns, String> {
+    let identity = Identity::called(uid);
+    let place = processes.find(&processes.scan()?, &identity)?;
+    let sandbox = processes.open(&place, &identity)?;
+    sandbox.netns().try_clone().map_err(|e| e.to_string())
 }
 
 fn uids(logs: PathBuf, namespace: &str, name: &str) -> Result<Vec<String>, String> {
@@ -46,6 +51,41 @@ fn uids(logs: PathBuf, namespace: &str, name: &str) -> Result<Vec<String>, Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_control_group_names_the_namespace() {
+        let Some(group) = weir_testing::groups::Group::of_pod("uid-of-named") else {
+            return;
+        };
+        let [pods, other] = [(); 2].map(|()| weir_testing::namespace());
+        let (Some(pods), Some(other)) = (pods, other) else {
+            return;
+        };
+        let sleeps = |netns: &Netns| {
+            let spawn = || std::process::Command::new("sleep").arg("600").spawn();
+            Ends(netns.run(spawn).unwrap().unwrap())
+        };
+        let processes = Processes::of_node();
+        let missing = called(&processes, "uid-of-named").unwrap_err();
+        assert!(missing.contains("has a process of this pod: "), "{missing}");
+        let first = sleeps(&pods);
+        group.take(first.0.id());
+        let found = called(&processes, "uid-of-named").unwrap();
+        assert_eq!(found.id(), pods.id());
+        let second = sleeps(&other);
+        group.take(second.0.id());
+        let both = called(&processes, "uid-of-named").unwrap_err();
+        assert!(both.contains("cannot be told"), "{both}");
+    }
+
+    struct Ends(std::process::Child);
+
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
 
     #[test]
     fn the_directory_of_logs_names_the_uid() {

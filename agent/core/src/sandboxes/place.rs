@@ -43,6 +43,9 @@ pub struct Identity {
     own_users: bool,
     /// All of them have to be in its namespace.
     pub addresses: Vec<IpAddr>,
+    /// Its addresses are not known: the control group alone tells its namespace.
+    #[serde(skip)]
+    by_group: bool,
 }
 
 impl Identity {
@@ -52,13 +55,15 @@ impl Identity {
             uids: view.pod.uids().map(str::to_owned).collect(),
             own_users: view.host_users == Some(false),
             addresses: view.addresses(),
+            by_group: false,
         }
     }
 
-    /// Of a pod of which only the UID is known.
+    /// Of a pod of which only the UID is known, for looking at it: nothing is written to a namespace on this word.
     pub fn called(uid: &str) -> Self {
         Self {
             uids: vec![uid.to_owned()],
+            by_group: true,
             ..Self::default()
         }
     }
@@ -78,6 +83,13 @@ impl Identity {
 
     fn is_called(&self, uid: &str) -> bool {
         self.uids.iter().any(|known| known == uid)
+    }
+
+    fn and_addresses(&self) -> String {
+        match self.by_group {
+            true => String::new(),
+            false => format!(" and the addresses {}", self.list()),
+        }
     }
 
     fn list(&self) -> String {
@@ -226,7 +238,10 @@ impl Processes {
         for place in scan.of(pod) {
             let owned = self.open(&place, pod).and_then(|sandbox| {
                 looked_at += 1;
-                owns(&sandbox, pod)
+                match pod.by_group {
+                    true => Ok(()),
+                    false => owns(&sandbox, pod),
+                }
             });
             if looked_at > NAMESPACES {
                 return Err(format!(
@@ -245,10 +260,10 @@ impl Processes {
             several => {
                 let ids: Vec<String> = several.iter().map(|p| p.id.to_string()).collect();
                 Err(format!(
-                    "{} each have a process of the pod and the addresses {}: which one is the pod's cannot be told, \
+                    "{} each have a process of the pod{}: which one is the pod's cannot be told, \
                      so nothing is written to any",
                     ids.join(" and "),
-                    pod.list()
+                    pod.and_addresses()
                 ))
             }
         }
@@ -343,9 +358,9 @@ impl Scan {
             n => format!("; {n} processes may not be looked at: {}", withheld()),
         };
         format!(
-            "none of the {} network namespaces of pods has a process of this pod and has the addresses {}: {why}{hidden}",
+            "none of the {} network namespaces of pods has a process of this pod{}: {why}{hidden}",
             self.seen.len(),
-            pod.list()
+            pod.and_addresses()
         )
     }
 }
