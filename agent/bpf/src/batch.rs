@@ -95,8 +95,8 @@ impl Map {
         let mut place: Option<Vec<u8>> = None;
         loop {
             match self.read_batch(&mut place, room, &mut entries)? {
+                Read::All | Read::Some if entries.len() > most => return Err(too_big(())),
                 Read::All => return Ok(entries),
-                Read::Some if entries.len() > most => return Err(too_big(())),
                 Read::Some => {}
                 // A bucket has few entries, unless somebody chose the keys.
                 Read::NoRoom if room < most => room = room.saturating_mul(2).min(most),
@@ -204,8 +204,9 @@ impl Map {
                 entries.iter().enumerate().try_for_each(singly)
             }
             Err(e) => {
+                // A count that is as it was is of a call that failed before the first entry.
                 let done = usize::try_from(attr.count).unwrap_or(0);
-                Err((done.min(entries.len()), e))
+                Err((if done < entries.len() { done } else { 0 }, e))
             }
         }
     }
