@@ -11,8 +11,8 @@ use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_netfilter::ipset::{self, Entry, Header, Key, SetFamily, SetType};
 use weir_netfilter::xtables::{
-    Chain, Comment, IcmpType, Interface, Mark, Match, Nat, NatKind, Not, Ownership, Protocol, Rule,
-    RuleBuilder, Ruleset, SetMatch, SetRef, Table, Target, XtFamily,
+    Chain, Comment, ConntrackState, IcmpType, Interface, Mark, Match, Nat, NatKind, Not, Ownership,
+    Protocol, Rule, RuleBuilder, Ruleset, SetMatch, SetRef, Table, Target, XtFamily,
 };
 
 /// The tag of rules in built-in chains.
@@ -170,6 +170,8 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
         }
         output.extend([
             mark(connection(rule(), marks.conn_skip), marks.conn_skip),
+            // As in nf_tables: errors of the node about connections of a pod.
+            stop(rule().ctstate(&[ConntrackState::Related])),
             remember(to_pods(), marks.conn_skip),
             mark(to_pods(), marks.conn_skip),
         ]);

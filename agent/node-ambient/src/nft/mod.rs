@@ -275,6 +275,9 @@ fn output(node: &Node, families: &[Family]) -> Vec<Rule> {
     }
     let known = has(rule(), CT_MARK, bits);
     rules.push(mark(known, bits).build());
+    // An error of the node about a connection says nothing of who made that: without a proxy it is one of the pod's, which
+    // is not to pass from then on.
+    rules.push(stop(rule().ct_state(RELATED)));
     for family in families {
         let to_pods = of_pods(rule(), *family, false);
         rules.push(remember(mark(to_pods, bits), bits).build());
@@ -282,6 +285,8 @@ fn output(node: &Node, families: &[Family]) -> Vec<Rule> {
     rules
 }
 
+/// `NF_CT_STATE_BIT(IP_CT_RELATED)` of `linux/netfilter/nf_conntrack_common.h`
+const RELATED: u32 = 4;
 /// `linux/netfilter/nf_nat.h`; since 5.8.
 const NF_NAT_RANGE_NETMAP: u32 = 1 << 6;
 

@@ -1,18 +1,18 @@
 //! Redirection at the node by eBPF: packet paths, failures and removal, with real packets.
 
 use crate::acceptance::use_a_port_twice;
+use crate::leaks::{Flows, Left, Tap};
 use crate::scene::{
     OUTSIDE, PATIENCE, POD, PROXY, SECOND, Scene, Seen, Servers, address, ask, connect, connects,
     inside, sysctl,
 };
 use crate::{is_reached_by_udp, state, up};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
 use weir_cni::compile::Engine;
 use weir_ebpf::Bpffs;
 use weir_netfilter::conntrack::{Conntrack, Transport, Tuple};
 use weir_netlink::Netns;
-use weir_netlink::route::{Filter, FilterKind, Qdisc, Routing, TcHandle};
+use weir_netlink::route::{Routing, TcHandle};
 use weir_node_ambient::Config;
 use weir_node_ambient::ebpf::{apply, compare, remove};
 use weir_testing::BpfFs;
@@ -228,19 +228,27 @@ fn check_6_nothing_leaves_in_plain_text_without_the_proxy() {
         assert!(!connects(&scene.pod, to));
         assert_eq!(servers.drain(), []);
         applied(&scene, &mounted, &scene.config(&[(PROXY, 1)], ""));
-        let mut open = connect(&scene.pod, to).unwrap();
-        assert_eq!(ask(&mut open, "x").unwrap(), "outbound|outside|x");
+        let (mut tap, mut flows) = (Tap::of(&scene), Flows::open(&scene));
+        assert_ne!(tap.left().words, 0, "what the proxy passes on is seen");
         servers.drain();
         let routing = Routing::open_in(&scene.node).unwrap();
         routing
             .delete_link(routing.link("v2").unwrap().index)
             .unwrap();
-        assert!(ask(&mut open, "secret").is_err());
-        assert!(!connects(&scene.pod, to));
-        assert_eq!(servers.drain(), []);
+        tap.forget();
+        flows.write();
+        let nothing_connects = || {
+            for v6 in [false, true] {
+                assert!(!connects(&scene.pod, web(OUTSIDE, v6)));
+                assert!(!connects(&scene.outside, web(POD, v6)));
+            }
+        };
+        nothing_connects();
+        assert_eq!((tap.left(), servers.drain()), (Left::default(), vec![]));
         applied(&scene, &mounted, &scene.config(&[], ""));
-        assert!(!connects(&scene.pod, to));
-        assert!(!connects(&scene.outside, web(POD, false)));
+        flows.write();
+        nothing_connects();
+        assert_eq!((tap.left(), servers.drain()), (Left::default(), vec![]));
         for v6 in [false, true] {
             assert_eq!(answer(&scene.node, web(POD, v6)), "pod|x");
             assert!(is_reached_by_udp(&scene, v6));
@@ -248,6 +256,7 @@ fn check_6_nothing_leaves_in_plain_text_without_the_proxy() {
         let open = scene.config(&[], r#", "without_proxy": "open""#);
         applied(&scene, &mounted, &open);
         assert_eq!(answer(&scene.pod, to), "outside|x");
+        assert_ne!(tap.left().syns, 0);
     }
 }
 
@@ -458,60 +467,6 @@ fn what_the_other_way_left_at_the_proxy_is_replaced() {
         remove(&scene.node, &bpffs(&mounted), None).unwrap();
         assert!(up(&scene, Engine::Nft, ""));
         captured();
-    }
-}
-
-/// A program of another writer at the pod's link goes on running, and is there after the removal.
-// matrix: every
-#[test]
-fn check_3_programs_of_others_stay() {
-    use weir_bpf::{Anchor, BPF_TCX_INGRESS, Link};
-    for (scene, mounted) in builds() {
-        let servers = Servers::start(&scene);
-        let mut asm = weir_ebpf::asm::Assembler::new();
-        asm.mov(weir_ebpf::asm::Reg::R0, -1);
-        asm.exit();
-        let program = asm.finish().unwrap().load("another", &[]).unwrap();
-        let link = scene.node.run(|| {
-            let routing = Routing::open().unwrap();
-            let index = routing.link("v1").unwrap().index;
-            if !mounted.by_filters() {
-                return Some(
-                    Link::to_interface(&program, index, BPF_TCX_INGRESS, Anchor::First).unwrap(),
-                );
-            }
-            // As Cilium's: of the first preference, with the first handle.
-            assert!(routing.add_qdisc(&Qdisc::clsact(index)).unwrap());
-            let kind = FilterKind::bpf(program.as_fd(), "another");
-            let filter = Filter {
-                handle: 1,
-                ..Filter::new(index, TcHandle::INGRESS, 1, kind)
-            };
-            assert!(routing.add_filter(&filter).unwrap());
-            None
-        });
-        let link = link.unwrap();
-        let programs = || {
-            let shown = weir_ebpf::show::read(&scene.node, Some(&bpffs(&mounted))).unwrap();
-            let at = shown
-                .programs
-                .into_iter()
-                .filter(|p| p.interface == "v1" && p.hook.contains("ingress"));
-            at.map(|p| p.name).collect::<Vec<_>>()
-        };
-        assert_eq!(programs(), ["another"]);
-        let config = scene.config(&[(PROXY, 1)], "");
-        applied(&scene, &mounted, &config);
-        let both = programs();
-        assert!(both.len() == 2 && both[0].starts_with("weir_o"), "{both:?}");
-        assert_eq!(
-            answer(&scene.pod, web(OUTSIDE, false)),
-            "outbound|outside|x"
-        );
-        remove(&scene.node, &bpffs(&mounted), Some(&config)).unwrap();
-        assert_eq!(programs(), ["another"]);
-        assert_eq!(answer(&scene.pod, web(OUTSIDE, false)), "outside|x");
-        drop((link, servers));
     }
 }
 

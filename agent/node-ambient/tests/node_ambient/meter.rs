@@ -5,7 +5,7 @@ use weir_netfilter::nft::{
     Chain, ChainType, CmpOp, Hook, L4Proto, NftEngine, Rule, RuleBuilder, Ruleset, Statement,
     Table, TableFamily,
 };
-use weir_netlink::Result;
+use weir_netlink::{Netns, Result};
 
 const TABLE: &str = "test-meter";
 /// After everything else.
@@ -33,12 +33,23 @@ impl Count {
 
 /// Adds a table of the test to the node.
 pub(crate) fn add(scene: &Scene, table: Table) -> Result<()> {
+    add_in(&scene.node, table)
+}
+
+pub(crate) fn add_in(netns: &Netns, table: Table) -> Result<()> {
     let id = vec![(table.family, table.name.clone())];
     let rules = Ruleset {
         tables: vec![table],
     };
     let add = || NftEngine::open()?.apply(&rules, &id).map(drop);
-    scene.node.run(add).unwrap()
+    netns.run(add).unwrap()
+}
+
+/// Deletes a table of the node.
+pub(crate) fn remove(scene: &Scene, family: TableFamily, name: &str) {
+    let id = vec![(family, name.to_owned())];
+    let remove = || NftEngine::open().unwrap().apply(&Ruleset::default(), &id);
+    drop(scene.node.run(remove).unwrap().unwrap());
 }
 
 /// Whether this kernel counts: the meter is made of nf_tables.

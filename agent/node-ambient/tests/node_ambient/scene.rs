@@ -3,7 +3,9 @@
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use weir_netlink::Netns;
@@ -107,6 +109,18 @@ fn add_netkit(node: &Routing, name: &str, mode: u32, netns: &Netns) -> weir_netl
     )
 }
 
+/// The other end of a narrow path offers segments for 1500 bytes, as one that does not know the path: its own are as long
+/// as its link takes.
+fn offer_long_segments() {
+    for (family, segment) in [("-4", "1460"), ("-6", "1440")] {
+        let router = address(OUTSIDE, family == "-6", 1).to_string();
+        let mut ip = Command::new("ip");
+        ip.args([family, "route", "replace", "default", "via", &router]);
+        let run = ip.args(["advmss", segment]).output().unwrap();
+        assert!(run.status.success(), "{run:?}");
+    }
+}
+
 impl Scene {
     /// `None`, with the reason printed, where this user may not build it.
     pub(crate) fn build() -> Option<Self> {
@@ -154,12 +168,6 @@ impl Scene {
         set(&scene.node, "ipv4/ip_forward", "1");
         set(&scene.node, "ipv6/conf/all/forwarding", "1");
         set(&scene.node, "ipv4/conf/all/rp_filter", "1");
-        if shape.mtu.is_some() {
-            // What is longer than the node's end takes, that end drops without an error: the other end sends shorter
-            // segments (1024 bytes, and never tries more), and offers the same size as before.
-            set(&scene.outside, "ipv4/tcp_mtu_probing", "2");
-            set(&scene.outside, "ipv4/tcp_probe_threshold", "65535");
-        }
         // Both proxies connect with the addresses of others: ports that are the same by chance are not what tests are about,
         // but for `use_a_port_twice`.
         let ports = ["20000 29999", "30000 39999", "40000 49999", "50000 59999"];
@@ -189,12 +197,14 @@ impl Scene {
                     added => added.unwrap(),
                 },
                 None => {
+                    let mtu = shape.mtu.filter(|_| number == OUTSIDE);
                     let peer = Link {
                         name: "eth0".to_owned(),
+                        mtu,
                         ..Link::default()
                     };
                     let pair = Link {
-                        mtu: shape.mtu.filter(|_| number == OUTSIDE),
+                        mtu,
                         ..Link::new(&name, LinkKind::veth(&peer, Some(netns.into())).unwrap())
                     };
                     node.add_link(&pair, None).unwrap();
@@ -233,6 +243,9 @@ impl Scene {
             }
         }
         wait_for_own_addresses(&node);
+        if shape.mtu.is_some() {
+            scene.outside.run(offer_long_segments).unwrap();
+        }
         Some(scene)
     }
 
@@ -309,8 +322,22 @@ fn any(v6: bool, port: u16) -> SocketAddr {
     SocketAddr::new(ip, port)
 }
 
+/// Sockets of a proxy that is to be killed.
+type Kept = Arc<Mutex<Vec<Socket>>>;
+
 /// Serves a port on threads that end with the process; the name of the listener is the answer's first line.
-fn serve(netns: &Netns, who: &'static str, port: u16, log: &Sender<Seen>, transparent: bool) {
+fn serve(
+    netns: &Netns,
+    who: &'static str,
+    port: u16,
+    (log, transparent): (&Sender<Seen>, bool),
+    kept: Option<&Kept>,
+) {
+    let keep = |kept: Option<&Kept>, socket: &Socket| {
+        if let Some(kept) = kept {
+            kept.lock().unwrap().push(socket.try_clone().unwrap());
+        }
+    };
     for v6 in [false, true] {
         let listener = netns
             .run(|| {
@@ -322,9 +349,11 @@ fn serve(netns: &Netns, who: &'static str, port: u16, log: &Sender<Seen>, transp
                 listener
             })
             .unwrap();
-        let (log, netns) = (log.clone(), netns.try_clone().unwrap());
+        keep(kept, &listener);
+        let (log, netns, kept) = (log.clone(), netns.try_clone().unwrap(), kept.cloned());
         thread::spawn(move || {
             while let Ok((stream, peer)) = listener.accept() {
+                keep(kept.as_ref(), &stream);
                 let to = of(&stream.local_addr().unwrap());
                 let from = of(&peer).ip();
                 let _ = log.send(Seen { who, from, to });
@@ -386,6 +415,19 @@ fn answer(
     }
 }
 
+/// A proxy that can be killed.
+pub(crate) struct Mortal(Kept);
+
+impl Mortal {
+    /// Its listeners and connections are closed, as those of a process that is gone.
+    pub(crate) fn kill(self) {
+        for socket in self.0.lock().unwrap().drain(..) {
+            // Of a connection whose other end is gone it fails.
+            let _ = socket.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
+
 pub(crate) struct Servers {
     pub(crate) seen: Receiver<Seen>,
     log: Sender<Seen>,
@@ -403,20 +445,31 @@ impl Servers {
     pub(crate) fn of_others(scene: &Scene) -> Self {
         let (log, seen) = channel();
         let servers = Self { seen, log };
-        serve(&scene.pod, "pod", 8080, &servers.log, false);
-        serve(&scene.outside, "outside", 8080, &servers.log, false);
+        serve(&scene.pod, "pod", 8080, (&servers.log, false), None);
+        serve(&scene.outside, "outside", 8080, (&servers.log, false), None);
         servers
     }
 
-    pub(crate) fn proxy(&self, netns: &Netns, [outbound, inbound, hbone]: [&'static str; 3]) {
-        serve(netns, outbound, 15001, &self.log, true);
-        serve(netns, inbound, 15006, &self.log, true);
-        serve(netns, hbone, 15008, &self.log, true);
+    pub(crate) fn proxy(&self, netns: &Netns, names: [&'static str; 3]) {
+        self.listen(netns, names, None);
+    }
+
+    fn listen(&self, netns: &Netns, names: [&'static str; 3], kept: Option<&Kept>) {
+        for (who, port) in names.into_iter().zip([15001, 15006, 15008]) {
+            serve(netns, who, port, (&self.log, true), kept);
+        }
+    }
+
+    /// As [`Servers::start`], with a proxy that can be killed.
+    pub(crate) fn start_mortal(scene: &Scene) -> (Self, Mortal) {
+        let (servers, kept) = (Self::of_others(scene), Kept::default());
+        servers.listen(&scene.proxy, ["outbound", "inbound", "hbone"], Some(&kept));
+        (servers, Mortal(kept))
     }
 
     /// A server like those of the pod and outside, with a name.
     pub(crate) fn echo(&self, netns: &Netns, who: &'static str) {
-        serve(netns, who, 8080, &self.log, false);
+        serve(netns, who, 8080, (&self.log, false), None);
     }
 
     /// Who has seen connections so far.

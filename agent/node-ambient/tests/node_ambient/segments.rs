@@ -3,7 +3,7 @@
 use crate::ebpf::{applied, builds, web};
 use crate::scene::{OUTSIDE, PATIENCE, POD, PROXY, Scene, connect, socket};
 use crate::{each, up};
-use std::io::{Read, Write};
+use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::process::Command;
 use std::thread;
@@ -117,11 +117,12 @@ fn transfer(scene: &Scene, what: &str) {
         ] {
             let (server, taken) = (echo(at, v6), proxy(&scene.proxy, v6, port));
             let mut stream = connect(from, to).unwrap();
-            let mut got = vec![0; LENGTH];
+            let mut got = Vec::new();
             let mut sends = stream.try_clone().unwrap();
             thread::scope(|scope| {
                 scope.spawn(|| sends.write_all(&text).unwrap());
-                stream.read_exact(&mut got).unwrap();
+                let read = (&mut stream).take(LENGTH as u64).read_to_end(&mut got);
+                read.unwrap_or_else(|e| panic!("{what} {to}: {e} after {} bytes", got.len()));
             });
             assert!(got == text, "{what} {to}: other bytes");
             stream.shutdown(Shutdown::Write).unwrap();

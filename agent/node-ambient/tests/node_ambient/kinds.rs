@@ -1,0 +1,125 @@
+//! Pods whose packets do not pass the node's namespace: ipvlan and macvlan are refused by name.
+
+use crate::ebpf::{answer, applied, bpffs, web};
+use crate::scene::{OUTSIDE, POD, PROXY, Scene, Servers};
+use crate::{state, up};
+use std::net::IpAddr;
+use weir_cni::compile::Engine;
+use weir_netlink::route::{Link, LinkKind, Route, Routing};
+use weir_node_ambient::{Config, compare, ebpf};
+use weir_testing::{BpfFs, lacks};
+
+/// Each with the first kernel that has it.
+const KINDS: [(&str, &str); 2] = [("ipvlan", "3.19"), ("macvlan", "2.6.23")];
+const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 4, 77));
+
+/// On the node's link to the outside there is another one of this kind, in a pod or, as a plugin makes it for the way from
+/// the node to such pods, beside it with a route.
+fn add(scene: &Scene, kind: &str, since: &str, is_inside: bool) -> bool {
+    let node = Routing::open_in(&scene.node).unwrap();
+    let upper = Link {
+        lower: Some(node.link("v4").unwrap().index),
+        ..Link::new("upper0", LinkKind::plain(kind))
+    };
+    let netns = if is_inside {
+        &scene.second
+    } else {
+        &scene.node
+    };
+    match node.add_link(&upper, is_inside.then_some((&scene.second).into())) {
+        Err(e) if e.is_unsupported() || e.errno() == Some(95) => {
+            lacks::skip(&format!("link {kind}"), since, e);
+            return false;
+        }
+        added => added.unwrap(),
+    }
+    let there = Routing::open_in(netns).unwrap();
+    let index = there.link("upper0").unwrap().index;
+    there.set_up(index).unwrap();
+    let is_new = match is_inside {
+        true => there.add_address(index, ipnet::IpNet::new(ADDRESS, 24).unwrap()),
+        false => there.add_route(&Route::unicast(ADDRESS.into(), None, Some(index))),
+    };
+    assert!(is_new.unwrap());
+    true
+}
+
+/// The pod that can be captured, and another one with the address.
+fn config(scene: &Scene, netns: &str) -> Config {
+    let mut config = scene.config(&[(PROXY, 1)], "");
+    let more = format!(r#"{{"pods": [{{"uid": "pod-b", "addresses": ["{ADDRESS}"]{netns}}}]}}"#);
+    let more = Config::from_json(&more, "test").unwrap();
+    config.pods.extend(more.pods);
+    config
+}
+
+fn each(check: impl Fn(&Scene, &str, Config)) {
+    for (kind, since) in KINDS {
+        for is_inside in [true, false] {
+            let Some(scene) = Scene::build() else { return };
+            if !add(&scene, kind, since, is_inside) {
+                continue;
+            }
+            let netns = format!(r#", "netns": "{}""#, scene.second.path().display());
+            let config = config(&scene, if is_inside { &netns } else { "" });
+            check(&scene, kind, config);
+        }
+    }
+}
+
+fn is_named(error: &str, kind: &str) {
+    for part in ["pod-b", "upper0", &format!("of kind {kind}")] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+}
+
+#[test]
+fn rules_refuse_pods_of_other_kinds_by_name() {
+    each(|scene, kind, mut config| {
+        let _servers = Servers::start(scene);
+        for engine in [Engine::Nft, Engine::Xtables] {
+            let before = state(scene);
+            let error = weir_node_ambient::apply(&config, &scene.node, Some(engine), true);
+            is_named(&error.unwrap_err().to_string(), kind);
+            assert_eq!(state(scene), before);
+        }
+        // Where it may be left out, the others are captured.
+        if !up(scene, Engine::Nft, "") {
+            return;
+        }
+        config.leave_out = true;
+        let change = compare(&config, &scene.node, Some(Engine::Nft)).unwrap();
+        is_named(
+            &change.node.left_out["pod-b"].replace("capture ", "pod-b "),
+            kind,
+        );
+        assert!(change.is_empty(), "{:?}", change.host);
+        assert_eq!(
+            answer(&scene.pod, web(OUTSIDE, false)),
+            "outbound|outside|x"
+        );
+    });
+}
+
+#[test]
+fn programs_refuse_pods_of_other_kinds_by_name() {
+    for mounted in BpfFs::each(|| weir_bpf::attached(1, weir_bpf::BPF_TCX_INGRESS).is_ok()) {
+        each(|scene, kind, mut config| {
+            let _servers = Servers::start(scene);
+            let before = state(scene);
+            let error = ebpf::apply(&config, &scene.node, &bpffs(&mounted)).unwrap_err();
+            is_named(&error.to_string(), kind);
+            assert_eq!(state(scene), before);
+            let pins = std::fs::read_dir(mounted.path().join("weir/v2"));
+            assert_eq!(pins.map_or(0, Iterator::count), 0);
+            config.leave_out = true;
+            applied(scene, &mounted, &config);
+            assert_eq!(
+                answer(&scene.pod, web(OUTSIDE, false)),
+                "outbound|outside|x"
+            );
+            assert_eq!(answer(&scene.outside, web(POD, true)), "inbound|pod|x");
+            ebpf::remove(&scene.node, &bpffs(&mounted), Some(&config)).unwrap();
+        });
+    }
+}

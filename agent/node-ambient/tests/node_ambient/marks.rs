@@ -1,0 +1,173 @@
+//! Rules of others, as Calico, Cilium and kube-proxy have them, which use bits of the mark.
+
+use crate::scene::{PROXY, Scene};
+use crate::{lacking, meter, state};
+use weir_cni::compile::Engine;
+use weir_netfilter::nft::{
+    Chain, ChainType, CmpOp, CtKey, Data, Hook, Match, MetaKey, Operand, Rule, Selector, Source,
+    Statement, Table, TableFamily,
+};
+use weir_netfilter::xtables::{Script, XtEngine, XtFamily};
+use weir_node_ambient::{Config, apply, collisions, remove};
+
+/// The configuration's bits are 0xb70 ([`weir_node_ambient::Marks`]). A rule, and the bits that it shares with them.
+const LEGACY: [(&str, u32); 18] = [
+    // Calico
+    ("-j MARK --set-xmark 0x10000/0x10000", 0),
+    ("-m mark --mark 0x40000/0x40000 -j ACCEPT", 0),
+    ("-j MARK --set-xmark 0x0/0xf0000", 0),
+    // With marks of its configuration (`iptablesMarkMask`).
+    ("-j MARK --set-xmark 0x100/0x100", 0x100),
+    ("-m mark --mark 0x800/0xf00 -j ACCEPT", 0xb00),
+    ("-j MARK --set-xmark 0x0/0xff00", 0xb00),
+    // Cilium
+    ("-m mark ! --mark 0xe00/0xf00 -j ACCEPT", 0xb00),
+    ("-m mark --mark 0xd00/0xf00 -j ACCEPT", 0xb00),
+    ("-j MARK --set-xmark 0xc00/0xf00", 0xb00),
+    (
+        "-p tcp -j TPROXY --on-port 4000 --on-ip 0.0.0.0 --tproxy-mark 0x200/0xffffffff",
+        0xb70,
+    ),
+    // kube-proxy
+    ("-j MARK --set-xmark 0x4000/0x4000", 0),
+    ("-j MARK --set-xmark 0x8000/0x0", 0),
+    ("-m mark ! --mark 0x4000/0x4000 -j RETURN", 0),
+    // kube-proxy, with `iptables-masquerade-bit` 5
+    ("-m mark --mark 0x20/0x20 -j RETURN", 0x20),
+    ("-j MARK --set-xmark 0x20/0x0", 0x20),
+    // Each bit beside and between
+    ("-j MARK --set-xmark 0x0/0xfffff48f", 0),
+    ("-m mark --mark 0x0/0xfffff48f -j ACCEPT", 0),
+    ("-m mark --mark 0x1 -j ACCEPT", 0xb70),
+];
+
+fn compared(value: u32, mask: Option<u32>, op: CmpOp) -> Vec<Statement> {
+    vec![Statement::Match(Match {
+        selector: Selector::Meta(MetaKey::Mark),
+        mask: mask.map(Data::ne32),
+        op,
+        operand: Operand::Value(Data::ne32(value)),
+    })]
+}
+
+fn changed(kept: u32, turned: u32) -> Vec<Statement> {
+    vec![Statement::MetaSet(
+        MetaKey::Mark,
+        Source::Bitwise {
+            selector: Selector::Meta(MetaKey::Mark),
+            mask: Data::ne32(kept),
+            xor: Data::ne32(turned),
+        },
+    )]
+}
+
+/// The same for nf_tables.
+fn nft() -> Vec<(Vec<Statement>, u32)> {
+    let of_connection = Source::Selector(Selector::Ct(CtKey::Mark, None));
+    let set = |source| vec![Statement::MetaSet(MetaKey::Mark, source)];
+    vec![
+        (compared(0x10000, Some(0x10000), CmpOp::Eq), 0),
+        (compared(0x4000, Some(0x4000), CmpOp::Neq), 0),
+        (changed(!0x10000, 0x10000), 0),
+        (changed(!0xf0000, 0), 0),
+        (changed(u32::MAX, 0x4000), 0),
+        (changed(!0xffff_f48f, 0xffff_f48f), 0),
+        (compared(0x200, Some(0xf00), CmpOp::Eq), 0xb00),
+        (compared(0xa00, Some(0xe00), CmpOp::Neq), 0xa00),
+        (compared(0, Some(0x40), CmpOp::Eq), 0x40),
+        (compared(0x1, None, CmpOp::Eq), 0xb70),
+        (changed(!0xf00, 0xc00), 0xb00),
+        (changed(u32::MAX, 0x20), 0x20),
+        (set(Source::Value(Data::ne32(0x1))), 0xb70),
+        (set(of_connection), 0xb70),
+    ]
+}
+
+fn config(scene: &Scene) -> Config {
+    scene.config(&[(PROXY, 1)], r#", "carrier": "vxlan""#)
+}
+
+/// What is reported of marks, and whether the change is refused with nothing written.
+fn check(scene: &Scene, engine: Engine, shared: u32, what: &str) {
+    let config = config(scene);
+    let found = scene.node.run(|| collisions(&config)).unwrap().unwrap();
+    let effects: Vec<&str> = found.iter().map(|c| c.effect.as_str()).collect();
+    let before = state(scene);
+    let done = apply(&config, &scene.node, Some(engine), false);
+    if shared == 0 {
+        assert_eq!(effects, Vec::<&str>::new(), "{what}");
+        match done {
+            Err(e) if e.is_unsupported() => println!("skipped: {}: {e}", lacking(engine)),
+            done => drop(done.unwrap()),
+        }
+        drop(remove(&scene.node, Some(&config)).unwrap());
+    } else {
+        let expected = format!("bits {shared:#x} would have two meanings");
+        assert_eq!(effects, [expected.as_str()], "{what}");
+        let error = done.unwrap_err().to_string();
+        assert!(error.contains(&expected), "{what}: {error}");
+    }
+    assert_eq!(state(scene), before, "{what}");
+}
+
+#[test]
+fn marks_of_legacy_rules_of_others_collide_only_where_bits_overlap() {
+    let Some(scene) = Scene::build() else { return };
+    for (family, any) in [(XtFamily::Ip, "0.0.0.0"), (XtFamily::Ip6, "::")] {
+        for (rule, shared) in LEGACY {
+            let rule = rule.replace("0.0.0.0", any);
+            let restore = |rules: &str| {
+                let text = format!(
+                    "*mangle\n:PREROUTING ACCEPT [0:0]\n:cali-PREROUTING - [0:0]\n{rules}COMMIT\n"
+                );
+                let script = Script::parse(family, &text).unwrap();
+                let restore = || XtEngine::open()?.restore(&script, false).map(drop);
+                scene.node.run(restore).unwrap()
+            };
+            match restore(&format!("-A cali-PREROUTING {rule}\n")) {
+                Err(e) if e.is_unsupported() => {
+                    println!("skipped: {}: {e}", lacking(Engine::Xtables));
+                    return;
+                }
+                restored => restored.unwrap(),
+            }
+            check(
+                &scene,
+                Engine::Xtables,
+                shared,
+                &format!("{family:?} {rule}"),
+            );
+            restore("").unwrap();
+        }
+    }
+}
+
+#[test]
+fn marks_of_nft_rules_of_others_collide_only_where_bits_overlap() {
+    let Some(scene) = Scene::build() else { return };
+    for family in [TableFamily::Ip, TableFamily::Ip6, TableFamily::Inet] {
+        for (statements, shared) in nft() {
+            let what = format!("{family:?} {statements:?}");
+            let mut rule = Rule::builder();
+            for statement in statements {
+                rule = rule.push(statement);
+            }
+            let table = Table {
+                chains: vec![Chain {
+                    rules: vec![rule.counter().build()],
+                    ..Chain::base("cali", ChainType::Filter, Hook::Prerouting, -10)
+                }],
+                ..Table::new(family, "calico")
+            };
+            match meter::add(&scene, table) {
+                Err(e) if e.is_unsupported() => {
+                    println!("skipped: {}: {e}", lacking(Engine::Nft));
+                    return;
+                }
+                added => added.unwrap(),
+            }
+            check(&scene, Engine::Nft, shared, &what);
+            meter::remove(&scene, family, "calico");
+        }
+    }
+}
