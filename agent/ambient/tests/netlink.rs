@@ -14,7 +14,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use weir_ambient::host::{Host, apply};
 use weir_ambient::{Redirect, Request};
@@ -41,7 +41,7 @@ fn cases() -> Vec<PathBuf> {
     files
 }
 
-fn read(case: &PathBuf, extension: &str) -> String {
+fn read(case: &Path, extension: &str) -> String {
     let file = case.with_extension(extension);
     std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()))
 }
@@ -55,7 +55,7 @@ struct Messages {
 
 /// As nft shows what it sends (`--debug=netlink`). A block begins with the family, the table and the chain of a rule; a
 /// chain has one line, without its name.
-fn golden(case: &PathBuf) -> Messages {
+fn golden(case: &Path) -> Messages {
     let mut all = Messages::default();
     for block in read(case, "netlink").split("\n\n") {
         let mut rule = Vec::new();
@@ -230,7 +230,7 @@ fn loaded(netns: &Netns, text: &str) {
     assert!(child.wait().unwrap().success(), "nft: {text}");
 }
 
-fn is_of_a_pod(case: &PathBuf) -> bool {
+fn is_of_a_pod(case: &Path) -> bool {
     let about: Value = serde_json::from_str(&read(case, "json")).unwrap();
     about["scope"] == "in_pod"
 }

@@ -8,9 +8,15 @@ use super::{call, invalid, number, too_big};
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 /// Entries of one call.
 const AT_ONCE: usize = 4096;
+/// Entries of a map without room made beforehand come from a small stock, which the kernel fills up in the background: many at
+/// once find it empty (`ENOMEM`), with any amount of memory free.
+const PAUSE: Duration = Duration::from_millis(1);
+/// So often at most.
+const PAUSES: u32 = 200;
 /// `ENOTSUPP` of the kernel, which is no number of `errno.h`: such a map has no batches.
 const ENOTSUPP: i32 = 524;
 
@@ -168,9 +174,17 @@ impl Map {
     ///
     /// How many are written, and of the next one as [`Map::set`].
     pub fn set_all(&self, entries: &[Entry]) -> Result<(), (usize, io::Error)> {
-        for (done, some) in entries.chunks(AT_ONCE).enumerate() {
-            let failed = |(here, e)| (done * AT_ONCE + here, e);
-            self.write_batch(some).map_err(failed)?;
+        let (mut done, mut pauses) = (0, PAUSES);
+        while let Some(rest) = entries.get(done..).filter(|rest| !rest.is_empty()) {
+            let some = rest.get(..AT_ONCE).unwrap_or(rest);
+            match self.write_batch(some) {
+                Ok(()) => done += some.len(),
+                Err((here, e)) if e.raw_os_error() == Some(libc::ENOMEM) && pauses > 0 => {
+                    (done, pauses) = (done + here, pauses - 1);
+                    std::thread::sleep(PAUSE);
+                }
+                Err((here, e)) => return Err((done + here, e)),
+            }
         }
         Ok(())
     }

@@ -142,6 +142,24 @@ fn many_entries_of_a_map() {
     }
 }
 
+/// The kernel's stock of such entries is smaller than this, and is filled up in the background.
+#[test]
+fn more_entries_than_the_kernel_has_in_stock() {
+    for _ in 0..4 {
+        let map = match Map::create(BPF_MAP_TYPE_HASH, 16, 4, 65_536, BPF_F_NO_PREALLOC) {
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                println!("skipped: {e}");
+                return;
+            }
+            made => made.unwrap(),
+        };
+        let entry = |number: u32| ([number.to_ne_bytes(); 4].concat(), vec![0; 4]);
+        let list: Vec<Entry> = (0..65_536).map(entry).collect();
+        map.set_all(&list).unwrap();
+        assert_eq!(map.entries(65_536).unwrap().len(), list.len());
+    }
+}
+
 #[test]
 fn numbers_of_cpus() {
     for (list, count) in [("0\n", 1), ("0-3\n", 4), ("0-3,8-11", 12), ("0,2", 3)] {
