@@ -85,10 +85,11 @@ impl Identity {
         self.uids.iter().any(|known| known == uid)
     }
 
-    fn and_addresses(&self) -> String {
+    /// What else is asked of its namespace.
+    fn and_addresses(&self, words: &str) -> String {
         match self.by_group {
             true => String::new(),
-            false => format!(" and the addresses {}", self.list()),
+            false => format!("{words}{}", self.list()),
         }
     }
 
@@ -263,7 +264,7 @@ impl Processes {
                     "{} each have a process of the pod{}: which one is the pod's cannot be told, \
                      so nothing is written to any",
                     ids.join(" and "),
-                    pod.and_addresses()
+                    pod.and_addresses(" and the addresses ")
                 ))
             }
         }
@@ -360,7 +361,7 @@ impl Scan {
         format!(
             "none of the {} network namespaces of pods has a process of this pod{}: {why}{hidden}",
             self.seen.len(),
-            pod.and_addresses()
+            pod.and_addresses(" and has the addresses ")
         )
     }
 }

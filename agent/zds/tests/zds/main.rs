@@ -2,6 +2,7 @@
 //! the real ztunnel when ZTUNNEL names its program.
 #![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
     clippy::print_stdout,

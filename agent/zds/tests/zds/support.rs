@@ -185,8 +185,11 @@ pub(crate) fn send(socket: &Socket, bytes: &[u8], fds: &[RawFd]) -> nix::Result<
     sendmsg::<()>(socket.as_raw_fd(), &data, rights, flags, None).map(drop)
 }
 
+/// Its bytes, and the device and inode of each descriptor.
+pub(crate) type Packet = (Vec<u8>, Vec<(u64, u64)>);
+
 /// A packet within [`LONG`], and the namespaces that its descriptors lead to. `None`: the other end has closed.
-pub(crate) fn receive(socket: &Socket) -> Option<(Vec<u8>, Vec<(u64, u64)>)> {
+pub(crate) fn receive(socket: &Socket) -> Option<Packet> {
     socket.set_read_timeout(Some(LONG)).unwrap();
     let mut bytes = vec![0; 2048];
     let mut space = nix::cmsg_space!([RawFd; 8]);
