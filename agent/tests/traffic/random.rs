@@ -184,7 +184,7 @@ pub(super) fn for_all<S: Strategy>(
 ) {
     let is_long = std::env::var_os("WEIR_LONG").is_some();
     let cases = crate::effort::cases(cases[usize::from(is_long)]);
-    let seed = seed();
+    let seed = crate::effort::seed();
     println!("{cases} cases; the same again with WEIR_SEED={seed}");
     let config = ProptestConfig {
         cases,
@@ -199,17 +199,6 @@ pub(super) fn for_all<S: Strategy>(
     });
     if let Err(e) = outcome {
         panic!("WEIR_SEED={seed}: {e}");
-    }
-}
-
-/// The seed of the random configurations: given, or of this moment.
-fn seed() -> u64 {
-    match std::env::var("WEIR_SEED") {
-        Ok(text) => text.parse().expect("WEIR_SEED is a number"),
-        Err(_) => {
-            let since = std::time::UNIX_EPOCH.elapsed().expect("after 1970");
-            u64::try_from(since.as_micros()).expect("not that late")
-        }
     }
 }
 

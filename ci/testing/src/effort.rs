@@ -16,3 +16,14 @@ pub fn stride(steps: usize) -> usize {
     let wanted = usize::try_from(cases(all)).unwrap_or(steps).max(1);
     steps.div_ceil(wanted).max(1)
 }
+
+/// The seed of random cases: that of `WEIR_SEED`, or of this moment. A test prints it, so that the same cases can be had again.
+pub fn seed() -> u64 {
+    match std::env::var("WEIR_SEED") {
+        Ok(text) => text.parse().expect("WEIR_SEED is a number"),
+        Err(_) => {
+            let since = std::time::UNIX_EPOCH.elapsed().expect("after 1970");
+            u64::try_from(since.as_micros()).expect("not that late")
+        }
+    }
+}

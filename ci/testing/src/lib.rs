@@ -2,7 +2,7 @@
 //!
 //! - [`namespace()`], [`namespace_or_skip!`]: a throwaway network namespace, or the reason why there is none
 //! - [`rights`], [`lacks`]: what this user or this kernel does not allow, one probe for each
-//! - [`effort`]: how many random cases
+//! - [`effort`]: how many random cases, and their seed
 //! - [`c`]: what a C compiler takes names of the system's headers for
 //! - [`TempDir`], [`BpfFs`], [`groups`]: folders, bpf file systems and control groups that go away with their value
 //! - [`api_server`], [`pods`], [`certificates`]: a fake API server, and objects for it

@@ -1,10 +1,9 @@
 //! kube-proxy in IPVS mode: addresses of services are the node's own, on a link that only holds them.
 
 use crate::ebpf::{answer, applied, bpffs, builds, web};
-use crate::scene::{OUTSIDE, POD, PROXY, Scene, Servers, address, inside};
+use crate::scene::{OUTSIDE, POD, PROXY, Scene, Servers, address, inside, tool};
 use crate::state;
 use std::net::{IpAddr, SocketAddr};
-use std::process::Command;
 use weir_cni::compile::Engine;
 use weir_netlink::route::{Link, LinkKind, Routing};
 use weir_node_ambient::ebpf::remove;
@@ -112,21 +111,7 @@ fn rules_do_not_capture_connections_to_services_of_ipvs() {
 
 /// `ipvsadm` in the node's namespace. `None`, with the reason printed, without the tool or IPVS in the kernel.
 fn ipvsadm(scene: &Scene, args: &[&str]) -> Option<()> {
-    let run = scene
-        .node
-        .run(|| Command::new("ipvsadm").args(args).output())
-        .unwrap();
-    let run = match run {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            assert!(
-                std::env::var_os("WEIR_REQUIRE_TOOLS").is_none(),
-                "ipvsadm: {e}"
-            );
-            println!("skipped: no ipvsadm");
-            return None;
-        }
-        run => run.unwrap(),
-    };
+    let run = scene.node.run(|| tool("ipvsadm", args)).unwrap()?;
     let said = String::from_utf8_lossy(&run.stderr);
     if said.contains("initialize ipvs") {
         lacks::skip("module ip_vs", "2.6.27", said.trim());

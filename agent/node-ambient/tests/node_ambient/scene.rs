@@ -3,7 +3,7 @@
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -47,6 +47,21 @@ pub(crate) fn sysctl(netns: &Netns, key: &str) -> String {
 pub(crate) fn set(netns: &Netns, key: &str, value: &str) {
     let write = || std::fs::write(format!("/proc/sys/net/{key}"), value).unwrap();
     netns.run(write).unwrap();
+}
+
+/// What a tool of this machine says, in the namespace of this thread. `None`, with the reason printed, without the tool.
+pub(crate) fn tool(name: &str, args: &[&str]) -> Option<Output> {
+    match Command::new(name).args(args).output() {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            assert!(
+                std::env::var_os("WEIR_REQUIRE_TOOLS").is_none(),
+                "{name}: {e}"
+            );
+            println!("skipped: no {name}");
+            None
+        }
+        run => Some(run.unwrap()),
+    }
 }
 
 /// The index of the bridge, which is made if it is not there.

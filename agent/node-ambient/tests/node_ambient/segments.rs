@@ -1,11 +1,10 @@
 //! Large segments: what an interface would divide or put together arrives whole, whatever its offloads are.
 
 use crate::ebpf::{applied, builds, web};
-use crate::scene::{OUTSIDE, PATIENCE, POD, PROXY, Scene, connect, socket};
+use crate::scene::{OUTSIDE, PATIENCE, POD, PROXY, Scene, connect, socket, tool};
 use crate::{each, up};
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
-use std::process::Command;
 use std::thread;
 use weir_cni::compile::Engine;
 use weir_netlink::Netns;
@@ -21,16 +20,8 @@ fn offload(scene: &Scene, gro: &str, tso: &str) -> bool {
             let names = names.map(|name| name.unwrap().file_name().into_string().unwrap());
             for name in names.filter(|n| n == "eth0" || (n.starts_with('v') && n.len() == 2)) {
                 let args = ["-K", &name, "gro", gro, "tso", tso];
-                let run = match Command::new("ethtool").args(args).output() {
-                    Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                        assert!(
-                            std::env::var_os("WEIR_REQUIRE_TOOLS").is_none(),
-                            "ethtool: {e}"
-                        );
-                        println!("skipped: no ethtool");
-                        return false;
-                    }
-                    run => run.unwrap(),
+                let Some(run) = tool("ethtool", &args) else {
+                    return false;
                 };
                 assert!(run.status.success(), "{args:?}: {run:?}");
             }

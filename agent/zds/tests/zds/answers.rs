@@ -154,7 +154,7 @@ fn whatever_a_peer_answers_it_is_disconnected_and_the_others_are_served() {
         Some(_) => 2_000,
         None => 40,
     };
-    let (cases, seed) = (effort::cases(usual), seed());
+    let (cases, seed) = (effort::cases(usual), effort::seed());
     println!("{cases} cases; the same again with WEIR_SEED={seed}");
     let kept = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -181,17 +181,6 @@ fn whatever_a_peer_answers_it_is_disconnected_and_the_others_are_served() {
     });
     if let Err(e) = outcome {
         panic!("WEIR_SEED={seed}: {e}");
-    }
-}
-
-/// The seed of the random answers: given, or of this moment.
-fn seed() -> u64 {
-    match std::env::var("WEIR_SEED") {
-        Ok(text) => text.parse().expect("WEIR_SEED is a number"),
-        Err(_) => {
-            let since = std::time::UNIX_EPOCH.elapsed().expect("after 1970");
-            u64::try_from(since.as_micros()).expect("not that late")
-        }
     }
 }
 
