@@ -104,7 +104,7 @@ impl Map {
                 Read::All | Read::Some if entries.len() > most => return Err(too_big(())),
                 Read::All => return Ok(entries),
                 Read::Some => {}
-                // A bucket has few entries, unless somebody chose the keys.
+                // A bucket has few entries, unless another writer made the keys for it.
                 Read::NoRoom if room < most => room = room.saturating_mul(2).min(most),
                 Read::NoRoom => return Err(too_big(())),
                 Read::Unsupported => return self.entries_singly(most),

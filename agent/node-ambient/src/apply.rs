@@ -44,6 +44,19 @@ impl Change {
     pub fn is_empty(&self) -> bool {
         self.host.is_empty() && self.proxy.is_empty()
     }
+
+    /// What prevents it: a collision, where nothing is in force yet. What would capture for a proxy or a pod that is gone is
+    /// worse than a collision that came later, and removing is never refused.
+    ///
+    /// # Errors
+    /// What is in force cannot be read.
+    pub fn refused(&self, host: &Netns) -> Result<Option<&Collision>> {
+        let first = self.collisions.first();
+        match first.filter(|_| self.node.is_capturing()) {
+            Some(first) => Ok((!is_present(host)?).then_some(first)),
+            None => Ok(None),
+        }
+    }
 }
 
 /// Compares a node with what the configuration asks for. Nothing is changed.
@@ -131,16 +144,14 @@ fn proxy_steps(node: &Node) -> Result<Vec<Step>> {
 }
 
 /// Makes the node what the configuration asks for. Without `force`, numbers and names of others are respected: nothing is
-/// written if there is a collision. Where rules are in force already a collision that came later prevents no change: what
-/// would capture for a proxy or a pod that is gone is worse, and removing is never refused.
+/// written if there is a collision ([`Change::refused`]).
 ///
 /// # Errors
 /// A collision, or what failed; see the order of a change above for what is in force then.
 pub fn apply(config: &Config, host: &Netns, engine: Option<Engine>, force: bool) -> Result<Change> {
     let change = compare(config, host, engine)?;
-    let was_empty = !is_present(host)?;
-    let is_refused = was_empty && !force && change.node.is_capturing();
-    if let Some(first) = change.collisions.first().filter(|_| is_refused) {
+    let refused = if force { None } else { change.refused(host)? };
+    if let Some(first) = refused {
         let reason = format!(
             "{first} ({} such in total; --force applies nevertheless)",
             change.collisions.len()
@@ -155,6 +166,7 @@ pub fn apply(config: &Config, host: &Netns, engine: Option<Engine>, force: bool)
         remove(host, Some(config))?;
         return Ok(change);
     }
+    let was_empty = !is_present(host)?;
     let done = write(&change, host);
     if let Err(e) = done {
         if was_empty {
@@ -167,10 +179,7 @@ pub fn apply(config: &Config, host: &Netns, engine: Option<Engine>, force: bool)
 }
 
 /// Whether a namespace has policy rules or rules of this kind.
-///
-/// # Errors
-/// They cannot be read.
-pub fn is_present(host: &Netns) -> Result<bool> {
+pub(crate) fn is_present(host: &Netns) -> Result<bool> {
     host.run(|| {
         let has_rule = Routing::open()?.rules()?.iter().any(is_own);
         Ok(has_rule || rules::present()?.is_some())

@@ -134,6 +134,8 @@ fn desired(config: &Config) -> Result<(Node, Wanted)> {
     };
     let mut node = discover(&config_of_links, By::Programs)?;
     let routing = Routing::open()?;
+    // In this order, so that the link of every address is known.
+    let held = routing.addresses()?;
     let links = routing.links()?;
     let (mut pods, mut left_out) = (BTreeMap::new(), BTreeMap::new());
     for pod in &node.config.pods {
@@ -147,9 +149,8 @@ fn desired(config: &Config) -> Result<(Node, Wanted)> {
         .pods
         .retain(|pod| !left_out.contains_key(&pod.uid));
     node.left_out.extend(left_out);
-    // The link of every address is known. What goes to the address of a service goes to the proxy, as everywhere.
-    let held = routing.addresses()?;
-    let services = services(&routing.links()?, &held);
+    // What goes to the address of a service goes to the proxy, as everywhere.
+    let services = services(&links, &held);
     let is_service = |a: &IpAddr| services.iter().any(|s| s.addresses.contains(a));
     let own = held.into_iter().map(|a| a.net.addr());
     let own = own.filter(|a| !is_service(a));

@@ -27,7 +27,7 @@ pub mod rules;
 mod services;
 pub mod xtables;
 
-pub use apply::{Change, apply, compare, is_present, remove};
+pub use apply::{Change, apply, compare, remove};
 pub use collide::{Collision, collisions};
 pub use config::{CarrierChoice, Config, Marks, Numbers, Pod, Proxy, WithoutProxy};
 pub use discover::{By, discover};

@@ -3,7 +3,7 @@
 //! The kubelet keeps a directory for the logs of each pod, `/var/log/pods/NAMESPACE_NAME_UID`. The UID is part of the
 //! pod's control group, which its processes are found by, as the node agent finds them.
 
-use super::place::{Identity, Processes};
+use super::place::{Identity, Processes, Scan};
 use std::path::PathBuf;
 use weir_netlink::Netns;
 
@@ -21,9 +21,10 @@ pub fn find(namespace: &str, name: &str) -> Result<Netns, String> {
     let processes = Processes::of_node();
     let uids = uids(processes.root_of_node().join(LOGS), namespace, name)
         .map_err(|why| format!("{why}; {remedy}"))?;
+    let scan = processes.scan()?;
     let mut why = format!("the kubelet has no pod {namespace}/{name} on this node");
     for uid in uids {
-        match called(&processes, &uid) {
+        match called(&processes, &scan, &uid) {
             Ok(netns) => return Ok(netns),
             Err(e) => why = format!("pod {namespace}/{name} ({uid}): {e}"),
         }
@@ -32,9 +33,9 @@ pub fn find(namespace: &str, name: &str) -> Result<Netns, String> {
 }
 
 /// The only namespace that processes of the pod live in.
-fn called(processes: &Processes, uid: &str) -> Result<Netns, String> {
+fn called(processes: &Processes, scan: &Scan, uid: &str) -> Result<Netns, String> {
     let identity = Identity::called(uid);
-    let place = processes.find(&processes.scan()?, &identity)?;
+    let place = processes.find(scan, &identity)?;
     let sandbox = processes.open(&place, &identity)?;
     sandbox.netns().try_clone().map_err(|e| e.to_string())
 }
@@ -66,15 +67,16 @@ mod tests {
             Ends(netns.run(spawn).unwrap().unwrap())
         };
         let processes = Processes::of_node();
-        let missing = called(&processes, "uid-of-named").unwrap_err();
+        let found_now = || called(&processes, &processes.scan().unwrap(), "uid-of-named");
+        let missing = found_now().unwrap_err();
         assert!(missing.contains("has a process of this pod: "), "{missing}");
         let first = sleeps(&pods);
         group.take(first.0.id());
-        let found = called(&processes, "uid-of-named").unwrap();
+        let found = found_now().unwrap();
         assert_eq!(found.id(), pods.id());
         let second = sleeps(&other);
         group.take(second.0.id());
-        let both = called(&processes, "uid-of-named").unwrap_err();
+        let both = found_now().unwrap_err();
         assert!(both.contains("cannot be told"), "{both}");
     }
 

@@ -20,6 +20,8 @@ pub use proxy::proxy;
 use crate::node::{Carrier, Family, Node, Place};
 use crate::objects::carriers;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use weir_netfilter::nft::raw::NF_NAT_RANGE_NETMAP;
+use weir_netfilter::nft::raw::ct_state::RELATED;
 use weir_netfilter::nft::{
     Chain, ChainType, CmpOp, CtKey, Data, Hook, L4Proto, MetaKey, Nat, NatKind, Operand, Rule,
     RuleBuilder, Ruleset, Selector, Statement, Table, TableFamily, Verdict, priority,
@@ -284,11 +286,6 @@ fn output(node: &Node, families: &[Family]) -> Vec<Rule> {
     }
     rules
 }
-
-/// `NF_CT_STATE_BIT(IP_CT_RELATED)` of `linux/netfilter/nf_conntrack_common.h`
-const RELATED: u32 = 4;
-/// `linux/netfilter/nf_nat.h`; since 5.8.
-const NF_NAT_RANGE_NETMAP: u32 = 1 << 6;
 
 fn everything(family: Family) -> (IpAddr, IpAddr) {
     match family.is_v6 {

@@ -87,8 +87,21 @@ struct Seen {
     at: Instant,
     /// From before that was compared.
     fingerprint: Option<Print>,
-    /// What others have meanwhile that prevents a part of it, and whether connections pass the proxy by.
-    collision: Option<(String, bool)>,
+    /// What others have meanwhile that prevents a part of it.
+    collision: Option<Collision>,
+}
+
+impl Seen {
+    /// Why it is not good though it is as it should be.
+    fn but(&self) -> Option<String> {
+        let found = self.collision.as_ref();
+        found.map(|found| format!("the rules are in force, but {found}"))
+    }
+
+    /// Connections of pods reach their peer without the proxy.
+    fn is_bypassed(&self) -> bool {
+        self.collision.as_ref().is_some_and(|found| found.bypasses)
+    }
 }
 
 /// What tells that another writer was there.
@@ -104,7 +117,7 @@ struct Written {
     node: Node,
     by: By,
     steps: Vec<String>,
-    collision: Option<(String, bool)>,
+    collision: Option<Collision>,
 }
 
 impl Written {
@@ -120,13 +133,9 @@ impl Written {
     /// They are in force.
     fn by_rules(change: weir_node_ambient::Change, steps: Vec<String>) -> Self {
         let collisions = &change.collisions;
-        let worst = collisions
-            .iter()
-            .find(|c| c.bypasses)
-            .or(collisions.first());
-        let told = |c: &Collision| (format!("the rules are in force, but {c}"), c.bypasses);
+        let worst = collisions.iter().find(|c| c.bypasses);
         Self {
-            collision: worst.map(told),
+            collision: worst.or(collisions.first()).cloned(),
             ..Self::new(change.node, By::Rules(change.engine), steps)
         }
     }
@@ -335,9 +344,7 @@ impl AtNode {
         if change.is_empty() {
             return Ok(Written::by_rules(change, Vec::new()));
         }
-        let is_new =
-            !weir_node_ambient::is_present(&host).map_err(text)? && change.node.is_capturing();
-        if let Some(first) = change.collisions.first().filter(|_| is_new) {
+        if let Some(first) = change.refused(&host).map_err(text)? {
             let count = change.collisions.len();
             return Err(format!(
                 "nothing was written: {first} ({count} such in total); WEIR_AMBIENT_NODE_CONFIG chooses other marks, tables and priorities"
@@ -382,7 +389,7 @@ impl AtNode {
         }
         let synced = self.sync(&mut state, Some(Instant::now()));
         let failure = match &synced {
-            Ok(synced) => synced.seen.collision.as_ref().map(|(why, _)| why.clone()),
+            Ok(synced) => synced.seen.but(),
             Err(why) => Some(why.clone()),
         };
         let healed = synced.as_ref().ok().filter(|synced| synced.healed);
@@ -459,8 +466,8 @@ impl Rules for AtNode {
         let synced = spent.measure(Phase::Apply, || self.sync(&mut state, Some(since)))?;
         drop(state);
         let node = &synced.seen.node;
-        if let Some((why, true)) = &synced.seen.collision {
-            return Err(why.clone());
+        if let Some(why) = synced.seen.but().filter(|_| synced.seen.is_bypassed()) {
+            return Err(why);
         }
         if !node.is_capturing() {
             return Err(

@@ -4,13 +4,11 @@ use super::super::OUTBOUND_MARK;
 use super::super::family::Family;
 use super::{Chains, DIVERT, DROP, End, INBOUND, OUTPUT, Owner, PREROUTING, TPROXY, tcp};
 use crate::config::{Inbound, Intent};
+use weir_netfilter::nft::raw::ct_state::{ESTABLISHED, INVALID, RELATED};
 use weir_netfilter::nft::{self, ChainType, CmpOp, L4Proto, Rule, RuleBuilder, Verdict, priority};
 
-/// `NF_CT_STATE_INVALID_BIT`
-const INVALID: u32 = 1;
-/// `NF_CT_STATE_BIT(IP_CT_ESTABLISHED)` and `NF_CT_STATE_BIT(IP_CT_RELATED)`: packets of known
-/// connections and of related ones.
-const KNOWN: u32 = 2 | 4;
+/// Packets of known connections and of related ones.
+const KNOWN: u32 = ESTABLISHED | RELATED;
 
 pub(super) fn chains(intent: &Intent, families: &[Family]) -> Chains {
     // Type route: an outgoing packet whose mark changes here must be routed again.
