@@ -114,6 +114,27 @@ fn health_has_a_table_of_descriptors_of_its_own() {
     assert!(tables["servers"] > 0 && tables["health"] == 0, "{tables:?}");
 }
 
+/// A program that any thread has open for writing cannot be executed (`ETXTBSY`): no pod of the node would start.
+#[test]
+fn no_thread_keeps_an_installed_program_open() {
+    let node = Node::new();
+    node.write("net.d/10-pods.conflist", BRIDGE);
+    let agent = node.ready(&[]);
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", agent.pid())).unwrap();
+    let tables = tasks.filter_map(|task| std::fs::read_dir(task.ok()?.path().join("fd")).ok());
+    let open: Vec<_> = tables
+        .flatten()
+        .filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok())
+        .collect();
+    assert!(!open.is_empty());
+    let programs = node.path("bin");
+    assert!(programs.join("istio-cni").exists());
+    assert!(
+        !open.iter().any(|file| file.starts_with(&programs)),
+        "{open:?}"
+    );
+}
+
 #[test]
 fn what_is_missing_is_named_with_its_purpose() {
     let node = Node::new();

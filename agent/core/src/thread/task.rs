@@ -11,7 +11,7 @@ use std::future::Future;
 use std::io::{self, PipeReader, PipeWriter, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::Builder;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -50,8 +50,10 @@ impl Tasks {
         })))
     }
 
-    /// Starts one, with the capabilities of its row in [`rights::THREADS`]. `begins` runs first, outside of the runtime; the work
-    /// is dropped when the tasks are stopped.
+    /// Starts one, with the capabilities of its row in [`rights::THREADS`]. `begins` runs first, outside of the runtime, and is
+    /// waited for: a thread that leaves the table of descriptors (`CLONE_FILES` of `unshare(2)`) keeps a copy of each that is
+    /// open then, also of what the caller opens next to write it. A program that is open for writing anywhere cannot be
+    /// executed (`ETXTBSY`). The work is dropped when the tasks are stopped.
     ///
     /// # Errors
     /// No thread, or no runtime.
@@ -65,10 +67,12 @@ impl Tasks {
         let runtime = runtime::of_one_thread(name)?;
         let (tasks, mut stop) = (self.clone(), self.0.stop.subscribe());
         let journal = self.0.journal.clone();
+        let (begun, wait) = mpsc::channel::<()>();
         self.state().running.push(name);
         let run = move || {
             let _ends = Ends(tasks, name);
             begins();
+            drop(begun);
             journal.rights(rights::enter(name));
             runtime.block_on(async move {
                 let stopped = pin!(stop.wait_for(|stop| *stop));
@@ -76,9 +80,12 @@ impl Tasks {
             });
         };
         let started = Builder::new().name(name.into()).spawn(run);
-        started.map(drop).inspect_err(|_| {
+        started.inspect_err(|_| {
             self.state().running.retain(|other| *other != name);
-        })
+        })?;
+        // Nothing is sent: the other end is dropped when it has begun, also by a panic.
+        let _ = wait.recv();
+        Ok(())
     }
 
     /// The names of those that ended unexpectedly.
@@ -134,7 +141,9 @@ impl Drop for Ends {
 mod tests {
     use super::*;
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    use nix::sched::{CloneFlags, unshare};
     use std::future::{pending, ready};
+    use weir_testing::TempDir;
 
     const LONG: Duration = Duration::from_secs(30);
 
@@ -170,12 +179,47 @@ mod tests {
         assert_eq!(tasks.stop(LONG), Vec::<&str>::new());
     }
 
+    /// A thread that is late would copy what its starter has opened since, and a program among it could not be executed.
+    #[test]
+    fn what_is_opened_after_the_start_is_in_no_table_but_the_starters() {
+        let tasks = Tasks::new(Journal::default()).unwrap();
+        let (copied, wait) = mpsc::channel();
+        let late = move || {
+            std::thread::sleep(Duration::from_millis(100));
+            unshare(CloneFlags::CLONE_FILES).unwrap();
+            copied.send(()).unwrap();
+        };
+        tasks.start("late", late, pending()).unwrap();
+        let dir = TempDir::new();
+        let program = dir.file("program");
+        let file = std::fs::File::create_new(&program).unwrap();
+        wait.recv().unwrap();
+        let held = || {
+            let all = std::fs::read_dir("/proc/self/task").unwrap();
+            let tables =
+                all.filter_map(|task| std::fs::read_dir(task.ok()?.path().join("fd")).ok());
+            let files = tables
+                .flatten()
+                .filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+            files.filter(|file| *file == program).count()
+        };
+        assert!(held() > 0);
+        drop(file);
+        assert_eq!(held(), 0);
+        assert_eq!(tasks.stop(LONG), Vec::<&str>::new());
+    }
+
     #[test]
     fn one_that_does_not_stop_is_named() {
-        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let (go, wait) = mpsc::channel::<()>();
         let tasks = Tasks::new(Journal::default()).unwrap();
-        let stuck = move || assert!(wait.recv().is_err());
-        tasks.start("stuck", stuck, pending()).unwrap();
+        let (works, is_at_work) = mpsc::channel();
+        let stuck = async move {
+            works.send(()).unwrap();
+            assert!(wait.recv().is_err());
+        };
+        tasks.start("stuck", || {}, stuck).unwrap();
+        is_at_work.recv().unwrap();
         assert_eq!(tasks.stop(Duration::from_millis(10)), ["stuck"]);
         drop(go);
         assert_eq!(tasks.stop(LONG), Vec::<&str>::new());
