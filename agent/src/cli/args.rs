@@ -242,6 +242,9 @@ pub(super) struct LivePodArgs {
     /// The pod; without a namespace, of the namespace default
     #[arg(value_name = "[NAMESPACE/]NAME")]
     pub(super) pod: String,
+    /// Ask the container runtime behind this socket where the pod lives, instead of its processes
+    #[arg(long, value_name = "SOCKET")]
+    pub(super) cri_socket: Option<String>,
     #[command(flatten)]
     pub(super) live: LiveArgs,
 }

@@ -4,6 +4,7 @@ use super::args::{LiveArgs, LiveNetnsArgs, LivePodArgs};
 use super::failure::{Failure, code};
 use super::output;
 use std::path::Path;
+use weir_core::sandboxes::cri::sandbox::Runtime;
 use weir_core::sandboxes::named;
 use weir_live::{Answer, Plan, prove};
 use weir_netlink::Netns;
@@ -16,7 +17,9 @@ pub(super) fn netns(a: &LiveNetnsArgs) -> Result<u8, Failure> {
 /// `weir verify pod --live`
 pub(super) fn pod(a: &LivePodArgs) -> Result<u8, Failure> {
     let (namespace, name) = a.pod.split_once('/').unwrap_or(("default", &a.pod));
-    let netns = named::find(namespace, name).map_err(Failure::unknown)?;
+    let runtime = a.cri_socket.as_deref().map(Runtime::at).transpose();
+    let runtime = runtime.map_err(Failure::usage)?;
+    let netns = named::find(namespace, name, runtime).map_err(Failure::unknown)?;
     run(&netns, &a.live)
 }
 

@@ -19,6 +19,7 @@ use weir_core::log::Log;
 use weir_core::pods::Pods;
 use weir_core::pods::watch::Watch;
 use weir_core::sandboxes::Sandboxes;
+use weir_core::sandboxes::cri::{self, sandbox::Runtime};
 use weir_core::settings::Resolved;
 use weir_core::thread::task::Tasks;
 
@@ -163,10 +164,16 @@ impl Parts<'_> {
             run_dir: self.settings.run_dir.clone(),
             logs,
             pods: None,
-            sandboxes: Sandboxes::of_node(),
+            sandboxes: Sandboxes::asking(self.runtime()),
             entry: None,
             report: None,
         })
+    }
+
+    /// The container runtime, where its socket is set; that it is no path is said when settings are read.
+    fn runtime(&self) -> Option<Runtime> {
+        let socket = self.resolved.text(cri::SOCKET);
+        Runtime::at(socket).ok().filter(|_| !socket.is_empty())
     }
 
     /// The watch of this node's pods and the socket where the plugin asks for them. Without either the plugin

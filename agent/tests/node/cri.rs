@@ -1,7 +1,10 @@
-//! The container runtime that is asked for its directories: a real containerd where there is one, and a fake for the
-//! faults that it does not have.
+//! The container runtime that is asked for its directories and for the namespaces of pods: a real containerd where there is
+//! one, and a fake for the faults that it does not have.
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
+use crate::api_server::ApiServer;
+use crate::groups::Group;
+use crate::repair::{IN_PLACE, Sandbox, sidecar, start};
 use crate::support::{BRIDGE, Node, PATIENCE, weir};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -31,6 +34,65 @@ enum Answer {
     Bytes(&'static [u8]),
     /// A gRPC answer: the body, and the status after it unless that is empty.
     Grpc(Vec<u8>, &'static str),
+    /// Those of a runtime that has these sandboxes, in this order.
+    Sandboxes(Vec<Sandboxed>),
+}
+
+/// What a runtime knows of a sandbox.
+#[derive(Clone)]
+struct Sandboxed {
+    uid: &'static str,
+    netns: PathBuf,
+    is_ready: bool,
+}
+
+/// Of the pod with this UID.
+fn sandboxed(uid: &'static str, netns: PathBuf) -> Sandboxed {
+    Sandboxed {
+        uid,
+        netns,
+        is_ready: true,
+    }
+}
+
+impl Answer {
+    fn body(&self, method: &str, asked: &[u8]) -> Vec<u8> {
+        match (self, method) {
+            (Self::Grpc(body, _), "Status") => {
+                assert_eq!(asked, [0, 0, 0, 0, 2, 8, 1]);
+                body.clone()
+            }
+            (Self::Sandboxes(all), "ListPodSandbox") => {
+                // As a runtime does that knows no filters.
+                let items = all.iter().enumerate().map(|(n, sandbox)| {
+                    let metadata = field(2, &field(2, sandbox.uid.as_bytes()));
+                    let state = [0x18, u8::from(!sandbox.is_ready)];
+                    let id = field(1, format!("id-{n}").as_bytes());
+                    field(1, &[&id, &metadata, &state[..]].concat())
+                });
+                framed(&items.collect::<Vec<_>>().concat())
+            }
+            (Self::Sandboxes(all), "PodSandboxStatus") => {
+                let id = String::from_utf8_lossy(asked);
+                let number = id.split("id-").nth(1).unwrap().chars().next().unwrap();
+                let sandbox = &all[number.to_digit(10).unwrap() as usize];
+                let namespaces = serde_json::json!([
+                    {"type": "ipc"}, {"type": "network", "path": sandbox.netns}
+                ]);
+                let spec = serde_json::json!({"linux": {"namespaces": namespaces}});
+                let info = serde_json::json!({"pid": 1, "runtimeSpec": spec});
+                status("info", &info.to_string())
+            }
+            _ => panic!("{method}"),
+        }
+    }
+
+    fn status(&self) -> &'static str {
+        match self {
+            Self::Grpc(_, status) => status,
+            _ => "0",
+        }
+    }
 }
 
 /// A fake runtime; its threads end with the process.
@@ -53,7 +115,7 @@ impl Fake {
                 match &answer {
                     Answer::Silence => held.push(stream),
                     Answer::Bytes(bytes) => drop(stream.write_all(bytes)),
-                    Answer::Grpc(body, status) => grpc(stream, body.clone(), status),
+                    answer => grpc(stream, answer),
                 }
             }
         });
@@ -70,7 +132,8 @@ impl Fake {
 }
 
 /// One connection of a gRPC server.
-fn grpc(stream: UnixStream, body: Vec<u8>, status: &'static str) {
+fn grpc(stream: UnixStream, answer: &Answer) {
+    let answer = Arc::new(answer.clone());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -79,12 +142,15 @@ fn grpc(stream: UnixStream, body: Vec<u8>, status: &'static str) {
         stream.set_nonblocking(true).unwrap();
         let stream = tokio::net::UnixStream::from_std(stream).unwrap();
         let service = service_fn(|request: Request<Incoming>| {
-            let body = Bytes::from(body.clone());
+            let answer = Arc::clone(&answer);
             async move {
-                assert_eq!(request.uri().path(), "/runtime.v1.RuntimeService/Status");
-                assert_eq!(request.headers()["content-type"], "application/grpc");
-                let asked = request.into_body().collect().await.unwrap().to_bytes();
-                assert_eq!(asked[..], [0, 0, 0, 0, 2, 8, 1]);
+                let (head, asked) = request.into_parts();
+                assert_eq!(head.headers["content-type"], "application/grpc");
+                let asked = asked.collect().await.unwrap().to_bytes();
+                let path = head.uri.path();
+                let method = path.strip_prefix("/runtime.v1.RuntimeService/").unwrap();
+                let (body, status) = (answer.body(method, &asked), answer.status());
+                let body = Bytes::from(body);
                 let trailers = async move {
                     let mut trailers = HeaderMap::new();
                     trailers.insert("grpc-status", status.parse().unwrap());
@@ -121,9 +187,12 @@ fn field(number: u8, content: &[u8]) -> Vec<u8> {
 /// `StatusResponse` with one entry of `info`, in a gRPC frame.
 fn status(key: &str, value: &str) -> Vec<u8> {
     let entry = [field(1, key.as_bytes()), field(2, value.as_bytes())].concat();
-    let message = [field(1, &[0x0a, 0]), field(2, &entry)].concat();
+    framed(&[field(1, &[0x0a, 0]), field(2, &entry)].concat())
+}
+
+fn framed(message: &[u8]) -> Vec<u8> {
     let length = u32::try_from(message.len()).unwrap().to_be_bytes();
-    [&[0][..], &length, &message].concat()
+    [&[0][..], &length, message].concat()
 }
 
 fn containerd(bin: &[PathBuf], net: &Path) -> Answer {
@@ -338,6 +407,87 @@ fn the_agent_installs_where_the_runtime_looks_and_removes_it_there() {
         agent.log().contains("the container runtime is of no help")
     });
     agent.terminate();
+}
+
+/// A sandbox whose process is in no control group of a pod.
+fn unnamed() -> Option<Sandbox> {
+    Sandbox::within(Group::at("elsewhere/container")?)
+}
+
+#[test]
+fn the_runtime_names_the_namespace_of_a_pod_that_no_control_group_names() {
+    let (Some(web), Some(other)) = (unnamed(), unnamed()) else {
+        return;
+    };
+    let server = ApiServer::start();
+    server.put(sidecar("web", &web.address));
+    let node = Node::new();
+    let old = Sandboxed {
+        is_ready: false,
+        ..sandboxed("uid-web", other.netns().path())
+    };
+    let all = vec![
+        sandboxed("uid-else", other.netns().path()),
+        old,
+        sandboxed("uid-web", web.netns().path()),
+    ];
+    let fake = Fake::start(&node, Answer::Sandboxes(all));
+    let agent = start(&node, &server, &[IN_PLACE, (SOCKET, fake.socket())]);
+    agent.until("redirected", || web.is_redirected());
+    assert_eq!(other.rules(), "");
+}
+
+/// What a runtime says is no better than what anybody says: the namespace has the pod's addresses, and is none of the host.
+#[test]
+fn a_namespace_that_is_not_the_pods_is_refused_whoever_names_it() {
+    let (Some(web), Some(other)) = (unnamed(), unnamed()) else {
+        return;
+    };
+    let of_other = other.netns().path();
+    let server = ApiServer::start();
+    server.put(sidecar("web", &web.address));
+    for (all, wanted) in [
+        (
+            vec![sandboxed("uid-web", of_other.clone())],
+            "does not have the addresses",
+        ),
+        (vec![sandboxed("uid-web", "/proc/1/ns/net".into())], "host"),
+        (
+            vec![sandboxed("uid-web", "/nowhere/netns".into())],
+            "/nowhere/netns is not seen",
+        ),
+        (
+            vec![
+                sandboxed("uid-web", of_other.clone()),
+                sandboxed("uid-web", web.netns().path()),
+            ],
+            "2 ready sandboxes",
+        ),
+    ] {
+        let node = Node::new();
+        let fake = Fake::start(&node, Answer::Sandboxes(all));
+        let agent = start(&node, &server, &[IN_PLACE, (SOCKET, fake.socket())]);
+        agent.until(wanted, || agent.log().contains(wanted));
+        assert!(web.rules().is_empty() && other.rules().is_empty());
+    }
+}
+
+#[test]
+fn a_silent_runtime_holds_up_no_pod_that_a_control_group_names() {
+    const PODS: usize = 8;
+    let all: Option<Vec<_>> = (0..PODS)
+        .map(|n| Sandbox::of(&format!("many-{n}")))
+        .collect();
+    let Some(all) = all else { return };
+    let server = ApiServer::start();
+    for (n, sandbox) in all.iter().enumerate() {
+        server.put(sidecar(&format!("many-{n}"), &sandbox.address));
+    }
+    let node = Node::new();
+    let fake = Fake::start(&node, Answer::Silence);
+    let agent = start(&node, &server, &[IN_PLACE, (SOCKET, fake.socket())]);
+    agent.until("redirected", || all.iter().all(Sandbox::is_redirected));
+    assert_eq!(fake.asked(), 1);
 }
 
 /// A containerd of its own; ended with this value.

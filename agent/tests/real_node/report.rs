@@ -96,3 +96,26 @@ fn the_runtime_of_the_node_tells_where_it_looks() {
         }
     }
 }
+
+#[test]
+fn the_runtime_of_the_node_tells_where_a_pod_lives() {
+    let Some(node) = node() else { return };
+    let mesh = Namespace::new(node, "asked");
+    mesh.sidecar("web");
+    mesh.ready(&["web"]);
+    let verify = |socket: &str| {
+        let command = format!("weir verify pod asked/web --live --json --cri-socket {socket}");
+        node.run(&["exec", "sh", "-ec", &command], "")
+    };
+    let out = verify("/run/containerd/containerd.sock");
+    let proof = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{proof}{out:?}");
+    assert!(
+        proof.contains("15001") && proof.contains("15006"),
+        "{proof}"
+    );
+    let out = verify("/run/nobody.sock");
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(3), "{said}");
+    assert!(said.contains("/run/nobody.sock: cannot connect"), "{said}");
+}

@@ -4,6 +4,7 @@
 //!
 //! - the plugin, which the container runtime gave the namespace at ADD;
 //! - what was found before, while it is still the pod's;
+//! - the container runtime, where its socket is known (`cri`);
 //! - the processes of the node (`place`).
 //!
 //! Whatever the source is, a namespace is only a pod's when it was not made below the pod, in a user namespace that one of
@@ -35,6 +36,8 @@ const HOST: &str = "/host";
 enum Source {
     /// The plugin said so at ADD; the file by which this process sees it.
     Plugin(PathBuf),
+    /// The container runtime says so; the same.
+    Runtime(PathBuf),
     /// A process of the pod lives in it. Its folder, where that can be held.
     Process(Place, Option<Folder>),
 }
@@ -90,6 +93,7 @@ pub struct Sandboxes(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     processes: Processes,
+    runtime: Option<cri::sandbox::Runtime>,
     state: Mutex<State>,
     /// The processes of the node, and when the look at them began.
     scan: Mutex<Option<(Instant, Arc<Scan>)>>,
@@ -110,8 +114,14 @@ fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Sandboxes {
     /// Of this node; none is known yet.
     pub fn of_node() -> Self {
+        Self::asking(None)
+    }
+
+    /// The same with a container runtime that is asked, too.
+    pub fn asking(runtime: Option<cri::sandbox::Runtime>) -> Self {
         Self(Arc::new(Shared {
             processes: Processes::of_node(),
+            runtime,
             state: Mutex::default(),
             scan: Mutex::default(),
         }))
@@ -134,14 +144,18 @@ impl Sandboxes {
             .into_iter()
             .find_map(|place| id_of(&place));
         let Some(NetnsId { dev, ino }) = found else {
-            return Err(format!(
-                "the network namespace {} is not seen by this agent; its directory has to be mounted below {HOST}",
-                path.display()
-            ));
+            return Err(Self::unseen(path));
         };
         let path = path.to_owned();
         self.announce(uid, NetnsOfPod { path, dev, ino });
         Ok(())
+    }
+
+    fn unseen(path: &Path) -> String {
+        format!(
+            "the network namespace {} is not seen by this agent; its directory has to be mounted below {HOST}",
+            path.display()
+        )
     }
 
     /// Where a path of the runtime may be seen by this process.
@@ -187,12 +201,13 @@ impl Sandboxes {
         };
         let held = match known.filter(|held| is_owner(held, pod).is_ok()) {
             Some(held) => held,
-            None => {
-                let place = self.0.processes.find(&*self.scan(since)?, pod)?;
-                let sandbox = self.0.processes.open(&place, pod)?;
-                let folder = self.0.processes.folder(&place);
-                Arc::new(Held::new(sandbox, Source::Process(place, folder)))
-            }
+            None => Arc::new(match self.of_runtime(pod) {
+                Ok(Some(held)) => held,
+                Ok(None) => self.of_process(pod, since)?,
+                Err(of_runtime) => self
+                    .of_process(pod, since)
+                    .map_err(|why| format!("{why}; {of_runtime}"))?,
+            }),
         };
         if let Some(uid) = pod.uid() {
             let mut state = locked(&self.0.state);
@@ -211,7 +226,7 @@ impl Sandboxes {
             (false, Source::Process(..)) => {
                 Err("its process ended while its rules were read".to_owned())
             }
-            (false, Source::Plugin(path)) => Err(format!(
+            (false, Source::Plugin(path) | Source::Runtime(path)) => Err(format!(
                 "{} was removed while its rules were read",
                 path.display()
             )),
@@ -222,8 +237,40 @@ impl Sandboxes {
         match &held.source {
             Source::Process(place, _) => self.0.processes.is_there(place, pod),
             // While it is held, nothing else gets its number.
-            Source::Plugin(path) => id_of(path).is_some_and(|id| id == held.id()),
+            Source::Plugin(path) | Source::Runtime(path) => {
+                id_of(path).is_some_and(|id| id == held.id())
+            }
         }
+    }
+
+    /// What the container runtime knows of the pod. `None`: it is not asked, or knows no sandbox of it.
+    fn of_runtime(&self, pod: &Identity) -> Result<Option<Held>, String> {
+        let Some(runtime) = &self.0.runtime else {
+            return Ok(None);
+        };
+        for uid in pod.uids() {
+            let Some(path) = runtime.netns(uid)? else {
+                continue;
+            };
+            let mut places = self.places(&path).into_iter();
+            let Some(seen) = places.find(|place| id_of(place).is_some()) else {
+                return Err(Self::unseen(&path));
+            };
+            let opened = Netns::open(&seen).map_err(|e| e.to_string())?;
+            not_nested(&opened, pod)?;
+            let sandbox = Sandbox::of(opened).map_err(|e| e.to_string())?;
+            let held = Held::new(sandbox, Source::Runtime(seen));
+            is_owner(&held, pod)?;
+            return Ok(Some(held));
+        }
+        Ok(None)
+    }
+
+    fn of_process(&self, pod: &Identity, since: Instant) -> Result<Held, String> {
+        let place = self.0.processes.find(&*self.scan(since)?, pod)?;
+        let sandbox = self.0.processes.open(&place, pod)?;
+        let folder = self.0.processes.folder(&place);
+        Ok(Held::new(sandbox, Source::Process(place, folder)))
     }
 
     /// What the plugin saw, opened by its path here or below the root of the node. `None`: it is not seen here, or is not
@@ -257,7 +304,7 @@ impl Sandboxes {
 /// about the namespace is enough then.
 fn is_owner(held: &Held, pod: &Identity) -> Result<(), String> {
     match (&held.source, pod.addresses.is_empty()) {
-        (Source::Plugin(_), true) => Ok(()),
+        (Source::Plugin(_) | Source::Runtime(_), true) => Ok(()),
         _ => owns(&held.sandbox, pod),
     }
 }

@@ -1,8 +1,10 @@
 //! The network namespace of a pod of this node by its name, without an API server.
 //!
 //! The kubelet keeps a directory for the logs of each pod, `/var/log/pods/NAMESPACE_NAME_UID`. The UID is part of the
-//! pod's control group, which its processes are found by, as the node agent finds them.
+//! pod's control group, which its processes are found by, as the node agent finds them; the container runtime knows it, too.
 
+use super::Sandboxes;
+use super::cri::sandbox::Runtime;
 use super::place::{Identity, Processes, Scan};
 use std::path::PathBuf;
 use weir_netlink::Netns;
@@ -12,19 +14,26 @@ const LOGS: &str = "var/log/pods";
 /// Pods of one name: the one that runs, and earlier ones whose logs are not yet removed.
 const SAME_NAME: usize = 64;
 
-/// The namespace of the pod that runs now.
+/// The namespace of the pod that runs now; with `runtime` as that container runtime knows it, and its processes are not looked
+/// at.
 ///
 /// # Errors
-/// The kubelet knows no pod of this name on this node, none of its processes runs, or may be looked at.
-pub fn find(namespace: &str, name: &str) -> Result<Netns, String> {
+/// The kubelet knows no pod of this name on this node, none of its processes runs, or may be looked at. The runtime knows no
+/// ready sandbox of it, or cannot be asked.
+pub fn find(namespace: &str, name: &str, runtime: Option<Runtime>) -> Result<Netns, String> {
     let remedy = "name its network namespace: weir verify netns /proc/PID/ns/net --live";
     let processes = Processes::of_node();
     let uids = uids(processes.root_of_node().join(LOGS), namespace, name)
         .map_err(|why| format!("{why}; {remedy}"))?;
     let scan = processes.scan()?;
+    let sandboxes = runtime.map(|runtime| Sandboxes::asking(Some(runtime)));
     let mut why = format!("the kubelet has no pod {namespace}/{name} on this node");
     for uid in uids {
-        match called(&processes, &scan, &uid) {
+        let found = match &sandboxes {
+            Some(sandboxes) => by_runtime(sandboxes, &uid),
+            None => called(&processes, &scan, &uid),
+        };
+        match found {
             Ok(netns) => return Ok(netns),
             Err(e) => why = format!("pod {namespace}/{name} ({uid}): {e}"),
         }
@@ -38,6 +47,12 @@ fn called(processes: &Processes, scan: &Scan, uid: &str) -> Result<Netns, String
     let place = processes.find(scan, &identity)?;
     let sandbox = processes.open(&place, &identity)?;
     sandbox.netns().try_clone().map_err(|e| e.to_string())
+}
+
+fn by_runtime(sandboxes: &Sandboxes, uid: &str) -> Result<Netns, String> {
+    let held = sandboxes.of_runtime(&Identity::called(uid))?;
+    let held = held.ok_or("the container runtime knows no ready sandbox of it")?;
+    held.sandbox.netns().try_clone().map_err(|e| e.to_string())
 }
 
 fn uids(logs: PathBuf, namespace: &str, name: &str) -> Result<Vec<String>, String> {

@@ -81,6 +81,11 @@ impl Identity {
         self.uids.first().map(String::as_str)
     }
 
+    /// All by which the kubelet may call it.
+    pub(super) fn uids(&self) -> &[String] {
+        &self.uids
+    }
+
     fn is_called(&self, uid: &str) -> bool {
         self.uids.iter().any(|known| known == uid)
     }

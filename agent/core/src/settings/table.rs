@@ -165,7 +165,7 @@ pub static TABLE: &[Setting] = &[
     env("WEIR_EBPF_EVENTS", Text, "drops", Used, "Ambient mode by eBPF: what programs report of single packets in the log, at most ten a second of a namespace: drops, all (first packets of connections that are captured or pass, too) or off; Linux 5.8"),
     both("WEIR_CNI_BIN_SOURCE_DIR", "weir-cni-bin-source-dir", Text, "/opt/cni/bin", Used, "Every file in it is copied to the node"),
     both("WEIR_MOUNTED_CNI_BIN_DIR", "weir-mounted-cni-bin-dir", Text, "/host/opt/cni/bin", Used, "Where the node's directory of CNI plugins is mounted"),
-    both("WEIR_CRI_SOCKET", "weir-cri-socket", Text, "", Used, "Socket of the container runtime, which reports its directories of plugins and configurations; empty disables this"),
+    both("WEIR_CRI_SOCKET", "weir-cri-socket", Text, "", Used, "Socket of the container runtime, which reports its directories of plugins and configurations, and the network namespaces of pods; empty disables this"),
     both("WEIR_HOST_ROOT", "weir-host-root", Text, "/host", Used, "Where directories that the container runtime names are mounted; / is the node itself"),
     both("WEIR_SERVICE_ACCOUNT_DIR", "weir-service-account-dir", Text, "/var/run/secrets/kubernetes.io/serviceaccount", Used, "Directory of token and ca.crt"),
     both("WEIR_HEALTH_PORT", "weir-health-port", Int, "8000", Used, "Port of /healthz and /readyz"),

@@ -1,35 +1,40 @@
-//! `StatusResponse` of CRI v1, as far as it is needed: the map `info`.
+//! Messages of CRI v1, as far as they are needed.
 //!
 //! ```text
-//! StatusResponse { 1: RuntimeStatus status, 2: map<string, string> info, ... }
-//! entry of a map { 1: key, 2: value }
+//! StatusResponse           { 1: RuntimeStatus status, 2: map<string, string> info, ... }
+//! PodSandboxStatusResponse { 1: PodSandboxStatus status, 2: map<string, string> info, ... }
+//! PodSandboxStatusRequest  { 1: string pod_sandbox_id, 2: bool verbose }
+//! ListPodSandboxRequest    { 1: PodSandboxFilter { 2: { 1: state }, 3: map<string, string> label_selector } }
+//! ListPodSandboxResponse   { 1: repeated PodSandbox { 1: id, 2: { 2: uid, ... } metadata, 3: state, ... } }
+//! entry of a map           { 1: key, 2: value }
 //! ```
 //! The wire format is that of <https://protobuf.dev/programming-guides/encoding>: a varint of number and type before
 //! each field. What is not known is stepped over, as every reader of it does.
 
 use std::collections::BTreeMap;
 
-/// `StatusResponse.info`
+/// `info` of a verbose answer.
 const INFO: u64 = 2;
+/// `PodSandboxState.SANDBOX_READY`
+const READY: u64 = 0;
+/// The label in which the kubelet gives a runtime the UID of a pod.
+const UID_LABEL: &[u8] = b"io.kubernetes.pod.uid";
 
 /// The texts of `info` by name. Of a name that is there twice the last counts.
 ///
 /// # Errors
 /// The bytes are no message.
-pub(crate) fn info(mut message: &[u8]) -> Result<BTreeMap<String, String>, &'static str> {
+pub(crate) fn info(message: &[u8]) -> Result<BTreeMap<String, String>, &'static str> {
     let mut info = BTreeMap::new();
-    while !message.is_empty() {
-        let (number, Some(mut entry)) = field(&mut message)? else {
+    for entry in fields(message) {
+        let (INFO, Value::Bytes(entry)) = entry? else {
             continue;
         };
-        if number != INFO {
-            continue;
-        }
         let (mut key, mut value) = (String::new(), String::new());
-        while !entry.is_empty() {
-            match field(&mut entry)? {
-                (1, Some(text)) => key = String::from_utf8_lossy(text).into_owned(),
-                (2, Some(text)) => value = String::from_utf8_lossy(text).into_owned(),
+        for field in fields(entry) {
+            match field? {
+                (1, Value::Bytes(bytes)) => key = text(bytes),
+                (2, Value::Bytes(bytes)) => value = text(bytes),
                 _ => {}
             }
         }
@@ -38,17 +43,92 @@ pub(crate) fn info(mut message: &[u8]) -> Result<BTreeMap<String, String>, &'sta
     Ok(info)
 }
 
+/// Asks for the sandboxes of a pod that are ready.
+pub(super) fn list_request(uid: &str) -> Vec<u8> {
+    // A number of 0 is left out.
+    let state = written(2, &[]);
+    let label = [written(1, UID_LABEL), written(2, uid.as_bytes())].concat();
+    written(1, &[state, written(3, &label)].concat())
+}
+
+/// The ids of the sandboxes of this pod that are ready; what is not asked for is left out.
+///
+/// # Errors
+/// The bytes are no message.
+pub(super) fn ready(message: &[u8], uid: &str) -> Result<Vec<String>, &'static str> {
+    let mut found = Vec::new();
+    for item in fields(message) {
+        let (1, Value::Bytes(item)) = item? else {
+            continue;
+        };
+        let (mut id, mut of, mut state) = (String::new(), String::new(), READY);
+        for field in fields(item) {
+            match field? {
+                (1, Value::Bytes(bytes)) => id = text(bytes),
+                (2, Value::Bytes(metadata)) => {
+                    for field in fields(metadata) {
+                        if let (2, Value::Bytes(bytes)) = field? {
+                            of = text(bytes);
+                        }
+                    }
+                }
+                (3, Value::Number(number)) => state = number,
+                _ => {}
+            }
+        }
+        if of == uid && state == READY {
+            found.push(id);
+        }
+    }
+    Ok(found)
+}
+
+/// Asks for all that the runtime says of a sandbox.
+pub(super) fn status_request(id: &str) -> Vec<u8> {
+    // Field 2, a number: true.
+    [written(1, id.as_bytes()), vec![0x10, 1]].concat()
+}
+
+/// A field of bytes; the numbers of the fields here are below 16.
+fn written(number: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut field = vec![number << 3 | 2];
+    let mut length = bytes.len();
+    while length > 0x7f {
+        field.push(0x80 | (length & 0x7f) as u8);
+        length >>= 7;
+    }
+    field.push(length as u8);
+    field.extend(bytes);
+    field
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
 const BROKEN: &str = "the answer is no protobuf message";
 
-/// Takes one field: its number, and its bytes where its type has some.
-fn field<'a>(message: &mut &'a [u8]) -> Result<(u64, Option<&'a [u8]>), &'static str> {
+#[derive(Debug, Clone, Copy)]
+enum Value<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+    /// Of a length that its type has.
+    Fixed,
+}
+
+/// The fields of a message, by their numbers. Nothing follows an error.
+fn fields(mut message: &[u8]) -> impl Iterator<Item = Result<(u64, Value<'_>), &'static str>> {
+    std::iter::from_fn(move || {
+        (!message.is_empty()).then(|| field(&mut message).inspect_err(|_| message = &[]))
+    })
+}
+
+/// Takes one field.
+fn field<'a>(message: &mut &'a [u8]) -> Result<(u64, Value<'a>), &'static str> {
     let tag = varint(message)?;
     let (number, kind) = (tag >> 3, tag & 7);
     let length = match kind {
-        0 => {
-            varint(message)?;
-            return Ok((number, None));
-        }
+        0 => return Ok((number, Value::Number(varint(message)?))),
         1 => 8,
         2 => usize::try_from(varint(message)?).map_err(|_| BROKEN)?,
         5 => 4,
@@ -56,7 +136,11 @@ fn field<'a>(message: &mut &'a [u8]) -> Result<(u64, Option<&'a [u8]>), &'static
     };
     let (bytes, rest) = message.split_at_checked(length).ok_or(BROKEN)?;
     *message = rest;
-    Ok((number, Some(bytes).filter(|_| kind == 2)))
+    let value = match kind {
+        2 => Value::Bytes(bytes),
+        _ => Value::Fixed,
+    };
+    Ok((number, value))
 }
 
 /// Seven bits a byte, the lowest first.
@@ -119,10 +203,44 @@ mod tests {
         assert_eq!(info(&[]), Ok(BTreeMap::new()));
     }
 
+    /// Bytes as `protoc --encode` of the definitions of cri-api writes them.
+    #[test]
+    fn requests() {
+        assert_eq!(
+            list_request("u1"),
+            b"\x0a\x1f\x12\x00\x1a\x1b\x0a\x15io.kubernetes.pod.uid\x12\x02u1"
+        );
+        assert_eq!(status_request("ab"), b"\x0a\x02ab\x10\x01");
+        let long = "x".repeat(300);
+        assert_eq!(status_request(&long)[..3], [0x0a, 0xac, 0x02]);
+    }
+
+    /// Two that are ready, of two pods, and one that is not.
+    #[test]
+    fn sandboxes_that_are_ready() {
+        let item = |id: &[u8], uid: &[u8], more: &[u8]| {
+            let metadata = [written(1, b"web"), written(2, uid), written(3, b"shop")].concat();
+            written(
+                1,
+                &[written(1, id), written(2, &metadata), more.to_vec()].concat(),
+            )
+        };
+        let created = b"\x20\x01";
+        let message = [
+            item(b"mine", b"u1", created),
+            item(b"other", b"u2", created),
+            item(b"old", b"u1", b"\x18\x01"),
+        ]
+        .concat();
+        assert_eq!(ready(&message, "u1").unwrap(), ["mine"]);
+        assert_eq!(ready(&[], "u1").unwrap(), Vec::<String>::new());
+        assert_eq!(ready(&message[..message.len() - 1], "u1"), Err(BROKEN));
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_borne(bytes: Vec<u8>) {
-            let _ = info(&bytes);
+            let _ = (info(&bytes), ready(&bytes, "u1"));
         }
     }
 }

@@ -1,8 +1,10 @@
-//! The container runtime, asked over CRI where it looks for CNI plugins and their configurations.
+//! The container runtime, asked over CRI where it looks for CNI plugins and their configurations, and where the network
+//! namespaces of pods are.
 //!
 //! ```text
 //! call     one gRPC call over its socket: runtime.v1.RuntimeService/Status, verbose       -> bytes
 //! message  StatusResponse.info                                                             -> texts by name
+//! sandbox  a pod's sandbox among those of ListPodSandbox, and its PodSandboxStatus         -> path of its namespace
 //! config   containerd's own configuration among them                                      -> Directories
 //! place    a directory of the node as this process sees it, through a container's mounts  -> path, or what to do
 //! ```
@@ -13,6 +15,7 @@ pub mod call;
 mod config;
 mod message;
 mod place;
+pub mod sandbox;
 
 use crate::settings::Resolved;
 use crate::thread::runtime;
