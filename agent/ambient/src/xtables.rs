@@ -5,8 +5,8 @@ use crate::redirect::{
     ZTUNNEL_MARK,
 };
 use weir_netfilter::xtables::{
-    Chain, Mark, Match, Not, PortRange, Protocol, Rule, RuleBuilder, Ruleset, Table, Target, Tcp,
-    XtFamily,
+    Chain, Connmark, Ct, Mark, Match, Nat, Not, PortRange, Protocol, Rule, RuleBuilder, Ruleset,
+    Table, Target, Tcp, Xmark, XtFamily,
 };
 
 const PREROUTING: &str = "PREROUTING";
@@ -67,7 +67,7 @@ fn not_of_ztunnel(rule: RuleBuilder) -> RuleBuilder {
 }
 
 fn redirect_to(port: u16) -> Target {
-    Target::Redirect(port..=port)
+    Target::Redirect(Nat::to_ports(port..=port))
 }
 
 fn tcp() -> RuleBuilder {
@@ -77,15 +77,15 @@ fn tcp() -> RuleBuilder {
 /// Connections that ztunnel makes to the application get a mark, and their replies have it, too.
 fn mangle(family: &Family) -> Table {
     let of_ztunnel = Rule::builder().matching(Match::Mark(mark(IS, ZTUNNEL_MARK)));
-    let save = of_ztunnel.target(Target::SetConnXmark {
+    let save = of_ztunnel.target(Target::Connmark(Connmark::Set(Xmark {
         value: REPLY_MARK,
         mask: MASK,
-    });
+    })));
     let reply = Rule::builder().matching(Match::Connmark(mark(IS, REPLY_MARK)));
-    let restore = reply.target(Target::RestoreMark {
+    let restore = reply.target(Target::Connmark(Connmark::Restore {
         nfmask: u32::MAX,
         ctmask: u32::MAX,
-    });
+    }));
     table(family, "mangle", vec![save], vec![restore])
 }
 
@@ -129,6 +129,6 @@ fn raw(family: &Family) -> Table {
     let query = Rule::builder().matching(Match::Mark(mark(IS, ZTUNNEL_MARK)));
     let query = query.udp_dport(DNS_PORT.into());
     let answer = not_of_ztunnel(Rule::builder()).udp_sport(DNS_PORT.into());
-    let zone = |rule: RuleBuilder| vec![rule.target(Target::CtZone(DNS_ZONE))];
+    let zone = |rule: RuleBuilder| vec![rule.target(Target::Ct(Ct::in_zone(DNS_ZONE)))];
     table(family, "raw", zone(answer), zone(query))
 }

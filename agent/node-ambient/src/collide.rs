@@ -203,14 +203,10 @@ fn legacy_marks() -> Result<Vec<(String, u32)>> {
                     _ => None,
                 });
                 marks.extend(matched.map(|bits| (place(), bits)));
-                if let Some(
-                    Target::SetXmark { value, mask }
-                    | Target::Tproxy {
-                        mark: value, mask, ..
-                    },
-                ) = &rule.target
-                {
-                    marks.push((place(), value | mask));
+                match &rule.target {
+                    Some(Target::Mark(set)) => marks.push((place(), set.value | set.mask)),
+                    Some(Target::Tproxy(to)) => marks.push((place(), to.mark | to.mask)),
+                    _ => {}
                 }
             }
         }

@@ -11,8 +11,9 @@ use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_netfilter::ipset::{self, Entry, Header, Key, SetFamily, SetType};
 use weir_netfilter::xtables::{
-    Chain, Comment, ConntrackState, IcmpType, Interface, Mark, Match, Nat, NatKind, Not, Ownership,
-    Protocol, Rule, RuleBuilder, Ruleset, SetMatch, SetRef, Table, Target, XtFamily,
+    Chain, Comment, Connmark, ConntrackState, IcmpType, Interface, Mark, Match, Nat, Not,
+    Ownership, Protocol, Rule, RuleBuilder, Ruleset, SetMatch, SetRef, Table, Target, Tproxy,
+    Xmark, XtFamily,
 };
 
 /// The tag of rules in built-in chains.
@@ -60,11 +61,14 @@ fn connection(rule: RuleBuilder, value: u32) -> RuleBuilder {
 }
 
 fn mark(rule: RuleBuilder, value: u32) -> Rule {
-    rule.target(Target::SetXmark { value, mask: value })
+    rule.target(Target::Mark(Xmark { value, mask: value }))
 }
 
 fn remember(rule: RuleBuilder, value: u32) -> Rule {
-    rule.target(Target::SetConnXmark { value, mask: value })
+    rule.target(Target::Connmark(Connmark::Set(Xmark {
+        value,
+        mask: value,
+    })))
 }
 
 fn stop(rule: RuleBuilder) -> Rule {
@@ -154,10 +158,10 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
                 connection, mask, ..
             } = node.bits(place);
             let known = rule().matching(Match::Mark(masked(connection, mask)));
-            known.target(Target::SetConnXmark {
+            known.target(Target::Connmark(Connmark::Set(Xmark {
                 value: connection,
                 mask,
-            })
+            })))
         }));
         let to_pods = || of_pods(rule(), family, false);
         let mut output = Vec::new();
@@ -179,10 +183,10 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
         let mut nat = vec![outbound()];
         if let Some(proxy) = family.proxy.filter(|_| node.config.dns_capture) {
             let query = of_pods(rule(), family, true).udp_dport(53.into());
-            nat.push(query.target(Target::Nat(Nat {
+            nat.push(query.target(Target::Dnat(Nat {
                 addresses: Some(proxy..=proxy),
                 ports: Some(DNS..=DNS),
-                ..Nat::new(NatKind::Dnat)
+                ..Nat::default()
             })));
         }
         let mut mangle = table(
@@ -300,19 +304,19 @@ pub fn proxy(node: &Node) -> Ruleset {
             false => Ipv4Addr::LOCALHOST.into(),
         };
         let to = |builder: RuleBuilder, port| {
-            builder.target(Target::Tproxy {
+            builder.target(Target::Tproxy(Tproxy {
                 on_port: port,
                 on_ip: loopback,
                 mark: TPROXY_MARK,
                 mask: PROXY_MASK,
-            })
+            }))
         };
         let mut reply = tcp()
             .in_interface(&place.interface)
-            .target(Target::SetXmark {
+            .target(Target::Mark(Xmark {
                 value: RETURN_MARK,
                 mask: PROXY_MASK,
-            });
+            }));
         reply.destination = family.proxy.map(|a| (Not(true), IpNet::from(a).into()));
         let hbone = rule().in_interface(pistioin).tcp_dport(HBONE.into());
         let (proto, types) = errors(family);
@@ -329,10 +333,10 @@ pub fn proxy(node: &Node) -> Ruleset {
             let error = rule().protocol(Protocol(proto)).matching(kind);
             let mut error = error
                 .in_interface(&place.interface)
-                .target(Target::SetXmark {
+                .target(Target::Mark(Xmark {
                     value: RETURN_MARK,
                     mask: PROXY_MASK,
-                });
+                }));
             error.destination = reply.destination;
             error
         });

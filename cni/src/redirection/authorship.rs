@@ -220,14 +220,17 @@ fn same<V: PartialEq>(
 fn erased_target(target: &Target) -> Target {
     let (mark, mask) = (0, 0);
     match target.clone() {
-        Target::Redirect(_) => Target::Redirect(0..=0),
-        Target::SetXmark { .. } => Target::SetXmark { value: mark, mask },
-        Target::Tproxy { on_ip, .. } => Target::Tproxy {
+        Target::Redirect(nat) => Target::Redirect(xtables::Nat {
+            ports: nat.ports.map(|_| 0..=0),
+            ..nat
+        }),
+        Target::Mark(_) => Target::Mark(xtables::Xmark { value: mark, mask }),
+        Target::Tproxy(xtables::Tproxy { on_ip, .. }) => Target::Tproxy(xtables::Tproxy {
             on_port: 0,
             on_ip,
             mark,
             mask,
-        },
+        }),
         other => other,
     }
 }
@@ -439,7 +442,7 @@ mod tests {
                 ("ISTIO_OUTPUT", to(7777).target(Target::Accept)),
                 (
                     "ISTIO_REDIRECT",
-                    to(80).target(Target::Redirect(9999..=9999)),
+                    to(80).target(Target::Redirect(xtables::Nat::to_ports(9999..=9999))),
                 ),
                 ("ISTIO_MINE", to(80).target(Target::Return)),
             ] {

@@ -62,11 +62,9 @@ fn in_chain(table: &Table, desired: &Chain, held: &Chain) -> Vec<String> {
 fn takes(target: &Target) -> bool {
     !matches!(
         target,
-        Target::SetXmark { .. }
-            | Target::SetConnXmark { .. }
-            | Target::SaveMark { .. }
-            | Target::RestoreMark { .. }
-            | Target::CtZone(_)
+        Target::Mark(_)
+            | Target::Connmark(_)
+            | Target::Notrack(_)
             | Target::Ct(_)
             | Target::Log(_)
             | Target::Nflog(_)

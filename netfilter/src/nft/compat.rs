@@ -123,19 +123,18 @@ fn is_compat(s: &Statement) -> bool {
 
 impl fmt::Display for Compat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (kind, unknown, text) = match self {
-            Self::Match(xtables::Match::Unknown(u)) => ("match", Some(u), String::new()),
-            Self::Target(Target::Unknown(u)) => ("target", Some(u), String::new()),
-            Self::Match(m) => ("match", None, m.to_string()),
-            Self::Target(t) => ("target", None, t.to_string()),
+        let (kind, name, text) = match self {
+            Self::Match(m) => ("match", m.name(), m.to_string()),
+            Self::Target(t) => ("target", t.name(), t.to_string()),
         };
-        if let Some(u) = unknown {
-            let text = u.to_string();
-            let bytes = text.strip_prefix(u.name.as_str()).unwrap_or(&text);
-            return write!(f, "xt {kind} \"{}\"{bytes}", u.name);
+        let is_unknown = matches!(
+            self,
+            Self::Match(xtables::Match::Unknown(_)) | Self::Target(Target::Unknown(_))
+        );
+        write!(f, "xt {kind} \"{name}\"")?;
+        match text.split_once(name).filter(|_| is_unknown) {
+            Some((_, bytes)) => f.write_str(bytes),
+            None => write!(f, " [{}]", text.trim_start()),
         }
-        // " -m NAME OPTIONS" or " -j NAME OPTIONS"
-        let name = text.split_whitespace().nth(1).unwrap_or_default();
-        write!(f, "xt {kind} \"{name}\" [{}]", text.trim_start())
     }
 }

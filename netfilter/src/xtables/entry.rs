@@ -13,6 +13,7 @@ use super::structs::{
     Head, InetAddr, Ip6tEntry, Ip6tIp6, IptEntry, IptIp, XtCounters, aligned, before_nul,
     name_field, name_of, read, read_at, written, zeroed,
 };
+use super::target::VERDICTS;
 use super::{Counters, Interface, Match, Not, Protocol, Rule, Target, XtFamily};
 use std::mem::offset_of;
 use std::net::IpAddr;
@@ -407,12 +408,8 @@ fn standard(verdict: i32) -> Wire {
 /// The standard verdicts; that of a jump is set later.
 pub(super) fn verdict(target: Option<&Target>) -> Option<i32> {
     match target {
-        Some(Target::Accept) => Some(-NF_ACCEPT - 1),
-        Some(Target::Drop) => Some(-NF_DROP - 1),
-        Some(Target::Queue) => Some(-NF_QUEUE - 1),
-        Some(Target::Return) => Some(XT_RETURN),
         Some(Target::Jump(_) | Target::Goto(_)) | None => Some(0),
-        Some(_) => None,
+        Some(target) => VERDICTS.iter().find(|(t, _)| t == target).map(|(_, n)| *n),
     }
 }
 

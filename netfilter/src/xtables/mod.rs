@@ -65,12 +65,15 @@ pub use ext::matches::{
     udp::Udp,
 };
 pub use ext::targets::{
+    connmark::Connmark,
     ct::{Ct, Notrack, Zone},
     log::Log,
-    nat::{Nat, NatKind},
+    mark::Xmark,
+    nat::Nat,
     nflog::Nflog,
     reject::RejectWith,
     set::SetTarget,
+    tproxy::Tproxy,
 };
 pub use ext::{Extension, Form, Part, Revisions, Unknown};
 pub(crate) use ext::{match_of, target_of};

@@ -109,51 +109,53 @@ fn samples() -> Vec<(&'static str, &'static str, Rule, &'static str)> {
             "OUTPUT",
             rule()
                 .protocol(Protocol::TCP)
-                .target(Target::Redirect(15001..=15006)),
+                .target(Target::Redirect(Nat::to_ports(15001..=15006))),
             " -p tcp -j REDIRECT --to-ports 15001-15006",
         ),
         (
             "mangle",
             "PREROUTING",
-            rule().protocol(Protocol::TCP).target(Target::Tproxy {
-                on_port: 15006,
-                on_ip: "0.0.0.0".parse().unwrap(),
-                mark: 0x539,
-                mask: all,
-            }),
+            rule()
+                .protocol(Protocol::TCP)
+                .target(Target::Tproxy(Tproxy {
+                    on_port: 15006,
+                    on_ip: "0.0.0.0".parse().unwrap(),
+                    mark: 0x539,
+                    mask: all,
+                })),
             " -p tcp -j TPROXY --on-port 15006 --on-ip 0.0.0.0 --tproxy-mark 0x539/0xffffffff",
         ),
         (
             "mangle",
             "OUTPUT",
-            rule().target(Target::SetXmark {
+            rule().target(Target::Mark(Xmark {
                 value: 0x1,
                 mask: 0xff,
-            }),
+            })),
             " -j MARK --set-xmark 0x1/0xff",
         ),
         (
             "mangle",
             "PREROUTING",
-            rule().target(Target::SaveMark {
+            rule().target(Target::Connmark(Connmark::Save {
                 nfmask: all,
                 ctmask: 0xff,
-            }),
+            })),
             " -j CONNMARK --save-mark --nfmask 0xffffffff --ctmask 0xff",
         ),
         (
             "mangle",
             "OUTPUT",
-            rule().target(Target::RestoreMark {
+            rule().target(Target::Connmark(Connmark::Restore {
                 nfmask: all,
                 ctmask: all,
-            }),
+            })),
             " -j CONNMARK --restore-mark --nfmask 0xffffffff --ctmask 0xffffffff",
         ),
         (
             "raw",
             "OUTPUT",
-            rule().target(Target::CtZone(2)),
+            rule().target(Target::Ct(Ct::in_zone(2))),
             " -j CT --zone 2",
         ),
     ]

@@ -141,9 +141,11 @@ fn a_target() -> impl Strategy<Value = Option<Target>> {
         Just(Some(Target::Return)),
         Just(Some(Target::Jump("B".into()))),
         Just(Some(Target::Goto("B".into()))),
-        any::<(u32, u32)>().prop_map(|(value, mask)| Some(Target::SetXmark { value, mask })),
-        any::<(u32, u32)>().prop_map(|(value, mask)| Some(Target::SetConnXmark { value, mask })),
-        any::<(u32, u32)>().prop_map(|(nfmask, ctmask)| Some(Target::SaveMark { nfmask, ctmask })),
+        any::<(u32, u32)>().prop_map(|(value, mask)| Some(Target::Mark(Xmark { value, mask }))),
+        any::<(u32, u32)>()
+            .prop_map(|(value, mask)| Some(Target::Connmark(Connmark::Set(Xmark { value, mask })))),
+        any::<(u32, u32)>()
+            .prop_map(|(nfmask, ctmask)| Some(Target::Connmark(Connmark::Save { nfmask, ctmask }))),
         ("[ -~]{0,29}", 0u8..8).prop_map(|(prefix, level)| Some(Target::Log(Log {
             level,
             prefix,

@@ -87,13 +87,13 @@ pub fn legacy(host: &Host) -> xtables::Ruleset {
         let probe = host.probe(*is_v6);
         let snat = xtables::Nat {
             addresses: Some(probe..=probe),
-            ..xtables::Nat::new(xtables::NatKind::Snat)
+            ..xtables::Nat::default()
         };
         let rule = xtables::Rule::builder()
             .protocol(xtables::Protocol::TCP)
             .matching(xtables::Match::Owner(owner))
             .matching(xtables::Match::Set(to_pods))
-            .target(xtables::Target::Nat(snat));
+            .target(xtables::Target::Snat(snat));
         let family = match is_v6 {
             true => xtables::XtFamily::Ip6,
             false => xtables::XtFamily::Ip,

@@ -7,7 +7,7 @@ use super::{
     tcp,
 };
 use crate::config::{Inbound, Intent};
-use weir_netfilter::xtables::{ConntrackState, Rule, Target};
+use weir_netfilter::xtables::{Connmark, ConntrackState, Rule, Target, Tproxy, Xmark};
 
 /// Packets of known connections and of related ones.
 const KNOWN: [ConntrackState; 2] = [ConntrackState::Related, ConntrackState::Established];
@@ -30,10 +30,10 @@ pub(super) fn chains(intent: &Intent, family: &Family) -> Chains {
 }
 
 const fn set_mark(value: u32) -> Target {
-    Target::SetXmark {
+    Target::Mark(Xmark {
         value,
         mask: u32::MAX,
-    }
+    })
 }
 
 /// 1. Transparent: packets from excluded interfaces return.
@@ -59,10 +59,10 @@ fn prerouting(intent: &Intent, mark: Option<u32>, chains: &mut Chains) {
     if intent.inbound != Inbound::Off {
         chains.add(PREROUTING, tcp().jump(INBOUND));
     }
-    let save = Target::SaveMark {
+    let save = Target::Connmark(Connmark::Save {
         nfmask: u32::MAX,
         ctmask: u32::MAX,
-    };
+    });
     chains.add(PREROUTING, tcp().mark(IS, mark).target(save));
 }
 
@@ -80,10 +80,10 @@ fn output(intent: &Intent, family: &Family, mark: u32, chains: &mut Chains) {
             owner.option(to_itself, IS).target(set_mark(OUTBOUND_MARK)),
         );
     }
-    let restore = Target::RestoreMark {
+    let restore = Target::Connmark(Connmark::Restore {
         nfmask: u32::MAX,
         ctmask: u32::MAX,
-    };
+    });
     chains.add(OUTPUT, tcp().connmark(mark).target(restore));
 }
 
@@ -133,12 +133,12 @@ fn divert(mark: u32, chains: &mut Chains) {
 /// `ISTIO_TPROXY`: packets that are not for loopback go to the inbound listener unchanged.
 fn tproxy(intent: &Intent, family: &Family, mark: u32, chains: &mut Chains) {
     let on_port = intent.inbound_capture_port;
-    let target = Target::Tproxy {
+    let target = Target::Tproxy(Tproxy {
         on_port,
         on_ip: family.any,
         mark,
         mask: u32::MAX,
-    };
+    });
     chains.add(
         TPROXY,
         tcp().not_destination(family.loopback).target(target),

@@ -7,7 +7,7 @@ use super::{
     REDIRECT, Returns, ports, tcp,
 };
 use crate::config::{Dns, IdRange, Inbound, Intent, OwnerGroups};
-use weir_netfilter::xtables::{Rule, RuleBuilder, Target};
+use weir_netfilter::xtables::{Nat, Rule, RuleBuilder, Target};
 
 pub(super) fn chains(intent: &Intent, family: &Family) -> Chains {
     let mut chains = Chains::default();
@@ -56,7 +56,7 @@ fn prerouting(intent: &Intent, family: &Family, chains: &mut Chains) {
 
 /// `ISTIO_INBOUND`: the rules of `istio-inbound` in [`nft`](super::super::nft), in the same order.
 fn inbound(intent: &Intent, chains: &mut Chains) {
-    let to_listener = |port| tcp().target(Target::Redirect(port));
+    let to_listener = |port| tcp().target(Target::Redirect(Nat::to_ports(port)));
     let tcp_to = |port| Rule::builder().tcp_dport(port);
     let tunnel = intent.inbound_tunnel_port.into();
     chains.add(INBOUND, tcp_to(tunnel).returns());
@@ -162,7 +162,7 @@ fn own_traffic(intent: &Intent, family: &Family, owner: Owner<'_>) -> Vec<Rule> 
 /// `ISTIO_OUTPUT_DNS`: TCP and then UDP to port 53, of any server or of the known ones, goes to the DNS
 /// listener.
 fn dns(family: &Family, chains: &mut Chains) {
-    let listener = Target::Redirect(DNS_LISTENER_PORT..=DNS_LISTENER_PORT);
+    let listener = Target::Redirect(Nat::to_ports(DNS_LISTENER_PORT..=DNS_LISTENER_PORT));
     let tcp = Rule::builder().tcp_dport(DNS_PORT.into());
     let udp = Rule::builder().udp_dport(DNS_PORT.into());
     for rule in [tcp, udp] {

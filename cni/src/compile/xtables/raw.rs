@@ -4,7 +4,7 @@ use super::super::family::{Family, FamilyDns};
 use super::super::{DNS_LISTENER_PORT, DNS_PORT, ZONE_APPLICATION, ZONE_UPSTREAM};
 use super::{Chains, INBOUND, IS, OUTPUT, OUTPUT_DNS, Owner, PREROUTING};
 use crate::config::{Dns, Intent};
-use weir_netfilter::xtables::{Rule, Target};
+use weir_netfilter::xtables::{Ct, Rule, Target};
 
 /// The rules of the table `istio-proxy-raw` in [`nft`](super::super::nft), in the same order.
 pub(super) fn chains(intent: &Intent, family: &Family) -> Chains {
@@ -15,8 +15,8 @@ pub(super) fn chains(intent: &Intent, family: &Family) -> Chains {
     let query = || Rule::builder().udp_dport(DNS_PORT.into());
     let answer = |port: u16| Rule::builder().udp_sport(port.into());
     let (upstream, application) = (
-        Target::CtZone(ZONE_UPSTREAM),
-        Target::CtZone(ZONE_APPLICATION),
+        Target::Ct(Ct::in_zone(ZONE_UPSTREAM)),
+        Target::Ct(Ct::in_zone(ZONE_APPLICATION)),
     );
 
     chains.add(OUTPUT, Rule::builder().jump(OUTPUT_DNS));

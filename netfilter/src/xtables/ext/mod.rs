@@ -8,6 +8,7 @@
 mod blob;
 mod field;
 pub(super) mod matches;
+mod registry;
 mod row;
 mod rows;
 pub(super) mod structs;
@@ -19,6 +20,7 @@ use super::text::{Complaint, Given};
 use super::{Match, Target, XtFamily};
 use crate::features::extensions::{XtObject, find};
 use crate::features::given_by;
+pub(super) use registry::registry;
 pub use row::Extension;
 pub(super) use row::{ONE_OR_NONE, Row};
 use std::fmt;
@@ -140,6 +142,15 @@ pub(super) struct Kind<V: 'static> {
     /// Names of its options, with the number of arguments of each.
     pub(super) options: &'static [(&'static str, usize)],
     pub(super) parse: fn(&mut Given) -> Result<V, Complaint>,
+}
+
+/// Those that a family has.
+pub(super) fn of<V>(
+    kinds: &'static [&'static Kind<V>],
+    family: XtFamily,
+) -> impl Iterator<Item = &'static Kind<V>> {
+    let in_family = move |kind: &&Kind<V>| !(kind.forms)(family).is_empty();
+    kinds.iter().copied().filter(in_family)
 }
 
 /// An encoded extension.
@@ -283,17 +294,10 @@ pub(super) fn encode<V: fmt::Display>(
 pub(crate) fn extensions() -> Vec<(XtFamily, Part, &'static str)> {
     let mut all = Vec::new();
     for family in [XtFamily::Ip, XtFamily::Ip6] {
-        let of = |part, names: Vec<&'static str>| names.into_iter().map(move |n| (family, part, n));
-        let matches = matches::KINDS
-            .iter()
-            .filter(|k| !(k.forms)(family).is_empty());
-        let targets = targets::KINDS
-            .iter()
-            .filter(|k| !(k.forms)(family).is_empty());
-        all.extend(of(Part::Match, matches.map(|k| k.name).collect()));
-        all.extend(of(Part::Target, targets.map(|k| k.name).collect()));
+        all.extend(of(matches::KINDS, family).map(|k| (family, Part::Match, k.name)));
+        all.extend(of(targets::KINDS, family).map(|k| (family, Part::Target, k.name)));
         for part in [Part::Match, Part::Target] {
-            all.extend(of(part, Row::all(part, family).map(|r| r.name).collect()));
+            all.extend(Row::all(part, family).map(|r| (family, part, r.name)));
         }
     }
     all

@@ -2,8 +2,9 @@
 
 use super::super::entry::{self, Ending, Entry};
 use super::super::ext::Context;
-use super::super::raw::{NF_ACCEPT, NF_DROP, NF_INET_NUMHOOKS, NF_QUEUE, XT_RETURN};
+use super::super::raw::{NF_ACCEPT, NF_DROP, NF_INET_NUMHOOKS};
 use super::super::ruleset::declare;
+use super::super::target::VERDICTS;
 use super::super::{Policy, Rule, Target, XtFamily};
 use super::{ChainLayout, Counters, HOOKS, Info, Layout, Old, RuleLayout};
 use std::collections::HashMap;
@@ -236,11 +237,11 @@ impl<'a> Chains<'a> {
                         Target::Jump(chain)
                     })
                 }
-                Err(_) if verdict == -NF_ACCEPT - 1 => Some(Target::Accept),
-                Err(_) if verdict == -NF_DROP - 1 => Some(Target::Drop),
-                Err(_) if verdict == XT_RETURN => Some(Target::Return),
-                Err(_) if verdict == -NF_QUEUE - 1 => Some(Target::Queue),
-                Err(_) => return Err(format!("the rule at offset {at} has the verdict {verdict}")),
+                Err(_) => {
+                    let known = VERDICTS.iter().find(|(_, n)| *n == verdict);
+                    let wrong = || format!("the rule at offset {at} has the verdict {verdict}");
+                    Some(known.ok_or_else(wrong)?.0.clone())
+                }
             };
         }
         Ok(entry)

@@ -3,7 +3,8 @@
 use super::names;
 use super::options::{Complaint, Given, Opt};
 use super::words::Word;
-use crate::xtables::ext::{Kind, ONE_OR_NONE, Part, Row, matches, targets};
+use crate::xtables::ext::{Kind, ONE_OR_NONE, Part, Row, matches, of, targets};
+use crate::xtables::target::VERDICTS;
 use crate::xtables::{Match, Network, Not, Protocol, Rule, Target, XtFamily};
 
 /// A loaded match or target, whose options may follow.
@@ -23,15 +24,14 @@ impl Loadable {
     fn find(part: Part, name: &str, family: XtFamily) -> Option<Self> {
         let row = || Row::find(part, name, family).map(Self::Row);
         match part {
-            Part::Match => {
-                let mut kinds = matches::KINDS.iter();
-                let kind = kinds.find(|k| k.name == name && !(k.forms)(family).is_empty());
-                kind.map(|k| Self::Match(k)).or_else(row)
-            }
-            Part::Target => {
-                let kind = targets::KINDS.iter().find(|k| k.name == name);
-                kind.map(|k| Self::Target(k)).or_else(row)
-            }
+            Part::Match => of(matches::KINDS, family)
+                .find(|k| k.name == name)
+                .map(Self::Match)
+                .or_else(row),
+            Part::Target => of(targets::KINDS, family)
+                .find(|k| k.name == name)
+                .map(Self::Target)
+                .or_else(row),
         }
     }
 
@@ -285,19 +285,16 @@ impl<'a> Reader<'a> {
             self.rule.target = Some(Target::Goto(name.to_owned()));
             return Ok(());
         }
-        self.rule.target = match name {
-            "ACCEPT" => Some(Target::Accept),
-            "DROP" => Some(Target::Drop),
-            "RETURN" => Some(Target::Return),
-            "QUEUE" => Some(Target::Queue),
-            _ => match Loadable::find(Part::Target, name, self.family) {
-                Some(kind) => {
-                    let given = self.given(o);
-                    self.loaded.push(Loaded { kind, given });
-                    None
-                }
-                None => Some(Target::Jump(name.to_owned())),
-            },
+        let verdict = VERDICTS.iter().find(|(verdict, _)| verdict.name() == name);
+        let kind = Loadable::find(Part::Target, name, self.family);
+        self.rule.target = match (verdict, kind) {
+            (Some((verdict, _)), _) => Some(verdict.clone()),
+            (None, Some(kind)) => {
+                let given = self.given(o);
+                self.loaded.push(Loaded { kind, given });
+                None
+            }
+            (None, None) => Some(Target::Jump(name.to_owned())),
         };
         Ok(())
     }
@@ -434,15 +431,8 @@ impl<'a> Reader<'a> {
 /// The names of the matches or targets of a family, in one line.
 pub(in crate::xtables) fn known(part: Part, family: XtFamily) -> String {
     let mut names: Vec<&str> = match part {
-        Part::Match => {
-            let in_family = |kind: &&&Kind<Match>| !(kind.forms)(family).is_empty();
-            matches::KINDS
-                .iter()
-                .filter(in_family)
-                .map(|k| k.name)
-                .collect()
-        }
-        Part::Target => targets::KINDS.iter().map(|k| k.name).collect(),
+        Part::Match => of(matches::KINDS, family).map(|k| k.name).collect(),
+        Part::Target => of(targets::KINDS, family).map(|k| k.name).collect(),
     };
     names.extend(Row::all(part, family).map(|row| row.name));
     names.join(", ")

@@ -3,13 +3,35 @@
 
 use super::super::structs::{XtConnmarkTginfo1, XtConnmarkTginfo2};
 use super::super::{Context, Encoded, Form, Kind, forms};
-use super::mark::xmark;
-use crate::xtables::Target;
+use super::mark::{Xmark, xmark};
 use crate::xtables::raw::*;
 use crate::xtables::structs::{read, written, zeroed};
 use crate::xtables::text::{Complaint, Given};
+use std::fmt;
 
-pub(crate) const KIND: Kind<Target> = Kind {
+/// What becomes of the connection's mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "xt_connmark_tginfo2")]
+pub enum Connmark {
+    /// `--set-xmark`
+    Set(Xmark),
+    /// `--save-mark`: packet's mark to connection's mark.
+    Save {
+        /// `--nfmask`: bits of the packet's mark.
+        nfmask: u32,
+        /// `--ctmask`: bits of the connection's mark.
+        ctmask: u32,
+    },
+    /// `--restore-mark`: connection's mark to packet's mark. Only in `mangle`.
+    Restore {
+        /// `--nfmask`: bits of the packet's mark.
+        nfmask: u32,
+        /// `--ctmask`: bits of the connection's mark.
+        ctmask: u32,
+    },
+}
+
+pub(crate) const KIND: Kind<Connmark> = Kind {
     name: "CONNMARK",
     forms: |_| forms!["CONNMARK" 2, "CONNMARK" 1],
     encode,
@@ -29,12 +51,11 @@ pub(crate) const KIND: Kind<Target> = Kind {
     parse,
 };
 
-fn encode(value: &Target, form: Form, _: &Context<'_>) -> Encoded {
+fn encode(value: &Connmark, form: Form, _: &Context<'_>) -> Encoded {
     let (ctmark, ctmask, nfmask, mode) = match *value {
-        Target::SetConnXmark { value, mask } => (value, mask, u32::MAX, XT_CONNMARK_SET),
-        Target::SaveMark { nfmask, ctmask } => (0, ctmask, nfmask, XT_CONNMARK_SAVE),
-        Target::RestoreMark { nfmask, ctmask } => (0, ctmask, nfmask, XT_CONNMARK_RESTORE),
-        _ => return Ok(None),
+        Connmark::Set(Xmark { value, mask }) => (value, mask, u32::MAX, XT_CONNMARK_SET),
+        Connmark::Save { nfmask, ctmask } => (0, ctmask, nfmask, XT_CONNMARK_SAVE),
+        Connmark::Restore { nfmask, ctmask } => (0, ctmask, nfmask, XT_CONNMARK_RESTORE),
     };
     Ok(Some(match form.revision {
         1 => written(&XtConnmarkTginfo1 {
@@ -54,7 +75,7 @@ fn encode(value: &Target, form: Form, _: &Context<'_>) -> Encoded {
     }))
 }
 
-fn decode(form: Form, b: &[u8], _: &Context<'_>) -> Option<Target> {
+fn decode(form: Form, b: &[u8], _: &Context<'_>) -> Option<Connmark> {
     let w: XtConnmarkTginfo1 = read(b)?;
     let (ctmark, ctmask, nfmask) = (w.ctmark, w.ctmask, w.nfmask);
     let mode = match form.revision {
@@ -62,19 +83,30 @@ fn decode(form: Form, b: &[u8], _: &Context<'_>) -> Option<Target> {
         _ => read(b).map(|w: XtConnmarkTginfo2| w.mode)?,
     };
     match mode {
-        XT_CONNMARK_SET => Some(Target::SetConnXmark {
+        XT_CONNMARK_SET => Some(Connmark::Set(Xmark {
             value: ctmark,
             mask: ctmask,
-        }),
-        XT_CONNMARK_SAVE => Some(Target::SaveMark { nfmask, ctmask }),
-        XT_CONNMARK_RESTORE => Some(Target::RestoreMark { nfmask, ctmask }),
+        })),
+        XT_CONNMARK_SAVE => Some(Connmark::Save { nfmask, ctmask }),
+        XT_CONNMARK_RESTORE => Some(Connmark::Restore { nfmask, ctmask }),
         _ => None,
     }
 }
 
-fn parse(given: &mut Given) -> Result<Target, Complaint> {
-    if let Some((value, mask)) = xmark(given)? {
-        return Ok(Target::SetConnXmark { value, mask });
+impl fmt::Display for Connmark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (option, nfmask, ctmask) = match self {
+            Self::Set(xmark) => return xmark.fmt(f),
+            Self::Save { nfmask, ctmask } => ("--save-mark", nfmask, ctmask),
+            Self::Restore { nfmask, ctmask } => ("--restore-mark", nfmask, ctmask),
+        };
+        write!(f, " {option} --nfmask {nfmask:#x} --ctmask {ctmask:#x}")
+    }
+}
+
+fn parse(given: &mut Given) -> Result<Connmark, Complaint> {
+    if let Some(xmark) = xmark(given)? {
+        return Ok(Connmark::Set(xmark));
     }
     let save = given.flag("--save-mark")?;
     let restore = given.flag("--restore-mark")?;
@@ -83,8 +115,8 @@ fn parse(given: &mut Given) -> Result<Target, Complaint> {
     let nfmask = mask(&["--nfmask"])?.unwrap_or(both);
     let ctmask = mask(&["--ctmask"])?.unwrap_or(both);
     match (save, restore) {
-        (true, false) => Ok(Target::SaveMark { nfmask, ctmask }),
-        (false, true) => Ok(Target::RestoreMark { nfmask, ctmask }),
+        (true, false) => Ok(Connmark::Save { nfmask, ctmask }),
+        (false, true) => Ok(Connmark::Restore { nfmask, ctmask }),
         _ => Err(given.lacks("one of --set-mark, --save-mark and --restore-mark")),
     }
 }

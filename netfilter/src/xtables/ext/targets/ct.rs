@@ -1,22 +1,20 @@
 //! `-j CT` and its alias `-j NOTRACK`: `struct xt_ct_target_info_v1` (`linux/netfilter/xt_CT.h`), 72 bytes, the last
 //! 8 of which are private to the kernel; the older `struct xt_ct_target_info` has 40.
 
+use super::super::matches::conntrack::Direction;
 use super::super::structs::{XtCtTargetInfo, XtCtTargetInfoV1};
 use super::super::{Context, Encoded, Form, Kind, Quoted, comma_separated, forms};
-use crate::xtables::Target;
 use crate::xtables::raw::*;
 use crate::xtables::structs::{name_field, name_of, read, written, zeroed};
 use crate::xtables::text::{Complaint, Given, Opt};
 use std::fmt;
 
-/// How connection tracking treats the packet. Only in `raw`.
-///
-/// `CT --zone N` without further options is [`Target::CtZone`].
+/// How connection tracking treats the packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[doc(alias = "xt_ct_target_info_v1")]
 pub struct Ct {
     /// `--notrack`: the packet is not tracked.
-    pub notrack: Notrack,
+    pub notrack: bool,
     /// `--zone`, `--zone-orig`, `--zone-reply`
     pub zone: Option<Zone>,
     /// `--helper`: at most 15 bytes; empty is none.
@@ -29,17 +27,25 @@ pub struct Ct {
     pub expect_events: u32,
 }
 
-/// Whether the packet is exempt from tracking.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Notrack {
-    /// The packet is tracked.
-    #[default]
-    No,
-    /// `CT --notrack`
-    Ct,
-    /// `-j NOTRACK`: not tracked, written with the old name.
-    Alias,
+impl Ct {
+    /// `--zone N` without further options: both directions.
+    #[must_use]
+    pub fn in_zone(id: u16) -> Self {
+        let zone = Zone {
+            id: Some(id),
+            direction: None,
+        };
+        Self {
+            zone: Some(zone),
+            ..Self::default()
+        }
+    }
 }
+
+/// `-j NOTRACK` has no options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "XT_CT_NOTRACK_ALIAS")]
+pub struct Notrack;
 
 /// The conntrack zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,10 +54,8 @@ pub struct Zone {
     /// The zone; `None` takes it from the packet's mark.
     pub id: Option<u16>,
     /// Only for this direction.
-    pub direction: Option<super::super::matches::conntrack::Direction>,
+    pub direction: Option<Direction>,
 }
-
-use super::super::matches::conntrack::Direction;
 
 const EVENTS: [&str; 11] = [
     "new",
@@ -67,7 +71,7 @@ const EVENTS: [&str; 11] = [
     "label",
 ];
 
-pub(crate) const KIND: Kind<Target> = Kind {
+pub(crate) const KIND: Kind<Ct> = Kind {
     name: "CT",
     forms: |_| forms!["CT" 2, "CT" 1, "CT" 0],
     encode,
@@ -85,38 +89,26 @@ pub(crate) const KIND: Kind<Target> = Kind {
     parse,
 };
 
-pub(crate) const NOTRACK: Kind<Target> = Kind {
+/// What else the bytes say remains unknown: iptables does not print it.
+pub(crate) const NOTRACK: Kind<Notrack> = Kind {
     name: "NOTRACK",
-    // The kind above encodes and decodes it.
-    forms: |_| &[],
-    encode: |_, _, _| Ok(None),
-    decode: |_, _, _| None,
-    options: &[],
-    parse: |_| {
-        Ok(Target::Ct(Ct {
-            notrack: Notrack::Alias,
-            ..Ct::default()
-        }))
+    forms: |_| forms!["CT" 2],
+    encode: |_, _, _| {
+        Ok(Some(written(&XtCtTargetInfoV1 {
+            flags: XT_CT_NOTRACK | XT_CT_NOTRACK_ALIAS,
+            ..zeroed()
+        })))
     },
+    decode: |_, b, _| {
+        let w: XtCtTargetInfo = read(b)?;
+        (w.flags == XT_CT_NOTRACK | XT_CT_NOTRACK_ALIAS).then_some(Notrack)
+    },
+    options: &[],
+    parse: |_| Ok(Notrack),
 };
 
-fn encode(target: &Target, form: Form, _: &Context<'_>) -> Encoded {
-    let v = match target {
-        Target::CtZone(id) => Ct {
-            zone: Some(Zone {
-                id: Some(*id),
-                direction: None,
-            }),
-            ..Ct::default()
-        },
-        Target::Ct(v) => v.clone(),
-        _ => return Ok(None),
-    };
-    let mut flags = match v.notrack {
-        Notrack::No => 0,
-        Notrack::Ct => XT_CT_NOTRACK,
-        Notrack::Alias => XT_CT_NOTRACK | XT_CT_NOTRACK_ALIAS,
-    };
+fn encode(v: &Ct, form: Form, _: &Context<'_>) -> Encoded {
+    let mut flags = if v.notrack { XT_CT_NOTRACK } else { 0 };
     if let Some(zone) = v.zone {
         flags |= match zone.direction {
             Some(Direction::Original) => XT_CT_ZONE_DIR_ORIG,
@@ -160,7 +152,7 @@ fn encode(target: &Target, form: Form, _: &Context<'_>) -> Encoded {
     }))
 }
 
-fn decode(form: Form, b: &[u8], _: &Context<'_>) -> Option<Target> {
+fn decode(form: Form, b: &[u8], _: &Context<'_>) -> Option<Ct> {
     let w: XtCtTargetInfo = read(b)?;
     let has = |bit| w.flags & bit != 0;
     let direction = match (has(XT_CT_ZONE_DIR_ORIG), has(XT_CT_ZONE_DIR_REPL)) {
@@ -170,12 +162,8 @@ fn decode(form: Form, b: &[u8], _: &Context<'_>) -> Option<Target> {
     };
     let by_mark = has(XT_CT_ZONE_MARK);
     let zoned = w.zone != 0 || by_mark || direction.is_some();
-    let v = Ct {
-        notrack: match (has(XT_CT_NOTRACK), has(XT_CT_NOTRACK_ALIAS)) {
-            (true, true) => Notrack::Alias,
-            (true, false) => Notrack::Ct,
-            _ => Notrack::No,
-        },
+    Some(Ct {
+        notrack: has(XT_CT_NOTRACK),
         zone: zoned.then_some(Zone {
             id: (!by_mark).then_some(w.zone),
             direction,
@@ -187,35 +175,18 @@ fn decode(form: Form, b: &[u8], _: &Context<'_>) -> Option<Target> {
         },
         events: w.ct_events,
         expect_events: w.exp_events,
-    };
-    Some(shortest(v))
+    })
 }
 
-/// Each target has one canonical value.
-fn shortest(v: Ct) -> Target {
-    match v.zone {
-        Some(Zone {
-            id: Some(id),
-            direction: None,
-        }) if v
-            == (Ct {
-                zone: v.zone,
-                ..Ct::default()
-            }) =>
-        {
-            Target::CtZone(id)
-        }
-        _ => Target::Ct(v),
+impl fmt::Display for Notrack {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ok(())
     }
 }
 
 impl fmt::Display for Ct {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.notrack {
-            Notrack::Alias => return Ok(()),
-            Notrack::Ct => f.write_str(" --notrack")?,
-            Notrack::No => {}
-        }
+        f.write_str(if self.notrack { " --notrack" } else { "" })?;
         for (option, name) in [("--helper", &self.helper), ("--timeout", &self.timeout)] {
             if !name.is_empty() {
                 write!(f, " {option} {}", Quoted(name))?;
@@ -255,11 +226,11 @@ fn events(o: &Opt, known: &[&str]) -> Result<u32, Complaint> {
     })
 }
 
-fn parse(given: &mut Given) -> Result<Target, Complaint> {
-    let mut v = Ct::default();
-    if given.flag("--notrack")? {
-        v.notrack = Notrack::Ct;
-    }
+fn parse(given: &mut Given) -> Result<Ct, Complaint> {
+    let mut v = Ct {
+        notrack: given.flag("--notrack")?,
+        ..Ct::default()
+    };
     for (name, direction) in [
         ("--zone", None),
         ("--zone-orig", Some(Direction::Original)),
@@ -286,5 +257,5 @@ fn parse(given: &mut Given) -> Result<Target, Complaint> {
     if let Some(o) = given.take(&["--expevents"]) {
         v.expect_events = events(&o, &["new"])?;
     }
-    Ok(shortest(v))
+    Ok(v)
 }

@@ -2,7 +2,6 @@
 
 use super::super::structs::XtLogInfo;
 use super::super::{Context, Encoded, Form, Kind, Quoted, forms};
-use crate::xtables::Target;
 use crate::xtables::raw::*;
 use crate::xtables::structs::{name_field, name_of, read, written};
 use crate::xtables::text::{Complaint, Given};
@@ -44,7 +43,7 @@ impl Default for Log {
     }
 }
 
-pub(crate) const KIND: Kind<Target> = Kind {
+pub(crate) const KIND: Kind<Log> = Kind {
     name: "LOG",
     forms: |_| forms!["LOG" 0],
     encode,
@@ -61,10 +60,7 @@ pub(crate) const KIND: Kind<Target> = Kind {
     parse,
 };
 
-fn encode(target: &Target, _: Form, _: &Context<'_>) -> Encoded {
-    let Target::Log(v) = target else {
-        return Ok(None);
-    };
+fn encode(v: &Log, _: Form, _: &Context<'_>) -> Encoded {
     let known = FLAGS.iter().fold(0, |all, (_, bit)| all | bit);
     if v.level > 7 || v.flags & !known != 0 {
         return Err("a level is 0 to 7, and flags are those of XT_LOG_*".into());
@@ -76,13 +72,13 @@ fn encode(target: &Target, _: Form, _: &Context<'_>) -> Encoded {
     })))
 }
 
-fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Target> {
+fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Log> {
     let w: XtLogInfo = read(b)?;
-    Some(Target::Log(Log {
+    Some(Log {
         level: w.level,
         flags: w.logflags,
         prefix: name_of(&w.prefix)?,
-    }))
+    })
 }
 
 impl fmt::Display for Log {
@@ -98,7 +94,7 @@ impl fmt::Display for Log {
     }
 }
 
-fn parse(given: &mut Given) -> Result<Target, Complaint> {
+fn parse(given: &mut Given) -> Result<Log, Complaint> {
     let mut v = Log::default();
     if let Some(o) = given.take(&["--log-level"]) {
         let word = o.plain()?.word(0);
@@ -131,5 +127,5 @@ fn parse(given: &mut Given) -> Result<Target, Complaint> {
     for (option, bit) in FLAGS {
         v.flags |= if given.flag(option)? { *bit } else { 0 };
     }
-    Ok(Target::Log(v))
+    Ok(v)
 }

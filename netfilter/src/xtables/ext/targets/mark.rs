@@ -2,11 +2,21 @@
 
 use super::super::structs::XtMarkTginfo2;
 use super::super::{Context, Encoded, Form, Kind, forms};
-use crate::xtables::Target;
 use crate::xtables::structs::{read, written};
 use crate::xtables::text::{Complaint, Given};
+use std::fmt;
 
-pub(crate) const KIND: Kind<Target> = Kind {
+/// `--set-xmark VALUE/MASK`: the mark becomes `(mark & ~MASK) ^ VALUE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "xt_mark_tginfo2")]
+pub struct Xmark {
+    /// Inverted after the mask's bits are cleared.
+    pub value: u32,
+    /// Bits that are cleared.
+    pub mask: u32,
+}
+
+pub(crate) const KIND: Kind<Xmark> = Kind {
     name: "MARK",
     forms: |_| forms!["MARK" 2],
     encode,
@@ -21,23 +31,24 @@ pub(crate) const KIND: Kind<Target> = Kind {
     parse,
 };
 
-fn encode(value: &Target, _: Form, _: &Context<'_>) -> Encoded {
-    let Target::SetXmark { value, mask } = *value else {
-        return Ok(None);
-    };
-    Ok(Some(written(&XtMarkTginfo2 { mark: value, mask })))
+fn encode(v: &Xmark, _: Form, _: &Context<'_>) -> Encoded {
+    let Xmark { value: mark, mask } = *v;
+    Ok(Some(written(&XtMarkTginfo2 { mark, mask })))
 }
 
-fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Target> {
-    let w: XtMarkTginfo2 = read(b)?;
-    Some(Target::SetXmark {
-        value: w.mark,
-        mask: w.mask,
-    })
+fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Xmark> {
+    let XtMarkTginfo2 { mark: value, mask } = read(b)?;
+    Some(Xmark { value, mask })
 }
 
-/// The value and the mask of the given option: every other option is a short form of `--set-xmark`.
-pub(super) fn xmark(given: &mut Given) -> Result<Option<(u32, u32)>, Complaint> {
+impl fmt::Display for Xmark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, " --set-xmark {:#x}/{:#x}", self.value, self.mask)
+    }
+}
+
+/// The value of the given option: every other option is a short form of `--set-xmark`.
+pub(super) fn xmark(given: &mut Given) -> Result<Option<Xmark>, Complaint> {
     let mut found = None;
     for name in [
         "--set-xmark",
@@ -53,19 +64,18 @@ pub(super) fn xmark(given: &mut Given) -> Result<Option<(u32, u32)>, Complaint> 
         if found.is_some() {
             return Err(o.wrong("conflicts with another option of its kind; give only one"));
         }
-        found = Some(match name {
+        let (value, mask) = match name {
             "--set-mark" => (value, value | mask),
             "--and-mark" => (0, !value),
             "--or-mark" => (value, value),
             "--xor-mark" => (value, 0),
             _ => (value, mask),
-        });
+        };
+        found = Some(Xmark { value, mask });
     }
     Ok(found)
 }
 
-fn parse(given: &mut Given) -> Result<Target, Complaint> {
-    let found = xmark(given)?;
-    let (value, mask) = found.ok_or_else(|| given.lacks("--set-xmark or --set-mark"))?;
-    Ok(Target::SetXmark { value, mask })
+fn parse(given: &mut Given) -> Result<Xmark, Complaint> {
+    xmark(given)?.ok_or_else(|| given.lacks("--set-xmark or --set-mark"))
 }

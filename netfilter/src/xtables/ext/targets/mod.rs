@@ -10,22 +10,4 @@ pub(crate) mod reject;
 pub(crate) mod set;
 pub(crate) mod tproxy;
 
-use super::Kind;
-use crate::xtables::Target;
-
-/// Every known target.
-pub(crate) const KINDS: &[&Kind<Target>] = &[
-    &nat::REDIRECT,
-    &nat::MASQUERADE,
-    &nat::SNAT,
-    &nat::DNAT,
-    &tproxy::KIND,
-    &mark::KIND,
-    &connmark::KIND,
-    &ct::NOTRACK,
-    &ct::KIND,
-    &log::KIND,
-    &nflog::KIND,
-    &reject::KIND,
-    &set::KIND,
-];
+pub(in crate::xtables) use crate::xtables::target::KINDS;

@@ -5,22 +5,18 @@
 use super::super::structs::{NfNatIpv4MultiRangeCompat, NfNatRange, NfNatRange2};
 use super::super::{Context, Encoded, Form, Kind, forms};
 use crate::address::Address;
+use crate::xtables::XtFamily;
 use crate::xtables::raw::*;
 use crate::xtables::structs::{InetAddr, read, written, zeroed};
 use crate::xtables::text::{Complaint, Given, Opt};
-use crate::xtables::{Target, XtFamily};
 use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-/// Options of a target that rewrites addresses. Only in `nat`.
-///
-/// `REDIRECT --to-ports` without further options is [`Target::Redirect`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// Options of a target that rewrites addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[doc(alias = "nf_nat_range2")]
 pub struct Nat {
-    /// The target.
-    pub kind: NatKind,
     /// The new addresses: only SNAT and DNAT.
     pub addresses: Option<RangeInclusive<IpAddr>>,
     /// The new ports.
@@ -35,31 +31,13 @@ pub struct Nat {
     pub persistent: bool,
 }
 
-/// The target's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum NatKind {
-    /// `REDIRECT`: destination becomes this machine.
-    Redirect,
-    /// `MASQUERADE`: source becomes the address of the outgoing interface.
-    Masquerade,
-    /// `SNAT`: source becomes another address or port.
-    Snat,
-    /// `DNAT`: destination becomes another address or port.
-    Dnat,
-}
-
 impl Nat {
-    /// The target without options.
+    /// `--to-ports P-Q` without further options.
     #[must_use]
-    pub fn new(kind: NatKind) -> Self {
+    pub fn to_ports(ports: RangeInclusive<u16>) -> Self {
         Self {
-            kind,
-            addresses: None,
-            ports: None,
-            base_port: None,
-            random: false,
-            random_fully: false,
-            persistent: false,
+            ports: Some(ports),
+            ..Self::default()
         }
     }
 }
@@ -70,90 +48,85 @@ const FLAGS: &[(&str, u32)] = &[
     ("--persistent", NF_NAT_RANGE_PERSISTENT),
 ];
 
-const PORTS: &[(&str, usize)] = &[
-    ("--to-ports", 1),
-    ("--random", 0),
-    ("--random-fully", 0),
-    ("--persistent", 0),
-];
-
-pub(crate) const REDIRECT: Kind<Target> = Kind {
+pub(crate) const REDIRECT: Kind<Nat> = Kind {
     name: "REDIRECT",
     forms: |_| forms!["REDIRECT" 0],
-    encode: |v, form, cx| encode(v, NatKind::Redirect, form, cx),
-    decode: |form, b, cx| decode(NatKind::Redirect, form, b, cx),
-    options: PORTS,
-    parse: |given| parse(given, NatKind::Redirect),
+    encode: |v, form, cx| match v.addresses {
+        None => encode(v, form, cx),
+        Some(_) => Err("it takes no addresses; give them to SNAT or DNAT".into()),
+    },
+    decode,
+    options: &[
+        ("--to-ports", 1),
+        ("--random", 0),
+        ("--random-fully", 0),
+        ("--persistent", 0),
+    ],
+    parse: |given| {
+        let ports = given.take(&["--to-ports"]);
+        let ports = ports.map(|o| o.dashed(o.plain()?.word(0))).transpose()?;
+        let to = Nat {
+            ports,
+            ..Nat::default()
+        };
+        flags(given, to)
+    },
 };
 
-pub(crate) const MASQUERADE: Kind<Target> = Kind {
+pub(crate) const MASQUERADE: Kind<Nat> = Kind {
     name: "MASQUERADE",
     forms: |_| forms!["MASQUERADE" 0],
-    encode: |v, form, cx| encode(v, NatKind::Masquerade, form, cx),
-    decode: |form, b, cx| decode(NatKind::Masquerade, form, b, cx),
-    options: PORTS,
-    parse: |given| parse(given, NatKind::Masquerade),
+    ..REDIRECT
 };
 
 /// Revision 2 of SNAT has no further options, and iptables 1.8 cannot print it.
-pub(crate) const SNAT: Kind<Target> = Kind {
+pub(crate) const SNAT: Kind<Nat> = Kind {
     name: "SNAT",
     forms: |family| match family {
         XtFamily::Ip => forms!["SNAT" 0],
         XtFamily::Ip6 => forms!["SNAT" 1],
     },
-    encode: |v, form, cx| encode(v, NatKind::Snat, form, cx),
-    decode: |form, b, cx| decode(NatKind::Snat, form, b, cx),
+    encode,
+    decode,
     options: &[
         ("--to-source", 1),
         ("--random", 0),
         ("--random-fully", 0),
         ("--persistent", 0),
     ],
-    parse: |given| parse(given, NatKind::Snat),
+    parse: |given| {
+        let to = destination(&given.need(&["--to-source"])?, given.family)?;
+        flags(given, to)
+    },
 };
 
-pub(crate) const DNAT: Kind<Target> = Kind {
+pub(crate) const DNAT: Kind<Nat> = Kind {
     name: "DNAT",
     forms: |family| match family {
         XtFamily::Ip => forms!["DNAT" 2, "DNAT" 0],
         XtFamily::Ip6 => forms!["DNAT" 2, "DNAT" 1],
     },
-    encode: |v, form, cx| encode(v, NatKind::Dnat, form, cx),
-    decode: |form, b, cx| decode(NatKind::Dnat, form, b, cx),
     options: &[
         ("--to-destination", 1),
         ("--random", 0),
         ("--random-fully", 0),
         ("--persistent", 0),
     ],
-    parse: |given| parse(given, NatKind::Dnat),
+    parse: |given| {
+        let to = destination(&given.need(&["--to-destination"])?, given.family)?;
+        flags(given, to)
+    },
+    ..SNAT
 };
 
-fn options(target: &Target) -> Option<Nat> {
-    match target {
-        Target::Redirect(ports) => Some(Nat {
-            ports: Some(ports.clone()),
-            ..Nat::new(NatKind::Redirect)
-        }),
-        Target::Nat(v) => Some(v.clone()),
-        _ => None,
-    }
-}
-
-fn encode(target: &Target, kind: NatKind, form: Form, cx: &Context<'_>) -> Encoded {
-    let Some(v) = options(target).filter(|v| v.kind == kind) else {
-        return Ok(None);
-    };
-    let with_address = matches!(kind, NatKind::Snat | NatKind::Dnat);
+fn encode(v: &Nat, form: Form, cx: &Context<'_>) -> Encoded {
     if let Some(range) = &v.addresses {
-        let fits = range.start().is_ipv4() == (cx.family == XtFamily::Ip)
-            && range.end().is_ipv4() == range.start().is_ipv4();
-        if !with_address || !fits {
-            return Err(format!(
-                "give addresses of {} to SNAT and DNAT, none to others",
-                cx.family
-            ));
+        let is_ipv4 = cx.family == XtFamily::Ip;
+        if [range.start(), range.end()]
+            .iter()
+            .any(|a| a.is_ipv4() != is_ipv4)
+        {
+            return Err(format!("give addresses of {}", cx.family));
         }
     }
     if v.base_port.is_some() && form.revision < 2 {
@@ -195,7 +168,7 @@ fn encode(target: &Target, kind: NatKind, form: Form, cx: &Context<'_>) -> Encod
     }))
 }
 
-fn decode(kind: NatKind, form: Form, b: &[u8], cx: &Context<'_>) -> Option<Target> {
+fn decode(form: Form, b: &[u8], cx: &Context<'_>) -> Option<Nat> {
     let (flags, addr, proto) = match (form.revision, cx.family) {
         (0, XtFamily::Ip) => {
             let w: NfNatIpv4MultiRangeCompat = read(b)?;
@@ -209,7 +182,7 @@ fn decode(kind: NatKind, form: Form, b: &[u8], cx: &Context<'_>) -> Option<Targe
         random: has(NF_NAT_RANGE_PROTO_RANDOM),
         random_fully: has(NF_NAT_RANGE_PROTO_RANDOM_FULLY),
         persistent: has(NF_NAT_RANGE_PERSISTENT),
-        ..Nat::new(kind)
+        ..Nat::default()
     };
     if has(NF_NAT_RANGE_MAP_IPS) {
         let [first, last] = addr.map(|a: InetAddr| a.ip(cx.family));
@@ -222,68 +195,32 @@ fn decode(kind: NatKind, form: Form, b: &[u8], cx: &Context<'_>) -> Option<Targe
     if has(NF_NAT_RANGE_PROTO_OFFSET) {
         v.base_port = Some(read::<NfNatRange2>(b)?.base_proto.into());
     }
-    Some(shortest(v))
+    Some(v)
 }
 
-/// Each target has one canonical value.
-fn shortest(v: Nat) -> Target {
-    match &v.ports {
-        Some(ports)
-            if v == (Nat {
-                ports: v.ports.clone(),
-                ..Nat::new(NatKind::Redirect)
-            }) =>
-        {
-            Target::Redirect(ports.clone())
-        }
-        _ => Target::Nat(v),
+/// The options of REDIRECT and MASQUERADE.
+pub(crate) fn to_ports(v: &Nat, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if let Some(ports) = &v.ports {
+        f.write_str(" --to-ports ")?;
+        range(f, ports)?;
     }
+    v.flags(f)
 }
 
-impl NatKind {
-    /// The name of the target.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Redirect => "REDIRECT",
-            Self::Masquerade => "MASQUERADE",
-            Self::Snat => "SNAT",
-            Self::Dnat => "DNAT",
-        }
-    }
+/// The options of SNAT.
+pub(crate) fn to_source(v: &Nat, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    v.to(f, "--to-source")?;
+    v.flags(f)
 }
 
-impl fmt::Display for NatKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl fmt::Display for Nat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
-            NatKind::Redirect | NatKind::Masquerade => {
-                if let Some(ports) = &self.ports {
-                    f.write_str(" --to-ports ")?;
-                    range(f, ports)?;
-                }
-            }
-            NatKind::Snat => self.to(f, "--to-source")?,
-            NatKind::Dnat => self.to(f, "--to-destination")?,
-        }
-        for (is, (option, _)) in [self.random, self.random_fully, self.persistent]
-            .iter()
-            .zip(FLAGS)
-        {
-            if *is {
-                write!(f, " {option}")?;
-            }
-        }
-        Ok(())
-    }
+/// The options of DNAT.
+pub(crate) fn to_destination(v: &Nat, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    v.to(f, "--to-destination")?;
+    v.flags(f)
 }
 
 /// `P` or `P-Q`
-pub(crate) fn range(f: &mut fmt::Formatter<'_>, ports: &RangeInclusive<u16>) -> fmt::Result {
+fn range(f: &mut fmt::Formatter<'_>, ports: &RangeInclusive<u16>) -> fmt::Result {
     write!(f, "{}", ports.start())?;
     if ports.start() == ports.end() {
         Ok(())
@@ -293,6 +230,12 @@ pub(crate) fn range(f: &mut fmt::Formatter<'_>, ports: &RangeInclusive<u16>) -> 
 }
 
 impl Nat {
+    fn flags(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let given = [self.random, self.random_fully, self.persistent];
+        let mut given = given.iter().zip(FLAGS).filter(|(is, _)| **is);
+        given.try_for_each(|(_, (option, _))| write!(f, " {option}"))
+    }
+
     fn to(&self, f: &mut fmt::Formatter<'_>, option: &str) -> fmt::Result {
         if self.addresses.is_none() && self.ports.is_none() {
             return Ok(());
@@ -318,7 +261,8 @@ impl Nat {
 }
 
 /// `A[-B][:P[-Q][/BASE]]`, IPv6 addresses with ports in brackets.
-fn destination(o: &Opt, v: &mut Nat, family: XtFamily) -> Result<(), Complaint> {
+fn destination(o: &Opt, family: XtFamily) -> Result<Nat, Complaint> {
+    let mut v = Nat::default();
     let word = o.plain()?.word(0);
     let (addresses, ports) = match (family, word.strip_prefix('[')) {
         (XtFamily::Ip6, Some(rest)) => {
@@ -347,22 +291,14 @@ fn destination(o: &Opt, v: &mut Nat, family: XtFamily) -> Result<(), Complaint> 
         v.ports = Some(o.dashed(ports)?);
         v.base_port = base;
     }
-    Ok(())
+    Ok(v)
 }
 
-fn parse(given: &mut Given, kind: NatKind) -> Result<Target, Complaint> {
-    let mut v = Nat::new(kind);
-    if let Some(o) = given.take(&["--to-ports"]) {
-        v.ports = Some(o.dashed(o.plain()?.word(0))?);
-    }
-    let family = given.family;
-    match kind {
-        NatKind::Snat => destination(&given.need(&["--to-source"])?, &mut v, family)?,
-        NatKind::Dnat => destination(&given.need(&["--to-destination"])?, &mut v, family)?,
-        _ => {}
-    }
-    v.random = given.flag("--random")?;
-    v.random_fully = given.flag("--random-fully")?;
-    v.persistent = given.flag("--persistent")?;
-    Ok(shortest(v))
+fn flags(given: &mut Given, to: Nat) -> Result<Nat, Complaint> {
+    Ok(Nat {
+        random: given.flag("--random")?,
+        random_fully: given.flag("--random-fully")?,
+        persistent: given.flag("--persistent")?,
+        ..to
+    })
 }

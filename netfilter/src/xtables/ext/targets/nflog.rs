@@ -2,7 +2,6 @@
 
 use super::super::structs::XtNflogInfo;
 use super::super::{Context, Encoded, Form, Kind, Quoted, forms};
-use crate::xtables::Target;
 use crate::xtables::raw::*;
 use crate::xtables::structs::{name_field, name_of, read, written};
 use crate::xtables::text::{Complaint, Given};
@@ -24,7 +23,7 @@ pub struct Nflog {
     pub threshold: u16,
 }
 
-pub(crate) const KIND: Kind<Target> = Kind {
+pub(crate) const KIND: Kind<Nflog> = Kind {
     name: "NFLOG",
     forms: |_| forms!["NFLOG" 0],
     encode,
@@ -39,10 +38,7 @@ pub(crate) const KIND: Kind<Target> = Kind {
     parse,
 };
 
-fn encode(target: &Target, _: Form, _: &Context<'_>) -> Encoded {
-    let Target::Nflog(v) = target else {
-        return Ok(None);
-    };
+fn encode(v: &Nflog, _: Form, _: &Context<'_>) -> Encoded {
     let flags = if v.size.is_some() {
         XT_NFLOG_F_COPY_LEN
     } else {
@@ -58,16 +54,16 @@ fn encode(target: &Target, _: Form, _: &Context<'_>) -> Encoded {
     })))
 }
 
-fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Target> {
+fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Nflog> {
     let w: XtNflogInfo = read(b)?;
     let is_size = w.flags & XT_NFLOG_F_COPY_LEN != 0;
-    Some(Target::Nflog(Nflog {
+    Some(Nflog {
         group: w.group,
         prefix: name_of(&w.prefix)?,
         size: is_size.then_some(w.len),
         range: if is_size { 0 } else { w.len },
         threshold: w.threshold,
-    }))
+    })
 }
 
 impl fmt::Display for Nflog {
@@ -91,7 +87,7 @@ impl fmt::Display for Nflog {
     }
 }
 
-fn parse(given: &mut Given) -> Result<Target, Complaint> {
+fn parse(given: &mut Given) -> Result<Nflog, Complaint> {
     let mut v = Nflog::default();
     if let Some(o) = given.take(&["--nflog-group"]) {
         v.group = o.plain()?.number(0)?;
@@ -111,5 +107,5 @@ fn parse(given: &mut Given) -> Result<Target, Complaint> {
     if let Some(o) = given.take(&["--nflog-threshold"]) {
         v.threshold = o.plain()?.number(0)?;
     }
-    Ok(Target::Nflog(v))
+    Ok(v)
 }

@@ -3,10 +3,11 @@
 
 use super::super::structs::IptRejectInfo;
 use super::super::{Context, Encoded, Form, Kind, forms};
+use crate::xtables::XtFamily;
 use crate::xtables::raw::*;
 use crate::xtables::structs::{read, written};
 use crate::xtables::text::{Complaint, Given};
-use crate::xtables::{Target, XtFamily};
+use std::fmt;
 
 /// `--reject-with`: the answer to the sender. Only in `filter`; not in `PREROUTING` before Linux 5.9.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -120,7 +121,7 @@ fn table(family: XtFamily) -> &'static [(RejectWith, &'static str, u32)] {
     }
 }
 
-pub(crate) const KIND: Kind<Target> = Kind {
+pub(crate) const KIND: Kind<RejectWith> = Kind {
     name: "REJECT",
     forms: |_| forms!["REJECT" 0],
     encode,
@@ -129,10 +130,7 @@ pub(crate) const KIND: Kind<Target> = Kind {
     parse,
 };
 
-fn encode(target: &Target, _: Form, cx: &Context<'_>) -> Encoded {
-    let Target::Reject(v) = target else {
-        return Ok(None);
-    };
+fn encode(v: &RejectWith, _: Form, cx: &Context<'_>) -> Encoded {
     let found = table(cx.family).iter().find(|(r, ..)| r == v);
     let number = found.ok_or_else(|| {
         format!(
@@ -143,20 +141,20 @@ fn encode(target: &Target, _: Form, cx: &Context<'_>) -> Encoded {
     Ok(Some(written(&IptRejectInfo { with: number.2 })))
 }
 
-fn decode(_: Form, b: &[u8], cx: &Context<'_>) -> Option<Target> {
+fn decode(_: Form, b: &[u8], cx: &Context<'_>) -> Option<RejectWith> {
     let w: IptRejectInfo = read(b)?;
     table(cx.family)
         .iter()
         .find(|(.., n)| *n == w.with)
-        .map(|(r, ..)| Target::Reject(*r))
+        .map(|(r, ..)| *r)
 }
 
-/// The argument of `--reject-with`.
-pub(crate) fn name(v: RejectWith) -> &'static str {
-    IP.iter()
-        .chain(IP6)
-        .find(|(r, ..)| *r == v)
-        .map_or("", |(_, name, _)| name)
+impl fmt::Display for RejectWith {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let found = IP.iter().chain(IP6).find(|(r, ..)| r == self);
+        let name = found.map_or("", |(_, name, _)| name);
+        write!(f, " --reject-with {name}")
+    }
 }
 
 /// Older names of the same answers.
@@ -179,13 +177,13 @@ fn canonical(word: &str) -> &str {
     }
 }
 
-fn parse(given: &mut Given) -> Result<Target, Complaint> {
+fn parse(given: &mut Given) -> Result<RejectWith, Complaint> {
     let table = table(given.family);
     let Some(o) = given.take(&["--reject-with"]) else {
-        return Ok(Target::Reject(match given.family {
+        return Ok(match given.family {
             XtFamily::Ip => R::PortUnreachable,
             XtFamily::Ip6 => R::Icmp6PortUnreachable,
-        }));
+        });
     };
     let word = match (given.family, o.plain()?.word(0)) {
         (XtFamily::Ip6, "port-unreach") => "icmp6-port-unreachable",
@@ -194,7 +192,7 @@ fn parse(given: &mut Given) -> Result<Target, Complaint> {
     table
         .iter()
         .find(|(_, name, _)| *name == word)
-        .map(|(r, ..)| Target::Reject(*r))
+        .map(|(r, ..)| *r)
         .ok_or_else(|| {
             let names: Vec<&str> = table.iter().map(|(_, name, _)| *name).collect();
             o.wrong(&format!("is no answer; give {}", names.join(", ")))

@@ -3,10 +3,10 @@
 use super::super::matches::set::{SetRef, parse_set, set_info, set_ref};
 use super::super::structs::{XtSetInfo, XtSetInfoTargetV1, XtSetInfoTargetV2, XtSetInfoTargetV3};
 use super::super::{Context, Encoded, Form, Kind, forms};
+use crate::xtables::Not;
 use crate::xtables::raw::*;
 use crate::xtables::structs::{read, written};
 use crate::xtables::text::{Complaint, Given};
-use crate::xtables::{Not, Target};
 use std::fmt;
 
 /// Changes sets; the packet continues with the next rule.
@@ -37,7 +37,7 @@ const MAP: &[(&str, u32)] = &[
 /// `linux/netfilter/ipset/ip_set.h`: the kernel silently reduces a longer timeout to this.
 const IPSET_MAX_TIMEOUT: u32 = 2_147_483;
 
-pub(crate) const KIND: Kind<Target> = Kind {
+pub(crate) const KIND: Kind<SetTarget> = Kind {
     name: "SET",
     forms: |_| forms!["SET" 3, "SET" 2, "SET" 1],
     encode,
@@ -55,10 +55,7 @@ pub(crate) const KIND: Kind<Target> = Kind {
     parse,
 };
 
-fn encode(target: &Target, form: Form, cx: &Context<'_>) -> Encoded {
-    let Target::Set(v) = target else {
-        return Ok(None);
-    };
+fn encode(v: &SetTarget, form: Form, cx: &Context<'_>) -> Encoded {
     if v.timeout.is_some_and(|t| t > IPSET_MAX_TIMEOUT) {
         return Err("the timeout of an entry is at most 2147483 seconds; lower --timeout".into());
     }
@@ -91,7 +88,7 @@ fn encode(target: &Target, form: Form, cx: &Context<'_>) -> Encoded {
     }))
 }
 
-fn decode(form: Form, b: &[u8], cx: &Context<'_>) -> Option<Target> {
+fn decode(form: Form, b: &[u8], cx: &Context<'_>) -> Option<SetTarget> {
     let w: XtSetInfoTargetV1 = read(b)?;
     let (map_set, flags, timeout) = match form.revision {
         1 => (NO_SET, 0, u32::MAX),
@@ -102,14 +99,14 @@ fn decode(form: Form, b: &[u8], cx: &Context<'_>) -> Option<Target> {
         IPSET_INVALID_ID => Some(None),
         _ => set_ref(set, cx).map(Some),
     };
-    Some(Target::Set(SetTarget {
+    Some(SetTarget {
         add: set(w.add_set)?,
         del: set(w.del_set)?,
         map: set(map_set)?,
         exist: flags & IPSET_FLAG_EXIST != 0,
         map_flags: flags & !IPSET_FLAG_EXIST,
         timeout: Some(timeout).filter(|t| *t != u32::MAX),
-    }))
+    })
 }
 
 /// In the place of a set that is not given.
@@ -139,7 +136,7 @@ impl fmt::Display for SetTarget {
     }
 }
 
-fn parse(given: &mut Given) -> Result<Target, Complaint> {
+fn parse(given: &mut Given) -> Result<SetTarget, Complaint> {
     let mut set = |name: &str| {
         given
             .take(&[name])
@@ -162,5 +159,5 @@ fn parse(given: &mut Given) -> Result<Target, Complaint> {
     if v.add.is_none() && v.del.is_none() && v.map.is_none() {
         return Err(given.lacks("--add-set, --del-set or --map-set"));
     }
-    Ok(Target::Set(v))
+    Ok(v)
 }

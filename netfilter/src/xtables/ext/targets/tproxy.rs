@@ -3,12 +3,28 @@
 
 use super::super::structs::{XtTproxyTargetInfo, XtTproxyTargetInfoV1};
 use super::super::{Context, Encoded, Form, Kind, forms};
+use crate::address::Address;
+use crate::xtables::XtFamily;
 use crate::xtables::structs::{read, written, zeroed};
 use crate::xtables::text::{Complaint, Given};
-use crate::xtables::{Target, XtFamily};
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-pub(crate) const KIND: Kind<Target> = Kind {
+/// The local socket that gets the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "xt_tproxy_target_info_v1")]
+pub struct Tproxy {
+    /// `--on-port`; 0 keeps the packet's own.
+    pub on_port: u16,
+    /// `--on-ip`; the unspecified address of the table's family keeps the packet's own.
+    pub on_ip: IpAddr,
+    /// `--tproxy-mark VALUE/`: the mark that is set.
+    pub mark: u32,
+    /// `--tproxy-mark /MASK`: bits that are set.
+    pub mask: u32,
+}
+
+pub(crate) const KIND: Kind<Tproxy> = Kind {
     name: "TPROXY",
     forms: |family| match family {
         XtFamily::Ip => forms!["TPROXY" 1, "TPROXY" 0],
@@ -20,18 +36,9 @@ pub(crate) const KIND: Kind<Target> = Kind {
     parse,
 };
 
-fn encode(value: &Target, form: Form, cx: &Context<'_>) -> Encoded {
-    let Target::Tproxy {
-        on_port,
-        on_ip,
-        mark,
-        mask,
-    } = value
-    else {
-        return Ok(None);
-    };
-    let (mark_mask, mark_value, lport) = (*mask, *mark, (*on_port).into());
-    Ok(Some(match (*on_ip, form.revision, cx.family) {
+fn encode(v: &Tproxy, form: Form, cx: &Context<'_>) -> Encoded {
+    let (mark_mask, mark_value, lport) = (v.mask, v.mark, v.on_port.into());
+    Ok(Some(match (v.on_ip, form.revision, cx.family) {
         (IpAddr::V4(ip), 0, XtFamily::Ip) => written(&XtTproxyTargetInfo {
             mark_mask,
             mark_value,
@@ -43,23 +50,24 @@ fn encode(value: &Target, form: Form, cx: &Context<'_>) -> Encoded {
             written(&XtTproxyTargetInfoV1 {
                 mark_mask,
                 mark_value,
-                laddr: (*on_ip).into(),
+                laddr: v.on_ip.into(),
                 lport,
                 ..zeroed()
             })
         }
         (_, _, family) => {
             return Err(format!(
-                "--on-ip {on_ip} is no address of {family}; give one of its family"
+                "--on-ip {} is no address of {family}; give one of its family",
+                v.on_ip
             ));
         }
     }))
 }
 
-fn decode(form: Form, b: &[u8], cx: &Context<'_>) -> Option<Target> {
+fn decode(form: Form, b: &[u8], cx: &Context<'_>) -> Option<Tproxy> {
     if form.revision == 0 {
         let w: XtTproxyTargetInfo = read(b)?;
-        return Some(Target::Tproxy {
+        return Some(Tproxy {
             mask: w.mark_mask,
             mark: w.mark_value,
             on_ip: Ipv4Addr::from(w.laddr).into(),
@@ -67,7 +75,7 @@ fn decode(form: Form, b: &[u8], cx: &Context<'_>) -> Option<Target> {
         });
     }
     let w: XtTproxyTargetInfoV1 = read(b)?;
-    Some(Target::Tproxy {
+    Some(Tproxy {
         mask: w.mark_mask,
         mark: w.mark_value,
         on_ip: w.laddr.ip(cx.family),
@@ -75,7 +83,15 @@ fn decode(form: Form, b: &[u8], cx: &Context<'_>) -> Option<Target> {
     })
 }
 
-fn parse(given: &mut Given) -> Result<Target, Complaint> {
+impl fmt::Display for Tproxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (port, ip) = (self.on_port, Address(self.on_ip));
+        write!(f, " --on-port {port} --on-ip {ip}")?;
+        write!(f, " --tproxy-mark {:#x}/{:#x}", self.mark, self.mask)
+    }
+}
+
+fn parse(given: &mut Given) -> Result<Tproxy, Complaint> {
     let on_port = given.need(&["--on-port"])?.plain()?.number(0)?;
     let on_ip = match given.take(&["--on-ip"]) {
         Some(o) => o.plain()?.address(0, given.family)?,
@@ -88,7 +104,7 @@ fn parse(given: &mut Given) -> Result<Target, Complaint> {
         Some(o) => o.plain()?.masked(0)?,
         None => (0, 0),
     };
-    Ok(Target::Tproxy {
+    Ok(Tproxy {
         on_port,
         on_ip,
         mark,
