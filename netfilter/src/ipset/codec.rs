@@ -3,13 +3,14 @@
 use super::model::{
     Counters, Dimension, Entry, Header, Key, KeyPart, ProtoPort, SetFamily, SetType, SkbInfo,
 };
+use super::options::options;
 use super::raw;
 use super::wire::{CommandAttrs, CreateAttrs, EntryAttrs, IpAttrs};
 use ipnet::IpNet;
 use std::net::IpAddr;
 use weir_netlink::{Error, Result};
 
-fn to_ip(ip: IpAddr) -> IpAttrs {
+pub(super) fn to_ip(ip: IpAddr) -> IpAttrs {
     match ip {
         IpAddr::V4(v4) => IpAttrs {
             v4: Some(v4),
@@ -22,7 +23,7 @@ fn to_ip(ip: IpAddr) -> IpAttrs {
     }
 }
 
-fn from_ip(attrs: Option<&IpAttrs>) -> Option<IpAddr> {
+pub(super) fn from_ip(attrs: Option<&IpAttrs>) -> Option<IpAddr> {
     let attrs = attrs?;
     attrs.v4.map(IpAddr::V4).or(attrs.v6.map(IpAddr::V6))
 }
@@ -220,33 +221,9 @@ fn halves(both: u64) -> (u32, u32) {
 
 /// The attributes of a set's options.
 pub(super) fn to_options(h: &Header) -> CreateAttrs {
-    let flags = [
-        (h.counters, raw::IPSET_FLAG_WITH_COUNTERS),
-        (h.comment, raw::IPSET_FLAG_WITH_COMMENT),
-        (h.forceadd, raw::IPSET_FLAG_WITH_FORCEADD),
-        (h.skbinfo, raw::IPSET_FLAG_WITH_SKBINFO),
-    ];
-    let flags = flags
-        .iter()
-        .filter(|(set, _)| *set)
-        .fold(0, |all, (_, bit)| all | bit);
-    CreateAttrs {
-        ip: h.addresses.map(|(from, _)| to_ip(from.into())),
-        ip_to: h.addresses.map(|(_, to)| to_ip(to.into())),
-        mark_mask: h.mark_mask,
-        port: h.range.map(|(from, _)| from),
-        port_to: h.range.map(|(_, to)| to),
-        hash_size: h.hash_size,
-        max_elem: h.max_elem,
-        netmask: h.netmask,
-        bitmask: h.bitmask.map(to_ip),
-        bucket_size: h.bucket_size,
-        init_val: h.init_val,
-        size: h.size,
-        timeout: h.timeout,
-        flags: (flags != 0).then_some(flags),
-        ..CreateAttrs::default()
-    }
+    let mut attrs = CreateAttrs::default();
+    options(&h.kind).for_each(|o| (o.encode)(h, &mut attrs));
+    attrs
 }
 
 /// The header of a listed set.
@@ -254,27 +231,9 @@ pub(super) fn from_header(a: &CommandAttrs) -> Header {
     let kind = SetType::from(a.type_name.as_deref().unwrap_or_default());
     let mut h = Header::new(a.name.clone().unwrap_or_default(), kind, SetFamily::Inet);
     h.family = SetFamily::from(a.family.unwrap_or(0));
-    let Some(o) = &a.data else { return h };
-    let flags = o.flags.unwrap_or(0);
-    h.hash_size = o.hash_size;
-    h.max_elem = o.max_elem;
-    h.netmask = o.netmask;
-    h.bitmask = from_ip(o.bitmask.as_ref());
-    // Listed as the kernel keeps it (`nla_put_u32()` in ip_set_hash_gen.h): of all numbers the only one in host order.
-    let host_order = |mask: u32| u32::from_ne_bytes(mask.to_be_bytes());
-    h.mark_mask = o.mark_mask.map(host_order);
-    let v4 = |ip: &Option<IpAttrs>| ip.as_ref().and_then(|ip| ip.v4);
-    h.addresses = v4(&o.ip).zip(v4(&o.ip_to));
-    h.range = o.port.zip(o.port_to);
-    h.size = o.size;
-    h.timeout = o.timeout;
-    h.counters = flags & raw::IPSET_FLAG_WITH_COUNTERS != 0;
-    h.comment = flags & raw::IPSET_FLAG_WITH_COMMENT != 0;
-    h.forceadd = flags & raw::IPSET_FLAG_WITH_FORCEADD != 0;
-    h.skbinfo = flags & raw::IPSET_FLAG_WITH_SKBINFO != 0;
-    h.bucket_size = o.bucket_size;
-    h.init_val = o.init_val;
-    h.unknown.clone_from(&o.unknown);
+    let Some(attrs) = &a.data else { return h };
+    options(&h.kind.clone()).for_each(|o| (o.decode)(&mut h, attrs));
+    h.unknown.clone_from(&attrs.unknown);
     h
 }
 

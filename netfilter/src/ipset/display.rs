@@ -1,6 +1,7 @@
 //! Values as the text of `ipset save`.
 
-use super::model::{Entry, Header, Key, KeyPart, ProtoPort, Set, SetFamily, SetType};
+use super::model::{Entry, Header, Key, KeyPart, ProtoPort, Set, SetFamily};
+use super::options::options;
 use super::proto;
 use super::raw::{
     IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_UDPLITE,
@@ -123,10 +124,6 @@ impl Display for Entry {
     }
 }
 
-fn option<T: Display>(f: &mut Formatter<'_>, name: &str, value: Option<T>) -> fmt::Result {
-    value.map_or(Ok(()), |v| write!(f, " {name} {v}"))
-}
-
 impl Display for Header {
     /// `create NAME TYPE OPTIONS`
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -134,51 +131,17 @@ impl Display for Header {
         if self.family != SetFamily::Unspec && !self.kind.is_bitmap() {
             write!(f, " family {}", self.family)?;
         }
-        if let Some(mask) = self.mark_mask {
-            write!(f, " markmask 0x{mask:08x}")?;
-        }
-        if let Some((from, to)) = self.range {
-            write!(f, " range {from}-{to}")?;
-        }
-        if let Some((from, to)) = self.addresses {
-            write!(f, " range {from}-{to}")?;
-        }
-        option(f, "size", self.size)?;
-        option(f, "hashsize", self.hash_size)?;
-        option(f, "maxelem", self.max_elem)?;
-        // These had it before the other types, and print it in its old position.
-        let is_early = matches!(self.kind, SetType::HashIp | SetType::BitmapIp);
-        if is_early {
-            self.masks(f)?;
-        }
-        option(f, "timeout", self.timeout)?;
-        let flags = [
-            (self.counters, " counters"),
-            (self.comment, " comment"),
-            (self.forceadd, " forceadd"),
-            (self.skbinfo, " skbinfo"),
-        ];
-        for (_, name) in flags.iter().filter(|(set, _)| *set) {
-            f.write_str(name)?;
-        }
-        option(f, "bucketsize", self.bucket_size)?;
-        if let Some(v) = self.init_val {
-            write!(f, " initval 0x{v:08x}")?;
-        }
-        if !is_early {
-            self.masks(f)?;
+        for option in options(&self.kind).filter(|o| (o.is_given)(self)) {
+            write!(f, " {}", option.name)?;
+            if !option.is_flag {
+                f.write_str(" ")?;
+                (option.print)(self, f)?;
+            }
         }
         for (number, bytes) in &self.unknown {
             write!(f, " opaque({number}: {bytes:02x?})")?;
         }
         Ok(())
-    }
-}
-
-impl Header {
-    fn masks(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        option(f, "netmask", self.netmask)?;
-        option(f, "bitmask", self.bitmask.map(Address))
     }
 }
 

@@ -19,6 +19,7 @@ mod display;
 mod engine;
 pub mod error;
 mod model;
+mod options;
 mod proto;
 pub(crate) mod question;
 pub mod raw;

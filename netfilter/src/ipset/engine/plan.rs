@@ -1,6 +1,7 @@
 //! The pure part: the operations that bring the kernel to the desired state.
 
 use crate::ipset::model::{Entry, Header, Key, KeyPart, Set, SetType, SkbInfo};
+use crate::ipset::options::options;
 use crate::ipset::raw::IPSET_MAXNAMELEN;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -122,27 +123,12 @@ fn replace(set: &Set, old: &Set, ops: &mut Vec<IpsetOp>) {
 /// Whether all options that the kernel cannot change in place are as desired.
 fn same_frame(desired: &Header, found: &Header) -> bool {
     let frame = |h: &Header| {
-        let full = if h.family == crate::ipset::SetFamily::Inet6 {
-            128
-        } else {
-            32
-        };
-        Header {
+        let mut normal = Header {
             name: String::new(),
-            // The kernel enlarges it.
-            hash_size: None,
-            max_elem: h.kind.is_hash().then(|| h.max_elem.unwrap_or(65536)),
-            netmask: h.netmask.filter(|n| *n != full),
-            mark_mask: (h.kind == SetType::HashIpMark).then(|| h.mark_mask.unwrap_or(u32::MAX)),
-            range: h.range.map(|(a, b)| (a.min(b), a.max(b))),
-            size: (h.kind == SetType::ListSet).then(|| h.size.unwrap_or(8).max(4)),
-            bucket_size: desired
-                .bucket_size
-                .and(h.bucket_size)
-                .map(|b| b.clamp(2, 12).next_multiple_of(2)),
-            init_val: desired.init_val.and(h.init_val),
             ..h.clone()
-        }
+        };
+        options(&h.kind).for_each(|o| (o.normalize)(&mut normal, desired));
+        normal
     };
     frame(desired) == frame(found)
 }

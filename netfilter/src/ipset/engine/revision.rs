@@ -2,6 +2,7 @@
 
 use super::IpsetEngine;
 use crate::ipset::model::{Header, NEVER, SetFamily, SetType};
+use crate::ipset::options::options;
 use crate::ipset::question::{ask_type, is_lacking};
 use std::ops::RangeInclusive;
 use weir_netlink::Transport;
@@ -62,28 +63,18 @@ impl<T: Transport> IpsetEngine<T> {
             return Err(Error::unsupported("create", what, remedy));
         }
         let revision = max.min(since.newest);
-        let has_mask = h.bitmask.is_some()
-            || (h.netmask.is_some() && !matches!(h.kind, SetType::HashIp | SetType::BitmapIp));
-        for (wanted, from, option) in [
-            (h.counters, since.counters, "counters (Linux 3.10)"),
-            (h.comment, since.comment, "comment (Linux 3.13)"),
-            (h.forceadd, since.forceadd, "forceadd (Linux 3.15)"),
-            (h.skbinfo, since.skbinfo, "skbinfo (Linux 3.18)"),
-            (
-                h.bucket_size.is_some(),
-                since.buckets,
-                "bucketsize (Linux 5.11)",
-            ),
-            (h.init_val.is_some(), since.buckets, "initval (Linux 5.11)"),
-            (has_mask, since.masks, "netmask or bitmask (Linux 6.2)"),
-        ] {
-            if wanted && from == NEVER {
-                let reason = format!("{} has no {option}: leave it out", h.kind);
+        for option in options(&h.kind).filter(|o| (o.is_given)(h)) {
+            let Some((from, release)) = option.since else {
+                continue;
+            };
+            let (from, name) = (from(&h.kind, since), option.name);
+            if from == NEVER {
+                let reason = format!("{} has no {name} ({release}): leave it out", h.kind);
                 return Err(Error::refused("create", what, reason));
             }
-            if wanted && revision < from {
+            if revision < from {
                 let remedy = format!(
-                    "this kernel's {} is revision {revision}; {option} came with {from}",
+                    "this kernel's {} is revision {revision}; {name} ({release}) came with {from}",
                     h.kind
                 );
                 return Err(Error::unsupported("create", what, remedy));

@@ -16,13 +16,15 @@ mod range;
 mod run;
 mod token;
 
+pub(super) use options::{number, part_number};
+pub(super) use range::{address, bounds};
 pub use run::Restored;
+pub(super) use token::Token;
 
 use super::engine::Existing;
 use super::model::{Entry, Header};
 use std::collections::HashMap;
 use std::fmt;
-use token::Token;
 
 /// The command of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,9 +81,9 @@ impl fmt::Display for ParseError {
 impl std::error::Error for ParseError {}
 
 /// An error, and its column.
-type Wrong = (usize, String);
+pub(super) type Wrong = (usize, String);
 
-fn wrong<T>(token: &Token<'_>, reason: impl Into<String>) -> Result<T, Wrong> {
+pub(super) fn wrong<T>(token: &Token<'_>, reason: impl Into<String>) -> Result<T, Wrong> {
     Err((token.column, reason.into()))
 }
 

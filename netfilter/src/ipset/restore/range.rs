@@ -26,7 +26,11 @@ fn too_many<T>(token: &Token<'_>) -> Result<T, Wrong> {
 }
 
 /// One address of the set's family.
-pub(super) fn address(family: SetFamily, token: &Token<'_>, text: &str) -> Result<IpAddr, Wrong> {
+pub(in crate::ipset) fn address(
+    family: SetFamily,
+    token: &Token<'_>,
+    text: &str,
+) -> Result<IpAddr, Wrong> {
     // Brackets separate the colons of an address from that after a protocol.
     let text = text
         .strip_prefix('[')
@@ -65,7 +69,7 @@ fn prefixed(family: SetFamily, token: &Token<'_>, text: &str) -> Result<IpNet, W
 }
 
 /// `A`, `A/LENGTH` or `A-B`: first and last address.
-pub(super) fn bounds(
+pub(in crate::ipset) fn bounds(
     family: SetFamily,
     token: &Token<'_>,
     text: &str,

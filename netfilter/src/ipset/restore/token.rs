@@ -5,13 +5,13 @@ use std::borrow::Cow;
 
 /// One word.
 #[derive(Clone, Debug)]
-pub(super) struct Token<'a> {
+pub(in crate::ipset) struct Token<'a> {
     /// Unquoted.
-    pub(super) text: Cow<'a, str>,
+    pub(in crate::ipset) text: Cow<'a, str>,
     /// Column of its start, in characters, from 1.
-    pub(super) column: usize,
+    pub(in crate::ipset) column: usize,
     /// Whether no part of it was quoted.
-    pub(super) is_bare: bool,
+    pub(in crate::ipset) is_bare: bool,
 }
 
 /// Splits at white space; `"` begins and ends quoted parts, also inside a word. There are no escapes.
