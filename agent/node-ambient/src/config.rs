@@ -87,7 +87,7 @@ pub struct Pod {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CarrierChoice {
-    /// GENEVE where the kernel has it, else VXLAN.
+    /// The first of [`CarrierChoice::ORDER`] that the kernel makes: GENEVE, VXLAN, veth pairs.
     #[default]
     Auto,
     /// GENEVE, as Istio 1.18 to 1.20 had it.

@@ -1,16 +1,15 @@
 //! Where the proxy and the pods are: devices, namespaces, and the node's address towards the proxy.
 
-use crate::config::{CarrierChoice, Config, Pod, Proxy};
+use crate::carrier::carrier;
+use crate::config::{Config, Pod, Proxy};
 use crate::node::{Bridge, Carrier, Node, Place};
-use crate::objects::{CARRIERS, SECOND_CARRIERS, VNIS, WEIR};
+use crate::objects::WEIR;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
-use weir_netlink::route::{Geneve, Link, LinkKind, RT_TABLE_MAIN, Routing};
+use weir_netlink::route::{Link, LinkKind, RT_TABLE_MAIN, Routing};
 use weir_netlink::{Error, Netns, Result};
 
-/// `GENEVE_UDP_PORT` of the kernel's `include/net/geneve.h`.
-const FIRST_PORT: u16 = 6081;
 /// Where container runtimes mount network namespaces.
 const NETNS_DIR: &str = "/run/netns";
 /// Most files of it that are opened.
@@ -93,7 +92,11 @@ pub fn discover(config: &Config, by: By) -> Result<Node> {
             .copied()
     });
     Ok(Node {
-        carrier: carrier(&config, &links, remote)?,
+        carrier: match by {
+            By::Rules => carrier(&config, &links, remote)?,
+            // They need none.
+            By::Programs => Carrier::Veth,
+        },
         config,
         place,
         before,
@@ -301,83 +304,4 @@ fn source_towards(address: IpAddr) -> Result<IpAddr> {
             &e,
         )),
     }
-}
-
-/// A tunnel that is there keeps its kind and port, unless the configuration says otherwise.
-fn carrier(config: &Config, links: &[Link], remote: Option<IpAddr>) -> Result<Carrier> {
-    let ours = [CARRIERS, SECOND_CARRIERS].concat();
-    let there = links.iter().find(|l| ours.contains(&l.name.as_str()));
-    let there = there.and_then(|l| l.kind.as_ref());
-    let there = match there {
-        Some(LinkKind::Geneve(g)) => g.port.map(Carrier::Geneve),
-        Some(LinkKind::Vxlan(v)) => v.port.map(Carrier::Vxlan),
-        Some(LinkKind::Veth(_)) => Some(Carrier::Veth),
-        _ => None,
-    };
-    let choice = match (config.carrier, there) {
-        (CarrierChoice::Auto, Some(Carrier::Geneve(_))) => CarrierChoice::Geneve,
-        (CarrierChoice::Auto, Some(Carrier::Vxlan(_))) => CarrierChoice::Vxlan,
-        (CarrierChoice::Auto, Some(Carrier::Veth)) => CarrierChoice::Veth,
-        (CarrierChoice::Auto, None) if has_geneve()? => CarrierChoice::Geneve,
-        (CarrierChoice::Auto, None) => CarrierChoice::Vxlan,
-        (choice, _) => choice,
-    };
-    let kept = match there {
-        Some(Carrier::Geneve(port) | Carrier::Vxlan(port)) => Some(port),
-        _ => None,
-    };
-    let port = || {
-        config
-            .tunnel_port
-            .or(kept)
-            .map_or_else(|| free_port(links, remote), Ok)
-    };
-    Ok(match choice {
-        CarrierChoice::Geneve => Carrier::Geneve(port()?),
-        CarrierChoice::Vxlan => Carrier::Vxlan(port()?),
-        CarrierChoice::Veth | CarrierChoice::Auto => Carrier::Veth,
-    })
-}
-
-/// Tried in a namespace of its own, so that nothing changes here.
-fn has_geneve() -> Result<bool> {
-    let probe = Geneve {
-        id: Some(1),
-        remote: Some(std::net::Ipv4Addr::LOCALHOST.into()),
-        ..Geneve::default()
-    };
-    let link = Link::new("probe", LinkKind::Geneve(probe));
-    match Routing::open_in(&Netns::create()?)?.add_link(&link, None) {
-        Ok(()) => Ok(true),
-        Err(e) if e.is_unsupported() || e.errno() == Some(95) => Ok(false),
-        Err(e) => Err(e),
-    }
-}
-
-/// The first port from 6081 that no GENEVE link with per-packet tunnels, and none to the same peer with one of our network
-/// identifiers, has.
-fn free_port(links: &[Link], remote: Option<IpAddr>) -> Result<u16> {
-    let taken = |port: u16| {
-        links
-            .iter()
-            .filter(|l| {
-                !CARRIERS.contains(&l.name.as_str()) && !SECOND_CARRIERS.contains(&l.name.as_str())
-            })
-            .any(|l| match &l.kind {
-                Some(LinkKind::Geneve(g)) => {
-                    let external = g.collect_metadata.is_some();
-                    let same = remote.is_some()
-                        && g.remote.or(g.remote6) == remote
-                        && g.id.is_some_and(|id| VNIS.contains(&id));
-                    g.port == Some(port) && (external || same)
-                }
-                _ => false,
-            })
-    };
-    (FIRST_PORT..=u16::MAX)
-        .find(|port| !taken(*port))
-        .ok_or_else(|| {
-            let reason = "every port from 6081 is taken by GENEVE links; give tunnel_port";
-            Error::refused("choose", "a UDP port for tunnels", reason)
-        })
 }

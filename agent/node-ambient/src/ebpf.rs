@@ -3,7 +3,7 @@
 //!
 //! Of a [`Config`] carrier, marks and routing are of no use here.
 
-use crate::config::{CarrierChoice, Config, Pod};
+use crate::config::{Config, Pod};
 use crate::discover::{By, devices_of, devices_of_others, discover};
 use crate::node::Node;
 use crate::services::services;
@@ -127,12 +127,7 @@ pub fn remove(
 
 /// In the node's namespace.
 fn desired(config: &Config) -> Result<(Node, Wanted)> {
-    // No carrier is looked for.
-    let config_of_links = Config {
-        carrier: CarrierChoice::Veth,
-        ..config.clone()
-    };
-    let mut node = discover(&config_of_links, By::Programs)?;
+    let mut node = discover(config, By::Programs)?;
     let routing = Routing::open()?;
     // In this order, so that the link of every address is known.
     let held = routing.addresses()?;

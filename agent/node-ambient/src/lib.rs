@@ -14,11 +14,13 @@
 
 mod apply;
 mod bridge;
+mod carrier;
 mod collide;
 mod config;
 mod discover;
 pub mod ebpf;
 mod exclude;
+mod needs;
 pub mod nft;
 mod node;
 pub mod objects;
@@ -32,6 +34,7 @@ pub use collide::{Collision, collisions};
 pub use config::{CarrierChoice, Config, Marks, Numbers, Pod, Proxy, WithoutProxy};
 pub use discover::{By, discover};
 pub use exclude::Exclude;
+pub use needs::needs;
 pub use node::{Bridge, Carrier, Node, Place};
 
 #[cfg(test)]

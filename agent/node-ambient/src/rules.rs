@@ -147,12 +147,17 @@ fn pairs(memory: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)
 }
 
 /// The desired rules of one side.
-enum Desired {
+pub(crate) enum Desired {
     Nft(Ruleset),
     Legacy(weir_netfilter::xtables::Ruleset, Vec<Set>),
 }
 
-fn desired(node: &Node, side: Side, engine: Engine, memory: &BTreeMap<String, String>) -> Desired {
+pub(crate) fn desired(
+    node: &Node,
+    side: Side,
+    engine: Engine,
+    memory: &BTreeMap<String, String>,
+) -> Desired {
     match (engine, side) {
         (Engine::Nft, Side::Host) => Desired::Nft(nft::host(node, pairs(memory))),
         (Engine::Nft, Side::Proxy) => Desired::Nft(nft::proxy(node)),

@@ -1,8 +1,7 @@
 //! eBPF: program types, helpers, maps, and where a program can be attached.
 //!
 //! Every trial is of its own: two or three instructions, loaded and forgotten; the last word on `--engine ebpf` have its own
-//! programs, loaded as for a pod. Only what is attached needs a
-//! namespace; nothing is attached to a cgroup, because those belong to the machine.
+//! programs, loaded as for a pod or for a node. Only what is attached needs a namespace; nothing is attached to a cgroup, because those belong to the machine.
 
 use nix::errno::Errno;
 use std::io;
@@ -48,8 +47,10 @@ pub enum Trial {
     Tcx,
     /// An `sk_lookup` link on the namespace.
     SkLookup,
-    /// Every program that `--engine ebpf` attaches, with its maps.
-    Programs,
+    /// Every program that `weir apply ambient --engine ebpf` attaches, with its maps.
+    PodPrograms,
+    /// Every program that `weir apply node-ambient --engine ebpf` attaches, with its maps.
+    NodePrograms,
 }
 
 const NF: &str = "netfilter rules";
@@ -75,9 +76,10 @@ pub const ROWS: &[Row<Trial>] = &[
     row("map lpm_trie", Trial::Map(11, 8, 4, 1, 1), "bpf_syscall", "4.11", "address ranges are refused"),
     row("map sockmap", Trial::Map(15, 4, 4, 1, 0), "bpf_syscall", "4.14", NF),
     row("map ringbuf", Trial::Map(27, 0, 0, 4096, 0), "bpf_syscall", "5.8", "counters without events"),
-    row("programs of weir", Trial::Programs, "bpf_syscall bpf_inet", "5.10", NF),
+    row("programs inside of pods", Trial::PodPrograms, "bpf_syscall bpf_inet", "6.6", NF),
+    row("programs at the node", Trial::NodePrograms, "bpf_syscall bpf_inet", "5.10", NF),
     row("attach cls_bpf", Trial::Filter, "sch_ingress cls_bpf", "4.5", "tcx"),
-    row("attach tcx", Trial::Tcx, "tcx", "6.6", NF),
+    row("attach tcx", Trial::Tcx, "tcx", "6.6", "cls_bpf at the node, netfilter rules in pods"),
     row("attach sk_lookup", Trial::SkLookup, "bpf_syscall bpf_inet", "5.9", NF),
 ];
 
@@ -161,7 +163,8 @@ fn try_one(trial: &Trial, netns: Option<&Netns>) -> Result<()> {
                 .map(drop)
                 .map_err(|e| denied("create", "a map", &e))
         }
-        Trial::Programs => weir_ebpf::try_programs().and_then(|()| weir_ebpf::try_node_programs()),
+        Trial::PodPrograms => weir_ebpf::try_programs(),
+        Trial::NodePrograms => weir_ebpf::try_node_programs(),
         Trial::Filter => {
             let program = simplest(SCHED_CLS, 0)?;
             let routing = Routing::open()?;

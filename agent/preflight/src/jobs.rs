@@ -90,7 +90,7 @@ pub struct Verdict {
 
 /// Jobs that a setting or an option chooses, in place of another one: where they do not work, weir does its work otherwise, so that the
 /// verdict counts them only when they are named with --job.
-const CHOSEN: [&str; 2] = ["node-ambient", "ebpf"];
+const CHOSEN: [&str; 3] = ["node-ambient", "ebpf", "node-ebpf"];
 
 impl Job {
     /// Nothing has to choose it.

@@ -3,6 +3,7 @@
 use super::Rules;
 use super::jobs::{Job, Need, Way};
 use weir_cni::compile::Engine;
+use weir_node_ambient::rules::Side;
 
 /// What every rule of nf_tables is made of.
 const NFT: &[&str] = &[
@@ -45,7 +46,6 @@ const XT_MARK: &[&str] = &[
     "xtables/target ip MARK",
     "xtables/target ip CONNMARK",
 ];
-const XT_TPROXY: &[&str] = &["xtables/match ip conntrack", "xtables/target ip TPROXY"];
 
 const XT6_NAT: &[&str] = &[
     "xtables/table ip6 nat",
@@ -92,13 +92,24 @@ const fn legacy(rules: Rules, features: &'static [&'static [&'static str]]) -> W
 const TABLES: &str = "nf_tables";
 const LEGACY: &str = "legacy tables";
 const V4_ONLY: Way = way("IPv4 only", &[]);
+const NO_DNS: Way = way("no DNS capture", &[]);
 
 const DNS: Need = Need {
     what: "DNS capture",
+    ways: &[nft(Rules::Dns, &[]), legacy(Rules::Dns, &[]), NO_DNS],
+};
+
+const PINNING: Need = Need {
+    what: "pinning",
     ways: &[
-        nft(Rules::Dns, &[]),
-        legacy(Rules::Dns, &[]),
-        way("no DNS capture", &[]),
+        way(
+            "a mounted bpf file system",
+            &[&["system/bpffs", "system/bpffs can be mounted"]],
+        ),
+        way(
+            "mount -t bpf bpf /sys/fs/bpf first",
+            &[&["system/bpffs can be mounted"]],
+        ),
     ],
 };
 
@@ -209,24 +220,17 @@ pub const JOBS: &[Job] = &[
         title: "ambient mode, redirection in the node's own namespace",
         needs: &[
             Need {
-                what: "redirection",
+                what: "rules of the node",
                 ways: &[
-                    way(
-                        TABLES,
-                        &[
-                            NFT,
-                            NFT_MARK,
-                            &["nf_tables/expression tproxy", "nf_tables/set plain"],
-                        ],
-                    ),
-                    way(
-                        LEGACY,
-                        &[
-                            XT_MARK,
-                            XT_TPROXY,
-                            &["xtables/match ip set", "ipset/hash:ip inet"],
-                        ],
-                    ),
+                    nft(Rules::AtNode(Side::Host), &[]),
+                    legacy(Rules::AtNode(Side::Host), &[]),
+                ],
+            },
+            Need {
+                what: "rules of the proxy",
+                ways: &[
+                    nft(Rules::AtNode(Side::Proxy), &[]),
+                    legacy(Rules::AtNode(Side::Proxy), &[]),
                 ],
             },
             Need {
@@ -235,10 +239,35 @@ pub const JOBS: &[Job] = &[
             },
             Need {
                 what: "carrier to the proxy",
+                // In the order of `CarrierChoice::ORDER`.
                 ways: &[
-                    way("veth pairs", &[&["net/link veth"]]),
                     way("GENEVE tunnels", &[&["net/link geneve"]]),
                     way("VXLAN tunnels", &[&["net/link vxlan"]]),
+                    way("veth pairs", &[&["net/link veth"]]),
+                ],
+            },
+            Need {
+                what: "IPv6",
+                ways: &[
+                    nft(Rules::AtNodeIpv6(Side::Host), &[&["system/IPv6"], ROUTING6]),
+                    legacy(Rules::AtNodeIpv6(Side::Host), &[&["system/IPv6"], ROUTING6]),
+                    V4_ONLY,
+                ],
+            },
+            Need {
+                what: "IPv6 in the proxy's namespace",
+                ways: &[
+                    nft(Rules::AtNodeIpv6(Side::Proxy), &[&["system/IPv6"]]),
+                    legacy(Rules::AtNodeIpv6(Side::Proxy), &[&["system/IPv6"]]),
+                    V4_ONLY,
+                ],
+            },
+            Need {
+                what: "DNS capture",
+                ways: &[
+                    nft(Rules::AtNodeDns, &[]),
+                    legacy(Rules::AtNodeDns, &[]),
+                    NO_DNS,
                 ],
             },
         ],
@@ -250,7 +279,10 @@ pub const JOBS: &[Job] = &[
         needs: &[
             Need {
                 what: "programs",
-                ways: &[way("programs of weir", &[&["ebpf/programs of weir"]])],
+                ways: &[way(
+                    "programs of weir",
+                    &[&["ebpf/programs inside of pods"]],
+                )],
             },
             Need {
                 what: "attachment",
@@ -260,19 +292,34 @@ pub const JOBS: &[Job] = &[
                 what: "delivery of marked packets",
                 ways: &[way("policy routing", &[ROUTING])],
             },
+            PINNING,
+        ],
+        capabilities: &["BPF", "NET_ADMIN", "SYS_ADMIN"],
+    },
+    Job {
+        name: "node-ebpf",
+        title: "ambient mode, redirection by eBPF in the node's own namespace",
+        needs: &[
             Need {
-                what: "pinning",
+                what: "programs",
+                ways: &[way("programs of weir", &[&["ebpf/programs at the node"]])],
+            },
+            Need {
+                what: "attachment",
                 ways: &[
-                    way(
-                        "a mounted bpf file system",
-                        &[&["system/bpffs", "system/bpffs can be mounted"]],
-                    ),
-                    way(
-                        "mount -t bpf bpf /sys/fs/bpf first",
-                        &[&["system/bpffs can be mounted"]],
-                    ),
+                    way("tcx links", &[&["ebpf/attach tcx"]]),
+                    way("filters of a clsact qdisc", &[&["ebpf/attach cls_bpf"]]),
                 ],
             },
+            Need {
+                what: "delivery of marked packets",
+                ways: &[way("policy routing", &[ROUTING])],
+            },
+            Need {
+                what: "IPv6",
+                ways: &[way("both families", &[&["system/IPv6"], ROUTING6]), V4_ONLY],
+            },
+            PINNING,
         ],
         capabilities: &["BPF", "NET_ADMIN", "SYS_ADMIN"],
     },

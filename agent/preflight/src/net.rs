@@ -1,12 +1,10 @@
 //! rtnetlink: links, policy routing, traffic control.
 
 use nix::errno::Errno;
-use std::net::Ipv4Addr;
 use weir_netfilter::probe::{Answer, Finding, Row, RunningKernel, answer, row, unanswered};
-use weir_netlink::route::{
-    AddressFamily, Geneve, Link, LinkKind, PolicyRule, Qdisc, Route, Routing, Vxlan,
-};
+use weir_netlink::route::{AddressFamily, Link, LinkKind, PolicyRule, Qdisc, Route, Routing};
 use weir_netlink::{Error, Result};
+use weir_node_ambient::CarrierChoice;
 
 /// The name of the area in findings.
 pub const AREA: &str = "net";
@@ -27,6 +25,8 @@ const MARK: u32 = 1337;
 pub enum Trial {
     /// A link of this kind is added.
     Link(&'static str),
+    /// As weir finds out what carries first packets at the node.
+    Carrier(CarrierChoice),
     /// A link of this kind is added on top of a veth.
     Upper(&'static str),
     /// A rule by mark is added.
@@ -40,9 +40,9 @@ pub enum Trial {
 /// Every feature.
 #[rustfmt::skip]
 pub const ROWS: &[Row<Trial>] = &[
-    row("link veth", Trial::Link("veth"), "veth", "", "geneve or vxlan as carrier of node-level ambient"),
-    row("link geneve", Trial::Link("geneve"), "geneve", "4.2", "a veth pair, or vxlan"),
-    row("link vxlan", Trial::Link("vxlan"), "vxlan", "", "a veth pair, or geneve"),
+    row("link veth", Trial::Carrier(CarrierChoice::Veth), "veth", "", "geneve or vxlan as carrier of node-level ambient"),
+    row("link geneve", Trial::Carrier(CarrierChoice::Geneve), "geneve", "4.2", "vxlan, or a veth pair"),
+    row("link vxlan", Trial::Carrier(CarrierChoice::Vxlan), "vxlan", "", "geneve, or a veth pair"),
     row("link bridge", Trial::Link("bridge"), "bridge", "", "not used: other CNI plugins do"),
     row("link dummy", Trial::Link("dummy"), "dummy", "", "not used"),
     row("link macvlan", Trial::Upper("macvlan"), "macvlan", "", "not used: pods may have it"),
@@ -98,6 +98,7 @@ impl Lab {
                 self.add(NAME, kind, None)?;
                 self.remove(NAME)
             }
+            Trial::Carrier(kind) => kind.try_in(&self.routing),
             Trial::Upper(kind) => {
                 const LOWER: &str = "weir-lower";
                 let lower = self.add(LOWER, "veth", None);
@@ -127,7 +128,7 @@ impl Lab {
     fn add(&self, name: &str, kind: &str, lower: Option<u32>) -> Result<()> {
         let link = Link {
             lower,
-            ..Link::new(name, simplest(kind))
+            ..Link::new(name, LinkKind::plain(kind))
         };
         self.routing.add_link(&link, None)
     }
@@ -138,24 +139,5 @@ impl Lab {
             true => Ok(()),
             false => Err(Error::malformed("delete", name, "it was gone before")),
         }
-    }
-}
-
-/// A kind of link with no more of its own than it cannot be made without.
-fn simplest(kind: &str) -> LinkKind {
-    // TEST-NET-1: nobody has it.
-    let remote = Some(Ipv4Addr::new(192, 0, 2, 1).into());
-    match kind {
-        "geneve" => LinkKind::Geneve(Geneve {
-            id: Some(1),
-            remote,
-            ..Geneve::default()
-        }),
-        "vxlan" => LinkKind::Vxlan(Vxlan {
-            id: Some(1),
-            remote,
-            ..Vxlan::default()
-        }),
-        other => LinkKind::plain(other),
     }
 }

@@ -1,15 +1,17 @@
-//! What a sidecar's rules need of the kernel, read off the rules themselves.
+//! What rules need of the kernel, read off the rules themselves.
 //!
-//! An example of each thing that a pod can ask for is compiled; [`Compiled::needs`] then names the rows of the survey. So a
-//! verdict cannot forget what the rules use, nor ask for what they do not.
+//! An example of each thing that a pod, or the configuration of a node, can ask for is compiled; [`Compiled::needs`] and
+//! [`weir_node_ambient::needs`] then name the rows of the survey. So a verdict cannot forget what the rules use, nor ask for
+//! what they do not.
 //!
 //! [`Compiled::needs`]: weir_cni::compile::Compiled::needs
 
 use weir_cni::compile::{Engine, compile};
 use weir_cni::config::{Intent, NameFiles, SidecarConfig};
 use weir_netfilter::probe::needs::Needs;
+use weir_node_ambient::rules::Side;
 
-/// Something that a pod can ask for.
+/// Something that a pod, or the configuration of a node, can ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rules {
     /// Inbound and outbound traffic of IPv4, by REDIRECT.
@@ -22,6 +24,12 @@ pub enum Rules {
     TproxyIpv6,
     /// [`Rules::Redirect`] with DNS capture.
     Dns,
+    /// Ambient mode at the node: one side's rules, for IPv4.
+    AtNode(Side),
+    /// The same in both families.
+    AtNodeIpv6(Side),
+    /// [`Rules::AtNode`] of the node's side, with DNS capture.
+    AtNodeDns,
 }
 
 impl Rules {
@@ -29,6 +37,15 @@ impl Rules {
     /// them. Empty only if the example were no configuration, which a test excludes.
     #[must_use]
     pub fn needs(self, engine: Engine) -> Needs {
+        match self {
+            Self::AtNode(side) => weir_node_ambient::needs(side, engine, false, false),
+            Self::AtNodeIpv6(side) => weir_node_ambient::needs(side, engine, true, false),
+            Self::AtNodeDns => weir_node_ambient::needs(Side::Host, engine, false, true),
+            _ => self.of_sidecar(engine),
+        }
+    }
+
+    fn of_sidecar(self, engine: Engine) -> Needs {
         let is_tproxy = matches!(self, Self::Tproxy | Self::TproxyIpv6);
         let is_ipv6 = matches!(self, Self::RedirectIpv6 | Self::TproxyIpv6);
         let config = SidecarConfig {
@@ -60,6 +77,17 @@ mod tests {
             (Rules::TproxyIpv6, "expression tproxy", "target ip6 TPROXY"),
             (Rules::RedirectIpv6, "expression redir", "match ip6 owner"),
             (Rules::Dns, "ct zone set", "target ip CT"),
+            (
+                Rules::AtNode(Side::Proxy),
+                "expression tproxy",
+                "target ip TPROXY",
+            ),
+            (
+                Rules::AtNodeIpv6(Side::Host),
+                "chain inet route",
+                "match ip6 set",
+            ),
+            (Rules::AtNodeDns, "chain inet nat", "target ip DNAT"),
         ] {
             let has = |engine, area, feature| {
                 let needs = rules.needs(engine);

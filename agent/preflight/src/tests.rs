@@ -102,15 +102,79 @@ fn what_replaces_something_is_a_fallback_that_says_why() {
     let want = "redirection: legacy tables (nf_tables: no expression redir (CONFIG_NFT_REDIR \
                 CONFIG_NFT_NAT CONFIG_NF_NAT))";
     assert!(reasons.contains(&want.to_owned()), "{reasons:?}");
-    let survey = with(&[("net/link veth", lack()), ("ebpf/attach tcx", lack())]);
+    let survey = with(&[("net/link geneve", lack()), ("ebpf/attach tcx", lack())]);
     let got = outcomes(&survey);
     assert_eq!(got["node-ambient"], Outcome::WorksWithFallback);
     assert_eq!(got["ebpf"], Outcome::DoesNotWork);
     assert_eq!(got["sidecar"], Outcome::Works);
     let survey = with(&[("system/bpffs", lack()), ("system/bpffs can", had())]);
     assert_eq!(outcomes(&survey)["ebpf"], Outcome::WorksWithFallback);
-    let survey = with(&[("ebpf/programs of weir", lack())]);
-    assert_eq!(outcomes(&survey)["ebpf"], Outcome::DoesNotWork);
+    let survey = with(&[("ebpf/programs inside of pods", lack())]);
+    let got = outcomes(&survey);
+    assert_eq!(got["ebpf"], Outcome::DoesNotWork);
+    assert_eq!(got["node-ebpf"], Outcome::Works);
+    let survey = with(&[("ebpf/programs at the node", lack())]);
+    let got = outcomes(&survey);
+    assert_eq!(got["ebpf"], Outcome::Works);
+    assert_eq!(got["node-ebpf"], Outcome::DoesNotWork);
+}
+
+/// As on 5.10 to 6.5.
+#[test]
+fn programs_at_the_node_are_attached_without_tcx() {
+    let survey = with(&[("ebpf/attach tcx", lack())]);
+    let verdict = jobs::find("node-ebpf").unwrap().judge(&survey);
+    assert_eq!(verdict.outcome, Outcome::WorksWithFallback);
+    let reasons = verdict.reasons.join("; ");
+    let want = "attachment: filters of a clsact qdisc (tcx links: no attach tcx";
+    assert!(reasons.starts_with(want), "{reasons}");
+    let survey = with(&[("ebpf/attach", lack())]);
+    assert_eq!(outcomes(&survey)["node-ebpf"], Outcome::DoesNotWork);
+}
+
+/// Each namespace has its own engine.
+#[test]
+fn without_tproxy_of_nf_tables_only_the_proxy_has_legacy_tables() {
+    let survey = with(&[("nf_tables/expression tproxy", lack())]);
+    let verdict = jobs::find("node-ambient").unwrap().judge(&survey);
+    assert_eq!(verdict.outcome, Outcome::WorksWithFallback);
+    let of_proxy = |reason: &String| reason.contains("prox") && reason.contains("legacy tables");
+    assert!(verdict.reasons.iter().all(of_proxy), "{verdict:?}");
+    // Sets of ipset are the node's only.
+    let survey = with(&[("nf_tables/expression tproxy", lack()), ("ipset/", lack())]);
+    assert_eq!(
+        outcomes(&survey)["node-ambient"],
+        Outcome::WorksWithFallback
+    );
+}
+
+/// What `auto` chooses is what the job counts as the best that is there.
+#[test]
+fn the_carrier_of_the_job_is_that_which_is_chosen() {
+    let job = jobs::find("node-ambient").unwrap();
+    let mut needs = job.needs.iter();
+    let need = needs.find(|need| need.what.contains("carrier")).unwrap();
+    let names: Vec<_> = need.ways.iter().map(|way| way.name).collect();
+    let order = weir_node_ambient::CarrierChoice::ORDER;
+    assert_eq!(names, order.map(weir_node_ambient::CarrierChoice::words));
+    for (way, kind) in need.ways.iter().zip(order) {
+        let [key] = &way.keys()[..] else {
+            panic!("{} needs more than its link", way.name)
+        };
+        let feature = key.strip_prefix("net/").unwrap();
+        let row = net::ROWS.iter().find(|row| row.feature == feature).unwrap();
+        let net::Trial::Carrier(tried) = row.probe else {
+            panic!("{feature} is tried in another way")
+        };
+        assert_eq!(tried, kind);
+    }
+    let reasons = |survey: &Survey| job.judge(survey).reasons.join("; ");
+    let survey = with(&[("net/link geneve", lack())]);
+    assert!(reasons(&survey).starts_with("carrier to the proxy: VXLAN tunnels (GENEVE"));
+    let survey = with(&[("net/link geneve", lack()), ("net/link vxlan", lack())]);
+    assert!(reasons(&survey).starts_with("carrier to the proxy: veth pairs (GENEVE"));
+    let survey = with(&[("net/link", lack())]);
+    assert_eq!(job.judge(&survey).outcome, Outcome::DoesNotWork);
 }
 
 #[test]

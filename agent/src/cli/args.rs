@@ -117,7 +117,7 @@ pub(super) enum PlanCommand {
     Ambient(AmbientPlanArgs),
     /// Print what redirection at the node would change, and what of others collides with it
     #[command(
-        after_help = "Example:\n  sudo weir plan node-ambient --config node.json\n\n--config is one JSON object: {\"proxies\": [{\"uid\": \"u\", \"netns\": \"/run/netns/ztunnel\", \"addresses\": [\"10.0.0.2\"],\n\"created\": 1700000000, \"ready\": true}], \"pods\": [{\"uid\": \"v\", \"addresses\": [\"10.0.0.9\"], \"netns\": \"/run/netns/pod\"}],\n\"host_addresses\": [\"10.0.0.1\"], \"carrier\": \"auto\", \"tunnel_port\": 6081, \"dns_capture\": false, \"without_proxy\": \"closed\",\n\"exclude\": {\"peers\": [\"10.0.0.0/8\"], \"except\": [\"10.1.0.0/16\"], \"outbound_ports\": [5432], \"inbound_ports\": [9090]},\n\"marks\": {\"outbound\": 256, \"skip\": 512, \"conn_skip\": 544, \"proxy\": 528, \"proxy_return\": 64,\n\"second\": 2048},\n\"routing\": {\"inbound_table\": 100, \"outbound_table\": 101, \"proxy_table\": 102, \"second_table\": 103,\n\"priority\": 100}}.\nEvery key may be absent; carrier is auto, geneve, vxlan or veth; without_proxy is closed or open.\nexclude: TCP that is not captured, with peers in both directions; the longest prefix of peers and except decides.\nWith --engine ebpf (Linux 5.10) carrier, marks and routing have no meaning."
+        after_help = "Example:\n  sudo weir plan node-ambient --config node.json\n\n--config is one JSON object: {\"proxies\": [{\"uid\": \"u\", \"netns\": \"/run/netns/ztunnel\", \"addresses\": [\"10.0.0.2\"],\n\"created\": 1700000000, \"ready\": true}], \"pods\": [{\"uid\": \"v\", \"addresses\": [\"10.0.0.9\"], \"netns\": \"/run/netns/pod\"}],\n\"host_addresses\": [\"10.0.0.1\"], \"carrier\": \"auto\", \"tunnel_port\": 6081, \"dns_capture\": false, \"without_proxy\": \"closed\",\n\"exclude\": {\"peers\": [\"10.0.0.0/8\"], \"except\": [\"10.1.0.0/16\"], \"outbound_ports\": [5432], \"inbound_ports\": [9090]},\n\"marks\": {\"outbound\": 256, \"skip\": 512, \"conn_skip\": 544, \"proxy\": 528, \"proxy_return\": 64,\n\"second\": 2048},\n\"routing\": {\"inbound_table\": 100, \"outbound_table\": 101, \"proxy_table\": 102, \"second_table\": 103,\n\"priority\": 100}}.\nEvery key may be absent; carrier is auto (the first of the others that the kernel makes), geneve,\nvxlan or veth; without_proxy is closed or open.\nexclude: TCP that is not captured, with peers in both directions; the longest prefix of peers and except decides.\nWith --engine ebpf (Linux 5.10) carrier, marks and routing have no meaning."
     )]
     NodeAmbient(NodeAmbientArgs),
 }
@@ -464,8 +464,10 @@ pub(super) enum JobArg {
     Ambient,
     /// Ambient mode, redirection in the node's own namespace
     NodeAmbient,
-    /// Ambient mode by eBPF
+    /// Ambient mode by eBPF inside of the pod
     Ebpf,
+    /// Ambient mode by eBPF in the node's own namespace
+    NodeEbpf,
 }
 
 #[derive(Debug, Args)]

@@ -58,6 +58,7 @@ impl JobArg {
             Self::Ambient => "ambient",
             Self::NodeAmbient => "node-ambient",
             Self::Ebpf => "ebpf",
+            Self::NodeEbpf => "node-ebpf",
         }
     }
 }

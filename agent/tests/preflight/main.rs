@@ -22,3 +22,4 @@ use weir_testing::rights;
 mod run;
 mod tools;
 mod unchanged;
+mod works;

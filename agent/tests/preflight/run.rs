@@ -110,6 +110,7 @@ fn root_gets_an_answer_to_everything_and_the_jobs_that_were_asked_for() {
         "ambient ",
         "node-ambient ",
         "ebpf ",
+        "node-ebpf ",
     ] {
         assert!(run.stdout.lines().any(|l| l.starts_with(job)), "{job}");
     }

@@ -9,6 +9,7 @@
 
 mod acceptance;
 mod bridge;
+mod carriers;
 mod ebpf;
 mod ebpf_events;
 mod ebpf_faults;
@@ -36,6 +37,7 @@ use weir_cni::compile::Engine;
 use weir_netlink::Netns;
 use weir_netlink::route::{AddressFamily, PolicyRule, RT_TABLE_LOCAL, RouteProtocol, Routing};
 use weir_node_ambient::{apply, compare, remove};
+use weir_testing::lacks;
 
 const CARRIERS: [&str; 3] = ["geneve", "vxlan", "veth"];
 
@@ -70,9 +72,8 @@ fn up(scene: &Scene, engine: Engine, more: &str) -> bool {
         false,
     ) {
         Ok(_) => true,
-        // The kernel's answer where it has no GENEVE.
-        Err(e) if more.contains("geneve") && e.errno() == Some(95) => {
-            println!("skipped: link geneve (since 3.18): {e}");
+        Err(e) if e.is_unsupported() && e.to_string().contains("GENEVE") => {
+            lacks::skip("link geneve", "4.2", e);
             false
         }
         Err(e) if e.is_unsupported() => {

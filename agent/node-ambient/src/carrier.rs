@@ -1,0 +1,215 @@
+//! What carries first packets: which kinds of links this kernel makes, and which one of them is taken.
+
+use crate::config::{CarrierChoice, Config};
+use crate::node::Carrier;
+use crate::objects::{CARRIERS, SECOND_CARRIERS, VNIS};
+use std::net::{IpAddr, Ipv4Addr};
+use weir_netlink::route::{Geneve, Link, LinkKind, Routing, Vxlan};
+use weir_netlink::{Error, Netns, Result};
+
+/// `GENEVE_UDP_PORT` of the kernel's `include/net/geneve.h`.
+const FIRST_PORT: u16 = 6081;
+/// `EOPNOTSUPP` and `EAFNOSUPPORT`: the kernel knows no links of this kind.
+const ABSENT: [i32; 2] = [95, 97];
+
+impl CarrierChoice {
+    /// What `auto` takes: the first of these that the kernel makes.
+    pub const ORDER: [Self; 3] = [Self::Geneve, Self::Vxlan, Self::Veth];
+
+    fn of(carrier: Carrier) -> Self {
+        match carrier {
+            Carrier::Geneve(_) => Self::Geneve,
+            Carrier::Vxlan(_) => Self::Vxlan,
+            Carrier::Veth => Self::Veth,
+        }
+    }
+
+    /// In words, in the plural.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Auto => "links of any kind",
+            Self::Geneve => "GENEVE tunnels",
+            Self::Vxlan => "VXLAN tunnels",
+            Self::Veth => "veth pairs",
+        }
+    }
+
+    /// Whether the kernel makes links of this kind: one is added and deleted again in the network namespace of `routing`,
+    /// which must be a throwaway one.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub fn try_in(self, routing: &Routing) -> Result<()> {
+        const NAME: &str = "weir-trial";
+        // TEST-NET-1: nobody has it.
+        let remote = Some(Ipv4Addr::new(192, 0, 2, 1).into());
+        let kind = match self {
+            Self::Geneve => LinkKind::Geneve(Geneve {
+                id: Some(1),
+                remote,
+                ..Geneve::default()
+            }),
+            Self::Vxlan => LinkKind::Vxlan(Vxlan {
+                id: Some(1),
+                remote,
+                ..Vxlan::default()
+            }),
+            Self::Veth | Self::Auto => LinkKind::plain("veth"),
+        };
+        routing.add_link(&Link::new(NAME, kind), None)?;
+        let index = routing.link(NAME)?.index;
+        routing.delete_link(index).map(drop)
+    }
+
+    /// Tried in a namespace of its own, so that nothing changes here.
+    fn is_made(self) -> Result<bool> {
+        match self.try_in(&Routing::open_in(&Netns::create()?)?) {
+            Ok(()) => Ok(true),
+            Err(e) if e.is_unsupported() || e.errno().is_some_and(|e| ABSENT.contains(&e)) => {
+                Ok(false)
+            }
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// The kind for what is asked for. Links that are there stay of their kind, which the kernel evidently makes.
+fn choose(
+    asked: CarrierChoice,
+    there: Option<CarrierChoice>,
+    is_made: impl Fn(CarrierChoice) -> Result<bool>,
+) -> Result<CarrierChoice> {
+    let tried = match (asked, there) {
+        (CarrierChoice::Auto, Some(there)) => return Ok(there),
+        (CarrierChoice::Auto, None) => &CarrierChoice::ORDER[..],
+        (asked, Some(there)) if asked == there => return Ok(asked),
+        (asked, _) => &[asked],
+    };
+    for kind in tried {
+        if is_made(*kind)? {
+            return Ok(*kind);
+        }
+    }
+    let names: Vec<&str> = tried.iter().map(|kind| kind.words()).collect();
+    let remedy = match asked {
+        CarrierChoice::Auto => {
+            "it needs CONFIG_GENEVE, CONFIG_VXLAN or CONFIG_VETH; capture by eBPF or inside the pods"
+        }
+        _ => "give another carrier, or auto, which takes the first that works",
+    };
+    let reason = format!("this kernel does not make {}; {remedy}", names.join(", "));
+    Err(Error::unsupported("add", "the link to the proxy", reason))
+}
+
+/// The carrier of a node with these links. A tunnel that is there keeps its kind and port, unless the configuration says
+/// otherwise.
+pub(crate) fn carrier(config: &Config, links: &[Link], remote: Option<IpAddr>) -> Result<Carrier> {
+    let there = links.iter().find(|l| is_ours(l));
+    let there = there.and_then(|l| l.kind.as_ref());
+    let there = match there {
+        Some(LinkKind::Geneve(g)) => g.port.map(Carrier::Geneve),
+        Some(LinkKind::Vxlan(v)) => v.port.map(Carrier::Vxlan),
+        Some(LinkKind::Veth(_)) => Some(Carrier::Veth),
+        _ => None,
+    };
+    let kept = match there {
+        Some(Carrier::Geneve(port) | Carrier::Vxlan(port)) => Some(port),
+        _ => None,
+    };
+    let port = || {
+        let known = config.tunnel_port.or(kept);
+        known.map_or_else(|| free_port(links, remote), Ok)
+    };
+    let kind = there.map(CarrierChoice::of);
+    Ok(
+        match choose(config.carrier, kind, CarrierChoice::is_made)? {
+            CarrierChoice::Geneve => Carrier::Geneve(port()?),
+            CarrierChoice::Vxlan => Carrier::Vxlan(port()?),
+            CarrierChoice::Veth | CarrierChoice::Auto => Carrier::Veth,
+        },
+    )
+}
+
+fn is_ours(link: &Link) -> bool {
+    let mut names = CARRIERS.iter().chain(&SECOND_CARRIERS);
+    names.any(|name| link.name == *name)
+}
+
+/// The first port from 6081 that no GENEVE link with per-packet tunnels, and none to the same peer with one of our network
+/// identifiers, has.
+fn free_port(links: &[Link], remote: Option<IpAddr>) -> Result<u16> {
+    let taken = |port: u16| {
+        let others = links.iter().filter(|l| !is_ours(l));
+        others.into_iter().any(|l| match &l.kind {
+            Some(LinkKind::Geneve(g)) => {
+                let external = g.collect_metadata.is_some();
+                let same = remote.is_some()
+                    && g.remote.or(g.remote6) == remote
+                    && g.id.is_some_and(|id| VNIS.contains(&id));
+                g.port == Some(port) && (external || same)
+            }
+            _ => false,
+        })
+    };
+    (FIRST_PORT..=u16::MAX)
+        .find(|port| !taken(*port))
+        .ok_or_else(|| {
+            let reason = "every port from 6081 is taken by GENEVE links; give tunnel_port";
+            Error::refused("choose", "a UDP port for tunnels", reason)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CarrierChoice::{Auto, Geneve, Veth, Vxlan};
+    use super::*;
+
+    /// On a kernel that makes these, and with links of this kind there.
+    fn chosen(
+        asked: CarrierChoice,
+        there: Option<CarrierChoice>,
+        made: &[CarrierChoice],
+    ) -> std::result::Result<CarrierChoice, String> {
+        choose(asked, there, |kind| Ok(made.contains(&kind))).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn auto_takes_the_first_that_the_kernel_makes() {
+        let of = |made: &[_]| chosen(Auto, None, made);
+        assert_eq!(of(&[Veth, Vxlan, Geneve]), Ok(Geneve));
+        assert_eq!(of(&[Veth, Vxlan]), Ok(Vxlan));
+        assert_eq!(of(&[Veth]), Ok(Veth));
+        let error = of(&[]).unwrap_err();
+        for part in ["GENEVE", "VXLAN", "veth", "CONFIG_GENEVE", "eBPF"] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+    }
+
+    #[test]
+    fn links_that_are_there_stay_of_their_kind() {
+        for there in CarrierChoice::ORDER {
+            let untried = |_| -> Result<bool> { panic!("nothing is to be tried") };
+            assert_eq!(choose(Auto, Some(there), untried).unwrap(), there);
+            assert_eq!(choose(there, Some(there), untried).unwrap(), there);
+        }
+        assert_eq!(chosen(Veth, Some(Geneve), &[Veth, Geneve]), Ok(Veth));
+    }
+
+    #[test]
+    fn what_is_asked_for_and_not_made_is_refused_by_name() {
+        let error = chosen(Geneve, None, &[Vxlan, Veth]).unwrap_err();
+        assert!(
+            error.contains("GENEVE") && error.contains("auto") && !error.contains("VXLAN"),
+            "{error}"
+        );
+        assert!(chosen(Geneve, Some(Vxlan), &[Vxlan, Veth]).is_err());
+        assert_eq!(chosen(Vxlan, None, &[Vxlan, Veth]), Ok(Vxlan));
+    }
+
+    #[test]
+    fn what_could_not_be_tried_is_an_error_and_no_absence() {
+        let denied = |_| Err(Error::refused("create", "a namespace", "no rights"));
+        assert!(choose(Auto, None, denied).is_err());
+    }
+}

@@ -1,0 +1,74 @@
+//! Which kind of links carries first packets, without a setting and with one that the kernel does not make.
+
+use crate::carrier;
+use crate::scene::{OUTSIDE, PROXY, Scene, Servers, ask, connect, inside};
+use std::net::SocketAddr;
+use weir_netlink::Netns;
+use weir_netlink::route::Routing;
+use weir_node_ambient::{Carrier, CarrierChoice, apply, compare};
+
+/// The kernel's answer, in a namespace that nothing else is in.
+fn is_made(kind: CarrierChoice) -> bool {
+    let netns = Netns::create().unwrap();
+    kind.try_in(&Routing::open_in(&netns).unwrap()).is_ok()
+}
+
+fn word(kind: CarrierChoice) -> &'static str {
+    match kind {
+        CarrierChoice::Geneve => "geneve",
+        CarrierChoice::Vxlan => "vxlan",
+        CarrierChoice::Veth => "veth",
+        CarrierChoice::Auto => "auto",
+    }
+}
+
+// matrix: every; variants no-nftables
+#[test]
+fn without_a_setting_it_is_the_first_that_the_kernel_makes() {
+    let Some(scene) = Scene::build() else { return };
+    let expected = CarrierChoice::ORDER.into_iter().find(|kind| is_made(*kind));
+    let _servers = Servers::start(&scene);
+    let config = scene.config(&[(PROXY, 1)], "");
+    let applied = apply(&config, &scene.node, None, false).unwrap();
+    let chosen = match applied.node.carrier {
+        Carrier::Geneve(_) => CarrierChoice::Geneve,
+        Carrier::Vxlan(_) => CarrierChoice::Vxlan,
+        Carrier::Veth => CarrierChoice::Veth,
+    };
+    assert_eq!(Some(chosen), expected);
+    let to = SocketAddr::new(inside(OUTSIDE, false), 8080);
+    let answer = ask(&mut connect(&scene.pod, to).unwrap(), "x").unwrap();
+    assert_eq!(answer, "outbound|outside|x");
+}
+
+/// A plan says so already.
+#[test]
+fn a_kind_that_the_kernel_does_not_make_is_refused_before_anything_is_written() {
+    let Some(scene) = Scene::build() else { return };
+    let before = links_and_rules(&scene);
+    for kind in CarrierChoice::ORDER {
+        let config = scene.config(&[(PROXY, 1)], &carrier(word(kind)));
+        let planned = compare(&config, &scene.node, None);
+        assert_eq!(planned.is_ok(), is_made(kind), "{kind:?}: {planned:?}");
+        if let Err(e) = planned {
+            assert!(
+                e.is_unsupported() && e.to_string().contains(kind.words()),
+                "{e}"
+            );
+            let applied = apply(&config, &scene.node, None, false);
+            assert_eq!(applied.unwrap_err().to_string(), e.to_string());
+            assert_eq!(links_and_rules(&scene), before);
+        }
+    }
+}
+
+/// What a change begins with.
+fn links_and_rules(scene: &Scene) -> String {
+    let routing = Routing::open_in(&scene.node).unwrap();
+    let links = routing.links().unwrap().into_iter().map(|link| link.name);
+    format!(
+        "{:?} {:?}",
+        links.collect::<Vec<_>>(),
+        routing.rules().unwrap()
+    )
+}
