@@ -1,13 +1,10 @@
 //! Marks, tables, priorities and names of others that this configuration would share, found before anything is written.
 
 use crate::config::Config;
-use crate::nft::{HOST_TABLE, PROXY_TABLE};
+use crate::marks::{self, Owner};
 use crate::objects::{CARRIERS, SECOND_CARRIERS, WEIR, is_own};
 use crate::services::{Services, services};
-use crate::xtables::PREFIX;
 use std::fmt;
-use weir_netfilter::nft::{Data, Match, MetaKey, NftEngine, Operand, Selector, Source, Statement};
-use weir_netfilter::xtables::{Match as XtMatch, Target, XtEngine};
 use weir_netlink::Result;
 use weir_netlink::route::Routing;
 
@@ -60,18 +57,21 @@ pub fn collisions(config: &Config) -> Result<Vec<Collision>> {
             bypasses: false,
         });
     }
-    let wanted = config.marks.all();
-    let mut marks: Vec<(String, u32)> = nft_marks()?;
-    marks.extend(legacy_marks()?);
-    marks.sort();
-    marks.dedup();
-    for (place, bits) in marks.iter().filter(|(_, bits)| bits & wanted != 0) {
-        found.push(Collision {
-            found: format!("mark bits {bits:#x} in {place}"),
-            effect: format!("bits {:#x} would have two meanings", bits & wanted),
-            setting: "marks",
-            bypasses: false,
-        });
+    for used in marks::of_others()? {
+        let wanted = match used.owner {
+            Owner::Packet | Owner::Socket => config.marks.all(),
+            Owner::Connection => config.marks.of_connections(),
+        };
+        let shared = used.bits & wanted;
+        if shared != 0 {
+            let (word, bits, place) = (used.owner.word(), used.bits, used.place);
+            found.push(Collision {
+                found: format!("{word}mark bits {bits:#x} in {place}"),
+                effect: format!("bits {shared:#x} would have two meanings"),
+                setting: "marks",
+                bypasses: false,
+            });
+        }
     }
     Ok(found)
 }
@@ -129,87 +129,4 @@ fn routes_and_rules(config: &Config, routing: &Routing, found: &mut Vec<Collisio
         });
     }
     Ok(())
-}
-
-fn number(data: &Data) -> u32 {
-    data.to_ne32().unwrap_or(u32::MAX)
-}
-
-/// Bits of the mark that rules of nf_tables compare or set.
-fn nft_marks() -> Result<Vec<(String, u32)>> {
-    let mut marks = Vec::new();
-    let mut engine = match NftEngine::open() {
-        Ok(engine) => engine,
-        Err(e) if e.is_unsupported() => return Ok(marks),
-        Err(e) => return Err(e),
-    };
-    let others: Vec<_> = match engine.tables() {
-        Ok(tables) => tables
-            .into_iter()
-            .filter(|(_, name)| name != HOST_TABLE && name != PROXY_TABLE)
-            .collect(),
-        Err(e) if e.is_unsupported() => return Ok(marks),
-        Err(e) => return Err(e),
-    };
-    let is_mark = |s: &Selector| matches!(s, Selector::Meta(MetaKey::Mark));
-    for table in engine.read_tables(&others)?.ruleset.tables {
-        for chain in &table.chains {
-            let place = || format!("nft table {} chain {}", table.name, chain.name);
-            for statement in chain.rules.iter().flat_map(|r| &r.statements) {
-                let bits = match statement {
-                    Statement::Match(Match {
-                        selector,
-                        mask,
-                        operand,
-                        ..
-                    }) if is_mark(selector) => match (mask, operand) {
-                        (Some(mask), _) | (None, Operand::AnyBit(mask)) => number(mask),
-                        _ => u32::MAX,
-                    },
-                    Statement::MetaSet(
-                        MetaKey::Mark,
-                        Source::Bitwise {
-                            selector,
-                            mask,
-                            xor,
-                        },
-                    ) if is_mark(selector) => !number(mask) | number(xor),
-                    Statement::MetaSet(MetaKey::Mark, _) => u32::MAX,
-                    _ => continue,
-                };
-                marks.push((place(), bits));
-            }
-        }
-    }
-    Ok(marks)
-}
-
-/// The same of the legacy tables.
-fn legacy_marks() -> Result<Vec<(String, u32)>> {
-    let mut marks = Vec::new();
-    let used = ["ip", "ip6"].iter().any(|family| {
-        let names = std::fs::read(format!("/proc/thread-self/net/{family}_tables_names"));
-        names.is_ok_and(|names| !names.is_empty())
-    });
-    if !used {
-        return Ok(marks);
-    }
-    for table in XtEngine::open()?.ruleset()?.tables {
-        for chain in table.chains.iter().filter(|c| !c.name.starts_with(PREFIX)) {
-            let place = || format!("legacy table {} chain {}", table.name, chain.name);
-            for rule in &chain.rules {
-                let matched = rule.matches.iter().filter_map(|m| match m {
-                    XtMatch::Mark(mark) => Some(mark.mask),
-                    _ => None,
-                });
-                marks.extend(matched.map(|bits| (place(), bits)));
-                match &rule.target {
-                    Some(Target::Mark(set)) => marks.push((place(), set.value | set.mask)),
-                    Some(Target::Tproxy(to)) => marks.push((place(), to.mark | to.mask)),
-                    _ => {}
-                }
-            }
-        }
-    }
-    Ok(marks)
 }

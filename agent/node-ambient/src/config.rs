@@ -147,6 +147,12 @@ impl Marks {
         self.outbound | self.skip | self.conn_skip | self.proxy | self.proxy_return | self.second
     }
 
+    /// Of these the ones that connections remember.
+    #[must_use]
+    pub fn of_connections(&self) -> u32 {
+        self.conn_skip | self.proxy | self.second
+    }
+
     fn check(&self, source: &str) -> Result<(), InputError> {
         let bad = |field: &str, value: u32, reason: &str| {
             let accepted = "outbound, skip, proxy_return and second of one bit each; conn_skip and proxy with the bit of skip and one more each; no bit twice";

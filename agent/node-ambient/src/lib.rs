@@ -20,6 +20,7 @@ mod config;
 mod discover;
 pub mod ebpf;
 mod exclude;
+mod marks;
 mod needs;
 pub mod nft;
 mod node;

@@ -1,0 +1,248 @@
+//! Bits of marks that rules of other writers compare or set.
+
+use crate::nft::{HOST_TABLE, PROXY_TABLE};
+use crate::xtables::PREFIX;
+use weir_netfilter::nft::compat::Compat;
+use weir_netfilter::nft::expr::Expr;
+use weir_netfilter::nft::{
+    CtKey, Data, Match, MetaKey, NftEngine, Operand, Selector, SocketKey, Source, Statement,
+    TableFamily,
+};
+use weir_netfilter::xtables::raw::IPSET_FLAG_MAP_SKBMARK;
+use weir_netfilter::xtables::{Connmark, Match as XtMatch, Target, XtEngine};
+use weir_netlink::Result;
+
+/// What has the mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Owner {
+    Packet,
+    Connection,
+    /// `SO_MARK`, which becomes the mark of the packets that the socket sends.
+    Socket,
+}
+
+impl Owner {
+    /// In front of "mark".
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Packet => "",
+            Self::Connection => "connection ",
+            Self::Socket => "socket ",
+        }
+    }
+}
+
+/// Bits of a mark.
+type Bits = (Owner, u32);
+
+/// Bits that one chain uses.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Used {
+    pub(crate) place: String,
+    pub(crate) owner: Owner,
+    pub(crate) bits: u32,
+}
+
+/// Each once. Rules of an engine that the kernel does not have are none.
+pub(crate) fn of_others() -> Result<Vec<Used>> {
+    let mut used = of_nft()?;
+    used.extend(of_legacy()?);
+    used.sort();
+    used.dedup();
+    Ok(used)
+}
+
+fn of_nft() -> Result<Vec<Used>> {
+    let mut used = Vec::new();
+    let tables = NftEngine::open().and_then(|mut engine| Ok((engine.tables()?, engine)));
+    let (tables, mut engine) = match tables {
+        Ok(found) => found,
+        Err(e) if e.is_unsupported() => return Ok(used),
+        Err(e) => return Err(e),
+    };
+    let others = tables.into_iter();
+    let others = others.filter(|(_, name)| name != HOST_TABLE && name != PROXY_TABLE);
+    let others: Vec<_> = others.collect();
+    for table in engine.read_tables(&others)?.ruleset.tables {
+        for chain in &table.chains {
+            let mut bits = Vec::new();
+            for statement in chain.rules.iter().flat_map(|r| &r.statements) {
+                of_statement(statement, table.family, &mut bits);
+            }
+            used.extend(bits.into_iter().map(|(owner, bits)| Used {
+                place: format!("nft table {} chain {}", table.name, chain.name),
+                owner,
+                bits,
+            }));
+        }
+    }
+    Ok(used)
+}
+
+fn of_legacy() -> Result<Vec<Used>> {
+    let mut used = Vec::new();
+    let is_used = ["ip", "ip6"].iter().any(|family| {
+        let names = std::fs::read(format!("/proc/thread-self/net/{family}_tables_names"));
+        names.is_ok_and(|names| !names.is_empty())
+    });
+    if !is_used {
+        return Ok(used);
+    }
+    for table in XtEngine::open()?.ruleset()?.tables {
+        for chain in table.chains.iter().filter(|c| !c.name.starts_with(PREFIX)) {
+            for rule in &chain.rules {
+                let bits = rule.matches.iter().filter_map(of_match);
+                let bits = bits.chain(rule.target.as_ref().and_then(of_target));
+                used.extend(bits.map(|(owner, bits)| Used {
+                    place: format!("legacy table {} chain {}", table.name, chain.name),
+                    owner,
+                    bits,
+                }));
+            }
+        }
+    }
+    Ok(used)
+}
+
+fn of_match(found: &XtMatch) -> Option<Bits> {
+    match found {
+        XtMatch::Mark(mark) => Some((Owner::Packet, mark.mask)),
+        XtMatch::Connmark(mark) => Some((Owner::Connection, mark.mask)),
+        // It sets the packet's mark to the socket's.
+        XtMatch::Socket(socket) if socket.restore_skmark => Some((Owner::Packet, u32::MAX)),
+        // Of a revision that is not decoded.
+        other if other.name() == "mark" => Some((Owner::Packet, u32::MAX)),
+        other if other.name() == "connmark" => Some((Owner::Connection, u32::MAX)),
+        _ => None,
+    }
+}
+
+/// Bits that it sets. What it copies from another mark counts only there.
+fn of_target(target: &Target) -> Option<Bits> {
+    match target {
+        Target::Mark(set) => Some((Owner::Packet, set.value | set.mask)),
+        Target::Tproxy(to) => Some((Owner::Packet, to.mark | to.mask)),
+        Target::Connmark(change) => Some(match change {
+            Connmark::Set(set) => (Owner::Connection, set.value | set.mask),
+            Connmark::Save { nfmask, ctmask } => (Owner::Connection, nfmask | ctmask),
+            Connmark::Restore { nfmask, ctmask } => (Owner::Packet, nfmask | ctmask),
+        }),
+        Target::Set(set) if set.map.is_some() && set.map_flags & IPSET_FLAG_MAP_SKBMARK != 0 => {
+            Some((Owner::Packet, u32::MAX))
+        }
+        // In a form that is not decoded.
+        other => match other.extension()? {
+            "MARK" => Some((Owner::Packet, u32::MAX)),
+            "CONNMARK" => Some((Owner::Connection, u32::MAX)),
+            _ => None,
+        },
+    }
+}
+
+fn number(data: &Data) -> u32 {
+    data.to_ne32().unwrap_or(u32::MAX)
+}
+
+fn owner(selector: &Selector) -> Option<Owner> {
+    match selector {
+        Selector::Meta(MetaKey::Mark) => Some(Owner::Packet),
+        Selector::Ct(CtKey::Mark, _) => Some(Owner::Connection),
+        Selector::Socket(SocketKey::Mark, _) => Some(Owner::Socket),
+        _ => None,
+    }
+}
+
+fn of_statement(statement: &Statement, family: TableFamily, bits: &mut Vec<Bits>) {
+    match statement {
+        Statement::Match(Match {
+            selector,
+            mask,
+            operand,
+            ..
+        }) => bits.extend(owner(selector).map(|owner| {
+            let compared = match (mask, operand) {
+                (Some(mask), _) | (None, Operand::AnyBit(mask)) => number(mask),
+                _ => u32::MAX,
+            };
+            (owner, compared)
+        })),
+        Statement::Vmap(selector, _) => bits.extend(owner(selector).map(|o| (o, u32::MAX))),
+        Statement::MetaSet(key, source) => {
+            let set = (*key == MetaKey::Mark).then_some(Owner::Packet);
+            of_source(set, source, bits);
+        }
+        Statement::CtSet(key, _, source) => {
+            let set = (*key == CtKey::Mark).then_some(Owner::Connection);
+            of_source(set, source, bits);
+        }
+        Statement::Opaque(exprs) => of_expressions(exprs, family, bits),
+        _ => {}
+    }
+}
+
+/// `set`: what gets the value, if that is a mark.
+fn of_source(set: Option<Owner>, source: &Source, bits: &mut Vec<Bits>) {
+    let changed = match source {
+        Source::Bitwise {
+            selector,
+            mask,
+            xor,
+        } if owner(selector) == set => !number(mask) | number(xor),
+        _ => u32::MAX,
+    };
+    bits.extend(set.map(|set| (set, changed)));
+    if let Source::Map(selector, _) = source {
+        bits.extend(owner(selector).map(|owner| (owner, u32::MAX)));
+    }
+}
+
+/// A mark in a register.
+struct Loaded {
+    owner: Owner,
+    register: Option<u32>,
+}
+
+/// What has no statement of its own: rules of `iptables-nft`, maps and sets with a key of several parts or with a mask.
+fn of_expressions(exprs: &[Expr], family: TableFamily, bits: &mut Vec<Bits>) {
+    let mut loaded = Vec::new();
+    let mut stored = Vec::new();
+    for expr in exprs {
+        bits.extend(match Compat::read(expr, family) {
+            Some(Compat::Match(found)) => of_match(&found),
+            Some(Compat::Target(target)) => of_target(&target),
+            _ => None,
+        });
+        let (owner, load, store) = match expr {
+            Expr::Meta(m) if m.key.map(MetaKey::from) == Some(MetaKey::Mark) => {
+                (Owner::Packet, m.dreg, m.sreg)
+            }
+            Expr::Ct(c) if c.key.map(CtKey::from) == Some(CtKey::Mark) => {
+                (Owner::Connection, c.dreg, c.sreg)
+            }
+            Expr::Socket(s) if s.key.map(SocketKey::from) == Some(SocketKey::Mark) => {
+                (Owner::Socket, s.dreg, None)
+            }
+            _ => continue,
+        };
+        let of = |register: Option<u32>| register.is_some().then_some(Loaded { owner, register });
+        loaded.extend(of(load));
+        stored.extend(of(store));
+    }
+    // A mark that only gets some of its bits changed is loaded, masked and stored.
+    for Loaded { owner, .. } in &stored {
+        bits.push((*owner, u32::MAX));
+    }
+    let is_stored = |owner: Owner| stored.iter().any(|s| s.owner == owner);
+    for Loaded { owner, register } in loaded.iter().filter(|l| !is_stored(l.owner)) {
+        bits.push((*owner, mask_of(exprs, *register)));
+    }
+}
+
+/// Bits of a register that are kept before it is used.
+fn mask_of(exprs: &[Expr], register: Option<u32>) -> u32 {
+    let mask = exprs.iter().find_map(|expr| match expr {
+        Expr::Bitwise(b) if b.sreg == register => Some(b.mask.as_ref()?.value.as_deref()?),
+        _ => None,
+    });
+    mask.map_or(u32::MAX, |mask| number(&Data::from(mask)))
+}
