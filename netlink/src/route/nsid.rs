@@ -53,10 +53,11 @@ impl Routing {
         Ok((id >= 0).then_some(id))
     }
 
-    /// `ip netns set NETNS ID`. False when it has an id already, or the id is in use.
+    /// `ip netns set NETNS ID`; with a negative id the kernel chooses one (`auto`). False when it has an id already, or the id is
+    /// in use.
     ///
     /// # Errors
-    /// `EINVAL`: the id is negative.
+    /// `EPERM` without `CAP_NET_ADMIN`.
     pub fn set_nsid(&self, netns: &Netns, id: i32) -> Result<bool> {
         let attrs = NsidAttrs {
             nsid: Some(id.cast_unsigned()),

@@ -368,6 +368,10 @@ fn namespaces_have_ids_in_each_other() {
     assert!(!h.set_nsid(&there, 13).expect("it has one"));
     let third = namespace_or_skip!();
     assert!(!h.set_nsid(&third, 12).expect("it is taken"));
+    let fourth = namespace_or_skip!();
+    let f = routing(&fourth);
+    assert!(f.set_nsid(&third, -1).expect("the kernel chooses"));
+    assert_eq!(f.nsid(&third).expect("asked"), Some(0));
     assert_eq!(h.nsid(&there).expect("asked"), Some(12));
     assert_eq!(h.nsids().expect("listed"), [12]);
     let listed = ip(&here, "netns list-id");
