@@ -66,10 +66,10 @@ pub trait Backend {
     /// The reason why the namespace cannot be compared.
     fn verify(&self, desired: &DesiredRedirection<'_>) -> Result<Vec<Deviation>, String>;
 
-    /// Checks whether this process can write rules on this node.
+    /// Checks whether this process can write rules on this node: `Some` with the reason where the kernel has no engine for them.
     /// Changes nothing.
     ///
     /// # Errors
-    /// What is missing, and what provides it.
-    fn probe(&self) -> Result<(), String>;
+    /// What prevents this process from it, and what provides it.
+    fn probe(&self) -> Result<Option<String>, String>;
 }

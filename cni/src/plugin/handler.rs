@@ -78,7 +78,8 @@ impl Handler for Plugin<'_> {
         Ok(())
     }
 
-    /// Checks whether the kernel accepts rules from this process.
+    /// Checks whether the kernel accepts rules from this process. A kernel without any engine for rules is enough where pods may be of
+    /// ambient mode: the node agent redirects them, and can do that by eBPF.
     ///
     /// A missing kubeconfig is only logged: the node agent writes it, and a runtime would not start the
     /// agent's pod while a plugin reports that it is not available.
@@ -95,7 +96,15 @@ impl Handler for Plugin<'_> {
                 "pods other than the node agent's cannot start yet: {error}"
             ));
         }
-        self.backend.probe().map_err(unavailable)
+        match self.backend.probe().map_err(unavailable)? {
+            Some(reason) if conf.ambient_enabled => {
+                let text = format!("pods with a sidecar cannot be redirected here: {reason}");
+                self.log.warn(&text);
+                Ok(())
+            }
+            Some(reason) => Err(unavailable(reason)),
+            None => Ok(()),
+        }
     }
 }
 

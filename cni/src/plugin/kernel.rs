@@ -53,8 +53,12 @@ impl Backend for KernelBackend {
         Ok(changes.iter().map(deviation).collect())
     }
 
-    fn probe(&self) -> Result<(), String> {
-        redirection::probe().map_err(text)
+    fn probe(&self) -> Result<Option<String>, String> {
+        match redirection::probe() {
+            Ok(()) => Ok(None),
+            Err(e) if e.is_unsupported() => Ok(Some(text(e))),
+            Err(e) => Err(text(e)),
+        }
     }
 }
 

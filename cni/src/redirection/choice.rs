@@ -89,13 +89,12 @@ impl Visit<'_> {
         Err(self.served_by_none(&words(&nft), &words(&xtables)))
     }
 
-    /// The engine that holds owned rules in the namespace, if any.
+    /// The engine that holds owned rules in the namespace, if any; none on a kernel that has neither.
     ///
     /// # Errors
     /// The kernel does not permit this process to read.
     pub fn engine_in_use(&self) -> Result<Option<Engine>> {
-        let (engine, is_in_use) = self.engine_to_try()?;
-        Ok(is_in_use.then_some(engine))
+        self.found()?.in_use()
     }
 
     /// The engine to try first, and whether it is in use: the one that holds owned rules, else nf_tables if the kernel has

@@ -67,6 +67,19 @@ impl Found {
         matches!(&self.nft, Ok((_, tables)) if self.scheme.holds(tables))
     }
 
+    /// The engine that holds owned rules. A kernel that has neither engine has none of their rules.
+    ///
+    /// # Errors
+    /// nf_tables cannot be read, and may hold some.
+    pub(super) fn in_use(&self) -> Result<Option<compile::Engine>> {
+        match &self.nft {
+            Ok(_) if self.nft_holds() => Ok(Some(compile::Engine::Nft)),
+            _ if self.legacy_holds => Ok(Some(compile::Engine::Xtables)),
+            Err(e) if !is_lack(e) => Err(e.clone()),
+            _ => Ok(None),
+        }
+    }
+
     /// The engine for this namespace. Whether it has the features that an intent needs is not checked here: see
     /// `choice`.
     pub(super) fn choice(&self) -> Result<Choice> {

@@ -187,10 +187,19 @@ impl Sandbox {
 /// Checks whether this process can write rules with either engine in the namespace of this thread; changes nothing.
 ///
 /// # Errors
-/// What is missing, and what provides it.
+/// What is missing, and what provides it: [`Error::is_unsupported`] if the kernel has neither engine.
 pub fn probe() -> Result<()> {
     match nft::NftEngine::open().and_then(|mut engine| engine.generation()) {
-        Err(e) if engines::is_lack(&e) && engines::legacy_can_be_used() => Ok(()),
+        Err(e) if engines::is_lack(&e) => match engines::legacy_can_be_used() {
+            true => Ok(()),
+            false => Err(neither(&e)),
+        },
         asked => asked.map(|_| ()),
     }
+}
+
+/// The kernel has no nf_tables, for this reason, and no legacy tables.
+fn neither(nft: &Error) -> Error {
+    let reason = format!("the kernel has neither: {nft}; legacy tables: they are not there");
+    Error::unsupported("write rules in", "nf_tables or legacy tables", reason)
 }

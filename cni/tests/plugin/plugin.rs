@@ -294,6 +294,21 @@ fn status_says_why_not() {
     assert!(error.msg.contains("lacks nf_tables"), "{error}");
 }
 
+/// Without nf_tables and legacy tables pods of ambient mode can be redirected by eBPF, which the node agent does.
+#[test]
+fn without_any_engine_for_rules_a_node_of_ambient_mode_is_available() {
+    let server = sidecar_server();
+    let mut node = Node::with_server(&server);
+    node.backend.lacks_engines = Some("the kernel has neither".into());
+    let error = node.verb("STATUS").error();
+    assert_eq!(error.code, 50);
+    assert!(error.msg.contains("has neither"), "{error}");
+    node.config["ambient_enabled"] = true.into();
+    node.verb("STATUS").assert_silent();
+    node.backend.probe_error = Some("not permitted".into());
+    assert_eq!(node.verb("STATUS").error().code, 50);
+}
+
 /// The node agent writes the kubeconfig, and its own pod needs a node whose network is available.
 #[test]
 fn a_missing_kubeconfig_does_not_make_the_node_unavailable() {

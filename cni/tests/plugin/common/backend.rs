@@ -21,6 +21,8 @@ pub struct FakeBackend {
     pub apply_error: Option<String>,
     pub differences: Vec<Deviation>,
     pub probe_error: Option<String>,
+    /// The kernel has no engine for rules.
+    pub lacks_engines: Option<String>,
 }
 
 impl FakeBackend {
@@ -46,7 +48,8 @@ impl Backend for FakeBackend {
         Ok(self.differences.clone())
     }
 
-    fn probe(&self) -> Result<(), String> {
-        self.probe_error.clone().map_or(Ok(()), Err)
+    fn probe(&self) -> Result<Option<String>, String> {
+        let lacking = self.lacks_engines.clone();
+        self.probe_error.clone().map_or(Ok(lacking), Err)
     }
 }
