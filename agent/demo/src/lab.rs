@@ -21,7 +21,7 @@ use super::addresses::{everything, host, network, on_link};
 use super::ready;
 use ipnet::IpNet;
 use weir_netlink::Netns;
-use weir_netlink::route::{AddressFamily, Route, Routing};
+use weir_netlink::route::{AddressFamily, RT_TABLE_MAIN, Route, Routing};
 use weir_netlink::{Error, Result};
 
 /// Who takes part.
@@ -221,6 +221,24 @@ impl Lab {
     pub fn add_address(&self, place: Place, address: IpAddr) -> Result<()> {
         self.add_to(&Routing::open_in(&self.router)?, place, address)?;
         self.wait(self.netns(place))
+    }
+
+    /// Gives a place an address that another one had, which was deleted there.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Lab::add_address`].
+    pub fn move_address(&self, place: Place, address: IpAddr) -> Result<()> {
+        let router = Routing::open_in(&self.router)?;
+        let is_its = |route: &Route| route.dst == IpNet::from(address);
+        for route in router
+            .routes(RT_TABLE_MAIN)?
+            .iter()
+            .filter(|route| is_its(route))
+        {
+            router.del_route(route)?;
+        }
+        self.add_address(place, address)
     }
 
     fn add_to(&self, router: &Routing, place: Place, address: IpAddr) -> Result<()> {

@@ -1,6 +1,6 @@
 //! The maps of a pod's programs.
 
-use crate::inpod::{COUNTERS, QUERY_KEY, QUERY_VALUE};
+use crate::inpod::{COUNTERS, NODE_NONE, QUERY_KEY, QUERY_VALUE};
 use crate::{events, failed};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -41,6 +41,12 @@ const BEFORE_MAP: MapSpec<'_> = MapSpec {
     name: "weir_before",
     ..COUNTS_MAP
 };
+/// The network namespace of the node.
+const NODE_MAP: MapSpec<'_> = MapSpec {
+    value_size: 4,
+    name: "weir_node_netns",
+    ..BEFORE_MAP
+};
 const QUERIES_MAP: MapSpec<'_> = MapSpec {
     kind: BPF_MAP_TYPE_LRU_HASH,
     key_size: QUERY_KEY as u32,
@@ -51,12 +57,15 @@ const QUERIES_MAP: MapSpec<'_> = MapSpec {
     describe: false,
 };
 
+const NODE_KEY: [u8; 4] = [0; 4];
+
 /// Maps of one pod. They live as long as this value, a program that uses them, or a pin.
 #[derive(Debug)]
 pub(crate) struct Maps {
     pub(crate) sockets: Map,
     pub(crate) counts: Map,
     pub(crate) before: Map,
+    node: Map,
     /// With the capture of DNS.
     pub(crate) queries: Option<Map>,
     /// With events of packets.
@@ -120,6 +129,7 @@ impl Maps {
             sockets: create(&SOCKETS_MAP)?,
             counts: create(&COUNTS_MAP)?,
             before: create(&BEFORE_MAP)?,
+            node: create(&NODE_MAP)?,
             queries: dns.then(|| create(&QUERIES_MAP)).transpose()?,
             events: reports.then(events::Maps::create).transpose()?,
         })
@@ -132,6 +142,7 @@ impl Maps {
             sockets: open_or_create(folder, &SOCKETS_MAP)?,
             counts: open_or_create(folder, &COUNTS_MAP)?,
             before: open_or_create(folder, &BEFORE_MAP)?,
+            node: open_or_create(folder, &NODE_MAP)?,
             queries: dns
                 .then(|| open_or_create(folder, &QUERIES_MAP))
                 .transpose()?,
@@ -139,9 +150,16 @@ impl Maps {
         })
     }
 
+    /// Sets whose connections pass: those of the namespace that has this id in the pod's.
+    pub(crate) fn set_node(&self, id: Option<i32>) -> Result<()> {
+        let number = id.map_or(NODE_NONE, |id| id.wrapping_add(1));
+        let written = self.node.set(&NODE_KEY, &number.to_ne_bytes());
+        written.map_err(|e| failed("write", &format!("map {}", NODE_MAP.name), &e))
+    }
+
     /// In the order of `MapRef`.
     pub(crate) fn list(&self) -> Vec<&Map> {
-        [&self.sockets, &self.counts]
+        [&self.sockets, &self.counts, &self.node]
             .into_iter()
             .chain(&self.queries)
             .chain(self.events.iter().flat_map(events::Maps::list))
@@ -171,8 +189,32 @@ pub(crate) fn sums(
 
 /// What a folder remembers from before, without creating anything.
 pub(crate) fn before(folder: &Path) -> Option<Map> {
-    match open_pin(&folder.join(BEFORE_MAP.name)) {
+    opened(folder, &BEFORE_MAP)
+}
+
+fn opened(folder: &Path, spec: &MapSpec<'_>) -> Option<Map> {
+    match open_pin(&folder.join(spec.name)) {
         Ok(Pinned::Map(map)) => Some(map),
         _ => None,
     }
+}
+
+/// What the pinned map of the node's namespace says, without creating anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Node {
+    /// Of the map.
+    pub(crate) map: u32,
+    /// The id of the node's namespace in the pod's. `None`: none is let through.
+    pub(crate) id: Option<i32>,
+}
+
+/// `None`: there is no such map, or it cannot be read.
+pub(crate) fn node(folder: &Path) -> Option<Node> {
+    let map = opened(folder, &NODE_MAP)?;
+    let value = map.get(&NODE_KEY).ok()??;
+    let number = i32::from_ne_bytes(value.try_into().ok()?);
+    Some(Node {
+        map: map.info().ok()?.id,
+        id: (number != NODE_NONE).then(|| number.wrapping_sub(1)),
+    })
 }

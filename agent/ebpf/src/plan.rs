@@ -2,6 +2,7 @@
 
 use crate::hook::{Detached, Direction, Held, Hook};
 use crate::inpod::{Role, Traits};
+use crate::maps;
 use crate::switches::{Routes, Switch, routing};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,6 +27,10 @@ pub(crate) struct Observed {
     pub(crate) held: BTreeMap<Hook, Held>,
     pub(crate) routes: Routes,
     pub(crate) switches: Vec<(Switch, bool)>,
+    /// The id that this namespace has given to the node's.
+    pub(crate) node_id: Option<i32>,
+    /// What the map says of it; `None`: there is no map.
+    pub(crate) node: Option<maps::Node>,
     /// A folder of another layout.
     pub(crate) has_other_layout: bool,
 }
@@ -35,6 +40,8 @@ pub(crate) struct Observed {
 pub enum Change {
     /// A switch of `lo` is set.
     Switch(&'static str, bool),
+    /// Connections of the node's own processes pass from now on, or are captured.
+    Node(bool),
     /// A route is added.
     AddRoute(Route),
     /// A policy rule is added.
@@ -70,6 +77,8 @@ impl fmt::Display for Change {
         let number = |table: u32| table.to_string();
         match self {
             Self::Switch(name, on) => write!(f, "set net.ipv4.conf.lo.{name}={}", u8::from(*on)),
+            Self::Node(true) => f.write_str("let connections of the node's own processes pass"),
+            Self::Node(false) => f.write_str("capture connections of the node's own processes"),
             Self::AddRoute(r) => write!(f, "add route {r}"),
             Self::AddRule(r) => write!(f, "add rule {} {}", r.family, r.words(number)),
             Self::DeleteRoute(r) => write!(f, "delete route {r}"),
@@ -103,6 +112,8 @@ pub(crate) struct Desired {
     /// Interfaces of virtual machines.
     guests: Vec<String>,
     inbound: bool,
+    /// The node's namespace is known: connections of its own processes pass.
+    node: bool,
     /// The name of each program.
     names: BTreeMap<Role, String>,
 }
@@ -110,7 +121,7 @@ pub(crate) struct Desired {
 impl Desired {
     pub(crate) fn of(
         redirect: &Redirect,
-        events: bool,
+        (events, node): (bool, bool),
         name: impl Fn(Role, &Traits) -> Result<String>,
     ) -> Result<Self> {
         let (probe4, probe6) = redirect.probe_sources();
@@ -127,8 +138,14 @@ impl Desired {
             traits,
             guests: redirect.guest_interfaces().map(str::to_owned).collect(),
             inbound: redirect.captures_inbound(),
+            node,
             names: roles.into_iter().map(named).collect::<Result<_>>()?,
         })
+    }
+
+    /// Connections of the node's own processes pass where others are captured.
+    pub(crate) fn lets_node_pass(&self) -> bool {
+        self.node && self.inbound
     }
 
     /// Programs, switches and routing, one a line.
@@ -148,6 +165,9 @@ impl Desired {
                 .iter()
                 .map(|(_, r)| Change::AddRule(r.clone()).to_string()),
         );
+        if self.lets_node_pass() {
+            lines.push(Change::Node(true).to_string());
+        }
         let guests = self.guests.join(", ");
         for (role, place) in [
             (Role::Loopback, "ingress of lo".to_owned()),
@@ -255,9 +275,23 @@ pub(crate) fn plan(desired: &Desired, observed: &Observed) -> Result<Vec<Change>
             changes.push(Change::AddRule(rule.clone()));
         }
     }
+    let passes = observed.node.and_then(|node| node.id);
+    let is_so = match desired.lets_node_pass() {
+        true => passes.is_some() && passes == observed.node_id,
+        false => passes.is_none(),
+    };
+    if !is_so {
+        changes.push(Change::Node(desired.lets_node_pass()));
+    }
+    // One that was loaded before the pin of the map was lost has another map.
+    let uses_map = |held: &Held| {
+        let map = observed.node.map(|node| node.map);
+        map.is_some_and(|map| held.maps.contains(&map))
+    };
     for a in &attachments {
+        let has_map = |held: &Held| a.role != Role::Ingress || uses_map(held);
         match observed.held.get(&a.hook) {
-            Some(held) if held.is_attached && held.program == a.program => {}
+            Some(held) if held.is_attached && held.program == a.program && has_map(held) => {}
             Some(held) if held.is_attached => changes.push(Change::Replace(a.clone())),
             _ => changes.push(Change::Attach(a.clone())),
         }

@@ -23,6 +23,7 @@ pub struct Pod<'a> {
     netns: &'a Netns,
     bpffs: &'a Bpffs,
     folder: PathBuf,
+    node: Option<&'a Netns>,
 }
 
 impl<'a> Pod<'a> {
@@ -35,11 +36,24 @@ impl<'a> Pod<'a> {
             netns,
             bpffs,
             folder,
+            node: None,
         })
     }
 
+    /// Connections that processes in this namespace make are not captured: the node's, where the kubelet sends its probes from.
+    /// Without it they are captured as those of others are.
+    #[must_use]
+    pub fn beside(self, node: &'a Netns) -> Self {
+        let is_other = node.id() != self.netns.id();
+        Self {
+            node: Some(node).filter(|_| is_other),
+            ..self
+        }
+    }
+
     fn desired(&self, redirect: &Redirect) -> Result<Desired> {
-        Desired::of(redirect, self.bpffs.has_events()?, program_name)
+        let (events, node) = (self.bpffs.has_events()?, self.node.is_some());
+        Desired::of(redirect, (events, node), program_name)
     }
 
     /// What would change; nothing is changed.
@@ -68,6 +82,9 @@ impl<'a> Pod<'a> {
         let desired = self.desired(redirect)?;
         let _lock = self.bpffs.lock()?;
         self.netns.run(|| {
+            if let Some(node) = self.node.filter(|_| desired.lets_node_pass()) {
+                switches::name_node(node)?;
+            }
             let mut observed = self.observe()?;
             let held = &observed.held;
             if !held.is_empty() && held.values().all(|held| !held.is_attached) {
@@ -201,6 +218,7 @@ impl<'a> Pod<'a> {
             is_up: link.up,
         });
         let interfaces: Vec<Interface> = interfaces.collect();
+        let node_id = self.node.map(|node| routing.nsid(node)).transpose()?;
         let switches = Switch::ALL.map(|switch| switch.is_on().map(|on| (switch, on)));
         Ok(Observed {
             held: self
@@ -209,6 +227,8 @@ impl<'a> Pod<'a> {
             interfaces,
             routes: Routes::read(&routing)?,
             switches: switches.into_iter().collect::<Result<_>>()?,
+            node_id: node_id.flatten(),
+            node: maps::node(&self.folder),
             has_other_layout: !self.bpffs.other_layouts(self.netns)?.is_empty(),
         })
     }
@@ -234,6 +254,11 @@ impl<'a> Pod<'a> {
         for change in changes {
             match change {
                 Change::Switch(name, on) => set(name, *on)?,
+                Change::Node(passes) => {
+                    let id = self.node.filter(|_| *passes);
+                    let id = id.map(|node| routing.nsid(node)).transpose()?;
+                    maps.set_node(id.flatten())?;
+                }
                 Change::AddRoute(route) => drop(routing.add_route(route)?),
                 Change::AddRule(rule) => drop(routing.add_rule(rule)?),
                 Change::Attach(a) | Change::Replace(a) => {
@@ -285,7 +310,7 @@ impl<'a> Pod<'a> {
 pub fn describe(redirect: &Redirect) -> Result<Vec<String>> {
     // Without an answer it would not be applied either.
     let events = events::is_supported().unwrap_or(true);
-    let desired = Desired::of(redirect, events, program_name)?;
+    let desired = Desired::of(redirect, (events, true), program_name)?;
     Ok(desired.describe())
 }
 

@@ -1,4 +1,4 @@
-//! What the programs need of the namespace: two switches of `lo`, and the routing of ambient mode.
+//! What the programs need of the namespace: two switches of `lo`, the routing of ambient mode, and an id of the node's namespace.
 //!
 //! A redirected packet arrives at `lo` with an address of the pod as its source, and a DNS query with 127.0.0.1 as its
 //! destination; both are refused unless `lo` is told to accept them. Other interfaces keep refusing them. What the switches
@@ -12,7 +12,7 @@ use weir_cni::sysctl;
 use weir_netlink::route::{
     AddressFamily, LOOPBACK_IFINDEX, PolicyRule, Route, RouteProtocol, Routing,
 };
-use weir_netlink::{Error, Result};
+use weir_netlink::{Error, Netns, Result};
 
 const WEIR: RouteProtocol = RouteProtocol::Other(RTPROT_WEIR);
 
@@ -93,6 +93,19 @@ pub(crate) fn was_on(before: &Map, switch: Switch) -> bool {
         Switch::RouteLocalnet => 2,
     };
     value.get(at) == Some(&1)
+}
+
+/// Gives the node's namespace an id in the calling thread's, by which programs find its sockets. One that it has is kept: the kernel
+/// gives it one with the first link between both. None can be taken away again, and by itself it does nothing.
+pub(crate) fn name_node(node: &Netns) -> Result<()> {
+    /// The kernel chooses (`ip netns set NETNS auto`).
+    const ANY: i32 = -1;
+    let routing = Routing::open()?;
+    if routing.nsid(node)?.is_none() {
+        // Another process may have been faster.
+        routing.set_nsid(node, ANY)?;
+    }
+    Ok(())
 }
 
 /// The policy rule and the route of a family, as those of the netfilter engines.

@@ -21,6 +21,7 @@ mod dns;
 mod ebpf;
 mod ebpf_checks;
 mod ebpf_events;
+mod ebpf_probes;
 use weir_testing::effort;
 mod inbound;
 mod invalid;

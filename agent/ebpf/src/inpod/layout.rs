@@ -50,8 +50,13 @@ pub(crate) const ETHERNET: i16 = 14;
 pub(crate) const SOCKETS: MapRef = MapRef(0);
 /// [`COUNTERS`], 64 bits each.
 pub(crate) const COUNTS: MapRef = MapRef(1);
+/// The node's network namespace: [`NODE_NONE`], or its id in this one and one more.
+pub(crate) const NODE: MapRef = MapRef(2);
 /// The servers that DNS queries were sent to, by the sender. Only with the capture of DNS.
-pub(crate) const QUERIES: MapRef = MapRef(2);
+pub(crate) const QUERIES: MapRef = MapRef(3);
+
+/// A value of [`NODE`]: no namespace, as the kernel makes the map.
+pub(crate) const NODE_NONE: i32 = 0;
 
 /// A key of [`QUERIES`]: 16 bytes of address, 2 of port, 2 of protocol.
 pub(crate) const QUERY_KEY: i16 = 20;
@@ -96,7 +101,7 @@ pub(crate) enum Pass {
     Probe = 16,
     /// No socket of the pod sent it.
     Forwarded,
-    /// From the node itself, or to it.
+    /// From the node itself, or to it. In a pod: a socket of the node's namespace made the connection.
     Node,
     /// A peer or a port is excluded.
     Excluded,

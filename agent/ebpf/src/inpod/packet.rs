@@ -143,6 +143,56 @@ impl Builder {
         asm.call(Helper::SkcLookupTcp);
     }
 
+    /// Jumps if a socket of the node's network namespace sent the packet. An address would not tell: masqueraded connections of
+    /// others have one of the node, too. `R7` and the tuple stay; `R8` and the header are lost.
+    #[track_caller]
+    pub(crate) fn jump_if_of_node(&mut self, to: Label) {
+        let [v4, turned, no] = [(); 3].map(|()| self.asm.label());
+        self.asm.store(Size::W, R10, SCRATCH, 0);
+        self.look_up(NODE, SCRATCH);
+        let asm = &mut self.asm;
+        asm.jump_if(If::Eq, R0, 0, no);
+        asm.load(Size::W, R4, R0, 0);
+        asm.jump_if(If::Eq, R4, NODE_NONE, no);
+        asm.alu(Alu::Sub, R4, 1);
+        // The socket has the packet's source as its own address.
+        if self.dual {
+            self.asm.jump_if(If::Eq, R9, TUPLE_SIZE[0].0, v4);
+            self.turn(16, Size::D);
+            self.asm.jump(turned);
+        }
+        self.asm.bind(v4);
+        self.turn(4, Size::W);
+        self.asm.bind(turned);
+        let asm = &mut self.asm;
+        asm.mov(R1, R6);
+        asm.mov(R2, R10);
+        asm.alu(Alu::Add, R2, i32::from(HEADER));
+        asm.mov(R3, R9);
+        asm.mov(R5, 0);
+        asm.call(Helper::SkcLookupTcp);
+        asm.jump_if(If::Eq, R0, 0, no);
+        asm.load(Size::W, R8, R0, SOCK_STATE);
+        asm.mov(R1, R0);
+        asm.call(Helper::SkRelease);
+        // One that listens is found by its port alone.
+        asm.jump_if(If::Eq, R8, BPF_TCP_LISTEN, no);
+        asm.jump_if(If::Ne, R8, BPF_TCP_TIME_WAIT, to);
+        asm.bind(no);
+    }
+
+    /// Writes the tuple with its ends exchanged over the header; an address has this length.
+    #[track_caller]
+    fn turn(&mut self, address: i16, unit: Size) {
+        self.copy(TUPLE + address, HEADER, address, unit);
+        self.copy(TUPLE, HEADER + address, address, unit);
+        let ports = 2 * address;
+        for (from, to) in [(0, 2), (2, 0)] {
+            self.asm.load(Size::H, R1, R10, TUPLE + ports + from);
+            self.asm.store(Size::H, R10, HEADER + ports + to, R1);
+        }
+    }
+
     /// `R1` is not zero if the TCP header on the stack has SYN and no ACK.
     #[track_caller]
     pub(crate) fn is_first(&mut self) {

@@ -220,10 +220,13 @@ pub(crate) fn jump_if_connected(b: &mut Builder, known: Label) {
     b.asm.bind(done);
 }
 
-/// 1. Probes, HBONE, and what is no TCP pass.
+/// 1. Packets with the address of probes, HBONE, and what is no TCP pass.
 /// 2. Packets of connections pass; ztunnel's are among them.
-/// 3. What is no first packet passes if the application does not listen there: the kernel resets it.
-/// 4. Everything else goes to ztunnel's listener.
+/// 3. What a process of the node's namespace sends passes: the kubelet's probes are among that, and need no rule at the node.
+/// 4. What is no first packet passes if the application does not listen there: the kernel resets it.
+/// 5. Everything else goes to ztunnel's listener.
+///
+/// The application's answers to the node leave by rule 4 of the program for egress: ztunnel has no socket at their other end.
 fn ingress(traits: &Traits) -> Result<Code, AsmError> {
     let mut b = traits.builder(Role::Ingress);
     let (pass, new) = (b.pass, b.asm.label());
@@ -233,6 +236,8 @@ fn ingress(traits: &Traits) -> Result<Code, AsmError> {
     let probe = b.pass_for(Pass::Probe);
     jump_if_probe(&mut b, 0, traits, probe);
     jump_if_connected(&mut b, pass);
+    let of_node = b.pass_for(Pass::Node);
+    b.jump_if_of_node(of_node);
     b.is_first();
     let repeated = b.asm.label();
     b.asm.jump_if(If::Eq, R1, 0, repeated);
