@@ -14,6 +14,7 @@ use weir_core::journal::pod::Cause;
 use weir_core::sandboxes::place::Processes;
 use weir_core::sandboxes::{Held, Sandboxes};
 use weir_ebpf::{BPFFS, Bpffs, Change, Pod};
+use weir_netlink::Netns;
 
 /// How often pins of namespaces that are gone are looked for, at most.
 const SWEEP: Duration = Duration::from_secs(60);
@@ -23,6 +24,8 @@ pub(super) struct Programs {
     plane: Ambient,
     sandboxes: Sandboxes,
     bpffs: Bpffs,
+    /// The namespace of the host, if it is not this process's own.
+    host: Option<PathBuf>,
     swept: Mutex<Option<Instant>>,
 }
 
@@ -33,12 +36,18 @@ fn text(error: impl std::fmt::Display) -> String {
 impl Programs {
     /// # Errors
     /// No bpf file system is mounted there.
-    pub(super) fn new(plane: Ambient, sandboxes: Sandboxes, root: &Path) -> Result<Self, String> {
+    pub(super) fn new(
+        plane: Ambient,
+        sandboxes: Sandboxes,
+        root: &Path,
+        host: Option<PathBuf>,
+    ) -> Result<Self, String> {
         let bpffs = Bpffs::at(root).map_err(text)?;
         Ok(Self {
             plane,
             sandboxes,
             bpffs,
+            host,
             swept: Mutex::default(),
         })
     }
@@ -67,7 +76,13 @@ impl Rules for Programs {
         let held = spent.measure(Phase::Facts, find)?;
         let redirect = self.plane.redirect(&asked.overrides)?;
         let is_known = before.is_some_and(|before| before.netns == held.id());
+        // Without it all is captured, and why probes fail is said by what answers for them.
+        let host = host_netns(self.host.as_deref()).ok();
         let pod = Pod::of(held.sandbox.netns(), &self.bpffs).map_err(text)?;
+        let pod = match &host {
+            Some(host) => pod.beside(host),
+            None => pod,
+        };
         let compare = || pod.verify(&redirect).map_err(text);
         let changes = spent.measure(Phase::Verify, compare)?;
         let captured = Captured {
@@ -112,6 +127,11 @@ impl Rules for Programs {
         let pod = Pod::of(held.sandbox.netns(), &self.bpffs).map_err(text)?;
         pod.remove().map(drop).map_err(text)
     }
+}
+
+/// The network namespace of the host, whose processes reach pods without being captured.
+pub(crate) fn host_netns(path: Option<&Path>) -> weir_netlink::Result<Netns> {
+    path.map_or_else(Netns::current, Netns::open)
 }
 
 /// Rules of netfilter, which an agent with another setting wrote, go after the programs capture; the routing stays.

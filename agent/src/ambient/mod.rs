@@ -40,7 +40,7 @@ mod work;
 mod zds;
 
 pub(crate) use entry::{Entry, HandedOver};
-pub(crate) use settings::{AmbientSettings, rules_of};
+pub(crate) use settings::{AmbientSettings, host_netns_of, rules_of};
 pub(crate) use start::{Ending, start};
 
 /// Name of the socket's file stays: the next agent binds it anew.

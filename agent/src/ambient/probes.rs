@@ -1,4 +1,6 @@
-//! The rules of the host, for probes.
+//! The host's part of ambient mode: rules for probes, and policy rules of pods behind a branch ENI.
+//!
+//! Programs of eBPF in pods see who sent a probe: for them the host has no rules.
 
 use super::hands::Probes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,6 +49,8 @@ struct State {
     enis: BranchEnis,
     /// What was verified last.
     in_force: Option<host::InForce>,
+    /// Programs in the pods let probes through.
+    without_rules: bool,
     /// Every pod was looked at: addresses that are not known here are of no pod.
     complete: bool,
     /// The last result that was told.
@@ -79,6 +83,13 @@ impl HostRules {
         }))
     }
 
+    /// Pods are redirected by programs, which need no rules at the host; those of an agent with another setting are removed once
+    /// all pods are captured.
+    pub(super) fn without_rules(self) -> Self {
+        self.state().without_rules = true;
+        self
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing in here panics half-way.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -97,8 +108,12 @@ impl HostRules {
         let healed = healed.filter(|_| was_in_force).cloned();
         if state.told.as_ref() != Some(&failure) || healed.is_some() {
             state.told = Some(failure.clone());
+            let purpose = match state.without_rules {
+                true => Purpose::ProbesByPrograms,
+                false => Purpose::Probes,
+            };
             self.0.journal.record(Event::Host {
-                purpose: Purpose::Probes,
+                purpose,
                 failure,
                 healed,
             });
@@ -128,6 +143,14 @@ impl HostRules {
         if state.ended {
             return Ok(Vec::new());
         }
+        let enis = |state: &mut State| match shared.branch_enis {
+            true => state.branch_enis(&shared.proc, changed),
+            false => Ok(Vec::new()),
+        };
+        if state.without_rules {
+            // It is entered in any case: where it cannot be, programs do not know it either, and probes fail.
+            return self.at_host(|| enis(state));
+        }
         let work = || {
             let engine = match state.engine {
                 Some(engine) => engine,
@@ -154,9 +177,7 @@ impl HostRules {
                 state.in_force = None;
             }
             let mut changes = host::update(&host, engine, &mut state.in_force)?;
-            if shared.branch_enis {
-                changes.extend(state.branch_enis(&shared.proc, changed)?);
-            }
+            changes.extend(enis(state)?);
             Ok((engine, changes))
         };
         let (engine, changes) = self.at_host(work)?;
@@ -242,15 +263,22 @@ impl Probes for HostRules {
     }
 
     fn all_captured(&self) {
-        if std::mem::replace(&mut self.state().is_alone, true) {
-            return;
-        }
-        self.later(|rules| {
+        let without_rules = {
+            let mut state = self.state();
+            if std::mem::replace(&mut state.is_alone, true) {
+                return;
+            }
+            state.without_rules
+        };
+        self.later(move |rules| {
             let bpffs = rules.0.bpffs.clone();
             let (config, _held) = (rules.0.former)();
             let host = move || {
                 let host = Netns::current()?;
                 let mut removed = weir_node_ambient::remove(&host, Some(&config))?;
+                if without_rules {
+                    removed.extend(host::remove()?);
+                }
                 // Without a bpf file system nothing is pinned.
                 if let Ok(bpffs) = Bpffs::at(&bpffs)
                     && weir_ebpf::node::Node::of(&host, &bpffs).is_present()

@@ -1,6 +1,6 @@
 //! What ambient mode was told to do.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weir_ambient::Config;
 use weir_cni::plugin::Enablement;
@@ -57,10 +57,22 @@ pub(crate) struct AmbientSettings {
     pub(crate) interval: Duration,
     /// Enrolled pods are proved to be redirected by a connection.
     pub(crate) live_proof: bool,
-    /// The network namespace of the host is that of process 1, and not this process's own.
-    pub(crate) switches_to_host: bool,
-    /// Where the network namespace of the host is, if that is said.
-    pub(crate) host_netns: Option<PathBuf>,
+    /// Where processes of the host are seen, and its network namespace, if it is not this process's own.
+    pub(crate) host: (PathBuf, Option<PathBuf>),
+}
+
+/// Where processes of the host are seen, and its network namespace, if it is not this process's own.
+pub(crate) fn host_netns_of(r: &Resolved) -> (PathBuf, Option<PathBuf>) {
+    let host = Path::new("/host/proc");
+    let proc: PathBuf = match host.join("1").is_dir() {
+        true => host.to_owned(),
+        false => PathBuf::from("/proc"),
+    };
+    let of_first = r
+        .bool("ALLOW_SWITCH_TO_HOST_NS")
+        .then(|| proc.join("1/ns/net"));
+    let said = Some(r.text("WEIR_HOST_NETNS")).filter(|path| !path.is_empty());
+    (proc, said.map(PathBuf::from).or(of_first))
 }
 
 impl AmbientSettings {
@@ -126,10 +138,7 @@ impl AmbientSettings {
                 seconds => Duration::from_secs(seconds),
             },
             live_proof: r.bool("WEIR_LIVE_PROOF"),
-            switches_to_host: r.bool("ALLOW_SWITCH_TO_HOST_NS"),
-            host_netns: Some(r.text("WEIR_HOST_NETNS"))
-                .filter(|path| !path.is_empty())
-                .map(PathBuf::from),
+            host: host_netns_of(r),
         }))
     }
 }

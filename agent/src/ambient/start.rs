@@ -17,7 +17,6 @@ use crate::dataplane::ambient::Ambient;
 use crate::drift::{Drift, Drifted, Wake, follow, on_commit};
 use crate::reconcile::{self, Limits};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -89,7 +88,7 @@ pub(crate) fn start(
     }
     let hands = match settings.way {
         Way::Node | Way::NodePrograms => {
-            let (_, netns) = host_netns(&settings);
+            let (_, netns) = settings.host.clone();
             let bpffs = settings.bpffs.clone().unwrap_or_else(bpffs_of_node);
             let (known, places) = (
                 (pods.clone(), sandboxes.clone()),
@@ -110,7 +109,11 @@ pub(crate) fn start(
         }
         Way::Rules | Way::Programs => {
             let host = host_rules(&settings, (pods.clone(), sandboxes.clone()), journal);
-            let (_, netns) = host_netns(&settings);
+            let host = match settings.way {
+                Way::Programs => host.without_rules(),
+                _ => host,
+            };
+            let (_, netns) = settings.host.clone();
             let listener = Listener::new(netns, Of::Rules, journal.clone());
             keep::host(host.clone(), listener, keep::PACE, tasks)?;
             Hands {
@@ -171,7 +174,8 @@ fn in_pod(
     let bpffs = settings.bpffs.clone().unwrap_or_else(bpffs_of_node);
     let sandboxes = sandboxes.clone();
     if settings.way == Way::Programs {
-        return Ok(Arc::new(Programs::new(plane, sandboxes, &bpffs)?));
+        let (_, host) = settings.host.clone();
+        return Ok(Arc::new(Programs::new(plane, sandboxes, &bpffs, host)?));
     }
     Ok(Arc::new(Kernel {
         plane,
@@ -182,24 +186,12 @@ fn in_pod(
     }))
 }
 
-/// Where processes of the host are seen, and its network namespace, if it is not this process's own.
-fn host_netns(settings: &AmbientSettings) -> (PathBuf, Option<PathBuf>) {
-    let host = Path::new("/host/proc");
-    let proc: PathBuf = match host.join("1").is_dir() {
-        true => host.to_owned(),
-        false => PathBuf::from("/proc"),
-    };
-    let of_first = settings.switches_to_host.then(|| proc.join("1/ns/net"));
-    let netns = settings.host_netns.clone().or(of_first);
-    (proc, netns)
-}
-
 fn host_rules(
     settings: &Arc<AmbientSettings>,
     (pods, sandboxes): (Pods, Sandboxes),
     journal: &Journal,
 ) -> HostRules {
-    let (proc, netns) = host_netns(settings);
+    let (proc, netns) = settings.host.clone();
     let of_former = Arc::clone(settings);
     HostRules::new(
         settings.rules.clone(),

@@ -4,11 +4,14 @@ use super::args::{ApplyArgs, EngineArg};
 use super::failure::{Failure, code};
 use super::output;
 use super::sidecar::{lines, report};
-use crate::ambient::ebpf::bpffs_of_node;
+use crate::ambient::ebpf::{bpffs_of_node, host_netns};
+use crate::ambient::host_netns_of;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use weir_ambient::{AMBIENT, Redirect};
 use weir_cni::redirection::Sandbox;
+use weir_core::settings::resolve;
 use weir_ebpf::{Bpffs, Change, Pod, describe, show as programs};
 use weir_netlink::{Netns, Result as KernelResult};
 
@@ -18,6 +21,13 @@ const VARIABLE: &str = "WEIR_BPFFS";
 pub(super) fn bpffs() -> KernelResult<Bpffs> {
     let root = std::env::var_os(VARIABLE).map(PathBuf::from);
     Bpffs::at(&root.unwrap_or_else(bpffs_of_node))
+}
+
+/// The namespace whose processes reach pods without being captured, as an agent with this environment would have it.
+fn node() -> Result<Netns, Failure> {
+    let settings = resolve(&BTreeMap::new(), &|name: &str| std::env::var_os(name));
+    let (_, path) = host_netns_of(&settings);
+    host_netns(path.as_deref()).map_err(|e| Failure::of_namespace(&e, |e| Failure::usage(e)))
 }
 
 /// `weir plan ambient --engine ebpf`
@@ -32,8 +42,9 @@ pub(super) fn plan(redirect: &Redirect, as_json: bool) -> Result<u8, Failure> {
 /// `weir apply ambient --engine ebpf`. Rules of netfilter are removed after the programs capture: packets are captured by one
 /// or by both at any moment.
 pub(super) fn apply(redirect: &Redirect, sandbox: &Sandbox, a: &ApplyArgs) -> Result<u8, Failure> {
-    let bpffs = bpffs().map_err(Failure::failed)?;
+    let (bpffs, node) = (bpffs().map_err(Failure::failed)?, node()?);
     let pod = Pod::of(sandbox.netns(), &bpffs).map_err(Failure::failed)?;
+    let pod = pod.beside(&node);
     let changes = match a.dry_run {
         true => pod.plan(redirect),
         false => pod.apply(redirect),
@@ -74,7 +85,8 @@ pub(super) fn apply(redirect: &Redirect, sandbox: &Sandbox, a: &ApplyArgs) -> Re
 /// `weir verify ambient --engine ebpf`
 pub(super) fn verify(redirect: &Redirect, sandbox: &Sandbox, as_json: bool) -> Result<u8, Failure> {
     let bpffs = bpffs().map_err(Failure::unknown)?;
-    let pod = Pod::of(sandbox.netns(), &bpffs).map_err(Failure::unknown)?;
+    let (pod, node) = (Pod::of(sandbox.netns(), &bpffs), node()?);
+    let pod = pod.map_err(Failure::unknown)?.beside(&node);
     let left = lines(&pod.verify(redirect).map_err(Failure::unknown)?, &[""; 0]);
     let netns = sandbox.netns().id().to_string();
     if as_json {

@@ -12,7 +12,7 @@ use weir_testing::{BpfFs, lacks};
 struct Scene {
     mounted: BpfFs,
     netns: Netns,
-    _node: Netns,
+    node: Netns,
     request: TempFile,
 }
 
@@ -39,14 +39,18 @@ impl Scene {
         Some(Self {
             mounted,
             netns,
-            _node: node,
+            node,
             request: TempFile::new(request),
         })
     }
 
     fn run(&self, args: &[&str]) -> Run {
-        let bpffs = self.mounted.path().to_str().unwrap();
-        weir_with(args, &[("WEIR_BPFFS", bpffs)])
+        self.run_with(args, &[])
+    }
+
+    fn run_with(&self, args: &[&str], variables: &[(&str, &str)]) -> Run {
+        let bpffs = ("WEIR_BPFFS", self.mounted.path().to_str().unwrap());
+        weir_with(args, &[&[bpffs], variables].concat())
     }
 
     fn ambient(&self, verb: &str, more: &[&str]) -> Run {
@@ -73,6 +77,7 @@ impl Scene {
 }
 
 /// On every kernel: what preflight foretells is what then happens.
+// matrix: variants no-netfilter
 #[test]
 fn preflight_judges_as_apply_then_ends() {
     let Some(scene) = Scene::on_any_kernel() else {
@@ -105,6 +110,7 @@ fn applied_verified_changed_back_to_netfilter_and_cleaned() {
     assert_eq!(plan.code, 0, "{plan:?}");
     for words in [
         "at ingress of lo",
+        "let connections of the node's own processes pass",
         "egress of every other interface",
         "accept_local=1",
         "lookup 100",
@@ -168,6 +174,7 @@ fn applied_verified_changed_back_to_netfilter_and_cleaned() {
 }
 
 /// Acceptance checks 3 and 10 of eBPF mode.
+// matrix: variants no-netfilter
 #[test]
 fn check_3_and_10_programs_of_other_writers_stay_and_run() {
     let Some(scene) = Scene::new() else { return };
@@ -230,6 +237,42 @@ fn check_3_and_10_programs_of_other_writers_stay_and_run() {
     let clean = scene.run(&["clean", "ambient", "--netns", &path(&scene.netns)]);
     assert_eq!(clean.code, 0, "{clean:?}");
     assert_eq!(scene.show(), before);
+}
+
+/// Whose probes pass: those of the namespace that the agent's settings name, else of the command's own.
+// matrix: variants no-netfilter
+#[test]
+fn the_namespace_of_the_node_is_the_own_one_or_as_the_settings_say() {
+    let Some(scene) = Scene::new() else { return };
+    let netns = path(&scene.netns);
+    let ambient = |verb: &str, variables: &[(&str, &str)]| {
+        let config = ["--config", scene.request.path(), "--netns", &netns];
+        let args = [&[verb, "ambient"], &config[..], &["--engine", "ebpf"]].concat();
+        scene.run_with(&args, variables)
+    };
+    let id = |of: &Netns| {
+        let routing = Routing::open_in(&scene.netns).unwrap();
+        routing.nsid(of).unwrap()
+    };
+    let (node, own) = (path(&scene.node), Netns::current().unwrap());
+    let of_node = [("WEIR_HOST_NETNS", node.as_str())];
+    // A link leads to that one, so that it has an id; a command that only compares gives none.
+    assert_eq!(ambient("verify", &[]).code, 1);
+    assert_eq!((id(&scene.node), id(&own)), (Some(0), None));
+    assert_eq!(ambient("apply", &of_node).code, 0);
+    assert_eq!(ambient("verify", &of_node).code, 0);
+    assert_eq!(id(&own), None);
+    let differs = ambient("verify", &[]);
+    assert_eq!(differs.code, 1, "{differs:?}");
+    let words = "let connections of the node's own processes pass";
+    assert!(differs.stdout.contains(words), "{differs:?}");
+    assert_eq!(ambient("apply", &[]).code, 0);
+    assert_eq!(id(&own), Some(1));
+    assert_eq!(ambient("verify", &[]).code, 0);
+    let unknown = ambient("apply", &[("WEIR_HOST_NETNS", "/nonexistent")]);
+    assert_ne!(unknown.code, 0);
+    assert!(unknown.stderr.contains("/nonexistent"), "{unknown:?}");
+    assert_eq!(ambient("verify", &[]).code, 0, "nothing was changed");
 }
 
 #[test]

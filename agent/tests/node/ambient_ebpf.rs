@@ -1,23 +1,32 @@
-//! Ambient mode by programs of eBPF, and back to rules.
+//! Ambient mode by programs of eBPF, and back to rules. Probes need no rule at the host then.
 
 use crate::ambient::{Scene, has_no_rules, id, is_captured, labelled, states};
 use crate::repair::Sandbox;
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
 use weir_bpf::{BPF_TCX_INGRESS, attached};
 use weir_ebpf::Bpffs;
-use weir_netlink::route::Routing;
+use weir_netlink::Netns;
+use weir_netlink::route::{Route, Routing};
 use weir_testing::{BpfFs, lacks};
+
+/// A bpf file system of the test's own; `None` without the rights, or on a kernel without tcx.
+fn mount() -> Option<BpfFs> {
+    let mounted = BpfFs::mount()?;
+    match attached(1, BPF_TCX_INGRESS) {
+        Err(e) if e.raw_os_error() == Some(22) => {
+            lacks::skip("attach tcx", "6.6", e);
+            None
+        }
+        _ => Some(mounted),
+    }
+}
 
 /// The same by eBPF; and an agent with the other setting replaces programs by rules, and rules by programs.
 #[test]
 fn by_ebpf_a_pod_joins_is_healed_is_switched_and_leaves() {
-    let Some(mounted) = BpfFs::mount() else {
-        return;
-    };
-    if let Err(e) = attached(1, BPF_TCX_INGRESS)
-        && e.raw_os_error() == Some(22)
-    {
-        return lacks::skip("attach tcx", "6.6", e);
-    }
+    let Some(mounted) = mount() else { return };
     let Some(sandbox) = Sandbox::of("web") else {
         return;
     };
@@ -67,9 +76,12 @@ fn by_ebpf_a_pod_joins_is_healed_is_switched_and_leaves() {
     let by_rules = || shown().programs.is_empty() && is_captured(&sandbox);
     let agent = scene.start(&[("WEIR_BPFFS", root), interval]);
     agent.until("rules in place of programs", by_rules);
+    let rules_at_host = || scene.probed().contains("istio-inpod-probes-v4");
+    agent.until("rules at the host", rules_at_host);
     drop(agent);
     let agent = scene.start(&ebpf);
     agent.until("programs in place of rules", by_programs);
+    agent.until("no rules at the host", || scene.probed().is_empty());
 
     let ztunnel = scene.ztunnel();
     ztunnel.carries("uid-web", Some(id(&sandbox)));
@@ -77,4 +89,179 @@ fn by_ebpf_a_pod_joins_is_healed_is_switched_and_leaves() {
     agent.until("it has left", || {
         shown().programs.is_empty() && has_no_rules(&sandbox)
     });
+}
+
+/// The host, a pod with a listening application, and another machine, with routes between them.
+struct Net {
+    sandbox: Sandbox,
+    other: Netns,
+    application: TcpListener,
+    to: SocketAddr,
+}
+
+const HOST: &str = "192.168.77.1";
+
+fn give(netns: &Netns, link: &str, address: &str) {
+    let routing = Routing::open_in(netns).unwrap();
+    let index = routing.link(link).unwrap().index;
+    routing.set_up(index).unwrap();
+    if !address.is_empty() {
+        let added = routing.add_address(index, address.parse().unwrap());
+        assert!(added.unwrap(), "{address}");
+    }
+}
+
+fn route(netns: &Netns, to: &str, (gateway, link): (Option<&str>, &str)) {
+    let routing = Routing::open_in(netns).unwrap();
+    let gateway = gateway.map(|g| g.parse().unwrap());
+    let index = routing.link(link).unwrap().index;
+    let route = Route::unicast(to.parse().unwrap(), gateway, Some(index));
+    routing.add_route(&route).unwrap();
+}
+
+impl Net {
+    fn new(scene: &Scene) -> Option<Self> {
+        let (sandbox, host) = (Sandbox::of("web")?, &scene.host);
+        let other = weir_testing::namespace()?;
+        for (netns, link, ends) in [
+            (sandbox.netns(), "veth0", ["", "192.168.77.1/24"]),
+            (&other, "veth1", ["192.168.78.2/24", "192.168.78.1/24"]),
+        ] {
+            let routing = Routing::open_in(netns).unwrap();
+            routing.add_veth("eth0", link, host).unwrap();
+            give(netns, "eth0", ends[0]);
+            give(host, link, ends[1]);
+        }
+        let address = format!("{}/32", sandbox.address);
+        route(host, &address, (None, "veth0"));
+        route(sandbox.netns(), "192.168.77.0/24", (None, "eth0"));
+        route(sandbox.netns(), "192.168.78.0/24", (Some(HOST), "eth0"));
+        route(&other, &address, (Some("192.168.78.1"), "eth0"));
+        let forward = || std::fs::write("/proc/sys/net/ipv4/ip_forward", "1");
+        host.run(forward).unwrap().unwrap();
+        let to = SocketAddr::new(sandbox.address.parse().unwrap(), 8080);
+        let listen = || TcpListener::bind(to);
+        let application = sandbox.netns().run(listen).unwrap().unwrap();
+        application.set_nonblocking(true).unwrap();
+        scene.put("web", &sandbox);
+        Some(Self {
+            sandbox,
+            other,
+            application,
+            to,
+        })
+    }
+
+    /// Whether the application gets a connection. Nobody listens at ztunnel's port: one that is captured comes to nothing.
+    #[track_caller]
+    fn reaches(&self, from: &Netns, source: Option<&str>) -> bool {
+        let connect = || {
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+            if let Some(source) = source {
+                let source: IpAddr = source.parse().unwrap();
+                socket.bind(&SocketAddr::new(source, 0).into())?;
+            }
+            socket.connect_timeout(&self.to.into(), Duration::from_millis(500))?;
+            Ok::<TcpStream, std::io::Error>(socket.into())
+        };
+        match from.run(connect).unwrap() {
+            Ok(connected) => {
+                let (_, peer) = self.application.accept().expect("the application has it");
+                assert_eq!(peer, connected.local_addr().unwrap());
+                true
+            }
+            Err(e) => {
+                assert_eq!(e.kind(), ErrorKind::TimedOut, "{e}");
+                false
+            }
+        }
+    }
+}
+
+/// What there is of netfilter in a namespace; where the kernel has none the tools fail and say nothing.
+fn netfilter(netns: &Netns) -> String {
+    let look = || {
+        let tables = ["ip_tables_names", "ip6_tables_names"].map(|name| {
+            let read = std::fs::read_to_string(format!("/proc/thread-self/net/{name}"));
+            read.unwrap_or_default()
+        });
+        let listed = [("nft", "list ruleset"), ("ipset", "save")].map(|(tool, words)| {
+            let mut tool = std::process::Command::new(tool);
+            let run = tool.args(words.split(' ')).output();
+            run.map(|run| String::from_utf8_lossy(&run.stdout).into_owned())
+                .unwrap_or_default()
+        });
+        tables.concat() + &listed.concat()
+    };
+    netns.run(look).unwrap()
+}
+
+// matrix: variants no-netfilter
+#[test]
+fn by_ebpf_the_host_reaches_the_pod_and_nothing_of_netfilter_is_anywhere() {
+    let Some(mounted) = mount() else { return };
+    let scene = Scene::new();
+    let Some(net) = Net::new(&scene) else { return };
+    let host = &scene.host;
+    assert!(net.reaches(&net.other, None) && net.reaches(host, None));
+    let settings = [
+        ("WEIR_AMBIENT_ENGINE", "ebpf"),
+        ("WEIR_BPFFS", mounted.path().to_str().unwrap()),
+        ("WEIR_VERIFY_INTERVAL", "1"),
+    ];
+    let agent = scene.start(&settings);
+    let ztunnel = scene.ztunnel();
+    ztunnel.carries("uid-web", Some(id(&net.sandbox)));
+    agent.until("enrolled", || {
+        scene.annotation("web") == "enabled" && states(&agent, "enrolled") == 1
+    });
+    assert!(net.reaches(host, None), "a probe");
+    assert!(!net.reaches(&net.other, None), "captured");
+    // It gets an address, which is another machine's later.
+    give(host, "veth0", "192.168.77.9/24");
+    assert!(net.reaches(host, Some("192.168.77.9")), "a new address");
+    let routing = Routing::open_in(host).unwrap();
+    let veth0 = routing.link("veth0").unwrap().index;
+    let new = "192.168.77.9/24".parse().unwrap();
+    assert!(routing.del_address(veth0, new).unwrap());
+    give(&net.other, "eth0", "192.168.77.9/32");
+    route(host, "192.168.77.9/32", (None, "veth1"));
+    route(net.sandbox.netns(), "192.168.77.9/32", (Some(HOST), "eth0"));
+    assert!(!net.reaches(&net.other, Some("192.168.77.9")), "moved away");
+    for netns in [host, net.sandbox.netns()] {
+        assert_eq!(netfilter(netns), "");
+    }
+
+    // Nothing depends on the process, and the next one finds all as it should be.
+    drop((agent, ztunnel));
+    assert!(net.reaches(host, None) && !net.reaches(&net.other, None));
+    let agent = scene.start(&settings);
+    let _ztunnel = scene.ztunnel();
+    agent.until("enrolled again", || states(&agent, "enrolled") == 1);
+    assert!(net.reaches(host, None) && !net.reaches(&net.other, None));
+    assert_eq!(
+        agent.metric("weir_ambient_healed_total{cause=\"missing\"}"),
+        0
+    );
+}
+
+/// All is captured then, also what the host sends, and the pod says why.
+#[test]
+fn where_the_namespace_of_the_host_is_not_found_the_pod_is_captured_and_pending() {
+    let Some(mounted) = mount() else { return };
+    let scene = Scene::new();
+    let Some(net) = Net::new(&scene) else { return };
+    let nowhere = "/nonexistent/ns/net";
+    let agent = scene.start(&[
+        ("WEIR_AMBIENT_ENGINE", "ebpf"),
+        ("WEIR_BPFFS", mounted.path().to_str().unwrap()),
+        ("WEIR_HOST_NETNS", nowhere),
+    ]);
+    let ztunnel = scene.ztunnel();
+    ztunnel.carries("uid-web", Some(id(&net.sandbox)));
+    agent.until("pending", || {
+        let why = crate::ambient::why(&agent, "web");
+        states(&agent, "pending") == 1 && why.contains(nowhere)
+    });
+    assert!(!net.reaches(&scene.host, None) && !net.reaches(&net.other, None));
 }

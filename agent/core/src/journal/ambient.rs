@@ -200,6 +200,8 @@ pub enum Event {
 pub enum Purpose {
     /// Probes of the kubelet reach pods that are captured in their own namespaces.
     Probes,
+    /// The same where programs in those namespaces let them through, without rules of the host.
+    ProbesByPrograms,
     /// Pods are captured in the node's namespace.
     Capture,
 }
@@ -301,6 +303,10 @@ fn of_host(purpose: Purpose, failure: Option<&str>, healed: Option<&str>) -> Abo
             "probes of the kubelet do not reach pods of ambient mode",
             "the rules of the host for probes of the kubelet",
         ),
+        Purpose::ProbesByPrograms => (
+            "probes of the kubelet do not reach pods of ambient mode",
+            "what pods redirected by eBPF need of the host for probes of the kubelet",
+        ),
         Purpose::Capture => (
             "pods of ambient mode are not captured at the node as they should be",
             "the rules and routes of the node that capture pods",
@@ -315,7 +321,13 @@ fn of_host(purpose: Purpose, failure: Option<&str>, healed: Option<&str>) -> Abo
             let text = format!("{what} were not as they should be, and are now: {change}");
             About::new(Warn, "ambient_host_healed", text)
         }
-        (None, None) => About::new(Info, "ambient_host", format!("{what} are in force")),
+        (None, None) => {
+            let verb = match purpose {
+                Purpose::ProbesByPrograms => "is there",
+                Purpose::Probes | Purpose::Capture => "are in force",
+            };
+            About::new(Info, "ambient_host", format!("{what} {verb}"))
+        }
     }
 }
 
