@@ -177,6 +177,21 @@ fn the_carrier_of_the_job_is_that_which_is_chosen() {
     assert_eq!(job.judge(&survey).outcome, Outcome::DoesNotWork);
 }
 
+/// Redirection by eBPF is what runs on such a kernel; its probes need no rule at the node either.
+#[test]
+fn without_netfilter_pods_are_redirected_by_ebpf() {
+    let survey = with(&[
+        ("nf_tables/", lack()),
+        ("xtables/", lack()),
+        ("ipset/", lack()),
+    ]);
+    let got = outcomes(&survey);
+    assert_eq!(got["ebpf"], Outcome::Works);
+    for job in ["sidecar", "ambient", "node-ambient"] {
+        assert_eq!(got[job], Outcome::DoesNotWork, "{job}");
+    }
+}
+
 #[test]
 fn what_nothing_replaces_is_a_refusal_even_beside_the_unknown() {
     let survey = with(&[
