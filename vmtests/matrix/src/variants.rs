@@ -30,6 +30,29 @@ const ROWS: &[Row] = &[
         taken: &["nf_tables", "family", "expression", "chain"],
     },
     Row {
+        name: "no-netfilter",
+        absent: &[
+            ("nf_tables", "family inet"),
+            ("nf_tables", "expression redir"),
+            ("xtables", "table ip nat"),
+            ("xtables", "table ip6 mangle"),
+            ("ipset", "hash:ip inet"),
+        ],
+        present: &[("ebpf", "programs of weir"), ("ebpf", "attach tcx")],
+        taken: &[
+            "nf_tables",
+            "family",
+            "expression",
+            "chain",
+            "xtables",
+            "table ip",
+            "match ip",
+            "target ip",
+            "hash:",
+            "ipset",
+        ],
+    },
+    Row {
         name: "no-tproxy",
         absent: &[
             ("nf_tables", "expression tproxy"),
