@@ -40,7 +40,7 @@ impl Entry {
             ("native_nftables", Json::bool(r.bool("NATIVE_NFTABLES"))),
             (
                 "enable_ambient_detection_retry",
-                Json::bool(r.bool("ENABLE_AMBIENT_DETECTION_RETRY")),
+                Json::bool(detection_retry(r)),
             ),
         ];
         let pairs = pairs.map(|(key, value)| (key.to_owned(), value));
@@ -60,6 +60,16 @@ impl Entry {
     }
 }
 
+/// Whether a pod fails to start while the plugin cannot find out whether it is ambient. With ambient mode that is so unless
+/// it is switched off; without it nothing is to be found out, and the value is that of upstream.
+fn detection_retry(r: &Resolved) -> bool {
+    let name = "ENABLE_AMBIENT_DETECTION_RETRY";
+    match r.is_default(name) {
+        true => r.bool(name) && r.bool("AMBIENT_ENABLED"),
+        false => r.bool(name),
+    }
+}
+
 /// An object without its `cniVersion`.
 pub(super) fn without_version(value: Json) -> Json {
     match value {
@@ -74,4 +84,35 @@ pub(super) fn without_version(value: Json) -> Json {
 /// Whether this is an entry of our type.
 pub(super) fn is_ours(value: &Json) -> bool {
     value.get("type").and_then(Json::as_str) == Some(PLUGIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::ffi::OsString;
+    use weir_core::settings::resolve;
+
+    /// A pod must not start outside the mesh because the API server could not be reached, unless someone asks for that.
+    #[test]
+    fn a_failed_decision_fails_the_pod_unless_that_is_switched_off() {
+        let name = "ENABLE_AMBIENT_DETECTION_RETRY";
+        for (ambient, set, expected) in [
+            ("true", None, "true"),
+            ("true", Some("false"), "false"),
+            ("true", Some("true"), "true"),
+            ("false", None, "false"),
+            ("false", Some("true"), "true"),
+        ] {
+            let lookup = |asked: &str| match asked {
+                "AMBIENT_ENABLED" => Some(OsString::from(ambient)),
+                asked if asked == name => set.map(OsString::from),
+                _ => None,
+            };
+            let entry = Entry::of(&resolve(&BTreeMap::new(), &lookup), "info").unwrap();
+            let written = entry.standalone().get("enable_ambient_detection_retry");
+            let expected = Json::Literal(expected.to_owned());
+            assert_eq!(written, Some(&expected), "{ambient} {set:?}");
+        }
+    }
 }

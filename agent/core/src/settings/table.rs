@@ -118,7 +118,7 @@ pub static TABLE: &[Setting] = &[
     both("MONITORING_PORT", "monitoring-port", Int, "15014", Used, "Port of /metrics; 0 or less is none"),
     both("ZTUNNEL_UDS_ADDRESS", "ztunnel-uds-address", Text, "/var/run/ztunnel/ztunnel.sock", Used, "Socket of ztunnel"),
     both("AMBIENT_ENABLED", "ambient-enabled", Bool, "false", Used, "Ambient mode"),
-    both("ENABLE_AMBIENT_DETECTION_RETRY", "enable-ambient-detection-retry", Bool, "false", Used, "Written into the plugin's configuration"),
+    both("ENABLE_AMBIENT_DETECTION_RETRY", "enable-ambient-detection-retry", Bool, "true", Used, "A pod does not start while the plugin cannot find out whether it is ambient (it tries 31 times); with false it starts outside of the mesh, as upstream. Written into the plugin's configuration; without ambient mode as false, unless it is set"),
     both("REPAIR_ENABLED", "repair-enabled", Bool, "true", Used, "Repair of pods that started without redirection"),
     both("REPAIR_DELETE_PODS", "repair-delete-pods", Bool, "false", Used, "Delete broken pods"),
     both("REPAIR_LABEL_PODS", "repair-label-pods", Bool, "false", Used, "Label broken pods"),
