@@ -187,12 +187,34 @@ pub(crate) fn serve(shared: &Shared, connection: &Connection, mut woken: PipeRea
             format!("it was the oldest of {CONNECTIONS}, and a newer one has replaced it")
         }
         Ok(()) => "the agent ends".to_owned(),
-        Err(End(why)) => why,
+        Err(End { why, .. }) => why,
     }
 }
 
 /// Why a connection ends.
-struct End(String);
+struct End {
+    why: String,
+    /// What that is for whose request was on its way.
+    fail: Fail,
+}
+
+impl End {
+    /// It is closed, or has to be.
+    fn closed(why: impl Into<String>) -> Self {
+        Self {
+            why: why.into(),
+            fail: Fail::Closed,
+        }
+    }
+
+    /// ztunnel does not read or answer in time.
+    fn late(why: String) -> Self {
+        Self {
+            why,
+            fail: Fail::TimedOut,
+        }
+    }
+}
 
 /// Why a request has no effect, on a connection that goes on.
 struct Refusal {
@@ -217,8 +239,8 @@ struct Line<'a> {
 impl Line<'_> {
     fn hello(&mut self) -> Result<(), End> {
         let packet = self.receive("its hello")?;
-        let hello =
-            ZdsHello::decode(packet).map_err(|e| End(format!("its hello cannot be read: {e}")))?;
+        let hello = ZdsHello::decode(packet)
+            .map_err(|e| End::closed(format!("its hello cannot be read: {e}")))?;
         let version = &self.connection.version;
         version.store(hello.version, Ordering::Relaxed);
         Ok(())
@@ -227,12 +249,12 @@ impl Line<'_> {
     fn receive(&mut self, what: &str) -> Result<&[u8], End> {
         let limit = self.shared.options.limit;
         match self.buffer.receive(self.socket, limit) {
-            Ok([]) => Err(End("ztunnel has closed it".to_owned())),
+            Ok([]) => Err(End::closed("ztunnel has closed it")),
             Ok(packet) => Ok(packet),
-            Err(e) if e.kind() == io::ErrorKind::TimedOut => {
-                Err(End(format!("ztunnel has not sent {what} within {limit:?}")))
-            }
-            Err(e) => Err(End(format!("{what} cannot be received: {e}"))),
+            Err(e) if e.kind() == io::ErrorKind::TimedOut => Err(End::late(format!(
+                "ztunnel has not sent {what} within {limit:?}"
+            ))),
+            Err(e) => Err(End::closed(format!("{what} cannot be received: {e}"))),
         }
     }
 
@@ -265,11 +287,15 @@ impl Line<'_> {
                 let why = format!("its network namespace cannot be sent: {e}");
                 return Ok(Err(Refusal::unsent(why)));
             }
-            return Err(End(format!("a request cannot be sent: {e}")));
+            let why = format!("a request cannot be sent: {e}");
+            return Err(match e.kind() {
+                io::ErrorKind::TimedOut => End::late(why),
+                _ => End::closed(why),
+            });
         }
         let packet = self.receive("the answer to a request")?;
         let response = WorkloadResponse::decode(packet)
-            .map_err(|e| End(format!("an answer cannot be read: {e}")))?;
+            .map_err(|e| End::closed(format!("an answer cannot be read: {e}")))?;
         match response.payload {
             Some(Response::Ack(ack)) if ack.error.is_empty() => {
                 self.connection.acked.fetch_add(1, Ordering::Relaxed);
@@ -279,7 +305,7 @@ impl Line<'_> {
                 why: cut(&ack.error),
                 read: true,
             })),
-            None => Err(End("an answer is none that this agent knows".to_owned())),
+            None => Err(End::closed("an answer is none that this agent knows")),
         }
     }
 
@@ -296,7 +322,7 @@ impl Line<'_> {
             }
             if Instant::now() >= until {
                 let patience = self.shared.options.patience;
-                return Err(End(format!(
+                return Err(End::closed(format!(
                     "the pods of this node are not known within {patience:?}; ztunnel connects again"
                 )));
             }
@@ -330,7 +356,7 @@ impl Line<'_> {
                 self.shared.observer.snapshot(added, kept);
             }
             Err(Refusal { why, .. }) => {
-                return Err(End(format!(
+                return Err(End::closed(format!(
                     "ztunnel refuses the end of the snapshot: {why}"
                 )));
             }
@@ -342,11 +368,9 @@ impl Line<'_> {
     fn look(&mut self, limit: Duration) -> Result<(), End> {
         match self.buffer.receive(self.socket, limit) {
             Err(e) if e.kind() == io::ErrorKind::TimedOut => Ok(()),
-            Err(e) => Err(End(format!("it broke: {e}"))),
-            Ok([]) => Err(End("ztunnel has closed it".to_owned())),
-            Ok(_) => Err(End(
-                "ztunnel said something that was not asked for".to_owned()
-            )),
+            Err(e) => Err(End::closed(format!("it broke: {e}"))),
+            Ok([]) => Err(End::closed("ztunnel has closed it")),
+            Ok(_) => Err(End::closed("ztunnel said something that was not asked for")),
         }
     }
 
@@ -365,7 +389,7 @@ impl Line<'_> {
                     }
                     // A late answer would be taken for that of the next request, so the connection ends.
                     Err(end) => {
-                        let _ = asked.answer.try_send(Sent::Failed(Fail::TimedOut));
+                        let _ = asked.answer.try_send(Sent::Failed(end.fail));
                         return Err(end);
                     }
                 };
@@ -378,7 +402,7 @@ impl Line<'_> {
             let soon = packet::timeout(Instant::now() + self.shared.options.limit);
             match poll(&mut fds, soon) {
                 Ok(_) | Err(Errno::EINTR) => {}
-                Err(e) => return Err(End(format!("poll: {e}"))),
+                Err(e) => return Err(End::closed(format!("poll: {e}"))),
             }
             let [of_socket, of_pipe] = fds.map(|fd| fd.any().unwrap_or(false));
             if of_pipe {

@@ -6,7 +6,7 @@ use crate::{Namespace, Observer, Peer, Workload, Workloads, listener};
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -254,6 +254,8 @@ fn wait(answer: &Receiver<Sent>, until: Instant) -> Result<(), AddError> {
         Ok(Sent::Refused(why)) => Err(AddError::Refused(why)),
         Ok(Sent::Failed(Fail::TimedOut)) => Err(AddError::TimedOut),
         Ok(Sent::Failed(Fail::Closed)) => Err(AddError::Closed),
-        Err(_) => Err(AddError::TimedOut),
+        Err(RecvTimeoutError::Timeout) => Err(AddError::TimedOut),
+        // Nobody is left who would answer.
+        Err(RecvTimeoutError::Disconnected) => Err(AddError::Closed),
     }
 }

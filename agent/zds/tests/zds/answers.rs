@@ -137,8 +137,9 @@ fn differs(two: &Two, phase: Phase, answer: &Answer) -> Option<String> {
     };
     let is_answered = match (&ended.asked, &fault) {
         (None, _) => true,
-        // It does not wait until it gives up.
-        (Some(asked), Ok(_)) => matches!(asked, Err(AddError::TimedOut | AddError::Closed)),
+        // It does not wait until it gives up; what has ended has no pod.
+        (Some(asked), Ok(_)) if phase == Phase::Remove => asked.is_ok(),
+        (Some(asked), Ok(_)) => matches!(asked, Err(AddError::Closed)),
         (Some(asked), Err(text)) if text.is_empty() || phase == Phase::Remove => asked.is_ok(),
         (Some(asked), Err(_)) => matches!(asked, Err(AddError::Refused(_))),
     };

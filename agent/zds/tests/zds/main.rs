@@ -150,6 +150,31 @@ fn a_late_answer_ends_the_connection_and_is_taken_for_no_other() {
     assert_eq!(ztunnel.faults(), Vec::<String>::new());
 }
 
+/// The connection ends before the answer: nobody has to wait for a limit, and what ended knows of no pod.
+#[test]
+fn who_waits_for_a_connection_that_ends_is_told_so() {
+    let netns = namespace_or_skip!();
+    let scene = Scene::with(|o| o.limit = Duration::from_secs(15));
+    for what in ["add", "remove"] {
+        // The end of the snapshot is its one request.
+        let puppet = support::Puppet::after(&scene.path(), 1);
+        scene.until("ready", |peers| peers.iter().any(|peer| peer.ready));
+        let (handle, pod) = (scene.handle(), pod("a", Some(&netns)));
+        let asks = std::thread::spawn(move || match what {
+            "add" => handle.add(&pod, LONG).map(drop),
+            _ => handle.remove("a", LONG),
+        });
+        puppet.asked().unwrap();
+        drop(puppet);
+        let expected = match what {
+            "add" => Err(AddError::Closed),
+            _ => Ok(()),
+        };
+        assert_eq!(asks.join().unwrap(), expected, "{what}");
+        scene.until("ended", <[weir_zds::Peer]>::is_empty);
+    }
+}
+
 #[test]
 fn one_that_never_says_hello_holds_up_who_asks_no_longer_than_asked() {
     let netns = namespace_or_skip!();
