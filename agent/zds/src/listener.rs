@@ -7,12 +7,12 @@ use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::fs;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -24,6 +24,12 @@ const PACE: Duration = Duration::from_millis(200);
 pub(crate) const CONNECTIONS: usize = 8;
 /// Mode of the socket's file: root alone connects, also where the directory lets other users in.
 const MODE: u32 = 0o600;
+/// How the first name of the socket's file begins.
+const BESIDE: &str = ".zds.";
+/// First names that are tried.
+const TRIES: u32 = 16;
+/// A file with a first name that is older was left over.
+const LEFT_OVER: Duration = Duration::from_secs(60);
 /// How often it is looked whether the socket's file is there, and whether the agent ends.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -44,19 +50,44 @@ fn file(path: &Path) -> io::Result<File> {
     Ok((meta.dev(), meta.ino(), meta.created().ok()))
 }
 
+/// A socket with a name for the moment, which no other agent has: in each container the agent may be process 1.
+fn bind_beside(path: &Path) -> io::Result<(Socket, PathBuf)> {
+    let socket = Socket::new(Domain::UNIX, Type::SEQPACKET.cloexec(), None)?;
+    let mut tries = 0;
+    loop {
+        // Each has random keys.
+        let number = RandomState::new().hash_one(tries) & 0xffff_ffff;
+        let new = path.with_file_name(format!("{BESIDE}{number:08x}"));
+        tries += 1;
+        match socket.bind(&SockAddr::unix(&new)?) {
+            Ok(()) => return Ok((socket, new)),
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse && tries < TRIES => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// Removes sockets of agents that were killed between the two names. One that has its first name needs it for a moment only.
+fn remove_left_over(path: &Path) {
+    let Some(dir) = path.parent() else { return };
+    // What cannot be looked at or removed is in nobody's way.
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let is_named = entry.file_name().to_string_lossy().starts_with(BESIDE);
+        let is_old = |meta: fs::Metadata| {
+            let age = meta.modified().ok().and_then(|at| at.elapsed().ok());
+            meta.file_type().is_socket() && age.is_some_and(|age| age > LEFT_OVER)
+        };
+        if is_named && entry.metadata().is_ok_and(is_old) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// Listens there, in the place of what was there before. The socket listens already when it gets its name: one that did not
 /// would look like the file of a process that has ended, and be taken away by an agent that looks at the same moment.
 pub(crate) fn bind(path: &Path) -> io::Result<Bound> {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let new = path.with_file_name(format!(".zds.{}.{number}", std::process::id()));
-    match fs::remove_file(&new) {
-        // Of another process with this number, before.
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-        _ => {}
-    }
-    let socket = Socket::new(Domain::UNIX, Type::SEQPACKET.cloexec(), None)?;
-    socket.bind(&SockAddr::unix(&new)?)?;
+    remove_left_over(path);
+    let (socket, new) = bind_beside(path)?;
     let named = || {
         // Before it listens: until then every connect(2) fails.
         fs::set_permissions(&new, fs::Permissions::from_mode(MODE))?;

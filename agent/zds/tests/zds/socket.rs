@@ -64,6 +64,44 @@ fn an_agent_that_took_over_keeps_the_socket_until_it_ends() {
     ztunnel.snapshots(2);
 }
 
+/// In each container the agent may be process 1, and several look at one directory during an upgrade.
+#[test]
+fn the_file_that_another_agent_is_binding_stays_and_one_that_was_left_over_goes() {
+    use nix::sys::stat::{UtimensatFlags, utimensat};
+    use nix::sys::time::TimeSpec;
+    let dir = weir_testing::TempDir::new();
+    let bound = |name: &str| {
+        let path = dir.path().join(name);
+        let socket = Socket::new(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+        socket.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+        path
+    };
+    let others: Vec<_> = (0..200)
+        .map(|number| bound(&format!(".zds.{}.{number}", std::process::id())))
+        .collect();
+    let left_over = bound(".zds.1.0");
+    let notes = dir.path().join(".zds.notes");
+    std::fs::write(&notes, "").unwrap();
+    let old = TimeSpec::new(1_000_000_000, 0);
+    for path in [&left_over, &notes] {
+        utimensat(
+            nix::fcntl::AT_FDCWD,
+            path,
+            &old,
+            &old,
+            UtimensatFlags::NoFollowSymlink,
+        )
+        .unwrap();
+    }
+    let node = Arc::new(Node::default());
+    let _server = server(&node, dir.path(), |_| {});
+    let is_there = |path: &std::path::PathBuf| std::fs::symlink_metadata(path).is_ok();
+    assert_eq!(others.iter().filter(|path| !is_there(path)).count(), 0);
+    assert!(!is_there(&left_over) && is_there(&notes));
+    let left = std::fs::read_dir(dir.path()).unwrap().count();
+    assert_eq!(left, others.len() + 2, "nothing but the socket came");
+}
+
 /// Ends a thread also where the test fails.
 struct Ends<'a>(&'a AtomicBool);
 
