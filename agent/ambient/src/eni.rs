@@ -118,10 +118,43 @@ impl BranchEnis {
         done
     }
 
+    /// Removes rules with the protocol number of this agent that are of none of these addresses: their pods went while no agent
+    /// ran. Rules without it, as Istio's agent makes them, may be anybody's. Returns what was removed.
+    ///
+    /// # Errors
+    /// Rules cannot be read or deleted; the rest is removed all the same.
+    pub fn remove_others(&self, routing: &Routing) -> Result<Vec<PolicyRule>> {
+        let mut removed = Vec::new();
+        let mut failed: Option<Error> = None;
+        for rule in routing.rules()?.into_iter().filter(is_made_here) {
+            let same =
+                |known: &PolicyRule| known.same_effect(&rule) && known.priority == rule.priority;
+            if self.0.values().flatten().any(same) {
+                continue;
+            }
+            match routing.del_rule(&rule) {
+                Ok(_) => removed.push(rule),
+                Err(e) => _ = failed.get_or_insert(e),
+            }
+        }
+        failed.map_or(Ok(removed), Err)
+    }
+
     /// The addresses that have rules.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.0.keys().copied()
     }
+}
+
+/// One of the two rules of a pod, and of this agent.
+fn is_made_here(rule: &PolicyRule) -> bool {
+    let (to, iif) = (rule.selectors.to, rule.selectors.iif.as_deref());
+    let made = match (to, iif) {
+        (Some(to), None) if rule.priority == Some(PRIORITY) => PolicyRule::to(to, rule.table),
+        (None, Some(link)) => PolicyRule::iif(rule.family, link, RT_TABLE_LOCAL),
+        _ => return false,
+    };
+    rule.protocol == WEIR && rule.same_effect(&made)
 }
 
 /// The rules for an address behind a branch ENI: a rule by link leads to a table in which the address alone is behind
@@ -312,6 +345,43 @@ mod tests {
         }
         assert_eq!(new_ones(&netns, &before).len(), 4);
         next.remove_all(&routing).unwrap();
+        assert_eq!(rules(&netns), before);
+    }
+
+    /// Pods may go while no agent runs, and another program may have rules of the same shape.
+    #[test]
+    fn rules_of_pods_that_are_gone_go_and_those_of_others_stay() {
+        let netns = weir_testing::namespace_or_skip!();
+        let routing = Routing::open_in(&netns).unwrap();
+        node(&netns);
+        ip(&netns, "rule add to 10.9.0.7 lookup 101 priority 512");
+        ip(
+            &netns,
+            "rule add to 10.9.0.7 lookup 101 priority 511 proto 119",
+        );
+        ip(&netns, "rule add iif other lookup 101 priority 8 proto 119");
+        ip(
+            &netns,
+            "rule add fwmark 7 lookup 101 priority 512 proto 119",
+        );
+        let before = rules(&netns);
+        let mut earlier = BranchEnis::default();
+        for address in ["10.9.0.2", "fd09::3"] {
+            earlier.put(&routing, at(address)).unwrap();
+        }
+        let mut now = BranchEnis::default();
+        now.put(&routing, at("10.9.0.2")).unwrap();
+        let removed = now.remove_others(&routing).unwrap();
+        assert_eq!(removed.len(), 2, "{removed:?}");
+        assert_eq!(
+            new_ones(&netns, &before),
+            [
+                "9: from all iif eni1 lookup local proto 119",
+                "512: from all to 10.9.0.2 lookup 101 proto 119"
+            ]
+        );
+        assert_eq!(now.remove_others(&routing).unwrap(), []);
+        now.remove_all(&routing).unwrap();
         assert_eq!(rules(&netns), before);
     }
 

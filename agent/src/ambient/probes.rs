@@ -234,6 +234,14 @@ impl State {
                 false => self.enis.remove(&routing, address)?,
             }
         }
+        if changed.is_none() && self.complete {
+            let removed = self.enis.remove_others(&routing)?;
+            changes.extend(
+                removed
+                    .iter()
+                    .map(|rule| format!("delete policy rule {rule}")),
+            );
+        }
         Ok(changes)
     }
 }

@@ -61,6 +61,26 @@ fn probes_reach_a_pod_behind_a_branch_eni_for_as_long_as_it_is_enrolled() {
 }
 
 #[test]
+fn policy_rules_of_a_pod_that_went_while_no_agent_ran_are_removed() {
+    let (Some(behind), Some(plain)) = (Sandbox::of("behind"), Sandbox::of("plain")) else {
+        return;
+    };
+    let scene = Scene::new();
+    scene.behind_eni(&behind.address);
+    scene.put("behind", &behind);
+    scene.put("plain", &plain);
+    let mut agent = scene.start(&[]);
+    let _ztunnel = scene.ztunnel();
+    agent.until("enrolled", || states(&agent, "enrolled") == 2);
+    assert_eq!(eni_rules(&scene).len(), 2);
+    agent.signal(nix::sys::signal::Signal::SIGKILL);
+    drop(agent);
+    scene.server.remove(&running("behind", &behind.address));
+    agent = scene.start(&[]);
+    agent.until("its rules are gone", || eni_rules(&scene).is_empty());
+}
+
+#[test]
 fn pods_behind_a_branch_eni_are_not_looked_for_where_that_is_off() {
     let Some(sandbox) = Sandbox::of("behind") else {
         return;
