@@ -1,15 +1,17 @@
 //! Looks at what the node's namespace is to have again and again: at once when the kernel reports that its routing changed,
-//! and by the clock for what it does not report.
+//! within half a second when something was committed to its rules, and by the clock for what shows in neither.
 
+use super::glance::{Glance, Seen};
 use super::node::AtNode;
 use super::probes::HostRules;
 use super::routing::{Heard, Listener};
 use futures::future::{Either, select};
 use std::future::{Future, pending};
 use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use weir_core::thread::task::Tasks;
 
 /// How often.
@@ -19,11 +21,14 @@ pub(super) struct Pace {
     pub(super) round: Duration,
     /// It is tried again, while it cannot be made.
     pub(super) retry: Duration,
-    /// It is asked whether anything changed at the node that captures.
+    /// It is asked whether anything was committed to the rules, or changed at the node that captures.
     pub(super) look: Duration,
     /// From one look to the next one that reports cause, however much is reported: another writer may undo each.
     pub(super) least: Duration,
 }
+
+/// From one comparison of legacy tables to the next one, where something writes to them all the time.
+const LEGACY: Duration = Duration::from_secs(1);
 
 pub(super) const PACE: Pace = Pace {
     round: Duration::from_secs(30),
@@ -51,13 +56,19 @@ pub(super) fn host(
         }
     };
     let keeps = async move {
+        let glance = Arc::default();
         loop {
             routing.borrow_and_update();
-            let (begun, of_thread) = (Instant::now(), host.clone());
+            let begun = Instant::now();
+            // From before the comparison: what changes meanwhile leads to another one.
+            let seen = look(&host, &glance).await;
+            let of_thread = host.clone();
             let healed = tokio::task::spawn_blocking(move || of_thread.heal()).await;
             match healed {
                 Ok(Ok(())) => {
-                    if let Ok(Ok(())) = timeout(pace.round, routing.changed()).await {
+                    let until = begun + pace.round;
+                    let quiet = while_quiet(&host, (&glance, seen), &mut routing, pace);
+                    if let Ok(()) = timeout_at(until, quiet).await {
                         sleep_until(begun + pace.least).await;
                     }
                 }
@@ -66,6 +77,50 @@ pub(super) fn host(
         }
     };
     both(tasks, listens, keeps)
+}
+
+async fn look(host: &HostRules, glance: &Arc<Mutex<Glance>>) -> Seen {
+    let (host, glance) = (host.clone(), Arc::clone(glance));
+    let look = move || {
+        let (netns, engine) = host.in_use();
+        // Nothing in there panics half-way.
+        let mut glance = glance.lock().unwrap_or_else(PoisonError::into_inner);
+        glance.look(netns.as_deref(), engine)
+    };
+    let looked = tokio::task::spawn_blocking(look).await;
+    looked.unwrap_or(Seen::Nothing)
+}
+
+/// Until a change of routing is reported, or the rules cannot be healed; what is committed to them meanwhile is.
+async fn while_quiet(
+    host: &HostRules,
+    (glance, mut seen): (&Arc<Mutex<Glance>>, Seen),
+    routing: &mut watch::Receiver<Heard>,
+    pace: Pace,
+) {
+    loop {
+        match timeout(pace.look, routing.changed()).await {
+            Ok(Ok(())) => return,
+            // Nobody reports any more, which is no reason to look at once.
+            Ok(Err(_)) => sleep(pace.look).await,
+            Err(_) => {}
+        }
+        let now = look(host, glance).await;
+        if now == seen {
+            continue;
+        }
+        let is_legacy = matches!(now, Seen::Sizes(_));
+        seen = now;
+        let of_thread = host.clone();
+        let healed = tokio::task::spawn_blocking(move || of_thread.heal_rules()).await;
+        if !matches!(healed, Ok(Ok(()))) {
+            return;
+        }
+        if is_legacy {
+            // Tables in which kube-proxy writes may be large, and are read as a whole.
+            sleep(LEGACY).await;
+        }
+    }
 }
 
 /// The node that captures: when pods change too, because a proxy may be ready, or be gone; and when another program changes

@@ -14,6 +14,7 @@
 //! - [`ebpf`] does the part of the namespace without netfilter.
 //! - [`node`] captures in the node's namespace instead, for all pods at once.
 //! - [`keep`] looks at what the node is to have, again and again.
+//! - [`glance`] sees whether the rules of the host may have changed.
 //! - [`routing`] hears of what changes in the routing of the node.
 //! - [`packets`] tells what programs of eBPF report.
 //! - [`roster`] is what the proxy is told when it connects.
@@ -22,6 +23,7 @@
 mod decision;
 pub(crate) mod ebpf;
 mod entry;
+mod glance;
 mod hands;
 mod keep;
 mod keeper;

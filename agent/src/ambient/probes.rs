@@ -100,9 +100,26 @@ impl HostRules {
     /// # Errors
     /// What failed; it is told, too.
     pub(super) fn heal(&self) -> Result<(), String> {
+        self.heal_of(None)
+    }
+
+    /// The same for the rules and addresses alone, after a commit: neither the kubelet nor branch ENIs are looked for.
+    ///
+    /// # Errors
+    /// As [`HostRules::heal`].
+    pub(super) fn heal_rules(&self) -> Result<(), String> {
+        self.heal_of(Some(&[]))
+    }
+
+    /// The namespace of the host, and what wrote the rules there.
+    pub(super) fn in_use(&self) -> (Option<PathBuf>, Option<Engine>) {
+        (self.0.netns.clone(), self.state().engine)
+    }
+
+    fn heal_of(&self, changed: Option<&[IpAddr]>) -> Result<(), String> {
         let mut state = self.state();
         let was_in_force = state.told == Some(None);
-        let applied = self.apply(&mut state, None);
+        let applied = self.apply(&mut state, changed);
         let failure = applied.as_ref().err().cloned();
         let healed = applied.as_ref().ok().and_then(|changes| changes.first());
         let healed = healed.filter(|_| was_in_force).cloned();

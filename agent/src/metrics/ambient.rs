@@ -21,6 +21,7 @@ pub(super) struct Ambient {
     contention: Counter,
     refused: Counter,
     host: Gauge,
+    host_healed: Family<Label, Counter>,
     packets: Family<Label, Counter>,
     packets_not_reported: Counter,
 }
@@ -79,6 +80,13 @@ impl Ambient {
                 "weir_ambient_host_ready",
                 "1 while the rules of the host for probes of ambient pods are in force",
             ),
+            host_healed: counters(
+                r,
+                "weir_ambient_host_healed",
+                "Repairs of the host's part that something had changed: rules for probes, or what captures pods at the node",
+                "purpose",
+                &["probes", "capture"],
+            ),
             packets: counters(
                 r,
                 "weir_ambient_packets",
@@ -130,8 +138,16 @@ impl Metrics {
                 ambient.connections.set(count);
             }
             Event::Proxy(Proxy::Refused { .. }) => _ = ambient.refused.inc(),
-            Event::Host { failure, .. } => {
+            Event::Host {
+                purpose,
+                failure,
+                healed,
+            } => {
                 ambient.host.set(i64::from(failure.is_none()));
+                if healed.is_some() {
+                    let label = [("purpose", purpose.name())];
+                    ambient.host_healed.get_or_create(&label).inc();
+                }
             }
             Event::Packet(packet) => {
                 let label = [("reason", packet.reason)];

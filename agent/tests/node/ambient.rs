@@ -201,6 +201,103 @@ fn a_pod_joins_is_healed_and_leaves() {
 }
 
 #[test]
+fn routing_that_another_program_deletes_comes_back_at_once() {
+    let Some(sandbox) = Sandbox::of("routed") else {
+        return;
+    };
+    sandbox.tool("ip", &["link", "set", "lo", "up"]);
+    let scene = Scene::new();
+    scene.put("routed", &sandbox);
+    let agent = scene.start(&[]);
+    let _ztunnel = scene.ztunnel();
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    let listed = |family: &str, what: &str| match what {
+        "rule" => sandbox.tool("ip", &[family, "rule"]),
+        _ => sandbox.tool("ip", &[family, "route", "show", "table", "100"]),
+    };
+    let has = |family: &str, what: &str| {
+        let expected = match what {
+            "rule" => "fwmark 0x111/0xfff lookup 100",
+            _ => "local default dev lo",
+        };
+        listed(family, what).contains(expected)
+    };
+    let mut healed = 0;
+    for family in ["-4", "-6"] {
+        for (what, delete) in [
+            ("rule", "rule del priority 32764"),
+            ("route", "route flush table 100"),
+            // No report names the routes that go with it.
+            ("route", "link set lo down"),
+        ] {
+            assert!(
+                has(family, what),
+                "{family} {what}: {}",
+                listed(family, what)
+            );
+            let words: Vec<&str> = [family].into_iter().chain(delete.split(' ')).collect();
+            sandbox.tool("ip", &words);
+            if delete.starts_with("link") {
+                sandbox.tool("ip", &["link", "set", "lo", "up"]);
+            }
+            healed += 1;
+            let took = agent.until(&format!("{family} {delete} is healed"), || {
+                has(family, what)
+                    && agent.metric("weir_ambient_healed_total{cause=\"missing\"}") >= healed
+            });
+            assert!(took < Duration::from_secs(3), "{family} {delete}: {took:?}");
+        }
+    }
+}
+
+#[test]
+fn rules_of_the_host_that_another_program_deletes_come_back_at_once_and_are_counted() {
+    let Some(sandbox) = Sandbox::of("probed") else {
+        return;
+    };
+    let scene = Scene::new();
+    scene.put("probed", &sandbox);
+    let agent = scene.start(&[]);
+    let _ztunnel = scene.ztunnel();
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    let whole = scene.probed();
+    let host = scene.host.path().display().to_string();
+    let healed = || agent.metric("weir_ambient_host_healed_total{purpose=\"probes\"}");
+    assert_eq!(healed(), 0, "{}", agent.log());
+    for (times, change) in [
+        "flush ruleset".to_owned(),
+        "flush chain inet istio-ambient-nat postrouting".to_owned(),
+        format!(
+            "delete element inet istio-ambient-nat istio-inpod-probes-v4 {{ {} }}",
+            sandbox.address
+        ),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let mut nft = Command::new("nsenter");
+        let run = nft.args([&format!("--net={host}"), "nft", change]).status();
+        assert!(run.unwrap().success(), "{change}");
+        let took = agent.until(&format!("{change} is healed"), || {
+            scene.probed() == whole && healed() == times as u64 + 1
+        });
+        assert!(took < Duration::from_secs(2), "{change}: {took:?}");
+    }
+    assert!(
+        agent.log().contains("ambient_host_healed")
+            || agent.log().contains("were not as they should be"),
+        "{}",
+        agent.log()
+    );
+    // What others do to tables of theirs is none of it.
+    let mut nft = Command::new("nsenter");
+    nft.args([&format!("--net={host}"), "nft", "add", "table", "inet", "x"]);
+    assert!(nft.status().unwrap().success());
+    agent.until("still enrolled", || states(&agent, "enrolled") == 1);
+    assert_eq!(healed(), 3);
+}
+
+#[test]
 fn the_agent_and_ztunnel_come_and_go() {
     let (Some(one), Some(two)) = (Sandbox::of("one"), Sandbox::of("two")) else {
         return;

@@ -206,6 +206,16 @@ pub enum Purpose {
     Capture,
 }
 
+impl Purpose {
+    /// As metrics have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Probes => "probes",
+            Self::Capture => "capture",
+        }
+    }
+}
+
 impl Event {
     pub(super) fn about(&self) -> About {
         match self {
