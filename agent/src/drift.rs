@@ -1,13 +1,15 @@
 //! Notices at once that something changes the rules of a pod.
 //!
-//! A socket in each namespace listens for commits of nf_tables. The kernel announces no change of legacy tables: where a pod is
-//! redirected by these, their sizes are asked for every second; what leaves the sizes as they were is found by the rounds.
-//! A commit does not say what changed, and the agent's own are reported like those of other programs, so the rules are
-//! compared after each.
+//! A socket in each namespace listens for commits of nf_tables, another one for changes of routing (`routing`). The kernel
+//! announces no change of legacy tables: where a pod is redirected by these, their sizes are asked for every second; what
+//! leaves the sizes as they were is found by the rounds. A commit does not say what changed, and the agent's own are reported
+//! like those of other programs, so the rules are compared after each.
 
 pub(crate) mod heals;
+mod routing;
 
 use crate::reconcile::Uid;
+use routing::Reports;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -111,8 +113,15 @@ pub(crate) struct Drift {
 
 type Watched = Arc<Mutex<BTreeMap<Uid, NetnsId>>>;
 
+/// Of one namespace.
+struct Sockets {
+    /// `None`: the kernel has no nf_tables.
+    commits: Option<Commits>,
+    routing: Reports,
+}
+
 enum Request {
-    Watch(Uid, Commits),
+    Watch(Uid, Sockets),
     Forget(Uid),
 }
 
@@ -155,7 +164,7 @@ impl Drift {
                     Ok(Some(request)) => request,
                 };
                 match request {
-                    Request::Watch(uid, commits) => match Watch::begin(&uid, commits, &on_commit) {
+                    Request::Watch(uid, sockets) => match Watch::begin(&uid, sockets, &on_commit) {
                         Some(watch) => _ = watches.insert(uid, watch),
                         // The next look tries again.
                         None => _ = locked(&watched).remove(&uid),
@@ -171,17 +180,22 @@ impl Drift {
     /// from then on is told. Of a namespace that is watched already nothing is to be done.
     ///
     /// # Errors
-    /// The kernel has no nf_tables, or no descriptor is free; what changes is noticed by the next round.
+    /// No descriptor is free; what changes is noticed by the next round.
     pub(crate) fn watch(&self, uid: &Uid, held: &Held) -> Result<(), String> {
         if locked(&self.watched).get(uid) == Some(&held.id()) {
             return Ok(());
         }
-        let opened = held.sandbox.visit(|_| Commits::open());
-        let commits = opened
+        let open = || {
+            let commits = Commits::open().ok();
+            let routing = Reports::open()?;
+            Ok(Sockets { commits, routing })
+        };
+        let opened = held.sandbox.visit(|_| open());
+        let sockets = opened
             .and_then(|opened| opened)
-            .map_err(|e| e.to_string())?;
+            .map_err(|e: weir_netlink::Error| e.to_string())?;
         let mut watched = locked(&self.watched);
-        let request = Request::Watch(Uid::clone(uid), commits);
+        let request = Request::Watch(Uid::clone(uid), sockets);
         self.requests.try_send(request).map_err(|e| e.to_string())?;
         watched.insert(Uid::clone(uid), held.id());
         Ok(())
@@ -260,12 +274,12 @@ impl Tables {
     }
 }
 
-/// A socket that is read until this is dropped.
-struct Watch(JoinHandle<()>);
+/// Sockets that are read until this is dropped.
+struct Watch(Vec<JoinHandle<()>>);
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.0.abort();
+        self.0.iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -279,14 +293,22 @@ impl AsRawFd for Readable {
 }
 
 impl Watch {
-    fn begin(uid: &Uid, commits: Commits, on_commit: &OnCommit) -> Option<Self> {
+    fn begin(uid: &Uid, sockets: Sockets, on_commit: &OnCommit) -> Option<Self> {
+        let mut watch = Self(vec![sockets.routing.begin(uid, on_commit)?]);
+        if let Some(commits) = sockets.commits {
+            watch.0.push(Self::commits(uid, commits, on_commit)?);
+        }
+        Some(watch)
+    }
+
+    fn commits(uid: &Uid, commits: Commits, on_commit: &OnCommit) -> Option<JoinHandle<()>> {
         let (uid, on_commit) = (Uid::clone(uid), Arc::clone(on_commit));
         #[expect(
             deprecated,
             reason = "what replaces it is unsafe; the socket is owned by what is registered"
         )]
         let mut socket = AsyncFd::new(Readable(commits)).ok()?;
-        Some(Self(tokio::spawn(async move {
+        Some(tokio::spawn(async move {
             // When commits of weir alone are reported.
             let mut own_at: Option<Instant> = None;
             loop {
@@ -317,7 +339,7 @@ impl Watch {
                 own_at = None;
                 tokio::time::sleep(PAUSE).await;
             }
-        })))
+        }))
     }
 }
 

@@ -55,7 +55,7 @@ pub const THREADS: [Thread; 14] = [
     ),
     thread(
         "drift",
-        "receives notifications of nf_tables, asks for the sizes of legacy tables",
+        "receives notifications of nf_tables and of routing, asks for the sizes of legacy tables",
         &[CAP_NET_ADMIN],
     ),
     thread("servers", "the sockets, and the watch of pods", &[]),
