@@ -17,14 +17,14 @@ use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use weir_core::journal::Journal;
 use weir_core::journal::pod::Cause;
 use weir_core::pods::{NamespaceView, PodView, Pods, Writer};
 use weir_core::sandboxes::Sandboxes;
 use weir_core::settings::resolve;
-use weir_netlink::NetnsId;
+use weir_netlink::{Netns, NetnsId};
 
 const PODS: u8 = 4;
 
@@ -449,18 +449,33 @@ impl Scene {
         }
     }
 
-    /// The runtime makes the pod's sandbox anew, and the plugin hands it over.
+    /// The runtime makes the pod's sandbox anew, and the plugin hands it over. What the kubelet tells the API server of it is not
+    /// seen yet.
     fn sandbox(&mut self, pod: u8) {
-        let Some(uid) = self.uid(pod) else { return };
+        let address = format!("10.0.0.{pod}");
+        let Some(object) = self.objects.get_mut(&pod) else {
+            return;
+        };
+        if object["status"]["phase"] == "Running" {
+            object["status"] = json!({"phase": "Running", "podIP": address});
+        }
+        self.hand_over(pod, &address);
+    }
+
+    fn hand_over(&mut self, pod: u8, address: &str) {
+        // Where it is does not matter to the stand-in for rules, but it has to be a namespace.
+        static NETNS: LazyLock<Option<Netns>> = LazyLock::new(weir_testing::namespace);
+        let (Some(uid), Some(netns)) = (self.uid(pod), &*NETNS) else {
+            return;
+        };
         self.births += 1;
         let mut world = self.shared.world();
         let old = world.netns.insert(uid.to_string(), self.births);
         old.iter().for_each(|old| _ = world.rules.remove(old));
         drop(world);
-        let address = format!("10.0.0.{pod}").parse().unwrap();
         let sandbox = Sandbox {
-            addresses: vec![address],
-            netns: "/proc/self/ns/net".into(),
+            addresses: vec![address.parse().unwrap()],
+            netns: netns.path(),
         };
         self.agent.told.put(&uid, sandbox);
         self.agent.queue.changed(&uid, self.now);
@@ -705,6 +720,7 @@ fn rules_are_repaired_while_annotations_cannot_be_written() {
 /// The plugin starts the pod when it is told so.
 #[test]
 fn a_new_sandbox_is_enrolled_at_once_and_not_called_so_before() {
+    let _ = weir_testing::namespace_or_skip!();
     let (mut scene, uid) = Scene::enrolled();
     scene.contend(&uid);
     scene.memory(&uid).annotate = Some(Some(Annotation::Pending));
@@ -752,6 +768,7 @@ fn annotations_of_an_enrolled_pod_change_nothing() {
 
 #[test]
 fn the_end_of_a_round_keeps_what_a_job_makes_known() {
+    let _ = weir_testing::namespace_or_skip!();
     let mut scene = Scene::new();
     scene.namespace("ambient");
     scene.birth(1);
@@ -772,6 +789,7 @@ fn the_end_of_a_round_keeps_what_a_job_makes_known() {
 /// It took its list of pods before the job put this one there.
 #[test]
 fn a_proxy_that_connects_during_a_job_is_told_of_the_pod() {
+    let _ = weir_testing::namespace_or_skip!();
     let (mut scene, uid) = Scene::enrolled();
     scene.sandbox(1);
     let done = run(scene.begin());

@@ -451,7 +451,10 @@ fn a_namespace_that_is_not_the_pods_is_refused_whoever_names_it() {
             vec![sandboxed("uid-web", of_other.clone())],
             "does not have the addresses",
         ),
-        (vec![sandboxed("uid-web", "/proc/1/ns/net".into())], "host"),
+        (
+            vec![sandboxed("uid-web", "/proc/1/ns/net".into())],
+            "it is the node's",
+        ),
         (
             vec![sandboxed("uid-web", "/nowhere/netns".into())],
             "/nowhere/netns is not seen",

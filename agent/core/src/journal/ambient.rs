@@ -210,7 +210,7 @@ impl Purpose {
     /// As metrics have it.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Probes => "probes",
+            Self::Probes | Self::ProbesByPrograms => "probes",
             Self::Capture => "capture",
         }
     }

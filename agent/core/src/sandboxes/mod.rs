@@ -17,6 +17,7 @@ pub mod cri;
 pub mod named;
 pub mod place;
 
+use nix::errno::Errno;
 use place::{Folder, Identity, Place, Processes, Scan, not_nested, owns};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -137,18 +138,41 @@ impl Sandboxes {
     /// The same from a plugin that tells the path only.
     ///
     /// # Errors
-    /// There is no such file here or below the root of the node.
+    /// There is no such file here or below the root of the node, it is no network namespace, or it is the node's own.
     pub fn announce_path(&self, uid: &str, path: &Path) -> Result<(), String> {
-        let found = self
-            .places(path)
-            .into_iter()
-            .find_map(|place| id_of(&place));
-        let Some(NetnsId { dev, ino }) = found else {
-            return Err(Self::unseen(path));
-        };
-        let path = path.to_owned();
-        self.announce(uid, NetnsOfPod { path, dev, ino });
-        Ok(())
+        let mut refused = None;
+        for place in self.places(path) {
+            let NetnsId { dev, ino } = match self.opened(&place) {
+                Ok(sandbox) => sandbox.netns().id(),
+                Err(e) if e.is_not_found() || e.errno() == Some(Errno::ENOTDIR as i32) => continue,
+                Err(e) => {
+                    refused.get_or_insert(e.to_string());
+                    continue;
+                }
+            };
+            let path = path.to_owned();
+            self.announce(uid, NetnsOfPod { path, dev, ino });
+            return Ok(());
+        }
+        let (unseen, path) = (Self::unseen(path), path.display());
+        Err(match refused {
+            Some(why) => format!(
+                "the plugin names {path} as the pod's network namespace, which cannot be used as that: {why}"
+            ),
+            None => unseen,
+        })
+    }
+
+    /// A network namespace that may be a pod's. One that is the node's is refused, also where this process has another one.
+    fn opened(&self, path: &Path) -> weir_netlink::Result<Sandbox> {
+        let netns = Netns::open(path)?;
+        if self.0.processes.host() == Some(netns.id()) {
+            let object = format!("{} as a pod's network namespace", path.display());
+            let reason =
+                "it is the node's, and rules there would take the traffic of the whole node";
+            return Err(weir_netlink::Error::refused("use", object, reason));
+        }
+        Sandbox::of(netns)
     }
 
     fn unseen(path: &Path) -> String {
@@ -195,25 +219,41 @@ impl Sandboxes {
         let announced = pod
             .uid()
             .and_then(|uid| locked(&self.0.state).announced.remove(uid));
-        let known = match announced.and_then(|netns| self.announced(&netns, pod)) {
-            Some(held) => Some(Arc::new(held)),
-            None => self.kept(pod),
-        };
-        let held = match known.filter(|held| is_owner(held, pod).is_ok()) {
+        // Why what the plugin named is not taken, told where nothing else is found.
+        let mut refused = None;
+        let named = announced.and_then(|netns| {
+            let held = self.announced(&netns, pod).and_then(|held| {
+                is_owner(&held, pod)?;
+                Ok(Arc::new(held))
+            });
+            let path = netns.path.display();
+            held.map_err(|why| {
+                refused = Some(format!(
+                    "the plugin named {path}, which is not taken: {why}"
+                ));
+            })
+            .ok()
+        });
+        let kept = || self.kept(pod).filter(|held| is_owner(held, pod).is_ok());
+        let held = match named.or_else(kept) {
             Some(held) => held,
-            None => Arc::new(match self.of_runtime(pod) {
-                Ok(Some(held)) => held,
-                Ok(None) => self.of_process(pod, since)?,
-                Err(of_runtime) => self
-                    .of_process(pod, since)
-                    .map_err(|why| format!("{why}; {of_runtime}"))?,
-            }),
+            None => self.by_others(pod, since).map_err(|why| match &refused {
+                Some(refused) => format!("{why}; {refused}"),
+                None => why,
+            })?,
         };
         if let Some(uid) = pod.uid() {
             let mut state = locked(&self.0.state);
             state.held.insert(uid.to_owned(), Arc::clone(&held));
         }
         Ok(held)
+    }
+
+    fn by_process(&self, pod: &Identity, since: Instant) -> Result<Arc<Held>, String> {
+        let place = self.0.processes.find(&*self.scan(since)?, pod)?;
+        let sandbox = self.0.processes.open(&place, pod)?;
+        let folder = self.0.processes.folder(&place);
+        Ok(Arc::new(Held::new(sandbox, Source::Process(place, folder))))
     }
 
     /// That the namespace is still the pod's, addresses included.
@@ -243,8 +283,19 @@ impl Sandboxes {
         }
     }
 
+    /// As the container runtime or the processes of the node tell.
+    fn by_others(&self, pod: &Identity, since: Instant) -> Result<Arc<Held>, String> {
+        match self.by_runtime(pod) {
+            Ok(Some(held)) => Ok(Arc::new(held)),
+            Ok(None) => self.by_process(pod, since),
+            Err(of_runtime) => self
+                .by_process(pod, since)
+                .map_err(|why| format!("{why}; {of_runtime}")),
+        }
+    }
+
     /// What the container runtime knows of the pod. `None`: it is not asked, or knows no sandbox of it.
-    fn of_runtime(&self, pod: &Identity) -> Result<Option<Held>, String> {
+    fn by_runtime(&self, pod: &Identity) -> Result<Option<Held>, String> {
         let Some(runtime) = &self.0.runtime else {
             return Ok(None);
         };
@@ -256,9 +307,8 @@ impl Sandboxes {
             let Some(seen) = places.find(|place| id_of(place).is_some()) else {
                 return Err(Self::unseen(&path));
             };
-            let opened = Netns::open(&seen).map_err(|e| e.to_string())?;
-            not_nested(&opened, pod)?;
-            let sandbox = Sandbox::of(opened).map_err(|e| e.to_string())?;
+            let sandbox = self.opened(&seen).map_err(|e| e.to_string())?;
+            not_nested(sandbox.netns(), pod)?;
             let held = Held::new(sandbox, Source::Runtime(seen));
             is_owner(&held, pod)?;
             return Ok(Some(held));
@@ -266,26 +316,25 @@ impl Sandboxes {
         Ok(None)
     }
 
-    fn of_process(&self, pod: &Identity, since: Instant) -> Result<Held, String> {
-        let place = self.0.processes.find(&*self.scan(since)?, pod)?;
-        let sandbox = self.0.processes.open(&place, pod)?;
-        let folder = self.0.processes.folder(&place);
-        Ok(Held::new(sandbox, Source::Process(place, folder)))
-    }
-
-    /// What the plugin saw, opened by its path here or below the root of the node. `None`: it is not seen here, or is not
-    /// what the plugin saw; the other sources are asked then.
-    fn announced(&self, netns: &NetnsOfPod, pod: &Identity) -> Option<Held> {
+    /// What the plugin saw, opened by its path here or below the root of the node.
+    ///
+    /// # Errors
+    /// It is not seen here, is not what the plugin saw, or cannot be a pod's; the other sources are asked then.
+    fn announced(&self, netns: &NetnsOfPod, pod: &Identity) -> Result<Held, String> {
         let id = NetnsId {
             dev: netns.dev,
             ino: netns.ino,
         };
         let mut places = self.places(&netns.path).into_iter();
-        let path = places.find(|path| id_of(path) == Some(id))?;
-        let opened = Netns::open(&path).ok().filter(|opened| opened.id() == id)?;
-        not_nested(&opened, pod).ok()?;
-        let sandbox = Sandbox::of(opened).ok()?;
-        Some(Held::new(sandbox, Source::Plugin(path)))
+        let path = places
+            .find(|path| id_of(path) == Some(id))
+            .ok_or_else(|| format!("{id} is not seen there by this agent"))?;
+        let sandbox = self.opened(&path).map_err(|e| e.to_string())?;
+        if sandbox.netns().id() != id {
+            return Err(format!("{id} was there, and another one is now"));
+        }
+        not_nested(sandbox.netns(), pod)?;
+        Ok(Held::new(sandbox, Source::Plugin(path)))
     }
 
     fn scan(&self, since: Instant) -> Result<Arc<Scan>, String> {

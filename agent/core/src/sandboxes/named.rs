@@ -50,7 +50,7 @@ fn called(processes: &Processes, scan: &Scan, uid: &str) -> Result<Netns, String
 }
 
 fn by_runtime(sandboxes: &Sandboxes, uid: &str) -> Result<Netns, String> {
-    let held = sandboxes.of_runtime(&Identity::called(uid))?;
+    let held = sandboxes.by_runtime(&Identity::called(uid))?;
     let held = held.ok_or("the container runtime knows no ready sandbox of it")?;
     held.sandbox.netns().try_clone().map_err(|e| e.to_string())
 }

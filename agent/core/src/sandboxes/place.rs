@@ -280,7 +280,7 @@ impl Processes {
     }
 
     /// The node's own namespace.
-    fn host(&self) -> Option<NetnsId> {
+    pub(super) fn host(&self) -> Option<NetnsId> {
         self.look(1).ok().map(|place| place.id)
     }
 
