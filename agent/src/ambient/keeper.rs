@@ -144,6 +144,21 @@ impl Keeper {
         is_new || !is_same
     }
 
+    /// Who claims which address. About pods that the plugin has handed over more is known than the API server says.
+    fn claims(&self, views: &[Arc<PodView>]) -> Claims {
+        Claims::with(views, |view| match self.memory.get(view.uid()) {
+            Some(memory) => memory.addresses_by(view),
+            None => view.addresses(),
+        })
+    }
+
+    fn claimed(&self, claims: &Claims, view: &PodView) -> Result<(), String> {
+        match self.memory.get(view.uid()) {
+            Some(memory) => claims.check_for(view, &memory.addresses_of_hearsay(view)),
+            None => claims.check(view),
+        }
+    }
+
     /// The state of a pod, and why.
     fn turn(&self, memory: &mut Memory, to: Option<State>, why: Option<String>) {
         let from = memory.state;
@@ -431,12 +446,12 @@ impl Reconciler for Keeper {
             return None;
         }
         let views = self.pods.all();
-        let claims = Claims::of(&views);
+        let claims = self.claims(&views);
         let there: BTreeSet<Uid> = views.iter().map(|view| view.uid().into()).collect();
         let mut changed = BTreeSet::new();
         for view in views {
             let uid: Uid = view.uid().into();
-            let claimed = claims.check(&view);
+            let claimed = self.claimed(&claims, &view);
             if self.see(view, claimed) {
                 changed.insert(uid);
             }
@@ -494,14 +509,22 @@ impl Reconciler for Keeper {
             let Some(view) = views.iter().find(|view| view.uid() == &*start.uid) else {
                 return Err(Next::Settled);
             };
-            let claimed = Claims::of(&views).check(view);
+            let claimed = self.claims(&views).check(view);
             self.see(Arc::clone(view), claimed);
+        }
+        let told = self.told.take(&start.uid);
+        if let (Some(told), Some(memory)) = (&told, self.memory.get_mut(&start.uid)) {
+            memory.handed_over(told.addresses.clone(), told.netns.clone());
+            let view = Arc::clone(&memory.view);
+            let claimed = self.claimed(&self.claims(&self.pods.all()), &view);
+            if let Some(memory) = self.memory.get_mut(&start.uid) {
+                memory.claimed = claimed;
+            }
         }
         let Some(mut memory) = self.memory.remove(&start.uid) else {
             return Err(Next::Settled);
         };
-        if let Some(told) = self.told.take(&start.uid) {
-            memory.handed_over(told.addresses, told.netns);
+        if told.is_some() {
             // The plugin is answered by the state: that of the sandbox before says nothing.
             if memory.state.is_some() {
                 self.turn(&mut memory, Some(State::Enrolling), None);

@@ -31,6 +31,8 @@ pub(super) struct Memory {
     pub(super) claimed: Result<(), String>,
     /// Addresses by the plugin, which knows them before the API server does.
     pub(super) told: Option<Vec<IpAddr>>,
+    /// What the API server said when the plugin handed the pod over, until it says something else: it is of the sandbox before.
+    stale: Option<Vec<IpAddr>>,
     /// The namespace by the plugin, until it was looked at.
     pub(super) netns: Option<PathBuf>,
     /// Its rules, as they were verified the last time.
@@ -122,6 +124,7 @@ impl Memory {
             decision: Decision::Unknown,
             claimed: Ok(()),
             told: None,
+            stale: None,
             netns: None,
             captured: None,
             suspected: false,
@@ -148,16 +151,30 @@ impl Memory {
     }
 
     pub(super) fn identity(&self) -> Identity {
-        let told = self.told.as_deref().unwrap_or_default();
-        Identity::of(&self.view).or_addresses(told)
+        Identity::of(&self.view).with_addresses(self.addresses())
     }
 
     /// The addresses that are known of it.
     pub(super) fn addresses(&self) -> Vec<IpAddr> {
-        match self.view.addresses() {
-            known if known.is_empty() => self.told.clone().unwrap_or_default(),
-            known => known,
+        self.addresses_by(&self.view)
+    }
+
+    /// The same when this is what the API server says.
+    pub(super) fn addresses_by(&self, view: &PodView) -> Vec<IpAddr> {
+        let known = view.addresses();
+        let is_old = known.is_empty() || self.stale.as_ref() == Some(&known);
+        match &self.told {
+            Some(told) if is_old && !told.is_empty() => told.clone(),
+            _ => known,
         }
+    }
+
+    /// Of those, the ones that the API server alone knows. About the others the runtime has told the plugin.
+    pub(super) fn addresses_of_hearsay(&self, view: &PodView) -> Vec<IpAddr> {
+        let told = self.told.as_deref().unwrap_or_default();
+        let mut addresses = self.addresses_by(view);
+        addresses.retain(|address| !told.contains(address));
+        addresses
     }
 
     pub(super) fn annotation(&self) -> Option<Annotation> {
@@ -169,6 +186,7 @@ impl Memory {
         self.annotated = self
             .annotated
             .filter(|written| *written != Annotation::of(&view) && !view.ended());
+        self.stale = self.stale.take().filter(|old| *old == view.addresses());
         self.reference = view.reference();
         self.view = view;
     }
@@ -243,6 +261,7 @@ impl Memory {
     /// The plugin made another sandbox: what is known of the rules, the proxy and the repairs is of the one before.
     pub(super) fn handed_over(&mut self, addresses: Vec<IpAddr>, netns: PathBuf) {
         (self.told, self.netns) = (Some(addresses), Some(netns));
+        self.stale = Some(self.view.addresses());
         (self.captured, self.taken, self.annotate) = (None, None, None);
         self.heals = Heals::default();
     }

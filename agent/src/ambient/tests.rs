@@ -799,3 +799,40 @@ fn a_proxy_that_connects_during_a_job_is_told_of_the_pod() {
     let next = scene.agent.keeper.done(&uid, Ok(done));
     assert!(matches!(next, Next::After(Duration::ZERO)));
 }
+
+/// After a reboot the API server has the addresses of the sandboxes before, until the kubelet has told it of the new ones.
+#[test]
+fn the_plugin_knows_the_addresses_of_a_new_sandbox_better_than_the_api_server() {
+    let _ = weir_testing::namespace_or_skip!();
+    let (mut scene, uid) = Scene::enrolled();
+    let probed = |scene: &Scene| {
+        let world = scene.shared.world();
+        let all = world.probes.keys().map(ToString::to_string);
+        all.collect::<Vec<_>>()
+    };
+    assert_eq!(probed(&scene), ["10.0.0.1"]);
+    scene.birth(2);
+    scene.change(2, |p| {
+        p["status"] = json!({"phase": "Running", "podIP": "10.0.9.1"});
+    });
+    scene.hand_over(1, "10.0.9.1");
+    let job = scene.begin();
+    let done = run(job);
+    scene.agent.keeper.done(&uid, Ok(done));
+    // Also where the API server says that another pod has it, of which the plugin has told nothing.
+    assert_eq!(scene.agent.keeper.verdict(&uid), Ok(()));
+    assert_eq!(probed(&scene), ["10.0.9.1"]);
+    // What was said before is no news, what is said now is.
+    scene.publish(1);
+    scene.agent.keeper.changes();
+    assert_eq!(
+        scene.memory(&uid).addresses(),
+        ["10.0.9.1".parse::<IpAddr>().unwrap()]
+    );
+    scene.step(&Step::Moves(1));
+    scene.agent.keeper.changes();
+    assert_eq!(
+        scene.memory(&uid).addresses(),
+        ["10.0.1.1".parse::<IpAddr>().unwrap()]
+    );
+}

@@ -16,6 +16,11 @@ pub struct Claims {
 impl Claims {
     /// Of pods that have not ended and are not ending. Those with the node's network all have its addresses.
     pub fn of(views: &[Arc<PodView>]) -> Self {
+        Self::with(views, PodView::addresses)
+    }
+
+    /// The same where more is known of the addresses of some than the API server tells.
+    pub fn with(views: &[Arc<PodView>], addresses: impl Fn(&PodView) -> Vec<IpAddr>) -> Self {
         let mut claims = Self {
             uids: views.iter().map(|view| view.uid().to_owned()).collect(),
             ..Self::default()
@@ -26,7 +31,7 @@ impl Claims {
             if ended(view) || view.pod.spec.host_network {
                 continue;
             }
-            for address in view.addresses() {
+            for address in addresses(view) {
                 claims
                     .addresses
                     .entry(address)
@@ -43,6 +48,14 @@ impl Claims {
     /// # Errors
     /// The address, and who else claims it; the UID.
     pub fn check(&self, view: &PodView) -> Result<(), String> {
+        self.check_for(view, &view.addresses())
+    }
+
+    /// The same for these addresses of it only: others are known to be right.
+    ///
+    /// # Errors
+    /// As [`Claims::check`].
+    pub fn check_for(&self, view: &PodView, addresses: &[IpAddr]) -> Result<(), String> {
         let mut uids = view.pod.uids().filter(|uid| *uid != view.uid());
         if let Some(uid) = uids.find(|uid| self.uids.contains(*uid)) {
             return Err(format!(
@@ -50,8 +63,8 @@ impl Claims {
                  either by that name; remove the annotation"
             ));
         }
-        for address in view.addresses() {
-            let all = self.addresses.get(&address).map_or(&[][..], Vec::as_slice);
+        for address in addresses {
+            let all = self.addresses.get(address).map_or(&[][..], Vec::as_slice);
             if let Some(other) = all.iter().find(|other| other.uid() != view.uid()) {
                 return Err(format!(
                     "the address {address} is claimed by pod {}/{} too: nothing is written to either until only one has it",

@@ -76,6 +76,11 @@ impl Identity {
         self
     }
 
+    /// The same pod with these addresses, whatever the API server says.
+    pub fn with_addresses(self, addresses: Vec<IpAddr>) -> Self {
+        Self { addresses, ..self }
+    }
+
     /// The UID of the API object; pods without one cannot be told from others.
     pub fn uid(&self) -> Option<&str> {
         self.uids.first().map(String::as_str)
