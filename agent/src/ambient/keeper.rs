@@ -224,7 +224,7 @@ impl Keeper {
         let (netns, sandboxes) = (memory.netns.clone(), self.sandboxes.clone());
         let (before, taken) = (memory.captured.clone(), memory.taken);
         let (addresses, probed) = (memory.addresses(), memory.probed.clone());
-        let probes_pass = memory.probes_pass;
+        let (probes_pass, proved) = (memory.probes_pass, memory.proved.is_some());
         memory.in_flight = Some(addresses.clone());
         let (hands, roster) = (self.hands.clone(), self.roster.clone());
         Job::Thread(Box::new(move || {
@@ -237,6 +237,7 @@ impl Keeper {
                 addresses,
                 probed,
                 probes_pass,
+                proved,
                 since,
             };
             // With the rights of this thread.

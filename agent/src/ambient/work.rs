@@ -17,6 +17,8 @@ pub(super) struct Enrolment {
     pub(super) addresses: Vec<IpAddr>,
     pub(super) probed: Vec<IpAddr>,
     pub(super) probes_pass: bool,
+    /// Where its connections land is known.
+    pub(super) proved: bool,
     pub(super) since: Instant,
 }
 
@@ -29,7 +31,7 @@ pub(super) struct Enrolled {
     /// The addresses that the host's rules know, and why not all.
     pub(super) probed: (Vec<IpAddr>, Result<(), String>),
     pub(super) took: Duration,
-    /// Where connections of the pod landed, after its rules were written.
+    /// Where connections of the pod landed, after its rules were written or seen for the first time.
     pub(super) proof: Option<Proof>,
 }
 
@@ -65,8 +67,9 @@ pub(super) fn enrol(
     };
     let took = begun.elapsed();
     let proof = match outcome {
-        Outcome::Same => None,
-        Outcome::Made { .. } | Outcome::Healed { .. } => hands.rules.prove(&captured),
+        // Once for rules of an earlier agent.
+        Outcome::Same if work.proved => None,
+        _ => hands.rules.prove(&captured),
     };
     Ok(Enrolled {
         captured,

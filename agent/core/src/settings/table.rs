@@ -171,7 +171,7 @@ pub static TABLE: &[Setting] = &[
     both("WEIR_HEALTH_PORT", "weir-health-port", Int, "8000", Used, "Port of /healthz and /readyz"),
     both("WEIR_HOST_NETNS", "weir-host-netns", Text, "", Used, "Path of the network namespace of the host, where rules for probes are written, or whose connections programs let pass; empty: as ALLOW_SWITCH_TO_HOST_NS says"),
     both("WEIR_VERIFY_INTERVAL", "weir-verify-interval", Int, "60", Used, "Seconds between two verifications of every pod, with REPAIR_REPAIR_PODS; 0 is never"),
-    both("WEIR_LIVE_PROOF", "weir-live-proof", Bool, "false", Used, "Ambient mode: after an enrolment or a repair a connection is made in the pod, and where it lands is reported"),
+    both("WEIR_LIVE_PROOF", "weir-live-proof", Bool, "false", Used, "Ambient mode: after an enrolment or a repair, and once after a restart of the agent, a connection is made in the pod, and where it lands is reported"),
     both("WEIR_KEEP_PLUGIN", "weir-keep-plugin", Bool, "true", Used, "Removal keeps the plugin's program: runtimes still call it to delete pods"),
 
     flag("log_output_level", Text, "", Used, "Levels as SCOPE:LEVEL,...; a bare level is scope default, all is every scope. Levels: debug, info, warn, error, fatal, none"),
