@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use weir_cni::json;
 use weir_core::pods::{PodView, Pods};
 
 /// How long the API server's news of a pod may take: the kubelet hears of it in the same moment.
@@ -43,6 +44,16 @@ struct Address {
 }
 
 impl HandedOver {
+    /// Reads the body of a request, and its addresses.
+    ///
+    /// # Errors
+    /// It is no JSON of that form; what is wrong with it.
+    pub(crate) fn read(body: &[u8]) -> Result<(Self, Vec<IpAddr>), String> {
+        let pod: Self = json::from_slice(body).map_err(|e| e.to_string())?;
+        let addresses = pod.addresses()?;
+        Ok((pod, addresses))
+    }
+
     /// `NAMESPACE/NAME`
     pub(crate) fn name(&self) -> String {
         format!("{}/{}", self.pod_namespace, self.pod_name)
@@ -52,7 +63,7 @@ impl HandedOver {
     ///
     /// # Errors
     /// One is none.
-    pub(crate) fn addresses(&self) -> Result<Vec<IpAddr>, String> {
+    fn addresses(&self) -> Result<Vec<IpAddr>, String> {
         let parse = |ip: &Ip| {
             let text = &ip.address.ip;
             let parsed: IpAddr = text
@@ -134,11 +145,99 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
-    use weir_cni::json;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+    use std::path::Path;
+    use weir_core::sandboxes::Sandboxes;
 
-    fn read(value: &serde_json::Value) -> Result<HandedOver, String> {
+    fn read(value: &Value) -> Result<HandedOver, String> {
         json::from_slice(value.to_string().as_bytes()).map_err(|e| e.to_string())
+    }
+
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            ".{0,20}".prop_map(Value::from),
+            "(/|\\.\\./|proc/|self/|ns/|net|\u{0}){0,8}".prop_map(Value::from),
+            "[0-9a-f.:/%]{0,20}".prop_map(Value::from),
+        ];
+        let key = prop_oneof![
+            Just("Netns".to_owned()),
+            Just("IPs".to_owned()),
+            Just("Address".to_owned()),
+            Just("IP".to_owned()),
+            ".{0,6}",
+        ];
+        leaf.prop_recursive(4, 40, 6, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+                prop::collection::btree_map(key.clone(), inner, 0..6)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    /// As other plugins write it, with one member replaced, left out or added.
+    fn nearly() -> impl Strategy<Value = Value> {
+        let keys = ["Netns", "PodName", "PodNamespace", "IPs", "Other"];
+        let change = (
+            prop::sample::select(keys.to_vec()),
+            prop::option::of(any_json()),
+        );
+        (change, prop::option::of(any_json())).prop_map(|((key, value), address)| {
+            let mut body = json!({"Netns": "/var/run/netns/x", "PodName": "web", "PodNamespace": "shop",
+                "IPs": [{"Interface": 0, "Address": {"IP": "10.0.0.2", "Mask": "////AA=="}, "Gateway": ""}]});
+            if let Some(address) = address {
+                body["IPs"][0]["Address"]["IP"] = address;
+            }
+            match value {
+                Some(value) => body[key] = value,
+                None => _ = body.as_object_mut().unwrap().remove(key),
+            }
+            body
+        })
+    }
+
+    /// Reading gives a pod or a reason, and so does looking for its namespace.
+    fn is_read(body: &[u8]) -> Result<(), TestCaseError> {
+        match HandedOver::read(body) {
+            Err(why) => prop_assert!(!why.is_empty()),
+            Ok((pod, addresses)) => {
+                prop_assert_eq!(addresses.len(), pod.ips.as_ref().map_or(0, Vec::len));
+                let announced = Sandboxes::of_node().announce_path("uid", Path::new(&pod.netns));
+                // No path that is made here is a pod's.
+                prop_assert!(announced.is_err_and(|why| why.contains(&pod.netns)));
+            }
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_pod_or_a_reason(body in prop::collection::vec(any::<u8>(), 0..200)) {
+            is_read(&body)?;
+        }
+
+        #[test]
+        fn any_json_is_a_pod_or_a_reason(body in prop_oneof![any_json(), nearly()]) {
+            is_read(body.to_string().as_bytes())?;
+        }
+
+        #[test]
+        fn a_body_that_is_cut_or_changed_is_a_pod_or_a_reason(
+            body in nearly(), at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>()
+        ) {
+            let mut body = body.to_string().into_bytes();
+            let at = at.index(body.len());
+            match cut {
+                true => body.truncate(at),
+                false => body[at] = byte,
+            }
+            is_read(&body)?;
+        }
     }
 
     /// As Istio's plugin writes it.

@@ -5,12 +5,12 @@ use super::peer::{Refusals, accept_root};
 use crate::ambient::{Entry, HandedOver};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
+use hyper::header::{ALLOW, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_cni::json;
 use weir_core::journal::Journal;
 use weir_core::journal::ambient::Event;
 
@@ -41,15 +41,22 @@ pub(super) async fn serve(listener: UnixListener, entry: Entry, journal: Journal
 }
 
 async fn respond(request: Request<Incoming>, entry: &Entry, journal: &Journal) -> Answer {
-    if request.uri().path() != PATH || request.method() != Method::POST {
+    // A query says nothing about a pod.
+    if request.uri().path() != PATH {
         return answer(StatusCode::NOT_FOUND, format!("post a pod to {PATH}\n"));
+    }
+    if request.method() != Method::POST {
+        let text = format!("post a pod to {PATH}\n");
+        let mut refused = answer(StatusCode::METHOD_NOT_ALLOWED, text);
+        let post = HeaderValue::from_static("POST");
+        refused.headers_mut().insert(ALLOW, post);
+        return refused;
     }
     let body = Limited::new(request.into_body(), BODY).collect().await;
     let read = match body {
-        Ok(body) => json::from_slice(&body.to_bytes()).map_err(|e| e.to_string()),
+        Ok(body) => HandedOver::read(&body.to_bytes()),
         Err(e) => Err(e.to_string()),
     };
-    let read = read.and_then(|pod: HandedOver| Ok((pod.addresses()?, pod)));
     let (pod, status, why) = match read {
         Err(why) => {
             let why = format!("the body cannot be read: {why}");
@@ -59,7 +66,7 @@ async fn respond(request: Request<Incoming>, entry: &Entry, journal: &Journal) -
                 Some(why),
             )
         }
-        Ok((addresses, pod)) => match entry.enrol(&pod, addresses).await {
+        Ok((pod, addresses)) => match entry.enrol(&pod, addresses).await {
             Ok(()) => (pod.name(), StatusCode::OK, None),
             Err(why) => (pod.name(), StatusCode::INTERNAL_SERVER_ERROR, Some(why)),
         },

@@ -1,10 +1,15 @@
 //! Pods of ambient mode that the plugin hands over, and the proof of their redirection.
 
-use crate::ambient::{ANNOTATION, MODE, Scene, hand_over, id, is_captured, post, running};
+use crate::ambient::{
+    ANNOTATION, MODE, Scene, hand_over, id, is_captured, post, running, states, why as why_of,
+};
+use crate::api_server::namespace;
 use crate::groups::Group;
 use crate::repair::Sandbox;
-use crate::support::get;
+use crate::support::{Agent, exchange, get};
 use serde_json::{Value, json};
+use std::os::unix::net::UnixStream;
+use weir_testing::TempDir;
 
 #[test]
 fn where_the_connections_of_a_pod_land_is_proved_at_enrolment() {
@@ -25,12 +30,29 @@ fn where_the_connections_of_a_pod_land_is_proved_at_enrolment() {
     }
     let scene = Scene::new();
     scene.put("proved", &sandbox);
-    let agent = scene.start(&[("WEIR_LIVE_PROOF", "true")]);
-    let _ztunnel = scene.ztunnel();
+    let mut agent = scene.start(&[("WEIR_LIVE_PROOF", "true")]);
+    let ztunnel = scene.ztunnel();
+    let proved = |agent: &Agent| agent.metric("weir_ambient_proved_total{answer=\"yes\"}");
     agent.until("proved", || {
-        get(agent.metrics, "/metrics").is_some()
-            && agent.metric("weir_ambient_proved_total{answer=\"yes\"}") == 1
+        get(agent.metrics, "/metrics").is_some() && proved(&agent) == 1
     });
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    // The next agent finds everything as it is, and knows nothing of that.
+    agent.signal(nix::sys::signal::Signal::SIGKILL);
+    drop(agent);
+    agent = scene.start(&[("WEIR_LIVE_PROOF", "true"), ("WEIR_VERIFY_INTERVAL", "1")]);
+    ztunnel.snapshots(2);
+    agent.until("proved again", || proved(&agent) == 1);
+    let verified = || {
+        let (_, text) = get(agent.metrics, "/status.json").expect("an answer");
+        let facts: Value = serde_json::from_str(&text).unwrap();
+        facts["ambient"]["pods"][0]["verifiedAt"].clone()
+    };
+    for _ in 0..2 {
+        let before = verified();
+        agent.until("another round", || verified() != before);
+    }
+    assert_eq!(proved(&agent), 1, "once");
     agent.until("shown", || {
         let (_, text) = get(agent.metrics, "/status.json").expect("an answer");
         let facts: Value = serde_json::from_str(&text).unwrap();
@@ -101,17 +123,67 @@ fn what_the_plugin_may_not_hand_over() {
     );
     refused(post(&scene.node, "{"), 400, "cannot be read");
     refused(post(&scene.node, "[]"), 400, "cannot be read");
+    let ask = |head: &str| {
+        let stream = UnixStream::connect(scene.node.path("run/pluginevent.sock")).unwrap();
+        let text = format!("{head} HTTP/1.1\r\nHost: unix\r\nContent-Length: 1\r\n\r\n{{");
+        exchange(stream, &text).expect("an answer")
+    };
+    refused(ask("POST /cmdadd?a=/b"), 400, "cannot be read");
+    refused(ask("PUT /cmdadd"), 405, "post a pod");
+    refused(ask("GET /cmdadd?a"), 405, "post a pod");
+    refused(ask("POST /cmdadd/"), 404, "post a pod");
+    // The plugin has applied the exclusion, but for one with another configuration; the log has the reason, too.
+    let mut excluded = running("excluded", "10.99.0.9");
+    excluded["metadata"]["namespace"] = "kube-system".into();
+    excluded["metadata"]["uid"] = "uid-excluded".into();
+    scene.server.put(namespace("kube-system"));
+    scene.server.put(excluded);
+    let body = json!({"Netns": sandbox.netns().path(), "PodName": "excluded", "PodNamespace": "kube-system",
+        "IPs": null});
+    let why = "its namespace is excluded (EXCLUDE_NAMESPACES)";
+    refused(post(&scene.node, &body.to_string()), 500, why);
+    agent.until("told", || {
+        let log = agent.log();
+        log.lines()
+            .any(|line| line.contains("kube-system/excluded") && line.contains(why))
+    });
     scene.put("odd", &sandbox);
     // Without a proxy it is captured, and does not start.
     agent.until("its new label is seen", || {
         let (_, why) = hand_over(&scene.node, "odd", &sandbox);
         why.contains("no ztunnel is connected")
     });
-    for (netns, part) in [("/proc/self/ns/net", "host"), ("/nowhere", "not seen")] {
+    let dir = TempDir::new();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (fifo, file, host, of_users) = (path("fifo"), path("file"), path("host"), path("users"));
+    nix::unistd::mkfifo(fifo.as_str(), nix::sys::stat::Mode::S_IRUSR).unwrap();
+    std::fs::write(&file, "").unwrap();
+    // Of the agent, which has the namespaces of the node here.
+    std::os::unix::fs::symlink("/proc/self/ns/net", &host).unwrap();
+    std::os::unix::fs::symlink("/proc/self/ns/user", &of_users).unwrap();
+    for (netns, part) in [
+        ("/proc/self/ns/net", "the traffic of the whole node"),
+        (&host, "the traffic of the whole node"),
+        ("/nowhere", "not seen"),
+        ("nowhere", "not seen"),
+        (&fifo, "it is not a namespace"),
+        (&file, "it is not a namespace"),
+        (&format!("{file}/below"), "not seen"),
+        (&dir.path().display().to_string(), "it is not a namespace"),
+        (&of_users, "it is a namespace of kind user"),
+    ] {
         let body = json!({"Netns": netns, "PodName": "odd", "PodNamespace": "shop", "IPs": null});
         let (status, text) = post(&scene.node, &body.to_string());
         assert_eq!(status, 500, "{netns}: {text}");
-        assert!(part == "host" || text.contains(part), "{netns}: {text}");
+        assert!(
+            text.contains(netns) && text.contains(part),
+            "{netns}: {text}"
+        );
+        let shown = why_of(&agent, "odd");
+        assert!(
+            shown.contains(netns) && shown.contains(part),
+            "{netns}: {shown}"
+        );
     }
     assert!(agent.is_ready());
 }
