@@ -140,11 +140,16 @@ impl Sandboxes {
     /// # Errors
     /// There is no such file here or below the root of the node, it is no network namespace, or it is the node's own.
     pub fn announce_path(&self, uid: &str, path: &Path) -> Result<(), String> {
-        let mut refused = None;
+        let (mut refused, mut hidden) = (None, String::new());
         for place in self.places(path) {
             let NetnsId { dev, ino } = match self.opened(&place) {
                 Ok(sandbox) => sandbox.netns().id(),
                 Err(e) if e.is_not_found() || e.errno() == Some(Errno::ENOTDIR as i32) => continue,
+                // Of the places the root of the node may be closed to this agent, which says nothing about the path.
+                Err(e) if e.is_permission() => {
+                    hidden = format!(" ({e})");
+                    continue;
+                }
                 Err(e) => {
                     refused.get_or_insert(e.to_string());
                     continue;
@@ -154,7 +159,7 @@ impl Sandboxes {
             self.announce(uid, NetnsOfPod { path, dev, ino });
             return Ok(());
         }
-        let (unseen, path) = (Self::unseen(path), path.display());
+        let (unseen, path) = (Self::unseen(path, &hidden), path.display());
         Err(match refused {
             Some(why) => format!(
                 "the plugin names {path} as the pod's network namespace, which cannot be used as that: {why}"
@@ -175,9 +180,9 @@ impl Sandboxes {
         Sandbox::of(netns)
     }
 
-    fn unseen(path: &Path) -> String {
+    fn unseen(path: &Path, hidden: &str) -> String {
         format!(
-            "the network namespace {} is not seen by this agent; its directory has to be mounted below {HOST}",
+            "the network namespace {} is not seen by this agent{hidden}; its directory has to be mounted below {HOST}",
             path.display()
         )
     }
@@ -305,7 +310,7 @@ impl Sandboxes {
             };
             let mut places = self.places(&path).into_iter();
             let Some(seen) = places.find(|place| id_of(place).is_some()) else {
-                return Err(Self::unseen(&path));
+                return Err(Self::unseen(&path, ""));
             };
             let sandbox = self.opened(&seen).map_err(|e| e.to_string())?;
             not_nested(sandbox.netns(), pod)?;
