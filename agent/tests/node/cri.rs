@@ -452,8 +452,8 @@ fn a_namespace_that_is_not_the_pods_is_refused_whoever_names_it() {
             "does not have the addresses",
         ),
         (
-            vec![sandboxed("uid-web", "/proc/1/ns/net".into())],
-            "it is the node's",
+            vec![sandboxed("uid-web", "/proc/self/ns/net".into())],
+            "that this program runs in",
         ),
         (
             vec![sandboxed("uid-web", "/nowhere/netns".into())],
