@@ -71,6 +71,13 @@ pub(super) struct Listener {
 type Message = NetlinkMessage<RouteNetlinkMessage>;
 type Messages = UnboundedReceiver<(Message, SocketAddr)>;
 
+/// Where a listener reads.
+trait Socket {
+    /// Ready when the socket has failed. Each turn takes what the socket had, which the runtime limits, so that messages do
+    /// not pile up in the connection's channel, which has no limit.
+    fn turn(&mut self, context: &mut Context<'_>, listener: &Listener) -> Poll<()>;
+}
+
 /// A socket, and what was read from it.
 struct Open {
     connection: Connection<RouteNetlinkMessage>,
@@ -96,18 +103,27 @@ impl Listener {
 
     /// Listens, again and again. What happened while nobody did is a gap.
     pub(super) async fn run(self) {
+        let open = || Open::at(self.netns.as_deref(), self.of.groups());
+        self.keep_open(open, tokio::time::sleep).await;
+    }
+
+    async fn keep_open<S: Socket, W: Future<Output = ()>>(
+        &self,
+        open: impl Fn() -> Result<S, String>,
+        wait: impl Fn(Duration) -> W,
+    ) {
         let mut pause = PAUSES.0;
         let mut told = false;
         loop {
-            let why = match Open::at(self.netns.as_deref(), self.of.groups()) {
-                Ok(mut open) => {
+            let why = match open() {
+                Ok(mut socket) => {
                     if std::mem::take(&mut told) {
                         let failure = None;
                         self.journal.record(Event::RoutingReports { failure });
                     }
                     pause = PAUSES.0;
                     self.lost();
-                    open.read(&self).await;
+                    poll_fn(|context| socket.turn(context, self)).await;
                     "the socket cannot be read".to_owned()
                 }
                 Err(why) => why,
@@ -116,7 +132,7 @@ impl Listener {
                 let failure = Some(why);
                 self.journal.record(Event::RoutingReports { failure });
             }
-            tokio::time::sleep(pause).await;
+            wait(pause).await;
             pause = (pause * 2).min(PAUSES.1);
         }
     }
@@ -159,13 +175,9 @@ impl Open {
             messages,
         })
     }
+}
 
-    /// Until the socket fails. Each turn takes what the socket had, which the runtime limits, so that messages do not pile
-    /// up in the connection's channel, which has no limit.
-    async fn read(&mut self, listener: &Listener) {
-        poll_fn(|context| self.turn(context, listener)).await;
-    }
-
+impl Socket for Open {
     fn turn(&mut self, context: &mut Context<'_>, listener: &Listener) -> Poll<()> {
         let ended = self.connection.poll_unpin(context);
         while let Poll::Ready(Some((message, _))) = Pin::new(&mut self.messages).poll_next(context)
@@ -179,6 +191,10 @@ impl Open {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::RefCell;
+    use std::sync::{Arc, Mutex};
+    use std::time::SystemTime;
+    use weir_core::journal::Sink;
     use weir_netlink::route::{PolicyRule, Routing};
 
     const LONG: Duration = Duration::from_secs(30);
@@ -215,6 +231,54 @@ mod tests {
         });
     }
 
+    /// A socket with what its turns return.
+    struct Fake(Poll<()>);
+
+    impl Socket for Fake {
+        fn turn(&mut self, _: &mut Context<'_>, _: &Listener) -> Poll<()> {
+            self.0
+        }
+    }
+
+    struct Failures(Arc<Mutex<Vec<Option<String>>>>);
+
+    impl Sink for Failures {
+        fn record(&self, _: SystemTime, event: &weir_core::journal::Event) {
+            if let weir_core::journal::Event::Ambient(Event::RoutingReports { failure }) = event {
+                self.0.lock().unwrap().push(failure.clone());
+            }
+        }
+    }
+
+    #[test]
+    fn a_listener_that_fails_is_opened_again_with_growing_pauses() {
+        let (journal, failures) = (Journal::default(), Arc::default());
+        journal.add(Failures(Arc::clone(&failures)));
+        let (listener, heard) = Listener::new(None, Of::All, journal);
+        let refused = || Err("no".to_owned());
+        let ended = || Ok(Fake(Poll::Ready(())));
+        let first = std::iter::repeat_with(refused).take(6);
+        let answers = first.chain([ended(), refused(), refused(), Ok(Fake(Poll::Pending))]);
+        let answers = RefCell::new(answers);
+        let pauses = RefCell::new(Vec::new());
+        let wait = |pause: Duration| {
+            pauses.borrow_mut().push(pause.as_secs());
+            std::future::ready(())
+        };
+        let open = || answers.borrow_mut().next().unwrap();
+        assert_eq!(listener.keep_open(open, wait).now_or_never(), None);
+        // A socket that was open is reason to begin with a short pause.
+        assert_eq!(pauses.into_inner(), [1, 2, 4, 8, 16, 30, 1, 2, 4]);
+        // What happened while none was open may be lost.
+        assert_eq!(heard.borrow().gaps, 2);
+        // A failure is told once, and that it is over.
+        let told = [Some("no"), None, Some("the socket cannot be read"), None];
+        assert_eq!(
+            *failures.lock().unwrap(),
+            told.map(|t| t.map(str::to_owned))
+        );
+    }
+
     #[test]
     fn what_does_not_fit_the_socket_is_a_gap() {
         let netns = weir_testing::namespace_or_skip!();
@@ -229,7 +293,7 @@ mod tests {
             for priority in 1..200 {
                 routing.add_rule(&rule(priority)).unwrap();
             }
-            let read = open.read(&listener);
+            let read = poll_fn(|context| open.turn(context, &listener));
             let mut newest = heard.clone();
             let lost = newest.wait_for(|heard| heard.gaps > 0);
             tokio::select! {
