@@ -16,20 +16,13 @@ use weir_netfilter::nft::{NftEngine, TableFamily};
 use weir_netfilter::xtables::{Ownership, XtEngine};
 use weir_netlink::Netns;
 use weir_netlink::route::AddressFamily;
+use weir_testing::Ends;
 
 use crate::ambient::{lab_with_probes, redirect, wanted};
 use crate::support::{Pod, REDIRECT, tcp};
 
 /// How often the rules are replaced.
 const TIMES: usize = 12;
-
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
 
 /// Connections out of the pod, one after the other, until `replace` has ended: ztunnel gets each of them, before, meanwhile and
 /// after. How many there were meanwhile.

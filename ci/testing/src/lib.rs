@@ -2,6 +2,8 @@
 //!
 //! - [`namespace()`], [`namespace_or_skip!`]: a throwaway network namespace, or the reason why there is none
 //! - [`rights`], [`lacks`]: what this user or this kernel does not allow, one probe for each
+//! - [`tool`]: runs a tool of the machine in a namespace
+//! - [`Ends`], [`Process`]: threads and processes that end with the test
 //! - [`effort`]: how many random cases, and their seed
 //! - [`c`]: what a C compiler takes names of the system's headers for
 //! - [`TempDir`], [`BpfFs`], [`groups`]: folders, bpf file systems and control groups that go away with their value
@@ -26,13 +28,16 @@ pub mod certificates;
 pub mod chromium;
 mod dir;
 pub mod effort;
+mod ends;
 pub mod groups;
 pub mod lacks;
 mod namespace;
 pub mod pods;
 pub mod rights;
+pub mod tool;
 pub mod ztunnel;
 
 pub use bpffs::BpfFs;
 pub use dir::TempDir;
+pub use ends::{Ends, Process};
 pub use namespace::{granted, namespace};

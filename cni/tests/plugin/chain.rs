@@ -5,7 +5,6 @@
 use weir_testing::lacks;
 
 use std::net::{TcpListener, TcpStream};
-use std::process::Command;
 use std::time::Duration;
 
 use crate::common::api_server::ApiServer;
@@ -107,15 +106,7 @@ impl Bench {
 
     /// `nsenter --net=NETNS nft ARGS`
     fn nft(&self, arguments: &str) -> String {
-        let output = Command::new("nsenter")
-            .arg(format!("--net={}", self.netns.path().display()))
-            .arg("nft")
-            .args(arguments.split_whitespace())
-            .output()
-            .expect("nsenter and nft are needed as oracles");
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "nft {arguments}: {errors}");
-        String::from_utf8(output.stdout).unwrap()
+        weir_testing::tool::output(&self.netns, &format!("nft {arguments}"))
     }
 
     /// A connection from the pod to another address ends at this port of the pod.

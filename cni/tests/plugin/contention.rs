@@ -17,6 +17,7 @@ use weir_netfilter::nft::{
 };
 use weir_netlink::route::{Address, Routing};
 use weir_netlink::{InForce, Netns};
+use weir_testing::Ends;
 
 /// The comment of the other writer's rules in owned tables.
 const MARK: &str = "of another writer";
@@ -275,7 +276,7 @@ fn what_is_returned_is_true_whatever_another_writer_does() {
         };
         let of_writer = Choices(choices.below(u64::MAX) | 1);
         // Stops the writer also when a round fails.
-        let ended = Stop(&stop);
+        let ended = Ends(&stop);
         scope.spawn(move || writer.run(of_writer));
         for round in 0..rounds {
             destroys.store(choices.below(4) == 0, Ordering::Relaxed);
@@ -332,13 +333,4 @@ fn what_is_returned_is_true_whatever_another_writer_does() {
     );
     sandbox.clean(None).unwrap();
     assert_eq!(state(&netns), empty);
-}
-
-/// Ends the other writer when it is dropped.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }

@@ -1,26 +1,12 @@
 //! A removal continues after a failure: everything that can be removed is, and the error names the rest.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
 use weir_cni::redirection::Sandbox;
 use weir_netlink::Netns;
+use weir_testing::tool::tool;
 
 /// Runs `nft` in a namespace with this input and returns its output.
 fn nft(ns: &Netns, arguments: &[&str], input: &str) -> String {
-    let mut child = Command::new("nsenter")
-        .arg(format!("--net={}", ns.path().display()))
-        .arg("nft")
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("nsenter is missing: install util-linux and nftables");
-    let mut stdin = child.stdin.take().unwrap();
-    stdin.write_all(input.as_bytes()).unwrap();
-    drop(stdin);
-    let out = child.wait_with_output().unwrap();
-    assert!(out.status.success(), "nft refuses {input}");
-    String::from_utf8(out.stdout).unwrap()
+    tool(ns, "nft", arguments, input).unwrap_or_else(|e| panic!("nft refuses {input}: {e}"))
 }
 
 /// Chains as upstream leaves them in tables of iptables-nft. In both tables `nat` a map of another writer leads to one,

@@ -3,9 +3,7 @@
 
 use super::*;
 use ipnet::IpNet;
-use std::io::Write;
-use std::process::{Command, Stdio};
-use weir_netlink::Netns;
+use weir_testing::tool::tool;
 
 const IS: Not = Not(false);
 const IS_NOT: Not = Not(true);
@@ -214,33 +212,10 @@ fn the_real_tool_prints_what_we_print() {
         eprintln!("skipped: /proc/self/uid_map says that this is not the first user namespace");
         return;
     }
-    let netns = match Netns::create() {
-        Ok(netns) => netns,
-        Err(e) if e.is_permission() => {
-            eprintln!("skipped: {e}");
-            return;
-        }
-        Err(e) => panic!("{e}"),
-    };
-    let run = |tool: &[&str], input: &str| {
-        let mut child = Command::new("nsenter")
-            .arg(format!("--net={}", netns.path().display()))
-            .args(tool)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("nsenter is needed for this test");
-        child
-            .stdin
-            .take()
-            .unwrap()
-            .write_all(input.as_bytes())
-            .unwrap();
-        let output = child.wait_with_output().unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{tool:?}: {errors}\n{input}");
-        String::from_utf8(output.stdout).unwrap()
+    let netns = weir_testing::namespace_or_skip!();
+    let run = |words: &[&str], input: &str| {
+        let (program, args) = words.split_first().unwrap();
+        tool(&netns, program, args, input).unwrap_or_else(|e| panic!("{words:?}: {e}\n{input}"))
     };
     let rules = |text: &str| -> Vec<String> {
         let mut rules: Vec<_> = text.lines().filter(|l| l.starts_with("-A")).collect();

@@ -14,6 +14,7 @@ use weir_netfilter::ipset::{Entry, Existing, Header, IpsetEngine, Key, SetFamily
 use weir_netlink::message::Netfilter;
 use weir_netlink::nfnetlink::Socket;
 use weir_netlink::{Error, ErrorKind, InForce, NetlinkSocket, Transport};
+use weir_testing::tool::inside;
 
 fn ip(n: u32) -> Entry {
     Entry::new(Key::Ip(std::net::Ipv4Addr::from_bits(n).into()))
@@ -511,8 +512,7 @@ fn without_rights_the_error_names_them() {
         return eprintln!("skipped: {reason}");
     }
     let this = std::env::current_exe().unwrap();
-    let out = std::process::Command::new("nsenter")
-        .arg(format!("--net={}", ns.path().display()))
+    let out = inside(&ns)
         .args([
             "setpriv",
             "--reuid=65534",

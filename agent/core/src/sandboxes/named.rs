@@ -79,7 +79,7 @@ mod tests {
         };
         let sleeps = |netns: &Netns| {
             let spawn = || std::process::Command::new("sleep").arg("600").spawn();
-            Ends(netns.run(spawn).unwrap().unwrap())
+            weir_testing::Process(netns.run(spawn).unwrap().unwrap())
         };
         let processes = Processes::of_node();
         let found_now = || called(&processes, &processes.scan().unwrap(), "uid-of-named");
@@ -93,15 +93,6 @@ mod tests {
         group.take(second.0.id());
         let both = found_now().unwrap_err();
         assert!(both.contains("cannot be told"), "{both}");
-    }
-
-    struct Ends(std::process::Child);
-
-    impl Drop for Ends {
-        fn drop(&mut self) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
     }
 
     #[test]

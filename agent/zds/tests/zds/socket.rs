@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
+use weir_testing::Ends;
 use weir_testing::ztunnel::Ztunnel;
 use weir_zds::Server;
 
@@ -100,15 +101,6 @@ fn the_file_that_another_agent_is_binding_stays_and_one_that_was_left_over_goes(
     assert!(!is_there(&left_over) && is_there(&notes));
     let left = std::fs::read_dir(dir.path()).unwrap().count();
     assert_eq!(left, others.len() + 2, "nothing but the socket came");
-}
-
-/// Ends a thread also where the test fails.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// An agent that looked meanwhile would take the name from one that does not listen yet.

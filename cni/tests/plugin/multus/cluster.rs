@@ -122,15 +122,7 @@ impl Cluster {
     }
 
     fn inside(&self, netns: &Netns, program: &str, arguments: &str) -> String {
-        let output = Command::new("nsenter")
-            .arg(format!("--net={}", netns.path().display()))
-            .arg(program)
-            .args(arguments.split_whitespace())
-            .output()
-            .expect("nsenter, ip and nft are needed as oracles");
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{program} {arguments}: {errors}");
-        String::from_utf8(output.stdout).unwrap()
+        weir_testing::tool::output(netns, &format!("{program} {arguments}"))
     }
 
     pub(crate) fn runner(&self) -> Runner {

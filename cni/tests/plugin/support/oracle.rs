@@ -1,9 +1,8 @@
 //! The real tools in a separate namespace, and their listings in a comparable form.
 
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::process::{Command, Stdio};
 use weir_netlink::Netns;
+use weir_testing::tool::tool;
 
 /// By family and table, then by chain: the chain's own line, then its rules in order.
 pub type Listing = BTreeMap<String, BTreeMap<String, Vec<String>>>;
@@ -27,24 +26,9 @@ impl Bench {
 
     /// Runs a tool in the namespace; a failure of the tool fails the test and prints its input.
     fn run(&self, command: &[&str], input: &str) -> String {
-        let mut child = Command::new("nsenter")
-            .arg(format!("--net={}", self.netns.path().display()))
-            .args(command)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap_or_else(|e| panic!("nsenter is needed for this test: {e}"));
-        child
-            .stdin
-            .take()
-            .unwrap()
-            .write_all(input.as_bytes())
-            .unwrap();
-        let output = child.wait_with_output().unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{command:?}: {errors}\n{input}");
-        String::from_utf8(output.stdout).unwrap()
+        let (program, args) = command.split_first().unwrap();
+        let run = tool(&self.netns, program, args, input);
+        run.unwrap_or_else(|e| panic!("{command:?}: {e}\n{input}"))
     }
 
     /// `iptables-legacy-restore --noflush`, or the one for IPv6.

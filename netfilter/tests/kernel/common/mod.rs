@@ -3,10 +3,9 @@
 pub mod ipset;
 
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
-use std::io::Write;
-use std::process::{Command, Stdio};
 use weir_netfilter::nft::{NftApplied, NftEngine, Ruleset, Snapshot, TableId};
 use weir_netlink::Netns;
+pub use weir_testing::tool::tool;
 
 /// Ends the test with a printed reason where one datagram cannot hold what a ruleset takes.
 #[macro_export]
@@ -44,32 +43,6 @@ pub fn too_large(bytes: usize) -> Option<String> {
              net.core.wmem_max is the limit"
         )
     })
-}
-
-/// Runs a tool in a namespace with this input; its output, or its complaint.
-pub fn tool(ns: &Netns, program: &str, args: &[&str], input: &str) -> Result<String, String> {
-    let mut child = Command::new("nsenter")
-        .arg(format!("--net={}", ns.path().display()))
-        .arg(program)
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("nsenter is missing: install util-linux and nftables");
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(input.as_bytes())
-        .unwrap();
-    let out = child.wait_with_output().unwrap();
-    let text = |b: Vec<u8>| String::from_utf8_lossy(&b).into_owned();
-    if out.status.success() {
-        Ok(text(out.stdout))
-    } else {
-        Err(text(out.stderr))
-    }
 }
 
 /// Loads text with the real `nft`.

@@ -1,10 +1,11 @@
 //! What the namespace tests share.
 
 use std::io::Read;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use weir_netlink::Netns;
 use weir_netlink::route::Routing;
+use weir_testing::tool::inside;
 
 /// A routing socket in that namespace, with `lo` up.
 pub fn routing(netns: &Netns) -> Routing {
@@ -26,24 +27,15 @@ pub fn tool(netns: &Netns, tool: &str, arguments: &str) -> Vec<String> {
 
 /// The same; what the tool complains of where it fails.
 pub fn try_tool(netns: &Netns, tool: &str, arguments: &str) -> Result<Vec<String>, String> {
-    let output = Command::new("nsenter")
-        .arg(format!("--net={}", netns.path().display()))
-        .arg(tool)
-        .args(arguments.split_whitespace())
-        .output()
-        .expect("nsenter of util-linux, and ip and tc of iproute2 are needed as oracles");
-    if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
-    }
-    let text = String::from_utf8(output.stdout).expect("text");
+    let words: Vec<&str> = arguments.split_whitespace().collect();
+    let text = weir_testing::tool::tool(netns, tool, &words, "")?;
     let lines = text.lines().map(|line| line.trim().to_owned());
     Ok(lines.filter(|line| !line.is_empty()).collect())
 }
 
 /// A process in that namespace, to be killed and waited for. It is there when this returns.
 pub fn process_in(netns: &Netns) -> Child {
-    let mut process = Command::new("nsenter")
-        .arg(format!("--net={}", netns.path().display()))
+    let mut process = inside(netns)
         .args(["sh", "-c", "echo there; exec cat"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
