@@ -1,14 +1,8 @@
 //! The messages that write the rules, against those of the real `nft`: each golden case has the expressions that nft made
 //! of what Istio's agent fed to it. Listings do not tell how a match is encoded; these do.
 // matrix: needs WEIR_GOLDEN
-// Clippy grants these to `#[test]` functions only, not to their helpers.
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::print_stdout,
-    clippy::unwrap_used
-)]
+// Helpers are tests, too: clippy.toml allows them the same.
+#![cfg(test)]
 
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -1,6 +1,5 @@
 //! The in-pod redirection of ambient mode: its rules are those of Istio's agent, it takes over from it, and it goes.
 // matrix: needs WEIR_GOLDEN
-#![allow(clippy::indexing_slicing, reason = "a test")]
 
 use crate::restore_upstream::halves;
 use crate::support::{TempFile, inside, lo_up, path, weir, weir_fed};

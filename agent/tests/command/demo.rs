@@ -1,6 +1,5 @@
 //! `weir demo` does what the README says.
 // matrix: every; smoke; variants all
-#![allow(clippy::indexing_slicing, clippy::print_stdout, reason = "a test")]
 
 use crate::rights::unmapped;
 use crate::support::{exists, weir, weir_with};

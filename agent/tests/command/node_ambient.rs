@@ -1,6 +1,5 @@
 //! `weir plan|apply|verify|clean node-ambient` beside objects of others with the same numbers.
 // matrix: every
-#![allow(clippy::indexing_slicing, clippy::print_stdout, reason = "a test")]
 
 use crate::support::{Run, TempFile, path, weir, weir_with};
 use serde_json::Value;

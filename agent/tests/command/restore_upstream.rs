@@ -2,8 +2,6 @@
 //! programs the same text beside us.
 // matrix: needs WEIR_GOLDEN
 
-#![allow(clippy::indexing_slicing)]
-
 use crate::support::{TempFile, path, weir};
 use serde_json::Value;
 use std::path::{Path, PathBuf};

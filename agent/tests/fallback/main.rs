@@ -5,13 +5,8 @@
 // matrix: oldest; smoke; variants no-ipv6
 
 // Clippy grants these to `#[test]` functions only.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::print_stdout
-)]
+// Helpers are tests, too: clippy.toml allows them the same.
+#![cfg(test)]
 
 #[allow(dead_code, unused_macros)]
 #[path = "../command/support.rs"]

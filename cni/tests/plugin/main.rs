@@ -1,14 +1,8 @@
 //! The plugin, redirections and configurations, with real namespaces and with what others wrote; each file says what it
 //! shows.
-// Clippy grants these to `#[test]` functions only, not to their helpers.
-#![allow(
-    unreachable_pub,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::print_stdout,
-    clippy::unwrap_used
-)]
+// Helpers are tests, too: clippy.toml allows them the same.
+#![cfg(test)]
+#![allow(unreachable_pub)]
 
 mod api_tls;
 mod binary;

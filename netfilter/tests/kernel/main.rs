@@ -1,15 +1,9 @@
 //! netfilter against real kernels, the tools of others and the system's headers; each file says what it shows.
 //!
 //! One program: each one more is linked by itself, and has to be carried to every kernel of the matrix.
-// Clippy grants these to `#[test]` functions only, not to their helpers.
-#![allow(
-    unreachable_pub,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::print_stdout,
-    clippy::unwrap_used
-)]
+// Helpers are tests, too: clippy.toml allows them the same.
+#![cfg(test)]
+#![allow(unreachable_pub)]
 
 mod bytes;
 mod common;

@@ -1,11 +1,7 @@
 //! Acceptance checks of ambient mode at the node, with real packets in throwaway namespaces.
 // matrix: newest
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::print_stdout
-)]
+// Helpers are tests, too: clippy.toml allows them the same.
+#![cfg(test)]
 
 mod acceptance;
 mod bridge;

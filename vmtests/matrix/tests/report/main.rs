@@ -1,6 +1,7 @@
 //! The report of runs that were made by hand.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::indexing_slicing)]
+// Helpers are tests, too: clippy.toml allows them the same.
+#![cfg(test)]
 
 mod browser;
 use weir_testing::chromium;
