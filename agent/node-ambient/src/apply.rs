@@ -5,7 +5,7 @@
 //! 2. Links, then everything in the proxy's namespace.
 //! 3. Routes of the node, the guards among them; rules and sets, with what sysctls were before; the sysctls.
 //! 4. Policy rules: marks have an effect from now on.
-//! 5. Routes that led to another proxy before, each replaced in place; then the links to it.
+//! 5. Routes that led to another proxy before, each replaced in place; then the links to it, and addresses of links.
 //!
 //! When a step of the first change fails, all of it is removed again. A later change that fails leaves the guards in place:
 //! captured packets are refused, and the next attempt continues from what is there.
@@ -290,6 +290,9 @@ fn execute(routing: &Routing, step: &Step, proxy: Option<&Netns>) -> Result<()> 
         },
         Step::AddAddress(name, net) => routing
             .add_address(routing.link(name)?.index, *net)
+            .map(drop),
+        Step::DeleteAddress(name, net) => routing
+            .del_address(routing.link(name)?.index, *net)
             .map(drop),
         Step::SkipDad(name) => write_sysctl(&format!("ipv6/conf/{name}/accept_dad"), "0"),
         Step::SetUp(name) => routing.set_up(routing.link(name)?.index),

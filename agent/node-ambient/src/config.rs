@@ -45,6 +45,9 @@ pub struct Config {
     /// the others are captured; else it is an error.
     #[serde(skip)]
     pub leave_out: bool,
+    /// Nothing of IPv6 is made: see [`Config::without_ipv6`].
+    #[serde(skip)]
+    pub ipv4_only: bool,
 }
 
 /// One proxy (ztunnel) pod.
@@ -266,6 +269,18 @@ impl Config {
             .map_err(|e| InputError::value(source, "", e.to_string(), accepted))?;
         config.check(source)?;
         Ok(config)
+    }
+
+    /// For IPv4 alone: connections over IPv6 pass as without weir.
+    #[must_use]
+    pub fn without_ipv6(mut self) -> Self {
+        let addresses = self.pods.iter_mut().map(|pod| &mut pod.addresses);
+        let addresses = addresses.chain(self.proxies.iter_mut().map(|proxy| &mut proxy.addresses));
+        for addresses in addresses.chain([&mut self.host_addresses]) {
+            addresses.retain(IpAddr::is_ipv4);
+        }
+        self.ipv4_only = true;
+        self
     }
 
     /// The active proxy: of the ready ones the newest.

@@ -62,11 +62,15 @@ pub fn discover(config: &Config, by: By) -> Result<Node> {
     for pod in &config.pods {
         let known = config.devices.get(&pod.uid);
         let is_there = |name: &String| links.iter().any(|l| l.name == *name);
+        let object = format!("pod {}", pod.uid);
         let found = match known.filter(|names| !names.is_empty() && names.iter().all(is_there)) {
             Some(names) => Ok(names.clone()),
+            None if pod.addresses.is_empty() && config.ipv4_only => {
+                let reason = "it has no address of IPv4, and IPv6 is not captured; for both set AMBIENT_IPV6=true";
+                Err(Error::refused("capture", &object, reason))
+            }
             None => devices_of(&routing, &links, pod),
         };
-        let object = format!("pod {}", pod.uid);
         let found = found.and_then(|names| {
             let of = |name: &String| bridge_of(&links, name, by, &object).transpose();
             let of_bridges = names.iter().filter_map(of).collect::<Result<Vec<_>>>()?;
@@ -91,6 +95,7 @@ pub fn discover(config: &Config, by: By) -> Result<Node> {
             .or(addresses.first())
             .copied()
     });
+    let has_ipv6 = !config.ipv4_only && Path::new("/proc/sys/net/ipv6").exists();
     Ok(Node {
         carrier: match by {
             By::Rules => carrier(&config, &links, remote)?,
@@ -103,7 +108,7 @@ pub fn discover(config: &Config, by: By) -> Result<Node> {
         devices,
         bridges,
         left_out,
-        has_ipv6: Path::new("/proc/sys/net/ipv6").exists(),
+        has_ipv6,
     })
 }
 
@@ -123,7 +128,7 @@ pub(crate) fn devices_of_others(
 fn find(routing: &Routing, links: &[Link], proxy: &Proxy) -> Result<Place> {
     let netns = Netns::open(&proxy.netns)?;
     let Some(address) = proxy.addresses.first() else {
-        let reason = "it has no address; give its addresses";
+        let reason = "it has no address that is captured; give its addresses, and for IPv6 AMBIENT_IPV6=true";
         let object = format!("proxy {}", proxy.uid);
         return Err(Error::refused("find", object, reason));
     };

@@ -148,7 +148,7 @@ fn desired(config: &Config) -> Result<(Node, Wanted)> {
     let services = services(&links, &held);
     let is_service = |a: &IpAddr| services.iter().any(|s| s.addresses.contains(a));
     let own = held.into_iter().map(|a| a.net.addr());
-    let own = own.filter(|a| !is_service(a));
+    let own = own.filter(|a| !is_service(a) && (a.is_ipv4() || node.has_ipv6));
     let proxy = node.place.as_ref().map(|place| Proxy {
         netns: place.proxy.netns.clone(),
         interface: place.interface.clone(),

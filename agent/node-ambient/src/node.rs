@@ -110,16 +110,24 @@ impl Family {
     }
 }
 
+/// A unique local prefix; 7765:6972 is "weir".
+const PREFIX: [u16; 3] = [0xfd00, 0x7765, 0x6972];
+
+/// Of the ranges that addresses of carriers are taken from.
+pub(crate) fn is_carrier_address(net: &IpNet) -> bool {
+    match net.addr() {
+        IpAddr::V4(v4) => matches!(v4.octets(), [192, 168, 126 | 127, _]),
+        IpAddr::V6(v6) => v6.segments().starts_with(&PREFIX),
+    }
+}
+
 fn carrier_address(is_v6: bool, third: u8, last: u8) -> IpNet {
     let (address, len) = match is_v6 {
         false => (IpAddr::from(Ipv4Addr::new(192, 168, third, last)), 30),
         true => {
             let (third, last) = (u16::from(third), u16::from(last));
-            // A unique local prefix; 7765:6972 is "weir".
-            (
-                Ipv6Addr::new(0xfd00, 0x7765, 0x6972, third, 0, 0, 0, last).into(),
-                126,
-            )
+            let [a, b, c] = PREFIX;
+            (Ipv6Addr::new(a, b, c, third, 0, 0, 0, last).into(), 126)
         }
     };
     // Both lengths are valid for their family.

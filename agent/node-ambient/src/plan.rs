@@ -1,7 +1,7 @@
 //! What a namespace has, and the steps from there to the desired objects. Planning is pure; every step prints as the command
 //! that it equals.
 
-use crate::node::Carrier;
+use crate::node::{Carrier, is_carrier_address};
 use crate::objects::{
     CARRIERS, LinkSpec, Objects, PROXY_CARRIERS, RouteSpec, SECOND_CARRIERS, WEIR, is_own,
 };
@@ -44,6 +44,8 @@ pub enum Step {
     AddLink(LinkSpec),
     /// `ip address add`
     AddAddress(String, IpNet),
+    /// `ip address delete`
+    DeleteAddress(String, IpNet),
     /// `sysctl -w net.ipv6.conf.LINK.accept_dad=0`: a new link has its addresses at once. Until detection of duplicates ends,
     /// a second or two, the kernel finds no neighbour by it, and connections over IPv6 wait.
     SkipDad(String),
@@ -69,6 +71,7 @@ impl fmt::Display for Step {
             Self::DeleteLink(name) => write!(f, "ip link delete {name}"),
             Self::AddLink(link) => write!(f, "ip link add {link}"),
             Self::AddAddress(name, net) => write!(f, "ip address add {net} dev {name}"),
+            Self::DeleteAddress(name, net) => write!(f, "ip address delete {net} dev {name}"),
             Self::SkipDad(name) => write!(f, "sysctl -w net.ipv6.conf.{name}.accept_dad=0"),
             Self::SetUp(name) => write!(f, "ip link set {name} up"),
             Self::AddRoute(route) => write!(f, "ip route add {route}"),
@@ -212,6 +215,12 @@ fn links(desired: &Objects, observed: &Observed, steps: &mut Vec<Step>) -> (Vec<
         if !is_up {
             steps.push(Step::SetUp(link.name.clone()));
         }
+        // After the routes by it.
+        let of_link = observed.addresses.iter();
+        let of_link = of_link.filter(|a| there.is_some_and(|l| l.index == a.index));
+        let gone =
+            of_link.filter(|a| is_carrier_address(&a.net) && !link.addresses.contains(&a.net));
+        late.extend(gone.map(|a| Step::DeleteAddress(link.name.clone(), a.net)));
     }
     (deleted, late)
 }

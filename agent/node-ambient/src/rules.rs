@@ -230,11 +230,20 @@ pub fn apply(
         }
         Desired::Legacy(rules, sets) => {
             let mut lines: Vec<String> = Vec::new();
-            if !sets.is_empty() {
-                let applied = IpsetEngine::open()?.apply(&sets, &set_names())?;
+            let mut write = |names: &[String]| -> Result<()> {
+                let applied = IpsetEngine::open()?.apply(&sets, names)?;
                 lines.extend(applied.ops.iter().map(ToString::to_string));
+                Ok(())
+            };
+            let names: Vec<String> = sets.iter().map(|set| set.header.name.clone()).collect();
+            if !names.is_empty() {
+                write(&names)?;
             }
             let applied = legacy()?.apply(&rules, &xtables::ownership())?;
+            // One that a rule refers to cannot be destroyed.
+            if !names.is_empty() {
+                write(&set_names())?;
+            }
             lines.extend(applied.ops.iter().map(ToString::to_string));
             Ok(lines)
         }

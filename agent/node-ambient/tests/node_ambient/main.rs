@@ -11,6 +11,7 @@ mod ebpf_events;
 mod ebpf_faults;
 mod echo;
 mod exclude;
+mod families;
 mod foreign;
 mod host;
 mod ipvs;

@@ -122,6 +122,10 @@ impl AtNode {
             without_proxy: shared.settings.without_proxy,
             ..shared.settings.node.clone()
         };
+        let config = match shared.settings.rules.enable_ipv6 {
+            true => config,
+            false => config.without_ipv6(),
+        };
         Ok(Desired {
             config,
             _held: held,

@@ -1,6 +1,6 @@
 //! [`AtNode`] in a throwaway node with two pods and two proxies.
 
-use super::{AtNode, Places};
+use super::{AtNode, Places, State};
 use crate::ambient::decision::{Decision, decide};
 use crate::ambient::hands::{Asked, Outcome, Probes, Proxy, Rules};
 use crate::ambient::keep::{
@@ -27,7 +27,7 @@ use weir_core::sandboxes::place::Identity;
 use weir_core::settings::resolve;
 use weir_core::thread::task::Tasks;
 use weir_netlink::Netns;
-use weir_netlink::route::{Route, RouteType, Routing};
+use weir_netlink::route::{AddressFamily, PolicyRule, Route, RouteType, Routing};
 use weir_testing::BpfFs;
 
 const NAMES: [&str; 4] = ["a", "b", "old", "new"];
@@ -51,11 +51,16 @@ fn settings(without_proxy: &str) -> Arc<AmbientSettings> {
 }
 
 fn settings_of(engine: &str, without_proxy: &str) -> Arc<AmbientSettings> {
+    settings_with(engine, without_proxy, "")
+}
+
+fn settings_with(engine: &str, without_proxy: &str, ipv6: &str) -> Arc<AmbientSettings> {
     let lookup = |name: &str| {
         let value = match name {
             "AMBIENT_ENABLED" => "true",
             "WEIR_AMBIENT_ENGINE" => engine,
             "WEIR_AMBIENT_WITHOUT_PROXY" => without_proxy,
+            "AMBIENT_IPV6" if !ipv6.is_empty() => ipv6,
             "SYSTEM_NAMESPACE" => "istio-system",
             "AMBIENT_ENABLEMENT_SELECTOR" => "[{podSelector: {matchLabels: {m: ambient}}}]",
             _ => return None,
@@ -143,6 +148,11 @@ impl Scene {
     }
 
     fn put(&mut self, number: usize, is_ready: bool, change: Value) {
+        self.put_with(&[address(number, 10)], number, is_ready, change);
+    }
+
+    fn put_with(&mut self, addresses: &[IpAddr], number: usize, is_ready: bool, change: Value) {
+        let ips: Vec<_> = addresses.iter().map(|ip| json!({"ip": ip})).collect();
         let name = NAMES[number];
         let is_proxy = number >= 2;
         let mut object = json!({
@@ -150,7 +160,7 @@ impl Scene {
                 "namespace": if is_proxy { "istio-system" } else { "shop" },
                 "labels": if is_proxy { json!({"app": "ztunnel"}) } else { json!({"m": "ambient"}) }},
             "spec": {},
-            "status": {"phase": "Running", "podIP": address(number, 10),
+            "status": {"phase": "Running", "podIP": addresses[0], "podIPs": ips,
                 "conditions": [{"type": "Ready", "status": if is_ready { "True" } else { "False" }}]}});
         if !change.is_null() {
             object["metadata"]["labels"] = change;
@@ -297,6 +307,58 @@ fn without_a_proxy_the_setting_decides() {
     capture(&scene.agent(), &asked);
     let one = BTreeSet::from([0]);
     assert_eq!(scene.captured(), (BTreeSet::new(), one, None));
+}
+
+/// The node of the scene has no IPv6, so that an object of it could not be made.
+#[test]
+fn without_ipv6_nothing_of_it_is_made() {
+    let Some(mut scene) = Scene::build() else {
+        return;
+    };
+    let v6 = |number: usize| IpAddr::from([0xfd00, 1, number as u16, 0, 0, 0, 0, 10]);
+    for number in [0, 2] {
+        let both = [address(number, 10), v6(number)];
+        scene.put_with(&both, number, true, Value::Null);
+    }
+    scene.put_with(&[v6(1)], 1, true, Value::Null);
+    for number in 0..3 {
+        let pod = Routing::open_in(&scene.inside[number]).unwrap();
+        let net = ipnet::IpNet::new(v6(number), 64).unwrap();
+        let index = pod.link("eth0").unwrap().index;
+        pod.add_address(index, net).unwrap();
+    }
+    let routing = Routing::open_in(&scene.node).unwrap();
+    let own_rules = || {
+        let rules = routing.rules().unwrap().into_iter();
+        let own = rules.filter(|rule| rule.priority.is_some_and(|p| (100..=103).contains(&p)));
+        let v6 = |rule: &PolicyRule| rule.family == AddressFamily::V6;
+        own.map(|rule| v6(&rule)).collect::<Vec<bool>>()
+    };
+    let try_capture = |scene: &Scene, number| {
+        let mut spent = Spent::default();
+        let asked = scene.asked(number);
+        let captured = scene
+            .agent()
+            .capture(&asked, None, Instant::now(), &mut spent);
+        captured.map(|(_, outcome)| matches!(outcome, Outcome::Made { .. }))
+    };
+    // Off where it is not set.
+    for ipv6 in ["", "false"] {
+        scene.settings = settings_with("node", "closed", ipv6);
+        assert_eq!(try_capture(&scene, 0), Ok(true));
+        assert_eq!(own_rules(), [false; 4]);
+        let refused = try_capture(&scene, 1).unwrap_err();
+        assert!(refused.contains("AMBIENT_IPV6"), "{refused}");
+    }
+    scene.settings = settings_with("node", "closed", "true");
+    let desired = scene.agent().desired(&mut State::default(), Instant::now());
+    let config = desired.unwrap().config;
+    let pods = config.pods.iter().map(|pod| pod.addresses.clone());
+    let expected = [vec![address(0, 10), v6(0)], vec![v6(1)]];
+    assert_eq!(pods.collect::<Vec<_>>(), expected);
+    assert_eq!(config.proxies[0].addresses, [address(2, 10), v6(2)]);
+    assert!(!config.ipv4_only);
+    weir_node_ambient::remove(&scene.node, None).unwrap();
 }
 
 /// The kernel reports no detached program: the agent looks.
