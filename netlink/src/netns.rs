@@ -9,6 +9,7 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::net::UnixDatagram;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -17,7 +18,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::stat::fstat;
 use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 
-use crate::sys::namespace_type;
+use crate::sys::{namespace_type, socket_netns_cookie};
 use crate::{Error, Result};
 
 const OPEN: &str = "open network namespace";
@@ -139,6 +140,26 @@ impl Netns {
     #[must_use]
     pub fn id(&self) -> NetnsId {
         self.id
+    }
+
+    /// The cookie of the namespace, which no other one has until the machine is started again: unlike the inode, which is reused.
+    /// `None`: the kernel has none (before 5.14).
+    ///
+    /// # Errors
+    /// As [`Netns::run`]; a socket cannot be opened in the namespace.
+    #[doc(alias = "SO_NETNS_COOKIE")]
+    pub fn cookie(&self) -> Result<Option<u64>> {
+        let failed = |e: &io::Error| {
+            let object = self.origin.display().to_string();
+            Error::io("read the cookie of network namespace", object, e)
+        };
+        let socket = self.run(UnixDatagram::unbound)?;
+        let socket = socket.map_err(|e| failed(&e))?;
+        match socket_netns_cookie(socket.as_fd()) {
+            Ok(cookie) => Ok(Some(cookie)),
+            Err(e) if e.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(None),
+            Err(e) => Err(failed(&e)),
+        }
     }
 
     /// A path by which other processes can open it while this value lives: `/proc/PID/fd/N`.

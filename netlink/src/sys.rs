@@ -14,7 +14,7 @@ pub mod tuning;
 mod userns;
 pub mod xtables;
 
-pub(crate) use userns::{owning_user_namespace, socket_network_namespace};
+pub(crate) use userns::{owning_user_namespace, socket_netns_cookie, socket_network_namespace};
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -1,4 +1,4 @@
-//! `ioctl(2)` for namespaces: the user namespace that owns one, and the network namespace of a socket.
+//! `ioctl(2)` for namespaces: the user namespace that owns one, and the network namespace of a socket, also by its cookie.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -43,4 +43,34 @@ pub(crate) fn socket_network_namespace(socket: BorrowedFd<'_>) -> io::Result<Own
     // SAFETY: the kernel has just opened this descriptor for this call (close-on-exec, open_related_ns() in
     // fs/nsfs.c) and no other code knows its number.
     Ok(unsafe { OwnedFd::from_raw_fd(netns) })
+}
+
+/// `SO_NETNS_COOKIE` of `asm-generic/socket.h`, which all architectures that Rust's `std` supports use but SPARC.
+const SO_NETNS_COOKIE: libc::c_int = 71;
+
+/// The cookie of the network namespace that a socket was opened in: `getsockopt(SO_NETNS_COOKIE)`. Since 5.14.
+///
+/// # Errors
+/// `ENOPROTOOPT` when the kernel is older.
+///
+/// # References
+/// `sk_getsockopt` in net/core/sock.c, `net_gen_cookie` in net/core/net_namespace.c.
+pub(crate) fn socket_netns_cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut cookie = 0_u64;
+    let mut length = libc::socklen_t::try_from(size_of::<u64>()).unwrap_or_default();
+    // SAFETY: the kernel writes at most `length` bytes to `cookie`, which has that size, and the new length to `length`; both live
+    // through the call, and `socket` is open for its length.
+    let answer = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut length,
+        )
+    };
+    match answer {
+        0 => Ok(cookie),
+        _ => Err(io::Error::last_os_error()),
+    }
 }

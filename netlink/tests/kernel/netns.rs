@@ -40,6 +40,24 @@ fn the_same_namespace_has_the_same_identity_however_it_is_opened() {
     assert_ne!(netns.id(), Netns::current().expect("current").id());
 }
 
+/// The inode of a namespace that is gone is given to another one soon; the cookie is not.
+#[test]
+fn a_cookie_is_of_one_namespace() {
+    let netns = namespace_or_skip!();
+    let Some(cookie) = netns.cookie().expect("a cookie") else {
+        return weir_testing::lacks::skip("SO_NETNS_COOKIE", "5.14", "the kernel has none");
+    };
+    let same = netns.try_clone().expect("clone");
+    assert_eq!(same.cookie().expect("a cookie"), Some(cookie));
+    let own = Netns::current().expect("current");
+    assert_ne!(own.cookie().expect("a cookie"), Some(cookie));
+    drop((netns, same));
+    for _ in 0..8 {
+        let other = namespace_or_skip!();
+        assert_ne!(other.cookie().expect("a cookie"), Some(cookie));
+    }
+}
+
 #[test]
 fn the_caller_never_changes_its_namespace() {
     let netns = namespace_or_skip!();
