@@ -15,7 +15,7 @@ const AT_ONCE: usize = 4096;
 /// Entries of a map without room made beforehand come from a small stock, which the kernel fills up in the background: many at
 /// once find it empty (`ENOMEM`), with any amount of memory free.
 const PAUSE: Duration = Duration::from_millis(1);
-/// So often at most.
+/// So often at most without an entry in between.
 const PAUSES: u32 = 200;
 /// `ENOTSUPP` of the kernel, which is no number of `errno.h`: such a map has no batches.
 const ENOTSUPP: i32 = 524;
@@ -174,19 +174,7 @@ impl Map {
     ///
     /// How many are written, and of the next one as [`Map::set`].
     pub fn set_all(&self, entries: &[Entry]) -> Result<(), (usize, io::Error)> {
-        let (mut done, mut pauses) = (0, PAUSES);
-        while let Some(rest) = entries.get(done..).filter(|rest| !rest.is_empty()) {
-            let some = rest.get(..AT_ONCE).unwrap_or(rest);
-            match self.write_batch(some) {
-                Ok(()) => done += some.len(),
-                Err((here, e)) if e.raw_os_error() == Some(libc::ENOMEM) && pauses > 0 => {
-                    (done, pauses) = (done + here, pauses - 1);
-                    std::thread::sleep(PAUSE);
-                }
-                Err((here, e)) => return Err((done + here, e)),
-            }
-        }
-        Ok(())
+        write_all(entries, |some| self.write_batch(some), PAUSE)
     }
 
     fn write_batch(&self, entries: &[Entry]) -> Result<(), (usize, io::Error)> {
@@ -223,5 +211,59 @@ impl Map {
                 Err((if done < entries.len() { done } else { 0 }, e))
             }
         }
+    }
+}
+
+/// Writes by parts. An error of a part has how many of it were written.
+fn write_all(
+    entries: &[Entry],
+    mut write: impl FnMut(&[Entry]) -> Result<(), (usize, io::Error)>,
+    pause: Duration,
+) -> Result<(), (usize, io::Error)> {
+    let (mut done, mut pauses) = (0, PAUSES);
+    while let Some(rest) = entries.get(done..).filter(|rest| !rest.is_empty()) {
+        let some = rest.get(..AT_ONCE).unwrap_or(rest);
+        match write(some) {
+            Ok(()) => done += some.len(),
+            Err((here, e)) if e.raw_os_error() == Some(libc::ENOMEM) && pauses > 0 => {
+                // The stock is of some dozens of entries: many entries may need many pauses.
+                pauses = if here > 0 { PAUSES } else { pauses - 1 };
+                done += here;
+                std::thread::sleep(pause);
+            }
+            Err((here, e)) => return Err((done + here, e)),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A stock of this many entries that is filled up in each pause; what was written.
+    fn written(count: usize, stock: usize) -> Result<usize, (usize, i32)> {
+        let entries = vec![(vec![0], vec![0]); count];
+        let mut all = 0;
+        let write = |some: &[Entry]| {
+            let here = some.len().min(stock);
+            all += here;
+            match here == some.len() {
+                true => Ok(()),
+                false => Err((here, io::Error::from_raw_os_error(libc::ENOMEM))),
+            }
+        };
+        let done = write_all(&entries, write, Duration::ZERO);
+        let done = done.map_err(|(done, e)| (done, e.raw_os_error().unwrap_or(0)));
+        done.map(|()| all)
+    }
+
+    #[test]
+    fn as_many_pauses_are_made_as_entries_need() {
+        assert_eq!(written(20_000, 32), Ok(20_000));
+        assert_eq!(written(1000, 1), Ok(1000));
+        assert_eq!(written(0, 0), Ok(0));
+        // Memory that does not come back is an error.
+        assert_eq!(written(5, 0), Err((0, libc::ENOMEM)));
     }
 }

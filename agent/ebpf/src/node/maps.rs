@@ -227,7 +227,10 @@ impl Maps {
             Excluded::Port(side, port) => (ports, exclude::port_key((side, port)).to_vec()),
         };
         let done = match value {
-            Some(value) => map.set(&key, &value.to_ne_bytes()),
+            // It waits for memory, which such a map takes entry by entry.
+            Some(value) => map
+                .set_all(&[(key, value.to_ne_bytes().to_vec())])
+                .map_err(|(_, e)| e),
             None => map.delete(&key).map(drop),
         };
         done.map_err(|e| failed("write", &format!("{what} in the map of exclusions"), &e))
