@@ -270,6 +270,13 @@ fn prerouting(node: &Node, family: Family) -> Vec<Rule> {
 fn excluded(node: &Node, family: Family) -> Vec<Rule> {
     let (exclude, bits) = (&node.config.exclude, node.config.marks.conn_skip);
     let mut rules = Vec::new();
+    for (is_source, ports) in [
+        (true, &exclude.outbound_ports),
+        (false, &exclude.inbound_ports),
+    ] {
+        let of = |port: &u16| of_pods(rule().tcp_dport((*port).into()), family, is_source);
+        rules.extend(ports.iter().map(|port| mark(of(port), bits)));
+    }
     for is_source in [true, false] {
         let nets = exclude.ordered().into_iter();
         for (net, is_excluded) in nets.filter(|(net, _)| family.of(&net.addr())) {
@@ -280,13 +287,6 @@ fn excluded(node: &Node, family: Family) -> Vec<Rule> {
             rules.extend(is_excluded.then(|| mark(peer(), bits)));
             rules.push(stop(peer()));
         }
-    }
-    for (is_source, ports) in [
-        (true, &exclude.outbound_ports),
-        (false, &exclude.inbound_ports),
-    ] {
-        let of = |port: &u16| of_pods(rule().tcp_dport((*port).into()), family, is_source);
-        rules.extend(ports.iter().map(|port| mark(of(port), bits)));
     }
     rules
 }

@@ -1,4 +1,5 @@
-//! Rules in the pod, programs in the pod, rules at the node and programs at the node decide alike about every flow.
+//! Rules in the pod, programs in the pod, rules at the node and programs at the node decide alike about every flow: connections,
+//! datagrams, also in fragments, and echo requests. With exclusions, which only the node's ways have, these are compared alone.
 //!
 //! Left out is where they are meant to differ: traffic of the node itself and of a pod to its node, which only the node's ways
 //! let pass; DNS over TCP, which rules in the pod send to ztunnel's port for names; the path between two enrolled pods.
@@ -17,12 +18,12 @@ use weir_demo::node_ambient::{Arrival, Lab, Place, Stage};
 use weir_demo::{Flow, Protocol};
 use weir_ebpf::Bpffs;
 use weir_netlink::route::AddressFamily;
-use weir_node_ambient::{CarrierChoice, Config};
+use weir_node_ambient::{CarrierChoice, Config, Exclude};
 use weir_testing::BpfFs;
 
 use crate::ambient::{redirect, wanted};
-use crate::ebpf;
 use crate::random::for_all;
+use crate::{datagrams, ebpf};
 
 /// Who redirects, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,10 +45,21 @@ const WAYS: [Way; 7] = [
     Way::FiltersAtNode,
 ];
 
+/// What is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A connection, or a datagram.
+    Flow(Protocol),
+    /// A datagram in fragments.
+    Fragments,
+    /// An echo request, in fragments or not.
+    Echo(bool),
+}
+
 /// One thing that is sent.
 #[derive(Clone, Debug)]
 struct Sent {
-    protocol: Protocol,
+    kind: Kind,
     from: Place,
     to: Place,
     port: u16,
@@ -57,7 +69,18 @@ struct Sent {
 struct Case {
     dns: bool,
     carrier: CarrierChoice,
+    exclude: Exclude,
     sent: Vec<Sent>,
+}
+
+impl Case {
+    /// In the pod nothing can be excluded.
+    fn ways(&self) -> Vec<Way> {
+        let is_at_node = |way: &Way| !matches!(way, Way::RulesInPod(_) | Way::ProgramsInPod);
+        let ways = WAYS.into_iter();
+        ways.filter(|way| self.exclude.is_empty() || is_at_node(way))
+            .collect()
+    }
 }
 
 fn sent() -> impl Strategy<Value = Sent> {
@@ -75,30 +98,80 @@ fn sent() -> impl Strategy<Value = Sent> {
         // Above these are the ports that flows are sent from.
         3 => 1..20_000_u16,
     ];
-    let protocol = prop_oneof![3 => Just(Protocol::Tcp), 1 => Just(Protocol::Udp)];
-    let all = (protocol, ends, port).prop_map(|(protocol, (from, to), port)| Sent {
-        protocol,
+    let kind = prop_oneof![
+        6 => Just(Kind::Flow(Protocol::Tcp)),
+        2 => Just(Kind::Flow(Protocol::Udp)),
+        1 => Just(Kind::Fragments),
+        1 => any::<bool>().prop_map(Kind::Echo),
+    ];
+    let all = (kind, ends, port).prop_map(|(kind, (from, to), port)| Sent {
+        kind,
         from,
         to,
         port,
     });
     all.prop_filter("not alike, or a port of ztunnel's own", |sent| {
         let into_pod = sent.to == Web;
-        match (sent.protocol, sent.port) {
-            (Protocol::Tcp, 53) => false,
+        match (sent.kind, sent.port) {
+            (Kind::Flow(Protocol::Tcp), 53) => false,
             // Of the pod's own listeners some are the proxy's where it is in the pod.
             (_, 15_001 | 15_006 | 15_053) => !into_pod,
-            (Protocol::Udp, 53) => !into_pod,
+            (Kind::Flow(Protocol::Udp), 53) => !into_pod,
             _ => true,
         }
     })
+}
+
+/// Networks of the places and of the service, and such as contain them; ports of [`sent`].
+fn exclusions() -> impl Strategy<Value = Exclude> {
+    const NETS: [&str; 14] = [
+        "0.0.0.0/0",
+        "10.0.0.0/8",
+        "10.96.0.0/16",
+        "10.96.0.10/32",
+        "10.244.0.0/16",
+        "10.244.2.0/24",
+        "10.244.4.10/32",
+        "::/0",
+        "::ffff:10.244.0.0/112",
+        "fd00:10::/32",
+        "fd00:10:96::/48",
+        "fd00:10:96::10/128",
+        "fd00:10:244:2::/64",
+        "fd00:10:244:4::10/128",
+    ];
+    // Each is in no list, excluded, or an exception.
+    let nets = prop::collection::vec(0..5_u8, NETS.len());
+    let ports =
+        || prop::collection::btree_set(prop::sample::select(vec![80, 443, 8080, 15_020]), 0..3);
+    let some = (nets, ports(), ports()).prop_map(|(places, outbound_ports, inbound_ports)| {
+        let of = |place: u8| -> Vec<_> {
+            let all = NETS.iter().zip(&places);
+            let all = all.filter(|(_, there)| **there == place);
+            all.map(|(net, _)| net.parse().expect("a network"))
+                .collect()
+        };
+        Exclude {
+            peers: of(1),
+            except: of(2),
+            outbound_ports,
+            inbound_ports,
+        }
+    });
+    prop_oneof![1 => Just(Exclude::default()), 1 => some]
 }
 
 fn cases() -> impl Strategy<Value = Case> {
     // The kernel may have no tunnels.
     let carrier = prop_oneof![Just(CarrierChoice::Auto), Just(CarrierChoice::Veth)];
     let sent = prop::collection::vec(sent(), 12);
-    (any::<bool>(), carrier, sent).prop_map(|(dns, carrier, sent)| Case { dns, carrier, sent })
+    let all = (any::<bool>(), carrier, exclusions(), sent);
+    all.prop_map(|(dns, carrier, exclude, sent)| Case {
+        dns,
+        carrier,
+        exclude,
+        sent,
+    })
 }
 
 fn apply(way: Way, case: &Case, lab: &Lab, mounted: &BpfFs) -> Result<(), String> {
@@ -106,6 +179,7 @@ fn apply(way: Way, case: &Case, lab: &Lab, mounted: &BpfFs) -> Result<(), String
     let config = Config {
         dns_capture: case.dns,
         carrier: case.carrier,
+        exclude: case.exclude.clone(),
         ..lab.config()?
     };
     let bpffs = || Bpffs::at(mounted.path()).map_err(|e| e.to_string());
@@ -154,8 +228,10 @@ fn seen(way: Way, case: &Case, mounted: &BpfFs) -> Vec<(String, String)> {
     let mut seen = Vec::new();
     for sent in &case.sent {
         // HBONE ends at the proxy's own listener.
-        if (sent.protocol, sent.to, sent.port) != (Protocol::Tcp, Place::Web, 15_008) {
-            let served = stage.serve(sent.protocol, sent.to, sent.port);
+        if let Kind::Flow(protocol) = sent.kind
+            && (protocol, sent.to, sent.port) != (Protocol::Tcp, Place::Web, 15_008)
+        {
+            let served = stage.serve(protocol, sent.to, sent.port);
             served.expect("a listener");
         }
         for &family in lab.families {
@@ -163,21 +239,33 @@ fn seen(way: Way, case: &Case, mounted: &BpfFs) -> Vec<(String, String)> {
                 Place::Outside => lab.service(family),
                 place => lab.address(place, family),
             };
-            let to = SocketAddr::new(to, sent.port);
-            // The place of a flow is one of the other lab.
-            let flow = Flow::new("random", sent.protocol, weir_demo::Place::Pod, to);
-            let mut once = || stage.send(sent.from, &flow).expect("sent");
-            let arrival = match once() {
-                arrival if arrival.answered => arrival,
+            let from = (lab.netns(sent.from), lab.address(sent.from, family));
+            let mut once = || match sent.kind {
+                Kind::Flow(protocol) => {
+                    let to = SocketAddr::new(to, sent.port);
+                    // The place of a flow is one of the other lab.
+                    let flow = Flow::new("random", protocol, weir_demo::Place::Pod, to);
+                    let arrival = stage.send(sent.from, &flow).expect("sent");
+                    decision(protocol, &arrival)
+                }
+                // Ports that no flow is sent from or to.
+                Kind::Fragments => {
+                    let to = SocketAddr::new(to, 40_000 + sent.port);
+                    datagrams::large(from, (lab.netns(sent.to), to))
+                }
+                Kind::Echo(is_large) => datagrams::echo(from, to, is_large),
+            };
+            let decided = match once() {
+                decided if decided.ends_with("answered: true") => decided,
                 _ => once(),
             };
-            let from = sent.from;
             let family = match family {
                 AddressFamily::V4 => "IPv4",
                 AddressFamily::V6 => "IPv6",
             };
-            let text = format!("{} {family} {from:?} to {to}", sent.protocol);
-            seen.push((text, decision(sent.protocol, &arrival)));
+            let (kind, port, from) = (sent.kind, sent.port, sent.from);
+            let text = format!("{kind:?} {family} {from:?} to {to} port {port}");
+            seen.push((text, decided));
         }
     }
     seen
@@ -210,7 +298,8 @@ fn four_ways_of_ambient_mode_decide_alike() {
         "/proptest-regressions/traffic-ambient-ways.txt"
     );
     for_all(&cases(), [24, 2_000], kept, |case| {
-        let ways = WAYS.map(|way| (way, seen(way, &case, &mounted)));
+        let ways = case.ways().into_iter();
+        let ways: Vec<_> = ways.map(|way| (way, seen(way, &case, &mounted))).collect();
         explain(&case, &ways)
     });
 }

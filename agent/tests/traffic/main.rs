@@ -12,6 +12,7 @@ mod ambient;
 mod ambient_pods;
 mod ambient_random;
 mod ambient_ways;
+mod datagrams;
 mod dns;
 mod ebpf;
 mod ebpf_checks;

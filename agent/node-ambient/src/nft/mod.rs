@@ -217,11 +217,23 @@ pub(crate) fn in_order<T>(node: &Node, replies: Vec<T>, own: Vec<T>) -> impl Ite
     first.into_iter().chain(then)
 }
 
-/// The longest prefix decides. What connections are is remembered as for everything that is skipped.
+/// Ports first, since an exception is one from networks only, and ends the chain. Of networks the longest prefix decides. What
+/// connections are is remembered as for everything that is skipped.
 fn excluded(node: &Node, families: &[Family]) -> Vec<Rule> {
     let (exclude, bits) = (&node.config.exclude, node.config.marks.conn_skip);
     let mut rules = Vec::new();
     for family in families {
+        for (is_source, ports) in [
+            (true, &exclude.outbound_ports),
+            (false, &exclude.inbound_ports),
+        ] {
+            let ports: Vec<u16> = ports.iter().copied().collect();
+            if !ports.is_empty() {
+                let of_pods = of_pods(rule().l4proto(L4Proto::Tcp), *family, is_source);
+                let port = of_pods.dports(L4Proto::Tcp, CmpOp::Eq, &ports);
+                rules.push(mark(port, bits).build());
+            }
+        }
         for is_source in [true, false] {
             let of_pods = || of_pods(rule().l4proto(L4Proto::Tcp), *family, is_source);
             let mut ends = |of: RuleBuilder, is_excluded: bool| {
@@ -237,17 +249,6 @@ fn excluded(node: &Node, families: &[Family]) -> Vec<Rule> {
                     false => of_pods().saddr(CmpOp::Eq, net),
                 };
                 ends(peer, is_excluded);
-            }
-        }
-        for (is_source, ports) in [
-            (true, &exclude.outbound_ports),
-            (false, &exclude.inbound_ports),
-        ] {
-            let ports: Vec<u16> = ports.iter().copied().collect();
-            if !ports.is_empty() {
-                let of_pods = of_pods(rule().l4proto(L4Proto::Tcp), *family, is_source);
-                let port = of_pods.dports(L4Proto::Tcp, CmpOp::Eq, &ports);
-                rules.push(mark(port, bits).build());
             }
         }
     }

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use weir_netlink::Netns;
 
 /// The keys of a configuration, and what then happens to connections of the pod and to it.
-const CASES: [(&str, &str, &str); 10] = [
+const CASES: [(&str, &str, &str); 11] = [
     ("", "outbound|outside|x", "inbound|pod|x"),
     (
         r#""peers": ["10.1.4.0/24", "fd00:1:4::/48"]"#,
@@ -45,6 +45,12 @@ const CASES: [(&str, &str, &str); 10] = [
     (
         r#""outbound_ports": [8080], "inbound_ports": [8080]"#,
         "outside|x",
+        "pod|x",
+    ),
+    // An exception is one from networks, not from ports.
+    (
+        r#""peers": ["10.1.0.0/16", "fd00:1::/32"], "except": ["10.1.4.0/24", "fd00:1:4::/48"], "inbound_ports": [8080]"#,
+        "outbound|outside|x",
         "pod|x",
     ),
     // And nothing again.
