@@ -18,6 +18,7 @@ mod ebpf;
 mod ebpf_checks;
 mod ebpf_events;
 mod ebpf_probes;
+mod ebpf_frames;
 use weir_testing::effort;
 mod inbound;
 mod invalid;

@@ -16,6 +16,8 @@ pub enum Helper {
     L3Checksum = 10,
     /// `bpf_l4_csum_replace(skb, offset, from, to, flags)`
     L4Checksum = 11,
+    /// `bpf_skb_vlan_push(skb, protocol, tag)`. Since 4.3; tests send tagged frames by it
+    VlanPush = 18,
     /// `bpf_redirect(index, flags)`. Since 4.4
     Redirect = 23,
     /// `bpf_skb_change_type(skb, type)`. Since 4.8
@@ -41,13 +43,14 @@ pub enum Helper {
 
 impl Helper {
     /// Every helper with its name in C.
-    pub const ALL: [(Self, &'static str); 16] = [
+    pub const ALL: [(Self, &'static str); 17] = [
         (Self::MapLookup, "BPF_FUNC_map_lookup_elem"),
         (Self::MapUpdate, "BPF_FUNC_map_update_elem"),
         (Self::KtimeGetNs, "BPF_FUNC_ktime_get_ns"),
         (Self::StoreBytes, "BPF_FUNC_skb_store_bytes"),
         (Self::L3Checksum, "BPF_FUNC_l3_csum_replace"),
         (Self::L4Checksum, "BPF_FUNC_l4_csum_replace"),
+        (Self::VlanPush, "BPF_FUNC_skb_vlan_push"),
         (Self::Redirect, "BPF_FUNC_redirect"),
         (Self::ChangeType, "BPF_FUNC_skb_change_type"),
         (Self::LoadBytesRelative, "BPF_FUNC_skb_load_bytes_relative"),

@@ -6,6 +6,8 @@ use crate::asm::MapRef;
 pub(crate) const SKB_LEN: i16 = 0;
 pub(crate) const SKB_MARK: i16 = 8;
 pub(crate) const SKB_PROTOCOL: i16 = 16;
+pub(crate) const SKB_VLAN_PRESENT: i16 = 20;
+pub(crate) const SKB_VLAN_TCI: i16 = 24;
 pub(crate) const SKB_IFINDEX: i16 = 40;
 pub(crate) const SKB_SK: i16 = 168;
 /// `struct bpf_sock`

@@ -7,6 +7,10 @@ use Reg::{R1, R2, R6, R7, R8, R9, R10};
 
 /// `ETH_P_IP` and `ETH_P_IPV6`
 const ETH_P: [u16; 2] = [0x0800, 0x86dd];
+/// `ETH_P_8021Q` and `ETH_P_8021AD`
+const ETH_P_VLAN: [u16; 2] = [0x8100, 0x88a8];
+/// The number of the VLAN in a tag: `VLAN_VID_MASK`.
+const VLAN_ID: i32 = 0x0fff;
 /// Extension headers that are read in one packet. The kernel reads any number; a packet with more is dropped.
 const EXTENSIONS: usize = 6;
 
@@ -24,6 +28,7 @@ impl Builder {
         if self.dual {
             self.asm.jump_if(If::Eq, R2, be16(ETH_P[1]), v6);
         }
+        self.tags(malformed);
         self.asm.jump(pass);
 
         self.asm.bind(v4);
@@ -85,6 +90,24 @@ impl Builder {
         self.asm.bind(malformed);
         self.refuse(Count::Malformed);
         self.asm.bind(over);
+    }
+
+    /// Of a frame with more tags than one. The first has been taken off: if it has no VLAN, but a priority only, the kernel takes the
+    /// others off as well and delivers what is in them, and asks no program again. Nobody sends such frames but to hide in them.
+    #[track_caller]
+    fn tags(&mut self, hidden: Label) {
+        let (tagged, pass) = (self.asm.label(), self.pass);
+        let asm = &mut self.asm;
+        for kind in ETH_P_VLAN {
+            asm.jump_if(If::Eq, R2, be16(kind), tagged);
+        }
+        asm.jump(pass);
+        asm.bind(tagged);
+        asm.load(Size::W, R1, R6, SKB_VLAN_PRESENT);
+        asm.jump_if(If::Eq, R1, 0, pass);
+        asm.load(Size::W, R1, R6, SKB_VLAN_TCI);
+        asm.alu(Alu::And, R1, VLAN_ID);
+        asm.jump_if(If::Eq, R1, 0, hidden);
     }
 
     /// Follows extension headers from the next header in `R8` at `R7`.

@@ -23,6 +23,7 @@ mod netkit;
 mod odd;
 mod scene;
 mod segments;
+mod tagged;
 
 use leaks::{Flows, Left, Tap};
 use scene::{

@@ -1,0 +1,140 @@
+//! Frames and interfaces of uncommon kinds, with programs in the pod.
+// matrix: smoke
+
+use std::os::fd::AsFd as _;
+use std::process::Command;
+
+use serde_json::json;
+use weir_demo::{Place, Receiver, Stage};
+use weir_ebpf::Pod as EbpfPod;
+use weir_ebpf::asm::{Assembler, Helper, Reg};
+use weir_netlink::Netns;
+use weir_netlink::route::{Filter, FilterKind, Qdisc, Routing, TcHandle};
+
+use crate::ambient::{lab_with_probes, wanted};
+use crate::ebpf::{bpffs, mount, redirect};
+use crate::support::tcp;
+
+/// What leaves through the link has so many tags of VLAN 0.
+fn tag(netns: &Netns, link: &str, tags: usize) {
+    use Reg::{R0, R1, R2, R3, R6};
+    let mut asm = Assembler::new();
+    asm.mov(R6, R1);
+    for _ in 0..tags {
+        asm.mov(R1, R6);
+        // 802.1Q
+        asm.mov(R2, 0);
+        asm.mov(R3, 0);
+        asm.call(Helper::VlanPush);
+    }
+    asm.mov(R0, 0);
+    asm.exit();
+    let code = asm.finish().expect("assembled");
+    let program = code.load("tags", &[]).expect("loaded");
+    let routing = Routing::open_in(netns).expect("a socket");
+    let index = routing.link(link).expect("a link").index;
+    let added = routing.add_qdisc(&Qdisc::clsact(index));
+    assert!(added.expect("a qdisc"));
+    let kind = FilterKind::bpf(program.as_fd(), "tags");
+    let added = routing.add_filter(&Filter::new(index, TcHandle::EGRESS, 1, kind));
+    assert!(added.expect("a filter"));
+}
+
+/// Tags of VLAN 0 say a priority only: the kernel takes what is in such frames as if they had none, however many they have. The
+/// first one has been taken off where programs run, and further ones have not.
+#[test]
+fn frames_with_tags_of_a_priority_do_not_pass_the_capture_by() {
+    let Some(mounted) = mount() else { return };
+    for tags in 0..=3 {
+        let Some(lab) = lab_with_probes() else { return };
+        let eth1 = lab.attach("eth1", Place::Client, 8).expect("eth1");
+        tag(lab.netns(Place::Client), "eth1", tags);
+        let stage = Stage::ambient(&lab).expect("all listeners");
+        let got = |by: Option<Receiver>| {
+            for &family in lab.families() {
+                let to = (eth1.pod(family), 8080).into();
+                let source = (eth1.peer(family), 0).into();
+                let inside = tcp("in by eth1", Place::Client, to).source(source);
+                let outcome = stage.send(&inside).expect("sent");
+                assert_eq!(outcome.by(), by, "{tags} tags: {outcome}");
+            }
+        };
+        got(Some(Receiver::Application));
+        redirect(&mounted, lab.netns(Place::Pod), &wanted(false, &json!({})));
+        got((tags < 2).then_some(Receiver::ProxyInbound));
+    }
+}
+
+/// Acceptance check 7 of eBPF mode: a pod with ten interfaces.
+#[test]
+fn check_7_ten_interfaces_are_captured() {
+    const MORE: u8 = 9;
+    let Some(mounted) = mount() else { return };
+    let Some(lab) = lab_with_probes() else { return };
+    let attach = |number| {
+        let name = format!("eth{number}");
+        lab.attach(&name, Place::Client, 20 + number)
+            .expect("a pair")
+    };
+    let more: Vec<_> = (1..=MORE).map(attach).collect();
+    let stage = Stage::ambient(&lab).expect("all listeners");
+    let got = |inbound: Receiver, outbound: Option<Receiver>| {
+        for (n, link) in more.iter().enumerate() {
+            for &family in lab.families() {
+                let (own, peer) = (link.pod(family), link.peer(family));
+                let inside = tcp("in", Place::Client, (own, 8080).into()).source((peer, 0).into());
+                let outcome = stage.send(&inside).expect("sent");
+                assert_eq!(outcome.by(), Some(inbound), "eth{}: {outcome}", n + 1);
+                // Nobody listens there.
+                let out = tcp("out", Place::Pod, (peer, 80).into());
+                let outcome = stage.send(&out).expect("sent");
+                assert_eq!(outcome.by(), outbound, "eth{}: {outcome}", n + 1);
+            }
+        }
+    };
+    got(Receiver::Application, None);
+    redirect(&mounted, lab.netns(Place::Pod), &wanted(false, &json!({})));
+    got(Receiver::ProxyInbound, Some(Receiver::ProxyOutbound));
+    let bpffs = bpffs(&mounted);
+    let pod = EbpfPod::of(lab.netns(Place::Pod), &bpffs).expect("a pod");
+    pod.remove().expect("removed");
+    got(Receiver::Application, None);
+}
+
+/// What leaves through an interface without Ethernet headers, as WireGuard has, cannot be redirected: it is named, and nothing is
+/// changed. As long as it is down, nothing leaves through it.
+#[test]
+fn an_interface_without_ethernet_is_named_and_nothing_is_changed() {
+    let Some(mounted) = mount() else { return };
+    let Some(lab) = lab_with_probes() else { return };
+    let netns = lab.netns(Place::Pod);
+    let ip = |args: &str| {
+        let run = || Command::new("ip").args(args.split_whitespace()).output();
+        let run = netns.run(run).expect("entered");
+        run.is_ok_and(|run| run.status.success())
+    };
+    if !ip("tuntap add mode tun name tun0") {
+        println!("skipped: no ip, or no TUN in this kernel");
+        return;
+    }
+    let bpffs = bpffs(&mounted);
+    let pod = EbpfPod::of(netns, &bpffs).expect("a pod");
+    assert!(ip("link set tun0 up"));
+    for refused in [
+        pod.plan(&wanted(false, &json!({}))).map(drop),
+        pod.apply(&wanted(false, &json!({}))).map(drop),
+    ] {
+        let text = refused.expect_err("refused").to_string();
+        let is_named = text.contains("interface tun0") && text.contains("no Ethernet header");
+        assert!(is_named, "{text}");
+    }
+    assert!(!pod.is_present());
+    let shown = weir_ebpf::show::read(netns, Some(&bpffs)).expect("read");
+    assert!(shown.programs.is_empty(), "{shown}");
+    assert!(ip("link set tun0 down"));
+    redirect(&mounted, netns, &wanted(false, &json!({})));
+    // It is found when it is up.
+    assert!(ip("link set tun0 up"));
+    let text = pod.verify(&wanted(false, &json!({}))).expect_err("refused");
+    assert!(text.to_string().contains("interface tun0"), "{text}");
+}
