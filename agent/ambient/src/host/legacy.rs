@@ -12,8 +12,9 @@ use weir_netlink::Result;
 const CHAIN: &str = "ISTIO_POSTRT";
 /// Time limit for the lock of the tools; kube-proxy has the same.
 const LOCK: Duration = Duration::from_secs(5);
-/// The tag of the rule that jumps to it.
-const TAG: u32 = u32::from_be_bytes(*b"weir");
+/// The tag of the rule that jumps to it. Not that of rules which capture at the node (`weir_node_ambient`): they are in the same
+/// tables, and each would remove the other's.
+const TAG: u32 = u32::from_be_bytes(*b"wprb");
 
 /// The sets come first: a rule refers to one by its number.
 pub(super) fn by_legacy(host: &Host) -> Result<Vec<String>> {
