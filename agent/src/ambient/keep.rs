@@ -109,7 +109,7 @@ async fn while_quiet(
         if now == seen {
             continue;
         }
-        let is_legacy = matches!(now, Seen::Sizes(_));
+        let is_legacy = matches!(now, Seen::Sizes(..));
         seen = now;
         let of_thread = host.clone();
         let healed = tokio::task::spawn_blocking(move || of_thread.heal_rules()).await;

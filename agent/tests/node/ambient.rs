@@ -298,6 +298,54 @@ fn rules_of_the_host_that_another_program_deletes_come_back_at_once_and_are_coun
 }
 
 #[test]
+fn legacy_rules_and_sets_of_the_host_come_back_in_seconds() {
+    let Some(sandbox) = Sandbox::of("probed") else {
+        return;
+    };
+    let scene = Scene::new();
+    scene.put("probed", &sandbox);
+    let host = scene.host.path().display().to_string();
+    let tool = |words: &str| {
+        let mut run = Command::new("nsenter");
+        let run = run
+            .arg(format!("--net={host}"))
+            .args(words.split(' '))
+            .output();
+        let run = run.expect("iptables-legacy and ipset are needed");
+        assert!(run.status.success(), "{words}: {run:?}");
+        String::from_utf8(run.stdout).unwrap()
+    };
+    // What is there decides about the engine.
+    tool("ipset create istio-inpod-probes-v4 hash:ip comment");
+    let agent = scene.start(&[("NATIVE_NFTABLES", "false")]);
+    let _ztunnel = scene.ztunnel();
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    let state = || {
+        let sets = tool("ipset save istio-inpod-probes-v4");
+        (tool("iptables-legacy -t nat -S"), sets)
+    };
+    let whole = state();
+    assert!(
+        whole.0.contains("ISTIO_POSTRT") && whole.1.contains("uid-probed"),
+        "{whole:?}"
+    );
+    let healed = || agent.metric("weir_ambient_host_healed_total{purpose=\"probes\"}");
+    for (times, change) in [
+        "iptables-legacy -t nat -F",
+        "ipset flush istio-inpod-probes-v4",
+    ]
+    .iter()
+    .enumerate()
+    {
+        tool(change);
+        let took = agent.until(&format!("{change} is healed"), || {
+            state() == whole && healed() == times as u64 + 1
+        });
+        assert!(took < Duration::from_secs(4), "{change}: {took:?}");
+    }
+}
+
+#[test]
 fn the_agent_and_ztunnel_come_and_go() {
     let (Some(one), Some(two)) = (Sandbox::of("one"), Sandbox::of("two")) else {
         return;
