@@ -1,18 +1,19 @@
-//! Random histories: whatever happens in whatever order, with whatever failures, at rest the kernel, the proxy, the host
-//! and the annotations agree with what the API server says.
+//! A keeper of pods on stand-ins for the kernel, the proxy, the host and the API server.
+
+mod cases;
+mod hands;
+mod histories;
 
 use super::REDIRECTION;
 use super::decision::{Decision, decide};
-use super::hands::{Asked, Captured, Hands, Outcome, Probes, Proxy, Rules, Workload};
+use super::hands::Hands;
 use super::keeper::{Annotate, Done, Keeper, Sandbox, Told};
-use super::pod::{Annotation, Memory};
+use super::pod::Annotation;
 use super::roster::Roster;
 use super::settings::AmbientSettings;
-use crate::dataplane::Spent;
 use crate::drift::{Drift, Drifted};
-use crate::reconcile::{Job, Next, Queue, Reconciler, Uid};
+use crate::reconcile::{Job, Queue, Reconciler, Uid};
 use futures::FutureExt;
-use proptest::prelude::*;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -20,11 +21,10 @@ use std::net::IpAddr;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use weir_core::journal::Journal;
-use weir_core::journal::pod::Cause;
 use weir_core::pods::{NamespaceView, PodView, Pods, Writer};
 use weir_core::sandboxes::Sandboxes;
 use weir_core::settings::resolve;
-use weir_netlink::{Netns, NetnsId};
+use weir_netlink::Netns;
 
 const PODS: u8 = 4;
 
@@ -68,132 +68,6 @@ impl World {
             Some(Fault::Fails) => (false, Err("it failed".into())),
             Some(Fault::AnswerLost) => (true, Err("the answer is lost".into())),
         }
-    }
-}
-
-fn uid_of(asked: &Asked) -> String {
-    asked.identity.uid().unwrap_or_default().to_owned()
-}
-
-impl Rules for Shared {
-    fn capture(
-        &self,
-        asked: &Asked,
-        before: Option<&Captured>,
-        _: Instant,
-        _: &mut Spent,
-    ) -> Result<(Captured, Outcome), String> {
-        let mut world = self.world();
-        let netns = *world.netns.get(&uid_of(asked)).ok_or("no namespace")?;
-        let (done, said) = world.tried('r');
-        let had = world.rules.contains(&netns);
-        if done {
-            world.rules.insert(netns);
-        }
-        said?;
-        let id = NetnsId { dev: 4, ino: netns };
-        let outcome = match (had, before.is_some_and(|b| b.netns == id)) {
-            (true, _) => Outcome::Same,
-            (false, false) => Outcome::Made {
-                summary: "made".into(),
-            },
-            (false, true) => Outcome::Healed {
-                first: "missing".into(),
-                differences: 1,
-                cause: Cause::Missing,
-                summary: "made".into(),
-            },
-        };
-        let captured = Captured {
-            netns: id,
-            asked: asked.clone(),
-            engine: None,
-            fingerprint: None,
-            compared: Instant::now(),
-            held: None,
-        };
-        Ok((captured, outcome))
-    }
-
-    fn release(&self, asked: &Asked, _: Option<&Captured>) -> Result<(), String> {
-        let mut world = self.world();
-        let (done, said) = world.tried('r');
-        let netns = world.netns.get(&uid_of(asked)).copied();
-        if let Some(netns) = netns.filter(|_| done) {
-            world.rules.remove(&netns);
-        }
-        said
-    }
-}
-
-impl Proxy for Shared {
-    fn peers(&self) -> Vec<weir_zds::Peer> {
-        Vec::new()
-    }
-
-    fn newest(&self) -> Option<u64> {
-        self.world().proxies.keys().next_back().copied()
-    }
-
-    fn add(&self, workload: &Workload) -> Result<u64, String> {
-        let mut world = self.world();
-        let netns = workload.captured.as_ref().map(|c| c.netns.ino);
-        if netns.is_none_or(|netns| !world.rules.contains(&netns)) {
-            world.wrong = Some(format!(
-                "{} is told to the proxy and has no rules",
-                workload.uid
-            ));
-        }
-        let (done, said) = world.tried('p');
-        let Some((id, mut known)) = world.proxies.last_entry().map(|e| e.remove_entry()) else {
-            return Err("no proxy is connected".into());
-        };
-        if done {
-            known.insert(workload.uid.to_string(), netns);
-        }
-        world.proxies.insert(id, known);
-        said.map(|()| id)
-    }
-
-    fn remove(&self, uid: &str) -> Result<(), String> {
-        let mut world = self.world();
-        let (done, said) = world.tried('p');
-        if done {
-            world
-                .proxies
-                .values_mut()
-                .for_each(|known| _ = known.remove(uid));
-        }
-        said
-    }
-}
-
-impl Probes for Shared {
-    fn put(&self, uid: &str, addresses: &[IpAddr]) -> Result<(), String> {
-        let mut world = self.world();
-        let (done, said) = world.tried('h');
-        for address in addresses.iter().filter(|_| done) {
-            world.probes.insert(*address, uid.to_owned());
-        }
-        said
-    }
-
-    fn remove(&self, uid: &str, addresses: &[IpAddr]) -> Result<(), String> {
-        let mut world = self.world();
-        let (done, said) = world.tried('h');
-        if done {
-            world
-                .probes
-                .retain(|address, of| of != uid || !addresses.contains(address));
-        }
-        said
-    }
-
-    fn expect(&self, all: BTreeMap<IpAddr, Arc<str>>) {
-        let mut world = self.world();
-        world
-            .probes
-            .retain(|address, of| all.get(address).is_some_and(|uid| **uid == **of));
     }
 }
 
@@ -396,45 +270,6 @@ impl Scene {
         world.proxies.insert(id, known);
     }
 
-    fn step(&mut self, step: &Step) {
-        match step {
-            Step::Birth(pod) => self.birth(*pod),
-            Step::Death(pod) => self.death(*pod),
-            Step::Ends(pod) => self.change(*pod, |p| {
-                p["status"] = json!({"phase": "Succeeded"});
-            }),
-            Step::OptOut(pod, out) => self.change(*pod, |p| {
-                p["metadata"]["labels"]["m"] = json!(if *out { "none" } else { "x" });
-            }),
-            Step::Moves(pod) => self.change(*pod, |p| {
-                if p["status"]["phase"] == "Running" {
-                    let address = format!("10.0.1.{pod}");
-                    p["status"] = json!({"phase": "Running", "podIP": address});
-                }
-            }),
-            Step::Publish(pod) => self.publish(*pod),
-            Step::Namespace(on) => self.namespace(if *on { "ambient" } else { "none" }),
-            Step::Connect => self.connect(),
-            Step::Disconnect => _ = self.shared.world().proxies.pop_last(),
-            Step::Flush(pod) => self.flush(*pod),
-            Step::Sandbox(pod) => self.sandbox(*pod),
-            Step::Fault(what, fault) => {
-                let mut world = self.shared.world();
-                match fault {
-                    Some(fault) => _ = world.faults.insert(*what, *fault),
-                    None => _ = world.faults.remove(what),
-                }
-            }
-            Step::Restart => {
-                // Its connections end with it.
-                self.shared.world().proxies.clear();
-                self.agent = agent(&self.shared, &self.pods, &self.settings);
-            }
-            Step::Work(jobs) => self.work(usize::from(*jobs)),
-            Step::Time(seconds) => self.now += Duration::from_secs(u64::from(*seconds)),
-        }
-    }
-
     fn uid(&self, pod: u8) -> Option<Uid> {
         Some(self.objects.get(&pod)?["metadata"]["uid"].as_str()?.into())
     }
@@ -587,252 +422,4 @@ impl Scene {
             _ => Ok(()),
         }
     }
-}
-
-#[derive(Debug, Clone)]
-enum Step {
-    Birth(u8),
-    Death(u8),
-    Ends(u8),
-    OptOut(u8, bool),
-    Moves(u8),
-    Publish(u8),
-    Namespace(bool),
-    Connect,
-    Disconnect,
-    Flush(u8),
-    Sandbox(u8),
-    Fault(char, Option<Fault>),
-    Restart,
-    Work(u8),
-    Time(u8),
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    let pod = 0..PODS;
-    let fault = prop_oneof![
-        Just(None),
-        Just(Some(Fault::Fails)),
-        Just(Some(Fault::AnswerLost))
-    ];
-    let what = prop_oneof![Just('r'), Just('p'), Just('h'), Just('a')];
-    prop_oneof![
-        5 => pod.clone().prop_map(Step::Birth),
-        2 => pod.clone().prop_map(Step::Death),
-        1 => pod.clone().prop_map(Step::Ends),
-        2 => (pod.clone(), any::<bool>()).prop_map(|(pod, out)| Step::OptOut(pod, out)),
-        1 => pod.clone().prop_map(Step::Moves),
-        3 => pod.clone().prop_map(Step::Publish),
-        3 => any::<bool>().prop_map(Step::Namespace),
-        3 => Just(Step::Connect),
-        2 => Just(Step::Disconnect),
-        2 => pod.clone().prop_map(Step::Flush),
-        1 => pod.prop_map(Step::Sandbox),
-        3 => (what, fault).prop_map(|(what, fault)| Step::Fault(what, fault)),
-        1 => Just(Step::Restart),
-        8 => (0..6u8).prop_map(Step::Work),
-        3 => (0..70u8).prop_map(Step::Time),
-    ]
-}
-
-proptest! {
-    #[test]
-    fn histories_come_to_rest(steps in proptest::collection::vec(step(), 0..60)) {
-        let mut scene = Scene::new();
-        for step in &steps {
-            scene.step(step);
-        }
-        scene.rest();
-        prop_assert_eq!(scene.check(), Ok(()));
-    }
-}
-
-/// The plainest history, so that the others are known to lead somewhere.
-#[test]
-fn a_pod_joins_and_leaves() {
-    let mut scene = Scene::new();
-    scene.namespace("ambient");
-    scene.birth(1);
-    scene.rest();
-    assert_eq!(scene.check(), Ok(()));
-    assert_eq!(scene.shared.world().rules.len(), 1);
-    scene.namespace("none");
-    scene.rest();
-    assert_eq!(scene.check(), Ok(()));
-    let world = scene.shared.world();
-    assert!(world.rules.is_empty() && world.probes.is_empty() && world.annotations.is_empty());
-}
-
-impl Scene {
-    /// A pod that is enrolled.
-    fn enrolled() -> (Self, Uid) {
-        let mut scene = Self::new();
-        scene.namespace("ambient");
-        scene.birth(1);
-        scene.rest();
-        assert_eq!(scene.check(), Ok(()));
-        let uid = scene.uid(1).unwrap();
-        (scene, uid)
-    }
-
-    fn memory(&mut self, uid: &Uid) -> &mut Memory {
-        self.agent.keeper.memory.get_mut(uid).unwrap()
-    }
-
-    /// Five repairs within a minute, and one more.
-    fn contend(&mut self, uid: &Uid) {
-        let heals = &mut self.memory(uid).heals;
-        let pauses: Vec<_> = (0..6).map(|_| heals.add(Instant::now())).collect();
-        assert!(pauses[4].is_none() && pauses[5].is_some());
-    }
-
-    /// The next job of this pod, which does not run yet.
-    fn begin(&mut self) -> Result<Job<Done>, Next> {
-        self.agent.keeper.changes();
-        let start = self.agent.queue.start(self.now).unwrap();
-        self.agent.keeper.job(&start)
-    }
-}
-
-fn run(job: Result<Job<Done>, Next>) -> Done {
-    match job {
-        Ok(Job::Thread(work)) => work(),
-        Ok(Job::Request(_)) => panic!("a request"),
-        Err(_) => panic!("no job"),
-    }
-}
-
-#[test]
-fn rules_are_repaired_while_annotations_cannot_be_written() {
-    let (mut scene, _) = Scene::enrolled();
-    scene.step(&Step::Fault('a', Some(Fault::Fails)));
-    scene.step(&Step::Disconnect);
-    scene.work(10);
-    assert!(scene.check().is_err(), "the annotation is due");
-    scene.flush(1);
-    for _ in 0..3 {
-        scene.now += Duration::from_secs(1);
-        scene.work(10);
-    }
-    assert_eq!(scene.shared.world().rules.len(), 1);
-}
-
-/// The plugin starts the pod when it is told so.
-#[test]
-fn a_new_sandbox_is_enrolled_at_once_and_not_called_so_before() {
-    let _ = weir_testing::namespace_or_skip!();
-    let (mut scene, uid) = Scene::enrolled();
-    scene.contend(&uid);
-    scene.memory(&uid).annotate = Some(Some(Annotation::Pending));
-    assert_eq!(scene.agent.keeper.verdict(&uid), Ok(()));
-    scene.sandbox(1);
-    let job = scene.begin();
-    assert!(scene.agent.keeper.verdict(&uid).is_err());
-    let done = run(job);
-    scene.agent.keeper.done(&uid, Ok(done));
-    assert_eq!(scene.agent.keeper.verdict(&uid), Ok(()));
-}
-
-#[test]
-fn under_contention_a_pod_whose_rules_changed_is_not_shown_as_good() {
-    let (mut scene, uid) = Scene::enrolled();
-    scene.contend(&uid);
-    scene.flush(1);
-    scene.agent.keeper.changes();
-    scene.agent.queue.changed(&uid, scene.now);
-    assert!(matches!(scene.begin(), Err(Next::After(_))));
-    let why = scene.agent.keeper.verdict(&uid).unwrap_err();
-    assert!(why.contains("again and again"), "{why}");
-}
-
-/// What annotations ask for later is none of another program's doing.
-#[test]
-fn annotations_of_an_enrolled_pod_change_nothing() {
-    let (mut scene, uid) = Scene::enrolled();
-    let before = scene.memory(&uid).captured.clone().unwrap().asked;
-    let key = "ambient.istio.io/dns-capture";
-    let object = scene.objects.get_mut(&1).unwrap();
-    object["metadata"]["annotations"] = json!({REDIRECTION: "enabled", key: "true"});
-    scene.version += 1;
-    object["metadata"]["resourceVersion"] = json!(scene.version.to_string());
-    let view = PodView::from_value(object).unwrap();
-    let asked = weir_ambient::PodOverrides::of_annotations(&view.pod.metadata.annotations);
-    assert_ne!(asked, before.overrides);
-    scene.writer.apply(view).unwrap();
-    scene.flush(1);
-    scene.work(10);
-    assert_eq!(scene.shared.world().rules.len(), 1);
-    let after = scene.memory(&uid).captured.clone().unwrap().asked;
-    assert_eq!(after.overrides, before.overrides);
-}
-
-#[test]
-fn the_end_of_a_round_keeps_what_a_job_makes_known() {
-    let _ = weir_testing::namespace_or_skip!();
-    let mut scene = Scene::new();
-    scene.namespace("ambient");
-    scene.birth(1);
-    scene.rest();
-    scene.sandbox(1);
-    let uid = scene.uid(1).unwrap();
-    scene.memory(&uid).probed.clear();
-    scene.memory(&uid).probes_pass = false;
-    let done = run(scene.begin());
-    assert_eq!(scene.shared.world().probes.len(), 1);
-    scene.agent.keeper.round(true);
-    assert_eq!(scene.shared.world().probes.len(), 1);
-    scene.agent.keeper.done(&uid, Ok(done));
-    scene.agent.keeper.round(true);
-    assert_eq!(scene.shared.world().probes.len(), 1);
-}
-
-/// It took its list of pods before the job put this one there.
-#[test]
-fn a_proxy_that_connects_during_a_job_is_told_of_the_pod() {
-    let _ = weir_testing::namespace_or_skip!();
-    let (mut scene, uid) = Scene::enrolled();
-    scene.sandbox(1);
-    let done = run(scene.begin());
-    let newest = scene.shared.world().last_proxy + 1;
-    scene.shared.world().proxies.insert(newest, BTreeMap::new());
-    scene.agent.keeper.changes();
-    let next = scene.agent.keeper.done(&uid, Ok(done));
-    assert!(matches!(next, Next::After(Duration::ZERO)));
-}
-
-/// After a reboot the API server has the addresses of the sandboxes before, until the kubelet has told it of the new ones.
-#[test]
-fn the_plugin_knows_the_addresses_of_a_new_sandbox_better_than_the_api_server() {
-    let _ = weir_testing::namespace_or_skip!();
-    let (mut scene, uid) = Scene::enrolled();
-    let probed = |scene: &Scene| {
-        let world = scene.shared.world();
-        let all = world.probes.keys().map(ToString::to_string);
-        all.collect::<Vec<_>>()
-    };
-    assert_eq!(probed(&scene), ["10.0.0.1"]);
-    scene.birth(2);
-    scene.change(2, |p| {
-        p["status"] = json!({"phase": "Running", "podIP": "10.0.9.1"});
-    });
-    scene.hand_over(1, "10.0.9.1");
-    let job = scene.begin();
-    let done = run(job);
-    scene.agent.keeper.done(&uid, Ok(done));
-    // Also where the API server says that another pod has it, of which the plugin has told nothing.
-    assert_eq!(scene.agent.keeper.verdict(&uid), Ok(()));
-    assert_eq!(probed(&scene), ["10.0.9.1"]);
-    // What was said before is no news, what is said now is.
-    scene.publish(1);
-    scene.agent.keeper.changes();
-    assert_eq!(
-        scene.memory(&uid).addresses(),
-        ["10.0.9.1".parse::<IpAddr>().unwrap()]
-    );
-    scene.step(&Step::Moves(1));
-    scene.agent.keeper.changes();
-    assert_eq!(
-        scene.memory(&uid).addresses(),
-        ["10.0.1.1".parse::<IpAddr>().unwrap()]
-    );
 }

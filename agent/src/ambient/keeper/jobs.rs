@@ -1,0 +1,277 @@
+//! The work that is due for a pod, and what its result means.
+
+use super::{Done, Keeper, workload};
+use crate::ambient::decision::Decision;
+use crate::ambient::hands::{Asked, Outcome};
+use crate::ambient::pod::{Annotation, Memory, Task};
+use crate::ambient::work::{self, Enrolled, Enrolment, Leaving, Left};
+use crate::dataplane::Spent;
+use crate::reconcile::{Job, Next, Start};
+use futures::FutureExt;
+use std::time::{Duration, Instant, SystemTime};
+use weir_ambient::PodOverrides;
+use weir_core::journal::ambient::{Event, State};
+use weir_core::journal::pod::Writer;
+
+/// Kubernetes events about repairs of one pod come no faster.
+const EVENTS: Duration = Duration::from_secs(600);
+
+impl Keeper {
+    pub(super) fn start(
+        &self,
+        memory: &mut Memory,
+        task: Task,
+        start: &Start,
+    ) -> Result<Job<Done>, Next> {
+        match task {
+            Task::Nothing(None) => Err(Next::Settled),
+            Task::Nothing(Some((state, why))) => {
+                self.turn(memory, Some(state), Some(why));
+                Err(Next::Settled)
+            }
+            Task::Later(pause) => {
+                if memory.drifted.is_some() {
+                    let why = "another program changes its rules again and again, and did since they were repaired; they are \
+                               compared and repaired after a pause of at most 30 s";
+                    self.turn(memory, Some(State::Failed), Some(why.to_owned()));
+                }
+                Err(Next::After(pause))
+            }
+            Task::Forget => {
+                self.turn(memory, None, None);
+                memory.inherited = false;
+                Err(Next::Settled)
+            }
+            Task::Enrol => Ok(self.enrol(memory, start)),
+            Task::Leave { running } => Ok(self.leave(memory, running)),
+            Task::Annotate(value) => {
+                memory.annotate = None;
+                let request = (self.annotate)(memory.reference(), value);
+                Ok(Job::Request(
+                    request
+                        .map(move |done| Done::Annotated(value, done))
+                        .boxed(),
+                ))
+            }
+        }
+    }
+
+    fn enrol(&self, memory: &mut Memory, start: &Start) -> Job<Done> {
+        if memory.captured.is_none() && memory.state != Some(State::Failed) {
+            self.turn(memory, Some(State::Enrolling), None);
+        }
+        // What annotations say later has no effect on rules that are there.
+        let overrides = match &memory.captured {
+            Some(captured) => captured.asked.overrides.clone(),
+            None => PodOverrides::of_annotations(&memory.view.pod.metadata.annotations),
+        };
+        let asked = Asked {
+            identity: memory.identity(),
+            overrides,
+        };
+        let (workload, since) = (workload(memory), start.since);
+        let (netns, sandboxes) = (memory.netns.clone(), self.sandboxes.clone());
+        let (before, taken) = (memory.captured.clone(), memory.taken);
+        let (addresses, probed) = (memory.addresses(), memory.probed.clone());
+        let (probes_pass, proved) = (memory.probes_pass, memory.proved.is_some());
+        memory.in_flight = Some(addresses.clone());
+        let (hands, roster) = (self.hands.clone(), self.roster.clone());
+        Job::Thread(Box::new(move || {
+            let mut spent = Spent::default();
+            let work = Enrolment {
+                asked,
+                workload,
+                before,
+                taken,
+                addresses,
+                probed,
+                probes_pass,
+                proved,
+                since,
+            };
+            // With the rights of this thread.
+            let announced = netns.map_or(Ok(()), |path| {
+                sandboxes.announce_path(&work.workload.uid, &path)
+            });
+            let enrolled = announced.and_then(|()| work::enrol(&hands, &roster, work, &mut spent));
+            Done::Enrolled(Box::new(enrolled), spent)
+        }))
+    }
+
+    fn leave(&self, memory: &mut Memory, running: bool) -> Job<Done> {
+        if memory.has_traces() && memory.state != Some(State::Leaving) {
+            self.turn(memory, Some(State::Leaving), None);
+        }
+        let before = memory.captured.clone();
+        let asked = before.as_ref().map_or_else(
+            || Asked {
+                identity: memory.identity(),
+                overrides: PodOverrides::default(),
+            },
+            |captured| captured.asked.clone(),
+        );
+        memory.in_flight = Some(Vec::new());
+        let leaving = Leaving {
+            asked,
+            uid: memory.view.uid().into(),
+            running,
+            before,
+            probed: memory.probed.clone(),
+            announced: memory.announced,
+        };
+        let (hands, roster) = (self.hands.clone(), self.roster.clone());
+        Job::Thread(Box::new(move || {
+            Done::Left(Box::new(work::leave(&hands, &roster, leaving)))
+        }))
+    }
+
+    pub(super) fn enrolled(&self, memory: &mut Memory, done: Result<Enrolled, String>) -> Next {
+        let by = memory.drifted.take().flatten();
+        // It may have been handed to the proxy already.
+        memory.announced = true;
+        let enrolled = match done {
+            Ok(enrolled) => enrolled,
+            Err(why) => {
+                // What is not known is not shown as good.
+                if memory.captured.is_none() {
+                    memory.announced = memory.annotation().is_some() || memory.taken.is_some();
+                }
+                (memory.captured, memory.suspected, memory.proved) = (None, true, None);
+                self.roster.unsure(memory.view.uid());
+                self.turn(memory, Some(State::Failed), Some(why));
+                return Next::Retry;
+            }
+        };
+        // Until then no other namespace will do: one that is found in another way may be of an earlier sandbox.
+        memory.netns = None;
+        memory.verified_at = Some(SystemTime::now());
+        self.outcome(memory, &enrolled, by);
+        let netns = enrolled.captured.netns;
+        (memory.captured, memory.suspected) = (Some(enrolled.captured), false);
+        memory.probed = enrolled.probed.0;
+        memory.probes_pass = enrolled.probed.1.is_ok();
+        memory.taken = enrolled.taken.as_ref().ok().map(|by| (*by, netns));
+        let (target, why) = match (enrolled.taken, enrolled.probed.1) {
+            (Ok(_), Ok(())) => (Some(Annotation::Enabled), None),
+            (Err(why), _) => (Some(Annotation::Pending), Some(why)),
+            // As upstream: until probes get through the annotation stays.
+            (Ok(_), Err(why)) => (memory.annotation(), Some(why)),
+        };
+        let is_due = memory.annotation() != target;
+        memory.annotate = is_due.then_some(target);
+        memory.not_annotated = false;
+        let state = match why {
+            None => State::Enrolled,
+            Some(_) => State::Pending,
+        };
+        let is_settled = why.is_none();
+        self.turn(memory, Some(state), why);
+        // Another proxy connected meanwhile, or this one went: nobody else looks at a pod whose job runs.
+        let newest = self.hands.proxy.newest();
+        let is_outdated = memory.taken.is_some_and(|(by, _)| Some(by) != newest);
+        match (is_due || is_outdated, is_settled) {
+            (true, _) => Next::After(Duration::ZERO),
+            (false, true) => Next::Settled,
+            (false, false) => Next::Retry,
+        }
+    }
+
+    fn outcome(&self, memory: &mut Memory, enrolled: &Enrolled, by: Option<Writer>) {
+        let pod = memory.reference();
+        if let Some(proof) = &enrolled.proof {
+            memory.proved = Some(proof.answer());
+            let (pod, proof) = (pod.clone(), proof.clone());
+            self.journal.record(Event::Proved { pod, proof });
+        }
+        match &enrolled.outcome {
+            Outcome::Same => {}
+            Outcome::Made { summary } => self.journal.record(Event::Enrolled {
+                pod,
+                summary: summary.clone(),
+                took: enrolled.took,
+            }),
+            Outcome::Healed {
+                first,
+                differences,
+                cause,
+                summary,
+            } => {
+                let now = Instant::now();
+                let notify = memory.event.is_none_or(|at| now - at >= EVENTS);
+                if notify {
+                    memory.event = Some(now);
+                }
+                self.journal.record(Event::Healed {
+                    pod: pod.clone(),
+                    first: first.clone(),
+                    differences: *differences,
+                    cause: *cause,
+                    by: by.clone(),
+                    summary: summary.clone(),
+                    notify,
+                });
+                if let Some((times, pause)) = memory.heals.add(now) {
+                    self.journal.record(Event::Contention {
+                        pod,
+                        times,
+                        pause,
+                        by,
+                    });
+                }
+            }
+        }
+    }
+
+    pub(super) fn left(&self, memory: &mut Memory, left: Left) -> Next {
+        // Of a pod that was only looked at nothing is known to be left. It is looked at until that succeeds: an earlier agent may
+        // have ended before the annotation said that it had captured it.
+        let was_member = memory.has_traces();
+        memory.inherited &= left.why.is_some() && !was_member;
+        (memory.probed, memory.captured) = (left.probed, left.captured);
+        memory.probes_pass = false;
+        memory.announced = left.announced;
+        memory.suspected = left.suspected && was_member;
+        memory.taken = None;
+        memory.told = None;
+        match left.why.filter(|_| was_member) {
+            Some(why) => {
+                self.turn(memory, Some(State::Leaving), Some(why));
+                Next::Retry
+            }
+            None if memory.inherited && !memory.gone => Next::Retry,
+            None if memory.gone => {
+                self.turn(memory, None, None);
+                Next::Settled
+            }
+            // The annotation is next.
+            None => Next::After(Duration::ZERO),
+        }
+    }
+
+    pub(super) fn annotated(
+        &self,
+        memory: &mut Memory,
+        value: Option<Annotation>,
+        done: Result<(), String>,
+    ) -> Next {
+        match done {
+            Ok(()) => {
+                memory.annotated = Some(value);
+                match memory.state {
+                    Some(State::Pending | State::Failed) => Next::Retry,
+                    Some(State::Leaving) => Next::After(Duration::ZERO),
+                    _ => Next::Settled,
+                }
+            }
+            // A pod that is being deleted needs none, and soon is not there.
+            Err(_) if memory.gone || (memory.view.deleting && value.is_none()) => Next::Settled,
+            Err(why) => {
+                let pod = memory.reference();
+                self.journal.record(Event::NotAnnotated { pod, why });
+                memory.annotate = Some(value).filter(|_| memory.decision == Decision::Member);
+                memory.not_annotated = true;
+                Next::Retry
+            }
+        }
+    }
+}

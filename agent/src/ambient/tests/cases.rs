@@ -1,0 +1,203 @@
+//! Histories that once went wrong, one by one.
+
+use super::histories::Step;
+use super::{Fault, Scene};
+use crate::ambient::REDIRECTION;
+use crate::ambient::keeper::Done;
+use crate::ambient::pod::{Annotation, Memory};
+use crate::reconcile::{Job, Next, Reconciler, Uid};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+use weir_core::pods::PodView;
+
+/// The plainest history, so that the others are known to lead somewhere.
+#[test]
+fn a_pod_joins_and_leaves() {
+    let mut scene = Scene::new();
+    scene.namespace("ambient");
+    scene.birth(1);
+    scene.rest();
+    assert_eq!(scene.check(), Ok(()));
+    assert_eq!(scene.shared.world().rules.len(), 1);
+    scene.namespace("none");
+    scene.rest();
+    assert_eq!(scene.check(), Ok(()));
+    let world = scene.shared.world();
+    assert!(world.rules.is_empty() && world.probes.is_empty() && world.annotations.is_empty());
+}
+
+impl Scene {
+    /// A pod that is enrolled.
+    fn enrolled() -> (Self, Uid) {
+        let mut scene = Self::new();
+        scene.namespace("ambient");
+        scene.birth(1);
+        scene.rest();
+        assert_eq!(scene.check(), Ok(()));
+        let uid = scene.uid(1).unwrap();
+        (scene, uid)
+    }
+
+    fn memory(&mut self, uid: &Uid) -> &mut Memory {
+        self.agent.keeper.memory.get_mut(uid).unwrap()
+    }
+
+    /// Five repairs within a minute, and one more.
+    fn contend(&mut self, uid: &Uid) {
+        let heals = &mut self.memory(uid).heals;
+        let pauses: Vec<_> = (0..6).map(|_| heals.add(Instant::now())).collect();
+        assert!(pauses[4].is_none() && pauses[5].is_some());
+    }
+
+    /// The next job of this pod, which does not run yet.
+    fn begin(&mut self) -> Result<Job<Done>, Next> {
+        self.agent.keeper.changes();
+        let start = self.agent.queue.start(self.now).unwrap();
+        self.agent.keeper.job(&start)
+    }
+}
+
+fn run(job: Result<Job<Done>, Next>) -> Done {
+    match job {
+        Ok(Job::Thread(work)) => work(),
+        Ok(Job::Request(_)) => panic!("a request"),
+        Err(_) => panic!("no job"),
+    }
+}
+
+#[test]
+fn rules_are_repaired_while_annotations_cannot_be_written() {
+    let (mut scene, _) = Scene::enrolled();
+    scene.step(&Step::Fault('a', Some(Fault::Fails)));
+    scene.step(&Step::Disconnect);
+    scene.work(10);
+    assert!(scene.check().is_err(), "the annotation is due");
+    scene.flush(1);
+    for _ in 0..3 {
+        scene.now += Duration::from_secs(1);
+        scene.work(10);
+    }
+    assert_eq!(scene.shared.world().rules.len(), 1);
+}
+
+/// The plugin starts the pod when it is told so.
+#[test]
+fn a_new_sandbox_is_enrolled_at_once_and_not_called_so_before() {
+    let _ = weir_testing::namespace_or_skip!();
+    let (mut scene, uid) = Scene::enrolled();
+    scene.contend(&uid);
+    scene.memory(&uid).annotate = Some(Some(Annotation::Pending));
+    assert_eq!(scene.agent.keeper.verdict(&uid), Ok(()));
+    scene.sandbox(1);
+    let job = scene.begin();
+    assert!(scene.agent.keeper.verdict(&uid).is_err());
+    let done = run(job);
+    scene.agent.keeper.done(&uid, Ok(done));
+    assert_eq!(scene.agent.keeper.verdict(&uid), Ok(()));
+}
+
+#[test]
+fn under_contention_a_pod_whose_rules_changed_is_not_shown_as_good() {
+    let (mut scene, uid) = Scene::enrolled();
+    scene.contend(&uid);
+    scene.flush(1);
+    scene.agent.keeper.changes();
+    scene.agent.queue.changed(&uid, scene.now);
+    assert!(matches!(scene.begin(), Err(Next::After(_))));
+    let why = scene.agent.keeper.verdict(&uid).unwrap_err();
+    assert!(why.contains("again and again"), "{why}");
+}
+
+/// What annotations ask for later is none of another program's doing.
+#[test]
+fn annotations_of_an_enrolled_pod_change_nothing() {
+    let (mut scene, uid) = Scene::enrolled();
+    let before = scene.memory(&uid).captured.clone().unwrap().asked;
+    let key = "ambient.istio.io/dns-capture";
+    let object = scene.objects.get_mut(&1).unwrap();
+    object["metadata"]["annotations"] = json!({REDIRECTION: "enabled", key: "true"});
+    scene.version += 1;
+    object["metadata"]["resourceVersion"] = json!(scene.version.to_string());
+    let view = PodView::from_value(object).unwrap();
+    let asked = weir_ambient::PodOverrides::of_annotations(&view.pod.metadata.annotations);
+    assert_ne!(asked, before.overrides);
+    scene.writer.apply(view).unwrap();
+    scene.flush(1);
+    scene.work(10);
+    assert_eq!(scene.shared.world().rules.len(), 1);
+    let after = scene.memory(&uid).captured.clone().unwrap().asked;
+    assert_eq!(after.overrides, before.overrides);
+}
+
+#[test]
+fn the_end_of_a_round_keeps_what_a_job_makes_known() {
+    let _ = weir_testing::namespace_or_skip!();
+    let mut scene = Scene::new();
+    scene.namespace("ambient");
+    scene.birth(1);
+    scene.rest();
+    scene.sandbox(1);
+    let uid = scene.uid(1).unwrap();
+    scene.memory(&uid).probed.clear();
+    scene.memory(&uid).probes_pass = false;
+    let done = run(scene.begin());
+    assert_eq!(scene.shared.world().probes.len(), 1);
+    scene.agent.keeper.round(true);
+    assert_eq!(scene.shared.world().probes.len(), 1);
+    scene.agent.keeper.done(&uid, Ok(done));
+    scene.agent.keeper.round(true);
+    assert_eq!(scene.shared.world().probes.len(), 1);
+}
+
+/// It took its list of pods before the job put this one there.
+#[test]
+fn a_proxy_that_connects_during_a_job_is_told_of_the_pod() {
+    let _ = weir_testing::namespace_or_skip!();
+    let (mut scene, uid) = Scene::enrolled();
+    scene.sandbox(1);
+    let done = run(scene.begin());
+    let newest = scene.shared.world().last_proxy + 1;
+    scene.shared.world().proxies.insert(newest, BTreeMap::new());
+    scene.agent.keeper.changes();
+    let next = scene.agent.keeper.done(&uid, Ok(done));
+    assert!(matches!(next, Next::After(Duration::ZERO)));
+}
+
+/// After a reboot the API server has the addresses of the sandboxes before, until the kubelet has told it of the new ones.
+#[test]
+fn the_plugin_knows_the_addresses_of_a_new_sandbox_better_than_the_api_server() {
+    let _ = weir_testing::namespace_or_skip!();
+    let (mut scene, uid) = Scene::enrolled();
+    let probed = |scene: &Scene| {
+        let world = scene.shared.world();
+        let all = world.probes.keys().map(ToString::to_string);
+        all.collect::<Vec<_>>()
+    };
+    assert_eq!(probed(&scene), ["10.0.0.1"]);
+    scene.birth(2);
+    scene.change(2, |p| {
+        p["status"] = json!({"phase": "Running", "podIP": "10.0.9.1"});
+    });
+    scene.hand_over(1, "10.0.9.1");
+    let job = scene.begin();
+    let done = run(job);
+    scene.agent.keeper.done(&uid, Ok(done));
+    // Also where the API server says that another pod has it, of which the plugin has told nothing.
+    assert_eq!(scene.agent.keeper.verdict(&uid), Ok(()));
+    assert_eq!(probed(&scene), ["10.0.9.1"]);
+    // What was said before is no news, what is said now is.
+    scene.publish(1);
+    scene.agent.keeper.changes();
+    assert_eq!(
+        scene.memory(&uid).addresses(),
+        ["10.0.9.1".parse::<IpAddr>().unwrap()]
+    );
+    scene.step(&Step::Moves(1));
+    scene.agent.keeper.changes();
+    assert_eq!(
+        scene.memory(&uid).addresses(),
+        ["10.0.1.1".parse::<IpAddr>().unwrap()]
+    );
+}

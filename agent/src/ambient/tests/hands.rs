@@ -1,0 +1,137 @@
+//! What is done to the stand-ins, which may fail or lose the answer.
+
+use super::Shared;
+use crate::ambient::hands::{Asked, Captured, Outcome, Probes, Proxy, Rules, Workload};
+use crate::dataplane::Spent;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+use weir_core::journal::pod::Cause;
+use weir_netlink::NetnsId;
+
+fn uid_of(asked: &Asked) -> String {
+    asked.identity.uid().unwrap_or_default().to_owned()
+}
+
+impl Rules for Shared {
+    fn capture(
+        &self,
+        asked: &Asked,
+        before: Option<&Captured>,
+        _: Instant,
+        _: &mut Spent,
+    ) -> Result<(Captured, Outcome), String> {
+        let mut world = self.world();
+        let netns = *world.netns.get(&uid_of(asked)).ok_or("no namespace")?;
+        let (done, said) = world.tried('r');
+        let had = world.rules.contains(&netns);
+        if done {
+            world.rules.insert(netns);
+        }
+        said?;
+        let id = NetnsId { dev: 4, ino: netns };
+        let outcome = match (had, before.is_some_and(|b| b.netns == id)) {
+            (true, _) => Outcome::Same,
+            (false, false) => Outcome::Made {
+                summary: "made".into(),
+            },
+            (false, true) => Outcome::Healed {
+                first: "missing".into(),
+                differences: 1,
+                cause: Cause::Missing,
+                summary: "made".into(),
+            },
+        };
+        let captured = Captured {
+            netns: id,
+            asked: asked.clone(),
+            engine: None,
+            fingerprint: None,
+            compared: Instant::now(),
+            held: None,
+        };
+        Ok((captured, outcome))
+    }
+
+    fn release(&self, asked: &Asked, _: Option<&Captured>) -> Result<(), String> {
+        let mut world = self.world();
+        let (done, said) = world.tried('r');
+        let netns = world.netns.get(&uid_of(asked)).copied();
+        if let Some(netns) = netns.filter(|_| done) {
+            world.rules.remove(&netns);
+        }
+        said
+    }
+}
+
+impl Proxy for Shared {
+    fn peers(&self) -> Vec<weir_zds::Peer> {
+        Vec::new()
+    }
+
+    fn newest(&self) -> Option<u64> {
+        self.world().proxies.keys().next_back().copied()
+    }
+
+    fn add(&self, workload: &Workload) -> Result<u64, String> {
+        let mut world = self.world();
+        let netns = workload.captured.as_ref().map(|c| c.netns.ino);
+        if netns.is_none_or(|netns| !world.rules.contains(&netns)) {
+            world.wrong = Some(format!(
+                "{} is told to the proxy and has no rules",
+                workload.uid
+            ));
+        }
+        let (done, said) = world.tried('p');
+        let Some((id, mut known)) = world.proxies.last_entry().map(|e| e.remove_entry()) else {
+            return Err("no proxy is connected".into());
+        };
+        if done {
+            known.insert(workload.uid.to_string(), netns);
+        }
+        world.proxies.insert(id, known);
+        said.map(|()| id)
+    }
+
+    fn remove(&self, uid: &str) -> Result<(), String> {
+        let mut world = self.world();
+        let (done, said) = world.tried('p');
+        if done {
+            world
+                .proxies
+                .values_mut()
+                .for_each(|known| _ = known.remove(uid));
+        }
+        said
+    }
+}
+
+impl Probes for Shared {
+    fn put(&self, uid: &str, addresses: &[IpAddr]) -> Result<(), String> {
+        let mut world = self.world();
+        let (done, said) = world.tried('h');
+        for address in addresses.iter().filter(|_| done) {
+            world.probes.insert(*address, uid.to_owned());
+        }
+        said
+    }
+
+    fn remove(&self, uid: &str, addresses: &[IpAddr]) -> Result<(), String> {
+        let mut world = self.world();
+        let (done, said) = world.tried('h');
+        if done {
+            world
+                .probes
+                .retain(|address, of| of != uid || !addresses.contains(address));
+        }
+        said
+    }
+
+    fn expect(&self, all: BTreeMap<IpAddr, Arc<str>>) {
+        let mut world = self.world();
+        world
+            .probes
+            .retain(|address, of| all.get(address).is_some_and(|uid| **uid == **of));
+    }
+}

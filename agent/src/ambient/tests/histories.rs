@@ -1,0 +1,106 @@
+//! Random histories: whatever happens in whatever order, with whatever failures, at rest the kernel, the proxy, the host
+//! and the annotations agree with what the API server says.
+
+use super::{Fault, PODS, Scene, agent};
+use proptest::prelude::*;
+use serde_json::json;
+use std::time::Duration;
+
+impl Scene {
+    pub(super) fn step(&mut self, step: &Step) {
+        match step {
+            Step::Birth(pod) => self.birth(*pod),
+            Step::Death(pod) => self.death(*pod),
+            Step::Ends(pod) => self.change(*pod, |p| {
+                p["status"] = json!({"phase": "Succeeded"});
+            }),
+            Step::OptOut(pod, out) => self.change(*pod, |p| {
+                p["metadata"]["labels"]["m"] = json!(if *out { "none" } else { "x" });
+            }),
+            Step::Moves(pod) => self.change(*pod, |p| {
+                if p["status"]["phase"] == "Running" {
+                    let address = format!("10.0.1.{pod}");
+                    p["status"] = json!({"phase": "Running", "podIP": address});
+                }
+            }),
+            Step::Publish(pod) => self.publish(*pod),
+            Step::Namespace(on) => self.namespace(if *on { "ambient" } else { "none" }),
+            Step::Connect => self.connect(),
+            Step::Disconnect => _ = self.shared.world().proxies.pop_last(),
+            Step::Flush(pod) => self.flush(*pod),
+            Step::Sandbox(pod) => self.sandbox(*pod),
+            Step::Fault(what, fault) => {
+                let mut world = self.shared.world();
+                match fault {
+                    Some(fault) => _ = world.faults.insert(*what, *fault),
+                    None => _ = world.faults.remove(what),
+                }
+            }
+            Step::Restart => {
+                // Its connections end with it.
+                self.shared.world().proxies.clear();
+                self.agent = agent(&self.shared, &self.pods, &self.settings);
+            }
+            Step::Work(jobs) => self.work(usize::from(*jobs)),
+            Step::Time(seconds) => self.now += Duration::from_secs(u64::from(*seconds)),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Step {
+    Birth(u8),
+    Death(u8),
+    Ends(u8),
+    OptOut(u8, bool),
+    Moves(u8),
+    Publish(u8),
+    Namespace(bool),
+    Connect,
+    Disconnect,
+    Flush(u8),
+    Sandbox(u8),
+    Fault(char, Option<Fault>),
+    Restart,
+    Work(u8),
+    Time(u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let pod = 0..PODS;
+    let fault = prop_oneof![
+        Just(None),
+        Just(Some(Fault::Fails)),
+        Just(Some(Fault::AnswerLost))
+    ];
+    let what = prop_oneof![Just('r'), Just('p'), Just('h'), Just('a')];
+    prop_oneof![
+        5 => pod.clone().prop_map(Step::Birth),
+        2 => pod.clone().prop_map(Step::Death),
+        1 => pod.clone().prop_map(Step::Ends),
+        2 => (pod.clone(), any::<bool>()).prop_map(|(pod, out)| Step::OptOut(pod, out)),
+        1 => pod.clone().prop_map(Step::Moves),
+        3 => pod.clone().prop_map(Step::Publish),
+        3 => any::<bool>().prop_map(Step::Namespace),
+        3 => Just(Step::Connect),
+        2 => Just(Step::Disconnect),
+        2 => pod.clone().prop_map(Step::Flush),
+        1 => pod.prop_map(Step::Sandbox),
+        3 => (what, fault).prop_map(|(what, fault)| Step::Fault(what, fault)),
+        1 => Just(Step::Restart),
+        8 => (0..6u8).prop_map(Step::Work),
+        3 => (0..70u8).prop_map(Step::Time),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn histories_come_to_rest(steps in proptest::collection::vec(step(), 0..60)) {
+        let mut scene = Scene::new();
+        for step in &steps {
+            scene.step(step);
+        }
+        scene.rest();
+        prop_assert_eq!(scene.check(), Ok(()));
+    }
+}
