@@ -157,9 +157,10 @@ impl Reconciler for Keeper {
             let members = self.memory.iter().filter(|(_, m)| m.captured.is_some());
             changed.extend(members.map(|(uid, _)| Uid::clone(uid)));
         }
-        // What is gone and left nothing is forgotten; the rest has to be removed first.
+        // What is gone and left nothing is forgotten; the rest has to be removed first. What a job leaves is known when it ends.
         let is_left = |memory: &Memory| {
-            memory.gone && memory.task(None, false, Instant::now()) == Task::Forget
+            let is_idle = memory.gone && memory.in_flight.is_none();
+            is_idle && memory.task(None, false, Instant::now()) == Task::Forget
         };
         let gone: Vec<Uid> = self
             .memory

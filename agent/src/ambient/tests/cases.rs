@@ -201,3 +201,24 @@ fn the_plugin_knows_the_addresses_of_a_new_sandbox_better_than_the_api_server() 
         ["10.0.1.1".parse::<IpAddr>().unwrap()]
     );
 }
+
+/// What a job did for a pod is known when it ends, and not before.
+#[test]
+fn a_pod_that_is_deleted_during_its_job_leaves_nothing() {
+    let mut scene = Scene::new();
+    scene.namespace("ambient");
+    scene.work(0);
+    scene.connect();
+    scene.birth(1);
+    scene.work(0);
+    let uid = scene.uid(1).unwrap();
+    let done = run(scene.begin());
+    assert!(scene.check().is_err(), "it is not annotated yet");
+    scene.death(1);
+    scene.work(0);
+    let next = scene.agent.keeper.done(&uid, Ok(done));
+    scene.agent.queue.done(&uid, next, scene.now);
+    scene.rest();
+    assert_eq!(scene.check(), Ok(()));
+    assert!(scene.agent.keeper.memory.is_empty());
+}
