@@ -127,21 +127,19 @@ impl Keeper {
 
     pub(super) fn enrolled(&self, memory: &mut Memory, done: Result<Enrolled, String>) -> Next {
         let by = memory.drifted.take().flatten();
-        // It may have been handed to the proxy already.
-        memory.announced = true;
         let enrolled = match done {
             Ok(enrolled) => enrolled,
             Err(why) => {
-                // What is not known is not shown as good.
-                if memory.captured.is_none() {
-                    memory.announced = memory.annotation().is_some() || memory.taken.is_some();
-                }
+                // The proxy was not asked this time; what it may know from before it may know still. What is not known is not
+                // shown as good.
                 (memory.captured, memory.suspected, memory.proved) = (None, true, None);
                 self.roster.unsure(memory.view.uid());
                 self.turn(memory, Some(State::Failed), Some(why));
                 return Next::Retry;
             }
         };
+        // Also a proxy that did not answer may have it.
+        memory.announced = true;
         // Until then no other namespace will do: one that is found in another way may be of an earlier sandbox.
         memory.netns = None;
         memory.verified_at = Some(SystemTime::now());

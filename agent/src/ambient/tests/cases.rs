@@ -222,3 +222,33 @@ fn a_pod_that_is_deleted_during_its_job_leaves_nothing() {
     assert_eq!(scene.check(), Ok(()));
     assert!(scene.agent.keeper.memory.is_empty());
 }
+
+/// One that does not answer may have the pod, and that its namespace is not found later tells nothing about that.
+#[test]
+fn a_pod_that_a_silent_proxy_may_have_is_taken_from_it_when_it_is_deleted() {
+    let mut scene = Scene::new();
+    scene.namespace("ambient");
+    scene.work(1);
+    scene.connect();
+    scene.birth(1);
+    let uid = scene.uid(1).unwrap();
+    scene.step(&Step::Fault('p', Some(Fault::AnswerLost)));
+    scene.step(&Step::Fault('a', Some(Fault::Fails)));
+    scene.work(1);
+    let known = |scene: &Scene| {
+        let world = scene.shared.world();
+        let (_, newest) = world.proxies.last_key_value().unwrap();
+        newest.contains_key(&*uid)
+    };
+    assert!(known(&scene));
+    scene.shared.world().netns.remove(&*uid);
+    for _ in 0..4 {
+        scene.now += Duration::from_secs(61);
+        scene.work(1);
+    }
+    assert!(scene.memory(&uid).captured.is_none());
+    scene.death(1);
+    scene.rest();
+    assert!(!known(&scene));
+    assert_eq!(scene.check(), Ok(()));
+}
