@@ -1,4 +1,5 @@
-//! The command `weir` as a user meets it: real namespaces, real kernel, the real `nft` as oracle.
+//! The command `weir` as a user meets it: real namespaces, real kernel, the real `nft` as oracle. Also what is true of
+//! the programs as a whole: they execute nothing and need no other file. One program of tests: each would link all of weir.
 // matrix: oldest
 // Helpers are tests, too: clippy.toml allows them the same.
 #![cfg(test)]
@@ -14,18 +15,23 @@ mod bad_input;
 mod closed_output;
 mod demo;
 mod engines;
+mod fallback;
 mod foreign;
 mod host_users;
+mod image;
 mod leftovers;
 mod legacy_foreign;
 mod lifecycle;
 mod limits;
 mod lost_answers;
 mod migration;
+mod no_exec;
 mod node_ambient;
 mod plan;
+mod preflight;
 mod restore;
 mod restore_upstream;
 mod routing;
+mod static_chroot;
 mod unmarked;
 mod words;

@@ -141,3 +141,10 @@ pub(crate) fn tproxy() -> TempFile {
 pub(crate) fn exists(path: &str) -> bool {
     Path::new(path).exists()
 }
+
+/// Copies a program into a directory where it is to be executed. `cp` does it: what this process has open for writing is
+/// open in each child of another test, too, until that executes, and is not executed meanwhile (`ETXTBSY`).
+pub(crate) fn copy_program(from: &Path, to: &Path) {
+    let copied = run(Command::new("cp").arg(from).arg(to));
+    assert_eq!(copied.code, 0, "{}", copied.stderr);
+}

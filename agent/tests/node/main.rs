@@ -1,7 +1,6 @@
 //! The node agent: its installer against golden data, and the whole process on directories that stand for a node.
 // matrix: newest
 
-// Clippy grants these to `#[test]` functions only.
 // Helpers are tests, too: clippy.toml allows them the same.
 #![cfg(test)]
 

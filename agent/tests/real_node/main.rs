@@ -3,7 +3,6 @@
 //! `ci/node test` starts such a node and runs these, one after the other; without it each says that it is skipped.
 // matrix: none: runs on a Kubernetes node, which ci/node test starts
 
-// Clippy grants these to `#[test]` functions only.
 // Helpers are tests, too: clippy.toml allows them the same.
 #![cfg(test)]
 

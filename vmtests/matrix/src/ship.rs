@@ -6,7 +6,7 @@ use weir_vm::variable;
 use weir_vm::{Error, Payload, Result};
 
 /// Tools that tests start besides [`weir_vm::TOOLS`].
-const MORE_TOOLS: &[&str] = &["chroot", "conntrack", "mkdir", "setpriv", "sysctl"];
+const MORE_TOOLS: &[&str] = &["chroot", "conntrack", "cp", "mkdir", "setpriv", "sysctl"];
 const FOLDERS: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 /// A directory of test data, and one of programs, of which these are wanted.
 pub(crate) const GOLDEN: &str = "WEIR_GOLDEN";

@@ -3,8 +3,8 @@
 
 use super::batch::{self, Batch};
 use super::nft_scripts;
-use super::support::{TempFile, lo_up, path, weir};
 use super::tools::{self, Commands};
+use crate::support::{TempFile, lo_up, path, weir};
 use serde_json::Value;
 use std::process::{Command, Output};
 use weir_netlink::Netns;

@@ -8,10 +8,6 @@
 //! nothing: see `source`.
 // matrix: newest
 
-// Clippy grants these to `#[test]` functions only.
-// Helpers are tests, too: clippy.toml allows them the same.
-#![cfg(test)]
-
 mod elf;
 mod source;
 mod tokens;

@@ -1,6 +1,6 @@
 //! Nothing of the machine is changed: not the namespace it runs in, not another one, not the modules.
 
-use super::support::{inside, lo_up, path};
+use crate::support::{inside, lo_up, path};
 use std::process::Command;
 use weir_netfilter::nft::NftEngine;
 use weir_netlink::Netns;

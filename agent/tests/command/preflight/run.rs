@@ -1,10 +1,10 @@
 //! How it ends: exit codes, JSON, without rights, and on a kernel that could load modules.
 // matrix: newest
 
-use super::support::weir;
+use crate::support::{copy_program, weir};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use weir_netlink::Netns;
 
@@ -16,7 +16,7 @@ impl Public {
         let dir = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o755)).unwrap();
-        std::fs::copy(env!("CARGO_BIN_EXE_weir"), dir.join("weir")).unwrap();
+        copy_program(Path::new(env!("CARGO_BIN_EXE_weir")), &dir);
         Self(dir)
     }
     fn weir(&self) -> String {

@@ -1,6 +1,6 @@
 //! What `weir preflight` says of capture at the node is what then works there.
 
-use super::support::weir;
+use crate::support::weir;
 use serde_json::Value;
 use weir_demo::node_ambient::{Lab, Place};
 use weir_ebpf::Bpffs;

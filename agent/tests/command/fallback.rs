@@ -4,19 +4,11 @@
 //! so each test says something on every kernel, and most on one without nf_tables, legacy tables, TPROXY or IPv6.
 // matrix: oldest; smoke; variants no-ipv6
 
-// Clippy grants these to `#[test]` functions only.
-// Helpers are tests, too: clippy.toml allows them the same.
-#![cfg(test)]
-
-#[allow(dead_code, unused_macros)]
-#[path = "../command/support.rs"]
-mod support;
-use weir_testing::rights;
 mod scene;
 
+use crate::support::weir;
 use scene::scene;
 use serde_json::json;
-use support::weir;
 use weir_cni::redirection;
 use weir_demo::Mode;
 use weir_netlink::Netns;

@@ -1,19 +1,11 @@
 //! The release binaries are all that is needed: they run where there is no other file.
-// matrix: needs WEIR_BIN_DIR
+// matrix: every; needs WEIR_BIN_DIR
 
-// Clippy grants these to `#[test]` functions only.
-// Helpers are tests, too: clippy.toml allows them the same.
-#![cfg(test)]
-
+use crate::support::copy_program;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, PoisonError};
 
 const CONFIG: &str = r#"{"inbound_ports_include": "*", "outbound_ip_ranges_include": "*"}"#;
-
-/// Held while a program is written, and while a process starts: a child has the descriptors of its parent until it
-/// executes, and a program that is open for writing anywhere is not executed (`ETXTBSY`).
-static STARTING: Mutex<()> = Mutex::new(());
 
 /// A directory that goes away with this value, also when the test fails.
 struct EmptyRoot(PathBuf);
@@ -34,10 +26,7 @@ impl EmptyRoot {
         std::fs::create_dir(&path).unwrap();
         let root = Self(path);
         for program in ["weir", "weir-cni"] {
-            let from = Path::new(&binaries).join(program);
-            let _alone = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
-            std::fs::copy(&from, root.0.join(program))
-                .unwrap_or_else(|e| panic!("{}: {e}; run ci/build", from.display()));
+            copy_program(&Path::new(&binaries).join(program), &root.0);
         }
         std::fs::write(root.0.join("config.json"), CONFIG).unwrap();
         let probe = root.run(&["/weir", "--version"], &[]);
@@ -57,13 +46,7 @@ impl EmptyRoot {
             .env_clear()
             .envs(env.iter().copied())
             .stdin(Stdio::null());
-        chroot.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = {
-            let _alone = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
-            // It has executed the program, or failed to, when this returns.
-            chroot.spawn().expect("chroot of coreutils is needed")
-        };
-        child.wait_with_output().unwrap()
+        chroot.output().expect("chroot of coreutils is needed")
     }
 
     /// What a run that succeeds prints.

@@ -1,10 +1,6 @@
 //! The container image of `ci/image`, and the manifests that name it.
 // matrix: none: makes files and asks no kernel
 
-// Clippy grants these to `#[test]` functions only.
-// Helpers are tests, too: clippy.toml allows them the same.
-#![cfg(test)]
-
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -12,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use weir_core::settings::TABLE;
 
-const MANIFEST: &str = include_str!("../deploy/weir.yaml");
-const VALUES: &str = include_str!("../deploy/values.yaml");
+const MANIFEST: &str = include_str!("../../deploy/weir.yaml");
+const VALUES: &str = include_str!("../../deploy/values.yaml");
 
 /// A directory that goes away with this value.
 struct Scratch(PathBuf);
