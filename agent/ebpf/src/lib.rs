@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 pub mod asm;
+mod change;
 mod clsact;
 pub mod events;
 mod hook;
@@ -35,9 +36,10 @@ pub mod show;
 mod switches;
 mod trial;
 
+pub use change::Change;
 pub use pins::{BPFFS, Bpffs};
-pub use plan::Change;
-pub use pod::{Pod, describe};
+pub use plan::describe;
+pub use pod::Pod;
 pub use trial::{try_node_programs, try_programs};
 
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};

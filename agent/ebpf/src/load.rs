@@ -1,10 +1,11 @@
 //! Programs: their names, and how they are loaded.
 
 use crate::asm::Code;
+use crate::change::Attachment;
 use crate::failed;
 use crate::inpod::{Role, Traits, assemble};
 use crate::maps::Maps;
-use crate::plan::{Attachment, Desired};
+use crate::plan::Desired;
 use std::fmt;
 use weir_bpf::{Map, Program};
 use weir_netlink::{Error, Result};

@@ -1,11 +1,12 @@
 //! A pod's namespace: plan, apply, compare, remove.
 
+use crate::change::Change;
 use crate::hook::{Detached, Held, Hook, Hooks, Way};
 use crate::inpod::Role;
 use crate::load::{load, program_name};
 use crate::maps::{self, Maps};
 use crate::pins::{self, Bpffs};
-use crate::plan::{Change, Desired, Interface, Observed, detach, plan};
+use crate::plan::{Desired, Interface, Observed, detach, plan};
 use crate::switches::{self, Routes, Switch};
 use crate::{events, failed};
 use std::collections::BTreeMap;
@@ -146,7 +147,7 @@ impl<'a> Pod<'a> {
                 failure = failure.and(match change {
                     Change::DeleteRoute(route) => routing.del_route(route).map(drop),
                     Change::DeleteRule(rule) => routing.del_rule(rule).map(drop),
-                    Change::Switch(name, on) => set(name, *on),
+                    Change::Switch(name, on) => switches::set(name, *on),
                     _ => Ok(()),
                 });
             }
@@ -253,7 +254,7 @@ impl<'a> Pod<'a> {
         let mut programs: BTreeMap<Role, Program> = BTreeMap::new();
         for change in changes {
             match change {
-                Change::Switch(name, on) => set(name, *on)?,
+                Change::Switch(name, on) => switches::set(name, *on)?,
                 Change::Node(passes) => {
                     let id = self.node.filter(|_| *passes);
                     let id = id.map(|node| routing.nsid(node)).transpose()?;
@@ -301,20 +302,4 @@ impl<'a> Pod<'a> {
             )),
         }
     }
-}
-
-/// What [`Pod::apply`] attaches, in words, for namespaces that are not there to be read.
-///
-/// # Errors
-/// A mistake in weir's own source.
-pub fn describe(redirect: &Redirect) -> Result<Vec<String>> {
-    // Without an answer it would not be applied either.
-    let events = events::is_supported().unwrap_or(true);
-    let desired = Desired::of(redirect, (events, true), program_name)?;
-    Ok(desired.describe())
-}
-
-fn set(name: &str, on: bool) -> Result<()> {
-    let switch = Switch::ALL.into_iter().find(|switch| switch.name() == name);
-    switch.map_or(Ok(()), |switch| switch.set(on))
 }

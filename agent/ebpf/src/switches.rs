@@ -61,6 +61,12 @@ impl Switch {
     }
 }
 
+/// Sets the switch of this name.
+pub(crate) fn set(name: &str, on: bool) -> Result<()> {
+    let switch = Switch::ALL.into_iter().find(|switch| switch.name() == name);
+    switch.map_or(Ok(()), |switch| switch.set(on))
+}
+
 // The value of the map of what was before: byte 0 is 1 once it is written, then one byte for each switch.
 const KEY: [u8; 4] = [0; 4];
 

@@ -1,0 +1,76 @@
+//! Changes of a pod's namespace, as values and in words.
+
+use crate::hook::{Detached, Hook};
+use crate::inpod::Role;
+use std::fmt;
+use weir_netlink::route::{PolicyRule, Route};
+
+/// One change of the namespace.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// A switch of `lo` is set.
+    Switch(&'static str, bool),
+    /// Connections of the node's own processes pass from now on, or are captured.
+    Node(bool),
+    /// A route is added.
+    AddRoute(Route),
+    /// A policy rule is added.
+    AddRule(PolicyRule),
+    /// A route of weir is deleted.
+    DeleteRoute(Route),
+    /// A policy rule of weir is deleted.
+    DeleteRule(PolicyRule),
+    /// A program is attached to an interface.
+    Attach(Attachment),
+    /// The program of a link is replaced, in one step.
+    Replace(Attachment),
+    /// A program of weir is detached: interface, and its name.
+    Detach(String, Detached, String),
+    /// Pins that a version of weir with another layout left behind are removed.
+    RemoveOtherLayout,
+}
+
+/// A program and where it runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// The interface.
+    pub interface: String,
+    pub(crate) hook: Hook,
+    /// Which program.
+    pub role: Role,
+    /// Its name in the kernel.
+    pub program: String,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = |table: u32| table.to_string();
+        match self {
+            Self::Switch(name, on) => write!(f, "set net.ipv4.conf.lo.{name}={}", u8::from(*on)),
+            Self::Node(true) => f.write_str("let connections of the node's own processes pass"),
+            Self::Node(false) => f.write_str("capture connections of the node's own processes"),
+            Self::AddRoute(r) => write!(f, "add route {r}"),
+            Self::AddRule(r) => write!(f, "add rule {} {}", r.family, r.words(number)),
+            Self::DeleteRoute(r) => write!(f, "delete route {r}"),
+            Self::DeleteRule(r) => write!(f, "delete rule {} {}", r.family, r.words(number)),
+            Self::Attach(a) => write!(f, "attach {a}"),
+            Self::Replace(a) => write!(f, "replace by {a}"),
+            Self::Detach(interface, Detached((_, direction)), program) => {
+                write!(f, "detach {program} at {direction} of {interface}")
+            }
+            Self::RemoveOtherLayout => f.write_str("remove pins of another version of weir"),
+        }
+    }
+}
+
+impl fmt::Display for Attachment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (program, direction) = (&self.program, self.hook.1);
+        write!(
+            f,
+            "{program} at {direction} of {}: it {}",
+            self.interface,
+            self.role.words()
+        )
+    }
+}
