@@ -38,20 +38,10 @@ registry! {
     Comment(comment::Comment) = comment::KIND;
     /// `-m socket`: an open socket.
     Socket(socket::Socket) = socket::KIND;
-    /// `-m iprange`: ranges of addresses.
-    Iprange(iprange::Iprange) = iprange::KIND;
-    /// `-m physdev`: ports of a bridge.
-    Physdev(physdev::Physdev) = physdev::KIND;
-    /// `-m pkttype`: how the packet was addressed on its link.
-    Pkttype(pkttype::Pkttype) = pkttype::KIND;
     /// `-m limit`: a limited rate of packets.
     Limit(limit::Limit) = limit::KIND;
     /// `-m statistic`: a part of the packets.
     Statistic(statistic::Statistic) = statistic::KIND;
-    /// `-m tos`: the type of service.
-    Tos(tos::Tos) = tos::KIND;
-    /// `-m dscp`: its DSCP.
-    Dscp(dscp::Dscp) = dscp::KIND;
 }
 
 /// From the first to the last port, inclusive: `P` or `P:Q`.

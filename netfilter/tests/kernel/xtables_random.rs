@@ -95,12 +95,15 @@ fn a_match(family: XtFamily) -> impl Strategy<Value = Match> {
             Match::Conntrack(v)
         }),
         "[ -~]{0,100}".prop_map(|text| Match::Comment(Comment(text))),
-        (not(), address(family), address(family)).prop_map(|(n, a, b)| {
-            Match::Iprange(Iprange {
-                source: Some((n, a.min(b)..=a.max(b))),
-                ..Iprange::default()
-            })
+        (not(), address(family), address(family)).prop_map(move |(n, a, b)| {
+            let (first, last) = (a.min(b), a.max(b));
+            parsed(family, &format!("iprange{n} --src-range {first}-{last}"))
         }),
+        (not(), any::<u8>(), any::<u8>()).prop_map(move |(n, value, mask)| {
+            parsed(family, &format!("tos{n} --tos {value:#x}/{mask:#x}"))
+        }),
+        (not(), 0u8..64)
+            .prop_map(move |(n, value)| parsed(family, &format!("dscp{n} --dscp {value}"))),
         // Other periods have texts too, which stand for a period nearby.
         (
             1u32..8,
@@ -119,18 +122,23 @@ fn a_match(family: XtFamily) -> impl Strategy<Value = Match> {
                 packet: p % every,
             })
         }),
-        (not(), any::<u8>(), any::<u8>()).prop_map(|(not, value, mask)| Match::Tos(Tos {
-            not,
-            value,
-            mask
-        })),
-        (not(), 0u8..64).prop_map(|(not, value)| Match::Dscp(Dscp { not, value })),
         (not(), 1u16..4096).prop_map(|(n, bits)| Match::Addrtype(Addrtype {
             // The kernel refuses some combinations for routes of IPv6.
             source: Some((n, if bits & 1 == 0 { 4 } else { 2 })),
             ..Addrtype::default()
         })),
     ]
+}
+
+/// `-m TEXT`, of which there is no type.
+fn parsed(family: XtFamily, text: &str) -> Match {
+    let text = format!("*filter\n-A INPUT -m {text}\nCOMMIT\n");
+    let script = Script::parse(family, &text).unwrap();
+    let tables = plan_restore(&script, &Snapshot::default(), false)
+        .unwrap()
+        .tables();
+    let mut rules = tables.tables[0].chains.iter().flat_map(|c| &c.rules);
+    rules.next().unwrap().matches[0].clone()
 }
 
 fn a_target() -> impl Strategy<Value = Option<Target>> {

@@ -1,7 +1,7 @@
 //! The structures of the extensions that are values of their own, as their headers in `linux/netfilter` declare them. The others
 //! are rows ([`super::rows`]).
 
-use crate::xtables::raw::{IFNAMSIZ, XT_MAX_COMMENT_LEN, XT_MULTI_PORTS};
+use crate::xtables::raw::{XT_MAX_COMMENT_LEN, XT_MULTI_PORTS};
 use crate::xtables::structs::{InetAddr, structs};
 use zerocopy::network_endian::U16 as Be16;
 
@@ -58,14 +58,6 @@ structs! {
     XtCommentInfo = "struct xt_comment_info" { comment: [u8; XT_MAX_COMMENT_LEN] }
     /// Revisions 2 and 3 are the same.
     XtSocketMtinfo1 = "struct xt_socket_mtinfo1" { flags: u8 }
-    XtIprangeMtinfo = "struct xt_iprange_mtinfo" {
-        src: [InetAddr; 2] = "src_min", dst: [InetAddr; 2] = "dst_min", flags: u8, _gap: [u8; 3],
-    }
-    XtPhysdevInfo = "struct xt_physdev_info" {
-        physindev: [u8; IFNAMSIZ], in_mask: [u8; IFNAMSIZ], physoutdev: [u8; IFNAMSIZ],
-        out_mask: [u8; IFNAMSIZ], invert: u8, bitmask: u8,
-    }
-    XtPkttypeInfo = "struct xt_pkttype_info" { pkttype: u32, invert: u32 }
     /// The kernel keeps its own state after the burst.
     XtRateinfo = "struct xt_rateinfo" { avg: u32, burst: u32, _state: [u64; 4] }
     /// The probability stands in the place of `every`.
@@ -73,8 +65,6 @@ structs! {
         mode: u16, flags: u16, every: u32 = "u.nth.every", packet: u32 = "u.nth.packet",
         count: u32 = "u.nth.count", _state: u64,
     }
-    XtTosMatchInfo = "struct xt_tos_match_info" { tos_mask: u8, tos_value: u8, invert: u8 }
-    XtDscpInfo = "struct xt_dscp_info" { dscp: u8, invert: u8 }
     NfNatIpv4MultiRangeCompat = "struct nf_nat_ipv4_multi_range_compat" {
         rangesize: u32, flags: u32 = "range[0].flags", ip: [[u8; 4]; 2] = "range[0].min_ip",
         proto: [Be16; 2] = "range[0].min",

@@ -7,6 +7,8 @@ mod bpf;
 mod connbytes;
 mod hashlimit;
 mod headers;
+mod iprange;
+mod link;
 mod lists;
 mod nat;
 mod packets;
@@ -16,6 +18,7 @@ mod sctp;
 mod string;
 mod targets;
 mod time;
+mod tos;
 mod u32;
 
 use super::row::Row;
@@ -26,6 +29,8 @@ pub(super) static ROWS: &[&[Row]] = &[
     connbytes::ROWS,
     hashlimit::ROWS,
     headers::ROWS,
+    iprange::ROWS,
+    link::ROWS,
     lists::ROWS,
     nat::ROWS,
     packets::ROWS,
@@ -35,6 +40,7 @@ pub(super) static ROWS: &[&[Row]] = &[
     string::ROWS,
     targets::ROWS,
     time::ROWS,
+    tos::ROWS,
     u32::ROWS,
 ];
 

@@ -1,13 +1,11 @@
 //! Targets whose structures are a few numbers.
 
-use super::super::blob::{Blob, Place};
+use super::super::blob::Place;
 use super::super::field::{Field, Quote, Shown, When, field, flag};
 use super::super::row::{Options, Row};
 use super::super::value::Value::{self, Address, BigHex, Choice, Hex, Number, PrefixMask, Text};
 use super::super::value::{Code, mask_of, max_length, number_of, range_of, union_of};
-use super::super::{matches::dscp, matches::tos};
-use crate::xtables::XtFamily::{self, Ip, Ip6};
-use crate::xtables::text::{Complaint, Opt};
+use crate::xtables::XtFamily::{Ip, Ip6};
 
 const AUDIT: &[(&str, u64)] = &[("accept", 0), ("drop", 1), ("reject", 2)];
 
@@ -34,59 +32,6 @@ const CLASS: Code = Code {
         Ok(())
     },
 };
-
-/// `--set-dscp-class NAME`
-const DSCP_CLASS: Code = Code {
-    words: 1,
-    quote: Quote::Never,
-    show: |_, _| None,
-    read: |o, b, _| {
-        let value = dscp::class(o.word(0)).ok_or_else(|| o.wrong(dscp::REMEDY))?;
-        b.put(0, 1, value.into());
-        Ok(())
-    },
-};
-
-/// `VALUE/MASK` of the type of service.
-const TOS: Code = Code {
-    words: 1,
-    quote: Quote::Never,
-    show: |b, _| Some(vec![format!("{:#04x}/{:#04x}", b.uint(0, 1), b.uint(1, 1))]),
-    read: |o, b, _| {
-        let (value, mask) = tos::value_and_mask(o)?;
-        b.set(0, &[value, mask]);
-        Ok(())
-    },
-};
-
-/// `--and-tos`, `--or-tos`, `--xor-tos`, which are other words for a value and a mask.
-const fn tos_bits(read: fn(&Opt, &mut Blob, XtFamily) -> Result<(), Complaint>) -> Code {
-    Code {
-        words: 1,
-        quote: Quote::Never,
-        show: |_, _| None,
-        read,
-    }
-}
-
-const AND_TOS: Code = tos_bits(|o, b, _| {
-    let bits = number_of(o, o.word(0), 1)?;
-    b.put(1, 1, !bits & 0xff);
-    Ok(())
-});
-
-const OR_TOS: Code = tos_bits(|o, b, _| {
-    let bits = number_of(o, o.word(0), 1)?;
-    b.put(0, 1, bits);
-    b.put(1, 1, bits);
-    Ok(())
-});
-
-const XOR_TOS: Code = tos_bits(|o, b, _| {
-    let bits = number_of(o, o.word(0), 1)?;
-    b.put(0, 1, bits);
-    Ok(())
-});
 
 /// `FIRST:LAST`: the first queue at 0, their number at 2.
 const BALANCE: Code = Code {
@@ -186,15 +131,6 @@ pub(super) const ROWS: &[Row] = &[
         options: Options::Fields(&[
             field(&["--save"], Value::Nothing, 0).is(0, 1, 1),
             field(&["--restore"], Value::Nothing, 0).is(0, 1, 2),
-        ]),
-        ..Row::TARGET
-    },
-    Row {
-        name: "DSCP",
-        size: 1,
-        options: Options::Fields(&[
-            field(&["--set-dscp"], Hex(1, 2), 0),
-            field(&["--set-dscp-class"], Value::Code(&DSCP_CLASS), 0),
         ]),
         ..Row::TARGET
     },
@@ -350,18 +286,6 @@ pub(super) const ROWS: &[Row] = &[
         options: Options::Fields(&[
             field(&["--gateway"], Address, 0).need(),
             field(&["--oif"], Text(16, Quote::Never), 16).unless(&[0]),
-        ]),
-        ..Row::TARGET
-    },
-    Row {
-        name: "TOS",
-        revision: 1,
-        size: 2,
-        options: Options::Fields(&[
-            field(&["--set-tos"], Value::Code(&TOS), 0),
-            field(&["--and-tos"], Value::Code(&AND_TOS), 0),
-            field(&["--or-tos"], Value::Code(&OR_TOS), 0),
-            field(&["--xor-tos"], Value::Code(&XOR_TOS), 0),
         ]),
         ..Row::TARGET
     },

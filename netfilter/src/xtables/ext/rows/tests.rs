@@ -38,6 +38,17 @@ const TEXTS: &[(XtFamily, &str)] = &[
         Ip,
         "-m dccp ! --sport 1:772 --dport 5 ! --dccp-types ACK,INVALID --dccp-option 9",
     ),
+    (Ip, "-m dscp ! --dscp 0x2e"),
+    (
+        Ip6,
+        "-m iprange --src-range ::1-::2 ! --dst-range fe80::1-fe80::ff",
+    ),
+    (
+        Ip,
+        "-m physdev ! --physdev-is-in --physdev-in eth+ --physdev-out b ! --physdev-is-bridged",
+    ),
+    (Ip, "-m pkttype ! --pkt-type multicast"),
+    (Ip6, "-m tos ! --tos 0x12/0x3f"),
     (Ip, "-m devgroup --src-group 0x102/0xfff ! --dst-group 0x3"),
     (Ip6, "-m dst ! --dst-len 42 --dst-opts 149:92,12"),
     (Ip, "-m ecn ! --ecn-tcp-ece --ecn-tcp-cwr ! --ecn-ip-ect 2"),
@@ -193,6 +204,18 @@ const OTHER_TEXTS: &[(XtFamily, &str, &str)] = &[
     ),
     (Ip, "-j TOS --and-tos 0x12", "-j TOS --set-tos 0x00/0xed"),
     (Ip, "-j DSCP --set-dscp-class EF", "-j DSCP --set-dscp 0x2e"),
+    (Ip, "-m dscp --dscp-class af31", "-m dscp --dscp 0x1a"),
+    (Ip, "-m tos --tos Minimize-Delay", "-m tos --tos 0x10/0x3f"),
+    (
+        Ip,
+        "-m pkttype --pkt-type host",
+        "-m pkttype --pkt-type unicast",
+    ),
+    (
+        Ip,
+        "-m iprange --src-range 10.0.0.1",
+        "-m iprange --src-range 10.0.0.1-10.0.0.1",
+    ),
     (
         Ip,
         "-j TCPOPTSTRIP --strip-options mss,md5",
@@ -235,6 +258,12 @@ const WRONG: &[(XtFamily, &str, &str)] = &[
     (Ip, "-j NFQUEUE --queue-balance 3:3", "range"),
     (Ip, "-j TCPOPTSTRIP --strip-options 1", "cannot be removed"),
     (Ip, "-j TEE --gateway ::1", "address"),
+    (Ip, "-j DSCP --set-dscp 64", "no code point"),
+    (Ip, "-m dscp --dscp-class AF44", "no code point"),
+    (Ip, "-m physdev", "needs one of --physdev-is-in"),
+    (Ip, "-m iprange --src-range 10.0.0.2-10.0.0.1", "swap"),
+    (Ip, "-m iprange --src-range ::1-::2", "no address of ip"),
+    (Ip, "-m pkttype --pkt-type other", "multicast"),
     (Ip, "-j SET-NOTHING --x 1", "SYNPROXY"),
 ];
 
