@@ -32,13 +32,6 @@ impl Transaction {
         }
     }
 
-    /// Operations that the kernel takes in whatever generation its ruleset is: only for those that mean the same after
-    /// any change of another writer. What [`plan`](super::plan()) returns is guarded.
-    #[must_use]
-    pub fn unguarded(ops: Vec<NftOp>) -> Self {
-        Self::guarded(UNGUARDED, ops)
-    }
-
     /// The datagram that [`NftEngine::commit`](super::NftEngine::commit) sends, for inspection: all netlink messages from
     /// `NFNL_MSG_BATCH_BEGIN` to `NFNL_MSG_BATCH_END`, with sequence numbers from 0.
     ///
