@@ -175,6 +175,7 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
         output.extend([
             mark(connection(rule(), marks.conn_skip), marks.conn_skip),
             // As in nf_tables: errors of the node about connections of a pod.
+            mark(rule().ctstate(&[ConntrackState::Related]), marks.skip),
             stop(rule().ctstate(&[ConntrackState::Related])),
             remember(to_pods(), marks.conn_skip),
             mark(to_pods(), marks.conn_skip),

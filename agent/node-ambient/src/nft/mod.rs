@@ -7,7 +7,8 @@
 //!   socket (the last acknowledgement of a closed connection has none); the connection remembers it. It is tested before and
 //!   after destination NAT, so that a service of kube-proxy counts as the pod that it stands for.
 //! - Other protocols than TCP are left alone in both directions, not UDP only.
-//! - A reject of another table cannot be overruled: kube-proxy's, of services without endpoints, stays in force.
+//! - A reject of another table cannot be overruled: kube-proxy's, of services without endpoints, stays in force, and the pod gets
+//!   its error as without these rules.
 
 mod parts;
 mod proxy;
@@ -278,9 +279,11 @@ fn output(node: &Node, families: &[Family]) -> Vec<Rule> {
     }
     let known = has(rule(), CT_MARK, bits);
     rules.push(mark(known, bits).build());
-    // An error of the node about a connection says nothing of who made that: without a proxy it is one of the pod's, which
-    // is not to pass from then on.
-    rules.push(stop(rule().ct_state(RELATED)));
+    // An error of the node about a connection of a pod goes to the pod, and not by the carrier, where it would be lost. It says
+    // nothing of who made the connection: without a proxy it is one of the pod's, which is not to pass from then on, so that
+    // nothing is remembered.
+    let error = || rule().ct_state(RELATED);
+    rules.extend([mark(error(), node.config.marks.skip).build(), stop(error())]);
     for family in families {
         let to_pods = of_pods(rule(), *family, false);
         rules.push(remember(mark(to_pods, bits), bits).build());

@@ -23,6 +23,7 @@ mod netkit;
 mod odd;
 mod scene;
 mod segments;
+mod services;
 mod tagged;
 
 use leaks::{Flows, Left, Tap};
