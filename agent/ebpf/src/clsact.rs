@@ -35,9 +35,34 @@ fn parent(direction: Direction) -> TcHandle {
     }
 }
 
-/// The folder among the pins that says that weir created the qdisc.
+/// What begins the name of the folder among the pins that says that weir created the qdisc.
+const MARK: &str = "qdisc_";
+
 fn mark_name(index: u32) -> String {
-    format!("qdisc_{index}")
+    format!("{MARK}{index}")
+}
+
+/// Interfaces whose qdiscs weir created.
+fn marked(folder: &Path) -> Result<Vec<u32>> {
+    let index = |path: PathBuf| path.file_name()?.to_str()?.strip_prefix(MARK)?.parse().ok();
+    Ok(pins::entries(folder)?
+        .into_iter()
+        .filter_map(index)
+        .collect())
+}
+
+/// What a version with another layout wrote down of qdiscs is of this one now: its filters take the place of the older ones, so
+/// that the qdisc stays when those are removed.
+pub(crate) fn take_over(older: &Path, folder: &Path) -> Result<()> {
+    for index in marked(older)? {
+        let [from, to] = [older, folder].map(|folder| folder.join(mark_name(index)));
+        let moved = match to.is_dir() {
+            true => std::fs::remove_dir(&from),
+            false => std::fs::rename(&from, &to),
+        };
+        moved.map_err(|e| failed("move", &from.display().to_string(), &e))?;
+    }
+    Ok(())
 }
 
 fn id(program: &Program) -> Result<u32> {
@@ -186,6 +211,12 @@ impl Filters<'_> {
         }
         pins::unpin(&next)?;
         self.delete_qdisc(index)
+    }
+
+    /// Deletes qdiscs that weir created and that have no filter.
+    pub(crate) fn delete_empty_qdiscs(&self) -> Result<()> {
+        let mut marked = marked(self.folder)?.into_iter();
+        marked.try_for_each(|index| self.delete_qdisc(index))
     }
 
     fn delete_qdisc(&self, index: u32) -> Result<()> {

@@ -63,6 +63,15 @@ fn hook_of(name: &str) -> Option<Hook> {
     Some((index.parse().ok()?, direction))
 }
 
+/// Interfaces that something is pinned for in a folder.
+pub(crate) fn interfaces(folder: &Path) -> Result<Vec<u32>> {
+    let index = |path: PathBuf| Some(hook_of(path.file_name()?.to_str()?)?.0);
+    Ok(pins::entries(folder)?
+        .into_iter()
+        .filter_map(index)
+        .collect())
+}
+
 /// A program of weir at a hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
@@ -223,7 +232,13 @@ impl<'a> Hooks<'a> {
                 done = done.and(self.detach(hook));
             }
         }
+        done = done.and(self.delete_empty_qdiscs());
         done.and(pins::delete(self.folder))
+    }
+
+    /// Deletes qdiscs that weir created and that have no filter.
+    pub(crate) fn delete_empty_qdiscs(&self) -> Result<()> {
+        self.filters().delete_empty_qdiscs()
     }
 }
 

@@ -23,6 +23,7 @@
 pub mod asm;
 mod change;
 mod clsact;
+mod cookie;
 pub mod events;
 mod hook;
 pub mod inpod;

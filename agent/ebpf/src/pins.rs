@@ -1,7 +1,8 @@
 //! The folder of pins: `weir/v2/NETNS` in a bpf file system, one folder for each namespace.
 //!
-//! `NETNS` is the inode of the network namespace. The kernel reuses inodes, but the links of a deleted namespace are of no
-//! interface any more: such a folder is emptied. The number in `v2` is that of the layout of maps and pins; another version of
+//! `NETNS` is the inode of the network namespace. The kernel reuses inodes: a folder `netns_COOKIE` among the pins says which
+//! namespace they are of, and what is of another one is deleted. Where the kernel has no cookies (before 5.14) it is taken for
+//! that if no program is attached any more. The number in `v2` is that of the layout of maps and pins; another version of
 //! weir with the same layout continues with what is pinned, one with another layout removes what the old one pinned after
 //! its own programs are attached.
 
@@ -139,9 +140,9 @@ impl Bpffs {
         }
     }
 
-    /// Deletes the folders of namespaces that are gone. Returns how many. A link knows that its namespace is gone, but of a
-    /// filter only its program is pinned: then `living` is asked for the inodes of the namespaces that exist. `None`, where
-    /// they cannot be told, keeps the folder.
+    /// Deletes the folders of namespaces that are gone. Returns how many. If no link has an interface any more or there are none, as
+    /// of a filter only its program is pinned, `living` is asked for the inodes of the namespaces that exist. `None`: they cannot be
+    /// told. Then a folder stays that has no links, and one whose links have lost their interfaces is deleted.
     ///
     /// # Errors
     /// A folder cannot be read.
@@ -153,26 +154,30 @@ impl Bpffs {
     }
 
     fn sweep_locked(&self, living: impl FnOnce() -> Option<BTreeSet<u64>>) -> Result<usize> {
-        let (mut gone, mut unknown) = (0, Vec::new());
-        for folder in entries(&self.weir().join(LAYOUT))? {
-            match is_of_a_deleted_namespace(&folder)? {
-                Some(true) => {
-                    delete(&folder)?;
-                    gone += 1;
-                }
-                Some(false) => {}
-                None => unknown.push(folder),
+        let mut unknown = Vec::new();
+        // Of pods that ended before another layout took over as well. Beside layouts there are maps that all share.
+        let layouts = entries(&self.weir())?.into_iter();
+        let folders = layouts
+            .filter(|path| path.is_dir())
+            .map(|path| entries(&path));
+        for folder in folders.collect::<Result<Vec<_>>>()?.into_iter().flatten() {
+            let has_lost_all = has_lost_its_interfaces(&folder)?;
+            if has_lost_all != Some(false) {
+                unknown.push((folder, has_lost_all.is_some()));
             }
         }
         if unknown.is_empty() {
-            return Ok(gone);
+            return Ok(0);
         }
-        let Some(living) = living() else {
-            return Ok(gone);
-        };
+        let living = living();
         let inode = |folder: &Path| folder.file_name()?.to_str()?.parse::<u64>().ok();
-        for folder in unknown {
-            if inode(&folder).is_some_and(|inode| !living.contains(&inode)) {
+        let mut gone = 0;
+        for (folder, has_lost_all) in unknown {
+            let is_gone = match &living {
+                Some(living) => inode(&folder).is_some_and(|inode| !living.contains(&inode)),
+                None => has_lost_all,
+            };
+            if is_gone {
                 delete(&folder)?;
                 gone += 1;
             }
@@ -225,7 +230,7 @@ pub(crate) fn links(folder: &Path) -> Result<Vec<(PathBuf, Link)>> {
 }
 
 /// Its links are of no interface any more; `lo` goes with the namespace only. `None`: it has no links.
-fn is_of_a_deleted_namespace(folder: &Path) -> Result<Option<bool>> {
+fn has_lost_its_interfaces(folder: &Path) -> Result<Option<bool>> {
     let mut all = None;
     for (path, link) in links(folder)? {
         let info = link.info();

@@ -8,7 +8,7 @@ use crate::maps::{self, Maps};
 use crate::pins::{self, Bpffs};
 use crate::plan::{Desired, Interface, Observed, detach, plan};
 use crate::switches::{self, Routes, Switch};
-use crate::{events, failed};
+use crate::{cookie, events};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
@@ -87,9 +87,7 @@ impl<'a> Pod<'a> {
                 switches::name_node(node)?;
             }
             let mut observed = self.observe()?;
-            let held = &observed.held;
-            if !held.is_empty() && held.values().all(|held| !held.is_attached) {
-                // Of a namespace that is gone, and had the same inode.
+            if self.is_of_another(&observed)? {
                 pins::delete(&self.folder)?;
                 observed = self.observe()?;
             }
@@ -139,6 +137,9 @@ impl<'a> Pod<'a> {
     fn remove_except(&self, stays: impl Fn(&Change) -> bool + Sync) -> Result<Vec<Change>> {
         let _lock = self.bpffs.lock()?;
         self.netns.run(|| {
+            if cookie::is_of_another(&self.folder, self.netns)? == Some(true) {
+                pins::delete(&self.folder)?;
+            }
             let mut changes = self.removal(&self.observe()?)?;
             changes.retain(|change| !stays(change));
             let routing = Routing::open()?;
@@ -172,6 +173,13 @@ impl<'a> Pod<'a> {
     #[must_use]
     pub fn counters(&self) -> Option<Vec<(&'static str, u64)>> {
         maps::counters(&self.folder)
+    }
+
+    /// What is pinned is of a namespace that is gone. That all programs are detached says so only where the folder has no cookie.
+    fn is_of_another(&self, observed: &Observed) -> Result<bool> {
+        let held = &observed.held;
+        let is_detached = || !held.is_empty() && held.values().all(|held| !held.is_attached);
+        Ok(cookie::is_of_another(&self.folder, self.netns)?.unwrap_or_else(is_detached))
     }
 
     fn removal(&self, observed: &Observed) -> Result<Vec<Change>> {
@@ -246,8 +254,7 @@ impl<'a> Pod<'a> {
                 reason,
             ));
         }
-        let folder = self.folder.display().to_string();
-        std::fs::create_dir_all(&self.folder).map_err(|e| failed("create", &folder, &e))?;
+        cookie::make_folder(self.bpffs, self.netns)?;
         let traits = &desired.traits;
         let maps = Maps::pinned(&self.folder, traits.dns, traits.events)?;
         switches::remember(&maps.before, self.before_of_older()?.as_ref())?;

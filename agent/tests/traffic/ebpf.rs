@@ -346,6 +346,42 @@ fn check_5_programs_and_layouts_are_replaced_in_place() {
     assert!(!pod.is_present() && pod.plan_removal().expect("planned").is_empty());
 }
 
+/// Another program detached all that weir attached: what the switches were before is still known, and no sweep forgets it.
+#[test]
+fn what_was_before_is_known_after_all_programs_were_detached() {
+    let Some(mounted) = mount() else { return };
+    let Some(lab) = lab_with_probes() else { return };
+    let netns = lab.netns(Place::Pod);
+    let unchanged = switches(netns);
+    let bpffs = bpffs(&mounted);
+    let pod = EbpfPod::of(netns, &bpffs).expect("a pod");
+    let folder = mounted.path().join("weir/v2");
+    let folder = folder.join(netns.id().ino.to_string());
+    let detach_all = || {
+        let mut detached = 0;
+        for entry in std::fs::read_dir(&folder).expect("a folder").flatten() {
+            if let Ok(bpf::Pinned::Link(link)) = bpf::open_pin(&entry.path()) {
+                link.detach().expect("detached");
+                detached += 1;
+            }
+        }
+        assert!(detached >= 3, "{detached}");
+    };
+    for is_repaired in [true, false] {
+        redirect(&mounted, netns, &wanted(true, &json!({})));
+        assert_ne!(switches(netns), unchanged);
+        detach_all();
+        let living = [netns.id().ino];
+        let swept = bpffs.sweep(|| Some(living.into())).expect("swept");
+        assert_eq!(swept, 0, "the namespace is alive");
+        if is_repaired {
+            redirect(&mounted, netns, &wanted(true, &json!({})));
+        }
+        pod.remove().expect("removed");
+        assert_eq!(switches(netns), unchanged);
+    }
+}
+
 /// A pin that is not weir's, or of another form, is named, and nothing is attached.
 #[test]
 fn pins_of_another_form_are_named_and_nothing_is_changed() {

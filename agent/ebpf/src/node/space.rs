@@ -6,10 +6,10 @@ use super::plan::Observed;
 use super::programs::{NodeRole, NodeTraits, assemble};
 use super::sysctls::{read_number, remember, sysctl_of, write_number};
 use super::{contents, desired};
-use crate::failed;
-use crate::hook::{Detached, Held, Hook, Hooks};
+use crate::hook::{self, Detached, Held, Hook, Hooks};
 use crate::load::{load_code, mistake};
-use crate::pins::Bpffs;
+use crate::pins::{self, Bpffs};
+use crate::{clsact, cookie};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use weir_bpf::Program;
@@ -80,8 +80,13 @@ impl<'a> Space<'a> {
 
     /// The inode of a namespace that is gone is given to another one: what was pinned for the old one is deleted.
     pub(super) fn forget_older(&self) -> Result<()> {
-        let observed = self.observe(&self.folder, [])?;
-        let held = &observed.held;
+        if let Some(is_of_another) = cookie::is_of_another(&self.folder, self.netns)? {
+            return match is_of_another {
+                true => pins::delete(&self.folder),
+                false => Ok(()),
+            };
+        }
+        let held = self.held()?;
         if held.is_empty() || held.values().any(|held| held.is_attached) {
             return Ok(());
         }
@@ -89,14 +94,27 @@ impl<'a> Space<'a> {
             .run(|| self.hooks(&self.folder, &Routing::open()?).delete())?
     }
 
+    /// Folders of other layouts, but for those of a namespace that is gone.
+    fn other_layouts(&self) -> Result<Vec<PathBuf>> {
+        let mut all = self.bpffs.other_layouts(self.netns)?;
+        let mut done = Ok(());
+        all.retain(|folder| match cookie::is_of_another(folder, self.netns) {
+            Ok(is_of_another) => is_of_another != Some(true),
+            Err(e) => {
+                done = Err(e);
+                false
+            }
+        });
+        done.map(|()| all)
+    }
+
     /// Nothing is changed yet: the kernel can attach programs.
     pub(super) fn prepare(&self) -> Result<()> {
         self.netns
             .run(|| self.hooks(&self.folder, &Routing::open()?).way())??;
-        let object = self.folder.display().to_string();
-        let created = std::fs::create_dir_all(&self.folder);
-        created.map_err(|e| failed("create", &object, &e))?;
-        for older in self.bpffs.other_layouts(self.netns)? {
+        cookie::make_folder(self.bpffs, self.netns)?;
+        for older in self.other_layouts()? {
+            clsact::take_over(&older, &self.folder)?;
             for (key, value) in contents::before(&older)? {
                 contents::remember(&self.folder, key, value)?;
             }
@@ -162,7 +180,9 @@ impl<'a> Space<'a> {
 
     fn remove_other_layouts(&self, routing: &Routing) -> Result<()> {
         let mut others = self.bpffs.other_layouts(self.netns)?.into_iter();
-        others.try_for_each(|folder| self.hooks(&folder, routing).delete())
+        others.try_for_each(|folder| self.hooks(&folder, routing).delete())?;
+        // Of interfaces that have no program in this layout.
+        self.hooks(&self.folder, routing).delete_empty_qdiscs()
     }
 
     /// Detaches what was attached, after an error.
@@ -183,15 +203,26 @@ impl<'a> Space<'a> {
         if observed.has_other_layout {
             changes.push(Change::RemoveOtherLayout);
         }
-        if !self.folder.is_dir() {
+        let mut folders = self.other_layouts()?;
+        if self.folder.is_dir() {
+            folders.push(self.folder.clone());
+        }
+        if folders.is_empty() {
             return Ok(changes);
         }
         let held = observed.held.iter();
         changes.extend(held.map(|(hook, held)| observed.detach(*hook, held)));
-        let interface = observed.held.keys().next();
-        let interface = interface.and_then(|(index, _)| observed.links.get(index));
+        let (mut before, mut interface) = (BTreeMap::new(), None);
+        for folder in &folders {
+            // What an older version found is how it was.
+            for (key, value) in contents::before(folder)? {
+                before.entry(key).or_insert(value);
+            }
+            let mut there = hook::interfaces(folder)?.into_iter();
+            interface = interface.or_else(|| there.find_map(|i| observed.links.get(&i)));
+        }
         let interface = interface.map(String::as_str);
-        for (key, value) in contents::before(&self.folder)? {
+        for (key, value) in before {
             let Some((name, ours)) = sysctl_of(key, &observed, interface) else {
                 continue;
             };
@@ -214,6 +245,9 @@ impl<'a> Space<'a> {
 
     /// Removes it.
     pub(super) fn remove(&self, is_proxy: bool) -> Result<Vec<Change>> {
+        if cookie::is_of_another(&self.folder, self.netns)? == Some(true) {
+            pins::delete(&self.folder)?;
+        }
         let changes = self.removal(is_proxy)?;
         self.netns.run(|| {
             let routing = Routing::open()?;

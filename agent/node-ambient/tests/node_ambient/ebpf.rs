@@ -215,8 +215,10 @@ fn check_6_nothing_leaves_in_plain_text_without_the_proxy() {
         match mounted.by_filters() {
             true => scene.second.run(detach).unwrap(),
             false => {
-                for pin in std::fs::read_dir(folder).unwrap().flatten() {
-                    std::fs::remove_file(pin.path()).unwrap();
+                // What says whose pins they are is a folder.
+                let pins = std::fs::read_dir(folder).unwrap().flatten();
+                for pin in pins.map(|pin| pin.path()).filter(|path| !path.is_dir()) {
+                    std::fs::remove_file(pin).unwrap();
                 }
             }
         }

@@ -12,7 +12,7 @@ use weir_netlink::route::{Filter, FilterKind, Qdisc, Routing, TcHandle};
 use weir_node_ambient::ebpf::{apply, compare, remove};
 use weir_testing::BpfFs;
 
-fn folder(mounted: &BpfFs, netns: &Netns) -> PathBuf {
+pub(crate) fn folder(mounted: &BpfFs, netns: &Netns) -> PathBuf {
     let name = netns.id().ino.to_string();
     mounted.path().join("weir/v2").join(name)
 }
@@ -247,24 +247,30 @@ fn pins_of_an_older_namespace_with_the_same_inode_are_replaced() {
     }
 }
 
-/// Pins of a proxy whose namespace is gone are swept; those of the node and of the other proxy stay.
+/// Pins of a proxy whose namespace is gone are swept, also those of another layout; those of the node and of the other proxy stay.
 #[test]
 fn pins_of_a_proxy_that_is_gone_are_swept() {
-    for (mut scene, mounted) in builds() {
-        applied(&scene, &mounted, &scene.config(&[(SECOND, 1)], ""));
-        applied(&scene, &mounted, &scene.config(&[(PROXY, 2)], ""));
-        let [gone, stays] = [&scene.second, &scene.proxy].map(|n| folder(&mounted, n));
-        assert!(gone.is_dir() && stays.is_dir());
-        let living = [&scene.node, &scene.proxy].map(|n| n.id().ino);
-        scene.second = Netns::create().unwrap();
-        let begun = std::time::Instant::now();
-        let sweep = || bpffs(&mounted).sweep(|| Some(living.into())).unwrap();
-        while sweep() == 0 {
-            assert!(begun.elapsed() < crate::scene::PATIENCE, "not swept");
-            std::thread::yield_now();
+    for layout in ["v2", "v1"] {
+        for (mut scene, mounted) in builds() {
+            applied(&scene, &mounted, &scene.config(&[(SECOND, 1)], ""));
+            applied(&scene, &mounted, &scene.config(&[(PROXY, 2)], ""));
+            let [pins, stays] = [&scene.second, &scene.proxy].map(|n| folder(&mounted, n));
+            let gone = mounted.path().join("weir").join(layout);
+            let gone = gone.join(pins.file_name().unwrap());
+            std::fs::create_dir_all(gone.parent().unwrap()).unwrap();
+            std::fs::rename(&pins, &gone).unwrap();
+            assert!(gone.is_dir() && stays.is_dir());
+            let living = [&scene.node, &scene.proxy].map(|n| n.id().ino);
+            scene.second = Netns::create().unwrap();
+            let begun = std::time::Instant::now();
+            let sweep = || bpffs(&mounted).sweep(|| Some(living.into())).unwrap();
+            while sweep() == 0 {
+                assert!(begun.elapsed() < crate::scene::PATIENCE, "not swept");
+                std::thread::yield_now();
+            }
+            assert!(!gone.exists() && stays.is_dir());
+            assert!(folder(&mounted, &scene.node).is_dir());
         }
-        assert!(!gone.exists() && stays.is_dir());
-        assert!(folder(&mounted, &scene.node).is_dir());
     }
 }
 

@@ -7,6 +7,7 @@ mod acceptance;
 mod bridge;
 mod carriers;
 mod ebpf;
+mod ebpf_before;
 mod ebpf_events;
 mod ebpf_faults;
 mod echo;
