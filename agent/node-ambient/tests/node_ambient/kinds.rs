@@ -123,3 +123,30 @@ fn programs_refuse_pods_of_other_kinds_by_name() {
         });
     }
 }
+
+/// No route leads to the pod alone, and its namespace is neither given nor among those of `ip netns`: it is named, and what to give.
+#[test]
+fn a_pod_that_cannot_be_found_is_named() {
+    for mounted in BpfFs::each(|| weir_bpf::attached(1, weir_bpf::BPF_TCX_INGRESS).is_ok()) {
+        let Some(scene) = Scene::build() else { return };
+        let _servers = Servers::start(&scene);
+        let mut config = config(&scene, "");
+        let before = state(&scene);
+        let by_programs = ebpf::apply(&config, &scene.node, &bpffs(&mounted)).unwrap_err();
+        let by_rules = weir_node_ambient::apply(&config, &scene.node, Some(Engine::Nft), true);
+        for error in [by_programs, by_rules.unwrap_err()] {
+            let error = error.to_string();
+            for part in ["pod-b", &ADDRESS.to_string(), "give its netns"] {
+                assert!(error.contains(part), "{part}: {error}");
+            }
+        }
+        assert_eq!(state(&scene), before);
+        config.leave_out = true;
+        applied(&scene, &mounted, &config);
+        assert_eq!(
+            answer(&scene.pod, web(OUTSIDE, false)),
+            "outbound|outside|x"
+        );
+        ebpf::remove(&scene.node, &bpffs(&mounted), Some(&config)).unwrap();
+    }
+}
