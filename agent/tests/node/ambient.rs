@@ -2,7 +2,7 @@
 
 use crate::api_server::{ApiServer, Fault, namespace, pod};
 use crate::repair::Sandbox;
-use crate::support::{Agent, BRIDGE, Node, exchange, get};
+use crate::support::{Agent, BRIDGE, Node, exchange, get, weir};
 use serde_json::{Value, json};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
@@ -39,14 +39,10 @@ impl Scene {
         self.node.path("ztunnel.sock").display().to_string()
     }
 
-    /// An agent; `settings` go before the others.
-    pub(crate) fn start(&self, settings: &[(&str, &str)]) -> Agent {
-        self.node.write("net.d/10-pods.conflist", BRIDGE);
+    /// What every agent of this scene is told.
+    pub(crate) fn settings(&self) -> Vec<(String, String)> {
         let (socket, host) = (self.socket(), self.host.path().display().to_string());
-        let env = self.server.env();
-        let mut env: Vec<(&str, &str)> =
-            env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-        env.extend([
+        let own = [
             ("AMBIENT_ENABLED", "true"),
             ("AMBIENT_ENABLEMENT_SELECTOR", SELECTORS),
             ("AMBIENT_DNS_CAPTURE", "true"),
@@ -55,9 +51,24 @@ impl Scene {
             ("ZTUNNEL_UDS_ADDRESS", &socket),
             ("WEIR_HOST_NETNS", &host),
             ("EXCLUDE_NAMESPACES", "kube-system"),
-        ]);
+        ];
+        let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        self.server.env().into_iter().chain(own).collect()
+    }
+
+    /// An agent; `settings` go before the others.
+    pub(crate) fn start(&self, settings: &[(&str, &str)]) -> Agent {
+        self.start_by(weir(), settings)
+    }
+
+    /// The same by a command that goes before `agent`.
+    pub(crate) fn start_by(&self, command: Command, settings: &[(&str, &str)]) -> Agent {
+        self.node.write("net.d/10-pods.conflist", BRIDGE);
+        let env = self.settings();
+        let mut env: Vec<(&str, &str)> =
+            env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
         env.extend(settings);
-        let agent = self.node.start(&env, &[]);
+        let agent = self.node.start_by(command, &env, &[]);
         agent.until("it serves", || get(agent.metrics, "/metrics").is_some());
         agent
     }

@@ -13,18 +13,18 @@ use weir_netlink::route::{Link, LinkKind, Route, Routing};
 use weir_testing::BpfFs;
 
 /// Nothing has this address; where packets to it go is the question.
-const ELSEWHERE: &str = "203.0.113.9:80";
+pub(crate) const ELSEWHERE: &str = "203.0.113.9:80";
 /// How long a SYN may be on its way.
-const PATIENCE: Duration = Duration::from_millis(800);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(800);
 
 /// A pod with a pair of links to the node, `10.2.N.10` inside and `.1` at the node.
-struct Pod {
-    sandbox: Sandbox,
+pub(crate) struct Pod {
+    pub(crate) sandbox: Sandbox,
     number: u8,
 }
 
 impl Pod {
-    fn new(name: &str, number: u8, host: &Netns) -> Option<Self> {
+    pub(crate) fn new(name: &str, number: u8, host: &Netns) -> Option<Self> {
         let sandbox = Sandbox::of(name)?;
         let node = Routing::open_in(host).unwrap();
         let link = format!("v{number}");
@@ -42,7 +42,7 @@ impl Pod {
         Some(Self { sandbox, number })
     }
 
-    fn object(&self, namespace: &str, name: &str) -> Value {
+    pub(crate) fn object(&self, namespace: &str, name: &str) -> Value {
         let ip = address(self.number, 10).to_string();
         let mut object = pod(namespace, name, &format!("uid-{name}"));
         object["status"] = json!({"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}]});
@@ -54,12 +54,12 @@ impl Pod {
     }
 }
 
-fn address(number: u8, last: u8) -> IpAddr {
+pub(crate) fn address(number: u8, last: u8) -> IpAddr {
     [10, 2, number, last].into()
 }
 
 /// ztunnel's pod, newer with a larger number.
-fn ztunnel(pod: &Pod, name: &str, is_ready: bool) -> Value {
+pub(crate) fn ztunnel(pod: &Pod, name: &str, is_ready: bool) -> Value {
     let mut object = pod.object("istio-system", name);
     object["metadata"]["labels"] = json!({"app": "ztunnel"});
     object["metadata"]["creationTimestamp"] = format!("2026-01-01T00:00:0{}Z", pod.number).into();
@@ -69,10 +69,10 @@ fn ztunnel(pod: &Pod, name: &str, is_ready: bool) -> Value {
 }
 
 /// ztunnel's listener for connections of pods.
-struct Listener(Socket);
+pub(crate) struct Listener(Socket);
 
 impl Listener {
-    fn of(pod: &Pod) -> Self {
+    pub(crate) fn of(pod: &Pod) -> Self {
         let listen = || {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
             socket.set_ip_transparent_v4(true).unwrap();
@@ -86,7 +86,7 @@ impl Listener {
     }
 
     /// A connection of the pod arrives here, with both addresses kept.
-    fn gets(&self, from: &Pod) -> bool {
+    pub(crate) fn gets(&self, from: &Pod) -> bool {
         // What arrived before and was not accepted.
         while self.0.accept().is_ok() {}
         let connected = connect(from);
@@ -100,7 +100,7 @@ impl Listener {
     }
 }
 
-fn connect(from: &Pod) -> std::io::Result<TcpStream> {
+pub(crate) fn connect(from: &Pod) -> std::io::Result<TcpStream> {
     let to = ELSEWHERE.parse().unwrap();
     let connect = || TcpStream::connect_timeout(&to, PATIENCE);
     from.sandbox.netns().run(connect).unwrap()
@@ -120,7 +120,7 @@ fn at_node(host: &Netns) -> (usize, usize) {
     )
 }
 
-fn set(netns: &Netns, key: &str, value: &str) {
+pub(crate) fn set(netns: &Netns, key: &str, value: &str) {
     let write = || std::fs::write(format!("/proc/sys/net/{key}"), value).unwrap();
     netns.run(write).unwrap();
 }
@@ -130,10 +130,11 @@ fn sysctl(netns: &Netns, key: &str) -> String {
     netns.run(read).unwrap().trim().to_owned()
 }
 
-const NODE: [(&str, &str); 2] = [("WEIR_AMBIENT_ENGINE", "node"), ("AMBIENT_IPV6", "false")];
+pub(crate) const NODE: [(&str, &str); 2] =
+    [("WEIR_AMBIENT_ENGINE", "node"), ("AMBIENT_IPV6", "false")];
 
 /// A bpf file system of the test's own, where programs can be attached.
-fn programs_or_skip() -> Option<BpfFs> {
+pub(crate) fn programs_or_skip() -> Option<BpfFs> {
     if let Err(e) = weir_bpf::attached(1, weir_bpf::BPF_TCX_INGRESS) {
         println!("not compared with programs: {e}");
         return None;

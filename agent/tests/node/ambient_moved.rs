@@ -1,0 +1,85 @@
+//! Addresses that pods have one after the other: a pod that is in no mesh is not captured because one before it was.
+
+use crate::ambient::{MODE, Scene, states};
+use crate::ambient_killed::{Uplink, by_programs};
+use crate::ambient_node::{Listener, NODE, Pod, set, ztunnel};
+use crate::api_server::namespace;
+use crate::support::Agent;
+use weir_netlink::route::Routing;
+
+/// The pod is deleted, its link first as network plugins do it, and the next one has its address.
+fn follow(scene: &Scene, old: Pod, name: &str) -> Pod {
+    let routing = Routing::open_in(&scene.host).unwrap();
+    routing
+        .delete_link(routing.link("v1").unwrap().index)
+        .unwrap();
+    drop(old);
+    Pod::new(name, 1, &scene.host).expect("there was one before")
+}
+
+/// Names of pods are those of control groups, which tests of the same moment share.
+fn moved(prefix: &str, settings: &[(&str, &str)]) {
+    let [first, second, third, fourth, of_proxy] =
+        ["one", "two", "three", "four", "proxy"].map(|name| format!("{prefix}-{name}"));
+    let scene = Scene::new();
+    set(&scene.host, "ipv4/ip_forward", "1");
+    let pods = [(&first, 1), (&of_proxy, 2)].map(|(name, n)| Pod::new(name, n, &scene.host));
+    let [Some(one), Some(proxy)] = pods else {
+        return;
+    };
+    let uplink = Uplink::of(&scene.host);
+    scene.server.put(namespace("istio-system"));
+    scene.server.put(one.object("shop", &first));
+    scene.server.put(ztunnel(&proxy, &of_proxy, true));
+    let listener = Listener::of(&proxy);
+    let agent = scene.start(settings);
+    let is_enrolled = |agent: &Agent| states(agent, "enrolled") == 1;
+    agent.until("enrolled", || is_enrolled(&agent));
+    assert!(listener.gets(&one), "{}", agent.log());
+
+    // The next pod is in no mesh.
+    let put = |pod: &Pod, name: &str, mode: &str| {
+        let mut object = pod.object("shop", name);
+        object["metadata"]["labels"][MODE] = mode.into();
+        scene.server.put(object);
+    };
+    scene.server.remove(&one.object("shop", &first));
+    let two = follow(&scene, one, &second);
+    put(&two, &second, "none");
+    agent.until("left alone", || uplink.gets(&two));
+    assert!(!listener.gets(&two));
+    // Now it is.
+    put(&two, &second, "ambient");
+    agent.until("captured", || is_enrolled(&agent) && listener.gets(&two));
+    assert!(!uplink.gets(&two));
+    // The next one as well: it is captured as its own.
+    scene.server.remove(&two.object("shop", &second));
+    let three = follow(&scene, two, &third);
+    put(&three, &third, "ambient");
+    agent.until("captured", || is_enrolled(&agent) && listener.gets(&three));
+    assert!(!uplink.gets(&three));
+
+    // While no agent runs.
+    drop(agent);
+    scene.server.remove(&three.object("shop", &third));
+    let four = follow(&scene, three, &fourth);
+    put(&four, &fourth, "none");
+    let agent = scene.start(settings);
+    agent.until("left alone", || uplink.gets(&four));
+    put(&four, &fourth, "ambient");
+    agent.until("captured", || is_enrolled(&agent) && listener.gets(&four));
+    assert!(!uplink.gets(&four));
+}
+
+#[test]
+fn rules_at_the_node_know_whose_an_address_is() {
+    moved("rules", &NODE);
+}
+
+#[test]
+fn programs_at_the_node_know_whose_an_address_is() {
+    let Some(mounted) = crate::ambient_node::programs_or_skip() else {
+        return;
+    };
+    moved("programs", &by_programs(&mounted));
+}
