@@ -160,6 +160,8 @@ impl Node {
              done
              echo '== agent'; tail -n 40 /var/log/pods/istio-system_istio-cni-node-*/install-cni/*.log
              echo '== calls'; tail -n 20 /run/gate-calls; ls -l /run/gate* /etc/cni/net.d /opt/cni/bin
+             echo '== who has the plugin open: a program that is open for writing is not executed (ETXTBSY)'
+             ls -l /proc/[0-9]*/task/[0-9]*/fd 2>/dev/null | grep -E '^/proc/|cni/bin/.*istio-cni' | grep -B 1 -- ' -> '
              ps -e -o pid,ppid,stat,etime,wchan:20,args"
         );
         let told = self.run(&["exec", "sh", "-c", &script], "");
