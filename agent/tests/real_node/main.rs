@@ -8,6 +8,7 @@
 
 mod agent_gone;
 mod ambient;
+mod ambient_faults;
 mod broken_pods;
 mod callers;
 mod containerd2;

@@ -212,6 +212,15 @@ impl Node {
         }
     }
 
+    /// What the status page of the agent is made of.
+    pub(crate) fn status(&self) -> serde_json::Value {
+        wait_for("the status page", || {
+            let answer = self.metrics().ask("/status.json");
+            let (_, body) = answer.split_once("\r\n\r\n")?;
+            serde_json::from_str(body).ok()
+        })
+    }
+
     /// Of a pod's sandbox, as a path on the node.
     pub(crate) fn netns_of(&self, namespace: &str, pod: &str) -> String {
         let script = format!(
@@ -262,11 +271,16 @@ pub(crate) struct Metrics<'a> {
 }
 
 impl Metrics<'_> {
-    pub(crate) fn get(&self, name: &str) -> Option<f64> {
-        let question = "GET /metrics HTTP/1.0\r\n\r\n";
+    /// The whole answer to a question of HTTP.
+    fn ask(&self, path: &str) -> String {
+        let question = format!("GET {path} HTTP/1.0\r\n\r\n");
         let connect = ["exec", "busybox", "nc", "-w", "5", &self.address, "15014"];
-        let answer = self.node.run(&connect, question);
-        let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+        let answer = self.node.run(&connect, &question);
+        String::from_utf8_lossy(&answer.stdout).into_owned()
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<f64> {
+        let text = self.ask("/metrics");
         let value = text
             .lines()
             .find_map(|l| l.strip_prefix(name)?.strip_prefix(' '))?;

@@ -1,0 +1,258 @@
+//! Ambient mode on a Kubernetes node while something goes wrong: pods that are deleted while they are enrolled, a ztunnel
+//! that is silent, restarted or away, and another program that flushes the rules of the host.
+
+use crate::ambient::{annotation, found, label, plain, socket, stays_captured, uid};
+use crate::broken_pods::Policy;
+use crate::node::{Node, node, wait_for};
+use crate::pods::{Gate, Namespace};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use weir_testing::ztunnel::Ztunnel;
+
+const HOST: &str = "/proc/1/ns/net";
+
+/// Where the plugin was told to add the pod, oldest first: a runtime tries again, each time in another namespace.
+fn added(node: &Node, namespace: &str, pod: &str) -> Vec<String> {
+    let calls = node.sh("cat /run/gate-calls");
+    let is_of_pod = |call: &&str| {
+        // In any order, behind `args=`.
+        let words: Vec<&str> = call.split([' ', ';']).collect();
+        let has = |name: &str, value: &str| {
+            let word = format!("{name}={value}");
+            words.iter().any(|w| w.trim_start_matches("args=") == word)
+        };
+        words[0] == "ADD" && has("K8S_POD_NAMESPACE", namespace) && has("K8S_POD_NAME", pod)
+    };
+    let adds = calls.lines().filter(is_of_pod);
+    let netns = adds.filter_map(|l| l.split(' ').find_map(|word| word.strip_prefix("netns=")));
+    netns.map(str::to_owned).collect()
+}
+
+/// The rules of the host with the addresses that probes are let through to, each with the UID of its pod.
+fn of_host(node: &Node) -> String {
+    node.handles(HOST) + &node.inside(HOST, &["ipset", "list"])
+}
+
+/// Device and inode of each of these files that can be had.
+fn ids(node: &Node, files: &str) -> BTreeSet<String> {
+    let list = node.sh(&format!("stat -L -c %d:%i {files} 2>/dev/null || true"));
+    list.lines().map(str::to_owned).collect()
+}
+
+/// The namespaces that the agent has open. Where they are mounted their links do not say `net:[INODE]`.
+fn held(node: &Node) -> BTreeSet<String> {
+    let own = node.sh("stat -L -c %d: /proc/self/ns/net");
+    let mut open = ids(node, &format!("/proc/{}/task/*/fd/*", node.agent_pid()));
+    open.retain(|id| id.starts_with(own.trim()));
+    open
+}
+
+/// The pod as the status page has it: nothing, or one.
+fn shown(node: &Node, uid: &str) -> Vec<serde_json::Value> {
+    let pods = node.status()["ambient"]["pods"].clone();
+    let all = pods.as_array().cloned().unwrap_or_default();
+    all.into_iter().filter(|pod| pod["uid"] == uid).collect()
+}
+
+/// A pod that is gone is forgotten by everybody.
+#[track_caller]
+fn nothing_is_left(node: &Node, uid: &str, ztunnel: &Ztunnel) {
+    wait_for("ztunnel forgets it", || {
+        (!ztunnel.pods().contains_key(uid)).then_some(())
+    });
+    wait_for("the host forgets its addresses", || {
+        (!of_host(node).contains(uid)).then_some(())
+    });
+    wait_for("the status page forgets it", || {
+        shown(node, uid).is_empty().then_some(())
+    });
+    wait_for("no namespace is held", || {
+        // What is not of a sandbox, and of no process.
+        let there = ids(node, "/run/netns/* /proc/[0-9]*/ns/*");
+        held(node).is_subset(&there).then_some(())
+    });
+}
+
+fn enabled(mesh: &Namespace, pod: &str) {
+    wait_for("it is enrolled", || {
+        (annotation(mesh, pod) == "enabled").then_some(())
+    });
+}
+
+#[test]
+fn pods_that_are_deleted_while_they_are_enrolled_leave_nothing() {
+    let Some(node) = node() else { return };
+    let mesh = Namespace::new(node, "deleted");
+    label(&mesh, "ambient");
+    let policy = Policy::set(node, r#""AMBIENT_ENABLED":"true""#);
+    let ztunnel = Ztunnel::connect(&socket(node));
+    ztunnel.snapshots(1);
+    // Before the plugin hands it over: there is no such pod any more.
+    let gate = Gate::close(node);
+    plain(&mesh, "early");
+    gate.somebody_waits();
+    let early = uid(&mesh, "early");
+    mesh.delete("early");
+    drop(gate);
+    // While ztunnel is asked to take it, and answers later than anybody waits.
+    ztunnel.pause(Duration::from_millis(2500));
+    plain(&mesh, "one");
+    wait_for("it is captured", || {
+        let netns = added(node, mesh.name, "one").pop()?;
+        let net = format!("--net={netns}");
+        // It is gone when the runtime tries again.
+        let listed = node.run(&["exec", "nsenter", &net, "nft", "list", "tables"], "");
+        let tables = String::from_utf8_lossy(&listed.stdout).into_owned();
+        tables.contains("istio-ambient-nat").then_some(())
+    });
+    let late = uid(&mesh, "one");
+    assert_ne!(annotation(&mesh, "one"), "enabled");
+    mesh.delete("one");
+    ztunnel.pause(Duration::ZERO);
+    wait_for("its namespaces are gone", || {
+        let all = added(node, mesh.name, "one").join(" ");
+        let there = node.sh(&format!("ls -d {all} 2>/dev/null || true"));
+        there.is_empty().then_some(())
+    });
+    nothing_is_left(node, &late, &ztunnel);
+    // The next one of that name is a pod as any other.
+    plain(&mesh, "one");
+    mesh.ready(&["one"]);
+    enabled(&mesh, "one");
+    let next = uid(&mesh, "one");
+    assert!(next != late && ztunnel.pods().contains_key(&next));
+    assert!(of_host(node).contains(&next));
+    let own = ids(node, &node.netns_of(mesh.name, "one"));
+    assert!(own.len() == 1 && own.is_subset(&held(node)), "{own:?}");
+    stays_captured(&mesh, "one", 0);
+    // The plugin still asks for the other one, for half a minute: it may be that nobody has heard of it yet.
+    nothing_is_left(node, &early, &ztunnel);
+    assert_eq!(ztunnel.faults(), Vec::<String>::new());
+    drop(policy);
+}
+
+#[test]
+fn pods_stay_captured_while_ztunnel_comes_and_goes_and_leave_without_it() {
+    let Some(node) = node() else { return };
+    let mesh = Namespace::new(node, "no-proxy");
+    label(&mesh, "ambient");
+    let policy = Policy::set(node, r#""AMBIENT_ENABLED":"true""#);
+    let first = Ztunnel::connect(&socket(node));
+    plain(&mesh, "one");
+    mesh.ready(&["one"]);
+    enabled(&mesh, "one");
+    let uid = uid(&mesh, "one");
+    let knows = |ztunnel: &Ztunnel| {
+        ztunnel.snapshots(1);
+        assert!(ztunnel.pods().contains_key(&uid), "{:?}", ztunnel.pods());
+    };
+    // Restarted: the next one connects while the last one drains.
+    let second = Ztunnel::connect(&socket(node));
+    knows(&second);
+    assert_eq!(first.faults(), Vec::<String>::new());
+    drop(first);
+    stays_captured(&mesh, "one", 0);
+    // Killed.
+    drop(second);
+    let metrics = node.metrics();
+    metrics.wait("no ztunnel", "ztunnel_connected", |n| n == 0.0);
+    stays_captured(&mesh, "one", 0);
+    let third = Ztunnel::connect(&socket(node));
+    knows(&third);
+    enabled(&mesh, "one");
+    stays_captured(&mesh, "one", 0);
+    assert_eq!(third.faults(), Vec::<String>::new());
+    // The pod leaves while there is none.
+    drop(third);
+    metrics.wait("no ztunnel", "ztunnel_connected", |n| n == 0.0);
+    label(&mesh, "none");
+    let netns = node.netns_of(mesh.name, "one");
+    wait_for("it leaves", || {
+        let is_left = annotation(&mesh, "one").is_empty() && shown(node, &uid).is_empty();
+        is_left.then_some(())
+    });
+    assert!(!node.handles(&netns).contains("istio-ambient"));
+    assert!(!of_host(node).contains(&uid), "{}", of_host(node));
+    wait_for("it is in nobody's way", || {
+        let last = found(&mesh, "one").pop();
+        (last.as_deref() == Some("plain")).then_some(())
+    });
+    let fourth = Ztunnel::connect(&socket(node));
+    fourth.snapshots(1);
+    assert!(fourth.pods().is_empty(), "{:?}", fourth.pods());
+    assert_eq!(fourth.faults(), Vec::<String>::new());
+    drop(policy);
+}
+
+/// Another program that flushes what the host has, until this value goes away.
+struct Flushes(&'static Node);
+
+impl Flushes {
+    fn start(node: &'static Node) -> Self {
+        node.sh(
+            "touch /tmp/flushes
+             setsid sh -c 'while [ -e /tmp/flushes ]; do
+                 nft flush ruleset; iptables-legacy -w -t nat -F; ip6tables-legacy -w -t nat -F; sleep 0.1
+             done' </dev/null >/dev/null 2>&1 &",
+        );
+        Self(node)
+    }
+}
+
+impl Drop for Flushes {
+    fn drop(&mut self) {
+        self.0.run(&["exec", "rm", "-f", "/tmp/flushes"], "");
+    }
+}
+
+fn is_ready(mesh: &Namespace, pod: &str) -> bool {
+    let path = "jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
+    let get = ["-n", mesh.name, "get", "pod", pod, "-o", path];
+    mesh.node.kubectl(&get) == "True"
+}
+
+#[test]
+fn probes_work_again_after_another_program_flushed_the_host() {
+    let Some(node) = node() else { return };
+    let mesh = Namespace::new(node, "probed");
+    label(&mesh, "ambient");
+    let policy = Policy::set(node, r#""AMBIENT_ENABLED":"true""#);
+    let ztunnel = Ztunnel::connect(&socket(node));
+    node.apply(
+        r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: one, namespace: probed}
+spec:
+  terminationGracePeriodSeconds: 0
+  automountServiceAccountToken: false
+  containers:
+  - name: app
+    image: localhost/busybox:1
+    command: [nc, -ll, -p, "8080", -e, echo, application]
+    readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, failureThreshold: 1}
+"#,
+    );
+    // Nobody listens for ztunnel: a probe that is captured fails.
+    mesh.ready(&["one"]);
+    enabled(&mesh, "one");
+    let uid = uid(&mesh, "one");
+    assert!(of_host(node).contains(&uid));
+    let told =
+        "the rules of the host for probes of the kubelet were not as they should be, and are now";
+    let count = || node.agent_log().matches(told).count();
+    let before = count();
+    let flushes = Flushes::start(node);
+    wait_for("a probe is captured", || {
+        (!is_ready(&mesh, "one")).then_some(())
+    });
+    drop(flushes);
+    // It is healed when the agent compares it next.
+    wait_for("it is told", || (count() > before).then_some(()));
+    wait_for("probes get through", || {
+        is_ready(&mesh, "one").then_some(())
+    });
+    assert!(of_host(node).contains(&uid));
+    assert_eq!(ztunnel.faults(), Vec::<String>::new());
+    drop(policy);
+}
