@@ -105,7 +105,12 @@ impl Entry {
         }
         let uid: Arc<str> = view.uid().into();
         let netns = PathBuf::from(&handed_over.netns);
-        self.told.put(&uid, Sandbox { addresses, netns });
+        let sandbox = Sandbox {
+            addresses,
+            before: view.addresses(),
+            netns,
+        };
+        self.told.put(&uid, sandbox);
         let settled = self.handle.settled(uid);
         match tokio::time::timeout(SETTLED, settled).await {
             Ok(settled) => settled,

@@ -79,6 +79,15 @@ impl Keeper {
         is_new || !is_same
     }
 
+    /// The same for one pod, as the API server has it now.
+    fn see_newest(&mut self, uid: &str) {
+        let views = self.pods.all();
+        if let Some(view) = views.iter().find(|view| view.uid() == uid) {
+            let claimed = self.claimed(&self.claims(&views), view);
+            self.see(Arc::clone(view), claimed);
+        }
+    }
+
     /// Who claims which address. About pods that the plugin has handed over more is known than the API server says.
     fn claims(&self, views: &[Arc<PodView>]) -> Claims {
         Claims::with(views, |view| match self.memory.get(view.uid()) {
@@ -187,28 +196,21 @@ impl Reconciler for Keeper {
     }
 
     fn job(&mut self, start: &Start) -> Result<Job<Done>, Next> {
-        if !self.memory.contains_key(&start.uid) {
-            // The plugin hands over what was seen a moment ago.
-            let views = self.pods.all();
-            let Some(view) = views.iter().find(|view| view.uid() == &*start.uid) else {
-                return Err(Next::Settled);
-            };
-            let claimed = self.claims(&views).check(view);
-            self.see(Arc::clone(view), claimed);
-        }
         let told = self.told.take(&start.uid);
-        if let (Some(told), Some(memory)) = (&told, self.memory.get_mut(&start.uid)) {
-            memory.handed_over(told.addresses.clone(), told.netns.clone());
-            let view = Arc::clone(&memory.view);
-            let claimed = self.claimed(&self.claims(&self.pods.all()), &view);
-            if let Some(memory) = self.memory.get_mut(&start.uid) {
-                memory.claimed = claimed;
-            }
+        if told.is_some() || !self.memory.contains_key(&start.uid) {
+            // The plugin hands over what was seen a moment ago.
+            self.see_newest(&start.uid);
+        }
+        let is_told = told.is_some();
+        if let (Some(sandbox), Some(memory)) = (told, self.memory.get_mut(&start.uid)) {
+            memory.handed_over(sandbox);
+            // Its addresses may be others now.
+            self.see_newest(&start.uid);
         }
         let Some(mut memory) = self.memory.remove(&start.uid) else {
             return Err(Next::Settled);
         };
-        if told.is_some() {
+        if is_told {
             // The plugin is answered by the state: that of the sandbox before says nothing.
             if memory.state.is_some() {
                 self.turn(&mut memory, Some(State::Enrolling), None);

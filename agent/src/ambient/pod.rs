@@ -3,6 +3,7 @@
 use super::REDIRECTION;
 use super::decision::{Decision, Why};
 use super::hands::Captured;
+use super::keeper::Sandbox;
 use crate::drift::heals::Heals;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -259,9 +260,9 @@ impl Memory {
     }
 
     /// The plugin made another sandbox: what is known of the rules, the proxy and the repairs is of the one before.
-    pub(super) fn handed_over(&mut self, addresses: Vec<IpAddr>, netns: PathBuf) {
-        (self.told, self.netns) = (Some(addresses), Some(netns));
-        self.stale = Some(self.view.addresses());
+    pub(super) fn handed_over(&mut self, sandbox: Sandbox) {
+        (self.told, self.netns) = (Some(sandbox.addresses), Some(sandbox.netns));
+        self.stale = Some(sandbox.before).filter(|old| *old == self.view.addresses());
         (self.captured, self.taken, self.annotate) = (None, None, None);
         self.heals = Heals::default();
     }

@@ -308,8 +308,10 @@ impl Scene {
         let old = world.netns.insert(uid.to_string(), self.births);
         old.iter().for_each(|old| _ = world.rules.remove(old));
         drop(world);
+        let known = self.pods.get("shop", &format!("web-{pod}"));
         let sandbox = Sandbox {
             addresses: vec![address.parse().unwrap()],
+            before: known.map(|view| view.addresses()).unwrap_or_default(),
             netns: netns.path(),
         };
         self.agent.told.put(&uid, sandbox);

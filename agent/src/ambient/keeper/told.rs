@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(in crate::ambient) struct Sandbox {
     /// The API server may know none yet.
     pub(in crate::ambient) addresses: Vec<IpAddr>,
+    /// The API server's addresses in the moment of the hand-over, which are of a sandbox before: what it says later is newer.
+    pub(in crate::ambient) before: Vec<IpAddr>,
     /// `CNI_NETNS`
     pub(in crate::ambient) netns: PathBuf,
 }

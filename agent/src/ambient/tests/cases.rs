@@ -194,7 +194,9 @@ fn the_plugin_knows_the_addresses_of_a_new_sandbox_better_than_the_api_server() 
         scene.memory(&uid).addresses(),
         ["10.0.9.1".parse::<IpAddr>().unwrap()]
     );
-    scene.step(&Step::Moves(1));
+    scene.change(1, |p| {
+        p["status"] = json!({"phase": "Running", "podIP": "10.0.1.1"});
+    });
     scene.agent.keeper.changes();
     assert_eq!(
         scene.memory(&uid).addresses(),

@@ -17,12 +17,16 @@ impl Scene {
             Step::OptOut(pod, out) => self.change(*pod, |p| {
                 p["metadata"]["labels"]["m"] = json!(if *out { "none" } else { "x" });
             }),
-            Step::Moves(pod) => self.change(*pod, |p| {
-                if p["status"]["phase"] == "Running" {
-                    let address = format!("10.0.1.{pod}");
-                    p["status"] = json!({"phase": "Running", "podIP": address});
-                }
-            }),
+            Step::Moves(pod) => {
+                // To one that it never had: back in the address of a sandbox before, nobody could tell.
+                self.births += 1;
+                let address = format!("10.1.{}.{pod}", self.births);
+                self.change(*pod, |p| {
+                    if p["status"]["phase"] == "Running" {
+                        p["status"] = json!({"phase": "Running", "podIP": address});
+                    }
+                });
+            }
             Step::Publish(pod) => self.publish(*pod),
             Step::Namespace(on) => self.namespace(if *on { "ambient" } else { "none" }),
             Step::Connect => self.connect(),
