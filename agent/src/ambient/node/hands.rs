@@ -1,0 +1,164 @@
+//! Pods that join and leave, as the keeper of ambient mode asks for it.
+
+use super::{AtNode, text};
+use crate::ambient::ebpf;
+use crate::ambient::hands::{Asked, Captured, Outcome, Probes, Proxy, Rules, Workload};
+use crate::dataplane::Spent;
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+use weir_ambient::AMBIENT;
+use weir_cni::compile::Engine;
+use weir_cni::plugin::Phase;
+use weir_cni::redirection::Desired as _;
+use weir_core::journal::ambient::By;
+use weir_core::journal::pod::Cause;
+use weir_core::sandboxes::Held;
+use weir_node_ambient::Config;
+
+/// A number that tells one proxy from another.
+fn number(uid: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    uid.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl AtNode {
+    /// What an agent with another setting wrote in the pod's own namespace goes when the node captures.
+    fn remove_in_pod(&self, held: &Held, asked: &Asked) -> Result<(), String> {
+        ebpf::hand_over(held, &self.0.places.bpffs)?;
+        let in_use = held
+            .sandbox
+            .visit_for(&AMBIENT, |visit| visit.engine_in_use());
+        if in_use.and_then(|engine| engine).map_err(text)?.is_none() {
+            return Ok(());
+        }
+        let plan = self.0.plane.redirect(&asked.overrides)?;
+        let plan = plan.compile(Engine::Xtables);
+        let cleaned = held
+            .sandbox
+            .visit_for(&AMBIENT, |visit| visit.clean(Some(&plan)));
+        cleaned.map_err(text)?.map(drop).map_err(text)
+    }
+}
+
+impl Rules for AtNode {
+    fn capture(
+        &self,
+        asked: &Asked,
+        before: Option<&Captured>,
+        since: Instant,
+        spent: &mut Spent,
+    ) -> Result<(Captured, Outcome), String> {
+        let uid = asked.identity.uid().ok_or("it has no UID")?;
+        let find = || self.0.sandboxes.find(&asked.identity, since);
+        let held = spent.measure(Phase::Facts, find)?;
+        let mut state = self.state();
+        let addresses = asked.identity.addresses.clone();
+        state.told.insert(uid.to_owned(), addresses);
+        let synced = spent.measure(Phase::Apply, || self.sync(&mut state, Some(since)))?;
+        drop(state);
+        let node = &synced.seen.node;
+        if let Some(why) = synced.seen.but().filter(|_| synced.seen.is_bypassed()) {
+            return Err(why);
+        }
+        if !node.is_capturing() {
+            return Err(
+                "no proxy of this node is ready, so it is not captured (WEIR_AMBIENT_WITHOUT_PROXY=open)"
+                    .to_owned(),
+            );
+        }
+        if let Some(why) = node.left_out.get(uid) {
+            return Err(why.clone());
+        }
+        if !node.config.pods.iter().any(|pod| pod.uid == uid) {
+            return Err("it is not one of the pods to be captured any more".to_owned());
+        }
+        let is_known = before.is_some_and(|before| before.netns == held.id());
+        if !is_known {
+            self.remove_in_pod(&held, asked)?;
+        }
+        let captured = Captured {
+            netns: held.id(),
+            asked: asked.clone(),
+            engine: Some(synced.seen.by),
+            fingerprint: None,
+            compared: synced.seen.at,
+            held: Some(held),
+        };
+        let differences = synced.steps.len();
+        let how = match synced.seen.by {
+            By::Rules(_) => format!("first packets by {}", node.carrier),
+            By::Ebpf => "by programs of eBPF".to_owned(),
+        };
+        let summary = format!("captured at the node, {how}: {differences} changes, verified");
+        let first = synced.steps.first().filter(|_| synced.healed);
+        Ok((
+            captured,
+            match (first, is_known) {
+                (_, false) => Outcome::Made { summary },
+                (None, true) => Outcome::Same,
+                (Some(step), true) => Outcome::Healed {
+                    first: format!("weir would {step}"),
+                    differences,
+                    cause: Cause::Missing,
+                    summary,
+                },
+            },
+        ))
+    }
+
+    fn release(&self, asked: &Asked, _: Option<&Captured>) -> Result<(), String> {
+        Probes::remove(self, asked.identity.uid().unwrap_or_default(), &[])
+    }
+}
+
+impl Proxy for AtNode {
+    fn newest(&self) -> Option<u64> {
+        self.active().map(|view| number(view.uid()))
+    }
+
+    fn peers(&self) -> Vec<weir_zds::Peer> {
+        Vec::new()
+    }
+
+    fn add(&self, _: &Workload) -> Result<u64, String> {
+        let state = self.state();
+        let active = state.applied.as_ref().and_then(Config::active);
+        let uid = active.map(|proxy| number(&proxy.uid));
+        uid.ok_or_else(|| "no proxy of this node is ready: its TCP connections are refused".into())
+    }
+
+    fn remove(&self, _: &str) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl Probes for AtNode {
+    /// Connections of the node itself are excepted by the rules that capture.
+    fn put(&self, _: &str, _: &[IpAddr]) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn remove(&self, uid: &str, _: &[IpAddr]) -> Result<(), String> {
+        let mut state = self.state();
+        state.told.remove(uid);
+        self.sync(&mut state, None).map(drop)
+    }
+
+    fn expect(&self, _: BTreeMap<IpAddr, Arc<str>>) {}
+
+    fn end(&self) -> Result<Vec<String>, String> {
+        let mut state = self.state();
+        state.ended = true;
+        let config = state.applied.take();
+        let host = self.host()?;
+        let detached = self.detach(&host, config.as_ref());
+        let removed = weir_node_ambient::remove(&host, config.as_ref()).map_err(text);
+        let mut all = removed?;
+        all.extend(detached?);
+        Ok(all)
+    }
+}

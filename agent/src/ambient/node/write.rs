@@ -1,0 +1,125 @@
+//! What the node is to have is compared with what it has, and written: by rules, or by programs of eBPF.
+
+use super::{AtNode, State, text};
+use weir_cni::compile::Engine;
+use weir_core::journal::ambient::By;
+use weir_core::sandboxes::place::Processes;
+use weir_ebpf::Bpffs;
+use weir_ebpf::node::Node as Programs;
+use weir_netlink::Netns;
+use weir_node_ambient::{Collision, Config, Node, ebpf as programs};
+
+/// What was found, what captures, and what was changed.
+pub(super) struct Written {
+    pub(super) node: Node,
+    pub(super) by: By,
+    pub(super) steps: Vec<String>,
+    pub(super) collision: Option<Collision>,
+}
+
+impl Written {
+    fn new(node: Node, by: By, steps: Vec<String>) -> Self {
+        Self {
+            node,
+            by,
+            steps,
+            collision: None,
+        }
+    }
+
+    /// They are in force.
+    fn by_rules(change: weir_node_ambient::Change, steps: Vec<String>) -> Self {
+        let collisions = &change.collisions;
+        let worst = collisions.iter().find(|c| c.bypasses);
+        Self {
+            collision: worst.or(collisions.first()).cloned(),
+            ..Self::new(change.node, By::Rules(change.engine), steps)
+        }
+    }
+}
+
+impl AtNode {
+    pub(super) fn compare_and_write(
+        &self,
+        state: &State,
+        config: &Config,
+    ) -> Result<Written, String> {
+        let known = state.devices.iter();
+        let known = known.filter(|(_, (pod, _))| config.pods.contains(pod));
+        let asked = Config {
+            devices: known
+                .map(|(uid, (_, names))| (uid.clone(), names.clone()))
+                .collect(),
+            leave_out: true,
+            ..config.clone()
+        };
+        let host = self.host()?;
+        if self.by_programs() {
+            let bpffs = Bpffs::at(&self.0.places.bpffs).map_err(text)?;
+            let change = programs::compare(&asked, &host, &bpffs).map_err(text)?;
+            if change.is_empty() {
+                return Ok(Written::new(change.node, By::Ebpf, Vec::new()));
+            }
+            // It is read back there.
+            let written = programs::apply(&asked, &host, &bpffs).map_err(text)?;
+            // Of proxies that are gone.
+            let living = || Processes::of_node().namespaces();
+            bpffs.sweep(living).map_err(text)?;
+            let steps = written.steps.proxy.iter().chain(&written.steps.host);
+            let mut steps: Vec<String> = steps.map(text).collect();
+            if written.replaces {
+                steps.push("remove rules and routing that capture instead".to_owned());
+            }
+            return Ok(Written::new(written.node, By::Ebpf, steps));
+        }
+        let engine = self.0.settings.native_nftables.then_some(Engine::Nft);
+        let compare = || weir_node_ambient::compare(&asked, &host, engine).map_err(text);
+        let mut change = compare()?;
+        // Programs of an agent with another setting go after the rules capture. A route and a policy rule in the proxy's
+        // namespace, which both need, go as well, and are written again.
+        let has_programs = self.has_programs(&host);
+        if change.is_empty() && has_programs {
+            self.detach(&host, Some(&asked))?;
+            change = compare()?;
+        }
+        if change.is_empty() {
+            return Ok(Written::by_rules(change, Vec::new()));
+        }
+        if let Some(first) = change.refused(&host).map_err(text)? {
+            let count = change.collisions.len();
+            return Err(format!(
+                "nothing was written: {first} ({count} such in total); WEIR_AMBIENT_NODE_CONFIG chooses other marks, tables and priorities"
+            ));
+        }
+        let apply = || weir_node_ambient::apply(&asked, &host, engine, false).map_err(text);
+        let written = apply()?;
+        if has_programs && self.has_programs(&host) {
+            self.detach(&host, Some(&asked))?;
+            apply()?;
+        }
+        let left = compare()?;
+        if let Some(first) = left.host.first().or(left.proxy.first()) {
+            return Err(format!("after it was written, weir would still {first}"));
+        }
+        let steps = written.host.iter().chain(&written.proxy).map(text);
+        Ok(Written::by_rules(left, steps.collect()))
+    }
+
+    fn has_programs(&self, host: &Netns) -> bool {
+        // Without a bpf file system nothing is pinned.
+        Bpffs::at(&self.0.places.bpffs).is_ok_and(|bpffs| Programs::of(host, &bpffs).is_present())
+    }
+
+    pub(super) fn detach(
+        &self,
+        host: &Netns,
+        config: Option<&Config>,
+    ) -> Result<Vec<String>, String> {
+        if !self.has_programs(host) {
+            return Ok(Vec::new());
+        }
+        let bpffs = Bpffs::at(&self.0.places.bpffs).map_err(text)?;
+        let removed = programs::remove(host, &bpffs, config).map_err(text)?;
+        Ok(removed.iter().map(text).collect())
+    }
+}
