@@ -2,6 +2,7 @@
 
 use crate::hook::{Detached, Hook};
 use crate::inpod::Role;
+use crate::words::{self, Words};
 use std::fmt;
 use weir_netlink::route::{PolicyRule, Route};
 
@@ -44,33 +45,27 @@ pub struct Attachment {
 
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let number = |table: u32| table.to_string();
         match self {
             Self::Switch(name, on) => write!(f, "set net.ipv4.conf.lo.{name}={}", u8::from(*on)),
             Self::Node(true) => f.write_str("let connections of the node's own processes pass"),
             Self::Node(false) => f.write_str("capture connections of the node's own processes"),
-            Self::AddRoute(r) => write!(f, "add route {r}"),
-            Self::AddRule(r) => write!(f, "add rule {} {}", r.family, r.words(number)),
-            Self::DeleteRoute(r) => write!(f, "delete route {r}"),
-            Self::DeleteRule(r) => write!(f, "delete rule {} {}", r.family, r.words(number)),
-            Self::Attach(a) => write!(f, "attach {a}"),
-            Self::Replace(a) => write!(f, "replace by {a}"),
-            Self::Detach(interface, Detached((_, direction)), program) => {
-                write!(f, "detach {program} at {direction} of {interface}")
+            Self::AddRoute(r) => Words::AddRoute(r).fmt(f),
+            Self::AddRule(r) => Words::AddRule(r).fmt(f),
+            Self::DeleteRoute(r) => Words::DeleteRoute(r).fmt(f),
+            Self::DeleteRule(r) => Words::DeleteRule(r).fmt(f),
+            Self::Attach(a) => Words::Attach(a).fmt(f),
+            Self::Replace(a) => Words::Replace(a).fmt(f),
+            Self::Detach(interface, hook, program) => {
+                Words::Detach(interface, *hook, program).fmt(f)
             }
-            Self::RemoveOtherLayout => f.write_str("remove pins of another version of weir"),
+            Self::RemoveOtherLayout => Words::RemoveOtherLayout.fmt(f),
         }
     }
 }
 
 impl fmt::Display for Attachment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (program, direction) = (&self.program, self.hook.1);
-        write!(
-            f,
-            "{program} at {direction} of {}: it {}",
-            self.interface,
-            self.role.words()
-        )
+        let named = (self.program.as_str(), self.interface.as_str());
+        words::attachment(f, named, self.hook, self.role.words())
     }
 }

@@ -36,6 +36,7 @@ mod pod;
 pub mod show;
 mod switches;
 mod trial;
+mod words;
 
 pub use change::Change;
 pub use pins::{BPFFS, Bpffs};

@@ -3,6 +3,7 @@
 use super::maps::{Excluded, Which};
 use super::programs::NodeRole;
 use crate::hook::{Detached, Hook};
+use crate::words::{self, Words};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
@@ -73,25 +74,19 @@ impl Change {
 
 impl fmt::Display for Attachment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (program, direction) = (&self.program, self.hook.1);
-        let words = self.role.words();
-        write!(
-            f,
-            "{program} at {direction} of {}: it {words}",
-            self.interface
-        )
+        let named = (self.program.as_str(), self.interface.as_str());
+        words::attachment(f, named, self.hook, self.role.words())
     }
 }
 
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let number = |table: u32| table.to_string();
         match self {
             Self::Sysctl(key, value) => write!(f, "set net.{}={value}", key.replace('/', ".")),
-            Self::AddRoute(r) => write!(f, "add route {r}"),
-            Self::AddRule(r) => write!(f, "add rule {} {}", r.family, r.words(number)),
-            Self::DeleteRoute(r) => write!(f, "delete route {r}"),
-            Self::DeleteRule(r) => write!(f, "delete rule {} {}", r.family, r.words(number)),
+            Self::AddRoute(r) => Words::AddRoute(r).fmt(f),
+            Self::AddRule(r) => Words::AddRule(r).fmt(f),
+            Self::DeleteRoute(r) => Words::DeleteRoute(r).fmt(f),
+            Self::DeleteRule(r) => Words::DeleteRule(r).fmt(f),
             Self::Pod(address, device, _) => write!(f, "enrol address {address} at {device}"),
             Self::NoPod(address) => write!(f, "release address {address}"),
             Self::Address(address) => write!(f, "except address {address} of the node"),
@@ -120,12 +115,12 @@ impl fmt::Display for Change {
             Self::Exclude(what, 0) => write!(f, "capture {what} of a longer prefix"),
             Self::Exclude(what, _) => write!(f, "exclude {what}"),
             Self::NoExclude(what) => write!(f, "exclude {what} no longer"),
-            Self::Attach(a) => write!(f, "attach {a}"),
-            Self::Replace(a) => write!(f, "replace by {a}"),
-            Self::Detach(interface, Detached((_, direction)), program) => {
-                write!(f, "detach {program} at {direction} of {interface}")
+            Self::Attach(a) => Words::Attach(a).fmt(f),
+            Self::Replace(a) => Words::Replace(a).fmt(f),
+            Self::Detach(interface, hook, program) => {
+                Words::Detach(interface, *hook, program).fmt(f)
             }
-            Self::RemoveOtherLayout => f.write_str("remove pins of another version of weir"),
+            Self::RemoveOtherLayout => Words::RemoveOtherLayout.fmt(f),
         }
     }
 }
