@@ -168,7 +168,7 @@ fn pods_are_captured_at_the_node_healed_switched_and_left() {
     });
     agent.until("pending", || scene.annotation("web") == "pending");
     assert!(why(&agent, "web").contains("no proxy of this node is ready"));
-    assert_eq!(at_node(&scene.host).0, 10, "{}", agent.log());
+    assert_eq!(at_node(&scene.host).0, 5, "{}", agent.log());
     assert!(connect(&web).is_err());
 
     // It is ready.
