@@ -4,6 +4,7 @@ use super::hands::{Asked, Captured, Outcome, Rules};
 use super::kernel::held_last;
 use crate::dataplane::Spent;
 use crate::dataplane::ambient::Ambient;
+use crate::drift::Drift;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,6 +24,7 @@ const SWEEP: Duration = Duration::from_secs(60);
 pub(super) struct Programs {
     plane: Ambient,
     sandboxes: Sandboxes,
+    drift: Drift,
     bpffs: Bpffs,
     /// The namespace of the host, if it is not this process's own.
     host: Option<PathBuf>,
@@ -38,7 +40,7 @@ impl Programs {
     /// No bpf file system is mounted there.
     pub(super) fn new(
         plane: Ambient,
-        sandboxes: Sandboxes,
+        (sandboxes, drift): (Sandboxes, Drift),
         root: &Path,
         host: Option<PathBuf>,
     ) -> Result<Self, String> {
@@ -46,6 +48,7 @@ impl Programs {
         Ok(Self {
             plane,
             sandboxes,
+            drift,
             bpffs,
             host,
             swept: Mutex::default(),
@@ -75,6 +78,10 @@ impl Rules for Programs {
         let find = || self.sandboxes.find(&asked.identity, since);
         let held = spent.measure(Phase::Facts, find)?;
         let redirect = self.plane.redirect(&asked.overrides)?;
+        if let Some(uid) = asked.identity.uid() {
+            // From before anything is read: its routing is part of the redirection.
+            let _ = self.drift.watch(&uid.into(), &held);
+        }
         let is_known = before.is_some_and(|before| before.netns == held.id());
         // Without it all is captured, and why probes fail is said by what answers for them.
         let host = host_netns(self.host.as_deref()).ok();
@@ -89,7 +96,7 @@ impl Rules for Programs {
             netns: held.id(),
             asked: asked.clone(),
             engine: Some(By::Ebpf),
-            // Nothing tells of a detached program: every look compares.
+            // Nothing reports a detached program: every look compares.
             fingerprint: None,
             compared: Instant::now(),
             held: Some(Arc::clone(&held)),
@@ -123,6 +130,9 @@ impl Rules for Programs {
     }
 
     fn release(&self, asked: &Asked, before: Option<&Captured>) -> Result<(), String> {
+        if let Some(uid) = asked.identity.uid() {
+            self.drift.forget(&uid.into());
+        }
         let held = held_last(&self.sandboxes, asked, before)?;
         let pod = Pod::of(held.sandbox.netns(), &self.bpffs).map_err(text)?;
         pod.remove().map(drop).map_err(text)

@@ -175,7 +175,8 @@ fn in_pod(
     let sandboxes = sandboxes.clone();
     if settings.way == Way::Programs {
         let (_, host) = settings.host.clone();
-        return Ok(Arc::new(Programs::new(plane, sandboxes, &bpffs, host)?));
+        let known = (sandboxes, drift.clone());
+        return Ok(Arc::new(Programs::new(plane, known, &bpffs, host)?));
     }
     Ok(Arc::new(Kernel {
         plane,

@@ -256,7 +256,7 @@ fn routing_that_another_program_deletes_comes_back_at_once() {
                 has(family, what)
                     && agent.metric("weir_ambient_healed_total{cause=\"missing\"}") >= healed
             });
-            assert!(took < Duration::from_secs(3), "{family} {delete}: {took:?}");
+            assert!(took < Duration::from_secs(10), "{family} {delete}: {took:?}");
         }
     }
 }
@@ -292,7 +292,7 @@ fn rules_of_the_host_that_another_program_deletes_come_back_at_once_and_are_coun
         let took = agent.until(&format!("{change} is healed"), || {
             scene.probed() == whole && healed() == times as u64 + 1
         });
-        assert!(took < Duration::from_secs(2), "{change}: {took:?}");
+        assert!(took < Duration::from_secs(10), "{change}: {took:?}");
     }
     assert!(
         agent.log().contains("ambient_host_healed")
@@ -352,7 +352,7 @@ fn legacy_rules_and_sets_of_the_host_come_back_in_seconds() {
         let took = agent.until(&format!("{change} is healed"), || {
             state() == whole && healed() == times as u64 + 1
         });
-        assert!(took < Duration::from_secs(4), "{change}: {took:?}");
+        assert!(took < Duration::from_secs(10), "{change}: {took:?}");
     }
 }
 

@@ -91,6 +91,38 @@ fn by_ebpf_a_pod_joins_is_healed_is_switched_and_leaves() {
     });
 }
 
+/// No round comes in time to find it.
+#[test]
+fn by_ebpf_routing_that_another_program_deletes_comes_back_at_once() {
+    let Some(mounted) = mount() else { return };
+    let Some(sandbox) = Sandbox::of("by-programs") else {
+        return;
+    };
+    let scene = Scene::new();
+    scene.put("by-programs", &sandbox);
+    let routing = Routing::open_in(sandbox.netns()).unwrap();
+    routing.add_veth("eth0", "veth0", &scene.host).unwrap();
+    let root = mounted.path().to_str().unwrap();
+    let agent = scene.start(&[("WEIR_AMBIENT_ENGINE", "ebpf"), ("WEIR_BPFFS", root)]);
+    let _ztunnel = scene.ztunnel();
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    let rules = || sandbox.tool("ip", &["rule"]);
+    let whole = rules();
+    assert!(whole.contains("lookup 100"), "{whole}");
+    let routes = || sandbox.tool("ip", &["route", "show", "table", "100"]);
+    let all_routes = routes();
+    // A repair that is under way when the next one is due would do both.
+    let counted = || agent.metric("weir_ambient_healed_total{cause=\"missing\"}");
+    sandbox.tool("ip", &["rule", "del", "table", "100"]);
+    let took = agent.until("the rule is back", || rules() == whole && counted() == 1);
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    sandbox.tool("ip", &["route", "flush", "table", "100"]);
+    let took = agent.until("the route is back", || {
+        routes() == all_routes && counted() == 2
+    });
+    assert!(took < Duration::from_secs(10), "{took:?}");
+}
+
 /// The host, a pod with a listening application, and another machine, with routes between them.
 struct Net {
     sandbox: Sandbox,
