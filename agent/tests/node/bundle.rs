@@ -260,7 +260,7 @@ fn everything_is_in_it_but_secrets() {
     );
     assert!(read(&top, "preflight.txt").contains("\nsidecar "));
     let preflight: Value = serde_json::from_str(&read(&top, "preflight.json")).unwrap();
-    assert_eq!(preflight["jobs"].as_array().unwrap().len(), 5);
+    assert_eq!(preflight["jobs"].as_array().unwrap().len(), 6);
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let versions = read(&top, "node/versions.txt");
     assert!(
