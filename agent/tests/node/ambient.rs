@@ -256,7 +256,10 @@ fn routing_that_another_program_deletes_comes_back_at_once() {
                 has(family, what)
                     && agent.metric("weir_ambient_healed_total{cause=\"missing\"}") >= healed
             });
-            assert!(took < Duration::from_secs(10), "{family} {delete}: {took:?}");
+            assert!(
+                took < Duration::from_secs(10),
+                "{family} {delete}: {took:?}"
+            );
         }
     }
 }
