@@ -66,6 +66,8 @@ pub(super) struct Memory {
     pub(super) proved: Option<Answer>,
     /// Something changed its rules, as far as is known.
     pub(super) drifted: Option<Option<Writer>>,
+    /// What did so before the job that runs began; what comes later is looked at in the next one.
+    pub(super) writer: Option<Writer>,
     pub(super) heals: Heals,
     /// The last Kubernetes event about a repair.
     pub(super) event: Option<Instant>,
@@ -142,6 +144,7 @@ impl Memory {
             verified_at: None,
             proved: None,
             drifted: None,
+            writer: None,
             heals: Heals::default(),
             event: None,
         }

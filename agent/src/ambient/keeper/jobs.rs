@@ -75,6 +75,7 @@ impl Keeper {
         let (addresses, probed) = (memory.addresses(), memory.probed.clone());
         let (probes_pass, proved) = (memory.probes_pass, memory.proved.is_some());
         memory.in_flight = Some(addresses.clone());
+        memory.writer = memory.drifted.take().flatten();
         let (hands, roster) = (self.hands.clone(), self.roster.clone());
         Job::Thread(Box::new(move || {
             let mut spent = Spent::default();
@@ -126,7 +127,7 @@ impl Keeper {
     }
 
     pub(super) fn enrolled(&self, memory: &mut Memory, done: Result<Enrolled, String>) -> Next {
-        let by = memory.drifted.take().flatten();
+        let by = memory.writer.take();
         let enrolled = match done {
             Ok(enrolled) => enrolled,
             Err(why) => {

@@ -254,3 +254,20 @@ fn a_pod_that_a_silent_proxy_may_have_is_taken_from_it_when_it_is_deleted() {
     assert!(!known(&scene));
     assert_eq!(scene.check(), Ok(()));
 }
+
+/// What changes after the job has compared the rules, and before it has ended, is looked at in the next one.
+#[test]
+fn a_change_during_a_job_is_looked_at_after_it() {
+    let (mut scene, uid) = Scene::enrolled();
+    scene.agent.drifted.put(Uid::clone(&uid), None);
+    scene.work(0);
+    let done = run(scene.begin());
+    scene.flush(1);
+    scene.work(0);
+    assert!(scene.shared.world().rules.is_empty());
+    let next = scene.agent.keeper.done(&uid, Ok(done));
+    scene.agent.queue.done(&uid, next, scene.now);
+    // No round is due.
+    scene.work(3);
+    assert_eq!(scene.shared.world().rules.len(), 1);
+}
