@@ -132,7 +132,10 @@ pub(crate) fn all(
 fn answer(path: &str, _request: usize) -> Answer {
     match *path.split('/').collect::<Vec<_>>() {
         [_, _, _, _, namespace, "pods", name] => {
-            Answer::Body(200, pods::sidecar(namespace, name).to_string())
+            let mut pod = pods::sidecar(namespace, name);
+            // The plugin takes a pod with another UID for an earlier one of this name.
+            pod["metadata"]["uid"] = crate::agent::uid(name).into();
+            Answer::Body(200, pod.to_string())
         }
         _ => Answer::Body(
             404,
