@@ -14,6 +14,9 @@ const LOGS: &str = "var/log/pods";
 /// Pods of one name: the one that runs, and earlier ones whose logs are not yet removed.
 const SAME_NAME: usize = 64;
 
+/// Finds the namespace of the pod with a UID.
+type ByUid = Box<dyn Fn(&str) -> Result<Netns, String>>;
+
 /// The namespace of the pod that runs now; with `runtime` as that container runtime knows it, and its processes are not looked
 /// at.
 ///
@@ -25,15 +28,19 @@ pub fn find(namespace: &str, name: &str, runtime: Option<Runtime>) -> Result<Net
     let processes = Processes::of_node();
     let uids = uids(processes.root_of_node().join(LOGS), namespace, name)
         .map_err(|why| format!("{why}; {remedy}"))?;
-    let scan = processes.scan()?;
-    let sandboxes = runtime.map(|runtime| Sandboxes::asking(Some(runtime)));
+    let told: ByUid = match runtime {
+        Some(runtime) => {
+            let sandboxes = Sandboxes::asking(Some(runtime));
+            Box::new(move |uid| by_runtime(&sandboxes, uid))
+        }
+        None => {
+            let scan = processes.scan()?;
+            Box::new(move |uid| called(&processes, &scan, uid))
+        }
+    };
     let mut why = format!("the kubelet has no pod {namespace}/{name} on this node");
     for uid in uids {
-        let found = match &sandboxes {
-            Some(sandboxes) => by_runtime(sandboxes, &uid),
-            None => called(&processes, &scan, &uid),
-        };
-        match found {
+        match told(&uid) {
             Ok(netns) => return Ok(netns),
             Err(e) => why = format!("pod {namespace}/{name} ({uid}): {e}"),
         }
