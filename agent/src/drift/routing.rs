@@ -11,24 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::task::JoinHandle;
+use weir_cni::redirection::ROUTING_GROUPS;
 use weir_netlink::Result;
 use weir_netlink::events::Events;
 use weir_netlink::message;
-use weir_netlink::route::{
-    RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_IFADDR,
-    RTNLGRP_IPV6_ROUTE, RTNLGRP_IPV6_RULE, RTNLGRP_LINK,
-};
 
-/// What a redirection depends on.
-const GROUPS: [u32; 7] = [
-    RTNLGRP_LINK,
-    RTNLGRP_IPV4_RULE,
-    RTNLGRP_IPV6_RULE,
-    RTNLGRP_IPV4_ROUTE,
-    RTNLGRP_IPV6_ROUTE,
-    RTNLGRP_IPV4_IFADDR,
-    RTNLGRP_IPV6_IFADDR,
-];
 /// From a report to the comparison: one change is many reports, and often a commit comes with them, which has a name.
 const TOGETHER: Duration = Duration::from_millis(200);
 /// From a comparison to the next one.
@@ -47,7 +34,7 @@ impl AsRawFd for Reports {
 impl Reports {
     /// In the network namespace of this thread.
     pub(super) fn open() -> Result<Self> {
-        Events::open(&GROUPS).map(Self)
+        Events::open(&ROUTING_GROUPS).map(Self)
     }
 
     /// Reads them until the task is aborted, and calls this. `None`: the runtime cannot watch the socket.

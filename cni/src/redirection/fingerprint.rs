@@ -19,8 +19,9 @@ const STANDARD: [u32; 3] = [RT_TABLE_DEFAULT, RT_TABLE_MAIN, RT_TABLE_LOCAL];
 /// Maximum number of tables that policy rules select by a mark. A redirection has one; each costs a dump.
 const TABLES: usize = 16;
 
-/// What changes with everything that a fingerprint has of routing. The kernel reports no routes that go with their link.
-const GROUPS: [u32; 7] = [
+/// Groups of rtnetlink that report whatever a redirection has of routing: links, addresses, policy rules and routes. The kernel
+/// reports no routes that go with their link.
+pub const ROUTING_GROUPS: [u32; 7] = [
     RTNLGRP_LINK,
     RTNLGRP_IPV4_RULE,
     RTNLGRP_IPV6_RULE,
@@ -131,7 +132,7 @@ impl FingerprintReader {
             scope,
             nft: NftEngine::open()?,
             routing: Routing::open()?,
-            changes: Events::open(&GROUPS)?,
+            changes: Events::open(&ROUTING_GROUPS)?,
             last: None,
         })
     }

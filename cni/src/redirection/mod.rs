@@ -36,7 +36,7 @@ mod write;
 pub use change::{Change, Difference};
 pub use choice::{AppliedRedirection, InUse};
 pub use failure::Failure;
-pub use fingerprint::{Fingerprint, FingerprintReader};
+pub use fingerprint::{Fingerprint, FingerprintReader, ROUTING_GROUPS};
 pub use routing::RTPROT_WEIR;
 pub(crate) use routing::WEIR;
 pub use scheme::{Desired, SIDECAR, Scheme};
