@@ -4,7 +4,7 @@ use super::REDIRECTION;
 use super::decision::{Decision, Why};
 use super::hands::Captured;
 use super::keeper::Sandbox;
-use crate::drift::heals::Heals;
+use crate::drift::heals::{Heals, Notices};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -69,8 +69,7 @@ pub(super) struct Memory {
     /// What did so before the job that runs began; what comes later is looked at in the next one.
     pub(super) writer: Option<Writer>,
     pub(super) heals: Heals,
-    /// The last Kubernetes event about a repair.
-    pub(super) event: Option<Instant>,
+    pub(super) notices: Notices,
 }
 
 /// Values of [`REDIRECTION`].
@@ -146,7 +145,7 @@ impl Memory {
             drifted: None,
             writer: None,
             heals: Heals::default(),
-            event: None,
+            notices: Notices::default(),
         }
     }
 

@@ -6,6 +6,24 @@ use std::time::{Duration, Instant};
 /// So many repairs within [`Heals::WINDOW`] are taken for contention.
 const CONTENTION: usize = 5;
 
+/// When Kubernetes was told last of a repair of one pod.
+#[derive(Debug, Default)]
+pub(crate) struct Notices(Option<Instant>);
+
+impl Notices {
+    /// Events about repairs of one pod come no faster.
+    const PAUSE: Duration = Duration::from_secs(600);
+
+    /// Whether an event is due now, which is counted as sent then.
+    pub(crate) fn take(&mut self, now: Instant) -> bool {
+        let is_due = self.0.is_none_or(|at| now - at >= Self::PAUSE);
+        if is_due {
+            self.0 = Some(now);
+        }
+        is_due
+    }
+}
+
 /// When rules were repaired lately.
 #[derive(Debug, Default)]
 pub(crate) struct Heals {

@@ -21,8 +21,6 @@ use weir_core::sandboxes::Sandboxes;
 use weir_core::sandboxes::claims::Claims;
 use weir_core::sandboxes::place::Identity;
 
-/// Events of one pod about its state come no faster.
-const EVENTS: Duration = Duration::from_secs(600);
 /// Requests to the API server about broken pods at once.
 const REQUESTS: usize = 8;
 
@@ -180,10 +178,7 @@ impl Keeper {
             }) => {
                 memory.is_right(now);
                 let now = Instant::now();
-                let notify = memory.event.is_none_or(|at| now - at >= EVENTS);
-                if notify {
-                    memory.event = Some(now);
-                }
+                let notify = memory.notices.take(now);
                 self.journal.record(Event::Repaired {
                     pod: pod.clone(),
                     first,

@@ -2,9 +2,9 @@
 
 use super::broken::Broken;
 use super::visit::{InSync, Look};
-use crate::drift::heals::Heals;
+use crate::drift::heals::{Heals, Notices};
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 use weir_cni::compile::Engine;
 use weir_cni::config::InboundMode;
 use weir_core::journal::cut;
@@ -23,8 +23,7 @@ pub(super) struct Memory {
     pub(super) in_sync: Option<InSync>,
     /// Why it is not; it is tried again.
     pub(super) failed: Option<(String, Option<Look>)>,
-    /// The last event about its state.
-    pub(super) event: Option<Instant>,
+    pub(super) notices: Notices,
     /// When all was right the last time, and who held the rules then.
     seen: Option<(SystemTime, Option<Engine>)>,
     /// Something committed to its rules since the last look; what, as far as it is known.
@@ -77,7 +76,7 @@ impl Memory {
             asks: Asks::Unknown,
             in_sync: None,
             failed: None,
-            event: None,
+            notices: Notices::default(),
             seen: None,
             drifted: None,
             heals: Heals::default(),

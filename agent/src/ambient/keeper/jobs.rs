@@ -13,9 +13,6 @@ use weir_ambient::PodOverrides;
 use weir_core::journal::ambient::{Event, State};
 use weir_core::journal::pod::Writer;
 
-/// Kubernetes events about repairs of one pod come no faster.
-const EVENTS: Duration = Duration::from_secs(600);
-
 impl Keeper {
     pub(super) fn start(
         &self,
@@ -196,10 +193,7 @@ impl Keeper {
                 summary,
             } => {
                 let now = Instant::now();
-                let notify = memory.event.is_none_or(|at| now - at >= EVENTS);
-                if notify {
-                    memory.event = Some(now);
-                }
+                let notify = memory.notices.take(now);
                 self.journal.record(Event::Healed {
                     pod: pod.clone(),
                     first: first.clone(),
