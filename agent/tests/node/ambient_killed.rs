@@ -2,9 +2,13 @@
 //! text.
 
 use crate::ambient::{Scene, states};
-use crate::ambient_node::{ELSEWHERE, Listener, NODE, Pod, address, connect, ztunnel};
+use crate::ambient_node::{
+    ELSEWHERE, Listener, NODE, PATIENCE, Pod, address, arrived, connect, ztunnel,
+};
 use crate::api_server::namespace;
 use socket2::{Domain, Protocol, Socket, Type};
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,6 +26,9 @@ pub(crate) struct Uplink {
     outside: Netns,
     frames: Socket,
     server: TcpListener,
+    /// The pod's ports of connections from before capture. These stay as they are: whatever is sent again for one of them on a busy
+    /// machine comes here, at any time.
+    before: RefCell<HashSet<u16>>,
 }
 
 impl Uplink {
@@ -60,16 +67,36 @@ impl Uplink {
             outside,
             frames,
             server,
+            before: RefCell::default(),
         }
     }
 
     /// A connection of the pod arrives here in plain text.
     pub(crate) fn gets(&self, from: &Pod) -> bool {
         while self.server.accept().is_ok() {}
-        connect(from).is_ok() && self.server.accept().is_ok()
+        let connected = connect(from).is_ok();
+        connected && arrived(true, || self.server.accept()).is_some()
     }
 
-    /// How many segments of TCP have come from the pod since the last look. A datagram, which nothing captures, comes after them.
+    /// As [`Uplink::gets`], while nothing captures.
+    fn gets_before(&self, from: &Pod) -> bool {
+        while self.server.accept().is_ok() {}
+        let socket = || {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            let any = SocketAddr::from(([0, 0, 0, 0], 0));
+            socket.bind(&any.into()).unwrap();
+            socket
+        };
+        let socket = from.sandbox.netns().run(socket).unwrap();
+        let own = socket.local_addr().unwrap().as_socket().unwrap();
+        self.before.borrow_mut().insert(own.port());
+        let to: SocketAddr = ELSEWHERE.parse().unwrap();
+        let connected = socket.connect_timeout(&to.into(), PATIENCE).is_ok();
+        connected && arrived(true, || self.server.accept()).is_some()
+    }
+
+    /// How many segments of TCP have come from the pod since the last look, but for connections from before capture. A datagram, which
+    /// nothing captures, comes after them.
     fn left(&self, from: &Pod, number: u8) -> usize {
         let own = address(number, 10);
         let send = || UdpSocket::bind((own, 0)).unwrap();
@@ -88,9 +115,10 @@ impl Uplink {
             if IpAddr::from(source) != own {
                 continue;
             }
+            let from = u16::from_be_bytes(frame[34..36].try_into().unwrap());
             if frame[23] == TCP {
-                count += 1;
-            } else if frame[34..36] == port.to_be_bytes() {
+                count += usize::from(!self.before.borrow().contains(&from));
+            } else if from == port {
                 return count;
             }
         }
@@ -108,10 +136,12 @@ fn killed([web_name, proxy_name]: [&str; 2], settings: &[(&str, &str)]) {
     let uplink = Uplink::of(&scene.host);
     // Without an agent it is plain text, and seen. Links that have just been made lose the first packets.
     let begun = Instant::now();
-    while !uplink.gets(&web) {
+    while !uplink.gets_before(&web) {
         assert!(begun.elapsed() < crate::support::PATIENCE, "no way out");
     }
+    let seen = uplink.before.take();
     assert!(uplink.left(&web, 1) > 0);
+    uplink.before.replace(seen);
     scene.server.put(namespace("istio-system"));
     scene.server.put(web.object("shop", web_name));
     scene.server.put(ztunnel(&proxy, proxy_name, true));
@@ -119,8 +149,6 @@ fn killed([web_name, proxy_name]: [&str; 2], settings: &[(&str, &str)]) {
     let mut agent = scene.start(settings);
     let is_enrolled = |agent: &_| states(agent, "enrolled") == 1;
     agent.until("enrolled", || is_enrolled(&agent));
-    // Of the connection that was plain text, the end.
-    uplink.left(&web, 1);
     let (end, rounds) = (AtomicBool::new(false), AtomicUsize::new(0));
     let more_rounds = || {
         let (begun, before) = (Instant::now(), rounds.load(Ordering::Relaxed));

@@ -7,7 +7,7 @@ use crate::repair::Sandbox;
 use serde_json::{Value, json};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_netlink::Netns;
 use weir_netlink::route::{Link, LinkKind, Route, Routing};
 use weir_testing::BpfFs;
@@ -16,6 +16,8 @@ use weir_testing::BpfFs;
 pub(crate) const ELSEWHERE: &str = "203.0.113.9:80";
 /// How long a SYN may be on its way.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(800);
+/// How long the last segment of a handshake may be on its way. Also the time until a connection is known to be another listener's.
+const HANDSHAKE: Duration = Duration::from_secs(2);
 
 /// A pod with a pair of links to the node, `10.2.N.10` inside and `.1` at the node.
 pub(crate) struct Pod {
@@ -90,7 +92,7 @@ impl Listener {
         // What arrived before and was not accepted.
         while self.0.accept().is_ok() {}
         let connected = connect(from);
-        let Ok((stream, peer)) = self.0.accept() else {
+        let Some((stream, peer)) = arrived(connected.is_ok(), || self.0.accept()) else {
             return false;
         };
         let to = stream.local_addr().unwrap().as_socket().unwrap();
@@ -104,6 +106,19 @@ pub(crate) fn connect(from: &Pod) -> std::io::Result<TcpStream> {
     let to = ELSEWHERE.parse().unwrap();
     let connect = || TcpStream::connect_timeout(&to, PATIENCE);
     from.sandbox.netns().run(connect).unwrap()
+}
+
+/// What a listener that does not block accepts. It has a connection only when it has got the client's last segment of the handshake,
+/// and on a busy machine that is after the client was told that it is connected.
+pub(crate) fn arrived<T>(connected: bool, accept: impl Fn() -> std::io::Result<T>) -> Option<T> {
+    let begun = Instant::now();
+    loop {
+        match accept() {
+            Ok(it) => return Some(it),
+            Err(_) if connected && begun.elapsed() < HANDSHAKE => std::thread::yield_now(),
+            Err(_) => return None,
+        }
+    }
 }
 
 /// The node's policy rules with weir's protocol number, and its routes in the three tables.
