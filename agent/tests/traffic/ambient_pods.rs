@@ -24,7 +24,7 @@ use crate::ambient::{redirect, wanted};
 use crate::ebpf;
 use crate::support::lab;
 
-const LIMIT: Duration = Duration::from_secs(5);
+pub(super) const LIMIT: Duration = Duration::from_secs(5);
 const QUESTION: [u8; 24] = *b"a question in plain text";
 const ANSWER: [u8; 24] = *b"the answer in plain text";
 const APPLICATION_PORT: u16 = 8080;
@@ -86,13 +86,13 @@ fn socket(netns: &Netns, at: SocketAddr, is_ztunnel: bool) -> Socket {
     netns.run(open).expect("entered").expect("a socket")
 }
 
-fn listen(netns: &Netns, at: SocketAddr, is_ztunnel: bool) -> Socket {
+pub(super) fn listen(netns: &Netns, at: SocketAddr, is_ztunnel: bool) -> Socket {
     let socket = socket(netns, at, is_ztunnel);
     socket.listen(4).expect("listening");
     socket
 }
 
-fn connect(netns: &Netns, at: SocketAddr, to: SocketAddr, is_ztunnel: bool) -> Socket {
+pub(super) fn connect(netns: &Netns, at: SocketAddr, to: SocketAddr, is_ztunnel: bool) -> Socket {
     let socket = socket(netns, at, is_ztunnel);
     let connected = socket.connect_timeout(&to.into(), LIMIT);
     connected.unwrap_or_else(|e| panic!("{at} to {to}: {e}"));
@@ -100,7 +100,7 @@ fn connect(netns: &Netns, at: SocketAddr, to: SocketAddr, is_ztunnel: bool) -> S
 }
 
 /// The number of the listener that has a connection, and the connection.
-fn accept(listeners: &[Socket]) -> (usize, Socket) {
+pub(super) fn accept(listeners: &[Socket]) -> (usize, Socket) {
     let polled = |l| PollFd::new(AsFd::as_fd(l), PollFlags::POLLIN);
     let mut fds: Vec<_> = listeners.iter().map(polled).collect();
     poll(&mut fds, PollTimeout::try_from(LIMIT).expect("short")).expect("polled");

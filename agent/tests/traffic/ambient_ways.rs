@@ -27,7 +27,7 @@ use crate::{datagrams, ebpf};
 
 /// Who redirects, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+pub(super) enum Way {
     RulesInPod(Engine),
     ProgramsInPod,
     RulesAtNode(Engine),
@@ -35,7 +35,7 @@ enum Way {
     FiltersAtNode,
 }
 
-const WAYS: [Way; 7] = [
+pub(super) const WAYS: [Way; 7] = [
     Way::RulesInPod(Engine::Nft),
     Way::RulesInPod(Engine::Xtables),
     Way::ProgramsInPod,
@@ -44,6 +44,16 @@ const WAYS: [Way; 7] = [
     Way::ProgramsAtNode,
     Way::FiltersAtNode,
 ];
+
+impl Way {
+    /// Where ztunnel's sockets are.
+    pub(super) fn proxy(self) -> Place {
+        match self {
+            Self::RulesInPod(_) | Self::ProgramsInPod => Place::Web,
+            _ => Place::Proxy,
+        }
+    }
+}
 
 /// What is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,10 +75,10 @@ struct Sent {
     port: u16,
 }
 
-#[derive(Clone, Debug)]
-struct Case {
-    dns: bool,
-    carrier: CarrierChoice,
+#[derive(Clone, Debug, Default)]
+pub(super) struct Case {
+    pub(super) dns: bool,
+    pub(super) carrier: CarrierChoice,
     exclude: Exclude,
     sent: Vec<Sent>,
 }
@@ -174,7 +184,7 @@ fn cases() -> impl Strategy<Value = Case> {
     })
 }
 
-fn apply(way: Way, case: &Case, lab: &Lab, mounted: &BpfFs) -> Result<(), String> {
+pub(super) fn apply(way: Way, case: &Case, lab: &Lab, mounted: &BpfFs) -> Result<(), String> {
     let (pod, node) = (lab.netns(Place::Web), lab.netns(Place::Node));
     let config = Config {
         dns_capture: case.dns,
@@ -220,11 +230,7 @@ fn decision(protocol: Protocol, arrival: &Arrival) -> String {
 fn seen(way: Way, case: &Case, mounted: &BpfFs) -> Vec<(String, String)> {
     let lab = Lab::create().expect("there was one before");
     apply(way, case, &lab, mounted).unwrap_or_else(|e| panic!("{way:?}: {e}"));
-    let proxy = match way {
-        Way::RulesInPod(_) | Way::ProgramsInPod => Place::Web,
-        _ => Place::Proxy,
-    };
-    let mut stage = Stage::open(&lab, proxy).expect("all listeners");
+    let mut stage = Stage::open(&lab, way.proxy()).expect("all listeners");
     let mut seen = Vec::new();
     for sent in &case.sent {
         // HBONE ends at the proxy's own listener.

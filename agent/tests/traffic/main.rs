@@ -9,6 +9,7 @@
 
 mod alike;
 mod ambient;
+mod ambient_again;
 mod ambient_pods;
 mod ambient_random;
 mod ambient_ways;

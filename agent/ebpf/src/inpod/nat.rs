@@ -231,6 +231,26 @@ pub(crate) fn rewrite(b: &mut Builder, end: End, port: u16) {
     store(b, Operand::Reg(R7), SCRATCH + 4, 2);
 }
 
+/// Sets ACK in the TCP header, at `R7` from the IP header. Destroys `R7` and `R8`.
+#[track_caller]
+pub(crate) fn acknowledge(b: &mut Builder) {
+    let asm = &mut b.asm;
+    asm.store(Size::W, R10, FLAGS, 0);
+    asm.store(Size::W, R10, SCRATCH, 0);
+    asm.store(Size::W, R10, SCRATCH + 4, 0);
+    // The length of the header, and the flags.
+    asm.load(Size::H, R1, R10, PORTS + 12);
+    asm.store(Size::H, R10, SCRATCH, R1);
+    asm.alu(Alu::Or, R1, be16(0x10));
+    asm.store(Size::H, R10, SCRATCH + 4, R1);
+    asm.alu(Alu::Add, R7, i32::from(ETHERNET));
+    asm.mov(R8, R7);
+    asm.alu(Alu::Add, R8, TCP_CHECKSUM);
+    replace(b, SCRATCH, SCRATCH + 4, 2);
+    b.asm.alu(Alu::Add, R7, 12);
+    store(b, Operand::Reg(R7), SCRATCH + 4, 2);
+}
+
 /// Corrects the checksum of the transport header for a word that changes.
 #[track_caller]
 fn replace(b: &mut Builder, from: i16, to: i16, flags: i32) {

@@ -199,25 +199,35 @@ fn egress(traits: &Traits) -> Result<Code, AsmError> {
 }
 
 /// Jumps to `known` if the packet belongs to a connection of this namespace; otherwise `R7` is not zero if a listener
-/// of the application would get it. A first packet does not belong to a connection that is in `TIME_WAIT`.
+/// of the application would get it.
+///
+/// A first packet does not belong to a connection that is in `TIME_WAIT`, whose ports a client may use again. A listener cannot have
+/// it as long as that is there: the kernel drops it then without a word (`inet_ehash_insert`; seen on 6.18). With ACK it is neither a
+/// first packet nor part of the connection: the kernel answers with what it has (`tcp_timewait_state_process`), the client resets
+/// that, which ends `TIME_WAIT`, and sends its first packet again at once.
 #[track_caller]
 pub(crate) fn jump_if_connected(b: &mut Builder, known: Label) {
-    let [none, listens, done] = [(); 3].map(|()| b.asm.label());
+    let [none, listens, waits, done] = [(); 4].map(|()| b.asm.label());
     b.lookup();
     b.asm.jump_if(If::Eq, R0, 0, none);
-    b.asm.load(Size::W, R7, R0, SOCK_STATE);
+    b.asm.load(Size::W, R8, R0, SOCK_STATE);
     b.asm.mov(R1, R0);
     b.asm.call(Helper::SkRelease);
-    b.asm.jump_if(If::Eq, R7, BPF_TCP_LISTEN, listens);
-    b.asm.jump_if(If::Ne, R7, BPF_TCP_TIME_WAIT, known);
+    b.asm.jump_if(If::Eq, R8, BPF_TCP_LISTEN, listens);
+    b.asm.jump_if(If::Eq, R8, BPF_TCP_TIME_WAIT, waits);
+    b.asm.jump(known);
+    b.asm.bind(waits);
     b.is_first();
     b.asm.jump_if(If::Eq, R1, 0, known);
+    nat::acknowledge(b);
+    b.asm.jump(known);
     b.asm.bind(none);
     b.asm.mov(R7, 0);
     b.asm.jump(done);
     b.asm.bind(listens);
     b.asm.mov(R7, 1);
     b.asm.bind(done);
+    b.asm.mov(R8, IPPROTO_TCP);
 }
 
 /// 1. Packets with the address of probes, HBONE, and what is no TCP pass.

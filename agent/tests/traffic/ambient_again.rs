@@ -1,0 +1,84 @@
+//! A client connects again from the port that it has just used, while ztunnel's end of the connection before is in `TIME_WAIT`: for a
+//! minute, and where ztunnel closes first. Busy clients do so by chance.
+// matrix: smoke; variants 6.12-rt
+
+use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Instant;
+
+use weir_demo::node_ambient::{Lab, Place};
+use weir_demo::{PROXY_INBOUND_PORT, PROXY_OUTBOUND_PORT};
+use weir_netlink::Netns;
+use weir_netlink::route::AddressFamily;
+
+use crate::ambient_pods::{LIMIT, accept, connect, listen};
+use crate::ambient_ways::{Case, WAYS, Way, apply};
+use crate::ebpf;
+
+const CLIENT_PORT: u16 = 43_210;
+const APPLICATION_PORT: u16 = 8080;
+/// `TCP_TIME_WAIT` of `net/tcp_states.h`, as `/proc/net/tcp` has it. While the other end has not closed it says 5.
+const TIME_WAIT: &str = "06";
+
+/// A connection with this remote port is in `TIME_WAIT`.
+fn waits(netns: &Netns, family: AddressFamily) -> bool {
+    let file = match family {
+        AddressFamily::V4 => "/proc/thread-self/net/tcp",
+        AddressFamily::V6 => "/proc/thread-self/net/tcp6",
+    };
+    let read = || std::fs::read_to_string(file).expect("read");
+    let port = format!(":{CLIENT_PORT:04X}");
+    netns.run(read).expect("entered").lines().any(|line| {
+        let mut words = line.split_whitespace().skip(2);
+        words.next().is_some_and(|peer| peer.ends_with(&port)) && words.next() == Some(TIME_WAIT)
+    })
+}
+
+/// Both connections of the client reach this listener of ztunnel, whose number is returned.
+fn twice(way: Way, lab: &Lab, from: Place, to: SocketAddr, family: AddressFamily) -> usize {
+    let unspecified: IpAddr = match family {
+        AddressFamily::V4 => Ipv4Addr::UNSPECIFIED.into(),
+        AddressFamily::V6 => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let any = |port| SocketAddr::new(unspecified, port);
+    let proxy = lab.netns(way.proxy());
+    // The application's listener must not get it, also not the second time.
+    let listeners = [
+        listen(proxy, any(PROXY_OUTBOUND_PORT), true),
+        listen(proxy, any(PROXY_INBOUND_PORT), true),
+        listen(lab.netns(Place::Web), any(APPLICATION_PORT), false),
+    ];
+    let mut got = [0, 1, 2].map(|n| {
+        let begun = Instant::now();
+        while n > 0 && !waits(proxy, family) {
+            let late = begun.elapsed() < LIMIT;
+            assert!(late, "{way:?}, {family:?}: no connection is in TIME_WAIT");
+        }
+        let client = connect(lab.netns(from), any(CLIENT_PORT), to, false);
+        let (listener, taken) = accept(&listeners);
+        drop(taken);
+        let end = (&client).read(&mut [0]);
+        assert_eq!(end.expect("the end"), 0, "{way:?}, {family:?}");
+        listener
+    });
+    got.sort_unstable();
+    assert_eq!(got[0], got[2], "{way:?}, {family:?}");
+    got[0]
+}
+
+#[test]
+fn a_port_that_is_used_again_at_once_is_captured_at_once() {
+    drop(crate::lab_or_skip!());
+    let Some(mounted) = ebpf::mount() else { return };
+    for way in WAYS {
+        let lab = Lab::create().expect("a lab");
+        let case = Case::default();
+        apply(way, &case, &lab, &mounted).unwrap_or_else(|e| panic!("{way:?}: {e}"));
+        for &family in lab.families {
+            let service = SocketAddr::new(lab.service(family), 80);
+            assert_eq!(twice(way, &lab, Place::Web, service, family), 0, "{way:?}");
+            let pod = SocketAddr::new(lab.address(Place::Web, family), APPLICATION_PORT);
+            assert_eq!(twice(way, &lab, Place::Outside, pod, family), 1, "{way:?}");
+        }
+    }
+}
