@@ -206,9 +206,9 @@ impl Builder {
         asm.bind(no);
     }
 
-    /// Gives the packet to a listener at this port of the unspecified address; without one it is dropped and counted.
+    /// Gives the packet to a listener at this port of the unspecified address; without one it is dropped and counted, or passes.
     #[track_caller]
-    pub(crate) fn assign(&mut self, port: u16, absent: Count) {
+    pub(crate) fn assign(&mut self, port: u16, absent: Option<Count>) {
         let [none, refused, done] = [(); 3].map(|()| self.asm.label());
         let asm = &mut self.asm;
         for at in [0, 8, 16, 24] {
@@ -244,7 +244,10 @@ impl Builder {
         asm.jump_if(If::Eq, R8, 0, done);
         self.refuse(Count::Unassigned);
         self.asm.bind(none);
-        self.refuse(absent);
+        match absent {
+            Some(count) => self.refuse(count),
+            None => self.asm.jump(self.pass),
+        }
         self.asm.bind(done);
     }
 }

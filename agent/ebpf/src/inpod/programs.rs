@@ -256,7 +256,7 @@ fn ingress(traits: &Traits) -> Result<Code, AsmError> {
     b.asm.bind(repeated);
     b.asm.jump_if(If::Eq, R7, 0, pass);
     b.asm.bind(new);
-    b.assign(INBOUND_PORT, Count::NoInboundListener);
+    b.assign(INBOUND_PORT, Some(Count::NoInboundListener));
     b.asm.jump(pass);
     b.finish()
 }
@@ -275,13 +275,13 @@ fn guest(traits: &Traits) -> Result<Code, AsmError> {
     b.asm.jump_if(If::Eq, R1, 0, later);
     b.captured(Count::Outbound);
     b.asm.bind(later);
-    b.assign(OUTBOUND_PORT, Count::NoOutboundListener);
+    b.assign(OUTBOUND_PORT, Some(Count::NoOutboundListener));
     b.asm.jump(pass);
     b.finish()
 }
 
-/// 1. What the program for egress sent here and has no connection yet goes to ztunnel's outbound listener. A packet of
-///    a connection that ztunnel does not have any more passes: it is reset.
+/// 1. What the program for egress sent here and has no connection yet goes to ztunnel's outbound listener. So does a packet of
+///    a connection that ztunnel does not have: it begins one if it returns a SYN cookie, and is reset otherwise.
 /// 2. Queries go to ztunnel's address for DNS, and its answers come from the server that was asked.
 fn loopback(traits: &Traits) -> Result<Code, AsmError> {
     let mut b = traits.builder(Role::Loopback);
@@ -298,10 +298,12 @@ fn loopback(traits: &Traits) -> Result<Code, AsmError> {
     jump_if_connected(&mut b, pass);
     b.is_first();
     b.asm.jump_if(If::Ne, R1, 0, first);
+    b.asm.jump_if(If::Ne, R7, 0, first);
     // Without a listener of ztunnel the kernel resets it.
-    b.asm.jump_if(If::Eq, R7, 0, pass);
+    b.assign(OUTBOUND_PORT, None);
+    b.asm.jump(pass);
     b.asm.bind(first);
-    b.assign(OUTBOUND_PORT, Count::NoOutboundListener);
+    b.assign(OUTBOUND_PORT, Some(Count::NoOutboundListener));
     b.asm.jump(pass);
     b.finish()
 }

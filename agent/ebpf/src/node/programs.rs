@@ -257,7 +257,8 @@ fn from_proxy(b: &mut Builder) {
 /// 2. Packets of ztunnel's connections are marked, so that they stay in this namespace.
 /// 3. A first packet goes to a listener: of a pod to the outbound one, to a pod to an inbound one. Without it, it is
 ///    dropped; it never passes.
-/// 4. What belongs to no connection any more is reset by the kernel.
+/// 4. So does what belongs to no connection: it begins one if it returns a SYN cookie of the listener. Otherwise it is reset by that or,
+///    without it, by the kernel.
 #[track_caller]
 fn proxy(b: &mut Builder) {
     let [outbound, inbound] = [(); 2].map(|()| b.asm.label());
@@ -269,30 +270,29 @@ fn proxy(b: &mut Builder) {
     b.asm.jump(pass);
 
     b.asm.bind(inbound);
-    jump_to_listener(b);
     let plain = b.asm.label();
     b.asm.load(Size::H, R1, R10, PORTS + 2);
     b.asm.jump_if(If::Ne, R1, be16(HBONE_PORT), plain);
-    b.assign(HBONE_PORT, Count::NoInboundListener);
-    b.asm.jump(pass);
+    to_listener(b, HBONE_PORT, Count::NoInboundListener);
     b.asm.bind(plain);
-    b.assign(INBOUND_PORT, Count::NoInboundListener);
-    b.asm.jump(pass);
+    to_listener(b, INBOUND_PORT, Count::NoInboundListener);
 
     b.asm.bind(outbound);
-    jump_to_listener(b);
-    b.assign(OUTBOUND_PORT, Count::NoOutboundListener);
-    b.asm.jump(pass);
+    to_listener(b, OUTBOUND_PORT, Count::NoOutboundListener);
 }
 
-/// Lets pass what needs no listener; what follows gets one.
+/// Packets of connections of this namespace pass, everything else goes to this listener.
 #[track_caller]
-fn jump_to_listener(b: &mut Builder) {
+fn to_listener(b: &mut Builder, port: u16, absent: Count) {
     let (pass, new) = (b.pass, b.asm.label());
     keep_here(b);
     jump_if_connected(b, pass);
     b.is_first();
     b.asm.jump_if(If::Ne, R1, 0, new);
-    b.asm.jump_if(If::Eq, R7, 0, pass);
+    b.asm.jump_if(If::Ne, R7, 0, new);
+    b.assign(port, None);
+    b.asm.jump(pass);
     b.asm.bind(new);
+    b.assign(port, Some(absent));
+    b.asm.jump(pass);
 }
