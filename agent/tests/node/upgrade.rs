@@ -1,6 +1,7 @@
 //! What a signal to end leaves on the node: an upgrade everything that lets pods start within the mesh, an uninstallation
 //! nothing.
 
+use crate::ambient::Scene;
 use crate::api_server::{ApiServer, Fault, pod};
 use crate::support::{Agent, BRIDGE, Node, PATIENCE};
 use nix::sys::signal::Signal;
@@ -179,6 +180,37 @@ fn what_ends_the_mesh_on_this_node_removes_the_installation() {
         assert!(agent.terminate().success(), "{what}: {}", agent.log());
         assert_gone(&node, &agent);
         assert!(agent.log().contains(says), "{what}: {}", agent.log());
+    }
+}
+
+/// Without a pod that says which DaemonSet it is of, it is the one of Istio's chart, in ambient mode: upstream's agent does
+/// not ask without.
+#[test]
+fn the_daemon_set_of_the_chart_is_asked_for_where_no_pod_says_which_it_is() {
+    for (what, pod_name, ambient, set, stays) in [
+        ("there", "", "true", true, true),
+        ("gone", "", "true", false, false),
+        ("no ambient mode", "", "false", true, false),
+        ("no such pod", "istio-cni-node-xyz", "true", true, true),
+    ] {
+        let scene = Scene::new();
+        if set {
+            scene.server.put(daemon_set());
+        }
+        scene.server.grant("token-of-its-own");
+        let mut agent = scene.start(&[("POD_NAME", pod_name), ("AMBIENT_ENABLED", ambient)]);
+        agent.until("installed", || {
+            agent.log().contains("the plugin is installed and in force")
+        });
+        assert!(agent.terminate().success(), "{what}: {}", agent.log());
+        match stays {
+            true => assert_stays(&scene.node, &agent),
+            false => assert_gone(&scene.node, &agent),
+        }
+        let asked = scene.server.asked();
+        let path = "serviceaccounts/istio-cni/token";
+        let token = asked.iter().any(|a| a.path.ends_with(path));
+        assert_eq!(token, stays, "{what}");
     }
 }
 

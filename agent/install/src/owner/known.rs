@@ -29,6 +29,16 @@ pub(crate) struct Known {
 }
 
 impl Known {
+    /// As upstream's chart names them.
+    pub(crate) fn usual() -> Self {
+        Self {
+            uid: String::new(),
+            daemon_set: "istio-cni-node".into(),
+            node: None,
+            service_account: Some("istio-cni".into()),
+        }
+    }
+
     /// `None`: the pod belongs to no DaemonSet.
     pub(crate) fn of(pod: &Object) -> Option<Self> {
         let mut owners = pod.metadata.owner_references.iter();

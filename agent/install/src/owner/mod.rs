@@ -59,6 +59,9 @@ pub struct Owner {
     kubeconfig: PathBuf,
     /// The installation is to go whatever the API server says.
     always_removes: bool,
+    /// What upstream's manifests call the DaemonSet, asked for where no pod says which it is; `None`: without ambient mode,
+    /// where upstream does not ask.
+    usual: Option<Known>,
     /// What the watch sees, for a look at this agent's own pod.
     pods: Option<Pods>,
     /// What was learned about the pod while there was one.
@@ -107,6 +110,7 @@ impl Owner {
             node: node.to_owned(),
             kubeconfig: kubeconfig.to_owned(),
             always_removes: r.bool("AMBIENT_DISABLE_SAFE_UPGRADE"),
+            usual: r.bool("AMBIENT_ENABLED").then(Known::usual),
             pods,
             memory: Arc::default(),
         }
@@ -117,13 +121,18 @@ impl Owner {
         !self.pod.is_empty() && !self.namespace.is_empty()
     }
 
+    /// Whether there is a DaemonSet to ask for.
+    fn can_ask(&self) -> bool {
+        self.is_a_pod() || (self.usual.is_some() && !self.namespace.is_empty())
+    }
+
     /// Whether the installation stays. Takes at most [`LIMIT`] and one [`REQUEST`] each for two more objects.
     pub(crate) fn verdict(&self) -> Verdict {
         let goes = |why: &str| Verdict::Goes { why: why.into() };
         if self.always_removes {
             return goes("AMBIENT_DISABLE_SAFE_UPGRADE is true");
         }
-        if !self.is_a_pod() {
+        if !self.can_ask() {
             return goes("POD_NAME and POD_NAMESPACE name no pod that a DaemonSet owns");
         }
         let end = Instant::now() + LIMIT;
@@ -165,20 +174,17 @@ impl Owner {
     fn ask(&self) -> Result<Verdict, Error> {
         let goes = |why: String| Ok(Verdict::Goes { why });
         let client = Client::new(&self.kubeconfig)?;
-        let (namespace, name) = (&self.namespace, &self.pod);
-        if let Some(why) = no_name(namespace).or_else(|| no_name(name)) {
+        let namespace = &self.namespace;
+        if let Some(why) = no_name(namespace) {
             return goes(why);
         }
-        let what = format!("pod {namespace}/{name}");
-        let known = match found(client.pod::<Object>(namespace, name, REQUEST))? {
-            Some(pod) => Known::of(&pod),
-            None => match self.memory.get() {
-                Some(known) => Some(known),
-                None => return goes(format!("there is no {what}, whose name POD_NAME says")),
-            },
+        let known = match self.is_a_pod() {
+            true => self.known(&client)?,
+            false => self.usual.clone().ok_or_else(|| "there is no pod".into()),
         };
-        let Some(known) = known else {
-            return goes(format!("{what} belongs to no DaemonSet"));
+        let known = match known {
+            Ok(known) => known,
+            Err(why) => return goes(why),
         };
         // One of the same name that was made anew goes on as well: its pod comes to this node.
         let name = &known.daemon_set;
@@ -201,6 +207,25 @@ impl Owner {
             why: format!("{what} goes on, and its next pod on this node takes over"),
             service_account: known.service_account,
         })
+    }
+
+    /// Whom the pod that POD_NAME says belongs to; the inner error is why to nobody.
+    fn known(&self, client: &Client) -> Result<Result<Known, String>, Error> {
+        let (namespace, name) = (&self.namespace, &self.pod);
+        if let Some(why) = no_name(name) {
+            return Ok(Err(why));
+        }
+        let what = format!("pod {namespace}/{name}");
+        Ok(
+            match found(client.pod::<Object>(namespace, name, REQUEST))? {
+                Some(pod) => {
+                    Known::of(&pod).ok_or_else(|| format!("{what} belongs to no DaemonSet"))
+                }
+                // The object went before it could be asked for.
+                None => (self.memory.get().or_else(|| self.usual.clone()))
+                    .ok_or_else(|| format!("there is no {what}, whose name POD_NAME says")),
+            },
+        )
     }
 
     /// `kubectl create token SERVICE_ACCOUNT`: one that is good when this agent's pod, to which the mounted token is
