@@ -179,8 +179,6 @@ impl Written {
                 path.display()
             )
         };
-        // What cannot be removed is in nobody's way: it has another name.
-        let _ = files::remove_unfinished(&self.path);
         if !self.is_there() {
             files::replace(&self.path, self.text.as_bytes(), self.mode)
                 .map_err(|e| fail(&self.path, e))?;

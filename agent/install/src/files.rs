@@ -1,15 +1,12 @@
 //! Files that are whole at every moment.
 
+use super::unfinished::Unfinished;
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 pub(super) use weir_cni::files::{read as read_bytes, read_text};
-
-/// In the names of our unfinished configurations and kubeconfigs, so that nobody else's are removed.
-const MARK: &str = ".tmp.weir-";
 
 /// The most bytes of a program that is copied. The plugin has 6 MiB, upstream's 60: a larger file got there by mistake, and
 /// would fill the node's disk.
@@ -50,38 +47,21 @@ impl Stamp {
 /// replaced too, as by upstream's installer, and what it leads to stays: it may be outside of the directory, where
 /// nobody asked for a file, and cannot be replaced whole through the link.
 pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let (tmp, mut file) = create_beside(path, MARK)?;
-    let written = file
-        .write_all(bytes)
-        .and_then(|()| finish(&file, mode))
-        .and_then(|()| std::fs::rename(&tmp, path));
-    if let Err(error) = written {
-        let _ = std::fs::remove_file(&tmp);
-        return Err(error);
-    }
-    sync_dir(path);
-    Ok(())
+    let (unfinished, mut file) = Unfinished::beside(path)?;
+    file.write_all(bytes)?;
+    unfinished.finish(file, mode)
 }
 
 /// Copies a file of at most [`LARGEST`] bytes in the same way; false when `stop` said so before all was copied. Of neither
 /// file anything stays in the page cache: it counts as memory of the agent's container.
 pub(super) fn copy(source: &Path, target: &Path, mode: u32, stop: Stop<'_>) -> io::Result<bool> {
     let from = File::open(source)?;
-    let (tmp, file) = create_beside(target, ".tmp.")?;
-    let written = copy_chunks(&from, &file, stop).and_then(|all| {
-        if all {
-            finish(&file, mode)?;
-            std::fs::rename(&tmp, target)?;
-        }
-        Ok(all)
-    });
-    if !matches!(written, Ok(true)) {
-        let _ = std::fs::remove_file(&tmp);
-        return written;
+    let (unfinished, file) = Unfinished::beside(target)?;
+    if !copy_chunks(&from, &file, stop)? {
+        return Ok(false);
     }
-    sync_dir(target);
+    unfinished.finish(file, mode)?;
     forget(&from);
-    forget(&file);
     Ok(true)
 }
 
@@ -139,74 +119,16 @@ fn same_content(a: &mut File, b: &mut File, stop: Stop<'_>) -> io::Result<bool> 
     }
 }
 
-/// A file of its own name in the same directory, for its owner alone.
-fn create_beside(path: &Path, mark: &str) -> io::Result<(PathBuf, File)> {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        let n = COUNT.fetch_add(1, Ordering::Relaxed);
-        name.push(format!("{mark}{}-{n}", std::process::id()));
-        let tmp = path.with_file_name(name);
-        let made = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&tmp);
-        match made {
-            // Of an agent that was killed and had the same process id, as the first of a container has.
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => std::fs::remove_file(&tmp)?,
-            other => return Ok((tmp, other?)),
-        }
-    }
-}
-
-fn finish(file: &File, mode: u32) -> io::Result<()> {
-    file.set_permissions(std::fs::Permissions::from_mode(mode))?;
-    file.sync_all()
-}
-
 /// The new name must be on the disk too. Where a directory cannot be synced the rename is still atomic.
-fn sync_dir(path: &Path) {
+pub(super) fn sync_dir(path: &Path) {
     if let Some(Ok(dir)) = path.parent().map(File::open) {
         let _ = dir.sync_all();
     }
 }
 
-fn forget(file: &File) {
+pub(super) fn forget(file: &File) {
     // Only advice.
     let _ = posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
-}
-
-/// Removes what an agent that was killed left unfinished beside `path`; the failures come back.
-pub(super) fn remove_unfinished(path: &Path) -> Vec<String> {
-    remove_beginning_with(path, MARK)
-}
-
-/// The same for programs, whose unfinished copies may also be those of another installer.
-pub(super) fn remove_unfinished_copies(path: &Path) -> Vec<String> {
-    remove_beginning_with(path, ".tmp.")
-}
-
-fn remove_beginning_with(path: &Path, mark: &str) -> Vec<String> {
-    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
-        return Vec::new();
-    };
-    let start = format!("{}{mark}", name.to_string_lossy());
-    let Ok(entries) = std::fs::read_dir(dir) else {
-        return Vec::new();
-    };
-    let leftovers = entries
-        .flatten()
-        .filter(|e| e.file_name().to_string_lossy().starts_with(&start));
-    leftovers
-        .filter_map(|e| {
-            let failed = std::fs::remove_file(e.path()).err()?;
-            Some(format!(
-                "unfinished {} cannot be removed: {failed}",
-                e.path().display()
-            ))
-        })
-        .collect()
 }
 
 /// Removes a file; absent is done. Says whether it was there.

@@ -7,6 +7,7 @@ use super::desired::Desired;
 use super::files::{self, Stamp};
 use super::kubeconfig::{kubeconfig, with_token};
 use super::remove::remove_installed;
+use super::unfinished;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use weir_core::journal::install::Step;
@@ -74,10 +75,10 @@ impl Installer {
     /// The step that failed.
     pub fn files(&mut self, stop: &dyn Fn() -> bool) -> Result<Option<Files>, InstallError> {
         let fail = |step| move |reason| InstallError { step, reason };
-        let (mut done, mut warnings) = (Vec::new(), Vec::new());
+        let (mut done, mut warnings) = (Vec::new(), unfinished::tidy_all(&self.desired));
         let mut written = Vec::new();
         for program in programs(&self.desired).map_err(fail(Step::Binaries))? {
-            warnings.extend(files::remove_unfinished_copies(&program.target));
+            warnings.extend(unfinished::tidy_copies(&program.target));
             if let Some(why) = program.differs(stop) {
                 if !program.copy(stop).map_err(fail(Step::Binaries))? {
                     return Ok(None);
@@ -91,7 +92,6 @@ impl Installer {
         }
         let path = self.desired.kubeconfig.clone();
         let (text, _) = kubeconfig(&self.desired.access).map_err(fail(Step::Kubeconfig))?;
-        warnings.extend(files::remove_unfinished(&path));
         self.write_kubeconfig(&text)
             .map_err(fail(Step::Kubeconfig))?;
         if self.credentials.as_ref() != Some(&text) {

@@ -26,6 +26,7 @@ mod plan;
 mod remove;
 mod selectors;
 mod throttle;
+mod unfinished;
 mod watch;
 
 pub use check::{Check, Remembered, check};

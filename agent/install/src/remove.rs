@@ -7,6 +7,7 @@ use super::files;
 use super::insert::without;
 use super::json::Json;
 use super::listing;
+use super::unfinished;
 use std::path::{Path, PathBuf};
 
 /// One thing of ours on the node.
@@ -125,7 +126,11 @@ fn credentials_and_program(desired: &Desired) -> Result<Vec<String>, String> {
     } else if program.exists() {
         done.push(format!("{} stays: a runtime may still call it to delete pods; WEIR_KEEP_PLUGIN=false removes it", program.display()));
     }
-    Ok(done)
+    // A token may be in one.
+    match unfinished::tidy_all(desired) {
+        failed if failed.is_empty() => Ok(done),
+        failed => Err(failed.join("; ")),
+    }
 }
 
 /// Our entry out of one file. What has nothing else in it goes as a whole: a list without plugins would

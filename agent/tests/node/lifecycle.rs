@@ -109,6 +109,41 @@ fn killed_at_once_and_started_again() {
     assert!(!node.read(LIST).contains("istio"));
 }
 
+/// During an upgrade two agents may write at the same time, each process 1 of its container.
+#[test]
+fn what_another_agent_is_writing_stays_and_what_was_left_goes() {
+    let node = Node::new();
+    node.write(LIST, BRIDGE);
+    let being_written = [
+        "bin/istio-cni.tmp.weir-0123",
+        "run/istio-cni-kubeconfig.tmp.weir-0123",
+        "net.d/10-pods.conflist.tmp.weir-0123",
+    ];
+    std::fs::create_dir(node.path("run")).unwrap();
+    node.write("victim", "");
+    let mut locks = Vec::new();
+    for name in being_written {
+        node.write(name, "half");
+        let file = std::fs::File::open(node.path(name)).unwrap();
+        file.lock().unwrap();
+        locks.push(file);
+        node.write(&name.replace("0123", "4567"), "half");
+        let link = node.path(&name.replace("0123", "89ab"));
+        std::os::unix::fs::symlink(node.path("victim"), link).unwrap();
+    }
+    node.write("net.d/77-gone.conf.tmp.weir-1-0", "half");
+    let mut agent = node.ready(&[]);
+    assert_eq!(node.names("bin"), ["istio-cni", "istio-cni.tmp.weir-0123"]);
+    let wanted = ["10-pods.conflist", "10-pods.conflist.tmp.weir-0123"];
+    assert_eq!(node.names("net.d"), wanted);
+    assert!(being_written.iter().all(|name| node.read(name) == "half"));
+    // The writer was killed.
+    drop(locks);
+    assert!(agent.terminate().success());
+    assert!(!being_written.iter().any(|name| node.exists(name)));
+    assert!(node.exists("victim"));
+}
+
 #[test]
 fn a_new_version_replaces_a_program_that_runs() {
     use std::os::unix::fs::MetadataExt;

@@ -1,0 +1,260 @@
+//! Files that are written beside their place, and renamed when they are whole.
+//!
+//! The agents of two pods may write at the same time, during an upgrade for example, and each is process 1 of its own
+//! container: names are random and the file must be new. Whoever writes holds a lock (`flock(2)`), which ends with the
+//! process, so that what a killed agent left is told from what another one is writing.
+
+use super::desired::Desired;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::OFlag;
+
+/// In the names of our unfinished files, so that nobody else's are removed.
+const MARK: &str = ".tmp.weir-";
+/// Names that are tried; each has 64 random bits.
+const ATTEMPTS: u32 = 8;
+
+/// A file that is not in its place yet; removed when it is dropped before.
+pub(super) struct Unfinished {
+    path: PathBuf,
+    target: PathBuf,
+    /// Has the lock. For reading: a program that any process has open for writing cannot be executed (`ETXTBSY`), and
+    /// it may be as soon as it is renamed.
+    lock: File,
+    finished: bool,
+}
+
+impl Unfinished {
+    /// A new file in the directory of `target`, for its owner alone, and the descriptor to write it.
+    pub(super) fn beside(target: &Path) -> io::Result<(Self, File)> {
+        let mut attempt = 1;
+        loop {
+            let tried = Self::create(target, &random_name(target));
+            match tried {
+                Ok(Some(made)) => return Ok(made),
+                Ok(None) if attempt < ATTEMPTS => {}
+                Ok(None) => {
+                    let why = "another process removes what is written beside it";
+                    return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
+                }
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists && attempt < ATTEMPTS => {}
+                Err(e) => return Err(e),
+            }
+            attempt += 1;
+        }
+    }
+
+    /// `None`: another agent, which tidied up, had it first.
+    fn create(target: &Path, path: &Path) -> io::Result<Option<(Self, File)>> {
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)?;
+        let locked = open(path).and_then(|lock| Ok(is_free(&lock)?.then_some(lock)));
+        let made = file.metadata()?;
+        let same = |lock: &File| {
+            let meta = lock.metadata()?;
+            Ok::<_, io::Error>((meta.dev(), meta.ino()) == (made.dev(), made.ino()))
+        };
+        let lock = match locked {
+            Ok(Some(lock)) if same(&lock)? && is_linked(&lock)? => lock,
+            Ok(_) => return Ok(None),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => {
+                let _ = std::fs::remove_file(path);
+                return Err(e);
+            }
+        };
+        let (path, target) = (path.to_owned(), target.to_owned());
+        let finished = false;
+        let unfinished = Self {
+            path,
+            target,
+            lock,
+            finished,
+        };
+        Ok(Some((unfinished, file)))
+    }
+
+    /// Syncs what was written, and renames it.
+    pub(super) fn finish(mut self, file: File, mode: u32) -> io::Result<()> {
+        file.set_permissions(std::fs::Permissions::from_mode(mode))?;
+        file.sync_all()?;
+        drop(file);
+        std::fs::rename(&self.path, &self.target)?;
+        self.finished = true;
+        super::files::sync_dir(&self.target);
+        super::files::forget(&self.lock);
+        Ok(())
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if !self.finished {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn random_name(target: &Path) -> PathBuf {
+    // Keys from the kernel, for each thread.
+    let random = RandomState::new().build_hasher().finish();
+    let mut name = target.file_name().unwrap_or_default().to_owned();
+    name.push(format!("{MARK}{random:016x}"));
+    target.with_file_name(name)
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits())
+        .open(path)
+}
+
+/// Takes the lock. A file system without locks has none that is taken.
+fn is_free(file: &File) -> io::Result<bool> {
+    match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(e)) if e.kind() == io::ErrorKind::Unsupported => Ok(true),
+        Err(TryLockError::Error(e)) => Err(e),
+    }
+}
+
+fn is_linked(file: &File) -> io::Result<bool> {
+    Ok(file.metadata()?.nlink() > 0)
+}
+
+/// [`tidy`] for every directory that is written into.
+pub(super) fn tidy_all(desired: &Desired) -> Vec<String> {
+    let kubeconfig = desired.kubeconfig.parent();
+    let dirs = [desired.bin_dir.as_path(), &desired.net_dir].into_iter();
+    dirs.chain(kubeconfig).flat_map(tidy).collect()
+}
+
+/// Removes what agents that were killed left unfinished in a directory, whatever it was to become; the failures come back.
+/// What another agent is writing stays.
+pub(super) fn tidy(dir: &Path) -> Vec<String> {
+    remove_where(dir, |name| name.contains(MARK))
+}
+
+/// The same for copies of one program, also those of another installer.
+pub(super) fn tidy_copies(program: &Path) -> Vec<String> {
+    let (Some(dir), Some(name)) = (program.parent(), program.file_name()) else {
+        return Vec::new();
+    };
+    let start = format!("{}.tmp.", name.to_string_lossy());
+    remove_where(dir, |name| name.starts_with(&start))
+}
+
+fn remove_where(dir: &Path, is_unfinished: impl Fn(&str) -> bool) -> Vec<String> {
+    // A directory that cannot be read is reported by whoever writes into it.
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let stale = entries.filter(|e| is_unfinished(&e.file_name().to_string_lossy()));
+    let failed = stale.filter_map(|e| {
+        let failed = remove_stale(&e.path()).err()?;
+        Some(format!(
+            "unfinished {} cannot be removed: {failed}",
+            e.path().display()
+        ))
+    });
+    failed.collect()
+}
+
+/// Removes it unless it is being written. A link goes itself, and not what it leads to.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    let meta = match std::fs::symlink_metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        meta => meta?,
+    };
+    // Kept until the file is gone: its writer may be about to lock it.
+    let file = meta.is_file().then(|| open(path)).and_then(Result::ok);
+    if let Some(file) = &file
+        && !is_free(file)?
+    {
+        return Ok(());
+    }
+    super::files::remove(path).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+    use std::io::Write;
+    use std::os::unix::fs::symlink;
+
+    struct Dir(PathBuf);
+
+    impl Dir {
+        fn new(name: &str) -> Self {
+            let name = format!("weir-unfinished-{name}-{}", std::process::id());
+            let dir = std::env::temp_dir().join(name);
+            std::fs::create_dir_all(&dir).unwrap();
+            Self(dir)
+        }
+
+        fn names(&self) -> Vec<String> {
+            let entries = std::fs::read_dir(&self.0).unwrap();
+            let name = |e: io::Result<std::fs::DirEntry>| e.unwrap().file_name();
+            let mut names: Vec<_> = entries.map(|e| name(e).into_string().unwrap()).collect();
+            names.sort();
+            names
+        }
+    }
+
+    impl Drop for Dir {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// A runtime may execute a program as soon as it has its name.
+    #[test]
+    fn no_descriptor_can_write_when_it_gets_its_name() {
+        let dir = Dir::new("order");
+        let flags = AddWatchFlags::IN_CLOSE_WRITE | AddWatchFlags::IN_MOVED_TO;
+        let inotify = Inotify::init(InitFlags::IN_NONBLOCK).unwrap();
+        inotify.add_watch(&dir.0, flags).unwrap();
+        let source = Dir::new("source");
+        std::fs::write(source.0.join("p"), "a program").unwrap();
+        let target = dir.0.join("p");
+        let copied = super::super::files::copy(&source.0.join("p"), &target, 0o755, &|| false);
+        assert!(copied.unwrap());
+        super::super::files::replace(&target, b"another", 0o600).unwrap();
+        let events = inotify.read_events().unwrap();
+        let masks: Vec<_> = events.iter().map(|e| e.mask).collect();
+        let (closed, moved) = (AddWatchFlags::IN_CLOSE_WRITE, AddWatchFlags::IN_MOVED_TO);
+        assert_eq!(masks, [closed, moved, closed, moved]);
+    }
+
+    #[test]
+    fn what_is_being_written_stays_and_what_was_left_goes() {
+        let dir = Dir::new("tidy");
+        let target = dir.0.join("10-pods.conflist");
+        let (first, mut file) = Unfinished::beside(&target).unwrap();
+        let (second, _) = Unfinished::beside(&target).unwrap();
+        assert_ne!(first.path, second.path);
+        drop(second);
+        std::fs::write(dir.0.join("old.conf.tmp.weir-7-1"), "half").unwrap();
+        std::fs::write(dir.0.join("victim"), "").unwrap();
+        symlink("victim", dir.0.join("x.tmp.weir-1-0")).unwrap();
+        std::fs::write(dir.0.join("10-pods.conflist.tmp.other"), "").unwrap();
+        nix::unistd::mkfifo(&dir.0.join("y.tmp.weir-2"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert_eq!(tidy(&dir.0), Vec::<String>::new());
+        assert_eq!(tidy_copies(&target), Vec::<String>::new());
+        let own = first.path.file_name().unwrap().to_str().unwrap().to_owned();
+        assert_eq!(dir.names(), [own, "victim".to_owned()]);
+        file.write_all(b"whole").unwrap();
+        first.finish(file, 0o640).unwrap();
+        assert_eq!(dir.names(), ["10-pods.conflist", "victim"]);
+        assert_eq!(std::fs::read(&target).unwrap(), b"whole");
+    }
+}
