@@ -100,20 +100,23 @@ pub fn remove_everything(desired: &Desired) -> Result<Vec<String>, String> {
     Ok(done)
 }
 
-/// The work at shutdown: as [`remove_everything`], but only of the configuration that was written.
+/// The work at shutdown: as [`remove_everything`], where a configuration was written. One of our own goes whatever is in it
+/// by now.
 pub(super) fn remove_installed(
     desired: &Desired,
     written: Option<&Path>,
 ) -> Result<Vec<String>, String> {
+    let Some(path) = written else {
+        return credentials_and_program(desired);
+    };
     let mut done = Vec::new();
-    if let Some(path) = written {
-        if desired.chained && desired.owned.is_none() {
-            done.extend(from_configuration(path, None)?);
-        } else {
-            done.extend(delete(path, "configuration")?);
-        }
+    match desired.chained && desired.owned.is_none() {
+        true => done.extend(from_configuration(path, None)?),
+        false => done.extend(delete(path, "configuration")?),
     }
-    done.extend(credentials_and_program(desired)?);
+    // Entries that no agent looks after, of the time when another configuration came first: without the kubeconfig they
+    // would fail every pod.
+    done.extend(remove_everything(desired)?);
     Ok(done)
 }
 

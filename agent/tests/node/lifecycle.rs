@@ -109,6 +109,41 @@ fn killed_at_once_and_started_again() {
     assert!(!node.read(LIST).contains("istio"));
 }
 
+/// Entries of ours that no agent looks after any more would call a plugin that has no kubeconfig.
+#[test]
+fn a_signal_takes_every_entry_away() {
+    let node = Node::new();
+    let entry = r#"{"type": "istio-cni"}"#;
+    let twice = BRIDGE.replace("\n  ]", &format!(",\n    {entry},\n    {entry}\n  ]"));
+    assert_eq!(twice.matches("istio-cni").count(), 2);
+    node.write("net.d/00-old.conflist", &twice);
+    node.write(
+        "net.d/05-only.conflist",
+        &format!(r#"{{"name": "n", "plugins": [{entry}, {entry}]}}"#),
+    );
+    node.write(LIST, BRIDGE);
+    node.write("net.d/90-other.conflist", BRIDGE);
+    node.write("net.d/95-broken.conflist", "{");
+    let named = [("CNI_CONF_NAME", "10-pods.conflist")];
+    let mut agent = node.ready(&named);
+    assert!(node.read(LIST).contains("istio-cni"));
+    assert!(agent.terminate().success(), "{}", agent.log());
+    let wanted = [
+        "00-old.conflist",
+        "10-pods.conflist",
+        "90-other.conflist",
+        "95-broken.conflist",
+    ];
+    assert_eq!(node.names("net.d"), wanted, "{}", agent.log());
+    for name in ["net.d/00-old.conflist", LIST] {
+        let text = node.read(name);
+        assert!(!text.contains("istio-cni"), "{name}: {text}");
+        assert!(text.contains("portmap"), "{name}: {text}");
+    }
+    assert_eq!(node.read("net.d/90-other.conflist"), BRIDGE);
+    assert_eq!(node.read("net.d/95-broken.conflist"), "{");
+}
+
 /// During an upgrade two agents may write at the same time, each process 1 of its container.
 #[test]
 fn what_another_agent_is_writing_stays_and_what_was_left_goes() {
