@@ -49,8 +49,9 @@ fn change(existing: Json, edit: impl FnOnce(&mut Vec<Json>)) -> Result<Json, Str
     let Some((_, Json::Array(plugins))) = plugins else {
         return Err("its plugins are not an array".into());
     };
-    if plugins.iter().any(|p| !matches!(p, Json::Object(_))) {
-        return Err("one of its plugins is not an object".into());
+    let other = plugins.iter().position(|p| !matches!(p, Json::Object(_)));
+    if let Some(n) = other {
+        return Err(format!("its plugins[{n}] is not an object"));
     }
     edit(plugins);
     Ok(Json::Object(pairs).sorted())

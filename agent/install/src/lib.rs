@@ -26,6 +26,7 @@ mod plan;
 mod remove;
 mod selectors;
 mod throttle;
+mod typed;
 mod unfinished;
 mod watch;
 

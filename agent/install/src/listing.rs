@@ -3,6 +3,7 @@
 use super::entry::is_ours;
 use super::files::read_text;
 use super::json::Json;
+use super::typed;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -95,9 +96,11 @@ fn candidates(dir: &Path) -> io::Result<Vec<PathBuf>> {
 pub(super) fn extendable(path: &Path) -> Result<Json, String> {
     let json = read_object(path)?;
     match json.get("type") {
-        Some(_) if has_type(&json) => {}
-        Some(_) => return Err("has no type".into()),
-        None => plugins_are_valid(json.get("plugins").ok_or("has neither type nor plugins")?)?,
+        Some(_) => typed::plugin(&json, "")?,
+        None => {
+            typed::list(&json)?;
+            typed::plugins(json.get("plugins").ok_or("has neither type nor plugins")?)?;
+        }
     }
     Ok(json)
 }
@@ -107,8 +110,8 @@ pub(super) fn read(path: &Path) -> Result<Json, String> {
     let json = read_object(path)?;
     if ends_in(path, ".conflist") {
         list_is_valid(path, &json)?;
-    } else if !has_type(&json) {
-        return Err("has no type".into());
+    } else {
+        typed::plugin(&json, "")?;
     }
     Ok(json)
 }
@@ -127,15 +130,6 @@ pub(super) fn read_object(path: &Path) -> Result<Json, String> {
     }
 }
 
-fn plugins_are_valid(plugins: &Json) -> Result<(), String> {
-    let plugins = plugins.as_array().ok_or("has plugins that are no array")?;
-    match (plugins.is_empty(), plugins.iter().all(has_type)) {
-        (true, _) => Err("has no plugins".into()),
-        (_, false) => Err("has a plugin without a type".into()),
-        _ => Ok(()),
-    }
-}
-
 /// A configuration with no plugin but ours, which an agent left that wrote it and was killed.
 pub(super) fn is_only_ours(json: &Json) -> bool {
     let plugins = json.get("plugins").and_then(Json::as_array);
@@ -151,15 +145,13 @@ pub(super) fn has_type(json: &Json) -> bool {
 
 /// `libcni`'s rules for a network configuration list.
 fn list_is_valid(path: &Path, json: &Json) -> Result<(), String> {
+    typed::list(json)?;
     let name = json
         .get("name")
         .and_then(Json::as_str)
         .ok_or("has no name")?;
-    if json.get("cniVersion").is_some_and(|v| v.as_str().is_none()) {
-        return Err("has a cniVersion that is no string".into());
-    }
     if let Some(plugins) = json.get("plugins") {
-        return plugins_are_valid(plugins);
+        return typed::plugins(plugins);
     }
     let only_inlined = json.get("loadOnlyInlinedPlugins") == Some(&Json::bool(true));
     let plain = !name.is_empty() && !name.contains('/') && name != "." && name != "..";

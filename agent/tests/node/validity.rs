@@ -79,6 +79,26 @@ fn what_runtimes_load() {
             "plugins",
         ),
         ("l.conflist", r#"{"name": "../net.d"}"#, "plugins"),
+        (
+            "l1.conflist",
+            r#"{"name": "n", "plugins": [{"type": "x"}, "portmap"]}"#,
+            "plugins[1] that is no object",
+        ),
+        (
+            "l2.conflist",
+            r#"{"name": "n", "plugins": [{"type": "x", "capabilities": ["a"]}]}"#,
+            "plugins[0].capabilities",
+        ),
+        (
+            "l3.conflist",
+            r#"{"name": 7, "plugins": [{"type": "x"}]}"#,
+            "name",
+        ),
+        (
+            "l4.conf",
+            r#"{"type": "x", "capabilities": {"a": "yes"}}"#,
+            "capabilities.a",
+        ),
         ("m.conf", "[]", "object"),
         ("n.conf", "\u{0}\u{1}", "JSON"),
     ];
@@ -186,6 +206,55 @@ fn owned_mode_extends_a_copy_and_wants_every_plugin_of_the_primary() {
     installer.remove().unwrap();
     assert_eq!(node.names("net.d"), ["10-a.conflist"]);
     assert!(!node.read("net.d/10-a.conflist").contains("istio"));
+}
+
+/// A runtime would load none of these, and so they are not extended either.
+#[test]
+fn a_configuration_with_members_of_other_types_is_named_and_left_alone() {
+    for (text, field) in [
+        (
+            r#"{"name": "n", "plugins": {"type": "x"}}"#,
+            "plugins that are no array",
+        ),
+        (
+            r#"{"name": "n", "plugins": [{"type": "x"}, []]}"#,
+            "plugins[1]",
+        ),
+        (r#"{"name": ["n"], "plugins": [{"type": "x"}]}"#, "name"),
+        (
+            r#"{"name": "n", "plugins": [{"type": "x", "capabilities": {"a": 1}}]}"#,
+            "plugins[0].capabilities.a",
+        ),
+    ] {
+        for named in [true, false] {
+            let node = Node::new();
+            node.write("net.d/10-a.conflist", text);
+            let mut env = node.env();
+            if named {
+                env.insert("CNI_CONF_NAME".into(), "10-a.conflist".into());
+            }
+            let mut installer = Installer::new(desired(&env, "info"));
+            let Ok(Pass::Waiting(why)) = installer.config() else {
+                panic!("{text}");
+            };
+            assert!(
+                why.contains("10-a.conflist") && why.contains(field),
+                "{why}"
+            );
+            assert_eq!(node.read("net.d/10-a.conflist"), text);
+            assert_eq!(node.names("net.d"), ["10-a.conflist"]);
+        }
+    }
+    // Our entry cannot be taken out of one either.
+    let node = Node::new();
+    let text = r#"{"name": "n", "plugins": [7, {"type": "istio-cni"}]}"#;
+    node.write("net.d/10-a.conflist", text);
+    let why = remove_everything(&desired(&node.env(), "info")).unwrap_err();
+    assert!(
+        why.contains("10-a.conflist") && why.contains("plugins[0]"),
+        "{why}"
+    );
+    assert_eq!(node.read("net.d/10-a.conflist"), text);
 }
 
 /// A name that somebody gives is kept, whatever it ends in; only a `.conf` with a list in it would be read by nobody.

@@ -1,0 +1,181 @@
+//! The types that runtimes decode a configuration into. One member of another type, and they do not load the file.
+//!
+//! Reference: `PluginConf` and `NetworkConfFromBytes` of the CNI library 1.3.0; CNI specification 1.1.0, section 1. What
+//! is `null` counts as absent within a plugin, and not beside `plugins`.
+
+use super::json::Json;
+
+enum Form {
+    Text,
+    Texts,
+    Bools,
+    Object(&'static [Member]),
+}
+use Form::{Bools, Object, Text, Texts};
+
+type Member = (&'static str, Form);
+
+const PLUGIN: [Member; 6] = [
+    ("cniVersion", Text),
+    ("name", Text),
+    ("type", Text),
+    ("capabilities", Bools),
+    ("ipam", Object(&[("type", Text)])),
+    (
+        "dns",
+        Object(&[
+            ("nameservers", Texts),
+            ("domain", Text),
+            ("search", Texts),
+            ("options", Texts),
+        ]),
+    ),
+];
+
+/// One plugin, in a list or as a configuration of its own; the error names the member behind `path`.
+pub(super) fn plugin(json: &Json, path: &str) -> Result<(), String> {
+    members(json, path, &PLUGIN)?;
+    match json.get("type").and_then(Json::as_str) {
+        Some(kind) if !kind.is_empty() => Ok(()),
+        _ if path.is_empty() => Err("has no type".into()),
+        _ => Err(format!("has {path} without a type")),
+    }
+}
+
+/// The `plugins` of a list: at least one.
+pub(super) fn plugins(plugins: &Json) -> Result<(), String> {
+    let plugins = plugins.as_array().ok_or("has plugins that are no array")?;
+    if plugins.is_empty() {
+        return Err("has no plugins".into());
+    }
+    let mut plugins = plugins.iter().enumerate();
+    plugins.try_for_each(|(n, json)| plugin(json, &format!("plugins[{n}]")))
+}
+
+/// The members of a list beside its plugins, which may be absent.
+pub(super) fn list(json: &Json) -> Result<(), String> {
+    let there = |key| json.get(key).map(|value| (key, value));
+    let mut members = ["name", "cniVersion"].into_iter().filter_map(there);
+    members.try_for_each(|(key, value)| one(value, key, &Text))
+}
+
+fn members(json: &Json, path: &str, forms: &[Member]) -> Result<(), String> {
+    let Json::Object(_) = json else {
+        return Err(misfit(path, "object"));
+    };
+    for (key, form) in forms {
+        match json.get(key) {
+            Some(Json::Literal(null)) if null == "null" => {}
+            Some(value) => one(value, &join(path, key), form)?,
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+fn one(value: &Json, path: &str, form: &Form) -> Result<(), String> {
+    let is_bool = |v: &Json| matches!(v, Json::Literal(text) if text == "true" || text == "false");
+    match (form, value) {
+        (Text, Json::String(_)) => Ok(()),
+        (Text, _) => Err(misfit(path, "string")),
+        (Texts, Json::Array(items)) => {
+            let mut items = items.iter().enumerate();
+            items.try_for_each(|(n, item)| one(item, &format!("{path}[{n}]"), &Text))
+        }
+        (Texts, _) => Err(misfit(path, "array")),
+        (Bools, Json::Object(pairs)) => match pairs.iter().find(|(_, value)| !is_bool(value)) {
+            Some((key, _)) => Err(misfit(&join(path, key), "boolean")),
+            None => Ok(()),
+        },
+        (Bools, _) => Err(misfit(path, "object")),
+        (Object(forms), value) => members(value, path, forms),
+    }
+}
+
+fn join(path: &str, key: &str) -> String {
+    match path {
+        "" => key.to_owned(),
+        path => format!("{path}.{key}"),
+    }
+}
+
+fn misfit(path: &str, what: &str) -> String {
+    match path {
+        "" => format!("is no JSON {what}"),
+        path => format!("has {path} that is no {what}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str) -> Result<(), String> {
+        let json = Json::parse(text).unwrap();
+        list(&json)?;
+        plugins(json.get("plugins").unwrap())
+    }
+
+    #[test]
+    fn what_a_runtime_decodes() {
+        let fits = r#"{"name": "n", "cniVersion": "1.0.0", "x": 1, "plugins": [
+            {"type": "a", "name": null, "capabilities": {"portMappings": true, "x": false}, "mtu": 1500,
+             "ipam": {"type": "host-local", "ranges": [[]]}, "dns": {"search": ["a"], "domain": ""}},
+            {"type": "b", "capabilities": null, "ipam": {}, "dns": null}]}"#;
+        assert_eq!(check(fits), Ok(()));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let list =
+            |plugin: &str| format!(r#"{{"name": "n", "plugins": [{{"type": "a"}}, {plugin}]}}"#);
+        for (text, field) in [
+            (
+                r#"{"name": 1, "plugins": []}"#.to_owned(),
+                "name that is no string",
+            ),
+            (
+                r#"{"name": null, "plugins": []}"#.to_owned(),
+                "name that is no string",
+            ),
+            (
+                r#"{"name": "n", "cniVersion": 1, "plugins": []}"#.to_owned(),
+                "cniVersion",
+            ),
+            (
+                r#"{"name": "n", "plugins": {}}"#.to_owned(),
+                "plugins that are no array",
+            ),
+            (
+                r#"{"name": "n", "plugins": []}"#.to_owned(),
+                "has no plugins",
+            ),
+            (list("7"), "plugins[1] that is no object"),
+            (list("{}"), "plugins[1] without a type"),
+            (list(r#"{"type": 1}"#), "plugins[1].type that is no string"),
+            (
+                list(r#"{"type": "b", "name": {}}"#),
+                "plugins[1].name that is no string",
+            ),
+            (
+                list(r#"{"type": "b", "capabilities": ["portMappings"]}"#),
+                "plugins[1].capabilities that is no object",
+            ),
+            (
+                list(r#"{"type": "b", "capabilities": {"portMappings": "true"}}"#),
+                "plugins[1].capabilities.portMappings that is no boolean",
+            ),
+            (
+                list(r#"{"type": "b", "ipam": []}"#),
+                "plugins[1].ipam that is no object",
+            ),
+            (
+                list(r#"{"type": "b", "dns": {"search": ["a", 1]}}"#),
+                "plugins[1].dns.search[1] that is no string",
+            ),
+        ] {
+            let why = check(&text).unwrap_err();
+            assert!(why.contains(field), "{text}: {why}");
+        }
+    }
+}
