@@ -1,12 +1,13 @@
 //! Whether the configuration is as it was written.
 
+use super::config;
 use super::desired::Desired;
 use super::entry::is_ours;
 use super::json::Json;
 use super::listing::{self, Listing};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// What the installer wrote last.
 #[derive(Debug, Clone)]
@@ -15,6 +16,8 @@ pub struct Remembered {
     pub path: PathBuf,
     /// Our entry in it; `None` when only the path is known, and any entry of our type will do.
     pub entry: Option<Json>,
+    /// The primary configuration that it is a copy of, in owned mode.
+    pub copy_of: Option<PathBuf>,
 }
 
 /// What a check found.
@@ -135,24 +138,46 @@ fn content(desired: &Desired, remembered: &Remembered, listing: &Listing) -> Res
         ([_], _) => return Err(format!("our entry in {name} was changed")),
         _ => return Err(format!("our entry is in {name} more than once")),
     }
-    match primary(desired, listing) {
-        Some((primary, json)) if desired.owned.is_some() => types_occur(json, plugins)
-            .map_err(|t| format!("{name} lacks plugin {t} of {}", primary.display())),
-        _ => Ok(()),
+    match desired.owned {
+        Some(_) => is_copy(desired, remembered, listing, plugins),
+        None => Ok(()),
     }
 }
 
-/// The configuration that would be in force without ours, in owned mode.
-fn primary<'a>(desired: &Desired, listing: &'a Listing) -> Option<&'a (PathBuf, Json)> {
-    let named = desired.conf_name.as_ref().map(|n| desired.net_dir.join(n));
-    let is_named = |p: &Path| {
-        named
-            .as_ref()
-            .is_some_and(|n| p.with_extension("") == n.with_extension(""))
+/// Whether our own list is still one of the configuration that would be in force without it. The error is what differs.
+fn is_copy(
+    desired: &Desired,
+    remembered: &Remembered,
+    listing: &Listing,
+    plugins: &[Json],
+) -> Result<(), String> {
+    let name = remembered.path.display();
+    let found = match &desired.conf_name {
+        Some(named) => config::named(&desired.net_dir.join(named)),
+        None => {
+            let first = listing.first(desired.owned.as_deref()).cloned();
+            first.ok_or_else(|| format!("there is no other{}", listing.reasons()))
+        }
     };
-    match named {
-        Some(_) => listing.valid.iter().find(|(p, _)| is_named(p)),
-        None => listing.first(desired.owned.as_deref()),
+    let (primary, json) = match (found, &remembered.copy_of) {
+        (Ok(found), _) => found,
+        // It is not known whether there ever was one.
+        (Err(_), None) if desired.conf_name.is_none() => return Ok(()),
+        (Err(why), of) => {
+            let named = desired.conf_name.as_ref().map(PathBuf::from);
+            let of = of.clone().or(named).unwrap_or_default();
+            let of = of.display();
+            return Err(format!("{name} is a copy of {of}, which is gone: {why}"));
+        }
+    };
+    match &remembered.copy_of {
+        Some(of) if *of != primary => Err(format!(
+            "{name} is a copy of {}, and {} is the primary one now",
+            of.display(),
+            primary.display()
+        )),
+        _ => types_occur(&json, plugins)
+            .map_err(|t| format!("{name} lacks plugin {t} of {}", primary.display())),
     }
 }
 

@@ -65,7 +65,7 @@ pub fn choose(desired: &Desired) -> io::Result<Choice> {
 
 /// The file, or the one with the same stem and the other of the two extensions. An operator who names a file knows
 /// what is in it: a list in a `.conf` will do, although no runtime would load it.
-fn named(path: &Path) -> Result<(PathBuf, Json), String> {
+pub(super) fn named(path: &Path) -> Result<(PathBuf, Json), String> {
     let other = if listing::ends_in(path, ".conf") {
         Some(listing::as_list(path))
     } else {
@@ -103,6 +103,7 @@ pub fn write(desired: &Desired, choice: Choice) -> Result<Option<Written>, Strin
                 remembered: Remembered {
                     path: path.clone(),
                     entry: Some(json),
+                    copy_of: None,
                 },
                 path,
             }));
@@ -122,8 +123,9 @@ pub fn write(desired: &Desired, choice: Choice) -> Result<Option<Written>, Strin
             (list_name(&source), mode)
         }
     };
-    let replaces = (desired.owned.is_none() && path != source).then(|| source.clone());
-    let strays = match desired.owned.is_none() && desired.conf_name.is_none() {
+    let owned = desired.owned.is_some();
+    let replaces = (!owned && path != source).then(|| source.clone());
+    let strays = match !owned && desired.conf_name.is_none() {
         true => strays(desired, &[&path, &source]),
         false => Vec::new(),
     };
@@ -135,6 +137,7 @@ pub fn write(desired: &Desired, choice: Choice) -> Result<Option<Written>, Strin
         remembered: Remembered {
             path: path.clone(),
             entry: Some(desired.entry.chained()),
+            copy_of: owned.then_some(source),
         },
         path,
     }))

@@ -45,18 +45,13 @@ impl Desired {
         let entry = Entry::of(r, plugin_log_level)?;
         let chained = r.bool("CHAINED_CNI_PLUGIN");
         let owned = r.bool("ISTIO_OWNED_CNI_CONFIG") && chained && r.bool("AMBIENT_ENABLED");
-        let owned_name = match r.file_name("ISTIO_OWNED_CNI_CONFIG_FILENAME")? {
-            "" => "02-istio-cni.conflist",
-            name => name,
-        };
-        let owned_name = list_name(Path::new(owned_name));
+        let conf_name = Some(r.file_name("CNI_CONF_NAME")?).filter(|n| !n.is_empty());
+        let owned_name = owned_name(r, owned, conf_name)?;
         Ok(Self {
-            conf_name: Some(r.file_name("CNI_CONF_NAME")?)
-                .filter(|n| !n.is_empty())
-                .map(str::to_owned),
+            conf_name: conf_name.map(str::to_owned),
             net_dir: r.path("MOUNTED_CNI_NET_DIR")?,
             chained,
-            owned: owned.then(|| owned_name.to_string_lossy().into_owned()),
+            owned: owned.then_some(owned_name),
             mode: match r.bool("CNI_CONF_GROUP_READ") {
                 true => 0o640,
                 false => 0o600,
@@ -72,4 +67,27 @@ impl Desired {
             keep_plugin: r.bool("WEIR_KEEP_PLUGIN"),
         })
     }
+}
+
+/// The name of our own list: one that runtimes read, and not that of the configuration that is copied.
+fn owned_name(r: &Resolved, is_used: bool, primary: Option<&str>) -> Result<String, SettingError> {
+    let setting = "ISTIO_OWNED_CNI_CONFIG_FILENAME";
+    let name = match r.file_name(setting)? {
+        "" => "02-istio-cni.conflist",
+        name => name,
+    };
+    let list = |name: &str| list_name(Path::new(name)).to_string_lossy().into_owned();
+    let name = list(name);
+    if !is_used {
+        return Ok(name);
+    }
+    if !name.ends_with(".conflist") {
+        let why = "no runtime reads a list of this name; let it end in .conflist";
+        return Err(r.refused(setting, why));
+    }
+    if primary.is_some_and(|primary| list(primary) == name) {
+        let why = "CNI_CONF_NAME names the same file, which is to be copied and to stay; give another name";
+        return Err(r.refused(setting, why));
+    }
+    Ok(name)
 }
