@@ -23,8 +23,8 @@ pub struct Limits {
     pub look_up: Duration,
     /// Time limit of one request, including connecting.
     pub request: Duration,
-    /// Time limit of all attempts of one call, including those without an answer: as long as upstream's plugin retries
-    /// when the server refuses or does not know the pod. The error must be printed before the runtime times out.
+    /// Time limit of all attempts of one call, including those without an answer: room for as many as upstream's plugin
+    /// makes, one a second. The error must be printed before the runtime times out.
     pub total: Duration,
     /// Time limit of the hand-over to the node agent.
     pub hand_over: Duration,
@@ -40,7 +40,7 @@ impl Default for Limits {
             pause: Duration::from_secs(1),
             look_up: Duration::from_secs(2),
             request: api::REQUEST_LIMIT,
-            total: Duration::from_secs(30),
+            total: Duration::from_secs(40),
             hand_over: Duration::from_secs(5),
         }
     }
@@ -48,6 +48,9 @@ impl Default for Limits {
 
 /// Attempts where the answer will be the same: the object may have been corrected in the same moment.
 const LASTING: u32 = 2;
+/// Attempts for an object that is not there: the runtime starts pods that the API server has, and one that was deleted
+/// meanwhile does not come back.
+const GONE: u32 = 5;
 
 /// One call's budget of attempts.
 pub(super) struct Attempts<'a> {
@@ -81,9 +84,10 @@ impl Attempts<'_> {
             if !error.has_asked() {
                 return Err(CniError::internal(&error));
             }
-            let count = match error.reason.is_lasting() {
-                true => count.min(LASTING),
-                false => count,
+            let count = match &error.reason {
+                api::Reason::NotFound(_) => count.min(GONE),
+                reason if reason.is_lasting() => count.min(LASTING),
+                _ => count,
             };
             let left = self.deadline.saturating_duration_since(Instant::now());
             // The last attempt, too, has half a pause at least: cut short it would hide why the others failed.

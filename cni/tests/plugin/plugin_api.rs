@@ -83,6 +83,19 @@ fn an_answer_that_stays_as_it_is_is_not_asked_for_again_and_again() {
     }
 }
 
+/// Another answer may come from a server that starts.
+#[test]
+fn a_pod_that_is_gone_is_asked_for_five_times() {
+    let gone = pods::status(404, "NotFound", "no such pod").to_string();
+    for (answer, attempts) in [((404, gone), 5), ((503, "starting".to_owned()), 7)] {
+        let server = ApiServer::always(Answer::Body(answer.0, answer.1));
+        let mut node = Node::with_server(&server);
+        node.limits.sidecar_attempts = 7;
+        let error = node.verb("ADD").error();
+        assert_eq!(server.requests().len(), attempts, "{error}");
+    }
+}
+
 #[test]
 fn a_server_that_is_not_there() {
     let node = Node::new();
