@@ -37,12 +37,39 @@ pub struct Response {
 /// # Errors
 /// As [`get`].
 pub(crate) fn post(socket: &Path, path: &str, body: String, limit: Duration) -> Result<Response> {
-    let head = format!(
+    send(socket, head_of_post(path, &body) + &body, limit)
+}
+
+/// The same where the status decides: that of an answer is known when its header is there, whatever becomes of the body.
+/// Of an answer other than 200 the body is what could be had of it.
+///
+/// # Errors
+/// As [`get`], but for the body.
+pub(crate) fn post_for_status(
+    socket: &Path,
+    path: &str,
+    body: &str,
+    limit: Duration,
+) -> Result<Response> {
+    within(limit, || {
+        let mut stream = Until::connect(socket, limit)?;
+        stream.write_all(head_of_post(path, body).as_bytes())?;
+        stream.write_all(body.as_bytes())?;
+        let mut answer = Answer::begin(stream)?;
+        let mut body = Vec::new();
+        if answer.status != 200 {
+            let _ = answer.read_body(&mut body, AGENT_BODY_LIMIT);
+        }
+        Ok((answer.status, body).into())
+    })
+}
+
+fn head_of_post(path: &str, body: &str) -> String {
+    format!(
         "POST {path} HTTP/1.1\r\nHost: unix\r\nContent-Type: application/json\r\n\
          Content-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
-    );
-    send(socket, head + &body, limit)
+    )
 }
 
 /// `curl --unix-socket SOCKET http://unix/PATH` within `limit`, connecting included.
@@ -63,7 +90,12 @@ pub fn shown(limit: Duration) -> String {
 }
 
 fn send(socket: &Path, request: String, limit: Duration) -> Result<Response> {
-    exchange(socket, &request, limit).map_err(|e| match e.kind() {
+    within(limit, || exchange(socket, &request, limit))
+}
+
+/// Says of an error that it is the limit's.
+fn within<T>(limit: Duration, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    work().map_err(|e| match e.kind() {
         // What the socket answers when its own limit has passed.
         ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::new(
             ErrorKind::TimedOut,
@@ -160,29 +192,70 @@ pub(crate) fn read_response(stream: impl Read, body_limit: u64) -> Result<Respon
 
 /// The status of one answer, and at most `body_limit` bytes of its body.
 fn read_beginning(stream: impl Read, body_limit: u64) -> Result<(u16, Vec<u8>)> {
-    let mut reader = BufReader::new(stream);
-    let head = read_head(&mut reader)?;
-    let mut headers = [httparse::EMPTY_HEADER; HEADERS];
-    let mut answer = httparse::Response::new(&mut headers);
-    let parsed = answer.parse(&head);
-    let status = match (parsed, answer.code) {
-        (Ok(Status::Complete(_)), Some(status)) => status,
-        (Err(error), _) => return Err(invalid(&error.to_string())),
-        _ => return Err(invalid("it ends within the header")),
-    };
-    let headers = &*answer.headers;
+    let mut answer = Answer::begin(stream)?;
     let mut body = Vec::new();
-    if values(headers, "Transfer-Encoding").any(|v| v.eq_ignore_ascii_case(b"chunked")) {
-        read_chunks(&mut reader, &mut body, body_limit)?;
-    } else {
-        let length = length(headers)?;
-        let wanted = length.unwrap_or(body_limit).min(body_limit);
-        reader.take(wanted).read_to_end(&mut body)?;
-        if length.is_some() && (body.len() as u64) < wanted {
-            return Err(invalid("the body is cut off"));
+    answer.read_body(&mut body, body_limit)?;
+    Ok((answer.status, body))
+}
+
+/// An answer whose header was read.
+struct Answer<R: Read> {
+    status: u16,
+    /// Of the body.
+    form: Result<Form>,
+    reader: BufReader<R>,
+}
+
+/// How the end of a body is told.
+#[derive(Clone, Copy)]
+enum Form {
+    Chunks,
+    Length(u64),
+    UntilTheEnd,
+}
+
+impl<R: Read> Answer<R> {
+    fn begin(stream: R) -> Result<Self> {
+        let mut reader = BufReader::new(stream);
+        let head = read_head(&mut reader)?;
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+        let mut answer = httparse::Response::new(&mut headers);
+        let parsed = answer.parse(&head);
+        let status = match (parsed, answer.code) {
+            (Ok(Status::Complete(_)), Some(status)) => status,
+            (Err(error), _) => return Err(invalid(&error.to_string())),
+            _ => return Err(invalid("it ends within the header")),
+        };
+        let headers = &*answer.headers;
+        let chunked = |v: &[u8]| v.eq_ignore_ascii_case(b"chunked");
+        let form = match values(headers, "Transfer-Encoding").any(chunked) {
+            true => Ok(Form::Chunks),
+            false => length(headers).map(|l| l.map_or(Form::UntilTheEnd, Form::Length)),
+        };
+        Ok(Self {
+            status,
+            form,
+            reader,
+        })
+    }
+
+    /// At most `limit` bytes. What was read before an error is in `body`.
+    fn read_body(&mut self, body: &mut Vec<u8>, limit: u64) -> Result<()> {
+        let form = match &self.form {
+            Ok(form) => *form,
+            Err(e) => return Err(invalid(&e.to_string())),
+        };
+        let wanted = match form {
+            Form::Chunks => return read_chunks(&mut self.reader, body, limit),
+            Form::Length(length) => length.min(limit),
+            Form::UntilTheEnd => limit,
+        };
+        self.reader.by_ref().take(wanted).read_to_end(body)?;
+        match form {
+            Form::Length(_) if (body.len() as u64) < wanted => Err(invalid("the body is cut off")),
+            _ => Ok(()),
         }
     }
-    Ok((status, body))
 }
 
 /// The status line and the header, including the empty line after them.

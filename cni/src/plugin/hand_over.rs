@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 
 use super::EVENT_SOCKET;
 use super::enrol::{Candidate, Plugin};
-use crate::http::post;
+use crate::http::post_for_status;
 use crate::protocol::{Call, CniArgs, CniError, PrevResult, ResultAddress};
 
 impl Plugin<'_> {
-    /// `POST /cmdadd` to the agent, without retries: the runtime creates a new
+    /// `POST /cmdadd` to the agent, whose status decides; without retries: the runtime creates a new
     /// sandbox when this fails.
     pub(super) fn hand_over(
         &self,
@@ -26,7 +26,7 @@ impl Plugin<'_> {
         let socket = candidate.conf.run_file(EVENT_SOCKET);
         let place = socket.display();
         let limit = self.limits.hand_over;
-        let response = post(&socket, "/cmdadd", body, limit).map_err(|error| {
+        let response = post_for_status(&socket, "/cmdadd", &body, limit).map_err(|error| {
             CniError::internal(format!(
                 "cannot hand the ambient pod over to the node agent at {place}: {error}; check \
                  that the agent's pod runs on this node"

@@ -126,6 +126,52 @@ fn the_agents_refusal_fails_the_add() {
 }
 
 #[test]
+/// A body says nothing that the status does not, and may be late or broken.
+#[test]
+fn the_status_of_the_agents_answer_decides() {
+    let server = server(ambient(), json!({}));
+    let raw = |text: &str| Some(text.to_owned());
+    for answer in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort",
+        "HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nno size",
+    ] {
+        let node = ambient_node(&server);
+        let _agent = Agent::listen_raw(&node.dir.file(EVENT_SOCKET), raw(answer));
+        node.verb("ADD").result();
+    }
+    for (answer, words) in [
+        (
+            "HTTP/1.1 500 X\r\nContent-Length: 99\r\n\r\nno such pod",
+            "status 500: no such pod",
+        ),
+        (
+            "HTTP/1.1 503 X\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nlater\r\nx",
+            "status 503: later",
+        ),
+        (
+            "HTTP/1.1 400 X\r\nContent-Length: many\r\n\r\n",
+            "status 400",
+        ),
+    ] {
+        let node = ambient_node(&server);
+        let _agent = Agent::listen_raw(&node.dir.file(EVENT_SOCKET), raw(answer));
+        let error = node.verb("ADD").error();
+        assert!(error.msg.contains(words), "{words}: {error}");
+    }
+    // An endless body is read up to its limit.
+    let node = ambient_node(&server);
+    let endless = format!("HTTP/1.1 500 X\r\n\r\n{}", "x".repeat(2 << 20));
+    let _agent = Agent::listen_raw(&node.dir.file(EVENT_SOCKET), Some(endless));
+    let error = node.verb("ADD").error();
+    assert!(error.msg.contains("status 500: xxx"), "{}", error.code);
+    assert!(
+        error.msg.len() < (1 << 20) + 1000,
+        "{} bytes",
+        error.msg.len()
+    );
+}
+
 fn an_agent_that_is_away_or_silent() {
     let server = server(ambient(), json!({}));
     let mut node = ambient_node(&server);
