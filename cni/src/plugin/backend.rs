@@ -17,7 +17,7 @@ pub struct DesiredRedirection<'a> {
     pub redirect: &'a PodRedirect,
     /// The engine that the network configuration names; `None`: chosen automatically.
     pub engine: Option<Engine>,
-    /// File to which the rules are written as text instead of to the kernel.
+    /// File to which the rules for legacy tables are written as text instead of to the kernel.
     pub dry_run_file: Option<&'a Path>,
     /// `getenv(3)` of the plugin's process, for options in its environment.
     pub lookup: &'a dyn Fn(&str) -> Option<String>,

@@ -2,7 +2,7 @@
 
 use super::backend::{Backend, DesiredRedirection, Deviation};
 use super::phases::Phase;
-use crate::compile::compile;
+use crate::compile::{Engine, compile};
 use crate::config::{Intent, NameFiles};
 use crate::fill::NodeEnvironment;
 use crate::log::Level;
@@ -107,14 +107,11 @@ fn visit<T: Send>(
     Ok(done)
 }
 
-/// Writes the rules as text to `DRY_RUN_FILE_PATH` and nothing to the kernel.
+/// Writes the rules as `iptables-save` prints them to `DRY_RUN_FILE_PATH`, and nothing to the kernel, which is not asked for its
+/// engines either. Without addresses, policy rules and routes, as upstream's plugin.
 fn dry_run(file: &Path, desired: &DesiredRedirection<'_>) -> Result<String, String> {
-    let named = desired.engine;
-    let compiled = |visit: &Visit<'_>, intent: &Intent| {
-        let choose = || visit.choose_engine(intent);
-        let engine = named.map_or_else(choose, Ok).map_err(text)?;
-        Ok(compile(intent, engine).to_string())
-    };
+    let compiled =
+        |_: &Visit<'_>, intent: &Intent| Ok(compile(intent, Engine::Xtables).rules.to_string());
     let plan = visit(desired, compiled)?;
     let shown = file.display();
     std::fs::write(file, plan).map_err(|error| {
