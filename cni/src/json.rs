@@ -4,6 +4,8 @@
 //! source. Where every field has a default, `[]` would be a whole configuration. What is read through this
 //! module is an object, in JSON and in YAML; an array is an error with its place.
 
+pub mod any_case;
+
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -78,7 +80,10 @@ pub struct Misfit {
 
 impl fmt::Display for Misfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path, self.reason)
+        match self.path.as_str() {
+            "" => self.reason.fmt(f),
+            path => write!(f, "{path}: {}", self.reason),
+        }
     }
 }
 
@@ -87,8 +92,16 @@ where
     T: Deserialize<'de>,
     D: Deserializer<'de, Error = serde_json::Error>,
 {
-    let read = serde_path_to_error::deserialize(deserializer);
-    read.map(|Object(value)| value).map_err(|e| Misfit {
+    track(deserializer).map(|Object(value)| value)
+}
+
+/// Keeps the path to what does not fit.
+fn track<'de, T, D>(deserializer: D) -> Result<T, Misfit>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de, Error = serde_json::Error>,
+{
+    serde_path_to_error::deserialize(deserializer).map_err(|e| Misfit {
         path: text_of(e.path()),
         reason: e.into_inner(),
     })

@@ -1,88 +1,33 @@
 //! `AMBIENT_ENABLEMENT_SELECTOR`: a YAML or JSON list of pairs of Kubernetes label selectors.
 
-use serde::{Deserialize, Deserializer, Serialize};
-use std::collections::BTreeMap;
-use weir_cni::json::{self, Object};
+use weir_cni::json::any_case::AnyCase;
 use weir_cni::protocol::Selector;
 
-/// Keys in the order in which the plugin's configuration has them.
-#[derive(Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Pair {
-    #[serde(default, deserialize_with = "json::optional")]
-    pod_selector: Option<LabelSelector>,
-    #[serde(default, deserialize_with = "json::optional")]
-    namespace_selector: Option<LabelSelector>,
-}
-
-/// `metav1.LabelSelector`
-#[derive(Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct LabelSelector {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    match_labels: Option<BTreeMap<String, String>>,
-    #[serde(
-        default,
-        deserialize_with = "requirements",
-        skip_serializing_if = "Option::is_none"
-    )]
-    match_expressions: Option<Vec<Requirement>>,
-}
-
-#[derive(Deserialize, Serialize)]
-struct Requirement {
-    key: String,
-    operator: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    values: Option<Vec<String>>,
-}
-
-fn requirements<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<Requirement>>, D::Error> {
-    json::list(d).map(Some)
-}
-
-impl LabelSelector {
-    /// What is empty is left out.
-    fn tidy(mut self) -> Self {
-        self.match_labels = self.match_labels.filter(|m| !m.is_empty());
-        self.match_expressions = self.match_expressions.filter(|m| !m.is_empty());
-        for e in self.match_expressions.iter_mut().flatten() {
-            e.values = e.values.take().filter(|v| !v.is_empty());
-        }
-        self
-    }
-}
-
-/// The list as JSON text in the form of the plugin's configuration: every pair with both keys. Empty text
-/// is an empty list.
+/// The list as the plugin reads it. Empty text is an empty list.
 ///
 /// # Errors
 /// What does not fit, in words.
-pub(super) fn parse_selectors(text: &str) -> Result<String, String> {
+pub fn selectors(text: &str) -> Result<Vec<Selector>, String> {
     if text.trim().is_empty() {
-        return Ok("[]".into());
+        return Ok(Vec::new());
     }
-    let pairs: Option<Vec<Object<Pair>>> = serde_saphyr::from_str(text).map_err(|e| {
+    let pairs: Option<Vec<AnyCase<Selector>>> = serde_saphyr::from_str(text).map_err(|e| {
         let first = e.to_string();
         format!(
             "not a list of podSelector and namespaceSelector: {}",
             first.lines().next().unwrap_or_default()
         )
     })?;
-    let tidy = |Object(p): Object<Pair>| Pair {
-        pod_selector: Some(p.pod_selector.unwrap_or_default().tidy()),
-        namespace_selector: Some(p.namespace_selector.unwrap_or_default().tidy()),
-    };
-    let pairs: Vec<Pair> = pairs.unwrap_or_default().into_iter().map(tidy).collect();
-    serde_json::to_string(&pairs).map_err(|e| e.to_string())
+    let pairs = pairs.unwrap_or_default().into_iter();
+    Ok(pairs.map(|AnyCase(pair)| pair).collect())
 }
 
-/// The same, as the plugin reads it.
+/// The same as JSON text in the form of the plugin's configuration: every pair with both keys.
 ///
 /// # Errors
 /// What does not fit, in words.
-pub fn selectors(text: &str) -> Result<Vec<Selector>, String> {
-    serde_json::from_str(&parse_selectors(text)?).map_err(|e| e.to_string())
+pub(super) fn parse_selectors(text: &str) -> Result<String, String> {
+    serde_json::to_string(&selectors(text)?).map_err(|e| e.to_string())
 }
 
 #[cfg(test)]
@@ -105,6 +50,16 @@ mod tests {
         assert_eq!(
             parse_selectors(r#"[{"podSelector":{}}]"#).unwrap(),
             r#"[{"podSelector":{},"namespaceSelector":{}}]"#
+        );
+    }
+
+    /// As in the plugin, whose configuration gets the usual spelling.
+    #[test]
+    fn keys_in_any_case() {
+        let text = "- PodSelector:\n    matchlabels: {A: b}\n    MATCHEXPRESSIONS: [{Key: k, operator: Exists}]\n";
+        assert_eq!(
+            parse_selectors(text).unwrap(),
+            r#"[{"podSelector":{"matchLabels":{"A":"b"},"matchExpressions":[{"key":"k","operator":"Exists"}]},"namespaceSelector":{}}]"#
         );
     }
 

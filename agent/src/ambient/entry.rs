@@ -9,7 +9,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_cni::json;
+use weir_cni::json::any_case::AnyCase;
+use weir_cni::json::{self, any_case};
 use weir_core::pods::{PodView, Pods};
 
 /// How long the API server's news of a pod may take: the kubelet hears of it in the same moment.
@@ -17,7 +18,8 @@ const KNOWN: Duration = Duration::from_millis(1500);
 /// How long it may take then. The plugin gives up after 5 s, and its runtime tries again.
 const SETTLED: Duration = Duration::from_secs(3);
 
-/// What the plugin posts to `/cmdadd`. Plugins of other versions, and Istio's own, write it, too.
+/// What the plugin posts to `/cmdadd`. Plugins of other versions, and Istio's own, write it, too; keys have any case, as
+/// Istio's agent takes them.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct HandedOver {
@@ -26,13 +28,14 @@ pub(crate) struct HandedOver {
     pod_name: String,
     pod_namespace: String,
     /// Of the previous plugin's result, if there is one.
-    #[serde(default, rename = "IPs")]
-    ips: Option<Vec<Ip>>,
+    #[serde(default, rename = "IPs", deserialize_with = "any_case::list")]
+    ips: Vec<Ip>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Ip {
+    #[serde(deserialize_with = "any_case::object")]
     address: Address,
 }
 
@@ -49,7 +52,7 @@ impl HandedOver {
     /// # Errors
     /// It is no JSON of that form; what is wrong with it.
     pub(crate) fn read(body: &[u8]) -> Result<(Self, Vec<IpAddr>), String> {
-        let pod: Self = json::from_slice(body).map_err(|e| e.to_string())?;
+        let AnyCase(pod) = json::from_slice::<AnyCase<Self>>(body).map_err(|e| e.to_string())?;
         let addresses = pod.addresses()?;
         Ok((pod, addresses))
     }
@@ -71,7 +74,7 @@ impl HandedOver {
                 .map_err(|_| format!("IPs: {text:?} is no IP address"))?;
             Ok(parsed.to_canonical())
         };
-        self.ips.iter().flatten().map(parse).collect()
+        self.ips.iter().map(parse).collect()
     }
 }
 
@@ -156,7 +159,7 @@ mod tests {
     use weir_core::sandboxes::Sandboxes;
 
     fn read(value: &Value) -> Result<HandedOver, String> {
-        json::from_slice(value.to_string().as_bytes()).map_err(|e| e.to_string())
+        HandedOver::read(value.to_string().as_bytes()).map(|(pod, _)| pod)
     }
 
     fn any_json() -> impl Strategy<Value = Value> {
@@ -211,7 +214,7 @@ mod tests {
         match HandedOver::read(body) {
             Err(why) => prop_assert!(!why.is_empty()),
             Ok((pod, addresses)) => {
-                prop_assert_eq!(addresses.len(), pod.ips.as_ref().map_or(0, Vec::len));
+                prop_assert_eq!(addresses.len(), pod.ips.len());
                 let announced = Sandboxes::of_node().announce_path("uid", Path::new(&pod.netns));
                 // No path that is made here is a pod's.
                 prop_assert!(announced.is_err_and(|why| why.contains(&pod.netns)));
@@ -269,6 +272,23 @@ mod tests {
         assert_eq!(read(&none).unwrap().addresses(), Ok(Vec::new()));
     }
 
+    /// Go's decoder does not look at the case.
+    #[test]
+    fn keys_in_any_case() {
+        let body = json!({"netns": "/var/run/netns/x", "podName": "web", "PODNAMESPACE": "shop",
+            "ips": [{"address": {"ip": "10.0.0.2", "mask": "////AA=="}}]});
+        let (pod, addresses) = HandedOver::read(body.to_string().as_bytes()).unwrap();
+        assert_eq!(
+            (pod.name().as_str(), pod.netns.as_str()),
+            ("shop/web", "/var/run/netns/x")
+        );
+        assert_eq!(addresses, ["10.0.0.2".parse::<IpAddr>().unwrap()]);
+        let mut bad = body;
+        bad["ips"][0]["address"]["ip"] = json!(1);
+        let why = HandedOver::read(bad.to_string().as_bytes()).unwrap_err();
+        assert!(why.contains("IPs[0]: Address: IP: invalid type"), "{why}");
+    }
+
     #[test]
     fn what_cannot_be_read() {
         for body in [
@@ -283,12 +303,6 @@ mod tests {
         }
         let bad = json!({"Netns": "a", "PodName": "a", "PodNamespace": "b",
             "IPs": [{"Address": {"IP": "10.0.0.1/24"}}]});
-        assert!(
-            read(&bad)
-                .unwrap()
-                .addresses()
-                .unwrap_err()
-                .contains("10.0.0.1/24")
-        );
+        assert!(read(&bad).unwrap_err().contains("10.0.0.1/24"));
     }
 }

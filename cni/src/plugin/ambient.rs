@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde_json::Value;
-
 use super::enrol::{Candidate, Plugin};
-use super::selector::LabelSelector;
+use super::selector::Compiled;
 use crate::annotation::STATUS;
 use crate::pod::Pod;
-use crate::protocol::{CniError, Selector};
+use crate::protocol::{CniError, LabelSelector, Selector};
 
 impl Plugin<'_> {
     /// Reads the pod and its namespace and decides. A failure is an error, except
@@ -54,7 +52,7 @@ impl Plugin<'_> {
 /// Which pods are ambient: the pairs of `AMBIENT_ENABLEMENT_SELECTOR`. The plugin and the node agent decide by the same
 /// rules.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Enablement(Vec<(LabelSelector, LabelSelector)>);
+pub struct Enablement(Vec<(Compiled, Compiled)>);
 
 /// Why a pod is not ambient.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,19 +72,23 @@ impl Enablement {
     /// # Errors
     /// The selector that does not compile, and why.
     pub fn compile(pairs: &[Selector]) -> Result<Self, String> {
-        let compile = |which: &str, value: &Value| {
-            LabelSelector::compile(value).map_err(|reason| {
+        let compile = |n: usize, which: &str, selector: &LabelSelector| {
+            Compiled::of(selector).map_err(|reason| {
                 format!(
-                    "enablement_selectors: {which}: {reason}; correct the node agent's setting \
+                    "enablement_selectors[{n}].{which}.{reason}; correct the node agent's setting \
                      AMBIENT_ENABLEMENT_SELECTOR"
                 )
             })
         };
-        let pair = |pair: &Selector| {
-            let pod = compile("podSelector", &pair.pod)?;
-            Ok((pod, compile("namespaceSelector", &pair.namespace)?))
+        let pair = |(n, pair): (usize, &Selector)| {
+            let pod = compile(n, "podSelector", &pair.pod_selector)?;
+            Ok((
+                pod,
+                compile(n, "namespaceSelector", &pair.namespace_selector)?,
+            ))
         };
-        pairs.iter().map(pair).collect::<Result<_, _>>().map(Self)
+        let pairs = pairs.iter().enumerate();
+        pairs.map(pair).collect::<Result<_, _>>().map(Self)
     }
 
     /// Whether a pod in a namespace with these labels is ambient.
@@ -104,7 +106,7 @@ impl Enablement {
         if pod.metadata.annotations.contains_key(STATUS) {
             return Err(NotAmbient::Sidecar);
         }
-        let matches = |(of_pod, of_namespace): &(LabelSelector, LabelSelector)| {
+        let matches = |(of_pod, of_namespace): &(Compiled, Compiled)| {
             of_pod.matches(&pod.metadata.labels) && of_namespace.matches(namespace)
         };
         let selected = self.0.iter().any(matches);

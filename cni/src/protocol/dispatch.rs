@@ -173,8 +173,9 @@ fn read_config(stdin: &mut dyn Read) -> Result<Map<String, Value>, CniError> {
             format!("the network configuration on stdin is not readable: {reason}"),
         )
     };
-    let config: Map<String, Value> =
+    let mut config: Map<String, Value> =
         serde_json::from_slice(&bytes).map_err(|error| undecodable(said(&error)))?;
+    json::any_case::rename(&mut config, &KEYS);
     let name = text(&config, "name").map_err(undecodable)?;
     text(&config, "type").map_err(undecodable)?;
     if let Some(key) = json::no_object(&config, &OBJECTS) {
@@ -192,6 +193,18 @@ fn text<'a>(config: &'a Map<String, Value>, key: &str) -> Result<&'a str, String
         Some(_) => Err(format!("{key:?} must be a string")),
     }
 }
+
+/// Keys that this module and the verbs read. The reference library takes them in any case.
+const KEYS: [&str; 8] = [
+    "cniVersion",
+    "name",
+    "type",
+    "capabilities",
+    "ipam",
+    "dns",
+    "prevResult",
+    "cni.dev/valid-attachments",
+];
 
 /// Keys whose values the specification makes objects.
 const OBJECTS: [&str; 5] = ["ipam", "dns", "capabilities", "runtimeConfig", "args"];

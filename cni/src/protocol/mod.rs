@@ -21,6 +21,7 @@ mod netconf;
 mod panic;
 mod result;
 mod result_form;
+mod selector;
 mod version;
 
 pub use args::{CniArgs, is_kubernetes_name, validate_kubernetes_name};
@@ -30,7 +31,8 @@ pub use environment::{
     Environment, validate_container_id, validate_interface_name, validate_network_name,
 };
 pub use error::{CniError, code};
-pub use netconf::{NetConf, Selector};
+pub use netconf::NetConf;
 pub use panic::install_panic_hook;
 pub use result::{PrevResult, ResultAddress, convert, empty, print};
+pub use selector::{LabelSelector, Requirement, Selector};
 pub use version::{IMPLEMENTED, SUPPORTED, Version, is_supported, same_family};

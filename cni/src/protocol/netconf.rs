@@ -3,26 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use serde::de::Error;
-use serde_json::{Map, Value};
 
 use super::call::Call;
 use super::error::CniError;
-use crate::json;
+use super::selector::Selector;
+use crate::json::{self, any_case};
 
-/// One pair of the ambient enablement selectors: both must match. Kept as JSON;
-/// [`crate::plugin`] compiles them when it needs them.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-pub struct Selector {
-    /// Kubernetes `LabelSelector` for the pod's labels; absent matches all.
-    #[serde(default, rename = "podSelector", deserialize_with = "selector")]
-    pub pod: Value,
-    /// Kubernetes `LabelSelector` for the namespace's labels.
-    #[serde(default, rename = "namespaceSelector", deserialize_with = "selector")]
-    pub namespace: Value,
-}
-
-/// The keys that the installer writes into the plugin's entry. Unknown keys are
+/// The keys that the installer writes into the plugin's entry, in any case. Unknown keys are
 /// ignored; `null` is the same as absent.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct NetConf {
@@ -37,7 +24,7 @@ pub struct NetConf {
     #[serde(default, deserialize_with = "json::nullable")]
     pub ambient_enabled: bool,
     /// Selectors of ambient pods; empty selects none.
-    #[serde(default, deserialize_with = "json::list")]
+    #[serde(default, deserialize_with = "any_case::list")]
     pub enablement_selectors: Vec<Selector>,
     /// Namespaces whose pods are not redirected.
     #[serde(default, deserialize_with = "json::nullable")]
@@ -59,7 +46,7 @@ impl NetConf {
     /// # Errors
     /// Code 999: a key has a value of another type.
     pub fn read(call: &Call) -> Result<Self, CniError> {
-        Self::deserialize(Value::Object(call.config.clone())).map_err(|error| {
+        any_case::from_map(call.config.clone()).map_err(|error| {
             CniError::internal(format!(
                 "the plugin's entry in the network configuration is not readable: {error}; the \
                  node agent writes it again when it is removed"
@@ -72,16 +59,6 @@ impl NetConf {
     pub fn run_file(&self, name: &str) -> PathBuf {
         Path::new(&self.cni_agent_run_dir).join(name)
     }
-}
-
-/// Must be an object even without ambient mode, where nothing compiles it.
-fn selector<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
-    let members: Option<Map<String, Value>> = json::optional(deserializer).map_err(|e| {
-        D::Error::custom(format!(
-            "enablement_selectors: podSelector or namespaceSelector: {e}"
-        ))
-    })?;
-    Ok(members.map_or(Value::Null, Value::Object))
 }
 
 #[cfg(test)]
@@ -137,12 +114,61 @@ mod tests {
             assert!(conf(r#"{"matchLabels":{"a":"b"}}"#).is_ok());
             for other in ["[]", "1", r#""a""#] {
                 let error = conf(other).unwrap_err();
-                assert!(
-                    error.msg.contains("enablement_selectors: podSelector or"),
-                    "{error}"
-                );
+                let field = format!("enablement_selectors[0]: {key}: ");
+                assert!(error.msg.contains(&field), "{error}");
             }
         }
+    }
+
+    /// The node agent refuses them at start; another installer may not.
+    #[test]
+    fn a_selector_of_other_types_is_named_also_without_ambient_mode() {
+        for (selector, field) in [
+            (r#"{"matchLabels":["a"]}"#, "podSelector: matchLabels: "),
+            (r#"{"matchLabels":{"a":1}}"#, "podSelector: matchLabels.a: "),
+            (
+                r#"{"matchExpressions":{}}"#,
+                "podSelector: matchExpressions: ",
+            ),
+            (
+                r#"{"matchExpressions":[{"key":"a","operator":"In","values":"b"}]}"#,
+                "podSelector: matchExpressions[0]: values: ",
+            ),
+            (
+                r#"{"MatchExpressions":[{"Key":1}]}"#,
+                "podSelector: matchExpressions[0]: key: ",
+            ),
+        ] {
+            let error = read(&format!(
+                r#"{{"enablement_selectors":[{{}},{{"podSelector":{selector}}}]}}"#
+            ));
+            let error = error.unwrap_err();
+            let field = format!("enablement_selectors[1]: {field}");
+            assert!(error.msg.contains(&field), "{error}");
+        }
+    }
+
+    /// As the plugin that this one takes the place of.
+    #[test]
+    fn keys_in_any_case() {
+        let conf = read(
+            r#"{"Plugin_Log_Level":"debug","CNI_AGENT_RUN_DIR":"/run","Ambient_Enabled":true,
+                "Exclude_Namespaces":["a"],"pod_Namespace":"x","Native_NFTables":true,
+                "Enablement_Selectors":[{"PodSelector":{"MatchLabels":{"A":"b"},
+                  "matchexpressions":[{"Key":"k","OPERATOR":"In","Values":["v"]}]}}]}"#,
+        );
+        let conf = conf.unwrap();
+        assert!(conf.ambient_enabled && conf.native_nftables);
+        assert_eq!(conf.plugin_log_level, "debug");
+        assert_eq!(conf.run_file("f"), Path::new("/run/f"));
+        assert_eq!(
+            (conf.exclude_namespaces, conf.pod_namespace),
+            (vec!["a".into()], "x".into())
+        );
+        let selector = &conf.enablement_selectors[0].pod_selector;
+        // Keys of labels are not keys of the configuration.
+        assert_eq!(selector.match_labels["A"], "b");
+        assert_eq!(selector.match_expressions[0].values, ["v"]);
     }
 
     #[test]

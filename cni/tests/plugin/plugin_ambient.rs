@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::agent::Agent;
 use crate::common::api_server::{Answer, ApiServer};
+use crate::common::call::FakeProcess;
 use crate::common::node::Node;
 use crate::common::pods;
 use serde_json::{Value, json};
@@ -125,7 +126,6 @@ fn the_agents_refusal_fails_the_add() {
     }
 }
 
-#[test]
 /// A body says nothing that the status does not, and may be late or broken.
 #[test]
 fn the_status_of_the_agents_answer_decides() {
@@ -172,6 +172,7 @@ fn the_status_of_the_agents_answer_decides() {
     );
 }
 
+#[test]
 fn an_agent_that_is_away_or_silent() {
     let server = server(ambient(), json!({}));
     let mut node = ambient_node(&server);
@@ -233,4 +234,22 @@ fn a_selector_that_does_not_compile() {
     node.config["enable_ambient_detection_retry"] = true.into();
     let error = node.verb("ADD").error();
     assert!(error.msg.contains("AMBIENT_ENABLEMENT_SELECTOR"), "{error}");
+    let place = "enablement_selectors[0].podSelector.matchExpressions[0].operator: \"Like\"";
+    assert!(error.msg.contains(place), "{error}");
+}
+
+/// As the plugin that this one takes the place of.
+#[test]
+fn keys_of_the_configuration_have_any_case() {
+    let server = server(ambient(), json!({}));
+    let node = ambient_node(&server);
+    let agent = agent(&node, Some((200, "")));
+    let config = json!({"CNIVersion": "1.0.0", "Name": "net", "TYPE": "istio-cni", "Ambient_Enabled": true,
+        "CNI_Agent_Run_Dir": node.dir.path(), "Enablement_Selectors": [{"PodSelector": {"MatchLabels": {MODE: "ambient"}}}],
+        "PrevResult": {"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.5/24"}]}});
+    let process = FakeProcess::new("ADD", &config.to_string()).pod("shop", "web-0");
+    let result = node.run(&process).result();
+    assert_eq!(result["ips"][0]["address"], "10.1.0.5/24");
+    let body: Value = serde_json::from_str(&agent.request().1).unwrap();
+    assert_eq!(body["IPs"][0]["Address"]["IP"], "10.1.0.5");
 }
