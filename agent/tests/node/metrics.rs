@@ -127,8 +127,7 @@ fn the_plugin_tells_how_long_its_phases_took() {
     node.write("net.d/10-pods.conflist", BRIDGE);
     let env = server.env();
     let env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-    // Numbers do not depend on what is logged.
-    let mut agent = node.start(&env, &["--log_output_level=error"]);
+    let mut agent = node.start(&env, &["--log_output_level=info"]);
     agent.wait_ready();
     let known = || agent.metric("weir_pods_watched") == 2;
     agent.until("watched", known);

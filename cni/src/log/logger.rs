@@ -108,11 +108,15 @@ impl Logger {
         self.say(Level::Error, msg);
     }
 
-    /// Sends a line to the agent only, at any configured level: a measurement for its metrics. The line has level
-    /// debug, and these labels in addition to the others.
-    pub(crate) fn measured(&self, msg: &str, labels: &[(&'static str, String)]) {
+    /// Sends a line to the agent only: a measurement for its metrics. The line has level debug, which no agent prints
+    /// at level info, and these labels in addition to the others. At levels above info there is none: a pod of which
+    /// there is nothing to say costs no exchange with the agent.
+    pub(crate) fn measured(&self, msg: &str, labels: impl FnOnce() -> Vec<(&'static str, String)>) {
         let mut inner = self.inner();
-        let all = [inner.labels.as_slice(), labels].concat();
+        if inner.level > Level::Info || inner.agent.is_none() {
+            return;
+        }
+        let all = [inner.labels.clone(), labels()].concat();
         let line = Line {
             level: Level::Debug,
             time: SystemTime::now(),

@@ -72,7 +72,7 @@ impl Plugin<'_> {
             true => self.hand_over(call, &candidate, previous)?,
             false => self.redirect(call, &candidate, &phases)?,
         }
-        self.log.measured(Phases::MESSAGE, &phases.labels());
+        self.log.measured(Phases::MESSAGE, || phases.labels());
         Ok(())
     }
 

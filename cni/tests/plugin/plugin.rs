@@ -2,13 +2,14 @@
 //! kernel.
 // matrix: none: about values and programs, with no namespace, no rule and no kernel
 
+use crate::common::agent::Agent;
 use crate::common::api_server::ApiServer;
 use crate::common::call::FakeProcess;
 use crate::common::node::Node;
 use crate::common::pods;
 use serde_json::{Value, json};
 use weir_cni::compile::Engine;
-use weir_cni::plugin::Deviation;
+use weir_cni::plugin::{Deviation, LOG_SOCKET};
 use weir_cni::redirection::Difference;
 
 fn sidecar_server() -> ApiServer {
@@ -43,6 +44,36 @@ fn a_sidecar_pod_is_redirected_and_its_result_handed_on() {
         log.contains("\"pod\":\"shop/web-0\",\"if\":\"eth0\""),
         "{log}"
     );
+}
+
+/// At levels above it nothing is said of a good pod, and the agent is not asked for an answer.
+#[test]
+fn times_are_sent_at_level_info_and_below() {
+    let server = sidecar_server();
+    for (level, sent) in [
+        ("debug", true),
+        ("info", true),
+        ("warn", false),
+        ("error", false),
+        ("none", false),
+    ] {
+        let mut node = Node::with_server(&server);
+        node.config["plugin_log_level"] = level.into();
+        let agent = Agent::listen(&node.dir.file(LOG_SOCKET), Some((200, "")));
+        node.verb("ADD").result();
+        if !sent {
+            assert!(agent.is_untouched(), "{level}");
+            continue;
+        }
+        let (_, body) = agent.request();
+        let lines: Vec<String> = serde_json::from_str(&body).unwrap();
+        let phases = lines.iter().filter(|l| l.contains("\"msg\":\"phases\""));
+        let phases: Vec<_> = phases.collect();
+        assert!(
+            phases.len() == 1 && phases[0].contains("facts_us"),
+            "{lines:?}"
+        );
+    }
 }
 
 /// Only legacy tables can be printed as text instead.
