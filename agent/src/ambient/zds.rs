@@ -91,6 +91,12 @@ impl Observer for Told {
         self.wake.wake();
     }
 
+    fn snapshot_refused(&self, why: &str) {
+        let why = why.to_owned();
+        self.record(ambient::Proxy::SnapshotRefused { why });
+        self.wake.wake();
+    }
+
     fn refused(&self, uid: &str, why: &str) {
         let (uid, why) = (uid.into(), why.to_owned());
         self.record(ambient::Proxy::Refused { uid, why });

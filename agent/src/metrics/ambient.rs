@@ -73,7 +73,7 @@ impl Ambient {
             refused: counter(
                 r,
                 "weir_ambient_refused",
-                "Pods that ztunnel refused to take",
+                "Pods that ztunnel refused to take, and ends of its list of all pods that it refused",
             ),
             host: gauge(
                 r,
@@ -137,7 +137,9 @@ impl Metrics {
                 let count = i64::try_from(*count).unwrap_or(i64::MAX);
                 ambient.connections.set(count);
             }
-            Event::Proxy(Proxy::Refused { .. }) => _ = ambient.refused.inc(),
+            Event::Proxy(Proxy::Refused { .. } | Proxy::SnapshotRefused { .. }) => {
+                _ = ambient.refused.inc();
+            }
             Event::Host {
                 purpose,
                 failure,

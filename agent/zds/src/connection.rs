@@ -31,6 +31,8 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(crate) struct Connection {
     /// Counted from 1.
     pub(crate) id: u64,
+    /// The list of all pods was taken for it: what is asked for from now on is sent after it.
+    pub(crate) listed: AtomicBool,
     /// It was told of all pods.
     pub(crate) ready: AtomicBool,
     /// Process id of the peer.
@@ -82,6 +84,7 @@ impl Connection {
         let (reader, wake) = io::pipe()?;
         let connection = Self {
             id,
+            listed: AtomicBool::new(false),
             ready: AtomicBool::new(false),
             pid,
             since: SystemTime::now(),
@@ -329,6 +332,7 @@ impl Line<'_> {
             // It closes, or says what it must not, or nothing.
             self.look(LOOK)?;
         };
+        connection.listed.store(true, Ordering::Release);
         let (mut added, mut kept) = (0, 0);
         for workload in &all {
             if self.shared.stops() {
@@ -350,16 +354,13 @@ impl Line<'_> {
                 }
             }
         }
-        match self.exchange(Request::SnapshotSent(SnapshotSent {}), None)? {
-            Ok(()) => {
-                connection.ready.store(true, Ordering::Release);
-                self.shared.observer.snapshot(added, kept);
-            }
-            Err(Refusal { why, .. }) => {
-                return Err(End::closed(format!(
-                    "ztunnel refuses the end of the snapshot: {why}"
-                )));
-            }
+        let sent = self.exchange(Request::SnapshotSent(SnapshotSent {}), None)?;
+        // As upstream a refused end is no reason to disconnect: a ztunnel that cannot go on closes by itself, and one that
+        // can takes pods from now on.
+        connection.ready.store(true, Ordering::Release);
+        match sent {
+            Ok(()) => self.shared.observer.snapshot(added, kept),
+            Err(Refusal { why, .. }) => self.shared.observer.snapshot_refused(&why),
         }
         Ok(())
     }

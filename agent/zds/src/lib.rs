@@ -58,7 +58,8 @@ pub struct Peer {
     pub since: SystemTime,
     /// `ZdsHello.version`; `None`: it has not said hello yet.
     pub version: Option<i32>,
-    /// It has acknowledged the snapshot. Pods are added to the newest of these.
+    /// It has answered the snapshot. Pods are added to the newest of these; while there is none, to the newest that is being
+    /// told of all pods, after them.
     pub ready: bool,
     /// Requests that it has acknowledged.
     pub acked: u64,
@@ -78,6 +79,8 @@ pub trait Observer: Send + Sync {
     fn connections(&self, count: usize);
     /// A ztunnel has acknowledged all pods: so many with their namespace, so many to be kept.
     fn snapshot(&self, added: usize, kept: usize);
+    /// A ztunnel refuses the end of the snapshot. Its connection goes on.
+    fn snapshot_refused(&self, why: &str);
     /// A ztunnel refuses a request about this pod.
     fn refused(&self, uid: &str, why: &str);
     /// A connection has ended.

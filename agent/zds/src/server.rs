@@ -92,6 +92,16 @@ impl Shared {
         connections.iter().rev().find(is_ready).map(Arc::clone)
     }
 
+    /// Who gets a pod: the newest that was told of all pods. While there is none, the newest that is being told of them, and
+    /// hears of this one afterwards.
+    fn takes_pods(&self) -> Option<Arc<Connection>> {
+        self.ready().or_else(|| {
+            let connections = self.connections();
+            let is_listed = |c: &&Arc<Connection>| c.listed.load(Ordering::Acquire);
+            connections.iter().rev().find(is_listed).map(Arc::clone)
+        })
+    }
+
     pub(crate) fn next(&self) -> u64 {
         self.last.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -176,7 +186,7 @@ impl Handle {
     }
 
     /// Has the newest connection take the pod, and returns its number. A pod that it has already, in the same namespace,
-    /// stays as it is; in another one it is moved.
+    /// stays as it is; in another one it is moved. A connection that is being told of all pods takes it after them.
     ///
     /// # Errors
     /// There is no connection, or it refuses the pod, or does not answer within `limit`.
@@ -184,7 +194,7 @@ impl Handle {
         let Some(netns) = workload.netns.clone() else {
             return Err(AddError::Unsendable("its namespace is not known".into()));
         };
-        let connection = self.0.ready().ok_or(AddError::NoProxy)?;
+        let connection = self.0.takes_pods().ok_or(AddError::NoProxy)?;
         let until = Instant::now() + limit;
         let sent = connection.ask(&workload.uid, add(workload), Some(netns), until);
         sent.map(|()| connection.id)

@@ -94,6 +94,8 @@ pub enum Proxy {
     Peers(Arc<[Peer]>),
     /// It was told of all pods.
     Snapshot { added: usize, kept: usize },
+    /// It refuses the end of that. It is told of pods all the same.
+    SnapshotRefused { why: String },
     /// It refuses a pod.
     Refused { uid: Arc<str>, why: String },
     /// A connection ended.
@@ -456,6 +458,13 @@ fn of_proxy(proxy: &Proxy) -> About {
             Info,
             "ztunnel_snapshot",
             format!("ztunnel has taken all pods: {added} with their namespace, {kept} to be kept"),
+        ),
+        Proxy::SnapshotRefused { why } => (
+            Warn,
+            "ztunnel_snapshot_refused",
+            format!(
+                "ztunnel refuses the end of the list of all pods: {why}; it stays connected, and may keep pods that are gone"
+            ),
         ),
         Proxy::Refused { uid, why } => (
             Warn,

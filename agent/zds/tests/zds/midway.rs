@@ -98,6 +98,49 @@ fn a_pod_that_goes_during_the_snapshot_is_gone_after_it_and_the_others_are_there
     assert_eq!(next.faults(), Vec::<String>::new());
 }
 
+/// Nobody else is connected: what is asked for meanwhile waits for the end of the snapshot, and is no failure.
+#[test]
+fn a_pod_that_comes_during_the_snapshot_is_added_after_it() {
+    let netns = crate::namespace_or_skip!();
+    let scene = Scene::with(|o| o.limit = LONG);
+    scene.node.set(&[pod("a", Some(&netns)), pod("b", None)]);
+    let ztunnel = Puppet::after(&scene.path(), 0);
+    let mut words = vec![short(&ztunnel.asked().unwrap().0)];
+    let handle = scene.handle();
+    assert_eq!(handle.newest(), None);
+    std::thread::scope(|scope| {
+        let added = scope.spawn(|| handle.add(&pod("c", Some(&netns)), LONG));
+        scene.until("it waits", |peers| peers[0].pending == 1);
+        for _ in 0..3 {
+            ztunnel.says(&ACK);
+            words.push(short(&ztunnel.asked().unwrap().0));
+        }
+        ztunnel.says(&ACK);
+        assert_eq!(added.join().unwrap(), Ok(handle.newest().unwrap()));
+    });
+    assert_eq!(words, ["add a", "keep b", "end", "add c"]);
+}
+
+/// As with upstream's agent, which sends on after any refusal.
+#[test]
+fn a_ztunnel_that_refuses_the_end_of_the_snapshot_stays_and_gets_pods() {
+    let netns = crate::namespace_or_skip!();
+    let scene = Scene::with(|o| o.limit = LONG);
+    let ztunnel = Puppet::after(&scene.path(), 0);
+    assert_eq!(short(&ztunnel.asked().unwrap().0), "end");
+    ztunnel.says(b"\x0a\x05\x0a\x03bad");
+    scene.node.says("end of the snapshot refused: bad");
+    let handle = scene.handle();
+    std::thread::scope(|scope| {
+        let added = scope.spawn(|| handle.add(&pod("a", Some(&netns)), LONG).map(drop));
+        assert_eq!(short(&ztunnel.asked().unwrap().0), "add a");
+        ztunnel.says(&ACK);
+        assert_eq!(added.join().unwrap(), Ok(()));
+    });
+    let said = |what| scene.node.said(what).len();
+    assert_eq!((said("snapshot"), said("closed")), (0, 0));
+}
+
 /// Who asked has given up, and the namespace goes, while the request still waits in line.
 #[test]
 fn a_pod_that_goes_while_it_waits_in_line_is_not_sent() {

@@ -40,6 +40,9 @@ impl Observer for Node {
     fn snapshot(&self, added: usize, kept: usize) {
         self.say(format!("snapshot {added} {kept}"));
     }
+    fn snapshot_refused(&self, why: &str) {
+        self.say(format!("end of the snapshot refused: {why}"));
+    }
     fn refused(&self, uid: &str, why: &str) {
         self.say(format!("refused {uid}: {why}"));
     }

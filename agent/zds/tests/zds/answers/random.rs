@@ -59,13 +59,7 @@ impl Answer {
         match WorkloadResponse::decode(&self.bytes[..]).map(|r| r.payload) {
             Err(_) => Ok("an answer cannot be read"),
             Ok(None) => Ok("none that this agent knows"),
-            Ok(Some(Response::Ack(ack))) => {
-                let is_last = phase == Phase::Snapshot(REQUESTS - 1);
-                match is_last && !ack.error.is_empty() {
-                    true => Ok("refuses the end of the snapshot"),
-                    false => Err(ack.error),
-                }
-            }
+            Ok(Some(Response::Ack(ack))) => Err(ack.error),
         }
     }
 }
