@@ -13,7 +13,7 @@ use weir_ambient::host::{self, Host};
 use weir_cni::compile::Engine;
 use weir_core::journal::Journal;
 use weir_core::journal::ambient::{Event, Purpose};
-use weir_core::sandboxes::Held;
+use weir_core::sandboxes::{Held, is_of_pod};
 use weir_ebpf::Bpffs;
 use weir_netlink::Netns;
 use weir_netlink::route::Routing;
@@ -175,7 +175,7 @@ impl HostRules {
             };
             if engine == Engine::Nft && (changed.is_none() || state.kubelet.is_none()) {
                 // Where no process of it is seen it is taken for root's, as it nearly always is.
-                state.kubelet = host::kubelet(&shared.proc).or(Some(0));
+                state.kubelet = host::kubelet(&shared.proc, is_of_pod).or(Some(0));
             }
             let mut addresses = state.addresses.clone();
             if !state.complete {

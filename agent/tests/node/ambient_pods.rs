@@ -2,11 +2,15 @@
 
 use crate::ambient::{Scene, id, is_captured, running, states};
 use crate::attacks::Pretender;
+use crate::groups::Group;
 use crate::repair::Sandbox;
 use crate::support::get;
 use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
+use weir_testing::TempDir;
 
 /// The policy rules of the host that the agent made, which have its protocol number.
 fn eni_rules(scene: &Scene) -> Vec<String> {
@@ -92,6 +96,31 @@ fn pods_behind_a_branch_eni_are_not_looked_for_where_that_is_off() {
     let _ztunnel = scene.ztunnel();
     agent.until("enrolled", || states(&agent, "enrolled") == 1);
     assert_eq!(eni_rules(&scene), Vec::<String>::new());
+}
+
+/// Rules of nf_tables let the kubelet's user through, and its name is free to use.
+#[test]
+fn a_process_of_a_pod_that_has_the_name_of_the_kubelet_is_not_the_kubelet() {
+    let (Some(sandbox), Some(group)) = (Sandbox::of("named"), Group::of_pod("uid-impostor")) else {
+        return;
+    };
+    let dir = TempDir::new();
+    let program = dir.path().join("kubelet");
+    std::fs::copy("/bin/sleep", &program).unwrap();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let impostor = Command::new(&program).arg("600").uid(4711).spawn();
+    let impostor = weir_testing::Process(impostor.unwrap());
+    group.take(impostor.0.id());
+    let scene = Scene::new();
+    scene.put("named", &sandbox);
+    let agent = scene.start(&[]);
+    let _ztunnel = scene.ztunnel();
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    let rules = scene.probed();
+    assert!(
+        rules.contains("meta skuid") && !rules.contains("meta skuid 4711"),
+        "{rules}"
+    );
 }
 
 /// The network namespace belongs to a user namespace of the pod.

@@ -1,8 +1,10 @@
 //! Who the kubelet is.
 
 /// The user of the kubelet, by its processes below a mount of `/proc`. `None`: none is seen.
+///
+/// A process may call itself as it likes: `is_of_pod` tells from `/proc/PID/cgroup` that one belongs to a pod, and is none.
 #[must_use]
-pub fn kubelet(proc: &std::path::Path) -> Option<u32> {
+pub fn kubelet(proc: &std::path::Path, is_of_pod: impl Fn(&str) -> bool) -> Option<u32> {
     let mut pids: Vec<u32> = std::fs::read_dir(proc)
         .ok()?
         .flatten()
@@ -23,7 +25,10 @@ pub fn kubelet(proc: &std::path::Path) -> Option<u32> {
             "kubelet" | "kubelite" => read("cmdline")?.to_lowercase().contains("kubelet"),
             _ => false,
         };
-        let status = is_kubelet.then(|| read("status"))??;
+        if !is_kubelet || is_of_pod(&read("cgroup")?) {
+            return None;
+        }
+        let status = read("status")?;
         let users = status.lines().find_map(|l| l.strip_prefix("Uid:"))?;
         users.split_whitespace().next()?.parse().ok()
     })
@@ -36,22 +41,28 @@ mod tests {
     #[test]
     fn the_kubelet_by_its_processes() {
         let dir = weir_testing::TempDir::new();
-        let process = |pid: u32, comm: &str, cmdline: &str, uid: u32| {
+        let process = |pid: u32, comm: &str, cmdline: &str, uid: u32, group: &str| {
             let at = dir.path().join(pid.to_string());
             std::fs::create_dir(&at).unwrap();
             std::fs::write(at.join("comm"), format!("{comm}\n")).unwrap();
             std::fs::write(at.join("cmdline"), cmdline).unwrap();
+            std::fs::write(at.join("cgroup"), format!("0::{group}\n")).unwrap();
             std::fs::write(
                 at.join("status"),
                 format!("Name:\t{comm}\nUid:\t{uid}\t0\t0\t0\n"),
             )
             .unwrap();
         };
-        process(20, "bash", "bash\0kubelet", 1);
-        process(21, "kubelet", "sleep", 2);
-        assert_eq!(kubelet(dir.path()), None);
-        process(30, "kubelite", "/snap/Kubelet\0--x", 1000);
-        process(9, "k3s", "k3s\0server", 7);
-        assert_eq!(kubelet(dir.path()), Some(7));
+        let kubelet = || kubelet(dir.path(), |text| text.contains("/pod"));
+        process(20, "bash", "bash\0kubelet", 1, "/");
+        process(21, "kubelet", "sleep", 2, "/");
+        assert_eq!(kubelet(), None);
+        process(5, "kubelet", "/kubelet", 3, "/kubepods/pod1/c");
+        process(6, "k3s", "k3s\0server", 4, "/kubepods/pod1/c");
+        assert_eq!(kubelet(), None);
+        process(30, "kubelite", "/snap/Kubelet\0--x", 1000, "/system.slice");
+        assert_eq!(kubelet(), Some(1000));
+        process(9, "k3s", "k3s\0server", 7, "/");
+        assert_eq!(kubelet(), Some(7));
     }
 }

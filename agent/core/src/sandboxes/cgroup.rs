@@ -25,6 +25,12 @@ pub(crate) fn pod(text: &str) -> Option<String> {
     }
 }
 
+/// Whether a group of a pod is in that text, in whichever hierarchy.
+pub fn is_of_pod(text: &str) -> bool {
+    let paths = text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+    paths.filter_map(of_path).next().is_some()
+}
+
 fn of_path(path: &str) -> Option<String> {
     let mut parts = path.split('/').filter(|part| !part.is_empty()).peekable();
     // What is above the reader's own root is not named; pods of one class of service are siblings.
@@ -62,7 +68,7 @@ fn of_name(name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::pod;
+    use super::{is_of_pod, pod};
 
     const UID: &str = "1b4e28ba-2fa1-11d2-883f-0016d3cca427";
     const SYSTEMD: &str = "1b4e28ba_2fa1_11d2_883f_0016d3cca427";
@@ -137,5 +143,6 @@ mod tests {
         // It moved in one hierarchy.
         let text = "2:freezer:/kubepods/podother/c\n1:memory:/kubepods/podmine/c\n";
         assert_eq!(pod(text), None);
+        assert!(is_of_pod(text) && !is_of_pod("0::/system.slice/kubelet.service\n"));
     }
 }

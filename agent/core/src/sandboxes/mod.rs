@@ -17,6 +17,8 @@ pub mod cri;
 pub mod named;
 pub mod place;
 
+pub use cgroup::is_of_pod;
+
 use nix::errno::Errno;
 use place::{Folder, Identity, Place, Processes, Scan, not_nested, owns};
 use std::collections::{BTreeMap, BTreeSet};
