@@ -1,7 +1,7 @@
 //! The pods of this node, as they are watched.
 
 use super::blind::Blind;
-use super::{Label, Metrics, counters, gauge};
+use super::{Label, Metrics, counter, counters, gauge};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -13,6 +13,7 @@ pub(super) struct Pods {
     watched: Gauge,
     synced: Gauge,
     restarts: Family<Label, Counter>,
+    unreadable: Counter,
 }
 
 impl Pods {
@@ -35,6 +36,11 @@ impl Pods {
                 "reason",
                 &Kind::ALL.map(Kind::label),
             ),
+            unreadable: counter(
+                r,
+                "weir_pod_watch_unreadable",
+                "Objects of the API server that the agent cannot read, by whose last readable state it goes on",
+            ),
         }
     }
 }
@@ -50,7 +56,11 @@ impl Metrics {
                 self.pods.restarts.get_or_create(&label).inc();
                 (of, *known, false)
             }
-            Event::Off { .. } | Event::Paged { .. } | Event::Unreadable { .. } => return,
+            Event::Unreadable { .. } => {
+                self.pods.unreadable.inc();
+                return;
+            }
+            Event::Off { .. } | Event::Paged { .. } => return,
         };
         if let Objects::Pods(_) = of {
             let known = i64::try_from(known).unwrap_or(i64::MAX);

@@ -123,6 +123,41 @@ fn a_process_of_a_pod_that_has_the_name_of_the_kubelet_is_not_the_kubelet() {
     );
 }
 
+/// It is there, whatever it is like now: its capture and the proxy stay.
+#[test]
+fn a_pod_that_cannot_be_read_any_more_stays_enrolled() {
+    let Some(sandbox) = Sandbox::of("unreadable") else {
+        return;
+    };
+    let scene = Scene::new();
+    scene.put("unreadable", &sandbox);
+    let agent = scene.start(&[]);
+    let ztunnel = scene.ztunnel();
+    agent.until("enrolled", || scene.annotation("unreadable") == "enabled");
+    let before = agent.metric("weir_pod_watch_unreadable_total");
+    assert_eq!(before, 0);
+    let mut odd = running("unreadable", &sandbox.address);
+    odd["spec"]["containers"] = 3.into();
+    scene.server.put(odd);
+    agent.until("counted", || {
+        agent.metric("weir_pod_watch_unreadable_total") > 0
+    });
+    assert!(
+        agent.log().contains("pod shop/unreadable cannot be read"),
+        "{}",
+        agent.log()
+    );
+    // It is repaired as before.
+    sandbox.tool("nft", &["flush", "ruleset"]);
+    agent.until("healed", || is_captured(&sandbox));
+    assert_eq!(states(&agent, "enrolled"), 1);
+    assert_eq!(ztunnel.pods()["uid-unreadable"].netns, id(&sandbox));
+    scene
+        .server
+        .remove(&running("unreadable", &sandbox.address));
+    ztunnel.carries("uid-unreadable", None);
+}
+
 /// The network namespace belongs to a user namespace of the pod.
 #[test]
 fn a_pod_with_users_of_its_own_is_enrolled_and_healed() {

@@ -25,7 +25,7 @@ pub(super) trait Watched:
     /// It is there.
     ///
     /// # Errors
-    /// It cannot be read; who it is, and why. It is not known then.
+    /// It cannot be read; who it is, and why. What was known of it before is kept.
     fn apply(self, writer: &mut Writer) -> Result<(), String>;
     /// It is gone.
     fn delete(&self, writer: &mut Writer);
@@ -44,7 +44,7 @@ pub(super) struct SeenPod {
 #[derive(Clone, Debug)]
 pub(super) struct SeenNamespace(ObjectMeta);
 
-/// Name, namespace and version, without the rest, which is most of it.
+/// Name, namespace, UID and version, without the rest, which is most of it.
 fn meta(value: &Value) -> ObjectMeta {
     let text = |name: &str| {
         let found = value.get("metadata").and_then(|m| m.get(name));
@@ -53,6 +53,7 @@ fn meta(value: &Value) -> ObjectMeta {
     ObjectMeta {
         name: text("name"),
         namespace: text("namespace"),
+        uid: text("uid"),
         resource_version: text("resourceVersion"),
         ..ObjectMeta::default()
     }
@@ -115,8 +116,10 @@ impl Watched for SeenPod {
             Ok(view) => writer.apply(view),
             Err(why) => {
                 let (namespace, name) = names(&self.meta);
-                writer.delete(namespace, name);
-                Err(format!("pod {namespace}/{name} cannot be read: {why}"))
+                writer.keep(namespace, name, self.meta.uid.as_deref());
+                Err(format!(
+                    "pod {namespace}/{name} cannot be read: {why}; what was known of it before, if anything, is kept"
+                ))
             }
         }
     }
@@ -237,23 +240,44 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_pod_that_cannot_be_read_is_not_known() {
+    fn of_a_pod_that_cannot_be_read_the_last_state_is_kept() {
         let (pods, mut writer) = Pods::new();
-        let mut value =
-            json!({"metadata": {"name": "a", "namespace": "b", "resourceVersion": "7"}});
-        let seen: SeenPod = serde_json::from_value(value.clone()).unwrap();
-        assert_eq!(seen.meta().resource_version.as_deref(), Some("7"));
-        seen.apply(&mut writer).unwrap();
-        assert!(pods.get("b", "a").is_some());
-        value["spec"] = json!({"containers": 3});
-        let seen: SeenPod = serde_json::from_value(value).unwrap();
-        assert_eq!(seen.meta().resource_version.as_deref(), Some("7"));
-        let error = seen.apply(&mut writer).unwrap_err();
+        let good = json!({"metadata":
+            {"name": "a", "namespace": "b", "uid": "1", "resourceVersion": "7"}});
+        let mut bad = good.clone();
+        bad["spec"] = json!({"containers": 3});
+        let mut apply = |value: &Value| {
+            let seen: SeenPod = serde_json::from_value(value.clone()).unwrap();
+            assert_eq!(seen.meta().resource_version.as_deref(), Some("7"));
+            let applied = seen.apply(&mut writer);
+            (applied, pods.get("b", "a").is_some())
+        };
+        // Of one that was never read nothing is known.
+        let (applied, is_known) = apply(&bad);
+        assert!(applied.is_err() && !is_known);
+        assert_eq!(apply(&good), (Ok(()), true));
+        let (applied, is_known) = apply(&bad);
+        let error = applied.unwrap_err();
         assert!(
             error.contains("b/a") && error.contains("spec.containers"),
             "{error}"
         );
-        assert!(pods.get("b", "a").is_none());
+        assert!(is_known);
+        // Another pod of that name: the one that was known is gone.
+        bad["metadata"]["uid"] = "2".into();
+        assert!(!apply(&bad).1);
+        assert_eq!(apply(&good), (Ok(()), true));
+        // A list that has it.
+        bad["metadata"]["uid"] = "1".into();
+        for (listed, is_there) in [(Some(&bad), true), (None, false)] {
+            SeenPod::begin(&mut writer);
+            if let Some(value) = listed {
+                let seen: SeenPod = serde_json::from_value(value.clone()).unwrap();
+                assert!(seen.apply(&mut writer).is_err());
+            }
+            SeenPod::complete(&mut writer);
+            assert_eq!(pods.get("b", "a").is_some(), is_there, "{listed:?}");
+        }
         for no_pod in [json!({}), json!({"metadata": {"name": "a"}}), json!(1)] {
             assert!(serde_json::from_value::<SeenPod>(no_pod).is_err());
         }

@@ -171,6 +171,19 @@ impl Writer {
         }
     }
 
+    /// A pod is there, and what the API server says of it cannot be read: what was known of it before is known further. One
+    /// with another UID is another pod of that name.
+    pub fn keep(&mut self, namespace: &str, name: &str, uid: Option<&str>) {
+        let key = (namespace.to_owned(), name.to_owned());
+        let is_it = |view: &&Arc<PodView>| uid.is_none_or(|uid| uid == view.uid());
+        let known = self.pods.state().pods.get(&key).filter(is_it).cloned();
+        match (known, &mut self.listed) {
+            (None, _) => self.delete(namespace, name),
+            (Some(view), Some(listed)) => _ = listed.insert(key, view),
+            (Some(_), None) => {}
+        }
+    }
+
     /// A pod is gone.
     pub fn delete(&mut self, namespace: &str, name: &str) {
         let key = (namespace.to_owned(), name.to_owned());
