@@ -5,8 +5,7 @@ use super::peer::{Refusals, accept_root};
 use crate::ambient::{Entry, HandedOver};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use hyper::header::{ALLOW, HeaderValue};
-use hyper::{Method, Request, StatusCode};
+use hyper::{Request, StatusCode};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
@@ -41,16 +40,9 @@ pub(super) async fn serve(listener: UnixListener, entry: Entry, journal: Journal
 }
 
 async fn respond(request: Request<Incoming>, entry: &Entry, journal: &Journal) -> Answer {
-    // A query says nothing about a pod.
+    // As upstream: any method will do, and a query says nothing about a pod.
     if request.uri().path() != PATH {
         return answer(StatusCode::NOT_FOUND, format!("post a pod to {PATH}\n"));
-    }
-    if request.method() != Method::POST {
-        let text = format!("post a pod to {PATH}\n");
-        let mut refused = answer(StatusCode::METHOD_NOT_ALLOWED, text);
-        let post = HeaderValue::from_static("POST");
-        refused.headers_mut().insert(ALLOW, post);
-        return refused;
     }
     let body = Limited::new(request.into_body(), BODY).collect().await;
     let read = match body {

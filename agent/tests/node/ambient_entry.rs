@@ -129,8 +129,8 @@ fn what_the_plugin_may_not_hand_over() {
         exchange(stream, &text).expect("an answer")
     };
     refused(ask("POST /cmdadd?a=/b"), 400, "cannot be read");
-    refused(ask("PUT /cmdadd"), 405, "post a pod");
-    refused(ask("GET /cmdadd?a"), 405, "post a pod");
+    refused(ask("PUT /cmdadd"), 400, "cannot be read");
+    refused(ask("GET /cmdadd?a"), 400, "cannot be read");
     refused(ask("POST /cmdadd/"), 404, "post a pod");
     // The plugin has applied the exclusion, but for one with another configuration; the log has the reason, too.
     let mut excluded = running("excluded", "10.99.0.9");
