@@ -1,6 +1,7 @@
 //! What is done to the world for a pod. Each of these may fail, hang until its limit, or lose its answer; tests put faults
 //! in their place.
 
+use super::by_plugin::ByPlugin;
 use crate::dataplane::Spent;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -35,6 +36,8 @@ pub(super) struct Captured {
 pub(super) struct Asked {
     pub(super) identity: Identity,
     pub(super) overrides: PodOverrides,
+    /// What the addresses in `identity` are by, where that is not the API server alone.
+    pub(super) by_plugin: Option<ByPlugin>,
 }
 
 /// What was found and done.

@@ -9,6 +9,7 @@
 //!
 //! - [`decision`] says whether a pod belongs to the mesh.
 //! - [`pod`] is what is known of one, and what is to be done next. Pure.
+//! - [`by_plugin`] is what the plugin knows of it before the API server does.
 //! - [`keeper`] joins both with the queue of [`crate::reconcile`].
 //! - [`work`] does it, through the [`hands`]: the namespace, the proxy, the host.
 //! - [`ebpf`] does the part of the namespace without netfilter.
@@ -20,6 +21,7 @@
 //! - [`roster`] is what the proxy is told when it connects.
 //! - [`entry`] is where the plugin hands a pod over and waits for the result.
 
+mod by_plugin;
 mod decision;
 pub(crate) mod ebpf;
 mod entry;

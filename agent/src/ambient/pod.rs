@@ -1,6 +1,7 @@
 //! What is known of one pod, and what is to be done for it next. Pure: nothing here asks the kernel or the proxy.
 
 use super::REDIRECTION;
+use super::by_plugin::ByPlugin;
 use super::decision::{Decision, Why};
 use super::hands::Captured;
 use super::keeper::Sandbox;
@@ -30,10 +31,8 @@ pub(super) struct Memory {
     pub(super) decision: Decision,
     /// Why nothing may be written: another pod claims its address or UID.
     pub(super) claimed: Result<(), String>,
-    /// Addresses by the plugin, which knows them before the API server does.
-    pub(super) told: Option<Vec<IpAddr>>,
-    /// What the API server said when the plugin handed the pod over, until it says something else: it is of the sandbox before.
-    stale: Option<Vec<IpAddr>>,
+    /// Its addresses by the plugin.
+    pub(super) by_plugin: Option<ByPlugin>,
     /// The namespace by the plugin, until it was looked at.
     pub(super) netns: Option<PathBuf>,
     /// Its rules, as they were verified the last time.
@@ -125,8 +124,7 @@ impl Memory {
             gone: false,
             decision: Decision::Unknown,
             claimed: Ok(()),
-            told: None,
-            stale: None,
+            by_plugin: None,
             netns: None,
             captured: None,
             suspected: false,
@@ -164,20 +162,14 @@ impl Memory {
 
     /// The same when this is what the API server says.
     pub(super) fn addresses_by(&self, view: &PodView) -> Vec<IpAddr> {
-        let known = view.addresses();
-        let is_old = known.is_empty() || self.stale.as_ref() == Some(&known);
-        match &self.told {
-            Some(told) if is_old && !told.is_empty() => told.clone(),
-            _ => known,
-        }
+        let by_plugin = self.by_plugin.as_ref();
+        by_plugin.map_or_else(|| view.addresses(), |by| by.addresses(view))
     }
 
-    /// Of those, the ones that the API server alone knows. About the others the runtime has told the plugin.
+    /// Of those, the ones that the API server alone knows.
     pub(super) fn addresses_of_hearsay(&self, view: &PodView) -> Vec<IpAddr> {
-        let told = self.told.as_deref().unwrap_or_default();
-        let mut addresses = self.addresses_by(view);
-        addresses.retain(|address| !told.contains(address));
-        addresses
+        let by_plugin = self.by_plugin.as_ref();
+        by_plugin.map_or_else(|| view.addresses(), |by| by.hearsay(view))
     }
 
     pub(super) fn annotation(&self) -> Option<Annotation> {
@@ -189,7 +181,9 @@ impl Memory {
         self.annotated = self
             .annotated
             .filter(|written| *written != Annotation::of(&view) && !view.ended());
-        self.stale = self.stale.take().filter(|old| *old == view.addresses());
+        if let Some(by_plugin) = &mut self.by_plugin {
+            by_plugin.saw(&view);
+        }
         self.reference = view.reference();
         self.view = view;
     }
@@ -235,7 +229,7 @@ impl Memory {
     }
 
     fn enrols(&self, proxy: Option<u64>, look: bool, now: Instant) -> Task {
-        if self.told.is_none() && self.view.addresses().is_empty() {
+        if self.by_plugin.is_none() && self.view.addresses().is_empty() {
             return Task::Nothing(Some((State::Waiting, "it has no address yet".to_owned())));
         }
         if let Err(why) = &self.claimed {
@@ -263,8 +257,8 @@ impl Memory {
 
     /// The plugin made another sandbox: what is known of the rules, the proxy and the repairs is of the one before.
     pub(super) fn handed_over(&mut self, sandbox: Sandbox) {
-        (self.told, self.netns) = (Some(sandbox.addresses), Some(sandbox.netns));
-        self.stale = Some(sandbox.before).filter(|old| *old == self.view.addresses());
+        let by_plugin = ByPlugin::new(sandbox.addresses, sandbox.before, &self.view);
+        (self.by_plugin, self.netns) = (Some(by_plugin), Some(sandbox.netns));
         (self.captured, self.taken, self.annotate) = (None, None, None);
         self.heals = Heals::default();
     }

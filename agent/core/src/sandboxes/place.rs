@@ -68,14 +68,6 @@ impl Identity {
         }
     }
 
-    /// The same pod with these addresses, while the API server knows none.
-    pub fn or_addresses(mut self, told: &[IpAddr]) -> Self {
-        if self.addresses.is_empty() {
-            self.addresses = told.to_vec();
-        }
-        self
-    }
-
     /// The same pod with these addresses, whatever the API server says.
     pub fn with_addresses(self, addresses: Vec<IpAddr>) -> Self {
         Self { addresses, ..self }

@@ -65,6 +65,7 @@ impl Keeper {
         let asked = Asked {
             identity: memory.identity(),
             overrides,
+            by_plugin: memory.by_plugin.clone(),
         };
         let (workload, since) = (workload(memory), start.since);
         let (netns, sandboxes) = (memory.netns.clone(), self.sandboxes.clone());
@@ -105,6 +106,7 @@ impl Keeper {
             || Asked {
                 identity: memory.identity(),
                 overrides: PodOverrides::default(),
+                by_plugin: memory.by_plugin.clone(),
             },
             |captured| captured.asked.clone(),
         );
@@ -225,7 +227,7 @@ impl Keeper {
         memory.announced = left.announced;
         memory.suspected = left.suspected && was_member;
         memory.taken = None;
-        memory.told = None;
+        memory.by_plugin = None;
         match left.why.filter(|_| was_member) {
             Some(why) => {
                 self.turn(memory, Some(State::Leaving), Some(why));

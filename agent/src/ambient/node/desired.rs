@@ -96,14 +96,28 @@ impl AtNode {
         }
         let views = shared.pods.all();
         let uids: BTreeSet<&str> = views.iter().map(|view| view.uid()).collect();
-        state.told.retain(|uid, _| uids.contains(uid.as_str()));
-        let claims = Claims::of(&views);
+        let asked = &mut state.asked;
+        asked.retain(|uid, _| uids.contains(uid.as_str()));
+        for view in &views {
+            if let Some(by) = asked.get_mut(view.uid()).and_then(|a| a.by_plugin.as_mut()) {
+                by.saw(view);
+            }
+        }
+        let now = |view: &PodView| match asked.get(view.uid()) {
+            Some(known) => known.now(view),
+            None => view.addresses(),
+        };
+        let claims = Claims::with(&views, now);
         let mut pods = Vec::new();
         for view in &views {
-            let known = state.told.get(view.uid());
-            let identity = Identity::of(view).or_addresses(known.map_or(&[], Vec::as_slice));
+            let known = asked.get(view.uid());
+            let identity = Identity::of(view).with_addresses(now(view));
             let is_member = self.is_member(view, known.is_some());
-            if !is_member || identity.addresses.is_empty() || claims.check(view).is_err() {
+            let claimed = match known {
+                Some(known) => claims.check_for(view, &known.hearsay(view)),
+                None => claims.check(view),
+            };
+            if !is_member || identity.addresses.is_empty() || claimed.is_err() {
                 continue;
             }
             // Without it the main table's routes say which link is the pod's.
@@ -133,12 +147,14 @@ impl AtNode {
     }
 
     /// While it is not known whether a pod belongs to the mesh, what is so stays so.
-    fn is_member(&self, view: &PodView, is_told: bool) -> bool {
+    fn is_member(&self, view: &PodView, was_asked: bool) -> bool {
         let namespace = self.0.pods.namespace(view.namespace());
         match decide(&self.0.settings, view, namespace.as_deref()) {
             Decision::Member => true,
             Decision::No(_) => false,
-            Decision::Unknown => is_told || view.pod.metadata.annotations.contains_key(REDIRECTION),
+            Decision::Unknown => {
+                was_asked || view.pod.metadata.annotations.contains_key(REDIRECTION)
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Pods that join and leave, as the keeper of ambient mode asks for it.
 
-use super::{AtNode, text};
+use super::{Addresses, AtNode, text};
 use crate::ambient::ebpf;
 use crate::ambient::hands::{Asked, Captured, Outcome, Probes, Proxy, Rules, Workload};
 use crate::dataplane::Spent;
@@ -56,8 +56,11 @@ impl Rules for AtNode {
         let find = || self.0.sandboxes.find(&asked.identity, since);
         let held = spent.measure(Phase::Facts, find)?;
         let mut state = self.state();
-        let addresses = asked.identity.addresses.clone();
-        state.told.insert(uid.to_owned(), addresses);
+        let addresses = Addresses {
+            all: asked.identity.addresses.clone(),
+            by_plugin: asked.by_plugin.clone(),
+        };
+        state.asked.insert(uid.to_owned(), addresses);
         let synced = spent.measure(Phase::Apply, || self.sync(&mut state, Some(since)))?;
         drop(state);
         let node = &synced.seen.node;
@@ -144,7 +147,7 @@ impl Probes for AtNode {
 
     fn remove(&self, uid: &str, _: &[IpAddr]) -> Result<(), String> {
         let mut state = self.state();
-        state.told.remove(uid);
+        state.asked.remove(uid);
         self.sync(&mut state, None).map(drop)
     }
 

@@ -12,6 +12,7 @@ mod print;
 mod tests;
 mod write;
 
+use super::by_plugin::ByPlugin;
 use super::settings::{AmbientSettings, Way};
 use crate::dataplane::ambient::Ambient;
 use desired::Desired;
@@ -25,7 +26,7 @@ use std::time::Instant;
 use weir_cni::redirection::FingerprintReader;
 use weir_core::journal::Journal;
 use weir_core::journal::ambient::{By, Event, Purpose};
-use weir_core::pods::Pods;
+use weir_core::pods::{PodView, Pods};
 use weir_core::sandboxes::Sandboxes;
 use weir_netlink::Netns;
 use weir_node_ambient::{Collision, Config, Node, Pod};
@@ -55,8 +56,8 @@ pub(super) struct Places {
 
 #[derive(Default)]
 struct State {
-    /// Addresses by the plugin, by UID, which the API server may not know yet.
-    told: BTreeMap<String, Vec<IpAddr>>,
+    /// What was known of the addresses of pods when they were asked for, by UID.
+    asked: BTreeMap<String, Addresses>,
     /// What was written last.
     applied: Option<Config>,
     /// What was seen to be in force last; `None`: the last look failed.
@@ -70,6 +71,30 @@ struct State {
     shared: Option<bool>,
     /// Everything was removed for good.
     ended: bool,
+}
+
+/// The addresses of a pod when it was asked for.
+struct Addresses {
+    all: Vec<IpAddr>,
+    by_plugin: Option<ByPlugin>,
+}
+
+impl Addresses {
+    /// Those of now, when this is what the API server says.
+    fn now(&self, view: &PodView) -> Vec<IpAddr> {
+        let by_plugin = self.by_plugin.as_ref();
+        let now = by_plugin.map_or_else(|| view.addresses(), |by| by.addresses(view));
+        match now.is_empty() {
+            true => self.all.clone(),
+            false => now,
+        }
+    }
+
+    /// Of those, the ones that the API server alone knows.
+    fn hearsay(&self, view: &PodView) -> Vec<IpAddr> {
+        let by_plugin = self.by_plugin.as_ref();
+        by_plugin.map_or_else(|| view.addresses(), |by| by.hearsay(view))
+    }
 }
 
 /// All was found as it should be.

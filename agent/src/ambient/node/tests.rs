@@ -1,6 +1,7 @@
 //! [`AtNode`] in a throwaway node with two pods and two proxies.
 
 use super::{AtNode, Places, State};
+use crate::ambient::by_plugin::ByPlugin;
 use crate::ambient::decision::{Decision, decide};
 use crate::ambient::hands::{Asked, Outcome, Probes, Proxy, Rules};
 use crate::ambient::keep::{
@@ -180,6 +181,7 @@ impl Scene {
         Asked {
             identity: Identity::of(&view),
             overrides: PodOverrides::default(),
+            by_plugin: None,
         }
     }
 
@@ -358,6 +360,37 @@ fn without_ipv6_nothing_of_it_is_made() {
     assert_eq!(pods.collect::<Vec<_>>(), expected);
     assert_eq!(config.proxies[0].addresses, [address(2, 10), v6(2)]);
     assert!(!config.ipv4_only);
+    weir_node_ambient::remove(&scene.node, None).unwrap();
+}
+
+/// After a reboot the API server has the addresses of the sandboxes before, also that of another pod.
+#[test]
+fn the_plugin_knows_the_addresses_of_a_new_sandbox_better_than_the_api_server() {
+    let Some(mut scene) = Scene::build() else {
+        return;
+    };
+    scene.put(2, true, Value::Null);
+    let old = IpAddr::from([10, 1, 9, 10]);
+    scene.put_with(&[old], 0, true, Value::Null);
+    // Of this one nothing is known but by the API server.
+    scene.put_with(&[address(0, 10)], 1, true, Value::Null);
+    let view = scene.pods.get("shop", "a").unwrap();
+    let told = vec![address(0, 10)];
+    let mut asked = scene.asked(0);
+    asked.identity = asked.identity.with_addresses(told.clone());
+    asked.by_plugin = Some(ByPlugin::new(told, vec![old], &view));
+    let agent = scene.agent();
+    assert!(matches!(capture(&agent, &asked), Outcome::Made { .. }));
+    let one = BTreeSet::from([0]);
+    assert_eq!(scene.captured().0, one);
+    // It stays so between two looks at the pod, and what the API server says later is newer.
+    agent.heal().unwrap();
+    assert_eq!(scene.captured().0, one);
+    scene.delete(1);
+    scene.put_with(&[address(1, 10)], 0, true, Value::Null);
+    let desired = agent.desired(&mut agent.state(), Instant::now());
+    let pods = desired.unwrap().config.pods;
+    assert_eq!(pods[0].addresses, [address(1, 10)]);
     weir_node_ambient::remove(&scene.node, None).unwrap();
 }
 

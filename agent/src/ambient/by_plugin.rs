@@ -1,0 +1,44 @@
+//! Addresses of a pod by the plugin, which knows those of a new sandbox before the API server does.
+
+use std::net::IpAddr;
+use weir_core::pods::PodView;
+
+/// What the plugin said at ADD, and what the API server said in that moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ByPlugin {
+    addresses: Vec<IpAddr>,
+    /// Until the API server says something else: it is of the sandbox before.
+    stale: Option<Vec<IpAddr>>,
+}
+
+impl ByPlugin {
+    /// `before` is what the API server said when the pod was handed over; `now` may be newer.
+    pub(super) fn new(addresses: Vec<IpAddr>, before: Vec<IpAddr>, now: &PodView) -> Self {
+        Self {
+            addresses,
+            stale: Some(before).filter(|old| *old == now.addresses()),
+        }
+    }
+
+    /// The API server says this now.
+    pub(super) fn saw(&mut self, view: &PodView) {
+        self.stale = self.stale.take().filter(|old| *old == view.addresses());
+    }
+
+    /// The addresses that are known of the pod when this is what the API server says.
+    pub(super) fn addresses(&self, view: &PodView) -> Vec<IpAddr> {
+        let known = view.addresses();
+        let is_old = known.is_empty() || self.stale.as_ref() == Some(&known);
+        match is_old && !self.addresses.is_empty() {
+            true => self.addresses.clone(),
+            false => known,
+        }
+    }
+
+    /// Of those, the ones that the API server alone knows. About the others the runtime has told the plugin.
+    pub(super) fn hearsay(&self, view: &PodView) -> Vec<IpAddr> {
+        let mut addresses = self.addresses(view);
+        addresses.retain(|address| !self.addresses.contains(address));
+        addresses
+    }
+}
