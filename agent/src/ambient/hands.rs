@@ -130,8 +130,8 @@ pub(super) trait Probes: Send + Sync {
     fn remove(&self, uid: &str, addresses: &[IpAddr]) -> Result<(), String>;
 
     /// These are all addresses of pods, each with the UID of its pod. Others that an earlier agent left are removed, in the
-    /// background.
-    fn expect(&self, all: BTreeMap<IpAddr, Arc<str>>);
+    /// background, but for those of `spared` pods: by UID, and by the addresses that are known of them.
+    fn expect(&self, all: BTreeMap<IpAddr, Arc<str>>, spared: BTreeMap<Arc<str>, Vec<IpAddr>>);
 
     /// All pods of the mesh are captured: what agents with another setting left at the node is not needed any more.
     fn all_captured(&self) {}

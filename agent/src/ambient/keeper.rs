@@ -267,12 +267,15 @@ impl Reconciler for Keeper {
             return;
         }
         self.roster.complete();
-        let mut all = BTreeMap::new();
+        let (mut all, mut spared) = (BTreeMap::new(), BTreeMap::new());
         for (uid, memory) in &self.memory {
+            if memory.is_of_earlier_agent() {
+                spared.insert(Uid::clone(uid), memory.addresses());
+            }
             let addresses = memory.in_flight.as_ref().unwrap_or(&memory.probed).iter();
             all.extend(addresses.map(|address| (*address, Uid::clone(uid))));
         }
-        self.hands.probes.expect(all);
+        self.hands.probes.expect(all, spared);
         let is_done = |m: &Memory| m.decision != Decision::Member || m.gone || m.captured.is_some();
         if self.memory.values().all(is_done) {
             self.hands.probes.all_captured();

@@ -194,6 +194,12 @@ impl Memory {
         has_rules || self.announced || !self.probed.is_empty()
     }
 
+    /// An earlier agent captured it, and this one has not managed to yet: what the host has for it is not known here, and stays.
+    pub(super) fn is_of_earlier_agent(&self) -> bool {
+        let may_leave = self.gone || matches!(self.decision, Decision::No(_));
+        !may_leave && self.captured.is_none() && self.annotation().is_some()
+    }
+
     /// What is to be done. `proxy` is the newest connection of the proxy, `look` that its rules are to be compared
     /// whatever is known.
     pub(super) fn task(&self, proxy: Option<u64>, look: bool, now: Instant) -> Task {

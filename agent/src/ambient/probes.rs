@@ -53,6 +53,8 @@ struct State {
     without_rules: bool,
     /// Every pod was looked at: addresses that are not known here are of no pod.
     complete: bool,
+    /// But for these pods, with the addresses that are known of them: what an earlier agent left for them stays.
+    spared: BTreeMap<Arc<str>, Vec<IpAddr>>,
     /// The last result that was told.
     told: Option<Option<String>>,
     /// What captured at the node for an agent with another setting was looked for.
@@ -178,10 +180,12 @@ impl HostRules {
                 state.kubelet = host::kubelet(&shared.proc, is_of_pod).or(Some(0));
             }
             let mut addresses = state.addresses.clone();
-            if !state.complete {
-                // Those of an earlier agent stay until it is known whose they are.
+            if !state.complete || !state.spared.is_empty() {
+                // Those of an earlier agent stay until it is known whose they are, and that they are not needed.
                 for (address, uid) in host::addresses(engine)? {
-                    addresses.entry(address).or_insert(uid);
+                    if !state.complete || state.spares(address, &uid) {
+                        addresses.entry(address).or_insert(uid);
+                    }
                 }
             }
             let host = Host {
@@ -224,6 +228,10 @@ impl HostRules {
 }
 
 impl State {
+    fn spares(&self, address: IpAddr, uid: &str) -> bool {
+        self.spared.contains_key(uid) || self.spared.values().any(|all| all.contains(&address))
+    }
+
     /// The policy rules of pods behind a branch ENI, in the namespace of this thread. Returns what was added.
     fn branch_enis(
         &mut self,
@@ -269,6 +277,7 @@ impl Probes for HostRules {
         self.change(addresses, |state| {
             let pairs = addresses.iter().map(|a| (*a, Arc::clone(&uid)));
             state.addresses.extend(pairs);
+            state.spared.remove(&uid);
         })
     }
 
@@ -277,12 +286,13 @@ impl Probes for HostRules {
             let is_its =
                 |address: &IpAddr, of: &Arc<str>| **of == *uid && addresses.contains(address);
             state.addresses.retain(|address, of| !is_its(address, of));
+            state.spared.remove(uid);
         })
     }
 
-    fn expect(&self, all: BTreeMap<IpAddr, Arc<str>>) {
+    fn expect(&self, all: BTreeMap<IpAddr, Arc<str>>, spared: BTreeMap<Arc<str>, Vec<IpAddr>>) {
         let mut state = self.state();
-        (state.addresses, state.complete) = (all, true);
+        (state.addresses, state.spared, state.complete) = (all, spared, true);
         drop(state);
         self.later(|rules| drop(rules.heal()));
     }

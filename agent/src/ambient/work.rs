@@ -135,7 +135,8 @@ pub(super) struct Left {
 /// a failure.
 pub(super) fn leave(hands: &Hands, roster: &Roster, work: Leaving) -> Left {
     let mut left = Left::default();
-    if !work.probed.is_empty()
+    // Also where nothing is known of them: an earlier agent may have left some.
+    if (!work.probed.is_empty() || work.announced)
         && let Err(why) = hands.probes.remove(&work.uid, &work.probed)
     {
         left.why = Some(why);

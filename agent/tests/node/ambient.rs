@@ -397,6 +397,54 @@ fn the_agent_and_ztunnel_come_and_go() {
     assert_eq!(new.faults(), Vec::<String>::new());
 }
 
+/// Probes of a pod that the next agent cannot look at yet would fail, and the kubelet would kill it.
+#[test]
+fn addresses_of_pods_that_an_earlier_agent_enrolled_stay_until_they_are_looked_at() {
+    let all = ["claimed", "blank", "deleted"].map(|name| (name, Sandbox::of(name)));
+    let [
+        ("claimed", Some(claimed)),
+        ("blank", Some(blank)),
+        (_, Some(deleted)),
+    ] = &all
+    else {
+        return;
+    };
+    let scene = Scene::new();
+    for (name, sandbox) in [("claimed", claimed), ("blank", blank), ("deleted", deleted)] {
+        scene.put(name, sandbox);
+    }
+    let mut agent = scene.start(&[]);
+    let _ztunnel = scene.ztunnel();
+    agent.until("enrolled", || states(&agent, "enrolled") == 3);
+    agent.signal(nix::sys::signal::Signal::SIGKILL);
+    drop(agent);
+    // One has an address that another pod claims too, of one the API server does not know any.
+    scene.server.remove(&running("deleted", &deleted.address));
+    let thief = running("thief", &claimed.address);
+    scene.server.put(thief.clone());
+    let mut without = running("blank", &blank.address);
+    without["metadata"]["annotations"][ANNOTATION] = "enabled".into();
+    without["status"] = json!({"phase": "Running"});
+    scene.server.put(without);
+    agent = scene.start(&[("WEIR_VERIFY_INTERVAL", "1")]);
+    agent.until("tidied", || !scene.probed().contains("uid-deleted"));
+    let probed = scene.probed();
+    assert!(
+        probed.contains("uid-claimed") && probed.contains("uid-blank"),
+        "{probed}"
+    );
+    // One leaves before it was looked at.
+    let mut out = running("blank", &blank.address);
+    out["metadata"]["annotations"][ANNOTATION] = "enabled".into();
+    out["metadata"]["labels"][MODE] = "none".into();
+    scene.server.put(out);
+    agent.until("it has left", || !scene.probed().contains("uid-blank"));
+    assert!(scene.probed().contains("uid-claimed"));
+    scene.server.remove(&thief);
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    assert!(scene.probed().contains("uid-claimed"));
+}
+
 #[test]
 fn a_refusal_and_a_silent_api_server_are_told_and_tried_again() {
     let Some(sandbox) = Sandbox::of("web") else {

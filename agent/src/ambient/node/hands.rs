@@ -151,7 +151,7 @@ impl Probes for AtNode {
         self.sync(&mut state, None).map(drop)
     }
 
-    fn expect(&self, _: BTreeMap<IpAddr, Arc<str>>) {}
+    fn expect(&self, _: BTreeMap<IpAddr, Arc<str>>, _: BTreeMap<Arc<str>, Vec<IpAddr>>) {}
 
     fn end(&self) -> Result<Vec<String>, String> {
         let mut state = self.state();

@@ -128,10 +128,11 @@ impl Probes for Shared {
         said
     }
 
-    fn expect(&self, all: BTreeMap<IpAddr, Arc<str>>) {
+    fn expect(&self, all: BTreeMap<IpAddr, Arc<str>>, spared: BTreeMap<Arc<str>, Vec<IpAddr>>) {
         let mut world = self.world();
-        world
-            .probes
-            .retain(|address, of| all.get(address).is_some_and(|uid| **uid == **of));
+        world.probes.retain(|address, of| {
+            let is_expected = all.get(address).is_some_and(|uid| **uid == **of);
+            is_expected || spared.contains_key(of.as_str())
+        });
     }
 }
