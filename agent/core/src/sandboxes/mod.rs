@@ -225,11 +225,11 @@ impl Sandboxes {
     pub fn find(&self, pod: &Identity, since: Instant) -> Result<Arc<Held>, String> {
         let announced = pod
             .uid()
-            .and_then(|uid| locked(&self.0.state).announced.remove(uid));
+            .and_then(|uid| locked(&self.0.state).announced.get(uid).cloned());
         // Why what the plugin named is not taken, told where nothing else is found.
         let mut refused = None;
-        let named = announced.and_then(|netns| {
-            let held = self.announced(&netns, pod).and_then(|held| {
+        let named = announced.as_ref().and_then(|netns| {
+            let held = self.announced(netns, pod).and_then(|held| {
                 is_owner(&held, pod)?;
                 Ok(Arc::new(held))
             });
@@ -241,6 +241,14 @@ impl Sandboxes {
             })
             .ok()
         });
+        // It is asked again until it is taken: its addresses may come later, or those that are known be of a sandbox before.
+        if let Some(uid) = pod.uid().filter(|_| named.is_some()) {
+            let mut state = locked(&self.0.state);
+            // Another may have been named meanwhile.
+            if state.announced.get(uid) == announced.as_ref() {
+                state.announced.remove(uid);
+            }
+        }
         let kept = || self.kept(pod).filter(|held| is_owner(held, pod).is_ok());
         let held = match named.or_else(kept) {
             Some(held) => held,
@@ -306,21 +314,44 @@ impl Sandboxes {
         let Some(runtime) = &self.0.runtime else {
             return Ok(None);
         };
+        let mut refused = None;
         for uid in pod.uids() {
             let Some(path) = runtime.netns(uid)? else {
                 continue;
             };
-            let mut places = self.places(&path).into_iter();
-            let Some(seen) = places.find(|place| id_of(place).is_some()) else {
-                return Err(Self::unseen(&path, ""));
-            };
-            let sandbox = self.opened(&seen).map_err(|e| e.to_string())?;
-            not_nested(sandbox.netns(), pod)?;
-            let held = Held::new(sandbox, Source::Runtime(seen));
-            is_owner(&held, pod)?;
-            return Ok(Some(held));
+            match self.named_by_runtime(&path, pod) {
+                Ok(held) => return Ok(Some(held)),
+                Err(why) => _ = refused.get_or_insert(why),
+            }
         }
-        Ok(None)
+        refused.map_or(Ok(None), Err)
+    }
+
+    /// What the container runtime names, wherever it is seen and is the pod's.
+    fn named_by_runtime(&self, path: &Path, pod: &Identity) -> Result<Held, String> {
+        let mut refused = None;
+        for place in self.places(path) {
+            if id_of(&place).is_none() {
+                continue;
+            }
+            let held = self.opened(&place).map_err(|e| e.to_string());
+            let held = held.and_then(|sandbox| {
+                not_nested(sandbox.netns(), pod)?;
+                let held = Held::new(sandbox, Source::Runtime(place));
+                is_owner(&held, pod).map(|()| held)
+            });
+            match held {
+                Ok(held) => return Ok(held),
+                Err(why) => _ = refused.get_or_insert(why),
+            }
+        }
+        Err(match refused {
+            None => Self::unseen(path, ""),
+            Some(why) => format!(
+                "the container runtime names {}, which is not taken: {why}",
+                path.display()
+            ),
+        })
     }
 
     /// What the plugin saw, opened by its path here or below the root of the node.
@@ -372,3 +403,6 @@ fn id_of(path: &Path) -> Option<NetnsId> {
         ino: meta.ino(),
     })
 }
+
+#[cfg(test)]
+mod tests;

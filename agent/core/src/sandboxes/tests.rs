@@ -1,0 +1,58 @@
+//! What the sources say, one after the other.
+
+use super::Sandboxes;
+use super::place::Identity;
+use std::net::IpAddr;
+use std::time::Instant;
+use weir_netlink::Netns;
+use weir_netlink::route::Routing;
+
+const UID: &str = "uid-of-sources";
+
+fn add(netns: &Netns, address: IpAddr) {
+    let routing = Routing::open_in(netns).unwrap();
+    let lo = routing.link("lo").unwrap().index;
+    routing.set_up(lo).unwrap();
+    assert!(routing.add_address(lo, address.into()).unwrap());
+}
+
+/// The identity of a pod of which the API server says that it has this address.
+fn pod(address: IpAddr) -> Identity {
+    let uids = serde_json::json!({"uids": [UID]});
+    let identity: Identity = serde_json::from_value(uids).unwrap();
+    identity.with_addresses(vec![address])
+}
+
+/// The addresses that are known of the pod are those of its sandbox before, which is there still.
+#[test]
+fn what_the_plugin_named_is_taken_when_it_is_found_to_be_the_pods() {
+    let named = weir_testing::namespace_or_skip!();
+    let (Some(before), Some(group)) = (
+        weir_testing::namespace(),
+        weir_testing::groups::Group::of_pod(UID),
+    ) else {
+        return;
+    };
+    let [old, new] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+    let sandboxes = Sandboxes::of_node();
+    sandboxes.announce_path(UID, &named.path()).unwrap();
+    let why = sandboxes.find(&pod(old), Instant::now()).unwrap_err();
+    let path = named.path().display().to_string();
+    assert!(
+        why.contains(&path) && why.contains("does not have the addresses 10.0.0.1"),
+        "{why}"
+    );
+    // Another source knows one that has them.
+    add(&before, old);
+    let sleep = || std::process::Command::new("sleep").arg("600").spawn();
+    let process = weir_testing::Process(before.run(sleep).unwrap().unwrap());
+    group.take(process.0.id());
+    let found = sandboxes.find(&pod(old), Instant::now()).unwrap();
+    assert_eq!(found.id(), before.id());
+    // The API server has the news, and no process is looked for.
+    add(&named, new);
+    let found = sandboxes.find(&pod(new), Instant::now()).unwrap();
+    assert_eq!(found.id(), named.id());
+    let kept = sandboxes.kept(&pod(new)).unwrap();
+    assert_eq!(kept.id(), named.id());
+}
