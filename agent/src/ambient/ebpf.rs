@@ -1,6 +1,6 @@
 //! Pods that are redirected by eBPF (`WEIR_AMBIENT_ENGINE=ebpf`).
 
-use super::hands::{Asked, Captured, Outcome, Rules};
+use super::hands::{Asked, Captured, NotReleased, Outcome, Rules};
 use super::kernel::held_last;
 use crate::dataplane::Spent;
 use crate::dataplane::ambient::Ambient;
@@ -129,13 +129,14 @@ impl Rules for Programs {
         ))
     }
 
-    fn release(&self, asked: &Asked, before: Option<&Captured>) -> Result<(), String> {
+    fn release(&self, asked: &Asked, before: Option<&Captured>) -> Result<(), NotReleased> {
         if let Some(uid) = asked.identity.uid() {
             self.drift.forget(&uid.into());
         }
         let held = held_last(&self.sandboxes, asked, before)?;
         let pod = Pod::of(held.sandbox.netns(), &self.bpffs).map_err(text)?;
-        pod.remove().map(drop).map_err(text)
+        pod.remove().map_err(text)?;
+        Ok(())
     }
 }
 

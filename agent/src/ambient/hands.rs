@@ -56,6 +56,23 @@ pub(super) enum Outcome {
     },
 }
 
+/// Why nothing was removed.
+#[derive(Debug)]
+pub(super) enum NotReleased {
+    /// Nothing of the pod runs on this node, in whatever namespace.
+    Absent(String),
+    /// Which namespace is the pod's cannot be told.
+    Unseen(String),
+    /// It is known, and they may be there still.
+    Failed(String),
+}
+
+impl From<String> for NotReleased {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
+}
+
 /// The rules in the pod's namespace.
 pub(super) trait Rules: Send + Sync {
     /// Finds the namespace, compares the rules and writes what differs. `before` is what an earlier call found: while
@@ -76,11 +93,11 @@ pub(super) trait Rules: Send + Sync {
         None
     }
 
-    /// Removes them. A namespace that is gone has none.
+    /// Removes them.
     ///
     /// # Errors
-    /// They may be there still.
-    fn release(&self, asked: &Asked, before: Option<&Captured>) -> Result<(), String>;
+    /// They may be there still, or nothing of the pod is there.
+    fn release(&self, asked: &Asked, before: Option<&Captured>) -> Result<(), NotReleased>;
 }
 
 /// A pod as the proxy knows it.

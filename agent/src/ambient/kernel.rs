@@ -1,7 +1,7 @@
 //! The rules of pods, in their namespaces.
 
 use super::ebpf;
-use super::hands::{Asked, Captured, Outcome, Rules};
+use super::hands::{Asked, Captured, NotReleased, Outcome, Rules};
 use crate::dataplane::ambient::{Ambient, Plan};
 use crate::dataplane::sidecar::difference;
 use crate::dataplane::{Converged, Spent, converge};
@@ -50,10 +50,15 @@ pub(super) fn held_last(
     sandboxes: &Sandboxes,
     asked: &Asked,
     before: Option<&Captured>,
-) -> Result<Arc<Held>, String> {
-    sandboxes
-        .find(&asked.identity, Instant::now())
-        .or_else(|why| before.and_then(|before| before.held.clone()).ok_or(why))
+) -> Result<Arc<Held>, NotReleased> {
+    let since = Instant::now();
+    sandboxes.find(&asked.identity, since).or_else(|why| {
+        let held = before.and_then(|before| before.held.clone());
+        held.ok_or_else(|| match sandboxes.is_absent(&asked.identity, since) {
+            true => NotReleased::Absent(why),
+            false => NotReleased::Unseen(why),
+        })
+    })
 }
 
 impl Rules for Kernel {
@@ -141,7 +146,7 @@ impl Rules for Kernel {
         weir_live::prove(held.sandbox.netns(), &plan).ok()
     }
 
-    fn release(&self, asked: &Asked, before: Option<&Captured>) -> Result<(), String> {
+    fn release(&self, asked: &Asked, before: Option<&Captured>) -> Result<(), NotReleased> {
         if let Some(uid) = asked.identity.uid() {
             self.drift.forget(&uid.into());
         }
@@ -152,6 +157,7 @@ impl Rules for Kernel {
             .sandbox
             .visit_for(&AMBIENT, |visit| visit.clean(Some(&plan)))
             .map_err(|e| e.to_string())?;
-        cleaned.map(|_| ()).map_err(|e| e.to_string())
+        cleaned.map_err(|e| e.to_string())?;
+        Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! The steps for one pod, on a thread of its own.
 
-use super::hands::{Asked, Captured, Hands, Outcome, Workload};
+use super::hands::{Asked, Captured, Hands, NotReleased, Outcome, Workload};
 use super::roster::Roster;
 use crate::dataplane::Spent;
 use std::net::IpAddr;
@@ -114,6 +114,8 @@ pub(super) struct Leaving {
     pub(super) uid: std::sync::Arc<str>,
     /// Its rules are removed, too.
     pub(super) running: bool,
+    /// The API server says that it answers, so something of it runs.
+    pub(super) is_ready: bool,
     pub(super) before: Option<Captured>,
     pub(super) probed: Vec<IpAddr>,
     /// The proxy may know it.
@@ -128,6 +130,8 @@ pub(super) struct Left {
     /// Its rules may be there still.
     pub(super) suspected: bool,
     pub(super) announced: bool,
+    /// Its namespace was not looked at.
+    pub(super) unseen: bool,
     pub(super) why: Option<String>,
 }
 
@@ -142,12 +146,21 @@ pub(super) fn leave(hands: &Hands, roster: &Roster, work: Leaving) -> Left {
         left.why = Some(why);
         left.probed = work.probed;
     }
-    if work.running
-        && let Err(why) = hands.rules.release(&work.asked, work.before.as_ref())
-    {
+    let released = match work.running {
+        true => hands.rules.release(&work.asked, work.before.as_ref()),
+        false => Ok(()),
+    };
+    let kept = match released {
+        Ok(()) => None,
+        // Its namespace went with the last process, and the rules with it.
+        Err(NotReleased::Absent(_)) if !work.is_ready => None,
+        Err(NotReleased::Absent(why) | NotReleased::Unseen(why)) => Some((why, true)),
+        Err(NotReleased::Failed(why)) => Some((why, false)),
+    };
+    if let Some((why, unseen)) = kept {
         left.why.get_or_insert(why);
         left.captured = work.before;
-        left.suspected = true;
+        (left.suspected, left.unseen) = (true, unseen);
         // Captured without a proxy it would have no network.
         left.announced = work.announced;
         return left;

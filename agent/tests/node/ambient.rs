@@ -397,6 +397,22 @@ fn the_agent_and_ztunnel_come_and_go() {
     assert_eq!(new.faults(), Vec::<String>::new());
 }
 
+/// Its sandbox ended, and an earlier agent had enrolled it.
+#[test]
+fn a_pod_of_which_nothing_runs_leaves_the_mesh() {
+    let Some(other) = Sandbox::of("other") else {
+        return;
+    };
+    let scene = Scene::new();
+    scene.server.put(labelled("none"));
+    scene.put("other", &other);
+    let mut ended = running("ended", "10.99.0.7");
+    ended["metadata"]["annotations"][ANNOTATION] = "enabled".into();
+    scene.server.put(ended);
+    let agent = scene.start(&[]);
+    agent.until("left", || scene.annotation("ended") == Value::Null);
+}
+
 /// Probes of a pod that the next agent cannot look at yet would fail, and the kubelet would kill it.
 #[test]
 fn addresses_of_pods_that_an_earlier_agent_enrolled_stay_until_they_are_looked_at() {

@@ -264,6 +264,24 @@ impl Sandboxes {
         Ok(held)
     }
 
+    /// Whether nothing of the pod runs here, after [`Sandboxes::find`] has found nothing: no process is in a control group of
+    /// it, the container runtime knows no sandbox, and what the plugin named is gone. What cannot be found out is no yes.
+    pub fn is_absent(&self, pod: &Identity, since: Instant) -> bool {
+        let announced = pod
+            .uid()
+            .and_then(|uid| locked(&self.0.state).announced.get(uid).cloned());
+        let is_named = announced.is_some_and(|netns| {
+            let mut places = self.places(&netns.path).into_iter();
+            places.any(|place| id_of(&place).is_some())
+        });
+        let runtime = self.0.runtime.as_ref();
+        let is_unknown = runtime.is_none_or(|runtime| {
+            let mut uids = pod.uids().iter();
+            uids.all(|uid| matches!(runtime.netns(uid), Ok(None)))
+        });
+        !is_named && is_unknown && self.scan(since).is_ok_and(|scan| scan.has_none_of(pod))
+    }
+
     fn by_process(&self, pod: &Identity, since: Instant) -> Result<Arc<Held>, String> {
         let place = self.0.processes.find(&*self.scan(since)?, pod)?;
         let sandbox = self.0.processes.open(&place, pod)?;

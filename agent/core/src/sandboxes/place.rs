@@ -330,6 +330,13 @@ impl Scan {
             .map(|(_, place)| *place)
     }
 
+    /// Whether no process is in a control group of this pod, while those of other pods are seen by theirs.
+    pub(super) fn has_none_of(&self, pod: &Identity) -> bool {
+        let is_its = |uid: &Option<String>| uid.as_ref().is_some_and(|u| pod.is_called(u));
+        let names_pods = !self.oldest.is_empty();
+        names_pods && self.of(pod).next().is_none() && !self.hidden.keys().any(is_its)
+    }
+
     /// Why no namespace is the pod's. A missing capability is named alone where it explains that: control groups can be
     /// read without it, namespaces cannot.
     fn missing(&self, pod: &Identity, other: Option<String>) -> String {

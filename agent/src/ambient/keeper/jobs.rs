@@ -115,6 +115,7 @@ impl Keeper {
             asked,
             uid: memory.view.uid().into(),
             running,
+            is_ready: memory.view.ready,
             before,
             probed: memory.probed.clone(),
             announced: memory.announced,
@@ -218,9 +219,9 @@ impl Keeper {
     }
 
     pub(super) fn left(&self, memory: &mut Memory, left: Left) -> Next {
-        // Of a pod that was only looked at nothing is known to be left. It is looked at until that succeeds: an earlier agent may
-        // have ended before the annotation said that it had captured it.
-        let was_member = memory.has_traces();
+        // Of a pod whose namespace could not be looked at nothing is known to be left. It is tried until that succeeds: an
+        // earlier agent may have ended before the annotation said that it had captured it.
+        let was_member = memory.has_traces() || (left.suspected && !left.unseen);
         memory.inherited &= left.why.is_some() && !was_member;
         (memory.probed, memory.captured) = (left.probed, left.captured);
         memory.probes_pass = false;

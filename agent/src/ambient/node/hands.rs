@@ -2,7 +2,9 @@
 
 use super::{Addresses, AtNode, text};
 use crate::ambient::ebpf;
-use crate::ambient::hands::{Asked, Captured, Outcome, Probes, Proxy, Rules, Workload};
+use crate::ambient::hands::{
+    Asked, Captured, NotReleased, Outcome, Probes, Proxy, Rules, Workload,
+};
 use crate::dataplane::Spent;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -113,8 +115,9 @@ impl Rules for AtNode {
         ))
     }
 
-    fn release(&self, asked: &Asked, _: Option<&Captured>) -> Result<(), String> {
-        Probes::remove(self, asked.identity.uid().unwrap_or_default(), &[])
+    fn release(&self, asked: &Asked, _: Option<&Captured>) -> Result<(), NotReleased> {
+        let uid = asked.identity.uid().unwrap_or_default();
+        Ok(Probes::remove(self, uid, &[])?)
     }
 }
 

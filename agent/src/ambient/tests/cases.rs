@@ -10,6 +10,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
+use weir_core::journal::ambient::State;
 use weir_core::pods::PodView;
 
 /// The plainest history, so that the others are known to lead somewhere.
@@ -270,4 +271,61 @@ fn a_change_during_a_job_is_looked_at_after_it() {
     // No round is due.
     scene.work(3);
     assert_eq!(scene.shared.world().rules.len(), 1);
+}
+
+/// Nothing of it is on this node: there is nothing to remove, and the proxy and the annotation do not wait for it.
+#[test]
+fn a_pod_without_a_namespace_leaves_at_once() {
+    let (mut scene, uid) = Scene::enrolled();
+    scene.shared.world().netns.remove(&*uid);
+    scene.namespace("none");
+    for _ in 0..3 {
+        scene.work(2);
+        scene.publish(1);
+    }
+    let world = scene.shared.world();
+    assert!(world.probes.is_empty() && world.annotations.is_empty());
+    assert!(
+        world
+            .proxies
+            .values()
+            .all(|known| !known.contains_key(&*uid))
+    );
+}
+
+/// The API server says that it answers: where it runs is not seen, and it would have no network without the proxy.
+#[test]
+fn a_pod_that_is_ready_and_not_found_stays_known_to_the_proxy() {
+    let (mut scene, uid) = Scene::enrolled();
+    scene.shared.world().netns.remove(&*uid);
+    scene.change(1, |p| {
+        p["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
+    });
+    scene.namespace("none");
+    scene.work(2);
+    assert_eq!(scene.memory(&uid).state, Some(State::Leaving));
+    let world = scene.shared.world();
+    assert!(
+        world
+            .proxies
+            .values()
+            .any(|known| known.contains_key(&*uid))
+    );
+}
+
+/// It was never annotated, so only this agent's look at it can tell.
+#[test]
+fn rules_of_an_earlier_agent_that_cannot_be_removed_are_told_and_tried_again() {
+    let mut scene = Scene::new();
+    scene.namespace("none");
+    scene.birth(1);
+    let (uid, netns) = (scene.uid(1).unwrap(), scene.births);
+    scene.shared.world().rules.insert(netns);
+    scene.step(&Step::Fault('r', Some(Fault::Fails)));
+    scene.work(1);
+    assert_eq!(scene.memory(&uid).state, Some(State::Leaving));
+    assert_eq!(scene.memory(&uid).why.as_deref(), Some("it failed"));
+    scene.rest();
+    assert_eq!(scene.check(), Ok(()));
+    assert!(scene.shared.world().rules.is_empty());
 }

@@ -1,7 +1,9 @@
 //! What is done to the stand-ins, which may fail or lose the answer.
 
 use super::Shared;
-use crate::ambient::hands::{Asked, Captured, Outcome, Probes, Proxy, Rules, Workload};
+use crate::ambient::hands::{
+    Asked, Captured, NotReleased, Outcome, Probes, Proxy, Rules, Workload,
+};
 use crate::dataplane::Spent;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -54,14 +56,15 @@ impl Rules for Shared {
         Ok((captured, outcome))
     }
 
-    fn release(&self, asked: &Asked, _: Option<&Captured>) -> Result<(), String> {
+    fn release(&self, asked: &Asked, _: Option<&Captured>) -> Result<(), NotReleased> {
         let mut world = self.world();
         let (done, said) = world.tried('r');
         let netns = world.netns.get(&uid_of(asked)).copied();
-        if let Some(netns) = netns.filter(|_| done) {
+        let netns = netns.ok_or_else(|| NotReleased::Absent("no namespace".into()))?;
+        if done {
             world.rules.remove(&netns);
         }
-        said
+        Ok(said?)
     }
 }
 
