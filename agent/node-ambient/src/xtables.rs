@@ -2,7 +2,7 @@
 //!
 //! Differences: as in [`crate::nft`], everything that the node itself sends to enrolled pods is exempt and the connection
 //! remembers it; other protocols than TCP are left alone. Services of kube-proxy that the node's own processes call are
-//! translated after this chain, and are captured.
+//! translated after this chain, and reach the proxy; the pod's answers to it have an address of the node and do not.
 
 use crate::nft::{DNS, HBONE, INBOUND, MEMORY, OUTBOUND, errors, in_order, set_name};
 use crate::node::{Carrier, Family, Node, ProxyBits};
@@ -209,10 +209,16 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
             });
         }
         tables.push(mangle);
+        let mut to_proxy = vec![outbound()];
+        if let Some(place) = &node.place {
+            // As in nf_tables: what is masqueraded could not be answered.
+            let [inbound, _] = carriers(place.slot);
+            to_proxy.push(rule().out_interface(inbound).target(Target::Accept));
+        }
         tables.push(table(
             family,
             "nat",
-            vec![("PREROUTING", nat), ("POSTROUTING", vec![outbound()])],
+            vec![("PREROUTING", nat), ("POSTROUTING", to_proxy)],
         ));
         tables.push(table(family, "filter", vec![("FORWARD", vec![outbound()])]));
     }

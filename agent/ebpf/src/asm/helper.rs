@@ -8,6 +8,8 @@ pub enum Helper {
     MapLookup = 1,
     /// `bpf_map_update_elem(map, key, value, flags)`
     MapUpdate = 2,
+    /// `bpf_map_delete_elem(map, key)`
+    MapDelete = 3,
     /// `bpf_ktime_get_ns()`: since the machine was started. Not reserved for the GPL since 5.8
     KtimeGetNs = 5,
     /// `bpf_skb_store_bytes(skb, offset, from, length, flags)`
@@ -43,9 +45,10 @@ pub enum Helper {
 
 impl Helper {
     /// Every helper with its name in C.
-    pub const ALL: [(Self, &'static str); 17] = [
+    pub const ALL: [(Self, &'static str); 18] = [
         (Self::MapLookup, "BPF_FUNC_map_lookup_elem"),
         (Self::MapUpdate, "BPF_FUNC_map_update_elem"),
+        (Self::MapDelete, "BPF_FUNC_map_delete_elem"),
         (Self::KtimeGetNs, "BPF_FUNC_ktime_get_ns"),
         (Self::StoreBytes, "BPF_FUNC_skb_store_bytes"),
         (Self::L3Checksum, "BPF_FUNC_l3_csum_replace"),

@@ -11,6 +11,12 @@ pub(crate) const SKB_VLAN_TCI: i16 = 24;
 pub(crate) const SKB_IFINDEX: i16 = 40;
 pub(crate) const SKB_SK: i16 = 168;
 /// `struct bpf_sock`
+pub(crate) const SOCK_SRC_IP4: i16 = 24;
+pub(crate) const SOCK_SRC_IP6: i16 = 28;
+pub(crate) const SOCK_SRC_PORT: i16 = 44;
+pub(crate) const SOCK_DST_PORT: i16 = 48;
+pub(crate) const SOCK_DST_IP4: i16 = 52;
+pub(crate) const SOCK_DST_IP6: i16 = 56;
 pub(crate) const SOCK_STATE: i16 = 72;
 pub(crate) const BPF_TCP_TIME_WAIT: i32 = 6;
 pub(crate) const BPF_TCP_LISTEN: i32 = 10;

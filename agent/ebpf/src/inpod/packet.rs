@@ -147,7 +147,7 @@ impl Builder {
     /// others have one of the node, too. `R7` and the tuple stay; `R8` and the header are lost.
     #[track_caller]
     pub(crate) fn jump_if_of_node(&mut self, to: Label) {
-        let [v4, turned, no] = [(); 3].map(|()| self.asm.label());
+        let no = self.asm.label();
         self.asm.store(Size::W, R10, SCRATCH, 0);
         self.look_up(NODE, SCRATCH);
         let asm = &mut self.asm;
@@ -155,6 +155,14 @@ impl Builder {
         asm.load(Size::W, R4, R0, 0);
         asm.jump_if(If::Eq, R4, NODE_NONE, no);
         asm.alu(Alu::Sub, R4, 1);
+        self.jump_if_sent_in(to);
+        self.asm.bind(no);
+    }
+
+    /// Jumps if a socket of the network namespace in `R4` sent the packet. `R8` and the header are lost.
+    #[track_caller]
+    pub(crate) fn jump_if_sent_in(&mut self, to: Label) {
+        let [v4, turned] = [(); 2].map(|()| self.asm.label());
         // The socket has the packet's source as its own address.
         if self.dual {
             self.asm.jump_if(If::Eq, R9, TUPLE_SIZE[0].0, v4);
@@ -164,7 +172,14 @@ impl Builder {
         self.asm.bind(v4);
         self.turn(4, Size::W);
         self.asm.bind(turned);
-        let asm = &mut self.asm;
+        self.jump_if_connected_in(to);
+    }
+
+    /// Jumps if a socket of the network namespace in `R4` has the connection with the ends that are where the header was. `R8` is
+    /// lost.
+    #[track_caller]
+    pub(crate) fn jump_if_connected_in(&mut self, to: Label) {
+        let (no, asm) = (self.asm.label(), &mut self.asm);
         asm.mov(R1, R6);
         asm.mov(R2, R10);
         asm.alu(Alu::Add, R2, i32::from(HEADER));

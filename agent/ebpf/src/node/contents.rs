@@ -100,7 +100,7 @@ pub(super) fn ids(folder: &Path) -> Result<BTreeSet<u32>> {
         &NODE_COUNTS,
         &NODE_MAP,
         &PROXY_MAP,
-        &ASKED_MAP,
+        &PROXIED_MAP,
         &OWNERS_MAP,
         &FORMER_MAP,
         &NAMES_MAP,

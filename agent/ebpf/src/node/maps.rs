@@ -24,8 +24,8 @@ const MOST_ADDRESSES: u32 = 65_536;
 const MOST_QUERIES: u32 = 16_384;
 /// Most networks, and most ports of each direction, that are excluded.
 const MOST_EXCLUDED: u32 = 1024;
-/// Most connections to excluded ports, of the proxy to the node, and of which is known whose they are; beyond it, the one that was
-/// idle for longest is reset, the last at a hand-over only.
+/// Most connections to excluded ports, of the proxy with an address of the node, and of which is known whose they are; beyond it,
+/// the one that was idle for longest is reset, the last at a hand-over only.
 const MOST_FLOWS: u32 = 65_536;
 /// Most sysctls that are remembered.
 const MOST_BEFORE: u32 = 64;
@@ -59,9 +59,11 @@ pub(super) const NAMES_MAP: MapSpec<'_> = MapSpec {
     name: "weir_names",
     ..PROXY_MAP
 };
-pub(super) const ASKED_MAP: MapSpec<'_> = MapSpec {
+pub(super) const PROXIED_MAP: MapSpec<'_> = MapSpec {
+    key_size: owner::KEY_SIZE,
+    value_size: 4,
     max_entries: MOST_FLOWS,
-    name: "weir_asked",
+    name: "weir_proxied",
     ..QUERIES_MAP
 };
 pub(super) const OWNERS_MAP: MapSpec<'_> = MapSpec {
@@ -124,7 +126,7 @@ pub(crate) struct Maps {
     counts: Map,
     node: Map,
     proxy: Map,
-    asked: Map,
+    proxied: Map,
     owners: Map,
     former: Map,
     /// With the capture of DNS: where names are asked for, and what was asked.
@@ -191,7 +193,7 @@ impl Maps {
             counts: make(&NODE_COUNTS)?,
             node: make(&NODE_MAP)?,
             proxy: make(&PROXY_MAP)?,
-            asked: make(&ASKED_MAP)?,
+            proxied: make(&PROXIED_MAP)?,
             owners: make(&OWNERS_MAP)?,
             former: make(&FORMER_MAP)?,
             names: traits.dns.then(names).transpose()?,
@@ -207,7 +209,7 @@ impl Maps {
             &self.counts,
             &self.node,
             &self.proxy,
-            &self.asked,
+            &self.proxied,
             &self.owners,
             &self.former,
         ];

@@ -10,6 +10,7 @@
 //!
 //! - The direction is told by the addresses, not by the control block of the packet, which GRO overwrites.
 //! - IPv6, IP options and extension headers; every address of the node and of a pod.
+//! - What the node masquerades for others is theirs, although it comes from an address of the node: see `proxied.rs`.
 //! - Without a socket of ztunnel a packet is dropped, and the proxy's namespace forwards nothing.
 //! - Frames keep their hardware addresses: the receiver's program says that they are for it.
 //! - What is not TCP passes, except for queries for names where they are captured: these get the address of the proxy, and
@@ -27,6 +28,7 @@ mod owner;
 mod parts;
 mod plan;
 mod programs;
+mod proxied;
 mod space;
 mod sysctls;
 #[cfg(test)]

@@ -29,7 +29,7 @@ impl End {
 
 /// Builds the key on the stack; the pod is at this end of the packet.
 #[track_caller]
-fn key(b: &mut Builder, pod: End) {
+pub(super) fn key(b: &mut Builder, pod: End) {
     put_address(b, pod, OWNER_KEY);
     put_address(b, pod.other(), OWNER_KEY + 16);
     for (end, at) in [(pod, 32), (pod.other(), 34)] {

@@ -15,8 +15,8 @@ pub(super) const NODE: MapRef = MapRef(2);
 /// The host end of the active proxy's link; 0 without one.
 pub(super) const PROXY: MapRef = MapRef(3);
 
-/// What the proxy asks the node itself with the address of a pod, by the sender.
-pub(super) const ASKED: MapRef = MapRef(4);
+/// Connections of the proxy with an address of the node at the other end: see `proxied`.
+pub(super) const PROXIED: MapRef = MapRef(4);
 // MapRef(5) and MapRef(6) are of connections and their proxies: see `owner`.
 /// The proxy's address for names, by family; zeros without one. Only with the capture of DNS.
 pub(super) const NAMES: MapRef = MapRef(7);

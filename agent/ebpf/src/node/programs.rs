@@ -1,10 +1,10 @@
 //! The programs of the node and of its proxy, by the hook where they run.
 
 use super::parts::{
-    ASKED, NAMES, NODE, PODS, PROXY, QUERIES, count_first, element, find, find_active, find_proxy,
+    NAMES, NODE, PODS, PROXY, QUERIES, count_first, element, find, find_active, find_proxy,
     keep_here, redirect,
 };
-use super::{exclude, icmp, owner};
+use super::{exclude, icmp, owner, proxied};
 use crate::asm::{Alu, AsmError, Code, Helper, If, MapRef, Reg, Size};
 use crate::inpod::layout::{Count, IPPROTO_TCP, PORTS, Pass};
 use crate::inpod::nat::{self, End};
@@ -166,26 +166,35 @@ fn answer(b: &mut Builder) {
     find(b, PODS, End::Destination);
     b.asm.jump_if(If::Eq, R0, 0, pass);
     nat::answer_from_server(b, QUERIES);
-    from_proxy(b);
+    find(b, PODS, End::Destination);
+    b.asm.jump_if(If::Eq, R0, 0, pass);
+    b.asm.load(Size::W, R7, R0, 0);
+    redirect(b, Helper::RedirectPeer);
 }
 
-/// What goes to the node itself passes: answers to probes among it. So does what has no address of an enrolled pod.
+/// What goes to the node itself passes, answers to probes among it, but for connections of the proxy. So does what has no address
+/// of an enrolled pod.
 #[track_caller]
 fn from_pod(b: &mut Builder, traits: NodeTraits) {
+    let [others, captured] = [(); 2].map(|()| b.asm.label());
     let (pass, node) = (b.pass, b.pass_for(Pass::Node));
     find(b, NODE, End::Destination);
-    b.asm.jump_if(If::Ne, R0, 0, node);
+    b.asm.jump_if(If::Eq, R0, 0, others);
+    proxied::to_node(b, node, captured);
+    b.asm.bind(others);
     find(b, PODS, End::Source);
     b.asm.jump_if(If::Eq, R0, 0, pass);
     if traits.exclude {
         exclude::from_pod(b, traits);
     }
+    b.asm.bind(captured);
     find_proxy(b, End::Source);
     count_first(b, Count::Outbound);
     redirect(b, Helper::RedirectPeer);
 }
 
-/// What comes from the node itself passes, probes among it, but for answers to the proxy.
+/// What comes from the node itself passes, probes among it, but for answers to the proxy. What the node masquerades for others is
+/// not its own.
 #[track_caller]
 fn to_pod(b: &mut Builder, traits: NodeTraits) {
     let [others, captured] = [(); 2].map(|()| b.asm.label());
@@ -195,8 +204,7 @@ fn to_pod(b: &mut Builder, traits: NodeTraits) {
     find(b, NODE, End::Source);
     b.asm.jump_if(If::Eq, R0, 0, others);
     let node = b.pass_for(Pass::Node);
-    nat::jump_unless_asked(b, ASKED, node);
-    b.asm.jump(captured);
+    proxied::from_node(b, node, captured);
     b.asm.bind(others);
     if traits.exclude {
         exclude::to_pod(b, traits);
@@ -211,15 +219,20 @@ fn to_pod(b: &mut Builder, traits: NodeTraits) {
 /// An error about what a pod sent: unless it went to the node or is excluded, the proxy sent it.
 #[track_caller]
 fn error_to_pod(b: &mut Builder, traits: NodeTraits) {
+    let [others, captured] = [(); 2].map(|()| b.asm.label());
     let pass = b.pass;
     icmp::inner(b);
     find(b, NODE, End::Destination);
-    b.asm.jump_if(If::Ne, R0, 0, pass);
+    b.asm.jump_if(If::Eq, R0, 0, others);
+    proxied::jump_if_proxied(b, End::Source, captured);
+    b.asm.jump(pass);
+    b.asm.bind(others);
     find(b, PODS, End::Source);
     b.asm.jump_if(If::Eq, R0, 0, pass);
     if traits.exclude {
         exclude::from_pod(b, traits);
     }
+    b.asm.bind(captured);
     find_proxy(b, End::Source);
     redirect(b, Helper::Redirect);
 }
@@ -235,21 +248,26 @@ fn error_to_proxy(b: &mut Builder) {
     b.asm.jump(pass);
 }
 
-/// To an enrolled pod directly: the programs at the pod's link do not see it again. What goes to the node with the address of a
-/// pod is remembered, since the answer has that address.
+/// To an enrolled pod directly: the programs at the pod's link do not see it again. What has the address of a pod at one end and one
+/// of the node at the other is remembered, since the answer has these addresses as well.
 #[track_caller]
 fn from_proxy(b: &mut Builder) {
-    let (pass, other) = (b.pass, b.asm.label());
+    let pass = b.pass;
+    let [other, send] = [(); 2].map(|()| b.asm.label());
     find(b, PODS, End::Destination);
     b.asm.jump_if(If::Eq, R0, 0, other);
     b.asm.load(Size::W, R7, R0, 0);
+    find(b, NODE, End::Source);
+    b.asm.jump_if(If::Eq, R0, 0, send);
+    proxied::remember_first(b, End::Destination);
+    b.asm.bind(send);
     redirect(b, Helper::RedirectPeer);
     b.asm.bind(other);
     find(b, NODE, End::Destination);
     b.asm.jump_if(If::Eq, R0, 0, pass);
     find(b, PODS, End::Source);
     b.asm.jump_if(If::Eq, R0, 0, pass);
-    nat::remember(b, ASKED);
+    proxied::remember(b, End::Source);
     b.asm.jump(pass);
 }
 

@@ -6,6 +6,7 @@
 //! - Everything that the node itself sends to enrolled pods is exempt, whatever its source address and with or without a
 //!   socket (the last acknowledgement of a closed connection has none); the connection remembers it. It is tested before and
 //!   after destination NAT, so that a service of kube-proxy counts as the pod that it stands for.
+//! - Connections to enrolled pods that the node forwards are not masqueraded: the proxy sees the client, whatever kube-proxy marks.
 //! - Other protocols than TCP are left alone in both directions, not UDP only.
 //! - A reject of another table cannot be overruled: kube-proxy's, of services without endpoints, stays in force, and the pod gets
 //!   its error as without these rules.
@@ -125,10 +126,7 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
             regular("ztunnel-FORWARD", save),
             regular("ztunnel-OUTPUT", output(node, &families)),
             regular("ztunnel-nat-PREROUTING", nat_prerouting(node, &families)),
-            regular(
-                "ztunnel-nat-POSTROUTING",
-                unchanged(node, &families, NatKind::Snat),
-            ),
+            regular("ztunnel-nat-POSTROUTING", nat_postrouting(node, &families)),
             regular(MEMORY, remembered.collect()),
         ],
         ..Table::new(TableFamily::Inet, HOST_TABLE)
@@ -303,25 +301,44 @@ fn everything(family: Family) -> (IpAddr, IpAddr) {
 
 /// A binding that changes nothing: `dnat ip prefix to 0.0.0.0-255.255.255.255` replaces no bit of the address. The kernel
 /// refuses one without an address.
-fn unchanged(node: &Node, families: &[Family], kind: NatKind) -> Vec<Rule> {
+fn unchanged(rule: RuleBuilder, family: Family, kind: NatKind) -> Rule {
+    rule.counter()
+        .push(Statement::Nat(Nat {
+            kind,
+            family: nat_of(family),
+            addrs: Some(everything(family)),
+            ports: None,
+            flags: NF_NAT_RANGE_NETMAP,
+        }))
+        .build()
+}
+
+/// Connections of pods keep their addresses on the way to the proxy.
+fn outbound(node: &Node, families: &[Family], kind: NatKind) -> Vec<Rule> {
     let of = |family: &Family| {
         let outbound = has(of_family(rule(), *family), MARK, node.config.marks.outbound);
-        outbound
-            .counter()
-            .push(Statement::Nat(Nat {
-                kind,
-                family: nat_of(*family),
-                addrs: Some(everything(*family)),
-                ports: None,
-                flags: NF_NAT_RANGE_NETMAP,
-            }))
-            .build()
+        unchanged(outbound, *family, kind)
     };
     families.iter().map(of).collect()
 }
 
+/// So do connections to pods. Masqueraded, as kube-proxy does for NodePorts, they would have an address of the node: the proxy
+/// would not see the client, and the pod's answers to the proxy would be delivered to the node.
+fn nat_postrouting(node: &Node, families: &[Family]) -> Vec<Rule> {
+    let mut rules = outbound(node, families, NatKind::Snat);
+    if let Some(place) = &node.place {
+        let [inbound, _] = carriers(place.slot);
+        let of = |family: &Family| {
+            let to_proxy = of_family(rule().oifname(CmpOp::Eq, inbound), *family);
+            unchanged(to_proxy, *family, NatKind::Snat)
+        };
+        rules.extend(families.iter().map(of));
+    }
+    rules
+}
+
 fn nat_prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
-    let mut rules = unchanged(node, families, NatKind::Dnat);
+    let mut rules = outbound(node, families, NatKind::Dnat);
     if node.config.dns_capture {
         let with_proxy = families.iter().filter_map(|f| Some((f, f.proxy?)));
         rules.extend(with_proxy.map(|(family, proxy)| {

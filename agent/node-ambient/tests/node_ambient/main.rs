@@ -14,6 +14,7 @@ mod echo;
 mod exclude;
 mod families;
 mod foreign;
+mod forwarded;
 mod host;
 mod ipvs;
 mod kinds;
