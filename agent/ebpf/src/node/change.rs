@@ -48,6 +48,8 @@ pub enum Change {
     Replace(Attachment),
     /// A program of weir is detached: interface, and its name.
     Detach(String, Detached, String),
+    /// A map that an earlier version pinned is unpinned: no program uses it any more.
+    Unpin(&'static str),
     /// What a version of weir with another layout of its pins left behind is removed.
     RemoveOtherLayout,
 }
@@ -120,6 +122,7 @@ impl fmt::Display for Change {
             Self::Detach(interface, hook, program) => {
                 Words::Detach(interface, *hook, program).fmt(f)
             }
+            Self::Unpin(name) => write!(f, "unpin map {name} of an earlier version"),
             Self::RemoveOtherLayout => Words::RemoveOtherLayout.fmt(f),
         }
     }

@@ -31,6 +31,15 @@ pub(super) struct Contents {
     pub(super) ports: BTreeSet<(Side, u16)>,
 }
 
+/// Maps that earlier versions pinned beside these.
+const OBSOLETE: [&str; 1] = ["weir_asked"];
+
+/// The pins of such maps in a folder.
+pub(super) fn obsolete(folder: &Path) -> Vec<&'static str> {
+    let is_there = |name: &&str| folder.join(name).exists();
+    OBSOLETE.into_iter().filter(is_there).collect()
+}
+
 fn number(value: &[u8]) -> u32 {
     value.try_into().map_or(0, u32::from_ne_bytes)
 }

@@ -29,6 +29,8 @@ pub(super) struct Observed {
     pub(super) routes: Vec<Route>,
     pub(super) rules: Vec<PolicyRule>,
     pub(super) has_other_layout: bool,
+    /// Pinned maps that no program uses any more.
+    pub(super) obsolete: Vec<&'static str>,
 }
 
 impl Observed {
@@ -226,6 +228,8 @@ pub(super) fn plan_host(
     changes.extend(old.copied().map(Change::NoPod));
     let old = there.node.keys().filter(is_old);
     changes.extend(old.copied().map(Change::NoAddress));
+    // No program uses them now.
+    changes.extend(observed.obsolete.iter().map(|name| Change::Unpin(name)));
     changes.extend(observed.other_layout());
     Ok(changes)
 }

@@ -73,6 +73,7 @@ impl<'a> Space<'a> {
                 sysctls,
                 routes,
                 rules,
+                obsolete: contents::obsolete(&self.folder),
                 has_other_layout: !self.bpffs.other_layouts(self.netns)?.is_empty(),
             })
         })?
@@ -171,6 +172,7 @@ impl<'a> Space<'a> {
                         }
                     }
                     Change::Detach(_, Detached(hook), _) => hooks.detach(*hook)?,
+                    Change::Unpin(name) => pins::unpin(&self.folder.join(name))?,
                     Change::RemoveOtherLayout => self.remove_other_layouts(&routing)?,
                 }
             }

@@ -7,7 +7,7 @@ use crate::scene::{OUTSIDE, POD, PROXY, Servers};
 use std::os::fd::AsFd;
 use weir_netlink::Netns;
 use weir_netlink::route::{Qdisc, Routing, TcHandle};
-use weir_node_ambient::ebpf::remove;
+use weir_node_ambient::ebpf::{compare, remove};
 use weir_testing::BpfFs;
 
 /// A folder says by the cookie of its namespace that it is of another one, which is gone.
@@ -32,6 +32,25 @@ fn pins_with_the_cookie_of_another_namespace_are_replaced() {
         stale();
         remove(&scene.node, &bpffs(&mounted), Some(&config)).unwrap();
         assert!(!pin.exists());
+    }
+}
+
+/// A map that an earlier version pinned, and that no program uses any more.
+#[test]
+fn maps_of_an_earlier_version_are_unpinned() {
+    for (scene, mounted) in builds() {
+        let _servers = Servers::start(&scene);
+        let config = scene.config(&[(PROXY, 1)], "");
+        applied(&scene, &mounted, &config);
+        let old = folder(&mounted, &scene.node).join("weir_asked");
+        let map = weir_bpf::Map::create(weir_bpf::BPF_MAP_TYPE_LRU_HASH, 20, 16, 9, 0).unwrap();
+        weir_bpf::pin(map.as_fd(), &old).unwrap();
+        let left = compare(&config, &scene.node, &bpffs(&mounted)).unwrap();
+        let left: Vec<String> = left.steps.host.iter().map(ToString::to_string).collect();
+        assert_eq!(left, ["unpin map weir_asked of an earlier version"]);
+        applied(&scene, &mounted, &config);
+        assert!(!old.exists());
+        assert_eq!(answer(&scene.pod, web(OUTSIDE, true)), "outbound|outside|x");
     }
 }
 
