@@ -11,13 +11,15 @@ use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_netfilter::ipset::{self, Entry, Header, Key, SetFamily, SetType};
 use weir_netfilter::xtables::{
-    Chain, Comment, Connmark, ConntrackState, IcmpType, Interface, Mark, Match, Nat, Not,
+    Addrtype, Chain, Comment, Connmark, ConntrackState, IcmpType, Interface, Mark, Match, Nat, Not,
     Ownership, Protocol, Rule, RuleBuilder, Ruleset, SetMatch, SetRef, Table, Target, Tproxy,
     Xmark, XtFamily,
 };
 
 /// The tag of rules in built-in chains.
 const TAG: u32 = u32::from_be_bytes(*b"weir");
+/// `linux/netfilter/xt_addrtype.h`: an address of this host.
+const XT_ADDRTYPE_LOCAL: u16 = 1 << 2;
 /// Chains with this prefix are owned.
 pub(crate) const PREFIX: &str = "ztunnel-";
 
@@ -181,7 +183,13 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
             mark(to_pods(), marks.conn_skip),
         ]);
         let outbound = || marked(rule(), marks.outbound).target(Target::Accept);
-        let mut nat = vec![outbound()];
+        // As in nf_tables: what goes to the node itself is translated, or stays.
+        let mut elsewhere = marked(rule(), marks.outbound);
+        elsewhere = elsewhere.matching(Match::Addrtype(Addrtype {
+            destination: Some((Not(true), XT_ADDRTYPE_LOCAL)),
+            ..Addrtype::default()
+        }));
+        let mut nat = vec![elsewhere.target(Target::Accept)];
         if let Some(proxy) = family.proxy.filter(|_| node.config.dns_capture) {
             let query = of_pods(rule(), family, true).udp_dport(53.into());
             nat.push(query.target(Target::Dnat(Nat {

@@ -22,11 +22,11 @@ pub use proxy::proxy;
 use crate::node::{Carrier, Family, Node, Place};
 use crate::objects::carriers;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use weir_netfilter::nft::raw::NF_NAT_RANGE_NETMAP;
 use weir_netfilter::nft::raw::ct_state::RELATED;
+use weir_netfilter::nft::raw::{NF_NAT_RANGE_NETMAP, NFTA_FIB_F_DADDR};
 use weir_netfilter::nft::{
-    Chain, ChainType, CmpOp, CtKey, Data, Hook, L4Proto, MetaKey, Nat, NatKind, Operand, Rule,
-    RuleBuilder, Ruleset, Selector, Statement, Table, TableFamily, Verdict, priority,
+    Chain, ChainType, CmpOp, CtKey, Data, FibResult, Hook, L4Proto, MetaKey, Nat, NatKind, Operand,
+    Rule, RuleBuilder, Ruleset, Selector, Statement, Table, TableFamily, Verdict, priority,
 };
 
 /// The table in the node's namespace.
@@ -46,6 +46,8 @@ pub const INBOUND: u16 = 15006;
 pub const HBONE: u16 = 15008;
 /// See [`OUTBOUND`].
 pub const DNS: u16 = 15053;
+/// `linux/rtnetlink.h`: the type of an address of this host.
+const RTN_LOCAL: u32 = 2;
 
 /// The table of the node. `memory`: sysctls and their values before.
 #[must_use]
@@ -313,19 +315,14 @@ fn unchanged(rule: RuleBuilder, family: Family, kind: NatKind) -> Rule {
         .build()
 }
 
-/// Connections of pods keep their addresses on the way to the proxy.
-fn outbound(node: &Node, families: &[Family], kind: NatKind) -> Vec<Rule> {
-    let of = |family: &Family| {
-        let outbound = has(of_family(rule(), *family), MARK, node.config.marks.outbound);
-        unchanged(outbound, *family, kind)
-    };
-    families.iter().map(of).collect()
-}
-
-/// So do connections to pods. Masqueraded, as kube-proxy does for NodePorts, they would have an address of the node: the proxy
+/// Connections of pods keep their addresses on the way to the proxy. So do connections to pods. Masqueraded, as kube-proxy does for NodePorts, they would have an address of the node: the proxy
 /// would not see the client, and the pod's answers to the proxy would be delivered to the node.
 fn nat_postrouting(node: &Node, families: &[Family]) -> Vec<Rule> {
-    let mut rules = outbound(node, families, NatKind::Snat);
+    let of_pods = |family: &Family| {
+        let outbound = has(of_family(rule(), *family), MARK, node.config.marks.outbound);
+        unchanged(outbound, *family, NatKind::Snat)
+    };
+    let mut rules: Vec<Rule> = families.iter().map(of_pods).collect();
     if let Some(place) = &node.place {
         let [inbound, _] = carriers(place.slot);
         let of = |family: &Family| {
@@ -338,7 +335,19 @@ fn nat_postrouting(node: &Node, families: &[Family]) -> Vec<Rule> {
 }
 
 fn nat_prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
-    let mut rules = outbound(node, families, NatKind::Dnat);
+    // What a pod sends to the node itself is not routed by its mark, but delivered here: only translated, as to a NodePort, it
+    // leaves, and reaches the proxy with its new destination.
+    let of = |family: &Family| {
+        let outbound = has(of_family(rule(), *family), MARK, node.config.marks.outbound);
+        let of_destination = Selector::Fib {
+            flags: NFTA_FIB_F_DADDR,
+            result: FibResult::Type,
+        };
+        let local = Operand::Value(Data::ne32(RTN_LOCAL));
+        let elsewhere = matching(outbound, of_destination, CmpOp::Neq, local);
+        unchanged(elsewhere, *family, NatKind::Dnat)
+    };
+    let mut rules: Vec<Rule> = families.iter().map(of).collect();
     if node.config.dns_capture {
         let with_proxy = families.iter().filter_map(|f| Some((f, f.proxy?)));
         rules.extend(with_proxy.map(|(family, proxy)| {

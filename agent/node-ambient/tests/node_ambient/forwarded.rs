@@ -176,6 +176,7 @@ fn is_captured(scene: &Scene, servers: &Servers, way: Way) {
     }
 }
 
+// matrix: every
 #[test]
 fn rules_capture_what_the_node_translates_for_others() {
     for way in WAYS {
@@ -196,6 +197,15 @@ fn rules_capture_what_the_node_translates_for_others() {
             }
             println!("{way:?}");
             is_captured(scene, &servers, way);
+            for v6 in [false, true] {
+                // What the node translates for an enrolled pod is captured as well.
+                if way != Way::Masqueraded {
+                    let said = answer(&scene.pod, at_node(v6, TO_OUTSIDE));
+                    assert_eq!(said, "outbound|outside|x", "{way:?}");
+                }
+                let refused = connect(&scene.pod, at_node(v6, 9)).unwrap_err();
+                assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+            }
         });
     }
 }
