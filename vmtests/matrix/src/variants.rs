@@ -97,6 +97,12 @@ const ROWS: &[Row] = &[
         ],
     },
     Row {
+        name: "no-geneve",
+        absent: &[("net", "link geneve")],
+        present: &[("net", "link vxlan"), ("nf_tables", "expression tproxy")],
+        taken: &["link geneve"],
+    },
+    Row {
         name: "no-ipv6",
         absent: &[("system", "IPv6"), ("net", "policy routing ip6")],
         present: &[("nf_tables", "family inet")],

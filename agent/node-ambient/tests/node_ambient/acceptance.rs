@@ -59,6 +59,7 @@ fn bound(netns: &weir_netlink::Netns, at: SocketAddr) -> UdpSocket {
     socket
 }
 
+// matrix: variants no-geneve
 #[test]
 fn check_1_one_packet_of_a_connection_crosses_the_carrier() {
     each(&["geneve", "vxlan", "veth"], |scene, engine, name| {

@@ -22,7 +22,7 @@ fn word(kind: CarrierChoice) -> &'static str {
     }
 }
 
-// matrix: every; variants no-nftables
+// matrix: every; variants no-nftables no-geneve
 #[test]
 fn without_a_setting_it_is_the_first_that_the_kernel_makes() {
     let Some(scene) = Scene::build() else { return };
@@ -42,6 +42,7 @@ fn without_a_setting_it_is_the_first_that_the_kernel_makes() {
 }
 
 /// A plan says so already.
+// matrix: variants no-geneve
 #[test]
 fn a_kind_that_the_kernel_does_not_make_is_refused_before_anything_is_written() {
     let Some(scene) = Scene::build() else { return };

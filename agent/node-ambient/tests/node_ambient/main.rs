@@ -86,7 +86,7 @@ fn up(scene: &Scene, engine: Engine, more: &str) -> bool {
 }
 
 /// Original destination and client address, and a listener per kind of traffic, for both families.
-// matrix: every; variants no-nft-tproxy no-nftables no-xtables
+// matrix: every; variants no-nft-tproxy no-nftables no-xtables no-geneve
 #[test]
 fn checks_2_and_3_addresses_are_kept_and_listeners_are_chosen_by_port() {
     each(&CARRIERS, |scene, engine, name| {
