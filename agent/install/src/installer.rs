@@ -5,10 +5,13 @@ use super::check::{Remembered, check};
 use super::config::{Choice, choose, write};
 use super::desired::Desired;
 use super::files::{self, Stamp};
+use super::json::Json;
 use super::kubeconfig::{kubeconfig, with_token};
+use super::listing;
 use super::remove::remove_installed;
 use super::unfinished;
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use weir_core::journal::install::Step;
 
@@ -181,7 +184,7 @@ impl Installer {
             .map(|p| format!("{} is replaced by it", p.display()));
         let strays = written.strays.iter().map(|(p, text)| match text {
             Some(_) => format!("our entry is removed from {}", p.display()),
-            None => format!("{} had nothing but our entry, and is removed", p.display()),
+            None => format!("{} was only ours, and is removed", p.display()),
         });
         done.extend(removed.chain(strays));
         self.remembered = Some(written.remembered);
@@ -198,7 +201,33 @@ impl Installer {
             reason: format!("cannot read {}: {e}", self.desired.net_dir.display()),
         })?;
         let changed = check.invalid.or_else(|| self.changed());
-        Ok((changed.or_else(|| self.rotated()), check.warning))
+        let warnings = [check.warning, self.missing_plugins()];
+        let warnings: Vec<String> = warnings.into_iter().flatten().collect();
+        let warning = (!warnings.is_empty()).then(|| warnings.join("; "));
+        Ok((changed.or_else(|| self.rotated()), warning))
+    }
+
+    /// Which plugins of the configuration are not where the node has its plugins. A runtime may look elsewhere, too.
+    fn missing_plugins(&self) -> Option<String> {
+        let path = self.written()?;
+        let json = listing::read_object(path).ok()?;
+        let plugins = json.get("plugins").and_then(Json::as_array);
+        let types = plugins.unwrap_or(std::slice::from_ref(&json)).iter();
+        let types = types.filter_map(|p| p.get("type").and_then(Json::as_str));
+        let is_missing = |kind: &&str| {
+            let program = std::fs::metadata(self.desired.bin_dir.join(kind));
+            program.is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
+        };
+        let missing: Vec<String> = types.filter(is_missing).map(|t| format!("{t:?}")).collect();
+        if missing.is_empty() {
+            return None;
+        }
+        Some(format!(
+            "{} names plugins that are not in {}: {}; no pod starts unless the runtime has them elsewhere",
+            path.display(),
+            self.desired.bin_dir.display(),
+            missing.join(", ")
+        ))
     }
 
     fn changed(&self) -> Option<String> {

@@ -30,6 +30,30 @@ fn a_signal_takes_the_installation_away_and_leaves_the_program() {
     }
 }
 
+/// The kubelet says so for each pod; here it is told before there is one.
+#[test]
+fn a_plugin_that_the_node_does_not_have_is_told_of() {
+    let node = Node::new();
+    node.write(LIST, BRIDGE);
+    node.write("bin/bridge", "a program");
+    let agent = node.ready(&[]);
+    let told = "10-pods.conflist names plugins that are not in";
+    let lines = |log: &str| log.lines().filter(|l| l.contains(told)).count();
+    agent.until("told", || lines(&agent.log()) == 1);
+    let log = agent.log();
+    let line = log.lines().find(|l| l.contains(told)).unwrap();
+    assert!(
+        line.contains("warn") && line.contains("bin: \"portmap\";"),
+        "{line}"
+    );
+    // Once, and no more when it is there.
+    node.write("bin/portmap", "a program");
+    let installs = "istio_cni_installs_total{result=\"SUCCESS\"}";
+    node.write(LIST, BRIDGE);
+    agent.until("another pass", || agent.metric(installs) >= 2);
+    assert_eq!(lines(&agent.log()), 1, "{}", agent.log());
+}
+
 #[test]
 fn a_signal_ends_the_wait_for_a_configuration() {
     let node = Node::new();
