@@ -55,7 +55,7 @@ impl Unfinished {
             .create_new(true)
             .mode(0o600)
             .open(path)?;
-        let locked = open(path).and_then(|lock| Ok(is_free(&lock)?.then_some(lock)));
+        let locked = open(path).map(|lock| is_free(&lock).then_some(lock));
         let made = file.metadata()?;
         let same = |lock: &File| {
             let meta = lock.metadata()?;
@@ -118,14 +118,9 @@ fn open(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Takes the lock. A file system without locks has none that is taken.
-fn is_free(file: &File) -> io::Result<bool> {
-    match file.try_lock() {
-        Ok(()) => Ok(true),
-        Err(TryLockError::WouldBlock) => Ok(false),
-        Err(TryLockError::Error(e)) if e.kind() == io::ErrorKind::Unsupported => Ok(true),
-        Err(TryLockError::Error(e)) => Err(e),
-    }
+/// Takes the lock. Where a file system has none, or none for a descriptor that only reads (NFS), none is taken.
+fn is_free(file: &File) -> bool {
+    !matches!(file.try_lock(), Err(TryLockError::WouldBlock))
 }
 
 fn is_linked(file: &File) -> io::Result<bool> {
@@ -177,7 +172,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     // Kept until the file is gone: its writer may be about to lock it.
     let file = meta.is_file().then(|| open(path)).and_then(Result::ok);
     if let Some(file) = &file
-        && !is_free(file)?
+        && !is_free(file)
     {
         return Ok(());
     }
