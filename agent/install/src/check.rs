@@ -1,6 +1,7 @@
 //! Whether the configuration is as it was written.
 
 use super::config;
+use super::copy;
 use super::desired::Desired;
 use super::entry::is_ours;
 use super::json::Json;
@@ -155,7 +156,7 @@ fn is_copy(
     let found = match &desired.conf_name {
         Some(named) => config::named(&desired.net_dir.join(named)),
         None => {
-            let first = listing.first(desired.owned.as_deref()).cloned();
+            let first = copy::primary(desired, listing).cloned();
             first.ok_or_else(|| format!("there is no other{}", listing.reasons()))
         }
     };
@@ -176,27 +177,7 @@ fn is_copy(
             of.display(),
             primary.display()
         )),
-        _ => types_occur(&json, plugins)
+        _ => copy::types_occur(&json, plugins)
             .map_err(|t| format!("{name} lacks plugin {t} of {}", primary.display())),
-    }
-}
-
-fn types_occur(primary: &Json, plugins: &[Json]) -> Result<(), String> {
-    let kind = |p: &Json| {
-        p.get("type")
-            .and_then(Json::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    let wanted: Vec<String> = match primary.get("plugins").and_then(Json::as_array) {
-        Some(list) => list.iter().map(kind).collect(),
-        None => vec![kind(primary)],
-    };
-    match wanted
-        .into_iter()
-        .find(|t| !plugins.iter().any(|p| kind(p) == *t))
-    {
-        Some(missing) => Err(missing),
-        None => Ok(()),
     }
 }

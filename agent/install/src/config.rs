@@ -1,6 +1,7 @@
 //! Which configuration gets our entry, and writing it.
 
 use super::check::Remembered;
+use super::copy;
 use super::desired::Desired;
 use super::files;
 use super::insert::{insert, without};
@@ -31,8 +32,8 @@ pub struct Written {
     pub mode: u32,
     /// A file that is replaced by it although it has another name.
     pub replaces: Option<PathBuf>,
-    /// Other configurations with an entry of ours from earlier, and their text without it; none for those that have
-    /// nothing else and go.
+    /// Other configurations with an entry of ours from earlier, and their text without it; none for those that go: they
+    /// have nothing else, or are a copy.
     pub strays: Vec<(PathBuf, Option<String>)>,
     /// To find it again.
     pub remembered: Remembered,
@@ -49,7 +50,7 @@ pub fn choose(desired: &Desired) -> io::Result<Choice> {
     let listing = listing::list(&desired.net_dir)?;
     let dir = desired.net_dir.display();
     let Some(name) = &desired.conf_name else {
-        return Ok(match listing.first(desired.owned.as_deref()) {
+        return Ok(match copy::primary(desired, &listing) {
             Some((path, json)) => Choice::Extend(path.clone(), json.clone()),
             None => Choice::Wait(format!(
                 "waiting for a valid CNI configuration in {dir}{}",
@@ -125,9 +126,9 @@ pub fn write(desired: &Desired, choice: Choice) -> Result<Option<Written>, Strin
     };
     let owned = desired.owned.is_some();
     let replaces = (!owned && path != source).then(|| source.clone());
-    let strays = match !owned && desired.conf_name.is_none() {
-        true => strays(desired, &[&path, &source]),
-        false => Vec::new(),
+    let strays = match owned {
+        false => strays(desired, &[&path, &source]),
+        true => Vec::new(),
     };
     Ok(Some(Written {
         text: list.pretty(),
@@ -151,16 +152,22 @@ pub(super) fn list_name(source: &Path) -> PathBuf {
     }
 }
 
-/// When another configuration came into force, the one before must not keep an entry that nobody looks after.
+/// When another configuration came into force, the one before must not keep an entry that nobody looks after. Where one is
+/// named, only a copy that an agent in owned mode left goes: the others were not chosen here.
 fn strays(desired: &Desired, except: &[&PathBuf]) -> Vec<(PathBuf, Option<String>)> {
     let listing = listing::list(&desired.net_dir).unwrap_or_default();
+    let left = copy::left(desired, &listing).map(Path::to_owned);
     let others = listing
         .valid
         .into_iter()
         .filter(|(p, _)| !except.contains(&p));
-    let cleaned = others.filter_map(|(p, json)| match listing::is_only_ours(&json) {
-        true => Some((p, None)),
-        false => Some((p, Some(without(json).ok()??.pretty()))),
+    let cleaned = others.filter_map(|(p, json)| {
+        let is_left = left.as_ref() == Some(&p);
+        match is_left || listing::is_only_ours(&json) {
+            _ if desired.conf_name.is_some() && !is_left => None,
+            true => Some((p, None)),
+            false => Some((p, Some(without(json).ok()??.pretty()))),
+        }
     });
     cleaned.collect()
 }

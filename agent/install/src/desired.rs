@@ -18,6 +18,8 @@ pub struct Desired {
     /// The name of a list of our own. Effective only in chained and ambient mode: installing and removing ask
     /// the same question, or removing would delete the node's primary configuration.
     pub owned: Option<String>,
+    /// The same name also without that mode: an agent before this one may have been in it.
+    pub owned_name: String,
     /// Mode of configurations that are new.
     pub mode: u32,
     /// Our entry.
@@ -51,7 +53,8 @@ impl Desired {
             conf_name: conf_name.map(str::to_owned),
             net_dir: r.path("MOUNTED_CNI_NET_DIR")?,
             chained,
-            owned: owned.then_some(owned_name),
+            owned: owned.then(|| owned_name.clone()),
+            owned_name,
             mode: match r.bool("CNI_CONF_GROUP_READ") {
                 true => 0o640,
                 false => 0o600,

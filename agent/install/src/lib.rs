@@ -11,6 +11,7 @@
 mod binaries;
 mod check;
 mod config;
+mod copy;
 mod desired;
 mod ending;
 mod entry;

@@ -1,6 +1,7 @@
 //! Taking the installation away: the configuration first, so that no runtime calls what is about to go.
 
 use super::config::has_plugins;
+use super::copy;
 use super::desired::Desired;
 use super::entry::{PLUGIN, is_ours};
 use super::files;
@@ -93,8 +94,13 @@ fn has_ours(path: &Path) -> bool {
 /// The first step that failed; those after it are not done.
 pub fn remove_everything(desired: &Desired) -> Result<Vec<String>, String> {
     let mut done = Vec::new();
+    let listing = listing::list(&desired.net_dir).unwrap_or_default();
+    let left = copy::left(desired, &listing).map(|_| desired.owned_name.as_str());
     for path in ours(desired)? {
-        done.extend(from_configuration(&path, desired.owned.as_deref())?);
+        done.extend(from_configuration(
+            &path,
+            desired.owned.as_deref().or(left),
+        )?);
     }
     done.extend(credentials_and_program(desired)?);
     Ok(done)

@@ -330,6 +330,52 @@ fn a_copy_whose_primary_configuration_is_gone_is_not_intact() {
     }
 }
 
+/// Owned mode was switched off between two agents: what the first left would come first for ever, and nobody would copy
+/// into it what changes in the primary configuration.
+#[test]
+fn a_copy_of_an_agent_that_was_in_owned_mode_goes() {
+    let own = "net.d/02-istio-cni.conflist";
+    let left = || {
+        let node = Node::new();
+        node.write("net.d/10-a.conflist", BRIDGE);
+        let mut env = node.env();
+        env.insert("ISTIO_OWNED_CNI_CONFIG".into(), "true".into());
+        env.insert("AMBIENT_ENABLED".into(), "true".into());
+        let mut owning = Installer::new(desired(&env, "info"));
+        assert!(matches!(owning.config(), Ok(Pass::Installed(_))));
+        env.insert("ISTIO_OWNED_CNI_CONFIG".into(), "false".into());
+        (node, env)
+    };
+    for named in ["", "10-a.conflist"] {
+        let (node, mut env) = left();
+        env.insert("CNI_CONF_NAME".into(), named.into());
+        let mut installer = Installer::new(desired(&env, "info"));
+        assert!(installer.config_trouble().unwrap().is_some());
+        assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
+        assert_eq!(node.names("net.d"), ["10-a.conflist"], "{named}");
+        assert!(node.read("net.d/10-a.conflist").contains("istio-cni"));
+        assert_eq!(installer.config_trouble().unwrap(), None);
+    }
+    let (node, env) = left();
+    remove_everything(&desired(&env, "info")).unwrap();
+    assert_eq!(node.names("net.d"), ["10-a.conflist"]);
+    assert_eq!(node.read("net.d/10-a.conflist"), BRIDGE);
+    // One that is named, or that has not all of the plugins, is another component's.
+    let (node, mut env) = left();
+    env.insert("CNI_CONF_NAME".into(), "02-istio-cni.conflist".into());
+    let mut installer = Installer::new(desired(&env, "info"));
+    assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
+    assert!(node.exists(own));
+    assert_eq!(node.read("net.d/10-a.conflist"), BRIDGE);
+    let (node, env) = left();
+    let other = BRIDGE.replace("portmap", "bandwidth");
+    node.write("net.d/10-a.conflist", &other);
+    let mut installer = Installer::new(desired(&env, "info"));
+    assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
+    assert!(node.read(own).contains("istio-cni"));
+    assert_eq!(node.read("net.d/10-a.conflist"), other);
+}
+
 /// A name that somebody gives is kept, whatever it ends in; only a `.conf` with a list in it would be read by nobody.
 #[test]
 fn a_named_file_keeps_its_name() {
