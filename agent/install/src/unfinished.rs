@@ -29,8 +29,10 @@ pub(super) struct Unfinished {
 }
 
 impl Unfinished {
-    /// A new file in the directory of `target`, for its owner alone, and the descriptor to write it.
+    /// A new file in the directory of `target`, for its owner alone, and the descriptor to write it. What killed processes
+    /// left of the same target goes: names are random, and the leftovers would be ever more.
     pub(super) fn beside(target: &Path) -> io::Result<(Self, File)> {
+        let _ = remove_beside(target, MARK);
         let mut attempt = 1;
         loop {
             let tried = Self::create(target, &random_name(target));
@@ -142,10 +144,14 @@ pub(super) fn tidy(dir: &Path) -> Vec<String> {
 
 /// The same for copies of one program, also those of another installer.
 pub(super) fn tidy_copies(program: &Path) -> Vec<String> {
-    let (Some(dir), Some(name)) = (program.parent(), program.file_name()) else {
+    remove_beside(program, ".tmp.")
+}
+
+fn remove_beside(target: &Path, mark: &str) -> Vec<String> {
+    let (Some(dir), Some(name)) = (target.parent(), target.file_name()) else {
         return Vec::new();
     };
-    let start = format!("{}.tmp.", name.to_string_lossy());
+    let start = format!("{}{mark}", name.to_string_lossy());
     remove_where(dir, |name| name.starts_with(&start))
 }
 
@@ -234,10 +240,12 @@ mod tests {
     fn what_is_being_written_stays_and_what_was_left_goes() {
         let dir = Dir::new("tidy");
         let target = dir.0.join("10-pods.conflist");
+        std::fs::write(dir.0.join("10-pods.conflist.tmp.weir-0"), "half").unwrap();
         let (first, mut file) = Unfinished::beside(&target).unwrap();
         let (second, _) = Unfinished::beside(&target).unwrap();
         assert_ne!(first.path, second.path);
         drop(second);
+        assert_eq!(dir.names().len(), 1, "{:?}", dir.names());
         std::fs::write(dir.0.join("old.conf.tmp.weir-7-1"), "half").unwrap();
         std::fs::write(dir.0.join("victim"), "").unwrap();
         symlink("victim", dir.0.join("x.tmp.weir-1-0")).unwrap();
