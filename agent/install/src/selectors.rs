@@ -1,5 +1,7 @@
 //! `AMBIENT_ENABLEMENT_SELECTOR`: a YAML or JSON list of pairs of Kubernetes label selectors.
 
+use serde::Deserialize;
+use serde_json::Value;
 use weir_cni::json::any_case::AnyCase;
 use weir_cni::protocol::Selector;
 
@@ -11,15 +13,31 @@ pub fn selectors(text: &str) -> Result<Vec<Selector>, String> {
     if text.trim().is_empty() {
         return Ok(Vec::new());
     }
-    let pairs: Option<Vec<AnyCase<Selector>>> = serde_saphyr::from_str(text).map_err(|e| {
-        let first = e.to_string();
+    let refused = |error: String| {
         format!(
             "not a list of podSelector and namespaceSelector: {}",
-            first.lines().next().unwrap_or_default()
+            error.lines().next().unwrap_or_default()
         )
-    })?;
-    let pairs = pairs.unwrap_or_default().into_iter();
-    Ok(pairs.map(|AnyCase(pair)| pair).collect())
+    };
+    let value: Value = serde_saphyr::from_str(text).map_err(|e| refused(e.to_string()))?;
+    let pairs = Option::<Vec<AnyCase<Selector>>>::deserialize(in_texts(value));
+    let pairs = pairs
+        .map_err(|e| refused(e.to_string()))?
+        .unwrap_or_default();
+    Ok(pairs.into_iter().map(|AnyCase(pair)| pair).collect())
+}
+
+/// Everything in selectors is a text, so that numbers and booleans of YAML are ones, too, as for Istio's agent.
+fn in_texts(value: Value) -> Value {
+    match value {
+        Value::Bool(_) | Value::Number(_) => value.to_string().into(),
+        Value::Array(items) => items.into_iter().map(in_texts).collect(),
+        Value::Object(members) => {
+            let members = members.into_iter();
+            members.map(|(key, value)| (key, in_texts(value))).collect()
+        }
+        other => other,
+    }
 }
 
 /// The same as JSON text in the form of the plugin's configuration: every pair with both keys.
@@ -60,6 +78,16 @@ mod tests {
         assert_eq!(
             parse_selectors(text).unwrap(),
             r#"[{"podSelector":{"matchLabels":{"A":"b"},"matchExpressions":[{"key":"k","operator":"Exists"}]},"namespaceSelector":{}}]"#
+        );
+    }
+
+    #[test]
+    fn numbers_and_booleans_are_texts() {
+        let text = "[{podSelector: {matchLabels: {a: 1, b: true, 2: 1.5}, matchExpressions: \
+                    [{key: k, operator: In, values: [8080, x]}]}}]";
+        assert_eq!(
+            parse_selectors(text).unwrap(),
+            r#"[{"podSelector":{"matchLabels":{"2":"1.5","a":"1","b":"true"},"matchExpressions":[{"key":"k","operator":"In","values":["8080","x"]}]},"namespaceSelector":{}}]"#
         );
     }
 
