@@ -1,6 +1,6 @@
 //! What is asked for: the proxies of the node, the enrolled pods, and numbers that others may use, too.
 
-use crate::exclude::Exclude;
+use crate::exclude::{Exclude, fit};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -74,7 +74,7 @@ fn yes() -> bool {
 }
 
 /// One enrolled pod.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pod {
     /// Its UID, the comment of its addresses.
@@ -84,6 +84,12 @@ pub struct Pod {
     /// Its network namespace, if it is known: then its device is found by the peer of the pod's own interface.
     #[serde(default)]
     pub netns: Option<PathBuf>,
+    /// What of this pod is not captured, beside [`Config::exclude`]. What it says of a network decides.
+    #[serde(default)]
+    pub exclude: Exclude,
+    /// Why nothing of it is in force.
+    #[serde(skip)]
+    pub refused: Option<String>,
 }
 
 /// What carries the first packet of a connection from the node's namespace to the proxy's.
@@ -321,8 +327,17 @@ impl Config {
                 return bad(format!("{what} {name}"), reason, "one address per family");
             }
         }
+        let mut fitting = self.pods.clone();
+        fit(&mut fitting);
+        for pod in &fitting {
+            if let Some(why) = &pod.refused {
+                let accepted = "fewer networks and ports in its exclude";
+                return bad(format!("pod {}", pod.uid), why.clone(), accepted);
+            }
+        }
         let mut owners = BTreeMap::new();
         for pod in &self.pods {
+            pod.exclude.check(source)?;
             if pod.uid.is_empty() || pod.uid.len() > 64 {
                 let reason = "the UID of a pod is empty or longer than 64 bytes".to_owned();
                 return bad(

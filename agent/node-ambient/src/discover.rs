@@ -2,6 +2,7 @@
 
 use crate::carrier::carrier;
 use crate::config::{Config, Pod, Proxy};
+use crate::exclude::fit;
 use crate::node::{Bridge, Carrier, Node, Place};
 use crate::objects::WEIR;
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,6 +88,7 @@ pub fn discover(config: &Config, by: By) -> Result<Node> {
     }
     let mut config = config.clone();
     config.pods.retain(|pod| !left_out.contains_key(&pod.uid));
+    fit(&mut config.pods);
     let remote = place.as_ref().and_then(|p| {
         let addresses = &p.proxy.addresses;
         addresses

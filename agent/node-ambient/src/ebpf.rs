@@ -5,6 +5,7 @@
 
 use crate::config::{Config, Pod};
 use crate::discover::{By, devices_of, devices_of_others, discover};
+use crate::exclude::Exclude;
 use crate::node::Node;
 use crate::services::services;
 use std::collections::BTreeMap;
@@ -166,13 +167,28 @@ fn desired(config: &Config) -> Result<(Node, Wanted)> {
         others: devices_of_others(&routing, &links, &node.config),
         has_ipv6: node.has_ipv6,
         dns: config.dns_capture,
-        exclude: Exclusions {
-            peers: config.exclude.networks(),
-            outbound_ports: config.exclude.outbound_ports.clone(),
-            inbound_ports: config.exclude.inbound_ports.clone(),
-        },
+        exclude: exclusions(&config.exclude),
+        exclude_of: of_pods(&node).collect(),
     };
     Ok((node, wanted))
+}
+
+fn exclusions(exclude: &Exclude) -> Exclusions {
+    Exclusions {
+        peers: exclude.networks(),
+        outbound_ports: exclude.outbound_ports.clone(),
+        inbound_ports: exclude.inbound_ports.clone(),
+    }
+}
+
+/// What single pods exclude, by their addresses.
+fn of_pods(node: &Node) -> impl Iterator<Item = (IpAddr, Exclusions)> {
+    let all = node
+        .config
+        .pods
+        .iter()
+        .filter(|pod| !pod.exclude.is_empty());
+    all.flat_map(|pod| pod.addresses.iter().map(|a| (*a, exclusions(&pod.exclude))))
 }
 
 /// The host end of the link that has each address of a pod.

@@ -1,13 +1,23 @@
-//! TCP of enrolled pods that is not captured, by peer and by port.
+//! TCP of enrolled pods that is not captured, by peer and by port: of all pods of a node, and of single ones.
 
+use crate::config::Pod;
 use ipnet::IpNet;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use weir_cni::config::InputError;
+use weir_cni::json;
 use weir_ebpf::node::canonical;
 
 /// Most networks, and most ports of each direction.
 const MOST: usize = 1000;
+/// Bytes of an annotation.
+const LONGEST: usize = 4096;
+/// Most entries of one pod, so that none takes the room of others. Each network and port counts for each address that it is about.
+const MOST_OF_POD: usize = 64;
+/// Most networks, and most ports, of all pods of a node: half of what the maps of the programs have room for, so that new ones are
+/// written before old ones are deleted.
+const MOST_OF_PODS: usize = 32_768;
 
 /// What is not captured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -25,6 +35,35 @@ pub struct Exclude {
 }
 
 impl Exclude {
+    /// What a pod says of itself, as JSON.
+    ///
+    /// # Errors
+    /// It is no such object, or a value cannot be: which one, why, and what is accepted.
+    pub fn from_annotation(text: &str, name: &str) -> Result<Self, InputError> {
+        let accepted = r#"an object with any of "peers", "except" (networks), "outbound_ports" and "inbound_ports""#;
+        let bad = |reason: String| InputError::value(name, "", reason, accepted);
+        if text.len() > LONGEST {
+            return Err(bad(format!("it has more than {LONGEST} bytes")));
+        }
+        let value = json::from_str(text).map_err(|e| bad(format!("it is no JSON: {e}")))?;
+        let exclude: Self = json::from_value(&value).map_err(|e| bad(e.to_string()))?;
+        exclude.check(name)?;
+        Ok(exclude)
+    }
+
+    /// Networks in which an address of this family can have peers; the longest prefixes first.
+    pub(crate) fn of(&self, pod: IpAddr) -> impl Iterator<Item = (IpNet, bool)> {
+        let all = self.ordered().into_iter();
+        all.filter(move |(net, _)| net.addr().is_ipv4() == pod.is_ipv4())
+    }
+
+    /// Entries of networks and of ports for a pod with these addresses.
+    fn entries(&self, addresses: &[IpAddr]) -> [usize; 2] {
+        let networks = addresses.iter().map(|pod| self.of(*pod).count()).sum();
+        let ports = self.outbound_ports.len() + self.inbound_ports.len();
+        [networks, ports * addresses.len()]
+    }
+
     /// Each network, and whether it is excluded. No prefix of IPv6 contains addresses of IPv4.
     #[must_use]
     pub fn networks(&self) -> BTreeMap<IpNet, bool> {
@@ -72,5 +111,114 @@ impl Exclude {
             }
             None => Ok(()),
         }
+    }
+}
+
+/// The chain of a pod that excludes something: at most 28 bytes, as names of chains of legacy tables are.
+pub(crate) fn chain_of(pod: &Pod) -> String {
+    // FNV-1a, which is the same in every version.
+    let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = pod.uid.bytes().fold(0xcbf2_9ce4_8422_2325, hash);
+    format!("ztunnel-X-{hash:016x}")
+}
+
+/// Takes back what a pod excludes where that is more than one pod may, or than the node has room for: the pods that come first have
+/// it. [`Pod::refused`] says why.
+pub(crate) fn fit(pods: &mut [Pod]) {
+    let mut used = [0; 2];
+    for pod in pods {
+        let [networks, ports] = pod.exclude.entries(&pod.addresses);
+        let all = networks + ports;
+        let sum = [used[0] + networks, used[1] + ports];
+        let why = if all > MOST_OF_POD {
+            format!(
+                "it has {all} exclusions, each network and port counted for each address of the pod; at most {MOST_OF_POD} are possible"
+            )
+        } else if all > 0 && sum.iter().any(|n| *n > MOST_OF_PODS) {
+            format!(
+                "older pods of the node have as many exclusions as there is room for ({MOST_OF_PODS} networks and as many ports)"
+            )
+        } else {
+            used = sum;
+            continue;
+        };
+        pod.exclude = Exclude::default();
+        pod.refused = Some(format!("{why}; nothing of it is excluded"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(number: u16, ports: u16) -> Pod {
+        let [a, b] = number.to_be_bytes();
+        Pod {
+            uid: number.to_string(),
+            addresses: vec![IpAddr::from([10, 0, a, b])],
+            exclude: Exclude {
+                outbound_ports: (1..=ports).collect(),
+                ..Exclude::default()
+            },
+            ..Pod::default()
+        }
+    }
+
+    #[test]
+    fn annotations_are_read_whole_or_refused() {
+        let read = |text: &str| Exclude::from_annotation(text, "ambient.weir/exclude");
+        let text = r#"{"peers": ["10.0.0.0/8"], "except": ["10.1.0.0/16"], "outbound_ports": [5432], "inbound_ports": [9090]}"#;
+        let exclude = read(text).unwrap();
+        assert_eq!(exclude.networks().len(), 2);
+        assert_eq!(exclude.outbound_ports, [5432].into());
+        assert!(read("{}").unwrap().is_empty());
+        for (text, part) in [
+            ("", "no JSON"),
+            ("[]", "object"),
+            (r#"{"peers": ["10.0.0.0/33"]}"#, "peers"),
+            (r#"{"peers": ["10.0.0.0/8"], "ports": [1]}"#, "ports"),
+            (r#"{"outbound_ports": [0]}"#, "port 0"),
+            (r#"{"outbound_ports": [65536]}"#, "outbound_ports"),
+            (r#"{"peers": ["::/0"], "except": ["::/0"]}"#, "::/0"),
+            (&" ".repeat(4097), "4096"),
+        ] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(
+                error.contains(part) && error.contains("ambient.weir/exclude"),
+                "{text}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn one_pod_does_not_take_the_room_of_others() {
+        let mut two = pod(0, 32);
+        two.addresses.push("fd00::1".parse().unwrap());
+        let mut pods = vec![pod(1, 65), pod(2, 64), two.clone()];
+        two.exclude.peers.push("10.0.0.0/8".parse().unwrap());
+        pods.push(two);
+        fit(&mut pods);
+        let refused: Vec<bool> = pods.iter().map(|pod| pod.refused.is_some()).collect();
+        assert_eq!(
+            refused,
+            [true, false, false, true],
+            "by addresses and families"
+        );
+        assert!(pods[0].exclude.is_empty() && !pods[1].exclude.is_empty());
+    }
+
+    #[test]
+    fn pods_that_come_later_have_no_exclusions_in_a_full_node() {
+        let mut pods: Vec<Pod> = (0..514).map(|number| pod(number, 64)).collect();
+        pods.push(pod(514, 0));
+        // Networks are another map.
+        let mut of_network = pod(515, 0);
+        of_network.exclude.peers.push("10.0.0.0/8".parse().unwrap());
+        pods.push(of_network);
+        fit(&mut pods);
+        let refused = pods.iter().filter(|pod| pod.refused.is_some());
+        let refused: Vec<&str> = refused.map(|pod| pod.uid.as_str()).collect();
+        assert_eq!(refused, ["512", "513"]);
+        assert!(pods[512].refused.as_ref().unwrap().contains("32768"));
     }
 }

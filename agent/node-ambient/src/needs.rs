@@ -56,7 +56,7 @@ fn example(has_ipv6: bool, dns: bool) -> Node {
             pods: vec![Pod {
                 uid: "pod".to_owned(),
                 addresses: addresses(2),
-                netns: None,
+                ..Pod::default()
             }],
             dns_capture: dns,
             ..Config::default()

@@ -4,6 +4,8 @@
 //! remembers it; other protocols than TCP are left alone. Services of kube-proxy that the node's own processes call are
 //! translated after this chain, and reach the proxy; the pod's answers to it have an address of the node and do not.
 
+mod of_pod;
+
 use crate::nft::{DNS, HBONE, INBOUND, MEMORY, OUTBOUND, errors, in_order, set_name};
 use crate::node::{Carrier, Family, Node, ProxyBits};
 use crate::objects::{PROXY_CARRIERS, PROXY_MASK, RETURN_MARK, TPROXY_MARK, carriers};
@@ -216,6 +218,7 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
                 ..Chain::user(&format!("{PREFIX}EXCLUDE"))
             });
         }
+        mangle.chains.extend(of_pod::chains(node, family));
         tables.push(mangle);
         let mut to_proxy = vec![outbound()];
         if let Some(place) = &node.place {
@@ -273,25 +276,33 @@ fn prerouting(node: &Node, family: Family) -> Vec<Rule> {
     other.protocol = Some((Not(true), Protocol::TCP));
     rules.push(other);
     rules.push(skipped());
+    match of_pod::any(node) {
+        true => rules.extend(of_pod::dispatch(node, family)),
+        false => rules.extend(last(node, family)),
+    }
+    rules
+}
+
+/// What all pods exclude, and the rest.
+fn last(node: &Node, family: Family) -> Vec<Rule> {
+    let mut rules = Vec::new();
     if !node.config.exclude.is_empty() {
         rules.push(rule().jump(&format!("{PREFIX}EXCLUDE")));
-        rules.push(skipped());
+        rules.push(stop(marked(rule(), node.config.marks.skip)));
     }
-    rules.push(mark(of_pods(tcp(), family, true), marks.outbound));
+    rules.push(outbound(node, family));
     rules
+}
+
+fn outbound(node: &Node, family: Family) -> Rule {
+    let bits = node.config.marks.outbound;
+    mark(of_pods(tcp(), family, true), bits)
 }
 
 /// As for nf_tables; a port a rule, since `multiport` has room for 15.
 fn excluded(node: &Node, family: Family) -> Vec<Rule> {
     let (exclude, bits) = (&node.config.exclude, node.config.marks.conn_skip);
-    let mut rules = Vec::new();
-    for (is_source, ports) in [
-        (true, &exclude.outbound_ports),
-        (false, &exclude.inbound_ports),
-    ] {
-        let of = |port: &u16| of_pods(rule().tcp_dport((*port).into()), family, is_source);
-        rules.extend(ports.iter().map(|port| mark(of(port), bits)));
-    }
+    let mut rules = excluded_ports(node, family);
     for is_source in [true, false] {
         let nets = exclude.ordered().into_iter();
         for (net, is_excluded) in nets.filter(|(net, _)| family.of(&net.addr())) {
@@ -302,6 +313,19 @@ fn excluded(node: &Node, family: Family) -> Vec<Rule> {
             rules.extend(is_excluded.then(|| mark(peer(), bits)));
             rules.push(stop(peer()));
         }
+    }
+    rules
+}
+
+fn excluded_ports(node: &Node, family: Family) -> Vec<Rule> {
+    let (exclude, bits) = (&node.config.exclude, node.config.marks.conn_skip);
+    let mut rules = Vec::new();
+    for (is_source, ports) in [
+        (true, &exclude.outbound_ports),
+        (false, &exclude.inbound_ports),
+    ] {
+        let of = |port: &u16| of_pods(rule().tcp_dport((*port).into()), family, is_source);
+        rules.extend(ports.iter().map(|port| mark(of(port), bits)));
     }
     rules
 }

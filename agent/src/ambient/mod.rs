@@ -50,5 +50,7 @@ pub(crate) use start::{Ending, start};
 /// Name of the socket's file stays: the next agent binds it anew.
 pub(crate) use weir_zds::Server;
 
+/// The annotation that says what is not captured of a pod, at the node.
+const EXCLUDE: &str = "ambient.weir/exclude";
 /// The annotation that says how a pod is captured.
 const REDIRECTION: &str = "ambient.istio.io/redirection";

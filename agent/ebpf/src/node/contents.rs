@@ -29,6 +29,8 @@ pub(super) struct Contents {
     pub(super) names: BTreeSet<IpAddr>,
     pub(super) peers: BTreeMap<IpNet, bool>,
     pub(super) ports: BTreeSet<(Side, u16)>,
+    pub(super) of_pods: BTreeMap<(IpAddr, IpNet), bool>,
+    pub(super) ports_of_pods: BTreeSet<(IpAddr, Side, u16)>,
 }
 
 /// Maps that earlier versions pinned beside these.
@@ -74,6 +76,14 @@ pub(super) fn contents(folder: &Path) -> Result<Contents> {
             .into_iter()
             .filter_map(|(key, _)| exclude::port_of(&key))
             .collect(),
+        of_pods: read(&POD_PEERS_MAP)?
+            .into_iter()
+            .filter_map(|(key, value)| Some((exclude::pod_peer_of(&key)?, number(&value) != 0)))
+            .collect(),
+        ports_of_pods: read(&POD_PORTS_MAP)?
+            .into_iter()
+            .filter_map(|(key, _)| exclude::pod_port_of(&key))
+            .collect(),
     })
 }
 
@@ -117,6 +127,8 @@ pub(super) fn ids(folder: &Path) -> Result<BTreeSet<u32>> {
         &PEERS_MAP,
         &PORTS_MAP,
         &FLOWS_MAP,
+        &POD_PEERS_MAP,
+        &POD_PORTS_MAP,
     ];
     let all = all.map(|spec| folder.join(spec.name));
     for path in all.into_iter().chain(events::pins(folder)) {

@@ -36,14 +36,22 @@ pub struct Wanted {
     pub dns: bool,
     /// What is not captured.
     pub exclude: Exclusions,
+    /// What is not captured of single pods, by their addresses.
+    pub exclude_of: BTreeMap<IpAddr, Exclusions>,
 }
 
 impl Wanted {
+    /// Anything is excluded.
+    pub(super) fn excludes(&self) -> bool {
+        let mut of_pods = self.exclude_of.values();
+        !self.exclude.is_empty() || of_pods.any(|of_pod| !of_pod.is_empty())
+    }
+
     pub(super) fn traits(&self, events: bool) -> NodeTraits {
         NodeTraits {
             dual: self.has_ipv6,
             dns: self.dns,
-            exclude: !self.exclude.is_empty(),
+            exclude: self.excludes(),
             events,
         }
     }

@@ -4,11 +4,12 @@
 //! - Peers are excluded in both directions. The longest prefix decides.
 //! - Answers to an excluded port are known by what the pod sent there: a client cannot choose a source port to avoid the proxy.
 //! - What a pod sends from an excluded port of its own passes unless it begins a connection.
+//! - Each pod may exclude more for itself. What it says of a network decides, whatever the node says of it.
 
 use super::parts::put_address;
 use super::programs::NodeTraits;
-use crate::asm::{If, MapRef, Reg, Size};
-use crate::inpod::layout::{KEY, PORTS, Pass};
+use crate::asm::{If, Label, MapRef, Reg, Size};
+use crate::inpod::layout::{KEY, OWNER_KEY, PORTS, Pass};
 use crate::inpod::nat::{self, End};
 use crate::inpod::packet::Builder;
 use Reg::{R0, R1, R10};
@@ -66,6 +67,12 @@ impl Exclusions {
         all
     }
 
+    /// Those that an address of this family can have as peers.
+    pub(super) fn networks_of(&self, pod: IpAddr) -> impl Iterator<Item = (IpNet, bool)> {
+        let all = self.peers.iter().map(|(net, is)| (*net, *is));
+        all.filter(move |(net, _)| net.addr().is_ipv4() == pod.is_ipv4())
+    }
+
     pub(super) fn ports(&self) -> BTreeSet<(Side, u16)> {
         let outbound = self.outbound_ports.iter().map(|p| (Side::Outbound, *p));
         let inbound = self.inbound_ports.iter().map(|p| (Side::Inbound, *p));
@@ -112,6 +119,54 @@ pub fn canonical(net: IpNet) -> IpNet {
     v4.unwrap_or(net).trunc()
 }
 
+/// Bytes of a key of the map of pods' peers: the length, the address of the pod, and that of the peer.
+pub(super) const POD_PEER_KEY: u32 = PEER_KEY + 16;
+/// Of the map of pods' ports: the address of the pod, and the key of a port.
+pub(super) const POD_PORT_KEY: u32 = 20;
+/// Bits of an address, which all count.
+const ADDRESS: u32 = 128;
+
+/// As in the tuple of the programs.
+pub(super) fn octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+fn address_of(octets: &[u8]) -> Option<IpAddr> {
+    let octets: [u8; 16] = octets.try_into().ok()?;
+    Some(Ipv6Addr::from(octets).to_canonical())
+}
+
+/// The key of a network that a pod excludes.
+pub(super) fn pod_peer_key(pod: IpAddr, net: IpNet) -> Vec<u8> {
+    let [a, b, c, d, peer @ ..] = peer_key(net);
+    let length = ADDRESS + u32::from_ne_bytes([a, b, c, d]);
+    [&length.to_ne_bytes()[..], &octets(pod), &peer].concat()
+}
+
+/// The pod and the network of a key.
+pub(super) fn pod_peer_of(key: &[u8]) -> Option<(IpAddr, IpNet)> {
+    let (length, rest) = key.split_first_chunk::<4>()?;
+    let (pod, peer) = rest.split_first_chunk::<16>()?;
+    let length = u32::from_ne_bytes(*length).checked_sub(ADDRESS)?;
+    let net = peer_of(&[&length.to_ne_bytes()[..], peer].concat())?;
+    Some((address_of(pod)?, net))
+}
+
+/// The key of a port that a pod excludes.
+pub(super) fn pod_port_key(pod: IpAddr, port: (Side, u16)) -> Vec<u8> {
+    [&octets(pod)[..], &port_key(port)].concat()
+}
+
+/// The pod and the port of a key.
+pub(super) fn pod_port_of(key: &[u8]) -> Option<(IpAddr, Side, u16)> {
+    let (pod, port) = key.split_first_chunk::<16>()?;
+    let (side, port) = port_of(port)?;
+    Some((address_of(pod)?, side, port))
+}
+
 /// As the programs store it: the port in the order of the packet, then the side.
 pub(super) fn port_key((side, port): (Side, u16)) -> [u8; 4] {
     let [a, b] = port.to_be_bytes();
@@ -141,6 +196,8 @@ struct Refs {
     peers: MapRef,
     ports: MapRef,
     flows: MapRef,
+    of_pods: MapRef,
+    ports_of_pods: MapRef,
 }
 
 fn refs(traits: NodeTraits) -> Refs {
@@ -149,6 +206,8 @@ fn refs(traits: NodeTraits) -> Refs {
         peers: MapRef(first),
         ports: MapRef(first + 1),
         flows: MapRef(first + 2),
+        of_pods: MapRef(first + 3),
+        ports_of_pods: MapRef(first + 4),
     }
 }
 
@@ -158,7 +217,7 @@ pub(super) fn from_pod(b: &mut Builder, traits: NodeTraits) {
     let refs = refs(traits);
     let [ours, captured] = [(); 2].map(|()| b.asm.label());
     let pass = b.pass_for(Pass::Excluded);
-    pass_peer(b, &refs, End::Destination);
+    jump_if_peer(b, &refs, End::Destination, pass);
     find_port(b, &refs, End::Destination, Side::Outbound);
     b.asm.jump_if(If::Eq, R0, 0, ours);
     nat::remember(b, refs.flows);
@@ -177,7 +236,7 @@ pub(super) fn to_pod(b: &mut Builder, traits: NodeTraits) {
     let refs = refs(traits);
     let captured = b.asm.label();
     let pass = b.pass_for(Pass::Excluded);
-    pass_peer(b, &refs, End::Source);
+    jump_if_peer(b, &refs, End::Source, pass);
     find_port(b, &refs, End::Destination, Side::Inbound);
     b.asm.jump_if(If::Ne, R0, 0, pass);
     find_port(b, &refs, End::Source, Side::Outbound);
@@ -187,17 +246,35 @@ pub(super) fn to_pod(b: &mut Builder, traits: NodeTraits) {
     b.asm.bind(captured);
 }
 
-/// Jumps to the end if one end of the tuple is excluded.
+/// Jumps if what the pod sends there is excluded, and it is captured on its way to another pod.
 #[track_caller]
-fn pass_peer(b: &mut Builder, refs: &Refs, end: End) {
-    let over = b.asm.label();
+pub(super) fn jump_if_sent_past(b: &mut Builder, traits: NodeTraits, to: Label) {
+    let refs = refs(traits);
+    jump_if_peer(b, &refs, End::Destination, to);
+    find_port(b, &refs, End::Destination, Side::Outbound);
+    b.asm.jump_if(If::Ne, R0, 0, to);
+}
+
+/// Jumps if one end of the tuple is excluded; the pod is at the other one.
+#[track_caller]
+fn jump_if_peer(b: &mut Builder, refs: &Refs, end: End, to: Label) {
+    let [over, of_node] = [(); 2].map(|()| b.asm.label());
+    let both = (ADDRESS * 2).cast_signed();
+    b.asm.store(Size::W, R10, OWNER_KEY, both);
+    put_address(b, end.other(), OWNER_KEY + 4);
+    put_address(b, end, OWNER_KEY + 20);
+    b.look_up(refs.of_pods, OWNER_KEY);
+    b.asm.jump_if(If::Eq, R0, 0, of_node);
+    b.asm.load(Size::W, R1, R0, 0);
+    b.asm.jump_if(If::Ne, R1, 0, to);
+    b.asm.jump(over);
+    b.asm.bind(of_node);
     b.asm.store(Size::W, R10, KEY, 128);
     put_address(b, end, KEY + 4);
     b.look_up(refs.peers, KEY);
     b.asm.jump_if(If::Eq, R0, 0, over);
     b.asm.load(Size::W, R1, R0, 0);
-    let pass = b.pass_for(Pass::Excluded);
-    b.asm.jump_if(If::Ne, R1, 0, pass);
+    b.asm.jump_if(If::Ne, R1, 0, to);
     b.asm.bind(over);
 }
 
@@ -205,8 +282,21 @@ fn pass_peer(b: &mut Builder, refs: &Refs, end: End) {
 #[track_caller]
 fn find_port(b: &mut Builder, refs: &Refs, end: End, side: Side) {
     let place = i16::from(end == End::Destination);
+    let found = b.asm.label();
+    let pod = match side {
+        Side::Outbound => end.other(),
+        Side::Inbound => end,
+    };
+    put_address(b, pod, OWNER_KEY);
+    b.asm.load(Size::H, R1, R10, PORTS + 2 * place);
+    b.asm.store(Size::H, R10, OWNER_KEY + 16, R1);
+    b.asm
+        .store(Size::H, R10, OWNER_KEY + 18, i32::from(number(side)));
+    b.look_up(refs.ports_of_pods, OWNER_KEY);
+    b.asm.jump_if(If::Ne, R0, 0, found);
     b.asm.load(Size::H, R1, R10, PORTS + 2 * place);
     b.asm.store(Size::H, R10, KEY, R1);
     b.asm.store(Size::H, R10, KEY + 2, i32::from(number(side)));
     b.look_up(refs.ports, KEY);
+    b.asm.bind(found);
 }

@@ -24,6 +24,8 @@ const MOST_ADDRESSES: u32 = 65_536;
 const MOST_QUERIES: u32 = 16_384;
 /// Most networks, and most ports of each direction, that are excluded.
 const MOST_EXCLUDED: u32 = 1024;
+/// Most networks, and most ports, that single pods exclude.
+const MOST_OF_PODS: u32 = 65_536;
 /// Most connections to excluded ports, of the proxy with an address of the node, and of which is known whose they are; beyond it,
 /// the one that was idle for longest is reset, the last at a hand-over only.
 const MOST_FLOWS: u32 = 65_536;
@@ -100,6 +102,18 @@ pub(super) const PORTS_MAP: MapSpec<'_> = MapSpec {
     name: "weir_ports",
     ..PODS_MAP
 };
+pub(super) const POD_PEERS_MAP: MapSpec<'_> = MapSpec {
+    key_size: exclude::POD_PEER_KEY,
+    max_entries: MOST_OF_PODS,
+    name: "weir_pod_peers",
+    ..PEERS_MAP
+};
+pub(super) const POD_PORTS_MAP: MapSpec<'_> = MapSpec {
+    key_size: exclude::POD_PORT_KEY,
+    max_entries: MOST_OF_PODS,
+    name: "weir_pod_ports",
+    ..PODS_MAP
+};
 pub(super) const FLOWS_MAP: MapSpec<'_> = MapSpec {
     max_entries: MOST_FLOWS,
     name: "weir_flows",
@@ -131,8 +145,8 @@ pub(crate) struct Maps {
     former: Map,
     /// With the capture of DNS: where names are asked for, and what was asked.
     names: Option<[Map; 2]>,
-    /// With exclusions: networks of peers, ports, and the connections to excluded ports.
-    exclude: Option<[Map; 3]>,
+    /// With exclusions: networks of peers, ports, the connections to excluded ports, and networks and ports of single pods.
+    exclude: Option<[Map; 5]>,
     /// With events of packets.
     events: Option<events::Maps>,
 }
@@ -151,6 +165,10 @@ pub enum Excluded {
     Peer(IpNet),
     /// A port.
     Port(Side, u16),
+    /// Peers of the pod with this address.
+    PodPeer(IpAddr, IpNet),
+    /// A port, for the pod with this address.
+    PodPort(IpAddr, Side, u16),
 }
 
 impl std::fmt::Display for Excluded {
@@ -158,14 +176,9 @@ impl std::fmt::Display for Excluded {
         match self {
             Self::Peer(net) => write!(f, "peers in {net}"),
             Self::Port(side, port) => write!(f, "{side} port {port}"),
+            Self::PodPeer(pod, net) => write!(f, "peers of {pod} in {net}"),
+            Self::PodPort(pod, side, port) => write!(f, "{side} port {port} of {pod}"),
         }
-    }
-}
-
-fn key(address: IpAddr) -> [u8; 16] {
-    match address {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
-        IpAddr::V6(v6) => v6.octets(),
     }
 }
 
@@ -187,7 +200,15 @@ impl Maps {
         traits: NodeTraits,
     ) -> Result<Self> {
         let names = || Ok::<_, Error>([make(&NAMES_MAP)?, make(&QUERIES_MAP)?]);
-        let exclude = || Ok::<_, Error>([make(&PEERS_MAP)?, make(&PORTS_MAP)?, make(&FLOWS_MAP)?]);
+        let exclude = || {
+            Ok::<_, Error>([
+                make(&PEERS_MAP)?,
+                make(&PORTS_MAP)?,
+                make(&FLOWS_MAP)?,
+                make(&POD_PEERS_MAP)?,
+                make(&POD_PORTS_MAP)?,
+            ])
+        };
         Ok(Self {
             pods: make(&PODS_MAP)?,
             counts: make(&NODE_COUNTS)?,
@@ -221,12 +242,16 @@ impl Maps {
 
     /// Writes or, without a value, deletes what is excluded. Without exclusions there is nothing to write.
     pub(super) fn exclude(&self, what: Excluded, value: Option<u32>) -> Result<()> {
-        let Some([peers, ports, _]) = &self.exclude else {
+        let Some([peers, ports, _, of_pods, ports_of_pods]) = &self.exclude else {
             return Ok(());
         };
         let (map, key) = match what {
             Excluded::Peer(net) => (peers, exclude::peer_key(net).to_vec()),
             Excluded::Port(side, port) => (ports, exclude::port_key((side, port)).to_vec()),
+            Excluded::PodPeer(pod, net) => (of_pods, exclude::pod_peer_key(pod, net)),
+            Excluded::PodPort(pod, side, port) => {
+                (ports_of_pods, exclude::pod_port_key(pod, (side, port)))
+            }
         };
         let done = match value {
             // It waits for memory, which such a map takes entry by entry.
@@ -241,7 +266,9 @@ impl Maps {
     /// Writes addresses with their values, many at once where the kernel can.
     pub(super) fn put(&self, which: Which, addresses: &[(IpAddr, u32)]) -> Result<()> {
         let (map, spec) = self.of(which);
-        let entry = |(a, value): &(IpAddr, u32)| (key(*a).to_vec(), value.to_ne_bytes().to_vec());
+        let entry = |(a, value): &(IpAddr, u32)| {
+            (exclude::octets(*a).to_vec(), value.to_ne_bytes().to_vec())
+        };
         let entries: Vec<Entry> = addresses.iter().map(entry).collect();
         map.set_all(&entries).map_err(|(done, e)| {
             let address = addresses.get(done).map(|(address, _)| address.to_string());
@@ -262,7 +289,7 @@ impl Maps {
 
     pub(super) fn delete(&self, which: Which, address: IpAddr) -> Result<()> {
         let (map, spec) = self.of(which);
-        let deleted = map.delete(&key(address));
+        let deleted = map.delete(&exclude::octets(address));
         deleted.map(drop).map_err(|e| {
             let object = format!("{address} in map {}", spec.name);
             failed("delete", &object, &e)

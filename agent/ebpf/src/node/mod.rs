@@ -22,6 +22,7 @@ mod change;
 mod contents;
 mod desired;
 mod exclude;
+mod exclusions;
 mod icmp;
 mod maps;
 mod owner;

@@ -19,7 +19,7 @@ const FORMER: MapRef = MapRef(6);
 pub(super) const KEY_SIZE: u32 = 36;
 
 impl End {
-    fn other(self) -> Self {
+    pub(super) fn other(self) -> Self {
         match self {
             Self::Source => Self::Destination,
             Self::Destination => Self::Source,

@@ -3,8 +3,7 @@
 use super::change::{Attachment, Change};
 use super::contents::{Addresses, Contents};
 use super::desired::{LOOSE, Proxy, Wanted, forwarding, routing, rp_filter};
-use super::exclude::{Exclusions, Side};
-use super::maps::Excluded;
+use super::exclusions;
 use super::programs::NodeRole;
 use crate::hook::{Detached, Direction, Held, Hook};
 use std::collections::{BTreeMap, BTreeSet};
@@ -218,7 +217,7 @@ pub(super) fn plan_host(
     if count < there.former {
         changes.push(Change::Former(count));
     }
-    changes.extend(exclusions(&wanted.exclude, there));
+    changes.extend(exclusions::plan(wanted, there));
     changes.extend(of_pods);
     changes.extend(gone);
     let old = there
@@ -232,25 +231,4 @@ pub(super) fn plan_host(
     changes.extend(observed.obsolete.iter().map(|name| Change::Unpin(name)));
     changes.extend(observed.other_layout());
     Ok(changes)
-}
-
-/// Programs without exclusions do not read these maps.
-fn exclusions(wanted: &Exclusions, there: &Contents) -> Vec<Change> {
-    if wanted.is_empty() {
-        return Vec::new();
-    }
-    let (peers, ports) = (wanted.networks(), wanted.ports());
-    let new = peers.iter();
-    let new = new.filter(|(net, is)| there.peers.get(*net) != Some(*is));
-    let mut changes: Vec<Change> = new
-        .map(|(net, is)| Change::Exclude(Excluded::Peer(*net), u32::from(*is)))
-        .collect();
-    let port = |(side, port): &(Side, u16)| Excluded::Port(*side, *port);
-    let new = ports.difference(&there.ports).map(port);
-    changes.extend(new.map(|what| Change::Exclude(what, 1)));
-    let old = there.peers.keys().filter(|net| !peers.contains_key(*net));
-    let old = old.map(|net| Excluded::Peer(*net));
-    let old = old.chain(there.ports.difference(&ports).map(port));
-    changes.extend(old.map(Change::NoExclude));
-    changes
 }

@@ -87,7 +87,7 @@ pub fn assemble(role: NodeRole, traits: NodeTraits) -> Result<Code, AsmError> {
         b.asm.bind(tcp);
     }
     match role {
-        NodeRole::Proxy => proxy(&mut b),
+        NodeRole::Proxy => proxy(&mut b, traits),
         NodeRole::FromProxy => {
             owner::remember(&mut b);
             from_proxy(&mut b);
@@ -126,7 +126,7 @@ impl NodeTraits {
 
     /// The first map of events, behind all others.
     fn events_map(self) -> MapRef {
-        MapRef(self.exclude_map().0 + if self.exclude { 3 } else { 0 })
+        MapRef(self.exclude_map().0 + if self.exclude { 5 } else { 0 })
     }
 }
 
@@ -274,11 +274,11 @@ fn from_proxy(b: &mut Builder) {
 /// 1. What has no address of an enrolled pod passes: it is ztunnel's own.
 /// 2. Packets of ztunnel's connections are marked, so that they stay in this namespace.
 /// 3. A first packet goes to a listener: of a pod to the outbound one, to a pod to an inbound one. Without it, it is
-///    dropped; it never passes.
+///    dropped; it never passes. Between two pods it is outbound, unless that is excluded.
 /// 4. So does what belongs to no connection: it begins one if it returns a SYN cookie of the listener. Otherwise it is reset by that or,
 ///    without it, by the kernel.
 #[track_caller]
-fn proxy(b: &mut Builder) {
+fn proxy(b: &mut Builder, traits: NodeTraits) {
     let [outbound, inbound] = [(); 2].map(|()| b.asm.label());
     let pass = b.pass;
     find(b, PODS, End::Source);
@@ -287,6 +287,16 @@ fn proxy(b: &mut Builder) {
     b.asm.jump_if(If::Ne, R0, 0, inbound);
     b.asm.jump(pass);
 
+    b.asm.bind(outbound);
+    if traits.exclude {
+        let from_pod = b.asm.label();
+        find(b, PODS, End::Destination);
+        b.asm.jump_if(If::Eq, R0, 0, from_pod);
+        exclude::jump_if_sent_past(b, traits, inbound);
+        b.asm.bind(from_pod);
+    }
+    to_listener(b, OUTBOUND_PORT, Count::NoOutboundListener);
+
     b.asm.bind(inbound);
     let plain = b.asm.label();
     b.asm.load(Size::H, R1, R10, PORTS + 2);
@@ -294,9 +304,6 @@ fn proxy(b: &mut Builder) {
     to_listener(b, HBONE_PORT, Count::NoInboundListener);
     b.asm.bind(plain);
     to_listener(b, INBOUND_PORT, Count::NoInboundListener);
-
-    b.asm.bind(outbound);
-    to_listener(b, OUTBOUND_PORT, Count::NoOutboundListener);
 }
 
 /// Packets of connections of this namespace pass, everything else goes to this listener.

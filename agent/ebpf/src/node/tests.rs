@@ -48,6 +48,18 @@ fn keys_of_exclusions_are_read_as_written() {
     assert_eq!(key, exclude::peer_key(mapped));
     assert_eq!(key[..4], 104_u32.to_ne_bytes());
     assert_eq!(key[14..], [0xff, 0xff, 10, 0, 0, 0]);
+    for (pod, net) in [("10.0.0.1", "10.0.0.0/8"), ("fd00::1", "::/0")] {
+        let pair = (pod.parse().unwrap(), net.parse().unwrap());
+        assert_eq!(
+            exclude::pod_peer_of(&exclude::pod_peer_key(pair.0, pair.1)),
+            Some(pair)
+        );
+        let port = (pair.0, Side::Inbound, 0x1234);
+        assert_eq!(
+            exclude::pod_port_of(&exclude::pod_port_key(pair.0, (port.1, port.2))),
+            Some(port)
+        );
+    }
     for port in [(Side::Outbound, 80), (Side::Inbound, 65_535)] {
         assert_eq!(exclude::port_of(&exclude::port_key(port)), Some(port));
     }

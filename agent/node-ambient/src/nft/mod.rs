@@ -11,6 +11,7 @@
 //! - A reject of another table cannot be overruled: kube-proxy's, of services without endpoints, stays in force, and the pod gets
 //!   its error as without these rules.
 
+mod of_pod;
 mod parts;
 mod proxy;
 
@@ -137,6 +138,7 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
         let chain = regular("ztunnel-EXCLUDE", excluded(node, &families));
         routed.chains.push(chain);
     }
+    routed.chains.extend(of_pod::chains(node, &families));
     Ruleset {
         tables: [routed].into_iter().chain(bridge).collect(),
     }
@@ -195,16 +197,31 @@ fn prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
     let other = matching(rule(), l4proto, CmpOp::Neq, tcp);
     rules.push(mark(other, marks.conn_skip).build());
     rules.push(skipped());
-    if !node.config.exclude.is_empty() {
-        rules.push(rule().jump("ztunnel-EXCLUDE"));
-        rules.push(skipped());
-    }
-    // 15
-    for family in families {
-        let from_pods = of_pods(rule().l4proto(L4Proto::Tcp), *family, true);
-        rules.push(mark(from_pods, marks.outbound).build());
+    match of_pod::any(node) {
+        true => rules.extend(of_pod::dispatch(node, families)),
+        false => rules.extend(last(node, families)),
     }
     rules
+}
+
+/// What all pods exclude, and 15.
+fn last(node: &Node, families: &[Family]) -> Vec<Rule> {
+    let mut rules = Vec::new();
+    if !node.config.exclude.is_empty() {
+        rules.push(rule().jump("ztunnel-EXCLUDE"));
+        rules.push(stop(has(rule(), MARK, node.config.marks.skip)));
+    }
+    rules.extend(outbound(node, families));
+    rules
+}
+
+/// 15
+fn outbound(node: &Node, families: &[Family]) -> impl Iterator<Item = Rule> {
+    let from_pods = |family: &Family| {
+        let tcp = of_pods(rule().l4proto(L4Proto::Tcp), *family, true);
+        mark(tcp, node.config.marks.outbound).build()
+    };
+    families.iter().map(from_pods)
 }
 
 /// Rules about replies to proxies come before those about their own packets. Of two proxies that follow each other the second
@@ -222,19 +239,8 @@ pub(crate) fn in_order<T>(node: &Node, replies: Vec<T>, own: Vec<T>) -> impl Ite
 /// connections are is remembered as for everything that is skipped.
 fn excluded(node: &Node, families: &[Family]) -> Vec<Rule> {
     let (exclude, bits) = (&node.config.exclude, node.config.marks.conn_skip);
-    let mut rules = Vec::new();
+    let mut rules = excluded_ports(node, families);
     for family in families {
-        for (is_source, ports) in [
-            (true, &exclude.outbound_ports),
-            (false, &exclude.inbound_ports),
-        ] {
-            let ports: Vec<u16> = ports.iter().copied().collect();
-            if !ports.is_empty() {
-                let of_pods = of_pods(rule().l4proto(L4Proto::Tcp), *family, is_source);
-                let port = of_pods.dports(L4Proto::Tcp, CmpOp::Eq, &ports);
-                rules.push(mark(port, bits).build());
-            }
-        }
         for is_source in [true, false] {
             let of_pods = || of_pods(rule().l4proto(L4Proto::Tcp), *family, is_source);
             let mut ends = |of: RuleBuilder, is_excluded: bool| {
@@ -250,6 +256,25 @@ fn excluded(node: &Node, families: &[Family]) -> Vec<Rule> {
                     false => of_pods().saddr(CmpOp::Eq, net),
                 };
                 ends(peer, is_excluded);
+            }
+        }
+    }
+    rules
+}
+
+fn excluded_ports(node: &Node, families: &[Family]) -> Vec<Rule> {
+    let (exclude, bits) = (&node.config.exclude, node.config.marks.conn_skip);
+    let mut rules = Vec::new();
+    for family in families {
+        for (is_source, ports) in [
+            (true, &exclude.outbound_ports),
+            (false, &exclude.inbound_ports),
+        ] {
+            let ports: Vec<u16> = ports.iter().copied().collect();
+            if !ports.is_empty() {
+                let of_pods = of_pods(rule().l4proto(L4Proto::Tcp), *family, is_source);
+                let port = of_pods.dports(L4Proto::Tcp, CmpOp::Eq, &ports);
+                rules.push(mark(port, bits).build());
             }
         }
     }

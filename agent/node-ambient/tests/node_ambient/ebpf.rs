@@ -493,10 +493,8 @@ fn check_7_thousands_of_addresses() {
                     device: "v2".to_owned(),
                     ..Proxy::default()
                 }),
-                others: Default::default(),
                 has_ipv6: true,
-                dns: false,
-                exclude: weir_ebpf::node::Exclusions::default(),
+                ..Wanted::default()
             }
         };
         let bpffs = bpffs(&mounted);

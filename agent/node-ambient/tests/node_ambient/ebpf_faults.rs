@@ -90,10 +90,8 @@ fn wanted(scene: &crate::Scene, has_ipv6: bool) -> Wanted {
             device: "v2".to_owned(),
             ..Proxy::default()
         }),
-        others: Default::default(),
         has_ipv6,
-        dns: false,
-        exclude: weir_ebpf::node::Exclusions::default(),
+        ..Wanted::default()
     }
 }
 

@@ -1,10 +1,11 @@
 //! Acceptance check 8 of eBPF mode, for rules as well: TCP that is not captured, by peer and by port.
 
 use crate::ebpf::{answer, applied, builds, web};
-use crate::scene::{OUTSIDE, PATIENCE, POD, PROXY, Scene, Servers, ask, connects, inside};
+use crate::scene::{OUTSIDE, PATIENCE, POD, PROXY, SECOND, Scene, Servers, ask, connects, inside};
 use crate::{each, up};
 use std::net::{SocketAddr, TcpStream};
 use weir_netlink::Netns;
+use weir_node_ambient::{Config, Exclude, Pod};
 
 /// The keys of a configuration, and what then happens to connections of the pod and to it.
 const CASES: [(&str, &str, &str); 11] = [
@@ -160,5 +161,129 @@ fn rules_capture_all_but_exclusions() {
             assert!(up(scene, engine, &more(exclude)));
             mapped(scene, exclude, v4, v6);
         }
+    });
+}
+
+/// What the pod excludes itself, beside what the configuration says of all.
+fn of_pod(scene: &Scene, exclude: &str, more: &str) -> Config {
+    let mut config = scene.config(&[(PROXY, 1)], more);
+    let text = format!("{{{exclude}}}");
+    config.pods[0].exclude = Exclude::from_annotation(&text, "test").unwrap();
+    config
+}
+
+/// What all pods exclude, what the pod excludes, and what happens to its connection to the outside: the pod decides.
+const BOTH: [(&str, &str, &str); 4] = [
+    (
+        r#""peers": ["10.1.0.0/16", "fd00:1::/32"]"#,
+        r#""except": ["10.1.4.0/24", "fd00:1:4::/48"]"#,
+        "outbound|outside|x",
+    ),
+    (
+        r#""except": ["10.1.4.10/32", "fd00:1:4::a/128"]"#,
+        r#""peers": ["10.0.0.0/8", "fd00::/8"]"#,
+        "outside|x",
+    ),
+    (
+        r#""outbound_ports": [8080]"#,
+        r#""except": ["10.0.0.0/8", "fd00::/8"], "outbound_ports": [81]"#,
+        "outside|x",
+    ),
+    (
+        r#""peers": ["10.1.4.0/24", "fd00:1:4::/48"]"#,
+        r#""outbound_ports": [81]"#,
+        "outside|x",
+    ),
+];
+
+/// The first pod excludes all its connections, and the second one nothing.
+fn one_of_two(scene: &Scene) -> Config {
+    let mut config = of_pod(
+        scene,
+        r#""peers": ["0.0.0.0/0", "::/0"]"#,
+        r#", "carrier": "veth""#,
+    );
+    config.pods.push(Pod {
+        uid: "pod-b".to_owned(),
+        addresses: [false, true].map(|v6| inside(SECOND, v6)).to_vec(),
+        netns: Some(scene.second.path()),
+        ..Pod::default()
+    });
+    config
+}
+
+/// A pod decides of its own connections, not of those of another pod that it has one with.
+fn others_are_captured(scene: &Scene) {
+    for v6 in [false, true] {
+        let said = [
+            answer(&scene.pod, web(OUTSIDE, v6)),
+            answer(&scene.outside, web(POD, v6)),
+            answer(&scene.second, web(OUTSIDE, v6)),
+            answer(&scene.outside, web(SECOND, v6)),
+            answer(&scene.pod, web(SECOND, v6)),
+            answer(&scene.second, web(POD, v6)),
+        ];
+        let expected = [
+            "outside|x",
+            "pod|x",
+            "outbound|outside|x",
+            "inbound|neighbour|x",
+            "inbound|neighbour|x",
+            "outbound|pod|x",
+        ];
+        assert_eq!(said, expected, "IPv6: {v6}");
+    }
+}
+
+// matrix: every
+#[test]
+fn programs_capture_all_but_what_a_pod_excludes() {
+    for (scene, mounted) in builds() {
+        let servers = Servers::start(&scene);
+        servers.echo(&scene.second, "neighbour");
+        for (exclude, outbound, inbound) in CASES {
+            applied(&scene, &mounted, &of_pod(&scene, exclude, ""));
+            arrive(&scene, exclude, outbound, inbound);
+        }
+        for (of_all, exclude, outbound) in BOTH {
+            applied(&scene, &mounted, &of_pod(&scene, exclude, &more(of_all)));
+            for v6 in [false, true] {
+                let said = answer(&scene.pod, web(OUTSIDE, v6));
+                assert_eq!(said, outbound, "{of_all}, {exclude}");
+            }
+        }
+        applied(&scene, &mounted, &one_of_two(&scene));
+        others_are_captured(&scene);
+    }
+}
+
+// matrix: every
+#[test]
+fn rules_capture_all_but_what_a_pod_excludes() {
+    each(&["veth"], |scene, engine, _| {
+        let servers = Servers::start(scene);
+        servers.echo(&scene.second, "neighbour");
+        let veth = r#", "carrier": "veth""#;
+        if !up(scene, engine, veth) {
+            return;
+        }
+        let apply = |config: &Config| {
+            weir_node_ambient::apply(config, &scene.node, Some(engine), false).unwrap();
+            let left = weir_node_ambient::compare(config, &scene.node, Some(engine)).unwrap();
+            assert!(left.is_empty(), "{:#?}", left.host);
+        };
+        for (exclude, outbound, inbound) in CASES {
+            apply(&of_pod(scene, exclude, veth));
+            arrive(scene, exclude, outbound, inbound);
+        }
+        for (of_all, exclude, outbound) in BOTH {
+            apply(&of_pod(scene, exclude, &format!("{veth}{}", more(of_all))));
+            for v6 in [false, true] {
+                let said = answer(&scene.pod, web(OUTSIDE, v6));
+                assert_eq!(said, outbound, "{of_all}, {exclude}");
+            }
+        }
+        apply(&one_of_two(scene));
+        others_are_captured(scene);
     });
 }

@@ -1,9 +1,9 @@
 //! What the node is to have, from all that is known of its pods.
 
 use super::{AtNode, State};
-use crate::ambient::REDIRECTION;
 use crate::ambient::decision::{Decision, decide, is_ztunnel};
 use crate::ambient::settings::AmbientSettings;
+use crate::ambient::{EXCLUDE, REDIRECTION};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use weir_core::pods::{PodView, Pods};
 use weir_core::sandboxes::claims::Claims;
 use weir_core::sandboxes::place::Identity;
 use weir_core::sandboxes::{Held, Sandboxes};
-use weir_node_ambient::{Config, Pod, Proxy};
+use weir_node_ambient::{Config, Exclude, Pod, Proxy};
 
 /// What is asked for, and what keeps its namespaces open.
 pub(super) struct Desired {
@@ -56,6 +56,20 @@ pub(in crate::ambient) fn former(
     (config, held)
 }
 
+/// What the pod says that is not to be captured of it, or why nothing of that is in force.
+fn excluded(view: &PodView) -> (Exclude, Option<String>) {
+    let Some(text) = view.pod.metadata.annotations.get(EXCLUDE) else {
+        return Default::default();
+    };
+    match Exclude::from_annotation(text, EXCLUDE) {
+        Ok(exclude) => (exclude, None),
+        Err(e) => {
+            let why = format!("annotation {e}; nothing of it is excluded");
+            (Exclude::default(), Some(why))
+        }
+    }
+}
+
 impl AtNode {
     fn proxies(&self) -> Vec<Arc<PodView>> {
         proxies(&self.0.settings, &self.0.pods)
@@ -94,7 +108,9 @@ impl AtNode {
             });
             held.push(found);
         }
-        let views = shared.pods.all();
+        let mut views = shared.pods.all();
+        // Where there is no room for what all of them exclude, older ones keep theirs.
+        views.sort_by(|a, b| (&a.created, a.uid()).cmp(&(&b.created, b.uid())));
         let uids: BTreeSet<&str> = views.iter().map(|view| view.uid()).collect();
         let asked = &mut state.asked;
         asked.retain(|uid, _| uids.contains(uid.as_str()));
@@ -122,10 +138,13 @@ impl AtNode {
             }
             // Without it the main table's routes say which link is the pod's.
             let found = shared.sandboxes.find(&identity, since).ok();
+            let (exclude, refused) = excluded(view);
             pods.push(Pod {
                 uid: view.uid().to_owned(),
                 addresses: identity.addresses,
                 netns: found.as_ref().map(|found| found.sandbox.netns().path()),
+                exclude,
+                refused,
             });
             held.extend(found);
         }

@@ -78,8 +78,13 @@ impl Rules for AtNode {
         if let Some(why) = node.left_out.get(uid) {
             return Err(why.clone());
         }
-        if !node.config.pods.iter().any(|pod| pod.uid == uid) {
+        let mut pods = node.config.pods.iter();
+        let Some(pod) = pods.find(|pod| pod.uid == uid) else {
             return Err("it is not one of the pods to be captured any more".to_owned());
+        };
+        // It is captured as if it excluded nothing.
+        if let Some(why) = &pod.refused {
+            return Err(why.clone());
         }
         let is_known = before.is_some_and(|before| before.netns == held.id());
         if !is_known {

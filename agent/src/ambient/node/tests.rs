@@ -1,6 +1,7 @@
 //! [`AtNode`] in a throwaway node with two pods and two proxies.
 
 use super::{AtNode, Places, State};
+use crate::ambient::EXCLUDE;
 use crate::ambient::by_plugin::ByPlugin;
 use crate::ambient::decision::{Decision, decide};
 use crate::ambient::hands::{Asked, Outcome, Probes, Proxy, Rules};
@@ -152,23 +153,35 @@ impl Scene {
         self.put_with(&[address(number, 10)], number, is_ready, change);
     }
 
+    /// A pod that says what is not to be captured of it.
+    fn put_excluding(&mut self, number: usize, text: &str) {
+        let mut object = Self::object(&[address(number, 10)], number, true);
+        object["metadata"]["annotations"] = json!({EXCLUDE: text});
+        let view = PodView::from_value(&object).unwrap();
+        self.writer.apply(view).unwrap();
+    }
+
     fn put_with(&mut self, addresses: &[IpAddr], number: usize, is_ready: bool, change: Value) {
-        let ips: Vec<_> = addresses.iter().map(|ip| json!({"ip": ip})).collect();
-        let name = NAMES[number];
-        let is_proxy = number >= 2;
-        let mut object = json!({
-            "metadata": {"name": name, "uid": name, "creationTimestamp": format!("2026-01-01T00:00:0{number}Z"),
-                "namespace": if is_proxy { "istio-system" } else { "shop" },
-                "labels": if is_proxy { json!({"app": "ztunnel"}) } else { json!({"m": "ambient"}) }},
-            "spec": {},
-            "status": {"phase": "Running", "podIP": addresses[0], "podIPs": ips,
-                "conditions": [{"type": "Ready", "status": if is_ready { "True" } else { "False" }}]}});
+        let mut object = Self::object(addresses, number, is_ready);
         if !change.is_null() {
             object["metadata"]["labels"] = change;
         }
         self.writer
             .apply(PodView::from_value(&object).unwrap())
             .unwrap();
+    }
+
+    fn object(addresses: &[IpAddr], number: usize, is_ready: bool) -> Value {
+        let ips: Vec<_> = addresses.iter().map(|ip| json!({"ip": ip})).collect();
+        let name = NAMES[number];
+        let is_proxy = number >= 2;
+        json!({
+            "metadata": {"name": name, "uid": name, "creationTimestamp": format!("2026-01-01T00:00:0{number}Z"),
+                "namespace": if is_proxy { "istio-system" } else { "shop" },
+                "labels": if is_proxy { json!({"app": "ztunnel"}) } else { json!({"m": "ambient"}) }},
+            "spec": {},
+            "status": {"phase": "Running", "podIP": addresses[0], "podIPs": ips,
+                "conditions": [{"type": "Ready", "status": if is_ready { "True" } else { "False" }}]}})
     }
 
     fn delete(&mut self, number: usize) {
@@ -214,6 +227,11 @@ fn capture(agent: &AtNode, asked: &Asked) -> Outcome {
         .capture(asked, None, Instant::now(), &mut spent)
         .unwrap()
         .1
+}
+
+fn refused(agent: &AtNode, asked: &Asked) -> String {
+    let captured = agent.capture(asked, None, Instant::now(), &mut Spent::default());
+    captured.map(drop).unwrap_err()
 }
 
 #[test]
@@ -391,6 +409,40 @@ fn the_plugin_knows_the_addresses_of_a_new_sandbox_better_than_the_api_server() 
     let desired = agent.desired(&mut agent.state(), Instant::now());
     let pods = desired.unwrap().config.pods;
     assert_eq!(pods[0].addresses, [address(1, 10)]);
+    weir_node_ambient::remove(&scene.node, None).unwrap();
+}
+
+/// A pod whose annotation cannot be read is captured as if it had none, and says so; others have what they ask for.
+#[test]
+fn what_a_pod_excludes_is_in_force_or_it_says_why_not() {
+    let Some(mut scene) = Scene::build() else {
+        return;
+    };
+    scene.put(2, true, Value::Null);
+    scene.put_excluding(0, r#"{"peers": ["10.9.0.0/33"]}"#);
+    scene.put_excluding(1, r#"{"outbound_ports": [5432]}"#);
+    let agent = scene.agent();
+    let both = BTreeSet::from([0, 1]);
+    capture(&agent, &scene.asked(1));
+    let why = refused(&agent, &scene.asked(0));
+    assert!(why.contains(EXCLUDE) && why.contains("peers"), "{why}");
+    assert_eq!(scene.captured().0, both);
+    let ports = |agent: &AtNode| {
+        let desired = agent.desired(&mut State::default(), Instant::now());
+        let pods = desired.unwrap().config.pods.into_iter();
+        pods.map(|pod| pod.exclude.outbound_ports.len())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ports(&agent), [0, 1]);
+    // More than one pod may.
+    let all: Vec<u16> = (1..=65).collect();
+    scene.put_excluding(0, &format!(r#"{{"inbound_ports": {all:?}}}"#));
+    let why = refused(&agent, &scene.asked(0));
+    assert!(why.contains("at most 64"), "{why}");
+    assert_eq!(scene.captured().0, both);
+    scene.put_excluding(0, r#"{"outbound_ports": [5432, 3306]}"#);
+    capture(&agent, &scene.asked(0));
+    assert_eq!(ports(&agent), [2, 1]);
     weir_node_ambient::remove(&scene.node, None).unwrap();
 }
 

@@ -1,0 +1,129 @@
+//! What single pods exclude: a chain for each, in which a packet from or to its addresses goes on.
+//!
+//! A pod decides of its own traffic only. What it sends to another enrolled pod of the node is captured on the way to that one,
+//! and what another enrolled pod sends to it on the way from there.
+
+use super::parts::{MARK, address, has, mark, matching, of_family, rule, set_name, stop};
+use crate::config::Pod;
+use crate::exclude::chain_of;
+use crate::node::{Family, Node};
+use std::net::IpAddr;
+use weir_netfilter::nft::{Chain, CmpOp, Data, L4Proto, Operand, Rule, RuleBuilder, Verdict};
+
+/// Where packets go on of which a pod says nothing.
+const REST: &str = "ztunnel-OUTBOUND";
+/// And those of which it says that they are not excluded: the networks that all pods exclude are not asked.
+const CAPTURED: &str = "ztunnel-CAPTURED";
+
+fn excluding(node: &Node) -> impl Iterator<Item = &Pod> {
+    node.config
+        .pods
+        .iter()
+        .filter(|pod| !pod.exclude.is_empty())
+}
+
+/// Whether any pod excludes something.
+pub(super) fn any(node: &Node) -> bool {
+    excluding(node).next().is_some()
+}
+
+fn family_of(families: &[Family], pod: IpAddr) -> Option<Family> {
+    families.iter().copied().find(|family| family.of(&pod))
+}
+
+/// TCP from the address, or else to it.
+fn tcp(family: Family, pod: IpAddr, is_source: bool) -> RuleBuilder {
+    let own = Operand::Value(Data::addr(pod));
+    let of = of_family(rule().l4proto(L4Proto::Tcp), family);
+    matching(of, address(family, is_source), CmpOp::Eq, own)
+}
+
+/// The end of `prerouting`: to the chain of the sender, or of the receiver, or to the rest.
+pub(super) fn dispatch(node: &Node, families: &[Family]) -> Vec<Rule> {
+    let mut rules = Vec::new();
+    for is_source in [true, false] {
+        for pod in excluding(node) {
+            for own in &pod.addresses {
+                let Some(family) = family_of(families, *own) else {
+                    continue;
+                };
+                let goto = Verdict::Goto(chain_of(pod));
+                rules.push(tcp(family, *own, is_source).verdict(goto));
+            }
+        }
+    }
+    rules.push(rule().jump(REST));
+    rules
+}
+
+/// The chains of pods, and the rest. None if no pod excludes anything.
+pub(super) fn chains(node: &Node, families: &[Family]) -> Vec<Chain> {
+    if !any(node) {
+        return Vec::new();
+    }
+    let regular = |name: &str, rules| Chain {
+        rules,
+        ..Chain::regular(name)
+    };
+    let of_pods = excluding(node).map(|pod| regular(&chain_of(pod), of_pod(node, families, pod)));
+    let rest = regular(REST, super::last(node, families));
+    let mut captured = super::excluded_ports(node, families);
+    captured.push(stop(has(rule(), MARK, node.config.marks.skip)));
+    captured.extend(super::outbound(node, families));
+    let captured = regular(CAPTURED, captured);
+    of_pods.chain([rest, captured]).collect()
+}
+
+fn goes_on() -> Verdict {
+    Verdict::Goto(REST.to_owned())
+}
+
+/// These are not captured, unless another enrolled pod is at the other end.
+fn exclude(rules: &mut Vec<Rule>, bits: u32, of: RuleBuilder, (family, is_source): (Family, bool)) {
+    let pods = Operand::Named {
+        set: set_name(family),
+        turned: false,
+    };
+    let of_others = matching(of.clone(), address(family, !is_source), CmpOp::Eq, pods);
+    rules.push(match is_source {
+        true => stop(of_others),
+        false => of_others.verdict(goes_on()),
+    });
+    rules.push(mark(of.clone(), bits).build());
+    rules.push(stop(of));
+}
+
+/// Ports first, then the longest prefixes, as for all pods.
+fn of_pod(node: &Node, families: &[Family], pod: &Pod) -> Vec<Rule> {
+    let (mut rules, bits) = (Vec::new(), node.config.marks.conn_skip);
+    for own in &pod.addresses {
+        let Some(family) = family_of(families, *own) else {
+            continue;
+        };
+        for (is_source, ports) in [
+            (true, &pod.exclude.outbound_ports),
+            (false, &pod.exclude.inbound_ports),
+        ] {
+            let ports: Vec<u16> = ports.iter().copied().collect();
+            if !ports.is_empty() {
+                let of = tcp(family, *own, is_source).dports(L4Proto::Tcp, CmpOp::Eq, &ports);
+                exclude(&mut rules, bits, of, (family, is_source));
+            }
+        }
+        for is_source in [true, false] {
+            for (net, is_excluded) in pod.exclude.of(*own) {
+                let of = tcp(family, *own, is_source);
+                let peer = match is_source {
+                    true => of.daddr(CmpOp::Eq, net),
+                    false => of.saddr(CmpOp::Eq, net),
+                };
+                match is_excluded {
+                    true => exclude(&mut rules, bits, peer, (family, is_source)),
+                    false => rules.push(peer.verdict(Verdict::Goto(CAPTURED.to_owned()))),
+                }
+            }
+        }
+    }
+    rules.push(rule().verdict(goes_on()));
+    rules
+}
