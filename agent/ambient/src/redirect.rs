@@ -6,8 +6,9 @@ use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_cni::compile::{Compiled, Engine, RoutingItem, Rules};
 use weir_cni::config::{InputError, InterfaceName};
-use weir_cni::redirection::{Desired, Scheme};
+use weir_cni::redirection::{Desired, Legacy, Scheme};
 use weir_netfilter::nft::Ruleset;
+use weir_netfilter::xtables::OwnerChains;
 use weir_netlink::route::AddressFamily;
 
 /// Names of the `inet` tables of nf_tables.
@@ -20,9 +21,38 @@ pub const TABLES: [&str; 3] = [
 /// What ambient mode owns in the namespace of a pod.
 pub static AMBIENT: Scheme = Scheme {
     tables: &TABLES,
+    legacy: Legacy {
+        prefix: "ISTIO_PRERT",
+        beside: &[
+            ("nat", "ISTIO_OUTPUT"),
+            ("mangle", "ISTIO_OUTPUT"),
+            ("raw", "ISTIO_OUTPUT"),
+        ],
+        others: &[OF_SIDECARS],
+        tag: u32::from_be_bytes(*b"wamb"),
+    },
     routing: upstream_routing,
+    rule: |rule, _| {
+        let mark = (rule.fwmark, rule.fwmask);
+        rule.only_mark() && mark == (Some(REPLY_MARK), Some(MASK))
+    },
+    table: |table| table == TABLE,
+    passthrough: false,
     version: Some(VERSION),
     remedy: "have its writer choose another mark and table: 0x111/0xfff and table 100 are those of Istio's ambient mode",
+};
+
+/// Chains of a sidecar's redirection, which has one of the same name in `nat`.
+const OF_SIDECARS: OwnerChains = OwnerChains {
+    prefixes: &[
+        "ISTIO_IN",
+        "ISTIO_REDIRECT",
+        "ISTIO_OUTPUT_DNS",
+        "ISTIO_DIVERT",
+        "ISTIO_TPROXY",
+        "ISTIO_DROP",
+    ],
+    beside: &[("nat", "ISTIO_OUTPUT")],
 };
 
 /// Version of the rules in [`nft`] and [`xtables`]. To be raised with every change of them, so that an update of rules is

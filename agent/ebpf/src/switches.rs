@@ -150,15 +150,21 @@ impl Routes {
         self.rules.iter().any(|r| r.same_effect(rule))
     }
 
-    /// Those that weir wrote, of both families.
+    /// Those that weir wrote for this, of both families. A route to which another policy rule of weir leads is kept for that:
+    /// another redirection in the namespace has the same one.
     pub(crate) fn owned(&self) -> (Vec<Route>, Vec<PolicyRule>) {
         let own = |family| routing(family);
         let families = [AddressFamily::V4, AddressFamily::V6].map(own);
-        let route = |r: &&Route| {
-            r.protocol == WEIR && families.iter().any(|(route, _)| route.same_effect(r))
-        };
         let rule = |r: &&PolicyRule| {
             r.protocol == WEIR && families.iter().any(|(_, rule)| rule.same_effect(r))
+        };
+        let is_shared = |route: &Route| {
+            let mut others = self.rules.iter().filter(|r| !rule(r));
+            others.any(|r| r.protocol == WEIR && r.leads_to(route))
+        };
+        let route = |r: &&Route| {
+            let is_own = families.iter().any(|(route, _)| route.same_effect(r));
+            r.protocol == WEIR && is_own && !is_shared(r)
         };
         (
             self.routes.iter().filter(route).cloned().collect(),

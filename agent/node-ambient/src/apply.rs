@@ -358,15 +358,16 @@ pub fn remove(host: &Netns, config: Option<&Config>) -> Result<Vec<String>> {
 
 fn remove_here() -> Result<Vec<String>> {
     let routing = Routing::open()?;
-    let observed = observe(&routing, &Objects::default(), rules::memory()?)?;
+    let nothing = Objects::default();
+    let observed = observe(&routing, &nothing, rules::memory()?)?;
     // Links of the proxy's side go with it when it ends; of ours only if there is something else of ours.
     let is_ours = observed.rules.iter().any(is_own)
-        || !observed.routes.is_empty()
+        || observed.own_routes(&nothing).next().is_some()
         || rules::present()?.is_some();
     if !is_ours {
         return Ok(Vec::new());
     }
-    let mut steps = plan(&Objects::default(), &observed);
+    let mut steps = plan(&nothing, &observed);
     let rank = |s: &Step| match s {
         Step::DeleteRule(_) => 0,
         Step::Sysctl(..) => 1,

@@ -2,11 +2,11 @@
 
 use crate::config::Config;
 use crate::marks::{self, Owner};
-use crate::objects::{CARRIERS, SECOND_CARRIERS, WEIR, is_own};
+use crate::objects::{CARRIERS, SECOND_CARRIERS, WEIR, is_local_default, is_own};
 use crate::services::{Services, services};
 use std::fmt;
 use weir_netlink::Result;
-use weir_netlink::route::Routing;
+use weir_netlink::route::{Route, Routing};
 
 /// Something of another writer that has the same number or name, and how to avoid it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,7 +96,9 @@ fn of_services(services: &Services) -> Collision {
 fn routes_and_rules(config: &Config, routing: &Routing, found: &mut Vec<Collision>) -> Result<()> {
     let numbers = &config.routing;
     for table in numbers.tables() {
-        for route in routing.routes(table)?.iter().filter(|r| r.protocol != WEIR) {
+        // A local one with our number is of a redirection in a pod.
+        let is_foreign = |r: &&Route| r.protocol != WEIR || is_local_default(r);
+        for route in routing.routes(table)?.iter().filter(is_foreign) {
             found.push(Collision {
                 found: format!("route {route}"),
                 effect: format!("table {table} would belong to two writers"),

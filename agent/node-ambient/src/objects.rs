@@ -31,11 +31,41 @@ use weir_netlink::route::{
 /// Who made routes and policy rules.
 pub(crate) const WEIR: RouteProtocol = RouteProtocol::Other(RTPROT_WEIR);
 
-/// Whether a policy rule is of this crate. Those that the node agent makes for branch ENIs of AWS have the same protocol
-/// number and select by an address or a pod's link, which none of these does.
+/// Whether a policy rule is of this crate: a `goto`, one for bits of a mark, one for a mark in the proxy's namespace, or one
+/// for every packet. Others have the same protocol number: those of redirections in a pod, whose marks are compared under other
+/// masks, and those that the node agent makes for branch ENIs of AWS, which select by an address or a pod's link.
 pub(crate) fn is_own(rule: &PolicyRule) -> bool {
-    let is_of_mark = rule.fwmark.is_some() || rule.action == RuleAction::Goto;
-    rule.protocol == WEIR && (is_of_mark || !rule.selects_more())
+    if rule.protocol != WEIR {
+        return false;
+    }
+    if rule.action == RuleAction::Goto {
+        return true;
+    }
+    let is_of_mark = match (rule.fwmark, rule.fwmask.unwrap_or(u32::MAX)) {
+        (None, _) => true,
+        (Some(mark), PROXY_MASK) => [TPROXY_MARK, RETURN_MARK].contains(&mark),
+        (Some(mark), mask) => mark == mask && mask != u32::MAX,
+    };
+    rule.only_mark() && is_of_mark
+}
+
+/// Whether a route with our protocol number is of this crate. Redirections in a pod have a local default route, too: one to
+/// which a policy rule of theirs leads is kept for them. One to which none leads is of this crate in one of `tables`.
+pub(crate) fn is_own_route(route: &Route, rules: &[PolicyRule], tables: &[u32]) -> bool {
+    if !is_local_default(route) {
+        return true;
+    }
+    let mut leading = rules
+        .iter()
+        .filter(|r| r.leads_to(route) && r.protocol == WEIR);
+    let first = leading.next().map(is_own);
+    first.unwrap_or(tables.contains(&route.table)) && leading.all(is_own)
+}
+
+/// It is the route of a proxy's namespace, or of a pod's.
+pub(crate) fn is_local_default(route: &Route) -> bool {
+    let lo = weir_netlink::route::LOOPBACK_IFINDEX;
+    route.same_effect(&Route::local_default(route.family(), lo, route.table))
 }
 
 /// Host ends of the carriers, for connections to pods and of pods.

@@ -1,12 +1,14 @@
 //! What a namespace has, and the steps from there to the desired objects. Planning is pure; every step prints as the command
 //! that it equals.
 
+use crate::config::Numbers;
 use crate::node::{Carrier, is_carrier_address};
 use crate::objects::{
-    CARRIERS, LinkSpec, Objects, PROXY_CARRIERS, RouteSpec, SECOND_CARRIERS, WEIR, is_own,
+    CARRIERS, LinkSpec, Objects, PROXY_CARRIERS, RouteSpec, SECOND_CARRIERS, WEIR,
+    is_local_default, is_own, is_own_route,
 };
 use ipnet::IpNet;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use weir_netlink::Result;
@@ -19,7 +21,7 @@ pub struct Observed {
     pub links: Vec<Link>,
     /// All addresses.
     pub addresses: Vec<Address>,
-    /// Routes with our protocol number, of all tables.
+    /// Routes with our protocol number, of all tables; and of other writers those with the effect of a desired local one.
     pub routes: Vec<Route>,
     /// All policy rules.
     pub rules: Vec<PolicyRule>,
@@ -85,6 +87,17 @@ impl fmt::Display for Step {
     }
 }
 
+impl Observed {
+    /// The routes that are of this crate, and may be deleted. Tables of `desired` are its own.
+    pub(crate) fn own_routes(&self, desired: &Objects) -> impl Iterator<Item = &Route> {
+        let tables = desired.routes.iter().map(|spec| spec.route.table);
+        let default = Numbers::default().inbound_table;
+        let tables: Vec<u32> = tables.chain([default]).collect();
+        let own = self.routes.iter().filter(|r| r.protocol == WEIR);
+        own.filter(move |r| is_own_route(r, &self.rules, &tables))
+    }
+}
+
 /// Reads what the network namespace of this thread has; `memory` is from its rules.
 ///
 /// # Errors
@@ -98,10 +111,17 @@ pub fn observe(
     let sysctls = keys
         .filter_map(|key| Some((key.clone(), read_sysctl(key)?)))
         .collect();
+    let mut routes = routing.routes_by(WEIR)?;
+    let local = desired.routes.iter().map(|spec| &spec.route);
+    let local = local.filter(|route| route.kind == RouteType::Local);
+    for table in local.map(|route| route.table).collect::<BTreeSet<u32>>() {
+        let foreign = routing.routes(table)?.into_iter();
+        routes.extend(foreign.filter(|r| r.protocol != WEIR && is_local_default(r)));
+    }
     Ok(Observed {
         links: routing.links()?,
         addresses: routing.addresses()?,
-        routes: routing.routes_by(WEIR)?,
+        routes,
         rules: routing.rules()?,
         sysctls,
         memory,
@@ -263,7 +283,7 @@ fn routes(
     let there: Vec<RouteSpec> = observed
         .routes
         .iter()
-        .filter(|r| r.protocol == WEIR && !r.oif.is_some_and(|i| deleted.contains(&i)))
+        .filter(|r| !r.oif.is_some_and(|i| deleted.contains(&i)))
         .map(|route| RouteSpec {
             route: route.clone(),
             device: route
@@ -272,8 +292,10 @@ fn routes(
                 .and_then(name),
         })
         .collect();
+    let own: Vec<&Route> = observed.own_routes(desired).collect();
     let gone: Vec<&RouteSpec> = there
         .iter()
+        .filter(|t| own.contains(&&t.route))
         .filter(|t| !desired.routes.iter().any(|d| same_route(d, t)))
         .collect();
     let new = desired.routes.iter();

@@ -18,8 +18,8 @@ use weir_netfilter::xtables::{
     Xmark, XtFamily,
 };
 
-/// The tag of rules in built-in chains.
-const TAG: u32 = u32::from_be_bytes(*b"weir");
+/// The tag of rules in built-in chains. Not that of redirections in pods, which a namespace may have, too.
+const TAG: u32 = u32::from_be_bytes(*b"wnod");
 /// `linux/netfilter/xt_addrtype.h`: an address of this host.
 const XT_ADDRTYPE_LOCAL: u16 = 1 << 2;
 /// Chains with this prefix are owned.

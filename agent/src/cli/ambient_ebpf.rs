@@ -57,7 +57,7 @@ pub(super) fn apply(redirect: &Redirect, sandbox: &Sandbox, a: &ApplyArgs) -> Re
         let without = redirect.compile_without_rules();
         let removed = match a.dry_run {
             true => sandbox
-                .visit(|visit| visit.plan(&without))
+                .visit_for(&AMBIENT, |visit| visit.plan(&without))
                 .and_then(|planned| planned)
                 .map_err(Failure::failed)?,
             false => sandbox.apply(&without).map_err(Failure::failed)?,

@@ -69,7 +69,8 @@ const CLEAN: &str = "\
 Example:
   weir clean --netns pod
 
-What is ours goes from nf_tables and from legacy tables, whichever of them holds it.";
+What is ours goes from nf_tables and from legacy tables, whichever of them holds it: of a redirection \
+to a sidecar here, of ambient mode with `clean ambient` and `clean node-ambient`.";
 
 const RESTORE: &str = "\
 All of the text is read before anything is changed. A table of iptables is then replaced at once, \

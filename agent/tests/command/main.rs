@@ -19,6 +19,8 @@ mod fallback;
 mod foreign;
 mod host_users;
 mod image;
+mod kinds;
+mod kinds_routing;
 mod leftovers;
 mod legacy_foreign;
 mod lifecycle;

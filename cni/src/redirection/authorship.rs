@@ -7,7 +7,7 @@
 //! form matches any value there; everything else is literal.
 
 use super::TABLES;
-use super::engines::PREFIX;
+use super::scheme::SIDECAR;
 use crate::compile::{Engine, Rules, compile};
 use crate::config::{Intent, NameFiles, SidecarConfig};
 use std::sync::LazyLock;
@@ -171,9 +171,13 @@ impl Form for xtables::Rule {
         };
         let chains = |table: &xtables::Table| {
             let name = format!("{} {}", table.family, table.name);
-            let ours = table.chains.clone().into_iter();
-            let ours = ours.filter(|chain| chain.name.starts_with(PREFIX));
-            ours.map(move |chain| ((name.clone(), chain.name), chain.kind, chain.rules))
+            let names: Vec<&str> = table.chains.iter().map(|c| c.name.as_str()).collect();
+            let owned = SIDECAR.chains();
+            let is_owned = |name: &str| owned.owns(&table.name, name, names.iter().copied());
+            let chains = table.chains.iter().filter(|c| is_owned(&c.name));
+            let chains: Vec<xtables::Chain> = chains.cloned().collect();
+            let chains = chains.into_iter();
+            chains.map(move |chain| ((name.clone(), chain.name), chain.kind, chain.rules))
         };
         ruleset.tables.iter().flat_map(chains).collect()
     }

@@ -14,7 +14,7 @@
 
 use super::choice::Choice;
 use super::named::Named;
-use super::scheme::Scheme;
+use super::scheme::{Legacy, Scheme};
 use super::{Change, leftovers};
 use crate::compile::{self, Compiled, Rules};
 use nix::errno::Errno;
@@ -25,10 +25,6 @@ use weir_netfilter::probe::{Loading, RunningKernel};
 use weir_netfilter::xtables;
 use weir_netlink::{Error, Result};
 
-/// Prefix of owned chains in legacy tables, and of upstream's chains in tables of `iptables-nft`.
-pub(super) const PREFIX: &str = "ISTIO_";
-/// The tag of owned rules in built-in chains of legacy tables: not all of them jump to an owned chain.
-const TAG: u32 = u32::from_be_bytes(*b"weir");
 /// Files that list the legacy tables of the thread's network namespace. Reading a table creates it, so the
 /// list is read first.
 const TABLE_NAMES: [&str; 2] = [
@@ -54,10 +50,7 @@ pub(super) fn look(scheme: &'static Scheme) -> Result<Found> {
     Ok(Found {
         scheme,
         nft: nft::NftEngine::open().and_then(listed),
-        legacy_holds: legacy_holds(&xtables::Ownership {
-            prefix: PREFIX.to_owned(),
-            ..xtables::Ownership::default()
-        })?,
+        legacy_holds: legacy_holds(&scheme.chains())?,
     })
 }
 
@@ -96,10 +89,12 @@ impl Found {
     }
 }
 
-/// Number of rules in built-in chains of legacy tables that carry weir's tag, which no other program writes.
-pub(super) fn legacy_signed() -> Result<usize> {
+/// Number of rules in built-in chains of legacy tables that carry the tag of this kind, which no other program writes.
+pub(super) fn legacy_signed(scheme: &Scheme) -> Result<usize> {
+    let Legacy { tag, others, .. } = scheme.legacy;
     let signed = xtables::Ownership {
-        tag: TAG,
+        tag,
+        others,
         ..xtables::Ownership::default()
     };
     if !legacy_holds(&signed)? {
@@ -168,7 +163,7 @@ pub(super) fn drift(desired: &Compiled) -> Result<Vec<Change>> {
         }
         Rules::Xtables(ruleset) => {
             let ops = xtables::XtEngine::open()?
-                .drift(ruleset, &ours(named.0))?
+                .drift(ruleset, &named.0.ownership())?
                 .ops;
             let mut changes: Vec<Change> = ops.into_iter().map(Change::legacy).collect();
             changes.extend(nft_left(named.0)?);
@@ -181,7 +176,7 @@ pub(super) fn drift(desired: &Compiled) -> Result<Vec<Change>> {
 /// The removal of owned rules from legacy tables.
 fn legacy_left(named: Named<'_>) -> Result<Vec<Change>> {
     // Named rules are owned only beside others.
-    if !legacy_holds(&ours(named.0))? {
+    if !legacy_holds(&named.0.ownership())? {
         return Ok(Vec::new());
     }
     let ops = xtables::XtEngine::open()?
@@ -320,20 +315,11 @@ pub(super) fn show_sets<R: Default>(
     }
 }
 
-pub(super) fn ours(scheme: &Scheme) -> xtables::Ownership {
-    xtables::Ownership {
-        prefix: PREFIX.to_owned(),
-        tag: TAG,
-        version: scheme.version.unwrap_or(0),
-        ..xtables::Ownership::default()
-    }
-}
-
 /// Ownership of owned rules and, in built-in chains, of the rules that a given plan would have made.
 fn ours_and(named: Named<'_>) -> xtables::Ownership {
     xtables::Ownership {
         rules: named.rules().into_owned(),
-        ..ours(named.0)
+        ..named.0.ownership()
     }
 }
 

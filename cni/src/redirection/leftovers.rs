@@ -8,8 +8,10 @@
 //! starting from the last, and only from a table in which an `ISTIO_` chain shows that upstream wrote to it.
 
 use super::Change;
-use super::engines::{PREFIX, Removed};
+use super::engines::Removed;
 use super::named::Named;
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use weir_netfilter::nft::Snapshot;
 use weir_netfilter::nft::compat::legacy_rule;
 use weir_netfilter::nft::{
@@ -18,6 +20,31 @@ use weir_netfilter::nft::{
 use weir_netfilter::xtables;
 use weir_netlink::contention::{Attempts, CONTENTION};
 use weir_netlink::{Error, Result};
+
+/// What identifies them.
+struct Leftovers<'a> {
+    /// Chains of the kind.
+    chains: xtables::Ownership,
+    rules: Cow<'a, xtables::Ruleset>,
+}
+
+impl<'a> Leftovers<'a> {
+    fn of(named: Named<'a>) -> Self {
+        Self {
+            chains: named.0.chains(),
+            rules: named.rules(),
+        }
+    }
+
+    /// The owned chains of a table. A base chain belongs to its table, whatever its name.
+    fn chains<'t>(&self, table: &'t Table) -> BTreeSet<&'t str> {
+        let regular = table.chains.iter().filter(|c| c.base.is_none());
+        let names: Vec<&str> = regular.map(|c| c.name.as_str()).collect();
+        let all = || names.iter().copied();
+        let is_owned = |name: &&str| self.chains.owns(&table.name, name, all());
+        all().filter(is_owned).collect()
+    }
+}
 
 /// The changes that [`remove`] would make, if the existing tables are `there`.
 pub(super) fn find_in(
@@ -29,7 +56,7 @@ pub(super) fn find_in(
         return Ok(Vec::new());
     }
     let found = engine.read_tables(&tables())?;
-    Ok(plan(&found, &named.rules()).ops)
+    Ok(plan(&found, &Leftovers::of(named)).ops)
 }
 
 /// Removes these rules and the named rules of built-in chains; writes nothing when there are none. Continues with the
@@ -52,7 +79,7 @@ pub(super) fn remove_from(engine: &mut NftEngine, there: &[TableId], named: Name
     if !may_be_in(there) {
         return Removed::default();
     }
-    let named = named.rules();
+    let named = Leftovers::of(named);
     let (mut changes, mut failures) = Removed::default();
     let candidates = tables();
     for table in candidates.iter().filter(|table| there.contains(table)) {
@@ -65,11 +92,7 @@ pub(super) fn remove_from(engine: &mut NftEngine, there: &[TableId], named: Name
 }
 
 /// Removes them from one table, in one transaction.
-fn remove_of(
-    engine: &mut NftEngine,
-    table: &TableId,
-    named: &xtables::Ruleset,
-) -> Result<Vec<NftOp>> {
+fn remove_of(engine: &mut NftEngine, table: &TableId, named: &Leftovers<'_>) -> Result<Vec<NftOp>> {
     // A commit by another writer between reading and writing makes the transaction stale.
     let mut attempts = Attempts::begin(CONTENTION);
     loop {
@@ -106,16 +129,22 @@ fn tables() -> Vec<TableId> {
 }
 
 /// The pure part. Rules are deleted first, because a chain can be deleted only when nothing jumps to it.
-fn plan(observed: &Snapshot, named: &xtables::Ruleset) -> Transaction {
+fn plan(observed: &Snapshot, of: &Leftovers<'_>) -> Transaction {
     let mut ops = Vec::new();
     for (t, table) in observed.ruleset.tables.iter().enumerate() {
         let id = (table.family, table.name.clone());
-        let is_used = table.chains.iter().any(is_ours);
+        let owned = of.chains(table);
+        let is_ours = |chain: &Chain| chain.base.is_none() && owned.contains(chain.name.as_str());
+        let leads_to_ours = |s: &Statement| match s {
+            Statement::Verdict(Verdict::Jump(to) | Verdict::Goto(to)) => {
+                owned.contains(to.as_str())
+            }
+            _ => false,
+        };
         for (c, chain) in table.chains.iter().enumerate() {
-            let named = if is_used {
-                named_in(named, table, chain)
-            } else {
-                &[]
+            let named = match owned.is_empty() {
+                true => &[],
+                false => named_in(&of.rules, table, chain),
             };
             let by_name = named_rules(chain, table.family, named);
             let rules = chain.rules.iter().zip(observed.handles(t, c)).enumerate();
@@ -162,16 +191,4 @@ fn named_rules(chain: &Chain, family: TableFamily, named: &[xtables::Rule]) -> V
         }
     }
     places
-}
-
-/// True for an owned chain. A base chain belongs to its table, whatever its name.
-fn is_ours(chain: &Chain) -> bool {
-    chain.base.is_none() && chain.name.starts_with(PREFIX)
-}
-
-fn leads_to_ours(s: &Statement) -> bool {
-    match s {
-        Statement::Verdict(Verdict::Jump(to) | Verdict::Goto(to)) => to.starts_with(PREFIX),
-        _ => false,
-    }
 }

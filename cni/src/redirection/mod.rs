@@ -13,8 +13,8 @@
 //! `ISTIO_`, and the rules that jump to them; the same in tables of `iptables-nft`; in built-in chains of legacy
 //! tables the rules that carry weir's tag ([`xtables::Ownership`]); policy rules, local default routes on `lo` and
 //! the address `::6/128` on `lo` that carry weir's protocol number (kernels before 5.18 store none for addresses:
-//! there the address counts as owned). Everything else in the namespace is foreign, and neither changed nor
-//! compared.
+//! there the address counts as owned). What is of another kind of redirection ([`Scheme`]), and everything else in the
+//! namespace, is foreign, and neither changed nor compared.
 
 mod apply;
 mod authorship;
@@ -39,7 +39,7 @@ pub use failure::Failure;
 pub use fingerprint::{Fingerprint, FingerprintReader, ROUTING_GROUPS};
 pub use routing::RTPROT_WEIR;
 pub(crate) use routing::WEIR;
-pub use scheme::{Desired, SIDECAR, Scheme};
+pub use scheme::{Desired, Legacy, SIDECAR, Scheme};
 pub use strays::Strays;
 pub use visit::Visit;
 
@@ -106,7 +106,7 @@ impl Sandbox {
     /// # Errors
     /// The namespace cannot be read.
     pub fn verify(&self, desired: &Compiled) -> Result<Vec<Change>> {
-        self.visit(|visit| visit.verify(desired))?
+        self.visit_for(desired.scheme(), |visit| visit.verify(desired))?
     }
 
     /// Applies the redirection and reads it back, rules and routing; without IPv6 if the kernel has none. Returns the
@@ -116,7 +116,7 @@ impl Sandbox {
     /// What failed, and whether the redirection is in force. If there were no owned objects before, it is not, and the
     /// namespace is unchanged. New rules that replaced older owned ones are kept, with their routing.
     pub fn apply(&self, desired: &Compiled) -> Result<Vec<Change>, Failure> {
-        self.visit(|visit| visit.apply(desired))?
+        self.visit_for(desired.scheme(), |visit| visit.apply(desired))?
     }
 
     /// Removes the owned objects. Returns the removals; empty when there were none.
@@ -128,7 +128,8 @@ impl Sandbox {
     /// # Errors
     /// Everything that could not be removed. Routing is kept while rules that need it may exist.
     pub fn clean(&self, of: Option<&Compiled>) -> Result<Vec<Change>, Failure> {
-        self.netns.run(|| apply::clean(Named(&SIDECAR, of)))?
+        let scheme = of.map_or(&SIDECAR, Compiled::scheme);
+        self.netns.run(|| apply::clean(Named(scheme, of)))?
     }
 
     /// All nf_tables objects of the namespace, owned and foreign.

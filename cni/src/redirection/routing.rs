@@ -1,6 +1,7 @@
 //! Addresses, policy rules and routes of a redirection.
 //!
-//! An owned item carries weir's protocol number and has exactly the form that weir writes: anything else is foreign.
+//! An owned item carries weir's protocol number, has exactly the form that weir writes and is of the kind that is asked for
+//! ([`Scheme`]): anything else is foreign.
 //! A foreign item with the same effect as a desired one satisfies it, and is never deleted; a foreign item that takes
 //! the packets of a desired one blocks it ([`standing`]).
 //!
@@ -35,6 +36,8 @@ pub(super) struct Held {
     /// Routes of the tables of the items and of the tables in which earlier policy rules look up every packet; of other
     /// tables those with weir's protocol number. The routes of each table are in the kernel's order.
     routes: Vec<Route>,
+    /// Tables of the items.
+    tables: Vec<u32>,
 }
 
 /// The writer of an address.
@@ -68,6 +71,7 @@ impl Held {
             addresses,
             rules,
             routes,
+            tables: Vec::new(),
         }
     }
 
@@ -79,9 +83,10 @@ impl Held {
         items: &[RoutingItem],
     ) -> Result<Self> {
         let adopted = (scheme.routing)();
+        let desired = tables(items);
         let items: Vec<RoutingItem> = items.iter().chain(&adopted).cloned().collect();
         let mut held = Self::of_tables(scheme, routing, &items)?;
-        held.addresses = addresses;
+        (held.addresses, held.tables) = (addresses, desired);
         let mut tables = tables(&items);
         tables.extend(held.read_rules(routing, &items)?);
         let others = routing.routes_by(WEIR)?;
@@ -131,6 +136,7 @@ impl Held {
             addresses: Vec::new(),
             rules: Vec::new(),
             routes,
+            tables: Vec::new(),
         })
     }
 
@@ -138,23 +144,52 @@ impl Held {
     /// On a kernel that does not store the protocol of addresses this includes the passthrough address: only a redirection
     /// uses it.
     pub(super) fn ours(&self) -> Vec<RoutingItem> {
-        let adopted = (self.scheme.routing)();
-        let routes = self.routes.iter().filter(|r| {
-            let is_ours = r.protocol == WEIR || tables(&adopted).contains(&r.table);
-            is_ours && r.same_effect(&Route::local_default(r.family(), LOOPBACK_IFINDEX, r.table))
-        });
-        let rules = self.rules.iter().filter(|rule| {
-            is_ours(rule)
-                || adopted
-                    .iter()
-                    .filter_map(rule_of)
-                    .any(|a| is_exactly(rule, a))
-        });
-        let address = self.passthrough().filter(|(_, o)| *o != Owner::Another);
+        let routes = self.routes.iter().filter(|r| self.owns_route(r));
+        let rules = self.rules.iter().filter(|r| self.owns_rule(r));
+        let address = self.passthrough().filter(|_| self.scheme.passthrough);
+        let address = address.filter(|(_, o)| *o != Owner::Another);
         let routes = routes.cloned().map(RoutingItem::LocalDefault);
         let rules = rules.cloned().map(RoutingItem::PolicyRule);
         let address = address.map(|(net, _)| RoutingItem::Address(net));
         routes.chain(rules).chain(address).collect()
+    }
+
+    /// It is of this kind: by weir's number, or one that upstream wrote.
+    fn owns_rule(&self, rule: &PolicyRule) -> bool {
+        match rule.protocol {
+            WEIR => (self.scheme.rule)(rule, &self.rules),
+            _ => self.adopts(rule),
+        }
+    }
+
+    /// Upstream wrote it, whose rules and routes bear no number of its own.
+    fn adopts(&self, rule: &PolicyRule) -> bool {
+        let adopted = (self.scheme.routing)();
+        let mut adopted = adopted.iter().filter_map(rule_of);
+        is_unsigned(rule.protocol) && adopted.any(|a| is_exactly(rule, a))
+    }
+
+    /// A policy rule of this kind leads to it, and none of another kind.
+    fn owns_route(&self, route: &Route) -> bool {
+        let family = route.family();
+        if !route.same_effect(&Route::local_default(family, LOOPBACK_IFINDEX, route.table)) {
+            return false;
+        }
+        let mut leading = self.rules.iter().filter(|r| r.leads_to(route));
+        if leading
+            .clone()
+            .any(|r| r.protocol == WEIR && !self.owns_rule(r))
+        {
+            return false;
+        }
+        let (scheme, table) = (self.scheme, route.table);
+        match route.protocol {
+            WEIR => {
+                let is_known = (scheme.table)(table) || self.tables.contains(&table);
+                is_known || leading.any(|r| self.owns_rule(r))
+            }
+            by => is_unsigned(by) && leading.any(|r| self.adopts(r)),
+        }
     }
 
     fn on_lo(&self) -> impl Iterator<Item = &Address> {
@@ -235,9 +270,9 @@ fn is(found: &RoutingItem, desired: &RoutingItem) -> bool {
     }
 }
 
-/// It bears our number and looks a table up by nothing but the mark, if by that.
-fn is_ours(rule: &PolicyRule) -> bool {
-    rule.protocol == WEIR && rule.only_mark()
+/// What a writer without a number of its own leaves: none, or that of `ip`.
+fn is_unsigned(protocol: RouteProtocol) -> bool {
+    matches!(protocol, RouteProtocol::Unspec | RouteProtocol::Boot)
 }
 
 /// Adds what is missing, in order. What is added meanwhile by another writer is seen when it is read back.

@@ -30,7 +30,7 @@ impl Visit<'_> {
     pub fn strays(&self) -> Result<Option<Strays>> {
         let mut changes = engines::ours_left(Named(&SIDECAR, None))?;
         let tables = changes.iter().any(|c| matches!(c, Change::Rules(_)));
-        let signed = engines::legacy_signed()?;
+        let signed = engines::legacy_signed(&SIDECAR)?;
         let left = engines::leftovers_found(Named(&SIDECAR, None))?;
         let is_foreign = !left.is_empty();
         changes.extend(left);
@@ -66,7 +66,7 @@ fn is_own_legacy(changes: &[Change], signed: usize) -> Result<bool> {
         is_used = true;
         built_in += usize::from(matches!(
             op,
-            XtOp::DeleteRule(_, chain, ..) if !chain.starts_with(engines::PREFIX)
+            XtOp::DeleteRule(_, chain, ..) if !chain.starts_with(SIDECAR.legacy.prefix)
         ));
     }
     if !is_used {

@@ -99,8 +99,8 @@ impl Visit<'_> {
         self.plan(desired).map(change::differences)
     }
 
-    /// Foreign rules and policies in legacy built-in chains that keep packets from the redirection, a line for each. They
-    /// are no difference: what is desired is there.
+    /// Foreign rules and policies in legacy built-in chains that keep packets from the redirection, or may do so where it is
+    /// in nf_tables, a line for each. They are no difference: what is desired is there.
     ///
     /// # Errors
     /// The tables cannot be read.
@@ -151,6 +151,6 @@ impl Visit<'_> {
 
     fn held(&self, desired: &Compiled) -> Result<Held> {
         let addresses = self.addresses.clone();
-        Held::beside(self.scheme, addresses, &self.routing, &desired.routing)
+        Held::beside(desired.scheme(), addresses, &self.routing, &desired.routing)
     }
 }

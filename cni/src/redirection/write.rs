@@ -1,6 +1,6 @@
 //! Writes rules with one engine, reads them back, and removes them after a failure.
 
-use super::engines::{self, Found, Removed, is_lack, ours, twice};
+use super::engines::{self, Found, Removed, is_lack, twice};
 use super::named::Named;
 use super::{AppliedRedirection, Change, leftovers};
 use crate::compile::{self, Compiled, Rules};
@@ -76,7 +76,7 @@ impl<'a> Writer<'a> {
                 })
             }
             Engine::Xtables(engine, rules) => {
-                let applied = engine.apply(rules, &ours(self.desired.scheme()))?;
+                let applied = engine.apply(rules, &self.desired.scheme().ownership())?;
                 Ok(AppliedRedirection {
                     engine: compile::Engine::Xtables,
                     changes: applied.ops.into_iter().map(Change::legacy).collect(),
@@ -120,7 +120,7 @@ impl<'a> Writer<'a> {
                 !drift.ok()?.ops.is_empty()
             }
             Rules::Xtables(rules) => {
-                let ours = ours(self.desired.scheme());
+                let ours = self.desired.scheme().ownership();
                 let drift = xtables::XtEngine::open().and_then(|mut e| e.drift(rules, &ours));
                 !drift.ok()?.ops.is_empty()
             }

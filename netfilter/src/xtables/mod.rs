@@ -38,8 +38,8 @@ mod text;
 
 pub(crate) use engine::revision_request;
 pub use engine::{
-    Checked, Ownership, Removed, Snapshot, TableId, Transaction, Writers, XtApplied, XtEngine,
-    XtOp, XtOutline, XtSizes, XtSockets, XtTransport, plan, plan_restore,
+    Checked, OwnerChains, Ownership, Removed, Snapshot, TableId, Transaction, Writers, XtApplied,
+    XtEngine, XtOp, XtOutline, XtSizes, XtSockets, XtTransport, plan, plan_restore,
 };
 #[cfg(test)]
 pub(crate) use ext::extensions;

@@ -5,7 +5,7 @@ use std::fmt;
 use ipnet::IpNet;
 
 use super::number::{FIB_RULE_INVERT, RTM_DELRULE, RTM_GETRULE, RTM_NEWRULE};
-use super::{AddressFamily, RouteProtocol, Routing, RuleAction, RuleSelectors};
+use super::{AddressFamily, Route, RouteProtocol, Routing, RuleAction, RuleSelectors};
 use crate::attr::{Be64, Bytes, DecodeError, Ip, LossyStr, Ne32, U8};
 use crate::message::{FibRuleHdr, Message};
 use crate::{Error, Result};
@@ -137,6 +137,13 @@ impl PolicyRule {
     #[must_use]
     pub fn only_mark(&self) -> bool {
         self.action == RuleAction::Lookup && !self.not && !self.selects_more()
+    }
+
+    /// The rule looks up the table that has this route.
+    #[must_use]
+    pub fn leads_to(&self, route: &Route) -> bool {
+        let to = (self.action, self.family, self.table);
+        to == (RuleAction::Lookup, route.family(), route.table)
     }
 
     /// There is more to it than the mark: another selector, or a condition for the routes that count.

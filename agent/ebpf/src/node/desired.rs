@@ -108,3 +108,17 @@ pub(super) fn routing(has_ipv6: bool) -> Vec<(Route, PolicyRule)> {
 pub(super) fn read_routing(routing: &Routing) -> Result<(Vec<Route>, Vec<PolicyRule>)> {
     Ok((routing.routes(TABLE)?, routing.rules()?))
 }
+
+/// Of these the ones that weir wrote for its programs. A route to which another policy rule of weir leads is kept for that: a
+/// redirection in the pod has the same one.
+pub(super) fn owned(routes: &[Route], rules: &[PolicyRule]) -> (Vec<Route>, Vec<PolicyRule>) {
+    let own = routing(true);
+    let is_rule = |r: &PolicyRule| own.iter().any(|(_, rule)| rule.same_effect(r));
+    let is_route = |r: &Route| own.iter().any(|(route, _)| route.same_effect(r));
+    let of_weir = || rules.iter().filter(|r| r.protocol == WEIR);
+    let is_shared = |r: &Route| of_weir().any(|rule| rule.leads_to(r) && !is_rule(rule));
+    let routes = routes.iter().filter(|r| r.protocol == WEIR);
+    let routes = routes.filter(|r| is_route(r) && !is_shared(r));
+    let rules = of_weir().filter(|r| is_rule(r));
+    (routes.cloned().collect(), rules.cloned().collect())
+}

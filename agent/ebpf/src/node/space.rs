@@ -234,13 +234,9 @@ impl<'a> Space<'a> {
             }
         }
         if is_proxy {
-            let own = desired::routing(true);
-            let rules = observed.rules.iter();
-            let rules = rules.filter(|r| own.iter().any(|(_, rule)| rule.same_effect(r)));
-            changes.extend(rules.cloned().map(Change::DeleteRule));
-            let routes = observed.routes.iter();
-            let routes = routes.filter(|r| own.iter().any(|(route, _)| route.same_effect(r)));
-            changes.extend(routes.cloned().map(Change::DeleteRoute));
+            let (routes, rules) = desired::owned(&observed.routes, &observed.rules);
+            changes.extend(rules.into_iter().map(Change::DeleteRule));
+            changes.extend(routes.into_iter().map(Change::DeleteRoute));
         }
         Ok(changes)
     }

@@ -5,7 +5,7 @@
 //! more specific. Policy rules that select by something else than the mark (`from`, `iif`) and not by ours are for packets
 //! of their own and are not judged, unless they lead packets without a mark into our table, where every address is local.
 
-use super::{Held, is_ours, rule_of, tables};
+use super::{Held, rule_of, tables};
 use crate::compile::RoutingItem;
 use crate::redirection::Change;
 use weir_netlink::route::{PolicyRule, RT_TABLE_LOCAL, Route, RuleAction};
@@ -95,7 +95,8 @@ impl Held {
         if let Some(r) = specific.find(|r| r.dst != desired.dst && !is_local(r)) {
             return Err(format!("route {r} takes its packets"));
         }
-        if let Some(r) = self.rules.iter().find(|r| takes_unmarked(r, desired)) {
+        let takes = |r: &&PolicyRule| takes_unmarked(r, desired) && !self.owns_rule(r);
+        if let Some(r) = self.rules.iter().find(takes) {
             return Err(format!(
                 "policy rule {r} leads other packets into its table"
             ));
@@ -125,7 +126,7 @@ enum Takes {
     Others,
 }
 
-/// Whether a foreign rule leads packets that bear no mark, as all of the pod's own do, to the table of this route.
+/// Whether a rule leads packets that bear no mark, as all of the pod's own do, to the table of this route.
 fn takes_unmarked(r: &PolicyRule, route: &Route) -> bool {
     let matches = r.fwmark.unwrap_or(0) & r.fwmask.unwrap_or(u32::MAX) == 0;
     let is_there = (r.family, r.table) == (route.family(), route.table);
@@ -135,7 +136,7 @@ fn takes_unmarked(r: &PolicyRule, route: &Route) -> bool {
         (true, true) => r.selects_more(),
         (false, not) => not,
     };
-    is_there && r.action == RuleAction::Lookup && selects && !is_ours(r)
+    is_there && r.action == RuleAction::Lookup && selects
 }
 
 /// `here` is the desired rule as it was found.

@@ -26,7 +26,7 @@ pub use check::Checked;
 pub(crate) use commit::revision_request;
 use desired::{Change, Desired};
 pub use lock::Writers;
-pub use ownership::Ownership;
+pub use ownership::{OwnerChains, Ownership};
 pub use plan::{Transaction, XtOp, plan};
 pub use read::Snapshot;
 pub use remove::Removed;

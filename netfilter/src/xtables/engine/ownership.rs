@@ -11,13 +11,49 @@
 use crate::xtables::table::RuleLayout;
 use crate::xtables::{Rule, Ruleset};
 
+/// The user chains of one owner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnerChains {
+    /// Beginnings of the names of chains that no other owner has.
+    pub prefixes: &'static [&'static str],
+    /// Tables and names of chains that another owner may have, too: they belong to this one in tables with a chain of one of
+    /// the prefixes.
+    pub beside: &'static [(&'static str, &'static str)],
+}
+
+impl OwnerChains {
+    /// Whether the chain of a table is its own; `names` are all user chains of the table.
+    #[must_use]
+    pub fn has<'n>(
+        &self,
+        table: &str,
+        name: &str,
+        names: impl IntoIterator<Item = &'n str>,
+    ) -> bool {
+        let is = |name: &str| self.prefixes.iter().any(|prefix| name.starts_with(prefix));
+        let is_shared = || self.beside.contains(&(table, name));
+        is(name) || (is_shared() && names.into_iter().any(is))
+    }
+
+    fn concern(&self, name: &str) -> bool {
+        let mut prefixes = self.prefixes.iter();
+        prefixes.any(|prefix| name.starts_with(prefix))
+            || self.beside.iter().any(|(_, shared)| *shared == name)
+    }
+}
+
 /// What is owned besides the desired rules.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ownership {
     /// User chains with this name prefix are owned; empty for none.
     pub prefix: String,
-    /// The tag that is written to `nfcache` of rules in built-in chains. Rules there with this tag are owned. 0,
-    /// which other writers set, for none.
+    /// As [`OwnerChains::beside`], with that prefix.
+    pub beside: &'static [(&'static str, &'static str)],
+    /// Chains of other owners, whatever the prefix says: they are kept, as are rules that jump to them. Desired rules
+    /// cannot be written to one.
+    pub others: &'static [OwnerChains],
+    /// The tag that is written to `nfcache` of rules in built-in chains. Rules there with this tag are owned, but for
+    /// jumps to chains of other owners. 0, which other writers set, for none.
     pub tag: u32,
     /// The version of the rules, written to `nfcache` of rules in user chains. An owned chain with rules of another
     /// version is written anew. 0 for none, then none is compared; rules without one are as good as rules with the
@@ -29,6 +65,40 @@ pub struct Ownership {
     pub rules: Ruleset,
     /// New rules of built-in chains come before foreign ones where none of the owner's is there; otherwise behind them.
     pub first: bool,
+}
+
+impl Ownership {
+    /// Whether the chain of a table is owned; `names` are all user chains of the table.
+    #[must_use]
+    pub fn owns<'n>(
+        &self,
+        table: &str,
+        name: &str,
+        names: impl IntoIterator<Item = &'n str> + Clone,
+    ) -> bool {
+        let is = |name: &str| !self.prefix.is_empty() && name.starts_with(&self.prefix);
+        let is_shared = || self.beside.contains(&(table, name));
+        let is_own = is(name) || (is_shared() && names.clone().into_iter().any(is));
+        is_own && !self.is_of_another(table, name, names)
+    }
+
+    /// Whether the chain is one of [`Ownership::others`].
+    pub(super) fn is_of_another<'n>(
+        &self,
+        table: &str,
+        name: &str,
+        names: impl IntoIterator<Item = &'n str> + Clone,
+    ) -> bool {
+        let mut others = self.others.iter();
+        others.any(|chains| chains.has(table, name, names.clone()))
+    }
+
+    /// Whether a chain of this name, or one that has its owner by it, may be owned.
+    pub(super) fn concerns(&self, name: &str) -> bool {
+        (!self.prefix.is_empty() && name.starts_with(&self.prefix))
+            || self.beside.iter().any(|(_, shared)| *shared == name)
+            || self.others.iter().any(|chains| chains.concern(name))
+    }
 }
 
 /// A rule of a chain that is owned, or that has the effect of a desired one.

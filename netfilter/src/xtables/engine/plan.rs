@@ -1,7 +1,8 @@
 //! The pure part: the operations that bring the kernel to the desired state.
 //!
 //! Owned are: user chains with the owner's prefix and desired user chains; in all other chains the rules that jump to
-//! an owned chain; in built-in chains also the rules that carry the tag or are listed as owned, see [`Ownership`].
+//! an owned chain; in built-in chains also the rules that carry the tag or are listed as owned, see [`Ownership`]. Chains of
+//! [`Ownership::others`] and the rules that jump to them are another owner's.
 //! Everything else is foreign and kept, even where it has a desired effect.
 //!
 //! Position of owned rules in a built-in chain: in the desired order, whatever foreign rules are between them. Rules
@@ -17,6 +18,7 @@ use crate::xtables::sets::Interned;
 use crate::xtables::table::{ChainLayout, Layout, RuleLayout};
 use crate::xtables::text::Command;
 use crate::xtables::{ChainKind, Policy, Rule, Ruleset, Table, Target, XtFamily, entry};
+use std::collections::BTreeSet;
 use std::fmt;
 use weir_netlink::{Error, Result};
 
@@ -99,14 +101,15 @@ pub fn plan(desired: &Ruleset, observed: &Snapshot, ours: &Ownership) -> Result<
     for old in tables {
         let desired = desired.table(old.family, &old.name);
         let named = ours.rules.table(old.family, &old.name);
-        let is_trace = |c: &ChainLayout| c.builtin.is_none() && c.name.starts_with(&ours.prefix);
-        let named = named.filter(|_| ours.prefix.is_empty() || old.chains.iter().any(is_trace));
+        let (owned, others) = owners(&old, ours);
+        let named = named.filter(|_| ours.prefix.is_empty() || !owned.is_empty());
         let planner = Planner {
             id: (old.family, old.name.clone()),
             desired: desired
                 .map_or_else(|| Ok(Table::new(old.family, &old.name)), canonical_table)?,
             named: named.map_or_else(|| Ok(Table::new(old.family, &old.name)), canonical_table)?,
-            prefix: &ours.prefix,
+            owned,
+            others,
             tag: ours.tag,
             version: ours.version,
             first: ours.first,
@@ -150,30 +153,51 @@ pub(super) fn canonical(rule: &Rule, family: XtFamily) -> Result<Rule> {
     Ok(read)
 }
 
-struct Planner<'a> {
+struct Planner {
     id: TableId,
     desired: Table,
     named: Table,
-    prefix: &'a str,
+    /// User chains of the table that are owned.
+    owned: BTreeSet<String>,
+    /// Those of other owners.
+    others: BTreeSet<String>,
     tag: u32,
     version: u32,
     first: bool,
 }
 
-impl Planner<'_> {
+/// The user chains of a table that are owned, and those that are known to be another owner's.
+fn owners(table: &Layout, ours: &Ownership) -> (BTreeSet<String>, BTreeSet<String>) {
+    let users = table.chains.iter().filter(|c| c.builtin.is_none());
+    let names: Vec<&str> = users.map(|c| c.name.as_str()).collect();
+    let all = || names.iter().copied();
+    let concerned = || all().filter(|name| ours.concerns(name));
+    let is_owned = |name: &&str| ours.owns(&table.name, name, all());
+    let is_of_another = |name: &&str| ours.is_of_another(&table.name, name, all());
+    (
+        concerned().filter(is_owned).map(str::to_owned).collect(),
+        concerned()
+            .filter(is_of_another)
+            .map(str::to_owned)
+            .collect(),
+    )
+}
+
+impl Planner {
     fn is_our_chain(&self, name: &str) -> bool {
         let desired = self
             .desired
             .chain(name)
             .is_some_and(|c| c.kind == ChainKind::User);
-        desired || (!self.prefix.is_empty() && name.starts_with(self.prefix))
+        desired || self.owned.contains(name)
     }
 
     /// A rule that is owned by itself: it jumps to an owned chain, or it is in a built-in chain and carries the tag.
     fn is_known_rule(&self, chain: &ChainLayout, r: &RuleLayout) -> bool {
         let to = r.rule.target.as_ref().and_then(Target::chain);
         let signed = self.tag != 0 && r.tag == self.tag && chain.builtin.is_some();
-        signed || to.is_some_and(|to| self.is_our_chain(to))
+        let is_of_another = to.is_some_and(|to| self.others.contains(to));
+        (signed && !is_of_another) || to.is_some_and(|to| self.is_our_chain(to))
     }
 
     /// The rules of a chain that are owned or have a desired effect.
@@ -254,6 +278,10 @@ impl Planner<'_> {
             let is_builtin = chain.kind != ChainKind::User;
             let found = old.chain(&chain.name);
             let why = match found {
+                Some(_) if self.others.contains(&chain.name) => {
+                    "another kind of redirection has the chain of this name, and both in one table are not possible; \
+                     remove that redirection, or use nf_tables, where each has tables of its own"
+                }
                 None if is_builtin => "the table has no such built-in chain; use another table",
                 Some(c) if c.builtin.is_some() != is_builtin => {
                     "it is built-in there, and a user chain here, or the reverse; rename it"

@@ -210,7 +210,7 @@ impl<T: XtTransport> XtEngine<T> {
         let (_, value) = self.entries(family, name, MAX_TABLE_SIZE)?;
         let malformed =
             |why: String| Error::malformed("read", format!("{family} table {name}"), why);
-        is_marked(entries_in(&value), family, ours).map_err(malformed)
+        is_marked(entries_in(&value), (family, name), ours).map_err(malformed)
     }
 
     /// The answer to a request for the entries of a table that has at most `limit` bytes; see [`entries_in`].
@@ -286,17 +286,26 @@ pub(super) fn info(
 }
 
 /// Whether one of the entries is owned by its mark.
-fn is_marked(entries: &[u8], family: XtFamily, ours: &Ownership) -> Result<bool, String> {
+fn is_marked(
+    entries: &[u8],
+    (family, table): (XtFamily, &str),
+    ours: &Ownership,
+) -> Result<bool, String> {
+    let mut names = Vec::new();
     for outline in entry::outlines(entries, family) {
         let (at, _, ending) = outline?;
-        let starts = |name: &str| !ours.prefix.is_empty() && name.starts_with(&ours.prefix);
-        let is_chain = matches!(&ending, Ending::Error(name) if starts(name));
         let tag = entry::tag(entries, at, family);
-        if is_chain || (ours.tag != 0 && tag == Some(ours.tag)) {
+        if ours.tag != 0 && tag == Some(ours.tag) {
             return Ok(true);
         }
+        if let Ending::Error(name) = ending
+            && ours.concerns(&name)
+        {
+            names.push(name);
+        }
     }
-    Ok(false)
+    let all = || names.iter().map(String::as_str);
+    Ok(all().any(|name| ours.owns(table, name, all())))
 }
 
 /// The errno for a missing table, or for missing legacy tables, has no explanation of the kernel.
