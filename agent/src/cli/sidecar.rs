@@ -7,7 +7,7 @@ use super::source::{Addresses, Desired, Redirect, desired, sandbox};
 use serde_json::json;
 use weir_cni::compile::{Engine, compile};
 use weir_cni::config::IdRange;
-use weir_cni::redirection::{Change, Difference, Sandbox, Visit};
+use weir_cni::redirection::{Change, Desired as _, Difference, Sandbox, Visit};
 use weir_demo::Owner;
 use weir_demo::probe::Probe;
 
@@ -73,7 +73,7 @@ fn apply_in(a: &ApplyArgs, visit: &Visit<'_>) -> Result<u8, Failure> {
             .named
             .map_or_else(|| visit.choose_engine(intent), Ok);
         let engine = chosen.map_err(Failure::failed)?;
-        let changes = visit.plan(&compile(intent, engine));
+        let changes = visit.plan(&intent.compile_for(redirect.named, engine));
         (changes.map_err(Failure::failed)?, engine)
     } else {
         let applied = visit.apply_intent(intent, redirect.named);

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::net::IpAddr;
 use std::path::Path;
-use weir_cni::compile::{Compiled, Engine, compile};
+use weir_cni::compile::{Compiled, Engine};
 use weir_cni::config::{Intent, NameFiles, SidecarConfig, validate};
 use weir_cni::fill::{NodeEnvironment, order_as_dumped};
 use weir_cni::pod::{Pod, PodFacts, Skip, redirect_from};
-use weir_cni::redirection::{Sandbox, Visit};
+use weir_cni::redirection::{Desired as _, Sandbox, Visit};
 use weir_netlink::Netns;
 
 /// What a file asks for.
@@ -84,7 +84,7 @@ impl Redirect {
         addresses: &Addresses<'_>,
     ) -> Result<(Compiled, Engine), Failure> {
         let engine = self.engine(addresses)?;
-        Ok((compile(&self.intent, engine), engine))
+        Ok((self.intent.compile_for(self.named, engine), engine))
     }
 }
 
@@ -101,8 +101,11 @@ pub(super) fn desired(
     }
     let (config, intent, named) = match (&source.config, &source.pod) {
         (Some(file), _) => {
-            let config = from_config(file, addresses)?;
+            let (config, is_given) = from_config(file)?;
             let named = named(arg, Some(&config));
+            if let Some(warning) = only_ipv4(&config, is_given, named, addresses) {
+                eprintln!("weir: warning: {warning}");
+            }
             let intent = Intent::parse(&config, &NameFiles::default()).map_err(Failure::usage)?;
             (config, intent, named)
         }
@@ -125,25 +128,34 @@ pub(super) fn desired(
     })))
 }
 
-fn from_config(file: &Path, addresses: &Addresses<'_>) -> Result<SidecarConfig, Failure> {
+/// The configuration, and whether it says if IPv6 is redirected.
+fn from_config(file: &Path) -> Result<(SidecarConfig, bool), Failure> {
     let text = read(file, DESCRIPTION)?;
     let config = SidecarConfig::from_json(&text, &name(file)).map_err(Failure::usage)?;
     validate(&config).map_err(Failure::usage)?;
     let fields: BTreeMap<String, IgnoredAny> = serde_json::from_str(&text).unwrap_or_default();
     let is_given = fields.contains_key("enable_ipv6");
-    if let Some(warning) = only_ipv4(&config, is_given, addresses) {
-        eprintln!("weir: warning: {warning}");
-    }
-    Ok(config)
+    Ok((config, is_given))
 }
 
 /// Why IPv6 is left out, where that may not be what is wanted: upstream finds out itself whether the pod has IPv6, and
 /// writes down what it found.
-fn only_ipv4(config: &SidecarConfig, is_given: bool, addresses: &Addresses<'_>) -> Option<String> {
+fn only_ipv4(
+    config: &SidecarConfig,
+    is_given: bool,
+    named: Option<Engine>,
+    addresses: &Addresses<'_>,
+) -> Option<String> {
     if config.enable_ipv6 || config.cleanup_only {
         return None;
     }
-    let remedy = "IPv6 traffic is not redirected; \"enable_ipv6\": true redirects it";
+    let remedy = match named {
+        Some(Engine::Nft) => {
+            "rules for nf_tables that have no address apply to IPv6 traffic all the same, those for the pod's own IPv6 \
+             addresses are missing; \"enable_ipv6\": true adds them, and without a named engine IPv6 is left alone"
+        }
+        _ => "IPv6 traffic is not redirected; \"enable_ipv6\": true redirects it",
+    };
     if config.dual_stack {
         return Some(format!(
             "dual_stack is true and enable_ipv6 is not, which a configuration has to say: {remedy}"

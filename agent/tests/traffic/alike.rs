@@ -1,34 +1,51 @@
-//! Where the two engines are meant to differ in what they do to traffic, they do.
+//! Where the two engines are meant to differ in what they do to traffic, they do: when nf_tables are named. When they are
+//! chosen, their rules do what those for legacy tables do.
 
 use std::io::Read;
-use std::net::SocketAddr;
-use std::time::Duration;
+use std::net::{SocketAddr, UdpSocket};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use socket2::{Domain, Protocol as IpProtocol, Socket, Type};
 use weir_cni::compile::Engine;
 use weir_demo::{Flow, Lab, Mode, Place, Protocol, Receiver, Stage};
+use weir_netfilter::conntrack::{Conntrack, Entry};
 use weir_netlink::route::AddressFamily;
 
 use crate::lab_or_skip;
-use crate::support::{Case, FAMILIES, config, lab, program, tcp};
+use crate::support::{FAMILIES, config, lab, program_for, tcp};
 
-const ENGINES: [Engine; 2] = [Engine::Nft, Engine::Xtables];
+/// The engine that is named, if any, and the one that has the rules.
+const WAYS: [(Option<Engine>, Engine); 3] = [
+    (Some(Engine::Nft), Engine::Nft),
+    (None, Engine::Nft),
+    (None, Engine::Xtables),
+];
+
+/// Upstream's rules for nf_tables.
+fn is_native(way: (Option<Engine>, Engine)) -> bool {
+    way == WAYS[0]
+}
+
+/// For what the kernel does by itself.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A pod in which IPv6 is not to be programmed.
-fn without_ipv6(engine: Engine, check: impl Fn(&dyn Fn(&Flow) -> Option<Receiver>, &Lab)) -> bool {
+fn without_ipv6(
+    (named, engine): (Option<Engine>, Engine),
+    check: impl Fn(&dyn Fn(&Flow) -> Option<Receiver>, &Lab),
+) -> bool {
     let Some(lab) = lab() else { return false };
     let more = json!({
         "enable_ipv6": false,
         "redirect_dns": true,
         "capture_all_dns": true,
     });
-    let case = Case {
-        mode: Mode::Redirect,
-        engine,
-    };
-    program(lab.netns(Place::Pod), case.engine, &config(case.mode, more));
-    let stage = Stage::open(&lab, case.mode).expect("everybody in place");
+    let mode = Mode::Redirect;
+    program_for(lab.netns(Place::Pod), named, engine, &config(mode, more));
+    let stage = Stage::open(&lab, mode).expect("everybody in place");
     check(
         &|flow| stage.send(flow).unwrap_or_else(|e| panic!("{e}")).by(),
         &lab,
@@ -37,29 +54,28 @@ fn without_ipv6(engine: Engine, check: impl Fn(&dyn Fn(&Flow) -> Option<Receiver
 }
 
 #[test]
-fn without_ipv6_rules_of_no_family_take_ipv6_under_nf_tables_only() {
-    for engine in ENGINES {
-        let ran = without_ipv6(engine, |send, lab| {
-            let is_nft = engine == Engine::Nft;
+fn without_ipv6_rules_of_no_family_take_ipv6_where_nf_tables_are_named_only() {
+    for way in WAYS {
+        let ran = without_ipv6(way, |send, lab| {
             for family in FAMILIES {
-                let captured = is_nft || family == AddressFamily::V4;
+                let captured = is_native(way) || family == AddressFamily::V4;
                 let or = |proxy, else_by| Some(if captured { proxy } else { else_by });
                 let out = tcp("out", Place::Pod, (lab.service(family), 80).into());
                 assert_eq!(
                     send(&out),
                     or(Receiver::ProxyOutbound, Receiver::Server),
-                    "{engine:?}"
+                    "{way:?}"
                 );
                 let to = (lab.address(Place::Pod, family), 8080).into();
                 let by = send(&tcp("in", Place::Client, to));
                 assert_eq!(
                     by,
                     or(Receiver::ProxyInbound, Receiver::Application),
-                    "{engine:?}"
+                    "{way:?}"
                 );
                 let to = (lab.service(family), 53).into();
                 let by = send(&Flow::new("query", Protocol::Udp, Place::Pod, to));
-                assert_eq!(by, or(Receiver::ProxyDns, Receiver::Server), "{engine:?}");
+                assert_eq!(by, or(Receiver::ProxyDns, Receiver::Server), "{way:?}");
             }
         });
         if !ran {
@@ -108,18 +124,89 @@ fn gets_stray_answer(lab: &Lab) -> bool {
 }
 
 #[test]
-fn what_is_dropped_as_invalid_is_tcp_only_under_nf_tables() {
-    for engine in ENGINES {
+fn what_is_dropped_as_invalid_is_tcp_only_where_nf_tables_are_named() {
+    for way in WAYS {
         for drop_invalid in [false, true] {
             let lab = lab_or_skip!();
             let more = json!({ "drop_invalid": drop_invalid });
-            program(lab.netns(Place::Pod), engine, &config(Mode::Redirect, more));
-            let dropped = drop_invalid && engine == Engine::Xtables;
-            assert_eq!(
-                gets_stray_answer(&lab),
-                !dropped,
-                "{engine:?}, {drop_invalid}"
-            );
+            let (named, engine) = way;
+            let config = config(Mode::Redirect, more);
+            program_for(lab.netns(Place::Pod), named, engine, &config);
+            let dropped = drop_invalid && !is_native(way);
+            assert_eq!(gets_stray_answer(&lab), !dropped, "{way:?}, {drop_invalid}");
         }
+    }
+}
+
+/// Where packets to port 53 of a server go that the kernel sends by itself: those of a tunnel, with ARP inside, have no socket.
+/// `None`: this kernel has no tunnel.
+fn tunnel_lands_at(lab: &Lab) -> Option<u16> {
+    let (from, to) = (
+        lab.address(Place::Pod, AddressFamily::V4),
+        lab.service(AddressFamily::V4),
+    );
+    let pod = lab.netns(Place::Pod);
+    let ip = |args: &str| {
+        let run = || Command::new("ip").args(args.split_whitespace()).output();
+        match pod.run(run).expect("entered") {
+            Ok(output) if output.status.success() => Ok(()),
+            Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    };
+    let tunnel = format!("link add vx0 type vxlan id 1 local {from} remote {to} dstport 53");
+    if let Err(error) = ip(&tunnel) {
+        let is_lack = ["Unknown device type", "No such file"].map(|words| error.contains(words));
+        assert!(is_lack.contains(&true), "{error}");
+        println!("skipped: no vxlan, or no ip: {error}");
+        return None;
+    }
+    ip("link set vx0 up").expect("up");
+    ip("address add 10.9.9.1/24 dev vx0").expect("added");
+    pod.run(|| {
+        let inside = UdpSocket::bind("10.9.9.1:0").expect("bound");
+        let mut table = Conntrack::open().expect("a socket");
+        let until = Instant::now() + PATIENCE;
+        loop {
+            inside.send_to(b"x", "10.9.9.2:9").expect("sent");
+            let mut found = None;
+            let of_tunnel = |entry: Entry| {
+                if entry.original.destination == SocketAddr::from((to, 53)) {
+                    found = Some(entry.lands_at().port());
+                }
+                Ok(())
+            };
+            table.each(false, of_tunnel).expect("read");
+            if found.is_some() {
+                return found;
+            }
+            assert!(Instant::now() < until, "the tunnel sent nothing");
+            thread::sleep(Duration::from_millis(20));
+        }
+    })
+    .expect("entered")
+}
+
+/// Rules of legacy tables take a packet without a socket for one of another group than any that is named.
+#[test]
+fn packets_without_a_socket_are_captured_where_nf_tables_are_named_only() {
+    for way in WAYS {
+        let lab = lab_or_skip!();
+        let more = json!({
+            "owner_groups_include": "2000",
+            "redirect_dns": true,
+            "capture_all_dns": true,
+        });
+        let (named, engine) = way;
+        program_for(
+            lab.netns(Place::Pod),
+            named,
+            engine,
+            &config(Mode::Redirect, more),
+        );
+        let Some(port) = tunnel_lands_at(&lab) else {
+            return;
+        };
+        assert_eq!(port == 15053, is_native(way), "{way:?}: {port}");
     }
 }

@@ -1,7 +1,7 @@
 //! Whatever is configured, both engines do the same to every flow.
 //!
-//! Left out is where they are meant to differ: IPv6 that is not programmed, and packets other than TCP that
-//! conntrack finds invalid. The flows hold neither; `alike` looks at both.
+//! Where nf_tables are named, left out is where their rules are meant to differ: IPv6 that is not programmed, and prefixes of
+//! interface names. `alike` looks at these, and at packets that no flow has.
 //!
 //! `WEIR_LONG` tries many configurations, `WEIR_SEED` the same ones again. What failed once is kept in
 //! `proptest-regressions` and comes first.
@@ -21,7 +21,7 @@ use weir_demo::{Flow, Lab, Mode, Outcome, Owner, Place, Protocol, Stage};
 use weir_netlink::route::AddressFamily;
 
 use crate::lab_or_skip;
-use crate::support::{FAMILIES, lab, program, tcp};
+use crate::support::{FAMILIES, lab, program_for, tcp};
 
 const ENGINES: [Engine; 2] = [Engine::Nft, Engine::Xtables];
 /// Of the application; which of them is included or excluded is random.
@@ -125,12 +125,12 @@ struct Seen {
     probes: Vec<Probe>,
 }
 
-fn seen(engine: Engine, mode: Mode, config: &Value) -> Seen {
+fn seen(named: Option<Engine>, engine: Engine, mode: Mode, config: &Value) -> Seen {
     let lab = lab().expect("there was one before");
     let net1 = lab.attach("net1", Place::Server, 9).expect("net1");
     let guest = lab.attach("k6t-a", Place::Client, 8).expect("k6t-a");
     let pod = lab.netns(Place::Pod);
-    program(pod, engine, config);
+    program_for(pod, named, engine, config);
     let listing = match engine {
         Engine::Nft => Sandbox::show(pod).expect("read").to_string(),
         Engine::Xtables => Sandbox::show_legacy(pod).expect("read").to_string(),
@@ -209,13 +209,21 @@ fn both_engines_do_the_same_to_every_flow() {
         env!("CARGO_MANIFEST_DIR"),
         "/proptest-regressions/traffic.txt"
     );
-    for_all(&configs(), [40, 12_000], kept, |(mode, config)| {
-        // Side by side: most of the time goes into making namespaces and taking them away.
-        let [nft, xtables] = std::thread::scope(|scope| {
-            let config = &config;
-            let running = ENGINES.map(|engine| scope.spawn(move || seen(engine, mode, config)));
-            running.map(|one| one.join().expect("it says itself why not"))
-        });
-        explain(&config, &nft, &xtables)
-    });
+    for_all(
+        &configs(),
+        [40, 12_000],
+        kept,
+        |(is_named, mode, config)| {
+            // Side by side: most of the time goes into making namespaces and taking them away.
+            let [nft, xtables] = std::thread::scope(|scope| {
+                let config = &config;
+                let running = ENGINES.map(|engine| {
+                    let named = is_named.then_some(engine);
+                    scope.spawn(move || seen(named, engine, mode, config))
+                });
+                running.map(|one| one.join().expect("it says itself why not"))
+            });
+            explain(&config, &nft, &xtables)
+        },
+    );
 }

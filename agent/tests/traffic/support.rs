@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use crate::rights::unmapped;
 use serde_json::{Value, json};
-use weir_cni::compile::{Engine, compile};
+use weir_cni::compile::Engine;
 use weir_cni::config::{Intent, NameFiles, SidecarConfig};
-use weir_cni::redirection::Sandbox;
+use weir_cni::redirection::{Desired as _, Sandbox};
 use weir_demo::{Flow, Lab, Mode, Outcome, Owner, Place, Protocol, Receiver, Stage};
 use weir_netlink::Netns;
 use weir_netlink::route::AddressFamily;
@@ -77,13 +77,18 @@ pub fn config(mode: Mode, more: Value) -> Value {
 
 /// Puts the rules for a configuration into a namespace: the one place that knows how.
 ///
-/// As the plugin and `weir apply` do it.
+/// As the plugin and `weir apply` do it with this engine named.
 pub fn program(netns: &Netns, engine: Engine, config: &Value) {
+    program_for(netns, Some(engine), engine, config);
+}
+
+/// As they do it with the engine that is `named`, or that they have chosen.
+pub fn program_for(netns: &Netns, named: Option<Engine>, engine: Engine, config: &Value) {
     let given: SidecarConfig = serde_json::from_value(config.clone()).expect("a configuration");
     let intent = Intent::parse(&given, &NameFiles::default()).unwrap_or_else(|e| panic!("{e}"));
     let sandbox = Sandbox::of(netns.try_clone().expect("a descriptor")).expect("a pod");
     sandbox
-        .apply(&compile(&intent, engine))
+        .apply(&intent.compile_for(named, engine))
         .unwrap_or_else(|e| panic!("{e}"));
 }
 

@@ -3,6 +3,10 @@
 //! The two engines have different rules, not two spellings of the same ones: see [`weir_netfilter::xtables`].
 //! `family` computes what both share; everything else exists once per engine.
 //!
+//! Upstream's rules for nf_tables also do something else to a few packets than those for legacy tables:
+//! [`Semantics`](nft::Semantics). [`compile`] is for an engine that was named and has upstream's rules for it. [`compile_chosen`]
+//! is for one that was chosen automatically: its rules do what those for legacy tables do, whichever was chosen.
+//!
 //! # What happens to a packet
 //!
 //! One line per group of rules, in the order of the chains. The code documents each rule in one line.
@@ -110,11 +114,22 @@ pub enum Rules {
     Xtables(engines::xtables::Ruleset),
 }
 
-/// Compiles for one engine. Never fails: parsing the intent found all input errors.
+/// Compiles for the engine that was named. Never fails: parsing the intent found all input errors.
 #[must_use]
 pub fn compile(intent: &Intent, engine: Engine) -> Compiled {
+    with(intent, engine, nft::Semantics::Nft)
+}
+
+/// Compiles for an engine that was chosen automatically: nf_tables get rules that do to every packet what the rules for
+/// legacy tables do.
+#[must_use]
+pub fn compile_chosen(intent: &Intent, engine: Engine) -> Compiled {
+    with(intent, engine, nft::Semantics::Xtables)
+}
+
+fn with(intent: &Intent, engine: Engine, semantics: nft::Semantics) -> Compiled {
     let rules = match engine {
-        Engine::Nft => Rules::Nft(nft::ruleset(intent)),
+        Engine::Nft => Rules::Nft(nft::ruleset(intent, semantics)),
         Engine::Xtables => Rules::Xtables(xtables::ruleset(intent)),
     };
     Compiled {

@@ -6,6 +6,7 @@ use crate::pod::{PodFacts, redirect_from};
 use proptest::prelude::*;
 
 mod examples;
+mod semantics;
 
 /// The intent of the default configuration with the usual ids, after one change.
 pub(crate) fn intent(change: impl FnOnce(&mut SidecarConfig)) -> Intent {

@@ -122,7 +122,7 @@ fn parts(intent: &Intent) -> Vec<Part> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compile::{Engine, Rules, compile};
+    use crate::compile::{Compiled, Engine, Rules, compile, compile_chosen};
     use crate::config::{NameFiles, SidecarConfig};
     use proptest::prelude::*;
 
@@ -172,8 +172,8 @@ mod tests {
     }
 
     /// The number of compiled rules in the larger family.
-    fn made(intent: &Intent, engine: Engine) -> usize {
-        match compile(intent, engine).rules {
+    fn made(compiled: Compiled) -> usize {
+        match compiled.rules {
             Rules::Nft(ruleset) => {
                 let chains = ruleset.tables.iter().flat_map(|t| &t.chains);
                 chains.map(|c| c.rules.len()).sum()
@@ -224,8 +224,10 @@ mod tests {
             let intent = parsed(&config(n)).unwrap();
             let counted: usize = parts(&intent).iter().map(|p| p.rules).sum();
             for engine in [Engine::Nft, Engine::Xtables] {
-                let made = made(&intent, engine);
-                prop_assert!(made <= counted + 40, "{engine}: {made} > {counted}");
+                for compiled in [compile(&intent, engine), compile_chosen(&intent, engine)] {
+                    let made = made(compiled);
+                    prop_assert!(made <= counted + 40, "{engine}: {made} > {counted}");
+                }
             }
         }
     }

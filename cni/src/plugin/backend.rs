@@ -29,8 +29,9 @@ pub struct DesiredRedirection<'a> {
 
 /// The engine that the network configuration names; `None`: chosen automatically.
 ///
-/// `native_nftables: false` means xtables in whichever variant the node has. Both engines
-/// have the same effect on the pod's traffic, so the engine is chosen automatically.
+/// `native_nftables: false` means the effect of xtables in whichever variant the node has. The rules for an engine that was
+/// chosen automatically have it, those for nf_tables too
+/// ([`compile_chosen`](crate::compile::compile_chosen)).
 #[must_use]
 pub fn named_engine(native_nftables: bool) -> Option<Engine> {
     native_nftables.then_some(Engine::Nft)

@@ -6,7 +6,7 @@ use crate::compile::{Engine, compile};
 use crate::config::{Intent, NameFiles};
 use crate::fill::NodeEnvironment;
 use crate::log::Level;
-use crate::redirection::{self, AppliedRedirection, Change, Sandbox, Visit};
+use crate::redirection::{self, AppliedRedirection, Change, Desired as _, Sandbox, Visit};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -34,14 +34,15 @@ impl Backend for KernelBackend {
     }
 
     fn verify(&self, desired: &DesiredRedirection<'_>) -> Result<Vec<Deviation>, String> {
-        let engine = desired.engine;
+        let named = desired.engine;
         let (changes, choice, comparison) = visit(desired, |visit, intent| {
             let begun = Instant::now();
             let to_try = || visit.engine_to_try().map(|(engine, _)| engine);
-            let engine = engine.map_or_else(to_try, Ok);
+            let engine = named.map_or_else(to_try, Ok);
             let engine = engine.map_err(text)?;
             let chosen = Instant::now();
-            let changes = visit.verify(&compile(intent, engine)).map_err(text)?;
+            let compiled = intent.compile_for(named, engine);
+            let changes = visit.verify(&compiled).map_err(text)?;
             Ok((changes, chosen - begun, chosen.elapsed()))
         })?;
         desired.phases.add(Phase::Facts, choice);

@@ -8,7 +8,7 @@
 
 use super::TABLES;
 use super::scheme::SIDECAR;
-use crate::compile::{Engine, Rules, compile};
+use crate::compile::{Compiled, Engine, Rules, compile, compile_chosen};
 use crate::config::{Intent, NameFiles, SidecarConfig};
 use std::sync::LazyLock;
 use weir_netfilter::nft::{self, Operand, Source, Statement};
@@ -59,14 +59,21 @@ struct Forms<C, R> {
 
 impl<R: Form> Forms<R::Chain, R> {
     fn of(engine: Engine) -> Self {
-        let rules = |config: &SidecarConfig| {
+        let rules = |config: &SidecarConfig, compile: Compile| {
             let intent = Intent::parse(config, &NameFiles::default()).ok()?;
             Some(R::chains(&compile(&intent, engine).rules))
         };
         let (mut chains, mut known) = (Vec::new(), Vec::new());
         let mut always: Option<Vec<(Place, [R; 2])>> = None;
-        for [one, other] in examples() {
-            let (Some(one), Some(other)) = (rules(&one), rules(&other)) else {
+        let examples = examples();
+        let compiled = COMPILE.into_iter().flat_map(|compile| {
+            let of = move |[one, other]: &[SidecarConfig; 2]| {
+                (rules(one, compile), rules(other, compile))
+            };
+            examples.iter().map(of)
+        });
+        for pair in compiled {
+            let (Some(one), Some(other)) = pair else {
                 continue;
             };
             let mut pairs = Vec::new();
@@ -260,10 +267,19 @@ fn erased_match(found: &Match) -> Match {
     found
 }
 
+type Compile = fn(&Intent, Engine) -> Compiled;
+
+/// For an engine that was named, and for one that was chosen.
+const COMPILE: [Compile; 2] = [compile, compile_chosen];
+
 /// Pairs of configurations that differ in values only.
 fn examples() -> Vec<[SidecarConfig; 2]> {
-    let mut all = vec![[minimal(0), minimal(1)]];
-    for choice in 0..72 {
+    let of_group = |n| SidecarConfig {
+        proxy_uid: String::new(),
+        ..full(n)
+    };
+    let mut all = vec![[minimal(0), minimal(1)], [of_group(0), of_group(1)]];
+    for choice in 0..144 {
         let pick = |of: usize, among: usize| (choice / of) % among;
         let full = |n: usize| {
             let mut c = full(n);
@@ -286,6 +302,7 @@ fn examples() -> Vec<[SidecarConfig; 2]> {
             if pick(36, 2) == 0 {
                 c.outbound_ip_ranges_include = format!("10.{n}.0.0/16,fd0{n}::/16");
             }
+            c.enable_ipv6 = pick(72, 2) == 0;
             c
         };
         all.push([full(0), full(1)]);
@@ -335,17 +352,19 @@ mod tests {
     fn every_example_is_understood_and_differs_in_values_only() {
         fn check<R: Form + std::fmt::Debug>(engine: Engine) {
             for pair in examples() {
-                let [one, other] = pair.map(|config| {
-                    let intent = Intent::parse(&config, &NameFiles::default()).unwrap();
-                    R::chains(&compile(&intent, engine).rules)
-                });
-                assert_eq!(one.len(), other.len());
-                for ((at, chain, one), (there, same, other)) in one.into_iter().zip(other) {
-                    assert_eq!((&at, one.len()), (&there, other.len()));
-                    assert!(chain == same, "{at:?}");
-                    for (one, other) in one.into_iter().zip(other) {
-                        let pair = [one, other];
-                        assert!(pair.iter().all(|rule| rule.is_of(&pair)), "{pair:?}");
+                for compile in COMPILE {
+                    let [one, other] = pair.clone().map(|config| {
+                        let intent = Intent::parse(&config, &NameFiles::default()).unwrap();
+                        R::chains(&compile(&intent, engine).rules)
+                    });
+                    assert_eq!(one.len(), other.len());
+                    for ((at, chain, one), (there, same, other)) in one.into_iter().zip(other) {
+                        assert_eq!((&at, one.len()), (&there, other.len()));
+                        assert!(chain == same, "{at:?}");
+                        for (one, other) in one.into_iter().zip(other) {
+                            let pair = [one, other];
+                            assert!(pair.iter().all(|rule| rule.is_of(&pair)), "{pair:?}");
+                        }
                     }
                 }
             }
@@ -354,7 +373,7 @@ mod tests {
         check::<xtables::Rule>(Engine::Xtables);
     }
 
-    fn compiled(engine: Engine, change: impl FnOnce(&mut SidecarConfig)) -> Rules {
+    fn intent(change: impl FnOnce(&mut SidecarConfig)) -> Intent {
         let mut config = SidecarConfig {
             proxy_uid: "1337".into(),
             inbound_ports_include: "*".into(),
@@ -362,8 +381,7 @@ mod tests {
             ..SidecarConfig::default()
         };
         change(&mut config);
-        let intent = Intent::parse(&config, &NameFiles::default()).unwrap();
-        compile(&intent, engine).rules
+        Intent::parse(&config, &NameFiles::default()).unwrap()
     }
 
     fn tproxy(config: &mut SidecarConfig) {
@@ -379,8 +397,11 @@ mod tests {
 
     #[test]
     fn what_was_compiled_is_recognized_and_nothing_else() {
-        for change in [tproxy as Change, |_| {}] {
-            let Rules::Nft(ours) = compiled(Engine::Nft, change) else {
+        let both =
+            [tproxy as Change, |_| {}].map(|change| COMPILE.map(|compile| (change, compile)));
+        for (change, compile) in both.into_iter().flatten() {
+            let intent = intent(change);
+            let Rules::Nft(ours) = compile(&intent, Engine::Nft).rules else {
                 unreachable!()
             };
             assert!(wrote_tables(&ours), "{ours}");
@@ -437,7 +458,7 @@ mod tests {
             ] {
                 assert!(!wrote_tables(&foreign), "{foreign}");
             }
-            let Rules::Xtables(ours) = compiled(Engine::Xtables, change) else {
+            let Rules::Xtables(ours) = compile(&intent, Engine::Xtables).rules else {
                 unreachable!()
             };
             assert!(wrote_chains(&ours), "{ours}");

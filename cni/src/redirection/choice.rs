@@ -77,7 +77,7 @@ impl Visit<'_> {
         if !preferred.is_open() {
             return Ok(preferred.engine);
         }
-        let lacks = |engine| lacking(&self.possible(&intent.compile(engine)));
+        let lacks = |engine| lacking(&self.possible(&intent.compile_chosen(engine)));
         let nft = lacks(Engine::Nft);
         if nft.is_empty() {
             return Ok(Engine::Nft);
@@ -117,7 +117,7 @@ impl Visit<'_> {
         to_compare(named, self.engine_to_try())
     }
 
-    /// Compiles for `engine`, or for the chosen engine, and applies as [`Sandbox::apply`](super::Sandbox::apply) does.
+    /// Compiles for `engine`, or for the chosen engine ([`Desired::compile_for`]), and applies as [`Sandbox::apply`](super::Sandbox::apply) does.
     ///
     /// # Errors
     /// As [`Sandbox::apply`](super::Sandbox::apply) and [`Visit::choose_engine`].
@@ -126,7 +126,7 @@ impl Visit<'_> {
         intent: &D,
         engine: Option<Engine>,
     ) -> Result<AppliedRedirection, Failure> {
-        let with = |engine, found| self.apply_beside(&intent.compile(engine), found);
+        let with = |chosen, found| self.apply_beside(&intent.compile_for(engine, chosen), found);
         let found = self.found()?;
         if let Some(engine) = engine {
             return with(engine, found);
@@ -135,7 +135,7 @@ impl Visit<'_> {
         match with(preferred.engine, found) {
             Err(refused) if is_lack(&refused) && preferred.is_open() => {
                 // nf_tables need no probing: the kernel has refused the rules.
-                let lacking = lacking(&self.possible(&intent.compile(Engine::Xtables)));
+                let lacking = lacking(&self.possible(&intent.compile_chosen(Engine::Xtables)));
                 if lacking.is_empty() {
                     return with(Engine::Xtables, self.found()?);
                 }

@@ -55,6 +55,19 @@ pub trait Desired {
 
     /// The rules for this engine, and the routing.
     fn compile(&self, engine: Engine) -> Compiled;
+
+    /// The same for an engine that was chosen automatically, where that is another matter.
+    fn compile_chosen(&self, engine: Engine) -> Compiled {
+        self.compile(engine)
+    }
+
+    /// The rules for `engine`, which is the one that was `named`, or was chosen because none was.
+    fn compile_for(&self, named: Option<Engine>, engine: Engine) -> Compiled {
+        match named {
+            Some(_) => self.compile(engine),
+            None => self.compile_chosen(engine),
+        }
+    }
 }
 
 /// Chains of ambient mode in pods, as upstream has them.
@@ -110,6 +123,10 @@ impl Desired for Intent {
 
     fn compile(&self, engine: Engine) -> Compiled {
         crate::compile::compile(self, engine)
+    }
+
+    fn compile_chosen(&self, engine: Engine) -> Compiled {
+        crate::compile::compile_chosen(self, engine)
     }
 }
 

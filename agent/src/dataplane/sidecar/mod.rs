@@ -9,13 +9,13 @@ pub(crate) use ask::asks;
 
 use super::{Dataplane, Spent};
 use std::time::Instant;
-use weir_cni::compile::{Engine, compile};
+use weir_cni::compile::Engine;
 use weir_cni::config::{InboundMode, Intent, NameFiles};
 use weir_cni::fill::NodeEnvironment;
 use weir_cni::plugin::{Phase, named_engine};
 use weir_cni::pod::{PodFacts, PodRedirect, redirect_from};
 use weir_cni::redirection::{
-    AppliedRedirection, Change, Fingerprint, SIDECAR, Scheme, Strays, Visit,
+    AppliedRedirection, Change, Desired as _, Fingerprint, SIDECAR, Scheme, Strays, Visit,
 };
 use weir_core::pods::PodView;
 
@@ -146,7 +146,11 @@ impl Dataplane for Sidecar {
         spent: &mut Spent,
     ) -> Result<Observed, String> {
         let fingerprint = visit.fingerprint().ok();
-        let Desired::Redirection { redirect, engine } = desired else {
+        let Desired::Redirection {
+            redirect,
+            engine: named,
+        } = desired
+        else {
             return Ok(Observed {
                 fingerprint,
                 engine: None,
@@ -160,9 +164,9 @@ impl Dataplane for Sidecar {
             redirect.intent(&environment, &visit.addresses())
         });
         let intent = Box::new(intent.map_err(text)?);
-        let choose = || visit.engine_to_compare(*engine);
+        let choose = || visit.engine_to_compare(*named);
         let (engine, in_use) = spent.measure(Phase::Facts, choose).map_err(text)?;
-        let compare = || visit.verify(&compile(&intent, engine));
+        let compare = || visit.verify(&intent.compile_for(*named, engine));
         let changes = spent.measure(Phase::Verify, compare).map_err(text)?;
         Ok(Observed {
             fingerprint,

@@ -65,6 +65,8 @@ fn special() -> impl Strategy<Value = Value> {
         4 => Just("net1"),
         1 => Just("eth0"),
         1 => Just("k6t-a,net1"),
+        2 => Just("net+"),
+        1 => Just("net*,k6t+"),
     ];
     let guests = prop_oneof![3 => Just(""), 1 => Just("k6t-a"), 1 => Just("k6t-a,k6t-b")];
     let proxy = prop_oneof![3 => Just("1337"), 1 => Just("1337,0"), 1 => Just("0,1337")];
@@ -102,12 +104,22 @@ fn special() -> impl Strategy<Value = Value> {
         )
 }
 
-/// How inbound traffic is captured, and a whole configuration.
-pub(super) fn configs() -> impl Strategy<Value = (Mode, Value)> {
+/// Whether the engine is named, how inbound traffic is captured, and a whole configuration. With a named engine without that in
+/// which engines differ.
+pub(super) fn configs() -> impl Strategy<Value = (bool, Mode, Value)> {
     let mode = prop_oneof![Just(Mode::Redirect), Just(Mode::Tproxy)];
-    (mode, captured(), special()).prop_map(|(mode, mut captured, special)| {
-        let fields = captured.as_object_mut().expect("an object");
-        fields.extend(special.as_object().expect("an object").clone());
-        (mode, config(mode, captured))
-    })
+    let is_named = prop_oneof![2 => Just(false), 1 => Just(true)];
+    (is_named, any::<bool>(), mode, captured(), special()).prop_map(
+        |(is_named, ipv6, mode, mut captured, special)| {
+            let fields = captured.as_object_mut().expect("an object");
+            fields.extend(special.as_object().expect("an object").clone());
+            fields.insert("enable_ipv6".into(), json!(ipv6 || is_named));
+            if is_named {
+                let names = fields["exclude_interfaces"].as_str().expect("text");
+                let names = names.replace("net+", "net1").replace("net*,k6t+", "net1");
+                fields.insert("exclude_interfaces".into(), json!(names));
+            }
+            (is_named, mode, config(mode, captured))
+        },
+    )
 }

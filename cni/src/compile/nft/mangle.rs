@@ -2,7 +2,9 @@
 
 use super::super::OUTBOUND_MARK;
 use super::super::family::Family;
-use super::{Chains, DIVERT, DROP, End, INBOUND, OUTPUT, Owner, PREROUTING, TPROXY, tcp};
+use super::{
+    Chains, DIVERT, DROP, End, INBOUND, OUTPUT, Owner, PREROUTING, Semantics, TPROXY, tcp,
+};
 use crate::config::{Inbound, Intent};
 use weir_netfilter::nft::raw::ct_state::{ESTABLISHED, INVALID, RELATED};
 use weir_netfilter::nft::{self, ChainType, CmpOp, L4Proto, Rule, RuleBuilder, Verdict, priority};
@@ -10,18 +12,18 @@ use weir_netfilter::nft::{self, ChainType, CmpOp, L4Proto, Rule, RuleBuilder, Ve
 /// Packets of known connections and of related ones.
 const KNOWN: u32 = ESTABLISHED | RELATED;
 
-pub(super) fn chains(intent: &Intent, families: &[Family]) -> Chains {
+pub(super) fn chains(intent: &Intent, semantics: Semantics, families: &[Family]) -> Chains {
     // Type route: an outgoing packet whose mark changes here must be routed again.
     let types = [ChainType::Filter, ChainType::Route];
     let regular = [DIVERT, TPROXY, INBOUND, DROP];
     let mut chains = Chains::new(types, priority::MANGLE, &regular);
     let mark = intent.tproxy().map(|t| t.mark);
-    prerouting(intent, mark, &mut chains);
+    prerouting(intent, semantics, mark, &mut chains);
     if intent.drop_invalid {
         chains.add(DROP, Rule::builder().counter().verdict(Verdict::Drop));
     }
     let Some(mark) = mark else { return chains };
-    output(intent, families, mark, &mut chains);
+    output(intent, semantics, families, mark, &mut chains);
     inbound(intent, families, mark, &mut chains);
     if intent.inbound != Inbound::Off {
         divert(mark, &mut chains);
@@ -31,18 +33,22 @@ pub(super) fn chains(intent: &Intent, families: &[Family]) -> Chains {
 }
 
 /// 1. Transparent: packets from excluded interfaces return.
-/// 2. Invalid TCP packets are dropped, if configured.
+/// 2. Invalid packets are dropped, if configured; with [`Semantics::Nft`] only TCP.
 /// 3. Transparent: other TCP is inbound traffic.
 /// 4. Transparent: the mark of the proxy's connections is saved in conntrack.
-fn prerouting(intent: &Intent, mark: Option<u32>, chains: &mut Chains) {
+fn prerouting(intent: &Intent, semantics: Semantics, mark: Option<u32>, chains: &mut Chains) {
     if mark.is_some() {
         for name in &intent.exclude_interfaces {
-            let rule = Rule::builder().iifname(CmpOp::Eq, name.as_str());
+            let rule = semantics.iifname(name.as_str());
             chains.add(PREROUTING, rule.count_return());
         }
     }
     if intent.drop_invalid {
-        chains.add(PREROUTING, tcp().ct_state(INVALID).count_jump(DROP));
+        let packets = match semantics {
+            Semantics::Nft => tcp(),
+            Semantics::Xtables => Rule::builder(),
+        };
+        chains.add(PREROUTING, packets.ct_state(INVALID).count_jump(DROP));
     }
     let Some(mark) = mark else { return };
     if intent.inbound != Inbound::Off {
@@ -60,9 +66,15 @@ fn prerouting(intent: &Intent, mark: Option<u32>, chains: &mut Chains) {
 /// 3. Its packets to the pod's own addresses over `lo` get the second mark: one rule per user of the proxy,
 ///    then one per group.
 /// 4. Replies of the proxy's connections get the mark back, so that they are routed to `lo`.
-fn output(intent: &Intent, families: &[Family], mark: u32, chains: &mut Chains) {
+fn output(
+    intent: &Intent,
+    semantics: Semantics,
+    families: &[Family],
+    mark: u32,
+    chains: &mut Chains,
+) {
     for name in &intent.exclude_interfaces {
-        let rule = Rule::builder().oifname(CmpOp::Eq, name.as_str());
+        let rule = semantics.oifname(name.as_str());
         chains.add(OUTPUT, rule.count_return());
     }
     let over_lo = || {

@@ -1,7 +1,7 @@
 //! Rules for nf_tables: one set of `inet` tables for both families.
 //!
-//! A rule without an address matches IPv6 packets too, whether IPv6 is programmed or not. Each rule has a
-//! counter immediately before its verdict or statement.
+//! A rule without an address matches IPv6 packets too: see [`Semantics`]. Each rule has a counter immediately before its
+//! verdict or statement.
 
 mod mangle;
 mod nat;
@@ -10,8 +10,8 @@ mod raw;
 use super::family::{Family, Owner};
 use crate::config::Intent;
 use weir_netfilter::nft::{
-    self, Chain, ChainType, CmpOp, Hook, L4Proto, Rule, RuleBuilder, Ruleset, Statement, Table,
-    Verdict,
+    self, Chain, ChainType, CmpOp, Data, Hook, L4Proto, Match, MetaKey, Operand, Rule, RuleBuilder,
+    Ruleset, Selector, Statement, Table, Verdict,
 };
 
 const PREROUTING: &str = "prerouting";
@@ -24,16 +24,78 @@ const OUTPUT_DNS: &str = "istio-output-dns";
 const DIVERT: &str = "istio-divert";
 const TPROXY: &str = "istio-tproxy";
 const DROP: &str = "istio-drop";
+/// With [`Semantics::Xtables`] only.
+const NOT_PROXY: &str = "istio-not-proxy";
+const OTHER_GROUPS: &str = "istio-other-groups";
 
-pub(super) fn ruleset(intent: &Intent) -> Ruleset {
+/// Upstream's rules for the two engines differ in what they do to a few packets. Rules for nf_tables can have either meaning:
+///
+/// | | `Nft` | `Xtables` |
+/// |---|---|---|
+/// | IPv6 that is not programmed | rules without an address apply to it | returns first in every base chain |
+/// | invalid packets are dropped | TCP | of every protocol |
+/// | a prefix of interface names | `eth*` | `eth+` |
+/// | packets without a socket | are of no owner, nor of another one | are of another owner than any that is named |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Semantics {
+    /// That of upstream's rules for nf_tables.
+    Nft,
+    /// That of its rules for legacy tables.
+    Xtables,
+}
+
+impl Semantics {
+    /// True if no rule applies to IPv6.
+    fn leaves_ipv6_alone(self, intent: &Intent) -> bool {
+        self == Self::Xtables && !intent.enable_ipv6
+    }
+
+    /// `iifname NAME` or `oifname NAME`, or nothing for the name of every interface.
+    fn interface(self, rule: RuleBuilder, key: MetaKey, name: &str) -> RuleBuilder {
+        let wildcard = match self {
+            Self::Nft => '*',
+            Self::Xtables => '+',
+        };
+        let operand = match name.strip_suffix(wildcard) {
+            Some("") => return rule,
+            Some(prefix) => Operand::IfnamePrefix(prefix.to_owned()),
+            None => Operand::Value(Data::ifname(name)),
+        };
+        rule.push(Statement::Match(Match {
+            selector: Selector::Meta(key),
+            mask: None,
+            op: CmpOp::Eq,
+            operand,
+        }))
+    }
+
+    fn iifname(self, name: &str) -> RuleBuilder {
+        self.interface(Rule::builder(), MetaKey::Iifname, name)
+    }
+
+    fn oifname(self, name: &str) -> RuleBuilder {
+        self.interface(Rule::builder(), MetaKey::Oifname, name)
+    }
+}
+
+pub(super) fn ruleset(intent: &Intent, semantics: Semantics) -> Ruleset {
     let families = Family::all(intent);
     let tables = [
-        nat::chains(intent, &families).into_table("istio-proxy-nat"),
-        mangle::chains(intent, &families).into_table("istio-proxy-mangle"),
-        raw::chains(intent, &families).into_table("istio-proxy-raw"),
+        ("istio-proxy-nat", nat::chains(intent, semantics, &families)),
+        (
+            "istio-proxy-mangle",
+            mangle::chains(intent, semantics, &families),
+        ),
+        ("istio-proxy-raw", raw::chains(intent, &families)),
     ];
+    let table = |(name, mut chains): (&str, Chains)| {
+        if semantics.leaves_ipv6_alone(intent) {
+            chains.leave_ipv6_alone();
+        }
+        chains.into_table(name)
+    };
     Ruleset {
-        tables: tables.into_iter().flatten().collect(),
+        tables: tables.into_iter().filter_map(table).collect(),
     }
 }
 
@@ -62,6 +124,21 @@ impl Chains {
                 rules: vec![rule],
                 ..Chain::regular(chain)
             }),
+        }
+    }
+
+    /// `meta nfproto ipv6 counter return` in front of the rules of each base chain.
+    fn leave_ipv6_alone(&mut self) {
+        let is_used = |chain: &&mut Chain| chain.base.is_some() && !chain.rules.is_empty();
+        for chain in self.chains.iter_mut().filter(is_used) {
+            let ipv6 = Statement::Match(Match {
+                selector: Selector::Meta(MetaKey::Nfproto),
+                mask: None,
+                op: CmpOp::Eq,
+                operand: Operand::Value(Data::u8(nft::raw::NFPROTO_IPV6)),
+            });
+            let rule = Rule::builder().push(ipv6).count_return();
+            chain.rules.insert(0, rule);
         }
     }
 

@@ -3,19 +3,27 @@
 use super::super::family::{Family, FamilyDns};
 use super::super::{DNS_LISTENER_PORT, DNS_PORT};
 use super::{
-    Chains, End, IN_REDIRECT, INBOUND, ISTIO_OUTPUT, OUTPUT, OUTPUT_DNS, Owner, PREROUTING,
-    REDIRECT, tcp,
+    Chains, End, IN_REDIRECT, INBOUND, ISTIO_OUTPUT, NOT_PROXY, OTHER_GROUPS, OUTPUT, OUTPUT_DNS,
+    Owner, PREROUTING, REDIRECT, Semantics, tcp,
 };
 use crate::config::{Dns, IdRange, Inbound, Intent, OwnerGroups};
-use weir_netfilter::nft::{self, ChainType, CmpOp, L4Proto, Rule, RuleBuilder, priority};
+use weir_netfilter::nft::{self, ChainType, CmpOp, L4Proto, Rule, RuleBuilder, Verdict, priority};
 
-pub(super) fn chains(intent: &Intent, families: &[Family]) -> Chains {
+pub(super) fn chains(intent: &Intent, semantics: Semantics, families: &[Family]) -> Chains {
     let types = [ChainType::Nat, ChainType::Nat];
-    let regular = [INBOUND, REDIRECT, IN_REDIRECT, ISTIO_OUTPUT, OUTPUT_DNS];
+    let regular = [
+        INBOUND,
+        REDIRECT,
+        IN_REDIRECT,
+        ISTIO_OUTPUT,
+        OUTPUT_DNS,
+        NOT_PROXY,
+        OTHER_GROUPS,
+    ];
     let mut chains = Chains::new(types, priority::DSTNAT, &regular);
-    prerouting(intent, families, &mut chains);
+    prerouting(intent, semantics, families, &mut chains);
     inbound(intent, &mut chains);
-    output(intent, families, &mut chains);
+    output(intent, semantics, families, &mut chains);
     dns(families, &mut chains);
     chains
 }
@@ -25,9 +33,9 @@ pub(super) fn chains(intent: &Intent, families: &[Family]) -> Chains {
 /// 2. Their other packets return.
 /// 3. Packets from excluded interfaces return.
 /// 4. Other TCP is inbound traffic.
-fn prerouting(intent: &Intent, families: &[Family], chains: &mut Chains) {
+fn prerouting(intent: &Intent, semantics: Semantics, families: &[Family], chains: &mut Chains) {
     let mut add = |rule| chains.add(PREROUTING, rule);
-    let from = |name: &str| Rule::builder().iifname(CmpOp::Eq, name);
+    let from = |name: &str| semantics.iifname(name);
     let virtual_reversed = || intent.virtual_interfaces.iter().rev();
     for family in families.iter().rev() {
         for net in family.include.iter().flatten().rev() {
@@ -101,12 +109,15 @@ fn inbound(intent: &Intent, chains: &mut Chains) {
 /// 7. Excluded networks return.
 /// 8. Included ports go to the outbound listener, for every address.
 /// 9. Included networks, or everything, go to the outbound listener.
-fn output(intent: &Intent, families: &[Family], chains: &mut Chains) {
+fn output(intent: &Intent, semantics: Semantics, families: &[Family], chains: &mut Chains) {
     for name in &intent.exclude_interfaces {
-        let rule = Rule::builder().oifname(CmpOp::Eq, name.as_str());
+        let rule = semantics.oifname(name.as_str());
         chains.add(OUTPUT, rule.count_return());
     }
     chains.add(OUTPUT, Rule::builder().count_jump(ISTIO_OUTPUT));
+    if semantics == Semantics::Xtables {
+        others(intent, chains);
+    }
 
     let mut add = |rule| chains.add(ISTIO_OUTPUT, rule);
     let to = |net| Rule::builder().daddr(CmpOp::Eq, net);
@@ -121,12 +132,19 @@ fn output(intent: &Intent, families: &[Family], chains: &mut Chains) {
         let over_lo = Rule::builder().oifname(CmpOp::Eq, "lo");
         add(over_lo.saddr(CmpOp::Eq, family.passthrough).count_return());
     }
+    let mut others = match semantics {
+        Semantics::Nft => Others::Each,
+        Semantics::Xtables => Others::First,
+    };
     for owner in Owner::all(intent) {
-        own_traffic(intent, families, owner)
+        own_traffic(intent, others, families, owner)
             .into_iter()
             .for_each(&mut add);
+        if others == Others::First {
+            others = Others::Gone;
+        }
     }
-    owner_groups(&intent.owner_groups)
+    owner_groups(&intent.owner_groups, semantics)
         .into_iter()
         .for_each(&mut add);
     if families.iter().any(|f| f.dns.is_on()) {
@@ -150,6 +168,40 @@ fn output(intent: &Intent, families: &[Family], chains: &mut Chains) {
     }
 }
 
+/// How packets over `lo` that are not the proxy's own are recognized, in [`own_traffic`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Others {
+    /// They are of another owner.
+    Each,
+    /// In a chain: see [`others`].
+    First,
+    /// There are none: all have been accepted.
+    Gone,
+}
+
+/// Whether a packet is of another owner than these. `meta skuid != U` is not true of a packet without a socket, so what does not
+/// return is of another. Nothing follows in `output`, so it is accepted there.
+///
+/// `istio-not-proxy`: packets of the proxy's first user or group return. `istio-other-groups`: those of included groups.
+fn others(intent: &Intent, chains: &mut Chains) {
+    let accept = || Rule::builder().counter().verdict(Verdict::Accept);
+    let first = Owner::all(intent).next();
+    if let Some(owner) = first.filter(|_| !intent.includes_loopback()) {
+        let own = owner.matching(Rule::builder(), CmpOp::Eq);
+        chains.add(NOT_PROXY, own.count_return());
+        chains.add(NOT_PROXY, accept());
+    }
+    if let OwnerGroups::Only(groups) = &intent.owner_groups
+        && !groups.is_empty()
+    {
+        for group in groups {
+            let of_group = Rule::builder().skgid(CmpOp::Eq, group.0.clone());
+            chains.add(OTHER_GROUPS, of_group.count_return());
+        }
+        chains.add(OTHER_GROUPS, accept());
+    }
+}
+
 /// For one user or group of the proxy:
 /// 1. Its connections to the pod's own addresses over `lo` go to the inbound listener, except to the
 ///    tunnel port and, for a user when DNS is captured, to port 53.
@@ -157,7 +209,12 @@ fn output(intent: &Intent, families: &[Family], chains: &mut Chains) {
 ///    captured only TCP and not port 53, because DNS over `lo` goes to the proxy. No such rule when a
 ///    loopback network is captured.
 /// 3. Its other traffic returns, or it would loop.
-fn own_traffic(intent: &Intent, families: &[Family], owner: Owner<'_>) -> Vec<Rule> {
+fn own_traffic(
+    intent: &Intent,
+    others: Others,
+    families: &[Family],
+    owner: Owner<'_>,
+) -> Vec<Rule> {
     let captures_dns = intent.dns != Dns::Off;
     let over_lo = || Rule::builder().oifname(CmpOp::Eq, "lo");
     let tunnel = intent.inbound_tunnel_port;
@@ -180,7 +237,11 @@ fn own_traffic(intent: &Intent, families: &[Family], owner: Owner<'_>) -> Vec<Ru
         } else {
             over_lo()
         };
-        rules.push(owner.matching(of_others, CmpOp::Neq).count_return());
+        match others {
+            Others::Each => rules.push(owner.matching(of_others, CmpOp::Neq).count_return()),
+            Others::First => rules.push(of_others.count_jump(NOT_PROXY)),
+            Others::Gone => {}
+        }
     }
     rules.push(owner.matching(Rule::builder(), CmpOp::Eq).count_return());
     rules
@@ -188,12 +249,17 @@ fn own_traffic(intent: &Intent, families: &[Family], owner: Owner<'_>) -> Vec<Ru
 
 /// Excluded groups: one rule per group. Included groups: one rule that returns packets of all other groups. A rule
 /// has at most 128 expressions, which 64 groups exceed: then the rule looks the group up in an anonymous set.
-fn owner_groups(groups: &OwnerGroups) -> Vec<Rule> {
+///
+/// With [`Semantics::Xtables`] included groups are looked for in a chain: see [`others`].
+fn owner_groups(groups: &OwnerGroups, semantics: Semantics) -> Vec<Rule> {
     let skgid = |rule: RuleBuilder, op, group: &IdRange| rule.skgid(op, group.0.clone());
     match groups {
         OwnerGroups::AllBut(groups) => {
             let excluded = |g| skgid(Rule::builder(), CmpOp::Eq, g).count_return();
             groups.iter().map(excluded).collect()
+        }
+        OwnerGroups::Only(groups) if semantics == Semantics::Xtables && !groups.is_empty() => {
+            vec![Rule::builder().count_jump(OTHER_GROUPS)]
         }
         OwnerGroups::Only(groups) => {
             let outside = |rule, group| skgid(rule, CmpOp::Neq, group);
