@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_netfilter::ipset::{self, Entry, Header, IpsetEngine, Key, SetFamily, SetType};
+use weir_netfilter::probe::{Loading, RunningKernel};
 use weir_netfilter::xtables;
 use weir_netlink::Result;
 
@@ -16,23 +17,67 @@ const LOCK: Duration = Duration::from_secs(5);
 /// tables, and each would remove the other's.
 const TAG: u32 = u32::from_be_bytes(*b"wprb");
 
-/// The sets come first: a rule refers to one by its number.
+/// Sets that rules need come first: a rule refers to one by its number. Those of a family that is not captured any more go
+/// after its rules: a set that a rule refers to cannot be destroyed.
 pub(super) fn by_legacy(host: &Host) -> Result<Vec<String>> {
-    let names: Vec<String> = SETS.iter().map(|name| (*name).to_owned()).collect();
-    let sets = IpsetEngine::open()?.apply(&sets(host), &names)?;
+    let desired = sets(host);
+    let write = |names: &[String]| -> Result<Vec<String>> {
+        let applied = IpsetEngine::open()?.apply(&desired, names)?;
+        Ok(applied.ops.iter().map(ToString::to_string).collect())
+    };
+    let needed: Vec<String> = desired.iter().map(|set| set.header.name.clone()).collect();
+    let mut changes = write(&needed)?;
     let rules = legacy_engine()?.apply(&legacy(host), &ownership())?;
-    let mut changes: Vec<String> = sets.ops.iter().map(ToString::to_string).collect();
     changes.extend(rules.ops.iter().map(ToString::to_string));
+    if needed.len() < SETS.len() {
+        changes.extend(write(&SETS.map(str::to_owned))?);
+    }
     Ok(changes)
+}
+
+/// Removes all of it from the network namespace of this thread. Returns what was removed.
+///
+/// # Errors
+/// What may be there still.
+pub(super) fn remove() -> Result<Vec<String>> {
+    let mut removed = Vec::new();
+    let is_used = |family: &str| {
+        let names = std::fs::read(format!("/proc/thread-self/net/{family}_tables_names"));
+        names.is_ok_and(|names| !names.is_empty())
+    };
+    if ["ip", "ip6"].into_iter().any(is_used) {
+        let gone = legacy_engine()?.remove(&ownership());
+        removed.extend(gone.ops.iter().map(ToString::to_string));
+        if let Some(e) = gone.failures.into_iter().next() {
+            return Err(e);
+        }
+    }
+    if !may_have_sets() {
+        return Ok(removed);
+    }
+    let names = IpsetEngine::open().and_then(|mut engine| engine.names());
+    for name in names.unwrap_or_default() {
+        if SETS.contains(&name.as_str()) {
+            IpsetEngine::open()?.destroy(&name)?;
+            removed.push(format!("destroy {name}"));
+        }
+    }
+    Ok(removed)
+}
+
+/// The first request loads the module: without it there are no sets.
+fn may_have_sets() -> bool {
+    let kernel = RunningKernel::read();
+    kernel.has_module("ip_set") || kernel.loading != Loading::Possible
 }
 
 /// kube-proxy and the network's plugin write the tables of the host, too: by the lock that the tools have, nobody's change
 /// is lost.
-pub(super) fn legacy_engine() -> Result<xtables::XtEngine> {
+fn legacy_engine() -> Result<xtables::XtEngine> {
     Ok(xtables::XtEngine::open()?.writers(xtables::Writers::Others { patience: LOCK }))
 }
 
-pub(super) fn ownership() -> xtables::Ownership {
+fn ownership() -> xtables::Ownership {
     xtables::Ownership {
         prefix: CHAIN.to_owned(),
         tag: TAG,

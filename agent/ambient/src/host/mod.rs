@@ -21,14 +21,14 @@ pub use legacy::{legacy, sets};
 pub use nftables::{InForce, ruleset};
 
 use crate::config::Config;
-use legacy::{by_legacy, legacy_engine, ownership};
+use legacy::by_legacy;
 use nftables::{by_nft, id};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use weir_cni::compile::Engine;
 use weir_netfilter::ipset::{IpsetEngine, Key};
-use weir_netfilter::nft::{NftEngine, Ruleset};
+use weir_netfilter::nft::NftEngine;
 use weir_netlink::Result;
 
 /// The sets of addresses, by family.
@@ -97,7 +97,8 @@ pub fn choose(native_nftables: bool) -> Result<Engine> {
     }
 }
 
-/// Makes the network namespace of this thread as it should be. Returns what was changed, a line each.
+/// Makes the network namespace of this thread as it should be; what an earlier run left in the other form goes last. Returns
+/// what was changed, a line each.
 ///
 /// # Errors
 /// What failed; of legacy tables and sets the rest may be in force.
@@ -113,10 +114,20 @@ pub fn apply(host: &Host, engine: Engine) -> Result<Vec<String>> {
 /// As [`apply`].
 pub fn update(host: &Host, engine: Engine, in_force: &mut Option<InForce>) -> Result<Vec<String>> {
     let known = in_force.take();
-    match engine {
-        Engine::Nft => by_nft(host, known, in_force),
-        Engine::Xtables => by_legacy(host),
+    let is_whole = known.is_none();
+    let mut changes = match engine {
+        Engine::Nft => by_nft(host, known, in_force)?,
+        Engine::Xtables => by_legacy(host)?,
+    };
+    if is_whole {
+        let other = match engine {
+            Engine::Nft => legacy::remove(),
+            Engine::Xtables => nftables::remove(),
+        };
+        // To be tried again, whatever is in force.
+        changes.extend(other.inspect_err(|_| *in_force = None)?);
     }
+    Ok(changes)
 }
 
 /// The addresses that are there now, each with its comment, in the network namespace of this thread.
@@ -177,26 +188,7 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
 /// # Errors
 /// What may be there still.
 pub fn remove() -> Result<Vec<String>> {
-    let mut removed = Vec::new();
-    let tables = NftEngine::open().and_then(|mut engine| engine.tables());
-    if tables.is_ok_and(|tables| tables.contains(&id())) {
-        let applied = NftEngine::open()?.apply(&Ruleset::default(), &[id()])?;
-        removed.extend(applied.ops.iter().map(ToString::to_string));
-    }
-    let used = std::fs::read("/proc/thread-self/net/ip_tables_names").unwrap_or_default();
-    if !used.is_empty() {
-        let gone = legacy_engine()?.remove(&ownership());
-        removed.extend(gone.ops.iter().map(ToString::to_string));
-        if let Some(e) = gone.failures.into_iter().next() {
-            return Err(e);
-        }
-    }
-    let names = IpsetEngine::open().and_then(|mut engine| engine.names());
-    for name in names.unwrap_or_default() {
-        if SETS.contains(&name.as_str()) {
-            IpsetEngine::open()?.destroy(&name)?;
-            removed.push(format!("destroy {name}"));
-        }
-    }
+    let mut removed = nftables::remove()?;
+    removed.extend(legacy::remove()?);
     Ok(removed)
 }

@@ -101,6 +101,19 @@ fn whole(engine: &mut NftEngine, host: &Host) -> Result<(Vec<String>, u32)> {
     Ok((changes.collect(), applied.generation))
 }
 
+/// Removes the table from the network namespace of this thread. Returns what was removed.
+///
+/// # Errors
+/// It may be there still.
+pub(super) fn remove() -> Result<Vec<String>> {
+    let tables = NftEngine::open().and_then(|mut engine| engine.tables());
+    if !tables.is_ok_and(|tables| tables.contains(&id())) {
+        return Ok(Vec::new());
+    }
+    let applied = NftEngine::open()?.apply(&Ruleset::default(), &[id()])?;
+    Ok(applied.ops.iter().map(ToString::to_string).collect())
+}
+
 /// A set of nf_tables, without addresses.
 fn set(is_v6: bool) -> Set {
     let (key_type, key_len) = match is_v6 {

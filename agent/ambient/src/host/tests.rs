@@ -1,3 +1,4 @@
+use super::nftables::id;
 use super::*;
 use weir_netlink::Error;
 
@@ -46,6 +47,86 @@ fn both_forms_come_change_and_go() {
             })
             .unwrap();
     }
+}
+
+/// What is there now: sets and chains of each form.
+fn forms() -> [bool; 3] {
+    let tables = NftEngine::open().unwrap().tables().unwrap();
+    let names = IpsetEngine::open().and_then(|mut engine| engine.names());
+    let saved = weir_netfilter::xtables::XtEngine::open()
+        .and_then(|mut engine| engine.text())
+        .unwrap();
+    let has_sets = names.is_ok_and(|names| names.iter().any(|n| SETS.contains(&n.as_str())));
+    [
+        tables.contains(&id()),
+        saved.contains("ISTIO_POSTRT"),
+        has_sets,
+    ]
+}
+
+/// Legacy tables with sets; without them a printed skip.
+fn has_legacy(host: &Host) -> bool {
+    match apply(host, Engine::Xtables) {
+        Err(e) if e.is_unsupported() => {
+            println!("skipped: {e}");
+            false
+        }
+        done => done.is_ok_and(|changes| !changes.is_empty()),
+    }
+}
+
+#[test]
+fn the_form_of_another_engine_goes() {
+    let netns = weir_testing::namespace_or_skip!();
+    let host = host(&[("10.0.0.1", "a"), ("fd00::1", "a")]);
+    let steps = || {
+        if !has_legacy(&host) {
+            return;
+        }
+        assert_eq!(forms(), [false, true, true]);
+        for (engine, expected) in [
+            (Engine::Nft, [true, false, false]),
+            (Engine::Xtables, [false, true, true]),
+            (Engine::Nft, [true, false, false]),
+        ] {
+            let mut in_force = None;
+            assert!(!update(&host, engine, &mut in_force).unwrap().is_empty());
+            assert_eq!(forms(), expected, "{engine}");
+            assert_eq!(addresses(engine).unwrap(), host.addresses, "{engine}");
+            assert_eq!(choose(engine == Engine::Xtables).unwrap(), engine);
+            let again = update(&host, engine, &mut None).unwrap();
+            assert_eq!(again, Vec::<String>::new(), "{engine}");
+        }
+        remove().unwrap();
+        assert_eq!(forms(), [false; 3]);
+    };
+    netns.run(steps).unwrap();
+}
+
+/// A set is there before the rule that refers to it, and goes after that.
+#[test]
+fn ipv6_goes_and_comes_back() {
+    let netns = weir_testing::namespace_or_skip!();
+    let both = host(&[("10.0.0.1", "a"), ("fd00::1", "a")]);
+    let mut v4 = both.clone();
+    v4.config.enable_ipv6 = false;
+    let steps = || {
+        if !has_legacy(&both) {
+            return;
+        }
+        for host in [&v4, &both, &v4] {
+            assert!(!apply(host, Engine::Xtables).unwrap().is_empty());
+            let expected: Vec<&str> = SETS.into_iter().take(host.families().len()).collect();
+            let mut names = IpsetEngine::open().unwrap().names().unwrap();
+            names.sort();
+            assert_eq!(names, expected);
+            let again = apply(host, Engine::Xtables).unwrap();
+            assert_eq!(again, Vec::<String>::new());
+        }
+        remove().unwrap();
+        assert_eq!(forms(), [false; 3]);
+    };
+    netns.run(steps).unwrap();
 }
 
 /// Only what differs is written, unless another writer was there.
