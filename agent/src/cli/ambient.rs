@@ -78,9 +78,8 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<u8, Failure> {
     let inside = |visit: &Visit<'_>| {
         let (compiled, engine) =
             compiled(&redirect, a.desired.engine, visit).map_err(Failure::unknown)?;
-        let changes = visit.verify(&compiled).map_err(Failure::unknown)?;
-        let warnings = visit.hindrances(&compiled).map_err(Failure::unknown)?;
-        verified(&changes, &warnings, visit, engine, a.desired.json)
+        let found = visit.verify(&compiled).map_err(Failure::unknown)?;
+        verified(found, visit, engine, a.desired.json)
     };
     sandbox
         .visit_for(&AMBIENT, inside)

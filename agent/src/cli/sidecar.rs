@@ -180,19 +180,22 @@ fn verify_in(a: &VerifyArgs, visit: &Visit<'_>) -> Result<u8, Failure> {
         Desired::Redirect(redirect) => redirect,
     };
     let (compiled, engine) = redirect.compiled(&addresses)?;
-    let changes = visit.verify(&compiled).map_err(Failure::unknown)?;
-    let warnings = visit.hindrances(&compiled).map_err(Failure::unknown)?;
-    verified(&changes, &warnings, visit, engine, a.desired.json)
+    let found = visit.verify(&compiled).map_err(Failure::unknown)?;
+    verified(found, visit, engine, a.desired.json)
 }
 
-/// What `verify` found: lines or JSON, and the exit code.
+/// What `verify` found: lines or JSON, and the exit code. What hinders is told from drift: `apply` does not change it.
 pub(super) fn verified(
-    changes: &[Change],
-    warnings: &[String],
+    found: Vec<Change>,
     visit: &Visit<'_>,
     engine: Engine,
     json: bool,
 ) -> Result<u8, Failure> {
+    let is_hindrance = |change: &Change| matches!(change, Change::Hindrance(_));
+    let (hindrances, changes): (Vec<Change>, Vec<Change>) =
+        found.into_iter().partition(is_hindrance);
+    let warnings: Vec<String> = hindrances.iter().map(Change::object).collect();
+    let is_good = changes.is_empty() && warnings.is_empty();
     let netns = visit.sandbox().netns().id();
     let is_lacking =
         // What is blocked is no simple lack: the line that names the foreign object is needed.
@@ -205,10 +208,14 @@ pub(super) fn verified(
         output::json(&json!({
             "netns": netns.to_string(),
             "engine": engine.to_string(),
-            "verified": changes.is_empty(),
+            "verified": is_good,
             "differences": differences,
             "warnings": warnings,
         }))?;
+    } else if changes.is_empty() && !is_good {
+        output::text(&format!(
+            "hindered: {netns} holds the redirection, and something foreign keeps packets from it\n"
+        ))?;
     } else if changes.is_empty() {
         output::text(&format!(
             "verified: {netns} holds the redirection and nothing else of ours\n"
@@ -221,18 +228,17 @@ pub(super) fn verified(
             changes.len()
         ))?;
     } else {
-        output::text(&output::differences(changes, &netns.to_string()))?;
+        output::text(&output::differences(&changes, &netns.to_string()))?;
     }
     if !json {
         let mut text = String::new();
-        for warning in warnings {
+        for warning in &warnings {
             output::push_line(&mut text, &format!("warning: {warning}"));
         }
         output::text(&text)?;
     }
-    Ok(if changes.is_empty() {
-        code::SUCCESS
-    } else {
-        code::FAILED
+    Ok(match is_good {
+        true => code::SUCCESS,
+        false => code::FAILED,
     })
 }

@@ -105,10 +105,9 @@ impl Dataplane for Ambient {
         let Some(changes) = &observed.changes else {
             return Plan::Write;
         };
-        let is_kept = |change: &Change| matches!(change, Change::Kept(_));
         match changes.first() {
             None => Plan::InSync,
-            Some(first) if changes.iter().all(is_kept) => Plan::Leave(format!(
+            Some(first) if changes.iter().all(Change::stays) => Plan::Leave(format!(
                 "it differs in what is not taken away ({} in all), {}; find out who made it, and delete it",
                 changes.len(),
                 difference(first)
@@ -137,9 +136,14 @@ impl Dataplane for Ambient {
         spent.add(Phase::Verify, read_back);
         let (engine, netns) = (done.engine, visit.sandbox().netns().id());
         let count = done.changes.len();
+        // The next look says so.
+        let is_hindered = visit
+            .hindrances(&desired.compile(engine))
+            .is_ok_and(|found| !found.is_empty());
+        let fingerprint = visit.fingerprint_of(&done).filter(|_| !is_hindered);
         Ok(Applied {
             engine,
-            fingerprint: visit.fingerprint_of(&done),
+            fingerprint,
             changes: done.changes,
             summary: format!("redirected by {engine} in {netns}: {count} changes, verified"),
         })

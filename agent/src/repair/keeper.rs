@@ -175,6 +175,7 @@ impl Keeper {
                 first,
                 differences,
                 summary,
+                hindered,
             }) => {
                 memory.is_right(now);
                 let now = Instant::now();
@@ -190,11 +191,14 @@ impl Keeper {
                 });
                 if let Some((times, pause)) = memory.heals.add(now) {
                     self.journal.record(Event::Contention {
-                        pod,
+                        pod: pod.clone(),
                         times,
                         pause,
                         by,
                     });
+                }
+                if let Some(why) = hindered {
+                    return self.not_verified(memory, why, look);
                 }
             }
             Err(why) if is_unasked && !sweep => drop(why),
@@ -202,17 +206,22 @@ impl Keeper {
                 memory.unasked = Some(Err(format!("pod {pod}: {why}")));
                 self.journal.record(Event::UnaskedUnknown { pod, why });
             }
-            Err(why) => {
-                let is_new = memory.failed.as_ref().is_none_or(|(said, _)| *said != why);
-                if is_new {
-                    let why = why.clone();
-                    self.journal.record(Event::NotVerified { pod, why });
-                }
-                memory.failed = Some((why, look));
-                return Next::Retry;
-            }
+            Err(why) => return self.not_verified(memory, why, look),
         }
         Next::Settled
+    }
+
+    /// It is looked at again.
+    fn not_verified(&self, memory: &mut Memory, why: String, look: Option<Look>) -> Next {
+        let is_new = memory.failed.as_ref().is_none_or(|(said, _)| *said != why);
+        if is_new {
+            self.journal.record(Event::NotVerified {
+                pod: memory.view.reference(),
+                why: why.clone(),
+            });
+        }
+        (memory.in_sync, memory.failed) = (None, Some((why, look)));
+        Next::Retry
     }
 
     fn strays(&self, memory: &mut Memory, what: &str, removed: Result<(), String>) {

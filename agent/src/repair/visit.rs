@@ -50,6 +50,8 @@ pub(super) enum Seen {
         first: String,
         differences: usize,
         summary: String,
+        /// What keeps packets from it all the same.
+        hindered: Option<String>,
     },
     /// Owned objects in the namespace of a pod that asks for nothing: what, and whether they were removed, or why not.
     Strays(String, Result<(), String>),
@@ -133,6 +135,7 @@ fn seen(
                 first: changes.first().map(difference).unwrap_or_default(),
                 differences: changes.len(),
                 summary: applied.summary,
+                hindered: applied.hindered,
             })
         }
         (_, Plan::Leave(why), None) => Err(why),

@@ -94,6 +94,46 @@ fn a_foreign_object_in_a_table_of_ours_is_named_and_not_repaired() {
     assert_eq!(repaired(), before);
 }
 
+/// A foreign rule takes packets first: the rules are as desired, and the pod is not shown as good.
+#[test]
+fn a_pod_whose_packets_another_program_takes_is_not_verified() {
+    let Some(sandbox) = Sandbox::of("hindered") else {
+        return;
+    };
+    let server = ApiServer::start();
+    server.put(sidecar("hindered", &sandbox.address));
+    let node = Node::new();
+    let agent = start(&node, &server, &[IN_PLACE, OFTEN]);
+    let facts = || {
+        let (_, text) = get(agent.metrics, "/status.json").expect("an answer");
+        serde_json::from_str::<Value>(&text).unwrap()
+    };
+    agent.until("verified", || agent.metric("weir_pods_verified") == 1);
+    let repaired = || agent.metric("weir_drift_total{cause=\"missing\"}");
+    let before = repaired();
+    let chain = "{ type filter hook output priority -310 ; }";
+    sandbox.tool("nft", &["add", "table", "inet", "t"]);
+    sandbox.tool("nft", &["add", "chain", "inet", "t", "c", chain]);
+    sandbox.tool("nft", &["add", "rule", "inet", "t", "c", "notrack"]);
+    let is_named = || {
+        facts()["pods"][0]["error"]
+            .as_str()
+            .is_some_and(|e| e.contains("table inet t chain c: notrack"))
+    };
+    agent.until("named", is_named);
+    assert_eq!(agent.metric("weir_pods_verified"), 0);
+    assert_eq!(repaired(), before);
+    // A repair does not hide it.
+    sandbox.tool("nft", &["delete", "table", "inet", "istio-proxy-nat"]);
+    agent.until("repaired", || repaired() == before + 1);
+    assert!(sandbox.is_redirected());
+    agent.until("named still", is_named);
+    assert_eq!(agent.metric("weir_pods_verified"), 0);
+    sandbox.tool("nft", &["delete", "table", "inet", "t"]);
+    agent.until("verified again", || agent.metric("weir_pods_verified") == 1);
+    assert_eq!(repaired(), before + 1);
+}
+
 #[test]
 fn routing_of_ours_that_comes_to_a_pod_that_asks_for_none_is_removed() {
     let Some(sandbox) = Sandbox::of("routed") else {

@@ -21,6 +21,7 @@ mod ebpf_events;
 mod ebpf_frames;
 mod ebpf_probes;
 use weir_testing::effort;
+mod hindered;
 mod inbound;
 mod invalid;
 mod live;

@@ -57,6 +57,8 @@ pub struct Compiled {
     pub routing: Vec<RoutingItem>,
     scheme: &'static Scheme,
     origin: Origin,
+    /// The rules for nf_tables return IPv6 packets first.
+    leaves_ipv6_alone: bool,
 }
 
 /// What the rules were compiled from.
@@ -87,6 +89,7 @@ impl Compiled {
             routing,
             scheme,
             origin: Origin::Legacy(legacy),
+            leaves_ipv6_alone: false,
         }
     }
 
@@ -94,6 +97,11 @@ impl Compiled {
     #[must_use]
     pub fn scheme(&self) -> &'static Scheme {
         self.scheme
+    }
+
+    /// True if the rules for nf_tables return IPv6 packets first.
+    pub(crate) fn leaves_ipv6_alone(&self) -> bool {
+        self.leaves_ipv6_alone
     }
 
     /// The same intent in legacy tables, as upstream's installer writes it by default.
@@ -137,6 +145,7 @@ fn with(intent: &Intent, engine: Engine, semantics: nft::Semantics) -> Compiled 
         routing: routing::routing(intent),
         scheme: &SIDECAR,
         origin: Origin::Intent(Box::new(intent.clone())),
+        leaves_ipv6_alone: engine == Engine::Nft && semantics.leaves_ipv6_alone(intent),
     }
 }
 

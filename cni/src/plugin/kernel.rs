@@ -23,7 +23,14 @@ impl Backend for KernelBackend {
         let (done, netns, took) = visit(desired, |visit, intent| {
             let begun = Instant::now();
             let done = visit.apply_intent(intent, engine).map_err(text)?;
-            Ok((done, visit.sandbox().netns().id(), begun.elapsed()))
+            let took = begun.elapsed();
+            // The redirection is there: what cannot be found out is a matter of CHECK.
+            let compiled = intent.compile_for(engine, done.engine);
+            let hindrances = visit.hindrances(&compiled).unwrap_or_default();
+            for line in hindrances {
+                desired.log.warn(&format!("{line}; CHECK reports it"));
+            }
+            Ok((done, visit.sandbox().netns().id(), took))
         })?;
         report(desired, &done, took);
         let engine = done.engine;

@@ -29,6 +29,11 @@ pub enum Change {
     ///
     /// [`Sandbox::apply`]: super::Sandbox::apply
     Kept(nft::Kept),
+    /// Something foreign keeps packets from the redirection, though all of it is there: a sentence that names it.
+    /// [`Sandbox::apply`] does not change it.
+    ///
+    /// [`Sandbox::apply`]: super::Sandbox::apply
+    Hindrance(String),
 }
 
 /// How a namespace differs from the desired redirection.
@@ -52,7 +57,9 @@ impl Change {
     pub fn difference(&self) -> Difference {
         match self {
             Self::Add(_) | Self::Blocked(..) => Difference::Missing,
-            Self::Remove(_) | Self::Kept(_) | Self::Encoded(..) => Difference::Unexpected,
+            Self::Remove(_) | Self::Kept(_) | Self::Encoded(..) | Self::Hindrance(_) => {
+                Difference::Unexpected
+            }
             Self::Legacy(op) => match **op {
                 xtables::XtOp::DeleteRule(..)
                 | xtables::XtOp::FlushChain(..)
@@ -71,6 +78,12 @@ impl Change {
         }
     }
 
+    /// True if [`Sandbox::apply`](super::Sandbox::apply) would not change that.
+    #[must_use]
+    pub fn stays(&self) -> bool {
+        matches!(self, Self::Kept(_) | Self::Hindrance(_))
+    }
+
     /// The object that differs, without the verb.
     #[must_use]
     pub fn object(&self) -> String {
@@ -86,6 +99,7 @@ impl Change {
             Self::Legacy(op) => op.to_string(),
             Self::Add(item) | Self::Remove(item) => item.object(),
             Self::Kept(kept) => format!("{kept} (of another writer; it stays until `weir clean`)"),
+            Self::Hindrance(what) => what.clone(),
             Self::Blocked(item, by) => {
                 format!("{} (a foreign {by})", item.object())
             }
@@ -165,6 +179,7 @@ impl fmt::Display for Change {
             Self::Add(item) => item.fmt(f),
             Self::Remove(item) => write!(f, "{}", item.removal()),
             Self::Kept(kept) => write!(f, "keep {kept}, which another writer made"),
+            Self::Hindrance(what) => write!(f, "keep what hinders: {what}"),
             Self::Blocked(item, by) => {
                 write!(f, "refuse `{item}`: a foreign {by}")
             }

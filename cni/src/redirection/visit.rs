@@ -91,16 +91,19 @@ impl Visit<'_> {
     }
 
     /// How the namespace differs from the desired redirection: as [`Visit::plan`], but of a table that must be
-    /// replaced only the reasons.
+    /// replaced only the reasons; then what keeps packets from it ([`Change::Hindrance`]).
     ///
     /// # Errors
     /// The namespace cannot be read.
     pub fn verify(&self, desired: &Compiled) -> Result<Vec<Change>> {
-        self.plan(desired).map(change::differences)
+        let mut changes = self.plan(desired).map(change::differences)?;
+        let hindrances = self.hindrances(desired)?;
+        changes.extend(hindrances.into_iter().map(Change::Hindrance));
+        Ok(changes)
     }
 
-    /// Foreign rules and policies in legacy built-in chains that keep packets from the redirection, or may do so where it is
-    /// in nf_tables, a line for each. They are no difference: what is desired is there.
+    /// Foreign rules and policies that keep packets from the redirection, a line for each, however the namespace differs
+    /// from it otherwise.
     ///
     /// # Errors
     /// The tables cannot be read.

@@ -195,6 +195,64 @@ fn check_finds_what_somebody_removed_and_add_heals_it() {
     }
 }
 
+/// What takes packets before our rules: the pod would be taken for one that is captured.
+#[test]
+fn check_fails_on_what_keeps_packets_from_the_redirection() {
+    let Some(bench) = bench(pods::sidecar("shop", "web-0")) else {
+        return;
+    };
+    let (runner, attachment) = (bench.runner(), bench.attachment());
+    runner.add(&bench.list, &attachment).unwrap();
+    assert!(bench.is_captured_to(15001));
+    let script = bench.dir.write(
+        "foreign",
+        "table inet t { chain c { type nat hook output priority -150; tcp dport 80 redirect to :9999; }; }",
+    );
+    bench.nft(&format!("-f {}", script.display()));
+    assert!(!bench.is_captured_to(15001));
+    let error = runner.check(&bench.list, &attachment).unwrap_err();
+    assert_eq!(error.code(), Some(100), "{error}");
+    let words = "a foreign rule takes packets before ours: table inet t chain c";
+    assert!(error.to_string().contains(words), "{error}");
+    // ADD succeeds, since the rules are there, and says so.
+    let written = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let log = Logger::new(Box::new(Shared(std::sync::Arc::clone(&written))));
+    let config = json!({"cniVersion": "1.0.0", "name": "n", "cni_agent_run_dir": bench.dir.path(),
+        "native_nftables": true, "log_level": "info"});
+    let process = FakeProcess::new("ADD", &config.to_string())
+        .pod("shop", "web-0")
+        .set("CNI_NETNS", &bench.netns.path().display().to_string());
+    let lookup = |name: &str| process.env.get(name).cloned();
+    let mut plugin = Plugin {
+        backend: &KernelBackend,
+        log: &log,
+        lookup: &lookup,
+        limits: Limits::default(),
+    };
+    process.run(&mut plugin).result();
+    log.flush();
+    let said = String::from_utf8(written.lock().unwrap().clone()).unwrap();
+    assert!(
+        said.contains(words) && said.contains("CHECK reports it"),
+        "{said}"
+    );
+    bench.nft("delete table inet t");
+    runner.check(&bench.list, &attachment).unwrap();
+}
+
+/// A log in memory.
+struct Shared(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl std::io::Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 #[test]
 fn transparent_mode_has_its_routes() {
     let mut pod = pods::sidecar("shop", "web-0");

@@ -99,10 +99,11 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Of everything that was found.
+    /// Of everything that was found and is repaired.
     pub fn of(found: &[Change]) -> Self {
         let is_missing = |c: &Change| c.difference() == Difference::Missing;
-        match found.iter().all(is_missing) {
+        let mut repaired = found.iter().filter(|c| !c.stays());
+        match repaired.all(is_missing) {
             true => Self::Missing,
             false => Self::Changed,
         }

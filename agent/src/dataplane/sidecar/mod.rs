@@ -97,6 +97,8 @@ pub(crate) struct Applied {
     pub(crate) summary: String,
     /// Of what was verified, where every change since can be told from it.
     pub(crate) fingerprint: Option<Fingerprint>,
+    /// Why it is not verified all the same.
+    pub(crate) hindered: Option<String>,
 }
 
 impl Sidecar {
@@ -176,12 +178,11 @@ impl Dataplane for Sidecar {
     }
 
     fn plan(&self, desired: &Desired, observed: &Observed) -> Plan {
-        let is_kept = |change: &Change| matches!(change, Change::Kept(_));
         match (&observed.found, desired) {
             (Found::Compared { changes, .. }, _) if changes.is_empty() => Plan::InSync,
             // What another writer has in a table of ours and may still need, a counter say, is not taken away: writing
             // again would change nothing, and be reported as a repair each time.
-            (Found::Compared { changes, .. }, _) if changes.iter().all(is_kept) => {
+            (Found::Compared { changes, .. }, _) if changes.iter().all(Change::stays) => {
                 Plan::Leave(format!(
                     "it differs in what is not taken away ({} in all), {}; find out who made it, and delete it",
                     changes.len(),
@@ -217,6 +218,7 @@ impl Dataplane for Sidecar {
                 let begun = Instant::now();
                 let done = visit.apply_intent(&**intent, *engine).map_err(text)?;
                 let took = begun.elapsed();
+                let compiled = intent.compile_for(*engine, done.engine);
                 let read_back = done.read_back.unwrap_or_default();
                 spent.add(Phase::Apply, took.saturating_sub(read_back));
                 spent.add(Phase::Verify, read_back);
@@ -225,6 +227,7 @@ impl Dataplane for Sidecar {
                     .for_each(|waited| spent.add(Phase::LockWait, waited));
                 Ok(Applied {
                     engine: Some(done.engine),
+                    hindered: visit.hindrances(&compiled).unwrap_or_default().pop(),
                     fingerprint: visit.fingerprint_of(&done),
                     summary: summary(&done, visit),
                 })
@@ -233,6 +236,7 @@ impl Dataplane for Sidecar {
                 let removed = visit.clean(None).map_err(text)?;
                 Ok(Applied {
                     engine: None,
+                    hindered: None,
                     fingerprint: None,
                     summary: format!("{} objects were removed", removed.len()),
                 })

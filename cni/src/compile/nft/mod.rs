@@ -46,7 +46,7 @@ pub(super) enum Semantics {
 
 impl Semantics {
     /// True if no rule applies to IPv6.
-    fn leaves_ipv6_alone(self, intent: &Intent) -> bool {
+    pub(super) fn leaves_ipv6_alone(self, intent: &Intent) -> bool {
         self == Self::Xtables && !intent.enable_ipv6
     }
 

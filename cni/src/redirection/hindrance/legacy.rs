@@ -1,0 +1,191 @@
+//! In legacy tables.
+
+use super::{Ours, TCP, Taking, UDP};
+use crate::compile::Engine;
+use crate::redirection::engines::PREFIX;
+use weir_netfilter::nft::{Hook, priority};
+use weir_netfilter::xtables::{
+    Chain, ChainKind, Not, Policy, Protocol, Rule, Ruleset, Table, Target, XtFamily,
+};
+
+/// Targets after which the next rule is looked at.
+const HARMLESS: [&str; 24] = [
+    "AUDIT",
+    "CHECKSUM",
+    "CLASSIFY",
+    "CONNMARK",
+    "CONNSECMARK",
+    "CT",
+    "DSCP",
+    "ECN",
+    "HL",
+    "HMARK",
+    "IDLETIMER",
+    "LED",
+    "LOG",
+    "MARK",
+    "NFLOG",
+    "NOTRACK",
+    "RATEEST",
+    "SECMARK",
+    "SET",
+    "TCPMSS",
+    "TEE",
+    "TOS",
+    "TRACE",
+    "TTL",
+];
+
+/// The hook of a built-in chain that a redirection uses.
+pub(super) fn hook(chain: &str) -> Option<Hook> {
+    match chain {
+        "PREROUTING" => Some(Hook::Prerouting),
+        "OUTPUT" => Some(Hook::Output),
+        _ => None,
+    }
+}
+
+/// What takes packets before our rules in the built-in chains that have them.
+pub(super) fn before_ours(ours: &Ours, desired: &Ruleset, found: &Ruleset) -> Vec<String> {
+    let mut lines = Vec::new();
+    for table in &desired.tables {
+        let Some(there) = found.table(table.family, &table.name) else {
+            continue;
+        };
+        for chain in &table.chains {
+            let held = there.chains.iter().find(|c| c.name == chain.name);
+            if let (ChainKind::Builtin(_), Some(held)) = (chain.kind, held) {
+                lines.extend(in_chain(ours, there, chain, held));
+            }
+        }
+    }
+    lines
+}
+
+fn in_chain(ours: &Ours, table: &Table, desired: &Chain, held: &Chain) -> Vec<String> {
+    let place = place(table);
+    let chain = &held.name;
+    let is_ours = |rule| desired.rules.contains(rule);
+    let Some(last) = held.rules.iter().rposition(is_ours) else {
+        return Vec::new();
+    };
+    let before = held.rules.iter().take(last).filter(|rule| !is_ours(rule));
+    let mut lines: Vec<String> = before
+        .filter(|rule| ends_chain(ours, table, rule))
+        .map(|rule| {
+            format!(
+                "a foreign rule before ours takes its packets: {place} -A {chain}{rule}; remove it, or put it behind ours"
+            )
+        })
+        .collect();
+    if table.name == "nat" && held.kind == ChainKind::Builtin(Some(Policy::Drop)) {
+        lines.push(format!(
+            "the policy DROP drops connections that are not redirected: {place} -P {chain} DROP; set it to ACCEPT"
+        ));
+    }
+    lines
+}
+
+/// Whether a packet that this rule of a built-in chain holds for may not reach the next one.
+fn ends_chain(ours: &Ours, table: &Table, rule: &Rule) -> bool {
+    if !concerns(ours, rule) {
+        return false;
+    }
+    match &rule.target {
+        None => false,
+        Some(Target::Jump(chain)) => {
+            let takes = |rule: &Rule| match &rule.target {
+                // The chain is left, and the next rule follows.
+                None | Some(Target::Return | Target::Jump(_) | Target::Goto(_)) => false,
+                Some(target) => !HARMLESS.contains(&target.name()),
+            };
+            let mut rules = reachable(ours, table, chain).into_iter();
+            rules.any(|(_, rule)| takes(rule))
+        }
+        Some(target) => !HARMLESS.contains(&target.name()),
+    }
+}
+
+/// What takes packets in other chains than those that have our rules.
+pub(super) fn elsewhere(ours: &Ours, found: &Ruleset) -> Vec<String> {
+    let families = |t: &&Table| t.family == XtFamily::Ip || ours.has_ipv6;
+    let mut lines = Vec::new();
+    for table in found.tables.iter().filter(families) {
+        let priority = match table.name.as_str() {
+            "raw" => priority::RAW,
+            "mangle" => priority::MANGLE,
+            "nat" => priority::DSTNAT,
+            _ => continue,
+        };
+        let is_shared = ours.engine == Some(Engine::Xtables);
+        for chain in &table.chains {
+            let (ChainKind::Builtin(_), Some(hook)) = (chain.kind, hook(&chain.name)) else {
+                continue;
+            };
+            for (at, rule) in reachable(ours, table, &chain.name) {
+                let Some(taking) = taking(rule) else { continue };
+                // What is in a chain with our rules is a matter of `before_ours`.
+                let is_known = is_shared && matches!(taking, Taking::Translated | Taking::Diverted);
+                if !is_known && ours.is_behind(taking, hook, priority, true) {
+                    lines.push(taking.line(&format!("{} -A {at}{rule}", place(table))));
+                }
+            }
+        }
+    }
+    lines.sort();
+    lines.dedup();
+    lines
+}
+
+pub(super) fn taking(rule: &Rule) -> Option<Taking> {
+    let is_udp = rule.protocol == Some((Not(false), Protocol::UDP));
+    match rule.target.as_ref()? {
+        Target::Notrack(_) => Some(Taking::Untracked),
+        Target::Ct(ct) if ct.notrack => Some(Taking::Untracked),
+        Target::Ct(ct) if !is_udp => {
+            let is_other = ct.zone.as_ref().is_some_and(|zone| zone.id != Some(0));
+            is_other.then_some(Taking::Zoned)
+        }
+        Target::Redirect(_) | Target::Dnat(_) => Some(Taking::Translated),
+        Target::Tproxy(_) => Some(Taking::Diverted),
+        target if target.name() == "NETMAP" => Some(Taking::Translated),
+        _ => None,
+    }
+}
+
+/// Whether the rule may be for packets that are redirected.
+pub(super) fn concerns(ours: &Ours, rule: &Rule) -> bool {
+    let Some((Not(is_not), protocol)) = &rule.protocol else {
+        return true;
+    };
+    match is_not {
+        false => ours.takes(protocol.0),
+        true => [TCP, UDP]
+            .iter()
+            .any(|p| *p != protocol.0 && ours.takes(*p)),
+    }
+}
+
+/// The foreign rules that packets of the redirection may come to from this chain on, each with its chain.
+fn reachable<'t>(ours: &Ours, table: &'t Table, from: &str) -> Vec<(&'t str, &'t Rule)> {
+    let mut rules = Vec::new();
+    let mut names = vec![from];
+    let mut next = 0;
+    while let Some(name) = names.get(next) {
+        next += 1;
+        let Some(chain) = table.chains.iter().find(|c| c.name == *name) else {
+            continue;
+        };
+        for rule in chain.rules.iter().filter(|rule| concerns(ours, rule)) {
+            rules.push((chain.name.as_str(), rule));
+            let to = rule.target.as_ref().and_then(Target::chain);
+            let to = to.filter(|to| !to.starts_with(PREFIX) && !names.contains(to));
+            names.extend(to);
+        }
+    }
+    rules
+}
+
+fn place(table: &Table) -> String {
+    format!("{} -t {}", table.family, table.name)
+}

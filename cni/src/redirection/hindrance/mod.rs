@@ -1,0 +1,212 @@
+//! Foreign rules and policies that keep packets from the redirection, though all of it is there.
+//!
+//! | What | Where | Why |
+//! |---|---|---|
+//! | `notrack` | a chain that is called before conntrack | packets without a connection are not translated |
+//! | a zone | the same | the proxy does not find the destination of its connections (`SO_ORIGINAL_DST`) |
+//! | `dnat`, `redirect` | a chain of type nat that is called before ours | the first translation counts |
+//! | `tproxy` | a chain at prerouting that is called before ours | the packet has a socket already |
+//! | whatever ends a chain | before our rules in a legacy built-in chain, which is shared | our rules are not reached |
+//! | a policy `DROP` | of a built-in chain of legacy `nat` with our rules | it drops what they let through |
+//!
+//! Both engines are looked at, whichever has our rules: the kernel calls the chains of both. Chains with lower priorities are
+//! called first; of equal ones the chain that was registered last, which for tables of nf_tables is known from the order of
+//! their listing. An older chain of nf_tables with our priority is not reported.
+//!
+//! Rules for other protocols than are redirected are no hindrance, nor are chains that count, mark, filter or drop. A rule that
+//! looks a verdict up in a map is not followed.
+
+mod legacy;
+mod tables;
+
+use super::engines;
+use crate::compile::{Compiled, Engine, Rules};
+use weir_netfilter::nft::{
+    self, CmpOp, Data, Hook, MetaKey, Operand, Selector, Statement, TableId, priority,
+};
+use weir_netfilter::xtables::{self, Not, Protocol, Target, XtFamily};
+use weir_netlink::Result;
+
+/// Conntrack sees a packet at this priority (`NF_IP_PRI_CONNTRACK`).
+const CONNTRACK: i32 = -200;
+/// Lines that are reported.
+const LINES: usize = 16;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// One line for each.
+pub(super) fn find(desired: &Compiled) -> Result<Vec<String>> {
+    let ours = Ours::of(desired);
+    let found = engines::show_legacy()?;
+    let mut lines = match &desired.rules {
+        Rules::Xtables(rules) => legacy::before_ours(&ours, rules, &found),
+        Rules::Nft(_) => Vec::new(),
+    };
+    lines.extend(legacy::elsewhere(&ours, &found));
+    lines.extend(tables::find(desired, &ours)?);
+    let more = lines.len().saturating_sub(LINES);
+    if more > 0 {
+        lines.truncate(LINES);
+        lines.push(format!("{more} more foreign rules and policies like these"));
+    }
+    Ok(lines)
+}
+
+/// How a foreign rule takes packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taking {
+    /// They are not tracked.
+    Untracked,
+    /// Their connections are in a zone, as only those of our own rules for DNS may be.
+    Zoned,
+    /// Their destination is translated.
+    Translated,
+    /// They are given to a socket.
+    Diverted,
+}
+
+impl Taking {
+    /// The sentence about the rule.
+    fn line(self, rule: &str) -> String {
+        let what = match self {
+            Self::Untracked => {
+                "exempts packets from connection tracking, so that they are not redirected"
+            }
+            Self::Zoned => {
+                "puts connections into a zone, where the proxy does not find their destination"
+            }
+            Self::Translated | Self::Diverted => "takes packets before ours",
+        };
+        format!("a foreign rule {what}: {rule}; remove it")
+    }
+}
+
+/// Where the redirection takes packets, and which.
+#[derive(Debug, Default, PartialEq)]
+struct Ours {
+    engine: Option<Engine>,
+    /// Each hook once, with the priority of the first chain that redirects there, and its table of nf_tables.
+    hooks: Vec<(Hook, i32, Option<TableId>)>,
+    takes_udp: bool,
+    /// IPv6 is redirected.
+    has_ipv6: bool,
+}
+
+impl Ours {
+    fn of(desired: &Compiled) -> Self {
+        match &desired.rules {
+            Rules::Nft(rules) => Self::in_tables(rules, desired.leaves_ipv6_alone()),
+            Rules::Xtables(rules) => Self::in_legacy(rules),
+        }
+    }
+
+    fn in_tables(rules: &nft::Ruleset, leaves_ipv6_alone: bool) -> Self {
+        let mut ours = Self {
+            engine: Some(Engine::Nft),
+            has_ipv6: !leaves_ipv6_alone,
+            ..Self::default()
+        };
+        for table in &rules.tables {
+            let id = (table.family, table.name.clone());
+            let all = || table.chains.iter().flat_map(|c| &c.rules);
+            let has = |is: fn(&Statement) -> bool| {
+                let mut rules = all();
+                rules.any(|rule| rule.statements.iter().any(is))
+            };
+            let diverts = has(|s| matches!(s, Statement::Tproxy(_)));
+            for base in table.chains.iter().filter_map(|c| c.base.as_ref()) {
+                let takes = match base.chain_type {
+                    nft::ChainType::Nat => true,
+                    _ => diverts && base.hook == Hook::Prerouting,
+                };
+                if takes {
+                    ours.add(base.hook, base.priority, Some(&id));
+                }
+            }
+            let is_udp = |rule: &nft::Rule| {
+                let redirects = |s: &Statement| matches!(s, Statement::Redirect(_));
+                rule.statements.iter().any(redirects) && l4proto(rule) == Some(Data::u8(UDP))
+            };
+            ours.takes_udp |= all().any(is_udp);
+        }
+        ours
+    }
+
+    fn in_legacy(rules: &xtables::Ruleset) -> Self {
+        let mut ours = Self {
+            engine: Some(Engine::Xtables),
+            has_ipv6: rules.tables.iter().any(|t| t.family == XtFamily::Ip6),
+            ..Self::default()
+        };
+        for table in &rules.tables {
+            let all = || table.chains.iter().flat_map(|c| &c.rules);
+            let diverts = all().any(|rule| matches!(rule.target, Some(Target::Tproxy(_))));
+            for chain in &table.chains {
+                let Some(hook) = legacy::hook(&chain.name) else {
+                    continue;
+                };
+                match table.name.as_str() {
+                    "nat" => ours.add(hook, priority::DSTNAT, None),
+                    "mangle" if diverts && hook == Hook::Prerouting => {
+                        ours.add(hook, priority::MANGLE, None);
+                    }
+                    _ => {}
+                }
+            }
+            let is_udp = |rule: &xtables::Rule| {
+                matches!(rule.target, Some(Target::Redirect(_)))
+                    && rule.protocol == Some((Not(false), Protocol::UDP))
+            };
+            ours.takes_udp |= all().any(is_udp);
+        }
+        ours
+    }
+
+    fn add(&mut self, hook: Hook, priority: i32, table: Option<&TableId>) {
+        match self.hooks.iter_mut().find(|(h, ..)| *h == hook) {
+            Some(known) if priority < known.1 => *known = (hook, priority, table.cloned()),
+            Some(_) => {}
+            None => self.hooks.push((hook, priority, table.cloned())),
+        }
+    }
+
+    /// The table that redirects at this hook.
+    fn table(&self, hook: Hook) -> Option<&TableId> {
+        let known = self.hooks.iter().find(|(h, ..)| *h == hook);
+        known.and_then(|(.., table)| table.as_ref())
+    }
+
+    /// Whether a chain with this priority takes packets from ours. `is_newer`: it was registered later, or may have been.
+    fn is_behind(&self, taking: Taking, hook: Hook, priority: i32, is_newer: bool) -> bool {
+        let known = self.hooks.iter().find(|(h, ..)| *h == hook);
+        known.is_some_and(|(_, of_ours, _)| match taking {
+            Taking::Untracked => priority < CONNTRACK,
+            // What is diverted has its destination.
+            Taking::Zoned => priority < CONNTRACK && *of_ours != priority::MANGLE,
+            Taking::Translated | Taking::Diverted => {
+                priority < *of_ours || (priority == *of_ours && is_newer)
+            }
+        })
+    }
+
+    /// Whether packets of this protocol are redirected.
+    fn takes(&self, protocol: u8) -> bool {
+        protocol == TCP || (protocol == UDP && self.takes_udp)
+    }
+}
+
+/// The protocol that a rule of nf_tables is for.
+fn l4proto(rule: &nft::Rule) -> Option<Data> {
+    rule.statements.iter().find_map(|s| match s {
+        Statement::Match(nft::Match {
+            selector: Selector::Meta(MetaKey::L4proto),
+            mask: None,
+            op: CmpOp::Eq,
+            operand: Operand::Value(value),
+        }) => Some(value.clone()),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests;

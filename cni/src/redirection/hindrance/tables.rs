@@ -1,0 +1,133 @@
+//! In tables of nf_tables, also those of `iptables-nft`.
+
+use super::{Ours, Taking, l4proto, legacy};
+use crate::compile::Compiled;
+use crate::redirection::engines::{self, PREFIX};
+use weir_netfilter::nft::compat::legacy_rule;
+use weir_netfilter::nft::{
+    CtKey, Data, Hook, NatKind, NftEngine, Rule, Statement, Table, TableFamily, TableId, Verdict,
+    text_without_counters,
+};
+use weir_netlink::Result;
+
+/// `NFT_TABLE_F_DORMANT`: the kernel calls none of its chains.
+const DORMANT: u32 = 1;
+
+pub(super) fn find(desired: &Compiled, ours: &Ours) -> Result<Vec<String>> {
+    let listed = NftEngine::open().and_then(|mut engine| {
+        let there = engine.tables()?;
+        Ok((engine, there))
+    });
+    let (mut engine, there) = match listed {
+        Ok(listed) => listed,
+        Err(e) if engines::is_lack(&e) => return Ok(Vec::new()),
+        Err(e) => return Err(e),
+    };
+    let owned = desired.scheme().owned();
+    let concerns = |table: &&TableId| {
+        let of_packets = match table.0 {
+            TableFamily::Inet | TableFamily::Ip => true,
+            TableFamily::Ip6 => ours.has_ipv6,
+            _ => false,
+        };
+        of_packets && !owned.contains(table)
+    };
+    let foreign: Vec<TableId> = there.iter().filter(concerns).cloned().collect();
+    if foreign.is_empty() {
+        return Ok(Vec::new());
+    }
+    let place = |table: &TableId| there.iter().position(|t| t == table);
+    let mut lines = Vec::new();
+    for table in &engine.read_tables(&foreign)?.ruleset.tables {
+        let place_of_table = place(&(table.family, table.name.clone()));
+        let is_newer = |hook| {
+            // Legacy tables do not say since when they are there.
+            ours.table(hook)
+                .and_then(place)
+                .is_none_or(|of_ours| place_of_table.is_none_or(|n| n > of_ours))
+        };
+        lines.extend(in_table(ours, table, is_newer));
+    }
+    Ok(lines)
+}
+
+pub(super) fn in_table(ours: &Ours, table: &Table, is_newer: impl Fn(Hook) -> bool) -> Vec<String> {
+    let mut lines = Vec::new();
+    if table.flags & DORMANT != 0 {
+        return lines;
+    }
+    for chain in &table.chains {
+        let Some(base) = &chain.base else { continue };
+        for (at, rule) in reachable(ours, table, &chain.name) {
+            let Some(taking) = taking(rule, table.family) else {
+                continue;
+            };
+            if ours.is_behind(taking, base.hook, base.priority, is_newer(base.hook)) {
+                let text = text_without_counters(rule, table.family);
+                let (family, name) = (table.family, &table.name);
+                lines.push(taking.line(&format!("table {family} {name} chain {at}: {text}")));
+            }
+        }
+    }
+    lines.sort();
+    lines.dedup();
+    lines
+}
+
+fn taking(rule: &Rule, family: TableFamily) -> Option<Taking> {
+    let is_udp = l4proto(rule) == Some(Data::u8(super::UDP));
+    let statement = |s: &Statement| match s {
+        Statement::Notrack => Some(Taking::Untracked),
+        Statement::CtSet(CtKey::Zone, ..) if !is_udp => Some(Taking::Zoned),
+        Statement::Redirect(_) => Some(Taking::Translated),
+        Statement::Nat(nat) if nat.kind == NatKind::Dnat => Some(Taking::Translated),
+        Statement::Tproxy(_) => Some(Taking::Diverted),
+        // To what is looked up in a map, for example.
+        Statement::Opaque(exprs) => exprs.iter().find_map(|expr| match expr.name() {
+            "notrack" => Some(Taking::Untracked),
+            "nat" | "redir" => Some(Taking::Translated),
+            "tproxy" => Some(Taking::Diverted),
+            _ => None,
+        }),
+        _ => None,
+    };
+    let of_legacy = || legacy::taking(&legacy_rule(rule, family)?);
+    rule.statements
+        .iter()
+        .find_map(statement)
+        .or_else(of_legacy)
+}
+
+/// Whether the rule may be for packets that are redirected.
+fn concerns(ours: &Ours, rule: &Rule, family: TableFamily) -> bool {
+    match l4proto(rule) {
+        Some(protocol) => [super::TCP, super::UDP]
+            .iter()
+            .any(|p| ours.takes(*p) && protocol == Data::u8(*p)),
+        None => legacy_rule(rule, family).is_none_or(|rule| legacy::concerns(ours, &rule)),
+    }
+}
+
+/// The rules that packets of the redirection may come to from this chain on, each with its chain. What upstream left behind is
+/// drift.
+fn reachable<'t>(ours: &Ours, table: &'t Table, from: &str) -> Vec<(&'t str, &'t Rule)> {
+    let mut rules = Vec::new();
+    let mut names = vec![from];
+    let mut next = 0;
+    while let Some(name) = names.get(next) {
+        next += 1;
+        let Some(chain) = table.chain(name) else {
+            continue;
+        };
+        let of_ours = |rule: &&Rule| concerns(ours, rule, table.family);
+        for rule in chain.rules.iter().filter(of_ours) {
+            rules.push((chain.name.as_str(), rule));
+            let to = rule.statements.iter().find_map(|s| match s {
+                Statement::Verdict(Verdict::Jump(to) | Verdict::Goto(to)) => Some(to.as_str()),
+                _ => None,
+            });
+            names.extend(to.filter(|to| !to.starts_with(PREFIX) && !names.contains(to)));
+        }
+    }
+    rules
+}

@@ -1,0 +1,137 @@
+use super::*;
+use crate::compile::{compile, compile_chosen};
+use crate::config::{Intent, NameFiles, SidecarConfig};
+use nft::{BaseChain, Chain, ChainType, Redirect, Rule, Table, TableFamily, Verdict};
+
+fn intent(change: impl FnOnce(&mut SidecarConfig)) -> Intent {
+    let mut config = SidecarConfig {
+        inbound_ports_include: "*".into(),
+        outbound_ip_ranges_include: "*".into(),
+        ..SidecarConfig::default()
+    };
+    change(&mut config);
+    Intent::parse(&config, &NameFiles::default()).unwrap()
+}
+
+fn ours(change: impl FnOnce(&mut SidecarConfig)) -> [Ours; 2] {
+    let intent = intent(change);
+    [Engine::Nft, Engine::Xtables].map(|engine| Ours::of(&compile_chosen(&intent, engine)))
+}
+
+#[test]
+fn both_engines_take_packets_at_the_same_places() {
+    let places = |ours: &Ours| {
+        let hooks = ours
+            .hooks
+            .iter()
+            .map(|(hook, priority, _)| (*hook, *priority));
+        (hooks.collect::<Vec<_>>(), ours.takes_udp, ours.has_ipv6)
+    };
+    let nat = [(Hook::Prerouting, -100), (Hook::Output, -100)];
+    for of in ours(|_| {}) {
+        assert_eq!(places(&of), (nat.to_vec(), false, false), "{of:?}");
+    }
+    let all = |c: &mut SidecarConfig| {
+        c.inbound_interception_mode = "TPROXY".into();
+        c.exclude_interfaces = "net1".into();
+        (c.redirect_dns, c.capture_all_dns, c.enable_ipv6) = (true, true, true);
+    };
+    let transparent = [(Hook::Prerouting, -150), (Hook::Output, -100)];
+    for of in ours(all) {
+        let (mut hooks, udp, ipv6) = places(&of);
+        hooks.sort_by_key(|(_, priority)| *priority);
+        assert_eq!((hooks, udp, ipv6), (transparent.to_vec(), true, true));
+    }
+    // Upstream's rules for nf_tables apply to IPv6 in any case.
+    assert!(Ours::of(&compile(&intent(|_| {}), Engine::Nft)).has_ipv6);
+}
+
+fn chain(kind: ChainType, priority: i32, rules: Vec<Rule>) -> Chain {
+    Chain {
+        rules,
+        base: Some(BaseChain {
+            chain_type: kind,
+            hook: Hook::Output,
+            priority,
+            policy: nft::Policy::Accept,
+            devices: Vec::new(),
+        }),
+        ..Chain::regular("c")
+    }
+}
+
+fn found(chains: Vec<Chain>, is_newer: bool) -> usize {
+    let table = Table {
+        chains,
+        ..Table::new(TableFamily::Inet, "t")
+    };
+    let [ours, _] = ours(|_| {});
+    tables::in_table(&ours, &table, |_| is_newer).len()
+}
+
+#[test]
+fn the_order_of_chains_counts() {
+    let notrack = || Rule::builder().push(Statement::Notrack).build();
+    let redirect = || {
+        let to = Redirect {
+            ports: Some(9999..=9999),
+            flags: 0,
+        };
+        Rule::builder().push(Statement::Redirect(to)).build()
+    };
+    for (priority, expected) in [(-310, 1), (-201, 1), (-200, 0), (-150, 0)] {
+        let chain = chain(ChainType::Filter, priority, vec![notrack()]);
+        assert_eq!(found(vec![chain], true), expected, "{priority}");
+    }
+    for (priority, is_newer, expected) in [
+        (-150, false, 1),
+        (-101, false, 1),
+        (-100, true, 1),
+        (-100, false, 0),
+        (-99, true, 0),
+    ] {
+        let chain = chain(ChainType::Nat, priority, vec![redirect()]);
+        assert_eq!(found(vec![chain], is_newer), expected, "{priority}");
+    }
+}
+
+#[test]
+fn what_only_counts_marks_and_filters_is_harmless() {
+    let to = |port| Rule::builder().dport(nft::L4Proto::Tcp, CmpOp::Eq, port..=port);
+    let rules = vec![
+        to(80).counter().verdict(Verdict::Drop),
+        to(81).set_mark(7).build(),
+        to(82).counter().verdict(Verdict::Accept),
+        to(83).verdict(Verdict::Return),
+        // No UDP is redirected here.
+        Rule::builder()
+            .dport(nft::L4Proto::Udp, CmpOp::Eq, 53..=53)
+            .push(Statement::Notrack)
+            .build(),
+        Rule::builder()
+            .dport(nft::L4Proto::Udp, CmpOp::Eq, 53..=53)
+            .set_ct_zone(7)
+            .build(),
+    ];
+    for kind in [ChainType::Filter, ChainType::Nat] {
+        let chain = chain(kind, -310, rules.clone());
+        assert_eq!(found(vec![chain], true), 0);
+    }
+}
+
+#[test]
+fn chains_are_followed_and_circles_end() {
+    let jump = |to| Rule::builder().jump(to);
+    let in_chain = |name, rule| Chain {
+        rules: vec![jump("a"), rule],
+        ..Chain::regular(name)
+    };
+    let notrack = Rule::builder().push(Statement::Notrack).build();
+    let base = || chain(ChainType::Filter, -310, vec![jump("a")]);
+    let chains = vec![base(), in_chain("a", jump("b")), in_chain("b", notrack)];
+    assert_eq!(found(chains.clone(), true), 1);
+    // Nothing leads there.
+    let [_, a, b] = chains.try_into().unwrap();
+    let idle = chain(ChainType::Filter, -310, vec![]);
+    assert_eq!(found(vec![idle, a, b], true), 0);
+}
