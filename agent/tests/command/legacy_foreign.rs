@@ -101,6 +101,41 @@ fn clean_leaves_the_tables_as_they_were_without_knowing_the_configuration() {
     assert_eq!(again.stdout, "unchanged\n");
 }
 
+/// No redirection has chains in `filter`: what has such a name there is another program's.
+#[test]
+fn chains_of_the_filter_table_stay_whatever_they_are_called() {
+    let pod = legacy_pod_or_skip!();
+    let chains = [
+        "-N ISTIO_LIKE",
+        "-A ISTIO_LIKE -p tcp --dport 22 -j ACCEPT",
+        "-A INPUT -j ISTIO_LIKE",
+    ];
+    each_tool(&pod, &chains);
+    let before = saved(&pod);
+    // Not taken for rules of ours, which would decide about the engine.
+    let file = everything("net1");
+    let (ns, of) = (path(&pod), file.path());
+    let on = ["sidecar", "--config", of, "--netns", &ns, "--engine"];
+    let planned = weir(&[&["apply"][..], &on, &["auto", "--dry-run", "--json"]].concat());
+    assert!(planned.stdout.contains("\"nft\""), "{}", planned.stdout);
+    for engine in ["nft", "xtables"] {
+        let applied = weir(&[&["apply"][..], &on, &[engine]].concat());
+        assert_eq!(applied.code, 0, "{}", applied.stderr);
+        let verified = weir(&[&["verify"][..], &on, &[engine]].concat());
+        assert_eq!(verified.code, 0, "{}", verified.stdout);
+    }
+    assert_eq!(weir(&["clean", "--netns", &ns]).code, 0);
+    let filter = |text: &str| {
+        let is_like = |l: &&str| l.contains("ISTIO_LIKE");
+        text.lines()
+            .filter(is_like)
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(filter(&saved(&pod)), filter(&before));
+    assert_eq!(filter(&before).len(), 6, "{before}");
+}
+
 #[test]
 fn another_configuration_takes_the_place_of_the_first() {
     let (pod, twin) = (legacy_pod_or_skip!(), legacy_pod_or_skip!());

@@ -25,6 +25,9 @@ use weir_netfilter::probe::{Loading, RunningKernel};
 use weir_netfilter::xtables;
 use weir_netlink::{Error, Result};
 
+/// The legacy tables, and tables of `iptables-nft`, that a redirection has rules in. Upstream uses `filter` for a moment only, and
+/// without chains: a chain there that is called like owned ones is foreign.
+pub(super) const LEGACY_TABLES: [&str; 3] = ["nat", "mangle", "raw"];
 /// Files that list the legacy tables of the thread's network namespace. Reading a table creates it, so the
 /// list is read first.
 const TABLE_NAMES: [&str; 2] = [

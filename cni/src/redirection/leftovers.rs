@@ -1,14 +1,14 @@
 //! Rules that upstream's installer wrote through `iptables-nft` and `ip6tables-nft` and left behind.
 //!
-//! They are in tables of nf_tables that other programs use, too: `nat`, `mangle`, `raw` and `filter` of the families
-//! `ip` and `ip6`. The chains whose names begin with `ISTIO_` and the rules of other chains that jump to them are
+//! They are in tables of nf_tables that other programs use, too: `nat`, `mangle` and `raw` of the families `ip` and
+//! `ip6`. The chains whose names begin with `ISTIO_` and the rules of other chains that jump to them are
 //! deleted. Everything else is kept with its counters: other rules of the built-in chains, the built-in chains
 //! themselves, and a table that held nothing else. A rule of a built-in chain that is not a jump does not identify
 //! its writer. It is deleted only if a plan names it, as in legacy tables: of equal rules as many as are named,
 //! starting from the last, and only from a table in which an `ISTIO_` chain shows that upstream wrote to it.
 
 use super::Change;
-use super::engines::Removed;
+use super::engines::{LEGACY_TABLES, Removed};
 use super::named::Named;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -120,8 +120,7 @@ pub(super) fn may_be_in(there: &[TableId]) -> bool {
 
 /// The tables of `iptables-nft` that upstream writes to.
 fn tables() -> Vec<TableId> {
-    let names = ["nat", "mangle", "raw", "filter"];
-    let of = |family| names.iter().map(move |name| (family, (*name).to_owned()));
+    let of = |family| LEGACY_TABLES.map(|name| (family, name.to_owned()));
     [TableFamily::Ip, TableFamily::Ip6]
         .into_iter()
         .flat_map(of)

@@ -9,8 +9,8 @@
 //! states what is known to be in force: see `apply`.
 //!
 //! # Owned objects
-//! The nf_tables tables of [`TABLES`] in the family `inet`; the chains of legacy tables whose names begin with
-//! `ISTIO_`, and the rules that jump to them; the same in tables of `iptables-nft`; in built-in chains of legacy
+//! The nf_tables tables of [`TABLES`] in the family `inet`; the chains of the legacy tables `nat`, `mangle` and `raw` whose names
+//! begin with `ISTIO_`, and the rules that jump to them; the same in tables of `iptables-nft`; in built-in chains of legacy
 //! tables the rules that carry weir's tag ([`xtables::Ownership`]); policy rules, local default routes on `lo` and
 //! the address `::6/128` on `lo` that carry weir's protocol number (kernels before 5.18 store none for addresses:
 //! there the address counts as owned). What is of another kind of redirection ([`Scheme`]), and everything else in the

@@ -4,6 +4,7 @@
 //! nf_tables by their names, legacy rules by their chains, policy rules by mark and mask, and a route by the policy rule
 //! that leads to its table.
 
+use super::engines::LEGACY_TABLES;
 use super::routing::WEIR;
 use crate::compile::{Compiled, Engine, RoutingItem};
 use crate::config::Intent;
@@ -151,6 +152,7 @@ impl Scheme {
             prefix: self.legacy.prefix.to_owned(),
             beside: self.legacy.beside,
             others: self.legacy.others,
+            tables: &LEGACY_TABLES,
             ..Ownership::default()
         }
     }

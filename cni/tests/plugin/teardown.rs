@@ -22,9 +22,9 @@ table ip6 nat {
     map theirs { type inet_service : verdict; elements = { 80 : goto ISTIO_A }; }
     chain OUTPUT { type nat hook output priority -100; tcp dport vmap @theirs; }
 }
-table ip filter {
+table ip raw {
     chain ISTIO_B { counter; }
-    chain OUTPUT { type filter hook output priority 0; counter; jump ISTIO_B; }
+    chain OUTPUT { type filter hook output priority -300; counter; jump ISTIO_B; }
 }
 table ip6 mangle {
     chain ISTIO_C { counter; }

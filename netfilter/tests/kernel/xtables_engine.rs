@@ -336,6 +336,16 @@ fn what_is_ours_is_found_by_its_marks_alone() {
     };
     engine(&ns, |e| e.apply(&desired(OURS), &tagged)).unwrap();
     assert!(holds("OURS_", 0) && holds("", 7) && !holds("", 8));
+    // Nothing is owned in tables that are not named, whatever it is called.
+    let elsewhere = Ownership {
+        tables: &["security"],
+        ..tagged.clone()
+    };
+    assert!(!engine(&ns, |e| e.holds(&elsewhere)).unwrap());
+    let drift = engine(&ns, |e| e.drift(&Ruleset::default(), &elsewhere)).unwrap();
+    assert_eq!(drift.ops, []);
+    let removed = engine(&ns, |e| Ok::<_, weir_netlink::Error>(e.remove(&elsewhere))).unwrap();
+    assert!(removed.ops.is_empty() && removed.failures.is_empty());
     engine(&ns, |e| e.apply(&Ruleset::default(), &tagged)).unwrap();
     assert!(!holds("OURS_", 7));
 }

@@ -1,8 +1,7 @@
 //! In legacy tables.
 
-use super::{Ours, TCP, Taking, UDP};
+use super::{Ours, PREFIX, TCP, Taking, UDP};
 use crate::compile::Engine;
-use crate::redirection::engines::PREFIX;
 use weir_netfilter::nft::{Hook, priority};
 use weir_netfilter::xtables::{
     Chain, ChainKind, Not, Policy, Protocol, Rule, Ruleset, Table, Target, XtFamily,

@@ -29,6 +29,8 @@ use weir_netlink::Result;
 
 /// Conntrack sees a packet at this priority (`NF_IP_PRI_CONNTRACK`).
 const CONNTRACK: i32 = -200;
+/// Chains of every kind of redirection in pods begin with it. They are not foreign.
+const PREFIX: &str = "ISTIO_";
 /// Lines that are reported.
 const LINES: usize = 16;
 const TCP: u8 = 6;

@@ -1,8 +1,8 @@
 //! In tables of nf_tables, also those of `iptables-nft`.
 
-use super::{Ours, Taking, l4proto, legacy};
+use super::{Ours, PREFIX, Taking, l4proto, legacy};
 use crate::compile::Compiled;
-use crate::redirection::engines::{self, PREFIX};
+use crate::redirection::engines;
 use weir_netfilter::nft::compat::legacy_rule;
 use weir_netfilter::nft::{
     CtKey, Data, Hook, NatKind, NftEngine, Rule, Statement, Table, TableFamily, TableId, Verdict,

@@ -52,6 +52,8 @@ pub struct Ownership {
     /// Chains of other owners, whatever the prefix says: they are kept, as are rules that jump to them. Desired rules
     /// cannot be written to one.
     pub others: &'static [OwnerChains],
+    /// The names of the tables in which anything is owned; empty for all. In other tables nothing is, whatever it is called.
+    pub tables: &'static [&'static str],
     /// The tag that is written to `nfcache` of rules in built-in chains. Rules there with this tag are owned, but for
     /// jumps to chains of other owners. 0, which other writers set, for none.
     pub tag: u32,
@@ -98,6 +100,11 @@ impl Ownership {
         (!self.prefix.is_empty() && name.starts_with(&self.prefix))
             || self.beside.iter().any(|(_, shared)| *shared == name)
             || self.others.iter().any(|chains| chains.concern(name))
+    }
+
+    /// Whether anything in tables of this name can be owned.
+    pub(super) fn is_in(&self, table: &str) -> bool {
+        self.tables.is_empty() || self.tables.contains(&table)
     }
 }
 

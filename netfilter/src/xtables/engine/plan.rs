@@ -100,6 +100,9 @@ pub fn plan(desired: &Ruleset, observed: &Snapshot, ours: &Ownership) -> Result<
     }
     for old in tables {
         let desired = desired.table(old.family, &old.name);
+        if desired.is_none() && !ours.is_in(&old.name) {
+            continue;
+        }
         let named = ours.rules.table(old.family, &old.name);
         let (owned, others) = owners(&old, ours);
         let named = named.filter(|_| ours.prefix.is_empty() || !owned.is_empty());

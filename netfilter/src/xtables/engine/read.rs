@@ -193,7 +193,7 @@ impl<T: XtTransport> XtEngine<T> {
     /// As [`XtEngine::read`].
     pub fn holds(&mut self, ours: &Ownership) -> Result<bool> {
         for (family, name) in self.tables()? {
-            if self.holds_in(family, &name, ours)? {
+            if ours.is_in(&name) && self.holds_in(family, &name, ours)? {
                 return Ok(true);
             }
         }

@@ -33,7 +33,7 @@ impl<T: XtTransport> XtEngine<T> {
                 removed.failures.push(e);
                 Vec::new()
             });
-            for name in names {
+            for name in names.into_iter().filter(|name| ours.is_in(name)) {
                 // A foreign table may be large, and is scanned without being decoded into values.
                 let is_named = ours.rules.table(family, &name).is_some();
                 let may_hold = match is_named {
