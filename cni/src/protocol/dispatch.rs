@@ -261,7 +261,7 @@ fn refuse_own_netns(command: Command, env: &Environment) -> Result<(), CniError>
         code::INVALID_NETNS,
         format!(
             "CNI_NETNS {:?} is the network namespace the plugin itself runs in; the runtime must \
-             pass the container's (CNI_NETNS_OVERRIDE=1 allows it)",
+             pass the container's (with CNI_NETNS_OVERRIDE=1 only a pod that asks for no redirection can be there)",
             env.netns
         ),
     ))

@@ -240,6 +240,37 @@ fn check_fails_on_what_keeps_packets_from_the_redirection() {
     runner.check(&bench.list, &attachment).unwrap();
 }
 
+/// What `CNI_NETNS_OVERRIDE` permits is a call for the plugin's own namespace, and no rules there.
+#[test]
+fn the_plugins_own_namespace_gets_no_rules() {
+    let Some(bench) = bench(pods::sidecar("shop", "web-0")) else {
+        return;
+    };
+    let config = json!({"cniVersion": "1.0.0", "name": "n", "cni_agent_run_dir": bench.dir.path()});
+    let process = FakeProcess::new("ADD", &config.to_string())
+        .pod("shop", "web-0")
+        .set("CNI_NETNS", "/proc/thread-self/ns/net");
+    let run = |process: &FakeProcess| {
+        let log = Logger::silent();
+        let lookup = |name: &str| process.env.get(name).cloned();
+        let mut plugin = Plugin {
+            backend: &KernelBackend,
+            log: &log,
+            lookup: &lookup,
+            limits: Limits::default(),
+        };
+        process.run(&mut plugin).error()
+    };
+    let refused = run(&process);
+    assert_eq!(refused.code, 8, "{refused}");
+    let words = "only a pod that asks for no redirection";
+    assert!(refused.to_string().contains(words), "{refused}");
+    let permitted = run(&process.set("CNI_NETNS_OVERRIDE", "1"));
+    assert_eq!(permitted.code, 999, "{permitted}");
+    let words = "rules there would take the traffic of the whole node";
+    assert!(permitted.to_string().contains(words), "{permitted}");
+}
+
 /// A log in memory.
 struct Shared(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
 
