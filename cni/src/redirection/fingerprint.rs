@@ -47,17 +47,8 @@ struct RoutingState {
     rules: Vec<PolicyRule>,
     /// Routes of the tables that marks select, and those with weir's protocol number in any table.
     routes: Vec<Route>,
-    /// Those of [`Scope`].
+    /// Of every link: they decide which families are redirected.
     addresses: Vec<Address>,
-}
-
-/// Whose addresses belong to a fingerprint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scope {
-    /// Those of `lo`: a redirection in a pod writes no others.
-    Loopback,
-    /// Those of every link.
-    Node,
 }
 
 /// Reads the fingerprint of one namespace again and again, from any thread: its sockets stay in the namespace, and keep it
@@ -68,7 +59,6 @@ pub struct FingerprintReader {
     routing: Routing,
     changes: Events<message::Rtnetlink>,
     last: Option<Arc<RoutingState>>,
-    scope: Scope,
 }
 
 impl Sandbox {
@@ -77,8 +67,7 @@ impl Sandbox {
     /// # Errors
     /// The namespace cannot be entered, or no descriptor is free.
     pub fn fingerprint_reader(&self) -> Result<FingerprintReader> {
-        self.netns()
-            .run(|| FingerprintReader::open(Scope::Loopback))?
+        self.netns().run(FingerprintReader::open)?
     }
 }
 
@@ -86,10 +75,18 @@ impl Visit<'_> {
     /// Reads the fingerprint once.
     ///
     /// # Errors
-    /// As [`FingerprintReader::read`].
+    /// As [`FingerprintReader::read`]. The addresses are others than at the beginning of the visit, which decide what is
+    /// desired.
     pub fn fingerprint(&self) -> Result<Fingerprint> {
         let generation = NftEngine::open()?.generation()?;
-        let routing = RoutingState::read(&self.routing, Scope::Loopback)?;
+        let routing = RoutingState::read(&self.routing)?;
+        // Those of `lo` are written in the visit.
+        let others = |a: &&Address| a.index != LOOPBACK_IFINDEX;
+        let (now, before) = (&routing.addresses, &self.addresses);
+        if !now.iter().filter(others).eq(before.iter().filter(others)) {
+            let why = "an address came or went meanwhile; it is looked at again";
+            return Err(Error::exhausted("compare", "the addresses", why));
+        }
         Ok(Fingerprint {
             generation,
             routing: Arc::new(routing),
@@ -123,13 +120,12 @@ impl FingerprintReader {
     /// # Errors
     /// The namespace cannot be entered, or no descriptor is free.
     pub fn of_node(netns: &Netns) -> Result<Self> {
-        netns.run(|| Self::open(Scope::Node))?
+        netns.run(Self::open)?
     }
 
     /// In the namespace of this thread.
-    fn open(scope: Scope) -> Result<Self> {
+    fn open() -> Result<Self> {
         Ok(Self {
-            scope,
             nft: NftEngine::open()?,
             routing: Routing::open()?,
             changes: Events::open(&ROUTING_GROUPS)?,
@@ -148,7 +144,7 @@ impl FingerprintReader {
         let has_changed = self.changes.discard()?;
         let routing = match self.last.take().filter(|_| !has_changed) {
             Some(last) => last,
-            None => Arc::new(RoutingState::read(&self.routing, self.scope)?),
+            None => Arc::new(RoutingState::read(&self.routing)?),
         };
         self.last = Some(Arc::clone(&routing));
         self.nft.rest();
@@ -161,7 +157,7 @@ impl FingerprintReader {
 }
 
 impl RoutingState {
-    fn read(routing: &Routing, scope: Scope) -> Result<Self> {
+    fn read(routing: &Routing) -> Result<Self> {
         let rules = routing.rules()?;
         let by_mark = rules.iter().filter(|rule| rule.fwmark.is_some());
         let tables: BTreeSet<u32> = by_mark.map(|rule| rule.table).collect();
@@ -181,12 +177,10 @@ impl RoutingState {
         for table in &tables {
             routes.extend(routing.routes(*table)?);
         }
-        let mut addresses = routing.addresses()?;
-        addresses.retain(|address| scope == Scope::Node || address.index == LOOPBACK_IFINDEX);
         Ok(Self {
             rules,
             routes,
-            addresses,
+            addresses: routing.addresses()?,
         })
     }
 }

@@ -17,7 +17,7 @@ pub struct Visit<'a> {
     sandbox: &'a Sandbox,
     pub(super) scheme: &'static Scheme,
     pub(super) routing: Routing,
-    addresses: Vec<Address>,
+    pub(super) addresses: Vec<Address>,
 }
 
 impl Sandbox {

@@ -77,6 +77,15 @@ fn a_reader_sees_every_change() {
     changed("routes that go with their link");
     ip(&netns, "link add other type veth");
     assert_eq!(anew(), last, "another link");
+    // It decides whether IPv6 is redirected.
+    let late = match has_ipv6 {
+        true => "address add fd00:9::9/64 dev other nodad",
+        false => "address add 10.9.9.8/24 dev other",
+    };
+    ip(&netns, late);
+    let now = reader.read().unwrap();
+    assert_ne!(now, last, "an address of another link");
+    assert_eq!(now, anew());
 }
 
 /// What was written is compared with what the fingerprint has of it.
@@ -132,4 +141,24 @@ fn a_node_is_read_with_the_addresses_of_all_links() {
     assert_eq!(reader.read().unwrap(), after);
     ip(&netns, "address del 10.96.0.10/32 dev kube0");
     assert_eq!(reader.read().unwrap(), before);
+}
+
+/// The addresses at the beginning of a visit decide what is desired: the fingerprint is not taken for that of others.
+#[test]
+fn an_address_that_comes_during_a_visit_leaves_no_fingerprint() {
+    let netns = namespace_or_skip!();
+    let sandbox = Sandbox::of(netns.try_clone().unwrap()).unwrap();
+    ip(&netns, "link add other type veth");
+    let inside = |visit: &weir_cni::redirection::Visit<'_>| {
+        match visit.fingerprint() {
+            Err(e) if e.is_unsupported() => return lacks::skip("nf_tables", "3.13", e),
+            read => drop(read.unwrap()),
+        }
+        ip(&netns, "address add 10.9.9.8/24 dev other");
+        assert!(visit.fingerprint().is_err());
+    };
+    sandbox.visit(inside).unwrap();
+    sandbox
+        .visit(|visit| visit.fingerprint().map(drop).ok())
+        .unwrap();
 }
