@@ -90,14 +90,7 @@ pub fn fill(
     config.owner_groups_exclude = var(OWNER_GROUPS_EXCLUDE);
     config.host_ipv4_loopback_cidr = var(LOOPBACK);
 
-    if config.proxy_uid.is_empty() {
-        let user = var(("ENVOY_USER", "istio-proxy"));
-        let uid = crate::config::lookup_name(&sources.passwd, &user)?;
-        config.proxy_uid = uid.unwrap_or(DEFAULT_PROXY_ID).to_string();
-    }
-    if config.proxy_gid.is_empty() {
-        config.proxy_gid.clone_from(&config.proxy_uid);
-    }
+    fill_proxy_ids(config, sources.env, &sources.passwd)?;
 
     let (host_ip, enable_ipv6) = local_address(sources.addresses, config.dual_stack)?;
     config.host_ip = Some(host_ip);
@@ -113,6 +106,26 @@ pub fn fill(
         config.dns_servers_v6 = v6;
     }
     Ok(warnings)
+}
+
+/// Sets the proxy's ids where none are given: the user that `ENVOY_USER` names, and the group of the same number.
+///
+/// # Errors
+/// The file of users cannot be read.
+pub fn fill_proxy_ids(
+    config: &mut SidecarConfig,
+    env: &dyn Fn(&str) -> Option<String>,
+    passwd: &Path,
+) -> Result<(), InputError> {
+    if config.proxy_uid.is_empty() {
+        let user = env("ENVOY_USER").unwrap_or_else(|| "istio-proxy".to_owned());
+        let uid = crate::config::lookup_name(passwd, &user)?;
+        config.proxy_uid = uid.unwrap_or(DEFAULT_PROXY_ID).to_string();
+    }
+    if config.proxy_gid.is_empty() {
+        config.proxy_gid.clone_from(&config.proxy_uid);
+    }
+    Ok(())
 }
 
 /// The first usable address, which is the host's, and whether IPv6 is programmed: its family decides, for dual

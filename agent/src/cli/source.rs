@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use weir_cni::compile::{Compiled, Engine};
 use weir_cni::config::{Intent, NameFiles, SidecarConfig, validate};
-use weir_cni::fill::{NodeEnvironment, order_as_dumped};
+use weir_cni::fill::{NodeEnvironment, fill_proxy_ids, order_as_dumped};
 use weir_cni::pod::{Pod, PodFacts, Skip, redirect_from};
 use weir_cni::redirection::{Desired as _, Sandbox, Visit};
 use weir_netlink::Netns;
@@ -131,7 +131,9 @@ pub(super) fn desired(
 /// The configuration, and whether it says if IPv6 is redirected.
 fn from_config(file: &Path) -> Result<(SidecarConfig, bool), Failure> {
     let text = read(file, DESCRIPTION)?;
-    let config = SidecarConfig::from_json(&text, &name(file)).map_err(Failure::usage)?;
+    let mut config = SidecarConfig::from_json(&text, &name(file)).map_err(Failure::usage)?;
+    let env = |name: &str| std::env::var(name).ok();
+    fill_proxy_ids(&mut config, &env, &NameFiles::default().passwd).map_err(Failure::usage)?;
     validate(&config).map_err(Failure::usage)?;
     let fields: BTreeMap<String, IgnoredAny> = serde_json::from_str(&text).unwrap_or_default();
     let is_given = fields.contains_key("enable_ipv6");

@@ -161,3 +161,36 @@ fn ipv6_that_is_left_out_is_said() {
     warned(&apply(json!({"enable_ipv6": false})), "");
     warned(&apply(json!({"enable_ipv6": true})), "");
 }
+
+/// As upstream fills a configuration: the user of the proxy by its name, else 1337, and the group of the same number.
+#[test]
+fn a_configuration_without_the_proxys_ids_has_them_filled() {
+    for (given, variables, uid, gid) in [
+        (
+            json!({ "proxy_uid": "", "proxy_gid": "" }),
+            &[][..],
+            1337,
+            1337,
+        ),
+        (
+            json!({ "proxy_uid": "", "proxy_gid": "7" }),
+            &[("ENVOY_USER", "daemon")],
+            1,
+            7,
+        ),
+        (
+            json!({ "proxy_uid": "5", "proxy_gid": "" }),
+            &[("ENVOY_USER", "daemon")],
+            5,
+            5,
+        ),
+    ] {
+        let file = config(&given);
+        let args = ["plan", "sidecar", "--config", file.path()];
+        let run = crate::support::weir_with(&args, variables);
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        for owner in [format!("meta skuid {uid} "), format!("meta skgid {gid} ")] {
+            assert!(run.stdout.contains(&owner), "{owner}: {}", run.stdout);
+        }
+    }
+}

@@ -410,7 +410,7 @@ fn run_validation_probes() {
     assert_eq!(blocked.code, 126, "{}", blocked.stderr);
     assert!(blocked.stderr.contains("listen"), "{}", blocked.stderr);
 
-    let nobody = run(&json!({ "run_validation": true, "proxy_uid": "", "proxy_gid": "" }));
+    let nobody = run(&json!({ "run_validation": true, "proxy_uid": ",", "proxy_gid": "," }));
     assert_eq!(nobody.code, 2, "{}", nobody.stderr);
 }
 
