@@ -2,7 +2,7 @@
 
 use crate::config::{self, InputError, OwnerGroups, SidecarConfig};
 use ipnet::Ipv4Net;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 /// The sources that [`fill`] reads. All are parameters, so that a test or another namespace can supply them.
@@ -38,6 +38,16 @@ pub struct NodeEnvironment {
     pub owner_groups: OwnerGroups,
     /// `ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR`
     pub loopback_v4: Ipv4Net,
+}
+
+impl Default for NodeEnvironment {
+    /// As without any variable.
+    fn default() -> Self {
+        Self {
+            owner_groups: OwnerGroups::AllBut(Vec::new()),
+            loopback_v4: Ipv4Net::from(Ipv4Addr::LOCALHOST),
+        }
+    }
 }
 
 const OWNER_GROUPS: (&str, &str) = ("ISTIO_OUTBOUND_OWNER_GROUPS", "*");

@@ -59,6 +59,7 @@ impl Keeper {
     ) -> Self {
         let plane = Sidecar {
             native_nftables: settings.native_nftables,
+            environment: settings.environment.clone(),
             ambient: settings.ambient,
             exclude_namespaces: settings.exclude_namespaces.clone(),
         };

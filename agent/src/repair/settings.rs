@@ -3,6 +3,8 @@
 use super::criteria::Criteria;
 use super::selector::Filter;
 use std::time::Duration;
+use weir_cni::config::NameFiles;
+use weir_cni::fill::NodeEnvironment;
 use weir_core::settings::{Resolved, SettingError};
 
 /// What is done to a pod that meets the criteria.
@@ -44,6 +46,8 @@ pub struct RepairSettings {
     pub(crate) label: (String, String),
     /// Rules are made for nf_tables, whatever the namespace uses.
     pub(crate) native_nftables: bool,
+    /// What else the plugin takes from its environment.
+    pub(crate) environment: NodeEnvironment,
     /// Pods without a sidecar may have the rules of ambient mode.
     pub(crate) ambient: bool,
     /// Namespaces whose pods the plugin leaves alone.
@@ -66,6 +70,7 @@ impl RepairSettings {
             labels: Filter::labels(r.text(labels)).map_err(|e| r.refused(labels, e))?,
             fields: Filter::fields(r.text(fields)).map_err(|e| r.refused(fields, e))?,
         };
+        let environment = environment(r)?;
         if !r.bool("REPAIR_ENABLED") {
             return Ok(None);
         }
@@ -94,8 +99,26 @@ impl RepairSettings {
                 text("REPAIR_BROKEN_POD_LABEL_VALUE"),
             ),
             native_nftables: r.bool("NATIVE_NFTABLES"),
+            environment,
             ambient: r.bool("AMBIENT_ENABLED"),
             exclude_namespaces: r.list("EXCLUDE_NAMESPACES"),
         }))
     }
+}
+
+/// The variables that the plugin reads, too, here with their origin.
+fn environment(r: &Resolved) -> Result<NodeEnvironment, SettingError> {
+    const NAMES: [&str; 3] = [
+        "ISTIO_OUTBOUND_OWNER_GROUPS",
+        "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE",
+        "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR",
+    ];
+    let text = |name: &str| NAMES.contains(&name).then(|| r.text(name).to_owned());
+    NodeEnvironment::read(&text, &NameFiles::default().group).map_err(|e| {
+        let [all, exclude, loopback] = NAMES;
+        let name = [exclude, loopback]
+            .into_iter()
+            .find(|name| e.input == *name);
+        r.refused(name.unwrap_or(all), e.to_string())
+    })
 }

@@ -134,6 +134,35 @@ fn a_pod_whose_packets_another_program_takes_is_not_verified() {
     assert_eq!(repaired(), before + 1);
 }
 
+/// The plugin's variables are the container runtime's; the agent has settings of the same names.
+#[test]
+fn what_the_plugin_reads_from_its_environment_is_not_reverted() {
+    let Some(sandbox) = Sandbox::of("groups") else {
+        return;
+    };
+    let server = ApiServer::start();
+    server.put(sidecar("groups", &sandbox.address));
+    let node = Node::new();
+    let groups = ("ISTIO_OUTBOUND_OWNER_GROUPS", "4242,java");
+    let loopback = ("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", "127.0.0.0/8");
+    let exclude = ("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "4243");
+    let agent = start(&node, &server, &[IN_PLACE, OFTEN, exclude, loopback]);
+    agent.until("verified", || agent.metric("weir_pods_verified") == 1);
+    let rules = sandbox.rules();
+    for part in ["meta skgid 4243 counter", "ip daddr 127.0.0.0/8 counter"] {
+        assert!(rules.contains(part), "{part}: {rules}");
+    }
+    drop(agent);
+    // A group that is not known is refused at start.
+    let refused = node.run(&["agent"], &[groups]);
+    assert!(!refused.status.success());
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        said.contains("ISTIO_OUTBOUND_OWNER_GROUPS") && said.contains("java"),
+        "{said}"
+    );
+}
+
 #[test]
 fn routing_of_ours_that_comes_to_a_pod_that_asks_for_none_is_removed() {
     let Some(sandbox) = Sandbox::of("routed") else {

@@ -10,7 +10,7 @@ pub(crate) use ask::asks;
 use super::{Dataplane, Spent};
 use std::time::Instant;
 use weir_cni::compile::Engine;
-use weir_cni::config::{InboundMode, Intent, NameFiles};
+use weir_cni::config::{InboundMode, Intent};
 use weir_cni::fill::NodeEnvironment;
 use weir_cni::plugin::{Phase, named_engine};
 use weir_cni::pod::{PodFacts, PodRedirect, redirect_from};
@@ -24,6 +24,8 @@ use weir_core::pods::PodView;
 pub(crate) struct Sidecar {
     /// `NATIVE_NFTABLES`: rules are made for nf_tables, whatever the namespace uses.
     pub(crate) native_nftables: bool,
+    /// What the plugin takes from its environment, which is the container runtime's, and the agent from its own.
+    pub(crate) environment: NodeEnvironment,
     /// Rules that nobody asks for may be those of ambient mode, which looks after them itself.
     pub(crate) ambient: bool,
     /// Namespaces whose pods the plugin leaves alone.
@@ -159,11 +161,8 @@ impl Dataplane for Sidecar {
                 found: Found::Strays(visit.strays().map_err(text)?),
             });
         };
-        // The plugin runs with the runtime's environment, which is not this one.
-        let group = NameFiles::default().group;
-        let environment = NodeEnvironment::read(&|_| None, &group).map_err(text)?;
         let intent = spent.measure(Phase::Decide, || {
-            redirect.intent(&environment, &visit.addresses())
+            redirect.intent(&self.environment, &visit.addresses())
         });
         let intent = Box::new(intent.map_err(text)?);
         let choose = || visit.engine_to_compare(*named);
