@@ -3,7 +3,7 @@
 use super::Listing;
 use crate::nft::context::Implied;
 use crate::nft::display::{Field, name_of_base, value};
-use crate::nft::expr::{self, Exthdr};
+use crate::nft::expr::{self, Expr, Exthdr};
 use crate::nft::model::{CtKey, Data, DataType, PayloadBase, Selector, SocketKey};
 use crate::nft::raw;
 
@@ -208,7 +208,9 @@ impl Listing<'_> {
             }
             Kind::Exthdr(e) => {
                 self.imply(e.implies());
-                e.text(None).map_or_else(String::new, |(text, _)| text)
+                // A mask may select bits that have a name; all of them need not have one.
+                let named = e.text(None).map(|(text, _)| text);
+                named.unwrap_or_else(|| super::raw_text(&Expr::Exthdr((**e).clone())))
             }
             Kind::Named(text) => text.clone(),
             Kind::Binary(left, Binary::And, mask) if self.field_of(left, mask).is_some() => {
