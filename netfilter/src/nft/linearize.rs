@@ -40,6 +40,9 @@ impl Linear {
 /// The name by which the kernel is asked to choose one.
 pub(crate) const ANONYMOUS: &str = "__set%d";
 
+/// `NFT_LIMIT_PKT_BURST_DEFAULT` of `net/netfilter/nft_limit.c`
+const PACKETS_BURST: u32 = 5;
+
 /// Linearizes a rule of a table of this family.
 #[must_use]
 pub(crate) fn rule(rule: &Rule, mut context: Context) -> Linear {
@@ -100,7 +103,11 @@ pub(crate) fn statement(s: &Statement, context: Context, out: &mut Linear) {
         Statement::Limit(l) => out.exprs.push(expr!(Limit {
             rate: l.rate,
             unit: l.per,
-            burst: (l.burst != 0).then_some(l.burst),
+            burst: match (l.burst, l.unit) {
+                // Without a burst the kernel takes this one for packets, and lists it.
+                (0, super::model::LimitUnit::Packets) => Some(PACKETS_BURST),
+                (n, _) => Some(n).filter(|n| *n != 0),
+            },
             kind: match l.unit {
                 super::model::LimitUnit::Packets => raw::NFT_LIMIT_PKTS,
                 super::model::LimitUnit::Bytes => raw::NFT_LIMIT_PKT_BYTES,

@@ -1,7 +1,9 @@
 //! The real `nft` as oracle, both ways: we read what it wrote, it lists what we wrote.
 // matrix: smoke; variants no-xtables no-ipset 6.12-rt
 
-use crate::common::both_ways;
+use crate::common::{apply, both_ways, list};
+use weir_netfilter::nft::{Chain, Limit, LimitUnit, Rule, Ruleset, Statement, Table, TableFamily};
+use weir_testing::namespace_or_skip;
 
 #[test]
 fn matches() {
@@ -21,4 +23,34 @@ fn sets() {
 #[test]
 fn anonymous_sets() {
     both_ways(include_str!("listing/anonymous.nft"));
+}
+
+/// The kernel lists the burst that it takes by default: the rule is in sync all the same.
+#[test]
+fn a_limit_without_a_burst() {
+    let ns = namespace_or_skip!();
+    let limit = |unit| {
+        let limit = Limit {
+            rate: 10,
+            per: 1,
+            burst: 0,
+            unit,
+            over: false,
+        };
+        Rule::builder().push(Statement::Limit(limit)).build()
+    };
+    let mut table = Table::new(TableFamily::Inet, "t");
+    table.chains.push(Chain {
+        rules: vec![limit(LimitUnit::Packets), limit(LimitUnit::Bytes)],
+        ..Chain::regular("c")
+    });
+    let desired = Ruleset {
+        tables: vec![table],
+    };
+    apply(&ns, &desired).unwrap();
+    assert_eq!(apply(&ns, &desired).unwrap().ops, vec![]);
+    let text = list(&ns);
+    for rule in ["limit rate 10/second\n", "limit rate 10 bytes/second\n"] {
+        assert!(text.contains(rule), "{text}");
+    }
 }
