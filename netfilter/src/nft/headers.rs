@@ -13,7 +13,7 @@ pub(crate) struct Field {
     pub(crate) len: u32,
     pub(crate) data_type: DataType,
     /// Header and field number in nft's `typeof` userdata.
-    pub(crate) type_of: Option<(u32, u32)>,
+    pub(crate) type_of: (u32, u32),
 }
 
 impl Field {
@@ -23,8 +23,8 @@ impl Field {
 }
 
 macro_rules! headers {
-    ($($table:ident = $header:literal {
-        $($offset:literal $len:literal $name:literal $data_type:ident $(typeof $h:literal $f:literal)?,)*
+    ($($table:ident = $header:literal $h:literal {
+        $($offset:literal $len:literal $name:literal $data_type:ident $f:literal,)*
     })*) => {
         $(pub(crate) const $table: &[Field] = &[$(Field {
             header: $header,
@@ -32,156 +32,155 @@ macro_rules! headers {
             offset: $offset,
             len: $len,
             data_type: DataType::$data_type,
-            type_of: headers!(@type_of $($h $f)?),
+            type_of: ($h, $f),
         },)*];)*
         const ALL: &[&[Field]] = &[$($table,)*];
     };
-    (@type_of) => { None };
-    (@type_of $h:literal $f:literal) => { Some(($h, $f)) };
 }
 
+// The numbers after header and type are those of nft's `enum proto_desc_id`, and of its table of the header's fields.
 headers! {
-    ETHER = "ether" {
-        0 48 "daddr" ETHER_ADDR,
-        48 48 "saddr" ETHER_ADDR,
-        96 16 "type" ETHER_TYPE,
+    ETHER = "ether" 17 {
+        0 48 "daddr" ETHER_ADDR 1,
+        48 48 "saddr" ETHER_ADDR 2,
+        96 16 "type" ETHER_TYPE 3,
     }
-    VLAN = "vlan" {
-        0 3 "pcp" INTEGER,
-        3 1 "dei" INTEGER,
-        4 12 "id" INTEGER,
-        16 16 "type" ETHER_TYPE,
+    VLAN = "vlan" 16 {
+        0 3 "pcp" INTEGER 1,
+        3 1 "dei" INTEGER 2,
+        4 12 "id" INTEGER 4,
+        16 16 "type" ETHER_TYPE 5,
     }
-    ARP = "arp" {
-        0 16 "htype" INTEGER,
-        16 16 "ptype" ETHER_TYPE,
-        32 8 "hlen" INTEGER,
-        40 8 "plen" INTEGER,
-        48 16 "operation" ARP_OP,
-        64 48 "saddr ether" ETHER_ADDR,
-        112 32 "saddr ip" IPV4_ADDR,
-        144 48 "daddr ether" ETHER_ADDR,
-        192 32 "daddr ip" IPV4_ADDR,
+    ARP = "arp" 15 {
+        0 16 "htype" INTEGER 1,
+        16 16 "ptype" ETHER_TYPE 2,
+        32 8 "hlen" INTEGER 3,
+        40 8 "plen" INTEGER 4,
+        48 16 "operation" ARP_OP 5,
+        64 48 "saddr ether" ETHER_ADDR 6,
+        112 32 "saddr ip" IPV4_ADDR 7,
+        144 48 "daddr ether" ETHER_ADDR 8,
+        192 32 "daddr ip" IPV4_ADDR 9,
     }
-    IP = "ip" {
-        0 4 "version" INTEGER,
-        4 4 "hdrlength" INTEGER,
-        8 6 "dscp" DSCP,
-        14 2 "ecn" ECN,
-        16 16 "length" INTEGER,
-        32 16 "id" INTEGER,
-        48 16 "frag-off" INTEGER,
-        64 8 "ttl" INTEGER,
-        72 8 "protocol" INET_PROTO,
-        80 16 "checksum" INTEGER,
-        96 32 "saddr" IPV4_ADDR typeof 12 11,
-        128 32 "daddr" IPV4_ADDR typeof 12 12,
+    IP = "ip" 12 {
+        0 4 "version" INTEGER 1,
+        4 4 "hdrlength" INTEGER 2,
+        8 6 "dscp" DSCP 3,
+        14 2 "ecn" ECN 4,
+        16 16 "length" INTEGER 5,
+        32 16 "id" INTEGER 6,
+        48 16 "frag-off" INTEGER 7,
+        64 8 "ttl" INTEGER 8,
+        72 8 "protocol" INET_PROTO 9,
+        80 16 "checksum" INTEGER 10,
+        96 32 "saddr" IPV4_ADDR 11,
+        128 32 "daddr" IPV4_ADDR 12,
     }
-    IP6 = "ip6" {
-        0 4 "version" INTEGER,
-        4 6 "dscp" DSCP,
-        10 2 "ecn" ECN,
-        12 20 "flowlabel" INTEGER,
-        32 16 "length" INTEGER,
-        48 8 "nexthdr" INET_PROTO,
-        56 8 "hoplimit" INTEGER,
-        64 128 "saddr" IPV6_ADDR typeof 13 8,
-        192 128 "daddr" IPV6_ADDR typeof 13 9,
+    IP6 = "ip6" 13 {
+        0 4 "version" INTEGER 1,
+        4 6 "dscp" DSCP 2,
+        10 2 "ecn" ECN 3,
+        12 20 "flowlabel" INTEGER 4,
+        32 16 "length" INTEGER 5,
+        48 8 "nexthdr" INET_PROTO 6,
+        56 8 "hoplimit" INTEGER 7,
+        64 128 "saddr" IPV6_ADDR 8,
+        192 128 "daddr" IPV6_ADDR 9,
     }
-    TCP = "tcp" {
-        0 16 "sport" INET_SERVICE typeof 8 1,
-        16 16 "dport" INET_SERVICE typeof 8 2,
-        32 32 "sequence" INTEGER,
-        64 32 "ackseq" INTEGER,
-        96 4 "doff" INTEGER,
-        100 4 "reserved" INTEGER,
-        104 8 "flags" TCP_FLAG,
-        112 16 "window" INTEGER,
-        128 16 "checksum" INTEGER,
-        144 16 "urgptr" INTEGER,
+    TCP = "tcp" 8 {
+        0 16 "sport" INET_SERVICE 1,
+        16 16 "dport" INET_SERVICE 2,
+        32 32 "sequence" INTEGER 3,
+        64 32 "ackseq" INTEGER 4,
+        96 4 "doff" INTEGER 5,
+        100 4 "reserved" INTEGER 6,
+        104 8 "flags" TCP_FLAG 7,
+        112 16 "window" INTEGER 8,
+        128 16 "checksum" INTEGER 9,
+        144 16 "urgptr" INTEGER 10,
     }
-    UDP = "udp" {
-        0 16 "sport" INET_SERVICE typeof 6 1,
-        16 16 "dport" INET_SERVICE typeof 6 2,
-        32 16 "length" INTEGER,
-        48 16 "checksum" INTEGER,
+    UDP = "udp" 6 {
+        0 16 "sport" INET_SERVICE 1,
+        16 16 "dport" INET_SERVICE 2,
+        32 16 "length" INTEGER 3,
+        48 16 "checksum" INTEGER 4,
     }
-    UDPLITE = "udplite" {
-        0 16 "sport" INET_SERVICE,
-        16 16 "dport" INET_SERVICE,
-        32 16 "csumcov" INTEGER,
-        48 16 "checksum" INTEGER,
+    UDPLITE = "udplite" 7 {
+        0 16 "sport" INET_SERVICE 1,
+        16 16 "dport" INET_SERVICE 2,
+        32 16 "csumcov" INTEGER 3,
+        48 16 "checksum" INTEGER 4,
     }
-    SCTP = "sctp" {
-        0 16 "sport" INET_SERVICE,
-        16 16 "dport" INET_SERVICE,
-        32 32 "vtag" INTEGER,
-        64 32 "checksum" INTEGER,
+    SCTP = "sctp" 10 {
+        0 16 "sport" INET_SERVICE 1,
+        16 16 "dport" INET_SERVICE 2,
+        32 32 "vtag" INTEGER 3,
+        64 32 "checksum" INTEGER 4,
     }
-    DCCP = "dccp" {
-        0 16 "sport" INET_SERVICE,
-        16 16 "dport" INET_SERVICE,
-        67 4 "type" DCCP_PKTTYPE,
+    DCCP = "dccp" 9 {
+        0 16 "sport" INET_SERVICE 1,
+        16 16 "dport" INET_SERVICE 2,
+        67 4 "type" DCCP_PKTTYPE 3,
     }
-    TH = "th" {
-        0 16 "sport" INET_SERVICE typeof 11 1,
-        16 16 "dport" INET_SERVICE typeof 11 2,
+    TH = "th" 11 {
+        0 16 "sport" INET_SERVICE 1,
+        16 16 "dport" INET_SERVICE 2,
     }
-    AH = "ah" {
-        0 8 "nexthdr" INET_PROTO,
-        8 8 "hdrlength" INTEGER,
-        16 16 "reserved" INTEGER,
-        32 32 "spi" INTEGER,
-        64 32 "sequence" INTEGER,
+    AH = "ah" 1 {
+        0 8 "nexthdr" INET_PROTO 1,
+        8 8 "hdrlength" INTEGER 2,
+        16 16 "reserved" INTEGER 3,
+        32 32 "spi" INTEGER 4,
+        64 32 "sequence" INTEGER 5,
     }
-    ESP = "esp" {
-        0 32 "spi" INTEGER,
-        32 32 "sequence" INTEGER,
+    ESP = "esp" 2 {
+        0 32 "spi" INTEGER 1,
+        32 32 "sequence" INTEGER 2,
     }
-    COMP = "comp" {
-        0 8 "nexthdr" INET_PROTO,
-        8 8 "flags" BITMASK,
-        16 16 "cpi" INTEGER,
+    COMP = "comp" 3 {
+        0 8 "nexthdr" INET_PROTO 1,
+        8 8 "flags" BITMASK 2,
+        16 16 "cpi" INTEGER 3,
     }
-    ICMP = "icmp" {
-        0 8 "type" ICMP_TYPE,
-        8 8 "code" ICMP_CODE,
-        16 16 "checksum" INTEGER,
-        32 16 "id" INTEGER,
-        48 16 "sequence" INTEGER,
+    ICMP = "icmp" 4 {
+        0 8 "type" ICMP_TYPE 1,
+        8 8 "code" ICMP_CODE 2,
+        16 16 "checksum" INTEGER 3,
+        32 16 "id" INTEGER 4,
+        48 16 "sequence" INTEGER 5,
     }
-    ICMP_UNREACHABLE = "icmp" {
-        48 16 "mtu" INTEGER,
+    ICMP_UNREACHABLE = "icmp" 4 {
+        48 16 "mtu" INTEGER 7,
     }
-    ICMP_REDIRECT = "icmp" {
-        32 32 "gateway" INTEGER,
+    ICMP_REDIRECT = "icmp" 4 {
+        32 32 "gateway" INTEGER 6,
     }
-    ICMP6 = "icmpv6" {
-        0 8 "type" ICMPV6_TYPE,
-        8 8 "code" ICMPV6_CODE,
-        16 16 "checksum" INTEGER,
-        32 16 "id" INTEGER,
-        48 16 "sequence" INTEGER,
+    ICMP6 = "icmpv6" 14 {
+        0 8 "type" ICMPV6_TYPE 1,
+        8 8 "code" ICMPV6_CODE 2,
+        16 16 "checksum" INTEGER 3,
+        32 16 "id" INTEGER 6,
+        48 16 "sequence" INTEGER 7,
     }
-    ICMP6_TOO_BIG = "icmpv6" {
-        32 32 "mtu" INTEGER,
+    ICMP6_TOO_BIG = "icmpv6" 14 {
+        32 32 "mtu" INTEGER 5,
     }
-    ICMP6_PARAMETER = "icmpv6" {
-        32 32 "parameter-problem" INTEGER,
+    ICMP6_PARAMETER = "icmpv6" 14 {
+        32 32 "parameter-problem" INTEGER 4,
     }
-    ICMP6_LISTENER = "icmpv6" {
-        32 16 "max-delay" INTEGER,
+    ICMP6_LISTENER = "icmpv6" 14 {
+        32 16 "max-delay" INTEGER 8,
     }
-    IGMP = "igmp" {
-        0 8 "type" IGMP_TYPE,
-        8 8 "mrt" INTEGER,
-        16 16 "checksum" INTEGER,
-        32 32 "group" IPV4_ADDR,
+    IGMP = "igmp" 5 {
+        0 8 "type" IGMP_TYPE 1,
+        8 8 "mrt" INTEGER 3,
+        16 16 "checksum" INTEGER 2,
+        32 32 "group" IPV4_ADDR 4,
     }
 }
 
 /// The field with these numbers in nft's `typeof` userdata.
 pub(crate) fn named_field(header: u32, field: u32) -> Option<&'static Field> {
     let mut all = ALL.iter().copied().flatten();
-    all.find(|f| f.type_of == Some((header, field)))
+    all.find(|f| f.type_of == (header, field))
 }

@@ -11,7 +11,7 @@
 mod elements;
 
 use super::context::Context;
-use super::display::Field;
+use super::display::key_fields;
 use super::linearize;
 use super::model::{AnonymousSet, DataType, Element, Selector, Set, SetData, TypeOf, Unread};
 use super::raw;
@@ -40,6 +40,8 @@ impl Set {
             timeout: None,
             gc_interval: None,
             size: None,
+            memory: false,
+            value_ranges: false,
             auto_merge: false,
             comment: None,
             type_of: None,
@@ -55,8 +57,7 @@ impl Set {
 
     /// The size, and for ranges in each field the lengths of the fields.
     fn desc(&self) -> Option<SetDescAttrs> {
-        let fields =
-            Field::of(self.key_type, self.key_len).filter(|_| self.ranges() == Ranges::Fields);
+        let fields = key_fields(self).filter(|_| self.ranges() == Ranges::Fields);
         let concat = fields.map(|fields| {
             let mut w = Writer::new();
             for f in fields {
@@ -95,19 +96,22 @@ impl Set {
             SetData::Verdict => (Some(raw::NFT_DATA_VERDICT), Some(0)),
             SetData::Value(t, len) => (Some(t.0), Some(len)),
         };
-        let mut user =
-            Userdata::default().put_u32(userdata::SET_KEYBYTEORDER, byte_order(self.key_type));
+        let type_of = self.type_of.as_deref();
+        let key_order = type_of.and_then(|t| t.key_order);
+        let key_order = key_order.unwrap_or_else(|| byte_order(self.key_type));
+        let mut user = Userdata::default().put_u32(userdata::SET_KEYBYTEORDER, key_order);
         match self.data {
             SetData::None => {}
             SetData::Verdict => user = user.put_u32(userdata::SET_DATABYTEORDER, 0),
             SetData::Value(t, _) => {
-                user = user.put_u32(userdata::SET_DATABYTEORDER, byte_order(t));
+                let order = type_of.and_then(|t| t.data_order);
+                let order = order.unwrap_or_else(|| byte_order(t));
+                user = user.put_u32(userdata::SET_DATABYTEORDER, order);
             }
         }
         if self.auto_merge {
             user = user.put_u32(userdata::SET_MERGE_ELEMENTS, 1);
         }
-        let type_of = self.type_of.as_deref();
         for (kind, noted) in [
             (
                 userdata::SET_KEY_TYPEOF,
@@ -123,7 +127,7 @@ impl Set {
             }
         }
         if self.data != SetData::None {
-            user = user.put_u32(userdata::SET_DATA_INTERVAL, 0);
+            user = user.put_u32(userdata::SET_DATA_INTERVAL, u32::from(self.value_ranges));
         }
         if let Some(comment) = &self.comment {
             user = user.put_text(userdata::SET_COMMENT, comment);
@@ -136,6 +140,7 @@ impl Set {
             key_len: Some(self.key_len),
             data_type,
             data_len,
+            policy: self.memory.then_some(raw::NFT_SET_POL_MEMORY),
             id: Some(id),
             desc: self.desc(),
             timeout: self.timeout.map(millis),
@@ -159,13 +164,20 @@ impl Set {
         let user = a.userdata.as_deref();
         let nonzero = |t: &u64| *t != 0;
         let noted = |kind| userdata::find(user?, kind).map(<[u8]>::to_vec);
+        let key_type = DataType(a.key_type.unwrap_or(0));
+        let order = |kind, t| userdata::number(user, kind).filter(|n| *n != byte_order(t));
         let type_of = TypeOf {
             key: noted(userdata::SET_KEY_TYPEOF),
             data: noted(userdata::SET_DATA_TYPEOF),
+            key_order: order(userdata::SET_KEYBYTEORDER, key_type),
+            data_order: match data {
+                SetData::Value(t, _) => order(userdata::SET_DATABYTEORDER, t),
+                _ => None,
+            },
         };
         Self {
             name: a.name.clone().unwrap_or_default(),
-            key_type: DataType(a.key_type.unwrap_or(0)),
+            key_type,
             key_len: a.key_len.unwrap_or(0),
             data,
             interval: has(raw::NFT_SET_INTERVAL),
@@ -179,6 +191,8 @@ impl Set {
                 .filter(nonzero)
                 .map(Duration::from_millis),
             size: a.desc.as_ref().and_then(|d| d.size).filter(|n| *n != 0),
+            memory: a.policy == Some(raw::NFT_SET_POL_MEMORY),
+            value_ranges: userdata::number(user, userdata::SET_DATA_INTERVAL).unwrap_or(0) != 0,
             auto_merge: userdata::number(user, userdata::SET_MERGE_ELEMENTS).unwrap_or(0) != 0,
             comment: userdata::text(user, userdata::SET_COMMENT),
             type_of: (type_of != TypeOf::default()).then(|| Box::new(type_of)),
@@ -330,11 +344,14 @@ fn type_of(selector: &Selector, context: Context) -> Option<Vec<u8>> {
     const CT: u32 = 12;
     let (kind, inner) = match selector {
         Selector::Payload { .. } => {
-            let (header, field) = context.field(selector)?.type_of?;
-            (
-                PAYLOAD,
-                Userdata::default().put_u32(0, header).put_u32(1, field),
-            )
+            let of = context.field(selector)?;
+            let (header, field) = of.type_of;
+            let named = Userdata::default().put_u32(0, header).put_u32(1, field);
+            let named = match of.data_type {
+                DataType::INTEGER => named.put_u32(4, of.len),
+                _ => named,
+            };
+            (PAYLOAD, named)
         }
         Selector::Meta(key) => (META, Userdata::default().put_u32(0, key.number())),
         Selector::Ct(key, direction) => {

@@ -116,11 +116,6 @@ const NOT_DECLARED: &[(&str, &str)] = &[
     ),
     ("NFTA_RULE_POSITION_ID", "the same"),
     ("NFTA_RULE_CHAIN_ID", "the same for chains"),
-    (
-        "NFTA_SET_EXPRESSIONS",
-        "several expressions of a dynamic set; kept as unknown",
-    ),
-    ("NFTA_SET_ELEM_EXPRESSIONS", "the same of elements"),
     ("NFTA_NG_SET_NAME", "deprecated"),
     ("NFTA_NG_SET_ID", "deprecated"),
     ("NFTA_HASH_SET_NAME", "deprecated"),

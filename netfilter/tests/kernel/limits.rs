@@ -73,7 +73,7 @@ fn noted(comment: usize, type_of: usize) -> Set {
     set.type_of = (type_of > 0).then(|| {
         Box::new(TypeOf {
             key: Some(vec![0; type_of]),
-            data: None,
+            ..TypeOf::default()
         })
     });
     set

@@ -4,7 +4,7 @@
 use weir_testing::lacks;
 use weir_testing::namespace_or_skip;
 
-use crate::common::{apply, assert_text, list, load, read, tool};
+use crate::common::{apply, assert_text, list, load, read, timeless, tool};
 
 /// With words for all of it.
 #[test]
@@ -12,6 +12,31 @@ fn what_is_not_made_here_is_listed_as_nft_lists_it() {
     let ns = namespace_or_skip!();
     load(&ns, include_str!("listing/objects.nft"));
     assert_text(&read(&ns).ruleset.to_string(), &list(&ns));
+}
+
+/// Statements of an element follow its key, the object that it refers to ends it: `nft` loads its listing again.
+#[test]
+fn elements_with_statements_and_objects() {
+    let ns = namespace_or_skip!();
+    load(
+        &ns,
+        "table inet t { counter c { }
+        map to { type ipv4_addr : counter; elements = { 1.2.3.4 comment \"x\" : \"c\" }; }
+        set one { type ipv4_addr; counter; timeout 1h
+            elements = { 1.2.3.4 counter packets 5 bytes 6 timeout 30m comment \"x\" }; }
+        set two { type ipv4_addr; counter limit rate 5/second
+            elements = { 1.2.3.4 counter packets 5 bytes 6 limit rate 5/second comment \"x\" }; }
+        set ranges { type ipv4_addr; flags interval; auto-merge; counter; timeout 1h; }
+        map to-verdict { type ipv4_addr : verdict; counter
+            elements = { 1.2.3.4 counter packets 1 bytes 2 comment \"y\" : accept }; }
+        map to-mark { type ipv4_addr : mark; counter
+            elements = { 1.2.3.4 counter packets 1 bytes 2 : 0x00000005 }; }\n}\n",
+    );
+    let listing = timeless(&read(&ns).ruleset.to_string());
+    assert_text(&listing, &timeless(&list(&ns)));
+    let again = namespace_or_skip!();
+    load(&again, &listing);
+    assert_text(&timeless(&list(&again)), &listing);
 }
 
 /// Objects of conntrack, and sets that belong to rules.

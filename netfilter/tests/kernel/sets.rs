@@ -7,7 +7,7 @@ use crate::common::{apply, both_ways, list, read, tool};
 use crate::fits_or_skip;
 use weir_netfilter::nft::{
     Chain, CmpOp, Data, DataType, Element, ElementKey, L4Proto, NftEngine, Rule, Ruleset, Set,
-    Table, TableFamily, Verdict,
+    Table, TableFamily, TypeOf, Verdict,
 };
 use weir_testing::namespace_or_skip;
 
@@ -243,6 +243,35 @@ fn the_same_without_privileges() {
             eprintln!("skipped: no user namespaces here: {e}")
         }
         Err(e) => panic!("{e}"),
+    }
+}
+
+/// What a selector says of a set beyond its type: the byte order of a number, and its length.
+// matrix: host: nft has no `typeof` for some of the selectors before 1.0
+#[test]
+fn selectors_of_sets() {
+    both_ways(include_str!("listing/typeof.nft"));
+}
+
+/// A map without `typeof` that another program noted as one of numbers in network order, and a selector without text.
+#[test]
+fn a_byte_order_without_a_selector() {
+    let ns = namespace_or_skip!();
+    let mut set = Set::new("s", DataType::MARK, 4);
+    let noted = TypeOf {
+        key: Some(vec![0, 4, 99, 0, 0, 0]),
+        key_order: Some(2),
+        ..TypeOf::default()
+    };
+    set.type_of = Some(Box::new(noted));
+    set.elements = vec![Element::value(Data::be32(5))];
+    let ruleset = with(set, Vec::new());
+    apply(&ns, &ruleset).unwrap();
+    let found = read(&ns).ruleset;
+    assert_eq!(found, ruleset);
+    let text = found.to_string();
+    for part in ["typeof opaque(0x000463000000)\n", "{ 0x00000005 }"] {
+        assert!(text.contains(part), "{part}: {text}");
     }
 }
 

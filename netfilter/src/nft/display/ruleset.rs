@@ -1,6 +1,5 @@
 //! Tables, chains and sets as blocks.
 
-use super::Field;
 use super::concat;
 use super::object::object_text;
 use super::value::{duration, element};
@@ -44,6 +43,9 @@ impl fmt::Display for Ruleset {
     }
 }
 
+/// The table stays without its owner. Since 6.9
+const NFT_TABLE_F_PERSIST: u32 = 4;
+
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // `nft` prints it on standard error; as a comment, the text remains loadable.
@@ -55,8 +57,16 @@ impl fmt::Display for Table {
             )?;
         }
         writeln!(f, "table {} {} {{", self.family, self.name)?;
-        if self.flags & raw::NFT_TABLE_F_DORMANT != 0 {
-            writeln!(f, "\tflags dormant")?;
+        let flags: Vec<&str> = [
+            (raw::NFT_TABLE_F_DORMANT, "dormant"),
+            (raw::NFT_TABLE_F_OWNER, "owner"),
+            (NFT_TABLE_F_PERSIST, "persist"),
+        ]
+        .into_iter()
+        .filter_map(|(bit, name)| (self.flags & bit != 0).then_some(name))
+        .collect();
+        if !flags.is_empty() {
+            writeln!(f, "\tflags {}", flags.join(","))?;
         }
         if let Some(comment) = &self.comment {
             writeln!(f, "\tcomment \"{comment}\"")?;
@@ -82,6 +92,9 @@ fn chain_text(c: &Chain, family: TableFamily) -> String {
     let mut text = format!("\tchain {} {{\n", c.name);
     if let Some(comment) = &c.comment {
         text += &format!("\t\tcomment \"{comment}\"\n");
+    }
+    if c.offload {
+        text += "\t\tflags offload\n";
     }
     if let Some(base) = &c.base {
         text += &format!("\t\t{}\n", base_chain_text(base, family));
@@ -243,16 +256,23 @@ pub(crate) fn set_word(s: &Set) -> &'static str {
 
 /// The lines of the block before its elements.
 fn lines(s: &Set) -> Vec<String> {
-    let to = match s.data {
-        SetData::None => unread::object(s).map_or(String::new(), |o| format!(" : {o}")),
-        SetData::Verdict => " : verdict".to_owned(),
-        SetData::Value(t, _) => format!(" : {}", type_name(t)),
+    let (word, key, data) = match type_of::declaration(s) {
+        Some((key, data)) => ("typeof", key, data),
+        None => ("type", type_name(s.key_type), None),
     };
-    let mut lines = vec![match type_of::declaration(s) {
-        Some(declared) => format!("typeof {declared}"),
-        None => format!("type {}{to}", type_name(s.key_type)),
-    }];
-    lines.extend(s.size.map(|size| format!("size {size}")));
+    let to = match s.data {
+        SetData::None => unread::object(s),
+        SetData::Verdict => Some("verdict".to_owned()),
+        SetData::Value(t, _) => Some(data.unwrap_or_else(|| type_name(t))),
+    };
+    let ranges = if s.value_ranges { "interval " } else { "" };
+    let to = to.map_or_else(String::new, |to| format!(" : {ranges}{to}"));
+    let mut lines = vec![format!("{word} {key}{to}")];
+    if s.memory {
+        lines.push("policy memory".to_owned());
+    }
+    // nft says nothing of the size of a set that does not change: it is the number of elements.
+    lines.extend(s.size.filter(|_| !s.constant).map(|n| format!("size {n}")));
     let flags: Vec<&str> = [
         (s.constant, "constant"),
         (s.dynamic, "dynamic"),
@@ -267,6 +287,7 @@ fn lines(s: &Set) -> Vec<String> {
     if !flags.is_empty() && !implied {
         lines.push(format!("flags {}", flags.join(",")));
     }
+    lines.extend(unread::statements_of_set(s));
     if s.auto_merge {
         lines.push("auto-merge".to_owned());
     }
@@ -313,25 +334,28 @@ fn elements_text(s: &Set) -> String {
 
 /// The elements of a set, one text each.
 pub(super) fn element_texts(s: &Set) -> Vec<String> {
-    let data = match s.data {
-        SetData::Value(t, len) => Field::of(t, len),
-        _ => None,
-    };
-    let fields = match Field::of(s.key_type, s.key_len) {
-        // Ranges are kept in network order, whatever the order of the type.
-        Some(fields) if s.interval && !s.key_type.is_concatenation() => fields
-            .into_iter()
-            .map(|f| Field {
-                host_order: false,
-                ..f
-            })
-            .collect(),
-        fields => fields.unwrap_or_default(),
-    };
-    let text = |e: &Element| element(e, &fields, data.as_deref());
-    if s.unread.is_empty() {
-        return s.elements.iter().map(text).collect();
+    let fields = type_of::key(s).unwrap_or_default();
+    let data = type_of::data(s);
+    let text = |e: &Element| element(e, &fields, data.as_deref(), &s.unread);
+    s.elements.iter().map(text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What weir does not write, and not every host can hold: an owner keeps its socket, and offloading needs hardware.
+    #[test]
+    fn flags_of_tables_and_chains() {
+        let mut table = Table::new(TableFamily::Netdev, "t");
+        table.flags = raw::NFT_TABLE_F_OWNER | NFT_TABLE_F_PERSIST;
+        table.chains.push(Chain {
+            offload: true,
+            ..Chain::regular("c")
+        });
+        let text = table.to_string();
+        for line in ["\tflags owner,persist\n", "\t\tflags offload\n"] {
+            assert!(text.contains(line), "{text}");
+        }
     }
-    let more = |e: &Element| text(e) + &unread::of_element(s, e);
-    s.elements.iter().map(more).collect()
 }

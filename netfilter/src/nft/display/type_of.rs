@@ -2,67 +2,174 @@
 //!
 //! ```text
 //! 0 kind of expression (u32)
-//! 1 its own:      payload  0 header, 1 field     meta  0 key     ct  0 key, 1 direction
+//! 1 its own:      payload  0 header, 1 field; unnamed bits: 2 base, 3 offset, 4 length
+//!                 meta, rt, socket  0 key         ct    0 key, 1 direction
+//!                 fib      0 result, 1 flags      xfrm  0 key, 1 number, 2 direction
+//!                 numgen   0 type, 1 modulus, 2 offset
+//!                 hash     0 type, 2 modulus, 4 offset
 //!                 concatenation  N [0 kind, 1 its own]
 //! ```
+//! The selector also determines lengths and byte orders that the type leaves open: `ct zone` has two bytes in host
+//! order, `ip length` two in network order, and both have the type `integer`.
 
-use crate::nft::expr::{ct, meta};
+use super::concat::Field;
+use super::value::hex;
+use crate::nft::expr::expr;
 use crate::nft::headers::named_field;
-use crate::nft::model::{CtDirection, CtKey, MetaKey, Set, SetData};
-use crate::nft::raw;
-use crate::nft::userdata::{find, number};
+use crate::nft::listing::loaded;
+use crate::nft::model::{DataType, Set, SetData};
+use crate::nft::raw::{NFT_HASH_SYM, NFT_REG_1};
+use crate::nft::userdata::{HOST_ENDIAN, find, number};
 
 // `enum expr_types` of nft's include/expression.h
 const PAYLOAD: u32 = 7;
 const META: u32 = 9;
+const SOCKET: u32 = 10;
 const CT: u32 = 12;
 const CONCAT: u32 = 13;
+const NUMGEN: u32 = 23;
+const HASH: u32 = 24;
+const RT: u32 = 25;
+const FIB: u32 = 26;
+const XFRM: u32 = 27;
+/// `NFTNL_UDATA_SET_KEY_CT_DIR` of a key without a direction.
+const NO_DIRECTION: u32 = u32::MAX;
 /// `NFT_REG32_SIZE`: maximum number of fields of a concatenation.
 const FIELDS: u8 = 16;
 
-/// The `typeof` declaration; `None` when there is none, or it has no textual form here.
-pub(super) fn declaration(s: &Set) -> Option<String> {
+/// `typeof KEY : VALUE` without the value if it is no selector; `None` when the set was declared with `type`.
+pub(super) fn declaration(s: &Set) -> Option<(String, Option<String>)> {
     let noted = s.type_of.as_deref()?;
-    let key = expression(noted.key.as_deref()?)?;
-    match s.data {
-        SetData::None => Some(key),
-        SetData::Verdict => Some(format!("{key} : verdict")),
-        SetData::Value(..) => {
-            let data = expression(noted.data.as_deref()?)?;
-            Some(format!("{key} : {data}"))
-        }
+    // nft notes a concatenation without fields where it was declared with `type`.
+    let given = |noted: &Option<Vec<u8>>| noted.clone().filter(|n| find(n, 1) != Some(&[]));
+    let text = |noted: &[u8]| match selector(noted) {
+        Some((text, _)) => text,
+        None => format!("opaque({})", hex(noted)),
+    };
+    let key = text(&given(&noted.key)?);
+    match (&s.data, given(&noted.data).as_deref()) {
+        (SetData::Value(..), None) => None,
+        (SetData::Value(..), Some(data)) => Some((key, Some(text(data)))),
+        _ => Some((key, None)),
     }
 }
 
-fn expression(noted: &[u8]) -> Option<String> {
-    let of = |n| number(Some(noted), n);
-    let own = || find(noted, 1);
-    match of(0)? {
-        PAYLOAD => {
-            let field = named_field(number(own(), 0)?, number(own(), 1)?)?;
-            Some(format!("{} {}", field.header, field.name))
-        }
-        META => match MetaKey::from(number(own(), 0)?) {
-            MetaKey::Other(_) => None,
-            key => Some(meta::text(key.number())),
-        },
-        CT => {
-            let direction = match number(own(), 1)? {
-                u32::MAX => None,
-                n if n == u32::from(raw::IP_CT_DIR_ORIGINAL) => Some(CtDirection::Original),
-                n if n == u32::from(raw::IP_CT_DIR_REPLY) => Some(CtDirection::Reply),
-                _ => return None,
-            };
-            match CtKey::from(number(own(), 0)?) {
-                CtKey::Other(_) => None,
-                key => Some(ct::text(key.number(), direction, "")),
-            }
-        }
-        CONCAT => {
-            let fields = (0..FIELDS).map_while(|n| find(own()?, n));
-            let texts: Option<Vec<String>> = fields.map(expression).collect();
-            texts.filter(|t| !t.is_empty()).map(|t| t.join(" . "))
-        }
-        _ => None,
+/// How the keys of a set are displayed; `None` if the lengths of the fields are unknown.
+pub(crate) fn key(s: &Set) -> Option<Vec<Field>> {
+    let noted = s.type_of.as_deref();
+    let of = noted.and_then(|t| t.key.as_deref());
+    let order = noted.and_then(|t| t.key_order);
+    let fields = fields(of, order, s.key_type, s.key_len)?;
+    // Ranges are kept in network order, whatever the order of the type.
+    let ordered = fields.into_iter().map(|f| Field {
+        host_order: f.host_order && !s.interval,
+        ..f
+    });
+    Some(ordered.collect())
+}
+
+/// The same for the values of a map.
+pub(super) fn data(s: &Set) -> Option<Vec<Field>> {
+    let SetData::Value(t, len) = s.data else {
+        return None;
+    };
+    let noted = s.type_of.as_deref();
+    let of = noted.and_then(|t| t.data.as_deref());
+    let len = if s.value_ranges { len / 2 } else { len };
+    // 0 is no statement about one value.
+    let order = noted.and_then(|t| t.data_order).filter(|n| *n != 0);
+    fields(of, order, t, len)
+}
+
+fn fields(noted: Option<&[u8]>, order: Option<u32>, t: DataType, len: u32) -> Option<Vec<Field>> {
+    let total = usize::try_from(len).ok()?;
+    let padded = |f: &Field| f.len.next_multiple_of(4);
+    let fits = |fields: &[Field]| match fields {
+        [one] => one.len == total,
+        many => many.iter().map(padded).sum::<usize>() == total,
+    };
+    let of_selector = noted.and_then(selector).map(|(_, fields)| fields);
+    if let Some(fields) = of_selector.filter(|fields| fits(fields)) {
+        return Some(fields);
     }
+    let mut fields = Field::of(t, len)?;
+    if let ([one], Some(order)) = (fields.as_mut_slice(), order) {
+        one.host_order = order == HOST_ENDIAN;
+    }
+    Some(fields)
+}
+
+/// A selector: its text, and how its values are displayed.
+fn selector(noted: &[u8]) -> Option<(String, Vec<Field>)> {
+    let own = find(noted, 1)?;
+    let of = |n| number(Some(own), n);
+    let bytes = |bits: u32| bits.is_multiple_of(8).then_some(bits / 8);
+    let dreg = NFT_REG_1;
+    let expr = match number(Some(noted), 0)? {
+        PAYLOAD if of(0)? != 0 => {
+            let named = named_field(of(0)?, of(1)?)?;
+            let field = Field {
+                data_type: named.data_type,
+                len: usize::try_from(named.len.div_ceil(8)).ok()?,
+                host_order: false,
+                right: 0,
+                is_unnamed: false,
+            };
+            return Some((format!("{} {}", named.header, named.name), vec![field]));
+        }
+        PAYLOAD => expr!(Payload {
+            // `enum proto_bases` counts from 1, `enum nft_payload_bases` from 0.
+            base: of(2)?.checked_sub(1)?,
+            offset: bytes(of(3)?)?,
+            len: bytes(of(4)?)?,
+            dreg
+        }),
+        META => expr!(Meta { key: of(0), dreg }),
+        SOCKET => expr!(Socket { key: of(0), dreg }),
+        RT => expr!(Rt { key: of(0), dreg }),
+        CT => expr!(Ct {
+            key: of(0),
+            direction: match of(1)? {
+                NO_DIRECTION => None,
+                n => Some(u8::try_from(n).ok()?),
+            },
+            dreg
+        }),
+        FIB => expr!(Fib {
+            result: of(0),
+            flags: of(1),
+            dreg
+        }),
+        NUMGEN => expr!(Numgen {
+            kind: of(0),
+            modulus: of(1),
+            offset: of(2),
+            dreg
+        }),
+        // nft keeps no key of `jhash`.
+        HASH if of(0)? == NFT_HASH_SYM => {
+            expr!(Hash {
+                kind: NFT_HASH_SYM,
+                modulus: of(2),
+                offset: of(4),
+                dreg
+            })
+        }
+        XFRM => expr!(Xfrm {
+            key: of(0),
+            spnum: of(1),
+            dir: u8::try_from(of(2)?).ok()?,
+            dreg
+        }),
+        CONCAT => {
+            let each: Option<Vec<_>> = (0..FIELDS)
+                .map_while(|n| find(own, n))
+                .map(selector)
+                .collect();
+            let (texts, fields): (Vec<String>, Vec<Vec<Field>>) = each?.into_iter().unzip();
+            return Some((texts.join(" . "), fields.concat())).filter(|(text, _)| !text.is_empty());
+        }
+        _ => return None,
+    };
+    loaded(&expr)
 }

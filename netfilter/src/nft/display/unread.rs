@@ -3,9 +3,9 @@
 
 use super::value::hex;
 use crate::nft::expr::{Expr, ExprAttrs};
-use crate::nft::model::{Element, ObjectKind, Set, TableFamily, Unread};
+use crate::nft::model::{Element, ElementKey, ObjectKind, Set, TableFamily, Unread};
 use crate::nft::{listing, raw};
-use weir_netlink::attr::AttrSet;
+use weir_netlink::attr::{AttrSet, Attrs, NLA_TYPE_MASK};
 
 /// The kind of object that a map refers to: `map m { type ipv4_addr : counter }`.
 pub(super) fn object(s: &Set) -> Option<String> {
@@ -21,44 +21,60 @@ pub(super) fn object(s: &Set) -> Option<String> {
     Some(ObjectKind::Stateful(u32::from_be_bytes(bytes)).word())
 }
 
-/// One line per attribute of the set.
+/// One line per attribute of the set that is no statement.
 pub(super) fn of_set(s: &Set) -> Vec<String> {
+    let other = |u: &&Unread| u.attribute != raw::NFTA_SET_OBJ_TYPE && statement(u).is_none();
     let of_set = s.unread.iter().filter(|u| u.element.is_none());
-    let lines = of_set.filter_map(|u| match u.attribute {
-        raw::NFTA_SET_OBJ_TYPE => None,
-        raw::NFTA_SET_EXPR => Some(match expression(&u.bytes) {
-            // The values are those of the elements.
-            Some(text) if text.starts_with("counter ") => "counter".to_owned(),
-            Some(text) => text,
-            None => opaque(u),
-        }),
-        _ => Some(opaque(u)),
+    of_set.filter(other).map(opaque).collect()
+}
+
+/// The statements that each element has, without the values of its counters.
+pub(super) fn statements_of_set(s: &Set) -> Option<String> {
+    let of_set = s.unread.iter().filter(|u| u.element.is_none());
+    let texts: Vec<String> = of_set.filter_map(statement).flatten().collect();
+    let plain = texts.iter().map(|text| match text.starts_with("counter ") {
+        true => "counter",
+        false => text,
     });
-    lines.collect()
+    (!texts.is_empty()).then(|| plain.collect::<Vec<_>>().join(" "))
 }
 
-/// The text after an element.
-pub(super) fn of_element(s: &Set, e: &Element) -> String {
-    let of = |u: &&Unread| {
-        u.element
-            .as_ref()
-            .is_some_and(|k| k.first() == e.key.first())
-    };
-    s.unread.iter().filter(of).map(of_one).collect()
-}
-
-/// The text of one attribute of an element.
-pub(crate) fn of_one(u: &Unread) -> String {
-    match u.attribute {
-        raw::NFTA_SET_ELEM_OBJREF => {
-            let name = u.bytes.strip_suffix(&[0]).unwrap_or(&u.bytes);
-            format!(" : \"{}\"", String::from_utf8_lossy(name))
+/// Of an element: the text of its statements, which follows the key, and that of the other attributes, which ends it.
+pub(super) fn of_element(unread: &[Unread], e: &Element) -> (String, String) {
+    let (mut statements, mut rest) = (String::new(), String::new());
+    for u in unread {
+        let key = u.element.as_ref().map(ElementKey::first);
+        if key != Some(e.key.first()) {
+            continue;
         }
-        raw::NFTA_SET_ELEM_EXPR => match expression(&u.bytes) {
-            Some(text) => format!(" {text}"),
-            None => format!(" {}", opaque(u)),
-        },
-        _ => format!(" {}", opaque(u)),
+        match u.attribute {
+            raw::NFTA_SET_ELEM_OBJREF => {
+                let name = u.bytes.strip_suffix(&[0]).unwrap_or(&u.bytes);
+                rest += &format!(" : \"{}\"", String::from_utf8_lossy(name));
+            }
+            _ => match statement(u) {
+                Some(texts) => statements += &format!(" {}", texts.join(" ")),
+                None => rest += &format!(" {}", opaque(u)),
+            },
+        }
+    }
+    (statements, rest)
+}
+
+/// The statement or the statements that an attribute holds, of a set or of an element.
+fn statement(u: &Unread) -> Option<Vec<String>> {
+    let (one, list) = match u.element {
+        None => (raw::NFTA_SET_EXPR, raw::NFTA_SET_EXPRESSIONS),
+        Some(_) => (raw::NFTA_SET_ELEM_EXPR, raw::NFTA_SET_ELEM_EXPRESSIONS),
+    };
+    // With or without the flag of nested attributes.
+    match u.attribute & NLA_TYPE_MASK {
+        n if n == one => Some(vec![expression(&u.bytes)?]),
+        n if n == list => {
+            let each = Attrs::new(&u.bytes).map(|a| expression(a.ok()?.payload));
+            each.collect()
+        }
+        _ => None,
     }
 }
 

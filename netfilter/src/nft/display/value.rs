@@ -2,8 +2,9 @@
 
 use super::concat::Field;
 use super::numbers::{self, bits, name};
+use super::unread;
 use crate::address::Address;
-use crate::nft::model::{Data, DataType, Element, ElementKey, Verdict};
+use crate::nft::model::{Data, DataType, Element, ElementKey, Unread, Verdict};
 use crate::protocols::PROTOCOLS;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -244,12 +245,20 @@ pub(crate) fn range(first: &Data, last: &Data, t: DataType, host_order: bool) ->
     }
 }
 
-/// An element with its timeouts, comment and value; its key and its value have these fields.
-pub(crate) fn element(e: &Element, fields: &[Field], data: Option<&[Field]>) -> String {
+/// An element with its statements, timeouts, comment and value; its key and its value have these fields. `unread`
+/// holds the attributes without a field of all elements.
+pub(crate) fn element(
+    e: &Element,
+    fields: &[Field],
+    data: Option<&[Field]>,
+    unread: &[Unread],
+) -> String {
     let mut text = match &e.key {
         ElementKey::Value(d) if d.0.is_empty() => "*".to_owned(),
         key => Field::text(key.first(), key.last(), fields),
     };
+    let (statements, rest) = unread::of_element(unread, e);
+    text += &statements;
     let extra = e.extra();
     match extra.timeout {
         Some(Duration::ZERO) => text += " timeout never",
@@ -268,7 +277,7 @@ pub(crate) fn element(e: &Element, fields: &[Field], data: Option<&[Field]>) -> 
     if let (Some(d), Some(fields)) = (&extra.value, data) {
         text += &format!(" : {}", data_text(d, fields));
     }
-    text
+    text + &rest
 }
 
 /// The value of a map: a range if it is twice as long as its type.

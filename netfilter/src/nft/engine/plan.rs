@@ -166,10 +166,9 @@ fn add_table(t: &Table, ops: &mut Vec<NftOp>) {
 /// The chain without rules.
 fn empty(c: &Chain) -> Chain {
     Chain {
-        name: c.name.clone(),
         base: c.base.clone(),
         comment: c.comment.clone(),
-        rules: Vec::new(),
+        ..Chain::regular(&c.name)
     }
 }
 

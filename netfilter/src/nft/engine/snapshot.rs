@@ -8,7 +8,7 @@ use crate::nft::model::{
     AnonymousSet, BaseChain, Chain, ChainType, Hook, Policy, Rule, Ruleset, Set, Table, TableFamily,
 };
 use crate::nft::wire::{ChainAttrs, HookAttrs, RuleAttrs, SetAttrs, TableAttrs, device_names};
-use crate::nft::{delinearize, linearize, userdata};
+use crate::nft::{delinearize, linearize, raw, userdata};
 use std::collections::HashMap;
 use weir_netlink::nfnetlink::Reply;
 
@@ -288,6 +288,7 @@ pub(super) fn table(reply: &Reply, attrs: &TableAttrs) -> (Table, Mark) {
 pub(super) fn chain(attrs: &ChainAttrs) -> Chain {
     let mut chain = Chain::regular(attrs.name.as_deref().unwrap_or_default());
     chain.comment = userdata::text(attrs.userdata.as_deref(), userdata::COMMENT);
+    chain.offload = attrs.flags.unwrap_or(0) & raw::NFT_CHAIN_HW_OFFLOAD != 0;
     chain.base = attrs.hook.as_ref().map(|hook| BaseChain {
         chain_type: ChainType::from(attrs.kind.as_deref().unwrap_or_default()),
         hook: Hook::from(hook.hooknum.unwrap_or(0)),

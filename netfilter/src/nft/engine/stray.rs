@@ -193,7 +193,7 @@ fn around_set(a: &SetAttrs, made: &SetAttrs) -> Found {
         SetAttrs::NFTA_SET_FLAGS,
         a.flags.unwrap_or(0) & !SET_FLAGS & !concat,
     );
-    found.number(SetAttrs::NFTA_SET_POLICY, a.policy.unwrap_or(0));
+    found.differs(SetAttrs::NFTA_SET_POLICY, a.policy, made.policy);
     if let Some(desc) = &a.desc {
         let mut rest = desc.clone();
         rest.size = None;

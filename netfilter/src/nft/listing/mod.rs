@@ -49,17 +49,7 @@ pub(crate) fn rule_text(rule: &Rule, family: TableFamily) -> String {
 
 /// Expressions as `nft` lists them in a table of `family`; lookups refer to `sets` by their index.
 pub(crate) fn text(exprs: &[Expr], sets: &[AnonymousSet], family: TableFamily) -> String {
-    let mut listing = Listing {
-        family,
-        context: Context::of(family),
-        sets,
-        exprs,
-        at: 0,
-        registers: Default::default(),
-        texts: Vec::with_capacity(exprs.len()),
-        pending: Vec::new(),
-        bound: None,
-    };
+    let mut listing = Listing::of(exprs, sets, family);
     for (at, e) in exprs.iter().enumerate() {
         listing.at = at;
         if e.list(&mut listing).is_none() {
@@ -75,6 +65,15 @@ pub(crate) fn text(exprs: &[Expr], sets: &[AnonymousSet], family: TableFamily) -
         text += part;
     }
     text
+}
+
+/// The text of what one expression loads into the first register, and how its values are displayed.
+pub(crate) fn loaded(e: &Expr) -> Option<(String, Vec<Field>)> {
+    let mut listing = Listing::of(std::slice::from_ref(e), &[], TableFamily::Inet);
+    e.list(&mut listing)?;
+    let term = listing.term(Some(raw::NFT_REG_1))?;
+    let text = listing.text(&term);
+    Some((text, listing.fields(&term)))
 }
 
 /// The text of one rule while its expressions are evaluated.
@@ -103,6 +102,22 @@ fn slot(register: u32) -> Option<usize> {
         n => n.checked_sub(raw::NFT_REG32_00)?,
     };
     usize::try_from(slot).ok().filter(|n| *n < REGISTERS)
+}
+
+impl<'a> Listing<'a> {
+    fn of(exprs: &'a [Expr], sets: &'a [AnonymousSet], family: TableFamily) -> Self {
+        Self {
+            family,
+            context: Context::of(family),
+            sets,
+            exprs,
+            at: 0,
+            registers: Default::default(),
+            texts: Vec::with_capacity(exprs.len()),
+            pending: Vec::new(),
+            bound: None,
+        }
+    }
 }
 
 impl Listing<'_> {
@@ -292,18 +307,7 @@ impl Listing<'_> {
         });
         let texts: Vec<String> = elements
             .iter()
-            .map(|e| {
-                let mut text = element(e, key, data.as_deref());
-                let of = |u: &&super::Unread| {
-                    u.element
-                        .as_ref()
-                        .is_some_and(|k| k.first() == e.key.first())
-                };
-                for u in unread.iter().filter(of) {
-                    text += &super::display::unread_of_element(u);
-                }
-                text
-            })
+            .map(|e| element(e, key, data.as_deref(), &unread))
             .collect();
         match texts.is_empty() {
             true => "{ }".to_owned(),

@@ -46,6 +46,9 @@ pub struct Chain {
     pub base: Option<BaseChain>,
     /// `comment`. Since 5.10; kept in the userdata.
     pub comment: Option<String>,
+    /// `flags offload`, as read; weir writes no such chain.
+    #[doc(alias = "NFT_CHAIN_HW_OFFLOAD")]
+    pub offload: bool,
     /// Evaluated in this order.
     pub rules: Vec<Rule>,
 }
@@ -243,6 +246,7 @@ impl Chain {
             name: name.to_owned(),
             base: None,
             comment: None,
+            offload: false,
             rules: Vec::new(),
         }
     }

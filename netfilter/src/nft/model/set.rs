@@ -34,6 +34,12 @@ pub struct Set {
     /// hash table that never grows (`nft_hash_estimate`, `net/netfilter/nft_set_hash.c`). Adding a hundred thousand
     /// elements then takes half the time: otherwise the table is doubled repeatedly while it is filled.
     pub size: Option<u32>,
+    /// `policy memory`: prefer a small set to a fast one.
+    #[doc(alias = "NFT_SET_POL_MEMORY")]
+    pub memory: bool,
+    /// `KEY : interval VALUE`: the values of a map are ranges; their length is that of both ends. Used by `nft` only,
+    /// kept in the userdata.
+    pub value_ranges: bool,
     /// `auto-merge`: used by `nft` only, kept in the userdata.
     pub auto_merge: bool,
     /// `comment`
@@ -46,13 +52,17 @@ pub struct Set {
     pub unread: Vec<Unread>,
 }
 
-/// The selectors of `typeof KEY : VALUE`, in `nft`'s internal encoding.
+/// The selectors of `typeof KEY : VALUE` and their byte orders, in `nft`'s internal encoding.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TypeOf {
     /// The selector of the key.
     pub key: Option<Vec<u8>>,
     /// The selector of a map's value.
     pub data: Option<Vec<u8>>,
+    /// The byte order of the key, unless its type implies it: host order (1), network order (2), several fields (0).
+    pub key_order: Option<u32>,
+    /// The same of a map's value.
+    pub data_order: Option<u32>,
 }
 
 /// An attribute of a set or of one of its elements, kept as it was listed.
