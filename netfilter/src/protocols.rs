@@ -67,7 +67,8 @@ pub(crate) fn name(protocol: u8) -> Option<&'static str> {
         .map(|(_, name)| *name)
 }
 
-/// `getprotobyname(3)`, with the other name of ICMPv6; or a number.
+/// `getprotobyname(3)`, with the other name of ICMPv6; or a number in decimal. One that begins with 0 is octal for
+/// the tools, and none here.
 pub(crate) fn number(text: &str) -> Option<u8> {
     if text.eq_ignore_ascii_case("icmpv6") {
         return Some(58);
@@ -76,6 +77,7 @@ pub(crate) fn number(text: &str) -> Option<u8> {
     let found = known.find(|(_, name)| name.eq_ignore_ascii_case(text));
     match found {
         Some((number, _)) => u8::try_from(*number).ok(),
+        None if text.len() > 1 && text.starts_with(['0', '+']) => None,
         None => text.parse().ok(),
     }
 }

@@ -29,8 +29,8 @@ pub(crate) struct Row {
     pub(crate) initial: &'static [(usize, &'static [u8])],
     /// Bytes that have no meaning for IPv4: all of an address but the first four.
     pub(crate) unused: &'static [Range<usize>],
-    /// Whether one of the options must be given.
-    pub(crate) one_of: bool,
+    /// Options of which one must be given.
+    pub(crate) one_of: &'static [&'static str],
     pub(crate) options: Options,
 }
 
@@ -61,7 +61,7 @@ impl Row {
         size: 0,
         initial: &[],
         unused: &[],
-        one_of: false,
+        one_of: &[],
         options: Options::Fields(&[]),
     };
 
@@ -128,9 +128,8 @@ impl Row {
 
     /// The value with these options.
     pub(crate) fn parse(&'static self, given: &mut Given) -> Result<Extension, Complaint> {
-        if self.one_of && given.is_empty() {
-            let names: Vec<&str> = self.names().into_iter().map(|(name, _)| name).collect();
-            return Err(given.lacks(&format!("one of {}", names.join(", "))));
+        if !self.one_of.is_empty() && !given.has(self.one_of) {
+            return Err(given.lacks(&format!("one of {}", self.one_of.join(", "))));
         }
         let mut blob = Blob::zeros(aligned(self.size));
         for (at, bytes) in self.initial {

@@ -106,11 +106,11 @@ pub(crate) fn max_length(family: XtFamily) -> u8 {
 
 /// A number that a field of this many bytes can hold.
 pub(crate) fn number_of(o: &Opt, text: &str, width: usize) -> Result<u64, Complaint> {
-    let too_large =
+    let fits =
         |n: &u64| width >= 8 || n.checked_shr(8 * u32::try_from(width).unwrap_or(8)) == Some(0);
-    crate::xtables::text::number(text)
-        .filter(too_large)
-        .ok_or_else(|| o.wrong("is no number, or too large; give a smaller one"))
+    let why = "is no number, or too large; give a smaller one";
+    let value = o.number_in(text, why)?;
+    Some(value).filter(fits).ok_or_else(|| o.wrong(why))
 }
 
 impl Value {

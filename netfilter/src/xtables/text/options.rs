@@ -48,6 +48,13 @@ impl Given {
         self.options.is_empty()
     }
 
+    /// Whether an option with one of these names was given.
+    pub(crate) fn has(&self, names: &[&str]) -> bool {
+        self.options
+            .iter()
+            .any(|o| names.contains(&o.name.as_str()))
+    }
+
     /// Takes all options in the order in which they were given.
     pub(crate) fn take_all(&mut self) -> Vec<Opt> {
         std::mem::take(&mut self.options)
@@ -79,6 +86,16 @@ impl Given {
         self.take(names)
             .map(|o| Ok((o.not, o.range(o.word(0))?)))
             .transpose()
+    }
+
+    pub(crate) fn conflict(&self, names: &str) -> Complaint {
+        Complaint {
+            column: self.column,
+            message: format!(
+                "{}: {names} exclude each other; give one of them",
+                self.name
+            ),
+        }
     }
 
     pub(crate) fn lacks(&self, what: &str) -> Complaint {
@@ -138,27 +155,33 @@ impl Opt {
 
     /// Decimal, or hexadecimal with `0x`.
     pub(crate) fn number<T: TryFrom<u64>>(&self, n: usize) -> Result<T, Complaint> {
-        number(self.word(n))
-            .and_then(|v| T::try_from(v).ok())
-            .ok_or_else(|| self.wrong("is no number, or too large; give a smaller one"))
+        self.number_in(
+            self.word(n),
+            "is no number, or too large; give a smaller one",
+        )
+    }
+
+    /// The number in a part of an argument; `why` is the reason for others.
+    pub(crate) fn number_in<T: TryFrom<u64>>(&self, text: &str, why: &str) -> Result<T, Complaint> {
+        if is_octal(text) {
+            let why = format!("iptables reads {text} as octal; write it in decimal, or with 0x");
+            return Err(self.wrong(&why));
+        }
+        let value = number(text).and_then(|v| T::try_from(v).ok());
+        value.ok_or_else(|| self.wrong(why))
     }
 
     /// `VALUE` or `VALUE/MASK`; all bits without a mask.
     pub(crate) fn masked(&self, n: usize) -> Result<(u32, u32), Complaint> {
         let word = self.word(n);
         let (value, mask) = word.split_once('/').unwrap_or((word, "0xffffffff"));
-        let number = |text: &str| number(text).and_then(|v| u32::try_from(v).ok());
-        number(value)
-            .zip(number(mask))
-            .ok_or_else(|| self.wrong("is no mark; give VALUE or VALUE/MASK of 32 bits"))
+        let why = "is no mark; give VALUE or VALUE/MASK of 32 bits";
+        Ok((self.number_in(value, why)?, self.number_in(mask, why)?))
     }
 
     pub(crate) fn port(&self, text: &str) -> Result<u16, Complaint> {
-        text.parse().map_err(|_| {
-            self.wrong(
-                "has no port from 0 to 65535; names of services are not looked up, give numbers",
-            )
-        })
+        let why = "has no port from 0 to 65535; names of services are not looked up, give numbers";
+        self.number_in(text, why)
     }
 
     /// `P`, `P:Q`, `P:` or `:Q`
@@ -186,8 +209,9 @@ impl Opt {
     }
 
     pub(crate) fn protocol(&self, n: usize) -> Result<Protocol, Complaint> {
-        Protocol::parse(self.word(n))
-            .ok_or_else(|| self.wrong("is not a protocol name that weir knows; give its number"))
+        let word = self.word(n);
+        let why = "is not a protocol name that weir knows; give its number";
+        Protocol::parse(word).map_or_else(|| self.number_in(word, why).map(Protocol), Ok)
     }
 
     pub(crate) fn interface(&self, n: usize) -> Result<Interface, Complaint> {
@@ -239,12 +263,15 @@ impl Opt {
             None => (text, None),
         };
         let address = self.address_in(address, family)?;
-        let net = match mask.map(|mask| (mask, mask.parse::<u8>())) {
+        let longer = "is longer than an address; give ADDRESS/LENGTH";
+        let net = match mask {
             None => Ok(IpNet::from(address)),
-            Some((_, Ok(length))) => IpNet::new(address, length),
-            Some((mask, Err(_))) => return Ok((address, self.address_in(mask, family)?)),
+            Some(mask) if mask.contains(['.', ':']) => {
+                return Ok((address, self.address_in(mask, family)?));
+            }
+            Some(length) => IpNet::new(address, self.number_in(length, longer)?),
         };
-        let net = net.map_err(|_| self.wrong("is longer than an address; give ADDRESS/LENGTH"))?;
+        let net = net.map_err(|_| self.wrong(longer))?;
         Ok((address, net.netmask()))
     }
 }
@@ -253,6 +280,12 @@ impl Opt {
 pub(crate) fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None if is_octal(text) => None,
         None => text.parse().ok(),
     }
+}
+
+/// Whether `strtoul(3)`, with which the tools read numbers, would take it for octal.
+fn is_octal(text: &str) -> bool {
+    text.len() > 1 && text.starts_with('0') && text.bytes().all(|b| b.is_ascii_digit())
 }

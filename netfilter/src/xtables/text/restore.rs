@@ -213,7 +213,8 @@ fn command(line: &str, family: XtFamily) -> Result<Vec<Command>, Complaint> {
     let chain = argument().as_ref().map(chain_name).transpose()?;
     let mut place = || -> Option<Result<usize, Complaint>> {
         let word = argument()?;
-        let number = word.text.parse().ok().filter(|n: &usize| *n > 0);
+        let number = super::number(&word.text).and_then(|n| usize::try_from(n).ok());
+        let number = number.filter(|n| *n > 0);
         Some(number.ok_or_else(|| complain(word.column, "is no place in a chain; count from 1")))
     };
     let needs = || complain(end, &format!("{name} needs a chain; add its name"));

@@ -155,7 +155,10 @@ fn parse(given: &mut Given) -> Result<Addrtype, Complaint> {
         given.flag("--limit-iface-in")?,
         given.flag("--limit-iface-out")?,
     ) {
-        (true, _) => Some(LimitIface::In),
+        (true, true) => {
+            return Err(given.conflict("--limit-iface-in and --limit-iface-out"));
+        }
+        (true, false) => Some(LimitIface::In),
         (false, true) => Some(LimitIface::Out),
         _ => None,
     };

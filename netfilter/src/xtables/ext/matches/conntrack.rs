@@ -411,10 +411,7 @@ fn parse(given: &mut Given) -> Result<Conntrack, Complaint> {
     if let Some(o) = given.take(&["--ctexpire"]) {
         let word = o.word(0);
         let (first, last) = word.split_once(':').unwrap_or((word, word));
-        let number = |t: &str| {
-            t.parse()
-                .map_err(|_| o.wrong("is no time; give seconds or FROM:TO"))
-        };
+        let number = |t: &str| o.number_in(t, "is no time; give seconds or FROM:TO");
         v.expires = Some((o.not, number(first)?..=number(last)?));
     }
     if let Some(o) = given.take(&["--ctdir"]) {

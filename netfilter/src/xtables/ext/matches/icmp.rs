@@ -114,10 +114,8 @@ pub(super) fn parse(o: &Opt, names: &[(&str, u8, Option<u8>)]) -> Result<IcmpTyp
             code: *code,
         });
     }
-    let number = |text: &str| {
-        text.parse()
-            .map_err(|_| o.wrong("is no type; give a name, TYPE or TYPE/CODE (0 to 255)"))
-    };
+    let why = "is no type; give a name, TYPE or TYPE/CODE (0 to 255)";
+    let number = |text: &str| o.number_in(text, why);
     let (kind, code) = match word.split_once('/') {
         Some((kind, code)) => (number(kind)?, Some(number(code)?)),
         None => (number(word)?, None),

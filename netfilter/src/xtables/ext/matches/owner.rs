@@ -95,9 +95,8 @@ impl fmt::Display for Owner {
 
 fn ids(o: &Opt) -> Result<(Not, RangeInclusive<u32>), Complaint> {
     let number = |text: &str| {
-        text.parse::<u32>().map_err(|_| {
-            o.wrong("is no number or range of numbers; names of users and groups are not looked up")
-        })
+        let why = "is no number or range of numbers; names of users and groups are not looked up";
+        o.number_in::<u32>(text, why)
     };
     let word = o.word(0);
     let (first, last) = word.split_once('-').unwrap_or((word, word));
@@ -115,6 +114,9 @@ fn parse(given: &mut Given) -> Result<Owner, Complaint> {
         gid,
         suppl_groups,
     };
+    if v.suppl_groups && v.gid.is_none() {
+        return Err(given.lacks("--gid-owner, of which --suppl-groups is a part"));
+    }
     if v == Owner::default() {
         return Err(given.lacks("--uid-owner, --gid-owner or --socket-exists"));
     }

@@ -337,6 +337,12 @@ fn parse(given: &mut Given) -> Result<SetMatch, Complaint> {
                 (_, true) => Compare::NotEqual,
                 _ => Compare::Equal,
             };
+            if compare != Compare::NotEqual {
+                o.plain()?;
+            }
+            if slot.is_some() {
+                return Err(o.wrong("is a second comparison of this counter; give only one"));
+            }
             *slot = Some((compare, o.number(0)?));
         }
     }

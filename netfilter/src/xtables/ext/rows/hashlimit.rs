@@ -184,7 +184,7 @@ fn read_burst(o: &Opt, b: &mut Blob) -> Result<u64, Complaint> {
         o.wrong("is no burst that goes with the limit; give packets, or more bytes than the limit")
     };
     if !b.has(MODE, BYTES) {
-        b.put(BURST, 8, word.parse().map_err(|_| wrong())?);
+        b.put(BURST, 8, number_of(o, word, 8)?);
         return Ok(0);
     }
     let cost = cost_to_bytes(b.uint(AVG, 8));

@@ -44,7 +44,7 @@ pub(super) const ROWS: &[Row] = &[Row {
     name: "iprange",
     revision: 1,
     size: 68,
-    one_of: true,
+    one_of: &["--src-range", "--dst-range"],
     options: Options::Fields(&[
         field(&["--src-range"], Value::Code(&SOURCE), 0)
             .set(64, 1, IPRANGE_SRC as u64)

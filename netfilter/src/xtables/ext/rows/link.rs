@@ -76,7 +76,13 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         name: "physdev",
         size: 66,
-        one_of: true,
+        one_of: &[
+            "--physdev-is-in",
+            "--physdev-in",
+            "--physdev-is-out",
+            "--physdev-out",
+            "--physdev-is-bridged",
+        ],
         options: Options::Fields(&[
             bit(
                 field(&["--physdev-is-in"], Value::Nothing, 65),

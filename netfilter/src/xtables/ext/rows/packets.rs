@@ -191,6 +191,7 @@ pub(super) const ROWS: &[Row] = &[
         size: 228,
         initial: &[(10, b"DEFAULT"), (212, &[0xff; 16])],
         unused: &[216..228],
+        one_of: &["--set", "--rcheck", "--update", "--remove"],
         options: Options::Fields(&[
             recent(&["--set"], 2),
             recent(&["--rcheck"], 1),

@@ -265,6 +265,41 @@ const WRONG: &[(XtFamily, &str, &str)] = &[
     (Ip, "-m iprange --src-range ::1-::2", "no address of ip"),
     (Ip, "-m pkttype --pkt-type other", "multicast"),
     (Ip, "-j SET-NOTHING --x 1", "SYNPROXY"),
+    (Ip, "-m set --match-set a src ! --packets-lt 5", "inverted"),
+    (Ip, "-m set --match-set a src ! --bytes-gt 5", "inverted"),
+    (
+        Ip,
+        "-m set --match-set a src --packets-lt 5 --packets-gt 3",
+        "only one",
+    ),
+    (
+        Ip,
+        "-m addrtype --src-type LOCAL --limit-iface-in --limit-iface-out",
+        "exclude each other",
+    ),
+    (Ip, "-m owner --suppl-groups", "needs --gid-owner"),
+    (
+        Ip,
+        "-m recent --name x --rsource",
+        "needs one of --set, --rcheck",
+    ),
+    (Ip, "-p tcp --dport 010", "reads 010 as octal"),
+    (Ip, "-p tcp -m multiport --dports 80,0443", "octal"),
+    (Ip, "-s 10.0.0.0/024", "octal"),
+    (Ip6, "-s fd00::/064", "octal"),
+    (Ip, "-p 017", "octal"),
+    (Ip, "-p icmp --icmp-type 3/01", "octal"),
+    (Ip, "-m limit --limit 5/sec --limit-burst 010", "octal"),
+    (Ip, "-m mark --mark 1/010", "octal"),
+    (Ip, "-m ttl --ttl-eq 064", "octal"),
+    (Ip, "-m owner --uid-owner 0100-0200", "octal"),
+    (Ip, "-m conntrack --ctexpire 1:010", "octal"),
+    (
+        Ip,
+        "-m hashlimit --hashlimit-upto 5/sec --hashlimit-burst 010 --hashlimit-name a",
+        "octal",
+    ),
+    (Ip, "-j LOG --log-level 06", "octal"),
 ];
 
 fn parse(family: XtFamily, text: &str) -> Result<Rule, String> {

@@ -153,7 +153,7 @@ pub(super) const ROWS: &[Row] = &[
         name: "TOS",
         revision: 1,
         size: 2,
-        one_of: true,
+        one_of: &["--set-tos", "--and-tos", "--or-tos", "--xor-tos"],
         options: Options::Fields(&[
             field(&["--set-tos"], Value::Code(&SET), 0),
             field(&["--and-tos"], Value::Code(&AND), 0),

@@ -108,15 +108,14 @@ fn parse(given: &mut Given) -> Result<Log, Complaint> {
             .iter()
             .position(|name| *name == word)
             .and_then(|n| u8::try_from(n).ok());
-        v.level = named
-            .or_else(|| word.parse().ok())
-            .filter(|n| *n <= 7)
-            .ok_or_else(|| {
-                o.wrong(&format!(
-                    "is no level; give 0 to 7, or {}",
-                    LEVELS.join(", ")
-                ))
-            })?;
+        let why = format!("is no level; give 0 to 7, or {}", LEVELS.join(", "));
+        v.level = match named {
+            Some(level) => level,
+            None => o.number_in(word, &why)?,
+        };
+        if v.level > 7 {
+            return Err(o.wrong(&why));
+        }
     }
     if let Some(o) = given.take(&["--log-prefix"]) {
         o.plain()?.word(0).clone_into(&mut v.prefix);
