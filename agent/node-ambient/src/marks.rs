@@ -126,6 +126,11 @@ fn of_target(target: &Target) -> Option<Bits> {
             Connmark::Set(set) => (Owner::Connection, set.value | set.mask),
             Connmark::Save { nfmask, ctmask } => (Owner::Connection, nfmask | ctmask),
             Connmark::Restore { nfmask, ctmask } => (Owner::Packet, nfmask | ctmask),
+            // Which bits a shift reaches is not worked out.
+            Connmark::Shifted(of, _) => match **of {
+                Connmark::Restore { .. } => (Owner::Packet, u32::MAX),
+                _ => (Owner::Connection, u32::MAX),
+            },
         }),
         Target::Set(set) if set.map.is_some() && set.map_flags & IPSET_FLAG_MAP_SKBMARK != 0 => {
             Some((Owner::Packet, u32::MAX))

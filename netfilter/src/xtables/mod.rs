@@ -60,7 +60,7 @@ pub use ext::matches::{
     udp::Udp,
 };
 pub use ext::targets::{
-    connmark::Connmark,
+    connmark::{Connmark, Shift},
     ct::{Ct, Notrack, Zone},
     log::Log,
     mark::Xmark,

@@ -300,6 +300,17 @@ const WRONG: &[(XtFamily, &str, &str)] = &[
         "octal",
     ),
     (Ip, "-j LOG --log-level 06", "octal"),
+    (Ip, "-j CONNMARK --left-shift-mark 3", "needs one of"),
+    (
+        Ip,
+        "-j CONNMARK --save-mark --left-shift-mark 3 --right-shift-mark 3",
+        "exclude each other",
+    ),
+    (
+        Ip,
+        "-j CONNMARK --save-mark --left-shift-mark 32",
+        "0 to 31",
+    ),
 ];
 
 fn parse(family: XtFamily, text: &str) -> Result<Rule, String> {

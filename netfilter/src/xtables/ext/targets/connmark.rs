@@ -1,5 +1,5 @@
 //! `-j CONNMARK`: `struct xt_connmark_tginfo1` and `2` (`linux/netfilter/xt_connmark.h`), 13 and 15 bytes.
-//! Revision 2 can also shift the mark; weir keeps rules that do so as raw bytes.
+//! Only revision 2 can shift the mark. Since 4.17
 
 use super::super::structs::{XtConnmarkTginfo1, XtConnmarkTginfo2};
 use super::super::{Context, Encoded, Form, Kind, forms};
@@ -9,8 +9,14 @@ use crate::xtables::structs::{read, written, zeroed};
 use crate::xtables::text::{Complaint, Given};
 use std::fmt;
 
+/// `D_SHIFT_LEFT` and `D_SHIFT_RIGHT` of an enum without a name.
+const D_SHIFT_LEFT: u8 = 0;
+const D_SHIFT_RIGHT: u8 = 1;
+/// The kernel refuses more.
+const MOST_BITS: u8 = 31;
+
 /// What becomes of the connection's mark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "xt_connmark_tginfo2")]
 pub enum Connmark {
     /// `--set-xmark`
@@ -29,6 +35,19 @@ pub enum Connmark {
         /// `--ctmask`: bits of the connection's mark.
         ctmask: u32,
     },
+    /// One of the others, with the copied mark, or the result of [`Connmark::Set`], shifted by 1 to 31 bits.
+    Shifted(Box<Connmark>, Shift),
+}
+
+/// By how many bits a mark is shifted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Shift {
+    /// `--left-shift-mark`
+    #[doc(alias = "D_SHIFT_LEFT")]
+    Left(u8),
+    /// `--right-shift-mark`
+    #[doc(alias = "D_SHIFT_RIGHT")]
+    Right(u8),
 }
 
 pub(crate) const KIND: Kind<Connmark> = Kind {
@@ -47,17 +66,35 @@ pub(crate) const KIND: Kind<Connmark> = Kind {
         ("--nfmask", 1),
         ("--ctmask", 1),
         ("--mask", 1),
+        ("--left-shift-mark", 1),
+        ("--right-shift-mark", 1),
     ],
     parse,
 };
 
 fn encode(value: &Connmark, form: Form, _: &Context<'_>) -> Encoded {
+    let (value, shift) = match value {
+        Connmark::Shifted(of, shift) => (&**of, Some(shift)),
+        of => (of, None),
+    };
+    let (shift_dir, shift_bits) = match shift {
+        None => (D_SHIFT_LEFT, 0),
+        Some(Shift::Left(bits)) => (D_SHIFT_LEFT, *bits),
+        Some(Shift::Right(bits)) => (D_SHIFT_RIGHT, *bits),
+    };
+    if shift.is_some() && !(1..=MOST_BITS).contains(&shift_bits) {
+        return Err(format!(
+            "a mark is shifted by 1 to {MOST_BITS} bits, not {shift_bits}"
+        ));
+    }
     let (ctmark, ctmask, nfmask, mode) = match *value {
         Connmark::Set(Xmark { value, mask }) => (value, mask, u32::MAX, XT_CONNMARK_SET),
         Connmark::Save { nfmask, ctmask } => (0, ctmask, nfmask, XT_CONNMARK_SAVE),
         Connmark::Restore { nfmask, ctmask } => (0, ctmask, nfmask, XT_CONNMARK_RESTORE),
+        Connmark::Shifted(..) => return Err("a mark is shifted once; add the two shifts".into()),
     };
     Ok(Some(match form.revision {
+        1 if shift.is_some() => return Ok(None),
         1 => written(&XtConnmarkTginfo1 {
             ctmark,
             ctmask,
@@ -69,6 +106,8 @@ fn encode(value: &Connmark, form: Form, _: &Context<'_>) -> Encoded {
             ctmark,
             ctmask,
             nfmask,
+            shift_dir,
+            shift_bits,
             mode,
             ..zeroed()
         }),
@@ -78,19 +117,26 @@ fn encode(value: &Connmark, form: Form, _: &Context<'_>) -> Encoded {
 fn decode(form: Form, b: &[u8], _: &Context<'_>) -> Option<Connmark> {
     let w: XtConnmarkTginfo1 = read(b)?;
     let (ctmark, ctmask, nfmask) = (w.ctmark, w.ctmask, w.nfmask);
-    let mode = match form.revision {
-        1 => w.mode,
-        _ => read(b).map(|w: XtConnmarkTginfo2| w.mode)?,
+    let (mode, shift) = match form.revision {
+        1 => (w.mode, (D_SHIFT_LEFT, 0)),
+        _ => read(b).map(|w: XtConnmarkTginfo2| (w.mode, (w.shift_dir, w.shift_bits)))?,
     };
-    match mode {
-        XT_CONNMARK_SET => Some(Connmark::Set(Xmark {
+    let value = match mode {
+        XT_CONNMARK_SET => Connmark::Set(Xmark {
             value: ctmark,
             mask: ctmask,
-        })),
-        XT_CONNMARK_SAVE => Some(Connmark::Save { nfmask, ctmask }),
-        XT_CONNMARK_RESTORE => Some(Connmark::Restore { nfmask, ctmask }),
-        _ => None,
-    }
+        }),
+        XT_CONNMARK_SAVE => Connmark::Save { nfmask, ctmask },
+        XT_CONNMARK_RESTORE => Connmark::Restore { nfmask, ctmask },
+        _ => return None,
+    };
+    let shift = match shift {
+        (D_SHIFT_LEFT, 0) => return Some(value),
+        (D_SHIFT_LEFT, bits) => Shift::Left(bits),
+        (D_SHIFT_RIGHT, bits) => Shift::Right(bits),
+        _ => return None,
+    };
+    Some(Connmark::Shifted(Box::new(value), shift))
 }
 
 impl fmt::Display for Connmark {
@@ -99,12 +145,41 @@ impl fmt::Display for Connmark {
             Self::Set(xmark) => return xmark.fmt(f),
             Self::Save { nfmask, ctmask } => ("--save-mark", nfmask, ctmask),
             Self::Restore { nfmask, ctmask } => ("--restore-mark", nfmask, ctmask),
+            Self::Shifted(of, Shift::Left(bits)) => {
+                return write!(f, "{of} --left-shift-mark {bits}");
+            }
+            Self::Shifted(of, Shift::Right(bits)) => {
+                return write!(f, "{of} --right-shift-mark {bits}");
+            }
         };
         write!(f, " {option} --nfmask {nfmask:#x} --ctmask {ctmask:#x}")
     }
 }
 
 fn parse(given: &mut Given) -> Result<Connmark, Complaint> {
+    let mut bits = |name| -> Result<Option<u8>, Complaint> {
+        let Some(o) = given.take(&[name]) else {
+            return Ok(None);
+        };
+        let bits = o.plain()?.number(0)?;
+        if bits > MOST_BITS {
+            return Err(o.wrong("is more than the mark has; give 0 to 31 bits"));
+        }
+        Ok(Some(bits))
+    };
+    let shift = match (bits("--left-shift-mark")?, bits("--right-shift-mark")?) {
+        (Some(_), Some(_)) => {
+            return Err(given.conflict("--left-shift-mark and --right-shift-mark"));
+        }
+        (None | Some(0), None) | (None, Some(0)) => return change(given),
+        (Some(bits), None) => Shift::Left(bits),
+        (None, Some(bits)) => Shift::Right(bits),
+    };
+    Ok(Connmark::Shifted(Box::new(change(given)?), shift))
+}
+
+/// All but the shift.
+fn change(given: &mut Given) -> Result<Connmark, Complaint> {
     if let Some(xmark) = xmark(given)? {
         return Ok(Connmark::Set(xmark));
     }
