@@ -31,7 +31,7 @@ impl Class {
         }
     }
 
-    /// The group of the type with such entries.
+    /// The group of the types with such entries; of an address, which bitmaps have too, that of hashes.
     #[must_use]
     pub fn of_key(key: &Key) -> Self {
         match key {

@@ -214,6 +214,12 @@ fn refusals_of_the_kernel_have_names_and_words() {
             "IPSET_ERR_BITMAP_RANGE",
             &["91"],
         );
+        let mut addresses = Header::new("a", SetType::BitmapIp, SetFamily::Inet);
+        addresses.addresses = Some(([0, 0, 0, 0].into(), [0, 0, 0, 255].into()));
+        e.create(&addresses, refuse).unwrap();
+        let words = &["0.0.1.4", "outside of the set's range"];
+        let added = e.add("a", [ip(3), ip(260)], refuse).unwrap_err();
+        says(&added, "IPSET_ERR_BITMAP_RANGE", words);
     });
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Existing, IpsetEngine, kind, refused};
 use crate::ipset::error::{Class, explain, is_exist};
-use crate::ipset::model::Entry;
+use crate::ipset::model::{Entry, Key};
 use crate::ipset::wire::{CommandAttrs, TestAttrs};
 use crate::ipset::{codec, raw};
 use std::borrow::Borrow;
@@ -156,7 +156,15 @@ impl<T: Transport, E: Borrow<Entry>> Pipeline<T, E> {
         };
         let refusals = refusals.map_err(in_force)?;
         match refusals.into_iter().next() {
-            Some(refusal) => Err(self.failure(&sent, refusal)),
+            Some(refusal) => {
+                let chunk = refusal.index.and_then(|index| sent.get(index));
+                let class = chunk
+                    .and_then(|c| Some((c, c.entries.first()?)))
+                    .map_or(Class::Any, |(c, e)| {
+                        engine.class_of(&refusal, &c.set, &e.borrow().key)
+                    });
+                Err(self.failure(&sent, refusal, class))
+            }
             None => {
                 self.is_begun = true;
                 Ok(())
@@ -165,15 +173,12 @@ impl<T: Transport, E: Borrow<Entry>> Pipeline<T, E> {
     }
 
     /// The error for a refused message, with the entry that the kernel identified in it.
-    fn failure(&self, sent: &[Chunk<E>], refusal: Refusal) -> Error {
+    fn failure(&self, sent: &[Chunk<E>], refusal: Refusal, class: Class) -> Error {
         let chunk = refusal.index.and_then(|index| sent.get(index));
         let position = failed_entry(&refusal.echo);
         let entry = chunk.zip(position).and_then(|(c, i)| c.entries.get(i));
         let line = chunk.zip(position).and_then(|(c, i)| c.lines.get(i));
         let set = chunk.map_or("", |c| &c.set);
-        let class = chunk
-            .and_then(|c| c.entries.first())
-            .map_or(Class::Any, |e| Class::of_key(&e.borrow().key));
         let direction = if self.operation() == "add" {
             "to"
         } else {
@@ -268,7 +273,8 @@ impl<T: Transport> IpsetEngine<T> {
         match self.socket.exchange(requests, &what)?.pop() {
             None => Ok(true),
             Some(refusal) => {
-                let error = refused("test", &what, refusal, Class::of_key(&entry.key));
+                let class = self.class_of(&refusal, set, &entry.key);
+                let error = refused("test", &what, refusal, class);
                 if is_exist(&error) {
                     Ok(false)
                 } else {
@@ -276,6 +282,16 @@ impl<T: Transport> IpsetEngine<T> {
                 }
             }
         }
+    }
+
+    /// What the errno of a refused entry means: where types differ in that, the set is asked for its own. A key does
+    /// not tell: an address may be one of a hash or of a bitmap.
+    fn class_of(&mut self, refusal: &Refusal, set: &str, key: &Key) -> Class {
+        if refusal.errno < raw::IPSET_ERR_TYPE_SPECIFIC {
+            return Class::of_key(key);
+        }
+        let found = self.type_of(set);
+        found.map_or_else(|_| Class::of_key(key), |(kind, _)| Class::of(&kind))
     }
 
     /// A request with one answer.
