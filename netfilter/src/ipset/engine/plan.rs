@@ -3,6 +3,7 @@
 use crate::ipset::model::{Entry, Header, Key, KeyPart, Set, SetType, SkbInfo};
 use crate::ipset::options::options;
 use crate::ipset::raw::IPSET_MAXNAMELEN;
+use ipnet::IpNet;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -195,6 +196,7 @@ pub(super) fn settled(e: &Entry, header: &Header) -> Entry {
         Key::IpPortIp(ip, p, to) => Key::IpPortIp(*ip, p.kept(), *to),
         Key::Parts(parts) => {
             let kept = |part: &KeyPart| match part {
+                KeyPart::Net(net) => KeyPart::Net(masked_net(*net, header)),
                 KeyPart::Mark(mark) => KeyPart::Mark(mark & header.mark_mask.unwrap_or(u32::MAX)),
                 other => other.clone(),
             };
@@ -215,6 +217,12 @@ pub(super) fn settled(e: &Entry, header: &Header) -> Entry {
             queue: queue.filter(|q| *q != 0),
         },
     }
+}
+
+/// Only sets of `hash:net,net` have masks.
+fn masked_net(net: IpNet, header: &Header) -> IpNet {
+    let address = masked(net.network(), header);
+    IpNet::new(address, net.prefix_len()).map_or(net, |net| net.trunc())
 }
 
 fn masked(ip: IpAddr, header: &Header) -> IpAddr {

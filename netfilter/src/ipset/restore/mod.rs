@@ -162,7 +162,8 @@ impl Parser {
                 }
             }
             Command::Swap(a, b) => {
-                if let (Some(x), Some(y)) = (self.sets.remove(a), self.sets.remove(b)) {
+                // Of a set with itself it changes nothing.
+                if let (Some(x), Some(y)) = (self.sets.get(a).cloned(), self.sets.get(b).cloned()) {
                     self.sets.insert(a.clone(), y);
                     self.sets.insert(b.clone(), x);
                 }

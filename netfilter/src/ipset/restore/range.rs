@@ -10,6 +10,7 @@ use crate::ipset::raw::{
 };
 use crate::protocols;
 use ipnet::{IpNet, Ipv4Subnets};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 /// Maximum number of entries of one line.
@@ -89,7 +90,7 @@ fn last(net: &IpNet) -> IpAddr {
     }
 }
 
-/// Every address of the range; of those that the set's netmask makes equal, only one.
+/// Every address of the range; of those that the set's netmask or bitmask makes equal, only one.
 pub(super) fn addresses(h: &Header, token: &Token<'_>, text: &str) -> Result<Vec<IpAddr>, Wrong> {
     let family = h.family;
     if !text.contains(['-', '/']) {
@@ -97,6 +98,18 @@ pub(super) fn addresses(h: &Header, token: &Token<'_>, text: &str) -> Result<Vec
     }
     match bounds(family, token, text)? {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let count = u64::from(to.to_bits()) - u64::from(from.to_bits());
+            if let Some(IpAddr::V4(mask)) = h.bitmask {
+                if count >= MANY as u64 {
+                    return too_many(token);
+                }
+                let kept = (from.to_bits()..=to.to_bits()).map(|n| n & mask.to_bits());
+                let kept: BTreeSet<u32> = kept.collect();
+                return Ok(kept
+                    .into_iter()
+                    .map(|n| Ipv4Addr::from_bits(n).into())
+                    .collect());
+            }
             let host_bits = 32 - u32::from(h.netmask.unwrap_or(32)).min(32);
             let first = from.to_bits() >> host_bits;
             let last = to.to_bits() >> host_bits;

@@ -75,6 +75,12 @@ fn the_sets_follow_the_lines() {
 }
 
 #[test]
+fn a_set_swapped_with_itself_stays() {
+    let statements = parse("create a hash:ip\nswap a a\nadd a 1.1.1.1\n", []).unwrap();
+    assert_eq!(statements[1].command, Command::Swap("a".into(), "a".into()));
+}
+
+#[test]
 fn hardware_addresses() {
     let statements = parse("create m hash:mac\nadd m 01:23:45:67:89:aB\n", []).unwrap();
     let Command::Add(_, entries) = &statements[1].command else {
