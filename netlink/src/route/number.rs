@@ -61,8 +61,10 @@ constants! {
     pub(super) RTM_F_OFFLOAD: u32 = 0x4000,
     pub(super) RTM_F_TRAP: u32 = 0x8000,
     pub(super) RTM_F_OFFLOAD_FAILED: u32 = 0x2000_0000,
+    pub(super) RTNH_F_DEAD: u32 = 1,
     pub(super) RTNH_F_ONLINK: u32 = 4,
     pub(super) RTNH_F_OFFLOAD: u32 = 8,
+    pub(super) RTNH_F_LINKDOWN: u32 = 16,
     pub(super) RTNH_F_TRAP: u32 = 64,
     pub(super) ICMPV6_ROUTER_PREF_MEDIUM: u8 = 0,
     /// The rule applies to packets that its selectors do not match.

@@ -8,10 +8,11 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use super::exchange::IN_PLACE;
 use super::number::{
     ICMPV6_ROUTER_PREF_MEDIUM, RTM_DELROUTE, RTM_F_CLONED, RTM_F_OFFLOAD, RTM_F_OFFLOAD_FAILED,
-    RTM_F_TRAP, RTM_GETROUTE, RTM_NEWROUTE, RTNH_F_OFFLOAD, RTNH_F_ONLINK, RTNH_F_TRAP,
+    RTM_F_TRAP, RTM_GETROUTE, RTM_NEWROUTE, RTNH_F_DEAD, RTNH_F_LINKDOWN, RTNH_F_OFFLOAD,
+    RTNH_F_ONLINK, RTNH_F_TRAP,
 };
 use super::{AddressFamily, RT_TABLE_MAIN, RouteProtocol, RouteScope, RouteType, Routing};
-use crate::attr::{Bytes, DecodeError, Ip, Ne32, U8};
+use crate::attr::{AttrKind, Bytes, DecodeError, Ip, Ne32, U8};
 use crate::message::{Message, RtMsg, u32_at};
 use crate::{Error, Result};
 
@@ -20,6 +21,8 @@ crate::attributes! {
     pub(super) struct RouteAttrs {
         /// destination; absent for the default route
         dst: Ip = RTA_DST 1,
+        /// source of the packets; how many bits of it count is in the header
+        src: Ip = RTA_SRC 2,
         /// the next router
         gateway: Ip = RTA_GATEWAY 5,
         /// the link
@@ -32,6 +35,8 @@ crate::attributes! {
         cacheinfo: Bytes = RTA_CACHEINFO 12,
         /// sent also when it fits the header
         table: Ne32 = RTA_TABLE 15,
+        /// `struct rtvia`: a router of another family; since 5.2
+        via: Bytes = RTA_VIA 18,
         /// `ICMPV6_ROUTER_PREF_*`
         pref: U8 = RTA_PREF 20,
     }
@@ -69,6 +74,12 @@ pub struct Route {
     pub prefsrc: Option<IpAddr>,
     /// `RTNH_F_ONLINK`, `onlink`: the gateway is taken to be on the link, whatever its address.
     pub onlink: bool,
+    /// `RTA_SRC`, `from NETWORK`: the route is for packets from there (IPv6). Read only.
+    pub from: Option<IpNet>,
+    /// `RTA_VIA`, `via inet6 ADDRESS`: the next router, of the other family. Read only.
+    pub via: Option<IpAddr>,
+    /// It has properties without a field here: next hops, metrics, encapsulation, TOS, expiry and others. Read only.
+    pub more: bool,
     /// The route has nothing that changes its effect besides the fields before `prefsrc`: no source, next hops, metrics,
     /// encapsulation or expiry, and its link exists. Ignored by [`Routing::add_route`] and [`Routing::del_route`].
     pub plain: bool,
@@ -96,6 +107,9 @@ impl Route {
             priority: None,
             prefsrc: None,
             onlink: false,
+            from: None,
+            via: None,
+            more: false,
             plain: true,
         }
     }
@@ -141,6 +155,18 @@ impl Route {
         })
     }
 
+    /// `via ADDRESS`, with the family of an address of the other one.
+    #[must_use]
+    pub fn router(&self) -> Option<String> {
+        let other = self.via.map(|via| match via {
+            IpAddr::V4(via) => format!("via inet {via}"),
+            IpAddr::V6(via) => format!("via inet6 {via}"),
+        });
+        self.gateway
+            .map(|gateway| format!("via {gateway}"))
+            .or(other)
+    }
+
     /// The family of the destination.
     #[must_use]
     pub fn family(&self) -> AddressFamily {
@@ -155,8 +181,11 @@ impl fmt::Display for Route {
             write!(f, "{} ", self.kind)?;
         }
         write!(f, "{}", self.dst)?;
-        if let Some(gateway) = self.gateway {
-            write!(f, " via {gateway}")?;
+        if let Some(from) = self.from {
+            write!(f, " from {from}")?;
+        }
+        if let Some(router) = self.router() {
+            write!(f, " {router}")?;
         }
         if let Some(oif) = self.oif {
             write!(f, " dev #{oif}")?;
@@ -184,6 +213,14 @@ impl Routing {
         let mut routes = self.dump_routes(of_table, &format!("the routes of table {table}"))?;
         routes.retain(|r| r.table == table);
         Ok(routes)
+    }
+
+    /// `ip route show table all` and the same of `ip -6`: IPv4 first.
+    ///
+    /// # Errors
+    /// As [`Routing::routes`].
+    pub fn all_routes(&self) -> Result<Vec<Route>> {
+        self.dump_routes(|_, _| {}, "the routes of all tables")
     }
 
     /// `ip route show table all proto PROTOCOL` and the same of `ip -6`: IPv4 first.
@@ -307,6 +344,15 @@ pub(super) fn build(route: &Route) -> (RtMsg, RouteAttrs) {
 const OFFLOADED: u32 =
     RTM_F_OFFLOAD | RTM_F_TRAP | RTM_F_OFFLOAD_FAILED | RTNH_F_OFFLOAD | RTNH_F_TRAP;
 
+/// Flags for the state of the link.
+const OF_LINK: u32 = RTNH_F_DEAD | RTNH_F_LINKDOWN;
+
+/// `struct rtvia`: the family in host order, and the address.
+fn router(bytes: &[u8]) -> Option<IpAddr> {
+    let (_, address) = bytes.split_at_checked(2)?;
+    Ip::decode(address).ok()
+}
+
 /// `None`: not an entry of an IPv4 or IPv6 table.
 pub(super) fn read(message: &Message<RtMsg>) -> Result<Option<Route>, DecodeError> {
     let header = &message.header;
@@ -325,6 +371,14 @@ pub(super) fn read(message: &Message<RtMsg>) -> Result<Option<Route>, DecodeErro
     let expires = attrs.cacheinfo.map(|info| u32_at(&info, RTA_EXPIRES));
     let is_usual = expires.unwrap_or(Some(0)) == Some(0)
         && attrs.pref.unwrap_or(ICMPV6_ROUTER_PREF_MEDIUM) == ICMPV6_ROUTER_PREF_MEDIUM;
+    let more = header.tos != 0
+        || header.flags & !(OFFLOADED | OF_LINK | RTNH_F_ONLINK) != 0
+        || !is_usual
+        || !attrs.unknown.is_empty();
+    let from = match header.src_len {
+        0 => None,
+        length => IpNet::new(attrs.src.unwrap_or(any), length).ok(),
+    };
     Ok(Some(Route {
         dst,
         gateway: attrs.gateway,
@@ -336,10 +390,13 @@ pub(super) fn read(message: &Message<RtMsg>) -> Result<Option<Route>, DecodeErro
         priority: attrs.priority,
         prefsrc: attrs.prefsrc,
         onlink: header.flags & RTNH_F_ONLINK != 0,
-        plain: (header.src_len, header.tos) == (0, 0)
+        from,
+        via: attrs.via.as_deref().and_then(router),
+        more,
+        plain: header.src_len == 0
             && header.flags & !OFFLOADED == 0
-            && is_usual
+            && !more
             && attrs.prefsrc.is_none()
-            && attrs.unknown.is_empty(),
+            && attrs.via.is_none(),
     }))
 }

@@ -336,6 +336,36 @@ fn what_changes_the_effect_of_a_route_is_not_overlooked() {
     }
 }
 
+/// In tables that no rule leads to, too. What has no field is said to be there.
+#[test]
+fn routes_of_all_tables_with_their_routers_and_sources() {
+    let netns = namespace_or_skip!();
+    let routing = routing(&netns);
+    routing.add_veth("eth0", "peer", &netns).expect("veth");
+    end(&routing, "eth0", &["10.1.0.1/24"]);
+    end(&routing, "peer", &[]);
+    for add in [
+        "route add 10.9.0.0/16 via inet6 fe80::9 dev eth0 table 77",
+        "route add 10.8.0.0/16 via 192.0.2.9 dev eth0 onlink src 10.1.0.1 table 78",
+        "route add 10.7.0.0/16 dev eth0 mtu 1280",
+    ] {
+        ip(&netns, add);
+    }
+    let all = routing.all_routes().expect("routes");
+    let found = |dst: &str| all.iter().find(|r| r.dst == net(dst)).expect("the route");
+    let via = found("10.9.0.0/16");
+    assert_eq!(via.router().as_deref(), Some("via inet6 fe80::9"));
+    assert_eq!((via.table, via.more, via.plain), (77, false, false));
+    let onlink = found("10.8.0.0/16");
+    assert!(
+        onlink.onlink && !onlink.more && onlink.via.is_none(),
+        "{onlink:?}"
+    );
+    assert_eq!(onlink.prefsrc, Some("10.1.0.1".parse().expect("address")));
+    assert!(found("10.7.0.0/16").more);
+    assert!(all.iter().any(|r| r.table == 255));
+}
+
 #[test]
 fn routes_are_found_by_their_protocol_in_every_table() {
     let netns = namespace_or_skip!();
