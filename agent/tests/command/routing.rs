@@ -447,6 +447,7 @@ fn policy_rules_are_shown_in_the_words_of_ip() {
         "-4 rule add from 0.0.0.0/1 goto 999 pref 108",
         "-4 rule add goto 101 pref 99",
         "-4 rule add tos 0x04 lookup 109 realms 3/4 pref 109",
+        "-4 rule add l3mdev pref 110",
         "-6 rule add from fd00::/8 to fd01::1 iif lo lookup 100 pref 100",
         "-6 rule add not fwmark 0/0xff lookup 101 suppress_prefixlength 0 pref 101",
         "-6 rule add oif lo dport 1-65534 ipproto ipv6-icmp prohibit pref 102 proto static",
@@ -460,7 +461,7 @@ fn policy_rules_are_shown_in_the_words_of_ip() {
         let lines = shown.stdout.lines().filter(|l| l.starts_with(&begin));
         lines.map(str::to_owned).collect()
     };
-    for (family, count) in [("-4", 11), ("-6", 3)] {
+    for (family, count) in [("-4", 12), ("-6", 3)] {
         let oracle = rules_of_ip(&pod, family);
         assert_eq!(oracle.len(), count, "{oracle:#?}");
         assert_eq!(rules(family), oracle);

@@ -175,6 +175,7 @@ impl PolicyRule {
         self.selectors.after_mark(f)?;
         write!(f, "{}", self.action)?;
         match (self.action, self.goto) {
+            (RuleAction::Lookup, _) if self.selectors.l3mdev => f.write_str(" [l3mdev-table]")?,
             (RuleAction::Lookup, _) => write!(f, " {}", table(self.table))?,
             (RuleAction::Goto, Some(priority)) => write!(f, " {priority}")?,
             _ => {}

@@ -115,9 +115,6 @@ impl RuleSelectors {
                 }
             }
         }
-        if self.l3mdev {
-            f.write_str("lookup [l3mdev-table] ")?;
-        }
         if let Some(uids) = &self.uids {
             write!(f, "uidrange {}-{} ", uids.start(), uids.end())?;
         }
