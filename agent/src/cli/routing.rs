@@ -2,10 +2,10 @@
 //! `weir verify` print them.
 //!
 //! What the kernel puts into every namespace is left out: `127.0.0.1/8` and `::1/128` of `lo` and their routes,
-//! the rules for the tables local, main and default, and the table local.
+//! the rules for the tables local, main and default, and its own routes in the table local.
 
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use weir_cni::redirection::RTPROT_WEIR;
 use weir_netlink::route::{
     Address, AddressFamily, PolicyRule, RT_TABLE_LOCAL, RT_TABLE_MAIN, Route, RouteProtocol,
@@ -15,9 +15,6 @@ use weir_netlink::{Netns, Result};
 
 /// The priorities and tables of the kernel's own rules (`fib_default_rules_init()` in net/ipv4/fib_rules.c).
 const DEFAULT_RULES: [(u32, u32); 3] = [(0, RT_TABLE_LOCAL), (32766, RT_TABLE_MAIN), (32767, 253)];
-
-/// So many tables that rules look up are read; a pod may make rules for any number of them.
-const TABLES: usize = 256;
 
 /// A line without the word "ip", and whether weir made the object.
 struct Line {
@@ -30,8 +27,6 @@ pub(super) struct Shown {
     addresses: Vec<Line>,
     rules: Vec<Line>,
     routes: Vec<Line>,
-    /// Tables that were not read.
-    unread: usize,
 }
 
 /// Reads all of it.
@@ -43,18 +38,11 @@ pub(super) fn read(netns: &Netns) -> Result<Shown> {
         .map(|link| (link.index, link.name))
         .collect();
     let all_rules = routing.rules()?;
-    let mut tables: BTreeSet<u32> = all_rules.iter().map(|rule| rule.table).collect();
-    tables.insert(RT_TABLE_MAIN);
-    tables.remove(&RT_TABLE_LOCAL);
-    // Rules that look nothing up.
-    tables.remove(&0);
-    let unread = tables.len().saturating_sub(TABLES);
-    let mut routes = Vec::new();
-    for table in tables.into_iter().take(TABLES) {
-        let here = routing.routes(table)?;
-        let here = here.iter().filter(|route| !is_of_lo(route, &links));
-        routes.extend(here.map(|route| of_route(route, &links)));
-    }
+    // Of all tables: what no rule looks up may be looked up by a packet's link, or by a rule that comes later.
+    let mut routes = routing.all_routes()?;
+    routes.retain(|route| !is_of_lo(route, &links) && !is_local(route));
+    routes.sort_by_key(|route| route.table);
+    let routes = routes.iter().map(|route| of_route(route, &links));
     let addresses = routing.addresses()?;
     let addresses = addresses.iter().filter(|a| !is_loopback(a));
     Ok(Shown {
@@ -64,8 +52,7 @@ pub(super) fn read(netns: &Netns) -> Result<Shown> {
             .filter(|rule| !is_default(rule))
             .map(of_rule)
             .collect(),
-        routes,
-        unread,
+        routes: routes.collect(),
     })
 }
 
@@ -76,12 +63,6 @@ impl Shown {
         let mut text = String::new();
         for line in lines.into_iter().flatten() {
             super::output::push_line(&mut text, &format!("ip {}", line.text));
-        }
-        if self.unread > 0 {
-            text += &format!(
-                "# the routes of {} more tables were not read\n",
-                self.unread
-            );
         }
         text
     }
@@ -96,7 +77,6 @@ impl Shown {
             "addresses": list(&self.addresses),
             "rules": list(&self.rules),
             "routes": list(&self.routes),
-            "tablesNotRead": self.unread,
         })
     }
 }
@@ -128,6 +108,13 @@ fn is_of_lo(route: &Route, links: &BTreeMap<u32, String>) -> bool {
             .oif
             .and_then(|index| links.get(&index))
             .is_some_and(|name| name == "lo")
+}
+
+/// The kernel's own routes in the table local. Before 5.11 that of multicast over IPv6 has the protocol of `ip`, and others
+/// may have none.
+fn is_local(route: &Route) -> bool {
+    let made = matches!(u8::from(route.protocol), 0 | 2);
+    route.table == RT_TABLE_LOCAL && (made || route.dst.to_string() == "ff00::/8")
 }
 
 fn is_default(rule: &PolicyRule) -> bool {
@@ -177,13 +164,18 @@ fn of_route(route: &Route, links: &BTreeMap<u32, String>) -> Line {
         0 => text += " default",
         _ => text += &format!(" {}", route.dst),
     }
-    if let Some(gateway) = route.gateway {
-        text += &format!(" via {gateway}");
+    if let Some(from) = route.from {
+        text += &format!(" from {from}");
     }
+    let router = route.router();
+    if let Some(router) = &router {
+        text += &format!(" {router}");
+    }
+    let mut more = if route.more { " (and more)" } else { "" };
     match route.oif {
         Some(index) => text += &format!(" dev {}", device(index, links)),
-        None if route.kind == RouteType::Unicast && route.gateway.is_none() => {
-            text += " (several next hops)";
+        None if route.kind == RouteType::Unicast && router.is_none() => {
+            more = " (several next hops)";
         }
         None => {}
     }
@@ -198,9 +190,15 @@ fn of_route(route: &Route, links: &BTreeMap<u32, String>) -> Line {
     if let Some(metric) = route.priority.filter(|metric| *metric != 0) {
         text += &format!(" metric {metric}");
     }
+    if let Some(source) = route.prefsrc {
+        text += &format!(" src {source}");
+    }
+    if route.onlink {
+        text += " onlink";
+    }
     let made = proto(route.protocol);
     Line {
-        text: text + &made,
+        text: text + &made + more,
         ours: route.protocol == RouteProtocol::Other(RTPROT_WEIR),
     }
 }

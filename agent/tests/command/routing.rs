@@ -432,6 +432,48 @@ fn rules_of_ip(pod: &Netns, family: &str) -> Vec<String> {
     made.map(line).collect()
 }
 
+/// Of every table, whether a rule leads there or not, and with all that changes where a packet goes.
+#[test]
+fn routes_of_every_table_are_shown() {
+    let pod = pod_or_skip!();
+    for made in [
+        "link add d0 type veth peer name d1",
+        "link set d1 up",
+        "address add 10.0.0.1/24 dev d0",
+        "link set d0 up",
+        "route add 10.9.0.0/16 via inet6 fe80::9 dev d0",
+        "route add 10.8.0.0/16 via 192.0.2.9 dev d0 onlink src 10.0.0.1",
+        "route add 10.7.0.0/16 dev d0 mtu 1280",
+        "route add 10.6.0.0/16 nexthop via 10.0.0.2 nexthop via 10.0.0.3",
+        "route add local 10.5.0.0/16 dev lo",
+        "route add 10.4.0.0/16 dev d0 table 77",
+    ] {
+        ip(&pod, made);
+    }
+    let mut expected = vec![
+        "ip -4 route 10.9.0.0/16 via inet6 fe80::9 dev d0 proto boot",
+        "ip -4 route 10.8.0.0/16 via 192.0.2.9 dev d0 src 10.0.0.1 onlink proto boot",
+        "ip -4 route 10.7.0.0/16 dev d0 scope link proto boot (and more)",
+        "ip -4 route 10.6.0.0/16 proto boot (several next hops)",
+        "ip -4 route local 10.5.0.0/16 dev lo scope host table local proto boot",
+        "ip -4 route 10.4.0.0/16 dev d0 scope link table 77 proto boot",
+    ];
+    let from = "-6 route add fd07::/64 from fd06::/64 dev d0";
+    let words: Vec<&str> = from.split(' ').collect();
+    // CONFIG_IPV6_SUBTREES
+    if weir_testing::tool::tool(&pod, "ip", &words, "").is_ok() {
+        expected.push("ip -6 route fd07::/64 from fd06::/64 dev d0 metric 1024 proto boot");
+    }
+    let shown = weir(&["show", "--netns", &path(&pod), "--engine", "routing"]);
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    let lines: Vec<&str> = shown.stdout.lines().collect();
+    for line in expected {
+        assert!(lines.contains(&line), "{line}: {lines:#?}");
+    }
+    let of_kernel = |l: &&&str| l.contains(" table local ") && !l.contains("10.5.0.0/16");
+    assert_eq!(lines.iter().filter(of_kernel).count(), 0, "{lines:#?}");
+}
+
 #[test]
 fn policy_rules_are_shown_in_the_words_of_ip() {
     let pod = pod_or_skip!();
