@@ -44,6 +44,13 @@ fn tcp() -> RuleBuilder {
     rule().protocol(Protocol::TCP)
 }
 
+fn not_tcp(rule: Rule) -> Rule {
+    Rule {
+        protocol: Some((Not(true), Protocol::TCP)),
+        ..rule
+    }
+}
+
 fn masked(value: u32, mask: u32) -> Mark {
     Mark {
         not: Not(false),
@@ -156,7 +163,11 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
     let mut remembered: Vec<Rule> = memory.into_iter().map(remembered).collect();
     let mut tables = Vec::new();
     for family in node.families() {
-        let mut save = vec![remember(marked(rule(), marks.conn_skip), marks.conn_skip)];
+        // As in nf_tables: errors say nothing of the connection that they quote.
+        let mut save = vec![
+            not_tcp(stop(rule().ctstate(&[ConntrackState::Related]))),
+            remember(marked(rule(), marks.conn_skip), marks.conn_skip),
+        ];
         save.extend(node.places().map(|place| {
             let ProxyBits {
                 connection, mask, ..
@@ -272,9 +283,7 @@ fn prerouting(node: &Node, family: Family) -> Vec<Rule> {
         own.push(mark(from(), marks.conn_skip));
     }
     rules.extend(in_order(node, replies, own));
-    let mut other = mark(rule(), marks.conn_skip);
-    other.protocol = Some((Not(true), Protocol::TCP));
-    rules.push(other);
+    rules.push(not_tcp(mark(rule(), marks.conn_skip)));
     rules.push(skipped());
     match of_pod::any(node) {
         true => rules.extend(of_pod::dispatch(node, family)),

@@ -15,7 +15,9 @@ mod of_pod;
 mod parts;
 mod proxy;
 
-use parts::{CT_MARK, MARK, has, keeping, masked, nat_of, of_family, of_pods, remember, stop};
+use parts::{
+    CT_MARK, MARK, has, keeping, masked, nat_of, not_tcp, of_family, of_pods, remember, stop,
+};
 pub(crate) use parts::{address, mark, matching, rule, set, set_name};
 pub(crate) use proxy::errors;
 pub use proxy::proxy;
@@ -26,8 +28,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_netfilter::nft::raw::ct_state::RELATED;
 use weir_netfilter::nft::raw::{NF_NAT_RANGE_NETMAP, NFTA_FIB_F_DADDR};
 use weir_netfilter::nft::{
-    Chain, ChainType, CmpOp, CtKey, Data, FibResult, Hook, L4Proto, MetaKey, Nat, NatKind, Operand,
-    Rule, RuleBuilder, Ruleset, Selector, Statement, Table, TableFamily, Verdict, priority,
+    Chain, ChainType, CmpOp, CtKey, Data, FibResult, Hook, L4Proto, Nat, NatKind, Operand, Rule,
+    RuleBuilder, Ruleset, Selector, Statement, Table, TableFamily, Verdict, priority,
 };
 
 /// The table in the node's namespace.
@@ -192,10 +194,7 @@ fn prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
     }
     rules.extend(in_order(node, replies, own));
     // 13 and 14
-    let tcp = Operand::Value(Data::u8(L4Proto::Tcp.number()));
-    let l4proto = Selector::Meta(MetaKey::L4proto);
-    let other = matching(rule(), l4proto, CmpOp::Neq, tcp);
-    rules.push(mark(other, marks.conn_skip).build());
+    rules.push(mark(not_tcp(rule()), marks.conn_skip).build());
     rules.push(skipped());
     match of_pod::any(node) {
         true => rules.extend(of_pod::dispatch(node, families)),
@@ -281,14 +280,18 @@ fn excluded_ports(node: &Node, families: &[Family]) -> Vec<Rule> {
     rules
 }
 
-/// Only after NAT and routing the connection remembers what its packets are.
+/// Only after NAT and routing the connection remembers what its packets are. An ICMP error has the connection of the packet
+/// that it quotes, and anybody can send one: it passes, and says nothing of that connection.
 fn saving(node: &Node) -> Vec<Rule> {
     let marks = &node.config.marks;
     let save = |value, mask| {
         let source = keeping(CT_MARK, value, mask);
         masked(rule(), MARK, value, mask).push(Statement::CtSet(CtKey::Mark, None, source))
     };
-    let mut rules = vec![save(marks.conn_skip, marks.conn_skip).build()];
+    let mut rules = vec![
+        stop(not_tcp(rule()).ct_state(RELATED)),
+        save(marks.conn_skip, marks.conn_skip).build(),
+    ];
     let proxies = node.places().map(|place| node.bits(place));
     rules.extend(proxies.map(|bits| save(bits.connection, bits.mask).build()));
     rules

@@ -5,8 +5,8 @@ use crate::node::Family;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use weir_netfilter::nft::{
-    CmpOp, CtKey, Data, DataType, Element, ElementKey, Extra, Match, MetaKey, Operand, PayloadBase,
-    Rule, RuleBuilder, Selector, Set, Source, Statement, TableFamily, Verdict, raw,
+    CmpOp, CtKey, Data, DataType, Element, ElementKey, Extra, L4Proto, Match, MetaKey, Operand,
+    PayloadBase, Rule, RuleBuilder, Selector, Set, Source, Statement, TableFamily, Verdict, raw,
 };
 
 /// The name of the set for a family.
@@ -83,6 +83,12 @@ pub(crate) fn of_family(rule: RuleBuilder, family: Family) -> RuleBuilder {
     };
     let nfproto = Operand::Value(Data::u8(nfproto));
     matching(rule, Selector::Meta(MetaKey::Nfproto), CmpOp::Eq, nfproto)
+}
+
+/// `meta l4proto != tcp`
+pub(crate) fn not_tcp(rule: RuleBuilder) -> RuleBuilder {
+    let tcp = Operand::Value(Data::u8(L4Proto::Tcp.number()));
+    matching(rule, Selector::Meta(MetaKey::L4proto), CmpOp::Neq, tcp)
 }
 
 /// The source address, or else the destination address.

@@ -23,6 +23,7 @@ mod marks;
 mod meter;
 mod netkit;
 mod odd;
+mod reused;
 mod scene;
 mod segments;
 mod services;

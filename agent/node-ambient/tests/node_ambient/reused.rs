@@ -1,0 +1,162 @@
+//! Entries of connection tracking that are older than the connection.
+
+use crate::ebpf::web;
+use crate::leaks::{frames, parse};
+use crate::scene::{OUTSIDE, PATIENCE, POD, Scene, Servers, ask, inside, socket};
+use crate::{carrier, each, up};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io::Read;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+use weir_netlink::Netns;
+use weir_netlink::route::{AddressFamily, PolicyRule, Routing, RuleAction};
+
+/// Of which the client begins each connection.
+const PORT: u16 = 1234;
+
+/// From this port, which may have been used before.
+fn connect(
+    netns: &Netns,
+    from: SocketAddr,
+    to: SocketAddr,
+    patience: Duration,
+) -> std::io::Result<TcpStream> {
+    let connect = || {
+        let socket = socket(to, false);
+        socket.bind(&from.into())?;
+        socket.connect_timeout(&to.into(), patience)?;
+        Ok(TcpStream::from(socket))
+    };
+    netns.run(connect).unwrap()
+}
+
+/// The client's namespace and address, and where it connects to: from the pod, or from outside.
+fn ways(
+    scene: &Scene,
+) -> impl Iterator<Item = (&Netns, &Netns, SocketAddr, SocketAddr, &'static str)> {
+    [false, true].into_iter().flat_map(move |v6| {
+        let from = |place| SocketAddr::new(inside(place, v6), PORT);
+        let outbound = (
+            &scene.pod,
+            &scene.outside,
+            from(POD),
+            web(OUTSIDE, v6),
+            "outbound|outside|x",
+        );
+        let inbound = (
+            &scene.outside,
+            &scene.pod,
+            from(OUTSIDE),
+            web(POD, v6),
+            "inbound|pod|x",
+        );
+        [outbound, inbound]
+    })
+}
+
+/// In the namespace of the proxy, what is for it is lost without a word.
+fn lose(scene: &Scene, is_lost: bool) {
+    let routing = Routing::open_in(&scene.proxy).unwrap();
+    for family in [AddressFamily::V4, AddressFamily::V6] {
+        let rule = PolicyRule {
+            fwmask: Some(0xfff),
+            action: RuleAction::BlackHole,
+            ..PolicyRule::mark(family, 0x400, 0).at(1)
+        };
+        match is_lost {
+            true => assert!(routing.add_rule(&rule).unwrap()),
+            false => drop(routing.del_rule(&rule).unwrap()),
+        }
+    }
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    }
+}
+
+/// RFC 1071
+fn checksum(words: &[u8]) -> [u8; 2] {
+    let pair = |pair: &[u8]| u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u32::from(*low));
+    let mut sum: u32 = words.chunks(2).map(pair).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    (!(sum as u16)).to_be_bytes()
+}
+
+/// "Host unreachable", of the client, about a segment that it would have got from the server.
+fn send_error(netns: &Netns, client: SocketAddr, server: SocketAddr) {
+    let ports = [server.port().to_be_bytes(), client.port().to_be_bytes()].concat();
+    let segment = [
+        &ports[..],
+        &[0, 0, 0, 1, 0, 0, 0, 0, 5 << 4, 16, 0xff, 0xff, 0, 0, 0, 0],
+    ]
+    .concat();
+    let addresses = [octets(server.ip()), octets(client.ip())].concat();
+    let (domain, protocol, kind, quoted) = match client.ip() {
+        IpAddr::V4(_) => {
+            let mut header = [&[0x45, 0, 0, 40, 0, 7, 0, 0, 64, 6, 0, 0][..], &addresses].concat();
+            let sum = checksum(&header);
+            header[10..12].copy_from_slice(&sum);
+            (Domain::IPV4, Protocol::ICMPV4, [3, 1], header)
+        }
+        IpAddr::V6(_) => {
+            let header = [&[0x60, 0, 0, 0, 0, 20, 6, 64][..], &addresses].concat();
+            (Domain::IPV6, Protocol::ICMPV6, [1, 3], header)
+        }
+    };
+    let mut message = [&kind[..], &[0; 6], &quoted, &segment].concat();
+    // The kernel does it for IPv6.
+    if client.is_ipv4() {
+        let sum = checksum(&message);
+        message[2..4].copy_from_slice(&sum);
+    }
+    let open = || Socket::new(domain, Type::RAW, Some(protocol)).unwrap();
+    let raw = netns.run(open).unwrap();
+    raw.bind(&SocketAddr::new(client.ip(), 0).into()).unwrap();
+    let to = SocketAddr::new(server.ip(), 0).into();
+    assert_eq!(raw.send_to(&message, &to).unwrap(), message.len());
+}
+
+/// Waits until an error of this host has come.
+fn wait_for_error(frames: &Socket, from: IpAddr) {
+    frames.set_read_timeout(Some(PATIENCE)).unwrap();
+    let end = Instant::now() + PATIENCE;
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let n = (&*frames).read(&mut buffer).expect("the error comes");
+        if let Some((source, protocol @ (1 | 58), rest)) = parse(&buffer[..n])
+            && source == from
+            && rest.first() == Some(if protocol == 1 { &3 } else { &1 })
+        {
+            return;
+        }
+        assert!(Instant::now() < end, "the error comes");
+    }
+}
+
+/// Any host can send one about a connection that is not there yet, and then make it. The error passes, the connection does not.
+// matrix: every
+#[test]
+fn an_error_lets_no_connection_past_the_proxy() {
+    each(&["vxlan", "veth"], |scene, engine, name| {
+        let servers = Servers::start(scene);
+        if !up(scene, engine, &carrier(name)) {
+            return;
+        }
+        for (client, server, from, to, expected) in ways(scene) {
+            lose(scene, true);
+            connect(client, from, to, Duration::from_millis(100)).unwrap_err();
+            let frames = frames(server);
+            send_error(client, from, to);
+            wait_for_error(&frames, from.ip());
+            lose(scene, false);
+            let mut stream = connect(client, from, to, PATIENCE).unwrap();
+            assert_eq!(ask(&mut stream, "x").unwrap(), expected, "{from} to {to}");
+        }
+        drop(servers);
+    });
+}
