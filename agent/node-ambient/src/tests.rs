@@ -181,7 +181,7 @@ fn rules_of_nf_tables_in_their_order() {
     node.has_ipv6 = false;
     let rules = nft::host(&node, [("ipv4/conf/all/rp_filter", "2")]);
     let prerouting = chain(&rules, "ztunnel-PREROUTING");
-    assert_eq!(prerouting.len(), 15, "{prerouting:#?}");
+    assert_eq!(prerouting.len(), 16, "{prerouting:#?}");
     let text = prerouting.join("\n");
     let order = [
         "iifname \"istioin\"",
@@ -247,7 +247,8 @@ fn rules_of_legacy_tables_in_their_order() {
             " -p udp -m udp --dport 6081 -j RETURN",
             " -m connmark --mark 0x220/0x220 -j MARK --set-xmark 0x200/0x200",
             " -m mark --mark 0x200/0x200 -j RETURN",
-            " ! -i veth-zt -m connmark --mark 0x210/0x210 -j MARK --set-xmark 0x40/0x40",
+            " ! -i veth-zt -p tcp -m tcp ! --tcp-flags SYN,ACK SYN -m connmark --mark 0x210/0x210 -j MARK --set-xmark 0x40/0x40",
+            " ! -i veth-zt ! -p tcp -m connmark --mark 0x210/0x210 -j MARK --set-xmark 0x40/0x40",
             " -m mark --mark 0x40/0x40 -j RETURN",
             " ! -s 10.0.0.2/32 -i veth-zt -j MARK --set-xmark 0x210/0x210",
             " -m mark --mark 0x200/0x200 -j RETURN",

@@ -6,7 +6,7 @@
 
 mod of_pod;
 
-use crate::nft::{DNS, HBONE, INBOUND, MEMORY, OUTBOUND, errors, in_order, set_name};
+use crate::nft::{ACK, DNS, HBONE, INBOUND, MEMORY, OUTBOUND, SYN, errors, in_order, set_name};
 use crate::node::{Carrier, Family, Node, ProxyBits};
 use crate::objects::{PROXY_CARRIERS, PROXY_MASK, RETURN_MARK, TPROXY_MARK, carriers};
 use ipnet::IpNet;
@@ -14,8 +14,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_netfilter::ipset::{self, Entry, Header, Key, SetFamily, SetType};
 use weir_netfilter::xtables::{
     Addrtype, Chain, Comment, Connmark, ConntrackState, IcmpType, Interface, Mark, Match, Nat, Not,
-    Ownership, Protocol, Rule, RuleBuilder, Ruleset, SetMatch, SetRef, Table, Target, Tproxy,
-    Xmark, XtFamily,
+    Ownership, Protocol, Rule, RuleBuilder, Ruleset, SetMatch, SetRef, Table, Target, Tcp,
+    TcpFlags, Tproxy, Xmark, XtFamily,
 };
 
 /// The tag of rules in built-in chains. Not that of redirections in pods, which a namespace may have, too.
@@ -49,6 +49,18 @@ fn not_tcp(rule: Rule) -> Rule {
         protocol: Some((Not(true), Protocol::TCP)),
         ..rule
     }
+}
+
+/// As in [`crate::nft`]: a segment that does not open a connection.
+fn not_first() -> RuleBuilder {
+    let flags = TcpFlags {
+        mask: SYN | ACK,
+        set: SYN,
+    };
+    tcp().matching(Match::Tcp(Tcp {
+        flags: Some((Not(true), flags)),
+        ..Tcp::default()
+    }))
 }
 
 fn masked(value: u32, mask: u32) -> Mark {
@@ -263,10 +275,14 @@ fn prerouting(node: &Node, family: Family) -> Vec<Rule> {
     let (mut replies, mut own) = (Vec::new(), Vec::new());
     for place in node.places() {
         let bits = node.bits(place);
-        let known = rule().matching(Match::Connmark(masked(bits.connection, bits.mask)));
-        let mut reply = mark(known, bits.reply);
-        reply.in_interface = Some((Not(true), Interface::from(place.device.as_str())));
-        replies.push(reply);
+        let reply = |known: RuleBuilder| {
+            let known = known.matching(Match::Connmark(masked(bits.connection, bits.mask)));
+            Rule {
+                in_interface: Some((Not(true), Interface::from(place.device.as_str()))),
+                ..mark(known, bits.reply)
+            }
+        };
+        replies.extend([reply(not_first()), not_tcp(reply(rule()))]);
     }
     if node.places().next().is_none() {
         replies.push(mark(connection(rule(), marks.proxy), marks.proxy_return));

@@ -15,10 +15,9 @@ mod of_pod;
 mod parts;
 mod proxy;
 
-use parts::{
-    CT_MARK, MARK, has, keeping, masked, nat_of, not_tcp, of_family, of_pods, remember, stop,
-};
-pub(crate) use parts::{address, mark, matching, rule, set, set_name};
+pub(crate) use parts::{ACK, SYN, address, mark, matching, rule, set, set_name};
+use parts::{CT_MARK, MARK, has, keeping, masked, nat_of, of_family, of_pods, remember, stop};
+use parts::{not_first, not_tcp};
 pub(crate) use proxy::errors;
 pub use proxy::proxy;
 
@@ -164,17 +163,20 @@ fn prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
     // 6 and 7
     rules.push(skip(has(rule(), CT_MARK, marks.conn_skip)));
     rules.push(skipped());
-    // 8 and 9
+    // 8 and 9. Connection tracking keeps the entry of a connection that was reset for some seconds: a port that is used again
+    // meanwhile begins a connection with that entry, and no reply of the one before.
     let mut replies = Vec::new();
     for place in node.places() {
         let bits = node.bits(place);
         // Its packets by a bridge have been skipped.
-        let elsewhere = match node.bridges.contains_key(&place.device) {
+        let elsewhere = || match node.bridges.contains_key(&place.device) {
             true => rule(),
             false => rule().iifname(CmpOp::Neq, &place.device),
         };
-        let known = masked(elsewhere, CT_MARK, bits.connection, bits.mask);
-        replies.push(mark(known, bits.reply).build());
+        for known in [not_first(elsewhere()), not_tcp(elsewhere())] {
+            let known = masked(known, CT_MARK, bits.connection, bits.mask);
+            replies.push(mark(known, bits.reply).build());
+        }
     }
     if node.places().next().is_none() {
         replies.push(mark(has(rule(), CT_MARK, marks.proxy), marks.proxy_return).build());
@@ -224,8 +226,8 @@ fn outbound(node: &Node, families: &[Family]) -> impl Iterator<Item = Rule> {
 }
 
 /// Rules about replies to proxies come before those about their own packets. Of two proxies that follow each other the second
-/// may use a port that the first used a moment ago, both with the address of the same pod: connection tracking takes its SYN
-/// for a packet of the older connection, and it would be a reply to the first. So with two their own packets come first.
+/// may answer or use a port that the first had a moment ago: connection tracking takes its packets for those of the older
+/// connection, and they would be replies to the first. So with two their own packets come first.
 pub(crate) fn in_order<T>(node: &Node, replies: Vec<T>, own: Vec<T>) -> impl Iterator<Item = T> {
     let (first, then) = match node.places().nth(1) {
         None => (replies, own),

@@ -9,6 +9,11 @@ use weir_netfilter::nft::{
     PayloadBase, Rule, RuleBuilder, Selector, Set, Source, Statement, TableFamily, Verdict, raw,
 };
 
+/// `linux/tcp.h`: flags of a segment.
+pub(crate) const SYN: u8 = 2;
+/// See [`SYN`].
+pub(crate) const ACK: u8 = 16;
+
 /// The name of the set for a family.
 pub(crate) fn set_name(family: Family) -> String {
     format!("{SET}{}", if family.is_v6 { "-v6" } else { "" })
@@ -89,6 +94,20 @@ pub(crate) fn of_family(rule: RuleBuilder, family: Family) -> RuleBuilder {
 pub(crate) fn not_tcp(rule: RuleBuilder) -> RuleBuilder {
     let tcp = Operand::Value(Data::u8(L4Proto::Tcp.number()));
     matching(rule, Selector::Meta(MetaKey::L4proto), CmpOp::Neq, tcp)
+}
+
+/// `tcp flags & (syn | ack) != syn`: it does not open a connection.
+pub(crate) fn not_first(rule: RuleBuilder) -> RuleBuilder {
+    rule.l4proto(L4Proto::Tcp).push(Statement::Match(Match {
+        selector: Selector::Payload {
+            base: PayloadBase::Transport,
+            offset: 13,
+            len: 1,
+        },
+        mask: Some(Data::u8(SYN | ACK)),
+        op: CmpOp::Neq,
+        operand: Operand::Value(Data::u8(SYN)),
+    }))
 }
 
 /// The source address, or else the destination address.

@@ -1,12 +1,13 @@
-//! Entries of connection tracking that are older than the connection.
+//! Entries of connection tracking that are older than the connection: another packet made them, or the port is used again.
 
 use crate::ebpf::web;
 use crate::leaks::{frames, parse};
 use crate::scene::{OUTSIDE, PATIENCE, POD, Scene, Servers, ask, inside, socket};
 use crate::{carrier, each, up};
-use socket2::{Domain, Protocol, Socket, Type};
-use std::io::Read;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::thread;
 use std::time::{Duration, Instant};
 use weir_netlink::Netns;
 use weir_netlink::route::{AddressFamily, PolicyRule, Routing, RuleAction};
@@ -158,5 +159,65 @@ fn an_error_lets_no_connection_past_the_proxy() {
             assert_eq!(ask(&mut stream, "x").unwrap(), expected, "{from} to {to}");
         }
         drop(servers);
+    });
+}
+
+/// Where the proxy listens, the first connection is reset when something comes by it; others are answered.
+fn reset_first(netns: &Netns, v6: bool, port: u16) {
+    let at = SocketAddr::new(
+        if v6 {
+            IpAddr::from([0_u16; 8])
+        } else {
+            [0; 4].into()
+        },
+        port,
+    );
+    let listen = || {
+        let listener = socket(at, true);
+        listener.bind(&at.into()).unwrap();
+        listener.listen(8).unwrap();
+        listener.set_read_timeout(None).unwrap();
+        listener
+    };
+    let listener = netns.run(listen).unwrap();
+    thread::spawn(move || {
+        for number in 0.. {
+            let Ok((stream, _)) = listener.accept() else {
+                return;
+            };
+            let mut stream = TcpStream::from(stream);
+            let _ = stream.set_read_timeout(Some(PATIENCE));
+            let _ = stream.read(&mut [0; 8]);
+            match number {
+                0 => SockRef::from(&stream)
+                    .set_linger(Some(Duration::ZERO))
+                    .unwrap(),
+                _ => _ = stream.write_all(b"second"),
+            }
+        }
+    });
+}
+
+/// Within the seconds that connection tracking keeps what was reset.
+// matrix: every
+#[test]
+fn a_port_is_used_again_after_a_reset_by_the_proxy() {
+    each(&["vxlan", "veth"], |scene, engine, name| {
+        if !up(scene, engine, &carrier(name)) {
+            return;
+        }
+        for v6 in [false, true] {
+            for port in [15001, 15006] {
+                reset_first(&scene.proxy, v6, port);
+            }
+        }
+        for (client, _, from, to, _) in ways(scene) {
+            let mut first = connect(client, from, to, PATIENCE).unwrap();
+            ask(&mut first, "x").unwrap_err();
+            drop(first);
+            let again = connect(client, from, to, PATIENCE);
+            let mut again = again.unwrap_or_else(|e| panic!("{engine}: {from} to {to}: {e}"));
+            assert_eq!(ask(&mut again, "x").unwrap(), "second");
+        }
     });
 }
