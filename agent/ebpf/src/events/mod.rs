@@ -44,7 +44,7 @@ impl Verdict {
 }
 
 /// Numbers of reasons: what becomes of the packet, a word for programs, and one for people.
-const REASONS: [(i32, Verdict, &str, &str); 13] = {
+const REASONS: [(i32, Verdict, &str, &str); 14] = {
     use Verdict::{Captured, Dropped, Passed};
     [
         (
@@ -100,6 +100,12 @@ const REASONS: [(i32, Verdict, &str, &str); 13] = {
             Dropped,
             "no_proxy",
             "no proxy of the node is ready",
+        ),
+        (
+            Count::Unlisted as i32,
+            Dropped,
+            "unlisted_address",
+            "the pod's address is none of those that it is enrolled with",
         ),
         (
             Pass::Probe as i32,

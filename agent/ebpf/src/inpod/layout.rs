@@ -84,8 +84,10 @@ pub(crate) enum Count {
     Malformed,
     OutOfMemory,
     Unassigned,
-    /// At the node only.
+    /// At the node only, as all that follow.
     NoProxy,
+    /// The pod's end has none of the addresses that are captured.
+    Unlisted,
 }
 
 /// Names of the counters, in the order of `Count`.

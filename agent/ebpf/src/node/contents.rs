@@ -34,7 +34,7 @@ pub(super) struct Contents {
 }
 
 /// Maps that earlier versions pinned beside these.
-const OBSOLETE: [&str; 1] = ["weir_asked"];
+const OBSOLETE: [&str; 2] = ["weir_asked", "weir_node_count"];
 
 /// The pins of such maps in a folder.
 pub(super) fn obsolete(folder: &Path) -> Vec<&'static str> {
@@ -149,7 +149,7 @@ fn entries(map: &Map, spec: &MapSpec<'_>) -> Result<Vec<Entry>> {
 
 /// The counters of the node's pinned map, with their names.
 pub(crate) fn counters(folder: &Path) -> Option<Vec<(&'static str, u64)>> {
-    let names = COUNTERS.into_iter().chain([NO_PROXY]);
+    let names = COUNTERS.into_iter().chain(OWN_COUNTERS);
     maps::sums(&folder.join(NODE_COUNTS.name), names)
 }
 

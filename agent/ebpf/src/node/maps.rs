@@ -126,12 +126,15 @@ pub(super) const BEFORE_MAP: MapSpec<'_> = MapSpec {
     ..PODS_MAP
 };
 pub(super) const NODE_COUNTS: MapSpec<'_> = MapSpec {
-    max_entries: COUNTERS.len() as u32 + 1,
-    name: "weir_node_count",
+    max_entries: (COUNTERS.len() + OWN_COUNTERS.len()) as u32,
+    name: "weir_counters",
     ..COUNTS_MAP
 };
-/// The name of the counter that a pod's programs do not have.
-pub(super) const NO_PROXY: &str = "dropped: no proxy of the node is ready";
+/// Names of the counters that a pod's programs do not have.
+pub(super) const OWN_COUNTERS: [&str; 2] = [
+    "dropped: no proxy of the node is ready",
+    "dropped: the pod's address is none of those that it is enrolled with",
+];
 
 /// Maps of the node. They live as long as this value, a program that uses them, or a pin.
 #[derive(Debug)]

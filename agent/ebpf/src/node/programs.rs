@@ -172,18 +172,18 @@ fn answer(b: &mut Builder) {
     redirect(b, Helper::RedirectPeer);
 }
 
-/// What goes to the node itself passes, answers to probes among it, but for connections of the proxy. So does what has no address
-/// of an enrolled pod.
+/// What goes to the node itself passes, answers to probes among it, but for connections of the proxy. What has another source than
+/// the addresses of enrolled pods is dropped: ztunnel knows no workload for it, and it would pass in plain text.
 #[track_caller]
 fn from_pod(b: &mut Builder, traits: NodeTraits) {
-    let [others, captured] = [(); 2].map(|()| b.asm.label());
-    let (pass, node) = (b.pass, b.pass_for(Pass::Node));
+    let [others, captured, unlisted] = [(); 3].map(|()| b.asm.label());
+    let node = b.pass_for(Pass::Node);
     find(b, NODE, End::Destination);
     b.asm.jump_if(If::Eq, R0, 0, others);
     proxied::to_node(b, node, captured);
     b.asm.bind(others);
     find(b, PODS, End::Source);
-    b.asm.jump_if(If::Eq, R0, 0, pass);
+    b.asm.jump_if(If::Eq, R0, 0, unlisted);
     if traits.exclude {
         exclude::from_pod(b, traits);
     }
@@ -191,19 +191,21 @@ fn from_pod(b: &mut Builder, traits: NodeTraits) {
     find_proxy(b, End::Source);
     count_first(b, Count::Outbound);
     redirect(b, Helper::RedirectPeer);
+    b.asm.bind(unlisted);
+    b.refuse(Count::Unlisted);
 }
 
 /// What comes from the node itself passes, probes among it, but for answers to the proxy. What the node masquerades for others is
-/// not its own.
+/// not its own. What others send to an address that is not captured, as a neighbour on a bridge does to the pod's link-local one, is
+/// dropped.
 #[track_caller]
 fn to_pod(b: &mut Builder, traits: NodeTraits) {
-    let [others, captured] = [(); 2].map(|()| b.asm.label());
-    let pass = b.pass;
+    let [others, captured, unlisted, refused] = [(); 4].map(|()| b.asm.label());
+    let node = b.pass_for(Pass::Node);
     find(b, PODS, End::Destination);
-    b.asm.jump_if(If::Eq, R0, 0, pass);
+    b.asm.jump_if(If::Eq, R0, 0, unlisted);
     find(b, NODE, End::Source);
     b.asm.jump_if(If::Eq, R0, 0, others);
-    let node = b.pass_for(Pass::Node);
     proxied::from_node(b, node, captured);
     b.asm.bind(others);
     if traits.exclude {
@@ -214,6 +216,13 @@ fn to_pod(b: &mut Builder, traits: NodeTraits) {
     count_first(b, Count::Inbound);
     // The other end of a pair can be reached from the ingress hook only.
     redirect(b, Helper::Redirect);
+
+    b.asm.bind(unlisted);
+    find(b, NODE, End::Source);
+    b.asm.jump_if(If::Eq, R0, 0, refused);
+    proxied::from_node(b, node, refused);
+    b.asm.bind(refused);
+    b.refuse(Count::Unlisted);
 }
 
 /// An error about what a pod sent: unless it went to the node or is excluded, the proxy sent it.

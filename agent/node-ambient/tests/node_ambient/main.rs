@@ -28,6 +28,7 @@ mod scene;
 mod segments;
 mod services;
 mod tagged;
+mod unlisted;
 
 use leaks::{Flows, Left, Tap};
 use scene::{
