@@ -4,15 +4,18 @@
 //! TCP from or to an enrolled pod that is for another host than this one is addressed to the bridge: the node routes it then,
 //! as where pods have links of their own. What the proxy sends gets the marks here that it gets elsewhere by its link.
 //!
+//! TCP of a pod's port that has none of its addresses is not captured and does not pass, but from and to the node: the bridge
+//! switches none, what is to be routed gets the mark of what goes to the proxy, and the node's other rules drop that.
+//!
 //! Others' bridge rules of later priorities, and connection tracking on bridges (`br_netfilter`), see what is written here.
 
-use crate::nft::{HOST_TABLE, address, mark, matching, rule, set};
+use crate::nft::{HOST_TABLE, address, at_links, links, mark, matching, named, rule, set};
 use crate::node::{Bridge, Family, Node};
 use std::collections::BTreeMap;
 use weir_netfilter::nft::expr::{DataAttrs, Expr, Immediate, Payload};
 use weir_netfilter::nft::{
     Chain, ChainType, CmpOp, Data, Hook, L4Proto, MetaKey, Operand, Rule, RuleBuilder, Selector,
-    Set, Source, Statement, Table, TableFamily, raw,
+    Set, Source, Statement, Table, TableFamily, Verdict, raw,
 };
 
 /// `NF_BR_PRI_NAT_DST_BRIDGED` of `linux/netfilter_bridge.h`: before `br_netfilter` shows frames to rules for IP.
@@ -35,22 +38,56 @@ pub(crate) fn table(node: &Node) -> Option<Table> {
         return None;
     }
     let (mut rules, mut sets) = (Vec::new(), Vec::new());
+    // What the node's own processes send has a socket.
+    let own = rule().skuid(CmpOp::Neq, u32::MAX..=u32::MAX);
+    let (mut switched, mut sent) = (Vec::new(), vec![own.verdict(Verdict::Return)]);
+    for bridge in bridges.values() {
+        sets.push(links(
+            &ports(bridge),
+            node.devices_of_pods(Some(&bridge.name)),
+        ));
+    }
     for family in node.families() {
         rules.extend(of_proxies(node, family));
         for bridge in bridges.values() {
             let set = pods(node, bridge, family);
             rules.extend(to_node(node, bridge, family, &set.name));
+            let at_port = |is_source| {
+                let at_port = at_links(rule(), &ports(bridge), is_source);
+                of_family(at_port, family, L4Proto::Tcp)
+            };
+            let unlisted = |is_source| {
+                let address = address(family, is_source);
+                matching(at_port(is_source), address, CmpOp::Neq, named(&set.name))
+            };
+            let host = Operand::Value(Data::u8(PACKET_HOST));
+            let kind = Selector::Meta(MetaKey::Pkttype);
+            let routed = matching(unlisted(true), kind, CmpOp::Eq, host);
+            rules.push(mark(routed, node.config.marks.outbound).build());
+            let drop = |of: RuleBuilder| of.counter().verdict(Verdict::Drop);
+            switched.extend([true, false].map(|is_source| drop(at_port(is_source))));
+            sent.push(drop(unlisted(false)));
             sets.push(set);
         }
     }
+    let chain = |name: &str, hook, priority, rules| Chain {
+        rules,
+        ..Chain::base(name, ChainType::Filter, hook, priority)
+    };
     Some(Table {
         sets,
-        chains: vec![Chain {
-            rules,
-            ..Chain::base("prerouting", ChainType::Filter, Hook::Prerouting, PRIORITY)
-        }],
+        chains: vec![
+            chain("prerouting", Hook::Prerouting, PRIORITY, rules),
+            chain("forward", Hook::Forward, PRIORITY, switched),
+            chain("output", Hook::Output, PRIORITY, sent),
+        ],
         ..Table::new(TableFamily::Bridge, HOST_TABLE)
     })
+}
+
+/// The name of the set of the pods' ports at the bridge.
+fn ports(bridge: &Bridge) -> String {
+    format!("ports-{}", bridge.name)
 }
 
 /// Addresses of the pods that have a link at the bridge.
@@ -103,12 +140,8 @@ fn to_node(node: &Node, bridge: &Bridge, family: Family, pods: &str) -> Vec<Rule
             let of_others = Operand::Value(Data::u8(PACKET_OTHERHOST));
             let kind = Selector::Meta(MetaKey::Pkttype);
             let between = matching(rule(), kind, CmpOp::Eq, of_others);
-            let pods = Operand::Named {
-                set: pods.to_owned(),
-                turned: false,
-            };
             let of_pods = of_family(between, family, proto);
-            let of_pods = matching(of_pods, address(family, is_source), CmpOp::Eq, pods);
+            let of_pods = matching(of_pods, address(family, is_source), CmpOp::Eq, named(pods));
             let is_host = Source::Value(Data::u8(PACKET_HOST));
             rules.push(
                 of_pods

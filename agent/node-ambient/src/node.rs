@@ -152,6 +152,15 @@ impl Node {
         self.bridges.get(device).map_or(device, |b| b.name.as_str())
     }
 
+    /// Host ends of the pods' links that are ports of this bridge, or of none.
+    pub(crate) fn devices_of_pods<'a>(
+        &'a self,
+        bridge: Option<&'a str>,
+    ) -> impl Iterator<Item = &'a str> {
+        let all = self.devices.values().flatten().map(String::as_str);
+        all.filter(move |device| self.bridges.get(*device).map(|b| b.name.as_str()) == bridge)
+    }
+
     /// Two proxies have to be told from each other, or the only one is in the second place.
     pub(crate) fn is_split(&self) -> bool {
         self.places().any(|place| place.slot == 1)

@@ -8,6 +8,7 @@
 //!   after destination NAT, so that a service of kube-proxy counts as the pod that it stands for.
 //! - Connections to enrolled pods that the node forwards are not masqueraded: the proxy sees the client, whatever kube-proxy marks.
 //! - Other protocols than TCP are left alone in both directions, not UDP only.
+//! - TCP that is forwarded from or to a pod's link with none of the addresses that are captured is dropped.
 //! - A reject of another table cannot be overruled: kube-proxy's, of services without endpoints, stays in force, and the pod gets
 //!   its error as without these rules.
 
@@ -15,9 +16,11 @@ mod of_pod;
 mod parts;
 mod proxy;
 
-pub(crate) use parts::{ACK, SYN, address, mark, matching, rule, set, set_name};
+pub(crate) use parts::{
+    ACK, SYN, address, at_links, links, mark, matching, named, rule, set, set_name,
+};
 use parts::{CT_MARK, MARK, has, keeping, masked, nat_of, of_family, of_pods, remember, stop};
-use parts::{not_first, not_tcp};
+use parts::{not_first, not_of_pods, not_tcp};
 pub(crate) use proxy::errors;
 pub use proxy::proxy;
 
@@ -39,6 +42,9 @@ pub const PROXY_TABLE: &str = "istio-ambient-proxy";
 pub const SET: &str = "ztunnel-pods-ips";
 /// The chain that remembers what sysctls were before: a rule each, with it as comment.
 pub const MEMORY: &str = "ztunnel-POSTROUTING";
+
+/// The set of the host ends of pods' links that are no ports of a bridge.
+const LINKS: &str = "ztunnel-pods-links";
 
 /// ztunnel's ports: outbound, inbound plain text, inbound HBONE, DNS.
 pub const OUTBOUND: u16 = 15001;
@@ -74,6 +80,7 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
         sets: families
             .iter()
             .map(|f| set(&set_name(*f), *f, node.addresses(*f)))
+            .chain([links(LINKS, node.devices_of_pods(None))])
             .collect(),
         chains: vec![
             base(
@@ -127,7 +134,10 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
             ),
             regular("ztunnel-PREROUTING", prerouting(node, &families)),
             regular("ztunnel-INPUT", save.clone()),
-            regular("ztunnel-FORWARD", save),
+            regular(
+                "ztunnel-FORWARD",
+                unlisted(node, &families).chain(save).collect(),
+            ),
             regular("ztunnel-OUTPUT", output(node, &families)),
             regular("ztunnel-nat-PREROUTING", nat_prerouting(node, &families)),
             regular("ztunnel-nat-POSTROUTING", nat_postrouting(node, &families)),
@@ -280,6 +290,24 @@ fn excluded_ports(node: &Node, families: &[Family]) -> Vec<Rule> {
         }
     }
     rules
+}
+
+/// What the node forwards from or to a link of a pod has one of the addresses that are captured, or is dropped: others would pass in
+/// plain text. Ports of bridges are known to the rules for bridges only, which mark what arrives there.
+fn unlisted(node: &Node, families: &[Family]) -> impl Iterator<Item = Rule> {
+    let drop = |of: RuleBuilder| of.counter().verdict(Verdict::Drop);
+    let of_family = move |family: &Family| {
+        let other = |is_source| not_of_pods(rule().l4proto(L4Proto::Tcp), *family, is_source);
+        let by_link = |is_source| drop(at_links(other(is_source), LINKS, is_source));
+        let marked = drop(has(other(true), MARK, node.config.marks.outbound));
+        let marked = Some(marked).filter(|_| !node.bridges.is_empty());
+        [by_link(true), by_link(false)].into_iter().chain(marked)
+    };
+    families
+        .iter()
+        .flat_map(of_family)
+        .collect::<Vec<_>>()
+        .into_iter()
 }
 
 /// Only after NAT and routing the connection remembers what its packets are. An ICMP error has the connection of the packet

@@ -2,7 +2,7 @@
 
 use super::SET;
 use crate::node::Family;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use weir_netfilter::nft::{
     CmpOp, CtKey, Data, DataType, Element, ElementKey, Extra, L4Proto, Match, MetaKey, Operand,
@@ -127,12 +127,14 @@ pub(crate) fn address(family: Family, is_source: bool) -> Selector {
 
 /// The source, or else the destination, is the address of an enrolled pod.
 pub(crate) fn of_pods(rule: RuleBuilder, family: Family, is_source: bool) -> RuleBuilder {
-    let pods = Operand::Named {
-        set: set_name(family),
-        turned: false,
-    };
-    let rule = of_family(rule, family);
+    let (rule, pods) = (of_family(rule, family), named(&set_name(family)));
     matching(rule, address(family, is_source), CmpOp::Eq, pods)
+}
+
+/// The source, or else the destination, is no address of an enrolled pod.
+pub(crate) fn not_of_pods(rule: RuleBuilder, family: Family, is_source: bool) -> RuleBuilder {
+    let (rule, pods) = (of_family(rule, family), named(&set_name(family)));
+    matching(rule, address(family, is_source), CmpOp::Neq, pods)
 }
 
 /// A set of pods' addresses, each with the UID of its pod.
@@ -150,6 +152,32 @@ pub(crate) fn set(name: &str, family: Family, pods: BTreeMap<IpAddr, &str>) -> S
     Set {
         elements: pods.into_iter().map(element).collect(),
         ..Set::new(name, key_type, key_len)
+    }
+}
+
+/// A set of names of links.
+pub(crate) fn links<'a>(name: &str, links: impl IntoIterator<Item = &'a str>) -> Set {
+    let links: BTreeSet<&str> = links.into_iter().collect();
+    let elements = links.into_iter().map(|l| Element::value(Data::ifname(l)));
+    Set {
+        elements: elements.collect(),
+        ..Set::new(name, DataType::IFNAME, 16)
+    }
+}
+
+/// `iifname @SET`, or else `oifname @SET`
+pub(crate) fn at_links(rule: RuleBuilder, set: &str, is_source: bool) -> RuleBuilder {
+    let key = match is_source {
+        true => MetaKey::Iifname,
+        false => MetaKey::Oifname,
+    };
+    matching(rule, Selector::Meta(key), CmpOp::Eq, named(set))
+}
+
+pub(crate) fn named(set: &str) -> Operand {
+    Operand::Named {
+        set: set.to_owned(),
+        turned: false,
     }
 }
 

@@ -5,9 +5,11 @@ use crate::leaks::{frames, parse};
 use crate::scene::{
     OUTSIDE, PATIENCE, POD, PROXY, SECOND, Scene, Servers, address, ask, inside, socket,
 };
+use crate::up;
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, TcpStream};
 use std::time::{Duration, Instant};
+use weir_cni::compile::Engine;
 use weir_netlink::Netns;
 use weir_netlink::route::Routing;
 use weir_testing::BpfFs;
@@ -147,6 +149,28 @@ fn check(scene: &Scene, peers: &[u8], capture: impl FnOnce() -> bool) {
         let mut stream =
             connect_from(&scene.pod, inside(POD, v6), web(OUTSIDE, v6), PATIENCE).unwrap();
         assert_eq!(ask(&mut stream, "x").unwrap(), "outbound|outside|x");
+    }
+}
+
+fn by_rules(scene: Scene, peers: &[u8]) {
+    let servers = Servers::start(&scene);
+    servers.echo(&scene.second, "neighbour");
+    check(&scene, peers, || up(&scene, Engine::Nft, ""));
+}
+
+// matrix: every
+#[test]
+fn rules_let_no_unlisted_address_past_the_proxy() {
+    if let Some(scene) = Scene::build() {
+        by_rules(scene, &[OUTSIDE]);
+    }
+}
+
+// matrix: every
+#[test]
+fn rules_let_no_unlisted_address_past_the_proxy_at_a_bridge() {
+    if let Some(scene) = Scene::bridged() {
+        by_rules(scene, &[OUTSIDE, SECOND]);
     }
 }
 
