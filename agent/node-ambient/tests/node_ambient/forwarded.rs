@@ -266,7 +266,7 @@ fn inbound(scene: &Scene, mounted: &BpfFs) -> u64 {
         .1
 }
 
-/// The first packet of another pod at the same bridge has that pod's socket when it comes to this one.
+/// At a bridge the first packet of another pod may still have that pod's socket when it comes to this one.
 #[test]
 fn programs_capture_what_another_pod_sends_with_the_address_of_the_node() {
     let has_links = || weir_bpf::attached(1, weir_bpf::BPF_TCX_INGRESS).is_ok();
