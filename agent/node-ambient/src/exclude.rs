@@ -208,6 +208,26 @@ mod tests {
     }
 
     #[test]
+    fn a_configuration_with_too_much_is_refused() {
+        let ports: Vec<u16> = (1..=65).collect();
+        let of = |exclude: &str| {
+            let text = format!(
+                r#"{{"pods": [{{"uid": "a", "addresses": ["10.0.0.9"], "exclude": {exclude}}}]}}"#
+            );
+            crate::Config::from_json(&text, "node.json")
+                .map(|config| config.pods[0].exclude.clone())
+        };
+        let error = of(&format!(r#"{{"inbound_ports": {ports:?}}}"#)).unwrap_err();
+        assert!(error.to_string().contains("at most 64"), "{error}");
+        let error = of(r#"{"inbound_ports": [0]}"#).unwrap_err();
+        assert!(error.to_string().contains("port 0"), "{error}");
+        assert_eq!(
+            of(r#"{"inbound_ports": [9]}"#).unwrap().inbound_ports,
+            [9].into()
+        );
+    }
+
+    #[test]
     fn pods_that_come_later_have_no_exclusions_in_a_full_node() {
         let mut pods: Vec<Pod> = (0..514).map(|number| pod(number, 64)).collect();
         pods.push(pod(514, 0));
