@@ -179,11 +179,10 @@ fn what_the_plugin_may_not_hand_over() {
             text.contains(netns) && text.contains(part),
             "{netns}: {text}"
         );
-        let shown = why_of(&agent, "odd");
-        assert!(
-            shown.contains(netns) && shown.contains(part),
-            "{netns}: {shown}"
-        );
+        agent.until("shown", || {
+            let shown = why_of(&agent, "odd");
+            shown.contains(netns) && shown.contains(part)
+        });
     }
     assert!(agent.is_ready());
 }
