@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 use weir_ambient::Config;
-use weir_ambient::host::{Host, addresses, apply, choose, remove};
+use weir_ambient::host::{Host, addresses, apply, choose, remove, remove_of_iptables_nft};
 use weir_cni::compile::Engine;
 use weir_netlink::Netns;
 use weir_netlink::route::Routing;
@@ -87,6 +87,111 @@ fn applied(netns: &Netns, host: &Host, engine: Engine) -> Option<Vec<String>> {
         }
         changes => Some(changes.unwrap()),
     }
+}
+
+/// As Istio's agent does where it finds `iptables-nft`, beside rules of another program. `None`, with a printed skip, where the
+/// tools cannot.
+fn by_iptables_nft(netns: &Netns, address: &str) -> Option<()> {
+    for words in [
+        "ipset create istio-inpod-probes-v4 hash:ip comment",
+        "iptables-nft -t nat -A OUTPUT -m set --match-set istio-inpod-probes-v4 dst -m owner --socket-exists",
+        "iptables-nft -t nat -F OUTPUT",
+    ] {
+        let run = Command::new("nsenter")
+            .arg(format!("--net={}", netns.path().display()))
+            .args(words.split(' '))
+            .output()
+            .expect("nsenter of util-linux");
+        if !run.status.success() {
+            let why = String::from_utf8_lossy(&run.stderr);
+            lacks::skip("iptables-nft with sets of ipset", "never required", why);
+            return None;
+        }
+    }
+    let entry = format!("add istio-inpod-probes-v4 {address} comment uid-a");
+    tool(netns, "ipset", &entry);
+    for rule in [
+        "-A POSTROUTING -s 10.1.0.0/16 -j MASQUERADE",
+        "-N ISTIO_POSTRT",
+        "-A ISTIO_POSTRT -p tcp -m owner --socket-exists -m set --match-set istio-inpod-probes-v4 dst \
+         -j SNAT --to-source 169.254.7.127",
+        "-I POSTROUTING 1 -j ISTIO_POSTRT",
+    ] {
+        tool(netns, "iptables-nft", &format!("-t nat {rule}"));
+    }
+    Some(())
+}
+
+/// What is left in the form of `iptables-nft`, and how many rules of the other program.
+fn of_iptables_nft(netns: &Netns) -> (bool, usize) {
+    let listed = tool(netns, "iptables-nft", "-t nat -S");
+    let others = listed.lines().filter(|l| l.contains("10.1.0.0/16"));
+    (listed.contains("ISTIO_POSTRT"), others.count())
+}
+
+fn has_sets(netns: &Netns) -> bool {
+    tool(netns, "ipset", "list -n").contains("istio-inpod-probes")
+}
+
+/// The sets alone say nothing of the form: legacy tables are not in use here, and a kernel may not have them.
+#[test]
+fn rules_that_upstream_wrote_through_iptables_nft_are_replaced() {
+    let netns = namespace_or_skip!();
+    if by_iptables_nft(&netns, "10.0.0.2").is_none() {
+        return;
+    }
+    let engine = netns.run(|| choose(false)).unwrap().unwrap();
+    assert_eq!(engine, Engine::Nft);
+    // Pods of the agent before are known from its sets.
+    let known = netns.run(|| addresses(engine)).unwrap().unwrap();
+    let uid = known.get(&IpAddr::from([10, 0, 0, 2])).map(|uid| &**uid);
+    assert_eq!(uid, Some("uid-a"));
+    let host = host(&[("10.0.0.2", "uid-a")]);
+    applied(&netns, &host, engine).unwrap();
+    assert_eq!(of_iptables_nft(&netns), (false, 1));
+    assert!(!has_sets(&netns));
+    let removed = netns.run(remove_of_iptables_nft).unwrap().unwrap();
+    assert_eq!(removed, Vec::<String>::new());
+    let again = applied(&netns, &host, engine).unwrap();
+    assert_eq!(again, Vec::<String>::new());
+    assert_eq!(netns.run(|| choose(false)).unwrap().unwrap(), engine);
+}
+
+#[test]
+fn beside_legacy_tables_of_others_rules_of_iptables_nft_are_replaced_by_legacy_ones() {
+    let netns = namespace_or_skip!();
+    if by_iptables_nft(&netns, "10.0.0.2").is_none() {
+        return;
+    }
+    // What another program has there decides.
+    if let Err(e) = netns.run(weir_netfilter::xtables::XtEngine::open).unwrap() {
+        return lacks::skip("legacy tables", "never required", e);
+    }
+    let rule = "-t nat -A POSTROUTING -s 10.2.0.0/16 -j MASQUERADE";
+    tool(&netns, "iptables-legacy", rule);
+    let engine = netns.run(|| choose(true)).unwrap().unwrap();
+    assert_eq!(engine, Engine::Xtables);
+    applied(&netns, &host(&[("10.0.0.2", "uid-a")]), engine).unwrap();
+    netns.run(remove_of_iptables_nft).unwrap().unwrap();
+    assert_eq!(of_iptables_nft(&netns), (false, 1));
+    assert!(has_sets(&netns));
+    let legacy = tool(&netns, "iptables-legacy", "-t nat -S");
+    assert!(
+        legacy.contains("-A POSTROUTING -j ISTIO_POSTRT") && legacy.contains("10.2.0.0/16"),
+        "{legacy}"
+    );
+}
+
+/// An agent that goes for good leaves nothing, whoever wrote it.
+#[test]
+fn what_upstream_wrote_through_iptables_nft_is_removed() {
+    let netns = namespace_or_skip!();
+    if by_iptables_nft(&netns, "10.0.0.2").is_none() {
+        return;
+    }
+    netns.run(remove).unwrap().unwrap();
+    assert_eq!(of_iptables_nft(&netns), (false, 1));
+    assert!(!has_sets(&netns));
 }
 
 /// One golden case, as a host and the file beside it; `None`, with a printed skip, without the golden cases.

@@ -47,6 +47,8 @@ struct State {
     /// Whether the node is set up for branch ENIs (`tcp_early_demux`); `None`: it was not asked yet.
     has_enis: Option<bool>,
     enis: BranchEnis,
+    /// What Istio's agent wrote through `iptables-nft` was looked for: that table may be large.
+    is_tidy: bool,
     /// What was verified last.
     in_force: Option<host::InForce>,
     /// Programs in the pods let probes through.
@@ -198,6 +200,13 @@ impl HostRules {
                 state.in_force = None;
             }
             let mut changes = host::update(&host, engine, &mut state.in_force)?;
+            if changed.is_none() && !state.is_tidy {
+                // What is left of them does no harm, and the next round tries again.
+                if let Ok(removed) = host::remove_of_iptables_nft() {
+                    changes.extend(removed);
+                    state.is_tidy = true;
+                }
+            }
             changes.extend(enis(state)?);
             Ok((engine, changes))
         };

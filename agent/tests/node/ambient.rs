@@ -360,6 +360,45 @@ fn legacy_rules_and_sets_of_the_host_come_back_in_seconds() {
 }
 
 #[test]
+fn what_istios_agent_wrote_at_the_host_by_iptables_nft_is_replaced() {
+    let Some(sandbox) = Sandbox::of("taken-over") else {
+        return;
+    };
+    let scene = Scene::new();
+    scene.put("taken-over", &sandbox);
+    let host = scene.host.path().display().to_string();
+    let tool = |words: &str| {
+        let mut run = Command::new("nsenter");
+        let run = run
+            .arg(format!("--net={host}"))
+            .args(words.split(' '))
+            .output();
+        let run = run.expect("iptables-nft and ipset are needed");
+        assert!(run.status.success(), "{words}: {run:?}");
+        String::from_utf8(run.stdout).unwrap()
+    };
+    for words in [
+        "ipset create istio-inpod-probes-v4 hash:ip comment",
+        "iptables-nft -t nat -N ISTIO_POSTRT",
+        "iptables-nft -t nat -A ISTIO_POSTRT -p tcp -m owner --socket-exists -m set \
+         --match-set istio-inpod-probes-v4 dst -j SNAT --to-source 169.254.7.127",
+        "iptables-nft -t nat -I POSTROUTING 1 -j ISTIO_POSTRT",
+        "iptables-nft -t nat -A POSTROUTING -s 10.1.0.0/16 -j MASQUERADE",
+    ] {
+        tool(words);
+    }
+    let agent = scene.start(&[("NATIVE_NFTABLES", "false")]);
+    let _ztunnel = scene.ztunnel();
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    agent.until("replaced", || {
+        let rules = tool("iptables-nft -t nat -S");
+        !rules.contains("ISTIO_POSTRT") && rules.contains("10.1.0.0/16")
+    });
+    agent.until("the sets are gone", || tool("ipset list -n").is_empty());
+    assert!(scene.probed().contains("uid-taken-over"));
+}
+
+#[test]
 fn the_agent_and_ztunnel_come_and_go() {
     let (Some(one), Some(two)) = (Sandbox::of("one"), Sandbox::of("two")) else {
         return;

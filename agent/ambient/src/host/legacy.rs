@@ -1,6 +1,6 @@
 //! The host's part by legacy tables and sets of ipset.
 
-use super::{Host, SETS, set_name};
+use super::{Host, SETS, remove_of_iptables_nft, set_name};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use weir_netfilter::xtables;
 use weir_netlink::Result;
 
 /// The legacy chain.
-const CHAIN: &str = "ISTIO_POSTRT";
+pub(super) const CHAIN: &str = "ISTIO_POSTRT";
 /// Time limit for the lock of the tools; kube-proxy has the same.
 const LOCK: Duration = Duration::from_secs(5);
 /// The tag of the rule that jumps to it. Not that of rules which capture at the node (`weir_node_ambient`): they are in the same
@@ -56,17 +56,21 @@ pub(super) fn remove() -> Result<Vec<String>> {
         return Ok(removed);
     }
     let names = IpsetEngine::open().and_then(|mut engine| engine.names());
-    for name in names.unwrap_or_default() {
-        if SETS.contains(&name.as_str()) {
-            IpsetEngine::open()?.destroy(&name)?;
-            removed.push(format!("destroy {name}"));
-        }
+    let mut names = names.unwrap_or_default();
+    names.retain(|name| SETS.contains(&name.as_str()));
+    if !names.is_empty() {
+        // Of these it may be that uses them.
+        removed.extend(remove_of_iptables_nft()?);
+    }
+    for name in names {
+        IpsetEngine::open()?.destroy(&name)?;
+        removed.push(format!("destroy {name}"));
     }
     Ok(removed)
 }
 
 /// The first request loads the module: without it there are no sets.
-fn may_have_sets() -> bool {
+pub(super) fn may_have_sets() -> bool {
     let kernel = RunningKernel::read();
     kernel.has_module("ip_set") || kernel.loading != Loading::Possible
 }

@@ -5,18 +5,20 @@
 //! set of addresses, each with the UID of its pod as comment: an address that another pod has now is not removed with the
 //! pod that had it before.
 //!
-//! Two forms, as Istio's agent has them: legacy tables with sets of ipset, and nf_tables with sets of their own, where the
+//! Two forms, as Istio's agent has them (what it wrote through `iptables-nft` is replaced by one of them): legacy tables with sets of ipset, and nf_tables with sets of their own, where the
 //! sender is known by the user of the kubelet only. Everything is desired state: [`apply`] writes what differs. The tables
 //! have no owner (`NFT_TABLE_F_OWNER`): with one they would go with the agent's socket, and probes would fail until the
 //! next agent runs.
 
 mod kubelet;
+mod leftovers;
 mod legacy;
 mod nftables;
 #[cfg(test)]
 mod tests;
 
 pub use kubelet::kubelet;
+pub use leftovers::remove_of_iptables_nft;
 pub use legacy::{legacy, sets};
 pub use nftables::{InForce, ruleset};
 
@@ -71,7 +73,8 @@ fn set_name(is_v6: bool) -> &'static str {
 }
 
 /// Which form the network namespace of this thread has, or should get. What is there already decides, so that a restart
-/// changes nothing; then what the settings say; then legacy tables if any are in use here.
+/// changes nothing; then what the settings say; then legacy tables if any are in use here. Sets of ipset whose rules are those
+/// of `iptables-nft` are no reason to begin with legacy tables, which this kernel may not have.
 ///
 /// # Errors
 /// Neither can be read.
@@ -82,13 +85,14 @@ pub fn choose(native_nftables: bool) -> Result<Engine> {
     }
     let sets = IpsetEngine::open().and_then(|mut engine| engine.names());
     let has_sets = sets.is_ok_and(|names| names.iter().any(|n| SETS.contains(&n.as_str())));
-    if has_sets {
-        return Ok(Engine::Xtables);
-    }
     let used = |family: &str| std::fs::read(format!("/proc/thread-self/net/{family}_tables_names"));
     let is_used = ["ip", "ip6"]
         .iter()
         .any(|f| used(f).is_ok_and(|names| !names.is_empty()));
+    let by_tool = || NftEngine::open().and_then(|mut engine| leftovers::are_there(&mut engine));
+    if has_sets && (is_used || in_nft.is_err() || !by_tool().unwrap_or(false)) {
+        return Ok(Engine::Xtables);
+    }
     match in_nft {
         Ok(_) if native_nftables || !is_used => Ok(Engine::Nft),
         Ok(_) => Ok(Engine::Xtables),
@@ -130,46 +134,47 @@ pub fn update(host: &Host, engine: Engine, in_force: &mut Option<InForce>) -> Re
     Ok(changes)
 }
 
-/// The addresses that are there now, each with its comment, in the network namespace of this thread.
+/// The addresses that are there now, each with its comment, in the network namespace of this thread; with nf_tables also those
+/// of sets of ipset that they take the place of.
 ///
 /// # Errors
 /// They cannot be read.
 pub fn addresses(engine: Engine) -> Result<BTreeMap<IpAddr, Arc<str>>> {
-    let mut found = BTreeMap::new();
-    let mut add = |address: Option<IpAddr>, comment: Option<&str>| {
-        if let Some(address) = address {
+    if engine == Engine::Xtables {
+        return in_sets();
+    }
+    // A kernel without ipset has none.
+    let mut found = match legacy::may_have_sets() {
+        true => in_sets().unwrap_or_default(),
+        false => BTreeMap::new(),
+    };
+    let mut engine = NftEngine::open()?;
+    if !engine.tables()?.contains(&id()) {
+        return Ok(found);
+    }
+    let read = engine.read_tables(&[id()])?;
+    let tables = read.ruleset.tables.iter();
+    for element in tables.flat_map(|t| &t.sets).flat_map(|s| &s.elements) {
+        if let Some(address) = address(element.key.first().as_bytes()) {
+            let comment = element.extra().comment.as_deref();
             found.insert(address, Arc::from(comment.unwrap_or_default()));
         }
-    };
-    match engine {
-        Engine::Nft => {
-            let mut engine = NftEngine::open()?;
-            if !engine.tables()?.contains(&id()) {
-                return Ok(found);
-            }
-            let read = engine.read_tables(&[id()])?;
-            let tables = read.ruleset.tables.iter();
-            for element in tables.flat_map(|t| &t.sets).flat_map(|s| &s.elements) {
-                add(
-                    address(element.key.first().as_bytes()),
-                    element.extra().comment.as_deref(),
-                );
-            }
+    }
+    Ok(found)
+}
+
+fn in_sets() -> Result<BTreeMap<IpAddr, Arc<str>>> {
+    let mut found = BTreeMap::new();
+    let mut engine = IpsetEngine::open()?;
+    for name in engine.names()? {
+        if !SETS.contains(&name.as_str()) {
+            continue;
         }
-        Engine::Xtables => {
-            let mut engine = IpsetEngine::open()?;
-            for name in engine.names()? {
-                if !SETS.contains(&name.as_str()) {
-                    continue;
-                }
-                for listed in engine.list(Some(&name))? {
-                    for entry in &listed.set.entries {
-                        let address = match entry.key {
-                            Key::Ip(address) => Some(address),
-                            _ => None,
-                        };
-                        add(address, entry.comment.as_deref());
-                    }
+        for listed in engine.list(Some(&name))? {
+            for entry in &listed.set.entries {
+                if let Key::Ip(address) = entry.key {
+                    let comment = entry.comment.as_deref().unwrap_or_default();
+                    found.insert(address, Arc::from(comment));
                 }
             }
         }
@@ -183,12 +188,18 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
         .ok()
 }
 
-/// Removes all of it from the network namespace of this thread, by whichever engine it is there. Returns what was removed.
+/// Removes all of it from the network namespace of this thread, in whichever form it is there. Returns what was removed.
 ///
 /// # Errors
 /// What may be there still.
 pub fn remove() -> Result<Vec<String>> {
-    let mut removed = nftables::remove()?;
-    removed.extend(legacy::remove()?);
-    Ok(removed)
+    // One form that cannot be removed keeps none of the others.
+    let (mut removed, mut failed) = (Vec::new(), None);
+    for part in [nftables::remove, legacy::remove, remove_of_iptables_nft] {
+        match part() {
+            Ok(of_part) => removed.extend(of_part),
+            Err(e) => _ = failed.get_or_insert(e),
+        }
+    }
+    failed.map_or(Ok(removed), Err)
 }
