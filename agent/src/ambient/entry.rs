@@ -1,6 +1,6 @@
 //! Where the plugin hands a pod over, and waits until it is captured.
 
-use super::decision::{Decision, decide};
+use super::decision::{Decision, Why, decide};
 use super::keeper::{Sandbox, Told};
 use super::settings::AmbientSettings;
 use crate::reconcile::Handle;
@@ -88,7 +88,8 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Enrols it, and returns when it is captured and the proxy has it.
+    /// Enrols it, and returns when it is captured and the proxy has it. `Some`: it is not enrolled, for this reason, and may
+    /// start all the same.
     ///
     /// # Errors
     /// It is not known, or does not belong to the mesh; why it cannot be enrolled, or is not yet.
@@ -96,11 +97,14 @@ impl Entry {
         &self,
         handed_over: &HandedOver,
         addresses: Vec<IpAddr>,
-    ) -> Result<(), String> {
+    ) -> Result<Option<String>, String> {
         let view = self.known(handed_over).await?;
         let namespace = self.pods.namespace(view.namespace());
         match decide(&self.settings, &view, namespace.as_deref()) {
             Decision::Member => {}
+            // The plugin has applied the exclusion, but for one with another configuration. Upstream enrols the pod and has it
+            // leave at once.
+            Decision::No(why @ Why::Excluded) => return Ok(Some(why.to_string())),
             Decision::No(why) => return Err(format!("it is no pod of ambient mode: {why}")),
             Decision::Unknown => {
                 return Err("the labels of its namespace are not known".to_owned());
@@ -116,7 +120,7 @@ impl Entry {
         self.told.put(&uid, sandbox);
         let settled = self.handle.settled(uid);
         match tokio::time::timeout(SETTLED, settled).await {
-            Ok(settled) => settled,
+            Ok(settled) => settled.map(|()| None),
             Err(_) => Err(format!(
                 "it is not captured within {SETTLED:?}; that goes on, and the runtime tries again"
             )),

@@ -59,11 +59,12 @@ async fn respond(request: Request<Incoming>, entry: &Entry, journal: &Journal) -
             )
         }
         Ok((pod, addresses)) => match entry.enrol(&pod, addresses).await {
-            Ok(()) => (pod.name(), StatusCode::OK, None),
+            Ok(but) => (pod.name(), StatusCode::OK, but),
             Err(why) => (pod.name(), StatusCode::INTERNAL_SERVER_ERROR, Some(why)),
         },
     };
-    let text = why.as_ref().map(|why| format!("{why}\n"));
+    let text = why.as_ref().filter(|_| status != StatusCode::OK);
+    let text = text.map(|why| format!("{why}\n"));
     journal.record(Event::HandedOver {
         status: status.as_u16(),
         pod,

@@ -167,7 +167,7 @@ pub enum Event {
     NotAnnotated { pod: PodRef, why: String },
     /// What changed about a pod was dealt with: `add`, `update`, `delete`.
     Reconciled { kind: &'static str },
-    /// The plugin handed a pod over, and this was the answer.
+    /// The plugin handed a pod over, and this was the answer; with 200, why it is not enrolled.
     HandedOver {
         status: u16,
         pod: String,
@@ -274,6 +274,12 @@ impl Event {
                     "ambient_handed_over",
                     format!("pod {pod} was handed over by the plugin"),
                 ),
+                Some(why) if *status == 200 => {
+                    let text = format!(
+                        "pod {pod} was handed over by the plugin, and is not enrolled: {why}; the plugin has other settings"
+                    );
+                    About::new(Warn, "ambient_handed_over", text)
+                }
                 Some(why) => {
                     let text =
                         format!("pod {pod} was handed over by the plugin, and is refused: {why}");
