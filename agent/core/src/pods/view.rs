@@ -141,14 +141,15 @@ impl PodView {
         matches!(self.phase.as_str(), "Succeeded" | "Failed")
     }
 
-    /// The addresses, first that of `status.podIP`, each one once.
+    /// The addresses, first that of `status.podIP`, each one once. One of IPv4 may be written as one of IPv6.
     #[must_use]
     pub fn addresses(&self) -> Vec<IpAddr> {
         let status = &self.pod.status;
-        let mut all: Vec<IpAddr> = status.pod_ip.into_iter().collect();
-        for address in &status.pod_ips {
-            if !all.contains(address) {
-                all.push(*address);
+        let mut all: Vec<IpAddr> = Vec::new();
+        for address in status.pod_ip.iter().chain(&status.pod_ips) {
+            let address = address.to_canonical();
+            if !all.contains(&address) {
+                all.push(address);
             }
         }
         all
@@ -253,6 +254,15 @@ mod tests {
         expected.annotations.remove(LAST_APPLIED);
         assert_eq!(facts, expected);
         assert_eq!(Skip::of(&facts), None);
+    }
+
+    #[test]
+    fn an_address_of_ipv4_in_the_form_of_ipv6_is_one_of_ipv4() {
+        let ips = json!([{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]);
+        let value = json!({"status": {"podIP": "::ffff:10.0.0.1", "podIPs": ips}});
+        let addresses = PodView::from_value(&value).unwrap().addresses();
+        let expected = ["10.0.0.1", "fd00::1"].map(|a| a.parse::<IpAddr>().unwrap());
+        assert_eq!(addresses, expected);
     }
 
     #[test]
