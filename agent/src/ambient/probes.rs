@@ -165,7 +165,7 @@ impl HostRules {
             return Ok(Vec::new());
         }
         let enis = |state: &mut State| match shared.branch_enis {
-            true => state.branch_enis(&shared.proc, changed),
+            true => state.branch_enis((&shared.proc, shared.config.enable_ipv6), changed),
             false => Ok(Vec::new()),
         };
         if state.without_rules {
@@ -244,7 +244,7 @@ impl State {
     /// The policy rules of pods behind a branch ENI, in the namespace of this thread. Returns what was added.
     fn branch_enis(
         &mut self,
-        proc: &Path,
+        (proc, ipv6): (&Path, bool),
         changed: Option<&[IpAddr]>,
     ) -> weir_netlink::Result<Vec<String>> {
         // Of this thread's namespace, whichever /proc it is read from.
@@ -254,9 +254,11 @@ impl State {
         }
         let routing = Routing::open()?;
         let all = || self.addresses.keys().copied().chain(self.enis.addresses());
+        // Probes of a family that is not captured need nothing.
+        let is_captured = |address: &IpAddr| address.is_ipv4() || ipv6;
         let due: BTreeSet<IpAddr> = match changed {
-            Some(changed) => changed.iter().copied().collect(),
-            None => all().collect(),
+            Some(changed) => changed.iter().copied().filter(is_captured).collect(),
+            None => all().filter(is_captured).collect(),
         };
         let mut changes = Vec::new();
         for address in due {
@@ -347,13 +349,85 @@ impl Probes for HostRules {
         let mut state = self.state();
         state.ended = true;
         let mut enis = std::mem::take(&mut state.enis);
+        let has_enis = self.0.branch_enis;
         self.at_host(move || {
-            let routing = Routing::open()?;
-            let addresses: Vec<IpAddr> = enis.addresses().collect();
-            for address in addresses {
-                enis.remove(&routing, address)?;
-            }
-            host::remove()
+            // What cannot be removed of one keeps nothing of the other.
+            let mut of_enis = || {
+                let routing = Routing::open()?;
+                enis.remove_all(&routing)?;
+                enis.remove_others(&routing)
+            };
+            let of_enis = match has_enis {
+                true => of_enis(),
+                false => Ok(Vec::new()),
+            };
+            let mut removed = host::remove()?;
+            let rules = of_enis?;
+            removed.extend(
+                rules
+                    .iter()
+                    .map(|rule| format!("delete policy rule {rule}")),
+            );
+            Ok(removed)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ambient::keep::tests::ip;
+
+    /// A node with a pod of both families behind a branch ENI, which an agent without IPv6 is told of.
+    fn node(netns: &Netns, proc: &Path) -> HostRules {
+        for line in [
+            "link add eni1 type veth peer name peni1",
+            "link set eni1 up",
+            "link set peni1 up",
+            "route add 10.9.0.2 dev eni1 table 101",
+            "rule add iif eni1 lookup 101 priority 10",
+            "-6 route add fd09::2 dev eni1 table 101",
+            "-6 rule add iif eni1 lookup 101 priority 10",
+        ] {
+            ip(netns, line);
+        }
+        let at = proc.join("sys/net/ipv4");
+        std::fs::create_dir_all(&at).unwrap();
+        std::fs::write(at.join("tcp_early_demux"), "0\n").unwrap();
+        HostRules::new(
+            Config::default(),
+            (true, true),
+            Some(netns.path()),
+            (proc.to_owned(), "/nonexistent".into()),
+            || unreachable!("no pod was captured at the node"),
+            Journal::default(),
+        )
+    }
+
+    #[test]
+    fn policy_rules_are_for_families_that_are_captured_and_all_are_removed_at_the_end() {
+        let netns = weir_testing::namespace_or_skip!();
+        let proc = weir_testing::TempDir::new();
+        let rules = node(&netns, proc.path());
+        let routing = Routing::open_in(&netns).unwrap();
+        let count = || routing.rules().unwrap().len();
+        let before = count();
+        let addresses = ["10.9.0.2", "fd09::2"].map(|a| a.parse().unwrap());
+        rules.put("a", &addresses).unwrap();
+        assert_eq!(count(), before + 2, "{:?}", routing.rules());
+        rules.heal().unwrap();
+        assert_eq!(count(), before + 2, "{:?}", routing.rules());
+        // Of a pod that an earlier agent knew, and of another program.
+        ip(
+            &netns,
+            "rule add to 10.9.0.3 lookup 102 priority 512 protocol 119",
+        );
+        ip(&netns, "rule add to 10.9.0.4 lookup 102 priority 512");
+        let removed = rules.end().unwrap();
+        assert_eq!(count(), before + 1, "{:?}", routing.rules());
+        assert!(
+            removed.iter().any(|line| line.contains("10.9.0.3")),
+            "{removed:?}"
+        );
     }
 }
