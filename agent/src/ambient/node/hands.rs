@@ -122,7 +122,8 @@ impl Rules for AtNode {
 
     fn release(&self, asked: &Asked, _: Option<&Captured>) -> Result<(), NotReleased> {
         let uid = asked.identity.uid().unwrap_or_default();
-        Ok(Probes::remove(self, uid, &[])?)
+        // What fails is about the node, which reports it, and says nothing of this pod.
+        Probes::remove(self, uid, &[]).map_err(NotReleased::Unseen)
     }
 }
 

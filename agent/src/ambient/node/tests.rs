@@ -4,7 +4,7 @@ use super::{AtNode, Places, State};
 use crate::ambient::EXCLUDE;
 use crate::ambient::by_plugin::ByPlugin;
 use crate::ambient::decision::{Decision, decide};
-use crate::ambient::hands::{Asked, Outcome, Probes, Proxy, Rules};
+use crate::ambient::hands::{Asked, NotReleased, Outcome, Probes, Proxy, Rules};
 use crate::ambient::keep::{
     self,
     tests::{NEVER, Told, ip},
@@ -306,6 +306,23 @@ fn pods_join_proxies_follow_each_other_and_nothing_is_left() {
     assert!(!removed.is_empty());
     assert_eq!(scene.captured(), nothing);
     assert_eq!(scene.inside.len(), NAMES.len());
+}
+
+/// It would be shown of every pod of the node that is in no mesh.
+#[test]
+fn a_node_that_cannot_be_compared_says_nothing_of_one_pod() {
+    let Some(mut scene) = Scene::build() else {
+        return;
+    };
+    scene.put(0, true, Value::Null);
+    let asked = scene.asked(0);
+    // Nothing is written before all pods are known.
+    scene.pods = Pods::new().0;
+    let released = scene.agent().release(&asked, None);
+    assert!(
+        matches!(&released, Err(NotReleased::Unseen(why)) if why.contains("not known yet")),
+        "{released:?}"
+    );
 }
 
 #[test]
