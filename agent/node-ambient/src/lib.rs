@@ -14,6 +14,7 @@
 
 mod apply;
 mod bridge;
+mod captured;
 mod carrier;
 mod collide;
 mod config;
@@ -31,6 +32,7 @@ mod services;
 pub mod xtables;
 
 pub use apply::{Change, apply, compare, remove};
+pub use captured::captured;
 pub use collide::{Collision, collisions};
 pub use config::{CarrierChoice, Config, Marks, Numbers, Pod, Proxy, WithoutProxy};
 pub use discover::{By, discover};

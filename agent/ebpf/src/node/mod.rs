@@ -42,14 +42,15 @@ pub use exclude::{Exclusions, Side, canonical};
 pub use maps::Excluded;
 pub use programs::{NodeRole, NodeTraits, assemble};
 
-use crate::events;
 use crate::hook::{Held, Hook};
 use crate::load::{mistake, name_of};
 use crate::pins::Bpffs;
+use crate::{cookie, events};
 use maps::{Maps, Which};
 use plan::Names;
 use space::{Programs, Space};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use weir_netlink::{Error, Netns, Result};
 
 /// The node's namespace, and the folder of its pins.
@@ -244,6 +245,18 @@ impl<'a> Node<'a> {
     pub fn is_present(&self) -> bool {
         let others = self.0.bpffs.other_layouts(self.0.netns);
         self.0.folder.is_dir() || others.is_ok_and(|others| !others.is_empty())
+    }
+
+    /// The addresses of pods that its programs capture; none where nothing is pinned for this node.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn pods(&self) -> Result<BTreeSet<IpAddr>> {
+        let folder = &self.0.folder;
+        if !folder.is_dir() || cookie::is_of_another(folder, self.0.netns)? == Some(true) {
+            return Ok(BTreeSet::new());
+        }
+        Ok(contents::contents(folder)?.pods.into_keys().collect())
     }
 
     /// The counters of its programs; `None` if it has none.

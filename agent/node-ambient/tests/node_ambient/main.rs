@@ -5,6 +5,7 @@
 
 mod acceptance;
 mod bridge;
+mod captured;
 mod carriers;
 mod ebpf;
 mod ebpf_before;

@@ -1,0 +1,28 @@
+//! Whose traffic is captured now, whoever wrote that: for an agent that has just started and does not know it.
+
+use crate::objects::{GUARD, WEIR};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use weir_ebpf::Bpffs;
+use weir_ebpf::node::Node as Programs;
+use weir_netlink::route::{Route, RouteType, Routing};
+use weir_netlink::{Netns, Result};
+
+/// The addresses of pods that are captured in a node's namespace, by rules or, with the file system of their pins, by programs.
+///
+/// # Errors
+/// They cannot be read.
+pub fn captured(host: &Netns, bpffs: Option<&Bpffs>) -> Result<BTreeSet<IpAddr>> {
+    let routes = host.run(|| Routing::open()?.routes_by(WEIR))??;
+    // Whatever the engine of the rules and the numbers of tables are, each address has a guard.
+    let is_guard = |route: &&Route| {
+        let is_of_one = route.dst.prefix_len() == route.dst.max_prefix_len();
+        is_of_one && route.kind == RouteType::Unreachable && route.priority == Some(GUARD)
+    };
+    let by_rules = routes.iter().filter(is_guard);
+    let mut all: BTreeSet<IpAddr> = by_rules.map(|route| route.dst.addr()).collect();
+    if let Some(bpffs) = bpffs {
+        all.extend(Programs::of(host, bpffs).pods()?);
+    }
+    Ok(all)
+}
