@@ -7,6 +7,7 @@
 mod adds;
 mod ambient;
 mod ambient_beside;
+mod ambient_doubt;
 mod ambient_ebpf;
 mod ambient_entry;
 mod ambient_faults;

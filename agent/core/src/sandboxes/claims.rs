@@ -42,6 +42,11 @@ impl Claims {
         claims
     }
 
+    /// All that claim an address.
+    pub fn of_address(&self, address: IpAddr) -> &[Arc<PodView>] {
+        self.addresses.get(&address).map_or(&[], Vec::as_slice)
+    }
+
     /// That no other pod claims an address of this one, and that this one does not call itself the mirror of another. Which
     /// of two is right about an address nobody here can tell: what the API server knows of one of them is out of date.
     ///
@@ -64,8 +69,8 @@ impl Claims {
             ));
         }
         for address in addresses {
-            let all = self.addresses.get(address).map_or(&[][..], Vec::as_slice);
-            if let Some(other) = all.iter().find(|other| other.uid() != view.uid()) {
+            let mut all = self.of_address(*address).iter();
+            if let Some(other) = all.find(|other| other.uid() != view.uid()) {
                 return Err(format!(
                     "the address {address} is claimed by pod {}/{} too: nothing is written to either until only one has it",
                     other.namespace(),

@@ -1,5 +1,6 @@
 //! What the node is to have, from all that is known of its pods.
 
+use super::doubt::{Evidence, Member, kept};
 use super::{AtNode, State};
 use crate::ambient::decision::{Decision, decide, is_ztunnel};
 use crate::ambient::settings::AmbientSettings;
@@ -11,7 +12,7 @@ use weir_core::pods::{PodView, Pods};
 use weir_core::sandboxes::claims::Claims;
 use weir_core::sandboxes::place::Identity;
 use weir_core::sandboxes::{Held, Sandboxes};
-use weir_node_ambient::{Config, Exclude, Pod, Proxy};
+use weir_node_ambient::{Config, Exclude, Proxy};
 
 /// What is asked for, and what keeps its namespaces open.
 pub(super) struct Desired {
@@ -108,46 +109,9 @@ impl AtNode {
             });
             held.push(found);
         }
-        let mut views = shared.pods.all();
-        // Where there is no room for what all of them exclude, older ones keep theirs.
-        views.sort_by(|a, b| (&a.created, a.uid()).cmp(&(&b.created, b.uid())));
-        let uids: BTreeSet<&str> = views.iter().map(|view| view.uid()).collect();
-        let asked = &mut state.asked;
-        asked.retain(|uid, _| uids.contains(uid.as_str()));
-        for view in &views {
-            if let Some(by) = asked.get_mut(view.uid()).and_then(|a| a.by_plugin.as_mut()) {
-                by.saw(view);
-            }
-        }
-        let now = |view: &PodView| match asked.get(view.uid()) {
-            Some(known) => known.now(view),
-            None => view.addresses(),
-        };
-        let claims = Claims::with(&views, now);
-        let mut pods = Vec::new();
-        for view in &views {
-            let known = asked.get(view.uid());
-            let identity = Identity::of(view).with_addresses(now(view));
-            let is_member = self.is_member(view, known.is_some());
-            let claimed = match known {
-                Some(known) => claims.check_for(view, &known.hearsay(view)),
-                None => claims.check(view),
-            };
-            if !is_member || identity.addresses.is_empty() || claimed.is_err() {
-                continue;
-            }
-            // Without it the main table's routes say which link is the pod's.
-            let found = shared.sandboxes.find(&identity, since).ok();
-            let (exclude, refused) = excluded(view);
-            pods.push(Pod {
-                uid: view.uid().to_owned(),
-                addresses: identity.addresses,
-                netns: found.as_ref().map(|found| found.sandbox.netns().path()),
-                exclude,
-                refused,
-            });
-            held.extend(found);
-        }
+        let members = self.members(state, since)?;
+        let pods = members.iter().map(Member::pod).collect();
+        held.extend(members.into_iter().filter_map(|member| member.found));
         let config = Config {
             proxies,
             pods,
@@ -165,14 +129,79 @@ impl AtNode {
         })
     }
 
-    /// While it is not known whether a pod belongs to the mesh, what is so stays so.
-    fn is_member(&self, view: &PodView, was_asked: bool) -> bool {
+    /// The pods that are to be captured, or stay so.
+    fn members(&self, state: &mut State, since: Instant) -> Result<Vec<Member>, String> {
+        let shared = &self.0;
+        let mut views = shared.pods.all();
+        // Where there is no room for what all of them exclude, older ones keep theirs.
+        views.sort_by(|a, b| (&a.created, a.uid()).cmp(&(&b.created, b.uid())));
+        let uids: BTreeSet<&str> = views.iter().map(|view| view.uid()).collect();
+        let asked = &mut state.asked;
+        asked.retain(|uid, _| uids.contains(uid.as_str()));
+        for view in &views {
+            if let Some(by) = asked.get_mut(view.uid()).and_then(|a| a.by_plugin.as_mut()) {
+                by.saw(view);
+            }
+        }
+        let now = |view: &PodView| match asked.get(view.uid()) {
+            Some(known) => known.now(view),
+            None => view.addresses(),
+        };
+        let claims = Claims::with(&views, now);
+        let (mut members, mut doubtful) = (Vec::new(), Vec::new());
+        for view in &views {
+            let known = asked.get(view.uid());
+            let identity = Identity::of(view).with_addresses(now(view));
+            let is_member = self.is_member(view, known.is_some());
+            if is_member == Some(false) || identity.addresses.is_empty() {
+                continue;
+            }
+            let found = shared.sandboxes.find(&identity, since).ok();
+            // What the plugin was told is right while the sandbox is there.
+            let unsure = match known.filter(|_| found.is_some()) {
+                Some(known) => known.hearsay(view),
+                None => identity.addresses.clone(),
+            };
+            let claimed = claims.check_for(view, &unsure);
+            let member = Member {
+                identity,
+                exclude: excluded(view),
+                found,
+            };
+            match is_member.is_some() && claimed.is_ok() {
+                true => members.push(member),
+                false => doubtful.push(member),
+            }
+        }
+        if !doubtful.is_empty() {
+            let certain = members.iter().flat_map(|m| &m.identity.addresses);
+            let evidence = Evidence {
+                claims: &claims,
+                addresses: &now,
+                sandboxes: &shared.sandboxes,
+                since,
+            };
+            members.extend(kept(
+                doubtful,
+                certain.copied().collect(),
+                self.captured(&mut state.captured)?,
+                state.applied.as_ref(),
+                &evidence,
+            ));
+        }
+        Ok(members)
+    }
+
+    /// `None`: that is not known, and no earlier agent said it.
+    fn is_member(&self, view: &PodView, was_asked: bool) -> Option<bool> {
         let namespace = self.0.pods.namespace(view.namespace());
         match decide(&self.0.settings, view, namespace.as_deref()) {
-            Decision::Member => true,
-            Decision::No(_) => false,
+            Decision::Member => Some(true),
+            Decision::No(_) => Some(false),
+            // What is so stays so.
             Decision::Unknown => {
-                was_asked || view.pod.metadata.annotations.contains_key(REDIRECTION)
+                let is_annotated = view.pod.metadata.annotations.contains_key(REDIRECTION);
+                (was_asked || is_annotated).then_some(true)
             }
         }
     }

@@ -6,6 +6,7 @@
 //! answers for all pods that were asked about before it began.
 
 mod desired;
+mod doubt;
 mod hands;
 mod print;
 #[cfg(test)]
@@ -18,7 +19,7 @@ use crate::dataplane::ambient::Ambient;
 use desired::Desired;
 pub(super) use desired::former;
 use print::Print;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -60,6 +61,8 @@ struct State {
     asked: BTreeMap<String, Addresses>,
     /// What was written last.
     applied: Option<Config>,
+    /// The addresses of pods that are captured, or will be when a proxy is ready; `None`: it is to be read from the node.
+    captured: Option<BTreeSet<IpAddr>>,
     /// What was seen to be in force last; `None`: the last look failed.
     seen: Option<Seen>,
     /// Host ends of pods' links, and for which addresses and namespace they were found.
@@ -196,12 +199,15 @@ impl AtNode {
             });
         }
         let fingerprint = self.fingerprint(&mut state.reader, &config);
+        let written = self.compare_and_write(state, &config);
+        // What failed may have been done in part.
+        state.captured = written.as_ref().ok().map(Written::captured);
         let Written {
             node,
             by,
             steps,
             collision,
-        } = self.compare_and_write(state, &config)?;
+        } = written?;
         let found = node.config.pods.iter().filter_map(|pod| {
             let names = node.devices.get(&pod.uid)?.clone();
             Some((pod.uid.clone(), (pod.clone(), names)))

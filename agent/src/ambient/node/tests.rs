@@ -1,5 +1,7 @@
 //! [`AtNode`] in a throwaway node with two pods and two proxies.
 
+mod doubt;
+
 use super::{AtNode, Places, State};
 use crate::ambient::EXCLUDE;
 use crate::ambient::by_plugin::ByPlugin;

@@ -1,6 +1,8 @@
 //! What the node is to have is compared with what it has, and written: by rules, or by programs of eBPF.
 
 use super::{AtNode, State, text};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use weir_cni::compile::Engine;
 use weir_core::journal::ambient::By;
 use weir_core::sandboxes::place::Processes;
@@ -18,6 +20,12 @@ pub(super) struct Written {
 }
 
 impl Written {
+    /// The addresses of pods.
+    pub(super) fn captured(&self) -> BTreeSet<IpAddr> {
+        let pods = self.node.config.pods.iter();
+        pods.flat_map(|pod| &pod.addresses).copied().collect()
+    }
+
     fn new(node: Node, by: By, steps: Vec<String>) -> Self {
         Self {
             node,

@@ -1,0 +1,73 @@
+//! Ambient mode at the node: a pod of which something is not known stays captured.
+
+use crate::ambient::{Scene, running, why};
+use crate::ambient_node::{Listener, NODE, Pod, address, programs_or_skip, set, ztunnel};
+use crate::api_server::{Asked, Fault, namespace};
+
+/// No annotation says that the pod is captured.
+fn is_annotation(asked: &Asked) -> bool {
+    asked.method == "PATCH"
+}
+
+/// Tests run side by side: `name` and the numbers are of no other pod.
+fn stays_captured(name: &str, numbers: [u8; 2], settings: &[(&str, &str)]) {
+    let scene = Scene::new();
+    set(&scene.host, "ipv4/ip_forward", "1");
+    let proxy = format!("zt-{name}");
+    let pods = [(name, numbers[0]), (&proxy, numbers[1])];
+    let pods = pods.map(|(name, number)| Pod::new(name, number, &scene.host));
+    let [Some(web), Some(zt)] = pods else {
+        return;
+    };
+    scene
+        .server
+        .fault(|asked| is_annotation(asked).then_some(Fault::Status(500)));
+    scene.server.put(namespace("istio-system"));
+    scene.server.put(ztunnel(&zt, &proxy, true));
+    scene.server.put(web.object("shop", name));
+    let listener = Listener::of(&zt);
+    let agent = scene.start(settings);
+    agent.until("captured", || listener.gets(&web));
+
+    // The API server has an address of another pod's former sandbox, and the agent is another one.
+    let stale = running("stale", &address(numbers[0], 10).to_string());
+    scene.server.put(stale.clone());
+    agent.until("claimed", || why(&agent, name).contains("claimed by"));
+    agent.until("captured", || listener.gets(&web));
+    drop(agent);
+    let agent = scene.start(settings);
+    agent.until("claimed", || why(&agent, name).contains("claimed by"));
+    agent.until("in force", || {
+        agent.log().contains("that capture pods are in force")
+    });
+    agent.until("captured", || listener.gets(&web));
+
+    // The next one is not told of namespaces.
+    drop(agent);
+    scene.server.remove(&stale);
+    scene.server.fault(|asked| {
+        let is_refused = is_annotation(asked) || asked.path.starts_with("/api/v1/namespaces");
+        is_refused.then_some(Fault::Status(500))
+    });
+    let agent = scene.start(settings);
+    agent.until("unknown", || why(&agent, name).contains("not known yet"));
+    agent.until("in force", || {
+        agent.log().contains("that capture pods are in force")
+    });
+    agent.until("captured", || listener.gets(&web));
+}
+
+#[test]
+fn by_rules_a_pod_stays_captured_while_something_is_not_known() {
+    stays_captured("doubted", [61, 62], &NODE);
+}
+
+#[test]
+fn by_programs_a_pod_stays_captured_while_something_is_not_known() {
+    if let Some(mounted) = programs_or_skip() {
+        let bpffs = mounted.path().display().to_string();
+        let engine = ("WEIR_AMBIENT_ENGINE", "node-ebpf");
+        let settings = [engine, NODE[1], ("WEIR_BPFFS", bpffs.as_str())];
+        stays_captured("doubted-too", [63, 64], &settings);
+    }
+}
