@@ -9,7 +9,7 @@ use weir_core::sandboxes::place::Processes;
 use weir_ebpf::Bpffs;
 use weir_ebpf::node::Node as Programs;
 use weir_netlink::Netns;
-use weir_node_ambient::{Collision, Config, Node, ebpf as programs};
+use weir_node_ambient::{Collision, Config, Node, Pod, ebpf as programs};
 
 /// What was found, what captures, and what was changed.
 pub(super) struct Written {
@@ -52,8 +52,16 @@ impl AtNode {
         state: &State,
         config: &Config,
     ) -> Result<Written, String> {
+        // A pod whose namespace is not found now keeps its links while they are there: most have no route of their own.
+        let is_asked = |pod: &Pod| {
+            let unfound = Pod {
+                netns: None,
+                ..pod.clone()
+            };
+            config.pods.contains(pod) || config.pods.contains(&unfound)
+        };
         let known = state.devices.iter();
-        let known = known.filter(|(_, (pod, _))| config.pods.contains(pod));
+        let known = known.filter(|(_, (pod, _))| is_asked(pod));
         let asked = Config {
             devices: known
                 .map(|(uid, (_, names))| (uid.clone(), names.clone()))

@@ -145,3 +145,22 @@ fn a_pod_whose_namespace_is_not_known_yet_stays_captured() {
         assert_eq!(scene.kept(bpffs), BTreeSet::from([0, 1]));
     });
 }
+
+/// None of these pods has a route of its own, so that the main table does not say which link is whose.
+#[test]
+fn a_pod_whose_namespace_is_not_found_any_more_stays_captured() {
+    by_each(|scene, bpffs| {
+        let first = BTreeSet::from([0]);
+        scene.put(2, true, Value::Null);
+        scene.put(0, true, Value::Null);
+        let agent = scene.agent_with(bpffs.to_owned());
+        capture(&agent, &scene.asked(0));
+        let named = scene.inside[1].path();
+        for _ in 0..2 {
+            // Its own is forgotten, and this one does not have its address.
+            scene.sandboxes.announce_path("a", &named).unwrap();
+            assert!(agent.heal().is_ok());
+            assert_eq!(scene.kept(bpffs), first);
+        }
+    });
+}
