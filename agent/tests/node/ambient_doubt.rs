@@ -1,12 +1,31 @@
 //! Ambient mode at the node: a pod of which something is not known stays captured.
 
-use crate::ambient::{Scene, running, why};
+use crate::ambient::{Scene, post, running, why};
 use crate::ambient_node::{Listener, NODE, Pod, address, programs_or_skip, set, ztunnel};
 use crate::api_server::{Asked, Fault, namespace};
+use crate::support::Agent;
+use nix::sys::signal::Signal;
+use serde_json::json;
+use std::os::unix::net::UnixStream;
 
 /// No annotation says that the pod is captured.
 fn is_annotation(asked: &Asked) -> bool {
     asked.method == "PATCH"
+}
+
+/// The next agent, which has looked at the node.
+fn next(scene: &Scene, mut agent: Agent, settings: &[(&str, &str)]) -> Agent {
+    let looked = |agent: &Agent| {
+        let log = agent.log();
+        log.matches("that capture pods are in force").count()
+    };
+    agent.signal(Signal::SIGKILL);
+    agent.ended();
+    let before = looked(&agent);
+    drop(agent);
+    let agent = scene.start(settings);
+    agent.until("in force", || looked(&agent) > before);
+    agent
 }
 
 /// Tests run side by side: `name` and the numbers are of no other pod.
@@ -34,26 +53,18 @@ fn stays_captured(name: &str, numbers: [u8; 2], settings: &[(&str, &str)]) {
     scene.server.put(stale.clone());
     agent.until("claimed", || why(&agent, name).contains("claimed by"));
     agent.until("captured", || listener.gets(&web));
-    drop(agent);
-    let agent = scene.start(settings);
+    let agent = next(&scene, agent, settings);
     agent.until("claimed", || why(&agent, name).contains("claimed by"));
-    agent.until("in force", || {
-        agent.log().contains("that capture pods are in force")
-    });
     agent.until("captured", || listener.gets(&web));
 
     // The next one is not told of namespaces.
-    drop(agent);
     scene.server.remove(&stale);
     scene.server.fault(|asked| {
         let is_refused = is_annotation(asked) || asked.path.starts_with("/api/v1/namespaces");
         is_refused.then_some(Fault::Status(500))
     });
-    let agent = scene.start(settings);
+    let agent = next(&scene, agent, settings);
     agent.until("unknown", || why(&agent, name).contains("not known yet"));
-    agent.until("in force", || {
-        agent.log().contains("that capture pods are in force")
-    });
     agent.until("captured", || listener.gets(&web));
 }
 
@@ -69,5 +80,57 @@ fn by_programs_a_pod_stays_captured_while_something_is_not_known() {
         let engine = ("WEIR_AMBIENT_ENGINE", "node-ebpf");
         let settings = [engine, NODE[1], ("WEIR_BPFFS", bpffs.as_str())];
         stays_captured("doubted-too", [63, 64], &settings);
+    }
+}
+
+/// The plugin has handed the pod over, and the API server has no address of it, or that of the sandbox before. The next agent does
+/// not know what the plugin said.
+fn stays_captured_after_a_hand_over(name: &str, numbers: [u8; 2], settings: &[(&str, &str)]) {
+    let scene = Scene::new();
+    set(&scene.host, "ipv4/ip_forward", "1");
+    let proxy = format!("zt-{name}");
+    let pods = [(name, numbers[0]), (&proxy, numbers[1])];
+    let pods = pods.map(|(name, number)| Pod::new(name, number, &scene.host));
+    let [Some(web), Some(zt)] = pods else {
+        return;
+    };
+    scene.server.put(namespace("istio-system"));
+    scene.server.put(ztunnel(&zt, &proxy, true));
+    let listener = Listener::of(&zt);
+    let told = json!({"Netns": web.sandbox.netns().path(), "PodName": name, "PodNamespace": "shop",
+        "IPs": [{"Address": {"IP": address(numbers[0], 10), "Mask": "////AA=="}}]});
+    let old = address(numbers[0], 99);
+    let of_old = json!({"phase": "Running", "podIP": old, "podIPs": [{"ip": old}]});
+    for status in [json!({"phase": "Pending"}), of_old] {
+        let mut object = web.object("shop", name);
+        object["status"] = status;
+        scene.server.put(object.clone());
+        let agent = scene.start(settings);
+        // The socket of the agent before may be there.
+        let socket = scene.node.path("run/pluginevent.sock");
+        agent.until("it listens", || UnixStream::connect(&socket).is_ok());
+        agent.until("handed over", || {
+            post(&scene.node, &told.to_string()).0 == 200
+        });
+        agent.until("captured", || listener.gets(&web));
+        let agent = next(&scene, agent, settings);
+        agent.until("captured", || listener.gets(&web));
+        drop(agent);
+        scene.server.remove(&object);
+    }
+}
+
+#[test]
+fn by_rules_a_pod_that_was_handed_over_stays_captured_over_a_restart() {
+    stays_captured_after_a_hand_over("told", [65, 66], &NODE);
+}
+
+#[test]
+fn by_programs_a_pod_that_was_handed_over_stays_captured_over_a_restart() {
+    if let Some(mounted) = programs_or_skip() {
+        let bpffs = mounted.path().display().to_string();
+        let engine = ("WEIR_AMBIENT_ENGINE", "node-ebpf");
+        let settings = [engine, NODE[1], ("WEIR_BPFFS", bpffs.as_str())];
+        stays_captured_after_a_hand_over("told-too", [67, 68], &settings);
     }
 }

@@ -73,6 +73,16 @@ impl Identity {
         Self { addresses, ..self }
     }
 
+    /// The same pod with whatever addresses its namespace has. As for [`Identity::called`], nothing is written to a namespace on this
+    /// word.
+    pub fn with_any_addresses(self) -> Self {
+        Self {
+            addresses: Vec::new(),
+            by_group: true,
+            ..self
+        }
+    }
+
     /// The UID of the API object; pods without one cannot be told from others.
     pub fn uid(&self) -> Option<&str> {
         self.uids.first().map(String::as_str)

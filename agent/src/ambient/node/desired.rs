@@ -1,6 +1,6 @@
 //! What the node is to have, from all that is known of its pods.
 
-use super::doubt::{Evidence, Member, kept};
+use super::doubt::{Evidence, Member, kept, told_before};
 use super::{AtNode, State};
 use crate::ambient::decision::{Decision, decide, is_ztunnel};
 use crate::ambient::settings::AmbientSettings;
@@ -153,10 +153,26 @@ impl AtNode {
             let known = asked.get(view.uid());
             let identity = Identity::of(view).with_addresses(now(view));
             let is_member = self.is_member(view, known.is_some());
-            if is_member == Some(false) || identity.addresses.is_empty() {
+            if is_member == Some(false) {
                 continue;
             }
-            let found = shared.sandboxes.find(&identity, since).ok();
+            let found = match identity.addresses[..] {
+                [] => None,
+                _ => shared.sandboxes.find(&identity, since).ok(),
+            };
+            if known.is_none() && found.is_none() {
+                let captured = self.captured(&mut state.captured)?.iter().copied();
+                let unclaimed = captured.filter(|address| claims.of_address(*address).is_empty());
+                let (pod, unclaimed) = (identity.clone(), unclaimed.collect());
+                let before = told_before(pod, &unclaimed, &shared.sandboxes, since);
+                if let Some(before) = before {
+                    doubtful.push(before);
+                    continue;
+                }
+            }
+            if identity.addresses.is_empty() {
+                continue;
+            }
             // What the plugin was told is right while the sandbox is there.
             let unsure = match known.filter(|_| found.is_some()) {
                 Some(known) => known.hearsay(view),

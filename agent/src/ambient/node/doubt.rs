@@ -86,6 +86,27 @@ impl AtNode {
     }
 }
 
+/// A pod whose addresses are not known, or not those of its namespace, by those of its namespace that are `unclaimed`: the plugin told
+/// them to an earlier agent, and the API server does not know them yet.
+pub(super) fn told_before(
+    pod: Identity,
+    unclaimed: &BTreeSet<IpAddr>,
+    sandboxes: &Sandboxes,
+    since: Instant,
+) -> Option<Member> {
+    if unclaimed.is_empty() {
+        return None;
+    }
+    let pod = pod.with_any_addresses();
+    let found = sandboxes.find(&pod, since).ok()?;
+    let mut own = found.sandbox.visit(|visit| visit.addresses()).ok()?;
+    own.retain(|address| unclaimed.contains(address));
+    (!own.is_empty()).then(|| Member {
+        identity: pod.with_addresses(own),
+        found: Some(found),
+    })
+}
+
 /// Of pods in doubt those that stay captured, with the addresses that do. `certain` are the addresses of others. Of several that
 /// claim the same one the first is that whose namespace has it, then that which had it before.
 pub(super) fn kept(
