@@ -164,7 +164,7 @@ impl AtNode {
                 let captured = self.captured(&mut state.captured)?.iter().copied();
                 let unclaimed = captured.filter(|address| claims.of_address(*address).is_empty());
                 let (pod, unclaimed) = (identity.clone(), unclaimed.collect());
-                let before = told_before(pod, &unclaimed, &shared.sandboxes, since);
+                let before = told_before(pod, excluded(view), &unclaimed, &shared.sandboxes, since);
                 if let Some(before) = before {
                     doubtful.push(before);
                     continue;

@@ -90,6 +90,7 @@ impl AtNode {
 /// them to an earlier agent, and the API server does not know them yet.
 pub(super) fn told_before(
     pod: Identity,
+    exclude: (Exclude, Option<String>),
     unclaimed: &BTreeSet<IpAddr>,
     sandboxes: &Sandboxes,
     since: Instant,
@@ -103,6 +104,7 @@ pub(super) fn told_before(
     own.retain(|address| unclaimed.contains(address));
     (!own.is_empty()).then(|| Member {
         identity: pod.with_addresses(own),
+        exclude,
         found: Some(found),
     })
 }
