@@ -34,6 +34,7 @@ mod heal;
 mod lifecycle;
 mod metrics;
 mod multus;
+mod owned;
 mod passing;
 mod pods;
 mod privilege;
