@@ -42,7 +42,8 @@ impl Agent {
     fn remove(&mut self, why: String) -> End {
         self.journal.record(Event::Goes { why });
         let removed = match self.installer.written() {
-            None if self.owner.is_a_pod() => remove_everything(self.installer.desired()),
+            // Of the agent before this one, whose kubeconfig goes.
+            None if self.owner.can_ask() => remove_everything(self.installer.desired()),
             _ => self.installer.remove(),
         };
         // What failed does not keep the rest.

@@ -91,23 +91,41 @@ fn has_ours(path: &Path) -> bool {
 /// program. Says what was done.
 ///
 /// # Errors
-/// The first step that failed; those after it are not done.
+/// The first step that failed; those after it are not done. One configuration does not keep the others.
 pub fn remove_everything(desired: &Desired) -> Result<Vec<String>, String> {
-    let mut done = Vec::new();
-    let listing = listing::list(&desired.net_dir).unwrap_or_default();
-    let left = copy::left(desired, &listing).map(|_| desired.owned_name.as_str());
-    for path in ours(desired)? {
-        done.extend(from_configuration(
-            &path,
-            desired.owned.as_deref().or(left),
-        )?);
-    }
+    let mut done = from_configurations(desired, None)?;
     done.extend(credentials_and_program(desired)?);
     Ok(done)
 }
 
+/// Out of `written`, too, which may be no JSON by now: that is said.
+fn from_configurations(desired: &Desired, written: Option<&Path>) -> Result<Vec<String>, String> {
+    let listing = listing::list(&desired.net_dir).unwrap_or_default();
+    let left = copy::left(desired, &listing).map(|_| desired.owned_name.as_str());
+    let owned = desired.owned.as_deref().or(left);
+    let (mut done, mut failed) = (Vec::new(), Vec::new());
+    let mut paths = ours(desired)?;
+    paths.extend(written.map(Path::to_owned));
+    paths.sort();
+    paths.dedup();
+    for path in paths {
+        match from_configuration(&path, owned) {
+            Ok(removed) => done.extend(removed),
+            Err(why) => failed.push(why),
+        }
+    }
+    match failed.is_empty() {
+        true => Ok(done),
+        false => Err(failed
+            .into_iter()
+            .chain(done)
+            .collect::<Vec<_>>()
+            .join("; ")),
+    }
+}
+
 /// The work at shutdown: as [`remove_everything`], where a configuration was written. One of our own goes whatever is in it
-/// by now.
+/// by now. Entries in others, of the time when these came first, go too: without the kubeconfig they would fail every pod.
 pub(super) fn remove_installed(
     desired: &Desired,
     written: Option<&Path>,
@@ -116,13 +134,12 @@ pub(super) fn remove_installed(
         return credentials_and_program(desired);
     };
     let mut done = Vec::new();
-    match desired.chained && desired.owned.is_none() {
-        true => done.extend(from_configuration(path, None)?),
-        false => done.extend(delete(path, "configuration")?),
+    let is_our_own = !desired.chained || desired.owned.is_some();
+    if is_our_own {
+        done.extend(delete(path, "configuration")?);
     }
-    // Entries that no agent looks after, of the time when another configuration came first: without the kubeconfig they
-    // would fail every pod.
-    done.extend(remove_everything(desired)?);
+    done.extend(from_configurations(desired, Some(path))?);
+    done.extend(credentials_and_program(desired)?);
     Ok(done)
 }
 

@@ -312,6 +312,24 @@ fn what_the_agent_before_left_goes_as_well() {
     assert_gone(&node, &second);
 }
 
+/// The same where the chart's DaemonSet is asked for.
+#[test]
+fn what_the_agent_before_left_goes_in_ambient_mode_without_a_name_of_the_pod() {
+    let scene = Scene::new();
+    let entry = BRIDGE.replace("\"portmap\"", "\"istio-cni\"");
+    scene.node.write("net.d/20-old.conflist", &entry);
+    let mut agent = scene.start(&[("CNI_CONF_NAME", "05-later.conflist")]);
+    agent.until("waiting", || agent.log().contains("waiting for"));
+    assert!(agent.terminate().success(), "{}", agent.log());
+    assert!(
+        !scene
+            .node
+            .read("net.d/20-old.conflist")
+            .contains("istio-cni")
+    );
+    assert!(!scene.node.exists(KUBECONFIG));
+}
+
 #[test]
 fn a_crash_removes_nothing() {
     let (node, server) = (Node::new(), ApiServer::start());

@@ -215,6 +215,15 @@ fn a_configuration_with_members_of_other_types_is_named_and_left_alone() {
         "{why}"
     );
     assert_eq!(node.read("net.d/10-a.conflist"), text);
+    // Nor does it keep the entries in others.
+    let entry = BRIDGE.replace("\"portmap\"", "\"istio-cni\"");
+    node.write("net.d/20-b.conflist", &entry);
+    let why = remove_everything(&desired(&node.env(), "info")).unwrap_err();
+    assert!(
+        why.contains("10-a.conflist") && why.contains("removed from"),
+        "{why}"
+    );
+    assert!(!node.read("net.d/20-b.conflist").contains("istio-cni"));
 }
 
 /// A name that somebody gives is kept, whatever it ends in; only a `.conf` with a list in it would be read by nobody.

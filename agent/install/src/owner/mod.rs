@@ -122,7 +122,7 @@ impl Owner {
     }
 
     /// Whether there is a DaemonSet to ask for.
-    fn can_ask(&self) -> bool {
+    pub(crate) fn can_ask(&self) -> bool {
         self.is_a_pod() || (self.usual.is_some() && !self.namespace.is_empty())
     }
 
