@@ -285,6 +285,22 @@ pub(super) fn without_nft(f: impl FnOnce() -> Result<Vec<nft::NftOp>>) -> Result
     }
 }
 
+/// Of the legacy tables that exist in the namespace of this thread those that a redirection may have rules in. Others may be
+/// large.
+pub(super) fn read_legacy() -> Result<xtables::Ruleset> {
+    if !legacy_is_used()? {
+        return Ok(xtables::Ruleset::default());
+    }
+    let mut engine = xtables::XtEngine::open()?;
+    let mut there = Vec::new();
+    for family in [xtables::XtFamily::Ip, xtables::XtFamily::Ip6] {
+        let names = engine.names(family)?.into_iter();
+        let names = names.filter(|name| TABLES.contains(&name.as_str()));
+        there.extend(names.map(|name| (family, name)));
+    }
+    Ok(engine.read_tables(&there)?.ruleset)
+}
+
 /// Legacy tables that exist in the namespace of this thread, as `iptables-save` prints them.
 pub(super) fn show_legacy() -> Result<xtables::Ruleset> {
     if !legacy_is_used()? {

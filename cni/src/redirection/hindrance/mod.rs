@@ -39,7 +39,7 @@ const UDP: u8 = 17;
 /// One line for each.
 pub(super) fn find(desired: &Compiled) -> Result<Vec<String>> {
     let ours = Ours::of(desired);
-    let found = engines::show_legacy()?;
+    let found = engines::read_legacy()?;
     let mut lines = match &desired.rules {
         Rules::Xtables(rules) => legacy::before_ours(&ours, rules, &found),
         Rules::Nft(_) => Vec::new(),
