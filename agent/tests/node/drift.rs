@@ -224,6 +224,36 @@ fn rules_that_another_program_flushes_are_restored_within_a_second() {
     drop(quiet);
 }
 
+/// Which families are redirected is a matter of the pod's addresses; one may come later than the rules.
+#[test]
+fn an_ipv6_address_that_comes_late_is_redirected_too() {
+    if !std::path::Path::new("/proc/sys/net/ipv6").exists() {
+        println!("skipped: this kernel has no IPv6");
+        return;
+    }
+    let Some(sandbox) = Sandbox::of("late") else {
+        return;
+    };
+    let server = ApiServer::start();
+    let mut pod = sidecar("late", &sandbox.address);
+    pod["spec"]["containers"][1]["env"] =
+        serde_json::json!([{"name": "ISTIO_DUAL_STACK", "value": "true"}]);
+    server.put(pod);
+    let node = Node::new();
+    let agent = start(&node, &server, &[IN_PLACE, SELDOM]);
+    agent.until("verified", || agent.metric("weir_pods_verified") == 1);
+    let has_ipv6 = || sandbox.rules().contains("ip6 saddr ::6");
+    assert!(!has_ipv6());
+    for arguments in [
+        "link add other type veth",
+        "address add fd00:9::9/64 dev other nodad",
+    ] {
+        sandbox.tool("ip", &arguments.split(' ').collect::<Vec<_>>());
+    }
+    agent.until("redirected", has_ipv6);
+    agent.until("verified again", || agent.metric("weir_pods_verified") == 1);
+}
+
 /// The kernel announces no change of legacy tables: their sizes are asked for.
 #[test]
 fn legacy_rules_that_another_program_flushes_are_restored_in_seconds() {
