@@ -295,7 +295,7 @@ pub(super) fn read_legacy() -> Result<xtables::Ruleset> {
     let mut there = Vec::new();
     for family in [xtables::XtFamily::Ip, xtables::XtFamily::Ip6] {
         let names = engine.names(family)?.into_iter();
-        let names = names.filter(|name| TABLES.contains(&name.as_str()));
+        let names = names.filter(|name| LEGACY_TABLES.contains(&name.as_str()));
         there.extend(names.map(|name| (family, name)));
     }
     Ok(engine.read_tables(&there)?.ruleset)

@@ -292,6 +292,8 @@ fn desired(case: &Case) -> Ruleset {
     let element = |a: &Ipv4Addr| Element::new(ElementKey::Value(Data::addr((*a).into())));
     let mut table = nft::Table::new(TableFamily::Inet, "x");
     let set = Set {
+        memory: false,
+        value_ranges: false,
         name: "s".to_owned(),
         key_type: DataType::IPV4_ADDR,
         key_len: 4,
