@@ -35,7 +35,14 @@ impl Kind {
 
     pub(crate) fn done(&self, verb: &str, pod: &Netns) {
         let run = self.run(verb, pod);
-        assert_eq!(run.code, 0, "{verb} {}: {run:?}", self.what());
+        // All of it is there; the other one takes some packets first, and that is not shown as good.
+        let is_hindered = verb == "verify" && run.stdout.starts_with("hindered: ");
+        assert_eq!(
+            run.code,
+            u8::from(is_hindered).into(),
+            "{verb} {}: {run:?}",
+            self.what()
+        );
     }
 
     fn what(&self) -> String {

@@ -248,7 +248,7 @@ fn show_has_the_routing_in_the_words_of_ip() {
         "ip -4 rule fwmark 0x4/0xf lookup 77 pref 100",
         "ip -4 rule from 10.1.0.0/16 lookup 77 pref 101",
         "ip -4 route default via 10.1.2.1 dev v0 proto boot",
-        "ip -4 route 10.1.2.0/24 dev v0 scope link proto kernel",
+        "ip -4 route 10.1.2.0/24 dev v0 scope link src 10.1.2.3 proto kernel",
         "ip -4 route 10.9.0.0/16 via 10.1.2.9 dev v0 table 77 metric 5 proto boot",
         "ip -4 route local default dev lo scope host table 133 proto 119",
     ] {

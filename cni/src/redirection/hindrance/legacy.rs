@@ -1,6 +1,6 @@
 //! In legacy tables.
 
-use super::{Ours, PREFIX, TCP, Taking, UDP};
+use super::{Ours, TCP, Taking, UDP};
 use crate::compile::Engine;
 use weir_netfilter::nft::{Hook, priority};
 use weir_netfilter::xtables::{
@@ -168,6 +168,8 @@ pub(super) fn concerns(ours: &Ours, rule: &Rule) -> bool {
 /// The foreign rules that packets of the redirection may come to from this chain on, each with its chain.
 fn reachable<'t>(ours: &Ours, table: &'t Table, from: &str) -> Vec<(&'t str, &'t Rule)> {
     let mut rules = Vec::new();
+    let all = table.chains.iter().map(|chain| chain.name.as_str());
+    let is_foreign = |chain: &str| !ours.owns(&table.name, chain, all.clone());
     let mut names = vec![from];
     let mut next = 0;
     while let Some(name) = names.get(next) {
@@ -178,7 +180,7 @@ fn reachable<'t>(ours: &Ours, table: &'t Table, from: &str) -> Vec<(&'t str, &'t
         for rule in chain.rules.iter().filter(|rule| concerns(ours, rule)) {
             rules.push((chain.name.as_str(), rule));
             let to = rule.target.as_ref().and_then(Target::chain);
-            let to = to.filter(|to| !to.starts_with(PREFIX) && !names.contains(to));
+            let to = to.filter(|to| is_foreign(to) && !names.contains(to));
             names.extend(to);
         }
     }

@@ -20,6 +20,7 @@ mod legacy;
 mod tables;
 
 use super::engines;
+use super::scheme::Scheme;
 use crate::compile::{Compiled, Engine, Rules};
 use weir_netfilter::nft::{
     self, CmpOp, Data, Hook, MetaKey, Operand, Selector, Statement, TableId, priority,
@@ -29,8 +30,6 @@ use weir_netlink::Result;
 
 /// Conntrack sees a packet at this priority (`NF_IP_PRI_CONNTRACK`).
 const CONNTRACK: i32 = -200;
-/// Chains of every kind of redirection in pods begin with it. They are not foreign.
-const PREFIX: &str = "ISTIO_";
 /// Lines that are reported.
 const LINES: usize = 16;
 const TCP: u8 = 6;
@@ -87,6 +86,8 @@ impl Taking {
 #[derive(Debug, Default, PartialEq)]
 struct Ours {
     engine: Option<Engine>,
+    /// The kind of redirection. What is its own and not as it should be is drift.
+    scheme: Option<&'static Scheme>,
     /// Each hook once, with the priority of the first chain that redirects there, and its table of nf_tables.
     hooks: Vec<(Hook, i32, Option<TableId>)>,
     takes_udp: bool,
@@ -96,10 +97,26 @@ struct Ours {
 
 impl Ours {
     fn of(desired: &Compiled) -> Self {
-        match &desired.rules {
+        let ours = match &desired.rules {
             Rules::Nft(rules) => Self::in_tables(rules, desired.leaves_ipv6_alone()),
             Rules::Xtables(rules) => Self::in_legacy(rules),
+        };
+        Self {
+            scheme: Some(desired.scheme()),
+            ..ours
         }
+    }
+
+    /// Whether the chain of a legacy table, or of one of `iptables-nft`, is of the same kind of redirection; `names` are all of the
+    /// table.
+    fn owns<'n>(
+        &self,
+        table: &str,
+        chain: &str,
+        names: impl Iterator<Item = &'n str> + Clone,
+    ) -> bool {
+        let owns = |scheme: &Scheme| scheme.ownership().owns(table, chain, names);
+        self.scheme.is_some_and(owns)
     }
 
     fn in_tables(rules: &nft::Ruleset, leaves_ipv6_alone: bool) -> Self {

@@ -1,6 +1,6 @@
 //! In tables of nf_tables, also those of `iptables-nft`.
 
-use super::{Ours, PREFIX, Taking, l4proto, legacy};
+use super::{Ours, Taking, l4proto, legacy};
 use crate::compile::Compiled;
 use crate::redirection::engines;
 use weir_netfilter::nft::compat::legacy_rule;
@@ -112,6 +112,8 @@ fn concerns(ours: &Ours, rule: &Rule, family: TableFamily) -> bool {
 /// drift.
 fn reachable<'t>(ours: &Ours, table: &'t Table, from: &str) -> Vec<(&'t str, &'t Rule)> {
     let mut rules = Vec::new();
+    let all = table.chains.iter().map(|chain| chain.name.as_str());
+    let is_foreign = |chain: &str| !ours.owns(&table.name, chain, all.clone());
     let mut names = vec![from];
     let mut next = 0;
     while let Some(name) = names.get(next) {
@@ -126,7 +128,7 @@ fn reachable<'t>(ours: &Ours, table: &'t Table, from: &str) -> Vec<(&'t str, &'t
                 Statement::Verdict(Verdict::Jump(to) | Verdict::Goto(to)) => Some(to.as_str()),
                 _ => None,
             });
-            names.extend(to.filter(|to| !to.starts_with(PREFIX) && !names.contains(to)));
+            names.extend(to.filter(|to| is_foreign(to) && !names.contains(to)));
         }
     }
     rules
