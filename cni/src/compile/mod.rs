@@ -3,8 +3,8 @@
 //! The two engines have different rules, not two spellings of the same ones: see [`weir_netfilter::xtables`].
 //! `family` computes what both share; everything else exists once per engine.
 //!
-//! Upstream's rules for nf_tables also do something else to a few packets than those for legacy tables:
-//! [`Semantics`](nft::Semantics). [`compile`] is for an engine that was named and has upstream's rules for it. [`compile_chosen`]
+//! Upstream's rules for nf_tables also do something else to a few packets than those for legacy tables: see `Semantics` in
+//! `nft`. [`compile`] is for an engine that was named and has upstream's rules for it. [`compile_chosen`]
 //! is for one that was chosen automatically: its rules do what those for legacy tables do, whichever was chosen.
 //!
 //! # What happens to a packet
