@@ -2,7 +2,9 @@
 
 use super::routing::{Held, WEIR};
 use super::{AppliedRedirection, Sandbox, Visit};
+use crate::compile::PASSTHROUGH_V6;
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 use weir_netfilter::nft::NftEngine;
 use weir_netlink::events::Events;
@@ -80,8 +82,10 @@ impl Visit<'_> {
     pub fn fingerprint(&self) -> Result<Fingerprint> {
         let generation = NftEngine::open()?.generation()?;
         let routing = RoutingState::read(&self.routing)?;
-        // Those of `lo` are written in the visit.
-        let others = |a: &&Address| a.index != LOOPBACK_IFINDEX;
+        // The one that the visit may have written decides nothing.
+        let others = |a: &&Address| {
+            a.index != LOOPBACK_IFINDEX || a.net.addr() != IpAddr::from(PASSTHROUGH_V6)
+        };
         let (now, before) = (&routing.addresses, &self.addresses);
         if !now.iter().filter(others).eq(before.iter().filter(others)) {
             let why = "an address came or went meanwhile; it is looked at again";
