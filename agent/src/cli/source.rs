@@ -12,7 +12,7 @@ use weir_cni::compile::{Compiled, Engine};
 use weir_cni::config::{Intent, NameFiles, SidecarConfig, validate};
 use weir_cni::fill::{NodeEnvironment, fill_proxy_ids, order_as_dumped};
 use weir_cni::pod::{Pod, PodFacts, Skip, redirect_from};
-use weir_cni::redirection::{Desired as _, Sandbox, Visit};
+use weir_cni::redirection::{Desired as _, Sandbox, Scheme, Visit};
 use weir_netlink::Netns;
 
 /// What a file asks for.
@@ -30,6 +30,21 @@ pub(super) struct Redirect {
     pub(super) intent: Intent,
     /// The engine that the command line or the configuration names.
     pub(super) named: Option<Engine>,
+    /// An engine that is chosen gets upstream's rules for it, as a named one does: those of a configuration, which is for the rules
+    /// alone. A pod has what the plugin would write.
+    pub(super) as_named: bool,
+}
+
+/// A redirection whose rules are upstream's for each engine, whether it is named or chosen.
+#[derive(Clone, Copy)]
+pub(super) struct AsNamed<'a>(pub(super) &'a Intent);
+
+impl weir_cni::redirection::Desired for AsNamed<'_> {
+    const SCHEME: &'static Scheme = Intent::SCHEME;
+
+    fn compile(&self, engine: Engine) -> Compiled {
+        self.0.compile(engine)
+    }
 }
 
 /// Where a pod's addresses are found.
@@ -84,7 +99,24 @@ impl Redirect {
         addresses: &Addresses<'_>,
     ) -> Result<(Compiled, Engine), Failure> {
         let engine = self.engine(addresses)?;
-        Ok((self.intent.compile_for(self.named, engine), engine))
+        Ok((self.compiled_for(engine), engine))
+    }
+
+    /// As rules of this engine.
+    pub(super) fn compiled_for(&self, engine: Engine) -> Compiled {
+        match self.as_named {
+            true => self.intent.compile(engine),
+            false => self.intent.compile_for(self.named, engine),
+        }
+    }
+
+    /// What is as good where no engine is named: what the plugin writes for one that it chooses, or upstream's rules for it.
+    pub(super) fn other(&self, engine: Engine) -> Option<Compiled> {
+        let other = match self.as_named {
+            true => self.intent.compile_chosen(engine),
+            false => self.intent.compile(engine),
+        };
+        (self.named.is_none() && engine == Engine::Nft).then_some(other)
     }
 }
 
@@ -125,6 +157,7 @@ pub(super) fn desired(
         config,
         intent,
         named,
+        as_named: source.config.is_some(),
     })))
 }
 
@@ -152,11 +185,13 @@ fn only_ipv4(
         return None;
     }
     let remedy = match named {
-        Some(Engine::Nft) => {
-            "rules for nf_tables that have no address apply to IPv6 traffic all the same, those for the pod's own IPv6 \
-             addresses are missing; \"enable_ipv6\": true adds them, and without a named engine IPv6 is left alone"
+        Some(Engine::Xtables) => {
+            "IPv6 traffic is not redirected; \"enable_ipv6\": true redirects it"
         }
-        _ => "IPv6 traffic is not redirected; \"enable_ipv6\": true redirects it",
+        _ => {
+            "with legacy tables IPv6 traffic is not redirected; rules for nf_tables that have no address apply to it all the \
+             same, and those for the pod's own IPv6 addresses are missing; \"enable_ipv6\": true redirects it"
+        }
     };
     if config.dual_stack {
         return Some(format!(

@@ -39,7 +39,7 @@ impl Kind {
         let is_hindered = verb == "verify" && run.stdout.starts_with("hindered: ");
         assert_eq!(
             run.code,
-            u8::from(is_hindered).into(),
+            i32::from(is_hindered),
             "{verb} {}: {run:?}",
             self.what()
         );
