@@ -6,7 +6,7 @@ use crate::xtables::*;
 use std::time::{Duration, Instant};
 use weir_netfilter::xtables::Snapshot;
 use weir_netfilter::xtables::{
-    Ownership, Ruleset, Script, Writers, XtEngine, XtFamily, XtSizes, plan_restore,
+    OwnerChains, Ownership, Ruleset, Script, Writers, XtEngine, XtFamily, XtSizes, plan_restore,
 };
 use weir_netlink::Netns;
 use weir_testing::namespace_or_skip;
@@ -348,6 +348,76 @@ fn what_is_ours_is_found_by_its_marks_alone() {
     assert!(removed.ops.is_empty() && removed.failures.is_empty());
     engine(&ns, |e| e.apply(&Ruleset::default(), &tagged)).unwrap();
     assert!(!holds("OURS_", 7));
+}
+
+const THEIRS: &str = "*nat
+:ALL_OUTPUT - [0:0]
+:ALL_THEIRS - [0:0]
+-A PREROUTING -p tcp -j ALL_THEIRS
+-A OUTPUT -j ALL_OUTPUT
+-A ALL_OUTPUT -p tcp -j RETURN
+-A ALL_THEIRS -p tcp -j RETURN
+COMMIT
+";
+
+const BESIDE: &str = "*mangle
+:ALL_OUTPUT - [0:0]
+-A OUTPUT -o net1 -j RETURN
+-A OUTPUT -j ALL_OUTPUT
+-A ALL_OUTPUT -p tcp -j RETURN
+COMMIT
+";
+
+/// Of owners with one prefix and one tag, and chains of the same name.
+#[test]
+fn what_another_owner_has_stays() {
+    const SHARED: &[(&str, &str)] = &[("nat", "ALL_OUTPUT")];
+    const OTHERS: OwnerChains = OwnerChains {
+        prefixes: &["ALL_THEIRS"],
+        beside: SHARED,
+    };
+    let ns = namespace_or_skip!();
+    let theirs = Ownership {
+        prefix: "ALL_THEIRS".into(),
+        beside: SHARED,
+        tag: 7,
+        ..Ownership::default()
+    };
+    let chains = Ownership {
+        prefix: "ALL_".into(),
+        others: &[OTHERS],
+        ..Ownership::default()
+    };
+    let ours = Ownership {
+        tag: 7,
+        ..chains.clone()
+    };
+    engine(&ns, |e| e.apply(&desired(THEIRS), &theirs)).unwrap();
+    let alone = save(&ns, XtFamily::Ip);
+    assert!(!engine(&ns, |e| e.holds(&chains)).unwrap());
+    assert!(engine(&ns, |e| e.holds(&theirs)).unwrap());
+    let removed = engine(&ns, |e| e.remove(&ours));
+    assert!(removed.ops.is_empty() && removed.failures.is_empty());
+
+    let refused = engine(&ns, |e| e.apply(&desired(THEIRS), &ours)).unwrap_err();
+    assert!(refused.to_string().contains("ALL_OUTPUT"), "{refused}");
+    assert_eq!(save(&ns, XtFamily::Ip), alone);
+
+    // In another table it is nobody else's.
+    engine(&ns, |e| e.apply(&desired(BESIDE), &ours)).unwrap();
+    assert!(engine(&ns, |e| e.holds(&chains)).unwrap());
+    let drift = engine(&ns, |e| e.drift(&desired(BESIDE), &ours)).unwrap();
+    assert_eq!(drift.ops, vec![]);
+    let both = save(&ns, XtFamily::Ip);
+    assert!(
+        both.contains(":ALL_THEIRS") && both.contains("-o net1"),
+        "{both}"
+    );
+    let removed = engine(&ns, |e| e.remove(&ours));
+    assert!(removed.failures.is_empty() && !removed.ops.is_empty());
+    assert!(engine(&ns, |e| e.holds(&theirs)).unwrap());
+    engine(&ns, |e| e.apply(&Ruleset::default(), &theirs)).unwrap();
+    assert!(!save(&ns, XtFamily::Ip).contains("-A "));
 }
 
 /// As values it would take some 250 MB.
