@@ -196,8 +196,15 @@ impl<'a> Node<'a> {
     /// The first failure; the rest was attempted.
     pub fn remove(&self, proxies: &[Netns]) -> Result<Vec<Change>> {
         let _lock = self.0.bpffs.lock()?;
-        let forgotten = self.forget();
+        let known = self.known();
         let done = self.0.remove(false);
+        // Only now: a program at the link of a pod that is not known drops what it sends.
+        let forgotten = known.and_then(|(maps, pods)| {
+            let mut pods = pods.into_iter();
+            pods.try_for_each(|address| {
+                maps.iter().try_for_each(|m| m.delete(Which::Pods, address))
+            })
+        });
         let mut done = forgotten.and(done);
         for netns in proxies {
             let removed = Space::of(netns, self.0.bpffs).remove(true);
@@ -215,16 +222,16 @@ impl<'a> Node<'a> {
         Ok(changes)
     }
 
-    /// Forgets the pods: a program in the namespace of a proxy that is not known here lets everything pass then.
-    fn forget(&self) -> Result<()> {
+    /// The maps, and the pods that are in them, which are to be forgotten: a program in the namespace of a proxy that is not known here
+    /// lets everything pass then.
+    fn known(&self) -> Result<(Option<Maps>, Vec<IpAddr>)> {
         let folder = &self.0.folder;
         if !folder.is_dir() {
-            return Ok(());
+            return Ok((None, Vec::new()));
         }
         let maps = Maps::pinned(folder, NodeTraits::default())?;
         let pods = contents::contents(folder)?.pods;
-        pods.into_keys()
-            .try_for_each(|address| maps.delete(Which::Pods, address))
+        Ok((Some(maps), pods.into_keys().collect()))
     }
 
     /// The programs that are attached now, here and in the namespaces of these proxies. As long as the answer is the same,
