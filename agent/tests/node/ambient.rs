@@ -187,14 +187,19 @@ fn a_pod_joins_is_healed_and_leaves() {
         "{probed}"
     );
     assert_eq!(agent.metric("ztunnel_connected"), 1);
-    // Another program writes: it is healed at once, and the log has the program's name.
-    sandbox.tool("nft", &["flush", "ruleset"]);
-    let took = agent.until("healed", || is_captured(&sandbox));
-    assert!(took < Duration::from_secs(2), "{took:?}");
-    agent.until("told", || {
-        agent.metric("weir_ambient_healed_total{cause=\"missing\"}") == 1
-    });
-    assert!(agent.log().contains("(nft)"), "{}", agent.log());
+    // Another program writes: it is healed at once, and the log has the program's name, unless the pod is compared for another
+    // reason in that moment.
+    let mut healed = 0;
+    while !agent.log().contains("(nft)") {
+        healed += 1;
+        assert!(healed <= 5, "{}", agent.log());
+        sandbox.tool("nft", &["flush", "ruleset"]);
+        let took = agent.until("healed", || is_captured(&sandbox));
+        assert!(took < Duration::from_secs(2), "{took:?}");
+        agent.until("told", || {
+            agent.metric("weir_ambient_healed_total{cause=\"missing\"}") == healed
+        });
+    }
     // The namespace is not in the mesh any more.
     scene.server.put(labelled("none"));
     agent.until("it has left", || {
