@@ -211,16 +211,27 @@ fn refs(traits: NodeTraits) -> Refs {
     }
 }
 
+/// What is known of the packet in the tuple.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    /// The pod sent it.
+    ByPod,
+    /// An error quotes it, which anybody may send.
+    ByError,
+}
+
 /// Lets pass what an enrolled pod sends to an excluded peer or port, or answers from one.
 #[track_caller]
-pub(super) fn from_pod(b: &mut Builder, traits: NodeTraits) {
+pub(super) fn from_pod(b: &mut Builder, traits: NodeTraits, told: Told) {
     let refs = refs(traits);
     let [ours, captured] = [(); 2].map(|()| b.asm.label());
     let pass = b.pass_for(Pass::Excluded);
     jump_if_peer(b, &refs, End::Destination, pass);
     find_port(b, &refs, End::Destination, Side::Outbound);
     b.asm.jump_if(If::Eq, R0, 0, ours);
-    nat::remember(b, refs.flows);
+    if told == Told::ByPod {
+        nat::remember(b, refs.flows);
+    }
     b.asm.jump(pass);
     b.asm.bind(ours);
     b.is_first();

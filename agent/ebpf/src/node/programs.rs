@@ -1,17 +1,18 @@
 //! The programs of the node and of its proxy, by the hook where they run.
 
+use super::exclude::{self, Told};
 use super::parts::{
     NAMES, NODE, PODS, PROXY, QUERIES, count_first, element, find, find_active, find_proxy,
     keep_here, redirect,
 };
-use super::{exclude, icmp, owner, proxied};
+use super::{icmp, owner, proxied};
 use crate::asm::{Alu, AsmError, Code, Helper, If, MapRef, Reg, Size};
-use crate::inpod::layout::{Count, IPPROTO_TCP, PORTS, Pass};
+use crate::inpod::layout::{Count, IPPROTO_TCP, PORTS, Pass, SKB_IFINDEX};
 use crate::inpod::nat::{self, End};
 use crate::inpod::packet::{Builder, be16};
 use crate::inpod::programs::jump_if_connected;
 use crate::inpod::report::Events;
-use Reg::{R0, R1, R2, R7, R8, R10};
+use Reg::{R0, R1, R2, R6, R7, R8, R10};
 
 /// ztunnel's ports.
 const OUTBOUND_PORT: u16 = 15001;
@@ -185,7 +186,11 @@ fn from_pod(b: &mut Builder, traits: NodeTraits) {
     find(b, PODS, End::Source);
     b.asm.jump_if(If::Eq, R0, 0, unlisted);
     if traits.exclude {
-        exclude::from_pod(b, traits);
+        // With the address of another pod nothing is excluded for it.
+        b.asm.load(Size::W, R1, R0, 0);
+        b.asm.load(Size::W, R2, R6, SKB_IFINDEX);
+        b.asm.jump_if(If::Ne, R1, R2, captured);
+        exclude::from_pod(b, traits, Told::ByPod);
     }
     b.asm.bind(captured);
     find_proxy(b, End::Source);
@@ -239,7 +244,7 @@ fn error_to_pod(b: &mut Builder, traits: NodeTraits) {
     find(b, PODS, End::Source);
     b.asm.jump_if(If::Eq, R0, 0, pass);
     if traits.exclude {
-        exclude::from_pod(b, traits);
+        exclude::from_pod(b, traits, Told::ByError);
     }
     b.asm.bind(captured);
     find_proxy(b, End::Source);

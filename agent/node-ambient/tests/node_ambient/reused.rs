@@ -1,8 +1,8 @@
 //! Entries of connection tracking that are older than the connection: another packet made them, or the port is used again.
 
-use crate::ebpf::web;
+use crate::ebpf::{applied, builds, web};
 use crate::leaks::{frames, parse};
-use crate::scene::{OUTSIDE, PATIENCE, POD, Scene, Servers, ask, inside, socket};
+use crate::scene::{OUTSIDE, PATIENCE, POD, PROXY, Scene, Servers, ask, inside, socket};
 use crate::{carrier, each, up};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::io::{Read, Write};
@@ -160,6 +160,28 @@ fn an_error_lets_no_connection_past_the_proxy() {
         }
         drop(servers);
     });
+}
+
+/// An error about what the pod would have sent to an excluded port does not make that known: a client that connects from this port
+/// is captured.
+// matrix: every
+#[test]
+fn an_error_makes_no_excluded_port_known_to_programs() {
+    for (scene, mounted) in builds() {
+        let servers = Servers::start(&scene);
+        let more = format!(r#", "exclude": {{"outbound_ports": [{PORT}]}}"#);
+        applied(&scene, &mounted, &scene.config(&[(PROXY, 1)], &more));
+        for v6 in [false, true] {
+            let (from, to) = (SocketAddr::new(inside(OUTSIDE, v6), PORT), web(POD, v6));
+            // More than one, if the first is still on its way.
+            for _ in 0..3 {
+                send_error(&scene.outside, from, to);
+            }
+            let mut stream = connect(&scene.outside, from, to, PATIENCE).unwrap();
+            assert_eq!(ask(&mut stream, "x").unwrap(), "inbound|pod|x", "{from}");
+        }
+        drop(servers);
+    }
 }
 
 /// Where the proxy listens, the first connection is reset when something comes by it; others are answered.
