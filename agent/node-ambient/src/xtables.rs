@@ -2,7 +2,8 @@
 //!
 //! Differences: as in [`crate::nft`], everything that the node itself sends to enrolled pods is exempt and the connection
 //! remembers it; other protocols than TCP are left alone. Services of kube-proxy that the node's own processes call are
-//! translated after this chain, and reach the proxy; the pod's answers to it have an address of the node and do not.
+//! translated after this chain, and reach the proxy; the pod's answers to it have an address of the node and do not. TCP of
+//! addresses of a pod that are not listed passes.
 
 mod of_pod;
 

@@ -373,8 +373,9 @@ fn unchanged(rule: RuleBuilder, family: Family, kind: NatKind) -> Rule {
         .build()
 }
 
-/// Connections of pods keep their addresses on the way to the proxy. So do connections to pods. Masqueraded, as kube-proxy does for NodePorts, they would have an address of the node: the proxy
-/// would not see the client, and the pod's answers to the proxy would be delivered to the node.
+/// Connections of pods keep their addresses on the way to the proxy. So do connections to pods. Masqueraded, as kube-proxy does for
+/// NodePorts, they would have an address of the node: the proxy would not see the client, and the pod's answers to the proxy would be
+/// delivered to the node.
 fn nat_postrouting(node: &Node, families: &[Family]) -> Vec<Rule> {
     let of_pods = |family: &Family| {
         let outbound = has(of_family(rule(), *family), MARK, node.config.marks.outbound);

@@ -82,13 +82,13 @@ impl Rules for AtNode {
         let Some(pod) = pods.find(|pod| pod.uid == uid) else {
             return Err("it is not one of the pods to be captured any more".to_owned());
         };
-        // It is captured as if it excluded nothing.
-        if let Some(why) = &pod.refused {
-            return Err(why.clone());
-        }
         let is_known = before.is_some_and(|before| before.netns == held.id());
         if !is_known {
             self.remove_in_pod(&held, asked)?;
+        }
+        // It is captured as if it excluded nothing.
+        if let Some(why) = &pod.refused {
+            return Err(why.clone());
         }
         let captured = Captured {
             netns: held.id(),

@@ -53,12 +53,12 @@ impl AtNode {
         config: &Config,
     ) -> Result<Written, String> {
         // A pod whose namespace is not found now keeps its links while they are there: most have no route of their own.
-        let is_asked = |pod: &Pod| {
-            let unfound = Pod {
-                netns: None,
-                ..pod.clone()
-            };
-            config.pods.contains(pod) || config.pods.contains(&unfound)
+        let is_asked = |known: &Pod| {
+            let mut pods = config.pods.iter();
+            pods.any(|pod| {
+                let is_same = (&pod.uid, &pod.addresses) == (&known.uid, &known.addresses);
+                is_same && (pod.netns.is_none() || pod.netns == known.netns)
+            })
         };
         let known = state.devices.iter();
         let known = known.filter(|(_, (pod, _))| is_asked(pod));
