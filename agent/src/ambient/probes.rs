@@ -322,15 +322,16 @@ impl Probes for HostRules {
             let host = move || {
                 let host = Netns::current()?;
                 let mut removed = weir_node_ambient::remove(&host, Some(&config))?;
-                if without_rules {
-                    removed.extend(host::remove()?);
-                }
                 // Without a bpf file system nothing is pinned.
                 if let Ok(bpffs) = Bpffs::at(&bpffs)
                     && weir_ebpf::node::Node::of(&host, &bpffs).is_present()
                 {
                     let changes = weir_node_ambient::ebpf::remove(&host, &bpffs, Some(&config))?;
                     removed.extend(changes.iter().map(ToString::to_string));
+                }
+                // Last: what holds it up leaves no pod captured twice.
+                if without_rules {
+                    removed.extend(host::remove()?);
                 }
                 Ok(removed)
             };

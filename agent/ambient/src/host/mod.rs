@@ -5,8 +5,8 @@
 //! set of addresses, each with the UID of its pod as comment: an address that another pod has now is not removed with the
 //! pod that had it before.
 //!
-//! Two forms, as Istio's agent has them (what it wrote through `iptables-nft` is replaced by one of them): legacy tables with sets of ipset, and nf_tables with sets of their own, where the
-//! sender is known by the user of the kubelet only. Everything is desired state: [`apply`] writes what differs. The tables
+//! Two forms, as Istio's agent has them (what it wrote through `iptables-nft` is replaced by one of them): legacy tables
+//! with sets of ipset, and nf_tables with sets of their own, where the sender is known by the user of the kubelet only. Everything is desired state: [`apply`] writes what differs. The tables
 //! have no owner (`NFT_TABLE_F_OWNER`): with one they would go with the agent's socket, and probes would fail until the
 //! next agent runs.
 

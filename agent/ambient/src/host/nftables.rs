@@ -106,11 +106,18 @@ fn whole(engine: &mut NftEngine, host: &Host) -> Result<(Vec<String>, u32)> {
 /// # Errors
 /// It may be there still.
 pub(super) fn remove() -> Result<Vec<String>> {
-    let tables = NftEngine::open().and_then(|mut engine| engine.tables());
-    if !tables.is_ok_and(|tables| tables.contains(&id())) {
-        return Ok(Vec::new());
+    let mut engine = match NftEngine::open() {
+        // A kernel without nf_tables has none.
+        Err(e) if e.is_unsupported() => return Ok(Vec::new()),
+        opened => opened?,
+    };
+    match engine.tables() {
+        Err(e) if e.is_unsupported() => return Ok(Vec::new()),
+        Ok(tables) if !tables.contains(&id()) => return Ok(Vec::new()),
+        Ok(_) => {}
+        Err(e) => return Err(e),
     }
-    let applied = NftEngine::open()?.apply(&Ruleset::default(), &[id()])?;
+    let applied = engine.apply(&Ruleset::default(), &[id()])?;
     Ok(applied.ops.iter().map(ToString::to_string).collect())
 }
 
