@@ -92,7 +92,10 @@ impl Dataplane for Ambient {
         if in_use != InUse::None {
             let compare = || visit.verify(&desired.compile(engine));
             let compared = spent.measure(Phase::Verify, compare);
-            changes = Some(compared.map_err(|e| e.to_string())?);
+            let mut compared = compared.map_err(|e| e.to_string())?;
+            // `weir verify` reports these. The pod is enrolled all the same: without ztunnel it would have no network.
+            compared.retain(|change| !matches!(change, Change::Hindrance(_)));
+            changes = Some(compared);
         }
         Ok(Observed {
             fingerprint,
@@ -136,14 +139,9 @@ impl Dataplane for Ambient {
         spent.add(Phase::Verify, read_back);
         let (engine, netns) = (done.engine, visit.sandbox().netns().id());
         let count = done.changes.len();
-        // The next look says so.
-        let is_hindered = visit
-            .hindrances(&desired.compile(engine))
-            .is_ok_and(|found| !found.is_empty());
-        let fingerprint = visit.fingerprint_of(&done).filter(|_| !is_hindered);
         Ok(Applied {
             engine,
-            fingerprint,
+            fingerprint: visit.fingerprint_of(&done),
             changes: done.changes,
             summary: format!("redirected by {engine} in {netns}: {count} changes, verified"),
         })

@@ -441,6 +441,30 @@ fn the_agent_and_ztunnel_come_and_go() {
     assert_eq!(new.faults(), Vec::<String>::new());
 }
 
+/// `weir verify ambient` reports it; without ztunnel the pod would have no network at all.
+#[test]
+fn a_pod_in_which_another_program_takes_packets_first_stays_enrolled() {
+    let Some(sandbox) = Sandbox::of("passed-by") else {
+        return;
+    };
+    let chain = "{ type filter hook output priority -310 ; }";
+    sandbox.tool("nft", &["add", "table", "inet", "t"]);
+    sandbox.tool("nft", &["add", "chain", "inet", "t", "c", chain]);
+    sandbox.tool("nft", &["add", "rule", "inet", "t", "c", "notrack"]);
+    let scene = Scene::new();
+    scene.put("passed-by", &sandbox);
+    let mut agent = scene.start(&[]);
+    let ztunnel = scene.ztunnel();
+    ztunnel.carries("uid-passed-by", Some(id(&sandbox)));
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    // The next agent compares what is there.
+    agent.signal(nix::sys::signal::Signal::SIGKILL);
+    agent.ended();
+    agent = scene.start(&[]);
+    agent.until("enrolled again", || states(&agent, "enrolled") == 1);
+    ztunnel.carries("uid-passed-by", Some(id(&sandbox)));
+}
+
 /// Its sandbox ended, and an earlier agent had enrolled it.
 #[test]
 fn a_pod_of_which_nothing_runs_leaves_the_mesh() {

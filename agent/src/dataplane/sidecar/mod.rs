@@ -224,10 +224,19 @@ impl Dataplane for Sidecar {
                 done.lock_wait
                     .into_iter()
                     .for_each(|waited| spent.add(Phase::LockWait, waited));
+                let hindered = match visit.hindrances(&compiled) {
+                    Ok(found) => found.into_iter().next(),
+                    Err(e) => Some(format!(
+                        "whether foreign rules take packets first is not known: {e}"
+                    )),
+                };
+                // Of such a pod the next look is a whole one.
+                let fingerprint = visit.fingerprint_of(&done);
+                let fingerprint = fingerprint.filter(|_| hindered.is_none());
                 Ok(Applied {
                     engine: Some(done.engine),
-                    hindered: visit.hindrances(&compiled).unwrap_or_default().pop(),
-                    fingerprint: visit.fingerprint_of(&done),
+                    hindered,
+                    fingerprint,
                     summary: summary(&done, visit),
                 })
             }
