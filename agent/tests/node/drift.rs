@@ -115,7 +115,7 @@ fn a_pod_whose_packets_another_program_takes_is_not_verified() {
     };
     agent.until("verified", || agent.metric("weir_pods_verified") == 1);
     let repaired = || agent.metric("weir_drift_total{cause=\"missing\"}");
-    let before = repaired();
+    agent.until("counted", || repaired() == 1);
     let chain = "{ type filter hook output priority -310 ; }";
     sandbox.tool("nft", &["add", "table", "inet", "t"]);
     sandbox.tool("nft", &["add", "chain", "inet", "t", "c", chain]);
@@ -130,13 +130,13 @@ fn a_pod_whose_packets_another_program_takes_is_not_verified() {
     assert_eq!(repaired(), 1);
     // A repair does not hide it.
     sandbox.tool("nft", &["delete", "table", "inet", "istio-proxy-nat"]);
-    agent.until("repaired", || repaired() == before + 1);
+    agent.until("repaired", || repaired() == 2);
     assert!(sandbox.is_redirected());
     agent.until("named still", is_named);
     assert_eq!(agent.metric("weir_pods_verified"), 0);
     sandbox.tool("nft", &["delete", "table", "inet", "t"]);
     agent.until("verified again", || agent.metric("weir_pods_verified") == 1);
-    assert_eq!(repaired(), before + 1);
+    assert_eq!(repaired(), 2);
 }
 
 /// The plugin's variables are the container runtime's; the agent has settings of the same names.
