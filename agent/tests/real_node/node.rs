@@ -7,7 +7,10 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// For whatever a busy machine does; what is waited for takes a second or two.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(180);
+/// The same of kubectl. A pod that is deleted seconds after it started may stay until the kubelet looks at it again, some 70 s later, though
+/// its containers have ended; of two such pods in a row each takes as long.
+pub(crate) const TIMEOUT: &str = "--timeout=240s";
 const MANIFEST: &str = include_str!("../../deploy/weir.yaml");
 const AGENT: [&str; 2] = ["-n", "istio-system"];
 
@@ -170,12 +173,7 @@ impl Node {
 
     #[track_caller]
     pub(crate) fn rolled_out(&self) {
-        let status = [
-            "rollout",
-            "status",
-            "daemonset/istio-cni-node",
-            "--timeout=90s",
-        ];
+        let status = ["rollout", "status", "daemonset/istio-cni-node", TIMEOUT];
         self.kubectl(&[&AGENT[..], &status].concat());
     }
 

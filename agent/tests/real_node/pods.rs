@@ -1,6 +1,6 @@
 //! Pods, and whether their traffic goes where it should.
 
-use crate::node::{Node, node, wait_for};
+use crate::node::{Node, TIMEOUT, node, wait_for};
 use std::collections::BTreeSet;
 
 /// Where nobody is.
@@ -83,7 +83,7 @@ spec:
     #[track_caller]
     pub(crate) fn delete(&self, pod: &str) {
         self.node
-            .kubectl(&["-n", self.name, "delete", "pod", pod, "--timeout=60s"]);
+            .kubectl(&["-n", self.name, "delete", "pod", pod, TIMEOUT]);
     }
 }
 
