@@ -129,7 +129,10 @@ pub fn update(host: &Host, engine: Engine, in_force: &mut Option<InForce>) -> Re
             Engine::Xtables => nftables::remove(),
         };
         // To be tried again, whatever is in force.
-        changes.extend(other.inspect_err(|_| *in_force = None)?);
+        match other {
+            Ok(removed) => changes.extend(removed),
+            Err(_) => *in_force = None,
+        }
     }
     Ok(changes)
 }
