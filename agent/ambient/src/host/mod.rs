@@ -129,10 +129,7 @@ pub fn update(host: &Host, engine: Engine, in_force: &mut Option<InForce>) -> Re
             Engine::Xtables => nftables::remove(),
         };
         // To be tried again, whatever is in force.
-        match other {
-            Ok(removed) => changes.extend(removed),
-            Err(_) => *in_force = None,
-        }
+        changes.extend(other.inspect_err(|_| *in_force = None)?);
     }
     Ok(changes)
 }
