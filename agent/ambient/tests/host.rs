@@ -458,6 +458,40 @@ fn probes_arrive_from_their_own_address_and_nothing_else_does() {
     }
 }
 
+fn lock_of_the_tools() -> std::fs::File {
+    let mut options = std::fs::OpenOptions::new();
+    let lock = options
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open("/run/xtables.lock")
+        .unwrap();
+    lock.lock().unwrap();
+    lock
+}
+
+/// Legacy tables of others have nothing to remove: the lock, which a container may not even have a place for, is not asked for.
+#[test]
+fn where_nothing_is_to_be_removed_the_lock_is_not_taken() {
+    let netns = namespace_or_skip!();
+    let host = host(&[("10.0.0.1", "a")]);
+    if applied(&netns, &host, Engine::Xtables).is_none() {
+        return;
+    }
+    netns.run(remove).unwrap().unwrap();
+    tool(
+        &netns,
+        "iptables-legacy",
+        "-w -t nat -A POSTROUTING -j ACCEPT",
+    );
+    let lock = lock_of_the_tools();
+    let removed = netns.run(remove).unwrap();
+    let written = applied(&netns, &host, Engine::Nft);
+    lock.unlock().unwrap();
+    assert_eq!(removed.unwrap(), Vec::<String>::new());
+    assert!(written.is_none_or(|changes| !changes.is_empty()));
+}
+
 /// Other programs write the tables of the host, and hold this lock meanwhile.
 #[test]
 fn the_lock_of_the_tools_is_honoured() {
@@ -467,14 +501,7 @@ fn the_lock_of_the_tools_is_honoured() {
         return;
     }
     netns.run(remove).unwrap().unwrap();
-    let mut options = std::fs::OpenOptions::new();
-    let lock = options
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open("/run/xtables.lock")
-        .unwrap();
-    lock.lock().unwrap();
+    let lock = lock_of_the_tools();
     let (done, is_done) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(|| done.send(applied(&netns, &host, Engine::Xtables)));

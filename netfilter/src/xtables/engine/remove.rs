@@ -15,18 +15,13 @@ pub struct Removed {
 
 impl<T: XtTransport> XtEngine<T> {
     /// Deletes everything owned from every table that exists, and reads each table back. Unlike [`XtEngine::apply`]
-    /// with an empty ruleset, it continues after a failure and keeps the deletions made.
+    /// with an empty ruleset, it continues after a failure and keeps the deletions made. The lock of the tools is taken only if
+    /// something is to be deleted.
     ///
     /// A failure is a family's list of tables that cannot be read, or an error of [`XtEngine::apply`] for one table.
     pub fn remove(&mut self, ours: &Ownership) -> Removed {
         let mut removed = Removed::default();
-        let _lock = match lock::take(self.writers) {
-            Ok(lock) => lock,
-            Err(e) => {
-                removed.failures.push(e);
-                return removed;
-            }
-        };
+        let mut lock = None;
         let nothing = Ruleset::default();
         for family in [XtFamily::Ip, XtFamily::Ip6] {
             let names = self.names(family).unwrap_or_else(|e| {
@@ -40,6 +35,15 @@ impl<T: XtTransport> XtEngine<T> {
                     true => Ok(true),
                     false => self.holds_in(family, &name, ours),
                 };
+                if lock.is_none() && !matches!(may_hold, Ok(false)) {
+                    match lock::take(self.writers) {
+                        Ok(taken) => lock = Some(taken),
+                        Err(e) => {
+                            removed.failures.push(e);
+                            return removed;
+                        }
+                    }
+                }
                 let done = may_hold.and_then(|may_hold| {
                     if !may_hold {
                         return Ok(XtApplied::default());
