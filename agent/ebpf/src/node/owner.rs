@@ -61,9 +61,7 @@ pub(super) fn jump_to_former(b: &mut Builder, pod: End, found: Label) {
 #[track_caller]
 pub(super) fn remember(b: &mut Builder) {
     let [of_source, write, over] = [(); 3].map(|()| b.asm.label());
-    b.asm.load(Size::B, R1, R10, PORTS + 13);
-    b.asm.alu(Alu::And, R1, 2);
-    b.asm.jump_if(If::Eq, R1, 0, over);
+    jump_unless_syn(b, over);
     find(b, PODS, End::Destination);
     b.asm.jump_if(If::Eq, R0, 0, of_source);
     key(b, End::Destination);
@@ -72,16 +70,30 @@ pub(super) fn remember(b: &mut Builder) {
     find(b, PODS, End::Source);
     b.asm.jump_if(If::Eq, R0, 0, over);
     key(b, End::Source);
+    b.asm.bind(write);
+    b.asm.load(Size::W, R1, R6, SKB_IFINDEX);
+    b.asm.store(Size::W, R10, OWNER, R1);
+    store(b, OWNERS);
+    b.asm.bind(over);
+}
+
+/// Jumps unless the packet has SYN: the first one of a connection, or its answer.
+#[track_caller]
+pub(super) fn jump_unless_syn(b: &mut Builder, to: Label) {
+    b.asm.load(Size::B, R1, R10, PORTS + 13);
+    b.asm.alu(Alu::And, R1, 2);
+    b.asm.jump_if(If::Eq, R1, 0, to);
+}
+
+/// Enters the key and the value that are on the stack into a map.
+#[track_caller]
+pub(super) fn store(b: &mut Builder, map: MapRef) {
     let asm = &mut b.asm;
-    asm.bind(write);
-    asm.load(Size::W, R1, R6, SKB_IFINDEX);
-    asm.store(Size::W, R10, OWNER, R1);
-    asm.map(R1, OWNERS);
+    asm.map(R1, map);
     asm.mov(R2, R10);
     asm.alu(Alu::Add, R2, i32::from(OWNER_KEY));
     asm.mov(R3, R10);
     asm.alu(Alu::Add, R3, i32::from(OWNER));
     asm.mov(R4, 0);
     asm.call(Helper::MapUpdate);
-    asm.bind(over);
 }

@@ -7,11 +7,11 @@
 //! - What the proxy sends to such an address, or in the name of one, is written down; later packets are looked up.
 //! - A first packet of the node or of the pod itself with the same ends takes the connection back.
 
-use super::owner::key;
+use super::owner::{jump_unless_syn, key, store};
 use super::parts::{PODS, PROXIED, find};
 use crate::asm::{Alu, Helper, If, Label, Reg, Size};
 use crate::inpod::layout::{
-    HEADER, IPPROTO_TCP, OWNER, OWNER_KEY, PORTS, SKB_IFINDEX, SKB_SK, SOCK_DST_IP4, SOCK_DST_IP6,
+    HEADER, IPPROTO_TCP, OWNER, OWNER_KEY, SKB_IFINDEX, SKB_SK, SOCK_DST_IP4, SOCK_DST_IP6,
     SOCK_DST_PORT, SOCK_SRC_IP4, SOCK_SRC_IP6, SOCK_SRC_PORT,
 };
 use crate::inpod::nat::End;
@@ -34,25 +34,16 @@ pub(super) fn jump_if_proxied(b: &mut Builder, pod: End, to: Label) {
 pub(super) fn remember(b: &mut Builder, pod: End) {
     let known = b.asm.label();
     jump_if_proxied(b, pod, known);
-    let asm = &mut b.asm;
-    asm.store(Size::W, R10, OWNER, 1);
-    asm.map(R1, PROXIED);
-    asm.mov(R2, R10);
-    asm.alu(Alu::Add, R2, i32::from(OWNER_KEY));
-    asm.mov(R3, R10);
-    asm.alu(Alu::Add, R3, i32::from(OWNER));
-    asm.mov(R4, 0);
-    asm.call(Helper::MapUpdate);
-    asm.bind(known);
+    b.asm.store(Size::W, R10, OWNER, 1);
+    store(b, PROXIED);
+    b.asm.bind(known);
 }
 
 /// The same at the first packet and its answer only.
 #[track_caller]
 pub(super) fn remember_first(b: &mut Builder, pod: End) {
     let over = b.asm.label();
-    b.asm.load(Size::B, R1, R10, PORTS + 13);
-    b.asm.alu(Alu::And, R1, 2);
-    b.asm.jump_if(If::Eq, R1, 0, over);
+    jump_unless_syn(b, over);
     remember(b, pod);
     b.asm.bind(over);
 }
