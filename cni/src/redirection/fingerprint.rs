@@ -69,7 +69,7 @@ impl Sandbox {
     /// # Errors
     /// The namespace cannot be entered, or no descriptor is free.
     pub fn fingerprint_reader(&self) -> Result<FingerprintReader> {
-        self.netns().run(FingerprintReader::open)?
+        FingerprintReader::of(self.netns())
     }
 }
 
@@ -119,11 +119,11 @@ impl Visit<'_> {
 }
 
 impl FingerprintReader {
-    /// Of a node: any namespace, the host's own too, and the addresses of all its links.
+    /// Of any namespace, the host's own too.
     ///
     /// # Errors
     /// The namespace cannot be entered, or no descriptor is free.
-    pub fn of_node(netns: &Netns) -> Result<Self> {
+    pub fn of(netns: &Netns) -> Result<Self> {
         netns.run(Self::open)?
     }
 

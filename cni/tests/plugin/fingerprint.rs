@@ -127,12 +127,12 @@ fn what_was_applied_has_a_fingerprint_as_long_as_nothing_changes() {
 #[test]
 fn a_node_is_read_with_the_addresses_of_all_links() {
     let own = Netns::current().unwrap();
-    match FingerprintReader::of_node(&own).and_then(|mut reader| reader.read()) {
+    match FingerprintReader::of(&own).and_then(|mut reader| reader.read()) {
         Err(e) if e.is_unsupported() => return lacks::skip("nf_tables", "3.13", e),
         read => drop(read.unwrap()),
     }
     let netns = namespace_or_skip!();
-    let mut reader = FingerprintReader::of_node(&netns).unwrap();
+    let mut reader = FingerprintReader::of(&netns).unwrap();
     ip(&netns, "link add kube0 type bridge");
     let before = reader.read().unwrap();
     ip(&netns, "address add 10.96.0.10/32 dev kube0");

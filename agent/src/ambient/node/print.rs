@@ -57,7 +57,7 @@ impl AtNode {
     fn rules(&self, reader: &mut Option<FingerprintReader>) -> Option<Fingerprint> {
         if reader.is_none() {
             let host = self.host().ok()?;
-            *reader = FingerprintReader::of_node(&host).ok();
+            *reader = FingerprintReader::of(&host).ok();
         }
         let read = reader.as_mut()?.read();
         if read.is_err() {
