@@ -167,24 +167,15 @@ pub(super) fn concerns(ours: &Ours, rule: &Rule) -> bool {
 
 /// The foreign rules that packets of the redirection may come to from this chain on, each with its chain.
 fn reachable<'t>(ours: &Ours, table: &'t Table, from: &str) -> Vec<(&'t str, &'t Rule)> {
-    let mut rules = Vec::new();
     let all = table.chains.iter().map(|chain| chain.name.as_str());
-    let is_foreign = |chain: &str| !ours.owns(&table.name, chain, all.clone());
-    let mut names = vec![from];
-    let mut next = 0;
-    while let Some(name) = names.get(next) {
-        next += 1;
-        let Some(chain) = table.chains.iter().find(|c| c.name == *name) else {
-            continue;
-        };
-        for rule in chain.rules.iter().filter(|rule| concerns(ours, rule)) {
-            rules.push((chain.name.as_str(), rule));
-            let to = rule.target.as_ref().and_then(Target::chain);
-            let to = to.filter(|to| is_foreign(to) && !names.contains(to));
-            names.extend(to);
-        }
-    }
-    rules
+    let is_foreign = |chain: &&str| !ours.owns(&table.name, chain, all.clone());
+    let rules = |name: &str| {
+        let chain = table.chains.iter().find(|c| c.name == name)?;
+        let rules = chain.rules.iter().filter(|rule| concerns(ours, rule));
+        Some((chain.name.as_str(), rules.collect()))
+    };
+    let to = |rule: &'t Rule| rule.target.as_ref()?.chain().filter(is_foreign);
+    super::reachable(from, rules, to)
 }
 
 fn place(table: &Table) -> String {

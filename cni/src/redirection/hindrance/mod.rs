@@ -214,6 +214,27 @@ impl Ours {
     }
 }
 
+/// The rules that packets of the redirection may come to from this chain on, each with its chain: `rules` are those of a chain that
+/// concern them, with the name it has in the table, and `to` the foreign chain that a rule leads to.
+fn reachable<'t, R>(
+    from: &str,
+    rules: impl Fn(&str) -> Option<(&'t str, Vec<&'t R>)>,
+    to: impl Fn(&'t R) -> Option<&'t str>,
+) -> Vec<(&'t str, &'t R)> {
+    let mut found = Vec::new();
+    let mut known: Vec<&str> = Vec::new();
+    let mut due = vec![from];
+    while let Some(name) = due.pop() {
+        let Some((name, rules)) = rules(name).filter(|(name, _)| !known.contains(name)) else {
+            continue;
+        };
+        known.push(name);
+        due.extend(rules.iter().filter_map(|rule| to(rule)));
+        found.extend(rules.into_iter().map(|rule| (name, rule)));
+    }
+    found
+}
+
 /// The protocol that a rule of nf_tables is for.
 fn l4proto(rule: &nft::Rule) -> Option<Data> {
     rule.statements.iter().find_map(|s| match s {

@@ -111,25 +111,21 @@ fn concerns(ours: &Ours, rule: &Rule, family: TableFamily) -> bool {
 /// The rules that packets of the redirection may come to from this chain on, each with its chain. What upstream left behind is
 /// drift.
 fn reachable<'t>(ours: &Ours, table: &'t Table, from: &str) -> Vec<(&'t str, &'t Rule)> {
-    let mut rules = Vec::new();
     let all = table.chains.iter().map(|chain| chain.name.as_str());
-    let is_foreign = |chain: &str| !ours.owns(&table.name, chain, all.clone());
-    let mut names = vec![from];
-    let mut next = 0;
-    while let Some(name) = names.get(next) {
-        next += 1;
-        let Some(chain) = table.chain(name) else {
-            continue;
-        };
-        let of_ours = |rule: &&Rule| concerns(ours, rule, table.family);
-        for rule in chain.rules.iter().filter(of_ours) {
-            rules.push((chain.name.as_str(), rule));
-            let to = rule.statements.iter().find_map(|s| match s {
-                Statement::Verdict(Verdict::Jump(to) | Verdict::Goto(to)) => Some(to.as_str()),
-                _ => None,
-            });
-            names.extend(to.filter(|to| is_foreign(to) && !names.contains(to)));
-        }
-    }
-    rules
+    let is_foreign = |chain: &&str| !ours.owns(&table.name, chain, all.clone());
+    let rules = |name: &str| {
+        let chain = table.chain(name)?;
+        let rules = chain.rules.iter();
+        let rules = rules.filter(|rule| concerns(ours, rule, table.family));
+        Some((chain.name.as_str(), rules.collect()))
+    };
+    let to = |rule: &'t Rule| {
+        let mut statements = rule.statements.iter();
+        let to = statements.find_map(|s| match s {
+            Statement::Verdict(Verdict::Jump(to) | Verdict::Goto(to)) => Some(to.as_str()),
+            _ => None,
+        });
+        to.filter(is_foreign)
+    };
+    super::reachable(from, rules, to)
 }
