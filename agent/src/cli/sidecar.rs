@@ -3,11 +3,11 @@
 use super::args::{ApplyArgs, PlanArgs, VerifyArgs};
 use super::failure::{Failure, code};
 use super::output;
-use super::source::{Addresses, AsNamed, Desired, Redirect, desired, sandbox};
+use super::source::{Addresses, Desired, Redirect, desired, sandbox};
 use serde_json::json;
 use weir_cni::compile::{Engine, compile};
 use weir_cni::config::IdRange;
-use weir_cni::redirection::{Change, Difference, Sandbox, Visit};
+use weir_cni::redirection::{Change, Desired as _, Difference, Sandbox, Visit};
 use weir_demo::Owner;
 use weir_demo::probe::Probe;
 
@@ -69,19 +69,13 @@ fn apply_in(a: &ApplyArgs, visit: &Visit<'_>) -> Result<u8, Failure> {
         };
         (changes, engine)
     } else if dry_run {
-        let choose = || match redirect.as_named {
-            true => visit.choose_engine(&AsNamed(intent)),
-            false => visit.choose_engine(intent),
-        };
+        let choose = || visit.choose_engine(&*redirect);
         let chosen = redirect.named.map_or_else(choose, Ok);
         let engine = chosen.map_err(Failure::failed)?;
-        let changes = visit.plan(&redirect.compiled_for(engine));
+        let changes = visit.plan(&redirect.compile_for(redirect.named, engine));
         (changes.map_err(Failure::failed)?, engine)
     } else {
-        let applied = match redirect.as_named {
-            true => visit.apply_intent(&AsNamed(intent), redirect.named),
-            false => visit.apply_intent(intent, redirect.named),
-        };
+        let applied = visit.apply_intent(&*redirect, redirect.named);
         let applied = applied.map_err(Failure::failed)?;
         for kept in &applied.kept {
             eprintln!("weir: warning: {}; `weir verify` reports it", kept.object());
@@ -185,20 +179,9 @@ fn verify_in(a: &VerifyArgs, visit: &Visit<'_>) -> Result<u8, Failure> {
         Desired::Redirect(redirect) => redirect,
     };
     let (compiled, engine) = redirect.compiled(&addresses)?;
-    let mut found = visit.verify(&compiled).map_err(Failure::unknown)?;
-    if differs(&found)
-        && let Some(other) = redirect.other(engine)
-    {
-        let as_other = visit.verify(&other).map_err(Failure::unknown)?;
-        if !differs(&as_other) {
-            found = as_other;
-        }
-    }
+    let found = visit.verify_either(&compiled, || redirect.other(engine));
+    let found = found.map_err(Failure::unknown)?;
     verified(found, visit, engine, a.desired.json)
-}
-
-fn differs(found: &[Change]) -> bool {
-    !found.iter().all(|c| matches!(c, Change::Hindrance(_)))
 }
 
 /// What `verify` found: lines or JSON, and the exit code. What hinders is told from drift: `apply` does not change it.

@@ -35,15 +35,18 @@ pub(super) struct Redirect {
     pub(super) as_named: bool,
 }
 
-/// A redirection whose rules are upstream's for each engine, whether it is named or chosen.
-#[derive(Clone, Copy)]
-pub(super) struct AsNamed<'a>(pub(super) &'a Intent);
-
-impl weir_cni::redirection::Desired for AsNamed<'_> {
+impl weir_cni::redirection::Desired for Redirect {
     const SCHEME: &'static Scheme = Intent::SCHEME;
 
     fn compile(&self, engine: Engine) -> Compiled {
-        self.0.compile(engine)
+        self.intent.compile(engine)
+    }
+
+    fn compile_chosen(&self, engine: Engine) -> Compiled {
+        match self.as_named {
+            true => self.intent.compile(engine),
+            false => self.intent.compile_chosen(engine),
+        }
     }
 }
 
@@ -99,24 +102,18 @@ impl Redirect {
         addresses: &Addresses<'_>,
     ) -> Result<(Compiled, Engine), Failure> {
         let engine = self.engine(addresses)?;
-        Ok((self.compiled_for(engine), engine))
-    }
-
-    /// As rules of this engine.
-    pub(super) fn compiled_for(&self, engine: Engine) -> Compiled {
-        match self.as_named {
-            true => self.intent.compile(engine),
-            false => self.intent.compile_for(self.named, engine),
-        }
+        Ok((self.compile_for(self.named, engine), engine))
     }
 
     /// What is as good where no engine is named: what the plugin writes for one that it chooses, or upstream's rules for it.
     pub(super) fn other(&self, engine: Engine) -> Option<Compiled> {
-        let other = match self.as_named {
+        if self.named.is_some() || engine != Engine::Nft {
+            return None;
+        }
+        Some(match self.as_named {
             true => self.intent.compile_chosen(engine),
             false => self.intent.compile(engine),
-        };
-        (self.named.is_none() && engine == Engine::Nft).then_some(other)
+        })
     }
 }
 

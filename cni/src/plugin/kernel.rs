@@ -49,16 +49,10 @@ impl Backend for KernelBackend {
             let engine = engine.map_err(text)?;
             let chosen = Instant::now();
             let compiled = intent.compile_for(named, engine);
-            let mut changes = visit.verify(&compiled).map_err(text)?;
-            let differs =
-                |found: &[Change]| !found.iter().all(|c| matches!(c, Change::Hindrance(_)));
-            if named.is_none() && engine == Engine::Nft && differs(&changes) {
-                // What an older version chose are upstream's rules for this engine.
-                let older = visit.verify(&intent.compile(engine)).map_err(text)?;
-                if !differs(&older) {
-                    changes = older;
-                }
-            }
+            // What an older version chose are upstream's rules for this engine.
+            let is_chosen = named.is_none() && engine == Engine::Nft;
+            let older = || is_chosen.then(|| intent.compile(engine));
+            let changes = visit.verify_either(&compiled, older).map_err(text)?;
             Ok((changes, chosen - begun, chosen.elapsed()))
         })?;
         desired.phases.add(Phase::Facts, choice);

@@ -102,6 +102,25 @@ impl Visit<'_> {
         Ok(changes)
     }
 
+    /// As [`Visit::verify`], where rules of another form are as good: what differs from the one that is in force whole, else from
+    /// `desired`.
+    ///
+    /// # Errors
+    /// The namespace cannot be read.
+    pub fn verify_either(
+        &self,
+        desired: &Compiled,
+        other: impl FnOnce() -> Option<Compiled>,
+    ) -> Result<Vec<Change>> {
+        let differs = |found: &[Change]| !found.iter().all(|c| matches!(c, Change::Hindrance(_)));
+        let found = self.verify(desired)?;
+        if !differs(&found) {
+            return Ok(found);
+        }
+        let as_other = other().map(|other| self.verify(&other)).transpose()?;
+        Ok(as_other.filter(|found| !differs(found)).unwrap_or(found))
+    }
+
     /// Foreign rules and policies that keep packets from the redirection, a line for each, however the namespace differs
     /// from it otherwise.
     ///
