@@ -136,8 +136,7 @@ pub(crate) fn states(agent: &Agent, state: &str) -> u64 {
 }
 
 pub(crate) fn why(agent: &Agent, name: &str) -> String {
-    let (_, text) = get(agent.metrics, "/status.json").expect("an answer");
-    let facts: Value = serde_json::from_str(&text).unwrap();
+    let facts = agent.facts();
     let pods = facts["ambient"]["pods"]
         .as_array()
         .cloned()
@@ -566,8 +565,7 @@ fn the_connections_of_ztunnel_are_listed() {
     let _ztunnel = scene.ztunnel();
     agent.until("enrolled", || states(&agent, "enrolled") == 1);
     let listed = || {
-        let (_, text) = get(agent.metrics, "/status.json").expect("an answer");
-        let facts: Value = serde_json::from_str(&text).unwrap();
+        let facts = agent.facts();
         facts["ambient"]["ztunnels"].clone()
     };
     // At least the end of the snapshot and the pod.

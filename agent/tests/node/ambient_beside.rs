@@ -3,7 +3,7 @@
 
 use crate::ambient::{ANNOTATION, Scene, is_captured, running, states};
 use crate::repair::{IN_PLACE, Sandbox, sidecar};
-use crate::support::{Agent, get};
+use crate::support::Agent;
 use crate::unasked::OFTEN;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -92,8 +92,7 @@ impl Scene {
 }
 
 fn verified(agent: &Agent) -> Value {
-    let (_, text) = get(agent.metrics, "/status.json").expect("an answer");
-    let facts: Value = serde_json::from_str(&text).unwrap();
+    let facts = agent.facts();
     facts["pods"][0]["verifiedAt"].clone()
 }
 

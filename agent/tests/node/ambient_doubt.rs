@@ -1,6 +1,7 @@
 //! Ambient mode at the node: a pod of which something is not known stays captured.
 
 use crate::ambient::{Scene, post, running, why};
+use crate::ambient_killed::by_programs;
 use crate::ambient_node::{Listener, NODE, Pod, address, programs_or_skip, set, ztunnel};
 use crate::api_server::{Asked, Fault, namespace};
 use crate::support::Agent;
@@ -76,10 +77,7 @@ fn by_rules_a_pod_stays_captured_while_something_is_not_known() {
 #[test]
 fn by_programs_a_pod_stays_captured_while_something_is_not_known() {
     if let Some(mounted) = programs_or_skip() {
-        let bpffs = mounted.path().display().to_string();
-        let engine = ("WEIR_AMBIENT_ENGINE", "node-ebpf");
-        let settings = [engine, NODE[1], ("WEIR_BPFFS", bpffs.as_str())];
-        stays_captured("doubted-too", [63, 64], &settings);
+        stays_captured("doubted-too", [63, 64], &by_programs(&mounted));
     }
 }
 
@@ -128,9 +126,6 @@ fn by_rules_a_pod_that_was_handed_over_stays_captured_over_a_restart() {
 #[test]
 fn by_programs_a_pod_that_was_handed_over_stays_captured_over_a_restart() {
     if let Some(mounted) = programs_or_skip() {
-        let bpffs = mounted.path().display().to_string();
-        let engine = ("WEIR_AMBIENT_ENGINE", "node-ebpf");
-        let settings = [engine, NODE[1], ("WEIR_BPFFS", bpffs.as_str())];
-        stays_captured_after_a_hand_over("told-too", [67, 68], &settings);
+        stays_captured_after_a_hand_over("told-too", [67, 68], &by_programs(&mounted));
     }
 }

@@ -7,7 +7,7 @@ use crate::api_server::namespace;
 use crate::groups::Group;
 use crate::repair::Sandbox;
 use crate::support::{Agent, exchange, get};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::os::unix::net::UnixStream;
 use weir_testing::TempDir;
 
@@ -44,8 +44,7 @@ fn where_the_connections_of_a_pod_land_is_proved_at_enrolment() {
     ztunnel.snapshots(2);
     agent.until("proved again", || proved(&agent) == 1);
     let verified = || {
-        let (_, text) = get(agent.metrics, "/status.json").expect("an answer");
-        let facts: Value = serde_json::from_str(&text).unwrap();
+        let facts = agent.facts();
         facts["ambient"]["pods"][0]["verifiedAt"].clone()
     };
     for _ in 0..2 {
@@ -54,8 +53,7 @@ fn where_the_connections_of_a_pod_land_is_proved_at_enrolment() {
     }
     assert_eq!(proved(&agent), 1, "once");
     agent.until("shown", || {
-        let (_, text) = get(agent.metrics, "/status.json").expect("an answer");
-        let facts: Value = serde_json::from_str(&text).unwrap();
+        let facts = agent.facts();
         facts["ambient"]["pods"][0]["proved"] == "yes"
     });
 }

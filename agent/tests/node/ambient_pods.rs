@@ -4,8 +4,6 @@ use crate::ambient::{Scene, id, is_captured, running, states};
 use crate::attacks::Pretender;
 use crate::groups::Group;
 use crate::repair::Sandbox;
-use crate::support::get;
-use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -223,8 +221,7 @@ fn a_pod_with_several_interfaces_is_enrolled_by_the_addresses_that_the_api_serve
     let healed =
         |cause: &str| agent.metric(&format!("weir_ambient_healed_total{{cause=\"{cause}\"}}"));
     let verified = || {
-        let (_, text) = get(agent.metrics, "/status.json").expect("an answer");
-        let facts: Value = serde_json::from_str(&text).unwrap();
+        let facts = agent.facts();
         facts["ambient"]["pods"][0]["verifiedAt"].clone()
     };
     for _ in 0..2 {

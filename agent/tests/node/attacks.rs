@@ -5,7 +5,7 @@ use crate::api_server::{ApiServer, pod};
 use crate::groups::Group;
 use crate::repair::{IN_PLACE, Sandbox, sidecar, start};
 use crate::rights::unmapped;
-use crate::support::{Agent, Node, get};
+use crate::support::{Agent, Node};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
@@ -99,8 +99,7 @@ impl Drop for Pretender {
 }
 
 pub(crate) fn state_of(agent: &Agent, name: &str) -> Option<Value> {
-    let (_, text) = get(agent.metrics, "/status.json").expect("an answer");
-    let facts: Value = serde_json::from_str(&text).unwrap();
+    let facts = agent.facts();
     let mut pods = facts["pods"].as_array().unwrap().iter();
     pods.find(|p| p["name"] == name).cloned()
 }

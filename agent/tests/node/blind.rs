@@ -9,12 +9,6 @@ use serde_json::{Value, json};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
-fn facts(agent: &Agent) -> Value {
-    let (status, text) = get(agent.metrics, "/status.json").expect("an answer");
-    assert_eq!(status, 200);
-    serde_json::from_str(&text).unwrap()
-}
-
 fn blind(agent: &Agent, of: &str) -> bool {
     agent.metric(&format!("weir_blind{{of=\"{of}\"}}")) == 1
 }
@@ -35,12 +29,12 @@ fn an_api_server_that_never_answers() {
     let node = Node::new();
     let agent = start(&node, &server, &[IN_PLACE]);
     agent.until("trouble", || {
-        facts(&agent)["podWatch"]["state"] == "trouble"
+        agent.facts()["podWatch"]["state"] == "trouble"
     });
     // Verification begins when the pods are known; what is not seen are the pods.
     assert!(blind(&agent, "watch") && !blind(&agent, "verification"));
     assert_eq!(ratio(&agent), "NaN");
-    let told = facts(&agent);
+    let told = agent.facts();
     assert_eq!(told["verification"]["ratio"], Value::Null, "{told}");
     let (_, page) = get(agent.metrics, "/").unwrap();
     assert!(
@@ -92,7 +86,7 @@ fn a_socket_for_the_plugin_that_cannot_be_had() {
         "{why}"
     );
     assert!(blind(&agent, "plugin"));
-    let told = facts(&agent);
+    let told = agent.facts();
     assert_eq!(told["podSocket"]["state"], "failed", "{told}");
     assert!(get(agent.metrics, "/").unwrap().1.contains("pods.sock"));
     // The pods are watched all the same.
@@ -198,7 +192,7 @@ fn verification_that_hangs() {
     );
     assert!(blind(&agent, "verification"));
     assert_eq!(agent.metric("istio_cni_install_ready"), 1);
-    let told = facts(&agent);
+    let told = agent.facts();
     assert_eq!(told["verification"]["state"], "overdue", "{told}");
     assert!(told["notReady"].is_string(), "{told}");
     let (_, page) = get(agent.metrics, "/").unwrap();
@@ -228,10 +222,10 @@ fn verification_that_hangs() {
     agent.until("verified again", || agent.metric("weir_pods_verified") == 1);
     assert_eq!(
         (
-            facts(&agent)["pods"][0]["verified"].as_bool(),
+            agent.facts()["pods"][0]["verified"].as_bool(),
             ratio(&agent)
         ),
         (Some(true), "1.0".into())
     );
-    assert_eq!(facts(&agent)["notReady"], json!(null));
+    assert_eq!(agent.facts()["notReady"], json!(null));
 }

@@ -2,9 +2,8 @@
 
 use crate::api_server::ApiServer;
 use crate::repair::{IN_PLACE, Sandbox, events, sidecar, start};
-use crate::support::{Node, get};
+use crate::support::Node;
 use crate::unasked::{OFTEN, plain, redirect_by};
-use serde_json::Value;
 use std::time::Duration;
 use weir_cni::redirection::RTPROT_WEIR;
 use weir_netlink::route::{
@@ -33,8 +32,7 @@ fn routing_that_is_lost_is_restored() {
     agent.until("verified", || agent.metric("weir_pods_verified") == 1);
     assert!(has_rule() && has_route());
     let verified_at = || {
-        let (_, text) = get(agent.metrics, "/status.json").expect("an answer");
-        let facts: Value = serde_json::from_str(&text).unwrap();
+        let facts = agent.facts();
         facts["pods"][0]["verifiedAt"].clone()
     };
     let losses: [&[&str]; 3] = [
@@ -68,24 +66,20 @@ fn a_foreign_object_in_a_table_of_ours_is_named_and_not_repaired() {
     server.put(sidecar("object", &sandbox.address));
     let node = Node::new();
     let agent = start(&node, &server, &[IN_PLACE, OFTEN]);
-    let facts = || {
-        let (_, text) = get(agent.metrics, "/status.json").expect("an answer");
-        serde_json::from_str::<Value>(&text).unwrap()
-    };
     agent.until("verified", || agent.metric("weir_pods_verified") == 1);
     sandbox.tool(
         "nft",
         &["add", "counter", "inet", "istio-proxy-nat", "theirs"],
     );
     let repaired = || {
-        let facts = facts();
+        let facts = agent.facts();
         let counted = facts["verification"]["repairs"].as_array().unwrap().iter();
         let made = counted.filter(|r| r["result"] == "success");
         made.map(|r| r["count"].as_u64().unwrap()).sum::<u64>()
     };
     agent.until("counted", || repaired() == 1);
     let is_named = || {
-        facts()["pods"][0]["error"]
+        agent.facts()["pods"][0]["error"]
             .as_str()
             .is_some_and(|e| e.contains("theirs"))
     };
@@ -109,10 +103,6 @@ fn a_pod_whose_packets_another_program_takes_is_not_verified() {
     server.put(sidecar("hindered", &sandbox.address));
     let node = Node::new();
     let agent = start(&node, &server, &[IN_PLACE, OFTEN]);
-    let facts = || {
-        let (_, text) = get(agent.metrics, "/status.json").expect("an answer");
-        serde_json::from_str::<Value>(&text).unwrap()
-    };
     agent.until("verified", || agent.metric("weir_pods_verified") == 1);
     let repaired = || agent.metric("weir_drift_total{cause=\"missing\"}");
     agent.until("counted", || repaired() == 1);
@@ -121,7 +111,7 @@ fn a_pod_whose_packets_another_program_takes_is_not_verified() {
     sandbox.tool("nft", &["add", "chain", "inet", "t", "c", chain]);
     sandbox.tool("nft", &["add", "rule", "inet", "t", "c", "notrack"]);
     let is_named = || {
-        facts()["pods"][0]["error"]
+        agent.facts()["pods"][0]["error"]
             .as_str()
             .is_some_and(|e| e.contains("table inet t chain c: notrack"))
     };

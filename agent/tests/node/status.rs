@@ -18,18 +18,12 @@ fn page(agent: &Agent) -> String {
     text
 }
 
-fn facts(agent: &Agent) -> Value {
-    let (status, text) = get(agent.metrics, "/status.json").expect("an answer");
-    assert_eq!(status, 200);
-    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"))
-}
-
 /// Waits until the kernel was asked; it has nothing to do with readiness.
 fn asked(agent: &Agent) -> Value {
     agent.until("the kernel asked", || {
-        facts(agent)["kernelJobs"]["state"] != "asking"
+        agent.facts()["kernelJobs"]["state"] != "asking"
     });
-    facts(agent)["kernelJobs"].clone()
+    agent.facts()["kernelJobs"].clone()
 }
 
 fn pod_of<'a>(facts: &'a Value, name: &str) -> &'a Value {
@@ -75,7 +69,7 @@ impl Scene {
             sandboxes,
         };
         scene.agent.until("verified", || {
-            let facts = facts(&scene.agent);
+            let facts = scene.agent.facts();
             let v = &facts["verification"];
             v["verified"] == 3 && v["expected"] == 5
         });
@@ -90,7 +84,7 @@ fn the_page_and_its_json_agree_with_the_metrics() {
         return;
     };
     let agent = &scene.agent;
-    let all = facts(agent);
+    let all = agent.facts();
     for (name, value) in [
         ("node", "node1"),
         ("version", env!("CARGO_PKG_VERSION")),
@@ -166,7 +160,7 @@ fn the_page_and_its_json_agree_with_the_metrics() {
     // A pod that was right and is not any more says when it was.
     let at = pod_of(&all, "db-0")["verifiedAt"].clone();
     agent.until("looked at again", || {
-        pod_of(&facts(agent), "db-0")["verifiedAt"] != at
+        pod_of(&agent.facts(), "db-0")["verifiedAt"] != at
     });
     let [.., last] = &scene.sandboxes[..] else {
         panic!("there are three");
@@ -175,9 +169,9 @@ fn the_page_and_its_json_agree_with_the_metrics() {
     last.tool("ip", &["address", "del", &address, "dev", "lo"]);
     last.tool("nft", &["flush", "ruleset"]);
     agent.until("seen to be wrong", || {
-        pod_of(&facts(agent), "db-0")["verified"] == false
+        pod_of(&agent.facts(), "db-0")["verified"] == false
     });
-    let all = facts(agent);
+    let all = agent.facts();
     let db = pod_of(&all, "db-0");
     assert_eq!(db["engine"], "nft");
     assert!(
@@ -231,9 +225,9 @@ fn what_is_missing_is_said_in_words() {
     let agent = node.start(&[], &[]);
     agent.until("the reason", || {
         get(agent.metrics, "/status.json").is_some()
-            && facts(&agent)["install"]["lastFailure"].is_object()
+            && agent.facts()["install"]["lastFailure"].is_object()
     });
-    let all = facts(&agent);
+    let all = agent.facts();
     assert_eq!(all["install"]["ready"], false);
     assert_eq!(
         all["podWatch"],
@@ -256,17 +250,17 @@ fn what_is_missing_is_said_in_words() {
     let node = Node::new();
     let agent = start(&node, &server, &[IN_PLACE]);
     agent.until("refused", || {
-        facts(&agent)["podWatch"]["state"] == "trouble"
+        agent.facts()["podWatch"]["state"] == "trouble"
     });
-    let why = facts(&agent)["podWatch"]["reason"].clone();
+    let why = agent.facts()["podWatch"]["reason"].clone();
     assert!(
         why.as_str().unwrap().contains("list and watch on pods"),
         "{why}"
     );
     assert!(page(&agent).contains("They have not been looked at yet"));
     server.fault(|_| None);
-    agent.until("synced", || facts(&agent)["podWatch"]["state"] == "synced");
-    assert_eq!(facts(&agent)["podWatch"]["reason"], Value::Null);
+    agent.until("synced", || agent.facts()["podWatch"]["state"] == "synced");
+    assert_eq!(agent.facts()["podWatch"]["reason"], Value::Null);
     agent.until("seen", || page(&agent).contains("No pod of this node asks"));
 }
 

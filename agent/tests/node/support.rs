@@ -224,6 +224,13 @@ impl Agent {
         start.elapsed()
     }
 
+    /// `/status.json`
+    pub(crate) fn facts(&self) -> serde_json::Value {
+        let (status, text) = get(self.metrics, "/status.json").expect("an answer");
+        assert_eq!(status, 200, "{text}");
+        serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"))
+    }
+
     /// One number of `/metrics`; 0 when it is not there.
     pub(crate) fn metric(&self, line: &str) -> u64 {
         let (_, text) = get(self.metrics, "/metrics").expect("metrics");
