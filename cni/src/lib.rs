@@ -65,6 +65,7 @@ pub mod fill;
 pub mod http;
 pub mod json;
 pub mod log;
+pub mod of_node;
 pub mod plugin;
 pub mod pod;
 pub mod protocol;

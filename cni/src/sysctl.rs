@@ -4,13 +4,12 @@
 //! net/sysctl_net.c), by whichever mount. A container without `privileged` has its `/proc/sys` mounted read-only; the node's,
 //! reached through the root of the node's first process, is not.
 
+use crate::of_node::ROOTS;
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// `/proc/sys/net`
 const OWN: &str = "/proc/sys/net";
-/// First processes of a node whose procfs a container has there, as the manifests of Istio and ours mount it, or shares.
-const OF_NODE: [&str; 2] = ["/host/proc/1/root", "/proc/1/root"];
 
 /// `sysctl net/KEY`, in the calling thread's network namespace; `key` is `ipv4/conf/lo/accept_local`, for example. Without
 /// the white space around it.
@@ -30,7 +29,7 @@ pub fn read(key: &str) -> io::Result<String> {
 /// that has neither a writable `/proc/sys` nor the node's procfs at `/host/proc`, or may not follow it (CAP_SYS_PTRACE);
 /// EINVAL for a value that the key does not take.
 pub fn write(key: &str, value: &str) -> io::Result<()> {
-    let nodes = OF_NODE.map(|root| Path::new(root).join(OWN.trim_start_matches('/')));
+    let nodes = ROOTS.map(|root| Path::new(root).join(OWN.trim_start_matches('/')));
     write_below(Path::new(OWN), &nodes, key, value)
 }
 
@@ -71,20 +70,7 @@ pub fn describe(error: &io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nix::mount::{MsFlags, mount};
-    use nix::sched::{CloneFlags, unshare};
     use weir_netlink::Netns;
-
-    /// The rest of the calling thread's life is in a container: its `/proc/sys` is read-only.
-    fn contain() -> nix::Result<()> {
-        unshare(CloneFlags::CLONE_NEWNS)?;
-        let none = None::<&str>;
-        mount(none, "/", none, MsFlags::MS_PRIVATE | MsFlags::MS_REC, none)?;
-        let sys = Some("/proc/sys");
-        mount(sys, "/proc/sys", none, MsFlags::MS_BIND, none)?;
-        let read_only = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
-        mount(none, "/proc/sys", none, read_only, none)
-    }
 
     #[test]
     fn where_proc_sys_is_read_only_that_of_the_node_is_used() {
@@ -95,7 +81,7 @@ mod tests {
         };
         let key = "ipv4/conf/lo/route_localnet";
         let outcome = netns.run(|| {
-            if let Err(e) = contain() {
+            if let Err(e) = weir_testing::container::read_only("/proc/sys".as_ref()) {
                 return Err(format!("no mount namespace: {e}"));
             }
             if let Err(e) = std::fs::metadata("/proc/1/root/proc/sys") {

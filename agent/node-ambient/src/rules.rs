@@ -4,15 +4,12 @@ use crate::nft::{HOST_TABLE, MEMORY, PROXY_TABLE, SET};
 use crate::node::Node;
 use crate::{nft, xtables};
 use std::collections::BTreeMap;
-use std::time::Duration;
 use weir_cni::compile::Engine;
+use weir_cni::of_node::legacy_tables;
 use weir_netfilter::ipset::{IpsetEngine, Set};
 use weir_netfilter::nft::{NftEngine, Ruleset, TableFamily, TableId};
-use weir_netfilter::xtables::{Writers, XtEngine};
 use weir_netlink::{Error, Netns, Result};
 
-/// Time limit for the lock of the tools; kube-proxy has the same.
-const LOCK: Duration = Duration::from_secs(5);
 /// Most sysctls that are remembered: one per pod and a few more.
 const MAX_MEMORY: usize = 8192;
 
@@ -40,10 +37,6 @@ fn set_names() -> [String; 2] {
     [SET.to_owned(), format!("{SET}-v6")]
 }
 
-fn legacy() -> Result<XtEngine> {
-    Ok(XtEngine::open()?.writers(Writers::Others { patience: LOCK }))
-}
-
 fn has_legacy() -> bool {
     ["ip", "ip6"].iter().any(|family| {
         let names = std::fs::read(format!("/proc/thread-self/net/{family}_tables_names"));
@@ -60,7 +53,7 @@ pub fn present() -> Result<Option<Engine>> {
     if in_nft.is_ok_and(|found| tables().iter().any(|id| found.contains(id))) {
         return Ok(Some(Engine::Nft));
     }
-    if has_legacy() && legacy()?.holds(&xtables::ownership())? {
+    if has_legacy() && legacy_tables()?.holds(&xtables::ownership())? {
         return Ok(Some(Engine::Xtables));
     }
     Ok(None)
@@ -120,7 +113,7 @@ pub fn memory() -> Result<BTreeMap<String, String>> {
             );
         }
         Some(Engine::Xtables) => {
-            let rules = legacy()?.ruleset()?;
+            let rules = legacy_tables()?.ruleset()?;
             texts.extend(xtables::memory(&rules).into_iter().map(str::to_owned));
         }
         None => {}
@@ -205,7 +198,7 @@ pub fn drift(
             if lines.iter().any(|l| l.starts_with("create")) {
                 lines.extend(rules.to_string().lines().map(str::to_owned));
             } else {
-                let drift = legacy()?.drift(&rules, &xtables::ownership())?;
+                let drift = legacy_tables()?.drift(&rules, &xtables::ownership())?;
                 lines.extend(drift.ops.iter().map(ToString::to_string));
             }
         }
@@ -239,7 +232,7 @@ pub fn apply(
             if !names.is_empty() {
                 write(&names)?;
             }
-            let applied = legacy()?.apply(&rules, &xtables::ownership())?;
+            let applied = legacy_tables()?.apply(&rules, &xtables::ownership())?;
             // One that a rule refers to cannot be destroyed.
             if !names.is_empty() {
                 write(&set_names())?;
@@ -264,7 +257,7 @@ pub fn remove() -> Result<Vec<String>> {
         lines.extend(applied.ops.iter().map(ToString::to_string));
     }
     if has_legacy() {
-        let gone = legacy()?.remove(&xtables::ownership());
+        let gone = legacy_tables()?.remove(&xtables::ownership());
         lines.extend(gone.ops.iter().map(ToString::to_string));
         if let Some(e) = gone.failures.into_iter().next() {
             return Err(e);

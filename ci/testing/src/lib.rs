@@ -8,6 +8,7 @@
 //! - [`c`]: what a C compiler takes names of the system's headers for
 //! - [`TempDir`], [`BpfFs`], [`groups`]: folders, bpf file systems and control groups that go away with their value
 //! - [`api_server`], [`pods`], [`certificates`]: a fake API server, and objects for it
+//! - [`container`]: mounts as a container has them
 //! - [`chromium`]: a browser without a window
 //! - [`ztunnel`]: a ztunnel that only speaks ZDS
 #![forbid(unsafe_code)]
@@ -26,6 +27,7 @@ mod bpffs;
 pub mod c;
 pub mod certificates;
 pub mod chromium;
+pub mod container;
 mod dir;
 pub mod effort;
 mod ends;

@@ -3,7 +3,7 @@
 use super::{Host, SETS, remove_of_iptables_nft, set_name};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use weir_cni::of_node::legacy_tables;
 use weir_netfilter::ipset::{self, Entry, Header, IpsetEngine, Key, SetFamily, SetType};
 use weir_netfilter::probe::{Loading, RunningKernel};
 use weir_netfilter::xtables;
@@ -11,8 +11,6 @@ use weir_netlink::Result;
 
 /// The legacy chain.
 pub(super) const CHAIN: &str = "ISTIO_POSTRT";
-/// Time limit for the lock of the tools; kube-proxy has the same.
-const LOCK: Duration = Duration::from_secs(5);
 /// The tag of the rule that jumps to it. Not that of rules which capture at the node (`weir_node_ambient`): they are in the same
 /// tables, and each would remove the other's.
 const TAG: u32 = u32::from_be_bytes(*b"wprb");
@@ -27,7 +25,7 @@ pub(super) fn by_legacy(host: &Host) -> Result<Vec<String>> {
     };
     let needed: Vec<String> = desired.iter().map(|set| set.header.name.clone()).collect();
     let mut changes = write(&needed)?;
-    let rules = legacy_engine()?.apply(&legacy(host), &ownership())?;
+    let rules = legacy_tables()?.apply(&legacy(host), &ownership())?;
     changes.extend(rules.ops.iter().map(ToString::to_string));
     if needed.len() < SETS.len() {
         changes.extend(write(&SETS.map(str::to_owned))?);
@@ -46,7 +44,7 @@ pub(super) fn remove() -> Result<Vec<String>> {
         names.is_ok_and(|names| !names.is_empty())
     };
     if ["ip", "ip6"].into_iter().any(is_used) {
-        let gone = legacy_engine()?.remove(&ownership());
+        let gone = legacy_tables()?.remove(&ownership());
         removed.extend(gone.ops.iter().map(ToString::to_string));
         if let Some(e) = gone.failures.into_iter().next() {
             return Err(e);
@@ -73,12 +71,6 @@ pub(super) fn remove() -> Result<Vec<String>> {
 pub(super) fn may_have_sets() -> bool {
     let kernel = RunningKernel::read();
     kernel.has_module("ip_set") || kernel.loading != Loading::Possible
-}
-
-/// kube-proxy and the network's plugin write the tables of the host, too: by the lock that the tools have, nobody's change
-/// is lost.
-fn legacy_engine() -> Result<xtables::XtEngine> {
-    Ok(xtables::XtEngine::open()?.writers(xtables::Writers::Others { patience: LOCK }))
 }
 
 fn ownership() -> xtables::Ownership {

@@ -1,12 +1,15 @@
 //! The lock shared with the iptables tools: `flock(2)` on `/run/xtables.lock`, or on the file named by the
-//! environment variable `XTABLES_LOCKFILE`.
+//! environment variable `XTABLES_LOCKFILE`. A container has a `/run` of its own: there [`XtEngine::lock_file`] names the
+//! node's.
+//!
+//! [`XtEngine::lock_file`]: super::XtEngine::lock_file
 //!
 //! It is a file, so all processes that see the same `/run` share it, in any network namespace. Waiting for it is only
 //! useful where other programs write the tables of the same namespace.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weir_netlink::{Error, Result};
 
@@ -35,14 +38,15 @@ pub(super) struct Held {
 /// Interval between attempts to acquire a held lock.
 const INTERVAL: Duration = Duration::from_millis(2);
 
-pub(super) fn take(writers: Writers) -> Result<Held> {
+/// Takes the lock, by the file that `named` is, unless the environment names one.
+pub(super) fn take(writers: Writers, named: Option<&Path>) -> Result<Held> {
     let Writers::Others { patience } = writers else {
         return Ok(Held {
             _file: None,
             waited: None,
         });
     };
-    let path = path();
+    let path = path(named);
     let object = || path.display().to_string();
     let mut options = OpenOptions::new();
     // As the tools open it: created if it is missing, and never written.
@@ -74,9 +78,9 @@ pub(super) fn take(writers: Writers) -> Result<Held> {
     }
 }
 
-fn path() -> PathBuf {
+fn path(named: Option<&Path>) -> PathBuf {
     match std::env::var_os("XTABLES_LOCKFILE") {
         Some(path) if !path.is_empty() => path.into(),
-        _ => "/run/xtables.lock".into(),
+        _ => named.unwrap_or(Path::new("/run/xtables.lock")).to_owned(),
     }
 }

@@ -41,6 +41,7 @@ use super::{Ruleset, XtFamily};
 use crate::converge::converge;
 use std::collections::HashMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 use weir_netlink::Result;
 use weir_netlink::contention::CONTENTION;
@@ -54,6 +55,7 @@ pub struct XtEngine<T: XtTransport = XtSockets> {
     transport: T,
     sets: Box<dyn Sets + Send>,
     writers: Writers,
+    lock_file: Option<PathBuf>,
     contention: Duration,
     /// The extensions that the kernel was asked for, and its answers.
     known: HashMap<(XtFamily, Part, Form), bool>,
@@ -101,6 +103,7 @@ impl<T: XtTransport> XtEngine<T> {
             transport,
             sets,
             writers: Writers::OnlyUs,
+            lock_file: None,
             contention: CONTENTION,
             known: HashMap::new(),
         }
@@ -124,6 +127,14 @@ impl<T: XtTransport> XtEngine<T> {
     #[must_use]
     pub fn writers(mut self, writers: Writers) -> Self {
         self.writers = writers;
+        self
+    }
+
+    /// Names the file of the lock where `/run` of this process is not that of the tools. `XTABLES_LOCKFILE` in the environment,
+    /// which is for the tools as well, wins.
+    #[must_use]
+    pub fn lock_file(mut self, file: Option<PathBuf>) -> Self {
+        self.lock_file = file;
         self
     }
 
@@ -158,7 +169,7 @@ impl<T: XtTransport> XtEngine<T> {
     }
 
     fn change(&mut self, desired: Desired<'_>) -> Result<XtApplied> {
-        let lock = lock::take(self.writers)?;
+        let lock = lock::take(self.writers, self.lock_file.as_deref())?;
         let mut applied = self.converge(desired, None)?;
         applied.lock_wait = lock.waited;
         Ok(applied)

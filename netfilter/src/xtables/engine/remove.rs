@@ -36,7 +36,7 @@ impl<T: XtTransport> XtEngine<T> {
                     false => self.holds_in(family, &name, ours),
                 };
                 if lock.is_none() && !matches!(may_hold, Ok(false)) {
-                    match lock::take(self.writers) {
+                    match lock::take(self.writers, self.lock_file.as_deref()) {
                         Ok(taken) => lock = Some(taken),
                         Err(e) => {
                             removed.failures.push(e);
