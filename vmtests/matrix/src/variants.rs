@@ -38,7 +38,7 @@ const ROWS: &[Row] = &[
             ("xtables", "table ip6 mangle"),
             ("ipset", "hash:ip inet"),
         ],
-        present: &[("ebpf", "programs of weir"), ("ebpf", "attach tcx")],
+        present: &[("ebpf", "programs inside of pods"), ("ebpf", "attach tcx")],
         taken: &[
             "nf_tables",
             "family",
