@@ -209,9 +209,10 @@ pub(super) fn plan_host(
         None if there.proxy != 0 => changes.push(Change::NoProxy),
         None => {}
     }
-    let names = proxy.filter(|_| wanted.dns).map(|p| p.addresses.clone());
+    let names = proxy.map(|proxy| proxy.addresses.clone());
     let names = names.unwrap_or_default();
-    if there.names != names {
+    // Programs without the capture of DNS do not read them.
+    if wanted.dns && there.names != names {
         changes.push(Change::Names(names));
     }
     if count < there.former {
