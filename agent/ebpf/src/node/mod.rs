@@ -35,6 +35,7 @@ mod sysctls;
 #[cfg(test)]
 mod tests;
 
+use change::Attachment;
 pub use change::Change;
 pub(crate) use contents::counters;
 pub use desired::{Proxy, Wanted};
@@ -134,7 +135,8 @@ impl<'a> Node<'a> {
     }
 
     /// Makes the node as is wanted: the proxy's namespace first, then the maps, and the programs of pods last. What is
-    /// attached stays when this process ends. After an error hooks that were attached by this call are detached again.
+    /// attached stays when this process ends. After an error hooks of pods that were attached by this call are detached again, and
+    /// so are those of the proxy, unless it is the active one by then.
     ///
     /// # Errors
     /// The kernel refuses a part, or something else is there when it is read back.
@@ -172,16 +174,53 @@ impl<'a> Node<'a> {
         };
         let done = write();
         if done.is_err() {
-            // Those of pods first, so that nothing is redirected to where nothing is.
-            let _ = self.0.detach(&at_host);
-            if let Some(proxy) = &proxy {
-                let _ = proxy.detach(&at_proxy);
-            }
+            let _ = self.undo(
+                &changes,
+                &programs.maps,
+                &at_host,
+                (proxy.as_ref(), &at_proxy),
+            );
         }
         done.map(|()| changes)
     }
 
     /// What [`Node::remove`] would change in the node's namespace.
+    /// After an error. What pods that were captured before need now stays: the new proxy, if their packets go to it already.
+    fn undo(
+        &self,
+        changes: &Changes,
+        maps: &Maps,
+        attached: &[Attachment],
+        (proxy, at_proxy): (Option<&Space<'_>>, &[Attachment]),
+    ) -> Result<()> {
+        let is_of_proxy = |a: &&Attachment| a.role == NodeRole::FromProxy;
+        // Those of pods first, so that nothing is redirected to where nothing is.
+        let detached = self.0.detach(attached.iter().filter(|a| !is_of_proxy(a)));
+        let left = self.0.held()?;
+        let is_of_pod = |(hook, held): (&Hook, &Held)| {
+            let role = NodeRole::of_name(&held.program);
+            (held.is_attached && role == Some(NodeRole::FromPod)).then_some(hook.0)
+        };
+        let captured: BTreeSet<u32> = left.iter().filter_map(is_of_pod).collect();
+        let there = contents::contents(&self.0.folder)?;
+        // They would be taken for those of captured pods, and take the room of others.
+        let pods = there.pods.iter();
+        let mut forgotten = pods.filter(|(_, index)| !captured.contains(index));
+        let forgotten = forgotten.try_for_each(|(address, _)| maps.delete(Which::Pods, *address));
+        let is_new = |change: &Change| matches!(change, Change::Proxy(_, index) if captured.is_empty() || there.proxy != *index);
+        let proxy = match changes.host.iter().any(is_new) {
+            true => {
+                if captured.is_empty() {
+                    maps.set_proxy(0)?;
+                }
+                let of_host = self.0.detach(attached.iter().filter(is_of_proxy));
+                of_host.and(proxy.map_or(Ok(()), |proxy| proxy.detach(at_proxy.iter())))
+            }
+            false => Ok(()),
+        };
+        detached.and(forgotten).and(proxy)
+    }
+
     ///
     /// # Errors
     /// It cannot be read.

@@ -1,6 +1,6 @@
 //! One namespace, the node's or a proxy's: what it has, what is written there, and what is removed from it.
 
-use super::change::Change;
+use super::change::{Attachment, Change};
 use super::maps::{Maps, Which};
 use super::plan::Observed;
 use super::programs::{NodeRole, NodeTraits, assemble};
@@ -123,12 +123,12 @@ impl<'a> Space<'a> {
         Ok(())
     }
 
-    /// Writes changes. The hooks that were attached are added to the list, also after an error.
+    /// Writes changes. What was attached is added to the list, also after an error.
     pub(super) fn write(
         &self,
         changes: &[Change],
         programs: &mut Programs,
-        attached: &mut Vec<Hook>,
+        attached: &mut Vec<Attachment>,
     ) -> Result<()> {
         self.netns.run(|| {
             let routing = Routing::open()?;
@@ -168,7 +168,7 @@ impl<'a> Space<'a> {
                             hooks.replace(&object, a.hook, program)?;
                         } else {
                             hooks.attach(&object, a.hook, program)?;
-                            attached.push(a.hook);
+                            attached.push(a.clone());
                         }
                     }
                     Change::Detach(_, Detached(hook), _) => hooks.detach(*hook)?,
@@ -188,13 +188,16 @@ impl<'a> Space<'a> {
     }
 
     /// Detaches what was attached, after an error.
-    pub(super) fn detach(&self, attached: &[Hook]) -> Result<()> {
+    pub(super) fn detach<'b>(
+        &self,
+        attached: impl DoubleEndedIterator<Item = &'b Attachment> + Send,
+    ) -> Result<()> {
         self.netns.run(|| {
             let routing = Routing::open()?;
             let hooks = self.hooks(&self.folder, &routing);
             // The last first, so that nothing is redirected to where nothing is.
-            let mut attached = attached.iter().rev();
-            attached.try_for_each(|hook| hooks.detach(*hook))
+            let mut attached = attached.rev();
+            attached.try_for_each(|a| hooks.detach(a.hook))
         })?
     }
 
@@ -271,7 +274,7 @@ impl<'a> Space<'a> {
 
 /// Programs with their maps; each is loaded once.
 pub(super) struct Programs {
-    maps: Maps,
+    pub(super) maps: Maps,
     traits: NodeTraits,
     loaded: BTreeMap<NodeRole, Program>,
 }

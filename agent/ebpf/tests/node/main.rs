@@ -5,4 +5,5 @@
 #![allow(missing_docs)]
 
 mod changes;
+mod failures;
 mod scene;

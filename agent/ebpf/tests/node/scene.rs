@@ -130,6 +130,19 @@ impl Scene {
         assert_eq!(node.compare(wanted).unwrap(), Default::default());
     }
 
+    pub(crate) fn refused(&self, wanted: &Wanted) -> String {
+        let bpffs = self.bpffs();
+        let refused = Node::of(&self.node, &bpffs).apply(wanted).unwrap_err();
+        refused.to_string()
+    }
+
+    /// Addresses that count as captured.
+    pub(crate) fn captured(&self) -> Vec<IpAddr> {
+        let bpffs = self.bpffs();
+        let pods = Node::of(&self.node, &bpffs).pods().unwrap();
+        pods.into_iter().collect()
+    }
+
     /// The proxies' outbound listeners and a server outside, each of which answers with its name.
     pub(crate) fn serve(&self) {
         serve(&self.inside[&PROXY], "first", 15001);

@@ -1,0 +1,85 @@
+//! A part of a change fails: what worked before works on, and what was not made is not taken for made.
+
+use crate::scene::{NEIGHBOUR, POD, PROXY, SECOND, Scene, address, device};
+use weir_ebpf::show;
+use weir_netlink::route::{Qdisc, Routing};
+
+/// A qdisc of another writer that has no place for programs.
+fn occupied(routing: &Routing, number: u8) -> Qdisc {
+    let index = routing.link(&device(number)).unwrap().index;
+    let qdisc = Qdisc {
+        kind: "ingress".to_owned(),
+        ..Qdisc::clsact(index)
+    };
+    assert!(routing.add_qdisc(&qdisc).unwrap());
+    qdisc
+}
+
+fn programs(scene: &Scene) -> usize {
+    let all = [&scene.node, &scene.inside[&PROXY]];
+    let count = |netns| {
+        show::read(netns, Some(&scene.bpffs()))
+            .unwrap()
+            .programs
+            .len()
+    };
+    all.map(count).iter().sum()
+}
+
+/// While another proxy takes over, the link of a second pod takes no program.
+#[test]
+fn pods_reach_the_new_proxy_although_one_cannot_be_captured() {
+    for scene in Scene::builds().filter(|scene| scene.mounted.by_filters()) {
+        scene.serve();
+        scene.apply(&scene.wanted(&[POD], PROXY));
+        assert_eq!(scene.asked_by(POD), "first");
+        let routing = scene.routing();
+        let qdisc = occupied(&routing, NEIGHBOUR);
+        let wanted = scene.wanted(&[POD, NEIGHBOUR], SECOND);
+        for _ in 0..2 {
+            let why = scene.refused(&wanted);
+            assert!(why.contains("qdisc ingress is there"), "{why}");
+            assert_eq!(scene.asked_by(POD), "second");
+            assert_eq!(scene.asked_by(NEIGHBOUR), "outside");
+            assert_eq!(scene.captured(), [address(POD)]);
+        }
+        assert!(routing.delete_qdisc(&qdisc).unwrap());
+        scene.apply(&wanted);
+        assert_eq!(scene.asked_by(NEIGHBOUR), "second");
+    }
+}
+
+/// The link of the new proxy takes no program: the old one goes on.
+#[test]
+fn pods_reach_the_old_proxy_when_the_new_one_cannot_take_over() {
+    for scene in Scene::builds().filter(|scene| scene.mounted.by_filters()) {
+        scene.serve();
+        scene.apply(&scene.wanted(&[POD], PROXY));
+        let routing = scene.routing();
+        let qdisc = occupied(&routing, SECOND);
+        let wanted = scene.wanted(&[POD, NEIGHBOUR], SECOND);
+        scene.refused(&wanted);
+        assert_eq!(scene.asked_by(POD), "first");
+        assert_eq!(scene.captured(), [address(POD)]);
+        assert!(routing.delete_qdisc(&qdisc).unwrap());
+        scene.apply(&wanted);
+        assert_eq!([POD, NEIGHBOUR].map(|n| scene.asked_by(n)), ["second"; 2]);
+    }
+}
+
+/// Nothing was captured before: nothing is.
+#[test]
+fn a_first_change_that_fails_leaves_no_program() {
+    for scene in Scene::builds().filter(|scene| scene.mounted.by_filters()) {
+        scene.serve();
+        let routing = scene.routing();
+        let qdisc = occupied(&routing, NEIGHBOUR);
+        let wanted = scene.wanted(&[POD, NEIGHBOUR], PROXY);
+        scene.refused(&wanted);
+        assert_eq!((programs(&scene), scene.captured()), (0, vec![]));
+        assert_eq!([POD, NEIGHBOUR].map(|n| scene.asked_by(n)), ["outside"; 2]);
+        assert!(routing.delete_qdisc(&qdisc).unwrap());
+        scene.apply(&wanted);
+        assert_eq!([POD, NEIGHBOUR].map(|n| scene.asked_by(n)), ["first"; 2]);
+    }
+}
