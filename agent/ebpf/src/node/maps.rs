@@ -162,7 +162,7 @@ pub(super) enum Which {
 }
 
 /// One exclusion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Excluded {
     /// Peers.
     Peer(IpNet),

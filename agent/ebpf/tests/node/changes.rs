@@ -1,7 +1,8 @@
 //! From one desired state to another.
 
 use crate::scene::{NEIGHBOUR, POD, PROXY, SECOND, Scene};
-use weir_ebpf::node::Wanted;
+use ipnet::{IpNet, Ipv4Net};
+use weir_ebpf::node::{Exclusions, Wanted};
 
 /// Names are captured no more while the proxy is the same; what comes after that is captured, and names again.
 #[test]
@@ -19,5 +20,41 @@ fn the_capture_of_names_is_switched_off_and_on() {
         scene.apply(&wanted(&[POD], SECOND, false));
         scene.apply(&wanted(&[POD], SECOND, true));
         assert_eq!(scene.asked_by(POD), "second");
+    }
+}
+
+/// The longest lists that a configuration may have, one after the other.
+#[test]
+fn a_list_of_exclusions_follows_another() {
+    for scene in Scene::builds() {
+        scene.serve();
+        let list = |first: u32| -> Wanted {
+            let net = |n: u32| {
+                let net = Ipv4Net::new((((20 << 16) | n) << 8).into(), 24);
+                // The last of a list is an exception from another one.
+                (IpNet::V4(net.unwrap()), n % 1000 != 999)
+            };
+            let ports = |first: u32| (first + 1..=first + 1000).map(|n| n.try_into().unwrap());
+            let exclude = Exclusions {
+                peers: (first..first + 1000).map(net).collect(),
+                outbound_ports: ports(first + 1000).collect(),
+                inbound_ports: ports(first + 10_000).collect(),
+            };
+            Wanted {
+                exclude,
+                ..scene.wanted(&[POD], PROXY)
+            }
+        };
+        for first in [0, 3000, 3500] {
+            scene.apply(&list(first));
+            assert_eq!(scene.asked_by(POD), "first");
+        }
+        // Exceptions only, and others.
+        for first in [0, 5000] {
+            let mut wanted = list(first);
+            wanted.exclude.peers.values_mut().for_each(|is| *is = false);
+            scene.apply(&wanted);
+        }
+        assert_eq!(scene.asked_by(POD), "first");
     }
 }
