@@ -162,6 +162,20 @@ pub(super) fn remember(folder: &Path, key: u32, value: u32) -> Result<()> {
         .map_err(|e| failed("write", "map weir_sysctls", &e))
 }
 
+/// Forgets what was written down of these keys.
+pub(super) fn forget(folder: &Path, which: impl Fn(u32) -> bool) -> Result<()> {
+    let Some(map) = open(&folder.join(BEFORE_MAP.name))? else {
+        return Ok(());
+    };
+    for (key, _) in entries(&map, &BEFORE_MAP)? {
+        if which(number(&key)) {
+            let deleted = map.delete(&key);
+            deleted.map_err(|e| failed("delete", "a key of map weir_sysctls", &e))?;
+        }
+    }
+    Ok(())
+}
+
 /// All that was written down.
 pub(super) fn before(folder: &Path) -> Result<BTreeMap<u32, u32>> {
     match open(&folder.join(BEFORE_MAP.name))? {

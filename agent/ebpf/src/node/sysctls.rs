@@ -2,6 +2,7 @@
 
 use super::plan::Observed;
 use super::{contents, desired};
+use std::collections::BTreeSet;
 use std::path::Path;
 use weir_cni::sysctl;
 use weir_netlink::route::Routing;
@@ -49,12 +50,17 @@ pub(super) fn sysctl_of(
     }
 }
 
-/// Writes down what a sysctl is before it is changed.
+/// Writes down what a sysctl is before it is changed. What is known of links that are gone is forgotten: each proxy has another one.
 pub(super) fn remember(folder: &Path, routing: &Routing, key: &str) -> Result<()> {
     let mut parts = key.split('/').rev();
     let (last, name) = (parts.next(), parts.next().unwrap_or_default());
     let number = match last {
-        Some("rp_filter") => routing.link(name)?.index,
+        Some("rp_filter") => {
+            let links: BTreeSet<u32> = routing.links()?.iter().map(|link| link.index).collect();
+            let is_known = |key: u32| FORWARDING.contains(&key) || links.contains(&key);
+            contents::forget(folder, |key| !is_known(key))?;
+            routing.link(name)?.index
+        }
         _ if key.starts_with("ipv4/") => FORWARDING[0],
         _ => FORWARDING[1],
     };

@@ -6,4 +6,5 @@
 
 mod changes;
 mod failures;
+mod remembered;
 mod scene;
