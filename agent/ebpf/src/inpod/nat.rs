@@ -5,7 +5,7 @@
 
 use super::layout::*;
 use super::packet::{Builder, TUPLE_SIZE, be16};
-use crate::asm::{Alu, Helper, If, Label, MapRef, Operand, Reg, Size};
+use crate::asm::{Alu, Helper, If, MapRef, Operand, Reg, Size};
 use Reg::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -123,40 +123,11 @@ pub(super) fn translate(b: &mut Builder) {
     b.asm.jump(pass);
 }
 
-/// `R0` is the server that was asked from the packet's destination, or null.
-#[track_caller]
-fn find_query(b: &mut Builder, queries: MapRef) {
-    key(b, End::Destination);
-    b.look_up(queries, KEY);
-}
-
-/// Jumps unless the packet's source is what was asked from its destination. Goes on behind it.
-#[track_caller]
-pub(crate) fn jump_unless_asked(b: &mut Builder, queries: MapRef, to: Label) {
-    find_query(b, queries);
-    b.asm.jump_if(If::Eq, R0, 0, to);
-    // The value is an address as in the tuple, and zeros behind one of IPv4.
-    let [v4, asked] = [(); 2].map(|()| b.asm.label());
-    if b.dual {
-        b.asm.jump_if(If::Eq, R9, TUPLE_SIZE[0].0, v4);
-        for at in [0, 8] {
-            b.asm.load(Size::D, R1, R0, at);
-            b.asm.load(Size::D, R2, R10, TUPLE + at);
-            b.asm.jump_if(If::Ne, R1, R2, to);
-        }
-        b.asm.jump(asked);
-    }
-    b.asm.bind(v4);
-    b.asm.load(Size::W, R1, R0, 0);
-    b.asm.load(Size::W, R2, R10, TUPLE);
-    b.asm.jump_if(If::Ne, R1, R2, to);
-    b.asm.bind(asked);
-}
-
 /// Gives an answer the address of the server that was asked. Others pass: someone asked ztunnel itself.
 #[track_caller]
 pub(crate) fn answer_from_server(b: &mut Builder, queries: MapRef) {
-    find_query(b, queries);
+    key(b, End::Destination);
+    b.look_up(queries, KEY);
     let pass = b.pass;
     b.asm.jump_if(If::Eq, R0, 0, pass);
     value_from(b);

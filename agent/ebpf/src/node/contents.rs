@@ -34,7 +34,7 @@ pub(super) struct Contents {
 }
 
 /// Maps that earlier versions pinned beside these.
-const OBSOLETE: [&str; 2] = ["weir_asked", "weir_node_count"];
+const OBSOLETE: [&str; 3] = ["weir_asked", "weir_node_count", "weir_flows"];
 
 /// The pins of such maps in a folder.
 pub(super) fn obsolete(folder: &Path) -> Vec<&'static str> {

@@ -6,11 +6,12 @@
 //! - What a pod sends from an excluded port of its own passes unless it begins a connection.
 //! - Each pod may exclude more for itself. What it says of a network decides, whatever the node says of it.
 
+use super::owner;
 use super::parts::put_address;
 use super::programs::NodeTraits;
 use crate::asm::{If, Label, MapRef, Reg, Size};
-use crate::inpod::layout::{KEY, OWNER_KEY, PORTS, Pass};
-use crate::inpod::nat::{self, End};
+use crate::inpod::layout::{Count, KEY, OWNER, OWNER_KEY, PORTS, Pass};
+use crate::inpod::nat::End;
 use crate::inpod::packet::Builder;
 use Reg::{R0, R1, R10};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -230,7 +231,7 @@ pub(super) fn from_pod(b: &mut Builder, traits: NodeTraits, told: Told) {
     find_port(b, &refs, End::Destination, Side::Outbound);
     b.asm.jump_if(If::Eq, R0, 0, ours);
     if told == Told::ByPod {
-        nat::remember(b, refs.flows);
+        remember(b, refs.flows);
     }
     b.asm.jump(pass);
     b.asm.bind(ours);
@@ -252,9 +253,25 @@ pub(super) fn to_pod(b: &mut Builder, traits: NodeTraits) {
     b.asm.jump_if(If::Ne, R0, 0, pass);
     find_port(b, &refs, End::Source, Side::Outbound);
     b.asm.jump_if(If::Eq, R0, 0, captured);
-    nat::jump_unless_asked(b, refs.flows, captured);
-    b.asm.jump(pass);
+    owner::key(b, End::Destination);
+    b.look_up(refs.flows, OWNER_KEY);
+    b.asm.jump_if(If::Ne, R0, 0, pass);
     b.asm.bind(captured);
+}
+
+/// Writes down that the pod sent the packet, unless that is known: looking it up keeps it from being evicted. Without room the packet is
+/// dropped.
+#[track_caller]
+fn remember(b: &mut Builder, flows: MapRef) {
+    let known = b.asm.label();
+    owner::key(b, End::Source);
+    b.look_up(flows, OWNER_KEY);
+    b.asm.jump_if(If::Ne, R0, 0, known);
+    b.asm.store(Size::W, R10, OWNER, 1);
+    owner::store(b, flows);
+    b.asm.jump_if(If::Eq, R0, 0, known);
+    b.refuse(Count::OutOfMemory);
+    b.asm.bind(known);
 }
 
 /// Jumps if what the pod sends there is excluded, and it is captured on its way to another pod.

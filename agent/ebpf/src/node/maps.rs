@@ -114,10 +114,10 @@ pub(super) const POD_PORTS_MAP: MapSpec<'_> = MapSpec {
     name: "weir_pod_ports",
     ..PODS_MAP
 };
+/// Connections of pods to excluded ports.
 pub(super) const FLOWS_MAP: MapSpec<'_> = MapSpec {
-    max_entries: MOST_FLOWS,
-    name: "weir_flows",
-    ..QUERIES_MAP
+    name: "weir_excluded",
+    ..OWNERS_MAP
 };
 pub(super) const BEFORE_MAP: MapSpec<'_> = MapSpec {
     key_size: 4,

@@ -6,5 +6,6 @@
 
 mod changes;
 mod failures;
+mod flows;
 mod remembered;
 mod scene;
