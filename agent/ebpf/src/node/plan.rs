@@ -152,16 +152,14 @@ pub(super) fn plan_host(
         }
     }
     let is_old = |address: &&IpAddr| !wanted.addresses.contains(*address);
+    let old = there.node.keys().filter(is_old);
+    changes.extend(old.copied().map(Change::NoAddress));
     let new = wanted.addresses.iter();
     let new = new.filter(|address| !there.node.contains_key(address));
     changes.extend(new.copied().map(Change::Address));
     let mut pods = Addresses::new();
     for (address, device) in &wanted.pods {
-        let index = observed.index(device)?;
-        pods.insert(*address, index);
-        if there.pods.get(address) != Some(&index) {
-            changes.push(Change::Pod(*address, device.clone(), index));
-        }
+        pods.insert(*address, observed.index(device)?);
     }
     let hooks = proxy.map(|proxy| {
         (
@@ -188,14 +186,28 @@ pub(super) fn plan_host(
             (device, Direction::Ingress, NodeRole::FromPod),
         ]
     });
+    let hooks = hooks.into_iter().chain(of_former).chain(of_pods);
+    let hooks = attachments(observed, names, hooks)?;
+    let (new, gone) = observed.hooks(hooks);
+    // First, so that a full map takes others instead. The hooks before that: a program drops what an unknown pod sends.
+    let old = there.pods.iter();
+    let old = old.filter(|(address, _)| !pods.contains_key(address));
+    let left: BTreeSet<u32> = old.clone().map(|(_, index)| *index).collect();
+    let is_left = |change: &Change| matches!(change, Change::Detach(_, Detached((index, _)), _) if left.contains(index));
+    let (of_left, gone): (Vec<_>, Vec<_>) = gone.into_iter().partition(is_left);
+    changes.extend(of_left);
+    changes.extend(old.map(|(address, _)| Change::NoPod(*address)));
+    for (address, device) in &wanted.pods {
+        let index = pods.get(address).copied().unwrap_or(0);
+        if there.pods.get(address) != Some(&index) {
+            changes.push(Change::Pod(*address, device.clone(), index));
+        }
+    }
     let count = u32::try_from(former.len()).unwrap_or(u32::MAX);
     // Before new connections go to another one.
     if count > there.former {
         changes.push(Change::Former(count));
     }
-    let hooks = hooks.into_iter().chain(of_former).chain(of_pods);
-    let hooks = attachments(observed, names, hooks)?;
-    let (new, gone) = observed.hooks(hooks);
     let is_of_proxy = |change: &Change| matches!(change, Change::Attach(a) | Change::Replace(a) if a.role == NodeRole::FromProxy);
     let (of_proxy, of_pods): (Vec<_>, Vec<_>) = new.into_iter().partition(is_of_proxy);
     changes.extend(of_proxy);
@@ -221,13 +233,6 @@ pub(super) fn plan_host(
     changes.extend(exclusions::plan(wanted, there));
     changes.extend(of_pods);
     changes.extend(gone);
-    let old = there
-        .pods
-        .keys()
-        .filter(|address| !pods.contains_key(address));
-    changes.extend(old.copied().map(Change::NoPod));
-    let old = there.node.keys().filter(is_old);
-    changes.extend(old.copied().map(Change::NoAddress));
     // No program uses them now.
     changes.extend(observed.obsolete.iter().map(|name| Change::Unpin(name)));
     changes.extend(observed.other_layout());

@@ -1,7 +1,9 @@
 //! From one desired state to another.
 
-use crate::scene::{NEIGHBOUR, POD, PROXY, SECOND, Scene};
+use crate::scene::{NEIGHBOUR, POD, PROXY, SECOND, Scene, address, device};
 use ipnet::{IpNet, Ipv4Net};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use weir_ebpf::node::{Exclusions, Wanted};
 
 /// Names are captured no more while the proxy is the same; what comes after that is captured, and names again.
@@ -56,5 +58,35 @@ fn a_list_of_exclusions_follows_another() {
             scene.apply(&wanted);
         }
         assert_eq!(scene.asked_by(POD), "first");
+    }
+}
+
+/// As many addresses as the map has room for, all others in their place, and one more.
+#[test]
+fn a_full_map_of_pods_takes_others_instead() {
+    for scene in Scene::builds() {
+        scene.serve();
+        let wanted = |first: u32, count: u32| {
+            let pod = |n: u32| -> (IpAddr, String) {
+                (
+                    std::net::Ipv4Addr::from((100 << 24) | n).into(),
+                    device(NEIGHBOUR),
+                )
+            };
+            let mut wanted = scene.wanted(&[POD], PROXY);
+            wanted
+                .pods
+                .extend((first..first + count).map(pod).collect::<BTreeMap<_, _>>());
+            wanted
+        };
+        scene.apply(&wanted(0, 16_383));
+        scene.apply(&wanted(100_000, 16_383));
+        assert_eq!(scene.asked_by(POD), "first");
+        let why = scene.refused(&wanted(100_000, 16_384));
+        assert!(why.contains("room for 16384 addresses"), "{why}");
+        assert_eq!(scene.asked_by(POD), "first");
+        scene.apply(&wanted(200_000, 2));
+        assert_eq!(scene.captured().len(), 3);
+        assert!(scene.captured().contains(&address(POD)));
     }
 }
