@@ -33,3 +33,8 @@ pub(crate) fn is_of_another(folder: &Path, netns: &Netns) -> Result<Option<bool>
     };
     Ok(netns.cookie()?.map(|own| own != cookie))
 }
+
+/// For what is only shown.
+pub(crate) fn may_be_own(folder: &Path, netns: &Netns) -> bool {
+    is_of_another(folder, netns).is_ok_and(|it_is| it_is != Some(true))
+}

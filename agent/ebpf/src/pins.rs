@@ -6,9 +6,8 @@
 //! weir with the same layout continues with what is pinned, one with another layout removes what the old one pinned after
 //! its own programs are attached.
 
-use crate::events;
 use crate::hook::Way;
-use crate::{failed, libc_errno};
+use crate::{cookie, events, failed, libc_errno};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use std::collections::BTreeSet;
@@ -116,6 +115,20 @@ impl Bpffs {
             .map(|path| path.join(&name))
             .filter(|path| path.is_dir())
             .collect())
+    }
+
+    /// The folders of a namespace, that of this layout first; none of another namespace that had the same inode and is gone.
+    pub(crate) fn folders(&self, netns: &Netns) -> Result<Vec<PathBuf>> {
+        let own = Some(self.folder(netns)).filter(|folder| folder.is_dir());
+        let mut all: Vec<PathBuf> = own.into_iter().collect();
+        all.extend(self.other_layouts(netns)?);
+        let mut folders = Vec::new();
+        for folder in all {
+            if cookie::is_of_another(&folder, netns)? != Some(true) {
+                folders.push(folder);
+            }
+        }
+        Ok(folders)
     }
 
     /// One writer at a time, on this machine.

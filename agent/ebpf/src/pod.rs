@@ -172,7 +172,7 @@ impl<'a> Pod<'a> {
     /// The counters of its programs; `None` if it has none.
     #[must_use]
     pub fn counters(&self) -> Option<Vec<(&'static str, u64)>> {
-        maps::counters(&self.folder)
+        cookie::may_be_own(&self.folder, self.netns).then(|| maps::counters(&self.folder))?
     }
 
     /// What is pinned is of a namespace that is gone. That all programs are detached says so only where the folder has no cookie.

@@ -308,6 +308,7 @@ impl<'a> Node<'a> {
     /// The counters of its programs; `None` if it has none.
     #[must_use]
     pub fn counters(&self) -> Option<Vec<(&'static str, u64)>> {
-        contents::counters(&self.0.folder)
+        let folder = &self.0.folder;
+        cookie::may_be_own(folder, self.0.netns).then(|| contents::counters(folder))?
     }
 }

@@ -95,28 +95,15 @@ impl<'a> Space<'a> {
             .run(|| self.hooks(&self.folder, &Routing::open()?).delete())?
     }
 
-    /// Folders of other layouts, but for those of a namespace that is gone.
-    fn other_layouts(&self) -> Result<Vec<PathBuf>> {
-        let mut all = self.bpffs.other_layouts(self.netns)?;
-        let mut done = Ok(());
-        all.retain(|folder| match cookie::is_of_another(folder, self.netns) {
-            Ok(is_of_another) => is_of_another != Some(true),
-            Err(e) => {
-                done = Err(e);
-                false
-            }
-        });
-        done.map(|()| all)
-    }
-
     /// Nothing is changed yet: the kernel can attach programs.
     pub(super) fn prepare(&self) -> Result<()> {
         self.netns
             .run(|| self.hooks(&self.folder, &Routing::open()?).way())??;
         cookie::make_folder(self.bpffs, self.netns)?;
-        for older in self.other_layouts()? {
-            clsact::take_over(&older, &self.folder)?;
-            for (key, value) in contents::before(&older)? {
+        let folders = self.bpffs.folders(self.netns)?;
+        for older in folders.iter().filter(|folder| **folder != self.folder) {
+            clsact::take_over(older, &self.folder)?;
+            for (key, value) in contents::before(older)? {
                 contents::remember(&self.folder, key, value)?;
             }
         }
@@ -208,10 +195,9 @@ impl<'a> Space<'a> {
         if observed.has_other_layout {
             changes.push(Change::RemoveOtherLayout);
         }
-        let mut folders = self.other_layouts()?;
-        if self.folder.is_dir() {
-            folders.push(self.folder.clone());
-        }
+        let mut folders = self.bpffs.folders(self.netns)?;
+        // What an older version found is how it was.
+        folders.reverse();
         if folders.is_empty() {
             return Ok(changes);
         }
@@ -219,7 +205,6 @@ impl<'a> Space<'a> {
         changes.extend(held.map(|(hook, held)| observed.detach(*hook, held)));
         let (mut before, mut interface) = (BTreeMap::new(), None);
         for folder in &folders {
-            // What an older version found is how it was.
             for (key, value) in contents::before(folder)? {
                 before.entry(key).or_insert(value);
             }

@@ -112,16 +112,16 @@ impl fmt::Display for Shown {
 /// # Errors
 /// The kernel refuses to say: bpf(2) is not permitted.
 pub fn read(netns: &Netns, bpffs: Option<&Bpffs>) -> Result<Shown> {
-    let folder = bpffs.map(|bpffs| bpffs.folder(netns));
-    let pins = folder
-        .as_deref()
-        .map(pinned)
-        .transpose()?
-        .unwrap_or_default();
-    let counters = folder
-        .as_deref()
-        .and_then(|folder| maps::counters(folder).or_else(|| node::counters(folder)))
-        .unwrap_or_default();
+    // Of each layout, but none of a namespace that is gone.
+    let folders = bpffs.map(|bpffs| bpffs.folders(netns)).transpose()?;
+    let folders = folders.unwrap_or_default();
+    let mut pins = OfWeir::default();
+    for folder in &folders {
+        pinned(folder, &mut pins)?;
+    }
+    let mut counters = folders.iter();
+    let counters = counters.find_map(|f| maps::counters(f).or_else(|| node::counters(f)));
+    let counters = counters.unwrap_or_default();
     let elsewhere = bpffs.map(Elsewhere::read).unwrap_or_default();
     let has_more_pins = elsewhere.is_cut;
     let all = Pins {
@@ -160,8 +160,7 @@ struct OfWeir {
     programs: BTreeMap<u32, PathBuf>,
 }
 
-fn pinned(folder: &Path) -> Result<OfWeir> {
-    let mut pins = OfWeir::default();
+fn pinned(folder: &Path, pins: &mut OfWeir) -> Result<()> {
     for path in pins::entries(folder)? {
         let read = |e: &std::io::Error| failed("read", &path.display().to_string(), e);
         match open_pin(&path) {
@@ -179,7 +178,7 @@ fn pinned(folder: &Path) -> Result<OfWeir> {
             Err(e) => return Err(read(&e)),
         }
     }
-    Ok(pins)
+    Ok(())
 }
 
 fn links_of(link: &Link, pins: &Pins) -> Result<Vec<Attached>> {

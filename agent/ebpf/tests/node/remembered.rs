@@ -1,7 +1,9 @@
 //! What is remembered of links and namespaces that are gone.
 
 use crate::scene::{POD, PROXY, Scene, device, set};
+use std::path::PathBuf;
 use weir_ebpf::node::Node;
+use weir_ebpf::show;
 
 /// Each proxy has another link, whose sysctl is changed and written down.
 #[test]
@@ -28,5 +30,38 @@ fn many_proxies_follow_each_other() {
         let proxy = scene.inside[&PROXY].try_clone().unwrap();
         Node::of(&scene.node, &bpffs).remove(&[proxy]).unwrap();
         assert_eq!(rp_filter(&device(PROXY)), before);
+    }
+}
+
+/// Pins under the inode of a namespace that are of another one, which is gone, are not shown as its own.
+#[test]
+fn what_is_shown_is_of_this_namespace() {
+    for scene in Scene::builds() {
+        let Some(cookie) = scene.node.cookie().unwrap() else {
+            return weir_testing::lacks::skip("SO_NETNS_COOKIE", "5.14", "no cookies");
+        };
+        scene.apply(&scene.wanted(&[POD], PROXY));
+        let bpffs = scene.bpffs();
+        let seen = || {
+            let shown = show::read(&scene.node, Some(&bpffs)).unwrap();
+            let own = shown.programs.iter().filter(|p| p.pin.is_some()).count();
+            let counters = Node::of(&scene.node, &bpffs).counters();
+            (own, shown.counters.is_empty(), counters.is_none())
+        };
+        assert_eq!(seen(), (3, false, false));
+        let layout = |name: &str| -> PathBuf {
+            let folder = scene.mounted.path().join("weir").join(name);
+            std::fs::create_dir_all(&folder).unwrap();
+            folder.join(scene.node.id().ino.to_string())
+        };
+        let mark = |cookie: u64| layout("v2").join(format!("netns_{cookie}"));
+        std::fs::remove_dir(mark(cookie)).unwrap();
+        std::fs::create_dir(mark(1)).unwrap();
+        assert_eq!(seen(), (0, true, true));
+        std::fs::remove_dir(mark(1)).unwrap();
+        std::fs::create_dir(mark(cookie)).unwrap();
+        // Of a version with another layout.
+        std::fs::rename(layout("v2"), layout("v1")).unwrap();
+        assert_eq!(seen(), (3, false, true));
     }
 }
