@@ -117,6 +117,12 @@ impl Bpffs {
             .collect())
     }
 
+    /// Something is pinned under the inode of a namespace, whichever the layout.
+    pub(crate) fn has_folder(&self, netns: &Netns) -> bool {
+        let others = || self.other_layouts(netns).is_ok_and(|all| !all.is_empty());
+        self.folder(netns).is_dir() || others()
+    }
+
     /// The folders of a namespace, that of this layout first; none of another namespace that had the same inode and is gone.
     pub(crate) fn folders(&self, netns: &Netns) -> Result<Vec<PathBuf>> {
         let own = Some(self.folder(netns)).filter(|folder| folder.is_dir());

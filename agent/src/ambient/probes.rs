@@ -323,8 +323,9 @@ impl Probes for HostRules {
                 let host = Netns::current()?;
                 let mut removed = weir_node_ambient::remove(&host, Some(&config))?;
                 // Without a bpf file system nothing is pinned.
+                let proxies = config.proxies.iter().map(|proxy| proxy.netns.as_path());
                 if let Ok(bpffs) = Bpffs::at(&bpffs)
-                    && weir_ebpf::node::Node::of(&host, &bpffs).is_present()
+                    && weir_ebpf::node::Node::of(&host, &bpffs).is_present(proxies)
                 {
                     let changes = weir_node_ambient::ebpf::remove(&host, &bpffs, Some(&config))?;
                     removed.extend(changes.iter().map(ToString::to_string));

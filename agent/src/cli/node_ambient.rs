@@ -91,11 +91,13 @@ pub(super) fn clean(a: &NodeAmbientCleanArgs) -> Result<u8, Failure> {
     output::text(&text)
 }
 
-/// Removes programs of eBPF, if there are any; `None`: there are none.
+/// Removes programs of eBPF, if there are any at the node or at a proxy; `None`: there are none.
 fn detach(netns: &Netns, config: Option<&Config>) -> Result<Option<Vec<String>>, Failure> {
     // Without a bpf file system nothing is pinned.
     let Ok(bpffs) = bpffs() else { return Ok(None) };
-    if !weir_ebpf::node::Node::of(netns, &bpffs).is_present() {
+    let proxies = config.into_iter().flat_map(|config| &config.proxies);
+    let proxies = proxies.map(|proxy| proxy.netns.as_path());
+    if !weir_ebpf::node::Node::of(netns, &bpffs).is_present(proxies) {
         return Ok(None);
     }
     let removed = ebpf::remove(netns, &bpffs, config).map_err(Failure::failed)?;

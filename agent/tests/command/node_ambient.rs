@@ -111,6 +111,55 @@ fn programs_instead_of_rules() {
     assert_eq!(folders().count(), 0);
 }
 
+/// The node's side was cleaned alone, without the configuration or by a command that was killed: the proxy's side is cleaned later.
+// matrix: newest
+#[test]
+fn the_proxys_namespace_is_cleaned_after_the_nodes() {
+    let (netns, proxy) = (pod_or_skip!(), pod_or_skip!());
+    let Some(mounted) = weir_testing::BpfFs::mount() else {
+        return;
+    };
+    let node = Routing::open_in(&netns).unwrap();
+    let inner = Routing::open_in(&proxy).unwrap();
+    node.add_veth("v2", "eth0", &proxy).unwrap();
+    for (routing, name, last) in [(&node, "v2", 1), (&inner, "eth0", 10)] {
+        let index = routing.link(name).unwrap().index;
+        routing.set_up(index).unwrap();
+        let net = ipnet::IpNet::new([10, 1, 2, last].into(), 24).unwrap();
+        routing.add_address(index, net).unwrap();
+    }
+    let forwarding = "/proc/sys/net/ipv4/conf/eth0/forwarding";
+    proxy
+        .run(|| std::fs::write(forwarding, "1"))
+        .unwrap()
+        .unwrap();
+    let read = || std::fs::read_to_string(forwarding).unwrap();
+    let forwards = || proxy.run(read).unwrap().trim().to_owned();
+    let config = TempFile::new(&format!(
+        r#"{{"proxies": [{{"uid": "zt", "netns": "{}", "addresses": ["10.1.2.10"], "created": 1}}]}}"#,
+        path(&proxy)
+    ));
+    let place = path(&netns);
+    let bpffs = mounted.path().to_str().unwrap();
+    let run = |verb: &str, more: &[&str]| {
+        let args = [&[verb, "node-ambient", "--host-netns", &place], more].concat();
+        let run = weir_with(&args, &[("WEIR_BPFFS", bpffs)]);
+        assert_eq!(run.code, 0, "{verb}: {run:?}");
+        run.stdout
+    };
+    let known = ["--config", config.path()];
+    run("apply", &["--config", config.path(), "--engine", "ebpf"]);
+    assert_eq!(forwards(), "0");
+    run("clean", &[]);
+    assert_eq!(forwards(), "0", "nothing was said of the proxy");
+    let cleaned = run("clean", &known);
+    assert!(cleaned.contains("detach"), "{cleaned}");
+    assert_eq!(forwards(), "1");
+    let folders = std::fs::read_dir(mounted.path().join("weir/v2")).unwrap();
+    assert_eq!(folders.count(), 0);
+    assert_eq!(run("clean", &known), "nothing to remove\n");
+}
+
 /// bpf(2) fails as under a seccomp filter or lockdown, and as in a kernel without it; no bpf file system is mounted: the reason is named,
 /// nothing is changed, and the same command with rules works.
 // matrix: newest

@@ -52,6 +52,7 @@ use plan::Names;
 use space::{Programs, Space};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::path::Path;
 use weir_netlink::{Error, Netns, Result};
 
 /// The node's namespace, and the folder of its pins.
@@ -184,7 +185,6 @@ impl<'a> Node<'a> {
         done.map(|()| changes)
     }
 
-    /// What [`Node::remove`] would change in the node's namespace.
     /// After an error. What pods that were captured before need now stays: the new proxy, if their packets go to it already.
     fn undo(
         &self,
@@ -221,6 +221,7 @@ impl<'a> Node<'a> {
         detached.and(forgotten).and(proxy)
     }
 
+    /// What [`Node::remove`] would change in the node's namespace.
     ///
     /// # Errors
     /// It cannot be read.
@@ -286,11 +287,13 @@ impl<'a> Node<'a> {
         Ok(Attached(all))
     }
 
-    /// Something is pinned for this node.
+    /// Something is pinned for this node, or for one of these namespaces of proxies.
     #[must_use]
-    pub fn is_present(&self) -> bool {
-        let others = self.0.bpffs.other_layouts(self.0.netns);
-        self.0.folder.is_dir() || others.is_ok_and(|others| !others.is_empty())
+    pub fn is_present<'p>(&self, proxies: impl IntoIterator<Item = &'p Path>) -> bool {
+        // A namespace that has ended took everything with it.
+        let mut proxies = proxies.into_iter().filter_map(|p| Netns::open(p).ok());
+        let bpffs = self.0.bpffs;
+        bpffs.has_folder(self.0.netns) || proxies.any(|netns| bpffs.has_folder(&netns))
     }
 
     /// The addresses of pods that its programs capture; none where nothing is pinned for this node.
