@@ -83,7 +83,8 @@ pub fn check(desired: &Desired, remembered: Option<&Remembered>) -> io::Result<C
         }
         // The component that the name is of wrote its file again, and a runtime reads that one.
         let named = desired.conf_name.as_ref().map(|n| desired.net_dir.join(n));
-        if desired.chained && named.as_ref() == Some(first) {
+        let named = named.and_then(|path| config::named(&path).ok());
+        if desired.chained && named.is_some_and(|(path, _)| path == *first) {
             return Ok(Check::invalid(format!(
                 "{} is in force and was not looked at yet",
                 first.display()

@@ -64,18 +64,22 @@ pub fn choose(desired: &Desired) -> io::Result<Choice> {
     })
 }
 
-/// The file, or the one with the same stem and the other of the two extensions. An operator who names a file knows
-/// what is in it: a list in a `.conf` will do, although no runtime would load it.
+/// The file, or the one with the same stem and the other of the two extensions. Of two files the `.conf` counts, if
+/// runtimes load it: it sorts first, and is what the component wrote after its list had been made. An operator who
+/// names a file knows what is in it: a list in a `.conf` will do, although no runtime would load it.
 pub(super) fn named(path: &Path) -> Result<(PathBuf, Json), String> {
-    let other = if listing::ends_in(path, ".conf") {
-        Some(listing::as_list(path))
-    } else {
-        let text = path.to_str().and_then(|p| p.strip_suffix("list"));
-        text.map(PathBuf::from)
-            .filter(|p| listing::ends_in(p, ".conf"))
-    };
+    let mut paths = vec![path.to_owned()];
+    if listing::ends_in(path, ".conf") {
+        paths.push(listing::as_list(path));
+    } else if let Some(text) = path.to_str().and_then(|p| p.strip_suffix("list"))
+        && listing::ends_in(Path::new(text), ".conf")
+    {
+        let conf = PathBuf::from(text);
+        let is_loaded = listing::read(&conf).is_ok_and(|json| !listing::is_only_ours(&json));
+        paths.insert(usize::from(!is_loaded), conf);
+    }
     let mut reason = "there is no such file".to_owned();
-    for path in std::iter::once(path.to_owned()).chain(other) {
+    for path in paths {
         match listing::extendable(&path) {
             Ok(json) => return Ok((path, json)),
             Err(why) if path.exists() => reason = format!("{} {why}", path.display()),

@@ -266,6 +266,39 @@ fn a_named_file_keeps_its_name() {
     }
 }
 
+/// A component that writes `NAME.conf` does so again after the list was made of it, and runtimes read the `.conf` first.
+#[test]
+fn the_conf_that_is_written_again_beside_the_list_is_extended() {
+    let single =
+        |bridge: &str| format!(r#"{{"name": "n", "type": "bridge", "bridge": "{bridge}"}}"#);
+    for name in ["10-x.conflist", "10-x.conf"] {
+        let node = Node::new();
+        node.write("net.d/10-x.conf", &single("cni0"));
+        let mut env = node.env();
+        env.insert("CNI_CONF_NAME".into(), name.into());
+        let wanted = desired(&env, "info");
+        let mut installer = Installer::new(wanted.clone());
+        for restarted in [false, true] {
+            assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
+            assert_eq!(node.names("net.d"), ["10-x.conflist"], "{name}");
+            assert_eq!(installer.config_trouble().unwrap(), None, "{name}");
+            node.write("net.d/10-x.conf", &single("cni1"));
+            let trouble = installer.config_trouble().unwrap();
+            assert!(trouble.is_some_and(|t| t.contains("10-x.conf ")), "{name}");
+            if restarted {
+                installer = Installer::new(wanted.clone());
+            }
+            assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
+            assert_eq!(node.names("net.d"), ["10-x.conflist"], "{name}");
+            let text = node.read("net.d/10-x.conflist");
+            assert!(
+                text.contains("cni1") && text.contains("istio-cni"),
+                "{text}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_file_of_its_own_may_have_any_name() {
     let node = Node::new();
