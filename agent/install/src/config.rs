@@ -130,10 +130,7 @@ pub fn write(desired: &Desired, choice: Choice) -> Result<Option<Written>, Strin
     };
     let owned = desired.owned.is_some();
     let replaces = (!owned && path != source).then(|| source.clone());
-    let strays = match owned {
-        false => strays(desired, &[&path, &source]),
-        true => Vec::new(),
-    };
+    let strays = strays(desired, &[&path, &source]);
     Ok(Some(Written {
         text: list.pretty(),
         mode,
@@ -157,18 +154,20 @@ pub(super) fn list_name(source: &Path) -> PathBuf {
 }
 
 /// When another configuration came into force, the one before must not keep an entry that nobody looks after. Where one is
-/// named, only a copy that an agent in owned mode left goes: the others were not chosen here.
+/// named, and in owned mode, only copies that earlier agents left go: the others were not chosen here.
 fn strays(desired: &Desired, except: &[&PathBuf]) -> Vec<(PathBuf, Option<String>)> {
     let listing = listing::list(&desired.net_dir).unwrap_or_default();
-    let left = copy::left(desired, &listing).map(Path::to_owned);
+    let left = copy::left(desired, &listing);
+    let left: Vec<PathBuf> = left.into_iter().map(Path::to_owned).collect();
+    let only_left = desired.conf_name.is_some() || desired.owned.is_some();
     let others = listing
         .valid
         .into_iter()
         .filter(|(p, _)| !except.contains(&p));
     let cleaned = others.filter_map(|(p, json)| {
-        let is_left = left.as_ref() == Some(&p);
+        let is_left = left.contains(&p);
         match is_left || listing::is_only_ours(&json) {
-            _ if desired.conf_name.is_some() && !is_left => None,
+            _ if only_left && !is_left => None,
             true => Some((p, None)),
             false => Some((p, Some(without(json).ok()??.pretty()))),
         }

@@ -1,6 +1,7 @@
 //! What is wanted on the node.
 
 use super::config::list_name;
+use super::copy;
 use super::entry::Entry;
 use std::path::{Path, PathBuf};
 use weir_core::api::access::Access;
@@ -76,7 +77,7 @@ impl Desired {
 fn owned_name(r: &Resolved, is_used: bool, primary: Option<&str>) -> Result<String, SettingError> {
     let setting = "ISTIO_OWNED_CNI_CONFIG_FILENAME";
     let name = match r.file_name(setting)? {
-        "" => "02-istio-cni.conflist",
+        "" => copy::DEFAULT,
         name => name,
     };
     let list = |name: &str| list_name(Path::new(name)).to_string_lossy().into_owned();

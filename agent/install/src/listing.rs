@@ -19,14 +19,6 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// The first valid one that is not called `except` and gives pods a network: ours alone gives none.
-    #[must_use]
-    pub fn first(&self, except: Option<&str>) -> Option<&(PathBuf, Json)> {
-        let is_except = |p: &Path| except.is_some_and(|e| p.file_name().is_some_and(|n| n == e));
-        let mut others = self.valid.iter().filter(|(path, _)| !is_except(path));
-        others.find(|(_, json)| !is_only_ours(json))
-    }
-
     /// A valid one by its path.
     #[must_use]
     pub fn get(&self, path: &Path) -> Option<&Json> {

@@ -101,15 +101,23 @@ pub fn remove_everything(desired: &Desired) -> Result<Vec<String>, String> {
 /// Out of `written`, too, which may be no JSON by now: that is said.
 fn from_configurations(desired: &Desired, written: Option<&Path>) -> Result<Vec<String>, String> {
     let listing = listing::list(&desired.net_dir).unwrap_or_default();
-    let left = copy::left(desired, &listing).map(|_| desired.owned_name.as_str());
-    let owned = desired.owned.as_deref().or(left);
+    let mut copies: Vec<PathBuf> = copy::left(desired, &listing)
+        .into_iter()
+        .map(Path::to_owned)
+        .collect();
+    copies.extend(
+        desired
+            .owned
+            .as_ref()
+            .map(|name| desired.net_dir.join(name)),
+    );
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     let mut paths = ours(desired)?;
     paths.extend(written.map(Path::to_owned));
     paths.sort();
     paths.dedup();
     for path in paths {
-        match from_configuration(&path, owned) {
+        match from_configuration(&path, copies.contains(&path)) {
             Ok(removed) => done.extend(removed),
             Err(why) => failed.push(why),
         }
@@ -159,9 +167,9 @@ fn credentials_and_program(desired: &Desired) -> Result<Vec<String>, String> {
     }
 }
 
-/// Our entry out of one file. What has nothing else in it goes as a whole: a list without plugins would
-/// stop a runtime.
-fn from_configuration(path: &Path, owned: Option<&str>) -> Result<Option<String>, String> {
+/// Our entry out of one file. A copy of another one goes as a whole, and so does what has nothing else in it: a list
+/// without plugins would stop a runtime.
+fn from_configuration(path: &Path, is_copy: bool) -> Result<Option<String>, String> {
     let fail = |e: &dyn std::fmt::Display| {
         format!(
             "cannot remove our entry from {}: {e}; the file is as it was",
@@ -173,8 +181,7 @@ fn from_configuration(path: &Path, owned: Option<&str>) -> Result<Option<String>
         other => other.map_err(|e| fail(&e))?,
     };
     let json = Json::parse(&text).map_err(|e| fail(&e))?;
-    let is_owned = owned.is_some_and(|o| path.file_name().is_some_and(|n| n == o));
-    if is_ours(&json) || is_owned {
+    if is_ours(&json) || is_copy {
         return delete(path, "configuration");
     }
     let Some(list) = without(json).map_err(|e| fail(&e))? else {

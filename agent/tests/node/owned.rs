@@ -162,3 +162,95 @@ fn a_copy_of_an_agent_that_was_in_owned_mode_goes() {
     assert!(node.read(own).contains("istio-cni"));
     assert_eq!(node.read("net.d/10-a.conflist"), other);
 }
+
+/// An agent before this one had another name for its list: Istio's does not read what its chart sets.
+#[test]
+fn a_copy_under_the_name_of_an_earlier_agent_goes_and_is_not_copied() {
+    for (before, now, owned) in [
+        ("02-istio-cni.conflist", "01-mesh.conflist", true),
+        ("00-old.conflist", "01-mesh.conflist", true),
+        ("02-istio-cni.conflist", "01-mesh.conflist", false),
+    ] {
+        let left = || {
+            let node = Node::new();
+            node.write("net.d/10-calico.conflist", BRIDGE);
+            let mut env = node.env();
+            env.insert("ISTIO_OWNED_CNI_CONFIG".into(), "true".into());
+            env.insert("AMBIENT_ENABLED".into(), "true".into());
+            env.insert("ISTIO_OWNED_CNI_CONFIG_FILENAME".into(), before.into());
+            let mut first = Installer::new(desired(&env, "info"));
+            assert!(matches!(first.config(), Ok(Pass::Installed(_))));
+            assert_eq!(node.names("net.d"), [before, "10-calico.conflist"]);
+            // Meanwhile the network has another link, and one more plugin.
+            let now_is = BRIDGE.replace("cni0", "cni1").replace(
+                "{\"type\": \"portmap\"",
+                "{\"type\": \"bandwidth\"}, {\"type\": \"portmap\"",
+            );
+            assert!(now_is.contains("bandwidth"));
+            node.write("net.d/10-calico.conflist", &now_is);
+            env.insert("ISTIO_OWNED_CNI_CONFIG_FILENAME".into(), now.into());
+            env.insert("ISTIO_OWNED_CNI_CONFIG".into(), owned.to_string());
+            (node, env, now_is)
+        };
+        let (node, env, primary) = left();
+        let mut installer = Installer::new(desired(&env, "info"));
+        assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
+        assert_eq!(installer.config_trouble().unwrap(), None, "{before}");
+        let in_force = match owned {
+            true => {
+                assert_eq!(node.names("net.d"), [now, "10-calico.conflist"], "{before}");
+                node.read(&format!("net.d/{now}"))
+            }
+            false => {
+                assert_eq!(node.names("net.d"), ["10-calico.conflist"]);
+                node.read("net.d/10-calico.conflist")
+            }
+        };
+        for part in ["cni1", "bandwidth", "istio-cni"] {
+            assert!(in_force.contains(part), "{before} {part}: {in_force}");
+        }
+        installer.remove().unwrap();
+        assert_eq!(node.names("net.d"), ["10-calico.conflist"], "{before}");
+        let text = node.read("net.d/10-calico.conflist");
+        assert!(
+            !text.contains("istio-cni") && text.contains("bandwidth"),
+            "{text}"
+        );
+        // The same where only the removal meets it, chained or not.
+        for chained in ["true", "false"] {
+            let (node, mut env, _) = left();
+            env.insert("CHAINED_CNI_PLUGIN".into(), chained.into());
+            if chained == "false" && before != "02-istio-cni.conflist" {
+                continue;
+            }
+            remove_everything(&desired(&env, "info")).unwrap();
+            assert_eq!(node.names("net.d"), ["10-calico.conflist"], "{before}");
+            assert_eq!(node.read("net.d/10-calico.conflist"), primary);
+        }
+    }
+}
+
+/// The network's own list, which an agent extended that was not in owned mode, is no copy although another one resembles it.
+#[test]
+fn a_list_that_an_agent_extended_is_no_copy() {
+    let node = Node::new();
+    let env = node.env();
+    node.write("net.d/10-a.conflist", BRIDGE);
+    let mut first = Installer::new(desired(&env, "info"));
+    assert!(matches!(first.config(), Ok(Pass::Installed(_))));
+    let extended = node.read("net.d/10-a.conflist");
+    node.write(
+        "net.d/20-b.conflist",
+        &BRIDGE.replace("\"pods\"", "\"more\""),
+    );
+    let mut owned = env.clone();
+    owned.insert("ISTIO_OWNED_CNI_CONFIG".into(), "true".into());
+    owned.insert("AMBIENT_ENABLED".into(), "true".into());
+    let mut second = Installer::new(desired(&owned, "info"));
+    assert!(matches!(second.config(), Ok(Pass::Installed(_))));
+    assert_eq!(node.read("net.d/10-a.conflist"), extended);
+    let own = node.read("net.d/02-istio-cni.conflist");
+    assert!(own.contains("\"pods\"") && own.contains("portmap"), "{own}");
+    second.remove().unwrap();
+    assert_eq!(node.names("net.d"), ["10-a.conflist", "20-b.conflist"]);
+}
