@@ -45,7 +45,7 @@ impl Check {
 /// The directory cannot be read.
 pub fn check(desired: &Desired, remembered: Option<&Remembered>) -> io::Result<Check> {
     let listing = listing::list(&desired.net_dir)?;
-    let Some((first, _)) = listing.valid.first() else {
+    let Some((first, in_force)) = listing.valid.first() else {
         return Ok(Check::invalid(format!(
             "{} holds no valid CNI configuration{}",
             desired.net_dir.display(),
@@ -91,8 +91,12 @@ pub fn check(desired: &Desired, remembered: Option<&Remembered>) -> io::Result<C
             )));
         }
         warning = path.map(|path| {
+            let how = match copy::has_ours(in_force) {
+                true => "with an entry of the plugin that nobody keeps up to date",
+                false => "without the plugin there",
+            };
             format!(
-                "the runtime uses {}, which sorts before {}: pods start without the plugin there",
+                "the runtime uses {}, which sorts before {}: pods start {how}",
                 first.display(),
                 path.display()
             )

@@ -104,7 +104,7 @@ pub fn write(desired: &Desired, choice: Choice) -> Result<Option<Written>, Strin
                 text: json.pretty(),
                 mode: desired.mode,
                 replaces: None,
-                strays: Vec::new(),
+                strays: strays(desired, &[&path]),
                 remembered: Remembered {
                     path: path.clone(),
                     entry: Some(json),
@@ -153,13 +153,14 @@ pub(super) fn list_name(source: &Path) -> PathBuf {
     }
 }
 
-/// When another configuration came into force, the one before must not keep an entry that nobody looks after. Where one is
-/// named, and in owned mode, only copies that earlier agents left go: the others were not chosen here.
+/// When another configuration came into force, the one before must not keep an entry that nobody looks after, and neither
+/// any other when ours is a configuration of its own. Where one is named to be extended, and in owned mode, only copies
+/// that earlier agents left go: the others were not chosen here.
 fn strays(desired: &Desired, except: &[&PathBuf]) -> Vec<(PathBuf, Option<String>)> {
     let listing = listing::list(&desired.net_dir).unwrap_or_default();
     let left = copy::left(desired, &listing);
     let left: Vec<PathBuf> = left.into_iter().map(Path::to_owned).collect();
-    let only_left = desired.conf_name.is_some() || desired.owned.is_some();
+    let only_left = desired.chained && (desired.conf_name.is_some() || desired.owned.is_some());
     let others = listing
         .valid
         .into_iter()

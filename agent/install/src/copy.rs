@@ -41,7 +41,7 @@ pub(super) fn left<'a>(desired: &Desired, listing: &'a Listing) -> Vec<&'a Path>
                 desired.owned.is_some()
                     && later.any(|(_, primary)| {
                         let same = primary.get("name") == copy.get("name");
-                        same && !plugins(primary).iter().any(is_ours) && is_of(primary)
+                        same && !has_ours(primary) && is_of(primary)
                     })
             }
         }
@@ -65,6 +65,11 @@ fn name_of(path: &Path) -> &str {
 fn plugins(json: &Json) -> &[Json] {
     let plugins = json.get("plugins").and_then(Json::as_array);
     plugins.unwrap_or(std::slice::from_ref(json))
+}
+
+/// Whether an entry of ours is in it, or all of it.
+pub(super) fn has_ours(json: &Json) -> bool {
+    plugins(json).iter().any(is_ours)
 }
 
 /// The configuration that would be in force without copies of it: the first that gives pods a network, which ours alone

@@ -78,13 +78,7 @@ fn has_ours(path: &Path) -> bool {
     let json = files::read_text(path)
         .ok()
         .and_then(|t| Json::parse(&t).ok());
-    json.is_some_and(|json| {
-        let plugins = json
-            .get("plugins")
-            .and_then(Json::as_array)
-            .unwrap_or_default();
-        is_ours(&json) || plugins.iter().any(is_ours)
-    })
+    json.is_some_and(|json| is_ours(&json) || copy::has_ours(&json))
 }
 
 /// Removes everything of ours from every configuration, then the kubeconfig, then, unless it is to stay, the

@@ -1,8 +1,9 @@
 //! Start, end, and everything in between that is no tampering.
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
-use crate::support::{BRIDGE, Node};
+use crate::support::{BRIDGE, Node, desired};
 use nix::sys::signal::Signal;
+use weir_install::{Installer, Pass};
 
 const LIST: &str = "net.d/10-pods.conflist";
 
@@ -28,6 +29,38 @@ fn a_signal_takes_the_installation_away_and_leaves_the_program() {
         assert_eq!(node.names("bin").len(), left, "{:?}", node.names("bin"));
         assert_eq!(node.names("run"), ["agent.sock", "log.sock"]);
     }
+}
+
+/// Each upgrade keeps what the agent before wrote, which this one looks after or takes away.
+#[test]
+fn what_an_agent_with_other_settings_wrote_does_not_stay_beside_a_configuration_of_its_own() {
+    let node = Node::new();
+    node.write(LIST, BRIDGE);
+    let install = |settings: &[(&str, &str)]| {
+        let mut env = node.env();
+        let settings = settings.iter();
+        env.extend(settings.map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
+        let mut installer = Installer::new(desired(&env, "info"));
+        assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
+        let (trouble, warning) = installer.trouble().unwrap();
+        // It made no file of the first two steps.
+        assert!(trouble.is_none_or(|t| t.contains("renewed")));
+        warning
+    };
+    install(&[("EXCLUDE_NAMESPACES", "old")]);
+    assert!(node.read(LIST).contains("\"old\""));
+    let alone = ("CHAINED_CNI_PLUGIN", "false");
+    let warning = install(&[alone, ("CNI_CONF_NAME", "istio-cni.conf")]);
+    assert!(warning.is_some_and(|w| w.contains("without the plugin")));
+    assert_eq!(node.names("net.d"), ["10-pods.conflist", "istio-cni.conf"]);
+    assert!(!node.read(LIST).contains("istio-cni"));
+    install(&[alone, ("CNI_CONF_NAME", "mesh.conf")]);
+    assert_eq!(node.names("net.d"), ["10-pods.conflist", "mesh.conf"]);
+    // Where a file is named that is to be extended, the others were not chosen here.
+    let entry = BRIDGE.replace("\"portmap\"", "\"istio-cni\"");
+    node.write("net.d/05-other.conflist", &entry);
+    let warning = install(&[("CNI_CONF_NAME", "10-pods.conflist")]);
+    assert!(warning.is_some_and(|w| w.contains("nobody keeps up to date")));
 }
 
 /// The kubelet says so for each pod; here it is told before there is one.
