@@ -138,7 +138,8 @@ impl Installer {
         use std::os::unix::fs::MetadataExt;
         let dirs = [self.desired.net_dir.as_path(), &self.desired.bin_dir];
         let gone = |dir: &&Path| std::fs::metadata(dir).is_ok_and(|meta| meta.nlink() == 0);
-        dirs.into_iter().find(gone)
+        let run_dir = self.desired.kubeconfig.parent();
+        dirs.into_iter().chain(run_dir).find(gone)
     }
 
     /// What a pass before this one wrote stays known until this one is complete: it is on the node meanwhile.

@@ -16,7 +16,11 @@ use super::zds::{self, All, Ztunnel};
 use crate::dataplane::ambient::Ambient;
 use crate::drift::{Drift, Drifted, Wake, follow, on_commit};
 use crate::reconcile::{self, Limits};
+use futures::future::select;
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -35,6 +39,8 @@ use weir_zds::{Options, Server};
 const WORKERS: usize = 4;
 /// How long the work for one pod keeps others waiting: ztunnel may take its time.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// Between two looks for the directory of ztunnel's socket.
+const LOOK: Duration = Duration::from_secs(5);
 /// Limit for removing everything from the node, when the agent goes for good.
 const END: Duration = Duration::from_secs(10);
 
@@ -131,6 +137,7 @@ pub(crate) fn start(
         patience_of_round: PATIENCE * 5,
         least: Duration::from_millis(50),
     };
+    let lost = lost(settings.ztunnel.clone(), journal.clone());
     let (handle, questions) = reconcile::handle();
     let entry = Entry {
         settings: Arc::clone(&settings),
@@ -156,12 +163,27 @@ pub(crate) fn start(
             began: false,
             proxy: None,
         };
-        reconcile::run(keeper, changes, questions, limits).await;
+        let run = reconcile::run(keeper, changes, questions, limits);
+        select(pin!(run), pin!(lost)).await;
     };
     tasks
         .start("ambient", || {}, work)
         .map_err(|e| e.to_string())?;
     Ok((entry, server, ending))
+}
+
+/// Ends when the directory of ztunnel's socket was deleted on the node: this container's mount goes on showing that one, and
+/// no ztunnel sees a socket in it.
+async fn lost(socket: PathBuf, journal: Journal) {
+    let dir = socket.parent().unwrap_or(Path::new("/"));
+    while std::fs::metadata(dir).map_or(true, |meta| meta.nlink() > 0) {
+        tokio::time::sleep(LOOK).await;
+    }
+    let failure = Some(format!(
+        "{} was deleted on the node, and only a new container sees the one in its place",
+        dir.display()
+    ));
+    journal.record(Event::Proxy(Proxy::Socket { failure }));
 }
 
 /// What captures in the namespaces of pods.

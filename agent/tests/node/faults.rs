@@ -1,6 +1,7 @@
 //! What is wrong is named, and nothing is left half-written.
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
+use crate::ambient::Scene;
 use crate::support::{BRIDGE, Node};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use std::path::{Path, PathBuf};
@@ -250,6 +251,35 @@ fn a_directory_that_is_deleted_on_the_node_ends_it() {
             "{}",
             agent.log()
         );
+    }
+}
+
+/// The same for the directory of the kubeconfig and the sockets, and for that of ztunnel's socket.
+#[test]
+fn a_directory_of_sockets_that_is_deleted_on_the_node_ends_it() {
+    for (name, ambient) in [("run", false), ("ztunnel", true)] {
+        let scene = Scene::new();
+        let node = &scene.node;
+        let source = node.path("of-the-node");
+        for dir in [&source, &node.path(name)] {
+            std::fs::create_dir_all(dir).unwrap();
+        }
+        let Some(_mount) = Mount::bind(&source, &node.path(name)) else {
+            return;
+        };
+        node.write(LIST, BRIDGE);
+        let socket = node.path(name).join("ztunnel.sock").display().to_string();
+        let mut agent = match ambient {
+            true => scene.start(&[("ZTUNNEL_UDS_ADDRESS", &socket)]),
+            false => node.start(&[], &[]),
+        };
+        let in_force = || agent.log().contains("the plugin is installed and in force");
+        agent.until("installed", in_force);
+        std::fs::remove_dir_all(&source).unwrap();
+        std::fs::create_dir(&source).unwrap();
+        assert_eq!(agent.ended().code(), Some(1), "{}", agent.log());
+        let log = agent.log();
+        assert!(log.contains("deleted on the node"), "{name}: {log}");
     }
 }
 
