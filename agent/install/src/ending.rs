@@ -17,7 +17,8 @@ impl Agent {
             Verdict::Goes { why } => return self.remove(why),
         };
         self.journal.record(Event::Stays { why });
-        if self.installer.written().is_some() {
+        // An entry that calls the plugin may be of the agent before this one.
+        if self.installer.wrote_kubeconfig() {
             self.hand_over(account.as_deref());
         }
         End::Well

@@ -282,6 +282,12 @@ impl Installer {
         self.remembered.as_ref().map(|r| r.path.as_path())
     }
 
+    /// Whether the kubeconfig is of this agent, with a token that ends with its pod.
+    #[must_use]
+    pub fn wrote_kubeconfig(&self) -> bool {
+        self.credentials.is_some()
+    }
+
     /// The work at shutdown; says what was done.
     ///
     /// # Errors

@@ -98,6 +98,26 @@ fn an_upgrade_leaves_a_plugin_that_works_by_itself() {
     assert_gone(&node, &second);
 }
 
+/// It wrote the kubeconfig with a token of its own pod before it knew that it would wait: the entry that calls the plugin
+/// is of the agent before.
+#[test]
+fn an_agent_that_only_waited_hands_the_kubeconfig_over_too() {
+    let (node, server) = deployed();
+    server.grant("token-of-its-own");
+    let mut first = agent(&node, &server);
+    assert!(first.terminate().success(), "{}", first.log());
+    let mut env: Vec<(String, String)> = server.env().into();
+    env.push(("POD_NAME".into(), "istio-cni-node-abcde".into()));
+    env.push(("CNI_CONF_NAME".into(), "05-later.conflist".into()));
+    let env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    let mut second = node.start(&env, &[]);
+    second.until("waiting", || second.log().contains("waiting for"));
+    assert!(node.read(KUBECONFIG).contains("token: token-1"));
+    assert!(second.terminate().success(), "{}", second.log());
+    assert_stays(&node, &second);
+    assert!(node.read(KUBECONFIG).contains("token: token-of-its-own"));
+}
+
 #[test]
 fn without_the_right_to_a_token_the_entry_stays_and_the_log_says_what_is_missing() {
     let (node, server) = deployed();
