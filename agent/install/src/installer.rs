@@ -201,11 +201,11 @@ impl Installer {
             step: Step::Config,
             reason: format!("cannot read {}: {e}", self.desired.net_dir.display()),
         })?;
-        let changed = check.invalid.or_else(|| self.changed());
+        let changed = check.invalid.or_else(|| self.files_trouble());
         let warnings = [check.warning, self.missing_plugins()];
         let warnings: Vec<String> = warnings.into_iter().flatten().collect();
         let warning = (!warnings.is_empty()).then(|| warnings.join("; "));
-        Ok((changed.or_else(|| self.rotated()), warning))
+        Ok((changed, warning))
     }
 
     /// Which plugins of the configuration are not where the node has its plugins. A runtime may look elsewhere, too.
@@ -229,6 +229,11 @@ impl Installer {
             self.desired.bin_dir.display(),
             missing.join(", ")
         ))
+    }
+
+    /// Why the first two steps are to be done again.
+    pub(crate) fn files_trouble(&self) -> Option<String> {
+        self.changed().or_else(|| self.rotated())
     }
 
     fn changed(&self) -> Option<String> {

@@ -31,6 +31,16 @@ pub enum End {
     NotRemoved,
 }
 
+/// How the last step ended.
+enum Configured {
+    /// The configuration is written.
+    Written,
+    /// The first two steps are to be done again.
+    Again,
+    /// A signal came.
+    Signal,
+}
+
 /// What is installed, and what was recorded of it.
 pub struct Agent {
     pub(crate) owner: Owner,
@@ -44,6 +54,8 @@ pub struct Agent {
     failing: Option<String>,
     summary: Option<Instant>,
     warned: Option<String>,
+    /// Why there is no configuration to extend, as it was told last.
+    waits: Option<String>,
     /// What else goes with the installation.
     pub(crate) beside: Option<Beside>,
 }
@@ -64,6 +76,7 @@ impl Agent {
             failing: None,
             summary: None,
             warned: None,
+            waits: None,
             beside: None,
         }
     }
@@ -189,12 +202,17 @@ impl Agent {
         files.done.iter().for_each(|line| self.detail(line));
         files.warnings.iter().for_each(|line| self.warn(line));
         if let Some(why) = self.installer.config_trouble()? {
-            self.detail(&format!("a configuration is to be written: {why}"));
-            if self.configure()? {
-                return Ok(true);
+            if self.waits.is_none() {
+                self.detail(&format!("a configuration is to be written: {why}"));
+            }
+            match self.configure()? {
+                Configured::Written => self.waits = None,
+                Configured::Again => return Ok(false),
+                Configured::Signal => return Ok(true),
             }
         }
         let watch = self.watch_everything()?;
+        watch.missing.iter().for_each(|line| self.warn(line));
         // What happened before the watches were there made no event.
         let (trouble, warning) = self.installer.trouble()?;
         if let Some(why) = trouble {
@@ -252,29 +270,29 @@ impl Agent {
         self.signals.wait(wait).map_err(watch_failed)
     }
 
-    /// Writes the configuration, once there is one to extend. Whether a signal came meanwhile.
-    fn configure(&mut self) -> Result<bool, InstallError> {
-        let mut said = None;
+    /// Writes the configuration, once there is one to extend.
+    fn configure(&mut self) -> Result<Configured, InstallError> {
         loop {
-            let mut watch = Watch::new().map_err(watch_failed)?;
-            let desired = self.installer.desired();
-            watch
-                .configurations(&desired.net_dir, desired.conf_name.as_deref())
-                .map_err(watch_failed)?;
+            let watch = self.watch_everything()?;
+            // An entry that is there, of the time before, calls the program meanwhile, which reads the kubeconfig.
+            if let Some(why) = self.installer.files_trouble() {
+                self.detail(&format!("once more: {why}"));
+                return Ok(Configured::Again);
+            }
             match self.installer.config()? {
                 Pass::Installed(done) => {
                     done.iter().for_each(|line| self.detail(line));
-                    return Ok(false);
+                    return Ok(Configured::Written);
                 }
                 Pass::Waiting(why) => {
-                    if said.as_ref() != Some(&why) {
+                    if self.waits.as_ref() != Some(&why) {
                         let retry = self.was_ready.then(|| Retry {
                             damage: self.installer.damage(),
                             repeated: false,
                         });
                         let told = why.clone();
                         self.journal.record(Event::Waits { why: told, retry });
-                        said = Some(why);
+                        self.waits = Some(why);
                     }
                 }
             }
@@ -282,7 +300,7 @@ impl Agent {
                 .wait(&self.signals, Some(LOOK))
                 .map_err(watch_failed)?;
             if matches!(woken, Woken::Signal) || self.signals.wait(PACE).map_err(watch_failed)? {
-                return Ok(true);
+                return Ok(Configured::Signal);
             }
         }
     }
@@ -299,7 +317,6 @@ impl Agent {
         watch
             .credentials(&desired.access.service_account_dir)
             .map_err(watch_failed)?;
-        watch.missing.iter().for_each(|line| self.warn(line));
         Ok(watch)
     }
 }

@@ -1,6 +1,7 @@
 //! A list of our own beside the primary configuration (`ISTIO_OWNED_CNI_CONFIG`).
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
+use crate::ambient::Scene;
 use crate::support::{BRIDGE, Node, desired};
 use std::collections::BTreeMap;
 use weir_core::settings::resolve;
@@ -253,4 +254,35 @@ fn a_list_that_an_agent_extended_is_no_copy() {
     assert!(own.contains("\"pods\"") && own.contains("portmap"), "{own}");
     second.remove().unwrap();
     assert_eq!(node.names("net.d"), ["10-a.conflist", "20-b.conflist"]);
+}
+
+/// The copy calls the plugin all the same, which asks the API server.
+#[test]
+fn while_the_primary_configuration_is_gone_program_and_token_are_kept() {
+    let scene = Scene::new();
+    let node = &scene.node;
+    let agent = scene.start(&[("ISTIO_OWNED_CNI_CONFIG", "true")]);
+    let in_force = || agent.log().contains("the plugin is installed and in force");
+    agent.until("installed", in_force);
+    std::fs::remove_file(node.path("net.d/10-pods.conflist")).unwrap();
+    agent.until("waiting", || agent.log().contains("waiting for"));
+    std::fs::remove_file(node.path("bin/istio-cni")).unwrap();
+    agent.until("the program", || node.exists("bin/istio-cni"));
+    node.write("account/token", "token-2");
+    let has_token = || {
+        node.read("run/istio-cni-kubeconfig")
+            .contains("token: token-2")
+    };
+    agent.until("the token", has_token);
+    assert!(node.exists("net.d/02-istio-cni.conflist"));
+    let log = agent.log();
+    assert_eq!(log.matches("waiting for").count(), 1, "{log}");
+    node.write("net.d/10-pods.conflist", BRIDGE);
+    agent.until("in force again", || {
+        agent
+            .log()
+            .matches("the plugin is installed and in force")
+            .count()
+            == 2
+    });
 }
