@@ -30,6 +30,8 @@ pub struct Written {
     pub text: String,
     /// Its mode.
     pub mode: u32,
+    /// What it was made from.
+    pub source: Option<(PathBuf, Json)>,
     /// A file that is replaced by it although it has another name.
     pub replaces: Option<PathBuf>,
     /// Other configurations with an entry of ours from earlier, and their text without it; none for those that go: they
@@ -103,6 +105,7 @@ pub fn write(desired: &Desired, choice: Choice) -> Result<Option<Written>, Strin
             return Ok(Some(Written {
                 text: json.pretty(),
                 mode: desired.mode,
+                source: None,
                 replaces: None,
                 strays: strays(desired, &[&path]),
                 remembered: Remembered {
@@ -115,7 +118,7 @@ pub fn write(desired: &Desired, choice: Choice) -> Result<Option<Written>, Strin
         }
         Choice::Extend(path, json) => (path, json),
     };
-    let list = insert(existing, &desired.entry)
+    let list = insert(existing.clone(), &desired.entry)
         .map_err(|e| format!("{} cannot take the plugin: {e}", source.display()))?;
     let (path, mode) = match &desired.owned {
         Some(name) => (desired.net_dir.join(name), desired.mode),
@@ -139,8 +142,9 @@ pub fn write(desired: &Desired, choice: Choice) -> Result<Option<Written>, Strin
         remembered: Remembered {
             path: path.clone(),
             entry: Some(desired.entry.chained()),
-            copy_of: owned.then_some(source),
+            copy_of: owned.then(|| source.clone()),
         },
+        source: Some((source, existing)),
         path,
     }))
 }
@@ -176,6 +180,15 @@ fn strays(desired: &Desired, except: &[&PathBuf]) -> Vec<(PathBuf, Option<String
     cleaned.collect()
 }
 
+/// Replaces a list by the same without entries of ours; false: it is another one meanwhile.
+pub(super) fn take_out(path: &Path, text: &str, mode: u32) -> io::Result<bool> {
+    let is_same = || {
+        let now = listing::read_object(path).and_then(without);
+        now.is_ok_and(|list| list.is_some_and(|list| list.pretty() == text))
+    };
+    files::replace_if(path, text.as_bytes(), mode, is_same)
+}
+
 /// Whether a list still has plugins.
 pub(super) fn has_plugins(list: &Json) -> bool {
     list.get("plugins")
@@ -185,21 +198,33 @@ pub(super) fn has_plugins(list: &Json) -> bool {
 
 impl Written {
     /// Writes it, then takes away what it replaces. A file of the same name that is what it should be
-    /// is left alone.
-    pub(super) fn apply(&self) -> Result<(), String> {
+    /// is left alone. False: another writer replaced a file that was read, and it is to be looked at again.
+    pub(super) fn apply(&self) -> Result<bool, String> {
         let fail = |path: &Path, e: io::Error| {
             format!(
                 "cannot write {}: {e}; the file is as it was",
                 path.display()
             )
         };
-        if !self.is_there() {
-            files::replace(&self.path, self.text.as_bytes(), self.mode)
-                .map_err(|e| fail(&self.path, e))?;
+        let is_same = || {
+            let source = self.source.as_ref();
+            source.is_none_or(|(path, json)| listing::read_object(path).as_ref() == Ok(json))
+        };
+        let is_written = match self.is_there() {
+            true => is_same(),
+            false => files::replace_if(&self.path, self.text.as_bytes(), self.mode, is_same)
+                .map_err(|e| fail(&self.path, e))?,
+        };
+        if !is_written {
+            return Ok(false);
         }
         if let Some(old) = &self.replaces {
+            if !is_same() {
+                return Ok(false);
+            }
             files::remove(old).map_err(|e| format!("cannot remove {}: {e}", old.display()))?;
         }
+        let mut are_same = true;
         for (path, text) in &self.strays {
             let Some(text) = text else {
                 files::remove(path)
@@ -210,14 +235,61 @@ impl Written {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 mode => mode.map_err(|e| fail(path, e))?,
             };
-            files::replace(path, text.as_bytes(), mode).map_err(|e| fail(path, e))?;
+            are_same &= take_out(path, text, mode).map_err(|e| fail(path, e))?;
         }
-        Ok(())
+        Ok(are_same)
     }
 
     /// Nothing would change.
     pub(super) fn is_there(&self) -> bool {
         files::read_text(&self.path).is_ok_and(|t| t == self.text)
             && files::mode(&self.path).is_ok_and(|m| m == self.mode)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::ffi::OsString;
+    use weir_core::settings::resolve;
+
+    fn list(bridge: &str) -> String {
+        format!(r#"{{"name": "n", "plugins": [{{"type": "bridge", "bridge": "{bridge}"}}]}}"#)
+    }
+
+    /// Installers of networks often write twice at the start of a node.
+    #[test]
+    fn what_another_writer_wrote_meanwhile_is_not_overwritten() {
+        let dir = std::env::temp_dir().join(format!("weir-meanwhile-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        for name in ["10-a.conflist", "10-a.json"] {
+            let file = dir.join(name);
+            std::fs::write(&file, list("one")).unwrap();
+            let lookup = |asked: &str| match asked {
+                "MOUNTED_CNI_NET_DIR" => Some(OsString::from(&dir)),
+                "CNI_CONF_NAME" => Some(OsString::from(name)),
+                _ => None,
+            };
+            let desired = Desired::of(&resolve(&BTreeMap::new(), &lookup), "info").unwrap();
+            let made = || write(&desired, choose(&desired).unwrap()).unwrap().unwrap();
+            let late = made();
+            std::fs::write(&file, list("two")).unwrap();
+            assert!(!late.apply().unwrap());
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), list("two"));
+            assert!(made().apply().unwrap());
+            let text = std::fs::read_to_string(&file).unwrap();
+            assert!(text.contains("two") && text.contains("istio-cni"), "{text}");
+            // The same for what an entry is taken out of, and for one that is gone.
+            let json = listing::read_object(&file).unwrap();
+            let without = without(json).unwrap().unwrap().pretty();
+            std::fs::write(&file, list("three")).unwrap();
+            assert!(!take_out(&file, &without, 0o600).unwrap());
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), list("three"));
+            std::fs::remove_file(&file).unwrap();
+            assert!(!take_out(&file, &without, 0o600).unwrap());
+            assert!(!file.exists());
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

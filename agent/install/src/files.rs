@@ -47,9 +47,20 @@ impl Stamp {
 /// replaced too, as by upstream's installer, and what it leads to stays: it may be outside of the directory, where
 /// nobody asked for a file, and cannot be replaced whole through the link.
 pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    replace_if(path, bytes, mode, || true).map(drop)
+}
+
+/// The same if `still`, which is asked right before: what was to be written may have been made of what another writer has
+/// replaced meanwhile. Syncing takes its time. Whether it was so.
+pub(super) fn replace_if(
+    path: &Path,
+    bytes: &[u8],
+    mode: u32,
+    still: impl FnOnce() -> bool,
+) -> io::Result<bool> {
     let (unfinished, mut file) = Unfinished::beside(path)?;
     file.write_all(bytes)?;
-    unfinished.finish(file, mode)
+    unfinished.finish_if(file, mode, still)
 }
 
 /// Copies a file of at most [`LARGEST`] bytes in the same way; false when `stop` said so before all was copied. Of neither

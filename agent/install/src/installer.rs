@@ -15,6 +15,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use weir_core::journal::install::Step;
 
+/// Looks of one pass at configurations that another writer replaces meanwhile.
+const LOOKS: u32 = 5;
+
 /// A pass that failed.
 #[derive(Debug)]
 pub struct InstallError {
@@ -160,36 +163,42 @@ impl Installer {
             reason,
         };
         let dir = self.desired.net_dir.display();
-        let choice = choose(&self.desired).map_err(|e| {
-            fail(format!(
-                "cannot read {dir}: {e}; MOUNTED_CNI_NET_DIR names the node's directory"
-            ))
-        })?;
-        if let Choice::Wait(why) = choice {
-            return Ok(Pass::Waiting(why));
+        for _ in 0..LOOKS {
+            let choice = choose(&self.desired).map_err(|e| {
+                fail(format!(
+                    "cannot read {dir}: {e}; MOUNTED_CNI_NET_DIR names the node's directory"
+                ))
+            })?;
+            if let Choice::Wait(why) = choice {
+                return Ok(Pass::Waiting(why));
+            }
+            let Some(written) = write(&self.desired, choice).map_err(fail)? else {
+                continue;
+            };
+            let mut done = Vec::new();
+            if !written.is_there() || written.replaces.is_some() {
+                done.push(format!(
+                    "configuration {} is written",
+                    written.path.display()
+                ));
+            }
+            if !written.apply().map_err(fail)? {
+                continue;
+            }
+            let removed = written
+                .replaces
+                .iter()
+                .map(|p| format!("{} is replaced by it", p.display()));
+            let strays = written.strays.iter().map(|(p, text)| match text {
+                Some(_) => format!("our entry is removed from {}", p.display()),
+                None => format!("{} was only ours, and is removed", p.display()),
+            });
+            done.extend(removed.chain(strays));
+            self.remembered = Some(written.remembered);
+            return Ok(Pass::Installed(done));
         }
-        let Some(written) = write(&self.desired, choice).map_err(fail)? else {
-            return Ok(Pass::Installed(Vec::new()));
-        };
-        let mut done = Vec::new();
-        if !written.is_there() || written.replaces.is_some() {
-            done.push(format!(
-                "configuration {} is written",
-                written.path.display()
-            ));
-        }
-        written.apply().map_err(fail)?;
-        let removed = written
-            .replaces
-            .iter()
-            .map(|p| format!("{} is replaced by it", p.display()));
-        let strays = written.strays.iter().map(|(p, text)| match text {
-            Some(_) => format!("our entry is removed from {}", p.display()),
-            None => format!("{} was only ours, and is removed", p.display()),
-        });
-        done.extend(removed.chain(strays));
-        self.remembered = Some(written.remembered);
-        Ok(Pass::Installed(done))
+        // Another writer was faster each time; the check that follows leads to another pass.
+        Ok(Pass::Installed(Vec::new()))
     }
 
     /// What is no longer as it was written, and what a person should know; looks and changes nothing.

@@ -1,6 +1,6 @@
 //! Taking the installation away: the configuration first, so that no runtime calls what is about to go.
 
-use super::config::has_plugins;
+use super::config::{has_plugins, take_out};
 use super::copy;
 use super::desired::Desired;
 use super::entry::{PLUGIN, is_ours};
@@ -10,6 +10,9 @@ use super::json::Json;
 use super::listing;
 use super::unfinished;
 use std::path::{Path, PathBuf};
+
+/// Looks at one file that another writer replaces meanwhile.
+const LOOKS: u32 = 5;
 
 /// One thing of ours on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -170,26 +173,30 @@ fn from_configuration(path: &Path, is_copy: bool) -> Result<Option<String>, Stri
             path.display()
         )
     };
-    let text = match files::read_text(path) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        other => other.map_err(|e| fail(&e))?,
-    };
-    let json = Json::parse(&text).map_err(|e| fail(&e))?;
-    if is_ours(&json) || is_copy {
-        return delete(path, "configuration");
+    for _ in 0..LOOKS {
+        let text = match files::read_text(path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            other => other.map_err(|e| fail(&e))?,
+        };
+        let json = Json::parse(&text).map_err(|e| fail(&e))?;
+        if is_ours(&json) || is_copy {
+            return delete(path, "configuration");
+        }
+        let Some(list) = without(json).map_err(|e| fail(&e))? else {
+            return Ok(None);
+        };
+        if !has_plugins(&list) {
+            return delete(path, "configuration");
+        }
+        let mode = files::mode(path).map_err(|e| fail(&e))?;
+        if take_out(path, &list.pretty(), mode).map_err(|e| fail(&e))? {
+            return Ok(Some(format!(
+                "our entry is removed from {}",
+                path.display()
+            )));
+        }
     }
-    let Some(list) = without(json).map_err(|e| fail(&e))? else {
-        return Ok(None);
-    };
-    if !has_plugins(&list) {
-        return delete(path, "configuration");
-    }
-    let mode = files::mode(path).map_err(|e| fail(&e))?;
-    files::replace(path, list.pretty().as_bytes(), mode).map_err(|e| fail(&e))?;
-    Ok(Some(format!(
-        "our entry is removed from {}",
-        path.display()
-    )))
+    Err(fail(&"another writer keeps replacing it"))
 }
 
 fn delete(path: &Path, what: &str) -> Result<Option<String>, String> {

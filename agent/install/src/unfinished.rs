@@ -84,15 +84,28 @@ impl Unfinished {
     }
 
     /// Syncs what was written, and renames it.
-    pub(super) fn finish(mut self, file: File, mode: u32) -> io::Result<()> {
+    pub(super) fn finish(self, file: File, mode: u32) -> io::Result<()> {
+        self.finish_if(file, mode, || true).map(drop)
+    }
+
+    /// The same if `still`, asked between the two; whether it was so.
+    pub(super) fn finish_if(
+        mut self,
+        file: File,
+        mode: u32,
+        still: impl FnOnce() -> bool,
+    ) -> io::Result<bool> {
         file.set_permissions(std::fs::Permissions::from_mode(mode))?;
         file.sync_all()?;
         drop(file);
+        if !still() {
+            return Ok(false);
+        }
         std::fs::rename(&self.path, &self.target)?;
         self.finished = true;
         super::files::sync_dir(&self.target);
         super::files::forget(&self.lock);
-        Ok(())
+        Ok(true)
     }
 }
 
