@@ -106,6 +106,13 @@ pub fn check(desired: &Desired, remembered: Option<&Remembered>) -> io::Result<C
         return Ok(Check::invalid("nothing was written yet"));
     };
     let invalid = content(desired, remembered, &listing).err();
+    let skipped = listing.invalid.iter().filter(|(path, _)| path < first);
+    let skipped = skipped.map(|(path, why)| {
+        let path = path.display();
+        format!("{path} {why}: it is skipped here, and sorts first where a runtime may load it, or stop at it")
+    });
+    let warnings: Vec<String> = warning.into_iter().chain(skipped).collect();
+    let warning = (!warnings.is_empty()).then(|| warnings.join("; "));
     Ok(Check { invalid, warning })
 }
 

@@ -13,7 +13,7 @@ const DEPTH: usize = 128;
 /// A JSON value; objects keep the order of their keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Json {
-    /// `null`, `true`, `false`, or a number, as it is written.
+    /// `null`, `true`, `false`, a number, or a string with half of a surrogate pair, as it is written.
     Literal(String),
     /// A string, decoded.
     String(String),
@@ -52,7 +52,8 @@ impl Json {
                 let items: Vec<&RawValue> = read(text)?;
                 Self::Array(items.into_iter().map(inner).collect::<Result<_, _>>()?)
             }
-            Some(b'"') => Self::String(read(text)?),
+            // Go reads another character in the place of half a pair; nobody knows which was meant.
+            Some(b'"') => read(text).map_or_else(|_| Self::Literal(text.to_owned()), Self::String),
             _ => Self::Literal(text.to_owned()),
         })
     }
@@ -210,6 +211,14 @@ mod tests {
     }
 
     #[test]
+    fn half_of_a_surrogate_pair_stays_as_it_is_written() {
+        let text = "{\n  \"a\": \"caf\\ud83d\",\n  \"b\": \"caf\u{e9}\"\n}\n";
+        let json = Json::parse(text).unwrap();
+        assert_eq!(json.pretty(), text);
+        assert!(json.get("a").unwrap().as_str().is_none());
+    }
+
+    #[test]
     fn the_last_of_a_key_counts() {
         let json = Json::parse(r#" {"a": 1, "b": 2, "a": 3} "#).unwrap();
         assert_eq!(json, Json::parse(r#"{"a": 3, "b": 2}"#).unwrap());
@@ -228,7 +237,8 @@ mod tests {
             "\"a",
             "1 2",
             "\u{feff}{}",
-            r#""\ud800""#,
+            "\"\u{1}\"",
+            r#""\uqqqq""#,
             &deep,
             &deep_but_whole,
         ] {

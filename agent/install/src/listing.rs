@@ -1,9 +1,10 @@
 //! Which files of the directory a container runtime would use.
 
 use super::entry::is_ours;
-use super::files::read_text;
+use super::files::read_bytes;
 use super::json::Json;
 use super::typed;
+use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -114,12 +115,35 @@ pub(super) fn read_object(path: &Path) -> Result<Json, String> {
     if path.exists() && !path.is_file() {
         return Err("is not a file".into());
     }
-    let text = read_text(path).map_err(|e| format!("cannot be read: {e}"))?;
-    let json = Json::parse(&text).map_err(|e| format!("is not JSON: {e}"))?;
+    let json = read_json(path).map_err(|e| match e {
+        Unread::File(e) => format!("cannot be read: {e}"),
+        Unread::Json(e) => format!("is not JSON: {e}"),
+    })?;
     match json {
         Json::Object(_) => Ok(json),
         _ => Err("is not a JSON object".into()),
     }
+}
+
+/// Why a file is not read.
+pub(super) enum Unread {
+    File(io::Error),
+    Json(String),
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(e) => e.fmt(f),
+            Self::Json(e) => e.fmt(f),
+        }
+    }
+}
+
+/// The value in a file. Bytes within a string that are no UTF-8 become U+FFFD, as runtimes read them.
+pub(super) fn read_json(path: &Path) -> Result<Json, Unread> {
+    let bytes = read_bytes(path).map_err(Unread::File)?;
+    Json::parse(&String::from_utf8_lossy(&bytes)).map_err(Unread::Json)
 }
 
 /// A configuration with no plugin but ours, which an agent left that wrote it and was killed.

@@ -6,9 +6,9 @@ use super::desired::Desired;
 use super::entry::{PLUGIN, is_ours};
 use super::files;
 use super::insert::without;
-use super::json::Json;
-use super::listing;
+use super::listing::{self, Unread};
 use super::unfinished;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Looks at one file that another writer replaces meanwhile.
@@ -78,10 +78,7 @@ fn ours(desired: &Desired) -> Result<Vec<PathBuf>, String> {
 }
 
 fn has_ours(path: &Path) -> bool {
-    let json = files::read_text(path)
-        .ok()
-        .and_then(|t| Json::parse(&t).ok());
-    json.is_some_and(|json| is_ours(&json) || copy::has_ours(&json))
+    listing::read_json(path).is_ok_and(|json| is_ours(&json) || copy::has_ours(&json))
 }
 
 /// Removes everything of ours from every configuration, then the kubeconfig, then, unless it is to stay, the
@@ -174,11 +171,10 @@ fn from_configuration(path: &Path, is_copy: bool) -> Result<Option<String>, Stri
         )
     };
     for _ in 0..LOOKS {
-        let text = match files::read_text(path) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        let json = match listing::read_json(path) {
+            Err(Unread::File(e)) if e.kind() == ErrorKind::NotFound => return Ok(None),
             other => other.map_err(|e| fail(&e))?,
         };
-        let json = Json::parse(&text).map_err(|e| fail(&e))?;
         if is_ours(&json) || is_copy {
             return delete(path, "configuration");
         }

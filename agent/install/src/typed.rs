@@ -77,6 +77,7 @@ fn one(value: &Json, path: &str, form: &Form) -> Result<(), String> {
     let is_bool = |v: &Json| matches!(v, Json::Literal(text) if text == "true" || text == "false");
     match (form, value) {
         (Text, Json::String(_)) => Ok(()),
+        (Text, Json::Literal(text)) if text.starts_with('"') => Ok(()),
         (Text, _) => Err(misfit(path, "string")),
         (Texts, Json::Array(items)) => {
             let mut items = items.iter().enumerate();

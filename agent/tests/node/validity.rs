@@ -266,6 +266,62 @@ fn a_named_file_keeps_its_name() {
     }
 }
 
+/// Runtimes read such strings with other characters in them, and so pods would start by this file alone.
+#[test]
+fn a_configuration_with_broken_characters_is_extended_as_runtimes_load_it() {
+    let odd = |text: &[u8]| {
+        let (start, end) = BRIDGE.split_at(BRIDGE.find("\"name\"").unwrap());
+        [
+            start.as_bytes(),
+            b"\"note\": \"caf",
+            text,
+            b"\",",
+            end.as_bytes(),
+        ]
+        .concat()
+    };
+    for (text, becomes) in [(&b"\\ud83d"[..], "\\ud83d"), (b"\xe9", "\u{fffd}")] {
+        let node = Node::new();
+        std::fs::write(node.path("net.d/05-site.conflist"), odd(text)).unwrap();
+        node.write("net.d/10-a.conflist", BRIDGE);
+        let wanted = desired(&node.env(), "info");
+        let mut installer = Installer::new(wanted.clone());
+        assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
+        assert_eq!(installer.config_trouble().unwrap(), None);
+        let note = format!("\"note\": \"caf{becomes}\"");
+        let installed = node.read("net.d/05-site.conflist");
+        assert!(
+            installed.contains("istio-cni") && installed.contains(&note),
+            "{installed}"
+        );
+        remove_everything(&wanted).unwrap();
+        let left = node.read("net.d/05-site.conflist");
+        assert!(
+            !left.contains("istio-cni") && left.contains(&note),
+            "{left}"
+        );
+    }
+}
+
+/// A runtime may load what is skipped here, or give up at it.
+#[test]
+fn a_file_that_is_skipped_and_sorts_first_is_told_of() {
+    let node = Node::new();
+    node.write("net.d/05-site.conflist", "{\"name\": \"n\",");
+    node.write("net.d/10-a.conflist", BRIDGE);
+    node.write("net.d/20-later.conflist", "{");
+    let mut installer = Installer::new(desired(&node.env(), "info"));
+    assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
+    assert_eq!(installer.config_trouble().unwrap(), None);
+    let (_, warning) = installer.trouble().unwrap();
+    let warning = warning.unwrap();
+    assert!(
+        warning.contains("05-site.conflist is not JSON"),
+        "{warning}"
+    );
+    assert!(!warning.contains("20-later"), "{warning}");
+}
+
 /// A component that writes `NAME.conf` does so again after the list was made of it, and runtimes read the `.conf` first.
 #[test]
 fn the_conf_that_is_written_again_beside_the_list_is_extended() {
