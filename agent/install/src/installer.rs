@@ -279,9 +279,13 @@ impl Installer {
             })
     }
 
-    /// Every file that a pass wrote, apart from the configuration, whose directory is watched.
-    pub fn files_to_watch(&self) -> impl Iterator<Item = &Path> {
-        self.stamps.iter().map(|(path, _)| path.as_path())
+    /// Every file that a pass wrote, apart from the configuration, whose directory is watched; and what the primary
+    /// configuration of owned mode leads to, when it is a link, which stays one.
+    pub fn files_to_watch(&self) -> impl Iterator<Item = PathBuf> {
+        let written = self.stamps.iter().map(|(path, _)| path.clone());
+        let primary = self.remembered.as_ref().and_then(|r| r.copy_of.clone());
+        let linked = primary.filter(|path| path.is_symlink());
+        written.chain(linked.and_then(|path| path.canonicalize().ok()))
     }
 
     /// What is wanted.

@@ -309,7 +309,7 @@ impl Agent {
         let desired = self.installer.desired();
         let mut watch = Watch::new().map_err(watch_failed)?;
         for path in self.installer.files_to_watch() {
-            watch.file(path).map_err(watch_failed)?;
+            watch.file(&path).map_err(watch_failed)?;
         }
         watch
             .configurations(&desired.net_dir, desired.conf_name.as_deref())

@@ -286,3 +286,37 @@ fn while_the_primary_configuration_is_gone_program_and_token_are_kept() {
             == 2
     });
 }
+
+/// Outside of the directory that is watched.
+#[test]
+fn a_change_behind_a_link_to_the_primary_configuration_is_copied() {
+    let scene = Scene::new();
+    let node = &scene.node;
+    std::fs::create_dir(node.path("elsewhere")).unwrap();
+    node.write("elsewhere/pods", BRIDGE);
+    let link = node.path("net.d/05-pods.conflist");
+    std::os::unix::fs::symlink("../elsewhere/pods", &link).unwrap();
+    let agent = scene.start(&[("ISTIO_OWNED_CNI_CONFIG", "true")]);
+    let in_force = |n: usize| {
+        let log = agent.log();
+        log.matches("the plugin is installed and in force").count() >= n
+    };
+    agent.until("installed", || in_force(1));
+    let own = "net.d/02-istio-cni.conflist";
+    for (n, plugin) in ["bandwidth", "tuning"].into_iter().enumerate() {
+        let more = format!("{{\"type\": \"{plugin}\"}}, {{\"type\": \"portmap\"");
+        let now = BRIDGE.replace("{\"type\": \"portmap\"", &more);
+        // In place, and by another file.
+        match n {
+            0 => node.write("elsewhere/pods", &now),
+            _ => {
+                node.write("elsewhere/new", &now);
+                std::fs::rename(node.path("elsewhere/new"), node.path("elsewhere/pods")).unwrap();
+            }
+        }
+        agent.until(plugin, || {
+            node.read(own).contains(plugin) && in_force(n + 2)
+        });
+    }
+    assert!(link.is_symlink());
+}
