@@ -9,6 +9,7 @@ use super::insert::without;
 use super::listing::{self, Unread};
 use super::unfinished;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Looks at one file that another writer replaces meanwhile.
@@ -56,6 +57,10 @@ pub fn left(desired: &Desired) -> Result<Vec<Left>, String> {
 /// Configurations with an entry of ours, also those that a runtime would not load, and the one that is named.
 fn ours(desired: &Desired) -> Result<Vec<PathBuf>, String> {
     let dir = &desired.net_dir;
+    // What was deleted on the node holds nothing.
+    if std::fs::metadata(dir).is_ok_and(|meta| meta.nlink() == 0) {
+        return Ok(Vec::new());
+    }
     let listing = listing::list(dir).map_err(|e| {
         format!(
             "cannot read {}: {e}; MOUNTED_CNI_NET_DIR names the directory",
@@ -177,6 +182,10 @@ fn from_configuration(path: &Path, is_copy: bool) -> Result<Option<String>, Stri
         };
         if is_ours(&json) || is_copy {
             return delete(path, "configuration");
+        }
+        // Of one that another component replaced nothing is asked.
+        if !copy::has_ours(&json) {
+            return Ok(None);
         }
         let Some(list) = without(json).map_err(|e| fail(&e))? else {
             return Ok(None);

@@ -19,7 +19,7 @@ impl Mount {
     }
 
     /// A directory of the node as a container sees it.
-    fn bind(source: &Path, path: &Path) -> Option<Self> {
+    pub(crate) fn bind(source: &Path, path: &Path) -> Option<Self> {
         let flags = MsFlags::MS_BIND;
         Self::of(
             path,

@@ -1,6 +1,7 @@
 //! Start, end, and everything in between that is no tampering.
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
+use crate::faults::Mount;
 use crate::support::{BRIDGE, Node, desired};
 use nix::sys::signal::Signal;
 use weir_install::{Installer, Pass};
@@ -199,6 +200,39 @@ fn a_signal_takes_every_entry_away() {
     }
     assert_eq!(node.read("net.d/90-other.conflist"), BRIDGE);
     assert_eq!(node.read("net.d/95-broken.conflist"), "{");
+}
+
+/// Nothing of ours is in it any more, and the token would stay good for days.
+#[test]
+fn a_configuration_or_directory_that_was_replaced_keeps_no_kubeconfig() {
+    for deleted in [false, true] {
+        let node = Node::new();
+        node.write("net.d/pods.json", BRIDGE);
+        let mut env = node.env();
+        env.insert("CNI_CONF_NAME".into(), "pods.json".into());
+        let source = node.path("of-the-node");
+        for dir in [&source, &node.path("run")] {
+            std::fs::create_dir(dir).unwrap();
+        }
+        let Some(_mount) = Mount::bind(&source, &node.path("net.d")) else {
+            return;
+        };
+        node.write("net.d/pods.json", BRIDGE);
+        let mut installer = Installer::new(desired(&env, "info"));
+        installer.files(&|| false).unwrap();
+        assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
+        assert!(node.exists("run/istio-cni-kubeconfig"));
+        let single = r#"{"name": "n", "type": "ptp"}"#;
+        match deleted {
+            false => node.write("net.d/pods.json", single),
+            true => std::fs::remove_dir_all(&source).unwrap(),
+        }
+        installer.remove().unwrap();
+        assert!(!node.exists("run/istio-cni-kubeconfig"));
+        if !deleted {
+            assert_eq!(node.read("net.d/pods.json"), single);
+        }
+    }
 }
 
 /// During an upgrade two agents may write at the same time, each process 1 of its container.
