@@ -126,7 +126,7 @@ impl BranchEnis {
     pub fn remove_others(&self, routing: &Routing) -> Result<Vec<PolicyRule>> {
         let mut removed = Vec::new();
         let mut failed: Option<Error> = None;
-        for rule in routing.rules()?.into_iter().filter(is_made_here) {
+        for rule in made_here(routing)? {
             let same =
                 |known: &PolicyRule| known.same_effect(&rule) && known.priority == rule.priority;
             if self.0.values().flatten().any(same) {
@@ -144,6 +144,15 @@ impl BranchEnis {
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.0.keys().copied()
     }
+}
+
+/// The rules with the protocol number of this agent, whichever pods they are of.
+///
+/// # Errors
+/// Rules cannot be read.
+pub fn made_here(routing: &Routing) -> Result<Vec<PolicyRule>> {
+    let rules = routing.rules()?.into_iter();
+    Ok(rules.filter(is_made_here).collect())
 }
 
 /// One of the two rules of a pod, and of this agent.

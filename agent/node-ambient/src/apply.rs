@@ -179,7 +179,10 @@ pub fn apply(config: &Config, host: &Netns, engine: Option<Engine>, force: bool)
 }
 
 /// Whether a namespace has policy rules or rules of this kind.
-pub(crate) fn is_present(host: &Netns) -> Result<bool> {
+///
+/// # Errors
+/// They cannot be read.
+pub fn is_present(host: &Netns) -> Result<bool> {
     host.run(|| {
         let has_rule = Routing::open()?.rules()?.iter().any(is_own);
         Ok(has_rule || rules::present()?.is_some())

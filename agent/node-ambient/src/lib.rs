@@ -31,7 +31,7 @@ pub mod rules;
 mod services;
 pub mod xtables;
 
-pub use apply::{Change, apply, compare, remove};
+pub use apply::{Change, apply, compare, is_present, remove};
 pub use captured::captured;
 pub use collide::{Collision, collisions};
 pub use config::{CarrierChoice, Config, Marks, Numbers, Pod, Proxy, WithoutProxy};

@@ -18,6 +18,7 @@
 //! - [`glance`] sees whether the rules of the host may have changed.
 //! - [`routing`] hears of what changes in the routing of the node.
 //! - [`packets`] tells what programs of eBPF report.
+//! - [`former`] removes what an agent before this one left, when ambient mode is off.
 //! - [`roster`] is what the proxy is told when it connects.
 //! - [`entry`] is where the plugin hands a pod over and waits for the result.
 
@@ -25,6 +26,7 @@ mod by_plugin;
 mod decision;
 pub(crate) mod ebpf;
 mod entry;
+mod former;
 mod glance;
 mod hands;
 mod keep;
@@ -44,8 +46,9 @@ mod work;
 mod zds;
 
 pub(crate) use entry::{Entry, HandedOver};
+pub(crate) use former::Former;
 pub(crate) use settings::{AmbientSettings, host_netns_of, rules_of};
-pub(crate) use start::{Ending, start};
+pub(crate) use start::{Ending, start, without};
 
 /// Name of the socket's file stays: the next agent binds it anew.
 pub(crate) use weir_zds::Server;

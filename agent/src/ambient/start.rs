@@ -2,7 +2,8 @@
 
 use super::ebpf::{Programs, bpffs_of_node};
 use super::entry::Entry;
-use super::hands::{Hands, Probes, Rules};
+use super::former::{self, Former};
+use super::hands::{Hands, Rules};
 use super::keep;
 use super::keeper::{self, Keeper, Told};
 use super::kernel::Kernel;
@@ -16,7 +17,7 @@ use super::zds::{self, All, Ztunnel};
 use crate::dataplane::ambient::Ambient;
 use crate::drift::{Drift, Drifted, Wake, follow, on_commit};
 use crate::reconcile::{self, Limits};
-use futures::future::select;
+use futures::future::{join, select};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -129,7 +130,8 @@ pub(crate) fn start(
             }
         }
     };
-    let ending = Ending::of(Arc::clone(&hands.probes), tasks)?;
+    let probes = Arc::clone(&hands.probes);
+    let ending = Ending::of(move || probes.end(), std::future::ready(()), tasks)?;
     let limits = Limits {
         workers: WORKERS,
         interval: Some(settings.interval),
@@ -226,24 +228,43 @@ fn host_rules(
     )
 }
 
+/// Ambient mode is off: what an agent before this one left at the node is removed, now and when this one is.
+///
+/// # Errors
+/// No thread or runtime.
+pub(crate) fn without(former: Former, journal: &Journal, tasks: &Tasks) -> Result<Ending, String> {
+    let former = Arc::new(former);
+    let first = former::removed(Arc::clone(&former), journal.clone());
+    Ending::of(move || former.remove(), first, tasks)
+}
+
 /// Removes what ambient mode has in the node's namespace; see [`Ending::remove`].
 pub(crate) struct Ending(mpsc::Sender<Answer>);
 
-type Removed = Result<Vec<String>, String>;
+/// What was removed, a line each, or what may be there still.
+pub(super) type Removed = Result<Vec<String>, String>;
 type Answer = std::sync::mpsc::SyncSender<Removed>;
 
 impl Ending {
-    /// The work is done on a thread that has the rights for it.
-    fn of(probes: Arc<dyn Probes>, tasks: &Tasks) -> Result<Self, String> {
+    /// The work is done on a thread that has the rights for it. `first` runs there, too, from now on.
+    fn of(
+        end: impl Fn() -> Removed + Send + Sync + 'static,
+        first: impl Future<Output = ()> + Send + 'static,
+        tasks: &Tasks,
+    ) -> Result<Self, String> {
         let (ask, mut asked) = mpsc::channel::<Answer>(1);
-        let work = async move {
+        let end = Arc::new(end);
+        let answers = async move {
             while let Some(answer) = asked.recv().await {
-                let probes = Arc::clone(&probes);
-                let ended = tokio::task::spawn_blocking(move || probes.end()).await;
+                let end = Arc::clone(&end);
+                let ended = tokio::task::spawn_blocking(move || end()).await;
                 let _ = answer.send(ended.unwrap_or_else(|e| Err(e.to_string())));
             }
             // A task that ends would be reported.
             std::future::pending::<()>().await;
+        };
+        let work = async move {
+            join(first, answers).await;
         };
         let started = tasks.start("host", || {}, work);
         started.map_err(|e| e.to_string()).map(|()| Self(ask))

@@ -117,7 +117,8 @@ Examples:
 
 const UNINSTALL: &str = "\
 The configuration goes first, so that no runtime calls what is about to go; then the kubeconfig. The \
-plugin's program stays unless WEIR_KEEP_PLUGIN is false: runtimes still call it to delete pods. \
+plugin's program stays unless WEIR_KEEP_PLUGIN is false: runtimes still call it to delete pods. Then what \
+ambient mode left in the network namespace of the node (WEIR_HOST_NETNS, or the one that this command runs in). \
 Flags and environment are those of weir agent. An agent that runs would install everything again: \
 end it first.
 

@@ -4,23 +4,43 @@ use super::agent::resolve;
 use super::agent_args::UninstallArgs;
 use super::failure::{Failure, code};
 use super::output;
+use crate::ambient::Former;
 use crate::supervisor::Settings;
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use weir_install::{Left, PLUGIN, left, remove_everything};
 
 /// Removes, then looks; with `--verify` it only looks.
 pub(super) fn run(a: &UninstallArgs) -> Result<u8, Failure> {
-    let settings = Settings::of(&resolve(&a.flags)).map_err(Failure::usage)?;
-    let desired = &settings.desired;
-    let removed = match a.verify {
-        true => Vec::new(),
-        false => remove_everything(desired).map_err(Failure::failed)?,
-    };
+    let resolved = resolve(&a.flags);
+    let settings = Settings::of(&resolved).map_err(Failure::usage)?;
+    let (desired, former) = (&settings.desired, Former::of(&resolved));
+    let (mut removed, mut failed) = (Vec::new(), None);
+    if !a.verify {
+        removed = remove_everything(desired).map_err(Failure::failed)?;
+        match former.remove() {
+            Ok(of_node) => removed.extend(of_node),
+            Err(why) => failed = Some(why),
+        }
+    }
     let program = desired.bin_dir.join(PLUGIN);
+    let of_files = left(desired).map_err(Failure::unknown)?;
     let may_stay = |l: &Left| desired.keep_plugin && l.path == program;
-    let left = left(desired).map_err(Failure::unknown)?;
+    let of_files = of_files
+        .iter()
+        .map(|l| (l.path.clone(), l.what.to_owned(), may_stay(l)));
+    let of_node = former.left();
+    let found = of_node.as_deref().unwrap_or_default().iter().map(|what| {
+        let why = failed.as_ref().map(|why| format!(": {why}"));
+        (
+            former.place(),
+            format!("{what}{}", why.unwrap_or_default()),
+            false,
+        )
+    });
+    let left: Vec<(PathBuf, String, bool)> = of_files.chain(found).collect();
     let text = if a.json {
-        let one = |l: &Left| json!({ "path": l.path.to_string_lossy(), "what": l.what, "mayStay": may_stay(l) });
+        let one = |(path, what, may_stay): &(PathBuf, String, bool)| json!({ "path": path.to_string_lossy(), "what": what, "mayStay": may_stay });
         output::json_text(
             &json!({ "done": removed, "left": left.iter().map(one).collect::<Value>() }),
         )
@@ -29,14 +49,14 @@ pub(super) fn run(a: &UninstallArgs) -> Result<u8, Failure> {
         removed
             .iter()
             .for_each(|line| output::push_line(&mut text, line));
-        for l in &left {
-            let stays = if may_stay(l) { " (may stay)" } else { "" };
+        for (path, what, may_stay) in &left {
+            let stays = if *may_stay { " (may stay)" } else { "" };
             output::push_line(
                 &mut text,
-                &format!("left: {}: {}{stays}", l.path.display(), l.what),
+                &format!("left: {}: {what}{stays}", path.display()),
             );
         }
-        if left.is_empty() {
+        if left.is_empty() && of_node.is_ok() {
             text += "nothing is left\n";
         }
         text
@@ -48,7 +68,12 @@ pub(super) fn run(a: &UninstallArgs) -> Result<u8, Failure> {
             "what could be removed is removed; --verify says what is left",
         )?,
     };
-    match left.iter().all(may_stay) {
+    if let Err(e) = of_node {
+        return Err(Failure::unknown(format!(
+            "what ambient mode left at the node is not known: {e}"
+        )));
+    }
+    match left.iter().all(|(.., may_stay)| *may_stay) {
         true => Ok(code::SUCCESS),
         false => Ok(code::FAILED),
     }

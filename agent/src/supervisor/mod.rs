@@ -96,9 +96,7 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<End, Strin
     owner.learn(&journal);
     let installer = Installer::new(settings.desired.clone());
     let mut agent = Agent::new(owner, installer, journal.clone(), signals);
-    if let Some(ending) = ending {
-        agent.with(Box::new(move || ending.remove()));
-    }
+    agent.with(Box::new(move || ending.remove()));
     // Everything is served while the installation is removed or handed over.
     let end = agent.run();
     drop(ztunnel);

@@ -1,7 +1,7 @@
 //! What runs beside the installer: the servers, the watch of pods, repair. Joined here, each with what it needs.
 
 use super::Settings;
-use crate::ambient::{self, Ending, Server};
+use crate::ambient::{self, Ending, Former, Server};
 use crate::metrics::Metrics;
 use crate::repair;
 use crate::serve::{self, Ports, Ready, Reserve, Sockets};
@@ -43,8 +43,8 @@ pub(crate) struct Started {
     pub(crate) names: Names,
     /// ztunnel's socket. Its file stays for the next agent.
     pub(crate) ztunnel: Option<Server>,
-    /// What ambient mode has at the node.
-    pub(crate) ending: Option<Ending>,
+    /// What ambient mode has at the node, or had.
+    pub(crate) ending: Ending,
 }
 
 /// The names of the sockets that this process bound; they go when it is dropped.
@@ -102,7 +102,7 @@ impl Parts<'_> {
         let report = sockets.report.as_ref().map(|(report, ..)| report);
         pods.into_iter().chain(report).for_each(|l| names.add(l));
         self.repair(&sockets);
-        let (ztunnel, ending) = self.ambient(&mut sockets)?.unzip();
+        let (ztunnel, ending) = self.ambient(&mut sockets)?;
         let entry = sockets.entry.as_ref().map(|(listener, _)| listener);
         entry.into_iter().for_each(|l| names.add(l));
         let Self {
@@ -258,9 +258,11 @@ impl Parts<'_> {
     }
 
     /// Pods of ambient mode; they need the watch.
-    fn ambient(&self, sockets: &mut Sockets) -> Result<Option<(Server, Ending)>, String> {
+    fn ambient(&self, sockets: &mut Sockets) -> Result<(Option<Server>, Ending), String> {
         let Some(ambient) = &self.settings.ambient else {
-            return Ok(None);
+            let former = Former::of(self.resolved);
+            let ending = ambient::without(former, &self.journal, &self.tasks);
+            return ending.map(|ending| (None, ending));
         };
         self.status.in_ambient_mode();
         let Some((_, watch)) = &sockets.pods else {
@@ -277,7 +279,7 @@ impl Parts<'_> {
         let begun = ambient::start(ambient, self.access, node, pods, &self.journal, &self.tasks);
         let (entry, server, ending) = begun?;
         sockets.entry = Some((listener, entry));
-        Ok(Some((server, ending)))
+        Ok((Some(server), ending))
     }
 
     /// Events about pods go to the API server too.

@@ -324,3 +324,98 @@ fn pods_are_captured_at_the_node_healed_switched_and_left() {
     assert_eq!(at_node(&scene.host), (0, 0), "{}", agent.log());
     assert_eq!(sysctl(&scene.host, "ipv4/conf/all/rp_filter"), "1");
 }
+
+/// The agent of an upgrade with ambient mode off is the last that knows whose it is, and so is `weir uninstall`.
+#[test]
+fn what_an_agent_in_ambient_mode_left_goes_when_that_is_off() {
+    let scene = Scene::new();
+    set(&scene.host, "ipv4/ip_forward", "1");
+    set(&scene.host, "ipv4/conf/all/rp_filter", "1");
+    let Some(pod) = Pod::new("kept", 77, &scene.host) else {
+        return;
+    };
+    scene.server.put(namespace("istio-system"));
+    scene.server.put(pod.object("shop", "kept"));
+    let mounted = programs_or_skip();
+    let bpffs = mounted.as_ref().map(|m| m.path().display().to_string());
+    let programs = || {
+        let dir = mounted.as_ref().map(|m| m.path().join("weir/v2"));
+        let entries = dir.and_then(|dir| std::fs::read_dir(dir).ok());
+        entries.map_or(0, Iterator::count)
+    };
+    let mut common = vec![("AMBIENT_IPV6", "false")];
+    common.extend(bpffs.as_deref().map(|path| ("WEIR_BPFFS", path)));
+    let with = |more: &[(&'static str, &'static str)]| [&common[..], more].concat();
+    // Nothing keeps it from being seen there: tables, sets, policy rules, routes, programs.
+    let is_clean = || {
+        let probed = scene.probed();
+        at_node(&scene.host) == (0, 0) && programs() == 0 && !probed.contains("istio")
+    };
+    let uninstall = |arguments: &[&str]| {
+        let mut env = scene.settings();
+        env.extend(
+            common
+                .iter()
+                .map(|(k, v)| ((*k).to_owned(), (*v).to_owned())),
+        );
+        let env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        let out = scene.node.run(&[&["uninstall"], arguments].concat(), &env);
+        (out.status.code(), String::from_utf8(out.stdout).unwrap())
+    };
+    let mut ways = vec!["node", "netfilter"];
+    if mounted.is_some() {
+        ways.push("node-ebpf");
+    }
+    for way in ways {
+        let leave = || {
+            let before = scene.start(&with(&[("WEIR_AMBIENT_ENGINE", way)]));
+            before.until("there", || {
+                !is_clean() && scene.annotation("kept") != Value::Null
+            });
+            // A pod behind a branch ENI that an agent knew.
+            let rule = "rule add to 10.9.0.7 lookup 101 priority 512 proto 119";
+            ip(&scene.host, rule);
+        };
+        leave();
+        let (code, text) = uninstall(&["--verify", "--json"]);
+        assert_eq!(code, Some(1), "{way}: {text}");
+        let host = scene.host.path().display().to_string();
+        assert!(
+            text.contains(&host) && text.contains("branch ENIs"),
+            "{way}: {text}"
+        );
+        let of_way = match way {
+            "node" => "rules and routing of redirection at the node",
+            "netfilter" => "rules for probes",
+            _ => "programs of redirection at the node",
+        };
+        assert!(text.contains(of_way), "{way}: {text}");
+        assert!(!is_clean(), "--verify only looks");
+
+        let agent = scene.start(&with(&[("AMBIENT_ENABLED", "false")]));
+        let enis = || Routing::open_in(&scene.host).unwrap().rules().unwrap();
+        let has_eni = || enis().iter().any(|rule| rule.priority == Some(512));
+        agent.until("clean", || is_clean() && !has_eni());
+        agent.until("told", || {
+            agent
+                .log()
+                .contains("removed what an agent before had at the node")
+        });
+        assert_eq!(sysctl(&scene.host, "ipv4/conf/all/rp_filter"), "1", "{way}");
+        drop(agent);
+
+        leave();
+        let (code, text) = uninstall(&[]);
+        assert!(is_clean() && !has_eni(), "{way}: {text}");
+        // The program may stay.
+        assert_eq!(code, Some(0), "{way}: {text}");
+    }
+}
+
+fn ip(netns: &Netns, arguments: &str) {
+    let mut run = std::process::Command::new("nsenter");
+    run.arg(format!("--net={}", netns.path().display()))
+        .arg("ip");
+    let run = run.args(arguments.split(' ')).output().unwrap();
+    assert!(run.status.success(), "{arguments}: {run:?}");
+}

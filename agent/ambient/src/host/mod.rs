@@ -188,6 +188,29 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
         .ok()
 }
 
+/// Whether any of it is in the network namespace of this thread, in whichever form.
+///
+/// # Errors
+/// It cannot be read.
+pub fn is_present() -> Result<bool> {
+    let in_nft = NftEngine::open().and_then(|mut engine| {
+        let has_table = engine.tables()?.contains(&id());
+        Ok(has_table || leftovers::are_there(&mut engine)?)
+    });
+    match in_nft {
+        // A kernel without nf_tables has none.
+        Err(e) if e.is_unsupported() => {}
+        Ok(false) => {}
+        other => return other,
+    }
+    // Rules in legacy tables need the sets.
+    Ok(legacy::may_have_sets() && {
+        let names = IpsetEngine::open().and_then(|mut engine| engine.names());
+        let names = names.unwrap_or_default();
+        names.iter().any(|name| SETS.contains(&name.as_str()))
+    })
+}
+
 /// Removes all of it from the network namespace of this thread, in whichever form it is there. Returns what was removed.
 ///
 /// # Errors

@@ -181,8 +181,11 @@ pub enum Event {
         failure: Option<String>,
         healed: Option<String>,
     },
-    /// What an agent with another setting had made at the node is removed: pods are captured in another way now.
+    /// What an agent with another setting had made at the node is removed: pods are captured in another way now, or no
+    /// longer.
     NodeCleaned { what: String },
+    /// It cannot be, for this reason. It is tried again.
+    NodeNotCleaned { why: String },
     /// `config.json` cannot be written. It is tried again.
     NotShared { why: String },
     /// Changes of the node's routing are reported by the kernel, or cannot be.
@@ -308,8 +311,15 @@ impl Event {
             Self::PacketsNotReported { .. } => About::silent("ambient_packets_not_reported"),
             Self::PacketReports { failure } => of_reports(failure.as_deref()),
             Self::NodeCleaned { what } => {
-                let text = format!("removed what captured pods at the node: {what}");
+                let text = format!("removed what an agent before had at the node: {what}");
                 About::new(Info, "ambient_node_cleaned", text)
+            }
+            Self::NodeNotCleaned { why } => {
+                let text = format!(
+                    "what an agent in ambient mode left at the node may be in force still, and capture pods: {why}; it is \
+                     tried again, as weir uninstall does"
+                );
+                About::new(Warn, "ambient_node_not_cleaned", text)
             }
         }
     }

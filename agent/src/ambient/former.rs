@@ -1,0 +1,159 @@
+//! What an agent in ambient mode left at the node, for one that is not, and for `weir uninstall`.
+//!
+//! An upgrade keeps what captures pods and lets probes through. When the agent that follows has ambient mode off, nobody
+//! else knows whose it is. Rules in pods stay, as they do upstream.
+
+use super::ebpf::bpffs_of_node;
+use super::settings::host_netns_of;
+use super::start::Removed;
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use weir_ambient::eni::{self, BranchEnis};
+use weir_ambient::host;
+use weir_core::journal::Journal;
+use weir_core::journal::ambient::Event;
+use weir_core::settings::Resolved;
+use weir_ebpf::{Bpffs, node::Node};
+use weir_netlink::route::Routing;
+use weir_netlink::{Netns, Result};
+
+/// After an attempt that failed the next one comes after the first of these, then after twice as long each time, up to the
+/// second.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// Where it is.
+pub(crate) struct Former {
+    /// The namespace of the node, if it is not this process's own.
+    netns: Option<PathBuf>,
+    bpffs: PathBuf,
+    /// One removal at a time.
+    lock: Mutex<()>,
+}
+
+impl Former {
+    /// From the settings.
+    pub(crate) fn of(r: &Resolved) -> Self {
+        let bpffs = Some(r.text("WEIR_BPFFS")).filter(|path| !path.is_empty());
+        Self {
+            netns: host_netns_of(r).1,
+            bpffs: bpffs.map_or_else(bpffs_of_node, PathBuf::from),
+            lock: Mutex::default(),
+        }
+    }
+
+    /// The namespace, for people.
+    pub(crate) fn place(&self) -> PathBuf {
+        let netns = self.netns.clone();
+        netns.unwrap_or_else(|| "/proc/self/ns/net".into())
+    }
+
+    fn at_host<T: Send>(&self, work: impl FnOnce(&Netns) -> Result<T> + Send) -> Result<T> {
+        match &self.netns {
+            None => work(&Netns::current()?),
+            Some(path) => {
+                let host = Netns::open(path)?;
+                host.run(|| work(&host))?
+            }
+        }
+    }
+
+    /// What is there, in words.
+    ///
+    /// # Errors
+    /// It cannot be looked at.
+    pub(crate) fn left(&self) -> Result<Vec<&'static str>> {
+        self.at_host(|host| {
+            let bpffs = Bpffs::at(&self.bpffs);
+            let has_programs = bpffs.is_ok_and(|bpffs| Node::of(host, &bpffs).is_present());
+            let enis = eni::made_here(&Routing::open()?)?;
+            let found = [
+                (
+                    weir_node_ambient::is_present(host)?,
+                    "rules and routing of redirection at the node",
+                ),
+                (has_programs, "programs of redirection at the node"),
+                (host::is_present()?, "rules for probes of ambient mode"),
+                (!enis.is_empty(), "policy rules for branch ENIs"),
+            ];
+            let found = found.into_iter().filter(|(is_there, _)| *is_there);
+            Ok(found.map(|(_, what)| what).collect())
+        })
+    }
+
+    /// Removes it. What cannot be removed keeps none of the rest. Returns what was removed, a line each.
+    ///
+    /// # Errors
+    /// What may be there still.
+    pub(crate) fn remove(&self) -> Removed {
+        let _one = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let removed = self.at_host(|host| {
+            let programs = || {
+                // Without a bpf file system nothing is pinned.
+                let Ok(bpffs) = Bpffs::at(&self.bpffs) else {
+                    return Ok(Vec::new());
+                };
+                if !Node::of(host, &bpffs).is_present() {
+                    return Ok(Vec::new());
+                }
+                let changes = weir_node_ambient::ebpf::remove(host, &bpffs, None)?;
+                Ok(changes.iter().map(ToString::to_string).collect())
+            };
+            let enis = || {
+                let rules = BranchEnis::default().remove_others(&Routing::open()?)?;
+                let line = |rule| format!("delete policy rule {rule}");
+                Ok(rules.iter().map(line).collect())
+            };
+            let parts: [&dyn Fn() -> Result<Vec<String>>; 4] = [
+                &|| weir_node_ambient::remove(host, None),
+                &programs,
+                &host::remove,
+                &enis,
+            ];
+            let (mut removed, mut failed) = (Vec::new(), None);
+            for part in parts {
+                match part() {
+                    Ok(of_part) => removed.extend(of_part),
+                    Err(e) => _ = failed.get_or_insert(e),
+                }
+            }
+            Ok((removed, failed))
+        });
+        match removed.map_err(|e| e.to_string())? {
+            (removed, None) => Ok(removed),
+            (removed, Some(e)) => Err(removed.into_iter().fold(e.to_string(), |text, line| {
+                format!("{text}; done all the same: {line}")
+            })),
+        }
+    }
+}
+
+/// Removes it once, with further attempts until nothing is left, and tells of it.
+pub(super) fn removed(
+    former: Arc<Former>,
+    journal: Journal,
+) -> impl Future<Output = ()> + Send + 'static {
+    async move {
+        let (mut pause, mut told) = (RETRY.0, None);
+        loop {
+            let of_thread = Arc::clone(&former);
+            let removed = tokio::task::spawn_blocking(move || of_thread.remove()).await;
+            match removed.unwrap_or_else(|e| Err(e.to_string())) {
+                Ok(removed) => {
+                    for what in removed {
+                        journal.record(Event::NodeCleaned { what });
+                    }
+                    return;
+                }
+                Err(why) if told.as_ref() == Some(&why) => {}
+                Err(why) => {
+                    told = Some(why.clone());
+                    journal.record(Event::NodeNotCleaned { why });
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(RETRY.1);
+        }
+    }
+}
