@@ -182,13 +182,19 @@ fn down_to_040(result: &mut Map<String, Value>) -> Result<(), CniError> {
         let net = network(ip.get("address"))?;
         let version = if net.addr().is_ipv4() { "4" } else { "6" };
         ip.insert("version".into(), version.into());
+        if ip.get("gateway").and_then(Value::as_str) == Some("") {
+            ip.remove("gateway");
+        }
     }
     for interface in objects(result, "interfaces") {
         for newer in ["mtu", "socketPath", "pciID"] {
             interface.remove(newer);
         }
     }
-    result.entry("dns").or_insert_with(|| json!({}));
+    let dns = result.entry("dns").or_insert(Value::Null);
+    if dns.is_null() {
+        *dns = json!({});
+    }
     Ok(())
 }
 

@@ -59,6 +59,21 @@ fn old_versions_get_what_they_always_have() {
     );
 }
 
+/// As the reference prints what it did not read.
+#[test]
+fn old_versions_get_no_null_dns_and_no_empty_gateway() {
+    let prev = json!({"cniVersion": "0.4.0", "dns": null,
+                      "ips": [{"address": "10.1.0.5/24", "gateway": ""},
+                              {"address": "10.1.0.6/24", "gateway": "10.1.0.1"}]});
+    let prev = PrevResult::read(&config(prev), "0.4.0").unwrap().unwrap();
+    assert_eq!(
+        prev.into_result("0.4.0").unwrap(),
+        json!({"cniVersion": "0.4.0", "dns": {},
+               "ips": [{"address": "10.1.0.5/24", "version": "4"},
+                       {"address": "10.1.0.6/24", "version": "4", "gateway": "10.1.0.1"}]})
+    );
+}
+
 #[test]
 fn down_and_up_between_families() {
     let down = convert(full(), "0.3.1").unwrap();
