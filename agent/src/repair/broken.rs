@@ -38,7 +38,9 @@ impl Keeper {
             };
         }
         let is_meant = view.pod.spec.node_name == settings.node && settings.filter.meets(view);
-        (!broken.handled && is_meant && settings.criteria.meets(view)).then_some(action)
+        // A pod that ends changes with each of its containers.
+        let is_due = is_meant && !view.deleting && !broken.handled;
+        (is_due && settings.criteria.meets(view)).then_some(action)
     }
 
     /// The job for that, or how it ended at once.

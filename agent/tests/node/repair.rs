@@ -332,6 +332,29 @@ fn a_broken_pod_is_labelled_by_way_of_its_status() {
     assert_eq!(events(&server, "LabelBrokenPod").len(), 1);
 }
 
+/// With each of its containers that ends its object changes.
+#[test]
+fn a_broken_pod_that_is_being_deleted_is_left_alone() {
+    let server = ApiServer::start();
+    let mut pod = broken("web", "192.0.2.7");
+    server.put(pod.clone());
+    let node = Node::new();
+    let agent = start(&node, &server, &[("REPAIR_DELETE_PODS", "true")]);
+    let deleted = || repaired(&agent, "delete", "success");
+    agent.until("deleted", || deleted() == 1);
+    pod["metadata"]["deletionTimestamp"] = "2026-11-22T00:00:00Z".into();
+    for count in 2..5 {
+        pod["status"]["initContainerStatuses"][0]["restartCount"] = count.into();
+        server.put(pod.clone());
+    }
+    // One that comes later is dealt with later.
+    server.put(broken("later", "192.0.2.8"));
+    agent.until("the other one", || deleted() == 2);
+    let written = written(&server);
+    let of_web = |asked: &&Asked| asked.method == "DELETE" && asked.path.ends_with("/web");
+    assert_eq!(written.iter().filter(of_web).count(), 1, "{written:?}");
+}
+
 #[test]
 fn an_api_server_that_refuses_is_asked_five_times_and_again_when_the_pod_changes() {
     let server = ApiServer::start();
