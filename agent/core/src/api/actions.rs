@@ -45,12 +45,13 @@ impl Actions {
             .await
     }
 
-    /// Adds a label to the pod, by way of its status: the right to change pods is more than is needed.
+    /// Adds a label to this pod, and to no other of its name, by way of its status: the right to change pods is more than
+    /// is needed.
     ///
     /// # Errors
     /// What the API server answers.
     pub async fn label(&self, pod: &PodRef, key: &str, value: &str) -> Result<(), String> {
-        let body = json!({"metadata": {"labels": {key: value}}});
+        let body = json!({"metadata": {"uid": &*pod.uid, "labels": {key: value}}});
         let path = format!("{}/status", path(pod)?);
         self.send("PATCH", &path, "application/merge-patch+json", &body)
             .await
