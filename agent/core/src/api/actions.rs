@@ -14,6 +14,8 @@ use weir_cni::protocol::validate_kubernetes_name;
 const MESSAGE: usize = 1024;
 /// Requests at once: each may need a connection of its own, and a node's agent is one of thousands of clients.
 const REQUESTS: usize = 8;
+/// Bytes in the name of an object (RFC 1123 subdomain).
+const NAME: usize = 253;
 
 /// Writes for the agent's service account.
 pub struct Actions {
@@ -95,7 +97,7 @@ impl Actions {
         let message: String = message.chars().take(MESSAGE).collect();
         let body = json!({
             "apiVersion": "v1", "kind": "Event",
-            "metadata": {"name": format!("{name}.{number:x}"), "namespace": namespace},
+            "metadata": {"name": event_name(name, number), "namespace": namespace},
             "involvedObject": {
                 "apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name,
                 "uid": &*pod.uid, "resourceVersion": &*pod.version,
@@ -141,4 +143,42 @@ fn path(pod: &PodRef) -> Result<String, String> {
         validate_kubernetes_name(what, text).map_err(|e| e.to_string())?;
     }
     Ok(format!("/api/v1/namespaces/{namespace}/pods/{name}"))
+}
+
+/// `POD.NUMBER`, with as much of the pod's name as an object's name has room for.
+fn event_name(pod: &str, number: u128) -> String {
+    let number = format!("{number:x}");
+    let room = NAME.saturating_sub(number.len() + 1);
+    // Names of pods are ASCII; a part of one ends in a letter or digit.
+    let pod = pod.get(..room).unwrap_or(pod).trim_end_matches(['-', '.']);
+    format!("{pod}.{number}")
+}
+
+/// The pod's own path.
+fn path(pod: &PodRef) -> Result<String, String> {
+    let (namespace, name) = (&*pod.namespace, &*pod.name);
+    // It goes into a path.
+    for (what, text) in [("metadata.namespace", namespace), ("metadata.name", name)] {
+        validate_kubernetes_name(what, text).map_err(|e| e.to_string())?;
+    }
+    Ok(format!("/api/v1/namespaces/{namespace}/pods/{name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_about_pods_with_long_names_have_names() {
+        let number = 0x1234_5678_9abc_def0;
+        assert_eq!(event_name("web-0", number), "web-0.123456789abcdef0");
+        for pod in [
+            "x".repeat(253),
+            format!("{}-.{}", "x".repeat(234), "y".repeat(17)),
+        ] {
+            let name = event_name(&pod, number);
+            assert!(name.len() <= 253, "{name}");
+            validate_kubernetes_name("metadata.name", &name).unwrap();
+        }
+    }
 }
