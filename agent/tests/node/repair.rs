@@ -356,6 +356,28 @@ fn a_broken_pod_that_is_being_deleted_is_left_alone() {
     assert_eq!(written.iter().filter(of_web).count(), 1, "{written:?}");
 }
 
+/// Priority and fairness of the API server: it is busy, and refuses nothing.
+#[test]
+fn an_api_server_that_is_busy_is_asked_again_within_the_same_attempt() {
+    let server = ApiServer::start();
+    let seen = std::sync::Mutex::new(std::collections::BTreeSet::new());
+    server.fault(move |asked| {
+        let is_first = seen.lock().unwrap().insert(asked.path.clone());
+        (asked.method != "GET" && is_first).then_some(Fault::Status(429))
+    });
+    server.put(broken("web", "192.0.2.7"));
+    let node = Node::new();
+    let agent = start(&node, &server, &[("REPAIR_DELETE_PODS", "true")]);
+    agent.until("deleted", || repaired(&agent, "delete", "success") == 1);
+    agent.until("told", || {
+        agent.metric("weir_events_total{result=\"sent\"}") == 1
+    });
+    assert_eq!(repaired(&agent, "delete", "fail"), 0);
+    assert_eq!(agent.metric("weir_events_total{result=\"failed\"}"), 0);
+    // The refused one and the one that was taken.
+    assert_eq!(events(&server, "DeleteBrokenPod").len(), 2);
+}
+
 #[test]
 fn an_api_server_that_refuses_is_asked_five_times_and_again_when_the_pod_changes() {
     let server = ApiServer::start();
@@ -367,6 +389,8 @@ fn an_api_server_that_refuses_is_asked_five_times_and_again_when_the_pod_changes
     let failed = || repaired(&agent, "delete", "fail");
     agent.until("given up", || agent.log().contains("given up"));
     assert_eq!(failed(), 5);
+    let log = agent.log();
+    assert!(!log.contains("Status {"), "only the server's words: {log}");
     server.fault(|_| None);
     server.put(pod);
     agent.until("deleted", || repaired(&agent, "delete", "success") == 1);

@@ -4,8 +4,9 @@ use crate::api::connection::Connection;
 use crate::journal::PodRef;
 use hyper::Request;
 use hyper::header::CONTENT_TYPE;
+use kube::core::Status;
 use serde_json::{Value, json};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use tokio::sync::Semaphore;
 use weir_cni::log::timestamp;
 use weir_cni::protocol::validate_kubernetes_name;
@@ -14,6 +15,11 @@ use weir_cni::protocol::validate_kubernetes_name;
 const MESSAGE: usize = 1024;
 /// Requests at once: each may need a connection of its own, and a node's agent is one of thousands of clients.
 const REQUESTS: usize = 8;
+
+/// Attempts for one request while the API server asks for patience, as other clients of it have them.
+const ATTEMPTS: u32 = 10;
+/// Before the next of them, unless the API server says how long, and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 /// Bytes in the name of an object (RFC 1123 subdomain).
 const NAME: usize = 253;
 
@@ -118,31 +124,41 @@ impl Actions {
         body: &Value,
     ) -> Result<(), String> {
         let failed = |e: String| format!("{method} {path}: {e}");
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(CONTENT_TYPE, content_type)
-            .body(body.to_string().into_bytes())
-            .map_err(|e| failed(e.to_string()))?;
-        // It is never closed.
-        let _place = self
-            .places
-            .acquire()
-            .await
-            .map_err(|e| failed(e.to_string()))?;
-        let answer = self.client.request::<Value>(request).await;
-        answer.map(|_| ()).map_err(|e| failed(e.to_string()))
+        let mut attempt = 1;
+        loop {
+            let request = Request::builder()
+                .method(method)
+                .uri(path)
+                .header(CONTENT_TYPE, content_type)
+                .body(body.to_string().into_bytes())
+                .map_err(|e| failed(e.to_string()))?;
+            // It is never closed.
+            let place = self.places.acquire().await;
+            let place = place.map_err(|e| failed(e.to_string()))?;
+            let answer = self.client.request::<Value>(request).await;
+            drop(place);
+            let status = match answer {
+                Ok(_) => return Ok(()),
+                Err(kube::Error::Api(status)) => status,
+                Err(e) => return Err(failed(e.to_string())),
+            };
+            match patience(&status).filter(|_| attempt < ATTEMPTS) {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None if status.message.is_empty() => return Err(failed(status.code.to_string())),
+                None => return Err(failed(status.message.clone())),
+            }
+            attempt += 1;
+        }
     }
 }
 
-/// The pod's own path.
-fn path(pod: &PodRef) -> Result<String, String> {
-    let (namespace, name) = (&*pod.namespace, &*pod.name);
-    // It goes into a path.
-    for (what, text) in [("metadata.namespace", namespace), ("metadata.name", name)] {
-        validate_kubernetes_name(what, text).map_err(|e| e.to_string())?;
-    }
-    Ok(format!("/api/v1/namespaces/{namespace}/pods/{name}"))
+/// How long to wait before the same is asked for again; `None`: it is refused.
+fn patience(status: &Status) -> Option<Duration> {
+    let asked = status.details.as_ref().map(|d| d.retry_after_seconds);
+    let asked = asked.filter(|seconds| *seconds > 0);
+    let is_busy = status.code == 429 || (matches!(status.code, 503 | 504) && asked.is_some());
+    let asked = asked.map(|seconds| Duration::from_secs(seconds.into()));
+    is_busy.then(|| asked.unwrap_or(PAUSE.0).min(PAUSE.1))
 }
 
 /// `POD.NUMBER`, with as much of the pod's name as an object's name has room for.
@@ -167,6 +183,7 @@ fn path(pod: &PodRef) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kube::core::response::StatusDetails;
 
     #[test]
     fn events_about_pods_with_long_names_have_names() {
@@ -180,5 +197,25 @@ mod tests {
             assert!(name.len() <= 253, "{name}");
             validate_kubernetes_name("metadata.name", &name).unwrap();
         }
+    }
+
+    #[test]
+    fn what_the_api_server_asks_to_be_repeated() {
+        let wait = |code: u16, seconds: u32| {
+            let details = StatusDetails {
+                retry_after_seconds: seconds,
+                ..StatusDetails::default()
+            };
+            let status = Status::failure("", "").with_code(code);
+            patience(&status.with_details(details)).map(|pause| pause.as_secs())
+        };
+        assert_eq!(
+            (wait(429, 0), wait(429, 3), wait(429, 900)),
+            (Some(1), Some(3), Some(10))
+        );
+        assert_eq!(
+            (wait(503, 2), wait(503, 0), wait(409, 2)),
+            (Some(2), None, None)
+        );
     }
 }
