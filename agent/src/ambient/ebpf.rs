@@ -1,7 +1,7 @@
 //! Pods that are redirected by eBPF (`WEIR_AMBIENT_ENGINE=ebpf`).
 
-use super::hands::{Asked, Captured, NotReleased, Outcome, Rules};
-use super::kernel::held_last;
+use super::hands::{Asked, Captured, NotCaptured, NotReleased, Outcome, Rules};
+use super::kernel::{capture_in, held_last};
 use crate::dataplane::Spent;
 use crate::dataplane::ambient::Ambient;
 use crate::drift::Drift;
@@ -74,13 +74,35 @@ impl Rules for Programs {
         before: Option<&Captured>,
         since: Instant,
         spent: &mut Spent,
+    ) -> Result<(Captured, Outcome), NotCaptured> {
+        let write = |held: &Arc<Held>, spent: &mut Spent| self.write(asked, before, held, spent);
+        capture_in(&self.sandboxes, asked, since, spent, write)
+    }
+
+    fn release(&self, asked: &Asked, before: Option<&Captured>) -> Result<(), NotReleased> {
+        if let Some(uid) = asked.identity.uid() {
+            self.drift.forget(&uid.into());
+        }
+        let held = held_last(&self.sandboxes, asked, before)?;
+        let pod = Pod::of(held.sandbox.netns(), &self.bpffs).map_err(text)?;
+        pod.remove().map_err(text)?;
+        Ok(())
+    }
+}
+
+impl Programs {
+    /// Compares the programs in the pod's namespace, and attaches what is missing.
+    fn write(
+        &self,
+        asked: &Asked,
+        before: Option<&Captured>,
+        held: &Arc<Held>,
+        spent: &mut Spent,
     ) -> Result<(Captured, Outcome), String> {
-        let find = || self.sandboxes.find(&asked.identity, since);
-        let held = spent.measure(Phase::Facts, find)?;
         let redirect = self.plane.redirect(&asked.overrides)?;
         if let Some(uid) = asked.identity.uid() {
             // From before anything is read: its routing is part of the redirection.
-            let _ = self.drift.watch(&uid.into(), &held);
+            let _ = self.drift.watch(&uid.into(), held);
         }
         let is_known = before.is_some_and(|before| before.netns == held.id());
         // Without it all is captured, and why probes fail is said by what answers for them.
@@ -99,15 +121,15 @@ impl Rules for Programs {
             // Nothing reports a detached program: every look compares.
             fingerprint: None,
             compared: Instant::now(),
-            held: Some(Arc::clone(&held)),
+            held: Some(Arc::clone(held)),
         };
         if !changes.is_empty() {
-            self.sandboxes.check(&held, &asked.identity)?;
+            self.sandboxes.check(held, &asked.identity)?;
             spent.measure(Phase::Apply, || pod.apply(&redirect).map_err(text))?;
             self.sweep()?;
         }
         if !is_known {
-            remove_rules(&held, &redirect)?;
+            remove_rules(held, &redirect)?;
         }
         let summary = format!(
             "redirected by eBPF in {}: {} changes, verified",
@@ -127,16 +149,6 @@ impl Rules for Programs {
                 },
             },
         ))
-    }
-
-    fn release(&self, asked: &Asked, before: Option<&Captured>) -> Result<(), NotReleased> {
-        if let Some(uid) = asked.identity.uid() {
-            self.drift.forget(&uid.into());
-        }
-        let held = held_last(&self.sandboxes, asked, before)?;
-        let pod = Pod::of(held.sandbox.netns(), &self.bpffs).map_err(text)?;
-        pod.remove().map_err(text)?;
-        Ok(())
     }
 }
 

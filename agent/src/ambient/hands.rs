@@ -56,6 +56,20 @@ pub(super) enum Outcome {
     },
 }
 
+/// Why rules are not known to be in force.
+#[derive(Debug)]
+pub(super) struct NotCaptured {
+    pub(super) why: String,
+    /// Its namespace, where that is sure all the same.
+    pub(super) at: Option<Box<Captured>>,
+}
+
+impl From<String> for NotCaptured {
+    fn from(why: String) -> Self {
+        Self { why, at: None }
+    }
+}
+
 /// Why nothing was removed.
 #[derive(Debug)]
 pub(super) enum NotReleased {
@@ -86,7 +100,7 @@ pub(super) trait Rules: Send + Sync {
         before: Option<&Captured>,
         since: Instant,
         spent: &mut Spent,
-    ) -> Result<(Captured, Outcome), String>;
+    ) -> Result<(Captured, Outcome), NotCaptured>;
 
     /// Makes connections in the namespace and finds where they land; `None`: that is not wanted, or not possible here.
     fn prove(&self, _captured: &Captured) -> Option<Proof> {

@@ -12,7 +12,7 @@ use super::hands::{Hands, Workload};
 use super::pod::{Annotation, Memory, Task};
 use super::roster::Roster;
 use super::settings::AmbientSettings;
-use super::work::{Enrolled, Left};
+use super::work::{Enrolled, Left, NotEnrolled};
 use crate::dataplane::Spent;
 use crate::drift::{Drift, Drifted};
 use crate::reconcile::{Changes, Job, Next, Reconciler, Start, Uid};
@@ -47,7 +47,7 @@ pub(super) struct Keeper {
 
 /// What a job ends with.
 pub(super) enum Done {
-    Enrolled(Box<Result<Enrolled, String>>, Spent),
+    Enrolled(Box<Result<Enrolled, NotEnrolled>>, Spent),
     Left(Box<Left>),
     Annotated(Option<Annotation>, Result<(), String>),
 }
@@ -235,7 +235,10 @@ impl Reconciler for Keeper {
             Ok(Done::Left(left)) => self.left(&mut memory, *left),
             Ok(Done::Annotated(value, done)) => self.annotated(&mut memory, value, done),
             Err(why) => {
-                (memory.captured, memory.suspected) = (None, true);
+                if let Some(captured) = &mut memory.captured {
+                    captured.fingerprint = None;
+                }
+                memory.suspected = true;
                 self.turn(&mut memory, Some(State::Failed), Some(why));
                 Next::Retry
             }
@@ -254,8 +257,8 @@ impl Reconciler for Keeper {
         if let Some(mut memory) = self.memory.remove(uid) {
             let why = "its namespace, or the proxy, takes long; that goes on, and other pods are dealt with meanwhile";
             let state = match memory.captured {
-                Some(_) => State::Pending,
-                None => State::Failed,
+                Some(_) if !memory.suspected => State::Pending,
+                _ => State::Failed,
             };
             self.turn(&mut memory, Some(state), Some(why.to_owned()));
             self.memory.insert(Uid::clone(uid), memory);
@@ -276,7 +279,8 @@ impl Reconciler for Keeper {
             all.extend(addresses.map(|address| (*address, Uid::clone(uid))));
         }
         self.hands.probes.expect(all, spared);
-        let is_done = |m: &Memory| m.decision != Decision::Member || m.gone || m.captured.is_some();
+        let is_captured = |m: &Memory| m.captured.is_some() && !m.suspected;
+        let is_done = |m: &Memory| m.decision != Decision::Member || m.gone || is_captured(m);
         if self.memory.values().all(is_done) {
             self.hands.probes.all_captured();
         }

@@ -1,8 +1,8 @@
 //! The rules of pods, in their namespaces.
 
 use super::ebpf;
-use super::hands::{Asked, Captured, NotReleased, Outcome, Rules};
-use crate::dataplane::ambient::{Ambient, Plan};
+use super::hands::{Asked, Captured, NotCaptured, NotReleased, Outcome, Rules};
+use crate::dataplane::ambient::Ambient;
 use crate::dataplane::sidecar::difference;
 use crate::dataplane::{Converged, Spent, converge};
 use crate::drift::Drift;
@@ -45,6 +45,50 @@ impl Kernel {
     }
 }
 
+/// Finds the namespace of a pod, and has `write` capture it there. Which namespace is the pod's is one question, whether its rules
+/// are right another: where only the second has a bad answer, the error says where the pod is.
+///
+/// # Errors
+/// There is no namespace that is surely the pod's, or as `write`.
+pub(super) fn capture_in(
+    sandboxes: &Sandboxes,
+    asked: &Asked,
+    since: Instant,
+    spent: &mut Spent,
+    write: impl FnOnce(&Arc<Held>, &mut Spent) -> Result<(Captured, Outcome), String>,
+) -> Result<(Captured, Outcome), NotCaptured> {
+    let pod = &asked.identity;
+    let at = |held: Arc<Held>| Captured {
+        netns: held.id(),
+        asked: asked.clone(),
+        engine: None,
+        fingerprint: None,
+        compared: Instant::now(),
+        held: Some(held),
+    };
+    let held = match spent.measure(Phase::Facts, || sandboxes.find(pod, since)) {
+        Ok(held) => held,
+        Err(why) => {
+            // Where it was found before it is for as long as its process or its name is there, whatever its addresses are now.
+            let kept = sandboxes.kept(pod);
+            if let (None, Some(uid)) = (&kept, pod.uid()) {
+                sandboxes.forget(uid);
+            }
+            return Err(NotCaptured {
+                why,
+                at: kept.map(at).map(Box::new),
+            });
+        }
+    };
+    write(&held, spent).map_err(|why| {
+        let is_its = sandboxes.check(&held, pod).is_ok();
+        NotCaptured {
+            why,
+            at: is_its.then(|| Box::new(at(held))),
+        }
+    })
+}
+
 /// The namespace to release a pod in: its own, or where that is not found any more the one in which it was captured.
 pub(super) fn held_last(
     sandboxes: &Sandboxes,
@@ -68,67 +112,12 @@ impl Rules for Kernel {
         before: Option<&Captured>,
         since: Instant,
         spent: &mut Spent,
-    ) -> Result<(Captured, Outcome), String> {
+    ) -> Result<(Captured, Outcome), NotCaptured> {
         if let Some(before) = before.filter(|before| self.still_holds(before, asked)) {
             return Ok((before.clone(), Outcome::Same));
         }
-        let find = || self.sandboxes.find(&asked.identity, since);
-        let held = spent.measure(Phase::Facts, find)?;
-        let redirect = self.plane.redirect(&asked.overrides)?;
-        let is_known = before.is_some_and(|before| before.netns == held.id());
-        let uid = asked.identity.uid().map(Uid::from);
-        if let Some(uid) = &uid {
-            // From before they are read. Where they cannot be watched, rounds look, and try again.
-            let _ = self.drift.watch(uid, &held);
-        }
-        let tables = uid.as_ref().and_then(|uid| self.drift.tables(uid, &held));
-        let is_still_its = || self.sandboxes.check(&held, &asked.identity);
-        let Converged {
-            observed,
-            plan,
-            applied,
-        } = converge(&self.plane, &held.sandbox, &redirect, &is_still_its, spent)?;
-        let captured = |engine, fingerprint| Captured {
-            netns: held.id(),
-            asked: asked.clone(),
-            engine: Option::map(engine, By::Rules),
-            fingerprint,
-            compared: Instant::now(),
-            held: Some(Arc::clone(&held)),
-        };
-        if !is_known && !matches!(plan, Plan::Leave(_)) && !matches!(applied, Some(Err(_))) {
-            ebpf::hand_over(&held, &self.bpffs)?;
-        }
-        match (plan, applied) {
-            (Plan::Leave(why), _) => Err(why),
-            (_, None) => {
-                if let (Some(Engine::Xtables), Some(uid)) = (observed.engine, &uid) {
-                    let _ = self.drift.tables_in_sync(uid, &held, tables);
-                }
-                let by_nft = observed.engine == Some(Engine::Nft);
-                let fingerprint = observed.fingerprint.filter(|_| by_nft);
-                Ok((captured(observed.engine, fingerprint), Outcome::Same))
-            }
-            (_, Some(applied)) => {
-                let applied = applied?;
-                if let (Engine::Xtables, Some(uid), false) = (applied.engine, &uid, is_known) {
-                    let _ = self.drift.tables_in_sync(uid, &held, None);
-                }
-                let changes = observed.changes.as_ref().unwrap_or(&applied.changes);
-                let outcome = match is_known {
-                    true => Outcome::Healed {
-                        first: changes.first().map(difference).unwrap_or_default(),
-                        differences: changes.len(),
-                        cause: Cause::of(changes),
-                        summary: applied.summary,
-                    },
-                    false => Outcome::Made {
-                        summary: applied.summary,
-                    },
-                };
-                Ok((captured(Some(applied.engine), applied.fingerprint), outcome))
-            }
-        }
+        let write = |held: &Arc<Held>, spent: &mut Spent| self.write(asked, before, held, spent);
+        capture_in(&self.sandboxes, asked, since, spent, write)
     }
 
     fn prove(&self, captured: &Captured) -> Option<Proof> {
@@ -159,5 +148,69 @@ impl Rules for Kernel {
             .map_err(|e| e.to_string())?;
         cleaned.map_err(|e| e.to_string())?;
         Ok(())
+    }
+}
+
+impl Kernel {
+    /// Compares the rules in the pod's namespace, and writes what differs.
+    fn write(
+        &self,
+        asked: &Asked,
+        before: Option<&Captured>,
+        held: &Arc<Held>,
+        spent: &mut Spent,
+    ) -> Result<(Captured, Outcome), String> {
+        let redirect = self.plane.redirect(&asked.overrides)?;
+        let is_known = before.is_some_and(|before| before.netns == held.id());
+        let uid = asked.identity.uid().map(Uid::from);
+        if let Some(uid) = &uid {
+            // From before they are read. Where they cannot be watched, rounds look, and try again.
+            let _ = self.drift.watch(uid, held);
+        }
+        let tables = uid.as_ref().and_then(|uid| self.drift.tables(uid, held));
+        let is_still_its = || self.sandboxes.check(held, &asked.identity);
+        let Converged {
+            observed, applied, ..
+        } = converge(&self.plane, &held.sandbox, &redirect, &is_still_its, spent)?;
+        let captured = |engine, fingerprint| Captured {
+            netns: held.id(),
+            asked: asked.clone(),
+            engine: Option::map(engine, By::Rules),
+            fingerprint,
+            compared: Instant::now(),
+            held: Some(Arc::clone(held)),
+        };
+        if !is_known && !matches!(applied, Some(Err(_))) {
+            ebpf::hand_over(held, &self.bpffs)?;
+        }
+        match applied {
+            None => {
+                if let (Some(Engine::Xtables), Some(uid)) = (observed.engine, &uid) {
+                    let _ = self.drift.tables_in_sync(uid, held, tables);
+                }
+                let by_nft = observed.engine == Some(Engine::Nft);
+                let fingerprint = observed.fingerprint.filter(|_| by_nft);
+                Ok((captured(observed.engine, fingerprint), Outcome::Same))
+            }
+            Some(applied) => {
+                let applied = applied?;
+                if let (Engine::Xtables, Some(uid), false) = (applied.engine, &uid, is_known) {
+                    let _ = self.drift.tables_in_sync(uid, held, None);
+                }
+                let changes = observed.changes.as_ref().unwrap_or(&applied.changes);
+                let outcome = match is_known {
+                    true => Outcome::Healed {
+                        first: changes.first().map(difference).unwrap_or_default(),
+                        differences: changes.len(),
+                        cause: Cause::of(changes),
+                        summary: applied.summary,
+                    },
+                    false => Outcome::Made {
+                        summary: applied.summary,
+                    },
+                };
+                Ok((captured(Some(applied.engine), applied.fingerprint), outcome))
+            }
+        }
     }
 }

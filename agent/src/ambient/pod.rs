@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+use weir_ambient::PodOverrides;
 use weir_core::journal::PodRef;
 use weir_core::journal::ambient::{Member, State};
 use weir_core::journal::cut;
@@ -35,10 +36,12 @@ pub(super) struct Memory {
     pub(super) by_plugin: Option<ByPlugin>,
     /// The namespace by the plugin, until it was looked at.
     pub(super) netns: Option<PathBuf>,
-    /// Its rules, as they were verified the last time.
+    /// Where it is, with its rules as they were verified the last time.
     pub(super) captured: Option<Captured>,
-    /// Making its rules failed, and some may be there.
+    /// Making or comparing its rules failed since, and some may be there.
     pub(super) suspected: bool,
+    /// What its annotations asked for when this agent verified its rules first; what they say later has no effect. `None`: it has not.
+    pub(super) overrides: Option<PodOverrides>,
     /// The connection of the proxy that has taken it, and the namespace.
     pub(super) taken: Option<(u64, NetnsId)>,
     /// The proxy may know it.
@@ -87,7 +90,7 @@ impl Annotation {
     }
 
     /// Another value is none of ours.
-    fn of(view: &PodView) -> Option<Self> {
+    pub(super) fn of(view: &PodView) -> Option<Self> {
         let found = view.pod.metadata.annotations.get(REDIRECTION)?;
         [Self::Enabled, Self::Pending]
             .into_iter()
@@ -128,6 +131,7 @@ impl Memory {
             netns: None,
             captured: None,
             suspected: false,
+            overrides: None,
             taken: None,
             probed: Vec::new(),
             probes_pass: false,
@@ -153,6 +157,12 @@ impl Memory {
 
     pub(super) fn identity(&self) -> Identity {
         Identity::of(&self.view).with_addresses(self.addresses())
+    }
+
+    /// It was captured where it is, by this agent or an earlier one: it may have rules, without a proxy it would have no network,
+    /// and its namespace was found by more than an address before it was captured.
+    pub(super) fn was_captured(&self) -> bool {
+        self.captured.is_some() || (self.by_plugin.is_none() && self.annotation().is_some())
     }
 
     /// The addresses that are known of it.
@@ -197,7 +207,8 @@ impl Memory {
     /// An earlier agent captured it, and this one has not managed to yet: what the host has for it is not known here, and stays.
     pub(super) fn is_of_earlier_agent(&self) -> bool {
         let may_leave = self.gone || matches!(self.decision, Decision::No(_));
-        !may_leave && self.captured.is_none() && self.annotation().is_some()
+        let is_verified = self.captured.is_some() && self.overrides.is_some();
+        !may_leave && !is_verified && self.annotation().is_some()
     }
 
     /// What is to be done. `proxy` is the newest connection of the proxy, `look` that its rules are to be compared
@@ -266,6 +277,7 @@ impl Memory {
         let by_plugin = ByPlugin::new(sandbox.addresses, sandbox.before, &self.view);
         (self.by_plugin, self.netns) = (Some(by_plugin), Some(sandbox.netns));
         (self.captured, self.taken, self.annotate) = (None, None, None);
+        self.overrides = None;
         self.heals = Heals::default();
     }
 
@@ -276,7 +288,7 @@ impl Memory {
             (Some((by, of)), Some(newest), Some(netns)) => by == newest && of == netns,
             _ => false,
         };
-        is_taken && self.probes_pass && self.probed == self.addresses()
+        is_taken && !self.suspected && self.probes_pass && self.probed == self.addresses()
     }
 
     /// `None`: it is no matter of the mesh.

@@ -35,6 +35,8 @@ struct World {
     netns: BTreeMap<String, u64>,
     /// Namespaces that hold the rules.
     rules: BTreeSet<u64>,
+    /// Those that ever did.
+    ruled: BTreeSet<u64>,
     /// Connections of proxies, and what each knows: the namespace by UID.
     proxies: BTreeMap<u64, BTreeMap<String, Option<u64>>>,
     last_proxy: u64,

@@ -1,6 +1,6 @@
 //! The steps for one pod, on a thread of its own.
 
-use super::hands::{Asked, Captured, Hands, NotReleased, Outcome, Workload};
+use super::hands::{Asked, Captured, Hands, NotCaptured, NotReleased, Outcome, Workload};
 use super::roster::Roster;
 use crate::dataplane::Spent;
 use std::net::IpAddr;
@@ -13,6 +13,8 @@ pub(super) struct Enrolment {
     pub(super) asked: Asked,
     pub(super) workload: Workload,
     pub(super) before: Option<Captured>,
+    /// Where it was captured before, which may be by an earlier agent, and then is not known.
+    pub(super) was_captured: Option<Option<NetnsId>>,
     pub(super) taken: Option<(u64, NetnsId)>,
     pub(super) addresses: Vec<IpAddr>,
     pub(super) probed: Vec<IpAddr>,
@@ -35,8 +37,23 @@ pub(super) struct Enrolled {
     pub(super) proof: Option<Proof>,
 }
 
+/// Why its rules are not in force, or that is not known.
+#[derive(Debug)]
+pub(super) struct NotEnrolled {
+    pub(super) why: String,
+    /// Where it is, if that is sure and it was captured there before, and the connection of the proxy that has it.
+    pub(super) at: Option<(Box<Captured>, Option<u64>)>,
+}
+
+impl From<String> for NotEnrolled {
+    fn from(why: String) -> Self {
+        Self { why, at: None }
+    }
+}
+
 /// Captures the pod's traffic, then has the proxy take it, then lets probes through: a pod is never taken by the proxy
-/// without being captured, and one that is captured and not taken gets no traffic at all.
+/// before it was captured once, and one that is captured and not taken gets no traffic at all. So the newest proxy gets it also
+/// when its rules cannot be compared or repaired.
 ///
 /// # Errors
 /// Its rules are not in force, or that is not known.
@@ -45,25 +62,37 @@ pub(super) fn enrol(
     roster: &Roster,
     work: Enrolment,
     spent: &mut Spent,
-) -> Result<Enrolled, String> {
+) -> Result<Enrolled, NotEnrolled> {
     let begun = Instant::now();
     let before = work.before.as_ref();
     let captured = hands.rules.capture(&work.asked, before, work.since, spent);
-    let (captured, outcome) = captured?;
-    let workload = Workload {
-        captured: Some(captured.clone()),
-        ..work.workload
+    let hand_over = |captured: &Captured| {
+        let workload = Workload {
+            captured: Some(captured.clone()),
+            ..work.workload.clone()
+        };
+        // A proxy that connects from now on is told of it.
+        roster.put(workload.clone());
+        match (work.taken, hands.proxy.newest()) {
+            (Some((by, of)), Some(newest)) if by == newest && of == captured.netns => Ok(by),
+            _ => hands.proxy.add(&workload),
+        }
     };
-    // A proxy that connects from now on is told of it.
-    roster.put(workload.clone());
-    let newest = hands.proxy.newest();
-    let taken = match (work.taken, newest) {
-        (Some((by, of)), Some(newest)) if by == newest && of == captured.netns => Ok(by),
-        _ => hands.proxy.add(&workload),
-    };
+    let (captured, outcome) = captured.map_err(|NotCaptured { why, at }| {
+        let is_it = |at: &Captured| {
+            let of = work.was_captured;
+            of.is_some_and(|of| of.is_none_or(|netns| netns == at.netns))
+        };
+        let at = at.filter(|at| is_it(at)).map(|at| {
+            let taken = hand_over(&at).ok();
+            (at, taken)
+        });
+        NotEnrolled { why, at }
+    })?;
+    let taken = hand_over(&captured);
     let probed = match work.probes_pass && work.addresses == work.probed {
         true => (work.probed, Ok(())),
-        false => probe(hands, &workload.uid, work.addresses, work.probed),
+        false => probe(hands, &work.workload.uid, work.addresses, work.probed),
     };
     let took = begun.elapsed();
     let proof = match outcome {

@@ -1,6 +1,5 @@
 //! Pods of ambient mode: the redirection to ztunnel's ports in the pod's own namespace.
 
-use super::sidecar::difference;
 use super::{Dataplane, Spent};
 use std::time::Instant;
 use weir_ambient::{AMBIENT, Config, PodOverrides, Redirect};
@@ -31,10 +30,8 @@ pub(crate) struct Observed {
 /// What is to be done about it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
-    /// Nothing: all is as it should be.
+    /// Nothing: all is as it should be, as far as writing can make it so.
     InSync,
-    /// Nothing, though something differs: writing would not change that.
-    Leave(String),
     /// The redirection is written.
     Write,
 }
@@ -93,8 +90,9 @@ impl Dataplane for Ambient {
             let compare = || visit.verify(&desired.compile(engine));
             let compared = spent.measure(Phase::Verify, compare);
             let mut compared = compared.map_err(|e| e.to_string())?;
-            // `weir verify` reports these. The pod is enrolled all the same: without ztunnel it would have no network.
-            compared.retain(|change| !matches!(change, Change::Hindrance(_)));
+            // `weir verify` reports these. The pod is enrolled all the same: without ztunnel it would have no network. Objects of
+            // another writer in owned tables affect no packet while no rule names them, and none does.
+            compared.retain(|change| !change.stays());
             changes = Some(compared);
         }
         Ok(Observed {
@@ -105,17 +103,9 @@ impl Dataplane for Ambient {
     }
 
     fn plan(&self, _: &Redirect, observed: &Observed) -> Plan {
-        let Some(changes) = &observed.changes else {
-            return Plan::Write;
-        };
-        match changes.first() {
-            None => Plan::InSync,
-            Some(first) if changes.iter().all(Change::stays) => Plan::Leave(format!(
-                "it differs in what is not taken away ({} in all), {}; find out who made it, and delete it",
-                changes.len(),
-                difference(first)
-            )),
-            Some(_) => Plan::Write,
+        match observed.changes.as_deref() {
+            Some([]) => Plan::InSync,
+            _ => Plan::Write,
         }
     }
 

@@ -15,6 +15,7 @@ mod ambient_killed;
 mod ambient_moved;
 mod ambient_node;
 mod ambient_pods;
+mod ambient_proxies;
 mod api_server;
 mod attacks;
 mod blind;

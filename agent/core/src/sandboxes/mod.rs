@@ -207,6 +207,12 @@ impl Sandboxes {
         *locked(&self.0.scan) = None;
     }
 
+    /// Lets go of the namespace of a pod, which a descriptor would keep alive after its last process.
+    pub fn forget(&self, uid: &str) {
+        let mut state = locked(&self.0.state);
+        state.held.remove(uid);
+    }
+
     /// The namespace that was found before, while it is surely the pod's.
     pub fn kept(&self, pod: &Identity) -> Option<Arc<Held>> {
         let held = locked(&self.0.state).held.get(pod.uid()?).cloned()?;

@@ -4,7 +4,7 @@ use super::{Done, Keeper, workload};
 use crate::ambient::decision::Decision;
 use crate::ambient::hands::{Asked, Outcome};
 use crate::ambient::pod::{Annotation, Memory, Task};
-use crate::ambient::work::{self, Enrolled, Enrolment, Leaving, Left};
+use crate::ambient::work::{self, Enrolled, Enrolment, Leaving, Left, NotEnrolled};
 use crate::dataplane::Spent;
 use crate::reconcile::{Job, Next, Start};
 use futures::FutureExt;
@@ -57,11 +57,8 @@ impl Keeper {
         if memory.captured.is_none() && memory.state != Some(State::Failed) {
             self.turn(memory, Some(State::Enrolling), None);
         }
-        // What annotations say later has no effect on rules that are there.
-        let overrides = match &memory.captured {
-            Some(captured) => captured.asked.overrides.clone(),
-            None => PodOverrides::of_annotations(&memory.view.pod.metadata.annotations),
-        };
+        let annotations = || PodOverrides::of_annotations(&memory.view.pod.metadata.annotations);
+        let overrides = memory.overrides.clone().unwrap_or_else(annotations);
         let asked = Asked {
             identity: memory.identity(),
             overrides,
@@ -69,7 +66,11 @@ impl Keeper {
         };
         let (workload, since) = (workload(memory), start.since);
         let (netns, sandboxes) = (memory.netns.clone(), self.sandboxes.clone());
-        let (before, taken) = (memory.captured.clone(), memory.taken);
+        let is_verified = memory.overrides.is_some();
+        let before = memory.captured.clone().filter(|_| is_verified);
+        let at = memory.captured.as_ref().map(|captured| captured.netns);
+        let was_captured = memory.was_captured().then_some(at);
+        let taken = memory.taken;
         let (addresses, probed) = (memory.addresses(), memory.probed.clone());
         let (probes_pass, proved) = (memory.probes_pass, memory.proved.is_some());
         memory.in_flight = Some(addresses.clone());
@@ -81,6 +82,7 @@ impl Keeper {
                 asked,
                 workload,
                 before,
+                was_captured,
                 taken,
                 addresses,
                 probed,
@@ -92,7 +94,10 @@ impl Keeper {
             let announced = netns.map_or(Ok(()), |path| {
                 sandboxes.announce_path(&work.workload.uid, &path)
             });
-            let enrolled = announced.and_then(|()| work::enrol(&hands, &roster, work, &mut spent));
+            let enrolled = match announced {
+                Ok(()) => work::enrol(&hands, &roster, work, &mut spent),
+                Err(why) => Err(why.into()),
+            };
             Done::Enrolled(Box::new(enrolled), spent)
         }))
     }
@@ -102,14 +107,14 @@ impl Keeper {
             self.turn(memory, Some(State::Leaving), None);
         }
         let before = memory.captured.clone();
-        let asked = before.as_ref().map_or_else(
-            || Asked {
-                identity: memory.identity(),
-                overrides: PodOverrides::default(),
-                by_plugin: memory.by_plugin.clone(),
+        let asked = Asked {
+            identity: match &before {
+                Some(captured) => captured.asked.identity.clone(),
+                None => memory.identity(),
             },
-            |captured| captured.asked.clone(),
-        );
+            overrides: memory.overrides.clone().unwrap_or_default(),
+            by_plugin: memory.by_plugin.clone(),
+        };
         memory.in_flight = Some(Vec::new());
         let leaving = Leaving {
             asked,
@@ -126,15 +131,27 @@ impl Keeper {
         }))
     }
 
-    pub(super) fn enrolled(&self, memory: &mut Memory, done: Result<Enrolled, String>) -> Next {
+    pub(super) fn enrolled(
+        &self,
+        memory: &mut Memory,
+        done: Result<Enrolled, NotEnrolled>,
+    ) -> Next {
         let by = memory.writer.take();
         let enrolled = match done {
             Ok(enrolled) => enrolled,
-            Err(why) => {
-                // The proxy was not asked this time; what it may know from before it may know still. What is not known is not
-                // shown as good.
-                (memory.captured, memory.suspected, memory.proved) = (None, true, None);
-                self.roster.unsure(memory.view.uid());
+            Err(NotEnrolled { why, at }) => {
+                // What is not known is not shown as good.
+                (memory.suspected, memory.proved) = (true, None);
+                let netns = at.as_ref().map(|(captured, _)| captured.netns);
+                let taken = at.as_ref().and_then(|(_, taken)| *taken);
+                memory.taken = taken.zip(netns).or(memory.taken);
+                memory.captured = at.map(|(captured, _)| *captured);
+                match &memory.captured {
+                    // Also a proxy that did not answer may have it.
+                    Some(_) => memory.announced = true,
+                    // The proxy was not asked this time; what it may know from before it may know still.
+                    None => self.roster.unsure(memory.view.uid()),
+                }
                 self.turn(memory, Some(State::Failed), Some(why));
                 return Next::Retry;
             }
@@ -146,6 +163,7 @@ impl Keeper {
         memory.verified_at = Some(SystemTime::now());
         self.outcome(memory, &enrolled, by);
         let netns = enrolled.captured.netns;
+        memory.overrides = Some(enrolled.captured.asked.overrides.clone());
         (memory.captured, memory.suspected) = (Some(enrolled.captured), false);
         memory.probed = enrolled.probed.0;
         memory.probes_pass = enrolled.probed.1.is_ok();
@@ -227,8 +245,10 @@ impl Keeper {
         memory.probes_pass = false;
         memory.announced = left.announced;
         memory.suspected = left.suspected && was_member;
-        memory.taken = None;
-        memory.by_plugin = None;
+        (memory.taken, memory.by_plugin) = (None, None);
+        if memory.captured.is_none() {
+            memory.overrides = None;
+        }
         match left.why.filter(|_| was_member) {
             Some(why) => {
                 self.turn(memory, Some(State::Leaving), Some(why));

@@ -3,7 +3,7 @@
 use super::{Addresses, AtNode, text};
 use crate::ambient::ebpf;
 use crate::ambient::hands::{
-    Asked, Captured, NotReleased, Outcome, Probes, Proxy, Rules, Workload,
+    Asked, Captured, NotCaptured, NotReleased, Outcome, Probes, Proxy, Rules, Workload,
 };
 use crate::dataplane::Spent;
 use std::collections::BTreeMap;
@@ -53,8 +53,9 @@ impl Rules for AtNode {
         before: Option<&Captured>,
         since: Instant,
         spent: &mut Spent,
-    ) -> Result<(Captured, Outcome), String> {
-        let uid = asked.identity.uid().ok_or("it has no UID")?;
+    ) -> Result<(Captured, Outcome), NotCaptured> {
+        let uid = asked.identity.uid();
+        let uid = uid.ok_or_else(|| "it has no UID".to_owned())?;
         let find = || self.0.sandboxes.find(&asked.identity, since);
         let held = spent.measure(Phase::Facts, find)?;
         let mut state = self.state();
@@ -67,28 +68,26 @@ impl Rules for AtNode {
         drop(state);
         let node = &synced.seen.node;
         if let Some(why) = synced.seen.but().filter(|_| synced.seen.is_bypassed()) {
-            return Err(why);
+            return Err(why.into());
         }
         if !node.is_capturing() {
-            return Err(
-                "no proxy of this node is ready, so it is not captured (WEIR_AMBIENT_WITHOUT_PROXY=open)"
-                    .to_owned(),
-            );
+            let why = "no proxy of this node is ready, so it is not captured (WEIR_AMBIENT_WITHOUT_PROXY=open)";
+            return Err(why.to_owned().into());
         }
         if let Some(why) = node.left_out.get(uid) {
-            return Err(why.clone());
+            return Err(why.clone().into());
         }
         let mut pods = node.config.pods.iter();
-        let Some(pod) = pods.find(|pod| pod.uid == uid) else {
-            return Err("it is not one of the pods to be captured any more".to_owned());
-        };
+        let pod = pods.find(|pod| pod.uid == uid);
+        let pod =
+            pod.ok_or_else(|| "it is not one of the pods to be captured any more".to_owned())?;
         let is_known = before.is_some_and(|before| before.netns == held.id());
         if !is_known {
             self.remove_in_pod(&held, asked)?;
         }
         // It is captured as if it excluded nothing.
         if let Some(why) = &pod.refused {
-            return Err(why.clone());
+            return Err(why.clone().into());
         }
         let captured = Captured {
             netns: held.id(),

@@ -233,7 +233,7 @@ fn capture(agent: &AtNode, asked: &Asked) -> Outcome {
 
 fn refused(agent: &AtNode, asked: &Asked) -> String {
     let captured = agent.capture(asked, None, Instant::now(), &mut Spent::default());
-    captured.map(drop).unwrap_err()
+    captured.map(drop).unwrap_err().why
 }
 
 #[test]
@@ -339,7 +339,12 @@ fn without_a_proxy_the_setting_decides() {
     let refused = scene
         .agent()
         .capture(&asked, None, Instant::now(), &mut spent);
-    assert!(refused.unwrap_err().contains("WEIR_AMBIENT_WITHOUT_PROXY"));
+    assert!(
+        refused
+            .unwrap_err()
+            .why
+            .contains("WEIR_AMBIENT_WITHOUT_PROXY")
+    );
     assert_eq!(scene.captured(), (BTreeSet::new(), BTreeSet::new(), None));
 
     scene.settings = settings("closed");
@@ -379,7 +384,8 @@ fn without_ipv6_nothing_of_it_is_made() {
         let captured = scene
             .agent()
             .capture(&asked, None, Instant::now(), &mut spent);
-        captured.map(|(_, outcome)| matches!(outcome, Outcome::Made { .. }))
+        let made = captured.map(|(_, outcome)| matches!(outcome, Outcome::Made { .. }));
+        made.map_err(|refused| refused.why)
     };
     // Off where it is not set.
     for ipv6 in ["", "false"] {

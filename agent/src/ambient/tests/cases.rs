@@ -10,6 +10,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
+use weir_ambient::PodOverrides;
 use weir_core::journal::ambient::State;
 use weir_core::pods::PodView;
 
@@ -39,6 +40,19 @@ impl Scene {
         assert_eq!(scene.check(), Ok(()));
         let uid = scene.uid(1).unwrap();
         (scene, uid)
+    }
+
+    /// The first pod asks for something else. Returns all that it asks for then.
+    fn annotate_bypass(&mut self) -> PodOverrides {
+        let key = "ambient.istio.io/bypass-inbound-capture";
+        let object = self.objects.get_mut(&1).unwrap();
+        object["metadata"]["annotations"] = json!({REDIRECTION: "enabled", key: "true"});
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let view = PodView::from_value(object).unwrap();
+        let asked = PodOverrides::of_annotations(&view.pod.metadata.annotations);
+        self.writer.apply(view).unwrap();
+        asked
     }
 
     fn memory(&mut self, uid: &Uid) -> &mut Memory {
@@ -116,15 +130,8 @@ fn under_contention_a_pod_whose_rules_changed_is_not_shown_as_good() {
 fn annotations_of_an_enrolled_pod_change_nothing() {
     let (mut scene, uid) = Scene::enrolled();
     let before = scene.memory(&uid).captured.clone().unwrap().asked;
-    let key = "ambient.istio.io/dns-capture";
-    let object = scene.objects.get_mut(&1).unwrap();
-    object["metadata"]["annotations"] = json!({REDIRECTION: "enabled", key: "true"});
-    scene.version += 1;
-    object["metadata"]["resourceVersion"] = json!(scene.version.to_string());
-    let view = PodView::from_value(object).unwrap();
-    let asked = weir_ambient::PodOverrides::of_annotations(&view.pod.metadata.annotations);
+    let asked = scene.annotate_bypass();
     assert_ne!(asked, before.overrides);
-    scene.writer.apply(view).unwrap();
     scene.flush(1);
     scene.work(10);
     assert_eq!(scene.shared.world().rules.len(), 1);
@@ -311,6 +318,56 @@ fn a_pod_that_is_ready_and_not_found_stays_known_to_the_proxy() {
             .values()
             .any(|known| known.contains_key(&*uid))
     );
+}
+
+/// A proxy that is new has none of its rules' traffic to fall back on: without it the pod would have no network.
+#[test]
+fn a_pod_whose_rules_cannot_be_repaired_is_handed_to_the_next_proxy() {
+    for restart in [false, true] {
+        let (mut scene, uid) = Scene::enrolled();
+        scene.step(&Step::Fault('r', Some(Fault::Fails)));
+        if restart {
+            scene.step(&Step::Restart);
+        }
+        scene.flush(1);
+        scene.work(10);
+        assert_eq!(scene.memory(&uid).state, Some(State::Failed), "{restart}");
+        scene.shared.world().proxies.clear();
+        scene.connect();
+        let known = |scene: &Scene| {
+            let world = scene.shared.world();
+            let (_, newest) = world.proxies.last_key_value().unwrap();
+            newest.get(&*uid).copied().flatten().is_some()
+        };
+        assert!(known(&scene), "by its snapshot, {restart}");
+        // One that took its list before.
+        let newest = scene.shared.world().last_proxy + 1;
+        scene.shared.world().last_proxy = newest;
+        scene.shared.world().proxies.insert(newest, BTreeMap::new());
+        scene.work(10);
+        assert!(known(&scene), "by the next job, {restart}");
+        scene.rest();
+        assert_eq!(scene.check(), Ok(()), "{restart}");
+    }
+}
+
+/// What annotations say later has no effect, whatever failed meanwhile.
+#[test]
+fn a_failure_changes_nothing_in_what_is_asked_for() {
+    let (mut scene, uid) = Scene::enrolled();
+    let before = scene.memory(&uid).captured.clone().unwrap().asked.overrides;
+    let asked = scene.annotate_bypass();
+    assert_ne!(asked, before);
+    let netns = scene.shared.world().netns.remove(&*uid).unwrap();
+    scene.agent.drifted.put(Uid::clone(&uid), None);
+    scene.work(10);
+    assert_eq!(scene.memory(&uid).state, Some(State::Failed));
+    scene.shared.world().netns.insert(uid.to_string(), netns);
+    scene.now += Duration::from_secs(61);
+    scene.work(10);
+    assert_eq!(scene.memory(&uid).state, Some(State::Enrolled));
+    let after = scene.memory(&uid).captured.clone().unwrap().asked.overrides;
+    assert_eq!(after, before);
 }
 
 /// It was never annotated, so only this agent's look at it can tell.

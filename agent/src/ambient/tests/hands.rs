@@ -2,7 +2,7 @@
 
 use super::Shared;
 use crate::ambient::hands::{
-    Asked, Captured, NotReleased, Outcome, Probes, Proxy, Rules, Workload,
+    Asked, Captured, NotCaptured, NotReleased, Outcome, Probes, Proxy, Rules, Workload,
 };
 use crate::dataplane::Spent;
 use std::collections::BTreeMap;
@@ -23,16 +23,29 @@ impl Rules for Shared {
         before: Option<&Captured>,
         _: Instant,
         _: &mut Spent,
-    ) -> Result<(Captured, Outcome), String> {
+    ) -> Result<(Captured, Outcome), NotCaptured> {
         let mut world = self.world();
-        let netns = *world.netns.get(&uid_of(asked)).ok_or("no namespace")?;
+        let netns = world.netns.get(&uid_of(asked)).copied();
+        let netns = netns.ok_or_else(|| "no namespace".to_owned())?;
         let (done, said) = world.tried('r');
         let had = world.rules.contains(&netns);
         if done {
             world.rules.insert(netns);
+            world.ruled.insert(netns);
         }
-        said?;
         let id = NetnsId { dev: 4, ino: netns };
+        let captured = Captured {
+            netns: id,
+            asked: asked.clone(),
+            engine: None,
+            fingerprint: None,
+            compared: Instant::now(),
+            held: None,
+        };
+        if let Err(why) = said {
+            let at = Some(Box::new(captured));
+            return Err(NotCaptured { why, at });
+        }
         let outcome = match (had, before.is_some_and(|b| b.netns == id)) {
             (true, _) => Outcome::Same,
             (false, false) => Outcome::Made {
@@ -44,14 +57,6 @@ impl Rules for Shared {
                 cause: Cause::Missing,
                 summary: "made".into(),
             },
-        };
-        let captured = Captured {
-            netns: id,
-            asked: asked.clone(),
-            engine: None,
-            fingerprint: None,
-            compared: Instant::now(),
-            held: None,
         };
         Ok((captured, outcome))
     }
@@ -80,9 +85,9 @@ impl Proxy for Shared {
     fn add(&self, workload: &Workload) -> Result<u64, String> {
         let mut world = self.world();
         let netns = workload.captured.as_ref().map(|c| c.netns.ino);
-        if netns.is_none_or(|netns| !world.rules.contains(&netns)) {
+        if netns.is_none_or(|netns| !world.ruled.contains(&netns)) {
             world.wrong = Some(format!(
-                "{} is told to the proxy and has no rules",
+                "{} is told to the proxy and never had rules",
                 workload.uid
             ));
         }

@@ -1,0 +1,86 @@
+//! Ambient mode: a ztunnel that follows another one gets every pod whose namespace is sure, whatever is wrong with its rules.
+
+use crate::ambient::{Scene, id, is_captured, states};
+use crate::repair::Sandbox;
+use crate::support::Agent;
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use weir_testing::ztunnel::Ztunnel;
+
+impl Scene {
+    /// Another ztunnel takes the place of this one.
+    fn rolled_over(&self, old: Ztunnel) -> Ztunnel {
+        let new = self.ztunnel();
+        new.snapshots(1);
+        drop(old);
+        new
+    }
+
+    /// The next agent, after this one was killed.
+    fn next(&self, mut agent: Agent) -> Agent {
+        agent.signal(Signal::SIGKILL);
+        agent.ended();
+        drop(agent);
+        self.start(&[])
+    }
+}
+
+fn engine_of(agent: &Agent, name: &str) -> Value {
+    let facts = agent.facts();
+    let pods = facts["ambient"]["pods"].as_array().cloned();
+    let pod = pods.into_iter().flatten().find(|pod| pod["name"] == name);
+    pod.map(|pod| pod["engine"].clone()).unwrap_or_default()
+}
+
+fn lose_rules(agent: &Agent, sandbox: &Sandbox) {
+    sandbox.tool("nft", &["delete", "table", "inet", "istio-ambient-nat"]);
+    agent.until("healed", || is_captured(sandbox));
+}
+
+#[test]
+fn objects_of_another_writer_in_a_table_keep_no_pod_from_a_new_ztunnel() {
+    let Some(sandbox) = Sandbox::of("counted") else {
+        return;
+    };
+    let scene = Scene::new();
+    scene.put("counted", &sandbox);
+    let agent = scene.start(&[]);
+    let ztunnel = scene.ztunnel();
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    sandbox.tool("nft", &["add counter inet istio-ambient-nat c1"]);
+    let ztunnel = scene.rolled_over(ztunnel);
+    ztunnel.carries("uid-counted", Some(id(&sandbox)));
+    let agent = scene.next(agent);
+    let ztunnel = scene.rolled_over(ztunnel);
+    ztunnel.carries("uid-counted", Some(id(&sandbox)));
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    lose_rules(&agent, &sandbox);
+    assert_eq!(ztunnel.faults(), Vec::<String>::new());
+}
+
+#[test]
+fn a_pod_whose_rules_cannot_be_in_force_gets_the_new_ztunnel() {
+    let Some(sandbox) = Sandbox::of("blocked") else {
+        return;
+    };
+    let scene = Scene::new();
+    scene.put("blocked", &sandbox);
+    let agent = scene.start(&[]);
+    let ztunnel = scene.ztunnel();
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    // As the sbr plugin numbers its tables.
+    let route = ["192.0.2.0/24", "dev", "lo", "table", "100"];
+    sandbox.tool("ip", &[&["route", "add"], &route[..]].concat());
+    agent.until("failed", || states(&agent, "failed") == 1);
+    assert_eq!(engine_of(&agent, "blocked"), Value::Null);
+    let ztunnel = scene.rolled_over(ztunnel);
+    ztunnel.carries("uid-blocked", Some(id(&sandbox)));
+    let agent = scene.next(agent);
+    agent.until("failed", || states(&agent, "failed") == 1);
+    let ztunnel = scene.rolled_over(ztunnel);
+    ztunnel.carries("uid-blocked", Some(id(&sandbox)));
+    assert!(scene.probed().contains("uid-blocked"), "{}", scene.probed());
+    sandbox.tool("ip", &[&["route", "del"], &route[..]].concat());
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    assert_eq!(ztunnel.faults(), Vec::<String>::new());
+}
