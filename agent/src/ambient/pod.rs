@@ -176,8 +176,11 @@ impl Memory {
         by_plugin.map_or_else(|| view.addresses(), |by| by.addresses(view))
     }
 
-    /// Of those, the ones that the API server alone knows.
+    /// Of those, the ones that the API server alone knows, and that nothing else has borne out.
     pub(super) fn addresses_of_hearsay(&self, view: &PodView) -> Vec<IpAddr> {
+        if self.was_captured() {
+            return Vec::new();
+        }
         let by_plugin = self.by_plugin.as_ref();
         by_plugin.map_or_else(|| view.addresses(), |by| by.hearsay(view))
     }

@@ -52,7 +52,6 @@ fn stays_captured(name: &str, numbers: [u8; 2], settings: &[(&str, &str)]) {
     // The API server has an address of another pod's former sandbox, and the agent is another one.
     let stale = running("stale", &address(numbers[0], 10).to_string());
     scene.server.put(stale.clone());
-    agent.until("claimed", || why(&agent, name).contains("claimed by"));
     agent.until("captured", || listener.gets(&web));
     let agent = next(&scene, agent, settings);
     agent.until("claimed", || why(&agent, name).contains("claimed by"));

@@ -1,6 +1,6 @@
 //! Ambient mode: a ztunnel that follows another one gets every pod whose namespace is sure, whatever is wrong with its rules.
 
-use crate::ambient::{Scene, id, is_captured, states};
+use crate::ambient::{ANNOTATION, Scene, id, is_captured, running, states, why};
 use crate::repair::Sandbox;
 use crate::support::Agent;
 use nix::sys::signal::Signal;
@@ -83,4 +83,31 @@ fn a_pod_whose_rules_cannot_be_in_force_gets_the_new_ztunnel() {
     sandbox.tool("ip", &[&["route", "del"], &route[..]].concat());
     agent.until("enrolled", || states(&agent, "enrolled") == 1);
     assert_eq!(ztunnel.faults(), Vec::<String>::new());
+}
+
+/// The control group tells whose namespace it is, and the API server has the address of a sandbox that is gone.
+#[test]
+fn a_captured_pod_is_healed_and_handed_over_while_another_one_claims_its_address() {
+    let Some(sandbox) = Sandbox::of("owner") else {
+        return;
+    };
+    let scene = Scene::new();
+    scene.put("owner", &sandbox);
+    let agent = scene.start(&[]);
+    let ztunnel = scene.ztunnel();
+    agent.until("annotated", || scene.annotation("owner") == "enabled");
+    let stale = running("stale", &sandbox.address);
+    scene.server.put(stale);
+    agent.until("told", || why(&agent, "stale").contains("claimed by"));
+    lose_rules(&agent, &sandbox);
+    let agent = scene.next(agent);
+    agent.until("told", || why(&agent, "stale").contains("claimed by"));
+    let ztunnel = scene.rolled_over(ztunnel);
+    ztunnel.carries("uid-owner", Some(id(&sandbox)));
+    lose_rules(&agent, &sandbox);
+    assert_eq!(scene.annotation("owner"), "enabled");
+    assert_eq!(
+        scene.server.annotations("shop", "stale")[ANNOTATION],
+        Value::Null
+    );
 }
