@@ -156,7 +156,11 @@ impl Memory {
     }
 
     pub(super) fn identity(&self) -> Identity {
-        Identity::of(&self.view).with_addresses(self.addresses())
+        let identity = Identity::of(&self.view).with_addresses(self.addresses());
+        match self.was_captured() {
+            true => identity.with_any_of_addresses(),
+            false => identity,
+        }
     }
 
     /// It was captured where it is, by this agent or an earlier one: it may have rules, without a proxy it would have no network,

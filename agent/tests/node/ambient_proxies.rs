@@ -4,7 +4,7 @@ use crate::ambient::{ANNOTATION, Scene, id, is_captured, running, states, why};
 use crate::repair::Sandbox;
 use crate::support::Agent;
 use nix::sys::signal::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 use weir_testing::ztunnel::Ztunnel;
 
 impl Scene {
@@ -83,6 +83,40 @@ fn a_pod_whose_rules_cannot_be_in_force_gets_the_new_ztunnel() {
     sandbox.tool("ip", &[&["route", "del"], &route[..]].concat());
     agent.until("enrolled", || states(&agent, "enrolled") == 1);
     assert_eq!(ztunnel.faults(), Vec::<String>::new());
+}
+
+#[test]
+fn a_pod_that_disables_ipv6_stays_captured_and_gets_the_new_ztunnel() {
+    let Some(sandbox) = Sandbox::of("dual") else {
+        return;
+    };
+    let v6 = ["fd44::5/128", "dev", "lo"];
+    sandbox.tool("ip", &[&["-6", "addr", "add"], &v6[..]].concat());
+    let scene = Scene::new();
+    let mut pod = running("dual", &sandbox.address);
+    pod["status"]["podIPs"] = json!([{"ip": sandbox.address}, {"ip": "fd44::5"}]);
+    scene.server.put(pod);
+    let agent = scene.start(&[]);
+    let ztunnel = scene.ztunnel();
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    sandbox.tool("sysctl", &["-qw", "net.ipv6.conf.all.disable_ipv6=1"]);
+    lose_rules(&agent, &sandbox);
+    let ztunnel = scene.rolled_over(ztunnel);
+    ztunnel.carries("uid-dual", Some(id(&sandbox)));
+    let agent = scene.next(agent);
+    let ztunnel = scene.rolled_over(ztunnel);
+    ztunnel.carries("uid-dual", Some(id(&sandbox)));
+    lose_rules(&agent, &sandbox);
+    // A pod that was never captured is only taken by all of its addresses.
+    let Some(other) = Sandbox::of("half") else {
+        return;
+    };
+    let mut pod = running("half", &other.address);
+    pod["status"]["podIPs"] = json!([{"ip": other.address}, {"ip": "fd44::6"}]);
+    scene.server.put(pod);
+    agent.until("refused", || {
+        why(&agent, "half").contains("does not have the addresses")
+    });
 }
 
 /// The control group tells whose namespace it is, and the API server has the address of a sandbox that is gone.

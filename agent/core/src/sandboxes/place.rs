@@ -46,6 +46,9 @@ pub struct Identity {
     /// Its addresses are not known: the control group alone tells its namespace.
     #[serde(skip)]
     by_group: bool,
+    /// One of its addresses is enough.
+    #[serde(skip)]
+    by_any: bool,
 }
 
 impl Identity {
@@ -56,6 +59,7 @@ impl Identity {
             own_users: view.host_users == Some(false),
             addresses: view.addresses(),
             by_group: false,
+            by_any: false,
         }
     }
 
@@ -79,6 +83,15 @@ impl Identity {
         Self {
             addresses: Vec::new(),
             by_group: true,
+            ..self
+        }
+    }
+
+    /// The same pod where one of its addresses is enough beside its control group, or the word of the runtime: what was once found to
+    /// be its namespace may lose some, as all of a family that the pod disables.
+    pub fn with_any_of_addresses(self) -> Self {
+        Self {
+            by_any: true,
             ..self
         }
     }
@@ -267,6 +280,21 @@ impl Processes {
                 Err(why) => _ = other.get_or_insert(why),
             }
         }
+        if found.len() > 1 && pod.by_any {
+            // The one that has all of them is it.
+            let strict = Identity {
+                by_any: false,
+                ..pod.clone()
+            };
+            let has_all = |place: &&Place| {
+                let sandbox = self.open(place, &strict);
+                sandbox.is_ok_and(|sandbox| owns(&sandbox, &strict).is_ok())
+            };
+            let whole: Vec<Place> = found.iter().filter(has_all).copied().collect();
+            if !whole.is_empty() {
+                found = whole;
+            }
+        }
         match &found[..] {
             [place] => Ok(*place),
             [] => Err(scan.missing(pod, other)),
@@ -416,7 +444,7 @@ pub(super) fn not_nested(netns: &Netns, pod: &Identity) -> Result<(), String> {
     }
 }
 
-/// Whether the namespace has all addresses of the pod; without any it belongs to nobody.
+/// Whether the namespace has all addresses of the pod, or where that is enough one of them; without any it belongs to nobody.
 ///
 /// # Errors
 /// It has not, or cannot be read.
@@ -425,7 +453,12 @@ pub fn owns(sandbox: &Sandbox, pod: &Identity) -> Result<(), String> {
         .visit(|visit| visit.addresses())
         .map_err(|e| e.to_string())?;
     let wanted = &pod.addresses;
-    match !wanted.is_empty() && wanted.iter().all(|w| have.contains(w)) {
+    let is_there = |wanted: &IpAddr| have.contains(wanted);
+    let has_them = match pod.by_any {
+        true => wanted.iter().any(is_there),
+        false => !wanted.is_empty() && wanted.iter().all(is_there),
+    };
+    match has_them {
         true => Ok(()),
         false => Err(format!(
             "{} does not have the addresses {}",
