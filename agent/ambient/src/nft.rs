@@ -1,13 +1,13 @@
 //! Rules for nf_tables: `inet` tables for both families.
 //!
-//! A rule without an address matches IPv6, too, whether it is captured or not.
+//! A rule without an address matches IPv6, too, whether it is captured or not: see [`Semantics`].
 
 use crate::redirect::{
     DNS_PORT, DNS_PROXY, DNS_ZONE, HBONE, INBOUND, MASK, OUTBOUND, REPLY_MARK, Redirect, TABLES,
     ZTUNNEL_MARK,
 };
 use weir_netfilter::nft::{
-    Chain, ChainType, CmpOp, CtKey, Data, Hook, L4Proto, Match, MetaKey, Operand, Rule,
+    self, Chain, ChainType, CmpOp, CtKey, Data, Hook, L4Proto, Match, MetaKey, Operand, Rule,
     RuleBuilder, Ruleset, Selector, Source, Statement, Table, TableFamily, Verdict, priority,
 };
 
@@ -16,11 +16,62 @@ const OUTPUT: &str = "output";
 const ISTIO_PREROUTING: &str = "istio-prerouting";
 const ISTIO_OUTPUT: &str = "istio-output";
 
-pub(crate) fn ruleset(redirect: &Redirect) -> Ruleset {
+/// Upstream's rules for the two engines differ in what they do to a few packets. Rules for nf_tables can have either meaning:
+///
+/// | | `Nft` | `Xtables` |
+/// |---|---|---|
+/// | IPv6 that is not captured | rules without an address apply to it | returns first in every base chain |
+/// | a prefix of interface names | `tap*` | `tap+` |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Semantics {
+    /// That of upstream's rules for nf_tables, for an engine that was named.
+    Nft,
+    /// That of its rules for legacy tables, for one that was chosen automatically.
+    Xtables,
+}
+
+impl Semantics {
+    /// No rule applies to IPv6.
+    pub(crate) fn leaves_ipv6_alone(self, redirect: &Redirect) -> bool {
+        self == Self::Xtables && !redirect.captures_ipv6()
+    }
+
+    /// `iifname NAME`, or nothing for the name of every interface.
+    fn iifname(self, name: &str) -> RuleBuilder {
+        let rule = Rule::builder();
+        let operand = match (self, name.strip_suffix('+')) {
+            (Self::Nft, _) => return rule.iifname(CmpOp::Eq, name),
+            (Self::Xtables, Some("")) => return rule,
+            (Self::Xtables, Some(prefix)) => Operand::IfnamePrefix(prefix.to_owned()),
+            (Self::Xtables, None) => Operand::Value(Data::ifname(name)),
+        };
+        rule.push(Statement::Match(Match {
+            selector: Selector::Meta(MetaKey::Iifname),
+            mask: None,
+            op: CmpOp::Eq,
+            operand,
+        }))
+    }
+}
+
+pub(crate) fn ruleset(redirect: &Redirect, semantics: Semantics) -> Ruleset {
     let [nat, mangle, raw] = TABLES;
-    let mut tables = vec![nat_table(nat, redirect), mangle_table(mangle)];
+    let mut tables = vec![nat_table(nat, redirect, semantics), mangle_table(mangle)];
     if redirect.dns {
         tables.push(raw_table(raw));
+    }
+    if semantics.leaves_ipv6_alone(redirect) {
+        let chains = tables.iter_mut().flat_map(|table| &mut table.chains);
+        for chain in chains.filter(|chain| chain.base.is_some()) {
+            let ipv6 = Statement::Match(Match {
+                selector: Selector::Meta(MetaKey::Nfproto),
+                mask: None,
+                op: CmpOp::Eq,
+                operand: Operand::Value(Data::u8(nft::raw::NFPROTO_IPV6)),
+            });
+            let rule = Rule::builder().push(ipv6).counter();
+            chain.rules.insert(0, rule.verdict(Verdict::Return));
+        }
     }
     Ruleset { tables }
 }
@@ -86,15 +137,11 @@ fn accept(rule: RuleBuilder) -> Rule {
 ///    addresses than loopback.
 /// 3. Replies to ztunnel are accepted, and packets of the pod to itself.
 /// 4. Other TCP that is not ztunnel's own goes to it, but for packets to loopback.
-fn nat_table(name: &str, redirect: &Redirect) -> Table {
+fn nat_table(name: &str, redirect: &Redirect, semantics: Semantics) -> Table {
     let families = redirect.families();
     let (mut inbound, mut outbound) = (Vec::new(), Vec::new());
     for interface in &redirect.interfaces {
-        let from = || {
-            Rule::builder()
-                .iifname(CmpOp::Eq, interface.as_str())
-                .l4proto(L4Proto::Tcp)
-        };
+        let from = || semantics.iifname(interface.as_str()).l4proto(L4Proto::Tcp);
         inbound.push(to(from(), OUTBOUND));
         inbound.push(from().counter().verdict(Verdict::Return));
     }

@@ -57,7 +57,7 @@ const OF_SIDECARS: OwnerChains = OwnerChains {
 
 /// Version of the rules in [`nft`] and [`xtables`]. To be raised with every change of them, so that an update of rules is
 /// told from another writer's change.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// Packets of ztunnel (`SO_MARK`).
 pub(crate) const ZTUNNEL_MARK: u32 = 0x539;
@@ -130,6 +130,19 @@ impl Redirect {
         Compiled::new(&AMBIENT, rules, self.routing(), xtables::ruleset(self))
     }
 
+    fn compiled(&self, engine: Engine, semantics: nft::Semantics) -> Compiled {
+        let legacy = xtables::ruleset(self);
+        let rules = match engine {
+            Engine::Nft => Rules::Nft(nft::ruleset(self, semantics)),
+            Engine::Xtables => Rules::Xtables(legacy.clone()),
+        };
+        let compiled = Compiled::new(&AMBIENT, rules, self.routing(), legacy);
+        match semantics.leaves_ipv6_alone(self) {
+            true => compiled.leaving_ipv6_alone(),
+            false => compiled,
+        }
+    }
+
     fn routing(&self) -> Vec<RoutingItem> {
         routing(match self.config.enable_ipv6 {
             true => &[AddressFamily::V4, AddressFamily::V6][..],
@@ -192,12 +205,11 @@ impl Desired for Redirect {
     const SCHEME: &'static Scheme = &AMBIENT;
 
     fn compile(&self, engine: Engine) -> Compiled {
-        let legacy = xtables::ruleset(self);
-        let rules = match engine {
-            Engine::Nft => Rules::Nft(nft::ruleset(self)),
-            Engine::Xtables => Rules::Xtables(legacy.clone()),
-        };
-        Compiled::new(&AMBIENT, rules, self.routing(), legacy)
+        self.compiled(engine, nft::Semantics::Nft)
+    }
+
+    fn compile_chosen(&self, engine: Engine) -> Compiled {
+        self.compiled(engine, nft::Semantics::Xtables)
     }
 }
 

@@ -11,7 +11,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 use weir_ambient::Config;
-use weir_ambient::host::{Host, addresses, apply, choose, remove, remove_of_iptables_nft};
+use weir_ambient::host::{
+    EVERY_USER, Host, addresses, apply, choose, remove, remove_of_iptables_nft,
+};
 use weir_cni::compile::Engine;
 use weir_netlink::Netns;
 use weir_netlink::route::Routing;
@@ -74,7 +76,7 @@ fn host(pods: &[(&str, &str)]) -> Host {
         },
         addresses: pods.iter().map(pair).collect::<BTreeMap<IpAddr, _>>(),
         // The user of the tests, who is root in the namespace.
-        kubelet: Some(0),
+        users: Some(0..=0),
     }
 }
 
@@ -208,7 +210,9 @@ fn golden(backend: &str, extension: &str) -> Option<(Host, String)> {
     let mut host = host(&[]);
     host.config = serde_json::from_value(about["config"].clone()).unwrap();
     let uid = about["assumptions"]["kubelet_uid"].as_str();
-    host.kubelet = uid.map(|uid| uid.parse().unwrap());
+    host.users = uid
+        .map(|uid| uid.parse().unwrap())
+        .map(|uid: u32| uid..=uid);
     Some((host, read(extension)))
 }
 
@@ -394,6 +398,20 @@ fn node_and_pod() -> (Netns, Netns) {
     (node, pod)
 }
 
+/// Whom the pod sees when another user of the node connects to that address of it, which is one of IPv4.
+fn seen_of_another_user(node: &Netns, pod: &Netns, address: &str) -> IpAddr {
+    let listener = pod.run(|| TcpListener::bind((address, 0)));
+    let listener = listener.unwrap().unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let connect = format!("exec 3<>/dev/tcp/{address}/{port}");
+    let mut nsenter = Command::new("nsenter");
+    nsenter.arg(format!("--net={}", node.path().display()));
+    nsenter.args(["setpriv", "--reuid=4711", "--clear-groups"]);
+    let run = nsenter.args(["bash", "-c", &connect]).output().unwrap();
+    assert!(run.status.success(), "{run:?}");
+    listener.accept().unwrap().1.ip()
+}
+
 /// Whom the pod sees when the node connects to that address of it.
 fn seen(node: &Netns, pod: &Netns, address: &str) -> IpAddr {
     let address: IpAddr = address.parse().unwrap();
@@ -444,10 +462,21 @@ fn probes_arrive_from_their_own_address_and_nothing_else_does() {
             ip("fd01::1"),
             "{engine}: not enrolled"
         );
+        // As where the engine was chosen automatically.
+        let mut all = enrolled.clone();
+        all.users = Some(EVERY_USER);
+        applied(&node, &all, engine).unwrap();
+        for (to, _, probe) in cases {
+            assert_eq!(seen(&node, &pod, to), ip(probe), "{engine}");
+        }
+        let by_other = || seen_of_another_user(&node, &pod, "10.1.0.2");
+        assert_eq!(by_other(), ip("169.254.7.127"), "{engine}");
         if engine == Engine::Nft {
+            applied(&node, &enrolled, engine).unwrap();
+            assert_eq!(by_other(), ip("10.1.0.1"));
             // Another user than the kubelet's is not the kubelet.
             let mut other = enrolled.clone();
-            other.kubelet = Some(4711);
+            other.users = Some(4711..=4711);
             applied(&node, &other, engine).unwrap();
             assert_eq!(seen(&node, &pod, "10.1.0.2"), ip("10.1.0.1"));
         }

@@ -251,7 +251,9 @@ fn the_messages_for_the_host_are_those_of_nft() {
         let host = Host {
             config: serde_json::from_value(about["config"].clone()).unwrap(),
             addresses: BTreeMap::new(),
-            kubelet: uid.map(|uid| uid.parse().unwrap()),
+            users: uid
+                .map(|uid| uid.parse().unwrap())
+                .map(|uid: u32| uid..=uid),
         };
         let netns = Netns::create().unwrap();
         netns.run(|| apply(&host, Engine::Nft)).unwrap().unwrap();

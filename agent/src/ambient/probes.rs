@@ -5,6 +5,7 @@
 use super::hands::Probes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_ambient::Config;
@@ -42,8 +43,9 @@ struct Shared {
 struct State {
     addresses: BTreeMap<IpAddr, Arc<str>>,
     engine: Option<Engine>,
-    /// The user of the kubelet, as the last round found it: a look at every process of the node.
-    kubelet: Option<u32>,
+    /// The user of the kubelet, as the last round found it: a look at every process of the node. All, as in legacy tables, where
+    /// nf_tables were chosen automatically.
+    users: Option<RangeInclusive<u32>>,
     /// Whether the node is set up for branch ENIs (`tcp_early_demux`); `None`: it was not asked yet.
     has_enis: Option<bool>,
     enis: BranchEnis,
@@ -177,9 +179,12 @@ impl HostRules {
                 Some(engine) => engine,
                 None => host::choose(shared.native_nftables)?,
             };
-            if engine == Engine::Nft && (changed.is_none() || state.kubelet.is_none()) {
+            if !shared.native_nftables {
+                state.users = Some(host::EVERY_USER);
+            } else if engine == Engine::Nft && (changed.is_none() || state.users.is_none()) {
                 // Where no process of it is seen it is taken for root's, as it nearly always is.
-                state.kubelet = host::kubelet(&shared.proc, is_of_pod).or(Some(0));
+                let kubelet = host::kubelet(&shared.proc, is_of_pod).unwrap_or(0);
+                state.users = Some(kubelet..=kubelet);
             }
             let mut addresses = state.addresses.clone();
             if !state.complete || !state.spared.is_empty() {
@@ -193,7 +198,7 @@ impl HostRules {
             let host = Host {
                 config: shared.config.clone(),
                 addresses,
-                kubelet: state.kubelet,
+                users: state.users.clone(),
             };
             if changed.is_none() {
                 // A round compares everything, whatever is known.

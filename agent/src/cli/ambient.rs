@@ -8,7 +8,7 @@ use super::sidecar::{lines, nothing, report, verified};
 use super::source::{DESCRIPTION, name, named, read, sandbox};
 use std::path::Path;
 use weir_ambient::{AMBIENT, Config, PodOverrides, Redirect, Request};
-use weir_cni::compile::{Compiled, Engine};
+use weir_cni::compile::Engine;
 use weir_cni::plugin::{Enablement, NotAmbient};
 use weir_cni::pod::{Pod, PodFacts};
 use weir_cni::redirection::{Desired, Visit};
@@ -22,8 +22,9 @@ pub(super) fn plan(a: &AmbientPlanArgs) -> Result<u8, Failure> {
     if a.desired.engine == EngineArg::Ebpf {
         return ebpf::plan(&redirect, a.desired.json);
     }
-    let engine = named(a.desired.engine, None).unwrap_or(Engine::Nft);
-    let compiled = redirect.compile(engine);
+    let asked = named(a.desired.engine, None);
+    let engine = asked.unwrap_or(Engine::Nft);
+    let compiled = redirect.compile_for(asked, engine);
     match a.desired.json {
         true => output::json(&output::compiled(&compiled, engine)),
         false => output::text(&compiled.to_string()),
@@ -45,7 +46,7 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<u8, Failure> {
         let (changes, engine) = if a.dry_run {
             let engine = asked.map_or_else(|| visit.choose_engine(&redirect), Ok);
             let engine = engine.map_err(Failure::failed)?;
-            let changes = visit.plan(&redirect.compile(engine));
+            let changes = visit.plan(&redirect.compile_for(asked, engine));
             (changes.map_err(Failure::failed)?, engine)
         } else {
             let applied = visit.apply_intent(&redirect, asked);
@@ -76,10 +77,19 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<u8, Failure> {
         return ebpf::verify(&redirect, &sandbox, a.desired.json);
     }
     let inside = |visit: &Visit<'_>| {
-        let (compiled, engine) =
-            compiled(&redirect, a.desired.engine, visit).map_err(Failure::unknown)?;
-        let found = visit.verify(&compiled).map_err(Failure::unknown)?;
-        verified(found, visit, engine, a.desired.json)
+        let asked = named(a.desired.engine, None);
+        let engine = asked.map_or_else(|| visit.engine_to_try().map(|(engine, _)| engine), Ok);
+        let engine = engine.map_err(Failure::unknown)?;
+        let compiled = redirect.compile_for(asked, engine);
+        // Whether the agent's settings name nf_tables is not known here.
+        let of_named = || asked.is_none().then(|| redirect.compile(engine));
+        let found = visit.verify_either(&compiled, of_named);
+        verified(
+            found.map_err(Failure::unknown)?,
+            visit,
+            engine,
+            a.desired.json,
+        )
     };
     sandbox
         .visit_for(&AMBIENT, inside)
@@ -118,18 +128,6 @@ pub(super) fn clean(a: &AmbientCleanArgs) -> Result<u8, Failure> {
     sandbox
         .visit_for(&AMBIENT, inside)
         .map_err(Failure::failed)?
-}
-
-fn compiled(
-    redirect: &Redirect,
-    arg: EngineArg,
-    visit: &Visit<'_>,
-) -> weir_netlink::Result<(Compiled, Engine)> {
-    let engine = match named(arg, None) {
-        Some(engine) => engine,
-        None => visit.engine_to_try()?.0,
-    };
-    Ok((redirect.compile(engine), engine))
 }
 
 /// What the file asks for; the inner error is the reason why a pod asks for nothing.

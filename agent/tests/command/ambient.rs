@@ -9,6 +9,31 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use weir_netlink::Netns;
 
+/// What `weir verify` takes without a named engine: rules for one that was named, and for one that was chosen.
+#[test]
+fn either_meaning_of_rules_for_nf_tables_is_verified() {
+    drop(pod_or_skip!());
+    let config = json!({"config": {"redirect_dns": true}, "pod_overrides": {"virtual_interfaces": ["tap+"]}});
+    let file = TempFile::new(&config.to_string());
+    let file = Path::new(file.path());
+    for (engine, ipv6_returns) in [("nft", 0), ("auto", 6)] {
+        let netns = pod();
+        let at = path(&netns);
+        let (code, said) = ambient("apply", file, &at, engine);
+        assert_eq!(code, 0, "{said}");
+        let rules = inside(&netns, "nft", &["list", "ruleset"]);
+        let count = rules.matches("meta nfproto ipv6 counter").count();
+        assert_eq!(count, ipv6_returns, "{rules}");
+        assert_eq!(rules.contains("\"tap*\""), engine == "auto", "{rules}");
+        for (verified, expected) in [(engine, 0), ("auto", 0)] {
+            let (code, said) = ambient("verify", file, &at, verified);
+            assert_eq!(code, expected, "{engine}, {verified}: {said}");
+        }
+        let (code, _) = ambient("verify", file, &at, "nft");
+        assert_eq!(code == 0, engine == "nft");
+    }
+}
+
 /// The cases of one engine that are about a pod; none, and a printed skip, without the golden cases.
 fn cases(backend: &str) -> Vec<PathBuf> {
     let Some(root) = std::env::var_os("WEIR_GOLDEN").map(PathBuf::from) else {

@@ -210,6 +210,46 @@ fn what_comes_from_a_virtual_machine_is_outbound() {
     });
 }
 
+/// Puts the rules into a namespace as an agent without `NATIVE_NFTABLES` does, whichever engine is chosen.
+fn redirect_chosen(netns: &Netns, engine: Engine, wanted: &Redirect) {
+    let sandbox = Sandbox::of(netns.try_clone().expect("a descriptor")).expect("a pod");
+    let applied = sandbox.apply(&wanted.compile_chosen(engine));
+    applied.unwrap_or_else(|e| panic!("{e}"));
+}
+
+/// Rules for an engine that nobody named do what upstream's do in legacy tables.
+#[test]
+fn a_chosen_engine_leaves_ipv6_alone_and_takes_interfaces_by_their_prefix() {
+    for case in REDIRECT {
+        let Some(lab) = lab_with_probes() else { return };
+        let given = json!({
+            "config": { "enable_ipv6": false, "redirect_dns": true },
+            "pod_overrides": { "virtual_interfaces": ["k6t+"] },
+        });
+        let given = Request::from_json(&given.to_string(), "the test").expect("a request");
+        let wanted = Redirect::new(given.config, &given.pod_overrides).expect("a redirection");
+        redirect_chosen(lab.netns(Place::Pod), case.engine, &wanted);
+        let stage = Stage::ambient(&lab).expect("all listeners");
+        let pod = Pod::on(stage, &lab, case);
+        let vm = lab.attach("k6t-a", Place::Client, 8).expect("k6t-a");
+        for &family in lab.families() {
+            let is_v4 = family == AddressFamily::V4;
+            let by = |receiver, other| if is_v4 { receiver } else { other };
+            let query = Flow::new("query", Protocol::Udp, Place::Pod, pod.service(family, 53));
+            pod.expect(query, by(Receiver::ProxyDns, Receiver::Server));
+            let out = tcp("out", Place::Pod, pod.service(family, 80));
+            pod.expect(out, by(Receiver::ProxyOutbound, Receiver::Server));
+            let guest = tcp("guest", Place::Client, (vm.pod(family), 8080).into());
+            let guest = guest.source((vm.peer(family), 0).into());
+            let direct = Receiver::Application;
+            pod.expect(guest, by(Receiver::ProxyOutbound, direct));
+            let to = pod.at(Place::Pod, family, 8080);
+            let into = tcp("in", Place::Client, to);
+            pod.expect(into, by(Receiver::ProxyInbound, direct));
+        }
+    }
+}
+
 /// The other tests would notice: without rules, plain text reaches the receivers that they do not expect.
 #[test]
 fn without_rules_everything_passes_ztunnel_by() {

@@ -124,7 +124,7 @@ fn by_another_version_of_them() {
         assert_eq!(differences(netns, engine), [""; 0], "{engine}");
         age(netns, engine, 7);
         let found = differences(netns, engine);
-        let says = |text: &String| text.contains("of version 7, not 1");
+        let says = |text: &String| text.contains("of version 7, not 2");
         let whole = match engine {
             Engine::Nft => found.iter().all(says),
             Engine::Xtables => found.iter().any(says),

@@ -93,6 +93,15 @@ impl Compiled {
         }
     }
 
+    /// Its rules for nf_tables return IPv6 packets first: what is foreign there hinders none of them.
+    #[must_use]
+    pub fn leaving_ipv6_alone(self) -> Self {
+        Self {
+            leaves_ipv6_alone: matches!(self.rules, Rules::Nft(_)),
+            ..self
+        }
+    }
+
     /// The kind of redirection.
     #[must_use]
     pub fn scheme(&self) -> &'static Scheme {

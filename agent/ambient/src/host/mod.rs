@@ -6,8 +6,8 @@
 //! pod that had it before.
 //!
 //! Two forms, as Istio's agent has them (what it wrote through `iptables-nft` is replaced by one of them): legacy tables
-//! with sets of ipset, and nf_tables with sets of their own, where the sender is known by the user of the kubelet only. Everything is desired state: [`apply`] writes what differs. The tables
-//! have no owner (`NFT_TABLE_F_OWNER`): with one they would go with the agent's socket, and probes would fail until the
+//! with sets of ipset, and nf_tables with sets of their own, where the sender is known by its user: that of the kubelet as upstream (`NATIVE_NFTABLES`), or whoever
+//! has a socket, as in legacy tables. Everything is desired state: [`apply`] writes what differs. The tables have no owner (`NFT_TABLE_F_OWNER`): with one they would go with the agent's socket, and probes would fail until the
 //! next agent runs.
 
 mod kubelet;
@@ -27,6 +27,7 @@ use legacy::by_legacy;
 use nftables::{by_nft, id};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use weir_cni::compile::Engine;
 use weir_netfilter::ipset::{IpsetEngine, Key};
@@ -35,6 +36,9 @@ use weir_netlink::Result;
 
 /// The sets of addresses, by family.
 pub const SETS: [&str; 2] = ["istio-inpod-probes-v4", "istio-inpod-probes-v6"];
+/// Whoever has a socket on the host, as for `-m owner --socket-exists` in legacy tables. `(uid_t) -1` is nobody.
+pub const EVERY_USER: RangeInclusive<u32> = 0..=u32::MAX - 1;
+
 /// What the host should have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
@@ -42,8 +46,8 @@ pub struct Host {
     pub config: Config,
     /// Addresses of pods, each with the UID of its pod. Those of a family that is not captured are left out.
     pub addresses: BTreeMap<IpAddr, Arc<str>>,
-    /// The user of the kubelet; needed for nf_tables.
-    pub kubelet: Option<u32>,
+    /// Users whose connections to pods are taken for probes: that of the kubelet, or [`EVERY_USER`]. Needed for nf_tables.
+    pub users: Option<RangeInclusive<u32>>,
 }
 
 impl Host {

@@ -30,7 +30,7 @@ fn addresses_that_differ(
         mut generation,
     }: InForce,
 ) -> Option<(Vec<String>, u32)> {
-    if (&before.config, before.kubelet) != (&host.config, host.kubelet) {
+    if (&before.config, &before.users) != (&host.config, &host.users) {
         return None;
     }
     let mut lines = Vec::new();
@@ -145,7 +145,7 @@ fn element((address, uid): (&IpAddr, &Arc<str>)) -> Element {
 /// # Errors
 /// It is not known who the kubelet is.
 pub fn ruleset(host: &Host) -> Result<Ruleset> {
-    let Some(kubelet) = host.kubelet else {
+    let Some(users) = &host.users else {
         let reason = "no process of the kubelet is seen; mount the node's /proc at /host/proc";
         return Err(Error::refused("write", "rules for probes", reason));
     };
@@ -185,7 +185,7 @@ pub fn ruleset(host: &Host) -> Result<Ruleset> {
         let probe = host.probe(*is_v6);
         Rule::builder()
             .l4proto(L4Proto::Tcp)
-            .skuid(CmpOp::Eq, kubelet..=kubelet)
+            .skuid(CmpOp::Eq, users.clone())
             .push(Statement::Match(of_family))
             .push(Statement::Match(to_pods))
             .counter()

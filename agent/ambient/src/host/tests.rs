@@ -10,7 +10,7 @@ fn host(addresses: &[(&str, &str)]) -> Host {
             ..Config::default()
         },
         addresses: addresses.iter().map(pair).collect::<BTreeMap<_, _>>(),
-        kubelet: Some(0),
+        users: Some(0..=0),
     }
 }
 
@@ -184,6 +184,6 @@ fn addresses_of_a_family_that_is_not_captured_are_left_out() {
         "{text}"
     );
     assert_eq!(sets(&host).len(), 1);
-    host.kubelet = None;
+    host.users = None;
     assert!(ruleset(&host).is_err());
 }
