@@ -68,8 +68,8 @@ pub fn compare(config: &Config, host: &Netns, engine: Option<Engine>) -> Result<
 }
 
 fn compare_here(config: &Config, engine: Option<Engine>) -> Result<Change> {
-    let collisions = collisions(config)?;
     let node = discover(config, By::Rules)?;
+    let collisions = collisions(&node)?;
     let engine = engine.map_or_else(|| rules::choose(&node, Side::Host), Ok)?;
     rules::check_bridges(&node, engine)?;
     let desired = objects::host(&node);

@@ -1,12 +1,13 @@
 //! Marks, tables, priorities and names of others that this configuration would share, found before anything is written.
 
-use crate::config::Config;
+use crate::ahead::Ahead;
 use crate::marks::{self, Owner};
+use crate::node::Node;
 use crate::objects::{CARRIERS, SECOND_CARRIERS, WEIR, is_local_default, is_own};
 use crate::services::{Services, services};
 use std::fmt;
 use weir_netlink::Result;
-use weir_netlink::route::{Route, Routing};
+use weir_netlink::route::{Route, Routing, RuleAction};
 
 /// Something of another writer that has the same number or name, and how to avoid it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,13 +36,20 @@ impl fmt::Display for Collision {
 ///
 /// # Errors
 /// Something cannot be read.
-pub fn collisions(config: &Config) -> Result<Vec<Collision>> {
+pub(crate) fn collisions(node: &Node) -> Result<Vec<Collision>> {
+    let config = &node.config;
     let routing = Routing::open()?;
     let mut found = Vec::new();
-    routes_and_rules(config, &routing, &mut found)?;
     // In this order, so that the link of every address is known.
     let addresses = routing.addresses()?;
     let links = routing.links()?;
+    let ahead = Ahead {
+        node,
+        routing: &routing,
+        links: &links,
+        addresses: &addresses,
+    };
+    routes_and_rules(&ahead, &mut found)?;
     found.extend(services(&links, &addresses).iter().map(of_services));
     let rules = routing.rules()?;
     let carriers = [CARRIERS, SECOND_CARRIERS].concat();
@@ -93,7 +101,8 @@ fn of_services(services: &Services) -> Collision {
     }
 }
 
-fn routes_and_rules(config: &Config, routing: &Routing, found: &mut Vec<Collision>) -> Result<()> {
+fn routes_and_rules(ahead: &Ahead<'_>, found: &mut Vec<Collision>) -> Result<()> {
+    let (config, routing) = (&ahead.node.config, ahead.routing);
     let numbers = &config.routing;
     for table in numbers.tables() {
         // A local one with our number is of a redirection in a pod.
@@ -112,22 +121,24 @@ fn routes_and_rules(config: &Config, routing: &Routing, found: &mut Vec<Collisio
         let at = rule.priority.unwrap_or(0);
         let same_mark =
             rule.fwmark.is_some() && rule.fwmask.unwrap_or(u32::MAX) & config.marks.all() != 0;
+        let takes = ahead.takes(rule)?;
         let effect = if priorities.contains(&at) {
-            "the order of rules of the same priority is that of their creation".to_owned()
+            "the order of rules of the same priority is that of their creation"
         } else if numbers.tables().contains(&rule.table) {
-            "it leads other packets into a table of this configuration".to_owned()
+            "it leads other packets into a table of this configuration"
+        } else if takes {
+            "it comes first and selects packets of pods"
         } else if same_mark && at < 32_766 {
-            "it selects by the same bits of the mark".to_owned()
-        } else if at > 0 && at < numbers.priority && rule.fwmark.is_none() && !rule.selects_more() {
-            "it comes first and selects every packet".to_owned()
+            "it selects by the same bits of the mark"
         } else {
             continue;
         };
         found.push(Collision {
             found: format!("policy rule {rule}"),
-            effect,
+            effect: effect.to_owned(),
             setting: "routing or marks",
-            bypasses: false,
+            // Others refuse the packets.
+            bypasses: takes && matches!(rule.action, RuleAction::Lookup | RuleAction::Goto),
         });
     }
     Ok(())

@@ -12,6 +12,7 @@
 //! configuration says so.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod apply;
 mod bridge;
 mod captured;
@@ -33,7 +34,7 @@ pub mod xtables;
 
 pub use apply::{Change, apply, compare, is_present, remove};
 pub use captured::captured;
-pub use collide::{Collision, collisions};
+pub use collide::Collision;
 pub use config::{CarrierChoice, Config, Marks, Numbers, Pod, Proxy, WithoutProxy};
 pub use discover::{By, discover};
 pub use exclude::Exclude;

@@ -4,6 +4,7 @@
 #![cfg(test)]
 
 mod acceptance;
+mod ahead;
 mod bridge;
 mod captured;
 mod carriers;
