@@ -1,7 +1,7 @@
 //! From a configuration to a node that has it, and back.
 //!
 //! Order of a change, so that no packet of an enrolled pod sees half of it:
-//! 1. Policy rules that are not desired any longer go.
+//! 1. The routes for everything that refuse come, and policy rules that are not desired any longer go.
 //! 2. Links, then everything in the proxy's namespace.
 //! 3. Routes of the node, the guards among them; rules and sets, with what sysctls were before; the sysctls.
 //! 4. Policy rules: marks have an effect from now on.
@@ -196,6 +196,9 @@ fn write(change: &Change, host: &Netns) -> Result<()> {
         let mut steps = change.host.iter();
         steps.any(|s| matches!(s, Step::AddLink(link) if link.name == *name))
     };
+    // What shows that there is something of this crate comes first, as it goes last: what a killed process left is found.
+    let is_sign =
+        |s: &&Step| matches!(s, Step::AddRoute(spec) if objects::is_guard_of_all(&spec.route));
     let is_early = |s: &&Step| match s {
         Step::DeleteRule(_)
         | Step::AddLink(_)
@@ -207,16 +210,18 @@ fn write(change: &Change, host: &Netns) -> Result<()> {
     };
     host.run(|| {
         let routing = Routing::open()?;
-        let early = change.host.iter().filter(is_early);
-        early
-            .into_iter()
+        let signs = change.host.iter().filter(is_sign);
+        signs
+            .chain(change.host.iter().filter(is_early))
             .try_for_each(|step| execute(&routing, step, proxy.as_ref()))
     })??;
     if let Some(netns) = &proxy {
         netns.run(|| {
             let routing = Routing::open()?;
-            // Again: pairs are there now.
-            for step in proxy_steps(node)? {
+            // Again: pairs are there now. Its route is what shows that something is there.
+            let mut steps = proxy_steps(node)?;
+            steps.sort_by_key(|s| !matches!(s, Step::AddRoute(_)));
+            for step in steps {
                 match step {
                     Step::Netfilter(_) => {
                         let engine = rules::choose(node, Side::Proxy)?;
@@ -342,8 +347,9 @@ fn write_sysctl(key: &str, value: &str) -> Result<()> {
 pub fn remove(host: &Netns, config: Option<&Config>) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     let mut failure = None;
+    let table = config.map(|c| c.routing.inbound_table);
     let mut of = |netns: &Netns| {
-        let done = netns.run(remove_here);
+        let done = netns.run(|| remove_here(table));
         match done.and_then(|r| r) {
             Ok(removed) => lines.extend(removed),
             Err(e) => failure = failure.take().or(Some(e)),
@@ -359,10 +365,12 @@ pub fn remove(host: &Netns, config: Option<&Config>) -> Result<Vec<String>> {
     failure.map_or(Ok(lines), Err)
 }
 
-fn remove_here() -> Result<Vec<String>> {
+/// `table`: that of the local route in the proxy's namespace, if it is known.
+fn remove_here(table: Option<u32>) -> Result<Vec<String>> {
     let routing = Routing::open()?;
     let nothing = Objects::default();
-    let observed = observe(&routing, &nothing, rules::memory()?)?;
+    let mut observed = observe(&routing, &nothing, rules::memory()?)?;
+    observed.tables.extend(table);
     // Links of the proxy's side go with it when it ends; of ours only if there is something else of ours.
     let is_ours = observed.rules.iter().any(is_own)
         || observed.own_routes(&nothing).next().is_some()
@@ -375,11 +383,11 @@ fn remove_here() -> Result<Vec<String>> {
         Step::DeleteRule(_) => 0,
         Step::Sysctl(..) => 1,
         Step::Netfilter(_) => 2,
-        Step::DeleteRoute(_) => 3,
-        _ => 4,
+        Step::DeleteRoute(_) => 4,
+        _ => 3,
     };
     steps.push(Step::Netfilter(Vec::new()));
-    // The routes of a link go with it, and are planned as gone.
+    // The routes of a link go with it, and are planned as gone. The others show until the end that something is there.
     steps.sort_by_key(rank);
     let (mut lines, mut failure) = (Vec::new(), None);
     for step in &steps {

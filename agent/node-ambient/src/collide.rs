@@ -1,9 +1,10 @@
 //! Marks, tables, priorities and names of others that this configuration would share, found before anything is written.
 
 use crate::ahead::Ahead;
+use crate::config::Numbers;
 use crate::marks::{self, Owner};
 use crate::node::Node;
-use crate::objects::{CARRIERS, SECOND_CARRIERS, WEIR, is_local_default, is_own};
+use crate::objects::{CARRIERS, SECOND_CARRIERS, WEIR, is_local_default, is_own, is_own_route};
 use crate::services::{Services, services};
 use std::fmt;
 use weir_netlink::Result;
@@ -51,9 +52,8 @@ pub(crate) fn collisions(node: &Node) -> Result<Vec<Collision>> {
     };
     routes_and_rules(&ahead, &mut found)?;
     found.extend(services(&links, &addresses).iter().map(of_services));
-    let rules = routing.rules()?;
     let carriers = [CARRIERS, SECOND_CARRIERS].concat();
-    let is_ours = rules.iter().any(is_own);
+    let is_ours = has_own(&routing)?;
     for link in links
         .iter()
         .filter(|l| carriers.contains(&l.name.as_str()) && !is_ours)
@@ -82,6 +82,14 @@ pub(crate) fn collisions(node: &Node) -> Result<Vec<Collision>> {
         }
     }
     Ok(found)
+}
+
+/// Whether the namespace of this thread has policy rules or routes of this crate. They come first, and go last.
+pub(crate) fn has_own(routing: &Routing) -> Result<bool> {
+    let rules = routing.rules()?;
+    let table = Numbers::default().inbound_table;
+    let routes = routing.routes_by(WEIR)?;
+    Ok(rules.iter().any(is_own) || routes.iter().any(|r| is_own_route(r, &rules, &[table])))
 }
 
 /// The table of local routes comes before every policy rule, so that no mark leads a packet elsewhere.

@@ -62,6 +62,11 @@ pub(crate) fn is_own_route(route: &Route, rules: &[PolicyRule], tables: &[u32]) 
     first.unwrap_or(tables.contains(&route.table)) && leading.all(is_own)
 }
 
+/// The route of a table that refuses everything for which no other one is there.
+pub(crate) fn is_guard_of_all(route: &Route) -> bool {
+    route.kind == RouteType::Unreachable && route.dst.prefix_len() == 0
+}
+
 /// It is the route of a proxy's namespace, or of a pod's.
 pub(crate) fn is_local_default(route: &Route) -> bool {
     let lo = weir_netlink::route::LOOPBACK_IFINDEX;

@@ -31,6 +31,8 @@ pub struct Observed {
     pub memory: BTreeMap<String, String>,
     /// The id of the proxy's namespace in this one.
     pub peer_nsid: Option<i32>,
+    /// Tables that are of this crate, besides those of desired routes.
+    pub tables: Vec<u32>,
 }
 
 /// One change.
@@ -92,7 +94,7 @@ impl Observed {
     pub(crate) fn own_routes(&self, desired: &Objects) -> impl Iterator<Item = &Route> {
         let tables = desired.routes.iter().map(|spec| spec.route.table);
         let default = Numbers::default().inbound_table;
-        let tables: Vec<u32> = tables.chain([default]).collect();
+        let tables: Vec<u32> = tables.chain([default]).chain(self.tables.clone()).collect();
         let own = self.routes.iter().filter(|r| r.protocol == WEIR);
         own.filter(move |r| is_own_route(r, &self.rules, &tables))
     }
@@ -126,6 +128,7 @@ pub fn observe(
         sysctls,
         memory,
         peer_nsid: None,
+        tables: Vec::new(),
     })
 }
 

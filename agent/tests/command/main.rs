@@ -29,6 +29,7 @@ mod lost_answers;
 mod migration;
 mod no_exec;
 mod node_ambient;
+mod node_ambient_killed;
 mod plan;
 mod preflight;
 mod restore;

@@ -1,0 +1,177 @@
+//! `weir apply node-ambient` and `weir clean node-ambient`, killed between any two steps.
+// matrix: newest
+
+use crate::support::{Run, TempFile, path, weir};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use weir_netlink::Netns;
+use weir_netlink::route::{Link, LinkKind, Routing};
+
+/// A node with a pod and a proxy, and their configuration.
+struct Scene {
+    node: Netns,
+    proxy: Netns,
+    _pod: Netns,
+    config: TempFile,
+}
+
+impl Scene {
+    fn new() -> Option<Self> {
+        let node = weir_testing::granted(Netns::create())?;
+        let [pod, proxy] = [1, 2].map(|number| ready(&node, number));
+        let text = format!(
+            r#"{{"proxies": [{{"uid": "zt", "netns": "{}", "addresses": ["10.1.2.10"]}}], "carrier": "vxlan",
+            "pods": [{{"uid": "a", "addresses": ["10.1.1.10"], "netns": "{}"}}], "host_addresses": ["10.1.1.1"]}}"#,
+            path(&proxy),
+            path(&pod)
+        );
+        set(&node, "all", "1");
+        set(&node, "v1", "1");
+        Some(Self {
+            node,
+            proxy,
+            _pod: pod,
+            config: TempFile::new(&text),
+        })
+    }
+
+    fn command(&self, verb: &str) -> Vec<String> {
+        let node = path(&self.node);
+        let all = [
+            verb,
+            "node-ambient",
+            "--config",
+            self.config.path(),
+            "--host-netns",
+            &node,
+        ];
+        all.map(str::to_owned).to_vec()
+    }
+
+    fn run(&self, verb: &str, more: &[&str]) -> Run {
+        let args = self.command(verb);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        weir(&[&args, more].concat())
+    }
+
+    /// Each request to the kernel is held up, so that there is time between the steps; false: it ended before.
+    fn killed(&self, verb: &str, more: &[&str], after: Duration) -> bool {
+        let started = Command::new("strace")
+            .args(["-D", "-f", "-qq", "-e", "trace=sendto", "-e"])
+            .args(["inject=sendto:delay_enter=2000", "-o", "/dev/null"])
+            .arg(env!("CARGO_BIN_EXE_weir"))
+            .args(self.command(verb))
+            .args(more)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let mut child: Child = started.expect("strace is needed here");
+        std::thread::sleep(after);
+        let _ = child.kill();
+        !child.wait().unwrap().success()
+    }
+
+    /// All that it changes.
+    fn state(&self) -> String {
+        let of = |netns: &Netns| {
+            let routing = Routing::open_in(netns).unwrap();
+            let links = routing.links().unwrap().into_iter().map(|link| link.name);
+            let rules = routing.rules().unwrap();
+            let rules: Vec<String> = rules.iter().map(ToString::to_string).collect();
+            let shown = weir(&["show", "--netns", &path(netns), "--engine", "all"]);
+            // The kernel gives links addresses of their own when it likes, and legacy tables stay, without rules.
+            let is_rest = |line: &str| {
+                let table = ["*", "COMMIT", "# ip"]
+                    .iter()
+                    .any(|begin| line.starts_with(begin));
+                table || line.ends_with(" ACCEPT [0:0]") || line.contains("fe80:")
+            };
+            let shown = shown.stdout.lines().filter(|line| !is_rest(line));
+            let shown: Vec<&str> = shown.collect();
+            format!("{:?} {rules:#?} {shown:#?}", links.collect::<Vec<_>>())
+        };
+        let read = || {
+            let keys = [
+                "all/rp_filter",
+                "default/rp_filter",
+                "v1/rp_filter",
+                "v2/accept_local",
+            ];
+            keys.map(|key| std::fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{key}")))
+                .map(Result::unwrap)
+        };
+        let sysctls = self.node.run(read).unwrap();
+        format!("{} {} {sysctls:?}", of(&self.node), of(&self.proxy))
+    }
+}
+
+fn set(netns: &Netns, device: &str, value: &str) {
+    let file = format!("/proc/sys/net/ipv4/conf/{device}/rp_filter");
+    netns.run(|| std::fs::write(file, value)).unwrap().unwrap();
+}
+
+fn ready(node: &Netns, number: u8) -> Netns {
+    let netns = Netns::create().unwrap();
+    let outer = Routing::open_in(node).unwrap();
+    let peer = Link {
+        name: "eth0".to_owned(),
+        ..Link::default()
+    };
+    let name = format!("v{number}");
+    let kind = LinkKind::veth(&peer, Some((&netns).into())).unwrap();
+    outer.add_link(&Link::new(&name, kind), None).unwrap();
+    let inner = Routing::open_in(&netns).unwrap();
+    for (routing, name, last) in [(&outer, name.as_str(), 1), (&inner, "eth0", 10)] {
+        let index = routing.link(name).unwrap().index;
+        routing.set_up(index).unwrap();
+        let address = format!("10.1.{number}.{last}/24").parse().unwrap();
+        routing.add_address(index, address).unwrap();
+    }
+    netns
+}
+
+/// The moments of a command that is killed, until one ends before.
+fn moments() -> impl Iterator<Item = Duration> {
+    (0..40).map(|n| Duration::from_millis(70 * n))
+}
+
+#[test]
+fn killed_at_any_moment_the_next_apply_completes_it_and_the_next_clean_removes_it() {
+    for engine in ["nft", "xtables"] {
+        let Some(scene) = Scene::new() else { return };
+        let engine = ["--engine", engine];
+        let before = scene.state();
+        let first = scene.run("apply", &engine);
+        if first.stderr.contains("not supported") {
+            println!("skipped: {}", first.stderr);
+            return;
+        }
+        assert_eq!(scene.run("clean", &[]).code, 0);
+        assert_eq!(scene.state(), before);
+        for after in moments() {
+            let was_killed = scene.killed("apply", &engine, after);
+            if after.as_millis() % 140 == 0 {
+                for verb in ["apply", "verify"] {
+                    let run = scene.run(verb, &engine);
+                    assert_eq!(run.code, 0, "{engine:?} killed after {after:?}: {run:?}");
+                }
+            }
+            let run = scene.run("clean", &[]);
+            assert_eq!(run.code, 0, "{engine:?} killed after {after:?}: {run:?}");
+            assert_eq!(scene.state(), before, "{engine:?} killed after {after:?}");
+            if !was_killed {
+                break;
+            }
+        }
+        for after in moments() {
+            assert_eq!(scene.run("apply", &engine).code, 0);
+            let was_killed = scene.killed("clean", &[], after);
+            let run = scene.run("clean", &[]);
+            assert_eq!(run.code, 0, "{engine:?} killed after {after:?}: {run:?}");
+            assert_eq!(scene.state(), before, "{engine:?} killed after {after:?}");
+            if !was_killed {
+                break;
+            }
+        }
+    }
+}
