@@ -293,7 +293,12 @@ fn execute(routing: &Routing, step: &Step, proxy: Option<&Netns>) -> Result<()> 
                 });
                 routing.add_link(&Link::new(&spec.name, kind), None)
             }
-            (Carrier::Veth, Some(peer), Some(netns)) => routing.add_veth(&spec.name, peer, netns),
+            (Carrier::Veth, Some(peer), Some(netns)) => {
+                // A tunnel, or an end whose pair another namespace has: with those of this one both ends are gone.
+                let inside = Routing::open_in(netns)?;
+                execute(&inside, &Step::DeleteLink(peer.clone()), None)?;
+                routing.add_veth(&spec.name, peer, netns)
+            }
             (Carrier::Veth, ..) => Ok(()),
         },
         Step::AddAddress(name, net) => routing

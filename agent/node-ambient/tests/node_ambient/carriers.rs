@@ -1,11 +1,11 @@
 //! Which kind of links carries first packets, without a setting and with one that the kernel does not make.
 
 use crate::carrier;
-use crate::scene::{OUTSIDE, PROXY, Scene, Servers, ask, connect, inside};
+use crate::scene::{OUTSIDE, POD, PROXY, Scene, Servers, ask, connect, inside};
 use std::net::SocketAddr;
 use weir_netlink::Netns;
 use weir_netlink::route::Routing;
-use weir_node_ambient::{Carrier, CarrierChoice, apply, compare};
+use weir_node_ambient::{Carrier, CarrierChoice, apply, compare, remove};
 
 /// The kernel's answer, in a namespace that nothing else is in.
 fn is_made(kind: CarrierChoice) -> bool {
@@ -59,6 +59,43 @@ fn a_kind_that_the_kernel_does_not_make_is_refused_before_anything_is_written() 
             let applied = apply(&config, &scene.node, None, false);
             assert_eq!(applied.unwrap_err().to_string(), e.to_string());
             assert_eq!(links_and_rules(&scene), before);
+        }
+    }
+}
+
+/// Each kind after each other one, also where the proxy's ends of the last are left.
+// matrix: newest
+#[test]
+fn one_kind_follows_another() {
+    let kinds = CarrierChoice::ORDER
+        .into_iter()
+        .filter(|kind| is_made(*kind));
+    let kinds: Vec<&str> = kinds.map(word).collect();
+    for first in &kinds {
+        for second in kinds.iter().filter(|second| *second != first) {
+            for clean in [false, true] {
+                let Some(scene) = Scene::build() else { return };
+                let _servers = Servers::start(&scene);
+                let ways = [
+                    (&scene.pod, OUTSIDE, "outbound|outside|x"),
+                    (&scene.outside, POD, "inbound|pod|x"),
+                ];
+                for kind in [first, second] {
+                    let config = scene.config(&[(PROXY, 1)], &carrier(kind));
+                    apply(&config, &scene.node, None, false).unwrap();
+                    let left = compare(&config, &scene.node, None).unwrap();
+                    assert!(left.is_empty(), "{first} {second}: {left:?}");
+                    for (from, to, expected) in ways {
+                        let to = SocketAddr::new(inside(to, false), 8080);
+                        let answer = ask(&mut connect(from, to).unwrap(), "x").unwrap();
+                        assert_eq!(answer, expected, "{first} {second}");
+                    }
+                    if clean && kind == first {
+                        // Without the configuration the proxy's side stays.
+                        remove(&scene.node, None).unwrap();
+                    }
+                }
+            }
         }
     }
 }
