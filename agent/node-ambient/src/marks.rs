@@ -1,6 +1,7 @@
 //! Bits of marks that rules of other writers compare or set.
 
 use crate::nft::{HOST_TABLE, PROXY_TABLE};
+use crate::rules::has_legacy;
 use crate::xtables::PREFIX;
 use weir_netfilter::nft::compat::Compat;
 use weir_netfilter::nft::expr::Expr;
@@ -81,11 +82,7 @@ fn of_nft() -> Result<Vec<Used>> {
 
 fn of_legacy() -> Result<Vec<Used>> {
     let mut used = Vec::new();
-    let is_used = ["ip", "ip6"].iter().any(|family| {
-        let names = std::fs::read(format!("/proc/thread-self/net/{family}_tables_names"));
-        names.is_ok_and(|names| !names.is_empty())
-    });
-    if !is_used {
+    if !has_legacy()? {
         return Ok(used);
     }
     for table in XtEngine::open()?.ruleset()?.tables {

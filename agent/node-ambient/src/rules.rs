@@ -8,6 +8,8 @@ use weir_cni::compile::Engine;
 use weir_cni::of_node::legacy_tables;
 use weir_netfilter::ipset::{IpsetEngine, Set};
 use weir_netfilter::nft::{NftEngine, Ruleset, TableFamily, TableId};
+use weir_netfilter::probe::{Loading, RunningKernel};
+use weir_netfilter::xtables::XtFamily;
 use weir_netlink::{Error, Netns, Result};
 
 /// Most sysctls that are remembered: one per pod and a few more.
@@ -37,11 +39,52 @@ fn set_names() -> [String; 2] {
     [SET.to_owned(), format!("{SET}-v6")]
 }
 
-fn has_legacy() -> bool {
-    ["ip", "ip6"].iter().any(|family| {
-        let names = std::fs::read(format!("/proc/thread-self/net/{family}_tables_names"));
-        names.is_ok_and(|names| !names.is_empty())
-    })
+/// `EPROTONOSUPPORT`: the kernel has no nfnetlink.
+const NO_NFNETLINK: i32 = 93;
+
+/// What a kernel does not have holds nothing. Any other error says nothing of what is there.
+fn if_supported<T: Default>(read: Result<T>) -> Result<T> {
+    match read {
+        Err(e) if e.is_unsupported() || e.errno() == Some(NO_NFNETLINK) => Ok(T::default()),
+        read => read,
+    }
+}
+
+pub(crate) fn has_legacy() -> Result<bool> {
+    for family in ["ip", "ip6"] {
+        let file = format!("/proc/thread-self/net/{family}_tables_names");
+        match std::fs::read(&file) {
+            Ok(names) if names.is_empty() => {}
+            Ok(_) => return Ok(true),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) => return Err(Error::io("read", file, &e)),
+        }
+    }
+    Ok(false)
+}
+
+/// Those of this crate that are there.
+fn sets() -> Result<Vec<String>> {
+    let kernel = RunningKernel::read();
+    // The first request would load the module.
+    if !kernel.has_module("ip_set") && kernel.loading == Loading::Possible {
+        return Ok(Vec::new());
+    }
+    let names = IpsetEngine::open().and_then(|mut engine| engine.names());
+    let names = if_supported(names)?.into_iter();
+    Ok(names.filter(|name| set_names().contains(name)).collect())
+}
+
+/// Whether rules of this engine are in the network namespace of this thread.
+fn is_there(engine: Engine) -> Result<bool> {
+    match engine {
+        Engine::Nft => {
+            let found = NftEngine::open().and_then(|mut engine| engine.tables());
+            let found = if_supported(found)?;
+            Ok(tables().iter().any(|id| found.contains(id)))
+        }
+        Engine::Xtables => Ok(has_legacy()? && legacy_tables()?.holds(&xtables::ownership())?),
+    }
 }
 
 /// The engine whose rules are in the network namespace of this thread.
@@ -49,14 +92,19 @@ fn has_legacy() -> bool {
 /// # Errors
 /// It cannot be read.
 pub fn present() -> Result<Option<Engine>> {
-    let in_nft = NftEngine::open().and_then(|mut engine| engine.tables());
-    if in_nft.is_ok_and(|found| tables().iter().any(|id| found.contains(id))) {
-        return Ok(Some(Engine::Nft));
-    }
-    if has_legacy() && legacy_tables()?.holds(&xtables::ownership())? {
-        return Ok(Some(Engine::Xtables));
+    for engine in [Engine::Nft, Engine::Xtables] {
+        if is_there(engine)? {
+            return Ok(Some(engine));
+        }
     }
     Ok(None)
+}
+
+fn other(engine: Engine) -> Engine {
+    match engine {
+        Engine::Nft => Engine::Xtables,
+        Engine::Xtables => Engine::Nft,
+    }
 }
 
 /// What is there already decides, then nf_tables if the kernel has all that these rules need: that is tried in a namespace
@@ -102,21 +150,21 @@ pub(crate) fn check_bridges(node: &Node, engine: Engine) -> Result<()> {
 /// The rules cannot be read.
 pub fn memory() -> Result<BTreeMap<String, String>> {
     let mut texts: Vec<String> = Vec::new();
-    match present()? {
-        Some(Engine::Nft) => {
-            let read = NftEngine::open()?.read_tables(&tables())?;
-            let found = read.ruleset.tables.iter().filter_map(|t| t.chain(MEMORY));
-            texts.extend(
-                found
-                    .flat_map(|c| &c.rules)
-                    .filter_map(|r| r.comment.clone()),
-            );
-        }
-        Some(Engine::Xtables) => {
-            let rules = legacy_tables()?.ruleset()?;
-            texts.extend(xtables::memory(&rules).into_iter().map(str::to_owned));
-        }
-        None => {}
+    // Both, while one follows the other.
+    if is_there(Engine::Nft)? {
+        let read = NftEngine::open()?.read_tables(&tables())?;
+        let found = read.ruleset.tables.iter().filter_map(|t| t.chain(MEMORY));
+        let rules = found.flat_map(|c| &c.rules);
+        texts.extend(rules.filter_map(|r| r.comment.clone()));
+    }
+    if is_there(Engine::Xtables)? {
+        // Tables of other writers may be large.
+        let mut legacy = legacy_tables()?;
+        let mut names = legacy.names(XtFamily::Ip)?.into_iter();
+        let table = names.find(|name| name == "mangle");
+        let table = table.map(|name| (XtFamily::Ip, name));
+        let rules = legacy.read_tables(table.as_slice())?.ruleset;
+        texts.extend(xtables::memory(&rules).into_iter().map(str::to_owned));
     }
     let pairs = texts.iter().filter_map(|text| text.split_once('='));
     let pairs = pairs.filter(|(key, value)| is_usual(key) && value.parse::<i32>().is_ok());
@@ -203,10 +251,14 @@ pub fn drift(
             }
         }
     }
+    let other = other(engine);
+    if is_there(other)? {
+        lines.push(format!("remove the rules of {other}"));
+    }
     Ok(lines)
 }
 
-/// Writes what differs; each engine's change is atomic.
+/// Writes what differs; each engine's change is atomic. Rules of the other engine go after that.
 ///
 /// # Errors
 /// What failed; of legacy tables and sets the rest may be in force.
@@ -216,13 +268,13 @@ pub fn apply(
     engine: Engine,
     memory: &BTreeMap<String, String>,
 ) -> Result<Vec<String>> {
+    let mut lines: Vec<String> = Vec::new();
     match desired(node, side, engine, memory) {
         Desired::Nft(rules) => {
             let applied = NftEngine::open()?.apply(&rules, &tables())?;
-            Ok(applied.ops.iter().map(ToString::to_string).collect())
+            lines.extend(applied.ops.iter().map(ToString::to_string));
         }
         Desired::Legacy(rules, sets) => {
-            let mut lines: Vec<String> = Vec::new();
             let mut write = |names: &[String]| -> Result<()> {
                 let applied = IpsetEngine::open()?.apply(&sets, names)?;
                 lines.extend(applied.ops.iter().map(ToString::to_string));
@@ -238,9 +290,10 @@ pub fn apply(
                 write(&set_names())?;
             }
             lines.extend(applied.ops.iter().map(ToString::to_string));
-            Ok(lines)
         }
     }
+    lines.extend(remove_of(other(engine))?);
+    Ok(lines)
 }
 
 /// Removes rules and sets by whichever engine they are there.
@@ -248,26 +301,30 @@ pub fn apply(
 /// # Errors
 /// What may be there still.
 pub fn remove() -> Result<Vec<String>> {
+    let [by_nft, legacy] = [Engine::Nft, Engine::Xtables].map(remove_of);
+    let mut lines = by_nft?;
+    lines.extend(legacy?);
+    Ok(lines)
+}
+
+fn remove_of(engine: Engine) -> Result<Vec<String>> {
     let mut lines = Vec::new();
-    let found = NftEngine::open()
-        .and_then(|mut engine| engine.tables())
-        .unwrap_or_default();
-    if tables().iter().any(|id| found.contains(id)) {
-        let applied = NftEngine::open()?.apply(&Ruleset::default(), &tables())?;
-        lines.extend(applied.ops.iter().map(ToString::to_string));
+    if engine == Engine::Nft {
+        if is_there(engine)? {
+            let applied = NftEngine::open()?.apply(&Ruleset::default(), &tables())?;
+            lines.extend(applied.ops.iter().map(ToString::to_string));
+        }
+        return Ok(lines);
     }
-    if has_legacy() {
+    if has_legacy()? {
         let gone = legacy_tables()?.remove(&xtables::ownership());
         lines.extend(gone.ops.iter().map(ToString::to_string));
         if let Some(e) = gone.failures.into_iter().next() {
             return Err(e);
         }
     }
-    let names = IpsetEngine::open()
-        .and_then(|mut engine| engine.names())
-        .unwrap_or_default();
-    for name in names.iter().filter(|n| set_names().contains(n)) {
-        IpsetEngine::open()?.destroy(name)?;
+    for name in sets()? {
+        IpsetEngine::open()?.destroy(&name)?;
         lines.push(format!("ipset destroy {name}"));
     }
     Ok(lines)

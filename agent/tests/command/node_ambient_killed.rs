@@ -1,4 +1,4 @@
-//! `weir apply node-ambient` and `weir clean node-ambient`, killed between any two steps.
+//! `weir apply node-ambient` and `weir clean node-ambient`, killed between any two steps, and where something cannot be read.
 // matrix: newest
 
 use crate::support::{Run, TempFile, path, weir};
@@ -69,6 +69,17 @@ impl Scene {
         std::thread::sleep(after);
         let _ = child.kill();
         !child.wait().unwrap().success()
+    }
+
+    /// The socket of this number fails, counted in each thread.
+    fn failed(&self, verb: &str, number: usize) -> bool {
+        let run = Command::new("strace")
+            .args(["-f", "-qq", "-e", "trace=socket", "-e"])
+            .arg(format!("inject=socket:error=ENFILE:when={number}"))
+            .args(["-o", "/dev/null", env!("CARGO_BIN_EXE_weir")])
+            .args(self.command(verb))
+            .output();
+        !run.expect("strace is needed here").status.success()
     }
 
     /// All that it changes.
@@ -173,5 +184,31 @@ fn killed_at_any_moment_the_next_apply_completes_it_and_the_next_clean_removes_i
                 break;
             }
         }
+    }
+}
+
+/// What cannot be read is not taken for something that is not there.
+#[test]
+fn where_something_cannot_be_read_nothing_is_forgotten() {
+    for engine in ["nft", "xtables"] {
+        let Some(scene) = Scene::new() else { return };
+        let before = scene.state();
+        let apply = || scene.run("apply", &["--engine", engine]);
+        if apply().stderr.contains("not supported") {
+            return;
+        }
+        let mut counts = [0, 0];
+        for number in 1..=8 {
+            assert_eq!(apply().code, 0);
+            // Another engine must not be chosen, nor the values of sysctls be lost.
+            counts[0] += usize::from(scene.failed("apply", number));
+            let has_failed = scene.failed("clean", number);
+            counts[1] += usize::from(has_failed);
+            let left = scene.state();
+            assert!(has_failed || left == before, "{engine} {number}: {left}");
+            assert_eq!(scene.run("clean", &[]).code, 0);
+            assert_eq!(scene.state(), before, "{engine} {number}");
+        }
+        assert!(counts.iter().all(|failed| *failed > 0), "{counts:?}");
     }
 }

@@ -13,6 +13,7 @@ mod ebpf_before;
 mod ebpf_events;
 mod ebpf_faults;
 mod echo;
+mod engines;
 mod exclude;
 mod families;
 mod foreign;
