@@ -10,7 +10,7 @@
 //! When a step of the first change fails, all of it is removed again. A later change that fails leaves the guards in place:
 //! captured packets are refused, and the next attempt continues from what is there.
 
-use crate::collide::{Collision, collisions};
+use crate::collide::{Collision, collisions, has_own};
 use crate::config::Config;
 use crate::discover::{By, discover};
 use crate::node::{Carrier, Node};
@@ -53,7 +53,7 @@ impl Change {
     pub fn refused(&self, host: &Netns) -> Result<Option<&Collision>> {
         let first = self.collisions.first();
         match first.filter(|_| self.node.is_capturing()) {
-            Some(first) => Ok((!is_present(host)?).then_some(first)),
+            Some(first) => Ok((!is_in_force(host)?).then_some(first)),
             None => Ok(None),
         }
     }
@@ -166,7 +166,7 @@ pub fn apply(config: &Config, host: &Netns, engine: Option<Engine>, force: bool)
         remove(host, Some(config))?;
         return Ok(change);
     }
-    let was_empty = !is_present(host)?;
+    let was_empty = !is_in_force(host)?;
     let done = write(&change, host);
     if let Err(e) = done {
         if was_empty {
@@ -176,6 +176,11 @@ pub fn apply(config: &Config, host: &Netns, engine: Option<Engine>, force: bool)
         return Err(e);
     }
     Ok(change)
+}
+
+/// Whether this crate has written in a namespace: its legacy rules have chains of the same names as those of Istio's agent.
+fn is_in_force(host: &Netns) -> Result<bool> {
+    host.run(|| has_own(&Routing::open()?))?
 }
 
 /// Whether a namespace has policy rules or rules of this kind.

@@ -1,12 +1,13 @@
-//! Rules of one engine after those of the other.
+//! Rules of one engine after those of the other, and legacy rules of other writers.
 
 use crate::ebpf::{answer, web};
 use crate::scene::{OUTSIDE, PROXY, Scene, Servers, sysctl};
-use crate::{carrier, state, up};
+use crate::{carrier, lacking, state, up};
 use weir_cni::compile::Engine;
 use weir_netfilter::ipset::IpsetEngine;
 use weir_netfilter::nft::NftEngine;
-use weir_netfilter::xtables::XtEngine;
+use weir_netfilter::xtables::{Script, XtEngine, XtFamily};
+use weir_netlink::route::{Link, LinkKind, Routing};
 use weir_node_ambient::{apply, compare, remove};
 
 /// Engines with rules or sets of this crate in the node's namespace.
@@ -61,4 +62,41 @@ fn rules_of_one_engine_follow_those_of_the_other() {
         assert_eq!(sysctl(&scene.node, "ipv4/conf/all/rp_filter"), "1");
         assert_eq!(state(&scene), before);
     }
+}
+
+/// What Istio's agent has made is not taken for rules of this crate.
+// matrix: newest
+#[test]
+fn legacy_rules_and_links_of_istio_are_not_overwritten() {
+    let Some(scene) = Scene::build() else { return };
+    let text = "*mangle\n:PREROUTING ACCEPT [0:0]\n:ztunnel-PREROUTING - [0:0]\n\
+        -A PREROUTING -j ztunnel-PREROUTING\n\
+        -A ztunnel-PREROUTING -i istioin -j MARK --set-xmark 0x200/0x200\nCOMMIT\n";
+    let script = Script::parse(XtFamily::Ip, text).unwrap();
+    let restore = || XtEngine::open()?.restore(&script, false).map(drop);
+    match scene.node.run(restore).unwrap() {
+        Err(e) if e.is_unsupported() => {
+            println!("skipped: {}: {e}", lacking(Engine::Xtables));
+            return;
+        }
+        restored => restored.unwrap(),
+    }
+    let routing = Routing::open_in(&scene.node).unwrap();
+    for name in ["istioin", "istioout"] {
+        let link = Link::new(name, LinkKind::plain("bridge"));
+        routing.add_link(&link, None).unwrap();
+    }
+    let rules = || {
+        let read = || XtEngine::open().unwrap().ruleset().unwrap().to_string();
+        scene.node.run(read).unwrap()
+    };
+    let before = (state(&scene), rules());
+    let config = scene.config(&[(PROXY, 1)], &carrier("veth"));
+    for engine in [None, Some(Engine::Xtables)] {
+        let error = apply(&config, &scene.node, engine, false).unwrap_err();
+        assert!(error.to_string().contains("link istioin"), "{error}");
+        assert_eq!((state(&scene), rules()), before);
+    }
+    apply(&config, &scene.node, None, true).unwrap();
+    assert_ne!(rules(), before.1);
 }
