@@ -65,7 +65,15 @@ pub(crate) fn collisions(node: &Node) -> Result<Vec<Collision>> {
             bypasses: false,
         });
     }
-    for used in marks::of_others()? {
+    let marks = marks::of_others();
+    // Removing, and keeping up what is in force, do not depend on it.
+    found.extend(marks.as_ref().err().map(|e| Collision {
+        found: "rules of other writers".to_owned(),
+        effect: format!("whether they use the same bits of the mark could not be found out: {e}"),
+        setting: "marks, if they do",
+        bypasses: false,
+    }));
+    for used in marks.into_iter().flatten() {
         let wanted = match used.owner {
             Owner::Packet | Owner::Socket => config.marks.all(),
             Owner::Connection => config.marks.of_connections(),

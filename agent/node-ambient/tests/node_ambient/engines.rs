@@ -3,6 +3,8 @@
 use crate::ebpf::{answer, web};
 use crate::scene::{OUTSIDE, PROXY, Scene, Servers, sysctl};
 use crate::{carrier, lacking, state, up};
+use std::io::Write;
+use std::process::{Command, Stdio};
 use weir_cni::compile::Engine;
 use weir_netfilter::ipset::IpsetEngine;
 use weir_netfilter::nft::NftEngine;
@@ -99,4 +101,65 @@ fn legacy_rules_and_links_of_istio_are_not_overwritten() {
     }
     apply(&config, &scene.node, None, true).unwrap();
     assert_ne!(rules(), before.1);
+}
+
+/// A table that is larger than what is decoded, as of kube-proxy with many services.
+// matrix: newest
+#[test]
+fn a_large_legacy_table_of_others_holds_up_only_the_first_change() {
+    let Some(scene) = Scene::build() else { return };
+    let _servers = Servers::start(&scene);
+    if !up(&scene, Engine::Nft, &carrier("veth")) {
+        return;
+    }
+    let mut text = "*nat\n:KUBE - [0:0]\n".to_owned();
+    for n in 0..90_000 {
+        let (second, third, fourth) = (96 + (n >> 16), (n >> 8) & 255, n & 255);
+        text += &format!(
+            "-A KUBE -d 10.{second}.{third}.{fourth}/32 -p tcp -m tcp --dport 80 -j RETURN\n"
+        );
+    }
+    text += "COMMIT\n";
+    let restore = || {
+        let mut restore = Command::new("iptables-legacy-restore");
+        let run = restore.arg("-n").stdin(Stdio::piped()).spawn();
+        let mut child = match run {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return false,
+            run => run.unwrap(),
+        };
+        child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(text.as_bytes())
+            .unwrap();
+        assert!(child.wait().unwrap().success());
+        true
+    };
+    if !scene.node.run(restore).unwrap() {
+        println!("skipped: no iptables-legacy-restore");
+        return;
+    }
+    let unseen = "could not be found out";
+    let config = scene.config(&[(PROXY, 1)], &carrier("veth"));
+    let change = compare(&config, &scene.node, None).unwrap();
+    assert!(change.is_empty(), "{:?}", change.host);
+    assert!(change.collisions.iter().any(|c| c.effect.contains(unseen)));
+    let mut without = config.clone();
+    without.pods.clear();
+    for config in [&without, &config] {
+        apply(config, &scene.node, None, false).unwrap();
+    }
+    assert_eq!(
+        answer(&scene.pod, web(OUTSIDE, false)),
+        "outbound|outside|x"
+    );
+    let open = scene.config(&[], r#", "without_proxy": "open""#);
+    apply(&open, &scene.node, None, false).unwrap();
+    let routing = Routing::open_in(&scene.node).unwrap();
+    assert!(routing.link("istioin").unwrap_err().is_not_found());
+    let error = apply(&config, &scene.node, None, false).unwrap_err();
+    assert!(error.to_string().contains(unseen), "{error}");
+    apply(&config, &scene.node, None, true).unwrap();
+    remove(&scene.node, Some(&config)).unwrap();
 }
