@@ -84,7 +84,7 @@ fn compare_here(config: &Config, engine: Option<Engine>) -> Result<Change> {
             .into_iter()
             .collect()
     };
-    insert_rules(&mut steps, changes);
+    insert_rules(&desired, &mut steps, changes);
     let proxy = match &proxy_netns {
         Some(netns) => netns.run(|| proxy_steps(&node))??,
         None => Vec::new(),
@@ -113,14 +113,14 @@ fn look(desired: &Objects, proxy: Option<&Netns>) -> Result<(Observed, BTreeMap<
     Ok((observed, memory))
 }
 
-/// Rules and their memory come before the sysctls.
-fn insert_rules(steps: &mut Vec<Step>, changes: Vec<String>) {
+/// Rules and their memory come before the sysctls that are changed, and after those that get back what they were: what is
+/// forgotten is restored.
+pub(crate) fn insert_rules(desired: &Objects, steps: &mut Vec<Step>, changes: Vec<String>) {
     if !changes.is_empty() {
-        let late = |s: &Step| {
-            matches!(
-                s,
-                Step::Sysctl(..) | Step::AddRule(_) | Step::ReplaceRoute(_)
-            )
+        let late = |s: &Step| match s {
+            Step::Sysctl(key, _) => desired.sysctls.iter().any(|s| s.key == *key),
+            Step::AddRule(_) | Step::ReplaceRoute(_) => true,
+            _ => false,
         };
         let at = steps.iter().position(late).unwrap_or(steps.len());
         steps.insert(at, Step::Netfilter(changes));
@@ -132,6 +132,7 @@ fn proxy_steps(node: &Node) -> Result<Vec<Step>> {
     let observed = observe(&Routing::open()?, &desired, BTreeMap::new())?;
     let mut steps = plan(&desired, &observed);
     insert_rules(
+        &desired,
         &mut steps,
         rules::drift(
             node,
@@ -243,7 +244,7 @@ fn write(change: &Change, host: &Netns) -> Result<()> {
         let desired = objects::host(node);
         let (observed, memory) = look(&desired, proxy.as_ref())?;
         let mut steps = plan(&desired, &observed);
-        insert_rules(&mut steps, vec![String::new()]);
+        insert_rules(&desired, &mut steps, vec![String::new()]);
         for step in &steps {
             match step {
                 Step::Netfilter(_) => {

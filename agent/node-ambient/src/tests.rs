@@ -291,6 +291,25 @@ fn without_a_proxy_only_guards_or_nothing() {
     );
 }
 
+/// Killed between two steps, the next run still knows what a sysctl was before.
+#[test]
+fn what_a_sysctl_was_is_forgotten_after_it_is_restored() {
+    let desired = objects::host(&node(V4, Carrier::Veth));
+    let gone = "ipv4/conf/veth-gone/rp_filter".to_owned();
+    let observed = plan::Observed {
+        sysctls: [(gone.clone(), "0".to_owned())].into(),
+        memory: [(gone.clone(), "1".to_owned())].into(),
+        ..plan::Observed::default()
+    };
+    let mut steps = plan::plan(&desired, &observed);
+    apply::insert_rules(&desired, &mut steps, vec!["rules".to_owned()]);
+    let at = |is: &dyn Fn(&plan::Step) -> bool| steps.iter().position(is).unwrap();
+    let restored = at(&|s| *s == plan::Step::Sysctl(gone.clone(), "1".to_owned()));
+    let rules = at(&|s| matches!(s, plan::Step::Netfilter(_)));
+    let changed = at(&|s| matches!(s, plan::Step::Sysctl(key, _) if *key != gone));
+    assert!(restored < rules && rules < changed, "{steps:#?}");
+}
+
 #[test]
 fn the_newest_ready_proxy_is_the_active_one() {
     let proxy = |uid: &str, created: u64, ready: bool| {
