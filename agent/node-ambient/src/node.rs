@@ -207,6 +207,14 @@ impl Node {
         pairs.filter(|(a, _)| family.of(a)).collect()
     }
 
+    /// The node's end of the tunnels: its address and port.
+    pub(crate) fn tunnel(&self) -> Option<(IpAddr, u16)> {
+        match self.carrier {
+            Carrier::Geneve(port) | Carrier::Vxlan(port) => Some((self.place.as_ref()?.host, port)),
+            Carrier::Veth => None,
+        }
+    }
+
     /// The address at which the proxy's end of the tunnels is reached.
     pub(crate) fn remote(&self) -> Option<IpAddr> {
         let addresses = &self.place.as_ref()?.proxy.addresses;

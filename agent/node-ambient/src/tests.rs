@@ -186,7 +186,7 @@ fn rules_of_nf_tables_in_their_order() {
     let order = [
         "iifname \"istioin\"",
         "iifname \"istioout\"",
-        "udp dport 6081 return",
+        "ip daddr 10.0.0.1 udp dport 6081 return",
         "iifname != \"veth-zt\"",
         "ip saddr != 10.0.0.2",
         "@ztunnel-pods-ips",
@@ -244,7 +244,7 @@ fn rules_of_legacy_tables_in_their_order() {
             " -i istioin -j RETURN",
             " -i istioout -j MARK --set-xmark 0x200/0x200",
             " -i istioout -j RETURN",
-            " -p udp -m udp --dport 6081 -j RETURN",
+            " -d 10.0.0.1/32 -p udp -m udp --dport 6081 -j RETURN",
             " -m connmark --mark 0x220/0x220 -j MARK --set-xmark 0x200/0x200",
             " -m mark --mark 0x200/0x200 -j RETURN",
             " ! -i veth-zt -p tcp -m tcp ! --tcp-flags SYN,ACK SYN -m connmark --mark 0x210/0x210 -j MARK --set-xmark 0x40/0x40",

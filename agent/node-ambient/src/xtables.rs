@@ -8,7 +8,7 @@
 mod of_pod;
 
 use crate::nft::{ACK, DNS, HBONE, INBOUND, MEMORY, OUTBOUND, SYN, errors, in_order, set_name};
-use crate::node::{Carrier, Family, Node, ProxyBits};
+use crate::node::{Family, Node, ProxyBits};
 use crate::objects::{PROXY_CARRIERS, PROXY_MASK, RETURN_MARK, TPROXY_MARK, carriers};
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -267,8 +267,10 @@ fn prerouting(node: &Node, family: Family) -> Vec<Rule> {
         let from = || rule().in_interface(link);
         rules.extend([mark(from(), marks.skip), stop(from())]);
     }
-    if let Carrier::Geneve(port) | Carrier::Vxlan(port) = node.carrier {
-        rules.push(stop(rule().udp_dport(port.into())));
+    if let Some((host, port)) = node.tunnel().filter(|(host, _)| family.of(host)) {
+        let mut outer = stop(rule().udp_dport(port.into()));
+        outer.destination = Some((Not(false), IpNet::from(host).into()));
+        rules.push(outer);
     }
     let skipped = || stop(marked(rule(), marks.skip));
     rules.push(mark(connection(rule(), marks.conn_skip), marks.skip));

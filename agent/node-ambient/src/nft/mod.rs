@@ -24,7 +24,7 @@ use parts::{not_first, not_of_pods, not_tcp};
 pub(crate) use proxy::errors;
 pub use proxy::proxy;
 
-use crate::node::{Carrier, Family, Node, Place};
+use crate::node::{Family, Node, Place};
 use crate::objects::carriers;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_netfilter::nft::raw::ct_state::RELATED;
@@ -165,9 +165,10 @@ fn prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
         let from = || rule().iifname(CmpOp::Eq, link);
         rules.extend([skip(from()), stop(from())]);
     }
-    // 5: the inner packet inherits the mark of the outer one.
-    if let Carrier::Geneve(port) | Carrier::Vxlan(port) = node.carrier {
-        rules.push(stop(rule().dport(L4Proto::Udp, CmpOp::Eq, port..=port)));
+    // 5: the inner packet inherits the mark of the outer one. Those from the tunnel's other end are for the node.
+    if let Some((host, port)) = node.tunnel() {
+        let to_node = rule().daddr(CmpOp::Eq, host.into());
+        rules.push(stop(to_node.dport(L4Proto::Udp, CmpOp::Eq, port..=port)));
     }
     let skipped = || stop(has(rule(), MARK, marks.skip));
     // 6 and 7

@@ -16,7 +16,7 @@ use weir_netfilter::nft::{
 use weir_netfilter::xtables::{Script, XtEngine, XtFamily};
 use weir_netlink::Result;
 use weir_netlink::route::Routing;
-use weir_node_ambient::{Config, apply, compare, remove};
+use weir_node_ambient::{Carrier, Config, apply, compare, remove};
 
 /// Once for each engine, with one carrier.
 fn engines(check: impl Fn(&Scene, Engine)) {
@@ -97,6 +97,31 @@ fn check_1_one_packet_of_a_connection_crosses_the_carrier() {
             assert_eq!(meter::read(scene).since(before), [0, 0]);
         }
         assert_eq!(meter::read(scene).uncaptured, 0);
+    });
+}
+
+/// Also of a pod that listens at the port of the tunnels.
+#[test]
+fn datagrams_to_every_port_of_a_pod_arrive() {
+    each(&["geneve", "vxlan"], |scene, engine, name| {
+        if !up(scene, engine, &carrier(name)) {
+            return;
+        }
+        let config = scene.config(&[(PROXY, 1)], &carrier(name));
+        let change = compare(&config, &scene.node, Some(engine)).unwrap();
+        let (Carrier::Geneve(port) | Carrier::Vxlan(port)) = change.node.carrier else {
+            panic!("{:?}", change.node.carrier)
+        };
+        for v6 in [false, true] {
+            for port in [port, port + 1] {
+                let to = SocketAddr::new(inside(POD, v6), port);
+                let (server, client) = (bound(&scene.pod, to), (inside(OUTSIDE, v6), 0));
+                let client = bound(&scene.outside, client.into());
+                client.send_to(b"x", to).unwrap();
+                let (_, from) = server.recv_from(&mut [0; 8]).unwrap();
+                assert_eq!(from, client.local_addr().unwrap(), "{to}");
+            }
+        }
     });
 }
 
