@@ -10,6 +10,7 @@ use crate::node::Node;
 use crate::services::services;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::Path;
 use weir_ebpf::Bpffs;
 use weir_ebpf::node::{Changes, Exclusions, Node as Programs, Proxy, Wanted};
 use weir_netlink::route::{Link, Routing};
@@ -107,6 +108,18 @@ fn has_rules(host: &Netns, config: &Config) -> Result<bool> {
         }
     }
     Ok(false)
+}
+
+/// The bpf file system at a folder. Where none is mounted nothing is pinned; any other error says nothing of pins.
+///
+/// # Errors
+/// Whether one is there cannot be found out.
+pub fn pins(root: &Path) -> Result<Option<Bpffs>> {
+    match Bpffs::at(root) {
+        // Refused by `Bpffs` itself, without an error of the kernel.
+        Err(e) if e.errno().is_none() || e.is_not_found() => Ok(None),
+        found => found.map(Some),
+    }
 }
 
 /// Detaches the programs from the node and from the configured proxies.

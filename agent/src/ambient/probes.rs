@@ -15,7 +15,6 @@ use weir_cni::compile::Engine;
 use weir_core::journal::Journal;
 use weir_core::journal::ambient::{Event, Purpose};
 use weir_core::sandboxes::{Held, is_of_pod};
-use weir_ebpf::Bpffs;
 use weir_netlink::Netns;
 use weir_netlink::route::Routing;
 
@@ -327,9 +326,8 @@ impl Probes for HostRules {
             let host = move || {
                 let host = Netns::current()?;
                 let mut removed = weir_node_ambient::remove(&host, Some(&config))?;
-                // Without a bpf file system nothing is pinned.
                 let proxies = config.proxies.iter().map(|proxy| proxy.netns.as_path());
-                if let Ok(bpffs) = Bpffs::at(&bpffs)
+                if let Some(bpffs) = weir_node_ambient::ebpf::pins(&bpffs)?
                     && weir_ebpf::node::Node::of(&host, &bpffs).is_present(proxies)
                 {
                     let changes = weir_node_ambient::ebpf::remove(&host, &bpffs, Some(&config))?;

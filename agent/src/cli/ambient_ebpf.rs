@@ -19,8 +19,13 @@ use weir_netlink::{Netns, Result as KernelResult};
 const VARIABLE: &str = "WEIR_BPFFS";
 
 pub(super) fn bpffs() -> KernelResult<Bpffs> {
+    Bpffs::at(&root())
+}
+
+/// Where the bpf file system is expected.
+pub(super) fn root() -> PathBuf {
     let root = std::env::var_os(VARIABLE).map(PathBuf::from);
-    Bpffs::at(&root.unwrap_or_else(bpffs_of_node))
+    root.unwrap_or_else(bpffs_of_node)
 }
 
 /// The namespace whose processes reach pods without being captured, as an agent with this environment would have it.

@@ -2,7 +2,7 @@
 //!
 //! They act on the network namespace of the node, by default on the one that the command runs in.
 
-use super::ambient_ebpf::bpffs;
+use super::ambient_ebpf::{bpffs, root};
 use super::args::{
     DemoArgs, EngineArg, NodeAmbientApplyArgs, NodeAmbientArgs, NodeAmbientCleanArgs,
 };
@@ -76,9 +76,11 @@ pub(super) fn demo(a: &DemoArgs) -> Result<u8, Failure> {
 pub(super) fn clean(a: &NodeAmbientCleanArgs) -> Result<u8, Failure> {
     let config = a.config.as_deref().map(config).transpose()?;
     let netns = namespace(a.host_netns.as_deref())?;
-    let detached = detach(&netns, config.as_ref())?.unwrap_or_default();
-    let mut removed =
-        weir_node_ambient::remove(&netns, config.as_ref()).map_err(Failure::failed)?;
+    // What keeps one of both does not keep the other.
+    let detached = detach(&netns, config.as_ref());
+    let removed = weir_node_ambient::remove(&netns, config.as_ref());
+    let detached = detached?.unwrap_or_default();
+    let mut removed = removed.map_err(Failure::failed)?;
     removed.extend(detached);
     if a.json {
         return output::json(&json!({ "removed": removed }));
@@ -93,8 +95,9 @@ pub(super) fn clean(a: &NodeAmbientCleanArgs) -> Result<u8, Failure> {
 
 /// Removes programs of eBPF, if there are any at the node or at a proxy; `None`: there are none.
 fn detach(netns: &Netns, config: Option<&Config>) -> Result<Option<Vec<String>>, Failure> {
-    // Without a bpf file system nothing is pinned.
-    let Ok(bpffs) = bpffs() else { return Ok(None) };
+    let Some(bpffs) = ebpf::pins(&root()).map_err(Failure::failed)? else {
+        return Ok(None);
+    };
     let proxies = config.into_iter().flat_map(|config| &config.proxies);
     let proxies = proxies.map(|proxy| proxy.netns.as_path());
     if !weir_ebpf::node::Node::of(netns, &bpffs).is_present(proxies) {

@@ -210,3 +210,31 @@ fn what_programs_lack_is_named_and_nothing_is_changed() {
         assert_eq!(run.code, 0, "{engine}: {run:?}");
     }
 }
+
+/// What keeps programs does not keep rules; a file system that cannot be asked is not taken for none.
+// matrix: newest
+#[test]
+fn clean_removes_rules_although_programs_cannot_be_looked_for() {
+    let netns = pod_or_skip!();
+    let (config, place) = (TempFile::new("{}"), path(&netns));
+    let run = |verb: &str, bpffs: &str| -> Run {
+        let args = [verb, "node-ambient", "--host-netns", &place, "--config"];
+        weir_with(
+            &[&args[..], &[config.path()]].concat(),
+            &[("WEIR_BPFFS", bpffs)],
+        )
+    };
+    let applied = run("apply", "/nonexistent");
+    if applied.stderr.contains("not supported") {
+        println!("skipped: {}", applied.stderr);
+        return;
+    }
+    assert_eq!(applied.code, 0, "{applied:?}");
+    let below_a_file = format!("{}/bpf", config.path());
+    let cleaned = run("clean", &below_a_file);
+    assert_eq!(cleaned.code, 1, "{cleaned:?}");
+    assert!(cleaned.stderr.contains(&below_a_file), "{cleaned:?}");
+    let cleaned = run("clean", "/nonexistent");
+    assert_eq!(cleaned.code, 0, "{cleaned:?}");
+    assert!(cleaned.stdout.contains("nothing to remove"), "{cleaned:?}");
+}

@@ -93,7 +93,7 @@ impl AtNode {
         let mut change = compare()?;
         // Programs of an agent with another setting go after the rules capture. A route and a policy rule in the proxy's
         // namespace, which both need, go as well, and are written again.
-        let has_programs = self.has_programs(&host, Some(&asked));
+        let has_programs = self.has_programs(&host, Some(&asked))?;
         if change.is_empty() && has_programs {
             self.detach(&host, Some(&asked))?;
             change = compare()?;
@@ -109,7 +109,7 @@ impl AtNode {
         }
         let apply = || weir_node_ambient::apply(&asked, &host, engine, false).map_err(text);
         let written = apply()?;
-        if has_programs && self.has_programs(&host, Some(&asked)) {
+        if has_programs && self.has_programs(&host, Some(&asked))? {
             self.detach(&host, Some(&asked))?;
             apply()?;
         }
@@ -122,12 +122,11 @@ impl AtNode {
     }
 
     /// At the node, or at a proxy.
-    fn has_programs(&self, host: &Netns, config: Option<&Config>) -> bool {
+    fn has_programs(&self, host: &Netns, config: Option<&Config>) -> Result<bool, String> {
         let proxies = config.into_iter().flat_map(|config| &config.proxies);
         let proxies = proxies.map(|proxy| proxy.netns.as_path());
-        // Without a bpf file system nothing is pinned.
-        let bpffs = Bpffs::at(&self.0.places.bpffs);
-        bpffs.is_ok_and(|bpffs| Programs::of(host, &bpffs).is_present(proxies))
+        let bpffs = programs::pins(&self.0.places.bpffs).map_err(text)?;
+        Ok(bpffs.is_some_and(|bpffs| Programs::of(host, &bpffs).is_present(proxies)))
     }
 
     pub(super) fn detach(
@@ -135,7 +134,7 @@ impl AtNode {
         host: &Netns,
         config: Option<&Config>,
     ) -> Result<Vec<String>, String> {
-        if !self.has_programs(host, config) {
+        if !self.has_programs(host, config)? {
             return Ok(Vec::new());
         }
         let bpffs = Bpffs::at(&self.0.places.bpffs).map_err(text)?;
