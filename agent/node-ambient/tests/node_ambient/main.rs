@@ -138,6 +138,7 @@ fn checks_2_and_3_addresses_are_kept_and_listeners_are_chosen_by_port() {
 fn check_4_probes_from_every_address_of_the_node_are_not_captured() {
     each(&CARRIERS, |scene, engine, name| {
         let servers = Servers::start(scene);
+        let counts = meter::start(scene);
         if !up(scene, engine, &carrier(name)) {
             return;
         }
@@ -158,6 +159,9 @@ fn check_4_probes_from_every_address_of_the_node_are_not_captured() {
             assert!(is_reached_by_udp(scene, v6));
         }
         assert!(servers.drain().iter().all(|s| s.who == "pod"));
+        if counts {
+            assert_eq!(meter::read(scene).since(meter::Count::default()), [0, 0]);
+        }
     });
 }
 
