@@ -113,9 +113,7 @@ impl AmbientSettings {
         if !r.bool("AMBIENT_ENABLED") {
             return Ok(None);
         }
-        let interval = "WEIR_VERIFY_INTERVAL";
-        let seconds = u64::try_from(r.number(interval)?)
-            .map_err(|_| r.refused(interval, "it is negative; give seconds, or 0 for never"))?;
+        let interval = r.seconds("WEIR_VERIFY_INTERVAL")?;
         Ok(Some(Self {
             enablement,
             exclude_namespaces: r.list("EXCLUDE_NAMESPACES"),
@@ -133,9 +131,9 @@ impl AmbientSettings {
                 .filter(|path| !path.is_empty())
                 .map(PathBuf::from),
             ztunnel: r.path("ZTUNNEL_UDS_ADDRESS")?,
-            interval: match seconds {
-                0 => NEVER,
-                seconds => Duration::from_secs(seconds),
+            interval: match interval.is_zero() {
+                true => NEVER,
+                false => interval,
             },
             live_proof: r.bool("WEIR_LIVE_PROOF"),
             host: host_netns_of(r),

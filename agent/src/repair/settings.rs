@@ -61,9 +61,7 @@ impl RepairSettings {
     /// The first that cannot be used.
     pub fn of(r: &Resolved) -> Result<Option<Self>, SettingError> {
         let exit_code = r.number("REPAIR_INIT_CONTAINER_EXIT_CODE")?;
-        let name = "WEIR_VERIFY_INTERVAL";
-        let interval = u64::try_from(r.number(name)?)
-            .map_err(|_| r.refused(name, "it is negative; give seconds, or 0 for never"))?;
+        let interval = r.seconds("WEIR_VERIFY_INTERVAL")?;
         let labels = "REPAIR_LABEL_SELECTORS";
         let fields = "REPAIR_FIELD_SELECTORS";
         let filter = Filter {
@@ -84,8 +82,7 @@ impl RepairSettings {
         let text = |name: &'static str| r.text(name).to_owned();
         Ok(Some(Self {
             action,
-            interval: Some(Duration::from_secs(interval))
-                .filter(|i| !i.is_zero() && action == Some(Action::Repair)),
+            interval: Some(interval).filter(|i| !i.is_zero() && action == Some(Action::Repair)),
             criteria: Criteria {
                 annotation: text("REPAIR_SIDECAR_ANNOTATION"),
                 container: text("REPAIR_INIT_CONTAINER_NAME"),
@@ -121,4 +118,38 @@ fn environment(r: &Resolved) -> Result<NodeEnvironment, SettingError> {
             .find(|name| e.input == *name);
         r.refused(name.unwrap_or(all), e.to_string())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ambient::AmbientSettings;
+    use std::collections::BTreeMap;
+    use weir_core::settings::resolve;
+
+    /// More than a year is added to the time of day, which has an end.
+    #[test]
+    fn an_interval_that_no_clock_has_is_refused() {
+        let refused = |text: &'static str| {
+            let lookup = |name: &str| match name {
+                "WEIR_VERIFY_INTERVAL" => Some(text.into()),
+                "REPAIR_ENABLED" | "AMBIENT_ENABLED" => Some("true".into()),
+                _ => None,
+            };
+            let resolved = resolve(&BTreeMap::new(), &lookup);
+            [
+                RepairSettings::of(&resolved).err(),
+                AmbientSettings::of(&resolved).err(),
+            ]
+        };
+        for good in ["0", "60", "31536000"] {
+            assert_eq!(refused(good), [None, None], "{good}");
+        }
+        for bad in ["-1", "31536001", "9223372036854775807"] {
+            for error in refused(bad) {
+                let error = error.expect(bad);
+                assert_eq!((error.name, &*error.text), ("WEIR_VERIFY_INTERVAL", bad));
+            }
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use super::Resolved;
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// A setting that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +42,19 @@ impl Resolved {
     pub fn number(&self, name: &'static str) -> Result<i64, SettingError> {
         self.int(name)
             .ok_or_else(|| self.refused(name, "it is no whole number"))
+    }
+
+    /// Seconds; 0 is never. More than a year is refused: the clock has no such time.
+    pub fn seconds(&self, name: &'static str) -> Result<Duration, SettingError> {
+        u64::try_from(self.number(name)?)
+            .ok()
+            .filter(|seconds| *seconds <= 31_536_000)
+            .map(Duration::from_secs)
+            .ok_or_else(|| {
+                let why =
+                    "it is no time up to a year; give seconds from 1 to 31536000, or 0 for never";
+                self.refused(name, why)
+            })
     }
 
     /// A port that a server can listen on.
