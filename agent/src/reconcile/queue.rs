@@ -139,7 +139,8 @@ impl Queue {
         Some(Start {
             uid,
             sweep: due.sweep,
-            since: due.since,
+            // After a failure it is that of the retry, and what changes meanwhile comes first.
+            since: due.since.min(now),
         })
     }
 
@@ -269,6 +270,24 @@ mod tests {
         assert_eq!(queue.next(), Some(now + SECOND));
         queue.forget(&uid("a"));
         assert_eq!(queue.next(), None);
+    }
+
+    /// What was found out since then is good enough for it; of the future there is nothing.
+    #[test]
+    fn work_that_comes_before_its_retry_is_of_now() {
+        let (mut queue, now) = (Queue::new(1), Instant::now());
+        for has_changed_meanwhile in [false, true] {
+            queue.changed(&uid("a"), now);
+            assert!(queue.start(now).is_some());
+            if has_changed_meanwhile {
+                queue.changed(&uid("a"), now);
+            }
+            queue.done(&uid("a"), Next::Retry, now);
+            queue.changed(&uid("a"), now);
+            let since = queue.start(now).map(|start| start.since);
+            assert_eq!(since, Some(now), "{has_changed_meanwhile}");
+            queue.done(&uid("a"), Next::Settled, now);
+        }
     }
 
     #[test]
