@@ -79,7 +79,7 @@ impl<P: Notifies> Events<P> {
     }
 }
 
-impl<P: Notifies> AsFd for Events<P> {
+impl<P: Notifies, T: Transport + AsFd> AsFd for Events<P, T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.transport.as_fd()
     }
