@@ -16,10 +16,14 @@ const IPT_SO_SET_REPLACE: libc::c_int = 64;
 const IPT_SO_SET_ADD_COUNTERS: libc::c_int = 65;
 /// `SO_IP_SET`
 const SO_IP_SET: libc::c_int = 83;
-/// Where `struct ipt_replace` and `struct ip6t_replace` say how many counters the kernel may write.
+/// Where `struct ipt_replace` and `struct ip6t_replace` say how many bytes of entries follow.
+const REPLACE_SIZE: usize = 40;
+/// Where they say how many counters the kernel may write.
 const REPLACE_NUM_COUNTERS: usize = 84;
 /// Where they say where to.
 const REPLACE_COUNTERS: usize = 88;
+/// `sizeof(struct ipt_replace)`
+const REPLACE_HEADER: usize = 96;
 /// `sizeof(struct xt_counters)`
 const XT_COUNTERS: usize = 16;
 
@@ -83,7 +87,7 @@ impl RawSocket {
     ///
     /// # Errors
     /// What the kernel answers: `EAGAIN` when the table does not have as many entries as `counters` has room for.
-    /// `EINVAL` when `value` is too short.
+    /// `EINVAL` when `value` has another size than it states.
     pub fn replace(&self, value: &mut [u8], counters: &mut [u8]) -> io::Result<()> {
         replace_request(value, counters)?;
         self.set(IPT_SO_SET_REPLACE, value)
@@ -126,8 +130,9 @@ impl RawSocket {
     fn set(&self, option: libc::c_int, value: &[u8]) -> io::Result<()> {
         let len = length(value)?;
         // SAFETY: libc takes a pointer and a length, which no safe function offers for these options. The kernel
-        // reads `len` bytes of `value`, which is borrowed for the call. The one pointer in it is set by
-        // `replace`, to memory that is borrowed for the call, with the number of counters that fit there.
+        // reads `len` bytes of `value`, which is borrowed for the call; before Linux 6.9 it reads as many as a request to
+        // replace a table states itself, which `replace_request` has compared with its length. The one pointer in it is set
+        // there, to memory that is borrowed for the call, with the number of counters that fit there.
         let done = unsafe {
             let (fd, value) = (self.fd.as_raw_fd(), value.as_ptr().cast());
             libc::setsockopt(fd, self.level(), option, value, len)
@@ -139,10 +144,15 @@ impl RawSocket {
     }
 }
 
-/// Puts the number and the address of the counters into a `struct ipt_replace`.
+/// Puts the number and the address of the counters into a `struct ipt_replace`, which must have the size that it states.
 fn replace_request(value: &mut [u8], counters: &mut [u8]) -> io::Result<()> {
     let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
     let number = u32::try_from(counters.len() / XT_COUNTERS).map_err(|_| invalid())?;
+    let size = value.get(REPLACE_SIZE..).and_then(<[u8]>::first_chunk);
+    let size = u32::from_ne_bytes(*size.ok_or_else(invalid)?) as usize;
+    if value.len().checked_sub(REPLACE_HEADER) != Some(size) {
+        return Err(invalid());
+    }
     let mut put = |at: usize, bytes: &[u8]| -> io::Result<()> {
         let field = value.get_mut(at..at + bytes.len()).ok_or_else(invalid)?;
         field.copy_from_slice(bytes);
@@ -158,4 +168,36 @@ fn replace_request(value: &mut [u8], counters: &mut [u8]) -> io::Result<()> {
 
 fn length(value: &[u8]) -> io::Result<libc::socklen_t> {
     libc::socklen_t::try_from(value.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Before Linux 6.9 the kernel reads as much as a request states, wherever its memory ends.
+    #[test]
+    fn a_request_of_another_size_than_it_states_is_refused() {
+        let refused = |len: usize, stated: u32| {
+            let mut value = vec![0; len];
+            if let Some(size) = value.get_mut(REPLACE_SIZE..REPLACE_SIZE + 4) {
+                size.copy_from_slice(&stated.to_ne_bytes());
+            }
+            let done = replace_request(&mut value, &mut [0; XT_COUNTERS]);
+            done.err().and_then(|e| e.raw_os_error())
+        };
+        for (len, stated) in [(96, 0), (104, 8)] {
+            assert_eq!(refused(len, stated), None, "{len}, {stated}");
+        }
+        for (len, stated) in [
+            (0, 0),
+            (43, 0),
+            (95, 0),
+            (96, 8),
+            (104, 0),
+            (104, 9),
+            (96, u32::MAX),
+        ] {
+            assert_eq!(refused(len, stated), Some(libc::EINVAL), "{len}, {stated}");
+        }
+    }
 }
