@@ -87,7 +87,7 @@ impl Dataplane for Ambient {
         let mut changes = None;
         // A pod that is new has none: writing looks at everything once more.
         if in_use != InUse::None {
-            let compare = || visit.verify(&desired.compile_for(self.engine(), engine));
+            let compare = || visit.differences(&desired.compile_for(self.engine(), engine));
             let compared = spent.measure(Phase::Verify, compare);
             let mut compared = compared.map_err(|e| e.to_string())?;
             // `weir verify` reports these. The pod is enrolled all the same: without ztunnel it would have no network. Objects of

@@ -73,3 +73,37 @@ fn more_rules_than_a_pod_may_have_are_refused() {
         assert_eq!(inside(&pod, "nft", &["list", "ruleset"]), "");
     }
 }
+
+/// What another program has in its own tables may be too much to be looked through. Whether it takes packets first is not
+/// known then; drift is.
+#[test]
+fn drift_is_reported_and_removed_where_a_foreign_table_is_too_large_to_be_read() {
+    let pod = legacy_pod_or_skip!();
+    let (ns, file) = (path(&pod), config(&json!({})));
+    let on = ["--config", file.path(), "--netns", &ns, "--engine", "nft"];
+    let run = |verb| weir(&[&[verb, "sidecar"][..], &on].concat());
+    let applied = run("apply");
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    // Each takes more than 400 bytes; 16 MiB are read.
+    let rule = "-A OTHER -m comment --comment foreign -j RETURN\n";
+    let rules = format!("*raw\n:OTHER - [0:0]\n{}COMMIT\n", rule.repeat(45_000));
+    let large = TempFile::new(&rules);
+    inside(
+        &pod,
+        "iptables-legacy-restore",
+        &["--noflush", large.path()],
+    );
+    let unknown = run("verify");
+    assert_eq!(unknown.code, 3, "{unknown:?}");
+    inside(&pod, "nft", &["delete", "table", "inet", "istio-proxy-nat"]);
+    let found = run("verify");
+    assert_eq!(found.code, 1, "{found:?}");
+    for part in [
+        "table inet istio-proxy-nat",
+        "warning: whether foreign rules take packets first is not known",
+    ] {
+        assert!(found.stdout.contains(part), "{part}: {}", found.stdout);
+    }
+    let applied = run("apply");
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+}

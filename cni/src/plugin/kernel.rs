@@ -26,8 +26,8 @@ impl Backend for KernelBackend {
             let took = begun.elapsed();
             // The redirection is there: what cannot be found out is a matter of CHECK.
             let compiled = intent.compile_for(engine, done.engine);
-            let hindrances = visit.hindrances(&compiled).unwrap_or_default();
-            for line in hindrances {
+            let found = visit.hindrances(&compiled);
+            for line in found.unwrap_or_else(|doubt| vec![doubt]) {
                 desired.log.warn(&format!("{line}; CHECK reports it"));
             }
             Ok((done, visit.sandbox().netns().id(), took))

@@ -91,15 +91,21 @@ impl Visit<'_> {
     }
 
     /// How the namespace differs from the desired redirection: as [`Visit::plan`], but of a table that must be
-    /// replaced only the reasons; then what keeps packets from it ([`Change::Hindrance`]).
+    /// replaced only the reasons. Foreign tables are not read: another writer cannot keep this from an answer.
+    ///
+    /// # Errors
+    /// The namespace cannot be read.
+    pub fn differences(&self, desired: &Compiled) -> Result<Vec<Change>> {
+        self.plan(desired).map(change::differences)
+    }
+
+    /// [`Visit::differences`], then what keeps packets from it ([`Change::Hindrance`]). Where something differs and foreign
+    /// tables cannot be read, that is one more line.
     ///
     /// # Errors
     /// The namespace cannot be read.
     pub fn verify(&self, desired: &Compiled) -> Result<Vec<Change>> {
-        let mut changes = self.plan(desired).map(change::differences)?;
-        let hindrances = self.hindrances(desired)?;
-        changes.extend(hindrances.into_iter().map(Change::Hindrance));
-        Ok(changes)
+        self.and_hindrances(desired, self.differences(desired)?)
     }
 
     /// As [`Visit::verify`], where rules of another form are as good: what differs from the one that is in force whole, else from
@@ -112,22 +118,33 @@ impl Visit<'_> {
         desired: &Compiled,
         other: impl FnOnce() -> Option<Compiled>,
     ) -> Result<Vec<Change>> {
-        let differs = |found: &[Change]| !found.iter().all(|c| matches!(c, Change::Hindrance(_)));
-        let found = self.verify(desired)?;
-        if !differs(&found) {
-            return Ok(found);
+        let found = self.differences(desired)?;
+        if !found.is_empty()
+            && let Some(other) = other()
+            && self.differences(&other)?.is_empty()
+        {
+            return self.and_hindrances(&other, Vec::new());
         }
-        let as_other = other().map(|other| self.verify(&other)).transpose()?;
-        Ok(as_other.filter(|found| !differs(found)).unwrap_or(found))
+        self.and_hindrances(desired, found)
+    }
+
+    fn and_hindrances(&self, desired: &Compiled, mut found: Vec<Change>) -> Result<Vec<Change>> {
+        let lines = match hindrance::find(&self.possible(desired)) {
+            Err(e) if found.is_empty() => return Err(e),
+            Err(e) => vec![hindrance::unknown(&e)],
+            Ok(lines) => lines,
+        };
+        found.extend(lines.into_iter().map(Change::Hindrance));
+        Ok(found)
     }
 
     /// Foreign rules and policies that keep packets from the redirection, a line for each, however the namespace differs
     /// from it otherwise.
     ///
     /// # Errors
-    /// The tables cannot be read.
-    pub fn hindrances(&self, desired: &Compiled) -> Result<Vec<String>> {
-        hindrance::find(&self.possible(desired))
+    /// The tables cannot be read: the line that says so.
+    pub fn hindrances(&self, desired: &Compiled) -> std::result::Result<Vec<String>, String> {
+        hindrance::find(&self.possible(desired)).map_err(|e| hindrance::unknown(&e))
     }
 
     /// As [`Sandbox::apply`].

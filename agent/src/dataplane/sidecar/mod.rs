@@ -167,8 +167,17 @@ impl Dataplane for Sidecar {
         let intent = Box::new(intent.map_err(text)?);
         let choose = || visit.engine_to_compare(*named);
         let (engine, in_use) = spent.measure(Phase::Facts, choose).map_err(text)?;
-        let compare = || visit.verify(&intent.compile_for(*named, engine));
-        let changes = spent.measure(Phase::Verify, compare).map_err(text)?;
+        let compiled = intent.compile_for(*named, engine);
+        let compare = || {
+            let mut changes = visit.differences(&compiled).map_err(text)?;
+            // What is to be repaired does not wait for foreign tables, which may be large, busy or unreadable.
+            if changes.iter().all(Change::stays) {
+                let found = visit.hindrances(&compiled)?;
+                changes.extend(found.into_iter().map(Change::Hindrance));
+            }
+            Ok::<_, String>(changes)
+        };
+        let changes = spent.measure(Phase::Verify, compare)?;
         Ok(Observed {
             fingerprint,
             engine: in_use.engine(),
@@ -224,14 +233,11 @@ impl Dataplane for Sidecar {
                 done.lock_wait
                     .into_iter()
                     .for_each(|waited| spent.add(Phase::LockWait, waited));
-                let hindered = match visit.hindrances(&compiled) {
-                    Ok(found) => found.into_iter().next(),
-                    Err(e) => Some(format!(
-                        "whether foreign rules take packets first is not known: {e}"
-                    )),
-                };
-                // Of such a pod the next look is a whole one.
+                // Read first, so that a foreign rule that comes meanwhile is noticed the next time.
                 let fingerprint = visit.fingerprint_of(&done);
+                let found = visit.hindrances(&compiled);
+                let hindered = found.map_or_else(Some, |found| found.into_iter().next());
+                // Of such a pod the next look is a whole one.
                 let fingerprint = fingerprint.filter(|_| hindered.is_none());
                 Ok(Applied {
                     engine: Some(done.engine),

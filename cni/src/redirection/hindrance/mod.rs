@@ -26,7 +26,7 @@ use weir_netfilter::nft::{
     self, CmpOp, Data, Hook, MetaKey, Operand, Selector, Statement, TableId, priority,
 };
 use weir_netfilter::xtables::{self, Not, Protocol, Target, XtFamily};
-use weir_netlink::Result;
+use weir_netlink::{Error, Result};
 
 /// Conntrack sees a packet at this priority (`NF_IP_PRI_CONNTRACK`).
 const CONNTRACK: i32 = -200;
@@ -51,6 +51,11 @@ pub(super) fn find(desired: &Compiled) -> Result<Vec<String>> {
         lines.push(format!("{more} more foreign rules and policies like these"));
     }
     Ok(lines)
+}
+
+/// The line where they cannot be found.
+pub(super) fn unknown(why: &Error) -> String {
+    format!("whether foreign rules take packets first is not known: {why}")
 }
 
 /// How a foreign rule takes packets.

@@ -3,6 +3,7 @@
 use super::{Ours, Taking, l4proto, legacy};
 use crate::compile::Compiled;
 use crate::redirection::engines;
+use std::time::Duration;
 use weir_netfilter::nft::compat::legacy_rule;
 use weir_netfilter::nft::{
     CtKey, Data, Hook, NatKind, NftEngine, Rule, Statement, Table, TableFamily, TableId, Verdict,
@@ -10,11 +11,14 @@ use weir_netfilter::nft::{
 };
 use weir_netlink::Result;
 
+/// The redirection is watched by who waits for this: other writers keep it no longer from an answer.
+const CONTENTION: Duration = Duration::from_secs(2);
 /// `NFT_TABLE_F_DORMANT`: the kernel calls none of its chains.
 const DORMANT: u32 = 1;
 
 pub(super) fn find(desired: &Compiled, ours: &Ours) -> Result<Vec<String>> {
-    let listed = NftEngine::open().and_then(|mut engine| {
+    let listed = NftEngine::open().and_then(|engine| {
+        let mut engine = engine.contention(CONTENTION);
         let there = engine.tables()?;
         Ok((engine, there))
     });
