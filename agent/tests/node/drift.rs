@@ -132,6 +132,55 @@ fn a_pod_whose_packets_another_program_takes_is_not_verified() {
     assert_eq!(repaired(), 2);
 }
 
+/// The same by legacy tables, of which nf_tables say nothing.
+#[test]
+fn a_pod_whose_packets_a_legacy_table_takes_is_not_verified() {
+    let Some(sandbox) = Sandbox::of("legacyhindered") else {
+        return;
+    };
+    if let Some(why) = lacks_raw(&sandbox) {
+        println!("skipped: {why}");
+        return;
+    }
+    let server = ApiServer::start();
+    server.put(sidecar("legacyhindered", &sandbox.address));
+    let node = Node::new();
+    let agent = start(&node, &server, &[IN_PLACE, OFTEN]);
+    agent.until("verified", || agent.metric("weir_pods_verified") == 1);
+    // From here on the result of an earlier round is used.
+    let verified_at = || agent.facts()["pods"][0]["verifiedAt"].clone();
+    for _ in 0..2 {
+        let before = verified_at();
+        agent.until("another round", || verified_at() != before);
+    }
+    let notrack = |verb| {
+        let rule = ["-t", "raw", verb, "OUTPUT", "-j", "NOTRACK"];
+        sandbox.tool("iptables-legacy", &rule)
+    };
+    notrack("-I");
+    agent.until("named", || {
+        let facts = agent.facts();
+        let error = facts["pods"][0]["error"].as_str();
+        error.is_some_and(|e| e.contains("NOTRACK"))
+    });
+    assert_eq!(agent.metric("weir_pods_verified"), 0);
+    notrack("-D");
+    agent.until("verified again", || agent.metric("weir_pods_verified") == 1);
+}
+
+/// Why legacy tables cannot be used. Asking makes the table.
+fn lacks_raw(sandbox: &Sandbox) -> Option<String> {
+    let ask = || {
+        let mut tool = std::process::Command::new("iptables-legacy");
+        tool.args(["-t", "raw", "-S"]).output()
+    };
+    match sandbox.netns().run(ask).unwrap() {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).into_owned()),
+        Err(e) => Some(format!("iptables-legacy: {e}")),
+    }
+}
+
 /// Foreign tables that change faster than they can be read: what is in them is not known, and the rules are repaired.
 #[test]
 fn rules_are_repaired_whatever_another_program_does_in_its_own_tables() {

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use weir_netfilter::nft::NftEngine;
+use weir_netfilter::xtables::{XtOutline, XtSizes};
 use weir_netlink::events::Events;
 use weir_netlink::message;
 use weir_netlink::route::{
@@ -33,13 +34,14 @@ pub const ROUTING_GROUPS: [u32; 7] = [
     RTNLGRP_IPV6_IFADDR,
 ];
 
-/// Changes whenever rules of nf_tables or routing of a redirection change. If two fingerprints of a namespace are
-/// equal, the result of a comparison at the first is valid at the second. Legacy tables are not covered: they have
-/// no generation.
+/// Changes whenever rules of nf_tables or routing of a redirection change, and with the sizes of legacy tables, where
+/// foreign rules may take packets first. If two fingerprints of a namespace are equal, the result of a comparison at the
+/// first is valid at the second, but for a rule of a legacy table that another one of the same size replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
     /// `NFTA_GEN_ID`: every commit of any writer increments it.
     generation: u32,
+    legacy: XtOutline,
     /// Shared by all that were read while nothing was reported to have changed.
     routing: Arc<RoutingState>,
 }
@@ -54,10 +56,11 @@ struct RoutingState {
 }
 
 /// Reads the fingerprint of one namespace again and again, from any thread: its sockets stay in the namespace, and keep it
-/// alive. Three descriptors. Routing is read again only after the kernel has reported a change of it, or lost a report.
+/// alive. At most eight descriptors. Routing is read again only after the kernel has reported a change of it, or lost a report.
 #[derive(Debug)]
 pub struct FingerprintReader {
     nft: NftEngine,
+    legacy: XtSizes,
     routing: Routing,
     changes: Events<message::Rtnetlink>,
     last: Option<Arc<RoutingState>>,
@@ -81,6 +84,7 @@ impl Visit<'_> {
     /// desired.
     pub fn fingerprint(&self) -> Result<Fingerprint> {
         let generation = NftEngine::open()?.generation()?;
+        let legacy = XtSizes::open()?.read()?;
         let routing = RoutingState::read(&self.routing)?;
         // The one that the visit may have written decides nothing.
         let others = |a: &&Address| {
@@ -93,6 +97,7 @@ impl Visit<'_> {
         }
         Ok(Fingerprint {
             generation,
+            legacy,
             routing: Arc::new(routing),
         })
     }
@@ -131,20 +136,22 @@ impl FingerprintReader {
     fn open() -> Result<Self> {
         Ok(Self {
             nft: NftEngine::open()?,
+            legacy: XtSizes::open()?,
             routing: Routing::open()?,
             changes: Events::open(&ROUTING_GROUPS)?,
             last: None,
         })
     }
 
-    /// Reads the fingerprint: the generation of nf_tables (`NFT_MSG_GETGEN`), policy rules, addresses and the
-    /// few routes that concern a redirection. Cheaper than a comparison, and detects a change as soon.
+    /// Reads the fingerprint: the generation of nf_tables (`NFT_MSG_GETGEN`), the sizes of legacy tables, policy rules, addresses
+    /// and the few routes that concern a redirection. Cheaper than a comparison, and detects a change as soon.
     ///
     /// # Errors
     /// The namespace cannot be read, or its policy rules lead to more than 16 tables by mark.
     pub fn read(&mut self) -> Result<Fingerprint> {
-        // Both first, so that a change during the dumps is noticed the next time.
+        // These first, so that a change during the dumps is noticed the next time.
         let generation = self.nft.generation()?;
+        let legacy = self.legacy.read()?;
         let has_changed = self.changes.discard()?;
         let routing = match self.last.take().filter(|_| !has_changed) {
             Some(last) => last,
@@ -155,6 +162,7 @@ impl FingerprintReader {
         self.routing.rest();
         Ok(Fingerprint {
             generation,
+            legacy,
             routing,
         })
     }

@@ -85,6 +85,10 @@ fn names_file(family: XtFamily) -> io::Result<Option<File>> {
 /// The same in another namespace. A descriptor of the directory would not do: procfs looks names up in the namespace
 /// that the directory's thread is in by then (`get_proc_task_net()`, fs/proc/proc_net.c).
 fn names_file_in(netns: &Netns, family: XtFamily) -> io::Result<Option<File>> {
+    // The module makes the list in all namespaces: without it none is entered in vain.
+    if names_file(family)?.is_none() {
+        return Ok(None);
+    }
     // To enter it takes a right that a thread which is there already may not have.
     if Netns::current().is_ok_and(|own| own.id() == netns.id()) {
         return names_file(family);
