@@ -23,7 +23,7 @@ use weir_netfilter::ipset;
 use weir_netfilter::nft::{self, TableId};
 use weir_netfilter::probe::{Loading, RunningKernel};
 use weir_netfilter::xtables;
-use weir_netlink::{Error, Result};
+use weir_netlink::{Error, ErrorKind, Result};
 
 /// The legacy tables, and tables of `iptables-nft`, that a redirection has rules in. Upstream uses `filter` for a moment only, and
 /// without chains: a chain there that is called like owned ones is foreign.
@@ -242,9 +242,11 @@ pub(super) fn each<const N: usize>(parts: [Removed; N]) -> Removed {
     (changes, failures)
 }
 
-/// Retries a failed removal once, on new sockets: a transient failure must not leave it incomplete.
+/// Retries a failed removal once, on new sockets: a transient failure must not leave it incomplete. What was retried until
+/// its time was over is not.
 pub(super) fn twice((mut changes, failures): Removed, again: impl FnOnce() -> Removed) -> Removed {
-    if failures.is_empty() {
+    let is_given_up = |e: &Error| matches!(e.kind, ErrorKind::Exhausted(_));
+    if failures.iter().all(is_given_up) {
         return (changes, failures);
     }
     let (more, failures) = again();

@@ -15,11 +15,15 @@ use std::collections::BTreeSet;
 use weir_netfilter::nft::Snapshot;
 use weir_netfilter::nft::compat::legacy_rule;
 use weir_netfilter::nft::{
-    Chain, NftEngine, NftOp, Rule, Statement, Table, TableFamily, TableId, Transaction, Verdict,
+    Chain, NftEngine, NftOp, Rule, Statement, Table, TableFamily, TableId, Transaction, UNGUARDED,
+    Verdict,
 };
 use weir_netfilter::xtables;
 use weir_netlink::contention::{Attempts, CONTENTION};
 use weir_netlink::{Error, Result};
+
+/// Stale commits before one that is not guarded by the generation.
+const GUARDED: u32 = 8;
 
 /// What identifies them.
 struct Leftovers<'a> {
@@ -37,12 +41,33 @@ impl<'a> Leftovers<'a> {
     }
 
     /// The owned chains of a table. A base chain belongs to its table, whatever its name.
-    fn chains<'t>(&self, table: &'t Table) -> BTreeSet<&'t str> {
-        let regular = table.chains.iter().filter(|c| c.base.is_none());
+    fn chains<'t>(
+        &self,
+        table: &str,
+        chains: impl Iterator<Item = &'t Chain>,
+    ) -> BTreeSet<&'t str> {
+        let regular = chains.filter(|c| c.base.is_none());
         let names: Vec<&str> = regular.map(|c| c.name.as_str()).collect();
         let all = || names.iter().copied();
-        let is_owned = |name: &&str| self.chains.owns(&table.name, name, all());
+        let is_owned = |name: &&str| self.chains.owns(table, name, all());
         all().filter(is_owned).collect()
+    }
+
+    /// The tables with owned chains, if the existing ones are `there`. Rules are not read for that: the tables belong to
+    /// other programs, may be large, and may change all the time.
+    fn tables(&self, engine: &mut NftEngine, there: &[TableId]) -> Result<Vec<TableId>> {
+        if !may_be_in(there) {
+            return Ok(Vec::new());
+        }
+        let listed = engine.chains()?;
+        let mut with = tables();
+        with.retain(|table| {
+            let chains = listed.iter().filter(|(of, _)| of == table);
+            !self
+                .chains(&table.1, chains.map(|(_, chain)| chain))
+                .is_empty()
+        });
+        Ok(with)
     }
 }
 
@@ -52,11 +77,13 @@ pub(super) fn find_in(
     there: &[TableId],
     named: Named<'_>,
 ) -> Result<Vec<NftOp>> {
-    if !may_be_in(there) {
+    let named = Leftovers::of(named);
+    let tables = named.tables(engine, there)?;
+    if tables.is_empty() {
         return Ok(Vec::new());
     }
-    let found = engine.read_tables(&tables())?;
-    Ok(plan(&found, &Leftovers::of(named)).ops)
+    let found = engine.read_tables(&tables)?;
+    Ok(plan(&found, &named).ops)
 }
 
 /// Removes these rules and the named rules of built-in chains; writes nothing when there are none. Continues with the
@@ -76,13 +103,14 @@ pub(super) fn remove(named: Named<'_>) -> Removed {
 
 /// Like [`remove`], if the existing tables are `there`.
 pub(super) fn remove_from(engine: &mut NftEngine, there: &[TableId], named: Named<'_>) -> Removed {
-    if !may_be_in(there) {
-        return Removed::default();
-    }
     let named = Leftovers::of(named);
     let (mut changes, mut failures) = Removed::default();
-    let candidates = tables();
-    for table in candidates.iter().filter(|table| there.contains(table)) {
+    let tables = named.tables(engine, there);
+    let tables = tables.unwrap_or_else(|e| {
+        failures.push(e);
+        Vec::new()
+    });
+    for table in &tables {
         match remove_of(engine, table, &named) {
             Ok(ops) => changes.extend(ops.into_iter().map(Change::Rules)),
             Err(e) => failures.push(e),
@@ -96,10 +124,17 @@ fn remove_of(engine: &mut NftEngine, table: &TableId, named: &Leftovers<'_>) -> 
     // A commit by another writer between reading and writing makes the transaction stale.
     let mut attempts = Attempts::begin(CONTENTION);
     loop {
-        let transaction = plan(&engine.read_tables(std::slice::from_ref(table))?, named);
+        let mut transaction = plan(&engine.read_tables(std::slice::from_ref(table))?, named);
+        // A writer that is busy in other tables makes every generation stale. Without it, what is deleted is still there by its
+        // handle and its name, or nothing is.
+        let is_guarded = attempts.made() <= GUARDED;
+        if !is_guarded {
+            transaction.generation = UNGUARDED;
+        }
         match engine.commit(&transaction) {
             Ok(()) => return Ok(transaction.ops),
-            Err(e) if !e.is_stale_generation() => return Err(e),
+            Err(e) if is_guarded && !e.is_stale_generation() => return Err(e),
+            Err(e) if !is_guarded && !e.is_not_found() => return Err(e),
             Err(_) if attempts.again() => {}
             Err(_) => {
                 return Err(Error::exhausted(
@@ -132,7 +167,7 @@ fn plan(observed: &Snapshot, of: &Leftovers<'_>) -> Transaction {
     let mut ops = Vec::new();
     for (t, table) in observed.ruleset.tables.iter().enumerate() {
         let id = (table.family, table.name.clone());
-        let owned = of.chains(table);
+        let owned = of.chains(&table.name, table.chains.iter());
         let is_ours = |chain: &Chain| chain.base.is_none() && owned.contains(chain.name.as_str());
         let leads_to_ours = |s: &Statement| match s {
             Statement::Verdict(Verdict::Jump(to) | Verdict::Goto(to)) => {

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::json;
 use weir_cni::compile::{Compiled, Engine, Rules, compile};
 use weir_cni::config::{Intent, NameFiles, SidecarConfig};
-use weir_cni::redirection::{Sandbox, TABLES};
+use weir_cni::redirection::{Sandbox, TABLES, Visit};
 use weir_netfilter::nft::{
     self, L4Proto, NftOp, Ruleset, TableFamily, TableId, Transaction, Verdict,
 };
@@ -333,4 +333,59 @@ fn what_is_returned_is_true_whatever_another_writer_does() {
     );
     sandbox.clean(None).unwrap();
     assert_eq!(state(&netns), empty);
+}
+
+/// Tables of `iptables-nft` belong to other programs: without a chain that upstream left there, what these do in them holds
+/// nothing up.
+#[test]
+fn a_busy_writer_of_a_table_of_iptables_does_not_stop_an_apply_or_a_clean() {
+    let netns = weir_testing::namespace_or_skip!();
+    let routing = Routing::open_in(&netns).unwrap();
+    routing.set_up(routing.link("lo").unwrap().index).unwrap();
+    let sandbox = Sandbox::of(netns.try_clone().unwrap()).unwrap();
+    let id = (TableFamily::Ip, "nat".to_owned());
+    let rules = foreign_table(u64::try_from(weir_testing::effort::cases(4000)).unwrap());
+    let [table] = rules.tables.try_into().unwrap();
+    let table = nft::Table {
+        chains: table.chains,
+        ..nft::Table::new(id.0, &id.1)
+    };
+    let large = Ruleset {
+        tables: vec![table],
+    };
+    netns
+        .run(|| nft::NftEngine::open()?.apply(&large, std::slice::from_ref(&id)))
+        .unwrap()
+        .unwrap();
+    let stop = AtomicBool::new(false);
+    let busy = || {
+        let chain = || NftOp::AddChain(id.clone(), nft::Chain::regular("busy"));
+        let again = || {
+            vec![
+                chain(),
+                NftOp::DeleteChain(id.clone(), "busy".into()),
+                chain(),
+            ]
+        };
+        let mut engine = nft::NftEngine::open().unwrap();
+        while !stop.load(Ordering::Relaxed) {
+            let change = Transaction::guarded(nft::UNGUARDED, again());
+            engine.commit(&change).unwrap();
+        }
+    };
+    let desired = desired("REDIRECT", true);
+    std::thread::scope(|scope| {
+        let ended = Ends(&stop);
+        scope.spawn(|| netns.run(busy).unwrap());
+        assert_eq!(act(&sandbox, Some(&desired)), Ok(()));
+        let compare = |visit: &Visit<'_>| visit.differences(&desired);
+        assert_eq!(sandbox.visit(compare).unwrap().unwrap(), vec![]);
+        assert_eq!(act(&sandbox, None), Ok(()));
+        drop(ended);
+    });
+    let routing = state(&netns).routing;
+    assert!(
+        !routing.six && state(&netns).rules.is_empty(),
+        "{routing:?}"
+    );
 }

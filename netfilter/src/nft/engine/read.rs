@@ -4,12 +4,13 @@ use super::dump::{decode, kind, no_nf_tables};
 use super::snapshot::{Anonymous, AnonymousSets, Mark, Snapshot, chain, hold, table};
 use super::stray::{self, Stray};
 use super::{NftEngine, TableId};
-use crate::nft::model::{AnonymousSet, Ruleset, Set, Table, TableFamily};
+use crate::nft::model::{AnonymousSet, Chain, Ruleset, Set, Table, TableFamily};
 use crate::nft::wire::{
     ChainAttrs, ElemAttrs, ElemListAttrs, GenAttrs, RuleAttrs, SetAttrs, TableAttrs,
 };
 use crate::nft::{raw, set};
 use weir_netlink::Transport;
+use weir_netlink::attr::AttrSet;
 use weir_netlink::contention::Attempts;
 use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES, Reply, Socket};
 use weir_netlink::{Error, Result};
@@ -113,20 +114,46 @@ impl<T: Transport> NftEngine<T> {
     /// # Errors
     /// As [`NftEngine::generation`].
     pub fn tables(&mut self) -> Result<Vec<TableId>> {
-        let ask = TableAttrs::default();
+        let all = TableAttrs::default();
+        self.listed(raw::NFT_MSG_GETTABLE, &all, "tables", |reply| {
+            let attrs: TableAttrs = decode(reply, "tables")?;
+            let table = table(reply, &attrs).0;
+            Ok((table.family, table.name))
+        })
+    }
+
+    /// The chains that exist, each with its table and without its rules, from one dump (`nft list chains`).
+    ///
+    /// # Errors
+    /// As [`NftEngine::generation`].
+    pub fn chains(&mut self) -> Result<Vec<(TableId, Chain)>> {
+        let all = ChainAttrs::default();
+        self.listed(raw::NFT_MSG_GETCHAIN, &all, "chains", |reply| {
+            let attrs: ChainAttrs = decode(reply, "chains")?;
+            let chain = chain(&attrs);
+            let family = TableFamily::from(reply.header.family);
+            Ok(((family, attrs.table.unwrap_or_default()), chain))
+        })
+    }
+
+    /// One dump, whole.
+    fn listed<A: AttrSet, R>(
+        &mut self,
+        message: u16,
+        ask: &A,
+        what: &str,
+        decoded: impl Fn(&Reply) -> Result<R>,
+    ) -> Result<Vec<R>> {
         let mut attempts = Attempts::begin(self.contention);
         loop {
             (self.torn, self.held) = (false, 0);
-            let found = self.dump(raw::NFT_MSG_GETTABLE, TableFamily::Unspec, &ask, "tables")?;
+            let found = self.dump(message, TableFamily::Unspec, ask, what)?;
             if !self.torn {
-                let ids = found
-                    .iter()
-                    .map(|reply| decode::<TableAttrs>(reply, "tables").map(|a| table(reply, &a).0));
-                return ids.map(|t| t.map(|t| (t.family, t.name))).collect();
+                return found.iter().map(&decoded).collect();
             }
             if !attempts.again() {
-                let what = "another writer kept changing them";
-                return Err(Error::exhausted("list", "tables", what));
+                let why = "another writer kept changing them";
+                return Err(Error::exhausted("list", what, why));
             }
         }
     }
