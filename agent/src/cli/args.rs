@@ -1,6 +1,7 @@
 //! Arguments, with the help that a stranger reads.
 
 use super::commands::Command;
+use super::help::{self, with};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -12,27 +13,6 @@ used (agent: 1, as install-cni), 3 could not be found out, 126 the probe of run_
 const EXAMPLE: &str = "\
 Example:
   sudo weir demo";
-
-const APPLY: &str = "\
-What differs from the desired state is replaced, in one transaction for the rules: the switch reconcile of a \
-configuration makes no difference. With run_validation in it, connections as the proxy's user are made until one \
-is redirected (iptables_probe_port) or probe_timeout has passed.
-
-Exit codes: 0 done; 1 failed; 2 the arguments or input files cannot be used; 3 could not be found out; \
-126 the probe of run_validation failed, as istio-iptables ends.
-
-Examples:
-  weir apply sidecar --pod pod.yaml --pid 4711
-  weir apply sidecar --config config.json --netns pod --dry-run";
-
-const LIVE: &str = "\
-Of each address family that the namespace has an address of, one TCP connection leaves it and one from another \
-namespace comes in, each reset at once; with --dns queries too. Connection tracking tells where they landed: expected \
-are the ports 15001 (outbound), 15006 (inbound) and 15053 (DNS). A proxy need not run. In ambient mode connections of the \
-node are let through as probes, so --from has to name the namespace of another pod.
-
-Exit codes: 0 every connection was redirected; 1 at least one was not; 2 the arguments cannot be used; 3 of at least \
-one it could not be found out, as without nf_conntrack_netlink.";
 
 /// Steer pod traffic into a sidecar proxy, natively: no iptables, nft or ip is executed.
 #[derive(Debug, Parser)]
@@ -106,59 +86,45 @@ pub(super) struct Cni {
 #[derive(Debug, Subcommand)]
 pub(super) enum PlanCommand {
     /// Print the redirection of a pod with a sidecar proxy
-    #[command(
-        after_help = "Examples:\n  weir plan sidecar --pod pod.yaml --address 10.0.0.2/24\n  weir plan sidecar --config config.json --json"
-    )]
+    #[command(after_help = with(help::PLAN_SIDECAR, help::PRINTS))]
     Sidecar(PlanArgs),
     /// Print the redirection of a pod of ambient mode
-    #[command(
-        after_help = "Examples:\n  weir plan ambient --pod pod.yaml\n  weir plan ambient --config request.json --engine ebpf\n\n--config is one JSON object: {\"config\": {\"enable_ipv6\": true, \"redirect_dns\": true,\n\"host_probe_snat_address\": \"169.254.7.127\", \"host_probe_v6_snat_address\": \"fd16:9254::1\"},\n\"pod_overrides\": {\"virtual_interfaces\": [\"tap0\"], \"ingress_mode\": false, \"dns_proxy\": \"unset\"}}.\nEvery key may be absent; dns_proxy is unset, enabled or disabled."
-    )]
+    #[command(after_help = with(help::PLAN_AMBIENT, help::PRINTS))]
     Ambient(AmbientPlanArgs),
     /// Print what redirection at the node would change, and what of others collides with it
-    #[command(
-        after_help = "Example:\n  sudo weir plan node-ambient --config node.json\n\n--config is one JSON object: {\"proxies\": [{\"uid\": \"u\", \"netns\": \"/run/netns/ztunnel\", \"addresses\": [\"10.0.0.2\"],\n\"created\": 1700000000, \"ready\": true}], \"pods\": [{\"uid\": \"v\", \"addresses\": [\"10.0.0.9\"], \"netns\": \"/run/netns/pod\",\n\"exclude\": {\"outbound_ports\": [5432]}}],\n\"host_addresses\": [\"10.0.0.1\"], \"carrier\": \"auto\", \"tunnel_port\": 6081, \"dns_capture\": false, \"without_proxy\": \"closed\",\n\"exclude\": {\"peers\": [\"10.0.0.0/8\"], \"except\": [\"10.1.0.0/16\"], \"outbound_ports\": [5432], \"inbound_ports\": [9090]},\n\"marks\": {\"outbound\": 256, \"skip\": 512, \"conn_skip\": 544, \"proxy\": 528, \"proxy_return\": 64,\n\"second\": 2048},\n\"routing\": {\"inbound_table\": 100, \"outbound_table\": 101, \"proxy_table\": 102, \"second_table\": 103,\n\"priority\": 100}}.\nEvery key may be absent; carrier is auto (the first of the others that the kernel makes), geneve,\nvxlan or veth; without_proxy is closed or open.\nexclude: TCP that is not captured, with peers in both directions; the longest prefix of peers and except decides.\nA pod may have an exclude of its own, of at most 64 networks and ports, which decides for its networks.\nWith --engine ebpf (Linux 5.10) carrier, marks and routing have no meaning."
-    )]
+    #[command(after_help = with(help::PLAN_NODE_AMBIENT, help::PRINTS))]
     NodeAmbient(NodeAmbientArgs),
 }
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ApplyCommand {
     /// Redirect the traffic of a pod with a sidecar proxy
-    #[command(after_help = APPLY)]
+    #[command(after_help = with(help::APPLY_SIDECAR, help::CHANGES_AND_PROBES))]
     Sidecar(ApplyArgs),
     /// Redirect the traffic of a pod of ambient mode
-    #[command(
-        after_help = "Examples:\n  weir apply ambient --pod pod.yaml --pid 4711\n  weir apply ambient --config request.json --netns pod --dry-run\n\nOnly the namespace of the pod is changed: ztunnel and the host's rules for probes are the node agent's."
-    )]
+    #[command(after_help = with(help::APPLY_AMBIENT, help::CHANGES))]
     Ambient(ApplyArgs),
     /// Redirect traffic of enrolled pods in the node's own namespace to one proxy
-    #[command(
-        after_help = "Examples:\n  sudo weir apply node-ambient --config node.json --dry-run\n  sudo weir apply node-ambient --config node.json\n\n--config is as of `weir plan node-ambient --help`. Nothing is written if marks, tables or policy rules of others\ncollide, unless --force is given. Sysctls are remembered, and put back by `weir clean node-ambient`."
-    )]
+    #[command(after_help = with(help::APPLY_NODE_AMBIENT, help::CHANGES))]
     NodeAmbient(NodeAmbientApplyArgs),
 }
 
 #[derive(Debug, Subcommand)]
 pub(super) enum VerifyCommand {
     /// Compare the namespace of a pod with a sidecar proxy
-    #[command(
-        after_help = "Example:\n  weir verify sidecar --pod pod.yaml --netns /run/netns/pod --json"
-    )]
+    #[command(after_help = with(help::VERIFY_SIDECAR, help::COMPARES))]
     Sidecar(VerifyArgs),
     /// Compare the namespace of a pod of ambient mode
-    #[command(
-        after_help = "Example:\n  weir verify ambient --config request.json --netns /run/netns/pod --json"
-    )]
+    #[command(after_help = with(help::VERIFY_AMBIENT, help::COMPARES))]
     Ambient(VerifyArgs),
     /// Make connections in the namespace of a pod of this node, and see where they land
-    #[command(after_help = format!("{LIVE}\n\nExample:\n  weir verify pod shop/web --live --from other"))]
+    #[command(after_help = format!("{}\n\nExample:\n  weir verify pod shop/web --live --from other", help::LIVE))]
     Pod(LivePodArgs),
     /// Make connections in a network namespace, and see where they land
-    #[command(after_help = format!("{LIVE}\n\nExample:\n  weir verify netns /run/netns/pod --live --dns 10.96.0.10"))]
+    #[command(after_help = format!("{}\n\nExample:\n  weir verify netns /run/netns/pod --live --dns 10.96.0.10", help::LIVE))]
     Netns(LiveNetnsArgs),
     /// Compare the node's namespace, and its proxy's, with a configuration
-    #[command(after_help = "Example:\n  sudo weir verify node-ambient --config node.json --json")]
+    #[command(after_help = with(help::VERIFY_NODE_AMBIENT, help::COMPARES))]
     NodeAmbient(NodeAmbientArgs),
 }
 
@@ -372,14 +338,10 @@ pub(super) struct Clean {
 #[derive(Debug, Subcommand)]
 pub(super) enum CleanCommand {
     /// Remove the redirection of a pod of ambient mode
-    #[command(
-        after_help = "Examples:\n  weir clean ambient --netns pod\n  weir clean ambient --config request.json --pid 4711\n\nTables of nf_tables, legacy chains and rules, policy rules and routes of ambient mode, also those that Istio's\nagent wrote. With --config or --pod, untagged rules of built-in chains that equal those of that plan, too."
-    )]
+    #[command(after_help = with(help::CLEAN_AMBIENT, help::CHANGES))]
     Ambient(AmbientCleanArgs),
     /// Remove the redirection at the node
-    #[command(
-        after_help = "Examples:\n  sudo weir clean node-ambient\n  sudo weir clean node-ambient --config node.json\n\nLinks, routes, policy rules, rules and sets of weir; sysctls get back what they were. With --config, from the\nnamespaces of its proxies, too."
-    )]
+    #[command(after_help = with(help::CLEAN_NODE_AMBIENT, help::CHANGES))]
     NodeAmbient(NodeAmbientCleanArgs),
 }
 
@@ -492,24 +454,22 @@ pub(super) struct DemoArgs {
 #[derive(Debug, Subcommand)]
 pub(super) enum CniCommand {
     /// Attach a namespace: every plugin in order, or none
-    #[command(
-        after_help = "Examples:\n  weir cni add --conf 10-net.conflist --netns /run/netns/pod --id c1 \\\n    --args 'K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web' --bin-dir /opt/cni/bin\n  weir cni add --conf 10-net.conflist --netns pod --id c1 --networks lan,default/istio-cni \\\n    --net-dir /etc/cni/multus/net.d"
-    )]
+    #[command(after_help = with(help::CNI_ADD, help::RUNS_PLUGINS))]
     Add(Box<PodArgs>),
     /// Check an attachment: every plugin in order
-    #[command(after_help = "Example:\n  weir cni check --conf 10-net.conflist --netns pod --id c1")]
+    #[command(after_help = with(help::CNI_CHECK, help::RUNS_PLUGINS))]
     Check(Box<PodArgs>),
     /// Detach a namespace: every plugin in reverse order; twice is success
-    #[command(after_help = "Example:\n  weir cni del --conf 10-net.conflist --netns pod --id c1")]
+    #[command(after_help = with(help::CNI_DEL, help::RUNS_PLUGINS))]
     Del(Box<PodArgs>),
     /// Detach all attachments except those that are named, and let the plugins forget them
-    #[command(after_help = "Example:\n  weir cni gc --conf 10-net.conflist --keep c1/eth0")]
+    #[command(after_help = with(help::CNI_GC, help::RUNS_PLUGINS))]
     Gc(GcArgs),
     /// Ask the plugins whether they could take an ADD
-    #[command(after_help = "Example:\n  weir cni status --conf 10-net.conflist")]
+    #[command(after_help = with(help::CNI_STATUS, help::RUNS_PLUGINS))]
     Status(ListArgs),
     /// Ask the plugins which versions of the protocol they speak
-    #[command(after_help = "Example:\n  weir cni version --conf 10-net.conflist")]
+    #[command(after_help = with(help::CNI_VERSION, help::RUNS_PLUGINS))]
     Version(ListArgs),
 }
 

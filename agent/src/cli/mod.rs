@@ -18,6 +18,7 @@ mod bundle;
 mod cni;
 mod commands;
 mod failure;
+mod help;
 mod live;
 mod node_ambient;
 mod output;
@@ -182,6 +183,12 @@ mod tests {
             assert!(
                 example.contains(own),
                 "{words}: no example with it in: {after}"
+            );
+            // Read by a person beside the example, and by one who writes a script.
+            let codes = after.split("Exit codes: 0 ").nth(1).unwrap_or_default();
+            assert!(
+                codes.contains("; 2 ") || codes.contains(", 2 ") || own == "weir agent",
+                "{words}: no exit codes in: {after}"
             );
         }
     }

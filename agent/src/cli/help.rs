@@ -1,0 +1,145 @@
+//! What the help of a command says below its arguments: examples, and the exit codes of its class.
+
+/// Commands that print what they would write.
+pub(super) const PRINTS: &str = "\
+Exit codes: 0 printed; 1 the rules cannot be made or the node's state cannot be read; 2 the arguments or input files \
+cannot be used; 3 the output could not be written.";
+
+/// Commands that only look.
+pub(super) const LOOKS: &str = "\
+Exit codes: 0 printed; 2 the arguments cannot be used; 3 the state could not be read or the output could not be written.";
+
+/// Commands that compare with a desired state.
+pub(super) const COMPARES: &str = "\
+Exit codes: 0 in sync; 1 drift, or a foreign rule keeps packets from the redirection; 2 the arguments or input files \
+cannot be used; 3 the state could not be determined or the output could not be written.";
+
+/// Commands that write to a namespace.
+pub(super) const CHANGES: &str = "\
+Exit codes: 0 done, or nothing to do; 1 failed; 2 the arguments or input files cannot be used; 3 the output could not \
+be written.";
+
+/// The one that can test what it wrote.
+pub(super) const CHANGES_AND_PROBES: &str = "\
+Exit codes: 0 done, or nothing to do; 1 failed; 2 the arguments or input files cannot be used; 3 the output could not \
+be written; 126 the probe of run_validation failed, as istio-iptables ends.";
+
+/// Commands that run plugins.
+pub(super) const RUNS_PLUGINS: &str = "\
+Exit codes: 0 every plugin succeeded; 1 a plugin failed, could not be run or is not ready; 2 the arguments or the \
+configuration cannot be used; 3 the output could not be written.";
+
+/// The help of a command, with the codes of its class last.
+pub(super) fn with(text: &str, codes: &str) -> String {
+    format!("{text}\n\n{codes}")
+}
+
+pub(super) const PLAN_SIDECAR: &str = "\
+Examples:
+  weir plan sidecar --pod pod.yaml --address 10.0.0.2/24
+  weir plan sidecar --config config.json --json";
+
+pub(super) const PLAN_AMBIENT: &str = "\
+Examples:
+  weir plan ambient --pod pod.yaml
+  weir plan ambient --config request.json --engine ebpf
+
+--config is one JSON object: {\"config\": {\"enable_ipv6\": true, \"redirect_dns\": true,
+\"host_probe_snat_address\": \"169.254.7.127\", \"host_probe_v6_snat_address\": \"fd16:9254::1\"},
+\"pod_overrides\": {\"virtual_interfaces\": [\"tap0\"], \"ingress_mode\": false, \"dns_proxy\": \"unset\"}}.
+Every key may be absent; dns_proxy is unset, enabled or disabled.";
+
+pub(super) const PLAN_NODE_AMBIENT: &str = "\
+Example:
+  sudo weir plan node-ambient --config node.json
+
+--config is one JSON object: {\"proxies\": [{\"uid\": \"u\", \"netns\": \"/run/netns/ztunnel\", \"addresses\": [\"10.0.0.2\"],
+\"created\": 1700000000, \"ready\": true}], \"pods\": [{\"uid\": \"v\", \"addresses\": [\"10.0.0.9\"], \"netns\": \"/run/netns/pod\",
+\"exclude\": {\"outbound_ports\": [5432]}}],
+\"host_addresses\": [\"10.0.0.1\"], \"carrier\": \"auto\", \"tunnel_port\": 6081, \"dns_capture\": false, \"without_proxy\": \"closed\",
+\"exclude\": {\"peers\": [\"10.0.0.0/8\"], \"except\": [\"10.1.0.0/16\"], \"outbound_ports\": [5432], \"inbound_ports\": [9090]},
+\"marks\": {\"outbound\": 256, \"skip\": 512, \"conn_skip\": 544, \"proxy\": 528, \"proxy_return\": 64,
+\"second\": 2048},
+\"routing\": {\"inbound_table\": 100, \"outbound_table\": 101, \"proxy_table\": 102, \"second_table\": 103,
+\"priority\": 100}}.
+Every key may be absent; carrier is auto (the first of the others that the kernel makes), geneve,
+vxlan or veth; without_proxy is closed or open.
+exclude: TCP that is not captured, with peers in both directions; the longest prefix of peers and except decides.
+A pod may have an exclude of its own, of at most 64 networks and ports, which decides for its networks.
+With --engine ebpf (Linux 5.10) carrier, marks and routing have no meaning.";
+
+pub(super) const APPLY_SIDECAR: &str = "\
+What differs from the desired state is replaced, in one transaction for the rules: the switch reconcile of a \
+configuration makes no difference. With run_validation in it, connections as the proxy's user are made until one \
+is redirected (iptables_probe_port) or probe_timeout has passed.
+
+Examples:
+  weir apply sidecar --pod pod.yaml --pid 4711
+  weir apply sidecar --config config.json --netns pod --dry-run";
+
+pub(super) const APPLY_AMBIENT: &str = "\
+Examples:
+  weir apply ambient --pod pod.yaml --pid 4711
+  weir apply ambient --config request.json --netns pod --dry-run
+
+Only the namespace of the pod is changed: ztunnel and the host's rules for probes are the node agent's.";
+
+pub(super) const APPLY_NODE_AMBIENT: &str = "\
+Examples:
+  sudo weir apply node-ambient --config node.json --dry-run
+  sudo weir apply node-ambient --config node.json
+
+--config is as of `weir plan node-ambient --help`. Nothing is written if marks, tables or policy rules of others
+collide, unless --force is given. Sysctls are remembered, and put back by `weir clean node-ambient`.";
+
+pub(super) const VERIFY_SIDECAR: &str = "\
+Example:
+  weir verify sidecar --pod pod.yaml --netns /run/netns/pod --json";
+
+pub(super) const VERIFY_AMBIENT: &str = "\
+Example:
+  weir verify ambient --config request.json --netns /run/netns/pod --json";
+
+pub(super) const VERIFY_NODE_AMBIENT: &str = "\
+Example:
+  sudo weir verify node-ambient --config node.json --json";
+
+pub(super) const LIVE: &str = "\
+Of each address family that the namespace has an address of, one TCP connection leaves it and one from another \
+namespace comes in, each reset at once; with --dns queries too. Connection tracking tells where they landed: expected \
+are the ports 15001 (outbound), 15006 (inbound) and 15053 (DNS). A proxy need not run. In ambient mode connections of the \
+node are let through as probes, so --from has to name the namespace of another pod.
+
+Exit codes: 0 every connection was redirected; 1 at least one was not; 2 the arguments cannot be used; 3 of at least \
+one it could not be found out, as without nf_conntrack_netlink.";
+
+pub(super) const CLEAN_AMBIENT: &str = "\
+Examples:
+  weir clean ambient --netns pod
+  weir clean ambient --config request.json --pid 4711
+
+Tables of nf_tables, legacy chains and rules, policy rules and routes of ambient mode, also those that Istio's
+agent wrote. With --config or --pod, untagged rules of built-in chains that equal those of that plan, too.";
+
+pub(super) const CLEAN_NODE_AMBIENT: &str = "\
+Examples:
+  sudo weir clean node-ambient
+  sudo weir clean node-ambient --config node.json
+
+Links, routes, policy rules, rules and sets of weir; sysctls get back what they were. With --config, from the
+namespaces of its proxies, too.";
+
+pub(super) const CNI_ADD: &str = "\
+Examples:
+  weir cni add --conf 10-net.conflist --netns /run/netns/pod --id c1 \\
+    --args 'K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web' --bin-dir /opt/cni/bin
+  weir cni add --conf 10-net.conflist --netns pod --id c1 --networks lan,default/istio-cni \\
+    --net-dir /etc/cni/multus/net.d";
+
+pub(super) const CNI_CHECK: &str =
+    "Example:\n  weir cni check --conf 10-net.conflist --netns pod --id c1";
+pub(super) const CNI_DEL: &str =
+    "Example:\n  weir cni del --conf 10-net.conflist --netns pod --id c1";
+pub(super) const CNI_GC: &str = "Example:\n  weir cni gc --conf 10-net.conflist --keep c1/eth0";
+pub(super) const CNI_STATUS: &str = "Example:\n  weir cni status --conf 10-net.conflist";
+pub(super) const CNI_VERSION: &str = "Example:\n  weir cni version --conf 10-net.conflist";
