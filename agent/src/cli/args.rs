@@ -2,13 +2,15 @@
 
 use super::commands::Command;
 use super::help::{self, with};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Arg, Args, Parser, Subcommand, ValueEnum};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 const CODES: &str = "\
 Exit codes: 0 done or in sync, 1 failed (verify: drift), 2 arguments or what they name cannot be \
-used (agent: 1, as install-cni), 3 could not be found out, 126 the probe of run_validation failed.";
+used (agent: 1, as install-cni), 3 the state could not be determined or the output could not be written, 126 the \
+probe of run_validation failed.";
 
 const EXAMPLE: &str = "\
 Example:
@@ -86,12 +88,12 @@ pub(super) struct Cni {
 #[derive(Debug, Subcommand)]
 pub(super) enum PlanCommand {
     /// Print the redirection of a pod with a sidecar proxy
-    #[command(after_help = with(help::PLAN_SIDECAR, help::PRINTS))]
+    #[command(after_help = with(help::PLAN_SIDECAR, help::PRINTS), mut_arg("engine", planned_engine))]
     Sidecar(PlanArgs),
     /// Print the redirection of a pod of ambient mode
-    #[command(after_help = with(help::PLAN_AMBIENT, help::PRINTS))]
+    #[command(after_help = with(help::PLAN_AMBIENT, help::PRINTS), mut_arg("engine", planned_engine_or_programs))]
     Ambient(AmbientPlanArgs),
-    /// Print what redirection at the node would change, and what of others collides with it
+    /// Print what redirection at the node would change, and its conflicts with foreign objects
     #[command(after_help = with(help::PLAN_NODE_AMBIENT, help::PRINTS))]
     NodeAmbient(NodeAmbientArgs),
 }
@@ -99,7 +101,7 @@ pub(super) enum PlanCommand {
 #[derive(Debug, Subcommand)]
 pub(super) enum ApplyCommand {
     /// Redirect the traffic of a pod with a sidecar proxy
-    #[command(after_help = with(help::APPLY_SIDECAR, help::CHANGES_AND_PROBES))]
+    #[command(after_help = with(help::APPLY_SIDECAR, help::CHANGES_AND_PROBES), mut_arg("engine", engine_of_rules))]
     Sidecar(ApplyArgs),
     /// Redirect the traffic of a pod of ambient mode
     #[command(after_help = with(help::APPLY_AMBIENT, help::CHANGES))]
@@ -112,7 +114,7 @@ pub(super) enum ApplyCommand {
 #[derive(Debug, Subcommand)]
 pub(super) enum VerifyCommand {
     /// Compare the namespace of a pod with a sidecar proxy
-    #[command(after_help = with(help::VERIFY_SIDECAR, help::COMPARES))]
+    #[command(after_help = with(help::VERIFY_SIDECAR, help::COMPARES), mut_arg("engine", engine_of_rules))]
     Sidecar(VerifyArgs),
     /// Compare the namespace of a pod of ambient mode
     #[command(after_help = with(help::VERIFY_AMBIENT, help::COMPARES))]
@@ -163,10 +165,10 @@ pub(super) struct NodeAmbientArgs {
 pub(super) struct NodeAmbientApplyArgs {
     #[command(flatten)]
     pub(super) about: NodeAmbientArgs,
-    /// Say what would be changed and change nothing
+    /// Print changes and make none
     #[arg(long)]
     pub(super) dry_run: bool,
-    /// Apply although others use the same marks, tables or priorities
+    /// Apply although foreign objects use the same marks, tables or priorities
     #[arg(long)]
     pub(super) force: bool,
 }
@@ -190,7 +192,7 @@ pub(super) struct ApplyArgs {
     pub(super) desired: DesiredArgs,
     #[command(flatten)]
     pub(super) target: Target,
-    /// Say what would be changed and change nothing
+    /// Print changes and make none
     #[arg(long)]
     pub(super) dry_run: bool,
 }
@@ -226,7 +228,7 @@ pub(super) struct LiveNetnsArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct LiveArgs {
-    /// Make connections; no other way to verify is known here: rules are compared by `verify sidecar` and `verify ambient`
+    /// Make connections (required; `verify sidecar` and `verify ambient` compare rules)
     #[arg(long, required = true)]
     pub(super) live: bool,
     /// The network namespace that inbound connections come from [default: that of this process]
@@ -264,7 +266,7 @@ pub(super) struct Source {
     /// The redirection as one JSON object; nothing is then read from the environment ("-" is stdin)
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
-    /// A pod as YAML or JSON; its annotations say what is wanted ("-" is stdin)
+    /// A pod as YAML or JSON, with its annotations ("-" is stdin)
     #[arg(long, value_name = "FILE")]
     pub(super) pod: Option<PathBuf>,
 }
@@ -288,8 +290,41 @@ pub(super) enum EngineArg {
     Nft,
     /// Legacy tables, as iptables-legacy
     Xtables,
-    /// eBPF, for pods of ambient mode: no netfilter; its pins are in /sys/fs/bpf, or where WEIR_BPFFS says
+    /// eBPF programs, without netfilter
     Ebpf,
+}
+
+/// What a plan of rules takes for `auto`: it reads no namespace.
+const PLANNED: &str = "nf_tables: a plan reads no namespace";
+
+/// `--engine` of sidecars, which eBPF does not redirect.
+fn engine_of_rules(arg: Arg) -> Arg {
+    arg.value_parser(engines(None, |engine| engine != EngineArg::Ebpf))
+}
+
+fn planned_engine(arg: Arg) -> Arg {
+    arg.value_parser(engines(Some(PLANNED), |engine| engine != EngineArg::Ebpf))
+}
+
+fn planned_engine_or_programs(arg: Arg) -> Arg {
+    arg.value_parser(engines(Some(PLANNED), |_| true))
+}
+
+/// The engines that a command has, with what `auto` means there.
+fn engines(
+    auto: Option<&'static str>,
+    has: fn(EngineArg) -> bool,
+) -> impl TypedValueParser<Value = EngineArg> {
+    let value = |engine: EngineArg| {
+        let value = engine.to_possible_value()?;
+        Some(match auto.filter(|_| engine == EngineArg::Auto) {
+            Some(auto) => value.help(auto),
+            None => value,
+        })
+    };
+    let engines = EngineArg::value_variants().iter().copied();
+    let values = engines.filter(|engine| has(*engine)).filter_map(value);
+    PossibleValuesParser::new(values).try_map(|text| EngineArg::from_str(&text, false))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -325,8 +360,8 @@ pub(super) struct ShowArgs {
 pub(super) struct Clean {
     #[command(flatten)]
     pub(super) target: Option<Target>,
-    /// From both engines, also the one that is not in use; this is so without the flag too
-    #[arg(long)]
+    /// Without effect: objects of both engines are always removed
+    #[arg(long, hide = true)]
     pub(super) all_engines: bool,
     /// Print JSON
     #[arg(long)]
@@ -355,7 +390,7 @@ pub(super) struct AmbientCleanArgs {
     pub(super) pod: Option<PathBuf>,
     #[command(flatten)]
     pub(super) target: Target,
-    /// Say what would be removed and remove nothing
+    /// Print what would be removed and remove nothing
     #[arg(long)]
     pub(super) dry_run: bool,
     /// Print JSON
@@ -373,7 +408,7 @@ pub(super) struct RestoreArgs {
     /// Read and check all of it, change nothing
     #[arg(long)]
     pub(super) test: bool,
-    /// Whose text it is [default: found from the text]
+    /// Format of the text [default: found from the text]
     #[arg(long, value_enum)]
     pub(super) format: Option<FormatArg>,
     /// Allow the host's own namespace; waits up to 30 s for the lock of the iptables tools

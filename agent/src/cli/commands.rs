@@ -14,23 +14,22 @@ use clap::{ArgMatches, Args, Error, FromArgMatches, Subcommand};
 
 const PREFLIGHT: &str = "\
 Every feature is tried in a network namespace made for it and gone afterwards. Nothing of the \
-machine is changed and no module is loaded: what a module would have to be loaded for is answered \
+machine is changed and no module is loaded: a feature whose module is not loaded is answered \
 with \"could not tell\" and the name of the module. No network and no cluster is needed; without \
-root most cannot be told.
+root most features are unknown.
 
-The first lines say whether each job that weir does today works here. The kernel is judged for jobs to \
-come too, at the end; those count for the exit code only when --job names them.
+The first lines say whether each job of weir works here. Jobs that only a setting or an option chooses follow \
+at the end; they count for the exit code only when --job names them.
 
 Exit codes: 0 every job works, perhaps with a fallback; 1 some job does not work; 2 the \
-arguments cannot be used; 3 none is known not to work, but some could not be found out.
+arguments cannot be used; 3 none is known not to work, but some are unknown, or the output could not be written.
 
-With --bundle the answer goes into a report of the node for support, with what else they ask for: \
-the settings of the node agent and where each came from, its state and last log lines, the CNI \
-configurations, the rules of the node and of its pods, versions, modules, and a manifest with \
+With --bundle the answer goes into a report of the node for support, together with the settings of the node agent \
+and the source of each, its state and last log lines, the CNI configurations, the rules of the node and of its pods, versions, modules, and a manifest with \
 SHA-256 sums. Tokens, passwords, private keys and the contents of kubeconfigs are left out. A part \
-that cannot be had is a line that says why. The file is for its owner alone, and written whole or \
-not at all. Exit codes then: 0 written, whatever could not be had; 1 not written; 2 the arguments \
-cannot be used.
+that is not available is a line with the reason. Only the owner can read the file, and it is written whole or \
+not at all. Exit codes then: 0 written, also without parts that are not available; 1 not written; 2 the arguments \
+cannot be used; 3 stdout could not be written.
 
 Examples:
   sudo weir preflight
@@ -39,6 +38,8 @@ Examples:
   kubectl -n istio-system exec istio-cni-node-x2x9v -- weir preflight --bundle - >node1.tar";
 
 const PLAN: &str = "\
+`plan sidecar` and `plan ambient` read no namespace; `plan node-ambient` reads the node's and prints the differences.
+
 Example:
   weir plan sidecar --pod pod.yaml --address 10.0.0.2";
 
@@ -68,8 +69,8 @@ const CLEAN: &str = "\
 Example:
   weir clean --netns pod
 
-What is ours goes from nf_tables and from legacy tables, whichever of them holds it: of a redirection \
-to a sidecar here, of ambient mode with `clean ambient` and `clean node-ambient`.";
+The objects of a redirection to a sidecar are removed from nf_tables and from legacy tables, and programs of eBPF. \
+`clean ambient` and `clean node-ambient` remove those of ambient mode.";
 
 const RESTORE: &str = "\
 All of the text is read before anything is changed. A table of iptables is then replaced at once, \
@@ -101,8 +102,8 @@ nothing could be shown; 2 the arguments cannot be used.";
 
 pub(super) const AGENT: &str = "\
 Every setting is a flag, an environment variable, or both; a flag beats the environment, the \
-environment beats the default. With --weir-cri-socket the container runtime decides about \
-directories that nobody set. --help shows all of them, --explain-settings what is in force.
+environment beats the default. With --weir-cri-socket the container runtime names the \
+directories that are not set. --help shows all of them, --explain-settings prints those in force.
 
 Called by the name install-cni the program is this command: it takes the place of Istio's.
 
@@ -118,14 +119,14 @@ Examples:
   weir agent --dry-run --mounted-cni-net-dir=/etc/cni/net.d --weir-mounted-cni-bin-dir=/opt/cni/bin";
 
 const UNINSTALL: &str = "\
-The configuration goes first, so that no runtime calls what is about to go; then the kubeconfig. The \
+The configuration is removed first, so that no runtime calls what is removed next; then the kubeconfig. The \
 plugin's program stays unless WEIR_KEEP_PLUGIN is false: runtimes still call it to delete pods. Then what \
 ambient mode left in the network namespace of the node (WEIR_HOST_NETNS, or the one that this command runs in). \
 Flags and environment are those of weir agent. An agent that runs would install everything again: \
 end it first.
 
 Exit codes: 0 nothing of ours is in force, 1 something is left, 2 flags or settings cannot be used, \
-3 what is left could not be found out.
+3 what is left is unknown.
 
 Examples:
   weir uninstall --mounted-cni-net-dir=/etc/cni/net.d --weir-mounted-cni-bin-dir=/opt/cni/bin
@@ -166,7 +167,7 @@ impl Subcommand for Command {
         parent.subcommands([
             one::<Plan>(
                 "plan",
-                "Print the desired rules and routing; accesses no kernel",
+                "Print the desired rules and routing; changes nothing",
                 PLAN,
                 help::PRINTS,
             ),

@@ -56,17 +56,17 @@ Example:
 --config is one JSON object: {\"proxies\": [{\"uid\": \"u\", \"netns\": \"/run/netns/ztunnel\", \"addresses\": [\"10.0.0.2\"],
 \"created\": 1700000000, \"ready\": true}], \"pods\": [{\"uid\": \"v\", \"addresses\": [\"10.0.0.9\"], \"netns\": \"/run/netns/pod\",
 \"exclude\": {\"outbound_ports\": [5432]}}],
-\"host_addresses\": [\"10.0.0.1\"], \"carrier\": \"auto\", \"tunnel_port\": 6081, \"dns_capture\": false, \"without_proxy\": \"closed\",
+\"host_addresses\": [\"10.0.0.1\"], \"tunnel\": \"auto\", \"tunnel_port\": 6081, \"dns_capture\": false, \"without_proxy\": \"closed\",
 \"exclude\": {\"peers\": [\"10.0.0.0/8\"], \"except\": [\"10.1.0.0/16\"], \"outbound_ports\": [5432], \"inbound_ports\": [9090]},
 \"marks\": {\"outbound\": 256, \"skip\": 512, \"conn_skip\": 544, \"proxy\": 528, \"proxy_return\": 64,
 \"second\": 2048},
 \"routing\": {\"inbound_table\": 100, \"outbound_table\": 101, \"proxy_table\": 102, \"second_table\": 103,
 \"priority\": 100}}.
-Every key may be absent; carrier is auto (the first of the others that the kernel makes), geneve,
+Every key may be absent; tunnel is the one to the proxy: auto (the first of the others that the kernel makes), geneve,
 vxlan or veth; without_proxy is closed or open.
 exclude: TCP that is not captured, with peers in both directions; the longest prefix of peers and except decides.
 A pod may have an exclude of its own, of at most 64 networks and ports, which decides for its networks.
-With --engine ebpf (Linux 5.10) carrier, marks and routing have no meaning.";
+With --engine ebpf (Linux 5.10) tunnel, marks and routing have no meaning.";
 
 pub(super) const APPLY_SIDECAR: &str = "\
 What differs from the desired state is replaced, in one transaction for the rules: the switch reconcile of a \
@@ -89,8 +89,8 @@ Examples:
   sudo weir apply node-ambient --config node.json --dry-run
   sudo weir apply node-ambient --config node.json
 
---config is as of `weir plan node-ambient --help`. Nothing is written if marks, tables or policy rules of others
-collide, unless --force is given. Sysctls are remembered, and put back by `weir clean node-ambient`.";
+--config is as of `weir plan node-ambient --help`. Nothing is written if foreign objects use the same
+marks, tables or policy rules, unless --force is given. Sysctls are remembered, and put back by `weir clean node-ambient`.";
 
 pub(super) const VERIFY_SIDECAR: &str = "\
 Example:
@@ -110,8 +110,8 @@ namespace comes in, each reset at once; with --dns queries too. Connection track
 are the ports 15001 (outbound), 15006 (inbound) and 15053 (DNS). A proxy need not run. In ambient mode connections of the \
 node are let through as probes, so --from has to name the namespace of another pod.
 
-Exit codes: 0 every connection was redirected; 1 at least one was not; 2 the arguments cannot be used; 3 of at least \
-one it could not be found out, as without nf_conntrack_netlink.";
+Exit codes: 0 every connection was redirected; 1 at least one was not; 2 the arguments cannot be used; 3 the path of \
+at least one is unknown, as without nf_conntrack_netlink.";
 
 pub(super) const CLEAN_AMBIENT: &str = "\
 Examples:

@@ -140,7 +140,7 @@ fn command(command: Command) -> Result<u8, Failure> {
 #[cfg(test)]
 mod tests {
     use super::Cli;
-    use clap::CommandFactory;
+    use clap::{CommandFactory, Parser as _};
 
     /// Every command and its own ones, with the words that call it.
     fn all(command: &clap::Command, words: &str, found: &mut Vec<(String, clap::Command)>) {
@@ -191,6 +191,43 @@ mod tests {
                 "{words}: no exit codes in: {after}"
             );
         }
+    }
+
+    #[test]
+    fn only_ambient_mode_has_the_engine_ebpf_and_a_plan_says_what_auto_is() {
+        let mut with = Vec::new();
+        for (words, command) in commands() {
+            let engine = command.get_arguments().find(|a| a.get_id() == "engine");
+            let Some(engine) = engine.filter(|_| !words.ends_with("show")) else {
+                continue;
+            };
+            let values = engine.get_possible_values();
+            let is_ambient = words.contains("ambient") || words.ends_with("demo");
+            let has = values.iter().any(|v| v.get_name() == "ebpf");
+            assert_eq!(has, is_ambient, "{words}");
+            let auto = values.iter().find(|v| v.get_name() == "auto").unwrap();
+            let help = auto.get_help().unwrap().to_string();
+            let is_plan_of_rules = words.contains(" plan ") && !words.contains("node");
+            assert_eq!(
+                help.contains("reads no namespace"),
+                is_plan_of_rules,
+                "{words}: {help}"
+            );
+            with.push(words);
+        }
+        assert!(with.len() >= 9, "{with:?}");
+        let run = |engine| {
+            let words = [
+                "weir", "plan", "sidecar", "--config", "c", "--engine", engine,
+            ];
+            Cli::try_parse_from(words)
+        };
+        let refused = run("ebpf").unwrap_err().to_string();
+        assert!(
+            refused.contains("[possible values: auto, nft, xtables]"),
+            "{refused}"
+        );
+        assert!(run("xtables").is_ok());
     }
 
     #[test]

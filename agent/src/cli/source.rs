@@ -66,7 +66,7 @@ pub(super) enum Addresses<'a> {
 pub(super) fn named(arg: EngineArg, config: Option<&SidecarConfig>) -> Option<Engine> {
     let configured = config.and_then(SidecarConfig::engine);
     let asked = match arg {
-        // eBPF is no engine of rules: the commands that have it ask before this.
+        // eBPF is no engine of rules: sidecars do not have it, and the commands that have it ask before this.
         EngineArg::Auto | EngineArg::Ebpf => None,
         EngineArg::Nft => Some(Engine::Nft),
         EngineArg::Xtables => Some(Engine::Xtables),
@@ -123,11 +123,6 @@ pub(super) fn desired(
     arg: EngineArg,
     addresses: &Addresses<'_>,
 ) -> Result<Desired, Failure> {
-    if arg == EngineArg::Ebpf {
-        return Err(Failure::usage(
-            "--engine ebpf redirects pods of ambient mode only; a sidecar needs auto, nft or xtables",
-        ));
-    }
     let (config, intent, named) = match (&source.config, &source.pod) {
         (Some(file), _) => {
             let (config, is_given) = from_config(file)?;
