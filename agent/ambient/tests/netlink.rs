@@ -229,6 +229,7 @@ fn is_of_a_pod(case: &Path) -> bool {
     about["scope"] == "in_pod"
 }
 
+// matrix: none: compiles rules, and asks no kernel
 #[test]
 fn the_messages_for_a_pod_are_those_of_nft() {
     for case in cases().iter().filter(|case| is_of_a_pod(case)) {

@@ -5,8 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use weir_vm::{Error, Result};
 
-/// The rooms whose tests run in every environment.
-pub const ROOMS: [&str; 5] = ["netlink", "netfilter", "cni", "agent", "node-ambient"];
+/// The rooms whose tests are in the matrix, lowest first: `rooms.txt`, which `ci/matrix` reads, too.
+pub fn rooms() -> impl Iterator<Item = &'static str> {
+    include_str!("rooms.txt").lines()
+}
+
 /// Selecting this package too makes Cargo choose the features that a plain `cargo test` chooses: nothing is built twice.
 const OURSELVES: &str = "weir-vmtests";
 
@@ -70,7 +73,7 @@ impl Artifacts {
             .args(["test", "--no-run", "--quiet"])
             .arg("--message-format=json-render-diagnostics")
             .args(["--profile", profile, "-p", OURSELVES]);
-        for room in ROOMS {
+        for room in rooms() {
             command.args(["-p", &format!("weir-{room}")]);
         }
         let what = "cargo test --no-run";
@@ -142,7 +145,7 @@ impl Artifacts {
             .file_name()
             .map(|n| n.to_string_lossy().into_owned())
             .unwrap_or_default();
-        if message.reason != "compiler-artifact" || !ROOMS.contains(&room.as_str()) {
+        if message.reason != "compiler-artifact" || !rooms().any(|r| r == room) {
             return;
         }
         let is = |kind: &str| target.kind.iter().any(|k| k == kind);
@@ -171,8 +174,9 @@ impl Artifacts {
     }
 }
 
-fn order(room: &str) -> usize {
-    ROOMS.iter().position(|r| *r == room).unwrap_or(ROOMS.len())
+/// The place of a room among all of them; what is none comes last.
+pub(crate) fn order(room: &str) -> usize {
+    rooms().position(|r| r == room).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

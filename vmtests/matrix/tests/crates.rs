@@ -1,12 +1,13 @@
 //! A fresh clone: Cargo has none of the crates, and the matrix fetches them. The crate here comes from a repository
-//! on this machine, because a test needs no network.
+//! on this machine, because a test needs no network. And whose tests are in the matrix.
 
 // Helpers are tests, too: clippy.toml allows them the same.
 #![cfg(test)]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use weir_vmtests::Artifacts;
+use weir_vmtests::artifacts::rooms;
 
 /// Runs a program to its end.
 fn run(program: &str, args: &[&str], dir: &Path, env: &[(&str, &Path)]) {
@@ -34,7 +35,7 @@ const TOP: &str = "WEIR_TEST_FRESH_CLONE";
 fn a_fresh_clone_gets_its_crates() {
     if let Some(top) = std::env::var_os(TOP) {
         let built = Artifacts::build(Path::new(&top), "test").unwrap();
-        assert_eq!(built.programs.len(), 5);
+        assert_eq!(built.programs.len(), rooms().count());
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -50,15 +51,9 @@ fn a_fresh_clone_gets_its_crates() {
         "dependency = {{ git = \"file://{}\" }}\n",
         dependency.display()
     );
-    let rooms = [
-        "vmtests",
-        "netlink",
-        "netfilter",
-        "cni",
-        "agent",
-        "node-ambient",
-    ];
-    for room in rooms {
+    let rooms: Vec<&str> = std::iter::once("vmtests").chain(rooms()).collect();
+    for room in &rooms {
+        let room = *room;
         let needs = match room {
             "agent" => format!("[dev-dependencies]\n{url}"),
             _ => String::new(),
@@ -89,4 +84,48 @@ fn a_fresh_clone_gets_its_crates() {
             (TOP, &top),
         ],
     );
+}
+
+/// Source files below a folder, without what Cargo and git keep there.
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        let (path, kind) = (entry.path(), entry.file_type().unwrap());
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if kind.is_dir() && name != "target" && !name.starts_with('.') {
+            sources(&path, found);
+        } else if kind.is_file() && name.ends_with(".rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// A mark in another package says nothing to anything.
+#[test]
+fn every_file_with_a_mark_is_of_a_room() {
+    let mut files = Vec::new();
+    sources(
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."),
+        &mut files,
+    );
+    let mut marked = 0;
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let is_mark = |line: &str| line.trim_start().starts_with("// matrix: ");
+        if !text.lines().any(is_mark) {
+            continue;
+        }
+        let package = file
+            .ancestors()
+            .skip(1)
+            .find(|dir| dir.join("Cargo.toml").is_file());
+        let name = package.and_then(Path::file_name).unwrap().to_string_lossy();
+        assert!(
+            rooms().any(|room| room == name),
+            "{}: it has a mark, and {name} is not in vmtests/matrix/src/rooms.txt",
+            file.display()
+        );
+        marked += 1;
+    }
+    assert!(marked > 100, "{marked}");
 }

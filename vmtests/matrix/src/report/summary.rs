@@ -1,5 +1,5 @@
 //! A run seen from the sides that a report shows: totals, rooms, features, groups of skips.
-use crate::artifacts::ROOMS;
+use crate::artifacts::order;
 use crate::model::{Capability, CaseResult, Environment, Run, Verdict};
 use std::collections::{BTreeMap, HashMap};
 
@@ -173,7 +173,6 @@ impl<'a> View<'a> {
                 environments.push(name);
             }
         }
-        let order = |room: &str| ROOMS.iter().position(|r| *r == room).unwrap_or(ROOMS.len());
         let mut rooms: Vec<&str> = run.results.iter().map(|r| room(&r.case)).collect();
         rooms.sort_unstable_by_key(|room| (order(room), *room));
         rooms.dedup();
