@@ -1,4 +1,4 @@
-//! `weir-vmtests report`: the report of a run, made again, and the tables of the README.
+//! `weir-vmtests report`: the report of a run, made again, and the tables of docs/kernels.md.
 use crate::report::{self, readme};
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -8,10 +8,10 @@ use weir_vm::cli::{code, say};
 const EXAMPLES: &str = "\
 Examples:
   weir-vmtests report target/vmtests/report
-  weir-vmtests report target/vmtests/report --readme README.md
-  weir-vmtests report target/vmtests/report --readme README.md --check
+  weir-vmtests report target/vmtests/report --readme docs/kernels.md
+  weir-vmtests report target/vmtests/report --readme docs/kernels.md --check
 
-Exit codes: 0 ok, 2 wrong arguments, 3 no report, or the README does not say what it says";
+Exit codes: 0 ok, 2 wrong arguments, 3 no report, or the file of --readme has other features";
 
 /// Makes matrix.txt, junit.xml and index.html again from the matrix.json of a run
 #[derive(clap::Args)]
@@ -24,7 +24,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     readme: Option<PathBuf>,
 
-    /// Write nothing; say whether the file of --readme equals the run
+    /// Write nothing; compare the features in the file of --readme with the run: neither counts nor versions of packages
     #[arg(long, requires = "readme")]
     check: bool,
 }
@@ -42,7 +42,7 @@ pub(super) fn run(args: &Args) -> Result<u8> {
     if args.check {
         readme::check(&run, file)?;
         say(&format!(
-            "{}: as in the run of {}",
+            "{}: features as in the run of {}",
             file.display(),
             run.started
         ))?;

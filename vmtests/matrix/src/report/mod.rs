@@ -7,7 +7,7 @@
 //! | `junit.xml` | CI systems |
 //! | `index.html` | a person with a browser; one file, no scripts |
 //!
-//! [`readme`] keeps the tables of the README equal to the last run.
+//! [`readme`] writes the tables of docs/kernels.md and compares them with a run.
 //!
 //! Names and texts come from test programs and kernels, so every form goes through `clean` and escapes what is
 //! left: no control character reaches a terminal, an XML parser or a browser.

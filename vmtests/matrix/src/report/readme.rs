@@ -1,6 +1,7 @@
-//! The tables of the README between two markers: written from a run, and compared with one.
+//! The tables of docs/kernels.md between two markers: written from a run, and compared with one.
 //!
-//! Only what is the same wherever the same kernels ran goes in: no times, and nothing of the host.
+//! No times, and nothing of the host go in. Compared is what is the same wherever the same kernels ran: features, and no versions of
+//! packages, which the archive replaces, nor counts of cases.
 use super::summary::{Feature, Tally, View, instead, version};
 use crate::model::Run;
 use askama::Template;
@@ -186,30 +187,49 @@ pub fn update(run: &Run, file: &Path) -> Result<bool> {
     Ok(true)
 }
 
-/// Checks that `file` says what `run` found out.
+/// What is compared of the tables: of the first one the kernel and its features; the second one as it is.
+fn comparable(tables: &str) -> Vec<String> {
+    let mut is_first = true;
+    let row = |line: &str| {
+        is_first &= !line.is_empty();
+        if !is_first {
+            return line.to_owned();
+        }
+        let cells: Vec<&str> = line.split(" | ").collect();
+        let (kernel, features) = (cells.first().into_iter(), cells.iter().skip(2));
+        let kept: Vec<&str> = kernel
+            .chain(features.take(COLUMNS.len()))
+            .copied()
+            .collect();
+        kept.join(" | ")
+    };
+    tables.lines().map(row).collect()
+}
+
+/// Checks that `file` has the features that `run` found.
 ///
 /// # Errors
 /// As [`update`]; and the first line that differs, with the remedy.
 pub fn check(run: &Run, file: &Path) -> Result<()> {
     let text = read(file)?;
     let (_, old, _) = split(file, &text)?;
-    let new = tables(run)?;
-    if old == new {
+    let (old, new) = (comparable(old), comparable(&tables(run)?));
+    let rows = old.len().max(new.len());
+    let mut pairs = (0..rows).map(|at| (old.get(at), new.get(at)));
+    let Some((there, now)) = pairs.find(|(there, now)| there != now) else {
         return Ok(());
-    }
-    let (mut there, mut now) = (old.lines(), new.lines());
-    let (there, now) = loop {
-        match (there.next(), now.next()) {
-            (a, b) if a == b && a.is_some() => {}
-            (a, b) => break (a.unwrap_or("nothing more"), b.unwrap_or("nothing more")),
-        }
     };
+    let said = |line: Option<&String>| line.map_or("nothing more", |line| line).to_owned();
+    let (there, now) = (said(there), said(now));
     Err(Error::new(
         file.display().to_string(),
         format!(
             "it does not say what the last run of the matrix found. It has\n  {there}\nthe run says\n  {now}"
         ),
-        "Run weir-vmtests report DIR --readme README.md, look at what changed, and commit it",
+        format!(
+            "Run weir-vmtests report DIR --readme {}, look at what changed, and commit it",
+            file.display()
+        ),
     ))
 }
 

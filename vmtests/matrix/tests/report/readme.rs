@@ -1,6 +1,7 @@
-//! The tables of the README.
+//! The tables of docs/kernels.md.
 use crate::example::{HOSTILE, lifelike};
 use std::fs;
+use weir_vmtests::model::Capability;
 use weir_vmtests::report::readme::{check, tables, update};
 
 const AROUND: (&str, &str) = (
@@ -40,7 +41,7 @@ fn a_row_for_each_kernel_and_what_differs() {
 #[test]
 fn it_is_written_between_the_markers_and_then_equal() {
     let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("README.md");
+    let file = dir.path().join("kernels.md");
     fs::write(&file, format!("{}old\n{}", AROUND.0, AROUND.1)).unwrap();
     let run = lifelike(false);
     let e = check(&run, &file).unwrap_err();
@@ -48,7 +49,8 @@ fn it_is_written_between_the_markers_and_then_equal() {
         e.reason.contains("old") && e.reason.contains("| kernel |"),
         "{e}"
     );
-    assert!(e.remedy.contains("--readme README.md"), "{e}");
+    let written = format!("--readme {}", file.display());
+    assert!(e.remedy.contains(&written), "{e}");
     assert!(update(&run, &file).unwrap());
     check(&run, &file).unwrap();
     assert!(!update(&run, &file).unwrap());
@@ -57,9 +59,37 @@ fn it_is_written_between_the_markers_and_then_equal() {
         text.starts_with(AROUND.0) && text.ends_with(AROUND.1),
         "{text}"
     );
-    // Another result is seen, and which it is.
-    let e = check(&lifelike(true), &file).unwrap_err();
-    assert!(e.reason.contains("**1**"), "{e}");
+}
+
+/// The recorded cases of upstream, new tests and newer packages change nothing that kernels have.
+#[test]
+fn features_are_compared_and_neither_counts_nor_versions() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("kernels.md");
+    fs::write(&file, format!("{}old\n{}", AROUND.0, AROUND.1)).unwrap();
+    let run = lifelike(false);
+    update(&run, &file).unwrap();
+    // A failed case.
+    check(&lifelike(true), &file).unwrap();
+    let mut newer = lifelike(false);
+    for e in &mut newer.environments {
+        e.package = e.package.replace("6.12.117-1", "6.12.120-1");
+    }
+    assert_ne!(tables(&newer).unwrap(), tables(&run).unwrap());
+    check(&newer, &file).unwrap();
+    let mut other = lifelike(false);
+    let at = |c: &&mut Capability| c.name == "attach tcx" && c.environment == "6.12";
+    other.capabilities.iter_mut().find(at).unwrap().answer = "lack".into();
+    let e = check(&other, &file).unwrap_err();
+    assert!(e.reason.contains("**no**"), "{e}");
+    let mut fewer = lifelike(false);
+    fewer.environments.retain(|e| e.name != "6.12-no-ip6tables");
+    let e = check(&fewer, &file).unwrap_err();
+    assert!(e.reason.contains("| 6.12-no-ip6tables | "), "{e}");
+    // The second table.
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("clsact with cls_bpf", "nothing")).unwrap();
+    assert!(check(&run, &file).unwrap_err().reason.contains("clsact"));
 }
 
 #[test]
