@@ -71,7 +71,7 @@ static_dir() {
 # moving a program to the address that the kernel chose (weir --version: 110, and 54 without), a twentieth of the time
 # of a whole "weir apply". Stack, heap and mappings are still where nobody knows beforehand; the code is not, as in
 # programs of Go. What that would help against is a program whose memory is corrupted, and this is safe Rust but
-# for netlink::sys and the cryptography of TLS.
+# for netlink::sys, the crate of bpf(2), which the plugin does not link, and the cryptography of TLS.
 #
 # static.ld: without unwind tables, a tenth of the program. The path is relative: cargo links in the folder of the
 # workspace, and an absolute one would make the build depend on where that is.
