@@ -6,7 +6,6 @@
 use super::ebpf::bpffs_of_node;
 use super::settings::host_netns_of;
 use super::start::Removed;
-use std::future::Future;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,9 +14,10 @@ use weir_ambient::host;
 use weir_core::journal::Journal;
 use weir_core::journal::ambient::Event;
 use weir_core::settings::Resolved;
-use weir_ebpf::{Bpffs, node::Node};
+use weir_ebpf::node::Node;
 use weir_netlink::route::Routing;
 use weir_netlink::{Netns, Result};
+use weir_node_ambient::ebpf::pins;
 
 /// After an attempt that failed the next one comes after the first of these, then after twice as long each time, up to the
 /// second.
@@ -65,8 +65,8 @@ impl Former {
     /// It cannot be looked at.
     pub(crate) fn left(&self) -> Result<Vec<&'static str>> {
         self.at_host(|host| {
-            let bpffs = Bpffs::at(&self.bpffs);
-            let has_programs = bpffs.is_ok_and(|bpffs| Node::of(host, &bpffs).is_present());
+            let bpffs = pins(&self.bpffs)?;
+            let has_programs = bpffs.is_some_and(|bpffs| Node::of(host, &bpffs).is_present([]));
             let enis = eni::made_here(&Routing::open()?)?;
             let found = [
                 (
@@ -90,11 +90,10 @@ impl Former {
         let _one = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         let removed = self.at_host(|host| {
             let programs = || {
-                // Without a bpf file system nothing is pinned.
-                let Ok(bpffs) = Bpffs::at(&self.bpffs) else {
+                let Some(bpffs) = pins(&self.bpffs)? else {
                     return Ok(Vec::new());
                 };
-                if !Node::of(host, &bpffs).is_present() {
+                if !Node::of(host, &bpffs).is_present([]) {
                     return Ok(Vec::new());
                 }
                 let changes = weir_node_ambient::ebpf::remove(host, &bpffs, None)?;
@@ -130,30 +129,25 @@ impl Former {
 }
 
 /// Removes it once, with further attempts until nothing is left, and tells of it.
-pub(super) fn removed(
-    former: Arc<Former>,
-    journal: Journal,
-) -> impl Future<Output = ()> + Send + 'static {
-    async move {
-        let (mut pause, mut told) = (RETRY.0, None);
-        loop {
-            let of_thread = Arc::clone(&former);
-            let removed = tokio::task::spawn_blocking(move || of_thread.remove()).await;
-            match removed.unwrap_or_else(|e| Err(e.to_string())) {
-                Ok(removed) => {
-                    for what in removed {
-                        journal.record(Event::NodeCleaned { what });
-                    }
-                    return;
+pub(super) async fn removed(former: Arc<Former>, journal: Journal) {
+    let (mut pause, mut told) = (RETRY.0, None);
+    loop {
+        let of_thread = Arc::clone(&former);
+        let removed = tokio::task::spawn_blocking(move || of_thread.remove()).await;
+        match removed.unwrap_or_else(|e| Err(e.to_string())) {
+            Ok(removed) => {
+                for what in removed {
+                    journal.record(Event::NodeCleaned { what });
                 }
-                Err(why) if told.as_ref() == Some(&why) => {}
-                Err(why) => {
-                    told = Some(why.clone());
-                    journal.record(Event::NodeNotCleaned { why });
-                }
+                return;
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(RETRY.1);
+            Err(why) if told.as_ref() == Some(&why) => {}
+            Err(why) => {
+                told = Some(why.clone());
+                journal.record(Event::NodeNotCleaned { why });
+            }
         }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(RETRY.1);
     }
 }
