@@ -34,6 +34,8 @@ pub struct Bpffs {
     way: Option<Way>,
     /// Programs report events, where the kernel has ring buffers.
     reports: bool,
+    /// See [`Bpffs::leaving_out`].
+    pub(crate) leaves_out: bool,
 }
 
 impl Bpffs {
@@ -57,6 +59,7 @@ impl Bpffs {
             root: root.to_path_buf(),
             way: None,
             reports: true,
+            leaves_out: false,
         })
     }
 
@@ -65,6 +68,15 @@ impl Bpffs {
     pub fn by_filters(self) -> Self {
         Self {
             way: Some(Way::Clsact),
+            ..self
+        }
+    }
+
+    /// A pod whose link takes no program is left out of a change of the node ([`crate::node::Change::LeftOut`]), which fails otherwise.
+    #[must_use]
+    pub fn leaving_out(self) -> Self {
+        Self {
+            leaves_out: true,
             ..self
         }
     }

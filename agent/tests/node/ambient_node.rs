@@ -419,3 +419,55 @@ fn ip(netns: &Netns, arguments: &str) {
     let run = run.args(arguments.split(' ')).output().unwrap();
     assert!(run.status.success(), "{arguments}: {run:?}");
 }
+
+/// As many programs of another writer are at the link of one pod as the kernel takes: the others are enrolled and follow the proxy.
+#[test]
+fn a_link_that_takes_no_program_holds_back_its_own_pod_only() {
+    let Some(mounted) = programs_or_skip() else {
+        return;
+    };
+    let scene = Scene::new();
+    set(&scene.host, "ipv4/ip_forward", "1");
+    let pods = [("held", 81), ("full", 82), ("old-one", 83), ("new-one", 84)];
+    let pods = pods.map(|(name, number)| Pod::new(name, number, &scene.host));
+    let [Some(web), Some(full), Some(old), Some(new)] = pods else {
+        return;
+    };
+    let routing = Routing::open_in(&scene.host).unwrap();
+    let index = routing.link("v82").unwrap().index;
+    let mut pass = weir_ebpf::asm::Assembler::new();
+    pass.mov(weir_ebpf::asm::Reg::R0, -1);
+    pass.exit();
+    let code = pass.finish().unwrap();
+    let attach = |_: &u8| {
+        let program = code.load("another", &[]).unwrap();
+        let (hook, first) = (weir_bpf::BPF_TCX_INGRESS, weir_bpf::Anchor::First);
+        weir_bpf::Link::to_interface(&program, index, hook, first).ok()
+    };
+    let fill = || [0; 100].iter().map_while(attach).collect::<Vec<_>>();
+    let links = scene.host.run(fill).unwrap();
+
+    scene.server.put(namespace("istio-system"));
+    scene.server.put(web.object("shop", "held"));
+    scene.server.put(full.object("shop", "full"));
+    scene.server.put(ztunnel(&old, "old-one", true));
+    let (old_listener, new_listener) = (Listener::of(&old), Listener::of(&new));
+    let bpffs = mounted.path().display().to_string();
+    let agent = scene.start(&[
+        ("WEIR_AMBIENT_ENGINE", "node-ebpf"),
+        ("AMBIENT_IPV6", "false"),
+        ("WEIR_BPFFS", &bpffs),
+    ]);
+    agent.until("enrolled", || scene.annotation("held") == "enabled");
+    agent.until("refused", || {
+        why(&agent, "full").contains("at ingress of v82")
+    });
+    assert!(old_listener.gets(&web), "{}", agent.log());
+    scene.server.put(ztunnel(&new, "new-one", true));
+    agent.until("handed over", || new_listener.gets(&web));
+    assert!(why(&agent, "full").contains("at ingress of v82"));
+
+    links.iter().for_each(|link| link.detach().unwrap());
+    agent.until("enrolled", || scene.annotation("full") == "enabled");
+    assert!(new_listener.gets(&full), "{}", agent.log());
+}

@@ -1,5 +1,6 @@
 //! One change of the node's or of the proxy's namespace, in words.
 
+use super::desired::Wanted;
 use super::maps::{Excluded, Which};
 use super::programs::NodeRole;
 use crate::hook::{Detached, Hook};
@@ -50,6 +51,8 @@ pub enum Change {
     Detach(String, Detached, String),
     /// A map that an earlier version pinned is unpinned: no program uses it any more.
     Unpin(&'static str),
+    /// The pods at a link that took no program are not captured: the link, and why.
+    LeftOut(String, String),
     /// What a version of weir with another layout of its pins left behind is removed.
     RemoveOtherLayout,
 }
@@ -64,6 +67,17 @@ pub struct Attachment {
 }
 
 impl Change {
+    /// It is about a pod at this link.
+    pub(super) fn is_at(&self, link: &str, wanted: &Wanted) -> bool {
+        let has = |pod: &IpAddr| wanted.pods.get(pod).is_some_and(|device| device == link);
+        match self {
+            Self::Attach(a) => a.interface == link,
+            Self::Pod(_, device, _) => device == link,
+            Self::Exclude(Excluded::PodPeer(pod, _) | Excluded::PodPort(pod, ..), _) => has(pod),
+            _ => false,
+        }
+    }
+
     /// The address that it writes to a map, and its value.
     pub(super) fn written(&self) -> Option<(Which, IpAddr, u32)> {
         match self {
@@ -123,6 +137,7 @@ impl fmt::Display for Change {
                 Words::Detach(interface, *hook, program).fmt(f)
             }
             Self::Unpin(name) => write!(f, "unpin map {name} of an earlier version"),
+            Self::LeftOut(device, why) => write!(f, "leave out what is at {device}: {why}"),
             Self::RemoveOtherLayout => Words::RemoveOtherLayout.fmt(f),
         }
     }

@@ -30,7 +30,9 @@ pub(super) fn plan(wanted: &Wanted, there: &Contents) -> Vec<Change> {
     let port_of =
         |(pod, side, port): &(IpAddr, Side, u16)| (Excluded::PodPort(*pod, *side, *port), 1);
     let (mut of_pods, mut ports_of_pods) = (Entries::new(), Entries::new());
-    for (pod, exclude) in &wanted.exclude_of {
+    // Of a pod that is left out there is nothing.
+    let of_pods_there = wanted.exclude_of.iter();
+    for (pod, exclude) in of_pods_there.filter(|(pod, _)| wanted.pods.contains_key(pod)) {
         let peers = exclude.networks_of(*pod);
         of_pods.extend(peers.map(|(net, is)| (Excluded::PodPeer(*pod, net), u32::from(is))));
         let ports = exclude.ports().into_iter();

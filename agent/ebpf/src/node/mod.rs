@@ -137,7 +137,7 @@ impl<'a> Node<'a> {
 
     /// Makes the node as is wanted: the proxy's namespace first, then the maps, and the programs of pods last. What is
     /// attached stays when this process ends. After an error hooks of pods that were attached by this call are detached again, and
-    /// so are those of the proxy, unless it is the active one by then.
+    /// so are those of the proxy, unless it is the active one by then. See [`Bpffs::leaving_out`] for a pod that cannot be captured.
     ///
     /// # Errors
     /// The kernel refuses a part, or something else is there when it is read back.
@@ -149,7 +149,7 @@ impl<'a> Node<'a> {
         for space in proxy.iter().chain([&self.0]) {
             space.forget_older()?;
         }
-        let changes = self.compare(wanted)?;
+        let mut changes = self.compare(wanted)?;
         if changes.is_empty() {
             return Ok(changes);
         }
@@ -164,7 +164,17 @@ impl<'a> Node<'a> {
                 proxy.write(&changes.proxy, &mut programs, &mut at_proxy)?;
             }
             self.0.write(&changes.host, &mut programs, &mut at_host)?;
-            let left = self.compare(wanted)?;
+            let mut wanted = wanted.clone();
+            let refused = &programs.refused;
+            wanted
+                .pods
+                .retain(|_, device| !refused.contains_key(device));
+            if !refused.is_empty() {
+                // What was written of them.
+                let rest = self.compare(&wanted)?.host;
+                self.0.write(&rest, &mut programs, &mut at_host)?;
+            }
+            let left = self.compare(&wanted)?;
             match left.proxy.first().or(left.host.first()) {
                 None => Ok(()),
                 Some(first) => {
@@ -182,7 +192,12 @@ impl<'a> Node<'a> {
                 (proxy.as_ref(), &at_proxy),
             );
         }
-        done.map(|()| changes)
+        done?;
+        for (device, why) in programs.refused {
+            changes.host.retain(|change| !change.is_at(&device, wanted));
+            changes.host.push(Change::LeftOut(device, why));
+        }
+        Ok(changes)
     }
 
     /// After an error. What pods that were captured before need now stays: the new proxy, if their packets go to it already.
@@ -193,7 +208,7 @@ impl<'a> Node<'a> {
         attached: &[Attachment],
         (proxy, at_proxy): (Option<&Space<'_>>, &[Attachment]),
     ) -> Result<()> {
-        let is_of_proxy = |a: &&Attachment| a.role == NodeRole::FromProxy;
+        let is_of_proxy = |a: &&Attachment| !a.role.is_of_pod();
         // Those of pods first, so that nothing is redirected to where nothing is.
         let detached = self.0.detach(attached.iter().filter(|a| !is_of_proxy(a)));
         let left = self.0.held()?;

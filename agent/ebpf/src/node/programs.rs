@@ -46,6 +46,11 @@ impl NodeRole {
         }
     }
 
+    /// It is at the link of a pod.
+    pub(super) fn is_of_pod(self) -> bool {
+        matches!(self, Self::ToPod | Self::FromPod)
+    }
+
     /// The role of a program with this name, which [`super::Node`] gave it.
     pub(crate) fn of_name(name: &str) -> Option<Self> {
         let letter = name.strip_prefix("weir_")?.chars().next()?;

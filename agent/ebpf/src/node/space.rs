@@ -148,19 +148,26 @@ impl<'a> Space<'a> {
                     Change::Exclude(what, value) => programs.maps.exclude(*what, Some(*value))?,
                     Change::NoExclude(what) => programs.maps.exclude(*what, None)?,
                     Change::Names(addresses) => programs.maps.set_names(addresses)?,
+                    Change::Attach(a) if programs.refused.contains_key(&a.interface) => {}
                     Change::Attach(a) | Change::Replace(a) => {
                         let program = programs.load(a.role, &a.program)?;
                         let object = a.to_string();
                         if matches!(change, Change::Replace(_)) {
                             hooks.replace(&object, a.hook, program)?;
-                        } else {
-                            hooks.attach(&object, a.hook, program)?;
-                            attached.push(a.clone());
+                            continue;
+                        }
+                        match hooks.attach(&object, a.hook, program) {
+                            Ok(()) => attached.push(a.clone()),
+                            Err(e) if self.bpffs.leaves_out && a.role.is_of_pod() => {
+                                programs.refused.insert(a.interface.clone(), e.to_string());
+                            }
+                            Err(e) => return Err(e),
                         }
                     }
                     Change::Detach(_, Detached(hook), _) => hooks.detach(*hook)?,
                     Change::Unpin(name) => pins::unpin(&self.folder.join(name))?,
                     Change::RemoveOtherLayout => self.remove_other_layouts(&routing)?,
+                    Change::LeftOut(..) => {}
                 }
             }
             Ok(())
@@ -262,6 +269,8 @@ pub(super) struct Programs {
     pub(super) maps: Maps,
     traits: NodeTraits,
     loaded: BTreeMap<NodeRole, Program>,
+    /// Links of pods that took no program, and why.
+    pub(super) refused: BTreeMap<String, String>,
 }
 
 impl Programs {
@@ -270,6 +279,7 @@ impl Programs {
             maps,
             traits,
             loaded: BTreeMap::new(),
+            refused: BTreeMap::new(),
         }
     }
 

@@ -1,6 +1,9 @@
 //! A part of a change fails: what worked before works on, and what was not made is not taken for made.
 
 use crate::scene::{NEIGHBOUR, POD, PROXY, SECOND, Scene, address, device};
+use weir_bpf::{Anchor, BPF_TCX_INGRESS, Link};
+use weir_ebpf::asm::{Assembler, Reg};
+use weir_ebpf::node::{Change, Exclusions, Node, Wanted};
 use weir_ebpf::show;
 use weir_netlink::route::{Qdisc, Routing};
 
@@ -81,5 +84,75 @@ fn a_first_change_that_fails_leaves_no_program() {
         assert!(routing.delete_qdisc(&qdisc).unwrap());
         scene.apply(&wanted);
         assert_eq!([POD, NEIGHBOUR].map(|n| scene.asked_by(n)), ["first"; 2]);
+    }
+}
+
+/// As the kernel refuses it: a qdisc of another writer, or as many programs as one hook takes.
+fn refuse(scene: &Scene, number: u8) -> impl FnOnce() {
+    let routing = scene.routing();
+    let mut links = Vec::new();
+    let qdisc = scene
+        .mounted
+        .by_filters()
+        .then(|| occupied(&routing, number));
+    if qdisc.is_none() {
+        let index = routing.link(&device(number)).unwrap().index;
+        let mut pass = Assembler::new();
+        pass.mov(Reg::R0, -1);
+        pass.exit();
+        let code = pass.finish().unwrap();
+        // None is attached twice.
+        let attach = |_: &u8| {
+            let program = code.load("another", &[]).unwrap();
+            Link::to_interface(&program, index, BPF_TCX_INGRESS, Anchor::First).ok()
+        };
+        scene
+            .node
+            .run(|| links.extend([0; 100].iter().map_while(attach)))
+            .unwrap();
+    }
+    move || {
+        if let Some(qdisc) = qdisc {
+            assert!(routing.delete_qdisc(&qdisc).unwrap());
+        }
+        for link in links {
+            link.detach().unwrap();
+        }
+    }
+}
+
+/// It says so, and its exclusions are not kept; everything else is done.
+#[test]
+fn a_pod_that_cannot_be_captured_is_left_out() {
+    for scene in Scene::builds() {
+        scene.serve();
+        let bpffs = scene.bpffs().leaving_out();
+        let node = Node::of(&scene.node, &bpffs);
+        let accept = refuse(&scene, NEIGHBOUR);
+        let exclude = Exclusions {
+            outbound_ports: [81].into(),
+            ..Exclusions::default()
+        };
+        let wanted = |proxy| Wanted {
+            exclude_of: [POD, NEIGHBOUR]
+                .map(|n| (address(n), exclude.clone()))
+                .into(),
+            ..scene.wanted(&[POD, NEIGHBOUR], proxy)
+        };
+        for (proxy, name) in [(PROXY, "first"), (SECOND, "second")] {
+            let all = node.apply(&wanted(proxy)).unwrap().host;
+            let is_left_out = |change: &Change| matches!(change, Change::LeftOut(link, _) if *link == device(NEIGHBOUR));
+            assert!(all.iter().any(is_left_out), "{all:?}");
+            let again = node.apply(&wanted(proxy)).unwrap().host;
+            assert!(again.iter().all(is_left_out), "{again:?}");
+            assert_eq!(scene.captured(), [address(POD)]);
+            assert_eq!(
+                [POD, NEIGHBOUR].map(|n| scene.asked_by(n)),
+                [name, "outside"]
+            );
+        }
+        accept();
+        scene.apply(&wanted(SECOND));
+        assert_eq!([POD, NEIGHBOUR].map(|n| scene.asked_by(n)), ["second"; 2]);
     }
 }
