@@ -146,7 +146,12 @@ impl Sink for Status {
                 ..
             }) => state.watch = Condition::new("trouble", Some(why)),
             Event::Install(event) => state.installation(event),
-            Event::Ambient(event) => state.ambient.get_or_insert_default().record(event),
+            // With that mode off, what an earlier agent left is told of.
+            Event::Ambient(event) => {
+                if let Some(ambient) = &mut state.ambient {
+                    ambient.record(event);
+                }
+            }
             Event::Pod(_)
             | Event::Watch(_)
             | Event::Api(_)

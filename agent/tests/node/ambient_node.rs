@@ -392,7 +392,7 @@ fn what_an_agent_in_ambient_mode_left_goes_when_that_is_off() {
         assert!(text.contains(of_way), "{way}: {text}");
         assert!(!is_clean(), "--verify only looks");
 
-        let agent = scene.start(&with(&[("AMBIENT_ENABLED", "false")]));
+        let mut agent = scene.start(&with(&[("AMBIENT_ENABLED", "false")]));
         let enis = || Routing::open_in(&scene.host).unwrap().rules().unwrap();
         let has_eni = || enis().iter().any(|rule| rule.priority == Some(512));
         agent.until("clean", || is_clean() && !has_eni());
@@ -401,6 +401,7 @@ fn what_an_agent_in_ambient_mode_left_goes_when_that_is_off() {
                 .log()
                 .contains("removed what an agent before had at the node")
         });
+        agent.wait_ready();
         assert_eq!(sysctl(&scene.host, "ipv4/conf/all/rp_filter"), "1", "{way}");
         drop(agent);
 
