@@ -183,7 +183,6 @@ fn path(pod: &PodRef) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kube::core::response::StatusDetails;
 
     #[test]
     fn events_about_pods_with_long_names_have_names() {
@@ -202,12 +201,10 @@ mod tests {
     #[test]
     fn what_the_api_server_asks_to_be_repeated() {
         let wait = |code: u16, seconds: u32| {
-            let details = StatusDetails {
-                retry_after_seconds: seconds,
-                ..StatusDetails::default()
-            };
-            let status = Status::failure("", "").with_code(code);
-            patience(&status.with_details(details)).map(|pause| pause.as_secs())
+            let details = json!({"retryAfterSeconds": seconds});
+            let status = json!({"code": code, "details": details});
+            let status: Status = serde_json::from_value(status).unwrap();
+            patience(&status).map(|pause| pause.as_secs())
         };
         assert_eq!(
             (wait(429, 0), wait(429, 3), wait(429, 900)),
