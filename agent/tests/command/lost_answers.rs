@@ -7,7 +7,7 @@ use std::process::Command;
 use weir_netlink::Netns;
 
 /// Everything that a redirection changes, without counters.
-fn held(pod: &Netns) -> String {
+pub(crate) fn held(pod: &Netns) -> String {
     let rules = inside(pod, "nft", &["-s", "list", "ruleset"]);
     let legacy = ["iptables-legacy-save", "ip6tables-legacy-save"].map(|tool| {
         let saved = inside(pod, tool, &[]);

@@ -30,6 +30,7 @@ mod migration;
 mod no_exec;
 mod node_ambient;
 mod node_ambient_killed;
+mod overlap;
 mod plan;
 mod preflight;
 mod restore;

@@ -5,12 +5,16 @@
 //! rules                             one transaction of the engine, read back
 //! routing                           read back
 //! removal of what is replaced       rules of the other engine and of iptables-nft, then their routing
+//! another look                      if anything was removed
 //! ```
+//! What is removed may be what another process writes at the same time, and that one may have removed ours. So whoever
+//! removes something looks at its own afterwards, and writes it again if it is gone: the last one stands, whole.
+//!
 //! Nothing of an older redirection is removed until the new one is verified. After a failure everything added is
 //! removed, on new sockets; routing only when rules that need it are known not to be in force. New rules are kept
 //! when they replaced older ones, or when rules of the other engine may be gone: the error states what exists.
 
-use super::engines::Found;
+use super::engines::{Found, Removed};
 use super::failure::Failure;
 use super::named::Named;
 use super::routing::{self, Held};
@@ -21,7 +25,7 @@ use crate::compile::{Compiled, RoutingItem};
 use weir_netlink::route::Routing;
 use weir_netlink::{Error, InForce, Result};
 
-/// Maximum number of times that routing is added again because another writer removed it before it was read back.
+/// Maximum number of times that something is written or removed again because another writer has changed it meanwhile.
 const ROUNDS: usize = 8;
 
 /// Applies to the namespace of this thread. `found` are the rules and `before` is the routing that it holds now.
@@ -43,40 +47,90 @@ pub(super) fn apply(
     let mut changes = routing::add(routing, &missing, scheme).map_err(|e| undo.routing(e))?;
     let mut written = writer.write().map_err(|e| undo.all(&writer, e))?;
     changes.append(&mut written.changes);
+    let mut is_replaced = false;
     if !changes.is_empty() {
         // Retries once on a new socket, in case an answer was lost.
         let again = |_| Routing::open().and_then(|fresh| settle(&fresh, items, scheme));
         let settled = settle(routing, items, scheme).or_else(again);
         let failed = |e: Error| undo.all(&writer, e.with_in_force(InForce::Yes));
-        changes.extend(settled.map_err(failed)?);
+        let settled = settled.map_err(failed)?;
+        // Whoever has removed it may have removed the rules, too.
+        is_replaced = !settled.is_empty();
+        changes.extend(settled);
     }
-    let (gone, mut failures) = writer.take_over();
-    changes.extend(gone);
-    let is_beside = !failures.is_empty();
-    if is_beside && writer.is_first() {
-        let reason = failures.swap_remove(0);
-        return Err(undo.all(&writer, reason.with_in_force(InForce::Yes)));
-    }
-    let stale = before.stale(items);
-    if !stale.is_empty() {
-        let (gone, failed) = match failures.is_empty() {
-            true => routing::remove(routing, stale),
-            false => (Vec::new(), routing::kept(&stale)),
-        };
-        changes.extend(gone);
-        failures.extend(failed);
-    }
-    let mut failures = failures.into_iter();
-    match failures.next() {
-        None => Ok(AppliedRedirection { changes, ..written }),
-        Some(first) => {
-            let failure = Failure::of_apply(first, InForce::Yes, failures.collect());
-            Err(match is_beside {
+    let mut stale = before.stale(items);
+    for round in 0..ROUNDS {
+        let (mut removed, mut failures) = writer.take_over();
+        let is_beside = !failures.is_empty();
+        if is_beside && round == 0 && writer.is_first() {
+            let reason = failures.swap_remove(0);
+            return Err(undo.all(&writer, reason.with_in_force(InForce::Yes)));
+        }
+        // Rules that have replaced ours since may need what ours do not.
+        is_replaced |= !stale.is_empty() && !is_beside && writer.now().is_none();
+        if is_beside {
+            failures.extend(routing::kept(&stale));
+        } else if !is_replaced {
+            let (gone, failed) = routing::remove(routing, stale);
+            removed.extend(gone);
+            failures.extend(failed);
+        }
+        let is_done = removed.is_empty() && !is_replaced;
+        changes.extend(removed);
+        let mut failures = failures.into_iter();
+        if let Some(first) = failures.next() {
+            let known = if is_done {
+                Some(InForce::Yes)
+            } else {
+                writer.now()
+            };
+            let in_force = known.unwrap_or(InForce::Unknown);
+            let failure = Failure::of_apply(first, in_force, failures.collect());
+            return Err(match is_beside && in_force == InForce::Yes {
                 true => failure.beside(writer.beside()),
                 false => failure,
-            })
+            });
+        }
+        if is_done {
+            return Ok(AppliedRedirection { changes, ..written });
+        }
+        let again = stand(&mut writer, routing, items).and_then(|again| {
+            let held = Held::read(scheme, routing, items)?;
+            Ok((again, held.stale(items)))
+        });
+        let (again, left) = again.map_err(|e| lost(&writer, e))?;
+        (stale, is_replaced) = (left, !again.changes.is_empty());
+        changes.extend(again.changes);
+        written.generation = again.generation;
+        if stale.is_empty() && !is_replaced {
+            return Ok(AppliedRedirection { changes, ..written });
         }
     }
+    let why = "another program removes it each time, as `weir apply` with the other engine does; let one of them write";
+    let reason = Error::exhausted("apply", "the redirection", why);
+    Err(lost(&writer, reason))
+}
+
+/// Writes again what is gone.
+fn stand(
+    writer: &mut Writer<'_>,
+    routing: &Routing,
+    items: &[RoutingItem],
+) -> Result<AppliedRedirection> {
+    let scheme = writer.desired.scheme();
+    let mut changes = settle(routing, items, scheme)?;
+    let mut written = writer.write()?;
+    if !written.changes.is_empty() {
+        changes.append(&mut written.changes);
+        changes.extend(settle(routing, items, scheme)?);
+    }
+    Ok(AppliedRedirection { changes, ..written })
+}
+
+/// A failure after the removal of what was replaced, so that nothing can be undone.
+fn lost(writer: &Writer<'_>, reason: Error) -> Failure {
+    let in_force = writer.now().unwrap_or(InForce::Unknown);
+    Failure::of_apply(reason, in_force, Vec::new())
 }
 
 /// Reads the routing back, and adds again items that another writer has removed.
@@ -139,31 +193,49 @@ impl Undo<'_> {
     }
 }
 
-/// Removes everything owned from the namespace of this thread; continues after a failure.
+/// Removes everything owned from the namespace of this thread; continues after a failure. What another process applies
+/// meanwhile goes, too: its routing may be gone already.
 pub(super) fn clean(named: Named<'_>) -> Result<Vec<Change>, Failure> {
-    let clean = || engines::clean(named);
-    let (mut changes, mut failures) = engines::twice(clean(), clean);
-    let routing =
-        Routing::open().and_then(|r| Held::read(named.0, &r, &[]).map(|held| (r, held.ours())));
-    match routing {
-        Err(e) => failures.push(e),
-        Ok((routing, ours)) => {
-            let may_go = failures.is_empty() || is_clean(named);
-            let (gone, failed) = match may_go {
-                true => routing::remove(&routing, ours),
-                false => (Vec::new(), routing::kept(&ours)),
-            };
-            changes.extend(gone);
-            failures.extend(failed);
+    let mut changes = Vec::new();
+    let mut rounds = 1..ROUNDS;
+    loop {
+        let clean = || engines::clean(named);
+        let (gone, mut failures) = engines::twice(clean(), clean);
+        changes.extend(gone);
+        match clean_routing(named, failures.is_empty()) {
+            Ok(((gone, failed), is_done)) => {
+                changes.extend(gone);
+                failures.extend(failed);
+                if failures.is_empty() && !is_done {
+                    if rounds.next().is_some() {
+                        continue;
+                    }
+                    let why = "another program applies it each time; let one of them write";
+                    failures.push(Error::exhausted("remove", "the redirection", why));
+                }
+            }
+            Err(e) => failures.push(e),
         }
-    }
-    match Failure::of_removal(failures) {
-        None => Ok(changes),
-        Some(failure) => Err(failure),
+        return match Failure::of_removal(failures) {
+            None => Ok(changes),
+            Some(failure) => Err(failure),
+        };
     }
 }
 
-/// True if no owned rule is left despite a failure.
-fn is_clean(named: Named<'_>) -> bool {
-    engines::plan_clean(named).is_ok_and(|left| left.is_empty())
+/// Removes owned routing if no rules are there that may need it; whether none were there afterwards either. Rules that
+/// are there although they were `removed` are another process's, and go first.
+fn clean_routing(named: Named<'_>, removed: bool) -> Result<(Removed, bool)> {
+    let routing = Routing::open()?;
+    let ours = Held::read(named.0, &routing, &[])?.ours();
+    let is_clean = || engines::plan_clean(named).map(|left| left.is_empty());
+    if ours.is_empty() {
+        return Ok((Removed::default(), true));
+    }
+    match is_clean() {
+        Ok(true) => Ok((routing::remove(&routing, ours), is_clean()?)),
+        Ok(false) if removed => Ok((Removed::default(), false)),
+        Err(e) if removed => Err(e),
+        _ => Ok(((Vec::new(), routing::kept(&ours)), false)),
+    }
 }

@@ -10,7 +10,7 @@ use weir_netlink::{Error, InForce, Result};
 
 /// One engine in the namespace of this thread, and its desired rules.
 pub(super) struct Writer<'a> {
-    desired: &'a Compiled,
+    pub(super) desired: &'a Compiled,
     engine: Engine<'a>,
     /// True if it held owned rules before.
     replaces: bool,
@@ -112,7 +112,7 @@ impl<'a> Writer<'a> {
     }
 
     /// `Yes` if the kernel holds exactly these rules now; `None` if it holds others or cannot be read.
-    fn now(&self) -> Option<InForce> {
+    pub(super) fn now(&self) -> Option<InForce> {
         let differs = match &self.desired.rules {
             Rules::Nft(rules) => {
                 let owned = self.desired.scheme().owned();
