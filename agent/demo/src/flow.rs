@@ -196,7 +196,7 @@ impl fmt::Display for Outcome {
                     f.write_str(", but the answer was lost")
                 }
             }
-            Self::Lost(reason) => write!(f, "nobody: {reason}"),
+            Self::Lost(reason) => write!(f, "lost: {reason}"),
         }
     }
 }

@@ -207,7 +207,7 @@ fn sender(flow: &Flow) -> String {
 
 fn arrival(played: &Played) -> (String, String) {
     match (&played.outcome, played.scene.flow.protocol) {
-        (Outcome::Lost(reason), _) => (format!("nobody: {reason}"), String::new()),
+        (Outcome::Lost(reason), _) => (format!("lost: {reason}"), String::new()),
         (Outcome::Received { by, .. }, Protocol::Udp) => (by.to_string(), "-".to_owned()),
         (Outcome::Received { by, original, .. }, Protocol::Tcp) => {
             (by.to_string(), original.to_string())

@@ -156,7 +156,7 @@ pub fn table(played: &[Played], colours: bool) -> Table {
             Outcome::Received { by, original, .. } => {
                 (format!("{by}, answer lost"), original.to_string())
             }
-            Outcome::Lost(reason) => (format!("nobody: {reason}"), String::new()),
+            Outcome::Lost(reason) => (format!("lost: {reason}"), String::new()),
         };
         let original = match flow.protocol {
             Protocol::Tcp => original,

@@ -207,7 +207,9 @@ impl<'a> Stage<'a> {
                 });
             }
         }
-        Ok(Outcome::Lost("it was sent, and nobody saw it".to_owned()))
+        Ok(Outcome::Lost(
+            "it was sent, and no receiver saw it".to_owned(),
+        ))
     }
 
     /// The listeners of a protocol that have something, `None` when the time is over.

@@ -96,7 +96,7 @@ fn choose(
         CarrierChoice::Auto => {
             "it needs CONFIG_GENEVE, CONFIG_VXLAN or CONFIG_VETH; capture by eBPF or inside the pods"
         }
-        _ => "give another carrier, or auto, which takes the first that works",
+        _ => "give another kind of tunnel, or auto, which takes the first that works",
     };
     let reason = format!("this kernel does not make {}; {remedy}", names.join(", "));
     Err(Error::unsupported("add", "the link to the proxy", reason))

@@ -23,7 +23,8 @@ pub struct Config {
     /// Addresses of the node that its own connections to enrolled pods get as source, at most one per family; without one
     /// the kernel chooses.
     pub host_addresses: Vec<IpAddr>,
-    /// What carries the first packet of a connection to the proxy.
+    /// What carries the first packet of a connection to the proxy. The key was `carrier` before.
+    #[serde(rename = "tunnel", alias = "carrier")]
     pub carrier: CarrierChoice,
     /// UDP port of the tunnels; without it the first one from 6081 that is free.
     pub tunnel_port: Option<u16>,

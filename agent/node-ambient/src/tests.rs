@@ -355,7 +355,9 @@ fn what_cannot_be_is_refused_by_name() {
         (r#"{"routing": {"proxy_table": 254}}"#, "kernel"),
         (r#"{"routing": {"priority": 32765}}"#, "main"),
         (r#"{"tunnel_port": 0}"#, "tunnel_port"),
+        (r#"{"tunnel": "gre"}"#, "tunnel"),
         (r#"{"carrier": "gre"}"#, "carrier"),
+        (r#"{"carrier": "veth", "tunnel": "veth"}"#, "tunnel"),
     ] {
         let error = Config::from_json(text, "f.json").unwrap_err().to_string();
         assert!(

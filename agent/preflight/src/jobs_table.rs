@@ -238,7 +238,7 @@ pub const JOBS: &[Job] = &[
                 ways: &[way("policy routing", &[ROUTING])],
             },
             Need {
-                what: "carrier to the proxy",
+                what: "tunnel to the proxy",
                 // In the order of `CarrierChoice::ORDER`.
                 ways: &[
                     way("GENEVE tunnels", &[&["net/link geneve"]]),

@@ -40,7 +40,7 @@ pub enum Trial {
 /// Every feature.
 #[rustfmt::skip]
 pub const ROWS: &[Row<Trial>] = &[
-    row("link veth", Trial::Carrier(CarrierChoice::Veth), "veth", "", "geneve or vxlan as carrier of node-level ambient"),
+    row("link veth", Trial::Carrier(CarrierChoice::Veth), "veth", "", "geneve or vxlan as tunnel to the node's proxy"),
     row("link geneve", Trial::Carrier(CarrierChoice::Geneve), "geneve", "4.2", "vxlan, or a veth pair"),
     row("link vxlan", Trial::Carrier(CarrierChoice::Vxlan), "vxlan", "", "geneve, or a veth pair"),
     row("link bridge", Trial::Link("bridge"), "bridge", "", "not used: other CNI plugins do"),

@@ -150,10 +150,10 @@ fn without_tproxy_of_nf_tables_only_the_proxy_has_legacy_tables() {
 
 /// What `auto` chooses is what the job counts as the best that is there.
 #[test]
-fn the_carrier_of_the_job_is_that_which_is_chosen() {
+fn the_tunnel_of_the_job_is_that_which_is_chosen() {
     let job = jobs::find("node-ambient").unwrap();
     let mut needs = job.needs.iter();
-    let need = needs.find(|need| need.what.contains("carrier")).unwrap();
+    let need = needs.find(|need| need.what.contains("tunnel")).unwrap();
     let names: Vec<_> = need.ways.iter().map(|way| way.name).collect();
     let order = weir_node_ambient::CarrierChoice::ORDER;
     assert_eq!(names, order.map(weir_node_ambient::CarrierChoice::words));
@@ -170,9 +170,9 @@ fn the_carrier_of_the_job_is_that_which_is_chosen() {
     }
     let reasons = |survey: &Survey| job.judge(survey).reasons.join("; ");
     let survey = with(&[("net/link geneve", lack())]);
-    assert!(reasons(&survey).starts_with("carrier to the proxy: VXLAN tunnels (GENEVE"));
+    assert!(reasons(&survey).starts_with("tunnel to the proxy: VXLAN tunnels (GENEVE"));
     let survey = with(&[("net/link geneve", lack()), ("net/link vxlan", lack())]);
-    assert!(reasons(&survey).starts_with("carrier to the proxy: veth pairs (GENEVE"));
+    assert!(reasons(&survey).starts_with("tunnel to the proxy: veth pairs (GENEVE"));
     let survey = with(&[("net/link", lack())]);
     assert_eq!(job.judge(&survey).outcome, Outcome::DoesNotWork);
 }

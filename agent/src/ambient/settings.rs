@@ -176,7 +176,7 @@ fn numbers(r: &Resolved) -> Result<weir_node_ambient::Config, SettingError> {
     let config = config.map_err(|e| r.refused(name, e.to_string()))?;
     let known = config.proxies.is_empty() && config.pods.is_empty() && !config.dns_capture;
     if !known || config.without_proxy != WithoutProxy::default() {
-        let why = "it may have the keys carrier, tunnel_port, host_addresses, exclude, marks and routing only: the others follow from the cluster and from other settings";
+        let why = "it may have the keys tunnel, tunnel_port, host_addresses, exclude, marks and routing only: the others follow from the cluster and from other settings";
         return Err(r.refused(name, why));
     }
     Ok(config)

@@ -197,6 +197,8 @@ fn shown(change: &Change, is_json: bool, verb: &str) -> Result<u8, Failure> {
         return output::json(&json!({
             "capturing": node.is_capturing(),
             "proxy": proxy,
+            "tunnel": node.carrier.to_string(),
+            // Its name before.
             "carrier": node.carrier.to_string(),
             "engine": change.engine.to_string(),
             "host": lines(&change.host),

@@ -214,7 +214,7 @@ pub(super) fn verified(
         }))?;
     } else if changes.is_empty() && !is_good {
         output::text(&format!(
-            "hindered: {netns} holds the redirection, and something foreign keeps packets from it\n"
+            "conflict: {netns} holds the redirection, and foreign rules keep packets from it\n"
         ))?;
     } else if changes.is_empty() {
         output::text(&format!(

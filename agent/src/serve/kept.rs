@@ -70,7 +70,7 @@ impl Kept {
             let lost = match own {
                 Ok(own) => match select(pin!(serve(listener)), pin!(self.lost(own))).await {
                     Either::Right((lost, _)) => lost,
-                    Either::Left(((), _)) => "nobody listens any more".to_owned(),
+                    Either::Left(((), _)) => "the listener has ended".to_owned(),
                 },
                 Err(e) => e.to_string(),
             };

@@ -123,7 +123,7 @@ impl Node {
         ip(&proxy, "address add 10.1.2.10/24 dev eth0");
         let request = json!({
             "proxies": [{ "uid": "a", "netns": path(&proxy), "addresses": ["10.1.2.10"] }],
-            "carrier": "veth",
+            "tunnel": "veth",
         });
         let file = TempFile::new(&request.to_string());
         Self { host, proxy, file }

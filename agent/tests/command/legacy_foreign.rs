@@ -294,7 +294,7 @@ fn what_keeps_packets_from_our_rules_is_named_and_no_success() {
     let verified = sidecar("verify", &pod, &file);
     assert_eq!(verified.code, 1, "{}", verified.stdout);
     let lines: Vec<&str> = verified.stdout.lines().collect();
-    assert!(lines[0].starts_with("hindered: "), "{}", verified.stdout);
+    assert!(lines[0].starts_with("conflict: "), "{}", verified.stdout);
     assert_eq!(lines.len(), 5, "{}", verified.stdout);
     for family in ["iptables", "ip6tables"] {
         for words in [

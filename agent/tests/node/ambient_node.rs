@@ -293,7 +293,7 @@ fn pods_are_captured_at_the_node_healed_switched_and_left() {
         let line = line.unwrap_or_else(|| panic!("{log}"));
         for words in [
             "a packet of pod shop/web, 10.2.2.10:",
-            "to 10.2.1.10:80 was dropped: nobody listens on port 15006",
+            "to 10.2.1.10:80 was dropped: no listener on port 15006",
         ] {
             assert!(line.contains(words), "{words}: {line}");
         }

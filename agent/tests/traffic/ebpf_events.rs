@@ -85,7 +85,7 @@ fn drops_are_reported_with_their_ends() {
             );
             let first = all.iter().find(|event| is_it(event)).expect("it was found");
             assert_eq!(first.own().map(|end| end.address), Some(pod), "{first}");
-            assert!(first.to_string().contains("nobody listens"), "{first}");
+            assert!(first.to_string().contains("no listener"), "{first}");
         }
     }
     assert_eq!(reader.lost().expect("a number"), 0);

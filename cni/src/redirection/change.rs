@@ -179,7 +179,7 @@ impl fmt::Display for Change {
             Self::Add(item) => item.fmt(f),
             Self::Remove(item) => write!(f, "{}", item.removal()),
             Self::Kept(kept) => write!(f, "keep {kept}, which another writer made"),
-            Self::Hindrance(what) => write!(f, "keep what hinders: {what}"),
+            Self::Hindrance(what) => write!(f, "keep the conflicting object: {what}"),
             Self::Blocked(item, by) => {
                 write!(f, "refuse `{item}`: a foreign {by}")
             }

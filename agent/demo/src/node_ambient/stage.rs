@@ -291,7 +291,7 @@ impl<'a> Stage<'a> {
             .find(|(_, fd)| fd.any().unwrap_or(false));
         match ready {
             Some((listener, _)) => Ok(listener),
-            None => Err(io::Error::other("it was sent, and nobody received it")),
+            None => Err(io::Error::other("it was sent, and no receiver saw it")),
         }
     }
 }

@@ -63,13 +63,13 @@ const REASONS: [(i32, Verdict, &str, &str); 14] = {
             Count::NoOutboundListener as i32,
             Dropped,
             "no_outbound_listener",
-            "nobody listens on port 15001",
+            "no listener on port 15001",
         ),
         (
             Count::NoInboundListener as i32,
             Dropped,
             "no_inbound_listener",
-            "nobody listens on port 15006 or 15008",
+            "no listener on port 15006 or 15008",
         ),
         (
             Count::Fragment as i32,

@@ -46,7 +46,7 @@ fn rules_at_the_node_work_where_it_says_so_with_the_carrier_that_it_says() {
     };
     // Of the first choice nothing is said.
     let named = |kind: CarrierChoice| {
-        let text = format!("carrier to the proxy: {} ", kind.words());
+        let text = format!("tunnel to the proxy: {} ", kind.words());
         reasons.iter().any(|reason| reason.starts_with(&text))
     };
     let said = CarrierChoice::ORDER.into_iter().find(|kind| named(*kind));

@@ -17,7 +17,7 @@ const HEAD: usize = 5;
 /// Calls `method` (`/package.Service/Method`) with an encoded message; the encoded answer.
 ///
 /// # Errors
-/// In words: nobody listens, it is no gRPC, or the status that the other side gives.
+/// In words: there is no listener, it is no gRPC, or the status that the other side gives.
 pub async fn unary(socket: &Path, method: &str, message: &[u8]) -> Result<Bytes, String> {
     let stream = UnixStream::connect(socket).await;
     let stream = stream.map_err(|e| format!("cannot connect: {e}"))?;
@@ -91,6 +91,6 @@ fn unframed(body: &Bytes) -> Result<Bytes, String> {
     match (flag, u32::from_be_bytes([a, b, c, d]) as usize) {
         (0, length) if length == message.len() => Ok(body.slice(HEAD..)),
         (0, length) => broken(&format!("it has {} bytes and says {length}", message.len())),
-        _ => broken("it is compressed, which nobody asked for"),
+        _ => broken("it is compressed, which was not requested"),
     }
 }
