@@ -71,3 +71,8 @@ pub mod pod;
 pub mod protocol;
 pub mod redirection;
 pub mod sysctl;
+
+/// The example of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

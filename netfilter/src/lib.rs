@@ -58,3 +58,8 @@ pub mod nft;
 pub mod probe;
 mod protocols;
 pub mod xtables;
+
+/// The example of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -71,3 +71,8 @@ pub use netns::{Netns, NetnsId};
 pub use sys::{namespace_type, tuning, xtables};
 pub use transport::{NetlinkSocket, Patience, Transport};
 pub use userns::Owner;
+
+/// The example of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
