@@ -18,6 +18,7 @@ pub struct Match {
 
 /// The comparison (`enum nft_cmp_ops`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 #[doc(alias = "NFT_CMP_EQ")]
 pub enum CmpOp {
     /// `==`

@@ -132,6 +132,7 @@ pub struct Nat {
 
 /// `enum nft_nat_types`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 #[doc(alias = "NFT_NAT_SNAT")]
 pub enum NatKind {
     /// `snat`
@@ -189,6 +190,7 @@ pub struct Limit {
 
 /// `enum nft_limit_type`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 #[doc(alias = "NFTA_LIMIT_UNIT")]
 pub enum LimitUnit {
     /// Packets

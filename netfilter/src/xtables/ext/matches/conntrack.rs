@@ -45,6 +45,7 @@ pub enum Direction {
 
 /// `--ctstate`, in the order in which `iptables-save` prints it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum ConntrackState {
     /// `INVALID`: belongs to no valid connection.
     Invalid,
