@@ -17,8 +17,11 @@ use super::model::{AnonymousSet, DataType, Element, Selector, Set, SetData, Type
 use super::raw;
 use super::userdata::{self, Userdata};
 use super::wire::{ElemAttrs, SetAttrs, SetDescAttrs};
+mod unread;
+
 pub(crate) use elements::{Listed, Ranges, elem_attrs, is_interval, to_elem_attrs, turn};
 use std::time::Duration;
+pub(crate) use unread::{ByElement, by_element, with_unread};
 use weir_netlink::attr::{Attrs, NFTA_LIST_ELEM, NLA_TYPE_MASK, Writer};
 
 /// `NFTA_SET_FIELD_LEN` of `enum nft_set_field_attributes`
@@ -83,14 +86,36 @@ impl Set {
             (self.timeouts, raw::NFT_SET_TIMEOUT),
             (self.dynamic, raw::NFT_SET_EVAL),
             (self.ranges() == Ranges::Fields, raw::NFT_SET_CONCAT),
+            (self.has(raw::NFTA_SET_OBJ_TYPE), raw::NFT_SET_OBJECT),
+            (self.has(raw::NFTA_SET_EXPRESSIONS), raw::NFT_SET_EXPR),
         ]
         .into_iter()
         .filter_map(|(on, flag)| on.then_some(flag))
         .sum()
     }
 
+    /// The attributes of the set itself without a field.
+    fn own_unread(&self) -> impl Iterator<Item = &Unread> {
+        self.unread.iter().filter(|u| u.element.is_none())
+    }
+
+    /// `NFT_OBJECT_*`: the kind of the objects that a map refers to.
+    pub(crate) fn object(&self) -> Option<u32> {
+        let mut own = self.own_unread();
+        let found = own.find(|u| u.attribute == raw::NFTA_SET_OBJ_TYPE)?;
+        let bytes = found.bytes.as_slice().try_into().ok()?;
+        Some(u32::from_be_bytes(bytes))
+    }
+
+    fn has(&self, attribute: u16) -> bool {
+        self.own_unread()
+            .any(|u| u.attribute & NLA_TYPE_MASK == attribute)
+    }
+
     /// `NFT_MSG_NEWSET`
     pub(crate) fn to_attrs(&self, table: &str, id: u32) -> SetAttrs {
+        let is_object = |u: &&Unread| u.attribute == raw::NFTA_SET_OBJ_TYPE;
+        let others = self.own_unread().filter(|u| !is_object(u));
         let (data_type, data_len) = match self.data {
             SetData::None => (None, None),
             SetData::Verdict => (Some(raw::NFT_DATA_VERDICT), Some(0)),
@@ -148,6 +173,8 @@ impl Set {
                 .gc_interval
                 .map(|t| u32::try_from(millis(t)).unwrap_or(u32::MAX)),
             userdata: Some(user.bytes()),
+            obj_type: self.object(),
+            unknown: others.map(|u| (u.attribute, u.bytes.clone())).collect(),
             ..SetAttrs::default()
         }
     }
@@ -208,7 +235,16 @@ impl Set {
             e.settle(self.timeout);
         }
         set.elements.sort_by(|a, b| a.key.cmp(&b.key));
+        set.unread = self.settled_unread();
         set
+    }
+
+    /// [`Set::unread`] in one order, with counters at zero.
+    pub(crate) fn settled_unread(&self) -> Vec<Unread> {
+        let mut unread: Vec<Unread> = self.unread.iter().map(Unread::without_counters).collect();
+        let key = |u: &Unread| (u.element.clone(), u.attribute);
+        unread.sort_by_cached_key(key);
+        unread
     }
 }
 
@@ -265,6 +301,7 @@ fn byte_order(t: DataType) -> u32 {
         | DataType::CT_EVENT
         | DataType::TIME_DATE
         | DataType::TIME_HOUR
+        | DataType::CGROUPV2
         | DataType::CT_LABEL
         | DataType::STRING
         | DataType::IFNAME => userdata::HOST_ENDIAN,
@@ -330,7 +367,10 @@ pub(crate) fn elements_of_rule(set: &AnonymousSet, turned: bool) -> Option<Vec<E
     listed.add(&set.elements);
     let interval = flags & raw::NFT_SET_INTERVAL != 0;
     let key_type = DataType(set.attrs.key_type.unwrap_or(0));
-    let (mut elements, _) = listed.finish(interval, is_host_order_key(&set.attrs), key_type);
+    let (mut elements, unread) = listed.finish(interval, is_host_order_key(&set.attrs), key_type);
+    if !unread.is_empty() {
+        return None;
+    }
     if turned {
         elements.iter_mut().for_each(turn);
     }

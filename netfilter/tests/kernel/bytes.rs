@@ -303,6 +303,7 @@ fn every_operation_has_a_golden() {
         | NftOp::ReplaceTable(..)
         | NftOp::AddSet(..)
         | NftOp::DeleteSet(..)
+        | NftOp::AddObject(..)
         | NftOp::AddElements(..)
         | NftOp::DeleteElements(..)
         | NftOp::AddChain(..)

@@ -124,6 +124,113 @@ fn objects_in_a_table_of_ours_stay() {
     assert_eq!(names, ["c"]);
 }
 
+/// A ruleset that was read is written with its objects, the statements of its sets and the maps of objects. What they
+/// count makes no difference.
+// matrix: host: several objects and set statements are younger than the oldest kernels
+#[test]
+fn objects_and_statements_are_written_as_they_were_read() {
+    crate::common::both_ways(include_str!("listing/stateful.nft"));
+}
+
+// matrix: host: needs nf_flow_table, which is not in every kernel
+#[test]
+fn flowtables_are_written_as_they_were_read() {
+    let text = "table inet t {
+            flowtable f { hook ingress priority 0; devices = { lo }; }
+            chain c {
+                type filter hook forward priority 0
+                tcp dport 80 flow add @f
+            }\n}\n";
+    if let Err(e) = tool(&namespace_or_skip!(), "nft", &["-f", "-"], text) {
+        lacks::skip("expression flow_offload", "4.16", e);
+        return;
+    }
+    crate::common::both_ways(text);
+}
+
+/// What a desired object is decides; what it has counted does not.
+#[test]
+fn an_object_with_other_properties_is_replaced() {
+    use weir_netfilter::nft::{NftOp, Object, ObjectKind};
+    let ns = namespace_or_skip!();
+    let text = |rate| {
+        format!(
+            "table inet t {{ counter c {{ }}\nlimit l {{ rate {rate}/second\n}}\nchain x {{ counter name \"c\"\n}}\n}}\n"
+        )
+    };
+    load(&ns, &text(5));
+    let mut desired = read(&ns).ruleset;
+    load(&ns, "delete table inet t");
+    load(&ns, &text(6));
+    let replaced = |ops: &[NftOp]| match ops.first() {
+        Some(NftOp::ReplaceTable(_, reasons)) => reasons.clone(),
+        other => panic!("{other:?}"),
+    };
+    let ops = apply(&ns, &desired).unwrap().ops;
+    assert_eq!(replaced(&ops), ["limit l has other properties"]);
+    assert_eq!(apply(&ns, &desired).unwrap().ops, vec![]);
+    // One more is added beside the others.
+    let kind = ObjectKind::Stateful(1);
+    let d = Object {
+        kind,
+        name: "d".to_owned(),
+        comment: None,
+        data: Vec::new(),
+    };
+    desired.tables[0].objects.push(d);
+    let applied = apply(&ns, &desired).unwrap();
+    assert!(
+        matches!(applied.ops[..], [NftOp::AddObject(..)]),
+        "{:?}",
+        applied.ops
+    );
+    assert_eq!(applied.kept, vec![]);
+    // Not desired any more, it stays and is reported.
+    desired.tables[0].objects.pop();
+    let applied = apply(&ns, &desired).unwrap();
+    assert_eq!((applied.ops.len(), applied.kept.len()), (0, 1));
+}
+
+/// A missing object is not a missing feature of the kernel.
+#[test]
+fn a_missing_object_is_not_a_missing_expression() {
+    let ns = namespace_or_skip!();
+    load(
+        &ns,
+        "table inet t { counter c { }\nchain x { counter name \"c\"\n}\n}\n",
+    );
+    let mut desired = read(&ns).ruleset;
+    desired.tables[0].objects.clear();
+    load(&ns, "delete table inet t");
+    let error = apply(&ns, &desired).unwrap_err();
+    assert!(error.is_not_found(), "{error}");
+    assert!(!error.to_string().contains("lacks"), "{error}");
+}
+
+/// Anonymous chains stand in their rules, as `nft` lists them; its text makes the same ruleset. Writing them is refused.
+// matrix: host: since 5.9
+#[test]
+fn anonymous_chains_are_listed_in_their_rules() {
+    let ns = namespace_or_skip!();
+    load(
+        &ns,
+        "table inet t {
+            chain first { drop\n}
+            chain c {
+                ip saddr 1.2.3.4 jump { ip daddr 1.1.1.1 accept; } comment \"why\"
+                goto { counter; jump first; }
+                tcp dport 5 jump first
+            }\n}\n",
+    );
+    let text = read(&ns).ruleset.to_string();
+    assert!(!text.contains("__chain"), "{text}");
+    assert_text(&text, &list(&ns));
+    let error = apply(&namespace_or_skip!(), &read(&ns).ruleset)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("anonymous chain of a rule"), "{error}");
+}
+
 /// `nft` neither lists the version of a table nor loses it; a table without one is as good, with another one it is
 /// replaced.
 #[test]

@@ -281,7 +281,7 @@ fn rules_of_kube_proxy() {
     both_ways(include_str!("listing/kube-proxy.nft"));
 }
 
-/// What firewalld writes, without the helper of conntrack, which is an object.
+/// What firewalld writes, with the helper of conntrack for its service ftp.
 // matrix: host: uses fib and more, whose modules are not in every kernel of the archive
 #[test]
 fn rules_of_firewalld() {
@@ -304,6 +304,69 @@ fn ranges_of_fields_and_maps_of_rules() {
                 update @seen { ip saddr timeout 1m : 0x00000005 }
                 dnat ip to ip saddr . tcp dport map @to
                 dnat to numgen inc mod 2 map { 0 : 1.2.3.4, 1 : 1.2.3.5 }
+            }\n}\n",
+    );
+}
+
+/// The element of all other keys, in every kind of set; one that goes and comes back.
+// matrix: host: since 5.13
+#[test]
+fn catch_all_elements() {
+    both_ways(include_str!("listing/catch-all.nft"));
+    let ns = namespace_or_skip!();
+    let other = || Element::value(Data::from([].as_slice()));
+    for (interval, first) in [
+        (false, Element::value(Data::be16(80))),
+        (
+            true,
+            Element::new(ElementKey::range(Data::be16(80), Data::be16(90))),
+        ),
+    ] {
+        let mut set = Set::new("s", DataType::INET_SERVICE, 2);
+        set.interval = interval;
+        for elements in [
+            vec![first.clone(), other()],
+            vec![first.clone()],
+            vec![first, other()],
+        ] {
+            set.elements = elements;
+            let desired = with(set.clone(), vec![]);
+            apply(&ns, &desired).unwrap();
+            assert_eq!(read(&ns).ruleset, desired);
+        }
+    }
+}
+
+/// Statements of elements decide which packets a set of a rule matches.
+// matrix: host: since 5.7
+#[test]
+fn statements_in_sets_of_rules() {
+    both_ways(
+        "table ip t {
+            chain c {
+                ip saddr { 1.1.1.1 counter, 2.2.2.2 } drop
+                ip saddr { 1.1.1.1 limit rate 5/second, 2.2.2.2 } drop
+                tcp dport { 80 limit rate 5/second comment \"x\", 90-95 } accept
+            }\n}\n",
+    );
+}
+
+/// Constants and types of what rules add are those of the set.
+// matrix: host: named types that old programs do not have
+#[test]
+fn constants_that_rules_add_to_sets() {
+    both_ways(
+        "table ip t {
+            set pairs { type ipv4_addr . inet_service; flags dynamic,timeout; timeout 1h\n}
+            set marks { type mark . ipv4_addr; flags dynamic\n}
+            map hosts { type inet_service : ipv4_addr; flags dynamic\n}
+            set codes { type icmpx_code; elements = { no-route, 9 }\n}
+            chain c {
+                update @pairs { ip saddr . 80 timeout 5s }
+                add @marks { 0x00000005 . 10.0.0.1 }
+                add @marks { meta mark . 10.0.0.1 }
+                add @hosts { tcp dport : 10.0.0.2 }
+                ip saddr . tcp dport @pairs accept
             }\n}\n",
     );
 }

@@ -31,6 +31,7 @@ fn len(t: DataType) -> Option<usize> {
         | DataType::ICMPV6_TYPE
         | DataType::ICMP_CODE
         | DataType::ICMPV6_CODE
+        | DataType::ICMPX_CODE
         | DataType::IGMP_TYPE
         | DataType::MH_TYPE
         | DataType::DCCP_PKTTYPE

@@ -5,12 +5,13 @@ use super::object::object_text;
 use super::value::{duration, element};
 use super::{type_of, unread};
 use crate::nft::compat;
-use crate::nft::listing::rule_text;
+use crate::nft::listing::rule_text_in;
 use crate::nft::model::{
-    BaseChain, Chain, DataType, Element, Hook, Object, ObjectKind, Policy, Ruleset, Set, SetData,
-    Table, TableFamily, priority,
+    BaseChain, Chain, DataType, Element, Hook, Object, ObjectKind, Policy, Rule, Ruleset, Set,
+    SetData, Statement, Table, TableFamily, Verdict, priority,
 };
 use crate::nft::raw;
+use crate::nft::set::by_element;
 use std::fmt;
 
 impl fmt::Display for TableFamily {
@@ -76,7 +77,8 @@ impl fmt::Display for Table {
         let objects = objects.into_iter().map(object_text);
         let sets = self.sets.iter().map(set_text);
         let flowtables = flowtables.into_iter().map(object_text);
-        let chains = self.chains.iter().map(|c| chain_text(c, self.family));
+        let named = self.chains.iter().filter(|c| !c.is_anonymous);
+        let chains = named.map(|c| chain_text(c, self));
         let blocks = objects.chain(sets).chain(flowtables).chain(chains);
         for (i, block) in blocks.enumerate() {
             if i > 0 {
@@ -88,7 +90,7 @@ impl fmt::Display for Table {
     }
 }
 
-fn chain_text(c: &Chain, family: TableFamily) -> String {
+fn chain_text(c: &Chain, table: &Table) -> String {
     let mut text = format!("\tchain {} {{\n", c.name);
     if let Some(comment) = &c.comment {
         text += &format!("\t\tcomment \"{comment}\"\n");
@@ -97,12 +99,42 @@ fn chain_text(c: &Chain, family: TableFamily) -> String {
         text += "\t\tflags offload\n";
     }
     if let Some(base) = &c.base {
-        text += &format!("\t\t{}\n", base_chain_text(base, family));
+        text += &format!("\t\t{}\n", base_chain_text(base, table.family));
     }
     for rule in &c.rules {
-        text += &format!("\t\t{}\n", rule_text(rule, family));
+        text += &rule_block(rule, table, 2);
     }
     text + "\t}\n"
+}
+
+/// Blocks in blocks: deeper jumps the kernel refuses (`NFT_JUMP_STACK_SIZE`).
+const DEEPEST: usize = 16 + 2;
+
+/// A rule with this many tabs before it; the chain that belongs to it stands in it.
+fn rule_block(rule: &Rule, table: &Table, tabs: usize) -> String {
+    let indent = "\t".repeat(tabs);
+    let text = |r: &Rule| rule_text_in(r, table.family, &table.sets);
+    let own = match rule.statements.last() {
+        Some(Statement::Verdict(to @ (Verdict::Jump(name) | Verdict::Goto(name)))) => {
+            let chain = table.chain(name).filter(|c| c.is_anonymous);
+            chain.filter(|_| tabs < DEEPEST).map(|c| (c, to))
+        }
+        _ => None,
+    };
+    let Some((chain, to)) = own else {
+        return format!("{indent}{}\n", text(rule));
+    };
+    let bare = text(&Rule {
+        comment: None,
+        ..rule.clone()
+    });
+    let start = bare.strip_suffix(&chain.name).unwrap_or(&bare);
+    debug_assert!(bare.ends_with(&to.to_string()), "{bare}");
+    let inner = chain.rules.iter().map(|r| rule_block(r, table, tabs + 1));
+    let inner: String = inner.collect();
+    let comment = rule.comment.as_ref().map(|c| format!(" comment \"{c}\""));
+    let comment = comment.unwrap_or_default();
+    format!("{indent}{start}{{\n{inner}{indent}}}{comment}\n")
 }
 
 /// `type T hook H priority P; policy P;`
@@ -221,6 +253,7 @@ pub(super) fn type_name(t: DataType) -> String {
         DataType::TIME_DATE => "time",
         DataType::TIME_DAY => "day",
         DataType::TIME_HOUR => "hour",
+        DataType::ICMPX_CODE => "icmpx_code",
         DataType(n) => return format!("type {n}"),
     }
     .to_owned()
@@ -311,6 +344,7 @@ fn per_line(t: DataType) -> usize {
         | DataType::ETHER_TYPE
         | DataType::ICMP_TYPE
         | DataType::ICMPV6_TYPE
+        | DataType::ICMPX_CODE
         | DataType::IFNAME
         | DataType::STRING => 1,
         _ => 5,
@@ -336,7 +370,8 @@ fn elements_text(s: &Set) -> String {
 pub(super) fn element_texts(s: &Set) -> Vec<String> {
     let fields = type_of::key(s).unwrap_or_default();
     let data = type_of::data(s);
-    let text = |e: &Element| element(e, &fields, data.as_deref(), &s.unread);
+    let unread = by_element(&s.unread);
+    let text = |e: &Element| element(e, &fields, data.as_deref(), &unread);
     s.elements.iter().map(text).collect()
 }
 
@@ -357,5 +392,16 @@ mod tests {
         for line in ["\tflags owner,persist\n", "\t\tflags offload\n"] {
             assert!(text.contains(line), "{text}");
         }
+    }
+    /// Without a path, `nft` lists the number of a cgroup, which is in host order.
+    #[test]
+    fn numbers_of_cgroups() {
+        let concatenation = DataType(DataType::IPV4_ADDR.0 << 6 | DataType::CGROUPV2.0);
+        let mut set = Set::new("s", concatenation, 12);
+        let key = [[10, 0, 0, 1].as_slice(), &1_u64.to_ne_bytes()].concat();
+        set.elements = vec![Element::value(key.as_slice().into())];
+        let text = set_text(&set);
+        assert!(text.contains("type ipv4_addr . cgroupsv2\n"), "{text}");
+        assert!(text.contains("{ 10.0.0.1 . 1 }"), "{text}");
     }
 }

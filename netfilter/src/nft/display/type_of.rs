@@ -69,7 +69,7 @@ pub(crate) fn key(s: &Set) -> Option<Vec<Field>> {
 }
 
 /// The same for the values of a map.
-pub(super) fn data(s: &Set) -> Option<Vec<Field>> {
+pub(crate) fn data(s: &Set) -> Option<Vec<Field>> {
     let SetData::Value(t, len) = s.data else {
         return None;
     };

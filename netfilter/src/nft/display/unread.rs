@@ -2,23 +2,13 @@
 //! objects and counters in `nft`'s syntax, others as raw attributes.
 
 use super::value::hex;
-use crate::nft::expr::{Expr, ExprAttrs};
-use crate::nft::model::{Element, ElementKey, ObjectKind, Set, TableFamily, Unread};
+use crate::nft::model::{Element, ObjectKind, Set, TableFamily, Unread};
+use crate::nft::set::ByElement;
 use crate::nft::{listing, raw};
-use weir_netlink::attr::{AttrSet, Attrs, NLA_TYPE_MASK};
 
 /// The kind of object that a map refers to: `map m { type ipv4_addr : counter }`.
 pub(super) fn object(s: &Set) -> Option<String> {
-    let is_it = |u: &&Unread| u.element.is_none() && u.attribute == raw::NFTA_SET_OBJ_TYPE;
-    let bytes = s
-        .unread
-        .iter()
-        .find(is_it)?
-        .bytes
-        .as_slice()
-        .try_into()
-        .ok()?;
-    Some(ObjectKind::Stateful(u32::from_be_bytes(bytes)).word())
+    Some(ObjectKind::Stateful(s.object()?).word())
 }
 
 /// One line per attribute of the set that is no statement.
@@ -40,13 +30,10 @@ pub(super) fn statements_of_set(s: &Set) -> Option<String> {
 }
 
 /// Of an element: the text of its statements, which follows the key, and that of the other attributes, which ends it.
-pub(super) fn of_element(unread: &[Unread], e: &Element) -> (String, String) {
+pub(super) fn of_element(unread: &ByElement<'_>, e: &Element) -> (String, String) {
     let (mut statements, mut rest) = (String::new(), String::new());
-    for u in unread {
-        let key = u.element.as_ref().map(ElementKey::first);
-        if key != Some(e.key.first()) {
-            continue;
-        }
+    let of = unread.get(e.key.first().0.as_slice());
+    for u in of.into_iter().flatten() {
         match u.attribute {
             raw::NFTA_SET_ELEM_OBJREF => {
                 let name = u.bytes.strip_suffix(&[0]).unwrap_or(&u.bytes);
@@ -63,24 +50,8 @@ pub(super) fn of_element(unread: &[Unread], e: &Element) -> (String, String) {
 
 /// The statement or the statements that an attribute holds, of a set or of an element.
 fn statement(u: &Unread) -> Option<Vec<String>> {
-    let (one, list) = match u.element {
-        None => (raw::NFTA_SET_EXPR, raw::NFTA_SET_EXPRESSIONS),
-        Some(_) => (raw::NFTA_SET_ELEM_EXPR, raw::NFTA_SET_ELEM_EXPRESSIONS),
-    };
-    // With or without the flag of nested attributes.
-    match u.attribute & NLA_TYPE_MASK {
-        n if n == one => Some(vec![expression(&u.bytes)?]),
-        n if n == list => {
-            let each = Attrs::new(&u.bytes).map(|a| expression(a.ok()?.payload));
-            each.collect()
-        }
-        _ => None,
-    }
-}
-
-fn expression(bytes: &[u8]) -> Option<String> {
-    let expr = Expr::from_attrs(ExprAttrs::decode(bytes).ok()?);
-    Some(listing::text(&[expr], &[], TableFamily::Inet))
+    let text = |e| listing::text(&[e], &[], TableFamily::Inet);
+    Some(u.expressions()?.into_iter().map(text).collect())
 }
 
 fn opaque(u: &Unread) -> String {

@@ -4,7 +4,8 @@ use super::concat::Field;
 use super::numbers::{self, bits, name};
 use super::unread;
 use crate::address::Address;
-use crate::nft::model::{Data, DataType, Element, ElementKey, Unread, Verdict};
+use crate::nft::model::{Data, DataType, Element, ElementKey, Verdict};
+use crate::nft::set::ByElement;
 use crate::protocols::PROTOCOLS;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -56,6 +57,7 @@ pub(crate) fn bound(data: &Data, data_type: DataType, host_order: bool) -> Strin
             | DataType::ICMPV6_TYPE
             | DataType::ICMP_CODE
             | DataType::ICMPV6_CODE
+            | DataType::ICMPX_CODE
             | DataType::IGMP_TYPE
             | DataType::MH_TYPE
             | DataType::ARP_OP
@@ -83,7 +85,7 @@ fn number(n: u64, data_type: DataType) -> String {
     let named = |table| name(table, n).map_or_else(|| n.to_string(), str::to_owned);
     let in_hex = |table| name(table, n).map_or_else(|| format!("0x{n:02x}"), str::to_owned);
     match data_type {
-        DataType::MARK | DataType::CGROUPV2 => format!("0x{n:08x}"),
+        DataType::MARK => format!("0x{n:08x}"),
         DataType::NF_PROTO => match n {
             2 => "ipv4".to_owned(),
             10 => "ipv6".to_owned(),
@@ -93,6 +95,7 @@ fn number(n: u64, data_type: DataType) -> String {
         DataType::ICMP_TYPE => named(numbers::ICMP_TYPES),
         DataType::ICMP_CODE => named(numbers::ICMP_CODES),
         DataType::ICMPV6_CODE => named(numbers::ICMPV6_CODES),
+        DataType::ICMPX_CODE => named(numbers::ICMPX_CODES),
         DataType::IGMP_TYPE => named(numbers::IGMP_TYPES),
         DataType::MH_TYPE => named(numbers::MH_TYPES),
         DataType::ARP_OP => named(numbers::ARP_OPS),
@@ -251,7 +254,7 @@ pub(crate) fn element(
     e: &Element,
     fields: &[Field],
     data: Option<&[Field]>,
-    unread: &[Unread],
+    unread: &ByElement<'_>,
 ) -> String {
     let mut text = match &e.key {
         ElementKey::Value(d) if d.0.is_empty() => "*".to_owned(),

@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use super::{NftOp, TableId, Transaction, UNGUARDED};
 use crate::nft::context::Context;
 use crate::nft::expr::ExprElem;
-use crate::nft::model::{Chain, Policy, Rule, Set, Table};
+use crate::nft::model::{Chain, Object, ObjectKind, Policy, Rule, Set, Table};
 use crate::nft::wire::{
-    ChainAttrs, ElemAttrs, ElemListAttrs, HookAttrs, RuleAttrs, SetAttrs, TableAttrs, device_list,
+    ChainAttrs, ElemAttrs, ElemListAttrs, FlowtableAttrs, HookAttrs, ObjAttrs, RuleAttrs, SetAttrs,
+    TableAttrs, device_list,
 };
 use crate::nft::{linearize, raw, set, userdata};
-use weir_netlink::attr::EncodeError;
+use weir_netlink::attr::{AttrSet as _, EncodeError};
 use weir_netlink::message::{NLM_F_APPEND, NLM_F_CREATE};
 use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES};
 use weir_netlink::{Error, Result};
@@ -101,6 +102,7 @@ impl Messages {
                 let attrs = s.to_attrs(&id.1, self.set_id);
                 self.push(raw::NFT_MSG_NEWSET, NLM_F_CREATE, id, &attrs);
                 let elements = set::elem_attrs(&s.elements, s.ranges());
+                let elements = elements.map(set::with_unread(&s.unread));
                 self.elements(
                     raw::NFT_MSG_NEWSETELEM,
                     id,
@@ -120,6 +122,7 @@ impl Messages {
             NftOp::AddElements(id, s, elements) => {
                 self.change(raw::NFT_MSG_NEWSETELEM, id, s, elements);
             }
+            NftOp::AddObject(id, o) => self.object(id, o),
             NftOp::DeleteElements(id, s, elements) => {
                 // The kernel finds elements by key; a foreign comment may not fit beside weir's own userdata.
                 let mut found = elements.clone();
@@ -172,12 +175,36 @@ impl Messages {
         self.push(raw::NFT_MSG_NEWTABLE, 0, &id, &attrs);
     }
 
+    fn object(&mut self, id: &TableId, o: &Object) {
+        let (table, name) = (Some(id.1.clone()), Some(o.name.clone()));
+        let ObjectKind::Stateful(kind) = o.kind else {
+            let attrs = FlowtableAttrs {
+                table,
+                name,
+                uses: None,
+                handle: None,
+                ..FlowtableAttrs::decode(&o.data).unwrap_or_default()
+            };
+            return self.push(raw::NFT_MSG_NEWFLOWTABLE, NLM_F_CREATE, id, &attrs);
+        };
+        let attrs = ObjAttrs {
+            table,
+            name,
+            kind: Some(kind),
+            data: Some(o.data.clone()),
+            userdata: userdata::comment(o.comment.as_deref()),
+            ..ObjAttrs::default()
+        };
+        self.push(raw::NFT_MSG_NEWOBJ, NLM_F_CREATE, id, &attrs);
+    }
+
     fn chain(&mut self, id: &TableId, c: &Chain) {
         let base = c.base.as_ref();
         let attrs = ChainAttrs {
             table: Some(id.1.clone()),
             name: Some(c.name.clone()),
             kind: base.map(|b| b.chain_type.as_str().to_owned()),
+            flags: c.offload.then_some(raw::NFT_CHAIN_HW_OFFLOAD),
             policy: base.map(|b| policy(b.policy)),
             hook: base.map(|b| HookAttrs {
                 hooknum: Some(b.hook.number()),
@@ -224,6 +251,7 @@ impl Messages {
     fn change(&mut self, kind: u16, id: &TableId, s: &Set, elements: &[crate::nft::Element]) {
         let mut attrs = set::elem_attrs(elements, s.ranges()).peekable();
         let _ = attrs.next_if(|a| a.flags == Some(raw::NFT_SET_ELEM_INTERVAL_END));
+        let attrs = attrs.map(set::with_unread(&s.unread));
         self.elements(kind, id, (&s.name, None), attrs);
     }
 

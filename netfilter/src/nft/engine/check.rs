@@ -57,6 +57,10 @@ fn one(op: &NftOp) -> Result<(), String> {
         }
         // As they were listed.
         NftOp::DeleteElements(id, s, _) => (id, &s.name),
+        NftOp::AddObject(id, o) => {
+            comment(o.comment.as_deref())?;
+            (id, &o.name)
+        }
         NftOp::AddChain(id, c) => {
             chain(c)?;
             (id, &c.name)
@@ -92,9 +96,9 @@ fn comment(text: Option<&str>) -> Result<(), String> {
 
 fn comment_of(text: Option<&str>, longest: usize) -> Result<(), String> {
     match text {
-        Some(t) if t.len() > longest || t.contains('\0') => Err(format!(
+        Some(t) if bytes_of(t).len() > longest || t.contains('\0') => Err(format!(
             "the comment has {} bytes or contains NUL; shorten it to {longest} bytes",
-            t.len()
+            bytes_of(t).len()
         )),
         _ => Ok(()),
     }
@@ -110,6 +114,11 @@ fn interface(name: &[u8]) -> Result<(), String> {
 }
 
 fn chain(c: &Chain) -> Result<(), String> {
+    if c.is_anonymous {
+        let reason =
+            "it is the anonymous chain of a rule, which is only read; give it a name of its own";
+        return Err(reason.into());
+    }
     let devices = c.base.iter().flat_map(|b| &b.devices);
     for device in devices {
         interface(device.as_bytes())?;
@@ -125,7 +134,7 @@ fn set(s: &Set) -> Result<(), String> {
     let notes = s.to_attrs("", 0).userdata.map_or(0, |u| u.len());
     let text = s.comment.as_deref();
     // A comment that exceeds its length byte is truncated there.
-    let entry = text.map_or(0, |t| t.len().min(255) + ENTRY);
+    let entry = text.map_or(0, |t| bytes_of(t).len().min(255) + ENTRY);
     comment_of(text, COMMENT.saturating_sub(notes.saturating_sub(entry)))?;
     if notes > USERDATA {
         return Err(format!(
@@ -194,9 +203,9 @@ fn statement(s: &Statement) -> Result<(), String> {
         }
         Statement::Tproxy(t) => t.addr.map_or(Ok(()), |a| family(t.family, a)),
         Statement::Log(l) => match &l.prefix {
-            Some(p) if p.len() > LOG_PREFIX || p.contains('\0') => Err(format!(
+            Some(p) if bytes_of(p).len() > LOG_PREFIX || p.contains('\0') => Err(format!(
                 "the prefix of the log has {} bytes or contains NUL; shorten it to {LOG_PREFIX} bytes",
-                p.len()
+                bytes_of(p).len()
             )),
             _ => Ok(()),
         },

@@ -99,6 +99,7 @@ impl<T: Transport> NftEngine<T> {
     fn element(&mut self, table: &TableId, set: &Set, element: &Element) -> Result<Vec<Element>> {
         let what = format!("an element of set {} {} {}", table.0, table.1, set.name);
         let key = |attrs: ElemAttrs| ElemAttrs {
+            flags: attrs.flags,
             key: attrs.key,
             key_end: attrs.key_end,
             ..ElemAttrs::default()

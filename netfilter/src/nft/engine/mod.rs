@@ -149,7 +149,8 @@ impl<T: Transport> NftEngine<T> {
             owned,
         };
         let done = converge(&mut desired, limit)?;
-        let kept = done.observed.ruleset.tables.iter().flat_map(Kept::of);
+        let found = done.observed.ruleset.tables.iter();
+        let kept = found.flat_map(|t| Kept::of(t, desired.ruleset.table(t.family, &t.name)));
         Ok(NftApplied {
             kept: kept.collect(),
             ops: done.ops,

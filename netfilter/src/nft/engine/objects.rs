@@ -1,4 +1,4 @@
-//! Reads stateful objects and flowtables, which weir never creates, for listings of a whole ruleset.
+//! Reads stateful objects and flowtables: for a whole ruleset, and where some are desired.
 
 use super::NftEngine;
 use super::dump::decode;

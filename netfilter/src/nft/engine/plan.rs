@@ -6,7 +6,7 @@ use crate::nft::context::Context;
 use crate::nft::display::{base_chain_text, set_line, set_word};
 use crate::nft::listing::rule_text;
 use crate::nft::model::{
-    Chain, Element, ObjectKind, Policy, Rule, Ruleset, Set, Table, TableFamily,
+    Chain, Element, Object, ObjectKind, Policy, Rule, Ruleset, Set, Table, TableFamily,
 };
 use crate::nft::{delinearize, linearize};
 use std::collections::HashSet;
@@ -25,7 +25,7 @@ pub struct Transaction {
     pub kept: Vec<Kept>,
 }
 
-/// A stateful object or a flowtable that another writer created in an owned table. Only deleting its table deletes
+/// A stateful object or a flowtable that is not desired and that another writer created in an owned table. Only deleting its table deletes
 /// it: deleting it alone would lose its counts, and it affects no packet as long as no rule refers to it, and such
 /// foreign rules are deleted. Still, the table is not exactly as desired.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,8 +40,13 @@ pub struct Kept {
 
 impl Kept {
     /// What another writer has in a table that stays.
-    pub(super) fn of(table: &Table) -> impl Iterator<Item = Self> {
-        table.objects.iter().map(|object| Self {
+    pub(super) fn of(table: &Table, desired: Option<&Table>) -> impl Iterator<Item = Self> {
+        let is_desired = move |object: &Object| {
+            let mut objects = desired.into_iter().flat_map(|d| &d.objects);
+            objects.any(|o| o.is_for(object))
+        };
+        let others = table.objects.iter().filter(move |o| !is_desired(o));
+        others.map(|object| Self {
             table: (table.family, table.name.clone()),
             kind: object.kind,
             name: object.name.clone(),
@@ -73,6 +78,8 @@ pub enum NftOp {
     AddSet(TableId, Set),
     /// `delete set`
     DeleteSet(TableId, String),
+    /// `add counter` and similar, `add flowtable`
+    AddObject(TableId, Object),
     /// `add element`
     AddElements(TableId, Set, Vec<Element>),
     /// `delete element`
@@ -122,7 +129,7 @@ pub fn plan(desired: &Ruleset, observed: &Snapshot, owned: &[TableId]) -> Transa
                     continue;
                 }
                 change_table(t, old, observed, i, &mut ops);
-                kept.extend(Kept::of(old));
+                kept.extend(Kept::of(old, Some(t)));
             }
         }
     }
@@ -133,7 +140,7 @@ pub fn plan(desired: &Ruleset, observed: &Snapshot, owned: &[TableId]) -> Transa
     }
 }
 
-/// The table without sets and chains.
+/// The table without objects, sets and chains.
 fn shell(t: &Table) -> Table {
     Table {
         family: t.family,
@@ -141,7 +148,7 @@ fn shell(t: &Table) -> Table {
         flags: t.flags,
         comment: t.comment.clone(),
         version: t.version,
-        objects: t.objects.clone(),
+        objects: Vec::new(),
         sets: Vec::new(),
         chains: Vec::new(),
     }
@@ -150,7 +157,8 @@ fn shell(t: &Table) -> Table {
 fn add_table(t: &Table, ops: &mut Vec<NftOp>) {
     let id = (t.family, t.name.clone());
     ops.push(NftOp::AddTable(shell(t)));
-    // Verdict maps refer to chains, rules to both.
+    // Maps refer to objects and chains, rules to all of them.
+    ops.extend(add_objects(&id, &t.objects));
     ops.extend(
         t.chains
             .iter()
@@ -163,11 +171,21 @@ fn add_table(t: &Table, ops: &mut Vec<NftOp>) {
     }
 }
 
+fn add_objects<'a>(
+    id: &'a TableId,
+    objects: impl IntoIterator<Item = &'a Object>,
+) -> impl Iterator<Item = NftOp> {
+    let add = |o: &Object| NftOp::AddObject(id.clone(), o.clone());
+    objects.into_iter().map(add)
+}
+
 /// The chain without rules.
 fn empty(c: &Chain) -> Chain {
     Chain {
         base: c.base.clone(),
         comment: c.comment.clone(),
+        offload: c.offload,
+        is_anonymous: c.is_anonymous,
         ..Chain::regular(&c.name)
     }
 }
@@ -215,6 +233,8 @@ fn change_table(new: &Table, old: &Table, observed: &Snapshot, table: usize, ops
             ops.push(NftOp::SetPolicy(id.clone(), c.name.clone(), desired));
         }
     }
+    let is_new = |o: &&Object| !old.objects.iter().any(|found| found.is_for(o));
+    ops.extend(add_objects(&id, new.objects.iter().filter(is_new)));
     ops.extend(set_additions);
     for c in new.chains.iter().filter(|c| old.chain(&c.name).is_none()) {
         let add = |r: &Rule| NftOp::AddRule(id.clone(), c.name.clone(), r.clone(), None);
@@ -345,6 +365,7 @@ impl NftOp {
         match self {
             Self::AddTable(_)
             | Self::AddSet(..)
+            | Self::AddObject(..)
             | Self::AddElements(..)
             | Self::AddChain(..)
             | Self::SetPolicy(..)
@@ -378,6 +399,9 @@ impl NftOp {
                 write!(f, "{word} {family} {table} {name} {}", set_line(s))
             }
             Self::DeleteSet((family, table), name) => write!(f, "set {family} {table} {name}"),
+            Self::AddObject((family, table), o) => {
+                write!(f, "{} {family} {table} {}", o.kind.word(), o.name)
+            }
             Self::AddElements((family, table), s, e)
             | Self::DeleteElements((family, table), s, e) => {
                 let (name, count) = (&s.name, e.len());

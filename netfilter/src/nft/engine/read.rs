@@ -71,6 +71,15 @@ impl Scope<'_> {
         self.desired().is_some_and(|desired| desired <= limit)
     }
 
+    /// Whether the objects of the tables are compared.
+    fn has_objects(self) -> bool {
+        match self {
+            Self::All => true,
+            Self::Tables(_) => false,
+            Self::Desired(desired, _) => desired.tables.iter().any(|t| !t.objects.is_empty()),
+        }
+    }
+
     /// Upper bound of the size of what is desired, in bytes.
     fn desired(self) -> Option<usize> {
         let Self::Desired(desired, _) = self else {
@@ -79,7 +88,7 @@ impl Scope<'_> {
         let of_table = |t: &Table| {
             let rules: usize = t.chains.iter().map(|c| c.rules.len() + 1).sum();
             let elements: usize = t.sets.iter().map(|s| s.elements.len() + 8).sum();
-            rules * BYTES_OF_RULE + elements * BYTES_OF_ELEMENT
+            (rules + t.objects.len()) * BYTES_OF_RULE + elements * BYTES_OF_ELEMENT
         };
         Some(desired.tables.iter().map(of_table).sum())
     }
@@ -337,9 +346,8 @@ impl<T: Transport> NftEngine<T> {
             .map(|t| vec![Vec::new(); t.chains.len()])
             .collect();
         self.rules(&mut snapshot, &anonymous, others)?;
-        let is_all = matches!(scope, Scope::All);
         // Other objects of a table count when checking whether its listing is complete.
-        if is_all || snapshot.may_hold_more() {
+        if scope.has_objects() || snapshot.may_hold_more() {
             self.objects(&mut snapshot.ruleset.tables)?;
             snapshot.count_objects();
         }

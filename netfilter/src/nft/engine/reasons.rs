@@ -4,7 +4,7 @@ use super::Snapshot;
 use super::plan::set_frame;
 use super::stray::Stray;
 use crate::nft::display::base_chain_text;
-use crate::nft::model::{BaseChain, Chain, Policy, Set, Table};
+use crate::nft::model::{BaseChain, Chain, Object, Policy, Set, Table};
 use crate::nft::raw;
 
 /// How many rules the kernel may walk over to delete the surplus rules by handle.
@@ -32,6 +32,10 @@ pub(super) fn to_replace(new: &Table, old: &Table, observed: &Snapshot, i: usize
     }
     for c in &new.chains {
         reasons.extend(old.chain(&c.name).and_then(|o| of_chain(c, o, old)));
+    }
+    for o in &new.objects {
+        let found = old.objects.iter().find(|found| found.is_for(o));
+        reasons.extend(found.and_then(|found| of_object(o, found)));
     }
     for s in &new.sets {
         let found = old.sets.iter().find(|o| o.name == s.name);
@@ -79,6 +83,9 @@ fn of_chain(new: &Chain, old: &Chain, table: &Table) -> Option<String> {
         return None;
     }
     let text = |c: &Chain| match &c.base {
+        Some(base) if c.offload => {
+            format!("flags offload; {}", base_chain_text(base, table.family))
+        }
         Some(base) => base_chain_text(base, table.family),
         None => "no base chain".to_owned(),
     };
@@ -90,14 +97,25 @@ fn of_chain(new: &Chain, old: &Chain, table: &Table) -> Option<String> {
 }
 
 /// A chain's hook; its policy can change in place.
-fn frame(c: &Chain) -> Option<BaseChain> {
-    c.base.clone().map(|b| BaseChain {
+fn frame(c: &Chain) -> (Option<BaseChain>, bool) {
+    let base = c.base.clone().map(|b| BaseChain {
         policy: Policy::Accept,
         ..b
-    })
+    });
+    (base, c.offload)
+}
+
+fn of_object(new: &Object, old: &Object) -> Option<String> {
+    let differs = new.settled() != old.settled();
+    let (kind, name) = (new.kind.word(), &new.name);
+    differs.then(|| format!("{kind} {name} has other properties"))
 }
 
 fn of_set(new: &Set, old: &Set) -> Option<String> {
-    let differs = set_frame(new) != set_frame(old);
+    let frame = |s: &Set| Set {
+        unread: s.settled_unread(),
+        ..set_frame(s)
+    };
+    let differs = frame(new) != frame(old);
     differs.then(|| format!("set {} has other types, flags or options", new.name))
 }

@@ -54,6 +54,9 @@ fn of_chain_type(f: &Refusal) -> bool {
     )
 }
 
+/// The expressions that name an object, a set or a flowtable.
+const REFERRING: &[&str] = &["dynset", "flow_offload", "lookup", "objref"];
+
 /// `ENOENT` at an expression's name, or `EOPNOTSUPP` and `ENOENT` at a chain's type: not in this kernel.
 fn lacking(op: &NftOp, f: &Refusal) -> Option<String> {
     if !matches!(
@@ -79,6 +82,10 @@ fn lacking(op: &NftOp, f: &Refusal) -> Option<String> {
                 given_by(&name).map(|_| name)
             };
             let name = named.or_else(placed)?;
+            // More likely, what they refer to does not exist.
+            if f.errno == libc::ENOENT && REFERRING.contains(&name.as_str()) {
+                return None;
+            }
             let option = given_by(&name).unwrap_or_else(|| "a newer kernel".to_owned());
             Some(format!("the expression {name}: {option}"))
         }

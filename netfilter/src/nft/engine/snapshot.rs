@@ -97,7 +97,7 @@ impl Snapshot {
                 *set = set.settled();
             }
             for object in tables.iter_mut().flat_map(|t| &mut t.objects) {
-                object.data.clear();
+                *object = object.settled();
             }
             tables
         };
@@ -289,6 +289,7 @@ pub(super) fn chain(attrs: &ChainAttrs) -> Chain {
     let mut chain = Chain::regular(attrs.name.as_deref().unwrap_or_default());
     chain.comment = userdata::text(attrs.userdata.as_deref(), userdata::COMMENT);
     chain.offload = attrs.flags.unwrap_or(0) & raw::NFT_CHAIN_HW_OFFLOAD != 0;
+    chain.is_anonymous = attrs.flags.unwrap_or(0) & raw::NFT_CHAIN_BINDING != 0;
     chain.base = attrs.hook.as_ref().map(|hook| BaseChain {
         chain_type: ChainType::from(attrs.kind.as_deref().unwrap_or_default()),
         hook: Hook::from(hook.hooknum.unwrap_or(0)),

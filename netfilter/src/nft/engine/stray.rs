@@ -122,7 +122,7 @@ pub(super) fn of_chain(a: &ChainAttrs, chain: &Chain) -> Vec<Stray> {
     );
     found.number(
         ChainAttrs::NFTA_CHAIN_FLAGS,
-        a.flags.unwrap_or(0) & !NFT_CHAIN_BASE,
+        a.flags.unwrap_or(0) & !NFT_CHAIN_BASE & !raw::NFT_CHAIN_HW_OFFLOAD,
     );
     if let Some(hook) = &a.hook {
         found.unknown(&hook.unknown, None);
@@ -188,10 +188,12 @@ pub(super) fn of_anonymous(listed: &Anonymous, made: Option<&SetAttrs>) -> Vec<S
 
 fn around_set(a: &SetAttrs, made: &SetAttrs) -> Found {
     let mut found = Found("set", Vec::new());
-    let concat = made.flags.unwrap_or(0) & raw::NFT_SET_CONCAT;
+    // Those that follow from something else of the set.
+    let implied = raw::NFT_SET_CONCAT | raw::NFT_SET_OBJECT | raw::NFT_SET_EXPR;
+    let implied = made.flags.unwrap_or(0) & implied;
     found.number(
         SetAttrs::NFTA_SET_FLAGS,
-        a.flags.unwrap_or(0) & !SET_FLAGS & !concat,
+        a.flags.unwrap_or(0) & !SET_FLAGS & !implied,
     );
     found.differs(SetAttrs::NFTA_SET_POLICY, a.policy, made.policy);
     if let Some(desc) = &a.desc {

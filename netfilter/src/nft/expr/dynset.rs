@@ -1,7 +1,7 @@
 //! Adds an element to a set, or deletes it (`NFTA_DYNSET_*`). Since 4.1, expressions since 4.3, deletion since 4.20.
 
 use super::{Expr, ExprElem, Instruction, SetName};
-use crate::nft::display::duration;
+use crate::nft::display::{Field, duration};
 use crate::nft::listing::{self, Listing};
 use crate::nft::model::DataType;
 use crate::nft::raw;
@@ -78,22 +78,26 @@ impl Instruction for Dynset {
             attrs.as_ref().and_then(|a| a.key_len),
             self.sreg_data,
         )?;
+        let name = self.set.as_deref()?;
+        let (key_fields, mut data_fields) = l.fields_of_set(name);
+        let key = key.typed_as(&key_fields);
         let mut text = l.text(&key);
         if let Some(timeout) = self.timeout.filter(|t| *t != 0) {
             text += &format!(" timeout {}", duration(Duration::from_millis(timeout)));
         }
         if self.sreg_data.is_some() {
-            // nft takes the type from the map, which is not at hand: most are marks.
-            let data = l
-                .key(self.sreg_data, None, None)?
-                .typed(DataType::MARK, true);
+            let data = l.key(self.sreg_data, None, None)?;
+            // nft takes the type from the map. Where that is not at hand: most are marks.
+            if data_fields.is_empty() {
+                data_fields = Field::of(DataType::MARK, 4)?;
+            }
+            let data = data.typed_as(&data_fields);
             text += &format!(" : {}", l.text(&data));
         }
         let statements = self.statements(l)?;
         if !statements.is_empty() {
             text += &format!(" {statements}");
         }
-        let name = self.set.as_deref()?;
         if let Some(attrs) = attrs {
             let size = attrs.desc.and_then(|d| d.size).unwrap_or(0);
             return l.say(format!("meter {name} size {size} {{ {text} }}"));

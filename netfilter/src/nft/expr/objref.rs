@@ -46,6 +46,7 @@ impl Instruction for Objref {
                 let kind = attrs
                     .and_then(|a| a.obj_type)
                     .or(self.kind)
+                    .or_else(|| l.named(self.set.as_deref()?)?.object())
                     .unwrap_or(raw::NFT_OBJECT_COUNTER);
                 (kind, format!("{text} map {map}"))
             }

@@ -18,11 +18,11 @@ pub(crate) use term::{Binary, Key, Kind, Term, find_key};
 
 use super::compat::Compat;
 use super::context::{Context, Implied};
-use super::display::{Field, element, hex};
+use super::display::{Field, data_fields, element, hex, key_fields};
 use super::expr::Expr;
 use super::linearize;
-use super::model::{AnonymousSet, Rule, TableFamily};
-use super::set::{Listed, is_host_order_data, is_host_order_key};
+use super::model::{AnonymousSet, Rule, Set, TableFamily};
+use super::set::{Listed, by_element, is_host_order_data, is_host_order_key};
 use super::{DataType, raw};
 use term::Loaded;
 
@@ -39,8 +39,15 @@ const TERMS: usize = 64;
 
 /// The rule as `nft` lists it in a table of `family`.
 pub(crate) fn rule_text(rule: &Rule, family: TableFamily) -> String {
+    rule_text_in(rule, family, &[])
+}
+
+/// The same with the named sets of the table, which determine the types of what rules add to them.
+pub(crate) fn rule_text_in(rule: &Rule, family: TableFamily, named: &[Set]) -> String {
     let linear = linearize::rule(rule, Context::of(family));
-    let mut text = text(&linear.exprs, &linear.sets, family);
+    let mut listing = Listing::of(&linear.exprs, &linear.sets, family);
+    listing.named = named;
+    let mut text = listing.whole();
     if let Some(comment) = &rule.comment {
         text += &format!(" comment \"{comment}\"");
     }
@@ -49,22 +56,7 @@ pub(crate) fn rule_text(rule: &Rule, family: TableFamily) -> String {
 
 /// Expressions as `nft` lists them in a table of `family`; lookups refer to `sets` by their index.
 pub(crate) fn text(exprs: &[Expr], sets: &[AnonymousSet], family: TableFamily) -> String {
-    let mut listing = Listing::of(exprs, sets, family);
-    for (at, e) in exprs.iter().enumerate() {
-        listing.at = at;
-        if e.list(&mut listing).is_none() {
-            listing.opaque(e);
-        }
-    }
-    listing.flush();
-    let mut text = String::with_capacity(TEXT);
-    for part in listing.texts.iter().flatten() {
-        if !text.is_empty() {
-            text.push(' ');
-        }
-        text += part;
-    }
-    text
+    Listing::of(exprs, sets, family).whole()
 }
 
 /// The text of what one expression loads into the first register, and how its values are displayed.
@@ -83,6 +75,8 @@ pub(crate) struct Listing<'a> {
     /// What is known about the packet.
     pub(crate) context: Context,
     sets: &'a [AnonymousSet],
+    /// The named sets of the table, where they are at hand.
+    named: &'a [Set],
     exprs: &'a [Expr],
     /// Index of the expression that is evaluated.
     at: usize,
@@ -110,6 +104,7 @@ impl<'a> Listing<'a> {
             family,
             context: Context::of(family),
             sets,
+            named: &[],
             exprs,
             at: 0,
             registers: Default::default(),
@@ -121,6 +116,37 @@ impl<'a> Listing<'a> {
 }
 
 impl Listing<'_> {
+    /// The text of all expressions.
+    fn whole(mut self) -> String {
+        for (at, e) in self.exprs.iter().enumerate() {
+            self.at = at;
+            if e.list(&mut self).is_none() {
+                self.opaque(e);
+            }
+        }
+        self.flush();
+        let mut text = String::with_capacity(TEXT);
+        for part in self.texts.iter().flatten() {
+            if !text.is_empty() {
+                text.push(' ');
+            }
+            text += part;
+        }
+        text
+    }
+
+    /// A named set of the table, where they are at hand.
+    pub(crate) fn named(&self, name: &str) -> Option<&Set> {
+        self.named.iter().find(|s| s.name == name)
+    }
+
+    /// The fields of the keys and of the values of a named set.
+    pub(crate) fn fields_of_set(&self, name: &str) -> (Vec<Field>, Vec<Field>) {
+        let set = self.named(name);
+        let key = set.and_then(key_fields).unwrap_or_default();
+        (key, set.and_then(data_fields).unwrap_or_default())
+    }
+
     /// Puts a term into a register, unless it is longer than all registers, or made of too many terms.
     pub(crate) fn load(&mut self, register: Option<u32>, term: Term) -> Option<()> {
         let slot = slot(register?).filter(|_| term.len <= LONGEST && term.size() <= TERMS)?;
@@ -305,6 +331,7 @@ impl Listing<'_> {
             }
             fields
         });
+        let unread = by_element(&unread);
         let texts: Vec<String> = elements
             .iter()
             .map(|e| element(e, key, data.as_deref(), &unread))

@@ -175,6 +175,27 @@ impl Term {
         self
     }
 
+    /// With the types of the fields of a key. Without them, a number of two bytes, most likely a port, is in network
+    /// order.
+    pub(crate) fn typed_as(self, fields: &[Field]) -> Self {
+        let mut terms = match self.kind {
+            Kind::Concat(terms) => terms,
+            _ => vec![self],
+        };
+        let lens = terms.iter().map(|t| usize::try_from(t.len).unwrap_or(0));
+        let fits = lens.eq(fields.iter().map(|f| f.len));
+        for (i, t) in terms.iter_mut().enumerate() {
+            let field = fields.get(i).filter(|_| fits);
+            let of = field.map(|f| (f.data_type, f.host_order));
+            let (data_type, host_order) = of.unwrap_or((DataType::INTEGER, t.len != 2));
+            *t = t.clone().typed(data_type, host_order);
+        }
+        match terms.len() {
+            1 => terms.remove(0),
+            _ => Self::concat(terms),
+        }
+    }
+
     /// Number of terms that it is made of.
     pub(super) fn size(&self) -> usize {
         match &self.kind {

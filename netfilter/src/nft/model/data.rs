@@ -208,6 +208,8 @@ impl DataType {
     pub const ICMP_CODE: Self = Self(32);
     /// `icmpv6_code`
     pub const ICMPV6_CODE: Self = Self(33);
+    /// `icmpx_code`
+    pub const ICMPX_CODE: Self = Self(34);
     /// `devgroup`
     pub const DEVGROUP: Self = Self(35);
     /// `dscp`

@@ -1,4 +1,9 @@
-//! Objects of a table besides sets and chains. Weir never creates them; they are read for display.
+//! Objects of a table besides sets and chains, with their attributes as they were read.
+
+use crate::nft::expr::Quota;
+use crate::nft::raw;
+use crate::nft::wire::FlowtableAttrs;
+use weir_netlink::attr::{AttrSet, Writer};
 
 /// A stateful object or a flowtable.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +27,38 @@ pub enum ObjectKind {
     Stateful(u32),
     /// `flowtable`. Since 4.16
     Flowtable,
+}
+
+impl Object {
+    /// Whether the other is the object of the same kind and name.
+    pub(crate) fn is_for(&self, other: &Self) -> bool {
+        self.kind == other.kind && self.name == other.name
+    }
+
+    /// Without what changes while it is used.
+    pub(crate) fn settled(&self) -> Self {
+        fn without<A: AttrSet + Default>(data: &[u8], clear: impl Fn(&mut A)) -> Vec<u8> {
+            let mut attrs = A::decode(data).unwrap_or_default();
+            clear(&mut attrs);
+            let mut w = Writer::default();
+            attrs.encode(&mut w);
+            w.finish().unwrap_or_default()
+        }
+        let data = match self.kind {
+            ObjectKind::Stateful(raw::NFT_OBJECT_COUNTER) => Vec::new(),
+            ObjectKind::Stateful(raw::NFT_OBJECT_QUOTA) => {
+                without(&self.data, |quota: &mut Quota| quota.consumed = None)
+            }
+            ObjectKind::Stateful(_) => self.data.clone(),
+            ObjectKind::Flowtable => without(&self.data, |f: &mut FlowtableAttrs| {
+                (f.uses, f.handle) = (None, None);
+            }),
+        };
+        Self {
+            data,
+            ..self.clone()
+        }
+    }
 }
 
 impl ObjectKind {

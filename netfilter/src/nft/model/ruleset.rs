@@ -28,7 +28,8 @@ pub struct Table {
     /// neither lists nor changes. Since 5.10; older kernels keep none. A table without one is as good as one with the
     /// desired number.
     pub version: Option<u32>,
-    /// Stateful objects and flowtables, as read. None is ever desired, and none is deleted on its own.
+    /// Stateful objects and flowtables. Those of a desired table are created; none is deleted without its table, since its
+    /// counts would be lost.
     pub objects: Vec<Object>,
     /// Named sets and maps.
     pub sets: Vec<Set>,
@@ -46,9 +47,13 @@ pub struct Chain {
     pub base: Option<BaseChain>,
     /// `comment`. Since 5.10; kept in the userdata.
     pub comment: Option<String>,
-    /// `flags offload`, as read; weir writes no such chain.
+    /// `flags offload`
     #[doc(alias = "NFT_CHAIN_HW_OFFLOAD")]
     pub offload: bool,
+    /// It belongs to the rule that jumps to it (`jump { ... }`), and the kernel gave it its name. Only read: writing it is
+    /// refused. Since 5.9
+    #[doc(alias = "NFT_CHAIN_BINDING")]
+    pub is_anonymous: bool,
     /// Evaluated in this order.
     pub rules: Vec<Rule>,
 }
@@ -247,6 +252,7 @@ impl Chain {
             base: None,
             comment: None,
             offload: false,
+            is_anonymous: false,
             rules: Vec::new(),
         }
     }

@@ -48,7 +48,8 @@ pub struct Set {
     pub type_of: Option<Box<TypeOf>>,
     /// Elements, in ascending order of their keys.
     pub elements: Vec<Element>,
-    /// Attributes that were read and have no field above. None is ever desired.
+    /// Attributes that were read and have no field above: statements of each element, the kind of a map's objects,
+    /// references to them. Written as they are; a comparison ignores the values of counters in them.
     pub unread: Vec<Unread>,
 }
 

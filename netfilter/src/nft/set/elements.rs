@@ -94,15 +94,19 @@ pub(crate) fn elem_attrs(
     if ranges != Ranges::Fields {
         sorted.sort_by(|a, b| a.key.cmp(&b.key));
     }
-    let zero = sorted.first().map(|e| e.key.first()).and_then(|first| {
+    // The catch-all element, which is no range, has an empty key.
+    let mut firsts = sorted.iter().map(|e| e.key.first());
+    let zero = firsts.find(|first| !first.0.is_empty()).and_then(|first| {
         let above = interval && first.0.iter().any(|b| *b != 0);
         above.then(|| end(&Data(SmallVec::from_elem(0, first.0.len()))))
     });
     let of = move |e: &Element| {
+        let is_other = e.key.first().0.is_empty();
+        let interval = interval && !is_other;
         let after = if interval { next(e.key.last()) } else { None };
         let open = interval && after.is_none();
         let mut first = one(e, e.key.first(), open);
-        if ranges == Ranges::Fields {
+        if ranges == Ranges::Fields && !is_other {
             first.key_end = Some(DataAttrs::of(&e.key.last().0));
         }
         [Some(first), after.as_ref().map(end)].into_iter().flatten()
@@ -137,9 +141,11 @@ fn one(e: &Element, key: &Data, open: bool) -> ElemAttrs {
     if open {
         user = user.put_u32(ELEM_FLAGS, INTERVAL_OPEN);
     }
+    let is_other = key.0.is_empty();
     ElemAttrs {
+        flags: is_other.then_some(raw::NFT_SET_ELEM_CATCHALL),
         timeout: extra.timeout.map(millis),
-        key: Some(DataAttrs::of(&key.0)),
+        key: (!is_other).then(|| DataAttrs::of(&key.0)),
         data: value.or(verdict),
         userdata: Some(user.bytes()).filter(|u| !u.is_empty()),
         ..ElemAttrs::default()

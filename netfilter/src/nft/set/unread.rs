@@ -1,0 +1,85 @@
+//! Attributes of sets and elements without a field: statements of each element, references to objects, and what a newer
+//! kernel lists. They are written as they were read.
+
+use super::super::expr::{Expr, ExprElem};
+use super::super::model::Unread;
+use super::super::raw;
+use super::super::wire::ElemAttrs;
+use std::collections::HashMap;
+use weir_netlink::attr::{AttrSet, Attrs, NFTA_LIST_ELEM, NLA_TYPE_MASK, Writer};
+
+/// The attributes of elements, by the lowest value of the element's key.
+pub(crate) type ByElement<'a> = HashMap<&'a [u8], Vec<&'a Unread>>;
+
+/// Sorts the attributes of elements by their element.
+pub(crate) fn by_element(unread: &[Unread]) -> ByElement<'_> {
+    let mut found = ByElement::new();
+    for u in unread {
+        if let Some(key) = &u.element {
+            found.entry(&key.first().0).or_default().push(u);
+        }
+    }
+    found
+}
+
+/// Adds to the attributes of an element what was read of it and has no field.
+pub(crate) fn with_unread(unread: &[Unread]) -> impl Fn(ElemAttrs) -> ElemAttrs + '_ {
+    let found = by_element(unread);
+    move |mut a| {
+        let key = a.key.as_ref().and_then(|k| k.value.as_deref());
+        let is_end = a.flags == Some(raw::NFT_SET_ELEM_INTERVAL_END);
+        let of = found.get(key.unwrap_or_default()).filter(|_| !is_end);
+        for u in of.into_iter().flatten() {
+            match (u.attribute, u.bytes.as_slice().try_into()) {
+                (ElemAttrs::NFTA_SET_ELEM_FLAGS, Ok(flags)) => {
+                    *a.flags.get_or_insert_default() |= u32::from_be_bytes(flags);
+                }
+                (ElemAttrs::NFTA_SET_ELEM_USERDATA, _) => a.userdata = Some(u.bytes.clone()),
+                _ => a.unknown.push((u.attribute, u.bytes.clone())),
+            }
+        }
+        a
+    }
+}
+
+impl Unread {
+    /// The expressions, if it holds one or several.
+    pub(crate) fn expressions(&self) -> Option<Vec<Expr>> {
+        let (one, list) = match self.element {
+            None => (raw::NFTA_SET_EXPR, raw::NFTA_SET_EXPRESSIONS),
+            Some(_) => (raw::NFTA_SET_ELEM_EXPR, raw::NFTA_SET_ELEM_EXPRESSIONS),
+        };
+        let decode = |payload: &[u8]| Some(ExprElem::decode(payload).ok()?.0);
+        // With or without the flag of nested attributes.
+        match self.attribute & NLA_TYPE_MASK {
+            n if n == one => Some(vec![decode(&self.bytes)?]),
+            n if n == list => Attrs::new(&self.bytes)
+                .map(|a| decode(a.ok()?.payload))
+                .collect(),
+            _ => None,
+        }
+    }
+
+    /// With what packets change at its initial value, and without the flag of nested attributes.
+    pub(super) fn without_counters(&self) -> Self {
+        let Some(mut exprs) = self.expressions() else {
+            return self.clone();
+        };
+        let mut w = Writer::new();
+        for e in &mut exprs {
+            match e {
+                Expr::Counter(c) => (c.bytes, c.packets) = (None, None),
+                Expr::Quota(q) => q.consumed = None,
+                Expr::Last(l) => (l.set, l.msecs) = (None, None),
+                _ => {}
+            }
+            let e = ExprElem(e.clone());
+            w.attr(NFTA_LIST_ELEM, true, |w| e.encode(w));
+        }
+        Self {
+            element: self.element.clone(),
+            attribute: self.attribute & NLA_TYPE_MASK,
+            bytes: w.finish().unwrap_or_default(),
+        }
+    }
+}
