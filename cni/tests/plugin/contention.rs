@@ -344,7 +344,7 @@ fn a_busy_writer_of_a_table_of_iptables_does_not_stop_an_apply_or_a_clean() {
     routing.set_up(routing.link("lo").unwrap().index).unwrap();
     let sandbox = Sandbox::of(netns.try_clone().unwrap()).unwrap();
     let id = (TableFamily::Ip, "nat".to_owned());
-    let rules = foreign_table(u64::try_from(weir_testing::effort::cases(4000)).unwrap());
+    let rules = foreign_table(u64::from(weir_testing::effort::cases(4000)));
     let [table] = rules.tables.try_into().unwrap();
     let table = nft::Table {
         chains: table.chains,
