@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use weir_ebpf::node::{Exclusions, Wanted};
 
 /// Names are captured no more while the proxy is the same; what comes after that is captured, and names again.
+// matrix: every
 #[test]
 fn the_capture_of_names_is_switched_off_and_on() {
     for scene in Scene::builds() {
@@ -26,6 +27,7 @@ fn the_capture_of_names_is_switched_off_and_on() {
 }
 
 /// The longest lists that a configuration may have, one after the other.
+// matrix: every
 #[test]
 fn a_list_of_exclusions_follows_another() {
     for scene in Scene::builds() {

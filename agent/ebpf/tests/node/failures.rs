@@ -30,6 +30,7 @@ fn programs(scene: &Scene) -> usize {
 }
 
 /// While another proxy takes over, the link of a second pod takes no program.
+// matrix: every
 #[test]
 fn pods_reach_the_new_proxy_although_one_cannot_be_captured() {
     for scene in Scene::builds().filter(|scene| scene.mounted.by_filters()) {
@@ -122,6 +123,7 @@ fn refuse(scene: &Scene, number: u8) -> impl FnOnce() {
 }
 
 /// It says so, and its exclusions are not kept; everything else is done.
+// matrix: every
 #[test]
 fn a_pod_that_cannot_be_captured_is_left_out() {
     for scene in Scene::builds() {

@@ -10,6 +10,7 @@ use weir_netlink::route::Routing;
 const PORT: u16 = 5432;
 
 /// Linux gives one source port to connections with different destinations.
+// matrix: every
 #[test]
 fn connections_from_one_port_to_two_servers_are_both_excluded() {
     for scene in Scene::builds() {

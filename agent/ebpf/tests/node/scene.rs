@@ -117,7 +117,7 @@ impl Scene {
                 addresses: [address(proxy)].into(),
             }),
             others: others.map(device).collect(),
-            has_ipv6: true,
+            has_ipv6: std::path::Path::new("/proc/sys/net/ipv6").exists(),
             ..Wanted::default()
         }
     }
