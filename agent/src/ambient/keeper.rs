@@ -257,9 +257,9 @@ impl Reconciler for Keeper {
     fn late(&mut self, uid: &Uid) {
         if let Some(mut memory) = self.memory.remove(uid) {
             let why = "its namespace, or the proxy, takes long; that goes on, and other pods are dealt with meanwhile";
-            let state = match memory.captured {
-                Some(_) if !memory.suspected => State::Pending,
-                _ => State::Failed,
+            let state = match memory.is_verified() {
+                true => State::Pending,
+                false => State::Failed,
             };
             self.turn(&mut memory, Some(state), Some(why.to_owned()));
             self.memory.insert(Uid::clone(uid), memory);
@@ -272,7 +272,11 @@ impl Reconciler for Keeper {
         }
         self.roster.complete();
         let (mut all, mut spared) = (BTreeMap::new(), BTreeMap::new());
-        for (uid, memory) in &self.memory {
+        let mut memories: Vec<_> = self.memory.iter().collect();
+        // Of pods that had an address one after the other, the one that was verified last has it, and not one whose namespace is
+        // not found any more; what a job makes known meanwhile is newer still.
+        memories.sort_by_key(|(_, m)| (m.in_flight.is_some(), m.is_verified(), m.verified_at));
+        for (uid, memory) in memories {
             if memory.is_of_earlier_agent() {
                 spared.insert(Uid::clone(uid), memory.addresses());
             }
@@ -280,8 +284,7 @@ impl Reconciler for Keeper {
             all.extend(addresses.map(|address| (*address, Uid::clone(uid))));
         }
         self.hands.probes.expect(all, spared);
-        let is_captured = |m: &Memory| m.captured.is_some() && !m.suspected;
-        let is_done = |m: &Memory| m.decision != Decision::Member || m.gone || is_captured(m);
+        let is_done = |m: &Memory| m.decision != Decision::Member || m.gone || m.is_verified();
         if self.memory.values().all(is_done) {
             self.hands.probes.all_captured();
         }

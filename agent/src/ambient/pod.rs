@@ -180,6 +180,11 @@ impl Memory {
         by_plugin.map_or_else(|| view.addresses(), |by| by.addresses(view))
     }
 
+    /// Its rules were right when they were looked at last.
+    pub(super) fn is_verified(&self) -> bool {
+        self.captured.is_some() && !self.suspected
+    }
+
     /// Of those, the ones that the API server alone knows, and that nothing else has borne out.
     pub(super) fn addresses_of_hearsay(&self, view: &PodView) -> Vec<IpAddr> {
         if self.was_captured() {
@@ -295,7 +300,7 @@ impl Memory {
             (Some((by, of)), Some(newest), Some(netns)) => by == newest && of == netns,
             _ => false,
         };
-        is_taken && !self.suspected && self.probes_pass && self.probed == self.addresses()
+        is_taken && self.is_verified() && self.probes_pass && self.probed == self.addresses()
     }
 
     /// `None`: it is no matter of the mesh.

@@ -351,6 +351,44 @@ fn a_pod_whose_rules_cannot_be_repaired_is_handed_to_the_next_proxy() {
     }
 }
 
+/// One whose sandbox is gone has its address at the API server for as long as it is there.
+#[test]
+fn a_reused_address_stays_that_of_the_pod_that_has_it() {
+    let _ = weir_testing::namespace_or_skip!();
+    for [old, new] in [[1, 2], [2, 1]] {
+        let mut scene = Scene::new();
+        scene.namespace("ambient");
+        scene.birth(old);
+        scene.rest();
+        let (gone, address) = (scene.uid(old).unwrap(), format!("10.0.0.{old}"));
+        scene.shared.world().netns.remove(&*gone);
+        scene.agent.drifted.put(Uid::clone(&gone), None);
+        scene.work(10);
+        assert_eq!(scene.memory(&gone).state, Some(State::Failed));
+        scene.birth(new);
+        let status = json!({"phase": "Running", "podIP": address});
+        scene.change(new, |p| p["status"] = status);
+        scene.hand_over(new, &address);
+        scene.work(10);
+        let uid = scene.uid(new).unwrap();
+        let is_known = |scene: &Scene| {
+            let world = scene.shared.world();
+            world
+                .probes
+                .get(&address.parse().unwrap())
+                .map(String::as_str)
+                == Some(&*uid)
+        };
+        assert!(is_known(&scene), "{old}");
+        scene.agent.keeper.round(true);
+        assert!(is_known(&scene), "{old}: after a round");
+        scene.hand_over(old, "10.0.9.9");
+        scene.work(10);
+        assert_eq!(scene.memory(&gone).state, Some(State::Enrolled));
+        assert!(is_known(&scene), "{old}: after the other has another one");
+    }
+}
+
 /// What annotations say later has no effect, whatever failed meanwhile.
 #[test]
 fn a_failure_changes_nothing_in_what_is_asked_for() {
