@@ -257,7 +257,10 @@ impl State {
             return Ok(Vec::new());
         }
         let routing = Routing::open()?;
-        let all = || self.addresses.keys().copied().chain(self.enis.addresses());
+        // Those of an earlier agent's pods stay, as in the sets.
+        let spared = || self.spared.values().flatten().copied();
+        let known = || self.addresses.keys().copied().chain(spared());
+        let all = || known().chain(self.enis.addresses());
         // Probes of a family that is not captured need nothing.
         let is_captured = |address: &IpAddr| address.is_ipv4() || ipv6;
         let due: BTreeSet<IpAddr> = match changed {
@@ -266,7 +269,7 @@ impl State {
         };
         let mut changes = Vec::new();
         for address in due {
-            match self.addresses.contains_key(&address) {
+            match self.addresses.contains_key(&address) || spared().any(|of| of == address) {
                 true => {
                     let added = self.enis.put(&routing, address)?.unwrap_or_default();
                     changes.extend(added.iter().map(|rule| format!("add policy rule {rule}")));
@@ -274,7 +277,9 @@ impl State {
                 false => self.enis.remove(&routing, address)?,
             }
         }
-        if changed.is_none() && self.complete {
+        // Which are those of a spared pod without a known address cannot be told.
+        let are_known = self.spared.values().all(|addresses| !addresses.is_empty());
+        if changed.is_none() && self.complete && are_known {
             let removed = self.enis.remove_others(&routing)?;
             changes.extend(
                 removed
@@ -399,6 +404,10 @@ mod tests {
         let at = proc.join("sys/net/ipv4");
         std::fs::create_dir_all(&at).unwrap();
         std::fs::write(at.join("tcp_early_demux"), "0\n").unwrap();
+        agent(netns, proc)
+    }
+
+    fn agent(netns: &Netns, proc: &Path) -> HostRules {
         HostRules::new(
             Config::default(),
             (true, true),
@@ -407,6 +416,30 @@ mod tests {
             || unreachable!("no pod was captured at the node"),
             Journal::default(),
         )
+    }
+
+    #[test]
+    fn policy_rules_of_a_pod_that_the_next_agent_cannot_look_at_yet_stay() {
+        let netns = weir_testing::namespace_or_skip!();
+        let proc = weir_testing::TempDir::new();
+        let routing = Routing::open_in(&netns).unwrap();
+        let rules = node(&netns, proc.path());
+        let count = || routing.rules().unwrap().len();
+        let before = count();
+        let addresses = vec!["10.9.0.2".parse().unwrap()];
+        rules.put("a", &addresses).unwrap();
+        let whole = count();
+        assert_eq!(whole, before + 2);
+        let next = agent(&netns, proc.path());
+        // Its addresses may not be known yet, either.
+        for known in [Vec::new(), addresses] {
+            next.expect(BTreeMap::new(), [("a".into(), known)].into());
+            next.heal().unwrap();
+            assert_eq!(count(), whole, "{:?}", routing.rules());
+        }
+        next.expect(BTreeMap::new(), BTreeMap::new());
+        next.heal().unwrap();
+        assert_eq!(count(), before, "{:?}", routing.rules());
     }
 
     #[test]
