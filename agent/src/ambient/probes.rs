@@ -58,6 +58,8 @@ struct State {
     complete: bool,
     /// But for these pods, with the addresses that are known of them: what an earlier agent left for them stays.
     spared: BTreeMap<Arc<str>, Vec<IpAddr>>,
+    /// What is to be there changed, and is not there yet: what is written then is no repair.
+    is_new: bool,
     /// The last result that was told.
     told: Option<Option<String>>,
     /// What captured at the node for an agent with another setting was looked for.
@@ -123,7 +125,7 @@ impl HostRules {
 
     fn heal_of(&self, changed: Option<&[IpAddr]>) -> Result<(), String> {
         let mut state = self.state();
-        let was_in_force = state.told == Some(None);
+        let was_in_force = state.told == Some(None) && !state.is_new;
         let applied = self.apply(&mut state, changed);
         let failure = applied.as_ref().err().cloned();
         let healed = applied.as_ref().ok().and_then(|changes| changes.first());
@@ -156,11 +158,18 @@ impl HostRules {
     fn change(&self, addresses: &[IpAddr], change: impl FnOnce(&mut State)) -> Result<(), String> {
         let mut state = self.state();
         change(&mut state);
+        state.is_new = true;
         self.apply(&mut state, Some(addresses)).map(|_| ())
     }
 
     /// Writes what differs. Pods behind a branch ENI are looked for among `changed`; `None`: among all.
     fn apply(&self, state: &mut State, changed: Option<&[IpAddr]>) -> Result<Vec<String>, String> {
+        let changes = self.write(state, changed)?;
+        state.is_new = false;
+        Ok(changes)
+    }
+
+    fn write(&self, state: &mut State, changed: Option<&[IpAddr]>) -> Result<Vec<String>, String> {
         let shared = &self.0;
         if state.ended {
             return Ok(Vec::new());
@@ -312,6 +321,8 @@ impl Probes for HostRules {
 
     fn expect(&self, all: BTreeMap<IpAddr, Arc<str>>, spared: BTreeMap<Arc<str>, Vec<IpAddr>>) {
         let mut state = self.state();
+        let is_same = state.complete && state.addresses == all && state.spared == spared;
+        state.is_new |= !is_same;
         (state.addresses, state.spared, state.complete) = (all, spared, true);
         drop(state);
         self.later(|rules| drop(rules.heal()));
@@ -386,10 +397,14 @@ impl Probes for HostRules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ambient::keep::tests::ip;
+    use crate::ambient::keep::tests::{Told, ip};
 
     /// A node with a pod of both families behind a branch ENI, which an agent without IPv6 is told of.
     fn node(netns: &Netns, proc: &Path) -> HostRules {
+        node_telling(netns, proc, Journal::default())
+    }
+
+    fn node_telling(netns: &Netns, proc: &Path, journal: Journal) -> HostRules {
         for line in [
             "link add eni1 type veth peer name peni1",
             "link set eni1 up",
@@ -404,17 +419,17 @@ mod tests {
         let at = proc.join("sys/net/ipv4");
         std::fs::create_dir_all(&at).unwrap();
         std::fs::write(at.join("tcp_early_demux"), "0\n").unwrap();
-        agent(netns, proc)
+        agent(netns, proc, journal)
     }
 
-    fn agent(netns: &Netns, proc: &Path) -> HostRules {
+    fn agent(netns: &Netns, proc: &Path, journal: Journal) -> HostRules {
         HostRules::new(
             Config::default(),
             (true, true),
             Some(netns.path()),
             (proc.to_owned(), "/nonexistent".into()),
             || unreachable!("no pod was captured at the node"),
-            Journal::default(),
+            journal,
         )
     }
 
@@ -430,7 +445,7 @@ mod tests {
         rules.put("a", &addresses).unwrap();
         let whole = count();
         assert_eq!(whole, before + 2);
-        let next = agent(&netns, proc.path());
+        let next = agent(&netns, proc.path(), Journal::default());
         // Its addresses may not be known yet, either.
         for known in [Vec::new(), addresses] {
             next.expect(BTreeMap::new(), [("a".into(), known)].into());
@@ -440,6 +455,33 @@ mod tests {
         next.expect(BTreeMap::new(), BTreeMap::new());
         next.heal().unwrap();
         assert_eq!(count(), before, "{:?}", routing.rules());
+    }
+
+    /// What is told as healed is what another writer has changed.
+    #[test]
+    fn what_is_not_desired_any_more_is_removed_without_a_word() {
+        let netns = weir_testing::namespace_or_skip!();
+        let proc = weir_testing::TempDir::new();
+        let (journal, told) = Told::journal();
+        let rules = node_telling(&netns, proc.path(), journal);
+        let addresses = ["10.9.0.2", "10.9.0.3"].map(|a| a.parse().unwrap());
+        rules.put("a", &addresses).unwrap();
+        rules.heal().unwrap();
+        assert_eq!(told.next(), None, "in force");
+        let of_a = BTreeMap::from([(addresses[1], Arc::from("a"))]);
+        rules.expect(of_a.clone(), BTreeMap::new());
+        rules.heal().unwrap();
+        // The same is expected again, and now another writer was there.
+        rules.expect(of_a, BTreeMap::new());
+        let nft = netns.run(|| {
+            let mut nft = std::process::Command::new("nft");
+            nft.arg("flush set inet istio-ambient-nat istio-inpod-probes-v4");
+            nft.status()
+        });
+        assert!(nft.unwrap().unwrap().success());
+        rules.heal().unwrap();
+        let healed = told.next().unwrap();
+        assert!(healed.contains("add element"), "{healed}");
     }
 
     #[test]
