@@ -289,7 +289,7 @@ impl Memory {
         let by_plugin = ByPlugin::new(sandbox.addresses, sandbox.before, &self.view);
         (self.by_plugin, self.netns) = (Some(by_plugin), Some(sandbox.netns));
         (self.captured, self.taken, self.annotate) = (None, None, None);
-        self.overrides = None;
+        (self.overrides, self.proved, self.verified_at) = (None, None, None);
         self.heals = Heals::default();
     }
 

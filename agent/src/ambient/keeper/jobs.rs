@@ -200,6 +200,10 @@ impl Keeper {
             let (pod, proof) = (pod.clone(), proof.clone());
             self.journal.record(Event::Proved { pod, proof });
         }
+        if enrolled.proof.is_none() && !matches!(enrolled.outcome, Outcome::Same) {
+            // What was found of the rules before says nothing of these.
+            memory.proved = None;
+        }
         match &enrolled.outcome {
             Outcome::Same => {}
             Outcome::Made { summary } => self.journal.record(Event::Enrolled {

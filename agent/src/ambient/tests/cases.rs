@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use weir_ambient::PodOverrides;
 use weir_core::journal::ambient::State;
 use weir_core::pods::PodView;
+use weir_live::Answer;
 
 /// The plainest history, so that the others are known to lead somewhere.
 #[test]
@@ -387,6 +388,23 @@ fn a_reused_address_stays_that_of_the_pod_that_has_it() {
         assert_eq!(scene.memory(&gone).state, Some(State::Enrolled));
         assert!(is_known(&scene), "{old}: after the other has another one");
     }
+}
+
+/// Where no connection can be made, nothing is known of where it lands.
+#[test]
+fn a_proof_is_of_the_rules_of_now() {
+    let _ = weir_testing::namespace_or_skip!();
+    let (mut scene, uid) = Scene::enrolled();
+    scene.memory(&uid).proved = Some(Answer::Yes);
+    scene.flush(1);
+    scene.work(10);
+    assert_eq!(scene.memory(&uid).state, Some(State::Enrolled));
+    assert_eq!(scene.memory(&uid).proved, None, "after a repair");
+    scene.memory(&uid).proved = Some(Answer::Yes);
+    scene.sandbox(1);
+    let _job = scene.begin();
+    assert_eq!(scene.memory(&uid).proved, None, "of a new sandbox");
+    assert_eq!(scene.memory(&uid).verified_at, None);
 }
 
 /// What annotations say later has no effect, whatever failed meanwhile.
