@@ -100,6 +100,11 @@ impl Keeper {
     }
 
     fn state_job(&self, memory: &mut Memory, start: &Start) -> Result<Job<Done>, Next> {
+        if memory.view.ended() {
+            // Descriptors would keep its namespace alive until its object is deleted.
+            self.drift.forget(&start.uid);
+            self.sandboxes.forget(&start.uid);
+        }
         if self.settings.interval.is_none() {
             return Err(Next::Settled);
         }

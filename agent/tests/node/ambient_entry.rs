@@ -8,6 +8,7 @@ use crate::groups::Group;
 use crate::repair::Sandbox;
 use crate::support::{Agent, exchange, get};
 use serde_json::json;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use weir_testing::TempDir;
 
@@ -184,4 +185,31 @@ fn what_the_plugin_may_not_hand_over() {
         });
     }
     assert!(agent.is_ready());
+}
+
+/// A node may have a thousand finished pods of a job.
+#[test]
+fn the_namespace_of_a_pod_that_has_ended_is_let_go() {
+    let Some(sandbox) = Sandbox::of("job") else {
+        return;
+    };
+    let scene = Scene::new();
+    scene.put("job", &sandbox);
+    let agent = scene.start(&[]);
+    let ztunnel = scene.ztunnel();
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    let (_, inode) = id(&sandbox);
+    let held = || {
+        let all = std::fs::read_dir(format!("/proc/{}/fd", agent.pid())).unwrap();
+        let inodes = all
+            .flatten()
+            .filter_map(|fd| std::fs::metadata(fd.path()).ok());
+        inodes.filter(|of| of.ino() == inode).count()
+    };
+    assert!(held() > 0);
+    let mut ended = running("job", &sandbox.address);
+    ended["status"] = json!({"phase": "Succeeded"});
+    scene.server.put(ended);
+    ztunnel.carries("uid-job", None);
+    agent.until("let go", || held() == 0);
 }

@@ -6,7 +6,7 @@ use crate::ambient::hands::{Asked, Outcome};
 use crate::ambient::pod::{Annotation, Memory, Task};
 use crate::ambient::work::{self, Enrolled, Enrolment, Leaving, Left, NotEnrolled};
 use crate::dataplane::Spent;
-use crate::reconcile::{Job, Next, Start};
+use crate::reconcile::{Job, Next, Start, Uid};
 use futures::FutureExt;
 use std::time::{Duration, Instant, SystemTime};
 use weir_ambient::PodOverrides;
@@ -35,6 +35,7 @@ impl Keeper {
                 Err(Next::After(pause))
             }
             Task::Forget => {
+                self.let_go(memory);
                 self.turn(memory, None, None);
                 memory.inherited = false;
                 Err(Next::Settled)
@@ -240,6 +241,16 @@ impl Keeper {
         }
     }
 
+    /// Descriptors would keep the namespace of a pod alive that has ended, until its object is deleted.
+    fn let_go(&self, memory: &Memory) {
+        if !memory.gone && !memory.view.ended() {
+            return;
+        }
+        let uid: Uid = memory.view.uid().into();
+        self.drift.forget(&uid);
+        self.sandboxes.forget(&uid);
+    }
+
     pub(super) fn left(&self, memory: &mut Memory, left: Left) -> Next {
         // Of a pod whose namespace could not be looked at nothing is known to be left. It is tried until that succeeds: an
         // earlier agent may have ended before the annotation said that it had captured it.
@@ -252,6 +263,7 @@ impl Keeper {
         (memory.taken, memory.by_plugin) = (None, None);
         if memory.captured.is_none() {
             memory.overrides = None;
+            self.let_go(memory);
         }
         match left.why.filter(|_| was_member) {
             Some(why) => {
