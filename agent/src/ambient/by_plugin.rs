@@ -25,11 +25,12 @@ impl ByPlugin {
         self.stale = self.stale.take().filter(|old| *old == view.addresses());
     }
 
-    /// The addresses that are known of the pod when this is what the API server says.
+    /// The addresses that are known of the pod when this is what the API server says. None are, where the plugin knows none
+    /// and what the API server says is of the sandbox before.
     pub(super) fn addresses(&self, view: &PodView) -> Vec<IpAddr> {
         let known = view.addresses();
         let is_old = known.is_empty() || self.stale.as_ref() == Some(&known);
-        match is_old && !self.addresses.is_empty() {
+        match is_old {
             true => self.addresses.clone(),
             false => known,
         }
@@ -40,5 +41,30 @@ impl ByPlugin {
         let mut addresses = self.addresses(view);
         addresses.retain(|address| !self.addresses.contains(address));
         addresses
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_a_sandbox_before_are_not_those_of_the_new_one() {
+        let [old, new] = ["10.0.0.1", "10.0.0.2"].map(|a| a.parse::<IpAddr>().unwrap());
+        let says = |address: Option<IpAddr>| {
+            let mut view = PodView::default();
+            view.pod.status.pod_ip = address;
+            view
+        };
+        for by_plugin in [vec![], vec![new]] {
+            let mut by = ByPlugin::new(by_plugin.clone(), vec![old], &says(Some(old)));
+            for address in [Some(old), None] {
+                assert_eq!(by.addresses(&says(address)), by_plugin, "{address:?}");
+            }
+            by.saw(&says(Some(new)));
+            assert_eq!(by.addresses(&says(Some(new))), [new]);
+            // It is news now.
+            assert_eq!(by.addresses(&says(Some(old))), [old]);
+        }
     }
 }

@@ -187,6 +187,30 @@ fn what_the_plugin_may_not_hand_over() {
     assert!(agent.is_ready());
 }
 
+/// A previous plugin may tell no addresses, and the API server has those of the sandbox before until the kubelet has told it.
+#[test]
+fn a_sandbox_without_addresses_is_not_refused_for_those_of_the_one_before() {
+    let Some(sandbox) = Sandbox::of("again") else {
+        return;
+    };
+    let scene = Scene::new();
+    scene.server.put(running("again", "10.255.255.1"));
+    let agent = scene.start(&[]);
+    let ztunnel = scene.ztunnel();
+    let socket = scene.node.path("run/pluginevent.sock");
+    agent.until("it listens", || UnixStream::connect(&socket).is_ok());
+    agent.until("it is known", || !why_of(&agent, "again").is_empty());
+    let body = json!({"Netns": sandbox.netns().path(), "PodName": "again", "PodNamespace": "shop", "IPs": null});
+    agent.until("handed over", || {
+        post(&scene.node, &body.to_string()).0 == 200
+    });
+    ztunnel.carries("uid-again", Some(id(&sandbox)));
+    assert!(is_captured(&sandbox));
+    scene.put("again", &sandbox);
+    agent.until("probes", || scene.probed().contains("uid-again"));
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+}
+
 /// A node may have a thousand finished pods of a job.
 #[test]
 fn the_namespace_of_a_pod_that_has_ended_is_let_go() {
