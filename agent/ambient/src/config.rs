@@ -112,7 +112,7 @@ impl Request {
     /// # Errors
     /// It is no JSON object, or a field has the wrong type: where, and what is accepted.
     pub fn from_json(text: &str, source_name: &str) -> Result<Self, InputError> {
-        let value = json::from_str(text).map_err(|e| {
+        let mut value: serde_json::Value = json::from_str(text).map_err(|e| {
             InputError::value(
                 source_name,
                 "",
@@ -120,6 +120,12 @@ impl Request {
                 "a JSON object with the keys config and pod_overrides",
             )
         })?;
+        for part in ["config", "pod_overrides"] {
+            // As in Go, a member that is null is as it is without it.
+            if let Some(members) = value.get_mut(part).and_then(|part| part.as_object_mut()) {
+                members.retain(|_, member| !member.is_null());
+            }
+        }
         json::from_value(&value).map_err(|e| {
             let accepted = "an object with the keys config and pod_overrides, whose members have the types that --help shows";
             InputError::value(source_name, "", e.to_string(), accepted)
@@ -170,6 +176,9 @@ mod tests {
             Request::from_json(r#"{"pod_overrides": null}"#, "-").unwrap(),
             Request::default()
         );
+        let nulls = r#"{"config": {"enable_ipv6": null, "redirect_dns": null, "host_probe_snat_address": null,
+            "host_probe_v6_snat_address": null}, "pod_overrides": {"ingress_mode": null, "dns_proxy": null}}"#;
+        assert_eq!(Request::from_json(nulls, "-").unwrap(), Request::default());
         for (text, part) in [
             ("[]", "object"),
             ("{", "JSON"),
