@@ -21,7 +21,7 @@ use weir_node_ambient::ebpf::pins;
 
 /// After an attempt that failed the next one comes after the first of these, then after twice as long each time, up to the
 /// second.
-const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+pub(super) const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// Where it is.
 pub(crate) struct Former {

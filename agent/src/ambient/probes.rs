@@ -2,6 +2,7 @@
 //!
 //! Programs of eBPF in pods see who sent a probe: for them the host has no rules.
 
+use super::former::RETRY;
 use super::hands::Probes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -241,6 +242,28 @@ impl HostRules {
         done.map_err(|e| e.to_string())
     }
 
+    /// What captured at the node, and where rules let no probes through any more those that did. Returns what was removed.
+    fn remove_former(&self, without_rules: bool) -> Result<Vec<String>, String> {
+        let bpffs = self.0.bpffs.clone();
+        let (config, _held) = (self.0.former)();
+        self.at_host(move || {
+            let host = Netns::current()?;
+            let mut removed = weir_node_ambient::remove(&host, Some(&config))?;
+            let proxies = config.proxies.iter().map(|proxy| proxy.netns.as_path());
+            if let Some(bpffs) = weir_node_ambient::ebpf::pins(&bpffs)?
+                && weir_ebpf::node::Node::of(&host, &bpffs).is_present(proxies)
+            {
+                let changes = weir_node_ambient::ebpf::remove(&host, &bpffs, Some(&config))?;
+                removed.extend(changes.iter().map(ToString::to_string));
+            }
+            // Last: what holds it up leaves no pod captured twice.
+            if without_rules {
+                removed.extend(host::remove()?);
+            }
+            Ok(removed)
+        })
+    }
+
     /// On a thread of its own: the host's tables may be locked by another program.
     fn later(&self, work: impl FnOnce(&Self) + Send + 'static) {
         let rules = self.clone();
@@ -337,31 +360,23 @@ impl Probes for HostRules {
             state.without_rules
         };
         self.later(move |rules| {
-            let bpffs = rules.0.bpffs.clone();
-            let (config, _held) = (rules.0.former)();
-            let host = move || {
-                let host = Netns::current()?;
-                let mut removed = weir_node_ambient::remove(&host, Some(&config))?;
-                let proxies = config.proxies.iter().map(|proxy| proxy.netns.as_path());
-                if let Some(bpffs) = weir_node_ambient::ebpf::pins(&bpffs)?
-                    && weir_ebpf::node::Node::of(&host, &bpffs).is_present(proxies)
-                {
-                    let changes = weir_node_ambient::ebpf::remove(&host, &bpffs, Some(&config))?;
-                    removed.extend(changes.iter().map(ToString::to_string));
-                }
-                // Last: what holds it up leaves no pod captured twice.
-                if without_rules {
-                    removed.extend(host::remove()?);
-                }
-                Ok(removed)
-            };
-            match rules.at_host(host) {
-                Ok(removed) => {
-                    for what in removed {
-                        rules.0.journal.record(Event::NodeCleaned { what });
+            let (mut pause, mut told) = (RETRY.0, None);
+            while !rules.state().ended {
+                match rules.remove_former(without_rules) {
+                    Ok(removed) => {
+                        for what in removed {
+                            rules.0.journal.record(Event::NodeCleaned { what });
+                        }
+                        return;
+                    }
+                    Err(why) if told.as_ref() == Some(&why) => {}
+                    Err(why) => {
+                        told = Some(why.clone());
+                        rules.0.journal.record(Event::NodeNotCleaned { why });
                     }
                 }
-                Err(_) => rules.state().is_alone = false,
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(RETRY.1);
             }
         });
     }
@@ -509,5 +524,56 @@ mod tests {
             removed.iter().any(|line| line.contains("10.9.0.3")),
             "{removed:?}"
         );
+    }
+
+    struct Cleaned(std::sync::mpsc::Sender<Result<String, String>>);
+
+    impl weir_core::journal::Sink for Cleaned {
+        fn record(&self, _: std::time::SystemTime, event: &weir_core::journal::Event) {
+            let told = match event {
+                weir_core::journal::Event::Ambient(Event::NodeCleaned { what }) => Ok(what.clone()),
+                weir_core::journal::Event::Ambient(Event::NodeNotCleaned { why }) => {
+                    Err(why.clone())
+                }
+                _ => return,
+            };
+            let _ = self.0.send(told);
+        }
+    }
+
+    /// It was dropped until the next round, which may be a minute away.
+    #[test]
+    fn what_cannot_be_removed_at_the_node_is_told_and_tried_again() {
+        let netns = weir_testing::namespace_or_skip!();
+        let dir = weir_testing::TempDir::new();
+        let (cleaned, told) = std::sync::mpsc::channel();
+        let journal = Journal::default();
+        journal.add(Cleaned(cleaned));
+        let path = dir.path().join("netns");
+        let places = (dir.path().to_owned(), dir.path().join("none"));
+        let former = || (weir_node_ambient::Config::default(), Vec::new());
+        let at = Some(path.clone());
+        let rules = HostRules::new(
+            Config::default(),
+            (true, false),
+            at,
+            places,
+            former,
+            journal,
+        );
+        let next = || {
+            told.recv_timeout(std::time::Duration::from_secs(30))
+                .unwrap()
+        };
+        ip(
+            &netns,
+            "route add unreachable default table 101 protocol 119",
+        );
+        rules.all_captured();
+        let why = next().unwrap_err();
+        assert!(why.contains("No such file"), "{why}");
+        std::os::unix::fs::symlink(netns.path(), &path).unwrap();
+        let what = next().unwrap();
+        assert!(what.contains("unreachable"), "{what}");
     }
 }
