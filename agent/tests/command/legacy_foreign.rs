@@ -310,3 +310,18 @@ fn what_keeps_packets_from_our_rules_is_named_and_no_success() {
         }
     }
 }
+
+/// The kernel lists neither a network of length 0 nor an interface that is any.
+#[test]
+fn our_own_rules_are_not_taken_for_foreign_ones() {
+    for fields in [
+        json!({ "outbound_ip_ranges_include": "0.0.0.0/0,::/0", "reroute_virtual_interfaces": "k6t-a" }),
+        json!({ "reroute_virtual_interfaces": "+" }),
+        json!({ "exclude_interfaces": "+" }),
+    ] {
+        let (pod, file) = (legacy_pod_or_skip!(), config(&fields));
+        assert_eq!(sidecar("apply", &pod, &file).code, 0, "{fields}");
+        let verified = sidecar("verify", &pod, &file);
+        assert_eq!(verified.code, 0, "{fields}: {}", verified.stdout);
+    }
+}

@@ -1,11 +1,13 @@
 //! In legacy tables.
 
-use super::{Ours, TCP, Taking, UDP};
+use super::{Before, Ours, TCP, Taking, UDP};
 use crate::compile::Engine;
 use weir_netfilter::nft::{Hook, priority};
 use weir_netfilter::xtables::{
     Chain, ChainKind, Not, Policy, Protocol, Rule, Ruleset, Table, Target, XtFamily,
+    canonical_table,
 };
+use weir_netlink::Result;
 
 /// Targets after which the next rule is looked at.
 const HARMLESS: [&str; 24] = [
@@ -45,20 +47,20 @@ pub(super) fn hook(chain: &str) -> Option<Hook> {
 }
 
 /// What takes packets before our rules in the built-in chains that have them.
-pub(super) fn before_ours(ours: &Ours, desired: &Ruleset, found: &Ruleset) -> Vec<String> {
+pub(super) fn before_ours(ours: &Ours, desired: &Ruleset, found: &Ruleset) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     for table in &desired.tables {
         let Some(there) = found.table(table.family, &table.name) else {
             continue;
         };
-        for chain in &table.chains {
+        for chain in &canonical_table(table)?.chains {
             let held = there.chains.iter().find(|c| c.name == chain.name);
             if let (ChainKind::Builtin(_), Some(held)) = (chain.kind, held) {
                 lines.extend(in_chain(ours, there, chain, held));
             }
         }
     }
-    lines
+    Ok(lines)
 }
 
 fn in_chain(ours: &Ours, table: &Table, desired: &Chain, held: &Chain) -> Vec<String> {
@@ -125,8 +127,9 @@ pub(super) fn elsewhere(ours: &Ours, found: &Ruleset) -> Vec<String> {
                 let Some(taking) = taking(rule) else { continue };
                 // What is in a chain with our rules is a matter of `before_ours`.
                 let is_known = is_shared && matches!(taking, Taking::Translated | Taking::Diverted);
-                if !is_known && ours.is_behind(taking, hook, priority, true) {
-                    lines.push(taking.line(&format!("{} -A {at}{rule}", place(table))));
+                if !is_known && ours.is_behind(taking, hook, priority).is_some() {
+                    let rule = format!("{} -A {at}{rule}", place(table));
+                    lines.push(taking.line(&rule, Before::Yes));
                 }
             }
         }
@@ -166,7 +169,7 @@ pub(super) fn concerns(ours: &Ours, rule: &Rule) -> bool {
 }
 
 /// The foreign rules that packets of the redirection may come to from this chain on, each with its chain.
-fn reachable<'t>(ours: &Ours, table: &'t Table, from: &str) -> Vec<(&'t str, &'t Rule)> {
+fn reachable<'t>(ours: &Ours, table: &'t Table, from: &'t str) -> Vec<(&'t str, &'t Rule)> {
     let all = table.chains.iter().map(|chain| chain.name.as_str());
     let is_foreign = |chain: &&str| !ours.owns(&table.name, chain, all.clone());
     let rules = |name: &str| {

@@ -10,11 +10,11 @@
 //! | a policy `DROP` | of a built-in chain of legacy `nat` with our rules | it drops what they let through |
 //!
 //! Both engines are looked at, whichever has our rules: the kernel calls the chains of both. Chains with lower priorities are
-//! called first; of equal ones the chain that was registered last, which for tables of nf_tables is known from the order of
-//! their listing. An older chain of nf_tables with our priority is not reported.
+//! called first; of equal ones the chain that was registered last. The kernel does not say when that was: a table that is
+//! older than ours may have got its chain later. So one with our priority is reported as one that may be before ours.
 //!
-//! Rules for other protocols than are redirected are no hindrance, nor are chains that count, mark, filter or drop. A rule that
-//! looks a verdict up in a map is not followed.
+//! Rules for other protocols than are redirected are no hindrance, nor are chains that count, mark, filter or drop. A verdict
+//! map leads to each chain that its elements name.
 
 mod legacy;
 mod tables;
@@ -23,7 +23,7 @@ use super::engines;
 use super::scheme::Scheme;
 use crate::compile::{Compiled, Engine, Rules};
 use weir_netfilter::nft::{
-    self, CmpOp, Data, Hook, MetaKey, Operand, Selector, Statement, TableId, priority,
+    self, CmpOp, Data, Hook, MetaKey, Operand, Selector, Statement, priority,
 };
 use weir_netfilter::xtables::{self, Not, Protocol, Target, XtFamily};
 use weir_netlink::{Error, Result};
@@ -40,7 +40,7 @@ pub(super) fn find(desired: &Compiled) -> Result<Vec<String>> {
     let ours = Ours::of(desired);
     let found = engines::read_legacy()?;
     let mut lines = match &desired.rules {
-        Rules::Xtables(rules) => legacy::before_ours(&ours, rules, &found),
+        Rules::Xtables(rules) => legacy::before_ours(&ours, rules, &found)?,
         Rules::Nft(_) => Vec::new(),
     };
     lines.extend(legacy::elsewhere(&ours, &found));
@@ -73,7 +73,7 @@ enum Taking {
 
 impl Taking {
     /// The sentence about the rule.
-    fn line(self, rule: &str) -> String {
+    fn line(self, rule: &str, is_before: Before) -> String {
         let what = match self {
             Self::Untracked => {
                 "exempts packets from connection tracking, so that they are not redirected"
@@ -81,10 +81,24 @@ impl Taking {
             Self::Zoned => {
                 "puts connections into a zone, where the proxy does not find their destination"
             }
+            _ if is_before == Before::Maybe => {
+                "may take packets before ours, since its chain has the same priority"
+            }
             Self::Translated | Self::Diverted => "takes packets before ours",
         };
-        format!("a foreign rule {what}: {rule}; remove it")
+        let remedy = match is_before {
+            Before::Yes => "remove it",
+            Before::Maybe => "remove it, or give its chain a higher priority",
+        };
+        format!("a foreign rule {what}: {rule}; {remedy}")
     }
+}
+
+/// Whether a chain is called before ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Before {
+    Yes,
+    Maybe,
 }
 
 /// Where the redirection takes packets, and which.
@@ -93,8 +107,8 @@ struct Ours {
     engine: Option<Engine>,
     /// The kind of redirection. What is its own and not as it should be is drift.
     scheme: Option<&'static Scheme>,
-    /// Each hook once, with the priority of the first chain that redirects there, and its table of nf_tables.
-    hooks: Vec<(Hook, i32, Option<TableId>)>,
+    /// Each hook once, with the priority of the first chain that redirects there.
+    hooks: Vec<(Hook, i32)>,
     takes_udp: bool,
     /// IPv6 is redirected.
     has_ipv6: bool,
@@ -131,7 +145,6 @@ impl Ours {
             ..Self::default()
         };
         for table in &rules.tables {
-            let id = (table.family, table.name.clone());
             let all = || table.chains.iter().flat_map(|c| &c.rules);
             let has = |is: fn(&Statement) -> bool| {
                 let mut rules = all();
@@ -144,7 +157,7 @@ impl Ours {
                     _ => diverts && base.hook == Hook::Prerouting,
                 };
                 if takes {
-                    ours.add(base.hook, base.priority, Some(&id));
+                    ours.add(base.hook, base.priority);
                 }
             }
             let is_udp = |rule: &nft::Rule| {
@@ -170,9 +183,9 @@ impl Ours {
                     continue;
                 };
                 match table.name.as_str() {
-                    "nat" => ours.add(hook, priority::DSTNAT, None),
+                    "nat" => ours.add(hook, priority::DSTNAT),
                     "mangle" if diverts && hook == Hook::Prerouting => {
-                        ours.add(hook, priority::MANGLE, None);
+                        ours.add(hook, priority::MANGLE);
                     }
                     _ => {}
                 }
@@ -186,31 +199,26 @@ impl Ours {
         ours
     }
 
-    fn add(&mut self, hook: Hook, priority: i32, table: Option<&TableId>) {
-        match self.hooks.iter_mut().find(|(h, ..)| *h == hook) {
-            Some(known) if priority < known.1 => *known = (hook, priority, table.cloned()),
-            Some(_) => {}
-            None => self.hooks.push((hook, priority, table.cloned())),
+    fn add(&mut self, hook: Hook, priority: i32) {
+        match self.hooks.iter_mut().find(|(h, _)| *h == hook) {
+            Some((_, known)) => *known = priority.min(*known),
+            None => self.hooks.push((hook, priority)),
         }
     }
 
-    /// The table that redirects at this hook.
-    fn table(&self, hook: Hook) -> Option<&TableId> {
-        let known = self.hooks.iter().find(|(h, ..)| *h == hook);
-        known.and_then(|(.., table)| table.as_ref())
-    }
-
-    /// Whether a chain with this priority takes packets from ours. `is_newer`: it was registered later, or may have been.
-    fn is_behind(&self, taking: Taking, hook: Hook, priority: i32, is_newer: bool) -> bool {
-        let known = self.hooks.iter().find(|(h, ..)| *h == hook);
-        known.is_some_and(|(_, of_ours, _)| match taking {
+    /// Whether a chain with this priority takes packets from ours.
+    fn is_behind(&self, taking: Taking, hook: Hook, priority: i32) -> Option<Before> {
+        let (_, of_ours) = self.hooks.iter().find(|(h, _)| *h == hook)?;
+        let is_before = match taking {
             Taking::Untracked => priority < CONNTRACK,
             // What is diverted has its destination.
             Taking::Zoned => priority < CONNTRACK && *of_ours != priority::MANGLE,
-            Taking::Translated | Taking::Diverted => {
-                priority < *of_ours || (priority == *of_ours && is_newer)
+            Taking::Translated | Taking::Diverted if priority == *of_ours => {
+                return Some(Before::Maybe);
             }
-        })
+            Taking::Translated | Taking::Diverted => priority < *of_ours,
+        };
+        is_before.then_some(Before::Yes)
     }
 
     /// Whether packets of this protocol are redirected.
@@ -220,11 +228,11 @@ impl Ours {
 }
 
 /// The rules that packets of the redirection may come to from this chain on, each with its chain: `rules` are those of a chain that
-/// concern them, with the name it has in the table, and `to` the foreign chain that a rule leads to.
-fn reachable<'t, R>(
-    from: &str,
+/// concern them, with the name it has in the table, and `to` the foreign chains that a rule leads to.
+fn reachable<'t, R, C: IntoIterator<Item = &'t str>>(
+    from: &'t str,
     rules: impl Fn(&str) -> Option<(&'t str, Vec<&'t R>)>,
-    to: impl Fn(&'t R) -> Option<&'t str>,
+    to: impl Fn(&'t R) -> C,
 ) -> Vec<(&'t str, &'t R)> {
     let mut found = Vec::new();
     let mut known: Vec<&str> = Vec::new();
@@ -234,7 +242,9 @@ fn reachable<'t, R>(
             continue;
         };
         known.push(name);
-        due.extend(rules.iter().filter_map(|rule| to(rule)));
+        for rule in &rules {
+            due.extend(to(rule));
+        }
         found.extend(rules.into_iter().map(|rule| (name, rule)));
     }
     found

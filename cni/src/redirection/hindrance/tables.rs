@@ -6,7 +6,7 @@ use crate::redirection::engines;
 use std::time::Duration;
 use weir_netfilter::nft::compat::legacy_rule;
 use weir_netfilter::nft::{
-    CtKey, Data, Hook, NatKind, NftEngine, Rule, Statement, Table, TableFamily, TableId, Verdict,
+    CtKey, Data, NatKind, NftEngine, Rule, Statement, Table, TableFamily, TableId, Verdict,
     text_without_counters,
 };
 use weir_netlink::Result;
@@ -40,22 +40,14 @@ pub(super) fn find(desired: &Compiled, ours: &Ours) -> Result<Vec<String>> {
     if foreign.is_empty() {
         return Ok(Vec::new());
     }
-    let place = |table: &TableId| there.iter().position(|t| t == table);
     let mut lines = Vec::new();
     for table in &engine.read_tables(&foreign)?.ruleset.tables {
-        let place_of_table = place(&(table.family, table.name.clone()));
-        let is_newer = |hook| {
-            // Legacy tables do not say since when they are there.
-            ours.table(hook)
-                .and_then(place)
-                .is_none_or(|of_ours| place_of_table.is_none_or(|n| n > of_ours))
-        };
-        lines.extend(in_table(ours, table, is_newer));
+        lines.extend(in_table(ours, table));
     }
     Ok(lines)
 }
 
-pub(super) fn in_table(ours: &Ours, table: &Table, is_newer: impl Fn(Hook) -> bool) -> Vec<String> {
+pub(super) fn in_table(ours: &Ours, table: &Table) -> Vec<String> {
     let mut lines = Vec::new();
     if table.flags & DORMANT != 0 {
         return lines;
@@ -66,10 +58,11 @@ pub(super) fn in_table(ours: &Ours, table: &Table, is_newer: impl Fn(Hook) -> bo
             let Some(taking) = taking(rule, table.family) else {
                 continue;
             };
-            if ours.is_behind(taking, base.hook, base.priority, is_newer(base.hook)) {
+            if let Some(before) = ours.is_behind(taking, base.hook, base.priority) {
                 let text = text_without_counters(rule, table.family);
                 let (family, name) = (table.family, &table.name);
-                lines.push(taking.line(&format!("table {family} {name} chain {at}: {text}")));
+                let rule = format!("table {family} {name} chain {at}: {text}");
+                lines.push(taking.line(&rule, before));
             }
         }
     }
@@ -114,7 +107,7 @@ fn concerns(ours: &Ours, rule: &Rule, family: TableFamily) -> bool {
 
 /// The rules that packets of the redirection may come to from this chain on, each with its chain. What upstream left behind is
 /// drift.
-fn reachable<'t>(ours: &Ours, table: &'t Table, from: &str) -> Vec<(&'t str, &'t Rule)> {
+fn reachable<'t>(ours: &Ours, table: &'t Table, from: &'t str) -> Vec<(&'t str, &'t Rule)> {
     let all = table.chains.iter().map(|chain| chain.name.as_str());
     let is_foreign = |chain: &&str| !ours.owns(&table.name, chain, all.clone());
     let rules = |name: &str| {
@@ -124,12 +117,33 @@ fn reachable<'t>(ours: &Ours, table: &'t Table, from: &str) -> Vec<(&'t str, &'t
         Some((chain.name.as_str(), rules.collect()))
     };
     let to = |rule: &'t Rule| {
-        let mut statements = rule.statements.iter();
-        let to = statements.find_map(|s| match s {
-            Statement::Verdict(Verdict::Jump(to) | Verdict::Goto(to)) => Some(to.as_str()),
-            _ => None,
-        });
-        to.filter(is_foreign)
+        let mut to: Vec<&str> = Vec::new();
+        for statement in &rule.statements {
+            match statement {
+                Statement::Verdict(verdict) => to.extend(chain_of(verdict)),
+                Statement::Vmap(_, map) => {
+                    let map = table.sets.iter().filter(|set| set.name == *map);
+                    let verdicts = map.flat_map(|map| &map.elements);
+                    let verdicts = verdicts.filter_map(|e| e.extra().verdict.as_ref());
+                    to.extend(verdicts.filter_map(chain_of));
+                }
+                _ => {}
+            }
+        }
+        // Maps that belong to the rule.
+        for element in rule.sets.iter().flat_map(|map| &map.elements) {
+            let verdict = element.data.as_ref().and_then(|d| d.verdict.as_ref());
+            to.extend(verdict.and_then(|v| v.chain.as_deref()));
+        }
+        to.retain(is_foreign);
+        to
     };
     super::reachable(from, rules, to)
+}
+
+fn chain_of(verdict: &Verdict) -> Option<&str> {
+    match verdict {
+        Verdict::Jump(to) | Verdict::Goto(to) => Some(to),
+        _ => None,
+    }
 }

@@ -21,10 +21,7 @@ fn ours(change: impl FnOnce(&mut SidecarConfig)) -> [Ours; 2] {
 #[test]
 fn both_engines_take_packets_at_the_same_places() {
     let places = |ours: &Ours| {
-        let hooks = ours
-            .hooks
-            .iter()
-            .map(|(hook, priority, _)| (*hook, *priority));
+        let hooks = ours.hooks.iter().map(|(hook, priority)| (*hook, *priority));
         (hooks.collect::<Vec<_>>(), ours.takes_udp, ours.has_ipv6)
     };
     let nat = [(Hook::Prerouting, -100), (Hook::Output, -100)];
@@ -60,13 +57,13 @@ fn chain(kind: ChainType, priority: i32, rules: Vec<Rule>) -> Chain {
     }
 }
 
-fn found(chains: Vec<Chain>, is_newer: bool) -> usize {
+fn found(chains: Vec<Chain>) -> usize {
     let table = Table {
         chains,
         ..Table::new(TableFamily::Inet, "t")
     };
     let [ours, _] = ours(|_| {});
-    tables::in_table(&ours, &table, |_| is_newer).len()
+    tables::in_table(&ours, &table).len()
 }
 
 #[test]
@@ -81,17 +78,11 @@ fn the_order_of_chains_counts() {
     };
     for (priority, expected) in [(-310, 1), (-201, 1), (-200, 0), (-150, 0)] {
         let chain = chain(ChainType::Filter, priority, vec![notrack()]);
-        assert_eq!(found(vec![chain], true), expected, "{priority}");
+        assert_eq!(found(vec![chain]), expected, "{priority}");
     }
-    for (priority, is_newer, expected) in [
-        (-150, false, 1),
-        (-101, false, 1),
-        (-100, true, 1),
-        (-100, false, 0),
-        (-99, true, 0),
-    ] {
+    for (priority, expected) in [(-150, 1), (-101, 1), (-100, 1), (-99, 0)] {
         let chain = chain(ChainType::Nat, priority, vec![redirect()]);
-        assert_eq!(found(vec![chain], is_newer), expected, "{priority}");
+        assert_eq!(found(vec![chain]), expected, "{priority}");
     }
 }
 
@@ -115,7 +106,7 @@ fn what_only_counts_marks_and_filters_is_harmless() {
     ];
     for kind in [ChainType::Filter, ChainType::Nat] {
         let chain = chain(kind, -310, rules.clone());
-        assert_eq!(found(vec![chain], true), 0);
+        assert_eq!(found(vec![chain]), 0);
     }
 }
 
@@ -129,9 +120,9 @@ fn chains_are_followed_and_circles_end() {
     let notrack = Rule::builder().push(Statement::Notrack).build();
     let base = || chain(ChainType::Filter, -310, vec![jump("a")]);
     let chains = vec![base(), in_chain("a", jump("b")), in_chain("b", notrack)];
-    assert_eq!(found(chains.clone(), true), 1);
+    assert_eq!(found(chains.clone()), 1);
     // Nothing leads there.
     let [_, a, b] = chains.try_into().unwrap();
     let idle = chain(ChainType::Filter, -310, vec![]);
-    assert_eq!(found(vec![idle, a, b], true), 0);
+    assert_eq!(found(vec![idle, a, b]), 0);
 }

@@ -27,7 +27,7 @@ pub(crate) use commit::revision_request;
 use desired::{Change, Desired};
 pub use lock::Writers;
 pub use ownership::{OwnerChains, Ownership};
-pub use plan::{Transaction, XtOp, plan};
+pub use plan::{Transaction, XtOp, canonical_table, plan};
 pub use read::Snapshot;
 pub use remove::Removed;
 pub use replay::plan_restore;

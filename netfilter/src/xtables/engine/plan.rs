@@ -122,8 +122,11 @@ pub fn plan(desired: &Ruleset, observed: &Snapshot, ours: &Ownership) -> Result<
     Ok(transaction)
 }
 
-/// A table's rules in the form in which the kernel lists them.
-fn canonical_table(table: &Table) -> Result<Table> {
+/// A table with its rules in the form in which the kernel lists them: without a network of length 0, for example.
+///
+/// # Errors
+/// A rule cannot be encoded.
+pub fn canonical_table(table: &Table) -> Result<Table> {
     let mut table = table.clone();
     for chain in &mut table.chains {
         for rule in &mut chain.rules {
