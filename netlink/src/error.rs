@@ -247,7 +247,9 @@ impl fmt::Display for Error {
                 if let Some(m) = extack {
                     write!(f, ": the kernel says \"{m}\"")?;
                 }
-                if let Some(r) = remedy(*errno) {
+                // A text of the kernel says why it refuses, which is no lack of rights.
+                let is_told = *errno == libc::EACCES && extack.is_some();
+                if let Some(r) = remedy(*errno).filter(|_| !is_told) {
                     write!(f, "; {r}")?;
                 }
             }

@@ -46,7 +46,7 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<u8, Failure> {
         let (changes, engine) = if a.dry_run {
             let engine = asked.map_or_else(|| visit.choose_engine(&redirect), Ok);
             let engine = engine.map_err(Failure::failed)?;
-            let changes = visit.plan(&redirect.compile_for(asked, engine));
+            let changes = visit.dry_run(&redirect.compile_for(asked, engine));
             (changes.map_err(Failure::failed)?, engine)
         } else {
             let applied = visit.apply_intent(&redirect, asked);

@@ -3,7 +3,7 @@
 use super::args::{ApplyArgs, PlanArgs, VerifyArgs};
 use super::failure::{Failure, code};
 use super::output;
-use super::source::{Addresses, Desired, Redirect, desired, sandbox};
+use super::source::{Addresses, Declined, Desired, Redirect, desired, sandbox};
 use serde_json::json;
 use weir_cni::compile::{Engine, compile};
 use weir_cni::config::IdRange;
@@ -15,9 +15,12 @@ use weir_demo::probe::Probe;
 pub(super) fn plan(a: &PlanArgs) -> Result<u8, Failure> {
     let addresses = Addresses::Given(&a.address);
     let redirect = match desired(&a.desired.source, a.desired.engine, &addresses)? {
-        Desired::Nothing(reason) => return nothing(a.desired.json, &reason),
+        Desired::Nothing(declined) => return nothing(a.desired.json, &declined.reason),
         Desired::Redirect(redirect) => redirect,
     };
+    if redirect.config.cleanup_only {
+        eprintln!("weir: warning: cleanup_only: `weir apply` removes these rules");
+    }
     let (compiled, engine) = redirect.compiled(&addresses)?;
     match a.desired.json {
         true => output::json(&output::compiled(&compiled, engine)),
@@ -33,6 +36,33 @@ pub(super) fn nothing(json: bool, reason: &str) -> Result<u8, Failure> {
     Ok(code::SUCCESS)
 }
 
+/// What there is although the pod asks for no redirection, and makes none itself.
+fn left_over(declined: &Declined, visit: &Visit<'_>) -> weir_netlink::Result<Vec<Change>> {
+    match declined.has_own {
+        true => Ok(Vec::new()),
+        false => Ok(visit.strays()?.unwrap_or_default().changes),
+    }
+}
+
+/// `weir apply` for a pod that asks for no redirection: an apply removes none.
+fn left_alone(declined: &Declined, visit: &Visit<'_>, json: bool) -> Result<u8, Failure> {
+    let left = left_over(declined, visit).map_err(Failure::failed)?;
+    if left.is_empty() {
+        return nothing(json, &declined.reason);
+    }
+    let netns = visit.sandbox().netns().id();
+    eprintln!(
+        "weir: warning: {}, and {netns} holds a redirection ({} objects), which stays in force; \
+         `weir clean` removes it",
+        declined.reason,
+        left.len()
+    );
+    match json {
+        true => output::json(&json!({ "redirected": true, "reason": declined.reason })),
+        false => Ok(code::SUCCESS),
+    }
+}
+
 /// `weir apply sidecar`
 pub(super) fn apply(a: &ApplyArgs) -> Result<u8, Failure> {
     let sandbox = sandbox(&a.target, |e| Failure::failed(e))?;
@@ -46,13 +76,10 @@ fn apply_in(a: &ApplyArgs, visit: &Visit<'_>) -> Result<u8, Failure> {
     let addresses = Addresses::Of { visit, failed };
     let sandbox = visit.sandbox();
     let redirect = match desired(&a.desired.source, a.desired.engine, &addresses)? {
-        Desired::Nothing(reason) => return nothing(a.desired.json, &reason),
+        Desired::Nothing(declined) => return left_alone(&declined, visit, a.desired.json),
         Desired::Redirect(redirect) => redirect,
     };
     let Redirect { config, intent, .. } = &*redirect;
-    for note in config.notes() {
-        eprintln!("weir: warning: {note}");
-    }
     let dry_run = a.dry_run || config.dry_run;
     let probe = match config.run_validation && !dry_run && !config.cleanup_only {
         true => Some(probe(&redirect)?),
@@ -72,7 +99,7 @@ fn apply_in(a: &ApplyArgs, visit: &Visit<'_>) -> Result<u8, Failure> {
         let choose = || visit.choose_engine(&*redirect);
         let chosen = redirect.named.map_or_else(choose, Ok);
         let engine = chosen.map_err(Failure::failed)?;
-        let changes = visit.plan(&redirect.compile_for(redirect.named, engine));
+        let changes = visit.dry_run(&redirect.compile_for(redirect.named, engine));
         (changes.map_err(Failure::failed)?, engine)
     } else {
         let applied = visit.apply_intent(&*redirect, redirect.named);
@@ -175,13 +202,50 @@ fn verify_in(a: &VerifyArgs, visit: &Visit<'_>) -> Result<u8, Failure> {
     let failed = |e: &weir_netlink::Error| Failure::unknown(e);
     let addresses = Addresses::Of { visit, failed };
     let redirect = match desired(&a.desired.source, a.desired.engine, &addresses)? {
-        Desired::Nothing(reason) => return nothing(a.desired.json, &reason),
+        Desired::Nothing(declined) => {
+            let left = left_over(&declined, visit).map_err(Failure::unknown)?;
+            return unexpected(&left, visit, &declined.reason, a.desired.json);
+        }
         Desired::Redirect(redirect) => redirect,
     };
+    if redirect.config.cleanup_only {
+        let of = compile(&redirect.intent, Engine::Xtables);
+        let left = visit.plan_clean(Some(&of)).map_err(Failure::unknown)?;
+        let reason = "cleanup_only: the configuration asks for no redirection";
+        return unexpected(&left, visit, reason, a.desired.json);
+    }
     let (compiled, engine) = redirect.compiled(&addresses)?;
     let found = visit.verify_either(&compiled, || redirect.other(engine));
     let found = found.map_err(Failure::unknown)?;
     verified(found, visit, engine, a.desired.json)
+}
+
+/// What `verify` found where nothing is desired.
+fn unexpected(left: &[Change], visit: &Visit<'_>, reason: &str, json: bool) -> Result<u8, Failure> {
+    if left.is_empty() {
+        return nothing(json, reason);
+    }
+    let netns = visit.sandbox().netns().id().to_string();
+    match json {
+        true => output::json(&json!({
+            "netns": netns,
+            "redirected": true,
+            "reason": reason,
+            "verified": false,
+            "differences": differences(left),
+        }))?,
+        false => {
+            eprintln!("weir: {reason}; `weir clean` removes what is there");
+            output::text(&output::differences(left, &netns))?
+        }
+    };
+    Ok(code::FAILED)
+}
+
+fn differences(changes: &[Change]) -> Vec<serde_json::Value> {
+    let one =
+        |c: &Change| json!({ "difference": c.difference().to_string(), "object": c.object() });
+    changes.iter().map(one).collect()
 }
 
 /// What `verify` found: lines or JSON, and the exit code. What hinders is told from drift: `apply` does not change it.
@@ -201,15 +265,11 @@ pub(super) fn verified(
         // What is blocked is no simple lack: the line that names the foreign object is needed.
         |c: &Change| c.difference() == Difference::Missing && !matches!(c, Change::Blocked(..));
     if json {
-        let differences: Vec<_> = changes
-            .iter()
-            .map(|c| json!({ "difference": c.difference().to_string(), "object": c.object() }))
-            .collect();
         output::json(&json!({
             "netns": netns.to_string(),
             "engine": engine.to_string(),
             "verified": is_good,
-            "differences": differences,
+            "differences": differences(&changes),
             "warnings": warnings,
         }))?;
     } else if changes.is_empty() && !is_good {

@@ -19,8 +19,15 @@ use weir_netlink::Netns;
 pub(super) enum Desired {
     /// This redirection.
     Redirect(Box<Redirect>),
-    /// A pod that asks for none: why.
-    Nothing(String),
+    /// A pod that asks for none.
+    Nothing(Declined),
+}
+
+/// Why a pod asks for no redirection.
+pub(super) struct Declined {
+    pub(super) reason: String,
+    /// It makes one itself.
+    pub(super) has_own: bool,
 }
 
 /// A redirection as it was given and as it was understood.
@@ -137,12 +144,12 @@ pub(super) fn desired(
             let named = named(arg, None);
             match from_pod(file, addresses)? {
                 Ok(intent) => (SidecarConfig::default(), intent, named),
-                Err(reason) => return Ok(Desired::Nothing(reason)),
+                Err(declined) => return Ok(Desired::Nothing(declined)),
             }
         }
         (None, None) => return Err(Failure::usage("one of --config and --pod is needed")),
     };
-    for warning in &intent.warnings {
+    for warning in intent.warnings.iter().chain(&config.notes()) {
         eprintln!("weir: warning: {warning}");
     }
     Ok(Desired::Redirect(Box::new(Redirect {
@@ -205,13 +212,16 @@ fn only_ipv4(
     ))
 }
 
-/// The inner error is the reason why the pod asks for nothing.
-fn from_pod(file: &Path, addresses: &Addresses<'_>) -> Result<Result<Intent, String>, Failure> {
+/// The inner error is why the pod asks for nothing.
+fn from_pod(file: &Path, addresses: &Addresses<'_>) -> Result<Result<Intent, Declined>, Failure> {
     let text = read(file, DESCRIPTION)?;
     let pod = Pod::from_manifest(&text, &name(file)).map_err(Failure::usage)?;
     let facts = PodFacts::of(&pod);
     if let Some(reason) = Skip::of(&facts) {
-        return Ok(Err(format!("pod {facts} is not redirected: {reason}")));
+        return Ok(Err(Declined {
+            has_own: reason == Skip::InitContainer,
+            reason: format!("pod {facts} is not redirected: {reason}"),
+        }));
     }
     let redirect = redirect_from(&facts).map_err(Failure::usage)?;
     let found = match addresses {

@@ -37,5 +37,6 @@ mod restore;
 mod restore_upstream;
 mod routing;
 mod static_chroot;
+mod undesired;
 mod unmarked;
 mod words;

@@ -61,6 +61,11 @@ fn a_foreign_route_in_the_place_of_ours_is_named_and_nothing_is_changed() {
             "{text}"
         );
         assert!(text.contains("nothing is changed"), "{text}");
+        // A dry run refuses what is refused.
+        let with = ["--config", file.path(), "--netns", &path(&pod), "--dry-run"];
+        let dry = weir(&[&["apply", "sidecar"][..], &with].concat());
+        assert_eq!((dry.code, dry.stdout.as_str()), (1, ""), "{}", dry.stderr);
+        assert!(text.starts_with(dry.stderr.trim_end()), "{}", dry.stderr);
         assert_eq!(routing(&pod), before);
         assert_eq!(inside(&pod, "nft", &["list", "ruleset"]), "");
         let verified = on("verify", file.path(), &pod);

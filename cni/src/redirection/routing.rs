@@ -280,11 +280,7 @@ fn is_unsigned(protocol: RouteProtocol) -> bool {
 /// # Errors
 /// The item that could not be added, and why. A foreign item blocks one: nothing is added then.
 pub(super) fn add(routing: &Routing, missing: &[Change], scheme: &Scheme) -> Result<Vec<Change>> {
-    for change in missing {
-        if let Change::Blocked(item, by) = change {
-            return Err(blocked(item, by, scheme.remedy));
-        }
-    }
+    refuse_blocked(missing, scheme)?;
     let mut added = Vec::new();
     for change in missing {
         if let Change::Add(item) = change
@@ -296,9 +292,18 @@ pub(super) fn add(routing: &Routing, missing: &[Change], scheme: &Scheme) -> Res
     Ok(added)
 }
 
-fn blocked(item: &RoutingItem, by: &str, remedy: &str) -> Error {
-    let reason = format!("a foreign {by}; remove that, or {remedy}");
-    Error::refused("add", format!("`{item}`"), reason)
+/// # Errors
+/// Something foreign blocks an item.
+pub(super) fn refuse_blocked(changes: &[Change], scheme: &Scheme) -> Result<()> {
+    let blocked = changes.iter().find_map(|change| match change {
+        Change::Blocked(item, by) => Some((item, by)),
+        _ => None,
+    });
+    let Some((item, by)) = blocked else {
+        return Ok(());
+    };
+    let reason = format!("a foreign {by}; remove that, or {}", scheme.remedy);
+    Err(Error::refused("add", format!("`{item}`"), reason))
 }
 
 /// Removes these items; continues after a failure and returns all errors.

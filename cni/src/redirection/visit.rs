@@ -2,10 +2,10 @@
 
 use super::engines::{self, Found};
 use super::named::Named;
-use super::routing::{Held, removal};
+use super::routing::{Held, refuse_blocked, removal};
 use super::scheme::{SIDECAR, Scheme};
 use super::{AppliedRedirection, Change, Failure, Sandbox, apply, change, families, hindrance};
-use crate::compile::Compiled;
+use crate::compile::{Compiled, PASSTHROUGH_V6};
 use std::borrow::Cow;
 use std::net::IpAddr;
 use weir_netlink::Result;
@@ -63,13 +63,16 @@ impl Visit<'_> {
     }
 
     /// Addresses of all interfaces: the interface with the lowest index, which is the default network's, before those
-    /// attached later; IPv4 before IPv6 within each, and `lo` last.
+    /// attached later; IPv4 before IPv6 within each, and `lo` last. The passthrough address, which redirections bring, is none
+    /// of the pod's.
     ///
     /// With one interface this is the order of the kernel's dump. The dump has IPv4 of all interfaces first, so with a
     /// default network of IPv6 the address of an IPv4 attachment would be taken for the pod's.
     #[must_use]
     pub fn addresses(&self) -> Vec<IpAddr> {
-        let mut list: Vec<&Address> = self.addresses.iter().collect();
+        let is_of_pod =
+            |a: &&Address| a.index != LOOPBACK_IFINDEX || a.net.addr() != PASSTHROUGH_V6;
+        let mut list: Vec<&Address> = self.addresses.iter().filter(is_of_pod).collect();
         list.sort_by_key(|a| {
             let address = a.net.addr();
             (a.index == LOOPBACK_IFINDEX, a.index, address.is_ipv6())
@@ -87,6 +90,16 @@ impl Visit<'_> {
         let mut changes = held.missing(&desired.routing);
         changes.extend(held.stale(&desired.routing).iter().map(removal));
         changes.extend(engines::drift(&desired)?);
+        Ok(changes)
+    }
+
+    /// The same, where [`Sandbox::apply`] would make them and not refuse.
+    ///
+    /// # Errors
+    /// The namespace cannot be read; something foreign blocks a policy rule or a route.
+    pub fn dry_run(&self, desired: &Compiled) -> Result<Vec<Change>> {
+        let changes = self.plan(desired)?;
+        refuse_blocked(&changes, desired.scheme())?;
         Ok(changes)
     }
 
