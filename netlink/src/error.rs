@@ -294,6 +294,19 @@ mod tests {
     }
 
     #[test]
+    fn a_reason_of_the_kernel_goes_before_advice_about_rights() {
+        let error = Error::kernel("add", "address", libc::EACCES);
+        assert!(error.to_string().contains("run as root"), "{error}");
+        let kind = ErrorKind::Kernel {
+            errno: libc::EACCES,
+            extack: Some("ipv6: IPv6 is disabled on this device".into()),
+            attribute: None,
+        };
+        let told = Error::new("add", "address", kind).to_string();
+        assert!(told.ends_with("disabled on this device\""), "{told}");
+    }
+
+    #[test]
     fn an_error_says_whether_its_change_is_in_force() {
         let error = || Error::kernel("add", "route", libc::ENOBUFS);
         assert_eq!(error().in_force, InForce::No);

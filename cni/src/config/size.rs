@@ -13,6 +13,10 @@ use crate::annotation;
 /// examples make fewer than a hundred rules.
 pub const MAX_RULES: usize = 4096;
 
+/// Maximum number of groups whose traffic alone is captured. In legacy tables one rule has a match of 56 bytes for each, and a
+/// rule has at most 65,535 bytes.
+const MAX_GROUPS: usize = 1024;
+
 /// A list and its number of rules.
 struct Part {
     /// The field of the configuration.
@@ -36,11 +40,20 @@ fn annotation(field: &str) -> Option<&'static str> {
     })
 }
 
-/// Refuses an intent that would make more than [`MAX_RULES`] rules.
+/// Refuses an intent that would make more than [`MAX_RULES`] rules, or a rule of more than [`MAX_GROUPS`] groups.
 ///
 /// # Errors
 /// The error names the list that makes most of them, its number of elements and the total number of rules.
 pub(super) fn check(intent: &Intent) -> Result<(), InputError> {
+    if let OwnerGroups::Only(groups) = &intent.owner_groups
+        && groups.len() > MAX_GROUPS
+    {
+        return Err(InputError::whole(
+            "owner_groups_include (variable ISTIO_OUTBOUND_OWNER_GROUPS)",
+            format!("its {} elements are too many for one rule", groups.len()),
+            format!("at most {MAX_GROUPS} groups; give fewer, such as ranges"),
+        ));
+    }
     let parts = parts(intent);
     let sum = |sum: usize, part: &Part| sum.saturating_add(part.rules);
     let all = parts.iter().fold(0, sum);
@@ -148,6 +161,27 @@ mod tests {
             "131",
             &MAX_RULES.to_string(),
         ] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+        assert!(error.len() < 400, "{error}");
+    }
+
+    #[test]
+    fn groups_that_are_too_many_for_a_rule_are_named() {
+        let config = |n| SidecarConfig {
+            owner_groups_include: numbers(n),
+            enable_ipv6: true,
+            ..SidecarConfig::default()
+        };
+        let Rules::Xtables(rules) = compile(&parsed(&config(1024)).unwrap(), Engine::Xtables).rules
+        else {
+            panic!("asked for legacy tables");
+        };
+        for table in &rules.tables {
+            weir_netfilter::xtables::canonical_table(table).unwrap();
+        }
+        let error = parsed(&config(1025)).unwrap_err().to_string();
+        for part in ["ISTIO_OUTBOUND_OWNER_GROUPS", "1025", "1024"] {
             assert!(error.contains(part), "{part}: {error}");
         }
         assert!(error.len() < 400, "{error}");
