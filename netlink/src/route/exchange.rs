@@ -15,6 +15,9 @@ const ROOM: usize = 4 << 20;
 pub(super) trait RouteHeader: FamilyHeader<Protocol = Rtnetlink> {}
 impl<H: FamilyHeader<Protocol = Rtnetlink>> RouteHeader for H {}
 
+/// How often a dump is repeated that lost answers. With that buffer it is not for a busy writer that it does.
+const LOSSES: u32 = 3;
+
 /// The flags of a request that adds an object, which must be new.
 pub(super) const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
 /// The flags of a request that adds an object, or takes the place of the one with the same key.
@@ -102,6 +105,7 @@ fn list<T: Transport, H: RouteHeader, A: AttrSet, V>(
     mut attempts: Attempts,
 ) -> Result<Vec<V>> {
     let (operation, object) = (request.operation, request.object);
+    let mut losses = 0;
     loop {
         let mut found = Vec::new();
         let listed = socket.list(request, |message| {
@@ -112,7 +116,8 @@ fn list<T: Transport, H: RouteHeader, A: AttrSet, V>(
         let last = match listed {
             Ok(()) => return Ok(found),
             Err(e) if e.errno() == Some(libc::EINTR) => None,
-            Err(e) if e.errno() == Some(libc::ENOBUFS) => {
+            Err(e) if e.errno() == Some(libc::ENOBUFS) && losses < LOSSES => {
+                losses += 1;
                 socket.reserve(ROOM)?;
                 Some(e)
             }
@@ -242,6 +247,11 @@ mod tests {
             let (found, asked) = listed(vec![vec![link(), loss], vec![done(2, 0)]]);
             assert_eq!((found.expect("whole"), asked), (0, 2));
         }
+        // Without memory for it, no repetition helps.
+        let loss = || vec![Err(io::Error::from_raw_os_error(libc::ENOBUFS))];
+        let (error, asked) = listed((0..1000).map(|_| loss()).collect());
+        let errno = error.expect_err("given up").errno();
+        assert_eq!((errno, asked), (Some(libc::ENOBUFS), 1 + LOSSES));
         let torn = [&[0; 16][..], &[7, 0, 3, 0, 1]].concat();
         for (answer, text) in [
             (datagram(RTM_NEWLINK, 2, 1, &[0; 3]), "too short"),
