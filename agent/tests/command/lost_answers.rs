@@ -153,3 +153,38 @@ fn older_rules_that_stay_beside_the_new_ones_are_named() {
     }
     assert!(named > 0, "no failure came after the commit");
 }
+
+/// From one call on none succeeds, so that nothing can be undone or read: what may be left is named.
+#[test]
+fn what_may_be_left_is_named_where_nothing_can_be_read() {
+    let file = tproxy();
+    let mut named = 0;
+    for engine in ["nft", "xtables"] {
+        for n in 1.. {
+            let pod = legacy_pod_or_skip!();
+            let ns = path(&pod);
+            let on = ["apply", "sidecar", "--config", file.path(), "--netns", &ns];
+            let args = [&on[..], &["--engine", engine]].concat();
+            let calls = "recvmsg,recvfrom,setsockopt";
+            let (injected, code, text) = apply(calls, "ENOBUFS", (n, 10_000), &args);
+            let told = format!("{engine}, from call {n} on: exit code {code}: {text}");
+            let now = held(&pod);
+            let is_kept = text.contains("its routing") || code == 0;
+            for (item, name) in [
+                ("::6/128", "address delete"),
+                ("lookup 133", "rule delete"),
+                ("table 133", "route delete"),
+            ] {
+                if now.contains(item) && !is_kept {
+                    assert!(text.contains(name), "{name}: {told}");
+                    named += 1;
+                }
+            }
+            assert_eq!(weir(&args).code, 0, "{told}");
+            if !injected {
+                break;
+            }
+        }
+    }
+    assert!(named > 0, "nothing was left");
+}

@@ -186,7 +186,11 @@ impl Undo<'_> {
             });
             match read {
                 Ok((fresh, added)) => routing::remove(&fresh, added),
-                Err(e) => (Vec::new(), vec![e]),
+                Err(e) => {
+                    let mut failures = vec![e];
+                    failures.extend(routing::in_doubt(&self.before.missing(self.items)));
+                    (Vec::new(), failures)
+                }
             }
         };
         engines::twice(once(), once).1
@@ -214,7 +218,10 @@ pub(super) fn clean(named: Named<'_>) -> Result<Vec<Change>, Failure> {
                     failures.push(Error::exhausted("remove", "the redirection", why));
                 }
             }
-            Err(e) => failures.push(e),
+            Err(e) => {
+                let reason = "some may be left; clean again";
+                failures.extend([e, Error::refused("find", "the routing to remove", reason)]);
+            }
         }
         return match Failure::of_removal(failures) {
             None => Ok(changes),

@@ -335,11 +335,22 @@ pub(super) fn removal(item: &RoutingItem) -> Change {
 
 /// One error per item, for items that are kept because rules may need them.
 pub(super) fn kept(these: &[RoutingItem]) -> Vec<Error> {
-    let kept = |item: &RoutingItem| {
-        let reason = "rules that may need it could not be removed";
-        Error::refused("delete", format!("`{}`", removal(item)), reason)
+    let reason = "rules that may need it could not be removed";
+    these.iter().map(|item| not_removed(item, reason)).collect()
+}
+
+/// One error per item that was to be added, where it cannot be read whether it was.
+pub(super) fn in_doubt(these: &[Change]) -> Vec<Error> {
+    let reason = "whether it is there could not be read; apply or clean again";
+    let in_doubt = |change: &Change| match change {
+        Change::Add(item) => Some(not_removed(item, reason)),
+        _ => None,
     };
-    these.iter().map(kept).collect()
+    these.iter().filter_map(in_doubt).collect()
+}
+
+fn not_removed(item: &RoutingItem, reason: &str) -> Error {
+    Error::refused("delete", format!("`{}`", removal(item)), reason)
 }
 
 fn add_one(routing: &Routing, item: &RoutingItem) -> Result<bool> {
