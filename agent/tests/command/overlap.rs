@@ -4,7 +4,7 @@
 
 use crate::lost_answers::held;
 use crate::rights::not_first_user_namespace;
-use crate::support::{TempFile, config, lo_up, path, tproxy, weir};
+use crate::support::{TempFile, config, inside, lo_up, path, tproxy, weir};
 use serde_json::json;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -15,9 +15,15 @@ const CALLS: &str = "sendto,sendmsg,getsockopt,setsockopt";
 
 /// Runs `weir`, and `meanwhile` after its Nth of these calls; whether it came to that, and its exit code.
 fn stopped(n: usize, args: &[&str], meanwhile: impl FnOnce()) -> (bool, i32) {
+    stopped_with(n, &format!("trace={CALLS}"), args, meanwhile)
+}
+
+/// The same with one more fault.
+fn stopped_with(n: usize, fault: &str, args: &[&str], meanwhile: impl FnOnce()) -> (bool, i32) {
     let inject = format!("inject={CALLS}:signal=SIGSTOP:when={n}");
     let mut child = Command::new("strace")
         .args(["-f", "-qq", "-e", &format!("trace={CALLS}"), "-e", &inject])
+        .args(["-e", fault])
         .arg(env!("CARGO_BIN_EXE_weir"))
         .args(args)
         .stdout(Stdio::null())
@@ -150,4 +156,37 @@ fn rules_that_mark_have_their_routing_beside_rules_that_do_not() {
         overlap(Some(marks), redirects, marks);
         overlap(Some(redirects), marks, redirects);
     }
+}
+
+/// The first one finds what the second has written, and fails afterwards, when it looks at legacy tables: it takes nothing
+/// back that it did not write.
+#[test]
+fn what_another_process_wrote_stands_though_this_one_fails() {
+    let file = config(&json!({}));
+    let apply = ("apply", &file, "nft");
+    let mut failures = 0;
+    for n in 1.. {
+        let Some(pod) = pod(None) else { return };
+        let ns = path(&pod);
+        let mut has_written = false;
+        let meanwhile = || {
+            let done = weir(&words(apply.0, apply.1, apply.2, &ns));
+            assert_eq!(done.code, 0, "{}", done.stderr);
+            has_written = done.stdout.contains("add table");
+            // It comes into being, empty.
+            inside(&pod, "iptables-legacy", &["-t", "nat", "-S"]);
+        };
+        let args = words(apply.0, apply.1, apply.2, &ns);
+        let fault = "inject=getsockopt:error=EIO";
+        let (is_stopped, code) = stopped_with(n, fault, &args, meanwhile);
+        if !is_stopped {
+            break;
+        }
+        if has_written {
+            let now = lines(&pod).join("\n");
+            assert!(now.contains("redirect to :15001"), "call {n}: {now}");
+            failures += i32::from(code != 0);
+        }
+    }
+    assert!(failures > 0, "the first one never failed");
 }

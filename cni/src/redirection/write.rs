@@ -12,7 +12,7 @@ use weir_netlink::{Error, InForce, Result};
 pub(super) struct Writer<'a> {
     pub(super) desired: &'a Compiled,
     engine: Engine<'a>,
-    /// True if it held owned rules before.
+    /// True if it held owned rules before, or another process has written the same meanwhile.
     replaces: bool,
     /// True if the other engine, or a table that iptables-nft uses, may have held owned rules before.
     succeeds: bool,
@@ -64,6 +64,7 @@ impl<'a> Writer<'a> {
         match &mut self.engine {
             Engine::Nft(engine, rules) => {
                 let applied = engine.apply(rules, &self.desired.scheme().owned())?;
+                self.replaces |= applied.ops.is_empty();
                 self.tables = applied.tables;
                 Ok(AppliedRedirection {
                     engine: compile::Engine::Nft,
@@ -77,6 +78,7 @@ impl<'a> Writer<'a> {
             }
             Engine::Xtables(engine, rules) => {
                 let applied = engine.apply(rules, &self.desired.scheme().ownership())?;
+                self.replaces |= applied.ops.is_empty();
                 Ok(AppliedRedirection {
                     engine: compile::Engine::Xtables,
                     changes: applied.ops.into_iter().map(Change::legacy).collect(),
