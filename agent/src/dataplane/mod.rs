@@ -73,6 +73,12 @@ impl Spent {
         result
     }
 
+    /// How long this phase took.
+    pub(crate) fn of(&self, phase: Phase) -> Duration {
+        let of_phase = self.0.iter().filter(|(of, _)| *of == phase);
+        of_phase.map(|(_, time)| *time).sum()
+    }
+
     /// Adds `time` to `phase`.
     pub(crate) fn add(&mut self, phase: Phase, time: Duration) {
         self.0.push((phase, time));

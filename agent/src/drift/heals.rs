@@ -35,6 +35,9 @@ pub(crate) struct Heals {
 impl Heals {
     /// Repairs that are this old are forgotten.
     pub(crate) const WINDOW: Duration = Duration::from_secs(60);
+    /// A comparison takes a few milliseconds; one that takes so long gives its worker back.
+    const COSTLY: Duration = Duration::from_secs(2);
+    const AFTER_COSTLY: Duration = Duration::from_secs(10);
     /// The longest pause.
     const LONGEST: Duration = Duration::from_secs(30);
 
@@ -58,9 +61,31 @@ impl Heals {
         Some((self.at.len(), pause))
     }
 
+    /// The comparison took so long: a pod decides what it costs, and each of its commits leads to another one.
+    pub(crate) fn took(&mut self, time: Duration, now: Instant) {
+        if time >= Self::COSTLY {
+            self.not_before = self.not_before.max(Some(now + Self::AFTER_COSTLY));
+        }
+    }
+
     /// How long the next repair still has to wait.
     pub(crate) fn pause(&self, now: Instant) -> Option<Duration> {
         let left = self.not_before?.saturating_duration_since(now);
         (!left.is_zero()).then_some(left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_costly_comparison_is_followed_by_a_pause() {
+        let (mut heals, now) = (Heals::default(), Instant::now());
+        heals.took(Duration::from_millis(1900), now);
+        assert_eq!(heals.pause(now), None);
+        heals.took(Duration::from_secs(2), now);
+        assert_eq!(heals.pause(now), Some(Duration::from_secs(10)));
+        assert_eq!(heals.pause(now + Duration::from_secs(10)), None);
     }
 }

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
+use weir_cni::plugin::Phase;
 use weir_core::api::actions::Actions;
 use weir_core::journal::pod::{Event, PodState, Unasked, Writer};
 use weir_core::journal::{Journal, cut};
@@ -257,6 +258,7 @@ impl Keeper {
     }
 
     fn visited(&mut self, memory: &mut Memory, running: Running, (seen, spent): Answer) -> Next {
+        memory.heals.took(spent.of(Phase::Verify), Instant::now());
         if seen.is_ok() {
             let phases = visit::phases(&spent);
             self.journal.record(Event::Measured {

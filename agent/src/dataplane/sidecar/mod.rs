@@ -235,7 +235,8 @@ impl Dataplane for Sidecar {
                     .for_each(|waited| spent.add(Phase::LockWait, waited));
                 // Read first, so that a foreign rule that comes meanwhile is noticed the next time.
                 let fingerprint = visit.fingerprint_of(&done);
-                let found = visit.hindrances(&compiled);
+                let find = || visit.hindrances(&compiled);
+                let found = spent.measure(Phase::Verify, find);
                 let hindered = found.map_or_else(Some, |found| found.into_iter().next());
                 // Of such a pod the next look is a whole one.
                 let fingerprint = fingerprint.filter(|_| hindered.is_none());
