@@ -286,7 +286,11 @@ fn conditions(header: &IpHeader, rule: &mut Rule) -> Option<()> {
         }
         IpHeader::Ip6(_) => {
             rule.fragment = None;
-            if number == 0 { 0 } else { IP6T_F_PROTO }
+            // `-p all` sets the flag, too, and compares nothing.
+            match number {
+                0 => f.flags & IP6T_F_PROTO,
+                _ => IP6T_F_PROTO,
+            }
         }
     };
     (f.flags == wanted).then_some(())

@@ -11,6 +11,7 @@ use super::super::value::{address_at, length_of, max_length, named, number_of, u
 use crate::address::Address;
 use crate::xtables::text::{Complaint, Given, Opt};
 use crate::xtables::{Protocol, XtFamily};
+use std::ops::Range;
 
 const ELEMENT: usize = 76;
 const MAX: u64 = 4;
@@ -22,6 +23,18 @@ const IN: u64 = 1;
 const OUT: u64 = 2;
 const NONE: u64 = 4;
 const STRICT: u64 = 8;
+
+/// The masks after the four bytes of an IPv4 address. For a host without a prefix the tool sets all of them.
+const MASKS: &[Range<usize>] = &[
+    20..32,
+    52..64,
+    96..108,
+    128..140,
+    172..184,
+    204..216,
+    248..260,
+    280..292,
+];
 
 /// Bits of `struct xt_policy_spec`, in the order in which iptables prints their options.
 const REQID: (&str, u64) = ("--reqid", 32);
@@ -36,6 +49,7 @@ const MODES: &[(&str, u64)] = &[("transport", 0), ("tunnel", 1)];
 pub(super) const ROWS: &[Row] = &[Row {
     name: "policy",
     size: 308,
+    unused: MASKS,
     options: Options::Code {
         names: &[
             ("--dir", 1),
@@ -170,7 +184,9 @@ fn one(o: &Opt, family: XtFamily, b: &mut Blob, at: usize) -> Result<(), Complai
                     let net = o.network(0, family)?;
                     let at = if name == "--tunnel-dst" { at + 32 } else { at };
                     b.set(at, &union_of(net.addr()));
-                    b.set(at + 16, &union_of(net.netmask()));
+                    let is_host = net.prefix_len() == net.max_prefix_len();
+                    let mask = union_of(net.netmask());
+                    b.set(at + 16, if is_host { &[0xff; 16] } else { &mask });
                 }
             }
             return Ok(());
