@@ -14,6 +14,7 @@ use super::structs::{
     name_field, name_of, read, read_at, written, zeroed,
 };
 use super::target::VERDICTS;
+use super::text::shorten;
 use super::{Counters, Interface, Match, Not, Protocol, Rule, Target, XtFamily};
 use std::mem::offset_of;
 use std::net::IpAddr;
@@ -321,7 +322,11 @@ pub(super) fn encode(rule: &Rule, cx: &Context<'_>) -> Result<Vec<u8>> {
     let refuse = |why: String| {
         Error::refused(
             "write",
-            format!("{} rule `{}`", cx.family, rule.to_string().trim_start()),
+            format!(
+                "{} rule `{}`",
+                cx.family,
+                shorten(rule.to_string().trim_start())
+            ),
             why,
         )
     };

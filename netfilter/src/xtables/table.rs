@@ -180,10 +180,6 @@ impl Layout {
         self.chains.iter().find(|c| c.name == name)
     }
 
-    pub(super) fn chain_mut(&mut self, name: &str) -> Option<&mut ChainLayout> {
-        self.chains.iter_mut().find(|c| c.name == name)
-    }
-
     /// Sorts user chains by name, as the tools do and expect.
     pub(super) fn sort(&mut self) {
         self.chains.sort_by(|a, b| a.place().cmp(&b.place()));

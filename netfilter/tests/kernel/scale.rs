@@ -76,3 +76,16 @@ fn legacy_rules() {
         assert!(made.ops.len() >= usize::from(n));
     });
 }
+
+/// kube-proxy declares several chains for each service.
+#[test]
+fn chains_of_a_script() {
+    is_linear("script", |n| {
+        let mut text = String::from("*nat\n");
+        (0..n).for_each(|c| text += &format!(":C{c} - [0:0]\n-A C{c} -j RETURN\n"));
+        text += "COMMIT\n";
+        let script = xtables::Script::parse(xtables::XtFamily::Ip, &text).unwrap();
+        let made = xtables::plan_restore(&script, &xtables::Snapshot::default(), false).unwrap();
+        assert!(made.ops.len() > usize::from(n));
+    });
+}

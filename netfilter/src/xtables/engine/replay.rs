@@ -4,7 +4,8 @@ use super::plan::{Change, canonical};
 use super::{Snapshot, Transaction, XtOp};
 use crate::xtables::Rule;
 use crate::xtables::table::{ChainLayout, Layout, RuleLayout};
-use crate::xtables::text::{Command, Script};
+use crate::xtables::text::{Command, Script, shorten};
+use std::collections::HashMap;
 use weir_netlink::{Error, Result};
 
 /// The change that a script makes. Without `keep`, the rules and user chains of each table that it names are deleted
@@ -36,14 +37,16 @@ pub fn plan_restore(script: &Script, observed: &Snapshot, keep: bool) -> Result<
             change.new.chains.retain(|c| c.builtin.is_some());
             change.new.chains.iter_mut().for_each(|c| c.rules.clear());
         }
+        let mut names = Names::of(&change.new);
         for (line, command) in &part.commands {
-            run(&mut change.new, command).map_err(|why| match why {
-                Why::Reason(why) => {
-                    let object =
-                        format!("line {line}: {} -t {} {command}", script.family, part.name);
-                    Error::refused("restore", object, why)
+            run(&mut change.new, &mut names, command).map_err(|why| {
+                let command = command.to_string();
+                let command = shorten(&command);
+                let object = format!("line {line}: {} -t {} {command}", script.family, part.name);
+                match why {
+                    Why::Reason(why) => Error::refused("restore", object, why),
+                    Why::Error(e) => Error::refused("restore", object, e.to_string()),
                 }
-                Why::Error(e) => e,
             })?;
             transaction
                 .ops
@@ -67,10 +70,29 @@ impl From<&str> for Why {
     }
 }
 
-fn find<'a>(table: &'a mut Layout, name: &str) -> Result<&'a mut ChainLayout, Why> {
-    table
-        .chain_mut(name)
-        .ok_or_else(|| Why::from("there is no such chain; add it with :CHAIN - or -N"))
+/// Where the chains of a table are: a script may declare tens of thousands.
+struct Names(HashMap<String, usize>);
+
+impl Names {
+    fn of(table: &Layout) -> Self {
+        let named = table.chains.iter().enumerate();
+        // Of two chains with one name, which no kernel has, the first.
+        Self(named.rev().map(|(n, c)| (c.name.clone(), n)).collect())
+    }
+
+    fn chain<'a>(&self, table: &'a mut Layout, name: &str) -> Option<&'a mut ChainLayout> {
+        table.chains.get_mut(*self.0.get(name)?)
+    }
+
+    fn find<'a>(&self, table: &'a mut Layout, name: &str) -> Result<&'a mut ChainLayout, Why> {
+        let found = self.chain(table, name);
+        found.ok_or_else(|| Why::from("there is no such chain; add it with :CHAIN - or -N"))
+    }
+
+    fn add(&mut self, table: &mut Layout, name: &str) {
+        self.0.insert(name.to_owned(), table.chains.len());
+        table.chains.push(ChainLayout::user(name));
+    }
 }
 
 fn fresh(rule: &Rule, table: &Layout) -> Result<RuleLayout, Why> {
@@ -88,9 +110,9 @@ fn index(place: usize) -> Result<usize, Why> {
         .ok_or_else(|| Why::from("the first rule of a chain has place 1; give 1 or more"))
 }
 
-fn run(table: &mut Layout, command: &Command) -> Result<(), Why> {
+fn run(table: &mut Layout, names: &mut Names, command: &Command) -> Result<(), Why> {
     match command {
-        Command::Declare(name, policy) => match (table.chain_mut(name), policy) {
+        Command::Declare(name, policy) => match (names.chain(table, name), policy) {
             (
                 Some(ChainLayout {
                     builtin: Some((_, has)),
@@ -105,31 +127,34 @@ fn run(table: &mut Layout, command: &Command) -> Result<(), Why> {
                 None,
             ) => {}
             (Some(chain), None) => chain.rules.clear(),
-            (None, None) => table.chains.push(ChainLayout::user(name)),
+            (None, None) => names.add(table, name),
             (_, Some(_)) => return Err("only built-in chains have a policy; give -".into()),
         },
         Command::NewChain(name) => {
-            if table.chain(name).is_some() {
+            if names.chain(table, name).is_some() {
                 return Err(
                     "the chain is there already; leave the line out, or use :CHAIN -".into(),
                 );
             }
-            table.chains.push(ChainLayout::user(name));
+            names.add(table, name);
         }
-        Command::Policy(name, policy) => match &mut find(table, name)?.builtin {
+        Command::Policy(name, policy) => match &mut names.find(table, name)?.builtin {
             Some((_, has)) => *has = *policy,
             None => return Err("only built-in chains have a policy".into()),
         },
         Command::Flush(None) => table.chains.iter_mut().for_each(|c| c.rules.clear()),
-        Command::Flush(Some(name)) => find(table, name)?.rules.clear(),
-        Command::DeleteChain(name) => delete_chain(table, name.as_deref())?,
+        Command::Flush(Some(name)) => names.find(table, name)?.rules.clear(),
+        Command::DeleteChain(name) => {
+            delete_chain(table, name.as_deref())?;
+            *names = Names::of(table);
+        }
         Command::Append(name, rule) => {
             let rule = fresh(rule, table)?;
-            find(table, name)?.rules.push(rule);
+            names.find(table, name)?.rules.push(rule);
         }
         Command::Insert(name, place, rule) => {
             let rule = fresh(rule, table)?;
-            let (rules, index) = (&mut find(table, name)?.rules, index(*place)?);
+            let (rules, index) = (&mut names.find(table, name)?.rules, index(*place)?);
             if index > rules.len() {
                 return Err("the chain has fewer rules; give a smaller place".into());
             }
@@ -137,19 +162,19 @@ fn run(table: &mut Layout, command: &Command) -> Result<(), Why> {
         }
         Command::Replace(name, place, rule) => {
             let rule = fresh(rule, table)?;
-            match find(table, name)?.rules.get_mut(index(*place)?) {
+            match names.find(table, name)?.rules.get_mut(index(*place)?) {
                 Some(slot) => *slot = rule,
                 None => return Err("the chain has fewer rules; give a smaller place".into()),
             }
         }
         Command::Delete(name, rule) => {
             let rule = fresh(rule, table)?.rule;
-            let rules = &mut find(table, name)?.rules;
+            let rules = &mut names.find(table, name)?.rules;
             let found = rules.iter().position(|r| r.rule == rule);
             rules.remove(found.ok_or("the chain has no such rule; leave the line out")?);
         }
         Command::DeleteAt(name, place) => {
-            let (rules, index) = (&mut find(table, name)?.rules, index(*place)?);
+            let (rules, index) = (&mut names.find(table, name)?.rules, index(*place)?);
             if index >= rules.len() {
                 return Err("the chain has fewer rules; give a smaller place".into());
             }

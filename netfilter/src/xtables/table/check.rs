@@ -2,7 +2,7 @@
 
 use super::super::Target;
 use super::super::ext::Part;
-use super::super::text::known;
+use super::super::text::{known, shorten};
 use super::{ChainLayout, Layout};
 use std::collections::HashMap;
 use weir_netlink::{Error, Result};
@@ -24,9 +24,11 @@ impl Layout {
                 let Some(to) = r.rule.target.as_ref().and_then(Target::chain) else {
                     continue;
                 };
-                let rule = || format!("{} rule `-A {}{}`", self.object(), chain.name, r.rule);
+                let text = || format!("-A {}{}", chain.name, r.rule);
+                let rule = || format!("{} rule `{}`", self.object(), shorten(&text()));
                 match by_name.get(to) {
                     None => {
+                        let to = shorten(to);
                         let why = format!(
                             "unknown target {to}: there is no chain {to} in the table, and weir supports the targets {}; \
                              correct the name, or add the chain first",

@@ -13,7 +13,20 @@ pub(super) use options::{Complaint, Given, Opt, number};
 pub use restore::{Command, Script, ScriptTable};
 pub(super) use rule::known;
 
+use std::borrow::Cow;
 use std::fmt;
+
+/// Characters of a word or a rule in a message.
+const SHOWN: usize = 200;
+
+/// The beginning of a text from outside, for a message.
+pub(super) fn shorten(text: &str) -> Cow<'_, str> {
+    let end = text.char_indices().nth(SHOWN).map(|(at, _)| at);
+    match end.and_then(|end| text.get(..end)) {
+        Some(start) => Cow::Owned(format!("{start}..")),
+        None => Cow::Borrowed(text),
+    }
+}
 
 /// A syntax error: its position and reason.
 #[derive(Clone, Debug, PartialEq, Eq)]

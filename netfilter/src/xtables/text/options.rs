@@ -1,5 +1,6 @@
 //! The options of one match or target, as given.
 
+use super::shorten;
 use crate::xtables::{Interface, Network, Not, PortRange, Protocol, XtFamily};
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -146,7 +147,8 @@ impl Opt {
 
     /// An error about the arguments; `why` is the reason, with the remedy.
     pub(crate) fn wrong(&self, why: &str) -> Complaint {
-        let message = format!("{} `{}`: {why}", self.name, self.words.join(" "));
+        let words = self.words.join(" ");
+        let message = format!("{} `{}`: {why}", self.name, shorten(&words));
         Complaint {
             column: self.column,
             message,

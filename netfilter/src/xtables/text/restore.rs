@@ -2,7 +2,7 @@
 
 use super::options::Complaint;
 use super::words::{Word, words};
-use super::{ParseError, names, rule};
+use super::{ParseError, names, rule, shorten};
 use crate::xtables::raw::XT_EXTENSION_MAXNAMELEN;
 use crate::xtables::table::table_names;
 use crate::xtables::{Policy, Rule, XtFamily};
@@ -102,7 +102,11 @@ impl Script {
                 name.ok_or_else(|| complain(1, "commands come after a line with *TABLE; add one"))?;
             if !table_names().any(|known| known == name) {
                 let tables: Vec<&str> = table_names().collect();
-                let message = format!("`{name}` is no table; the tables are {}", tables.join(", "));
+                let message = format!(
+                    "`{}` is no table; the tables are {}",
+                    shorten(name),
+                    tables.join(", ")
+                );
                 return Err(complain(2, &message));
             }
             *open = Some(ScriptTable {
@@ -181,6 +185,7 @@ fn chain_name(word: &Word) -> Result<String, Complaint> {
     let name = &word.text;
     let fits = !name.is_empty() && name.len() < XT_EXTENSION_MAXNAMELEN;
     if !fits || name.starts_with(['-', '!']) || name.contains(char::is_whitespace) {
+        let name = shorten(name);
         let message = format!("`{name}` is no name of a chain; give 1 to 28 bytes without blanks");
         return Err(Complaint {
             column: word.column,

@@ -1,11 +1,14 @@
 //! The options of one rule.
 
-use super::names;
 use super::options::{Complaint, Given, Opt};
 use super::words::Word;
+use super::{names, shorten};
 use crate::xtables::ext::{Kind, ONE_OR_NONE, Part, Row, matches, of, targets};
 use crate::xtables::target::VERDICTS;
 use crate::xtables::{Match, Network, Not, Protocol, Rule, Target, XtFamily};
+
+/// More matches, of 32 bytes at least, do not fit into the 65,535 bytes of a rule.
+const MOST: usize = 65_535 / 32;
 
 /// A loaded match or target, whose options may follow.
 struct Loaded {
@@ -113,7 +116,8 @@ impl<'a> Reader<'a> {
         };
         let column = word.column;
         if word.quoted || !word.text.starts_with('-') {
-            let message = format!("`{}` is no option; options begin with - or --", word.text);
+            let word = shorten(&word.text);
+            let message = format!("`{word}` is no option; options begin with - or --");
             return Err(Complaint { column, message });
         }
         let (name, attached) = match word.text.split_once('=') {
@@ -274,6 +278,9 @@ impl<'a> Reader<'a> {
                 "is not a match that weir supports; supported are {known}"
             ))
         })?;
+        if self.loaded.len() >= MOST {
+            return Err(o.wrong("is one match more than fits into a rule; use several rules"));
+        }
         let given = self.given(o);
         self.loaded.push(Loaded { kind, given });
         Ok(())
@@ -312,15 +319,15 @@ impl<'a> Reader<'a> {
             .and_then(|at| self.loaded.get(at))
             .and_then(|l| l.kind.arity(&o.name));
         let (Some(at), Some(arity)) = (found, arity) else {
+            let option = shorten(&o.name);
             let message = match &self.rule.target {
                 Some(Target::Jump(name)) => format!(
-                    "{} is no option here: {name} is a chain, or an unknown target; weir supports {}",
-                    o.name,
+                    "{option} is no option here: {} is a chain, or an unknown target; weir supports {}",
+                    shorten(name),
                     known(Part::Target, self.family)
                 ),
                 _ => format!(
-                    "{} is no option of the matches and the target before it; name its match with -m first",
-                    o.name
+                    "{option} is no option of the matches and the target before it; name its match with -m first"
                 ),
             };
             return Err(Complaint {

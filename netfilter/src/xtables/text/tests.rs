@@ -131,3 +131,39 @@ fn an_error_names_its_place() {
     let e = Script::parse(XtFamily::Ip, "*filter\n").unwrap_err();
     assert_eq!((e.line, e.column), (2, 1));
 }
+
+/// Whatever is in a line: the message shows its beginning, and is made without reading a rule that no kernel takes.
+#[test]
+fn messages_are_short() {
+    let long = "x".repeat(1 << 20);
+    for line in [
+        format!("-A INPUT -m comment --comment {long}"),
+        format!("-A INPUT --{long} 1"),
+        format!("-A INPUT {long}"),
+        format!("-A INPUT -j {long} --{long}"),
+        format!("-A INPUT -m {long}"),
+        format!("-A {long}"),
+        format!("-A INPUT {}", "-m mark --mark 1 ".repeat(100_000)),
+    ] {
+        let text = format!("*filter\n{line}\nCOMMIT\n");
+        let e = Script::parse(XtFamily::Ip, &text).unwrap_err();
+        let (end, e) = (line.get(..40).unwrap_or_default(), e.to_string());
+        assert!(e.starts_with("line 2, column "), "{end}: {} bytes", e.len());
+        assert!(e.len() < 4_000, "{end}: {} bytes", e.len());
+    }
+}
+
+/// What is wrong with a whole rule is said with its line.
+#[test]
+fn a_rule_that_cannot_be_written_has_its_line() {
+    let bits = format!("-m u32 --u32 \"{}\"", ["0=0"; 9].join("&&"));
+    let text = format!(
+        "*filter\n-A INPUT {}\nCOMMIT\n",
+        format!("{bits} ").repeat(60)
+    );
+    let script = Script::parse(XtFamily::Ip, &text).unwrap();
+    let plan = crate::xtables::plan_restore(&script, &crate::xtables::Snapshot::default(), false);
+    let e = plan.unwrap_err().to_string();
+    assert!(e.contains("line 2: ") && e.contains("65535"), "{e}");
+    assert!(e.len() < 1_000, "{} bytes", e.len());
+}
