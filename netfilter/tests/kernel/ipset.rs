@@ -117,6 +117,26 @@ fn ranges_of_masked_addresses() {
     assert_eq!(entries("add p "), ["10.0.0.0,tcp:80", "10.0.0.0,tcp:81"]);
 }
 
+/// From the first address of a range on the kernel steps by whole networks: in a bitmap from that address, in a hash
+/// from its network. A bitmap of ports takes a protocol and ignores it.
+#[test]
+fn ranges_of_masked_networks() {
+    let text = "create b bitmap:ip range 10.0.0.0/16 netmask 24\ncreate h hash:ip netmask 24\n\
+                add b 10.0.6.1-10.0.9.0\nadd h 10.0.6.1-10.0.9.0\nadd b 10.0.20.0-10.0.21.255\n\
+                create p bitmap:port range 0-1000\nadd p tcp:80\nadd p tcp:85-86\n";
+    let (theirs, ours) = (namespace_or_skip!(), namespace_or_skip!());
+    load(&theirs, text);
+    our_load(&ours, text).unwrap();
+    let entries = |ns: &Netns| {
+        let listing = save(ns);
+        let mut lines: Vec<String> = listing.lines().map(str::to_owned).collect();
+        lines.retain(|l| l.starts_with("add "));
+        lines.sort_unstable();
+        lines
+    };
+    assert_eq!(entries(&ours), entries(&theirs));
+}
+
 /// What is applied is in sync afterwards, unless the kernel lacks the type.
 fn in_sync(ns: &Netns, header: Header, key: Vec<KeyPart>) {
     let mut set = Set::new(header);

@@ -143,10 +143,9 @@ fn interface(token: &Token<'_>, word: &str) -> Result<KeyPart, Wrong> {
 }
 
 fn bitmap_ports(h: &Header, token: &Token<'_>) -> Result<Vec<Key>, Wrong> {
-    let (from, to) = token
-        .text
-        .split_once('-')
-        .unwrap_or((&token.text, &token.text));
+    // The tool reads a protocol here, and ignores it.
+    let text = token.text.strip_prefix("tcp:").unwrap_or(&token.text);
+    let (from, to) = text.split_once('-').unwrap_or((text, text));
     let from: u16 = part_number(token, from, 0, 65535)?;
     let to: u16 = part_number(token, to, 0, 65535)?;
     let (first, last) = h.range.unwrap_or((0, u16::MAX));

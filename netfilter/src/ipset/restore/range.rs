@@ -3,7 +3,7 @@
 use super::options::part_number;
 use super::token::Token;
 use super::{Wrong, wrong};
-use crate::ipset::model::{Header, ProtoPort, SetFamily};
+use crate::ipset::model::{Header, ProtoPort, SetFamily, SetType};
 use crate::ipset::proto;
 use crate::ipset::raw::{
     IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_UDPLITE,
@@ -111,14 +111,19 @@ pub(super) fn addresses(h: &Header, token: &Token<'_>, text: &str) -> Result<Vec
                     .collect());
             }
             let host_bits = 32 - u32::from(h.netmask.unwrap_or(32)).min(32);
-            let first = from.to_bits() >> host_bits;
-            let last = to.to_bits() >> host_bits;
-            if usize::try_from(last - first).unwrap_or(usize::MAX) >= MANY {
+            let masked = |n: u64| n >> host_bits << host_bits;
+            let (from, to) = (u64::from(from.to_bits()), u64::from(to.to_bits()));
+            // From the first address on the kernel steps by whole networks, in a bitmap without masking it before.
+            let first = match h.kind {
+                SetType::BitmapIp => from,
+                _ => masked(from),
+            };
+            if (to - first) >> host_bits >= MANY as u64 {
                 return too_many(token);
             }
-            Ok((first..=last)
-                .map(|n| IpAddr::V4(Ipv4Addr::from_bits(n << host_bits)))
-                .collect())
+            let steps = (first..=to).step_by(1_usize.checked_shl(host_bits).unwrap_or(usize::MAX));
+            let address = |n| u32::try_from(masked(n)).map(Ipv4Addr::from_bits);
+            Ok(steps.flat_map(address).map(IpAddr::V4).collect())
         }
         (from, to) if from == to => Ok(vec![from]),
         _ => wrong(
