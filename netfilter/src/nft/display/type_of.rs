@@ -3,6 +3,7 @@
 //! ```text
 //! 0 kind of expression (u32)
 //! 1 its own:      payload  0 header, 1 field; unnamed bits: 2 base, 3 offset, 4 length
+//!                 exthdr   0 header, 1 field, 2 enum nft_exthdr_op
 //!                 meta, rt, socket  0 key         ct    0 key, 1 direction
 //!                 fib      0 result, 1 flags      xfrm  0 key, 1 number, 2 direction
 //!                 numgen   0 type, 1 modulus, 2 offset
@@ -13,18 +14,22 @@
 //! order, `ip length` two in network order, and both have the type `integer`.
 
 use super::concat::Field;
+use super::name_of_base;
 use super::value::hex;
-use crate::nft::expr::expr;
+use crate::nft::expr::{expr, noted_exthdr};
 use crate::nft::headers::named_field;
 use crate::nft::listing::loaded;
 use crate::nft::model::{DataType, Set, SetData};
-use crate::nft::raw::{NFT_HASH_SYM, NFT_REG_1};
+use crate::nft::raw::{NFT_EXTHDR_OP_IPV6, NFT_HASH_SYM, NFT_OSF_MAXGENRELEN, NFT_REG_1};
 use crate::nft::userdata::{HOST_ENDIAN, find, number};
 
 // `enum expr_types` of nft's include/expression.h
 const PAYLOAD: u32 = 7;
+const EXTHDR: u32 = 8;
 const META: u32 = 9;
 const SOCKET: u32 = 10;
+/// It has no attributes of its own: of name and version nft lists the name.
+const OSF: u32 = 11;
 const CT: u32 = 12;
 const CONCAT: u32 = 13;
 const NUMGEN: u32 = 23;
@@ -41,7 +46,8 @@ const FIELDS: u8 = 16;
 pub(super) fn declaration(s: &Set) -> Option<(String, Option<String>)> {
     let noted = s.type_of.as_deref()?;
     // nft notes a concatenation without fields where it was declared with `type`.
-    let given = |noted: &Option<Vec<u8>>| noted.clone().filter(|n| find(n, 1) != Some(&[]));
+    let is_given = |n: &Vec<u8>| find(n, 1) != Some(&[]) || number(Some(n), 0) == Some(OSF);
+    let given = |noted: &Option<Vec<u8>>| noted.clone().filter(is_given);
     let text = |noted: &[u8]| match selector(noted) {
         Some((text, _)) => text,
         None => format!("opaque({})", hex(noted)),
@@ -99,6 +105,17 @@ fn fields(noted: Option<&[u8]>, order: Option<u32>, t: DataType, len: u32) -> Op
     Some(fields)
 }
 
+/// A field of this many bits in network order.
+fn field(data_type: DataType, bits: u32) -> Option<Field> {
+    Some(Field {
+        data_type,
+        len: usize::try_from(bits.div_ceil(8)).ok()?,
+        host_order: false,
+        right: 0,
+        is_unnamed: false,
+    })
+}
+
 /// A selector: its text, and how its values are displayed.
 fn selector(noted: &[u8]) -> Option<(String, Vec<Field>)> {
     let own = find(noted, 1)?;
@@ -108,14 +125,29 @@ fn selector(noted: &[u8]) -> Option<(String, Vec<Field>)> {
     let expr = match number(Some(noted), 0)? {
         PAYLOAD if of(0)? != 0 => {
             let named = named_field(of(0)?, of(1)?)?;
-            let field = Field {
-                data_type: named.data_type,
-                len: usize::try_from(named.len.div_ceil(8)).ok()?,
-                host_order: false,
-                right: 0,
-                is_unnamed: false,
-            };
+            let field = field(named.data_type, named.len)?;
             return Some((format!("{} {}", named.header, named.name), vec![field]));
+        }
+        EXTHDR => {
+            let op = of(2).unwrap_or(NFT_EXTHDR_OP_IPV6);
+            let (text, data_type, len) = noted_exthdr(op, of(0)?, of(1)?)?;
+            return Some((text, vec![field(data_type, len)?]));
+        }
+        OSF => {
+            let field = Field {
+                host_order: true,
+                ..field(DataType::STRING, NFT_OSF_MAXGENRELEN * 8)?
+            };
+            return Some(("osf name".to_owned(), vec![field]));
+        }
+        PAYLOAD if bytes(of(3)?).and(bytes(of(4)?)).is_none() => {
+            let base = name_of_base(of(2)?.checked_sub(1)?.into());
+            let text = format!("@{base},{},{}", of(3)?, of(4)?);
+            let field = Field {
+                is_unnamed: true,
+                ..field(DataType::INTEGER, of(4)?)?
+            };
+            return Some((text, vec![field]));
         }
         PAYLOAD => expr!(Payload {
             // `enum proto_bases` counts from 1, `enum nft_payload_bases` from 0.

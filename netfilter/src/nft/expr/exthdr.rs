@@ -168,6 +168,38 @@ const SCTP: &[Header] = &[
     header(0xc1, "asconf", &[CHUNK, &[(32, 32, "seqno")]]),
 ];
 
+/// The field that nft notes for a set by its numbers (`typeof frag id`): its text, its type and its number of bits. `of` is
+/// one of nft's own numbers for headers of IPv6, and of others the kernel's.
+pub(crate) fn noted(op: u32, of: u32, field: u32) -> Option<(String, DataType, u32)> {
+    let number = usize::try_from(field).ok()?;
+    let (kind, place) = match (op, of) {
+        (raw::NFT_EXTHDR_OP_IPV6, 1) => (0, number.checked_sub(1)?),
+        (raw::NFT_EXTHDR_OP_IPV6, 2) => (43, number.checked_sub(1)?),
+        (raw::NFT_EXTHDR_OP_IPV6, 3) if field == 2 => {
+            return Some(("rt0 addr[1]".to_owned(), DataType::IPV6_ADDR, 128));
+        }
+        // After the four fields of every routing header.
+        (raw::NFT_EXTHDR_OP_IPV6, 5) => (43, number.checked_add(3)?),
+        (raw::NFT_EXTHDR_OP_IPV6, 6) => (44, number.checked_sub(1)?),
+        (raw::NFT_EXTHDR_OP_IPV6, 7) => (60, number.checked_sub(1)?),
+        (raw::NFT_EXTHDR_OP_IPV6, 8) => (135, number.checked_sub(1)?),
+        (raw::NFT_EXTHDR_OP_IPV6, _) => return None,
+        // An option has a value or a pointer and addresses.
+        (raw::NFT_EXTHDR_OP_IPV4, kind) if number > 3 => (kind, number - 2),
+        (raw::NFT_EXTHDR_OP_IPV4, kind) => (kind, number.checked_sub(1)?),
+        (_, kind) => (kind, number),
+    };
+    let header = Exthdr {
+        kind: Some(u8::try_from(kind).ok()?),
+        op: Some(op),
+        ..Exthdr::default()
+    };
+    let mut fields = header.header()?.fields.iter().copied().flatten();
+    let (offset, len, _) = *fields.nth(place)?;
+    let (text, data_type) = header.text(Some((offset, len)))?;
+    Some((text, data_type, len))
+}
+
 impl Exthdr {
     fn operation(&self) -> u32 {
         self.op.unwrap_or(raw::NFT_EXTHDR_OP_IPV6)

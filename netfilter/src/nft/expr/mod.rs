@@ -52,6 +52,7 @@ pub use data::{DataAttrs, VerdictAttrs};
 pub use dup::Dup;
 pub use dynset::Dynset;
 pub use exthdr::Exthdr;
+pub(crate) use exthdr::noted as noted_exthdr;
 pub use fib::Fib;
 pub use flow_offload::FlowOffload;
 pub use fwd::Fwd;
