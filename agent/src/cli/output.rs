@@ -8,6 +8,7 @@ use weir_cni::compile::{Compiled, Engine, Rules};
 use weir_cni::redirection::{Change, Difference};
 use weir_netfilter::ipset::Set;
 use weir_netfilter::nft::{Policy, Ruleset, Table, compat};
+use weir_netlink::attr::bytes_of;
 
 /// Writes text to stdout.
 pub(super) fn text(text: &str) -> Result<u8, Failure> {
@@ -22,6 +23,23 @@ pub(super) fn stream(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Re
         // The reader has seen enough (`weir show | head`).
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(code::SUCCESS),
         Err(e) => Err(Failure::unknown(format!("cannot write to stdout: {e}"))),
+    }
+}
+
+/// Writes comments and names in the encoding that they have in the kernel, see [`bytes_of`].
+pub(super) struct Bytes<'a>(pub(super) &'a mut dyn Write);
+
+impl Write for Bytes<'_> {
+    fn write(&mut self, part: &[u8]) -> io::Result<usize> {
+        match std::str::from_utf8(part) {
+            Ok(text) => self.0.write_all(&bytes_of(text))?,
+            Err(_) => self.0.write_all(part)?,
+        }
+        Ok(part.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
     }
 }
 

@@ -32,7 +32,7 @@ struct Report {
 /// `weir restore`
 pub(super) fn run(a: &RestoreArgs) -> Result<u8, Failure> {
     let name = source::name(&a.file);
-    let text = source::read(&a.file, source::RESTORED)?;
+    let text = source::read_any(&a.file, source::RESTORED)?;
     let unusable =
         |why: &dyn Display| Failure::usage(format!("{name}: {why}; nothing was changed"));
     let format = match a.format {

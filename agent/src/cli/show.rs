@@ -4,6 +4,7 @@ use super::args::{ShowArgs, ShowEngine, Target};
 use super::failure::Failure;
 use super::{ambient_ebpf, output, routing, sidecar, source};
 use serde_json::json;
+use std::io::Write as _;
 use weir_cni::redirection::{Sandbox, TABLES};
 use weir_netfilter::nft::TableFamily;
 
@@ -43,9 +44,10 @@ pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
     let sets = wants(ShowEngine::Ipset).then(|| Sandbox::show_sets_text(&netns));
     let sets = sets.transpose().map_err(Failure::unknown)?;
     output::stream(|out| {
-        nft.iter().try_for_each(|r| write!(out, "{r}"))?;
+        let mut texts = output::Bytes(out);
+        nft.iter().try_for_each(|r| write!(texts, "{r}"))?;
         let legacy = legacy.as_deref().unwrap_or_default();
-        out.write_all(legacy.as_bytes())?;
+        texts.write_all(legacy.as_bytes())?;
         sets.iter().try_for_each(|text| out.write_all(text))?;
         bpf.iter().try_for_each(|bpf| write!(out, "{bpf}"))?;
         routing

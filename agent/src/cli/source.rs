@@ -14,6 +14,7 @@ use weir_cni::fill::{NodeEnvironment, fill_proxy_ids, order_as_dumped};
 use weir_cni::pod::{Pod, PodFacts, Skip, redirect_from};
 use weir_cni::redirection::{Desired as _, Sandbox, Scheme, Visit};
 use weir_netlink::Netns;
+use weir_netlink::attr::text_of;
 
 /// What a file asks for.
 pub(super) enum Desired {
@@ -278,19 +279,38 @@ pub(super) const DESCRIPTION: u64 = weir_cni::files::LIMIT;
 
 /// A file of at most `limit` bytes as text; "-" is stdin. Pipes and devices are read too: a shell gives them in place of files.
 pub(super) fn read(file: &Path, limit: u64) -> Result<String, Failure> {
-    let remedy = match is_stdin(file) {
-        true => "give UTF-8 text",
-        false => "give a readable file of UTF-8 text",
+    String::from_utf8(read_bytes(file, limit)?).map_err(|e| {
+        let remedy = match is_stdin(file) {
+            true => "give UTF-8 text",
+            false => "give a readable file of UTF-8 text",
+        };
+        Failure::usage(format!("cannot read {}: {e}; {remedy}", name(file)))
+    })
+}
+
+/// The same in any encoding: see [`text_of`].
+pub(super) fn read_any(file: &Path, limit: u64) -> Result<String, Failure> {
+    let bytes = read_bytes(file, limit)?;
+    Ok(match bytes.is_ascii() {
+        true => String::from_utf8(bytes).unwrap_or_default(),
+        false => text_of(&bytes),
+    })
+}
+
+fn read_bytes(file: &Path, limit: u64) -> Result<Vec<u8>, Failure> {
+    let fail = |e: std::io::Error| {
+        Failure::usage(format!(
+            "cannot read {}: {e}; give a readable file",
+            name(file)
+        ))
     };
-    let fail =
-        |e: std::io::Error| Failure::usage(format!("cannot read {}: {e}; {remedy}", name(file)));
     let source = match is_stdin(file) {
         true => Patient::stdin(),
         false => Patient::open(file),
     };
     let source = source.map_err(fail)?;
-    let mut text = String::new();
-    let read = source.take(limit + 1).read_to_string(&mut text);
+    let mut text = Vec::new();
+    let read = source.take(limit + 1).read_to_end(&mut text);
     if read.map_err(fail)? as u64 > limit {
         return Err(Failure::usage(format!(
             "cannot read {}: it has more than {} MiB; give a smaller text",

@@ -415,3 +415,26 @@ fn clean_takes_the_flag_that_names_both_engines() {
         assert!(weir(&[verb, "--help"]).stdout.contains("Example"));
     }
 }
+
+/// A comment and the prefix of a log may be text of any encoding: they are shown and restored byte for byte.
+#[test]
+fn texts_of_any_encoding() {
+    let (theirs, ours) = (legacy_pod_or_skip!(), legacy_pod_or_skip!());
+    let file = TempFile::new("");
+    let script = r#"set -e
+        printf '*filter\n-A INPUT -m comment --comment "\344 b" -j LOG --log-prefix "\344"\nCOMMIT\n' | iptables-legacy-restore
+        "$1" show --engine xtables --netns "$2" > "$3"
+        printf '\344 b' | LC_ALL=C grep -a -q -f - "$3"
+        "$1" restore --netns "$4" --format iptables "$3"
+        nsenter --net="$2" iptables-legacy-save -t filter | grep -a -v '^[:#]' > "$3.theirs"
+        nsenter --net="$4" iptables-legacy-save -t filter | grep -a -v '^[:#]' > "$3.ours"
+        cmp "$3.theirs" "$3.ours""#;
+    let (from, to) = (path(&theirs), path(&ours));
+    let weir = env!("CARGO_BIN_EXE_weir");
+    let args = ["sh", "-c", script, "sh", weir, &from, file.path(), &to];
+    let run = feed(&theirs, &args, "");
+    for more in ["theirs", "ours"] {
+        let _ = std::fs::remove_file(format!("{}.{more}", file.path()));
+    }
+    assert_eq!(run.code, 0, "{}{}", run.stdout, run.stderr);
+}

@@ -4,6 +4,8 @@
 //! Comments of tables, chains, rules and elements have type 0, a set's comment 7
 //! (libnftnl's `udata.h`). Texts end with a NUL.
 
+use weir_netlink::attr::{bytes_of, text_of};
+
 /// `NFTNL_UDATA_RULE_COMMENT`, and the same number for tables, chains and elements
 pub(crate) const COMMENT: u8 = 0;
 /// The version of a table ([`Table::version`](super::Table)); no type of libnftnl, which has 0 to 2 for tables.
@@ -48,7 +50,8 @@ impl Userdata {
 
     /// Appends a text with its NUL.
     pub(crate) fn put_text(self, kind: u8, text: &str) -> Self {
-        let bytes: Vec<u8> = text.bytes().chain([0]).collect();
+        let mut bytes = bytes_of(text).into_owned();
+        bytes.push(0);
         self.put(kind, &bytes)
     }
 
@@ -88,11 +91,11 @@ pub(crate) fn find(bytes: &[u8], kind: u8) -> Option<&[u8]> {
     None
 }
 
-/// A text without its NUL.
+/// A text without its NUL; of any encoding, see [`text_of`].
 pub(crate) fn text(bytes: Option<&[u8]>, kind: u8) -> Option<String> {
     let value = find(bytes?, kind)?;
     let value = value.strip_suffix(&[0]).unwrap_or(value);
-    Some(String::from_utf8_lossy(value).into_owned())
+    Some(text_of(value))
 }
 
 /// A number in host order.

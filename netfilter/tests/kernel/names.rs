@@ -113,3 +113,28 @@ fn a_comparison_with_tables_that_are_not_owned_is_refused() {
     let text = error.unwrap().to_string();
     assert!(text.contains("table inet x"), "{text}");
 }
+
+/// A comment of any encoding has the same bytes when it is written again.
+#[test]
+fn a_comment_of_any_bytes_is_kept() {
+    let Some(ns) = pod() else { return };
+    let comment = text_of(b"\xe4 and \xc3\xa4");
+    let mut chain = Chain::regular("c");
+    chain.comment = Some(comment.clone());
+    chain.rules.push(weir_netfilter::nft::Rule {
+        comment: Some(comment.clone()),
+        ..weir_netfilter::nft::Rule::builder().counter().build()
+    });
+    let mut table = Table::new(TableFamily::Inet, "t");
+    table.chains.push(chain);
+    let desired = Ruleset {
+        tables: vec![table],
+    };
+    crate::common::apply(&ns, &desired).unwrap();
+    let found = crate::common::read(&ns).ruleset;
+    assert_eq!(found.tables[0].chains[0].comment, Some(comment.clone()));
+    assert_eq!(found.tables[0].chains[0].rules[0].comment, Some(comment));
+    let again = crate::common::apply(&pod().unwrap(), &found).unwrap();
+    assert!(!again.ops.is_empty());
+    assert_eq!(crate::common::apply(&ns, &found).unwrap().ops, vec![]);
+}
