@@ -67,7 +67,7 @@ pub(super) fn apply(
             return Err(undo.all(&writer, reason.with_in_force(InForce::Yes)));
         }
         // Rules that have replaced ours since may need what ours do not.
-        is_replaced |= !stale.is_empty() && !is_beside && writer.now().is_none();
+        is_replaced |= !stale.is_empty() && !is_beside && !writer.stands();
         if is_beside {
             failures.extend(routing::kept(&stale));
         } else if !is_replaced {
@@ -94,14 +94,14 @@ pub(super) fn apply(
         if is_done {
             return Ok(AppliedRedirection { changes, ..written });
         }
-        let again = stand(&mut writer, routing, items).and_then(|again| {
+        let again = stand(&mut writer, routing, items).and_then(|(again, generation)| {
             let held = Held::read(scheme, routing, items)?;
-            Ok((again, held.stale(items)))
+            Ok((again, generation, held.stale(items)))
         });
-        let (again, left) = again.map_err(|e| lost(&writer, e))?;
-        (stale, is_replaced) = (left, !again.changes.is_empty());
-        changes.extend(again.changes);
-        written.generation = again.generation;
+        let (again, generation, left) = again.map_err(|e| lost(&writer, e))?;
+        (stale, is_replaced) = (left, !again.is_empty());
+        changes.extend(again);
+        written.generation = generation.or(written.generation);
         if stale.is_empty() && !is_replaced {
             return Ok(AppliedRedirection { changes, ..written });
         }
@@ -111,20 +111,21 @@ pub(super) fn apply(
     Err(lost(&writer, reason))
 }
 
-/// Writes again what is gone.
+/// Writes again what is gone, and only then: what another writer adds to our chains meanwhile is no reason.
 fn stand(
     writer: &mut Writer<'_>,
     routing: &Routing,
     items: &[RoutingItem],
-) -> Result<AppliedRedirection> {
+) -> Result<(Vec<Change>, Option<u32>)> {
     let scheme = writer.desired.scheme();
     let mut changes = settle(routing, items, scheme)?;
-    let mut written = writer.write()?;
-    if !written.changes.is_empty() {
-        changes.append(&mut written.changes);
-        changes.extend(settle(routing, items, scheme)?);
+    if writer.stands() {
+        return Ok((changes, None));
     }
-    Ok(AppliedRedirection { changes, ..written })
+    let written = writer.write()?;
+    changes.extend(written.changes);
+    changes.extend(settle(routing, items, scheme)?);
+    Ok((changes, written.generation))
 }
 
 /// A failure after the removal of what was replaced, so that nothing can be undone.

@@ -135,6 +135,30 @@ impl<'a> Writer<'a> {
         self.succeeds
     }
 
+    /// True if the kernel holds these rules, and of other ones at most some more in the same chains.
+    pub(super) fn stands(&self) -> bool {
+        let scheme = self.desired.scheme();
+        let is_whole = match &self.desired.rules {
+            Rules::Nft(rules) => nft::NftEngine::open()
+                .and_then(|mut e| e.drift(rules, &scheme.owned()))
+                .map(|drift| {
+                    drift
+                        .ops
+                        .iter()
+                        .all(|op| matches!(op, nft::NftOp::DeleteRule(..)))
+                }),
+            Rules::Xtables(rules) => xtables::XtEngine::open()
+                .and_then(|mut e| e.drift(rules, &scheme.ownership()))
+                .map(|drift| {
+                    drift
+                        .ops
+                        .iter()
+                        .all(|op| matches!(op, xtables::XtOp::DeleteRule(..)))
+                }),
+        };
+        is_whole.unwrap_or(false)
+    }
+
     /// True if neither engine held owned rules before, so that these rules can be removed after a failure.
     pub(super) fn is_first(&self) -> bool {
         !self.replaces && !self.succeeds
