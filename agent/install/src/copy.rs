@@ -14,8 +14,8 @@ pub(super) const DEFAULT: &str = "02-istio-cni.conflist";
 
 /// Copies that agents left which had another setting: they come first for runtimes, and nobody would tell them of what
 /// changes in the primary configuration. Each has our entry, and beside it is the one that it is of: another file, whose
-/// plugins differ by additions alone. Under a name that no setting tells it must be of the same network, too, and this
-/// agent in owned mode, in which it puts no entry into any other file.
+/// plugins differ by additions alone. Under any other name nothing tells a copy from the network's own file that an agent
+/// extended.
 pub(super) fn left<'a>(desired: &Desired, listing: &'a Listing) -> Vec<&'a Path> {
     let is_known = |path: &Path| [desired.owned_name.as_str(), DEFAULT].contains(&name_of(path));
     let primaries = || {
@@ -34,17 +34,7 @@ pub(super) fn left<'a>(desired: &Desired, listing: &'a Listing) -> Vec<&'a Path>
                 types_occur(&others, plugins(primary)).is_ok()
             }
         };
-        match is_known(path) {
-            true => primaries().any(|(_, primary)| is_of(primary)),
-            false => {
-                let mut later = primaries().filter(|(p, _)| p > path);
-                desired.owned.is_some()
-                    && later.any(|(_, primary)| {
-                        let same = primary.get("name") == copy.get("name");
-                        same && !has_ours(primary) && is_of(primary)
-                    })
-            }
-        }
+        is_known(path) && primaries().any(|(_, primary)| is_of(primary))
     };
     let in_use = |path: &Path| {
         let named = desired.conf_name.as_deref();

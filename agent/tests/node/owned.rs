@@ -169,7 +169,6 @@ fn a_copy_of_an_agent_that_was_in_owned_mode_goes() {
 fn a_copy_under_the_name_of_an_earlier_agent_goes_and_is_not_copied() {
     for (before, now, owned) in [
         ("02-istio-cni.conflist", "01-mesh.conflist", true),
-        ("00-old.conflist", "01-mesh.conflist", true),
         ("02-istio-cni.conflist", "01-mesh.conflist", false),
     ] {
         let left = || {
@@ -234,26 +233,27 @@ fn a_copy_under_the_name_of_an_earlier_agent_goes_and_is_not_copied() {
 /// The network's own list, which an agent extended that was not in owned mode, is no copy although another one resembles it.
 #[test]
 fn a_list_that_an_agent_extended_is_no_copy() {
-    let node = Node::new();
-    let env = node.env();
-    node.write("net.d/10-a.conflist", BRIDGE);
-    let mut first = Installer::new(desired(&env, "info"));
-    assert!(matches!(first.config(), Ok(Pass::Installed(_))));
-    let extended = node.read("net.d/10-a.conflist");
-    node.write(
-        "net.d/20-b.conflist",
-        &BRIDGE.replace("\"pods\"", "\"more\""),
-    );
-    let mut owned = env.clone();
-    owned.insert("ISTIO_OWNED_CNI_CONFIG".into(), "true".into());
-    owned.insert("AMBIENT_ENABLED".into(), "true".into());
-    let mut second = Installer::new(desired(&owned, "info"));
-    assert!(matches!(second.config(), Ok(Pass::Installed(_))));
-    assert_eq!(node.read("net.d/10-a.conflist"), extended);
-    let own = node.read("net.d/02-istio-cni.conflist");
-    assert!(own.contains("\"pods\"") && own.contains("portmap"), "{own}");
-    second.remove().unwrap();
-    assert_eq!(node.names("net.d"), ["10-a.conflist", "20-b.conflist"]);
+    // Beside it is another network's file, or one that a former plugin of the same network left.
+    for name in ["\"more\"", "\"pods\""] {
+        let node = Node::new();
+        let env = node.env();
+        node.write("net.d/10-a.conflist", BRIDGE);
+        let mut first = Installer::new(desired(&env, "info"));
+        assert!(matches!(first.config(), Ok(Pass::Installed(_))));
+        let extended = node.read("net.d/10-a.conflist");
+        let other = BRIDGE.replace("\"pods\"", name).replace("cni0", "cni1");
+        node.write("net.d/20-b.conflist", &other);
+        let mut owned = env.clone();
+        owned.insert("ISTIO_OWNED_CNI_CONFIG".into(), "true".into());
+        owned.insert("AMBIENT_ENABLED".into(), "true".into());
+        let mut second = Installer::new(desired(&owned, "info"));
+        assert!(matches!(second.config(), Ok(Pass::Installed(_))));
+        assert_eq!(node.read("net.d/10-a.conflist"), extended);
+        let own = node.read("net.d/02-istio-cni.conflist");
+        assert!(own.contains("cni0") && own.contains("portmap"), "{own}");
+        second.remove().unwrap();
+        assert_eq!(node.names("net.d"), ["10-a.conflist", "20-b.conflist"]);
+    }
 }
 
 /// The copy calls the plugin all the same, which asks the API server.
