@@ -210,6 +210,8 @@ impl Agent {
                 Configured::Again => return Ok(false),
                 Configured::Signal => return Ok(true),
             }
+        } else {
+            self.waits = None;
         }
         let watch = self.watch_everything()?;
         watch.missing.iter().for_each(|line| self.warn(line));
