@@ -69,6 +69,7 @@ impl Keeper {
             && memory.claimed == claimed
             && !memory.gone;
         memory.inherited |= inherited;
+        memory.is_known |= inherited && Annotation::of(&view).is_some();
         (memory.gone, memory.decision, memory.claimed) = (false, decision, claimed);
         memory.namespace = namespace;
         memory.saw(view);
@@ -99,7 +100,7 @@ impl Keeper {
     fn claimed(&self, claims: &Claims, view: &PodView) -> Result<(), String> {
         match self.memory.get(view.uid()) {
             Some(memory) => claims.check_for(view, &memory.addresses_of_hearsay(view)),
-            None if Annotation::of(view).is_some() => claims.check_for(view, &[]),
+            None if !self.began && Annotation::of(view).is_some() => claims.check_for(view, &[]),
             None => claims.check(view),
         }
     }

@@ -48,6 +48,8 @@ pub(super) struct Memory {
     pub(super) announced: bool,
     /// It was there before this agent: an earlier one may have made rules, and ended before it said so anywhere.
     pub(super) inherited: bool,
+    /// It had the annotation when this agent began: another agent wrote that, and no manifest.
+    pub(super) is_known: bool,
     /// Its addresses that the host's rules may know.
     pub(super) probed: Vec<IpAddr>,
     /// They know them all.
@@ -123,6 +125,7 @@ impl Memory {
             reference: view.reference(),
             view,
             inherited: false,
+            is_known: false,
             namespace: None,
             gone: false,
             decision: Decision::Unknown,
@@ -166,7 +169,10 @@ impl Memory {
     /// It was captured where it is, by this agent or an earlier one: it may have rules, without a proxy it would have no network,
     /// and its namespace was found by more than an address before it was captured.
     pub(super) fn was_captured(&self) -> bool {
-        self.captured.is_some() || (self.by_plugin.is_none() && self.annotation().is_some())
+        // After a failure that tells no place, what was asked for there is still known.
+        self.captured.is_some()
+            || self.overrides.is_some()
+            || (self.by_plugin.is_none() && self.is_known && self.annotation().is_some())
     }
 
     /// The addresses that are known of it.

@@ -407,6 +407,33 @@ fn a_proof_is_of_the_rules_of_now() {
     assert_eq!(scene.memory(&uid).verified_at, None);
 }
 
+/// The plugin handed it over, and once its namespace was not found: it is captured all the same.
+#[test]
+fn a_pod_that_was_not_found_once_is_handed_to_the_next_proxy() {
+    let _ = weir_testing::namespace_or_skip!();
+    let (mut scene, uid) = Scene::enrolled();
+    scene.sandbox(1);
+    scene.rest();
+    assert!(scene.memory(&uid).by_plugin.is_some());
+    let netns = scene.shared.world().netns.remove(&*uid).unwrap();
+    scene.agent.drifted.put(Uid::clone(&uid), None);
+    scene.work(10);
+    assert_eq!(scene.memory(&uid).state, Some(State::Failed));
+    assert!(scene.memory(&uid).captured.is_none());
+    assert!(scene.memory(&uid).was_captured());
+    // There again, and its rules cannot be compared.
+    scene.shared.world().netns.insert(uid.to_string(), netns);
+    scene.step(&Step::Fault('r', Some(Fault::Fails)));
+    scene.now += Duration::from_secs(61);
+    scene.work(10);
+    assert_eq!(scene.memory(&uid).state, Some(State::Failed));
+    scene.shared.world().proxies.clear();
+    scene.connect();
+    let world = scene.shared.world();
+    let (_, newest) = world.proxies.last_key_value().unwrap();
+    assert!(newest.get(&*uid).copied().flatten().is_some());
+}
+
 /// What annotations say later has no effect, whatever failed meanwhile.
 #[test]
 fn a_failure_changes_nothing_in_what_is_asked_for() {
