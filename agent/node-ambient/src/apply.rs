@@ -184,15 +184,12 @@ fn is_in_force(host: &Netns) -> Result<bool> {
     host.run(|| has_own(&Routing::open()?))?
 }
 
-/// Whether a namespace has policy rules or rules of this kind.
+/// Whether a namespace has policy rules, routes or rules of this kind.
 ///
 /// # Errors
 /// They cannot be read.
 pub fn is_present(host: &Netns) -> Result<bool> {
-    host.run(|| {
-        let has_rule = Routing::open()?.rules()?.iter().any(is_own);
-        Ok(has_rule || rules::present()?.is_some())
-    })?
+    host.run(|| Ok(has_own(&Routing::open()?)? || rules::present()?.is_some()))?
 }
 
 fn write(change: &Change, host: &Netns) -> Result<()> {

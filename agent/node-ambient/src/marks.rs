@@ -1,8 +1,8 @@
 //! Bits of marks that rules of other writers compare or set.
 
 use crate::nft::{HOST_TABLE, PROXY_TABLE};
-use crate::rules::has_legacy;
 use crate::xtables::PREFIX;
+use weir_cni::of_node::has_legacy_tables;
 use weir_netfilter::nft::compat::Compat;
 use weir_netfilter::nft::expr::Expr;
 use weir_netfilter::nft::{
@@ -82,7 +82,7 @@ fn of_nft() -> Result<Vec<Used>> {
 
 fn of_legacy() -> Result<Vec<Used>> {
     let mut used = Vec::new();
-    if !has_legacy()? {
+    if !has_legacy_tables()? {
         return Ok(used);
     }
     for table in XtEngine::open()?.ruleset()?.tables {

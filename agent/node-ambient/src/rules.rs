@@ -5,10 +5,9 @@ use crate::node::Node;
 use crate::{nft, xtables};
 use std::collections::BTreeMap;
 use weir_cni::compile::Engine;
-use weir_cni::of_node::legacy_tables;
+use weir_cni::of_node::{has_legacy_tables, if_supported, legacy_tables, sets_among};
 use weir_netfilter::ipset::{IpsetEngine, Set};
 use weir_netfilter::nft::{NftEngine, Ruleset, TableFamily, TableId};
-use weir_netfilter::probe::{Loading, RunningKernel};
 use weir_netfilter::xtables::XtFamily;
 use weir_netlink::{Error, Netns, Result};
 
@@ -39,40 +38,9 @@ fn set_names() -> [String; 2] {
     [SET.to_owned(), format!("{SET}-v6")]
 }
 
-/// `EPROTONOSUPPORT`: the kernel has no nfnetlink.
-const NO_NFNETLINK: i32 = 93;
-
-/// What a kernel does not have holds nothing. Any other error says nothing of what is there.
-fn if_supported<T: Default>(read: Result<T>) -> Result<T> {
-    match read {
-        Err(e) if e.is_unsupported() || e.errno() == Some(NO_NFNETLINK) => Ok(T::default()),
-        read => read,
-    }
-}
-
-pub(crate) fn has_legacy() -> Result<bool> {
-    for family in ["ip", "ip6"] {
-        let file = format!("/proc/thread-self/net/{family}_tables_names");
-        match std::fs::read(&file) {
-            Ok(names) if names.is_empty() => {}
-            Ok(_) => return Ok(true),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-            Err(e) => return Err(Error::io("read", file, &e)),
-        }
-    }
-    Ok(false)
-}
-
 /// Those of this crate that are there.
 fn sets() -> Result<Vec<String>> {
-    let kernel = RunningKernel::read();
-    // The first request would load the module.
-    if !kernel.has_module("ip_set") && kernel.loading == Loading::Possible {
-        return Ok(Vec::new());
-    }
-    let names = IpsetEngine::open().and_then(|mut engine| engine.names());
-    let names = if_supported(names)?.into_iter();
-    Ok(names.filter(|name| set_names().contains(name)).collect())
+    sets_among(&set_names().each_ref().map(String::as_str))
 }
 
 /// Whether rules of this engine are in the network namespace of this thread.
@@ -83,7 +51,9 @@ fn is_there(engine: Engine) -> Result<bool> {
             let found = if_supported(found)?;
             Ok(tables().iter().any(|id| found.contains(id)))
         }
-        Engine::Xtables => Ok(has_legacy()? && legacy_tables()?.holds(&xtables::ownership())?),
+        Engine::Xtables => {
+            Ok(has_legacy_tables()? && legacy_tables()?.holds(&xtables::ownership())?)
+        }
     }
 }
 
@@ -316,7 +286,7 @@ fn remove_of(engine: Engine) -> Result<Vec<String>> {
         }
         return Ok(lines);
     }
-    if has_legacy()? {
+    if has_legacy_tables()? {
         let gone = legacy_tables()?.remove(&xtables::ownership());
         lines.extend(gone.ops.iter().map(ToString::to_string));
         if let Some(e) = gone.failures.into_iter().next() {

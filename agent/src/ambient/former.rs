@@ -107,7 +107,7 @@ impl Former {
             let parts: [&dyn Fn() -> Result<Vec<String>>; 4] = [
                 &|| weir_node_ambient::remove(host, None),
                 &programs,
-                &host::remove,
+                &host::remove_own,
                 &enis,
             ];
             let (mut removed, mut failed) = (Vec::new(), None);

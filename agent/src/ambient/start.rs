@@ -228,11 +228,15 @@ fn host_rules(
     )
 }
 
-/// Ambient mode is off: what an agent before this one left at the node is removed, now and when this one is.
+/// Ambient mode is off: what an agent before this one left at the node is removed, now and when this one is. Not by one that
+/// has no rights there, as it may where it installs the plugin only; the log says so.
 ///
 /// # Errors
 /// No thread or runtime.
 pub(crate) fn without(former: Former, journal: &Journal, tasks: &Tasks) -> Result<Ending, String> {
+    if !rights::may_change_networks() {
+        return Ending::of(|| Ok(Vec::new()), std::future::ready(()), tasks);
+    }
     let former = Arc::new(former);
     let first = former::removed(Arc::clone(&former), journal.clone());
     Ending::of(move || former.remove(), first, tasks)

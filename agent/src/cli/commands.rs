@@ -121,7 +121,8 @@ Examples:
 const UNINSTALL: &str = "\
 The configuration is removed first, so that no runtime calls what is removed next; then the kubeconfig. The \
 plugin's program stays unless WEIR_KEEP_PLUGIN is false: runtimes still call it to delete pods. Then what \
-ambient mode left in the network namespace of the node (WEIR_HOST_NETNS, or the one that this command runs in). \
+ambient mode left in the network namespace of the node (WEIR_HOST_NETNS, or that of process 1 with ALLOW_SWITCH_TO_HOST_NS, or else the one that this command runs in); \
+not beside an agent of Istio in ambient mode, whose rules for probes have the same names. \
 Flags and environment are those of weir agent. An agent that runs would install everything again: \
 end it first.
 

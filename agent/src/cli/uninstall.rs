@@ -17,11 +17,13 @@ pub(super) fn run(a: &UninstallArgs) -> Result<u8, Failure> {
     let (desired, former) = (&settings.desired, Former::of(&resolved));
     let (mut removed, mut failed) = (Vec::new(), None);
     if !a.verify {
-        removed = remove_everything(desired).map_err(Failure::failed)?;
+        // What cannot be removed of one keeps nothing of the other.
+        let of_files = remove_everything(desired);
         match former.remove() {
             Ok(of_node) => removed.extend(of_node),
             Err(why) => failed = Some(why),
         }
+        removed.splice(0..0, of_files.map_err(Failure::failed)?);
     }
     let program = desired.bin_dir.join(PLUGIN);
     let of_files = left(desired).map_err(Failure::unknown)?;
@@ -74,6 +76,8 @@ pub(super) fn run(a: &UninstallArgs) -> Result<u8, Failure> {
         )));
     }
     match left.iter().all(|(.., may_stay)| *may_stay) {
+        // Nothing that is known is left, and the removal failed all the same.
+        true if failed.is_some() => Err(Failure::failed(failed.unwrap_or_default())),
         true => Ok(code::SUCCESS),
         false => Ok(code::FAILED),
     }

@@ -6,15 +6,25 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use weir_core::settings::resolve;
 use weir_install::Desired;
+use weir_netlink::Netns;
 
 /// Long enough for a machine that does a hundred other things.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// `/etc/cni/net.d` and the others, in one directory that goes away with this value.
+/// The network namespace of the node, in which agents remove what others left: not the machine's own. `None` where this user
+/// can make none, and remove nothing either.
+fn host_netns() -> Option<String> {
+    static HOST: OnceLock<Option<Netns>> = OnceLock::new();
+    let host = HOST.get_or_init(|| Netns::create().ok()).as_ref()?;
+    Some(host.path().display().to_string())
+}
+
 pub(crate) struct Node {
     pub(crate) root: PathBuf,
 }
@@ -82,7 +92,9 @@ impl Node {
             ("KUBERNETES_SERVICE_PORT", "443".into()),
             ("POD_NAMESPACE", "istio-system".into()),
         ];
-        env.map(|(k, v)| (k.to_owned(), v)).into()
+        let host = host_netns().map(|path| ("WEIR_HOST_NETNS", path));
+        let env = env.into_iter().chain(host);
+        env.map(|(k, v)| (k.to_owned(), v)).collect()
     }
 
     /// An agent with further settings; it is not waited for.

@@ -5,6 +5,7 @@
 //! once, not with every change.
 
 use super::legacy::CHAIN;
+use weir_cni::of_node::if_supported;
 use weir_netfilter::nft::{
     Chain, NftEngine, NftOp, Rule, Snapshot, Statement, TableFamily, TableId, Transaction, Verdict,
 };
@@ -16,9 +17,19 @@ fn tables() -> [TableId; 2] {
     [TableFamily::Ip, TableFamily::Ip6].map(|family| (family, "nat".to_owned()))
 }
 
-/// Whether Istio's agent wrote its rules through `iptables-nft`.
+/// Whether Istio's agent wrote its rules through `iptables-nft`: without its chain nothing jumps there, and no rule is read.
 pub(super) fn are_there(engine: &mut NftEngine) -> Result<bool> {
-    Ok(!plan(&engine.read_tables(&tables())?).ops.is_empty())
+    let mut chains = engine.chains()?.into_iter();
+    Ok(chains.any(|(table, chain)| is_its(&chain) && tables().contains(&table)))
+}
+
+/// The same for the network namespace of this thread.
+pub(super) fn are_there_here() -> Result<bool> {
+    if_supported(NftEngine::open().and_then(|mut engine| are_there(&mut engine)))
+}
+
+fn is_its(chain: &Chain) -> bool {
+    chain.base.is_none() && chain.name == CHAIN
 }
 
 /// Removes these chains and rules from the network namespace of this thread. Returns what was removed, a line each.
@@ -31,6 +42,9 @@ pub fn remove_of_iptables_nft() -> Result<Vec<String>> {
         Err(e) if e.is_unsupported() => return Ok(Vec::new()),
         opened => opened?,
     };
+    if !are_there(&mut engine)? {
+        return Ok(Vec::new());
+    }
     let there = engine.tables()?;
     let mut removed = Vec::new();
     for table in tables().into_iter().filter(|table| there.contains(table)) {
@@ -61,7 +75,6 @@ pub fn remove_of_iptables_nft() -> Result<Vec<String>> {
 
 /// Rules are deleted first, because a chain can be deleted only when nothing jumps to it.
 fn plan(observed: &Snapshot) -> Transaction {
-    let is_its = |chain: &Chain| chain.base.is_none() && chain.name == CHAIN;
     let leads_there = |rule: &Rule| {
         let mut statements = rule.statements.iter();
         statements.any(|s| {

@@ -1,11 +1,10 @@
 //! The host's part by legacy tables and sets of ipset.
 
-use super::{Host, SETS, remove_of_iptables_nft, set_name};
+use super::{Host, SETS, leftovers, remove_of_iptables_nft, set_name};
 use std::net::IpAddr;
 use std::sync::Arc;
-use weir_cni::of_node::legacy_tables;
+use weir_cni::of_node::{has_legacy_tables, legacy_tables, sets_among};
 use weir_netfilter::ipset::{self, Entry, Header, IpsetEngine, Key, SetFamily, SetType};
-use weir_netfilter::probe::{Loading, RunningKernel};
 use weir_netfilter::xtables;
 use weir_netlink::Result;
 
@@ -33,44 +32,32 @@ pub(super) fn by_legacy(host: &Host) -> Result<Vec<String>> {
     Ok(changes)
 }
 
-/// Removes all of it from the network namespace of this thread. Returns what was removed.
+/// Removes all of it from the network namespace of this thread, and what was written through `iptables-nft` beside it, or
+/// leaves sets that only such rules use. Returns what was removed.
 ///
 /// # Errors
 /// What may be there still.
-pub(super) fn remove() -> Result<Vec<String>> {
+pub(super) fn remove(with_iptables_nft: bool) -> Result<Vec<String>> {
     let mut removed = Vec::new();
-    let is_used = |family: &str| {
-        let names = std::fs::read(format!("/proc/thread-self/net/{family}_tables_names"));
-        names.is_ok_and(|names| !names.is_empty())
-    };
-    if ["ip", "ip6"].into_iter().any(is_used) {
+    if has_legacy_tables()? {
         let gone = legacy_tables()?.remove(&ownership());
         removed.extend(gone.ops.iter().map(ToString::to_string));
         if let Some(e) = gone.failures.into_iter().next() {
             return Err(e);
         }
     }
-    if !may_have_sets() {
-        return Ok(removed);
-    }
-    let names = IpsetEngine::open().and_then(|mut engine| engine.names());
-    let mut names = names.unwrap_or_default();
-    names.retain(|name| SETS.contains(&name.as_str()));
-    if !names.is_empty() {
+    let names = sets_among(&SETS)?;
+    if !names.is_empty() && with_iptables_nft {
         // Of these it may be that uses them.
         removed.extend(remove_of_iptables_nft()?);
+    } else if !names.is_empty() && leftovers::are_there_here()? {
+        return Ok(removed);
     }
     for name in names {
         IpsetEngine::open()?.destroy(&name)?;
         removed.push(format!("destroy {name}"));
     }
     Ok(removed)
-}
-
-/// The first request loads the module: without it there are no sets.
-pub(super) fn may_have_sets() -> bool {
-    let kernel = RunningKernel::read();
-    kernel.has_module("ip_set") || kernel.loading != Loading::Possible
 }
 
 fn ownership() -> xtables::Ownership {

@@ -30,6 +30,7 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use weir_cni::compile::Engine;
+use weir_cni::of_node::{if_supported, sets_among};
 use weir_netfilter::ipset::{IpsetEngine, Key};
 use weir_netfilter::nft::NftEngine;
 use weir_netlink::Result;
@@ -129,7 +130,7 @@ pub fn update(host: &Host, engine: Engine, in_force: &mut Option<InForce>) -> Re
     };
     if is_whole {
         let other = match engine {
-            Engine::Nft => legacy::remove(),
+            Engine::Nft => legacy::remove(true),
             Engine::Xtables => nftables::remove(),
         };
         // To be tried again, whatever is in force.
@@ -148,7 +149,7 @@ pub fn addresses(engine: Engine) -> Result<BTreeMap<IpAddr, Arc<str>>> {
         return in_sets();
     }
     // A kernel without ipset has none.
-    let mut found = match legacy::may_have_sets() {
+    let mut found = match sets_among(&SETS).is_ok_and(|names| !names.is_empty()) {
         true => in_sets().unwrap_or_default(),
         false => BTreeMap::new(),
     };
@@ -192,27 +193,18 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
         .ok()
 }
 
-/// Whether any of it is in the network namespace of this thread, in whichever form.
+/// Whether any of it is in the network namespace of this thread, in whichever form that is written here.
 ///
 /// # Errors
 /// It cannot be read.
 pub fn is_present() -> Result<bool> {
     let in_nft = NftEngine::open().and_then(|mut engine| {
         let has_table = engine.tables()?.contains(&id());
-        Ok(has_table || leftovers::are_there(&mut engine)?)
+        Ok((has_table, leftovers::are_there(&mut engine)?))
     });
-    match in_nft {
-        // A kernel without nf_tables has none.
-        Err(e) if e.is_unsupported() => {}
-        Ok(false) => {}
-        other => return other,
-    }
-    // Rules in legacy tables need the sets.
-    Ok(legacy::may_have_sets() && {
-        let names = IpsetEngine::open().and_then(|mut engine| engine.names());
-        let names = names.unwrap_or_default();
-        names.iter().any(|name| SETS.contains(&name.as_str()))
-    })
+    let (has_table, has_others) = if_supported(in_nft)?;
+    // Rules in legacy tables need the sets, and so do those of Istio's agent.
+    Ok(has_table || (!has_others && !sets_among(&SETS)?.is_empty()))
 }
 
 /// Removes all of it from the network namespace of this thread, in whichever form it is there. Returns what was removed.
@@ -220,9 +212,28 @@ pub fn is_present() -> Result<bool> {
 /// # Errors
 /// What may be there still.
 pub fn remove() -> Result<Vec<String>> {
+    remove_all(true)
+}
+
+/// The same, but what only Istio's agent writes, through `iptables-nft`: it may be in use.
+///
+/// # Errors
+/// As [`remove`].
+pub fn remove_own() -> Result<Vec<String>> {
+    remove_all(false)
+}
+
+fn remove_all(with_iptables_nft: bool) -> Result<Vec<String>> {
+    let of_iptables_nft = || match with_iptables_nft {
+        true => remove_of_iptables_nft(),
+        false => Ok(Vec::new()),
+    };
+    let of_legacy = || legacy::remove(with_iptables_nft);
+    let parts: [&dyn Fn() -> Result<Vec<String>>; 3] =
+        [&nftables::remove, &of_legacy, &of_iptables_nft];
     // One form that cannot be removed keeps none of the others.
     let (mut removed, mut failed) = (Vec::new(), None);
-    for part in [nftables::remove, legacy::remove, remove_of_iptables_nft] {
+    for part in parts {
         match part() {
             Ok(of_part) => removed.extend(of_part),
             Err(e) => _ = failed.get_or_insert(e),

@@ -2,7 +2,7 @@
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Raises the soft limit to the hard one (`setrlimit(RLIMIT_NOFILE)`): an agent holds six descriptors for each pod, and the
+/// Raises the soft limit to the hard one (`setrlimit(RLIMIT_NOFILE)`): an agent holds about ten descriptors for each pod, and the
 /// soft limit often is 1024, for programs that call `select(2)`. Where that is refused, the limit stays as it was.
 pub fn allow_all() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)

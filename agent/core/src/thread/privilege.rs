@@ -69,7 +69,9 @@ pub fn drop_all_but_needed(verifies: bool) -> Vec<String> {
     let mut said = Vec::new();
     for need in NEEDED.iter().filter(|n| !has.contains(&n.capability)) {
         let fails = match need.of_pods && !verifies {
-            true => "pods are neither verified nor repaired in place anyway",
+            true => {
+                "pods are neither verified nor repaired in place anyway, and what an agent in ambient mode left at the node stays"
+            }
             false => need.fails,
         };
         let Need {

@@ -47,7 +47,11 @@ pub const THREADS: [Thread; 14] = [
         NAMESPACES,
     ),
     thread("pod", "works in the namespace of one pod", NAMESPACES),
-    thread("host", "the host's rules for probes", NAMESPACES),
+    thread(
+        "host",
+        "the host's rules for probes, and what an earlier agent left in its namespace",
+        NAMESPACES,
+    ),
     thread(
         "survey",
         "tries what the kernel can do, in a throwaway namespace",
@@ -70,6 +74,13 @@ pub const THREADS: [Thread; 14] = [
     thread("owner", "asks which DaemonSet the agent belongs to", &[]),
     thread("log", "writes one target of the log", &[]),
 ];
+
+/// Whether this process may change networks of namespaces, its own and others. What cannot be found out is tried.
+#[must_use]
+pub fn may_change_networks() -> bool {
+    let has = |right| caps::has_cap(None, CapSet::Permitted, right).unwrap_or(true);
+    [CAP_NET_ADMIN, CAP_SYS_ADMIN].into_iter().all(has)
+}
 
 /// The calling thread keeps what its row names, of what it has, for good.
 ///
