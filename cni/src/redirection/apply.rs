@@ -22,6 +22,7 @@ use super::scheme::Scheme;
 use super::write::Writer;
 use super::{AppliedRedirection, Change, engines};
 use crate::compile::{Compiled, RoutingItem};
+use std::cell::Cell;
 use weir_netlink::route::Routing;
 use weir_netlink::{Error, InForce, Result};
 
@@ -180,21 +181,23 @@ impl Undo<'_> {
     /// Removes the items that were not there before, including one whose answer was lost. Returns the errors of
     /// removing and of reading.
     fn take_routing_back(&self) -> Vec<Error> {
+        let is_read = Cell::new(false);
         let once = || {
             let read = Routing::open().and_then(|fresh| {
                 let added = Held::read(self.scheme, &fresh, self.items)?.since(self.before);
                 Ok((fresh, added))
             });
+            is_read.set(read.is_ok());
             match read {
                 Ok((fresh, added)) => routing::remove(&fresh, added),
-                Err(e) => {
-                    let mut failures = vec![e];
-                    failures.extend(routing::in_doubt(&self.before.missing(self.items)));
-                    (Vec::new(), failures)
-                }
+                Err(e) => (Vec::new(), vec![e]),
             }
         };
-        engines::twice(once(), once).1
+        let mut failures = engines::twice(once(), once).1;
+        if !is_read.get() {
+            failures.extend(routing::in_doubt(&self.before.missing(self.items)));
+        }
+        failures
     }
 }
 
@@ -241,7 +244,17 @@ fn clean_routing(named: Named<'_>, removed: bool) -> Result<(Removed, bool)> {
         return Ok((Removed::default(), true));
     }
     match is_clean() {
-        Ok(true) => Ok((routing::remove(&routing, ours), is_clean()?)),
+        Ok(true) => {
+            let mut gone = routing::remove(&routing, ours);
+            match is_clean() {
+                Ok(is_done) => Ok((gone, is_done)),
+                Err(e) => {
+                    // What is gone, and what is not, is known all the same.
+                    gone.1.push(e);
+                    Ok((gone, true))
+                }
+            }
+        }
         Ok(false) if removed => Ok((Removed::default(), false)),
         Err(e) if removed => Err(e),
         _ => Ok(((Vec::new(), routing::kept(&ours)), false)),

@@ -41,7 +41,8 @@ pub const ROUTING_GROUPS: [u32; 7] = [
 pub struct Fingerprint {
     /// `NFTA_GEN_ID`: every commit of any writer increments it.
     generation: u32,
-    legacy: XtOutline,
+    /// `None`: not asked for.
+    legacy: Option<XtOutline>,
     /// Shared by all that were read while nothing was reported to have changed.
     routing: Arc<RoutingState>,
 }
@@ -56,11 +57,11 @@ struct RoutingState {
 }
 
 /// Reads the fingerprint of one namespace again and again, from any thread: its sockets stay in the namespace, and keep it
-/// alive. At most eight descriptors. Routing is read again only after the kernel has reported a change of it, or lost a report.
+/// alive. At most nine descriptors. Routing is read again only after the kernel has reported a change of it, or lost a report.
 #[derive(Debug)]
 pub struct FingerprintReader {
     nft: NftEngine,
-    legacy: XtSizes,
+    legacy: Option<XtSizes>,
     routing: Routing,
     changes: Events<message::Rtnetlink>,
     last: Option<Arc<RoutingState>>,
@@ -84,7 +85,7 @@ impl Visit<'_> {
     /// desired.
     pub fn fingerprint(&self) -> Result<Fingerprint> {
         let generation = NftEngine::open()?.generation()?;
-        let legacy = XtSizes::open()?.read()?;
+        let legacy = Some(XtSizes::open()?.read()?);
         let routing = RoutingState::read(&self.routing)?;
         // The one that the visit may have written decides nothing.
         let others = |a: &&Address| {
@@ -132,11 +133,18 @@ impl FingerprintReader {
         netns.run(Self::open)?
     }
 
+    /// The same without legacy tables, for a namespace in which kube-proxy writes them all the time.
+    #[must_use]
+    pub fn without_legacy_tables(mut self) -> Self {
+        self.legacy = None;
+        self
+    }
+
     /// In the namespace of this thread.
     fn open() -> Result<Self> {
         Ok(Self {
             nft: NftEngine::open()?,
-            legacy: XtSizes::open()?,
+            legacy: Some(XtSizes::open()?),
             routing: Routing::open()?,
             changes: Events::open(&ROUTING_GROUPS)?,
             last: None,
@@ -151,7 +159,7 @@ impl FingerprintReader {
     pub fn read(&mut self) -> Result<Fingerprint> {
         // These first, so that a change during the dumps is noticed the next time.
         let generation = self.nft.generation()?;
-        let legacy = self.legacy.read()?;
+        let legacy = self.legacy.as_mut().map(XtSizes::read).transpose()?;
         let has_changed = self.changes.discard()?;
         let routing = match self.last.take().filter(|_| !has_changed) {
             Some(last) => last,

@@ -1,6 +1,6 @@
 //! In legacy tables.
 
-use super::{Before, Ours, TCP, Taking, UDP};
+use super::{Ours, TCP, Taking, UDP};
 use crate::compile::Engine;
 use weir_netfilter::nft::{Hook, priority};
 use weir_netfilter::xtables::{
@@ -127,9 +127,11 @@ pub(super) fn elsewhere(ours: &Ours, found: &Ruleset) -> Vec<String> {
                 let Some(taking) = taking(rule) else { continue };
                 // What is in a chain with our rules is a matter of `before_ours`.
                 let is_known = is_shared && matches!(taking, Taking::Translated | Taking::Diverted);
-                if !is_known && ours.is_behind(taking, hook, priority).is_some() {
+                if let Some(before) = ours.is_behind(taking, hook, priority)
+                    && !is_known
+                {
                     let rule = format!("{} -A {at}{rule}", place(table));
-                    lines.push(taking.line(&rule, Before::Yes));
+                    lines.push(taking.line(&rule, before));
                 }
             }
         }

@@ -22,6 +22,7 @@ mod tables;
 use super::engines;
 use super::scheme::Scheme;
 use crate::compile::{Compiled, Engine, Rules};
+use std::collections::BTreeSet;
 use weir_netfilter::nft::{
     self, CmpOp, Data, Hook, MetaKey, Operand, Selector, Statement, priority,
 };
@@ -88,7 +89,7 @@ impl Taking {
         };
         let remedy = match is_before {
             Before::Yes => "remove it",
-            Before::Maybe => "remove it, or give its chain a higher priority",
+            Before::Maybe => "remove it, or in nf_tables give its chain a higher priority",
         };
         format!("a foreign rule {what}: {rule}; {remedy}")
     }
@@ -235,13 +236,16 @@ fn reachable<'t, R, C: IntoIterator<Item = &'t str>>(
     to: impl Fn(&'t R) -> C,
 ) -> Vec<(&'t str, &'t R)> {
     let mut found = Vec::new();
-    let mut known: Vec<&str> = Vec::new();
+    let mut known = BTreeSet::new();
     let mut due = vec![from];
     while let Some(name) = due.pop() {
-        let Some((name, rules)) = rules(name).filter(|(name, _)| !known.contains(name)) else {
+        // Many rules may lead to one chain, whose rules are looked at once.
+        if !known.insert(name) {
+            continue;
+        }
+        let Some((name, rules)) = rules(name) else {
             continue;
         };
-        known.push(name);
         for rule in &rules {
             due.extend(to(rule));
         }

@@ -11,8 +11,8 @@ use weir_netfilter::nft::{
 };
 use weir_netlink::Result;
 
-/// The redirection is watched by who waits for this: other writers keep it no longer from an answer.
-const CONTENTION: Duration = Duration::from_secs(2);
+/// A repair waits while this is looked for: other writers keep it no longer from an answer.
+const CONTENTION: Duration = Duration::from_millis(500);
 /// `NFT_TABLE_F_DORMANT`: the kernel calls none of its chains.
 const DORMANT: u32 = 1;
 
