@@ -6,7 +6,7 @@ use hyper::Request;
 use hyper::header::CONTENT_TYPE;
 use kube::core::Status;
 use serde_json::{Value, json};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Semaphore;
 use weir_cni::log::timestamp;
 use weir_cni::protocol::validate_kubernetes_name;
@@ -20,6 +20,10 @@ const REQUESTS: usize = 8;
 const ATTEMPTS: u32 = 10;
 /// Before the next of them, unless the API server says how long, and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+/// No attempt begins after this time.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// For an event: others wait behind it.
+const PATIENCE_FOR_EVENT: Duration = Duration::from_secs(5);
 /// Bytes in the name of an object (RFC 1123 subdomain).
 const NAME: usize = 253;
 
@@ -49,7 +53,7 @@ impl Actions {
         let body = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions,
         });
-        self.send("DELETE", &path(pod)?, "application/json", &body)
+        self.send(("DELETE", &path(pod)?), "application/json", &body, PATIENCE)
             .await
     }
 
@@ -61,7 +65,8 @@ impl Actions {
     pub async fn label(&self, pod: &PodRef, key: &str, value: &str) -> Result<(), String> {
         let body = json!({"metadata": {"uid": &*pod.uid, "labels": {key: value}}});
         let path = format!("{}/status", path(pod)?);
-        self.send("PATCH", &path, "application/merge-patch+json", &body)
+        let request = ("PATCH", path.as_str());
+        self.send(request, "application/merge-patch+json", &body, PATIENCE)
             .await
     }
 
@@ -77,7 +82,8 @@ impl Actions {
     ) -> Result<(), String> {
         let body = json!({"metadata": {"uid": &*pod.uid, "annotations": {key: value}}});
         let path = format!("{}/status", path(pod)?);
-        self.send("PATCH", &path, "application/merge-patch+json", &body)
+        let request = ("PATCH", path.as_str());
+        self.send(request, "application/merge-patch+json", &body, PATIENCE)
             .await
     }
 
@@ -113,17 +119,20 @@ impl Actions {
             "firstTimestamp": now, "lastTimestamp": now, "count": 1,
         });
         let path = format!("/api/v1/namespaces/{namespace}/events");
-        self.send("POST", &path, "application/json", &body).await
+        let request = ("POST", path.as_str());
+        self.send(request, "application/json", &body, PATIENCE_FOR_EVENT)
+            .await
     }
 
     async fn send(
         &self,
-        method: &str,
-        path: &str,
+        (method, path): (&str, &str),
         content_type: &str,
         body: &Value,
+        limit: Duration,
     ) -> Result<(), String> {
         let failed = |e: String| format!("{method} {path}: {e}");
+        let begun = Instant::now();
         let mut attempt = 1;
         loop {
             let request = Request::builder()
@@ -142,7 +151,9 @@ impl Actions {
                 Err(kube::Error::Api(status)) => status,
                 Err(e) => return Err(failed(e.to_string())),
             };
-            match patience(&status).filter(|_| attempt < ATTEMPTS) {
+            let may_wait =
+                |pause: &Duration| attempt < ATTEMPTS && begun.elapsed() + *pause < limit;
+            match patience(&status).filter(may_wait) {
                 Some(pause) => tokio::time::sleep(pause).await,
                 None if status.message.is_empty() => return Err(failed(status.code.to_string())),
                 None => return Err(failed(status.message.clone())),

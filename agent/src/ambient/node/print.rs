@@ -57,7 +57,9 @@ impl AtNode {
     fn rules(&self, reader: &mut Option<FingerprintReader>) -> Option<Fingerprint> {
         if reader.is_none() {
             let host = self.host().ok()?;
-            *reader = FingerprintReader::of(&host).ok();
+            let of_host = FingerprintReader::of(&host).ok();
+            // Legacy tables are looked at in rounds: a comparison is costly where kube-proxy has thousands of rules there.
+            *reader = of_host.map(FingerprintReader::without_legacy_tables);
         }
         let read = reader.as_mut()?.read();
         if read.is_err() {
