@@ -8,6 +8,7 @@ use super::raw;
 use super::wire::{CommandAttrs, CreateAttrs, EntryAttrs, IpAttrs};
 use ipnet::IpNet;
 use std::net::IpAddr;
+use weir_netlink::attr::bytes_of;
 use weir_netlink::{Error, Result};
 
 pub(super) fn to_ip(ip: IpAddr) -> IpAttrs {
@@ -244,7 +245,7 @@ pub(super) fn from_header(a: &CommandAttrs) -> Header {
 pub(super) fn check_name(operation: &str, name: &str) -> Result<()> {
     let reason = if name.is_empty() {
         "a set needs a name"
-    } else if name.len() >= raw::IPSET_MAXNAMELEN {
+    } else if bytes_of(name).len() >= raw::IPSET_MAXNAMELEN {
         "a set's name has at most 31 bytes: shorten it"
     } else if name.contains(['\0', '\n', '"']) {
         "a set's name must not contain a quote, line break or NUL: remove it"
@@ -298,7 +299,7 @@ fn port_of(key: &Key) -> Option<ProtoPort> {
 /// The comment is too long or has a quote or line break; the type is unknown.
 pub(super) fn check_entry(operation: &str, set: &str, entry: &Entry) -> Result<()> {
     let comment = entry.comment.as_deref().unwrap_or_default();
-    let reason = if comment.len() > raw::IPSET_MAX_COMMENT_SIZE {
+    let reason = if bytes_of(comment).len() > raw::IPSET_MAX_COMMENT_SIZE {
         "a comment has at most 255 bytes: shorten it"
     } else if comment.contains(['\0', '\n', '"']) {
         "a comment must not contain a quote, line break or NUL, which `ipset save` cannot represent: remove it"

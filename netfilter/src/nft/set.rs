@@ -174,7 +174,7 @@ impl Set {
                 .map(|t| u32::try_from(millis(t)).unwrap_or(u32::MAX)),
             userdata: Some(user.bytes()),
             obj_type: self.object(),
-            unknown: others.map(|u| (u.attribute, u.bytes.clone())).collect(),
+            unknown: others.map(|u| (u.attribute, u.written())).collect(),
             ..SetAttrs::default()
         }
     }

@@ -5,6 +5,7 @@ use super::token::Token;
 use super::{Command, Parser, Wrong, entry, wrong};
 use crate::ipset::model::{Entry, Header, SetFamily, SetType};
 use crate::ipset::raw::IPSET_MAXNAMELEN;
+use weir_netlink::attr::bytes_of;
 
 /// Checks that no word is left.
 fn end(rest: &[Token<'_>]) -> Result<(), Wrong> {
@@ -34,7 +35,7 @@ pub(super) fn need<'t, 'a>(
 
 fn name<'t, 'a>(after: &Token<'_>, rest: &mut &'t [Token<'a>]) -> Result<&'t Token<'a>, Wrong> {
     let token = need(after, rest, "the name of a set")?;
-    match token.text.len() {
+    match bytes_of(&token.text).len() {
         0 => wrong(token, "a set needs a name"),
         n if n >= IPSET_MAXNAMELEN => wrong(
             token,

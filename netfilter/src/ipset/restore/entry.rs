@@ -7,6 +7,7 @@ use super::token::Token;
 use super::{Wrong, wrong};
 use crate::ipset::model::{Counters, Dimension, Entry, Header, Key, KeyPart, SetType};
 use crate::ipset::raw::IPSET_MAX_COMMENT_SIZE;
+use weir_netlink::attr::bytes_of;
 
 /// The keys of a word in a set of this type; several if it is a range.
 pub(super) fn keys(h: &Header, token: &Token<'_>) -> Result<Vec<Key>, Wrong> {
@@ -255,8 +256,8 @@ pub(super) fn options(h: &Header, rest: &mut &[Token<'_>]) -> Result<(Entry, boo
 }
 
 fn comment(value: &Token<'_>) -> Result<String, Wrong> {
-    if value.text.len() > IPSET_MAX_COMMENT_SIZE {
-        let n = value.text.len();
+    let n = bytes_of(&value.text).len();
+    if n > IPSET_MAX_COMMENT_SIZE {
         return wrong(
             value,
             format!("the comment has {n} bytes; at most 255 are possible: shorten it"),

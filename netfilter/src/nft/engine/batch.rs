@@ -191,7 +191,7 @@ impl Messages {
             table,
             name,
             kind: Some(kind),
-            data: Some(o.data.clone()),
+            data: Some(o.written_data()),
             userdata: userdata::comment(o.comment.as_deref()),
             ..ObjAttrs::default()
         };

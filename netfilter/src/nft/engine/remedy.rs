@@ -82,8 +82,15 @@ fn lacking(op: &NftOp, f: &Refusal) -> Option<String> {
                 given_by(&name).map(|_| name)
             };
             let name = named.or_else(placed)?;
-            // More likely, what they refer to does not exist.
-            if f.errno == libc::ENOENT && REFERRING.contains(&name.as_str()) {
+            // Elsewhere than at the name it is what they refer to that does not exist.
+            let at_name = matches!(
+                steps.last(),
+                Some(Step::Attribute {
+                    name: Some("NFTA_EXPR_NAME"),
+                    ..
+                })
+            );
+            if f.errno == libc::ENOENT && !at_name && REFERRING.contains(&name.as_str()) {
                 return None;
             }
             let option = given_by(&name).unwrap_or_else(|| "a newer kernel".to_owned());

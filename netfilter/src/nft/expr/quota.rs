@@ -20,6 +20,16 @@ weir_netlink::attributes! {
 }
 
 impl Quota {
+    /// Whether it is used up. The kernel lists that among the flags, and refuses it there.
+    pub(crate) fn is_depleted(&self) -> bool {
+        self.flags.unwrap_or(0) & raw::NFT_QUOTA_F_DEPLETED != 0
+    }
+
+    /// As it can be written.
+    pub(crate) fn settle_flags(&mut self) {
+        self.flags = self.flags.map(|flags| flags & !raw::NFT_QUOTA_F_DEPLETED);
+    }
+
     /// `over 25 mbytes used 1 kbytes`
     pub(crate) fn text(&self) -> Option<String> {
         let over = match self.flags.unwrap_or(0) & raw::NFT_QUOTA_F_INV {

@@ -35,19 +35,26 @@ impl Object {
         self.kind == other.kind && self.name == other.name
     }
 
+    /// The data as they can be written: a quota that is used up says so in its flags, which the kernel refuses.
+    pub(crate) fn written_data(&self) -> Vec<u8> {
+        let quota = Quota::decode(&self.data).unwrap_or_default();
+        match self.kind {
+            ObjectKind::Stateful(raw::NFT_OBJECT_QUOTA) if quota.is_depleted() => {
+                without(&self.data, Quota::settle_flags)
+            }
+            _ => self.data.clone(),
+        }
+    }
+
     /// Without what changes while it is used.
     pub(crate) fn settled(&self) -> Self {
-        fn without<A: AttrSet + Default>(data: &[u8], clear: impl Fn(&mut A)) -> Vec<u8> {
-            let mut attrs = A::decode(data).unwrap_or_default();
-            clear(&mut attrs);
-            let mut w = Writer::default();
-            attrs.encode(&mut w);
-            w.finish().unwrap_or_default()
-        }
         let data = match self.kind {
             ObjectKind::Stateful(raw::NFT_OBJECT_COUNTER) => Vec::new(),
             ObjectKind::Stateful(raw::NFT_OBJECT_QUOTA) => {
-                without(&self.data, |quota: &mut Quota| quota.consumed = None)
+                without(&self.data, |quota: &mut Quota| {
+                    quota.consumed = None;
+                    quota.settle_flags();
+                })
             }
             ObjectKind::Stateful(_) => self.data.clone(),
             ObjectKind::Flowtable => without(&self.data, |f: &mut FlowtableAttrs| {
@@ -59,6 +66,14 @@ impl Object {
             ..self.clone()
         }
     }
+}
+
+fn without<A: AttrSet + Default>(data: &[u8], clear: impl Fn(&mut A)) -> Vec<u8> {
+    let mut attrs = A::decode(data).unwrap_or_default();
+    clear(&mut attrs);
+    let mut w = Writer::default();
+    attrs.encode(&mut w);
+    w.finish().unwrap_or_default()
 }
 
 impl ObjectKind {

@@ -35,7 +35,7 @@ pub(crate) fn with_unread(unread: &[Unread]) -> impl Fn(ElemAttrs) -> ElemAttrs 
                     *a.flags.get_or_insert_default() |= u32::from_be_bytes(flags);
                 }
                 (ElemAttrs::NFTA_SET_ELEM_USERDATA, _) => a.userdata = Some(u.bytes.clone()),
-                _ => a.unknown.push((u.attribute, u.bytes.clone())),
+                _ => a.unknown.push((u.attribute, u.written())),
             }
         }
         a
@@ -60,6 +60,34 @@ impl Unread {
         }
     }
 
+    /// The bytes as they can be written: a quota that is used up says so in its flags, which the kernel refuses.
+    pub(crate) fn written(&self) -> Vec<u8> {
+        let mut exprs = self.expressions().unwrap_or_default();
+        if !exprs
+            .iter()
+            .any(|e| matches!(e, Expr::Quota(q) if q.is_depleted()))
+        {
+            return self.bytes.clone();
+        }
+        let list = match self.element {
+            None => raw::NFTA_SET_EXPRESSIONS,
+            Some(_) => raw::NFTA_SET_ELEM_EXPRESSIONS,
+        };
+        let is_list = self.attribute & NLA_TYPE_MASK == list;
+        let mut w = Writer::new();
+        for e in &mut exprs {
+            if let Expr::Quota(q) = e {
+                q.settle_flags();
+            }
+            let e = ExprElem(e.clone());
+            match is_list {
+                true => w.attr(NFTA_LIST_ELEM, true, |w| e.encode(w)),
+                false => e.encode(&mut w),
+            }
+        }
+        w.finish().unwrap_or_default()
+    }
+
     /// With what packets change at its initial value, and without the flag of nested attributes.
     pub(super) fn without_counters(&self) -> Self {
         let Some(mut exprs) = self.expressions() else {
@@ -69,7 +97,10 @@ impl Unread {
         for e in &mut exprs {
             match e {
                 Expr::Counter(c) => (c.bytes, c.packets) = (None, None),
-                Expr::Quota(q) => q.consumed = None,
+                Expr::Quota(q) => {
+                    q.consumed = None;
+                    q.settle_flags();
+                }
                 Expr::Last(l) => (l.set, l.msecs) = (None, None),
                 _ => {}
             }

@@ -41,7 +41,7 @@ impl XtSizes {
     /// In the network namespace of the calling thread. It stays with that, and keeps it alive.
     ///
     /// # Errors
-    /// `EPERM` without CAP_NET_RAW; `EMFILE`: it has up to five descriptors.
+    /// `EPERM` without CAP_NET_RAW; `EMFILE`: it has up to six descriptors.
     pub fn open() -> Result<Self> {
         let sockets = XtSockets::open()?;
         Ok(Self { sockets })

@@ -7,6 +7,7 @@ use crate::xtables::raw::XT_EXTENSION_MAXNAMELEN;
 use crate::xtables::table::table_names;
 use crate::xtables::{Policy, Rule, XtFamily};
 use std::fmt;
+use weir_netlink::attr::bytes_of;
 
 /// A whole script of one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -183,7 +184,7 @@ fn parse_policy(word: &Word) -> Result<Policy, Complaint> {
 
 fn chain_name(word: &Word) -> Result<String, Complaint> {
     let name = &word.text;
-    let fits = !name.is_empty() && name.len() < XT_EXTENSION_MAXNAMELEN;
+    let fits = !name.is_empty() && bytes_of(name).len() < XT_EXTENSION_MAXNAMELEN;
     if !fits || name.starts_with(['-', '!']) || name.contains(char::is_whitespace) {
         let name = shorten(name);
         let message = format!("`{name}` is no name of a chain; give 1 to 28 bytes without blanks");
