@@ -75,7 +75,9 @@ fn tables(a: &RestoreArgs, netns: &Netns, script: &Script) -> Result<Report, Fai
         (None, trial::tables(netns, script, a.noflush)?)
     } else {
         let done = netns.run(|| {
-            let mut engine = xtables::XtEngine::open()?.writers(writers);
+            let lock = a.host.then(weir_cni::of_node::lock_file).flatten();
+            let engine = xtables::XtEngine::open()?.writers(writers);
+            let mut engine = engine.lock_file(lock);
             engine.restore(script, a.noflush)
         });
         let done = done.and_then(|r| r).map_err(Failure::failed)?;

@@ -306,7 +306,7 @@ fn what_is_missing_is_named_and_nothing_is_changed() {
     ];
     let run = scene.run(&sidecar);
     assert_eq!(run.code, 2, "{run:?}");
-    assert!(run.stderr.contains("ambient mode only"), "{run:?}");
+    assert!(run.stderr.contains("auto, nft, xtables"), "{run:?}");
 }
 
 /// bpf(2) fails as under a seccomp filter or lockdown, and as in a kernel without it: the reason is named, nothing is changed, and the
