@@ -1,8 +1,7 @@
 //! `weir restore` and the sets of `weir show`, with the real tools as oracles.
 
-use crate::support::{Run, TempFile, inside, path, weir};
+use crate::support::{Run, TempFile, inside, path, weir, write_to};
 use std::fs::File;
-use std::io::Write;
 use std::process::{Child, Command, Stdio};
 use weir_netlink::Netns;
 
@@ -63,8 +62,7 @@ fn begin(netns: &Netns, args: &[&str], text: &str) -> Child {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    stdin.write_all(text.as_bytes()).unwrap();
+    write_to(&mut child, text.as_bytes());
     child
 }
 

@@ -37,8 +37,16 @@ pub(crate) fn weir_fed(args: &[&str], stdin: &[u8]) -> Run {
         .stdout(piped())
         .stderr(piped());
     let mut child = command.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(stdin).unwrap();
+    write_to(&mut child, stdin);
     ended(child.wait_with_output().unwrap())
+}
+
+/// Writes to its stdin, and closes it. A process that cannot use its arguments may have ended without reading.
+pub(crate) fn write_to(child: &mut std::process::Child, stdin: &[u8]) {
+    match child.stdin.take().unwrap().write_all(stdin) {
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => {}
+        written => written.unwrap(),
+    }
 }
 
 fn run(command: &mut Command) -> Run {
