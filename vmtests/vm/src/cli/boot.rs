@@ -38,6 +38,7 @@ pub struct Args {
 }
 
 pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
+    crate::interrupt::install();
     let mut machine = {
         let mut payload = (program().payload)()?;
         (program().boot)(cache, &mut payload)?;

@@ -53,9 +53,9 @@ pub(super) struct GuestArgs {
 }
 
 impl GuestArgs {
-    /// Starts the machine, with the files of `--with` besides the payload's.
+    /// Starts the machine, with the files of `--with` besides the payload's. [`crate::interrupt::install`] was called before the
+    /// payload was made: that starts processes, too.
     pub(super) fn start(&self, cache: &Cache, mut payload: Payload) -> Result<Machine> {
-        crate::interrupt::install();
         let kernel = self.kernel.get(cache)?;
         for with in &self.with {
             let (host, guest) = with.split_once('=').unwrap_or((with, with));

@@ -60,6 +60,7 @@ pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
         return Err(Error::io(program.display(), &e));
     }
     let cwd = std::env::current_dir().map_err(|e| Error::io("the current directory", &e))?;
+    crate::interrupt::install();
     let payload = payload(&program)?;
     let mut machine = args.guest.start(cache, payload)?;
     let mut argv = vec![program.into_os_string()];

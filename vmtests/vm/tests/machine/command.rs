@@ -94,12 +94,19 @@ fn sleeper() -> Child {
         .unwrap()
 }
 
-/// The QEMU that a process started.
+/// The QEMU that a process started, among others that list libraries.
 fn qemu_of(child: &Child) -> Option<u32> {
     let tasks = fs::read_dir(format!("/proc/{}/task", child.id())).ok()?;
+    let is_qemu = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains("qemu-system")
+    };
     tasks.flatten().find_map(|task| {
         let children = fs::read_to_string(task.path().join("children")).ok()?;
-        children.split_whitespace().next()?.parse().ok()
+        let mut children = children
+            .split_whitespace()
+            .filter_map(|pid| pid.parse().ok());
+        children.find(is_qemu)
     })
 }
 
