@@ -21,7 +21,7 @@ use weir_node_ambient::ebpf::pins;
 
 /// After an attempt that failed the next one comes after the first of these, then after twice as long each time, up to the
 /// second.
-pub(super) const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// Where it is.
 pub(crate) struct Former {
@@ -128,26 +128,49 @@ impl Former {
     }
 }
 
-/// Removes it once, with further attempts until nothing is left, and tells of it.
-pub(super) async fn removed(former: Arc<Former>, journal: Journal) {
-    let (mut pause, mut told) = (RETRY.0, None);
-    loop {
-        let of_thread = Arc::clone(&former);
-        let removed = tokio::task::spawn_blocking(move || of_thread.remove()).await;
-        match removed.unwrap_or_else(|e| Err(e.to_string())) {
+/// Attempts at a removal, told in the journal: each failure once, and all that was removed.
+pub(super) struct Attempts {
+    pause: Duration,
+    told: Option<String>,
+}
+
+impl Attempts {
+    pub(super) fn begin() -> Self {
+        let (pause, told) = (RETRY.0, None);
+        Self { pause, told }
+    }
+
+    /// Tells how one went. How long to wait before the next; `None`: nothing is left.
+    pub(super) fn ended(&mut self, removed: Removed, journal: &Journal) -> Option<Duration> {
+        match removed {
             Ok(removed) => {
                 for what in removed {
                     journal.record(Event::NodeCleaned { what });
                 }
-                return;
+                return None;
             }
-            Err(why) if told.as_ref() == Some(&why) => {}
+            Err(why) if self.told.as_ref() == Some(&why) => {}
             Err(why) => {
-                told = Some(why.clone());
+                self.told = Some(why.clone());
                 journal.record(Event::NodeNotCleaned { why });
             }
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(RETRY.1);
+        let pause = self.pause;
+        self.pause = (pause * 2).min(RETRY.1);
+        Some(pause)
+    }
+}
+
+/// Removes it once, with further attempts until nothing is left, and tells of it.
+pub(super) async fn removed(former: Arc<Former>, journal: Journal) {
+    let mut attempts = Attempts::begin();
+    loop {
+        let of_thread = Arc::clone(&former);
+        let removed = tokio::task::spawn_blocking(move || of_thread.remove()).await;
+        let removed = removed.unwrap_or_else(|e| Err(e.to_string()));
+        match attempts.ended(removed, &journal) {
+            Some(pause) => tokio::time::sleep(pause).await,
+            None => return,
+        }
     }
 }

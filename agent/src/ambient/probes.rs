@@ -2,7 +2,7 @@
 //!
 //! Programs of eBPF in pods see who sent a probe: for them the host has no rules.
 
-use super::former::RETRY;
+use super::former::Attempts;
 use super::hands::Probes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -360,23 +360,13 @@ impl Probes for HostRules {
             state.without_rules
         };
         self.later(move |rules| {
-            let (mut pause, mut told) = (RETRY.0, None);
+            let mut attempts = Attempts::begin();
             while !rules.state().ended {
-                match rules.remove_former(without_rules) {
-                    Ok(removed) => {
-                        for what in removed {
-                            rules.0.journal.record(Event::NodeCleaned { what });
-                        }
-                        return;
-                    }
-                    Err(why) if told.as_ref() == Some(&why) => {}
-                    Err(why) => {
-                        told = Some(why.clone());
-                        rules.0.journal.record(Event::NodeNotCleaned { why });
-                    }
+                let removed = rules.remove_former(without_rules);
+                match attempts.ended(removed, &rules.0.journal) {
+                    Some(pause) => std::thread::sleep(pause),
+                    None => return,
                 }
-                std::thread::sleep(pause);
-                pause = (pause * 2).min(RETRY.1);
             }
         });
     }
