@@ -98,6 +98,17 @@ fn an_upgrade_leaves_a_plugin_that_works_by_itself() {
     assert_gone(&node, &second);
 }
 
+/// An agent that waits for a configuration of a name that is not there.
+fn waiting(node: &Node, server: &ApiServer) -> Agent {
+    let mut env: Vec<(String, String)> = server.env().into();
+    env.push(("POD_NAME".into(), "istio-cni-node-abcde".into()));
+    env.push(("CNI_CONF_NAME".into(), "05-later.conflist".into()));
+    let env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    let agent = node.start(&env, &[]);
+    agent.until("waiting", || agent.log().contains("waiting for"));
+    agent
+}
+
 /// It wrote the kubeconfig with a token of its own pod before it knew that it would wait: the entry that calls the plugin
 /// is of the agent before.
 #[test]
@@ -106,12 +117,7 @@ fn an_agent_that_only_waited_hands_the_kubeconfig_over_too() {
     server.grant("token-of-its-own");
     let mut first = agent(&node, &server);
     assert!(first.terminate().success(), "{}", first.log());
-    let mut env: Vec<(String, String)> = server.env().into();
-    env.push(("POD_NAME".into(), "istio-cni-node-abcde".into()));
-    env.push(("CNI_CONF_NAME".into(), "05-later.conflist".into()));
-    let env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-    let mut second = node.start(&env, &[]);
-    second.until("waiting", || second.log().contains("waiting for"));
+    let mut second = waiting(&node, &server);
     assert!(node.read(KUBECONFIG).contains("token: token-1"));
     assert!(second.terminate().success(), "{}", second.log());
     assert_stays(&node, &second);
@@ -322,12 +328,7 @@ fn what_the_agent_before_left_goes_as_well() {
     assert_stays(&node, &first);
     server.remove(&daemon_set());
     // It waits for the file that is named, and does not get to writing one.
-    let mut env: Vec<(String, String)> = server.env().into();
-    env.push(("POD_NAME".into(), "istio-cni-node-abcde".into()));
-    env.push(("CNI_CONF_NAME".into(), "05-later.conflist".into()));
-    let env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-    let mut second = node.start(&env, &[]);
-    second.until("waiting", || second.log().contains("waiting for"));
+    let mut second = waiting(&node, &server);
     assert!(second.terminate().success());
     assert_gone(&node, &second);
 }
