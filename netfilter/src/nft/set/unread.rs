@@ -73,19 +73,12 @@ impl Unread {
             None => raw::NFTA_SET_EXPRESSIONS,
             Some(_) => raw::NFTA_SET_ELEM_EXPRESSIONS,
         };
-        let is_list = self.attribute & NLA_TYPE_MASK == list;
-        let mut w = Writer::new();
         for e in &mut exprs {
             if let Expr::Quota(q) = e {
                 q.settle_flags();
             }
-            let e = ExprElem(e.clone());
-            match is_list {
-                true => w.attr(NFTA_LIST_ELEM, true, |w| e.encode(w)),
-                false => e.encode(&mut w),
-            }
         }
-        w.finish().unwrap_or_default()
+        encoded(exprs, self.attribute & NLA_TYPE_MASK == list)
     }
 
     /// With what packets change at its initial value, and without the flag of nested attributes.
@@ -93,7 +86,6 @@ impl Unread {
         let Some(mut exprs) = self.expressions() else {
             return self.clone();
         };
-        let mut w = Writer::new();
         for e in &mut exprs {
             match e {
                 Expr::Counter(c) => (c.bytes, c.packets) = (None, None),
@@ -104,13 +96,23 @@ impl Unread {
                 Expr::Last(l) => (l.set, l.msecs) = (None, None),
                 _ => {}
             }
-            let e = ExprElem(e.clone());
-            w.attr(NFTA_LIST_ELEM, true, |w| e.encode(w));
         }
         Self {
             element: self.element.clone(),
             attribute: self.attribute & NLA_TYPE_MASK,
-            bytes: w.finish().unwrap_or_default(),
+            bytes: encoded(exprs, true),
         }
     }
+}
+
+/// Expressions as the value of an attribute: a list, or one after the other.
+fn encoded(exprs: Vec<Expr>, is_list: bool) -> Vec<u8> {
+    let mut w = Writer::new();
+    for e in exprs.into_iter().map(ExprElem) {
+        match is_list {
+            true => w.attr(NFTA_LIST_ELEM, true, |w| e.encode(w)),
+            false => e.encode(&mut w),
+        }
+    }
+    w.finish().unwrap_or_default()
 }
