@@ -21,7 +21,7 @@ use super::addresses::{everything, host, network, on_link};
 use super::ready;
 use ipnet::IpNet;
 use weir_netlink::Netns;
-use weir_netlink::route::{AddressFamily, RT_TABLE_MAIN, Route, Routing};
+use weir_netlink::route::{AddressFamily, Link, LinkKind, Netkit, RT_TABLE_MAIN, Route, Routing};
 use weir_netlink::{Error, Result};
 
 /// Who takes part.
@@ -171,9 +171,41 @@ impl Lab {
     ///
     /// The name or the number is taken; 1 to 3 are.
     pub fn attach(&self, name: &str, peer: Place, number: u8) -> Result<Attached> {
+        Routing::open_in(&self.pod)?.add_veth(name, name, self.netns(peer))?;
+        self.number_ends(name, peer, number)
+    }
+
+    /// The same with a netkit pair of this mode (`NETKIT_L2` 0, `NETKIT_L3` 1), whose peer is in the pod. Since Linux 6.7.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Lab::attach`]; `EOPNOTSUPP`: the kernel has no such links.
+    pub fn attach_netkit(
+        &self,
+        mode: u32,
+        name: &str,
+        peer: Place,
+        number: u8,
+    ) -> Result<Attached> {
+        let inside = Link {
+            name: name.to_owned(),
+            ..Link::default()
+        };
+        let kind = match LinkKind::netkit(&inside, Some((&self.pod).into()))? {
+            LinkKind::Netkit(pair) => LinkKind::Netkit(Netkit {
+                mode: Some(mode),
+                ..pair
+            }),
+            other => other,
+        };
+        Routing::open_in(self.netns(peer))?.add_link(&Link::new(name, kind), None)?;
+        self.number_ends(name, peer, number)
+    }
+
+    /// Both ends of a pair up, with their addresses.
+    fn number_ends(&self, name: &str, peer: Place, number: u8) -> Result<Attached> {
         let pod = Routing::open_in(&self.pod)?;
         let other = Routing::open_in(self.netns(peer))?;
-        pod.add_veth(name, name, self.netns(peer))?;
         for (routing, at) in [(&pod, 10), (&other, 1)] {
             let index = up(routing, name)?;
             for &family in self.families {

@@ -114,6 +114,38 @@ fn check_7_more_addresses_and_interfaces_are_captured() {
     });
 }
 
+/// A pair of netkit links in mode `NETKIT_L2` and `NETKIT_L3`: the header of a frame is there in `NETKIT_L3`, too, without addresses in it.
+#[test]
+fn check_7_a_netkit_pair_is_captured() {
+    for mode in [0, 1] {
+        in_pod(false, |pod| {
+            let attached = pod.lab.attach_netkit(mode, "eth1", Place::Client, 8);
+            let second = match attached {
+                Ok(second) => second,
+                Err(e) if e.errno() == Some(nix::errno::Errno::EOPNOTSUPP as i32) => {
+                    println!("skipped: link netkit (since 6.7): {e}");
+                    return;
+                }
+                Err(e) => panic!("{e}"),
+            };
+            let outside = |family| tcp("out", Place::Pod, (second.peer(family), 80).into());
+            let inside = |family| {
+                let to = (second.pod(family), 8080).into();
+                tcp("in", Place::Client, to).source((second.peer(family), 0).into())
+            };
+            for &family in pod.lab.families() {
+                // Without programs at eth1 it is plain text.
+                pod.expect(inside(family), Receiver::Application);
+            }
+            pod.again(&wanted(false, &json!({})));
+            for &family in pod.lab.families() {
+                pod.expect(inside(family), Receiver::ProxyInbound);
+                pod.expect(outside(family), Receiver::ProxyOutbound);
+            }
+        });
+    }
+}
+
 /// Queries go to the server without the capture of DNS, and to port 15053 with it.
 #[test]
 fn check_9_dns_goes_to_ztunnel_only_where_it_is_captured() {
