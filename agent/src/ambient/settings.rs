@@ -45,6 +45,8 @@ pub(crate) struct AmbientSettings {
     pub(crate) without_proxy: WithoutProxy,
     /// Marks, tables, priorities and carrier at the node.
     pub(crate) node: weir_node_ambient::Config,
+    /// Pods say by an annotation what is not to be captured of them.
+    pub(crate) pod_exclude: bool,
     /// Where `config.json` is written for other programs.
     pub(crate) config_dir: PathBuf,
     /// Where the bpf file system for pins is mounted.
@@ -125,6 +127,7 @@ impl AmbientSettings {
             way,
             without_proxy,
             node,
+            pod_exclude: r.bool("WEIR_AMBIENT_POD_EXCLUDE"),
             config_dir: r.text("WEIR_AMBIENT_CONFIG_DIR").into(),
             packets,
             bpffs: Some(r.text("WEIR_BPFFS"))

@@ -163,6 +163,7 @@ pub static TABLE: &[Setting] = &[
     env("WEIR_AMBIENT_ENGINE", Text, "auto", Used, "Ambient mode: auto or netfilter redirects pods by rules, ebpf by programs (Linux 6.6); node routes them in the node's namespace to the newest ready ztunnel pod, and node-ebpf does that by programs (Linux 5.10)"),
     env("WEIR_AMBIENT_WITHOUT_PROXY", Text, "closed", Used, "Ambient mode at the node: while no ztunnel pod is ready, closed refuses TCP of enrolled pods, open lets it pass in plain text"),
     env("WEIR_AMBIENT_NODE_CONFIG", Text, "", Used, "Ambient mode at the node: one JSON object with any of tunnel, tunnel_port, host_addresses, exclude, marks and routing, as weir plan node-ambient --help shows them"),
+    env("WEIR_AMBIENT_POD_EXCLUDE", Bool, "true", Used, "Ambient mode at the node: the annotation ambient.weir/exclude of a pod is followed"),
     env("WEIR_AMBIENT_CONFIG_DIR", Text, "/etc/ambient-config", Used, "Ambient mode at the node: where config.json says whether a proxy is ready, as in Istio 1.18 to 1.20, if the directory is mounted"),
     env("WEIR_BPFFS", Text, "", Used, "Ambient mode: where the bpf file system is mounted in which programs are pinned; empty: /sys/fs/bpf, or that of the node where the agent's container has none"),
     env("WEIR_EBPF_EVENTS", Text, "drops", Used, "Ambient mode by eBPF: what programs report of single packets in the log, at most ten a second of a namespace: drops, all (first packets of connections that are captured or pass, too) or off; Linux 5.8"),

@@ -58,8 +58,9 @@ pub(in crate::ambient) fn former(
 }
 
 /// What the pod says that is not to be captured of it, or why nothing of that is in force.
-fn excluded(view: &PodView) -> (Exclude, Option<String>) {
-    let Some(text) = view.pod.metadata.annotations.get(EXCLUDE) else {
+fn excluded(settings: &AmbientSettings, view: &PodView) -> (Exclude, Option<String>) {
+    let text = view.pod.metadata.annotations.get(EXCLUDE);
+    let Some(text) = text.filter(|_| settings.pod_exclude) else {
         return Default::default();
     };
     match Exclude::from_annotation(text, EXCLUDE) {
@@ -148,6 +149,7 @@ impl AtNode {
             None => view.addresses(),
         };
         let claims = Claims::with(&views, now);
+        let excluded = |view: &PodView| excluded(&shared.settings, view);
         let (mut members, mut doubtful) = (Vec::new(), Vec::new());
         for view in &views {
             let known = asked.get(view.uid());

@@ -468,6 +468,14 @@ fn what_a_pod_excludes_is_in_force_or_it_says_why_not() {
     scene.put_excluding(0, r#"{"outbound_ports": [5432, 3306]}"#);
     capture(&agent, &scene.asked(0));
     assert_eq!(ports(&agent), [2, 1]);
+    // The annotation is not read at all where the operator has switched it off.
+    let mut off = (*scene.settings).clone();
+    off.pod_exclude = false;
+    scene.settings = Arc::new(off);
+    scene.put_excluding(0, "{");
+    let agent = scene.agent();
+    capture(&agent, &scene.asked(0));
+    assert_eq!(ports(&agent), [0, 0]);
     weir_node_ambient::remove(&scene.node, None).unwrap();
 }
 
