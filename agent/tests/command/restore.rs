@@ -415,6 +415,7 @@ fn clean_takes_the_flag_that_names_both_engines() {
 }
 
 /// A comment and the prefix of a log may be text of any encoding: they are shown and restored byte for byte.
+// matrix: host: searches and compares bytes by grep and cmp; how texts are encoded no kernel decides
 #[test]
 fn texts_of_any_encoding() {
     let (theirs, ours) = (legacy_pod_or_skip!(), legacy_pod_or_skip!());

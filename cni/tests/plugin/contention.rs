@@ -236,8 +236,8 @@ fn what_is_returned_is_true_whatever_another_writer_does() {
             .subsec_nanos()
     };
     let seed = number("WEIR_SEED").unwrap_or_else(|| u64::from(clock()) | 1);
-    // Emulated, 200 take two minutes.
-    let usual = weir_testing::effort::cases(200).max(40).into();
+    // Emulated, 20 take a minute.
+    let usual = weir_testing::effort::cases(200).max(15).into();
     let rounds = number("WEIR_ROUNDS").unwrap_or(usual);
     println!("WEIR_SEED={seed} WEIR_ROUNDS={rounds}");
     let mut choices = Choices(seed);
