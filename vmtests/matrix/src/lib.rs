@@ -20,6 +20,7 @@ pub mod marks;
 pub mod model;
 mod place;
 mod pool;
+mod progress;
 mod ran;
 pub mod report;
 mod run;
@@ -34,10 +35,11 @@ pub use place::{HOST, Place};
 use case::What;
 use model::{CaseResult, Run, Verdict};
 use pool::{Kind, Watch, in_parallel};
+use progress::Progress;
 use run::{Done, Runner};
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
-use weir_vm::{Arch, Cache, Kernels, Options, Result};
+use weir_vm::{Arch, Cache, Kernels, Options, Result, note};
 
 /// Environments that must be there: their names, separated by commas.
 const REQUIRE: &str = "VMTESTS_REQUIRE";
@@ -57,6 +59,10 @@ pub struct Plan {
     pub jobs: usize,
     /// What a whole run was cut down to, in words; empty: it is whole.
     pub selection: String,
+    /// Where what is done is written down case by case, until the run is over.
+    pub progress: Option<PathBuf>,
+    /// Go on with the run that was stopped, if this file is of the same one.
+    pub resume: bool,
     /// The binary of this crate, when the running program is another one.
     pub program: Option<PathBuf>,
 }
@@ -142,7 +148,9 @@ impl<'a> Matrix<'a> {
     pub fn run(&self) -> Result<Run> {
         let started = Instant::now();
         let began = utc(SystemTime::now());
-        let pairs = self.pairs();
+        let mut pairs = self.pairs();
+        let (progress, kept) = self.progress()?;
+        pairs.retain(|pair| !kept.iter().any(|(p, c, _)| pair == &(*p, *c)));
         let watch = Watch::new(pairs.len());
         let work = |&(p, c): &(usize, usize)| {
             let (Some(place), Some(case)) = (self.places.get(p), self.cases.get(c)) else {
@@ -152,6 +160,10 @@ impl<'a> Matrix<'a> {
             let mut done = self.runner.run(case, place);
             demand(place, &mut done.result);
             watch.end(&done.result);
+            // Without it only a run that is stopped begins anew.
+            if let Some(Err(e)) = progress.as_ref().map(|progress| progress.add(&done)) {
+                note(&e.to_string());
+            }
             Some((p, c, done))
         };
         // Those of the host wait for timers and processes, most of the time.
@@ -164,6 +176,7 @@ impl<'a> Matrix<'a> {
         };
         let mut done = in_parallel(self.plan.jobs, &pairs, kind, work);
         drop(watch);
+        done.extend(kept);
         done.sort_by_key(|(p, c, _)| (*p, *c));
         let mut run = self.report(done.into_iter().map(|(p, _, d)| (p, d)).collect());
         run.started = began;
@@ -171,7 +184,30 @@ impl<'a> Matrix<'a> {
         if self.plan.selection.is_empty() {
             self.no_case_without_a_kernel(&mut run);
         }
+        if let Some(progress) = progress {
+            progress.end()?;
+        }
         Ok(run)
+    }
+
+    /// The file of the run, and what it has done already: the pair of [`Matrix::pairs`], and what came of it.
+    fn progress(&self) -> Result<(Option<Progress>, Vec<Ended>)> {
+        let Some(path) = &self.plan.progress else {
+            return Ok((None, Vec::new()));
+        };
+        let artifacts = self.runner.artifacts();
+        let identity = progress::identity(artifacts, &self.cases, &self.plan.selection)?;
+        let (progress, done) = Progress::open(path, &identity, self.plan.resume)?;
+        let kept = done.into_iter().filter_map(|done| {
+            let place = |p: &Place| p.name() == done.result.environment;
+            let case = |c: &Case| c.name == done.result.case;
+            let at = (
+                self.places.iter().position(place)?,
+                self.cases.iter().position(case)?,
+            );
+            Some((at.0, at.1, done))
+        });
+        Ok((Some(progress), kept.collect()))
     }
 
     fn report(&self, done: Vec<(usize, Done)>) -> Run {
@@ -248,6 +284,9 @@ impl<'a> Matrix<'a> {
         }
     }
 }
+
+/// What came of a pair of [`Matrix::pairs`].
+type Ended = (usize, usize, Done);
 
 /// Is the environment one of those that must be there?
 fn is_required(place: &Place) -> bool {

@@ -7,6 +7,7 @@ use super::model::{Capability, CaseResult, Verdict};
 use super::place::{End, Place};
 use super::ran::Ran;
 use super::{host, ship};
+use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -40,7 +41,7 @@ struct Alone {
 }
 
 /// What came of one case in one environment.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Done {
     pub(crate) result: CaseResult,
     /// Rows of the capability table, from the case that has them.
@@ -77,6 +78,11 @@ impl<'a> Runner<'a> {
             artifacts,
             options,
         })
+    }
+
+    /// The test programs, and the programs that they test.
+    pub(crate) fn artifacts(&self) -> &Artifacts {
+        &self.artifacts
     }
 
     /// Does the case belong to the environment?

@@ -12,6 +12,7 @@ Examples:
   weir-vmtests matrix --kernels 6.12 --variants none       one kernel, and this machine
   weir-vmtests matrix --no-host --filter traffic           cases whose ENVIRONMENT::CASE has `traffic` in it
   weir-vmtests matrix --report target/vmtests/report       text, JSON, JUnit and one HTML page
+  weir-vmtests matrix --report target/vmtests/report --resume    the same, after it was stopped
 
   cargo test --no-run --message-format=json >tests.json    test programs that are built already
   weir-vmtests matrix --artifacts tests.json
@@ -55,6 +56,10 @@ pub(super) struct Args {
     /// Where to write the report
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
+
+    /// Go on with the run that was stopped, where the directory of --report has one of the same programs
+    #[arg(long, requires = "report")]
+    resume: bool,
 
     /// The output of `cargo test --no-run --message-format=json` [default: Cargo is asked to build them]
     #[arg(long, value_name = "FILE")]
@@ -166,6 +171,8 @@ fn plan(kernels: &Kernels, args: &Args) -> Result<Plan> {
         filter: args.filter.clone(),
         jobs: args.jobs.unwrap_or(processors),
         selection: selection.join(" "),
+        progress: args.report.as_ref().map(|dir| dir.join("progress.jsonl")),
+        resume: args.resume,
         program: None,
     })
 }

@@ -1,0 +1,170 @@
+//! What a run has done so far, in a file, so that one that was stopped can go on.
+//!
+//! The first line says what runs; each further line is a case that ended. Other test programs or another selection are
+//! another run, of which nothing is taken over.
+use crate::Case;
+use crate::artifacts::Artifacts;
+use crate::run::Done;
+use serde::Serialize;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+use weir_vm::{Error, Result};
+
+/// What must be the same for a run to go on.
+#[derive(Serialize)]
+struct Identity<'a> {
+    /// The test programs and binaries: file, size, and when it was written, in nanoseconds since 1970.
+    programs: Vec<(&'a Path, u64, u128)>,
+    cases: Vec<&'a str>,
+    selection: &'a str,
+}
+
+/// The first line of the file.
+///
+/// # Errors
+/// A program is gone.
+pub(crate) fn identity(artifacts: &Artifacts, cases: &[Case], selection: &str) -> Result<String> {
+    let tests = artifacts.programs.iter().map(|p| &p.executable);
+    let binaries = artifacts.binaries.iter().map(|(_, path)| path);
+    let stat = |path: &'_ PathBuf| {
+        let about = fs::metadata(path).map_err(|e| Error::io(path.display(), &e))?;
+        let written = about
+            .modified()
+            .map_err(|e| Error::io(path.display(), &e))?;
+        let since = written.duration_since(SystemTime::UNIX_EPOCH);
+        Ok((about.len(), since.unwrap_or_default().as_nanos()))
+    };
+    let programs = tests.chain(binaries).map(|path| {
+        let (size, written) = stat(path)?;
+        Ok((path.as_path(), size, written))
+    });
+    let identity = Identity {
+        programs: programs.collect::<Result<_>>()?,
+        cases: cases.iter().map(|case| case.name.as_str()).collect(),
+        selection,
+    };
+    serde_json::to_string(&identity).map_err(|e| Error::new("the run", e, "Report it"))
+}
+
+/// The file, open for what ends next.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    path: PathBuf,
+    file: Mutex<File>,
+}
+
+impl Progress {
+    /// Opens the file of a run with this identity, and answers with what it has done already; without `resume`, or if the
+    /// file is of another run, it begins anew.
+    ///
+    /// # Errors
+    /// The file cannot be read or written.
+    pub(crate) fn open(path: &Path, identity: &str, resume: bool) -> Result<(Self, Vec<Done>)> {
+        let failed = |e: std::io::Error| Error::io(path.display(), &e);
+        if let Some(dir) = path.parent() {
+            fs::create_dir_all(dir).map_err(failed)?;
+        }
+        let text = match fs::read_to_string(path) {
+            Ok(text) if resume => text,
+            Err(e) if resume && e.kind() != std::io::ErrorKind::NotFound => return Err(failed(e)),
+            _ => String::new(),
+        };
+        let mut lines = text.lines();
+        let mut done = Vec::new();
+        if lines.next() == Some(identity) {
+            // The last line may be half of one: the run was killed while it wrote it.
+            done.extend(lines.map_while(|line| serde_json::from_str::<Done>(line).ok()));
+        }
+        let file = OpenOptions::new()
+            .create(true)
+            .write(true)
+            .truncate(true)
+            .open(path)
+            .map_err(failed)?;
+        let progress = Self {
+            path: path.to_owned(),
+            file: Mutex::new(file),
+        };
+        progress.line(identity)?;
+        done.iter().try_for_each(|done| progress.add(done))?;
+        Ok((progress, done))
+    }
+
+    /// Writes a case down.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn add(&self, done: &Done) -> Result<()> {
+        let line = serde_json::to_string(done);
+        self.line(&line.map_err(|e| Error::new("the run", e, "Report it"))?)
+    }
+
+    fn line(&self, text: &str) -> Result<()> {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        file.write_all(format!("{text}\n").as_bytes())
+            .map_err(|e| Error::io(self.path.display(), &e))
+    }
+
+    /// The run is over: its report says all.
+    ///
+    /// # Errors
+    /// The file cannot be removed.
+    pub(crate) fn end(self) -> Result<()> {
+        fs::remove_file(&self.path).map_err(|e| Error::io(self.path.display(), &e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Done, Progress};
+    use crate::model::{CaseResult, Verdict};
+    use std::fs::OpenOptions;
+    use std::io::Write as _;
+
+    fn done(case: &str) -> Done {
+        Done {
+            result: CaseResult {
+                environment: "6.12".to_owned(),
+                case: case.to_owned(),
+                verdict: Verdict::Failed {
+                    text: "line\nline".to_owned(),
+                },
+                seconds: 1.5,
+                restored: true,
+            },
+            capabilities: Vec::new(),
+            cold_boot: Some(2.0),
+        }
+    }
+
+    #[test]
+    fn a_run_that_was_killed_goes_on_and_another_one_begins_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("report").join("progress");
+        let kept = |identity: &str, resume| {
+            let (progress, kept) = Progress::open(&path, identity, resume).unwrap();
+            (progress, kept.into_iter().map(|d| d.result))
+        };
+        let (progress, _) = kept("one", true);
+        progress.add(&done("a")).unwrap();
+        progress.add(&done("b")).unwrap();
+        drop(progress);
+        // Killed in the middle of a line.
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(b"{\"result\":{\"envir").unwrap();
+        let (progress, results) = kept("one", true);
+        assert!(results.eq([done("a").result, done("b").result]));
+        progress.add(&done("c")).unwrap();
+        assert_eq!(kept("one", true).1.count(), 3);
+        assert_eq!(kept("other", true).1.count(), 0);
+        let (progress, _) = kept("one", true);
+        progress.add(&done("a")).unwrap();
+        let (progress, results) = kept("one", false);
+        assert_eq!(results.count(), 0);
+        progress.end().unwrap();
+        assert!(!path.exists());
+    }
+}
