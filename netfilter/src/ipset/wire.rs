@@ -13,7 +13,7 @@
 //! numbers are in host order.
 
 use weir_netlink::attr::{
-    AttrSet, Be16, Be32, Be64, Bytes, Ip4, Ip6, ListOf, LossyStr, Ne32, Nest, NetOrder, U8,
+    AttrSet, Be16, Be32, Be64, Bytes, Ip4, Ip6, ListOf, Ne32, Nest, NetOrder, Str, U8,
 };
 
 /// `IPSET_ATTR_DATA`, the number of every entry in `IPSET_ATTR_ADT`.
@@ -25,9 +25,9 @@ weir_netlink::attributes! {
         /// protocol version, in every message
         protocol: U8 = IPSET_ATTR_PROTOCOL 1,
         /// name of the set
-        name: LossyStr = IPSET_ATTR_SETNAME 2,
+        name: Str = IPSET_ATTR_SETNAME 2,
         /// type; in rename and swap the other set's name (`IPSET_ATTR_SETNAME2`)
-        type_name: LossyStr = IPSET_ATTR_TYPENAME 3,
+        type_name: Str = IPSET_ATTR_TYPENAME 3,
         /// revision of the type
         revision: U8 = IPSET_ATTR_REVISION 4,
         /// `NFPROTO_*`
@@ -51,7 +51,7 @@ weir_netlink::attributes! {
         /// protocol version
         protocol: U8 = IPSET_ATTR_PROTOCOL 1,
         /// name of the set
-        name: LossyStr = IPSET_ATTR_SETNAME 2,
+        name: Str = IPSET_ATTR_SETNAME 2,
         /// the entry
         data: Nest<EntryAttrs> = IPSET_ATTR_DATA 7,
     }
@@ -115,7 +115,7 @@ weir_netlink::attributes! {
         /// mark of packets
         mark: NetOrder<Be32> = IPSET_ATTR_MARK 10,
         /// name of an interface
-        iface: LossyStr = IPSET_ATTR_IFACE 23,
+        iface: Str = IPSET_ATTR_IFACE 23,
         /// second address
         ip2: Nest<IpAttrs> = IPSET_ATTR_IP2 20,
         /// its prefix length
@@ -123,9 +123,9 @@ weir_netlink::attributes! {
         /// hardware address
         ether: Bytes = IPSET_ATTR_ETHER 17,
         /// member of a list
-        name: LossyStr = IPSET_ATTR_NAME 18,
+        name: Str = IPSET_ATTR_NAME 18,
         /// the member before or after which it is inserted
-        name_ref: LossyStr = IPSET_ATTR_NAMEREF 19,
+        name_ref: Str = IPSET_ATTR_NAMEREF 19,
         /// lifetime in seconds
         timeout: NetOrder<Be32> = IPSET_ATTR_TIMEOUT 6,
         /// `IPSET_FLAG_NOMATCH` and others
@@ -135,7 +135,7 @@ weir_netlink::attributes! {
         /// counter
         packets: NetOrder<Be64> = IPSET_ATTR_PACKETS 25,
         /// comment
-        comment: LossyStr = IPSET_ATTR_COMMENT 26,
+        comment: Str = IPSET_ATTR_COMMENT 26,
         /// mark in the upper half, mask in the lower
         skb_mark: NetOrder<Be64> = IPSET_ATTR_SKBMARK 27,
         /// priority (traffic control class)

@@ -59,6 +59,34 @@ fn a_foreign_table_of_any_name_hides_nothing() {
     .unwrap();
 }
 
+/// Names and comments of sets come back as the bytes that they were, in the text and as values.
+#[test]
+fn sets_of_any_name_and_comment_are_kept() {
+    use crate::common::ipset::{engine, our_load, sets};
+    let (Some(ns), Some(other)) = (pod(), pod()) else {
+        return;
+    };
+    let name: Vec<u8> = [b"s".as_slice(), &[0xe4; 30]].concat();
+    let add = b" 10.0.0.1 comment \"\xe4 \xc3\xa4\"\n";
+    let lines = [b"create ", &name[..], b" hash:ip comment\nadd ", &name, add];
+    our_load(&ns, &text_of(&lines.concat())).unwrap();
+    let saved = |ns: &Netns| {
+        let mut out = Vec::new();
+        engine(ns, |e| e.save(None, &mut out)).unwrap();
+        out
+    };
+    let text = saved(&ns);
+    let line = [b"add ", &name[..], add].concat();
+    assert!(text.ends_with(&line), "{}", text_of(&text));
+    let (found, owned) = (sets(&ns), [text_of(&name)]);
+    assert_eq!(found[0].header.name, owned[0]);
+    engine(&other, |e| {
+        assert!(!e.apply(&found, &owned).unwrap().ops.is_empty());
+        assert_eq!(e.apply(&found, &owned).unwrap().ops, vec![]);
+    });
+    assert!(saved(&other).ends_with(&line));
+}
+
 #[test]
 fn legacy_chains_of_any_name_hide_nothing() {
     use std::os::unix::ffi::OsStrExt as _;

@@ -19,7 +19,7 @@ pub use kind::{
     Arbitrary, AttrKind, Be16, Be32, Be64, Bytes, I32Be, Ip4, Ip6, ListOf, NFTA_LIST_ELEM, Ne16,
     Ne32, Ne64, Nest, NumberedListOf, Opaque, RawNest, Str, U8,
 };
-pub use order::{Ip, LossyStr, NetOrder, with_order};
+pub use order::{Ip, NetOrder, with_order};
 pub use path::{Path, Step, Target, path_in};
 pub use read::{Attr, Attrs, DecodeError};
 pub use text::{bytes_of, text_of};

@@ -1,4 +1,4 @@
-//! The byte order flag, addresses of either family, text of unknown encoding.
+//! The byte order flag, and addresses of either family.
 
 use super::{AttrKind, DecodeError, NLA_F_NET_BYTEORDER, Path, Target, Writer};
 use std::marker::PhantomData;
@@ -65,26 +65,6 @@ impl AttrKind for Ip {
     }
 }
 
-/// A NUL-terminated string that another writer may have encoded in any charset: what is not UTF-8 is replaced by
-/// U+FFFD, so that one such name does not hide the rest of a dump.
-#[derive(Clone, Copy, Debug)]
-pub enum LossyStr {}
-
-impl AttrKind for LossyStr {
-    type Value = String;
-    fn encode(value: &String, w: &mut Writer) {
-        super::Str::encode(value, w);
-    }
-    fn decode(bytes: &[u8]) -> Result<String, DecodeError> {
-        let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
-        Ok(String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned())
-    }
-    #[cfg(feature = "testing")]
-    fn strategy() -> proptest::strategy::BoxedStrategy<String> {
-        super::Str::strategy()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,7 +75,6 @@ mod tests {
         struct Entry {
             ip: NetOrder<Be32> = IPSET_ATTR_TIMEOUT 6,
             v4: Ip4 = IPSET_ATTR_IPADDR_IPV4 1,
-            name: LossyStr = IPSET_ATTR_SETNAME 2,
         }
     }
 
@@ -116,14 +95,5 @@ mod tests {
         assert_eq!(Entry::decode(&bytes).unwrap(), set);
         (bytes[3], bytes[11]) = (0, 0);
         assert_eq!(Entry::decode(&bytes).unwrap(), set);
-    }
-
-    #[test]
-    fn text_of_another_encoding_is_read() {
-        let bytes = [8, 0, 2, 0, b'a', 0xff, b'b', 0];
-        assert_eq!(
-            Entry::decode(&bytes).unwrap().name.as_deref(),
-            Some("a\u{fffd}b")
-        );
     }
 }

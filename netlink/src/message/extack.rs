@@ -2,14 +2,14 @@
 
 use super::number::{NLM_F_ACK_TLVS, NLM_F_CAPPED, NLMSG_DONE, NLMSG_HDRLEN};
 use super::u32_at;
-use crate::attr::{AttrSet, Bytes, LossyStr, Ne32, Ne64, Nest, Target};
+use crate::attr::{AttrSet, Bytes, Ne32, Ne64, Nest, Str, Target};
 use std::fmt;
 
 crate::attributes! {
     /// `enum nlmsgerr_attrs`: the extended ack that is added to an errno (`NETLINK_EXT_ACK`, since 4.12).
     pub(crate) struct ErrorAttrs {
         /// the text
-        msg: LossyStr = NLMSGERR_ATTR_MSG 1,
+        msg: Str = NLMSGERR_ATTR_MSG 1,
         /// offset of the attribute from the start of the request
         offs: Ne32 = NLMSGERR_ATTR_OFFS 2,
         /// defined by the subsystem

@@ -1,7 +1,7 @@
 //! Nests whose declaration is selected by the string attribute beside them: the data of a link by its kind, the
 //! options of a filter by its classifier.
 
-use crate::attr::{AttrKind, AttrSet, Attrs, DecodeError, LossyStr, Path, Target, Writer};
+use crate::attr::{AttrKind, AttrSet, Attrs, DecodeError, Path, Str, Target, Writer};
 use crate::message::FamilyHeader;
 use std::marker::PhantomData;
 
@@ -29,7 +29,7 @@ impl<C: Choice> AttrKind for Chosen<C> {
     fn path(bytes: &[u8], target: Target, around: &[u8]) -> Option<Path> {
         let mut around = Attrs::new(around).filter_map(Result::ok);
         let word = around.find(|attr| attr.number == C::WORD)?;
-        let word = LossyStr::decode(word.payload).ok()?;
+        let word = Str::decode(word.payload).ok()?;
         C::path(&word, bytes, target)
     }
     #[cfg(feature = "testing")]

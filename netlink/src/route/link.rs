@@ -7,7 +7,7 @@ use super::chosen::Chosen;
 use super::exchange::NEW;
 use super::number::{IFF_UP, RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK};
 use super::{LinkKind, Routing};
-use crate::attr::{Bytes, DecodeError, LossyStr, Ne32, Nest, Unknown};
+use crate::attr::{Bytes, DecodeError, Ne32, Nest, Str, Unknown, bytes_of};
 use crate::message::{IfInfoMsg, Message};
 use crate::netns::Netns;
 use crate::{Error, Result};
@@ -18,7 +18,7 @@ crate::attributes! {
         /// hardware address
         address: Bytes = IFLA_ADDRESS 1,
         /// at most 15 bytes
-        name: LossyStr = IFLA_IFNAME 3,
+        name: Str = IFLA_IFNAME 3,
         /// in bytes
         mtu: Ne32 = IFLA_MTU 4,
         /// the underlying link, or the peer
@@ -39,7 +39,7 @@ crate::attributes! {
     /// `IFLA_INFO_*`
     pub struct LinkInfoAttrs {
         /// name of the kind
-        kind: LossyStr = IFLA_INFO_KIND 1,
+        kind: Str = IFLA_INFO_KIND 1,
         /// attributes of the kind
         data: Chosen<LinkKind> = IFLA_INFO_DATA 2,
     }
@@ -300,10 +300,10 @@ fn check_name(operation: &str, name: &str) -> Result<()> {
     let bad = |c: char| c == '/' || c == ':' || c == '\0' || c.is_whitespace();
     let reason = if name.is_empty() || name == "." || name == ".." || name.contains(bad) {
         "is no link name; give one without spaces, '/' and ':'".to_owned()
-    } else if name.len() > NAME_MAX {
+    } else if bytes_of(name).len() > NAME_MAX {
         format!(
             "has {} bytes; a link name has at most {NAME_MAX}",
-            name.len()
+            bytes_of(name).len()
         )
     } else {
         return Ok(());

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use super::number::{FIB_RULE_INVERT, RTM_DELRULE, RTM_GETRULE, RTM_NEWRULE};
 use super::{AddressFamily, Route, RouteProtocol, Routing, RuleAction, RuleSelectors};
-use crate::attr::{Be64, Bytes, DecodeError, Ip, LossyStr, Ne32, U8};
+use crate::attr::{Be64, Bytes, DecodeError, Ip, Ne32, Str, U8};
 use crate::message::{FibRuleHdr, Message};
 use crate::{Error, Result};
 
@@ -18,7 +18,7 @@ crate::attributes! {
         /// the source
         src: Ip = FRA_SRC 2,
         /// the link that a packet came in by
-        iif: LossyStr = FRA_IIFNAME 3,
+        iif: Str = FRA_IIFNAME 3,
         /// the priority of the rule that is asked next
         goto: Ne32 = FRA_GOTO 4,
         /// lower ones are evaluated first
@@ -38,7 +38,7 @@ crate::attributes! {
         /// the bits of the mark that are compared
         fwmask: Ne32 = FRA_FWMASK 16,
         /// the link that a packet is to leave by: of a socket that is bound to it
-        oif: LossyStr = FRA_OIFNAME 17,
+        oif: Str = FRA_OIFNAME 17,
         /// the table is that of the VRF
         l3mdev: U8 = FRA_L3MDEV 19,
         /// `struct fib_rule_uid_range`

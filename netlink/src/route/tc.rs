@@ -9,7 +9,7 @@ use super::exchange::IN_PLACE;
 use super::number::{
     RTM_DELQDISC, RTM_DELTFILTER, RTM_GETQDISC, RTM_GETTFILTER, RTM_NEWQDISC, RTM_NEWTFILTER,
 };
-use crate::attr::{Bytes, DecodeError, EncodeError, LossyStr, Ne32, Unknown};
+use crate::attr::{Bytes, DecodeError, EncodeError, Ne32, Str, Unknown};
 use crate::message::{Message, TcMsg};
 use crate::{Error, Result};
 
@@ -17,7 +17,7 @@ crate::attributes! {
     /// `TCA_*` (`linux/rtnetlink.h`)
     pub(super) struct TcAttrs {
         /// name of the qdisc or classifier
-        kind: LossyStr = TCA_KIND 1,
+        kind: Str = TCA_KIND 1,
         /// attributes of that kind
         options: Chosen<FilterKind> = TCA_OPTIONS 2,
         /// of a filter
@@ -33,7 +33,7 @@ crate::attributes! {
         /// as a request: descriptor of the program
         fd: Ne32 = TCA_BPF_FD 6,
         /// of the program
-        name: LossyStr = TCA_BPF_NAME 7,
+        name: Str = TCA_BPF_NAME 7,
         /// `TCA_BPF_FLAG_ACT_DIRECT` 1: the return value of the program is the action
         flags: Ne32 = TCA_BPF_FLAGS 8,
         /// `TCA_CLS_FLAGS_*`: hardware offload

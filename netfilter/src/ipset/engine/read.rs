@@ -8,7 +8,7 @@ use crate::ipset::{codec, raw};
 use std::fmt::Write as _;
 use std::io;
 use weir_netlink::Transport;
-use weir_netlink::attr::{AttrSet, Attrs, DecodeError};
+use weir_netlink::attr::{AttrSet, Attrs, DecodeError, bytes_of};
 use weir_netlink::contention::{Attempts, CONTENTION};
 use weir_netlink::{Error, Result};
 
@@ -142,7 +142,7 @@ impl<T: Transport> IpsetEngine<T> {
         self.walk(name, 0, usize::MAX, f)
     }
 
-    /// `ipset save`: the text of every set, or of the one of this name.
+    /// `ipset save`: the text of every set, or of the one of this name, in the encoding that names and comments have.
     ///
     /// # Errors
     /// As [`IpsetEngine::list`]; `out` cannot be written.
@@ -171,7 +171,7 @@ impl<T: Transport> IpsetEngine<T> {
                     writeln!(line, "{e}")
                 }
             };
-            let written = out.write_all(line.as_bytes());
+            let written = out.write_all(&bytes_of(&line));
             written.map_err(|e| Error::io("write", "the text of the sets", &e))
         })
     }

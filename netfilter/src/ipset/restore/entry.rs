@@ -130,7 +130,7 @@ fn interface(token: &Token<'_>, word: &str) -> Result<KeyPart, Wrong> {
         Some(name) => (name, true),
         None => (word, false),
     };
-    if name.is_empty() || name.len() > 15 {
+    if name.is_empty() || bytes_of(name).len() > 15 {
         return wrong(
             token,
             format!("\"{name}\" is no interface: a name has 1 to 15 bytes"),
