@@ -56,7 +56,8 @@ fn own(table: &nft::Table) -> nft::Table {
                 }
             }
             let is_opaque = |s: &Statement| matches!(s, Statement::Opaque(_));
-            if rule.statements.iter().any(is_opaque) {
+            let own = rule.chain.take();
+            if own.is_some() || rule.statements.iter().any(is_opaque) {
                 rule.statements.clear();
                 rule.sets.clear();
                 rule.comment = Some(CUT.to_owned());

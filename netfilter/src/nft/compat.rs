@@ -17,7 +17,7 @@ mod rule;
 pub use rule::legacy_rule;
 
 use super::expr::Expr;
-use super::model::{Chain, Statement, Table, TableFamily};
+use super::model::{Rule, Statement, Table, TableFamily};
 use crate::xtables::{self, Target, Unknown};
 use std::fmt;
 use weir_netlink::attr::{AttrSet, Be32, Bytes, Str};
@@ -110,8 +110,12 @@ fn legacy(family: TableFamily) -> Option<xtables::XtFamily> {
 /// Whether `nft list ruleset` warns that `iptables-nft` manages the table: a rule of it has a compat expression.
 #[must_use]
 pub fn is_managed(table: &Table) -> bool {
-    let in_chain = |c: &Chain| c.rules.iter().flat_map(|r| &r.statements).any(is_compat);
-    table.chains.iter().any(in_chain)
+    fn any(rules: &[Rule]) -> bool {
+        let has =
+            |r: &Rule| r.statements.iter().any(is_compat) || r.chain.as_deref().is_some_and(any);
+        rules.iter().any(has)
+    }
+    table.chains.iter().any(|c| any(&c.rules))
 }
 
 fn is_compat(s: &Statement) -> bool {

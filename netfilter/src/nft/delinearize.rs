@@ -53,7 +53,7 @@ pub(crate) fn rule(mut exprs: Vec<Expr>, mut context: Context, sets: AnonymousSe
     Rule {
         sets: keep(&mut statements, sets),
         statements,
-        comment: None,
+        ..Rule::default()
     }
 }
 

@@ -21,7 +21,7 @@ mod unread;
 
 pub(crate) use elements::{Listed, Ranges, elem_attrs, is_interval, to_elem_attrs, turn};
 use std::time::Duration;
-pub(crate) use unread::{ByElement, by_element, with_unread};
+pub(crate) use unread::{ByElement, by_element, settle_element, with_unread};
 use weir_netlink::attr::{Attrs, NFTA_LIST_ELEM, NLA_TYPE_MASK, Writer};
 
 /// `NFTA_SET_FIELD_LEN` of `enum nft_set_field_attributes`

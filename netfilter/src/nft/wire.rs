@@ -49,6 +49,8 @@ weir_netlink::attributes! {
         table: Str = NFTA_CHAIN_TABLE 1,
         /// name
         name: Str = NFTA_CHAIN_NAME 3,
+        /// id by which later messages of the batch refer to it; since 5.9
+        id: Be32 = NFTA_CHAIN_ID 11,
         /// `filter`, `nat`, `route`
         kind: Str = NFTA_CHAIN_TYPE 7,
         /// `NF_ACCEPT` or `NF_DROP`
@@ -83,6 +85,8 @@ weir_netlink::attributes! {
         table: Str = NFTA_RULE_TABLE 1,
         /// chain
         chain: Str = NFTA_RULE_CHAIN 2,
+        /// id of a chain that is created in the same batch; since 5.9
+        chain_id: Be32 = NFTA_RULE_CHAIN_ID 11,
         /// handle
         handle: Be64 = NFTA_RULE_HANDLE 3,
         /// the rule

@@ -46,7 +46,8 @@ pub fn of_nft(ruleset: &crate::nft::Ruleset) -> Needs {
                     base.chain_type.as_str()
                 ));
             }
-            for rule in &chain.rules {
+            let own = chain.rules.iter().flat_map(|r| r.chain.iter().flatten());
+            for rule in chain.rules.iter().chain(own) {
                 for expr in rule.expressions(table.family) {
                     need(format!("expression {}", expr.name()));
                     if let Some(feature) = of_key(&expr) {

@@ -107,15 +107,10 @@ const NOT_DECLARED: &[(&str, &str)] = &[
         "counters of a base chain's policy, which weir has no use for",
     ),
     (
-        "NFTA_CHAIN_ID",
-        "lets a rule name a chain of its own batch without a name",
-    ),
-    (
         "NFTA_RULE_ID",
         "lets a batch place a rule next to a new one; weir places by handle",
     ),
     ("NFTA_RULE_POSITION_ID", "the same"),
-    ("NFTA_RULE_CHAIN_ID", "the same for chains"),
     ("NFTA_NG_SET_NAME", "deprecated"),
     ("NFTA_NG_SET_ID", "deprecated"),
     ("NFTA_HASH_SET_NAME", "deprecated"),

@@ -207,28 +207,82 @@ fn a_missing_object_is_not_a_missing_expression() {
     assert!(!error.to_string().contains("lacks"), "{error}");
 }
 
-/// Anonymous chains stand in their rules, as `nft` lists them; its text makes the same ruleset. Writing them is refused.
+/// Anonymous chains stand in their rules, as `nft` lists them, and are written with them.
 // matrix: host: since 5.9
 #[test]
-fn anonymous_chains_are_listed_in_their_rules() {
+fn anonymous_chains_are_listed_in_their_rules_and_written() {
+    let text = "table inet t {
+            set s { type ipv4_addr; elements = { 1.1.1.2 }; }
+            chain first { drop\n}
+            chain c {
+                ip saddr 1.2.3.4 jump { ip daddr { 1.1.1.1, 1.1.1.3 } accept; } comment \"why\"
+                goto { counter; jump first; }
+                tcp dport { 5, 6 } jump { add @s { ip saddr }; ip daddr @s drop; limit rate 5/second accept comment \"in\"; }
+                tcp dport 5 jump first
+            }\n}\n";
+    let ns = namespace_or_skip!();
+    load(&ns, text);
+    let found = read(&ns).ruleset;
+    assert!(!found.to_string().contains("__chain"), "{found}");
+    crate::common::both_ways(text);
+}
+
+/// The kernel takes no rule into the chain of another one: with a change there, that rule is replaced.
+// matrix: host: since 5.9
+#[test]
+fn a_change_in_an_anonymous_chain_replaces_its_rule() {
+    use weir_netfilter::nft::{NftOp, Rule};
     let ns = namespace_or_skip!();
     load(
         &ns,
-        "table inet t {
-            chain first { drop\n}
-            chain c {
-                ip saddr 1.2.3.4 jump { ip daddr 1.1.1.1 accept; } comment \"why\"
-                goto { counter; jump first; }
-                tcp dport 5 jump first
-            }\n}\n",
+        "table inet t { chain c { drop; }\nchain d { counter; jump { ct state new counter; accept; }; }\n}\n",
     );
-    let text = read(&ns).ruleset.to_string();
-    assert!(!text.contains("__chain"), "{text}");
-    assert_text(&text, &list(&ns));
-    let error = apply(&namespace_or_skip!(), &read(&ns).ruleset)
-        .unwrap_err()
-        .to_string();
-    assert!(error.contains("anonymous chain of a rule"), "{error}");
+    let mut desired = read(&ns).ruleset;
+    load(&ns, "delete table inet t");
+    apply(&ns, &desired).unwrap();
+    assert_eq!(apply(&ns, &desired).unwrap().ops, vec![]);
+    let inner = desired.tables[0].chains[1].rules[1].chain.as_mut().unwrap();
+    inner.push(Rule::builder().jump("c"));
+    let ops = apply(&ns, &desired).unwrap().ops;
+    let texts: Vec<String> = ops.iter().map(ToString::to_string).collect();
+    assert!(
+        matches!(ops[..], [NftOp::DeleteRule(..), NftOp::AddRule(..)]),
+        "{texts:?}"
+    );
+    let end = "jump { ct state new counter packets 0 bytes 0; accept; jump c; }";
+    assert!(texts[1].ends_with(end), "{texts:?}");
+    assert_text(&read(&ns).ruleset.to_string(), &list(&ns));
+    // A rule with a chain has to lead there.
+    desired.tables[0].chains[1].rules[1].statements.pop();
+    let error = apply(&ns, &desired).unwrap_err().to_string();
+    assert!(error.contains("a chain of its own"), "{error}");
+}
+
+/// What the statements of a rule's elements have counted makes no difference.
+// matrix: host: since 5.11
+#[test]
+fn elements_of_a_rule_that_count_are_no_change() {
+    let with = |packets: u32| {
+        format!(
+            "table inet t {{ chain c {{
+                ip saddr {{ 1.1.1.1 counter packets {packets} bytes 2, 1.1.1.2 }} accept
+                jump {{ ip saddr {{ 1.1.1.1 counter packets {packets} bytes 2, 1.1.1.2 }} accept; }}\n}}\n}}\n"
+        )
+    };
+    let (one, two) = (namespace_or_skip!(), namespace_or_skip!());
+    load(&one, &with(0));
+    load(&two, &with(7));
+    let (found, others) = (read(&one).ruleset, read(&two).ruleset);
+    assert!(
+        others.to_string().contains("counter packets 7 bytes 2"),
+        "{others}"
+    );
+    assert_eq!(apply(&one, &others).unwrap().ops, vec![]);
+    assert_eq!(apply(&two, &found).unwrap().ops, vec![]);
+    let listed = |r| weir_netfilter::nft::text_without_counters(r, found.tables[0].family);
+    let rule = &others.tables[0].chains[0].rules[0];
+    let zero = "ip saddr { 1.1.1.1 counter packets 0 bytes 0, 1.1.1.2 } accept";
+    assert_eq!(listed(rule), zero);
 }
 
 /// `nft` neither lists the version of a table nor loses it; a table without one is as good, with another one it is

@@ -18,7 +18,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 #[must_use]
 pub fn legacy_rule(rule: &Rule, family: TableFamily) -> Option<xtables::Rule> {
     legacy(family)?;
-    if rule.comment.is_some() {
+    if rule.comment.is_some() || rule.chain.is_some() {
         return None;
     }
     let mut made = xtables::Rule::default();

@@ -8,7 +8,7 @@ use crate::nft::compat;
 use crate::nft::listing::rule_text_in;
 use crate::nft::model::{
     BaseChain, Chain, DataType, Element, Hook, Object, ObjectKind, Policy, Rule, Ruleset, Set,
-    SetData, Statement, Table, TableFamily, Verdict, priority,
+    SetData, Table, TableFamily, priority,
 };
 use crate::nft::raw;
 use crate::nft::set::by_element;
@@ -77,8 +77,7 @@ impl fmt::Display for Table {
         let objects = objects.into_iter().map(object_text);
         let sets = self.sets.iter().map(set_text);
         let flowtables = flowtables.into_iter().map(object_text);
-        let named = self.chains.iter().filter(|c| !c.is_anonymous);
-        let chains = named.map(|c| chain_text(c, self));
+        let chains = self.chains.iter().map(|c| chain_text(c, self));
         let blocks = objects.chain(sets).chain(flowtables).chain(chains);
         for (i, block) in blocks.enumerate() {
             if i > 0 {
@@ -107,34 +106,23 @@ fn chain_text(c: &Chain, table: &Table) -> String {
     text + "\t}\n"
 }
 
-/// Blocks in blocks: deeper jumps the kernel refuses (`NFT_JUMP_STACK_SIZE`).
-const DEEPEST: usize = 16 + 2;
-
 /// A rule with this many tabs before it; the chain that belongs to it stands in it.
 fn rule_block(rule: &Rule, table: &Table, tabs: usize) -> String {
     let indent = "\t".repeat(tabs);
     let text = |r: &Rule| rule_text_in(r, table.family, &table.sets);
-    let own = match rule.statements.last() {
-        Some(Statement::Verdict(to @ (Verdict::Jump(name) | Verdict::Goto(name)))) => {
-            let chain = table.chain(name).filter(|c| c.is_anonymous);
-            chain.filter(|_| tabs < DEEPEST).map(|c| (c, to))
-        }
-        _ => None,
-    };
-    let Some((chain, to)) = own else {
+    let Some(rules) = &rule.chain else {
         return format!("{indent}{}\n", text(rule));
     };
     let bare = text(&Rule {
         comment: None,
+        chain: None,
         ..rule.clone()
     });
-    let start = bare.strip_suffix(&chain.name).unwrap_or(&bare);
-    debug_assert!(bare.ends_with(&to.to_string()), "{bare}");
-    let inner = chain.rules.iter().map(|r| rule_block(r, table, tabs + 1));
+    let inner = rules.iter().map(|r| rule_block(r, table, tabs + 1));
     let inner: String = inner.collect();
     let comment = rule.comment.as_ref().map(|c| format!(" comment \"{c}\""));
     let comment = comment.unwrap_or_default();
-    format!("{indent}{start}{{\n{inner}{indent}}}{comment}\n")
+    format!("{indent}{bare}{{\n{inner}{indent}}}{comment}\n")
 }
 
 /// `type T hook H priority P; policy P;`

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{NftOp, TableId, Transaction, UNGUARDED};
 use crate::nft::context::Context;
-use crate::nft::expr::ExprElem;
+use crate::nft::expr::{Expr, ExprElem};
 use crate::nft::model::{Chain, Object, ObjectKind, Policy, Rule, Set, Table};
 use crate::nft::wire::{
     ChainAttrs, ElemAttrs, ElemListAttrs, FlowtableAttrs, HookAttrs, ObjAttrs, RuleAttrs, SetAttrs,
@@ -55,6 +55,7 @@ pub(super) fn encode(t: &Transaction) -> (Batch, Vec<usize>) {
         origin: Vec::new(),
         op: 0,
         set_id: 0,
+        chain_id: 0,
         new_sets: HashMap::new(),
     };
     for (i, op) in t.ops.iter().enumerate() {
@@ -64,11 +65,21 @@ pub(super) fn encode(t: &Transaction) -> (Batch, Vec<usize>) {
     (w.batch, w.origin)
 }
 
+/// Where a rule goes.
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    /// In the chain with this name, before the rule with this handle or at the end.
+    In(&'a str, Option<u64>),
+    /// At the end of the chain with this id, which belongs to a rule.
+    Own(u32),
+}
+
 struct Messages {
     batch: Batch,
     origin: Vec<usize>,
     op: usize,
     set_id: u32,
+    chain_id: u32,
     /// Ids of the named sets that this batch creates.
     new_sets: HashMap<(TableId, String), u32>,
 }
@@ -150,7 +161,9 @@ impl Messages {
                 };
                 self.push(raw::NFT_MSG_DELCHAIN, 0, id, &attrs);
             }
-            NftOp::AddRule(id, chain, rule, before) => self.rule(id, chain, rule, *before),
+            NftOp::AddRule(id, chain, rule, before) => {
+                self.rule(id, Place::In(chain, *before), rule);
+            }
             NftOp::DeleteRule(id, chain, _, handle) => {
                 let attrs = RuleAttrs {
                     table: Some(id.1.clone()),
@@ -259,7 +272,24 @@ impl Messages {
         self.new_sets.get(&(id.clone(), name?.to_owned())).copied()
     }
 
-    fn rule(&mut self, id: &TableId, chain: &str, rule: &Rule, before: Option<u64>) {
+    /// The chain that belongs to a rule, with its rules; its id in the batch.
+    fn own_chain(&mut self, id: &TableId, rules: &[Rule]) -> u32 {
+        self.chain_id += 1;
+        let own = self.chain_id;
+        let attrs = ChainAttrs {
+            table: Some(id.1.clone()),
+            id: Some(own),
+            flags: Some(raw::NFT_CHAIN_BINDING),
+            ..ChainAttrs::default()
+        };
+        self.push(raw::NFT_MSG_NEWCHAIN, NLM_F_CREATE, id, &attrs);
+        for rule in rules {
+            self.rule(id, Place::Own(own), rule);
+        }
+        own
+    }
+
+    fn rule(&mut self, id: &TableId, place: Place<'_>, rule: &Rule) {
         let mut linear = linearize::rule(rule, Context::of(id.0));
         let first = self.set_id;
         for s in linear.sets {
@@ -279,9 +309,19 @@ impl Messages {
                 };
             }
         }
+        if let (Some(rules), Some(Expr::Immediate(last))) = (&rule.chain, linear.exprs.last_mut())
+            && let Some(verdict) = last.data.as_mut().and_then(|d| d.verdict.as_mut())
+        {
+            (verdict.chain, verdict.chain_id) = (None, Some(self.own_chain(id, rules)));
+        }
+        let (chain, chain_id, before) = match place {
+            Place::In(name, before) => (Some(name.to_owned()), None, before),
+            Place::Own(own) => (None, Some(own), None),
+        };
         let attrs = RuleAttrs {
             table: Some(id.1.clone()),
-            chain: Some(chain.to_owned()),
+            chain,
+            chain_id,
             position: before,
             expressions: Some(linear.exprs.into_iter().map(ExprElem).collect()),
             userdata: userdata::comment(rule.comment.as_deref()),

@@ -114,11 +114,6 @@ fn interface(name: &[u8]) -> Result<(), String> {
 }
 
 fn chain(c: &Chain) -> Result<(), String> {
-    if c.is_anonymous {
-        let reason =
-            "it is the anonymous chain of a rule, which is only read; give it a name of its own";
-        return Err(reason.into());
-    }
     let devices = c.base.iter().flat_map(|b| &b.devices);
     for device in devices {
         interface(device.as_bytes())?;
@@ -186,7 +181,15 @@ fn padded(name: &Data) -> Result<(), String> {
 }
 
 fn rule(r: &Rule) -> Result<(), String> {
-    r.statements.iter().try_for_each(statement)?;
+    let mut statements = r.statements.as_slice();
+    if let Some(rules) = &r.chain {
+        if !r.leads_to_its_chain() {
+            return Err("it has a chain of its own, and does not end with a jump or goto without a name; add that".into());
+        }
+        statements = statements.split_last().map_or(&[], |(_, rest)| rest);
+        rules.iter().try_for_each(rule)?;
+    }
+    statements.iter().try_for_each(statement)?;
     comment(r.comment.as_deref())
 }
 

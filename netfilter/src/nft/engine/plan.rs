@@ -185,7 +185,6 @@ fn empty(c: &Chain) -> Chain {
         base: c.base.clone(),
         comment: c.comment.clone(),
         offload: c.offload,
-        is_anonymous: c.is_anonymous,
         ..Chain::regular(&c.name)
     }
 }
@@ -352,8 +351,10 @@ pub(crate) fn canonical(rule: &Rule, family: TableFamily) -> Rule {
         linear.sets.get(id)
     };
     let read = delinearize::rule(linear.exprs.clone(), context, &sets).without_counters();
+    let own = rule.chain.as_ref();
     Rule {
         comment: rule.comment.clone(),
+        chain: own.map(|rules| rules.iter().map(|r| canonical(r, family)).collect()),
         ..read
     }
 }

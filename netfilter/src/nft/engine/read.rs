@@ -4,11 +4,12 @@ use super::dump::{decode, kind, no_nf_tables};
 use super::snapshot::{Anonymous, AnonymousSets, Mark, Snapshot, chain, hold, table};
 use super::stray::{self, Stray};
 use super::{NftEngine, TableId};
-use crate::nft::model::{AnonymousSet, Chain, Ruleset, Set, Table, TableFamily};
+use crate::nft::model::{AnonymousSet, Chain, Rule, Ruleset, Set, Table, TableFamily};
 use crate::nft::wire::{
     ChainAttrs, ElemAttrs, ElemListAttrs, GenAttrs, RuleAttrs, SetAttrs, TableAttrs,
 };
 use crate::nft::{raw, set};
+use std::collections::HashSet;
 use weir_netlink::Transport;
 use weir_netlink::attr::AttrSet;
 use weir_netlink::contention::Attempts;
@@ -86,12 +87,18 @@ impl Scope<'_> {
             return None;
         };
         let of_table = |t: &Table| {
-            let rules: usize = t.chains.iter().map(|c| c.rules.len() + 1).sum();
+            let rules: usize = t.chains.iter().map(|c| count(&c.rules) + 1).sum();
             let elements: usize = t.sets.iter().map(|s| s.elements.len() + 8).sum();
             (rules + t.objects.len()) * BYTES_OF_RULE + elements * BYTES_OF_ELEMENT
         };
         Some(desired.tables.iter().map(of_table).sum())
     }
+}
+
+/// How many rules these are, with those of their own chains.
+fn count(rules: &[Rule]) -> usize {
+    let own = rules.iter().filter_map(|r| r.chain.as_deref());
+    rules.len() + own.map(|rules| count(rules) + 1).sum::<usize>()
 }
 
 /// Size of the receive buffer in bytes after answers were dropped; quadrupled each time.
@@ -322,6 +329,7 @@ impl<T: Transport> NftEngine<T> {
             strays,
             ..
         } = &mut snapshot;
+        let mut own = HashSet::new();
         let (message, all_of) = (raw::NFT_MSG_GETCHAIN, ChainAttrs::default());
         self.each(message, TableFamily::Unspec, &all_of, "chains", |reply| {
             let attrs: ChainAttrs = decode(&reply, "chains")?;
@@ -329,6 +337,9 @@ impl<T: Transport> NftEngine<T> {
                 hold(marks, t, false);
                 marks.push(Mark::of(attrs.handle, attrs.uses));
                 let chain = chain(&attrs);
+                if attrs.flags.unwrap_or(0) & raw::NFT_CHAIN_BINDING != 0 {
+                    own.insert((t, chain.name.clone()));
+                }
                 if let Some(strays) = strays.get_mut(t) {
                     strays.extend(stray::of_chain(&attrs, &chain));
                 }
@@ -346,6 +357,7 @@ impl<T: Transport> NftEngine<T> {
             .map(|t| vec![Vec::new(); t.chains.len()])
             .collect();
         self.rules(&mut snapshot, &anonymous, others)?;
+        snapshot.bind(&own);
         // Other objects of a table count when checking whether its listing is complete.
         if scope.has_objects() || snapshot.may_hold_more() {
             self.objects(&mut snapshot.ruleset.tables)?;

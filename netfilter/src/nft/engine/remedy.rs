@@ -59,6 +59,11 @@ const REFERRING: &[&str] = &["dynset", "flow_offload", "lookup", "objref"];
 
 /// `ENOENT` at an expression's name, or `EOPNOTSUPP` and `ENOENT` at a chain's type: not in this kernel.
 fn lacking(op: &NftOp, f: &Refusal) -> Option<String> {
+    let with_own = |op: &NftOp| matches!(op, NftOp::AddRule(_, _, rule, _) if rule.chain.is_some());
+    // A chain without a name.
+    if f.errno == libc::EINVAL && f.attribute.is_none() && with_own(op) {
+        return Some("chains of rules (`jump { ... }`): Linux 5.9".to_owned());
+    }
     if !matches!(
         f.errno,
         libc::ENOENT | libc::EOPNOTSUPP | libc::EAFNOSUPPORT
@@ -77,6 +82,10 @@ fn lacking(op: &NftOp, f: &Refusal) -> Option<String> {
                 let Some(Step::Element(place)) = steps.last() else {
                     return None;
                 };
+                // It may be a rule of its chain.
+                if rule.chain.is_some() {
+                    return None;
+                }
                 let exprs = linearize::rule(rule, Context::of(id.0)).exprs;
                 let name = exprs.get(*place)?.name().to_owned();
                 given_by(&name).map(|_| name)

@@ -5,11 +5,12 @@ use super::stray::{self, Stray};
 use crate::nft::context::Context;
 use crate::nft::expr::Expr;
 use crate::nft::model::{
-    AnonymousSet, BaseChain, Chain, ChainType, Hook, Policy, Rule, Ruleset, Set, Table, TableFamily,
+    AnonymousSet, BaseChain, Chain, ChainType, Hook, Policy, Rule, Ruleset, Set, Statement, Table,
+    TableFamily, Verdict,
 };
 use crate::nft::wire::{ChainAttrs, HookAttrs, RuleAttrs, SetAttrs, TableAttrs, device_names};
 use crate::nft::{delinearize, linearize, raw, userdata};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use weir_netlink::nfnetlink::Reply;
 
 /// Tables as the kernel held them at one moment.
@@ -181,6 +182,40 @@ impl Snapshot {
         }
     }
 
+    /// Moves the rules of chains that belong to a rule into that rule. `own` are those chains, by table and name.
+    pub(super) fn bind(&mut self, own: &HashSet<(usize, String)>) {
+        if own.is_empty() {
+            return;
+        }
+        let tables = self.ruleset.tables.iter_mut().zip(&mut self.handles);
+        for (t, (table, handles)) in tables.enumerate() {
+            let is_own = |c: &Chain| own.contains(&(t, c.name.clone()));
+            let bodies = table.chains.iter_mut().filter(|c| is_own(c));
+            let mut bodies: HashMap<String, Vec<Rule>> = bodies
+                .map(|c| (c.name.clone(), std::mem::take(&mut c.rules)))
+                .collect();
+            let others = table.chains.iter_mut().filter(|c| !is_own(c));
+            for rule in others.flat_map(|c| &mut c.rules) {
+                bind_rule(rule, &mut bodies, DEEPEST);
+            }
+            let (chains, kept) = (std::mem::take(&mut table.chains), std::mem::take(handles));
+            for (mut chain, handles_of) in chains.into_iter().zip(kept) {
+                if is_own(&chain) {
+                    // No rule leads to it: shown as it is, and never desired.
+                    let Some(rules) = bodies.remove(&chain.name) else {
+                        continue;
+                    };
+                    chain.rules = rules;
+                    if let Some(strays) = self.strays.get_mut(t) {
+                        strays.push(stray::binding());
+                    }
+                }
+                table.chains.push(chain);
+                handles.push(handles_of);
+            }
+        }
+    }
+
     pub(super) fn add_rule(
         &mut self,
         family: TableFamily,
@@ -231,6 +266,29 @@ impl Snapshot {
             handles.push(attrs.handle.unwrap_or(0));
         }
     }
+}
+
+/// Chains in chains: deeper jumps the kernel refuses (`NFT_JUMP_STACK_SIZE`).
+const DEEPEST: usize = 16;
+
+/// Moves the rules of the chain that belongs to the rule into it.
+fn bind_rule(rule: &mut Rule, bodies: &mut HashMap<String, Vec<Rule>>, depth: usize) {
+    let Some(Statement::Verdict(Verdict::Jump(to) | Verdict::Goto(to))) =
+        rule.statements.last_mut()
+    else {
+        return;
+    };
+    let Some(mut rules) = depth
+        .checked_sub(1)
+        .and_then(|_| bodies.remove(to.as_str()))
+    else {
+        return;
+    };
+    to.clear();
+    for inner in &mut rules {
+        bind_rule(inner, bodies, depth - 1);
+    }
+    rule.chain = Some(rules);
 }
 
 /// Attributes of a rule's anonymous sets that the rule does not imply.
@@ -289,7 +347,6 @@ pub(super) fn chain(attrs: &ChainAttrs) -> Chain {
     let mut chain = Chain::regular(attrs.name.as_deref().unwrap_or_default());
     chain.comment = userdata::text(attrs.userdata.as_deref(), userdata::COMMENT);
     chain.offload = attrs.flags.unwrap_or(0) & raw::NFT_CHAIN_HW_OFFLOAD != 0;
-    chain.is_anonymous = attrs.flags.unwrap_or(0) & raw::NFT_CHAIN_BINDING != 0;
     chain.base = attrs.hook.as_ref().map(|hook| BaseChain {
         chain_type: ChainType::from(attrs.kind.as_deref().unwrap_or_default()),
         hook: Hook::from(hook.hooknum.unwrap_or(0)),

@@ -122,7 +122,10 @@ pub(super) fn of_chain(a: &ChainAttrs, chain: &Chain) -> Vec<Stray> {
     );
     found.number(
         ChainAttrs::NFTA_CHAIN_FLAGS,
-        a.flags.unwrap_or(0) & !NFT_CHAIN_BASE & !raw::NFT_CHAIN_HW_OFFLOAD,
+        a.flags.unwrap_or(0)
+            & !NFT_CHAIN_BASE
+            & !raw::NFT_CHAIN_HW_OFFLOAD
+            & !raw::NFT_CHAIN_BINDING,
     );
     if let Some(hook) = &a.hook {
         found.unknown(&hook.unknown, None);
@@ -134,6 +137,15 @@ pub(super) fn of_chain(a: &ChainAttrs, chain: &Chain) -> Vec<Stray> {
         }
     }
     found.1
+}
+
+/// A chain that belongs to a rule, and no rule leads to it.
+pub(super) fn binding() -> Stray {
+    Stray {
+        of: "chain",
+        attribute: ChainAttrs::NFTA_CHAIN_FLAGS,
+        bytes: raw::NFT_CHAIN_BINDING.to_be_bytes().to_vec(),
+    }
 }
 
 pub(super) fn of_rule(a: &RuleAttrs) -> Vec<Stray> {

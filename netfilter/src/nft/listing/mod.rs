@@ -48,6 +48,10 @@ pub(crate) fn rule_text_in(rule: &Rule, family: TableFamily, named: &[Set]) -> S
     let mut listing = Listing::of(&linear.exprs, &linear.sets, family);
     listing.named = named;
     let mut text = listing.whole();
+    if let Some(rules) = &rule.chain {
+        let rules = rules.iter().map(|r| rule_text_in(r, family, named) + "; ");
+        text += &format!("{{ {}}}", rules.collect::<String>());
+    }
     if let Some(comment) = &rule.comment {
         text += &format!(" comment \"{comment}\"");
     }

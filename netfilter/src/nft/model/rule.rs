@@ -6,6 +6,7 @@ use super::{
 };
 use crate::nft::context::Context;
 use crate::nft::expr::Expr;
+use crate::nft::set::settle_element;
 use crate::nft::wire::{ElemAttrs, SetAttrs};
 use crate::nft::{linearize, raw};
 use ipnet::IpNet;
@@ -22,6 +23,10 @@ pub struct Rule {
     /// The sets and maps that belong to the rule and that expressions of [`Statement::Opaque`] refer to by their index
     /// (`set_id`).
     pub sets: Vec<AnonymousSet>,
+    /// The rules of the chain that is created and deleted with it (`jump { ... }`, `goto { ... }`). Its last statement is
+    /// the verdict, and names no chain: the kernel chooses the name. Since 5.9
+    #[doc(alias = "NFT_CHAIN_BINDING")]
+    pub chain: Option<Vec<Self>>,
 }
 
 /// A set or map that is created and deleted with its rule, as the kernel lists it.
@@ -82,9 +87,31 @@ impl Rule {
             (a, b) => a == b,
         };
         self.comment == other.comment
-            && self.sets == other.sets
             && self.statements.len() == other.statements.len()
             && self.statements.iter().zip(&other.statements).all(is_same)
+            && (self.sets == other.sets || self.settled_sets() == other.settled_sets())
+            && match (&self.chain, &other.chain) {
+                (Some(a), Some(b)) => {
+                    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.is_same_but_counters(b))
+                }
+                (a, b) => a == b,
+            }
+    }
+
+    /// Its sets without what packets change in their elements.
+    fn settled_sets(&self) -> Vec<AnonymousSet> {
+        let mut sets = self.sets.clone();
+        let elements = sets.iter_mut().flat_map(|s| &mut s.elements);
+        elements.for_each(settle_element);
+        sets
+    }
+
+    /// The rule leads to its own chain.
+    pub(crate) fn leads_to_its_chain(&self) -> bool {
+        matches!(
+            self.statements.last(),
+            Some(Statement::Verdict(Verdict::Jump(to) | Verdict::Goto(to))) if to.is_empty()
+        )
     }
 
     /// The same rule with its counters at zero, for comparisons.
@@ -96,6 +123,9 @@ impl Rule {
                 *c = Counter::default();
             }
         }
+        rule.sets = self.settled_sets();
+        let own = rule.chain.iter_mut().flatten();
+        own.for_each(|r| *r = r.without_counters());
         rule
     }
 }

@@ -50,10 +50,6 @@ pub struct Chain {
     /// `flags offload`
     #[doc(alias = "NFT_CHAIN_HW_OFFLOAD")]
     pub offload: bool,
-    /// It belongs to the rule that jumps to it (`jump { ... }`), and the kernel gave it its name. Only read: writing it is
-    /// refused. Since 5.9
-    #[doc(alias = "NFT_CHAIN_BINDING")]
-    pub is_anonymous: bool,
     /// Evaluated in this order.
     pub rules: Vec<Rule>,
 }
@@ -252,7 +248,6 @@ impl Chain {
             base: None,
             comment: None,
             offload: false,
-            is_anonymous: false,
             rules: Vec::new(),
         }
     }

@@ -2,7 +2,7 @@
 //! kernel lists. They are written as they were read.
 
 use super::super::expr::{Expr, ExprElem};
-use super::super::model::Unread;
+use super::super::model::{Data, ElementKey, Unread};
 use super::super::raw;
 use super::super::wire::ElemAttrs;
 use std::collections::HashMap;
@@ -69,16 +69,21 @@ impl Unread {
         {
             return self.bytes.clone();
         }
-        let list = match self.element {
-            None => raw::NFTA_SET_EXPRESSIONS,
-            Some(_) => raw::NFTA_SET_ELEM_EXPRESSIONS,
-        };
         for e in &mut exprs {
             if let Expr::Quota(q) = e {
                 q.settle_flags();
             }
         }
-        encoded(exprs, self.attribute & NLA_TYPE_MASK == list)
+        encoded(exprs, self.is_list())
+    }
+
+    /// It holds several expressions.
+    fn is_list(&self) -> bool {
+        let list = match self.element {
+            None => raw::NFTA_SET_EXPRESSIONS,
+            Some(_) => raw::NFTA_SET_ELEM_EXPRESSIONS,
+        };
+        self.attribute & NLA_TYPE_MASK == list
     }
 
     /// With what packets change at its initial value, and without the flag of nested attributes.
@@ -86,22 +91,39 @@ impl Unread {
         let Some(mut exprs) = self.expressions() else {
             return self.clone();
         };
-        for e in &mut exprs {
-            match e {
-                Expr::Counter(c) => (c.bytes, c.packets) = (None, None),
-                Expr::Quota(q) => {
-                    q.consumed = None;
-                    q.settle_flags();
-                }
-                Expr::Last(l) => (l.set, l.msecs) = (None, None),
-                _ => {}
-            }
-        }
+        exprs.iter_mut().for_each(settle);
         Self {
             element: self.element.clone(),
             attribute: self.attribute & NLA_TYPE_MASK,
-            bytes: encoded(exprs, true),
+            bytes: encoded(exprs, self.is_list()),
         }
+    }
+}
+
+/// What packets change, at its initial value.
+fn settle(e: &mut Expr) {
+    match e {
+        Expr::Counter(c) => (c.bytes, c.packets) = (None, None),
+        Expr::Quota(q) => {
+            q.consumed = None;
+            q.settle_flags();
+        }
+        Expr::Last(l) => (l.set, l.msecs) = (None, None),
+        _ => {}
+    }
+}
+
+/// Without what packets change in the statements of an element.
+pub(crate) fn settle_element(a: &mut ElemAttrs) {
+    let element = ElementKey::Value(Data::default());
+    for (attribute, bytes) in &mut a.unknown {
+        let whole = Unread {
+            element: Some(element.clone()),
+            attribute: *attribute,
+            bytes: std::mem::take(bytes),
+        };
+        let settled = whole.without_counters();
+        (*attribute, *bytes) = (settled.attribute, settled.bytes);
     }
 }
 
