@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use weir_ambient::{AMBIENT, Redirect};
 use weir_cni::plugin::Phase;
 use weir_core::journal::ambient::By;
-use weir_core::journal::pod::Cause;
+use weir_core::journal::pod::{Cause, Repair};
 use weir_core::sandboxes::place::Processes;
 use weir_core::sandboxes::{Held, Sandboxes};
 use weir_ebpf::{BPFFS, Bpffs, Change, Pod};
@@ -141,12 +141,12 @@ impl Programs {
             match (changes.first(), is_known) {
                 (None, _) => Outcome::Same,
                 (Some(_), false) => Outcome::Made { summary },
-                (Some(first), true) => Outcome::Healed {
+                (Some(first), true) => Outcome::Healed(Repair {
                     first: format!("weir would {first}"),
                     differences: changes.len(),
                     cause: Cause::Missing,
                     summary,
-                },
+                }),
             },
         ))
     }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use weir_ambient::PodOverrides;
 use weir_cni::redirection::Fingerprint;
 use weir_core::journal::ambient::By;
-use weir_core::journal::pod::Cause;
+use weir_core::journal::pod::Repair;
 use weir_core::sandboxes::Held;
 use weir_core::sandboxes::place::Identity;
 use weir_live::Proof;
@@ -48,12 +48,7 @@ pub(super) enum Outcome {
     /// There were no rules of this pod, or those of another agent.
     Made { summary: String },
     /// There were, and something changed them.
-    Healed {
-        first: String,
-        differences: usize,
-        cause: Cause,
-        summary: String,
-    },
+    Healed(Repair),
 }
 
 /// Why rules are not known to be in force.

@@ -19,9 +19,8 @@ use crate::reconcile::{Changes, Job, Next, Reconciler, Start, Uid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
-use weir_cni::plugin::Phases;
+use weir_core::journal::Journal;
 use weir_core::journal::ambient::{Event, Member, Proxy, State};
-use weir_core::journal::{Journal, pod};
 use weir_core::pods::{PodView, Pods};
 use weir_core::sandboxes::Sandboxes;
 use weir_core::sandboxes::claims::Claims;
@@ -231,7 +230,7 @@ impl Reconciler for Keeper {
         memory.in_flight = None;
         let next = match done {
             Ok(Done::Enrolled(enrolled, spent)) => {
-                self.measured(&spent);
+                self.journal.record(spent.measured());
                 self.enrolled(&mut memory, *enrolled)
             }
             Ok(Done::Left(left)) => self.left(&mut memory, *left),
@@ -309,18 +308,5 @@ impl Reconciler for Keeper {
             (Some(state), None) => Err(format!("it is {}", state.name())),
             (None, _) => Err("it is no pod of ambient mode".to_owned()),
         }
-    }
-}
-
-impl Keeper {
-    fn measured(&self, spent: &Spent) {
-        let phases = Phases::default();
-        for (phase, time) in &spent.0 {
-            phases.add(*phase, *time);
-        }
-        self.journal.record(pod::Event::Measured {
-            by: "agent",
-            phases,
-        });
     }
 }

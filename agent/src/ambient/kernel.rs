@@ -3,24 +3,19 @@
 use super::ebpf;
 use super::hands::{Asked, Captured, NotCaptured, NotReleased, Outcome, Rules};
 use crate::dataplane::ambient::Ambient;
-use crate::dataplane::sidecar::difference;
-use crate::dataplane::{Converged, Spent, converge};
+use crate::dataplane::{Converged, Spent, converge, repair, still_holds};
 use crate::drift::Drift;
 use crate::reconcile::Uid;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use weir_ambient::AMBIENT;
 use weir_cni::compile::Engine;
 use weir_cni::plugin::Phase;
 use weir_cni::redirection::Desired as _;
 use weir_core::journal::ambient::By;
-use weir_core::journal::pod::Cause;
 use weir_core::sandboxes::{Held, Sandboxes};
 use weir_live::{DOCUMENTATION_V4, DOCUMENTATION_V6, Proof};
-
-/// Rules that did not change since are compared again after this long all the same.
-const WHOLE: Duration = Duration::from_secs(600);
 
 /// The rules of pods.
 pub(super) struct Kernel {
@@ -31,18 +26,6 @@ pub(super) struct Kernel {
     pub(super) live_proof: bool,
     /// Where an agent with another setting pinned programs.
     pub(super) bpffs: PathBuf,
-}
-
-impl Kernel {
-    /// Whether the result of the last look still holds.
-    fn still_holds(&self, before: &Captured, asked: &Asked) -> bool {
-        before.fingerprint.is_some()
-            && before.asked == *asked
-            && before.compared.elapsed() < WHOLE
-            && self.sandboxes.kept(&asked.identity).is_some_and(|held| {
-                held.id() == before.netns && held.fingerprint() == before.fingerprint
-            })
-    }
 }
 
 /// Finds the namespace of a pod, and has `write` capture it there. Which namespace is the pod's is one question, whether its rules
@@ -113,7 +96,11 @@ impl Rules for Kernel {
         since: Instant,
         spent: &mut Spent,
     ) -> Result<(Captured, Outcome), NotCaptured> {
-        if let Some(before) = before.filter(|before| self.still_holds(before, asked)) {
+        let still_holds = |before: &&Captured| {
+            let of = (before.netns, before.fingerprint.as_ref(), before.compared);
+            before.asked == *asked && still_holds(&self.sandboxes, &asked.identity, of)
+        };
+        if let Some(before) = before.filter(still_holds) {
             return Ok((before.clone(), Outcome::Same));
         }
         let write = |held: &Arc<Held>, spent: &mut Spent| self.write(asked, before, held, spent);
@@ -199,12 +186,7 @@ impl Kernel {
                 }
                 let changes = observed.changes.as_ref().unwrap_or(&applied.changes);
                 let outcome = match is_known {
-                    true => Outcome::Healed {
-                        first: changes.first().map(difference).unwrap_or_default(),
-                        differences: changes.len(),
-                        cause: Cause::of(changes),
-                        summary: applied.summary,
-                    },
+                    true => Outcome::Healed(repair(changes, applied.summary)),
                     false => Outcome::Made {
                         summary: applied.summary,
                     },

@@ -5,7 +5,7 @@ use super::by_plugin::ByPlugin;
 use super::decision::{Decision, Why};
 use super::hands::Captured;
 use super::keeper::Sandbox;
-use crate::drift::heals::{Heals, Notices};
+use crate::drift::heals::Heals;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -73,7 +73,6 @@ pub(super) struct Memory {
     /// What did so before the job that runs began; what comes later is looked at in the next one.
     pub(super) writer: Option<Writer>,
     pub(super) heals: Heals,
-    pub(super) notices: Notices,
 }
 
 /// Values of [`REDIRECTION`].
@@ -150,7 +149,6 @@ impl Memory {
             drifted: None,
             writer: None,
             heals: Heals::default(),
-            notices: Notices::default(),
         }
     }
 
@@ -296,7 +294,7 @@ impl Memory {
         (self.by_plugin, self.netns) = (Some(by_plugin), Some(sandbox.netns));
         (self.captured, self.taken, self.annotate) = (None, None, None);
         (self.overrides, self.proved, self.verified_at) = (None, None, None);
-        self.heals = Heals::default();
+        self.heals.begin_anew();
     }
 
     /// Rules, proxy and host have it as it is.

@@ -36,8 +36,6 @@ use weir_core::thread::rights;
 use weir_core::thread::task::Tasks;
 use weir_zds::{Options, Server};
 
-/// Threads that work in namespaces at once.
-const WORKERS: usize = 4;
 /// How long the work for one pod keeps others waiting: ztunnel may take its time.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Between two looks for the directory of ztunnel's socket.
@@ -132,13 +130,7 @@ pub(crate) fn start(
     };
     let probes = Arc::clone(&hands.probes);
     let ending = Ending::of(move || probes.end(), std::future::ready(()), tasks)?;
-    let limits = Limits {
-        workers: WORKERS,
-        interval: Some(settings.interval),
-        patience: PATIENCE,
-        patience_of_round: PATIENCE * 5,
-        least: Duration::from_millis(50),
-    };
+    let limits = Limits::usual(Some(settings.interval), PATIENCE);
     let lost = lost(settings.ztunnel.clone(), journal.clone());
     let (handle, questions) = reconcile::handle();
     let entry = Entry {

@@ -5,9 +5,13 @@ pub(crate) mod ambient;
 pub(crate) mod sidecar;
 
 use std::time::{Duration, Instant};
-use weir_cni::plugin::Phase;
-use weir_cni::redirection::{Sandbox, Scheme, Visit};
+use weir_cni::plugin::{Phase, Phases};
+use weir_cni::redirection::{Change, Fingerprint, Sandbox, Scheme, Visit};
+use weir_core::journal::pod::{Cause, Event, Repair};
 use weir_core::pods::PodView;
+use weir_core::sandboxes::Sandboxes;
+use weir_core::sandboxes::place::Identity;
+use weir_netlink::NetnsId;
 
 /// One way to redirect pods.
 pub(crate) trait Dataplane: Send + Sync + 'static {
@@ -82,6 +86,44 @@ impl Spent {
     /// Adds `time` to `phase`.
     pub(crate) fn add(&mut self, phase: Phase, time: Duration) {
         self.0.push((phase, time));
+    }
+
+    /// For the metrics.
+    pub(crate) fn measured(&self) -> Event {
+        let phases = Phases::default();
+        for (phase, time) in &self.0 {
+            phases.add(*phase, *time);
+        }
+        let by = "agent";
+        Event::Measured { by, phases }
+    }
+}
+
+/// Rules that did not change since are compared again after this long all the same: a fingerprint does not have what a main
+/// table holds.
+const WHOLE: Duration = Duration::from_secs(600);
+
+/// Whether a comparison still holds: same namespace of the pod, and its rules and routing as they were then. Without a
+/// fingerprint that is not known.
+pub(crate) fn still_holds(
+    sandboxes: &Sandboxes,
+    pod: &Identity,
+    (netns, fingerprint, compared): (NetnsId, Option<&Fingerprint>, Instant),
+) -> bool {
+    fingerprint.is_some()
+        && compared.elapsed() < WHOLE
+        && sandboxes
+            .kept(pod)
+            .is_some_and(|held| held.id() == netns && held.fingerprint().as_ref() == fingerprint)
+}
+
+/// What is said of these differences once they are repaired.
+pub(crate) fn repair(changes: &[Change], summary: String) -> Repair {
+    Repair {
+        first: changes.first().map(sidecar::difference).unwrap_or_default(),
+        differences: changes.len(),
+        cause: Cause::of(changes),
+        summary,
     }
 }
 

@@ -2,27 +2,10 @@
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
+use weir_core::journal::pod::{Contention, Healed, PodRef, Repair, Writer};
 
 /// So many repairs within [`Heals::WINDOW`] are taken for contention.
 const CONTENTION: usize = 5;
-
-/// When Kubernetes was told last of a repair of one pod.
-#[derive(Debug, Default)]
-pub(crate) struct Notices(Option<Instant>);
-
-impl Notices {
-    /// Events about repairs of one pod come no faster.
-    const PAUSE: Duration = Duration::from_secs(600);
-
-    /// Whether an event is due now, which is counted as sent then.
-    pub(crate) fn take(&mut self, now: Instant) -> bool {
-        let is_due = self.0.is_none_or(|at| now - at >= Self::PAUSE);
-        if is_due {
-            self.0 = Some(now);
-        }
-        is_due
-    }
-}
 
 /// When rules were repaired lately.
 #[derive(Debug, Default)]
@@ -30,6 +13,8 @@ pub(crate) struct Heals {
     at: VecDeque<Instant>,
     not_before: Option<Instant>,
     pauses: u32,
+    /// When Kubernetes was told last of a repair.
+    told: Option<Instant>,
 }
 
 impl Heals {
@@ -40,6 +25,45 @@ impl Heals {
     const AFTER_COSTLY: Duration = Duration::from_secs(10);
     /// The longest pause.
     const LONGEST: Duration = Duration::from_secs(30);
+
+    /// Kubernetes events about repairs of one pod come no faster.
+    const NOTICES: Duration = Duration::from_secs(600);
+
+    /// A repair was made now, because of this process, as far as is known. What is to be recorded of it.
+    pub(crate) fn made(
+        &mut self,
+        pod: PodRef,
+        repair: Repair,
+        by: Option<Writer>,
+    ) -> (Healed, Option<Contention>) {
+        let now = Instant::now();
+        let notify = self.told.is_none_or(|at| now - at >= Self::NOTICES);
+        if notify {
+            self.told = Some(now);
+        }
+        let contention = self.add(now).map(|(times, pause)| Contention {
+            pod: pod.clone(),
+            times,
+            pause,
+            by: by.clone(),
+        });
+        let healed = Healed {
+            pod,
+            repair,
+            by,
+            notify,
+        };
+        (healed, contention)
+    }
+
+    /// The pod has another sandbox: repairs in the one before do not count.
+    pub(crate) fn begin_anew(&mut self) {
+        let told = self.told;
+        *self = Self {
+            told,
+            ..Self::default()
+        };
+    }
 
     /// One more. How many there were within the window, and how long the next has to wait, under contention.
     pub(crate) fn add(&mut self, now: Instant) -> Option<(usize, Duration)> {
@@ -78,6 +102,32 @@ impl Heals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kubernetes_is_told_of_the_first_repair_and_of_contention_also_in_another_sandbox() {
+        let pod = weir_core::pods::PodView::default().reference();
+        let repair = Repair {
+            first: String::new(),
+            differences: 1,
+            cause: weir_core::journal::pod::Cause::Missing,
+            summary: String::new(),
+        };
+        let mut heals = Heals::default();
+        let made = |heals: &mut Heals| {
+            let (healed, contention) = heals.made(pod.clone(), repair.clone(), None);
+            (healed.notify, contention.map(|c| (c.times, c.pause)))
+        };
+        assert_eq!(made(&mut heals), (true, None));
+        for _ in 1..CONTENTION {
+            assert_eq!(made(&mut heals), (false, None));
+        }
+        let pause = Duration::from_secs(1);
+        assert_eq!(made(&mut heals), (false, Some((CONTENTION + 1, pause))));
+        assert!(heals.pause(Instant::now()).is_some());
+        heals.begin_anew();
+        assert_eq!(heals.pause(Instant::now()), None);
+        assert_eq!(made(&mut heals), (false, None));
+    }
 
     #[test]
     fn a_costly_comparison_is_followed_by_a_pause() {

@@ -120,8 +120,8 @@ impl Metrics {
                 let label = [("response_code", code)];
                 ambient.requests.get_or_create(&label).inc();
             }
-            Event::Healed { cause, .. } => {
-                let label = [("cause", cause.name())];
+            Event::Healed(healed) => {
+                let label = [("cause", healed.repair.cause.name())];
                 ambient.healed.get_or_create(&label).inc();
             }
             Event::Proved { proof, .. } => {
@@ -132,7 +132,7 @@ impl Metrics {
                 };
                 ambient.proved.get_or_create(&[("answer", answer)]).inc();
             }
-            Event::Contention { .. } => _ = ambient.contention.inc(),
+            Event::Contention(_) => _ = ambient.contention.inc(),
             Event::Proxy(Proxy::Connections(count)) => {
                 let count = i64::try_from(*count).unwrap_or(i64::MAX);
                 ambient.connections.set(count);

@@ -177,12 +177,12 @@ impl Metrics {
                 self.came_round(*interval);
             }
             Event::Measured { by, phases } => self.phases(by, phases),
-            Event::Repaired { cause, .. } => {
-                let label = [("cause", cause.name())];
+            Event::Repaired(of) => {
+                let label = [("cause", of.repair.cause.name())];
                 repair.drift.get_or_create(&label).inc();
                 healed(Repaired::Success);
             }
-            Event::Contention { .. } => _ = repair.contention.inc(),
+            Event::Contention(_) => _ = repair.contention.inc(),
             Event::NotVerified { .. } => healed(Repaired::Fail),
             Event::Unasked { found, .. } => {
                 repair.unasked_removed.inc_by(u64::from(found.removed));

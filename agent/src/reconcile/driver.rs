@@ -75,6 +75,19 @@ pub(crate) struct Limits {
     pub(crate) least: Duration,
 }
 
+impl Limits {
+    /// As most work needs it: four threads, because most of the time the kernel works, one namespace at a time.
+    pub(crate) fn usual(interval: Option<Duration>, patience: Duration) -> Self {
+        Self {
+            workers: 4,
+            interval,
+            patience,
+            patience_of_round: patience * 5,
+            least: Duration::from_millis(50),
+        }
+    }
+}
+
 /// Asks for the result of a pod.
 #[derive(Clone)]
 pub(crate) struct Handle(mpsc::Sender<Question>);

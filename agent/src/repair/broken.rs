@@ -69,8 +69,7 @@ impl Keeper {
             return match self.demanded(memory) {
                 Ok(look) => {
                     memory.running = Some(running(Some(look.clone())));
-                    let job = self.visit(look, None, start.since);
-                    Ok(Job::Thread(Box::new(|| Done::Visit(Box::new(job())))))
+                    Ok(self.visit(look, None, start.since))
                 }
                 Err(why) => Err(self.acted(action, memory, Err(why))),
             };
@@ -118,8 +117,8 @@ impl Keeper {
         let (namespace, name) = (memory.view.namespace(), memory.view.name());
         let (now, what) = match seen {
             Ok(Seen::InSync(now)) => (now, "its rules are in place".to_owned()),
-            Ok(Seen::Repaired { now, summary, .. }) => (now, summary),
-            Ok(Seen::Strays(what, _)) => return self.acted(Action::Repair, memory, Err(what)),
+            Ok(Seen::Repaired { now, repair, .. }) => (now, repair.summary),
+            Ok(Seen::Unasked(what, _)) => return self.acted(Action::Repair, memory, Err(what)),
             Err(why) => return self.acted(Action::Repair, memory, Err(why)),
         };
         let key = (namespace.to_owned(), name.to_owned());

@@ -4,9 +4,9 @@ use super::RepairSettings;
 use super::settings::Action;
 use super::start::PATIENCE;
 use super::state::{Asks, Cause, Memory, Running};
-use super::visit::{self, Answer, InSync, Look, Seen};
-use crate::dataplane::Dataplane;
+use super::visit::{Answer, InSync, Look, Seen, visit};
 use crate::dataplane::sidecar::{Desired, Sidecar};
+use crate::dataplane::{Dataplane, Spent};
 use crate::drift::{Drift, Drifted};
 use crate::reconcile::{Changes, Job, Next, Reconciler, Start, Uid};
 use std::collections::{BTreeMap, BTreeSet};
@@ -144,19 +144,19 @@ impl Keeper {
             by: memory.drifted.take().flatten(),
             late: false,
         });
-        let job = self.visit(look, before, start.since);
-        Ok(Job::Thread(Box::new(|| Done::Visit(Box::new(job())))))
+        Ok(self.visit(look, before, start.since))
     }
 
     /// Work for the thread of a pod.
-    pub(super) fn visit(
-        &self,
-        look: Look,
-        before: Option<InSync>,
-        since: Instant,
-    ) -> impl FnOnce() -> Answer + Send + use<> {
-        let places = (&self.sandboxes, &self.drift);
-        visit::job(&self.plane, places, look, before, since)
+    pub(super) fn visit(&self, look: Look, before: Option<InSync>, since: Instant) -> Job<Done> {
+        let (plane, sandboxes) = (Arc::clone(&self.plane), self.sandboxes.clone());
+        let drift = self.drift.clone();
+        Job::Thread(Box::new(move || {
+            let mut spent = Spent::default();
+            let places = (&sandboxes, &drift);
+            let seen = visit(&plane, places, look, before, since, &mut spent);
+            Done::Visit(Box::new((seen, spent)))
+        }))
     }
 
     /// What was found of a pod's state.
@@ -175,34 +175,17 @@ impl Keeper {
                 (memory.in_sync, memory.unasked) = (Some(now), None);
             }
             Ok(Seen::InSync(now)) => memory.is_right(now),
-            Ok(Seen::Strays(what, removed)) => self.strays(memory, &what, removed),
+            Ok(Seen::Unasked(what, removed)) => self.unasked(memory, &what, removed),
             Ok(Seen::Repaired {
                 now,
-                cause,
-                first,
-                differences,
-                summary,
+                repair,
                 hindered,
             }) => {
                 memory.is_right(now);
-                let now = Instant::now();
-                let notify = memory.notices.take(now);
-                self.journal.record(Event::Repaired {
-                    pod: pod.clone(),
-                    first,
-                    differences,
-                    cause,
-                    by: by.clone(),
-                    summary,
-                    notify,
-                });
-                if let Some((times, pause)) = memory.heals.add(now) {
-                    self.journal.record(Event::Contention {
-                        pod: pod.clone(),
-                        times,
-                        pause,
-                        by,
-                    });
+                let (healed, contention) = memory.heals.made(pod, repair, by);
+                self.journal.record(Event::Repaired(healed));
+                if let Some(contention) = contention {
+                    self.journal.record(Event::Contention(contention));
                 }
                 if let Some(why) = hindered {
                     return self.not_verified(memory, why, look);
@@ -231,7 +214,7 @@ impl Keeper {
         Next::Retry
     }
 
-    fn strays(&self, memory: &mut Memory, what: &str, removed: Result<(), String>) {
+    fn unasked(&self, memory: &mut Memory, what: &str, removed: Result<(), String>) {
         let after = match &removed {
             Ok(()) => "it was removed".to_owned(),
             Err(why) => format!(
@@ -260,11 +243,7 @@ impl Keeper {
     fn visited(&mut self, memory: &mut Memory, running: Running, (seen, spent): Answer) -> Next {
         memory.heals.took(spent.of(Phase::Verify), Instant::now());
         if seen.is_ok() {
-            let phases = visit::phases(&spent);
-            self.journal.record(Event::Measured {
-                by: "agent",
-                phases,
-            });
+            self.journal.record(spent.measured());
         }
         if running.cause == Cause::Criteria {
             return self.repaired_in_place(memory, seen);

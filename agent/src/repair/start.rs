@@ -13,8 +13,6 @@ use weir_core::pods::Pods;
 use weir_core::sandboxes::Sandboxes;
 use weir_core::thread::task::Tasks;
 
-/// Threads that work in namespaces at once. Most of the time the kernel works, one namespace at a time.
-const WORKERS: usize = 4;
 /// How long the work for one pod keeps others waiting.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -32,13 +30,7 @@ pub(crate) fn start(
 ) -> Result<(), String> {
     let connection = Connection::of_actions(access)?;
     let node = node.to_owned();
-    let limits = Limits {
-        workers: WORKERS,
-        interval: settings.interval,
-        patience: PATIENCE,
-        patience_of_round: PATIENCE * 5,
-        least: Duration::from_millis(50),
-    };
+    let limits = Limits::usual(settings.interval, PATIENCE);
     let work = async move {
         let (wake, drifted) = (Wake::default(), Drifted::default());
         let changes = wake.subscribe();

@@ -2,7 +2,7 @@
 
 use super::broken::Broken;
 use super::visit::{InSync, Look};
-use crate::drift::heals::{Heals, Notices};
+use crate::drift::heals::Heals;
 use std::sync::Arc;
 use std::time::SystemTime;
 use weir_cni::compile::Engine;
@@ -23,7 +23,6 @@ pub(super) struct Memory {
     pub(super) in_sync: Option<InSync>,
     /// Why it is not; it is tried again.
     pub(super) failed: Option<(String, Option<Look>)>,
-    pub(super) notices: Notices,
     /// When all was right the last time, and who held the rules then.
     seen: Option<(SystemTime, Option<Engine>)>,
     /// Something committed to its rules since the last look; what, as far as it is known.
@@ -76,7 +75,6 @@ impl Memory {
             asks: Asks::Unknown,
             in_sync: None,
             failed: None,
-            notices: Notices::default(),
             seen: None,
             drifted: None,
             heals: Heals::default(),

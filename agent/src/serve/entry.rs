@@ -1,14 +1,12 @@
 //! The socket where the plugin hands over a pod of ambient mode that is about to start.
 
-use super::http::{self, Answer, answer};
-use super::peer::{Refusals, accept_root};
+use super::http::{Answer, answer};
+use super::peer;
 use crate::ambient::{Entry, HandedOver};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 use std::os::unix::net::UnixListener;
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 use weir_core::journal::Journal;
 use weir_core::journal::ambient::Event;
@@ -20,23 +18,14 @@ const LIMIT: Duration = Duration::from_secs(6);
 /// Bytes of the body: names, a path, and addresses.
 const BODY: usize = 64 << 10;
 
-/// Listens on a socket for root alone. A socket that an agent before us left is removed.
-pub(crate) fn bind(path: &Path) -> std::io::Result<UnixListener> {
-    super::logs::bind_for(path, 0o600)
-}
-
 pub(super) async fn serve(listener: UnixListener, entry: Entry, journal: Journal) {
-    let Ok(listener) = tokio::net::UnixListener::from_std(listener) else {
-        return;
-    };
-    let refusals = Refusals::new("hands pods over", &journal);
     // Who may say which namespace is a pod's may have any captured.
-    let accept = || accept_root(&listener, |who: String| refusals.say(&who));
+    let does = ("hands pods over", &journal.clone());
     let handler = move |request: Request<Incoming>| {
         let (entry, journal) = (entry.clone(), journal.clone());
         async move { respond(request, &entry, &journal).await }
     };
-    http::serve(accept, Arc::default(), LIMIT, handler).await;
+    peer::serve(listener, does, || {}, LIMIT, handler).await;
 }
 
 async fn respond(request: Request<Incoming>, entry: &Entry, journal: &Journal) -> Answer {

@@ -42,15 +42,11 @@ pub(super) async fn serve(
     ready: Ready,
     status: Status,
 ) {
-    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
-        return;
-    };
-    let accept = || async { listener.accept().await.map(|(stream, _)| stream) };
     let handler = move |request: hyper::Request<hyper::body::Incoming>| {
         let answer = respond(request.uri().path(), &ready, &status);
         async move { answer }
     };
-    http::serve(accept, shared, LIMIT, handler).await;
+    http::serve_port(listener, shared, LIMIT, handler).await;
 }
 
 fn respond(path: &str, ready: &Ready, status: &Status) -> Answer {

@@ -10,6 +10,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -34,6 +35,22 @@ pub(super) fn answer(status: StatusCode, body: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(Full::new(body.into()));
     *answer.status_mut() = status;
     answer
+}
+
+/// Serves a port.
+pub(super) async fn serve_port<H, F>(
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    limit: Duration,
+    handler: H,
+) where
+    H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Answer> + Send,
+{
+    if let Ok(listener) = tokio::net::TcpListener::from_std(listener) {
+        let accept = || async { listener.accept().await.map(|(stream, _)| stream) };
+        serve(accept, shared, limit, handler).await;
+    }
 }
 
 /// Accepts for ever, without a free descriptor by means of the reserve. `limit` is for everything that happens on one

@@ -1,13 +1,11 @@
 //! The socket that the plugin sends its lines to.
 
-use super::http::{self, Answer, answer};
+use super::http::{Answer, answer};
 use super::lines::{Bound, batch};
-use super::peer::{Refusals, accept_root};
+use super::peer;
 use http_body_util::{BodyExt, Limited};
 use hyper::StatusCode;
 use hyper::body::{Bytes, Incoming};
-use std::fs::{DirBuilder, Permissions};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,39 +22,17 @@ const BODY: usize = 1 << 20;
 /// Listens on a socket whose mode is that of `install-cni`; who connects is asked for its credentials, whatever the mode
 /// of socket and directory. A socket that an agent before us left is removed.
 pub(crate) fn bind(path: &Path) -> std::io::Result<UnixListener> {
-    bind_for(path, 0o666)
-}
-
-/// Listens on a socket of this mode.
-pub(super) fn bind_for(path: &Path, mode: u32) -> std::io::Result<UnixListener> {
-    if let Some(dir) = path.parent() {
-        DirBuilder::new().recursive(true).mode(0o750).create(dir)?;
-    }
-    match std::fs::remove_file(path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
-        _ => {}
-    }
-    let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, Permissions::from_mode(mode))?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
+    peer::bind_for(path, 0o666)
 }
 
 pub(super) async fn serve(listener: UnixListener, (log, journal): (Log, Journal)) {
-    let Ok(listener) = tokio::net::UnixListener::from_std(listener) else {
-        return;
-    };
     let bound = Arc::new(Mutex::new(Bound::new(Instant::now())));
-    let refusals = Refusals::new("sends lines for the log", &journal);
-    let counts = journal.clone();
+    let (does, counts) = (
+        ("sends lines for the log", &journal.clone()),
+        journal.clone(),
+    );
     let line = move |result| counts.record(Event::PluginLine { result });
     let refused = line.clone();
-    let accept = || {
-        accept_root(&listener, |who| {
-            refused(LineResult::Refused);
-            refusals.say(&who);
-        })
-    };
     let handler = move |request: hyper::Request<Incoming>| {
         let (bound, line) = (Arc::clone(&bound), line.clone());
         let (log, journal) = (log.clone(), journal.clone());
@@ -72,7 +48,8 @@ pub(super) async fn serve(listener: UnixListener, (log, journal): (Log, Journal)
             accepted()
         }
     };
-    http::serve(accept, Arc::default(), LIMIT, handler).await;
+    let refused = || refused(LineResult::Refused);
+    peer::serve(listener, does, refused, LIMIT, handler).await;
 }
 
 /// A plugin can do nothing about its lines, so it always hears that all is well.

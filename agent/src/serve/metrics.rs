@@ -21,21 +21,12 @@ const CLASSIC: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4
 const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// As for health.
-pub(crate) fn bind(port: u16) -> std::io::Result<TcpListener> {
-    super::health::bind(port)
-}
-
 pub(super) async fn serve(
     listener: TcpListener,
     shared: Arc<Shared>,
     metrics: Metrics,
     status: Status,
 ) {
-    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
-        return;
-    };
-    let accept = || async { listener.accept().await.map(|(stream, _)| stream) };
     let handler = move |request: hyper::Request<hyper::body::Incoming>| {
         let accepted = request.headers().get_all(ACCEPT).iter();
         let openmetrics = accepted
@@ -44,7 +35,7 @@ pub(super) async fn serve(
         let answer = respond(request.uri().path(), openmetrics, &metrics, &status);
         async move { answer }
     };
-    http::serve(accept, shared, LIMIT, handler).await;
+    http::serve_port(listener, shared, LIMIT, handler).await;
 }
 
 fn respond(path: &str, openmetrics: bool, metrics: &Metrics, status: &Status) -> Answer {

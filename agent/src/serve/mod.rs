@@ -16,7 +16,7 @@ mod logs;
 mod metrics;
 mod peer;
 mod pods;
-pub(crate) mod report;
+mod report;
 mod reserve;
 mod room;
 
@@ -40,11 +40,9 @@ use weir_core::sandboxes::Sandboxes;
 use weir_core::settings::Resolved;
 use weir_core::thread::task::Tasks;
 
-pub(crate) use entry::bind as bind_entry;
-pub(crate) use health::bind as bind_health;
+pub(crate) use health::bind as bind_port;
 pub(crate) use logs::bind as bind_logs;
-pub(crate) use metrics::bind as bind_metrics;
-pub(crate) use pods::bind as bind_pods;
+pub(crate) use peer::bind as bind_for_root;
 pub(crate) use reserve::Reserve;
 use room::Room;
 use tokio::task::JoinSet;
@@ -139,7 +137,13 @@ pub(crate) fn start(
     (log, journal): (Log, Journal),
     tasks: &Tasks,
 ) -> std::io::Result<()> {
-    let (run_dir, served) = (sockets.run_dir, journal);
+    let (run_dir, served) = (sockets.run_dir, journal.clone());
+    let kept = move |socket, name, bind| Kept {
+        socket,
+        path: run_dir.join(name),
+        bind,
+        journal: journal.clone(),
+    };
     let serve = async move {
         let mut of_thread = JoinSet::new();
         if let Some((listener, resolved, events)) = sockets.report {
@@ -152,12 +156,7 @@ pub(crate) fn start(
                 metrics: numbers.clone(),
                 pods: sockets.pods.as_ref().map(|(_, watch)| watch.pods()),
             });
-            let kept = Kept {
-                socket: Socket::Agent,
-                path: run_dir.join(weir_core::report::SOCKET),
-                bind: report::bind,
-                journal: served.clone(),
-            };
+            let kept = kept(Socket::Agent, weir_core::report::SOCKET, bind_for_root);
             of_thread.spawn(kept.serve(Some(listener), move |listener| {
                 report::serve(listener, Arc::clone(&source))
             }));
@@ -166,12 +165,7 @@ pub(crate) fn start(
         if let Some((listener, watch)) = sockets.pods {
             let (pods, sandboxes) = (watch.pods(), sockets.sandboxes);
             of_thread.spawn(watch.run());
-            let kept = Kept {
-                socket: Socket::Pods,
-                path: run_dir.join(weir_cni::plugin::POD_SOCKET),
-                bind: pods::bind,
-                journal: served.clone(),
-            };
+            let kept = kept(Socket::Pods, weir_cni::plugin::POD_SOCKET, bind_for_root);
             let journal = served.clone();
             of_thread.spawn(kept.serve(listener, move |listener| {
                 let known = (pods.clone(), sandboxes.clone());
@@ -179,23 +173,13 @@ pub(crate) fn start(
             }));
         }
         if let Some((listener, entry)) = sockets.entry {
-            let kept = Kept {
-                socket: Socket::Entry,
-                path: run_dir.join(weir_cni::plugin::EVENT_SOCKET),
-                bind: entry::bind,
-                journal: served.clone(),
-            };
+            let kept = kept(Socket::Entry, weir_cni::plugin::EVENT_SOCKET, bind_for_root);
             let journal = served.clone();
             of_thread.spawn(kept.serve(Some(listener), move |listener| {
                 entry::serve(listener, entry.clone(), journal.clone())
             }));
         }
-        let kept = Kept {
-            socket: Socket::Lines,
-            path: run_dir.join(weir_cni::plugin::LOG_SOCKET),
-            bind: logs::bind,
-            journal: served.clone(),
-        };
+        let kept = kept(Socket::Lines, weir_cni::plugin::LOG_SOCKET, bind_logs);
         let serve = move |listener| logs::serve(listener, (log.clone(), served.clone()));
         of_thread.spawn(kept.serve(Some(sockets.logs), serve));
         // None of them ends; the first that does ends the task.

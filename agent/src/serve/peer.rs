@@ -1,9 +1,16 @@
 //! Sockets of the run directory that only root may ask.
 
+use super::http::{self, Answer};
+use hyper::Request;
+use hyper::body::Incoming;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::geteuid;
+use std::fs::{DirBuilder, Permissions};
 use std::io::{self, Write};
-use std::sync::{Mutex, PoisonError};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::UnixListener as Listener;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::{UnixListener, UnixStream};
 use weir_core::journal::Journal;
@@ -17,7 +24,7 @@ const REFUSED: &[u8] = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 23\r\nConnect
 const SAID: Duration = Duration::from_secs(60);
 
 /// Says who was refused, not each time.
-pub(super) struct Refusals {
+struct Refusals {
     does: &'static str,
     journal: Journal,
     /// When it was said last, and how often it was not since.
@@ -26,7 +33,7 @@ pub(super) struct Refusals {
 
 impl Refusals {
     /// `does` says what the user tries, in a sentence with the user.
-    pub(super) fn new(does: &'static str, journal: &Journal) -> Self {
+    fn new(does: &'static str, journal: &Journal) -> Self {
         let (journal, said) = (journal.clone(), Mutex::default());
         Self {
             does,
@@ -35,7 +42,7 @@ impl Refusals {
         }
     }
 
-    pub(super) fn say(&self, who: &str) {
+    fn say(&self, who: &str) {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let (last, more) = *said;
         if last.is_some_and(|last| last.elapsed() < SAID) {
@@ -49,12 +56,57 @@ impl Refusals {
     }
 }
 
+/// Listens on a socket for root alone. A socket that an agent before us left is removed.
+pub(crate) fn bind(path: &Path) -> io::Result<Listener> {
+    bind_for(path, 0o600)
+}
+
+/// Listens on a socket of this mode.
+pub(super) fn bind_for(path: &Path, mode: u32) -> io::Result<Listener> {
+    if let Some(dir) = path.parent() {
+        DirBuilder::new().recursive(true).mode(0o750).create(dir)?;
+    }
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let listener = Listener::bind(path)?;
+    std::fs::set_permissions(path, Permissions::from_mode(mode))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Answers root there. `does` says what other users try, as in [`Refusals::new`], and `refused` counts them.
+pub(super) async fn serve<H, F>(
+    listener: Listener,
+    (does, journal): (&'static str, &Journal),
+    refused: impl Fn(),
+    limit: Duration,
+    handler: H,
+) where
+    H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Answer> + Send,
+{
+    let Ok(listener) = UnixListener::from_std(listener) else {
+        return;
+    };
+    let refusals = Refusals::new(does, journal);
+    let refused = |who: String| {
+        refusals.say(&who);
+        refused();
+    };
+    http::serve(
+        || accept_root(&listener, &refused),
+        Arc::default(),
+        limit,
+        handler,
+    )
+    .await;
+}
+
 /// The next connection of root. The mode of socket and directory keeps others out already; one that came through is
 /// answered here, and `refused` hears who it was.
-pub(super) async fn accept_root(
-    listener: &UnixListener,
-    refused: impl Fn(String),
-) -> io::Result<UnixStream> {
+async fn accept_root(listener: &UnixListener, refused: impl Fn(String)) -> io::Result<UnixStream> {
     loop {
         let (stream, _) = listener.accept().await?;
         match is_root(&stream) {

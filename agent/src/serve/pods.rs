@@ -1,12 +1,11 @@
 //! The socket where the plugin asks for a pod that is about to start.
 
-use super::http::{self, Answer, answer};
-use super::peer::{Refusals, accept_root};
+use super::http::{Answer, answer};
+use super::peer;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 use std::os::unix::net::UnixListener;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_cni::json;
@@ -25,28 +24,18 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Bytes of a question: three names and a path.
 const BODY: usize = 8 << 10;
 
-/// Listens on a socket for root alone. A socket that an agent before us left is removed.
-pub(crate) fn bind(path: &Path) -> std::io::Result<UnixListener> {
-    super::logs::bind_for(path, 0o600)
-}
-
 pub(super) async fn serve(
     listener: UnixListener,
     (pods, sandboxes): (Pods, Sandboxes),
     journal: Journal,
 ) {
-    let Ok(listener) = tokio::net::UnixListener::from_std(listener) else {
-        return;
-    };
     let counts = journal.clone();
-    let refusals = Refusals::new("asks for pods", &journal);
-    let refused = |who: String| {
-        refusals.say(&who);
+    let refused = || {
         let result = Lookup::Refused;
         counts.record(Event::PodLookup { result });
     };
     // Facts of pods are for the runtime of this node.
-    let accept = || accept_root(&listener, refused);
+    let does = ("asks for pods", &counts);
     let handler = move |request: Request<Incoming>| {
         let (pods, sandboxes, journal) = (pods.clone(), sandboxes.clone(), journal.clone());
         async move {
@@ -55,7 +44,7 @@ pub(super) async fn serve(
             answer
         }
     };
-    http::serve(accept, Arc::default(), LIMIT, handler).await;
+    peer::serve(listener, does, refused, LIMIT, handler).await;
 }
 
 async fn respond(

@@ -1,14 +1,13 @@
 //! The socket where an operator's command asks the agent about itself.
 
-use super::http::{self, Answer, answer};
-use super::peer::{Refusals, accept_root};
+use super::http::{Answer, answer};
+use super::peer;
 use crate::dataplane::sidecar::asks;
 use crate::metrics::Metrics;
 use crate::status::{Facts, Status};
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 use std::os::unix::net::UnixListener;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_core::journal::{Journal, Ring};
@@ -33,23 +32,14 @@ pub(super) struct Source {
     pub(super) pods: Option<Pods>,
 }
 
-/// Listens on a socket for root alone. A socket that an agent before us left is removed.
-pub(crate) fn bind(path: &Path) -> std::io::Result<UnixListener> {
-    super::logs::bind_for(path, 0o600)
-}
-
 pub(super) async fn serve(listener: UnixListener, source: Arc<Source>) {
-    let Ok(listener) = tokio::net::UnixListener::from_std(listener) else {
-        return;
-    };
-    let refusals = Refusals::new("asks about the agent", &source.journal);
-    let accept = || accept_root(&listener, |who| refusals.say(&who));
+    let does = ("asks about the agent", &source.journal);
     let told = Arc::clone(&source);
     let handler = move |request: Request<Incoming>| {
         let answer = respond(request.uri().path(), &told);
         async move { answer }
     };
-    http::serve(accept, Arc::default(), LIMIT, handler).await;
+    peer::serve(listener, does, || {}, LIMIT, handler).await;
 }
 
 fn respond(path: &str, source: &Source) -> Answer {

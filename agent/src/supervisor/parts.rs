@@ -8,7 +8,7 @@ use crate::serve::{self, Ports, Ready, Reserve, Sockets};
 use crate::status::Status;
 use std::io;
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use weir_cni::log::Level;
 use weir_core::api::access::Access;
 use weir_core::api::connection::Connection;
@@ -135,12 +135,12 @@ impl Parts<'_> {
         let metrics = settings.monitoring_port.and_then(|port| {
             let bound = u16::try_from(port)
                 .map_err(|_| "ports go to 65535".to_owned())
-                .and_then(|port| serve::bind_metrics(port).map_err(|e| e.to_string()));
+                .and_then(|port| serve::bind_port(port).map_err(|e| e.to_string()));
             let missing = |why| self.journal.record(Event::NoMetrics { port, why });
             bound.map_err(missing).ok()
         });
         let port = settings.health_port;
-        let health = serve::bind_health(port).map_err(|e| {
+        let health = serve::bind_port(port).map_err(|e| {
             format!(
                 "cannot listen on port {port} for health: {e}; WEIR_HEALTH_PORT chooses another"
             )
@@ -197,30 +197,25 @@ impl Parts<'_> {
                 return None;
             }
         };
-        let listener = self.listener(Socket::Pods, path, serve::bind_pods);
+        let listener = self.listener(Socket::Pods, path);
         Some((listener, watch))
     }
 
     /// The socket where an operator's command asks about this agent. Nothing depends on it.
     fn report(&self) -> Option<(UnixListener, Resolved, Ring)> {
         let path = self.settings.run_dir.join(weir_core::report::SOCKET);
-        let listener = self.listener(Socket::Agent, path, serve::report::bind)?;
+        let listener = self.listener(Socket::Agent, path)?;
         Some((listener, self.resolved.clone(), self.events.clone()))
     }
 
     /// A socket that the agent can do without.
-    fn listener(
-        &self,
-        socket: Socket,
-        path: PathBuf,
-        bind: fn(&Path) -> io::Result<UnixListener>,
-    ) -> Option<UnixListener> {
+    fn listener(&self, socket: Socket, path: PathBuf) -> Option<UnixListener> {
         let missing = |e: io::Error| {
             let (path, why) = (path.clone(), e.to_string());
             let missing = Event::SocketMissing { socket, path, why };
             self.journal.record(missing);
         };
-        bind(&path).map_err(missing).ok()
+        serve::bind_for_root(&path).map_err(missing).ok()
     }
 
     /// Repair of pods that started outside of the mesh; it needs the watch.
@@ -272,7 +267,7 @@ impl Parts<'_> {
             );
         };
         let path = self.settings.run_dir.join(weir_cni::plugin::EVENT_SOCKET);
-        let listener = serve::bind_entry(&path)
+        let listener = serve::bind_for_root(&path)
             .map_err(|e| format!("cannot listen on {}: {e}", path.display()))?;
         let pods = (watch.pods(), sockets.sandboxes.clone());
         let node = &self.settings.node_name;

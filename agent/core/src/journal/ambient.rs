@@ -1,7 +1,7 @@
 //! Pods of ambient mode, the proxy of the node, and the host's part.
 
 use super::About;
-use super::pod::{Cause, PodRef, Writer, contention};
+use super::pod::{Contention, Healed, PodRef};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use weir_cni::compile::Engine;
@@ -146,23 +146,9 @@ pub enum Event {
     /// Connections were made in its namespace, and this is where they landed.
     Proved { pod: PodRef, proof: Proof },
     /// Its rules were not as they should be, and are now.
-    Healed {
-        pod: PodRef,
-        first: String,
-        differences: usize,
-        cause: Cause,
-        by: Option<Writer>,
-        summary: String,
-        /// A Kubernetes event says so too.
-        notify: bool,
-    },
-    /// Something changes its rules again and again: the next repair comes later.
-    Contention {
-        pod: PodRef,
-        times: usize,
-        pause: Duration,
-        by: Option<Writer>,
-    },
+    Healed(Healed),
+    /// Something changes its rules again and again.
+    Contention(Contention),
     /// The annotation that other programs read cannot be written. It is tried again.
     NotAnnotated { pod: PodRef, why: String },
     /// What changed about a pod was dealt with: `add`, `update`, `delete`.
@@ -233,40 +219,8 @@ impl Event {
                     .with("milliseconds", took.as_millis())
             }
             Self::Proved { pod, proof } => proved(pod, proof),
-            Self::Healed {
-                pod,
-                first,
-                differences,
-                cause,
-                by,
-                summary,
-                notify,
-            } => {
-                let by = by.as_ref().map(|by| format!(", changed by {by}"));
-                let by = by.unwrap_or_default();
-                let does = format!(
-                    "was not captured as it should be{by}: {first} ({differences} differences in all); {summary}"
-                );
-                let reason = notify.then_some("RedirectionRepaired");
-                About::of_pod(Warn, "ambient_healed", pod, does, reason)
-                    .with("cause", cause.name())
-                    .with("differences", differences)
-            }
-            Self::Contention {
-                pod,
-                times,
-                pause,
-                by,
-            } => {
-                let does = contention(*times, *pause, by.as_ref());
-                About::of_pod(
-                    Level::Error,
-                    "ambient_contention",
-                    pod,
-                    does,
-                    Some("RedirectionContended"),
-                )
-            }
+            Self::Healed(healed) => healed.about("ambient_healed", "captured as it should be"),
+            Self::Contention(contention) => contention.about("ambient_contention"),
             Self::NotAnnotated { pod, why } => {
                 let does = format!("cannot be annotated: {why}; it is tried again");
                 About::of_pod(Warn, "ambient_not_annotated", pod, does, None)

@@ -5,7 +5,7 @@
 //! last ones. A room calls none of these itself.
 //!
 //! ```text
-//! journal.record(pod::Event::Repaired { .. }) -> Event -> each Sink
+//! journal.record(pod::Event::Repaired(..)) -> Event -> each Sink
 //! ```
 #![expect(
     missing_docs,

@@ -130,6 +130,71 @@ impl fmt::Display for Writer {
     }
 }
 
+/// How the rules of a pod differed from what they should be, and what was written.
+#[derive(Debug, Clone)]
+pub struct Repair {
+    /// The first difference.
+    pub first: String,
+    /// How many there were.
+    pub differences: usize,
+    pub cause: Cause,
+    /// What was written.
+    pub summary: String,
+}
+
+/// The rules of a pod were not as they should be, and are now.
+#[derive(Debug)]
+pub struct Healed {
+    pub pod: PodRef,
+    pub repair: Repair,
+    /// The process that changed them, if a notification of nf_tables led to the repair.
+    pub by: Option<Writer>,
+    /// A Kubernetes event says so too.
+    pub notify: bool,
+}
+
+impl Healed {
+    /// `was` says what the pod was not.
+    pub(super) fn about(&self, name: &'static str, was: &str) -> About {
+        let Repair {
+            first,
+            differences,
+            cause,
+            summary,
+        } = &self.repair;
+        let by = self.by.as_ref().map(|by| format!(", changed by {by}"));
+        let by = by.unwrap_or_default();
+        let does =
+            format!("was not {was}{by}: {first} ({differences} differences in all); {summary}");
+        let reason = self.notify.then_some("RedirectionRepaired");
+        About::of_pod(Warn, name, &self.pod, does, reason)
+            .with("cause", cause.name())
+            .with("differences", differences)
+    }
+}
+
+/// Another writer changes the rules of a pod again and again: the next repair comes later.
+#[derive(Debug)]
+pub struct Contention {
+    pub pod: PodRef,
+    pub times: usize,
+    pub pause: Duration,
+    pub by: Option<Writer>,
+}
+
+impl Contention {
+    pub(super) fn about(&self, name: &'static str) -> About {
+        let (times, pause) = (self.times, self.pause);
+        let by = self.by.as_ref().map(ToString::to_string);
+        let by = by.unwrap_or_else(|| "another program".to_owned());
+        let does = format!(
+            "had its rules repaired {times} times within a minute, and {by} changes them again: the next repair is in \
+             {pause:?}; stop that program"
+        );
+        About::of_pod(Error, name, &self.pod, does, Some("RedirectionContended"))
+    }
+}
+
 /// What happens to pods.
 #[derive(Debug)]
 pub enum Event {
@@ -150,27 +215,9 @@ pub enum Event {
     /// What was spent on one pod, by `plugin` or `agent`.
     Measured { by: &'static str, phases: Phases },
     /// It was not redirected as it asks, and is now.
-    Repaired {
-        pod: PodRef,
-        /// The first difference.
-        first: String,
-        /// How many there were.
-        differences: usize,
-        cause: Cause,
-        /// The process that changed it, if a notification of nf_tables led to the repair.
-        by: Option<Writer>,
-        /// What was written.
-        summary: String,
-        /// A Kubernetes event says so too.
-        notify: bool,
-    },
-    /// Something changes its rules again and again: the next repair comes later.
-    Contention {
-        pod: PodRef,
-        times: usize,
-        pause: Duration,
-        by: Option<Writer>,
-    },
+    Repaired(Healed),
+    /// Something changes its rules again and again.
+    Contention(Contention),
     /// It cannot be looked at or repaired. Recorded once for each reason.
     NotVerified { pod: PodRef, why: String },
     /// It asks for no redirection and has, or had, rules of ours.
@@ -235,35 +282,8 @@ impl Event {
             Self::Seen { .. } => About::silent("pods_seen"),
             Self::RoundEnded { .. } => About::silent("verification_round"),
             Self::Measured { .. } => About::silent("phases"),
-            Self::Repaired {
-                pod,
-                first,
-                differences,
-                cause,
-                by,
-                summary,
-                notify,
-            } => {
-                let by = by.as_ref().map(|by| format!(", changed by {by}"));
-                let by = by.unwrap_or_default();
-                let does = format!(
-                    "was not redirected as it asks{by}: {first} ({differences} differences in all); {summary}"
-                );
-                let reason = notify.then_some("RedirectionRepaired");
-                About::of_pod(Warn, "pod_repaired", pod, does, reason)
-                    .with("cause", cause.name())
-                    .with("differences", differences)
-            }
-            Self::Contention {
-                pod,
-                times,
-                pause,
-                by,
-            } => {
-                let does = contention(*times, *pause, by.as_ref());
-                let reason = Some("RedirectionContended");
-                About::of_pod(Error, "pod_contention", pod, does, reason)
-            }
+            Self::Repaired(healed) => healed.about("pod_repaired", "redirected as it asks"),
+            Self::Contention(contention) => contention.about("pod_contention"),
             Self::NotVerified { pod, why } => {
                 let does = format!("cannot be verified: {why}; it is tried again");
                 About::of_pod(Warn, "pod_not_verified", pod, does, None)
@@ -327,13 +347,4 @@ impl Event {
             }
         }
     }
-}
-
-/// What is said of a pod whose repairs another writer reverts again and again.
-pub(super) fn contention(times: usize, pause: Duration, by: Option<&Writer>) -> String {
-    let by = by.map_or_else(|| "another program".to_owned(), ToString::to_string);
-    format!(
-        "had its rules repaired {times} times within a minute, and {by} changes them again: the next repair is in \
-         {pause:?}; stop that program"
-    )
 }

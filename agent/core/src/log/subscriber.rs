@@ -122,7 +122,7 @@ impl Visit for Said {
 mod tests {
     use super::*;
     use crate::journal::Journal;
-    use crate::journal::pod::{Cause, Event as OfPod, PodRef};
+    use crate::journal::pod::{Cause, Event as OfPod, Healed, PodRef, Repair};
     use crate::log::Levels;
 
     fn repaired() -> Event {
@@ -132,16 +132,18 @@ mod tests {
             uid: "u".into(),
             version: "1".into(),
         };
-        let repaired = OfPod::Repaired {
+        let healed = Healed {
             pod,
-            first: "x\ny".into(),
-            differences: 2,
-            cause: Cause::Missing,
+            repair: Repair {
+                first: "x\ny".into(),
+                differences: 2,
+                cause: Cause::Missing,
+                summary: "written".into(),
+            },
             by: None,
-            summary: "written".into(),
             notify: false,
         };
-        repaired.into()
+        OfPod::Repaired(healed).into()
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::ambient::work::{self, Enrolled, Enrolment, Leaving, Left, NotEnrolled
 use crate::dataplane::Spent;
 use crate::reconcile::{Job, Next, Start, Uid};
 use futures::FutureExt;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 use weir_ambient::PodOverrides;
 use weir_core::journal::ambient::{Event, State};
 use weir_core::journal::pod::Writer;
@@ -212,30 +212,11 @@ impl Keeper {
                 summary: summary.clone(),
                 took: enrolled.took,
             }),
-            Outcome::Healed {
-                first,
-                differences,
-                cause,
-                summary,
-            } => {
-                let now = Instant::now();
-                let notify = memory.notices.take(now);
-                self.journal.record(Event::Healed {
-                    pod: pod.clone(),
-                    first: first.clone(),
-                    differences: *differences,
-                    cause: *cause,
-                    by: by.clone(),
-                    summary: summary.clone(),
-                    notify,
-                });
-                if let Some((times, pause)) = memory.heals.add(now) {
-                    self.journal.record(Event::Contention {
-                        pod,
-                        times,
-                        pause,
-                        by,
-                    });
+            Outcome::Healed(repair) => {
+                let (healed, contention) = memory.heals.made(pod, repair.clone(), by);
+                self.journal.record(Event::Healed(healed));
+                if let Some(contention) = contention {
+                    self.journal.record(Event::Contention(contention));
                 }
             }
         }

@@ -16,7 +16,7 @@ use weir_cni::compile::Engine;
 use weir_cni::plugin::Phase;
 use weir_cni::redirection::Desired as _;
 use weir_core::journal::ambient::By;
-use weir_core::journal::pod::Cause;
+use weir_core::journal::pod::{Cause, Repair};
 use weir_core::sandboxes::Held;
 use weir_node_ambient::Config;
 
@@ -109,12 +109,12 @@ impl Rules for AtNode {
             match (first, is_known) {
                 (_, false) => Outcome::Made { summary },
                 (None, true) => Outcome::Same,
-                (Some(step), true) => Outcome::Healed {
+                (Some(step), true) => Outcome::Healed(Repair {
                     first: format!("weir would {step}"),
                     differences,
                     cause: Cause::Missing,
                     summary,
-                },
+                }),
             },
         ))
     }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
-use weir_core::journal::pod::Cause;
+use weir_core::journal::pod::{Cause, Repair};
 use weir_netlink::NetnsId;
 
 fn uid_of(asked: &Asked) -> String {
@@ -51,12 +51,12 @@ impl Rules for Shared {
             (false, false) => Outcome::Made {
                 summary: "made".into(),
             },
-            (false, true) => Outcome::Healed {
+            (false, true) => Outcome::Healed(Repair {
                 first: "missing".into(),
                 differences: 1,
                 cause: Cause::Missing,
                 summary: "made".into(),
-            },
+            }),
         };
         Ok((captured, outcome))
     }

@@ -75,7 +75,7 @@ pub(crate) enum Found {
         changes: Vec<Change>,
     },
     /// Owned objects in a namespace that should have none.
-    Strays(Option<Strays>),
+    Unasked(Option<Strays>),
 }
 
 /// What is to be done about it.
@@ -158,7 +158,7 @@ impl Dataplane for Sidecar {
             return Ok(Observed {
                 fingerprint,
                 engine: None,
-                found: Found::Strays(visit.strays().map_err(text)?),
+                found: Found::Unasked(visit.strays().map_err(text)?),
             });
         };
         let intent = spent.measure(Phase::Decide, || {
@@ -199,13 +199,13 @@ impl Dataplane for Sidecar {
             }
             (Found::Compared { .. }, Desired::Redirection { engine, .. }) => Plan::Write(*engine),
             (Found::Compared { .. }, Desired::Nothing(_)) => Plan::Write(None),
-            (Found::Strays(None), _) => Plan::InSync,
-            (Found::Strays(Some(_)), Desired::Nothing(Err(why))) => Plan::Leave(why.clone()),
-            (Found::Strays(Some(strays)), _) if !strays.certain => Plan::Leave(
+            (Found::Unasked(None), _) => Plan::InSync,
+            (Found::Unasked(Some(_)), Desired::Nothing(Err(why))) => Plan::Leave(why.clone()),
+            (Found::Unasked(Some(unasked)), _) if !unasked.certain => Plan::Leave(
                 "not all of it is what this program writes, so another one may have written it"
                     .into(),
             ),
-            (Found::Strays(Some(_)), _) => Plan::Remove,
+            (Found::Unasked(Some(_)), _) => Plan::Remove,
         }
     }
 
@@ -282,11 +282,11 @@ fn text(error: impl std::fmt::Display) -> String {
 mod tests {
     use super::*;
 
-    fn strays(certain: bool) -> Observed {
+    fn unasked(certain: bool) -> Observed {
         Observed {
             fingerprint: None,
             engine: None,
-            found: Found::Strays(Some(Strays {
+            found: Found::Unasked(Some(Strays {
                 changes: Vec::new(),
                 certain,
             })),
@@ -298,13 +298,13 @@ mod tests {
     fn only_what_is_surely_ours_is_removed() {
         let plan =
             |desired, observed| Sidecar::default().plan(&Desired::Nothing(desired), &observed);
-        assert_eq!(plan(Ok(()), strays(true)), Plan::Remove);
-        assert!(matches!(plan(Ok(()), strays(false)), Plan::Leave(_)));
+        assert_eq!(plan(Ok(()), unasked(true)), Plan::Remove);
+        assert!(matches!(plan(Ok(()), unasked(false)), Plan::Leave(_)));
         let why = "it was injected by Istio".to_owned();
-        assert_eq!(plan(Err(why.clone()), strays(true)), Plan::Leave(why));
+        assert_eq!(plan(Err(why.clone()), unasked(true)), Plan::Leave(why));
         let none = Observed {
-            found: Found::Strays(None),
-            ..strays(true)
+            found: Found::Unasked(None),
+            ..unasked(true)
         };
         assert_eq!(plan(Ok(()), none), Plan::InSync);
     }
