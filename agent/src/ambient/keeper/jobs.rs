@@ -169,15 +169,18 @@ impl Keeper {
         memory.probed = enrolled.probed.0;
         memory.probes_pass = enrolled.probed.1.is_ok();
         memory.taken = enrolled.taken.as_ref().ok().map(|by| (*by, netns));
+        let is_decided = enrolled.taken.is_err() || enrolled.probed.1.is_ok();
         let (target, why) = match (enrolled.taken, enrolled.probed.1) {
             (Ok(_), Ok(())) => (Some(Annotation::Enabled), None),
             (Err(why), _) => (Some(Annotation::Pending), Some(why)),
             // As upstream: until probes get through the annotation stays.
             (Ok(_), Err(why)) => (memory.annotation(), Some(why)),
         };
-        let is_due = memory.annotation() != target;
+        // After one that was not answered the API server may have either, and it is written again.
+        let is_unsure = memory.not_annotated && is_decided;
+        let is_due = memory.annotation() != target || is_unsure;
         memory.annotate = is_due.then_some(target);
-        memory.not_annotated = false;
+        memory.not_annotated &= !is_due;
         let state = match why {
             None => State::Enrolled,
             Some(_) => State::Pending,

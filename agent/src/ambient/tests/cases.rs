@@ -98,6 +98,21 @@ fn rules_are_repaired_while_annotations_cannot_be_written() {
     assert_eq!(scene.shared.world().rules.len(), 1);
 }
 
+#[test]
+fn an_annotation_whose_removal_was_not_answered_is_written_again() {
+    let (mut scene, _) = Scene::enrolled();
+    // The watch has not shown the annotation yet.
+    scene.birth(1);
+    scene.work(10);
+    scene.step(&Step::Fault('a', Some(Fault::AnswerLost)));
+    scene.namespace("none");
+    scene.work(2);
+    assert!(scene.shared.world().annotations.is_empty());
+    scene.namespace("ambient");
+    scene.rest();
+    assert_eq!(scene.check(), Ok(()));
+}
+
 /// The plugin starts the pod when it is told so.
 #[test]
 fn a_new_sandbox_is_enrolled_at_once_and_not_called_so_before() {
