@@ -165,10 +165,7 @@ fn programs_shown(change: &ebpf::Change, is_json: bool, verb: &str) -> Result<u8
         }
     }
     if change.replaces {
-        text.push_str(
-            "node: remove rules and routing that capture instead
-",
-        );
+        text.push_str("node: remove rules and routing that capture instead\n");
     }
     if change.is_empty() {
         text.push_str(&format!("nothing {verb}\n"));

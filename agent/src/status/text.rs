@@ -44,7 +44,6 @@ impl Html {
     }
 }
 
-/// Control characters, and those of Unicode's bidirectional algorithm.
 /// `2026-11-20T21:15:02Z`
 pub(super) fn absolute(time: SystemTime) -> String {
     let text = weir_cni::log::timestamp(time);

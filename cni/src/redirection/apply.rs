@@ -7,8 +7,8 @@
 //! removal of what is replaced       rules of the other engine and of iptables-nft, then their routing
 //! another look                      if anything was removed
 //! ```
-//! What is removed may be what another process writes at the same time, and that one may have removed ours. So whoever
-//! removes something looks at its own afterwards, and writes it again if it is gone: the last one stands, whole.
+//! What is removed may be what another process writes at the same time, and that one may have removed ours. So a process
+//! that removes something looks at its own afterwards, and writes it again if it is gone: the last one stands, whole.
 //!
 //! Nothing of an older redirection is removed until the new one is verified. After a failure everything added is
 //! removed, on new sockets; routing only when rules that need it are known not to be in force. New rules are kept
