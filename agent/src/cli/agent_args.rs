@@ -6,20 +6,33 @@ use std::collections::BTreeMap;
 use weir_core::settings::{Setting, SettingKind, TABLE, Usage, go_bool, go_int};
 
 /// The texts of the flags that were given.
-pub(super) type Flags = BTreeMap<&'static str, String>;
-
 #[derive(Debug)]
+pub(super) struct Flags(pub(super) BTreeMap<&'static str, String>);
+
+#[derive(Debug, Args)]
 pub(super) struct AgentArgs {
+    #[command(flatten)]
     pub(super) flags: Flags,
+    /// Print what would be written, where and why; write nothing
+    #[arg(long)]
     pub(super) dry_run: bool,
+    /// Print each setting in force and its source
+    #[arg(long = "explain-settings", conflicts_with = "dry_run")]
     pub(super) explain: bool,
+    /// Print JSON, for --dry-run and --explain-settings
+    #[arg(long)]
     pub(super) json: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Args)]
 pub(super) struct UninstallArgs {
+    #[command(flatten)]
     pub(super) flags: Flags,
+    /// Only print what is left; remove nothing
+    #[arg(long)]
     pub(super) verify: bool,
+    /// Print JSON
+    #[arg(long)]
     pub(super) json: bool,
 }
 
@@ -66,43 +79,9 @@ fn int_text(text: &str) -> Result<String, String> {
         .ok_or_else(|| "give a whole number; with a leading zero it is octal".to_owned())
 }
 
-fn switch(name: &'static str, help: &'static str) -> Arg {
-    Arg::new(name)
-        .long(name)
-        .help(help)
-        .action(ArgAction::SetTrue)
-}
-
-fn with_settings(command: clap::Command) -> clap::Command {
-    command.args_override_self(true).args(settings().map(flag))
-}
-
-fn flags(m: &ArgMatches) -> Flags {
-    let given = |s: &Setting| {
-        let values: Vec<&str> = m.get_many::<String>(s.flag)?.map(String::as_str).collect();
-        Some((s.flag, values.join(",")))
-    };
-    settings().filter_map(given).collect()
-}
-
-impl Args for AgentArgs {
+impl Args for Flags {
     fn augment_args(command: clap::Command) -> clap::Command {
-        with_settings(command)
-            .arg(switch(
-                "dry-run",
-                "Print what would be written, where and why; write nothing",
-            ))
-            .arg(
-                switch(
-                    "explain-settings",
-                    "Print each setting in force and its source",
-                )
-                .conflicts_with("dry-run"),
-            )
-            .arg(switch(
-                "json",
-                "Print JSON, for --dry-run and --explain-settings",
-            ))
+        command.args_override_self(true).args(settings().map(flag))
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
@@ -110,41 +89,13 @@ impl Args for AgentArgs {
     }
 }
 
-impl FromArgMatches for AgentArgs {
+impl FromArgMatches for Flags {
     fn from_arg_matches(m: &ArgMatches) -> Result<Self, Error> {
-        Ok(Self {
-            flags: flags(m),
-            dry_run: m.get_flag("dry-run"),
-            explain: m.get_flag("explain-settings"),
-            json: m.get_flag("json"),
-        })
-    }
-
-    fn update_from_arg_matches(&mut self, m: &ArgMatches) -> Result<(), Error> {
-        *self = Self::from_arg_matches(m)?;
-        Ok(())
-    }
-}
-
-impl Args for UninstallArgs {
-    fn augment_args(command: clap::Command) -> clap::Command {
-        with_settings(command)
-            .arg(switch("verify", "Only print what is left; remove nothing"))
-            .arg(switch("json", "Print JSON"))
-    }
-
-    fn augment_args_for_update(command: clap::Command) -> clap::Command {
-        Self::augment_args(command)
-    }
-}
-
-impl FromArgMatches for UninstallArgs {
-    fn from_arg_matches(m: &ArgMatches) -> Result<Self, Error> {
-        Ok(Self {
-            flags: flags(m),
-            verify: m.get_flag("verify"),
-            json: m.get_flag("json"),
-        })
+        let given = |s: &Setting| {
+            let values: Vec<&str> = m.get_many::<String>(s.flag)?.map(String::as_str).collect();
+            Some((s.flag, values.join(",")))
+        };
+        Ok(Self(settings().filter_map(given).collect()))
     }
 
     fn update_from_arg_matches(&mut self, m: &ArgMatches) -> Result<(), Error> {
@@ -165,7 +116,13 @@ pub(super) fn parse_as_install_cni() -> Result<Asked, Error> {
     let version = clap::Command::new("version")
         .about("Print the version")
         .after_help("Examples:\n  install-cni version\n  install-cni version --short\n  install-cni version --output json")
-        .arg(switch("short", "Print the number alone").short('s'))
+        .arg(
+            Arg::new("short")
+                .long("short")
+                .short('s')
+                .action(ArgAction::SetTrue)
+                .help("Print the number alone"),
+        )
         .arg(
             Arg::new("output")
                 .long("output")

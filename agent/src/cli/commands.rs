@@ -133,23 +133,88 @@ Examples:
   weir uninstall --mounted-cni-net-dir=/etc/cni/net.d --weir-mounted-cni-bin-dir=/opt/cni/bin
   weir uninstall --verify --json";
 
-/// A command with its arguments.
-#[derive(Debug)]
-pub(super) enum Command {
-    Plan(Plan),
-    Apply(Apply),
-    Verify(Verify),
-    Show(ShowArgs),
-    Clean(Clean),
-    Restore(RestoreArgs),
-    Cni(Cni),
-    Preflight(PreflightArgs),
-    Demo(DemoArgs),
-    Agent(AgentArgs),
-    Uninstall(UninstallArgs),
+/// Each command once: its arguments, the word that calls it, what it does, its help, and the exit codes of its class, empty where
+/// the help has its own.
+macro_rules! commands {
+    ($($Args:ident as $Command:ident, $name:literal, $about:literal, $help:expr, $codes:expr;)*) => {
+        /// A command with its arguments.
+        #[derive(Debug)]
+        pub(super) enum Command {
+            $($Command($Args),)*
+        }
+
+        impl Subcommand for Command {
+            fn augment_subcommands(parent: clap::Command) -> clap::Command {
+                parent.subcommands([$(one::<$Args>($name, $about, $help, $codes)),*])
+            }
+
+            fn augment_subcommands_for_update(parent: clap::Command) -> clap::Command {
+                Self::augment_subcommands(parent)
+            }
+
+            fn has_subcommand(name: &str) -> bool {
+                [$($name),*].contains(&name)
+            }
+        }
+
+        impl FromArgMatches for Command {
+            fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+                let missing = || Error::raw(ErrorKind::MissingSubcommand, "a command is needed");
+                let (name, m) = matches.subcommand().ok_or_else(missing)?;
+                match name {
+                    $($name => $Args::from_arg_matches(m).map(Self::$Command),)*
+                    other => Err(Error::raw(
+                        ErrorKind::InvalidSubcommand,
+                        format!("no such command: {other}"),
+                    )),
+                }
+            }
+
+            fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+                *self = Self::from_arg_matches(matches)?;
+                Ok(())
+            }
+        }
+    };
 }
 
-/// One command; `codes` are the exit codes of its class, empty where `help` has its own.
+commands! {
+    Plan as Plan, "plan",
+        "Print the desired rules and routing; changes nothing",
+        PLAN, help::PRINTS;
+    Apply as Apply, "apply",
+        "Put a redirection in force in a pod's namespace; prints one line for each change",
+        APPLY, help::CHANGES_AND_PROBES;
+    Verify as Verify, "verify",
+        "Compare a pod's namespace with a redirection; changes nothing",
+        VERIFY, help::COMPARES;
+    ShowArgs as Show, "show",
+        "Print what the kernel holds in a namespace: rules, sets and routing, also foreign ones",
+        SHOW, help::LOOKS;
+    Clean as Clean, "clean",
+        "Remove owned objects from a pod's namespace, and nothing else; succeeds if there are none",
+        CLEAN, help::CHANGES;
+    RestoreArgs as Restore, "restore",
+        "Program text of iptables-save, ip6tables-save or ipset save; none of them is executed",
+        RESTORE, "";
+    Cni as Cni, "cni",
+        "Run a chain of CNI plugins as a container runtime does",
+        CNI, help::RUNS_PLUGINS;
+    PreflightArgs as Preflight, "preflight",
+        "Probe the features of this kernel, and which jobs of weir they allow",
+        PREFLIGHT, "";
+    DemoArgs as Demo, "demo",
+        "Redirect a throwaway pod and send real traffic through it (as root)",
+        DEMO, "";
+    AgentArgs as Agent, "agent",
+        "Install the plugin on this node and keep it there, as Istio's install-cni",
+        AGENT, "";
+    UninstallArgs as Uninstall, "uninstall",
+        "Remove what the agent installed on this node, and verify that it is gone",
+        UNINSTALL, "";
+}
+
+/// One command, described when it is the one that was called.
 fn one<A: Args>(
     name: &'static str,
     about: &'static str,
@@ -160,117 +225,5 @@ fn one<A: Args>(
     match codes {
         "" => command.after_help(help),
         codes => command.after_help(with(help, codes)),
-    }
-}
-
-impl Subcommand for Command {
-    fn augment_subcommands(parent: clap::Command) -> clap::Command {
-        parent.subcommands([
-            one::<Plan>(
-                "plan",
-                "Print the desired rules and routing; changes nothing",
-                PLAN,
-                help::PRINTS,
-            ),
-            one::<Apply>(
-                "apply",
-                "Put a redirection in force in a pod's namespace; prints one line for each change",
-                APPLY,
-                help::CHANGES_AND_PROBES,
-            ),
-            one::<Verify>(
-                "verify",
-                "Compare a pod's namespace with a redirection; changes nothing",
-                VERIFY,
-                help::COMPARES,
-            ),
-            one::<ShowArgs>(
-                "show",
-                "Print what the kernel holds in a namespace: rules, sets and routing, also foreign ones",
-                SHOW,
-                help::LOOKS,
-            ),
-            one::<Clean>(
-                "clean",
-                "Remove owned objects from a pod's namespace, and nothing else; succeeds if there are none",
-                CLEAN,
-                help::CHANGES,
-            ),
-            one::<RestoreArgs>(
-                "restore",
-                "Program text of iptables-save, ip6tables-save or ipset save; none of them is executed",
-                RESTORE,
-                "",
-            ),
-            one::<Cni>(
-                "cni",
-                "Run a chain of CNI plugins as a container runtime does",
-                CNI,
-                help::RUNS_PLUGINS,
-            ),
-            one::<PreflightArgs>(
-                "preflight",
-                "Probe the features of this kernel, and which jobs of weir they allow",
-                PREFLIGHT,
-                "",
-            ),
-            one::<DemoArgs>(
-                "demo",
-                "Redirect a throwaway pod and send real traffic through it (as root)",
-                DEMO,
-                "",
-            ),
-            one::<AgentArgs>(
-                "agent",
-                "Install the plugin on this node and keep it there, as Istio's install-cni",
-                AGENT,
-                "",
-            ),
-            one::<UninstallArgs>(
-                "uninstall",
-                "Remove what the agent installed on this node, and verify that it is gone",
-                UNINSTALL,
-                "",
-            ),
-        ])
-    }
-
-    fn augment_subcommands_for_update(parent: clap::Command) -> clap::Command {
-        Self::augment_subcommands(parent)
-    }
-
-    fn has_subcommand(name: &str) -> bool {
-        Self::augment_subcommands(clap::Command::new(""))
-            .get_subcommands()
-            .any(|c| c.get_name() == name)
-    }
-}
-
-impl FromArgMatches for Command {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
-        let missing = || Error::raw(ErrorKind::MissingSubcommand, "a command is needed");
-        let (name, m) = matches.subcommand().ok_or_else(missing)?;
-        match name {
-            "plan" => Plan::from_arg_matches(m).map(Self::Plan),
-            "apply" => Apply::from_arg_matches(m).map(Self::Apply),
-            "verify" => Verify::from_arg_matches(m).map(Self::Verify),
-            "show" => ShowArgs::from_arg_matches(m).map(Self::Show),
-            "clean" => Clean::from_arg_matches(m).map(Self::Clean),
-            "restore" => RestoreArgs::from_arg_matches(m).map(Self::Restore),
-            "cni" => Cni::from_arg_matches(m).map(Self::Cni),
-            "preflight" => PreflightArgs::from_arg_matches(m).map(Self::Preflight),
-            "demo" => DemoArgs::from_arg_matches(m).map(Self::Demo),
-            "agent" => AgentArgs::from_arg_matches(m).map(Self::Agent),
-            "uninstall" => UninstallArgs::from_arg_matches(m).map(Self::Uninstall),
-            other => Err(Error::raw(
-                ErrorKind::InvalidSubcommand,
-                format!("no such command: {other}"),
-            )),
-        }
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
     }
 }

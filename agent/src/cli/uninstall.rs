@@ -12,7 +12,7 @@ use weir_install::{Left, PLUGIN, left, remove_everything};
 
 /// Removes, then looks; with `--verify` it only looks.
 pub(super) fn run(a: &UninstallArgs) -> Result<u8, Failure> {
-    let resolved = resolve(&a.flags);
+    let resolved = resolve(&a.flags.0);
     let settings = Settings::of(&resolved).map_err(Failure::usage)?;
     let (desired, former) = (&settings.desired, Former::of(&resolved));
     let (mut removed, mut failed) = (Vec::new(), None);
