@@ -6,7 +6,7 @@
 //! deletes when no filter is left.
 
 use crate::failed;
-use crate::hook::{Direction, Hook, pin_name};
+use crate::hook::{Direction, Hook, Occupants, pin_name};
 use crate::node::NodeRole;
 use crate::pins;
 use std::os::fd::AsFd;
@@ -80,6 +80,25 @@ impl Filters<'_> {
             FilterKind::Bpf(bpf) => bpf.id,
             _ => None,
         }))
+    }
+
+    /// What is attached to an interface.
+    pub(crate) fn occupants(&self, index: u32) -> Result<Occupants> {
+        let at = |q: &Qdisc| q.link == index && q.parent == TcHandle::INGRESS_QDISC;
+        let qdisc = self.routing.qdiscs()?.into_iter().find(at);
+        let mut filters = Vec::new();
+        if qdisc.is_some() {
+            for parent in [TcHandle::INGRESS, TcHandle::EGRESS] {
+                filters.extend(self.routing.filters(index, parent)?);
+            }
+        }
+        let program = |f: &Filter| match &f.kind {
+            FilterKind::Bpf(bpf) => bpf.id,
+            _ => None,
+        };
+        let filters = filters.iter();
+        let filters = filters.map(|f| (f.parent, f.priority, f.handle, program(f)));
+        Ok(Occupants::Clsact(qdisc.map(|q| q.kind), filters.collect()))
     }
 
     fn next(&self, hook: Hook) -> PathBuf {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use weir_bpf::{
     Anchor, BPF_TCX_EGRESS, BPF_TCX_INGRESS, Link, LinkTarget, Pinned, Program, open_pin, pin,
 };
-use weir_netlink::route::{LOOPBACK_IFINDEX, Routing};
+use weir_netlink::route::{LOOPBACK_IFINDEX, Routing, TcHandle};
 use weir_netlink::{Error, Result};
 
 /// A direction at an interface.
@@ -81,6 +81,15 @@ pub(crate) struct Held {
     pub(crate) is_attached: bool,
     /// The ids of the maps that it uses.
     pub(crate) maps: Vec<u32>,
+}
+
+/// What is attached to an interface, whichever the writer: whether the kernel takes a program there depends on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Occupants {
+    /// The ids of programs, in their order: at ingress, and at egress.
+    Tcx([Vec<u32>; 2]),
+    /// The kind of the qdisc, and of each filter its parent, preference, handle and program.
+    Clsact(Option<String>, Vec<(TcHandle, u16, u32, Option<u32>)>),
 }
 
 /// How programs are attached.
@@ -184,6 +193,21 @@ impl<'a> Hooks<'a> {
             );
         }
         Ok(held)
+    }
+
+    /// What is attached to an interface.
+    pub(crate) fn occupants(&self, index: u32) -> Result<Occupants> {
+        if self.way()? == Way::Clsact {
+            return self.filters().occupants(index);
+        }
+        let ids = |direction: Direction| {
+            let attached = weir_bpf::attached(index, direction.attach_type());
+            let object = format!("the programs at {direction} of interface {index}");
+            let attached = attached.map_err(|e| failed("list", &object, &e))?;
+            Ok(attached.iter().map(|attached| attached.program).collect())
+        };
+        let [ingress, egress] = [Direction::Ingress, Direction::Egress].map(ids);
+        Ok(Occupants::Tcx([ingress?, egress?]))
     }
 
     /// Before all other programs of the hook: one that consumes or redirects packets would let them escape.

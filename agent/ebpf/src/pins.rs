@@ -7,6 +7,7 @@
 //! its own programs are attached.
 
 use crate::hook::Way;
+use crate::node::Refusals;
 use crate::{cookie, events, failed, libc_errno};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
@@ -35,7 +36,7 @@ pub struct Bpffs {
     /// Programs report events, where the kernel has ring buffers.
     reports: bool,
     /// See [`Bpffs::leaving_out`].
-    pub(crate) leaves_out: bool,
+    pub(crate) refusals: Option<Refusals>,
 }
 
 impl Bpffs {
@@ -59,7 +60,7 @@ impl Bpffs {
             root: root.to_path_buf(),
             way: None,
             reports: true,
-            leaves_out: false,
+            refusals: None,
         })
     }
 
@@ -72,11 +73,12 @@ impl Bpffs {
         }
     }
 
-    /// A pod whose link takes no program is left out of a change of the node ([`crate::node::Change::LeftOut`]), which fails otherwise.
+    /// A pod whose link takes no program is left out of a change of the node ([`crate::node::Changes::left_out`]), which fails
+    /// otherwise. Such links are remembered there, and left alone until something changes that the kernel's answer depends on.
     #[must_use]
-    pub fn leaving_out(self) -> Self {
+    pub fn leaving_out(self, refusals: &Refusals) -> Self {
         Self {
-            leaves_out: true,
+            refusals: Some(refusals.clone()),
             ..self
         }
     }

@@ -46,7 +46,7 @@ pub fn compare(config: &Config, host: &Netns, bpffs: &Bpffs) -> Result<Change> {
         true => programs.compare(&wanted)?,
         false => Changes {
             host: programs.plan_removal()?,
-            proxy: Vec::new(),
+            ..Changes::default()
         },
     };
     let replaces = has_rules(host, config)?;
@@ -71,7 +71,7 @@ pub fn apply(config: &Config, host: &Netns, bpffs: &Bpffs) -> Result<Change> {
         crate::remove(host, Some(config))?;
         let steps = Changes {
             host: host_steps,
-            proxy: Vec::new(),
+            ..Changes::default()
         };
         return Ok(Change {
             node,

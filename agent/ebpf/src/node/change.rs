@@ -51,8 +51,6 @@ pub enum Change {
     Detach(String, Detached, String),
     /// A map that an earlier version pinned is unpinned: no program uses it any more.
     Unpin(&'static str),
-    /// The pods at a link that took no program are not captured: the link, and why.
-    LeftOut(String, String),
     /// What a version of weir with another layout of its pins left behind is removed.
     RemoveOtherLayout,
 }
@@ -137,7 +135,6 @@ impl fmt::Display for Change {
                 Words::Detach(interface, *hook, program).fmt(f)
             }
             Self::Unpin(name) => write!(f, "unpin map {name} of an earlier version"),
-            Self::LeftOut(device, why) => write!(f, "leave out what is at {device}: {why}"),
             Self::RemoveOtherLayout => Words::RemoveOtherLayout.fmt(f),
         }
     }

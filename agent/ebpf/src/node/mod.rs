@@ -30,6 +30,7 @@ mod parts;
 mod plan;
 mod programs;
 mod proxied;
+mod refusals;
 mod space;
 mod sysctls;
 #[cfg(test)]
@@ -42,6 +43,7 @@ pub use desired::{Proxy, Wanted};
 pub use exclude::{Exclusions, Side, canonical};
 pub use maps::Excluded;
 pub use programs::{NodeRole, NodeTraits, assemble};
+pub use refusals::Refusals;
 
 use crate::hook::{Held, Hook};
 use crate::load::{mistake, name_of};
@@ -70,10 +72,12 @@ pub struct Changes {
     pub host: Vec<Change>,
     /// In the proxy's.
     pub proxy: Vec<Change>,
+    /// Links of pods that took no program, and why: those pods are not captured.
+    pub left_out: BTreeMap<String, String>,
 }
 
 impl Changes {
-    /// Nothing is missing and nothing is in excess.
+    /// Nothing is missing and nothing is in excess, but for what is left out.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.host.is_empty() && self.proxy.is_empty()
@@ -119,6 +123,15 @@ impl<'a> Node<'a> {
     /// # Errors
     /// A namespace cannot be read, or a link is gone.
     pub fn compare(&self, wanted: &Wanted) -> Result<Changes> {
+        let (wanted, left_out) = refusals::possible(&self.0, wanted, self.traits(wanted)?)?;
+        Ok(Changes {
+            left_out,
+            ..self.differences(&wanted)?
+        })
+    }
+
+    /// The same with every link.
+    fn differences(&self, wanted: &Wanted) -> Result<Changes> {
         let names = names(self.traits(wanted)?)?;
         let maps = &self.0.folder;
         let proxy = match &wanted.proxy {
@@ -132,7 +145,11 @@ impl<'a> Node<'a> {
         };
         let observed = self.0.observe(maps, keys_of_host(wanted))?;
         let host = plan::plan_host(wanted, &names, &observed)?;
-        Ok(Changes { host, proxy })
+        Ok(Changes {
+            host,
+            proxy,
+            ..Changes::default()
+        })
     }
 
     /// Makes the node as is wanted: the proxy's namespace first, then the maps, and the programs of pods last. What is
@@ -149,12 +166,14 @@ impl<'a> Node<'a> {
         for space in proxy.iter().chain([&self.0]) {
             space.forget_older()?;
         }
-        let mut changes = self.compare(wanted)?;
+        let traits = self.traits(wanted)?;
+        let (wanted, left_out) = refusals::possible(&self.0, wanted, traits)?;
+        let mut changes = self.differences(&wanted)?;
+        changes.left_out = left_out;
         if changes.is_empty() {
             return Ok(changes);
         }
         self.0.prepare()?;
-        let traits = self.traits(wanted)?;
         let maps = Maps::pinned(&self.0.folder, traits)?;
         let mut programs = Programs::new(maps, traits);
         let (mut at_proxy, mut at_host) = (Vec::new(), Vec::new());
@@ -164,17 +183,17 @@ impl<'a> Node<'a> {
                 proxy.write(&changes.proxy, &mut programs, &mut at_proxy)?;
             }
             self.0.write(&changes.host, &mut programs, &mut at_host)?;
-            let mut wanted = wanted.clone();
+            let mut wanted = wanted.clone().into_owned();
             let refused = &programs.refused;
             wanted
                 .pods
                 .retain(|_, device| !refused.contains_key(device));
             if !refused.is_empty() {
                 // What was written of them.
-                let rest = self.compare(&wanted)?.host;
+                let rest = self.differences(&wanted)?.host;
                 self.0.write(&rest, &mut programs, &mut at_host)?;
             }
-            let left = self.compare(&wanted)?;
+            let left = self.differences(&wanted)?;
             match left.proxy.first().or(left.host.first()) {
                 None => Ok(()),
                 Some(first) => {
@@ -193,9 +212,15 @@ impl<'a> Node<'a> {
             );
         }
         done?;
-        for (device, why) in programs.refused {
-            changes.host.retain(|change| !change.is_at(&device, wanted));
-            changes.host.push(Change::LeftOut(device, why));
+        for (device, (index, why)) in programs.refused {
+            changes
+                .host
+                .retain(|change| !change.is_at(&device, &wanted));
+            changes.left_out.insert(device.clone(), why.to_string());
+            let found = programs.occupants.remove(&index);
+            if let (Some(refusals), Some(found)) = (&self.0.bpffs.refusals, found) {
+                refusals.remember(device, (index, found, traits), &why);
+            }
         }
         Ok(changes)
     }

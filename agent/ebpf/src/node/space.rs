@@ -6,7 +6,7 @@ use super::plan::Observed;
 use super::programs::{NodeRole, NodeTraits, assemble};
 use super::sysctls::{read_number, remember, sysctl_of, write_number};
 use super::{contents, desired};
-use crate::hook::{self, Detached, Held, Hook, Hooks};
+use crate::hook::{self, Detached, Held, Hook, Hooks, Occupants};
 use crate::load::{load_code, mistake};
 use crate::pins::{self, Bpffs};
 use crate::{clsact, cookie};
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use weir_bpf::Program;
 use weir_netlink::route::Routing;
-use weir_netlink::{Netns, Result};
+use weir_netlink::{Error, Netns, Result};
 
 /// A namespace, and the folder of its pins.
 #[derive(Debug)]
@@ -31,6 +31,16 @@ impl<'a> Space<'a> {
             netns,
             bpffs,
         }
+    }
+
+    /// What is attached to these interfaces, as far as they are there.
+    pub(super) fn occupants(&self, of: &BTreeSet<u32>) -> Result<BTreeMap<u32, Occupants>> {
+        self.netns.run(|| {
+            let routing = Routing::open()?;
+            let hooks = self.hooks(&self.folder, &routing);
+            let each = |index: &u32| Some((*index, hooks.occupants(*index).ok()?));
+            Ok(of.iter().filter_map(each).collect())
+        })?
     }
 
     fn hooks<'b>(&self, folder: &'b Path, routing: &'b Routing) -> Hooks<'b> {
@@ -150,6 +160,14 @@ impl<'a> Space<'a> {
                     Change::Names(addresses) => programs.maps.set_names(addresses)?,
                     Change::Attach(a) if programs.refused.contains_key(&a.interface) => {}
                     Change::Attach(a) | Change::Replace(a) => {
+                        // Once of each link: before this change has attached anything there.
+                        if self.bpffs.refusals.is_some()
+                            && a.role.is_of_pod()
+                            && !programs.occupants.contains_key(&a.hook.0)
+                            && let Ok(found) = hooks.occupants(a.hook.0)
+                        {
+                            programs.occupants.insert(a.hook.0, found);
+                        }
                         let program = programs.load(a.role, &a.program)?;
                         let object = a.to_string();
                         if matches!(change, Change::Replace(_)) {
@@ -158,8 +176,8 @@ impl<'a> Space<'a> {
                         }
                         match hooks.attach(&object, a.hook, program) {
                             Ok(()) => attached.push(a.clone()),
-                            Err(e) if self.bpffs.leaves_out && a.role.is_of_pod() => {
-                                programs.refused.insert(a.interface.clone(), e.to_string());
+                            Err(e) if self.bpffs.refusals.is_some() && a.role.is_of_pod() => {
+                                programs.refused.insert(a.interface.clone(), (a.hook.0, e));
                             }
                             Err(e) => return Err(e),
                         }
@@ -167,7 +185,6 @@ impl<'a> Space<'a> {
                     Change::Detach(_, Detached(hook), _) => hooks.detach(*hook)?,
                     Change::Unpin(name) => pins::unpin(&self.folder.join(name))?,
                     Change::RemoveOtherLayout => self.remove_other_layouts(&routing)?,
-                    Change::LeftOut(..) => {}
                 }
             }
             Ok(())
@@ -269,8 +286,10 @@ pub(super) struct Programs {
     pub(super) maps: Maps,
     traits: NodeTraits,
     loaded: BTreeMap<NodeRole, Program>,
-    /// Links of pods that took no program, and why.
-    pub(super) refused: BTreeMap<String, String>,
+    /// Links of pods that took no program, with their index, and why.
+    pub(super) refused: BTreeMap<String, (u32, Error)>,
+    /// What was attached to links of pods before.
+    pub(super) occupants: BTreeMap<u32, Occupants>,
 }
 
 impl Programs {
@@ -280,6 +299,7 @@ impl Programs {
             traits,
             loaded: BTreeMap::new(),
             refused: BTreeMap::new(),
+            occupants: BTreeMap::new(),
         }
     }
 

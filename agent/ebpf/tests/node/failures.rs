@@ -3,7 +3,7 @@
 use crate::scene::{NEIGHBOUR, POD, PROXY, SECOND, Scene, address, device};
 use weir_bpf::{Anchor, BPF_TCX_INGRESS, Link};
 use weir_ebpf::asm::{Assembler, Reg};
-use weir_ebpf::node::{Change, Exclusions, Node, Wanted};
+use weir_ebpf::node::{Changes, Exclusions, Node, Refusals, Wanted};
 use weir_ebpf::show;
 use weir_netlink::route::{Qdisc, Routing};
 
@@ -128,7 +128,8 @@ fn refuse(scene: &Scene, number: u8) -> impl FnOnce() {
 fn a_pod_that_cannot_be_captured_is_left_out() {
     for scene in Scene::builds() {
         scene.serve();
-        let bpffs = scene.bpffs().leaving_out();
+        let refusals = Refusals::default();
+        let bpffs = scene.bpffs().leaving_out(&refusals);
         let node = Node::of(&scene.node, &bpffs);
         let accept = refuse(&scene, NEIGHBOUR);
         let exclude = Exclusions {
@@ -142,19 +143,35 @@ fn a_pod_that_cannot_be_captured_is_left_out() {
             ..scene.wanted(&[POD, NEIGHBOUR], proxy)
         };
         for (proxy, name) in [(PROXY, "first"), (SECOND, "second")] {
-            let all = node.apply(&wanted(proxy)).unwrap().host;
-            let is_left_out = |change: &Change| matches!(change, Change::LeftOut(link, _) if *link == device(NEIGHBOUR));
-            assert!(all.iter().any(is_left_out), "{all:?}");
-            let again = node.apply(&wanted(proxy)).unwrap().host;
-            assert!(again.iter().all(is_left_out), "{again:?}");
+            let is_left_out = |changes: &Changes| changes.left_out.keys().eq([&device(NEIGHBOUR)]);
+            let all = node.apply(&wanted(proxy)).unwrap();
+            assert!(is_left_out(&all) && !all.is_empty(), "{all:?}");
+            // It is not tried again, as long as nothing changes there.
+            let [seen, again] = [node.compare(&wanted(proxy)), node.apply(&wanted(proxy))];
+            for changes in [seen.unwrap(), again.unwrap()] {
+                assert!(is_left_out(&changes) && changes.is_empty(), "{changes:?}");
+            }
             assert_eq!(scene.captured(), [address(POD)]);
             assert_eq!(
                 [POD, NEIGHBOUR].map(|n| scene.asked_by(n)),
                 [name, "outside"]
             );
         }
+        let is_tried = |wanted: &Wanted| {
+            let changes = node.compare(wanted).unwrap();
+            let mut lines = changes.host.iter().map(ToString::to_string);
+            lines.any(|line| line.starts_with("attach") && line.contains(&device(NEIGHBOUR)))
+        };
+        let other_programs = Wanted {
+            dns: !wanted(SECOND).dns,
+            ..wanted(SECOND)
+        };
+        assert!(is_tried(&other_programs));
+        node.apply(&wanted(SECOND)).unwrap();
         accept();
-        scene.apply(&wanted(SECOND));
+        assert!(is_tried(&wanted(SECOND)));
+        let all = node.apply(&wanted(SECOND)).unwrap();
+        assert!(all.left_out.is_empty(), "{all:?}");
         assert_eq!([POD, NEIGHBOUR].map(|n| scene.asked_by(n)), ["second"; 2]);
     }
 }

@@ -29,6 +29,7 @@ use weir_core::journal::Journal;
 use weir_core::journal::ambient::{By, Event, Purpose};
 use weir_core::pods::{PodView, Pods};
 use weir_core::sandboxes::Sandboxes;
+use weir_ebpf::node::Refusals;
 use weir_netlink::Netns;
 use weir_node_ambient::{Collision, Config, Node, Pod};
 use write::Written;
@@ -44,6 +45,8 @@ struct Shared {
     sandboxes: Sandboxes,
     places: Places,
     journal: Journal,
+    /// Links of pods that took no program.
+    refusals: Refusals,
     state: Mutex<State>,
 }
 
@@ -154,6 +157,7 @@ impl AtNode {
             sandboxes,
             places,
             journal,
+            refusals: Refusals::default(),
             state: Mutex::default(),
         }))
     }

@@ -1,13 +1,13 @@
 //! What the node is to have is compared with what it has, and written: by rules, or by programs of eBPF.
 
 use super::{AtNode, State, text};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use weir_cni::compile::Engine;
 use weir_core::journal::ambient::By;
 use weir_core::sandboxes::place::Processes;
 use weir_ebpf::Bpffs;
-use weir_ebpf::node::{Change as Step, Node as Programs};
+use weir_ebpf::node::Node as Programs;
 use weir_netlink::Netns;
 use weir_node_ambient::{Collision, Config, Node, Pod, ebpf as programs};
 
@@ -47,12 +47,8 @@ impl Written {
 }
 
 /// Pods at links that took no program are not captured, and the others are.
-fn leave_out(written: &mut programs::Change) {
-    let (node, mut refused) = (&mut written.node, BTreeMap::new());
-    written.steps.host.retain(|step| match step {
-        Step::LeftOut(device, why) => refused.insert(device.clone(), why.clone()).is_some(),
-        _ => true,
-    });
+fn leave_out(change: &mut programs::Change) {
+    let (node, refused) = (&mut change.node, &change.steps.left_out);
     for (uid, names) in &node.devices {
         if let Some(why) = names.iter().find_map(|name| refused.get(name)) {
             node.config.pods.retain(|pod| pod.uid != *uid);
@@ -86,8 +82,10 @@ impl AtNode {
         };
         let host = self.host()?;
         if self.by_programs() {
-            let bpffs = Bpffs::at(&self.0.places.bpffs).map_err(text)?.leaving_out();
-            let change = programs::compare(&asked, &host, &bpffs).map_err(text)?;
+            let bpffs = Bpffs::at(&self.0.places.bpffs).map_err(text)?;
+            let bpffs = bpffs.leaving_out(&self.0.refusals);
+            let mut change = programs::compare(&asked, &host, &bpffs).map_err(text)?;
+            leave_out(&mut change);
             if change.is_empty() {
                 return Ok(Written::new(change.node, By::Ebpf, Vec::new()));
             }
