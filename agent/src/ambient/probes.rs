@@ -36,6 +36,8 @@ struct Shared {
     /// Where that agent wrote, and what keeps it open.
     former: Box<dyn Fn() -> (weir_node_ambient::Config, Vec<Arc<Held>>) + Send + Sync>,
     journal: Journal,
+    /// Of the removal of what was written in another form.
+    cleaning: Mutex<Attempts>,
     state: Mutex<State>,
 }
 
@@ -49,8 +51,6 @@ struct State {
     /// Whether the node is set up for branch ENIs (`tcp_early_demux`); `None`: it was not asked yet.
     has_enis: Option<bool>,
     enis: BranchEnis,
-    /// What Istio's agent wrote through `iptables-nft` was looked for: that table may be large.
-    is_tidy: bool,
     /// What was verified last.
     in_force: Option<host::InForce>,
     /// Programs in the pods let probes through.
@@ -87,6 +87,7 @@ impl HostRules {
             bpffs,
             former: Box::new(former),
             journal,
+            cleaning: Mutex::new(Attempts::begin()),
             state: Mutex::default(),
         }))
     }
@@ -103,12 +104,37 @@ impl HostRules {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the host as it should be.
+    /// Makes the host as it should be; what was written in another form goes last.
     ///
     /// # Errors
     /// What failed; it is told, too.
     pub(super) fn heal(&self) -> Result<(), String> {
-        self.heal_of(None)
+        self.heal_of(None)?;
+        self.clean();
+        Ok(())
+    }
+
+    /// Removes what was written in another form than the present one. No pod waits for it: another program may hold the lock of
+    /// legacy tables. What cannot be removed is told, and the next round tries again.
+    fn clean(&self) {
+        let engine = {
+            let state = self.state();
+            state
+                .engine
+                .filter(|_| !state.ended && !state.without_rules)
+        };
+        let (Some(engine), Ok(mut attempts)) = (engine, self.0.cleaning.try_lock()) else {
+            return;
+        };
+        let removed = self.at_host(|| {
+            let mut removed = host::remove_other(engine)?;
+            removed.extend(host::remove_of_iptables_nft()?);
+            Ok(removed)
+        });
+        let removed = removed.map_err(|e| format!("rules for probes in another form: {e}"));
+        if attempts.ended(removed, &self.0.journal).is_none() {
+            *attempts = Attempts::begin();
+        }
     }
 
     /// The same for the rules and addresses alone, after a commit: neither the kubelet nor branch ENIs are looked for.
@@ -214,13 +240,6 @@ impl HostRules {
                 state.in_force = None;
             }
             let mut changes = host::update(&host, engine, &mut state.in_force)?;
-            if changed.is_none() && !state.is_tidy {
-                // What is left of them does no harm, and the next round tries again.
-                if let Ok(removed) = host::remove_of_iptables_nft() {
-                    changes.extend(removed);
-                    state.is_tidy = true;
-                }
-            }
             changes.extend(enis(state)?);
             Ok((engine, changes))
         };
@@ -529,6 +548,48 @@ mod tests {
             };
             let _ = self.0.send(told);
         }
+    }
+
+    /// No pod was enrolled until the set was gone.
+    #[test]
+    fn what_is_left_in_another_form_and_cannot_be_removed_keeps_no_pod_waiting() {
+        let netns = weir_testing::namespace_or_skip!();
+        let proc = weir_testing::TempDir::new();
+        let (cleaned, told) = std::sync::mpsc::channel();
+        let journal = Journal::default();
+        journal.add(Cleaned(cleaned));
+        node(&netns, proc.path()).heal().unwrap();
+        // A rule of another writer refers to it.
+        let tool = |line: &str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [name, rest @ ..] = words.as_slice() else {
+                unreachable!()
+            };
+            let run = || std::process::Command::new(name).args(rest).output();
+            let run = netns.run(run).unwrap().unwrap();
+            (run.status.success(), format!("{line}: {run:?}"))
+        };
+        let [set, rule] = [
+            "ipset create istio-inpod-probes-v4 hash:ip comment",
+            "iptables-legacy -w 60 -A FORWARD -m set --match-set istio-inpod-probes-v4 dst -j ACCEPT",
+        ]
+        .map(tool);
+        if !set.0 || !rule.0 {
+            println!("skipped: {set:?} {rule:?}");
+            return;
+        }
+        let next = agent(&netns, proc.path(), journal);
+        next.put("a", &["10.9.0.2".parse().unwrap()]).unwrap();
+        next.heal().unwrap();
+        let why = told.try_recv().unwrap().unwrap_err();
+        assert!(why.contains("istio-inpod-probes-v4"), "{why}");
+        next.heal().unwrap();
+        assert!(told.try_recv().is_err(), "told once");
+        let (done, text) = tool("iptables-legacy -w 60 -F FORWARD");
+        assert!(done, "{text}");
+        next.heal().unwrap();
+        let removed = told.try_recv().unwrap().unwrap();
+        assert!(removed.contains("istio-inpod-probes-v4"), "{removed}");
     }
 
     /// It was dropped until the next round, which may be a minute away.

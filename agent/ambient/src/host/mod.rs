@@ -112,31 +112,35 @@ pub fn choose(native_nftables: bool) -> Result<Engine> {
 /// # Errors
 /// What failed; of legacy tables and sets the rest may be in force.
 pub fn apply(host: &Host, engine: Engine) -> Result<Vec<String>> {
-    update(host, engine, &mut None)
+    let mut changes = update(host, engine, &mut None)?;
+    changes.extend(remove_other(engine)?);
+    Ok(changes)
 }
 
 /// As [`apply`], for a node with many pods of which one changes: what was verified last, and that no other writer has
 /// committed anything since, leaves only the addresses that differ to be written and read back. Legacy tables and sets of
-/// ipset have no generation, and are compared as a whole.
+/// ipset have no generation, and are compared as a whole. What is there in the other form is for [`remove_other`].
 ///
 /// # Errors
 /// As [`apply`].
 pub fn update(host: &Host, engine: Engine, in_force: &mut Option<InForce>) -> Result<Vec<String>> {
     let known = in_force.take();
-    let is_whole = known.is_none();
-    let mut changes = match engine {
-        Engine::Nft => by_nft(host, known, in_force)?,
-        Engine::Xtables => by_legacy(host)?,
-    };
-    if is_whole {
-        let other = match engine {
-            Engine::Nft => legacy::remove(true),
-            Engine::Xtables => nftables::remove(),
-        };
-        // To be tried again, whatever is in force.
-        changes.extend(other.inspect_err(|_| *in_force = None)?);
+    match engine {
+        Engine::Nft => by_nft(host, known, in_force),
+        Engine::Xtables => by_legacy(host),
     }
-    Ok(changes)
+}
+
+/// Removes what an earlier run wrote in another form than this. Beside the present one it does no harm: both give probes the
+/// same address. Returns what was removed, a line each.
+///
+/// # Errors
+/// What may be there still.
+pub fn remove_other(engine: Engine) -> Result<Vec<String>> {
+    match engine {
+        Engine::Nft => legacy::remove(true),
+        Engine::Xtables => nftables::remove(),
+    }
 }
 
 /// The addresses that are there now, each with its comment, in the network namespace of this thread; with nf_tables also those
