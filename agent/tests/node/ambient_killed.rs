@@ -3,7 +3,7 @@
 
 use crate::ambient::{Scene, states};
 use crate::ambient_node::{
-    ELSEWHERE, Listener, NODE, PATIENCE, Pod, address, arrived, connect, ztunnel,
+    ELSEWHERE, Listener, NODE, PATIENCE, Pod, address, arrived, connect, networks, ztunnel,
 };
 use crate::api_server::namespace;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -52,7 +52,7 @@ impl Uplink {
         served.unwrap();
         let way = Route::unicast(to.ip().into(), Some(peer), None);
         node.add_route(&way).unwrap();
-        let back = Route::unicast("10.2.0.0/16".parse().unwrap(), Some(own), None);
+        let back = Route::unicast(networks(), Some(own), None);
         there.add_route(&back).unwrap();
         let protocol = Protocol::from(i32::from(ETH_P_ALL.to_be()));
         let open = || Socket::new(Domain::PACKET, Type::RAW, Some(protocol)).unwrap();

@@ -19,7 +19,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(800);
 /// How long the last segment of a handshake may be on its way. Also the time until a connection is known to be another listener's.
 const HANDSHAKE: Duration = Duration::from_secs(2);
 
-/// A pod with a pair of links to the node, `10.2.N.10` inside and `.1` at the node.
+/// A pod with a pair of links to the node: the tenth address of its network inside, and the first at the node.
 pub(crate) struct Pod {
     pub(crate) sandbox: Sandbox,
     number: u8,
@@ -56,8 +56,14 @@ impl Pod {
     }
 }
 
+/// An agent looks for pods among all processes of the machine, those of tests of another run too, whose pods have the same UIDs.
 pub(crate) fn address(number: u8, last: u8) -> IpAddr {
-    [10, 2, number, last].into()
+    [11, std::process::id() as u8, number, last].into()
+}
+
+/// All those networks.
+pub(crate) fn networks() -> ipnet::IpNet {
+    ipnet::IpNet::new(address(0, 0), 16).unwrap()
 }
 
 /// ztunnel's pod, newer with a larger number.
@@ -291,11 +297,12 @@ fn pods_are_captured_at_the_node_healed_switched_and_left() {
         let log = by.log();
         let line = log.lines().find(|line| line.contains("ambient_packet"));
         let line = line.unwrap_or_else(|| panic!("{log}"));
+        let from = address(old.number, 10);
         for words in [
-            "a packet of pod shop/web, 10.2.2.10:",
-            "to 10.2.1.10:80 was dropped: no listener on port 15006",
+            format!("a packet of pod shop/web, {from}:"),
+            format!("to {to} was dropped: no listener on port 15006"),
         ] {
-            assert!(line.contains(words), "{words}: {line}");
+            assert!(line.contains(&words), "{words}: {line}");
         }
         drop(by);
         assert!(new_listener.gets(&web), "nothing depends on the process");
