@@ -22,6 +22,7 @@ mod ebpf_frames;
 mod ebpf_probes;
 use weir_testing::effort;
 mod hindered;
+mod hindered_routing;
 mod inbound;
 mod invalid;
 mod live;

@@ -113,6 +113,11 @@ impl Compiled {
         self.leaves_ipv6_alone
     }
 
+    /// What comes in by some interfaces is not redirected.
+    pub(crate) fn leaves_interfaces_alone(&self) -> bool {
+        matches!(&self.origin, Origin::Intent(intent) if !intent.exclude_interfaces.is_empty())
+    }
+
     /// The same intent in legacy tables, as upstream's installer writes it by default.
     pub(crate) fn in_legacy_tables(&self) -> Cow<'_, engines::xtables::Ruleset> {
         match (&self.rules, &self.origin) {

@@ -11,6 +11,8 @@
 
 mod standing;
 
+pub(super) use standing::leads_away;
+
 use super::Change;
 use super::scheme::Scheme;
 use crate::compile::{PASSTHROUGH_V6, RoutingItem};

@@ -142,7 +142,7 @@ impl Visit<'_> {
     }
 
     fn and_hindrances(&self, desired: &Compiled, mut found: Vec<Change>) -> Result<Vec<Change>> {
-        let lines = match hindrance::find(&self.possible(desired)) {
+        let lines = match self.find_hindrances(desired) {
             Err(e) if found.is_empty() => return Err(e),
             Err(e) => vec![hindrance::unknown(&e)],
             Ok(lines) => lines,
@@ -157,7 +157,12 @@ impl Visit<'_> {
     /// # Errors
     /// The tables cannot be read: the line that says so.
     pub fn hindrances(&self, desired: &Compiled) -> std::result::Result<Vec<String>, String> {
-        hindrance::find(&self.possible(desired)).map_err(|e| hindrance::unknown(&e))
+        self.find_hindrances(desired)
+            .map_err(|e| hindrance::unknown(&e))
+    }
+
+    fn find_hindrances(&self, desired: &Compiled) -> Result<Vec<String>> {
+        hindrance::find(&self.possible(desired), &self.routing, &self.addresses)
     }
 
     /// As [`Sandbox::apply`].

@@ -8,6 +8,7 @@
 //! | `tproxy` | a chain at prerouting that is called before ours | the packet has a socket already |
 //! | whatever ends a chain | before our rules in a legacy built-in chain, which is shared | our rules are not reached |
 //! | a policy `DROP` | of a built-in chain of legacy `nat` with our rules | it drops what they let through |
+//! | a policy rule by `from`, `iif lo`, `ipproto tcp` | before ours | replies do not return to the proxy |
 //!
 //! Both engines are looked at, whichever has our rules: the kernel calls the chains of both. Chains with lower priorities are
 //! called first; of equal ones the chain that was registered last. The kernel does not say when that was: a table that is
@@ -17,6 +18,7 @@
 //! map leads to each chain that its elements name.
 
 mod legacy;
+mod routing;
 mod tables;
 
 use super::engines;
@@ -27,6 +29,7 @@ use weir_netfilter::nft::{
     self, CmpOp, Data, Hook, MetaKey, Operand, Selector, Statement, priority,
 };
 use weir_netfilter::xtables::{self, Not, Protocol, Target, XtFamily};
+use weir_netlink::route::{Address, Routing};
 use weir_netlink::{Error, Result};
 
 /// Conntrack sees a packet at this priority (`NF_IP_PRI_CONNTRACK`).
@@ -37,7 +40,11 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 
 /// One line for each.
-pub(super) fn find(desired: &Compiled) -> Result<Vec<String>> {
+pub(super) fn find(
+    desired: &Compiled,
+    routing: &Routing,
+    addresses: &[Address],
+) -> Result<Vec<String>> {
     let ours = Ours::of(desired);
     let found = engines::read_legacy()?;
     let mut lines = match &desired.rules {
@@ -46,6 +53,7 @@ pub(super) fn find(desired: &Compiled) -> Result<Vec<String>> {
     };
     lines.extend(legacy::elsewhere(&ours, &found));
     lines.extend(tables::find(desired, &ours)?);
+    lines.extend(routing::find(desired, routing, addresses)?);
     let more = lines.len().saturating_sub(LINES);
     if more > 0 {
         lines.truncate(LINES);

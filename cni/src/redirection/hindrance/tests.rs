@@ -126,3 +126,62 @@ fn chains_are_followed_and_circles_end() {
     let idle = chain(ChainType::Filter, -310, vec![]);
     assert_eq!(found(vec![idle, a, b]), 0);
 }
+
+#[test]
+fn a_policy_rule_is_judged_by_the_packets_that_are_redirected() {
+    use routing::{Packet, selects};
+    use weir_netlink::route::{AddressFamily, PolicyRule, RuleSelectors};
+    let packet = Packet {
+        mark: 0x111,
+        from: "10.1.0.5".parse().unwrap(),
+        iif: "lo",
+        protocol: TCP,
+    };
+    let selecting = |change: &dyn Fn(&mut RuleSelectors)| {
+        let mut selectors = RuleSelectors::default();
+        change(&mut selectors);
+        selectors
+    };
+    let from = |net: &str| selecting(&|by| by.from = Some(net.parse().unwrap()));
+    let iif = |name: &str| selecting(&|by| by.iif = Some(name.to_owned()));
+    let protocol = |number| selecting(&|by| by.ip_proto = Some(number));
+    let by = |mark: Option<(u32, u32)>, selectors: RuleSelectors| PolicyRule {
+        fwmark: mark.map(|(mark, _)| mark),
+        fwmask: mark.map(|(_, mask)| mask),
+        selectors,
+        ..PolicyRule::mark(AddressFamily::V4, 0, 50)
+    };
+    let to = |mut selectors: RuleSelectors| {
+        selectors.to = Some("10.0.0.0/8".parse().unwrap());
+        selectors
+    };
+    let users = |mut selectors: RuleSelectors| {
+        selectors.uids = Some(0..=0);
+        selectors
+    };
+    let not = |rule: PolicyRule| PolicyRule { not: true, ..rule };
+    let of_ipv6 = PolicyRule {
+        family: AddressFamily::V6,
+        ..by(None, iif("lo"))
+    };
+    for (rule, expected) in [
+        (by(None, from("10.1.0.5/32")), true),
+        (by(None, from("10.1.0.0/16")), true),
+        (by(None, from("10.1.0.6/32")), false),
+        (by(None, iif("lo")), true),
+        (by(None, iif("eth0")), false),
+        (by(None, protocol(TCP)), true),
+        (by(None, protocol(UDP)), false),
+        (by(Some((0x111, 0xfff)), from("10.1.0.5/32")), true),
+        (by(Some((0, 0x1000)), from("10.1.0.5/32")), true),
+        (by(Some((0, u32::MAX)), from("10.1.0.5/32")), false),
+        (by(Some((0x222, 0xfff)), iif("lo")), false),
+        // Of others it is not known which packets they are for.
+        (by(None, to(from("10.1.0.5/32"))), false),
+        (by(None, users(iif("lo"))), false),
+        (not(by(None, from("10.1.0.5/32"))), false),
+        (of_ipv6, false),
+    ] {
+        assert_eq!(selects(&rule, &packet), expected, "{rule}");
+    }
+}

@@ -2,8 +2,8 @@
 //!
 //! A policy rule before ours takes marked packets when it selects by our mark, by nothing, or all but some packets, and
 //! looks another table up, drops them, or goes on behind ours; a route takes them when it is in our table and before ours or
-//! more specific. Policy rules that select by something else than the mark (`from`, `iif`) and not by ours are for packets
-//! of their own and are not judged, unless they lead packets without a mark into our table, where every address is local.
+//! more specific. Policy rules that select by something else than the mark (`from`, `iif`) and not by ours block nothing, unless
+//! they lead packets without a mark into our table, where every address is local; some of them are a hindrance.
 
 use super::{Held, rule_of, tables};
 use crate::compile::RoutingItem;
@@ -137,6 +137,11 @@ fn takes_unmarked(r: &PolicyRule, route: &Route) -> bool {
         (false, not) => not,
     };
     is_there && r.action == RuleAction::Lookup && selects
+}
+
+/// Whether a rule takes the packets of a desired one, as it was found, by their mark or as all others.
+pub(in crate::redirection) fn leads_away(r: &PolicyRule, here: &PolicyRule) -> bool {
+    !matches!(takes(r, here), Takes::Others)
 }
 
 /// `here` is the desired rule as it was found.

@@ -1,0 +1,118 @@
+//! Policy rules that come before ours and lead replies past the proxy.
+//!
+//! Packets that a policy rule of ours is for have its mark and an address of the pod, and are looked up twice: when they are
+//! sent, and when they have come back by `lo`. To the kernel both come in by `lo` (`iif lo`); the second look-up knows their
+//! protocol. Rules that select by something else (`to`, ports, users) are for packets of their own and are not judged; those
+//! that take every packet, or ours by their mark, block ours: see `standing`.
+
+use crate::compile::{Compiled, RoutingItem};
+use crate::redirection::WEIR;
+use crate::redirection::routing::leads_away;
+use std::net::IpAddr;
+use weir_netlink::Result;
+use weir_netlink::route::{
+    Address, AddressFamily, LOOPBACK_IFINDEX, PolicyRule, RT_TABLE_LOCAL, Route, RouteType,
+    Routing, RuleAction, RuleSelectors,
+};
+
+/// A packet, as policy rules see it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Packet<'a> {
+    pub(super) mark: u32,
+    pub(super) from: IpAddr,
+    pub(super) iif: &'a str,
+    pub(super) protocol: u8,
+}
+
+/// One line for each.
+pub(super) fn find(
+    desired: &Compiled,
+    routing: &Routing,
+    addresses: &[Address],
+) -> Result<Vec<String>> {
+    let mut lines = Vec::new();
+    let ours = desired.routing.iter().filter_map(|item| match item {
+        RoutingItem::PolicyRule(rule) => Some(rule),
+        _ => None,
+    });
+    let mut rules = Vec::new();
+    for desired_rule in ours {
+        if rules.is_empty() {
+            rules = routing.rules()?;
+        }
+        let at = rules.iter().position(|r| r.same_effect(desired_rule));
+        let Some((at, here)) = at.and_then(|at| Some((at, rules.get(at)?))) else {
+            continue;
+        };
+        let takes = |rule: &PolicyRule| {
+            let own = addresses.iter().filter(|a| a.index != LOOPBACK_IFINDEX);
+            let packet = |a: &Address| Packet {
+                mark: here.fwmark.unwrap_or(0),
+                from: a.net.addr(),
+                iif: "lo",
+                protocol: super::TCP,
+            };
+            own.map(packet).any(|packet| selects(rule, &packet))
+        };
+        // It may be for the addresses of interfaces that are left alone.
+        let may_be_of_others =
+            |rule: &PolicyRule| rule.selectors.from.is_some() && desired.leaves_interfaces_alone();
+        for rule in rules.iter().take(at) {
+            if rule.protocol != WEIR
+                && rule.family == here.family
+                && !may_be_of_others(rule)
+                && takes(rule)
+                && !leads_away(rule, here)
+                && leads_past(rule, here, |table| routing.routes(table))?
+            {
+                lines.push(format!(
+                    "a foreign policy rule before ours leads replies past the proxy: {rule}; restrict it, or give it a higher number \
+                     than {}",
+                    here.priority.unwrap_or(0)
+                ));
+            }
+        }
+    }
+    Ok(lines)
+}
+
+/// Whether a rule surely selects this packet. Pure.
+pub(super) fn selects(rule: &PolicyRule, packet: &Packet<'_>) -> bool {
+    let by = &rule.selectors;
+    let mut others = by.clone();
+    (others.from, others.iif, others.ip_proto) = (None, None, None);
+    (others.suppress_prefixlength, others.flags) = (None, 0);
+    let mask = rule.fwmask.unwrap_or(u32::MAX);
+    let family = AddressFamily::of_address(packet.from);
+    !rule.not
+        && others == RuleSelectors::default()
+        && rule.family == family
+        && rule
+            .fwmark
+            .is_none_or(|mark| (mark ^ packet.mark) & mask == 0)
+        && by.from.is_none_or(|net| net.contains(&packet.from))
+        && by.iif.as_deref().is_none_or(|name| name == packet.iif)
+        && by.ip_proto.is_none_or(|number| number == packet.protocol)
+}
+
+/// Whether packets that it selects do not come to the rule `here`, which it is before.
+fn leads_past(
+    rule: &PolicyRule,
+    here: &PolicyRule,
+    routes: impl FnOnce(u32) -> Result<Vec<Route>>,
+) -> Result<bool> {
+    let shortest = rule.selectors.suppress_prefixlength;
+    // Where an address is local its packets stay in the pod.
+    let leads = |route: &Route| {
+        let is_long = |shortest| u32::from(route.dst.prefix_len()) > shortest;
+        let stays = matches!(route.kind, RouteType::Throw | RouteType::Local);
+        route.family() == here.family && !stays && shortest.is_none_or(is_long)
+    };
+    Ok(match rule.action {
+        RuleAction::Lookup if [here.table, RT_TABLE_LOCAL].contains(&rule.table) => false,
+        RuleAction::Lookup => routes(rule.table)?.iter().any(leads),
+        RuleAction::Goto => rule.goto > here.priority,
+        RuleAction::Nop => false,
+        _ => true,
+    })
+}
