@@ -10,6 +10,7 @@ use weir_cni::config::IdRange;
 use weir_cni::redirection::{Change, Desired as _, Difference, Sandbox, Visit};
 use weir_demo::Owner;
 use weir_demo::probe::Probe;
+use weir_netlink::Netns;
 
 /// `weir plan sidecar`
 pub(super) fn plan(a: &PlanArgs) -> Result<u8, Failure> {
@@ -82,7 +83,7 @@ fn apply_in(a: &ApplyArgs, visit: &Visit<'_>) -> Result<u8, Failure> {
     let Redirect { config, intent, .. } = &*redirect;
     let dry_run = a.dry_run || config.dry_run;
     let probe = match config.run_validation && !dry_run && !config.cleanup_only {
-        true => Some(probe(&redirect)?),
+        true => Some(probe(&redirect, sandbox.netns())?),
         false => None,
     };
     let (changes, engine) = if config.skip_rule_apply {
@@ -124,7 +125,7 @@ fn apply_in(a: &ApplyArgs, visit: &Visit<'_>) -> Result<u8, Failure> {
 }
 
 /// The probe that `run_validation` asks for.
-fn probe(redirect: &Redirect) -> Result<Probe, Failure> {
+fn probe(redirect: &Redirect, netns: &Netns) -> Result<Probe, Failure> {
     let Redirect { config, intent, .. } = redirect;
     let first = |ids: &[IdRange]| ids.first().map(|range| *range.0.start());
     let (uid, gid) = (first(&intent.proxy_uids), first(&intent.proxy_gids));
@@ -134,8 +135,10 @@ fn probe(redirect: &Redirect) -> Result<Probe, Failure> {
              proxy_uid and proxy_gid are empty; give one of them",
         ));
     };
+    // Nothing is applied yet.
+    let owner = Owner { uid, gid }.inside(netns);
     Ok(Probe {
-        owner: Owner { uid, gid },
+        owner: owner.map_err(|e| Failure::usage(format!("run_validation: {e}")))?,
         ipv6: config.host_ip.is_some_and(|ip| ip.is_ipv6()),
         listen: [intent.proxy_port, intent.inbound_capture_port],
         port: config.iptables_probe_port,

@@ -193,3 +193,30 @@ fn what_the_pod_wrote_stays_in_legacy_tables() {
         "{saved}"
     );
 }
+
+/// Rules know the proxy by its number in the pod, and so must the probe's sockets.
+#[test]
+fn run_validation_probes_as_the_proxy_of_the_pod() {
+    for engine in ["nft", "xtables"] {
+        let pod = pod_or_skip!(USERS);
+        let given = json!({
+            "run_validation": true, "proxy_uid": "1337", "proxy_gid": "1337",
+            "inbound_ports_include": "*", "outbound_ip_ranges_include": "*", "probe_timeout": "20s",
+        });
+        let (ns, file) = (path(&pod.netns), config(&given));
+        let on = ["--config", file.path(), "--netns", &ns, "--engine", engine];
+        let applied = weir(&[&["apply", "sidecar"][..], &on].concat());
+        assert_eq!(applied.code, 0, "{}", applied.stderr);
+    }
+    let pod = pod_or_skip!(ONE_USER);
+    let (ns, file) = (path(&pod.netns), config(&json!({ "run_validation": true })));
+    let on = ["--config", file.path(), "--netns", &ns, "--engine", "nft"];
+    let refused = weir(&[&["apply", "sidecar"][..], &on].concat());
+    assert_eq!(refused.code, 2, "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("1337 is not in its uid_map"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(pod.inside(&["nft", "list", "ruleset"]), "");
+}
