@@ -37,7 +37,9 @@ fn foreign_tables_survive_apply_failure_and_clean() {
     inside(&pod, "sysctl", &["-qw", "net.ipv6.conf.lo.disable_ipv6=1"]);
     let failed = weir(&["apply", "sidecar", "--config", file.path(), "--netns", &ns]);
     assert_eq!(failed.code, 1, "{}", failed.stdout);
-    assert!(failed.stderr.contains("::6"), "{}", failed.stderr);
+    for part in ["::6", "net.ipv6.conf.lo.disable_ipv6=0"] {
+        assert!(failed.stderr.contains(part), "{}", failed.stderr);
+    }
     assert_eq!(inside(&pod, "nft", &["-a", "list", "ruleset"]), foreign);
 
     // Once the cause is gone it succeeds.

@@ -17,6 +17,7 @@ use super::Change;
 use super::scheme::Scheme;
 use crate::compile::{PASSTHROUGH_V6, RoutingItem};
 use ipnet::IpNet;
+use nix::errno::Errno;
 use std::net::IpAddr;
 use weir_netlink::route::{Address, LOOPBACK_IFINDEX, PolicyRule, Route, RouteProtocol, Routing};
 use weir_netlink::{Error, Result};
@@ -27,6 +28,9 @@ use weir_netlink::{Error, Result};
 /// The kernel gives no meaning to numbers above `RTPROT_STATIC`. 119 is assigned neither in `linux/rtnetlink.h` nor in
 /// iproute2's `rt_protos`.
 pub const RTPROT_WEIR: u8 = 119;
+
+/// The kernel adds no IPv6 address where `disable_ipv6` is set.
+const EACCES: i32 = Errno::EACCES as i32;
 
 pub(crate) const WEIR: RouteProtocol = RouteProtocol::Other(RTPROT_WEIR);
 
@@ -358,7 +362,15 @@ fn not_removed(item: &RoutingItem, reason: &str) -> Error {
 fn add_one(routing: &Routing, item: &RoutingItem) -> Result<bool> {
     match item {
         RoutingItem::Address(net) => {
-            routing.add_address_by(LOOPBACK_IFINDEX, *net, Some(RTPROT_WEIR))
+            let added = routing.add_address_by(LOOPBACK_IFINDEX, *net, Some(RTPROT_WEIR));
+            added.map_err(|e| match e.errno() {
+                Some(EACCES) => {
+                    let reason = "IPv6 is switched off on lo; set net.ipv6.conf.lo.disable_ipv6=0 there, or redirect IPv4 alone \
+                                  (enable_ipv6: false)";
+                    Error::refused("add", format!("`{item}`"), reason)
+                }
+                _ => e,
+            })
         }
         RoutingItem::PolicyRule(rule) => routing.add_rule(rule),
         RoutingItem::LocalDefault(route) => routing.add_route(route),
