@@ -1,5 +1,6 @@
 //! Retries while another writer interferes: bounded in time, with exponential backoff and random pauses.
 
+use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,38 @@ pub(crate) fn deadline(limit: Duration) -> Instant {
     Instant::now() + limit.min(YEAR)
 }
 
+/// What a single exchange may still take when the time of [`within`] is over: an answer that is there is read.
+const GRACE: Duration = Duration::from_secs(1);
+
+thread_local! {
+    /// When all exchanges and attempts of this thread are to end.
+    static END: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// Calls `f`, and lets all its exchanges and [`Attempts`] on this thread share one time limit: what begins after it is tried once,
+/// and waits for a second at most. Within another call the limit of that one does not count.
+pub fn within<R>(limit: Duration, f: impl FnOnce() -> R) -> R {
+    struct Before(Option<Instant>);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            END.set(self.0);
+        }
+    }
+    let _before = Before(END.replace(Some(deadline(limit))));
+    f()
+}
+
+/// Of this time what [`within`] leaves.
+fn left(limit: Duration) -> Duration {
+    let left = |end: Instant| end.saturating_duration_since(Instant::now());
+    END.get().map_or(limit, |end| limit.min(left(end)))
+}
+
+/// The same for an exchange.
+pub(crate) fn left_for_exchange(limit: Duration) -> Duration {
+    left(limit).max(limit.min(GRACE))
+}
+
 /// The attempts made at one operation, and the time limit for all of them.
 #[derive(Debug)]
 pub struct Attempts {
@@ -33,6 +66,7 @@ impl Attempts {
     /// Starts the first attempt.
     #[must_use]
     pub fn begin(limit: Duration) -> Self {
+        let limit = left(limit);
         Self {
             until: deadline(limit),
             limit,
@@ -80,6 +114,27 @@ mod tests {
     fn no_limit_is_a_long_one() {
         let mut attempts = Attempts::begin(Duration::MAX);
         assert!(attempts.again());
+    }
+
+    #[test]
+    fn attempts_share_the_time_of_what_they_are_part_of() {
+        let begun = Instant::now();
+        let limit = Duration::from_millis(30);
+        within(limit, || {
+            for _ in 0..3 {
+                let mut attempts = Attempts::begin(Duration::from_secs(60));
+                while attempts.again() {}
+            }
+            assert_eq!(left_for_exchange(Duration::from_secs(60)), GRACE);
+            assert_eq!(left_for_exchange(limit), limit);
+            // What takes back has a time of its own.
+            within(Duration::from_secs(60), || {
+                assert!(Attempts::begin(Duration::from_secs(30)).again());
+            });
+            assert!(!Attempts::begin(Duration::from_secs(60)).again());
+        });
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        assert!(Attempts::begin(Duration::from_secs(60)).again());
     }
 
     #[test]

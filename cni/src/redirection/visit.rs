@@ -8,8 +8,13 @@ use super::{AppliedRedirection, Change, Failure, Sandbox, apply, change, familie
 use crate::compile::{Compiled, PASSTHROUGH_V6};
 use std::borrow::Cow;
 use std::net::IpAddr;
+use std::time::Duration;
 use weir_netlink::Result;
+use weir_netlink::contention::within;
 use weir_netlink::route::{Address, LOOPBACK_IFINDEX, Routing};
+
+/// What all exchanges of one visit take together; what is undone after a failure has a time of its own.
+const VISIT: Duration = Duration::from_secs(60);
 
 /// The namespace of this thread, entered once for everything that is read, planned, written and compared. Addresses
 /// are dumped once, at the beginning.
@@ -38,7 +43,7 @@ impl Sandbox {
         scheme: &'static Scheme,
         f: impl FnOnce(&Visit<'_>) -> T + Send,
     ) -> Result<T> {
-        self.netns().run(|| {
+        let visit = || {
             let routing = Routing::open()?;
             let addresses = routing.addresses()?;
             Ok(f(&Visit {
@@ -47,7 +52,8 @@ impl Sandbox {
                 routing,
                 addresses,
             }))
-        })?
+        };
+        self.netns().run(|| within(VISIT, visit))?
     }
 }
 

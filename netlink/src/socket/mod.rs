@@ -7,7 +7,7 @@ mod request;
 pub(crate) use many::{Answers, Refused};
 pub use request::Request;
 
-use crate::contention::deadline;
+use crate::contention::{deadline, left_for_exchange};
 use crate::message::{Datagram, Protocol, Sent};
 use crate::transport::{NetlinkSocket, Patience, Transport};
 use crate::{Error, Result};
@@ -204,7 +204,10 @@ impl<T: Transport, P> Socket<T, P> {
     fn deadline(&self) -> Deadline {
         Deadline {
             begun: Instant::now(),
-            patience: self.patience,
+            patience: Patience {
+                whole: left_for_exchange(self.patience.whole),
+                ..self.patience
+            },
         }
     }
 
