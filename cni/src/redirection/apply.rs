@@ -23,9 +23,13 @@ use super::write::Writer;
 use super::{AppliedRedirection, Change, engines};
 use crate::compile::{Compiled, RoutingItem};
 use std::cell::Cell;
+use std::time::Duration;
+use weir_netlink::contention::within;
 use weir_netlink::route::Routing;
 use weir_netlink::{Error, InForce, Result};
 
+/// What taking everything back after a failure may take.
+const UNDO: Duration = Duration::from_secs(10);
 /// Maximum number of times that something is written or removed again because another writer has changed it meanwhile.
 const ROUNDS: usize = 8;
 
@@ -39,13 +43,13 @@ pub(super) fn apply(
     let items = &desired.routing;
     let scheme = desired.scheme();
     let mut writer = Writer::open(desired, found)?;
-    let undo = Undo {
-        scheme,
-        before,
-        items,
-    };
     let missing = before.missing(items);
-    let mut changes = routing::add(routing, &missing, scheme).map_err(|e| undo.routing(e))?;
+    let undo = Undo {
+        before,
+        missing: &missing,
+    };
+    let added = routing::add(routing, &missing, scheme);
+    let mut changes = added.map_err(|e| undo.routing(&writer, e))?;
     let mut written = writer.write().map_err(|e| undo.all(&writer, e))?;
     changes.append(&mut written.changes);
     let mut is_replaced = false;
@@ -155,21 +159,26 @@ fn settle(
 
 /// Restores the state before the change.
 struct Undo<'a> {
-    scheme: &'static Scheme,
     before: &'a Held,
-    items: &'a [RoutingItem],
+    /// What was to be added.
+    missing: &'a [Change],
 }
 
 impl Undo<'_> {
     /// Undoes the routing; no rule has been sent yet.
-    fn routing(&self, reason: Error) -> Failure {
-        Failure::of_apply(reason, InForce::No, self.take_routing_back())
+    fn routing(&self, writer: &Writer<'_>, reason: Error) -> Failure {
+        let rest = within(UNDO, || self.take_routing_back(writer));
+        Failure::of_apply(reason, InForce::No, rest)
     }
 
     fn all(&self, writer: &Writer<'_>, reason: Error) -> Failure {
+        within(UNDO, || self.all_in_time(writer, reason))
+    }
+
+    fn all_in_time(&self, writer: &Writer<'_>, reason: Error) -> Failure {
         let (in_force, mut rest) = writer.take_back(reason.in_force);
         if in_force == InForce::No {
-            rest.extend(self.take_routing_back());
+            rest.extend(self.take_routing_back(writer));
         }
         let failure = Failure::of_apply(reason, in_force, rest);
         match in_force == InForce::Yes && writer.succeeds() {
@@ -178,24 +187,37 @@ impl Undo<'_> {
         }
     }
 
-    /// Removes the items that were not there before, including one whose answer was lost. Returns the errors of
-    /// removing and of reading.
-    fn take_routing_back(&self) -> Vec<Error> {
+    /// Removes the items that were not there before and were to be added, including one whose answer was lost. Where another
+    /// process has written rules meanwhile that need them they stay. Returns the errors of removing and of reading.
+    fn take_routing_back(&self, writer: &Writer<'_>) -> Vec<Error> {
+        let (scheme, items) = (writer.desired.scheme(), &writer.desired.routing);
         let is_read = Cell::new(false);
-        let once = || {
-            let read = Routing::open().and_then(|fresh| {
-                let added = Held::read(self.scheme, &fresh, self.items)?.since(self.before);
-                Ok((fresh, added))
-            });
-            is_read.set(read.is_ok());
-            match read {
-                Ok((fresh, added)) => routing::remove(&fresh, added),
-                Err(e) => (Vec::new(), vec![e]),
+        let read = || -> Result<_> {
+            let fresh = Routing::open()?;
+            let mut added = Held::read(scheme, &fresh, items)?.since(self.before);
+            added.retain(|found| routing::is_of(found, self.missing));
+            if !added.is_empty() && writer.is_written_by_another() {
+                added.clear();
             }
+            Ok((fresh, added))
+        };
+        let once = || {
+            let read = read();
+            is_read.set(read.is_ok());
+            let (fresh, added) = match read {
+                Ok(read) => read,
+                Err(e) => return (Vec::new(), vec![e]),
+            };
+            let (removed, mut failures) = routing::remove(&fresh, added);
+            // It may have looked at them before they were gone.
+            if !removed.is_empty() && writer.is_written_by_another() {
+                failures.extend(routing::add(&fresh, self.missing, scheme).err());
+            }
+            (removed, failures)
         };
         let mut failures = engines::twice(once(), once).1;
         if !is_read.get() {
-            failures.extend(routing::in_doubt(&self.before.missing(self.items)));
+            failures.extend(routing::in_doubt(self.missing));
         }
         failures
     }
@@ -258,5 +280,57 @@ fn clean_routing(named: Named<'_>, removed: bool) -> Result<(Removed, bool)> {
         Ok(false) if removed => Ok((Removed::default(), false)),
         Err(e) if removed => Err(e),
         _ => Ok(((Vec::new(), routing::kept(&ours)), false)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compile::{Engine, compile};
+    use crate::config::{Intent, NameFiles, SidecarConfig};
+    use crate::redirection::{Sandbox, Visit};
+    use weir_netlink::route::LOOPBACK_IFINDEX;
+
+    /// A process fails to add its routing; `meanwhile` is what another one does after it has looked. What is left then.
+    fn left(visit: &Visit<'_>, desired: &Compiled, meanwhile: impl FnOnce()) -> Vec<Change> {
+        let scheme = desired.scheme();
+        let before = Held::read(scheme, &visit.routing, &desired.routing).unwrap();
+        let writer = Writer::open(desired, visit.found().unwrap()).unwrap();
+        let missing = before.missing(&desired.routing);
+        meanwhile();
+        let (first, rest) = missing.split_first().unwrap();
+        assert!(!rest.is_empty());
+        routing::add(&visit.routing, std::slice::from_ref(first), scheme).unwrap();
+        let undo = Undo {
+            before: &before,
+            missing: &missing,
+        };
+        let lost = Error::exhausted("add", "the next one", "a test");
+        let _ = undo.routing(&writer, lost);
+        let held = Held::read(scheme, &visit.routing, &desired.routing).unwrap();
+        let mut left = held.ours();
+        left.retain(|item| !matches!(item, RoutingItem::Address(_)));
+        left.into_iter().map(Change::Add).collect()
+    }
+
+    #[test]
+    fn what_another_process_has_applied_meanwhile_is_not_taken_back() {
+        let netns = weir_testing::namespace_or_skip!();
+        let config = r#"{"inbound_interception_mode": "TPROXY", "inbound_ports_include": "*"}"#;
+        let config: SidecarConfig = serde_json::from_str(config).unwrap();
+        let intent = Intent::parse(&config, &NameFiles::default()).unwrap();
+        let desired = compile(&intent, Engine::Nft);
+        let sandbox = Sandbox::of(netns).unwrap();
+        let (alone, beside) = sandbox
+            .visit(|visit| {
+                visit.routing.set_up(LOOPBACK_IFINDEX).unwrap();
+                let alone = left(visit, &desired, || {});
+                let another = || drop(sandbox.apply(&desired).unwrap());
+                (alone, left(visit, &desired, another))
+            })
+            .unwrap();
+        assert_eq!(alone, []);
+        assert_eq!(beside.len(), 2, "{beside:?}");
+        assert_eq!(sandbox.verify(&desired).unwrap(), []);
     }
 }

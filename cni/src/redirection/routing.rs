@@ -276,6 +276,14 @@ fn is(found: &RoutingItem, desired: &RoutingItem) -> bool {
     }
 }
 
+/// Whether an owned item is one that was to be added.
+pub(super) fn is_of(found: &RoutingItem, changes: &[Change]) -> bool {
+    changes.iter().any(|change| match change {
+        Change::Add(desired) => is(found, desired),
+        _ => false,
+    })
+}
+
 /// What a writer without a number of its own leaves: none, or that of `ip`.
 fn is_unsigned(protocol: RouteProtocol) -> bool {
     matches!(protocol, RouteProtocol::Unspec | RouteProtocol::Boot)
