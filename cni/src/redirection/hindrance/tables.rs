@@ -6,8 +6,8 @@ use crate::redirection::engines;
 use std::time::Duration;
 use weir_netfilter::nft::compat::legacy_rule;
 use weir_netfilter::nft::{
-    CtKey, Data, NatKind, NftEngine, Rule, Statement, Table, TableFamily, TableId, Verdict,
-    text_without_counters,
+    BaseChain, Chain, ChainType, CtKey, Data, Hook, NatKind, NftEngine, Rule, Statement, Table,
+    TableFamily, TableId, Verdict, text_without_counters,
 };
 use weir_netlink::Result;
 
@@ -19,24 +19,17 @@ const DORMANT: u32 = 1;
 pub(super) fn find(desired: &Compiled, ours: &Ours) -> Result<Vec<String>> {
     let listed = NftEngine::open().and_then(|engine| {
         let mut engine = engine.contention(CONTENTION);
-        let there = engine.tables()?;
-        Ok((engine, there))
+        let chains = engine.chains()?;
+        Ok((engine, chains))
     });
-    let (mut engine, there) = match listed {
+    let (mut engine, chains) = match listed {
         Ok(listed) => listed,
         Err(e) if engines::is_lack(&e) => return Ok(Vec::new()),
         Err(e) => return Err(e),
     };
     let owned = desired.scheme().owned();
-    let concerns = |table: &&TableId| {
-        let of_packets = match table.0 {
-            TableFamily::Inet | TableFamily::Ip => true,
-            TableFamily::Ip6 => ours.has_ipv6,
-            _ => false,
-        };
-        of_packets && !owned.contains(table)
-    };
-    let foreign: Vec<TableId> = there.iter().filter(concerns).cloned().collect();
+    let mut foreign = that_matter(ours, &chains);
+    foreign.retain(|table| !owned.contains(table));
     if foreign.is_empty() {
         return Ok(Vec::new());
     }
@@ -45,6 +38,32 @@ pub(super) fn find(desired: &Compiled, ours: &Ours) -> Result<Vec<String>> {
         lines.extend(in_table(ours, table));
     }
     Ok(lines)
+}
+
+/// The tables with a chain that may take packets before ours: others may be large, and are not read.
+pub(super) fn that_matter(ours: &Ours, chains: &[(TableId, Chain)]) -> Vec<TableId> {
+    let mut tables = Vec::new();
+    for (table, chain) in chains {
+        let of_packets = match table.0 {
+            TableFamily::Inet | TableFamily::Ip => true,
+            TableFamily::Ip6 => ours.has_ipv6,
+            _ => false,
+        };
+        let matters = |base: &BaseChain| {
+            let ways: &[Taking] = match (&base.chain_type, base.hook) {
+                // The kernel takes translations in these alone, and calls them behind conntrack.
+                (ChainType::Nat, _) => &[Taking::Translated],
+                (_, Hook::Prerouting) => &[Taking::Untracked, Taking::Zoned, Taking::Diverted],
+                _ => &[Taking::Untracked, Taking::Zoned],
+            };
+            let mut ways = ways.iter();
+            ways.any(|way| ours.is_behind(*way, base.hook, base.priority).is_some())
+        };
+        if of_packets && !tables.contains(table) && chain.base.as_ref().is_some_and(matters) {
+            tables.push(table.clone());
+        }
+    }
+    tables
 }
 
 pub(super) fn in_table(ours: &Ours, table: &Table) -> Vec<String> {

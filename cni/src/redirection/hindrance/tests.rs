@@ -185,3 +185,34 @@ fn a_policy_rule_is_judged_by_the_packets_that_are_redirected() {
         assert_eq!(selects(&rule, &packet), expected, "{rule}");
     }
 }
+
+/// Of the others no rule is read, however many they have.
+#[test]
+fn tables_with_a_chain_that_may_be_before_ours_are_read() {
+    let [ours, _] = ours(|_| {});
+    let base = |kind, hook, priority| Chain::base("c", kind, hook, priority);
+    for (chain, expected) in [
+        (Chain::regular("c"), false),
+        (base(ChainType::Nat, Hook::Output, -100), true),
+        (base(ChainType::Nat, Hook::Output, -99), false),
+        (base(ChainType::Nat, Hook::Postrouting, -300), false),
+        (base(ChainType::Filter, Hook::Output, -300), true),
+        (base(ChainType::Filter, Hook::Output, -150), false),
+        (base(ChainType::Filter, Hook::Prerouting, -150), true),
+        (base(ChainType::Filter, Hook::Prerouting, 0), false),
+        (base(ChainType::Filter, Hook::Forward, -300), false),
+        (base(ChainType::Route, Hook::Output, -150), false),
+    ] {
+        for (family, has_its_packets) in [
+            (TableFamily::Inet, true),
+            (TableFamily::Ip, true),
+            (TableFamily::Arp, false),
+        ] {
+            let id = (family, "t".to_owned());
+            let chains = [(id.clone(), Chain::regular("d")), (id, chain.clone())];
+            let count = usize::from(expected && has_its_packets);
+            let found = tables::that_matter(&ours, &chains);
+            assert_eq!(found.len(), count, "{family} {chain:?}");
+        }
+    }
+}
