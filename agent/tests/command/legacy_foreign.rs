@@ -302,7 +302,7 @@ fn what_keeps_packets_from_our_rules_is_named_and_no_success() {
                 "warning: a foreign rule before ours takes its packets: {family} -t nat -A PREROUTING -p tcp -m tcp --dport 8080 -j ACCEPT;"
             ),
             format!(
-                "warning: the policy DROP drops connections that are not redirected: {family} -t nat -P OUTPUT DROP;"
+                "warning: a foreign policy DROP of nat drops connections: {family} -t nat -P OUTPUT DROP;"
             ),
         ] {
             let said = lines.iter().filter(|l| l.starts_with(&words)).count();

@@ -1,11 +1,10 @@
 //! In legacy tables.
 
-use super::{Ours, TCP, Taking, UDP};
+use super::{Before, Ours, TCP, Taking, UDP, dropped};
 use crate::compile::Engine;
 use weir_netfilter::nft::{Hook, priority};
 use weir_netfilter::xtables::{
-    Chain, ChainKind, Not, Policy, Protocol, Rule, Ruleset, Table, Target, XtFamily,
-    canonical_table,
+    Chain, ChainKind, Not, Policy, Rule, Ruleset, Table, Target, XtFamily, canonical_table,
 };
 use weir_netlink::Result;
 
@@ -71,20 +70,14 @@ fn in_chain(ours: &Ours, table: &Table, desired: &Chain, held: &Chain) -> Vec<St
         return Vec::new();
     };
     let before = held.rules.iter().take(last).filter(|rule| !is_ours(rule));
-    let mut lines: Vec<String> = before
+    before
         .filter(|rule| ends_chain(ours, table, rule))
         .map(|rule| {
             format!(
                 "a foreign rule before ours takes its packets: {place} -A {chain}{rule}; remove it, or put it behind ours"
             )
         })
-        .collect();
-    if table.name == "nat" && held.kind == ChainKind::Builtin(Some(Policy::Drop)) {
-        lines.push(format!(
-            "the policy DROP drops connections that are not redirected: {place} -P {chain} DROP; set it to ACCEPT"
-        ));
-    }
-    lines
+        .collect()
 }
 
 /// Whether a packet that this rule of a built-in chain holds for may not reach the next one.
@@ -107,7 +100,7 @@ fn ends_chain(ours: &Ours, table: &Table, rule: &Rule) -> bool {
     }
 }
 
-/// What takes packets in other chains than those that have our rules.
+/// What takes packets in other chains than those that have our rules, and policies.
 pub(super) fn elsewhere(ours: &Ours, found: &Ruleset) -> Vec<String> {
     let families = |t: &&Table| t.family == XtFamily::Ip || ours.has_ipv6;
     let mut lines = Vec::new();
@@ -120,15 +113,20 @@ pub(super) fn elsewhere(ours: &Ours, found: &Ruleset) -> Vec<String> {
         };
         let is_shared = ours.engine == Some(Engine::Xtables);
         for chain in &table.chains {
-            let (ChainKind::Builtin(_), Some(hook)) = (chain.kind, hook(&chain.name)) else {
+            let (ChainKind::Builtin(policy), Some(hook)) = (chain.kind, hook(&chain.name)) else {
                 continue;
             };
+            if table.name == "nat" && policy == Some(Policy::Drop) && ours.has(hook) {
+                lines.push(dropped(&format!("{} -P {} DROP", place(table), chain.name)));
+            }
             for (at, rule) in reachable(ours, table, &chain.name) {
-                let Some(taking) = taking(rule) else { continue };
-                // What is in a chain with our rules is a matter of `before_ours`.
-                let is_known = is_shared && matches!(taking, Taking::Translated | Taking::Diverted);
+                let Some(taking) = rule.target.as_ref().and_then(taking) else {
+                    continue;
+                };
+                // What has our priority is in the chain with our rules then, and a matter of `before_ours`.
+                let is_known = |before| is_shared && before == Before::Maybe;
                 if let Some(before) = ours.is_behind(taking, hook, priority)
-                    && !is_known
+                    && !is_known(before)
                 {
                     let rule = format!("{} -A {at}{rule}", place(table));
                     lines.push(taking.line(&rule, before));
@@ -141,19 +139,20 @@ pub(super) fn elsewhere(ours: &Ours, found: &Ruleset) -> Vec<String> {
     lines
 }
 
-pub(super) fn taking(rule: &Rule) -> Option<Taking> {
-    let is_udp = rule.protocol == Some((Not(false), Protocol::UDP));
-    match rule.target.as_ref()? {
-        Target::Notrack(_) => Some(Taking::Untracked),
+/// By the target alone, also one of `iptables-nft`: the conditions there may be native ones.
+pub(super) fn taking(target: &Target) -> Option<Taking> {
+    match target {
         Target::Ct(ct) if ct.notrack => Some(Taking::Untracked),
-        Target::Ct(ct) if !is_udp => {
+        Target::Ct(ct) => {
             let is_other = ct.zone.as_ref().is_some_and(|zone| zone.id != Some(0));
             is_other.then_some(Taking::Zoned)
         }
-        Target::Redirect(_) | Target::Dnat(_) => Some(Taking::Translated),
-        Target::Tproxy(_) => Some(Taking::Diverted),
-        target if target.name() == "NETMAP" => Some(Taking::Translated),
-        _ => None,
+        target => match target.extension()? {
+            "NOTRACK" => Some(Taking::Untracked),
+            "REDIRECT" | "DNAT" | "NETMAP" => Some(Taking::Translated),
+            "TPROXY" => Some(Taking::Diverted),
+            _ => None,
+        },
     }
 }
 

@@ -3,11 +3,11 @@
 //! | What | Where | Why |
 //! |---|---|---|
 //! | `notrack` | a chain that is called before conntrack | packets without a connection are not translated |
-//! | a zone | the same | the proxy does not find the destination of its connections (`SO_ORIGINAL_DST`) |
+//! | a zone | the same | the proxy does not find the destination (`SO_ORIGINAL_DST`), answers to UDP are not translated |
 //! | `dnat`, `redirect` | a chain of type nat that is called before ours | the first translation counts |
 //! | `tproxy` | a chain at prerouting that is called before ours | the packet has a socket already |
 //! | whatever ends a chain | before our rules in a legacy built-in chain, which is shared | our rules are not reached |
-//! | a policy `DROP` | of a built-in chain of legacy `nat` with our rules | it drops what they let through |
+//! | a policy `DROP` | of a chain of type nat at a hook of ours | it drops what ours let through, or all |
 //! | a policy rule by `from`, `iif lo`, `ipproto tcp` | before ours | replies do not return to the proxy |
 //!
 //! Both engines are looked at, whichever has our rules: the kernel calls the chains of both. Chains with lower priorities are
@@ -72,7 +72,7 @@ pub(super) fn unknown(why: &Error) -> String {
 enum Taking {
     /// They are not tracked.
     Untracked,
-    /// Their connections are in a zone, as only those of our own rules for DNS may be.
+    /// Their connections are in a zone, as only our own rules for DNS may set them.
     Zoned,
     /// Their destination is translated.
     Translated,
@@ -87,9 +87,7 @@ impl Taking {
             Self::Untracked => {
                 "exempts packets from connection tracking, so that they are not redirected"
             }
-            Self::Zoned => {
-                "puts connections into a zone, where the proxy does not find their destination"
-            }
+            Self::Zoned => "puts connections into a zone, where their translation is not found",
             _ if is_before == Before::Maybe => {
                 "may take packets before ours, since its chain has the same priority"
             }
@@ -230,10 +228,21 @@ impl Ours {
         is_before.then_some(Before::Yes)
     }
 
+    /// Whether a chain of ours is at this hook.
+    fn has(&self, hook: Hook) -> bool {
+        self.hooks.iter().any(|(of_ours, _)| *of_ours == hook)
+    }
+
     /// Whether packets of this protocol are redirected.
     fn takes(&self, protocol: u8) -> bool {
         protocol == TCP || (protocol == UDP && self.takes_udp)
     }
+}
+
+/// The line about a policy `DROP` of a chain of type nat at a hook of ours. Before ours it drops every connection, behind ours
+/// those that are not redirected.
+fn dropped(policy: &str) -> String {
+    format!("a foreign policy DROP of nat drops connections: {policy}; set it to ACCEPT")
 }
 
 /// The rules that packets of the redirection may come to from this chain on, each with its chain: `rules` are those of a chain that

@@ -1,13 +1,14 @@
 //! In tables of nf_tables, also those of `iptables-nft`.
 
-use super::{Ours, Taking, l4proto, legacy};
+use super::{Ours, Taking, dropped, l4proto, legacy};
 use crate::compile::Compiled;
 use crate::redirection::engines;
 use std::time::Duration;
-use weir_netfilter::nft::compat::legacy_rule;
+use weir_netfilter::nft::compat::{Compat, legacy_rule};
+use weir_netfilter::nft::expr::Expr;
 use weir_netfilter::nft::{
-    BaseChain, Chain, ChainType, CtKey, Data, Hook, NatKind, NftEngine, Rule, Statement, Table,
-    TableFamily, TableId, Verdict, text_without_counters,
+    BaseChain, Chain, ChainType, CtKey, Data, Hook, NatKind, NftEngine, Policy, Rule, Statement,
+    Table, TableFamily, TableId, Verdict, text_without_counters,
 };
 use weir_netlink::Result;
 
@@ -57,7 +58,8 @@ pub(super) fn that_matter(ours: &Ours, chains: &[(TableId, Chain)]) -> Vec<Table
                 _ => &[Taking::Untracked, Taking::Zoned],
             };
             let mut ways = ways.iter();
-            ways.any(|way| ours.is_behind(*way, base.hook, base.priority).is_some())
+            drops(ours, base)
+                || ways.any(|way| ours.is_behind(*way, base.hook, base.priority).is_some())
         };
         if of_packets && !tables.contains(table) && chain.base.as_ref().is_some_and(matters) {
             tables.push(table.clone());
@@ -73,13 +75,17 @@ pub(super) fn in_table(ours: &Ours, table: &Table) -> Vec<String> {
     }
     for chain in &table.chains {
         let Some(base) = &chain.base else { continue };
+        let (family, name) = (table.family, &table.name);
+        if drops(ours, base) {
+            let of = format!("table {family} {name} chain {}", chain.name);
+            lines.push(dropped(&of));
+        }
         for (at, rule) in reachable(ours, table, &chain.name) {
             let Some(taking) = taking(rule, table.family) else {
                 continue;
             };
             if let Some(before) = ours.is_behind(taking, base.hook, base.priority) {
                 let text = text_without_counters(rule, table.family);
-                let (family, name) = (table.family, &table.name);
                 let rule = format!("table {family} {name} chain {at}: {text}");
                 lines.push(taking.line(&rule, before));
             }
@@ -90,28 +96,37 @@ pub(super) fn in_table(ours: &Ours, table: &Table) -> Vec<String> {
     lines
 }
 
+/// Whether its policy drops what comes to it at a hook of ours, wherever it is: the kernel calls all chains of type nat.
+fn drops(ours: &Ours, base: &BaseChain) -> bool {
+    let is_policy = base.chain_type == ChainType::Nat && base.policy == Policy::Drop;
+    is_policy && ours.has(base.hook)
+}
+
 fn taking(rule: &Rule, family: TableFamily) -> Option<Taking> {
-    let is_udp = l4proto(rule) == Some(Data::u8(super::UDP));
+    let expr = |expr: &Expr| match expr {
+        // To what is looked up in a map, for example.
+        Expr::Nat(_) | Expr::Redir(_) => Some(Taking::Translated),
+        Expr::Tproxy(_) => Some(Taking::Diverted),
+        Expr::Ct(ct) => {
+            let is_zone = ct.sreg.is_some() && ct.key.map(CtKey::from) == Some(CtKey::Zone);
+            is_zone.then_some(Taking::Zoned)
+        }
+        Expr::Notrack => Some(Taking::Untracked),
+        other => match Compat::read(other, family) {
+            Some(Compat::Target(target)) => legacy::taking(&target),
+            _ => None,
+        },
+    };
     let statement = |s: &Statement| match s {
         Statement::Notrack => Some(Taking::Untracked),
-        Statement::CtSet(CtKey::Zone, ..) if !is_udp => Some(Taking::Zoned),
+        Statement::CtSet(CtKey::Zone, ..) => Some(Taking::Zoned),
         Statement::Redirect(_) => Some(Taking::Translated),
         Statement::Nat(nat) if nat.kind == NatKind::Dnat => Some(Taking::Translated),
         Statement::Tproxy(_) => Some(Taking::Diverted),
-        // To what is looked up in a map, for example.
-        Statement::Opaque(exprs) => exprs.iter().find_map(|expr| match expr.name() {
-            "notrack" => Some(Taking::Untracked),
-            "nat" | "redir" => Some(Taking::Translated),
-            "tproxy" => Some(Taking::Diverted),
-            _ => None,
-        }),
+        Statement::Opaque(exprs) => exprs.iter().find_map(expr),
         _ => None,
     };
-    let of_legacy = || legacy::taking(&legacy_rule(rule, family)?);
-    rule.statements
-        .iter()
-        .find_map(statement)
-        .or_else(of_legacy)
+    rule.statements.iter().find_map(statement)
 }
 
 /// Whether the rule may be for packets that are redirected.
@@ -124,6 +139,21 @@ fn concerns(ours: &Ours, rule: &Rule, family: TableFamily) -> bool {
     }
 }
 
+/// Those of the rules that concern the redirection, each with those of its own chain (`jump { ... }`).
+fn with_own<'t>(ours: &Ours, family: TableFamily, rules: &'t [Rule], found: &mut Vec<&'t Rule>) {
+    for rule in rules {
+        if concerns(ours, rule, family) {
+            found.push(rule);
+            with_own(
+                ours,
+                family,
+                rule.chain.as_deref().unwrap_or_default(),
+                found,
+            );
+        }
+    }
+}
+
 /// The rules that packets of the redirection may come to from this chain on, each with its chain. What upstream left behind is
 /// drift.
 fn reachable<'t>(ours: &Ours, table: &'t Table, from: &'t str) -> Vec<(&'t str, &'t Rule)> {
@@ -131,9 +161,9 @@ fn reachable<'t>(ours: &Ours, table: &'t Table, from: &'t str) -> Vec<(&'t str, 
     let is_foreign = |chain: &&str| !ours.owns(&table.name, chain, all.clone());
     let rules = |name: &str| {
         let chain = table.chain(name)?;
-        let rules = chain.rules.iter();
-        let rules = rules.filter(|rule| concerns(ours, rule, table.family));
-        Some((chain.name.as_str(), rules.collect()))
+        let mut rules = Vec::new();
+        with_own(ours, table.family, &chain.rules, &mut rules);
+        Some((chain.name.as_str(), rules))
     };
     let to = |rule: &'t Rule| {
         let mut to: Vec<&str> = Vec::new();

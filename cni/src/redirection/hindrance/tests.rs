@@ -1,7 +1,7 @@
 use super::*;
 use crate::compile::{compile, compile_chosen};
 use crate::config::{Intent, NameFiles, SidecarConfig};
-use nft::{BaseChain, Chain, ChainType, Redirect, Rule, Table, TableFamily, Verdict};
+use nft::{BaseChain, Chain, ChainType, Policy, Redirect, Rule, Table, TableFamily, Verdict};
 
 fn intent(change: impl FnOnce(&mut SidecarConfig)) -> Intent {
     let mut config = SidecarConfig {
@@ -83,6 +83,23 @@ fn the_order_of_chains_counts() {
     for (priority, expected) in [(-150, 1), (-101, 1), (-100, 1), (-99, 0)] {
         let chain = chain(ChainType::Nat, priority, vec![redirect()]);
         assert_eq!(found(vec![chain]), expected, "{priority}");
+    }
+}
+
+/// Behind ours as well: it is for connections that are not redirected.
+#[test]
+fn a_policy_drop_of_nat_counts_at_any_priority() {
+    for (kind, priority, expected) in [
+        (ChainType::Nat, -150, 1),
+        (ChainType::Nat, -100, 1),
+        (ChainType::Nat, 0, 1),
+        (ChainType::Filter, -150, 0),
+    ] {
+        let mut chain = chain(kind, priority, Vec::new());
+        chain.base.as_mut().unwrap().policy = nft::Policy::Drop;
+        assert_eq!(found(vec![chain.clone()]), expected, "{chain:?}");
+        chain.base.as_mut().unwrap().hook = Hook::Postrouting;
+        assert_eq!(found(vec![chain]), 0);
     }
 }
 
@@ -191,8 +208,11 @@ fn a_policy_rule_is_judged_by_the_packets_that_are_redirected() {
 fn tables_with_a_chain_that_may_be_before_ours_are_read() {
     let [ours, _] = ours(|_| {});
     let base = |kind, hook, priority| Chain::base("c", kind, hook, priority);
+    let mut drops = base(ChainType::Nat, Hook::Output, -50);
+    drops.base.as_mut().unwrap().policy = Policy::Drop;
     for (chain, expected) in [
         (Chain::regular("c"), false),
+        (drops, true),
         (base(ChainType::Nat, Hook::Output, -100), true),
         (base(ChainType::Nat, Hook::Output, -99), false),
         (base(ChainType::Nat, Hook::Postrouting, -300), false),

@@ -1,0 +1,348 @@
+//! Rules of another writer, each with a connection that shows their effect.
+
+/// A connection that the redirection is for, and what is redirected.
+#[derive(Clone, Copy)]
+pub(super) enum Of {
+    /// From the application.
+    Application,
+    /// To the application, where invalid packets are dropped.
+    Client,
+    /// From the application to a DNS server, where these are redirected.
+    Query,
+    /// From the proxy: let through.
+    Proxy,
+}
+
+/// Another writer's rules: those that come before the redirection is made, and those that come after it.
+pub(super) struct Foreign {
+    pub(super) what: &'static str,
+    /// The connection that is tried.
+    pub(super) of: Of,
+    pub(super) tool: &'static str,
+    pub(super) first: &'static [&'static str],
+    pub(super) rules: &'static [&'static str],
+}
+
+const fn nft(what: &'static str, rules: &'static [&'static str]) -> Foreign {
+    tables(what, "nft", rules)
+}
+
+const fn tables(what: &'static str, tool: &'static str, rules: &'static [&'static str]) -> Foreign {
+    Foreign {
+        what,
+        of: Of::Application,
+        tool,
+        rules,
+        first: &[],
+    }
+}
+
+/// Each is loaded with what its tool reads: a script of `nft`, or a rule for each call.
+pub(super) const FOREIGN: &[Foreign] = &[
+    nft(
+        "notrack before conntrack",
+        &["table inet t { chain c { type filter hook output priority -310; notrack; }; }"],
+    ),
+    nft(
+        "notrack behind conntrack",
+        &["table inet t { chain c { type filter hook output priority -190; notrack; }; }"],
+    ),
+    nft(
+        "notrack of another protocol",
+        &[
+            "table ip t { chain c { type filter hook output priority -310; meta l4proto udp notrack; }; }",
+        ],
+    ),
+    nft(
+        "notrack in a chain that is jumped to",
+        &["table ip t { chain d { tcp dport 80 notrack; }; \
+           chain c { type filter hook output priority -310; jump d; }; }"],
+    ),
+    nft(
+        "notrack in a chain of the rule",
+        &[
+            "table ip t { chain c { type filter hook output priority -310; tcp dport 80 jump { counter; notrack; }; }; }",
+        ],
+    ),
+    nft(
+        "notrack in a chain that nothing leads to",
+        &["table ip t { chain d { notrack; }; \
+           chain c { type filter hook output priority -310; counter; }; }"],
+    ),
+    nft(
+        "notrack in a table that is dormant",
+        &[
+            "table ip t { flags dormant; chain c { type filter hook output priority -310; notrack; }; }",
+        ],
+    ),
+    nft(
+        "redirection before ours",
+        &[
+            "table inet t { chain c { type nat hook output priority -150; tcp dport 80 redirect to :9999; }; }",
+        ],
+    ),
+    nft(
+        "redirection behind ours",
+        &[
+            "table inet t { chain c { type nat hook output priority -50; tcp dport 80 redirect to :9999; }; }",
+        ],
+    ),
+    nft(
+        "redirection with our priority, registered later",
+        &[
+            "table ip t { chain c { type nat hook output priority -100; tcp dport 80 redirect to :9999; }; }",
+        ],
+    ),
+    Foreign {
+        first: &[
+            "table ip t { chain c { type nat hook output priority -100; tcp dport 80 redirect to :9999; }; }",
+        ],
+        ..nft("redirection with our priority, registered before", &[])
+    },
+    Foreign {
+        first: &["table inet t { chain d { counter; }; }"],
+        ..nft(
+            "redirection with our priority, registered later in an older table",
+            &[
+                "table inet t { chain c { type nat hook output priority -100; tcp dport 80 redirect to :9999; }; }",
+            ],
+        )
+    },
+    nft(
+        "redirection behind a verdict map of the rule",
+        &[
+            "table inet t { chain d { tcp dport 80 redirect to :9999; }; \
+           chain c { type nat hook output priority -110; tcp dport vmap { 80 : jump d }; }; }",
+        ],
+    ),
+    nft(
+        "redirection behind a verdict map with a name",
+        &[
+            "table inet t { map m { type inet_service : verdict; }; chain d { tcp dport 80 redirect to :9999; }; \
+           chain c { type nat hook output priority -110; tcp dport vmap @m; }; }; \
+           add element inet t m { 80 : goto d };",
+        ],
+    ),
+    nft(
+        "verdict maps that lead past a redirection",
+        &[
+            "table inet t { map m { type inet_service : verdict; }; chain d { tcp dport 80 redirect to :9999; }; \
+           chain e { counter; }; chain c { type nat hook output priority -110; \
+           tcp dport vmap { 80 : jump e }; tcp dport vmap @m; }; }; add element inet t m { 80 : goto e };",
+        ],
+    ),
+    nft(
+        "translation to what is looked up",
+        &[
+            "table ip t { chain c { type nat hook output priority -150; \
+           dnat to tcp dport map { 80 : 10.96.0.10 }; }; }",
+        ],
+    ),
+    nft(
+        "what accepts, counts and marks before ours",
+        &[
+            "table inet t { chain c { type nat hook output priority -150; tcp dport 80 accept; }; \
+             chain d { type filter hook output priority -310; meta mark set 7 counter accept; }; \
+             chain e { type filter hook prerouting priority -310; ct state invalid drop; }; }",
+        ],
+    ),
+    tables(
+        "notrack in legacy tables",
+        "iptables-legacy",
+        &["-t raw -A OUTPUT -j CT --notrack"],
+    ),
+    tables(
+        "notrack in a legacy chain",
+        "iptables-legacy",
+        &[
+            "-t raw -N MINE",
+            "-t raw -A MINE -p tcp -j CT --notrack",
+            "-t raw -A OUTPUT -j MINE",
+        ],
+    ),
+    nft(
+        "a zone",
+        &["table inet t { chain c { type filter hook output priority -310; ct zone set 7; }; }"],
+    ),
+    tables(
+        "a zone in legacy tables",
+        "iptables-legacy",
+        &["-t raw -A OUTPUT -j CT --zone 7"],
+    ),
+    tables(
+        "a zone and notrack of UDP in legacy tables",
+        "iptables-legacy",
+        &[
+            "-t raw -A OUTPUT -p udp -j CT --notrack",
+            "-t raw -A OUTPUT -p udp -j CT --zone 7",
+        ],
+    ),
+    tables(
+        "redirection in legacy tables",
+        "iptables-legacy",
+        &["-t nat -I OUTPUT -p tcp -j REDIRECT --to-ports 9999"],
+    ),
+    tables(
+        "notrack by iptables-nft",
+        "iptables-nft",
+        &["-t raw -A OUTPUT -p tcp -j CT --notrack"],
+    ),
+    tables(
+        "redirection by iptables-nft",
+        "iptables-nft",
+        &["-t nat -A OUTPUT -p tcp -j REDIRECT --to-ports 9999"],
+    ),
+    Foreign {
+        first: &["-t nat -A POSTROUTING -p tcp --dport 9 -j RETURN"],
+        ..tables(
+            "redirection by iptables-nft in an older table",
+            "iptables-nft",
+            &["-t nat -A OUTPUT -p tcp -j REDIRECT --to-ports 9999"],
+        )
+    },
+    tables(
+        "a legacy chain that counts and returns",
+        "iptables-legacy",
+        &[
+            "-t nat -N MINE",
+            "-t nat -A MINE -p tcp -j RETURN",
+            "-t nat -I OUTPUT -j MINE",
+            "-t mangle -I OUTPUT -p tcp -j MARK --set-mark 7",
+            "-I OUTPUT -p tcp -j ACCEPT",
+        ],
+    ),
+    // Ports, flags and marks are native conditions, which legacy rules have other forms of.
+    tables(
+        "redirection of a port by iptables-nft",
+        "iptables-nft",
+        &["-t nat -I OUTPUT -p tcp --dport 80 -j REDIRECT --to-ports 9999"],
+    ),
+    tables(
+        "translation of a port by iptables-nft",
+        "iptables-nft",
+        &["-t nat -I OUTPUT -p tcp --dport 80 -j DNAT --to-destination 10.96.0.10:9999"],
+    ),
+    tables(
+        "redirection of the first packet by iptables-nft",
+        "iptables-nft",
+        &["-t nat -I OUTPUT -p tcp --syn -j REDIRECT --to-ports 9999"],
+    ),
+    tables(
+        "redirection of packets without a mark by iptables-nft",
+        "iptables-nft",
+        &["-t nat -I OUTPUT -p tcp -m mark ! --mark 1/1 -j REDIRECT --to-ports 9999"],
+    ),
+    tables(
+        "notrack of a port by iptables-nft",
+        "iptables-nft",
+        &["-t raw -A OUTPUT -p tcp --dport 80 -j CT --notrack"],
+    ),
+    tables(
+        "a zone of a port by iptables-nft",
+        "iptables-nft",
+        &["-t raw -A OUTPUT -p tcp --dport 80 -j CT --zone 7"],
+    ),
+    tables(
+        "redirection of a port of UDP, marks and counters by iptables-nft",
+        "iptables-nft",
+        &[
+            "-t nat -I OUTPUT -p udp --dport 53 -j REDIRECT --to-ports 9999",
+            "-t mangle -I OUTPUT -p tcp --dport 80 -j MARK --set-mark 7",
+            "-t nat -I OUTPUT -p tcp --dport 80",
+        ],
+    ),
+    Foreign {
+        of: Of::Client,
+        ..tables(
+            "inbound redirection of a port by iptables-nft",
+            "iptables-nft",
+            &["-t nat -I PREROUTING -p tcp --dport 8080 -j REDIRECT --to-ports 9999"],
+        )
+    },
+    Foreign {
+        of: Of::Client,
+        ..tables(
+            "tproxy of a port by iptables-nft",
+            "iptables-nft",
+            &["-t mangle -A PREROUTING -p tcp --dport 8080 -j TPROXY --on-port 9999"],
+        )
+    },
+    // The chain has a rule of ours, which is for others.
+    Foreign {
+        of: Of::Client,
+        ..tables(
+            "tproxy in legacy tables",
+            "iptables-legacy",
+            &["-t mangle -A PREROUTING -p tcp --dport 8080 -j TPROXY --on-port 9999"],
+        )
+    },
+    Foreign {
+        of: Of::Client,
+        ..tables(
+            "tproxy in a legacy chain",
+            "iptables-legacy",
+            &[
+                "-t mangle -N MINE",
+                "-t mangle -A MINE -p tcp --dport 8080 -j TPROXY --on-port 9999",
+                "-t mangle -A PREROUTING -j MINE",
+            ],
+        )
+    },
+    nft(
+        "a zone that is looked up",
+        &[
+            "table inet t { chain c { type filter hook output priority -310; \
+           ct zone set tcp dport map { 80 : 5 }; }; }",
+        ],
+    ),
+    Foreign {
+        of: Of::Query,
+        ..nft(
+            "a zone of queries",
+            &[
+                "table inet t { chain c { type filter hook output priority -310; udp dport 53 ct zone set 9; }; }",
+            ],
+        )
+    },
+    Foreign {
+        of: Of::Query,
+        ..tables(
+            "a zone of queries in legacy tables",
+            "iptables-legacy",
+            &["-t raw -I OUTPUT -p udp --dport 53 -j CT --zone 9"],
+        )
+    },
+    Foreign {
+        of: Of::Query,
+        ..tables(
+            "a zone of another protocol, and a mark of queries, in legacy tables",
+            "iptables-legacy",
+            &[
+                "-t raw -I OUTPUT -p icmp -j CT --zone 9",
+                "-t mangle -I OUTPUT -p udp --dport 53 -j MARK --set-mark 7",
+            ],
+        )
+    },
+    Foreign {
+        of: Of::Proxy,
+        ..tables(
+            "a policy of legacy tables",
+            "iptables-legacy-restore",
+            &["*nat\n:OUTPUT DROP [0:0]\nCOMMIT\n"],
+        )
+    },
+    Foreign {
+        of: Of::Proxy,
+        ..nft(
+            "a policy before ours",
+            &["table inet t { chain c { type nat hook output priority -150; policy drop; }; }"],
+        )
+    },
+    Foreign {
+        of: Of::Proxy,
+        ..nft(
+            "a policy behind ours",
+            &["table inet t { chain c { type nat hook output priority -50; policy drop; }; }"],
+        )
+    },
+];
