@@ -68,10 +68,11 @@ impl PodNetworks {
             let ifname = selection.interface.clone();
             let ifname = ifname.unwrap_or_else(|| format!("net{number}"));
             if let Some((other, _)) = all.iter().find(|(_, a)| a.ifname == ifname) {
-                return Err(Error::NotPossible(format!(
+                let reason = format!(
                     "networks {:?} and {:?} would both have interface {ifname:?}; name another one, as in NETWORK@INTERFACE",
                     other.name, list.name
-                )));
+                );
+                return Err(Error::config(selection::SOURCE, reason));
             }
             let attachment = Attachment {
                 ifname,

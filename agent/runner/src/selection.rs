@@ -19,7 +19,7 @@ pub struct Selection {
     pub interface: Option<String>,
 }
 
-const SOURCE: &str = "k8s.v1.cni.cncf.io/networks";
+pub(crate) const SOURCE: &str = "k8s.v1.cni.cncf.io/networks";
 
 /// Parses either form: `NAMESPACE/NAME@INTERFACE`, separated by commas, or a JSON array of objects with `name`,
 /// `namespace` and `interface`. Other keys of an object are for plugins that assign addresses and are ignored.

@@ -6,7 +6,7 @@ use super::output;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 use weir_netlink::Netns;
-use weir_runner::{Attachment, NetworkList, PodNetworks, Runner};
+use weir_runner::{Attachment, Error, NetworkList, PodNetworks, Runner};
 
 pub(super) fn run(verb: CniCommand) -> Result<u8, Failure> {
     match verb {
@@ -15,7 +15,7 @@ pub(super) fn run(verb: CniCommand) -> Result<u8, Failure> {
             has_namespace(&pod.attachment)?;
             let result = pod.runner.add_pod(&pod.networks, &pod.attachment);
             output::report(
-                &output::json_text(&result.map_err(Failure::failed)?),
+                &output::json_text(&result.map_err(failure)?),
                 "the attachment is added, and `weir cni del` removes it",
             )
         }
@@ -23,13 +23,13 @@ pub(super) fn run(verb: CniCommand) -> Result<u8, Failure> {
             let pod = Pod::of(&a)?;
             has_namespace(&pod.attachment)?;
             let checked = pod.runner.check_pod(&pod.networks, &pod.attachment);
-            checked.map_err(Failure::failed)?;
+            checked.map_err(failure)?;
             Ok(super::code::SUCCESS)
         }
         CniCommand::Del(a) => {
             let pod = Pod::of(&a)?;
             let deleted = pod.runner.del_pod(&pod.networks, &pod.attachment);
-            deleted.map_err(Failure::failed)?;
+            deleted.map_err(failure)?;
             Ok(super::code::SUCCESS)
         }
         CniCommand::Gc(a) => {
@@ -76,6 +76,14 @@ impl Pod {
             networks,
             attachment,
         })
+    }
+}
+
+/// Interfaces of networks are compared when these are attached.
+fn failure(e: Error) -> Failure {
+    match e {
+        Error::Config { .. } => Failure::usage(e),
+        e => Failure::failed(e),
     }
 }
 

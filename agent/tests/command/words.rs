@@ -60,12 +60,18 @@ fn an_argument_that_cannot_be_used_is_2() {
     let pod = pod_or_skip!();
     let (ns, file) = (path(&pod), config(&json!({})));
     let list = TempFile::new("");
-    let conflist = format!("{}.conflist", list.path());
+    let dir = format!("{}.d", list.path());
+    std::fs::create_dir(&dir).unwrap();
+    let conflist = format!("{dir}/n.conflist");
     std::fs::write(
         &conflist,
         r#"{"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "weir-no-such-plugin"}]}"#,
     )
     .unwrap();
+    let on_pod = ["--conf", &conflist, "--netns", &ns, "--id", "c1"];
+    let both_eth0 = ["--networks", "n@eth0", "--net-dir", &dir];
+    let added_twice = [&["cni", "add"][..], &on_pod, &both_eth0].concat();
+    let deleted_twice = [&["cni", "del"][..], &on_pod, &both_eth0].concat();
     for args in [
         &["show", "--netns", "/nowhere/netns"][..],
         &["clean", "--netns", "/nowhere/netns"],
@@ -122,6 +128,8 @@ fn an_argument_that_cannot_be_used_is_2() {
         ],
         &["cni", "status", "--conf", "/nowhere.conflist"],
         &["cni", "add", "--conf", &conflist, "--id", "c1"],
+        &added_twice,
+        &deleted_twice,
     ] {
         let run = weir(args);
         assert_eq!(
@@ -149,7 +157,7 @@ fn an_argument_that_cannot_be_used_is_2() {
             run.stderr
         );
     }
-    std::fs::remove_file(&conflist).unwrap();
+    std::fs::remove_dir_all(&dir).unwrap();
     assert_eq!(add.code, 1, "{}", add.stderr);
     let named = add.stderr.matches("\"weir-no-such-plugin\"").count();
     assert_eq!(named, 1, "{}", add.stderr);
