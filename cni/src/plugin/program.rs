@@ -14,6 +14,7 @@ const ABOUT: About = About {
 #[must_use]
 pub fn main() -> ExitCode {
     weir_netlink::tuning::one_heap();
+    weir_netlink::tuning::limits_are_errors();
     install_panic_hook();
     let lookup = |name: &str| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned());
     let log = Logger::new(Box::new(std::io::stderr()));

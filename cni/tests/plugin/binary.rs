@@ -11,8 +11,12 @@ use crate::common::api_server::{other_ca, write_kubeconfig};
 use serde_json::{Value, json};
 
 fn run(env: &[(&str, &str)], stdin: &str) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_weir-cni"))
-        .env_clear()
+    let mut plugin = Command::new(env!("CARGO_BIN_EXE_weir-cni"));
+    output(plugin.env_clear(), env, stdin)
+}
+
+fn output(command: &mut Command, env: &[(&str, &str)], stdin: &str) -> Output {
+    let mut child = command
         .envs(env.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -98,4 +102,20 @@ fn the_exit_is_not_held_up_by_the_agents_log() {
         started.elapsed()
     );
     assert!(dir.read("istio-cni.log").contains("not a Kubernetes pod"));
+}
+
+/// The log is only a log, also where its file may not grow.
+#[test]
+fn a_limit_of_file_sizes_is_no_crash() {
+    if Command::new("prlimit").arg("--version").output().is_err() {
+        return println!("skipped: there is no prlimit of util-linux");
+    }
+    let dir = TempDir::new();
+    write_kubeconfig(&dir, 1, &other_ca());
+    let config = json!({"name": "n", "cniVersion": "1.0.0", "cni_agent_run_dir": dir.path()});
+    let mut limited = Command::new("prlimit");
+    limited.args(["--fsize=0", env!("CARGO_BIN_EXE_weir-cni")]);
+    let output = output(&mut limited, &ADD, &config.to_string());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(stdout(&output), json!({"cniVersion": "1.0.0"}));
 }

@@ -1,5 +1,5 @@
-//! What a process sets for itself, and a machine for its start: the C library's heap, `mallopt(3)`, and the seed of the
-//! kernel's random numbers, `ioctl(2)` on `/dev/urandom`.
+//! What a process sets for itself, and a machine for its start: the C library's heap, `mallopt(3)`, what a limit does to it, `signal(2)`,
+//! and the seed of the kernel's random numbers, `ioctl(2)` on `/dev/urandom`.
 
 use std::fs::File;
 use std::io;
@@ -23,6 +23,15 @@ pub fn one_heap() {
         libc::mallopt(libc::M_TRIM_THRESHOLD, 2 << 20);
         libc::mallopt(libc::M_MMAP_THRESHOLD, 64 << 10);
         libc::mallopt(libc::M_MXFAST, 0);
+    }
+}
+
+/// A file that would exceed this process's limit is an error of `write(2)` (`EFBIG`) and does not end the process: ignores `SIGXFSZ`,
+/// `signal(2)`. Programs that it starts inherit this.
+pub fn limits_are_errors() {
+    // SAFETY: signal(2) is an `extern` function. With SIG_IGN it installs no handler, and touches no memory of ours.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
     }
 }
 
