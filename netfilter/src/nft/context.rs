@@ -116,7 +116,11 @@ impl Context {
                 self.note_ether_type(v);
             }
             // `ip protocol tcp` implies the same as `meta l4proto tcp`.
-            (_, Some(DataType::INET_PROTO)) => self.l4proto = value,
+            (Selector::Payload { base, .. }, Some(DataType::INET_PROTO))
+                if *base == PayloadBase::Network =>
+            {
+                self.l4proto = value;
+            }
             (_, Some(DataType::ICMP_TYPE | DataType::ICMPV6_TYPE)) => self.icmp_type = value,
             _ => {}
         }

@@ -253,6 +253,13 @@ fn selectors_of_sets() {
     both_ways(include_str!("listing/typeof.nft"));
 }
 
+/// Numbers and symbols: in ranges, in orders, in sets, and how many elements of each type stand in a line.
+// matrix: host: ranges in concatenations, and types that are younger than the oldest kernels
+#[test]
+fn numbers_are_listed_as_nft_lists_them() {
+    both_ways(include_str!("listing/numbers.nft"));
+}
+
 /// A map without `typeof` that another program noted as one of numbers in network order, and a selector without text.
 #[test]
 fn a_byte_order_without_a_selector() {

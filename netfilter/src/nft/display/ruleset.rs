@@ -80,7 +80,8 @@ impl fmt::Display for Table {
         let chains = self.chains.iter().map(|c| chain_text(c, self));
         let blocks = objects.chain(sets).chain(flowtables).chain(chains);
         for (i, block) in blocks.enumerate() {
-            if i > 0 {
+            // After the flags `nft` has an empty line.
+            if i > 0 || !flags.is_empty() {
                 writeln!(f)?;
             }
             f.write_str(&block)?;
@@ -134,7 +135,9 @@ pub(crate) fn base_chain_text(base: &BaseChain, family: TableFamily) -> String {
         (Hook::Input, TableFamily::Arp) => "output".to_owned(),
         (hook, _) => hook.to_string(),
     };
-    let devices = match base.devices.as_slice() {
+    let mut devices = base.devices.clone();
+    devices.sort();
+    let devices = match devices.as_slice() {
         [] => String::new(),
         [one] => format!(" device \"{one}\""),
         many => format!(" devices = {{ {} }}", many.join(", ")),
@@ -326,16 +329,21 @@ fn lines(s: &Set) -> Vec<String> {
 fn per_line(t: DataType) -> usize {
     match t {
         t if t.is_concatenation() => 1,
-        DataType::IPV4_ADDR | DataType::CT_STATE | DataType::CT_STATUS => 2,
-        DataType::IPV6_ADDR
-        | DataType::ETHER_ADDR
-        | DataType::ETHER_TYPE
-        | DataType::ICMP_TYPE
-        | DataType::ICMPV6_TYPE
-        | DataType::ICMPX_CODE
-        | DataType::IFNAME
-        | DataType::STRING => 1,
-        _ => 5,
+        DataType::IPV4_ADDR | DataType::CT_STATE | DataType::CT_STATUS | DataType::PKT_TYPE => 2,
+        DataType::NF_PROTO
+        | DataType::INTEGER
+        | DataType::INET_PROTO
+        | DataType::INET_SERVICE
+        | DataType::TCP_FLAG
+        | DataType::DCCP_PKTTYPE
+        | DataType::MARK
+        | DataType::IFINDEX
+        | DataType::CLASSID
+        | DataType::UID
+        | DataType::GID
+        | DataType::CT_DIR
+        | DataType::ARP_OP => 5,
+        _ => 1,
     }
 }
 

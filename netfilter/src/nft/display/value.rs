@@ -26,15 +26,19 @@ pub(crate) fn value(data: &Data, data_type: DataType, host_order: bool) -> Strin
             .map(|b| format!("{b:02x}"))
             .collect::<Vec<_>>()
             .join(":"),
-        DataType::CT_LABEL => labels(&data.0),
+        DataType::CT_LABEL => labels(&data.0, host_order),
         _ => n.map_or_else(|| hex(&data.0), |n| number(n, data_type)),
     }
 }
 
-/// The numbers of the bits that are set, in a bit map of the kernel.
-fn labels(bytes: &[u8]) -> String {
+/// The numbers of the bits that are set, in a bit map of the kernel; in network order its last byte comes first.
+fn labels(bytes: &[u8], host_order: bool) -> String {
     let bit = |i: &usize| {
-        let byte = bytes.get(i / 8).copied().unwrap_or(0);
+        let at = match host_order {
+            true => Some(i / 8),
+            false => (bytes.len() - 1).checked_sub(i / 8),
+        };
+        let byte = at.and_then(|at| bytes.get(at)).copied().unwrap_or(0);
         byte & (1 << (i % 8)) != 0
     };
     let set: Vec<String> = (0..bytes.len() * 8)
@@ -60,6 +64,7 @@ pub(crate) fn bound(data: &Data, data_type: DataType, host_order: bool) -> Strin
             | DataType::ICMPX_CODE
             | DataType::IGMP_TYPE
             | DataType::MH_TYPE
+            | DataType::DCCP_PKTTYPE
             | DataType::ARP_OP
             | DataType::DEVGROUP
             | DataType::REALM
@@ -72,11 +77,32 @@ pub(crate) fn bound(data: &Data, data_type: DataType, host_order: bool) -> Strin
             | DataType::BOOLEAN,
             Some(n),
         ) => n.to_string(),
-        (DataType::TCP_FLAG | DataType::CT_STATE | DataType::CT_STATUS, Some(n)) => {
+        (
+            DataType::TCP_FLAG | DataType::CT_STATE | DataType::CT_STATUS | DataType::ECN,
+            Some(n),
+        ) => {
             format!("0x{n:x}")
         }
+        (DataType::DSCP, Some(n)) => format!("0x{n:02x}"),
         (DataType::ETHER_TYPE, Some(n)) => format!("0x{n:04x}"),
         (DataType::TIME, Some(n)) => format!("{}s", n / 1000),
+        _ => value(data, data_type, host_order),
+    }
+}
+
+/// What a value is ordered with. `nft` finds no symbol for a number whose byte order was changed (`turned`), and of
+/// the flags in one byte only for a single one.
+pub(crate) fn ordered(data: &Data, data_type: DataType, host_order: bool, turned: bool) -> String {
+    match (data_type, data.number(host_order)) {
+        (DataType::CT_STATE | DataType::CT_STATUS, Some(n)) if turned && n != 0 => {
+            let bits = (0..64).map(|i| n & (1 << i)).filter(|bit| *bit != 0);
+            let bits: Vec<String> = bits.map(|bit| format!("0x{bit:x}")).collect();
+            bits.join(" | ")
+        }
+        (DataType::ARPHRD | DataType::FIB_ADDR | DataType::BOOLEAN, _) if turned => {
+            bound(data, data_type, host_order)
+        }
+        (DataType::TCP_FLAG, Some(n)) if n.count_ones() != 1 => format!("0x{n:x}"),
         _ => value(data, data_type, host_order),
     }
 }
@@ -99,7 +125,7 @@ fn number(n: u64, data_type: DataType) -> String {
         DataType::IGMP_TYPE => named(numbers::IGMP_TYPES),
         DataType::MH_TYPE => named(numbers::MH_TYPES),
         DataType::ARP_OP => named(numbers::ARP_OPS),
-        DataType::DCCP_PKTTYPE => in_hex(numbers::DCCP_TYPES),
+        DataType::DCCP_PKTTYPE => named(numbers::DCCP_TYPES),
         DataType::DSCP => in_hex(numbers::DSCP),
         DataType::ECN => in_hex(numbers::ECN),
         DataType::CT_EVENT => bits(numbers::CT_EVENTS, n),

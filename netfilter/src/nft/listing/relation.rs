@@ -2,7 +2,8 @@
 
 use super::{Binary, Kind, Listing, Term};
 use crate::nft::context::Implied;
-use crate::nft::display::{Field, bound, hex_number, is_prefix_type, range, value};
+use crate::nft::context::is_host_order;
+use crate::nft::display::{Field, bound, hex_number, is_prefix_type, ordered, range, value};
 use crate::nft::linearize::prefix_mask;
 use crate::nft::model::{CmpOp, Data, DataType, MetaKey, Selector, TableFamily};
 use crate::nft::raw;
@@ -51,7 +52,16 @@ impl Listing<'_> {
             self.texts.pop();
             return self.matched(text);
         }
-        let right = self.typed_value(d, left);
+        let right = match (&left.kind, op) {
+            (Kind::Selector(s), CmpOp::Lt | CmpOp::Lte | CmpOp::Gt | CmpOp::Gte) => {
+                let turned = left.host_order != is_host_order(s);
+                match self.context.field(s) {
+                    None if matches!(s, Selector::Payload { .. }) => self.typed_value(d, left),
+                    _ => ordered(d, left.data_type, left.host_order, turned),
+                }
+            }
+            _ => self.typed_value(d, left),
+        };
         let is_eq = self.is_operation(left) || (left.data_type.is_bits() && !right.contains(" | "));
         self.matched(format!("{name} {}{right}", sign(op, is_eq)));
         match op {
@@ -126,6 +136,8 @@ impl Listing<'_> {
         let name = self.text(left);
         let right = match right {
             Right::Range(first, last) => self.range_text(first, last, left),
+            // Bits of bytes without a name are numbers in a set.
+            Right::Set(set, id) if is_eq => self.map_text(set, *id, left),
             Right::Set(set, id) => self.set_text(set, *id, &fields),
             Right::Value(_) => return None,
         };
@@ -151,9 +163,13 @@ impl Listing<'_> {
         };
         let is_eq = field.is_some_and(|f| f.data_type.is_bits());
         let name = self.selector(s);
+        let fixes_family = matches!(
+            self.family,
+            TableFamily::Ip | TableFamily::Ip6 | TableFamily::Arp
+        );
         self.imply(match field.map(|f| (f.header, f.name)) {
             // The type of what follows the VLAN header may as well follow another one.
-            Some(("vlan", "type")) => &[],
+            Some(("vlan", "type")) if !fixes_family => &[],
             _ => implied,
         });
         self.texts
@@ -162,7 +178,6 @@ impl Listing<'_> {
             return;
         }
         let established = self.context.establishes(s, d);
-        let fixes_family = matches!(self.family, TableFamily::Ip | TableFamily::Ip6);
         match field.map(|f| (f.header, f.data_type)) {
             // Elsewhere `ip protocol` also implies the family.
             Some(("ip" | "ip6", DataType::INET_PROTO)) if fixes_family => {
