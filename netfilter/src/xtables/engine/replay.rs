@@ -44,7 +44,9 @@ pub fn plan_restore(script: &Script, observed: &Snapshot, keep: bool) -> Result<
                 let command = shorten(&command);
                 let object = format!("line {line}: {} -t {} {command}", script.family, part.name);
                 match why {
-                    Why::Reason(why) => Error::refused("restore", object, why),
+                    Why::Reason(why) => {
+                        Error::refused("restore", object, format!("{why}; nothing was changed"))
+                    }
                     Why::Error(e) => Error::refused("restore", object, e.to_string()),
                 }
             })?;
@@ -226,6 +228,7 @@ mod tests {
             }
             let error = plan(&script).expect_err("no such place").to_string();
             assert!(error.contains("has place 1"), "{error}");
+            assert!(error.ends_with("; nothing was changed"), "{error}");
         }
     }
 }

@@ -31,6 +31,8 @@ pub(crate) struct Row {
     pub(crate) unused: &'static [Range<usize>],
     /// Options of which one must be given.
     pub(crate) one_of: &'static [&'static str],
+    /// Two of these exclude each other.
+    pub(crate) only_one: bool,
     pub(crate) options: Options,
 }
 
@@ -62,6 +64,7 @@ impl Row {
         initial: &[],
         unused: &[],
         one_of: &[],
+        only_one: false,
         options: Options::Fields(&[]),
     };
 
@@ -130,6 +133,10 @@ impl Row {
     pub(crate) fn parse(&'static self, given: &mut Given) -> Result<Extension, Complaint> {
         if !self.one_of.is_empty() && !given.has(self.one_of) {
             return Err(given.lacks(&format!("one of {}", self.one_of.join(", "))));
+        }
+        let both = |name: &&&str| given.has(&[**name]);
+        if self.only_one && self.one_of.iter().filter(both).count() > 1 {
+            return Err(given.conflict(&self.one_of.join(", ")));
         }
         let mut blob = Blob::zeros(aligned(self.size));
         for (at, bytes) in self.initial {

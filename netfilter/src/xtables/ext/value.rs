@@ -168,7 +168,14 @@ impl Value {
             }
             Self::Names(width, names) => {
                 let value = b.uint(at, *width);
-                let set = names.iter().filter(|(_, bits)| value & bits == *bits);
+                // Of several names for the same bits, the first.
+                let is_first = |at: usize, bits: u64| {
+                    names.iter().position(|(_, other)| *other == bits) == Some(at)
+                };
+                let set = names.iter().enumerate();
+                let set =
+                    set.filter(|(at, (_, bits))| value & bits == *bits && is_first(*at, *bits));
+                let set = set.map(|(_, name)| name);
                 set.map(|(name, _)| *name).collect::<Vec<_>>().join(",")
             }
             Self::Address => Address(address_at(b, at, family)).to_string(),
@@ -251,7 +258,11 @@ impl Value {
             Self::Mac => {
                 let bytes: Option<Vec<u8>> = word
                     .split(':')
-                    .map(|byte| u8::from_str_radix(byte, 16).ok())
+                    .map(|byte| {
+                        u8::from_str_radix(byte, 16)
+                            .ok()
+                            .filter(|_| !byte.starts_with('+'))
+                    })
                     .collect();
                 let bytes = bytes.filter(|bytes| bytes.len() == 6);
                 let bytes = bytes.ok_or_else(|| {

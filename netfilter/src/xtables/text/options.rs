@@ -278,9 +278,10 @@ impl Opt {
     }
 }
 
-/// Decimal, or hexadecimal with `0x`.
+/// Decimal, or hexadecimal with `0x`; without a sign after that.
 pub(crate) fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(hex) if hex.starts_with('+') => None,
         Some(hex) => u64::from_str_radix(hex, 16).ok(),
         None if is_octal(text) => None,
         None => text.parse().ok(),

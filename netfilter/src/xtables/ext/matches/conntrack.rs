@@ -388,7 +388,7 @@ fn parse(given: &mut Given) -> Result<Conntrack, Complaint> {
     }
     for (net, (option, _)) in v.addresses.iter_mut().zip(ADDRESS_OPTIONS) {
         if let Some(o) = given.take(&[option]) {
-            *net = Some((o.not, o.network(0, given.family)?.trunc()));
+            *net = Some((o.not, o.network(0, given.family)?));
         }
     }
     for (port, (option, _)) in v.ports.iter_mut().zip(PORT_OPTIONS) {
@@ -412,8 +412,11 @@ fn parse(given: &mut Given) -> Result<Conntrack, Complaint> {
     if let Some(o) = given.take(&["--ctexpire"]) {
         let word = o.word(0);
         let (first, last) = word.split_once(':').unwrap_or((word, word));
-        let number = |t: &str| o.number_in(t, "is no time; give seconds or FROM:TO");
-        v.expires = Some((o.not, number(first)?..=number(last)?));
+        let number = |t: &str, open: u32| match t.is_empty() && word != t {
+            true => Ok(open),
+            false => o.number_in(t, "is no time; give seconds or FROM:TO"),
+        };
+        v.expires = Some((o.not, number(first, 0)?..=number(last, u32::MAX)?));
     }
     if let Some(o) = given.take(&["--ctdir"]) {
         v.direction = Some(match o.plain()?.word(0) {

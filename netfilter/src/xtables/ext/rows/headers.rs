@@ -1,9 +1,10 @@
 //! Matches on protocol headers and on extension headers of IPv6.
 
 use super::super::blob::Place;
-use super::super::field::{Field, Invert, field, flag};
+use super::super::field::{Field, Invert, Quote, field, flag};
 use super::super::row::{Options, Row};
 use super::super::value::Value::{self, Names, NetMask, Number, Range};
+use super::super::value::{Code, range_of};
 use crate::xtables::XtFamily::{Ip, Ip6};
 
 /// From 0 to the largest number of 32 bits: every packet.
@@ -37,7 +38,63 @@ const IPV6_HEADERS: &[(&str, u64)] = &[
     ("esp", 4),
     ("ipv6-nonxt", 2),
     ("protocol", 1),
+    ("hop", 128),
+    ("dst", 64),
+    ("route", 32),
+    ("frag", 16),
+    ("auth", 8),
+    ("none", 2),
+    ("prot", 1),
+    ("0", 128),
+    ("60", 64),
+    ("43", 32),
+    ("44", 16),
+    ("51", 8),
+    ("50", 4),
+    ("59", 2),
+    ("255", 1),
 ];
+
+/// `IP6_MH_TYPE_*`, with the short names of ip6tables.
+const MH_TYPES: &[(&str, u64)] = &[
+    ("binding-refresh-request", 0),
+    ("home-test-init", 1),
+    ("careof-test-init", 2),
+    ("home-test", 3),
+    ("careof-test", 4),
+    ("binding-update", 5),
+    ("binding-acknowledgement", 6),
+    ("binding-error", 7),
+    ("brr", 0),
+    ("hoti", 1),
+    ("coti", 2),
+    ("hot", 3),
+    ("cot", 4),
+    ("bu", 5),
+    ("ba", 6),
+    ("be", 7),
+];
+
+/// `FIRST:LAST`, printed as numbers and read as numbers or names.
+const MH: Code = Code {
+    words: 1,
+    quote: Quote::Never,
+    show: |b, family| Range(1).show(b, 0, family),
+    read: |o, b, _| {
+        let named = |word: &str| match MH_TYPES
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case(word))
+        {
+            Some((_, n)) => n.to_string(),
+            None => word.to_owned(),
+        };
+        let words: Vec<String> = o.word(0).split(':').map(named).collect();
+        let (first, last) = range_of(o, &words.join(":"), 1)?;
+        b.put(0, 1, first);
+        b.put(1, 1, last);
+        Ok(())
+    },
+};
 
 /// `IPT_TTL_*` and `IP6T_HL_*`: 0 equal, 1 not equal, 2 less, 3 greater. The number is the second byte.
 const fn mode(names: &'static [&'static str], mode: u64) -> Field {
@@ -193,7 +250,7 @@ pub(super) const ROWS: &[Row] = &[
         family: Some(Ip6),
         size: 3,
         initial: &[(1, &[0xff])],
-        options: Options::Fields(&[field(&["--mh-type"], Range(1), 0)
+        options: Options::Fields(&[field(&["--mh-type"], Value::Code(&MH), 0)
             .unless(&[0, 0xff])
             .not(2, 1, 1)]),
         ..Row::MATCH

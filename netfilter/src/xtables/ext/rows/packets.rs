@@ -192,6 +192,7 @@ pub(super) const ROWS: &[Row] = &[
         initial: &[(10, b"DEFAULT"), (212, &[0xff; 16])],
         unused: &[216..228],
         one_of: &["--set", "--rcheck", "--update", "--remove"],
+        only_one: true,
         options: Options::Fields(&[
             recent(&["--set"], 2),
             recent(&["--rcheck"], 1),
