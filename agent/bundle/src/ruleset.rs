@@ -187,8 +187,8 @@ fn known(rule: &xtables::Rule, called: &dyn Fn(&str) -> String) -> String {
     let mut target = String::new();
     if let Some(to) = &rule.target {
         let known = match to {
-            Target::Log(_) | Target::Nflog(_) | Target::Set(_) => false,
-            Target::Extension(_) | Target::Unknown(_) => false,
+            Target::Set(_) | Target::Unknown(_) => false,
+            Target::Extension(to) => to.name() == "REJECT",
             to => to.chain().is_none_or(|chain| chain == called(chain)),
         };
         if !known {
@@ -217,22 +217,22 @@ fn known(rule: &xtables::Rule, called: &dyn Fn(&str) -> String) -> String {
 
 /// Whether a match consists of numbers, addresses and words of the kernel.
 fn is_known(part: &Match) -> bool {
-    matches!(
-        part,
+    match part {
+        Match::Extension(part) => part.name() == "limit",
         Match::Tcp(_)
-            | Match::Udp(_)
-            | Match::Icmp(_)
-            | Match::Icmp6(_)
-            | Match::Multiport(_)
-            | Match::Owner(_)
-            | Match::Mark(_)
-            | Match::Connmark(_)
-            | Match::Conntrack(_)
-            | Match::State(_)
-            | Match::Addrtype(_)
-            | Match::Socket(_)
-            | Match::Limit(_)
-    )
+        | Match::Udp(_)
+        | Match::Icmp(_)
+        | Match::Icmp6(_)
+        | Match::Multiport(_)
+        | Match::Owner(_)
+        | Match::Mark(_)
+        | Match::Connmark(_)
+        | Match::Conntrack(_)
+        | Match::State(_)
+        | Match::Addrtype(_)
+        | Match::Socket(_) => true,
+        _ => false,
+    }
 }
 
 /// One line for each type, because any name may be a secret.

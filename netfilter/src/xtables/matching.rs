@@ -26,8 +26,8 @@ registry! {
     Mark(mark::Mark) = mark::KIND;
     /// `-m connmark`: the connection's mark.
     Connmark(mark::Mark) = connmark::KIND;
-    /// `-m state`: the older match on the connection's state.
-    State(state::State) = state::KIND;
+    /// `-m state`: the older match on the connection's state; the other conditions are not in it.
+    State(conntrack::Conntrack) = conntrack::STATE, conntrack::state;
     /// `-m conntrack`: the state of connection tracking.
     Conntrack(conntrack::Conntrack) = conntrack::KIND;
     /// `-m set`: membership in a set.
@@ -38,10 +38,6 @@ registry! {
     Comment(comment::Comment) = comment::KIND;
     /// `-m socket`: an open socket.
     Socket(socket::Socket) = socket::KIND;
-    /// `-m limit`: a limited rate of packets.
-    Limit(limit::Limit) = limit::KIND;
-    /// `-m statistic`: a part of the packets.
-    Statistic(statistic::Statistic) = statistic::KIND;
 }
 
 /// From the first to the last port, inclusive: `P` or `P:Q`.

@@ -168,14 +168,6 @@ constants! {
     XT_PHYSDEV_OP_ISIN: u8 = 8,
     XT_PHYSDEV_OP_ISOUT: u8 = 16,
 
-    // linux/netfilter/xt_limit.h
-    XT_LIMIT_SCALE: u32 = 10000,
-
-    // linux/netfilter/xt_statistic.h
-    XT_STATISTIC_MODE_RANDOM: u16 = 0,
-    XT_STATISTIC_MODE_NTH: u16 = 1,
-    XT_STATISTIC_INVERT: u16 = 1,
-
     // linux/netfilter/xt_connmark.h
     XT_CONNMARK_SET: u8 = 0,
     XT_CONNMARK_SAVE: u8 = 1,
@@ -195,36 +187,6 @@ constants! {
     XT_CT_ZONE_DIR_ORIG: u16 = 4,
     XT_CT_ZONE_DIR_REPL: u16 = 8,
     XT_CT_ZONE_MARK: u16 = 16,
-
-    // linux/netfilter/xt_LOG.h
-    XT_LOG_TCPSEQ: u8 = 1,
-    XT_LOG_TCPOPT: u8 = 2,
-    XT_LOG_IPOPT: u8 = 4,
-    XT_LOG_UID: u8 = 8,
-    XT_LOG_MACDECODE: u8 = 32,
-
-    // linux/netfilter/xt_NFLOG.h
-    XT_NFLOG_F_COPY_LEN: u16 = 1,
-    XT_NFLOG_DEFAULT_THRESHOLD: u16 = 0,
-
-    // linux/netfilter_ipv4/ipt_REJECT.h
-    IPT_ICMP_NET_UNREACHABLE: u32 = 0,
-    IPT_ICMP_HOST_UNREACHABLE: u32 = 1,
-    IPT_ICMP_PROT_UNREACHABLE: u32 = 2,
-    IPT_ICMP_PORT_UNREACHABLE: u32 = 3,
-    IPT_ICMP_NET_PROHIBITED: u32 = 5,
-    IPT_ICMP_HOST_PROHIBITED: u32 = 6,
-    IPT_TCP_RESET: u32 = 7,
-    IPT_ICMP_ADMIN_PROHIBITED: u32 = 8,
-
-    // linux/netfilter_ipv6/ip6t_REJECT.h
-    IP6T_ICMP6_NO_ROUTE: u32 = 0,
-    IP6T_ICMP6_ADM_PROHIBITED: u32 = 1,
-    IP6T_ICMP6_ADDR_UNREACH: u32 = 3,
-    IP6T_ICMP6_PORT_UNREACH: u32 = 4,
-    IP6T_TCP_RESET: u32 = 6,
-    IP6T_ICMP6_POLICY_FAIL: u32 = 7,
-    IP6T_ICMP6_REJECT_ROUTE: u32 = 8,
 }
 
 /// `XT_CONNTRACK_STATE_BIT(IP_CT_ESTABLISHED)`; a function-like macro in C.

@@ -41,12 +41,6 @@ registry! {
     Notrack(ct::Notrack) = ct::NOTRACK;
     /// `CT`: how connection tracking treats the packet. Only in `raw`.
     Ct(ct::Ct) = ct::KIND;
-    /// `LOG`: a line in the kernel's log.
-    Log(log::Log) = log::KIND;
-    /// `NFLOG`: a copy to an nfnetlink_log group.
-    Nflog(nflog::Nflog) = nflog::KIND;
-    /// `REJECT`: rejected with an answer.
-    Reject(reject::RejectWith) = reject::KIND;
     /// `SET`: changes sets.
     Set(set::SetTarget) = set::KIND;
 }

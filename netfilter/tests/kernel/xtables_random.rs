@@ -97,30 +97,38 @@ fn a_match(family: XtFamily) -> impl Strategy<Value = Match> {
         "[ -~]{0,100}".prop_map(|text| Match::Comment(Comment(text))),
         (not(), address(family), address(family)).prop_map(move |(n, a, b)| {
             let (first, last) = (a.min(b), a.max(b));
-            parsed(family, &format!("iprange{n} --src-range {first}-{last}"))
+            a_row(family, &format!("iprange{n} --src-range {first}-{last}"))
         }),
         (not(), any::<u8>(), any::<u8>()).prop_map(move |(n, value, mask)| {
-            parsed(family, &format!("tos{n} --tos {value:#x}/{mask:#x}"))
+            a_row(family, &format!("tos{n} --tos {value:#x}/{mask:#x}"))
         }),
         (not(), 0u8..64)
-            .prop_map(move |(n, value)| parsed(family, &format!("dscp{n} --dscp {value}"))),
+            .prop_map(move |(n, value)| a_row(family, &format!("dscp{n} --dscp {value}"))),
         // Other periods have texts too, which stand for a period nearby.
         (
             1u32..8,
-            prop::sample::select(vec![10_000u32, 600_000, 36_000_000]),
+            prop::sample::select(vec!["sec", "min", "hour"]),
             1u32..20
         )
-            .prop_map(|(n, unit, burst)| Match::Limit(Limit {
-                period: unit / n,
-                burst
-            })),
-        (not(), 0u32..=0x8000_0000).prop_map(|(n, p)| Match::Statistic(Statistic::Random(n, p))),
-        (not(), 1u32..1000, any::<u32>()).prop_map(|(not, every, p)| {
-            Match::Statistic(Statistic::Nth {
-                not,
-                every,
-                packet: p % every,
-            })
+            .prop_map(move |(n, unit, burst)| {
+                a_row(
+                    family,
+                    &format!("limit --limit {n}/{unit} --limit-burst {burst}"),
+                )
+            }),
+        (not(), 0u32..=0x8000_0000).prop_map(move |(n, p)| {
+            let p = f64::from(p) / f64::from(0x8000_0000u32);
+            a_row(
+                family,
+                &format!("statistic --mode random{n} --probability {p:.11}"),
+            )
+        }),
+        (not(), 1u32..1000, any::<u32>()).prop_map(move |(n, every, p)| {
+            let packet = p % every;
+            a_row(
+                family,
+                &format!("statistic --mode nth{n} --every {every} --packet {packet}"),
+            )
         }),
         (not(), 1u16..4096).prop_map(|(n, bits)| Match::Addrtype(Addrtype {
             // The kernel refuses some combinations for routes of IPv6.
@@ -131,17 +139,27 @@ fn a_match(family: XtFamily) -> impl Strategy<Value = Match> {
 }
 
 /// `-m TEXT`, of which there is no type.
-fn parsed(family: XtFamily, text: &str) -> Match {
-    let text = format!("*filter\n-A INPUT -m {text}\nCOMMIT\n");
+fn a_row(family: XtFamily, text: &str) -> Match {
+    parsed(family, &format!("-m {text}")).matches.remove(0)
+}
+
+fn parsed(family: XtFamily, text: &str) -> Rule {
+    let text = format!("*filter\n-A INPUT {text}\nCOMMIT\n");
     let script = Script::parse(family, &text).unwrap();
     let tables = plan_restore(&script, &Snapshot::default(), false)
         .unwrap()
         .tables();
     let mut rules = tables.tables[0].chains.iter().flat_map(|c| &c.rules);
-    rules.next().unwrap().matches[0].clone()
+    rules.next().unwrap().clone()
 }
 
-fn a_target() -> impl Strategy<Value = Option<Target>> {
+/// As the tools quote it.
+fn quoted(text: &str) -> String {
+    let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
+    format!("\"{escaped}\"")
+}
+
+fn a_target(family: XtFamily) -> impl Strategy<Value = Option<Target>> {
     prop_oneof![
         Just(None),
         Just(Some(Target::Accept)),
@@ -154,24 +172,23 @@ fn a_target() -> impl Strategy<Value = Option<Target>> {
             .prop_map(|(value, mask)| Some(Target::Connmark(Connmark::Set(Xmark { value, mask })))),
         any::<(u32, u32)>()
             .prop_map(|(nfmask, ctmask)| Some(Target::Connmark(Connmark::Save { nfmask, ctmask }))),
-        ("[ -~]{0,29}", 0u8..8).prop_map(|(prefix, level)| Some(Target::Log(Log {
-            level,
-            prefix,
-            flags: 0
-        }))),
+        ("[ -~]{0,29}", 0u8..8).prop_map(move |(prefix, level)| {
+            let prefix = quoted(&prefix);
+            let text = format!("-j LOG --log-prefix {prefix} --log-level {level}");
+            parsed(family, &text).target
+        }),
         (
             "[ -~]{0,63}",
             any::<u16>(),
             proptest::option::of(any::<u32>())
         )
-            .prop_map(|(prefix, group, size)| {
-                Some(Target::Nflog(Nflog {
-                    group,
-                    prefix,
-                    size,
-                    range: 0,
-                    threshold: 1,
-                }))
+            .prop_map(move |(prefix, group, size)| {
+                let prefix = quoted(&prefix);
+                let size = size.map_or_else(String::new, |n| format!(" --nflog-size {n}"));
+                let text = format!(
+                    "-j NFLOG --nflog-group {group} --nflog-prefix {prefix}{size} --nflog-threshold 1"
+                );
+                parsed(family, &text).target
             }),
     ]
 }
@@ -191,7 +208,7 @@ fn a_rule(family: XtFamily) -> impl Strategy<Value = Rule> {
         proptest::option::of((not(), interface())),
         proptest::option::of((not(), interface())),
         proptest::collection::vec(a_match(family), 0..4),
-        a_target(),
+        a_target(family),
     )
         .prop_map(
             |(source, destination, in_interface, out_interface, matches, target)| Rule {

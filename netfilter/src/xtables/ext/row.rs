@@ -29,6 +29,8 @@ pub(crate) struct Row {
     pub(crate) initial: &'static [(usize, &'static [u8])],
     /// Bytes that have no meaning for IPv4: all of an address but the first four.
     pub(crate) unused: &'static [Range<usize>],
+    /// A number whose text may stand for others nearby: it is kept as it was read.
+    pub(crate) rounded: Range<usize>,
     /// Options of which one must be given.
     pub(crate) one_of: &'static [&'static str],
     /// Two of these exclude each other.
@@ -63,6 +65,7 @@ impl Row {
         size: 0,
         initial: &[],
         unused: &[],
+        rounded: 0..0,
         one_of: &[],
         only_one: false,
         options: Options::Fields(&[]),
@@ -195,7 +198,9 @@ impl Extension {
         let blob = Blob(data.to_vec());
         let shown = row.show(&blob, family)?;
         let mut given = Given::of(family, row.name, shown.iter().map(Shown::given).collect());
-        let again = row.parse(&mut given).ok().filter(|_| given.is_empty())?;
+        let mut again = row.parse(&mut given).ok().filter(|_| given.is_empty())?;
+        let rounded = blob.bytes(row.rounded.start, row.rounded.len());
+        again.blob.set(row.rounded.start, rounded);
         let unused = match family {
             XtFamily::Ip => row.unused,
             XtFamily::Ip6 => &[],

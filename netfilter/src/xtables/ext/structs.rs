@@ -58,13 +58,6 @@ structs! {
     XtCommentInfo = "struct xt_comment_info" { comment: [u8; XT_MAX_COMMENT_LEN] }
     /// Revisions 2 and 3 are the same.
     XtSocketMtinfo1 = "struct xt_socket_mtinfo1" { flags: u8 }
-    /// The kernel keeps its own state after the burst.
-    XtRateinfo = "struct xt_rateinfo" { avg: u32, burst: u32, _state: [u64; 4] }
-    /// The probability stands in the place of `every`.
-    XtStatisticInfo = "struct xt_statistic_info" {
-        mode: u16, flags: u16, every: u32 = "u.nth.every", packet: u32 = "u.nth.packet",
-        count: u32 = "u.nth.count", _state: u64,
-    }
     NfNatIpv4MultiRangeCompat = "struct nf_nat_ipv4_multi_range_compat" {
         rangesize: u32, flags: u32 = "range[0].flags", ip: [[u8; 4]; 2] = "range[0].min_ip",
         proto: [Be16; 2] = "range[0].min",
@@ -96,11 +89,6 @@ structs! {
         flags: u16, zone: u16, ct_events: u32, exp_events: u32, helper: [u8; 16], timeout: [u8; 32],
         _gap: [u8; 4], ct: u64,
     }
-    XtLogInfo = "struct xt_log_info" { level: u8, logflags: u8, prefix: [u8; 30] }
-    XtNflogInfo = "struct xt_nflog_info" {
-        len: u32, group: u16, threshold: u16, flags: u16, pad: u16, prefix: [u8; 64],
-    }
-    IptRejectInfo = "struct ipt_reject_info", "struct ip6t_reject_info" { with: u32 }
     XtSetInfoTargetV1 = "struct xt_set_info_target_v1" { add_set: XtSetInfo, del_set: XtSetInfo }
     XtSetInfoTargetV2 = "struct xt_set_info_target_v2" {
         add_set: XtSetInfo, del_set: XtSetInfo, flags: u32, timeout: u32,

@@ -18,6 +18,16 @@ pub(crate) struct Code {
     pub(crate) read: fn(&Opt, &mut Blob, XtFamily) -> Result<(), Complaint>,
 }
 
+impl Code {
+    /// One word, never quoted.
+    pub(crate) const WORD: Self = Self {
+        words: 1,
+        quote: Quote::Never,
+        show: |_, _| None,
+        read: |_, _, _| Ok(()),
+    };
+}
+
 /// What the arguments of an option are, and how they are kept. Numbers are in native order unless the name says otherwise.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Value {
@@ -35,8 +45,8 @@ pub(crate) enum Value {
     Masked,
     /// NUL-terminated text in a field of this length.
     Text(usize, Quote),
-    /// A name for each number of one byte.
-    Choice(&'static [(&'static str, u64)]),
+    /// A name for each number of this many bytes; other names of a number, which are read, come after the printed one.
+    Choice(usize, &'static [(&'static str, u64)]),
     /// Names for bits of a number of this many bytes, separated by commas.
     Names(usize, &'static [(&'static str, u64)]),
     /// `union nf_inet_addr`
@@ -136,10 +146,9 @@ impl Value {
         match self {
             Self::Nothing | Self::Code(_) => 0,
             Self::Number(n) | Self::Hex(n, _) | Self::BigHex(n, _) | Self::Text(n, _) => *n,
-            Self::Names(n, _) => *n,
+            Self::Names(n, _) | Self::Choice(n, _) => *n,
             Self::Range(n) => 2 * *n,
             Self::Masked => 8,
-            Self::Choice(_) => 1,
             Self::Address | Self::PrefixMask | Self::NetLength(_) | Self::NetMask(_) => 16,
             Self::Mac => 6,
         }
@@ -162,8 +171,8 @@ impl Value {
                 (value, mask) => format!("{}/{}", hex(value, 0), hex(mask, 0)),
             },
             Self::Text(len, _) => b.text(at, *len)?,
-            Self::Choice(names) => {
-                let value = b.uint(at, 1);
+            Self::Choice(width, names) => {
+                let value = b.uint(at, *width);
                 names.iter().find(|(_, n)| *n == value)?.0.to_owned()
             }
             Self::Names(width, names) => {
@@ -230,7 +239,7 @@ impl Value {
                 b.set(at, &bytes);
                 b.set(at + bytes.len(), &[0]);
             }
-            Self::Choice(names) => b.put(at, 1, named(o, word, names)?),
+            Self::Choice(width, names) => b.put(at, *width, named(o, word, names)?),
             Self::Names(width, names) => {
                 let add = |all: u64, word: &str| Ok(all | named(o, word, names)?);
                 let bits = word.split(',').try_fold(0, add)?;

@@ -2,8 +2,10 @@
 //! bytes. Revision 1 has states of 8 bits, 1 and 2 have single ports in network order, 3 has ranges of
 //! ports in host order.
 
-use super::super::structs::{XtConntrackMtinfo1, XtConntrackMtinfo2, XtConntrackMtinfo3};
-use super::super::{Encoded, Form, Kind, comma_separated, forms};
+use super::super::structs::{
+    XtConntrackMtinfo1, XtConntrackMtinfo2, XtConntrackMtinfo3, XtStateInfo,
+};
+use super::super::{Context, Encoded, Form, Kind, comma_separated, forms};
 use crate::address::Address;
 use crate::xtables::raw::*;
 use crate::xtables::structs::{InetAddr, read, written, zeroed};
@@ -61,6 +63,15 @@ pub enum ConntrackState {
     Snat,
     /// `DNAT`: its destination was translated. Not in `-m state`.
     Dnat,
+}
+
+impl Conntrack {
+    fn of(not: Not, states: Vec<ConntrackState>) -> Self {
+        Self {
+            states: Some((not, states)),
+            ..Self::default()
+        }
+    }
 }
 
 const STATES: &[(ConntrackState, &str, u16)] = &[
@@ -136,17 +147,69 @@ pub(crate) const KIND: Kind<Conntrack> = Kind {
     parse,
 };
 
-/// `XT_CONNTRACK_STATE_ALIAS`: the rule was written with `-m state`.
-pub(super) struct WithAlias(pub(super) bool);
+/// `-m state`: since iptables 1.4.16 the same with `XT_CONNTRACK_STATE_ALIAS` set; before, a separate match (`struct xt_state_info`,
+/// `linux/netfilter/xt_state.h`, 4 bytes).
+pub(crate) const STATE: Kind<Conntrack> = Kind {
+    name: "state",
+    forms: |_| forms!["conntrack" 3, "conntrack" 2, "conntrack" 1, "state" 0],
+    encode: encode_state,
+    decode: |form, b, cx| match form.name {
+        "state" => {
+            let bits = u16::try_from(read::<XtStateInfo>(b)?.statemask).ok()?;
+            let untracked = (bits & XT_STATE_UNTRACKED) * UNTRACKED;
+            let states = from_bits(bits & OLD_STATES | untracked);
+            Some(Conntrack::of(Not(false), states))
+        }
+        _ => match conntrack_value(form, b, cx.family)? {
+            (v, WithAlias(true)) => Some(v),
+            _ => None,
+        },
+    },
+    options: &[("--state", 1)],
+    parse: |given| {
+        let o = given.need(&["--state"])?;
+        Ok(Conntrack::of(o.not, states(&o, false)?))
+    },
+};
 
-pub(super) fn to_bits(states: &[ConntrackState]) -> u16 {
+/// `INVALID`, `ESTABLISHED`, `RELATED` and `NEW`, which both matches number alike.
+const OLD_STATES: u16 = 0xf;
+const UNTRACKED: u16 = XT_CONNTRACK_STATE_UNTRACKED / XT_STATE_UNTRACKED;
+
+fn encode_state(v: &Conntrack, form: Form, cx: &Context<'_>) -> Encoded {
+    let (not, states) = v.states.clone().unwrap_or_default();
+    if *v != Conntrack::of(not, states.clone()) {
+        return Err("-m state compares only the state; use -m conntrack".into());
+    }
+    if form.name != "state" {
+        return conntrack_wire(v, form, cx.family, WithAlias(true));
+    }
+    let bits = to_bits(&states);
+    let untracked = (bits & XT_CONNTRACK_STATE_UNTRACKED) / UNTRACKED;
+    // The old match cannot be inverted, and knows nothing of NAT.
+    let fits = !not.0 && bits & !(OLD_STATES | XT_CONNTRACK_STATE_UNTRACKED) == 0;
+    let statemask = u32::from(bits & OLD_STATES | untracked);
+    Ok(fits.then(|| written(&XtStateInfo { statemask })))
+}
+
+/// The options of `-m state`.
+pub(crate) fn state(v: &Conntrack, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let (not, states) = v.states.clone().unwrap_or_default();
+    write!(f, "{not} --state ")?;
+    comma_separated(f, from_bits(to_bits(&states)))
+}
+
+/// `XT_CONNTRACK_STATE_ALIAS`: the rule was written with `-m state`.
+struct WithAlias(bool);
+
+fn to_bits(states: &[ConntrackState]) -> u16 {
     STATES
         .iter()
         .filter(|(s, ..)| states.contains(s))
         .fold(0, |all, (_, _, bit)| all | bit)
 }
 
-pub(super) fn from_bits(bits: u16) -> Vec<ConntrackState> {
+fn from_bits(bits: u16) -> Vec<ConntrackState> {
     STATES
         .iter()
         .filter(|(_, _, bit)| bits & bit != 0)
@@ -154,12 +217,7 @@ pub(super) fn from_bits(bits: u16) -> Vec<ConntrackState> {
         .collect()
 }
 
-pub(super) fn conntrack_wire(
-    v: &Conntrack,
-    form: Form,
-    family: XtFamily,
-    alias: WithAlias,
-) -> Encoded {
+fn conntrack_wire(v: &Conntrack, form: Form, family: XtFamily, alias: WithAlias) -> Encoded {
     let state_mask = v.states.as_ref().map_or(0, |(_, s)| to_bits(s));
     let status_mask = v.status.map_or(0, |(_, s)| s);
     let wide =
@@ -271,11 +329,7 @@ older! {
     XtConntrackMtinfo2 u16 { _gap },
 }
 
-pub(super) fn conntrack_value(
-    form: Form,
-    b: &[u8],
-    family: XtFamily,
-) -> Option<(Conntrack, WithAlias)> {
+fn conntrack_value(form: Form, b: &[u8], family: XtFamily) -> Option<(Conntrack, WithAlias)> {
     let w: XtConntrackMtinfo3 = match form.revision {
         1 => read::<XtConntrackMtinfo1>(b)?.into(),
         2 => read::<XtConntrackMtinfo2>(b)?.into(),
@@ -364,7 +418,7 @@ impl fmt::Display for Conntrack {
     }
 }
 
-pub(super) fn states(o: &Opt, nat: bool) -> Result<Vec<ConntrackState>, Complaint> {
+fn states(o: &Opt, nat: bool) -> Result<Vec<ConntrackState>, Complaint> {
     let known = STATES.iter().filter(|(_, _, bit)| nat || *bit & 0xc0 == 0);
     let bits = o.word(0).split(',').try_fold(0, |all, word| {
         let found = known

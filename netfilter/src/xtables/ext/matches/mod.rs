@@ -6,14 +6,11 @@ pub(crate) mod connmark;
 pub(crate) mod conntrack;
 pub(crate) mod icmp;
 pub(crate) mod icmp6;
-pub(crate) mod limit;
 pub(crate) mod mark;
 pub(crate) mod multiport;
 pub(crate) mod owner;
 pub(crate) mod set;
 pub(crate) mod socket;
-pub(crate) mod state;
-pub(crate) mod statistic;
 pub(crate) mod tcp;
 pub(crate) mod udp;
 

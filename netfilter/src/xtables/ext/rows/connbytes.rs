@@ -1,7 +1,7 @@
 //! `-m connbytes` (`struct xt_connbytes_info`): inverted if the first number is greater than the last.
 
 use super::super::blob::Blob;
-use super::super::field::{Invert, Quote, field};
+use super::super::field::{Invert, field};
 use super::super::row::{Options, Row};
 use super::super::value::{Code, Value, range_of};
 
@@ -10,8 +10,6 @@ fn inverted(b: &Blob) -> bool {
 }
 
 const COUNT: Code = Code {
-    words: 1,
-    quote: Quote::Never,
     show: |b, _| {
         let (mut first, mut last) = (b.uint(0, 8), b.uint(8, 8));
         if inverted(b) {
@@ -35,6 +33,7 @@ const COUNT: Code = Code {
         b.put(8, 8, last);
         Ok(())
     },
+    ..Code::WORD
 };
 
 const MODES: &[(&str, u64)] = &[("packets", 0), ("bytes", 1), ("avgpkt", 2)];
@@ -47,8 +46,8 @@ pub(super) const ROWS: &[Row] = &[Row {
         field(&["--connbytes"], Value::Code(&COUNT), 0)
             .invert(Invert::Code(inverted))
             .need(),
-        field(&["--connbytes-mode"], Value::Choice(MODES), 16).need(),
-        field(&["--connbytes-dir"], Value::Choice(DIRECTIONS), 17).need(),
+        field(&["--connbytes-mode"], Value::Choice(1, MODES), 16).need(),
+        field(&["--connbytes-dir"], Value::Choice(1, DIRECTIONS), 17).need(),
     ]),
     ..Row::MATCH
 }];

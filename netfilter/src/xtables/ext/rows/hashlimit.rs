@@ -7,6 +7,7 @@ use super::super::blob::{Blob, Place};
 use super::super::field::{Quote, Shown};
 use super::super::row::{Options, Row};
 use super::super::value::{Value, max_length, named, number_of};
+use super::limit::{read_rate, show_rate};
 use crate::xtables::XtFamily;
 use crate::xtables::text::{Complaint, Given, Opt};
 
@@ -25,13 +26,8 @@ const RATE_MATCH: u64 = 64;
 /// In the order in which they are printed.
 const MODES: &[(&str, u64)] = &[("srcip", 4), ("srcport", 8), ("dstip", 1), ("dstport", 2)];
 
-/// Microseconds, from the largest unit on.
-const UNITS: [(&str, &str, u64); 4] = [
-    ("day", "day", 86_400_000_000),
-    ("hour", "hour", 3_600_000_000),
-    ("min", "minute", 60_000_000),
-    ("sec", "second", 1_000_000),
-];
+/// A period is in microseconds.
+const SCALE: u64 = 1_000_000;
 
 const SIZES: [(&str, u64); 3] = [("m", 1024 * 1024), ("k", 1024), ("", 1)];
 
@@ -71,18 +67,6 @@ fn show_bytes(avg: u64) -> String {
     })
 }
 
-/// The rate in packets, and the time after which entries expire by default, in milliseconds.
-fn show_rate(period: u64) -> Option<(String, u64)> {
-    let worse = |unit: u64| period > unit || unit.checked_div(period) < unit.checked_rem(period);
-    let further = UNITS
-        .iter()
-        .skip(1)
-        .take_while(|(.., unit)| !worse(*unit))
-        .count();
-    let (name, _, unit) = UNITS.get(further)?;
-    Some((format!("{}/{name}", unit.checked_div(period)?), unit / 1000))
-}
-
 fn show(b: &Blob, family: XtFamily) -> Option<Vec<Shown>> {
     let above = b.has(MODE, INVERT);
     let limit = if above {
@@ -106,10 +90,10 @@ fn show(b: &Blob, family: XtFamily) -> Option<Vec<Shown>> {
             EXPIRE_BURST
         }
     } else {
-        let (rate, expire) = show_rate(avg)?;
+        let (rate, seconds) = show_rate(avg, SCALE)?;
         all.push(Shown::one(limit, rate));
         all.push(Shown::one("--hashlimit-burst", burst));
-        expire
+        seconds * 1000
     };
     let modes: Vec<&str> = MODES
         .iter()
@@ -154,8 +138,7 @@ fn bytes_of(text: &str) -> Option<u64> {
 fn read_limit(o: &Opt, b: &mut Blob) -> Result<u64, Complaint> {
     let wrong =
         || o.wrong("is no rate; give N/sec, N/min, N/hour, N/day, or N with b/s, kb/s or mb/s");
-    let word = o.word(0);
-    if let Some(bytes) = word.strip_suffix("b/s") {
+    if let Some(bytes) = o.word(0).strip_suffix("b/s") {
         let cost = bytes_of(bytes)
             .filter(|bytes| *bytes > 0)
             .map(bytes_to_cost);
@@ -163,19 +146,9 @@ fn read_limit(o: &Opt, b: &mut Blob) -> Result<u64, Complaint> {
         b.or(MODE, BYTES);
         return Ok(EXPIRE_BYTES / 1000);
     }
-    let (count, unit) = word.split_once('/').unwrap_or((word, "second"));
-    let unit = unit.to_ascii_lowercase();
-    let found = UNITS
-        .iter()
-        .find(|(_, long, _)| !unit.is_empty() && long.starts_with(&unit));
-    let (.., unit) = found.ok_or_else(wrong)?;
-    let period = count.parse().ok().and_then(|count| unit.checked_div(count));
-    b.put(
-        AVG,
-        8,
-        period.filter(|period| *period > 0).ok_or_else(wrong)?,
-    );
-    Ok(unit / 1_000_000)
+    let (period, seconds) = read_rate(o, SCALE).ok_or_else(wrong)?;
+    b.put(AVG, 8, period);
+    Ok(seconds)
 }
 
 fn read_burst(o: &Opt, b: &mut Blob) -> Result<u64, Complaint> {

@@ -1,7 +1,7 @@
 //! `-m iprange` (`struct xt_iprange_mtinfo`, `linux/netfilter/xt_iprange.h`): inclusive ranges of addresses.
 
 use super::super::blob::Blob;
-use super::super::field::{Quote, field};
+use super::super::field::field;
 use super::super::row::{Options, Row};
 use super::super::value::{Code, Value, address_at, union_of};
 use crate::address::Address;
@@ -10,17 +10,15 @@ use crate::xtables::raw::*;
 use crate::xtables::text::{Complaint, Opt};
 
 const SOURCE: Code = Code {
-    words: 1,
-    quote: Quote::Never,
     show: |b, family| show(b, 0, family),
     read: |o, b, family| read(o, b, 0, family),
+    ..Code::WORD
 };
 
 const DESTINATION: Code = Code {
-    words: 1,
-    quote: Quote::Never,
     show: |b, family| show(b, 32, family),
     read: |o, b, family| read(o, b, 32, family),
+    ..Code::WORD
 };
 
 fn show(b: &Blob, at: usize, family: XtFamily) -> Option<Vec<String>> {

@@ -2,7 +2,7 @@
 //! (`linux/netfilter/xt_physdev.h`), the ports of a bridge.
 
 use super::super::blob::Blob;
-use super::super::field::{Field, Quote, field};
+use super::super::field::{Field, field};
 use super::super::row::{Options, Row};
 use super::super::value::{Code, Value, named};
 use crate::xtables::Interface;
@@ -19,8 +19,6 @@ const TYPES: &[(&str, u64)] = &[
 ];
 
 const TYPE: Code = Code {
-    words: 1,
-    quote: Quote::Never,
     show: |b, _| {
         let (name, _) = TYPES.iter().find(|(_, n)| *n == b.uint(0, 4))?;
         Some(vec![(*name).to_owned()])
@@ -29,6 +27,7 @@ const TYPE: Code = Code {
         b.put(0, 4, named(o, o.word(0), TYPES)?);
         Ok(())
     },
+    ..Code::WORD
 };
 
 /// A name and its mask.
@@ -46,17 +45,15 @@ fn read_port(o: &Opt, b: &mut Blob, at: usize) -> Result<(), Complaint> {
 }
 
 const IN: Code = Code {
-    words: 1,
-    quote: Quote::Never,
     show: |b, _| show_port(b, 0),
     read: |o, b, _| read_port(o, b, 0),
+    ..Code::WORD
 };
 
 const OUT: Code = Code {
-    words: 1,
-    quote: Quote::Never,
     show: |b, _| show_port(b, 32),
     read: |o, b, _| read_port(o, b, 32),
+    ..Code::WORD
 };
 
 /// Given and inverted by bits of the same value.

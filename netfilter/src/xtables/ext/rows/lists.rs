@@ -1,7 +1,7 @@
 //! Matches and targets whose structures end with a list: the options headers and the routing header of IPv6, and the
 //! options of TCP that are removed.
 
-use super::super::field::{Quote, field, flag};
+use super::super::field::{field, flag};
 use super::super::row::{Options, Row};
 use super::super::value::Value::{Number, Range};
 use super::super::value::{Code, Value, number_of};
@@ -14,8 +14,6 @@ const MAX: usize = 16;
 
 /// `TYPE` or `TYPE:LENGTH`, from offset 6 on; their number at 38.
 const OPTIONS: Code = Code {
-    words: 1,
-    quote: Quote::Never,
     show: |b, _| {
         let count = usize::try_from(b.uint(38, 1)).ok()?.min(MAX);
         let option = |n: usize| match (b.uint(6 + 2 * n, 2) >> 8, b.uint(6 + 2 * n, 2) & 0xff) {
@@ -38,12 +36,11 @@ const OPTIONS: Code = Code {
         b.put(38, 1, u64::try_from(count).unwrap_or(0));
         Ok(())
     },
+    ..Code::WORD
 };
 
 /// Addresses from offset 20 on; their number at 276.
 const ADDRESSES: Code = Code {
-    words: 1,
-    quote: Quote::Never,
     show: |b, _| {
         let count = usize::try_from(b.uint(276, 1)).ok()?.min(MAX);
         let address = |n: usize| {
@@ -64,6 +61,7 @@ const ADDRESSES: Code = Code {
         b.put(276, 1, u64::try_from(count).unwrap_or(0));
         Ok(())
     },
+    ..Code::WORD
 };
 
 /// The names that are read; numbers are printed.
@@ -78,8 +76,6 @@ const TCP_OPTIONS: &[(&str, u64)] = &[
 
 /// `strip_bmap`: a bit for each option, in words of 32 bits.
 const STRIPPED: Code = Code {
-    words: 1,
-    quote: Quote::Never,
     show: |b, _| {
         let set = (0..256).filter(|n| b.uint(n / 32 * 4, 4) & (1 << (n % 32)) != 0);
         let all: Vec<String> = set.map(|n| n.to_string()).collect();
@@ -98,6 +94,7 @@ const STRIPPED: Code = Code {
         }
         Ok(())
     },
+    ..Code::WORD
 };
 
 pub(super) const ROWS: &[Row] = &[

@@ -8,13 +8,17 @@ mod connbytes;
 mod hashlimit;
 mod headers;
 mod iprange;
+mod limit;
 mod link;
 mod lists;
+mod log;
 mod nat;
 mod packets;
 mod policy;
 mod rateest;
+mod reject;
 mod sctp;
+mod statistic;
 mod string;
 mod targets;
 mod time;
@@ -30,13 +34,17 @@ pub(super) static ROWS: &[&[Row]] = &[
     hashlimit::ROWS,
     headers::ROWS,
     iprange::ROWS,
+    limit::ROWS,
     link::ROWS,
     lists::ROWS,
+    log::ROWS,
     nat::ROWS,
     packets::ROWS,
     policy::ROWS,
     rateest::ROWS,
+    reject::ROWS,
     sctp::ROWS,
+    statistic::ROWS,
     string::ROWS,
     targets::ROWS,
     time::ROWS,

@@ -1,6 +1,6 @@
 //! Targets that translate whole networks: NETMAP, and the prefix translation of RFC 6296.
 
-use super::super::field::{Quote, field};
+use super::super::field::field;
 use super::super::row::{Options, Row};
 use super::super::value::Value::NetLength;
 use super::super::value::{Code, Value, address_at, union_of};
@@ -12,8 +12,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// The first and the last address of `--to NET`, in the structure of the family: `nf_nat_ipv4_multi_range_compat` has
 /// them at 8 and 12, `nf_nat_range` at 4 and 20.
 const TO: Code = Code {
-    words: 1,
-    quote: Quote::Never,
     show: |b, family| {
         let (first, last) = if family == Ip { (8, 12) } else { (4, 20) };
         let (first, last) = (address_at(b, first, family), address_at(b, last, family));
@@ -39,6 +37,7 @@ const TO: Code = Code {
         }
         Ok(())
     },
+    ..Code::WORD
 };
 
 const PREFIXES: Options = Options::Fields(&[

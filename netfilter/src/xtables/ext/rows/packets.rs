@@ -11,9 +11,6 @@ use crate::xtables::XtFamily::Ip;
 
 /// `--cluster-local-node N`: bit N-1 of the mask.
 const LOCAL_NODE: Code = Code {
-    words: 1,
-    quote: Quote::Never,
-    show: |_, _| None,
     read: |o, b, _| {
         let node = number_of(o, o.word(0), 1)?;
         if node == 0 || node > 32 {
@@ -22,6 +19,7 @@ const LOCAL_NODE: Code = Code {
         b.put(4, 4, 1 << (node - 1));
         Ok(())
     },
+    ..Code::WORD
 };
 
 /// A label is printed by its number; the names of `connlabel.conf` are not looked up.
@@ -38,8 +36,6 @@ const LABEL: Code = Code {
 
 /// The name, with its length.
 const GENRE: Code = Code {
-    words: 1,
-    quote: Quote::Never,
     show: |b, _| Some(vec![b.text(0, 32)?]),
     read: |o, b, _| {
         let name = o.word(0);
@@ -50,6 +46,7 @@ const GENRE: Code = Code {
         b.put(32, 4, u64::try_from(name.len()).unwrap_or(0));
         Ok(())
     },
+    ..Code::WORD
 };
 
 const UPTO: Invert = Invert::Flip(Place { at: 20, width: 4 }, 1);

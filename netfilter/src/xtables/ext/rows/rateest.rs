@@ -211,8 +211,6 @@ fn time_of(o: &Opt) -> Result<f64, Complaint> {
 }
 
 const INTERVAL: Code = Code {
-    words: 1,
-    quote: Quote::Never,
     show: |b, _| Some(vec![time_text(interval(b)?)]),
     read: |o, b, _| {
         let time = time_of(o)?;
@@ -221,12 +219,11 @@ const INTERVAL: Code = Code {
         b.set(16, &[step.wrapping_sub(2)]);
         Ok(())
     },
+    ..Code::WORD
 };
 
 /// The time constant of the average, as the logarithm of the number of intervals; read after the interval.
 const EWMA_LOG: Code = Code {
-    words: 1,
-    quote: Quote::Never,
     show: |b, _| {
         let log = u32::try_from(b.uint(17, 1)).ok()?;
         let time = interval(b)?.checked_shl(log).filter(|_| log < 32)?;
@@ -246,6 +243,7 @@ const EWMA_LOG: Code = Code {
         b.put(17, 1, log.into());
         Ok(())
     },
+    ..Code::WORD
 };
 
 pub(super) const ROWS: &[Row] = &[

@@ -11,8 +11,6 @@ const AUDIT: &[(&str, u64)] = &[("accept", 0), ("drop", 1), ("reject", 2)];
 
 /// `MAJOR:MINOR`, as the handle of a qdisc.
 const CLASS: Code = Code {
-    words: 1,
-    quote: Quote::Never,
     show: |b, _| {
         Some(vec![format!(
             "{:04x}:{:04x}",
@@ -31,12 +29,11 @@ const CLASS: Code = Code {
         b.put(0, 4, u64::from(major) << 16 | u64::from(minor));
         Ok(())
     },
+    ..Code::WORD
 };
 
 /// `FIRST:LAST`: the first queue at 0, their number at 2.
 const BALANCE: Code = Code {
-    words: 1,
-    quote: Quote::Never,
     show: |b, _| {
         let (first, count) = (b.uint(0, 2), b.uint(2, 2));
         (count > 1).then(|| vec![format!("{first}:{}", first + count - 1)])
@@ -50,25 +47,23 @@ const BALANCE: Code = Code {
         b.put(2, 2, last - first + 1);
         Ok(())
     },
+    ..Code::WORD
 };
 
 const CLAMP: u64 = 0xffff;
 
 const MSS: Code = Code {
-    words: 1,
-    quote: Quote::Never,
     show: |b, _| (b.uint(0, 2) != CLAMP).then(|| vec![b.uint(0, 2).to_string()]),
     read: |o, b, _| {
         let mss = number_of(o, o.word(0), 2)?;
         b.put(0, 2, mss);
         Ok(())
     },
+    ..Code::WORD
 };
 
 /// The parts of the packet that are hashed; masks of all bits, in one option.
 const TUPLE: Code = Code {
-    words: 1,
-    quote: Quote::Never,
     show: |b, _| b.has(HMARK, 1 << 12).then(|| vec!["ct".to_owned()]),
     read: |o, b, family| {
         let address = union_of(mask_of(max_length(family), family));
@@ -92,6 +87,7 @@ const TUPLE: Code = Code {
         }
         Ok(())
     },
+    ..Code::WORD
 };
 
 /// `xt_hmark_info.flags`
@@ -110,7 +106,7 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         name: "AUDIT",
         size: 1,
-        options: Options::Fields(&[field(&["--type"], Choice(AUDIT), 0).need()]),
+        options: Options::Fields(&[field(&["--type"], Choice(1, AUDIT), 0).need()]),
         ..Row::TARGET
     },
     Row {

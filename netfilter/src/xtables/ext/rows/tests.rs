@@ -74,6 +74,8 @@ const TEXTS: &[(XtFamily, &str)] = &[
     (Ip, "-m ipcomp --ipcompspi 18 --compres"),
     (Ip6, "-m ipv6header ! --header ipv6-route,ah --soft"),
     (Ip, "-m length ! --length 258:772"),
+    (Ip, "-m limit --limit 7/min"),
+    (Ip6, "-m limit --limit 3/hour --limit-burst 258"),
     (Ip, "-m mac ! --mac-source 42:01:02:03:04:05"),
     (Ip6, "-m mh ! --mh-type 4:123"),
     (Ip, "-m nfacct --nfacct-name \"a b\""),
@@ -119,6 +121,11 @@ const TEXTS: &[(XtFamily, &str)] = &[
     ),
     (
         Ip,
+        "-m statistic --mode random ! --probability 0.33333333349",
+    ),
+    (Ip6, "-m statistic --mode nth --every 258 --packet 3"),
+    (
+        Ip,
         "-m string ! --string \"a \\\"b\\\\c\" --algo kmp --from 258 --to 772 --icase",
     ),
     (Ip, "-m string --hex-string \"|00ff7c|\" --algo bm"),
@@ -152,8 +159,19 @@ const TEXTS: &[(XtFamily, &str)] = &[
         "-j HMARK --hmark-src-prefix 65 --hmark-spi-mask 0x01020304 --hmark-spi 0x00000007 --hmark-mod 3",
     ),
     (Ip, "-j IDLETIMER --timeout 258 --label a --alarm"),
+    (
+        Ip,
+        "-j LOG --log-prefix \"a \\\"b\\\\\" --log-level 7 --log-tcp-sequence --log-tcp-options --log-ip-options \
+          --log-uid --log-macdecode",
+    ),
+    (Ip, "-j LOG"),
     (Ip, "-j NETMAP --to 1.2.3.0/24"),
     (Ip6, "-j NETMAP --to dead::/64"),
+    (
+        Ip6,
+        "-j NFLOG --nflog-prefix word --nflog-group 258 --nflog-size 0 --nflog-threshold 772",
+    ),
+    (Ip, "-j NFLOG --nflog-range 258"),
     (
         Ip,
         "-j NFQUEUE --queue-balance 258:772 --queue-bypass --queue-cpu-fanout",
@@ -163,6 +181,8 @@ const TEXTS: &[(XtFamily, &str)] = &[
         Ip,
         "-j RATEEST --rateest-name a --rateest-interval 500.0ms --rateest-ewmalog 2.0s",
     ),
+    (Ip, "-j REJECT --reject-with icmp-admin-prohibited"),
+    (Ip6, "-j REJECT --reject-with icmp6-port-unreachable"),
     (Ip, "-j SECMARK --selctx system_u:object_r:a_t:s0"),
     (Ip6, "-j SNPT --src-pfx dead::/64 --dst-pfx 1c3::/48"),
     (
@@ -201,6 +221,37 @@ const OTHER_TEXTS: &[(XtFamily, &str, &str)] = &[
         Ip,
         "-m connlimit ! --connlimit-upto 3",
         "-m connlimit --connlimit-above 3 --connlimit-mask 32 --connlimit-saddr",
+    ),
+    (Ip, "-m limit", "-m limit --limit 3/hour"),
+    (Ip, "-m limit --limit 5", "-m limit --limit 5/sec"),
+    // As iptables-save prints the period of 199/10000 seconds.
+    (Ip, "-m limit --limit 3015/min", "-m limit --limit 50/sec"),
+    (
+        Ip,
+        "-m statistic --mode nth --every 3",
+        "-m statistic --mode nth --every 3 --packet 0",
+    ),
+    (Ip, "-j LOG --log-level panic", "-j LOG --log-level 0"),
+    (Ip, "-j LOG --log-level warn", "-j LOG"),
+    (
+        Ip,
+        "-j NFLOG --nflog-size 3 --nflog-range 5",
+        "-j NFLOG --nflog-size 3",
+    ),
+    (
+        Ip,
+        "-j REJECT",
+        "-j REJECT --reject-with icmp-port-unreachable",
+    ),
+    (
+        Ip6,
+        "-j REJECT",
+        "-j REJECT --reject-with icmp6-port-unreachable",
+    ),
+    (
+        Ip6,
+        "-j REJECT --reject-with port-unreach",
+        "-j REJECT --reject-with icmp6-port-unreachable",
     ),
     (Ip, "-j TOS --and-tos 0x12", "-j TOS --set-tos 0x00/0xed"),
     (Ip, "-j DSCP --set-dscp-class EF", "-j DSCP --set-dscp 0x2e"),
@@ -311,6 +362,33 @@ const WRONG: &[(XtFamily, &str, &str)] = &[
         "octal",
     ),
     (Ip, "-j LOG --log-level 06", "octal"),
+    (Ip, "-j LOG --log-level 8", "no level"),
+    (
+        Ip,
+        "-j LOG --log-prefix 123456789012345678901234567890",
+        "29 bytes",
+    ),
+    (Ip, "-m limit --limit 0/sec", "no rate"),
+    (Ip, "-m limit --limit 10001/sec", "no rate"),
+    (Ip, "-m limit ! --limit 1/sec", "inverted"),
+    (
+        Ip,
+        "-m statistic --mode random --probability 1.5",
+        "between 0 and 1",
+    ),
+    (
+        Ip,
+        "-m statistic --mode nth --every 3 --packet 3",
+        "more than --packet",
+    ),
+    (Ip, "-m statistic --mode often", "random or nth"),
+    (
+        Ip6,
+        "-j REJECT --reject-with icmp-net-unreachable",
+        "icmp6-no-route",
+    ),
+    (Ip, "-j REJECT --reject-with no-route", "tcp-reset"),
+    (Ip, "-m state --state SNAT", "no state"),
     (Ip, "-j CONNMARK --left-shift-mark 3", "needs one of"),
     (
         Ip,
@@ -407,6 +485,40 @@ fn every_row_comes_back() {
         .map(|row| row.name)
         .collect();
     assert_eq!(missing, Vec::<&str>::new());
+}
+
+/// Another writer's period has a text that stands for one nearby, and stays.
+#[test]
+fn a_rounded_rate_is_kept() {
+    let mut data = Blob::zeros(40);
+    data.put(0, 4, 199);
+    data.put(4, 4, 5);
+    let with = |data: &Blob| {
+        let unknown = Unknown {
+            name: "limit".to_owned(),
+            revision: 0,
+            data: data.bytes(0, 40).to_vec(),
+        };
+        match_of(Ip, &unknown)
+    };
+    let read = with(&data);
+    assert_eq!(read.to_string(), " -m limit --limit 50/sec");
+    let Match::Extension(value) = &read else {
+        panic!("{read:?}");
+    };
+    let sets = Interned::default();
+    let cx = Context {
+        family: Ip,
+        sets: &sets,
+        revisions: &All,
+    };
+    assert_eq!(value.wire(&cx).unwrap().data, data.bytes(0, 40));
+    // No period, and what the kernel keeps for itself.
+    for (at, value) in [(0, 0), (16, 1)] {
+        let mut data = data.clone();
+        data.put(at, 4, value);
+        assert!(matches!(with(&data), Match::Unknown(_)), "{at}");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `-m time` (`struct xt_time_info`): dates in seconds since 1970, times of the day in seconds, days as bits.
 
 use super::super::blob::Blob;
-use super::super::field::{Invert, Quote, field, flag};
+use super::super::field::{Invert, field, flag};
 use super::super::row::{Options, Row};
 use super::super::value::{Code, Value};
 use crate::xtables::text::{Complaint, Opt};
@@ -112,10 +112,9 @@ fn read_days(o: &Opt, all: u64, day: impl Fn(&str) -> Option<u32>) -> Result<u64
 }
 
 const DATE_START: Code = Code {
-    words: 1,
-    quote: Quote::Never,
     show: |b, _| show_date(b, 0),
     read: |o, b, _| read_date(o, b, 0),
+    ..Code::WORD
 };
 
 const DATE_STOP: Code = Code {

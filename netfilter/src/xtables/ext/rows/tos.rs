@@ -2,7 +2,7 @@
 //! and `-j TOS`.
 
 use super::super::blob::Blob;
-use super::super::field::{Quote, field};
+use super::super::field::field;
 use super::super::row::{Options, Row};
 use super::super::value::{Code, Value, number_of};
 use crate::xtables::XtFamily;
@@ -12,8 +12,6 @@ type Read = fn(&Opt, &mut Blob, XtFamily) -> Result<(), Complaint>;
 
 /// A value, as a number or as the name of its class.
 const DSCP: Code = Code {
-    words: 1,
-    quote: Quote::Never,
     show: |b, _| Some(vec![format!("{:#04x}", b.uint(0, 1))]),
     read: |o, b, _| {
         let value = if o.name().ends_with("-class") {
@@ -25,6 +23,7 @@ const DSCP: Code = Code {
         b.put(0, 1, value.ok_or_else(|| o.wrong(remedy))?);
         Ok(())
     },
+    ..Code::WORD
 };
 
 /// `CSn`, `AFnm`, `BE` and `EF` (RFC 2474, 2597, 3246).
@@ -71,34 +70,27 @@ fn value_and_mask(o: &Opt) -> Result<[u8; 2], Complaint> {
 
 /// The match has the mask first.
 const MATCHED: Code = Code {
-    words: 1,
-    quote: Quote::Never,
     show: |b, _| Some(vec![format!("{:#04x}/{:#04x}", b.uint(1, 1), b.uint(0, 1))]),
     read: |o, b, _| {
         let [value, mask] = value_and_mask(o)?;
         b.set(0, &[mask, value]);
         Ok(())
     },
+    ..Code::WORD
 };
 
 const SET: Code = Code {
-    words: 1,
-    quote: Quote::Never,
     show: |b, _| Some(vec![format!("{:#04x}/{:#04x}", b.uint(0, 1), b.uint(1, 1))]),
     read: |o, b, _| {
         b.set(0, &value_and_mask(o)?);
         Ok(())
     },
+    ..Code::WORD
 };
 
 /// `--and-tos`, `--or-tos`, `--xor-tos`, which are other words for a value and a mask.
 const fn bits(read: Read) -> Code {
-    Code {
-        words: 1,
-        quote: Quote::Never,
-        show: |_, _| None,
-        read,
-    }
+    Code { read, ..Code::WORD }
 }
 
 const AND: Code = bits(|o, b, _| {

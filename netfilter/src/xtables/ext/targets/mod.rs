@@ -2,11 +2,8 @@
 
 pub(crate) mod connmark;
 pub(crate) mod ct;
-pub(crate) mod log;
 pub(crate) mod mark;
 pub(crate) mod nat;
-pub(crate) mod nflog;
-pub(crate) mod reject;
 pub(crate) mod set;
 pub(crate) mod tproxy;
 

@@ -1,0 +1,67 @@
+//! `-m limit` (`struct xt_rateinfo`): a token bucket. A rate is kept as the time between two packets, here in 1/10000 second.
+
+use super::super::field::field;
+use super::super::row::{Options, Row};
+use super::super::value::{Code, Value};
+use crate::xtables::text::Opt;
+
+/// As printed, as read, and in seconds, from the largest unit on.
+const UNITS: [(&str, &str, u64); 4] = [
+    ("day", "day", 86_400),
+    ("hour", "hour", 3_600),
+    ("min", "minute", 60),
+    ("sec", "second", 1),
+];
+
+/// A rate in the largest unit without much loss, as `iptables-save` chooses it, and the seconds of the unit. A second has `scale`
+/// parts of the period.
+pub(super) fn show_rate(period: u64, scale: u64) -> Option<(String, u64)> {
+    let worse = |unit: u64| period > unit || unit.checked_div(period) < unit.checked_rem(period);
+    let further = UNITS.iter().skip(1);
+    let further = further.take_while(|(.., seconds)| !worse(seconds * scale));
+    let (name, _, seconds) = UNITS.get(further.count())?;
+    let count = (seconds * scale).checked_div(period)?;
+    Some((format!("{count}/{name}"), *seconds))
+}
+
+/// The period of `N/UNIT`, never 0, and the seconds of the unit.
+pub(super) fn read_rate(o: &Opt, scale: u64) -> Option<(u64, u64)> {
+    let word = o.word(0);
+    let (count, unit) = word.split_once('/').unwrap_or((word, "second"));
+    let unit = unit.to_ascii_lowercase();
+    let is_it = |long: &str| !unit.is_empty() && long.starts_with(&unit);
+    let (.., seconds) = UNITS.iter().find(|(_, long, _)| is_it(long))?;
+    let period = (seconds * scale).checked_div(count.parse().ok()?)?;
+    (period > 0).then_some((period, *seconds))
+}
+
+/// `XT_LIMIT_SCALE`
+const SCALE: u64 = 10_000;
+
+const RATE: Code = Code {
+    // The empty text of no rate is not read again: such bytes stay opaque.
+    show: |b, _| {
+        let rate = show_rate(b.uint(0, 4), SCALE);
+        Some(vec![rate.map(|(text, _)| text).unwrap_or_default()])
+    },
+    read: |o, b, _| {
+        let why = "is no rate; give N/sec, N/min, N/hour or N/day with N up to 10000 a second";
+        let (period, _) = read_rate(o, SCALE).ok_or_else(|| o.wrong(why))?;
+        b.put(0, 4, period);
+        Ok(())
+    },
+    ..Code::WORD
+};
+
+pub(super) const ROWS: &[Row] = &[Row {
+    name: "limit",
+    size: 40,
+    // 3/hour, and XT_LIMIT_BURST.
+    initial: &[(0, &12_000_000u32.to_ne_bytes()), (4, &5u32.to_ne_bytes())],
+    rounded: 0..4,
+    options: Options::Fields(&[
+        field(&["--limit"], Value::Code(&RATE), 0),
+        field(&["--limit-burst"], Value::Number(4), 4).unless(&5u32.to_ne_bytes()),
+    ]),
+    ..Row::MATCH
+}];
