@@ -89,7 +89,7 @@ impl RunningKernel {
     /// one, or added later.
     #[must_use]
     pub fn has_module(&self, name: &str) -> bool {
-        let is_none = modules::find(name).is_some_and(|m| {
+        let is_none = modules::exception(name).is_some_and(|m| {
             self.version < m.since || m.merged > (0, 0) && self.version >= m.merged
         });
         is_none || self.present.contains(name)

@@ -6,7 +6,7 @@
 pub(crate) mod expressions;
 pub(crate) mod extensions;
 mod kernel;
-pub mod modules;
+pub(crate) mod modules;
 
 pub use kernel::{Loading, RunningKernel};
 
@@ -23,13 +23,13 @@ pub(crate) fn given_by(needs: &str) -> String {
 }
 
 /// The options that provide these modules, and those of them that are modules of their own.
-pub(crate) fn names(needs: &str) -> (Vec<&'static str>, Vec<&'static str>) {
-    let given: Vec<_> = needs.split_whitespace().filter_map(modules::find).collect();
-    let mut options: Vec<&'static str> = given.iter().map(|m| m.option).collect();
+pub(crate) fn names(needs: &str) -> (Vec<String>, Vec<String>) {
+    let given = needs.split_whitespace();
+    let mut options: Vec<String> = given.clone().map(modules::option).collect();
     options.dedup();
     // A module that has been merged into a larger one cannot be loaded.
-    let own = given.iter().filter(|m| m.merged == (0, 0));
-    (options, own.map(|m| m.name).collect())
+    let own = given.filter(|m| modules::exception(m).is_none_or(|e| e.merged == (0, 0)));
+    (options, own.map(str::to_owned).collect())
 }
 
 /// The three answers. The text holds the revisions, the kernel's error, or the reason.

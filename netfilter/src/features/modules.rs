@@ -1,20 +1,20 @@
 //! Modules that features need, and the options that build them.
 
-/// One module of the kernel.
+/// A module whose option does not follow from its name, or that not every kernel has.
 #[derive(Clone, Copy, Debug)]
-pub struct Module {
+pub(crate) struct Exception {
     /// Its name, as `/proc/modules` spells it.
-    pub name: &'static str,
+    name: &'static str,
     /// The option that builds it.
-    pub option: &'static str,
+    option: &'static str,
     /// The first kernel without a module of this name: it was merged into a larger one. 0.0 if it was not.
-    pub merged: (u32, u32),
+    pub(crate) merged: (u32, u32),
     /// The first kernel that has a module of this name. 0.0 if all relevant kernels have it.
-    pub since: (u32, u32),
+    pub(crate) since: (u32, u32),
 }
 
-const fn module(name: &'static str, option: &'static str) -> Module {
-    Module {
+const fn other(name: &'static str, option: &'static str) -> Exception {
+    Exception {
         name,
         option,
         merged: (0, 0),
@@ -22,36 +22,24 @@ const fn module(name: &'static str, option: &'static str) -> Module {
     }
 }
 
-const fn merged(name: &'static str, option: &'static str, version: (u32, u32)) -> Module {
-    Module {
-        name,
-        option,
-        merged: version,
-        since: (0, 0),
+const fn merged(name: &'static str, option: &'static str, merged: (u32, u32)) -> Exception {
+    Exception {
+        merged,
+        ..other(name, option)
     }
 }
 
-const fn newer(name: &'static str, option: &'static str, version: (u32, u32)) -> Module {
-    Module {
-        name,
-        option,
-        merged: (0, 0),
-        since: version,
+const fn newer(name: &'static str, option: &'static str, since: (u32, u32)) -> Exception {
+    Exception {
+        since,
+        ..other(name, option)
     }
 }
 
-/// The entry of a module.
-#[must_use]
-pub fn find(name: &str) -> Option<&'static Module> {
-    MODULES.iter().find(|m| m.name == name)
-}
-
-/// Every module that a row names. The releases of `merged` are upper bounds: a release that is too late costs an
-/// answer, one that is too early would let the kernel load a module.
-pub const MODULES: &[Module] = &[
-    // nf_tables
-    module("nfnetlink", "CONFIG_NETFILTER_NETLINK"),
-    module("nf_tables", "CONFIG_NF_TABLES"),
+/// Releases of `merged` are upper bounds: one that is too late costs an answer, one that is too early would let the kernel
+/// load a module.
+const EXCEPTIONS: &[Exception] = &[
+    other("nfnetlink", "CONFIG_NETFILTER_NETLINK"),
     merged("nf_tables_inet", "CONFIG_NF_TABLES_INET", (5, 8)),
     merged("nf_tables_ipv4", "CONFIG_NF_TABLES_IPV4", (5, 8)),
     merged("nf_tables_ipv6", "CONFIG_NF_TABLES_IPV6", (5, 8)),
@@ -60,174 +48,25 @@ pub const MODULES: &[Module] = &[
     merged("nf_tables_set", "CONFIG_NF_TABLES", (5, 8)),
     merged("nft_meta", "CONFIG_NF_TABLES", (5, 8)),
     merged("nft_counter", "CONFIG_NFT_COUNTER", (5, 18)),
-    module("nf_conntrack", "CONFIG_NF_CONNTRACK"),
-    module("nf_nat", "CONFIG_NF_NAT"),
-    module("nft_chain_nat", "CONFIG_NFT_NAT"),
-    module("nft_compat", "CONFIG_NFT_COMPAT"),
-    module("nft_ct", "CONFIG_NFT_CT"),
-    module("nft_fib", "CONFIG_NFT_FIB"),
-    module("nft_fib_inet", "CONFIG_NFT_FIB_INET"),
-    module("nft_fib_ipv4", "CONFIG_NFT_FIB_IPV4"),
-    module("nft_fib_ipv6", "CONFIG_NFT_FIB_IPV6"),
-    module("nft_limit", "CONFIG_NFT_LIMIT"),
-    module("nft_log", "CONFIG_NFT_LOG"),
+    other("nft_chain_nat", "CONFIG_NFT_NAT"),
     // Merged from the next two; an older kernel could not load it, because it lacks it.
     newer("nf_log_syslog", "CONFIG_NF_LOG_SYSLOG", (5, 13)),
     merged("nf_log_ipv4", "CONFIG_NF_LOG_IPV4", (5, 14)),
     merged("nf_log_ipv6", "CONFIG_NF_LOG_IPV6", (5, 14)),
-    module("nft_masq", "CONFIG_NFT_MASQ"),
-    module("nft_nat", "CONFIG_NFT_NAT"),
-    module("nft_queue", "CONFIG_NFT_QUEUE"),
-    module("nft_redir", "CONFIG_NFT_REDIR"),
-    module("nft_reject", "CONFIG_NFT_REJECT"),
-    module("nft_reject_inet", "CONFIG_NFT_REJECT_INET"),
-    module("nft_socket", "CONFIG_NFT_SOCKET"),
-    module("nft_tproxy", "CONFIG_NFT_TPROXY"),
-    module("nf_dup_netdev", "CONFIG_NF_DUP_NETDEV"),
-    module("nft_dup_ipv4", "CONFIG_NFT_DUP_IPV4"),
-    module("nft_dup_ipv6", "CONFIG_NFT_DUP_IPV6"),
-    module("nft_connlimit", "CONFIG_NFT_CONNLIMIT"),
-    module("nft_fwd_netdev", "CONFIG_NFT_FWD_NETDEV"),
-    module("nf_flow_table", "CONFIG_NF_FLOW_TABLE"),
-    module("nft_flow_offload", "CONFIG_NFT_FLOW_OFFLOAD"),
-    module("nft_hash", "CONFIG_NFT_HASH"),
-    module("nft_numgen", "CONFIG_NFT_NUMGEN"),
     merged("nft_objref", "CONFIG_NFT_OBJREF", (6, 3)),
-    module("nft_osf", "CONFIG_NFT_OSF"),
-    module("nft_quota", "CONFIG_NFT_QUOTA"),
-    module("nft_synproxy", "CONFIG_NFT_SYNPROXY"),
-    module("nft_xfrm", "CONFIG_NFT_XFRM"),
-    // legacy xtables
-    module("x_tables", "CONFIG_NETFILTER_XTABLES"),
+    other("x_tables", "CONFIG_NETFILTER_XTABLES"),
     // The option that is off by default since 6.17; older kernels have no such option.
     merged("xtables_legacy", "CONFIG_NETFILTER_XTABLES_LEGACY", (0, 1)),
-    module("ip_tables", "CONFIG_IP_NF_IPTABLES"),
-    module("ip6_tables", "CONFIG_IP6_NF_IPTABLES"),
-    module("iptable_filter", "CONFIG_IP_NF_FILTER"),
-    module("iptable_mangle", "CONFIG_IP_NF_MANGLE"),
-    module("iptable_nat", "CONFIG_IP_NF_NAT"),
-    module("iptable_raw", "CONFIG_IP_NF_RAW"),
-    module("iptable_security", "CONFIG_IP_NF_SECURITY"),
-    module("ip6table_filter", "CONFIG_IP6_NF_FILTER"),
-    module("ip6table_mangle", "CONFIG_IP6_NF_MANGLE"),
-    module("ip6table_nat", "CONFIG_IP6_NF_NAT"),
-    module("ip6table_raw", "CONFIG_IP6_NF_RAW"),
-    module("ip6table_security", "CONFIG_IP6_NF_SECURITY"),
-    module("ipt_ah", "CONFIG_IP_NF_MATCH_AH"),
-    module("ipt_rpfilter", "CONFIG_IP_NF_MATCH_RPFILTER"),
-    module("ipt_ECN", "CONFIG_IP_NF_TARGET_ECN"),
-    module("ipt_SYNPROXY", "CONFIG_IP_NF_TARGET_SYNPROXY"),
-    module("ip6t_ah", "CONFIG_IP6_NF_MATCH_AH"),
-    module("ip6t_eui64", "CONFIG_IP6_NF_MATCH_EUI64"),
-    module("ip6t_frag", "CONFIG_IP6_NF_MATCH_FRAG"),
-    module("ip6t_hbh", "CONFIG_IP6_NF_MATCH_OPTS"),
-    module("ip6t_ipv6header", "CONFIG_IP6_NF_MATCH_IPV6HEADER"),
-    module("ip6t_mh", "CONFIG_IP6_NF_MATCH_MH"),
-    module("ip6t_rpfilter", "CONFIG_IP6_NF_MATCH_RPFILTER"),
-    module("ip6t_rt", "CONFIG_IP6_NF_MATCH_RT"),
-    module("ip6t_srh", "CONFIG_IP6_NF_MATCH_SRH"),
-    module("ip6t_NPT", "CONFIG_IP6_NF_TARGET_NPT"),
-    module("ip6t_SYNPROXY", "CONFIG_IP6_NF_TARGET_SYNPROXY"),
-    module("ipt_REJECT", "CONFIG_IP_NF_TARGET_REJECT"),
-    module("ip6t_REJECT", "CONFIG_IP6_NF_TARGET_REJECT"),
-    module("xt_CT", "CONFIG_NETFILTER_XT_TARGET_CT"),
-    module("xt_LOG", "CONFIG_NETFILTER_XT_TARGET_LOG"),
-    module("xt_MASQUERADE", "CONFIG_NETFILTER_XT_TARGET_MASQUERADE"),
-    module("xt_NFLOG", "CONFIG_NETFILTER_XT_TARGET_NFLOG"),
-    module("xt_REDIRECT", "CONFIG_NETFILTER_XT_TARGET_REDIRECT"),
-    module("xt_TPROXY", "CONFIG_NETFILTER_XT_TARGET_TPROXY"),
-    module("xt_addrtype", "CONFIG_NETFILTER_XT_MATCH_ADDRTYPE"),
-    module("xt_comment", "CONFIG_NETFILTER_XT_MATCH_COMMENT"),
-    module("xt_connmark", "CONFIG_NETFILTER_XT_CONNMARK"),
-    module("xt_conntrack", "CONFIG_NETFILTER_XT_MATCH_CONNTRACK"),
-    module("xt_dscp", "CONFIG_NETFILTER_XT_MATCH_DSCP"),
-    module("xt_iprange", "CONFIG_NETFILTER_XT_MATCH_IPRANGE"),
-    module("xt_limit", "CONFIG_NETFILTER_XT_MATCH_LIMIT"),
-    module("xt_mark", "CONFIG_NETFILTER_XT_MARK"),
-    module("xt_multiport", "CONFIG_NETFILTER_XT_MATCH_MULTIPORT"),
-    module("xt_nat", "CONFIG_NETFILTER_XT_NAT"),
-    module("xt_owner", "CONFIG_NETFILTER_XT_MATCH_OWNER"),
-    module("xt_physdev", "CONFIG_NETFILTER_XT_MATCH_PHYSDEV"),
-    module("xt_pkttype", "CONFIG_NETFILTER_XT_MATCH_PKTTYPE"),
-    module("xt_set", "CONFIG_NETFILTER_XT_SET"),
-    module("xt_socket", "CONFIG_NETFILTER_XT_MATCH_SOCKET"),
-    module("xt_state", "CONFIG_NETFILTER_XT_MATCH_STATE"),
-    module("xt_statistic", "CONFIG_NETFILTER_XT_MATCH_STATISTIC"),
-    module("xt_tcpudp", "CONFIG_NETFILTER_XTABLES"),
-    module("xt_u32", "CONFIG_NETFILTER_XT_MATCH_U32"),
-    module("xt_bpf", "CONFIG_NETFILTER_XT_MATCH_BPF"),
-    module("xt_cgroup", "CONFIG_NETFILTER_XT_MATCH_CGROUP"),
-    module("xt_cluster", "CONFIG_NETFILTER_XT_MATCH_CLUSTER"),
-    module("xt_connbytes", "CONFIG_NETFILTER_XT_MATCH_CONNBYTES"),
-    module("xt_connlabel", "CONFIG_NETFILTER_XT_MATCH_CONNLABEL"),
-    module("xt_connlimit", "CONFIG_NETFILTER_XT_MATCH_CONNLIMIT"),
-    module("xt_cpu", "CONFIG_NETFILTER_XT_MATCH_CPU"),
-    module("xt_dccp", "CONFIG_NETFILTER_XT_MATCH_DCCP"),
-    module("xt_devgroup", "CONFIG_NETFILTER_XT_MATCH_DEVGROUP"),
-    module("xt_ecn", "CONFIG_NETFILTER_XT_MATCH_ECN"),
-    module("xt_esp", "CONFIG_NETFILTER_XT_MATCH_ESP"),
-    module("xt_hashlimit", "CONFIG_NETFILTER_XT_MATCH_HASHLIMIT"),
-    module("xt_helper", "CONFIG_NETFILTER_XT_MATCH_HELPER"),
-    module("xt_hl", "CONFIG_NETFILTER_XT_MATCH_HL"),
-    module("xt_ipcomp", "CONFIG_NETFILTER_XT_MATCH_IPCOMP"),
-    module("xt_length", "CONFIG_NETFILTER_XT_MATCH_LENGTH"),
-    module("xt_mac", "CONFIG_NETFILTER_XT_MATCH_MAC"),
-    module("xt_nfacct", "CONFIG_NETFILTER_XT_MATCH_NFACCT"),
-    module("xt_osf", "CONFIG_NETFILTER_XT_MATCH_OSF"),
-    module("xt_policy", "CONFIG_NETFILTER_XT_MATCH_POLICY"),
-    module("xt_quota", "CONFIG_NETFILTER_XT_MATCH_QUOTA"),
-    module("xt_rateest", "CONFIG_NETFILTER_XT_MATCH_RATEEST"),
-    module("xt_realm", "CONFIG_NETFILTER_XT_MATCH_REALM"),
-    module("xt_recent", "CONFIG_NETFILTER_XT_MATCH_RECENT"),
-    module("xt_sctp", "CONFIG_NETFILTER_XT_MATCH_SCTP"),
-    module("xt_string", "CONFIG_NETFILTER_XT_MATCH_STRING"),
-    module("xt_tcpmss", "CONFIG_NETFILTER_XT_MATCH_TCPMSS"),
-    module("xt_time", "CONFIG_NETFILTER_XT_MATCH_TIME"),
-    module("xt_AUDIT", "CONFIG_NETFILTER_XT_TARGET_AUDIT"),
-    module("xt_CHECKSUM", "CONFIG_NETFILTER_XT_TARGET_CHECKSUM"),
-    module("xt_CLASSIFY", "CONFIG_NETFILTER_XT_TARGET_CLASSIFY"),
-    module("xt_CONNSECMARK", "CONFIG_NETFILTER_XT_TARGET_CONNSECMARK"),
-    module("xt_DSCP", "CONFIG_NETFILTER_XT_TARGET_DSCP"),
-    module("xt_HL", "CONFIG_NETFILTER_XT_TARGET_HL"),
-    module("xt_HMARK", "CONFIG_NETFILTER_XT_TARGET_HMARK"),
-    module("xt_IDLETIMER", "CONFIG_NETFILTER_XT_TARGET_IDLETIMER"),
-    module("xt_NETMAP", "CONFIG_NETFILTER_XT_TARGET_NETMAP"),
-    module("xt_NFQUEUE", "CONFIG_NETFILTER_XT_TARGET_NFQUEUE"),
-    module("xt_RATEEST", "CONFIG_NETFILTER_XT_TARGET_RATEEST"),
-    module("xt_SECMARK", "CONFIG_NETFILTER_XT_TARGET_SECMARK"),
-    module("xt_TCPMSS", "CONFIG_NETFILTER_XT_TARGET_TCPMSS"),
-    module("xt_TCPOPTSTRIP", "CONFIG_NETFILTER_XT_TARGET_TCPOPTSTRIP"),
-    module("xt_TEE", "CONFIG_NETFILTER_XT_TARGET_TEE"),
-    module("xt_TRACE", "CONFIG_NETFILTER_XT_TARGET_TRACE"),
-    // ipset
-    module("ip_set", "CONFIG_IP_SET"),
-    module("ip_set_bitmap_ip", "CONFIG_IP_SET_BITMAP_IP"),
-    module("ip_set_bitmap_ipmac", "CONFIG_IP_SET_BITMAP_IPMAC"),
-    module("ip_set_hash_ipmac", "CONFIG_IP_SET_HASH_IPMAC"),
-    module("ip_set_hash_ipmark", "CONFIG_IP_SET_HASH_IPMARK"),
-    module("ip_set_hash_ipportnet", "CONFIG_IP_SET_HASH_IPPORTNET"),
-    module("ip_set_hash_netiface", "CONFIG_IP_SET_HASH_NETIFACE"),
-    module("ip_set_hash_netnet", "CONFIG_IP_SET_HASH_NETNET"),
-    module("ip_set_hash_netportnet", "CONFIG_IP_SET_HASH_NETPORTNET"),
-    module("ip_set_bitmap_port", "CONFIG_IP_SET_BITMAP_PORT"),
-    module("ip_set_hash_ip", "CONFIG_IP_SET_HASH_IP"),
-    module("ip_set_hash_ipport", "CONFIG_IP_SET_HASH_IPPORT"),
-    module("ip_set_hash_ipportip", "CONFIG_IP_SET_HASH_IPPORTIP"),
-    module("ip_set_hash_mac", "CONFIG_IP_SET_HASH_MAC"),
-    module("ip_set_hash_net", "CONFIG_IP_SET_HASH_NET"),
-    module("ip_set_hash_netport", "CONFIG_IP_SET_HASH_NETPORT"),
-    module("ip_set_list_set", "CONFIG_IP_SET_LIST_SET"),
-    // Links, traffic control, and features that only have an option
-    module("bridge", "CONFIG_BRIDGE"),
-    module("cls_bpf", "CONFIG_NET_CLS_BPF"),
-    module("dummy", "CONFIG_DUMMY"),
-    module("geneve", "CONFIG_GENEVE"),
-    module("ipv6", "CONFIG_IPV6"),
-    module("ipvlan", "CONFIG_IPVLAN"),
-    module("macvlan", "CONFIG_MACVLAN"),
-    module("sch_ingress", "CONFIG_NET_SCH_INGRESS"),
-    module("veth", "CONFIG_VETH"),
-    module("vxlan", "CONFIG_VXLAN"),
+    other("ip_tables", "CONFIG_IP_NF_IPTABLES"),
+    other("ip6_tables", "CONFIG_IP6_NF_IPTABLES"),
+    other("ip6t_hbh", "CONFIG_IP6_NF_MATCH_OPTS"),
+    other("xt_connmark", "CONFIG_NETFILTER_XT_CONNMARK"),
+    other("xt_mark", "CONFIG_NETFILTER_XT_MARK"),
+    other("xt_nat", "CONFIG_NETFILTER_XT_NAT"),
+    other("xt_set", "CONFIG_NETFILTER_XT_SET"),
+    other("xt_tcpudp", "CONFIG_NETFILTER_XTABLES"),
+    other("cls_bpf", "CONFIG_NET_CLS_BPF"),
+    other("sch_ingress", "CONFIG_NET_SCH_INGRESS"),
     merged("netkit", "CONFIG_NETKIT", (0, 1)),
     merged("fib_rules", "CONFIG_IP_MULTIPLE_TABLES", (0, 1)),
     merged("fib6_rules", "CONFIG_IPV6_MULTIPLE_TABLES", (0, 1)),
@@ -240,3 +79,35 @@ pub const MODULES: &[Module] = &[
     merged("conntrack_mark", "CONFIG_NF_CONNTRACK_MARK", (0, 1)),
     merged("conntrack_zones", "CONFIG_NF_CONNTRACK_ZONES", (0, 1)),
 ];
+
+pub(crate) fn exception(name: &str) -> Option<&'static Exception> {
+    EXCEPTIONS.iter().find(|e| e.name == name)
+}
+
+/// Beginnings of names: what stands for them in the option, and whether a match or a target comes after them.
+const BEGINNINGS: [(&str, &str, bool); 5] = [
+    ("xt_", "NETFILTER_XT_", true),
+    ("ipt_", "IP_NF_", true),
+    ("ip6t_", "IP6_NF_", true),
+    ("iptable_", "IP_NF_", false),
+    ("ip6table_", "IP6_NF_", false),
+];
+
+/// The option that builds a module.
+pub(crate) fn option(name: &str) -> String {
+    if let Some(e) = exception(name) {
+        return e.option.to_owned();
+    }
+    let begun = |(begin, area, is_extension)| Some((area, name.strip_prefix(begin)?, is_extension));
+    let found = BEGINNINGS.into_iter().find_map(begun);
+    let (area, rest, is_extension) = found.unwrap_or(("", name, false));
+    let part = match (
+        is_extension,
+        rest.contains(|c: char| c.is_ascii_lowercase()),
+    ) {
+        (false, _) => "",
+        (true, true) => "MATCH_",
+        (true, false) => "TARGET_",
+    };
+    format!("CONFIG_{area}{part}{}", rest.to_ascii_uppercase())
+}

@@ -1,6 +1,7 @@
 //! ipset: set types with their revisions.
 
-use super::{Answer, Finding, Row, RunningKernel, answer, unanswered};
+use super::{Answer, Finding, RunningKernel, finding};
+use crate::ipset::SetType;
 use crate::ipset::question::ask_type;
 use crate::ipset::raw::{
     IPSET_ERR_FIND_TYPE, IPSET_PROTOCOL_MIN, NFPROTO_IPV4, NFPROTO_IPV6, NFPROTO_UNSPEC,
@@ -16,84 +17,33 @@ pub const BASE: &str = "nfnetlink ip_set";
 
 const ABSENT: &[i32] = &[libc::ENOENT, libc::EINVAL, libc::EPROTONOSUPPORT];
 
-/// A type and a family.
-#[derive(Clone, Copy, Debug)]
-pub struct SetType {
-    /// `hash:ip`
-    pub name: &'static str,
-    /// `NFPROTO_*`
-    pub family: u8,
+/// Every type, with its families: `NFPROTO_*`, and the name of the feature.
+fn each() -> impl Iterator<Item = (&'static SetType, u8, String)> {
+    SetType::all().flat_map(|kind| {
+        let families: &[(u8, &str)] = match kind {
+            kind if kind.has_family() => &[(NFPROTO_IPV4, " inet"), (NFPROTO_IPV6, " inet6")],
+            SetType::BitmapIp | SetType::BitmapIpMac => &[(NFPROTO_IPV4, "")],
+            _ => &[(NFPROTO_UNSPEC, "")],
+        };
+        let feature = move |(family, name): &(u8, &str)| (kind, *family, format!("{kind}{name}"));
+        families.iter().map(feature)
+    })
 }
 
-const fn v4(feature: &'static str, name: &'static str, needs: &'static str) -> Row<SetType> {
-    row(feature, name, NFPROTO_IPV4, needs)
+fn with(kind: &SetType, feature: String, answer: Answer) -> Finding {
+    let instead = "sets of nf_tables (--engine nft)";
+    finding(AREA, feature, answer, &kind.module_name(), ("", instead))
 }
 
-const fn v6(feature: &'static str, name: &'static str, needs: &'static str) -> Row<SetType> {
-    row(feature, name, NFPROTO_IPV6, needs)
-}
-
-const fn any(feature: &'static str, name: &'static str, needs: &'static str) -> Row<SetType> {
-    row(feature, name, NFPROTO_UNSPEC, needs)
-}
-
-const fn row(
-    feature: &'static str,
-    name: &'static str,
-    family: u8,
-    needs: &'static str,
-) -> Row<SetType> {
-    let probe = SetType { name, family };
-    Row {
-        feature,
-        probe,
-        needs,
-        since: "",
-        instead: "sets of nf_tables (--engine nft)",
-    }
-}
-
-/// Every type.
-#[rustfmt::skip]
-pub const ROWS: &[Row<SetType>] = &[
-    v4("hash:ip inet", "hash:ip", "ip_set_hash_ip"),
-    v6("hash:ip inet6", "hash:ip", "ip_set_hash_ip"),
-    v4("hash:net inet", "hash:net", "ip_set_hash_net"),
-    v6("hash:net inet6", "hash:net", "ip_set_hash_net"),
-    v4("hash:ip,port inet", "hash:ip,port", "ip_set_hash_ipport"),
-    v6("hash:ip,port inet6", "hash:ip,port", "ip_set_hash_ipport"),
-    v4("hash:net,port inet", "hash:net,port", "ip_set_hash_netport"),
-    v6("hash:net,port inet6", "hash:net,port", "ip_set_hash_netport"),
-    v4("hash:ip,port,ip inet", "hash:ip,port,ip", "ip_set_hash_ipportip"),
-    v6("hash:ip,port,ip inet6", "hash:ip,port,ip", "ip_set_hash_ipportip"),
-    v4("hash:ip,port,net inet", "hash:ip,port,net", "ip_set_hash_ipportnet"),
-    v6("hash:ip,port,net inet6", "hash:ip,port,net", "ip_set_hash_ipportnet"),
-    v4("hash:ip,mark inet", "hash:ip,mark", "ip_set_hash_ipmark"),
-    v6("hash:ip,mark inet6", "hash:ip,mark", "ip_set_hash_ipmark"),
-    v4("hash:net,net inet", "hash:net,net", "ip_set_hash_netnet"),
-    v6("hash:net,net inet6", "hash:net,net", "ip_set_hash_netnet"),
-    v4("hash:net,port,net inet", "hash:net,port,net", "ip_set_hash_netportnet"),
-    v6("hash:net,port,net inet6", "hash:net,port,net", "ip_set_hash_netportnet"),
-    v4("hash:net,iface inet", "hash:net,iface", "ip_set_hash_netiface"),
-    v6("hash:net,iface inet6", "hash:net,iface", "ip_set_hash_netiface"),
-    v4("hash:ip,mac inet", "hash:ip,mac", "ip_set_hash_ipmac"),
-    v6("hash:ip,mac inet6", "hash:ip,mac", "ip_set_hash_ipmac"),
-    any("hash:mac", "hash:mac", "ip_set_hash_mac"),
-    v4("bitmap:ip", "bitmap:ip", "ip_set_bitmap_ip"),
-    v4("bitmap:ip,mac", "bitmap:ip,mac", "ip_set_bitmap_ipmac"),
-    any("bitmap:port", "bitmap:port", "ip_set_bitmap_port"),
-    any("list:set", "list:set", "ip_set_list_set"),
-];
-
-/// Tries every row in the network namespace of the calling thread.
+/// Tries every type in the network namespace of the calling thread.
 #[must_use]
 pub fn features(kernel: &RunningKernel) -> Vec<Finding> {
     let mut socket: Option<Result<Socket, Answer>> = None;
-    let mut one = |row: &Row<SetType>| {
-        answer(AREA, BASE, row, kernel, |probe| {
+    let one = |(kind, family, feature): (&SetType, u8, String)| {
+        let answer = guard(kernel, kind.name()).unwrap_or_else(|| {
             // Opened late: the socket alone could load a module.
             match socket.get_or_insert_with(open) {
-                Ok(socket) => match ask(socket, probe) {
+                Ok(socket) => match ask(socket, kind.name(), family) {
                     // A private errno of ipset; errno(3) has no name for it.
                     Err(e) if e.errno() == Some(IPSET_ERR_FIND_TYPE) => {
                         Answer::Lack("the kernel knows no such type of set".to_owned())
@@ -102,35 +52,35 @@ pub fn features(kernel: &RunningKernel) -> Vec<Finding> {
                 },
                 Err(why) => why.clone(),
             }
-        })
+        });
+        with(kind, feature, answer)
     };
-    ROWS.iter().map(&mut one).collect()
+    each().map(one).collect()
 }
 
-/// The answer instead of a request for a type that could load a module; `None` when it can be sent. A type without a
-/// row is assumed to have the usual module name.
+/// The answer instead of a request for a type that could load a module; `None` when it can be sent.
 #[must_use]
 pub fn guard(kernel: &RunningKernel, kind: &str) -> Option<Answer> {
-    let row = ROWS.iter().find(|r| r.probe.name == kind);
-    let usual = || format!("ip_set_{}", kind.replace(':', "_").replace(',', ""));
-    let needs = row.map_or_else(usual, |r| r.needs.to_owned());
-    kernel.guard(BASE).or_else(|| kernel.guard(&needs))
+    let needs = || SetType::from(kind).module_name();
+    let base = kernel.guard(BASE);
+    base.or_else(|| kernel.guard(&needs()))
 }
 
-/// Every row with the answer "unknown".
+/// Every type with the answer "unknown".
 #[must_use]
 pub fn untried(why: &str) -> Vec<Finding> {
-    unanswered(AREA, BASE, ROWS, why)
+    let unknown = || Answer::Unknown(why.to_owned());
+    let all = each().map(|(kind, _, feature)| with(kind, feature, unknown()));
+    all.collect()
 }
 
 fn open() -> Result<Socket, Answer> {
     Socket::open().map_err(|e| Answer::of(Err(e), ABSENT))
 }
 
-fn ask(socket: &mut Socket, probe: &SetType) -> Result<String> {
+fn ask(socket: &mut Socket, kind: &str, family: u8) -> Result<String> {
     // Every kernel still speaks the oldest version.
-    let about = (probe.name, probe.family);
-    let range = ask_type(socket, IPSET_PROTOCOL_MIN, about, probe.name)?;
+    let range = ask_type(socket, IPSET_PROTOCOL_MIN, (kind, family), kind)?;
     Ok(match (range.start(), range.end()) {
         (oldest, newest) if oldest != newest => format!("revisions {oldest}-{newest}"),
         (_, newest) => format!("revision {newest}"),

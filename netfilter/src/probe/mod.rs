@@ -11,15 +11,15 @@
 //!   consulted first, and where a module might be loaded the answer is [`Answer::Unknown`] with the name of the
 //!   module.
 //!
-//! The features are rows of tables, one line each: [`nft::ROWS`], [`xtables::ROWS`], [`ipset::ROWS`]; the modules
-//! with their configuration options are in [`modules::MODULES`]. [`needs`] derives the rows that given rules need.
+//! The features are rows of tables, one line each: [`nft::ROWS`], [`xtables::rows`], and the types of [`ipset`]; the
+//! configuration options follow from the modules. [`needs`] derives the rows that given rules need.
 
 pub mod ipset;
 pub mod needs;
 pub mod nft;
 pub mod xtables;
 
-pub use crate::features::{Answer, Loading, RunningKernel, modules};
+pub use crate::features::{Answer, Loading, RunningKernel};
 
 /// One feature: a row of a table.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ pub struct Row<P: 'static> {
     pub feature: &'static str,
     /// How it is tried.
     pub probe: P,
-    /// Modules that the trial uses, separated by spaces: names of [`modules::MODULES`].
+    /// Modules that the trial uses, separated by spaces.
     pub needs: &'static str,
     /// First kernel that has it; empty if every supported one has it.
     pub since: &'static str,
@@ -64,9 +64,9 @@ pub struct Finding {
     /// Whether the kernel has it.
     pub answer: Answer,
     /// Configuration options that provide it (`CONFIG_*`).
-    pub options: Vec<&'static str>,
+    pub options: Vec<String>,
     /// Modules that provide it where it is not built in.
-    pub modules: Vec<&'static str>,
+    pub modules: Vec<String>,
     /// First kernel that has it, or empty.
     pub since: &'static str,
     /// The substitute where it is missing.

@@ -1,7 +1,14 @@
 use super::*;
-use std::collections::HashSet;
+use crate::features::expressions::EXPRESSIONS;
+use crate::features::modules;
+use crate::ipset::SetType;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+
+/// Modules that rows name, and the options that build them (`Kconfig` and `Makefile` of Linux 6.18, and of 5.10 for those that were
+/// merged since).
+const OPTIONS: &str = include_str!("../features/options.txt");
 
 /// A directory tree that is deleted on drop.
 struct Tree(PathBuf);
@@ -147,26 +154,27 @@ fn a_kernel_that_cannot_load_is_asked_everything() {
 }
 
 #[test]
-fn every_module_that_a_row_needs_is_in_the_table() {
-    let needs = |text: &'static str| text.split_whitespace();
-    let mut named: HashSet<&str> = HashSet::new();
+fn the_options_of_modules_follow_from_their_names() {
+    let needs =
+        |text: &str| -> Vec<String> { text.split_whitespace().map(str::to_owned).collect() };
+    let mut named: HashSet<String> = HashSet::new();
     named.extend(nft::ROWS.iter().flat_map(|r| needs(r.needs)));
     named.extend(needs(nft::BASE));
-    named.extend(
-        xtables::ROWS
-            .iter()
-            .flat_map(|r| needs(r.v4).chain(needs(r.v6))),
-    );
-    named.extend(ipset::ROWS.iter().flat_map(|r| needs(r.needs)));
-    for name in named {
-        assert!(modules::find(name).is_some(), "{name} has no option");
+    for row in xtables::rows() {
+        let of = |ipv6| needs(&row.needs(ipv6).unwrap_or_default());
+        named.extend(of(false));
+        named.extend(of(true));
     }
-    let names: HashSet<_> = modules::MODULES.iter().map(|m| m.name).collect();
-    assert_eq!(
-        names.len(),
-        modules::MODULES.len(),
-        "a module is there twice"
-    );
+    named.extend(SetType::all().map(SetType::module_name));
+    named.extend(EXPRESSIONS.iter().flat_map(|e| needs(e.needs)));
+    let lines = OPTIONS.lines().filter_map(|line| line.split_once(' '));
+    let options: HashMap<_, _> = lines.collect();
+    for name in &named {
+        assert!(options.contains_key(name.as_str()), "{name} has no option");
+    }
+    for (module, option) in &options {
+        assert_eq!(modules::option(module), *option, "{module}");
+    }
 }
 
 #[test]
@@ -177,9 +185,6 @@ fn every_known_expression_is_asked_for() {
         let feature = format!("expression {name}");
         let row = crate::features::expressions::find(&feature);
         let row = row.unwrap_or_else(|| panic!("{name} has no row"));
-        for module in row.needs.split_whitespace() {
-            assert!(modules::find(module).is_some(), "{module} has no option");
-        }
         assert!(!row.since.is_empty(), "{name}");
         let is_tried = nft::ROWS.iter().any(|r| r.feature == feature);
         assert_ne!(is_tried, untried.contains(name), "{name}");
@@ -193,10 +198,10 @@ fn every_known_expression_is_asked_for() {
 
 #[test]
 fn every_extension_is_asked_for_in_its_families() {
-    use crate::features::extensions::find;
     let known: HashSet<_> = crate::xtables::extensions().into_iter().collect();
     for (family, part, name) in &known {
-        let row = find((*part).into(), name).unwrap_or_else(|| panic!("{part} {name}: no row"));
+        let row = xtables::rows().find(|row| (row.kind, row.name) == ((*part).into(), *name));
+        let row = row.unwrap_or_else(|| panic!("{part} {name}: no row"));
         let ipv6 = *family == crate::xtables::XtFamily::Ip6;
         assert!(
             row.needs(ipv6).is_some(),
@@ -207,14 +212,15 @@ fn every_extension_is_asked_for_in_its_families() {
 
 #[test]
 fn every_type_of_set_is_asked_for_with_its_module() {
-    for kind in crate::ipset::SetType::all() {
-        let rows = ipset::ROWS.iter().filter(|r| r.probe.name == kind.name());
-        let rows: Vec<_> = rows.collect();
+    let asked = ipset::untried("");
+    for kind in SetType::all() {
+        let name = |f: &&Finding| f.feature.split(' ').next() == Some(kind.name());
+        let asked: Vec<_> = asked.iter().filter(name).collect();
         // Hashes of addresses have one of each family; hardware addresses, bitmaps and lists one.
-        assert_eq!(rows.len(), if kind.has_family() { 2 } else { 1 }, "{kind}");
-        for row in rows {
-            let named = format!("module {}, ", row.needs);
-            assert!(kind.module().starts_with(&named), "{kind}: {}", row.needs);
+        assert_eq!(asked.len(), if kind.has_family() { 2 } else { 1 }, "{kind}");
+        for f in asked {
+            let named = format!("module {}, {}", f.modules[0], f.options[0]);
+            assert_eq!(kind.module(), named);
         }
     }
 }

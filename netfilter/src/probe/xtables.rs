@@ -9,8 +9,8 @@
 //! throwaway namespace.
 
 use super::{Answer, Finding, RunningKernel, finding};
-pub use crate::features::extensions::{ROWS, XtObject, XtRow, guard};
-use crate::features::extensions::{base, find};
+use crate::features::extensions::{INSTEAD, base};
+pub use crate::features::extensions::{XtObject, XtRow, guard, rows};
 use crate::xtables::raw::INFO_SIZE;
 use crate::xtables::raw::IPT_SO_GET_INFO;
 use crate::xtables::{Form, Part, XtFamily, revision_request};
@@ -32,15 +32,9 @@ const ABSENT: &[i32] = &[
     libc::EOPNOTSUPP,
 ];
 
-fn with(row: &XtRow, ipv6: bool, answer: Answer) -> Option<Finding> {
-    let needs = row.needs(ipv6)?;
-    Some(finding(
-        AREA,
-        row.feature(ipv6),
-        answer,
-        needs,
-        ("", row.instead),
-    ))
+fn with(row: XtRow, ipv6: bool, answer: Answer) -> Option<Finding> {
+    let (needs, feature) = (row.needs(ipv6)?, row.feature(ipv6));
+    Some(finding(AREA, feature, answer, &needs, ("", INSTEAD)))
 }
 
 /// Tries every row, IPv4 first, in the network namespace of the calling thread, which must be a throwaway one.
@@ -55,11 +49,11 @@ pub fn features_of(kernel: &RunningKernel, wanted: impl Fn(&str) -> bool) -> Vec
     let mut findings = Vec::new();
     for ipv6 in [false, true] {
         let mut socket: Option<Result<RawSocket, Answer>> = None;
-        for row in ROWS.iter().filter(|row| wanted(&row.feature(ipv6))) {
+        for row in rows().filter(|row| wanted(&row.feature(ipv6))) {
             let Some(needs) = row.needs(ipv6) else {
                 continue;
             };
-            let guard = kernel.guard(base(ipv6)).or_else(|| kernel.guard(needs));
+            let guard = kernel.guard(base(ipv6)).or_else(|| kernel.guard(&needs));
             let answer = guard.unwrap_or_else(|| match socket.get_or_insert_with(|| open(ipv6)) {
                 Ok(socket) => Answer::of(ask(socket, row, ipv6), ABSENT),
                 Err(why) => why.clone(),
@@ -74,12 +68,11 @@ pub fn features_of(kernel: &RunningKernel, wanted: impl Fn(&str) -> bool) -> Vec
 /// the table there.
 #[must_use]
 pub fn table_answer(kernel: &RunningKernel, name: &str, ipv6: bool) -> Answer {
-    let Some(row) = find(XtObject::Table, name) else {
+    let mut tables = rows().filter(|row| row.kind == XtObject::Table);
+    let Some(row) = tables.find(|row| row.name == name) else {
         return Answer::Lack("there is no such table".to_owned());
     };
-    let guard = kernel.guard(base(ipv6));
-    let guard = guard.or_else(|| kernel.guard(row.needs(ipv6).unwrap_or_default()));
-    guard.unwrap_or_else(|| match open(ipv6) {
+    guard(kernel, row.kind, name, ipv6).unwrap_or_else(|| match open(ipv6) {
         Ok(socket) => Answer::of(ask(&socket, row, ipv6), ABSENT),
         Err(why) => why,
     })
@@ -88,10 +81,7 @@ pub fn table_answer(kernel: &RunningKernel, name: &str, ipv6: bool) -> Answer {
 /// Every row with the answer "unknown".
 #[must_use]
 pub fn untried(why: &str) -> Vec<Finding> {
-    let one = |ipv6| {
-        ROWS.iter()
-            .filter_map(move |row| with(row, ipv6, Answer::Unknown(why.to_owned())))
-    };
+    let one = |ipv6| rows().filter_map(move |row| with(row, ipv6, Answer::Unknown(why.to_owned())));
     one(false).chain(one(true)).collect()
 }
 
@@ -104,7 +94,7 @@ fn open(ipv6: bool) -> Result<RawSocket, Answer> {
     })
 }
 
-fn ask(socket: &RawSocket, row: &XtRow, ipv6: bool) -> Result<String, Error> {
+fn ask(socket: &RawSocket, row: XtRow, ipv6: bool) -> Result<String, Error> {
     match row.kind {
         XtObject::Table => {
             let mut info = [0; INFO_SIZE];

@@ -145,7 +145,6 @@ const FLAT: Since = Since {
 struct Row {
     kind: SetType,
     name: &'static str,
-    module: &'static str,
     dimensions: &'static [Dimension],
     since: Since,
 }
@@ -153,14 +152,12 @@ struct Row {
 const fn row(
     kind: SetType,
     name: &'static str,
-    module: &'static str,
     dimensions: &'static [Dimension],
     since: Since,
 ) -> Row {
     Row {
         kind,
         name,
-        module,
         dimensions,
         since,
     }
@@ -168,62 +165,26 @@ const fn row(
 
 use Dimension::{Interface, Ip, Mac, MacOrNone, Mark, Net, Number, Port, Set};
 
+use SetType::*;
+
 static ROWS: [Row; 16] = [
-    row(SetType::HashIp, "hash:ip", "hash_ip", &[Ip], masks(hash(1))),
-    row(SetType::HashNet, "hash:net", "hash_net", &[Net], hash(3)),
+    row(HashIp, "hash:ip", &[Ip], masks(hash(1))),
+    row(HashNet, "hash:net", &[Net], hash(3)),
+    row(HashIpPort, "hash:ip,port", &[Ip, Port], masks(hash(2))),
+    row(HashNetPort, "hash:net,port", &[Net, Port], hash(4)),
+    row(HashIpPortIp, "hash:ip,port,ip", &[Ip, Port, Ip], hash(2)),
+    row(HashIpPortNet, "hash:ip,port,net", &[Ip, Port, Net], hash(4)),
+    row(HashIpMark, "hash:ip,mark", &[Ip, Mark], young(1)),
+    row(HashNetNet, "hash:net,net", &[Net, Net], masks(young(1))),
     row(
-        SetType::HashIpPort,
-        "hash:ip,port",
-        "hash_ipport",
-        &[Ip, Port],
-        masks(hash(2)),
-    ),
-    row(
-        SetType::HashNetPort,
-        "hash:net,port",
-        "hash_netport",
-        &[Net, Port],
-        hash(4),
-    ),
-    row(
-        SetType::HashIpPortIp,
-        "hash:ip,port,ip",
-        "hash_ipportip",
-        &[Ip, Port, Ip],
-        hash(2),
-    ),
-    row(
-        SetType::HashIpPortNet,
-        "hash:ip,port,net",
-        "hash_ipportnet",
-        &[Ip, Port, Net],
-        hash(4),
-    ),
-    row(
-        SetType::HashIpMark,
-        "hash:ip,mark",
-        "hash_ipmark",
-        &[Ip, Mark],
-        young(1),
-    ),
-    row(
-        SetType::HashNetNet,
-        "hash:net,net",
-        "hash_netnet",
-        &[Net, Net],
-        masks(young(1)),
-    ),
-    row(
-        SetType::HashNetPortNet,
+        HashNetPortNet,
         "hash:net,port,net",
-        "hash_netportnet",
         &[Net, Port, Net],
         young(1),
     ),
     row(
-        SetType::HashNetIface,
+        HashNetIface,
         "hash:net,iface",
-        "hash_netiface",
         &[Net, Interface],
         // Revision 7 brought wildcards.
         Since {
@@ -232,30 +193,12 @@ static ROWS: [Row; 16] = [
             ..hash(3)
         },
     ),
-    row(SetType::HashMac, "hash:mac", "hash_mac", &[Mac], MAC),
-    row(
-        SetType::HashIpMac,
-        "hash:ip,mac",
-        "hash_ipmac",
-        &[Ip, Mac],
-        MAC,
-    ),
-    row(SetType::BitmapIp, "bitmap:ip", "bitmap_ip", &[Ip], FLAT),
-    row(
-        SetType::BitmapIpMac,
-        "bitmap:ip,mac",
-        "bitmap_ipmac",
-        &[Ip, MacOrNone],
-        FLAT,
-    ),
-    row(
-        SetType::BitmapPort,
-        "bitmap:port",
-        "bitmap_port",
-        &[Number],
-        FLAT,
-    ),
-    row(SetType::ListSet, "list:set", "list_set", &[Set], FLAT),
+    row(HashIpMac, "hash:ip,mac", &[Ip, Mac], MAC),
+    row(HashMac, "hash:mac", &[Mac], MAC),
+    row(BitmapIp, "bitmap:ip", &[Ip], FLAT),
+    row(BitmapIpMac, "bitmap:ip,mac", &[Ip, MacOrNone], FLAT),
+    row(BitmapPort, "bitmap:port", &[Number], FLAT),
+    row(ListSet, "list:set", &[Set], FLAT),
 ];
 
 /// The type of a set's entries.
@@ -354,15 +297,16 @@ impl SetType {
         self.name().starts_with("bitmap:")
     }
 
+    /// The module that provides it: `ip_set_hash_ipport`.
+    pub(crate) fn module_name(&self) -> String {
+        format!("ip_set_{}", self.name().replace(':', "_").replace(',', ""))
+    }
+
     /// The module and the configuration option that provide it.
     #[must_use]
     pub fn module(&self) -> String {
-        let file = self.row().map_or_else(
-            || self.name().replace([':', ','], "_"),
-            |row| row.module.to_owned(),
-        );
-        let option = file.to_uppercase();
-        format!("module ip_set_{file}, CONFIG_IP_SET_{option}")
+        let name = self.module_name();
+        format!("module {name}, CONFIG_{}", name.to_uppercase())
     }
 }
 

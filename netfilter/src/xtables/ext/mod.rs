@@ -18,7 +18,7 @@ mod value;
 use super::sets::{Interned, Sets};
 use super::text::{Complaint, Given};
 use super::{Match, Target, XtFamily};
-use crate::features::extensions::{XtObject, find};
+use crate::features::extensions::{XtObject, needs};
 use crate::features::given_by;
 pub(super) use registry::registry;
 pub use row::Extension;
@@ -305,9 +305,9 @@ pub(crate) fn extensions() -> Vec<(XtFamily, Part, &'static str)> {
 
 /// The kernel has none of these.
 fn lacking_error(object: String, family: XtFamily, part: Part, forms: &[Form]) -> Error {
-    let row = forms.first().and_then(|f| find(part.into(), f.name));
-    let modules = row.and_then(|row| row.needs(family == XtFamily::Ip6));
-    let provided = modules.map_or_else(String::new, |m| format!("; {} provides it", given_by(m)));
+    let first = forms.first();
+    let modules = first.and_then(|f| needs(part.into(), f.name, family == XtFamily::Ip6));
+    let provided = modules.map_or_else(String::new, |m| format!("; {} provides it", given_by(&m)));
     let each = forms
         .iter()
         .map(|f| format!("{} revision {}", f.name, f.revision));
