@@ -12,7 +12,7 @@ use crate::node::{Family, Node, ProxyBits};
 use crate::objects::{PROXY_CARRIERS, PROXY_MASK, RETURN_MARK, TPROXY_MARK, carriers};
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use weir_netfilter::ipset::{self, Entry, Header, Key, SetFamily, SetType};
+use weir_netfilter::ipset::{self, Entry, Header, SetFamily, SetType};
 use weir_netfilter::xtables::{
     Addrtype, Chain, Comment, Connmark, ConntrackState, IcmpType, Interface, Mark, Match, Nat, Not,
     Ownership, Protocol, Rule, RuleBuilder, Ruleset, SetMatch, SetRef, Table, Target, Tcp,
@@ -152,7 +152,7 @@ pub fn sets(node: &Node) -> Vec<ipset::Set> {
         };
         let entry = |(address, uid): (IpAddr, &str)| Entry {
             comment: Some(uid.to_owned()),
-            ..Entry::new(Key::Ip(address))
+            ..Entry::new(address.into())
         };
         ipset::Set {
             header: Header {

@@ -34,19 +34,6 @@ pub(super) fn to_entry(entry: &Entry) -> EntryAttrs {
     let mut a = match &entry.key {
         Key::Opaque(attrs) => return EntryAttrs::clone(attrs),
         Key::Parts(parts) => from_parts(parts),
-        Key::Ip(ip) | Key::IpPort(ip, _) | Key::IpPortIp(ip, _, _) => EntryAttrs {
-            ip: Some(to_ip(*ip)),
-            ..EntryAttrs::default()
-        },
-        Key::Net(net) | Key::NetPort(net, _) => EntryAttrs {
-            ip: Some(to_ip(net.addr())),
-            cidr: Some(net.prefix_len()),
-            ..EntryAttrs::default()
-        },
-        Key::Mac(mac) => EntryAttrs {
-            ether: Some(mac.to_vec()),
-            ..EntryAttrs::default()
-        },
         Key::Port(port) => EntryAttrs {
             port: Some(*port),
             ..EntryAttrs::default()
@@ -56,12 +43,6 @@ pub(super) fn to_entry(entry: &Entry) -> EntryAttrs {
             ..EntryAttrs::default()
         },
     };
-    if let Key::IpPort(_, p) | Key::NetPort(_, p) | Key::IpPortIp(_, p, _) = &entry.key {
-        (a.protocol, a.port) = (Some(p.protocol), Some(p.port));
-    }
-    if let Key::IpPortIp(_, _, to) = &entry.key {
-        a.ip2 = Some(to_ip(*to));
-    }
     a.timeout = entry.timeout;
     let flags = a.flags.unwrap_or(0)
         | if entry.nomatch {
@@ -137,10 +118,10 @@ fn to_parts(dimensions: &[Dimension], a: &EntryAttrs) -> Option<Vec<KeyPart>> {
                 port: a.port?,
             }),
             Dimension::Mark => KeyPart::Mark(a.mark?),
-            Dimension::Mac | Dimension::MacOrNone => match a.ether.as_deref() {
-                Some(mac) => KeyPart::Mac(Some(mac.try_into().ok()?)),
-                None => KeyPart::Mac(None),
-            },
+            Dimension::MacOrNone if a.ether.is_none() => KeyPart::Mac(None),
+            Dimension::Mac | Dimension::MacOrNone => {
+                KeyPart::Mac(Some(a.ether.as_deref()?.try_into().ok()?))
+            }
             Dimension::Interface => KeyPart::Interface {
                 name: a.iface.clone()?,
                 is_port: a.flags.unwrap_or(0) & raw::IPSET_FLAG_PHYSDEV != 0,
@@ -159,25 +140,10 @@ fn net(ip: IpAddr, length: Option<u8>) -> Option<IpNet> {
 }
 
 fn key(kind: &SetType, a: &EntryAttrs) -> Option<Key> {
-    let ip = || from_ip(a.ip.as_ref());
-    let net = || net(ip()?, a.cidr);
-    let port = || {
-        Some(ProtoPort {
-            protocol: a.protocol?,
-            port: a.port?,
-        })
-    };
     Some(match kind {
-        SetType::HashIp => Key::Ip(ip()?),
-        SetType::HashNet => Key::Net(net()?),
-        SetType::HashIpPort => Key::IpPort(ip()?, port()?),
-        SetType::HashNetPort => Key::NetPort(net()?, port()?),
-        SetType::HashIpPortIp => Key::IpPortIp(ip()?, port()?, from_ip(a.ip2.as_ref())?),
-        SetType::HashMac => Key::Mac(a.ether.as_deref()?.try_into().ok()?),
         SetType::BitmapPort => Key::Port(a.port?),
         SetType::ListSet => Key::Set(a.name.clone()?),
         SetType::Other(_) => return None,
-        SetType::BitmapIp => Key::Ip(ip()?),
         other => Key::Parts(to_parts(other.dimensions(), a)?),
     })
 }
@@ -284,7 +250,6 @@ pub(super) fn check_header(operation: &str, h: &Header) -> Result<()> {
 /// The port of a key with a protocol.
 fn port_of(key: &Key) -> Option<ProtoPort> {
     match key {
-        Key::IpPort(_, p) | Key::NetPort(_, p) | Key::IpPortIp(_, p, _) => Some(*p),
         Key::Parts(parts) => parts.iter().find_map(|part| match part {
             KeyPart::Port(p) => Some(*p),
             _ => None,

@@ -68,12 +68,6 @@ impl Display for KeyPart {
 impl Display for Key {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Ip(ip) => Address(*ip).fmt(f),
-            Self::Net(net) => Network(*net).fmt(f),
-            Self::IpPort(ip, port) => write!(f, "{},{port}", Address(*ip)),
-            Self::NetPort(net, port) => write!(f, "{},{port}", Network(*net)),
-            Self::IpPortIp(ip, port, to) => write!(f, "{},{port},{}", Address(*ip), Address(*to)),
-            Self::Mac(mac) => hardware(*mac, f),
             Self::Parts(parts) => {
                 for (n, part) in parts.iter().enumerate() {
                     if n > 0 && *part != KeyPart::Mac(None) {

@@ -3,7 +3,13 @@ use super::codec::{check_entry, from_entry, from_header, to_entry, to_options};
 use super::model::*;
 use super::wire::{CommandAttrs, EntryAttrs};
 use super::{error, raw};
+use ipnet::IpNet;
+use std::net::IpAddr;
 use weir_netlink::attr::{AttrSet, Writer};
+
+fn hardware(mac: [u8; 6]) -> Key {
+    Key::Parts(vec![KeyPart::Mac(Some(mac))])
+}
 
 fn bytes(attrs: &impl AttrSet) -> Vec<u8> {
     let mut w = Writer::new();
@@ -17,7 +23,7 @@ fn an_entry_has_the_bytes_of_the_tool() {
     let entry = Entry {
         timeout: Some(4),
         comment: Some("hello".into()),
-        ..Entry::new(Key::Ip([1, 2, 3, 4].into()))
+        ..Entry::new(Key::from(IpAddr::from([1, 2, 3, 4])))
     };
     let mut attrs = to_entry(&entry);
     attrs.packets = Some(3);
@@ -84,7 +90,7 @@ fn a_list_of_the_kernel_is_read() {
 
 #[test]
 fn hardware_addresses() {
-    let entry = Entry::new(Key::Mac([0, 0x11, 0x22, 0xaa, 0xbb, 0xcc]));
+    let entry = Entry::new(hardware([0, 0x11, 0x22, 0xaa, 0xbb, 0xcc]));
     assert_eq!(
         bytes(&to_entry(&entry)),
         [10, 0, 17, 0, 0, 0x11, 0x22, 0xaa, 0xbb, 0xcc, 0, 0]
@@ -150,7 +156,9 @@ fn entries_of_unknown_types_are_kept_whole_and_never_written() {
     // A flag of an interface says nothing about a network alone.
     let attrs = EntryAttrs {
         flags: Some(raw::IPSET_FLAG_PHYSDEV),
-        ..to_entry(&Entry::new(Key::Net("10.0.0.0/8".parse().unwrap())))
+        ..to_entry(&Entry::new(Key::from(
+            "10.0.0.0/8".parse::<IpNet>().unwrap(),
+        )))
     };
     let entry = from_entry(&SetType::HashNet, attrs);
     assert!(matches!(entry.key, Key::Opaque(_)));

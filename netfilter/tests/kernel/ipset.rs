@@ -10,6 +10,8 @@ use crate::common::assert_text;
 use crate::common::ipset::{
     engine, ipset, load, our_load, our_save, save, seedless, sets, sorted, timeless,
 };
+use ipnet::IpNet;
+use std::net::IpAddr;
 use weir_netfilter::ipset::{
     Entry, Existing, Header, IpsetOp, Key, KeyPart, ProtoPort, Protocol, Set, SetFamily, SetType,
     restore,
@@ -289,7 +291,7 @@ fn ranges() {
 #[test]
 fn every_verb() {
     let ns = namespace_or_skip!();
-    let ip = |n: u8| Entry::new(Key::Ip([10, 0, 0, n].into()));
+    let ip = |n: u8| Entry::new(Key::from(IpAddr::from([10, 0, 0, n])));
     engine(&ns, |e| {
         assert!(matches!(
             e.protocol(),
@@ -318,14 +320,16 @@ fn every_verb() {
         assert!(!e.test("a", &ip(3)).unwrap());
         e.add(
             "n",
-            [Entry::new(Key::Net("2001:db8::/32".parse().unwrap()))],
+            [Entry::new(Key::from(
+                "2001:db8::/32".parse::<IpNet>().unwrap(),
+            ))],
             Existing::Refuse,
         )
         .unwrap();
         assert!(
             e.test(
                 "n",
-                &Entry::new(Key::Net("2001:db8::5/128".parse().unwrap()))
+                &Entry::new(Key::from("2001:db8::5/128".parse::<IpNet>().unwrap()))
             )
             .unwrap()
         );
@@ -376,7 +380,7 @@ fn an_added_entry_replaces_comment_and_timeout() {
     );
     let entry = Entry {
         timeout: Some(0),
-        ..Entry::new(Key::Ip([10, 0, 0, 1].into()))
+        ..Entry::new(Key::from(IpAddr::from([10, 0, 0, 1])))
     };
     engine(&ns, |e| {
         e.add("s", [entry.with_comment("new")], Existing::Accept)

@@ -207,14 +207,16 @@ fn nf_tables() {
 
 #[test]
 fn ipset() {
-    use ipset::{Entry, Existing, Header, IpsetEngine, Key, ProtoPort, Set, SetFamily, SetType};
+    use ipset::{
+        Entry, Existing, Header, IpsetEngine, Key, KeyPart, ProtoPort, Set, SetFamily, SetType,
+    };
     let ns = namespace_or_skip!();
     let header = |kind| Header::new("s", kind, SetFamily::Inet);
     let timed = |kind, timeout| Header {
         timeout: Some(timeout),
         ..header(kind)
     };
-    let address = "10.0.0.1".parse().unwrap();
+    let address: IpAddr = "10.0.0.1".parse().unwrap();
     let with = |header, key, timeout| {
         let mut set = Set::new(header);
         set.entries.push(Entry {
@@ -236,7 +238,11 @@ fn ipset() {
         ),
         (
             "an entry's timeout",
-            with(timed(SetType::HashIp, 5), Key::Ip(address), Some(u32::MAX)),
+            with(
+                timed(SetType::HashIp, 5),
+                Key::from(address),
+                Some(u32::MAX),
+            ),
             "2147483",
         ),
         (
@@ -251,7 +257,11 @@ fn ipset() {
         ),
         (
             "a port without one",
-            with(header(SetType::HashIpPort), Key::IpPort(address, gre), None),
+            with(
+                header(SetType::HashIpPort),
+                Key::Parts(vec![KeyPart::Ip(address), KeyPart::Port(gre)]),
+                None,
+            ),
             "give 0",
         ),
     ] {
@@ -263,14 +273,14 @@ fn ipset() {
     }
     let longest = with(
         timed(SetType::HashIp, 2_147_483),
-        Key::Ip(address),
+        Key::from(address),
         Some(2_147_483),
     );
     ns.run(|| {
         let mut engine = IpsetEngine::open().unwrap();
         engine.apply(&[longest], &["s".into()]).unwrap();
         engine
-            .add("s", [Entry::new(Key::Ip(address))], Existing::Accept)
+            .add("s", [Entry::new(Key::from(address))], Existing::Accept)
             .unwrap();
     })
     .unwrap();

@@ -4,7 +4,7 @@ use super::{Host, SETS, leftovers, remove_of_iptables_nft, set_name};
 use std::net::IpAddr;
 use std::sync::Arc;
 use weir_cni::of_node::{has_legacy_tables, legacy_tables, sets_among};
-use weir_netfilter::ipset::{self, Entry, Header, IpsetEngine, Key, SetFamily, SetType};
+use weir_netfilter::ipset::{self, Entry, Header, IpsetEngine, SetFamily, SetType};
 use weir_netfilter::xtables;
 use weir_netlink::Result;
 
@@ -80,7 +80,7 @@ pub fn sets(host: &Host) -> Vec<ipset::Set> {
         };
         let entry = |(address, uid): (&IpAddr, &Arc<str>)| Entry {
             comment: Some(uid.to_string()),
-            ..Entry::new(Key::Ip(*address))
+            ..Entry::new((*address).into())
         };
         ipset::Set {
             header: Header {

@@ -31,7 +31,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use weir_cni::compile::Engine;
 use weir_cni::of_node::{if_supported, sets_among};
-use weir_netfilter::ipset::{IpsetEngine, Key};
+use weir_netfilter::ipset::IpsetEngine;
 use weir_netfilter::nft::NftEngine;
 use weir_netlink::Result;
 
@@ -181,7 +181,7 @@ fn in_sets() -> Result<BTreeMap<IpAddr, Arc<str>>> {
         }
         for listed in engine.list(Some(&name))? {
             for entry in &listed.set.entries {
-                if let Key::Ip(address) = entry.key {
+                if let Some(address) = entry.key.address() {
                     let comment = entry.comment.as_deref().unwrap_or_default();
                     found.insert(address, Arc::from(comment));
                 }

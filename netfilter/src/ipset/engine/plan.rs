@@ -189,14 +189,11 @@ fn is_same(desired: &Entry, found: &Entry) -> bool {
 /// The form in which the kernel lists an entry, without counters.
 pub(super) fn settled(e: &Entry, header: &Header) -> Entry {
     let key = match &e.key {
-        Key::Ip(ip) => Key::Ip(masked(*ip, header)),
-        Key::Net(net) => Key::Net(net.trunc()),
-        Key::IpPort(ip, p) => Key::IpPort(masked(*ip, header), p.kept()),
-        Key::NetPort(net, p) => Key::NetPort(net.trunc(), p.kept()),
-        Key::IpPortIp(ip, p, to) => Key::IpPortIp(*ip, p.kept(), *to),
         Key::Parts(parts) => {
             let kept = |part: &KeyPart| match part {
+                KeyPart::Ip(ip) => KeyPart::Ip(masked(*ip, header)),
                 KeyPart::Net(net) => KeyPart::Net(masked_net(*net, header)),
+                KeyPart::Port(port) => KeyPart::Port(port.kept()),
                 KeyPart::Mark(mark) => KeyPart::Mark(mark & header.mark_mask.unwrap_or(u32::MAX)),
                 other => other.clone(),
             };

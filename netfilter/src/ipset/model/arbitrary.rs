@@ -115,19 +115,7 @@ fn port(family: SetFamily) -> impl Strategy<Value = ProtoPort> {
 fn key(h: &Header) -> BoxedStrategy<Key> {
     let f = h.family;
     match h.kind {
-        SetType::HashNet => net(f).prop_map(Key::Net).boxed(),
-        SetType::HashIpPort => (ip(f), port(f))
-            .prop_map(|(a, p)| Key::IpPort(a, p))
-            .boxed(),
-        SetType::HashNetPort => (net(f), port(f))
-            .prop_map(|(a, p)| Key::NetPort(a, p))
-            .boxed(),
-        SetType::HashIpPortIp => (ip(f), port(f), ip(f))
-            .prop_map(|(a, p, b)| Key::IpPortIp(a, p, b))
-            .boxed(),
         SetType::BitmapPort => any::<u16>().prop_map(Key::Port).boxed(),
-        SetType::HashMac => any::<[u8; 6]>().prop_map(Key::Mac).boxed(),
-        SetType::HashIp => ip(f).prop_map(Key::Ip).boxed(),
         ref other => {
             let parts = other.dimensions().iter().map(|d| part(*d, f));
             parts.collect::<Vec<_>>().prop_map(Key::Parts).boxed()
@@ -137,7 +125,7 @@ fn key(h: &Header) -> BoxedStrategy<Key> {
 
 fn part(dimension: Dimension, f: SetFamily) -> BoxedStrategy<KeyPart> {
     match dimension {
-        Dimension::Net => net(f).prop_map(|net| KeyPart::Net(net.trunc())).boxed(),
+        Dimension::Net => net(f).prop_map(KeyPart::Net).boxed(),
         Dimension::Port => port(f).prop_map(KeyPart::Port).boxed(),
         Dimension::Mark => any::<u32>().prop_map(KeyPart::Mark).boxed(),
         Dimension::Interface => ("[a-z][a-z0-9]{0,14}", any::<bool>())
@@ -146,6 +134,9 @@ fn part(dimension: Dimension, f: SetFamily) -> BoxedStrategy<KeyPart> {
                 is_port,
                 is_prefix: false,
             })
+            .boxed(),
+        Dimension::Mac | Dimension::MacOrNone => any::<[u8; 6]>()
+            .prop_map(|mac| KeyPart::Mac(Some(mac)))
             .boxed(),
         _ => ip(f).prop_map(KeyPart::Ip).boxed(),
     }

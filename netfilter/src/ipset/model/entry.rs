@@ -28,19 +28,19 @@ impl ProtoPort {
     }
 }
 
-/// A part of a key that has no variant of its own in [`Key`].
+/// A part of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KeyPart {
     /// An address.
     Ip(IpAddr),
-    /// A network.
+    /// A network. Of `hash:net` the kernel accepts prefix lengths from 1; it clears the host bits.
     Net(IpNet),
     /// A port with its protocol.
     Port(ProtoPort),
     /// A mark of packets.
     Mark(u32),
-    /// A hardware address; `None`: any.
+    /// A hardware address, not all zero; `None`: any, of `bitmap:ip,mac`.
     Mac(Option<[u8; 6]>),
     /// The interface that a packet came in on.
     Interface {
@@ -57,23 +57,11 @@ pub enum KeyPart {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Key {
-    /// of `hash:ip`
-    Ip(IpAddr),
-    /// of `hash:net`; the kernel accepts prefix lengths from 1 and clears the host bits
-    Net(IpNet),
-    /// of `hash:ip,port`
-    IpPort(IpAddr, ProtoPort),
-    /// of `hash:net,port`
-    NetPort(IpNet, ProtoPort),
-    /// of `hash:ip,port,ip`
-    IpPortIp(IpAddr, ProtoPort, IpAddr),
-    /// of `hash:mac`; not all zero
-    Mac([u8; 6]),
     /// of `bitmap:port`
     Port(u16),
     /// of `list:set`: the name of another set, which is no list
     Set(String),
-    /// of the other types: a part for each dimension
+    /// of the other types: a part for each word between the commas of the type
     Parts(Vec<KeyPart>),
     /// of an unknown type, as the kernel lists it
     Opaque(Box<EntryAttrs>),
@@ -142,6 +130,18 @@ impl Entry {
 }
 
 impl Key {
+    /// The address, if the key is one.
+    #[must_use]
+    pub fn address(&self) -> Option<IpAddr> {
+        match self {
+            Self::Parts(parts) => match parts.as_slice() {
+                [KeyPart::Ip(ip)] => Some(*ip),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     /// The same key for every interface whose name begins with its own.
     pub(in crate::ipset) fn wildcard(mut self) -> Self {
         if let Self::Parts(parts) = &mut self {
@@ -171,12 +171,12 @@ impl Key {
 
 impl From<IpAddr> for Key {
     fn from(ip: IpAddr) -> Self {
-        Self::Ip(ip)
+        Self::Parts(vec![KeyPart::Ip(ip)])
     }
 }
 
 impl From<IpNet> for Key {
     fn from(net: IpNet) -> Self {
-        Self::Net(net)
+        Self::Parts(vec![KeyPart::Net(net)])
     }
 }

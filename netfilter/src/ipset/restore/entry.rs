@@ -11,9 +11,6 @@ use weir_netlink::attr::bytes_of;
 
 /// The keys of a word in a set of this type; several if it is a range.
 pub(super) fn keys(h: &Header, token: &Token<'_>) -> Result<Vec<Key>, Wrong> {
-    let mut parts = token.text.split(',');
-    let mut part = || parts.next().unwrap_or_default();
-    let (first, second, third) = (part(), part(), part());
     let dimensions = h.kind.dimensions();
     let wants = dimensions.len().max(1);
     let has = token.text.split(',').count();
@@ -28,43 +25,6 @@ pub(super) fn keys(h: &Header, token: &Token<'_>) -> Result<Vec<Key>, Wrong> {
         );
     }
     Ok(match &h.kind {
-        SetType::HashIp | SetType::BitmapIp => addresses(h, token, first)?
-            .into_iter()
-            .map(Key::Ip)
-            .collect(),
-        SetType::HashNet => networks(h.family, token, first)?
-            .into_iter()
-            .map(Key::Net)
-            .collect(),
-        SetType::HashIpPort => {
-            let both = pairs(
-                token,
-                &addresses(h, token, first)?,
-                &ports(h.family, token, second)?,
-            )?;
-            both.into_iter()
-                .map(|(ip, port)| Key::IpPort(ip, port))
-                .collect()
-        }
-        SetType::HashNetPort => {
-            let nets = networks(h.family, token, first)?;
-            let both = pairs(token, &nets, &ports(h.family, token, second)?)?;
-            both.into_iter()
-                .map(|(net, port)| Key::NetPort(net, port))
-                .collect()
-        }
-        SetType::HashIpPortIp => {
-            let both = pairs(
-                token,
-                &addresses(h, token, first)?,
-                &ports(h.family, token, second)?,
-            )?;
-            let to = address(h.family, token, third)?;
-            both.into_iter()
-                .map(|(ip, port)| Key::IpPortIp(ip, port, to))
-                .collect()
-        }
-        SetType::HashMac => vec![Key::Mac(mac(token, &token.text)?)],
         SetType::BitmapPort => bitmap_ports(h, token)?,
         SetType::ListSet => vec![Key::Set(token.text.to_string())],
         SetType::Other(name) => {
@@ -73,7 +33,7 @@ pub(super) fn keys(h: &Header, token: &Token<'_>) -> Result<Vec<Key>, Wrong> {
                 format!("sets of type {name} are not known: the line cannot be read"),
             );
         }
-        other => products(h, token, other.dimensions())?
+        _ => products(h, token, dimensions)?
             .into_iter()
             .map(Key::Parts)
             .collect(),
@@ -88,9 +48,11 @@ fn products(
 ) -> Result<Vec<Vec<KeyPart>>, Wrong> {
     let mut words = token.text.split(',');
     let mut all: Vec<Vec<KeyPart>> = vec![Vec::new()];
-    for dimension in dimensions {
+    for (number, dimension) in dimensions.iter().enumerate() {
         let word = words.next().unwrap_or_default();
         let some: Vec<KeyPart> = match dimension {
+            // A second address is one.
+            Dimension::Ip if number > 0 => vec![KeyPart::Ip(address(h.family, token, word)?)],
             Dimension::Ip => addresses(h, token, word)?
                 .into_iter()
                 .map(KeyPart::Ip)

@@ -1,5 +1,5 @@
 use super::*;
-use crate::ipset::model::{Key, SetType};
+use crate::ipset::model::{Key, KeyPart, SetType};
 
 fn error(text: &str) -> String {
     parse(text, []).unwrap_err().to_string()
@@ -86,7 +86,10 @@ fn hardware_addresses() {
     let Command::Add(_, entries) = &statements[1].command else {
         panic!("{statements:?}")
     };
-    assert_eq!(entries[0].key, Key::Mac([1, 0x23, 0x45, 0x67, 0x89, 0xab]));
+    assert_eq!(
+        entries[0].key,
+        Key::Parts(vec![KeyPart::Mac(Some([1, 0x23, 0x45, 0x67, 0x89, 0xab]))])
+    );
     assert_eq!(entries[0].to_string(), "01:23:45:67:89:AB");
     for bad in [
         "1:2:3:4:5:6",
