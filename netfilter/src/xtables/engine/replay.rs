@@ -5,7 +5,7 @@ use super::{Snapshot, Transaction, XtOp};
 use crate::xtables::Rule;
 use crate::xtables::table::{ChainLayout, Layout, RuleLayout};
 use crate::xtables::text::{Command, Script, shorten};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use weir_netlink::{Error, Result};
 
 /// The change that a script makes. Without `keep`, the rules and user chains of each table that it names are deleted
@@ -72,18 +72,26 @@ impl From<&str> for Why {
     }
 }
 
-/// Where the chains of a table are: a script may declare tens of thousands.
-struct Names(HashMap<String, usize>);
+/// Where the chains of a table are: a script may declare and delete tens of thousands.
+struct Names {
+    places: HashMap<String, usize>,
+    /// The chains that rules jump to; known from the first deletion of a chain until the next command that is none.
+    targets: Option<HashSet<String>>,
+}
 
 impl Names {
     fn of(table: &Layout) -> Self {
         let named = table.chains.iter().enumerate();
         // Of two chains with one name, which no kernel has, the first.
-        Self(named.rev().map(|(n, c)| (c.name.clone(), n)).collect())
+        let places = named.rev().map(|(n, c)| (c.name.clone(), n)).collect();
+        Self {
+            places,
+            targets: None,
+        }
     }
 
     fn chain<'a>(&self, table: &'a mut Layout, name: &str) -> Option<&'a mut ChainLayout> {
-        table.chains.get_mut(*self.0.get(name)?)
+        table.chains.get_mut(*self.places.get(name)?)
     }
 
     fn find<'a>(&self, table: &'a mut Layout, name: &str) -> Result<&'a mut ChainLayout, Why> {
@@ -92,9 +100,37 @@ impl Names {
     }
 
     fn add(&mut self, table: &mut Layout, name: &str) {
-        self.0.insert(name.to_owned(), table.chains.len());
+        self.places.insert(name.to_owned(), table.chains.len());
         table.chains.push(ChainLayout::user(name));
     }
+
+    fn delete(&mut self, table: &mut Layout, name: &str) -> Result<(), Why> {
+        let chain = self.chain(table, name).filter(|c| c.builtin.is_none());
+        let chain = chain.ok_or("there is no such user chain; leave the line out")?;
+        if !chain.rules.is_empty() {
+            return Err(HAS_RULES.into());
+        }
+        let targets = self.targets.get_or_insert_with(|| targets(table));
+        if targets.contains(name) {
+            return Err(IS_TARGET.into());
+        }
+        if let Some(place) = self.places.remove(name) {
+            table.chains.swap_remove(place);
+            let moved = table.chains.get(place);
+            self.places.extend(moved.map(|c| (c.name.clone(), place)));
+        }
+        Ok(())
+    }
+}
+
+const HAS_RULES: &str = "the chain has rules; empty it with -F first";
+const IS_TARGET: &str = "a rule jumps to the chain; delete that rule first";
+
+/// The chains that rules jump to.
+fn targets(table: &Layout) -> HashSet<String> {
+    let rules = table.chains.iter().flat_map(|c| &c.rules);
+    let targets = rules.filter_map(|r| r.rule.target.as_ref()?.chain());
+    targets.map(str::to_owned).collect()
 }
 
 fn fresh(rule: &Rule, table: &Layout) -> Result<RuleLayout, Why> {
@@ -113,6 +149,9 @@ fn index(place: usize) -> Result<usize, Why> {
 }
 
 fn run(table: &mut Layout, names: &mut Names, command: &Command) -> Result<(), Why> {
+    if !matches!(command, Command::DeleteChain(_)) {
+        names.targets = None;
+    }
     match command {
         Command::Declare(name, policy) => match (names.chain(table, name), policy) {
             (
@@ -146,8 +185,17 @@ fn run(table: &mut Layout, names: &mut Names, command: &Command) -> Result<(), W
         },
         Command::Flush(None) => table.chains.iter_mut().for_each(|c| c.rules.clear()),
         Command::Flush(Some(name)) => names.find(table, name)?.rules.clear(),
-        Command::DeleteChain(name) => {
-            delete_chain(table, name.as_deref())?;
+        Command::DeleteChain(Some(name)) => names.delete(table, name)?,
+        Command::DeleteChain(None) => {
+            let is_user = |c: &ChainLayout| c.builtin.is_none();
+            let mut users = table.chains.iter().filter(|c| is_user(c));
+            if users.any(|c| !c.rules.is_empty()) {
+                return Err(HAS_RULES.into());
+            }
+            if !targets(table).is_empty() {
+                return Err(IS_TARGET.into());
+            }
+            table.chains.retain(|c| !is_user(c));
             *names = Names::of(table);
         }
         Command::Append(name, rule) => {
@@ -183,25 +231,6 @@ fn run(table: &mut Layout, names: &mut Names, command: &Command) -> Result<(), W
             rules.remove(index);
         }
     }
-    Ok(())
-}
-
-fn delete_chain(table: &mut Layout, name: Option<&str>) -> Result<(), Why> {
-    let goes = |c: &ChainLayout| c.builtin.is_none() && name.is_none_or(|n| n == c.name);
-    if let Some(name) = name
-        && !table.chains.iter().any(|c| goes(c) && c.name == name)
-    {
-        return Err("there is no such user chain; leave the line out".into());
-    }
-    if table.chains.iter().any(|c| goes(c) && !c.rules.is_empty()) {
-        return Err("the chain has rules; empty it with -F first".into());
-    }
-    let targets = table.chains.iter().flat_map(|c| &c.rules);
-    let mut targets = targets.filter_map(|r| r.rule.target.as_ref()?.chain());
-    if targets.any(|to| name.is_none_or(|n| n == to)) {
-        return Err("a rule jumps to the chain; delete that rule first".into());
-    }
-    table.chains.retain(|c| !goes(c));
     Ok(())
 }
 
