@@ -3,7 +3,7 @@
 //! The tools parse them with `getopt_long(3)`: an exact name has precedence, else the only name with the given
 //! prefix. The names are those of the tool and of the matches and the target that were named before.
 
-use super::Complaint;
+use super::options::{Complaint, complain};
 use crate::xtables::XtFamily;
 
 /// The long options of `iptables` and `ip6tables` themselves, with their short options or `""`. All are listed,
@@ -81,13 +81,13 @@ impl Found {
         match self {
             Self::One(name) => Ok(Some(name)),
             Self::Nothing => Ok(None),
-            Self::Many(names) => Err(Complaint {
+            Self::Many(names) => Err(complain(
                 column,
-                message: format!(
+                format!(
                     "{given} may be {}; write the whole name",
                     names.join(" or ")
                 ),
-            }),
+            )),
         }
     }
 }

@@ -14,6 +14,11 @@ pub(crate) struct Complaint {
     pub(crate) message: String,
 }
 
+pub(super) fn complain(column: usize, message: impl Into<String>) -> Complaint {
+    let message = message.into();
+    Complaint { column, message }
+}
+
 /// The options given for one `-m` or `-j`.
 #[derive(Clone, Debug)]
 pub(crate) struct Given {
@@ -90,20 +95,17 @@ impl Given {
     }
 
     pub(crate) fn conflict(&self, names: &str) -> Complaint {
-        Complaint {
-            column: self.column,
-            message: format!(
+        complain(
+            self.column,
+            format!(
                 "{}: {names} exclude each other; give one of them",
                 self.name
             ),
-        }
+        )
     }
 
     pub(crate) fn lacks(&self, what: &str) -> Complaint {
-        Complaint {
-            column: self.column,
-            message: format!("{} needs {what}; add it", self.name),
-        }
+        complain(self.column, format!("{} needs {what}; add it", self.name))
     }
 }
 
@@ -138,10 +140,10 @@ impl Opt {
     pub(crate) fn plain(&self) -> Result<&Self, Complaint> {
         match self.not {
             Not(false) => Ok(self),
-            Not(true) => Err(Complaint {
-                column: self.column,
-                message: format!("{} cannot be inverted; leave the ! out", self.name),
-            }),
+            Not(true) => Err(complain(
+                self.column,
+                format!("{} cannot be inverted; leave the ! out", self.name),
+            )),
         }
     }
 
@@ -149,10 +151,7 @@ impl Opt {
     pub(crate) fn wrong(&self, why: &str) -> Complaint {
         let words = self.words.join(" ");
         let message = format!("{} `{}`: {why}", self.name, shorten(&words));
-        Complaint {
-            column: self.column,
-            message,
-        }
+        complain(self.column, message)
     }
 
     /// Decimal, or hexadecimal with `0x`.

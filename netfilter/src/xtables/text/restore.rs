@@ -1,6 +1,6 @@
 //! Tables and commands: the input of `iptables-restore`.
 
-use super::options::Complaint;
+use super::options::{Complaint, complain};
 use super::words::{Word, words};
 use super::{ParseError, names, rule, shorten};
 use crate::xtables::raw::XT_EXTENSION_MAXNAMELEN;
@@ -108,7 +108,7 @@ impl Script {
                     shorten(name),
                     tables.join(", ")
                 );
-                return Err(complain(2, &message));
+                return Err(complain(2, message));
             }
             *open = Some(ScriptTable {
                 name: name.to_owned(),
@@ -188,10 +188,7 @@ fn chain_name(word: &Word) -> Result<String, Complaint> {
     if !fits || name.starts_with(['-', '!']) || name.contains(char::is_whitespace) {
         let name = shorten(name);
         let message = format!("`{name}` is no name of a chain; give 1 to 28 bytes without blanks");
-        return Err(Complaint {
-            column: word.column,
-            message,
-        });
+        return Err(complain(word.column, message));
     }
     Ok(name.clone())
 }
@@ -223,7 +220,7 @@ fn command(line: &str, family: XtFamily) -> Result<Vec<Command>, Complaint> {
         let number = number.filter(|n| *n > 0);
         Some(number.ok_or_else(|| complain(word.column, "is no place in a chain; count from 1")))
     };
-    let needs = || complain(end, &format!("{name} needs a chain; add its name"));
+    let needs = || complain(end, format!("{name} needs a chain; add its name"));
     let made = match name {
         "-F" => vec![Command::Flush(chain)],
         "-X" => vec![Command::DeleteChain(chain)],
@@ -283,7 +280,7 @@ fn command(line: &str, family: XtFamily) -> Result<Vec<Command>, Complaint> {
     match words.first() {
         Some(more) => Err(complain(
             more.column,
-            &format!("{name} takes nothing more; leave it out"),
+            format!("{name} takes nothing more; leave it out"),
         )),
         None => Ok(made),
     }
@@ -308,13 +305,6 @@ fn canonical(short: &str) -> Option<&'static str> {
     // -Z zeroes counters, which weir does not support.
     let commands = ["-A", "-I", "-D", "-R", "-F", "-N", "-X", "-P", "-Z"];
     commands.into_iter().find(|command| *command == short)
-}
-
-fn complain(column: usize, message: &str) -> Complaint {
-    Complaint {
-        column,
-        message: message.to_owned(),
-    }
 }
 
 impl fmt::Display for Command {

@@ -1,6 +1,6 @@
 //! The options of one rule.
 
-use super::options::{Complaint, Given, Opt};
+use super::options::{Complaint, Given, Opt, complain};
 use super::words::Word;
 use super::{names, shorten};
 use crate::xtables::ext::{Kind, ONE_OR_NONE, Part, Row, matches, of, targets};
@@ -118,7 +118,7 @@ impl<'a> Reader<'a> {
         if word.quoted || !word.text.starts_with('-') {
             let word = shorten(&word.text);
             let message = format!("`{word}` is no option; options begin with - or --");
-            return Err(Complaint { column, message });
+            return Err(complain(column, message));
         }
         let (name, attached) = match word.text.split_once('=') {
             Some((name, value)) if name.starts_with("--") => (name, Some(value.to_owned())),
@@ -222,10 +222,7 @@ impl<'a> Reader<'a> {
                 None => {
                     let message =
                         format!("{} needs {arity} more words; the line ends here", o.name);
-                    return Err(Complaint {
-                        column: self.end,
-                        message,
-                    });
+                    return Err(complain(self.end, message));
                 }
             }
         }
@@ -330,10 +327,7 @@ impl<'a> Reader<'a> {
                     "{option} is no option of the matches and the target before it; name its match with -m first"
                 ),
             };
-            return Err(Complaint {
-                column: o.column,
-                message,
-            });
+            return Err(complain(o.column, message));
         };
         self.take(&mut o, arity)?;
         if let Some(loaded) = self.loaded.get_mut(at) {
@@ -428,10 +422,7 @@ impl<'a> Reader<'a> {
             return Ok(());
         }
         let message = format!("{} needs -p {needs}; add it", given.name);
-        Err(Complaint {
-            column: given.column,
-            message,
-        })
+        Err(complain(given.column, message))
     }
 }
 
@@ -454,15 +445,8 @@ fn once(o: &Opt, first: bool) -> Result<(), Complaint> {
     if first {
         return Ok(());
     }
-    Err(Complaint {
-        column: o.column,
-        message: format!("{} is given twice; leave one out", o.name),
-    })
-}
-
-fn complain(column: usize, message: &str) -> Complaint {
-    Complaint {
-        column,
-        message: message.to_owned(),
-    }
+    Err(complain(
+        o.column,
+        format!("{} is given twice; leave one out", o.name),
+    ))
 }

@@ -1,6 +1,6 @@
 //! Splits a line into words, with their columns.
 
-use super::Complaint;
+use super::options::{Complaint, complain};
 
 /// One word, unquoted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,10 +44,7 @@ pub(super) fn words(line: &str) -> Result<Vec<Word>, Complaint> {
         }
     }
     if let Some(column) = open {
-        return Err(Complaint {
-            column,
-            message: "this quote is not closed; add a \"".into(),
-        });
+        return Err(complain(column, "this quote is not closed; add a \""));
     }
     words.extend(word);
     Ok(words)
