@@ -223,14 +223,7 @@ fn rounds<C: Converge>(
             }
             Err(e) => return Err(e),
         }
-        if !attempts.again() {
-            let what = format!(
-                "another writer keeps changing it; {} attempts in {:?}",
-                attempts.made(),
-                attempts.limit()
-            );
-            return Err(Error::exhausted("apply", C::OBJECT, what));
-        }
+        attempts.try_again("apply", C::OBJECT)?;
         before = desired.observe().or_else(|_| look_again(desired))?;
     }
 }

@@ -1,5 +1,6 @@
 //! Retries while another writer interferes: bounded in time, with exponential backoff and random pauses.
 
+use crate::{Error, Result};
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
@@ -80,12 +81,6 @@ impl Attempts {
         self.made
     }
 
-    /// Time limit for all attempts together.
-    #[must_use]
-    pub fn limit(&self) -> Duration {
-        self.limit
-    }
-
     /// Pauses and starts another attempt; false when the time limit is reached.
     pub fn again(&mut self) -> bool {
         let left = self.until.saturating_duration_since(Instant::now());
@@ -103,6 +98,19 @@ impl Attempts {
         }
         self.made = self.made.saturating_add(1);
         true
+    }
+
+    /// As [`Attempts::again`].
+    ///
+    /// # Errors
+    /// The time limit is reached.
+    pub fn try_again(&mut self, operation: &str, object: impl Into<String>) -> Result<()> {
+        if self.again() {
+            return Ok(());
+        }
+        let (made, limit) = (self.made, self.limit);
+        let what = format!("another writer keeps changing it; {made} attempts in {limit:?}");
+        Err(Error::exhausted(operation, object, what))
     }
 }
 

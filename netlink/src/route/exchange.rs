@@ -123,14 +123,8 @@ fn list<T: Transport, H: RouteHeader, A: AttrSet, V>(
             }
             Err(e) => return Err(e),
         };
-        if !attempts.again() {
-            let what = format!(
-                "they changed during each of {} dumps in {:?}; try again when the namespace is quiet",
-                attempts.made(),
-                attempts.limit()
-            );
-            return Err(last.unwrap_or_else(|| Error::exhausted(operation, object, what)));
-        }
+        let again = attempts.try_again(operation, object);
+        again.map_err(|e| last.unwrap_or(e))?;
     }
 }
 

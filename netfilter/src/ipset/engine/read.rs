@@ -76,15 +76,6 @@ fn apart(attrs: &[u8]) -> std::result::Result<(Vec<u8>, &[u8]), DecodeError> {
     Ok((head, entries))
 }
 
-fn changing(attempts: &Attempts) -> Error {
-    let what = format!(
-        "another writer changed them during each of {} attempts in {:?}",
-        attempts.made(),
-        attempts.limit()
-    );
-    Error::exhausted("list", "sets", what)
-}
-
 impl<T: Transport> IpsetEngine<T> {
     /// `ipset list`: every set, or the one of this name.
     ///
@@ -112,24 +103,27 @@ impl<T: Transport> IpsetEngine<T> {
     }
 
     fn collect(&mut self, name: Option<&str>, flags: u32) -> Result<Vec<Listed>> {
-        let mut attempts = Attempts::begin(CONTENTION);
-        loop {
+        self.consistent(|engine| {
             let mut sets: Vec<Listed> = Vec::new();
-            let done = self.walk(name, flags, self.read_limit, |part| {
+            engine.walk(name, flags, engine.read_limit, |part| {
                 match (part, sets.last_mut()) {
                     (Part::Set(l), _) => sets.push(*l),
                     (Part::Entry(e), Some(l)) => l.set.entries.push(e),
                     (Part::Entry(_), None) => {}
                 }
                 Ok(())
-            });
-            match done {
-                Ok(()) => return Ok(sets),
-                Err(e) if e.errno() == Some(libc::EINTR) => {}
-                Err(e) => return Err(e),
-            }
-            if !attempts.again() {
-                return Err(changing(&attempts));
+            })?;
+            Ok(sets)
+        })
+    }
+
+    /// Reads again while the sets change.
+    fn consistent<R>(&mut self, mut read: impl FnMut(&mut Self) -> Result<R>) -> Result<R> {
+        let mut attempts = Attempts::begin(CONTENTION);
+        loop {
+            match read(self) {
+                Err(e) if e.errno() == Some(libc::EINTR) => attempts.try_again("list", "sets")?,
+                done => return done,
             }
         }
     }
@@ -181,18 +175,11 @@ impl<T: Transport> IpsetEngine<T> {
     /// # Errors
     /// As [`IpsetEngine::list`].
     pub fn text(&mut self) -> Result<Vec<u8>> {
-        let mut attempts = Attempts::begin(CONTENTION);
-        loop {
+        self.consistent(|engine| {
             let mut text = Vec::new();
-            match self.save_up_to(None, self.read_limit, &mut text) {
-                Ok(()) => return Ok(text),
-                Err(e) if e.errno() == Some(libc::EINTR) => {}
-                Err(e) => return Err(e),
-            }
-            if !attempts.again() {
-                return Err(changing(&attempts));
-            }
-        }
+            engine.save_up_to(None, engine.read_limit, &mut text)?;
+            Ok(text)
+        })
     }
 
     fn walk(

@@ -167,10 +167,7 @@ impl<T: Transport> NftEngine<T> {
             if !self.torn {
                 return found.iter().map(&decoded).collect();
             }
-            if !attempts.again() {
-                let why = "another writer kept changing them";
-                return Err(Error::exhausted("list", what, why));
-            }
+            attempts.try_again("list", what)?;
         }
     }
 
@@ -249,14 +246,7 @@ impl<T: Transport> NftEngine<T> {
                 }
                 Err(e) => return Err(e),
             }
-            if !attempts.again() {
-                let what = format!(
-                    "another writer changed it during each of {} attempts in {:?}",
-                    attempts.made(),
-                    attempts.limit()
-                );
-                return Err(Error::exhausted("read", "the ruleset", what));
-            }
+            attempts.try_again("read", "the ruleset")?;
         }
     }
 

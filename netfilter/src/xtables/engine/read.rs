@@ -241,15 +241,8 @@ impl<T: XtTransport> XtEngine<T> {
                 Ok(_) => {}
                 // The table changed in between.
                 Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => {
-                    if attempts.again() {
-                        continue;
-                    }
-                    let what = format!(
-                        "another writer changed it during each of {} attempts in {:?}",
-                        attempts.made(),
-                        attempts.limit()
-                    );
-                    return Err(Error::exhausted("read", object, what));
+                    attempts.try_again("read", &object)?;
+                    continue;
                 }
                 Err(e) => return Err(explain(&object, name, &e)),
             }
