@@ -160,12 +160,6 @@ pub fn is_exist(error: &Error) -> bool {
     error.errno() == Some(IPSET_ERR_EXIST)
 }
 
-/// `IPSET_ERR_BUSY`: a rule or a list refers to the set.
-#[must_use]
-pub fn is_busy(error: &Error) -> bool {
-    error.errno() == Some(IPSET_ERR_BUSY)
-}
-
 /// `IPSET_ERR_HASH_FULL` or `IPSET_ERR_LIST_FULL`: the set is full.
 #[must_use]
 pub fn is_full(error: &Error) -> bool {

@@ -33,7 +33,6 @@ constants! {
     IPSET_CMD_RENAME: u16 = 5,
     IPSET_CMD_SWAP: u16 = 6,
     IPSET_CMD_LIST: u16 = 7,
-    IPSET_CMD_SAVE: u16 = 8,
     IPSET_CMD_ADD: u16 = 9,
     IPSET_CMD_DEL: u16 = 10,
     IPSET_CMD_TEST: u16 = 11,
@@ -47,7 +46,6 @@ constants! {
     IPSET_FLAG_LIST_HEADER: u32 = 1 << 2,
 
     // enum ipset_cadt_flags
-    IPSET_FLAG_BEFORE: u32 = 1 << 0,
     IPSET_FLAG_PHYSDEV: u32 = 1 << 1,
     IPSET_FLAG_NOMATCH: u32 = 1 << 2,
     IPSET_FLAG_IFACE_WILDCARD: u32 = 1 << 7,

@@ -22,7 +22,6 @@ constants! {
     XT_EXTENSION_MAXNAMELEN: usize = 29,
     XT_TABLE_MAXNAMELEN: usize = 32,
     XT_RETURN: i32 = -5,
-    XT_INV_PROTO: u8 = 0x40,
 
     // linux/netfilter.h
     NF_DROP: i32 = 0,
@@ -48,20 +47,10 @@ constants! {
     IPT_ICMP_INV: u8 = 1,
 
     // linux/netfilter_ipv6/ip6_tables.h
-    IP6T_SO_SET_REPLACE: i32 = 64,
-    IP6T_SO_SET_ADD_COUNTERS: i32 = 65,
-    IP6T_SO_GET_INFO: i32 = 64,
-    IP6T_SO_GET_ENTRIES: i32 = 65,
     IP6T_SO_GET_REVISION_MATCH: i32 = 68,
     IP6T_SO_GET_REVISION_TARGET: i32 = 69,
     IP6T_F_PROTO: u8 = 1,
     IP6T_F_GOTO: u8 = 4,
-    IP6T_INV_VIA_IN: u8 = 0x01,
-    IP6T_INV_VIA_OUT: u8 = 0x02,
-    IP6T_INV_SRCIP: u8 = 0x08,
-    IP6T_INV_DSTIP: u8 = 0x10,
-    IP6T_INV_PROTO: u8 = 0x40,
-    IP6T_ICMP_INV: u8 = 1,
 
     // linux/netfilter/ipset/ip_set.h
     SO_IP_SET: i32 = 83,
@@ -81,7 +70,6 @@ constants! {
     IPSET_FLAG_EXIST: u32 = 1,
     IPSET_FLAG_SKIP_COUNTER_UPDATE: u32 = 0x8,
     IPSET_FLAG_SKIP_SUBCOUNTER_UPDATE: u32 = 0x10,
-    IPSET_FLAG_MATCH_COUNTERS: u32 = 0x20,
     IPSET_FLAG_RETURN_NOMATCH: u32 = 0x80,
     IPSET_FLAG_MAP_SKBMARK: u32 = 0x100,
     IPSET_FLAG_MAP_SKBPRIO: u32 = 0x200,

@@ -6,7 +6,7 @@ use weir_testing::c;
 use c::REMEDY;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_netfilter::conntrack;
-use weir_netfilter::nft::{expr::Expr, raw, wire};
+use weir_netfilter::nft::{expr::Expr, priority, raw, wire};
 
 const INCLUDES: &str = "\
 #include <stddef.h>
@@ -55,9 +55,19 @@ fn ours() -> Vec<(&'static str, i64)> {
         ("NF_CT_STATE_UNTRACKED_BIT", raw::ct_state::UNTRACKED),
     ];
     let states = states.into_iter().map(|(name, n)| (name, i64::from(n)));
+    let priorities = [
+        ("NF_IP_PRI_RAW", priority::RAW),
+        ("NF_IP_PRI_MANGLE", priority::MANGLE),
+        ("NF_IP_PRI_NAT_DST", priority::DSTNAT),
+        ("NF_IP_PRI_FILTER", priority::FILTER),
+        ("NF_IP_PRI_SECURITY", priority::SECURITY),
+        ("NF_IP_PRI_NAT_SRC", priority::SRCNAT),
+    ];
+    let priorities = priorities.into_iter().map(|(name, n)| (name, i64::from(n)));
     raw::CONSTANTS
         .iter()
         .copied()
+        .chain(priorities)
         .chain(weir_netlink::nfnetlink::constants())
         .chain(conntrack::constants())
         .chain(attributes)

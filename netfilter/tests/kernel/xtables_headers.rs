@@ -65,6 +65,17 @@ fn every_number_is_the_headers() {
     ] {
         ours.push((format!("XT_CONNTRACK_STATE_BIT(IP_CT_{name})"), n.into()));
     }
+    // Those that stand for both families here.
+    let same = ["_SO_SET_", "_SO_GET_INFO", "_SO_GET_ENTRIES", "_INV"];
+    let both = |name: &str| name.starts_with("IPT_") && same.iter().any(|part| name.contains(part));
+    let of_ip = ours
+        .iter()
+        .filter(|(name, _)| both(name) && !name.ends_with("FRAG"));
+    let of_ip6: Vec<_> = of_ip
+        .map(|(name, n)| (name.replace("IPT_", "IP6T_"), *n))
+        .collect();
+    assert_eq!(of_ip6.len(), 10);
+    ours.extend(of_ip6);
     compare(&ours);
 }
 
