@@ -8,7 +8,6 @@
 pub(crate) mod heals;
 mod routing;
 
-use crate::reconcile::Uid;
 use routing::Reports;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -26,6 +25,7 @@ use weir_core::thread::task::Tasks;
 use weir_netfilter::nft::Commits;
 use weir_netfilter::xtables::{XtOutline, XtSizes};
 use weir_netlink::NetnsId;
+use weir_reconcile::Uid;
 
 /// Requests that wait to be taken.
 const REQUESTS: usize = 1024;

@@ -1,12 +1,12 @@
 //! The node side: the `weir` command, and the node agent.
 //!
 //! The agent takes the place of Istio's `install-cni`: the same settings, files, sockets, metrics and answers. It stands on
-//! [`weir_core`]: settings, journal, threads, log, API server, pods, sandboxes; [`weir_install`] keeps the plugin on the node. Its rooms depend one way, from the bottom up:
+//! [`weir_core`]: settings, journal, threads, log, API server, pods, sandboxes; [`weir_install`] keeps the plugin on the node; [`weir_reconcile`] decides
+//! when, how often and on which thread a pod is looked at. Its rooms depend one way, from the bottom up:
 //!
 //! ```text
 //! metrics, status   what is shown of the journal
 //! dataplane   ways to redirect a pod: what it should have, compared and written
-//! reconcile   work by pod: when, how often, on which thread
 //! drift       notices at once that something changes the rules of a pod
 //! repair      pods that are outside of the mesh, and should not be
 //! ambient     pods whose traffic ztunnel carries: enrolled, verified, handed over, removed
@@ -26,7 +26,6 @@ mod dataplane;
 mod documented;
 mod drift;
 pub(crate) mod metrics;
-mod reconcile;
 pub mod repair;
 pub(crate) mod serve;
 pub(crate) mod status;

@@ -3,7 +3,6 @@
 use super::decision::{Decision, Why, decide};
 use super::keeper::{Sandbox, Told};
 use super::settings::AmbientSettings;
-use crate::reconcile::Handle;
 use serde::Deserialize;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -12,6 +11,7 @@ use std::time::Duration;
 use weir_cni::json::any_case::AnyCase;
 use weir_cni::json::{self, any_case};
 use weir_core::pods::{PodView, Pods};
+use weir_reconcile::Handle;
 
 /// How long the API server's news of a pod may take: the kubelet hears of it in the same moment.
 const KNOWN: Duration = Duration::from_millis(1500);

@@ -5,7 +5,6 @@ use super::hands::{Asked, Captured, NotCaptured, NotReleased, Outcome, Rules};
 use crate::dataplane::ambient::Ambient;
 use crate::dataplane::{Converged, Spent, converge, repair, still_holds};
 use crate::drift::Drift;
-use crate::reconcile::Uid;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,6 +15,7 @@ use weir_cni::redirection::Desired as _;
 use weir_core::journal::ambient::By;
 use weir_core::sandboxes::{Held, Sandboxes};
 use weir_live::{DOCUMENTATION_V4, DOCUMENTATION_V6, Proof};
+use weir_reconcile::Uid;
 
 /// The rules of pods.
 pub(super) struct Kernel {

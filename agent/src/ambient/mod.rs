@@ -10,7 +10,7 @@
 //! - [`decision`] says whether a pod belongs to the mesh.
 //! - [`pod`] is what is known of one, and what is to be done next. Pure.
 //! - [`by_plugin`] is what the plugin knows of it before the API server does.
-//! - [`keeper`] joins both with the queue of [`crate::reconcile`].
+//! - [`keeper`] joins both with the queue of [`weir_reconcile`].
 //! - [`work`] does it, through the [`hands`]: the namespace, the proxy, the host.
 //! - [`ebpf`] does the part of the namespace without netfilter.
 //! - [`node`] captures in the node's namespace instead, for all pods at once.

@@ -16,7 +16,6 @@ use super::settings::{AmbientSettings, Way};
 use super::zds::{self, All, Ztunnel};
 use crate::dataplane::ambient::Ambient;
 use crate::drift::{Drift, Drifted, Wake, follow, on_commit};
-use crate::reconcile::{self, Limits};
 use futures::future::{join, select};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -34,6 +33,7 @@ use weir_core::pods::Pods;
 use weir_core::sandboxes::Sandboxes;
 use weir_core::thread::rights;
 use weir_core::thread::task::Tasks;
+use weir_reconcile::Limits;
 use weir_zds::{Options, Server};
 
 /// How long the work for one pod keeps others waiting: ztunnel may take its time.
@@ -132,7 +132,7 @@ pub(crate) fn start(
     let ending = Ending::of(move || probes.end(), std::future::ready(()), tasks)?;
     let limits = Limits::usual(Some(settings.interval), PATIENCE);
     let lost = lost(settings.ztunnel.clone(), journal.clone());
-    let (handle, questions) = reconcile::handle();
+    let (handle, questions) = weir_reconcile::handle();
     let entry = Entry {
         settings: Arc::clone(&settings),
         pods: pods.clone(),
@@ -157,7 +157,7 @@ pub(crate) fn start(
             began: false,
             proxy: None,
         };
-        let run = reconcile::run(keeper, changes, questions, limits);
+        let run = weir_reconcile::run(keeper, changes, questions, limits);
         select(pin!(run), pin!(lost)).await;
     };
     tasks

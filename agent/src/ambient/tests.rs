@@ -12,7 +12,6 @@ use super::pod::Annotation;
 use super::roster::Roster;
 use super::settings::AmbientSettings;
 use crate::drift::{Drift, Drifted};
-use crate::reconcile::{Job, Queue, Reconciler, Uid};
 use futures::FutureExt;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +24,7 @@ use weir_core::pods::{NamespaceView, PodView, Pods, Writer};
 use weir_core::sandboxes::Sandboxes;
 use weir_core::settings::resolve;
 use weir_netlink::Netns;
+use weir_reconcile::{Job, Queue, Reconciler, Uid};
 
 const PODS: u8 = 4;
 

@@ -5,7 +5,6 @@
 //! change all the time, such as one of a VPN, is compared no more than twice a second.
 
 use super::OnCommit;
-use crate::reconcile::Uid;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +14,7 @@ use weir_cni::redirection::ROUTING_GROUPS;
 use weir_netlink::events::Events;
 use weir_netlink::message;
 use weir_netlink::{NetlinkSocket, Result, Transport};
+use weir_reconcile::Uid;
 
 /// From a report to the comparison: one change is many reports, and often a commit comes with them, which has a name.
 const TOGETHER: Duration = Duration::from_millis(200);

@@ -5,12 +5,12 @@ use super::keeper::{Done, Keeper};
 use super::settings::Action;
 use super::state::{Cause, Memory, Running};
 use super::visit::{Look, Seen};
-use crate::reconcile::{Job, Next, Start};
 use std::sync::Arc;
 use std::time::Duration;
 use weir_core::journal::pod::{Done as Outcome, Event};
 use weir_core::pods::PodView;
 use weir_core::sandboxes::place::Identity;
+use weir_reconcile::{Job, Next, Start};
 
 /// Attempts for one version of a pod.
 const ATTEMPTS: u32 = 5;

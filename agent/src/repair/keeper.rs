@@ -8,7 +8,6 @@ use super::visit::{Answer, InSync, Look, Seen, visit};
 use crate::dataplane::sidecar::{Desired, Sidecar};
 use crate::dataplane::{Dataplane, Spent};
 use crate::drift::{Drift, Drifted};
-use crate::reconcile::{Changes, Job, Next, Reconciler, Start, Uid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,6 +20,7 @@ use weir_core::pods::Pods;
 use weir_core::sandboxes::Sandboxes;
 use weir_core::sandboxes::claims::Claims;
 use weir_core::sandboxes::place::Identity;
+use weir_reconcile::{Changes, Job, Next, Reconciler, Start, Uid};
 
 /// Requests to the API server about broken pods at once.
 const REQUESTS: usize = 8;

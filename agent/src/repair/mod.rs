@@ -10,7 +10,7 @@
 //! And pods that ask for nothing and have rules of ours all the same are found.
 //!
 //! In place means: the plugin's own path (`crate::dataplane::sidecar`), from the pod to rules that were read back, in
-//! the namespace that is surely the pod's ([`weir_core::sandboxes`]). When a pod is looked at `crate::reconcile` decides.
+//! the namespace that is surely the pod's ([`weir_core::sandboxes`]). When a pod is looked at [`weir_reconcile`] decides.
 
 mod broken;
 mod criteria;

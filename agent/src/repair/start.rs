@@ -3,7 +3,6 @@
 use super::RepairSettings;
 use super::keeper::Keeper;
 use crate::drift::{Drift, Drifted, Wake, follow, on_commit};
-use crate::reconcile::{self, Limits};
 use std::time::Duration;
 use weir_core::api::access::Access;
 use weir_core::api::actions::Actions;
@@ -12,6 +11,7 @@ use weir_core::journal::Journal;
 use weir_core::pods::Pods;
 use weir_core::sandboxes::Sandboxes;
 use weir_core::thread::task::Tasks;
+use weir_reconcile::Limits;
 
 /// How long the work for one pod keeps others waiting.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
@@ -45,8 +45,8 @@ pub(crate) fn start(
             (drift, drifted),
             journal,
         );
-        let (_handle, questions) = reconcile::handle();
-        reconcile::run(keeper, changes, questions, limits).await;
+        let (_handle, questions) = weir_reconcile::handle();
+        weir_reconcile::run(keeper, changes, questions, limits).await;
     };
     let begun = tasks.start("repair", || {}, work);
     begun.map_err(|e| e.to_string())

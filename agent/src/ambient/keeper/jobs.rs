@@ -6,12 +6,12 @@ use crate::ambient::hands::{Asked, Outcome};
 use crate::ambient::pod::{Annotation, Memory, Task};
 use crate::ambient::work::{self, Enrolled, Enrolment, Leaving, Left, NotEnrolled};
 use crate::dataplane::Spent;
-use crate::reconcile::{Job, Next, Start, Uid};
 use futures::FutureExt;
 use std::time::{Duration, SystemTime};
 use weir_ambient::PodOverrides;
 use weir_core::journal::ambient::{Event, State};
 use weir_core::journal::pod::Writer;
+use weir_reconcile::{Job, Next, Start, Uid};
 
 impl Keeper {
     pub(super) fn start(

@@ -1,10 +1,10 @@
 //! What the plugin says of the pods that it hands over.
 
-use crate::reconcile::Uid;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use weir_reconcile::Uid;
 
 /// What the plugin says of a pod that it hands over.
 #[derive(Debug, Clone, PartialEq, Eq)]

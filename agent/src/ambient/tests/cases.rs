@@ -5,7 +5,6 @@ use super::{Fault, Scene};
 use crate::ambient::REDIRECTION;
 use crate::ambient::keeper::Done;
 use crate::ambient::pod::{Annotation, Memory};
-use crate::reconcile::{Job, Next, Reconciler, Uid};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,6 +13,7 @@ use weir_ambient::PodOverrides;
 use weir_core::journal::ambient::State;
 use weir_core::pods::PodView;
 use weir_live::Answer;
+use weir_reconcile::{Job, Next, Reconciler, Uid};
 
 /// The plainest history, so that the others are known to lead somewhere.
 #[test]

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// `metadata.uid`.
-pub(crate) type Uid = Arc<str>;
+pub type Uid = Arc<str>;
 
 /// After a failure work is done again after the first of these, then after twice as long each time, up to the second.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// How work ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Next {
+pub enum Next {
     /// Nothing is to be done until something changes.
     Settled,
     /// It is done again, with growing pauses.
@@ -23,12 +23,13 @@ pub(crate) enum Next {
 
 /// Work that begins now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Start {
-    pub(crate) uid: Uid,
+pub struct Start {
+    /// Of this pod.
+    pub uid: Uid,
     /// The pod is looked at even if nothing about it changed.
-    pub(crate) sweep: bool,
+    pub sweep: bool,
     /// Nothing that was seen before this moment answers the question.
-    pub(crate) since: Instant,
+    pub since: Instant,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +44,7 @@ struct Due {
 
 /// The pods for which something is to be done, and those for which it is being done. No step looks at all of them.
 #[derive(Debug)]
-pub(crate) struct Queue {
+pub struct Queue {
     due: BTreeMap<Uid, Due>,
     /// Those of `due` for which nothing is being done: by time, and once that has come, in the order of their turn.
     later: BTreeSet<(Instant, Uid)>,
@@ -66,7 +67,7 @@ impl Due {
 
 impl Queue {
     /// With so many workers.
-    pub(crate) fn new(workers: usize) -> Self {
+    pub fn new(workers: usize) -> Self {
         Self {
             due: BTreeMap::new(),
             later: BTreeSet::new(),
@@ -79,13 +80,13 @@ impl Queue {
     }
 
     /// Something about the pod changed.
-    pub(crate) fn changed(&mut self, uid: &Uid, now: Instant) {
+    pub fn changed(&mut self, uid: &Uid, now: Instant) {
         self.failures.remove(uid);
         self.add(uid, now, now, true, false);
     }
 
     /// The pod is looked at again though nothing is known to have changed.
-    pub(crate) fn sweep(&mut self, uid: &Uid, now: Instant) {
+    pub fn sweep(&mut self, uid: &Uid, now: Instant) {
         self.add(uid, now, now, false, true);
     }
 
@@ -122,7 +123,7 @@ impl Queue {
     }
 
     /// The next work, if there is any and a worker is free. No pod has two at once.
-    pub(crate) fn start(&mut self, now: Instant) -> Option<Start> {
+    pub fn start(&mut self, now: Instant) -> Option<Start> {
         if self.busy() >= self.workers {
             return None;
         }
@@ -149,14 +150,14 @@ impl Queue {
     }
 
     /// The work takes long, or waits for something else: its worker is free for another pod.
-    pub(crate) fn late(&mut self, uid: &Uid) {
+    pub fn late(&mut self, uid: &Uid) {
         if let Some(holds) = self.active.get_mut(uid) {
             *holds = false;
         }
     }
 
     /// The work has ended.
-    pub(crate) fn done(&mut self, uid: &Uid, next: Next, now: Instant) {
+    pub fn done(&mut self, uid: &Uid, next: Next, now: Instant) {
         self.active.remove(uid);
         self.put_in(uid);
         let pause = match next {
@@ -180,14 +181,14 @@ impl Queue {
     }
 
     /// The pod is gone. Work for it that goes on is still counted.
-    pub(crate) fn forget(&mut self, uid: &Uid) {
+    pub fn forget(&mut self, uid: &Uid) {
         self.take_out(uid);
         self.due.remove(uid);
         self.failures.remove(uid);
     }
 
     /// When [`Queue::start`] has something at the earliest. `None`: not before work ends or something changes.
-    pub(crate) fn next(&self) -> Option<Instant> {
+    pub fn next(&self) -> Option<Instant> {
         match self.busy() < self.workers {
             true => {
                 let ready = self.ready.first().and_then(|(_, uid)| self.due.get(uid));

@@ -3,7 +3,6 @@
 use super::*;
 use std::sync::mpsc as blocking;
 use std::sync::{Arc, Mutex};
-use weir_core::thread::runtime;
 
 /// What happened, in order.
 type Seen = Arc<Mutex<Vec<String>>>;
@@ -110,7 +109,8 @@ fn what_hangs_is_late_and_holds_up_nobody() {
         };
         select(pin!(run(fake, changes, questions, LIMITS)), pin!(asked)).await;
     };
-    let runtime = runtime::of_one_thread("test").unwrap();
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().build().unwrap();
     let limited = async { tokio::time::timeout(Duration::from_secs(30), steps).await };
     runtime.block_on(limited).expect("all of it happens");
 }

@@ -16,7 +16,7 @@ const GATHER: Duration = Duration::from_millis(50);
 const QUESTIONS: usize = 256;
 
 /// Knows what is to be done for a pod, and what follows from what was found.
-pub(crate) trait Reconciler {
+pub trait Reconciler {
     /// What work ends with.
     type Done: Send + 'static;
 
@@ -43,17 +43,17 @@ pub(crate) trait Reconciler {
 }
 
 /// What changed about the pods.
-pub(crate) struct Changes {
+pub struct Changes {
     /// All that are there now.
-    pub(crate) all: BTreeSet<Uid>,
+    pub all: BTreeSet<Uid>,
     /// Those for which work may be necessary.
-    pub(crate) changed: Vec<Uid>,
+    pub changed: Vec<Uid>,
     /// Those that are not there any more.
-    pub(crate) gone: Vec<Uid>,
+    pub gone: Vec<Uid>,
 }
 
 /// Work for one pod.
-pub(crate) enum Job<D> {
+pub enum Job<D> {
     /// On a thread.
     Thread(Box<dyn FnOnce() -> D + Send>),
     /// A request, which holds no worker.
@@ -62,22 +62,22 @@ pub(crate) enum Job<D> {
 
 /// Bounds of the work.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+pub struct Limits {
     /// How many threads work at once, those that are late not counted.
-    pub(crate) workers: usize,
+    pub workers: usize,
     /// From the beginning of one round over all pods to that of the next; `None`: there are no rounds.
-    pub(crate) interval: Option<Duration>,
+    pub interval: Option<Duration>,
     /// After so long work is late.
-    pub(crate) patience: Duration,
+    pub patience: Duration,
     /// All works of one round together may be; beyond that, each is late after [`Limits::least`].
-    pub(crate) patience_of_round: Duration,
+    pub patience_of_round: Duration,
     /// The shortest patience.
-    pub(crate) least: Duration,
+    pub least: Duration,
 }
 
 impl Limits {
     /// As most work needs it: four threads, because most of the time the kernel works, one namespace at a time.
-    pub(crate) fn usual(interval: Option<Duration>, patience: Duration) -> Self {
+    pub fn usual(interval: Option<Duration>, patience: Duration) -> Self {
         Self {
             workers: 4,
             interval,
@@ -90,10 +90,10 @@ impl Limits {
 
 /// Asks for the result of a pod.
 #[derive(Clone)]
-pub(crate) struct Handle(mpsc::Sender<Question>);
+pub struct Handle(mpsc::Sender<Question>);
 
 /// The other end of a [`Handle`].
-pub(crate) struct Questions(mpsc::Receiver<Question>);
+pub struct Questions(mpsc::Receiver<Question>);
 
 struct Question {
     uid: Uid,
@@ -101,7 +101,7 @@ struct Question {
 }
 
 /// A handle and its other end.
-pub(crate) fn handle() -> (Handle, Questions) {
+pub fn handle() -> (Handle, Questions) {
     let (sender, receiver) = mpsc::channel(QUESTIONS);
     (Handle(sender), Questions(receiver))
 }
@@ -111,7 +111,7 @@ impl Handle {
     ///
     /// # Errors
     /// Why it is not as it should be; the pod is gone, or nobody reconciles any more.
-    pub(crate) async fn settled(&self, uid: Uid) -> Result<(), String> {
+    pub async fn settled(&self, uid: Uid) -> Result<(), String> {
         let gone = || "pods are not reconciled any more".to_owned();
         let (answer, result) = oneshot::channel();
         let asked = self.0.send(Question { uid, answer }).await;
@@ -121,7 +121,7 @@ impl Handle {
 }
 
 /// Works until the process ends. `pods` wakes when they change.
-pub(crate) async fn run<R: Reconciler>(
+pub async fn run<R: Reconciler>(
     reconciler: R,
     pods: watch::Receiver<u64>,
     questions: Questions,
