@@ -15,8 +15,8 @@
 //! ```
 //! `ci/rooms` checks that none imports one above it.
 //!
-//! [`cli`] is the command; `weir_bundle` is a node's report for support. Rules are made nowhere here: every command and the
-//! agent go through [`weir_cni::redirection`], as the plugin does.
+//! [`cli`] is the command: the agent and its removal, and what [`weir_command`] has for operators. Rules are made nowhere here: every
+//! command and the agent go through [`weir_cni::redirection`], as the plugin does.
 #![forbid(unsafe_code)]
 
 mod ambient;

@@ -41,6 +41,29 @@ impl Default for Config {
     }
 }
 
+impl Config {
+    /// From the settings of the node agent: their texts, and which of them are true.
+    ///
+    /// # Errors
+    /// The setting that cannot be used, and why.
+    pub fn of_settings<'a>(
+        text: impl Fn(&'static str) -> &'a str,
+        is_on: impl Fn(&'static str) -> bool,
+    ) -> Result<Self, (&'static str, String)> {
+        let (v4, v6) = ("HOST_PROBE_SNAT_IP", "HOST_PROBE_SNAT_IPV6");
+        let refused = |name, family| {
+            let why = format!("it is no {family} address; give one, or leave it out");
+            (name, why)
+        };
+        Ok(Self {
+            redirect_dns: is_on("AMBIENT_DNS_CAPTURE"),
+            enable_ipv6: is_on("AMBIENT_IPV6"),
+            host_probe_snat_address: text(v4).parse().map_err(|_| refused(v4, "IPv4"))?,
+            host_probe_v6_snat_address: text(v6).parse().map_err(|_| refused(v6, "IPv6"))?,
+        })
+    }
+}
+
 /// What a pod says about the capture of DNS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -14,7 +14,7 @@ use weir_core::journal::ambient::By;
 use weir_core::journal::pod::{Cause, Repair};
 use weir_core::sandboxes::place::Processes;
 use weir_core::sandboxes::{Held, Sandboxes};
-use weir_ebpf::{BPFFS, Bpffs, Change, Pod};
+use weir_ebpf::{Bpffs, Change, Pod};
 use weir_netlink::Netns;
 
 /// How often pins of namespaces that are gone are looked for, at most.
@@ -106,7 +106,8 @@ impl Programs {
         }
         let is_known = before.is_some_and(|before| before.netns == held.id());
         // Without it all is captured, and why probes fail is said by what answers for them.
-        let host = host_netns(self.host.as_deref()).ok();
+        let host = self.host.as_deref();
+        let host = host.map_or_else(Netns::current, Netns::open).ok();
         let pod = Pod::of(held.sandbox.netns(), &self.bpffs).map_err(text)?;
         let pod = match &host {
             Some(host) => pod.beside(host),
@@ -152,11 +153,6 @@ impl Programs {
     }
 }
 
-/// The network namespace of the host, whose processes reach pods without being captured.
-pub(crate) fn host_netns(path: Option<&Path>) -> weir_netlink::Result<Netns> {
-    path.map_or_else(Netns::current, Netns::open)
-}
-
 /// Rules of netfilter, which an agent with another setting wrote, go after the programs capture; the routing stays.
 fn remove_rules(held: &Held, redirect: &Redirect) -> Result<(), String> {
     let in_use = held
@@ -168,18 +164,6 @@ fn remove_rules(held: &Held, redirect: &Redirect) -> Result<(), String> {
             let without = redirect.compile_without_rules();
             held.sandbox.apply(&without).map(drop).map_err(text)
         }
-    }
-}
-
-/// Where programs are pinned unless a setting names another place: a container has a /sys of its own, in which no bpf file
-/// system is mounted, and then it is the node's, by way of the node's first process.
-pub(crate) fn bpffs_of_node() -> PathBuf {
-    let own = PathBuf::from(BPFFS);
-    let of_node = Processes::of_node().root_of_node();
-    let of_node = of_node.join(own.strip_prefix("/").unwrap_or(&own));
-    match Bpffs::at(&own).is_err() && Bpffs::at(&of_node).is_ok() {
-        true => of_node,
-        false => own,
     }
 }
 

@@ -3,8 +3,7 @@
 //! An upgrade keeps what captures pods and lets probes through. When the agent that follows has ambient mode off, nobody
 //! else knows whose it is. Rules in pods stay, as they do upstream.
 
-use super::ebpf::bpffs_of_node;
-use super::settings::host_netns_of;
+use super::settings::bpffs_of;
 use super::start::Removed;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,6 +12,7 @@ use weir_ambient::eni::{self, BranchEnis};
 use weir_ambient::host;
 use weir_core::journal::Journal;
 use weir_core::journal::ambient::Event;
+use weir_core::sandboxes::host::netns_of;
 use weir_core::settings::Resolved;
 use weir_ebpf::node::Node;
 use weir_netlink::route::Routing;
@@ -37,8 +37,8 @@ impl Former {
     pub(crate) fn of(r: &Resolved) -> Self {
         let bpffs = Some(r.text("WEIR_BPFFS")).filter(|path| !path.is_empty());
         Self {
-            netns: host_netns_of(r).1,
-            bpffs: bpffs.map_or_else(bpffs_of_node, PathBuf::from),
+            netns: netns_of(r).1,
+            bpffs: bpffs_of(bpffs.map(PathBuf::from)),
             lock: Mutex::default(),
         }
     }

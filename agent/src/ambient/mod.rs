@@ -24,7 +24,7 @@
 
 mod by_plugin;
 mod decision;
-pub(crate) mod ebpf;
+mod ebpf;
 mod entry;
 mod former;
 mod glance;
@@ -47,7 +47,7 @@ mod zds;
 
 pub(crate) use entry::{Entry, HandedOver};
 pub(crate) use former::Former;
-pub(crate) use settings::{AmbientSettings, host_netns_of, rules_of};
+pub(crate) use settings::AmbientSettings;
 pub(crate) use start::{Ending, start, without};
 
 /// Name of the socket's file stays: the next agent binds it anew.

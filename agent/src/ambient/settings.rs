@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weir_ambient::Config;
 use weir_cni::plugin::Enablement;
+use weir_core::sandboxes::host;
 use weir_core::settings::{Resolved, SettingError};
 use weir_ebpf::events::Verdict;
+use weir_ebpf::{BPFFS, Bpffs};
 use weir_install::selectors;
 use weir_node_ambient::WithoutProxy;
 
@@ -50,7 +52,7 @@ pub(crate) struct AmbientSettings {
     /// Where `config.json` is written for other programs.
     pub(crate) config_dir: PathBuf,
     /// Where the bpf file system for pins is mounted.
-    pub(crate) bpffs: Option<PathBuf>,
+    bpffs: Option<PathBuf>,
     /// What programs of eBPF report of packets; `None`: nothing.
     pub(crate) packets: Option<&'static [Verdict]>,
     /// Socket of ztunnel.
@@ -63,27 +65,24 @@ pub(crate) struct AmbientSettings {
     pub(crate) host: (PathBuf, Option<PathBuf>),
 }
 
-/// Where processes of the host are seen, and its network namespace, if it is not this process's own.
-pub(crate) fn host_netns_of(r: &Resolved) -> (PathBuf, Option<PathBuf>) {
-    let host = Path::new("/host/proc");
-    let proc: PathBuf = match host.join("1").is_dir() {
-        true => host.to_owned(),
-        false => PathBuf::from("/proc"),
-    };
-    let of_first = r
-        .bool("ALLOW_SWITCH_TO_HOST_NS")
-        .then(|| proc.join("1/ns/net"));
-    let said = Some(r.text("WEIR_HOST_NETNS")).filter(|path| !path.is_empty());
-    (proc, said.map(PathBuf::from).or(of_first))
+/// Where programs are pinned unless a setting names the place.
+pub(super) fn bpffs_of(said: Option<PathBuf>) -> PathBuf {
+    said.unwrap_or_else(|| host::seen(Path::new(BPFFS), |path| Bpffs::at(path).is_ok()))
 }
 
 impl AmbientSettings {
+    /// Where programs are pinned.
+    pub(crate) fn bpffs(&self) -> PathBuf {
+        bpffs_of(self.bpffs.clone())
+    }
+
     /// Reads and checks them; `None`: ambient mode is off.
     ///
     /// # Errors
     /// The first that cannot be used.
     pub(crate) fn of(r: &Resolved) -> Result<Option<Self>, SettingError> {
-        let rules = rules_of(r)?;
+        let rules = Config::of_settings(|name| r.text(name), |name| r.bool(name));
+        let rules = rules.map_err(|(name, why)| r.refused(name, why))?;
         let name = "AMBIENT_ENABLEMENT_SELECTOR";
         let pairs = selectors(r.text(name)).map_err(|e| r.refused(name, e))?;
         let enablement = Enablement::compile(&pairs).map_err(|e| r.refused(name, e))?;
@@ -139,34 +138,13 @@ impl AmbientSettings {
                 false => interval,
             },
             live_proof: r.bool("WEIR_LIVE_PROOF"),
-            host: host_netns_of(r),
+            host: host::netns_of(r),
         }))
     }
 }
 
 /// A year. A first look at every pod is needed in any case.
 const NEVER: Duration = Duration::from_secs(365 * 86_400);
-
-/// What the rules of every pod have.
-///
-/// # Errors
-/// The address of probes is none of its family.
-pub(crate) fn rules_of(r: &Resolved) -> Result<Config, SettingError> {
-    let (v4, v6) = ("HOST_PROBE_SNAT_IP", "HOST_PROBE_SNAT_IPV6");
-    let remedy = "give one, or leave it out";
-    Ok(Config {
-        redirect_dns: r.bool("AMBIENT_DNS_CAPTURE"),
-        enable_ipv6: r.bool("AMBIENT_IPV6"),
-        host_probe_snat_address: r
-            .text(v4)
-            .parse()
-            .map_err(|_| r.refused(v4, format!("it is no IPv4 address; {remedy}")))?,
-        host_probe_v6_snat_address: r
-            .text(v6)
-            .parse()
-            .map_err(|_| r.refused(v6, format!("it is no IPv6 address; {remedy}")))?,
-    })
-}
 
 /// `WEIR_AMBIENT_NODE_CONFIG`: the rest of it comes from the cluster and from other settings.
 fn numbers(r: &Resolved) -> Result<weir_node_ambient::Config, SettingError> {

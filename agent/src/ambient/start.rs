@@ -1,6 +1,6 @@
 //! Begins: the host's rules, ztunnel's socket, the watch of rules, and the thread that deals with pods.
 
-use super::ebpf::{Programs, bpffs_of_node};
+use super::ebpf::Programs;
 use super::entry::Entry;
 use super::former::{self, Former};
 use super::hands::{Hands, Rules};
@@ -88,13 +88,13 @@ pub(crate) fn start(
         native_nftables: settings.native_nftables,
     };
     if matches!(settings.way, Way::Programs | Way::NodePrograms) {
-        let bpffs = settings.bpffs.clone().unwrap_or_else(bpffs_of_node);
+        let bpffs = settings.bpffs();
         packets::start(&settings, bpffs, &pods, journal, tasks)?;
     }
     let hands = match settings.way {
         Way::Node | Way::NodePrograms => {
             let (_, netns) = settings.host.clone();
-            let bpffs = settings.bpffs.clone().unwrap_or_else(bpffs_of_node);
+            let bpffs = settings.bpffs();
             let (known, places) = (
                 (pods.clone(), sandboxes.clone()),
                 Places {
@@ -187,7 +187,7 @@ fn in_pod(
     sandboxes: &Sandboxes,
     drift: &Drift,
 ) -> Result<Arc<dyn Rules>, String> {
-    let bpffs = settings.bpffs.clone().unwrap_or_else(bpffs_of_node);
+    let bpffs = settings.bpffs();
     let sandboxes = sandboxes.clone();
     if settings.way == Way::Programs {
         let (_, host) = settings.host.clone();
@@ -214,7 +214,7 @@ fn host_rules(
         settings.rules.clone(),
         (settings.native_nftables, settings.branch_enis),
         netns,
-        (proc, settings.bpffs.clone().unwrap_or_else(bpffs_of_node)),
+        (proc, settings.bpffs()),
         move || node::former(&of_former, &pods, &sandboxes),
         journal.clone(),
     )

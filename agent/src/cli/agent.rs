@@ -1,30 +1,19 @@
 //! `weir agent`
 
 use super::agent_args::AgentArgs;
-use super::failure::{Failure, code};
-use super::output;
 use crate::supervisor::End;
 use crate::supervisor::Settings;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use weir_command::failure::{Failure, code};
+use weir_command::output;
 use weir_core::sandboxes::cri;
-use weir_core::settings::{self, Resolved};
+use weir_core::settings;
 use weir_install::{Planned, plan};
-
-/// What is in force of the flags of a command, this process' environment, and what the container runtime says.
-pub(super) fn resolve(flags: &BTreeMap<&'static str, String>) -> Resolved {
-    let mut resolved = settings::resolve(flags, &|name: &str| std::env::var_os(name));
-    if let Ok(machine) = nix::sys::utsname::uname() {
-        resolved.fall_back("KUBERNETES_NODE_NAME", machine.nodename());
-    }
-    cri::fill(&mut resolved);
-    resolved
-}
 
 /// Runs until a signal, or answers a question. What cannot be used is a failure and no error of usage: what
 /// watches install-cni knows one exit code for all that goes wrong.
 pub(super) fn run(a: &AgentArgs) -> Result<u8, Failure> {
-    let resolved = resolve(&a.flags.0);
+    let resolved = cri::resolve(&a.flags.0);
     if a.explain {
         said(match a.json {
             true => output::json(&settings::json(&resolved)),

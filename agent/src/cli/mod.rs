@@ -1,47 +1,33 @@
 //! The command line: arguments in, text or JSON out, documented exit codes.
 
-/// In place of the macro of std, which panics when stderr cannot be written (a full disk, a closed terminal): a
-/// message that nobody can read must not end a command half-way, nor change its exit code.
-macro_rules! eprintln {
-    ($($message:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), $($message)*);
-    }};
-}
-
 mod agent;
 mod agent_args;
-mod ambient;
-mod ambient_ebpf;
-mod args;
-mod bundle;
-mod cni;
 mod commands;
-mod failure;
-mod help;
-mod live;
-mod node_ambient;
-mod output;
-mod patient;
-mod preflight;
-mod restore;
-mod routing;
-mod show;
-mod sidecar;
-mod source;
-mod trial;
 mod uninstall;
 
-pub use args::Cli;
-
 use agent_args::Asked;
-use args::{
-    Apply, ApplyCommand, Clean, CleanCommand, Cni, Plan, PlanCommand, Verify, VerifyCommand,
-};
 use clap::Parser;
 use commands::Command;
-use failure::{Failure, code};
 use std::process::ExitCode;
+use weir_command::failure::{Failure, code};
+use weir_command::output;
+
+const CODES: &str = "\
+Exit codes: 0 done or in sync, 1 failed (verify: drift), 2 arguments or what they name cannot be \
+used (agent: 1, as install-cni), 3 the state could not be determined or the output could not be written, 126 the \
+probe of run_validation failed.";
+
+const EXAMPLE: &str = "\
+Example:
+  sudo weir demo";
+
+/// Steer pod traffic into a sidecar proxy, natively: no iptables, nft or ip is executed.
+#[derive(Debug, Parser)]
+#[command(name = "weir", version, after_help = format!("{CODES}\n\n{EXAMPLE}"), propagate_version = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
 
 /// Parses the arguments, runs the command and tells how it went.
 ///
@@ -83,10 +69,7 @@ pub fn run() -> ExitCode {
     };
     match command(wanted) {
         Ok(code) => ExitCode::from(code),
-        Err(failure) => {
-            eprintln!("weir: {}", failure.message);
-            ExitCode::from(failure.code)
-        }
+        Err(failure) => ExitCode::from(failure.tell()),
     }
 }
 
@@ -99,41 +82,9 @@ fn called_as() -> Option<String> {
 
 fn command(command: Command) -> Result<u8, Failure> {
     match command {
-        Command::Plan(Plan { what }) => match what {
-            PlanCommand::Sidecar(a) => sidecar::plan(&a),
-            PlanCommand::Ambient(a) => ambient::plan(&a),
-            PlanCommand::NodeAmbient(a) => node_ambient::plan(&a),
-        },
-        Command::Apply(Apply { what }) => match what {
-            ApplyCommand::Sidecar(a) => sidecar::apply(&a),
-            ApplyCommand::Ambient(a) => ambient::apply(&a),
-            ApplyCommand::NodeAmbient(a) => node_ambient::apply(&a),
-        },
-        Command::Verify(Verify { what }) => match what {
-            VerifyCommand::Sidecar(a) => sidecar::verify(&a),
-            VerifyCommand::Ambient(a) => ambient::verify(&a),
-            VerifyCommand::Pod(a) => live::pod(&a),
-            VerifyCommand::Netns(a) => live::netns(&a),
-            VerifyCommand::NodeAmbient(a) => node_ambient::verify(&a),
-        },
-        Command::Show(a) => show::show(&a),
-        Command::Clean(Clean {
-            what, target, json, ..
-        }) => match (what, target) {
-            (Some(CleanCommand::Ambient(a)), _) => ambient::clean(&a),
-            (Some(CleanCommand::NodeAmbient(a)), _) => node_ambient::clean(&a),
-            (None, Some(target)) => show::clean(&target, json),
-            (None, None) => Err(Failure::usage("one of --netns and --pid is needed")),
-        },
-        Command::Restore(a) => restore::run(&a),
-        Command::Cni(Cni { verb }) => cni::run(verb),
-        Command::Preflight(a) => preflight::run(&a),
-        Command::Demo(a) if a.node_ambient => node_ambient::demo(&a),
-        Command::Demo(a) => {
-            weir_demo::run(a.ambient, a.json, a.keep_going).map_err(Failure::failed)
-        }
         Command::Agent(a) => agent::run(&a),
         Command::Uninstall(a) => uninstall::run(&a),
+        Command::Other(command) => command.run(),
     }
 }
 

@@ -1,18 +1,18 @@
 //! `weir uninstall`
 
-use super::agent::resolve;
 use super::agent_args::UninstallArgs;
-use super::failure::{Failure, code};
-use super::output;
 use crate::ambient::Former;
 use crate::supervisor::Settings;
 use serde_json::{Value, json};
 use std::path::PathBuf;
+use weir_command::failure::{Failure, code};
+use weir_command::output;
+use weir_core::sandboxes::cri;
 use weir_install::{Left, PLUGIN, left, remove_everything};
 
 /// Removes, then looks; with `--verify` it only looks.
 pub(super) fn run(a: &UninstallArgs) -> Result<u8, Failure> {
-    let resolved = resolve(&a.flags.0);
+    let resolved = cri::resolve(&a.flags.0);
     let settings = Settings::of(&resolved).map_err(Failure::usage)?;
     let (desired, former) = (&settings.desired, Former::of(&resolved));
     let (mut removed, mut failed) = (Vec::new(), None);

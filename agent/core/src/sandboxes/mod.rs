@@ -14,6 +14,7 @@
 mod cgroup;
 pub mod claims;
 pub mod cri;
+pub mod host;
 pub mod named;
 pub mod place;
 

@@ -19,6 +19,7 @@ pub mod sandbox;
 
 use crate::settings::Resolved;
 use crate::thread::runtime;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -44,9 +45,19 @@ struct Directories {
     net: String,
 }
 
+/// What is in force of these flags, this process' environment, and what the container runtime says.
+pub fn resolve(flags: &BTreeMap<&'static str, String>) -> Resolved {
+    let mut resolved = crate::settings::resolve(flags, &|name: &str| std::env::var_os(name));
+    if let Ok(machine) = nix::sys::utsname::uname() {
+        resolved.fall_back("KUBERNETES_NODE_NAME", machine.nodename());
+    }
+    fill(&mut resolved);
+    resolved
+}
+
 /// Puts what the runtime says in the place of defaults. What an operator set stays, and when both are set nobody is
 /// asked. What goes wrong is a note on the setting: the default stays.
-pub fn fill(resolved: &mut Resolved) {
+fn fill(resolved: &mut Resolved) {
     let socket = resolved.text(SOCKET).to_owned();
     let wanted = [BIN_DIR, NET_DIR].map(|name| resolved.is_default(name));
     if socket.is_empty() || wanted == [false, false] {

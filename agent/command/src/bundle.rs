@@ -1,13 +1,15 @@
 //! `weir preflight --bundle`
 
-use super::args::{PreflightArgs, Target};
+use super::args::Target;
 use super::failure::{Failure, code};
-use super::{agent, output, preflight, source};
+use super::preflight::PreflightArgs;
+use super::{output, preflight, source};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use weir_bundle::Bundle;
+use weir_core::sandboxes::cri;
 use weir_install::replace;
 
 /// For its owner alone: rules and addresses of pods are in it.
@@ -23,7 +25,7 @@ pub(super) fn run(a: &PreflightArgs, file: &Path) -> Result<u8, Failure> {
     };
     let further = (a.netns.is_some() || a.pid.is_some())
         .then(|| source::netns(&target, |e| Failure::failed(e)).map_err(|f| f.message));
-    let resolved = agent::resolve(&BTreeMap::new());
+    let resolved = cri::resolve(&BTreeMap::new());
     let made = weir_bundle::make(&resolved, further, preflight::progress);
     let bundle = made.map_err(|e| Failure::failed(format!("cannot make the archive: {e}")))?;
     if to_stdout {

@@ -2,17 +2,17 @@
 
 use super::args::{ApplyArgs, EngineArg};
 use super::failure::{Failure, code};
+use super::node_ambient::namespace;
 use super::output;
 use super::sidecar::{lines, report};
-use crate::ambient::ebpf::{bpffs_of_node, host_netns};
-use crate::ambient::host_netns_of;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use weir_ambient::{AMBIENT, Redirect};
 use weir_cni::redirection::Sandbox;
+use weir_core::sandboxes::host;
 use weir_core::settings::resolve;
-use weir_ebpf::{Bpffs, Change, Pod, describe, show as programs};
+use weir_ebpf::{BPFFS, Bpffs, Change, Pod, describe, show as programs};
 use weir_netlink::{Netns, Result as KernelResult};
 
 /// The bpf file system of the pins.
@@ -25,14 +25,14 @@ pub(super) fn bpffs() -> KernelResult<Bpffs> {
 /// Where the bpf file system is expected.
 pub(super) fn root() -> PathBuf {
     let root = std::env::var_os(VARIABLE).map(PathBuf::from);
-    root.unwrap_or_else(bpffs_of_node)
+    root.unwrap_or_else(|| host::seen(Path::new(BPFFS), |path| Bpffs::at(path).is_ok()))
 }
 
 /// The namespace whose processes reach pods without being captured, as an agent with this environment would have it.
 fn node() -> Result<Netns, Failure> {
     let settings = resolve(&BTreeMap::new(), &|name: &str| std::env::var_os(name));
-    let (_, path) = host_netns_of(&settings);
-    host_netns(path.as_deref()).map_err(|e| Failure::of_namespace(&e, |e| Failure::usage(e)))
+    let (_, path) = host::netns_of(&settings);
+    namespace(path.as_deref())
 }
 
 /// `weir plan ambient --engine ebpf`

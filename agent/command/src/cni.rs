@@ -1,12 +1,100 @@
 //! `weir cni`: the plugin runner.
 
-use super::args::{CniArgs, CniCommand, GcArgs, ListArgs, PodArgs};
-use super::failure::Failure;
+use super::args::namespace;
+use super::failure::{Failure, code};
+use super::help::{self, with};
 use super::output;
+use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 use weir_netlink::Netns;
 use weir_runner::{Attachment, Error, NetworkList, PodNetworks, Runner};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum CniCommand {
+    /// Attach a namespace: every plugin in order, or none
+    #[command(after_help = with(help::CNI_ADD, help::RUNS_PLUGINS))]
+    Add(Box<PodArgs>),
+    /// Check an attachment: every plugin in order
+    #[command(after_help = with(help::CNI_CHECK, help::RUNS_PLUGINS))]
+    Check(Box<PodArgs>),
+    /// Detach a namespace: every plugin in reverse order; twice is success
+    #[command(after_help = with(help::CNI_DEL, help::RUNS_PLUGINS))]
+    Del(Box<PodArgs>),
+    /// Detach all attachments except those that are named, and let the plugins forget them
+    #[command(after_help = with(help::CNI_GC, help::RUNS_PLUGINS))]
+    Gc(GcArgs),
+    /// Ask the plugins whether they could take an ADD
+    #[command(after_help = with(help::CNI_STATUS, help::RUNS_PLUGINS))]
+    Status(ListArgs),
+    /// Ask the plugins which versions of the protocol they speak
+    #[command(after_help = with(help::CNI_VERSION, help::RUNS_PLUGINS))]
+    Version(ListArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ListArgs {
+    /// A .conf or .conflist file
+    #[arg(long, value_name = "FILE")]
+    pub(super) conf: PathBuf,
+    /// Where plugins are; may be repeated [default: $CNI_PATH, then /opt/cni/bin]
+    #[arg(long, value_name = "DIR")]
+    pub(super) bin_dir: Vec<PathBuf>,
+    /// Where results are kept between calls
+    #[arg(long, value_name = "DIR", default_value = weir_runner::DEFAULT_CACHE_DIR)]
+    pub(super) cache_dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CniArgs {
+    #[command(flatten)]
+    pub(super) list: ListArgs,
+    /// The network namespace: a name as of `ip netns`, or a path; for `del` it may be empty
+    #[arg(long, value_name = "NAME|PATH", default_value = "", value_parser = namespace_or_none)]
+    pub(super) netns: String,
+    /// The container's id
+    #[arg(long, value_name = "ID")]
+    pub(super) id: String,
+    /// The interface in the namespace
+    #[arg(long, value_name = "NAME", default_value = "eth0")]
+    pub(super) ifname: String,
+    /// CNI_ARGS
+    #[arg(long, value_name = "K=V;...", default_value = "")]
+    pub(super) args: String,
+    /// Values for the plugins' capabilities, a JSON object
+    #[arg(long, value_name = "JSON", default_value = "{}")]
+    pub(super) capability_args: String,
+}
+
+/// The networks of a pod under Multus.
+#[derive(Debug, Args)]
+pub(super) struct PodArgs {
+    #[command(flatten)]
+    pub(super) attachment: CniArgs,
+    /// Further networks, as the annotation k8s.v1.cni.cncf.io/networks selects them; called after the one of --conf, for `del` before
+    /// it, last one first
+    #[arg(long, value_name = "[NAMESPACE/]NAME[@INTERFACE],...")]
+    pub(super) networks: Option<String>,
+    /// Where those networks are, by their names
+    #[arg(long, value_name = "DIR", default_value = "/etc/cni/multus/net.d")]
+    pub(super) net_dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct GcArgs {
+    #[command(flatten)]
+    pub(super) list: ListArgs,
+    /// An attachment that stays; may be repeated
+    #[arg(long, value_name = "ID/IFNAME")]
+    pub(super) keep: Vec<String>,
+}
+
+fn namespace_or_none(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Ok(String::new());
+    }
+    namespace(text).map(|path| path.to_string_lossy().into_owned())
+}
 
 pub(super) fn run(verb: CniCommand) -> Result<u8, Failure> {
     match verb {
@@ -24,23 +112,23 @@ pub(super) fn run(verb: CniCommand) -> Result<u8, Failure> {
             has_namespace(&pod.attachment)?;
             let checked = pod.runner.check_pod(&pod.networks, &pod.attachment);
             checked.map_err(failure)?;
-            Ok(super::code::SUCCESS)
+            Ok(code::SUCCESS)
         }
         CniCommand::Del(a) => {
             let pod = Pod::of(&a)?;
             let deleted = pod.runner.del_pod(&pod.networks, &pod.attachment);
             deleted.map_err(failure)?;
-            Ok(super::code::SUCCESS)
+            Ok(code::SUCCESS)
         }
         CniCommand::Gc(a) => {
             let (runner, list) = load(&a.list)?;
             runner.gc(&list, &kept(&a)?).map_err(Failure::failed)?;
-            Ok(super::code::SUCCESS)
+            Ok(code::SUCCESS)
         }
         CniCommand::Status(a) => {
             let (runner, list) = load(&a)?;
             runner.status(&list).map_err(Failure::failed)?;
-            Ok(super::code::SUCCESS)
+            Ok(code::SUCCESS)
         }
         CniCommand::Version(a) => {
             let (runner, list) = load(&a)?;

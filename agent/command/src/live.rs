@@ -1,13 +1,58 @@
 //! `weir verify pod|netns --live`
 
-use super::args::{LiveArgs, LiveNetnsArgs, LivePodArgs};
+use super::args::namespace;
 use super::failure::{Failure, code};
 use super::output;
-use std::path::Path;
+use clap::Args;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use weir_core::sandboxes::cri::sandbox::Runtime;
 use weir_core::sandboxes::named;
 use weir_live::{Answer, Plan, prove};
 use weir_netlink::Netns;
+
+#[derive(Debug, Args)]
+pub(super) struct LivePodArgs {
+    /// The pod; without a namespace, of the namespace default
+    #[arg(value_name = "[NAMESPACE/]NAME")]
+    pub(super) pod: String,
+    /// Ask the container runtime behind this socket where the pod lives, instead of its processes
+    #[arg(long, value_name = "SOCKET")]
+    pub(super) cri_socket: Option<String>,
+    #[command(flatten)]
+    pub(super) live: LiveArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct LiveNetnsArgs {
+    /// The network namespace: a name as of `ip netns`, or a path, which has a slash
+    #[arg(value_name = "NAME|PATH", value_parser = namespace)]
+    pub(super) netns: PathBuf,
+    #[command(flatten)]
+    pub(super) live: LiveArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct LiveArgs {
+    /// Make connections (required; `verify sidecar` and `verify ambient` compare rules)
+    #[arg(long, required = true)]
+    pub(super) live: bool,
+    /// The network namespace that inbound connections come from [default: that of this process]
+    #[arg(long, value_name = "NAME|PATH", value_parser = namespace, conflicts_with = "outbound_only")]
+    pub(super) from: Option<PathBuf>,
+    /// Make no inbound connection
+    #[arg(long)]
+    pub(super) outbound_only: bool,
+    /// A name server that queries of the pod are captured for; may be repeated [default: DNS is not tried]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(super) dns: Vec<IpAddr>,
+    /// Where outbound connections go, one of each family [default: 192.0.2.1 and 2001:db8::1]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(super) to: Vec<IpAddr>,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
 
 /// `weir verify netns --live`
 pub(super) fn netns(a: &LiveNetnsArgs) -> Result<u8, Failure> {

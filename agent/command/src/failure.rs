@@ -3,31 +3,39 @@
 use std::fmt;
 
 /// Exit codes, the same for every command.
-pub(super) mod code {
+pub mod code {
     /// Done, or as desired.
-    pub(crate) const SUCCESS: u8 = 0;
+    pub const SUCCESS: u8 = 0;
     /// Failed; for `verify`: there is drift.
-    pub(crate) const FAILED: u8 = 1;
+    pub const FAILED: u8 = 1;
     /// The arguments or the files that they name cannot be used.
-    pub(crate) const USAGE: u8 = 2;
+    pub const USAGE: u8 = 2;
     /// It could not be found out.
-    pub(crate) const UNKNOWN: u8 = 3;
+    pub const UNKNOWN: u8 = 3;
     /// `agent`: a signal asked to end, and the installation could not be removed.
-    pub(crate) const NOT_REMOVED: u8 = 4;
+    pub const NOT_REMOVED: u8 = 4;
     /// The probe of `run_validation` failed, as `istio-iptables` ends and as the repair controller looks for.
-    pub(crate) const PROBE: u8 = 126;
+    pub const PROBE: u8 = 126;
 }
 
 /// A message for a person and a code for a program.
 #[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) code: u8,
-    pub(super) message: String,
+pub struct Failure {
+    /// Of [`code`].
+    pub code: u8,
+    /// For a person.
+    pub message: String,
 }
 
 impl Failure {
+    /// Tells a person. The exit code.
+    pub fn tell(&self) -> u8 {
+        eprintln!("weir: {}", self.message);
+        self.code
+    }
+
     /// What was asked for was tried and failed.
-    pub(super) fn failed(e: impl fmt::Display) -> Self {
+    pub fn failed(e: impl fmt::Display) -> Self {
         Self {
             code: code::FAILED,
             message: e.to_string(),
@@ -35,7 +43,7 @@ impl Failure {
     }
 
     /// What was given cannot be used.
-    pub(super) fn usage(e: impl fmt::Display) -> Self {
+    pub fn usage(e: impl fmt::Display) -> Self {
         Self {
             code: code::USAGE,
             message: e.to_string(),
@@ -57,7 +65,7 @@ impl Failure {
     }
 
     /// The question has no answer.
-    pub(super) fn unknown(e: impl fmt::Display) -> Self {
+    pub fn unknown(e: impl fmt::Display) -> Self {
         Self {
             code: code::UNKNOWN,
             message: e.to_string(),

@@ -1,31 +1,52 @@
 //! `weir plan|apply|verify|clean ambient`
 
 use super::ambient_ebpf as ebpf;
-use super::args::{AmbientCleanArgs, AmbientPlanArgs, ApplyArgs, EngineArg, Source, VerifyArgs};
+use super::args::{ApplyArgs, DesiredArgs, EngineArg, Source, Target, VerifyArgs};
 use super::failure::Failure;
 use super::output;
-use super::sidecar::{lines, nothing, report, verified};
+use super::sidecar::{lines, nothing, report, verified, written};
 use super::source::{DESCRIPTION, name, named, read, sandbox};
-use std::path::Path;
+use clap::Args;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use weir_ambient::{AMBIENT, Config, PodOverrides, Redirect, Request};
 use weir_cni::compile::Engine;
 use weir_cni::plugin::{Enablement, NotAmbient};
 use weir_cni::pod::{Pod, PodFacts};
 use weir_cni::redirection::{Desired, Visit};
+use weir_core::settings::resolve;
+
+#[derive(Debug, Args)]
+pub(super) struct AmbientCleanArgs {
+    /// As of `weir plan ambient` ("-" is stdin)
+    #[arg(long, value_name = "FILE", conflicts_with = "pod")]
+    pub(super) config: Option<PathBuf>,
+    /// A pod as YAML or JSON ("-" is stdin)
+    #[arg(long, value_name = "FILE")]
+    pub(super) pod: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) target: Target,
+    /// Print what would be removed and remove nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
 
 /// `weir plan ambient`
-pub(super) fn plan(a: &AmbientPlanArgs) -> Result<u8, Failure> {
-    let redirect = match redirect(&a.desired.source)? {
+pub(super) fn plan(a: &DesiredArgs) -> Result<u8, Failure> {
+    let redirect = match redirect(&a.source)? {
         Ok(redirect) => redirect,
-        Err(reason) => return nothing(a.desired.json, &reason),
+        Err(reason) => return nothing(a.json, &reason),
     };
-    if a.desired.engine == EngineArg::Ebpf {
-        return ebpf::plan(&redirect, a.desired.json);
+    if a.engine == EngineArg::Ebpf {
+        return ebpf::plan(&redirect, a.json);
     }
-    let asked = named(a.desired.engine, None);
+    let asked = named(a.engine, None);
     let engine = asked.unwrap_or(Engine::Nft);
     let compiled = redirect.compile_for(asked, engine);
-    match a.desired.json {
+    match a.json {
         true => output::json(&output::compiled(&compiled, engine)),
         false => output::text(&compiled.to_string()),
     }
@@ -41,27 +62,10 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<u8, Failure> {
     if ebpf::is_asked(a.desired.engine, &sandbox) {
         return ebpf::apply(&redirect, &sandbox, a);
     }
-    let inside = |visit: &Visit<'_>| {
-        let asked = named(a.desired.engine, None);
-        let (changes, engine) = if a.dry_run {
-            let engine = asked.map_or_else(|| visit.choose_engine(&redirect), Ok);
-            let engine = engine.map_err(Failure::failed)?;
-            let changes = visit.dry_run(&redirect.compile_for(asked, engine));
-            (changes.map_err(Failure::failed)?, engine)
-        } else {
-            let applied = visit.apply_intent(&redirect, asked);
-            let applied = applied.map_err(Failure::failed)?;
-            for kept in &applied.kept {
-                eprintln!("weir: warning: {}; `weir verify` reports it", kept.object());
-            }
-            (applied.changes, applied.engine)
-        };
-        Ok((changes, engine))
-    };
-    let done: Result<_, Failure> = sandbox
-        .visit_for(&AMBIENT, inside)
-        .map_err(Failure::failed)?;
-    let (changes, engine) = done?;
+    let asked = named(a.desired.engine, None);
+    let inside = |visit: &Visit<'_>| written(visit, &redirect, asked, a.dry_run);
+    let done = sandbox.visit_for(&AMBIENT, inside);
+    let (changes, engine) = done.map_err(Failure::failed)??;
     let changes = lines(&changes, &ebpf::hand_over(&sandbox, a.dry_run)?);
     report(&changes, &sandbox, Some(engine), a.desired.json, a.dry_run)
 }
@@ -152,7 +156,7 @@ fn redirect(source: &Source) -> Result<Result<Redirect, String>, Failure> {
 fn of_pod(file: &Path) -> Result<Result<PodOverrides, String>, Failure> {
     let text = read(file, DESCRIPTION)?;
     let pod = Pod::from_manifest(&text, &name(file)).map_err(Failure::usage)?;
-    let labels = std::collections::BTreeMap::new();
+    let labels = BTreeMap::new();
     Ok(match Enablement::default().decide(&pod, &labels) {
         Err(why @ (NotAmbient::HostNetwork | NotAmbient::Sidecar)) => {
             let facts = PodFacts::of(&pod);
@@ -164,9 +168,7 @@ fn of_pod(file: &Path) -> Result<Result<PodOverrides, String>, Failure> {
 
 /// The settings that a node agent would have in this environment.
 fn node_settings() -> Result<Config, Failure> {
-    let resolved =
-        weir_core::settings::resolve(&std::collections::BTreeMap::new(), &|name: &str| {
-            std::env::var_os(name)
-        });
-    crate::ambient::rules_of(&resolved).map_err(Failure::usage)
+    let r = resolve(&BTreeMap::new(), &|name: &str| std::env::var_os(name));
+    let config = Config::of_settings(|name| r.text(name), |name| r.bool(name));
+    config.map_err(|(name, why)| Failure::usage(r.refused(name, why)))
 }

@@ -1,16 +1,52 @@
 //! `weir restore`: text that other tools generate, read as a whole, then programmed.
 
-use super::args::{FormatArg, RestoreArgs};
+use super::args::Target;
 use super::failure::Failure;
 use super::{output, source, trial};
+use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use std::fmt::Display;
+use std::path::PathBuf;
 use std::time::Duration;
 use weir_cni::redirection::Sandbox;
 use weir_cni::redirection::refuse_host;
 use weir_netfilter::ipset::{self, Existing};
 use weir_netfilter::xtables::{self, Script, Writers, XtFamily};
 use weir_netlink::Netns;
+
+#[derive(Debug, Args)]
+pub struct RestoreArgs {
+    #[command(flatten)]
+    pub(super) target: Target,
+    /// Keep the rules and chains that are there (iptables); entries of sets always stay
+    #[arg(long)]
+    pub(super) noflush: bool,
+    /// Read and check all of it, change nothing
+    #[arg(long)]
+    pub(super) test: bool,
+    /// Format of the text [default: found from the text]
+    #[arg(long, value_enum)]
+    pub(super) format: Option<FormatArg>,
+    /// Allow the host's own namespace; waits up to 30 s for the lock of the iptables tools
+    #[arg(long)]
+    pub(super) host: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+    /// The text ("-" is stdin)
+    #[arg(value_name = "FILE")]
+    pub(super) file: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum FormatArg {
+    /// iptables-save
+    Iptables,
+    /// ip6tables-save
+    Ip6tables,
+    /// ipset save
+    Ipset,
+}
 
 /// How long the tools on a node may hold their lock.
 const PATIENCE: Duration = Duration::from_secs(30);

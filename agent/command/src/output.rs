@@ -11,7 +11,10 @@ use weir_netfilter::nft::{Policy, Ruleset, Table, compat};
 use weir_netlink::attr::bytes_of;
 
 /// Writes text to stdout.
-pub(super) fn text(text: &str) -> Result<u8, Failure> {
+///
+/// # Errors
+/// It cannot be written.
+pub fn text(text: &str) -> Result<u8, Failure> {
     stream(|out| out.write_all(text.as_bytes()))
 }
 
@@ -45,7 +48,10 @@ impl Write for Bytes<'_> {
 
 /// Writes what a command has done. One that cannot be written counts as in [`stream`], also when the reader is gone: the
 /// message says what is so all the same.
-pub(super) fn report(text: &str, is_so: &str) -> Result<u8, Failure> {
+///
+/// # Errors
+/// It cannot be written.
+pub fn report(text: &str, is_so: &str) -> Result<u8, Failure> {
     match write_out(|out| out.write_all(text.as_bytes())) {
         Ok(()) => Ok(code::SUCCESS),
         Err(e) => Err(Failure::unknown(format!(
@@ -60,17 +66,20 @@ fn write_out(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result
 }
 
 /// Writes JSON to stdout, with a newline.
-pub(super) fn json(value: &Value) -> Result<u8, Failure> {
+///
+/// # Errors
+/// It cannot be written.
+pub fn json(value: &Value) -> Result<u8, Failure> {
     text(&json_text(value))
 }
 
 /// As it is written.
-pub(super) fn json_text(value: &Value) -> String {
+pub fn json_text(value: &Value) -> String {
     format!("{value:#}\n")
 }
 
 /// Appends one line, whatever is in the value.
-pub(super) fn push_line(text: &mut String, value: &impl Display) {
+pub fn push_line(text: &mut String, value: &impl Display) {
     let start = text.len();
     // Writing to a String does not fail.
     let _ = write!(text, "{value}");

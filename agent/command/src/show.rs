@@ -1,12 +1,41 @@
 //! `weir show` and `weir clean`
 
-use super::args::{ShowArgs, ShowEngine, Target};
+use super::args::Target;
 use super::failure::Failure;
 use super::{ambient_ebpf, output, routing, sidecar, source};
+use clap::{Args, ValueEnum};
 use serde_json::json;
 use std::io::Write as _;
 use weir_cni::redirection::{Sandbox, TABLES};
 use weir_netfilter::nft::TableFamily;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ShowEngine {
+    /// nf_tables
+    Nft,
+    /// Legacy tables
+    Xtables,
+    /// Sets of ipset
+    Ipset,
+    /// Programs of eBPF at the interfaces, with links, maps and pins
+    Bpf,
+    /// No engine: addresses, policy rules and routes
+    Routing,
+    /// All of them
+    All,
+}
+
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    #[command(flatten)]
+    pub(super) target: Target,
+    /// Which part of the kernel to look at
+    #[arg(long, value_enum, default_value_t = ShowEngine::All)]
+    pub(super) engine: ShowEngine,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
 
 /// `weir show`: any namespace may be looked at, the host's too.
 pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {

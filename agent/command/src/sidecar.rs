@@ -1,16 +1,27 @@
 //! `weir plan|apply|verify sidecar`
 
-use super::args::{ApplyArgs, PlanArgs, VerifyArgs};
+use super::args::{ApplyArgs, DesiredArgs, VerifyArgs, address};
 use super::failure::{Failure, code};
 use super::output;
 use super::source::{Addresses, Declined, Desired, Redirect, desired, sandbox};
+use clap::Args;
 use serde_json::json;
+use std::net::IpAddr;
 use weir_cni::compile::{Engine, compile};
 use weir_cni::config::IdRange;
-use weir_cni::redirection::{Change, Desired as _, Difference, Sandbox, Visit};
+use weir_cni::redirection::{Change, Desired as Intended, Difference, Sandbox, Visit};
 use weir_demo::Owner;
 use weir_demo::probe::Probe;
 use weir_netlink::Netns;
+
+#[derive(Debug, Args)]
+pub(super) struct PlanArgs {
+    #[command(flatten)]
+    pub(super) desired: DesiredArgs,
+    /// An address of the pod, with or without a prefix length; may be repeated [default: those in the pod's status]
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "config", value_parser = address)]
+    pub(super) address: Vec<IpAddr>,
+}
 
 /// `weir plan sidecar`
 pub(super) fn plan(a: &PlanArgs) -> Result<u8, Failure> {
@@ -96,19 +107,8 @@ fn apply_in(a: &ApplyArgs, visit: &Visit<'_>) -> Result<u8, Failure> {
             false => visit.clean(Some(&of)).map_err(Failure::failed)?,
         };
         (changes, engine)
-    } else if dry_run {
-        let choose = || visit.choose_engine(&*redirect);
-        let chosen = redirect.named.map_or_else(choose, Ok);
-        let engine = chosen.map_err(Failure::failed)?;
-        let changes = visit.dry_run(&redirect.compile_for(redirect.named, engine));
-        (changes.map_err(Failure::failed)?, engine)
     } else {
-        let applied = visit.apply_intent(&*redirect, redirect.named);
-        let applied = applied.map_err(Failure::failed)?;
-        for kept in &applied.kept {
-            eprintln!("weir: warning: {}; `weir verify` reports it", kept.object());
-        }
-        (applied.changes, applied.engine)
+        written(visit, &*redirect, redirect.named, dry_run)?
     };
     let reported = report(&changes, sandbox, Some(engine), a.desired.json, dry_run);
     let Some(probe) = probe else {
@@ -122,6 +122,27 @@ fn apply_in(a: &ApplyArgs, visit: &Visit<'_>) -> Result<u8, Failure> {
         ),
     })?;
     reported
+}
+
+/// Writes a redirection, or only finds what would be written.
+pub(super) fn written<D: Intended>(
+    visit: &Visit<'_>,
+    redirect: &D,
+    named: Option<Engine>,
+    dry_run: bool,
+) -> Result<(Vec<Change>, Engine), Failure> {
+    if dry_run {
+        let engine = named.map_or_else(|| visit.choose_engine(redirect), Ok);
+        let engine = engine.map_err(Failure::failed)?;
+        let changes = visit.dry_run(&redirect.compile_for(named, engine));
+        return Ok((changes.map_err(Failure::failed)?, engine));
+    }
+    let applied = visit.apply_intent(redirect, named);
+    let applied = applied.map_err(Failure::failed)?;
+    for kept in &applied.kept {
+        eprintln!("weir: warning: {}; `weir verify` reports it", kept.object());
+    }
+    Ok((applied.changes, applied.engine))
 }
 
 /// The probe that `run_validation` asks for.

@@ -1,10 +1,47 @@
 //! `weir preflight`
 
-use super::args::{JobArg, PreflightArgs};
+use super::args::namespace;
 use super::failure::{Failure, code};
 use super::{bundle, output};
+use clap::{Args, ValueEnum};
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use weir_preflight::{JOBS, Job, Outcome, Verdict};
+
+#[derive(Debug, Args)]
+pub struct PreflightArgs {
+    /// Judge this job, also one that only a setting chooses; may be repeated [default: all]
+    #[arg(long, value_enum)]
+    pub(super) job: Vec<JobArg>,
+    /// Print JSON; with --bundle the manifest
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Write a report of this node for support, without secrets, as one tar file ("-" is stdout)
+    #[arg(long, value_name = "FILE", conflicts_with = "job")]
+    pub(super) bundle: Option<PathBuf>,
+    /// A further network namespace whose rules go into the report: a name as of `ip netns`, or a path
+    #[arg(long, value_name = "NAME|PATH", value_parser = namespace, requires = "bundle", conflicts_with = "pid")]
+    pub(super) netns: Option<PathBuf>,
+    /// The same by a process that lives in it
+    #[arg(long, value_name = "PID", requires = "bundle")]
+    pub(super) pid: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum JobArg {
+    /// A pod with a sidecar proxy, by REDIRECT
+    Sidecar,
+    /// A pod with a sidecar proxy, by TPROXY
+    SidecarTproxy,
+    /// Ambient mode, redirection inside the pod
+    Ambient,
+    /// Ambient mode, redirection in the node's own namespace
+    NodeAmbient,
+    /// Ambient mode by eBPF inside of the pod
+    Ebpf,
+    /// Ambient mode by eBPF in the node's own namespace
+    NodeEbpf,
+}
 
 /// Asks the kernel and judges the jobs.
 pub(super) fn run(a: &PreflightArgs) -> Result<u8, Failure> {
@@ -66,7 +103,6 @@ impl JobArg {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::ValueEnum;
 
     #[test]
     fn every_job_can_be_asked_for_by_its_name() {

@@ -3,18 +3,77 @@
 //! They act on the network namespace of the node, by default on the one that the command runs in.
 
 use super::ambient_ebpf::{bpffs, root};
-use super::args::{
-    DemoArgs, EngineArg, NodeAmbientApplyArgs, NodeAmbientArgs, NodeAmbientCleanArgs,
-};
+use super::args::{EngineArg, namespace as at};
 use super::failure::{Failure, code};
 use super::output::{self, push_line};
 use super::source::{DESCRIPTION, name, named, read};
+use clap::Args;
 use serde_json::{Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use weir_cni::compile::Engine;
 use weir_demo::node_ambient::Way;
 use weir_netlink::Netns;
 use weir_node_ambient::{Change, Config, ebpf};
+
+#[derive(Debug, Args)]
+pub(super) struct NodeAmbientArgs {
+    /// Proxies, pods and numbers of the node as JSON ("-" is stdin)
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: PathBuf,
+    /// What captures: rules in nft or xtables, or eBPF programs without rules and tunnels
+    #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
+    pub(super) engine: EngineArg,
+    /// The node's network namespace: a name as of `ip netns`, or a path [default: that of this command]
+    #[arg(long, value_name = "NAME|PATH", value_parser = at)]
+    pub(super) host_netns: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct NodeAmbientApplyArgs {
+    #[command(flatten)]
+    pub(super) about: NodeAmbientArgs,
+    /// Print changes and make none
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    /// Apply although foreign objects use the same marks, tables or priorities
+    #[arg(long)]
+    pub(super) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct NodeAmbientCleanArgs {
+    /// As of `weir plan node-ambient`: its proxies are cleaned, too
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    /// The node's network namespace: a name as of `ip netns`, or a path [default: that of this command]
+    #[arg(long, value_name = "NAME|PATH", value_parser = at)]
+    pub(super) host_netns: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Show a pod in ambient mode in place of one with a sidecar
+    #[arg(long)]
+    pub(super) ambient: bool,
+    /// Show pods whose traffic the node routes to one proxy in place of a pod with a sidecar
+    #[arg(long, conflicts_with = "ambient")]
+    pub(super) node_ambient: bool,
+    /// What captures at the node; by eBPF without rules, routes and tunnels (Linux 5.10)
+    #[arg(long, value_enum, default_value = "auto", requires = "node_ambient")]
+    pub(super) engine: EngineArg,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Show every flow even when one goes where it should not
+    #[arg(long)]
+    pub(super) keep_going: bool,
+}
 
 /// `weir plan node-ambient`
 pub(super) fn plan(a: &NodeAmbientArgs) -> Result<u8, Failure> {
@@ -112,7 +171,7 @@ fn config(file: &Path) -> Result<Config, Failure> {
     Config::from_json(&text, &name(file)).map_err(Failure::usage)
 }
 
-fn namespace(path: Option<&Path>) -> Result<Netns, Failure> {
+pub(super) fn namespace(path: Option<&Path>) -> Result<Netns, Failure> {
     let netns = path.map_or_else(Netns::current, Netns::open);
     netns.map_err(|e| Failure::of_namespace(&e, |e| Failure::usage(e)))
 }

@@ -1,0 +1,30 @@
+//! The node of the pods, seen by a process that may be in a container.
+
+use super::place::Processes;
+use crate::settings::Resolved;
+use std::path::{Path, PathBuf};
+
+/// Where processes of the host are seen, and its network namespace, if it is not this process's own.
+pub fn netns_of(r: &Resolved) -> (PathBuf, Option<PathBuf>) {
+    let host = Path::new("/host/proc");
+    let proc: PathBuf = match host.join("1").is_dir() {
+        true => host.to_owned(),
+        false => PathBuf::from("/proc"),
+    };
+    let of_first = r
+        .bool("ALLOW_SWITCH_TO_HOST_NS")
+        .then(|| proc.join("1/ns/net"));
+    let said = Some(r.text("WEIR_HOST_NETNS")).filter(|path| !path.is_empty());
+    (proc, said.map(PathBuf::from).or(of_first))
+}
+
+/// What is at this absolute path, or where it is not, the node's, by way of the node's first process: a container has file systems
+/// of its own.
+pub fn seen(own: &Path, is_it: impl Fn(&Path) -> bool) -> PathBuf {
+    let of_node = Processes::of_node().root_of_node();
+    let of_node = of_node.join(own.strip_prefix("/").unwrap_or(own));
+    match !is_it(own) && is_it(&of_node) {
+        true => of_node,
+        false => own.to_owned(),
+    }
+}
