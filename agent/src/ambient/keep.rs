@@ -12,7 +12,38 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use weir_core::journal::Journal;
+use weir_core::journal::ambient::{Event, Purpose};
 use weir_core::thread::task::Tasks;
+
+/// What was told last of something that the node's namespace is to have; nothing is told twice.
+#[derive(Default)]
+pub(super) struct Reported(Option<Option<String>>);
+
+impl Reported {
+    /// That it is in force.
+    pub(super) fn is_good(&self) -> bool {
+        self.0 == Some(None)
+    }
+
+    /// Why it is not, if it is not, and what had to be made again.
+    pub(super) fn tell(
+        &mut self,
+        journal: &Journal,
+        purpose: Purpose,
+        failure: Option<String>,
+        healed: Option<String>,
+    ) {
+        if self.0.as_ref() != Some(&failure) || healed.is_some() {
+            self.0 = Some(failure.clone());
+            journal.record(Event::Host {
+                purpose,
+                failure,
+                healed,
+            });
+        }
+    }
+}
 
 /// How often.
 #[derive(Clone, Copy)]
@@ -210,7 +241,7 @@ pub(super) mod tests {
     use std::sync::mpsc;
     use std::time::SystemTime;
     use weir_core::journal::ambient::Event::Host;
-    use weir_core::journal::{Event, Journal, Sink};
+    use weir_core::journal::{Event, Sink};
     use weir_netlink::Netns;
     use weir_netlink::route::Routing;
 

@@ -2,19 +2,22 @@
 //!
 //! Programs of eBPF in pods see who sent a probe: for them the host has no rules.
 
+mod enis;
+
 use super::former::Attempts;
 use super::hands::Probes;
-use std::collections::{BTreeMap, BTreeSet};
+use super::keep::Reported;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_ambient::Config;
 use weir_ambient::eni::{self, BranchEnis};
 use weir_ambient::host::{self, Host};
 use weir_cni::compile::Engine;
 use weir_core::journal::Journal;
-use weir_core::journal::ambient::{Event, Purpose};
+use weir_core::journal::ambient::Purpose;
 use weir_core::sandboxes::{Held, is_of_pod};
 use weir_netlink::Netns;
 use weir_netlink::route::Routing;
@@ -36,8 +39,9 @@ struct Shared {
     /// Where that agent wrote, and what keeps it open.
     former: Box<dyn Fn() -> (weir_node_ambient::Config, Vec<Arc<Held>>) + Send + Sync>,
     journal: Journal,
-    /// Of the removal of what was written in another form.
-    cleaning: Mutex<Attempts>,
+    /// Of the removal of what was written in another form; `None`: nothing is left. Tables of others, which may be large, are read
+    /// for it.
+    cleaning: Mutex<Option<Attempts>>,
     state: Mutex<State>,
 }
 
@@ -61,8 +65,7 @@ struct State {
     spared: BTreeMap<Arc<str>, Vec<IpAddr>>,
     /// What is to be there changed, and is not there yet: what is written then is no repair.
     is_new: bool,
-    /// The last result that was told.
-    told: Option<Option<String>>,
+    told: Reported,
     /// What captured at the node for an agent with another setting was looked for.
     is_alone: bool,
     /// Everything was removed for good.
@@ -87,7 +90,7 @@ impl HostRules {
             bpffs,
             former: Box::new(former),
             journal,
-            cleaning: Mutex::new(Attempts::begin()),
+            cleaning: Mutex::new(Some(Attempts::begin())),
             state: Mutex::default(),
         }))
     }
@@ -123,7 +126,10 @@ impl HostRules {
                 .engine
                 .filter(|_| !state.ended && !state.without_rules)
         };
-        let (Some(engine), Ok(mut attempts)) = (engine, self.0.cleaning.try_lock()) else {
+        let (Some(engine), Ok(mut cleaning)) = (engine, self.0.cleaning.try_lock()) else {
+            return;
+        };
+        let Some(attempts) = cleaning.as_mut() else {
             return;
         };
         let removed = self.at_host(|| {
@@ -133,7 +139,7 @@ impl HostRules {
         });
         let removed = removed.map_err(|e| format!("rules for probes in another form: {e}"));
         if attempts.ended(removed, &self.0.journal).is_none() {
-            *attempts = Attempts::begin();
+            *cleaning = None;
         }
     }
 
@@ -152,23 +158,17 @@ impl HostRules {
 
     fn heal_of(&self, changed: Option<&[IpAddr]>) -> Result<(), String> {
         let mut state = self.state();
-        let was_in_force = state.told == Some(None) && !state.is_new;
+        let was_in_force = state.told.is_good() && !state.is_new;
         let applied = self.apply(&mut state, changed);
         let failure = applied.as_ref().err().cloned();
         let healed = applied.as_ref().ok().and_then(|changes| changes.first());
         let healed = healed.filter(|_| was_in_force).cloned();
-        if state.told.as_ref() != Some(&failure) || healed.is_some() {
-            state.told = Some(failure.clone());
-            let purpose = match state.without_rules {
-                true => Purpose::ProbesByPrograms,
-                false => Purpose::Probes,
-            };
-            self.0.journal.record(Event::Host {
-                purpose,
-                failure,
-                healed,
-            });
-        }
+        let purpose = match state.without_rules {
+            true => Purpose::ProbesByPrograms,
+            false => Purpose::Probes,
+        };
+        let journal = &self.0.journal;
+        state.told.tell(journal, purpose, failure, healed);
         applied.map(|_| ())
     }
 
@@ -291,57 +291,6 @@ impl HostRules {
     }
 }
 
-impl State {
-    fn spares(&self, address: IpAddr, uid: &str) -> bool {
-        self.spared.contains_key(uid) || self.spared.values().any(|all| all.contains(&address))
-    }
-
-    /// The policy rules of pods behind a branch ENI, in the namespace of this thread. Returns what was added.
-    fn branch_enis(
-        &mut self,
-        (proc, ipv6): (&Path, bool),
-        changed: Option<&[IpAddr]>,
-    ) -> weir_netlink::Result<Vec<String>> {
-        // Of this thread's namespace, whichever /proc it is read from.
-        let asked = || eni::early_demux_is_off(proc);
-        if !*self.has_enis.get_or_insert_with(asked) {
-            return Ok(Vec::new());
-        }
-        let routing = Routing::open()?;
-        // Those of an earlier agent's pods stay, as in the sets.
-        let spared = || self.spared.values().flatten().copied();
-        let known = || self.addresses.keys().copied().chain(spared());
-        let all = || known().chain(self.enis.addresses());
-        // Probes of a family that is not captured need nothing.
-        let is_captured = |address: &IpAddr| address.is_ipv4() || ipv6;
-        let due: BTreeSet<IpAddr> = match changed {
-            Some(changed) => changed.iter().copied().filter(is_captured).collect(),
-            None => all().filter(is_captured).collect(),
-        };
-        let mut changes = Vec::new();
-        for address in due {
-            match self.addresses.contains_key(&address) || spared().any(|of| of == address) {
-                true => {
-                    let added = self.enis.put(&routing, address)?.unwrap_or_default();
-                    changes.extend(added.iter().map(|rule| format!("add policy rule {rule}")));
-                }
-                false => self.enis.remove(&routing, address)?,
-            }
-        }
-        // Which are those of a spared pod without a known address cannot be told.
-        let are_known = self.spared.values().all(|addresses| !addresses.is_empty());
-        if changed.is_none() && self.complete && are_known {
-            let removed = self.enis.remove_others(&routing)?;
-            changes.extend(
-                removed
-                    .iter()
-                    .map(|rule| format!("delete policy rule {rule}")),
-            );
-        }
-        Ok(changes)
-    }
-}
-
 impl Probes for HostRules {
     fn put(&self, uid: &str, addresses: &[IpAddr]) -> Result<(), String> {
         let uid: Arc<str> = uid.into();
@@ -419,212 +368,4 @@ impl Probes for HostRules {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ambient::keep::tests::{Told, ip};
-
-    /// A node with a pod of both families behind a branch ENI, which an agent without IPv6 is told of.
-    fn node(netns: &Netns, proc: &Path) -> HostRules {
-        node_telling(netns, proc, Journal::default())
-    }
-
-    fn node_telling(netns: &Netns, proc: &Path, journal: Journal) -> HostRules {
-        for line in [
-            "link add eni1 type veth peer name peni1",
-            "link set eni1 up",
-            "link set peni1 up",
-            "route add 10.9.0.2 dev eni1 table 101",
-            "rule add iif eni1 lookup 101 priority 10",
-            "-6 route add fd09::2 dev eni1 table 101",
-            "-6 rule add iif eni1 lookup 101 priority 10",
-        ] {
-            ip(netns, line);
-        }
-        let at = proc.join("sys/net/ipv4");
-        std::fs::create_dir_all(&at).unwrap();
-        std::fs::write(at.join("tcp_early_demux"), "0\n").unwrap();
-        agent(netns, proc, journal)
-    }
-
-    fn agent(netns: &Netns, proc: &Path, journal: Journal) -> HostRules {
-        HostRules::new(
-            Config::default(),
-            (true, true),
-            Some(netns.path()),
-            (proc.to_owned(), "/nonexistent".into()),
-            || unreachable!("no pod was captured at the node"),
-            journal,
-        )
-    }
-
-    #[test]
-    fn policy_rules_of_a_pod_that_the_next_agent_cannot_look_at_yet_stay() {
-        let netns = weir_testing::namespace_or_skip!();
-        let proc = weir_testing::TempDir::new();
-        let routing = Routing::open_in(&netns).unwrap();
-        let rules = node(&netns, proc.path());
-        let count = || routing.rules().unwrap().len();
-        let before = count();
-        let addresses = vec!["10.9.0.2".parse().unwrap()];
-        rules.put("a", &addresses).unwrap();
-        let whole = count();
-        assert_eq!(whole, before + 2);
-        let next = agent(&netns, proc.path(), Journal::default());
-        // Its addresses may not be known yet, either.
-        for known in [Vec::new(), addresses] {
-            next.expect(BTreeMap::new(), [("a".into(), known)].into());
-            next.heal().unwrap();
-            assert_eq!(count(), whole, "{:?}", routing.rules());
-        }
-        next.expect(BTreeMap::new(), BTreeMap::new());
-        next.heal().unwrap();
-        assert_eq!(count(), before, "{:?}", routing.rules());
-    }
-
-    /// What is told as healed is what another writer has changed.
-    #[test]
-    fn what_is_not_desired_any_more_is_removed_without_a_word() {
-        let netns = weir_testing::namespace_or_skip!();
-        let proc = weir_testing::TempDir::new();
-        let (journal, told) = Told::journal();
-        let rules = node_telling(&netns, proc.path(), journal);
-        let addresses = ["10.9.0.2", "10.9.0.3"].map(|a| a.parse().unwrap());
-        rules.put("a", &addresses).unwrap();
-        rules.heal().unwrap();
-        assert_eq!(told.next(), None, "in force");
-        let of_a = BTreeMap::from([(addresses[1], Arc::from("a"))]);
-        rules.expect(of_a.clone(), BTreeMap::new());
-        rules.heal().unwrap();
-        // The same is expected again, and now another writer was there.
-        rules.expect(of_a, BTreeMap::new());
-        let nft = netns.run(|| {
-            let mut nft = std::process::Command::new("nft");
-            nft.arg("flush set inet istio-ambient-nat istio-inpod-probes-v4");
-            nft.status()
-        });
-        assert!(nft.unwrap().unwrap().success());
-        rules.heal().unwrap();
-        let healed = told.next().unwrap();
-        assert!(healed.contains("add element"), "{healed}");
-    }
-
-    #[test]
-    fn policy_rules_are_for_families_that_are_captured_and_all_are_removed_at_the_end() {
-        let netns = weir_testing::namespace_or_skip!();
-        let proc = weir_testing::TempDir::new();
-        let rules = node(&netns, proc.path());
-        let routing = Routing::open_in(&netns).unwrap();
-        let count = || routing.rules().unwrap().len();
-        let before = count();
-        let addresses = ["10.9.0.2", "fd09::2"].map(|a| a.parse().unwrap());
-        rules.put("a", &addresses).unwrap();
-        assert_eq!(count(), before + 2, "{:?}", routing.rules());
-        rules.heal().unwrap();
-        assert_eq!(count(), before + 2, "{:?}", routing.rules());
-        // Of a pod that an earlier agent knew, and of another program.
-        ip(
-            &netns,
-            "rule add to 10.9.0.3 lookup 102 priority 512 protocol 119",
-        );
-        ip(&netns, "rule add to 10.9.0.4 lookup 102 priority 512");
-        let removed = rules.end().unwrap();
-        assert_eq!(count(), before + 1, "{:?}", routing.rules());
-        assert!(
-            removed.iter().any(|line| line.contains("10.9.0.3")),
-            "{removed:?}"
-        );
-    }
-
-    struct Cleaned(std::sync::mpsc::Sender<Result<String, String>>);
-
-    impl weir_core::journal::Sink for Cleaned {
-        fn record(&self, _: std::time::SystemTime, event: &weir_core::journal::Event) {
-            let told = match event {
-                weir_core::journal::Event::Ambient(Event::NodeCleaned { what }) => Ok(what.clone()),
-                weir_core::journal::Event::Ambient(Event::NodeNotCleaned { why }) => {
-                    Err(why.clone())
-                }
-                _ => return,
-            };
-            let _ = self.0.send(told);
-        }
-    }
-
-    /// No pod was enrolled until the set was gone.
-    #[test]
-    fn what_is_left_in_another_form_and_cannot_be_removed_keeps_no_pod_waiting() {
-        let netns = weir_testing::namespace_or_skip!();
-        let proc = weir_testing::TempDir::new();
-        let (cleaned, told) = std::sync::mpsc::channel();
-        let journal = Journal::default();
-        journal.add(Cleaned(cleaned));
-        node(&netns, proc.path()).heal().unwrap();
-        // A rule of another writer refers to it.
-        let tool = |line: &str| {
-            let words: Vec<&str> = line.split(' ').collect();
-            let [name, rest @ ..] = words.as_slice() else {
-                unreachable!()
-            };
-            let run = || std::process::Command::new(name).args(rest).output();
-            let run = netns.run(run).unwrap().unwrap();
-            (run.status.success(), format!("{line}: {run:?}"))
-        };
-        let [set, rule] = [
-            "ipset create istio-inpod-probes-v4 hash:ip comment",
-            "iptables-legacy -w 60 -A FORWARD -m set --match-set istio-inpod-probes-v4 dst -j ACCEPT",
-        ]
-        .map(tool);
-        if !set.0 || !rule.0 {
-            println!("skipped: {set:?} {rule:?}");
-            return;
-        }
-        let next = agent(&netns, proc.path(), journal);
-        next.put("a", &["10.9.0.2".parse().unwrap()]).unwrap();
-        next.heal().unwrap();
-        let why = told.try_recv().unwrap().unwrap_err();
-        assert!(why.contains("istio-inpod-probes-v4"), "{why}");
-        next.heal().unwrap();
-        assert!(told.try_recv().is_err(), "told once");
-        let (done, text) = tool("iptables-legacy -w 60 -F FORWARD");
-        assert!(done, "{text}");
-        next.heal().unwrap();
-        let removed = told.try_recv().unwrap().unwrap();
-        assert!(removed.contains("istio-inpod-probes-v4"), "{removed}");
-    }
-
-    /// It was dropped until the next round, which may be a minute away.
-    #[test]
-    fn what_cannot_be_removed_at_the_node_is_told_and_tried_again() {
-        let netns = weir_testing::namespace_or_skip!();
-        let dir = weir_testing::TempDir::new();
-        let (cleaned, told) = std::sync::mpsc::channel();
-        let journal = Journal::default();
-        journal.add(Cleaned(cleaned));
-        let path = dir.path().join("netns");
-        let places = (dir.path().to_owned(), dir.path().join("none"));
-        let former = || (weir_node_ambient::Config::default(), Vec::new());
-        let at = Some(path.clone());
-        let rules = HostRules::new(
-            Config::default(),
-            (true, false),
-            at,
-            places,
-            former,
-            journal,
-        );
-        let next = || {
-            told.recv_timeout(std::time::Duration::from_secs(30))
-                .unwrap()
-        };
-        ip(
-            &netns,
-            "route add unreachable default table 101 protocol 119",
-        );
-        rules.all_captured();
-        let why = next().unwrap_err();
-        assert!(why.contains("No such file"), "{why}");
-        std::os::unix::fs::symlink(netns.path(), &path).unwrap();
-        let what = next().unwrap();
-        assert!(what.contains("unreachable"), "{what}");
-    }
-}
+mod tests;

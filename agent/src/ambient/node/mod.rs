@@ -14,6 +14,7 @@ mod tests;
 mod write;
 
 use super::by_plugin::ByPlugin;
+use super::keep::Reported;
 use super::settings::{AmbientSettings, Way};
 use crate::dataplane::ambient::Ambient;
 use desired::Desired;
@@ -72,7 +73,7 @@ struct State {
     devices: BTreeMap<String, (Pod, Vec<String>)>,
     reader: Option<FingerprintReader>,
     /// The last result that was reported.
-    reported: Option<Option<String>>,
+    reported: Reported,
     /// What `config.json` says.
     shared: Option<bool>,
     /// Everything was removed for good.
@@ -253,15 +254,10 @@ impl AtNode {
         };
         let healed = synced.as_ref().ok().filter(|synced| synced.healed);
         let healed = healed.and_then(|synced| synced.steps.first().map(text));
-        if state.reported.as_ref() != Some(&failure) || healed.is_some() {
-            state.reported = Some(failure.clone());
-            let purpose = Purpose::Capture;
-            self.0.journal.record(Event::Host {
-                purpose,
-                failure,
-                healed,
-            });
-        }
+        let journal = &self.0.journal;
+        state
+            .reported
+            .tell(journal, Purpose::Capture, failure, healed);
         self.share(&mut state);
         synced.map(drop)
     }

@@ -1,0 +1,59 @@
+//! Pods behind a branch ENI of AWS: policy rules lead the node's answers to probes to them.
+
+use super::State;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::Path;
+use weir_ambient::eni;
+use weir_netlink::route::Routing;
+
+impl State {
+    pub(super) fn spares(&self, address: IpAddr, uid: &str) -> bool {
+        self.spared.contains_key(uid) || self.spared.values().any(|all| all.contains(&address))
+    }
+
+    /// The policy rules of pods behind a branch ENI, in the namespace of this thread. Returns what was added.
+    pub(super) fn branch_enis(
+        &mut self,
+        (proc, ipv6): (&Path, bool),
+        changed: Option<&[IpAddr]>,
+    ) -> weir_netlink::Result<Vec<String>> {
+        // Of this thread's namespace, whichever /proc it is read from.
+        let asked = || eni::early_demux_is_off(proc);
+        if !*self.has_enis.get_or_insert_with(asked) {
+            return Ok(Vec::new());
+        }
+        let routing = Routing::open()?;
+        // Those of an earlier agent's pods stay, as in the sets.
+        let spared = || self.spared.values().flatten().copied();
+        let known = || self.addresses.keys().copied().chain(spared());
+        let all = || known().chain(self.enis.addresses());
+        // Probes of a family that is not captured need nothing.
+        let is_captured = |address: &IpAddr| address.is_ipv4() || ipv6;
+        let due: BTreeSet<IpAddr> = match changed {
+            Some(changed) => changed.iter().copied().filter(is_captured).collect(),
+            None => all().filter(is_captured).collect(),
+        };
+        let mut changes = Vec::new();
+        for address in due {
+            match self.addresses.contains_key(&address) || spared().any(|of| of == address) {
+                true => {
+                    let added = self.enis.put(&routing, address)?.unwrap_or_default();
+                    changes.extend(added.iter().map(|rule| format!("add policy rule {rule}")));
+                }
+                false => self.enis.remove(&routing, address)?,
+            }
+        }
+        // Which are those of a spared pod without a known address cannot be told.
+        let are_known = self.spared.values().all(|addresses| !addresses.is_empty());
+        if changed.is_none() && self.complete && are_known {
+            let removed = self.enis.remove_others(&routing)?;
+            changes.extend(
+                removed
+                    .iter()
+                    .map(|rule| format!("delete policy rule {rule}")),
+            );
+        }
+        Ok(changes)
+    }
+}
