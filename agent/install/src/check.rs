@@ -95,8 +95,12 @@ pub fn check(desired: &Desired, remembered: Option<&Remembered>) -> io::Result<C
                 true => "with an entry of the plugin that nobody keeps up to date",
                 false => "without the plugin there",
             };
+            let why = match listing.get(path) {
+                Some(_) => "which sorts before",
+                None => "as it does not load",
+            };
             format!(
-                "the runtime uses {}, which sorts before {}: pods start {how}",
+                "the runtime uses {}, {why} {}: pods start {how}",
                 first.display(),
                 path.display()
             )
@@ -123,7 +127,6 @@ fn content(desired: &Desired, remembered: &Remembered, listing: &Listing) -> Res
     if !path.exists() {
         return Err(format!("{name} is gone"));
     }
-    // It may have a name that runtimes do not read: what counts is what is in it.
     let json = match listing.get(path) {
         Some(json) => json.clone(),
         None => listing::read_object(path).map_err(|why| format!("{name} {why}"))?,

@@ -149,7 +149,7 @@ pub fn write(desired: &Desired, choice: Choice) -> Result<Option<Written>, Strin
     }))
 }
 
-/// Runtimes take a list from a `.conflist` only. Every other name but `.conf` was chosen by an operator and stays.
+/// Runtimes take a list from a `.conflist` only.
 pub(super) fn list_name(source: &Path) -> PathBuf {
     match listing::ends_in(source, ".conf") {
         true => listing::as_list(source),
@@ -263,33 +263,32 @@ mod tests {
     fn what_another_writer_wrote_meanwhile_is_not_overwritten() {
         let dir = std::env::temp_dir().join(format!("weir-meanwhile-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        for name in ["10-a.conflist", "10-a.json"] {
-            let file = dir.join(name);
-            std::fs::write(&file, list("one")).unwrap();
-            let lookup = |asked: &str| match asked {
-                "MOUNTED_CNI_NET_DIR" => Some(OsString::from(&dir)),
-                "CNI_CONF_NAME" => Some(OsString::from(name)),
-                _ => None,
-            };
-            let desired = Desired::of(&resolve(&BTreeMap::new(), &lookup), "info").unwrap();
-            let made = || write(&desired, choose(&desired).unwrap()).unwrap().unwrap();
-            let late = made();
-            std::fs::write(&file, list("two")).unwrap();
-            assert!(!late.apply().unwrap());
-            assert_eq!(std::fs::read_to_string(&file).unwrap(), list("two"));
-            assert!(made().apply().unwrap());
-            let text = std::fs::read_to_string(&file).unwrap();
-            assert!(text.contains("two") && text.contains("istio-cni"), "{text}");
-            // The same for what an entry is taken out of, and for one that is gone.
-            let json = listing::read_object(&file).unwrap();
-            let without = without(json).unwrap().unwrap().pretty();
-            std::fs::write(&file, list("three")).unwrap();
-            assert!(!take_out(&file, &without, 0o600).unwrap());
-            assert_eq!(std::fs::read_to_string(&file).unwrap(), list("three"));
-            std::fs::remove_file(&file).unwrap();
-            assert!(!take_out(&file, &without, 0o600).unwrap());
-            assert!(!file.exists());
-        }
+        let name = "10-a.conflist";
+        let file = dir.join(name);
+        std::fs::write(&file, list("one")).unwrap();
+        let lookup = |asked: &str| match asked {
+            "MOUNTED_CNI_NET_DIR" => Some(OsString::from(&dir)),
+            "CNI_CONF_NAME" => Some(OsString::from(name)),
+            _ => None,
+        };
+        let desired = Desired::of(&resolve(&BTreeMap::new(), &lookup), "info").unwrap();
+        let made = || write(&desired, choose(&desired).unwrap()).unwrap().unwrap();
+        let late = made();
+        std::fs::write(&file, list("two")).unwrap();
+        assert!(!late.apply().unwrap());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), list("two"));
+        assert!(made().apply().unwrap());
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(text.contains("two") && text.contains("istio-cni"), "{text}");
+        // The same for what an entry is taken out of, and for one that is gone.
+        let json = listing::read_object(&file).unwrap();
+        let without = without(json).unwrap().unwrap().pretty();
+        std::fs::write(&file, list("three")).unwrap();
+        assert!(!take_out(&file, &without, 0o600).unwrap());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), list("three"));
+        std::fs::remove_file(&file).unwrap();
+        assert!(!take_out(&file, &without, 0o600).unwrap());
+        assert!(!file.exists());
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -3,6 +3,7 @@
 use super::config::list_name;
 use super::copy;
 use super::entry::Entry;
+use super::listing;
 use std::path::{Path, PathBuf};
 use weir_core::api::access::Access;
 use weir_core::settings::{Resolved, SettingError};
@@ -61,6 +62,7 @@ impl Desired {
                 false => 0o600,
             },
             entry,
+        is_read(r, chained, conf_name)?;
             kubeconfig: r
                 .path("CNI_AGENT_RUN_DIR")?
                 .join(weir_cni::plugin::KUBECONFIG),
@@ -83,6 +85,20 @@ fn owned_name(r: &Resolved, is_used: bool, primary: Option<&str>) -> Result<Stri
     let list = |name: &str| list_name(Path::new(name)).to_string_lossy().into_owned();
     let name = list(name);
     if !is_used {
+/// Runtimes take a list from a `.conflist` only, which a `.conf` becomes, and a single plugin from no such file.
+fn is_read(r: &Resolved, chained: bool, name: Option<&str>) -> Result<(), SettingError> {
+    let ends_in = |ending| name.is_none_or(|name| listing::ends_in(Path::new(name), ending));
+    let why = match chained {
+        true if ends_in(".conf") || ends_in(".conflist") => return Ok(()),
+        true => "no runtime reads a list of this name; give one that ends in .conf or .conflist",
+        false if ends_in(".conf") => return Ok(()),
+        false => {
+            "with CHAINED_CNI_PLUGIN=false it is the plugin alone, which runtimes read from a .conf; give such a name"
+        }
+    };
+    Err(r.refused("CNI_CONF_NAME", why))
+}
+
         return Ok(name);
     }
     if !name.ends_with(".conflist") {

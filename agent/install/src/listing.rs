@@ -76,8 +76,8 @@ fn candidates(dir: &Path) -> io::Result<Vec<PathBuf>> {
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();
         let wanted = ends_in(&path, ".conf") || ends_in(&path, ".conflist");
-        // Links to files count; opening a pipe would wait for ever.
-        if wanted && path.is_file() {
+        // libcni omits directories, but neither what links lead to nor a pipe, in which a runtime waits for ever.
+        if wanted && std::fs::symlink_metadata(&path).is_ok_and(|meta| !meta.is_dir()) {
             found.push(path);
         }
     }

@@ -314,7 +314,7 @@ impl Agent {
             watch.file(&path).map_err(watch_failed)?;
         }
         watch
-            .configurations(&desired.net_dir, desired.conf_name.as_deref())
+            .configurations(&desired.net_dir)
             .map_err(watch_failed)?;
         watch
             .credentials(&desired.access.service_account_dir)

@@ -73,8 +73,8 @@ pub(crate) enum Woken {
 enum Watched {
     /// One file: everything that may be done to it, a changed mode too.
     File(PathBuf),
-    /// Only the names that a runtime would read, and the one that `CNI_CONF_NAME` names.
-    Configurations(PathBuf, Option<String>),
+    /// Only the names that a runtime would read.
+    Configurations(PathBuf),
     /// Every name: the kubelet renews a directory by links.
     Credentials(PathBuf),
 }
@@ -105,8 +105,8 @@ impl Watch {
         self.add(path, mask, Watched::File(path.to_owned()))
     }
 
-    pub(crate) fn configurations(&mut self, dir: &Path, named: Option<&str>) -> nix::Result<()> {
-        let what = Watched::Configurations(dir.to_owned(), named.map(Into::into));
+    pub(crate) fn configurations(&mut self, dir: &Path) -> nix::Result<()> {
+        let what = Watched::Configurations(dir.to_owned());
         self.add(dir, Self::directory(), what)
     }
 
@@ -195,17 +195,14 @@ impl Watch {
         let Some(watched) = self.watched.get(&event.wd) else {
             return Some(format!("something {verb}"));
         };
-        let (Watched::File(path) | Watched::Configurations(path, _) | Watched::Credentials(path)) =
+        let (Watched::File(path) | Watched::Configurations(path) | Watched::Credentials(path)) =
             watched;
         let Some(name) = &event.name else {
             return Some(format!("{} {verb}", path.display()));
         };
         let path = path.join(name);
-        let read_by_runtimes = ends_in(&path, ".conf") || ends_in(&path, ".conflist");
         let counts = match watched {
-            Watched::Configurations(_, named) => {
-                read_by_runtimes || named.as_ref().is_some_and(|n| n.as_str() == name)
-            }
+            Watched::Configurations(_) => ends_in(&path, ".conf") || ends_in(&path, ".conflist"),
             _ => true,
         };
         counts.then(|| format!("{} {verb}", path.display()))

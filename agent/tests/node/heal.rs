@@ -211,16 +211,18 @@ fn somebody_who_fights_back_is_damped_and_does_not_flood_the_log() {
 }
 
 #[test]
-fn a_named_file_is_waited_for_and_healed_whatever_it_ends_in() {
+fn a_named_file_is_waited_for_and_healed_whatever_sorts_first() {
     let node = Node::new();
     node.write(LIST, BRIDGE);
-    let mut agent = node.start(&[("CNI_CONF_NAME", "pods.json")], &[]);
-    agent.until("waiting", || agent.log().contains("waiting for pods.json"));
-    node.write("net.d/pods.json", BRIDGE);
+    let mut agent = node.start(&[("CNI_CONF_NAME", "20-pods.conflist")], &[]);
+    agent.until("waiting", || {
+        agent.log().contains("waiting for 20-pods.conflist")
+    });
+    node.write("net.d/20-pods.conflist", BRIDGE);
     agent.wait_ready();
-    assert!(has_plugin(&node, "net.d/pods.json"));
-    node.write("net.d/pods.json", BRIDGE);
-    agent.until("healed", || has_plugin(&node, "net.d/pods.json"));
+    assert!(has_plugin(&node, "net.d/20-pods.conflist"));
+    node.write("net.d/20-pods.conflist", BRIDGE);
+    agent.until("healed", || has_plugin(&node, "net.d/20-pods.conflist"));
     assert_eq!(node.read(LIST), BRIDGE);
 }
 

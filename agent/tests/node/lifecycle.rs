@@ -207,9 +207,9 @@ fn a_signal_takes_every_entry_away() {
 fn a_configuration_or_directory_that_was_replaced_keeps_no_kubeconfig() {
     for deleted in [false, true] {
         let node = Node::new();
-        node.write("net.d/pods.json", BRIDGE);
+        node.write("net.d/pods.conflist", BRIDGE);
         let mut env = node.env();
-        env.insert("CNI_CONF_NAME".into(), "pods.json".into());
+        env.insert("CNI_CONF_NAME".into(), "pods.conflist".into());
         let source = node.path("of-the-node");
         for dir in [&source, &node.path("run")] {
             std::fs::create_dir(dir).unwrap();
@@ -217,20 +217,20 @@ fn a_configuration_or_directory_that_was_replaced_keeps_no_kubeconfig() {
         let Some(_mount) = Mount::bind(&source, &node.path("net.d")) else {
             return;
         };
-        node.write("net.d/pods.json", BRIDGE);
+        node.write("net.d/pods.conflist", BRIDGE);
         let mut installer = Installer::new(desired(&env, "info"));
         installer.files(&|| false).unwrap();
         assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
         assert!(node.exists("run/istio-cni-kubeconfig"));
         let single = r#"{"name": "n", "type": "ptp"}"#;
         match deleted {
-            false => node.write("net.d/pods.json", single),
+            false => node.write("net.d/pods.conflist", single),
             true => std::fs::remove_dir_all(&source).unwrap(),
         }
         installer.remove().unwrap();
         assert!(!node.exists("run/istio-cni-kubeconfig"));
         if !deleted {
-            assert_eq!(node.read("net.d/pods.json"), single);
+            assert_eq!(node.read("net.d/pods.conflist"), single);
         }
     }
 }

@@ -63,7 +63,7 @@ fn a_list_of_our_own_has_a_name_that_runtimes_read_and_that_is_free() {
         ("02-own", "", "end in .conflist"),
         ("10-a.conf", "10-a.conflist", "CNI_CONF_NAME"),
         ("", "02-istio-cni.conflist", "CNI_CONF_NAME"),
-        ("02-own.conf", "10-a.json", ""),
+        ("02-own.conf", "10-a.conf", ""),
     ] {
         env.insert("ISTIO_OWNED_CNI_CONFIG_FILENAME".into(), owned.into());
         env.insert("CNI_CONF_NAME".into(), primary.into());
@@ -84,7 +84,7 @@ fn a_list_of_our_own_has_a_name_that_runtimes_read_and_that_is_free() {
 #[test]
 fn a_copy_whose_primary_configuration_is_gone_is_not_intact() {
     let own = "net.d/02-istio-cni.conflist";
-    for named in [None, Some("10-a.conflist"), Some("10-a.json")] {
+    for named in [None, Some("10-a.conflist")] {
         let node = Node::new();
         let primary = format!("net.d/{}", named.unwrap_or("10-a.conflist"));
         node.write(&primary, BRIDGE);

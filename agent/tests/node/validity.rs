@@ -4,7 +4,9 @@
 use crate::golden::env;
 use crate::support::{BRIDGE, Node, desired, golden};
 use serde_json::Value;
-use weir_install::{Installer, Pass, Remembered, check, list, remove_everything};
+use std::collections::BTreeMap;
+use weir_core::settings::resolve;
+use weir_install::{Desired, Installer, Pass, Remembered, check, list, remove_everything};
 
 #[test]
 fn scenarios() {
@@ -111,13 +113,17 @@ fn what_runtimes_load() {
     }
     std::fs::write(node.path("net.d/o.conf"), [0xff, 0xfe]).unwrap();
     node.write("net.d/t.CONF", BRIDGE);
-    // Not looked at: other names, directories, pipes (opening one would wait for ever).
+    // Not looked at: other names and directories.
     node.write("net.d/p.json", BRIDGE);
     node.write("net.d/q.conf.bak", BRIDGE);
     std::fs::create_dir_all(node.path("net.d/r.conf")).unwrap();
     std::fs::create_dir_all(node.path("net.d/sub")).unwrap();
     node.write("net.d/sub/1.conf", r#"{"type": "x"}"#);
+    // A runtime opens these: it waits in a pipe for ever, and fails at a link to nothing.
     nix::unistd::mkfifo(&node.path("net.d/s.conf"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    for (name, target) in [("u.conf", "/nowhere/at-all"), ("v.conf", "sub")] {
+        std::os::unix::fs::symlink(target, node.path(&format!("net.d/{name}"))).unwrap();
+    }
     let found = list(&node.path("net.d")).unwrap();
     let name = |p: &std::path::Path| p.file_name().unwrap().to_str().unwrap().to_owned();
     let valid: Vec<_> = found.valid.iter().map(|(p, _)| name(p)).collect();
@@ -134,7 +140,18 @@ fn what_runtimes_load() {
             "{file}: {reason:?}"
         );
     }
-    assert_eq!(found.invalid.len(), files.len() - wanted.len() + 1);
+    for (file, why) in [
+        ("s.conf", "is not a file"),
+        ("u.conf", "cannot be read"),
+        ("v.conf", "is not a file"),
+    ] {
+        let reason = found.invalid.iter().find(|(p, _)| name(p) == file);
+        assert!(
+            reason.is_some_and(|(_, r)| r.contains(why)),
+            "{file}: {reason:?}"
+        );
+    }
+    assert_eq!(found.invalid.len(), files.len() - wanted.len() + 4);
 }
 
 #[test]
@@ -226,12 +243,10 @@ fn a_configuration_with_members_of_other_types_is_named_and_left_alone() {
     assert!(!node.read("net.d/20-b.conflist").contains("istio-cni"));
 }
 
-/// A name that somebody gives is kept, whatever it ends in; only a `.conf` with a list in it would be read by nobody.
+/// A name that somebody gives is kept; only a `.conf` with a list in it would be read by nobody.
 #[test]
 fn a_named_file_keeps_its_name() {
     for (name, becomes) in [
-        ("87-net.json", "87-net.json"),
-        ("net", "net"),
         ("a b.conf.conf", "a b.conf.conflist"),
         ("a.conflist", "a.conflist"),
         (".conf", ".conflist"),
@@ -263,6 +278,39 @@ fn a_named_file_keeps_its_name() {
         let removed = remove_everything(&wanted).unwrap();
         assert!(removed.iter().any(|r| r.contains(becomes)), "{removed:?}");
         assert!(!node.read(&path).contains("istio"), "{name}");
+    }
+}
+
+/// Every pod would start outside of the mesh, and all would seem well.
+#[test]
+fn a_name_that_no_runtime_reads_is_refused() {
+    let node = Node::new();
+    let mut env = node.env();
+    for (chained, name, refused) in [
+        ("true", "87-net.json", true),
+        ("true", "net", true),
+        ("true", "a.CONFLIST", true),
+        ("true", "a.conf.bak", true),
+        ("true", "a.conf", false),
+        ("true", "a.conflist", false),
+        ("true", "", false),
+        ("false", "istio-cni.txt", true),
+        ("false", "istio-cni.conflist", true),
+        ("false", "istio-cni.conf", false),
+        ("false", "", false),
+    ] {
+        env.insert("CHAINED_CNI_PLUGIN".into(), chained.into());
+        env.insert("CNI_CONF_NAME".into(), name.into());
+        let lookup = |name: &str| env.get(name).map(std::ffi::OsString::from);
+        let found = Desired::of(&resolve(&BTreeMap::new(), &lookup), "info");
+        assert_eq!(found.is_err(), refused, "{chained} {name}");
+        if let Err(e) = found {
+            let text = e.to_string();
+            assert!(
+                text.contains("CNI_CONF_NAME") && text.contains(".conf"),
+                "{text}"
+            );
+        }
     }
 }
 
@@ -310,6 +358,12 @@ fn a_file_that_is_skipped_and_sorts_first_is_told_of() {
     node.write("net.d/05-site.conflist", "{\"name\": \"n\",");
     node.write("net.d/10-a.conflist", BRIDGE);
     node.write("net.d/20-later.conflist", "{");
+    std::os::unix::fs::symlink("/nowhere/at-all", node.path("net.d/01-link.conf")).unwrap();
+    nix::unistd::mkfifo(
+        &node.path("net.d/02-pipe.conf"),
+        nix::sys::stat::Mode::S_IRWXU,
+    )
+    .unwrap();
     let mut installer = Installer::new(desired(&node.env(), "info"));
     assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
     assert_eq!(installer.config_trouble().unwrap(), None);
@@ -319,7 +373,31 @@ fn a_file_that_is_skipped_and_sorts_first_is_told_of() {
         warning.contains("05-site.conflist is not JSON"),
         "{warning}"
     );
+    for name in ["01-link.conf", "02-pipe.conf"] {
+        assert!(warning.contains(name), "{warning}");
+    }
     assert!(!warning.contains("20-later"), "{warning}");
+    // A removal waits in no pipe either.
+    remove_everything(installer.desired()).unwrap();
+    assert!(!node.read("net.d/10-a.conflist").contains("istio-cni"));
+}
+
+/// What a runtime does not load sorts after nothing.
+#[test]
+fn a_named_list_that_a_runtime_does_not_load_is_told_of() {
+    let node = Node::new();
+    let nameless = BRIDGE.replace("  \"name\": \"pods\",\n", "");
+    assert_ne!(nameless, BRIDGE);
+    node.write("net.d/10-a.conflist", &nameless);
+    node.write("net.d/20-b.conflist", BRIDGE);
+    let mut env = node.env();
+    env.insert("CNI_CONF_NAME".into(), "10-a.conflist".into());
+    let mut installer = Installer::new(desired(&env, "info"));
+    assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
+    let (_, warning) = installer.trouble().unwrap();
+    let warning = warning.unwrap();
+    assert!(warning.contains("does not load"), "{warning}");
+    assert!(!warning.contains("sorts before"), "{warning}");
 }
 
 /// A component that writes `NAME.conf` does so again after the list was made of it, and runtimes read the `.conf` first.
@@ -356,12 +434,12 @@ fn the_conf_that_is_written_again_beside_the_list_is_extended() {
 }
 
 #[test]
-fn a_file_of_its_own_may_have_any_name() {
+fn a_file_of_its_own_may_have_another_name() {
     let node = Node::new();
     node.write("net.d/10-a.conflist", BRIDGE);
     let mut env = node.env();
     env.insert("CHAINED_CNI_PLUGIN".into(), "f".into());
-    for name in ["istio-cni.conflist", "multus"] {
+    for name in ["istio-cni.conf", "multus.conf"] {
         env.insert("CNI_CONF_NAME".into(), name.into());
         let mut installer = Installer::new(desired(&env, "info"));
         assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
