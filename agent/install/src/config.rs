@@ -55,7 +55,8 @@ pub fn choose(desired: &Desired) -> io::Result<Choice> {
         return Ok(match copy::primary(desired, &listing) {
             Some((path, json)) => Choice::Extend(path.clone(), json.clone()),
             None => Choice::Wait(format!(
-                "waiting for a valid CNI configuration in {dir}{}",
+                "waiting for a valid CNI configuration in {dir}{}{}",
+                copy::taken(desired, &listing).unwrap_or_default(),
                 listing.reasons()
             )),
         });

@@ -3,8 +3,11 @@
 use super::config;
 use super::desired::Desired;
 use super::entry::is_ours;
+use super::files;
+use super::insert::{insert, without};
 use super::json::Json;
 use super::listing::{self, Listing};
+use super::own_names;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -12,14 +15,21 @@ use std::path::{Path, PathBuf};
 /// the name that its chart sets.
 pub(super) const DEFAULT: &str = "02-istio-cni.conflist";
 
+/// Modes of lists of our own, see `CNI_CONF_GROUP_READ`. One that was extended in place has the mode that it had.
+const MODES: [u32; 2] = [0o600, 0o640];
+
 /// Copies that agents left which had another setting: they come first for runtimes, and nobody would tell them of what
-/// changes in the primary configuration. Each has our entry, and beside it is the one that it is of: another file, whose
-/// plugins differ by additions alone. Under any other name nothing tells a copy from the network's own file that an agent
-/// extended.
+/// changes in the primary configuration. Each has our entry, and beside it is another file that gives pods a network. By its
+/// name it is one, if an agent wrote a list of its own under it on this node, or if it is the usual name and the plugins of
+/// the other file differ by additions alone. Under any other name it is, if without our entry it is the other file,
+/// word by word.
 pub(super) fn left<'a>(desired: &Desired, listing: &'a Listing) -> Vec<&'a Path> {
-    let is_known = |path: &Path| [desired.owned_name.as_str(), DEFAULT].contains(&name_of(path));
+    let written = own_names::read(desired);
+    let is_written = |path: &Path| written.iter().any(|name| name == name_of(path));
+    let is_usual = |path: &Path| [desired.owned_name.as_str(), DEFAULT].contains(&name_of(path));
     let primaries = || {
-        let others = listing.valid.iter().filter(|(path, _)| !is_known(path));
+        let others = listing.valid.iter();
+        let others = others.filter(|(path, _)| !is_written(path) && !is_usual(path));
         others.filter(|(_, json)| !listing::is_only_ours(json))
     };
     let is_left = |(path, copy): &&(PathBuf, Json)| {
@@ -27,14 +37,18 @@ pub(super) fn left<'a>(desired: &Desired, listing: &'a Listing) -> Vec<&'a Path>
         let Some(entries) = entries.filter(|e| e.iter().any(is_ours)) else {
             return false;
         };
-        let is_of = |primary: &Json| {
+        let resembles = |primary: &Json| {
             types_occur(primary, entries).is_ok() || {
                 let others = entries.iter().filter(|p| !is_ours(p)).cloned().collect();
                 let others = Json::Object(vec![("plugins".to_owned(), Json::Array(others))]);
                 types_occur(&others, plugins(primary)).is_ok()
             }
         };
-        is_known(path) && primaries().any(|(_, primary)| is_of(primary))
+        primaries().any(|(other, primary)| {
+            is_written(path)
+                || (is_usual(path) && resembles(primary))
+                || is_twin(desired, (path, copy), (other, primary))
+        })
     };
     let in_use = |path: &Path| {
         let named = desired.conf_name.as_deref();
@@ -47,7 +61,18 @@ pub(super) fn left<'a>(desired: &Desired, listing: &'a Listing) -> Vec<&'a Path>
     others.filter(is_left).map(|(p, _)| p.as_path()).collect()
 }
 
-fn name_of(path: &Path) -> &str {
+/// Whether one is what an agent makes of the other for a list of its own, but for our entry. A component that writes
+/// `NAME.conf` does so again beside the list that an agent made of it.
+fn is_twin(desired: &Desired, (path, copy): (&Path, &Json), (other, json): (&Path, &Json)) -> bool {
+    let bare = |list: Json| without(list).ok().flatten();
+    let made = || insert(json.clone(), &desired.entry).ok().and_then(bare);
+    !has_ours(json)
+        && config::list_name(other) != path
+        && files::mode(path).is_ok_and(|mode| MODES.contains(&mode))
+        && bare(copy.clone()).is_some_and(|copy| Some(copy) == made())
+}
+
+pub(super) fn name_of(path: &Path) -> &str {
     path.file_name().and_then(OsStr::to_str).unwrap_or_default()
 }
 
@@ -70,6 +95,18 @@ pub(super) fn primary<'a>(desired: &Desired, listing: &'a Listing) -> Option<&'a
         |path: &Path| left.contains(&path) || desired.owned.as_deref() == Some(name_of(path));
     let mut others = listing.valid.iter().filter(|(path, _)| !is_copy(path));
     others.find(|(_, json)| !listing::is_only_ours(json))
+}
+
+/// What is to be said of a configuration of another component under the name of our own list.
+pub(super) fn taken(desired: &Desired, listing: &Listing) -> Option<String> {
+    let name = desired.owned.as_deref()?;
+    let mut valid = listing.valid.iter();
+    let taken = valid.any(|(path, json)| name_of(path) == name && !has_ours(json));
+    taken.then(|| {
+        format!(
+            "; {name} is valid, but has the name of our own list, which is a copy of another one"
+        )
+    })
 }
 
 /// Whether every plugin of the primary configuration is among these; the error is one that is not.

@@ -4,6 +4,7 @@ use super::config::list_name;
 use super::copy;
 use super::entry::Entry;
 use super::listing;
+use super::own_names;
 use std::path::{Path, PathBuf};
 use weir_core::api::access::Access;
 use weir_core::settings::{Resolved, SettingError};
@@ -41,6 +42,11 @@ pub struct Desired {
 }
 
 impl Desired {
+    /// The file of [`own_names`].
+    pub(super) fn own_names(&self) -> PathBuf {
+        self.kubeconfig.with_file_name(own_names::FILE)
+    }
+
     /// From the settings and the level at which the plugin logs.
     ///
     /// # Errors

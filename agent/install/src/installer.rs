@@ -8,6 +8,7 @@ use super::files::{self, Stamp};
 use super::json::Json;
 use super::kubeconfig::{kubeconfig, with_token};
 use super::listing;
+use super::own_names;
 use super::remove::remove_installed;
 use super::unfinished;
 use std::fmt;
@@ -47,7 +48,7 @@ pub struct Files {
 /// How a pass ended.
 #[derive(Debug)]
 pub enum Pass {
-    /// All is in place; what was written, in words.
+    /// All is in place; what was written, in words, or was not because of another writer.
     Installed(Vec<String>),
     /// There is no configuration to extend yet.
     Waiting(String),
@@ -175,6 +176,7 @@ impl Installer {
             let Some(written) = write(&self.desired, choice).map_err(fail)? else {
                 continue;
             };
+            self.keep_own_names().map_err(fail)?;
             let mut done = Vec::new();
             if !written.is_there() || written.replaces.is_some() {
                 done.push(format!(
@@ -195,10 +197,24 @@ impl Installer {
             });
             done.extend(removed.chain(strays));
             self.remembered = Some(written.remembered);
+            self.keep_own_names().map_err(fail)?;
             return Ok(Pass::Installed(done));
         }
-        // Another writer was faster each time; the check that follows leads to another pass.
-        Ok(Pass::Installed(Vec::new()))
+        // The check that follows leads to another pass.
+        let why = "another writer replaced the configuration each time before ours was written";
+        Ok(Pass::Installed(vec![why.to_owned()]))
+    }
+
+    fn keep_own_names(&self) -> Result<(), String> {
+        let listing = listing::list(&self.desired.net_dir);
+        let kept = listing.and_then(|listing| own_names::keep(&self.desired, &listing));
+        kept.map_err(|e| {
+            let path = self.desired.own_names();
+            format!(
+                "cannot write {}: {e}; is CNI_AGENT_RUN_DIR mounted and writable?",
+                path.display()
+            )
+        })
     }
 
     /// What is no longer as it was written, and what a person should know; looks and changes nothing.

@@ -21,6 +21,7 @@ mod installer;
 mod json;
 mod kubeconfig;
 mod listing;
+mod own_names;
 mod owner;
 mod passes;
 mod plan;

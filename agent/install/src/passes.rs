@@ -35,6 +35,8 @@ pub enum End {
 enum Configured {
     /// The configuration is written.
     Written,
+    /// It was as it would be written.
+    Unchanged,
     /// The first two steps are to be done again.
     Again,
     /// A signal came.
@@ -201,25 +203,35 @@ impl Agent {
         };
         files.done.iter().for_each(|line| self.detail(line));
         files.warnings.iter().for_each(|line| self.warn(line));
-        if let Some(why) = self.installer.config_trouble()? {
+        let found = self.installer.config_trouble()?;
+        let mut is_unchanged = false;
+        if let Some(why) = &found {
             if self.waits.is_none() {
                 self.detail(&format!("a configuration is to be written: {why}"));
             }
             match self.configure()? {
-                Configured::Written => self.waits = None,
+                Configured::Written => {}
+                Configured::Unchanged => is_unchanged = true,
                 Configured::Again => return Ok(false),
                 Configured::Signal => return Ok(true),
             }
-        } else {
-            self.waits = None;
         }
         let watch = self.watch_everything()?;
         watch.missing.iter().for_each(|line| self.warn(line));
         // What happened before the watches were there made no event.
         let (trouble, warning) = self.installer.trouble()?;
-        if let Some(why) = trouble {
-            self.detail(&format!("once more: {why}"));
-            return Ok(false);
+        match trouble {
+            // Nobody changed anything meanwhile, and more passes would not either.
+            Some(why) if is_unchanged && found.as_ref() == Some(&why) => {
+                self.tell_waits(why);
+                let woken = watch.wait(&self.signals, Some(LOOK));
+                return Ok(matches!(woken.map_err(watch_failed)?, Woken::Signal));
+            }
+            Some(why) => {
+                self.detail(&format!("once more: {why}"));
+                return Ok(false);
+            }
+            None => self.waits = None,
         }
         if warning != self.warned {
             warning.iter().for_each(|line| self.warn(line));
@@ -284,19 +296,12 @@ impl Agent {
             match self.installer.config()? {
                 Pass::Installed(done) => {
                     done.iter().for_each(|line| self.detail(line));
-                    return Ok(Configured::Written);
+                    return Ok(match done.is_empty() {
+                        true => Configured::Unchanged,
+                        false => Configured::Written,
+                    });
                 }
-                Pass::Waiting(why) => {
-                    if self.waits.as_ref() != Some(&why) {
-                        let retry = self.was_ready.then(|| Retry {
-                            damage: self.installer.damage(),
-                            repeated: false,
-                        });
-                        let told = why.clone();
-                        self.journal.record(Event::Waits { why: told, retry });
-                        self.waits = Some(why);
-                    }
-                }
+                Pass::Waiting(why) => self.tell_waits(why),
             }
             let woken = watch
                 .wait(&self.signals, Some(LOOK))
@@ -305,6 +310,20 @@ impl Agent {
                 return Ok(Configured::Signal);
             }
         }
+    }
+
+    /// Why the plugin is not in force until another component does something; once.
+    fn tell_waits(&mut self, why: String) {
+        if self.waits.as_ref() == Some(&why) {
+            return;
+        }
+        let retry = self.was_ready.then(|| Retry {
+            damage: self.installer.damage(),
+            repeated: false,
+        });
+        let told = why.clone();
+        self.journal.record(Event::Waits { why: told, retry });
+        self.waits = Some(why);
     }
 
     fn watch_everything(&self) -> Result<Watch, InstallError> {

@@ -43,6 +43,12 @@ pub fn left(desired: &Desired) -> Result<Vec<Left>, String> {
             what: "the plugin's kubeconfig",
         });
     }
+    if desired.own_names().exists() {
+        found.push(Left {
+            path: desired.own_names(),
+            what: "names of lists of our own",
+        });
+    }
     let program = desired.bin_dir.join(PLUGIN);
     if program.exists() {
         let what = "the plugin's program";
@@ -120,6 +126,11 @@ fn from_configurations(desired: &Desired, written: Option<&Path>) -> Result<Vec<
             Ok(removed) => done.extend(removed),
             Err(why) => failed.push(why),
         }
+    }
+    if failed.is_empty()
+        && let Err(why) = delete(&desired.own_names(), "the file")
+    {
+        failed.push(why);
     }
     match failed.is_empty() {
         true => Ok(done),

@@ -80,6 +80,157 @@ fn a_list_of_our_own_has_a_name_that_runtimes_read_and_that_is_free() {
     }
 }
 
+/// Where the agent keeps under which names it wrote lists.
+const NAMES: &str = "run/owned-names";
+
+/// Whatever its name: by what an agent kept, also when the primary configuration is another one by now, and by what is in it,
+/// where that is lost, as when the node has started again.
+#[test]
+fn a_list_that_an_agent_wrote_under_any_name_goes_and_is_not_copied() {
+    let list = "net.d/10-a.conflist";
+    for (primary, is_kept) in [
+        (BRIDGE.to_owned(), true),
+        (BRIDGE.to_owned(), false),
+        (BRIDGE.replace("cni0", "cni1"), true),
+        (
+            r#"{"name": "m", "plugins": [{"type": "other"}]}"#.to_owned(),
+            true,
+        ),
+    ] {
+        for now in ["named", "usual", "off", "alone", "uninstall"] {
+            let node = Node::new();
+            node.write(list, BRIDGE);
+            let mut env = node.env();
+            let set = |env: &mut BTreeMap<String, String>, name: &str, text: &str| {
+                env.insert(name.into(), text.into());
+            };
+            let (owned, name) = ("ISTIO_OWNED_CNI_CONFIG", "ISTIO_OWNED_CNI_CONFIG_FILENAME");
+            set(&mut env, "AMBIENT_ENABLED", "true");
+            set(&mut env, owned, "true");
+            set(&mut env, name, "01-foo.conflist");
+            let mut first = Installer::new(desired(&env, "info"));
+            assert!(matches!(first.config(), Ok(Pass::Installed(_))));
+            assert_eq!(node.names("net.d"), ["01-foo.conflist", "10-a.conflist"]);
+            assert_eq!(node.read(NAMES), "01-foo.conflist\n");
+            if !is_kept {
+                std::fs::remove_file(node.path(NAMES)).unwrap();
+            }
+            node.write(list, &primary);
+            env.remove(name);
+            let own = match now {
+                "named" => Some("03-bar.conflist"),
+                "usual" => Some("02-istio-cni.conflist"),
+                "alone" => Some("YYY-istio-cni.conf"),
+                _ => None,
+            };
+            match now {
+                "named" => set(&mut env, name, "03-bar.conflist"),
+                "off" | "uninstall" => set(&mut env, owned, "false"),
+                "alone" => set(&mut env, "CHAINED_CNI_PLUGIN", "false"),
+                _ => {}
+            }
+            let wanted = desired(&env, "info");
+            if now == "uninstall" {
+                remove_everything(&wanted).unwrap();
+            } else {
+                let mut installer = Installer::new(wanted);
+                assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
+                assert_eq!(installer.config_trouble().unwrap(), None, "{now}");
+                let mut names: Vec<&str> = own.into_iter().chain(["10-a.conflist"]).collect();
+                names.sort_unstable();
+                assert_eq!(node.names("net.d"), names, "{now} {is_kept} {primary}");
+                assert_eq!(
+                    node.exists(NAMES),
+                    ["named", "usual"].contains(&now),
+                    "{now}"
+                );
+                installer.remove().unwrap();
+            }
+            assert_eq!(node.names("net.d"), ["10-a.conflist"], "{now} {is_kept}");
+            assert!(!node.exists(NAMES), "{now}");
+            match now {
+                "off" => assert!(!node.read(list).contains("istio-cni")),
+                _ => assert_eq!(node.read(list), primary, "{now}"),
+            }
+        }
+    }
+    // The name is another component's by now.
+    let node = Node::new();
+    std::fs::create_dir(node.path("run")).unwrap();
+    node.write(NAMES, "10-a.conflist\n");
+    node.write(list, BRIDGE);
+    node.write("net.d/20-b.conflist", &BRIDGE.replace("cni0", "cni1"));
+    let mut installer = Installer::new(desired(&node.env(), "info"));
+    for _ in 0..2 {
+        assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
+        assert!(node.read(list).contains("istio-cni") && !node.exists(NAMES));
+    }
+}
+
+/// Of a single plugin an agent makes a list.
+#[test]
+fn a_list_that_an_agent_made_of_a_single_plugin_is_found_again() {
+    let node = Node::new();
+    let single = r#"{"cniVersion": "1.0.0", "name": "n", "type": "ptp"}"#;
+    node.write("net.d/10-a.conf", single);
+    let mut env = node.env();
+    env.insert("AMBIENT_ENABLED".into(), "true".into());
+    env.insert("ISTIO_OWNED_CNI_CONFIG".into(), "true".into());
+    let name = "ISTIO_OWNED_CNI_CONFIG_FILENAME";
+    env.insert(name.into(), "01-foo.conflist".into());
+    let mut first = Installer::new(desired(&env, "info"));
+    assert!(matches!(first.config(), Ok(Pass::Installed(_))));
+    std::fs::remove_file(node.path(NAMES)).unwrap();
+    env.remove(name);
+    remove_everything(&desired(&env, "info")).unwrap();
+    assert_eq!(node.names("net.d"), ["10-a.conf"]);
+    assert_eq!(node.read("net.d/10-a.conf"), single);
+}
+
+/// It is what the settings lead to, and nobody reverts anything.
+#[test]
+fn an_owned_name_that_does_not_sort_first_is_told_as_the_reason() {
+    let scene = Scene::new();
+    let node = &scene.node;
+    node.write("net.d/00-first.conflist", BRIDGE);
+    let agent = scene.start(&[("ISTIO_OWNED_CNI_CONFIG", "true")]);
+    let is_told = || {
+        let answer = crate::support::get(agent.health, "/readyz");
+        answer.is_some_and(|(_, text)| text.contains("give our own file a name before it"))
+    };
+    agent.until("told", is_told);
+    let log = agent.log();
+    let warned = log
+        .lines()
+        .filter(|l| l.contains("warn") && l.contains("a name before it"));
+    assert_eq!(warned.count(), 1, "{log}");
+    assert!(!log.contains("another component"), "{log}");
+    std::fs::rename(
+        node.path("net.d/00-first.conflist"),
+        node.path("net.d/03-first.conflist"),
+    )
+    .unwrap();
+    agent.until("in force", || {
+        agent.log().contains("the plugin is installed and in force")
+    });
+}
+
+/// It is valid, which the name hides.
+#[test]
+fn a_configuration_under_the_name_of_our_own_list_is_told_of() {
+    let node = Node::new();
+    node.write("net.d/02-istio-cni.conflist", BRIDGE);
+    let mut env = node.env();
+    env.insert("ISTIO_OWNED_CNI_CONFIG".into(), "true".into());
+    env.insert("AMBIENT_ENABLED".into(), "true".into());
+    let mut installer = Installer::new(desired(&env, "info"));
+    let Ok(Pass::Waiting(why)) = installer.config() else {
+        panic!("there is nothing that could be copied");
+    };
+    assert!(why.contains("has the name of our own list"), "{why}");
+    assert_eq!(node.read("net.d/02-istio-cni.conflist"), BRIDGE);
+}
+
 /// What the copy was made from is gone, or is no longer the one that would be in force.
 #[test]
 fn a_copy_whose_primary_configuration_is_gone_is_not_intact() {
@@ -155,7 +306,9 @@ fn a_copy_of_an_agent_that_was_in_owned_mode_goes() {
     assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
     assert!(node.exists(own));
     assert_eq!(node.read("net.d/10-a.conflist"), BRIDGE);
+    // (The node has started again, and what the run directory had is gone.)
     let (node, env) = left();
+    std::fs::remove_file(node.path(NAMES)).unwrap();
     let other = BRIDGE.replace("portmap", "bandwidth");
     node.write("net.d/10-a.conflist", &other);
     let mut installer = Installer::new(desired(&env, "info"));
@@ -170,6 +323,8 @@ fn a_copy_under_the_name_of_an_earlier_agent_goes_and_is_not_copied() {
     for (before, now, owned) in [
         ("02-istio-cni.conflist", "01-mesh.conflist", true),
         ("02-istio-cni.conflist", "01-mesh.conflist", false),
+        ("01-foo.conflist", "02-istio-cni.conflist", true),
+        ("01-foo.conflist", "02-istio-cni.conflist", false),
     ] {
         let left = || {
             let node = Node::new();
@@ -220,9 +375,6 @@ fn a_copy_under_the_name_of_an_earlier_agent_goes_and_is_not_copied() {
         for chained in ["true", "false"] {
             let (node, mut env, _) = left();
             env.insert("CHAINED_CNI_PLUGIN".into(), chained.into());
-            if chained == "false" && before != "02-istio-cni.conflist" {
-                continue;
-            }
             remove_everything(&desired(&env, "info")).unwrap();
             assert_eq!(node.names("net.d"), ["10-calico.conflist"], "{before}");
             assert_eq!(node.read("net.d/10-calico.conflist"), primary);
@@ -233,15 +385,21 @@ fn a_copy_under_the_name_of_an_earlier_agent_goes_and_is_not_copied() {
 /// The network's own list, which an agent extended that was not in owned mode, is no copy although another one resembles it.
 #[test]
 fn a_list_that_an_agent_extended_is_no_copy() {
-    // Beside it is another network's file, or one that a former plugin of the same network left.
-    for name in ["\"more\"", "\"pods\""] {
+    // Beside it is another network's file, one that a former plugin of the same network left, or a copy that somebody made.
+    let former = BRIDGE.replace("cni0", "cni1");
+    for other in [
+        former.replace("\"pods\"", "\"more\""),
+        former,
+        BRIDGE.to_owned(),
+    ] {
         let node = Node::new();
         let env = node.env();
         node.write("net.d/10-a.conflist", BRIDGE);
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        std::fs::set_permissions(node.path("net.d/10-a.conflist"), mode).unwrap();
         let mut first = Installer::new(desired(&env, "info"));
         assert!(matches!(first.config(), Ok(Pass::Installed(_))));
         let extended = node.read("net.d/10-a.conflist");
-        let other = BRIDGE.replace("\"pods\"", name).replace("cni0", "cni1");
         node.write("net.d/20-b.conflist", &other);
         let mut owned = env.clone();
         owned.insert("ISTIO_OWNED_CNI_CONFIG".into(), "true".into());
