@@ -173,7 +173,7 @@ pub(crate) fn start(
             }));
         }
         if let Some((listener, entry)) = sockets.entry {
-            let kept = kept(Socket::Entry, weir_cni::plugin::EVENT_SOCKET, bind_for_root);
+            let kept = kept(Socket::Entry, weir_cni::plugin::EVENT_SOCKET, bind_logs);
             let journal = served.clone();
             of_thread.spawn(kept.serve(Some(listener), move |listener| {
                 entry::serve(listener, entry.clone(), journal.clone())

@@ -104,7 +104,7 @@ pub(super) async fn serve<H, F>(
     .await;
 }
 
-/// The next connection of root. The mode of socket and directory keeps others out already; one that came through is
+/// The next connection of root. Mode of directory, and of some sockets, keep others out already; one that came through is
 /// answered here, and `refused` hears who it was.
 async fn accept_root(listener: &UnixListener, refused: impl Fn(String)) -> io::Result<UnixStream> {
     loop {

@@ -6,6 +6,7 @@ use crate::ambient::{
 use crate::api_server::namespace;
 use crate::groups::Group;
 use crate::repair::Sandbox;
+use crate::servers::ask_as;
 use crate::support::{Agent, exchange, get};
 use serde_json::json;
 use std::os::unix::fs::MetadataExt;
@@ -209,6 +210,35 @@ fn a_sandbox_without_addresses_is_not_refused_for_those_of_the_one_before() {
     scene.put("again", &sandbox);
     agent.until("probes", || scene.probed().contains("uid-again"));
     agent.until("enrolled", || states(&agent, "enrolled") == 1);
+}
+
+/// The mode of the socket is that of `install-cni`; who may say which namespace is a pod's may have any captured.
+#[test]
+fn a_user_who_is_not_root_hands_no_pod_over() {
+    use std::os::unix::fs::PermissionsExt;
+    if !nix::unistd::geteuid().is_root() {
+        return println!("skipped: only root can become another user");
+    }
+    let scene = Scene::new();
+    let agent = scene.start(&[]);
+    let socket = scene.node.path("run/pluginevent.sock");
+    agent.until("it listens", || UnixStream::connect(&socket).is_ok());
+    assert_eq!(scene.node.mode("run/pluginevent.sock"), 0o666);
+    for dir in [scene.node.root.clone(), scene.node.path("run")] {
+        std::fs::set_permissions(dir, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let request = "POST /cmdadd HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}";
+    let out = ask_as("0", &socket, request);
+    if !out.status.success() {
+        return println!("skipped: setpriv and perl: {out:?}");
+    }
+    assert_ne!(out.stdout, b"403\n", "{out:?}");
+    let out = ask_as("65534", &socket, request);
+    assert_eq!(out.stdout, b"403\n", "{out:?}");
+    agent.until("told", || {
+        let log = agent.log();
+        log.contains("a user who is not root hands pods over")
+    });
 }
 
 /// A node may have a thousand finished pods of a job.

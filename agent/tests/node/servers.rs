@@ -293,6 +293,20 @@ fn a_client_that_has_no_more_to_say_gets_its_answer() {
     }
 }
 
+/// The status of the answer to a request that a user sends. Perl is an essential package of Debian, and an ordinary user may run
+/// it wherever this clone lies.
+pub(crate) fn ask_as(user: &str, socket: &std::path::Path, request: &str) -> std::process::Output {
+    let script = r#"use Socket; $SIG{PIPE} = 'IGNORE';
+        socket(my $s, PF_UNIX, SOCK_STREAM, 0) && connect($s, sockaddr_un($ARGV[0])) || die "connect: $!";
+        syswrite($s, $ARGV[1]);
+        sysread($s, my $answer, 100);
+        print((split / /, $answer)[1], "\n");"#;
+    let mut setpriv = std::process::Command::new("setpriv");
+    setpriv.args(["--reuid", user, "--regid", user, "--clear-groups"]);
+    setpriv.args(["perl", "-e", script]).arg(socket);
+    setpriv.arg(request).output().unwrap()
+}
+
 /// Whatever mode the directory has: the mode of the socket itself is that of `install-cni`.
 #[test]
 fn a_user_who_is_not_root_cannot_write_into_the_log() {
@@ -304,21 +318,13 @@ fn a_user_who_is_not_root_cannot_write_into_the_log() {
     for dir in [node.root.clone(), node.path("run")] {
         std::fs::set_permissions(dir, PermissionsExt::from_mode(0o755)).unwrap();
     }
-    // Perl is an essential package of Debian, and an ordinary user may run it wherever this clone lies.
-    let script = r#"use Socket; $SIG{PIPE} = 'IGNORE';
-        socket(my $s, PF_UNIX, SOCK_STREAM, 0) && connect($s, sockaddr_un($ARGV[0])) || die "connect: $!";
-        my $line = '["{\"level\":\"info\",\"time\":\"2026-11-20T21:15:02Z\",\"msg\":\"forged\"}"]';
-        syswrite($s, "POST /log HTTP/1.1\r\nHost: x\r\nContent-Length: " . length($line) . "\r\n\r\n$line");
-        sysread($s, my $answer, 100);
-        print((split / /, $answer)[1], "\n");"#;
-    let ask = |user: &str| {
-        let mut setpriv = std::process::Command::new("setpriv");
-        setpriv.args(["--reuid", user, "--regid", user, "--clear-groups"]);
-        setpriv
-            .args(["perl", "-e", script])
-            .arg(node.path("run/log.sock"));
-        setpriv.output().unwrap()
-    };
+    let line = r#"["{\"level\":\"info\",\"time\":\"2026-11-20T21:15:02Z\",\"msg\":\"forged\"}"]"#;
+    let head = format!(
+        "POST /log HTTP/1.1\r\nHost: x\r\nContent-Length: {}",
+        line.len()
+    );
+    let request = format!("{head}\r\n\r\n{line}");
+    let ask = |user: &str| ask_as(user, &node.path("run/log.sock"), &request);
     let out = ask("0");
     if !out.status.success() {
         return println!("skipped: setpriv and perl: {out:?}");
