@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use weir_cni::compile::Engine;
 use weir_netlink::route::{Geneve, Link, LinkKind, Route, Routing, Vxlan};
-use weir_netlink::{Error, Netns, Result};
+use weir_netlink::{Error, InForce, Netns, Result};
 
 /// What a change of the node would do, or did.
 #[derive(Clone, Debug)]
@@ -169,13 +169,13 @@ pub fn apply(config: &Config, host: &Netns, engine: Option<Engine>, force: bool)
     }
     let was_empty = !is_in_force(host)?;
     let done = write(&change, host);
-    if let Err(e) = done {
-        if was_empty {
-            // The first error is the one that matters.
-            let _ = remove(host, Some(config));
+    done.map_err(|e| {
+        // The first error is the one that matters, and says if something may be left.
+        match was_empty && remove(host, Some(config)).is_ok() {
+            true => e,
+            false => e.with_in_force(InForce::Unknown),
         }
-        return Err(e);
-    }
+    })?;
     Ok(change)
 }
 
@@ -364,13 +364,18 @@ pub fn remove(host: &Netns, config: Option<&Config>) -> Result<Vec<String>> {
         }
     };
     of(host);
+    let mut unopened = None;
     for proxy in config.into_iter().flat_map(|c| &c.proxies) {
-        // A namespace that has ended took everything with it.
-        if let Ok(netns) = Netns::open(&proxy.netns) {
-            of(&netns);
+        match Netns::open(&proxy.netns) {
+            Ok(netns) => of(&netns),
+            // A namespace that has ended took everything with it.
+            Err(e) if e.is_not_found() || e.errno().is_none() => {}
+            Err(e) => unopened = Some(e),
         }
     }
-    failure.map_or(Ok(lines), Err)
+    failure
+        .or(unopened)
+        .map_or(Ok(lines), |e| Err(e.with_in_force(InForce::Unknown)))
 }
 
 /// `table`: that of the local route in the proxy's namespace, if it is known.
@@ -399,6 +404,11 @@ fn remove_here(table: Option<u32>) -> Result<Vec<String>> {
     steps.sort_by_key(rank);
     let (mut lines, mut failure) = (Vec::new(), None);
     for step in &steps {
+        let is_sign = |route| objects::is_guard_of_all(route) || objects::is_local_default(route);
+        if failure.is_some() && matches!(step, Step::DeleteRoute(spec) if is_sign(&spec.route)) {
+            // By it the next attempt finds what is left, such as sets, links and sysctls.
+            continue;
+        }
         let done = match step {
             Step::Netfilter(_) => rules::remove().map(|removed| lines.extend(removed)),
             step => execute(&routing, step, None).map(|()| lines.push(step.to_string())),

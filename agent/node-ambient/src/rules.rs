@@ -293,9 +293,12 @@ fn remove_of(engine: Engine) -> Result<Vec<String>> {
             return Err(e);
         }
     }
+    let mut failure = None;
     for name in sets()? {
-        IpsetEngine::open()?.destroy(&name)?;
-        lines.push(format!("ipset destroy {name}"));
+        match IpsetEngine::open().and_then(|mut engine| engine.destroy(&name)) {
+            Ok(_) => lines.push(format!("ipset destroy {name}")),
+            Err(e) => failure = failure.or(Some(e)),
+        }
     }
-    Ok(lines)
+    failure.map_or(Ok(lines), Err)
 }

@@ -242,11 +242,11 @@ pub(super) fn each<const N: usize>(parts: [Removed; N]) -> Removed {
     (changes, failures)
 }
 
-/// Retries a failed removal once, on new sockets: a transient failure must not leave it incomplete. What was retried until
-/// its time was over is not.
+/// Retries a failed removal once, on new sockets: a transient failure must not leave it incomplete. Where something was
+/// retried until its time was over, nothing is: it would be waited for again.
 pub(super) fn twice((mut changes, failures): Removed, again: impl FnOnce() -> Removed) -> Removed {
     let is_given_up = |e: &Error| matches!(e.kind, ErrorKind::Exhausted(_));
-    if failures.iter().all(is_given_up) {
+    if failures.is_empty() || failures.iter().any(is_given_up) {
         return (changes, failures);
     }
     let (more, failures) = again();
