@@ -4,8 +4,17 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use crate::check::fault::CaseId;
+use crate::check::run::Cases;
 
-const USAGE: &str = "usage: weir-faults PROGRAMS [--all | --random N] [--seed N] [--only PREFIX] [--jobs N] | --case ID";
+const USAGE: &str = "usage: weir-faults PROGRAMS [--all | --random N] [--seed N] [--only PREFIX] [--kind KIND] [--jobs N] | --case ID";
+
+/// Kinds of cases, and the share that each has of those by chance.
+const SHARES: [(&str, usize); 4] = [
+    ("single", 65),
+    ("lasting", 5),
+    ("double", 15),
+    ("others", 15),
+];
 
 /// Which cases.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +33,8 @@ pub(crate) struct Arguments {
     pub(crate) seed: u64,
     /// Only scenarios whose names begin with it.
     only: String,
+    /// Only cases of this kind.
+    kind: Option<String>,
     pub(crate) jobs: usize,
 }
 
@@ -36,9 +47,10 @@ impl Arguments {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let mut arguments = Self {
             programs: programs.into(),
-            what: What::Random(1000),
+            what: What::Random(500),
             seed: rand_seed(),
             only: String::new(),
+            kind: None,
             jobs: processors * 2,
         };
         while let Some(word) = words.next() {
@@ -61,6 +73,9 @@ impl Arguments {
                         .parse()
                         .map_err(|_| format!("{word} {value}: not a number"))?;
                 }
+                "--kind" if SHARES.iter().any(|(kind, _)| *kind == value) => {
+                    arguments.kind = Some(value);
+                }
                 "--only" => arguments.only.clone_from(&value),
                 "--jobs" => arguments.jobs = number()?.max(1),
                 "--case" => arguments.what = What::Case(value.parse()?),
@@ -78,17 +93,29 @@ impl Arguments {
         }
     }
 
-    /// The cases to run, in an order that spreads the scenarios.
-    pub(crate) fn choose(&self, mut all: Vec<CaseId>) -> Vec<CaseId> {
-        let mut random = Random(self.seed);
-        // Fisher and Yates.
-        for n in (1..all.len()).rev() {
-            all.swap(n, random.below(n + 1));
+    /// The cases to run, in an order that spreads the scenarios. Of those by chance each kind has a share.
+    pub(crate) fn choose(&self, mut all: Cases, mut random: Random) -> Vec<CaseId> {
+        let kinds = [
+            &mut all.single,
+            &mut all.lasting,
+            &mut all.double,
+            &mut all.others,
+        ];
+        let mut chosen = Vec::new();
+        for (cases, (kind, share)) in kinds.into_iter().zip(SHARES) {
+            let share = match &self.kind {
+                None => share,
+                Some(only) if *only == kind => 100,
+                Some(_) => continue,
+            };
+            random.shuffle(cases);
+            if let What::Random(count) = self.what {
+                cases.truncate((count * share).div_ceil(100));
+            }
+            chosen.append(cases);
         }
-        if let What::Random(count) = self.what {
-            all.truncate(count);
-        }
-        all
+        random.shuffle(&mut chosen);
+        chosen
     }
 }
 
@@ -99,7 +126,7 @@ fn rand_seed() -> u64 {
 }
 
 /// SplitMix64 of Steele, Lea and Flood: the same numbers for the same seed, on every machine.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -111,8 +138,15 @@ impl Random {
     }
 
     /// Of a range that is small beside 2^64.
-    fn below(&mut self, end: usize) -> usize {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.next() % end as u64).unwrap_or(0)
+    }
+
+    /// Fisher and Yates.
+    fn shuffle(&mut self, cases: &mut [CaseId]) {
+        for n in (1..cases.len()).rev() {
+            cases.swap(n, self.below(n + 1));
+        }
     }
 }
 
@@ -134,11 +168,18 @@ mod tests {
                     .unwrap()
             })
             .collect();
-        let with = |seed: &str| parse(&["bin", "--random", "20", "--seed", seed]).unwrap();
-        let chosen = with("7").choose(all.clone());
-        assert_eq!(chosen.len(), 20);
-        assert_eq!(chosen, with("7").choose(all.clone()));
-        assert_ne!(chosen, with("8").choose(all));
+        let with = |seed: &str| {
+            let arguments = parse(&["bin", "--random", "20", "--seed", seed]).unwrap();
+            let cases = Cases {
+                single: all.clone(),
+                ..Cases::default()
+            };
+            let random = Random(arguments.seed);
+            arguments.choose(cases, random)
+        };
+        assert_eq!(with("7").len(), 13, "the share of single faults");
+        assert_eq!(with("7"), with("7"));
+        assert_ne!(with("7"), with("8"));
     }
 
     #[test]
@@ -149,6 +190,7 @@ mod tests {
             &["bin", "--random", "many"],
             &["bin", "--case", "x"],
             &["bin", "--some"],
+            &["bin", "--kind", "other"],
         ] {
             assert!(parse(words).is_err(), "{words:?}");
         }

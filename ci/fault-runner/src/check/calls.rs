@@ -15,7 +15,7 @@ macro_rules! names {
 }
 
 names! {
-    SYS_accept4, SYS_access, SYS_arch_prctl, SYS_bind, SYS_brk, SYS_clock_gettime, SYS_clock_nanosleep, SYS_clone,
+    SYS_accept4, SYS_access, SYS_arch_prctl, SYS_bind, SYS_bpf, SYS_brk, SYS_clock_gettime, SYS_clock_nanosleep, SYS_clone,
     SYS_clone3, SYS_close, SYS_connect, SYS_dup, SYS_dup2, SYS_epoll_create1, SYS_epoll_ctl, SYS_epoll_pwait,
     SYS_epoll_wait, SYS_eventfd2, SYS_execve, SYS_exit, SYS_exit_group, SYS_faccessat2, SYS_fcntl, SYS_flock,
     SYS_fstat, SYS_fstatfs, SYS_ftruncate, SYS_futex, SYS_getcwd, SYS_getdents64, SYS_getpeername, SYS_getpid,
@@ -84,6 +84,7 @@ impl Call {
     pub(crate) fn can(self, fault: Fault) -> bool {
         match fault {
             Fault::KillBefore => true,
+            Fault::Other(_) => self.asks(),
             Fault::KillAfter => !self.does_not_return(),
             Fault::LoseAnswer => LOSES.iter().any(|n| self.is(*n)),
             Fault::Fail(errno) => {
@@ -93,6 +94,23 @@ impl Call {
                         .is_none_or(|possible| possible.contains(&errno))
             }
         }
+    }
+
+    /// Whether it asks the kernel for something in a namespace, or gets the answer: what another writer can come between.
+    pub(crate) fn asks(self) -> bool {
+        ASKS.iter().any(|n| self.is(*n))
+    }
+
+    /// Whether it can fail again and again: what it is about may be used up, or forbidden.
+    pub(crate) fn can_last(self) -> bool {
+        self.asks() || OPENS.iter().any(|n| self.is(*n))
+    }
+
+    /// Whether it can fail so again and again. What `poll` calls ready is not always busy.
+    pub(crate) fn can_last_as(self, fault: Fault) -> bool {
+        let is_read = self.is(libc::SYS_read) || self.is(libc::SYS_write);
+        let is_busy = fault == Fault::Fail(Errno::EAGAIN);
+        self.can_last() && fault.lasts() && !(is_read && is_busy)
     }
 
     fn does_not_return(self) -> bool {
@@ -126,6 +144,25 @@ const LOSES: [i64; 13] = [
     libc::SYS_bind,
     libc::SYS_write,
     libc::SYS_writev,
+];
+
+const ASKS: &[i64] = &[
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_getsockopt,
+    libc::SYS_setsockopt,
+];
+
+const OPENS: &[i64] = &[
+    libc::SYS_socket,
+    libc::SYS_bind,
+    libc::SYS_openat,
+    libc::SYS_setns,
+    libc::SYS_connect,
+    libc::SYS_read,
+    libc::SYS_write,
 ];
 
 /// `futex(2)`: a wait can be interrupted, come too late and, where it has a limit, time out; waking cannot fail.

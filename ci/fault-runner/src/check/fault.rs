@@ -1,11 +1,11 @@
-//! What is done to one system call, and the name of a case.
+//! What is done to system calls, and the name of a case.
 
 use std::fmt;
 use std::str::FromStr;
 
 use nix::errno::Errno;
 
-use crate::check::calls;
+use crate::check::calls::{self, Call};
 
 /// What happens to a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,25 @@ pub(crate) enum Fault {
     Fail(Errno),
     /// The call is executed and returns `ENOBUFS`: its answer, or what it received, is lost.
     LoseAnswer,
+    /// Nothing happens to the call, but before it is executed another writer changes the namespace.
+    Other(Other),
+}
+
+/// What another writer does to a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Other {
+    /// Adds objects of its own, in both engines and in the routing.
+    Adds,
+    /// Removes the redirection, as `weir clean` does.
+    Cleans,
+    /// Removes all tables of nf_tables and flushes all legacy ones, its own and foreign.
+    Flushes,
+    /// Applies another redirection of the same kind.
+    Applies,
+}
+
+impl Other {
+    pub(crate) const ALL: [Self; 4] = [Self::Adds, Self::Cleans, Self::Flushes, Self::Applies];
 }
 
 /// The errnos that calls fail with.
@@ -32,10 +51,20 @@ pub(crate) const ERRNOS: [Errno; 7] = [
 ];
 
 impl Fault {
-    /// Every fault, in the order of the cases.
+    /// Every fault of a call, in the order of the cases.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         let kills = [Self::KillBefore, Self::KillAfter, Self::LoseAnswer];
         kills.into_iter().chain(ERRNOS.map(Self::Fail))
+    }
+
+    /// Those, and what another writer does.
+    fn named() -> impl Iterator<Item = Self> {
+        Self::all().chain(Other::ALL.map(Self::Other))
+    }
+
+    /// Whether it can go on for ever. A signal does not interrupt each call.
+    pub(crate) fn lasts(self) -> bool {
+        self == Self::LoseAnswer || matches!(self, Self::Fail(errno) if errno != Errno::EINTR)
     }
 
     /// Whether the process does not live on.
@@ -51,6 +80,7 @@ impl fmt::Display for Fault {
             Self::KillAfter => f.write_str("kill-after"),
             Self::Fail(errno) => write!(f, "{errno:?}"),
             Self::LoseAnswer => f.write_str("lost-answer"),
+            Self::Other(other) => write!(f, "other-{}", format!("{other:?}").to_lowercase()),
         }
     }
 }
@@ -59,10 +89,12 @@ impl FromStr for Fault {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::all().find(|f| f.to_string() == text).ok_or_else(|| {
-            let all: Vec<String> = Self::all().map(|f| f.to_string()).collect();
-            format!("{text:?} is no fault; give one of {}", all.join(", "))
-        })
+        Self::named()
+            .find(|f| f.to_string() == text)
+            .ok_or_else(|| {
+                let all: Vec<String> = Self::named().map(|f| f.to_string()).collect();
+                format!("{text:?} is no fault; give one of {}", all.join(", "))
+            })
     }
 }
 
@@ -74,23 +106,61 @@ pub(crate) struct Target {
     pub(crate) occurrence: usize,
 }
 
-/// One case. As text `SCENARIO/CALL.N/FAULT`, as in `apply-nft-tproxy/recvfrom.3/EINTR`.
+/// A fault of one call, or of all calls of a kind from one on. As text `CALL.N/FAULT` and `CALL.N+/FAULT`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Strike {
+    pub(crate) target: Target,
+    pub(crate) lasting: bool,
+    pub(crate) fault: Fault,
+}
+
+impl Strike {
+    /// Whether it strikes the call that is the `occurrence`-th of its kind.
+    pub(crate) fn meets(&self, call: Call, occurrence: usize) -> bool {
+        let first = self.target.occurrence;
+        self.target.number == call.number
+            && (first == occurrence || self.lasting && first < occurrence)
+            // What the same call was in another run may have had other arguments.
+            && call.can(self.fault)
+    }
+}
+
+impl fmt::Display for Strike {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Target { number, occurrence } = self.target;
+        let plus = if self.lasting { "+" } else { "" };
+        let call = calls::name(number);
+        write!(f, "{call}.{occurrence}{plus}/{}", self.fault)
+    }
+}
+
+/// One case. As text `SCENARIO/STRIKE`, as in `apply-nft-tproxy/recvfrom.3/EINTR`, and with two faults `SCENARIO/STRIKE/STRIKE`:
+/// calls of the second are counted after the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CaseId {
     pub(crate) scenario: String,
-    pub(crate) target: Target,
-    pub(crate) fault: Fault,
+    pub(crate) first: Strike,
+    pub(crate) second: Option<Strike>,
+}
+
+impl CaseId {
+    /// Both.
+    pub(crate) fn strikes(&self) -> impl Iterator<Item = &Strike> {
+        std::iter::once(&self.first).chain(&self.second)
+    }
+
+    /// One fault of one call.
+    pub(crate) fn is_plain(&self) -> bool {
+        let mut strikes = self.strikes();
+        strikes.all(|s| !s.lasting && !matches!(s.fault, Fault::Other(_))) && self.second.is_none()
+    }
 }
 
 impl fmt::Display for CaseId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            scenario,
-            target,
-            fault,
-        } = self;
-        let call = calls::name(target.number);
-        write!(f, "{scenario}/{call}.{}/{fault}", target.occurrence)
+        f.write_str(&self.scenario)?;
+        let mut strikes = self.strikes();
+        strikes.try_for_each(|strike| write!(f, "/{strike}"))
     }
 }
 
@@ -100,18 +170,33 @@ impl FromStr for CaseId {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong =
             || format!("{text:?} is no case; give SCENARIO/CALL.N/FAULT as a run prints it");
-        let (scenario, rest) = text.split_once('/').ok_or_else(wrong)?;
-        let (call, fault) = rest.split_once('/').ok_or_else(wrong)?;
-        let (call, occurrence) = call.split_once('.').ok_or_else(wrong)?;
-        let number =
-            calls::number(call).ok_or_else(|| format!("{call:?} is no call that is known here"))?;
+        let words: Vec<&str> = text.split('/').collect();
+        let strike = |call: &str, fault: &str| {
+            let (call, occurrence) = call.split_once('.').ok_or_else(wrong)?;
+            let number = calls::number(call)
+                .ok_or_else(|| format!("{call:?} is no call that is known here"))?;
+            let first = occurrence.trim_end_matches('+');
+            Ok::<_, String>(Strike {
+                target: Target {
+                    number,
+                    occurrence: first.parse().map_err(|_| wrong())?,
+                },
+                lasting: first != occurrence,
+                fault: fault.parse()?,
+            })
+        };
+        let (scenario, first, second) = match words[..] {
+            [scenario, call, fault] => (scenario, strike(call, fault)?, None),
+            [scenario, call, fault, call2, fault2] => {
+                let second = strike(call2, fault2)?;
+                (scenario, strike(call, fault)?, Some(second))
+            }
+            _ => return Err(wrong()),
+        };
         Ok(Self {
             scenario: scenario.to_owned(),
-            target: Target {
-                number,
-                occurrence: occurrence.parse().map_err(|_| wrong())?,
-            },
-            fault: fault.parse()?,
+            first,
+            second,
         })
     }
 }
@@ -122,19 +207,52 @@ mod tests {
 
     #[test]
     fn a_case_is_found_again_by_its_name() {
-        for fault in Fault::all() {
-            let case = CaseId {
-                scenario: "apply-nft-tproxy".into(),
-                target: Target {
-                    number: libc::SYS_recvfrom.unsigned_abs(),
-                    occurrence: 3,
-                },
-                fault,
-            };
-            assert_eq!(case.to_string().parse(), Ok(case));
+        for fault in Fault::named() {
+            for lasting in [false, true] {
+                let first = Strike {
+                    target: Target {
+                        number: libc::SYS_recvfrom.unsigned_abs(),
+                        occurrence: 3,
+                    },
+                    lasting,
+                    fault,
+                };
+                for second in [None, Some(first)] {
+                    let scenario = "apply-nft-tproxy".to_owned();
+                    let case = CaseId {
+                        scenario,
+                        first,
+                        second,
+                    };
+                    assert_eq!(case.to_string().parse(), Ok(case));
+                }
+            }
         }
-        for text in ["", "a", "a/b/c", "a/recvfrom.x/EINTR", "a/recvfrom.1/EBADF"] {
+        for text in [
+            "",
+            "a",
+            "a/b/c",
+            "a/recvfrom.x/EINTR",
+            "a/recvfrom.1/EBADF",
+            "a/recvfrom.1/EIO/recvfrom.1",
+        ] {
             assert!(text.parse::<CaseId>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_lasting_fault_strikes_from_its_call_on() {
+        let recv = |occurrence, lasting| {
+            let strike: CaseId = format!("a/recvfrom.3{}/EIO", if lasting { "+" } else { "" })
+                .parse()
+                .unwrap();
+            let call = Call {
+                number: libc::SYS_recvfrom.unsigned_abs(),
+                arguments: [0; 4],
+            };
+            strike.first.meets(call, occurrence)
+        };
+        assert_eq!([2, 3, 4].map(|n| recv(n, false)), [false, true, false]);
+        assert_eq!([2, 3, 4].map(|n| recv(n, true)), [false, true, true]);
     }
 }

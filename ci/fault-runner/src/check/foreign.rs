@@ -36,6 +36,26 @@ table inet istio-proxy-nat-of-another {
 }
 "#;
 
+/// What it adds later.
+const MORE_NFT: &str = r#"
+table inet of-another {
+    chain output {
+        type filter hook output priority 10; policy accept;
+        tcp dport 9 counter
+    }
+}
+"#;
+
+const MORE_LEGACY: &str = "
+*nat
+-A OUTPUT -p udp --dport 9 -m comment --comment FOREIGN -j RETURN
+COMMIT
+*mangle
+:FOREIGN2 - [0:0]
+-A FOREIGN2 -m comment --comment FOREIGN -j RETURN
+COMMIT
+";
+
 /// Some of it equals rules of ours; each names FOREIGN.
 const LEGACY: &str = "
 *nat
@@ -53,6 +73,11 @@ COMMIT
 
 /// What is put into each namespace.
 pub(crate) struct Foreign {
+    first: Rules,
+    more: Rules,
+}
+
+struct Rules {
     nft: Ruleset,
     legacy: [Script; 2],
 }
@@ -63,25 +88,9 @@ impl Foreign {
     /// # Errors
     /// There is no `nft`, or this user may not make a namespace.
     pub(crate) fn prepare(dir: &std::path::Path) -> Result<Self, String> {
-        let netns = Netns::create().map_err(text)?;
-        let file = dir.join("foreign.nft");
-        std::fs::write(&file, NFT).map_err(text)?;
-        let status = Command::new("nsenter")
-            .arg(format!("--net={}", netns.path().display()))
-            .args(["nft", "-f"])
-            .arg(&file)
-            .stdin(Stdio::null())
-            .status()
-            .map_err(|e| format!("nsenter: {e}; ci/deps installs what is needed"))?;
-        if !status.success() {
-            return Err("nft does not take the foreign tables".into());
-        }
-        let read = || Ok(nft::NftEngine::open()?.read()?.ruleset);
-        let nft = netns.run(read).and_then(|read| read).map_err(text)?;
-        let parse = |family| Script::parse(family, LEGACY).map_err(|e| format!("{e:?}"));
         Ok(Self {
-            nft,
-            legacy: [parse(XtFamily::Ip)?, parse(XtFamily::Ip6)?],
+            first: Rules::prepare(dir, NFT, LEGACY)?,
+            more: Rules::prepare(dir, MORE_NFT, MORE_LEGACY)?,
         })
     }
 
@@ -105,30 +114,89 @@ impl Foreign {
         }
         settled(&routing)?;
         for family in [route::AddressFamily::V4, route::AddressFamily::V6] {
-            let mut rule = PolicyRule::mark(family, 0x99, TABLE);
-            rule.protocol = RouteProtocol::Static;
-            routing.add_rule(&rule).map_err(text)?;
+            add_rule(&routing, family, 0x99)?;
             let mut route = Route::local_default(family, lo, TABLE);
             route.protocol = RouteProtocol::Static;
             routing.add_route(&route).map_err(text)?;
         }
-        let owned: Vec<_> = self
-            .nft
-            .tables
-            .iter()
-            .map(|t| (t.family, t.name.clone()))
-            .collect();
-        let mut engine = nft::NftEngine::open().map_err(text)?;
-        engine.apply(&self.nft, &owned).map_err(text)?;
-        let mut engine = xtables::XtEngine::open().map_err(text)?;
-        for script in &self.legacy {
-            engine.restore(script, true).map_err(text)?;
-        }
+        self.first.write().map_err(text)?;
         ["127.0.0.1", "::1"]
             .into_iter()
             .try_for_each(count)
             .map_err(text)
     }
+
+    /// Adds more to the namespace of this thread.
+    ///
+    /// # Errors
+    /// The kernel refuses a part.
+    pub(crate) fn add(&self) -> Result<(), String> {
+        let routing = Routing::open().map_err(text)?;
+        add_rule(&routing, route::AddressFamily::V4, 0x98)?;
+        self.more.write().map_err(text)
+    }
+}
+
+impl Rules {
+    fn prepare(dir: &std::path::Path, nft: &str, legacy: &str) -> Result<Self, String> {
+        let netns = Netns::create().map_err(text)?;
+        let file = dir.join("foreign.nft");
+        std::fs::write(&file, nft).map_err(text)?;
+        let status = Command::new("nsenter")
+            .arg(format!("--net={}", netns.path().display()))
+            .args(["nft", "-f"])
+            .arg(&file)
+            .stdin(Stdio::null())
+            .status()
+            .map_err(|e| format!("nsenter: {e}; ci/deps installs what is needed"))?;
+        if !status.success() {
+            return Err("nft does not take the foreign tables".into());
+        }
+        let read = || Ok(nft::NftEngine::open()?.read()?.ruleset);
+        let nft = netns.run(read).and_then(|read| read).map_err(text)?;
+        let parse = |family| Script::parse(family, legacy).map_err(|e| format!("{e:?}"));
+        Ok(Self {
+            nft,
+            legacy: [parse(XtFamily::Ip)?, parse(XtFamily::Ip6)?],
+        })
+    }
+
+    fn write(&self) -> weir_netlink::Result<()> {
+        let tables = self.nft.tables.iter();
+        let owned: Vec<_> = tables.map(|t| (t.family, t.name.clone())).collect();
+        nft::NftEngine::open()?.apply(&self.nft, &owned)?;
+        let mut engine = xtables::XtEngine::open()?;
+        for script in &self.legacy {
+            engine.restore(script, true)?;
+        }
+        Ok(())
+    }
+}
+
+/// Removes all tables of nf_tables in the namespace of this thread, and flushes all legacy ones.
+///
+/// # Errors
+/// The kernel refuses a part.
+pub(crate) fn flush() -> Result<(), String> {
+    let mut engine = nft::NftEngine::open().map_err(text)?;
+    let read = engine.read().map_err(text)?.ruleset;
+    let tables = read.tables.iter();
+    let owned: Vec<_> = tables.map(|t| (t.family, t.name.clone())).collect();
+    let nothing = Ruleset { tables: Vec::new() };
+    engine.apply(&nothing, &owned).map_err(text)?;
+    let mut engine = xtables::XtEngine::open().map_err(text)?;
+    for family in [XtFamily::Ip, XtFamily::Ip6] {
+        let text_of = "*nat\nCOMMIT\n*mangle\nCOMMIT\n*raw\nCOMMIT\n";
+        let script = Script::parse(family, text_of).map_err(|e| format!("{e:?}"))?;
+        engine.restore(&script, false).map_err(text)?;
+    }
+    Ok(())
+}
+
+fn add_rule(routing: &Routing, family: route::AddressFamily, mark: u32) -> Result<(), String> {
+    let mut rule = PolicyRule::mark(family, mark, TABLE);
+    rule.protocol = RouteProtocol::Static;
+    routing.add_rule(&rule).map(drop).map_err(text)
 }
 
 /// The kernel adds the route of an IPv6 address on a thread of its own (addrconf_dad_work), some time after the address.

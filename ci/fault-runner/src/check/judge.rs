@@ -1,13 +1,14 @@
 //! Whether a run under a fault kept the promises.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::check::calls::Call;
-use crate::check::fault::Fault;
-use crate::check::scenario::{Kind, Scenario};
+use crate::check::fault::{Fault, Other};
+use crate::check::scenario::{Kind, Mode, Scenario};
 use crate::check::state::State;
 use crate::check::trace::End;
 
@@ -36,6 +37,10 @@ pub(crate) enum Problem {
     NoAnswer,
     /// The same command after it does not reach what it should.
     NotConverged,
+    /// Something is left that the error does not name.
+    Unnamed,
+    /// `weir clean` leaves something.
+    Left,
 }
 
 impl fmt::Display for Problem {
@@ -52,6 +57,8 @@ impl fmt::Display for Problem {
             Self::Crash => "crashes",
             Self::NoAnswer => "no answer that says why",
             Self::NotConverged => "a second run does not converge",
+            Self::Unnamed => "the error does not name what is left",
+            Self::Left => "clean leaves something",
         })
     }
 }
@@ -61,6 +68,8 @@ impl fmt::Display for Problem {
 pub(crate) struct Expected {
     pub(crate) before: State,
     pub(crate) done: State,
+    /// After `weir clean`, where that removes it.
+    pub(crate) cleaned: Option<State>,
 }
 
 /// How one run of the command ended.
@@ -71,16 +80,23 @@ pub(crate) struct Ran {
     pub(crate) stderr: String,
     /// What the namespace held then.
     pub(crate) after: State,
+    /// The agent was told of the pod.
+    pub(crate) is_enrolled: bool,
 }
 
 /// A run with a fault, and the same command after it without one.
 pub(crate) struct Case<'a> {
     pub(crate) scenario: Scenario,
-    pub(crate) fault: Fault,
-    pub(crate) hit: Call,
+    /// There was one fault of one call.
+    pub(crate) is_plain: bool,
+    pub(crate) hits: &'a [(Call, Fault)],
     pub(crate) expected: &'a Expected,
+    /// What there was when another writer had acted.
+    pub(crate) other: Option<&'a State>,
     pub(crate) first: &'a Ran,
     pub(crate) second: &'a Ran,
+    /// `weir clean` after it.
+    pub(crate) third: Option<&'a Ran>,
 }
 
 /// What an error says about the change.
@@ -94,6 +110,12 @@ enum Claim {
 impl Case<'_> {
     /// Every promise that was broken.
     pub(crate) fn problems(&self) -> Vec<Problem> {
+        if self.other.is_some() {
+            return self.beside();
+        }
+        if !self.is_plain {
+            return self.several();
+        }
         let mut problems = Vec::new();
         let Self { first, second, .. } = self;
         if self.may_die() && first.end != End::Exited(0) {
@@ -109,13 +131,12 @@ impl Case<'_> {
             problems.push(Problem::NotConverged);
         }
         problems.extend(self.window());
+        problems.extend(self.ending());
         match first.end {
-            End::Hung => problems.push(Problem::Hang),
-            End::Signaled(Signal::SIGABRT) if panicked(first) => problems.push(Problem::Panic),
-            End::Signaled(_) => problems.push(Problem::Crash),
-            End::Exited(_) if panicked(first) => problems.push(Problem::Panic),
-            End::Exited(0) if first.after == self.expected.done => {}
+            _ if !problems.is_empty() => {}
+            End::Exited(0) if first.after == self.expected.done && self.is_told() => {}
             End::Exited(0) => problems.push(Problem::FalseSuccess),
+            End::Hung | End::Signaled(_) => {}
             // What glibc's loader ends with, before main.
             End::Exited(127) if first.after == self.expected.before => {}
             End::Exited(_) => self.failure(&mut problems),
@@ -125,12 +146,35 @@ impl Case<'_> {
 
     /// The process was killed, or had no memory to go on with: what it was at is left as it is.
     fn may_die(&self) -> bool {
-        self.fault.kills() || self.hit.is_memory()
+        let mut hits = self.hits.iter();
+        hits.any(|(call, fault)| fault.kills() || call.is_memory())
+    }
+
+    /// An end that no fault excuses.
+    fn ending(&self) -> Option<Problem> {
+        match self.first.end {
+            End::Hung => Some(Problem::Hang),
+            End::Exited(_) | End::Signaled(Signal::SIGABRT) if panicked(self.first) => {
+                Some(Problem::Panic)
+            }
+            End::Signaled(_) => Some(Problem::Crash),
+            End::Exited(_) => None,
+        }
+    }
+
+    /// The agent knows of the pod that was handed over.
+    fn is_told(&self) -> bool {
+        !self.scenario.is_handed_over() || self.first.is_enrolled
+    }
+
+    /// What could not be printed may be anything.
+    fn can_tell(&self) -> bool {
+        !self.hits.iter().any(|(call, _)| call.answers())
     }
 
     /// What holds whenever a process dies.
     fn died(&self) -> Vec<Problem> {
-        let Expected { before, done } = self.expected;
+        let Expected { before, done, .. } = self.expected;
         let mut problems: Vec<Problem> = self.window().into_iter().collect();
         let changed = |run: &Ran| {
             run.after.without_legacy_counters().foreign != before.without_legacy_counters().foreign
@@ -171,9 +215,8 @@ impl Case<'_> {
 
     /// It says that it failed: is that so, and is the namespace whole?
     fn failure(&self, problems: &mut Vec<Problem>) {
-        let (after, Expected { before, done }) = (&self.first.after, self.expected);
-        // What could not be printed may be anything.
-        let can_tell = !self.hit.answers();
+        let (after, Expected { before, done, .. }) = (&self.first.after, self.expected);
+        let can_tell = self.can_tell();
         if can_tell && !self.is_answer() {
             problems.push(Problem::NoAnswer);
         }
@@ -197,13 +240,14 @@ impl Case<'_> {
 
     /// A state between that serves traffic as a whole.
     fn is_acceptable_part(&self) -> bool {
-        let (after, Expected { before, done }) = (&self.first.after, self.expected);
+        let (after, Expected { before, done, .. }) = (&self.first.after, self.expected);
         let both = [&before.nft, &done.nft].contains(&&after.nft)
             && [&before.legacy, &done.legacy].contains(&&after.legacy);
         match self.scenario.kind {
             // Both engines have the same rules.
             Kind::Switch => both && self.window().is_none() && after.routing == done.routing,
             // Tear-down goes on after a failure: what could not go is left. Rules are never left without their routing.
+            Kind::Clean if self.scenario.mode == Mode::Node => self.claim() == Claim::Unknown,
             Kind::Clean => {
                 let rules_are_gone = after.nft == done.nft && after.legacy == done.legacy;
                 both && after.routing.is_subset(&before.routing)
@@ -221,6 +265,154 @@ impl Case<'_> {
         }
     }
 
+    /// After more than one fault. What could not be undone may be left, and the error says so.
+    fn several(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let Expected { before, done, .. } = self.expected;
+        let [after, before, done, second] = [&self.first.after, before, done, &self.second.after]
+            .map(State::without_legacy_counters);
+        if after.foreign != before.foreign || second.foreign != before.foreign {
+            problems.push(Problem::ForeignChanged);
+        }
+        if self.second.end != End::Exited(0) || second != done {
+            problems.push(Problem::NotConverged);
+        }
+        problems.extend(self.left());
+        problems.extend(self.window());
+        if self.may_die() && self.first.end != End::Exited(0) {
+            return problems;
+        }
+        problems.extend(self.ending());
+        match self.first.end {
+            End::Exited(0) if after == done && self.is_told() => {}
+            End::Exited(0) => problems.push(Problem::FalseSuccess),
+            End::Exited(127) if after == before => {}
+            End::Exited(_) => self.told(&after, &before, &done, &mut problems),
+            End::Hung | End::Signaled(_) => {}
+        }
+        problems
+    }
+
+    /// Whether the error says what is there now.
+    fn told(&self, after: &State, before: &State, done: &State, problems: &mut Vec<Problem>) {
+        if !self.can_tell() {
+            return;
+        }
+        if !self.is_answer() {
+            problems.push(Problem::NoAnswer);
+        }
+        let claim = self.claim();
+        let says =
+            |words: &str| self.first.stdout.contains(words) || self.first.stderr.contains(words);
+        if self.scenario.mode == Mode::Node {
+            // Objects of two namespaces, and no routing that is without effect alone.
+            problems.extend(match claim {
+                Claim::NotInForce if after == done && before != done => Some(Problem::Concealed),
+                Claim::InForce if after != done => Some(Problem::Invented),
+                Claim::NotInForce if after != before && !says("besides") => Some(Problem::Half),
+                _ => None,
+            });
+            return;
+        }
+        let rules_of = |other: &State| after.nft == other.nft && after.legacy == other.legacy;
+        let is_whole = |other: &State| after.routing.is_superset(&other.routing);
+        if rules_of(before) {
+            // Nothing needs the routing that a removal takes after rules that went before.
+            let is_old = before.nft.is_empty() || self.scenario.kind == Kind::Clean;
+            if claim == Claim::InForce && !rules_of(done) {
+                problems.push(Problem::Invented);
+            }
+            if !is_whole(before) && (!is_old || !rules_of(done)) {
+                problems.push(Problem::Half);
+            }
+        } else if rules_of(done) {
+            if claim == Claim::NotInForce {
+                problems.push(Problem::Concealed);
+            }
+            if !is_whole(done) {
+                problems.push(Problem::Half);
+            }
+        } else if claim == Claim::NotInForce {
+            problems.push(Problem::Half);
+        }
+        let expected: BTreeSet<_> = match rules_of(done) {
+            true => before.routing.union(&done.routing).cloned().collect(),
+            false => before.routing.clone(),
+        };
+        let is_named = |item: &String| says(item.split('\t').next().unwrap_or(item));
+        if claim != Claim::Unknown && !after.routing.difference(&expected).all(is_named) {
+            problems.push(Problem::Unnamed);
+        }
+    }
+
+    /// What another writer makes is its own; what it takes is made again, or an error says that it is not there.
+    fn beside(&self) -> Vec<Problem> {
+        let mut problems: Vec<Problem> = self.ending().into_iter().collect();
+        let Some(other) = self.other else {
+            return problems;
+        };
+        let Expected { before, done, .. } = self.expected;
+        let [after, second, at] =
+            [&self.first.after, &self.second.after, other].map(State::without_legacy_counters);
+        if after.foreign != at.foreign || second.foreign != at.foreign {
+            problems.push(Problem::ForeignChanged);
+        }
+        let [after, second, at, before, done] =
+            [&after, &second, &at, before, done].map(State::ours);
+        if self.second.end != End::Exited(0) || second != done {
+            problems.push(Problem::NotConverged);
+        }
+        problems.extend(self.left());
+        // What another installer of the same kind adds to the routing is its own matter until its rules are there, too.
+        let applies = self
+            .hits
+            .iter()
+            .any(|(_, f)| *f == Fault::Other(Other::Applies));
+        let all = done.routing.union(&at.routing).cloned().collect();
+        let is_done = |now: &State| {
+            *now == done
+                || applies
+                    && now.nft == done.nft
+                    && now.legacy == done.legacy
+                    && now.routing.is_superset(&done.routing)
+                    && now.routing.is_subset(&all)
+        };
+        // The last one to write may have been the other.
+        let is_last = self
+            .hits
+            .iter()
+            .all(|(_, f)| *f != Fault::Other(Other::Adds))
+            && after == at;
+        match self.first.end {
+            End::Exited(0) if (is_done(&after) || is_last) && self.is_told() => {}
+            End::Exited(0) => problems.push(Problem::FalseSuccess),
+            End::Exited(_) => {
+                if !self.is_answer() {
+                    problems.push(Problem::NoAnswer);
+                }
+                match self.claim() {
+                    Claim::Unknown => {}
+                    Claim::InForce if after == done => {}
+                    Claim::InForce => problems.push(Problem::Invented),
+                    Claim::NotInForce if after == done && before != done => {
+                        problems.push(Problem::Concealed);
+                    }
+                    Claim::NotInForce if after == before || after == at => {}
+                    Claim::NotInForce => problems.push(Problem::Half),
+                }
+            }
+            End::Hung | End::Signaled(_) => {}
+        }
+        problems
+    }
+
+    /// What `weir clean` leaves.
+    fn left(&self) -> Option<Problem> {
+        let (third, cleaned) = (self.third?, self.expected.cleaned.as_ref()?);
+        let is_clean = third.end == End::Exited(0) && third.after.ours() == cleaned.ours();
+        (!is_clean).then_some(Problem::Left)
+    }
+
     /// A CNI error object, or a line that names the program.
     fn is_answer(&self) -> bool {
         if !self.scenario.is_plugin() {
@@ -236,8 +428,15 @@ impl Case<'_> {
     fn claim(&self) -> Claim {
         let Ran { stdout, stderr, .. } = self.first;
         let says = |words: &str| stdout.contains(words) || stderr.contains(words);
-        // A removal goes on after a failure, and then names each thing that it could not remove.
-        if says("not known whether") || says("what could be removed is gone") {
+        // A removal goes on after a failure, and then names each thing that it could not remove; sets are one line after another.
+        if [
+            "not known whether",
+            "what could be removed is gone",
+            "the lines before it are in force",
+        ]
+        .into_iter()
+        .any(says)
+        {
             Claim::Unknown
         } else if says("in force") && !says("not in force") {
             Claim::InForce
@@ -254,7 +453,6 @@ fn panicked(run: &Ran) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::scenario::Mode;
     use nix::errno::Errno;
     use weir_cni::compile::Engine;
 
@@ -273,32 +471,114 @@ mod tests {
             stdout: String::new(),
             stderr: stderr.into(),
             after: after.clone(),
+            is_enrolled: false,
+        }
+    }
+
+    fn call(number: i64) -> Call {
+        Call {
+            number: number.unsigned_abs(),
+            arguments: [9, 0, 0, 0],
         }
     }
 
     /// Of an apply with TPROXY that failed at a `recvfrom`, and then succeeded.
     fn judged(fault: Fault, first: &Ran) -> Vec<Problem> {
+        judged_as(true, &[fault], None, first)
+    }
+
+    fn judged_as(
+        is_plain: bool,
+        faults: &[Fault],
+        other: Option<&State>,
+        first: &Ran,
+    ) -> Vec<Problem> {
         let expected = Expected {
             before: state("", &[]),
             done: state("rules", &["rule", "route"]),
+            cleaned: None,
         };
-        let second = ran(End::Exited(0), "", &expected.done);
+        let mut done = expected.done.clone();
+        if let Some(other) = other {
+            done.foreign.clone_from(&other.foreign);
+        }
+        let second = ran(End::Exited(0), "", &done);
+        let hits = faults.iter().map(|f| (call(libc::SYS_recvfrom), *f));
         let case = Case {
             scenario: Scenario {
                 kind: Kind::Apply,
                 engine: Engine::Nft,
                 mode: Mode::Tproxy,
             },
-            fault,
-            hit: Call {
-                number: libc::SYS_recvfrom.unsigned_abs(),
-                arguments: [9, 0, 0, 0],
-            },
+            is_plain,
+            hits: &hits.collect::<Vec<_>>(),
             expected: &expected,
+            other,
             first,
             second: &second,
+            third: None,
         };
         case.problems()
+    }
+
+    #[test]
+    fn what_two_faults_leave_is_named() {
+        let faults = [Fault::Fail(Errno::EIO), Fault::Fail(Errno::ENOBUFS)];
+        let failed = |stderr: &str, after: &State| {
+            let first = ran(End::Exited(1), &format!("weir: no{stderr}"), after);
+            judged_as(false, &faults, None, &first)
+        };
+        let left = state("", &["route"]);
+        assert_eq!(failed("; besides: cannot delete the route", &left), []);
+        assert_eq!(
+            failed("; besides: cannot delete it", &left),
+            [Problem::Unnamed]
+        );
+        let done = state("rules", &["rule", "route"]);
+        assert_eq!(failed("; it is in force", &done), []);
+        assert_eq!(failed("", &done), [Problem::Concealed]);
+        let unrouted = state("rules", &["route"]);
+        assert_eq!(failed("; it is in force", &unrouted), [Problem::Half]);
+        assert_eq!(
+            failed("; it is in force", &left),
+            [Problem::Invented, Problem::Unnamed]
+        );
+        assert_eq!(failed("", &state("ru", &[])), [Problem::Half]);
+        let mut changed = state("", &[]);
+        changed.foreign.clear();
+        assert_eq!(failed("", &changed), [Problem::ForeignChanged]);
+    }
+
+    #[test]
+    fn another_writer_keeps_what_it_made_and_may_be_the_last_one() {
+        let (untouched, done) = (state("", &[]), state("rules", &["rule", "route"]));
+        let judged = |other, at: &State, first: &Ran| {
+            judged_as(false, &[Fault::Other(other)], Some(at), first)
+        };
+        let mut more = untouched.clone();
+        more.foreign += "[0:0] -A OUTPUT -j FOREIGN2\n";
+        let with_more = State {
+            foreign: more.foreign.clone(),
+            ..done.clone()
+        };
+        let good = |after: &State| ran(End::Exited(0), "", after);
+        assert_eq!(judged(Other::Adds, &more, &good(&with_more)), []);
+        let lost = [Problem::ForeignChanged];
+        assert_eq!(judged(Other::Adds, &more, &good(&done)), lost);
+        let nothing = [Problem::FalseSuccess];
+        assert_eq!(judged(Other::Adds, &more, &good(&more)), nothing);
+        assert_eq!(judged(Other::Cleans, &untouched, &good(&untouched)), []);
+        let half = state("rules", &["rule"]);
+        assert_eq!(judged(Other::Cleans, &untouched, &good(&half)), nothing);
+        let failed = |stderr: &str, after: &State| {
+            let first = ran(End::Exited(1), &format!("weir: no{stderr}"), after);
+            judged(Other::Cleans, &untouched, &first)
+        };
+        assert_eq!(failed("", &untouched), []);
+        assert_eq!(failed("; it is in force", &untouched), [Problem::Invented]);
+        assert_eq!(failed("", &done), [Problem::Concealed]);
+        assert_eq!(failed("", &half), [Problem::Half]);
+        assert_eq!(failed("; it is not known whether", &half), []);
     }
 
     #[test]
@@ -377,7 +657,11 @@ mod tests {
         done.legacy = "*nat\n[7:8] -A OUTPUT -j FOREIGN\n".into();
         let mut before = state("", &[]);
         before.legacy = format!("{}:ISTIO_OUTPUT - [0:0]\n", done.legacy);
-        let expected = Expected { before, done };
+        let expected = Expected {
+            before,
+            done,
+            cleaned: None,
+        };
         let second = ran(End::Exited(0), "", &expected.done);
         let judged = |after: &State| {
             let case = Case {
@@ -386,14 +670,13 @@ mod tests {
                     engine: Engine::Nft,
                     mode: Mode::Redirect,
                 },
-                fault: Fault::KillBefore,
-                hit: Call {
-                    number: libc::SYS_sendto.unsigned_abs(),
-                    arguments: [9, 0, 0, 0],
-                },
+                is_plain: true,
+                hits: &[(call(libc::SYS_sendto), Fault::KillBefore)],
                 expected: &expected,
+                other: None,
                 first: &ran(End::Signaled(Signal::SIGKILL), "", after),
                 second: &second,
+                third: None,
             };
             case.problems()
         };

@@ -1,5 +1,6 @@
-//! `weir-faults PROGRAMS [--all | --random N] [--seed N] [--only PREFIX] [--case ID] [--jobs N]`: every system call of
-//! what weir does to a namespace is killed and fails, one at a time, and what is left is judged.
+//! `weir-faults PROGRAMS [--all | --random N] [--seed N] [--only PREFIX] [--kind KIND] [--case ID] [--jobs N]`: every system call of
+//! what weir does to a namespace is killed and fails, once or from then on, alone or with a second one, and other
+//! writers come between; what is left is judged.
 //!
 //! [`Scenario`] is a command and what it starts from; [`fault`] is what happens to a call;
 //! [`trace`] makes it happen; [`judge`] says whether the promises held. `ci/faults` calls this.
@@ -10,6 +11,7 @@ mod calls;
 mod fault;
 mod foreign;
 mod judge;
+mod node;
 mod report;
 mod run;
 mod scenario;
@@ -23,9 +25,9 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 
-use arguments::{Arguments, What};
+use arguments::{Arguments, Random, What};
 use report::Report;
-use run::{Baseline, Pool, Scratch};
+use run::{Baseline, Cases, Pool, Scratch};
 use scenario::{Lab, Scenario};
 use watchdog::Watchdog;
 
@@ -71,9 +73,13 @@ fn check(arguments: &Arguments) -> Result<bool, String> {
         print!("{text}");
         return Ok(report::one(&outcome));
     }
-    let all: Vec<_> = baselines.iter().flat_map(Baseline::cases).collect();
-    let cases = arguments.choose(all);
-    report::begin(&baselines, cases.len(), arguments);
+    let mut random = Random(arguments.seed);
+    let mut all = Cases::default();
+    for baseline in &baselines {
+        all.append(baseline.cases(&mut random));
+    }
+    report::begin(baselines.len(), &all, arguments);
+    let cases = arguments.choose(all, random);
     let report = Mutex::new(Report::new(cases.len()));
     pool.run(&cases, &|outcome| {
         report.lock().expect("no worker panics").add(outcome)

@@ -7,21 +7,30 @@ use crate::check::arguments::{Arguments, What};
 use crate::check::calls;
 use crate::check::fault::CaseId;
 use crate::check::judge::Problem;
-use crate::check::run::{Baseline, Outcome};
+use crate::check::run::{Cases, Outcome};
 
 /// Delay between lines of progress.
 const PACE: Duration = Duration::from_secs(20);
 
 /// Before the first case.
-pub(crate) fn begin(baselines: &[Baseline], chosen: usize, arguments: &Arguments) {
-    let all: usize = baselines.iter().map(|b| b.cases().len()).sum();
-    let scenarios = baselines.len();
-    println!("{scenarios} scenarios have {all} cases");
-    if let What::Random(_) = arguments.what {
-        println!(
-            "{chosen} of them by chance: --seed {} takes the same again",
+pub(crate) fn begin(scenarios: usize, all: &Cases, arguments: &Arguments) {
+    let Cases {
+        single,
+        lasting,
+        double,
+        others,
+    } = all;
+    let [single, lasting, double, others] = [single, lasting, double, others].map(Vec::len);
+    println!(
+        "{scenarios} scenarios have {single} single faults, {lasting} lasting ones, {double} pairs, and {others} places \
+         for another writer"
+    );
+    match arguments.what {
+        What::Random(count) => println!(
+            "{count} by chance: --seed {} takes the same again",
             arguments.seed
-        );
+        ),
+        _ => println!("second faults by chance: --seed {}", arguments.seed),
     }
 }
 
@@ -81,13 +90,13 @@ impl Report {
                 }
                 for problem in problems {
                     println!("FAILED {}: {problem}", outcome.case);
-                    let CaseId {
-                        scenario,
-                        target,
-                        fault,
-                    } = &outcome.case;
-                    let kind = scenario.split('-').next().unwrap_or_default();
-                    let class = format!("{kind} {} {fault}", calls::name(target.number));
+                    let kind = outcome.case.scenario.split('-').next().unwrap_or_default();
+                    let mut class = kind.to_owned();
+                    for strike in outcome.case.strikes() {
+                        let plus = if strike.lasting { "+" } else { "" };
+                        let call = calls::name(strike.target.number);
+                        class += &format!(" {call}{plus} {}", strike.fault);
+                    }
                     let cases = self.classes.entry((problem, class)).or_default();
                     cases.push(outcome.case.clone());
                 }

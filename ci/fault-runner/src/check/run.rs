@@ -6,8 +6,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::check::arguments::Random;
 use crate::check::calls::Call;
-use crate::check::fault::{CaseId, Fault, Target};
+use crate::check::fault::{CaseId, Fault, Other, Strike, Target};
 use crate::check::judge::{Case, Expected, Problem, Ran};
 use crate::check::scenario::{Lab, Place, Scenario};
 use crate::check::state::State;
@@ -16,6 +17,31 @@ use crate::check::watchdog::Watchdog;
 
 /// Longer than any deadline of the product that one fault can make it wait for.
 const LIMIT: Duration = Duration::from_secs(60);
+
+/// Calls of a kind that a roll-back makes, and some more.
+const MOST_LATER: usize = 16;
+
+/// Cases by what they are.
+#[derive(Default)]
+pub(crate) struct Cases {
+    /// One fault of one call.
+    pub(crate) single: Vec<CaseId>,
+    /// All calls of a kind fail from one on.
+    pub(crate) lasting: Vec<CaseId>,
+    /// A second fault after the first.
+    pub(crate) double: Vec<CaseId>,
+    /// Another writer between two calls.
+    pub(crate) others: Vec<CaseId>,
+}
+
+impl Cases {
+    pub(crate) fn append(&mut self, mut more: Self) {
+        self.single.append(&mut more.single);
+        self.lasting.append(&mut more.lasting);
+        self.double.append(&mut more.double);
+        self.others.append(&mut more.others);
+    }
+}
 
 /// A scenario that ran without a fault.
 pub(crate) struct Baseline {
@@ -41,9 +67,10 @@ impl Baseline {
         let named = |e: String| format!("{}, without a fault: {e}", scenario.name());
         let place = lab.place(scenario, number).map_err(named)?;
         let watchdog = Watchdog::new();
-        let before = State::read(&place.netns).map_err(|e| named(e.to_string()))?;
-        let (trace, first) = run(lab, scenario, &place, How::Record, &watchdog).map_err(named)?;
-        let (_, second) = run(lab, scenario, &place, How::Free, &watchdog).map_err(named)?;
+        let before = State::at(&place).map_err(named)?;
+        let run = |scenario, how| run(lab, scenario, &place, how, &watchdog).map_err(named);
+        let (trace, first, _) = run(scenario, How::Record)?;
+        let (_, second, _) = run(scenario, How::Free)?;
         for ran in [&first, &second] {
             if ran.end != trace::End::Exited(0) || ran.after.foreign != before.foreign {
                 let change = before.difference(&ran.after);
@@ -54,35 +81,85 @@ impl Baseline {
             let change = first.after.difference(&second.after);
             return Err(named(format!("a second run changes something:\n{change}")));
         }
+        if scenario.is_handed_over() && !first.is_enrolled {
+            return Err(named("the agent was not told of the pod".to_owned()));
+        }
+        let cleaned = match scenario.cleaner() {
+            None => None,
+            Some(cleaner) => Some(run(cleaner, How::Free)?.1.after),
+        };
+        // What sysctls are stays.
+        let is_ours = |item: &String| !item.contains(".rp_filter=");
+        if let Some(left) = &cleaned
+            && (!left.nft.is_empty() || left.routing.iter().any(is_ours))
+        {
+            let left = before.difference(left);
+            return Err(named(format!("clean leaves something:\n{left}")));
+        }
         Ok(Self {
             scenario,
             expected: Expected {
                 before,
                 done: first.after,
+                cleaned,
             },
             calls: trace.made.iter().map(|m| m.call).collect(),
         })
     }
 
-    /// Every fault of every call.
-    pub(crate) fn cases(&self) -> Vec<CaseId> {
+    /// All of them; what is the second of two faults is chosen.
+    pub(crate) fn cases(&self, random: &mut Random) -> Cases {
         let mut counts: HashMap<u64, usize> = HashMap::new();
-        let mut cases = Vec::new();
+        let mut cases = Cases::default();
         for call in &self.calls {
             let occurrence = counts.entry(call.number).or_default();
             *occurrence += 1;
-            let target = Target {
-                number: call.number,
-                occurrence: *occurrence,
-            };
-            let possible = Fault::all().filter(|fault| call.can(*fault));
-            cases.extend(possible.map(|fault| CaseId {
-                scenario: self.scenario.name(),
-                target,
+            let strike = |fault, lasting| Strike {
+                target: Target {
+                    number: call.number,
+                    occurrence: *occurrence,
+                },
+                lasting,
                 fault,
-            }));
+            };
+            let case = |first, second| CaseId {
+                scenario: self.scenario.name(),
+                first,
+                second,
+            };
+            for fault in Fault::all().filter(|fault| call.can(*fault)) {
+                cases.single.push(case(strike(fault, false), None));
+                if call.can_last_as(fault) {
+                    cases.lasting.push(case(strike(fault, true), None));
+                }
+                if call.can_last() && !fault.kills() {
+                    let second = self.second(random);
+                    cases.double.push(case(strike(fault, false), Some(second)));
+                }
+            }
+            if call.asks() {
+                let others = self.scenario.others().iter();
+                let others = others.map(|other| case(strike(Fault::Other(*other), false), None));
+                cases.others.extend(others);
+            }
         }
         cases
+    }
+
+    /// What strikes while the command deals with a first fault.
+    fn second(&self, random: &mut Random) -> Strike {
+        let calls: Vec<&Call> = self.calls.iter().filter(|call| call.can_last()).collect();
+        let call = calls[random.below(calls.len())];
+        let faults: Vec<Fault> = Fault::all().filter(|fault| call.can(*fault)).collect();
+        let fault = faults[random.below(faults.len())];
+        Strike {
+            target: Target {
+                number: call.number,
+                occurrence: 1 + random.below(MOST_LATER),
+            },
+            lasting: call.can_last_as(fault) && random.below(2) == 0,
+            fault,
+        }
     }
 
     /// One case; `explain` gets all that is to be known about it.
@@ -100,13 +177,18 @@ impl Baseline {
         let named = |e: String| format!("{case}: {e}");
         let place = lab.place(self.scenario, number).map_err(named)?;
         let how = How::Inject(Injection {
-            target: case.target,
-            fault: case.fault,
+            first: case.first,
+            second: case.second,
             record_all: explain.is_some(),
         });
-        let (trace, first) = run(lab, self.scenario, &place, how, watchdog).map_err(named)?;
+        let run = |scenario, how| run(lab, scenario, &place, how, watchdog).map_err(named);
+        let (trace, first, other) = run(self.scenario, how)?;
         if let Some(text) = explain.as_deref_mut() {
             *text += &trace.text();
+            if let Some(other) = &other {
+                let change = self.expected.before.difference(other);
+                *text += &format!("--- after the other writer:\n{change}");
+            }
             *text += &told("first", &first, &self.expected);
         }
         let mut outcome = Outcome {
@@ -114,44 +196,60 @@ impl Baseline {
             problems: None,
             elapsed: trace.elapsed,
         };
-        let Some(hit) = trace.hit() else {
+        let hits = trace.hits();
+        if hits.is_empty() {
             return Ok(outcome);
-        };
-        let (_, second) = run(lab, self.scenario, &place, How::Free, watchdog).map_err(named)?;
+        }
+        let (_, second, _) = run(self.scenario, How::Free)?;
+        let cleaner = self.scenario.cleaner().filter(|_| !case.is_plain());
+        let third = cleaner.map(|cleaner| run(cleaner, How::Free)).transpose()?;
+        let third = third.map(|(_, ran, _)| ran);
         if let Some(text) = explain {
             *text += &told("second", &second, &self.expected);
+            if let Some(third) = &third {
+                *text += &told("clean's", third, &self.expected);
+            }
         }
         let case = Case {
             scenario: self.scenario,
-            fault: case.fault,
-            hit,
+            is_plain: case.is_plain(),
+            hits: &hits,
             expected: &self.expected,
+            other: other.as_ref(),
             first: &first,
             second: &second,
+            third: third.as_ref(),
         };
         outcome.problems = Some(case.problems());
         Ok(outcome)
     }
 }
 
+/// The last value is what the namespace held when another writer had acted.
 fn run(
     lab: &Lab,
     scenario: Scenario,
     place: &Place,
     how: How,
     watchdog: &Watchdog,
-) -> Result<(Trace, Ran), String> {
+) -> Result<(Trace, Ran, Option<State>), String> {
     let mut command = lab.command(scenario, place)?;
-    let trace = trace::run(&mut command, how, watchdog, LIMIT)?;
+    let mut seen = None;
+    let mut act = |other: Other| {
+        seen = Some(lab.other(other, scenario, place)?);
+        Ok(())
+    };
+    let trace = trace::run(&mut command, how, &mut act, watchdog, LIMIT)?;
     let (stdout, stderr) = place.printed();
-    let after = State::read(&place.netns).map_err(|e| e.to_string())?;
+    let after = State::at(place)?;
     let ran = Ran {
         end: trace.end,
         stdout,
         stderr,
         after,
+        is_enrolled: lab.is_enrolled(place),
     };
-    Ok((trace, ran))
+    Ok((trace, ran, seen))
 }
 
 fn told(which: &str, ran: &Ran, expected: &Expected) -> String {
@@ -160,6 +258,7 @@ fn told(which: &str, ran: &Ran, expected: &Expected) -> String {
         stdout,
         stderr,
         after,
+        ..
     } = ran;
     let from_before = expected.before.difference(after);
     let to_done = expected.done.difference(after);

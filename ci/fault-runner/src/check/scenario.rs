@@ -5,13 +5,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::json;
+use weir_ambient::{Redirect, Request};
 use weir_cni::compile::{Compiled, Engine, compile};
 use weir_cni::config::{Intent, NameFiles, SidecarConfig};
-use weir_cni::redirection::Sandbox;
+use weir_cni::redirection::{Desired, SIDECAR, Sandbox};
 use weir_netlink::Netns;
 
-use crate::check::foreign::{ADDRESSES, Foreign};
+use crate::check::fault::Other;
+use crate::check::foreign::{ADDRESSES, Foreign, flush};
+use crate::check::node::Neighbours;
 use crate::check::stand_in::{self, Servers};
+use crate::check::state::State;
 use crate::check::trace::traced_command;
 
 /// What the command is asked to do.
@@ -31,14 +35,54 @@ pub(crate) enum Kind {
     Switch,
     /// `weir clean`.
     Clean,
+    /// `weir restore` of legacy tables.
+    RestoreTables,
+    /// `weir restore` of sets.
+    RestoreSets,
 }
 
-/// Redirection of inbound traffic.
+/// Redirection of inbound traffic to a sidecar, or ambient mode: in the pod, or at the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Redirect,
     Tproxy,
+    Ambient,
+    Node,
 }
+
+impl Mode {
+    const IN_PODS: [Self; 3] = [Self::Redirect, Self::Tproxy, Self::Ambient];
+
+    /// What the command calls it.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Redirect | Self::Tproxy => "sidecar",
+            Self::Ambient => "ambient",
+            Self::Node => "node-ambient",
+        }
+    }
+}
+
+/// Built-in chains get nothing: a second run has to come to the same.
+const TABLES: &str = "*nat
+:RESTORED - [0:0]
+-A RESTORED -p tcp --dport 80 -j RETURN
+-A RESTORED -p tcp --dport 81 -j RETURN
+COMMIT
+*mangle
+:RESTORED - [0:0]
+-A RESTORED -j ACCEPT
+COMMIT
+*filter
+:RESTORED - [0:0]
+-A RESTORED -j DROP
+COMMIT
+";
+
+const SETS: &str = "create restored hash:ip family inet -exist
+add restored 10.0.0.1 -exist
+add restored 10.0.0.2 -exist
+";
 
 /// A command and what it starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +103,8 @@ pub(crate) struct Lab {
 /// Where one case happens.
 pub(crate) struct Place {
     pub(crate) netns: Netns,
+    /// What it is connected with, if it is a node.
+    pub(crate) neighbours: Option<Neighbours>,
     dir: PathBuf,
 }
 
@@ -69,17 +115,29 @@ impl Scenario {
         let mut all = Vec::new();
         for kind in [Add, AddByServer, Del, Apply, Update, Switch, Clean] {
             for engine in [Engine::Nft, Engine::Xtables] {
-                for mode in [Mode::Redirect, Mode::Tproxy] {
+                for mode in Mode::IN_PODS {
                     all.push(Self { kind, engine, mode });
                 }
             }
         }
         // How the pod is read, and that DEL leaves it all to the kernel, has nothing to do with these.
-        let one_is_enough = |s: &Self| {
-            !matches!(s.kind, AddByServer | Del)
-                || (s.engine, s.mode) == (Engine::Nft, Mode::Tproxy)
+        let one_is_enough = |s: &Self| match (s.kind, s.mode) {
+            (Add, Mode::Ambient) | (AddByServer, _) => s.engine == Engine::Nft,
+            (Del, _) => (s.engine, s.mode) == (Engine::Nft, Mode::Tproxy),
+            _ => true,
         };
         all.retain(one_is_enough);
+        all.retain(|s| s.kind != AddByServer || s.mode == Mode::Tproxy);
+        let restore = |kind| Self {
+            kind,
+            engine: Engine::Xtables,
+            mode: Mode::Redirect,
+        };
+        all.extend([Kind::RestoreTables, Kind::RestoreSets].map(restore));
+        for engine in [Engine::Nft, Engine::Xtables] {
+            let mode = Mode::Node;
+            all.extend([Apply, Clean].map(|kind| Self { kind, engine, mode }));
+        }
         all
     }
 
@@ -92,12 +150,22 @@ impl Scenario {
             Kind::Update => "update",
             Kind::Switch => "switch",
             Kind::Clean => "clean",
+            Kind::RestoreTables => return "restore-tables".to_owned(),
+            Kind::RestoreSets => return "restore-sets".to_owned(),
         };
-        let mode = match self.mode {
-            Mode::Redirect => "redirect",
-            Mode::Tproxy => "tproxy",
-        };
+        let mode = format!("{:?}", self.mode).to_lowercase();
         format!("{kind}-{}-{mode}", self.engine)
+    }
+
+    /// `weir-cni` of a pod of ambient mode, which the agent enrolls: the plugin itself changes nothing.
+    pub(crate) fn is_handed_over(self) -> bool {
+        (self.kind, self.mode) == (Kind::Add, Mode::Ambient)
+    }
+
+    /// Whether there is a redirection afterwards.
+    pub(crate) fn redirects(self) -> bool {
+        use Kind::{Add, AddByServer, Apply, Switch, Update};
+        matches!(self.kind, Add | AddByServer | Apply | Update | Switch) && !self.is_handed_over()
     }
 
     /// Whether the answer is that of a CNI plugin.
@@ -106,15 +174,45 @@ impl Scenario {
     }
 
     /// What is there before.
-    fn before(self) -> Option<(Engine, String)> {
-        match self.kind {
-            Kind::Apply | Kind::AddByServer => None,
+    fn before(self) -> Result<Option<Compiled>, String> {
+        let (engine, is_other) = match self.kind {
+            // See `Lab::place`.
+            _ if self.mode == Mode::Node => return Ok(None),
+            Kind::Apply | Kind::AddByServer | Kind::RestoreTables | Kind::RestoreSets => {
+                return Ok(None);
+            }
             // The plugin writes legacy tables where it finds its own.
-            Kind::Add if self.engine == Engine::Nft => None,
-            Kind::Add | Kind::Update => Some((self.engine, config(self.mode, "15020"))),
-            Kind::Clean | Kind::Del => Some((self.engine, config(self.mode, ""))),
-            Kind::Switch => Some((other(self.engine), config(self.mode, ""))),
+            Kind::Add if self.engine == Engine::Nft => return Ok(None),
+            Kind::Add | Kind::Update => (self.engine, true),
+            Kind::Clean | Kind::Del => (self.engine, false),
+            Kind::Switch => (other(self.engine), false),
+        };
+        compiled(self.mode, is_other, engine).map(Some)
+    }
+
+    /// What removes what it makes.
+    pub(crate) fn cleaner(self) -> Option<Self> {
+        let kind = Kind::Clean;
+        self.redirects().then_some(Self { kind, ..self })
+    }
+
+    /// What another writer may do beside it.
+    pub(crate) fn others(self) -> &'static [Other] {
+        match self.kind {
+            // Without rules of its own the plugin takes the other engine.
+            Kind::Add if self.engine == Engine::Xtables => &[Other::Adds, Other::Applies],
+            _ if self.mode == Mode::Node => &[Other::Adds],
+            _ if self.redirects() => &Other::ALL,
+            Kind::Clean => &Other::ALL,
+            // A set that is there cannot be created.
+            Kind::RestoreTables => &[Other::Adds, Other::Flushes],
+            _ => &[Other::Adds],
         }
+    }
+
+    /// Another redirection of the same kind.
+    pub(crate) fn other(self) -> Result<Compiled, String> {
+        compiled(self.mode, true, self.engine)
     }
 }
 
@@ -125,24 +223,35 @@ fn other(engine: Engine) -> Engine {
     }
 }
 
-/// A configuration; what is excluded makes two of them differ.
-fn config(mode: Mode, excluded: &str) -> String {
+/// A configuration, or one that differs from it.
+fn config(mode: Mode, is_other: bool) -> String {
     let mode = match mode {
         Mode::Redirect => "REDIRECT",
         Mode::Tproxy => "TPROXY",
+        Mode::Ambient | Mode::Node => {
+            let config = json!({ "enable_ipv6": true, "redirect_dns": !is_other });
+            return json!({ "config": config }).to_string();
+        }
     };
     json!({
         "proxy_uid": "1337", "proxy_gid": "1337",
         "inbound_interception_mode": mode,
         "inbound_ports_include": "*", "inbound_ports_exclude": "15090",
-        "outbound_ip_ranges_include": "*", "outbound_ports_exclude": excluded,
+        "outbound_ip_ranges_include": "*",
+        "outbound_ports_exclude": if is_other { "15020" } else { "" },
         "enable_ipv6": true,
     })
     .to_string()
 }
 
-fn compiled(config: &str, engine: Engine) -> Result<Compiled, String> {
-    let config = SidecarConfig::from_json(config, "here").map_err(|e| e.to_string())?;
+fn compiled(mode: Mode, is_other: bool, engine: Engine) -> Result<Compiled, String> {
+    let config = config(mode, is_other);
+    if mode == Mode::Ambient {
+        let request = Request::from_json(&config, "here").map_err(|e| e.to_string())?;
+        let redirect = Redirect::new(request.config, &request.pod_overrides);
+        return Ok(redirect.map_err(|e| e.to_string())?.compile(engine));
+    }
+    let config = SidecarConfig::from_json(&config, "here").map_err(|e| e.to_string())?;
     let intent = Intent::parse(&config, &NameFiles::default()).map_err(|e| e.to_string())?;
     Ok(compile(&intent, engine))
 }
@@ -158,9 +267,10 @@ impl Lab {
         }
         let servers = dir.join("servers");
         std::fs::create_dir(&servers).map_err(|e| e.to_string())?;
-        for mode in [Mode::Redirect, Mode::Tproxy] {
-            std::fs::write(dir.join(format!("{mode:?}.json")), config(mode, ""))
-                .map_err(|e| e.to_string())?;
+        let configs = Mode::IN_PODS.map(|mode| (format!("{mode:?}.json"), config(mode, false)));
+        let texts = [("tables", TABLES), ("sets", SETS)].map(|(n, t)| (n.to_owned(), t.to_owned()));
+        for (name, text) in configs.into_iter().chain(texts) {
+            std::fs::write(dir.join(name), text).map_err(|e| e.to_string())?;
         }
         Ok(Self {
             programs: std::fs::canonicalize(programs).map_err(|e| e.to_string())?,
@@ -176,22 +286,33 @@ impl Lab {
     /// It cannot be made.
     pub(crate) fn place(&self, scenario: Scenario, number: usize) -> Result<Place, String> {
         let netns = self.foreign.namespace()?;
-        if let Some((engine, config)) = scenario.before() {
-            let sandbox = Sandbox::of(netns.try_clone().map_err(|e| e.to_string())?);
-            let sandbox = sandbox.map_err(|e| e.to_string())?;
-            sandbox
-                .apply(&compiled(&config, engine)?)
-                .map_err(|e| e.to_string())?;
+        self.servers.forget(&netns.path());
+        if let Some(before) = scenario.before()? {
+            sandbox(&netns)?.apply(&before).map_err(|e| e.to_string())?;
         }
         let dir = self.dir.join(format!("case-{number}"));
         std::fs::create_dir(&dir).map_err(|e| e.to_string())?;
-        let place = Place { netns, dir };
+        let neighbours = match scenario.mode {
+            Mode::Node => Some(Neighbours::connect(&netns)?),
+            _ => None,
+        };
+        let place = Place {
+            netns,
+            neighbours,
+            dir,
+        };
+        if let Some(neighbours) = &place.neighbours {
+            place.write("node.json", &neighbours.config())?;
+            if scenario.kind == Kind::Clean {
+                neighbours.apply(&place.netns, scenario.engine)?;
+            }
+        }
         if scenario.is_plugin() {
             let run = place.dir.join("run");
             std::fs::create_dir(&run).map_err(|e| e.to_string())?;
             self.servers
                 .run_dir(&run, scenario.kind != Kind::AddByServer)?;
-            let stdin = json!({
+            let mut stdin = json!({
                 "cniVersion": "1.1.0", "name": "pods", "type": "weir-cni",
                 "native_nftables": false, "cni_agent_run_dir": run,
                 "pod_namespace": "istio-system", "exclude_namespaces": ["kube-system"],
@@ -200,11 +321,56 @@ impl Lab {
                     "ips": ADDRESSES.map(|address| json!({ "address": address })),
                 },
             });
+            if scenario.mode == Mode::Ambient {
+                stdin["ambient_enabled"] = true.into();
+                stdin["enablement_selectors"] = json!([{
+                    "podSelector": { "matchLabels": stand_in::ambient() }, "namespaceSelector": {},
+                }]);
+            }
             place.write("stdin", &stdin.to_string())?;
         } else {
             place.write("stdin", "")?;
         }
         Ok(place)
+    }
+
+    /// Another writer acts in the namespace. Returns what it holds then.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub(crate) fn other(
+        &self,
+        other: Other,
+        scenario: Scenario,
+        place: &Place,
+    ) -> Result<State, String> {
+        let netns = &place.netns;
+        match other {
+            Other::Adds => netns.run(|| self.foreign.add()).map_err(text)?,
+            Other::Flushes => netns.run(flush).map_err(text)?,
+            Other::Cleans => {
+                let scheme = match (scenario.mode, &place.neighbours) {
+                    (_, Some(neighbours)) => {
+                        neighbours.clean(netns)?;
+                        return State::at(place);
+                    }
+                    (Mode::Ambient, _) => &weir_ambient::AMBIENT,
+                    _ => &SIDECAR,
+                };
+                let cleaned = sandbox(netns)?.visit_for(scheme, |visit| visit.clean(None));
+                cleaned.map_err(text)?.map(drop).map_err(text)
+            }
+            Other::Applies => {
+                let applied = sandbox(netns)?.apply(&scenario.other()?);
+                applied.map(drop).map_err(text)
+            }
+        }?;
+        State::at(place)
+    }
+
+    /// Whether the agent was told of the pod in this namespace.
+    pub(crate) fn is_enrolled(&self, place: &Place) -> bool {
+        self.servers.is_enrolled(&place.netns.path())
     }
 
     /// The command there, to be run by [`crate::check::trace::run`].
@@ -238,13 +404,38 @@ impl Lab {
                 );
                 command.env("CNI_ARGS", args);
             }
+            Kind::Apply | Kind::Clean if mode == Mode::Node => {
+                let verb = if kind == Kind::Clean {
+                    "clean"
+                } else {
+                    "apply"
+                };
+                command.args([verb, mode.word(), "--config"]);
+                command.arg(place.dir.join("node.json"));
+                command.arg("--host-netns").arg(netns);
+                if kind == Kind::Apply {
+                    command.args(["--force", "--engine", &engine.to_string()]);
+                }
+            }
             Kind::Apply | Kind::Update | Kind::Switch => {
                 let file = self.dir.join(format!("{mode:?}.json"));
-                command.args(["apply", "sidecar", "--engine", &engine.to_string()]);
+                command.args(["apply", mode.word(), "--engine", &engine.to_string()]);
                 command.arg("--config").arg(file).arg("--netns").arg(netns);
             }
             Kind::Clean => {
-                command.arg("clean").arg("--netns").arg(netns);
+                command.arg("clean");
+                if mode == Mode::Ambient {
+                    command.arg(mode.word());
+                }
+                command.arg("--netns").arg(netns);
+            }
+            Kind::RestoreTables | Kind::RestoreSets => {
+                let (file, format) = match kind {
+                    Kind::RestoreSets => ("sets", "ipset"),
+                    _ => ("tables", "iptables"),
+                };
+                command.args(["restore", "--noflush", "--format", format, "--netns"]);
+                command.arg(netns).arg(self.dir.join(file));
             }
         }
         let open = |name: &str| File::open(place.dir.join(name)).map_err(|e| e.to_string());
@@ -254,6 +445,16 @@ impl Lab {
         command.stderr(Stdio::from(create("stderr")?));
         Ok(command)
     }
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// The namespace as the product takes it.
+pub(crate) fn sandbox(netns: &Netns) -> Result<Sandbox, String> {
+    let own = netns.try_clone().and_then(Sandbox::of);
+    own.map_err(|e| e.to_string())
 }
 
 impl Place {

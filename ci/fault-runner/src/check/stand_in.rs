@@ -1,12 +1,14 @@
 //! Stand-ins for the node agent's sockets and for the API server.
 
+use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir_cni::plugin::{KUBECONFIG, LOG_SOCKET, POD_SOCKET};
+use weir_cni::plugin::{EVENT_SOCKET, KUBECONFIG, LOG_SOCKET, POD_SOCKET};
 
 use weir_testing::api_server::{Answer, ApiServer};
 use weir_testing::pods;
@@ -14,11 +16,15 @@ use weir_testing::pods;
 /// Longest that a client may keep a connection; one that was killed closes it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+const SOCKETS: [&str; 3] = [POD_SOCKET, LOG_SOCKET, EVENT_SOCKET];
+
 /// What the plugin asks. The sockets are served until the process ends.
 pub(crate) struct Servers {
     /// With a kubeconfig and the sockets.
     dir: PathBuf,
     _api: ApiServer,
+    /// Namespaces of pods that were handed over.
+    enrolled: Arc<Mutex<HashSet<String>>>,
 }
 
 impl Servers {
@@ -34,19 +40,32 @@ impl Servers {
         };
         let api = ApiServer::start(Box::new(answer));
         api.write_kubeconfig(dir);
-        for socket in [POD_SOCKET, LOG_SOCKET] {
+        let enrolled = Arc::new(Mutex::new(HashSet::new()));
+        for socket in SOCKETS {
+            let enrolled = Arc::clone(&enrolled);
             let listener = UnixListener::bind(dir.join(socket)).map_err(|e| e.to_string())?;
             std::thread::spawn(move || {
                 for stream in listener.incoming().flatten() {
                     // What a client does that a fault struck is its own matter.
-                    std::thread::spawn(move || serve(stream));
+                    let enrolled = Arc::clone(&enrolled);
+                    std::thread::spawn(move || serve(stream, &enrolled));
                 }
             });
         }
         Ok(Self {
             dir: dir.to_owned(),
             _api: api,
+            enrolled,
         })
+    }
+
+    pub(crate) fn is_enrolled(&self, netns: &Path) -> bool {
+        of(&self.enrolled).contains(&*netns.to_string_lossy())
+    }
+
+    /// A new namespace may have the path of one that is gone.
+    pub(crate) fn forget(&self, netns: &Path) {
+        of(&self.enrolled).remove(&*netns.to_string_lossy());
     }
 
     /// Puts a run directory together; without the agent the API server is asked.
@@ -54,7 +73,7 @@ impl Servers {
     /// # Errors
     /// It cannot be made.
     pub(crate) fn run_dir(&self, run: &Path, with_agent: bool) -> Result<(), String> {
-        let sockets = [POD_SOCKET, LOG_SOCKET].into_iter().filter(|_| with_agent);
+        let sockets = SOCKETS.into_iter().filter(|_| with_agent);
         for name in sockets.chain([KUBECONFIG]) {
             std::os::unix::fs::symlink(self.dir.join(name), run.join(name))
                 .map_err(|e| e.to_string())?;
@@ -63,8 +82,18 @@ impl Servers {
     }
 }
 
-/// The pod of this name; one with `tproxy` in it asks for TPROXY.
+/// Labels of pods of ambient mode.
+pub(crate) fn ambient() -> Value {
+    json!({ "istio.io/dataplane-mode": "ambient" })
+}
+
+/// The pod of this name; one with `tproxy` in it asks for TPROXY, and one with `ambient` is one of ambient mode.
 pub(crate) fn pod(name: &str) -> Value {
+    if name.contains("ambient") {
+        let mut pod = pods::plain("shop", name, ambient());
+        pod["metadata"]["uid"] = "5c7f9b1e-0000-4000-8000-000000000002".into();
+        return pod;
+    }
     let mut pod = pods::sidecar("shop", name);
     if name.contains("tproxy") {
         let annotations = &mut pod["metadata"]["annotations"];
@@ -77,8 +106,12 @@ fn namespace() -> Value {
     json!({ "metadata": { "name": "shop" } })
 }
 
+fn of(enrolled: &Mutex<HashSet<String>>) -> MutexGuard<'_, HashSet<String>> {
+    enrolled.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// One request, one answer.
-fn serve(mut stream: UnixStream) -> Option<()> {
+fn serve(mut stream: UnixStream, enrolled: &Mutex<HashSet<String>>) -> Option<()> {
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     stream.set_write_timeout(Some(PATIENCE)).ok()?;
     let mut request = Vec::new();
@@ -99,6 +132,9 @@ fn serve(mut stream: UnixStream) -> Option<()> {
         }
     };
     let question: Value = serde_json::from_str(&body).ok()?;
+    if let Some(netns) = question["Netns"].as_str() {
+        of(enrolled).insert(netns.to_owned());
+    }
     let answer = match question["name"].as_str() {
         Some(name) => json!({ "pod": pod(name), "namespace": namespace() }).to_string(),
         None => String::new(),

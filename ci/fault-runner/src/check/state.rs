@@ -2,40 +2,82 @@
 
 use std::collections::BTreeSet;
 
-use weir_cni::redirection::RTPROT_WEIR;
+use ipnet::IpNet;
 use weir_cni::redirection::TABLES;
+use weir_cni::redirection::{RTPROT_WEIR, Sandbox};
 use weir_netfilter::nft::{self, Ruleset, TableFamily as NftFamily};
 use weir_netfilter::xtables::{self, XtFamily};
-use weir_netlink::route::{RouteProtocol, Routing};
+use weir_netlink::route::{Address, AddressFamily, Route, RouteProtocol, Routing};
 use weir_netlink::{Netns, Result};
+use weir_node_ambient::nft::{HOST_TABLE, PROXY_TABLE};
 
-/// Tables of routes that are looked at: that of our TPROXY routes, a foreign one, main and local.
-const ROUTE_TABLES: [u32; 4] = [133, crate::check::foreign::TABLE, 254, 255];
+use crate::check::node;
+use crate::check::scenario::Place;
+
+/// Tables of routes that are looked at: those of our TPROXY routes and of ambient mode, a foreign one, main and local.
+const ROUTE_TABLES: [u32; 8] = [
+    133,
+    100,
+    101,
+    102,
+    103,
+    crate::check::foreign::TABLE,
+    254,
+    255,
+];
 /// The source of the proxy's connections to the application over IPv6.
 const PASSTHROUGH: &str = "::6/128";
 
 /// What a namespace holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
-    /// Our tables of nf_tables.
+    /// Our tables of nf_tables, and sets.
     pub(crate) nft: String,
     /// Legacy tables, as `iptables-save -c` lists them, but for those that hold nothing: looking at a table makes it.
     pub(crate) legacy: String,
-    /// Our policy rules, routes and addresses.
+    /// Our policy rules, routes and addresses: how an error names each, and all of it.
     pub(crate) routing: BTreeSet<String>,
     /// Whatever is not ours: with handles and counters.
     pub(crate) foreign: String,
 }
 
 impl State {
-    /// Reads all of it.
+    /// Reads all of a place.
     ///
     /// # Errors
-    /// The namespace cannot be read.
-    pub(crate) fn read(netns: &Netns) -> Result<Self> {
+    /// A namespace cannot be read.
+    pub(crate) fn at(place: &Place) -> std::result::Result<Self, String> {
+        let read = |netns| Self::read(netns).map_err(|e| e.to_string());
+        let mut state = read(&place.netns)?;
+        let Some(neighbours) = &place.neighbours else {
+            return Ok(state);
+        };
+        let proxy = read(&neighbours.proxy)?;
+        state.nft += &proxy.nft;
+        state.legacy += &proxy.legacy;
+        let of_proxy = proxy
+            .routing
+            .iter()
+            .map(|item| format!("{item} of the proxy"));
+        state.routing.extend(of_proxy);
+        let sysctls = place.netns.run(node::sysctls).map_err(|e| e.to_string())?;
+        state.routing.extend(sysctls.map_err(|e| e.to_string())?);
+        // Links come and go, and the kernel sends by them.
+        Ok(Self {
+            nft: without_counters_of_nft(&state.nft),
+            foreign: without_counters_of_nft(&state.foreign),
+            legacy: state.ours().legacy,
+            ..state
+        }
+        .without_legacy_counters())
+    }
+
+    fn read(netns: &Netns) -> Result<Self> {
+        let sets = Sandbox::show_sets_text(netns)?;
         netns.run(|| {
             let mut state = Self::default();
             state.read_nft()?;
+            state.nft += &comparable(&sets);
             state.read_legacy()?;
             state.read_routing()?;
             Ok(state)
@@ -50,7 +92,11 @@ impl State {
                 tables: vec![table.clone()],
             };
             let mut text = only.to_string();
-            let is_ours = table.family == NftFamily::Inet && TABLES.contains(&table.name.as_str());
+            let name = table.name.as_str();
+            let is_ours = table.family == NftFamily::Inet
+                && (TABLES.contains(&name)
+                    || weir_ambient::TABLES.contains(&name)
+                    || [HOST_TABLE, PROXY_TABLE].contains(&name));
             if !is_ours {
                 for c in 0..table.chains.len() {
                     text += &format!("# handles {:?}\n", snapshot.handles(t, c));
@@ -97,21 +143,52 @@ impl State {
             true => self.routing.insert(text),
             false => foreign.insert(text),
         };
+        let links = routing.links()?;
+        let carriers = links.iter().filter(|link| node::is_carrier(&link.name));
+        let is_of_carrier = |index: Option<u32>| {
+            let mut carriers = carriers.clone();
+            carriers.any(|link| Some(link.index) == index)
+        };
+        let name_of = |index: Option<u32>| {
+            let found = links.iter().find(|link| Some(link.index) == index);
+            found.map_or("", |link| link.name.as_str())
+        };
+        for link in carriers.clone() {
+            put(true, format!("{}\t{:?}", link.name, link.kind));
+        }
         for rule in routing.rules()? {
-            put(rule.protocol == weir, format!("{rule} {rule:?}"));
+            let text = rule.to_string();
+            let (text, _) = text.split_once(" priority ").unwrap_or((&text, ""));
+            let (_, what) = text.split_once(' ').unwrap_or(("", text));
+            let name = format!("ip {} rule delete {what}", option(rule.family));
+            put(rule.protocol == weir, format!("{name}\t{rule:?}"));
         }
         for table in ROUTE_TABLES {
             for route in routing.routes(table)? {
                 // The kernel's own, which follow from addresses.
-                if route.dst.to_string() == PASSTHROUGH {
+                if route.dst.to_string() == PASSTHROUGH || is_of_carrier(route.oif) {
                     continue;
                 }
-                put(route.protocol == weir, format!("{route} {route:?}"));
+                let name = match route.dst {
+                    IpNet::V4(_) => "ip -4 route delete",
+                    IpNet::V6(_) => "ip -6 route delete",
+                };
+                // Another link of the same name has another index.
+                let link = name_of(route.oif);
+                let route = Route { oif: None, ..route };
+                put(route.protocol == weir, format!("{name}\t{link} {route:?}"));
             }
         }
         for address in routing.addresses()? {
-            let is_ours = address.net.to_string() == PASSTHROUGH;
-            put(is_ours, format!("{address:?}"));
+            let is_ours =
+                address.net.to_string() == PASSTHROUGH || is_of_carrier(Some(address.index));
+            let name = format!("ip -6 address delete {}", address.net);
+            let link = name_of(Some(address.index));
+            let address = Address {
+                index: 0,
+                ..address
+            };
+            put(is_ours, format!("{name}\t{link} {address:?}"));
         }
         for line in foreign {
             self.foreign += &line;
@@ -128,12 +205,34 @@ impl State {
         Self {
             legacy: uncounted(&self.legacy),
             // A policy is listed there for its counters.
-            foreign: uncounted(&self.foreign)
-                .lines()
-                .filter(|line| !line.ends_with(" ACCEPT [0:0]"))
-                .map(|line| format!("{line}\n"))
-                .collect(),
+            foreign: without_policies(&uncounted(&self.foreign)),
             ..self.clone()
+        }
+    }
+
+    /// What is ours alone, without counters, and routing by its names: beside another writer nothing else can be compared,
+    /// as the kernel gives a policy rule a priority that is free.
+    pub(crate) fn ours(&self) -> Self {
+        let name = |item: &String| item.split('\t').next().unwrap_or_default().to_owned();
+        let routing = self.routing.iter().map(name).collect();
+        let nft = self.nft.clone();
+        let mut family = "";
+        let mut table = "";
+        let mut legacy = String::new();
+        let uncounted = uncounted(&self.legacy);
+        for line in uncounted.lines() {
+            match line.get(..1) {
+                Some("#") => family = line,
+                Some("*") => table = line,
+                _ if is_foreign(line) || line == "COMMIT" || line.ends_with(" ACCEPT [0:0]") => {}
+                _ => legacy += &format!("{family} {table} {line}\n"),
+            }
+        }
+        Self {
+            nft,
+            legacy,
+            routing,
+            foreign: String::new(),
         }
     }
 
@@ -161,6 +260,44 @@ impl State {
         }
         text
     }
+}
+
+fn option(family: AddressFamily) -> &'static str {
+    match family {
+        AddressFamily::V6 => "-6",
+        _ => "-4",
+    }
+}
+
+/// Sets without the random number that orders their entries.
+fn comparable(sets: &[u8]) -> String {
+    let text = String::from_utf8_lossy(sets);
+    let lines = text.lines().map(|line| match line.split_once(" initval ") {
+        Some((line, _)) => format!("{line}\n"),
+        None => format!("{line}\n"),
+    });
+    let mut lines: Vec<String> = lines.collect();
+    lines.sort();
+    lines.concat()
+}
+
+/// Without what is listed for its counters.
+fn without_policies(text: &str) -> String {
+    let lines = text.lines().filter(|l| !l.ends_with(" ACCEPT [0:0]"));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+fn without_counters_of_nft(text: &str) -> String {
+    let line = |line: &str| {
+        let mut words: Vec<&str> = line.split(' ').collect();
+        for n in 1..words.len() {
+            if matches!(words[n - 1], "packets" | "bytes") {
+                words[n] = "N";
+            }
+        }
+        words.join(" ") + "\n"
+    };
+    text.lines().map(line).collect()
 }
 
 /// Lines with `[PACKETS:BYTES]` as if nothing had been counted.

@@ -19,17 +19,18 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use crate::check::calls::{self, Call};
-use crate::check::fault::{Fault, Target};
+use crate::check::fault::{Fault, Other, Strike};
 use crate::check::watchdog::Watchdog;
 
 /// The first argument by which this program asks to be traced and becomes another one.
 pub(crate) const TRACED: &str = "--traced";
 
-/// What is done to which call.
+/// What is done to which calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Injection {
-    pub(crate) target: Target,
-    pub(crate) fault: Fault,
+    pub(crate) first: Strike,
+    /// Its calls are counted after the first.
+    pub(crate) second: Option<Strike>,
     /// Goes on recording calls after it; otherwise the process then runs at full speed.
     pub(crate) record_all: bool,
 }
@@ -39,7 +40,7 @@ pub(crate) struct Injection {
 pub(crate) enum How {
     /// Its calls are recorded.
     Record,
-    /// One of its calls has a fault.
+    /// Some of its calls have a fault.
     Inject(Injection),
     /// Nothing: it is only waited for.
     Free,
@@ -52,7 +53,7 @@ pub(crate) struct Made {
     pub(crate) call: Call,
     /// What the process saw; `None` when it never returned.
     pub(crate) result: Option<i64>,
-    pub(crate) injected: bool,
+    pub(crate) injected: Option<Fault>,
 }
 
 /// How a process ended.
@@ -73,10 +74,10 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// The call that the fault was injected into, if it was come to.
-    pub(crate) fn hit(&self) -> Option<Call> {
-        let found = self.made.iter().find(|m| m.injected);
-        found.map(|m| m.call)
+    /// The calls that faults were injected into.
+    pub(crate) fn hits(&self) -> Vec<(Call, Fault)> {
+        let hits = self.made.iter().filter_map(|m| Some((m.call, m.injected?)));
+        hits.collect()
     }
 
     /// The calls as strace prints them, without their arguments.
@@ -86,7 +87,7 @@ impl Trace {
                 -4095..0 => format!("-1 {:?}", Errno::from_raw(i32::try_from(-r).unwrap_or(0))),
                 _ => format!("{r:#x}"),
             });
-            let mark = if made.injected { " <--" } else { "" };
+            let mark = if made.injected.is_some() { " <--" } else { "" };
             let [a, b, c, d] = made.call.arguments;
             let name = calls::name(made.call.number);
             let thread = made.thread;
@@ -114,10 +115,18 @@ struct Thread {
     inside: Option<usize>,
 }
 
-struct Tracer {
+/// What another writer does, while the process waits for its call.
+pub(crate) type Act<'a> = &'a mut dyn FnMut(Other) -> Result<(), String>;
+
+struct Tracer<'a> {
     injection: Option<Injection>,
+    act: Act<'a>,
     threads: HashMap<Pid, Thread>,
     counts: HashMap<u64, usize>,
+    /// Calls after the first fault.
+    later: Option<HashMap<u64, usize>>,
+    /// No further fault is to come.
+    spent: bool,
     made: Vec<Made>,
     /// Nothing more is to be recorded.
     done: bool,
@@ -130,6 +139,7 @@ struct Tracer {
 pub(crate) fn run(
     command: &mut Command,
     how: How,
+    act: Act<'_>,
     watchdog: &Watchdog,
     limit: Duration,
 ) -> Result<Trace, String> {
@@ -143,8 +153,11 @@ pub(crate) fn run(
             How::Inject(injection) => Some(injection),
             How::Record | How::Free => None,
         },
+        act,
         threads: HashMap::new(),
         counts: HashMap::new(),
+        later: None,
+        spent: false,
         made: Vec::new(),
         done: matches!(how, How::Free),
     };
@@ -172,7 +185,7 @@ pub(crate) fn traced_command(program: &std::path::Path) -> Result<Command, Strin
     Ok(command)
 }
 
-impl Tracer {
+impl Tracer<'_> {
     fn follow(&mut self, leader: Pid) -> Result<End, String> {
         let mut started = false;
         loop {
@@ -254,23 +267,16 @@ impl Tracer {
             number: registers.orig_rax,
             arguments: [registers.rdi, registers.rsi, registers.rdx, registers.r10],
         };
-        let occurrence = self.counts.entry(call.number).or_default();
-        *occurrence += 1;
-        let target = Target {
-            number: call.number,
-            occurrence: *occurrence,
-        };
-        let found = self.injection.filter(|i| i.target == target);
-        // What the same call was in another run may have had other arguments.
-        let injected = found.filter(|i| call.can(i.fault));
+        let injected = self.strike(call);
         self.made.push(Made {
             thread: pid,
             call,
             result: None,
-            injected: injected.is_some(),
+            injected,
         });
-        match injected.map(|i| i.fault) {
+        match injected {
             Some(Fault::KillBefore) => kill_all(leader),
+            Some(Fault::Other(other)) => (self.act)(other),
             Some(Fault::Fail(_)) if !call.is_done_anyway() => {
                 // No call has this number: nothing is executed.
                 registers.orig_rax = u64::MAX;
@@ -278,6 +284,28 @@ impl Tracer {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The fault of a call that is made now.
+    fn strike(&mut self, call: Call) -> Option<Fault> {
+        let mut count = |counts: &mut HashMap<u64, usize>| {
+            let occurrence = counts.entry(call.number).or_default();
+            *occurrence += 1;
+            *occurrence
+        };
+        let injection = self.injection?;
+        let nth = count(&mut self.counts);
+        let later = self.later.as_mut().map(&mut count);
+        let Injection { first, second, .. } = injection;
+        let is_last = |strike: &Strike| !first.lasting && !strike.lasting && !injection.record_all;
+        if first.meets(call, nth) {
+            self.later.get_or_insert_default();
+            self.spent = second.is_none() && is_last(&first);
+            return Some(first.fault);
+        }
+        let second = second.filter(|s| later.is_some_and(|nth| s.meets(call, nth)))?;
+        self.spent = is_last(&second);
+        Some(second.fault)
     }
 
     fn leave(
@@ -290,18 +318,20 @@ impl Tracer {
         let Some(made) = self.made.get_mut(place) else {
             return Ok(());
         };
-        let injected = self.injection.filter(|_| made.injected);
-        if let Some(injection) = injected {
-            self.done = !injection.record_all;
-            let errno = match injection.fault {
+        if let Some(fault) = made.injected {
+            self.done = self.spent;
+            let errno = match fault {
                 Fault::KillBefore => return Ok(()),
+                Fault::Other(_) => None,
                 Fault::KillAfter => return kill_all(leader),
-                Fault::Fail(errno) => errno,
-                Fault::LoseAnswer => Errno::ENOBUFS,
+                Fault::Fail(errno) => Some(errno),
+                Fault::LoseAnswer => Some(Errno::ENOBUFS),
             };
-            // Two's complement, as the kernel returns it.
-            registers.rax = i64::from(-(errno as i32)).cast_unsigned();
-            set(pid, registers)?;
+            if let Some(errno) = errno {
+                // Two's complement, as the kernel returns it.
+                registers.rax = i64::from(-(errno as i32)).cast_unsigned();
+                set(pid, registers)?;
+            }
         }
         made.result = Some(registers.rax.cast_signed());
         Ok(())
