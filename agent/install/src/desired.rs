@@ -56,6 +56,7 @@ impl Desired {
         let chained = r.bool("CHAINED_CNI_PLUGIN");
         let owned = r.bool("ISTIO_OWNED_CNI_CONFIG") && chained && r.bool("AMBIENT_ENABLED");
         let conf_name = Some(r.file_name("CNI_CONF_NAME")?).filter(|n| !n.is_empty());
+        is_read(r, chained, conf_name)?;
         let owned_name = owned_name(r, owned, conf_name)?;
         Ok(Self {
             conf_name: conf_name.map(str::to_owned),
@@ -68,7 +69,6 @@ impl Desired {
                 false => 0o600,
             },
             entry,
-        is_read(r, chained, conf_name)?;
             kubeconfig: r
                 .path("CNI_AGENT_RUN_DIR")?
                 .join(weir_cni::plugin::KUBECONFIG),
