@@ -170,11 +170,11 @@ pub fn apply(config: &Config, host: &Netns, engine: Option<Engine>, force: bool)
     let was_empty = !is_in_force(host)?;
     let done = write(&change, host);
     done.map_err(|e| {
-        // The first error is the one that matters, and says if something may be left.
-        match was_empty && remove(host, Some(config)).is_ok() {
-            true => e,
-            false => e.with_in_force(InForce::Unknown),
-        }
+        // The first error is the one that matters, and says if something may be left; its own change was a part only.
+        e.with_in_force(match was_empty && remove(host, Some(config)).is_ok() {
+            true => InForce::No,
+            false => InForce::Unknown,
+        })
     })?;
     Ok(change)
 }

@@ -93,7 +93,8 @@ pub fn choose(node: &Node, side: Side) -> Result<Engine> {
     match tried {
         Ok(_) => Ok(Engine::Nft),
         Err(e) if e.is_unsupported() => Ok(Engine::Xtables),
-        Err(e) => Err(e),
+        // What was tried is in force nowhere.
+        Err(e) => Err(e.with_in_force(weir_netlink::InForce::No)),
     }
 }
 
