@@ -21,7 +21,12 @@ pub fn text(text: &str) -> Result<u8, Failure> {
 /// Writes an answer to stdout, piece by piece. One that cannot be written counts as one that could not be found out: 1 is
 /// an answer of its own (drift, a job that does not work).
 pub(super) fn stream(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<u8, Failure> {
-    match write_out(write) {
+    written(write_out(write))
+}
+
+/// The same where it was written already.
+pub(super) fn written(result: io::Result<()>) -> Result<u8, Failure> {
+    match result {
         Ok(()) => Ok(code::SUCCESS),
         // The reader has seen enough (`weir show | head`).
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(code::SUCCESS),

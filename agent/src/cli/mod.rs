@@ -8,14 +8,15 @@ mod uninstall;
 use agent_args::Asked;
 use clap::Parser;
 use commands::Command;
+use std::io::Write as _;
 use std::process::ExitCode;
 use weir_command::failure::{Failure, code};
 use weir_command::output;
 
 const CODES: &str = "\
 Exit codes: 0 done or in sync, 1 failed (verify: drift), 2 arguments or what they name cannot be \
-used (agent: 1, as install-cni), 3 the state could not be determined or the output could not be written, 126 the \
-probe of run_validation failed.";
+used (agent: 1, as install-cni), 3 the state could not be determined or the output could not be written, 4 (agent) \
+the installation could not be removed, 126 the probe of run_validation failed.";
 
 const EXAMPLE: &str = "\
 Example:
@@ -45,7 +46,7 @@ pub fn run() -> ExitCode {
         true => match agent_args::parse_as_install_cni() {
             Ok(Asked::Version(text)) => {
                 let printed = output::text(&text);
-                return ExitCode::from(printed.unwrap_or_else(|failure| failure.code));
+                return ExitCode::from(printed.unwrap_or_else(|failure| failure.tell()));
             }
             Ok(Asked::Agent(command)) => Ok(command),
             Err(e) => Err(e),
@@ -57,13 +58,13 @@ pub fn run() -> ExitCode {
         Err(e) => {
             // Help and version are answers, not errors.
             let is_agent = as_installer || std::env::args_os().nth(1).is_some_and(|a| a == "agent");
+            let printed = e.print().and_then(|()| std::io::stdout().flush());
             let code = match (e.use_stderr(), is_agent) {
-                (false, _) => code::SUCCESS,
+                (false, _) => output::written(printed).unwrap_or_else(|failure| failure.tell()),
                 // As install-cni ends, for which the agent stands in.
                 (true, true) => code::FAILED,
                 (true, false) => code::USAGE,
             };
-            let _ = e.print();
             return ExitCode::from(code);
         }
     };

@@ -27,6 +27,25 @@ fn a_message_that_cannot_be_written_does_not_change_the_exit_code() {
     }
 }
 
+/// Also what needs no command.
+#[test]
+fn help_that_cannot_be_written_is_3() {
+    for arguments in [
+        &["--help"][..],
+        &["--version"],
+        &["agent", "--help"],
+        &["plan", "--help"],
+    ] {
+        for (stdout, code) in [(full(), 3), (closed(), 0)] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+            let output = command.args(arguments).stdout(stdout).output().unwrap();
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+            assert_eq!(said.contains("cannot write to stdout"), code == 3, "{said}");
+        }
+    }
+}
+
 /// A pipe that nobody reads from.
 fn closed() -> Stdio {
     let (reader, writer) = std::io::pipe().unwrap();
