@@ -261,3 +261,28 @@ fn numbered(text: &str, n: usize) -> String {
         false => format!("{} {n})", CUT.trim_end_matches(')')),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::known;
+    use weir_netfilter::xtables::{Script, Snapshot, XtFamily, plan_restore};
+
+    /// Of the extensions without a type, a limit and an answer have no words of a user.
+    #[test]
+    fn extensions_are_shown_by_what_they_can_hold() {
+        let text = "*filter\n-A INPUT -m limit --limit 5/min -j REJECT\n\
+                    -A INPUT -m string --string secret --algo bm -j LOG --log-prefix secret\nCOMMIT\n";
+        let script = Script::parse(XtFamily::Ip, text).unwrap();
+        let planned = plan_restore(&script, &Snapshot::default(), false).unwrap();
+        let tables = planned.tables().tables;
+        let rules = tables.iter().flat_map(|t| &t.chains).flat_map(|c| &c.rules);
+        let shown: Vec<String> = rules.map(|r| known(r, &str::to_owned)).collect();
+        assert_eq!(
+            shown,
+            [
+                " -m limit --limit 5/min -j REJECT --reject-with icmp-port-unreachable",
+                " -j LOG  # parts (left out)",
+            ]
+        );
+    }
+}

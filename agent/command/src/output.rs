@@ -25,7 +25,10 @@ pub(super) fn stream(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Re
 }
 
 /// The same where it was written already.
-pub(super) fn written(result: io::Result<()>) -> Result<u8, Failure> {
+///
+/// # Errors
+/// It cannot be written.
+pub fn written(result: io::Result<()>) -> Result<u8, Failure> {
     match result {
         Ok(()) => Ok(code::SUCCESS),
         // The reader has seen enough (`weir show | head`).

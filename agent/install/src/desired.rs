@@ -53,6 +53,11 @@ impl Desired {
     /// The first setting that cannot be used.
     pub fn of(r: &Resolved, plugin_log_level: &str) -> Result<Self, SettingError> {
         let entry = Entry::of(r, plugin_log_level)?;
+        let run_dir = r.path("CNI_AGENT_RUN_DIR")?;
+        if !run_dir.is_absolute() {
+            let why = "the plugin has it in its configuration, and runs in another directory; give an absolute path";
+            return Err(r.refused("CNI_AGENT_RUN_DIR", why));
+        }
         let chained = r.bool("CHAINED_CNI_PLUGIN");
         let owned = r.bool("ISTIO_OWNED_CNI_CONFIG") && chained && r.bool("AMBIENT_ENABLED");
         let conf_name = Some(r.file_name("CNI_CONF_NAME")?).filter(|n| !n.is_empty());
@@ -69,9 +74,7 @@ impl Desired {
                 false => 0o600,
             },
             entry,
-            kubeconfig: r
-                .path("CNI_AGENT_RUN_DIR")?
-                .join(weir_cni::plugin::KUBECONFIG),
+            kubeconfig: run_dir.join(weir_cni::plugin::KUBECONFIG),
             kubeconfig_mode: r.mode("KUBECONFIG_MODE")?,
             bin_source_dir: r.path("WEIR_CNI_BIN_SOURCE_DIR")?,
             bin_dir: r.path("WEIR_MOUNTED_CNI_BIN_DIR")?,
@@ -81,16 +84,6 @@ impl Desired {
     }
 }
 
-/// The name of our own list: one that runtimes read, and not that of the configuration that is copied.
-fn owned_name(r: &Resolved, is_used: bool, primary: Option<&str>) -> Result<String, SettingError> {
-    let setting = "ISTIO_OWNED_CNI_CONFIG_FILENAME";
-    let name = match r.file_name(setting)? {
-        "" => copy::DEFAULT,
-        name => name,
-    };
-    let list = |name: &str| list_name(Path::new(name)).to_string_lossy().into_owned();
-    let name = list(name);
-    if !is_used {
 /// Runtimes take a list from a `.conflist` only, which a `.conf` becomes, and a single plugin from no such file.
 fn is_read(r: &Resolved, chained: bool, name: Option<&str>) -> Result<(), SettingError> {
     let ends_in = |ending| name.is_none_or(|name| listing::ends_in(Path::new(name), ending));
@@ -105,6 +98,16 @@ fn is_read(r: &Resolved, chained: bool, name: Option<&str>) -> Result<(), Settin
     Err(r.refused("CNI_CONF_NAME", why))
 }
 
+/// The name of our own list: one that runtimes read, and not that of the configuration that is copied.
+fn owned_name(r: &Resolved, is_used: bool, primary: Option<&str>) -> Result<String, SettingError> {
+    let setting = "ISTIO_OWNED_CNI_CONFIG_FILENAME";
+    let name = match r.file_name(setting)? {
+        "" => copy::DEFAULT,
+        name => name,
+    };
+    let list = |name: &str| list_name(Path::new(name)).to_string_lossy().into_owned();
+    let name = list(name);
+    if !is_used {
         return Ok(name);
     }
     if !name.ends_with(".conflist") {
