@@ -61,7 +61,14 @@ pub fn resolve(flags: &BTreeMap<&str, String>, env: &dyn Fn(&str) -> Option<OsSt
             note,
         }
     };
-    Resolved(TABLE.iter().map(one).collect())
+    let mut all = Resolved(TABLE.iter().map(one).collect());
+    let forced = "FORCE_IPTABLES_BINARY";
+    let is_native = all.bool("AMBIENT_ENABLED") && all.bool("NATIVE_NFTABLES");
+    if is_native && !all.text(forced).is_empty() {
+        let why = "it has no effect: NATIVE_NFTABLES is true and decides; leave one of them out";
+        all.note(forced, why.to_owned());
+    }
+    all
 }
 
 fn note(setting: &Setting, text: &str, origin: Origin) -> Option<String> {
@@ -202,6 +209,22 @@ mod tests {
         assert!(r.iter().all(|e| e.note.is_none()));
         let r = resolved(&[], &[(chart, "a"), (real, "b")]);
         assert_eq!((r.text(real), origin(&r, real)), ("b", Origin::Env(real)));
+    }
+
+    #[test]
+    fn a_forced_binary_beside_native_nftables_is_noted() {
+        let force = ("FORCE_IPTABLES_BINARY", "legacy");
+        let (native, ambient) = (("NATIVE_NFTABLES", "true"), ("AMBIENT_ENABLED", "true"));
+        for (env, noted) in [
+            (&[force, native, ambient][..], true),
+            (&[force, native], false),
+            (&[force, ambient], false),
+            (&[native, ambient], false),
+        ] {
+            let r = resolved(&[], env);
+            let found = r.iter().find(|e| e.note.is_some());
+            assert_eq!(found.map(|e| e.setting.env), noted.then_some(force.0));
+        }
     }
 
     #[test]
