@@ -138,6 +138,8 @@ mod tests {
             ("KUBECONFIG_MODE", "rw"),
             ("KUBECONFIG_MODE", "-1"),
             ("MOUNTED_CNI_NET_DIR", ""),
+            ("CNI_AGENT_RUN_DIR", "run/istio-cni"),
+            ("CNI_CONF_NAME", "net.json"),
             ("CNI_CONF_NAME", "../x.conf"),
             ("ISTIO_OWNED_CNI_CONFIG_FILENAME", ".."),
             ("REPAIR_INIT_CONTAINER_EXIT_CODE", "x"),
