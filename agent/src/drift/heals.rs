@@ -2,10 +2,35 @@
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
-use weir_core::journal::pod::{Contention, Healed, PodRef, Repair, Writer};
+use weir_core::journal::pod::{Cause, Contention, Healed, PodRef, Repair, Writer};
 
 /// So many repairs within [`Heals::WINDOW`] are taken for contention.
 const CONTENTION: usize = 5;
+
+/// When Kubernetes was told of repairs of one pod: of each cause, and each name of a process that led to it.
+#[derive(Debug, Default)]
+struct Notices(Vec<(Cause, Option<String>, Instant)>);
+
+impl Notices {
+    /// Events about repairs of one pod that are alike come no faster.
+    const PAUSE: Duration = Duration::from_secs(600);
+    /// Within that time. A program in the pod takes any name.
+    const MOST: usize = 8;
+
+    /// Whether an event is due now, which is counted as sent then.
+    fn take(&mut self, cause: Cause, by: Option<&Writer>, now: Instant) -> bool {
+        let by = by.map(|writer| writer.name.as_str());
+        self.0
+            .retain(|(.., at)| now.duration_since(*at) < Self::PAUSE);
+        let mut told = self.0.iter();
+        let is_alike = told.any(|(c, name, _)| *c == cause && name.as_deref() == by);
+        let is_due = self.0.len() < Self::MOST && !is_alike;
+        if is_due {
+            self.0.push((cause, by.map(str::to_owned), now));
+        }
+        is_due
+    }
+}
 
 /// When rules were repaired lately.
 #[derive(Debug, Default)]
@@ -13,8 +38,7 @@ pub(crate) struct Heals {
     at: VecDeque<Instant>,
     not_before: Option<Instant>,
     pauses: u32,
-    /// When Kubernetes was told last of a repair.
-    told: Option<Instant>,
+    told: Notices,
 }
 
 impl Heals {
@@ -26,9 +50,6 @@ impl Heals {
     /// The longest pause.
     const LONGEST: Duration = Duration::from_secs(30);
 
-    /// Kubernetes events about repairs of one pod come no faster.
-    const NOTICES: Duration = Duration::from_secs(600);
-
     /// A repair was made now, because of this process, as far as is known. What is to be recorded of it.
     pub(crate) fn made(
         &mut self,
@@ -37,10 +58,7 @@ impl Heals {
         by: Option<Writer>,
     ) -> (Healed, Option<Contention>) {
         let now = Instant::now();
-        let notify = self.told.is_none_or(|at| now - at >= Self::NOTICES);
-        if notify {
-            self.told = Some(now);
-        }
+        let notify = self.told.take(repair.cause, by.as_ref(), now);
         let contention = self.add(now).map(|(times, pause)| Contention {
             pod: pod.clone(),
             times,
@@ -58,7 +76,7 @@ impl Heals {
 
     /// The pod has another sandbox: repairs in the one before do not count.
     pub(crate) fn begin_anew(&mut self) {
-        let told = self.told;
+        let told = std::mem::take(&mut self.told);
         *self = Self {
             told,
             ..Self::default()
@@ -127,6 +145,28 @@ mod tests {
         heals.begin_anew();
         assert_eq!(heals.pause(Instant::now()), None);
         assert_eq!(made(&mut heals), (false, None));
+    }
+
+    #[test]
+    fn another_cause_or_process_is_told_of_at_once_and_the_same_after_a_pause() {
+        let (mut notices, now) = (Notices::default(), Instant::now());
+        let writer = |pid, name: &str| Writer {
+            pid,
+            name: name.to_owned(),
+        };
+        let (missing, changed) = (Cause::Missing, Cause::Changed);
+        assert!(notices.take(missing, None, now));
+        assert!(!notices.take(missing, None, now));
+        assert!(notices.take(missing, Some(&writer(7, "nft")), now));
+        assert!(!notices.take(missing, Some(&writer(8, "nft")), now));
+        assert!(notices.take(changed, Some(&writer(8, "nft")), now));
+        for n in 0..Notices::MOST * 2 {
+            let is_due = notices.take(changed, Some(&writer(9, &format!("p{n}"))), now);
+            assert_eq!(is_due, n + 3 < Notices::MOST, "{n}");
+        }
+        let later = now + Notices::PAUSE;
+        assert!(notices.take(missing, None, later));
+        assert!(!notices.take(missing, None, later));
     }
 
     #[test]
