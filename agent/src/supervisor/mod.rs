@@ -99,8 +99,9 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<End, Strin
     agent.with(Box::new(move || ending.remove()));
     // Everything is served while the installation is removed or handed over.
     let end = agent.run();
-    drop(ztunnel);
     let stuck = tasks.stop(STOP);
+    // Last: nobody is left who would take its end for that of the proxy.
+    drop(ztunnel);
     if !stuck.is_empty() {
         let tasks = stuck.join(", ");
         journal.record(Event::NotStopped { tasks });

@@ -3,6 +3,7 @@
 use crate::api_server::{ApiServer, Fault, namespace, pod};
 use crate::repair::Sandbox;
 use crate::support::{Agent, BRIDGE, Node, exchange, get, weir};
+use crate::upgrade::{daemon_set, own_pod};
 use serde_json::{Value, json};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
@@ -441,6 +442,41 @@ fn the_agent_and_ztunnel_come_and_go() {
 }
 
 /// `weir verify ambient` reports it; without ztunnel the pod would have no network at all.
+/// Other nodes would send to these pods in plain text until they are annotated again.
+#[test]
+fn pods_stay_annotated_while_ztunnel_or_the_agent_is_replaced() {
+    let names = ["one", "two", "three"];
+    let pods = names.map(|name| Some((name, Sandbox::of(name)?)));
+    let scene = Scene::new();
+    scene.server.put(own_pod());
+    scene.server.put(daemon_set());
+    scene.server.grant("token-of-its-own");
+    for pod in &pods {
+        let Some((name, sandbox)) = pod else { return };
+        scene.put(name, sandbox);
+    }
+    let mut agent = scene.start(&[("POD_NAME", "istio-cni-node-abcde")]);
+    let ztunnel = scene.ztunnel();
+    let are = |agent: &Agent, state: &str| states(agent, state) == 3;
+    let annotated = || names.iter().all(|name| scene.annotation(name) == "enabled");
+    agent.until("enrolled", || are(&agent, "enrolled") && annotated());
+    agent.until("ready", || agent.is_ready());
+    let patches = || {
+        let mut asked = scene.server.asked();
+        asked.retain(|asked| asked.method == "PATCH" && asked.path.contains("/pods/"));
+        asked.len()
+    };
+    let before = patches();
+    drop(ztunnel);
+    agent.until("pending", || are(&agent, "pending"));
+    let _next = scene.ztunnel();
+    agent.until("enrolled again", || are(&agent, "enrolled"));
+    assert_eq!(patches(), before, "{}", agent.log());
+    assert!(agent.terminate().success(), "{}", agent.log());
+    assert_eq!(patches(), before, "{}", agent.log());
+    assert!(scene.probed().contains("uid-one"), "the next one follows");
+}
+
 #[test]
 fn a_pod_in_which_another_program_takes_packets_first_stays_enrolled() {
     let Some(sandbox) = Sandbox::of("passed-by") else {

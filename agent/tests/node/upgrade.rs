@@ -13,7 +13,7 @@ const LIST: &str = "net.d/10-pods.conflist";
 const KUBECONFIG: &str = "run/istio-cni-kubeconfig";
 
 /// The agent's pod, of a DaemonSet.
-fn own_pod() -> Value {
+pub(crate) fn own_pod() -> Value {
     let mut own = pod("istio-system", "istio-cni-node-abcde", "uid-agent");
     own["metadata"]["ownerReferences"] =
         json!([{"kind": "DaemonSet", "name": "istio-cni-node", "uid": "uid-set"}]);
@@ -21,7 +21,7 @@ fn own_pod() -> Value {
     own
 }
 
-fn daemon_set() -> Value {
+pub(crate) fn daemon_set() -> Value {
     json!({"kind": "DaemonSet", "apiVersion": "apps/v1",
            "metadata": {"namespace": "istio-system", "name": "istio-cni-node", "uid": "uid-set"},
            "spec": {"template": {"spec": {}}}})

@@ -172,7 +172,9 @@ impl Keeper {
         let is_decided = enrolled.taken.is_err() || enrolled.probed.1.is_ok();
         let (target, why) = match (enrolled.taken, enrolled.probed.1) {
             (Ok(_), Ok(())) => (Some(Annotation::Enabled), None),
-            (Err(why), _) => (Some(Annotation::Pending), Some(why)),
+            // While `enabled`, other nodes send to the pod by HBONE alone: that a proxy is replaced, or the agent, must not
+            // have them send in plain text meanwhile.
+            (Err(why), _) => (memory.annotation().or(Some(Annotation::Pending)), Some(why)),
             // As upstream: until probes get through the annotation stays.
             (Ok(_), Err(why)) => (memory.annotation(), Some(why)),
         };

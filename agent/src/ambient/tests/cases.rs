@@ -87,7 +87,9 @@ fn run(job: Result<Job<Done>, Next>) -> Done {
 fn rules_are_repaired_while_annotations_cannot_be_written() {
     let (mut scene, _) = Scene::enrolled();
     scene.step(&Step::Fault('a', Some(Fault::Fails)));
-    scene.step(&Step::Disconnect);
+    // Another program has removed it.
+    scene.shared.world().annotations.clear();
+    scene.publish(1);
     scene.work(10);
     assert!(scene.check().is_err(), "the annotation is due");
     scene.flush(1);
@@ -111,6 +113,28 @@ fn an_annotation_whose_removal_was_not_answered_is_written_again() {
     scene.namespace("ambient");
     scene.rest();
     assert_eq!(scene.check(), Ok(()));
+}
+
+/// Other nodes would send to it in plain text until it is `enabled` again.
+#[test]
+fn a_pod_that_was_enrolled_stays_annotated_while_no_proxy_is_connected() {
+    for restart in [false, true] {
+        let (mut scene, uid) = Scene::enrolled();
+        scene.step(&Step::Disconnect);
+        if restart {
+            scene.step(&Step::Restart);
+        }
+        for _ in 0..3 {
+            scene.now += Duration::from_secs(61);
+            scene.work(10);
+            scene.publish(1);
+        }
+        assert_eq!(scene.memory(&uid).state, Some(State::Pending), "{restart}");
+        let annotation = scene.shared.world().annotations.get(&*uid).cloned();
+        assert_eq!(annotation.as_deref(), Some("enabled"), "{restart}");
+        scene.rest();
+        assert_eq!(scene.check(), Ok(()), "{restart}");
+    }
 }
 
 /// The plugin starts the pod when it is told so.
