@@ -7,11 +7,13 @@ mod enis;
 use super::former::Attempts;
 use super::hands::Probes;
 use super::keep::Reported;
+use crate::drift::heals::Heals;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 use weir_ambient::Config;
 use weir_ambient::eni::{self, BranchEnis};
 use weir_ambient::host::{self, Host};
@@ -68,6 +70,12 @@ struct State {
     told: Reported,
     /// What captured at the node for an agent with another setting was looked for.
     is_alone: bool,
+    /// The foreign rule that takes packets of probes before those of the host.
+    ahead: Option<String>,
+    /// Foreign rules before those of the host were looked for; these are put behind at once then, and later where one takes packets.
+    is_first: bool,
+    /// When that was done: another program may do the same with its own.
+    moves: Heals,
     /// Everything was removed for good.
     ended: bool,
 }
@@ -160,7 +168,7 @@ impl HostRules {
         let mut state = self.state();
         let was_in_force = state.told.is_good() && !state.is_new;
         let applied = self.apply(&mut state, changed);
-        let failure = applied.as_ref().err().cloned();
+        let failure = applied.as_ref().err().or(state.ahead.as_ref()).cloned();
         let healed = applied.as_ref().ok().and_then(|changes| changes.first());
         let healed = healed.filter(|_| was_in_force).cloned();
         let purpose = match state.without_rules {
@@ -241,6 +249,9 @@ impl HostRules {
             }
             let mut changes = host::update(&host, engine, &mut state.in_force)?;
             changes.extend(enis(state)?);
+            if changed.is_none() {
+                changes.extend(state.look_ahead(&host, engine)?);
+            }
             Ok((engine, changes))
         };
         let (engine, changes) = self.at_host(work)?;
@@ -288,6 +299,30 @@ impl HostRules {
         let rules = self.clone();
         let work = move || work(&rules);
         let _ = std::thread::Builder::new().name("host".into()).spawn(work);
+    }
+}
+
+impl State {
+    /// Foreign rules before those of the host, in the namespace of this thread. Returns what was changed.
+    fn look_ahead(&mut self, host: &Host, engine: Engine) -> weir_netlink::Result<Vec<String>> {
+        // What cannot be read says nothing new.
+        let Ok(mut found) = host::ahead(host, engine) else {
+            return Ok(Vec::new());
+        };
+        let (mut changes, now) = (Vec::new(), Instant::now());
+        let is_due = !self.is_first || !found.takes.is_empty();
+        if found.is_behind && is_due && self.moves.pause(now).is_none() {
+            self.moves.add(now);
+            changes = host::to_front(host)?;
+            found = host::ahead(host, engine)?;
+        }
+        self.is_first = true;
+        self.ahead = found.takes.first().map(|rule| {
+            format!(
+                "the rules are in force, but a foreign rule takes packets before them: {rule}; remove it, or have it come after them"
+            )
+        });
+        Ok(changes)
     }
 }
 

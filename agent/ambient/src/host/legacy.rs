@@ -32,6 +32,21 @@ pub(super) fn by_legacy(host: &Host) -> Result<Vec<String>> {
     Ok(changes)
 }
 
+/// Puts the rules before foreign ones, as at each start of Istio's agent: they are removed and written again, and probes that begin
+/// in between are captured. Returns what was changed, a line each.
+///
+/// # Errors
+/// What failed; the rules may not be there.
+pub fn to_front(host: &Host) -> Result<Vec<String>> {
+    let gone = legacy_tables()?.remove(&ownership());
+    if let Some(e) = gone.failures.into_iter().next() {
+        return Err(e);
+    }
+    let mut changes: Vec<String> = gone.ops.iter().map(ToString::to_string).collect();
+    changes.extend(by_legacy(host)?);
+    Ok(changes)
+}
+
 /// Removes all of it from the network namespace of this thread, and what was written through `iptables-nft` beside it, or
 /// leaves sets that only such rules use. Returns what was removed.
 ///

@@ -10,6 +10,7 @@
 //! has a socket, as in legacy tables. Everything is desired state: [`apply`] writes what differs. The tables have no owner (`NFT_TABLE_F_OWNER`): with one they would go with the agent's socket, and probes would fail until the
 //! next agent runs.
 
+mod ahead;
 mod kubelet;
 mod leftovers;
 mod legacy;
@@ -17,9 +18,10 @@ mod nftables;
 #[cfg(test)]
 mod tests;
 
+pub use ahead::{Ahead, ahead};
 pub use kubelet::kubelet;
 pub use leftovers::remove_of_iptables_nft;
-pub use legacy::{legacy, sets};
+pub use legacy::{legacy, sets, to_front};
 pub use nftables::{InForce, ruleset};
 
 use crate::config::Config;

@@ -117,6 +117,105 @@ fn policy_rules_are_for_families_that_are_captured_and_all_are_removed_at_the_en
     );
 }
 
+struct Failures(std::sync::mpsc::Sender<Option<String>>);
+
+impl weir_core::journal::Sink for Failures {
+    fn record(&self, _: std::time::SystemTime, event: &weir_core::journal::Event) {
+        if let weir_core::journal::Event::Ambient(Event::Host { failure, .. }) = event {
+            let _ = self.0.send(failure.clone());
+        }
+    }
+}
+
+fn run(netns: &Netns, line: &str) -> std::process::Output {
+    let mut words = line.split(' ');
+    let mut tool = std::process::Command::new(words.next().unwrap());
+    tool.args(words);
+    netns.run(|| tool.output()).unwrap().unwrap()
+}
+
+/// It was shown as in force, and probes were captured.
+#[test]
+fn a_foreign_rule_that_takes_probes_first_is_told_until_it_goes() {
+    let netns = weir_testing::namespace_or_skip!();
+    let proc = weir_testing::TempDir::new();
+    let (failures, told) = std::sync::mpsc::channel();
+    let journal = Journal::default();
+    journal.add(Failures(failures));
+    let rules = agent(&netns, proc.path(), journal);
+    let next = || told.try_recv().ok();
+    rules.heal().unwrap();
+    assert_eq!(next(), Some(None));
+    for line in [
+        "nft add table ip t",
+        "nft add chain ip t c { type nat hook postrouting priority 90 ; }",
+        "nft add rule ip t c masquerade",
+    ] {
+        assert!(run(&netns, line).status.success(), "{line}");
+    }
+    rules.heal().unwrap();
+    let why = next().flatten().unwrap();
+    assert!(why.contains("table ip t chain c: masquerade"), "{why}");
+    rules.heal_rules().unwrap();
+    assert_eq!(next(), None, "it is the same still");
+    assert!(run(&netns, "nft delete table ip t").status.success());
+    rules.heal().unwrap();
+    assert_eq!(next(), Some(None));
+}
+
+/// As at each start of Istio's agent; later only what surely takes probes is put behind.
+#[test]
+fn foreign_legacy_rules_are_put_behind_when_the_agent_starts() {
+    let netns = weir_testing::namespace_or_skip!();
+    let proc = weir_testing::TempDir::new();
+    let insert = |rule: &str| {
+        let line = format!("iptables-legacy -w 60 -t nat -I POSTROUTING {rule}");
+        run(&netns, &line)
+    };
+    let legacy = insert("-s 10.3.0.0/16 -j ACCEPT");
+    if !legacy.status.success() {
+        println!("skipped: {legacy:?}");
+        return;
+    }
+    let start = || {
+        let at = Some(netns.path());
+        let places = (proc.path().to_owned(), "/nonexistent".into());
+        let former = || unreachable!("no pod was captured at the node");
+        let journal = Journal::default();
+        HostRules::new(
+            Config::default(),
+            (false, false),
+            at,
+            places,
+            former,
+            journal,
+        )
+    };
+    let first = || {
+        let listed = run(&netns, "iptables-legacy -w 60 -t nat -S POSTROUTING").stdout;
+        let listed = String::from_utf8(listed).unwrap();
+        listed.lines().nth(1).unwrap().to_owned()
+    };
+    let ours = "-A POSTROUTING -j ISTIO_POSTRT";
+    let rules = start();
+    match rules.heal() {
+        Err(why) if why.contains("Extension") || why.contains("not support") => {
+            println!("skipped: {why}");
+            return;
+        }
+        healed => healed.unwrap(),
+    }
+    assert_eq!(first(), ours);
+    assert!(insert("-s 10.4.0.0/16 -j MASQUERADE").status.success());
+    rules.heal().unwrap();
+    assert!(first().contains("10.4.0.0/16"), "{}", first());
+    start().heal().unwrap();
+    assert_eq!(first(), ours);
+    assert!(insert("-p tcp -j MASQUERADE").status.success());
+    rules.heal().unwrap();
+    assert_eq!(first(), ours);
+}
+
 struct Cleaned(std::sync::mpsc::Sender<Result<String, String>>);
 
 impl weir_core::journal::Sink for Cleaned {
