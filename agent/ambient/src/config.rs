@@ -111,6 +111,19 @@ impl PodOverrides {
         }
     }
 
+    /// Annotations whose values are no booleans, a line each.
+    #[must_use]
+    pub fn unreadable(annotations: &BTreeMap<String, String>) -> Vec<String> {
+        let line = |name: &&str| {
+            let value = annotations.get(*name)?;
+            let input = format!("annotation {name}");
+            let why = "is no boolean, and counts as not set";
+            let error = InputError::value(input, value, why, "true, false");
+            text::boolean(value).is_none().then(|| error.to_string())
+        };
+        [BYPASS_INBOUND, DNS].iter().filter_map(line).collect()
+    }
+
     /// The interfaces, each of which may exist.
     pub(crate) fn interfaces(&self) -> Result<Vec<InterfaceName>, InputError> {
         let parse = |name: &String| InterfaceName::parse(REROUTE, name);
@@ -136,9 +149,8 @@ impl Request {
     /// It is no JSON object, or a field has the wrong type: where, and what is accepted.
     pub fn from_json(text: &str, source_name: &str) -> Result<Self, InputError> {
         let mut value: serde_json::Value = json::from_str(text).map_err(|e| {
-            InputError::value(
+            InputError::whole(
                 source_name,
-                "",
                 format!("it is no JSON: {e}"),
                 "a JSON object with the keys config and pod_overrides",
             )
@@ -151,7 +163,7 @@ impl Request {
         }
         json::from_value(&value).map_err(|e| {
             let accepted = "an object with the keys config and pod_overrides, whose members have the types that --help shows";
-            InputError::value(source_name, "", e.to_string(), accepted)
+            InputError::whole(source_name, e.to_string(), accepted)
         })
     }
 }
@@ -177,6 +189,17 @@ mod tests {
         assert!(all.ingress_mode && all.dns_proxy == DnsCapture::Disabled);
         let odd = annotated(&[(BYPASS_INBOUND, "yes"), (DNS, "")]);
         assert_eq!(odd, PodOverrides::default());
+        let unreadable = |pairs: &[(&str, &str)]| {
+            let own = |(k, v): &(&str, &str)| ((*k).to_owned(), (*v).to_owned());
+            PodOverrides::unreadable(&pairs.iter().map(own).collect())
+        };
+        assert_eq!(unreadable(&[(BYPASS_INBOUND, "True"), (DNS, "f")]), [""; 0]);
+        let lines = unreadable(&[(BYPASS_INBOUND, "yes"), (DNS, "")]);
+        assert_eq!(
+            lines[0],
+            "annotation ambient.istio.io/bypass-inbound-capture: \"yes\" is no boolean, and counts as not set; accepted: true, false"
+        );
+        assert_eq!(lines.len(), 2);
     }
 
     #[test]
@@ -219,7 +242,7 @@ mod tests {
         ] {
             let error = Request::from_json(text, "f.json").unwrap_err().to_string();
             assert!(
-                error.contains(part) && error.contains("f.json"),
+                error.contains(part) && error.starts_with("f.json: ") && !error.contains("\"\""),
                 "{text}: {error}"
             );
         }

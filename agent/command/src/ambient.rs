@@ -162,7 +162,13 @@ fn of_pod(file: &Path) -> Result<Result<PodOverrides, String>, Failure> {
             let facts = PodFacts::of(&pod);
             Err(format!("pod {facts} is no pod of ambient mode: {why}"))
         }
-        _ => Ok(PodOverrides::of_annotations(&pod.metadata.annotations)),
+        _ => {
+            let annotations = &pod.metadata.annotations;
+            for what in PodOverrides::unreadable(annotations) {
+                eprintln!("weir: warning: {what}");
+            }
+            Ok(PodOverrides::of_annotations(annotations))
+        }
     })
 }
 

@@ -36,6 +36,8 @@ pub struct Change {
     pub proxy: Vec<Step>,
     /// Others' objects with the same numbers or names.
     pub collisions: Vec<Collision>,
+    /// What the sysctls that it needs were before.
+    pub sysctls: BTreeMap<String, String>,
 }
 
 impl Change {
@@ -74,7 +76,7 @@ fn compare_here(config: &Config, engine: Option<Engine>) -> Result<Change> {
     rules::check_bridges(&node, engine)?;
     let desired = objects::host(&node);
     let proxy_netns = proxy_netns(&node)?;
-    let (observed, memory) = look(&desired, proxy_netns.as_ref())?;
+    let (observed, memory) = look(&node, &desired, proxy_netns.as_ref())?;
     let mut steps = plan(&desired, &observed);
     let changes = if node.is_capturing() {
         rules::drift(&node, Side::Host, engine, &memory)?
@@ -95,6 +97,7 @@ fn compare_here(config: &Config, engine: Option<Engine>) -> Result<Change> {
         host: steps,
         proxy,
         collisions,
+        sysctls: memory,
     })
 }
 
@@ -103,14 +106,26 @@ fn proxy_netns(node: &Node) -> Result<Option<Netns>> {
     place.map(|p| Netns::open(&p.proxy.netns)).transpose()
 }
 
-fn look(desired: &Objects, proxy: Option<&Netns>) -> Result<(Observed, BTreeMap<String, String>)> {
+fn look(
+    node: &Node,
+    desired: &Objects,
+    proxy: Option<&Netns>,
+) -> Result<(Observed, BTreeMap<String, String>)> {
     let routing = Routing::open()?;
-    let mut observed = observe(&routing, desired, rules::memory()?)?;
+    let before = remembered(&node.config)?;
+    let mut observed = observe(&routing, desired, before)?;
     if let Some(netns) = proxy {
         observed.peer_nsid = routing.nsid(netns)?;
     }
     let memory = memory(desired, &observed);
     Ok((observed, memory))
+}
+
+/// What sysctls were before; what the rules say counts.
+fn remembered(config: &Config) -> Result<BTreeMap<String, String>> {
+    let mut all = config.sysctls.clone();
+    all.extend(rules::memory()?);
+    Ok(all)
 }
 
 /// Rules and their memory come before the sysctls that are changed, and after those that get back what they were: what is
@@ -239,7 +254,7 @@ fn write(change: &Change, host: &Netns) -> Result<()> {
     host.run(|| {
         let routing = Routing::open()?;
         let desired = objects::host(node);
-        let (observed, memory) = look(&desired, proxy.as_ref())?;
+        let (observed, memory) = look(node, &desired, proxy.as_ref())?;
         let mut steps = plan(&desired, &observed);
         insert_rules(&desired, &mut steps, vec![String::new()]);
         for step in &steps {
@@ -355,19 +370,22 @@ fn write_sysctl(key: &str, value: &str) -> Result<()> {
 pub fn remove(host: &Netns, config: Option<&Config>) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     let mut failure = None;
-    let table = config.map(|c| c.routing.inbound_table);
-    let mut of = |netns: &Netns| {
-        let done = netns.run(|| remove_here(table));
+    let at_proxy = config.map(|config| Config {
+        sysctls: BTreeMap::new(),
+        ..config.clone()
+    });
+    let mut of = |netns: &Netns, config: Option<&Config>| {
+        let done = netns.run(|| remove_here(config));
         match done.and_then(|r| r) {
             Ok(removed) => lines.extend(removed),
             Err(e) => failure = failure.take().or(Some(e)),
         }
     };
-    of(host);
+    of(host, config);
     let mut unopened = None;
     for proxy in config.into_iter().flat_map(|c| &c.proxies) {
         match Netns::open(&proxy.netns) {
-            Ok(netns) => of(&netns),
+            Ok(netns) => of(&netns, at_proxy.as_ref()),
             // A namespace that has ended took everything with it.
             Err(e) if e.is_not_found() || e.errno().is_none() => {}
             Err(e) => unopened = Some(e),
@@ -378,12 +396,15 @@ pub fn remove(host: &Netns, config: Option<&Config>) -> Result<Vec<String>> {
         .map_or(Ok(lines), |e| Err(e.with_in_force(InForce::Unknown)))
 }
 
-/// `table`: that of the local route in the proxy's namespace, if it is known.
-fn remove_here(table: Option<u32>) -> Result<Vec<String>> {
+fn remove_here(config: Option<&Config>) -> Result<Vec<String>> {
     let routing = Routing::open()?;
     let nothing = Objects::default();
-    let mut observed = observe(&routing, &nothing, rules::memory()?)?;
-    observed.tables.extend(table);
+    let before = config.map_or_else(rules::memory, remembered)?;
+    let mut observed = observe(&routing, &nothing, before)?;
+    // That of the local route in the proxy's namespace, if it is known.
+    observed
+        .tables
+        .extend(config.map(|c| c.routing.inbound_table));
     // Links of the proxy's side go with it when it ends; of ours only if there is something else of ours.
     let is_ours = observed.rules.iter().any(is_own)
         || observed.own_routes(&nothing).next().is_some()

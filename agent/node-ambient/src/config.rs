@@ -49,6 +49,9 @@ pub struct Config {
     /// Nothing of IPv6 is made: see [`Config::without_ipv6`].
     #[serde(skip)]
     pub ipv4_only: bool,
+    /// What sysctls were before by an earlier [`crate::Change`], where the rules that remember it may have been deleted since.
+    #[serde(skip)]
+    pub sysctls: BTreeMap<String, String>,
 }
 
 /// One proxy (ztunnel) pod.
@@ -271,9 +274,9 @@ impl Config {
     pub fn from_json(text: &str, source: &str) -> Result<Self, InputError> {
         let accepted = "an object with the keys that `weir plan node-ambient --help` shows";
         let value = json::from_str(text)
-            .map_err(|e| InputError::value(source, "", format!("it is no JSON: {e}"), accepted))?;
+            .map_err(|e| InputError::whole(source, format!("it is no JSON: {e}"), accepted))?;
         let config: Self = json::from_value(&value)
-            .map_err(|e| InputError::value(source, "", e.to_string(), accepted))?;
+            .map_err(|e| InputError::whole(source, e.to_string(), accepted))?;
         config.check(source)?;
         Ok(config)
     }

@@ -41,7 +41,7 @@ impl Exclude {
     /// It is no such object, or a value cannot be: which one, why, and what is accepted.
     pub fn from_annotation(text: &str, name: &str) -> Result<Self, InputError> {
         let accepted = r#"an object with any of "peers", "except" (networks), "outbound_ports" and "inbound_ports""#;
-        let bad = |reason: String| InputError::value(name, "", reason, accepted);
+        let bad = |reason: String| InputError::whole(name, reason, accepted);
         if text.len() > LONGEST {
             return Err(bad(format!("it has more than {LONGEST} bytes")));
         }

@@ -18,31 +18,35 @@ const KNOWN: Duration = Duration::from_millis(1500);
 /// How long it may take then. The plugin gives up after 5 s, and its runtime tries again.
 const SETTLED: Duration = Duration::from_secs(3);
 
-/// What the plugin posts to `/cmdadd`. Plugins of other versions, and Istio's own, write it, too; keys have any case, as
-/// Istio's agent takes them.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+/// What the plugin posts to `/cmdadd`. Plugins of other versions, and Istio's own, write it, too; keys have any case, and a member that
+/// is absent or null is empty, as Istio's agent takes them.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
 pub(crate) struct HandedOver {
-    /// `CNI_NETNS`
+    /// `CNI_NETNS`; empty: it is not said.
+    #[serde(deserialize_with = "json::nullable")]
     netns: String,
+    #[serde(deserialize_with = "json::nullable")]
     pod_name: String,
+    #[serde(deserialize_with = "json::nullable")]
     pod_namespace: String,
     /// Of the previous plugin's result, if there is one.
-    #[serde(default, rename = "IPs", deserialize_with = "any_case::list")]
-    ips: Vec<Ip>,
+    #[serde(rename = "IPs", deserialize_with = "json::nullable")]
+    ips: Vec<Option<AnyCase<Ip>>>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
 struct Ip {
-    #[serde(deserialize_with = "any_case::object")]
+    #[serde(deserialize_with = "any_case::object_or_default")]
     address: Address,
 }
 
 /// The mask and the other members of upstream's form are not needed.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 struct Address {
-    #[serde(rename = "IP")]
+    #[serde(rename = "IP", deserialize_with = "json::nullable")]
     ip: String,
 }
 
@@ -52,6 +56,10 @@ impl HandedOver {
     /// # Errors
     /// It is no JSON of that form; what is wrong with it.
     pub(crate) fn read(body: &[u8]) -> Result<(Self, Vec<IpAddr>), String> {
+        let body = match body.trim_ascii() {
+            b"null" => b"{}",
+            _ => body,
+        };
         let AnyCase(pod) = json::from_slice::<AnyCase<Self>>(body).map_err(|e| e.to_string())?;
         let addresses = pod.addresses()?;
         Ok((pod, addresses))
@@ -67,14 +75,15 @@ impl HandedOver {
     /// # Errors
     /// One is none.
     fn addresses(&self) -> Result<Vec<IpAddr>, String> {
-        let parse = |ip: &Ip| {
-            let text = &ip.address.ip;
+        let texts = self.ips.iter().flatten();
+        let texts = texts.map(|AnyCase(ip)| &ip.address.ip);
+        let parse = |text: &String| {
             let parsed: IpAddr = text
                 .parse()
                 .map_err(|_| format!("IPs: {text:?} is no IP address"))?;
             Ok(parsed.to_canonical())
         };
-        self.ips.iter().map(parse).collect()
+        texts.filter(|text| !text.is_empty()).map(parse).collect()
     }
 }
 
@@ -218,7 +227,7 @@ mod tests {
         match HandedOver::read(body) {
             Err(why) => prop_assert!(!why.is_empty()),
             Ok((pod, addresses)) => {
-                prop_assert_eq!(addresses.len(), pod.ips.len());
+                prop_assert!(addresses.len() <= pod.ips.len());
                 let announced = Sandboxes::of_node().announce_path("uid", Path::new(&pod.netns));
                 // No path that is made here is a pod's.
                 prop_assert!(announced.is_err_and(|why| why.contains(&pod.netns)));
@@ -293,11 +302,33 @@ mod tests {
         assert!(why.contains("IPs[0]: Address: IP: invalid type"), "{why}");
     }
 
+    /// Such a pod is not known, which is answered as Istio's agent does.
+    #[test]
+    fn members_that_are_absent_or_null_are_empty() {
+        for body in [
+            json!(null),
+            json!({}),
+            json!({"Netns": null, "PodName": null, "IPs": null}),
+        ] {
+            let pod = read(&body).unwrap();
+            assert_eq!(
+                (pod.name().as_str(), pod.netns.as_str()),
+                ("/", ""),
+                "{body}"
+            );
+        }
+        let body = json!({"Netns": "", "PodName": "web", "PodNamespace": "shop", "IPs": [
+            null, {}, {"Address": null}, {"Address": {"IP": null}}, {"Address": {"IP": ""}},
+            {"Address": {"IP": "10.0.0.2"}}]});
+        let pod = read(&body).unwrap();
+        assert_eq!(pod.addresses(), Ok(vec!["10.0.0.2".parse().unwrap()]));
+    }
+
     #[test]
     fn what_cannot_be_read() {
         for body in [
             json!([]),
-            json!({}),
+            json!("web"),
             json!({"Netns": 1, "PodName": "a", "PodNamespace": "b"}),
             json!({"Netns": "a", "PodName": "a", "PodNamespace": "b", "IPs": "10.0.0.1"}),
             json!({"Netns": "a", "PodName": "a", "PodNamespace": "b", "IPs": [[]]}),

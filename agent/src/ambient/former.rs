@@ -16,7 +16,7 @@ use weir_core::sandboxes::host::netns_of;
 use weir_core::settings::Resolved;
 use weir_ebpf::node::Node;
 use weir_netlink::route::Routing;
-use weir_netlink::{Netns, Result};
+use weir_netlink::{Error, Netns, Result};
 use weir_node_ambient::ebpf::pins;
 
 /// After an attempt that failed the next one comes after the first of these, then after twice as long each time, up to the
@@ -99,32 +99,53 @@ impl Former {
                 let changes = weir_node_ambient::ebpf::remove(host, &bpffs, None)?;
                 Ok(changes.iter().map(ToString::to_string).collect())
             };
-            let enis = || {
-                let rules = BranchEnis::default().remove_others(&Routing::open()?)?;
-                let line = |rule| format!("delete policy rule {rule}");
-                Ok(rules.iter().map(line).collect())
-            };
-            let parts: [&dyn Fn() -> Result<Vec<String>>; 4] = [
+            Ok(all(&[
                 &|| weir_node_ambient::remove(host, None),
                 &programs,
                 &host::remove_own,
                 &enis,
-            ];
-            let (mut removed, mut failed) = (Vec::new(), None);
-            for part in parts {
-                match part() {
-                    Ok(of_part) => removed.extend(of_part),
-                    Err(e) => _ = failed.get_or_insert(e),
-                }
-            }
-            Ok((removed, failed))
+            ]))
         });
-        match removed.map_err(|e| e.to_string())? {
-            (removed, None) => Ok(removed),
-            (removed, Some(e)) => Err(removed.into_iter().fold(e.to_string(), |text, line| {
-                format!("{text}; done all the same: {line}")
-            })),
+        told(removed.map_err(|e| e.to_string())?)
+    }
+}
+
+fn enis() -> Result<Vec<String>> {
+    let rules = BranchEnis::default().remove_others(&Routing::open()?)?;
+    let line = |rule| format!("delete policy rule {rule}");
+    Ok(rules.iter().map(line).collect())
+}
+
+/// Removes what lets probes through where pods are captured in their own namespaces: rules, sets and policy rules for branch
+/// ENIs. Returns what was removed, a line each.
+///
+/// # Errors
+/// What may be there still.
+pub(super) fn remove_probes(host: &Netns) -> Removed {
+    let removed = host.run(|| all(&[&host::remove, &enis]));
+    told(removed.map_err(|e| e.to_string())?)
+}
+
+type Part<'a> = &'a dyn Fn() -> Result<Vec<String>>;
+
+/// What was removed, and the first failure; what cannot be removed keeps none of the rest.
+fn all(parts: &[Part<'_>]) -> (Vec<String>, Option<Error>) {
+    let (mut removed, mut failed) = (Vec::new(), None);
+    for part in parts {
+        match part() {
+            Ok(of_part) => removed.extend(of_part),
+            Err(e) => _ = failed.get_or_insert(e),
         }
+    }
+    (removed, failed)
+}
+
+fn told((removed, failed): (Vec<String>, Option<Error>)) -> Removed {
+    match failed {
+        None => Ok(removed),
+        Some(e) => Err(removed.into_iter().fold(e.to_string(), |text, line| {
+            format!("{text}; done all the same: {line}")
+        })),
     }
 }
 

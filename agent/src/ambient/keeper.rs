@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 use weir_core::journal::Journal;
 use weir_core::journal::ambient::{Event, Member, Proxy, State};
-use weir_core::pods::{PodView, Pods};
+use weir_core::pods::{NamespaceView, PodView, Pods};
 use weir_core::sandboxes::Sandboxes;
 use weir_core::sandboxes::claims::Claims;
 use weir_reconcile::{Changes, Job, Next, Reconciler, Start, Uid};
@@ -38,6 +38,8 @@ pub(super) struct Keeper {
     pub(super) drift: Drift,
     pub(super) journal: Journal,
     pub(super) memory: BTreeMap<Uid, Memory>,
+    /// Those of pods, as they were seen last.
+    pub(super) namespaces: BTreeMap<String, Arc<NamespaceView>>,
     /// The pods that were there before this agent are known.
     pub(super) began: bool,
     /// The newest connection of the proxy when the pods were looked at last.
@@ -77,6 +79,24 @@ impl Keeper {
             self.roster.keep(workload(memory));
         }
         is_new || !is_same
+    }
+
+    /// Changes of namespaces are counted; what follows from them is decided for each pod.
+    fn see_namespaces(&mut self, views: &[Arc<PodView>]) {
+        let names: BTreeSet<&str> = views.iter().map(|view| view.namespace()).collect();
+        let now = |name: &&str| Some(((*name).to_owned(), self.pods.namespace(name)?));
+        let now: BTreeMap<_, _> = names.iter().filter_map(now).collect();
+        let before = std::mem::replace(&mut self.namespaces, now);
+        let record = |kind| self.journal.record(Event::Reconciled { kind });
+        for (name, namespace) in &self.namespaces {
+            match before.get(name) {
+                None => record("add"),
+                Some(old) if old.labels != namespace.labels => record("update"),
+                Some(_) => {}
+            }
+        }
+        let is_gone = |name: &&String| self.pods.namespace(name).is_none();
+        before.keys().filter(is_gone).for_each(|_| record("delete"));
     }
 
     /// The same for one pod, as the API server has it now.
@@ -139,6 +159,7 @@ impl Reconciler for Keeper {
             return None;
         }
         let views = self.pods.all();
+        self.see_namespaces(&views);
         let claims = self.claims(&views);
         let there: BTreeSet<Uid> = views.iter().map(|view| view.uid().into()).collect();
         let mut changed = BTreeSet::new();
@@ -228,6 +249,9 @@ impl Reconciler for Keeper {
             return Next::Settled;
         };
         memory.in_flight = None;
+        // As it was before this attempt.
+        let is_new = memory.captured.is_none() && memory.annotation().is_none();
+        let is_add = is_new && matches!(done, Ok(Done::Enrolled(..)));
         let next = match done {
             Ok(Done::Enrolled(enrolled, spent)) => {
                 self.journal.record(spent.measured());
@@ -244,13 +268,14 @@ impl Reconciler for Keeper {
                 Next::Retry
             }
         };
-        let kind = match (memory.gone, memory.state) {
+        let kind = match (memory.gone, is_add) {
             (true, _) => "delete",
-            (_, Some(State::Enrolling)) => "add",
-            _ => "update",
+            (false, true) => "add",
+            (false, false) => "update",
         };
         self.journal.record(Event::Reconciled { kind });
         self.memory.insert(Uid::clone(uid), memory);
+        self.check_all_captured();
         next
     }
 
@@ -284,10 +309,7 @@ impl Reconciler for Keeper {
             all.extend(addresses.map(|address| (*address, Uid::clone(uid))));
         }
         self.hands.probes.expect(all, spared);
-        let is_done = |m: &Memory| m.decision != Decision::Member || m.gone || m.is_verified();
-        if self.memory.values().all(is_done) {
-            self.hands.probes.all_captured();
-        }
+        self.check_all_captured();
     }
 
     fn show(&mut self) {
@@ -307,6 +329,24 @@ impl Reconciler for Keeper {
             (Some(state), Some(why)) => Err(format!("it is {}: {why}", state.name())),
             (Some(state), None) => Err(format!("it is {}", state.name())),
             (None, _) => Err("it is no pod of ambient mode".to_owned()),
+        }
+    }
+}
+
+impl Keeper {
+    /// What captured for an agent with another setting is removed when nothing needs it. A pod whose namespace is not known yet may be
+    /// one that it captures.
+    fn check_all_captured(&self) {
+        let is_done = |m: &Memory| {
+            let needs_nothing = match m.decision {
+                Decision::Member => false,
+                Decision::No(_) => true,
+                Decision::Unknown => m.annotation().is_none(),
+            };
+            needs_nothing || m.gone || m.is_verified()
+        };
+        if self.began && self.memory.values().all(is_done) {
+            self.hands.probes.all_captured();
         }
     }
 }

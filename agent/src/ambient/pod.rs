@@ -291,7 +291,8 @@ impl Memory {
     /// The plugin made another sandbox: what is known of the rules, the proxy and the repairs is of the one before.
     pub(super) fn handed_over(&mut self, sandbox: Sandbox) {
         let by_plugin = ByPlugin::new(sandbox.addresses, sandbox.before, &self.view);
-        (self.by_plugin, self.netns) = (Some(by_plugin), Some(sandbox.netns));
+        let is_said = !sandbox.netns.as_os_str().is_empty();
+        (self.by_plugin, self.netns) = (Some(by_plugin), is_said.then_some(sandbox.netns));
         (self.captured, self.taken, self.annotate) = (None, None, None);
         (self.overrides, self.proved, self.verified_at) = (None, None, None);
         self.heals.begin_anew();

@@ -154,6 +154,7 @@ pub(crate) fn start(
             drift,
             journal,
             memory: BTreeMap::new(),
+            namespaces: BTreeMap::new(),
             began: false,
             proxy: None,
         };

@@ -44,6 +44,8 @@ struct World {
     /// What fails, by the first letter: rules, proxy, host, annotation. A lost answer is done and fails.
     faults: BTreeMap<char, Fault>,
     annotations: BTreeMap<String, String>,
+    /// The keeper said that all pods are captured.
+    all_captured: bool,
     wrong: Option<String>,
 }
 
@@ -150,6 +152,7 @@ fn agent(shared: &Shared, pods: &Pods, settings: &Arc<AmbientSettings>) -> Agent
         drift: Drift::new(Arc::new(|_, _| {})).0,
         journal: Journal::default(),
         memory: BTreeMap::new(),
+        namespaces: BTreeMap::new(),
         began: false,
         proxy: None,
     };

@@ -187,6 +187,7 @@ fn a_pod_joins_is_healed_and_leaves() {
         "{probed}"
     );
     assert_eq!(agent.metric("ztunnel_connected"), 1);
+    assert!(agent.metric("nodeagent_reconcile_events_total{type=\"add\"}") >= 2);
     // Another program writes: it is healed at once, and the log has the program's name, unless the pod is compared for another
     // reason in that moment.
     let mut healed = 0;
@@ -441,7 +442,6 @@ fn the_agent_and_ztunnel_come_and_go() {
     assert_eq!(new.faults(), Vec::<String>::new());
 }
 
-/// `weir verify ambient` reports it; without ztunnel the pod would have no network at all.
 /// Other nodes would send to these pods in plain text until they are annotated again.
 #[test]
 fn pods_stay_annotated_while_ztunnel_or_the_agent_is_replaced() {
@@ -477,6 +477,7 @@ fn pods_stay_annotated_while_ztunnel_or_the_agent_is_replaced() {
     assert!(scene.probed().contains("uid-one"), "the next one follows");
 }
 
+/// `weir verify ambient` reports it; without ztunnel the pod would have no network at all.
 #[test]
 fn a_pod_in_which_another_program_takes_packets_first_stays_enrolled() {
     let Some(sandbox) = Sandbox::of("passed-by") else {

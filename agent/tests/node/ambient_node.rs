@@ -255,6 +255,9 @@ fn pods_are_captured_at_the_node_healed_switched_and_left() {
     agent.until("back at the node", || {
         !web.rules() && new_listener.gets(&web)
     });
+    agent.until("rules for probes are gone", || {
+        !scene.probed().contains("istio-ambient-nat")
+    });
 
     // By programs at the node, and by rules there again.
     if let Some(mounted) = programs_or_skip() {
@@ -320,6 +323,12 @@ fn pods_are_captured_at_the_node_healed_switched_and_left() {
     scene.put("alone", &alone);
     agent.until("refused", || why(&agent, "alone").contains("is of kind"));
     assert!(new_listener.gets(&web));
+
+    // Another program deletes all rules, and what sysctls were before with them.
+    nft(&scene.host, "flush ruleset");
+    agent.until("healed", || {
+        scene.probed().contains("istio-ambient-node") && new_listener.gets(&web)
+    });
 
     // The pod leaves the mesh.
     scene.server.put(labelled("none"));
@@ -418,6 +427,13 @@ fn what_an_agent_in_ambient_mode_left_goes_when_that_is_off() {
         // The program may stay.
         assert_eq!(code, Some(0), "{way}: {text}");
     }
+}
+
+fn nft(netns: &Netns, arguments: &str) {
+    let mut run = std::process::Command::new("nft");
+    let run = run.args(arguments.split(' '));
+    let run = netns.run(|| run.output()).unwrap().unwrap();
+    assert!(run.status.success(), "{run:?}");
 }
 
 fn ip(netns: &Netns, arguments: &str) {

@@ -151,7 +151,9 @@ pub enum Event {
     Contention(Contention),
     /// The annotation that other programs read cannot be written. It is tried again.
     NotAnnotated { pod: PodRef, why: String },
-    /// What changed about a pod was dealt with: `add`, `update`, `delete`.
+    /// One of its annotations cannot be read, and counts as not set.
+    AnnotationIgnored { pod: PodRef, what: String },
+    /// What changed about a pod or a namespace was dealt with: `add`, `update`, `delete`.
     Reconciled { kind: &'static str },
     /// The plugin handed a pod over, and this was the answer; with 200, why it is not enrolled.
     HandedOver {

@@ -163,6 +163,12 @@ impl Keeper {
         memory.netns = None;
         memory.verified_at = Some(SystemTime::now());
         self.outcome(memory, &enrolled, by);
+        if memory.overrides.is_none() {
+            for what in PodOverrides::unreadable(&memory.view.pod.metadata.annotations) {
+                let pod = memory.reference();
+                self.journal.record(Event::AnnotationIgnored { pod, what });
+            }
+        }
         let netns = enrolled.captured.netns;
         memory.overrides = Some(enrolled.captured.asked.overrides.clone());
         (memory.captured, memory.suspected) = (Some(enrolled.captured), false);

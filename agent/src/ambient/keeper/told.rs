@@ -13,7 +13,7 @@ pub(in crate::ambient) struct Sandbox {
     pub(in crate::ambient) addresses: Vec<IpAddr>,
     /// The API server's addresses in the moment of the hand-over, which are of a sandbox before: what it says later is newer.
     pub(in crate::ambient) before: Vec<IpAddr>,
-    /// `CNI_NETNS`
+    /// `CNI_NETNS`; empty: it is not said.
     pub(in crate::ambient) netns: PathBuf,
 }
 

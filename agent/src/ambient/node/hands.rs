@@ -2,6 +2,7 @@
 
 use super::{Addresses, AtNode, text};
 use crate::ambient::ebpf;
+use crate::ambient::former::{Attempts, remove_probes};
 use crate::ambient::hands::{
     Asked, Captured, NotCaptured, NotReleased, Outcome, Probes, Proxy, Rules, Workload,
 };
@@ -161,15 +162,41 @@ impl Probes for AtNode {
 
     fn expect(&self, _: BTreeMap<IpAddr, Arc<str>>, _: BTreeMap<Arc<str>, Vec<IpAddr>>) {}
 
+    /// Rules for probes of an agent that captured in pods are not needed any more.
+    fn all_captured(&self) {
+        if std::mem::replace(&mut self.state().is_alone, true) {
+            return;
+        }
+        let node = self.clone();
+        let work = move || {
+            let mut attempts = Attempts::begin();
+            while !node.state().ended {
+                let removed = node.host().and_then(|host| remove_probes(&host));
+                match attempts.ended(removed, &node.0.journal) {
+                    Some(pause) => std::thread::sleep(pause),
+                    None => return,
+                }
+            }
+        };
+        // The host's tables may be locked by another program.
+        let _ = std::thread::Builder::new().name("host".into()).spawn(work);
+    }
+
     fn end(&self) -> Result<Vec<String>, String> {
         let mut state = self.state();
         state.ended = true;
-        let config = state.applied.take();
+        let config = state.applied.take().map(|config| Config {
+            sysctls: std::mem::take(&mut state.sysctls),
+            ..config
+        });
         let host = self.host()?;
         let detached = self.detach(&host, config.as_ref());
         let removed = weir_node_ambient::remove(&host, config.as_ref()).map_err(text);
+        // Also where not all pods were captured yet.
+        let of_probes = remove_probes(&host);
         let mut all = removed?;
         all.extend(detached?);
+        all.extend(of_probes?);
         Ok(all)
     }
 }

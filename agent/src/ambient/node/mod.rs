@@ -76,6 +76,10 @@ struct State {
     reported: Reported,
     /// What `config.json` says.
     shared: Option<bool>,
+    /// What sysctls were before, as the rules of the node remember it. Another program may delete these with their memory.
+    sysctls: BTreeMap<String, String>,
+    /// What let probes through for an agent with another setting was looked for.
+    is_alone: bool,
     /// Everything was removed for good.
     ended: bool,
 }
@@ -212,7 +216,9 @@ impl AtNode {
             by,
             steps,
             collision,
+            sysctls,
         } = written?;
+        state.sysctls = sysctls;
         let found = node.config.pods.iter().filter_map(|pod| {
             let names = node.devices.get(&pod.uid)?.clone();
             Some((pod.uid.clone(), (pod.clone(), names)))

@@ -1,7 +1,7 @@
 //! What the node is to have is compared with what it has, and written: by rules, or by programs of eBPF.
 
 use super::{AtNode, State, text};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use weir_cni::compile::Engine;
 use weir_core::journal::ambient::By;
@@ -17,6 +17,8 @@ pub(super) struct Written {
     pub(super) by: By,
     pub(super) steps: Vec<String>,
     pub(super) collision: Option<Collision>,
+    /// What they were before.
+    pub(super) sysctls: BTreeMap<String, String>,
 }
 
 impl Written {
@@ -32,6 +34,7 @@ impl Written {
             by,
             steps,
             collision: None,
+            sysctls: BTreeMap::new(),
         }
     }
 
@@ -41,6 +44,7 @@ impl Written {
         let worst = collisions.iter().find(|c| c.bypasses);
         Self {
             collision: worst.or(collisions.first()).cloned(),
+            sysctls: change.sysctls,
             ..Self::new(change.node, By::Rules(change.engine), steps)
         }
     }
@@ -78,6 +82,7 @@ impl AtNode {
                 .map(|(uid, (_, names))| (uid.clone(), names.clone()))
                 .collect(),
             leave_out: true,
+            sysctls: state.sysctls.clone(),
             ..config.clone()
         };
         let host = self.host()?;

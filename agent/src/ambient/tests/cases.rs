@@ -508,3 +508,67 @@ fn rules_of_an_earlier_agent_that_cannot_be_removed_are_told_and_tried_again() {
     assert_eq!(scene.check(), Ok(()));
     assert!(scene.shared.world().rules.is_empty());
 }
+
+struct Kinds(std::sync::mpsc::Sender<&'static str>);
+
+impl weir_core::journal::Sink for Kinds {
+    fn record(&self, _: std::time::SystemTime, event: &weir_core::journal::Event) {
+        use weir_core::journal::ambient::Event::Reconciled;
+        if let weir_core::journal::Event::Ambient(Reconciled { kind }) = event {
+            let _ = self.0.send(kind);
+        }
+    }
+}
+
+/// `nodeagent_reconcile_events_total`
+#[test]
+fn attempts_are_counted_by_what_they_were_for() {
+    let (sender, kinds) = std::sync::mpsc::channel();
+    let mut scene = Scene::new();
+    scene.agent.keeper.journal.add(Kinds(sender));
+    let counted = || kinds.try_iter().collect::<Vec<_>>();
+    scene.namespace("ambient");
+    scene.work(1);
+    assert_eq!(counted(), [""; 0]);
+    scene.birth(1);
+    scene.work(1);
+    assert_eq!(
+        counted(),
+        ["add", "add"],
+        "its namespace, and without a proxy"
+    );
+    scene.rest();
+    let more = counted();
+    assert!(
+        !more.is_empty() && more.iter().all(|kind| *kind == "update"),
+        "{more:?}"
+    );
+    scene.namespace("none");
+    scene.work(0);
+    assert_eq!(counted(), ["update"], "its namespace");
+    scene.death(1);
+    scene.rest();
+    assert!(counted().contains(&"delete"));
+}
+
+/// It was asked at the end of rounds only, the next of which comes after a minute.
+#[test]
+fn all_pods_are_captured_as_soon_as_the_last_one_is() {
+    let mut scene = Scene::new();
+    scene.birth(1);
+    let uid = scene.uid(1).unwrap();
+    let enabled = (uid.to_string(), "enabled".to_owned());
+    scene.shared.world().annotations.extend([enabled]);
+    scene.publish(1);
+    // Its namespace is not known: it may be one that is captured in another way.
+    scene.work(1);
+    assert!(!scene.shared.world().all_captured);
+    scene.namespace("ambient");
+    scene.step(&Step::Fault('r', Some(Fault::Fails)));
+    scene.work(1);
+    assert!(!scene.shared.world().all_captured);
+    scene.step(&Step::Fault('r', None));
+    scene.now += Duration::from_secs(61);
+    scene.work(1);
+    assert!(scene.shared.world().all_captured);
+}

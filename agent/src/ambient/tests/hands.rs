@@ -136,6 +136,10 @@ impl Probes for Shared {
         said
     }
 
+    fn all_captured(&self) {
+        self.world().all_captured = true;
+    }
+
     fn expect(&self, all: BTreeMap<IpAddr, Arc<str>>, spared: BTreeMap<Arc<str>, Vec<IpAddr>>) {
         let mut world = self.world();
         world.probes.retain(|address, of| {

@@ -24,6 +24,10 @@ impl Event {
                 let does = format!("cannot be annotated: {why}; it is tried again");
                 About::of_pod(Warn, "ambient_not_annotated", pod, does, None)
             }
+            Self::AnnotationIgnored { pod, what } => {
+                let does = format!("is enrolled without what it asks for: {what}");
+                About::of_pod(Warn, "ambient_annotation_ignored", pod, does, None)
+            }
             Self::HandedOver { status, pod, why } => match why {
                 None => About::new(
                     Debug,
