@@ -3,8 +3,6 @@
 use super::config;
 use super::desired::Desired;
 use super::entry::is_ours;
-use super::files;
-use super::insert::{insert, without};
 use super::json::Json;
 use super::listing::{self, Listing};
 use super::own_names;
@@ -15,14 +13,11 @@ use std::path::{Path, PathBuf};
 /// the name that its chart sets.
 pub(super) const DEFAULT: &str = "02-istio-cni.conflist";
 
-/// Modes of lists of our own, see `CNI_CONF_GROUP_READ`. One that was extended in place has the mode that it had.
-const MODES: [u32; 2] = [0o600, 0o640];
-
 /// Copies that agents left which had another setting: they come first for runtimes, and nobody would tell them of what
 /// changes in the primary configuration. Each has our entry, and beside it is another file that gives pods a network. By its
-/// name it is one, if an agent wrote a list of its own under it on this node, or if it is the usual name and the plugins of
-/// the other file differ by additions alone. Under any other name it is, if without our entry it is the other file,
-/// word by word.
+/// name it is one, if an agent noted that it wrote a list of its own under it, or if it is the usual name and the plugins of
+/// the other file differ by additions alone. Under any other name nothing tells a copy from the network's own file that an
+/// agent extended.
 pub(super) fn left<'a>(desired: &Desired, listing: &'a Listing) -> Vec<&'a Path> {
     let written = own_names::read(desired);
     let is_written = |path: &Path| written.iter().any(|name| name == name_of(path));
@@ -30,7 +25,7 @@ pub(super) fn left<'a>(desired: &Desired, listing: &'a Listing) -> Vec<&'a Path>
     let primaries = || {
         let others = listing.valid.iter();
         let others = others.filter(|(path, _)| !is_written(path) && !is_usual(path));
-        others.filter(|(_, json)| !listing::is_only_ours(json))
+        others.filter(|(_, json)| gives_network(json))
     };
     let is_left = |(path, copy): &&(PathBuf, Json)| {
         let entries = copy.get("plugins").and_then(Json::as_array);
@@ -44,11 +39,7 @@ pub(super) fn left<'a>(desired: &Desired, listing: &'a Listing) -> Vec<&'a Path>
                 types_occur(&others, plugins(primary)).is_ok()
             }
         };
-        primaries().any(|(other, primary)| {
-            is_written(path)
-                || (is_usual(path) && resembles(primary))
-                || is_twin(desired, (path, copy), (other, primary))
-        })
+        primaries().any(|(_, primary)| is_written(path) || (is_usual(path) && resembles(primary)))
     };
     let in_use = |path: &Path| {
         let named = desired.conf_name.as_deref();
@@ -59,17 +50,6 @@ pub(super) fn left<'a>(desired: &Desired, listing: &'a Listing) -> Vec<&'a Path>
     let others = listing.valid.iter();
     let others = others.filter(|(p, json)| !in_use(p) && !listing::is_only_ours(json));
     others.filter(is_left).map(|(p, _)| p.as_path()).collect()
-}
-
-/// Whether one is what an agent makes of the other for a list of its own, but for our entry. A component that writes
-/// `NAME.conf` does so again beside the list that an agent made of it.
-fn is_twin(desired: &Desired, (path, copy): (&Path, &Json), (other, json): (&Path, &Json)) -> bool {
-    let bare = |list: Json| without(list).ok().flatten();
-    let made = || insert(json.clone(), &desired.entry).ok().and_then(bare);
-    !has_ours(json)
-        && config::list_name(other) != path
-        && files::mode(path).is_ok_and(|mode| MODES.contains(&mode))
-        && bare(copy.clone()).is_some_and(|copy| Some(copy) == made())
 }
 
 pub(super) fn name_of(path: &Path) -> &str {
@@ -87,14 +67,24 @@ pub(super) fn has_ours(json: &Json) -> bool {
     plugins(json).iter().any(is_ours)
 }
 
-/// The configuration that would be in force without copies of it: the first that gives pods a network, which ours alone
-/// does not.
+/// Whether a plugin in it may connect pods with a network, which neither ours nor `loopback` does.
+fn gives_network(json: &Json) -> bool {
+    let is_loopback = |p: &Json| p.get("type").and_then(Json::as_str) == Some("loopback");
+    plugins(json).iter().any(|p| !is_ours(p) && !is_loopback(p))
+}
+
+/// The configuration that would be in force without copies of it: the first that is not ours alone. A list of our own is
+/// never made of one without a network: it may replace a copy of one that had it. What is extended in place is what
+/// runtimes use, whatever is in it.
 pub(super) fn primary<'a>(desired: &Desired, listing: &'a Listing) -> Option<&'a (PathBuf, Json)> {
     let left = left(desired, listing);
     let is_copy =
         |path: &Path| left.contains(&path) || desired.owned.as_deref() == Some(name_of(path));
     let mut others = listing.valid.iter().filter(|(path, _)| !is_copy(path));
-    others.find(|(_, json)| !listing::is_only_ours(json))
+    others.find(|(_, json)| match desired.owned {
+        Some(_) => gives_network(json),
+        None => !listing::is_only_ours(json),
+    })
 }
 
 /// What is to be said of a configuration of another component under the name of our own list.
@@ -124,5 +114,80 @@ pub(super) fn types_occur(primary: &Json, plugins: &[Json]) -> Result<(), String
     {
         Some(missing) => Err(missing),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::ffi::OsString;
+    use weir_core::settings::resolve;
+
+    const OURS: &str = r#"{"type": "istio-cni"}"#;
+    const BRIDGE: &str = r#"{"type": "bridge", "bridge": "cni0"}"#;
+    const LOOPBACK: &str = r#"{"type": "loopback"}"#;
+
+    fn list(plugins: &[&str]) -> Json {
+        let plugins = plugins.join(", ");
+        Json::parse(&format!(r#"{{"name": "n", "plugins": [{plugins}]}}"#)).unwrap()
+    }
+
+    fn listing(files: &[(&str, Json)]) -> Listing {
+        let files = files.iter().cloned();
+        Listing {
+            valid: files.map(|(name, json)| (name.into(), json)).collect(),
+            invalid: Vec::new(),
+        }
+    }
+
+    fn desired(run: &Path, owned: bool) -> Desired {
+        let lookup = |asked: &str| match asked {
+            "CNI_AGENT_RUN_DIR" => Some(OsString::from(run)),
+            "ISTIO_OWNED_CNI_CONFIG" => Some(OsString::from(owned.to_string())),
+            "AMBIENT_ENABLED" => Some("true".into()),
+            _ => None,
+        };
+        Desired::of(&resolve(&BTreeMap::new(), &lookup), "info").unwrap()
+    }
+
+    #[test]
+    fn a_copy_goes_only_where_another_file_has_a_network() {
+        let run = std::env::temp_dir().join(format!("weir-copy-left-{}", std::process::id()));
+        std::fs::create_dir_all(&run).unwrap();
+        std::fs::write(run.join(own_names::FILE), "01-foo.conflist\n").unwrap();
+        let single = |text: &str| Json::parse(text).unwrap();
+        let with_ours = list(&[LOOPBACK, OURS]);
+        for (other, has_network) in [
+            (single(LOOPBACK), false),
+            (list(&[LOOPBACK]), false),
+            (with_ours, false),
+            (single(OURS), false),
+            (single(BRIDGE), true),
+            (list(&[LOOPBACK, BRIDGE]), true),
+        ] {
+            for (name, is_known) in [
+                ("01-foo.conflist", true),
+                (DEFAULT, true),
+                // The same file, which an agent extended beside somebody's copy of it.
+                ("03-net.conflist", false),
+            ] {
+                let files = listing(&[
+                    (name, list(&[LOOPBACK, BRIDGE, OURS])),
+                    ("90-other.conflist", other.clone()),
+                ]);
+                let wanted = desired(&run, false);
+                let gone = left(&wanted, &files) == [Path::new(name)];
+                assert_eq!(gone, has_network && is_known, "{name} {}", other.pretty());
+            }
+            // A list of our own is made of nothing else.
+            let files = listing(&[("90-other.conflist", other.clone())]);
+            let found = primary(&desired(&run, true), &files).is_some();
+            assert_eq!(found, has_network, "{}", other.pretty());
+            // Runtimes use it.
+            let found = primary(&desired(&run, false), &files).is_some();
+            assert_eq!(found, other != single(OURS), "{}", other.pretty());
+        }
+        std::fs::remove_dir_all(&run).unwrap();
     }
 }

@@ -163,13 +163,8 @@ impl Installer {
             step: Step::Config,
             reason,
         };
-        let dir = self.desired.net_dir.display();
         for _ in 0..LOOKS {
-            let choice = choose(&self.desired).map_err(|e| {
-                fail(format!(
-                    "cannot read {dir}: {e}; MOUNTED_CNI_NET_DIR names the node's directory"
-                ))
-            })?;
+            let choice = choose(&self.desired).map_err(|e| fail(self.unlisted(&e)))?;
             if let Choice::Wait(why) = choice {
                 return Ok(Pass::Waiting(why));
             }
@@ -205,10 +200,14 @@ impl Installer {
         Ok(Pass::Installed(vec![why.to_owned()]))
     }
 
+    fn unlisted(&self, e: &io::Error) -> String {
+        let dir = self.desired.net_dir.display();
+        format!("cannot read {dir}: {e}; MOUNTED_CNI_NET_DIR names the node's directory")
+    }
+
     fn keep_own_names(&self) -> Result<(), String> {
-        let listing = listing::list(&self.desired.net_dir);
-        let kept = listing.and_then(|listing| own_names::keep(&self.desired, &listing));
-        kept.map_err(|e| {
+        let listing = listing::list(&self.desired.net_dir).map_err(|e| self.unlisted(&e))?;
+        own_names::keep(&self.desired, &listing).map_err(|e| {
             let path = self.desired.own_names();
             format!(
                 "cannot write {}: {e}; is CNI_AGENT_RUN_DIR mounted and writable?",

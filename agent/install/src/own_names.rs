@@ -7,8 +7,8 @@ use super::files;
 use super::listing::Listing;
 use std::io;
 
-/// Beside the kubeconfig: names, one a line. Where it is gone, as after the node has started again, [`super::copy::left`] has
-/// what is in the files.
+/// Beside the kubeconfig: names, one a line. Where it is gone, as after the node has started again, only the usual names tell,
+/// see [`super::copy::left`].
 pub(super) const FILE: &str = "owned-names";
 
 /// The names; none where they cannot be read.

@@ -60,7 +60,7 @@ pub fn left(desired: &Desired) -> Result<Vec<Left>, String> {
     Ok(found)
 }
 
-/// Configurations with an entry of ours, also those that a runtime would not load, and the one that is named.
+/// Configurations with an entry of ours, also those that a runtime would not load.
 fn ours(desired: &Desired) -> Result<Vec<PathBuf>, String> {
     let dir = &desired.net_dir;
     // What was deleted on the node holds nothing.
@@ -79,9 +79,6 @@ fn ours(desired: &Desired) -> Result<Vec<PathBuf>, String> {
         .into_iter()
         .map(|(path, _)| path)
         .chain(broken);
-    let named = desired.conf_name.as_ref().map(|n| dir.join(n));
-    // Opening a pipe would wait for ever.
-    let paths = paths.chain(named.filter(|p| p.is_file()));
     let mut found: Vec<PathBuf> = paths.filter(|p| has_ours(p)).collect();
     found.sort();
     found.dedup();

@@ -83,19 +83,14 @@ fn a_list_of_our_own_has_a_name_that_runtimes_read_and_that_is_free() {
 /// Where the agent keeps under which names it wrote lists.
 const NAMES: &str = "run/owned-names";
 
-/// Whatever its name: by what an agent kept, also when the primary configuration is another one by now, and by what is in it,
-/// where that is lost, as when the node has started again.
+/// Whatever its name: by what an agent noted, also when the primary configuration is another one by now.
 #[test]
 fn a_list_that_an_agent_wrote_under_any_name_goes_and_is_not_copied() {
     let list = "net.d/10-a.conflist";
-    for (primary, is_kept) in [
-        (BRIDGE.to_owned(), true),
-        (BRIDGE.to_owned(), false),
-        (BRIDGE.replace("cni0", "cni1"), true),
-        (
-            r#"{"name": "m", "plugins": [{"type": "other"}]}"#.to_owned(),
-            true,
-        ),
+    for primary in [
+        BRIDGE.to_owned(),
+        BRIDGE.replace("cni0", "cni1"),
+        r#"{"name": "m", "plugins": [{"type": "other"}]}"#.to_owned(),
     ] {
         for now in ["named", "usual", "off", "alone", "uninstall"] {
             let node = Node::new();
@@ -112,9 +107,6 @@ fn a_list_that_an_agent_wrote_under_any_name_goes_and_is_not_copied() {
             assert!(matches!(first.config(), Ok(Pass::Installed(_))));
             assert_eq!(node.names("net.d"), ["01-foo.conflist", "10-a.conflist"]);
             assert_eq!(node.read(NAMES), "01-foo.conflist\n");
-            if !is_kept {
-                std::fs::remove_file(node.path(NAMES)).unwrap();
-            }
             node.write(list, &primary);
             env.remove(name);
             let own = match now {
@@ -138,7 +130,7 @@ fn a_list_that_an_agent_wrote_under_any_name_goes_and_is_not_copied() {
                 assert_eq!(installer.config_trouble().unwrap(), None, "{now}");
                 let mut names: Vec<&str> = own.into_iter().chain(["10-a.conflist"]).collect();
                 names.sort_unstable();
-                assert_eq!(node.names("net.d"), names, "{now} {is_kept} {primary}");
+                assert_eq!(node.names("net.d"), names, "{now} {primary}");
                 assert_eq!(
                     node.exists(NAMES),
                     ["named", "usual"].contains(&now),
@@ -146,7 +138,7 @@ fn a_list_that_an_agent_wrote_under_any_name_goes_and_is_not_copied() {
                 );
                 installer.remove().unwrap();
             }
-            assert_eq!(node.names("net.d"), ["10-a.conflist"], "{now} {is_kept}");
+            assert_eq!(node.names("net.d"), ["10-a.conflist"], "{now} {primary}");
             assert!(!node.exists(NAMES), "{now}");
             match now {
                 "off" => assert!(!node.read(list).contains("istio-cni")),
@@ -180,7 +172,6 @@ fn a_list_that_an_agent_made_of_a_single_plugin_is_found_again() {
     env.insert(name.into(), "01-foo.conflist".into());
     let mut first = Installer::new(desired(&env, "info"));
     assert!(matches!(first.config(), Ok(Pass::Installed(_))));
-    std::fs::remove_file(node.path(NAMES)).unwrap();
     env.remove(name);
     remove_everything(&desired(&env, "info")).unwrap();
     assert_eq!(node.names("net.d"), ["10-a.conf"]);
@@ -387,20 +378,22 @@ fn a_copy_under_the_name_of_an_earlier_agent_goes_and_is_not_copied() {
 fn a_list_that_an_agent_extended_is_no_copy() {
     // Beside it is another network's file, one that a former plugin of the same network left, or a copy that somebody made.
     let former = BRIDGE.replace("cni0", "cni1");
-    for other in [
-        former.replace("\"pods\"", "\"more\""),
-        former,
-        BRIDGE.to_owned(),
-    ] {
+    let more = former.replace("\"pods\"", "\"more\"");
+    // Our own lists have some of these modes.
+    let others = [more, former, BRIDGE.to_owned()];
+    let cases = others
+        .iter()
+        .flat_map(|other| [0o600, 0o640, 0o644].map(|mode| (other, mode)));
+    for (other, mode) in cases {
         let node = Node::new();
         let env = node.env();
         node.write("net.d/10-a.conflist", BRIDGE);
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
         std::fs::set_permissions(node.path("net.d/10-a.conflist"), mode).unwrap();
         let mut first = Installer::new(desired(&env, "info"));
         assert!(matches!(first.config(), Ok(Pass::Installed(_))));
         let extended = node.read("net.d/10-a.conflist");
-        node.write("net.d/20-b.conflist", &other);
+        node.write("net.d/20-b.conflist", other);
         let mut owned = env.clone();
         owned.insert("ISTIO_OWNED_CNI_CONFIG".into(), "true".into());
         owned.insert("AMBIENT_ENABLED".into(), "true".into());
@@ -411,6 +404,62 @@ fn a_list_that_an_agent_extended_is_no_copy() {
         assert!(own.contains("cni0") && own.contains("portmap"), "{own}");
         second.remove().unwrap();
         assert_eq!(node.names("net.d"), ["10-a.conflist", "20-b.conflist"]);
+    }
+}
+
+/// `loopback` alone connects no pod: beside such a file the copy is all that pods have.
+#[test]
+fn a_file_without_a_network_is_no_reason_to_delete_or_replace_a_copy() {
+    let loopback = r#"{"cniVersion": "1.0.0", "name": "lo", "type": "loopback"}"#;
+    let list = r#"{"cniVersion": "1.0.0", "name": "lo", "plugins": [{"type": "loopback"}]}"#;
+    for (other, text) in [("99-lo.conf", loopback), ("99-lo.conflist", list)] {
+        for own in ["01-foo.conflist", "02-istio-cni.conflist"] {
+            for now in ["owned", "off", "uninstall"] {
+                let node = Node::new();
+                node.write("net.d/10-a.conflist", BRIDGE);
+                let mut env = node.env();
+                env.insert("AMBIENT_ENABLED".into(), "true".into());
+                env.insert("ISTIO_OWNED_CNI_CONFIG".into(), "true".into());
+                env.insert("ISTIO_OWNED_CNI_CONFIG_FILENAME".into(), own.into());
+                let mut first = Installer::new(desired(&env, "info"));
+                assert!(matches!(first.config(), Ok(Pass::Installed(_))));
+                std::fs::remove_file(node.path("net.d/10-a.conflist")).unwrap();
+                node.write(&format!("net.d/{other}"), text);
+                if now != "owned" {
+                    env.remove("ISTIO_OWNED_CNI_CONFIG_FILENAME");
+                    env.insert("ISTIO_OWNED_CNI_CONFIG".into(), "false".into());
+                }
+                let wanted = desired(&env, "info");
+                let pass = match now {
+                    "uninstall" => {
+                        remove_everything(&wanted).unwrap();
+                        None
+                    }
+                    _ => Some(Installer::new(wanted).config().unwrap()),
+                };
+                assert_eq!(node.names("net.d"), [own, other], "{own} {now}");
+                assert_eq!(node.read(&format!("net.d/{other}")), text);
+                let copy = node.read(&format!("net.d/{own}"));
+                assert!(copy.contains("cni0"), "{own} {now}: {copy}");
+                assert_eq!(copy.contains("istio-cni"), now != "uninstall", "{own}");
+                assert_eq!(now == "owned", matches!(pass, Some(Pass::Waiting(_))));
+            }
+        }
+    }
+}
+
+/// It is not the run directory that is to be looked at.
+#[test]
+fn a_missing_directory_of_configurations_is_told_as_such() {
+    let node = Node::new();
+    std::fs::remove_dir(node.path("net.d")).unwrap();
+    for chained in ["true", "false"] {
+        let mut env = node.env();
+        env.insert("CHAINED_CNI_PLUGIN".into(), chained.into());
+        let mut installer = Installer::new(desired(&env, "info"));
+        let why = installer.config().unwrap_err().to_string();
+        assert!(why.contains("MOUNTED_CNI_NET_DIR names"), "{why}");
+        assert!(!why.contains("owned-names"), "{why}");
     }
 }
 
