@@ -59,7 +59,7 @@ pub struct Plan {
     pub jobs: usize,
     /// What a whole run was cut down to, in words; empty: it is whole.
     pub selection: String,
-    /// Where what is done is written down case by case, until the run is over.
+    /// Where what is done is written down case by case, until [`Matrix::end`].
     pub progress: Option<PathBuf>,
     /// Go on with the run that was stopped, if this file is of the same one.
     pub resume: bool,
@@ -184,13 +184,18 @@ impl<'a> Matrix<'a> {
         if self.plan.selection.is_empty() {
             self.no_case_without_a_kernel(&mut run);
         }
-        if let Some(progress) = progress {
-            progress.end()?;
-        }
         Ok(run)
     }
 
-    /// The file of the run, and what it has done already: the pair of [`Matrix::pairs`], and what came of it.
+    /// To be called when the report is written: what the run has done is needed no more.
+    ///
+    /// # Errors
+    /// [`Plan::progress`] cannot be removed.
+    pub fn end(&self) -> Result<()> {
+        self.plan.progress.as_deref().map_or(Ok(()), progress::end)
+    }
+
+    /// The file of the run, and what need not be run again: the pair of [`Matrix::pairs`], and what came of it.
     fn progress(&self) -> Result<(Option<Progress>, Vec<Ended>)> {
         let Some(path) = &self.plan.progress else {
             return Ok((None, Vec::new()));

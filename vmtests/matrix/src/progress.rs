@@ -1,17 +1,20 @@
 //! What a run has done so far, in a file, so that one that was stopped can go on.
 //!
-//! The first line says what runs; each further line is a case that ended. Other test programs or another selection are
-//! another run, of which nothing is taken over.
+//! The first line says what runs; each further line is a case that ended. Other test programs, variables or another
+//! selection are another run, of which nothing is taken over. What failed or could not be tried is run again.
 use crate::Case;
+use crate::REQUIRE;
 use crate::artifacts::Artifacts;
+use crate::model::Verdict;
 use crate::run::Done;
+use crate::ship::{GOLDEN, RELEASE};
 use serde::Serialize;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
-use weir_vm::{Error, Result};
+use weir_vm::{Error, Result, note};
 
 /// What must be the same for a run to go on.
 #[derive(Serialize)]
@@ -20,6 +23,8 @@ struct Identity<'a> {
     programs: Vec<(&'a Path, u64, u128)>,
     cases: Vec<&'a str>,
     selection: &'a str,
+    /// Those that decide what cases do and what counts as a failure.
+    variables: [(&'a str, Option<String>); 3],
 }
 
 /// The first line of the file.
@@ -45,6 +50,10 @@ pub(crate) fn identity(artifacts: &Artifacts, cases: &[Case], selection: &str) -
         programs: programs.collect::<Result<_>>()?,
         cases: cases.iter().map(|case| case.name.as_str()).collect(),
         selection,
+        variables: [GOLDEN, RELEASE, REQUIRE].map(|name| {
+            let value = std::env::var_os(name);
+            (name, value.map(|v| v.to_string_lossy().into_owned()))
+        }),
     };
     serde_json::to_string(&identity).map_err(|e| Error::new("the run", e, "Report it"))
 }
@@ -57,8 +66,8 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Opens the file of a run with this identity, and answers with what it has done already; without `resume`, or if the
-    /// file is of another run, it begins anew.
+    /// Opens the file of a run with this identity, and answers with the cases that it need not run again; without `resume`,
+    /// or if the file is of another run, it begins anew.
     ///
     /// # Errors
     /// The file cannot be read or written.
@@ -74,9 +83,17 @@ impl Progress {
         };
         let mut lines = text.lines();
         let mut done = Vec::new();
-        if lines.next() == Some(identity) {
-            // The last line may be half of one: the run was killed while it wrote it.
-            done.extend(lines.map_while(|line| serde_json::from_str::<Done>(line).ok()));
+        match lines.next() {
+            Some(first) if first == identity => {
+                // The last line may be half of one: the run was killed while it wrote it.
+                done.extend(lines.map_while(|line| serde_json::from_str::<Done>(line).ok()));
+                done.retain(|d| is_settled(&d.result.verdict));
+            }
+            Some(_) => note(&format!(
+                "{} is of another run (other programs, cases, selection or variables): nothing is taken over",
+                path.display()
+            )),
+            None => {}
         }
         let file = OpenOptions::new()
             .create(true)
@@ -107,31 +124,41 @@ impl Progress {
         file.write_all(format!("{text}\n").as_bytes())
             .map_err(|e| Error::io(self.path.display(), &e))
     }
+}
 
-    /// The run is over: its report says all.
-    ///
-    /// # Errors
-    /// The file cannot be removed.
-    pub(crate) fn end(self) -> Result<()> {
-        fs::remove_file(&self.path).map_err(|e| Error::io(self.path.display(), &e))
+/// Whether it would end like that again. What failed or was not there may be mended by now.
+fn is_settled(verdict: &Verdict) -> bool {
+    matches!(verdict, Verdict::Passed | Verdict::Skipped { .. })
+}
+
+/// The run is over, and its report, which says all, is written: removes the file.
+///
+/// # Errors
+/// The file cannot be removed.
+pub(crate) fn end(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(path.display(), &e)),
+        _ => Ok(()),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Done, Progress};
+    use super::{Done, Progress, end};
     use crate::model::{CaseResult, Verdict};
     use std::fs::OpenOptions;
     use std::io::Write as _;
 
     fn done(case: &str) -> Done {
+        ended(case, Verdict::Passed)
+    }
+
+    fn ended(case: &str, verdict: Verdict) -> Done {
         Done {
             result: CaseResult {
                 environment: "6.12".to_owned(),
                 case: case.to_owned(),
-                verdict: Verdict::Failed {
-                    text: "line\nline".to_owned(),
-                },
+                verdict,
                 seconds: 1.5,
                 restored: true,
             },
@@ -162,9 +189,35 @@ mod tests {
         assert_eq!(kept("other", true).1.count(), 0);
         let (progress, _) = kept("one", true);
         progress.add(&done("a")).unwrap();
-        let (progress, results) = kept("one", false);
-        assert_eq!(results.count(), 0);
-        progress.end().unwrap();
+        assert_eq!(kept("one", false).1.count(), 0);
+        end(&path).unwrap();
         assert!(!path.exists());
+        end(&path).unwrap();
+    }
+
+    #[test]
+    fn what_failed_or_could_not_be_tried_is_run_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("progress");
+        let (text, reason) = ("line\nline".to_owned(), String::new());
+        let skipped = Verdict::Skipped {
+            probe: "nft".to_owned(),
+            since: "5.2".to_owned(),
+            reason: reason.clone(),
+        };
+        let (progress, _) = Progress::open(&path, "one", true).unwrap();
+        let verdicts = [
+            Verdict::Failed { text },
+            skipped.clone(),
+            Verdict::Ignored { reason },
+            Verdict::Passed,
+        ];
+        for verdict in verdicts {
+            progress.add(&ended("a", verdict)).unwrap();
+        }
+        drop(progress);
+        let (_, kept) = Progress::open(&path, "one", true).unwrap();
+        let kept = kept.into_iter().map(|d| d.result.verdict);
+        assert!(kept.eq([skipped, Verdict::Passed]));
     }
 }

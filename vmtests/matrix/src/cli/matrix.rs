@@ -57,7 +57,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
 
-    /// Go on with the run that was stopped, where the directory of --report has one of the same programs
+    /// Go on with the run that was stopped, where the directory of --report has one of the same programs; what failed runs
+    /// again
     #[arg(long, requires = "report")]
     resume: bool,
 
@@ -106,7 +107,9 @@ pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
     let run = matrix.run()?;
     say(report::text(&run, std::io::stdout().is_terminal()).trim_end())?;
     if let Some(dir) = &args.report {
-        for file in report::write(&run, dir)? {
+        let files = report::write(&run, dir)?;
+        matrix.end()?;
+        for file in files {
             say(&file.display().to_string())?;
         }
     }
