@@ -1,7 +1,7 @@
 //! What others have in a pod's namespace, which nothing that weir does may change: tables of both engines with
 //! counters that have counted, a policy rule, a route and addresses.
 
-use std::net::UdpSocket;
+use std::net::{IpAddr, Ipv6Addr, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -108,11 +108,13 @@ impl Foreign {
         let routing = Routing::open().map_err(text)?;
         let lo = routing.link("lo").map_err(text)?.index;
         routing.set_up(lo).map_err(text)?;
+        let mut added = Vec::new();
         for address in ADDRESSES {
             let address: IpNet = address.parse().map_err(text)?;
             routing.add_address(lo, address).map_err(text)?;
+            added.push(address.addr());
         }
-        settled(&routing)?;
+        settled(&routing, &added, &[])?;
         for family in [route::AddressFamily::V4, route::AddressFamily::V6] {
             add_rule(&routing, family, 0x99)?;
             let mut route = Route::local_default(family, lo, TABLE);
@@ -199,19 +201,28 @@ fn add_rule(routing: &Routing, family: route::AddressFamily, mark: u32) -> Resul
     routing.add_rule(&rule).map(drop).map_err(text)
 }
 
-/// The kernel adds the route of an IPv6 address on a thread of its own (addrconf_dad_work), some time after the address.
-fn settled(routing: &Routing) -> Result<(), String> {
+/// Waits for what the kernel adds on threads of its own: the route of an IPv6 address some time after the address
+/// (addrconf_dad_work), and that of multicast some time after a link with a peer is up (linkwatch_event).
+pub(crate) fn settled(
+    routing: &Routing,
+    addresses: &[IpAddr],
+    links: &[u32],
+) -> Result<(), String> {
     const RT_TABLE_LOCAL: u32 = 255;
+    const MULTICAST: IpAddr = IpAddr::V6(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0));
+    let of_addresses = addresses.iter().map(|address| (*address, None));
+    let of_links = links.iter().map(|link| (MULTICAST, Some(*link)));
+    let mut missing: Vec<(IpAddr, Option<u32>)> = of_addresses.chain(of_links).collect();
     let end = Instant::now() + Duration::from_secs(10);
     loop {
         let routes = routing.routes(RT_TABLE_LOCAL).map_err(text)?;
-        let mut missing = ADDRESSES.iter().filter(|address| {
-            let address = address.split('/').next().unwrap_or_default();
-            !routes.iter().any(|r| r.dst.addr().to_string() == address)
+        missing.retain(|(to, link)| {
+            let is_it = |r: &Route| r.dst.addr() == *to && (link.is_none() || r.oif == *link);
+            !routes.iter().any(is_it)
         });
-        match missing.next() {
+        match missing.first() {
             None => return Ok(()),
-            Some(address) if Instant::now() > end => return Err(format!("no route to {address}")),
+            Some((to, _)) if Instant::now() > end => return Err(format!("no route to {to}")),
             Some(_) => std::thread::yield_now(),
         }
     }

@@ -10,6 +10,8 @@ use weir_netlink::route::{Link, LinkKind, Route, Routing};
 use weir_node_ambient::Config;
 use weir_node_ambient::objects::{CARRIERS, PROXY_CARRIERS};
 
+use crate::check::foreign::settled;
+
 /// `10.245.N.0/24` and `fd00:10:245:N::/64`: `.1` on the node and `.10` inside.
 const POD: u8 = 1;
 const PROXY: u8 = 2;
@@ -39,6 +41,14 @@ impl Neighbours {
         for (number, netns) in [(POD, pod), (PROXY, proxy)] {
             connect(node, number, netns).map_err(text)?;
         }
+        // What the node holds is compared.
+        let routing = Routing::open_in(node).map_err(text)?;
+        let (mut addresses, mut links) = (Vec::new(), Vec::new());
+        for number in [POD, PROXY] {
+            addresses.push(address(number, true, "1").parse().map_err(text)?);
+            links.push(routing.link(&format!("v{number}")).map_err(text)?.index);
+        }
+        settled(&routing, &addresses, &links)?;
         Ok(neighbours)
     }
 

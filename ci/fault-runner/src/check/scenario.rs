@@ -384,6 +384,8 @@ impl Lab {
             "weir"
         });
         let mut command = traced_command(&program)?;
+        // Cases beside each other would wait for the machine's.
+        command.env("XTABLES_LOCKFILE", place.dir.join("xtables.lock"));
         let netns = place.netns.path();
         let Scenario { kind, engine, mode } = scenario;
         match kind {
