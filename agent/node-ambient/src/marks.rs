@@ -6,7 +6,7 @@ use weir_cni::of_node::has_legacy_tables;
 use weir_netfilter::nft::compat::Compat;
 use weir_netfilter::nft::expr::Expr;
 use weir_netfilter::nft::{
-    CtKey, Data, Match, MetaKey, NftEngine, Operand, Selector, SocketKey, Source, Statement,
+    CtKey, Data, Match, MetaKey, NftEngine, Operand, Rule, Selector, SocketKey, Source, Statement,
     TableFamily,
 };
 use weir_netfilter::xtables::raw::IPSET_FLAG_MAP_SKBMARK;
@@ -66,11 +66,8 @@ fn of_nft() -> Result<Vec<Used>> {
     let others: Vec<_> = others.collect();
     for table in engine.read_tables(&others)?.ruleset.tables {
         for chain in &table.chains {
-            let mut bits = Vec::new();
-            for statement in chain.rules.iter().flat_map(|r| &r.statements) {
-                of_statement(statement, table.family, &mut bits);
-            }
-            used.extend(bits.into_iter().map(|(owner, bits)| Used {
+            let bits = of_rules(&chain.rules, table.family).into_iter();
+            used.extend(bits.map(|(owner, bits)| Used {
                 place: format!("nft table {} chain {}", table.name, chain.name),
                 owner,
                 bits,
@@ -78,6 +75,16 @@ fn of_nft() -> Result<Vec<Used>> {
         }
     }
     Ok(used)
+}
+
+/// Those of own chains (`jump { ... }`) count, too.
+fn of_rules(rules: &[Rule], family: TableFamily) -> Vec<Bits> {
+    let mut bits = Vec::new();
+    let statements = rules.iter().flat_map(Rule::with_own);
+    for statement in statements.flat_map(|r| &r.statements) {
+        of_statement(statement, family, &mut bits);
+    }
+    bits
 }
 
 fn of_legacy() -> Result<Vec<Used>> {
@@ -247,4 +254,25 @@ fn mask_of(exprs: &[Expr], register: Option<u32>) -> u32 {
         _ => None,
     });
     mask.map_or(u32::MAX, |mask| number(&Data::from(mask)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Owner, of_rules};
+    use weir_netfilter::nft::{CmpOp, Rule, TableFamily};
+
+    #[test]
+    fn rules_of_own_chains_count_at_any_depth() {
+        let leading = |rules: Vec<Rule>| Rule {
+            chain: Some(rules),
+            ..Rule::builder().mark(CmpOp::Eq, 1).jump("")
+        };
+        let innermost = Rule::builder().set_mark(0x10).build();
+        let rules = [leading(vec![leading(vec![innermost])])];
+        let found = of_rules(&rules, TableFamily::Inet);
+        assert_eq!(found, [(Owner::Packet, u32::MAX); 3]);
+        let (without, _) = found.split_at(2);
+        let rules = [leading(vec![leading(Vec::new())])];
+        assert_eq!(of_rules(&rules, TableFamily::Inet), without);
+    }
 }

@@ -183,7 +183,8 @@ fn plan(observed: &Snapshot, of: &Leftovers<'_>) -> Transaction {
             let by_name = named_rules(chain, table.family, named);
             let rules = chain.rules.iter().zip(observed.handles(t, c)).enumerate();
             let is_deleted = |n: usize, rule: &Rule| {
-                is_ours(chain) || by_name.contains(&n) || rule.statements.iter().any(leads_to_ours)
+                let mut statements = rule.with_own().flat_map(|r| &r.statements);
+                is_ours(chain) || by_name.contains(&n) || statements.any(leads_to_ours)
             };
             let deleted = rules.filter(|(n, (rule, _))| is_deleted(*n, rule));
             ops.extend(deleted.map(|(_, (rule, handle))| {

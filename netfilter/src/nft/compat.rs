@@ -110,12 +110,9 @@ fn legacy(family: TableFamily) -> Option<xtables::XtFamily> {
 /// Whether `nft list ruleset` warns that `iptables-nft` manages the table: a rule of it has a compat expression.
 #[must_use]
 pub fn is_managed(table: &Table) -> bool {
-    fn any(rules: &[Rule]) -> bool {
-        let has =
-            |r: &Rule| r.statements.iter().any(is_compat) || r.chain.as_deref().is_some_and(any);
-        rules.iter().any(has)
-    }
-    table.chains.iter().any(|c| any(&c.rules))
+    let rules = table.chains.iter().flat_map(|c| &c.rules);
+    let mut statements = rules.flat_map(Rule::with_own).flat_map(|r| &r.statements);
+    statements.any(is_compat)
 }
 
 fn is_compat(s: &Statement) -> bool {

@@ -5,7 +5,7 @@
 
 use super::{Finding, RunningKernel, nft, xtables};
 use crate::nft::expr::Expr;
-use crate::nft::{CtKey, Element, ElementKey, MetaKey, Operand, Statement};
+use crate::nft::{CtKey, Element, ElementKey, MetaKey, Operand, Rule, Statement};
 use crate::xtables::{Ruleset, XtFamily};
 use std::collections::BTreeSet;
 
@@ -46,8 +46,7 @@ pub fn of_nft(ruleset: &crate::nft::Ruleset) -> Needs {
                     base.chain_type.as_str()
                 ));
             }
-            let own = chain.rules.iter().flat_map(|r| r.chain.iter().flatten());
-            for rule in chain.rules.iter().chain(own) {
+            for rule in chain.rules.iter().flat_map(Rule::with_own) {
                 for expr in rule.expressions(table.family) {
                     need(format!("expression {}", expr.name()));
                     if let Some(feature) = of_key(&expr) {

@@ -76,7 +76,8 @@ pub fn remove_of_iptables_nft() -> Result<Vec<String>> {
 /// Rules are deleted first, because a chain can be deleted only when nothing jumps to it.
 fn plan(observed: &Snapshot) -> Transaction {
     let leads_there = |rule: &Rule| {
-        let mut statements = rule.statements.iter();
+        // A jump of its own chain (`jump { ... }`) counts, too.
+        let mut statements = rule.with_own().flat_map(|r| &r.statements);
         statements.any(|s| {
             matches!(s, Statement::Verdict(Verdict::Jump(to) | Verdict::Goto(to)) if to == CHAIN)
         })

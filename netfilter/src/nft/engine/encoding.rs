@@ -23,13 +23,29 @@ pub fn other_encoding(found: &Rule, desired: &Rule, family: TableFamily) -> Opti
     {
         return None;
     }
-    let (listed, wanted) = (listed.expressions(family), wanted.expressions(family));
+    Some(difference(&listed, &wanted, family))
+}
+
+/// In what one of them is not the other.
+fn difference(found: &Rule, desired: &Rule, family: TableFamily) -> String {
+    let (listed, wanted) = (found.expressions(family), desired.expressions(family));
+    if listed == wanted
+        && let (Some(own), Some(desired)) = (&found.chain, &desired.chain)
+        && let Some((n, (a, b))) = own
+            .iter()
+            .zip(desired)
+            .enumerate()
+            .find(|(_, (a, b))| a != b)
+    {
+        let inside = difference(a, b, family);
+        return format!("{inside} of rule {} of its chain", n + 1);
+    }
     let at = listed
         .iter()
         .zip(&wanted)
         .take_while(|(a, b)| a == b)
         .count();
-    Some(match (listed.get(at), wanted.get(at)) {
+    match (listed.get(at), wanted.get(at)) {
         (Some(a), Some(b)) if a.name() == b.name() => {
             format!(
                 "{} in expression {} ({})",
@@ -44,7 +60,7 @@ pub fn other_encoding(found: &Rule, desired: &Rule, family: TableFamily) -> Opti
         (Some(a), None) => format!("expression {} ({}) is one too many", at + 1, a.name()),
         (None, Some(b)) => format!("expression {} ({}) is missing", at + 1, b.name()),
         (None, None) => "the set that a lookup names".to_owned(),
-    })
+    }
 }
 
 /// The attributes in which two expressions of one name differ, by their C names.
@@ -69,5 +85,26 @@ fn attributes(a: &Expr, b: &Expr) -> String {
     match differing.is_empty() {
         true => "unknown attributes".to_owned(),
         false => differing.iter().map(name).collect::<Vec<_>>().join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::difference;
+    use crate::nft::model::{CmpOp, Rule, TableFamily};
+
+    #[test]
+    fn a_difference_in_its_own_chain_is_found() {
+        let leading = |rules: [Rule; 2]| Rule {
+            chain: Some(rules.to_vec()),
+            ..Rule::builder().jump("")
+        };
+        let mark = |mark| Rule::builder().mark(CmpOp::Eq, mark).build();
+        let [found, desired] = [2, 3].map(|last| leading([mark(1), mark(last)]));
+        let found = difference(&found, &desired, TableFamily::Inet);
+        assert_eq!(
+            found,
+            "NFTA_CMP_DATA in expression 2 (cmp) of rule 2 of its chain"
+        );
     }
 }

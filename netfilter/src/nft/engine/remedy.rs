@@ -5,7 +5,7 @@ use crate::features::expressions::given_by;
 use crate::nft::context::Context;
 use crate::nft::expr::Expr;
 use crate::nft::linearize;
-use crate::nft::model::ChainType;
+use crate::nft::model::{ChainType, Rule};
 use weir_netlink::Error;
 use weir_netlink::attr::Step;
 use weir_netlink::nfnetlink::Refusal;
@@ -59,9 +59,15 @@ const REFERRING: &[&str] = &["dynset", "flow_offload", "lookup", "objref"];
 
 /// `ENOENT` at an expression's name, or `EOPNOTSUPP` and `ENOENT` at a chain's type: not in this kernel.
 fn lacking(op: &NftOp, f: &Refusal) -> Option<String> {
-    let with_own = |op: &NftOp| matches!(op, NftOp::AddRule(_, _, rule, _) if rule.chain.is_some());
-    // A chain without a name.
-    if f.errno == libc::EINVAL && f.attribute.is_none() && with_own(op) {
+    // A chain without a name; a rule that is too long gets the same answer.
+    let refused_own = |op: &NftOp| match op {
+        NftOp::AddRule(id, _, rule, _) => {
+            let is_short = |r: &Rule| r.expressions(id.0).len() <= Rule::MAX_EXPRESSIONS;
+            rule.chain.is_some() && rule.with_own().all(is_short)
+        }
+        _ => false,
+    };
+    if f.errno == libc::EINVAL && f.attribute.is_none() && refused_own(op) {
         return Some("chains of rules (`jump { ... }`): Linux 5.9".to_owned());
     }
     if !matches!(
@@ -115,5 +121,37 @@ fn lacking(op: &NftOp, f: &Refusal) -> Option<String> {
             t.family.to_string().to_uppercase()
         )),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NftOp, Refusal, lacking};
+    use crate::nft::model::{Counter, Rule, Statement, TableFamily};
+
+    #[test]
+    fn a_rule_that_is_too_long_does_not_need_another_kernel() {
+        let refusal = Refusal {
+            index: Some(0),
+            errno: libc::EINVAL,
+            extack: None,
+            attribute: None,
+            echo: Vec::new(),
+        };
+        let says = |inner: usize, outer: usize| {
+            let counters = |count| vec![Statement::Counter(Counter::default()); count];
+            let mut rule = Rule::builder().jump("");
+            rule.statements.splice(0..0, counters(outer));
+            rule.chain = Some(vec![Rule {
+                statements: counters(inner),
+                ..Rule::default()
+            }]);
+            let table = (TableFamily::Inet, "t".to_owned());
+            lacking(&NftOp::AddRule(table, "c".to_owned(), rule, None), &refusal)
+        };
+        let most = Rule::MAX_EXPRESSIONS;
+        assert!(says(most, most - 1).is_some_and(|text| text.contains("Linux 5.9")));
+        assert_eq!(says(most + 1, 0), None);
+        assert_eq!(says(0, most), None);
     }
 }

@@ -80,6 +80,17 @@ impl Rule {
         linearize::rule(self, Context::of(family)).exprs
     }
 
+    /// The rule and the rules of its own chain (`jump { ... }`), of theirs, and so on: each after the one that leads to
+    /// it.
+    pub fn with_own(&self) -> impl Iterator<Item = &Self> {
+        let mut next = vec![self];
+        std::iter::from_fn(move || {
+            let rule = next.pop()?;
+            next.extend(rule.chain.iter().flatten().rev());
+            Some(rule)
+        })
+    }
+
     /// Equal but for the values of counters.
     pub(crate) fn is_same_but_counters(&self, other: &Self) -> bool {
         let is_same = |(a, b): (&Statement, &Statement)| match (a, b) {
@@ -427,6 +438,19 @@ fn joined(ranges: impl IntoIterator<Item = RangeInclusive<u32>>) -> Vec<(u32, u3
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rule_comes_before_those_of_its_own_chain() {
+        let rule = |name: &str, chain: &[Rule]| Rule {
+            comment: Some(name.to_owned()),
+            chain: (!chain.is_empty()).then(|| chain.to_vec()),
+            ..Rule::default()
+        };
+        let second = rule("b", &[rule("c", &[]), rule("d", &[])]);
+        let all = rule("a", &[second, rule("e", &[])]);
+        let names = all.with_own().filter_map(|r| r.comment.as_deref());
+        assert_eq!(names.collect::<Vec<_>>(), ["a", "b", "c", "d", "e"]);
+    }
 
     #[test]
     fn ranges_that_overlap_or_touch_are_one() {
