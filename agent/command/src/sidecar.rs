@@ -3,7 +3,7 @@
 use super::args::{ApplyArgs, DesiredArgs, VerifyArgs, address};
 use super::failure::{Failure, code};
 use super::output;
-use super::source::{Addresses, Declined, Desired, Redirect, desired, sandbox};
+use super::source::{Addresses, Declined, Desired, Redirect, Text, desired, sandbox};
 use clap::Args;
 use serde_json::json;
 use std::net::IpAddr;
@@ -26,7 +26,7 @@ pub(super) struct PlanArgs {
 /// `weir plan sidecar`
 pub(super) fn plan(a: &PlanArgs) -> Result<u8, Failure> {
     let addresses = Addresses::Given(&a.address);
-    let redirect = match desired(&a.desired.source, a.desired.engine, &addresses)? {
+    let redirect = match desired(&Text::of(&a.desired.source)?, a.desired.engine, &addresses)? {
         Desired::Nothing(declined) => return nothing(a.desired.json, &declined.reason),
         Desired::Redirect(redirect) => redirect,
     };
@@ -78,16 +78,17 @@ fn left_alone(declined: &Declined, visit: &Visit<'_>, json: bool) -> Result<u8, 
 /// `weir apply sidecar`
 pub(super) fn apply(a: &ApplyArgs) -> Result<u8, Failure> {
     let sandbox = sandbox(&a.target, |e| Failure::failed(e))?;
+    let given = Text::of(&a.desired.source)?;
     sandbox
-        .visit(|visit| apply_in(a, visit))
+        .visit(|visit| apply_in(a, &given, visit))
         .map_err(Failure::failed)?
 }
 
-fn apply_in(a: &ApplyArgs, visit: &Visit<'_>) -> Result<u8, Failure> {
+fn apply_in(a: &ApplyArgs, given: &Text, visit: &Visit<'_>) -> Result<u8, Failure> {
     let failed = |e: &weir_netlink::Error| Failure::failed(e);
     let addresses = Addresses::Of { visit, failed };
     let sandbox = visit.sandbox();
-    let redirect = match desired(&a.desired.source, a.desired.engine, &addresses)? {
+    let redirect = match desired(given, a.desired.engine, &addresses)? {
         Desired::Nothing(declined) => return left_alone(&declined, visit, a.desired.json),
         Desired::Redirect(redirect) => redirect,
     };
@@ -217,15 +218,16 @@ pub(super) fn lines(
 pub(super) fn verify(a: &VerifyArgs) -> Result<u8, Failure> {
     let failed = |e: &weir_netlink::Error| Failure::unknown(e);
     let sandbox = sandbox(&a.target, failed)?;
+    let given = Text::of(&a.desired.source)?;
     sandbox
-        .visit(|visit| verify_in(a, visit))
+        .visit(|visit| verify_in(a, &given, visit))
         .map_err(Failure::unknown)?
 }
 
-fn verify_in(a: &VerifyArgs, visit: &Visit<'_>) -> Result<u8, Failure> {
+fn verify_in(a: &VerifyArgs, given: &Text, visit: &Visit<'_>) -> Result<u8, Failure> {
     let failed = |e: &weir_netlink::Error| Failure::unknown(e);
     let addresses = Addresses::Of { visit, failed };
-    let redirect = match desired(&a.desired.source, a.desired.engine, &addresses)? {
+    let redirect = match desired(given, a.desired.engine, &addresses)? {
         Desired::Nothing(declined) => {
             let left = left_over(&declined, visit).map_err(Failure::unknown)?;
             return unexpected(&left, visit, &declined.reason, a.desired.json);

@@ -125,15 +125,36 @@ impl Redirect {
     }
 }
 
-/// Reads and understands everything before anything is done.
+/// A configuration or a pod, as it was given.
+pub(super) struct Text {
+    text: String,
+    name: String,
+    is_config: bool,
+}
+
+impl Text {
+    /// Reads it, before the namespace is entered: a pipe may keep waiting for longer than a visit has time for.
+    pub(super) fn of(source: &Source) -> Result<Self, Failure> {
+        let Some(file) = source.config.as_ref().or(source.pod.as_ref()) else {
+            return Err(Failure::usage("one of --config and --pod is needed"));
+        };
+        Ok(Self {
+            text: read(file, DESCRIPTION)?,
+            name: name(file),
+            is_config: source.config.is_some(),
+        })
+    }
+}
+
+/// Understands everything before anything is done.
 pub(super) fn desired(
-    source: &Source,
+    given: &Text,
     arg: EngineArg,
     addresses: &Addresses<'_>,
 ) -> Result<Desired, Failure> {
-    let (config, intent, named) = match (&source.config, &source.pod) {
-        (Some(file), _) => {
-            let (config, is_given) = from_config(file)?;
+    let (config, intent, named) = match given.is_config {
+        true => {
+            let (config, is_given) = from_config(given)?;
             let named = named(arg, Some(&config));
             if let Some(warning) = only_ipv4(&config, is_given, named, addresses) {
                 eprintln!("weir: warning: {warning}");
@@ -141,14 +162,13 @@ pub(super) fn desired(
             let intent = Intent::parse(&config, &NameFiles::default()).map_err(Failure::usage)?;
             (config, intent, named)
         }
-        (None, Some(file)) => {
+        false => {
             let named = named(arg, None);
-            match from_pod(file, addresses)? {
+            match from_pod(given, addresses)? {
                 Ok(intent) => (SidecarConfig::default(), intent, named),
                 Err(declined) => return Ok(Desired::Nothing(declined)),
             }
         }
-        (None, None) => return Err(Failure::usage("one of --config and --pod is needed")),
     };
     for warning in intent.warnings.iter().chain(&config.notes()) {
         eprintln!("weir: warning: {warning}");
@@ -157,18 +177,18 @@ pub(super) fn desired(
         config,
         intent,
         named,
-        as_named: source.config.is_some(),
+        as_named: given.is_config,
     })))
 }
 
 /// The configuration, and whether it says if IPv6 is redirected.
-fn from_config(file: &Path) -> Result<(SidecarConfig, bool), Failure> {
-    let text = read(file, DESCRIPTION)?;
-    let mut config = SidecarConfig::from_json(&text, &name(file)).map_err(Failure::usage)?;
+fn from_config(given: &Text) -> Result<(SidecarConfig, bool), Failure> {
+    let mut config = SidecarConfig::from_json(&given.text, &given.name).map_err(Failure::usage)?;
     let env = |name: &str| std::env::var(name).ok();
     fill_proxy_ids(&mut config, &env, &NameFiles::default().passwd).map_err(Failure::usage)?;
     validate(&config).map_err(Failure::usage)?;
-    let fields: BTreeMap<String, IgnoredAny> = serde_json::from_str(&text).unwrap_or_default();
+    let fields: BTreeMap<String, IgnoredAny> =
+        serde_json::from_str(&given.text).unwrap_or_default();
     let is_given = fields.contains_key("enable_ipv6");
     Ok((config, is_given))
 }
@@ -214,9 +234,8 @@ fn only_ipv4(
 }
 
 /// The inner error is why the pod asks for nothing.
-fn from_pod(file: &Path, addresses: &Addresses<'_>) -> Result<Result<Intent, Declined>, Failure> {
-    let text = read(file, DESCRIPTION)?;
-    let pod = Pod::from_manifest(&text, &name(file)).map_err(Failure::usage)?;
+fn from_pod(given: &Text, addresses: &Addresses<'_>) -> Result<Result<Intent, Declined>, Failure> {
+    let pod = Pod::from_manifest(&given.text, &given.name).map_err(Failure::usage)?;
     let facts = PodFacts::of(&pod);
     if let Some(reason) = Skip::of(&facts) {
         return Ok(Err(Declined {

@@ -191,12 +191,14 @@ impl Undo<'_> {
     /// process has written rules meanwhile that need them they stay. Returns the errors of removing and of reading.
     fn take_routing_back(&self, writer: &Writer<'_>) -> Vec<Error> {
         let (scheme, items) = (writer.desired.scheme(), &writer.desired.routing);
-        let is_read = Cell::new(false);
+        let (is_read, is_kept) = (Cell::new(false), Cell::new(false));
         let read = || -> Result<_> {
             let fresh = Routing::open()?;
             let mut added = Held::read(scheme, &fresh, items)?.since(self.before);
             added.retain(|found| routing::is_of(found, self.missing));
-            if !added.is_empty() && writer.is_written_by_another() {
+            if !added.is_empty() && writer.is_written_by_another()? {
+                // The rules may be older than this, and say nothing of other writers.
+                is_kept.set(!writer.is_first());
                 added.clear();
             }
             Ok((fresh, added))
@@ -210,13 +212,13 @@ impl Undo<'_> {
             };
             let (removed, mut failures) = routing::remove(&fresh, added);
             // It may have looked at them before they were gone.
-            if !removed.is_empty() && writer.is_written_by_another() {
+            if !removed.is_empty() && writer.is_written_by_another().unwrap_or(true) {
                 failures.extend(routing::add(&fresh, self.missing, scheme).err());
             }
             (removed, failures)
         };
         let mut failures = engines::twice(once(), once).1;
-        if !is_read.get() {
+        if !is_read.get() || is_kept.get() {
             failures.extend(routing::in_doubt(self.missing));
         }
         failures

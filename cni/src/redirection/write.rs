@@ -164,14 +164,16 @@ impl<'a> Writer<'a> {
         !self.replaces && !self.succeeds
     }
 
-    /// True if the kernel is known to hold rules that are not this writer's: another process has written them meanwhile.
-    pub(super) fn is_written_by_another(&self) -> bool {
-        match self.is_first() {
-            true => engines::ours_left(Named(self.desired.scheme(), None))
-                .is_ok_and(|left| !left.is_empty()),
+    /// True if the kernel holds rules that are not this writer's: another process has written them meanwhile.
+    ///
+    /// # Errors
+    /// It cannot be read: those rules may be there.
+    pub(super) fn is_written_by_another(&self) -> Result<bool> {
+        Ok(match self.is_first() {
+            true => !engines::ours_left(Named(self.desired.scheme(), None))?.is_empty(),
             // Older ones need only what was there with them.
             false => self.now() == Some(InForce::Yes),
-        }
+        })
     }
 
     /// Removes the owned rules of the other engine and of iptables-nft; continues after a failure.

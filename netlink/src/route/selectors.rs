@@ -158,7 +158,7 @@ impl RuleSelectors {
     }
 
     /// There is no rule of the priority that `goto` names.
-    pub(super) fn is_unresolved(&self) -> bool {
+    pub fn is_unresolved(&self) -> bool {
         self.flags & FIB_RULE_UNRESOLVED != 0
     }
 }

@@ -26,7 +26,8 @@ use super::scheme::Scheme;
 use crate::compile::{Compiled, Engine, Rules};
 use std::collections::BTreeSet;
 use weir_netfilter::nft::{
-    self, CmpOp, Data, Hook, MetaKey, Operand, Selector, Statement, priority,
+    self, CmpOp, Data, Hook, MetaKey, Operand, PayloadBase, Selector, Statement, TableFamily,
+    priority,
 };
 use weir_netfilter::xtables::{self, Not, Protocol, Target, XtFamily};
 use weir_netlink::route::{Address, Routing};
@@ -169,7 +170,8 @@ impl Ours {
             }
             let is_udp = |rule: &nft::Rule| {
                 let redirects = |s: &Statement| matches!(s, Statement::Redirect(_));
-                rule.statements.iter().any(redirects) && l4proto(rule) == Some(Data::u8(UDP))
+                rule.statements.iter().any(redirects)
+                    && l4proto(rule, TableFamily::Inet) == Some(Data::u8(UDP))
             };
             ours.takes_udp |= all().any(is_udp);
         }
@@ -272,14 +274,24 @@ fn reachable<'t, R, C: IntoIterator<Item = &'t str>>(
 }
 
 /// The protocol that a rule of nf_tables is for.
-fn l4proto(rule: &nft::Rule) -> Option<Data> {
+fn l4proto(rule: &nft::Rule, family: TableFamily) -> Option<Data> {
+    // Older iptables-nft reads it from the header of IPv4.
+    let of_header = Selector::Payload {
+        base: PayloadBase::Network,
+        offset: 9,
+        len: 1,
+    };
+    let is_it = |selector: &Selector| {
+        *selector == Selector::Meta(MetaKey::L4proto)
+            || (*selector == of_header && family == TableFamily::Ip)
+    };
     rule.statements.iter().find_map(|s| match s {
         Statement::Match(nft::Match {
-            selector: Selector::Meta(MetaKey::L4proto),
+            selector,
             mask: None,
             op: CmpOp::Eq,
             operand: Operand::Value(value),
-        }) => Some(value.clone()),
+        }) if is_it(selector) => Some(value.clone()),
         _ => None,
     })
 }

@@ -111,7 +111,8 @@ fn leads_past(
     Ok(match rule.action {
         RuleAction::Lookup if [here.table, RT_TABLE_LOCAL].contains(&rule.table) => false,
         RuleAction::Lookup => routes(rule.table)?.iter().any(leads),
-        RuleAction::Goto => rule.goto > here.priority,
+        // The kernel passes over one that leads to no rule.
+        RuleAction::Goto => rule.goto > here.priority && !rule.selectors.is_unresolved(),
         RuleAction::Nop => false,
         _ => true,
     })

@@ -131,7 +131,7 @@ fn taking(rule: &Rule, family: TableFamily) -> Option<Taking> {
 
 /// Whether the rule may be for packets that are redirected.
 fn concerns(ours: &Ours, rule: &Rule, family: TableFamily) -> bool {
-    match l4proto(rule) {
+    match l4proto(rule, family) {
         Some(protocol) => [super::TCP, super::UDP]
             .iter()
             .any(|p| ours.takes(*p) && protocol == Data::u8(*p)),
