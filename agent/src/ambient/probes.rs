@@ -141,8 +141,10 @@ impl HostRules {
             return;
         };
         let removed = self.at_host(|| {
-            let mut removed = host::remove_other(engine)?;
-            removed.extend(host::remove_of_iptables_nft()?);
+            // One that cannot be removed keeps not the other.
+            let (other, of_tools) = (host::remove_other(engine), host::remove_of_iptables_nft());
+            let mut removed = other?;
+            removed.extend(of_tools?);
             Ok(removed)
         });
         let removed = removed.map_err(|e| format!("rules for probes in another form: {e}"));
@@ -166,7 +168,8 @@ impl HostRules {
 
     fn heal_of(&self, changed: Option<&[IpAddr]>) -> Result<(), String> {
         let mut state = self.state();
-        let was_in_force = state.told.is_good() && !state.is_new;
+        // Where a foreign rule is ahead, ours are in force all the same.
+        let was_in_force = (state.told.is_good() || state.ahead.is_some()) && !state.is_new;
         let applied = self.apply(&mut state, changed);
         let failure = applied.as_ref().err().or(state.ahead.as_ref()).cloned();
         let healed = applied.as_ref().ok().and_then(|changes| changes.first());
@@ -314,7 +317,9 @@ impl State {
         if found.is_behind && is_due && self.moves.pause(now).is_none() {
             self.moves.add(now);
             changes = host::to_front(host)?;
-            found = host::ahead(host, engine)?;
+            if let Ok(now) = host::ahead(host, engine) {
+                found = now;
+            }
         }
         self.is_first = true;
         self.ahead = found.takes.first().map(|rule| {

@@ -267,7 +267,7 @@ impl Parts<'_> {
             );
         };
         let path = self.settings.run_dir.join(weir_cni::plugin::EVENT_SOCKET);
-        let listener = serve::bind_for_root(&path)
+        let listener = serve::bind_logs(&path)
             .map_err(|e| format!("cannot listen on {}: {e}", path.display()))?;
         let pods = (watch.pods(), sockets.sandboxes.clone());
         let node = &self.settings.node_name;

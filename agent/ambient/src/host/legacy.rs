@@ -43,7 +43,8 @@ pub fn to_front(host: &Host) -> Result<Vec<String>> {
         return Err(e);
     }
     let mut changes: Vec<String> = gone.ops.iter().map(ToString::to_string).collect();
-    changes.extend(by_legacy(host)?);
+    // No probe passes meanwhile.
+    changes.extend(by_legacy(host).or_else(|_| by_legacy(host))?);
     Ok(changes)
 }
 

@@ -89,12 +89,11 @@ fn the_form_of_another_engine_goes() {
             (Engine::Xtables, [false, true, true]),
             (Engine::Nft, [true, false, false]),
         ] {
-            let mut in_force = None;
-            assert!(!update(&host, engine, &mut in_force).unwrap().is_empty());
+            assert!(!apply(&host, engine).unwrap().is_empty());
             assert_eq!(forms(), expected, "{engine}");
             assert_eq!(addresses(engine).unwrap(), host.addresses, "{engine}");
             assert_eq!(choose(engine == Engine::Xtables).unwrap(), engine);
-            let again = update(&host, engine, &mut None).unwrap();
+            let again = apply(&host, engine).unwrap();
             assert_eq!(again, Vec::<String>::new(), "{engine}");
         }
         remove().unwrap();

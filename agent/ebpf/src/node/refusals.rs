@@ -9,6 +9,7 @@ use nix::errno::Errno;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use weir_netlink::route::Routing;
 use weir_netlink::{Error, Result};
 
@@ -23,7 +24,11 @@ type Place = (u32, Occupants, NodeTraits);
 struct Refusal {
     place: Place,
     why: String,
+    at: Instant,
 }
+
+/// What the kernel was short of, or another program held, may be there again: it is tried again after this time.
+const AGAIN: Duration = Duration::from_secs(600);
 
 /// They say nothing of the link.
 const TRANSIENT: [Errno; 4] = [Errno::ENOMEM, Errno::ENOBUFS, Errno::EAGAIN, Errno::EINTR];
@@ -38,7 +43,8 @@ impl Refusals {
         let is_transient = |e: &Errno| why.errno() == Some(*e as i32);
         if !TRANSIENT.iter().any(is_transient) {
             let why = why.to_string();
-            self.all().insert(device, Refusal { place, why });
+            let at = Instant::now();
+            self.all().insert(device, Refusal { place, why, at });
         }
     }
 }
@@ -55,7 +61,10 @@ pub(super) fn possible<'w>(
         return Ok(all);
     };
     let mut refused = refusals.all();
-    refused.retain(|device, _| wanted.pods.values().any(|of_pod| of_pod == device));
+    refused.retain(|device, refusal| {
+        let is_wanted = wanted.pods.values().any(|of_pod| of_pod == device);
+        is_wanted && refusal.at.elapsed() < AGAIN
+    });
     if refused.is_empty() {
         return Ok(all);
     }

@@ -73,8 +73,8 @@ impl Event {
             }
             Self::NodeNotCleaned { why } => {
                 let text = format!(
-                    "what an agent in ambient mode left at the node may be in force still, and capture pods: {why}; it is \
-                     tried again, as weir uninstall does"
+                    "what an agent in ambient mode left at the node may be in force still: {why}; it is tried again, as weir \
+                     uninstall does"
                 );
                 About::new(Warn, "ambient_node_not_cleaned", text)
             }
