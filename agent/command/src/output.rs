@@ -54,7 +54,7 @@ impl Write for Bytes<'_> {
     }
 }
 
-/// Writes what a command has done. One that cannot be written counts as in [`stream`], also when the reader is gone: the
+/// Writes what a command has done. One that cannot be written counts as in `stream`, also when the reader is gone: the
 /// message says what is so all the same.
 ///
 /// # Errors
