@@ -202,6 +202,11 @@ const LIMITED: &[Limited] = &[
     (libc::SYS_rt_sigaction, &[], "EFAULT and EINVAL only"),
     (libc::SYS_rt_sigprocmask, &[], "EFAULT and EINVAL only"),
     (
+        libc::SYS_close,
+        &[Errno::EINTR],
+        "nothing is written back; std ends the process where closedir(3) fails with another",
+    ),
+    (
         libc::SYS_sigaltstack,
         &[Errno::ENOMEM, Errno::EPERM],
         "and EFAULT, EINVAL",
