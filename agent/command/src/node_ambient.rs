@@ -138,8 +138,19 @@ pub(super) fn clean(a: &NodeAmbientCleanArgs) -> Result<u8, Failure> {
     // What keeps one of both does not keep the other.
     let detached = detach(&netns, config.as_ref());
     let removed = weir_node_ambient::remove(&netns, config.as_ref());
-    let detached = detached?.unwrap_or_default();
-    let mut removed = removed.map_err(Failure::failed)?;
+    let (detached, mut removed) = match (detached, removed) {
+        (Ok(detached), Ok(removed)) => (detached.unwrap_or_default(), removed),
+        (Ok(_), Err(e)) => return Err(Failure::failed(e)),
+        (Err(e), Ok(_)) => {
+            return Err(Failure::failed(format!(
+                "{}; what could be removed is gone",
+                e.message
+            )));
+        }
+        (Err(first), Err(e)) => {
+            return Err(Failure::failed(format!("{e}; besides: {}", first.message)));
+        }
+    };
     removed.extend(detached);
     if a.json {
         return output::json(&json!({ "removed": removed }));

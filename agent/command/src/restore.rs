@@ -12,7 +12,7 @@ use weir_cni::redirection::Sandbox;
 use weir_cni::redirection::refuse_host;
 use weir_netfilter::ipset::{self, Existing};
 use weir_netfilter::xtables::{self, Script, Writers, XtFamily};
-use weir_netlink::Netns;
+use weir_netlink::{Error, InForce, Netns};
 
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
@@ -154,7 +154,7 @@ fn sets(a: &RestoreArgs, netns: &Netns, text: &str) -> Result<Report, Failure> {
         let done = netns.run(|| {
             let mut engine = ipset::IpsetEngine::open().map_err(Failure::failed)?;
             let done = engine.restore(text, Existing::Refuse);
-            done.map_err(|e| Failure::failed(format!("{e}; the lines before it are in force")))
+            done.map_err(|e| Failure::failed(place(e)))
         });
         let done = done.map_err(Failure::failed)??;
         fields = json!({ "statements": done.statements, "entries": done.entries });
@@ -165,6 +165,17 @@ fn sets(a: &RestoreArgs, netns: &Netns, text: &str) -> Result<Report, Failure> {
         lock_wait: None,
         untold,
     })
+}
+
+/// What is in force after an error: ipset has no transactions.
+fn place(e: Error) -> String {
+    match e.in_force {
+        InForce::No => format!("{e}; nothing was changed"),
+        _ => format!(
+            "{}; the lines before it are in force, and perhaps a part of it",
+            e.with_in_force(InForce::No)
+        ),
+    }
 }
 
 fn print(a: &RestoreArgs, netns: &Netns, format: FormatArg, report: Report) -> Result<u8, Failure> {

@@ -211,10 +211,16 @@ impl Undo<'_> {
                 Err(e) => return (Vec::new(), vec![e]),
             };
             let (removed, mut failures) = routing::remove(&fresh, added);
+            if removed.is_empty() {
+                return (removed, failures);
+            }
             // It may have looked at them before they were gone.
-            if !removed.is_empty() && writer.is_written_by_another().unwrap_or(true) {
+            let is_needed = writer.is_written_by_another();
+            if !matches!(is_needed, Ok(false)) {
                 failures.extend(routing::add(&fresh, self.missing, scheme).err());
             }
+            is_read.set(is_needed.is_ok());
+            failures.extend(is_needed.err());
             (removed, failures)
         };
         let mut failures = engines::twice(once(), once).1;

@@ -353,9 +353,9 @@ pub(super) fn kept(these: &[RoutingItem]) -> Vec<Error> {
     these.iter().map(|item| not_removed(item, reason)).collect()
 }
 
-/// One error per item that was to be added, where it cannot be read whether it was.
+/// One error per item that was to be added, where it cannot be read whether it was, or whether rules of another process need it.
 pub(super) fn in_doubt(these: &[Change]) -> Vec<Error> {
-    let reason = "whether it is there could not be read; apply or clean again";
+    let reason = "whether it is there and needed could not be read; apply or clean again";
     let in_doubt = |change: &Change| match change {
         Change::Add(item) => Some(not_removed(item, reason)),
         _ => None,

@@ -248,6 +248,8 @@ impl Case<'_> {
             Kind::Switch => both && self.window().is_none() && after.routing == done.routing,
             // Tear-down goes on after a failure: what could not go is left. Rules are never left without their routing.
             Kind::Clean if self.scenario.mode == Mode::Node => self.claim() == Claim::Unknown,
+            // One line after another.
+            Kind::RestoreSets => self.claim() == Claim::Unknown && after.routing == done.routing,
             Kind::Clean => {
                 let rules_are_gone = after.nft == done.nft && after.legacy == done.legacy;
                 both && after.routing.is_subset(&before.routing)

@@ -5,7 +5,7 @@ use crate::ipset::engine::{Existing, IpsetEngine, Pipeline};
 use crate::ipset::model::{Entry, Header};
 use crate::ipset::raw;
 use weir_netlink::Transport;
-use weir_netlink::{Error, Result};
+use weir_netlink::{Error, InForce, Result};
 
 /// What a restore did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,14 +30,28 @@ impl<T: Transport> IpsetEngine<T> {
     ///
     /// # Errors
     /// A syntax error: the line and column are named, and nothing was changed. The kernel refused a line: it is
-    /// named, and those before it are in force.
+    /// named, and those before it are in force. [`Error::in_force`]: no when nothing was changed, unknown otherwise; of
+    /// the line itself a part may be in force, as for a range of addresses or when only the answer is missing.
     pub fn restore(&mut self, text: &str, existing: Existing) -> Result<Restored> {
         let known = self.known()?;
         let statements = check(text, known.clone()).map_err(|e| not_understood(&e))?;
-        let mut done = Restored {
+        let entries = self
+            .carry_out_all(text, known, existing)
+            .map_err(|e| e.with_in_force(InForce::Unknown))?;
+        Ok(Restored {
             statements,
-            entries: 0,
-        };
+            entries,
+        })
+    }
+
+    /// How many entries were added and deleted.
+    fn carry_out_all(
+        &mut self,
+        text: &str,
+        known: Vec<Header>,
+        existing: Existing,
+    ) -> Result<usize> {
+        let mut changed = 0;
         // Parsed again instead of kept in memory: a text can be large.
         let mut parser = Parser::new(known);
         let mut pipeline: Option<Pipeline<T, Entry>> = None;
@@ -52,7 +66,7 @@ impl<T: Transport> IpsetEngine<T> {
             };
             match s.command {
                 Command::Add(set, entries) => {
-                    done.entries += entries.len();
+                    changed += entries.len();
                     self.feed(
                         &mut pipeline,
                         (raw::IPSET_CMD_ADD, mode),
@@ -62,7 +76,7 @@ impl<T: Transport> IpsetEngine<T> {
                     )?;
                 }
                 Command::Delete(set, entries) => {
-                    done.entries += entries.len();
+                    changed += entries.len();
                     self.feed(
                         &mut pipeline,
                         (raw::IPSET_CMD_DEL, mode),
@@ -80,7 +94,7 @@ impl<T: Transport> IpsetEngine<T> {
             }
         }
         pipeline.map_or(Ok(()), |mut p| p.finish(self))?;
-        Ok(done)
+        Ok(changed)
     }
 
     /// `weir restore --test`: whether a text could be parsed here.
