@@ -1,4 +1,5 @@
 //! The time of a plan grows with its rules, not with their square.
+// matrix: none: about the time of plans, with no namespace, no rule and no kernel
 
 use weir_netfilter::{nft, xtables};
 
