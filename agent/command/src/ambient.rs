@@ -119,7 +119,9 @@ pub(super) fn clean(a: &AmbientCleanArgs) -> Result<u8, Failure> {
     let inside = |visit: &Visit<'_>| {
         let changes = match a.dry_run {
             true => visit.plan_clean(of.as_ref()).map_err(Failure::failed)?,
-            false => visit.clean(of.as_ref()).map_err(Failure::failed)?,
+            false => visit
+                .clean(of.as_ref())
+                .map_err(|e| ebpf::after(&detached, e))?,
         };
         report(
             &lines(&detached, &changes),
@@ -129,9 +131,11 @@ pub(super) fn clean(a: &AmbientCleanArgs) -> Result<u8, Failure> {
             a.dry_run,
         )
     };
-    sandbox
-        .visit_for(&AMBIENT, inside)
-        .map_err(Failure::failed)?
+    let done = sandbox.visit_for(&AMBIENT, inside);
+    done.map_err(|e| match a.dry_run {
+        true => Failure::failed(e),
+        false => ebpf::after(&detached, e),
+    })?
 }
 
 /// What the file asks for; the inner error is the reason why a pod asks for nothing.

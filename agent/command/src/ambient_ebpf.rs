@@ -7,6 +7,7 @@ use super::output;
 use super::sidecar::{lines, report};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use weir_ambient::{AMBIENT, Redirect};
 use weir_cni::redirection::Sandbox;
@@ -14,6 +15,7 @@ use weir_core::sandboxes::host;
 use weir_core::settings::resolve;
 use weir_ebpf::{BPFFS, Bpffs, Change, Pod, describe, show as programs};
 use weir_netlink::{Netns, Result as KernelResult};
+use weir_node_ambient::ebpf::pins;
 
 /// The bpf file system of the pins.
 const VARIABLE: &str = "WEIR_BPFFS";
@@ -55,20 +57,13 @@ pub(super) fn apply(redirect: &Redirect, sandbox: &Sandbox, a: &ApplyArgs) -> Re
         false => pod.apply(redirect),
     };
     let mut changes = lines(&changes.map_err(Failure::failed)?, &[""; 0]);
-    // Only routing stays; without rules of netfilter nothing is asked of it, as the kernel may have none.
-    let in_use = sandbox.visit_for(&AMBIENT, |visit| visit.engine_in_use());
-    let in_use = in_use.and_then(|engine| engine).map_err(Failure::failed)?;
-    if in_use.is_some() {
-        let without = redirect.compile_without_rules();
-        let removed = match a.dry_run {
-            true => sandbox
-                .visit_for(&AMBIENT, |visit| visit.plan(&without))
-                .and_then(|planned| planned)
-                .map_err(Failure::failed)?,
-            false => sandbox.apply(&without).map_err(Failure::failed)?,
-        };
-        changes.extend(lines(&removed, &[""; 0]));
-    }
+    let removed = without_rules(redirect, sandbox, a.dry_run);
+    changes.extend(removed.map_err(|e| match a.dry_run {
+        true => Failure::failed(e),
+        false => Failure::failed(format!(
+            "the programs are in force, and rules of netfilter may be in force beside them, apply again to remove them: {e}"
+        )),
+    })?);
     let netns = sandbox.netns().id().to_string();
     if !a.desired.json {
         return report(&changes, sandbox, None, false, a.dry_run);
@@ -85,6 +80,29 @@ pub(super) fn apply(redirect: &Redirect, sandbox: &Sandbox, a: &ApplyArgs) -> Re
         true => output::report(&text, "the change is made and in force"),
         false => output::text(&text),
     }
+}
+
+/// Removes the rules of netfilter, or says what that would change. Only routing stays; without such rules nothing is asked of
+/// it, as the kernel may have none.
+fn without_rules(
+    redirect: &Redirect,
+    sandbox: &Sandbox,
+    dry_run: bool,
+) -> Result<Vec<String>, String> {
+    let text = |e: weir_netlink::Error| e.to_string();
+    let in_use = sandbox.visit_for(&AMBIENT, |visit| visit.engine_in_use());
+    if in_use.and_then(|engine| engine).map_err(text)?.is_none() {
+        return Ok(Vec::new());
+    }
+    let without = redirect.compile_without_rules();
+    let removed = match dry_run {
+        true => sandbox
+            .visit_for(&AMBIENT, |visit| visit.plan(&without))
+            .and_then(|planned| planned)
+            .map_err(text)?,
+        false => sandbox.apply(&without).map_err(|e| e.to_string())?,
+    };
+    Ok(lines(&removed, &[""; 0]))
 }
 
 /// `weir verify ambient --engine ebpf`
@@ -123,7 +141,7 @@ pub(super) fn is_asked(engine: EngineArg, sandbox: &Sandbox) -> bool {
     let is_present = || {
         let bpffs = bpffs().ok()?;
         let pod = Pod::of(sandbox.netns(), &bpffs).ok()?;
-        Some(pod.is_present())
+        pod.is_present().ok()
     };
     match engine {
         EngineArg::Ebpf => true,
@@ -135,29 +153,44 @@ pub(super) fn is_asked(engine: EngineArg, sandbox: &Sandbox) -> bool {
 /// Detaches what weir attached, and leaves the routing to rules of netfilter, or to their removal.
 pub(super) fn hand_over(sandbox: &Sandbox, dry_run: bool) -> Result<Vec<Change>, Failure> {
     removed(sandbox, |pod| match dry_run {
-        true => pod.plan_removal().map(|mut changes| {
+        true => {
+            let mut changes = pod.plan_removal().map_err(Failure::failed)?;
             changes.retain(|c| !matches!(c, Change::DeleteRoute(_) | Change::DeleteRule(_)));
-            changes
-        }),
-        false => pod.hand_over(),
+            Ok(changes)
+        }
+        false => pod.hand_over().map_err(gone),
     })
 }
 
 /// Detaches what weir attached in a namespace. Without a bpf file system there is nothing of it.
 pub(super) fn clean(sandbox: &Sandbox) -> Result<Vec<Change>, Failure> {
-    removed(sandbox, |pod| pod.remove())
+    removed(sandbox, |pod| pod.remove().map_err(gone))
+}
+
+fn gone(e: weir_netlink::Error) -> Failure {
+    Failure::failed(format!("{e}; what could be removed is gone"))
+}
+
+/// The failure of a removal that continued after programs were detached.
+pub(super) fn after(detached: &[Change], e: impl Display) -> Failure {
+    match detached.is_empty() {
+        true => Failure::failed(e),
+        false => Failure::failed(format!(
+            "{e}; what could be removed is gone: programs of eBPF are detached"
+        )),
+    }
 }
 
 fn removed(
     sandbox: &Sandbox,
-    remove: impl Fn(&Pod<'_>) -> KernelResult<Vec<Change>>,
+    remove: impl Fn(&Pod<'_>) -> Result<Vec<Change>, Failure>,
 ) -> Result<Vec<Change>, Failure> {
-    let Ok(bpffs) = bpffs() else {
+    let Some(bpffs) = pins(&root()).map_err(Failure::failed)? else {
         return Ok(Vec::new());
     };
     let pod = Pod::of(sandbox.netns(), &bpffs).map_err(Failure::failed)?;
-    match pod.is_present() {
-        true => remove(&pod).map_err(Failure::failed),
+    match pod.has_left().map_err(Failure::failed)? {
+        true => remove(&pod),
         false => Ok(Vec::new()),
     }
 }

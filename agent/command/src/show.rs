@@ -89,7 +89,8 @@ pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
 pub(super) fn clean(target: &Target, json: bool) -> Result<u8, Failure> {
     let sandbox = source::sandbox(target, |e| Failure::failed(e))?;
     let detached = ambient_ebpf::clean(&sandbox)?;
-    let changes = sandbox.clean(None).map_err(Failure::failed)?;
+    let changes = sandbox.clean(None);
+    let changes = changes.map_err(|e| ambient_ebpf::after(&detached, e))?;
     let changes = sidecar::lines(&detached, &changes);
     sidecar::report(&changes, &sandbox, None, json, false)
 }

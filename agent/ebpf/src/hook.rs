@@ -249,6 +249,12 @@ impl<'a> Hooks<'a> {
 
     /// Detaches everything that is pinned, and deletes the folder.
     pub(crate) fn delete(&self) -> Result<()> {
+        self.detach_all()?;
+        pins::delete(self.folder)
+    }
+
+    /// Detaches everything that is pinned; continues after a failure, and returns the first.
+    pub(crate) fn detach_all(&self) -> Result<()> {
         let mut done = Ok(());
         for path in pins::entries(self.folder)? {
             let name = path.file_name().and_then(|name| name.to_str());
@@ -256,8 +262,7 @@ impl<'a> Hooks<'a> {
                 done = done.and(self.detach(hook));
             }
         }
-        done = done.and(self.delete_empty_qdiscs());
-        done.and(pins::delete(self.folder))
+        done.and(self.delete_empty_qdiscs())
     }
 
     /// Deletes qdiscs that weir created and that have no filter.

@@ -82,6 +82,7 @@ mod libc_errno {
     use nix::errno::Errno;
     pub(crate) const EPERM: i32 = Errno::EPERM as i32;
     pub(crate) const ENOSYS: i32 = Errno::ENOSYS as i32;
+    pub(crate) const ENOTDIR: i32 = Errno::ENOTDIR as i32;
     pub(crate) const EINVAL: i32 = Errno::EINVAL as i32;
     pub(crate) const EACCES: i32 = Errno::EACCES as i32;
     pub(crate) const EOPNOTSUPP: i32 = Errno::EOPNOTSUPP as i32;

@@ -188,8 +188,14 @@ pub(crate) fn sums(
 }
 
 /// What a folder remembers from before, without creating anything.
-pub(crate) fn before(folder: &Path) -> Option<Map> {
-    opened(folder, &BEFORE_MAP)
+pub(crate) fn before(folder: &Path) -> Result<Option<Map>> {
+    let path = folder.join(BEFORE_MAP.name);
+    match open_pin(&path) {
+        Ok(Pinned::Map(map)) => Ok(Some(map)),
+        Ok(_) => Ok(None),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(failed("open", &path.display().to_string(), &e)),
+    }
 }
 
 fn opened(folder: &Path, spec: &MapSpec<'_>) -> Option<Map> {

@@ -9,10 +9,9 @@
 use crate::hook::Way;
 use crate::node::Refusals;
 use crate::{cookie, events, failed, libc_errno};
-use nix::fcntl::{Flock, FlockArg};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use std::collections::BTreeSet;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weir_bpf::{Link, LinkTarget, Pinned, open_pin};
@@ -26,6 +25,28 @@ pub(crate) const LAYOUT: &str = "v2";
 const MOST_PINS: usize = 65_536;
 /// How long another writer may hold the lock.
 const LOCK_TIME: Duration = Duration::from_secs(10);
+
+/// A locked folder (`flock(2)`). Unlocked on purpose: a thread with a descriptor table of its own may hold a copy.
+#[derive(Debug)]
+pub(crate) struct Lock(File);
+
+impl Lock {
+    /// # Errors
+    /// Another process or thread has it, or `flock(2)` fails.
+    pub(crate) fn of(folder: File) -> std::result::Result<Self, (File, TryLockError)> {
+        match folder.try_lock() {
+            Ok(()) => Ok(Self(folder)),
+            Err(e) => Err((folder, e)),
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // It is closed in any case.
+        let _ = self.0.unlock();
+    }
+}
 
 /// A mounted bpf file system.
 #[derive(Clone, Debug)]
@@ -125,10 +146,17 @@ impl Bpffs {
         let name = netns.id().ino.to_string();
         let layouts = entries(&self.weir())?;
         let others = layouts.into_iter().filter(|path| !path.ends_with(LAYOUT));
-        Ok(others
-            .map(|path| path.join(&name))
-            .filter(|path| path.is_dir())
-            .collect())
+        let mut found = Vec::new();
+        for folder in others.map(|path| path.join(&name)) {
+            // A map that all share is beside them.
+            match is_folder(&folder) {
+                Ok(true) => found.push(folder),
+                Ok(false) => {}
+                Err(e) if e.errno() == Some(libc_errno::ENOTDIR) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(found)
     }
 
     /// Something is pinned under the inode of a namespace, whichever the layout.
@@ -152,7 +180,7 @@ impl Bpffs {
     }
 
     /// One writer at a time, on this machine.
-    pub(crate) fn lock(&self) -> Result<Flock<File>> {
+    pub(crate) fn lock(&self) -> Result<Lock> {
         let folder = self.weir();
         let object = folder.display().to_string();
         let io = |e: &std::io::Error| failed("lock", &object, e);
@@ -160,10 +188,10 @@ impl Bpffs {
         let mut file = File::open(&folder).map_err(|e| io(&e))?;
         let begun = Instant::now();
         loop {
-            file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            file = match Lock::of(file) {
                 Ok(lock) => return Ok(lock),
-                Err((file, nix::errno::Errno::EWOULDBLOCK)) => file,
-                Err((_, e)) => return Err(Error::kernel("lock", &object, e as i32)),
+                Err((file, TryLockError::WouldBlock)) => file,
+                Err((_, TryLockError::Error(e))) => return Err(io(&e)),
             };
             if begun.elapsed() > LOCK_TIME {
                 let what = "another process of weir holds the lock; see /proc/locks";
@@ -216,6 +244,15 @@ impl Bpffs {
             }
         }
         Ok(gone)
+    }
+}
+
+/// Whether there is a folder of this name.
+pub(crate) fn is_folder(path: &Path) -> Result<bool> {
+    match std::fs::metadata(path) {
+        Ok(found) => Ok(found.is_dir()),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(failed("read", &path.display().to_string(), &e)),
     }
 }
 

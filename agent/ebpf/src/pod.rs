@@ -16,7 +16,7 @@ use weir_ambient::Redirect;
 use weir_bpf::{Map, Program};
 use weir_cni::redirection::refuse_host;
 use weir_netlink::route::Routing;
-use weir_netlink::{Error, Netns, Result};
+use weir_netlink::{Error, InForce, Netns, Result};
 
 /// The namespace of a pod, and the folder of its pins.
 #[derive(Debug)]
@@ -74,11 +74,12 @@ impl<'a> Pod<'a> {
         self.plan(redirect)
     }
 
-    /// Attaches what is desired, and reads it back. What is attached stays when this process ends. After an error the hooks
-    /// that were attached by this call are detached again, and those that were there are as they were or replaced.
+    /// Attaches what is desired, and reads it back. What is attached stays when this process ends. After an error all that was
+    /// begun is undone, but programs that replaced older ones stay.
     ///
     /// # Errors
-    /// The kernel refuses a part, or something else is there when it is read back.
+    /// The kernel refuses a part, or something else is there when it is read back. [`Error::in_force`]: unknown where not all
+    /// could be undone.
     pub fn apply(&self, redirect: &Redirect) -> Result<Vec<Change>> {
         let desired = self.desired(redirect)?;
         let _lock = self.bpffs.lock()?;
@@ -95,16 +96,18 @@ impl<'a> Pod<'a> {
             if changes.is_empty() {
                 return Ok(changes);
             }
-            let mut attached = Vec::new();
-            let done = self.write(&desired, &changes, &mut attached);
-            let done = done.and_then(|()| self.compare(&desired));
-            if done.is_err() {
-                let routing = Routing::open()?;
-                for hook in attached {
-                    let _ = self.hooks(&self.folder, &routing).detach(hook);
-                }
+            let is_new = !pins::is_folder(&self.folder)? && !observed.has_other_layout;
+            let mut begun = 0;
+            let done = self.write(&desired, &changes, &mut begun);
+            if let Err(e) = done.and_then(|()| self.compare(&desired)) {
+                return Err(
+                    match self.undo(changes.get(..begun).unwrap_or(&changes), is_new) {
+                        Ok(()) => e,
+                        Err(_) => e.with_in_force(InForce::Unknown),
+                    },
+                );
             }
-            done.map(|()| changes)
+            Ok(changes)
         })?
     }
 
@@ -156,17 +159,31 @@ impl<'a> Pod<'a> {
             for folder in self.bpffs.other_layouts(self.netns)? {
                 failure = failure.and(self.hooks(&folder, &routing).delete());
             }
-            failure.and(self.hooks(&self.folder, &routing).delete())?;
+            let hooks = self.hooks(&self.folder, &routing);
+            // What could not be put back is remembered there.
+            if let Err(e) = failure.and_then(|()| hooks.delete()) {
+                let _ = hooks.detach_all();
+                return Err(e);
+            }
             events::forget(self.bpffs)?;
             Ok(changes)
         })?
     }
 
     /// Something is pinned for this namespace.
-    #[must_use]
-    pub fn is_present(&self) -> bool {
-        let others = self.bpffs.other_layouts(self.netns);
-        self.folder.is_dir() || others.is_ok_and(|others| !others.is_empty())
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn is_present(&self) -> Result<bool> {
+        Ok(pins::is_folder(&self.folder)? || !self.bpffs.other_layouts(self.netns)?.is_empty())
+    }
+
+    /// Something is pinned for this namespace, or is left that namespaces share and none uses: [`Pod::remove`] has something to do.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn has_left(&self) -> Result<bool> {
+        Ok(self.is_present()? || events::is_left(self.bpffs)?)
     }
 
     /// The counters of its programs; `None` if it has none.
@@ -186,7 +203,7 @@ impl<'a> Pod<'a> {
         let detach = |(hook, held): (&Hook, &Held)| detach(observed, *hook, held);
         let mut changes: Vec<Change> = observed.held.iter().map(detach).collect();
         // Without pins the routing and the switches are not of this engine.
-        let before = match maps::before(&self.folder) {
+        let before = match maps::before(&self.folder)? {
             None => self.before_of_older()?,
             own => own,
         };
@@ -195,7 +212,7 @@ impl<'a> Pod<'a> {
             changes.extend(routes.into_iter().map(Change::DeleteRoute));
             changes.extend(rules.into_iter().map(Change::DeleteRule));
             for (switch, is_on) in &observed.switches {
-                if *is_on && !switches::was_on(&before, *switch) {
+                if *is_on && !switches::was_on(&before, *switch)? {
                     changes.push(Change::Switch(switch.name(), false));
                 }
             }
@@ -208,8 +225,9 @@ impl<'a> Pod<'a> {
 
     /// What a version with another layout remembers.
     fn before_of_older(&self) -> Result<Option<Map>> {
-        let mut older = self.bpffs.other_layouts(self.netns)?.into_iter();
-        Ok(older.find_map(|folder| maps::before(&folder)))
+        let older = self.bpffs.other_layouts(self.netns)?;
+        let older: Result<Vec<_>> = older.iter().map(|folder| maps::before(folder)).collect();
+        Ok(older?.into_iter().flatten().next())
     }
 
     /// In the namespace.
@@ -242,7 +260,8 @@ impl<'a> Pod<'a> {
         })
     }
 
-    fn write(&self, desired: &Desired, changes: &[Change], attached: &mut Vec<Hook>) -> Result<()> {
+    /// Counts the changes that it begins.
+    fn write(&self, desired: &Desired, changes: &[Change], begun: &mut usize) -> Result<()> {
         let routing = Routing::open()?;
         let hooks = self.hooks(&self.folder, &routing);
         if hooks.way()? == Way::Clsact {
@@ -260,6 +279,7 @@ impl<'a> Pod<'a> {
         switches::remember(&maps.before, self.before_of_older()?.as_ref())?;
         let mut programs: BTreeMap<Role, Program> = BTreeMap::new();
         for change in changes {
+            *begun += 1;
             match change {
                 Change::Switch(name, on) => switches::set(name, *on)?,
                 Change::Node(passes) => {
@@ -277,10 +297,7 @@ impl<'a> Pod<'a> {
                     let object = a.to_string();
                     match change {
                         Change::Replace(_) => hooks.replace(&object, a.hook, program)?,
-                        _ => {
-                            hooks.attach(&object, a.hook, program)?;
-                            attached.push(a.hook);
-                        }
+                        _ => hooks.attach(&object, a.hook, program)?,
                     }
                 }
                 Change::Detach(_, Detached(hook), _) => hooks.detach(*hook)?,
@@ -293,6 +310,31 @@ impl<'a> Pod<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Takes back what was begun, the last first; continues after a failure, and returns the first.
+    fn undo(&self, begun: &[Change], is_new: bool) -> Result<()> {
+        let routing = Routing::open()?;
+        let hooks = self.hooks(&self.folder, &routing);
+        let mut undone = Ok(());
+        for change in begun.iter().rev() {
+            undone = undone.and(match change {
+                Change::Attach(a) => hooks.detach(a.hook),
+                Change::AddRule(rule) => routing.del_rule(rule).map(drop),
+                Change::AddRoute(route) => routing.del_route(route).map(drop),
+                Change::Switch(name, on) => switches::set(name, !on),
+                // The older ones are gone.
+                Change::Replace(_) | Change::Detach(..) | Change::RemoveOtherLayout => Err(
+                    Error::refused("undo", change.to_string(), "the older one is gone"),
+                ),
+                Change::Node(_) | Change::DeleteRoute(_) | Change::DeleteRule(_) => Ok(()),
+            });
+        }
+        if is_new {
+            undone = undone.and_then(|()| hooks.delete());
+            undone = undone.and_then(|()| events::forget(self.bpffs));
+        }
+        undone
     }
 
     fn compare(&self, desired: &Desired) -> Result<()> {

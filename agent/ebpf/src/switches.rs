@@ -92,13 +92,15 @@ pub(crate) fn remember(before: &Map, older: Option<&Map>) -> Result<()> {
 }
 
 /// How a switch was. It was off, as the kernel makes it, if that was never written down.
-pub(crate) fn was_on(before: &Map, switch: Switch) -> bool {
-    let value = before.get(&KEY).ok().flatten().unwrap_or_default();
+pub(crate) fn was_on(before: &Map, switch: Switch) -> Result<bool> {
+    let value = before.get(&KEY);
+    let value = value.map_err(|e| crate::failed("read", "map weir_before", &e))?;
+    let value = value.unwrap_or_default();
     let at = match switch {
         Switch::AcceptLocal => 1,
         Switch::RouteLocalnet => 2,
     };
-    value.get(at) == Some(&1)
+    Ok(value.get(at) == Some(&1))
 }
 
 /// Gives the node's namespace an id in the calling thread's, by which programs find its sockets. One that it has is kept: the kernel

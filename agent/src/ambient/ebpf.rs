@@ -16,6 +16,7 @@ use weir_core::sandboxes::place::Processes;
 use weir_core::sandboxes::{Held, Sandboxes};
 use weir_ebpf::{Bpffs, Change, Pod};
 use weir_netlink::Netns;
+use weir_node_ambient::ebpf::pins;
 
 /// How often pins of namespaces that are gone are looked for, at most.
 const SWEEP: Duration = Duration::from_secs(60);
@@ -172,11 +173,11 @@ fn remove_rules(held: &Held, redirect: &Redirect) -> Result<(), String> {
 /// # Errors
 /// They are there, and cannot be detached.
 pub(super) fn hand_over(held: &Held, root: &Path) -> Result<Vec<Change>, String> {
-    let Ok(bpffs) = Bpffs::at(root) else {
+    let Some(bpffs) = pins(root).map_err(text)? else {
         return Ok(Vec::new());
     };
     let pod = Pod::of(held.sandbox.netns(), &bpffs).map_err(text)?;
-    match pod.is_present() {
+    match pod.is_present().map_err(text)? {
         true => pod.hand_over().map_err(text),
         false => Ok(Vec::new()),
     }

@@ -343,7 +343,7 @@ fn check_5_programs_and_layouts_are_replaced_in_place() {
     let planned = pod.plan_removal().expect("planned");
     assert_eq!(pod.remove().expect("removed"), planned);
     assert_eq!(switches(netns), unchanged);
-    assert!(!pod.is_present() && pod.plan_removal().expect("planned").is_empty());
+    assert!(!pod.is_present().expect("read") && pod.plan_removal().expect("planned").is_empty());
 }
 
 /// Another program detached all that weir attached: what the switches were before is still known, and no sweep forgets it.

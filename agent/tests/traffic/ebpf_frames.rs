@@ -128,7 +128,7 @@ fn an_interface_without_ethernet_is_named_and_nothing_is_changed() {
         let is_named = text.contains("interface tun0") && text.contains("no Ethernet header");
         assert!(is_named, "{text}");
     }
-    assert!(!pod.is_present());
+    assert!(!pod.is_present().expect("read"));
     let shown = weir_ebpf::show::read(netns, Some(&bpffs)).expect("read");
     assert!(shown.programs.is_empty(), "{shown}");
     assert!(ip("link set tun0 down"));

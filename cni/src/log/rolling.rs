@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use nix::fcntl::{Flock, FlockArg, OFlag};
+use nix::fcntl::OFlag;
 
 /// A file of this size is renamed to the backup.
 pub const SIZE_LIMIT: u64 = 10 << 20;
@@ -47,11 +47,10 @@ impl RollingFile {
         // Only the process with the lock renames, and only the file it locked:
         // otherwise two processes could overwrite the backup with an empty file.
         let inode = file.metadata()?.ino();
-        if let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            if std::fs::metadata(path).is_ok_and(|meta| meta.ino() == inode) {
-                std::fs::rename(path, &backup)?;
-            }
-            drop(lock);
+        // Closing it unlocks it.
+        if file.try_lock().is_ok() && std::fs::metadata(path).is_ok_and(|meta| meta.ino() == inode)
+        {
+            std::fs::rename(path, &backup)?;
         }
         Ok(Self {
             file: append(path)?,

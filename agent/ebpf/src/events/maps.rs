@@ -105,13 +105,22 @@ pub(crate) fn is_supported() -> Result<bool> {
     Ok(*KNOWN.get_or_init(|| answer))
 }
 
+const SHARED: [&str; 2] = [RING_MAP.name, WATCH_MAP.name];
+
 /// Unpins what is shared once no namespace is left. The caller holds the lock.
 pub(crate) fn forget(bpffs: &Bpffs) -> Result<()> {
-    let weir = bpffs.weir();
-    if !pins::entries(&weir.join(LAYOUT))?.is_empty() {
-        return Ok(());
+    match is_left(bpffs)? {
+        true => SHARED
+            .iter()
+            .try_for_each(|name| pins::unpin(&bpffs.weir().join(name))),
+        false => Ok(()),
     }
-    [RING_MAP.name, WATCH_MAP.name]
-        .into_iter()
-        .try_for_each(|name| pins::unpin(&weir.join(name)))
+}
+
+/// Something is pinned that namespaces share, and none is left that uses it.
+pub(crate) fn is_left(bpffs: &Bpffs) -> Result<bool> {
+    let weir = bpffs.weir();
+    let is_shared = |path: PathBuf| SHARED.iter().any(|name| path.ends_with(name));
+    let has_shared = pins::entries(&weir)?.into_iter().any(is_shared);
+    Ok(has_shared && pins::entries(&weir.join(LAYOUT))?.is_empty())
 }

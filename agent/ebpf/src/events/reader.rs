@@ -4,8 +4,7 @@ use super::maps::{KEY_0, RING_MAP, WATCH_MAP};
 use super::{Event, REASONS, Verdict};
 use crate::failed;
 use crate::inpod::layout::WATCH_LOST;
-use crate::pins::{Bpffs, LAYOUT};
-use nix::fcntl::{Flock, FlockArg};
+use crate::pins::{Bpffs, LAYOUT, Lock};
 use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,7 +21,7 @@ pub struct Reader {
     id: u32,
     watch: Map,
     pin: PathBuf,
-    _lock: Flock<File>,
+    _lock: Lock,
 }
 
 impl Reader {
@@ -45,7 +44,7 @@ impl Reader {
             return Ok(None);
         };
         let folder = File::open(&layout).map_err(|e| failed("open", &object, &e))?;
-        let lock = Flock::lock(folder, FlockArg::LockExclusiveNonblock);
+        let lock = Lock::of(folder);
         let lock = lock.map_err(|_| {
             Error::refused("read", "events of packets", "another process reads them")
         })?;

@@ -153,6 +153,7 @@ const ASKS: &[i64] = &[
     libc::SYS_recvmsg,
     libc::SYS_getsockopt,
     libc::SYS_setsockopt,
+    libc::SYS_bpf,
 ];
 
 const OPENS: &[i64] = &[

@@ -209,8 +209,9 @@ impl Case<'_> {
             false => &before.legacy,
         };
         let legacy = complete(&after.legacy, &[&before.legacy, &done.legacy], bare);
+        let programs = complete(&after.programs, &[&done.programs], "");
         let is_switch = self.scenario.kind == Kind::Switch;
-        (is_switch && !nft && !legacy).then_some(Problem::Window)
+        (is_switch && !nft && !legacy && !programs).then_some(Problem::Window)
     }
 
     /// It says that it failed: is that so, and is the namespace whole?
@@ -238,27 +239,35 @@ impl Case<'_> {
         }
     }
 
+    /// Whether the rules and programs are those of another state.
+    fn rules_are(&self, other: &State) -> bool {
+        let after = &self.first.after;
+        (&after.nft, &after.legacy, &after.programs) == (&other.nft, &other.legacy, &other.programs)
+    }
+
     /// A state between that serves traffic as a whole.
     fn is_acceptable_part(&self) -> bool {
         let (after, Expected { before, done, .. }) = (&self.first.after, self.expected);
         let both = [&before.nft, &done.nft].contains(&&after.nft)
-            && [&before.legacy, &done.legacy].contains(&&after.legacy);
+            && [&before.legacy, &done.legacy].contains(&&after.legacy)
+            && [&before.programs, &done.programs].contains(&&after.programs);
         match self.scenario.kind {
             // Both engines have the same rules.
             Kind::Switch => both && self.window().is_none() && after.routing == done.routing,
             // Tear-down goes on after a failure: what could not go is left. Rules are never left without their routing.
-            Kind::Clean if self.scenario.mode == Mode::Node => self.claim() == Claim::Unknown,
+            Kind::Clean if matches!(self.scenario.mode, Mode::Node | Mode::Ebpf) => {
+                self.claim() == Claim::Unknown
+            }
             // One line after another.
             Kind::RestoreSets => self.claim() == Claim::Unknown && after.routing == done.routing,
             Kind::Clean => {
-                let rules_are_gone = after.nft == done.nft && after.legacy == done.legacy;
+                let rules_are_gone = self.rules_are(done);
                 both && after.routing.is_subset(&before.routing)
                     && (rules_are_gone || after.routing == before.routing)
             }
             // The new rules, and routing that only the old ones needed.
             _ => {
-                after.nft == done.nft
-                    && after.legacy == done.legacy
+                self.rules_are(done)
                     && after.routing.is_superset(&done.routing)
                     && after
                         .routing
@@ -306,17 +315,22 @@ impl Case<'_> {
         let claim = self.claim();
         let says =
             |words: &str| self.first.stdout.contains(words) || self.first.stderr.contains(words);
-        if self.scenario.mode == Mode::Node {
-            // Objects of two namespaces, and no routing that is without effect alone.
+        if matches!(self.scenario.mode, Mode::Node | Mode::Ebpf) {
+            let has_programs = !done.programs.is_empty() && after.programs == done.programs;
+            // Objects of two namespaces or of two kinds, and no routing that is without effect alone.
             problems.extend(match claim {
                 Claim::NotInForce if after == done && before != done => Some(Problem::Concealed),
-                Claim::InForce if after != done => Some(Problem::Invented),
+                // Rules may be there beside the programs.
+                Claim::InForce if after != done && !has_programs => Some(Problem::Invented),
                 Claim::NotInForce if after != before && !says("besides") => Some(Problem::Half),
                 _ => None,
             });
             return;
         }
-        let rules_of = |other: &State| after.nft == other.nft && after.legacy == other.legacy;
+        let rules_of = |other: &State| {
+            let programs = after.programs == other.programs;
+            after.nft == other.nft && after.legacy == other.legacy && programs
+        };
         let is_whole = |other: &State| after.routing.is_superset(&other.routing);
         if rules_of(before) {
             // Nothing needs the routing that a removal takes after rules that went before.
@@ -464,6 +478,7 @@ mod tests {
             legacy: "*nat\n[7:8] -A OUTPUT -j FOREIGN\n".into(),
             routing: routing.iter().map(|r| (*r).to_owned()).collect(),
             foreign: "[7:8] -A OUTPUT -j FOREIGN\n".into(),
+            ..State::default()
         }
     }
 

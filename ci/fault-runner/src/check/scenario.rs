@@ -9,7 +9,9 @@ use weir_ambient::{Redirect, Request};
 use weir_cni::compile::{Compiled, Engine, compile};
 use weir_cni::config::{Intent, NameFiles, SidecarConfig};
 use weir_cni::redirection::{Desired, SIDECAR, Sandbox};
+use weir_ebpf::{Bpffs, Pod};
 use weir_netlink::Netns;
+use weir_testing::BpfFs;
 
 use crate::check::fault::Other;
 use crate::check::foreign::{ADDRESSES, Foreign, flush};
@@ -31,7 +33,7 @@ pub(crate) enum Kind {
     Apply,
     /// `weir apply` of another configuration than the one that is there.
     Update,
-    /// `weir apply` where the other engine holds the same redirection.
+    /// `weir apply` where the other engine holds the same redirection; to eBPF from this engine.
     Switch,
     /// `weir clean`.
     Clean,
@@ -41,12 +43,13 @@ pub(crate) enum Kind {
     RestoreSets,
 }
 
-/// Redirection of inbound traffic to a sidecar, or ambient mode: in the pod, or at the node.
+/// Redirection of inbound traffic to a sidecar, or ambient mode: in the pod by rules or by eBPF, or at the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Redirect,
     Tproxy,
     Ambient,
+    Ebpf,
     Node,
 }
 
@@ -57,7 +60,7 @@ impl Mode {
     fn word(self) -> &'static str {
         match self {
             Self::Redirect | Self::Tproxy => "sidecar",
-            Self::Ambient => "ambient",
+            Self::Ambient | Self::Ebpf => "ambient",
             Self::Node => "node-ambient",
         }
     }
@@ -105,6 +108,8 @@ pub(crate) struct Place {
     pub(crate) netns: Netns,
     /// What it is connected with, if it is a node.
     pub(crate) neighbours: Option<Neighbours>,
+    /// Where programs are pinned, if it is about these.
+    pub(crate) bpffs: Option<BpfFs>,
     dir: PathBuf,
 }
 
@@ -138,6 +143,15 @@ impl Scenario {
             let mode = Mode::Node;
             all.extend([Apply, Clean].map(|kind| Self { kind, engine, mode }));
         }
+        for (kind, engine) in [
+            (Apply, Engine::Nft),
+            (Switch, Engine::Nft),
+            (Switch, Engine::Xtables),
+            (Clean, Engine::Nft),
+        ] {
+            let mode = Mode::Ebpf;
+            all.push(Self { kind, engine, mode });
+        }
         all
     }
 
@@ -154,7 +168,10 @@ impl Scenario {
             Kind::RestoreSets => return "restore-sets".to_owned(),
         };
         let mode = format!("{:?}", self.mode).to_lowercase();
-        format!("{kind}-{}-{mode}", self.engine)
+        match (self.kind, self.mode) {
+            (Kind::Apply | Kind::Clean, Mode::Ebpf) => format!("{kind}-{mode}"),
+            _ => format!("{kind}-{}-{mode}", self.engine),
+        }
     }
 
     /// `weir-cni` of a pod of ambient mode, which the agent enrolls: the plugin itself changes nothing.
@@ -178,6 +195,7 @@ impl Scenario {
         let (engine, is_other) = match self.kind {
             // See `Lab::place`.
             _ if self.mode == Mode::Node => return Ok(None),
+            Kind::Clean if self.mode == Mode::Ebpf => return Ok(None),
             Kind::Apply | Kind::AddByServer | Kind::RestoreTables | Kind::RestoreSets => {
                 return Ok(None);
             }
@@ -185,6 +203,7 @@ impl Scenario {
             Kind::Add if self.engine == Engine::Nft => return Ok(None),
             Kind::Add | Kind::Update => (self.engine, true),
             Kind::Clean | Kind::Del => (self.engine, false),
+            Kind::Switch if self.mode == Mode::Ebpf => (self.engine, false),
             Kind::Switch => (other(self.engine), false),
         };
         compiled(self.mode, is_other, engine).map(Some)
@@ -201,7 +220,7 @@ impl Scenario {
         match self.kind {
             // Without rules of its own the plugin takes the other engine.
             Kind::Add if self.engine == Engine::Xtables => &[Other::Adds, Other::Applies],
-            _ if self.mode == Mode::Node => &[Other::Adds],
+            _ if matches!(self.mode, Mode::Node | Mode::Ebpf) => &[Other::Adds],
             _ if self.redirects() => &Other::ALL,
             Kind::Clean => &Other::ALL,
             // A set that is there cannot be created.
@@ -228,7 +247,7 @@ fn config(mode: Mode, is_other: bool) -> String {
     let mode = match mode {
         Mode::Redirect => "REDIRECT",
         Mode::Tproxy => "TPROXY",
-        Mode::Ambient | Mode::Node => {
+        Mode::Ambient | Mode::Ebpf | Mode::Node => {
             let config = json!({ "enable_ipv6": true, "redirect_dns": !is_other });
             return json!({ "config": config }).to_string();
         }
@@ -246,14 +265,17 @@ fn config(mode: Mode, is_other: bool) -> String {
 
 fn compiled(mode: Mode, is_other: bool, engine: Engine) -> Result<Compiled, String> {
     let config = config(mode, is_other);
-    if mode == Mode::Ambient {
-        let request = Request::from_json(&config, "here").map_err(|e| e.to_string())?;
-        let redirect = Redirect::new(request.config, &request.pod_overrides);
-        return Ok(redirect.map_err(|e| e.to_string())?.compile(engine));
+    if matches!(mode, Mode::Ambient | Mode::Ebpf) {
+        return Ok(redirect(&config)?.compile(engine));
     }
     let config = SidecarConfig::from_json(&config, "here").map_err(|e| e.to_string())?;
     let intent = Intent::parse(&config, &NameFiles::default()).map_err(|e| e.to_string())?;
     Ok(compile(&intent, engine))
+}
+
+fn redirect(config: &str) -> Result<Redirect, String> {
+    let request = Request::from_json(config, "here").map_err(text)?;
+    Redirect::new(request.config, &request.pod_overrides).map_err(text)
 }
 
 impl Lab {
@@ -267,9 +289,10 @@ impl Lab {
         }
         let servers = dir.join("servers");
         std::fs::create_dir(&servers).map_err(|e| e.to_string())?;
-        let configs = Mode::IN_PODS.map(|mode| (format!("{mode:?}.json"), config(mode, false)));
+        let configs = Mode::IN_PODS.into_iter().chain([Mode::Ebpf]);
+        let configs = configs.map(|mode| (format!("{mode:?}.json"), config(mode, false)));
         let texts = [("tables", TABLES), ("sets", SETS)].map(|(n, t)| (n.to_owned(), t.to_owned()));
-        for (name, text) in configs.into_iter().chain(texts) {
+        for (name, text) in configs.chain(texts) {
             std::fs::write(dir.join(name), text).map_err(|e| e.to_string())?;
         }
         Ok(Self {
@@ -296,11 +319,22 @@ impl Lab {
             Mode::Node => Some(Neighbours::connect(&netns)?),
             _ => None,
         };
+        let bpffs = match scenario.mode {
+            Mode::Ebpf => Some(BpfFs::mount().ok_or("no bpf file system can be mounted")?),
+            _ => None,
+        };
         let place = Place {
             netns,
             neighbours,
+            bpffs,
             dir,
         };
+        if let (Some(mounted), Kind::Clean) = (&place.bpffs, scenario.kind) {
+            let bpffs = Bpffs::at(mounted.path()).map_err(text)?;
+            let pod = Pod::of(&place.netns, &bpffs).map_err(text)?;
+            let redirect = redirect(&config(scenario.mode, false))?;
+            pod.apply(&redirect).map_err(text)?;
+        }
         if let Some(neighbours) = &place.neighbours {
             place.write("node.json", &neighbours.config())?;
             if scenario.kind == Kind::Clean {
@@ -354,7 +388,7 @@ impl Lab {
                         neighbours.clean(netns)?;
                         return State::at(place);
                     }
-                    (Mode::Ambient, _) => &weir_ambient::AMBIENT,
+                    (Mode::Ambient | Mode::Ebpf, _) => &weir_ambient::AMBIENT,
                     _ => &SIDECAR,
                 };
                 let cleaned = sandbox(netns)?.visit_for(scheme, |visit| visit.clean(None));
@@ -386,6 +420,9 @@ impl Lab {
         let mut command = traced_command(&program)?;
         // Cases beside each other would wait for the machine's.
         command.env("XTABLES_LOCKFILE", place.dir.join("xtables.lock"));
+        if let Some(bpffs) = &place.bpffs {
+            command.env("WEIR_BPFFS", bpffs.path());
+        }
         let netns = place.netns.path();
         let Scenario { kind, engine, mode } = scenario;
         match kind {
@@ -421,12 +458,16 @@ impl Lab {
             }
             Kind::Apply | Kind::Update | Kind::Switch => {
                 let file = self.dir.join(format!("{mode:?}.json"));
-                command.args(["apply", mode.word(), "--engine", &engine.to_string()]);
+                let engine = match mode {
+                    Mode::Ebpf => "ebpf".to_owned(),
+                    _ => engine.to_string(),
+                };
+                command.args(["apply", mode.word(), "--engine", &engine]);
                 command.arg("--config").arg(file).arg("--netns").arg(netns);
             }
             Kind::Clean => {
                 command.arg("clean");
-                if mode == Mode::Ambient {
+                if matches!(mode, Mode::Ambient | Mode::Ebpf) {
                     command.arg(mode.word());
                 }
                 command.arg("--netns").arg(netns);

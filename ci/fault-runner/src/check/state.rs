@@ -1,10 +1,12 @@
 //! What a network namespace holds, ours and foreign, as text that is compared.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use ipnet::IpNet;
 use weir_cni::redirection::TABLES;
 use weir_cni::redirection::{RTPROT_WEIR, Sandbox};
+use weir_ebpf::Bpffs;
 use weir_netfilter::nft::{self, Ruleset, TableFamily as NftFamily};
 use weir_netfilter::xtables::{self, XtFamily};
 use weir_netlink::route::{Address, AddressFamily, Route, RouteProtocol, Routing};
@@ -37,6 +39,8 @@ pub(crate) struct State {
     pub(crate) legacy: String,
     /// Our policy rules, routes and addresses: how an error names each, and all of it.
     pub(crate) routing: BTreeSet<String>,
+    /// Our programs of eBPF, and what they need.
+    pub(crate) programs: String,
     /// Whatever is not ours: with handles and counters.
     pub(crate) foreign: String,
 }
@@ -49,6 +53,9 @@ impl State {
     pub(crate) fn at(place: &Place) -> std::result::Result<Self, String> {
         let read = |netns| Self::read(netns).map_err(|e| e.to_string());
         let mut state = read(&place.netns)?;
+        if let Some(mounted) = &place.bpffs {
+            state.programs = programs(&place.netns, mounted.path())?;
+        }
         let Some(neighbours) = &place.neighbours else {
             return Ok(state);
         };
@@ -215,7 +222,7 @@ impl State {
     pub(crate) fn ours(&self) -> Self {
         let name = |item: &String| item.split('\t').next().unwrap_or_default().to_owned();
         let routing = self.routing.iter().map(name).collect();
-        let nft = self.nft.clone();
+        let (nft, programs) = (self.nft.clone(), self.programs.clone());
         let mut family = "";
         let mut table = "";
         let mut legacy = String::new();
@@ -232,6 +239,7 @@ impl State {
             nft,
             legacy,
             routing,
+            programs,
             foreign: String::new(),
         }
     }
@@ -248,6 +256,7 @@ impl State {
                 self.routing.iter().cloned().collect(),
                 other.routing.iter().cloned().collect(),
             ),
+            ("programs", lines(&self.programs), lines(&other.programs)),
             ("foreign", lines(&self.foreign), lines(&other.foreign)),
         ];
         for (part, left, right) in parts {
@@ -260,6 +269,51 @@ impl State {
         }
         text
     }
+}
+
+/// What is attached, by names that do not change, what is pinned, and the switches of `lo`.
+fn programs(netns: &Netns, mounted: &Path) -> std::result::Result<String, String> {
+    let bpffs = Bpffs::at(mounted).map_err(|e| e.to_string())?;
+    let shown = weir_ebpf::show::read(netns, Some(&bpffs)).map_err(|e| e.to_string())?;
+    let mut text = String::new();
+    for program in &shown.programs {
+        let whose = if program.pin.is_some() {
+            "ours"
+        } else {
+            "not pinned"
+        };
+        text += &format!(
+            "{} {}: {}, {whose}\n",
+            program.interface, program.hook, program.name
+        );
+    }
+    let mut folders = vec![mounted.to_owned()];
+    let mut pins = BTreeSet::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).map_err(|e| e.to_string())? {
+            let path = entry.map_err(|e| e.to_string())?.path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => drop(pins.insert(path.file_name().unwrap_or_default().to_owned())),
+            }
+        }
+    }
+    for pin in pins {
+        text += &format!("pin {}\n", pin.display());
+    }
+    let switches = netns.run(|| {
+        ["accept_local", "route_localnet"].map(|name| {
+            let value = std::fs::read_to_string(format!("/proc/sys/net/ipv4/conf/lo/{name}"));
+            value.map(|value| format!("{name}={}", value.trim()))
+        })
+    });
+    for switch in switches.map_err(|e| e.to_string())? {
+        let switch = switch.map_err(|e| e.to_string())?;
+        if !switch.ends_with("=0") {
+            text += &(switch + "\n");
+        }
+    }
+    Ok(text)
 }
 
 fn option(family: AddressFamily) -> &'static str {
