@@ -2,9 +2,10 @@
 // matrix: variants 6.12-rt
 
 use serde_json::json;
-use weir_demo::{Mode, Outcome, Place, Receiver};
+use weir_cni::compile::Engine;
+use weir_demo::{Mode, Outcome, Place, Receiver, Stage};
 
-use crate::support::{CASES, FAMILIES, REDIRECT, each, tcp};
+use crate::support::{CASES, FAMILIES, REDIRECT, config, each, lab, program_for, tcp};
 
 #[test]
 fn inbound_is_captured_with_its_destination_and_its_source() {
@@ -30,6 +31,32 @@ fn inbound_is_captured_with_its_destination_and_its_source() {
             );
         }
     });
+}
+
+/// Without a listener, and with one whose socket is not transparent: while the proxy starts, and when it has crashed.
+#[test]
+fn what_no_transparent_proxy_takes_does_not_reach_the_application() {
+    for engine in [Engine::Nft, Engine::Xtables] {
+        for port in ["15006", "15099"] {
+            let Some(lab) = lab() else { return };
+            let config = config(Mode::Tproxy, json!({ "inbound_capture_port": port }));
+            // The engine that is chosen, not named.
+            program_for(lab.netns(Place::Pod), None, engine, &config);
+            let stage = Stage::open(&lab, Mode::Redirect).expect("everybody in place");
+            for family in FAMILIES {
+                let at = |port| (lab.address(Place::Pod, family), port).into();
+                let flow = tcp("captured", Place::Client, at(8080));
+                let outcome = stage.send(&flow).expect("sent");
+                assert!(
+                    matches!(&outcome, Outcome::Lost(_)),
+                    "{flow}: {outcome}, {engine}, {port}"
+                );
+                let outcome = stage.send(&tcp("excluded", Place::Client, at(15020)));
+                let by = outcome.expect("sent").by();
+                assert_eq!(by, Some(Receiver::Application), "{engine}, {port}");
+            }
+        }
+    }
 }
 
 #[test]

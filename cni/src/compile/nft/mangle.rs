@@ -27,7 +27,7 @@ pub(super) fn chains(intent: &Intent, semantics: Semantics, families: &[Family])
     inbound(intent, families, mark, &mut chains);
     if intent.inbound != Inbound::Off {
         divert(mark, &mut chains);
-        tproxy(intent, families, mark, &mut chains);
+        tproxy(intent, semantics, families, mark, &mut chains);
     }
     chains
 }
@@ -142,18 +142,31 @@ fn divert(mark: u32, chains: &mut Chains) {
 }
 
 /// `istio-tproxy`: packets that are not for loopback go to the inbound listener unchanged. The tproxy
-/// statement does not end the evaluation, so an accept follows; the counter is before the accept.
-fn tproxy(intent: &Intent, families: &[Family], mark: u32, chains: &mut Chains) {
+/// statement does not end the evaluation, so an accept follows; the counter is before the accept. Without a listener, or
+/// with one that is not transparent, it ends the rule (`NFT_BREAK`), where the legacy target drops the packet: with
+/// [`Semantics::Xtables`] rules that drop follow.
+fn tproxy(
+    intent: &Intent,
+    semantics: Semantics,
+    families: &[Family],
+    mark: u32,
+    chains: &mut Chains,
+) {
+    let captured = |family: &Family| tcp().daddr(CmpOp::Neq, family.loopback);
     for family in families {
         let kind = if family.is_v6 {
             nft::TableFamily::Ip6
         } else {
             nft::TableFamily::Ip
         };
-        let rule = tcp().daddr(CmpOp::Neq, family.loopback);
-        let rule = rule
+        let rule = captured(family)
             .tproxy(kind, intent.inbound_capture_port)
             .set_mark(mark);
         chains.add(TPROXY, rule.counter().verdict(Verdict::Accept));
+    }
+    if semantics == Semantics::Xtables {
+        for family in families {
+            chains.add(TPROXY, captured(family).counter().verdict(Verdict::Drop));
+        }
     }
 }

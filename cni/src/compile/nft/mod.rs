@@ -35,6 +35,7 @@ const OTHER_GROUPS: &str = "istio-other-groups";
 /// | IPv6 that is not programmed | rules without an address apply to it | returns first in every base chain |
 /// | invalid packets are dropped | TCP | of every protocol |
 /// | a prefix of interface names | `eth*` | `eth+` |
+/// | no transparent socket takes an inbound packet | reaches the application | is dropped |
 /// | packets without a socket | are of no owner, nor of another one | are of another owner than any that is named |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Semantics {
