@@ -3,7 +3,7 @@ use serde::Deserialize;
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use weir_vm::{Error, Result};
+use weir_vm::{At, Error, Result};
 
 /// The rooms whose tests are in the matrix, lowest first: `rooms.txt`, which `ci/matrix` reads, too.
 pub fn rooms() -> impl Iterator<Item = &'static str> {
@@ -81,7 +81,7 @@ impl Artifacts {
             .stdin(Stdio::null())
             .stderr(Stdio::inherit())
             .output()
-            .map_err(|e| Error::io(what, &e))?;
+            .at(what)?;
         if !output.status.success() {
             return Err(Error::new(
                 what,
@@ -97,15 +97,14 @@ impl Artifacts {
     /// # Errors
     /// The file cannot be read, or is something else.
     pub fn load(file: &Path) -> Result<Self> {
-        let name = file.display();
-        let open = std::fs::File::open(file).map_err(|e| Error::io(name, &e))?;
+        let open = std::fs::File::open(file).at(file)?;
         Self::parse(&file.display().to_string(), std::io::BufReader::new(open))
     }
 
     fn parse(input: &str, lines: impl BufRead) -> Result<Self> {
         let mut found = Self::default();
         for line in lines.lines() {
-            let line = line.map_err(|e| Error::io(input, &e))?;
+            let line = line.at(input)?;
             if !line.starts_with('{') {
                 continue;
             }

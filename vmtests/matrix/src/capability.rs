@@ -54,20 +54,17 @@ pub(super) fn objection(place: &Place, rows: &[Capability]) -> Option<String> {
             )
         })
         .collect();
-    let (absent, present) = place
-        .row
-        .map_or((&[][..], &[][..]), |r| (r.absent, r.present));
-    for (wanted, features) in [("lack", absent), ("have", present)] {
-        for (group, name) in features {
-            let answer = rows
-                .iter()
-                .find(|r| r.group == *group && r.name == *name)
-                .map_or("nothing: there is no such row", |r| r.answer.as_str());
-            if answer != wanted {
-                wrong.push(format!(
-                    "{group} {name}: weir says {answer}, and this variant is to {wanted} it"
-                ));
-            }
+    let expected = place.special.iter().flat_map(|(_, special)| {
+        let lacks = special.lacks.iter().map(|feature| ("lack", feature));
+        lacks.chain(special.has.iter().map(|feature| ("have", feature)))
+    });
+    for (wanted, (group, name)) in expected {
+        let row = rows.iter().find(|r| r.group == *group && r.name == *name);
+        let answer = row.map_or("nothing: there is no such row", |r| r.answer.as_str());
+        if answer != wanted {
+            wrong.push(format!(
+                "{group} {name}: weir says {answer}, and this variant is to {wanted} it"
+            ));
         }
     }
     (!wrong.is_empty()).then(|| wrong.join("\n"))
@@ -76,6 +73,7 @@ pub(super) fn objection(place: &Place, rows: &[Capability]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_vm::Catalogue;
 
     const JSON: &str = r#"{"features": [
         {"area": "xtables", "feature": "table ip nat", "answer": "lack", "detail": "no", "instead": "nf_tables"},
@@ -83,10 +81,11 @@ mod tests {
         {"area": "nf_tables", "feature": "expression match", "answer": "have"},
         {"area": "ebpf", "feature": "BTF", "answer": "unknown", "detail": "no rights"}]}"#;
 
-    fn place(row: Option<&'static super::super::variants::Row>) -> Place {
+    fn place(variant: Option<&str>) -> Place {
+        let catalogue = Catalogue::load().unwrap();
         let mut place = Place::host();
         place.about.name = "6.1".into();
-        place.row = row;
+        place.special = variant.map(|name| (name.into(), catalogue.special(name).unwrap().clone()));
         place
     }
 
@@ -108,16 +107,12 @@ mod tests {
         let untold = objection(&place(None), &rows).unwrap();
         assert!(untold.contains("BTF: could not tell"), "{untold}");
         rows.pop();
-        let row = super::super::variants::row("no-xtables");
-        assert_eq!(objection(&place(row), &rows), None);
+        let place = place(Some("no-xtables"));
+        assert_eq!(objection(&place, &rows), None);
         rows[0].answer = "have".into();
-        let wrong = objection(&place(row), &rows).unwrap();
+        let wrong = objection(&place, &rows).unwrap();
         assert!(wrong.contains("table ip nat: weir says have"), "{wrong}");
         rows.remove(0);
-        assert!(
-            objection(&place(row), &rows)
-                .unwrap()
-                .contains("no such row")
-        );
+        assert!(objection(&place, &rows).unwrap().contains("no such row"));
     }
 }

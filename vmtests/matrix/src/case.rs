@@ -4,7 +4,7 @@ use super::marks::{Marks, Reader};
 use super::ship::RELEASE;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use weir_vm::{Error, Result};
+use weir_vm::{At, Error, Result};
 
 /// What runs, and under which name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,7 +117,7 @@ fn tests_of(program: &Program) -> Result<Vec<String>> {
             .current_dir(&program.package)
             .stdin(Stdio::null())
             .output()
-            .map_err(|e| Error::io(&name, &e))?;
+            .at(&name)?;
         if !output.status.success() {
             return Err(Error::new(
                 &name,

@@ -4,40 +4,20 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{getegid, geteuid};
-use std::ffi::{OsStr, OsString};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use weir_vm::{Error, Result, process};
+use weir_vm::{At, Result, process};
 
-/// `argv[1]` of this program when it is to enter namespaces and become another one; then come the parent's process
-/// id, the program and its arguments.
+/// `argv[1]` of this program when it is to enter namespaces and become another one.
 const ENTER: &str = "enter-namespaces";
 
 /// When the arguments say so, enters new namespaces, becomes a program there and does not return; else does nothing.
 ///
-/// To be called in `main`, beside `become_qemu_if_asked` of weir-vm, while there is one thread: a process with several
+/// To be called in `main`, beside `play_another_part_if_asked` of weir-vm, while there is one thread: a process with several
 /// cannot enter a user namespace.
 pub fn enter_namespaces_if_asked() {
-    let mut arguments = std::env::args_os().skip(1);
-    if arguments.next().as_deref() == Some(OsStr::new(ENTER)) {
-        let arguments: Vec<OsString> = arguments.collect();
-        let reason = enter(&arguments);
-        eprintln!("weir-vmtests {ENTER}: {reason}");
-        std::process::exit(3);
-    }
-}
-
-fn enter(arguments: &[OsString]) -> String {
-    let [parent, program, rest @ ..] = arguments else {
-        return "to be called by weir-vmtests itself".into();
-    };
-    if let Err(reason) = process::die_with(parent).and_then(|()| namespaces()) {
-        return reason;
-    }
-    let e = Command::new(program).args(rest).exec();
-    format!("{}: {e}", program.display())
+    process::become_another_if_asked(ENTER, namespaces);
 }
 
 /// As root a network and a mount namespace; as anybody else first a user namespace in which one is root.
@@ -84,9 +64,7 @@ pub(super) fn run(ours: &Path, run: &weir_vm::proto::Run) -> Result<Ran> {
         |group| _ = killpg(group, Signal::SIGKILL),
         &mut |stream, bytes| ran.add(stream, &bytes),
     );
-    ran.ending = Some(ending.map_err(|e| {
-        let program = run.argv.first().map(|p| p.display().to_string());
-        Error::io(program.unwrap_or_default(), &e)
-    })?);
+    let program = run.argv.first().cloned().unwrap_or_default();
+    ran.ending = Some(ending.at(program)?);
     Ok(ran)
 }

@@ -26,7 +26,6 @@ pub mod report;
 mod run;
 mod ship;
 pub mod skip;
-pub mod variants;
 
 pub use artifacts::Artifacts;
 pub use case::Case;

@@ -12,10 +12,10 @@
 //! closer to a test counts; `smoke`, variants and needs add up. Without a line, a test runs on this machine and on every
 //! kernel as it is; a unit test is no part of the matrix.
 use super::artifacts::Program;
-use super::variants;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use weir_vm::{Error, Result};
+use std::sync::LazyLock;
+use weir_vm::{At, Catalogue, Error, Result};
 
 const MARK: &str = "// matrix: ";
 
@@ -85,8 +85,10 @@ impl Marks {
                 _ => return Err(format!("{clause:?} is nothing that the matrix knows")),
             }
         }
-        let known = |name: &&String| *name == "all" || variants::row(name).is_some();
-        match marks.variants.iter().find(|name| !known(name)) {
+        static KNOWN: LazyLock<Result<Catalogue>> = LazyLock::new(Catalogue::load);
+        let catalogue = KNOWN.as_ref().map_err(ToString::to_string)?;
+        let is_known = |name: &String| name == "all" || catalogue.special(name).is_some();
+        match marks.variants.iter().find(|name| !is_known(name)) {
             Some(name) => Err(format!("there is no variant {name:?}")),
             None => Ok(marks),
         }
@@ -211,7 +213,7 @@ impl Reader {
             Error::new(file.display().to_string(), reason, remedy)
         };
         if !self.sources.contains_key(file) {
-            let text = std::fs::read_to_string(file).map_err(|e| Error::io(file.display(), &e))?;
+            let text = std::fs::read_to_string(file).at(file)?;
             let source = Source::read(&text).map_err(error)?;
             self.sources.insert(file.to_owned(), source);
         }

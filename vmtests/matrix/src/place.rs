@@ -1,8 +1,7 @@
 //! An environment: where cases run.
 use super::model::Environment;
 use super::skip::Version;
-use super::variants::{Row, row};
-use weir_vm::{Kernel, Kernels, Payload, Result};
+use weir_vm::{Kernel, Kernels, Payload, Result, Special};
 
 /// The name of the environment that is this machine.
 pub const HOST: &str = "host";
@@ -50,8 +49,8 @@ pub struct Place {
     pub kernel: Option<Kernel>,
     /// What its guests hold, once it is known what they run. `None`: this machine.
     pub(super) payload: Option<Payload>,
-    /// What a variant takes away and runs.
-    pub row: Option<&'static Row>,
+    /// The name of a variant, or of a kernel that is like one, and what tests find there.
+    pub special: Option<(String, Special)>,
     /// Does it answer to `newest`?
     pub is_newest: bool,
     /// Is it the oldest of the kernels that were asked for, or the newest? A kernel of the user's own stands for both.
@@ -75,7 +74,7 @@ impl Place {
             about,
             kernel: None,
             payload: None,
-            row: None,
+            special: None,
             is_newest: false,
             ends: Vec::new(),
             version: Version::parse(&release),
@@ -99,7 +98,8 @@ impl Place {
             true => vec![End::Oldest, End::Newest],
             false => Vec::new(),
         };
-        let row = row(variant.as_ref().map_or(name, |v| v.name.as_str()));
+        let special = variant.as_ref().map_or(name, |v| &v.name).to_owned();
+        let found = kernels.catalogue().special(&special).cloned();
         let kernel = kernels.get(name);
         let about = match &kernel {
             Err(e) => Environment {
@@ -123,7 +123,7 @@ impl Place {
             about,
             kernel: kernel.ok(),
             payload: None,
-            row,
+            special: found.map(|found| (special, found)),
             is_newest,
             ends,
         })
@@ -131,7 +131,7 @@ impl Place {
 
     /// Marks the oldest and the newest kernel among these.
     pub(super) fn mark_ends(places: &mut [Self]) {
-        let plain = |p: &Self| p.row.is_none() && !p.is_host();
+        let plain = |p: &Self| p.special.is_none() && !p.is_host();
         let versions = || places.iter().filter(|p| plain(p)).filter_map(|p| p.version);
         let ends = [
             (End::Oldest, versions().min()),
@@ -158,8 +158,8 @@ impl Place {
 
     /// Probes that tests may skip there whatever the version.
     #[must_use]
-    pub fn taken(&self) -> &'static [&'static str] {
-        self.row.map_or(&[], |row| row.taken)
+    pub fn taken(&self) -> &[String] {
+        self.special.as_ref().map_or(&[], |(_, found)| &found.skips)
     }
 }
 

@@ -14,7 +14,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
-use weir_vm::{Error, Result, note};
+use weir_vm::{At, Error, Result, note};
 
 /// What must be the same for a run to go on.
 #[derive(Serialize)]
@@ -35,10 +35,8 @@ pub(crate) fn identity(artifacts: &Artifacts, cases: &[Case], selection: &str) -
     let tests = artifacts.programs.iter().map(|p| &p.executable);
     let binaries = artifacts.binaries.iter().map(|(_, path)| path);
     let stat = |path: &'_ PathBuf| {
-        let about = fs::metadata(path).map_err(|e| Error::io(path.display(), &e))?;
-        let written = about
-            .modified()
-            .map_err(|e| Error::io(path.display(), &e))?;
+        let about = fs::metadata(path).at(path)?;
+        let written = about.modified().at(path)?;
         let since = written.duration_since(SystemTime::UNIX_EPOCH);
         Ok((about.len(), since.unwrap_or_default().as_nanos()))
     };
@@ -72,15 +70,14 @@ impl Progress {
     /// # Errors
     /// The file cannot be read or written.
     pub(crate) fn open(path: &Path, identity: &str, resume: bool) -> Result<(Self, Vec<Done>)> {
-        let failed = |e: std::io::Error| Error::io(path.display(), &e);
         if let Some(dir) = path.parent() {
-            fs::create_dir_all(dir).map_err(failed)?;
+            fs::create_dir_all(dir).at(dir)?;
         }
-        let text = match fs::read_to_string(path) {
-            Ok(text) if resume => text,
-            Err(e) if resume && e.kind() != std::io::ErrorKind::NotFound => return Err(failed(e)),
-            _ => String::new(),
+        let text = match resume {
+            true => fs::read_to_string(path).if_there(path)?,
+            false => None,
         };
+        let text = text.unwrap_or_default();
         let mut lines = text.lines();
         let mut done = Vec::new();
         match lines.next() {
@@ -100,7 +97,7 @@ impl Progress {
             .write(true)
             .truncate(true)
             .open(path)
-            .map_err(failed)?;
+            .at(path)?;
         let progress = Self {
             path: path.to_owned(),
             file: Mutex::new(file),
@@ -122,7 +119,7 @@ impl Progress {
     fn line(&self, text: &str) -> Result<()> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         file.write_all(format!("{text}\n").as_bytes())
-            .map_err(|e| Error::io(self.path.display(), &e))
+            .at(&self.path)
     }
 }
 
@@ -136,10 +133,7 @@ fn is_settled(verdict: &Verdict) -> bool {
 /// # Errors
 /// The file cannot be removed.
 pub(crate) fn end(path: &Path) -> Result<()> {
-    match fs::remove_file(path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(path.display(), &e)),
-        _ => Ok(()),
-    }
+    fs::remove_file(path).if_there(path).map(drop)
 }
 
 #[cfg(test)]

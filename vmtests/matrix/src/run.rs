@@ -88,11 +88,11 @@ impl<'a> Runner<'a> {
     /// Does the case belong to the environment?
     pub(crate) fn belongs(case: &Case, place: &Place) -> bool {
         let on = case.marks.on.as_ref().unwrap_or(&On::Every);
-        match (on, place.row) {
+        match (on, &place.special) {
             (On::None(_), _) => false,
             _ if place.is_host() => case.what != What::Alone,
             (On::Host(_), _) => false,
-            (_, Some(row)) => case.marks.runs_on(row.name),
+            (_, Some((name, _))) => case.marks.runs_on(name),
             (On::Every, None) => true,
             (On::Oldest, None) => place.ends.contains(&End::Oldest),
             (On::Newest, None) => place.ends.contains(&End::Newest),

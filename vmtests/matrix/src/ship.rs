@@ -3,7 +3,7 @@ use super::artifacts::Artifacts;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use weir_vm::variable;
-use weir_vm::{Error, Payload, Result};
+use weir_vm::{At, Error, Payload, Result};
 
 /// Tools that tests start besides [`weir_vm::TOOLS`].
 const MORE_TOOLS: &[&str] = &["chroot", "conntrack", "cp", "mkdir", "setpriv", "sysctl"];
@@ -117,7 +117,7 @@ pub(crate) fn alone() -> Result<Option<(Payload, PathBuf)>> {
     let Some(folder) = variable(RELEASE) else {
         return Ok(None);
     };
-    let weir = std::path::absolute(folder.join("weir")).map_err(|e| Error::io(RELEASE, &e))?;
+    let weir = std::path::absolute(folder.join("weir")).at(RELEASE)?;
     if !weir_vm::closure(std::slice::from_ref(&weir))?.is_empty() {
         return Err(Error::new(
             weir.display().to_string(),

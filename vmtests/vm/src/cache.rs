@@ -3,10 +3,8 @@
 //! A thing is made in a scratch folder and renamed to its place when it is complete: a reader finds it
 //! whole. A scratch folder is locked as long as its owner lives; one that nobody has locked was left by a
 //! run that was killed, and the next run removes it.
-use crate::{Error, Result};
-use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
-use std::fs::{self, File, Metadata};
+use crate::{At, Error, Result};
+use std::fs::{self, File, Metadata, TryLockError};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -31,7 +29,7 @@ impl Cache {
             .or_else(|| variable(CACHE_VARIABLE))
             .unwrap_or_else(|| target_directory().join("vmtests"));
         // Absolute, because QEMU may be started in another directory.
-        let root = std::path::absolute(&root).map_err(|e| Error::io(root.display(), &e))?;
+        let root = std::path::absolute(&root).at(&root)?;
         Ok(Self { root })
     }
 
@@ -89,21 +87,18 @@ impl Cache {
                 .truncate(false)
                 .write(true)
                 .open(&path)
-                .map_err(|e| Error::io(path.display(), &e))?;
-            let guard = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-                Err((file, Errno::EWOULDBLOCK)) => {
-                    crate::progress::note(&format!("another run works on {what}: waiting for it"));
-                    Flock::lock(file, FlockArg::LockExclusive)
-                }
-                other => other,
-            };
-            let guard = guard.map_err(|(_, errno)| Error::io(path.display(), &errno.into()))?;
+                .at(&path)?;
+            if let Err(TryLockError::WouldBlock) = file.try_lock() {
+                crate::progress::note(&format!("another run works on {what}: waiting for it"));
+            }
+            // One that we have already stays as it is.
+            file.lock().at(&path)?;
             // `clean` may have removed the file meanwhile: then the others lock a new one.
             let same = |a: Metadata, b: Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
-            if let (Ok(ours), Ok(theirs)) = (guard.metadata(), fs::metadata(&path))
+            if let (Ok(ours), Ok(theirs)) = (file.metadata(), fs::metadata(&path))
                 && same(ours, theirs)
             {
-                return Ok(Lock { _guard: guard });
+                return Ok(Lock { _guard: file });
             }
         }
     }
@@ -123,13 +118,13 @@ impl Cache {
             match fs::create_dir(&path) {
                 // A run that had the same process id was killed, and its folder is not removed yet.
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => continue,
-                other => other.map_err(|e| Error::io(path.display(), &e))?,
+                other => other.at(&path)?,
             }
             // Another run may take the folder for an abandoned one until it is locked.
-            let Some(guard) = lock_directory(&path, FlockArg::LockExclusive) else {
+            let Ok(guard) = File::open(&path) else {
                 continue;
             };
-            if path.is_dir() {
+            if guard.lock().is_ok() && path.is_dir() {
                 crate::interrupt::watch(&path);
                 return Ok(Scratch {
                     path,
@@ -143,14 +138,14 @@ impl Cache {
 /// Keeps other runs away from something as long as it lives.
 #[derive(Debug)]
 pub struct Lock {
-    _guard: Flock<File>,
+    _guard: File,
 }
 
 /// A folder of this run; goes away with the value.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
-    _guard: Flock<File>,
+    _guard: File,
 }
 
 impl Scratch {
@@ -172,9 +167,9 @@ impl Scratch {
         if place.is_dir() {
             // rename(2) replaces an empty directory only; a broken one goes where it is removed with us.
             let old = self.path.join("replaced");
-            fs::rename(place, &old).map_err(|e| Error::io(place.display(), &e))?;
+            fs::rename(place, &old).at(place)?;
         }
-        fs::rename(&from, place).map_err(|e| Error::io(place.display(), &e))
+        fs::rename(&from, place).at(place)
     }
 }
 
@@ -190,7 +185,7 @@ impl Drop for Scratch {
 /// # Errors
 /// What `mkdir` says.
 pub(crate) fn make_directory(path: &Path) -> Result<()> {
-    fs::create_dir_all(path).map_err(|e| Error::io(path.display(), &e))
+    fs::create_dir_all(path).at(path)
 }
 
 /// Writes a file under a name beside it first: a reader never sees half of it.
@@ -233,18 +228,14 @@ pub(crate) fn target_directory_of(program: &Path) -> Option<&Path> {
         .find(|d| marks.iter().any(|mark| d.join(mark).is_file()))
 }
 
-fn lock_directory(path: &Path, how: FlockArg) -> Option<Flock<File>> {
-    Flock::lock(File::open(path).ok()?, how).ok()
-}
-
 /// Removes the scratch folders of runs that are no more.
 fn remove_abandoned(folder: &Path) {
-    let Ok(entries) = fs::read_dir(folder) else {
-        return;
-    };
-    for entry in entries.flatten() {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
-        if let Some(_guard) = lock_directory(&path, FlockArg::LockExclusiveNonblock) {
+        // Unlocked when it is closed.
+        if let Ok(folder) = File::open(&path)
+            && folder.try_lock().is_ok()
+        {
             let _ = fs::remove_dir_all(&path);
         }
     }

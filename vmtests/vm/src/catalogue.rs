@@ -36,6 +36,20 @@ pub struct Entry {
     pub arch: Arch,
     /// Is it a failure when the archive does not have it any more?
     pub required: bool,
+    /// What tests find on a kernel that only some of them run on, as on a variant.
+    pub special: Option<Special>,
+}
+
+/// What tests find on a kernel that is not like the others.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Special {
+    /// Rows of `weir preflight` that must be lacking there: area and feature.
+    pub lacks: Vec<(String, String)>,
+    /// Rows that must be there all the same.
+    pub has: Vec<(String, String)>,
+    /// Probes that tests may skip there, whatever the kernel's version: how they start.
+    pub skips: Vec<String>,
 }
 
 impl Entry {
@@ -72,6 +86,8 @@ pub struct Variant {
     /// The kernels that a whole matrix runs it on.
     #[serde(default)]
     pub on: Vec<String>,
+    /// What tests find there.
+    pub special: Special,
 }
 
 /// The modules of a guest.
@@ -127,6 +143,16 @@ impl Catalogue {
             .unwrap_or((name, None))
     }
 
+    /// What tests find on the variant of that name, or on the kernel, if that is special.
+    #[must_use]
+    pub fn special(&self, name: &str) -> Option<&Special> {
+        let variant = self.variants.iter().find(|v| v.name == name);
+        let kernel = || self.kernels.iter().find(|k| k.name == name);
+        variant
+            .map(|v| &v.special)
+            .or_else(|| kernel()?.special.as_ref())
+    }
+
     /// The variants that a whole matrix runs on the kernel of that name.
     pub fn variants_on<'a>(&'a self, kernel: &'a str) -> impl Iterator<Item = &'a Variant> {
         self.variants
@@ -160,6 +186,16 @@ mod tests {
         wanted.sort();
         wanted.dedup();
         assert_eq!(wanted.len(), catalogue.modules.wanted.len());
+    }
+
+    #[test]
+    fn every_variant_lacks_something_and_a_plain_kernel_is_not_special() {
+        let catalogue = Catalogue::load().unwrap();
+        for variant in &catalogue.variants {
+            assert!(!catalogue.special(&variant.name).unwrap().lacks.is_empty());
+        }
+        assert!(catalogue.special("6.12-rt").is_some());
+        assert!(catalogue.special("6.12").is_none());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What a program needs to start: its loader and every shared library, as the loader itself lists them. It maps the files and runs
 //! none of their code.
 use crate::segments::segments;
-use crate::{Error, Result};
+use crate::{At, Error, Result};
 use object::LittleEndian as LE;
 use object::elf::DT_NEEDED;
 use object::read::elf::ProgramHeader;
@@ -72,15 +72,14 @@ fn has_libraries<'d>(file: impl ReadRef<'d>) -> bool {
 /// What ld.so(8) prints with `--list`: a line `NAME => PATH (ADDRESS)` for each library, or `PATH (ADDRESS)`.
 fn list(loader: &Path, program: &Path) -> Result<Vec<PathBuf>> {
     let name = program.display();
-    let program = std::path::absolute(program).map_err(|e| Error::io(&name, &e))?;
+    let program = std::path::absolute(program).at(program)?;
     let mut command = Command::new(loader);
     let output = command
         .arg("--list")
         .arg(program)
         .stdin(Stdio::null())
         .output();
-    let output =
-        output.map_err(|e| Error::io(format!("{}, the loader of {name}", loader.display()), &e))?;
+    let output = output.at(format!("{}, the loader of {name}", loader.display()))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let missing = |what: String| {
         let remedy = "Install it, or name its folder in LD_LIBRARY_PATH";

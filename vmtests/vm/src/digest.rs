@@ -1,6 +1,5 @@
 //! SHA-256, in hexadecimal.
 use sha2::{Digest, Sha256};
-use std::fmt::Write;
 use std::io::{self, Read};
 
 /// A hash that grows with what is read.
@@ -13,11 +12,8 @@ impl Hasher {
     }
 
     pub(crate) fn hex(self) -> String {
-        self.0.finalize().iter().fold(String::new(), |mut text, b| {
-            // Writing to a string cannot fail.
-            let _ = write!(text, "{b:02x}");
-            text
-        })
+        let sum = self.0.finalize();
+        sum.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 

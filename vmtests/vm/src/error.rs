@@ -1,5 +1,6 @@
 //! The one error of this crate: what was being done to which input, why it failed, what helps.
 use std::fmt;
+use std::path::Path;
 
 /// Why something could not be done, in three parts that a person needs: the input, the reason, the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,9 +29,7 @@ impl Error {
             remedy: remedy.into(),
         }
     }
-}
 
-impl Error {
     /// An error of the operating system about `input`, with the remedy that goes with its kind.
     pub fn io(input: impl fmt::Display, reason: &std::io::Error) -> Self {
         use std::io::ErrorKind;
@@ -55,3 +54,31 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// Says what an operation of the system was about.
+pub trait At<T> {
+    /// With [`Error::io`] about this file, or what else was being done.
+    ///
+    /// # Errors
+    /// That of the operation.
+    fn at(self, input: impl AsRef<Path>) -> Result<T>;
+
+    /// The same; `None` where there is no such file.
+    ///
+    /// # Errors
+    /// Any other one.
+    fn if_there(self, input: impl AsRef<Path>) -> Result<Option<T>>;
+}
+
+impl<T> At<T> for std::io::Result<T> {
+    fn at(self, input: impl AsRef<Path>) -> Result<T> {
+        self.map_err(|e| Error::io(input.as_ref().display(), &e))
+    }
+
+    fn if_there(self, input: impl AsRef<Path>) -> Result<Option<T>> {
+        match self {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            other => other.at(input).map(Some),
+        }
+    }
+}

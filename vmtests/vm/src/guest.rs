@@ -9,7 +9,7 @@ mod kmsg;
 mod port;
 mod setup;
 
-use crate::proto::{CHUNK, Exit, Frame, Hello, VERSION};
+use crate::proto::{CHUNK, Exit, Frame, Hello};
 use kmsg::Kmsg;
 use nix::sys::reboot::{RebootMode, reboot};
 use port::Port;
@@ -47,10 +47,10 @@ pub fn main() {
 }
 
 fn serve() -> io::Result<()> {
-    let mut hello = setup::prepare();
+    let hello = setup::prepare();
     let mut log = Kmsg::open()?;
     let mut port = Port::open(PORT)?;
-    while session(&mut port, &mut log, &mut hello)? {
+    while session(&mut port, &mut log, &hello)? {
         // What the machine logged until it was saved belongs to that life.
         log.skip();
     }
@@ -58,13 +58,12 @@ fn serve() -> io::Result<()> {
 }
 
 /// Serves one host. True: it said [`Frame::Park`], and another may follow.
-fn session(port: &mut Port, log: &mut Kmsg, hello: &mut Hello) -> io::Result<bool> {
+fn session(port: &mut Port, log: &mut Kmsg, hello: &Hello) -> io::Result<bool> {
     let mut is_synced = false;
     while let Some(frame) = port.next(is_synced)? {
         match frame {
             Frame::Sync { unix_nanos, seed } => {
                 is_synced = true;
-                hello.version = VERSION;
                 let notes = setup::sync(unix_nanos, &seed);
                 let mut answer = hello.clone();
                 answer.notes.extend(notes);

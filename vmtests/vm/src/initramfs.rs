@@ -1,13 +1,16 @@
 //! The initramfs of one machine: the base, the agent as `/init`, the modules in their order, the payload.
-use crate::cpio::{self, Writer};
+use crate::cpio::Writer;
 use crate::guest::{INIT, MODULES_LIST};
 use crate::payload::{Entry, Payload};
 use crate::segments::{cut_at, header_without_sections};
-use crate::{Error, Kernel, Result};
+use crate::{At, Kernel, Result};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
+
+/// The directories of every guest.
+const BASE: [&str; 8] = ["dev", "proc", "sys", "run", "tmp", "etc", "root", "modules"];
 
 /// All that a machine starts with.
 #[derive(Debug)]
@@ -58,72 +61,88 @@ impl<'a> Initramfs<'a> {
     /// # Errors
     /// A file cannot be read; the disk is full.
     pub(crate) fn write(&self, path: &Path) -> Result<()> {
-        let out = File::create(path).map_err(|e| Error::io(path.display(), &e))?;
-        let mut layer = Writer::new(cpio::base(out)?);
+        let out = File::create(path).at(path)?;
+        let mut archive = Writer::new(out);
+        // What `/init` mounts on, and where the kernel opens its standard descriptors.
+        for directory in BASE {
+            archive.directory(directory, mode_of(directory))?;
+        }
+        archive.character_device("dev/console", 0o600, 5, 1)?;
+        archive.character_device("dev/null", 0o666, 1, 3)?;
         let mut list = String::new();
         for module in &self.kernel.modules {
             let name = format!("modules/{}.ko", module.name);
-            copy(&mut layer, &name, 0o644, &module.file, false)?;
+            copy(&mut archive, &name, 0o644, &module.file, false)?;
             list += &format!("/{name}\n");
         }
-        layer.file(MODULES_LIST.trim_start_matches('/'), 0o644, list.as_bytes())?;
+        let name = MODULES_LIST.trim_start_matches('/');
+        archive.file(name, 0o644, list.len() as u64, list.as_bytes())?;
         let mut made = BTreeSet::new();
         for (path, entry) in self.files.entries() {
             let name = path.trim_start_matches('/');
-            parents(&mut layer, &mut made, name)?;
+            parents(&mut archive, &mut made, name)?;
             match entry {
                 Entry::Directory { mode } => {
                     if made.insert(name.to_owned()) && !name.is_empty() {
-                        layer.directory(name, *mode)?;
+                        archive.directory(name, *mode)?;
                     }
                 }
                 Entry::File { host, mode } => {
                     let is_cut = self.files.is_stripped() || path == INIT;
-                    copy(&mut layer, name, *mode, host, is_cut)?;
+                    copy(&mut archive, name, *mode, host, is_cut)?;
                 }
-                Entry::Bytes { bytes, mode } => layer.file(name, *mode, bytes)?,
-                Entry::Link { target } => layer.symlink(name, target)?,
+                Entry::Bytes { bytes, mode } => {
+                    archive.file(name, *mode, bytes.len() as u64, &**bytes)?;
+                }
+                Entry::Link { target } => archive.symlink(name, target)?,
             }
         }
-        layer.finish()?;
+        archive.finish()?;
         Ok(())
     }
 }
 
 /// Copies a file into the archive; with `is_cut`, of a program only what is loaded.
 fn copy<W: Write>(
-    layer: &mut Writer<W>,
+    archive: &mut Writer<W>,
     name: &str,
     mode: u32,
     host: &Path,
     is_cut: bool,
 ) -> Result<()> {
-    let failed = |e| Error::io(host.display(), &e);
-    let mut file = File::open(host).map_err(failed)?;
-    let size = file.metadata().map_err(failed)?.len();
+    let mut file = File::open(host).at(host)?;
+    let size = file.metadata().at(host)?.len();
     let end = cut_at(&file, size).filter(|_| is_cut);
     match (end, header_without_sections(&file)) {
         (Some(end), Some(header)) => {
             let start = header.len() as u64;
-            file.seek(SeekFrom::Start(start)).map_err(failed)?;
-            layer.file_from(name, mode, end, header.as_slice().chain(file))
+            file.seek(SeekFrom::Start(start)).at(host)?;
+            archive.file(name, mode, end, header.as_slice().chain(file))
         }
         _ => {
-            file.rewind().map_err(failed)?;
-            layer.file_from(name, mode, size, file)
+            file.rewind().at(host)?;
+            archive.file(name, mode, size, file)
         }
     }
 }
 
 /// The kernel does not make a directory for a file in it. It does not mind one that is there.
-fn parents<W: Write>(layer: &mut Writer<W>, made: &mut BTreeSet<String>, name: &str) -> Result<()> {
+fn parents<W: Write>(
+    archive: &mut Writer<W>,
+    made: &mut BTreeSet<String>,
+    name: &str,
+) -> Result<()> {
     for (end, _) in name.match_indices('/') {
         let parent = name.get(..end).unwrap_or_default();
         if made.insert(parent.to_owned()) {
-            layer.directory(parent, if parent == "tmp" { 0o1777 } else { 0o755 })?;
+            archive.directory(parent, mode_of(parent))?;
         }
     }
     Ok(())
+}
+
+fn mode_of(directory: &str) -> u32 {
+    if directory == "tmp" { 0o1777 } else { 0o755 }
 }
 
 #[cfg(test)]
@@ -161,7 +180,7 @@ mod tests {
         assert!(at("a\0") < at("a/b\0") && at("a/b\0") < at("a/b/c\0"));
         assert!(at("/modules/zeta.ko\n/modules/alpha.ko\n") > 0);
         assert!(at("init\0") > 0 && at("lib64/ld-linux") > 0);
-        assert_eq!(bytes.len() % 512, 0);
+        assert_eq!(bytes.len() % 4, 0);
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -22,7 +22,7 @@ mod catalogue;
 pub mod cli;
 mod closure;
 mod compress;
-pub mod cpio;
+mod cpio;
 mod deb;
 mod digest;
 mod elf;
@@ -55,9 +55,9 @@ mod vmlinux;
 
 pub use arch::Arch;
 pub use cache::{Cache, Lock, Scratch, replace, variable};
-pub use catalogue::{Catalogue, Entry, Variant};
+pub use catalogue::{Catalogue, Entry, Special, Variant};
 pub use closure::closure;
-pub use error::{Error, Result};
+pub use error::{At, Error, Result};
 pub use interrupt::install as clean_up_when_interrupted;
 pub use kernel::{Kernel, Module};
 pub use kernels::{Kernels, State, Status};
@@ -78,5 +78,5 @@ pub fn play_another_part_if_asked() {
     if guest::is_init() {
         guest::main();
     }
-    qemu::launch::become_qemu_if_asked();
+    process::become_another_if_asked(qemu::child::LAUNCH, || Ok(()));
 }

@@ -1,7 +1,7 @@
 //! `kernels.lock`: which build of each kernel is used, down to the bytes of its packages.
 //!
 //! It names no host: a path counts from the base of whatever mirror is used.
-use crate::{Error, Result, program};
+use crate::{At, Error, Result, program};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fs;
@@ -77,9 +77,10 @@ impl KernelLock {
     /// The file is not there, not readable, or not a lock.
     pub fn load(path: Option<&Path>) -> Result<Self> {
         let file = path.map_or_else(committed, Path::to_owned);
-        let text = match fs::read_to_string(&file) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound && path.is_none() => TEXT.to_owned(),
-            other => other.map_err(|e| Error::io(file.display(), &e))?,
+        let text = fs::read_to_string(&file);
+        let text = match path {
+            Some(_) => text.at(&file)?,
+            None => text.if_there(&file)?.unwrap_or_else(|| TEXT.to_owned()),
         };
         Self::parse(&file.display().to_string(), &text)
     }

@@ -3,7 +3,7 @@ use crate::cache::variable;
 use crate::modules::{Found, Signature};
 use crate::prepare::{self, Material, Prepared};
 use crate::requirements::is_set;
-use crate::{Cache, Error, Result, digest};
+use crate::{At, Cache, Error, Result, digest};
 use std::fs;
 use std::path::PathBuf;
 
@@ -69,7 +69,7 @@ impl Own {
     /// Makes it ready to boot, or finds that it is.
     pub(crate) fn prepare(&self, cache: &Cache, wanted: &[String]) -> Result<Prepared> {
         let shown = self.vmlinuz.display().to_string();
-        let image = fs::read(&self.vmlinuz).map_err(|e| Error::io(&shown, &e))?;
+        let image = fs::read(&self.vmlinuz).at(&shown)?;
         let (modules, state) = match &self.modules {
             Some(directory) => Found::directory(directory)?,
             None => (Found::default(), String::new()),

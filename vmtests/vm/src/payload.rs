@@ -2,7 +2,7 @@
 use crate::cache::target_directory_of;
 use crate::closure::closure;
 use crate::segments::cut_at;
-use crate::{Error, Result};
+use crate::{At, Error, Result};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs::{self, File, Metadata};
@@ -194,22 +194,21 @@ impl Payload {
     /// Something in it cannot be read.
     pub fn tree(&mut self, host: &Path, guest: &Path, skip: &[&str]) -> Result<&mut Self> {
         let host = absolute(host)?;
-        let failed = |path: &Path, e: std::io::Error| Error::io(path.display(), &e);
         self.put(guest, Entry::Directory { mode: 0o755 })?;
-        for entry in fs::read_dir(&host).map_err(|e| failed(&host, e))? {
-            let entry = entry.map_err(|e| failed(&host, e))?;
+        for entry in fs::read_dir(&host).at(&host)? {
+            let entry = entry.at(&host)?;
             let (name, path) = (entry.file_name(), entry.path());
             if name.to_str().is_some_and(|n| skip.contains(&n)) {
                 continue;
             }
-            let kind = entry.file_type().map_err(|e| failed(&path, e))?;
+            let kind = entry.file_type().at(&path)?;
             let inside = guest.join(&name);
             if kind.is_dir() {
                 self.tree(&path, &inside, skip)?;
             } else if kind.is_file() {
                 self.file(&path, &inside)?;
             } else if kind.is_symlink() {
-                let target = fs::read_link(&path).map_err(|e| failed(&path, e))?;
+                let target = fs::read_link(&path).at(&path)?;
                 self.link(&inside, &target.to_string_lossy())?;
             }
         }
@@ -242,7 +241,7 @@ impl Payload {
         if !self.is_stripped {
             return Ok(size);
         }
-        let file = File::open(host).map_err(|e| Error::io(host.display(), &e))?;
+        let file = File::open(host).at(host)?;
         Ok(cut_at(&file, size).unwrap_or(size))
     }
 
@@ -312,7 +311,7 @@ fn metadata(host: &Path) -> Result<Metadata> {
 
 /// Without `.` and `..`, which a path of an initramfs cannot have; links are not followed.
 fn absolute(host: &Path) -> Result<PathBuf> {
-    let path = std::path::absolute(host).map_err(|e| Error::io(host.display(), &e))?;
+    let path = std::path::absolute(host).at(host)?;
     let mut plain = PathBuf::new();
     for component in path.components() {
         match component {

@@ -4,7 +4,7 @@
 use crate::cache::make_directory;
 use crate::digest::{self, Hasher};
 use crate::modules::{Found, Signature};
-use crate::{Arch, Cache, Error, Result, Scratch, deb, program, requirements, vmlinux};
+use crate::{Arch, At, Cache, Error, Result, Scratch, deb, program, requirements, vmlinux};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -145,10 +145,8 @@ pub(crate) fn build(
             "Give a Linux kernel for 64-bit x86 or ARM",
         )
     })?;
-    let wanted = material.modules.expand(wanted);
-    let closure = material
-        .modules
-        .closure(&wanted, &release, material.signature)?;
+    let modules = &material.modules;
+    let closure = modules.closure(wanted, &release, material.signature)?;
 
     let scratch = cache.scratch()?;
     let folder = scratch.path().join(key);
@@ -205,8 +203,8 @@ pub(crate) fn unpack(
     let mut sources = Vec::new();
     for path in packages {
         let shown = path.display().to_string();
-        let open = || File::open(path).map_err(|e| Error::io(&shown, &e));
-        let hash = digest::sha256_of(open()?).map_err(|e| Error::io(&shown, &e))?;
+        let open = || File::open(path).at(&shown);
+        let hash = digest::sha256_of(open()?).at(&shown)?;
         let file = path.file_name().unwrap_or_default().to_string_lossy();
         sources.push((file.into_owned(), hash));
         let total = fs::metadata(path).map_or(0, |m| m.len());
@@ -215,7 +213,7 @@ pub(crate) fn unpack(
         deb::extract(&shown, input, &folder)?;
     }
     let modules = Found::directory(&folder)?.0;
-    let read = |file: &PathBuf| fs::read(file).map_err(|e| Error::io(file.display(), &e));
+    let read = |file: &PathBuf| fs::read(file).at(file);
     let image = modules.image.as_ref().map(read).transpose()?;
     let config = modules.config.as_ref().map(read).transpose()?;
     let lacking = [
@@ -246,7 +244,7 @@ pub(crate) fn unpack(
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    fs::write(path, bytes).map_err(|e| Error::io(path.display(), &e))
+    fs::write(path, bytes).at(path)
 }
 
 fn damaged(folder: &Path, reason: &dyn std::fmt::Display) -> Error {

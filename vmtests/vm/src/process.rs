@@ -3,6 +3,7 @@ use crate::proto::Ending;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -18,7 +19,7 @@ pub(crate) const DRAIN: Duration = Duration::from_secs(10);
 const WAITING: usize = 16;
 
 /// Which of its two outputs a program wrote to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stream {
     /// Standard output.
     Out,
@@ -86,12 +87,31 @@ fn pass_on(pipe: Option<impl Read + Send + 'static>, stream: Stream, to: SyncSen
     });
 }
 
-/// From now on this process dies when its parent does, and whatever it becomes by execve(2) as well (`PR_SET_PDEATHSIG`).
-/// `parent` is the id of the process that wanted that.
+/// When `argv[1]` is `word`, becomes the program that follows and does not return; else does nothing. `argv[2]` is the id
+/// of the process that wants it; then come the program and its arguments. `prepare` is called before.
 ///
-/// # Errors
-/// The parent has ended already: nobody waits for this process.
-pub fn die_with(parent: &OsStr) -> Result<(), String> {
+/// It dies when that process does, however that ends (`PR_SET_PDEATHSIG`): only a process itself can ask for it, and
+/// execve(2) keeps the wish.
+pub fn become_another_if_asked(word: &str, prepare: fn() -> Result<(), String>) {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().as_deref() != Some(OsStr::new(word)) {
+        return;
+    }
+    let reason = match (arguments.next(), arguments.next()) {
+        (Some(parent), Some(program)) => match die_with(&parent).and_then(|()| prepare()) {
+            Ok(()) => {
+                let e = Command::new(&program).args(arguments).exec();
+                format!("{}: {e}", program.display())
+            }
+            Err(reason) => reason,
+        },
+        _ => "to be called by the program itself".into(),
+    };
+    eprintln!("{} {word}: {reason}", crate::program::name());
+    std::process::exit(3);
+}
+
+fn die_with(parent: &OsStr) -> Result<(), String> {
     set_pdeathsig(Signal::SIGKILL).map_err(|e| format!("PR_SET_PDEATHSIG: {e}"))?;
     match parent.to_str() == Some(&std::os::unix::process::parent_id().to_string()) {
         true => Ok(()),

@@ -1,19 +1,20 @@
 //! What host and guest say to each other over the virtio-serial port `ctl`.
 //!
 //! A frame is its length (`u32`, little-endian) and its value in the format of [`postcard`]. The host asks, the guest
-//! answers; only [`Frame::Out`] and [`Frame::Err`] come unasked, between a [`Frame::Run`] and its [`Frame::Exit`]. A
+//! answers; only [`Frame::Output`] comes unasked, between a [`Frame::Run`] and its [`Frame::Exit`]. A
 //! guest that dies sends nothing: the verdict is a frame, and no frame is no verdict.
 
-mod decoder;
+#[cfg(test)]
+mod tests;
 
-pub use decoder::Decoder;
-
+use crate::process::Stream;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fmt;
+use std::io::{self, Read};
 
 /// Both sides must have the same. Raise it with every change of a frame.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// No frame is longer; longer files and output come in several.
 pub const MAX_FRAME: usize = 1 << 20;
 /// How much of a file or of a program's output goes into one frame.
@@ -40,10 +41,8 @@ pub enum Frame {
 
     /// Guest: ready.
     Hello(Hello),
-    /// Guest: what the program wrote to its standard output.
-    Out(#[serde(with = "serde_bytes")] Vec<u8>),
-    /// Guest: what the program wrote to its standard error.
-    Err(#[serde(with = "serde_bytes")] Vec<u8>),
+    /// Guest: what the program wrote.
+    Output(Stream, #[serde(with = "serde_bytes")] Vec<u8>),
     /// Guest: how the program ended.
     Exit(Exit),
     /// Guest: a piece of the file asked for.
@@ -129,34 +128,39 @@ impl Frame {
     /// The frame as bytes, its length first.
     ///
     /// # Errors
-    ///
-    /// [`Garbage::Length`]: the other side would refuse it. Senders of long content keep to [`CHUNK`].
-    pub fn encode(&self) -> Result<Vec<u8>, Garbage> {
-        let mut bytes = postcard::to_extend(self, vec![0; 4]).map_err(|_| Garbage::Body)?;
+    /// It is longer than the other side takes. Senders of long content keep to [`CHUNK`].
+    pub fn encode(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = postcard::to_extend(self, vec![0; 4]).map_err(io::Error::other)?;
         let length = bytes.len() - 4;
-        let front = u32::try_from(length).unwrap_or(u32::MAX);
-        match bytes.first_chunk_mut() {
-            Some(first) if length <= MAX_FRAME => *first = front.to_le_bytes(),
-            _ => return Err(Garbage::Length(front)),
+        match (bytes.first_chunk_mut(), u32::try_from(length)) {
+            (Some(first), Ok(front)) if length <= MAX_FRAME => *first = front.to_le_bytes(),
+            _ => return Err(garbage(format!("a frame of {length} bytes"))),
         }
         Ok(bytes)
     }
-}
 
-/// Why bytes are not a frame. The port carries nothing else, so nothing after one can be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Garbage {
-    /// A length of zero, or above [`MAX_FRAME`].
-    Length(u32),
-    /// A value that this version does not know, or that is shorter or longer than its length.
-    Body,
-}
-
-impl fmt::Display for Garbage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Length(n) => write!(f, "a frame of {n} bytes"),
-            Self::Body => f.write_str("a broken frame"),
+    /// Reads the next frame.
+    ///
+    /// # Errors
+    /// What `from` says; `UnexpectedEof`: the other side is gone; `InvalidData`: what comes is no frame, and nothing after
+    /// it can be read.
+    pub fn read(from: &mut impl Read) -> io::Result<Self> {
+        let mut front = [0; 4];
+        from.read_exact(&mut front)?;
+        let length = u32::from_le_bytes(front);
+        let size = usize::try_from(length).unwrap_or(usize::MAX);
+        if size == 0 || size > MAX_FRAME {
+            return Err(garbage(format!("a frame of {length} bytes")));
+        }
+        let mut bytes = vec![0; size];
+        from.read_exact(&mut bytes)?;
+        match postcard::take_from_bytes(&bytes) {
+            Ok((frame, [])) => Ok(frame),
+            _ => Err(garbage("a broken frame".into())),
         }
     }
+}
+
+fn garbage(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
 }

@@ -2,7 +2,6 @@
 
 pub(crate) mod accel;
 pub(crate) mod child;
-pub(crate) mod launch;
 pub(crate) mod line;
 pub(crate) mod program;
 pub(crate) mod qmp;

@@ -1,9 +1,9 @@
 //! The host's end of the port: a question, its answer, and a deadline for each.
 use crate::process::Stream;
-use crate::proto::{Decoder, Exit, Frame, Garbage, Hello, Run, VERSION};
+use crate::proto::{Exit, Frame, Hello, Run, VERSION};
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
@@ -16,7 +16,7 @@ pub(crate) enum Lost {
     /// It took longer than this.
     Deadline(Duration),
     /// It sent something else.
-    Garbage(Garbage),
+    Garbage(io::Error),
     /// An answer that does not belong to the question.
     Unexpected(String),
     /// It could not do what it was asked to.
@@ -37,18 +37,32 @@ impl fmt::Display for Lost {
 
 type Answer<T> = std::result::Result<T, Lost>;
 
-/// A port that is open.
+/// A port that is open, and until when an answer may come.
 #[derive(Debug)]
 pub(crate) struct Session {
     stream: UnixStream,
-    decoder: Decoder,
+    deadline: Duration,
+    until: Instant,
+}
+
+impl Read for Session {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        // A timeout of zero would mean none.
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(buffer)
+    }
 }
 
 impl Session {
     pub(crate) fn new(stream: UnixStream) -> Self {
         Self {
             stream,
-            decoder: Decoder::new(),
+            deadline: Duration::ZERO,
+            until: Instant::now(),
         }
     }
 
@@ -78,12 +92,10 @@ impl Session {
         deadline: Duration,
         output: &mut dyn FnMut(Stream, &[u8]),
     ) -> Answer<Exit> {
-        let until = Instant::now() + deadline;
-        self.send(&Frame::Run(run.clone()))?;
+        self.send(&Frame::Run(run.clone()), deadline)?;
         loop {
-            match self.receive(until, deadline)? {
-                Frame::Out(bytes) => output(Stream::Out, &bytes),
-                Frame::Err(bytes) => output(Stream::Err, &bytes),
+            match self.receive()? {
+                Frame::Output(stream, bytes) => output(stream, &bytes),
                 Frame::Exit(exit) => return Ok(exit),
                 other => return Err(unexpected(&other)),
             }
@@ -92,11 +104,10 @@ impl Session {
 
     /// Reads a file of the guest.
     pub(crate) fn get(&mut self, path: &Path, deadline: Duration) -> Answer<Vec<u8>> {
-        let until = Instant::now() + deadline;
-        self.send(&Frame::Get(path.into()))?;
+        self.send(&Frame::Get(path.into()), deadline)?;
         let mut all = Vec::new();
         loop {
-            match self.receive(until, deadline)? {
+            match self.receive()? {
                 Frame::Piece { bytes, is_last } => {
                     all.extend(bytes);
                     if is_last {
@@ -123,11 +134,13 @@ impl Session {
     }
 
     fn ask(&mut self, frame: &Frame, deadline: Duration) -> Answer<Frame> {
-        self.send(frame)?;
-        self.receive(Instant::now() + deadline, deadline)
+        self.send(frame, deadline)?;
+        self.receive()
     }
 
-    fn send(&mut self, frame: &Frame) -> Answer<()> {
+    /// Asks for what [`Session::receive`] has to get within `deadline`.
+    fn send(&mut self, frame: &Frame, deadline: Duration) -> Answer<()> {
+        (self.deadline, self.until) = (deadline, Instant::now() + deadline);
         let bytes = frame.encode().map_err(|e| {
             Lost::Refused(format!(
                 "{e} is too long for the guest: fewer arguments or variables"
@@ -136,37 +149,15 @@ impl Session {
         self.stream.write_all(&bytes).map_err(|_| Lost::Closed)
     }
 
-    fn receive(&mut self, until: Instant, deadline: Duration) -> Answer<Frame> {
-        let mut buffer = [0; 64 << 10];
-        loop {
-            if let Some(frame) = self.decoder.next_frame().map_err(Lost::Garbage)? {
-                return match frame {
-                    Frame::Failed(why) => Err(Lost::Refused(why)),
-                    other => Ok(other),
-                };
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            // A timeout of zero would mean none.
-            if left.is_zero() {
-                return Err(Lost::Deadline(deadline));
-            }
-            self.stream
-                .set_read_timeout(Some(left))
-                .map_err(|_| Lost::Closed)?;
-            match self.stream.read(&mut buffer) {
-                Ok(0) => return Err(Lost::Closed),
-                Ok(got) => self.decoder.push(buffer.get(..got).unwrap_or_default()),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e)
-                    if matches!(
-                        e.kind(),
-                        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-                    ) =>
-                {
-                    return Err(Lost::Deadline(deadline));
-                }
-                Err(_) => return Err(Lost::Closed),
-            }
+    fn receive(&mut self) -> Answer<Frame> {
+        match Frame::read(self) {
+            Ok(Frame::Failed(why)) => Err(Lost::Refused(why)),
+            Ok(frame) => Ok(frame),
+            Err(e) => Err(match e.kind() {
+                ErrorKind::InvalidData => Lost::Garbage(e),
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => Lost::Deadline(self.deadline),
+                _ => Lost::Closed,
+            }),
         }
     }
 }
@@ -226,8 +217,8 @@ mod tests {
             kernel_log: String::new(),
         };
         let frames = [
-            Frame::Out(b"one".to_vec()),
-            Frame::Err(b"two".to_vec()),
+            Frame::Output(Stream::Out, b"one".to_vec()),
+            Frame::Output(Stream::Err, b"two".to_vec()),
             Frame::Exit(exit.clone()),
         ];
         let (mut session, thread) =

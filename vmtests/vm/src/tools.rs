@@ -1,5 +1,5 @@
 //! Common tools of the network and the shell. A guest has them only where it is asked to.
-use crate::{Error, Payload, Result};
+use crate::{At, Payload, Result};
 use std::path::{Path, PathBuf};
 
 /// What tests often start.
@@ -86,9 +86,7 @@ impl Payload {
         }
         for folder in DATA.iter().map(Path::new).filter(|f| f.is_dir()) {
             self.tree(folder, folder, &[])?;
-            let entries = folder
-                .read_dir()
-                .map_err(|e| Error::io(folder.display(), &e))?;
+            let entries = folder.read_dir().at(folder)?;
             for path in entries.flatten().map(|e| e.path()) {
                 if path.extension().is_some_and(|e| e == "so") && path.is_file() {
                     self.program(&path)?;

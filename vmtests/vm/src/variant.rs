@@ -4,7 +4,7 @@ use crate::catalogue::{Variant, matches};
 use crate::modules::hide_section;
 use crate::prepare::{ModuleRecord, Prepared};
 use crate::requirements::is_set;
-use crate::{Cache, Error, Kernel, Module, Result};
+use crate::{At, Cache, Error, Kernel, Module, Result};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
@@ -75,12 +75,12 @@ fn hidden(cache: &Cache, prepared: &Prepared, variant: &Variant) -> Result<PathB
     make_directory(&folder)?;
     for module in &prepared.record.modules {
         let from = prepared.module_file(&module.name);
-        let mut content = fs::read(&from).map_err(|e| Error::io(from.display(), &e))?;
+        let mut content = fs::read(&from).at(&from)?;
         for section in &variant.hide_sections {
             hide_section(&mut content, section);
         }
         let to = folder.join(format!("{}.ko", module.name));
-        fs::write(&to, &content).map_err(|e| Error::io(to.display(), &e))?;
+        fs::write(&to, &content).at(&to)?;
     }
     // Another run may have been quicker: its folder is as good as this one.
     match scratch.publish(&name, &place) {

@@ -1,6 +1,6 @@
 //! `index.html`: one page without scripts or other files, for a person. How it looks is said in `templates/index.html`.
 use super::clean::{count, duration, shorten};
-use super::summary::{Feature, Reason, Tally, View, alike, instead, room, version};
+use super::summary::{Feature, Reason, Tally, View, alike, instead, names, room, version};
 use crate::model::{CaseResult, Environment, Run, Verdict};
 use askama::Template;
 
@@ -198,9 +198,9 @@ fn how_many_differ(features: &[Feature<'_>]) -> usize {
 
 /// The features in which kernels differ; those with the same answers have one row.
 fn differing<'a>(features: &[Feature<'a>]) -> Vec<Kind<'a>> {
-    let kinds = alike(features).into_iter();
-    let kinds = kinds.filter(|kind| kind.iter().all(|f| f.differs()));
-    kinds.filter_map(|kind| row(&kind)).collect()
+    alike(features, true)
+        .filter_map(|kind| row(&kind))
+        .collect()
 }
 
 /// Every feature in a row of its own.
@@ -214,25 +214,13 @@ const SHOWN: usize = 2;
 fn row<'a>(kind: &[&Feature<'a>]) -> Option<Kind<'a>> {
     let first = kind.first()?;
     let (shown, folded) = kind.split_at(kind.len().min(SHOWN));
-    let join = |features: &[&Feature<'_>]| {
-        let names: Vec<&str> = features.iter().map(|f| f.name).collect();
-        names.join(", ")
-    };
     let way = instead(first.remark());
     let same = kind.iter().all(|f| instead(f.remark()) == way);
-    let answers = first.answers.iter();
     Some(Kind {
-        shown: join(shown),
+        shown: names(shown),
         folded: folded.len(),
-        rest: join(folded),
+        rest: names(folded),
         way: if same && first.differs() { way } else { "" },
-        answers: answers
-            .map(|answer| match answer.map(|c| &*c.answer) {
-                None => "-",
-                Some("have") => "have",
-                Some("lack") => "lack",
-                Some(_) => "unknown",
-            })
-            .collect(),
+        answers: first.words(),
     })
 }

@@ -30,7 +30,7 @@ pub use text::text;
 use super::model::Run;
 use std::fs;
 use std::path::{Path, PathBuf};
-use weir_vm::{Error, Result, replace};
+use weir_vm::{At, Error, Result, replace};
 
 /// Writes every form of the report into `dir`, which is made when it is not there. Returns the files.
 ///
@@ -39,7 +39,7 @@ use weir_vm::{Error, Result, replace};
 /// # Errors
 /// The directory or a file cannot be written.
 pub fn write(run: &Run, dir: &Path) -> Result<Vec<PathBuf>> {
-    fs::create_dir_all(dir).map_err(|e| Error::io(dir.display(), &e))?;
+    fs::create_dir_all(dir).at(dir)?;
     let failed = |e| Error::new(dir.display().to_string(), e, "Report it");
     let forms = [
         ("matrix.txt", text(run, false)),

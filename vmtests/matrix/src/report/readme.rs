@@ -6,7 +6,7 @@ use super::summary::{Feature, Tally, View, instead, version};
 use crate::model::Run;
 use askama::Template;
 use std::path::Path;
-use weir_vm::{Error, Result, replace};
+use weir_vm::{At, Error, Result, replace};
 
 const START: &str = "<!-- matrix -->\n";
 const END: &str = "<!-- /matrix -->";
@@ -77,26 +77,26 @@ pub fn tables(run: &Run) -> Result<String> {
         let group = groups.iter().find(|(g, _)| g == group);
         group.and_then(|(_, features)| features.iter().find(|f| f.name == *name))
     };
-    for key in COLUMNS.iter().flat_map(|(_, keys)| *keys) {
-        if find(key).is_none() {
-            return Err(Error::new(
-                "the report",
-                format!("no environment was asked for {}/{}", key.0, key.1),
-                "Run the matrix again; if weir preflight has another name for it now, change it in readme.rs",
-            ));
-        }
-    }
+    let column = |(_, keys): &Column| {
+        let all = keys.iter().map(|key| {
+            find(key).ok_or_else(|| {
+                Error::new(
+                    "the report",
+                    format!("no environment was asked for {}/{}", key.0, key.1),
+                    "Run the matrix again; if weir preflight has another name for it now, change it in readme.rs",
+                )
+            })
+        });
+        all.collect::<Result<Vec<_>>>()
+    };
+    let columns = COLUMNS.iter().map(column).collect::<Result<Vec<_>>>()?;
     let row = |(at, name): (usize, &&str)| {
         let e = view.environment(name).filter(|_| *name != "host")?;
-        let answers = COLUMNS.iter().map(|(_, keys)| {
-            let features: Vec<&Feature<'_>> = keys.iter().filter_map(&find).collect();
-            verdict(&features, at)
-        });
         let tally = view.tally_of(name);
         Some(Row {
             name: &e.name,
             version: version(e),
-            answers: answers.collect(),
+            answers: columns.iter().map(|of| verdict(of, at)).collect(),
             outcome: match tally.passed + tally.failed {
                 0 => Err(e.unavailable.as_deref().unwrap_or("nothing ran")),
                 _ => Ok(tally),
@@ -119,20 +119,17 @@ pub fn tables(run: &Run) -> Result<String> {
 }
 
 fn verdict(features: &[&Feature<'_>], at: usize) -> &'static str {
-    let answers: Vec<Option<&str>> = features
+    let answers: Vec<_> = features
         .iter()
-        .map(|f| f.answers.get(at).copied().flatten().map(|c| &*c.answer))
+        .filter_map(|f| f.words().get(at).copied())
         .collect();
-    if answers.iter().all(|a| *a == Some("have")) {
-        "yes"
-    } else if answers.iter().all(|a| *a == Some("lack")) {
-        "**no**"
-    } else if answers.iter().all(Option::is_none) {
-        "-"
-    } else if answers.iter().flatten().any(|a| *a == "have") {
-        "**in part**"
-    } else {
-        "unknown"
+    let all = |word| answers.iter().all(|a| *a == word);
+    match answers.contains(&"have") {
+        true if all("have") => "yes",
+        true => "**in part**",
+        false if all("lack") => "**no**",
+        false if all("-") => "-",
+        false => "unknown",
     }
 }
 
@@ -145,11 +142,11 @@ fn differences<'a>(
         .environments
         .iter()
         .enumerate()
+        .map(|(at, name)| (at, *name))
         .filter(|(_, name)| {
             let e = view.environment(name);
-            **name != "host" && e.is_some_and(|e| e.variant.is_empty())
+            *name != "host" && e.is_some_and(|e| e.variant.is_empty())
         })
-        .map(|(at, name)| (at, *name))
         .collect();
     let features = groups.iter();
     let features = features.flat_map(|(group, of)| of.iter().map(move |f| (*group, f)));
@@ -183,7 +180,7 @@ pub fn update(run: &Run, file: &Path) -> Result<bool> {
     if old == new {
         return Ok(false);
     }
-    replace(file, &format!("{before}{new}{after}"))?;
+    replace(file, &format!("{before}{START}{new}{END}{after}"))?;
     Ok(true)
 }
 
@@ -234,25 +231,20 @@ pub fn check(run: &Run, file: &Path) -> Result<()> {
 }
 
 fn read(file: &Path) -> Result<String> {
-    std::fs::read_to_string(file).map_err(|e| Error::io(file.display(), &e))
+    std::fs::read_to_string(file).at(file)
 }
 
-/// What stands before the content, the content, and what follows it; the markers are outside.
+/// What stands before the markers, between them, and behind.
 fn split<'a>(file: &Path, text: &'a str) -> Result<(&'a str, &'a str, &'a str)> {
     let parts = text.split_once(START).and_then(|(before, rest)| {
-        let (content, _) = rest.split_once(END)?;
-        let start = before.len() + START.len();
-        let end = start + content.len();
-        Some((text.get(..start)?, content, text.get(end..)?))
+        let (content, after) = rest.split_once(END)?;
+        Some((before, content, after))
     });
     parts.ok_or_else(|| {
-        let reason = format!(
-            "it has no line {:?} with {END:?} after it",
-            START.trim_end()
-        );
+        let start = START.trim_end();
         Error::new(
             file.display().to_string(),
-            reason,
+            format!("it has no line {start:?} with {END:?} after it"),
             "Put both lines where the tables of the kernels belong",
         )
     })

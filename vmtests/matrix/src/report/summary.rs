@@ -1,6 +1,7 @@
 //! A run seen from the sides that a report shows: totals, rooms, features, groups of skips.
 use crate::artifacts::order;
 use crate::model::{Capability, CaseResult, Environment, Run, Verdict};
+use indexmap::{IndexMap, IndexSet};
 use std::collections::{BTreeMap, HashMap};
 
 /// How many cases ended how.
@@ -71,11 +72,21 @@ pub(super) struct Feature<'a> {
 }
 
 impl<'a> Feature<'a> {
+    /// The answers as words: `have`, `lack`, `unknown`, and `-` where it was not asked.
+    pub(super) fn words(&self) -> Vec<&'static str> {
+        let word = |answer: &Option<&Capability>| match answer.map(|c| &*c.answer) {
+            None => "-",
+            Some("have") => "have",
+            Some("lack") => "lack",
+            Some(_) => "unknown",
+        };
+        self.answers.iter().map(word).collect()
+    }
+
     /// Is there more than one answer?
     pub(super) fn differs(&self) -> bool {
-        let mut given = self.answers.iter().flatten().map(|c| &c.answer);
-        let first = given.next();
-        given.any(|a| Some(a) != first)
+        let given: IndexSet<&str> = self.words().into_iter().filter(|a| *a != "-").collect();
+        given.len() > 1
     }
 
     /// What stands beside a lack, else beside any answer.
@@ -91,21 +102,23 @@ impl<'a> Feature<'a> {
     }
 }
 
-/// Features with the same answer in every environment, in the order of the first of each kind: what a variant
-/// leaves out takes dozens of features with it.
-pub(super) fn alike<'f, 'a>(features: &'f [Feature<'a>]) -> Vec<Vec<&'f Feature<'a>>> {
-    let answers = |f: &'f Feature<'a>| f.answers.iter().map(|a| a.map(|c| &*c.answer));
-    let mut kinds: Vec<Vec<&Feature<'_>>> = Vec::new();
-    for feature in features {
-        let same = |kind: &Vec<&'f Feature<'a>>| {
-            let first = kind.first();
-            first.is_some_and(|first| answers(first).eq(answers(feature)))
-        };
-        if let Some(kind) = entry(&mut kinds, same, Vec::new) {
-            kind.push(feature);
-        }
+/// The features in which kernels differ, or the others: those with the same answer in every environment together, in the
+/// order of the first of each kind. What a variant leaves out takes dozens of features with it.
+pub(super) fn alike<'f, 'a>(
+    features: &'f [Feature<'a>],
+    differ: bool,
+) -> impl Iterator<Item = Vec<&'f Feature<'a>>> {
+    let mut kinds = IndexMap::<_, Vec<_>>::new();
+    for feature in features.iter().filter(|f| f.differs() == differ) {
+        kinds.entry(feature.words()).or_default().push(feature);
     }
-    kinds
+    kinds.into_values()
+}
+
+/// Their names, with commas between them.
+pub(super) fn names(features: &[&Feature<'_>]) -> String {
+    let names: Vec<&str> = features.iter().map(|f| f.name).collect();
+    names.join(", ")
 }
 
 /// The same reason for not running, wherever it was given.
@@ -119,30 +132,17 @@ pub(super) struct Reason<'a> {
 impl Reason<'_> {
     /// Every environment once.
     pub(super) fn environments(&self) -> Vec<&str> {
-        let mut all = Vec::new();
-        for name in self.cases.iter().flat_map(|(_, e)| e) {
-            if !all.contains(name) {
-                all.push(*name);
-            }
-        }
-        all
+        let all = self.cases.iter().flat_map(|(_, e)| e).copied();
+        let once: IndexSet<&str> = all.collect();
+        once.into_iter().collect()
     }
-}
-
-/// The one of `list` that `is` what is looked for, else a `new` one at its end.
-fn entry<T>(list: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> Option<&mut T> {
-    let at = list.iter().position(is).unwrap_or(list.len());
-    if at == list.len() {
-        list.push(new());
-    }
-    list.get_mut(at)
 }
 
 /// A run with its look-ups.
 pub(super) struct View<'a> {
     pub(super) run: &'a Run,
     /// Every environment that is mentioned: those of the run, then unknown ones.
-    pub(super) environments: Vec<&'a str>,
+    pub(super) environments: IndexSet<&'a str>,
     /// The first parts of the names of cases: a room after those that it needs, then the rest by name.
     pub(super) rooms: Vec<&'a str>,
     /// By environment, in the order of those, then by case: a run ends them in any order.
@@ -155,30 +155,17 @@ pub(super) fn room(case: &str) -> &str {
     case.split_once("::").map_or("other", |(room, _)| room)
 }
 
-fn places<'a>(environments: &[&'a str]) -> HashMap<&'a str, usize> {
-    environments
-        .iter()
-        .enumerate()
-        .map(|(at, name)| (*name, at))
-        .collect()
-}
-
 impl<'a> View<'a> {
     pub(super) fn new(run: &'a Run) -> Self {
-        let mut environments: Vec<&str> = run.environments.iter().map(|e| &*e.name).collect();
+        let known = run.environments.iter().map(|e| &*e.name);
         let of_results = run.results.iter().map(|r| &*r.environment);
         let of_capabilities = run.capabilities.iter().map(|c| &*c.environment);
-        for name in of_results.chain(of_capabilities) {
-            if !environments.contains(&name) {
-                environments.push(name);
-            }
-        }
+        let environments: IndexSet<&str> = known.chain(of_results).chain(of_capabilities).collect();
         let mut rooms: Vec<&str> = run.results.iter().map(|r| room(&r.case)).collect();
         rooms.sort_unstable_by_key(|room| (order(room), *room));
         rooms.dedup();
-        let place = places(&environments);
         let mut results: Vec<&CaseResult> = run.results.iter().collect();
-        results.sort_by_key(|r| (place.get(&*r.environment).copied(), &r.case));
+        results.sort_by_key(|r| (environments.get_index_of(&*r.environment), &r.case));
         Self {
             run,
             environments,
@@ -255,13 +242,8 @@ impl<'a> View<'a> {
     }
 
     fn ran(&self, environment: &str) -> Vec<&'a CaseResult> {
-        let here = self
-            .run
-            .results
-            .iter()
-            .filter(|r| r.environment == environment);
-        here.filter(|r| matches!(r.verdict, Verdict::Passed | Verdict::Failed { .. }))
-            .collect()
+        let ran = |r: &&CaseResult| matches!(r.verdict, Verdict::Passed | Verdict::Failed { .. });
+        self.results_of(environment).filter(ran).collect()
     }
 
     /// The failures, environment by environment.
@@ -275,13 +257,11 @@ impl<'a> View<'a> {
 
     /// The reasons for not running of one kind (`skipped`, `ignored`), environment by environment.
     pub(super) fn reasons(&self, kind: &str) -> Vec<Reason<'a>> {
-        let mut reasons: Vec<(&Verdict, BTreeMap<&str, Vec<&str>>)> = Vec::new();
+        let mut reasons = IndexMap::<_, BTreeMap<&str, Vec<&str>>>::new();
         for result in self.results.iter().filter(|r| word(&r.verdict) == kind) {
-            let new = || (&result.verdict, BTreeMap::new());
-            if let Some((_, cases)) = entry(&mut reasons, |(v, _)| **v == result.verdict, new) {
-                let of_case: &mut Vec<_> = cases.entry(&result.case).or_default();
-                of_case.push(&result.environment);
-            }
+            let cases = reasons.entry(&result.verdict).or_default();
+            let of_case = cases.entry(&result.case).or_default();
+            of_case.push(&result.environment);
         }
         let reasons = reasons.into_iter().map(|(verdict, cases)| Reason {
             verdict,
@@ -292,21 +272,22 @@ impl<'a> View<'a> {
 
     /// Every feature, group by group, in the order in which they were asked.
     pub(super) fn features(&self) -> Vec<(&'a str, Vec<Feature<'a>>)> {
-        let place = places(&self.environments);
-        let mut groups: Vec<(&str, Vec<Feature<'_>>)> = Vec::new();
+        let mut groups = IndexMap::<&str, IndexMap<&str, Feature<'_>>>::new();
         for capability in &self.run.capabilities {
             let (group, name) = (&*capability.group, &*capability.name);
-            let new = || Feature {
+            let group = groups.entry(group).or_default();
+            let feature = group.entry(name).or_insert_with(|| Feature {
                 name,
                 answers: vec![None; self.environments.len()],
-            };
-            let group = entry(&mut groups, |(n, _)| *n == group, || (group, Vec::new()));
-            let feature = group.and_then(|(_, all)| entry(all, |f| f.name == name, new));
-            let at = place.get(&*capability.environment).copied();
-            if let Some(slot) = feature.zip(at).and_then(|(f, at)| f.answers.get_mut(at)) {
+            });
+            let at = self.environments.get_index_of(&*capability.environment);
+            if let Some(slot) = at.and_then(|at| feature.answers.get_mut(at)) {
                 *slot = Some(capability);
             }
         }
+        let groups = groups.into_iter();
         groups
+            .map(|(name, of)| (name, of.into_values().collect()))
+            .collect()
     }
 }

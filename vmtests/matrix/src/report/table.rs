@@ -1,11 +1,12 @@
 //! Tables in text, at most [`WIDTH`] columns wide: what does not fit beside each other goes below.
 use super::clean;
+use console::{Alignment, measure_text_width, pad_str};
 
 /// Columns of a page.
 pub(super) const WIDTH: usize = 100;
 
 /// Columns of the first cell of a row, at most.
-const FIRST: usize = 36;
+pub(super) const FIRST: usize = 36;
 
 /// What a piece of text means; on a terminal, its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,18 +19,9 @@ pub(super) enum Tone {
     Lacking,
 }
 
-/// A text and its tone.
-pub(super) struct Cell {
-    text: String,
-    tone: Tone,
-}
-
-/// A cell with one line of text.
-pub(super) fn cell(text: &str, tone: Tone) -> Cell {
-    Cell {
-        text: clean::line(text),
-        tone,
-    }
+/// A cell with one line of text, or what of it fits into `width`.
+pub(super) fn cell(text: &str, width: usize, tone: Tone, colour: bool) -> String {
+    paint(&clean::shorten(&clean::line(text), width), tone, colour)
 }
 
 /// `text` in the colour of its tone (ECMA-48, SGR), if colours are wanted.
@@ -51,26 +43,31 @@ pub(super) fn paint(text: &str, tone: Tone, colour: bool) -> String {
 
 /// A table: the first column is repeated in every block of columns that fits the page.
 ///
-/// The parts of a head are put below each other, broken after `-`. A row with only its first cell is a
-/// heading.
-pub(super) fn table(heads: &[&str], rows: &[Vec<Cell>], colour: bool) -> String {
-    let heads: Vec<Vec<String>> = heads.iter().map(|h| parts(h)).collect();
+/// The parts of a head are put below each other, broken after `-`: `6.12-`, `no-`, `xtables`. A row with only its first cell
+/// is a heading.
+pub(super) fn table(heads: &[&str], rows: &[Vec<String>], colour: bool) -> String {
     let level = |at: usize| {
-        let part = |head: &Vec<String>| cell(head.get(at).map_or("", |p| p), Tone::Heading);
-        heads.iter().map(part).collect::<Vec<_>>()
+        let part = |head: &&str| head.split_inclusive('-').nth(at).unwrap_or("").to_owned();
+        let parts: Vec<String> = heads.iter().map(part).collect();
+        let is_empty = parts.iter().all(String::is_empty);
+        let cells = parts
+            .iter()
+            .map(|part| cell(part, FIRST, Tone::Heading, colour));
+        (!is_empty).then(|| cells.collect::<Vec<_>>())
     };
-    let depth = heads.iter().map(Vec::len).max().unwrap_or(0);
-    let above: Vec<Vec<Cell>> = (0..depth).map(level).collect();
+    let above: Vec<_> = (0..).map_while(level).collect();
+    let rows: Vec<&Vec<String>> = above.iter().chain(rows).collect();
     let width = |column: usize| {
-        let cells = above.iter().chain(rows).filter(|r| r.len() > 1);
-        let cells = cells.filter_map(|r| r.get(column)).map(|c| length(&c.text));
+        let cells = rows.iter().filter(|r| r.len() > 1);
+        let cells = cells
+            .filter_map(|r| r.get(column))
+            .map(|c| measure_text_width(c));
         cells.max().unwrap_or(0)
     };
-    let first = width(0).min(FIRST);
+    let first = width(0);
     let mut blocks: Vec<Vec<(usize, usize)>> = vec![Vec::new()];
     let mut used = first;
-    for column in 1..heads.len() {
-        let width = width(column);
+    for (column, width) in (1..heads.len()).map(|column| (column, width(column))) {
         if used + 2 + width > WIDTH && blocks.last().is_some_and(|b| !b.is_empty()) {
             blocks.push(Vec::new());
             used = first;
@@ -80,68 +77,23 @@ pub(super) fn table(heads: &[&str], rows: &[Vec<Cell>], colour: bool) -> String 
             block.push((column, width));
         }
     }
-    let mut text = String::new();
-    for (number, block) in blocks.iter().enumerate() {
-        if number > 0 {
-            text.push('\n');
+    let line = |row: &Vec<String>, block: &[(usize, usize)]| {
+        let name = row.first().map_or("", |name| name);
+        let mut line = pad_str(name, first, Alignment::Left, None).into_owned();
+        for (column, width) in block {
+            let cell = row.get(*column).map_or("", |cell| cell);
+            line = line + "  " + &pad_str(cell, *width, Alignment::Right, None);
         }
-        for row in above.iter().chain(rows) {
-            let line = line(row, first, block, colour);
-            // A head of this block may have fewer parts than one of another.
-            if !line.trim_end().is_empty() {
-                text.push_str(line.trim_end());
-                text.push('\n');
-            }
-        }
-    }
-    text
-}
-
-/// `6.12-no-xtables` as `6.12-`, `no-`, `xtables`.
-fn parts(head: &str) -> Vec<String> {
-    clean::line(head)
-        .split_inclusive('-')
-        .map(str::to_owned)
-        .collect()
-}
-
-fn length(text: &str) -> usize {
-    text.chars().count()
-}
-
-fn line(row: &[Cell], first: usize, block: &[(usize, usize)], colour: bool) -> String {
-    let mut line = String::new();
-    let Some(name) = row.first() else { return line };
-    let room = if row.len() == 1 { WIDTH } else { first };
-    let text = clean::shorten(&name.text, room);
-    put(
-        &mut line,
-        0,
-        if row.len() == 1 { 0 } else { first },
-        &text,
-        name.tone,
-        colour,
-    );
-    for (column, width) in block {
-        if let Some(cell) = row.get(*column) {
-            put(&mut line, *column, *width, &cell.text, cell.tone, colour);
-        }
-    }
-    line
-}
-
-/// The first column is on the left; the others end where their heads end.
-fn put(line: &mut String, column: usize, width: usize, text: &str, tone: Tone, colour: bool) {
-    let padding = " ".repeat(width.saturating_sub(length(text)));
-    let painted = paint(text, tone, colour);
-    if column == 0 {
-        line.push_str(&painted);
-        line.push_str(&padding);
-    } else {
-        line.push_str("  ");
-        line.push_str(&padding);
-        line.push_str(&painted);
-    }
+        line.trim_end().to_owned()
+    };
+    let block = |block: &Vec<(usize, usize)>| {
+        let lines = rows.iter().map(|row| line(row, block));
+        // A head of this block may have fewer parts than one of another.
+        let lines = lines.filter(|line| !line.is_empty());
+        lines.map(|line| line + "\n").collect::<String>()
+    };
+    let blocks: Vec<String> = blocks.iter().map(block).collect();
+    blocks.join("\n")
 }
 
 #[cfg(test)]
@@ -155,12 +107,12 @@ mod tests {
             .chain(heads.iter().map(|h| &**h))
             .collect();
         let row = |name: &str| {
-            let cells = (0..30).map(|n| cell(&format!("<{n}>"), Tone::Plain));
-            std::iter::once(cell(name, Tone::Plain))
+            let cells = (0..30).map(|n| cell(&format!("<{n}>"), WIDTH, Tone::Plain, false));
+            std::iter::once(cell(name, FIRST, Tone::Plain, false))
                 .chain(cells)
                 .collect()
         };
-        let rows: Vec<Vec<Cell>> = vec![row("one"), row(&"long ".repeat(30))];
+        let rows: Vec<Vec<String>> = vec![row("one"), row(&"long ".repeat(30))];
         let text = table(&heads, &rows, false);
         assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
         for n in 0..30 {
@@ -171,9 +123,12 @@ mod tests {
 
     #[test]
     fn colours_do_not_move_columns() {
-        let rows = [vec![cell("a", Tone::Plain), cell("lack", Tone::Lacking)]];
-        let plain = table(&["x", "kernel"], &rows, false);
-        let colourful = table(&["x", "kernel"], &rows, true);
+        let table = |colour| {
+            let word = |text, tone| cell(text, WIDTH, tone, colour);
+            let rows = [vec![word("a", Tone::Plain), word("lack", Tone::Lacking)]];
+            table(&["x", "kernel"], &rows, colour)
+        };
+        let (plain, colourful) = (table(false), table(true));
         assert_ne!(plain, colourful);
         assert_eq!(clean::block(&colourful), plain);
     }

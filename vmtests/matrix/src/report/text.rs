@@ -3,7 +3,7 @@ mod capabilities;
 
 use super::clean::{block, count, duration, line, wrap};
 use super::summary::{Reason, Tally, View, room};
-use super::table::{Cell, Tone, WIDTH, cell, paint, table};
+use super::table::{FIRST, Tone, WIDTH, cell, paint, table};
 use crate::model::{CaseResult, Run, Verdict};
 use askama::Template;
 
@@ -26,6 +26,10 @@ struct Page<'a> {
 impl Page<'_> {
     fn say(&self, text: &str, tone: Tone) -> String {
         paint(text, tone, self.colour) + "\n"
+    }
+
+    fn cell(&self, text: &str, tone: Tone) -> String {
+        cell(text, WIDTH, tone, self.colour)
     }
 
     fn heading(&self, text: &str) -> String {
@@ -65,11 +69,11 @@ impl Page<'_> {
         heads.extend(&self.view.rooms);
         let view = &self.view;
         let row = |name: &str, tone, seconds: Option<f64>, here: &dyn Fn(&CaseResult) -> bool| {
-            let mut row = vec![cell(name, tone)];
-            row.extend(totals(view.tally(here)).into_iter().take(columns));
-            row.push(cell(&seconds.map_or("-".into(), duration), Tone::Quiet));
+            let mut row = vec![cell(name, FIRST, tone, self.colour)];
+            row.extend(self.totals(view.tally(here)).into_iter().take(columns));
+            row.push(self.cell(&seconds.map_or("-".into(), duration), Tone::Quiet));
             let of_room = |of: &&str| view.tally(|r| here(r) && room(&r.case) == *of);
-            row.extend(view.rooms.iter().map(of_room).map(share));
+            row.extend(view.rooms.iter().map(of_room).map(|t| self.share(t)));
             row
         };
         let environments = view.environments.iter();
@@ -118,42 +122,44 @@ impl Page<'_> {
         };
         text + &self.say(&format!("{word}: {parts} in {kernels}"), tone)
     }
+
+    fn totals(&self, t: Tally) -> [String; 5] {
+        let [failed, passed, skipped, ignored] = t.parts().map(|(n, _)| n);
+        [
+            (t.total(), Tone::Plain),
+            (failed, Tone::Bad),
+            (passed, Tone::Good),
+            (skipped, Tone::Lacking),
+            (ignored, Tone::Lacking),
+        ]
+        .map(|(n, tone)| match n {
+            0 => self.cell("-", Tone::Quiet),
+            n => self.cell(&n.to_string(), tone),
+        })
+    }
+
+    /// `119/121`
+    fn share(&self, t: Tally) -> String {
+        let (text, tone) = match t.total() {
+            0 => ("-".to_owned(), Tone::Quiet),
+            all => (format!("{}/{all}", t.passed), t.tone()),
+        };
+        self.cell(&text, tone)
+    }
+}
+
+impl Tally {
+    fn tone(self) -> Tone {
+        match self {
+            Self { failed: 1.., .. } => Tone::Bad,
+            t if t.passed == t.total() => Tone::Good,
+            _ => Tone::Lacking,
+        }
+    }
 }
 
 fn start(result: &CaseResult) -> &'static str {
     if result.restored { ", restored" } else { "" }
-}
-
-fn totals(t: Tally) -> [Cell; 5] {
-    let number = |n: usize, tone| {
-        if n == 0 {
-            cell("-", Tone::Quiet)
-        } else {
-            cell(&n.to_string(), tone)
-        }
-    };
-    [
-        number(t.total(), Tone::Plain),
-        number(t.failed, Tone::Bad),
-        number(t.passed, Tone::Good),
-        number(t.skipped, Tone::Lacking),
-        number(t.ignored, Tone::Lacking),
-    ]
-}
-
-/// `119/121`
-fn share(t: Tally) -> Cell {
-    let tone = if t.failed > 0 {
-        Tone::Bad
-    } else if t.passed == t.total() {
-        Tone::Good
-    } else {
-        Tone::Lacking
-    };
-    match t.total() {
-        0 => cell("-", Tone::Quiet),
-        all => cell(&format!("{}/{all}", t.passed), tone),
-    }
 }
 
 /// Why a case did not run, in one sentence.

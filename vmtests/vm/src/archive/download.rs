@@ -1,7 +1,7 @@
 //! HTTP, and plain files: one request, one file, hashed while it comes.
 use crate::digest::Hasher;
 use crate::progress::bar;
-use crate::{Error, Result};
+use crate::{At, Error, Result};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -49,13 +49,10 @@ impl Client {
         let (mut body, announced): (Box<dyn Read>, Option<u64>) =
             if let Some(path) = url.strip_prefix("file:") {
                 let path = Path::new("/").join(path.trim_start_matches('/'));
-                match File::open(&path) {
-                    Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-                    other => (
-                        Box::new(other.map_err(|e| Error::io(path.display(), &e))?),
-                        size,
-                    ),
-                }
+                let Some(file) = File::open(&path).if_there(&path)? else {
+                    return Ok(None);
+                };
+                (Box::new(file), size)
             } else {
                 // A plus is a space to some servers.
                 let response = self.agent.get(url.replace('+', "%2B")).call();
@@ -74,7 +71,7 @@ impl Client {
                 (Box::new(limited), announced)
             };
         let expected = size.or(announced);
-        let mut file = File::create(to).map_err(|e| Error::io(to.display(), &e))?;
+        let mut file = File::create(to).at(to)?;
         let bar = bar(format!("fetching {}", name(url)), expected.unwrap_or(0));
         let mut hasher = Hasher::default();
         let mut done = 0;
@@ -88,8 +85,7 @@ impl Client {
             };
             done += read as u64;
             hasher.update(bytes);
-            file.write_all(bytes)
-                .map_err(|e| Error::io(to.display(), &e))?;
+            file.write_all(bytes).at(to)?;
             bar.set_position(done);
         }
         match expected {

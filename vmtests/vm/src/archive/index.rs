@@ -2,7 +2,7 @@
 use super::Client;
 use super::release::Release;
 use crate::lock::Part;
-use crate::{Arch, Error, Result, Scratch, compress, digest};
+use crate::{Arch, At, Error, Result, Scratch, compress, digest};
 use std::fs;
 
 /// The index of packages of an architecture, named as from the suite's folder.
@@ -72,7 +72,7 @@ pub(super) fn get(
             "Try again later: it may be in the middle of an update. Or use another mirror with --archive URL",
         ));
     }
-    let packed = fs::read(&file).map_err(|e| Error::io(file.display(), &e))?;
+    let packed = fs::read(&file).at(&file)?;
     let sum = digest::sha256(&packed);
     if release.sha256(name).is_some_and(|expected| expected != sum) {
         return Err(Error::new(

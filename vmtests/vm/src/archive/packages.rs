@@ -3,7 +3,7 @@ use super::index::{Package, Source};
 use super::version::compare;
 use super::{Archive, index};
 use crate::lock::Part;
-use crate::{Arch, Cache, Error, Result, Scratch, compress, deb};
+use crate::{Arch, At, Cache, Error, Result, Scratch, compress, deb};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
@@ -29,7 +29,7 @@ impl Archive {
         let chosen = Choice::of(suite, &packages, names)?;
         for package in chosen.values() {
             let file = self.get(&scratch, suite, &package.part())?;
-            let open = File::open(&file).map_err(|e| Error::io(file.display(), &e))?;
+            let open = File::open(&file).at(&file)?;
             deb::extract(&package.path, open, into)?;
             // Some hundred megabytes of packages are not needed twice.
             let _ = std::fs::remove_file(&file);
@@ -57,7 +57,7 @@ impl Archive {
             .max_by(|a, b| compare(&a.version, &b.version));
         let Source { version, original } = newest.ok_or_else(|| missing(suite, name))?;
         let file = self.get(&scratch, suite, original)?;
-        let open = File::open(&file).map_err(|e| Error::io(file.display(), &e))?;
+        let open = File::open(&file).at(&file)?;
         let tar = compress::reader(&original.path, open)?;
         // Into a folder beside: all is below one folder there, whose name nobody needs.
         let whole = scratch.path().join("source");
@@ -92,16 +92,10 @@ impl Archive {
 
 /// Moves what is in the only folder of `whole`.
 fn lift(whole: &Path, into: &Path) -> Result<()> {
-    let failed = |e: std::io::Error| Error::io(into.display(), &e);
-    let entries = |folder: &Path| {
-        let entries = std::fs::read_dir(folder).map_err(failed)?;
-        let paths = entries.map(|entry| Ok(entry.map_err(failed)?.path()));
-        paths.collect::<Result<Vec<_>>>()
-    };
-    for top in entries(whole)? {
-        for path in entries(&top)? {
-            let name = path.file_name().unwrap_or_default();
-            std::fs::rename(&path, into.join(name)).map_err(failed)?;
+    for top in std::fs::read_dir(whole).at(whole)? {
+        for entry in std::fs::read_dir(top.at(whole)?.path()).at(whole)? {
+            let entry = entry.at(whole)?;
+            std::fs::rename(entry.path(), into.join(entry.file_name())).at(into)?;
         }
     }
     Ok(())

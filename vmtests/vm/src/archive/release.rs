@@ -1,7 +1,7 @@
 //! `InRelease`: the signed list of a suite's files and their hashes.
 use super::Client;
 use crate::cache::variable;
-use crate::{Error, Result, Scratch};
+use crate::{At, Error, Result, Scratch};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -49,7 +49,7 @@ pub(super) fn get(
     if client.file(&url, &file, None)?.is_none() {
         return Ok(None);
     }
-    let read = |path: &Path| fs::read_to_string(path).map_err(|e| Error::io(path.display(), &e));
+    let read = |path: &Path| fs::read_to_string(path).at(path);
     let unchecked = |why: &str| {
         Ok(Some(Release {
             text: read(&file)?,

@@ -107,6 +107,7 @@ mod tests {
             flavour: "cloud".into(),
             arch: Arch::Amd64,
             required: true,
+            special: None,
         }
     }
 

@@ -2,7 +2,7 @@
 use super::guest::{GuestArgs, pass_on, report};
 use super::{code, say};
 use crate::program::program;
-use crate::{Cache, Error, Machine, Result};
+use crate::{At, Cache, Error, Machine, Result};
 use std::ffi::OsString;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::Path;
@@ -62,7 +62,7 @@ pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
             let _ = write!(out, "{release}> ").and_then(|()| out.flush());
         }
         let Some(line) = lines.next() else { break };
-        let line = line.map_err(|e| Error::io("standard input", &e))?;
+        let line = line.at("standard input")?;
         match obey(&mut machine, args, &line) {
             Ok(None) => break,
             Ok(Some(status)) => last = status,
@@ -111,33 +111,10 @@ fn one(machine: &mut Machine, guest: &GuestArgs, argv: Vec<OsString>) -> Result<
     Ok(report(&machine.run(&run, &mut pass_on)?))
 }
 
-/// The words of a line; single and double quotes keep spaces, a backslash keeps the next character.
+/// The words of a line as a shell splits them: quotes keep spaces, a backslash keeps the next character.
 fn words(line: &str) -> Result<Vec<String>> {
-    let mut words = Vec::new();
-    let mut word: Option<String> = None;
-    let mut quote = None;
-    let mut chars = line.chars();
-    while let Some(c) = chars.next() {
-        match (quote, c) {
-            (Some(q), c) if c == q => quote = None,
-            (None, '\'' | '"') => {
-                quote = Some(c);
-                word.get_or_insert_default();
-            }
-            (Some('"') | None, '\\') => word.get_or_insert_default().extend(chars.next()),
-            (None, c) if c.is_whitespace() => words.extend(word.take()),
-            (_, c) => word.get_or_insert_default().push(c),
-        }
-    }
-    if quote.is_some() {
-        return Err(Error::new(
-            line,
-            "a quote is not closed",
-            "Close it on the same line",
-        ));
-    }
-    words.extend(word);
-    Ok(words)
+    let reason = "a quote is not closed";
+    shlex::split(line).ok_or_else(|| Error::new(line, reason, "Close it on the same line"))
 }
 
 #[cfg(test)]

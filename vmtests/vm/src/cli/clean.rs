@@ -1,7 +1,7 @@
 //! `weir-vm clean`: room on the disk.
 use super::{code, say};
 use crate::kernels::Kernels;
-use crate::{Cache, Error, Result};
+use crate::{At, Cache, Result};
 use std::fs;
 use std::path::Path;
 
@@ -91,10 +91,8 @@ fn remove(path: &Path) -> Result<u64> {
     } else {
         fs::remove_file(path)
     };
-    match removed {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(path.display(), &e)),
-        _ => Ok(size),
-    }
+    removed.if_there(path)?;
+    Ok(size)
 }
 
 fn size(path: &Path) -> u64 {

@@ -10,7 +10,7 @@ mod packages;
 mod run;
 mod update;
 
-use crate::{Cache, Error, Result, program};
+use crate::{At, Cache, Result, program};
 use clap::{CommandFactory, FromArgMatches, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -172,5 +172,5 @@ fn kernel_names(
 /// Standard output is closed or full.
 pub fn say(line: &str) -> Result<()> {
     use std::io::Write;
-    writeln!(std::io::stdout(), "{line}").map_err(|e| Error::io("standard output", &e))
+    writeln!(std::io::stdout(), "{line}").at("standard output")
 }

@@ -1,6 +1,6 @@
 //! `weir-vm packages`: packages of a Debian suite, extracted and not installed.
 use super::{code, say};
-use crate::{Cache, Error, Result, clean_up_when_interrupted};
+use crate::{At, Cache, Result, clean_up_when_interrupted};
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -39,7 +39,7 @@ pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
     clean_up_when_interrupted();
     let archive = args.archive.lazy();
     let archive = archive.get()?;
-    std::fs::create_dir_all(&args.into).map_err(|e| Error::io(args.into.display(), &e))?;
+    std::fs::create_dir_all(&args.into).at(&args.into)?;
     if args.source {
         for name in &args.names {
             say(&archive.extract_source(cache, &args.suite, name, &args.into)?)?;

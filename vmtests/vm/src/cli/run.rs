@@ -2,7 +2,7 @@
 use super::guest::{GuestArgs, end_as, pass_on, report};
 use crate::cache::variable;
 use crate::program::program;
-use crate::{Cache, Error, Payload, Result};
+use crate::{At, Cache, Error, Payload, Result};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
@@ -59,7 +59,7 @@ pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
         let e = Command::new(&program).args(arguments).exec();
         return Err(Error::io(program.display(), &e));
     }
-    let cwd = std::env::current_dir().map_err(|e| Error::io("the current directory", &e))?;
+    let cwd = std::env::current_dir().at("the current directory")?;
     crate::interrupt::install();
     let payload = payload(&program)?;
     let mut machine = args.guest.start(cache, payload)?;
@@ -138,10 +138,7 @@ fn add_tree(payload: &mut Payload, folder: &Path) -> Result<()> {
         false => &["target", ".git"],
     };
     payload.tree(folder, folder, skip)?;
-    for entry in std::fs::read_dir(folder)
-        .map_err(|e| Error::io(folder.display(), &e))?
-        .flatten()
-    {
+    for entry in std::fs::read_dir(folder).at(folder)?.flatten() {
         let path = entry.path();
         if path.is_file() && path.extension() != Some(OsStr::new("d")) {
             payload.program(&path)?;

@@ -1,6 +1,6 @@
 //! Run one program, pass its output on, and leave nothing of it.
 use super::port::Port;
-use crate::process::{self, DRAIN, Stream};
+use crate::process::{self, DRAIN};
 use crate::proto::{Ending, Frame, Run};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -27,12 +27,8 @@ pub(super) fn run(port: &mut Port, run: &Run) -> io::Result<Result<Ending, Strin
         // Whatever it left behind, in whatever session: process 1 may end everything but itself.
         |_| _ = kill(Pid::from_raw(-1), Signal::SIGKILL),
         &mut |stream, bytes| {
-            let frame = match stream {
-                Stream::Out => Frame::Out(bytes),
-                Stream::Err => Frame::Err(bytes),
-            };
             if sent.is_ok() {
-                sent = port.send(&frame);
+                sent = port.send(&Frame::Output(stream, bytes));
             }
         },
     );

@@ -1,7 +1,7 @@
 //! The virtio-serial port: frames in, frames out.
-use crate::proto::{Decoder, Frame};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use crate::proto::Frame;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -13,11 +13,7 @@ const LONELY: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The open port.
-pub(super) struct Port {
-    file: File,
-    decoder: Decoder,
-    buffer: Vec<u8>,
-}
+pub(super) struct Port(File);
 
 impl Port {
     /// Waits until the driver has made the port of that name, and opens it.
@@ -25,12 +21,7 @@ impl Port {
         let start = Instant::now();
         loop {
             if let Some(path) = find(name) {
-                let file = OpenOptions::new().read(true).write(true).open(&path)?;
-                return Ok(Self {
-                    file,
-                    decoder: Decoder::new(),
-                    buffer: vec![0; 64 << 10],
-                });
+                return File::options().read(true).write(true).open(&path).map(Self);
             }
             if start.elapsed() > Duration::from_secs(10) {
                 return Err(io::Error::other(format!(
@@ -47,30 +38,21 @@ impl Port {
     pub(super) fn next(&mut self, is_synced: bool) -> io::Result<Option<Frame>> {
         let start = Instant::now();
         loop {
-            if let Some(frame) = self.decoder.next_frame().map_err(|g| {
-                io::Error::new(io::ErrorKind::InvalidData, format!("the host sent {g}"))
-            })? {
-                return Ok(Some(frame));
-            }
             // Waits for the host to say something; a port without a host reads as an empty file.
-            let got = self.file.read(&mut self.buffer)?;
-            if got == 0 {
-                if is_synced || start.elapsed() > LONELY {
-                    return Ok(None);
+            match Frame::read(&mut self.0) {
+                Err(e) if e.kind() == ErrorKind::UnexpectedEof => {
+                    if is_synced || start.elapsed() > LONELY {
+                        return Ok(None);
+                    }
+                    std::thread::sleep(PAUSE);
                 }
-                std::thread::sleep(PAUSE);
-                continue;
+                other => return other.map(Some),
             }
-            self.decoder
-                .push(self.buffer.get(..got).unwrap_or_default());
         }
     }
 
     pub(super) fn send(&mut self, frame: &Frame) -> io::Result<()> {
-        let bytes = frame
-            .encode()
-            .map_err(|e| io::Error::other(e.to_string()))?;
-        self.file.write_all(&bytes)
+        self.0.write_all(&frame.encode()?)
     }
 }
 

@@ -5,7 +5,7 @@ use crate::catalogue::Entry;
 use crate::lock::{KernelLock, Locked, Part};
 use crate::prepare::{self, Prepared};
 use crate::progress::note;
-use crate::{Error, Result, digest, program, replace};
+use crate::{At, Error, Result, digest, program, replace};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -232,11 +232,10 @@ impl LazyArchive {
 
 /// Is the package there with the right bytes? One with others is as good as none.
 fn is_whole(place: &Path, part: &Part) -> Result<bool> {
-    let file = match File::open(place) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-        other => other.map_err(|e| Error::io(place.display(), &e))?,
+    let Some(file) = File::open(place).if_there(place)? else {
+        return Ok(false);
     };
-    let whole = digest::sha256_of(file).map_err(|e| Error::io(place.display(), &e))? == part.sha256;
+    let whole = digest::sha256_of(file).at(place)? == part.sha256;
     if !whole {
         note(&format!(
             "{} is damaged: it is fetched again",

@@ -11,7 +11,7 @@ use crate::qemu::qmp::Qmp;
 use crate::session::{Lost, Session};
 use crate::state::{self, Saved};
 use crate::trouble::trouble;
-use crate::{Cache, Error, Kernel, Result, program};
+use crate::{At, Cache, Error, Kernel, Result, program};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -183,8 +183,6 @@ impl<'a> Maker<'a> {
     }
 
     fn port(&self, qemu: &Qemu) -> Result<std::os::unix::net::UnixStream> {
-        qemu.ctl
-            .try_clone()
-            .map_err(|e| Error::io("the guest's port", &e))
+        qemu.ctl.try_clone().at("the guest's port")
     }
 }

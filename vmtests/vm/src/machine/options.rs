@@ -1,7 +1,7 @@
 //! What a machine may be asked to be.
 use crate::cache::variable;
 use crate::qemu::accel::Accel;
-use crate::{Arch, Error, Kernel, Result};
+use crate::{Arch, At, Error, Kernel, Result};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const GUEST_VARIABLE: &str = "VMTESTS_GUEST_PROGRAM";
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The program that becomes `/init` in the guest and QEMU's launcher on the host: this crate's binary, or one whose
-    /// `main` begins with [`crate::guest::is_init`] and `become_qemu_if_asked` as that does.
+    /// `main` begins with [`crate::play_another_part_if_asked`] as that does.
     pub program: PathBuf,
     /// The same program for a guest of another architecture, linked statically; `VMTESTS_GUEST_PROGRAM` names it.
     pub guest: Option<PathBuf>,
@@ -41,7 +41,7 @@ pub struct Options {
 /// # Errors
 /// /proc is not mounted.
 pub(crate) fn own_program() -> Result<PathBuf> {
-    let named = std::env::current_exe().map_err(|e| Error::io("/proc/self/exe", &e))?;
+    let named = std::env::current_exe().at("/proc/self/exe")?;
     Ok(in_place(named))
 }
 

@@ -9,7 +9,7 @@ use crate::qemu::line::Memory;
 use crate::qemu::program;
 use crate::session::Lost;
 use crate::state;
-use crate::{Arch, Cache, Error, Kernel, Result};
+use crate::{Arch, At, Cache, Error, Kernel, Result};
 use std::path::Path;
 use std::time::Duration;
 
@@ -124,8 +124,7 @@ impl Maker<'_> {
     /// Boots one and saves it. It does not go on from there.
     fn save(&self, key: &str) -> Result<()> {
         let scratch = self.cache.scratch()?;
-        let no_memory = |e: std::io::Error| Error::io("memory for the machine", &e);
-        let memory = BootMemory::new().map_err(no_memory)?;
+        let memory = BootMemory::new().at("memory for the machine")?;
         let boot = BOOT * self.options.slow;
         let mut booted = self.cold(Memory::Saved(&memory.path()), boot, scratch)?;
         let healthy =

@@ -8,9 +8,10 @@ pub(crate) use info::{hide_section, module_name};
 
 use info::{Info, without_signature};
 
+use crate::catalogue::matches;
 use crate::compress;
-use crate::digest::Hasher;
-use crate::{Error, Result};
+use crate::digest::sha256;
+use crate::{At, Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -46,11 +47,13 @@ pub(crate) enum Signature {
     Keep,
 }
 
-/// What all modules of a closure have in common.
-#[derive(Debug, Clone, Copy)]
-struct How<'a> {
+/// The way through what modules need.
+struct Walk<'a> {
+    found: &'a Found,
     release: &'a str,
     signature: Signature,
+    seen: BTreeSet<String>,
+    closure: Vec<Loadable>,
 }
 
 impl Found {
@@ -60,24 +63,22 @@ impl Found {
     /// It cannot be read.
     pub(crate) fn directory(root: &Path) -> Result<(Self, String)> {
         let mut found = Self::default();
-        let mut state = Hasher::default();
+        let mut state = String::new();
         let mut folders = vec![root.to_owned()];
         while let Some(folder) = folders.pop() {
-            let failed = |e| Error::io(folder.display(), &e);
-            for entry in fs::read_dir(&folder).map_err(failed)? {
-                let entry = entry.map_err(failed)?;
+            for entry in fs::read_dir(&folder).at(&folder)? {
+                let entry = entry.at(&folder)?;
                 // The links `build` and `source` lead to the kernel's sources.
-                let kind = entry.file_type().map_err(failed)?;
+                let kind = entry.file_type().at(&folder)?;
                 if kind.is_dir() {
                     folders.push(entry.path());
-                } else if kind.is_file() && found.take(&entry.path()).map_err(failed)? {
-                    let (path, meta) = (entry.path(), entry.metadata().map_err(failed)?);
-                    let text = format!("{} {} {:?}\n", path.display(), meta.len(), meta.modified());
-                    state.update(text.as_bytes());
+                } else if kind.is_file() && found.take(&entry.path()).at(&folder)? {
+                    let (path, meta) = (entry.path(), entry.metadata().at(&folder)?);
+                    state += &format!("{} {} {:?}\n", path.display(), meta.len(), meta.modified());
                 }
             }
         }
-        Ok((found, state.hex()))
+        Ok((found, sha256(state.as_bytes())))
     }
 
     /// Remembers a file; false: it is of no use.
@@ -113,22 +114,8 @@ impl Found {
         self.files.contains_key(name)
     }
 
-    /// Puts the names of modules in the place of patterns.
-    pub(crate) fn expand(&self, wanted: &[String]) -> Vec<String> {
-        let all = self.files.keys();
-        let expand = |pattern: &String| match pattern.strip_suffix('*') {
-            Some(start) => all
-                .clone()
-                .filter(|n| n.starts_with(start))
-                .cloned()
-                .collect(),
-            None => vec![pattern.clone()],
-        };
-        wanted.iter().flat_map(expand).collect()
-    }
-
-    /// The wanted modules of the kernel `release`, as far as there are such, and all that they need, in load order: each
-    /// module after those that it needs. Names come and go between releases.
+    /// The modules of the kernel `release` that the patterns name, as far as there are such, and all that they need, in load
+    /// order: each module after those that it needs. Names come and go between releases.
     ///
     /// # Errors
     /// A module is damaged or of another kernel; one needs another that is not there.
@@ -138,12 +125,19 @@ impl Found {
         release: &str,
         signature: Signature,
     ) -> Result<Vec<Loadable>> {
-        let how = How { release, signature };
-        let (mut closure, mut seen) = (Vec::new(), BTreeSet::new());
-        for name in wanted {
-            self.visit(name, how, &mut seen, &mut closure)?;
+        let mut walk = Walk {
+            found: self,
+            release,
+            signature,
+            seen: BTreeSet::new(),
+            closure: Vec::new(),
+        };
+        for pattern in wanted {
+            for name in self.files.keys().filter(|name| matches(pattern, name)) {
+                walk.visit(name)?;
+            }
         }
-        Ok(closure)
+        Ok(walk.closure)
     }
 
     /// The module that a softdep names: by its name, or by an alias. libcrc32c asks for "crc32c" so.
@@ -165,52 +159,47 @@ impl Found {
             .filter_map(|(file, path)| provides(file, path))
             .collect()
     }
+}
 
-    fn visit(
-        &self,
-        name: &str,
-        how: How<'_>,
-        seen: &mut BTreeSet<String>,
-        closure: &mut Vec<Loadable>,
-    ) -> Result<()> {
-        let Some(path) = self.files.get(name) else {
+impl Walk<'_> {
+    fn visit(&mut self, name: &str) -> Result<()> {
+        let Some(path) = self.found.files.get(name) else {
             return Ok(());
         };
-        if !seen.insert(name.to_owned()) {
+        if !self.seen.insert(name.to_owned()) {
             return Ok(());
         }
         let mut content = unpacked(path)?;
         let info = Info::read(name, &content)?;
-        if info.release != how.release {
-            return Err(Error::new(
-                format!("the module {name}"),
+        let refuse = |reason, remedy| Err(Error::new(format!("the module {name}"), reason, remedy));
+        if info.release != self.release {
+            return refuse(
                 format!(
                     "it is for the kernel {}, not for {}",
-                    info.release, how.release
+                    info.release, self.release
                 ),
                 "Give the modules directory that belongs to the kernel: lib/modules/RELEASE",
-            ));
+            );
         }
         for needed in &info.depends {
-            if !self.has(needed) && !self.builtin.contains(needed) {
-                return Err(Error::new(
-                    format!("the module {name}"),
+            if !self.found.has(needed) && !self.found.builtin.contains(needed) {
+                return refuse(
                     format!("it needs the module {needed}, which is not there"),
                     "The set of packages or the modules directory is not complete: fetch it again, or give \
                      the one that belongs to this kernel",
-                ));
+                );
             }
-            self.visit(needed, how, seen, closure)?;
+            self.visit(needed)?;
         }
         for before in &info.before {
-            for name in self.named_or_alias(before) {
-                self.visit(&name, how, seen, closure)?;
+            for name in self.found.named_or_alias(before) {
+                self.visit(&name)?;
             }
         }
-        if how.signature == Signature::Cut {
+        if self.signature == Signature::Cut {
             content.truncate(without_signature(&content).len());
         }
-        closure.push(Loadable {
+        self.closure.push(Loadable {
             name: name.to_owned(),
             content,
             depends: info.depends,
@@ -220,7 +209,6 @@ impl Found {
 }
 
 fn unpacked(path: &Path) -> Result<Vec<u8>> {
-    let shown = path.display().to_string();
-    let packed = fs::read(path).map_err(|e| Error::io(&shown, &e))?;
-    compress::unpack(&shown, &packed)
+    let packed = fs::read(path).at(path)?;
+    compress::unpack(&path.display().to_string(), &packed)
 }

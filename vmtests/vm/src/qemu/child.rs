@@ -1,5 +1,4 @@
 //! A running QEMU.
-use super::launch::LAUNCH;
 use crate::{Error, Result};
 use std::ffi::OsString;
 use std::fs::File;
@@ -8,6 +7,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::{OnceLock, mpsc};
+
+/// `argv[1]` of this program when it is to become QEMU: see [`crate::process::become_another_if_asked`]. So QEMU dies with
+/// us, however we die.
+pub(crate) const LAUNCH: &str = "launch-qemu";
 
 /// A QEMU process with its two sockets; killed when the value is dropped.
 #[derive(Debug)]

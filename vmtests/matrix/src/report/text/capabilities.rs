@@ -1,7 +1,7 @@
 //! Kernel by capability: what differs in a table, the rest in sentences.
 use super::Page;
-use crate::report::summary::{Feature, alike};
-use crate::report::table::{Cell, Tone, cell, table};
+use crate::report::summary::{alike, names};
+use crate::report::table::{FIRST, Tone, cell, table};
 
 impl Page<'_> {
     pub(super) fn capabilities(&self) -> String {
@@ -12,28 +12,22 @@ impl Page<'_> {
         let mut text = self.heading("Capabilities, as weir preflight finds them");
         let mut heads = vec!["where kernels differ"];
         heads.extend(&self.view.environments);
-        let mut rows: Vec<Vec<Cell>> = Vec::new();
-        let mut sentences = Vec::new();
+        let (mut rows, mut sentences) = (Vec::new(), Vec::new());
         for (group, features) in &groups {
-            let kinds = alike(features);
-            let differing = kinds.iter().filter(|k| k.iter().all(|f| f.differs()));
             let before = rows.len();
-            for kind in differing {
-                let Some(first) = kind.first() else { continue };
-                let name = match kind.len() {
-                    1 => first.name.to_owned(),
-                    n => format!("{} (+ {})", first.name, n - 1),
-                };
-                let mut row = vec![cell(&name, Tone::Plain)];
-                let answers = first.answers.iter();
-                row.extend(answers.map(|a| answer(a.map(|c| &*c.answer))));
-                rows.push(row);
-                if kind.len() > 1 {
-                    sentences.push(format!("{group}, as {}: {}", first.name, names(kind, 1)));
+            for kind in alike(features, true) {
+                let [first, more @ ..] = &*kind else { continue };
+                let mut name = first.name.to_owned();
+                if !more.is_empty() {
+                    sentences.push(format!("{group}, as {name}: {}", names(more)));
+                    name += &format!(" (+ {})", more.len());
                 }
+                let mut row = vec![cell(&name, FIRST, Tone::Plain, self.colour)];
+                row.extend(first.words().into_iter().map(|word| self.answer(word)));
+                rows.push(row);
             }
             if rows.len() > before {
-                rows.insert(before, vec![cell(group, Tone::Heading)]);
+                rows.insert(before, vec![self.cell(group, Tone::Heading)]);
             }
         }
         if rows.is_empty() {
@@ -43,17 +37,14 @@ impl Page<'_> {
             text += &self.paragraph("?: could not tell. -: not asked.", 0, Tone::Quiet);
         }
         for (group, features) in &groups {
-            for kind in alike(features)
-                .iter()
-                .filter(|k| k.iter().all(|f| !f.differs()))
-            {
-                let answer = kind.first().map_or("", |f| one_answer(f));
-                let say = match answer {
-                    "have" => "everywhere",
-                    "lack" => "nowhere",
+            for kind in alike(features, false) {
+                let words = kind.first().map(|f| f.words()).unwrap_or_default();
+                let say = match words.into_iter().find(|word| *word != "-") {
+                    Some("have") => "everywhere",
+                    Some("lack") => "nowhere",
                     _ => "could not tell",
                 };
-                sentences.push(format!("{group}, {say}: {}", names(kind, 0)));
+                sentences.push(format!("{group}, {say}: {}", names(&kind)));
             }
         }
         for sentence in sentences {
@@ -61,26 +52,14 @@ impl Page<'_> {
         }
         text
     }
-}
 
-/// The names of all but the first `skip`.
-fn names(kind: &[&Feature<'_>], skip: usize) -> String {
-    let names: Vec<&str> = kind.iter().skip(skip).map(|f| f.name).collect();
-    names.join(", ")
-}
-
-fn answer(answer: Option<&str>) -> Cell {
-    match answer {
-        None => cell("-", Tone::Quiet),
-        Some("have") => cell("have", Tone::Good),
-        Some("lack") => cell("lack", Tone::Lacking),
-        // "could not tell" would make every column as wide.
-        Some(_) => cell("?", Tone::Lacking),
+    fn answer(&self, word: &str) -> String {
+        match word {
+            "have" => self.cell(word, Tone::Good),
+            "lack" => self.cell(word, Tone::Lacking),
+            // The word would make every column as wide.
+            "unknown" => self.cell("?", Tone::Lacking),
+            _ => self.cell(word, Tone::Quiet),
+        }
     }
-}
-
-/// The answer of a feature that has only one.
-fn one_answer<'a>(feature: &Feature<'a>) -> &'a str {
-    let given = feature.answers.iter().flatten().next();
-    given.map_or("", |c| &c.answer)
 }
