@@ -5,8 +5,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{getegid, geteuid};
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 use weir_vm::{At, Result, process};
 
 /// `argv[1]` of this program when it is to enter namespaces and become another one.
@@ -55,12 +54,11 @@ fn namespaces() -> std::result::Result<(), String> {
 pub(super) fn run(ours: &Path, run: &weir_vm::proto::Run) -> Result<Ran> {
     let mut command = Command::new(ours);
     command.arg(ENTER).arg(std::process::id().to_string());
-    command.args(&run.argv).current_dir(&run.cwd).env_clear();
-    command.envs(run.env.iter().map(|(name, value)| (name, value)));
+    command.args(&run.argv);
     let mut ran = Ran::default();
     let ending = process::run(
-        command.stdin(Stdio::null()),
-        Duration::from_millis(run.deadline_ms),
+        command,
+        run,
         |group| _ = killpg(group, Signal::SIGKILL),
         &mut |stream, bytes| ran.add(stream, &bytes),
     );

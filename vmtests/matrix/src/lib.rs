@@ -37,7 +37,8 @@ use pool::{Kind, Watch, in_parallel};
 use progress::Progress;
 use run::{Done, Runner};
 use std::path::PathBuf;
-use std::time::{Instant, SystemTime};
+use std::process::Command;
+use std::time::{Duration, Instant, SystemTime};
 use weir_vm::{Arch, Cache, Kernels, Options, Result, note};
 
 /// Environments that must be there: their names, separated by commas.
@@ -146,7 +147,7 @@ impl<'a> Matrix<'a> {
     /// Files of the report's facts cannot be read.
     pub fn run(&self) -> Result<Run> {
         let started = Instant::now();
-        let began = utc(SystemTime::now());
+        let began = SystemTime::now();
         let mut pairs = self.pairs();
         let (progress, kept) = self.progress()?;
         pairs.retain(|pair| !kept.iter().any(|(p, c, _)| pair == &(*p, *c)));
@@ -177,9 +178,7 @@ impl<'a> Matrix<'a> {
         drop(watch);
         done.extend(kept);
         done.sort_by_key(|(p, c, _)| (*p, *c));
-        let mut run = self.report(done.into_iter().map(|(p, _, d)| (p, d)).collect());
-        run.started = began;
-        run.seconds = started.elapsed().as_secs_f64();
+        let mut run = self.report(began, started.elapsed(), done);
         if self.plan.selection.is_empty() {
             self.no_case_without_a_kernel(&mut run);
         }
@@ -214,10 +213,10 @@ impl<'a> Matrix<'a> {
         Ok((Some(progress), kept.collect()))
     }
 
-    fn report(&self, done: Vec<(usize, Done)>) -> Run {
+    fn report(&self, began: SystemTime, took: Duration, done: Vec<Ended>) -> Run {
         let mut run = Run {
-            started: String::new(),
-            seconds: 0.0,
+            started: utc(began),
+            seconds: took.as_secs_f64(),
             host: place::release(),
             qemu: self.qemu_version(),
             accelerator: "tcg".to_owned(),
@@ -226,7 +225,7 @@ impl<'a> Matrix<'a> {
             results: Vec::new(),
             capabilities: Vec::new(),
         };
-        for (place, done) in done {
+        for (place, _, done) in done {
             if let Some(about) = run.environments.get_mut(place) {
                 about.cold_boot = about.cold_boot.or(done.cold_boot);
             }
@@ -243,34 +242,24 @@ impl<'a> Matrix<'a> {
     }
 
     fn qemu_version(&self) -> String {
-        let find = weir_vm::find_qemu(
-            self.runner.options.qemu.as_deref(),
-            self.runner.cache,
-            Arch::HOST,
-        );
-        let Ok(qemu) = find else {
+        let runner = &self.runner;
+        let find = weir_vm::find_qemu(runner.options.qemu.as_deref(), runner.cache, Arch::HOST);
+        let output = find.map(|qemu| Command::new(qemu).arg("--version").output());
+        let Ok(Ok(output)) = output else {
             return String::new();
         };
-        let output = std::process::Command::new(qemu).arg("--version").output();
-        let text = output.map(|o| String::from_utf8_lossy(&o.stdout).into_owned());
-        let text = text.unwrap_or_default();
-        let words = text.lines().next().unwrap_or_default();
-        words
+        let text = String::from_utf8_lossy(&output.stdout);
+        let first = text.lines().next().unwrap_or_default();
+        first
             .trim_start_matches("QEMU emulator version ")
             .to_owned()
     }
 
     /// A case that every kernel skips tests nothing: the last environment that skipped it has to answer for it.
     fn no_case_without_a_kernel(&self, run: &mut Run) {
-        let guests: Vec<&str> = run
-            .environments
-            .iter()
-            .filter(|e| e.name != HOST && e.unavailable.is_none())
-            .map(|e| e.name.as_str())
-            .collect();
-        if guests.is_empty() {
-            return;
-        }
+        let guests = run.environments.iter();
+        let guests = guests.filter(|e| e.name != HOST && e.unavailable.is_none());
+        let guests: Vec<&str> = guests.map(|e| e.name.as_str()).collect();
         for case in &self.cases {
             let of_case =
                 |r: &CaseResult| r.case == case.name && guests.contains(&r.environment.as_str());
@@ -335,7 +324,7 @@ fn utc(time: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, UNIX_EPOCH};
+    use std::time::UNIX_EPOCH;
 
     #[test]
     fn dates() {

@@ -101,23 +101,24 @@ impl Place {
         let special = variant.as_ref().map_or(name, |v| &v.name).to_owned();
         let found = kernels.catalogue().special(&special).cloned();
         let kernel = kernels.get(name);
-        let about = match &kernel {
-            Err(e) => Environment {
-                name: name.to_owned(),
-                variant: says.unwrap_or_default(),
-                unavailable: Some(format!("{}: {}", e.reason, e.remedy)),
-                ..Environment::default()
-            },
-            Ok(kernel) => Environment {
-                name: kernel.name.clone(),
-                release: kernel.release.clone(),
-                package: kernel.package.clone(),
-                sources: kernel.sources.clone(),
-                variant: says.unwrap_or_else(|| flavour(&kernel.name)),
-                config: facts(kernel),
-                ..Environment::default()
-            },
+        let mut about = Environment {
+            name: name.to_owned(),
+            variant: says.unwrap_or_default(),
+            ..Environment::default()
         };
+        match &kernel {
+            Err(e) => about.unavailable = Some(format!("{}: {}", e.reason, e.remedy)),
+            Ok(kernel) => {
+                about.name.clone_from(&kernel.name);
+                about.release.clone_from(&kernel.release);
+                about.package.clone_from(&kernel.package);
+                about.sources.clone_from(&kernel.sources);
+                about.config = facts(kernel);
+                if kernel.name.ends_with("-rt") {
+                    about.variant = "PREEMPT_RT: a real-time kernel".to_owned();
+                }
+            }
+        }
         Ok(Self {
             version: Version::parse(&about.release),
             about,
@@ -160,13 +161,6 @@ impl Place {
     #[must_use]
     pub fn taken(&self) -> &[String] {
         self.special.as_ref().map_or(&[], |(_, found)| &found.skips)
-    }
-}
-
-fn flavour(name: &str) -> String {
-    match name.ends_with("-rt") {
-        true => "PREEMPT_RT: a real-time kernel".to_owned(),
-        false => String::new(),
     }
 }
 

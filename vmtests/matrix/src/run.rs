@@ -8,15 +8,32 @@ use super::place::{End, Place};
 use super::ran::Ran;
 use super::{host, ship};
 use serde::{Deserialize, Serialize};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+use weir_vm::cli::PATH;
 use weir_vm::proto::Run as Command;
 use weir_vm::{Cache, Error, Machine, Options, Origin, Payload, Result, Stream};
 
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Random cases of one property in a guest: emulation makes each about twenty times slower.
-const PROPTEST_CASES: &str = "5";
+/// The environment of every case.
+const ALL: [(&str, &str); 4] = [
+    ("PATH", PATH),
+    ("LANG", "C.UTF-8"),
+    ("TERM", "dumb"),
+    ("RUST_BACKTRACE", "0"),
+];
+/// That of a guest. Few random cases of one property: emulation makes each about twenty times slower.
+const GUEST: [(&str, &str); 2] = [("HOME", "/root"), ("PROPTEST_CASES", "5")];
+/// Variables of this machine's user, who has Cargo and compilers where they say.
+const HOST: [&str; 7] = [
+    "PATH",
+    "HOME",
+    "CARGO_HOME",
+    "RUSTUP_HOME",
+    "TMPDIR",
+    "CC",
+    "LD_LIBRARY_PATH",
+];
 
 /// How long a case may take, in seconds.
 const DEADLINE: u64 = 120;
@@ -156,13 +173,10 @@ impl<'a> Runner<'a> {
             },
             Ok(rows) => {
                 done.capabilities = rows;
-                match (
-                    &ran.trouble,
-                    capability::objection(place, &done.capabilities),
-                ) {
-                    (None, None) => Verdict::Passed,
-                    (None, Some(text)) => Verdict::Failed { text },
-                    (Some(_), _) => verdict,
+                match capability::objection(place, &done.capabilities) {
+                    _ if ran.trouble.is_some() => verdict,
+                    None => Verdict::Passed,
+                    Some(text) => Verdict::Failed { text },
                 }
             }
         }
@@ -211,51 +225,38 @@ impl<'a> Runner<'a> {
     }
 
     fn command(&self, case: &Case, place: &Place) -> Result<Command> {
-        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
-        // Cargo is where the user has it; a guest has what it was given.
-        let own = std::env::var_os("PATH").filter(|_| place.is_host());
-        let mut env: Vec<(OsString, OsString)> = vec![
-            ("PATH".into(), own.unwrap_or_else(|| PATH.into())),
-            ("LANG".into(), "C.UTF-8".into()),
-            ("TERM".into(), "dumb".into()),
-            ("RUST_BACKTRACE".into(), "0".into()),
-        ];
-        if place.is_host() {
-            env.extend(std::env::vars_os().filter(|(name, _)| passes(name, true)));
-        } else {
-            env.push(("HOME".into(), "/root".into()));
-            env.push(("PROPTEST_CASES".into(), PROPTEST_CASES.into()));
-            env.extend(std::env::vars_os().filter(|(name, _)| passes(name, false)));
+        let is_host = place.is_host();
+        let passed = std::env::vars_os().filter(|(name, _)| passes(name, is_host));
+        let pair = |(name, value): (&str, &str)| (name.into(), value.into());
+        let mut env: Vec<(OsString, OsString)> = ALL.map(pair).to_vec();
+        if !is_host {
+            env.extend(GUEST.map(pair));
         }
-        let (argv, cwd) = match &case.what {
+        env.extend(passed);
+        let (program, arguments, cwd) = match &case.what {
             What::Test { program, test } => {
-                let Some(program) = self.artifacts.programs.get(*program) else {
-                    return Err(missing(&case.name));
-                };
+                let program = self.artifacts.programs.get(*program);
+                let program = program.ok_or_else(|| missing(&case.name))?;
                 for (name, file) in &self.artifacts.binaries {
                     env.push((format!("CARGO_BIN_EXE_{name}").into(), file.into()));
                 }
                 env.push(("CARGO_MANIFEST_DIR".into(), (&program.package).into()));
-                let mut argv = vec![program.executable.clone().into_os_string()];
-                argv.extend(words(&["--exact", test, "--nocapture", "--test-threads=1"]));
-                (argv, program.package.clone())
+                let arguments = vec!["--exact", test, "--nocapture", "--test-threads=1"];
+                (&*program.executable, arguments, &*program.package)
             }
             What::Preflight => {
                 let weir = self.artifacts.binary("weir");
                 let weir = weir.ok_or_else(|| missing("weir"))?;
-                let mut argv = vec![weir.as_os_str().to_owned()];
-                argv.extend(words(&["preflight", "--json"]));
-                (argv, PathBuf::from("/"))
+                (weir, vec!["preflight", "--json"], Path::new("/"))
             }
             What::Alone => {
                 let alone = self.alone.as_ref().ok_or_else(|| missing("weir"))?;
-                let mut argv = vec![alone.path.clone().into_os_string()];
-                argv.extend(words(&["demo"]));
-                (argv, PathBuf::from("/"))
+                (&*alone.path, vec!["demo"], Path::new("/"))
             }
         };
+        let arguments = arguments.into_iter().map(OsString::from);
         Ok(Command {
-            argv,
+            argv: std::iter::once(program.into()).chain(arguments).collect(),
             cwd: cwd.into(),
             env,
             deadline_ms: DEADLINE * 1000,
@@ -263,28 +264,11 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Variables of ours that a case may read.
-fn passes(name: &std::ffi::OsStr, on_host: bool) -> bool {
-    let Some(name) = name.to_str() else {
-        return false;
-    };
-    match name {
-        "WEIR_GOLDEN" | "WEIR_BIN_DIR" => true,
-        // These turn skips of the host into failures; a guest has rules of its own.
-        _ => {
-            on_host
-                && ([
-                    "HOME",
-                    "CARGO_HOME",
-                    "RUSTUP_HOME",
-                    "TMPDIR",
-                    "CC",
-                    "LD_LIBRARY_PATH",
-                ]
-                .contains(&name)
-                    || name.starts_with("WEIR_REQUIRE_"))
-        }
-    }
+/// A variable of this process that a case may read. Some turn skips of the host into failures; a guest has rules of its own.
+fn passes(name: &OsStr, on_host: bool) -> bool {
+    let name = name.to_str().unwrap_or_default();
+    let on_host = on_host && (HOST.contains(&name) || name.starts_with("WEIR_REQUIRE_"));
+    on_host || [ship::GOLDEN, ship::RELEASE].contains(&name)
 }
 
 fn missing(what: &str) -> Error {

@@ -125,7 +125,7 @@ pub(crate) fn alone() -> Result<Option<(Payload, PathBuf)>> {
             "ci/build makes the static one and prints its folder",
         ));
     }
-    let mut payload = Payload::empty();
+    let mut payload = Payload::default();
     let guest = PathBuf::from("/weir");
     payload.file(&weir, &guest)?;
     payload.directory(Path::new("/tmp"), 0o1777)?;

@@ -10,10 +10,11 @@ use crate::cache::Scratch;
 use crate::process::Stream;
 use crate::proto::{Exit, Hello, Run};
 use crate::qemu::accel::Accel;
-use crate::qemu::child::{Qemu, complaint};
-use crate::session::{Lost, Session};
+use crate::qemu::child::complaint;
+use crate::session::Lost;
 use crate::trouble::{Trouble, trouble};
 use crate::{Error, Result};
+use maker::Booted;
 use std::path::Path;
 use std::time::Duration;
 
@@ -27,11 +28,8 @@ const STDERR: &str = "qemu.log";
 /// A running guest. Dropping it ends it.
 #[derive(Debug)]
 pub struct Machine {
-    qemu: Qemu,
-    session: Session,
-    scratch: Scratch,
+    guest: Booted,
     kernel: String,
-    hello: Hello,
     origin: Origin,
     accel: Accel,
     grace: Duration,
@@ -51,7 +49,7 @@ impl Machine {
     /// What the guest says of itself: its kernel's release, and what went wrong while it booted.
     #[must_use]
     pub fn hello(&self) -> &Hello {
-        &self.hello
+        &self.guest.hello
     }
 
     /// Whether it was booted or restored.
@@ -69,7 +67,7 @@ impl Machine {
     /// QEMU's process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.qemu.pid()
+        self.guest.qemu.pid()
     }
 
     /// Runs a program to its end, its output handed on as it comes.
@@ -79,18 +77,14 @@ impl Machine {
     /// console.
     pub fn run(&mut self, run: &Run, output: &mut dyn FnMut(Stream, &[u8])) -> Result<Outcome> {
         let deadline = Duration::from_millis(run.deadline_ms) + self.grace * self.slow;
-        match self.session.run(run, deadline, output) {
+        match self.guest.session.run(run, deadline, output) {
             Ok(exit) => {
                 let trouble = trouble(&exit.kernel_log).or_else(|| trouble(&self.console()));
                 Ok(Outcome { exit, trouble })
             }
             Err(lost) => {
-                let what = run
-                    .argv
-                    .first()
-                    .map(|a| a.display().to_string())
-                    .unwrap_or_default();
-                Err(self.lost(&what, &lost))
+                let program = run.argv.first().cloned().unwrap_or_default();
+                Err(self.lost(&program.display().to_string(), &lost))
             }
         }
     }
@@ -100,7 +94,7 @@ impl Machine {
     /// # Errors
     /// What the guest says of the path.
     pub fn get(&mut self, path: &Path) -> Result<Vec<u8>> {
-        let got = self.session.get(path, SHORT * self.slow);
+        let got = self.guest.session.get(path, SHORT * self.slow);
         got.map_err(|lost| self.lost(&path.display().to_string(), &lost))
     }
 
@@ -109,14 +103,14 @@ impl Machine {
     /// # Errors
     /// The guest does not answer.
     pub fn dmesg(&mut self) -> Result<String> {
-        let got = self.session.dmesg(SHORT * self.slow);
+        let got = self.guest.session.dmesg(SHORT * self.slow);
         got.map_err(|lost| self.lost("dmesg", &lost))
     }
 
     /// The serial console so far: what the kernel prints when it dies, and little else.
     #[must_use]
     pub fn console(&self) -> String {
-        console(&self.scratch)
+        console(&self.guest.scratch)
     }
 
     /// An error that shows what is known of the guest's end.
@@ -126,7 +120,7 @@ impl Machine {
             return Error::new(input, why, "See the reason");
         }
         let e = Error::new(input, lost, "See what the kernel was doing:");
-        explain(e, &self.scratch)
+        explain(e, &self.guest.scratch)
     }
 }
 

@@ -45,16 +45,12 @@ pub(crate) enum Entry {
 }
 
 /// Files for a guest. It goes into the saved state, so what it holds costs a machine nothing.
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// The default one has nothing at all, for a program that needs nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Payload {
     is_stripped: bool,
     entries: BTreeMap<String, Entry>,
-}
-
-impl Default for Payload {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 impl Payload {
@@ -81,15 +77,6 @@ impl Payload {
 
     pub(crate) fn is_stripped(&self) -> bool {
         self.is_stripped
-    }
-
-    /// Nothing at all, for a program that needs nothing.
-    #[must_use]
-    pub fn empty() -> Self {
-        Self {
-            is_stripped: false,
-            entries: BTreeMap::new(),
-        }
     }
 
     /// A program of the host, at the same path, with its loader and libraries.
@@ -348,9 +335,9 @@ mod tests {
             payload.bytes(Path::new("/y"), 0o644, *b"1234").unwrap();
             payload.size().unwrap()
         };
-        let whole = size(Payload::empty());
+        let whole = size(Payload::default());
         assert_eq!(whole, program.metadata().unwrap().len() + 4);
-        let cut = size(Payload::empty().stripped());
+        let cut = size(Payload::default().stripped());
         let loaded = crate::segments::loaded_size(&File::open(&program).unwrap()).unwrap();
         assert_eq!(cut, loaded + 4);
         assert!(cut < whole);

@@ -2,9 +2,8 @@
 //!
 //! The folder is made beside its place and renamed, with `kernel.json` in it as the list of what belongs there.
 use crate::cache::make_directory;
-use crate::digest::{self, Hasher};
 use crate::modules::{Found, Signature};
-use crate::{Arch, At, Cache, Error, Result, Scratch, deb, program, requirements, vmlinux};
+use crate::{Arch, At, Cache, Error, Result, Scratch, deb, digest, program, requirements, vmlinux};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -60,32 +59,23 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    pub(crate) fn module_file(&self, name: &str) -> PathBuf {
-        self.folder.join(format!("modules/{name}.ko"))
-    }
-
     pub(crate) fn config_text(&self) -> Option<String> {
         fs::read_to_string(self.folder.join("config")).ok()
     }
 }
 
+/// Where a prepared kernel in that folder has a module.
+pub(crate) fn module_file(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("modules/{name}.ko"))
+}
+
 /// The name of the folder: the same for the same input, another for any other.
 pub(crate) fn key(label: &str, hashes: &[&str], wanted: &[String], signature: Signature) -> String {
-    let mut hasher = Hasher::default();
-    hasher.update(format!("{FORMAT} {signature:?} {wanted:?} {hashes:?}").as_bytes());
-    let label: String = label
-        .chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() || ".+-~".contains(c) {
-                c
-            } else {
-                '_'
-            }
-        })
-        .take(60)
-        .collect();
-    let hash = hasher.hex();
-    format!("{label}-{}", hash.get(..12).unwrap_or_default())
+    let odd = |c: char| !c.is_ascii_alphanumeric() && !".+-~".contains(c);
+    let label: String = label.replace(odd, "_").chars().take(60).collect();
+    let all = format!("{FORMAT} {signature:?} {wanted:?} {hashes:?}");
+    let hash: String = digest::sha256(all.as_bytes()).chars().take(12).collect();
+    format!("{label}-{hash}")
 }
 
 /// The folder for `key`, if it is there and whole.
@@ -99,23 +89,21 @@ pub(crate) fn open(cache: &Cache, key: &str) -> Result<Option<Prepared>> {
         other => other.map_err(|e| damaged(&folder, &e))?,
     };
     let record: Record = serde_json::from_str(&text).map_err(|e| damaged(&folder, &e))?;
-    let prepared = Prepared { folder, record };
-    let whole = |file: &Path, size: u64| match fs::metadata(file) {
-        Ok(m) if m.len() == size => Ok(()),
-        Ok(m) => Err(damaged(
-            &prepared.folder,
-            &format!("{} has {} of {size} bytes", file.display(), m.len()),
-        )),
-        Err(e) => Err(damaged(
-            &prepared.folder,
-            &format!("{}: {e}", file.display()),
-        )),
+    let whole = |file: &Path, size: u64| {
+        let found = fs::metadata(file).map(|m| m.len());
+        match found.map_err(|e| damaged(&folder, &format!("{}: {e}", file.display())))? {
+            found if found == size => Ok(()),
+            found => {
+                let what = format!("{} has {found} of {size} bytes", file.display());
+                Err(damaged(&folder, &what))
+            }
+        }
     };
-    whole(&prepared.folder.join("image"), prepared.record.image)?;
-    for module in &prepared.record.modules {
-        whole(&prepared.module_file(&module.name), module.size)?;
+    whole(&folder.join("image"), record.image)?;
+    for module in &record.modules {
+        whole(&module_file(&folder, &module.name), module.size)?;
     }
-    Ok(Some(prepared))
+    Ok(Some(Prepared { folder, record }))
 }
 
 /// Makes the folder for `key`.
@@ -167,10 +155,7 @@ pub(crate) fn build(
         notes,
     };
     for module in closure {
-        write(
-            &folder.join(format!("modules/{}.ko", module.name)),
-            &module.content,
-        )?;
+        write(&module_file(&folder, &module.name), &module.content)?;
         record.modules.push(ModuleRecord {
             name: module.name,
             size: module.content.len() as u64,

@@ -1,5 +1,5 @@
 //! One program, run to its end, with nothing left of it: on this machine and, by `/init`, in a guest.
-use crate::proto::Ending;
+use crate::proto::{Ending, Run};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -32,25 +32,30 @@ enum Event {
     End(io::Result<ExitStatus>),
 }
 
-/// Runs it in a process group of its own, and hands its output on as it comes. At its end, or at the deadline, `kill_rest`
+/// Runs it where and with what `run` says, in a process group of its own, and hands its output on as it comes. At its end, or at the deadline, `kill_rest`
 /// is called with the group, and has to kill what is left.
 ///
 /// # Errors
 /// It cannot be started.
 pub fn run(
-    command: &mut Command,
-    deadline: Duration,
+    mut command: Command,
+    run: &Run,
     kill_rest: impl Fn(Pid),
     output: &mut dyn FnMut(Stream, Vec<u8>),
 ) -> io::Result<Ending> {
-    let pipes = command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = pipes.process_group(0).spawn()?;
+    command.current_dir(&run.cwd).env_clear();
+    command.envs(run.env.iter().map(|(name, value)| (name, value)));
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.process_group(0).spawn()?;
     let group = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
     let (sender, events) = sync_channel(WAITING);
     pass_on(child.stdout.take(), Stream::Out, sender.clone());
     pass_on(child.stderr.take(), Stream::Err, sender.clone());
     std::thread::spawn(move || sender.send(Event::End(child.wait())));
-    let mut until = Instant::now() + deadline;
+    let mut until = Instant::now() + Duration::from_millis(run.deadline_ms);
     let mut ending = None;
     // The channel closes when both outputs and the process have ended.
     loop {

@@ -15,8 +15,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// To be raised when the meaning of a file here changes.
-const FORMAT: u32 = 1;
+/// A part of every key, to be raised when the meaning of a file here changes.
+const FORMAT: u32 = 2;
 /// The variable that bounds all states together, in MiB of disk.
 const LIMIT_VARIABLE: &str = "VMTESTS_STATES_MIB";
 /// Room for all kernels and variants: a state takes 150 to 400 MiB.
@@ -30,7 +30,6 @@ pub(crate) const NEW: &str = "state";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Record {
-    format: u32,
     /// After a crash of this machine the memory may lack what was not on disk yet.
     boot_id: String,
     qemu: String,
@@ -66,19 +65,13 @@ fn folder(cache: &Cache, key: &str) -> PathBuf {
 /// What is wrong with the one that is there.
 pub(crate) fn open(cache: &Cache, key: &str) -> std::result::Result<Option<Saved>, String> {
     let folder = folder(cache, key);
-    let Ok(record) = File::open(folder.join(RECORD)) else {
-        return if folder.exists() {
-            Err(format!("{RECORD} is missing"))
-        } else {
-            Ok(None)
-        };
+    let record = match File::open(folder.join(RECORD)) {
+        Err(_) if !folder.exists() => return Ok(None),
+        other => other.map_err(|e| format!("{RECORD}: {e}"))?,
     };
     // The least recently used states go first.
     let _ = record.set_modified(SystemTime::now());
     let record: Record = serde_json::from_reader(record).map_err(|e| format!("{RECORD}: {e}"))?;
-    if record.format != FORMAT {
-        return Err(format!("it has format {}, not {FORMAT}", record.format));
-    }
     if record.boot_id != boot_id() {
         return Err("it was saved before this machine was last booted".into());
     }
@@ -127,7 +120,6 @@ pub(crate) fn publish(
     };
     memory.write(&new.join(MEMORY)).map_err(failed)?;
     let record = Record {
-        format: FORMAT,
         boot_id: boot_id(),
         qemu: qemu.to_owned(),
         memory_bytes: new.join(MEMORY).metadata().map_err(failed)?.len(),

@@ -99,10 +99,9 @@ impl Payload {
 
 fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain(FOLDERS.map(PathBuf::from))
-        .map(|folder| folder.join(name))
-        .find(|file| file.is_absolute() && file.is_file())
+    let folders = std::env::split_paths(&path).chain(FOLDERS.map(PathBuf::from));
+    let folders = std::env::join_paths(folders.filter(|f| f.is_absolute())).ok()?;
+    which::which_in_global(name, Some(folders)).ok()?.next()
 }
 
 #[cfg(test)]

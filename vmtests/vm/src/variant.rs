@@ -2,19 +2,14 @@
 use crate::cache::make_directory;
 use crate::catalogue::{Variant, matches};
 use crate::modules::hide_section;
-use crate::prepare::{ModuleRecord, Prepared};
+use crate::prepare::{ModuleRecord, Prepared, module_file};
 use crate::requirements::is_set;
 use crate::{At, Cache, Error, Kernel, Module, Result};
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-/// What a variant leaves of a kernel's modules.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Split<'a> {
-    kept: Vec<&'a ModuleRecord>,
-    left_out: Vec<String>,
-}
+/// The modules that a variant leaves, and the names of those that it leaves out.
+type Split<'a> = (Vec<&'a ModuleRecord>, Vec<String>);
 
 /// The kernel in the form that machines take, with what the variant changes.
 ///
@@ -26,22 +21,17 @@ pub(crate) fn kernel(
     name: &str,
     variant: Option<&Variant>,
 ) -> Result<Kernel> {
-    let split = variant.map_or_else(
-        || Split {
-            kept: prepared.record.modules.iter().collect(),
-            left_out: Vec::new(),
-        },
-        |variant| leave_out(&prepared.record.modules, &variant.without),
-    );
+    let without = variant.map_or(&[][..], |v| &v.without);
+    let (kept, left_out) = leave_out(&prepared.record.modules, without);
     let mut notes = prepared.record.notes.clone();
     if let Some(variant) = variant {
-        notes.extend(check(prepared, name, variant, &split)?);
+        notes.extend(check(prepared, name, variant, left_out.is_empty())?);
     }
     let folder = match variant {
         Some(variant) if !variant.hide_sections.is_empty() => hidden(cache, prepared, variant)?,
         _ => prepared.folder.join("modules"),
     };
-    let modules = split.kept.iter().map(|m| Module {
+    let modules = kept.iter().map(|m| Module {
         name: m.name.clone(),
         file: folder.join(format!("{}.ko", m.name)),
     });
@@ -58,7 +48,7 @@ pub(crate) fn kernel(
             .config
             .then(|| prepared.folder.join("config")),
         parameters: variant.map_or_else(Vec::new, |v| v.parameters.clone()),
-        left_out: split.left_out,
+        left_out,
         notes,
     })
 }
@@ -74,7 +64,7 @@ fn hidden(cache: &Cache, prepared: &Prepared, variant: &Variant) -> Result<PathB
     let folder = scratch.path().join(&name);
     make_directory(&folder)?;
     for module in &prepared.record.modules {
-        let from = prepared.module_file(&module.name);
+        let from = module_file(&prepared.folder, &module.name);
         let mut content = fs::read(&from).at(&from)?;
         for section in &variant.hide_sections {
             hide_section(&mut content, section);
@@ -91,32 +81,21 @@ fn hidden(cache: &Cache, prepared: &Prepared, variant: &Variant) -> Result<PathB
 
 /// Takes away what the patterns name, and then whatever cannot be loaded without it.
 fn leave_out<'a>(modules: &'a [ModuleRecord], patterns: &[String]) -> Split<'a> {
-    let mut gone: BTreeSet<&str> = BTreeSet::new();
-    let mut split = Split {
-        kept: Vec::new(),
-        left_out: Vec::new(),
-    };
+    let (mut kept, mut gone) = (Vec::new(), Vec::new());
     // Load order: what a module needs has been decided before it.
     for module in modules {
         let named = patterns.iter().any(|p| matches(p, &module.name));
-        let broken = module.depends.iter().any(|d| gone.contains(d.as_str()));
-        if named || broken {
-            gone.insert(&module.name);
-            split.left_out.push(module.name.clone());
+        if named || module.depends.iter().any(|d| gone.contains(d)) {
+            gone.push(module.name.clone());
         } else {
-            split.kept.push(module);
+            kept.push(module);
         }
     }
-    split
+    (kept, gone)
 }
 
 /// Is the kernel now what the variant's name says? Gives notes about what remains.
-fn check(
-    prepared: &Prepared,
-    name: &str,
-    variant: &Variant,
-    split: &Split<'_>,
-) -> Result<Vec<String>> {
+fn check(prepared: &Prepared, name: &str, variant: &Variant, has_all: bool) -> Result<Vec<String>> {
     let refuse = |reason: String| {
         Err(Error::new(
             name,
@@ -139,7 +118,7 @@ fn check(
             "{option} is not y, so the parameter would change nothing"
         ));
     }
-    if split.left_out.is_empty() && variant.parameters.is_empty() {
+    if has_all && variant.parameters.is_empty() {
         return refuse("the kernel has none of the modules that it would leave out".to_owned());
     }
     let remains = record

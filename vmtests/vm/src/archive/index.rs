@@ -22,20 +22,10 @@ pub(super) struct Package {
     pub(super) pre_depends: String,
     pub(super) provides: String,
     pub(super) priority: String,
-    pub(super) path: String,
-    pub(super) size: u64,
-    pub(super) sha256: String,
+    pub(super) part: Part,
 }
 
 impl Package {
-    pub(super) fn part(&self) -> Part {
-        Part {
-            path: self.path.clone(),
-            size: self.size,
-            sha256: self.sha256.clone(),
-        }
-    }
-
     /// What a system has anyway comes first.
     pub(super) fn rank(&self) -> usize {
         let order = ["required", "important", "standard"];
@@ -138,12 +128,12 @@ fn package(paragraph: &str) -> Option<Package> {
             "Pre-Depends" => value.clone_into(&mut package.pre_depends),
             "Provides" => value.clone_into(&mut package.provides),
             "Priority" => value.clone_into(&mut package.priority),
-            "Filename" => value.clone_into(&mut package.path),
-            "SHA256" => value.clone_into(&mut package.sha256),
-            "Size" => package.size = value.parse().ok()?,
+            "Filename" => value.clone_into(&mut package.part.path),
+            "SHA256" => value.clone_into(&mut package.part.sha256),
+            "Size" => package.part.size = value.parse().ok()?,
             _ => {}
         }
     }
-    let complete = !package.path.is_empty() && package.sha256.len() == 64;
+    let complete = !package.part.path.is_empty() && package.part.sha256.len() == 64;
     complete.then_some(package)
 }

@@ -14,7 +14,7 @@ pub(crate) use download::Client;
 
 use crate::catalogue::Entry;
 use crate::lock::{Locked, Part};
-use crate::{Cache, Error, Result, Scratch};
+use crate::{Cache, Error, Result, Scratch, note};
 
 /// An archive, or several that may be it.
 #[derive(Debug)]
@@ -23,13 +23,6 @@ pub(crate) struct Archive {
     client: Client,
     /// Is a signature asked for?
     verify: bool,
-}
-
-/// A resolved kernel, and what a reader should know about how it was found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
-    pub(crate) locked: Locked,
-    pub(crate) notes: Vec<String>,
 }
 
 impl Archive {
@@ -42,28 +35,22 @@ impl Archive {
     }
 
     /// The newest build of the kernel whose packages are all there; `None` if the suite has none.
-    pub(crate) fn newest(&self, cache: &Cache, entry: &Entry) -> Result<Option<Found>> {
+    pub(crate) fn newest(&self, cache: &Cache, entry: &Entry) -> Result<Option<Locked>> {
         let scratch = cache.scratch()?;
         let index = self.index(&scratch, &entry.suite, &index::packages_of(entry.arch))?;
-        Ok(index.and_then(|(text, note)| {
-            let mut found = resolve::newest(&index::packages(&text), entry)?;
-            found.notes.extend(note);
-            Some(found)
+        Ok(index.and_then(|text| {
+            let (locked, notes) = resolve::newest(&index::packages(&text), entry)?;
+            notes.iter().for_each(|text| note(text));
+            Some(locked)
         }))
     }
 
-    /// An index of a suite, and why its signature was not checked; `None` if no archive has the suite.
-    fn index(
-        &self,
-        scratch: &Scratch,
-        suite: &str,
-        name: &str,
-    ) -> Result<Option<(String, Option<String>)>> {
+    /// An index of a suite; `None` if no archive has the suite.
+    fn index(&self, scratch: &Scratch, suite: &str, name: &str) -> Result<Option<String>> {
         for base in self.bases.of(suite) {
             let release = release::get(&self.client, scratch, base, suite, self.verify)?;
             if let Some(release) = release {
-                let text = index::get(&self.client, scratch, base, suite, &release, name)?;
-                return Ok(Some((text, release.note)));
+                return index::get(&self.client, scratch, base, suite, &release, name).map(Some);
             }
         }
         Ok(None)

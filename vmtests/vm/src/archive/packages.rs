@@ -28,9 +28,9 @@ impl Archive {
         let packages = index::packages(&text);
         let chosen = Choice::of(suite, &packages, names)?;
         for package in chosen.values() {
-            let file = self.get(&scratch, suite, &package.part())?;
+            let file = self.get(&scratch, suite, &package.part)?;
             let open = File::open(&file).at(&file)?;
-            deb::extract(&package.path, open, into)?;
+            deb::extract(&package.part.path, open, into)?;
             // Some hundred megabytes of packages are not needed twice.
             let _ = std::fs::remove_file(&file);
         }
@@ -67,15 +67,13 @@ impl Archive {
     }
 
     fn must_have(&self, scratch: &Scratch, suite: &str, name: &str) -> Result<String> {
-        let (text, note) = self.index(scratch, suite, name)?.ok_or_else(|| {
+        self.index(scratch, suite, name)?.ok_or_else(|| {
             Error::new(
                 format!("the suite {suite}"),
                 "the archive does not have it",
                 "Use another mirror with --archive URL",
             )
-        })?;
-        note.iter().for_each(|note| crate::note(note));
-        Ok(text)
+        })
     }
 
     fn get(&self, scratch: &Scratch, suite: &str, part: &Part) -> Result<std::path::PathBuf> {

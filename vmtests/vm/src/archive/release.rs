@@ -1,7 +1,7 @@
 //! `InRelease`: the signed list of a suite's files and their hashes.
 use super::Client;
 use crate::cache::variable;
-use crate::{At, Error, Result, Scratch};
+use crate::{At, Error, Result, Scratch, note};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,18 +13,14 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 const KEYRING_VARIABLE: &str = "VMTESTS_KEYRING";
 
 /// What a release file says.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Release {
-    text: String,
-    /// Why its signature was not checked.
-    pub(super) note: Option<String>,
-}
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Release(String);
 
 impl Release {
     /// The hash that a file must have, named as from the suite's folder.
     pub(super) fn sha256(&self, file: &str) -> Option<&str> {
         let mut inside = false;
-        self.text.lines().find_map(|line| {
+        self.0.lines().find_map(|line| {
             if !line.starts_with(' ') {
                 inside = line.trim_end() == "SHA256:";
                 return None;
@@ -51,10 +47,8 @@ pub(super) fn get(
     }
     let read = |path: &Path| fs::read_to_string(path).at(path);
     let unchecked = |why: &str| {
-        Ok(Some(Release {
-            text: read(&file)?,
-            note: Some(format!("the signature of {suite} was not checked: {why}")),
-        }))
+        note(&format!("the signature of {suite} was not checked: {why}"));
+        Ok(Some(Release(read(&file)?)))
     };
     if !verify {
         return unchecked("--no-signature");
@@ -80,10 +74,7 @@ pub(super) fn get(
             unchecked("gpgv is missing (package gpgv)")
         }
         Err(e) => Err(Error::io("gpgv", &e)),
-        Ok(output) if output.status.success() => Ok(Some(Release {
-            text: read(&signed)?,
-            note: None,
-        })),
+        Ok(output) if output.status.success() => Ok(Some(Release(read(&signed)?))),
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr);
             let said: Vec<&str> = said.lines().map(str::trim).collect();
@@ -103,13 +94,11 @@ mod tests {
 
     #[test]
     fn only_the_sha256_list_counts() {
-        let release = Release {
-            text:
-                "Suite: x\nMD5Sum:\n aa 1 main/Packages.xz\nSHA256:\n bb 1 main/Packages\n cc 12 \
+        let release = Release(
+            "Suite: x\nMD5Sum:\n aa 1 main/Packages.xz\nSHA256:\n bb 1 main/Packages\n cc 12 \
                    main/Packages.xz\nOther: y\n dd 1 main/Other\n"
-                    .into(),
-            note: None,
-        };
+                .into(),
+        );
         assert_eq!(release.sha256("main/Packages.xz"), Some("cc"));
         assert_eq!(release.sha256("main/Other"), None);
     }

@@ -5,7 +5,6 @@
 //! others are built, and only the last few unsigned builds: so signed names, and nothing that is incomplete.
 //! `linux-base-RELEASE` of 6.18 and older is different: a full image depends on it and holds all that is needed
 //! without it, and the archive drops it earlier.
-use super::Found;
 use super::index::Package;
 use super::packages::Relation;
 use super::version::compare;
@@ -15,8 +14,8 @@ use crate::lock::{Locked, Part};
 /// A package that is larger than this holds more than its documentation.
 const SHELL: u64 = 1 << 20;
 
-/// Finds it.
-pub(super) fn newest(packages: &[Package], entry: &Entry) -> Option<Found> {
+/// Finds it, and says what it passed over.
+pub(super) fn newest(packages: &[Package], entry: &Entry) -> Option<(Locked, Vec<String>)> {
     let mut images: Vec<&Package> = packages
         .iter()
         .filter(|p| release(p, entry).is_some())
@@ -34,7 +33,7 @@ pub(super) fn newest(packages: &[Package], entry: &Entry) -> Option<Found> {
                     suite: entry.suite.clone(),
                     parts,
                 };
-                return Some(Found { locked, notes });
+                return Some((locked, notes));
             }
             Err(missing) => notes.push(format!(
                 "{} {} is listed without {missing}: passed over",
@@ -75,10 +74,10 @@ fn series(version: &str) -> String {
 
 /// The package and the packages of the kernel that it depends on in exactly this version.
 fn collect(packages: &[Package], package: &Package, parts: &mut Vec<Part>) -> Result<(), String> {
-    if parts.iter().any(|p| p.path == package.path) {
+    if parts.contains(&package.part) {
         return Ok(());
     }
-    parts.push(package.part());
+    parts.push(package.part.clone());
     for Relation { name, bound } in package.depends.split(',').map(Relation::parse) {
         let Some(("=", version)) = bound.filter(|_| name.starts_with("linux-")) else {
             continue;
@@ -86,7 +85,7 @@ fn collect(packages: &[Package], package: &Package, parts: &mut Vec<Part>) -> Re
         let mut found = packages.iter();
         match found.find(|p| p.name == name && p.version == version) {
             Some(found) => collect(packages, found, parts)?,
-            None if name.starts_with("linux-base-") && package.size > SHELL => {}
+            None if name.starts_with("linux-base-") && package.part.size > SHELL => {}
             None => return Err(name.to_owned()),
         }
     }
@@ -129,8 +128,8 @@ mod tests {
             )
             .replace("Size: 1\n", &format!("Size: {size}\n"))
         };
-        let found = newest(&parse(&image(49_000_000)), &entry(Some("6.18"))).unwrap();
-        assert_eq!(found.locked.parts.len(), 1);
+        let (found, _) = newest(&parse(&image(49_000_000)), &entry(Some("6.18"))).unwrap();
+        assert_eq!(found.parts.len(), 1);
         assert_eq!(newest(&parse(&image(2_000)), &entry(Some("6.18"))), None);
     }
 
@@ -169,14 +168,11 @@ mod tests {
                 "linux-image-6.1.0-10-cloud-amd64 (= 6.1.104-1)",
             );
         let packages = parse(&text);
-        let found = newest(&packages, &entry(Some("6.1"))).unwrap();
-        assert_eq!(found.locked.version, "6.1.100-1");
-        assert_eq!(found.locked.series, "6.1");
-        assert_eq!(found.locked.parts.len(), 1);
-        assert_eq!(
-            newest(&packages, &entry(None)).unwrap().locked.series,
-            "6.12"
-        );
+        let (found, _) = newest(&packages, &entry(Some("6.1"))).unwrap();
+        assert_eq!(found.version, "6.1.100-1");
+        assert_eq!(found.series, "6.1");
+        assert_eq!(found.parts.len(), 1);
+        assert_eq!(newest(&packages, &entry(None)).unwrap().0.series, "6.12");
         assert_eq!(newest(&packages, &entry(Some("4.4"))), None);
     }
 
@@ -187,14 +183,10 @@ mod tests {
             "7.2.1-1",
             &["base", "binary", "modules"],
         ) + &split("7.3.4-cloud-amd64", "7.3.4-1", &["base", "modules"]);
-        let found = newest(&parse(&text), &entry(None)).unwrap();
-        assert_eq!(found.locked.version, "7.2.1-1");
-        assert_eq!(found.locked.parts.len(), 4);
-        assert!(
-            found.notes[0].contains("without linux-binary-7.3.4"),
-            "{:?}",
-            found.notes
-        );
+        let (found, notes) = newest(&parse(&text), &entry(None)).unwrap();
+        assert_eq!(found.version, "7.2.1-1");
+        assert_eq!(found.parts.len(), 4);
+        assert!(notes[0].contains("without linux-binary-7.3.4"), "{notes:?}");
         let text = split("7.3.4-cloud-amd64", "7.3.4-1", &["base", "modules"]);
         assert_eq!(newest(&parse(&text), &entry(None)), None);
     }

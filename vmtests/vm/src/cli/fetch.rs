@@ -44,16 +44,13 @@ pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
     let mut failed = false;
     for name in names {
         match kernels.fetch(&archive, &name, args.locked) {
-            Ok(Some(fetched)) => {
-                for text in fetched.notes {
-                    note(&text);
-                }
-                let how = match fetched.how {
+            Ok(Some((build, how))) => {
+                let how = match how {
                     How::Cached => "there already",
                     How::Prepared => "made ready from the packages in the cache",
                     How::Downloaded => "fetched",
                 };
-                super::say(&format!("{name:<8} {:<24} {how}", fetched.locked.version))?;
+                super::say(&format!("{name:<8} {:<24} {how}", build.version))?;
             }
             Ok(None) => note(&format!(
                 "{name}: skipped, the archive does not have it any more (required = false in kernels.toml)"

@@ -10,7 +10,11 @@ mod packages;
 mod run;
 mod update;
 
+use crate::archive::{Archive, Bases};
+use crate::kernels::LazyArchive;
 use crate::{At, Cache, Result, program};
+pub use guest::PATH;
+
 use clap::{CommandFactory, FromArgMatches, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -140,8 +144,11 @@ struct ArchiveArgs {
 }
 
 impl ArchiveArgs {
-    fn lazy(&self) -> crate::kernels::LazyArchive {
-        crate::kernels::LazyArchive::new(self.archive.clone(), !self.no_signature)
+    fn lazy(&self) -> LazyArchive {
+        let (url, verify) = (self.archive.clone(), !self.no_signature);
+        LazyArchive::new(Box::new(move || {
+            Archive::new(Bases::find(url.as_deref())?, verify)
+        }))
     }
 }
 

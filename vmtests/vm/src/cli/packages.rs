@@ -1,5 +1,6 @@
 //! `weir-vm packages`: packages of a Debian suite, extracted and not installed.
 use super::{code, say};
+use crate::kernels::opened;
 use crate::{At, Cache, Result, clean_up_when_interrupted};
 use std::path::PathBuf;
 
@@ -38,7 +39,7 @@ pub struct Args {
 pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
     clean_up_when_interrupted();
     let archive = args.archive.lazy();
-    let archive = archive.get()?;
+    let archive = opened(&archive)?;
     std::fs::create_dir_all(&args.into).at(&args.into)?;
     if args.source {
         for name in &args.names {

@@ -54,7 +54,7 @@ pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
     let Some((program, arguments)) = args.program.split_first() else {
         return Err(Error::new("run", "no program was named", "See --help"));
     };
-    let program = find(Path::new(program))?;
+    let program = find(program)?;
     if arguments.iter().any(|a| a == "--list") {
         let e = Command::new(&program).args(arguments).exec();
         return Err(Error::io(program.display(), &e));
@@ -74,25 +74,9 @@ pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
 }
 
 /// A name without a slash is looked for as a shell does.
-fn find(name: &Path) -> Result<PathBuf> {
-    let found = if name.components().count() > 1 || name.is_absolute() {
-        Some(name.to_owned())
-    } else {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&path)
-            .map(|folder| folder.join(name))
-            .find(|p| p.is_file())
-    };
-    found
-        .and_then(|p| std::path::absolute(p).ok())
-        .filter(|p| p.is_file())
-        .ok_or_else(|| {
-            Error::new(
-                name.display().to_string(),
-                "no such program",
-                "Name its path",
-            )
-        })
+fn find(name: &OsStr) -> Result<PathBuf> {
+    let remedy = "Name its path";
+    which::which(name).map_err(|_| Error::new(name.to_string_lossy(), "no such program", remedy))
 }
 
 fn environment() -> Vec<(OsString, OsString)> {

@@ -1,7 +1,6 @@
 //! `weir-vm update`: kernels.lock, anew.
 use super::{code, kernel_names, say};
 use crate::kernels::Kernels;
-use crate::progress::note;
 use crate::{Cache, Result, interrupt, lock, replace};
 use std::fs;
 use std::path::PathBuf;
@@ -42,9 +41,6 @@ pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
     let mut kernels = Kernels::open(cache, existing)?;
     let names = kernel_names(&kernels, &args.kernels, |_| true)?;
     for update in kernels.update(&args.archive.lazy(), &names)? {
-        for text in update.notes {
-            note(&text);
-        }
         let version = |l: Option<&crate::Locked>| l.map_or("-".to_owned(), |l| l.version.clone());
         let before = version(update.before.as_ref());
         let after = version(update.after.as_ref());

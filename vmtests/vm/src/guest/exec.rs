@@ -6,8 +6,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::io;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Instant;
 
 /// Runs a program to its end. The outer error is the port's, the inner one says why the program did not start.
 pub(super) fn run(port: &mut Port, run: &Run) -> io::Result<Result<Ending, String>> {
@@ -18,12 +18,11 @@ pub(super) fn run(port: &mut Port, run: &Run) -> io::Result<Result<Ending, Strin
         return Ok(Err(format!("{}: {e}", run.cwd.display())));
     }
     let mut command = Command::new(program);
-    command.args(arguments).current_dir(&run.cwd).env_clear();
-    command.envs(run.env.iter().map(|(name, value)| (name, value)));
+    command.args(arguments);
     let mut sent = Ok(());
     let ending = process::run(
-        command.stdin(Stdio::null()),
-        Duration::from_millis(run.deadline_ms),
+        command,
+        run,
         // Whatever it left behind, in whatever session: process 1 may end everything but itself.
         |_| _ = kill(Pid::from_raw(-1), Signal::SIGKILL),
         &mut |stream, bytes| {
@@ -45,7 +44,7 @@ fn reap() {
             if Instant::now() >= until {
                 break;
             }
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(std::time::Duration::from_millis(1));
         }
     }
 }

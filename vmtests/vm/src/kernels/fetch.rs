@@ -6,6 +6,7 @@ use crate::lock::{KernelLock, Locked, Part};
 use crate::prepare::{self, Prepared};
 use crate::progress::note;
 use crate::{At, Error, Result, digest, program, replace};
+use std::cell::LazyCell;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -20,18 +21,16 @@ impl Kernels {
         archive: &LazyArchive,
         name: &str,
         locked: bool,
-    ) -> Result<Option<Fetched>> {
+    ) -> Result<Option<(Locked, How)>> {
         let entry = self.find(name)?.0.clone();
         let _guard = self.cache.lock(&format!("kernel-{}", entry.name))?;
-        let mut notes = Vec::new();
-        let fetched = |locked, how, notes| Ok(Some(Fetched { locked, how, notes }));
         if let Some(build) = self.lock.find(&entry.name).cloned() {
             match (self.make(archive, &build), self.fallback(&entry.name)) {
-                (Ok(Some(how)), _) => return fetched(build, how, notes),
+                (Ok(Some(how)), _) => return Ok(Some((build, how))),
                 // Offline, and the build that was taken the last time is there.
                 (Err(e), Some(used)) if !locked => {
-                    notes.push(format!("{e}. {} is used meanwhile", used.version));
-                    return fetched(used, How::Cached, notes);
+                    note(&format!("{e}. {} is used meanwhile", used.version));
+                    return Ok(Some((used, How::Cached)));
                 }
                 (Err(e), _) => return Err(e),
                 (Ok(None), _) => {}
@@ -46,7 +45,7 @@ impl Kernels {
                     ),
                 ));
             }
-            notes.push(format!(
+            note(&format!(
                 "{} {} of kernels.lock is not in the archive any more: the newest build is taken. \
                  `{} update` makes that lasting",
                 entry.name,
@@ -60,19 +59,18 @@ impl Kernels {
                 format!("`{} update` adds it", program::name()),
             ));
         }
-        let Some(found) = archive.get()?.newest(&self.cache, &entry)? else {
-            return self.unavailable(&entry);
+        let Some(found) = self.newest(archive, &entry)? else {
+            return Ok(None);
         };
-        notes.extend(found.notes);
-        let Some(how) = self.make(archive, &found.locked)? else {
+        let Some(how) = self.make(archive, &found)? else {
             return Err(Error::new(
-                format!("the kernel {} {}", entry.name, found.locked.version),
+                format!("the kernel {} {}", entry.name, found.version),
                 "the archive lists packages that it does not have",
                 "Try again later: the mirror may be in the middle of an update",
             ));
         };
-        self.remember(found.locked.clone())?;
-        fetched(found.locked, how, notes)
+        self.remember(found.clone())?;
+        Ok(Some((found, how)))
     }
 
     /// The newest build of every named kernel goes into the lock that will be written. Gives what changed.
@@ -88,11 +86,7 @@ impl Kernels {
         for name in names {
             let entry = self.find(name)?.0.clone();
             let before = self.lock.find(&entry.name).cloned();
-            let found = archive.get()?.newest(&self.cache, &entry)?;
-            let (after, notes) = match found {
-                Some(found) => (Some(found.locked), found.notes),
-                None => (self.unavailable(&entry)?.map(|f| f.locked), Vec::new()),
-            };
+            let after = self.newest(archive, &entry)?;
             if let Some(after) = &after {
                 self.lock.set(after.clone());
             }
@@ -100,7 +94,6 @@ impl Kernels {
                 name: entry.name,
                 before,
                 after,
-                notes,
             });
         }
         let order = |name: &str| self.catalogue.kernels.iter().position(|k| k.name == name);
@@ -108,18 +101,19 @@ impl Kernels {
         Ok(updates)
     }
 
-    fn unavailable(&self, entry: &Entry) -> Result<Option<Fetched>> {
-        if !entry.required {
-            return Ok(None);
+    /// The newest build in the archive; `None`: there is none, and it may be missing.
+    fn newest(&self, archive: &LazyArchive, entry: &Entry) -> Result<Option<Locked>> {
+        match opened(archive)?.newest(&self.cache, entry)? {
+            None if entry.required => Err(Error::new(
+                format!("the kernel {}", entry.name),
+                format!(
+                    "the archive has no build of it in {} ({})",
+                    entry.suite, entry.flavour
+                ),
+                "Use another mirror with --archive URL, or correct kernels.toml",
+            )),
+            found => Ok(found),
         }
-        Err(Error::new(
-            format!("the kernel {}", entry.name),
-            format!(
-                "the archive has no build of it in {} ({})",
-                entry.suite, entry.flavour
-            ),
-            "Use another mirror with --archive URL, or correct kernels.toml",
-        ))
     }
 
     /// The build that was taken in the place of the locked one, if it is ready to boot.
@@ -153,11 +147,8 @@ impl Kernels {
             let place = self.cache.debs().join(part.file());
             if !is_whole(&place, part)? {
                 let scratch = self.cache.scratch()?;
-                if archive
-                    .get()?
-                    .download(&scratch, &build.suite, part)?
-                    .is_none()
-                {
+                let got = opened(archive)?.download(&scratch, &build.suite, part)?;
+                if got.is_none() {
                     return Ok(None);
                 }
                 scratch.publish(part.file(), &place)?;
@@ -177,14 +168,6 @@ impl Kernels {
     }
 }
 
-/// A fetched kernel.
-#[derive(Debug)]
-pub(crate) struct Fetched {
-    pub(crate) locked: Locked,
-    pub(crate) how: How,
-    pub(crate) notes: Vec<String>,
-}
-
 /// What `update` found about one kernel.
 #[derive(Debug)]
 pub(crate) struct Update {
@@ -192,7 +175,6 @@ pub(crate) struct Update {
     pub(crate) before: Option<Locked>,
     /// `None`: the archive does not have it any more, and the old entry stays.
     pub(crate) after: Option<Locked>,
-    pub(crate) notes: Vec<String>,
 }
 
 /// What had to be done.
@@ -204,30 +186,11 @@ pub(crate) enum How {
 }
 
 /// An archive that is looked for when it is needed: a warm cache works on a system without one.
-#[derive(Debug)]
-pub(crate) struct LazyArchive {
-    url: Option<String>,
-    verify: bool,
-    archive: std::cell::OnceCell<Archive>,
-}
+pub(crate) type LazyArchive = LazyCell<Result<Archive>, Box<dyn FnOnce() -> Result<Archive>>>;
 
-impl LazyArchive {
-    pub(crate) fn new(url: Option<String>, verify: bool) -> Self {
-        Self {
-            url,
-            verify,
-            archive: std::cell::OnceCell::new(),
-        }
-    }
-
-    pub(crate) fn get(&self) -> Result<&Archive> {
-        if let Some(archive) = self.archive.get() {
-            return Ok(archive);
-        }
-        let bases = crate::archive::Bases::find(self.url.as_deref())?;
-        let archive = Archive::new(bases, self.verify)?;
-        Ok(self.archive.get_or_init(|| archive))
-    }
+/// The archive, looked for.
+pub(crate) fn opened(archive: &LazyArchive) -> Result<&Archive> {
+    archive.as_ref().map_err(Clone::clone)
 }
 
 /// Is the package there with the right bytes? One with others is as good as none.

@@ -1,7 +1,7 @@
 //! The kernels of the matrix: what is known of each, and what is in the cache.
 mod fetch;
 
-pub(crate) use fetch::{How, LazyArchive};
+pub(crate) use fetch::{How, LazyArchive, opened};
 
 use crate::catalogue::{Entry, Variant};
 use crate::lock::{KernelLock, Locked};

@@ -33,6 +33,7 @@ pub(super) struct Maker<'a> {
 }
 
 /// A machine whose agent has answered.
+#[derive(Debug)]
 pub(super) struct Booted {
     pub(super) qemu: Qemu,
     pub(super) qmp: Qmp,

@@ -161,11 +161,8 @@ impl Maker<'_> {
 
     fn machine(&self, booted: Booted, origin: Origin) -> Machine {
         Machine {
-            qemu: booted.qemu,
-            session: booted.session,
-            scratch: booted.scratch,
+            guest: booted,
             kernel: self.kernel.name.clone(),
-            hello: booted.hello,
             origin,
             accel: self.hardware.accel,
             grace: self.options.grace,

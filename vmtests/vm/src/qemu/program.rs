@@ -1,7 +1,6 @@
 //! Which QEMU.
 use crate::cache::variable;
 use crate::{Arch, Cache, Error, Result};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// The variable that names QEMU.
@@ -15,37 +14,24 @@ const REMEDY: &str = "Run `ci/fetch-qemu`, or `ci/fetch-qemu arm64`, which puts 
 /// # Errors
 /// There is none, or the one asked for is no program.
 pub fn find(asked: Option<&Path>, cache: &Cache, arch: Arch) -> Result<PathBuf> {
-    if let Some(path) = asked
-        .map(Path::to_owned)
-        .or_else(|| variable(QEMU_VARIABLE))
-    {
-        return if is_program(&path) {
-            Ok(path)
-        } else {
-            Err(Error::new(
-                path.display().to_string(),
-                "not a program that can be started",
-                REMEDY,
-            ))
-        };
+    let asked = asked.map(Path::to_owned);
+    if let Some(path) = asked.or_else(|| variable(QEMU_VARIABLE)) {
+        let what = "not a program that can be started";
+        let refuse = |_| Error::new(path.display().to_string(), what, REMEDY);
+        return which::which(&path).map_err(refuse);
     }
-    let fetched = [
-        cache.root().parent().map(|target| target.join("qemu")),
-        Some(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/qemu")),
-    ];
+    let beside = cache.root().parent().map(|target| target.join("qemu"));
+    let of_workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/qemu");
     let path = std::env::var_os("PATH").unwrap_or_default();
-    fetched
+    let folders = beside.into_iter().chain([of_workspace]);
+    let folders = std::env::join_paths(folders.chain(std::env::split_paths(&path)));
+    let mut found = which::which_in_global(arch.qemu(), folders.ok())
         .into_iter()
-        .flatten()
-        .chain(std::env::split_paths(&path))
-        .map(|folder| folder.join(arch.qemu()))
-        .find(|file| is_program(file))
-        .ok_or_else(|| Error::new(arch.qemu(), "not found in target/qemu nor in PATH", REMEDY))
-}
-
-fn is_program(path: &Path) -> bool {
-    path.metadata()
-        .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+        .flatten();
+    let what = "not found in target/qemu nor in PATH";
+    found
+        .next()
+        .ok_or_else(|| Error::new(arch.qemu(), what, REMEDY))
 }
 
 #[cfg(test)]

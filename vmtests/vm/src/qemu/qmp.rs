@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 const STATE_FD: &str = "state";
 
 /// A monitor that has been greeted.
+#[derive(Debug)]
 pub(crate) struct Qmp {
     reader: BufReader<UnixStream>,
     /// QEMU's version, with the distribution's.
@@ -54,8 +55,7 @@ impl Qmp {
     /// # Errors
     /// What QEMU says.
     pub(crate) fn save(&mut self, deadline: Duration) -> Result<Vec<u8>> {
-        let (mut ours, theirs) = self.prepare()?;
-        drop(theirs);
+        let mut ours = self.prepare()?;
         ours.set_read_timeout(Some(deadline))
             .map_err(|e| failed("migrate", e))?;
         self.command("migrate", json!({"uri": format!("fd:{STATE_FD}")}), None)?;
@@ -81,27 +81,23 @@ impl Qmp {
     /// # Errors
     /// What QEMU says. It reads the state afterwards and ends when it does not like it.
     pub(crate) fn restore(&mut self, state: Vec<u8>) -> Result<()> {
-        let (mut ours, theirs) = self.prepare()?;
-        drop(theirs);
-        self.command(
-            "migrate-incoming",
-            json!({"uri": format!("fd:{STATE_FD}")}),
-            None,
-        )?;
+        let mut ours = self.prepare()?;
+        let uri = json!({"uri": format!("fd:{STATE_FD}")});
+        self.command("migrate-incoming", uri, None)?;
         // A QEMU that ends early is seen at its port.
         let write = move || ours.write_all(&state);
         std::thread::spawn(write);
         Ok(())
     }
 
-    /// A socket whose other end QEMU has, and whether shared memory is left alone.
-    fn prepare(&mut self) -> Result<(UnixStream, UnixStream)> {
+    /// A socket whose other end QEMU has. Shared memory is left alone.
+    fn prepare(&mut self) -> Result<UnixStream> {
         let capability =
             json!({"capabilities": [{"capability": "x-ignore-shared", "state": true}]});
         self.command("migrate-set-capabilities", capability, None)?;
         let (ours, theirs) = UnixStream::pair().map_err(|e| failed("getfd", e))?;
         self.command("getfd", json!({"fdname": STATE_FD}), Some(&theirs))?;
-        Ok((ours, theirs))
+        Ok(ours)
     }
 
     fn command(&mut self, name: &str, arguments: Value, fd: Option<&UnixStream>) -> Result<Value> {
@@ -126,13 +122,8 @@ impl Qmp {
                 return Ok(value.take());
             }
             if let Some(error) = answer.get("error") {
-                return Err(failed(
-                    name,
-                    error
-                        .get("desc")
-                        .and_then(Value::as_str)
-                        .unwrap_or("an error without text"),
-                ));
+                let said = error.get("desc").and_then(Value::as_str);
+                return Err(failed(name, said.unwrap_or("an error without text")));
             }
             // An event.
         }
