@@ -4,7 +4,7 @@ use super::args::{ApplyArgs, EngineArg};
 use super::failure::{Failure, code};
 use super::node_ambient::namespace;
 use super::output;
-use super::sidecar::{lines, report};
+use super::sidecar::{conflict, lines, report, warned};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -111,14 +111,22 @@ pub(super) fn verify(redirect: &Redirect, sandbox: &Sandbox, as_json: bool) -> R
     let (pod, node) = (Pod::of(sandbox.netns(), &bpffs), node()?);
     let pod = pod.map_err(Failure::unknown)?.beside(&node);
     let left = lines(&pod.verify(redirect).map_err(Failure::unknown)?, &[""; 0]);
+    let without = redirect.compile_without_rules();
+    let hindrances = sandbox.visit_for(&AMBIENT, |visit| visit.hindrances(&without));
+    let warnings = hindrances.map_err(Failure::unknown)?;
+    let warnings = warnings.unwrap_or_else(|why| vec![why]);
+    let is_good = left.is_empty() && warnings.is_empty();
     let netns = sandbox.netns().id().to_string();
     if as_json {
         output::json(&json!({
             "netns": netns,
             "engine": "ebpf",
-            "verified": left.is_empty(),
+            "verified": is_good,
             "differences": left,
+            "warnings": warnings,
         }))?;
+    } else if left.is_empty() && !is_good {
+        output::text(&conflict(netns))?;
     } else if left.is_empty() {
         output::text(&format!(
             "verified: {netns} holds the redirection by eBPF\n"
@@ -129,10 +137,12 @@ pub(super) fn verify(redirect: &Redirect, sandbox: &Sandbox, as_json: bool) -> R
             .for_each(|line| output::push_line(&mut text, line));
         output::text(&text)?;
     }
-    Ok(if left.is_empty() {
-        code::SUCCESS
-    } else {
-        code::FAILED
+    if !as_json {
+        output::text(&warned(&warnings))?;
+    }
+    Ok(match is_good {
+        true => code::SUCCESS,
+        false => code::FAILED,
     })
 }
 

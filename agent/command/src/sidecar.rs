@@ -299,9 +299,7 @@ pub(super) fn verified(
             "warnings": warnings,
         }))?;
     } else if changes.is_empty() && !is_good {
-        output::text(&format!(
-            "conflict: {netns} holds the redirection, and foreign rules keep packets from it\n"
-        ))?;
+        output::text(&conflict(netns))?;
     } else if changes.is_empty() {
         output::text(&format!(
             "verified: {netns} holds the redirection and nothing else of ours\n"
@@ -317,14 +315,24 @@ pub(super) fn verified(
         output::text(&output::differences(&changes, &netns.to_string()))?;
     }
     if !json {
-        let mut text = String::new();
-        for warning in &warnings {
-            output::push_line(&mut text, &format!("warning: {warning}"));
-        }
-        output::text(&text)?;
+        output::text(&warned(&warnings))?;
     }
     Ok(match is_good {
         true => code::SUCCESS,
         false => code::FAILED,
     })
+}
+
+/// All of the redirection is there, and packets are kept from it.
+pub(super) fn conflict(netns: impl std::fmt::Display) -> String {
+    format!("conflict: {netns} holds the redirection, and foreign rules keep packets from it\n")
+}
+
+/// What keeps them, a line for each.
+pub(super) fn warned(warnings: &[String]) -> String {
+    let mut text = String::new();
+    for warning in warnings {
+        output::push_line(&mut text, &format!("warning: {warning}"));
+    }
+    text
 }

@@ -2,14 +2,15 @@
 
 use super::hands::{Asked, Captured, NotCaptured, NotReleased, Outcome, Rules};
 use super::kernel::{capture_in, held_last};
-use crate::dataplane::Spent;
 use crate::dataplane::ambient::Ambient;
+use crate::dataplane::{Spent, hindrance};
 use crate::drift::Drift;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use weir_ambient::{AMBIENT, Redirect};
 use weir_cni::plugin::Phase;
+use weir_cni::redirection::Visit;
 use weir_core::journal::ambient::By;
 use weir_core::journal::pod::{Cause, Repair};
 use weir_core::sandboxes::place::Processes;
@@ -116,15 +117,6 @@ impl Programs {
         };
         let compare = || pod.verify(&redirect).map_err(text);
         let changes = spent.measure(Phase::Verify, compare)?;
-        let captured = Captured {
-            netns: held.id(),
-            asked: asked.clone(),
-            engine: Some(By::Ebpf),
-            // Nothing reports a detached program: every look compares.
-            fingerprint: None,
-            compared: Instant::now(),
-            held: Some(Arc::clone(held)),
-        };
         if !changes.is_empty() {
             self.sandboxes.check(held, &asked.identity)?;
             spent.measure(Phase::Apply, || pod.apply(&redirect).map_err(text))?;
@@ -133,6 +125,20 @@ impl Programs {
         if !is_known {
             remove_rules(held, &redirect)?;
         }
+        let without = redirect.compile_without_rules();
+        let inside = |visit: &Visit<'_>| hindrance(visit, &without);
+        let find = || held.sandbox.visit_for(&AMBIENT, inside);
+        let hindered = spent.measure(Phase::Verify, find);
+        let captured = Captured {
+            netns: held.id(),
+            asked: asked.clone(),
+            engine: Some(By::Ebpf),
+            // Nothing reports a detached program: every look compares.
+            fingerprint: None,
+            hindered: hindered.unwrap_or_else(|e| Some(text(e))),
+            compared: Instant::now(),
+            held: Some(Arc::clone(held)),
+        };
         let summary = format!(
             "redirected by eBPF in {}: {} changes, verified",
             held.id(),

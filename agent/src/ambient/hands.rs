@@ -26,6 +26,8 @@ pub(super) struct Captured {
     pub(super) engine: Option<By>,
     /// From before they were compared; `None`: the next look compares them.
     pub(super) fingerprint: Option<Fingerprint>,
+    /// What keeps packets from them though they are in force, or why that is not known.
+    pub(super) hindered: Option<String>,
     pub(super) compared: Instant,
     /// The namespace, until the rules are removed. `None` where there is no real one.
     pub(super) held: Option<Arc<Held>>,

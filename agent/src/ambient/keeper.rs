@@ -18,6 +18,7 @@ use crate::drift::{Drift, Drifted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
+use weir_cni::plugin::Phase;
 use weir_core::journal::Journal;
 use weir_core::journal::ambient::{Event, Member, Proxy, State};
 use weir_core::pods::{NamespaceView, PodView, Pods};
@@ -255,6 +256,8 @@ impl Reconciler for Keeper {
         let next = match done {
             Ok(Done::Enrolled(enrolled, spent)) => {
                 self.journal.record(spent.measured());
+                let took = spent.of(Phase::Verify);
+                memory.heals.took(took, Instant::now());
                 self.enrolled(&mut memory, *enrolled)
             }
             Ok(Done::Left(left)) => self.left(&mut memory, *left),
@@ -325,7 +328,7 @@ impl Reconciler for Keeper {
     fn verdict(&self, uid: &Uid) -> Result<(), String> {
         let memory = self.memory.get(uid).ok_or("the pod is gone")?;
         match (memory.state, &memory.why) {
-            (Some(State::Enrolled), _) => Ok(()),
+            (Some(State::Enrolled | State::Conflict), _) => Ok(()),
             (Some(state), Some(why)) => Err(format!("it is {}: {why}", state.name())),
             (Some(state), None) => Err(format!("it is {}", state.name())),
             (None, _) => Err("it is no pod of ambient mode".to_owned()),

@@ -46,6 +46,7 @@ pub(super) fn capture_in(
         asked: asked.clone(),
         engine: None,
         fingerprint: None,
+        hindered: None,
         compared: Instant::now(),
         held: Some(held),
     };
@@ -159,11 +160,12 @@ impl Kernel {
         let Converged {
             observed, applied, ..
         } = converge(&self.plane, &held.sandbox, &redirect, &is_still_its, spent)?;
-        let captured = |engine, fingerprint| Captured {
+        let captured = |engine, fingerprint, hindered| Captured {
             netns: held.id(),
             asked: asked.clone(),
             engine: Option::map(engine, By::Rules),
             fingerprint,
+            hindered,
             compared: Instant::now(),
             held: Some(Arc::clone(held)),
         };
@@ -177,7 +179,8 @@ impl Kernel {
                 }
                 let by_nft = observed.engine == Some(Engine::Nft);
                 let fingerprint = observed.fingerprint.filter(|_| by_nft);
-                Ok((captured(observed.engine, fingerprint), Outcome::Same))
+                let captured = captured(observed.engine, fingerprint, observed.hindered);
+                Ok((captured, Outcome::Same))
             }
             Some(applied) => {
                 let applied = applied?;
@@ -191,7 +194,9 @@ impl Kernel {
                         summary: applied.summary,
                     },
                 };
-                Ok((captured(Some(applied.engine), applied.fingerprint), outcome))
+                let engine = Some(applied.engine);
+                let captured = captured(engine, applied.fingerprint, applied.hindered);
+                Ok((captured, outcome))
             }
         }
     }

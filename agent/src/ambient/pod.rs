@@ -268,10 +268,12 @@ impl Memory {
         if let Err(why) = &self.claimed {
             return Task::Nothing(Some((State::Failed, why.clone())));
         }
-        if let Some(pause) = self.heals.pause(now) {
+        let is_drifted = self.drifted.is_some();
+        // Nothing is known to be wrong with the rules of one that only a new proxy or the host is to learn of.
+        let is_doubted = look || is_drifted || self.suspected;
+        if let Some(pause) = self.heals.pause(now).filter(|_| is_doubted) {
             return Task::Later(pause);
         }
-        let is_drifted = self.drifted.is_some();
         if let Some(due) = self.annotate.filter(|_| !self.not_annotated && !is_drifted) {
             return Task::Annotate(due);
         }

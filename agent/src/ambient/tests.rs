@@ -44,6 +44,8 @@ struct World {
     /// What fails, by the first letter: rules, proxy, host, annotation. A lost answer is done and fails.
     faults: BTreeMap<char, Fault>,
     annotations: BTreeMap<String, String>,
+    /// What keeps packets from the rules of every pod.
+    foreign: Option<String>,
     /// The keeper said that all pods are captured.
     all_captured: bool,
     wrong: Option<String>,
@@ -285,6 +287,14 @@ impl Scene {
         if let Some(netns) = world.netns.get(&*uid).copied() {
             world.rules.remove(&netns);
             drop(world);
+            self.agent.drifted.put(uid, None);
+        }
+    }
+
+    /// A rule that takes packets first comes or goes, and is noticed at one pod.
+    fn foreign(&mut self, pod: u8, is_there: bool) {
+        self.shared.world().foreign = is_there.then(|| "a foreign rule".to_owned());
+        if let Some(uid) = self.uid(pod) {
             self.agent.drifted.put(uid, None);
         }
     }

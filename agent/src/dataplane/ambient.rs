@@ -1,6 +1,6 @@
 //! Pods of ambient mode: the redirection to ztunnel's ports in the pod's own namespace.
 
-use super::{Dataplane, Spent};
+use super::{Dataplane, Spent, hindrance};
 use std::time::Instant;
 use weir_ambient::{AMBIENT, Config, PodOverrides, Redirect};
 use weir_cni::compile::Engine;
@@ -25,6 +25,8 @@ pub(crate) struct Observed {
     pub(crate) engine: Option<Engine>,
     /// `None`: no owned rules are there, and nothing was compared.
     pub(crate) changes: Option<Vec<Change>>,
+    /// What keeps packets from it, where nothing is to be written.
+    pub(crate) hindered: Option<String>,
 }
 
 /// What is to be done about it.
@@ -44,6 +46,8 @@ pub(crate) struct Applied {
     pub(crate) summary: String,
     /// Of what was verified, where every change since can be told from it.
     pub(crate) fingerprint: Option<Fingerprint>,
+    /// What keeps packets from it all the same.
+    pub(crate) hindered: Option<String>,
 }
 
 impl Ambient {
@@ -84,21 +88,28 @@ impl Dataplane for Ambient {
         let choose = || visit.engine_to_compare(self.engine());
         let chosen = spent.measure(Phase::Facts, choose);
         let (engine, in_use) = chosen.map_err(|e| e.to_string())?;
-        let mut changes = None;
+        let (mut changes, mut hindered) = (None, None);
         // A pod that is new has none: writing looks at everything once more.
         if in_use != InUse::None {
-            let compare = || visit.differences(&desired.compile_for(self.engine(), engine));
+            let compiled = desired.compile_for(self.engine(), engine);
+            let compare = || visit.differences(&compiled);
             let compared = spent.measure(Phase::Verify, compare);
             let mut compared = compared.map_err(|e| e.to_string())?;
-            // `weir verify` reports these. The pod is enrolled all the same: without ztunnel it would have no network. Objects of
-            // another writer in owned tables affect no packet while no rule names them, and none does.
+            // `weir verify` reports these: objects of another writer in owned tables, which affect no packet while no rule names
+            // them, and none does.
             compared.retain(|change| !change.stays());
+            // What is to be repaired does not wait for foreign tables, which may be large, busy or unreadable.
+            if compared.is_empty() {
+                hindered = spent.measure(Phase::Verify, || hindrance(visit, &compiled));
+            }
             changes = Some(compared);
         }
         Ok(Observed {
-            fingerprint,
+            // Of such a pod the next look is a whole one.
+            fingerprint: fingerprint.filter(|_| hindered.is_none()),
             engine: in_use.engine(),
             changes,
+            hindered,
         })
     }
 
@@ -129,9 +140,14 @@ impl Dataplane for Ambient {
         spent.add(Phase::Verify, read_back);
         let (engine, netns) = (done.engine, visit.sandbox().netns().id());
         let count = done.changes.len();
+        // Read first, so that a foreign rule that comes meanwhile is noticed the next time.
+        let fingerprint = visit.fingerprint_of(&done);
+        let compiled = desired.compile_for(self.engine(), engine);
+        let hindered = spent.measure(Phase::Verify, || hindrance(visit, &compiled));
         Ok(Applied {
             engine,
-            fingerprint: visit.fingerprint_of(&done),
+            fingerprint: fingerprint.filter(|_| hindered.is_none()),
+            hindered,
             changes: done.changes,
             summary: format!("redirected by {engine} in {netns}: {count} changes, verified"),
         })

@@ -5,6 +5,7 @@ pub(crate) mod ambient;
 pub(crate) mod sidecar;
 
 use std::time::{Duration, Instant};
+use weir_cni::compile::Compiled;
 use weir_cni::plugin::{Phase, Phases};
 use weir_cni::redirection::{Change, Fingerprint, Sandbox, Scheme, Visit};
 use weir_core::journal::pod::{Cause, Event, Repair};
@@ -115,6 +116,13 @@ pub(crate) fn still_holds(
         && sandboxes
             .kept(pod)
             .is_some_and(|held| held.id() == netns && held.fingerprint().as_ref() == fingerprint)
+}
+
+/// The first foreign rule or policy that keeps packets from this redirection; or why that is not known, which is not shown as good
+/// either.
+pub(crate) fn hindrance(visit: &Visit<'_>, compiled: &Compiled) -> Option<String> {
+    let found = visit.hindrances(compiled);
+    found.map_or_else(Some, |found| found.into_iter().next())
 }
 
 /// What is said of these differences once they are repaired.

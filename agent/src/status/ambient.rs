@@ -135,7 +135,7 @@ struct MemberFacts {
     namespace: String,
     name: String,
     uid: String,
-    /// `waiting`, `enrolling`, `pending`, `enrolled`, `failed` or `leaving`.
+    /// `waiting`, `enrolling`, `pending`, `enrolled`, `conflict`, `failed` or `leaving`.
     state: &'static str,
     since: Time,
     engine: Option<String>,

@@ -173,6 +173,28 @@ fn applied_verified_changed_back_to_netfilter_and_cleaned() {
     assert_eq!(std::fs::read_dir(pods).unwrap().count(), 0);
 }
 
+/// What programs send to `lo` is looked up there.
+#[test]
+fn a_policy_rule_that_leads_packets_past_the_programs_is_a_conflict() {
+    let Some(scene) = Scene::new() else { return };
+    let ip = |line: &str| inside(&scene.netns, "ip", &line.split(' ').collect::<Vec<_>>());
+    ip("address add 10.99.0.1/24 dev eth0");
+    assert_eq!(scene.ambient("apply", &["--engine", "ebpf"]).code, 0);
+    assert_eq!(scene.ambient("verify", &[]).code, 0);
+    ip("route add blackhole default table 50");
+    ip("rule add iif lo lookup 50 priority 50");
+    let verify = scene.ambient("verify", &[]);
+    assert_eq!(verify.code, 1, "{verify:?}");
+    for words in ["conflict: ", "warning: a foreign policy rule", "lookup 50"] {
+        assert!(verify.stdout.contains(words), "{words}: {verify:?}");
+    }
+    let verify = scene.ambient("verify", &["--json"]);
+    let report: serde_json::Value = serde_json::from_str(&verify.stdout).expect("JSON");
+    assert_eq!((verify.code, &report["verified"]), (1, &false.into()));
+    assert_eq!(report["warnings"].as_array().map(Vec::len), Some(1));
+    assert_eq!(report["differences"].as_array().map(Vec::len), Some(0));
+}
+
 /// Acceptance checks 3 and 10 of eBPF mode.
 // matrix: variants no-netfilter
 #[test]

@@ -1,7 +1,7 @@
 //! Ambient mode, from the label to the proxy: real namespaces and rules, a fake API server, a ztunnel that only speaks ZDS.
 
 use crate::api_server::{ApiServer, Fault, namespace, pod};
-use crate::repair::Sandbox;
+use crate::repair::{Sandbox, events};
 use crate::support::{Agent, BRIDGE, Node, exchange, get, weir};
 use crate::upgrade::{daemon_set, own_pod};
 use serde_json::{Value, json};
@@ -477,7 +477,7 @@ fn pods_stay_annotated_while_ztunnel_or_the_agent_is_replaced() {
     assert!(scene.probed().contains("uid-one"), "the next one follows");
 }
 
-/// `weir verify ambient` reports it; without ztunnel the pod would have no network at all.
+/// It is not shown as good; without ztunnel the pod would have no network at all.
 #[test]
 fn a_pod_in_which_another_program_takes_packets_first_stays_enrolled() {
     let Some(sandbox) = Sandbox::of("passed-by") else {
@@ -492,13 +492,40 @@ fn a_pod_in_which_another_program_takes_packets_first_stays_enrolled() {
     let mut agent = scene.start(&[]);
     let ztunnel = scene.ztunnel();
     ztunnel.carries("uid-passed-by", Some(id(&sandbox)));
-    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    let is_told = |agent: &Agent, what: &str| {
+        let is_annotated = scene.annotation("passed-by") == "enabled";
+        is_annotated && states(agent, "conflict") == 1 && why(agent, "passed-by").contains(what)
+    };
+    let notrack = "table inet t chain c: notrack";
+    agent.until("told", || is_told(&agent, notrack));
+    assert_eq!(states(&agent, "enrolled"), 0);
+    let event = "RedirectionConflict";
+    agent.until("the event", || events(&scene.server, event).len() == 1);
+    agent.until("logged", || agent.log().contains(notrack));
     // The next agent compares what is there.
     agent.signal(nix::sys::signal::Signal::SIGKILL);
     agent.ended();
     agent = scene.start(&[]);
-    agent.until("enrolled again", || states(&agent, "enrolled") == 1);
+    agent.until("told again", || is_told(&agent, notrack));
     ztunnel.carries("uid-passed-by", Some(id(&sandbox)));
+    // A repair does not hide it.
+    sandbox.tool("nft", &["delete", "table", "inet", "istio-ambient-nat"]);
+    agent.until("repaired", || is_captured(&sandbox));
+    agent.until("told still", || is_told(&agent, notrack));
+    sandbox.tool("nft", &["delete", "table", "inet", "t"]);
+    agent.until("as it should be", || states(&agent, "enrolled") == 1);
+    let ip = |line: &str| sandbox.tool("ip", &line.split(' ').collect::<Vec<_>>());
+    ip("link add d0 type veth peer name d1");
+    ip("address add 10.99.0.1/24 dev d0");
+    ip("route add blackhole default table 50");
+    // As the sbr plugin writes it.
+    ip("rule add from 10.99.0.1 lookup 50 priority 50");
+    agent.until("told of routing", || is_told(&agent, "lookup 50"));
+    ip("rule del priority 50");
+    agent.until("good again", || states(&agent, "enrolled") == 1);
+    let healed = agent.metric("weir_ambient_healed_total{cause=\"missing\"}");
+    assert_eq!(healed, 1, "what is foreign is not repaired");
+    assert!(agent.terminate().success(), "{}", agent.log());
 }
 
 /// Its sandbox ended, and an earlier agent had enrolled it.

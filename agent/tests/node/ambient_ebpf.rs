@@ -1,6 +1,6 @@
 //! Ambient mode by programs of eBPF, and back to rules. Probes need no rule at the host then.
 
-use crate::ambient::{Scene, has_no_rules, id, is_captured, labelled, states};
+use crate::ambient::{Scene, has_no_rules, id, is_captured, labelled, states, why};
 use crate::repair::Sandbox;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -121,6 +121,17 @@ fn by_ebpf_routing_that_another_program_deletes_comes_back_at_once() {
         routes() == all_routes && counted() == 2
     });
     assert!(took < Duration::from_secs(10), "{took:?}");
+    // What leads packets past the programs stays, and is not shown as good.
+    let ip = |line: &str| sandbox.tool("ip", &line.split(' ').collect::<Vec<_>>());
+    ip("address add 10.99.0.1/24 dev eth0");
+    ip("route add blackhole default table 50");
+    ip("rule add iif lo lookup 50 priority 50");
+    agent.until("told", || {
+        states(&agent, "conflict") == 1 && why(&agent, "by-programs").contains("lookup 50")
+    });
+    ip("rule del priority 50");
+    agent.until("good again", || states(&agent, "enrolled") == 1);
+    assert_eq!(counted(), 2);
 }
 
 /// The host, a pod with a listening application, and another machine, with routes between them.

@@ -4,13 +4,14 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
-use weir_cni::compile::Engine;
+use weir_cni::compile::{Compiled, Engine};
 use weir_cni::config::{Intent, NameFiles, SidecarConfig};
 use weir_cni::redirection::{Change, Desired as _, Sandbox};
-use weir_demo::{Flow, Lab, Mode, Outcome, Owner, Place, Protocol, Receiver, Stage};
+use weir_demo::{Flow, Lab, Mode, Outcome, Owner, Place, Protocol, Receiver, Stage, ZTUNNEL_MARK};
 use weir_netlink::Netns;
 use weir_netlink::route::AddressFamily;
 
+use crate::ambient::wanted;
 use crate::lab_or_skip;
 use crate::support::{config, lab, tcp};
 
@@ -28,7 +29,7 @@ impl Of {
     }
 
     /// It, and who gets it.
-    fn flow(self, lab: &Lab) -> (Flow, Receiver) {
+    fn flow(self, lab: &Lab, kind: Kind) -> (Flow, Receiver) {
         let family = AddressFamily::V4;
         let service = |port| (lab.service(family), port).into();
         let pod = (lab.address(Place::Pod, family), 8080).into();
@@ -40,8 +41,43 @@ impl Of {
                 Flow::new("query", Protocol::Udp, Place::Pod, service(53)),
                 Receiver::ProxyDns,
             ),
-            Self::Proxy => (out.of(Owner::PROXY), Receiver::Server),
+            Self::Proxy => match kind {
+                Kind::Sidecar => (out.of(Owner::PROXY), Receiver::Server),
+                Kind::Ambient => (out.mark(ZTUNNEL_MARK), Receiver::Server),
+            },
         }
+    }
+}
+
+/// What has the pod's traffic redirected.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Sidecar,
+    Ambient,
+}
+
+impl Kind {
+    fn compiled(self, of: Of, engine: Engine) -> Compiled {
+        match self {
+            Self::Ambient => {
+                let dns = matches!(of, Of::Query);
+                wanted(dns, &json!({})).compile_for(None, engine)
+            }
+            Self::Sidecar => {
+                let given = config(Mode::Redirect, of.config());
+                let given: SidecarConfig = serde_json::from_value(given).expect("a configuration");
+                let intent = Intent::parse(&given, &NameFiles::default()).expect("an intent");
+                intent.compile_for(None, engine)
+            }
+        }
+    }
+
+    fn stage(self, lab: &Lab) -> Stage<'_> {
+        let stage = match self {
+            Self::Sidecar => Stage::open(lab, Mode::Redirect),
+            Self::Ambient => Stage::ambient(lab),
+        };
+        stage.expect("everybody in place")
     }
 }
 
@@ -77,15 +113,12 @@ impl Foreign {
 /// What `verify` names, and who gets the connection.
 fn hindered(
     lab: &Lab,
-    engine: Engine,
+    (kind, engine): (Kind, Engine),
     foreign: &Foreign,
     flow: &Flow,
 ) -> Option<(Vec<String>, Outcome)> {
     let pod = lab.netns(Place::Pod);
-    let given = config(Mode::Redirect, foreign.of.config());
-    let given: SidecarConfig = serde_json::from_value(given).expect("a configuration");
-    let intent = Intent::parse(&given, &NameFiles::default()).expect("an intent");
-    let compiled = intent.compile_for(None, engine);
+    let compiled = kind.compiled(foreign.of, engine);
     let sandbox = Sandbox::of(pod.try_clone().expect("a descriptor")).expect("a pod");
     let load = |rules| {
         let loaded = foreign.load(pod, rules);
@@ -96,8 +129,7 @@ fn hindered(
     let before = sandbox.verify(&compiled).expect("compared");
     assert!(foreign.rules.is_empty() || before.is_empty(), "{before:?}");
     load(foreign.rules).ok()?;
-    let stage = Stage::open(lab, Mode::Redirect).expect("everybody in place");
-    let outcome = stage.send(flow).expect("sent");
+    let outcome = kind.stage(lab).send(flow).expect("sent");
     let found = sandbox.verify(&compiled).expect("compared");
     let object = |change: &Change| match change {
         Change::Hindrance(line) => line.clone(),
@@ -107,15 +139,18 @@ fn hindered(
 }
 
 /// What is wrong about it; also printed.
-fn mistaken(engine: Engine, foreign: &Foreign) -> Option<String> {
+fn mistaken((kind, engine): (Kind, Engine), foreign: &Foreign) -> Option<String> {
     let lab = lab()?;
-    let (flow, receiver) = foreign.of.flow(&lab);
-    let (named, outcome) = hindered(&lab, engine, foreign, &flow)?;
+    let (flow, receiver) = foreign.of.flow(&lab, kind);
+    let (named, outcome) = hindered(&lab, (kind, engine), foreign, &flow)?;
     let is_answered = matches!(&outcome, Outcome::Received { answered: true, .. });
     // The proxy does not ask where datagrams were sent.
     let is_known = flow.protocol == Protocol::Udp || outcome.original() == Some(flow.to);
     let is_captured = outcome.by() == Some(receiver) && is_answered && is_known;
-    let text = format!("{engine}: {}: {outcome}; {named:?}", foreign.what);
+    let text = format!(
+        "{kind:?} by {engine}: {}: {outcome}; {named:?}",
+        foreign.what
+    );
     println!("{text}");
     let is_mistaken = match foreign.rules {
         // When its chain was registered the kernel does not say.
@@ -126,13 +161,13 @@ fn mistaken(engine: Engine, foreign: &Foreign) -> Option<String> {
 }
 
 /// Side by side: an answer that is lost is waited for.
-fn all(engine: Engine) {
+fn all(by: (Kind, Engine)) {
     drop(lab_or_skip!());
     let mistaken: Vec<String> = std::thread::scope(|scope| {
         let parts = FOREIGN.chunks(4);
         let running: Vec<_> = parts
             .map(|part| {
-                let each = part.iter().filter_map(move |one| mistaken(engine, one));
+                let each = part.iter().filter_map(move |one| mistaken(by, one));
                 scope.spawn(move || each.collect::<Vec<_>>())
             })
             .collect();
@@ -144,10 +179,17 @@ fn all(engine: Engine) {
 
 #[test]
 fn what_takes_packets_from_nf_tables_is_named_and_nothing_else() {
-    all(Engine::Nft);
+    all((Kind::Sidecar, Engine::Nft));
 }
 
 #[test]
 fn what_takes_packets_from_legacy_tables_is_named_and_nothing_else() {
-    all(Engine::Xtables);
+    all((Kind::Sidecar, Engine::Xtables));
+}
+
+#[test]
+fn what_takes_packets_from_ambient_mode_is_named_and_nothing_else() {
+    for engine in [Engine::Nft, Engine::Xtables] {
+        all((Kind::Ambient, engine));
+    }
 }

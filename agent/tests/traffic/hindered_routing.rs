@@ -4,13 +4,14 @@ use std::process::Command;
 
 use serde_json::json;
 use weir_ambient::Redirect;
-use weir_cni::compile::Engine;
+use weir_cni::compile::{Compiled, Engine};
 use weir_cni::config::{Intent, NameFiles, SidecarConfig};
-use weir_cni::redirection::{Change, Desired, Sandbox};
+use weir_cni::redirection::{Change, Desired, Sandbox, Scheme};
 use weir_demo::{Flow, Lab, Mode, Owner, Place, Receiver, Stage, ZTUNNEL_MARK};
 use weir_netlink::route::AddressFamily;
 
 use crate::ambient::wanted;
+use crate::ebpf;
 use crate::lab_or_skip;
 use crate::support::{config, lab, tcp};
 
@@ -47,22 +48,28 @@ fn ip(lab: &Lab, family: AddressFamily, arguments: &str) {
     assert!(run.status.success(), "{arguments}: {run:?}");
 }
 
-/// What is wrong about the rules beside this kind of redirection: `verify` gives the lines, and a reply that does not pass the
-/// proxy is lost.
-fn mistaken<D: Desired>(
-    (lab, stage): (&Lab, &Stage<'_>),
-    desired: &D,
-    family: AddressFamily,
-    flow: &Flow,
-) -> Vec<String> {
+/// What `verify` names.
+fn named(lab: &Lab, compiled: &Compiled, scheme: &'static Scheme) -> Vec<String> {
     let sandbox = Sandbox::of(lab.netns(Place::Pod).try_clone().expect("a descriptor"));
     let sandbox = sandbox.expect("a pod");
-    let verify = || {
-        let compiled = desired.compile_for(None, Engine::Nft);
-        let found = sandbox.visit_for(D::SCHEME, |visit| visit.verify(&compiled));
-        found.expect("entered").expect("compared")
+    let found = sandbox.visit_for(scheme, |visit| visit.verify(compiled));
+    let found = found.expect("entered").expect("compared");
+    let object = |change: &Change| match change {
+        Change::Hindrance(line) => line.clone(),
+        other => panic!("{other}"),
     };
-    assert_eq!(verify(), [], "without foreign rules");
+    found.iter().map(object).collect()
+}
+
+/// What is wrong about the rules beside this kind of redirection: `verify` gives the lines, and a packet that does not pass the
+/// proxy is lost; otherwise the receiver gets it.
+fn mistaken(
+    (lab, stage): (&Lab, &Stage<'_>),
+    verify: impl Fn() -> Vec<String>,
+    family: AddressFamily,
+    flows: &[(Flow, Receiver)],
+) -> Vec<String> {
+    assert_eq!(verify(), [""; 0], "without foreign rules");
     let pod = lab.address(Place::Pod, family).to_string();
     let another = lab.address(Place::Client, family).to_string();
     ip(lab, family, "route add default dev eth0 table 50");
@@ -72,16 +79,16 @@ fn mistaken<D: Desired>(
         let rule = rule.replace("POD", &pod).replace("ANOTHER", &another);
         ip(lab, family, &format!("rule add priority 50 {rule}"));
         let found = verify();
-        assert!(
-            found.iter().all(|c| matches!(c, Change::Hindrance(_))),
-            "{found:?}"
-        );
-        let outcome = stage.send(flow).expect("sent");
-        let returns = outcome.by() == Some(Receiver::Application);
-        let text = format!("{family} {rule}: {outcome}; {found:?}");
-        println!("{text}");
-        if found.is_empty() != returns {
-            mistaken.push(text);
+        for (flow, receiver) in flows {
+            // What has no route is not sent.
+            let outcome = stage.send(flow);
+            let returns = outcome.as_ref().is_ok_and(|o| o.by() == Some(*receiver));
+            let outcome = outcome.map_or_else(|e| e.to_string(), |o| o.to_string());
+            let text = format!("{family} {rule}: {outcome}; {found:?}");
+            println!("{text}");
+            if found.is_empty() != returns {
+                mistaken.push(text);
+            }
         }
         ip(lab, family, "rule delete priority 50");
     }
@@ -93,10 +100,34 @@ fn in_ambient_mode(family: AddressFamily) -> Vec<String> {
     let wanted = wanted(false, &json!({}));
     crate::ambient::redirect(lab.netns(Place::Pod), Engine::Nft, false, &json!({}));
     let stage = Stage::ambient(&lab).expect("all listeners");
+    let compiled = wanted.compile_for(None, Engine::Nft);
+    let verify = || named(&lab, &compiled, Redirect::SCHEME);
+    mistaken((&lab, &stage), verify, family, &[of_ztunnel(&lab, family)])
+}
+
+/// ztunnel connects with the address of the client.
+fn of_ztunnel(lab: &Lab, family: AddressFamily) -> (Flow, Receiver) {
     let to = (lab.address(Place::Pod, family), 8080).into();
     let client = (lab.address(Place::Client, family), 0).into();
     let flow = tcp("as the client", Place::Pod, to).source(client);
-    mistaken::<Redirect>((&lab, &stage), &wanted, family, &flow.mark(ZTUNNEL_MARK))
+    (flow.mark(ZTUNNEL_MARK), Receiver::Application)
+}
+
+/// Outbound packets return by `lo`, too.
+fn by_programs(family: AddressFamily) -> Vec<String> {
+    let Some(mounted) = ebpf::mount() else {
+        return Vec::new();
+    };
+    let Some(lab) = lab() else { return Vec::new() };
+    let wanted = wanted(false, &json!({}));
+    ebpf::redirect(&mounted, lab.netns(Place::Pod), &wanted);
+    let stage = Stage::ambient(&lab).expect("all listeners");
+    let without = wanted.compile_without_rules();
+    let verify = || named(&lab, &without, Redirect::SCHEME);
+    let service = (lab.service(family), 80).into();
+    let out = (tcp("out", Place::Pod, service), Receiver::ProxyOutbound);
+    let flows = [of_ztunnel(&lab, family), out];
+    mistaken((&lab, &stage), verify, family, &flows)
 }
 
 fn beside_a_sidecar(family: AddressFamily) -> Vec<String> {
@@ -109,12 +140,10 @@ fn beside_a_sidecar(family: AddressFamily) -> Vec<String> {
     let to = (lab.address(Place::Pod, family), 8080).into();
     let client = (lab.address(Place::Client, family), 40_001).into();
     let flow = tcp("as the client", Place::Pod, to).of(Owner::ROOT);
-    mistaken(
-        (&lab, &stage),
-        &intent,
-        family,
-        &flow.source(client).mark(1337),
-    )
+    let flow = (flow.source(client).mark(1337), Receiver::Application);
+    let compiled = intent.compile_for(None, Engine::Nft);
+    let verify = || named(&lab, &compiled, Intent::SCHEME);
+    mistaken((&lab, &stage), verify, family, &[flow])
 }
 
 /// Side by side: an answer that is lost is waited for.
@@ -122,7 +151,8 @@ fn beside_a_sidecar(family: AddressFamily) -> Vec<String> {
 fn policy_rules_that_lead_replies_past_the_proxy_are_named_and_nothing_else() {
     let families = lab_or_skip!().families().to_vec();
     let mistaken: Vec<String> = std::thread::scope(|scope| {
-        let kinds: [fn(AddressFamily) -> Vec<String>; 2] = [in_ambient_mode, beside_a_sidecar];
+        let kinds: [fn(AddressFamily) -> Vec<String>; 3] =
+            [in_ambient_mode, by_programs, beside_a_sidecar];
         let each = families
             .iter()
             .flat_map(|family| kinds.map(|kind| (kind, *family)));

@@ -21,6 +21,9 @@ pub enum State {
     Pending,
     /// Its rules are in force and verified, the proxy has taken it, and probes from the host reach it.
     Enrolled,
+    /// As enrolled, and foreign rules or policies keep packets from its own, or that is not known: some of its traffic may be in
+    /// plain text. It stays with the proxy, without which it would have no network.
+    Conflict,
     /// Its rules cannot be made or verified: its traffic may be in plain text.
     Failed,
     /// It does not belong to the mesh any more, and what was made for it is being removed.
@@ -28,11 +31,12 @@ pub enum State {
 }
 
 impl State {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Waiting,
         Self::Enrolling,
         Self::Pending,
         Self::Enrolled,
+        Self::Conflict,
         Self::Failed,
         Self::Leaving,
     ];
@@ -44,6 +48,7 @@ impl State {
             Self::Enrolling => "enrolling",
             Self::Pending => "pending",
             Self::Enrolled => "enrolled",
+            Self::Conflict => "conflict",
             Self::Failed => "failed",
             Self::Leaving => "leaving",
         }
@@ -81,7 +86,7 @@ pub struct Member {
     pub verified_at: Option<SystemTime>,
     /// Whether a connection of it landed at the proxy, when its rules were written last; `None`: none was made.
     pub proved: Option<Answer>,
-    /// Why it is not enrolled.
+    /// Why it is not enrolled, or what keeps packets from its rules.
     pub why: Option<Box<str>>,
 }
 

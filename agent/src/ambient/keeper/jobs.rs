@@ -28,8 +28,8 @@ impl Keeper {
             }
             Task::Later(pause) => {
                 if memory.drifted.is_some() {
-                    let why = "another program changes its rules again and again, and did since they were repaired; they are \
-                               compared and repaired after a pause of at most 30 s";
+                    let why = "another program changes its rules again and again, or comparing them takes long, and something changed \
+                               since; they are compared and repaired after a pause of at most 30 s";
                     self.turn(memory, Some(State::Failed), Some(why.to_owned()));
                 }
                 Err(Next::After(pause))
@@ -169,7 +169,7 @@ impl Keeper {
                 self.journal.record(Event::AnnotationIgnored { pod, what });
             }
         }
-        let netns = enrolled.captured.netns;
+        let (netns, hindered) = (enrolled.captured.netns, enrolled.captured.hindered.clone());
         memory.overrides = Some(enrolled.captured.asked.overrides.clone());
         (memory.captured, memory.suspected) = (Some(enrolled.captured), false);
         memory.probed = enrolled.probed.0;
@@ -189,11 +189,12 @@ impl Keeper {
         let is_due = memory.annotation() != target || is_unsure;
         memory.annotate = is_due.then_some(target);
         memory.not_annotated &= !is_due;
-        let state = match why {
-            None => State::Enrolled,
-            Some(_) => State::Pending,
-        };
         let is_settled = why.is_none();
+        let (state, why) = match (why, hindered) {
+            (Some(why), _) => (State::Pending, Some(why)),
+            (None, Some(what)) => (State::Conflict, Some(what)),
+            (None, None) => (State::Enrolled, None),
+        };
         self.turn(memory, Some(state), why);
         // Another proxy connected meanwhile, or this one went: nobody else looks at a pod whose job runs.
         let newest = self.hands.proxy.newest();

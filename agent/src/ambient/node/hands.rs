@@ -95,6 +95,8 @@ impl Rules for AtNode {
             asked: asked.clone(),
             engine: Some(synced.seen.by),
             fingerprint: None,
+            // Told of the node.
+            hindered: None,
             compared: synced.seen.at,
             held: Some(held),
         };

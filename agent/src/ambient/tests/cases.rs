@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use weir_ambient::PodOverrides;
+use weir_cni::plugin::Phase;
 use weir_core::journal::ambient::State;
 use weir_core::pods::PodView;
 use weir_live::Answer;
@@ -163,6 +164,76 @@ fn under_contention_a_pod_whose_rules_changed_is_not_shown_as_good() {
     assert!(matches!(scene.begin(), Err(Next::After(_))));
     let why = scene.agent.keeper.verdict(&uid).unwrap_err();
     assert!(why.contains("again and again"), "{why}");
+}
+
+/// Without the proxy it would have no network.
+#[test]
+fn a_pod_whose_packets_are_taken_first_is_told_of_once_and_stays_enrolled() {
+    let (sender, told) = std::sync::mpsc::channel();
+    let (mut scene, uid) = Scene::enrolled();
+    scene.agent.keeper.journal.add(Turns(sender));
+    let states = || told.try_iter().collect::<Vec<_>>();
+    for _ in 0..7 {
+        scene.foreign(1, true);
+        scene.work(10);
+        assert_eq!(scene.memory(&uid).state, Some(State::Conflict));
+        let why = scene.memory(&uid).why.clone();
+        assert_eq!(why.as_deref(), Some("a foreign rule"));
+    }
+    assert_eq!(states(), [Some(State::Conflict)]);
+    assert_eq!(scene.agent.keeper.verdict(&uid), Ok(()));
+    // The next proxy has it at once.
+    scene.shared.world().proxies.clear();
+    scene.connect();
+    scene.rest();
+    assert_eq!(scene.check(), Ok(()));
+    assert_eq!(scene.memory(&uid).state, Some(State::Conflict));
+    states();
+    scene.foreign(1, false);
+    scene.work(10);
+    assert_eq!(states(), [Some(State::Enrolled)]);
+}
+
+struct Turns(std::sync::mpsc::Sender<Option<State>>);
+
+impl weir_core::journal::Sink for Turns {
+    fn record(&self, _: std::time::SystemTime, event: &weir_core::journal::Event) {
+        use weir_core::journal::ambient::Event::{Healed, Turned};
+        match event {
+            weir_core::journal::Event::Ambient(Turned { to, .. }) => _ = self.0.send(*to),
+            weir_core::journal::Event::Ambient(Healed(_)) => panic!("nothing was repaired"),
+            _ => {}
+        }
+    }
+}
+
+/// Each of its commits leads to a comparison, and it decides how long that takes.
+#[test]
+fn a_pod_whose_comparison_takes_long_is_compared_after_a_pause() {
+    const LONG: Duration = Duration::from_secs(60);
+    let (mut scene, uid) = Scene::enrolled();
+    scene.foreign(1, false);
+    scene.agent.queue.changed(&uid, scene.now);
+    let mut done = run(scene.begin());
+    if let Done::Enrolled(_, spent) = &mut done {
+        spent.add(Phase::Verify, LONG);
+    }
+    let before = Instant::now();
+    let next = scene.agent.keeper.done(&uid, Ok(done));
+    scene.agent.queue.done(&uid, next, scene.now);
+    let heals = &mut scene.memory(&uid).heals;
+    assert!(heals.pause(before).is_some());
+    // However slowly this test goes on.
+    heals.took(LONG, Instant::now() + 60 * LONG);
+    // A new proxy does not wait for it.
+    scene.shared.world().proxies.clear();
+    scene.connect();
+    scene.work(10);
+    assert!(scene.memory(&uid).is_complete(Some(2)));
+    scene.foreign(1, false);
+    scene.agent.queue.changed(&uid, scene.now);
+    assert!(matches!(scene.begin(), Err(Next::After(_))));
+    assert!(scene.agent.keeper.verdict(&uid).is_err());
 }
 
 /// What annotations ask for later is none of another program's doing.

@@ -39,6 +39,7 @@ impl Rules for Shared {
             asked: asked.clone(),
             engine: None,
             fingerprint: None,
+            hindered: world.foreign.clone(),
             compared: Instant::now(),
             held: None,
         };

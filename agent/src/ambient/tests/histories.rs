@@ -33,6 +33,7 @@ impl Scene {
             Step::Disconnect => _ = self.shared.world().proxies.pop_last(),
             Step::Flush(pod) => self.flush(*pod),
             Step::Sandbox(pod) => self.sandbox(*pod),
+            Step::Foreign(pod, is_there) => self.foreign(*pod, *is_there),
             Step::Fault(what, fault) => {
                 let mut world = self.shared.world();
                 match fault {
@@ -64,6 +65,7 @@ pub(super) enum Step {
     Disconnect,
     Flush(u8),
     Sandbox(u8),
+    Foreign(u8, bool),
     Fault(char, Option<Fault>),
     Restart,
     Work(u8),
@@ -89,7 +91,8 @@ fn step() -> impl Strategy<Value = Step> {
         3 => Just(Step::Connect),
         2 => Just(Step::Disconnect),
         2 => pod.clone().prop_map(Step::Flush),
-        1 => pod.prop_map(Step::Sandbox),
+        1 => pod.clone().prop_map(Step::Sandbox),
+        1 => (pod, any::<bool>()).prop_map(|(pod, is)| Step::Foreign(pod, is)),
         3 => (what, fault).prop_map(|(what, fault)| Step::Fault(what, fault)),
         1 => Just(Step::Restart),
         8 => (0..6u8).prop_map(Step::Work),

@@ -7,7 +7,7 @@ mod ask;
 
 pub(crate) use ask::asks;
 
-use super::{Dataplane, Spent};
+use super::{Dataplane, Spent, hindrance};
 use std::time::Instant;
 use weir_cni::compile::Engine;
 use weir_cni::config::{InboundMode, Intent};
@@ -235,9 +235,8 @@ impl Dataplane for Sidecar {
                     .for_each(|waited| spent.add(Phase::LockWait, waited));
                 // Read first, so that a foreign rule that comes meanwhile is noticed the next time.
                 let fingerprint = visit.fingerprint_of(&done);
-                let find = || visit.hindrances(&compiled);
-                let found = spent.measure(Phase::Verify, find);
-                let hindered = found.map_or_else(Some, |found| found.into_iter().next());
+                let find = || hindrance(visit, &compiled);
+                let hindered = spent.measure(Phase::Verify, find);
                 // Of such a pod the next look is a whole one.
                 let fingerprint = fingerprint.filter(|_| hindered.is_none());
                 Ok(Applied {

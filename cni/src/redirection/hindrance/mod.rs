@@ -47,13 +47,16 @@ pub(super) fn find(
     addresses: &[Address],
 ) -> Result<Vec<String>> {
     let ours = Ours::of(desired);
-    let found = engines::read_legacy()?;
-    let mut lines = match &desired.rules {
-        Rules::Xtables(rules) => legacy::before_ours(&ours, rules, &found)?,
-        Rules::Nft(_) => Vec::new(),
-    };
-    lines.extend(legacy::elsewhere(&ours, &found));
-    lines.extend(tables::find(desired, &ours)?);
+    let mut lines = Vec::new();
+    // Without rules programs of eBPF capture.
+    if !ours.hooks.is_empty() {
+        let found = engines::read_legacy()?;
+        if let Rules::Xtables(rules) = &desired.rules {
+            lines = legacy::before_ours(&ours, rules, &found)?;
+        }
+        lines.extend(legacy::elsewhere(&ours, &found));
+        lines.extend(tables::find(desired, &ours)?);
+    }
     lines.extend(routing::find(desired, routing, addresses)?);
     let more = lines.len().saturating_sub(LINES);
     if more > 0 {

@@ -199,6 +199,7 @@ fn turned(pod: &PodRef, from: Option<State>, to: Option<State>, why: Option<&str
     let why = why.map(|why| format!(": {why}")).unwrap_or_default();
     let (level, reason) = match to {
         Some(State::Failed) => (Warn, Some("AmbientEnrolmentFailed")),
+        Some(State::Conflict) => (Warn, Some("RedirectionConflict")),
         Some(State::Pending) => (Warn, None),
         None => (Info, None),
         _ => (Debug, None),
@@ -206,6 +207,9 @@ fn turned(pod: &PodRef, from: Option<State>, to: Option<State>, why: Option<&str
     let does = match to {
         Some(State::Failed) => {
             format!("cannot be enrolled in ambient mode{why}; it is tried again")
+        }
+        Some(State::Conflict) => {
+            format!("is enrolled in ambient mode, and not surely redirected{why}")
         }
         Some(State::Leaving) if !why.is_empty() => {
             format!("leaves ambient mode, and something of it is left{why}; it is tried again")
