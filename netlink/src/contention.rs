@@ -28,25 +28,33 @@ const GRACE: Duration = Duration::from_secs(1);
 
 thread_local! {
     /// When all exchanges and attempts of this thread are to end.
-    static END: Cell<Option<Instant>> = const { Cell::new(None) };
+    static END: Cell<Option<End>> = const { Cell::new(None) };
+}
+
+/// The end of [`within`], and the time limit that it is of.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    at: Instant,
+    limit: Duration,
 }
 
 /// Calls `f`, and lets all its exchanges and [`Attempts`] on this thread share one time limit: what begins after it is tried once,
 /// and waits for a second at most. Within another call the limit of that one does not count.
 pub fn within<R>(limit: Duration, f: impl FnOnce() -> R) -> R {
-    struct Before(Option<Instant>);
+    struct Before(Option<End>);
     impl Drop for Before {
         fn drop(&mut self) {
             END.set(self.0);
         }
     }
-    let _before = Before(END.replace(Some(deadline(limit))));
+    let at = deadline(limit);
+    let _before = Before(END.replace(Some(End { at, limit })));
     f()
 }
 
 /// Of this time what [`within`] leaves.
 fn left(limit: Duration) -> Duration {
-    let left = |end: Instant| end.saturating_duration_since(Instant::now());
+    let left = |end: End| end.at.saturating_duration_since(Instant::now());
     END.get().map_or(limit, |end| limit.min(left(end)))
 }
 
@@ -60,6 +68,8 @@ pub(crate) fn left_for_exchange(limit: Duration) -> Duration {
 pub struct Attempts {
     until: Instant,
     limit: Duration,
+    /// The limit of [`within`], where that ends before the limit of these attempts.
+    whole: Option<Duration>,
     made: u32,
 }
 
@@ -67,10 +77,12 @@ impl Attempts {
     /// Starts the first attempt.
     #[must_use]
     pub fn begin(limit: Duration) -> Self {
-        let limit = left(limit);
+        let own = limit;
+        let limit = left(own);
         Self {
             until: deadline(limit),
             limit,
+            whole: END.get().filter(|_| limit < own).map(|end| end.limit),
             made: 1,
         }
     }
@@ -103,13 +115,19 @@ impl Attempts {
     /// As [`Attempts::again`].
     ///
     /// # Errors
-    /// The time limit is reached.
+    /// The time limit is reached: the own one, or that of [`within`], which other parts of the operation may have used up.
     pub fn try_again(&mut self, operation: &str, object: impl Into<String>) -> Result<()> {
         if self.again() {
             return Ok(());
         }
         let (made, limit) = (self.made, self.limit);
-        let what = format!("another writer keeps changing it; {made} attempts in {limit:?}");
+        let what = match self.whole {
+            None => format!("another writer keeps changing it; {made} attempts in {limit:?}"),
+            Some(whole) => format!(
+                "the {whole:?} for the whole operation are over, and another writer has changed this meanwhile; \
+                 {made} attempts in the last {limit:?}; try again"
+            ),
+        };
         Err(Error::exhausted(operation, object, what))
     }
 }
@@ -151,8 +169,28 @@ mod tests {
         let mut attempts = Attempts::begin(Duration::from_millis(30));
         while attempts.again() {}
         assert!(begun.elapsed() >= Duration::from_millis(30));
-        // Pauses are short: at least a few attempts fit, but the loop does not spin.
-        assert!((5..10_000).contains(&attempts.made()), "{attempts:?}");
+        // The loop does not spin.
+        assert!(attempts.made() < 10_000, "{attempts:?}");
         assert!(!Attempts::begin(Duration::ZERO).again());
+        // Pauses are short: many attempts fit.
+        let mut attempts = Attempts::begin(CONTENTION);
+        assert!((0..50).all(|_| attempts.again()), "{attempts:?}");
+    }
+
+    #[test]
+    fn an_error_says_whose_time_is_over() {
+        let given_up = |limit| {
+            let mut attempts = Attempts::begin(limit);
+            let mut attempt = || attempts.try_again("read", "the ruleset").err();
+            let error = std::iter::repeat_with(&mut attempt).flatten().next();
+            error.map(|e| e.to_string()).unwrap_or_default()
+        };
+        let (short, long) = (Duration::from_millis(20), Duration::from_secs(60));
+        for own in [given_up(short), within(long, || given_up(short))] {
+            assert!(own.contains("another writer keeps changing it"), "{own}");
+        }
+        let whole = within(short, || given_up(long));
+        assert!(whole.contains("20ms for the whole operation"), "{whole}");
+        assert!(!whole.contains("keeps changing"), "{whole}");
     }
 }

@@ -19,8 +19,8 @@ use weir_netfilter::nft::{
     Verdict,
 };
 use weir_netfilter::xtables;
+use weir_netlink::Result;
 use weir_netlink::contention::{Attempts, CONTENTION};
-use weir_netlink::{Error, Result};
 
 /// Stale commits before one that is not guarded by the generation.
 const GUARDED: u32 = 8;
@@ -135,13 +135,9 @@ fn remove_of(engine: &mut NftEngine, table: &TableId, named: &Leftovers<'_>) -> 
             Ok(()) => return Ok(transaction.ops),
             Err(e) if is_guarded && !e.is_stale_generation() => return Err(e),
             Err(e) if !is_guarded && !e.is_not_found() => return Err(e),
-            Err(_) if attempts.again() => {}
             Err(_) => {
-                return Err(Error::exhausted(
-                    "remove",
-                    format!("chains of iptables-nft in table {} {}", table.0, table.1),
-                    "another writer keeps changing the ruleset; try again when it is done",
-                ));
+                let object = format!("chains of iptables-nft in table {} {}", table.0, table.1);
+                attempts.try_again("remove", object)?;
             }
         }
     }
