@@ -237,8 +237,7 @@ pub(super) fn clean(named: Named<'_>) -> Result<Vec<Change>, Failure> {
     let mut changes = Vec::new();
     let mut rounds = 1..ROUNDS;
     loop {
-        let clean = || engines::clean(named);
-        let (gone, mut failures) = engines::twice(clean(), clean);
+        let (gone, mut failures) = engines::clean(named);
         changes.extend(gone);
         match clean_routing(named, failures.is_empty()) {
             Ok(((gone, failed), is_done)) => {

@@ -220,13 +220,16 @@ pub(super) fn leftovers_found(named: Named<'_>) -> Result<Vec<Change>> {
 }
 
 /// Removes owned rules from every engine and, from built-in chains of legacy tables and of iptables-nft's, also rules
-/// that equal those of this plan. Continues after a failure.
+/// that equal those of this plan. Continues after a failure, and tries what failed twice.
 pub(super) fn clean(named: Named<'_>) -> Removed {
-    each([
-        clean_legacy(named),
-        clean_nft(named.0),
-        leftovers::remove(named),
-    ])
+    each_twice([&|| clean_legacy(named), &|| clean_nft(named.0), &|| {
+        leftovers::remove(named)
+    }])
+}
+
+/// Joins removals, each tried [`twice`]: one that was given up is no reason not to try another again.
+fn each_twice<const N: usize>(parts: [&dyn Fn() -> Removed; N]) -> Removed {
+    each(parts.map(|part| twice(part(), part)))
 }
 
 /// The changes and all failures of a removal.
@@ -347,6 +350,28 @@ fn ours_and(named: Named<'_>) -> xtables::Ownership {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What fails for good in one engine does not keep the other from a second attempt.
+    #[test]
+    fn every_part_of_a_removal_has_its_own_second_attempt() {
+        let calls = [const { std::cell::Cell::new(0) }; 3];
+        let count = |at: usize| calls[at].replace(calls[at].get() + 1);
+        let busy = || Error::exhausted("remove", "legacy", "another writer");
+        let gone = || vec![Change::Hindrance("one".to_owned())];
+        let lost = || Error::kernel("remove", "tables", Errno::ENOBUFS as i32);
+        let (changes, failures) = each_twice([
+            &|| (count(0), (Vec::new(), vec![busy()])).1,
+            &|| match count(1) {
+                0 => (Vec::new(), vec![lost()]),
+                _ => (gone(), Vec::new()),
+            },
+            &|| (count(2), Removed::default()).1,
+        ]);
+        assert_eq!(calls.map(|calls| calls.get()), [1, 2, 1]);
+        assert_eq!(changes, gone());
+        let failures: Vec<String> = failures.iter().map(ToString::to_string).collect();
+        assert_eq!(failures, [busy().to_string()]);
+    }
 
     #[test]
     fn only_a_kernel_without_nf_tables_lacks_it() {
