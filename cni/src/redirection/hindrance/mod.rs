@@ -174,7 +174,7 @@ impl Ours {
             let is_udp = |rule: &nft::Rule| {
                 let redirects = |s: &Statement| matches!(s, Statement::Redirect(_));
                 rule.statements.iter().any(redirects)
-                    && l4proto(rule, TableFamily::Inet) == Some(Data::u8(UDP))
+                    && l4protos(rule, TableFamily::Inet).any(|is| is == (CmpOp::Eq, &Data::u8(UDP)))
             };
             ours.takes_udp |= all().any(is_udp);
         }
@@ -276,25 +276,25 @@ fn reachable<'t, R, C: IntoIterator<Item = &'t str>>(
     found
 }
 
-/// The protocol that a rule of nf_tables is for.
-fn l4proto(rule: &nft::Rule, family: TableFamily) -> Option<Data> {
+/// The protocols that a rule of nf_tables compares with.
+fn l4protos(rule: &nft::Rule, family: TableFamily) -> impl Iterator<Item = (CmpOp, &Data)> + Clone {
     // Older iptables-nft reads it from the header of IPv4.
     let of_header = Selector::Payload {
         base: PayloadBase::Network,
         offset: 9,
         len: 1,
     };
-    let is_it = |selector: &Selector| {
+    let is_it = move |selector: &Selector| {
         *selector == Selector::Meta(MetaKey::L4proto)
             || (*selector == of_header && family == TableFamily::Ip)
     };
-    rule.statements.iter().find_map(|s| match s {
+    rule.statements.iter().filter_map(move |s| match s {
         Statement::Match(nft::Match {
             selector,
             mask: None,
-            op: CmpOp::Eq,
+            op,
             operand: Operand::Value(value),
-        }) if is_it(selector) => Some(value.clone()),
+        }) if is_it(selector) => Some((*op, value)),
         _ => None,
     })
 }

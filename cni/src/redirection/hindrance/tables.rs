@@ -1,14 +1,14 @@
 //! In tables of nf_tables, also those of `iptables-nft`.
 
-use super::{Ours, Taking, dropped, l4proto, legacy};
+use super::{Ours, Taking, dropped, l4protos, legacy};
 use crate::compile::Compiled;
 use crate::redirection::engines;
 use std::time::Duration;
 use weir_netfilter::nft::compat::{Compat, legacy_rule};
 use weir_netfilter::nft::expr::Expr;
 use weir_netfilter::nft::{
-    BaseChain, Chain, ChainType, CtKey, Data, Hook, NatKind, NftEngine, Policy, Rule, Statement,
-    Table, TableFamily, TableId, Verdict, text_without_counters,
+    BaseChain, Chain, ChainType, CmpOp, CtKey, Data, Hook, NatKind, NftEngine, Policy, Rule,
+    Statement, Table, TableFamily, TableId, Verdict, text_without_counters,
 };
 use weir_netlink::Result;
 
@@ -131,27 +131,21 @@ fn taking(rule: &Rule, family: TableFamily) -> Option<Taking> {
 
 /// Whether the rule may be for packets that are redirected.
 fn concerns(ours: &Ours, rule: &Rule, family: TableFamily) -> bool {
-    match l4proto(rule, family) {
-        Some(protocol) => [super::TCP, super::UDP]
-            .iter()
-            .any(|p| ours.takes(*p) && protocol == Data::u8(*p)),
-        None => legacy_rule(rule, family).is_none_or(|rule| legacy::concerns(ours, &rule)),
+    let mut protocols = l4protos(rule, family).peekable();
+    if protocols.peek().is_none() {
+        return legacy_rule(rule, family).is_none_or(|rule| legacy::concerns(ours, &rule));
     }
-}
-
-/// Those of the rules that concern the redirection, each with those of its own chain (`jump { ... }`).
-fn with_own<'t>(ours: &Ours, family: TableFamily, rules: &'t [Rule], found: &mut Vec<&'t Rule>) {
-    for rule in rules {
-        if concerns(ours, rule, family) {
-            found.push(rule);
-            with_own(
-                ours,
-                family,
-                rule.chain.as_deref().unwrap_or_default(),
-                found,
-            );
-        }
-    }
+    let is_for = |protocol: &u8| {
+        protocols.clone().all(|(op, value)| match op {
+            CmpOp::Eq => *value == Data::u8(*protocol),
+            CmpOp::Neq => *value != Data::u8(*protocol),
+            _ => true,
+        })
+    };
+    let mut ours = [super::TCP, super::UDP]
+        .into_iter()
+        .filter(|p| ours.takes(*p));
+    ours.any(|protocol| is_for(&protocol))
 }
 
 /// The rules that packets of the redirection may come to from this chain on, each with its chain. What upstream left behind is
@@ -161,9 +155,9 @@ fn reachable<'t>(ours: &Ours, table: &'t Table, from: &'t str) -> Vec<(&'t str, 
     let is_foreign = |chain: &&str| !ours.owns(&table.name, chain, all.clone());
     let rules = |name: &str| {
         let chain = table.chain(name)?;
-        let mut rules = Vec::new();
-        with_own(ours, table.family, &chain.rules, &mut rules);
-        Some((chain.name.as_str(), rules))
+        let concerns = |rule: &Rule| concerns(ours, rule, table.family);
+        let rules = chain.rules.iter().flat_map(|r| r.with_own_where(concerns));
+        Some((chain.name.as_str(), rules.collect()))
     };
     let to = |rule: &'t Rule| {
         let mut to: Vec<&str> = Vec::new();

@@ -127,6 +127,51 @@ fn what_only_counts_marks_and_filters_is_harmless() {
     }
 }
 
+/// What a rule compares the protocol with, and whether TCP, which is redirected, or UDP, which is not, passes.
+#[test]
+fn a_rule_is_judged_by_all_of_its_protocols() {
+    let l4proto = |op, protocol| {
+        Statement::Match(nft::Match {
+            selector: Selector::Meta(MetaKey::L4proto),
+            mask: None,
+            op,
+            operand: Operand::Value(Data::u8(protocol)),
+        })
+    };
+    for (protocols, expected) in [
+        (&[][..], 1),
+        (&[(CmpOp::Eq, TCP)], 1),
+        (&[(CmpOp::Eq, UDP)], 0),
+        (&[(CmpOp::Neq, TCP)], 0),
+        (&[(CmpOp::Neq, UDP)], 1),
+        (&[(CmpOp::Neq, UDP), (CmpOp::Eq, 1)], 0),
+        (&[(CmpOp::Neq, UDP), (CmpOp::Neq, TCP)], 0),
+        (&[(CmpOp::Lt, UDP)], 1),
+    ] {
+        let matches = protocols
+            .iter()
+            .map(|(op, protocol)| l4proto(*op, *protocol));
+        let taking = || {
+            matches
+                .clone()
+                .fold(Rule::builder(), |rule, s| rule.push(s))
+        };
+        let taking = || taking().push(Statement::Notrack).build();
+        let rules = vec![taking()];
+        let base = chain(ChainType::Filter, -310, rules.clone());
+        assert_eq!(found(vec![base]), expected, "{protocols:?}");
+        // In a chain of its own, too: what leads there decides.
+        let of_tcp = Rule::builder().push(l4proto(CmpOp::Neq, TCP)).build();
+        let own = |of: Rule| Rule {
+            chain: Some(rules.clone()),
+            ..of
+        };
+        let nested = |of| found(vec![chain(ChainType::Filter, -310, vec![own(of)])]);
+        assert_eq!(nested(Rule::default()), expected, "{protocols:?}");
+        assert_eq!(nested(of_tcp), 0, "{protocols:?}");
+    }
+}
+
 #[test]
 fn chains_are_followed_and_circles_end() {
     let jump = |to| Rule::builder().jump(to);

@@ -97,8 +97,8 @@ impl Scope<'_> {
 
 /// How many rules these are, with those of their own chains.
 fn count(rules: &[Rule]) -> usize {
-    let own = rules.iter().filter_map(|r| r.chain.as_deref());
-    rules.len() + own.map(|rules| count(rules) + 1).sum::<usize>()
+    let all = rules.iter().flat_map(Rule::with_own);
+    all.map(|rule| 1 + usize::from(rule.chain.is_some())).sum()
 }
 
 /// Size of the receive buffer in bytes after answers were dropped; quadrupled each time.

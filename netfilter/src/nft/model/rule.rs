@@ -83,11 +83,20 @@ impl Rule {
     /// The rule and the rules of its own chain (`jump { ... }`), of theirs, and so on: each after the one that leads to
     /// it.
     pub fn with_own(&self) -> impl Iterator<Item = &Self> {
+        self.with_own_where(|_| true)
+    }
+
+    /// The same without the rules that are not to be `kept`, and whatever these lead to.
+    pub fn with_own_where(&self, kept: impl Fn(&Self) -> bool) -> impl Iterator<Item = &Self> {
         let mut next = vec![self];
         std::iter::from_fn(move || {
-            let rule = next.pop()?;
-            next.extend(rule.chain.iter().flatten().rev());
-            Some(rule)
+            loop {
+                let rule = next.pop()?;
+                if kept(rule) {
+                    next.extend(rule.chain.iter().flatten().rev());
+                    return Some(rule);
+                }
+            }
         })
     }
 
