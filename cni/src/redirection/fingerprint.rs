@@ -1,7 +1,7 @@
 //! Detects whether a namespace changed since it was compared.
 
 use super::routing::{Held, WEIR};
-use super::{AppliedRedirection, Sandbox, Visit};
+use super::{AppliedRedirection, Sandbox, Visit, hindrance};
 use crate::compile::PASSTHROUGH_V6;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,13 +13,14 @@ use weir_netlink::message;
 use weir_netlink::route::{
     Address, LOOPBACK_IFINDEX, PolicyRule, RT_TABLE_DEFAULT, RT_TABLE_LOCAL, RT_TABLE_MAIN,
     RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_IFADDR,
-    RTNLGRP_IPV6_ROUTE, RTNLGRP_IPV6_RULE, RTNLGRP_LINK, Route, Routing,
+    RTNLGRP_IPV6_ROUTE, RTNLGRP_IPV6_RULE, RTNLGRP_LINK, Route, Routing, RuleAction,
 };
 use weir_netlink::{Error, Netns, Result};
 
 /// Tables that the policy rules of every namespace look up.
 const STANDARD: [u32; 3] = [RT_TABLE_DEFAULT, RT_TABLE_MAIN, RT_TABLE_LOCAL];
-/// Maximum number of tables that policy rules select by a mark. A redirection has one; each costs a dump.
+/// Maximum number of tables that policy rules select by a mark, and of those that others do. A redirection has one; each costs a
+/// dump. A node may have more of the others, one for each interface: their routes are compared in rounds.
 const TABLES: usize = 16;
 
 /// Groups of rtnetlink that report whatever a redirection has of routing: links, addresses, policy rules and routes. The kernel
@@ -50,7 +51,7 @@ pub struct Fingerprint {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct RoutingState {
     rules: Vec<PolicyRule>,
-    /// Routes of the tables that marks select, and those with weir's protocol number in any table.
+    /// Routes of the tables that decide about packets of a redirection, and those with weir's protocol number in any table.
     routes: Vec<Route>,
     /// Of every link: they decide which families are redirected.
     addresses: Vec<Address>,
@@ -179,14 +180,7 @@ impl FingerprintReader {
 impl RoutingState {
     fn read(routing: &Routing) -> Result<Self> {
         let rules = routing.rules()?;
-        let by_mark = rules.iter().filter(|rule| rule.fwmark.is_some());
-        let tables: BTreeSet<u32> = by_mark.map(|rule| rule.table).collect();
-        let tables: Vec<u32> = tables
-            .into_iter()
-            .filter(|table| !STANDARD.contains(table))
-            .collect();
-        let mut routes = routing.routes_by(WEIR)?;
-        routes.retain(|route| !tables.contains(&route.table));
+        let (mut tables, before) = deciding(&rules);
         if tables.len() > TABLES {
             return Err(Error::exhausted(
                 "compare",
@@ -194,6 +188,9 @@ impl RoutingState {
                 "marks lead to more than 16 tables; delete unused rules",
             ));
         }
+        tables.extend(before.into_iter().take(TABLES));
+        let mut routes = routing.routes_by(WEIR)?;
+        routes.retain(|route| !tables.contains(&route.table));
         for table in &tables {
             routes.extend(routing.routes(*table)?);
         }
@@ -203,4 +200,24 @@ impl RoutingState {
             addresses: routing.addresses()?,
         })
     }
+}
+
+/// The tables that policy rules select by a mark, and those that others do for the same packets before them.
+fn deciding(rules: &[PolicyRule]) -> (BTreeSet<u32>, BTreeSet<u32>) {
+    let (mut by_mark, mut before) = (BTreeSet::new(), BTreeSet::new());
+    let mut families = Vec::new();
+    for rule in rules.iter().rev() {
+        let is_other = !STANDARD.contains(&rule.table);
+        if rule.fwmark.is_some() {
+            families.push(rule.family);
+            by_mark.extend(is_other.then_some(rule.table));
+        } else if is_other
+            && rule.action == RuleAction::Lookup
+            && families.contains(&rule.family)
+            && hindrance::may_select(rule)
+        {
+            before.insert(rule.table);
+        }
+    }
+    (by_mark, before)
 }

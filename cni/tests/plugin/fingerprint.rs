@@ -88,6 +88,43 @@ fn a_reader_sees_every_change() {
     assert_eq!(now, anew());
 }
 
+/// Routes of a table that a rule before ours looks up decide whether replies return to the proxy, whatever it selects by.
+#[test]
+fn routes_of_tables_that_foreign_rules_look_up_first_are_in_it() {
+    let netns = namespace_or_skip!();
+    let sandbox = Sandbox::of(netns.try_clone().unwrap()).unwrap();
+    let mut reader = match sandbox.fingerprint_reader() {
+        Err(e) if e.is_unsupported() => return lacks::skip("nf_tables", "3.13", e),
+        reader => reader.unwrap(),
+    };
+    ip(&netns, "link set lo up");
+    ip(&netns, "rule add fwmark 1337 lookup 133 pref 100");
+    for (table, selectors, counts) in [
+        (11, "pref 51 from 10.0.0.0/8", true),
+        (12, "pref 52 iif lo", true),
+        (13, "pref 53 from all", true),
+        (14, "pref 54 not from 10.0.0.0/8", true),
+        // For other packets than ours, or behind ours.
+        (21, "pref 61 iif eth0", false),
+        (22, "pref 62 from all to 10.0.0.0/8", false),
+        (23, "pref 101 from 10.0.0.0/8", false),
+    ] {
+        ip(&netns, &format!("rule add {selectors} lookup {table}"));
+        let before = reader.read().unwrap();
+        let route = format!("route add 192.0.2.0/24 dev lo table {table}");
+        ip(&netns, &route);
+        assert_eq!(reader.read().unwrap() != before, counts, "{selectors}");
+    }
+    // As many as a node with many interfaces has are no error.
+    for table in 200..220 {
+        ip(
+            &netns,
+            &format!("rule add from 10.2.0.0/16 lookup {table} pref 60"),
+        );
+    }
+    reader.read().unwrap();
+}
+
 /// What was written is compared with what the fingerprint has of it.
 #[test]
 fn what_was_applied_has_a_fingerprint_as_long_as_nothing_changes() {

@@ -21,6 +21,8 @@ mod legacy;
 mod routing;
 mod tables;
 
+pub(super) use routing::may_select;
+
 use super::engines;
 use super::scheme::Scheme;
 use crate::compile::{Compiled, Engine, Rules};

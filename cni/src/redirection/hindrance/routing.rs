@@ -76,16 +76,32 @@ pub(super) fn find(
     Ok(lines)
 }
 
+/// Whether it may be for packets of a redirection, though it does not select them by their mark.
+pub(in crate::redirection) fn may_select(rule: &PolicyRule) -> bool {
+    // What `not` leaves out is one kind of packets of many.
+    let comes_by_lo = rule
+        .selectors
+        .iif
+        .as_deref()
+        .is_none_or(|name| name == "lo");
+    rule.not || (is_judged(rule) && comes_by_lo)
+}
+
+/// Whether it selects by nothing but what is known of packets.
+fn is_judged(rule: &PolicyRule) -> bool {
+    let mut others = rule.selectors.clone();
+    (others.from, others.iif, others.ip_proto) = (None, None, None);
+    (others.suppress_prefixlength, others.flags) = (None, 0);
+    others == RuleSelectors::default()
+}
+
 /// Whether a rule surely selects this packet. Pure.
 pub(super) fn selects(rule: &PolicyRule, packet: &Packet<'_>) -> bool {
     let by = &rule.selectors;
-    let mut others = by.clone();
-    (others.from, others.iif, others.ip_proto) = (None, None, None);
-    (others.suppress_prefixlength, others.flags) = (None, 0);
     let mask = rule.fwmask.unwrap_or(u32::MAX);
     let family = AddressFamily::of_address(packet.from);
     !rule.not
-        && others == RuleSelectors::default()
+        && is_judged(rule)
         && rule.family == family
         && rule
             .fwmark
