@@ -54,12 +54,12 @@ impl<T: XtTransport> XtEngine<T> {
         };
         let mut lacking = Vec::new();
         for table in &script.tables {
-            for (line, command) in &table.commands {
+            for (place, command) in &table.commands {
                 let Some(rule) = new_rule(command) else {
                     continue;
                 };
                 if let Err(mut e) = entry::encode(rule, &cx) {
-                    e.object = format!("line {line}: {}", e.object);
+                    e.object = format!("line {}: {}", place.line, e.object);
                     lacking.push(e);
                 }
             }

@@ -2,9 +2,9 @@
 
 use super::plan::{Change, canonical};
 use super::{Snapshot, Transaction, XtOp};
-use crate::xtables::Rule;
 use crate::xtables::table::{ChainLayout, Layout, RuleLayout};
 use crate::xtables::text::{Command, Script, shorten};
+use crate::xtables::{Rule, Target};
 use std::collections::{HashMap, HashSet};
 use weir_netlink::{Error, Result};
 
@@ -38,12 +38,21 @@ pub fn plan_restore(script: &Script, observed: &Snapshot, keep: bool) -> Result<
             change.new.chains.iter_mut().for_each(|c| c.rules.clear());
         }
         let mut names = Names::of(&change.new);
-        for (line, command) in &part.commands {
+        for (place, command) in &part.commands {
             run(&mut change.new, &mut names, command).map_err(|why| {
                 let command = command.to_string();
                 let command = shorten(&command);
-                let object = format!("line {line}: {} -t {} {command}", script.family, part.name);
+                let column = match &why {
+                    Why::Number => place.number,
+                    _ => place.column,
+                };
+                let place = format!("line {}, column {column}", place.line);
+                let object = format!("{place}: {} -t {} {command}", script.family, part.name);
+                let number = "the chain has fewer rules; give a smaller place";
                 match why {
+                    Why::Number => {
+                        Error::refused("restore", object, format!("{number}; nothing was changed"))
+                    }
                     Why::Reason(why) => {
                         Error::refused("restore", object, format!("{why}; nothing was changed"))
                     }
@@ -63,6 +72,8 @@ pub fn plan_restore(script: &Script, observed: &Snapshot, keep: bool) -> Result<
 
 enum Why {
     Reason(String),
+    /// The chain has no rule with this number.
+    Number,
     Error(Error),
 }
 
@@ -186,6 +197,23 @@ fn run(table: &mut Layout, names: &mut Names, command: &Command) -> Result<(), W
         Command::Flush(None) => table.chains.iter_mut().for_each(|c| c.rules.clear()),
         Command::Flush(Some(name)) => names.find(table, name)?.rules.clear(),
         Command::DeleteChain(Some(name)) => names.delete(table, name)?,
+        Command::RenameChain(name, new) => {
+            if names.chain(table, new).is_some() {
+                return Err("a chain with the new name is there already; choose another".into());
+            }
+            let chain = names.chain(table, name).filter(|c| c.builtin.is_none());
+            let chain = chain.ok_or("there is no such user chain; leave the line out")?;
+            chain.name.clone_from(new);
+            for rule in table.chains.iter_mut().flat_map(|c| &mut c.rules) {
+                if let Some(Target::Jump(to) | Target::Goto(to)) = &mut rule.rule.target
+                    && to == name
+                {
+                    to.clone_from(new);
+                }
+            }
+            let place = names.places.remove(name);
+            names.places.extend(place.map(|at| (new.clone(), at)));
+        }
         Command::DeleteChain(None) => {
             let is_user = |c: &ChainLayout| c.builtin.is_none();
             let mut users = table.chains.iter().filter(|c| is_user(c));
@@ -206,7 +234,7 @@ fn run(table: &mut Layout, names: &mut Names, command: &Command) -> Result<(), W
             let rule = fresh(rule, table)?;
             let (rules, index) = (&mut names.find(table, name)?.rules, index(*place)?);
             if index > rules.len() {
-                return Err("the chain has fewer rules; give a smaller place".into());
+                return Err(Why::Number);
             }
             rules.insert(index, rule);
         }
@@ -214,7 +242,7 @@ fn run(table: &mut Layout, names: &mut Names, command: &Command) -> Result<(), W
             let rule = fresh(rule, table)?;
             match names.find(table, name)?.rules.get_mut(index(*place)?) {
                 Some(slot) => *slot = rule,
-                None => return Err("the chain has fewer rules; give a smaller place".into()),
+                None => return Err(Why::Number),
             }
         }
         Command::Delete(name, rule) => {
@@ -226,7 +254,7 @@ fn run(table: &mut Layout, names: &mut Names, command: &Command) -> Result<(), W
         Command::DeleteAt(name, place) => {
             let (rules, index) = (&mut names.find(table, name)?.rules, index(*place)?);
             if index >= rules.len() {
-                return Err("the chain has fewer rules; give a smaller place".into());
+                return Err(Why::Number);
             }
             rules.remove(index);
         }

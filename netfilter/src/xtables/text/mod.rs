@@ -10,7 +10,7 @@ mod rule;
 mod words;
 
 pub(super) use options::{Complaint, Given, Opt, number};
-pub use restore::{Command, Script, ScriptTable};
+pub use restore::{Command, Place, Script, ScriptTable};
 pub(super) use rule::known;
 
 use std::borrow::Cow;

@@ -4,6 +4,7 @@
 //! prefix. The names are those of the tool and of the matches and the target that were named before.
 
 use super::options::{Complaint, complain};
+use super::words::Word;
 use crate::xtables::XtFamily;
 
 /// The long options of `iptables` and `ip6tables` themselves, with their short options or `""`. All are listed,
@@ -131,6 +132,16 @@ pub(super) fn short(name: &str) -> &str {
     match all.find(|(long, _)| *long == name) {
         Some((_, short)) if !short.is_empty() => short,
         _ => name,
+    }
+}
+
+/// The family that a word restricts its line to (`-4`, `--ipv6`), as in a text for both tools.
+pub(super) fn family(word: &Word) -> Option<XtFamily> {
+    match short(&word.text) {
+        _ if word.quoted => None,
+        "-4" => Some(XtFamily::Ip),
+        "-6" => Some(XtFamily::Ip6),
+        _ => None,
     }
 }
 

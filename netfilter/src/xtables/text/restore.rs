@@ -23,8 +23,19 @@ pub struct Script {
 pub struct ScriptTable {
     /// `filter`, `nat`, `mangle`, `raw` or `security`.
     pub name: String,
-    /// The commands, with the line of each.
-    pub commands: Vec<(usize, Command)>,
+    /// The commands, with the place of each.
+    pub commands: Vec<(Place, Command)>,
+}
+
+/// Where a command is in the text, for messages; counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The line.
+    pub line: usize,
+    /// In characters: where its chain is named, or the command itself without one.
+    pub column: usize,
+    /// Where the number of a rule is given; as `column` without one.
+    pub number: usize,
 }
 
 /// One line. `Display` prints it as arguments of `iptables`.
@@ -51,6 +62,8 @@ pub enum Command {
     DeleteChain(Option<String>),
     /// `-P`
     Policy(String, Policy),
+    /// `-E`: a user chain gets another name; rules that jump to it follow.
+    RenameChain(String, String),
 }
 
 impl Script {
@@ -126,15 +139,18 @@ impl Script {
                 "the table before is not ended; add a line with COMMIT before this one",
             ));
         }
-        let mut commands = Vec::new();
-        if let Some(rest) = line.strip_prefix(':') {
-            commands.push(declare(rest)?);
-        } else {
-            commands = command(line, self.family)?;
-        }
+        let mut place = Place {
+            line: number,
+            column: 1,
+            number: 1,
+        };
+        let commands = match line.strip_prefix(':') {
+            Some(rest) => vec![declare(rest)?],
+            None => command(line, self.family, &mut place)?,
+        };
         table
             .commands
-            .extend(commands.into_iter().map(|c| (number, c)));
+            .extend(commands.into_iter().map(|c| (place, c)));
         Ok(())
     }
 }
@@ -193,7 +209,8 @@ fn chain_name(word: &Word) -> Result<String, Complaint> {
     Ok(name.clone())
 }
 
-fn command(line: &str, family: XtFamily) -> Result<Vec<Command>, Complaint> {
+/// The commands of a line, none if it is for the other family; `place` becomes theirs.
+fn command(line: &str, family: XtFamily, place: &mut Place) -> Result<Vec<Command>, Complaint> {
     let mut words = words(line)?;
     if words.first().is_some_and(|w| is_counters(&w.text)) {
         words.remove(0);
@@ -206,16 +223,20 @@ fn command(line: &str, family: XtFamily) -> Result<Vec<Command>, Complaint> {
             "the line has no command; begin it with -A CHAIN or another one",
         )
     })?;
-    words.remove(at);
+    let command = words.remove(at);
     let mut argument = || -> Option<Word> {
         let is_word = words
             .get(at)
             .is_some_and(|w| w.quoted || !w.text.starts_with(['-', '!']));
         is_word.then(|| words.remove(at))
     };
-    let chain = argument().as_ref().map(chain_name).transpose()?;
-    let mut place = || -> Option<Result<usize, Complaint>> {
+    let word = argument();
+    place.column = word.as_ref().unwrap_or(&command).column;
+    place.number = place.column;
+    let chain = word.as_ref().map(chain_name).transpose()?;
+    let mut index = || -> Option<Result<usize, Complaint>> {
         let word = argument()?;
+        place.number = word.column;
         let number = super::number(&word.text).and_then(|n| usize::try_from(n).ok());
         let number = number.filter(|n| *n > 0);
         Some(number.ok_or_else(|| complain(word.column, "is no place in a chain; count from 1")))
@@ -225,6 +246,14 @@ fn command(line: &str, family: XtFamily) -> Result<Vec<Command>, Complaint> {
         "-F" => vec![Command::Flush(chain)],
         "-X" => vec![Command::DeleteChain(chain)],
         "-Z" => vec![],
+        "-E" => {
+            let word = argument()
+                .ok_or_else(|| complain(end, "-E needs a chain and its new name; add both"))?;
+            vec![Command::RenameChain(
+                chain.ok_or_else(needs)?,
+                chain_name(&word)?,
+            )]
+        }
         "-N" => vec![Command::NewChain(chain.ok_or_else(needs)?)],
         "-P" => {
             let word =
@@ -236,20 +265,23 @@ fn command(line: &str, family: XtFamily) -> Result<Vec<Command>, Complaint> {
         }
         _ => {
             let chain = chain.ok_or_else(needs)?;
-            let place = if name == "-A" {
+            let index = if name == "-A" {
                 None
             } else {
-                place().transpose()?
+                index().transpose()?
             };
             let rest = std::mem::take(&mut words);
-            if let (true, "-D", Some(n)) = (rest.is_empty(), name, place) {
-                return Ok(vec![Command::DeleteAt(chain, n)]);
+            let Some(rules) = rule::rules(&rest, family, end)? else {
+                return Ok(Vec::new());
+            };
+            if let ("-D", Some(n)) = (name, index) {
+                // The family is no part of a rule.
+                return match rest.iter().all(|w| names::family(w).is_some()) {
+                    true => Ok(vec![Command::DeleteAt(chain, n)]),
+                    false => Err(complain(end, "-D takes a place or a rule; leave one out")),
+                };
             }
-            if name == "-D" && place.is_some() {
-                return Err(complain(end, "-D takes a place or a rule; leave one out"));
-            }
-            let rules = rule::rules(&rest, family, end)?;
-            return match (name, place) {
+            return match (name, index) {
                 ("-A", _) => Ok(rules
                     .into_iter()
                     .map(|r| Command::Append(chain.clone(), r))
@@ -277,7 +309,14 @@ fn command(line: &str, family: XtFamily) -> Result<Vec<Command>, Complaint> {
             };
         }
     };
-    match words.first() {
+    if words
+        .iter()
+        .filter_map(names::family)
+        .any(|of| of != family)
+    {
+        return Ok(Vec::new());
+    }
+    match words.iter().find(|w| names::family(w).is_none()) {
         Some(more) => Err(complain(
             more.column,
             format!("{name} takes nothing more; leave it out"),
@@ -303,7 +342,7 @@ fn find_command(words: &[Word], family: XtFamily) -> Option<(usize, &'static str
 
 fn canonical(short: &str) -> Option<&'static str> {
     // -Z zeroes counters, which weir does not support.
-    let commands = ["-A", "-I", "-D", "-R", "-F", "-N", "-X", "-P", "-Z"];
+    let commands = ["-A", "-I", "-D", "-R", "-F", "-N", "-X", "-P", "-E", "-Z"];
     commands.into_iter().find(|command| *command == short)
 }
 
@@ -322,6 +361,7 @@ impl fmt::Display for Command {
             Self::DeleteChain(None) => f.write_str("-X"),
             Self::DeleteChain(Some(chain)) => write!(f, "-X {chain}"),
             Self::Policy(chain, policy) => write!(f, "-P {chain} {policy}"),
+            Self::RenameChain(chain, name) => write!(f, "-E {chain} {name}"),
         }
     }
 }

@@ -80,29 +80,38 @@ struct Reader<'a> {
     family: XtFamily,
     words: std::iter::Peekable<std::slice::Iter<'a, Word>>,
     rule: Rule,
-    /// `-s A,B` creates one rule per address.
-    sources: Vec<(Not, Network)>,
-    destinations: Vec<(Not, Network)>,
+    /// `-s A,B` creates one rule per address. Read when the family of the line is known, which may come behind.
+    sources: Option<Opt>,
+    destinations: Option<Opt>,
     loaded: Vec<Loaded>,
     /// The column of the end of the line, for errors about missing words.
     end: usize,
 }
 
-/// The rules of these words: several if `-s` or `-d` lists several addresses.
-pub(super) fn rules(words: &[Word], family: XtFamily, end: usize) -> Result<Vec<Rule>, Complaint> {
+/// The rules of these words: several if `-s` or `-d` lists several addresses; `None`: they are for the other family.
+pub(super) fn rules(
+    words: &[Word],
+    family: XtFamily,
+    end: usize,
+) -> Result<Option<Vec<Rule>>, Complaint> {
     let mut reader = Reader {
         family,
         words: words.iter().peekable(),
         rule: Rule::default(),
-        sources: Vec::new(),
-        destinations: Vec::new(),
+        sources: None,
+        destinations: None,
         loaded: Vec::new(),
         end,
     };
     while let Some(word) = reader.words.next() {
-        reader.option(word)?;
+        match names::family(word) {
+            // The tools read no further either.
+            Some(of) if of != family => return Ok(None),
+            Some(_) => {}
+            None => reader.option(word)?,
+        }
     }
-    reader.finish()
+    reader.finish().map(Some)
 }
 
 impl<'a> Reader<'a> {
@@ -134,15 +143,13 @@ impl<'a> Reader<'a> {
         match names::short(name) {
             "-s" => {
                 self.take(&mut o, 1)?;
-                let nets = self.networks(&o)?;
-                once(&o, self.sources.is_empty())?;
-                self.sources = nets;
+                once(&o, self.sources.is_none())?;
+                self.sources = Some(o);
             }
             "-d" => {
                 self.take(&mut o, 1)?;
-                let nets = self.networks(&o)?;
-                once(&o, self.destinations.is_empty())?;
-                self.destinations = nets;
+                once(&o, self.destinations.is_none())?;
+                self.destinations = Some(o);
             }
             "-i" => {
                 self.take(&mut o, 1)?;
@@ -174,6 +181,8 @@ impl<'a> Reader<'a> {
             }
             // Counters of this rule; weir does not set them.
             "-c" => self.take(&mut o, 2)?,
+            // There is nothing more to tell.
+            "-v" => {}
             // The caller handles the lock.
             "-w" => {
                 if self
@@ -229,13 +238,17 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn networks(&self, o: &Opt) -> Result<Vec<(Not, Network)>, Complaint> {
+    /// Each network of an option, or none at all.
+    fn networks(&self, o: Option<&Opt>) -> Result<Vec<Option<(Not, Network)>>, Complaint> {
+        let Some(o) = o else {
+            return Ok(vec![None]);
+        };
         let nets: Vec<&str> = o.word(0).split(',').collect();
         if o.not.0 && nets.len() > 1 {
             return Err(o.wrong("cannot be inverted as a list; write one rule for each address"));
         }
         nets.into_iter()
-            .map(|net| Ok((o.not, o.masked_network(net, self.family)?)))
+            .map(|net| Ok(Some((o.not, o.masked_network(net, self.family)?))))
             .collect()
     }
 
@@ -389,14 +402,8 @@ impl<'a> Reader<'a> {
                 return Err(o.wrong(&format!("does not go with the rest of {}", given.name)));
             }
         }
-        let or_none = |nets: Vec<(Not, Network)>| -> Vec<Option<(Not, Network)>> {
-            if nets.is_empty() {
-                vec![None]
-            } else {
-                nets.into_iter().map(Some).collect()
-            }
-        };
-        let (sources, destinations) = (or_none(self.sources), or_none(self.destinations));
+        let sources = self.networks(self.sources.as_ref())?;
+        let destinations = self.networks(self.destinations.as_ref())?;
         let mut rules = Vec::new();
         for source in &sources {
             for destination in &destinations {

@@ -39,6 +39,8 @@ fn each_command_is_read() {
         ("-X C", "-X C"),
         ("-N C", "-N C"),
         ("-P INPUT DROP", "-P INPUT DROP"),
+        ("-E C D", "-E C D"),
+        ("--rename-chain C D", "-E C D"),
         (":INPUT DROP [3:4]", "-P INPUT DROP"),
         (":C - [0:0]", "-N C"),
         (
@@ -76,6 +78,40 @@ fn each_command_is_read() {
     }
 }
 
+/// One text may be for both tools: each passes over the lines of the other, and reads nothing behind the word that says so.
+#[test]
+fn lines_of_the_other_family_are_passed_over() {
+    let commands = |family, line: &str| {
+        let script = Script::parse(family, &format!("*filter\n{line}\nCOMMIT\n"));
+        let script = script.unwrap_or_else(|e| panic!("{family} {line}: {e}"));
+        let commands = script.tables[0].commands.iter();
+        commands.map(|(_, c)| c.to_string()).collect::<String>()
+    };
+    for (line, v4, v6) in [
+        ("-4 -A INPUT -s 10.0.0.1", "-A INPUT -s 10.0.0.1/32", ""),
+        ("-6 -A INPUT -s fd00::1", "", "-A INPUT -s fd00::1/128"),
+        ("-A INPUT -s fd00::1 -6", "", "-A INPUT -s fd00::1/128"),
+        ("--ipv6 -A INPUT -p tcp", "", "-A INPUT -p tcp"),
+        ("-A INPUT --ipv4 -f", "-A INPUT -f", ""),
+        ("-6 -N C", "", "-N C"),
+        ("-4 -F", "-F", ""),
+        ("-4 -D INPUT 2", "-D INPUT 2", ""),
+        ("-R INPUT 2 -6 -j C", "", "-R INPUT 2 -j C"),
+        ("-6 -A INPUT -m nonsense", "", ""),
+        ("-A C -m comment --comment -6 -v", "", ""),
+    ] {
+        if line.contains("nonsense") {
+            assert_eq!(commands(XtFamily::Ip, line), "", "{line}");
+        } else if line.contains("comment") {
+            let read = "-A C -m comment --comment -6";
+            assert_eq!(commands(XtFamily::Ip, line), read, "{line}");
+        } else {
+            assert_eq!(commands(XtFamily::Ip, line), v4, "{line}");
+            assert_eq!(commands(XtFamily::Ip6, line), v6, "{line}");
+        }
+    }
+}
+
 #[test]
 fn an_error_names_its_place() {
     for (line, column, part) in [
@@ -92,6 +128,9 @@ fn an_error_names_its_place() {
         ("-A INPUT -j", 12, "ends here"),
         ("-A INPUT -m comment --comment \"x", 31, "not closed"),
         ("-A INPUT -m owner --uid-owner root", 19, "not looked up"),
+        ("-E C", 5, "new name"),
+        ("-D INPUT 2 -j C", 16, "leave one out"),
+        ("-4 -F C D", 9, "nothing more"),
         ("-A", 3, "chain"),
         ("tcp -A", 7, "chain"),
         ("-A INPUT !", 10, "before an option"),
@@ -164,6 +203,32 @@ fn a_rule_that_cannot_be_written_has_its_line() {
     let script = Script::parse(XtFamily::Ip, &text).unwrap();
     let plan = crate::xtables::plan_restore(&script, &crate::xtables::Snapshot::default(), false);
     let e = plan.unwrap_err().to_string();
-    assert!(e.contains("line 2: ") && e.contains("65535"), "{e}");
+    assert!(
+        e.contains("line 2, column 4: ") && e.contains("65535"),
+        "{e}"
+    );
     assert!(e.len() < 1_000, "{} bytes", e.len());
+}
+
+/// What the tables do not allow has its place, too.
+#[test]
+fn a_command_that_cannot_be_executed_has_its_column() {
+    for (line, column) in [
+        ("-I INPUT 3 -j DROP", 10),
+        ("[0:0] -D INPUT 3", 16),
+        ("-R  INPUT 3 -j DROP", 11),
+        ("-D INPUT -j DROP", 4),
+        ("-F NOWHERE", 4),
+        ("-N C", 4),
+        ("-E INPUT D", 4),
+        ("-E D C", 4),
+        (":C ACCEPT", 1),
+    ] {
+        let text = format!("*filter\n:C -\n-A INPUT -j C\n{line}\nCOMMIT\n");
+        let script = Script::parse(XtFamily::Ip, &text).unwrap();
+        let plan = crate::xtables::plan_restore(&script, &Default::default(), false);
+        let e = plan.unwrap_err().to_string();
+        let place = format!("line 4, column {column}: ");
+        assert!(e.contains(&place), "{line}: {e}");
+    }
 }
