@@ -19,6 +19,7 @@ pub mod host;
 pub mod marks;
 pub mod model;
 mod place;
+mod plan;
 mod pool;
 mod progress;
 mod ran;
@@ -30,42 +31,20 @@ pub mod skip;
 pub use artifacts::Artifacts;
 pub use case::Case;
 pub use place::{HOST, Place};
+pub use plan::Plan;
 
 use case::What;
 use model::{CaseResult, Run, Verdict};
 use pool::{Kind, Watch, in_parallel};
 use progress::Progress;
 use run::{Done, Runner};
-use std::path::PathBuf;
+use skip::Skip;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 use weir_vm::{Arch, Cache, Kernels, Options, Result, note};
 
 /// Environments that must be there: their names, separated by commas.
 const REQUIRE: &str = "VMTESTS_REQUIRE";
-
-/// What is to run where.
-#[derive(Debug, Clone, Default)]
-pub struct Plan {
-    /// Kernels, as `weir-vmtests list` names them.
-    pub kernels: Vec<String>,
-    /// Variants by name; each runs on the kernels that `kernels.toml` gives it, as far as they are in `kernels`.
-    pub variants: Vec<String>,
-    /// Run cases on this machine's own kernel, too.
-    pub is_on_host: bool,
-    /// Only what has this in `ENVIRONMENT::CASE`.
-    pub filter: Option<String>,
-    /// How many guests at a time; one case of this machine runs beside them.
-    pub jobs: usize,
-    /// What a whole run was cut down to, in words; empty: it is whole.
-    pub selection: String,
-    /// Where what is done is written down case by case, until [`Matrix::end`].
-    pub progress: Option<PathBuf>,
-    /// Go on with the run that was stopped, if this file is of the same one.
-    pub resume: bool,
-    /// The binary of this crate, when the running program is another one.
-    pub program: Option<PathBuf>,
-}
 
 /// A plan with everything at hand that it needs.
 #[derive(Debug)]
@@ -89,7 +68,7 @@ impl<'a> Matrix<'a> {
         if plan.is_on_host {
             places.push(Place::host());
         }
-        for name in environments(&kernels, &plan)? {
+        for name in plan.environments(&kernels)? {
             places.push(Place::guest(&kernels, &name)?);
         }
         let options: Options = run::options(plan.program.as_deref())?;
@@ -263,10 +242,10 @@ impl<'a> Matrix<'a> {
         for case in &self.cases {
             let of_case =
                 |r: &CaseResult| r.case == case.name && guests.contains(&r.environment.as_str());
-            let skipped = |r: &CaseResult| matches!(r.verdict, Verdict::Skipped { .. });
+            let skipped = |r: &CaseResult| matches!(r.verdict, Verdict::Skipped(_));
             if run.results.iter().filter(|r| of_case(r)).all(skipped)
                 && let Some(last) = run.results.iter_mut().rfind(|r| of_case(r))
-                && let Verdict::Skipped { reason, probe, .. } = &last.verdict
+                && let Verdict::Skipped(Skip { reason, probe, .. }) = &last.verdict
             {
                 last.verdict = Verdict::Failed {
                     text: format!(
@@ -296,23 +275,6 @@ fn demand(place: &Place, result: &mut CaseResult) {
             text: format!("{REQUIRE} demands {}, and {reason}", place.name()),
         };
     }
-}
-
-/// Kernels, then variants on those of them that the catalogue names.
-fn environments(kernels: &Kernels, plan: &Plan) -> Result<Vec<String>> {
-    let mut names = plan.kernels.clone();
-    for kernel in &plan.kernels {
-        if kernels.own().iter().any(|o| &o.name == kernel) {
-            continue;
-        }
-        let entry = kernels.find(kernel)?.0.name.clone();
-        let on = kernels.catalogue().variants_on(&entry);
-        names.extend(
-            on.filter(|v| plan.variants.contains(&v.name))
-                .map(|v| format!("{kernel}-{}", v.name)),
-        );
-    }
-    Ok(names)
 }
 
 /// `2026-01-31T12:00:00Z`

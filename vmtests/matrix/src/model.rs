@@ -1,4 +1,5 @@
 //! What a run of the matrix found out: plain values, read by every form of the report.
+use crate::skip::Skip;
 use serde::{Deserialize, Serialize};
 
 /// One run.
@@ -59,14 +60,7 @@ pub enum Verdict {
         text: String,
     },
     /// The kernel lacks something that it need not have.
-    Skipped {
-        /// What was asked for, as `weir preflight` names it.
-        probe: String,
-        /// The first kernel that must have it (`5.13`).
-        since: String,
-        /// What the kernel said.
-        reason: String,
-    },
+    Skipped(Skip),
     /// It could not be tried: no QEMU, no kernel.
     Ignored {
         /// What is missing and what gives it.

@@ -104,7 +104,7 @@ impl Watch {
         let mut counts = lock(&self.counts);
         match &result.verdict {
             Verdict::Failed { .. } => counts.0 += 1,
-            Verdict::Skipped { .. } => counts.1 += 1,
+            Verdict::Skipped(_) => counts.1 += 1,
             _ => {}
         }
         self.bar.inc(1);

@@ -125,7 +125,7 @@ impl Progress {
 
 /// Whether it would end like that again. What failed or was not there may be mended by now.
 fn is_settled(verdict: &Verdict) -> bool {
-    matches!(verdict, Verdict::Passed | Verdict::Skipped { .. })
+    matches!(verdict, Verdict::Passed | Verdict::Skipped(_))
 }
 
 /// The run is over, and its report, which says all, is written: removes the file.
@@ -140,6 +140,7 @@ pub(crate) fn end(path: &Path) -> Result<()> {
 mod tests {
     use super::{Done, Progress, end};
     use crate::model::{CaseResult, Verdict};
+    use crate::skip::Skip;
     use std::fs::OpenOptions;
     use std::io::Write as _;
 
@@ -194,11 +195,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("progress");
         let (text, reason) = ("line\nline".to_owned(), String::new());
-        let skipped = Verdict::Skipped {
+        let skipped = Verdict::Skipped(Skip {
             probe: "nft".to_owned(),
             since: "5.2".to_owned(),
             reason: reason.clone(),
-        };
+        });
         let (progress, _) = Progress::open(&path, "one", true).unwrap();
         let verdicts = [
             Verdict::Failed { text },

@@ -9,6 +9,8 @@
 //! It names what was tried, the first kernel that must have it, and what the kernel said. A line without
 //! `(since ...)` tells about the user or the machine and not about the kernel.
 
+use serde::{Deserialize, Serialize};
+
 /// A version of the kernel, as far as a feature is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version(pub u32, pub u32);
@@ -26,13 +28,13 @@ impl Version {
 }
 
 /// One line of a test that does not run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Skip {
-    /// What was tried; empty when the kernel is not the reason.
+    /// What was tried, as `weir preflight` names it; empty when the kernel is not the reason.
     pub probe: String,
-    /// The first kernel that must have it; empty as above.
+    /// The first kernel that must have it (`5.13`); empty as above.
     pub since: String,
-    /// In words.
+    /// What the kernel said.
     pub reason: String,
 }
 

@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use weir_vm::{Cache, Error, Kernels, State};
 use weir_vmtests::model::Verdict;
+use weir_vmtests::skip::Skip;
 use weir_vmtests::{Artifacts, Matrix, Plan, case};
 
 const CASES: &str = "VMTESTS_CASES";
@@ -77,11 +78,11 @@ fn trials() -> Result<Vec<Trial>, Error> {
 fn run(matrix: &Matrix<'_>, place: usize, case: usize) -> Result<(), Failed> {
     match matrix.run_one(place, case).map(|r| r.verdict) {
         Some(Verdict::Passed) => Ok(()),
-        Some(Verdict::Skipped {
+        Some(Verdict::Skipped(Skip {
             probe,
             since,
             reason,
-        }) => {
+        })) => {
             println!("skipped: {probe} (since {since}): {reason}");
             Ok(())
         }

@@ -8,47 +8,23 @@ const LIMIT: u64 = 1 << 30;
 /// The kernel's build packs with `zstd -22 --ultra`: a window of 128 MiB.
 const WINDOW: u64 = 128 << 20;
 
-/// How something is packed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Packing {
-    Plain,
-    Gzip,
-    Xz,
-    Zstd,
-    /// The old frame that `lz4 -l` writes: no checksums, blocks of up to 8 MiB.
-    Lz4Legacy,
-}
-
-impl Packing {
-    /// Looks at the first bytes.
-    pub(crate) fn of(start: &[u8]) -> Self {
-        const MAGICS: &[(&[u8], Packing)] = &[
-            (&[0x1f, 0x8b], Packing::Gzip),
-            (&[0xfd, b'7', b'z', b'X', b'Z', 0], Packing::Xz),
-            (&[0x28, 0xb5, 0x2f, 0xfd], Packing::Zstd),
-            (&[0x02, 0x21, 0x4c, 0x18], Packing::Lz4Legacy),
-        ];
-        let found = MAGICS.iter().find(|(magic, _)| start.starts_with(magic));
-        found.map_or(Packing::Plain, |(_, packing)| *packing)
-    }
-}
-
-/// A reader of what is in `packed`.
+/// A reader of what is in `packed`; of `packed` itself, if it is packed in no way that we know.
 ///
 /// # Errors
 /// It cannot be read, or starts like something that it is not.
 pub(crate) fn reader<'a>(name: &str, packed: impl Read + 'a) -> Result<Box<dyn Read + 'a>> {
     let mut packed = BufReader::with_capacity(1 << 16, packed);
     let start = packed.fill_buf().map_err(|e| damaged(name, &e))?;
-    Ok(match Packing::of(start) {
-        Packing::Plain => Box::new(packed),
-        Packing::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(packed)),
-        Packing::Xz => Box::new(lzma_rust2::XzReader::new(packed, true)),
-        Packing::Zstd => Box::new(
+    Ok(match start {
+        [0x1f, 0x8b, ..] => Box::new(flate2::bufread::MultiGzDecoder::new(packed)),
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Box::new(lzma_rust2::XzReader::new(packed, true)),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Box::new(
             ruzstd::decoding::StreamingDecoder::new_with_max_window_size(packed, WINDOW)
                 .map_err(|e| damaged(name, &e))?,
         ),
-        Packing::Lz4Legacy => Box::new(lz4_flex::frame::FrameDecoder::new(packed)),
+        // The old frame that `lz4 -l` writes: no checksums, blocks of up to 8 MiB.
+        [0x02, 0x21, 0x4c, 0x18, ..] => Box::new(lz4_flex::frame::FrameDecoder::new(packed)),
+        _ => Box::new(packed),
     })
 }
 

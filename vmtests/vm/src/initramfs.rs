@@ -78,7 +78,7 @@ impl<'a> Initramfs<'a> {
         let name = MODULES_LIST.trim_start_matches('/');
         archive.file(name, 0o644, list.len() as u64, list.as_bytes())?;
         let mut made = BTreeSet::new();
-        for (path, entry) in self.files.entries() {
+        for (path, entry) in &self.files.entries {
             let name = path.trim_start_matches('/');
             parents(&mut archive, &mut made, name)?;
             match entry {
@@ -88,11 +88,11 @@ impl<'a> Initramfs<'a> {
                     }
                 }
                 Entry::File { host, mode } => {
-                    let is_cut = self.files.is_stripped() || path == INIT;
+                    let is_cut = self.files.is_stripped || path == INIT;
                     copy(&mut archive, name, *mode, host, is_cut)?;
                 }
-                Entry::Bytes { bytes, mode } => {
-                    archive.file(name, *mode, bytes.len() as u64, &**bytes)?;
+                Entry::Text(text) => {
+                    archive.file(name, 0o644, text.len() as u64, text.as_bytes())?;
                 }
                 Entry::Link { target } => archive.symlink(name, target)?,
             }
@@ -167,7 +167,7 @@ mod tests {
             ..Kernel::for_tests()
         };
         let mut payload = Payload::new();
-        payload.bytes(Path::new("/a/b/c"), 0o600, *b"deep").unwrap();
+        payload.append(Path::new("/a/b/c"), "deep").unwrap();
         payload.directory(Path::new("/a"), 0o700).unwrap();
         let initramfs = Initramfs::new(&kernel, Path::new("/bin/true"), &payload).unwrap();
         let file = folder.join("initramfs");

@@ -1,4 +1,7 @@
 //! What a guest has on its file system, besides the agent and the modules.
+#[cfg(test)]
+mod tests;
+
 use crate::cache::target_directory_of;
 use crate::closure::closure;
 use crate::segments::cut_at;
@@ -40,7 +43,7 @@ const LOADER_CACHE: &str = "/etc/ld.so.cache";
 pub(crate) enum Entry {
     Directory { mode: u32 },
     File { host: PathBuf, mode: u32 },
-    Bytes { bytes: Vec<u8>, mode: u32 },
+    Text(String),
     Link { target: String },
 }
 
@@ -49,8 +52,8 @@ pub(crate) enum Entry {
 /// The default one has nothing at all, for a program that needs nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Payload {
-    is_stripped: bool,
-    entries: BTreeMap<String, Entry>,
+    pub(crate) is_stripped: bool,
+    pub(crate) entries: BTreeMap<String, Entry>,
 }
 
 impl Payload {
@@ -58,8 +61,8 @@ impl Payload {
     #[must_use]
     pub fn new() -> Self {
         let entry = |(path, text): &(&str, &str)| {
-            let bytes = text.as_bytes().to_vec();
-            ((*path).to_owned(), Entry::Bytes { bytes, mode: 0o644 })
+            let text = Entry::Text((*text).to_owned());
+            ((*path).to_owned(), text)
         };
         Self {
             is_stripped: false,
@@ -73,10 +76,6 @@ impl Payload {
     pub fn stripped(mut self) -> Self {
         self.is_stripped = true;
         self
-    }
-
-    pub(crate) fn is_stripped(&self) -> bool {
-        self.is_stripped
     }
 
     /// A program of the host, at the same path, with its loader and libraries.
@@ -110,41 +109,24 @@ impl Payload {
         let host = absolute(host)?;
         let metadata = metadata(&host)?;
         if !metadata.is_file() {
-            return Err(Error::new(
-                host.display().to_string(),
-                "not a file",
-                "Name a file",
-            ));
+            let host = host.display().to_string();
+            return Err(Error::new(host, "not a file", "Name a file"));
         }
         let mode = metadata.permissions().mode() & 0o7777;
         self.put(guest, Entry::File { host, mode })
     }
 
-    /// Bytes as a file.
-    ///
-    /// # Errors
-    /// A path that is not absolute and UTF-8.
-    pub fn bytes(
-        &mut self,
-        guest: &Path,
-        mode: u32,
-        bytes: impl Into<Vec<u8>>,
-    ) -> Result<&mut Self> {
-        let bytes = bytes.into();
-        self.put(guest, Entry::Bytes { bytes, mode })
-    }
-
-    /// More text for a file that is here as bytes; another file is replaced.
+    /// More text for a file that is here as text; another file is replaced.
     ///
     /// # Errors
     /// A path that is not absolute and UTF-8.
     pub fn append(&mut self, guest: &Path, text: &str) -> Result<&mut Self> {
-        let (mut bytes, mode) = match guest.to_str().and_then(|path| self.entries.get(path)) {
-            Some(Entry::Bytes { bytes, mode }) => (bytes.clone(), *mode),
-            _ => (Vec::new(), 0o644),
+        let before = match guest.to_str().and_then(|path| self.entries.get(path)) {
+            Some(Entry::Text(before)) => before,
+            _ => "",
         };
-        bytes.extend_from_slice(text.as_bytes());
-        self.put(guest, Entry::Bytes { bytes, mode })
+        let text = before.to_owned() + text;
+        self.put(guest, Entry::Text(text))
     }
 
     /// An empty directory.
@@ -217,7 +199,7 @@ impl Payload {
             Ok(sum
                 + match entry {
                     Entry::File { host, .. } => self.file_size(host)?,
-                    Entry::Bytes { bytes, .. } => bytes.len() as u64,
+                    Entry::Text(text) => text.len() as u64,
                     _ => 0,
                 })
         })
@@ -230,12 +212,6 @@ impl Payload {
         }
         let file = File::open(host).at(host)?;
         Ok(cut_at(&file, size).unwrap_or(size))
-    }
-
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (&str, &Entry)> {
-        self.entries
-            .iter()
-            .map(|(path, entry)| (path.as_str(), entry))
     }
 
     /// A text that is another one whenever the content is another one.
@@ -309,62 +285,4 @@ fn absolute(host: &Path) -> Result<PathBuf> {
         }
     }
     Ok(plain)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_program_brings_its_libraries_and_what_libc_reads() {
-        let mut payload = Payload::new();
-        payload.program("/bin/true").unwrap();
-        for path in ["/bin/true", "/etc/passwd", "/lib64/ld-linux-x86-64.so.2"] {
-            assert!(payload.has(Path::new(path)), "{path}");
-        }
-        assert!(payload.entries().any(|(p, _)| p.ends_with("/libc.so.6")));
-        assert!(payload.size().unwrap() > 1 << 20);
-    }
-
-    #[test]
-    fn what_is_cut_off_takes_no_room() {
-        // This program, with its lines for debuggers.
-        let program = std::env::current_exe().unwrap();
-        let size = |mut payload: Payload| {
-            payload.file(&program, Path::new("/x")).unwrap();
-            payload.bytes(Path::new("/y"), 0o644, *b"1234").unwrap();
-            payload.size().unwrap()
-        };
-        let whole = size(Payload::default());
-        assert_eq!(whole, program.metadata().unwrap().len() + 4);
-        let cut = size(Payload::default().stripped());
-        let loaded = crate::segments::loaded_size(&File::open(&program).unwrap()).unwrap();
-        assert_eq!(cut, loaded + 4);
-        assert!(cut < whole);
-    }
-
-    #[test]
-    fn a_path_that_a_guest_cannot_have_is_refused() {
-        let mut payload = Payload::new();
-        for path in ["etc/x", "/a/../b"] {
-            let e = payload.bytes(Path::new(path), 0o644, *b"x").unwrap_err();
-            assert!(e.input.contains(path), "{e}");
-        }
-        assert!(payload.file(Path::new("/etc"), Path::new("/etc")).is_err());
-        assert!(payload.program("/nonexistent").is_err());
-    }
-
-    #[test]
-    fn a_changed_file_changes_the_fingerprint() {
-        let file = std::env::temp_dir().join(format!("weir-vm-payload-{}", std::process::id()));
-        fs::write(&file, "one").unwrap();
-        let mut payload = Payload::new();
-        payload.file(&file, Path::new("/x")).unwrap();
-        let before = payload.fingerprint().unwrap();
-        assert_eq!(payload.fingerprint().unwrap(), before);
-        fs::write(&file, "other").unwrap();
-        assert_ne!(payload.fingerprint().unwrap(), before);
-        fs::remove_file(&file).unwrap();
-        assert!(payload.fingerprint().is_err());
-    }
 }

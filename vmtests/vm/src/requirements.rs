@@ -51,15 +51,13 @@ pub(crate) fn check(
         None,
         "its messages come over the serial port",
     );
-    let missing: Vec<String> = NEEDS
+    let missing = NEEDS
         .iter()
         .chain([&console])
         .filter_map(|(option, module, why)| {
-            if is_set(config, option, "y") {
-                return None;
-            }
             let modular = is_set(config, option, "m");
             match module {
+                _ if is_set(config, option, "y") => None,
                 Some(module) if modular && found.has(module) => None,
                 Some(module) if modular => Some(format!(
                     "the module {module} ({option}=m, not in the modules): {why}"
@@ -67,8 +65,8 @@ pub(crate) fn check(
                 Some(_) => Some(format!("{option}=y or m: {why}")),
                 None => Some(format!("{option}=y: {why}")),
             }
-        })
-        .collect();
+        });
+    let missing: Vec<String> = missing.collect();
     if missing.is_empty() {
         return Ok(Vec::new());
     }
@@ -81,11 +79,9 @@ pub(crate) fn check(
 
 /// No configuration is known. The list of built-in modules says something, if there is one.
 fn without_config(name: &str, found: &Found) -> Result<Vec<String>> {
-    let known = !found.builtin.is_empty();
+    let is_there = |m: &str| found.builtin.is_empty() || found.has(m) || found.builtin.contains(m);
     let modules = NEEDS.iter().filter_map(|(_, module, _)| *module);
-    let missing: Vec<_> = modules
-        .filter(|m| known && !found.has(m) && !found.builtin.contains(*m))
-        .collect();
+    let missing: Vec<_> = modules.filter(|m| !is_there(m)).collect();
     if missing.is_empty() {
         return Ok(vec![
             "its configuration is not known (no config file beside it, no CONFIG_IKCONFIG), so whether it \
@@ -93,12 +89,10 @@ fn without_config(name: &str, found: &Found) -> Result<Vec<String>> {
                 .to_owned(),
         ]);
     }
+    let missing = missing.join(" and ");
     Err(Error::new(
         format!("the kernel {name}"),
-        format!(
-            "it has {} neither as a module nor built in",
-            missing.join(" and ")
-        ),
+        format!("it has {missing} neither as a module nor built in"),
         "Give the modules directory that belongs to it, or another kernel",
     ))
 }

@@ -1,6 +1,6 @@
 //! `index.html`: one page without scripts or other files, for a person. How it looks is said in `templates/index.html`.
 use super::clean::{count, duration, shorten};
-use super::summary::{Feature, Reason, Tally, View, alike, instead, names, room, version};
+use super::summary::{Feature, Reason, Tally, View, alike, instead, names, parts, room, version};
 use crate::model::{CaseResult, Environment, Run, Verdict};
 use askama::Template;
 
@@ -97,22 +97,14 @@ fn kernel_and_variant(name: &str) -> (&str, &str) {
     name.find('-').map_or((name, ""), |at| name.split_at(at))
 }
 
-/// The test program of `room::program::test`; empty when there is none.
 fn program(case: &str) -> &str {
-    let mut parts = case.splitn(3, "::");
-    match (parts.next(), parts.next(), parts.next()) {
-        (Some(_), Some(program), Some(_)) => program,
-        _ => "",
-    }
+    parts(case).1
 }
 
-/// What follows the room and the test program.
 fn test(case: &str) -> &str {
-    let skip = if program(case).is_empty() { 2 } else { 3 };
-    match case.splitn(skip, "::").last() {
-        None | Some("") => "(no name)",
-        Some(test) => test,
-    }
+    Some(parts(case).2)
+        .filter(|test| !test.is_empty())
+        .unwrap_or("(no name)")
 }
 
 /// Of each room in one environment, then of all.
@@ -164,7 +156,7 @@ impl View<'_> {
                 None => ("absent", "-"),
                 Some(Verdict::Passed) => ("passed", "pass"),
                 Some(Verdict::Failed { .. }) => ("failed", "FAIL"),
-                Some(Verdict::Skipped { .. }) => ("skipped", "skip"),
+                Some(Verdict::Skipped(_)) => ("skipped", "skip"),
                 Some(Verdict::Ignored { .. }) => ("ignored", "ignored"),
             })
             .collect()
@@ -175,11 +167,7 @@ impl<'a> Reason<'a> {
     /// The feature, the first kernel that must have it, the reason.
     fn columns(&self) -> (&'a str, &'a str, &'a str) {
         let (probe, since, reason) = match self.verdict {
-            Verdict::Skipped {
-                probe,
-                since,
-                reason,
-            } => (&**probe, &**since, &**reason),
+            Verdict::Skipped(s) => (&*s.probe, &*s.since, &*s.reason),
             Verdict::Ignored { reason } => ("not tried", "", &**reason),
             Verdict::Passed | Verdict::Failed { .. } => ("", "", ""),
         };

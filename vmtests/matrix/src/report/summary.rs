@@ -18,7 +18,7 @@ impl Tally {
         match verdict {
             Verdict::Passed => self.passed += 1,
             Verdict::Failed { .. } => self.failed += 1,
-            Verdict::Skipped { .. } => self.skipped += 1,
+            Verdict::Skipped(_) => self.skipped += 1,
             Verdict::Ignored { .. } => self.ignored += 1,
         }
     }
@@ -44,7 +44,7 @@ pub(super) fn word(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::Passed => "passed",
         Verdict::Failed { .. } => "failed",
-        Verdict::Skipped { .. } => "skipped",
+        Verdict::Skipped(_) => "skipped",
         Verdict::Ignored { .. } => "ignored",
     }
 }
@@ -150,9 +150,15 @@ pub(super) struct View<'a> {
     by_name: HashMap<(&'a str, &'a str), &'a CaseResult>,
 }
 
-/// The room of a case: what stands before the first `::`.
+/// The room, the test program and the test of `room::program::test`; the program is empty where there is none.
+pub(super) fn parts(case: &str) -> (&str, &str, &str) {
+    let (room, rest) = case.split_once("::").unwrap_or(("other", case));
+    let (program, test) = rest.split_once("::").unwrap_or(("", rest));
+    (room, program, test)
+}
+
 pub(super) fn room(case: &str) -> &str {
-    case.split_once("::").map_or("other", |(room, _)| room)
+    parts(case).0
 }
 
 impl<'a> View<'a> {

@@ -5,6 +5,7 @@ use super::clean::{block, count, duration, line, wrap};
 use super::summary::{Reason, Tally, View, room};
 use super::table::{FIRST, Tone, WIDTH, cell, paint, table};
 use crate::model::{CaseResult, Run, Verdict};
+use crate::skip::Skip;
 use askama::Template;
 
 /// The whole report as text, at most 100 columns wide. With `colour` for a terminal; words say the same.
@@ -165,11 +166,11 @@ fn start(result: &CaseResult) -> &'static str {
 /// Why a case did not run, in one sentence.
 pub(super) fn because(verdict: &Verdict) -> String {
     match verdict {
-        Verdict::Skipped {
+        Verdict::Skipped(Skip {
             probe,
             since,
             reason,
-        } => {
+        }) => {
             let since = if since.is_empty() {
                 "no kernel needs to have it".to_owned()
             } else {

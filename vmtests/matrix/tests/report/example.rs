@@ -3,6 +3,7 @@ mod tables;
 
 use tables::{ENVIRONMENTS, FEATURES, PROGRAMS, TESTS};
 use weir_vmtests::model::{Capability, CaseResult, Environment, Run, Verdict};
+use weir_vmtests::skip::Skip;
 
 pub(crate) fn environment(name: &str) -> Environment {
     let known = ENVIRONMENTS.iter().find(|e| e.0 == name);
@@ -110,10 +111,12 @@ fn ending(environment: &str, program: &str, n: usize, failing: bool) -> Verdict 
         ("5.10", "oracle") if n.is_multiple_of(20) => Some(("nf_tables/destroy", "6.3")),
         _ => None,
     };
-    lacks.map_or(Verdict::Passed, |(probe, since)| Verdict::Skipped {
-        probe: probe.into(),
-        since: since.into(),
-        reason: "Operation not supported (EOPNOTSUPP)".into(),
+    lacks.map_or(Verdict::Passed, |(probe, since)| {
+        Verdict::Skipped(Skip {
+            probe: probe.into(),
+            since: since.into(),
+            reason: "Operation not supported (EOPNOTSUPP)".into(),
+        })
     })
 }
 
@@ -165,11 +168,11 @@ pub(crate) fn hostile() -> Run {
     run.results.push(result(
         "6.1",
         "a::b::c",
-        Verdict::Skipped {
+        Verdict::Skipped(Skip {
             probe: HOSTILE.into(),
             since: HOSTILE.into(),
             reason: long,
-        },
+        }),
     ));
     run.capabilities.push(Capability {
         environment: HOSTILE.into(),

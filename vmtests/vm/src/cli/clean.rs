@@ -28,13 +28,11 @@ pub struct Args {
 
 pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
     // Whoever makes a kernel right now would lose it.
-    let _guards = Kernels::open(cache, None)
-        .map(|kernels| guards(cache, &kernels))
-        .unwrap_or_default();
+    let kernels = Kernels::open(cache, None);
+    let _guards = kernels.as_ref().map(|kernels| guards(cache, kernels));
     let mut freed = 0;
     if args.old {
-        let kernels = Kernels::open(cache, None)?;
-        let (keys, packages) = kernels.in_use();
+        let (keys, packages) = kernels?.in_use();
         freed += remove_others(&cache.kernels(), &keys)?;
         freed += remove_others(&cache.debs(), &packages)?;
     } else if args.states {

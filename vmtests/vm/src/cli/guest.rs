@@ -93,21 +93,21 @@ impl GuestArgs {
         Ok(machine)
     }
 
-    /// The program as the guest is to run it; `env` may be overridden by `--env`.
+    /// The program as the guest is to run it; `more` may be overridden by `--env`.
     pub(super) fn run(
         &self,
         argv: Vec<OsString>,
         cwd: PathBuf,
-        mut env: Vec<(OsString, OsString)>,
+        more: Vec<(OsString, OsString)>,
     ) -> Result<Run> {
-        for (name, value) in [
+        let env = [
             ("PATH", PATH),
             ("HOME", "/root"),
             ("LANG", "C.UTF-8"),
             ("TERM", "dumb"),
-        ] {
-            env.insert(0, (name.into(), value.into()));
-        }
+        ];
+        let env = env.map(|(name, value)| (name.into(), value.into()));
+        let mut env: Vec<(OsString, OsString)> = env.into_iter().chain(more).collect();
         for variable in &self.env {
             let (name, value) = variable.split_once('=').ok_or_else(|| {
                 Error::new(

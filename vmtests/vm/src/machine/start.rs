@@ -71,15 +71,14 @@ impl Maker<'_> {
     fn restored_or_saved(&self) -> Result<Machine> {
         let key = self.key()?;
         let first = match self.restore(&key) {
-            Ok(Some(booted)) => return Ok(self.machine(booted, Origin::Restored)),
-            Ok(None) => None,
-            Err(reason) => Some(reason),
+            Ok(Some(machine)) => return Ok(machine),
+            other => other.err(),
         };
         // A file for each key would stay for ever; few runs boot the same kernel with other files at once.
         let _lock = self.cache.lock(&format!("state-{}", self.kernel.name))?;
         // Another run may have made it anew while we waited.
         let reason = match self.restore(&key) {
-            Ok(Some(booted)) => return Ok(self.machine(booted, Origin::Restored)),
+            Ok(Some(machine)) => return Ok(machine),
             Ok(None) => first,
             Err(reason) => Some(reason),
         };
@@ -99,9 +98,9 @@ impl Maker<'_> {
         }
         self.save(&key)?;
         match self.restore(&key) {
-            Ok(Some(booted)) => {
-                let origin = reason.map_or(Origin::Saved, Origin::Renewed);
-                Ok(self.machine(booted, origin))
+            Ok(Some(mut machine)) => {
+                machine.origin = reason.map_or(Origin::Saved, Origin::Renewed);
+                Ok(machine)
             }
             Ok(None) => self.cold_only("the state that was saved is gone"),
             Err(reason) => {
@@ -114,11 +113,12 @@ impl Maker<'_> {
     }
 
     /// A copy of the saved machine. None: there is no saved one.
-    fn restore(&self, key: &str) -> std::result::Result<Option<Booted>, String> {
+    fn restore(&self, key: &str) -> std::result::Result<Option<Machine>, String> {
         let Some(saved) = state::open(self.cache, key)? else {
             return Ok(None);
         };
-        self.copy(saved).map(Some).map_err(|e| e.reason)
+        let booted = self.copy(saved).map_err(|e| e.reason)?;
+        Ok(Some(self.machine(booted, Origin::Restored)))
     }
 
     /// Boots one and saves it. It does not go on from there.

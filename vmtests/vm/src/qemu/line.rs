@@ -76,25 +76,14 @@ pub(crate) fn line(
     match memory {
         Memory::Own => line.extend(["-M".into(), machine.into()]),
         Memory::Saved(file) | Memory::CopyOf(file) => {
-            let share = if matches!(memory, Memory::Saved(_)) {
-                "on"
-            } else {
-                "off"
-            };
-            let size = hardware.memory_mib;
-            line.extend([
-                "-M".into(),
-                format!("{machine},memory-backend=ram").into(),
-                "-object".into(),
-            ]);
-            line.push(option(
-                &format!("memory-backend-file,id=ram,size={size}M,share={share},mem-path="),
-                file,
-            ));
+            let is_shared = matches!(memory, Memory::Saved(_));
+            let (size, share) = (hardware.memory_mib, if is_shared { "on" } else { "off" });
+            let ram = format!("memory-backend-file,id=ram,size={size}M,share={share},mem-path=");
+            line.extend(["-M".into(), format!("{machine},memory-backend=ram").into()]);
+            line.extend(["-object".into(), option(&ram, file)]);
         }
     }
-    line.push("-chardev".into());
-    line.push(option("file,id=console,path=", console));
+    line.extend(["-chardev".into(), option("file,id=console,path=", console)]);
     line.extend(fixed(hardware));
     match boot {
         None => line.extend(["-incoming".into(), "defer".into()]),
@@ -110,12 +99,8 @@ pub(crate) fn line(
 
 /// The kernel's command line.
 pub(crate) fn parameters(arch: Arch, more: &[String]) -> String {
-    let mut all = format!("console={} {PARAMETERS}", arch.console());
-    for parameter in more {
-        all.push(' ');
-        all.push_str(parameter);
-    }
-    all
+    let all = format!("console={} {PARAMETERS}", arch.console());
+    [&[all], more].concat().join(" ")
 }
 
 /// An option that ends with a path. QEMU separates options by commas and reads two of them as one.
