@@ -15,7 +15,7 @@ const LOGS: &str = "var/log/pods";
 const SAME_NAME: usize = 64;
 
 /// Finds the namespace of the pod with a UID.
-type ByUid = Box<dyn Fn(&str) -> Result<Netns, String>>;
+type ByUid = Box<dyn Fn(&Identity) -> Result<Netns, String>>;
 
 /// The namespace of the pod that runs now; with `runtime` as that container runtime knows it, and its processes are not looked
 /// at.
@@ -31,16 +31,16 @@ pub fn find(namespace: &str, name: &str, runtime: Option<Runtime>) -> Result<Net
     let told: ByUid = match runtime {
         Some(runtime) => {
             let sandboxes = Sandboxes::asking(Some(runtime));
-            Box::new(move |uid| by_runtime(&sandboxes, uid))
+            Box::new(move |pod| by_runtime(&sandboxes, pod))
         }
         None => {
             let scan = processes.scan()?;
-            Box::new(move |uid| called(&processes, &scan, uid))
+            Box::new(move |pod| called(&processes, &scan, pod))
         }
     };
     let mut why = format!("the kubelet has no pod {namespace}/{name} on this node");
     for uid in uids {
-        match told(&uid) {
+        match by_uid(&told, &uid) {
             Ok(netns) => return Ok(netns),
             Err(e) => why = format!("pod {namespace}/{name} ({uid}): {e}"),
         }
@@ -48,16 +48,22 @@ pub fn find(namespace: &str, name: &str, runtime: Option<Runtime>) -> Result<Net
     Err(format!("{why}; {remedy}"))
 }
 
+/// Whether the pod has users of its own (`hostUsers: false`) its name does not tell. One that has none keeps a namespace of the
+/// node's users as long as it lives, so what was made inside of it is never taken for its own.
+fn by_uid(find: impl Fn(&Identity) -> Result<Netns, String>, uid: &str) -> Result<Netns, String> {
+    let called = Identity::called(uid);
+    find(&called).or_else(|why| find(&called.with_own_users()).map_err(|_| why))
+}
+
 /// The only namespace that processes of the pod live in.
-fn called(processes: &Processes, scan: &Scan, uid: &str) -> Result<Netns, String> {
-    let identity = Identity::called(uid);
-    let place = processes.find(scan, &identity)?;
-    let sandbox = processes.open(&place, &identity)?;
+fn called(processes: &Processes, scan: &Scan, pod: &Identity) -> Result<Netns, String> {
+    let place = processes.find(scan, pod)?;
+    let sandbox = processes.open(&place, pod)?;
     sandbox.netns().try_clone().map_err(|e| e.to_string())
 }
 
-fn by_runtime(sandboxes: &Sandboxes, uid: &str) -> Result<Netns, String> {
-    let held = sandboxes.by_runtime(&Identity::called(uid))?;
+fn by_runtime(sandboxes: &Sandboxes, pod: &Identity) -> Result<Netns, String> {
+    let held = sandboxes.by_runtime(pod)?;
     let held = held.ok_or("the container runtime knows no ready sandbox of it")?;
     held.sandbox.netns().try_clone().map_err(|e| e.to_string())
 }
@@ -74,6 +80,8 @@ fn uids(logs: PathBuf, namespace: &str, name: &str) -> Result<Vec<String>, Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read as _;
+    use std::process::Stdio;
 
     #[test]
     fn the_control_group_names_the_namespace() {
@@ -89,9 +97,22 @@ mod tests {
             weir_testing::Process(netns.run(spawn).unwrap().unwrap())
         };
         let processes = Processes::of_node();
-        let found_now = || called(&processes, &processes.scan().unwrap(), "uid-of-named");
+        let found_now = || {
+            let scan = processes.scan().unwrap();
+            by_uid(|pod| called(&processes, &scan, pod), "uid-of-named")
+        };
         let missing = found_now().unwrap_err();
         assert!(missing.contains("has a process of this pod: "), "{missing}");
+        // Of users of its own; beside a namespace of the node's users it was made inside of the pod.
+        let mut unshare = std::process::Command::new("unshare");
+        unshare.args(["--user", "--net", "sh", "-c", "echo && exec cat"]);
+        unshare.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut inner = weir_testing::Process(unshare.spawn().unwrap());
+        let is_made = inner.0.stdout.as_mut().unwrap().read_exact(&mut [0]);
+        is_made.expect("the namespaces");
+        group.take(inner.0.id());
+        let own = Netns::of_pid(inner.0.id()).unwrap();
+        assert_eq!(found_now().unwrap().id(), own.id());
         let first = sleeps(&pods);
         group.take(first.0.id());
         let found = found_now().unwrap();

@@ -72,6 +72,14 @@ impl Identity {
         }
     }
 
+    /// The same pod if it is one with `hostUsers: false`.
+    pub(super) fn with_own_users(self) -> Self {
+        Self {
+            own_users: true,
+            ..self
+        }
+    }
+
     /// The same pod with these addresses, whatever the API server says.
     pub fn with_addresses(self, addresses: Vec<IpAddr>) -> Self {
         Self { addresses, ..self }
