@@ -56,7 +56,7 @@ pub fn choose(desired: &Desired) -> io::Result<Choice> {
             Some((path, json)) => Choice::Extend(path.clone(), json.clone()),
             None => Choice::Wait(format!(
                 "waiting for a valid CNI configuration in {dir}{}{}",
-                copy::taken(desired, &listing).unwrap_or_default(),
+                copy::passed_over(desired, &listing),
                 listing.reasons()
             )),
         });
@@ -187,7 +187,7 @@ pub(super) fn take_out(path: &Path, text: &str, mode: u32) -> io::Result<bool> {
         let now = listing::read_object(path).and_then(without);
         now.is_ok_and(|list| list.is_some_and(|list| list.pretty() == text))
     };
-    files::replace_if(path, text.as_bytes(), mode, is_same)
+    files::replace_if(path, text.as_bytes(), mode, Some(path), is_same)
 }
 
 /// Whether a list still has plugins.
@@ -213,8 +213,11 @@ impl Written {
         };
         let is_written = match self.is_there() {
             true => is_same(),
-            false => files::replace_if(&self.path, self.text.as_bytes(), self.mode, is_same)
-                .map_err(|e| fail(&self.path, e))?,
+            false => {
+                let (path, text) = (&self.path, self.text.as_bytes());
+                files::replace_if(path, text, self.mode, self.like(), is_same)
+                    .map_err(|e| fail(path, e))?
+            }
         };
         if !is_written {
             return Ok(false);
@@ -241,6 +244,12 @@ impl Written {
         Ok(are_same)
     }
 
+    /// The file that is extended, whose owner stays; a list of our own has none of another component.
+    fn like(&self) -> Option<&Path> {
+        let source = self.source.as_ref().map(|(path, _)| path.as_path());
+        source.filter(|_| self.remembered.copy_of.is_none())
+    }
+
     /// Nothing would change.
     pub(super) fn is_there(&self) -> bool {
         files::read_text(&self.path).is_ok_and(|t| t == self.text)
@@ -259,6 +268,46 @@ mod tests {
         format!(r#"{{"name": "n", "plugins": [{{"type": "bridge", "bridge": "{bridge}"}}]}}"#)
     }
 
+    fn desired(dir: &Path, name: &str) -> Desired {
+        let lookup = |asked: &str| match asked {
+            "MOUNTED_CNI_NET_DIR" => Some(OsString::from(dir)),
+            "CNI_CONF_NAME" => Some(OsString::from(name)),
+            _ => None,
+        };
+        Desired::of(&resolve(&BTreeMap::new(), &lookup), "info").unwrap()
+    }
+
+    /// The component that the file is of may have to write it again.
+    #[test]
+    fn a_file_keeps_its_owner_and_mode() {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+        let dir = std::env::temp_dir().join(format!("weir-owner-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        for name in ["10-a.conflist", "20-b.conf"] {
+            let (file, desired) = (dir.join(name), desired(&dir, name));
+            std::fs::write(&file, list("one")).unwrap();
+            std::fs::set_permissions(&file, PermissionsExt::from_mode(0o640)).unwrap();
+            if chown(&file, Some(4711), Some(815)).is_err() {
+                eprintln!("skip: only root gives files away");
+                continue;
+            }
+            let state = |path: &Path| {
+                let meta = std::fs::metadata(path).unwrap();
+                (meta.uid(), meta.gid(), meta.mode() & 0o777)
+            };
+            let made = write(&desired, choose(&desired).unwrap()).unwrap().unwrap();
+            assert!(made.apply().unwrap());
+            let extended = list_name(&file);
+            assert_eq!(state(&extended), (4711, 815, 0o640), "{name}");
+            let without = without(listing::read_object(&extended).unwrap())
+                .unwrap()
+                .unwrap();
+            assert!(take_out(&extended, &without.pretty(), 0o640).unwrap());
+            assert_eq!(state(&extended), (4711, 815, 0o640), "{name}");
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
     /// Installers of networks often write twice at the start of a node.
     #[test]
     fn what_another_writer_wrote_meanwhile_is_not_overwritten() {
@@ -267,12 +316,7 @@ mod tests {
         let name = "10-a.conflist";
         let file = dir.join(name);
         std::fs::write(&file, list("one")).unwrap();
-        let lookup = |asked: &str| match asked {
-            "MOUNTED_CNI_NET_DIR" => Some(OsString::from(&dir)),
-            "CNI_CONF_NAME" => Some(OsString::from(name)),
-            _ => None,
-        };
-        let desired = Desired::of(&resolve(&BTreeMap::new(), &lookup), "info").unwrap();
+        let desired = desired(&dir, name);
         let made = || write(&desired, choose(&desired).unwrap()).unwrap().unwrap();
         let late = made();
         std::fs::write(&file, list("two")).unwrap();

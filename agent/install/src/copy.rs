@@ -87,16 +87,21 @@ pub(super) fn primary<'a>(desired: &Desired, listing: &'a Listing) -> Option<&'a
     })
 }
 
-/// What is to be said of a configuration of another component under the name of our own list.
-pub(super) fn taken(desired: &Desired, listing: &Listing) -> Option<String> {
-    let name = desired.owned.as_deref()?;
-    let mut valid = listing.valid.iter();
-    let taken = valid.any(|(path, json)| name_of(path) == name && !has_ours(json));
-    taken.then(|| {
-        format!(
-            "; {name} is valid, but has the name of our own list, which is a copy of another one"
-        )
-    })
+/// What is to be said of valid configurations of other components that our own list is not made of.
+pub(super) fn passed_over(desired: &Desired, listing: &Listing) -> String {
+    let Some(owned) = desired.owned.as_deref() else {
+        return String::new();
+    };
+    let others = listing.valid.iter().filter(|(_, json)| !has_ours(json));
+    let why = |(path, json): &(PathBuf, Json)| {
+        let why = match name_of(path) == owned {
+            true => "has the name of our own list, which is a copy of another one",
+            false if !gives_network(json) => "has no plugin that connects pods",
+            false => return None,
+        };
+        Some(format!("; {} is valid, but {why}", name_of(path)))
+    };
+    others.filter_map(why).collect()
 }
 
 /// Whether every plugin of the primary configuration is among these; the error is one that is not.
@@ -180,10 +185,15 @@ mod tests {
                 let gone = left(&wanted, &files) == [Path::new(name)];
                 assert_eq!(gone, has_network && is_known, "{name} {}", other.pretty());
             }
-            // A list of our own is made of nothing else.
+            // A list of our own is made of nothing else, and why is said.
             let files = listing(&[("90-other.conflist", other.clone())]);
             let found = primary(&desired(&run, true), &files).is_some();
             assert_eq!(found, has_network, "{}", other.pretty());
+            let said = passed_over(&desired(&run, true), &files);
+            let is_said =
+                said == "; 90-other.conflist is valid, but has no plugin that connects pods";
+            assert_eq!(is_said, !has_network && !has_ours(&other), "{said}");
+            assert_eq!(passed_over(&desired(&run, false), &files), "");
             // Runtimes use it.
             let found = primary(&desired(&run, false), &files).is_some();
             assert_eq!(found, other != single(OURS), "{}", other.pretty());

@@ -4,7 +4,7 @@ use super::unfinished::Unfinished;
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::Path;
 pub(super) use weir_cni::files::{read as read_bytes, read_text};
 
@@ -47,19 +47,24 @@ impl Stamp {
 /// replaced too, as by upstream's installer, and what it leads to stays: it may be outside of the directory, where
 /// nobody asked for a file, and cannot be replaced whole through the link.
 pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    replace_if(path, bytes, mode, || true).map(drop)
+    replace_if(path, bytes, mode, None, || true).map(drop)
 }
 
-/// The same if `still`, which is asked right before: what was to be written may have been made of what another writer has
+/// The same with the owner and the group of the file `like`, where this process may give files away, if `still`, which is asked right before: what was to be written may have been made of what another writer has
 /// replaced meanwhile. Syncing takes its time. Whether it was so.
 pub(super) fn replace_if(
     path: &Path,
     bytes: &[u8],
     mode: u32,
+    like: Option<&Path>,
     still: impl FnOnce() -> bool,
 ) -> io::Result<bool> {
     let (unfinished, mut file) = Unfinished::beside(path)?;
     file.write_all(bytes)?;
+    if let Some(Ok(of)) = like.map(std::fs::metadata) {
+        // Istio's manifest does not grant CAP_CHOWN; the file is ours then.
+        let _ = fchown(&file, Some(of.uid()), Some(of.gid()));
+    }
     unfinished.finish_if(file, mode, still)
 }
 

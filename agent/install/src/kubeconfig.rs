@@ -18,6 +18,12 @@ pub fn kubeconfig(access: &Access) -> Result<(String, String), String> {
             path.display()
         )
     })?;
+    if token.trim().is_empty() {
+        return Err(format!(
+            "the token {} is empty; the kubelet writes it where the pod has its service account mounted",
+            path.display()
+        ));
+    }
     with_token(access, &token)
 }
 
@@ -38,6 +44,12 @@ pub(super) fn with_token(access: &Access, token: &str) -> Result<(String, String
                 path.display()
             )
         })?;
+        if pem.trim_ascii().is_empty() {
+            return Err(format!(
+                "the CA {} is empty; put the API server's CA there, or name another file by KUBE_CA_FILE",
+                path.display()
+            ));
+        }
         format!("certificate-authority-data: {}", STANDARD.encode(&pem))
     };
     let text = |token: &str| {
@@ -69,6 +81,36 @@ fn scalar(token: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_empty_is_named() {
+        let dir = std::env::temp_dir().join(format!("weir-empty-account-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let access = Access {
+            host: "10.0.0.1".into(),
+            port: "443".into(),
+            service_account_dir: dir.clone(),
+            ..Access::default()
+        };
+        let made = |token: &str, ca: &str| {
+            std::fs::write(dir.join("token"), token).unwrap();
+            std::fs::write(dir.join("ca.crt"), ca).unwrap();
+            kubeconfig(&access).map(drop)
+        };
+        made("t", "pem").unwrap();
+        for (token, ca, file, remedy) in [
+            ("", "pem", "token", "service account"),
+            ("\n", "pem", "token", "service account"),
+            ("t", "", "ca.crt", "KUBE_CA_FILE"),
+            ("t", " \n", "ca.crt", "KUBE_CA_FILE"),
+        ] {
+            let why = made(token, ca).unwrap_err();
+            let path = dir.join(file).display().to_string();
+            assert!(why.contains(&path) && why.contains("is empty"), "{why}");
+            assert!(why.contains(remedy), "{why}");
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 
     #[test]
     fn tokens() {
