@@ -30,7 +30,6 @@ const WARNING: u32 = 4;
 impl Instruction for Log {
     fn normalize(&mut self) {
         super::drop_if(&mut self.flags, 0);
-        super::drop_if(&mut self.snaplen, 0);
         super::drop_if(&mut self.qthreshold, 0);
         super::drop_if(&mut self.level, WARNING);
     }
@@ -42,7 +41,8 @@ impl Instruction for Log {
         }
         if let Some(group) = self.group {
             text += &format!(" group {group}");
-            if let Some(n) = self.snaplen.filter(|n| *n != 0) {
+            // 0 copies nothing; without it the reader's own length holds.
+            if let Some(n) = self.snaplen {
                 text += &format!(" snaplen {n}");
             }
             if let Some(n) = self.qthreshold.filter(|n| *n != 0) {

@@ -69,7 +69,7 @@ fn log() -> BoxedStrategy<Statement> {
             ..Log::default()
         });
     let to_group =
-        (prefix(), any::<u16>(), 1..1000u32, 1..1000u16).prop_map(|(prefix, g, s, q)| Log {
+        (prefix(), any::<u16>(), 0..1000u32, 1..1000u16).prop_map(|(prefix, g, s, q)| Log {
             prefix,
             group: Some(g),
             snaplen: Some(s),
