@@ -1,12 +1,13 @@
 //! An entry: its key, and its options.
 
 use super::command::need;
-use super::options::{TIMEOUT_MAX, number, part_number};
+use super::options::{TIMEOUT_MAX, number, once, part_number};
 use super::range::{address, addresses, networks, pairs, ports};
 use super::token::Token;
 use super::{Wrong, wrong};
 use crate::ipset::model::{Counters, Dimension, Entry, Header, Key, KeyPart, SetType};
 use crate::ipset::raw::IPSET_MAX_COMMENT_SIZE;
+use std::collections::BTreeSet;
 use weir_netlink::attr::bytes_of;
 
 /// The keys of a word in a set of this type; several if it is a range.
@@ -148,10 +149,11 @@ fn mac(token: &Token<'_>, text: &str) -> Result<[u8; 6], Wrong> {
 /// Parses the options after the key, and whether `wildcard` is among them.
 pub(super) fn options(h: &Header, rest: &mut &[Token<'_>]) -> Result<(Entry, bool), Wrong> {
     let mut e = Entry::new(Key::Port(0));
-    let mut is_wildcard = false;
+    let (mut is_wildcard, mut names) = (false, BTreeSet::new());
     while let Some((option, after)) = rest.split_first() {
         *rest = after;
         let name = option.text.trim_start_matches("--");
+        once(option, name, &mut names)?;
         if name == "nomatch" {
             if !h.kind.has_nomatch() {
                 return wrong(option, format!("{} has no nomatch: remove it", h.kind));

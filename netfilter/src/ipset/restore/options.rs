@@ -6,6 +6,7 @@ use super::{Wrong, wrong};
 use crate::ipset::codec::MAX_TIMEOUT;
 use crate::ipset::model::{Header, SetFamily};
 use crate::ipset::options::{CreateOption, options};
+use std::collections::BTreeSet;
 
 /// The largest timeout that ipset accepts, in seconds.
 pub(super) const TIMEOUT_MAX: u64 = MAX_TIMEOUT as u64;
@@ -47,6 +48,18 @@ pub(in crate::ipset) fn part_number<T: TryFrom<u64>>(
     }
 }
 
+/// As ipset, refuses an option that was given before.
+pub(super) fn once<'a>(
+    option: &Token<'_>,
+    name: &'a str,
+    names: &mut BTreeSet<&'a str>,
+) -> Result<(), Wrong> {
+    match names.insert(name) {
+        true => Ok(()),
+        false => wrong(option, format!("\"{name}\" is given twice: remove one")),
+    }
+}
+
 /// Parses the options after the type.
 pub(super) fn create_options(
     h: &mut Header,
@@ -54,10 +67,11 @@ pub(super) fn create_options(
     rest: &mut &[Token<'_>],
 ) -> Result<(), Wrong> {
     // The family determines how the others are parsed.
-    let mut others = Vec::new();
+    let (mut others, mut names) = (Vec::new(), BTreeSet::new());
     while let Some((option, after)) = rest.split_first() {
         *rest = after;
         let name = option.text.trim_start_matches("--");
+        once(option, name, &mut names)?;
         let is_flag = options(&h.kind).any(|o| o.name == name && o.is_flag);
         let value = if is_flag {
             option

@@ -92,11 +92,15 @@ fn last(net: &IpNet) -> IpAddr {
 
 /// Every address of the range; of those that the set's netmask or bitmask makes equal, only one.
 pub(super) fn addresses(h: &Header, token: &Token<'_>, text: &str) -> Result<Vec<IpAddr>, Wrong> {
-    let family = h.family;
-    if !text.contains(['-', '/']) {
-        return Ok(vec![address(family, token, text)?]);
+    let (from, to) = bounds(h.family, token, text)?;
+    if let Some((a, b)) = h.addresses
+        && (from < IpAddr::V4(a.min(b)) || to > IpAddr::V4(a.max(b)))
+    {
+        // The kernel is asked for entry by entry: those before would be in force.
+        let why = format!("{text} is outside of the set's range {a}-{b}");
+        return wrong(token, why);
     }
-    match bounds(family, token, text)? {
+    match (from, to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
             let count = u64::from(to.to_bits()) - u64::from(from.to_bits());
             if let Some(IpAddr::V4(mask)) = h.bitmask {

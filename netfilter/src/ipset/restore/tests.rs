@@ -60,6 +60,32 @@ fn errors_name_line_and_column() {
     assert!(with("list a").contains("has no place here"));
     assert!(with("create l list:set\nadd l a before p").contains("in the order of the lines"));
     assert!(error("swap a b").contains("there is no set \"a\""));
+    for line in [
+        "hash:ip family inet family inet6",
+        "hash:ip timeout 5 timeout 6",
+    ] {
+        let why = error(&format!("create x {line}"));
+        assert!(why.contains("is given twice: remove one"), "{why}");
+    }
+    assert!(
+        with("create t hash:ip timeout 5\nadd t 1.1.1.1 timeout 1 timeout 2").contains("twice")
+    );
+    let bitmap = |line: &str| {
+        with(&format!(
+            "create b bitmap:ip range 10.0.0.0/24\nadd b {line}"
+        ))
+    };
+    for line in [
+        "10.0.0.250-10.0.1.0",
+        "10.0.0.0/23",
+        "9.0.0.1",
+        "10.0.1.0-10.0.0.250",
+    ] {
+        assert!(
+            bitmap(line).contains("outside of the set's range"),
+            "{line}"
+        );
+    }
 }
 
 #[test]
