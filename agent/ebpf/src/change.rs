@@ -25,6 +25,8 @@ pub enum Change {
     Attach(Attachment),
     /// The program of a link is replaced, in one step.
     Replace(Attachment),
+    /// A program is attached again, before what another writer put before it.
+    MoveFirst(Attachment, String),
     /// A program of weir is detached: interface, and its name.
     Detach(String, Detached, String),
     /// Pins that a version of weir with another layout left behind are removed.
@@ -55,6 +57,7 @@ impl fmt::Display for Change {
             Self::DeleteRule(r) => Words::DeleteRule(r).fmt(f),
             Self::Attach(a) => Words::Attach(a).fmt(f),
             Self::Replace(a) => Words::Replace(a).fmt(f),
+            Self::MoveFirst(a, other) => Words::MoveFirst(a, other).fmt(f),
             Self::Detach(interface, hook, program) => {
                 Words::Detach(interface, *hook, program).fmt(f)
             }

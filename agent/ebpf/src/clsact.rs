@@ -1,12 +1,12 @@
 //! Programs as filters of a clsact qdisc, for kernels without tcx links (before 6.6).
 //!
 //! A filter keeps its program alive, and its program is pinned: a filter is weir's if its program is the pinned one. It has
-//! the first preference and a handle of its own there, so that it runs before filters of other writers and beside those
-//! with the same preference. A folder `qdisc_2` among the pins says that weir created the qdisc of that interface, which it
+//! the first preference and one of two handles of its own there, so that it runs beside filters of other writers with the same
+//! preference, of which the newest comes first: to come first again it is added with the other handle. A folder `qdisc_2` among the pins says that weir created the qdisc of that interface, which it
 //! deletes when no filter is left.
 
 use crate::failed;
-use crate::hook::{Direction, Hook, Occupants, pin_name};
+use crate::hook::{Direction, Hook, Occupants, Place, pin_name};
 use crate::node::NodeRole;
 use crate::pins;
 use std::os::fd::AsFd;
@@ -17,10 +17,8 @@ use weir_netlink::{Error, Result};
 
 /// The preference: filters of the lowest one run first.
 const PREFERENCE: u16 = 1;
-/// The handle: "weir".
-const HANDLE: u32 = 0x7765_6972;
-/// What begins the name of a pin until the filter runs its program. A bpf file system allows no dot in names.
-const NEXT: &str = "next_";
+/// The handles: "weir", and the one behind it.
+const HANDLES: [u32; 2] = [0x7765_6972, 0x7765_6973];
 
 /// Filters of the namespace that the calling thread is in, with their pins.
 pub(crate) struct Filters<'a> {
@@ -72,14 +70,17 @@ fn id(program: &Program) -> Result<u32> {
 }
 
 impl Filters<'_> {
-    /// The id of the program that the filter at weir's place runs.
-    fn at(&self, (index, direction): Hook) -> Result<Option<u32>> {
+    /// Handles and programs of the filters of weir's preference, in the order in which they run.
+    fn all(&self, (index, direction): Hook) -> Result<Vec<(u32, u32)>> {
         let filters = self.routing.filters(index, parent(direction))?;
-        let own = |f: &Filter| (f.priority, f.handle) == (PREFERENCE, HANDLE);
-        Ok(filters.iter().find(|f| own(f)).and_then(|f| match &f.kind {
-            FilterKind::Bpf(bpf) => bpf.id,
+        let first = filters
+            .iter()
+            .filter(|f| f.priority == PREFERENCE && f.chain.is_none_or(|chain| chain == 0));
+        let program = |f: &Filter| match &f.kind {
+            FilterKind::Bpf(bpf) => Some((f.handle, bpf.id?)),
             _ => None,
-        }))
+        };
+        Ok(first.filter_map(program).collect())
     }
 
     /// What is attached to an interface.
@@ -101,37 +102,47 @@ impl Filters<'_> {
         Ok(Occupants::Clsact(qdisc.map(|q| q.kind), filters.collect()))
     }
 
-    fn next(&self, hook: Hook) -> PathBuf {
-        self.folder.join(format!("{NEXT}{}", pin_name(hook)))
-    }
-
-    /// The pinned program of a hook, and whether a filter runs it. If weir was killed while it replaced a program, it is
+    /// The pinned program of a hook, and where a filter runs it. If weir was killed while it replaced a program, it is
     /// the next one that runs.
-    pub(crate) fn running(&self, hook: Hook, pinned: Program) -> Result<(Option<Program>, bool)> {
-        let running = self.at(hook)?;
-        if running == Some(id(&pinned)?) {
-            return Ok((Some(pinned), true));
+    pub(crate) fn running(&self, hook: Hook, pinned: Program) -> Result<(Option<Program>, Place)> {
+        let all = self.all(hook)?;
+        let place = |handle| match all.first() {
+            Some((first, other)) if *first != handle => Place::Behind(*other),
+            _ => Place::First,
+        };
+        let own = all.iter().find(|(handle, _)| HANDLES.contains(handle));
+        let Some((handle, running)) = own.copied() else {
+            return Ok((Some(pinned), Place::Nowhere));
+        };
+        if running == id(&pinned)? {
+            return Ok((Some(pinned), place(handle)));
         }
-        if let Ok(Pinned::Program(next)) = open_pin(&self.next(hook))
-            && running == Some(id(&next)?)
+        if let Ok(Pinned::Program(next)) = open_pin(&pins::next(self.folder, hook))
+            && running == id(&next)?
         {
-            return Ok((Some(next), true));
+            return Ok((Some(next), place(handle)));
         }
-        Ok((Some(pinned), false))
+        Ok((Some(pinned), Place::Nowhere))
     }
 
-    /// Adds the filter, or gives the filter of weir another program.
+    /// Adds the filter, or gives the filter of weir another program; before those of other writers with the same preference.
     pub(crate) fn attach(&self, object: &str, hook: Hook, program: &Program) -> Result<()> {
         let (index, direction) = hook;
         self.add_qdisc(object, index)?;
-        let (path, next) = (self.folder.join(pin_name(hook)), self.next(hook));
+        let (path, next) = (
+            self.folder.join(pin_name(hook)),
+            pins::next(self.folder, hook),
+        );
+        let all = self.all(hook)?;
+        self.must_be_weirs(object, &all)?;
+        let handle = self.free_handle(hook, &all)?;
         // What is pinned first is known to be weir's, whenever weir is killed.
         pins::unpin(&next)?;
         let pinned = pin(program.as_fd(), &next);
         pinned.map_err(|e| failed("pin", &next.display().to_string(), &e))?;
         let info = program.info().map_err(|e| failed("read", object, &e))?;
         let filter = Filter {
-            handle: HANDLE,
+            handle,
             ..Filter::new(
                 index,
                 parent(direction),
@@ -148,26 +159,59 @@ impl Filters<'_> {
             false => e,
         });
         if !added? {
-            self.must_be_weir(object, hook)?;
             self.routing.replace_filter(&filter)?;
         }
-        std::fs::rename(&next, &path).map_err(|e| failed("pin", &path.display().to_string(), &e))
+        let renamed = std::fs::rename(&next, &path);
+        renamed.map_err(|e| failed("pin", &path.display().to_string(), &e))?;
+        let mut older = all.iter().filter(|(of, _)| HANDLES.contains(of));
+        older.try_for_each(|(of, _)| match *of == handle {
+            true => Ok(()),
+            false => self.delete(hook, *of),
+        })
     }
 
-    /// The filter that is in the way runs a program of weir, by the form of its name: of a version with another layout of pins.
-    fn must_be_weir(&self, object: &str, hook: Hook) -> Result<()> {
-        let there = self.at(hook)?.map(Program::by_id).transpose();
-        let name = there.and_then(|program| program.flatten().map(|p| p.info()).transpose());
-        let name = name.map_err(|e| failed("read", object, &e))?;
-        match name {
-            Some(info) if NodeRole::of_name(&info.name).is_some() => Ok(()),
-            _ => {
+    /// That of weir's filter if it comes first, and another one otherwise. An older one that weir was killed before it deleted goes.
+    fn free_handle(&self, hook: Hook, all: &[(u32, u32)]) -> Result<u32> {
+        let mut own = all.iter().map(|(handle, _)| *handle);
+        if let Some(first) = own.next().filter(|first| HANDLES.contains(first)) {
+            return Ok(first);
+        }
+        let [one, other] = HANDLES;
+        Ok(match own.find(|handle| HANDLES.contains(handle)) {
+            Some(used) => {
+                let free = if used == one { other } else { one };
+                if own.any(|handle| handle == free) {
+                    self.delete(hook, free)?;
+                }
+                free
+            }
+            None => one,
+        })
+    }
+
+    fn delete(&self, (index, direction): Hook, handle: u32) -> Result<()> {
+        let kind = FilterKind::Bpf(Default::default());
+        let filter = Filter {
+            handle,
+            ..Filter::new(index, parent(direction), PREFERENCE, kind)
+        };
+        self.routing.delete_filter(&filter).map(drop)
+    }
+
+    /// Filters with weir's handles run programs of weir, by the form of their names: of a version with another layout of pins, too.
+    fn must_be_weirs(&self, object: &str, all: &[(u32, u32)]) -> Result<()> {
+        for (handle, id) in all.iter().filter(|(handle, _)| HANDLES.contains(handle)) {
+            let there = Program::by_id(*id);
+            let info = there.and_then(|program| program.map(|p| p.info()).transpose());
+            let info = info.map_err(|e| failed("read", object, &e))?;
+            if info.is_some_and(|info| NodeRole::of_name(&info.name).is_none()) {
                 let reason = format!(
-                    "a filter of another writer has preference {PREFERENCE} and handle {HANDLE:#x} there"
+                    "a filter of another writer has preference {PREFERENCE} and handle {handle:#x} there"
                 );
-                Err(Error::refused("attach", object, reason))
+                return Err(Error::refused("attach", object, reason));
             }
         }
+        Ok(())
     }
 
     /// What is written down first can be removed, whenever weir is killed.
@@ -213,23 +257,18 @@ impl Filters<'_> {
 
     /// Deletes the filter if it runs a pinned program, and the qdisc if weir created it and no filter is left.
     pub(crate) fn detach(&self, hook: Hook, pinned: &Program) -> Result<()> {
-        let (index, direction) = hook;
-        let next = self.next(hook);
-        let running = self.at(hook)?;
-        let is_next = || match open_pin(&next) {
-            Ok(Pinned::Program(next)) => Ok(running == Some(id(&next)?)),
-            _ => Ok(false),
-        };
-        if running.is_some() && (running == Some(id(pinned)?) || is_next()?) {
-            let kind = FilterKind::Bpf(Default::default());
-            let filter = Filter {
-                handle: HANDLE,
-                ..Filter::new(index, parent(direction), PREFERENCE, kind)
-            };
-            self.routing.delete_filter(&filter)?;
+        let next = pins::next(self.folder, hook);
+        let mut own = vec![id(pinned)?];
+        if let Ok(Pinned::Program(next)) = open_pin(&next) {
+            own.push(id(&next)?);
+        }
+        for (handle, running) in self.all(hook)? {
+            if HANDLES.contains(&handle) && own.contains(&running) {
+                self.delete(hook, handle)?;
+            }
         }
         pins::unpin(&next)?;
-        self.delete_qdisc(index)
+        self.delete_qdisc(hook.0)
     }
 
     /// Deletes qdiscs that weir created and that have no filter.

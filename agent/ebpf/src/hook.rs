@@ -79,6 +79,8 @@ pub(crate) struct Held {
     pub(crate) program: String,
     /// It is attached there, and not only pinned.
     pub(crate) is_attached: bool,
+    /// What another writer put before it, in words: that may let packets escape.
+    pub(crate) behind: Option<String>,
     /// The ids of the maps that it uses.
     pub(crate) maps: Vec<u32>,
 }
@@ -163,17 +165,21 @@ impl<'a> Hooks<'a> {
             };
             let object = path.display().to_string();
             let read = |e: &std::io::Error| failed("read", &object, e);
-            let (program, is_attached) = match open_pin(&path) {
+            let (program, place) = match open_pin(&path) {
                 Ok(Pinned::Link(link)) => {
                     let info = link.info().map_err(|e| read(&e))?;
                     let program = Program::by_id(info.program).map_err(|e| read(&e))?;
                     let own = LinkTarget::Interface(hook.0, hook.1.attach_type());
                     let is_its = is_there(hook.0) && info.target == own;
-                    (program, is_its && is_listed(hook, info.id)?)
+                    let place = match is_its {
+                        true => place_of(hook, info.id)?,
+                        false => Place::Nowhere,
+                    };
+                    (program, place)
                 }
                 Ok(Pinned::Program(pinned)) => match is_there(hook.0) {
                     true => self.filters().running(hook, pinned)?,
-                    false => (Some(pinned), false),
+                    false => (Some(pinned), Place::Nowhere),
                 },
                 Ok(Pinned::Map(_)) => continue,
                 // Listed, and unpinned since: readers take no lock.
@@ -187,7 +193,11 @@ impl<'a> Hooks<'a> {
                 hook,
                 Held {
                     program,
-                    is_attached,
+                    is_attached: place != Place::Nowhere,
+                    behind: match place {
+                        Place::Behind(id) => Some(named(id)?),
+                        Place::Nowhere | Place::First => None,
+                    },
                     maps,
                 },
             );
@@ -210,16 +220,39 @@ impl<'a> Hooks<'a> {
         Ok(Occupants::Tcx([ingress?, egress?]))
     }
 
-    /// Before all other programs of the hook: one that consumes or redirects packets would let them escape.
+    /// Before all other programs of the hook: one that consumes or redirects packets would let them escape. What is pinned for the hook
+    /// is detached only then, so that no packet finds none.
     pub(crate) fn attach(&self, object: &str, hook: Hook, program: &Program) -> Result<()> {
-        self.detach(hook)?;
         if self.way()? == Way::Clsact {
             return self.filters().attach(object, hook, program);
         }
-        let (path, attach_type) = (self.path(hook), hook.1.attach_type());
-        let link = Link::to_interface(program, hook.0, attach_type, Anchor::First);
+        let (path, next) = (self.path(hook), pins::next(self.folder, hook));
+        pins::unpin(&next)?;
+        let older = open_pin(&path);
+        if let Ok(Pinned::Program(program)) = &older {
+            self.filters().detach(hook, program)?;
+        }
+        let attach_type = hook.1.attach_type();
+        let attach = || Link::to_interface(program, hook.0, attach_type, Anchor::First);
+        let link = match (attach(), &older) {
+            // As many as one hook takes, one of them weir's.
+            (Err(e), Ok(Pinned::Link(older)))
+                if e.raw_os_error() == Some(libc_errno::ERANGE) && older.detach().is_ok() =>
+            {
+                attach()
+            }
+            (attached, _) => attached,
+        };
         let link = link.map_err(|e| failed("attach", object, &e))?;
-        pin(link.as_fd(), &path).map_err(|e| failed("pin", &path.display().to_string(), &e))
+        let pinned = pin(link.as_fd(), &next);
+        pinned.map_err(|e| failed("pin", &next.display().to_string(), &e))?;
+        let renamed = std::fs::rename(&next, &path);
+        renamed.map_err(|e| failed("pin", &path.display().to_string(), &e))?;
+        match older {
+            // Without its pin it is detached with its last descriptor, but later.
+            Ok(Pinned::Link(older)) => pins::detach(&older, &path),
+            _ => Ok(()),
+        }
     }
 
     /// Another program for what is attached, between two packets.
@@ -244,6 +277,7 @@ impl<'a> Hooks<'a> {
         if let Ok(Pinned::Program(program)) = open_pin(&path) {
             self.filters().detach(hook, &program)?;
         }
+        pins::unpin(&pins::next(self.folder, hook))?;
         pins::unpin(&path)
     }
 
@@ -271,11 +305,37 @@ impl<'a> Hooks<'a> {
     }
 }
 
-/// Whether a link with this id is at the hook.
-fn is_listed((index, direction): Hook, id: u32) -> Result<bool> {
+/// Where a program is among those of its hook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Nowhere,
+    First,
+    /// The program with this id is the first one.
+    Behind(u32),
+}
+
+/// Where the link with this id is at the hook.
+fn place_of((index, direction): Hook, id: u32) -> Result<Place> {
     let object = format!("the programs at {direction} of interface {index}");
-    match weir_bpf::attached(index, direction.attach_type()) {
-        Ok(list) => Ok(list.iter().any(|attached| attached.link == id)),
-        Err(e) => Err(failed("list", &object, &e)),
-    }
+    let list = weir_bpf::attached(index, direction.attach_type());
+    let list = list.map_err(|e| failed("list", &object, &e))?;
+    Ok(match list.first() {
+        Some(first) if first.link == id => Place::First,
+        Some(first) if list.iter().any(|attached| attached.link == id) => {
+            Place::Behind(first.program)
+        }
+        _ => Place::Nowhere,
+    })
+}
+
+/// A program of another writer, in words.
+fn named(id: u32) -> Result<String> {
+    let read = |e| failed("read", &format!("program {id}"), &e);
+    let program = Program::by_id(id).map_err(read)?;
+    let info = program.map(|program| program.info()).transpose();
+    let name = info.map_err(read)?.map(|info| info.name);
+    Ok(match name.unwrap_or_default().as_str() {
+        "" => format!("program {id} of another writer"),
+        name => format!("program {id} ({name}) of another writer"),
+    })
 }

@@ -87,4 +87,5 @@ mod libc_errno {
     pub(crate) const EACCES: i32 = Errno::EACCES as i32;
     pub(crate) const EOPNOTSUPP: i32 = Errno::EOPNOTSUPP as i32;
     pub(crate) const ENODEV: i32 = Errno::ENODEV as i32;
+    pub(crate) const ERANGE: i32 = Errno::ERANGE as i32;
 }

@@ -6,7 +6,7 @@
 //! weir with the same layout continues with what is pinned, one with another layout removes what the old one pinned after
 //! its own programs are attached.
 
-use crate::hook::Way;
+use crate::hook::{Hook, Way, pin_name};
 use crate::node::Refusals;
 use crate::{cookie, events, failed, libc_errno};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
@@ -329,18 +329,28 @@ pub(crate) fn delete(folder: &Path) -> Result<()> {
     }
 }
 
+/// The pin of what is attached for a hook, until it takes the place of the older one. A bpf file system allows no dot in names.
+pub(crate) fn next(folder: &Path, hook: Hook) -> PathBuf {
+    folder.join(format!("next_{}", pin_name(hook)))
+}
+
+/// Detaches a link that is or was pinned there.
+pub(crate) fn detach(link: &Link, path: &Path) -> Result<()> {
+    match link.detach() {
+        // Only some kinds of links can be told to detach.
+        Err(e) if e.raw_os_error() != Some(libc_errno::EOPNOTSUPP) => {
+            Err(failed("detach", &path.display().to_string(), &e))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Takes a name away. A link is detached first: the kernel does that with the last reference to it, but later, after a grace
 /// period of RCU.
 pub(crate) fn unpin(path: &Path) -> Result<()> {
     let object = path.display().to_string();
     if let Ok(Pinned::Link(link)) = open_pin(path) {
-        match link.detach() {
-            // Only some kinds of links can be told to detach.
-            Err(e) if e.raw_os_error() != Some(libc_errno::EOPNOTSUPP) => {
-                return Err(failed("detach", &object, &e));
-            }
-            _ => {}
-        }
+        detach(&link, path)?;
     }
     let removed = match path.is_dir() {
         true => std::fs::remove_dir(path),

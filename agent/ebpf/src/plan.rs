@@ -222,7 +222,18 @@ pub(crate) fn plan(desired: &Desired, observed: &Observed) -> Result<Vec<Change>
     for a in &attachments {
         let has_map = |held: &Held| a.role != Role::Ingress || uses_map(held);
         match observed.held.get(&a.hook) {
-            Some(held) if held.is_attached && held.program == a.program && has_map(held) => {}
+            Some(held)
+                if held.is_attached
+                    && held.behind.is_none()
+                    && held.program == a.program
+                    && has_map(held) => {}
+            Some(Held {
+                behind: Some(other),
+                is_attached: true,
+                ..
+            }) => {
+                changes.push(Change::MoveFirst(a.clone(), other.clone()));
+            }
             Some(held) if held.is_attached => changes.push(Change::Replace(a.clone())),
             _ => changes.push(Change::Attach(a.clone())),
         }

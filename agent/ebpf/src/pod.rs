@@ -289,7 +289,7 @@ impl<'a> Pod<'a> {
                 }
                 Change::AddRoute(route) => drop(routing.add_route(route)?),
                 Change::AddRule(rule) => drop(routing.add_rule(rule)?),
-                Change::Attach(a) | Change::Replace(a) => {
+                Change::Attach(a) | Change::Replace(a) | Change::MoveFirst(a, _) => {
                     let program = match programs.entry(a.role) {
                         Entry::Occupied(loaded) => loaded.into_mut(),
                         Entry::Vacant(place) => place.insert(load(a, desired, &maps)?),
@@ -324,9 +324,14 @@ impl<'a> Pod<'a> {
                 Change::AddRoute(route) => routing.del_route(route).map(drop),
                 Change::Switch(name, on) => switches::set(name, !on),
                 // The older ones are gone.
-                Change::Replace(_) | Change::Detach(..) | Change::RemoveOtherLayout => Err(
-                    Error::refused("undo", change.to_string(), "the older one is gone"),
-                ),
+                Change::Replace(_)
+                | Change::MoveFirst(..)
+                | Change::Detach(..)
+                | Change::RemoveOtherLayout => Err(Error::refused(
+                    "undo",
+                    change.to_string(),
+                    "the older one is gone",
+                )),
                 Change::Node(_) | Change::DeleteRoute(_) | Change::DeleteRule(_) => Ok(()),
             });
         }

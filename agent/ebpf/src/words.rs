@@ -12,6 +12,8 @@ pub(crate) enum Words<'a> {
     DeleteRule(&'a PolicyRule),
     Attach(&'a dyn Display),
     Replace(&'a dyn Display),
+    /// Before this program.
+    MoveFirst(&'a dyn Display, &'a str),
     /// Interface, hook, and the name of the program.
     Detach(&'a str, Detached, &'a str),
     RemoveOtherLayout,
@@ -27,6 +29,7 @@ impl Display for Words<'_> {
             Self::DeleteRule(r) => write!(f, "delete rule {} {}", r.family, r.words(number)),
             Self::Attach(a) => write!(f, "attach {a}"),
             Self::Replace(a) => write!(f, "replace by {a}"),
+            Self::MoveFirst(a, other) => write!(f, "move before {other}: {a}"),
             Self::Detach(interface, Detached((_, direction)), program) => {
                 write!(f, "detach {program} at {direction} of {interface}")
             }

@@ -5,7 +5,7 @@ use crate::repair::Sandbox;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
-use weir_bpf::{BPF_TCX_INGRESS, attached};
+use weir_bpf::{Anchor, BPF_PROG_TYPE_SCHED_CLS, BPF_TCX_INGRESS, Link, Program, attached};
 use weir_ebpf::Bpffs;
 use weir_netlink::Netns;
 use weir_netlink::route::{Route, Routing};
@@ -69,7 +69,24 @@ fn by_ebpf_a_pod_joins_is_healed_is_switched_and_leaves() {
     agent.until("told", || {
         agent.metric("weir_ambient_healed_total{cause=\"missing\"}") == 1
     });
-    drop(agent);
+    // Another writer's program lets everything pass before that of weir; `r0 = 0; exit`.
+    let pass = [[0xb7, 0, 0, 0, 0, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]];
+    let pass = Program::load(BPF_PROG_TYPE_SCHED_CLS, 0, &pass, c"GPL").unwrap();
+    let attach = || {
+        let index = Routing::open().unwrap().link("eth0").unwrap().index;
+        Link::to_interface(&pass, index, BPF_TCX_INGRESS, Anchor::First).unwrap()
+    };
+    let link = sandbox.netns().run(attach).unwrap();
+    let is_first = || {
+        let mut all = shown().programs.into_iter();
+        all.find(|p| p.interface == "eth0" && p.hook == "tcx ingress")
+            .is_some_and(|p| p.name.starts_with("weir_"))
+    };
+    agent.until("first again", is_first);
+    agent.until("told", || {
+        agent.metric("weir_ambient_healed_total{cause=\"missing\"}") == 2
+    });
+    drop((agent, link));
     // Nothing depends on the process.
     assert!(by_programs());
 

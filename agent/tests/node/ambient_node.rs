@@ -494,4 +494,14 @@ fn a_link_that_takes_no_program_holds_back_its_own_pod_only() {
     links.iter().for_each(|link| link.detach().unwrap());
     agent.until("enrolled", || scene.annotation("full") == "enabled");
     assert!(new_listener.gets(&full), "{}", agent.log());
+
+    // One that comes before those of weir comes behind them again, without a round.
+    let foreign = scene.host.run(|| attach(&0).unwrap()).unwrap();
+    let other = foreign.info().unwrap().id;
+    let list = || weir_bpf::attached(index, weir_bpf::BPF_TCX_INGRESS).unwrap();
+    agent.until("first again", || {
+        let list = scene.host.run(list).unwrap();
+        list.len() == 2 && list[1].link == other
+    });
+    assert!(new_listener.gets(&full), "{}", agent.log());
 }

@@ -529,3 +529,52 @@ fn large_segments_arrive(lab: &Lab, what: &str) {
         });
     }
 }
+
+/// Another writer's programs let everything pass before those of weir: that is a difference, and after the next look they come behind.
+#[test]
+fn programs_come_before_those_of_others_again() {
+    let Some(mounted) = mount() else { return };
+    let Some(lab) = lab_with_probes() else { return };
+    let (netns, wanted) = (lab.netns(Place::Pod), wanted(false, &json!({})));
+    redirect(&mounted, netns, &wanted);
+    let stage = Stage::ambient(&lab).expect("all listeners");
+    let flows = Pod::by_ebpf(stage, &lab, &mounted);
+    let arrive = |outbound, inbound| {
+        for &family in lab.families() {
+            let to = flows.service(family, 80);
+            flows.expect(tcp("out", Place::Pod, to), outbound);
+            let to = flows.at(Place::Pod, family, 8080);
+            flows.expect(tcp("in", Place::Client, to), inbound);
+        }
+    };
+    arrive(Receiver::ProxyOutbound, Receiver::ProxyInbound);
+    // `r0 = 0 (TC_ACT_OK); exit`
+    let pass = [[0xb7, 0, 0, 0, 0, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]];
+    let hooks = [BPF_TCX_INGRESS, bpf::BPF_TCX_EGRESS];
+    let index = || weir_netlink::route::Routing::open()?.link("eth0");
+    let index = netns.run(index).expect("entered").expect("eth0").index;
+    let attach = |hook| {
+        let kind = bpf::BPF_PROG_TYPE_SCHED_CLS;
+        let program = bpf::Program::load(kind, 0, &pass, c"GPL").expect("a program");
+        let link = bpf::Link::to_interface(&program, index, hook, bpf::Anchor::First);
+        link.expect("attached")
+    };
+    let links = netns.run(|| hooks.map(attach)).expect("entered");
+    arrive(Receiver::Server, Receiver::Application);
+
+    let bpffs = bpffs(&mounted);
+    let pod = EbpfPod::of(netns, &bpffs).expect("a pod");
+    let found = pod.verify(&wanted).expect("read");
+    let is_named = |line: &String| {
+        line.starts_with("move before program ") && line.contains(" of another writer: weir_")
+    };
+    let lines: Vec<String> = found.iter().map(ToString::to_string).collect();
+    assert!(lines.len() == 2 && lines.iter().all(is_named), "{lines:?}");
+    redirect(&mounted, netns, &wanted);
+    arrive(Receiver::ProxyOutbound, Receiver::ProxyInbound);
+    let count = |hook| attached(index, hook).expect("listed").len();
+    assert_eq!(netns.run(|| hooks.map(count)).expect("entered"), [2; 2]);
+    pod.remove().expect("removed");
+    assert_eq!(netns.run(|| hooks.map(count)).expect("entered"), [1; 2]);
+    drop(links);
+}

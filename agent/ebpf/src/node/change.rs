@@ -47,6 +47,8 @@ pub enum Change {
     Attach(Attachment),
     /// The program of a link is replaced, in one step.
     Replace(Attachment),
+    /// A program is attached again, before what another writer put before it.
+    MoveFirst(Attachment, String),
     /// A program of weir is detached: interface, and its name.
     Detach(String, Detached, String),
     /// A map that an earlier version pinned is unpinned: no program uses it any more.
@@ -69,7 +71,7 @@ impl Change {
     pub(super) fn is_at(&self, link: &str, wanted: &Wanted) -> bool {
         let has = |pod: &IpAddr| wanted.pods.get(pod).is_some_and(|device| device == link);
         match self {
-            Self::Attach(a) => a.interface == link,
+            Self::Attach(a) | Self::MoveFirst(a, _) => a.interface == link,
             Self::Pod(_, device, _) => device == link,
             Self::Exclude(Excluded::PodPeer(pod, _) | Excluded::PodPort(pod, ..), _) => has(pod),
             _ => false,
@@ -131,6 +133,7 @@ impl fmt::Display for Change {
             Self::NoExclude(what) => write!(f, "exclude {what} no longer"),
             Self::Attach(a) => Words::Attach(a).fmt(f),
             Self::Replace(a) => Words::Replace(a).fmt(f),
+            Self::MoveFirst(a, other) => Words::MoveFirst(a, other).fmt(f),
             Self::Detach(interface, hook, program) => {
                 Words::Detach(interface, *hook, program).fmt(f)
             }

@@ -58,6 +58,9 @@ impl Observed {
             held.program == a.program && held.maps.iter().all(|id| self.maps.contains(id))
         };
         let change = |a: Attachment| match self.held.get(&a.hook) {
+            Some(held) if held.is_attached && held.behind.is_some() => {
+                held.behind.clone().map(|other| Change::MoveFirst(a, other))
+            }
             Some(held) if held.is_attached && is_current(held, &a) => None,
             Some(held) if held.is_attached => Some(Change::Replace(a)),
             _ => Some(Change::Attach(a)),
@@ -208,7 +211,7 @@ pub(super) fn plan_host(
     if count > there.former {
         changes.push(Change::Former(count));
     }
-    let is_of_proxy = |change: &Change| matches!(change, Change::Attach(a) | Change::Replace(a) if a.role == NodeRole::FromProxy);
+    let is_of_proxy = |change: &Change| matches!(change, Change::Attach(a) | Change::Replace(a) | Change::MoveFirst(a, _) if a.role == NodeRole::FromProxy);
     let (of_proxy, of_pods): (Vec<_>, Vec<_>) = new.into_iter().partition(is_of_proxy);
     changes.extend(of_proxy);
     match proxy {

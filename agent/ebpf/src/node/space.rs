@@ -159,7 +159,7 @@ impl<'a> Space<'a> {
                     Change::NoExclude(what) => programs.maps.exclude(*what, None)?,
                     Change::Names(addresses) => programs.maps.set_names(addresses)?,
                     Change::Attach(a) if programs.refused.contains_key(&a.interface) => {}
-                    Change::Attach(a) | Change::Replace(a) => {
+                    Change::Attach(a) | Change::Replace(a) | Change::MoveFirst(a, _) => {
                         // Once of each link: before this change has attached anything there.
                         if self.bpffs.refusals.is_some()
                             && a.role.is_of_pod()
@@ -175,6 +175,7 @@ impl<'a> Space<'a> {
                             continue;
                         }
                         match hooks.attach(&object, a.hook, program) {
+                            Ok(()) if matches!(change, Change::MoveFirst(..)) => {}
                             Ok(()) => attached.push(a.clone()),
                             Err(e) if self.bpffs.refusals.is_some() && a.role.is_of_pod() => {
                                 programs.refused.insert(a.interface.clone(), (a.hook.0, e));

@@ -2,15 +2,18 @@
 
 use crate::ebpf::{answer, applied, bpffs, builds, web};
 use crate::scene::{OUTSIDE, PATIENCE, POD, PROXY, Scene, Servers, inside};
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use weir_bpf::{
     Anchor, BPF_MAP_TYPE_ARRAY, BPF_TCX_EGRESS, BPF_TCX_INGRESS, Link, Map, Program, attached,
 };
 use weir_ebpf::asm::{Alu, Assembler, Helper, If, MapRef, Reg, Size};
 use weir_netlink::Netns;
 use weir_netlink::route::{Filter, FilterKind, Qdisc, Routing, TcHandle};
-use weir_node_ambient::ebpf::remove;
+use weir_node_ambient::ebpf::{compare, remove};
+use weir_testing::BpfFs;
 
 /// The program drops what goes to this port.
 const DROPPED: u16 = 7007;
@@ -22,9 +25,11 @@ const UDP: i32 = 17;
 /// `TC_ACT_SHOT`, and what lets the next program decide.
 const DROP: i32 = 2;
 const NEXT: i32 = -1;
+/// `TC_ACT_OK`: no other program decides.
+const PASS: i32 = 0;
 
-/// Counts datagrams of IPv4 to the port, and drops them.
-fn program(counter: &Map) -> Program {
+/// Counts datagrams of IPv4 to the port, and drops them. Of everything else it says this.
+fn program(counter: &Map, rest: i32) -> Program {
     use Reg::{R0, R1, R2, R3, R4, R5, R10};
     const HEADERS: i16 = -32;
     const KEY: i16 = -40;
@@ -53,7 +58,7 @@ fn program(counter: &Map) -> Program {
     asm.mov(R0, DROP);
     asm.exit();
     asm.bind(next);
-    asm.mov(R0, NEXT);
+    asm.mov(R0, rest);
     asm.exit();
     asm.finish().unwrap().load("another", &[counter]).unwrap()
 }
@@ -67,9 +72,18 @@ enum Way {
 
 /// At both hooks of the pod's link: from the pod, and to it. Links are there as long as they are held.
 fn attach(scene: &Scene, programs: &[Program; 2], way: Way) -> Vec<Link> {
+    // As Cilium's: of the first preference, with the first handle.
+    attach_at((&scene.node, "v1"), programs, (way, 1))
+}
+
+fn attach_at(
+    (netns, interface): (&Netns, &str),
+    programs: &[Program; 2],
+    (way, handle): (Way, u32),
+) -> Vec<Link> {
     let attach = || {
         let routing = Routing::open().unwrap();
-        let index = routing.link("v1").unwrap().index;
+        let index = routing.link(interface).unwrap().index;
         let mut links = Vec::new();
         if way == Way::Link {
             for (program, hook) in programs.iter().zip([BPF_TCX_INGRESS, BPF_TCX_EGRESS]) {
@@ -77,19 +91,18 @@ fn attach(scene: &Scene, programs: &[Program; 2], way: Way) -> Vec<Link> {
             }
             return links;
         }
-        // As Cilium's: of the first preference, with the first handle.
-        assert!(routing.add_qdisc(&Qdisc::clsact(index)).unwrap());
+        routing.add_qdisc(&Qdisc::clsact(index)).unwrap();
         for (program, parent) in programs.iter().zip([TcHandle::INGRESS, TcHandle::EGRESS]) {
             let kind = FilterKind::bpf(program.as_fd(), "another");
             let filter = Filter {
-                handle: 1,
+                handle,
                 ..Filter::new(index, parent, 1, kind)
             };
             assert!(routing.add_filter(&filter).unwrap());
         }
         links
     };
-    scene.node.run(attach).unwrap()
+    netns.run(attach).unwrap()
 }
 
 fn bound(netns: &Netns, at: impl Into<SocketAddr>) -> UdpSocket {
@@ -144,7 +157,7 @@ fn check_3_programs_of_others_stay() {
         for (scene, mounted) in builds() {
             let servers = Servers::start(&scene);
             let counters = [counter(), counter()];
-            let others = [program(&counters[0]), program(&counters[1])];
+            let others = [&counters[0], &counters[1]].map(|counter| program(counter, NEXT));
             let links = attach(&scene, &others, *way);
             let programs = || {
                 let shown = weir_ebpf::show::read(&scene.node, Some(&bpffs(&mounted))).unwrap();
@@ -185,5 +198,92 @@ fn check_3_programs_of_others_stay() {
             assert_eq!(answer(&scene.pod, web(OUTSIDE, false)), "outside|x");
             drop((links, servers));
         }
+    }
+}
+
+/// Who has a program at the ingress hook of an interface, in the order in which they run.
+fn writers(netns: &Netns, interface: &str, mounted: &BpfFs) -> Vec<&'static str> {
+    let shown = weir_ebpf::show::read(netns, Some(&bpffs(mounted))).unwrap();
+    let at =
+        |p: &&weir_ebpf::show::Attached| p.interface == interface && p.hook.contains("ingress");
+    let all = shown.programs.iter().filter(at);
+    let writer = |name: &str| if name == "another" { "another" } else { "weir" };
+    all.map(|p| writer(&p.name)).collect()
+}
+
+/// Another writer attaches programs before those of weir: that is a difference, and they come first again without a moment in which
+/// a connection passes. Those of the other stay.
+// matrix: every
+#[test]
+fn check_3_programs_come_first_again() {
+    for (scene, mounted) in builds() {
+        let servers = Servers::start(&scene);
+        let config = scene.config(&[(PROXY, 1)], "");
+        applied(&scene, &mounted, &config);
+        let way = match mounted.by_filters() {
+            true => Way::Filter,
+            false => Way::Link,
+        };
+        let places = [
+            (&scene.node, "v1"),
+            (&scene.node, "v2"),
+            (&scene.proxy, "eth0"),
+        ];
+        let mut held = Vec::new();
+        for (handle, rest) in (1..).zip([NEXT, NEXT, NEXT, PASS]) {
+            let counters = [counter(), counter()];
+            for (netns, interface) in places {
+                // None is attached twice.
+                let programs = [&counters[0], &counters[1]].map(|of| program(of, rest));
+                held.extend(attach_at((netns, interface), &programs, (way, handle)));
+                assert_eq!(writers(netns, interface, &mounted)[0], "another");
+            }
+            if rest == PASS {
+                assert_eq!(answer(&scene.pod, web(OUTSIDE, false)), "outside|x");
+            }
+            let found = compare(&config, &scene.node, &bpffs(&mounted))
+                .unwrap()
+                .steps;
+            for steps in [&found.host, &found.proxy] {
+                let lines = steps.iter().map(ToString::to_string);
+                let is_named = |line: &String| {
+                    line.starts_with("move before program ")
+                        && line.contains(" (another) of another writer: weir_")
+                };
+                assert!(
+                    !steps.is_empty() && lines.clone().all(|l| is_named(&l)),
+                    "{found:#?}"
+                );
+            }
+            let goes_on = AtomicBool::new(true);
+            std::thread::scope(|scope| {
+                let asks = scope.spawn(|| {
+                    let mut said = BTreeSet::new();
+                    while rest == NEXT && goes_on.load(Ordering::Relaxed) {
+                        said.insert(answer(&scene.pod, web(OUTSIDE, said.len() > 1)));
+                    }
+                    said
+                });
+                applied(&scene, &mounted, &config);
+                goes_on.store(false, Ordering::Relaxed);
+                let said = asks.join().unwrap();
+                assert!(said.iter().all(|s| s == "outbound|outside|x"), "{said:?}");
+            });
+            for (netns, interface) in places {
+                let order = writers(netns, interface, &mounted);
+                assert_eq!(order[..2], ["weir", "another"], "{interface}: {order:?}");
+                assert_eq!(order.len(), 1 + handle as usize, "{interface}: {order:?}");
+            }
+            if handle == 1 {
+                runs(&scene, &counters);
+            }
+            for v6 in [false, true] {
+                assert_eq!(answer(&scene.pod, web(OUTSIDE, v6)), "outbound|outside|x");
+                assert_eq!(answer(&scene.outside, web(POD, v6)), "inbound|pod|x");
+            }
+        }
+        remove(&scene.node, &bpffs(&mounted), Some(&config)).unwrap();
+        assert_eq!(writers(&scene.node, "v1", &mounted), ["another"; 4]);
+        drop((held, servers));
     }
 }
