@@ -173,9 +173,12 @@ fn desired(config: &Config) -> Result<(Node, Wanted)> {
             .copied()
             .collect(),
     });
+    let of_proxies = config.proxies.iter().flat_map(|proxy| &proxy.addresses);
+    let of_proxies = of_proxies.filter(|a| a.is_ipv4() || node.has_ipv6).copied();
     let wanted = Wanted {
         pods,
         addresses: own.chain(config.host_addresses.iter().copied()).collect(),
+        proxies: of_proxies.collect(),
         proxy,
         others: devices_of_others(&routing, &links, &node.config),
         has_ipv6: node.has_ipv6,

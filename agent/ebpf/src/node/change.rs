@@ -2,6 +2,7 @@
 
 use super::desired::Wanted;
 use super::maps::{Excluded, Which};
+use super::parts::{OF_NODE, OF_PROXY};
 use super::programs::NodeRole;
 use crate::hook::{Detached, Hook};
 use crate::words::{self, Words};
@@ -29,7 +30,9 @@ pub enum Change {
     NoPod(IpAddr),
     /// An address of the node.
     Address(IpAddr),
-    /// An address that the node does not have any more.
+    /// An address of a proxy.
+    ProxyAddress(IpAddr),
+    /// An address that neither the node nor a proxy has any more.
     NoAddress(IpAddr),
     /// The active proxy is behind this link.
     Proxy(String, u32),
@@ -82,7 +85,8 @@ impl Change {
     pub(super) fn written(&self) -> Option<(Which, IpAddr, u32)> {
         match self {
             Self::Pod(address, _, index) => Some((Which::Pods, *address, *index)),
-            Self::Address(address) => Some((Which::Node, *address, 1)),
+            Self::Address(address) => Some((Which::Node, *address, OF_NODE)),
+            Self::ProxyAddress(address) => Some((Which::Node, *address, OF_PROXY)),
             _ => None,
         }
     }
@@ -106,10 +110,11 @@ impl fmt::Display for Change {
             Self::Pod(address, device, _) => write!(f, "enrol address {address} at {device}"),
             Self::NoPod(address) => write!(f, "release address {address}"),
             Self::Address(address) => write!(f, "except address {address} of the node"),
+            Self::ProxyAddress(address) => write!(f, "except address {address} of a proxy"),
             Self::NoAddress(address) => {
                 write!(
                     f,
-                    "except address {address} no longer: the node does not have it"
+                    "except address {address} no longer: neither the node nor a proxy has it"
                 )
             }
             Self::Proxy(device, _) => write!(f, "send to the proxy at {device}"),

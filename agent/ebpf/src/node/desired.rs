@@ -26,6 +26,8 @@ pub struct Wanted {
     pub pods: BTreeMap<IpAddr, String>,
     /// Every address of the node.
     pub addresses: BTreeSet<IpAddr>,
+    /// Every address of its proxies: what a pod sends there is for the proxy itself.
+    pub proxies: BTreeSet<IpAddr>,
     /// The active proxy; without one TCP of enrolled pods is dropped.
     pub proxy: Option<Proxy>,
     /// Host ends of the links of other proxies of the node: those that were active before keep their connections.

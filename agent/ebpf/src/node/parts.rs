@@ -10,8 +10,10 @@ use Reg::{R0, R1, R2, R6, R7, R9, R10};
 /// Host ends of the links of enrolled pods, by address.
 pub(super) const PODS: MapRef = MapRef(0);
 // MapRef(1) is that of the counters, as in a pod.
-/// Addresses of the node.
+/// Addresses of the node, with [`OF_NODE`], and those of its proxies, with [`OF_PROXY`].
 pub(super) const NODE: MapRef = MapRef(2);
+pub(super) const OF_NODE: u32 = 1;
+pub(super) const OF_PROXY: u32 = 2;
 /// The host end of the active proxy's link; 0 without one.
 pub(super) const PROXY: MapRef = MapRef(3);
 

@@ -4,6 +4,7 @@ use super::change::{Attachment, Change};
 use super::contents::{Addresses, Contents};
 use super::desired::{LOOSE, Proxy, Wanted, forwarding, routing, rp_filter};
 use super::exclusions;
+use super::parts::{OF_NODE, OF_PROXY};
 use super::programs::NodeRole;
 use crate::hook::{Detached, Direction, Held, Hook};
 use std::collections::{BTreeMap, BTreeSet};
@@ -154,12 +155,16 @@ pub(super) fn plan_host(
             changes.push(Change::Sysctl(key, LOOSE));
         }
     }
-    let is_old = |address: &&IpAddr| !wanted.addresses.contains(*address);
-    let old = there.node.keys().filter(is_old);
+    let is_known =
+        |address: &IpAddr| wanted.addresses.contains(address) || wanted.proxies.contains(address);
+    let old = there.node.keys().filter(|address| !is_known(address));
     changes.extend(old.copied().map(Change::NoAddress));
-    let new = wanted.addresses.iter();
-    let new = new.filter(|address| !there.node.contains_key(address));
+    let is = |address: &&IpAddr, of: u32| there.node.get(*address) == Some(&of);
+    let new = wanted.addresses.iter().filter(|a| !is(a, OF_NODE));
     changes.extend(new.copied().map(Change::Address));
+    let of_proxies = wanted.proxies.difference(&wanted.addresses);
+    let new = of_proxies.filter(|a| !is(a, OF_PROXY));
+    changes.extend(new.copied().map(Change::ProxyAddress));
     let mut pods = Addresses::new();
     for (address, device) in &wanted.pods {
         pods.insert(*address, observed.index(device)?);

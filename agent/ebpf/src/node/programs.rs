@@ -2,8 +2,8 @@
 
 use super::exclude::{self, Told};
 use super::parts::{
-    NAMES, NODE, PODS, PROXY, QUERIES, count_first, element, find, find_active, find_proxy,
-    keep_here, redirect,
+    NAMES, NODE, OF_NODE, OF_PROXY, PODS, PROXY, QUERIES, count_first, element, find, find_active,
+    find_proxy, keep_here, redirect,
 };
 use super::{icmp, owner, proxied};
 use crate::asm::{Alu, AsmError, Code, Helper, If, MapRef, Reg, Size};
@@ -178,7 +178,7 @@ fn answer(b: &mut Builder) {
     redirect(b, Helper::RedirectPeer);
 }
 
-/// What goes to the node itself passes, answers to probes among it, but for connections of the proxy. What has another source than
+/// What goes to the node itself or to a proxy passes, answers to probes among it, but for connections of the proxy. What has another source than
 /// the addresses of enrolled pods is dropped: ztunnel knows no workload for it, and it would pass in plain text.
 #[track_caller]
 fn from_pod(b: &mut Builder, traits: NodeTraits) {
@@ -198,6 +198,7 @@ fn from_pod(b: &mut Builder, traits: NodeTraits) {
         exclude::from_pod(b, traits, Told::ByPod);
     }
     b.asm.bind(captured);
+    proxied::forget_first(b, End::Destination);
     find_proxy(b, End::Source);
     count_first(b, Count::Outbound);
     redirect(b, Helper::RedirectPeer);
@@ -222,6 +223,7 @@ fn to_pod(b: &mut Builder, traits: NodeTraits) {
         exclude::to_pod(b, traits);
     }
     b.asm.bind(captured);
+    proxied::remember_of_pod(b);
     find_proxy(b, End::Destination);
     count_first(b, Count::Inbound);
     // The other end of a pair can be reached from the ingress hook only.
@@ -268,17 +270,23 @@ fn error_to_proxy(b: &mut Builder) {
 }
 
 /// To an enrolled pod directly: the programs at the pod's link do not see it again. What has the address of a pod at one end and one
-/// of the node at the other is remembered, since the answer has these addresses as well.
+/// of the node at the other is remembered, since the answer has these addresses as well. An answer to another pod whose first packet the
+/// node forwarded goes back through the node, which may have translated it.
 #[track_caller]
 fn from_proxy(b: &mut Builder) {
     let pass = b.pass;
-    let [other, send] = [(); 2].map(|()| b.asm.label());
+    let [other, between, send] = [(); 3].map(|()| b.asm.label());
     find(b, PODS, End::Destination);
     b.asm.jump_if(If::Eq, R0, 0, other);
     b.asm.load(Size::W, R7, R0, 0);
     find(b, NODE, End::Source);
-    b.asm.jump_if(If::Eq, R0, 0, send);
+    b.asm.jump_if(If::Eq, R0, 0, between);
+    b.asm.load(Size::W, R1, R0, 0);
+    b.asm.jump_if(If::Ne, R1, OF_NODE.cast_signed(), between);
     proxied::remember_first(b, End::Destination);
+    b.asm.jump(send);
+    b.asm.bind(between);
+    proxied::jump_if_proxied(b, End::Source, pass);
     b.asm.bind(send);
     redirect(b, Helper::RedirectPeer);
     b.asm.bind(other);
@@ -290,7 +298,7 @@ fn from_proxy(b: &mut Builder) {
     b.asm.jump(pass);
 }
 
-/// 1. What has no address of an enrolled pod passes: it is ztunnel's own.
+/// 1. What has no address of an enrolled pod passes: it is ztunnel's own. So does what a pod sends to an address of the proxy.
 /// 2. Packets of ztunnel's connections are marked, so that they stay in this namespace.
 /// 3. A first packet goes to a listener: of a pod to the outbound one, to a pod to an inbound one. Without it, it is
 ///    dropped; it never passes. Between two pods it is outbound, unless that is excluded.
@@ -307,6 +315,12 @@ fn proxy(b: &mut Builder, traits: NodeTraits) {
     b.asm.jump(pass);
 
     b.asm.bind(outbound);
+    let to_others = b.asm.label();
+    find(b, NODE, End::Destination);
+    b.asm.jump_if(If::Eq, R0, 0, to_others);
+    b.asm.load(Size::W, R1, R0, 0);
+    b.asm.jump_if(If::Eq, R1, OF_PROXY.cast_signed(), pass);
+    b.asm.bind(to_others);
     if traits.exclude {
         let from_pod = b.asm.label();
         find(b, PODS, End::Destination);

@@ -6,6 +6,9 @@
 //!   translates their destination (services), that socket has other ends than the packet.
 //! - What the proxy sends to such an address, or in the name of one, is written down; later packets are looked up.
 //! - A first packet of the node or of the pod itself with the same ends takes the connection back.
+//!
+//! What one pod sends to another through the node (a NodePort, or a service that it excludes) is written down in the same way: the node
+//! may have translated it, and only the node knows what the answer is to look like.
 
 use super::owner::{jump_unless_syn, key, store};
 use super::parts::{PODS, PROXIED, find};
@@ -45,6 +48,28 @@ pub(super) fn remember_first(b: &mut Builder, pod: End) {
     let over = b.asm.label();
     jump_unless_syn(b, over);
     remember(b, pod);
+    b.asm.bind(over);
+}
+
+/// Of a first packet from another pod, which did not go to the proxy at once: the node forwarded it.
+#[track_caller]
+pub(super) fn remember_of_pod(b: &mut Builder) {
+    let over = b.asm.label();
+    b.is_first();
+    b.asm.jump_if(If::Eq, R1, 0, over);
+    find(b, PODS, End::Source);
+    b.asm.jump_if(If::Eq, R0, 0, over);
+    remember(b, End::Destination);
+    b.asm.bind(over);
+}
+
+/// A first packet goes to the proxy at once: no earlier connection with these ends counts.
+#[track_caller]
+pub(super) fn forget_first(b: &mut Builder, pod: End) {
+    let over = b.asm.label();
+    b.is_first();
+    b.asm.jump_if(If::Eq, R1, 0, over);
+    forget(b, pod);
     b.asm.bind(over);
 }
 

@@ -149,7 +149,7 @@ impl<'a> Space<'a> {
                     Change::DeleteRoute(route) => drop(routing.del_route(route)?),
                     Change::DeleteRule(rule) => drop(routing.del_rule(rule)?),
                     // Written above, with the others of their map.
-                    Change::Pod(..) | Change::Address(_) => {}
+                    Change::Pod(..) | Change::Address(_) | Change::ProxyAddress(_) => {}
                     Change::NoPod(address) => programs.maps.delete(Which::Pods, *address)?,
                     Change::NoAddress(address) => programs.maps.delete(Which::Node, *address)?,
                     Change::Proxy(_, index) => programs.maps.set_proxy(*index)?,

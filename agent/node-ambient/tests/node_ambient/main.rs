@@ -5,6 +5,7 @@
 
 mod acceptance;
 mod ahead;
+mod between;
 mod bridge;
 mod captured;
 mod carriers;
