@@ -20,7 +20,7 @@ pub(crate) use parts::{
     ACK, SYN, address, at_links, links, mark, matching, named, rule, set, set_name,
 };
 use parts::{CT_MARK, MARK, has, keeping, masked, nat_of, of_family, of_pods, remember, stop};
-use parts::{not_first, not_of_pods, not_tcp};
+use parts::{CT_STATUS, IPS_DST_NAT, clear, lacks, not_first, not_of_pods, not_tcp};
 pub(crate) use proxy::errors;
 pub use proxy::proxy;
 
@@ -149,6 +149,20 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
         let chain = regular("ztunnel-EXCLUDE", excluded(node, &families));
         routed.chains.push(chain);
     }
+    if !node.config.exclude.is_empty() || of_pod::any(node) {
+        let [translated, again] = translated(node, &families);
+        routed.chains.extend([
+            base(
+                "after-dstnat-prerouting",
+                ChainType::Filter,
+                Hook::Prerouting,
+                priority::DSTNAT + 10,
+                "ztunnel-TRANSLATED",
+            ),
+            regular("ztunnel-TRANSLATED", translated),
+            regular("ztunnel-AGAIN", again),
+        ]);
+    }
     routed.chains.extend(of_pod::chains(node, &families));
     Ruleset {
         tables: [routed].into_iter().chain(bridge).collect(),
@@ -225,6 +239,22 @@ fn last(node: &Node, families: &[Family]) -> Vec<Rule> {
     }
     rules.extend(outbound(node, families));
     rules
+}
+
+/// What a pod sends to an excluded service, and is translated to another enrolled pod: that one does not exclude it, unless all do. It
+/// is judged by its new destination, as if the pod had sent it there.
+fn translated(node: &Node, families: &[Family]) -> [Vec<Rule>; 2] {
+    let bits = node.config.marks.conn_skip;
+    let of_family = |family: &Family| {
+        // Known connections keep what they are.
+        let new = lacks(has(rule().l4proto(L4Proto::Tcp), MARK, bits), CT_MARK, bits);
+        let new = has(new, CT_STATUS, IPS_DST_NAT);
+        let of = of_pods(of_pods(new, *family, true), *family, false);
+        of.jump("ztunnel-AGAIN")
+    };
+    let exclude = (!node.config.exclude.is_empty()).then(|| rule().jump("ztunnel-EXCLUDE"));
+    let again = [clear(rule(), bits).build()].into_iter().chain(exclude);
+    [families.iter().map(of_family).collect(), again.collect()]
 }
 
 /// 15

@@ -21,6 +21,9 @@ pub(crate) fn set_name(family: Family) -> String {
 
 pub(crate) const MARK: Selector = Selector::Meta(MetaKey::Mark);
 pub(crate) const CT_MARK: Selector = Selector::Ct(CtKey::Mark, None);
+pub(crate) const CT_STATUS: Selector = Selector::Ct(CtKey::Status, None);
+/// `linux/netfilter/nf_conntrack_common.h`: the destination is translated.
+pub(crate) const IPS_DST_NAT: u32 = 1 << 5;
 
 pub(crate) fn rule() -> RuleBuilder {
     Rule::builder()
@@ -55,6 +58,16 @@ pub(crate) fn has(rule: RuleBuilder, selector: Selector, bits: u32) -> RuleBuild
     masked(rule, selector, bits, bits)
 }
 
+/// `SELECTOR & BITS != BITS`
+pub(crate) fn lacks(rule: RuleBuilder, selector: Selector, bits: u32) -> RuleBuilder {
+    rule.push(Statement::Match(Match {
+        selector,
+        mask: Some(Data::ne32(bits)),
+        op: CmpOp::Neq,
+        operand: Operand::Value(Data::ne32(bits)),
+    }))
+}
+
 /// `(selector & !mask) ^ value`: the other bits are kept.
 pub(crate) fn keeping(selector: Selector, value: u32, mask: u32) -> Source {
     Source::Bitwise {
@@ -67,6 +80,13 @@ pub(crate) fn keeping(selector: Selector, value: u32, mask: u32) -> Source {
 pub(crate) fn mark(rule: RuleBuilder, bits: u32) -> RuleBuilder {
     rule.counter()
         .push(Statement::MetaSet(MetaKey::Mark, keeping(MARK, bits, bits)))
+}
+
+/// Takes the bits away from the mark.
+pub(crate) fn clear(rule: RuleBuilder, bits: u32) -> RuleBuilder {
+    let source = keeping(MARK, 0, bits);
+    rule.counter()
+        .push(Statement::MetaSet(MetaKey::Mark, source))
 }
 
 pub(crate) fn remember(rule: RuleBuilder, bits: u32) -> RuleBuilder {

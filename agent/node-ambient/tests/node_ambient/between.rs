@@ -2,7 +2,7 @@
 
 use crate::ebpf::{answer, applied, builds, web};
 use crate::scene::{OUTSIDE, PROXY, SECOND, Scene, Servers, address, inside};
-use crate::{lacking, meter};
+use crate::{each, lacking, meter, up};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use weir_cni::compile::Engine;
 use weir_netfilter::nft::{
@@ -153,6 +153,40 @@ fn programs_capture_what_the_node_translates_between_pods() {
             }
         }
     }
+}
+
+// matrix: every
+#[test]
+fn rules_capture_what_the_node_translates_between_pods() {
+    each(&["veth"], |scene, engine, _| {
+        let servers = Servers::start(scene);
+        servers.echo(&scene.second, "neighbour");
+        if !translated(scene, engine) || !up(scene, engine, r#", "carrier": "veth""#) {
+            return;
+        }
+        for (of_first, of_all, _) in EXCLUDED {
+            let config = both(scene, of_first, of_all);
+            weir_node_ambient::apply(&config, &scene.node, Some(engine), false).unwrap();
+            let left = weir_node_ambient::compare(&config, &scene.node, Some(engine)).unwrap();
+            assert!(left.is_empty(), "{:#?}", left.host);
+            // Legacy tables have no hook behind the translation where the route can still be chosen.
+            let said = match engine {
+                Engine::Nft => "inbound|neighbour|x",
+                Engine::Xtables => "neighbour|x",
+            };
+            let case = format!("{of_first} {of_all}");
+            for v6 in [false, true] {
+                says(scene, service(v6), said, &case);
+            }
+        }
+        // Where all exclude the pods themselves nothing is captured.
+        let pods = r#""peers": ["10.1.0.0/16", "10.96.0.0/16", "fd00:1::/32", "fd96::/16"]"#;
+        let config = both(scene, "", pods);
+        weir_node_ambient::apply(&config, &scene.node, Some(engine), false).unwrap();
+        for v6 in [false, true] {
+            says(scene, service(v6), "neighbour|x", "all");
+        }
+    });
 }
 
 /// A scraper of its metrics, for example.
