@@ -225,21 +225,28 @@ impl Reconciler for Keeper {
             self.see_newest(&start.uid);
         }
         let is_told = told.is_some();
+        let mut is_new = false;
         if let (Some(sandbox), Some(memory)) = (told, self.memory.get_mut(&start.uid)) {
-            memory.handed_over(sandbox);
+            // For a further interface, as by Multus, the plugin is called for the same namespace: what is known stays.
+            let netns = memory.captured.as_ref().map(|captured| captured.netns);
+            is_new = !netns.is_some_and(|id| self.sandboxes.is_at(&sandbox.netns, id));
+            if is_new {
+                memory.handed_over(sandbox);
+            }
             // Its addresses may be others now.
             self.see_newest(&start.uid);
         }
         let Some(mut memory) = self.memory.remove(&start.uid) else {
             return Err(Next::Settled);
         };
-        if is_told {
+        if is_new {
             // The plugin is answered by the state: that of the sandbox before says nothing.
             if memory.state.is_some() {
                 self.turn(&mut memory, Some(State::Enrolling), None);
             }
         }
-        let task = memory.task(self.hands.proxy.newest(), start.sweep, Instant::now());
+        let look = start.sweep || is_told;
+        let task = memory.task(self.hands.proxy.newest(), look, Instant::now());
         let job = self.start(&mut memory, task, start);
         self.memory.insert(Uid::clone(&start.uid), memory);
         job

@@ -27,6 +27,8 @@ use weir_netlink::Netns;
 use weir_reconcile::{Job, Queue, Reconciler, Uid};
 
 const PODS: u8 = 4;
+/// Where the plugin says that pods are. It does not matter to the stand-in for rules, but has to be a namespace.
+static NETNS: LazyLock<Option<Netns>> = LazyLock::new(weir_testing::namespace);
 
 /// What there is outside of the agent. It survives the agent.
 #[derive(Default)]
@@ -313,8 +315,6 @@ impl Scene {
     }
 
     fn hand_over(&mut self, pod: u8, address: &str) {
-        // Where it is does not matter to the stand-in for rules, but it has to be a namespace.
-        static NETNS: LazyLock<Option<Netns>> = LazyLock::new(weir_testing::namespace);
         let (Some(uid), Some(netns)) = (self.uid(pod), &*NETNS) else {
             return;
         };
@@ -323,14 +323,19 @@ impl Scene {
         let old = world.netns.insert(uid.to_string(), self.births);
         old.iter().for_each(|old| _ = world.rules.remove(old));
         drop(world);
-        let known = self.pods.get("shop", &format!("web-{pod}"));
+        self.call(&uid, netns, vec![address.parse().unwrap()]);
+    }
+
+    /// The plugin is called for this namespace.
+    fn call(&mut self, uid: &Uid, netns: &Netns, addresses: Vec<IpAddr>) {
+        let known = self.pods.all().into_iter().find(|v| v.uid() == &**uid);
         let sandbox = Sandbox {
-            addresses: vec![address.parse().unwrap()],
+            addresses,
             before: known.map(|view| view.addresses()).unwrap_or_default(),
             netns: netns.path(),
         };
-        self.agent.told.put(&uid, sandbox);
-        self.agent.queue.changed(&uid, self.now);
+        self.agent.told.put(uid, sandbox);
+        self.agent.queue.changed(uid, self.now);
     }
 
     fn work(&mut self, jobs: usize) {

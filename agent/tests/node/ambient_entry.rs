@@ -212,6 +212,32 @@ fn a_sandbox_without_addresses_is_not_refused_for_those_of_the_one_before() {
     agent.until("enrolled", || states(&agent, "enrolled") == 1);
 }
 
+/// Multus calls the plugin for each network of a pod, without addresses or with those of that network.
+#[test]
+fn another_attachment_takes_no_addresses_away() {
+    let Some(sandbox) = Sandbox::of("multi") else {
+        return;
+    };
+    let scene = Scene::new();
+    scene.put("multi", &sandbox);
+    let agent = scene.start(&[]);
+    let ztunnel = scene.ztunnel();
+    ztunnel.snapshots(1);
+    agent.until("handed over", || {
+        hand_over(&scene.node, "multi", &sandbox).0 == 200
+    });
+    assert!(scene.probed().contains(&sandbox.address));
+    let net1 = json!([{"Address": {"IP": "10.99.99.5", "Mask": "/////w=="}}]);
+    for ips in [json!(null), net1] {
+        let body = json!({"Netns": sandbox.netns().path(), "PodName": "multi", "PodNamespace": "shop", "IPs": ips});
+        assert_eq!(post(&scene.node, &body.to_string()), (200, String::new()));
+        let probed = scene.probed();
+        assert!(probed.contains(&sandbox.address), "{probed}");
+        assert!(!probed.contains("10.99.99.5"), "{probed}");
+        assert!(is_captured(&sandbox));
+    }
+}
+
 /// The mode of the socket is that of `install-cni`; who may say which namespace is a pod's may have any captured.
 #[test]
 fn a_user_who_is_not_root_hands_no_pod_over() {

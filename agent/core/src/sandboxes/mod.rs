@@ -199,6 +199,12 @@ impl Sandboxes {
         vec![path.to_owned(), Path::new(HOST).join(below), of_node]
     }
 
+    /// Whether a path of the runtime is this namespace.
+    pub fn is_at(&self, path: &Path, id: NetnsId) -> bool {
+        let mut places = self.places(path).into_iter();
+        places.any(|place| id_of(&place) == Some(id))
+    }
+
     /// Forgets the namespaces of all other pods.
     pub fn retain(&self, uids: &BTreeSet<&str>) {
         let mut state = locked(&self.0.state);

@@ -1,7 +1,7 @@
 //! Histories that once went wrong, one by one.
 
 use super::histories::Step;
-use super::{Fault, Scene};
+use super::{Fault, NETNS, Scene};
 use crate::ambient::REDIRECTION;
 use crate::ambient::keeper::Done;
 use crate::ambient::pod::{Annotation, Memory};
@@ -644,4 +644,42 @@ fn all_pods_are_captured_as_soon_as_the_last_one_is() {
     let done = run(scene.begin());
     scene.agent.keeper.done(&uid, Ok(done));
     assert!(scene.shared.world().all_captured);
+}
+
+/// Multus calls the plugin for each network of a pod; the rules are those of its namespace.
+#[test]
+fn another_attachment_of_an_enrolled_pod_takes_nothing_away() {
+    let Some(netns) = &*NETNS else { return };
+    let foreign: IpAddr = "10.99.0.5".parse().unwrap();
+    for is_handed_over in [true, false] {
+        for addresses in [vec![], vec![foreign]] {
+            let mut scene = Scene::new();
+            scene.namespace("ambient");
+            scene.birth(1);
+            let uid = scene.uid(1).unwrap();
+            if is_handed_over {
+                scene.hand_over(1, "10.0.0.1");
+            }
+            let ino = netns.id().ino;
+            scene.shared.world().netns.insert(uid.to_string(), ino);
+            scene.rest();
+            assert_eq!(scene.check(), Ok(()));
+            let probes = scene.shared.world().probes.clone();
+            scene.call(&uid, netns, addresses);
+            // What would be told to the proxy is not.
+            scene.step(&Step::Fault('p', Some(Fault::Fails)));
+            scene.work(10);
+            assert_eq!(scene.agent.keeper.verdict(&uid), Ok(()));
+            assert_eq!(scene.shared.world().probes, probes);
+            // Rules that are gone are made again before the answer.
+            scene.shared.world().rules.clear();
+            scene.call(&uid, netns, vec![]);
+            scene.work(10);
+            assert_eq!(scene.shared.world().rules.len(), 1);
+            assert_eq!(scene.agent.keeper.verdict(&uid), Ok(()));
+            scene.rest();
+            assert_eq!(scene.check(), Ok(()));
+            assert_eq!(scene.shared.world().probes, probes);
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! What is done to the stand-ins, which may fail or lose the answer.
 
-use super::Shared;
+use super::{NETNS, Shared};
 use crate::ambient::hands::{
     Asked, Captured, NotCaptured, NotReleased, Outcome, Probes, Proxy, Rules, Workload,
 };
@@ -33,7 +33,8 @@ impl Rules for Shared {
             world.rules.insert(netns);
             world.ruled.insert(netns);
         }
-        let id = NetnsId { dev: 4, ino: netns };
+        let dev = NETNS.as_ref().map_or(4, |real| real.id().dev);
+        let id = NetnsId { dev, ino: netns };
         let captured = Captured {
             netns: id,
             asked: asked.clone(),
