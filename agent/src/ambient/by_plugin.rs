@@ -20,6 +20,16 @@ impl ByPlugin {
         }
     }
 
+    /// What it tells.
+    pub(super) fn told(&self) -> &[IpAddr] {
+        &self.addresses
+    }
+
+    /// Of what it tells, only these are there.
+    pub(super) fn retain(&mut self, there: &[IpAddr]) {
+        self.addresses.retain(|address| there.contains(address));
+    }
+
     /// The API server says this now.
     pub(super) fn saw(&mut self, view: &PodView) {
         self.stale = self.stale.take().filter(|old| *old == view.addresses());

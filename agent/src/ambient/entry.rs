@@ -70,7 +70,7 @@ impl HandedOver {
         format!("{}/{}", self.pod_namespace, self.pod_name)
     }
 
-    /// The addresses. One of IPv4 may be written as one of IPv6.
+    /// The addresses, but for those of loopback, which every namespace has. One of IPv4 may be written as one of IPv6.
     ///
     /// # Errors
     /// One is none.
@@ -83,7 +83,9 @@ impl HandedOver {
                 .map_err(|_| format!("IPs: {text:?} is no IP address"))?;
             Ok(parsed.to_canonical())
         };
-        texts.filter(|text| !text.is_empty()).map(parse).collect()
+        let parsed = texts.filter(|text| !text.is_empty()).map(parse);
+        let is_local = |a: &Result<IpAddr, String>| a.as_ref().is_ok_and(IpAddr::is_loopback);
+        parsed.filter(|address| !is_local(address)).collect()
     }
 }
 

@@ -24,6 +24,21 @@ pub(super) struct Enrolment {
     pub(super) since: Instant,
 }
 
+impl Enrolment {
+    /// Of the addresses that the plugin told, the namespace that it named has these alone. A previous result may have those of the
+    /// host's end of a link.
+    pub(super) fn has_only(&mut self, there: &[IpAddr]) {
+        let Some(by_plugin) = &mut self.asked.by_plugin else {
+            return;
+        };
+        if self.addresses == by_plugin.told() {
+            self.addresses.retain(|address| there.contains(address));
+            self.asked.identity.addresses.clone_from(&self.addresses);
+        }
+        by_plugin.retain(there);
+    }
+}
+
 /// How far that came.
 pub(super) struct Enrolled {
     pub(super) captured: Captured,

@@ -238,6 +238,46 @@ fn another_attachment_takes_no_addresses_away() {
     }
 }
 
+/// A result of CNI lists addresses of the host's end of a link, too.
+#[test]
+fn addresses_that_are_not_in_the_namespace_that_the_plugin_names_are_left_out() {
+    let Some(sandbox) = Sandbox::of("ends") else {
+        return;
+    };
+    let scene = Scene::new();
+    let mut starting = running("ends", &sandbox.address);
+    starting["status"] = json!({"phase": "Pending"});
+    scene.server.put(starting);
+    let agent = scene.start(&[]);
+    let ztunnel = scene.ztunnel();
+    ztunnel.snapshots(1);
+    let of = |ips: &[&str]| {
+        let ips: Vec<_> = ips
+            .iter()
+            .map(|ip| json!({"Address": {"IP": ip}}))
+            .collect();
+        let body = json!({"Netns": sandbox.netns().path(), "PodName": "ends", "PodNamespace": "shop", "IPs": ips});
+        post(&scene.node, &body.to_string())
+    };
+    let socket = scene.node.path("run/pluginevent.sock");
+    agent.until("it listens", || UnixStream::connect(&socket).is_ok());
+    // None of them is: it is another pod's, or the addresses come later.
+    agent.until("refused", || {
+        let (status, why) = of(&["10.99.99.1"]);
+        let words = ["is not taken: ", "does not have the addresses 10.99.99.1"];
+        status == 500 && words.iter().all(|word| why.contains(word))
+    });
+    let answer = of(&[&sandbox.address, "10.99.99.1", "127.0.0.1", "169.254.1.1"]);
+    assert_eq!(answer, (200, String::new()));
+    let probed = scene.probed();
+    assert!(probed.contains(&sandbox.address), "{probed}");
+    for absent in ["10.99.99.1", "127.0.0.1", "169.254.1.1"] {
+        assert!(!probed.contains(absent), "{absent}: {probed}");
+    }
+    agent.until("told", || agent.log().contains("10.99.99.1, 169.254.1.1"));
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+}
+
 /// The mode of the socket is that of `install-cni`; who may say which namespace is a pod's may have any captured.
 #[test]
 fn a_user_who_is_not_root_hands_no_pod_over() {

@@ -3,6 +3,7 @@
 mod about;
 
 use super::pod::{Contention, Healed, PodRef};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use weir_cni::compile::Engine;
@@ -156,6 +157,8 @@ pub enum Event {
     Contention(Contention),
     /// The annotation that other programs read cannot be written. It is tried again.
     NotAnnotated { pod: PodRef, why: String },
+    /// The plugin told these addresses of it too, and its namespace does not have them.
+    AddressesAbsent { pod: PodRef, absent: Vec<IpAddr> },
     /// One of its annotations cannot be read, and counts as not set.
     AnnotationIgnored { pod: PodRef, what: String },
     /// What changed about a pod or a namespace was dealt with: `add`, `update`, `delete`.

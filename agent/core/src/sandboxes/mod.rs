@@ -23,6 +23,7 @@ pub use cgroup::is_of_pod;
 use nix::errno::Errno;
 use place::{Folder, Identity, Place, Processes, Scan, not_nested, owns};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -199,6 +200,16 @@ impl Sandboxes {
         vec![path.to_owned(), Path::new(HOST).join(below), of_node]
     }
 
+    /// Which of these addresses the namespace has that the plugin named. `None`: it cannot be read, or has none of them.
+    pub fn there(&self, pod: &Identity, addresses: &[IpAddr]) -> Option<Vec<IpAddr>> {
+        let announced = locked(&self.0.state).announced.get(pod.uid()?).cloned()?;
+        let held = self.announced(&announced, pod).ok()?;
+        let have = held.sandbox.visit(|visit| visit.addresses()).ok()?;
+        let there = addresses.iter().filter(|address| have.contains(address));
+        let there: Vec<IpAddr> = there.copied().collect();
+        (!there.is_empty()).then_some(there)
+    }
+
     /// Whether a path of the runtime is this namespace.
     pub fn is_at(&self, path: &Path, id: NetnsId) -> bool {
         let mut places = self.places(path).into_iter();
@@ -266,7 +277,7 @@ impl Sandboxes {
         let held = match named.or_else(kept) {
             Some(held) => held,
             None => self.by_others(pod, since).map_err(|why| match &refused {
-                Some(refused) => format!("{why}; {refused}"),
+                Some(refused) => format!("{refused}; {why}"),
                 None => why,
             })?,
         };

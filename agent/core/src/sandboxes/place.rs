@@ -389,14 +389,16 @@ impl Scan {
         let may_be_of_pod = |uid: &Option<String>| uid.as_ref().is_none_or(|u| pod.is_called(u));
         let hidden = self.hidden.iter().filter(|(uid, _)| may_be_of_pod(uid));
         let (named, unnamed): (Vec<_>, Vec<_>) = hidden.partition(|(uid, _)| uid.is_some());
-        let (of_pod, unknown) = (sum(&named), sum(&unnamed));
+        let pods_are_named = !self.oldest.is_empty() || self.hidden.keys().any(|uid| uid.is_some());
+        // Where control groups name pods, what is in none of them is of no pod.
+        let unknown = if pods_are_named { 0 } else { sum(&unnamed) };
+        let of_pod = sum(&named);
         if of_pod > 0 && other.is_none() {
             return format!(
                 "the network namespace of this pod's processes may not be looked at: {}",
                 withheld()
             );
         }
-        let pods_are_named = !self.oldest.is_empty() || self.hidden.keys().any(|uid| uid.is_some());
         let why = match other {
             Some(first) => first,
             None if !pods_are_named && !self.seen.is_empty() => {
@@ -411,7 +413,10 @@ impl Scan {
         };
         let hidden = match of_pod + unknown {
             0 => String::new(),
-            n => format!("; {n} processes may not be looked at: {}", withheld()),
+            n => format!(
+                "; of {n} processes the namespace may not be looked at: {}",
+                withheld()
+            ),
         };
         format!(
             "none of the {} network namespaces of pods has a process of this pod{}: {why}{hidden}",

@@ -1,12 +1,14 @@
 //! The work that is due for a pod, and what its result means.
 
 use super::{Done, Keeper, workload};
+use crate::ambient::by_plugin::ByPlugin;
 use crate::ambient::decision::Decision;
 use crate::ambient::hands::{Asked, Outcome};
 use crate::ambient::pod::{Annotation, Memory, Task};
 use crate::ambient::work::{self, Enrolled, Enrolment, Leaving, Left, NotEnrolled};
 use crate::dataplane::Spent;
 use futures::FutureExt;
+use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 use weir_ambient::PodOverrides;
 use weir_core::journal::ambient::{Event, State};
@@ -79,7 +81,7 @@ impl Keeper {
         let (hands, roster) = (self.hands.clone(), self.roster.clone());
         Job::Thread(Box::new(move || {
             let mut spent = Spent::default();
-            let work = Enrolment {
+            let mut work = Enrolment {
                 asked,
                 workload,
                 before,
@@ -92,8 +94,17 @@ impl Keeper {
                 since,
             };
             // With the rights of this thread.
-            let announced = netns.map_or(Ok(()), |path| {
-                sandboxes.announce_path(&work.workload.uid, &path)
+            let announced: Result<(), String> = netns.map_or(Ok(()), |path| {
+                sandboxes.announce_path(&work.workload.uid, &path)?;
+                let told = work
+                    .asked
+                    .by_plugin
+                    .as_ref()
+                    .map_or(&[][..], ByPlugin::told);
+                if let Some(there) = sandboxes.there(&work.asked.identity, told) {
+                    work.has_only(&there);
+                }
+                Ok(())
             });
             let enrolled = match announced {
                 Ok(()) => work::enrol(&hands, &roster, work, &mut spent),
@@ -167,6 +178,19 @@ impl Keeper {
             for what in PodOverrides::unreadable(&memory.view.pod.metadata.annotations) {
                 let pod = memory.reference();
                 self.journal.record(Event::AnnotationIgnored { pod, what });
+            }
+        }
+        let found = enrolled.captured.asked.by_plugin.as_ref();
+        if let (Some(found), Some(by_plugin)) = (found, &mut memory.by_plugin) {
+            let told = by_plugin.told().iter();
+            let absent: Vec<IpAddr> = told
+                .filter(|a| !found.told().contains(a))
+                .copied()
+                .collect();
+            by_plugin.retain(found.told());
+            if !absent.is_empty() {
+                let pod = memory.reference();
+                self.journal.record(Event::AddressesAbsent { pod, absent });
             }
         }
         let (netns, hindered) = (enrolled.captured.netns, enrolled.captured.hindered.clone());

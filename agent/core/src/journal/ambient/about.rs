@@ -24,6 +24,14 @@ impl Event {
                 let does = format!("cannot be annotated: {why}; it is tried again");
                 About::of_pod(Warn, "ambient_not_annotated", pod, does, None)
             }
+            Self::AddressesAbsent { pod, absent } => {
+                let absent: Vec<String> = absent.iter().map(ToString::to_string).collect();
+                let does = format!(
+                    "is enrolled without addresses of the previous plugin's result that its namespace does not have: {}",
+                    absent.join(", ")
+                );
+                About::of_pod(Info, "ambient_addresses_absent", pod, does, None)
+            }
             Self::AnnotationIgnored { pod, what } => {
                 let does = format!("is enrolled without what it asks for: {what}");
                 About::of_pod(Warn, "ambient_annotation_ignored", pod, does, None)
