@@ -129,9 +129,26 @@ impl Entry {
             netns,
         };
         self.told.put(&uid, sandbox);
-        let settled = self.handle.settled(uid);
-        match tokio::time::timeout(SETTLED, settled).await {
-            Ok(settled) => settled.map(|()| None),
+        self.settled(uid).await.map(|()| None)
+    }
+
+    /// That it is enrolled, as the plugin asks at CHECK.
+    ///
+    /// # Errors
+    /// It is not, or not known; why.
+    pub(crate) async fn check(&self, named: &HandedOver) -> Result<(), String> {
+        let view = self.known(named).await?;
+        let namespace = self.pods.namespace(view.namespace());
+        // It was let through at ADD, too.
+        if decide(&self.settings, &view, namespace.as_deref()) == Decision::No(Why::Excluded) {
+            return Ok(());
+        }
+        self.settled(view.uid().into()).await
+    }
+
+    async fn settled(&self, uid: Arc<str>) -> Result<(), String> {
+        match tokio::time::timeout(SETTLED, self.handle.settled(uid)).await {
+            Ok(settled) => settled,
             Err(_) => Err(format!(
                 "it is not captured within {SETTLED:?}; that goes on, and the runtime tries again"
             )),

@@ -11,8 +11,10 @@ use std::time::Duration;
 use weir_core::journal::Journal;
 use weir_core::journal::ambient::Event;
 
-/// What is posted there.
+/// Where a pod is posted that is added.
 const PATH: &str = "/cmdadd";
+/// Where one is posted to know whether it is enrolled. Istio's agent has no such question.
+const CHECK: &str = weir_cni::plugin::CHECK_PATH;
 /// Everything on one connection: the plugin gives up after 5 s.
 const LIMIT: Duration = Duration::from_secs(6);
 /// Bytes of the body: names, a path, and addresses.
@@ -30,7 +32,8 @@ pub(super) async fn serve(listener: UnixListener, entry: Entry, journal: Journal
 
 async fn respond(request: Request<Incoming>, entry: &Entry, journal: &Journal) -> Answer {
     // As upstream: any method will do, and a query says nothing about a pod.
-    if request.uri().path() != PATH {
+    let checks = request.uri().path() == CHECK;
+    if request.uri().path() != PATH && !checks {
         return answer(StatusCode::NOT_FOUND, format!("post a pod to {PATH}\n"));
     }
     let body = Limited::new(request.into_body(), BODY).collect().await;
@@ -38,6 +41,12 @@ async fn respond(request: Request<Incoming>, entry: &Entry, journal: &Journal) -
         Ok(body) => HandedOver::read(&body.to_bytes()),
         Err(e) => Err(e.to_string()),
     };
+    if let (true, Ok((pod, _))) = (checks, &read) {
+        return match entry.check(pod).await {
+            Ok(()) => answer(StatusCode::OK, ""),
+            Err(why) => answer(StatusCode::INTERNAL_SERVER_ERROR, format!("{why}\n")),
+        };
+    }
     let (pod, status, why) = match read {
         Err(why) => {
             let why = format!("the body cannot be read: {why}");

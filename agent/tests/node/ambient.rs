@@ -154,9 +154,13 @@ pub(crate) fn hand_over(node: &Node, name: &str, sandbox: &Sandbox) -> (u16, Str
 }
 
 pub(crate) fn post(node: &Node, body: &str) -> (u16, String) {
+    post_to(node, "/cmdadd", body)
+}
+
+pub(crate) fn post_to(node: &Node, path: &str, body: &str) -> (u16, String) {
     let stream = UnixStream::connect(node.path("run/pluginevent.sock")).unwrap();
     let length = body.len();
-    let head = format!("POST /cmdadd HTTP/1.1\r\nHost: unix\r\nContent-Length: {length}\r\n\r\n");
+    let head = format!("POST {path} HTTP/1.1\r\nHost: unix\r\nContent-Length: {length}\r\n\r\n");
     exchange(stream, &format!("{head}{body}")).expect("an answer")
 }
 

@@ -1,7 +1,8 @@
 //! Pods of ambient mode that the plugin hands over, and the proof of their redirection.
 
 use crate::ambient::{
-    ANNOTATION, MODE, Scene, hand_over, id, is_captured, post, running, states, why as why_of,
+    ANNOTATION, MODE, Scene, hand_over, id, is_captured, post, post_to, running, states,
+    why as why_of,
 };
 use crate::api_server::namespace;
 use crate::groups::Group;
@@ -276,6 +277,37 @@ fn addresses_that_are_not_in_the_namespace_that_the_plugin_names_are_left_out() 
     }
     agent.until("told", || agent.log().contains("10.99.99.1, 169.254.1.1"));
     agent.until("enrolled", || states(&agent, "enrolled") == 1);
+}
+
+#[test]
+fn the_plugin_is_told_at_check_whether_a_pod_is_enrolled() {
+    let Some(sandbox) = Sandbox::of("checked") else {
+        return;
+    };
+    let scene = Scene::new();
+    scene.put("checked", &sandbox);
+    let agent = scene.start(&[]);
+    let check = || {
+        let body = json!({"Netns": sandbox.netns().path(), "PodName": "checked", "PodNamespace": "shop", "IPs": null});
+        post_to(&scene.node, "/cmdcheck", &body.to_string())
+    };
+    let socket = scene.node.path("run/pluginevent.sock");
+    agent.until("it listens", || UnixStream::connect(&socket).is_ok());
+    agent.until("pending", || {
+        let (status, why) = check();
+        status == 500 && why.contains("no ztunnel is connected")
+    });
+    let _ztunnel = scene.ztunnel();
+    agent.until("enrolled", || check() == (200, String::new()));
+    let mut out = running("checked", &sandbox.address);
+    out["metadata"]["labels"][MODE] = "none".into();
+    scene.server.put(out);
+    agent.until("left", || check().1.contains("no pod of ambient mode"));
+    // A question hands nothing over.
+    assert_eq!(
+        agent.metric("istio_cni_plugin_requests_total{response_code=\"200\"}"),
+        0
+    );
 }
 
 /// The mode of the socket is that of `install-cni`; who may say which namespace is a pod's may have any captured.

@@ -7,10 +7,10 @@ use base64::engine::general_purpose::STANDARD;
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
-use super::EVENT_SOCKET;
 use super::enrol::{Candidate, Plugin};
+use super::{CHECK_PATH, EVENT_SOCKET};
 use crate::http::post_for_status;
-use crate::protocol::{Call, CniArgs, CniError, PrevResult, ResultAddress};
+use crate::protocol::{Call, CniArgs, CniError, PrevResult, ResultAddress, code};
 
 impl Plugin<'_> {
     /// `POST /cmdadd` to the agent, whose status decides; without retries: the runtime creates a new
@@ -22,27 +22,52 @@ impl Plugin<'_> {
         previous: Option<&PrevResult>,
     ) -> Result<(), CniError> {
         let addresses = previous.map(PrevResult::addresses).transpose()?;
-        let body = body(&call.env.netns, &candidate.args, addresses.as_deref()).to_string();
-        let socket = candidate.conf.run_file(EVENT_SOCKET);
-        let place = socket.display();
-        let limit = self.limits.hand_over;
-        let response = post_for_status(&socket, "/cmdadd", &body, limit).map_err(|error| {
-            CniError::internal(format!(
-                "cannot hand the ambient pod over to the node agent at {place}: {error}; check \
-                 that the agent's pod runs on this node"
-            ))
-        })?;
-        if response.status == 200 {
+        let refused = self.tell_agent(call, candidate, "/cmdadd", addresses.as_deref())?;
+        let Some((_, refused)) = refused else {
             self.log
                 .info("an ambient pod: the node agent has enrolled it");
             return Ok(());
-        }
+        };
         Err(CniError::internal(format!(
-            "the node agent at {place} did not enrol the ambient pod: status {}: {}; its log says \
-             more",
-            response.status,
-            response.body.trim()
+            "the node agent did not enrol the ambient pod: {refused}; its log says more"
         )))
+    }
+
+    /// Asks the agent whether the pod is enrolled. One of an earlier version does not know the question, and Istio's neither.
+    pub(super) fn check_enrolled(
+        &self,
+        call: &Call,
+        candidate: &Candidate,
+    ) -> Result<(), CniError> {
+        match self.tell_agent(call, candidate, CHECK_PATH, None) {
+            Ok(None | Some((404, _))) => Ok(()),
+            Ok(Some((_, why))) => Err(format!("the ambient pod is not enrolled: {why}")),
+            Err(error) => Err(error.msg),
+        }
+        .map_err(|why| CniError::new(code::REDIRECTION_DIFFERS, why))
+    }
+
+    /// `None`: with 200. Otherwise the status, and with it what the agent says.
+    fn tell_agent(
+        &self,
+        call: &Call,
+        candidate: &Candidate,
+        path: &str,
+        addresses: Option<&[ResultAddress]>,
+    ) -> Result<Option<(u16, String)>, CniError> {
+        let body = body(&call.env.netns, &candidate.args, addresses).to_string();
+        let socket = candidate.conf.run_file(EVENT_SOCKET);
+        let limit = self.limits.hand_over;
+        let response = post_for_status(&socket, path, &body, limit).map_err(|error| {
+            CniError::internal(format!(
+                "cannot ask the node agent at {} about the ambient pod: {error}; check that the \
+                 agent's pod runs on this node",
+                socket.display()
+            ))
+        })?;
+        let (status, said) = (response.status, response.body.trim());
+        let said = (status != 200).then(|| format!("status {status}: {said}"));
+        Ok(said.map(|said| (status, said)))
     }
 }
 

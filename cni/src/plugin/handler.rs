@@ -27,19 +27,17 @@ impl Handler for Plugin<'_> {
     }
 
     /// Compares the rules in the namespace with what the pod requests. Succeeds for
-    /// pods that request none, and for ambient pods, which the agent checks.
+    /// pods that request none. For ambient pods the agent is asked.
     fn check(&mut self, call: &Call) -> Result<(), CniError> {
         let conf = NetConf::read(call)?;
         let args = CniArgs::parse(&call.env.args)?;
         let Some(candidate) = self.candidate(call, conf, args)? else {
             return Ok(());
         };
-        if self.is_ambient(&candidate)? {
-            self.log
-                .info("an ambient pod: its rules are checked by the node agent");
-            return Ok(());
-        }
-        let compared = self.compare(call, &candidate);
+        let compared = match self.is_ambient(&candidate)? {
+            true => self.check_enrolled(call, &candidate),
+            false => self.compare(call, &candidate),
+        };
         if let Err(error) = &compared {
             self.log.error(&format!("CHECK failed: {error}"));
         }

@@ -46,6 +46,8 @@ pub const LOG_FILE: &str = "istio-cni.log";
 pub const LOG_SOCKET: &str = "log.sock";
 /// Name of the agent's event socket in the run directory.
 pub const EVENT_SOCKET: &str = "pluginevent.sock";
+/// What is asked there at CHECK.
+pub const CHECK_PATH: &str = "/cmdcheck";
 /// Name of the socket in the run directory where the agent answers look-ups of pods.
 pub const POD_SOCKET: &str = "pods.sock";
 /// Prefix of the names of the node agent's pods.

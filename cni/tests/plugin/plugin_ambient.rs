@@ -73,9 +73,50 @@ fn ambient_by_pod_or_by_namespace() {
             node.backend.applied().is_empty(),
             "the sidecar part was reached"
         );
-        node.verb("CHECK").assert_silent();
         assert!(agent.is_untouched());
     }
+}
+
+/// Its rules are looked at by the agent, which is asked.
+#[test]
+fn check_is_what_the_agent_says_of_the_pod() {
+    let server = server(ambient(), json!({}));
+    for (answer, error) in [
+        (Some((200, "")), None),
+        // An agent of an earlier version, or Istio's.
+        (Some((404, "post a pod")), None),
+        (
+            Some((500, "it is failed: no rules")),
+            Some("500: it is failed: no rules"),
+        ),
+        (None, Some("no answer within")),
+    ] {
+        let mut node = ambient_node(&server);
+        node.limits.hand_over = match answer {
+            Some(_) => node.limits.hand_over,
+            None => Duration::from_millis(100),
+        };
+        let agent = agent(&node, answer);
+        let checked = node.verb("CHECK");
+        match error {
+            None => checked.assert_silent(),
+            Some(words) => {
+                let error = checked.error();
+                assert_eq!(error.code, 100);
+                assert!(error.msg.contains(words), "{error}");
+            }
+        }
+        let (head, body) = agent.request();
+        assert!(head.starts_with("POST /cmdcheck HTTP/1.1\r\n"), "{head}");
+        let body: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(
+            (&body["PodName"], &body["PodNamespace"]),
+            (&json!("web-0"), &json!("shop"))
+        );
+    }
+    // Nobody listens.
+    let node = ambient_node(&server);
+    assert_eq!(node.verb("CHECK").error().code, 100);
 }
 
 #[test]
