@@ -49,11 +49,10 @@ pub(crate) use entry::{Entry, HandedOver};
 pub(crate) use former::Former;
 pub(crate) use settings::AmbientSettings;
 pub(crate) use start::{Ending, start, without};
+use weir_core::pods::REDIRECTION;
 
 /// Name of the socket's file stays: the next agent binds it anew.
 pub(crate) use weir_zds::Server;
 
 /// The annotation that says what is not captured of a pod, at the node.
 const EXCLUDE: &str = "ambient.weir/exclude";
-/// The annotation that says how a pod is captured.
-const REDIRECTION: &str = "ambient.istio.io/redirection";

@@ -174,6 +174,7 @@ mod tests {
             of: of(),
             known: 3,
             news: watch::News::Again,
+            left_out: None,
         });
         let result = Lookup::Known;
         serve(serve::Event::PodLookup { result });

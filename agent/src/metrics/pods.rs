@@ -48,7 +48,12 @@ impl Pods {
 impl Metrics {
     pub(super) fn of_watch(&self, event: &Event) {
         let (of, known, synced) = match event {
-            Event::Works { of, known, .. } => (of, *known, true),
+            Event::Works {
+                of,
+                known,
+                left_out,
+                ..
+            } => (of, *known, left_out.is_none()),
             Event::Fails {
                 of, known, kind, ..
             } => {

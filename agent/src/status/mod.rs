@@ -138,8 +138,14 @@ impl Sink for Status {
             }
             Event::Watch(watch::Event::Works {
                 of: Objects::Pods(_),
+                left_out,
                 ..
-            }) => state.watch = Condition::new("synced", None),
+            }) => {
+                state.watch = match left_out {
+                    None => Condition::new("synced", None),
+                    Some(why) => Condition::new("trouble", Some(why)),
+                }
+            }
             Event::Watch(watch::Event::Fails {
                 of: Objects::Pods(_),
                 why,

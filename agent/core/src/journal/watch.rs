@@ -104,6 +104,8 @@ pub enum Event {
         of: Objects,
         known: usize,
         news: News,
+        /// Why not all are known.
+        left_out: Option<String>,
     },
     /// It failed, and is tried again.
     Fails {
@@ -130,7 +132,9 @@ impl Event {
                     "the pods of this node are not watched: {why}; the plugin asks the API server for every pod"
                 ),
             ),
-            Self::Works { of, known, news } => {
+            Self::Works {
+                of, known, news, ..
+            } => {
                 let when = match news {
                     News::First => "now",
                     News::Again => "again",

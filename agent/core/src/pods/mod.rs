@@ -11,4 +11,4 @@ mod view;
 pub mod watch;
 
 pub use store::{NamespaceView, Pods, Writer};
-pub use view::{InitStatus, PodView, Terminated};
+pub use view::{InitStatus, PodView, REDIRECTION, Terminated};

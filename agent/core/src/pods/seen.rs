@@ -31,6 +31,10 @@ pub(super) trait Watched:
     fn delete(&self, writer: &mut Writer);
     /// The list is complete.
     fn complete(writer: &mut Writer);
+    /// Why not all are known.
+    fn left_out(_: &Writer) -> Option<String> {
+        None
+    }
 }
 
 /// A pod. One that cannot be read is a value too: it must not keep others from being seen.
@@ -131,6 +135,10 @@ impl Watched for SeenPod {
 
     fn complete(writer: &mut Writer) {
         writer.complete();
+    }
+
+    fn left_out(writer: &Writer) -> Option<String> {
+        writer.left_out().map(str::to_owned)
     }
 }
 

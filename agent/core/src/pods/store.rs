@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
-/// Pods that are known at most: more than any kubelet runs (`maxPods`), ended ones that nobody deleted included.
+/// Pods that are known at most: more than any kubelet runs (`maxPods`). Ended ones that nobody deleted, of which the API server keeps
+/// 12,500 unless told otherwise, are known as long as there is room, and take it from no other.
 const PODS: usize = 4096;
+const TOO_MANY: &str = "the API server has more than 4096 pods that run on this node, where the kubelet runs 110 unless told otherwise";
 /// Namespaces: Kubernetes is made for 10,000.
 const NAMESPACES: usize = 16_384;
 
@@ -57,6 +59,7 @@ impl Pods {
             listed: None,
             namespaces_listed: None,
             is_full: false,
+            left_out: None,
         };
         (pods, writer)
     }
@@ -127,6 +130,18 @@ pub struct Writer {
     namespaces_listed: Option<BTreeMap<String, Arc<NamespaceView>>>,
     /// It was told that there are too many.
     is_full: bool,
+    /// Why not all pods are known, since the last list or after it.
+    left_out: Option<String>,
+}
+
+/// How many of these are there whatever room they take.
+fn needed(known: &BTreeMap<Key, Arc<PodView>>) -> usize {
+    known.values().filter(|view| view.is_needed()).count()
+}
+
+/// Whether this pod fits, or takes the place of an older one.
+fn fits(known: &BTreeMap<Key, Arc<PodView>>, key: &Key, view: &PodView) -> bool {
+    has_room(known, key, PODS) || (view.is_needed() && needed(known) < PODS)
 }
 
 /// Whether one more fits, or takes the place of an older one.
@@ -138,28 +153,48 @@ impl Writer {
     /// A list begins; one that was not completed is forgotten.
     pub fn begin(&mut self) {
         self.listed = Some(BTreeMap::new());
+        self.left_out = None;
+    }
+
+    /// Why not all pods of the node are known: there were too many when they were listed, or since.
+    #[must_use]
+    pub fn left_out(&self) -> Option<&str> {
+        self.left_out.as_deref()
     }
 
     /// A pod is there, as part of the list that was begun, or by itself.
     ///
     /// # Errors
-    /// There are too many, which is told once. It is not known then.
+    /// There are too many, which is told once. It is not known then, unless it was before; one that has ended and that nothing was
+    /// made for is not missed.
     pub fn apply(&mut self, view: PodView) -> Result<(), String> {
         let key = (view.namespace().to_owned(), view.name().to_owned());
-        let is_room = match &self.listed {
-            Some(listed) => has_room(listed, &key, PODS),
-            None => has_room(&self.pods.state().pods, &key, PODS),
+        let is_room = {
+            let known = &self.pods.state().pods;
+            match &self.listed {
+                // What was known before is not taken for gone because others came first.
+                Some(listed) => {
+                    fits(listed, &key, &view) || (view.is_needed() && known.contains_key(&key))
+                }
+                None => fits(known, &key, &view),
+            }
         };
         if !is_room {
-            return self.refuse(&format!(
-                "the API server has more than {PODS} pods for this node, where the kubelet runs 110 unless told otherwise"
-            ));
+            return match view.is_needed() {
+                true => self.leave_out(),
+                false => Ok(()),
+            };
         }
         match &mut self.listed {
             Some(listed) => _ = listed.insert(key, Arc::new(view)),
             None => self.change(|state| _ = state.pods.insert(key, Arc::new(view))),
         }
         Ok(())
+    }
+
+    fn leave_out(&mut self) -> Result<(), String> {
+        self.left_out = Some(format!("{TOO_MANY}: further ones are not known"));
+        self.refuse(TOO_MANY)
     }
 
     fn refuse(&mut self, why: &str) -> Result<(), String> {
@@ -195,13 +230,33 @@ impl Writer {
 
     /// The list is complete: what it does not name is gone.
     pub fn complete(&mut self) {
-        let Some(listed) = self.listed.take() else {
+        let Some(mut listed) = self.listed.take() else {
             return;
         };
+        self.trim(&mut listed);
         self.change(|state| {
             state.pods = listed;
             state.synced = true;
         });
+    }
+
+    /// Where those that were known before left no room for all others, the last of these go.
+    fn trim(&mut self, listed: &mut BTreeMap<Key, Arc<PodView>>) {
+        let excess = needed(listed).saturating_sub(PODS);
+        if excess == 0 {
+            return;
+        }
+        let new = {
+            let known = &self.pods.state().pods;
+            let is_new =
+                |(key, view): &(&Key, &Arc<PodView>)| view.is_needed() && !known.contains_key(*key);
+            let new = listed.iter().rev().filter(is_new).take(excess);
+            new.map(|(key, _)| key.clone()).collect::<Vec<Key>>()
+        };
+        for key in &new {
+            listed.remove(key);
+        }
+        self.left_out = Some(format!("{TOO_MANY}: further ones are not known"));
     }
 
     /// As [`begin`](Self::begin), for namespaces.
@@ -256,6 +311,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pods::REDIRECTION;
 
     fn view(name: &str, version: &str) -> PodView {
         let mut view = PodView {
@@ -332,6 +388,72 @@ mod tests {
         writer.apply(view("new", "1")).unwrap();
         assert!(writer.apply(view("newer", "1")).is_ok(), "it was told");
         assert!(pods.get("shop", "new").is_some() && pods.get("shop", "newer").is_none());
+    }
+
+    fn of(name: &str, phase: &str) -> PodView {
+        PodView {
+            phase: phase.into(),
+            ..view(name, "1")
+        }
+    }
+
+    fn annotated(name: &str, phase: &str) -> PodView {
+        let mut view = of(name, phase);
+        let annotations = &mut view.pod.metadata.annotations;
+        annotations.insert(REDIRECTION.into(), "enabled".into());
+        view
+    }
+
+    /// The API server deletes ended pods when there are 12,500 of them, and its list is sorted by name.
+    #[test]
+    fn ended_pods_take_no_room_from_others() {
+        let (pods, mut writer) = Pods::new();
+        let known = |name: &str| pods.get("shop", name).is_some();
+        for _ in 0..2 {
+            writer.begin();
+            for n in 0..PODS * 3 {
+                writer.apply(of(&format!("job{n}"), "Failed")).unwrap();
+            }
+            writer.apply(of("web", "Running")).unwrap();
+            // Something is to be removed of it.
+            writer.apply(annotated("worker", "Succeeded")).unwrap();
+            writer.complete();
+            assert!(known("web") && known("worker"));
+            assert_eq!((pods.len(), writer.left_out()), (PODS + 2, None));
+        }
+        writer.apply(of("new", "Pending")).unwrap();
+        writer.apply(of("job", "Failed")).unwrap();
+        assert!(known("new") && !known("job"));
+        // One that is known ends.
+        writer.apply(of("new", "Succeeded")).unwrap();
+        assert!(pods.get("shop", "new").unwrap().ended());
+    }
+
+    #[test]
+    fn what_is_cut_off_is_not_taken_for_gone() {
+        let (pods, mut writer) = Pods::new();
+        let known = |name: &str| pods.get("shop", name).is_some();
+        writer.begin();
+        writer.apply(annotated("web", "Running")).unwrap();
+        writer.complete();
+        assert_eq!(writer.left_out(), None);
+        for _ in 0..2 {
+            let mut told = 0;
+            writer.begin();
+            for n in 0..PODS + 5 {
+                told += usize::from(writer.apply(of(&format!("a{n}"), "Running")).is_err());
+            }
+            writer.apply(of("web", "Running")).unwrap();
+            writer.complete();
+            assert!(known("web") && told <= 1);
+            assert_eq!(pods.len(), PODS);
+            assert!(writer.left_out().unwrap().contains("4096"));
+        }
+        writer.begin();
+        writer.apply(of("a0", "Running")).unwrap();
+        writer.complete();
+        assert_eq!((pods.len(), writer.left_out()), (1, None));
+        assert!(!known("web"), "gone");
     }
 
     #[test]

@@ -10,6 +10,8 @@ use weir_cni::pod::{Container, EnvVar, Pod, SecurityContext};
 
 /// The container whose arguments and environment matter.
 const PROXY: &str = "istio-proxy";
+/// The annotation that says how a pod of ambient mode is captured.
+pub const REDIRECTION: &str = "ambient.istio.io/redirection";
 /// A copy of the manifest, which nobody here reads.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -139,6 +141,11 @@ impl PodView {
     #[must_use]
     pub fn ended(&self) -> bool {
         matches!(self.phase.as_str(), "Succeeded" | "Failed")
+    }
+
+    /// Something may have to be done for it: it has not ended, or what was made for it is to be removed.
+    pub(super) fn is_needed(&self) -> bool {
+        !self.ended() || self.pod.metadata.annotations.contains_key(REDIRECTION)
     }
 
     /// The addresses, first that of `status.podIP`, each one once. One of IPv4 may be written as one of IPv6.

@@ -227,10 +227,13 @@ impl<K: Watched> Course<'_, K> {
             (None, false) => News::First,
             (None, true) => News::Nothing,
         };
+        let writer = &self.watch.writer;
+        let left_out = K::left_out(&writer.lock().unwrap_or_else(PoisonError::into_inner));
         self.watch.journal.record(Told::Works {
             of: self.of.clone(),
             known: K::known(&self.watch.pods),
             news,
+            left_out,
         });
     }
 
