@@ -58,8 +58,8 @@ pub(super) struct Memory {
     pub(super) annotated: Option<Option<Annotation>>,
     /// The annotation that is to be written.
     pub(super) annotate: Option<Option<Annotation>>,
-    /// The API server refused it the last time, or did not answer: the rules come first.
-    pub(super) not_annotated: bool,
+    /// Why it was not written the last time: the rules come first.
+    pub(super) not_annotated: Option<String>,
     /// What the job that runs makes the host's rules know; of a pod that leaves nothing.
     pub(super) in_flight: Option<Vec<IpAddr>>,
     pub(super) state: Option<State>,
@@ -139,7 +139,7 @@ impl Memory {
             probes_pass: false,
             annotated: None,
             annotate: None,
-            not_annotated: false,
+            not_annotated: None,
             in_flight: None,
             state: None,
             since: SystemTime::now(),
@@ -274,7 +274,8 @@ impl Memory {
         if let Some(pause) = self.heals.pause(now).filter(|_| is_doubted) {
             return Task::Later(pause);
         }
-        if let Some(due) = self.annotate.filter(|_| !self.not_annotated && !is_drifted) {
+        let is_refused = self.not_annotated.is_some();
+        if let Some(due) = self.annotate.filter(|_| !is_refused && !is_drifted) {
             return Task::Annotate(due);
         }
         if look || is_drifted || !self.is_complete(proxy) {

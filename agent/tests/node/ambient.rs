@@ -1,6 +1,6 @@
 //! Ambient mode, from the label to the proxy: real namespaces and rules, a fake API server, a ztunnel that only speaks ZDS.
 
-use crate::api_server::{ApiServer, Fault, namespace, pod};
+use crate::api_server::{ApiServer, Asked, Fault, namespace, pod};
 use crate::repair::{Sandbox, events};
 use crate::support::{Agent, BRIDGE, Node, exchange, get, weir};
 use crate::upgrade::{daemon_set, own_pod};
@@ -319,6 +319,71 @@ fn rules_of_the_host_that_another_program_deletes_come_back_at_once_and_are_coun
     assert!(nft.status().unwrap().success());
     agent.until("still enrolled", || states(&agent, "enrolled") == 1);
     assert_eq!(healed(), 3);
+}
+
+#[test]
+fn a_pod_whose_annotation_is_not_written_is_not_shown_as_enrolled() {
+    let names = ["refused", "stripped", "fine"];
+    let sandboxes = names.map(Sandbox::of);
+    let [Some(refused), Some(stripped), Some(fine)] = &sandboxes else {
+        return;
+    };
+    let scene = Scene::new();
+    let mut object = running("stripped", &stripped.address);
+    object["kind"] = "Pod".into();
+    scene.server.fault(move |asked| {
+        let of = |name: &str| asked.method == "PATCH" && asked.path.contains(name);
+        // The right to do it is missing; a webhook takes back what it does not know.
+        match (of("/refused/"), of("/stripped/")) {
+            (true, _) => Some(Fault::Status(403)),
+            (_, true) => Some(Fault::Body(object.to_string().into_bytes())),
+            _ => None,
+        }
+    });
+    for (name, sandbox) in [("refused", refused), ("stripped", stripped), ("fine", fine)] {
+        scene.put(name, sandbox);
+    }
+    let agent = scene.start(&[("WEIR_VERIFY_INTERVAL", "1")]);
+    let ztunnel = scene.ztunnel();
+    agent.until("shown", || {
+        let states = ["enrolled", "pending"].map(|state| states(&agent, state));
+        states == [1, 2]
+            && why(&agent, "refused").contains("annotation ambient.istio.io/redirection cannot")
+            && why(&agent, "stripped").contains("admission webhook")
+    });
+    for sandbox in [refused, stripped] {
+        assert!(is_captured(sandbox));
+        assert!(scene.probed().contains(&sandbox.address));
+    }
+    // Written again and again, whatever was answered.
+    let tried = || {
+        let asked = scene.server.asked();
+        let is_it = |a: &&Asked| a.method == "PATCH" && a.path.contains("/stripped/");
+        asked.iter().filter(is_it).count()
+    };
+    agent.until("tried again", || tried() > 2);
+    scene.server.fault(|_| None);
+    agent.until("enrolled", || {
+        states(&agent, "enrolled") == 3 && why(&agent, "stripped") == "null"
+    });
+    for name in names {
+        assert_eq!(scene.annotation(name), "enabled", "{name}");
+    }
+    // The removal is refused, too.
+    scene.server.fault(|asked| {
+        let is_it = asked.method == "PATCH" && asked.path.contains("/refused/");
+        is_it.then_some(Fault::Status(403))
+    });
+    let mut out = running("refused", &refused.address);
+    out["metadata"]["labels"][MODE] = "none".into();
+    out["metadata"]["annotations"][ANNOTATION] = "enabled".into();
+    scene.server.put(out);
+    agent.until("shown", || {
+        states(&agent, "leaving") == 1 && why(&agent, "refused").contains("cannot be written")
+    });
+    scene.server.fault(|_| None);
+    agent.until("left", || states(&agent, "leaving") == 0);
+    assert_eq!(ztunnel.faults(), Vec::<String>::new());
 }
 
 #[test]

@@ -300,8 +300,8 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// A merge patch of annotations, which changes the object and is seen by watches. False: there is no such pod.
-    fn annotate(&self, asked: &Asked) -> bool {
+    /// A merge patch of annotations, which changes the object and is seen by watches. What is answered; `None`: there is no such pod.
+    fn annotate(&self, asked: &Asked) -> Option<Value> {
         let words: Vec<&str> = asked.path.split('/').collect();
         let [
             "",
@@ -314,12 +314,10 @@ impl Shared {
             "status",
         ] = words[..]
         else {
-            return true;
+            return Some(json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}));
         };
         let key = format!("/api/v1/pods {namespace}/{name}");
-        let Some(mut object) = self.state().objects.get(&key).cloned() else {
-            return false;
-        };
+        let mut object = self.state().objects.get(&key).cloned()?;
         let patch = &asked.body["metadata"]["annotations"];
         for (name, value) in patch.as_object().into_iter().flatten() {
             let annotations = object["metadata"]["annotations"].as_object_mut().unwrap();
@@ -329,9 +327,10 @@ impl Shared {
             }
         }
         if patch.is_object() {
-            self.put(object);
+            self.put(object.clone());
         }
-        true
+        object["kind"] = "Pod".into();
+        Some(object)
     }
 
     fn accept(&self, stream: TcpStream) -> std::io::Result<()> {
@@ -364,8 +363,11 @@ impl Shared {
             let made = json!({"kind": "TokenRequest", "status": status});
             return answer(&mut stream, 201, &made);
         }
-        if asked.method == "PATCH" && !self.annotate(&asked) {
-            return answer(&mut stream, 404, &status(404, "not found"));
+        if asked.method == "PATCH" {
+            let Some(object) = self.annotate(&asked) else {
+                return answer(&mut stream, 404, &status(404, "not found"));
+            };
+            return answer(&mut stream, 200, &object);
         }
         if asked.method != "GET" {
             let done = json!({"kind": "Status", "apiVersion": "v1", "status": "Success"});

@@ -55,6 +55,7 @@ impl Actions {
         });
         self.send(("DELETE", &path(pod)?), "application/json", &body, PATIENCE)
             .await
+            .map(drop)
     }
 
     /// Adds a label to this pod, and to no other of its name, by way of its status: the right to change pods is more than
@@ -68,12 +69,13 @@ impl Actions {
         let request = ("PATCH", path.as_str());
         self.send(request, "application/merge-patch+json", &body, PATIENCE)
             .await
+            .map(drop)
     }
 
     /// Sets an annotation of the pod by way of its status, or removes it. A pod that is gone has none.
     ///
     /// # Errors
-    /// What the API server answers.
+    /// What the API server answers; in that answer the annotation is not as it was written.
     pub async fn annotate(
         &self,
         pod: &PodRef,
@@ -83,8 +85,17 @@ impl Actions {
         let body = json!({"metadata": {"uid": &*pod.uid, "annotations": {key: value}}});
         let path = format!("{}/status", path(pod)?);
         let request = ("PATCH", path.as_str());
-        self.send(request, "application/merge-patch+json", &body, PATIENCE)
-            .await
+        let answer = self
+            .send(request, "application/merge-patch+json", &body, PATIENCE)
+            .await?;
+        let found = answer["metadata"]["annotations"][key].as_str();
+        if answer["kind"] == "Pod" && found != value {
+            return Err(format!(
+                "PATCH {path}: it is answered as done, and the annotation {key} of the pod in that answer is not as it was \
+                 written; look for an admission webhook that changes pods"
+            ));
+        }
+        Ok(())
     }
 
     /// `kubectl describe pod` shows it: an event of type Warning, from this component of the node.
@@ -122,6 +133,7 @@ impl Actions {
         let request = ("POST", path.as_str());
         self.send(request, "application/json", &body, PATIENCE_FOR_EVENT)
             .await
+            .map(drop)
     }
 
     async fn send(
@@ -130,7 +142,7 @@ impl Actions {
         content_type: &str,
         body: &Value,
         limit: Duration,
-    ) -> Result<(), String> {
+    ) -> Result<Value, String> {
         let failed = |e: String| format!("{method} {path}: {e}");
         let begun = Instant::now();
         let mut attempt = 1;
@@ -147,7 +159,7 @@ impl Actions {
             let answer = self.client.request::<Value>(request).await;
             drop(place);
             let status = match answer {
-                Ok(_) => return Ok(()),
+                Ok(answer) => return Ok(answer),
                 Err(kube::Error::Api(status)) => status,
                 Err(e) => return Err(failed(e.to_string())),
             };

@@ -18,7 +18,7 @@ pub enum State {
     /// Its rules are being made, or compared for the first time.
     Enrolling,
     /// Its rules are in force and verified. The proxy, or the host, does not know it yet: its traffic is captured, and
-    /// not answered.
+    /// not answered. Or its annotation is not written: other nodes send to it in plain text.
     Pending,
     /// Its rules are in force and verified, the proxy has taken it, and probes from the host reach it.
     Enrolled,

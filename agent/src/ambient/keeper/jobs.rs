@@ -1,6 +1,7 @@
 //! The work that is due for a pod, and what its result means.
 
 use super::{Done, Keeper, workload};
+use crate::ambient::REDIRECTION;
 use crate::ambient::by_plugin::ByPlugin;
 use crate::ambient::decision::Decision;
 use crate::ambient::hands::{Asked, Outcome};
@@ -209,10 +210,12 @@ impl Keeper {
             (Ok(_), Err(why)) => (memory.annotation(), Some(why)),
         };
         // After one that was not answered the API server may have either, and it is written again.
-        let is_unsure = memory.not_annotated && is_decided;
+        let is_unsure = memory.not_annotated.is_some() && is_decided;
         let is_due = memory.annotation() != target || is_unsure;
         memory.annotate = is_due.then_some(target);
-        memory.not_annotated &= !is_due;
+        // Other nodes send to it as that says: until it is written the pod is not enrolled.
+        let refused = memory.not_annotated.take_if(|_| is_due);
+        let why = why.or(refused);
         let is_settled = why.is_none();
         let (state, why) = match (why, hindered) {
             (Some(why), _) => (State::Pending, Some(why)),
@@ -306,7 +309,12 @@ impl Keeper {
         match done {
             Ok(()) => {
                 memory.annotated = Some(value);
+                let is_complete = memory.is_complete(self.hands.proxy.newest());
                 match memory.state {
+                    Some(State::Pending) if is_complete && value == Some(Annotation::Enabled) => {
+                        self.turn(memory, Some(State::Enrolled), None);
+                        Next::Settled
+                    }
                     Some(State::Pending | State::Failed) => Next::Retry,
                     Some(State::Leaving) => Next::After(Duration::ZERO),
                     _ => Next::Settled,
@@ -315,10 +323,21 @@ impl Keeper {
             // A pod that is being deleted needs none, and soon is not there.
             Err(_) if memory.gone || (memory.view.deleting && value.is_none()) => Next::Settled,
             Err(why) => {
+                let told = format!("its annotation {REDIRECTION} cannot be written: {why}");
                 let pod = memory.reference();
                 self.journal.record(Event::NotAnnotated { pod, why });
                 memory.annotate = Some(value).filter(|_| memory.decision == Decision::Member);
-                memory.not_annotated = true;
+                memory.not_annotated = Some(told.clone());
+                let is_complete = memory.is_complete(self.hands.proxy.newest());
+                match memory.state {
+                    Some(State::Enrolled | State::Pending) if is_complete => {
+                        self.turn(memory, Some(State::Pending), Some(told));
+                    }
+                    Some(State::Leaving) => {
+                        self.turn(memory, Some(State::Leaving), Some(told));
+                    }
+                    _ => {}
+                }
                 Next::Retry
             }
         }
