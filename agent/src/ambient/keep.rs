@@ -1,11 +1,14 @@
 //! Looks at what the node's namespace is to have again and again: at once when the kernel reports that its routing changed,
 //! within half a second when something was committed to its rules, and by the clock for what shows in neither.
 
+mod repairs;
+
 use super::glance::{Glance, Seen};
 use super::node::AtNode;
 use super::probes::HostRules;
 use super::routing::{Heard, Listener};
 use futures::future::{Either, select};
+use repairs::Repairs;
 use std::future::{Future, pending};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,15 +21,20 @@ use weir_core::thread::task::Tasks;
 
 /// What was told last of something that the node's namespace is to have; nothing is told twice.
 #[derive(Default)]
-pub(super) struct Reported(Option<Option<String>>);
+pub(super) struct Reported {
+    failure: Option<Option<String>>,
+    /// It was made the last time, whatever another program did since.
+    is_good: bool,
+    repairs: Repairs,
+}
 
 impl Reported {
-    /// That it is in force.
+    /// That it was in force.
     pub(super) fn is_good(&self) -> bool {
-        self.0 == Some(None)
+        self.is_good
     }
 
-    /// Why it is not, if it is not, and what had to be made again.
+    /// Why it is not, if it is not, and what had to be made again. Where that happens again and again it is not in force.
     pub(super) fn tell(
         &mut self,
         journal: &Journal,
@@ -34,12 +42,18 @@ impl Reported {
         failure: Option<String>,
         healed: Option<String>,
     ) {
-        if self.0.as_ref() != Some(&failure) || healed.is_some() {
-            self.0 = Some(failure.clone());
+        let now = std::time::Instant::now();
+        self.is_good = failure.is_none();
+        let is_told = healed.as_ref().map(|change| self.repairs.made(change, now));
+        let failure = failure.or_else(|| self.repairs.contention(now));
+        let is_news = self.failure.as_ref() != Some(&failure);
+        if is_news || healed.is_some() {
+            self.failure = Some(failure.clone());
             journal.record(Event::Host {
                 purpose,
                 failure,
                 healed,
+                quiet: !is_news && is_told == Some(false),
             });
         }
     }

@@ -144,6 +144,7 @@ impl Metrics {
                 purpose,
                 failure,
                 healed,
+                ..
             } => {
                 ambient.host.set(i64::from(failure.is_none()));
                 if healed.is_some() {

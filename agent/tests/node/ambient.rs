@@ -321,6 +321,45 @@ fn rules_of_the_host_that_another_program_deletes_come_back_at_once_and_are_coun
     assert_eq!(healed(), 3);
 }
 
+/// They are repaired each time, and probes fail meanwhile.
+#[test]
+fn rules_of_the_host_that_are_removed_again_and_again_are_not_shown_as_in_force() {
+    let Some(sandbox) = Sandbox::of("contended") else {
+        return;
+    };
+    let scene = Scene::new();
+    scene.put("contended", &sandbox);
+    let agent = scene.start(&[("WEIR_VERIFY_INTERVAL", "1")]);
+    let _ztunnel = scene.ztunnel();
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    let whole = scene.probed();
+    let ready = || agent.metric("weir_ambient_host_ready");
+    agent.until("in force", || ready() == 1);
+    let host = scene.host.path().display().to_string();
+    let flush = || {
+        let mut nft = Command::new("nsenter");
+        let run = nft.args([&format!("--net={host}"), "nft", "flush", "ruleset"]);
+        assert!(run.status().unwrap().success());
+    };
+    for _ in 0..6 {
+        flush();
+        agent.until("repaired", || scene.probed() == whole);
+    }
+    agent.until("told", || ready() == 0);
+    let why = "another program changes the rules again and again";
+    agent.until("shown", || {
+        let reason = agent.facts()["ambient"]["host"]["reason"].to_string();
+        let (status, missing) = get(agent.health, "/readyz").unwrap();
+        reason.contains(why) && status == 503 && missing.contains(why)
+    });
+    // Now they are there, and nothing says that they will be. They are repaired as before, and not told each time.
+    for _ in 0..4 {
+        flush();
+        agent.until("repaired", || scene.probed() == whole);
+    }
+    assert_eq!(ready(), 0, "{}", agent.log());
+}
+
 #[test]
 fn a_pod_whose_annotation_is_not_written_is_not_shown_as_enrolled() {
     let names = ["refused", "stripped", "fine"];

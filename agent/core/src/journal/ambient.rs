@@ -176,6 +176,8 @@ pub enum Event {
         purpose: Purpose,
         failure: Option<String>,
         healed: Option<String>,
+        /// The same was told a moment ago: it is counted.
+        quiet: bool,
     },
     /// What an agent with another setting had made at the node is removed: pods are captured in another way now, or no
     /// longer.

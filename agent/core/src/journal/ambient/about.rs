@@ -56,10 +56,12 @@ impl Event {
             }
             .with("status", status),
             Self::Proxy(proxy) => of_proxy(proxy),
+            Self::Host { quiet: true, .. } => About::silent("ambient_host"),
             Self::Host {
                 purpose,
                 failure,
                 healed,
+                ..
             } => of_host(*purpose, failure.as_deref(), healed.as_deref()),
             Self::NotShared { why } => {
                 let text =
