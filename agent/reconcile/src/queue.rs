@@ -17,6 +17,8 @@ pub enum Next {
     Settled,
     /// It is done again, with growing pauses.
     Retry,
+    /// The same, with pauses of at most this.
+    Within(Duration),
     /// It is done again after this time.
     After(Duration),
 }
@@ -166,18 +168,22 @@ impl Queue {
                 return;
             }
             Next::After(pause) => pause,
-            Next::Retry => {
-                let failures = self.failures.entry(Arc::clone(uid)).or_default();
-                let pause = RETRY.0.saturating_mul(1 << (*failures).min(16));
-                *failures += 1;
-                pause.min(RETRY.1)
-            }
+            Next::Retry => self.failed(uid).min(RETRY.1),
+            Next::Within(longest) => self.failed(uid).min(longest),
         };
         let at = now + pause;
         self.add(uid, now, at, false, true);
         if let Some(due) = self.due.get_mut(uid) {
             due.since = due.since.max(at);
         }
+    }
+
+    /// Once more. How long to wait, which grows without end.
+    fn failed(&mut self, uid: &Uid) -> Duration {
+        let failures = self.failures.entry(Arc::clone(uid)).or_default();
+        let pause = RETRY.0.saturating_mul(1 << (*failures).min(16));
+        *failures += 1;
+        pause
     }
 
     /// The pod is gone. Work for it that goes on is still counted.
@@ -269,6 +275,12 @@ mod tests {
         assert_eq!(started(&mut queue, now).len(), 1);
         queue.done(&uid("a"), Next::Retry, now);
         assert_eq!(queue.next(), Some(now + SECOND));
+        for pause in [2, 4, 5, 5] {
+            now = queue.next().unwrap();
+            assert_eq!(started(&mut queue, now).len(), 1);
+            queue.done(&uid("a"), Next::Within(SECOND * 5), now);
+            assert_eq!(queue.next(), Some(now + SECOND * pause));
+        }
         queue.forget(&uid("a"));
         assert_eq!(queue.next(), None);
     }

@@ -16,6 +16,9 @@ use weir_core::journal::ambient::{Event, State};
 use weir_core::journal::pod::Writer;
 use weir_reconcile::{Job, Next, Start, Uid};
 
+/// The longest pause before a pod is offered to the proxy again, as long as ztunnel waits for the agent.
+const PENDING: Duration = Duration::from_secs(5);
+
 impl Keeper {
     pub(super) fn start(
         &self,
@@ -229,6 +232,8 @@ impl Keeper {
         match (is_due || is_outdated, is_settled) {
             (true, _) => Next::After(Duration::ZERO),
             (false, true) => Next::Settled,
+            // It has no network until the proxy takes it.
+            (false, false) if newest.is_some() => Next::Within(PENDING),
             (false, false) => Next::Retry,
         }
     }

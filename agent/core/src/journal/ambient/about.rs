@@ -253,8 +253,9 @@ fn of_proxy(proxy: &Proxy) -> About {
                 "ztunnel refuses the end of the list of all pods: {why}; it stays connected, and may keep pods that are gone"
             ),
         ),
+        // It is told as the reason why the pod is pending, once.
         Proxy::Refused { uid, why } => (
-            Warn,
+            Debug,
             "ztunnel_refused",
             format!("ztunnel refuses the pod with the UID {uid}: {why}"),
         ),
