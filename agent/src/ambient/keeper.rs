@@ -61,7 +61,9 @@ impl Keeper {
         let namespace = self.pods.namespace(view.namespace());
         let decision = decide(&self.settings, &view, namespace.as_deref());
         let is_new = !self.memory.contains_key(&uid);
-        let inherited = is_new && !self.began;
+        let was_there = is_new && !self.began;
+        // While the pods could not be watched the plugin may have handed this one over, and by its name it was taken for the one before.
+        let inherited = was_there || (is_new && self.is_handed_over(&view));
         let memory = self
             .memory
             .entry(uid)
@@ -71,7 +73,7 @@ impl Keeper {
             && memory.claimed == claimed
             && !memory.gone;
         memory.inherited |= inherited;
-        memory.is_known |= inherited && Annotation::of(&view).is_some();
+        memory.is_known |= was_there && Annotation::of(&view).is_some();
         (memory.gone, memory.decision, memory.claimed) = (false, decision, claimed);
         memory.namespace = namespace;
         memory.saw(view);
@@ -80,6 +82,13 @@ impl Keeper {
             self.roster.keep(workload(memory));
         }
         is_new || !is_same
+    }
+
+    /// The plugin handed a pod of this name over.
+    fn is_handed_over(&self, view: &PodView) -> bool {
+        let is_it = |of: &PodView| (of.namespace(), of.name()) == (view.namespace(), view.name());
+        let mut all = self.memory.values();
+        all.any(|memory| memory.by_plugin.is_some() && is_it(&memory.view))
     }
 
     /// Changes of namespaces are counted; what follows from them is decided for each pod.

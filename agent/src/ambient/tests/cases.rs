@@ -683,3 +683,28 @@ fn another_attachment_of_an_enrolled_pod_takes_nothing_away() {
         }
     }
 }
+
+/// The pods cannot be watched, one is made anew, and the plugin hands it over: only its name is known, which is that of the one before.
+#[test]
+fn what_was_made_for_a_pod_under_the_uid_of_the_one_before_is_removed() {
+    let (mut scene, old) = Scene::enrolled();
+    scene.hand_over(1, "10.0.0.1");
+    scene.work(10);
+    if NETNS.is_none() {
+        return;
+    }
+    assert_eq!(scene.shared.world().rules.len(), 1);
+    {
+        let mut world = scene.shared.world();
+        let netns = world.netns.remove(&*old).unwrap();
+        world.netns.insert("uid-next".into(), netns);
+    }
+    // Now they are watched, and it is no pod of the mesh.
+    scene.change(1, |object| {
+        object["metadata"]["uid"] = "uid-next".into();
+        object["metadata"]["labels"] = json!({"m": "none"});
+    });
+    scene.rest();
+    assert_eq!(scene.check(), Ok(()));
+    assert!(scene.shared.world().rules.is_empty());
+}
