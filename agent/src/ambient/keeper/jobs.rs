@@ -317,7 +317,13 @@ impl Keeper {
                 let is_complete = memory.is_complete(self.hands.proxy.newest());
                 match memory.state {
                     Some(State::Pending) if is_complete && value == Some(Annotation::Enabled) => {
-                        self.turn(memory, Some(State::Enrolled), None);
+                        let captured = memory.captured.as_ref();
+                        let hindered = captured.and_then(|captured| captured.hindered.clone());
+                        let state = match hindered {
+                            Some(_) => State::Conflict,
+                            None => State::Enrolled,
+                        };
+                        self.turn(memory, Some(state), hindered);
                         Next::Settled
                     }
                     Some(State::Pending | State::Failed) => Next::Retry,
@@ -335,7 +341,7 @@ impl Keeper {
                 memory.not_annotated = Some(told.clone());
                 let is_complete = memory.is_complete(self.hands.proxy.newest());
                 match memory.state {
-                    Some(State::Enrolled | State::Pending) if is_complete => {
+                    Some(State::Enrolled | State::Conflict | State::Pending) if is_complete => {
                         self.turn(memory, Some(State::Pending), Some(told));
                     }
                     Some(State::Leaving) => {
