@@ -165,16 +165,7 @@ pub(super) fn clean(a: &NodeAmbientCleanArgs) -> Result<u8, Failure> {
 
 /// Removes programs of eBPF, if there are any at the node or at a proxy; `None`: there are none.
 fn detach(netns: &Netns, config: Option<&Config>) -> Result<Option<Vec<String>>, Failure> {
-    let Some(bpffs) = ebpf::pins(&root()).map_err(Failure::failed)? else {
-        return Ok(None);
-    };
-    let proxies = config.into_iter().flat_map(|config| &config.proxies);
-    let proxies = proxies.map(|proxy| proxy.netns.as_path());
-    if !weir_ebpf::node::Node::of(netns, &bpffs).is_present(proxies) {
-        return Ok(None);
-    }
-    let removed = ebpf::remove(netns, &bpffs, config).map_err(Failure::failed)?;
-    Ok(Some(removed.iter().map(ToString::to_string).collect()))
+    ebpf::remove_pinned(netns, &root(), config).map_err(Failure::failed)
 }
 
 fn config(file: &Path) -> Result<Config, Failure> {

@@ -139,6 +139,26 @@ pub fn remove(
     Programs::of(host, bpffs).remove(&proxies)
 }
 
+/// As [`remove`] by the pins at this folder, in words; `None`: nothing is pinned for the node or a configured proxy.
+///
+/// # Errors
+/// As [`pins`] and [`remove`].
+pub fn remove_pinned(
+    host: &Netns,
+    root: &Path,
+    config: Option<&Config>,
+) -> Result<Option<Vec<String>>> {
+    let proxies = config.into_iter().flat_map(|c| &c.proxies);
+    let mut proxies = proxies.map(|proxy| proxy.netns.as_path());
+    match pins(root)? {
+        Some(bpffs) if Programs::of(host, &bpffs).is_present(&mut proxies) => {
+            let changes = remove(host, &bpffs, config)?;
+            Ok(Some(changes.iter().map(ToString::to_string).collect()))
+        }
+        _ => Ok(None),
+    }
+}
+
 /// In the node's namespace.
 fn desired(config: &Config) -> Result<(Node, Wanted)> {
     let mut node = discover(config, By::Programs)?;

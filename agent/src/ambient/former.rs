@@ -17,7 +17,7 @@ use weir_core::settings::Resolved;
 use weir_ebpf::node::Node;
 use weir_netlink::route::Routing;
 use weir_netlink::{Error, Netns, Result};
-use weir_node_ambient::ebpf::pins;
+use weir_node_ambient::ebpf::{pins, remove_pinned};
 
 /// After an attempt that failed the next one comes after the first of these, then after twice as long each time, up to the
 /// second.
@@ -89,16 +89,7 @@ impl Former {
     pub(crate) fn remove(&self) -> Removed {
         let _one = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         let removed = self.at_host(|host| {
-            let programs = || {
-                let Some(bpffs) = pins(&self.bpffs)? else {
-                    return Ok(Vec::new());
-                };
-                if !Node::of(host, &bpffs).is_present([]) {
-                    return Ok(Vec::new());
-                }
-                let changes = weir_node_ambient::ebpf::remove(host, &bpffs, None)?;
-                Ok(changes.iter().map(ToString::to_string).collect())
-            };
+            let programs = || remove_pinned(host, &self.bpffs, None).map(Option::unwrap_or_default);
             Ok(all(&[
                 &|| weir_node_ambient::remove(host, None),
                 &programs,

@@ -282,13 +282,8 @@ impl HostRules {
         self.at_host(move || {
             let host = Netns::current()?;
             let mut removed = weir_node_ambient::remove(&host, Some(&config))?;
-            let proxies = config.proxies.iter().map(|proxy| proxy.netns.as_path());
-            if let Some(bpffs) = weir_node_ambient::ebpf::pins(&bpffs)?
-                && weir_ebpf::node::Node::of(&host, &bpffs).is_present(proxies)
-            {
-                let changes = weir_node_ambient::ebpf::remove(&host, &bpffs, Some(&config))?;
-                removed.extend(changes.iter().map(ToString::to_string));
-            }
+            let programs = weir_node_ambient::ebpf::remove_pinned(&host, &bpffs, Some(&config))?;
+            removed.extend(programs.into_iter().flatten());
             // Last: what holds it up leaves no pod captured twice.
             if without_rules {
                 removed.extend(host::remove()?);

@@ -153,11 +153,7 @@ impl AtNode {
         host: &Netns,
         config: Option<&Config>,
     ) -> Result<Vec<String>, String> {
-        if !self.has_programs(host, config)? {
-            return Ok(Vec::new());
-        }
-        let bpffs = Bpffs::at(&self.0.places.bpffs).map_err(text)?;
-        let removed = programs::remove(host, &bpffs, config).map_err(text)?;
-        Ok(removed.iter().map(text).collect())
+        let removed = programs::remove_pinned(host, &self.0.places.bpffs, config);
+        removed.map(Option::unwrap_or_default).map_err(text)
     }
 }
