@@ -51,7 +51,7 @@ pub(super) struct Keeper {
 pub(super) enum Done {
     Enrolled(Box<Result<Enrolled, NotEnrolled>>, Spent),
     Left(Box<Left>),
-    Annotated(Option<Annotation>, Result<(), String>),
+    Annotated(Option<Annotation>, Result<String, String>),
 }
 
 impl Keeper {

@@ -54,8 +54,8 @@ pub(super) struct Memory {
     pub(super) probed: Vec<IpAddr>,
     /// They know them all.
     pub(super) probes_pass: bool,
-    /// The annotation as it was written last; `None`: as the API server has it.
-    pub(super) annotated: Option<Option<Annotation>>,
+    /// The annotation as it was written last, and the version of the pod that has it; `None`: as the API server has it.
+    pub(super) annotated: Option<(Option<Annotation>, String)>,
     /// The annotation that is to be written.
     pub(super) annotate: Option<Option<Annotation>>,
     /// Why it was not written the last time: the rules come first.
@@ -199,14 +199,24 @@ impl Memory {
     }
 
     pub(super) fn annotation(&self) -> Option<Annotation> {
-        self.annotated.unwrap_or_else(|| Annotation::of(&self.view))
+        match &self.annotated {
+            Some((written, _)) => *written,
+            None => Annotation::of(&self.view),
+        }
     }
 
-    /// The API server's word is newer than what was written.
+    /// The API server's word may be newer than what was written: it is where it says the same, and in every version since. Another
+    /// writer may have changed it before it was seen.
     pub(super) fn saw(&mut self, view: Arc<PodView>) {
-        self.annotated = self
-            .annotated
-            .filter(|written| *written != Annotation::of(&view) && !view.ended());
+        let number = |version: &str| version.parse::<u128>().ok();
+        let is_since = |version: &str| {
+            let numbers = number(&view.resource_version).zip(number(version));
+            numbers.is_some_and(|(seen, written)| seen >= written)
+        };
+        let is_newer = |(written, version): &mut (Option<Annotation>, String)| {
+            *written == Annotation::of(&view) || view.ended() || is_since(version)
+        };
+        _ = self.annotated.take_if(is_newer);
         if let Some(by_plugin) = &mut self.by_plugin {
             by_plugin.saw(&view);
         }

@@ -46,6 +46,8 @@ struct World {
     /// What fails, by the first letter: rules, proxy, host, annotation. A lost answer is done and fails.
     faults: BTreeMap<char, Fault>,
     annotations: BTreeMap<String, String>,
+    /// The newest of any object.
+    version: u64,
     /// What keeps packets from the rules of every pod.
     foreign: Option<String>,
     /// The keeper said that all pods are captured.
@@ -102,7 +104,6 @@ struct Scene {
     births: u64,
     /// By number: the object as the API server has it.
     objects: BTreeMap<u8, serde_json::Value>,
-    version: u64,
 }
 
 fn settings() -> AmbientSettings {
@@ -128,6 +129,8 @@ fn agent(shared: &Shared, pods: &Pods, settings: &Arc<AmbientSettings>) -> Agent
     let annotate: Annotate = Arc::new(move |pod, value: Option<Annotation>| {
         let mut world = world.world();
         let (done, said) = world.tried('a');
+        world.version += 1;
+        let said = said.map(|()| world.version.to_string());
         if done {
             match value {
                 Some(value) => {
@@ -188,7 +191,6 @@ impl Scene {
             now: Instant::now(),
             births: 0,
             objects: BTreeMap::new(),
-            version: 0,
         }
     }
 
@@ -237,11 +239,13 @@ impl Scene {
         };
         let mut object = object.clone();
         let uid = object["metadata"]["uid"].as_str().unwrap().to_owned();
-        if let Some(value) = self.shared.world().annotations.get(&uid) {
+        let mut world = self.shared.world();
+        if let Some(value) = world.annotations.get(&uid) {
             object["metadata"]["annotations"] = json!({REDIRECTION: value});
         }
-        self.version += 1;
-        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        world.version += 1;
+        object["metadata"]["resourceVersion"] = json!(world.version.to_string());
+        drop(world);
         self.writer
             .apply(PodView::from_value(&object).unwrap())
             .unwrap();

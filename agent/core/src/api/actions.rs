@@ -72,7 +72,8 @@ impl Actions {
             .map(drop)
     }
 
-    /// Sets an annotation of the pod by way of its status, or removes it. A pod that is gone has none.
+    /// Sets an annotation of the pod by way of its status, or removes it. A pod that is gone has none. Returns the version of the
+    /// pod that has it; empty where the answer says none.
     ///
     /// # Errors
     /// What the API server answers; in that answer the annotation is not as it was written.
@@ -81,13 +82,12 @@ impl Actions {
         pod: &PodRef,
         key: &str,
         value: Option<&str>,
-    ) -> Result<(), String> {
+    ) -> Result<String, String> {
         let body = json!({"metadata": {"uid": &*pod.uid, "annotations": {key: value}}});
         let path = format!("{}/status", path(pod)?);
         let request = ("PATCH", path.as_str());
-        let answer = self
-            .send(request, "application/merge-patch+json", &body, PATIENCE)
-            .await?;
+        let sent = self.send(request, "application/merge-patch+json", &body, PATIENCE);
+        let answer = sent.await?;
         let found = answer["metadata"]["annotations"][key].as_str();
         if answer["kind"] == "Pod" && found != value {
             return Err(format!(
@@ -95,7 +95,8 @@ impl Actions {
                  written; look for an admission webhook that changes pods"
             ));
         }
-        Ok(())
+        let version = answer["metadata"]["resourceVersion"].as_str();
+        Ok(version.unwrap_or_default().to_owned())
     }
 
     /// `kubectl describe pod` shows it: an event of type Warning, from this component of the node.

@@ -11,12 +11,12 @@ use weir_core::journal::pod;
 /// How long one attempt to write an annotation may take.
 const ANNOTATION: Duration = Duration::from_secs(5);
 
-/// Writes annotations.
+/// Writes annotations. Returns the version that the pod has then.
 pub(in crate::ambient) type Annotate = Arc<
     dyn Fn(
             pod::PodRef,
             Option<Annotation>,
-        ) -> futures::future::BoxFuture<'static, Result<(), String>>
+        ) -> futures::future::BoxFuture<'static, Result<String, String>>
         + Send
         + Sync,
 >;

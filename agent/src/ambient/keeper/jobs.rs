@@ -309,11 +309,11 @@ impl Keeper {
         &self,
         memory: &mut Memory,
         value: Option<Annotation>,
-        done: Result<(), String>,
+        done: Result<String, String>,
     ) -> Next {
         match done {
-            Ok(()) => {
-                memory.annotated = Some(value);
+            Ok(version) => {
+                memory.annotated = Some((value, version));
                 let is_complete = memory.is_complete(self.hands.proxy.newest());
                 match memory.state {
                     Some(State::Pending) if is_complete && value == Some(Annotation::Enabled) => {

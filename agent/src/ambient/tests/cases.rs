@@ -49,8 +49,10 @@ impl Scene {
         let key = "ambient.istio.io/bypass-inbound-capture";
         let object = self.objects.get_mut(&1).unwrap();
         object["metadata"]["annotations"] = json!({REDIRECTION: "enabled", key: "true"});
-        self.version += 1;
-        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let mut world = self.shared.world();
+        world.version += 1;
+        object["metadata"]["resourceVersion"] = json!(world.version.to_string());
+        drop(world);
         let view = PodView::from_value(object).unwrap();
         let asked = PodOverrides::of_annotations(&view.pod.metadata.annotations);
         self.writer.apply(view).unwrap();
@@ -99,6 +101,21 @@ fn rules_are_repaired_while_annotations_cannot_be_written() {
         scene.work(10);
     }
     assert_eq!(scene.shared.world().rules.len(), 1);
+}
+
+/// The watch shows the pod as it is now, and the annotation was written and removed since.
+#[test]
+fn an_annotation_that_another_program_removes_before_it_is_seen_is_written_again() {
+    let (mut scene, _) = Scene::enrolled();
+    scene.birth(1);
+    scene.work(10);
+    let uid = scene.uid(1).unwrap();
+    let is_there = |scene: &Scene| scene.shared.world().annotations.contains_key(&*uid);
+    assert!(is_there(&scene));
+    scene.step(&Step::Strips(1));
+    assert!(!is_there(&scene));
+    scene.work(10);
+    assert!(is_there(&scene));
 }
 
 #[test]

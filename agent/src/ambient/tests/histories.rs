@@ -33,6 +33,12 @@ impl Scene {
             Step::Disconnect => _ = self.shared.world().proxies.pop_last(),
             Step::Flush(pod) => self.flush(*pod),
             Step::Sandbox(pod) => self.sandbox(*pod),
+            Step::Strips(pod) => {
+                // Another program removes the annotation.
+                let uid = self.uid(*pod);
+                uid.and_then(|uid| self.shared.world().annotations.remove(&*uid));
+                self.publish(*pod);
+            }
             Step::Foreign(pod, is_there) => self.foreign(*pod, *is_there),
             Step::Fault(what, fault) => {
                 let mut world = self.shared.world();
@@ -66,6 +72,7 @@ pub(super) enum Step {
     Flush(u8),
     Sandbox(u8),
     Foreign(u8, bool),
+    Strips(u8),
     Fault(char, Option<Fault>),
     Restart,
     Work(u8),
@@ -92,6 +99,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Disconnect),
         2 => pod.clone().prop_map(Step::Flush),
         1 => pod.clone().prop_map(Step::Sandbox),
+        1 => pod.clone().prop_map(Step::Strips),
         1 => (pod, any::<bool>()).prop_map(|(pod, is)| Step::Foreign(pod, is)),
         3 => (what, fault).prop_map(|(what, fault)| Step::Fault(what, fault)),
         1 => Just(Step::Restart),
