@@ -130,14 +130,10 @@ impl Programs {
         let find = || held.sandbox.visit_for(&AMBIENT, inside);
         let hindered = spent.measure(Phase::Verify, find);
         let captured = Captured {
-            netns: held.id(),
-            asked: asked.clone(),
             engine: Some(By::Ebpf),
-            // Nothing reports a detached program: every look compares.
-            fingerprint: None,
             hindered: hindered.unwrap_or_else(|e| Some(text(e))),
-            compared: Instant::now(),
-            held: Some(Arc::clone(held)),
+            // Without a fingerprint: nothing reports a detached program, and every look compares.
+            ..Captured::at(Arc::clone(held), asked)
         };
         let summary = format!(
             "redirected by eBPF in {}: {} changes, verified",

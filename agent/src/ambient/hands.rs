@@ -33,6 +33,21 @@ pub(super) struct Captured {
     pub(super) held: Option<Arc<Held>>,
 }
 
+impl Captured {
+    /// In this namespace; what was found of its rules is not known yet.
+    pub(super) fn at(held: Arc<Held>, asked: &Asked) -> Self {
+        Self {
+            netns: held.id(),
+            asked: asked.clone(),
+            engine: None,
+            fingerprint: None,
+            hindered: None,
+            compared: Instant::now(),
+            held: Some(held),
+        }
+    }
+}
+
 /// What is asked for a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Asked {

@@ -250,6 +250,7 @@ fn both(
 pub(super) mod tests {
     use super::*;
     use crate::ambient::hands::Probes;
+    use crate::ambient::probes::tests::node_telling;
     use crate::ambient::routing::Of;
     use std::process::Command;
     use std::sync::mpsc;
@@ -309,28 +310,9 @@ pub(super) mod tests {
     #[test]
     fn rules_for_a_pod_behind_an_eni_are_written_again_because_it_is_reported() {
         let netns = weir_testing::namespace_or_skip!();
-        for line in [
-            "link add eni1 type veth peer name peni1",
-            "link set eni1 up",
-            "link set peni1 up",
-            "route add 10.9.0.2 dev eni1 table 101",
-            "rule add iif eni1 lookup 101 priority 10",
-        ] {
-            ip(&netns, line);
-        }
         let proc = weir_testing::TempDir::new();
-        let at = proc.path().join("sys/net/ipv4");
-        std::fs::create_dir_all(&at).unwrap();
-        std::fs::write(at.join("tcp_early_demux"), "0\n").unwrap();
         let (journal, told) = Told::journal();
-        let rules = HostRules::new(
-            weir_ambient::Config::default(),
-            (true, true),
-            Some(netns.path()),
-            (proc.path().to_owned(), "/nonexistent".into()),
-            || unreachable!("no pod was captured at the node"),
-            journal.clone(),
-        );
+        let rules = node_telling(&netns, proc.path(), journal.clone());
         rules.put("a", &["10.9.0.2".parse().unwrap()]).unwrap();
         let tasks = Tasks::new(journal.clone()).unwrap();
         let reports = Listener::new(Some(netns.path()), Of::Rules, journal);

@@ -41,15 +41,7 @@ pub(super) fn capture_in(
     write: impl FnOnce(&Arc<Held>, &mut Spent) -> Result<(Captured, Outcome), String>,
 ) -> Result<(Captured, Outcome), NotCaptured> {
     let pod = &asked.identity;
-    let at = |held: Arc<Held>| Captured {
-        netns: held.id(),
-        asked: asked.clone(),
-        engine: None,
-        fingerprint: None,
-        hindered: None,
-        compared: Instant::now(),
-        held: Some(held),
-    };
+    let at = |held| Box::new(Captured::at(held, asked));
     let held = match spent.measure(Phase::Facts, || sandboxes.find(pod, since)) {
         Ok(held) => held,
         Err(why) => {
@@ -60,7 +52,7 @@ pub(super) fn capture_in(
             }
             return Err(NotCaptured {
                 why,
-                at: kept.map(at).map(Box::new),
+                at: kept.map(at),
             });
         }
     };
@@ -68,7 +60,7 @@ pub(super) fn capture_in(
         let is_its = sandboxes.check(&held, pod).is_ok();
         NotCaptured {
             why,
-            at: is_its.then(|| Box::new(at(held))),
+            at: is_its.then(|| at(held)),
         }
     })
 }
@@ -161,13 +153,10 @@ impl Kernel {
             observed, applied, ..
         } = converge(&self.plane, &held.sandbox, &redirect, &is_still_its, spent)?;
         let captured = |engine, fingerprint, hindered| Captured {
-            netns: held.id(),
-            asked: asked.clone(),
             engine: Option::map(engine, By::Rules),
             fingerprint,
             hindered,
-            compared: Instant::now(),
-            held: Some(Arc::clone(held)),
+            ..Captured::at(Arc::clone(held), asked)
         };
         if !is_known && !matches!(applied, Some(Err(_))) {
             ebpf::hand_over(held, &self.bpffs)?;

@@ -403,4 +403,4 @@ impl Probes for HostRules {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

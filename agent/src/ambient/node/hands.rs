@@ -91,14 +91,10 @@ impl Rules for AtNode {
             return Err(why.clone().into());
         }
         let captured = Captured {
-            netns: held.id(),
-            asked: asked.clone(),
             engine: Some(synced.seen.by),
-            fingerprint: None,
-            // Told of the node.
-            hindered: None,
             compared: synced.seen.at,
-            held: Some(held),
+            // What hinders is told of the node.
+            ..Captured::at(held, asked)
         };
         let differences = synced.steps.len();
         let how = match synced.seen.by {

@@ -10,7 +10,8 @@ fn node(netns: &Netns, proc: &Path) -> HostRules {
     node_telling(netns, proc, Journal::default())
 }
 
-fn node_telling(netns: &Netns, proc: &Path, journal: Journal) -> HostRules {
+/// The same, with what hears of it.
+pub(in crate::ambient) fn node_telling(netns: &Netns, proc: &Path, journal: Journal) -> HostRules {
     for line in [
         "link add eni1 type veth peer name peni1",
         "link set eni1 up",
