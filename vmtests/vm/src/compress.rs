@@ -1,5 +1,5 @@
 //! Decompression of whatever a kernel, a module or a package is packed with, told by its first bytes.
-use crate::{Error, Result, program};
+use crate::{Error, Result};
 use std::io::{BufRead, BufReader, Read};
 
 /// More than any kernel or module has; a smaller file that claims to hold more is damaged or hostile.
@@ -48,9 +48,6 @@ fn damaged(name: &str, reason: &dyn std::fmt::Display) -> Error {
     Error::new(
         name,
         format!("cannot be unpacked: {reason}"),
-        format!(
-            "Get it again: a package with `{} fetch`, a file of your own from where it came",
-            program::name()
-        ),
+        "Get it again: a package with `weir-vm fetch`, a file of your own from where it came",
     )
 }

@@ -1,7 +1,7 @@
 //! A Debian package: an `ar` archive whose member `data.tar.*` holds the files.
 //!
 //! It is read as a stream, once.
-use crate::{Error, Result, compress, program};
+use crate::{Error, Result, compress};
 use std::io::Read;
 use std::path::Path;
 
@@ -73,9 +73,6 @@ fn damaged(name: &str, reason: &dyn std::fmt::Display) -> Error {
     Error::new(
         name,
         format!("not a usable Debian package: {reason}"),
-        format!(
-            "Remove it and fetch it again with `{} fetch`",
-            program::name()
-        ),
+        "Remove it and fetch it again with `weir-vm fetch`",
     )
 }

@@ -1,4 +1,5 @@
 //! The one error of this crate: what was being done to which input, why it failed, what helps.
+use crate::program::renamed;
 use std::fmt;
 use std::path::Path;
 
@@ -17,7 +18,7 @@ pub struct Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// An error about `input`.
+    /// An error about `input`. Commands in the remedy are those of `weir-vm`; a reader sees the name of the program.
     pub fn new(
         input: impl Into<String>,
         reason: impl fmt::Display,
@@ -26,7 +27,7 @@ impl Error {
         Self {
             input: input.into(),
             reason: reason.to_string(),
-            remedy: remedy.into(),
+            remedy: renamed(&remedy.into()),
         }
     }
 

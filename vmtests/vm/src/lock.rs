@@ -1,7 +1,7 @@
 //! `kernels.lock`: which build of each kernel is used, down to the bytes of its packages.
 //!
 //! It names no host: a path counts from the base of whatever mirror is used.
-use crate::{At, Error, Result, program};
+use crate::{At, Error, Result};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fs;
@@ -91,9 +91,11 @@ impl KernelLock {
     /// It is not a lock.
     pub fn parse(name: &str, text: &str) -> Result<Self> {
         let bad = |reason: &dyn std::fmt::Display| {
-            let update = format!("`{} update`", program::name());
-            let remedy = format!("Take the committed file again, or run {update}");
-            Error::new(name, reason, remedy)
+            Error::new(
+                name,
+                reason,
+                "Take the committed file again, or run `weir-vm update`",
+            )
         };
         let lock: Self = toml::from_str(text).map_err(|e| bad(&e))?;
         for part in lock.kernels.iter().flat_map(|k| &k.parts) {

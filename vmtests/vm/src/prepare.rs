@@ -3,7 +3,7 @@
 //! The folder is made beside its place and renamed, with `kernel.json` in it as the list of what belongs there.
 use crate::cache::make_directory;
 use crate::modules::{Found, Signature};
-use crate::{Arch, At, Cache, Error, Result, Scratch, deb, digest, program, requirements, vmlinux};
+use crate::{Arch, At, Cache, Error, Result, Scratch, deb, digest, requirements, vmlinux};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -211,10 +211,7 @@ pub(crate) fn unpack(
         return Err(Error::new(
             name,
             format!("its packages do not hold {what}"),
-            format!(
-                "The set is not complete: fetch it again with `{} fetch`",
-                program::name()
-            ),
+            "The set is not complete: fetch it again with `weir-vm fetch`",
         ));
     }
     Ok(Material {
@@ -236,6 +233,6 @@ fn damaged(folder: &Path, reason: &dyn std::fmt::Display) -> Error {
     Error::new(
         folder.display().to_string(),
         format!("a prepared kernel is not whole: {reason}"),
-        format!("`{} fetch` makes it again", program::name()),
+        "`weir-vm fetch` makes it again",
     )
 }

@@ -34,6 +34,11 @@ pub(crate) fn program() -> &'static Program {
     PROGRAM.get().unwrap_or(&OWN)
 }
 
+/// A message in which commands are those of `weir-vm`, with the name of the program.
+pub(crate) fn renamed(text: &str) -> String {
+    text.replace("`weir-vm ", &format!("`{} ", name()))
+}
+
 /// What messages call it.
 pub(crate) fn name() -> &'static str {
     program().name

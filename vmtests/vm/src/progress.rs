@@ -1,11 +1,12 @@
 //! What takes more than a moment says so: one line that changes on a terminal, nothing elsewhere.
+use crate::program;
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use std::io::Write;
 
-/// A line that has to be read, also in a log.
+/// A line that has to be read, also in a log. Commands in it are those of `weir-vm`.
 pub fn note(text: &str) {
     // In one piece: other processes may write to the same place.
-    let line = format!("{}: {text}\n", crate::program::name());
+    let line = format!("{}: {}\n", program::name(), program::renamed(text));
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 

@@ -61,3 +61,16 @@ fn what_is_missing_is_named() {
     );
     assert_eq!(program(&[dir.path(), Path::new("--check")]).0, 2);
 }
+
+#[test]
+fn a_remedy_names_the_command_of_this_program() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = Command::new(env!("CARGO_BIN_EXE_weir-vmtests"))
+        .args(["boot", "--kernel", "6.1", "--cache"])
+        .arg(dir.path())
+        .env_remove("VMTESTS_KERNEL")
+        .output()
+        .unwrap();
+    let err = String::from_utf8(out.stderr).unwrap();
+    assert!(err.contains("`weir-vmtests fetch 6.1` gets it"), "{err}");
+}

@@ -5,7 +5,7 @@ use crate::catalogue::Entry;
 use crate::lock::{KernelLock, Locked, Part};
 use crate::prepare::{self, Prepared};
 use crate::progress::note;
-use crate::{At, Error, Result, digest, program, replace};
+use crate::{At, Error, Result, digest, replace};
 use std::cell::LazyCell;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -39,24 +39,19 @@ impl Kernels {
                 return Err(Error::new(
                     format!("the kernel {} {}", entry.name, build.version),
                     "the archive does not have the packages of kernels.lock any more",
-                    format!(
-                        "`{} update` takes the newest build; `fetch` without --locked does so once",
-                        program::name()
-                    ),
+                    "`weir-vm update` takes the newest build; `fetch` without --locked does so once",
                 ));
             }
             note(&format!(
                 "{} {} of kernels.lock is not in the archive any more: the newest build is taken. \
-                 `{} update` makes that lasting",
-                entry.name,
-                build.version,
-                program::name()
+                 `weir-vm update` makes that lasting",
+                entry.name, build.version
             ));
         } else if locked {
             return Err(Error::new(
                 format!("the kernel {}", entry.name),
                 "kernels.lock does not have it",
-                format!("`{} update` adds it", program::name()),
+                "`weir-vm update` adds it",
             ));
         }
         let Some(found) = self.newest(archive, &entry)? else {

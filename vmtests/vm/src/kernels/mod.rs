@@ -7,7 +7,7 @@ use crate::catalogue::{Entry, Variant};
 use crate::lock::{KernelLock, Locked};
 use crate::modules::Signature;
 use crate::own::Own;
-use crate::{Cache, Catalogue, Error, Kernel, Result, prepare, program, variant};
+use crate::{Cache, Catalogue, Error, Kernel, Result, prepare, variant};
 use std::path::Path;
 
 /// The builds that were taken because the locked ones are not in the archive any more.
@@ -150,7 +150,7 @@ impl Kernels {
             return Err(Error::new(
                 format!("the kernel {}", entry.name),
                 format!("it is not in the cache {}", self.cache.root().display()),
-                format!("`{} fetch {}` gets it", program::name(), entry.name),
+                format!("`weir-vm fetch {}` gets it", entry.name),
             ));
         };
         let environment = status

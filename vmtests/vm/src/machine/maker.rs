@@ -3,6 +3,7 @@ use super::{CONSOLE, Options, STDERR, attachment, explain};
 use crate::cache::Scratch;
 use crate::initramfs::Initramfs;
 use crate::payload::fingerprint;
+use crate::program::renamed;
 use crate::proto::Hello;
 use crate::qemu::accel::Accel;
 use crate::qemu::child::Qemu;
@@ -11,7 +12,7 @@ use crate::qemu::qmp::Qmp;
 use crate::session::{Lost, Session};
 use crate::state::{self, Saved};
 use crate::trouble::trouble;
-use crate::{At, Cache, Error, Kernel, Result, program};
+use crate::{At, Cache, Error, Kernel, Result};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -125,10 +126,7 @@ impl<'a> Maker<'a> {
     ) -> Result<Booted> {
         let initramfs = scratch.path().join("initramfs");
         self.initramfs.write(&initramfs).map_err(|e| Error {
-            remedy: format!(
-                "Is there room in the cache? `{} clean` makes some",
-                program::name()
-            ),
+            remedy: renamed("Is there room in the cache? `weir-vm clean` makes some"),
             ..e
         })?;
         let boot = Boot {
