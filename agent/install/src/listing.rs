@@ -37,7 +37,8 @@ impl Listing {
     }
 }
 
-/// Reads the directory: files that end in `.conf` or `.conflist` exactly.
+/// Reads the directory: files that end in `.conf` or `.conflist` exactly. A plugin in a `.json` is not used, as by Istio's agent,
+/// but containerd and CRI-O load it, so it is one of those that are named.
 ///
 /// # Errors
 /// The directory cannot be read.
@@ -50,6 +51,11 @@ pub fn list(dir: &Path) -> io::Result<Listing> {
     let mut listing = Listing::default();
     for path in candidates(dir)? {
         match read(&path) {
+            Ok(_) if ends_in(&path, ".json") => {
+                let why = "ends in .json, and only .conf and .conflist are extended".to_owned();
+                listing.invalid.push((path, why));
+            }
+            Err(_) if ends_in(&path, ".json") => {}
             Ok(json) => listing.valid.push((path, json)),
             Err(why) => listing.invalid.push((path, why)),
         }
@@ -75,7 +81,8 @@ fn candidates(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();
-        let wanted = ends_in(&path, ".conf") || ends_in(&path, ".conflist");
+        let mut endings = [".conf", ".conflist", ".json"].into_iter();
+        let wanted = endings.any(|ending| ends_in(&path, ending));
         // libcni omits directories, but neither what links lead to nor a pipe, in which a runtime waits for ever.
         if wanted && std::fs::symlink_metadata(&path).is_ok_and(|meta| !meta.is_dir()) {
             found.push(path);
@@ -180,5 +187,33 @@ fn list_is_valid(path: &Path, json: &Json) -> Result<(), String> {
     match files.iter().any(loads) {
         true => Ok(()),
         false => Err("has no plugins".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plugin_in_a_json_is_named_and_not_used() {
+        let dir = std::env::temp_dir().join(format!("weir-dot-json-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let plugin = r#"{"type": "bridge"}"#;
+        for (name, text) in [
+            ("05-a.json", plugin),
+            ("06-notes.json", r#"{"plugins": []}"#),
+            ("10-b.conf", plugin),
+        ] {
+            std::fs::write(dir.join(name), text).unwrap();
+        }
+        let listing = list(&dir).unwrap();
+        let valid: Vec<_> = listing.valid.iter().map(|(path, _)| path).collect();
+        assert_eq!(valid, [&dir.join("10-b.conf")]);
+        let [(path, why)] = &listing.invalid[..] else {
+            panic!("{:?}", listing.invalid);
+        };
+        assert_eq!(*path, dir.join("05-a.json"));
+        assert!(why.contains("ends in .json"), "{why}");
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -113,8 +113,10 @@ fn what_runtimes_load() {
     }
     std::fs::write(node.path("net.d/o.conf"), [0xff, 0xfe]).unwrap();
     node.write("net.d/t.CONF", BRIDGE);
+    // containerd loads it, and Istio's agent does not extend it.
+    node.write("net.d/p.json", r#"{"type": "x"}"#);
     // Not looked at: other names and directories.
-    node.write("net.d/p.json", BRIDGE);
+    node.write("net.d/list.json", BRIDGE);
     node.write("net.d/q.conf.bak", BRIDGE);
     std::fs::create_dir_all(node.path("net.d/r.conf")).unwrap();
     std::fs::create_dir_all(node.path("net.d/sub")).unwrap();
@@ -141,6 +143,7 @@ fn what_runtimes_load() {
         );
     }
     for (file, why) in [
+        ("p.json", "ends in .json"),
         ("s.conf", "is not a file"),
         ("u.conf", "cannot be read"),
         ("v.conf", "is not a file"),
@@ -151,7 +154,7 @@ fn what_runtimes_load() {
             "{file}: {reason:?}"
         );
     }
-    assert_eq!(found.invalid.len(), files.len() - wanted.len() + 4);
+    assert_eq!(found.invalid.len(), files.len() - wanted.len() + 5);
 }
 
 #[test]
