@@ -88,14 +88,17 @@ impl Actions {
         let request = ("PATCH", path.as_str());
         let sent = self.send(request, "application/merge-patch+json", &body, PATIENCE);
         let answer = sent.await?;
-        let found = answer["metadata"]["annotations"][key].as_str();
-        if answer["kind"] == "Pod" && found != value {
+        let metadata = answer.get("metadata");
+        let annotations = metadata.and_then(|metadata| metadata.get("annotations"));
+        let found = annotations.and_then(|all| all.get(key)?.as_str());
+        let is_pod = answer.get("kind").is_some_and(|kind| kind == "Pod");
+        if is_pod && found != value {
             return Err(format!(
                 "PATCH {path}: it is answered as done, and the annotation {key} of the pod in that answer is not as it was \
                  written; look for an admission webhook that changes pods"
             ));
         }
-        let version = answer["metadata"]["resourceVersion"].as_str();
+        let version = metadata.and_then(|metadata| metadata.get("resourceVersion")?.as_str());
         Ok(version.unwrap_or_default().to_owned())
     }
 
