@@ -267,7 +267,13 @@ fn destination(o: &Opt, family: XtFamily) -> Result<Nat, Complaint> {
     let (addresses, ports) = match (family, word.strip_prefix('[')) {
         (XtFamily::Ip6, Some(rest)) => {
             let (inside, after) = rest.split_once(']').ok_or_else(|| o.wrong("has no ]"))?;
-            (inside, after.strip_prefix(':'))
+            let ports = match after.strip_prefix(':') {
+                None if !after.is_empty() => {
+                    return Err(o.wrong("has more than :PORT after ]; write a range [FIRST-LAST]"));
+                }
+                ports => ports,
+            };
+            (inside, ports)
         }
         (XtFamily::Ip6, None) => match word.strip_prefix(':') {
             // A lone `:PORT`, not an address such as `::1`.
