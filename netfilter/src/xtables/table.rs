@@ -97,8 +97,8 @@ pub(super) struct RuleLayout {
 /// An existing entry of the table's blob.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Old {
-    /// Its index.
-    pub(super) entry: usize,
+    /// Its index, from which it keeps the counters; `None`: they begin at 0.
+    pub(super) entry: Option<usize>,
     /// Its offset and length.
     pub(super) at: usize,
     pub(super) len: usize,
@@ -217,6 +217,14 @@ impl From<ChainLayout> for Chain {
     }
 }
 
+impl RuleLayout {
+    pub(super) fn zero(&mut self) {
+        if let Some(old) = &mut self.old {
+            old.entry = None;
+        }
+    }
+}
+
 impl ChainLayout {
     pub(super) fn user(name: &str) -> Self {
         Self {
@@ -227,6 +235,12 @@ impl ChainLayout {
             tail: None,
             counters: Counters::default(),
         }
+    }
+
+    /// The counters of its rules and of its policy begin at 0.
+    pub(super) fn zero(&mut self) {
+        self.rules.iter_mut().for_each(RuleLayout::zero);
+        self.tail = None;
     }
 
     fn kind(&self) -> ChainKind {

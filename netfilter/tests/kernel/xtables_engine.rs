@@ -182,6 +182,52 @@ fn what_others_have_stays_with_its_counters() {
     assert!(!cleaned.contains("OURS_"));
 }
 
+/// `-Z` as the tool does it: a chain, one of its rules, all; policies too. Beside it the rules stay.
+#[test]
+fn counters_are_zeroed_as_by_the_tool() {
+    let text = "*filter\n:INPUT ACCEPT [1:2]\n:OUTPUT DROP [3:4]\n:A - [0:0]\n[5:6] -A INPUT -i lo -j A\n\
+                [7:8] -A INPUT -s 10.0.0.1\n[9:10] -A OUTPUT -o lo -j ACCEPT\n[11:12] -A A -j RETURN\nCOMMIT\n";
+    for zero in [
+        "-Z",
+        "-Z INPUT",
+        "-Z INPUT 2",
+        "-Z A",
+        "-Z INPUT 1\n-Z OUTPUT",
+    ] {
+        let Some(theirs) = namespace() else { return };
+        let zero = format!("*filter\n{zero}\nCOMMIT\n");
+        load(&theirs, XtFamily::Ip, text, &["-c"]);
+        load(&theirs, XtFamily::Ip, &zero, &["-n"]);
+        let ours = namespace().unwrap();
+        load(&ours, XtFamily::Ip, text, &["-c"]);
+        assert!(save_counted(&ours, XtFamily::Ip).contains("[5:6] -A INPUT"));
+        restore(&ours, XtFamily::Ip, &zero, true);
+        let (ours, theirs) = (
+            save_counted(&ours, XtFamily::Ip),
+            save_counted(&theirs, XtFamily::Ip),
+        );
+        let rules = |text: &str| -> Vec<String> {
+            let rules = text.lines().filter(|l| l.starts_with('['));
+            rules.map(str::to_owned).collect()
+        };
+        assert_eq!(rules(&ours), rules(&theirs), "{zero}");
+        // Whatever is zeroed, the tool zeroes the policies of all chains.
+        let policy = match zero.contains("OUTPUT") || zero.contains("-Z\n") {
+            true => ":OUTPUT DROP [0:0]",
+            false => ":OUTPUT DROP [3:4]",
+        };
+        assert!(ours.contains(policy), "{zero}{ours}");
+    }
+    let Some(ns) = namespace() else { return };
+    for (zero, part) in [("-Z INPUT 3", "fewer rules"), ("-Z B", "no such chain")] {
+        let script = Script::parse(XtFamily::Ip, &format!("*filter\n{zero}\nCOMMIT\n")).unwrap();
+        let why = engine(&ns, |e| e.restore(&script, true))
+            .unwrap_err()
+            .to_string();
+        assert!(why.contains(part), "{why}");
+    }
+}
+
 #[test]
 fn twice_is_once_and_drift_is_healed_in_place() {
     let Some(ns) = namespace() else { return };

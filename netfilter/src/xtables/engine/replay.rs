@@ -194,6 +194,13 @@ fn run(table: &mut Layout, names: &mut Names, command: &Command) -> Result<(), W
             Some((_, has)) => *has = *policy,
             None => return Err("only built-in chains have a policy".into()),
         },
+        Command::Zero(None, _) => table.chains.iter_mut().for_each(ChainLayout::zero),
+        Command::Zero(Some(name), None) => names.find(table, name)?.zero(),
+        Command::Zero(Some(name), Some(place)) => {
+            let rules = &mut names.find(table, name)?.rules;
+            let rule = rules.get_mut(index(*place)?).ok_or(Why::Number)?;
+            rule.zero();
+        }
         Command::Flush(None) => table.chains.iter_mut().for_each(|c| c.rules.clear()),
         Command::Flush(Some(name)) => names.find(table, name)?.rules.clear(),
         Command::DeleteChain(Some(name)) => names.delete(table, name)?,

@@ -255,7 +255,7 @@ impl<'a> Chains<'a> {
             rule,
             tag: entry::tag(self.blob, at, self.cx.family).unwrap_or(0),
             old: Some(Old {
-                entry: n,
+                entry: Some(n),
                 at,
                 len: entry.len,
                 target: entry.target,

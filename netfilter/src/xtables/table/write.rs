@@ -106,11 +106,7 @@ impl Layout {
         let (mut bytes, number, target) = match &r.old {
             Some(old) => {
                 let bytes = self.blob.get(old.at..old.at + old.len);
-                (
-                    bytes.unwrap_or_default().to_vec(),
-                    Some(old.entry),
-                    old.target,
-                )
+                (bytes.unwrap_or_default().to_vec(), old.entry, old.target)
             }
             None => {
                 let mut bytes = entry::encode(&r.rule, cx)?;

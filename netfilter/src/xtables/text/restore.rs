@@ -64,6 +64,8 @@ pub enum Command {
     Policy(String, Policy),
     /// `-E`: a user chain gets another name; rules that jump to it follow.
     RenameChain(String, String),
+    /// `-Z`: the counters of a chain, or of all chains; or of the rule at this position of a chain, counted from 1.
+    Zero(Option<String>, Option<usize>),
 }
 
 impl Script {
@@ -145,7 +147,7 @@ impl Script {
             number: 1,
         };
         let commands = match line.strip_prefix(':') {
-            Some(rest) => vec![declare(rest)?],
+            Some(rest) => vec![declare(rest, self.family)?],
             None => command(line, self.family, &mut place)?,
         };
         table
@@ -156,7 +158,7 @@ impl Script {
 }
 
 /// `NAME POLICY [P:B]`
-fn declare(rest: &str) -> Result<Command, Complaint> {
+fn declare(rest: &str, family: XtFamily) -> Result<Command, Complaint> {
     let words = words(rest)?;
     let (Some(name), Some(policy)) = (words.first(), words.get(1)) else {
         return Err(complain(
@@ -165,12 +167,13 @@ fn declare(rest: &str) -> Result<Command, Complaint> {
         ));
     };
     // The colon is counted as a column.
+    let shifted = |c: Complaint| Complaint {
+        column: c.column + 1,
+        ..c
+    };
     let policy = match policy.text.as_str() {
         "-" => None,
-        _ => Some(parse_policy(policy).map_err(|c| Complaint {
-            column: c.column + 1,
-            ..c
-        })?),
+        _ => Some(parse_policy(policy).map_err(shifted)?),
     };
     if let Some(more) = words.get(2).filter(|w| !is_counters(&w.text)) {
         return Err(complain(
@@ -178,7 +181,8 @@ fn declare(rest: &str) -> Result<Command, Complaint> {
             "only counters, [PACKETS:BYTES], come after the policy",
         ));
     }
-    Ok(Command::Declare(chain_name(name)?, policy))
+    let name = new_chain(name, family).map_err(shifted)?;
+    Ok(Command::Declare(name, policy))
 }
 
 fn is_counters(text: &str) -> bool {
@@ -196,6 +200,16 @@ fn parse_policy(word: &Word) -> Result<Policy, Complaint> {
         "DROP" => Ok(Policy::Drop),
         _ => Err(complain(word.column, "is no policy; give ACCEPT or DROP")),
     }
+}
+
+/// A chain with the name of a target could not be jumped to: `-j` takes the target.
+fn new_chain(word: &Word, family: XtFamily) -> Result<String, Complaint> {
+    let name = chain_name(word)?;
+    if rule::is_target(&name, family) {
+        let message = format!("`{name}` is the name of a target; give the chain another name");
+        return Err(complain(word.column, message));
+    }
+    Ok(name)
 }
 
 fn chain_name(word: &Word) -> Result<String, Complaint> {
@@ -233,7 +247,11 @@ fn command(line: &str, family: XtFamily, place: &mut Place) -> Result<Vec<Comman
     let word = argument();
     place.column = word.as_ref().unwrap_or(&command).column;
     place.number = place.column;
-    let chain = word.as_ref().map(chain_name).transpose()?;
+    let checked = |word: &Word| match name {
+        "-N" => new_chain(word, family),
+        _ => chain_name(word),
+    };
+    let chain = word.as_ref().map(checked).transpose()?;
     let mut index = || -> Option<Result<usize, Complaint>> {
         let word = argument()?;
         place.number = word.column;
@@ -245,13 +263,13 @@ fn command(line: &str, family: XtFamily, place: &mut Place) -> Result<Vec<Comman
     let made = match name {
         "-F" => vec![Command::Flush(chain)],
         "-X" => vec![Command::DeleteChain(chain)],
-        "-Z" => vec![],
+        "-Z" => vec![Command::Zero(chain, index().transpose()?)],
         "-E" => {
             let word = argument()
                 .ok_or_else(|| complain(end, "-E needs a chain and its new name; add both"))?;
             vec![Command::RenameChain(
                 chain.ok_or_else(needs)?,
-                chain_name(&word)?,
+                new_chain(&word, family)?,
             )]
         }
         "-N" => vec![Command::NewChain(chain.ok_or_else(needs)?)],
@@ -341,7 +359,6 @@ fn find_command(words: &[Word], family: XtFamily) -> Option<(usize, &'static str
 }
 
 fn canonical(short: &str) -> Option<&'static str> {
-    // -Z zeroes counters, which weir does not support.
     let commands = ["-A", "-I", "-D", "-R", "-F", "-N", "-X", "-P", "-E", "-Z"];
     commands.into_iter().find(|command| *command == short)
 }
@@ -362,6 +379,11 @@ impl fmt::Display for Command {
             Self::DeleteChain(Some(chain)) => write!(f, "-X {chain}"),
             Self::Policy(chain, policy) => write!(f, "-P {chain} {policy}"),
             Self::RenameChain(chain, name) => write!(f, "-E {chain} {name}"),
+            Self::Zero(chain, place) => {
+                f.write_str("-Z")?;
+                chain.iter().try_for_each(|c| write!(f, " {c}"))?;
+                place.iter().try_for_each(|n| write!(f, " {n}"))
+            }
         }
     }
 }

@@ -433,6 +433,12 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Whether `-j` takes the name for a verdict or a target.
+pub(super) fn is_target(name: &str, family: XtFamily) -> bool {
+    VERDICTS.iter().any(|(verdict, _)| verdict.name() == name)
+        || Loadable::find(Part::Target, name, family).is_some()
+}
+
 /// The names of the matches or targets of a family, in one line.
 pub(in crate::xtables) fn known(part: Part, family: XtFamily) -> String {
     let mut names: Vec<&str> = match part {
