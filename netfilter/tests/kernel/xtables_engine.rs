@@ -466,6 +466,32 @@ fn what_another_owner_has_stays() {
     assert!(!save(&ns, XtFamily::Ip).contains("-A "));
 }
 
+/// It could neither be shown nor changed any more.
+#[test]
+fn a_table_that_could_not_be_read_is_not_written() {
+    let Some(ns) = namespace() else { return };
+    let rule = format!("-A INPUT{}\n", " -m comment --comment x".repeat(100));
+    let text = format!("*filter\n{}COMMIT\n", rule.repeat(620));
+    let script = Script::parse(XtFamily::Ip, &text).unwrap();
+    load(
+        &ns,
+        XtFamily::Ip,
+        "*filter\n-A INPUT -j DROP\nCOMMIT\n",
+        &[],
+    );
+    let kernel = weir_netfilter::probe::RunningKernel::read();
+    let tried = engine(&ns, |e| e.check(&script, false, &kernel).map(drop));
+    let written = engine(&ns, |e| e.restore(&script, false).map(drop));
+    for why in [tried.unwrap_err(), written.unwrap_err()] {
+        let why = why.to_string();
+        assert!(
+            why.contains("iptables table filter") && why.contains("use fewer rules"),
+            "{why}"
+        );
+    }
+    assert!(save(&ns, XtFamily::Ip).contains("-A INPUT -j DROP"));
+}
+
 /// As values it would take some 250 MB.
 #[test]
 fn a_table_that_is_too_large_is_looked_through_and_not_read() {

@@ -4,11 +4,13 @@
 //! module is not sent, and the answer says so.
 
 use super::commit::Asked;
+use super::plan::Change;
+use super::read::readable;
 use super::{XtEngine, XtTransport, plan_restore};
 use crate::features::extensions::{self, XtObject};
 use crate::features::{Answer, RunningKernel};
-use crate::xtables::ext::{Context, Form, Part, Revisions};
-use crate::xtables::sets::Cached;
+use crate::xtables::ext::{All, Context, Form, Part, Revisions};
+use crate::xtables::sets::{Cached, Interned};
 use crate::xtables::text::{Command, Script};
 use crate::xtables::{Rule, XtFamily, entry};
 use std::cell::RefCell;
@@ -37,7 +39,15 @@ impl<T: XtTransport> XtEngine<T> {
         keep: bool,
         kernel: &RunningKernel,
     ) -> Result<Checked> {
-        plan_restore(script, &self.read()?, keep)?;
+        let planned = plan_restore(script, &self.read()?, keep)?;
+        for Change { new, .. } in &planned.changes {
+            let cx = Context {
+                family: script.family,
+                sets: &Interned::default(),
+                revisions: &All,
+            };
+            readable(new, new.encode(&cx)?.bytes.len())?;
+        }
         let sets = Cached::new(self.sets.as_ref());
         let careful = Careful {
             asked: Asked {
@@ -72,7 +82,7 @@ impl<T: XtTransport> XtEngine<T> {
 }
 
 /// The rule that a command adds to a table.
-fn new_rule(command: &Command) -> Option<&Rule> {
+pub(super) fn new_rule(command: &Command) -> Option<&Rule> {
     match command {
         Command::Append(_, rule) | Command::Insert(_, _, rule) | Command::Replace(_, _, rule) => {
             Some(rule)

@@ -1,6 +1,7 @@
 //! Writing: whole tables, preserving the counters of rules that are kept.
 
 use super::plan::Change;
+use super::read::readable;
 use super::{Transaction, XtEngine, XtTransport};
 use crate::xtables::ext::{Context, Form, Part, Revisions};
 use crate::xtables::raw::*;
@@ -47,7 +48,9 @@ impl<T: XtTransport> XtEngine<T> {
         // Every error that does not need the kernel is detected before the first replacement.
         let mut blobs = Vec::new();
         for change in &transaction.changes {
-            blobs.push(self.encode(&change.new)?);
+            let blob = self.encode(&change.new)?;
+            readable(&change.new, blob.bytes.len())?;
+            blobs.push(blob);
         }
         let mut done: Vec<Done<'_>> = Vec::new();
         let mut lost = None;

@@ -98,6 +98,18 @@ const MAX_TABLE_SIZE: usize = 64 << 20;
 /// has about 200 bytes, so this is some 80,000 rules.
 const MAX_READ_SIZE: usize = 16 << 20;
 
+/// Refuses to write a table that could not be read again, and so neither shown nor changed.
+pub(super) fn readable(table: &Layout, size: usize) -> Result<()> {
+    if size <= MAX_READ_SIZE {
+        return Ok(());
+    }
+    let object = format!("{} table {}", table.family, table.name);
+    let why = format!(
+        "it would have {size} bytes, and at most {MAX_READ_SIZE} bytes are read of a table; use fewer rules"
+    );
+    Err(Error::refused("write", object, why))
+}
+
 impl<T: XtTransport> XtEngine<T> {
     /// Every table that exists in the namespace (`iptables-save` and `ip6tables-save`). Does not create any.
     ///

@@ -1,7 +1,9 @@
 //! A script as a change: the effect of `iptables-restore`, computed on the tables that were read.
 
+use super::check::new_rule;
 use super::plan::{Change, canonical};
 use super::{Snapshot, Transaction, XtOp};
+use crate::xtables::raw::NF_INET_NUMHOOKS;
 use crate::xtables::table::{ChainLayout, Layout, RuleLayout};
 use crate::xtables::text::{Command, Script, shorten};
 use crate::xtables::{Rule, Target};
@@ -64,7 +66,22 @@ pub fn plan_restore(script: &Script, observed: &Snapshot, keep: bool) -> Result<
                 .push(XtOp::Command(id.clone(), command.clone()));
         }
         change.new.sort();
-        change.new.check()?;
+        change.new.check().map_err(|e| {
+            // Only the target of a rule can be wrong in one line; which, the table does not tell.
+            let is_wrong = |(_, command): &&(usize, Command)| {
+                let to = new_rule(command).and_then(|rule| rule.target.as_ref()?.chain());
+                let mut builtin = change.new.chains.iter().take(NF_INET_NUMHOOKS);
+                let mut is_builtin = |to| builtin.any(|c| c.builtin.is_some() && c.name == to);
+                to.is_some_and(|to| !names.places.contains_key(to) || is_builtin(to))
+            };
+            match part.commands.iter().find(is_wrong) {
+                Some((line, _)) => {
+                    let why = format!("{e}; nothing was changed");
+                    Error::refused("restore", format!("line {line}"), why)
+                }
+                None => e,
+            }
+        })?;
         transaction.changes.push(change);
     }
     Ok(transaction)

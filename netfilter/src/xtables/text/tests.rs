@@ -245,3 +245,22 @@ fn a_command_that_cannot_be_executed_has_its_column() {
         assert!(e.contains(&place), "{line}: {e}");
     }
 }
+
+/// Which targets there are is known at the end of a table.
+#[test]
+fn an_unknown_target_has_its_line() {
+    for (text, line) in [
+        ("-A INPUT -j DROP\n-A INPUT -j NOPE", "line 3: "),
+        ("-N A\n-A A -g OUTPUT", "line 3: "),
+        ("-N A\n-A INPUT -j A\n-I INPUT 1 -j B", "line 4: "),
+    ] {
+        let script = Script::parse(XtFamily::Ip, &format!("*filter\n{text}\nCOMMIT\n")).unwrap();
+        let none = crate::xtables::Snapshot::default();
+        let e = crate::xtables::plan_restore(&script, &none, false).unwrap_err();
+        let e = e.to_string();
+        assert!(
+            e.contains(line) && e.ends_with("; nothing was changed"),
+            "{e}"
+        );
+    }
+}
