@@ -221,7 +221,7 @@ impl Value {
             }
             Self::BigHex(width, _) => b.put_big(at, *width, number_of(o, word, *width)?),
             Self::Range(width) => {
-                let (first, last) = range_of(o, word, *width)?;
+                let (first, last) = ends_of(o, word, *width)?;
                 b.put(at, *width, first);
                 b.put(at + width, *width, last);
             }
@@ -284,21 +284,26 @@ impl Value {
     }
 }
 
-/// `N`, `N:M`, `N:` or `:M`
+/// `N`, `N:M`, `N:` or `:M`; in this order.
 pub(crate) fn range_of(o: &Opt, word: &str, width: usize) -> Result<(u64, u64), Complaint> {
+    let (first, last) = ends_of(o, word, width)?;
+    if first > last {
+        return Err(o.wrong("ends before it begins; swap the two numbers"));
+    }
+    Ok((first, last))
+}
+
+/// The same, as the tools take most: a range that ends before it begins matches nothing.
+fn ends_of(o: &Opt, word: &str, width: usize) -> Result<(u64, u64), Complaint> {
     let number = |text: &str| number_of(o, text, width);
     let all = u64::MAX >> (64 - 8 * u32::try_from(width).unwrap_or(8).min(8));
-    let (first, last) = match word.split_once(':') {
+    Ok(match word.split_once(':') {
         None => (number(word)?, number(word)?),
         Some((first, last)) => (
             if first.is_empty() { 0 } else { number(first)? },
             if last.is_empty() { all } else { number(last)? },
         ),
-    };
-    if first > last {
-        return Err(o.wrong("ends before it begins; swap the two numbers"));
-    }
-    Ok((first, last))
+    })
 }
 
 /// The number of a name, or an error that lists the names.

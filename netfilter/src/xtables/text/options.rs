@@ -187,13 +187,19 @@ impl Opt {
 
     /// `P`, `P:Q`, `P:` or `:Q`
     pub(crate) fn range(&self, text: &str) -> Result<PortRange, Complaint> {
+        let PortRange(ports) = self.ends(text)?;
+        self.ordered(*ports.start(), *ports.end()).map(PortRange)
+    }
+
+    /// The same in any order.
+    pub(crate) fn ends(&self, text: &str) -> Result<PortRange, Complaint> {
         let (first, last) = match text.split_once(':') {
             None => (self.port(text)?, self.port(text)?),
             Some(("", last)) => (0, self.port(last)?),
             Some((first, "")) => (self.port(first)?, u16::MAX),
             Some((first, last)) => (self.port(first)?, self.port(last)?),
         };
-        self.ordered(first, last).map(PortRange)
+        Ok(PortRange(first..=last))
     }
 
     /// `P` or `P-Q`
@@ -217,7 +223,7 @@ impl Opt {
 
     pub(crate) fn interface(&self, n: usize) -> Result<Interface, Complaint> {
         let word = self.word(n);
-        let fits = !word.is_empty() && word.len() < 16 && !word.contains(['/', ' ']);
+        let fits = !word.is_empty() && word.len() < 16 && !word.contains(' ');
         fits.then(|| Interface::from(word))
             .ok_or_else(|| self.wrong("is no interface; give a name of 1 to 15 bytes"))
     }

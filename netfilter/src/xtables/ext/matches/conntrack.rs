@@ -446,7 +446,8 @@ fn parse(given: &mut Given) -> Result<Conntrack, Complaint> {
         }
     }
     for (port, (option, _)) in v.ports.iter_mut().zip(PORT_OPTIONS) {
-        *port = given.ports(&[option])?;
+        let ends = |o: Opt| Ok((o.not, o.ends(o.word(0))?));
+        *port = given.take(&[option]).map(ends).transpose()?;
     }
     if let Some(o) = given.take(&["--ctstatus"]) {
         let bits = o.word(0).split(',').try_fold(0, |all, word| {

@@ -30,9 +30,6 @@ fn read(o: &Opt, b: &mut Blob, at: usize, family: XtFamily) -> Result<(), Compla
     let word = o.word(0);
     let (first, last) = word.split_once('-').unwrap_or((word, word));
     let (first, last) = (o.address_in(first, family)?, o.address_in(last, family)?);
-    if first > last {
-        return Err(o.wrong("ends before it begins; swap the two addresses"));
-    }
     b.set(at, &union_of(first));
     b.set(at + 16, &union_of(last));
     Ok(())

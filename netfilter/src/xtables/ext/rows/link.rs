@@ -10,11 +10,12 @@ use crate::xtables::net::{interface_of, interface_wire};
 use crate::xtables::raw::*;
 use crate::xtables::text::{Complaint, Opt};
 
-/// `PACKET_*` of `linux/if_packet.h`; the last is another name of the first.
+/// `PACKET_*` of `linux/if_packet.h`; the last name is another one of the first number.
 const TYPES: &[(&str, u64)] = &[
     ("unicast", 0),
     ("broadcast", 1),
     ("multicast", 2),
+    ("otherhost", 3),
     ("host", 0),
 ];
 
