@@ -54,8 +54,8 @@ constants! {
 
     // linux/netfilter/ipset/ip_set.h
     SO_IP_SET: i32 = 83,
-    IP_SET_OP_GET_BYNAME: u32 = 6,
     IP_SET_OP_GET_BYINDEX: u32 = 7,
+    IP_SET_OP_GET_FNAME: u32 = 8,
     IP_SET_OP_VERSION: u32 = 0x100,
     IPSET_MAXNAMELEN: usize = 32,
     IPSET_INVALID_ID: u16 = 65535,

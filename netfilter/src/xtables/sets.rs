@@ -2,9 +2,11 @@
 
 use super::XtFamily;
 use super::raw::{
-    IP_SET_OP_GET_BYINDEX, IP_SET_OP_GET_BYNAME, IP_SET_OP_VERSION, IPSET_INVALID_ID, SO_IP_SET,
+    IP_SET_OP_GET_BYINDEX, IP_SET_OP_GET_FNAME, IP_SET_OP_VERSION, IPSET_INVALID_ID, SO_IP_SET,
 };
-use super::structs::{IpSetReqGetSet, IpSetReqVersion, name_field, name_of, read, zeroed};
+use super::structs::{
+    IpSetReqGetSet, IpSetReqGetSetFamily, IpSetReqVersion, name_field, name_of, read, zeroed,
+};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use weir_netlink::xtables::RawSocket;
@@ -67,22 +69,27 @@ impl SocketSets {
 }
 
 impl Sets for SocketSets {
-    fn index(&self, _: XtFamily, name: &str) -> Result<u16> {
+    fn index(&self, family: XtFamily, name: &str) -> Result<u16> {
         let object = format!("the set {name}");
-        let too_long = || Error::refused("look up", &object, "a name has at most 31 bytes");
-        let mut request = IpSetReqGetSet {
-            op: IP_SET_OP_GET_BYNAME,
+        let refused = |why| Error::refused("look up", &object, why);
+        let mut request = IpSetReqGetSetFamily {
+            op: IP_SET_OP_GET_FNAME,
             version: self.version()?,
-            set: name_field(name).ok_or_else(too_long)?,
+            set: name_field(name).ok_or_else(|| refused("a name has at most 31 bytes"))?,
+            ..zeroed()
         };
         self.ask(&object, request.as_mut_bytes())?;
+        // A set without addresses is of no family.
+        let other = match family {
+            XtFamily::Ip => libc::AF_INET6,
+            XtFamily::Ip6 => libc::AF_INET,
+        };
         match read(&request.set) {
-            Some(index) if index != IPSET_INVALID_ID => Ok(index),
-            _ => Err(Error::refused(
-                "look up",
-                object,
-                "there is no such set; create it first",
+            None | Some(IPSET_INVALID_ID) => Err(refused("there is no such set; create it first")),
+            Some(_) if i32::try_from(request.family) == Ok(other) => Err(refused(
+                "it has addresses of the other family and would match nothing; name a set of this one",
             )),
+            Some(index) => Ok(index),
         }
     }
 

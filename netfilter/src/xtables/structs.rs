@@ -103,6 +103,10 @@ structs! {
     IpSetReqVersion = "struct ip_set_req_version" { op: u32, version: u32 }
     /// A set's number and its name: one is asked, the other answered in its place.
     IpSetReqGetSet = "struct ip_set_req_get_set" { op: u32, version: u32, set: [u8; 32] }
+    /// The same, answered with the set's family as well.
+    IpSetReqGetSetFamily = "struct ip_set_req_get_set_family" {
+        op: u32, version: u32, family: u32, set: [u8; 32],
+    }
 }
 
 /// The structure at the front; `None` when the bytes are too short.

@@ -1,9 +1,10 @@
 //! The real legacy tools as oracle, both ways: we read what they wrote, they list what we wrote.
 // matrix: variants no-nftables
 
-use crate::common::assert_text;
+use crate::common::{assert_text, tool};
 use crate::xtables::*;
-use weir_netfilter::xtables::{Ownership, XtFamily};
+use std::collections::BTreeSet;
+use weir_netfilter::xtables::{Ownership, Script, XtFamily};
 use weir_netlink::Netns;
 
 fn namespace_with_sets() -> Option<Netns> {
@@ -62,4 +63,133 @@ fn the_rules_of_docker() {
 #[test]
 fn the_rules_of_calico() {
     both_ways(XtFamily::Ip, include_str!("xtables/calico.txt"));
+}
+
+/// What neither takes: half of it, or all, would be dropped.
+const REFUSED: &[(XtFamily, &str)] = &[
+    (
+        XtFamily::Ip,
+        "-m connlimit --connlimit-upto 5 --connlimit-above 6",
+    ),
+    (
+        XtFamily::Ip,
+        "-m connlimit --connlimit-above 6 --connlimit-saddr --connlimit-daddr",
+    ),
+    (XtFamily::Ip, "-m recent --rcheck --seconds 0"),
+    (XtFamily::Ip, "-m string --hex-string |00 --algo bm"),
+    (
+        XtFamily::Ip,
+        "-m string --string a --hex-string |00| --algo bm",
+    ),
+    (XtFamily::Ip, "-m ttl --ttl-eq 1 --ttl-gt 3"),
+    (XtFamily::Ip, "-p tcp -m ecn --ecn-ip-ect 4"),
+    (XtFamily::Ip, "-p dccp -m dccp --dccp-option 0"),
+    (XtFamily::Ip, "-m osf --genre x --ttl 3"),
+    (
+        XtFamily::Ip,
+        "-m cluster --cluster-local-node 1 --cluster-total-nodes 33 --cluster-hash-seed 1",
+    ),
+    (
+        XtFamily::Ip,
+        "-j HMARK --hmark-tuple src --hmark-mod 0 --hmark-rnd 1",
+    ),
+    (XtFamily::Ip, "-p tcp --syn -j TCPMSS --set-mss 65516"),
+    (XtFamily::Ip6, "-p tcp --syn -j TCPMSS --set-mss 65496"),
+];
+
+#[test]
+fn a_rule_that_the_tool_refuses_is_refused() {
+    let Some(ns) = namespace() else { return };
+    for (family, rule) in REFUSED {
+        let text = format!("*mangle\n-A OUTPUT {rule}\nCOMMIT\n");
+        let name = match family {
+            XtFamily::Ip => "iptables-legacy-restore",
+            XtFamily::Ip6 => "ip6tables-legacy-restore",
+        };
+        let theirs = tool(&ns, name, &["-w", "60"], &text).unwrap_err();
+        assert!(
+            !theirs.contains("Invalid argument"),
+            "the kernel refuses {rule}"
+        );
+        assert!(Script::parse(*family, &text).is_err(), "taken: {rule}");
+    }
+}
+
+/// It would match nothing. A set without addresses is of no family.
+#[test]
+fn a_set_of_the_other_family_is_refused() {
+    let Some(ns) = namespace_with_sets() else {
+        return;
+    };
+    tool(
+        &ns,
+        "ipset",
+        &["create", "ports", "bitmap:port", "range", "1-9"],
+        "",
+    )
+    .unwrap();
+    for (family, set, is_taken) in [
+        (XtFamily::Ip, "plain", true),
+        (XtFamily::Ip, "plain6", false),
+        (XtFamily::Ip, "ports", true),
+        (XtFamily::Ip6, "plain", false),
+        (XtFamily::Ip6, "plain6", true),
+        (XtFamily::Ip6, "ports", true),
+    ] {
+        let text = format!("*filter\n-A INPUT -m set --match-set {set} src\nCOMMIT\n");
+        let name = match family {
+            XtFamily::Ip => "iptables-legacy-restore",
+            XtFamily::Ip6 => "ip6tables-legacy-restore",
+        };
+        let theirs = tool(&ns, name, &["-w", "60"], &text);
+        assert_eq!(theirs.is_ok(), is_taken, "{family} {set}: {theirs:?}");
+        let script = Script::parse(family, &text).unwrap();
+        let ours = engine(&ns, |e| e.restore(&script, false));
+        assert_eq!(ours.is_ok(), is_taken, "{family} {set}: {ours:?}");
+    }
+}
+
+/// Options that a match or target cannot do without.
+#[test]
+fn a_rule_that_lacks_options_is_refused_as_by_the_tool() {
+    let Some(ns) = namespace_with_sets() else {
+        return;
+    };
+    let mut taken = Vec::new();
+    for family in [XtFamily::Ip, XtFamily::Ip6] {
+        let names = |text: &str| -> BTreeSet<String> {
+            let why = Script::parse(family, &format!("*mangle\n{text}\nCOMMIT\n")).unwrap_err();
+            let list = |before| why.message.rsplit_once(before).map(|(_, list)| list);
+            let list = list(" supported are ")
+                .or_else(|| list(" weir supports "))
+                .unwrap();
+            list.split(", ").map(str::to_owned).collect()
+        };
+        for (option, names) in [("-m", names("-A A -m ?")), ("-j", names("-A A -j ? --x 1"))] {
+            assert!(names.len() > 20, "{names:?}");
+            for name in names {
+                let protocol = match name.as_str() {
+                    "tcp" | "udp" | "udplite" | "sctp" | "dccp" | "ah" | "esp" => &name,
+                    "mh" | "icmp" | "icmp6" => "all",
+                    _ => "tcp",
+                };
+                let text = format!("*mangle\n-A OUTPUT -p {protocol} {option} {name}\nCOMMIT\n");
+                let program = match family {
+                    XtFamily::Ip => "iptables-legacy-restore",
+                    XtFamily::Ip6 => "ip6tables-legacy-restore",
+                };
+                let Err(theirs) = tool(&ns, program, &["-w", "60"], &text) else {
+                    continue;
+                };
+                // The kernel's refusals have the last line; a tool may lack an extension.
+                if theirs.contains("line 3 failed") || theirs.contains("Couldn't load") {
+                    continue;
+                }
+                if Script::parse(family, &text).is_ok() {
+                    taken.push(text + &theirs);
+                }
+            }
+        }
+    }
+    assert!(taken.is_empty(), "{}", taken.concat());
 }

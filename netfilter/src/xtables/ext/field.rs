@@ -84,6 +84,8 @@ pub(crate) struct Field {
     when: When,
     invert: Invert,
     need: bool,
+    /// The numbers that it takes.
+    within: (u64, u64),
 }
 
 /// An option whose value is at this offset.
@@ -95,6 +97,7 @@ pub(crate) const fn field(names: &'static [&'static str], value: Value, at: usiz
         when: When::Always,
         invert: Invert::Not,
         need: false,
+        within: (0, u64::MAX),
     }
 }
 
@@ -148,6 +151,12 @@ impl Field {
         self
     }
 
+    /// The least and the largest number that the tools take.
+    pub(crate) const fn within(mut self, least: u64, most: u64) -> Self {
+        self.within = (least, most);
+        self
+    }
+
     pub(super) fn words(&self) -> usize {
         self.value.words()
     }
@@ -189,15 +198,7 @@ impl Field {
             Invert::Is(p, value) => b.uint(p.at, p.width) == value,
             Invert::Code(is) => is(b),
         };
-        let given = match self.when {
-            When::Always => true,
-            When::Set(place, bits) => b.has(place, bits),
-            When::Clear(p, bits) => b.uint(p.at, p.width) & bits == 0,
-            When::Is(p, value) => b.uint(p.at, p.width) == value || not,
-            When::Unless(bytes) => b.bytes(self.at, bytes.len()) != bytes || not,
-            When::Never => false,
-        };
-        if !given {
+        if !self.is_given(b, not) {
             return None;
         }
         let words = self.value.show(b, self.at, family)?;
@@ -211,19 +212,35 @@ impl Field {
         })
     }
 
-    /// Reads the option if it was given. `taken` has the places of modes that other options have set.
-    pub(super) fn read(
-        &self,
-        given: &mut Given,
-        b: &mut Blob,
-        taken: &mut Vec<usize>,
-    ) -> Result<(), Complaint> {
+    fn is_given(&self, b: &Blob, not: bool) -> bool {
+        match self.when {
+            When::Always => true,
+            When::Set(place, bits) => b.has(place, bits),
+            When::Clear(p, bits) => b.uint(p.at, p.width) & bits == 0,
+            When::Is(p, value) => b.uint(p.at, p.width) == value || not,
+            When::Unless(bytes) => b.bytes(self.at, bytes.len()) != bytes || not,
+            When::Never => false,
+        }
+    }
+
+    /// Refuses an option that was read if another one has undone it since.
+    pub(super) fn stands(&self, o: &Opt, b: &Blob) -> Result<(), Complaint> {
+        let by_value = matches!(self.when, When::Unless(_) | When::Never);
+        let flipped = matches!(self.invert, Invert::Flip(..)) && o.not.0;
+        if by_value || flipped || self.is_given(b, o.not.0) {
+            return Ok(());
+        }
+        Err(o.wrong("excludes another option that is given; leave one out"))
+    }
+
+    /// Reads the option if it was given.
+    pub(super) fn read(&self, given: &mut Given, b: &mut Blob) -> Result<Option<Opt>, Complaint> {
         let Some(o) = given.take(self.names) else {
             let first = self.names.first().copied().unwrap_or_default();
             return if self.need {
                 Err(given.lacks(first))
             } else {
-                Ok(())
+                Ok(None)
             };
         };
         match self.when {
@@ -232,13 +249,7 @@ impl Field {
                 let old = b.uint(p.at, p.width);
                 b.put(p.at, p.width, old & !bits);
             }
-            When::Is(p, value) => {
-                if taken.contains(&p.at) {
-                    return Err(o.wrong("excludes another option that is given; leave one out"));
-                }
-                taken.push(p.at);
-                b.put(p.at, p.width, value);
-            }
+            When::Is(p, value) => b.put(p.at, p.width, value),
             When::Always | When::Unless(_) | When::Never => {}
         }
         match (self.invert, o.not.0) {
@@ -250,6 +261,14 @@ impl Field {
             (Invert::Is(p, value), true) => b.put(p.at, p.width, value),
             (_, _) => {}
         }
-        self.value.read(&o, b, self.at, given.family)
+        self.value.read(&o, b, self.at, given.family)?;
+        let (least, most) = self.within;
+        if let Value::Number(width) = self.value
+            && !(least..=most).contains(&b.uint(self.at, width))
+        {
+            let most = most.min(u64::MAX >> (64 - 8 * width.clamp(1, 8)));
+            return Err(o.wrong(&format!("is out of range; give {least} to {most}")));
+        }
+        Ok(Some(o))
     }
 }

@@ -148,10 +148,11 @@ impl Row {
         match self.options {
             Options::Code { read, .. } => read(given, &mut blob)?,
             Options::Fields(fields) => {
-                let mut taken = Vec::new();
+                let mut read = Vec::new();
                 for field in fields {
-                    field.read(given, &mut blob, &mut taken)?;
+                    read.extend(field.read(given, &mut blob)?.map(|o| (field, o)));
                 }
+                read.iter().try_for_each(|(f, o)| f.stands(o, &blob))?;
             }
         }
         Ok(Extension {

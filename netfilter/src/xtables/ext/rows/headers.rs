@@ -164,7 +164,8 @@ pub(super) const ROWS: &[Row] = &[
                 .not(10, 2, 4),
             field(&["--dccp-option"], Number(1), 14)
                 .set(8, 2, 8)
-                .not(10, 2, 8),
+                .not(10, 2, 8)
+                .within(1, 255),
         ]),
         ..Row::MATCH
     },
@@ -177,12 +178,14 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         name: "ecn",
         size: 4,
+        one_of: &["--ecn-tcp-ece", "--ecn-tcp-cwr", "--ecn-ip-ect"],
         options: Options::Fields(&[
             flag(&["--ecn-tcp-ece"], 0, 1, 0x10).not(1, 1, 0x10),
             flag(&["--ecn-tcp-cwr"], 0, 1, 0x20).not(1, 1, 0x20),
             field(&["--ecn-ip-ect"], Number(1), 2)
                 .set(0, 1, 1)
-                .not(1, 1, 1),
+                .not(1, 1, 1)
+                .within(0, 3),
         ]),
         ..Row::MATCH
     },
@@ -190,6 +193,7 @@ pub(super) const ROWS: &[Row] = &[
         name: "ttl",
         family: Some(Ip),
         size: 2,
+        one_of: &["--ttl-eq", "--ttl", "--ttl-lt", "--ttl-gt"],
         options: Options::Fields(&[
             mode(&["--ttl-eq", "--ttl"], 0).invert(NOT_EQUAL),
             mode(&["--ttl-lt"], 2),
@@ -201,6 +205,7 @@ pub(super) const ROWS: &[Row] = &[
         name: "hl",
         family: Some(Ip6),
         size: 2,
+        one_of: &["--hl-eq", "--hl", "--hl-lt", "--hl-gt"],
         options: Options::Fields(&[
             mode(&["--hl-eq", "--hl"], 0).invert(NOT_EQUAL),
             mode(&["--hl-lt"], 2),

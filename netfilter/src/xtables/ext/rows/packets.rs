@@ -74,10 +74,14 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         name: "cluster",
         size: 16,
+        one_of: &["--cluster-local-nodemask", "--cluster-local-node"],
+        only_one: true,
         options: Options::Fields(&[
             field(&["--cluster-local-nodemask"], Hex(4, 8), 4).not(12, 4, 1),
             field(&["--cluster-local-node"], Value::Code(&LOCAL_NODE), 4).not(12, 4, 1),
-            field(&["--cluster-total-nodes"], Number(4), 0).need(),
+            field(&["--cluster-total-nodes"], Number(4), 0)
+                .need()
+                .within(1, 32),
             field(&["--cluster-hash-seed"], Hex(4, 8), 8).need(),
         ]),
         ..Row::MATCH
@@ -99,6 +103,7 @@ pub(super) const ROWS: &[Row] = &[
         size: 32,
         initial: &[(0, &[0xff; 16])],
         unused: &[4..16],
+        one_of: &["--connlimit-upto", "--connlimit-above"],
         options: Options::Fields(&[
             field(&["--connlimit-upto"], Number(4), 16)
                 .set(20, 4, 1)
@@ -121,6 +126,7 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         name: "devgroup",
         size: 20,
+        one_of: &["--src-group", "--dst-group"],
         options: Options::Fields(&[
             field(&["--src-group"], Masked, 4).set(0, 4, 1).not(0, 4, 2),
             field(&["--dst-group"], Masked, 12)
@@ -164,8 +170,8 @@ pub(super) const ROWS: &[Row] = &[
             field(&["--genre"], Value::Code(&GENRE), 0)
                 .not(36, 4, 8)
                 .need(),
-            field(&["--ttl"], Number(4), 44).set(36, 4, 2),
-            field(&["--log"], Number(4), 40).set(36, 4, 4),
+            field(&["--ttl"], Number(4), 44).set(36, 4, 2).within(0, 2),
+            field(&["--log"], Number(4), 40).set(36, 4, 4).within(0, 2),
         ]),
         ..Row::MATCH
     },
@@ -195,7 +201,9 @@ pub(super) const ROWS: &[Row] = &[
             recent(&["--rcheck"], 1),
             recent(&["--update"], 4),
             recent(&["--remove"], 8),
-            field(&["--seconds"], Number(4), 0).unless(&[0; 4]),
+            field(&["--seconds"], Number(4), 0)
+                .unless(&[0; 4])
+                .within(1, u64::MAX),
             flag(&["--reap"], 8, 1, 0x20),
             field(&["--hitcount"], Number(4), 4).unless(&[0; 4]),
             flag(&["--rttl"], 8, 1, 0x10),

@@ -74,7 +74,7 @@ const HEX_STRING: Code = Code {
                 }
             }
         }
-        if high.is_some() {
+        if is_hex || high.is_some() {
             return Err(wrong());
         }
         put(o, b, &bytes)
@@ -86,6 +86,8 @@ pub(super) const ROWS: &[Row] = &[Row {
     revision: 1,
     size: 160,
     initial: &[(2, &[0xff; 2])],
+    one_of: &["--string", "--hex-string"],
+    only_one: true,
     options: Options::Fields(&[
         field(&["--string"], Value::Code(&STRING), 0).not(FLAGS, 1, 1),
         field(&["--hex-string"], Value::Code(&HEX_STRING), 0).not(FLAGS, 1, 1),

@@ -54,8 +54,16 @@ const CLAMP: u64 = 0xffff;
 
 const MSS: Code = Code {
     show: |b, _| (b.uint(0, 2) != CLAMP).then(|| vec![b.uint(0, 2).to_string()]),
-    read: |o, b, _| {
+    read: |o, b, family| {
         let mss = number_of(o, o.word(0), 2)?;
+        // What the headers leave of the largest packet.
+        let most = match family {
+            Ip => 65_515,
+            Ip6 => 65_495,
+        };
+        if mss > most {
+            return Err(o.wrong(&format!("is out of range; give 0 to {most}")));
+        }
         b.put(0, 2, mss);
         Ok(())
     },
@@ -124,6 +132,7 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         name: "CONNSECMARK",
         size: 1,
+        one_of: &["--save", "--restore"],
         options: Options::Fields(&[
             field(&["--save"], Value::Nothing, 0).is(0, 1, 1),
             field(&["--restore"], Value::Nothing, 0).is(0, 1, 2),
@@ -134,6 +143,12 @@ pub(super) const ROWS: &[Row] = &[
         name: "ECN",
         family: Some(Ip),
         size: 3,
+        one_of: &[
+            "--ecn-tcp-remove",
+            "--ecn-tcp-ece",
+            "--ecn-tcp-cwr",
+            "--ecn-ip-ect",
+        ],
         options: Options::Code {
             names: &[
                 ("--ecn-tcp-remove", 0),
@@ -183,6 +198,7 @@ pub(super) const ROWS: &[Row] = &[
         name: "TTL",
         family: Some(Ip),
         size: 2,
+        one_of: &["--ttl-set", "--ttl-inc", "--ttl-dec"],
         options: Options::Fields(&[
             mode(&["--ttl-set"], 0),
             mode(&["--ttl-inc"], 1),
@@ -194,6 +210,7 @@ pub(super) const ROWS: &[Row] = &[
         name: "HL",
         family: Some(Ip6),
         size: 2,
+        one_of: &["--hl-set", "--hl-inc", "--hl-dec"],
         options: Options::Fields(&[
             mode(&["--hl-set"], 0),
             mode(&["--hl-inc"], 1),
@@ -216,7 +233,9 @@ pub(super) const ROWS: &[Row] = &[
             hmark(&["--hmark-spi"], BigHex(4, 8), 36, 2),
             hmark(&["--hmark-proto-mask"], Hex(2, 2), 44, 8),
             hmark(&["--hmark-rnd"], Hex(4, 8), 48, 9),
-            hmark(&["--hmark-mod"], Number(4), 52, 10).need(),
+            hmark(&["--hmark-mod"], Number(4), 52, 10)
+                .need()
+                .within(1, u64::MAX),
             hmark(&["--hmark-offset"], Number(4), 56, 11),
             field(&["--hmark-tuple"], Value::Code(&TUPLE), 0),
         ]),
@@ -269,6 +288,8 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         name: "TCPMSS",
         size: 2,
+        one_of: &["--set-mss", "--clamp-mss-to-pmtu"],
+        only_one: true,
         options: Options::Fields(&[
             field(&["--set-mss"], Value::Code(&MSS), 0),
             field(&["--clamp-mss-to-pmtu"], Value::Nothing, 0).is(0, 2, CLAMP),
