@@ -14,7 +14,7 @@ use weir_cni::redirection::Sandbox;
 use weir_core::sandboxes::host;
 use weir_core::settings::resolve;
 use weir_ebpf::{BPFFS, Bpffs, Change, Pod, describe, show as programs};
-use weir_netlink::{Netns, Result as KernelResult};
+use weir_netlink::{Error, Netns, Result as KernelResult};
 use weir_node_ambient::ebpf::pins;
 
 /// The bpf file system of the pins.
@@ -205,6 +205,32 @@ fn removed(
     }
 }
 
+/// Before anything is compared or removed at the node: programs that are pinned in another bpf file system would be left out.
+///
+/// # Errors
+/// There are some in one of these namespaces, or it cannot be read.
+pub(super) fn refuse_elsewhere<'a>(netns: impl IntoIterator<Item = &'a Netns>) -> KernelResult<()> {
+    let root = root();
+    // One that cannot be used has no pins.
+    let bpffs = pins(&root).ok().flatten();
+    for netns in netns {
+        let found = match programs::elsewhere(netns, bpffs.as_ref()) {
+            // Without bpf(2) nothing of weir is attached by this user, and rules are all there is to look at.
+            Err(e) if e.is_permission() || e.is_unsupported() => continue,
+            found => found?,
+        };
+        if let Some(one) = found.first() {
+            let object = format!("program {} at {} of {}", one.name, one.hook, one.interface);
+            let reason = format!(
+                "it is of weir and pinned in another bpf file system than {}; set {VARIABLE} to that one",
+                root.display()
+            );
+            return Err(Error::refused("use", object, reason));
+        }
+    }
+    Ok(())
+}
+
 /// What is attached in a namespace.
 pub(super) fn show(netns: &Netns) -> KernelResult<programs::Shown> {
     programs::read(netns, bpffs().ok().as_ref())
@@ -223,6 +249,7 @@ pub(super) fn json(shown: &programs::Shown) -> Value {
             "pin": program.pin.as_ref().map(|pin| pin.display().to_string()),
             "pins_of_others": program.pins.iter().map(|pin| pin.display().to_string()).collect::<Vec<_>>(),
             "ours": program.pin.is_some(),
+            "pinned_elsewhere": program.is_pinned_elsewhere(),
             "does": program.words(),
             "maps": program.maps,
         })

@@ -2,7 +2,7 @@
 //!
 //! They act on the network namespace of the node, by default on the one that the command runs in.
 
-use super::ambient_ebpf::{bpffs, root};
+use super::ambient_ebpf::{bpffs, refuse_elsewhere, root};
 use super::args::{EngineArg, namespace as at};
 use super::failure::{Failure, code};
 use super::output::{self, push_line};
@@ -108,6 +108,7 @@ pub(super) fn apply(a: &NodeAmbientApplyArgs) -> Result<u8, Failure> {
         return plan(&a.about);
     }
     let (config, netns, engine) = asked(&a.about)?;
+    known(&netns, Some(&config)).map_err(Failure::failed)?;
     if a.about.engine == EngineArg::Ebpf {
         let bpffs = bpffs().map_err(Failure::failed)?;
         let change = ebpf::apply(&config, &netns, &bpffs).map_err(Failure::failed)?;
@@ -135,6 +136,7 @@ pub(super) fn demo(a: &DemoArgs) -> Result<u8, Failure> {
 pub(super) fn clean(a: &NodeAmbientCleanArgs) -> Result<u8, Failure> {
     let config = a.config.as_deref().map(config).transpose()?;
     let netns = namespace(a.host_netns.as_deref())?;
+    known(&netns, config.as_ref()).map_err(Failure::failed)?;
     // What keeps one of both does not keep the other.
     let detached = detach(&netns, config.as_ref());
     let removed = weir_node_ambient::remove(&netns, config.as_ref());
@@ -168,6 +170,15 @@ fn detach(netns: &Netns, config: Option<&Config>) -> Result<Option<Vec<String>>,
     ebpf::remove_pinned(netns, &root(), config).map_err(Failure::failed)
 }
 
+/// All programs of weir, at the node and at these proxies, are pinned where this command looks for pins.
+fn known(netns: &Netns, config: Option<&Config>) -> weir_netlink::Result<()> {
+    let proxies = config.into_iter().flat_map(|config| &config.proxies);
+    // One that cannot be opened is told of by what needs it.
+    let proxies = proxies.filter_map(|proxy| Netns::open(&proxy.netns).ok());
+    let proxies: Vec<Netns> = proxies.collect();
+    refuse_elsewhere(std::iter::once(netns).chain(&proxies))
+}
+
 fn config(file: &Path) -> Result<Config, Failure> {
     let text = read(file, DESCRIPTION)?;
     Config::from_json(&text, &name(file)).map_err(Failure::usage)
@@ -188,6 +199,7 @@ fn compared(
     fail: fn(weir_netlink::Error) -> Failure,
 ) -> Result<Change, Failure> {
     let (config, netns, engine) = asked(a)?;
+    known(&netns, Some(&config)).map_err(fail)?;
     weir_node_ambient::compare(&config, &netns, engine).map_err(fail)
 }
 
@@ -196,6 +208,7 @@ fn programs_compared(
     fail: fn(weir_netlink::Error) -> Failure,
 ) -> Result<ebpf::Change, Failure> {
     let (config, netns, _) = asked(a)?;
+    known(&netns, Some(&config)).map_err(fail)?;
     let bpffs = bpffs().map_err(fail)?;
     ebpf::compare(&config, &netns, &bpffs).map_err(fail)
 }

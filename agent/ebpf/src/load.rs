@@ -24,6 +24,13 @@ pub(crate) fn name_of(letter: char, code: &Code) -> String {
     format!("weir_{letter}{digest:09x}")
 }
 
+/// Whether a name has the form of [`name_of`].
+pub(crate) fn has_digest(name: &str) -> bool {
+    let digest = name.strip_prefix("weir_").and_then(|rest| rest.get(1..));
+    let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    digest.is_some_and(|digest| digest.len() == 9 && digest.bytes().all(is_digit))
+}
+
 pub(crate) fn mistake(role: impl fmt::Debug, error: &crate::asm::AsmError) -> Error {
     Error::refused(
         "assemble",

@@ -3,6 +3,7 @@
 
 use crate::support::{Run, TempFile, path, weir, weir_with};
 use serde_json::Value;
+use weir_netlink::Netns;
 use weir_netlink::route::{AddressFamily, PolicyRule, Route, Routing};
 
 #[test]
@@ -111,6 +112,23 @@ fn programs_instead_of_rules() {
     assert_eq!(folders().count(), 0);
 }
 
+/// The configuration of a node with this namespace of a proxy, to which a link is made.
+fn with_proxy(netns: &Netns, proxy: &Netns) -> TempFile {
+    let node = Routing::open_in(netns).unwrap();
+    let inner = Routing::open_in(proxy).unwrap();
+    node.add_veth("v2", "eth0", proxy).unwrap();
+    for (routing, name, last) in [(&node, "v2", 1), (&inner, "eth0", 10)] {
+        let index = routing.link(name).unwrap().index;
+        routing.set_up(index).unwrap();
+        let net = ipnet::IpNet::new([10, 1, 2, last].into(), 24).unwrap();
+        routing.add_address(index, net).unwrap();
+    }
+    TempFile::new(&format!(
+        r#"{{"proxies": [{{"uid": "zt", "netns": "{}", "addresses": ["10.1.2.10"], "created": 1}}]}}"#,
+        path(proxy)
+    ))
+}
+
 /// The node's side was cleaned alone, without the configuration or by a command that was killed: the proxy's side is cleaned later.
 // matrix: newest
 #[test]
@@ -119,15 +137,7 @@ fn the_proxys_namespace_is_cleaned_after_the_nodes() {
     let Some(mounted) = weir_testing::BpfFs::mount() else {
         return;
     };
-    let node = Routing::open_in(&netns).unwrap();
-    let inner = Routing::open_in(&proxy).unwrap();
-    node.add_veth("v2", "eth0", &proxy).unwrap();
-    for (routing, name, last) in [(&node, "v2", 1), (&inner, "eth0", 10)] {
-        let index = routing.link(name).unwrap().index;
-        routing.set_up(index).unwrap();
-        let net = ipnet::IpNet::new([10, 1, 2, last].into(), 24).unwrap();
-        routing.add_address(index, net).unwrap();
-    }
+    let config = with_proxy(&netns, &proxy);
     let forwarding = "/proc/sys/net/ipv4/conf/eth0/forwarding";
     proxy
         .run(|| std::fs::write(forwarding, "1"))
@@ -135,10 +145,6 @@ fn the_proxys_namespace_is_cleaned_after_the_nodes() {
         .unwrap();
     let read = || std::fs::read_to_string(forwarding).unwrap();
     let forwards = || proxy.run(read).unwrap().trim().to_owned();
-    let config = TempFile::new(&format!(
-        r#"{{"proxies": [{{"uid": "zt", "netns": "{}", "addresses": ["10.1.2.10"], "created": 1}}]}}"#,
-        path(&proxy)
-    ));
     let place = path(&netns);
     let bpffs = mounted.path().to_str().unwrap();
     let run = |verb: &str, more: &[&str]| {
@@ -237,4 +243,79 @@ fn clean_removes_rules_although_programs_cannot_be_looked_for() {
     let cleaned = run("clean", "/nonexistent");
     assert_eq!(cleaned.code, 0, "{cleaned:?}");
     assert!(cleaned.stdout.contains("nothing to remove"), "{cleaned:?}");
+}
+
+/// Programs that are pinned in another bpf file system are neither taken for none nor left beside others.
+// matrix: newest
+#[test]
+fn programs_that_are_pinned_elsewhere_are_named() {
+    let (netns, proxy) = (pod_or_skip!(), pod_or_skip!());
+    let (Some(first), Some(second)) = (weir_testing::BpfFs::mount(), weir_testing::BpfFs::mount())
+    else {
+        return;
+    };
+    let config = with_proxy(&netns, &proxy);
+    let (place, inside) = (path(&netns), path(&proxy));
+    let known = ["--config", config.path()];
+    let run = |verb: &str, bpffs: &std::path::Path, more: &[&str]| -> Run {
+        let args = [&[verb, "node-ambient", "--host-netns", &place], more].concat();
+        weir_with(&args, &[("WEIR_BPFFS", bpffs.to_str().unwrap())])
+    };
+    let by_programs = [&known[..], &["--engine", "ebpf"]].concat();
+    let applied = run("apply", first.path(), &by_programs);
+    assert_eq!(applied.code, 0, "{applied:?}");
+    let show = |netns: &str, bpffs: &std::path::Path| {
+        let args = ["show", "--netns", netns, "--engine", "all"];
+        weir_with(&args, &[("WEIR_BPFFS", bpffs.to_str().unwrap())]).stdout
+    };
+    // Without counters, and addresses that the kernel makes for links.
+    let is_ours = |line: &&str| line.contains(" weir_") || line.contains("proto 119");
+    let state = || {
+        let shown = [&place, &inside].map(|netns| show(netns, first.path()));
+        let lines = shown.iter().flat_map(|shown| shown.lines());
+        lines.filter(is_ours).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let before = state();
+    let has = |words: &str| before.iter().any(|line| line.contains(words));
+    assert!(
+        has("it gives redirected") && has(" table 100") && has("proto 119"),
+        "{before:?}"
+    );
+    assert!(!has("elsewhere"), "{before:?}");
+    // Named by the node's own programs, and by those of the proxy.
+    for netns in [&place, &inside] {
+        let shown = show(netns, second.path());
+        assert!(shown.contains(", of weir, pinned elsewhere"), "{shown}");
+    }
+
+    let missing = std::path::Path::new("/nonexistent");
+    let folder = weir_testing::TempDir::new();
+    for bpffs in [second.path(), folder.path(), missing] {
+        for (verb, more, code) in [
+            ("clean", &[][..], 1),
+            ("clean", &known, 1),
+            ("verify", &known, 3),
+            ("verify", &by_programs, 3),
+            ("apply", &known, 1),
+            ("apply", &by_programs, 1),
+        ] {
+            let run = run(verb, bpffs, more);
+            assert_eq!(run.code, code, "{verb} {more:?}: {run:?}");
+            for words in [
+                "WEIR_BPFFS",
+                bpffs.to_str().unwrap(),
+                "another bpf file system",
+            ] {
+                assert!(run.stderr.contains(words), "{verb} {more:?}: {run:?}");
+            }
+            assert_eq!(state(), before, "{verb} {more:?}");
+        }
+    }
+    assert_eq!(run("verify", first.path(), &by_programs).code, 0);
+    // The node's side alone: that of the proxy is found by the configuration.
+    assert_eq!(run("clean", first.path(), &[]).code, 0);
+    assert_eq!(run("clean", second.path(), &known).code, 1);
+    assert_eq!(run("clean", first.path(), &known).code, 0);
+    let cleaned = run("clean", second.path(), &known);
+    assert_eq!(cleaned.stdout, "nothing to remove\n", "{cleaned:?}");
 }

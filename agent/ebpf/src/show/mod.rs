@@ -3,6 +3,7 @@
 mod elsewhere;
 
 use crate::inpod::Role;
+use crate::load::has_digest;
 use crate::node::{self, NodeRole};
 use crate::pins::{self, Bpffs};
 use crate::{failed, libc_errno, maps};
@@ -59,6 +60,14 @@ impl Attached {
         let of_pod = Role::of_name(&self.name).map(Role::words);
         of_pod.or_else(|| NodeRole::of_name(&self.name).map(NodeRole::words))
     }
+
+    /// It has a name that weir gives, and no pin in the folder of weir: another bpf file system has it.
+    #[must_use]
+    pub fn is_pinned_elsewhere(&self) -> bool {
+        let is_role =
+            Role::of_name(&self.name).is_some() || NodeRole::of_name(&self.name).is_some();
+        self.pin.is_none() && is_role && has_digest(&self.name)
+    }
 }
 
 impl fmt::Display for Attached {
@@ -79,6 +88,9 @@ impl fmt::Display for Attached {
         match (&self.pin, self.words()) {
             (Some(pin), Some(words)) => write!(f, ", pinned at {}: it {words}", pin.display())?,
             (Some(pin), None) => write!(f, ", pinned at {}", pin.display())?,
+            (None, _) if self.is_pinned_elsewhere() => {
+                f.write_str(", of weir, pinned elsewhere")?
+            }
             (None, _) => f.write_str(", of another writer")?,
         }
         f.write_str(&elsewhere::words(&self.pins))?;
@@ -143,6 +155,28 @@ pub fn read(netns: &Netns, bpffs: Option<&Bpffs>) -> Result<Shown> {
         counters,
         has_more_pins,
     })
+}
+
+/// The programs of redirection at the node that are attached here and are not pinned in this bpf file system, but in another one:
+/// from here they can be neither compared nor removed.
+///
+/// # Errors
+/// As [`read`].
+pub fn elsewhere(netns: &Netns, bpffs: Option<&Bpffs>) -> Result<Vec<Attached>> {
+    let find = || {
+        let mut all = read(netns, bpffs)?.programs;
+        all.retain(|one| one.is_pinned_elsewhere() && NodeRole::of_name(&one.name).is_some());
+        Ok(all)
+    };
+    let found = find()?;
+    match bpffs.filter(|bpffs| !found.is_empty() && bpffs.weir().is_dir()) {
+        // One that another process attached a moment ago is pinned by it before it gives the lock back.
+        Some(bpffs) => {
+            let _lock = bpffs.lock()?;
+            find()
+        }
+        None => Ok(found),
+    }
 }
 
 /// What is pinned.
