@@ -65,7 +65,13 @@ pub struct DemoArgs {
     #[arg(long, conflicts_with = "ambient")]
     pub(super) node_ambient: bool,
     /// What captures at the node; by eBPF without rules, routes and tunnels (Linux 5.10)
-    #[arg(long, value_enum, default_value = "auto", requires = "node_ambient")]
+    #[arg(
+        long,
+        value_enum,
+        default_value = "auto",
+        requires = "node_ambient",
+        conflicts_with = "ambient"
+    )]
     pub(super) engine: EngineArg,
     /// Print JSON
     #[arg(long)]

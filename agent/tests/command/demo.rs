@@ -47,6 +47,18 @@ fn flows_of_pods_that_programs_of_the_node_capture_go_where_they_should_too() {
     assert!(pins.into_iter().flatten().next().is_none());
 }
 
+#[test]
+fn an_engine_is_refused_where_it_would_be_ignored() {
+    for (mode, words) in [
+        (&["--ambient"][..], "cannot be used with"),
+        (&[], "--node-ambient"),
+    ] {
+        let run = weir(&[&["demo", "--engine", "ebpf"], mode].concat());
+        assert_eq!(run.code, 2, "{mode:?}: {run:?}");
+        assert!(run.stderr.contains(words), "{mode:?}: {run:?}");
+    }
+}
+
 /// So many flows for each family.
 fn shows(command: &[&str], variables: &[(&str, &str)], count: usize) {
     let run = weir_with(command, variables);
