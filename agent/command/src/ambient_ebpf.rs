@@ -26,7 +26,8 @@ pub(super) fn bpffs() -> KernelResult<Bpffs> {
 
 /// Where the bpf file system is expected.
 pub(super) fn root() -> PathBuf {
-    let root = std::env::var_os(VARIABLE).map(PathBuf::from);
+    let root = std::env::var_os(VARIABLE).filter(|path| !path.is_empty());
+    let root = root.map(PathBuf::from);
     root.unwrap_or_else(|| host::seen(Path::new(BPFFS), |path| Bpffs::at(path).is_ok()))
 }
 

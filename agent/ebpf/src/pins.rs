@@ -9,6 +9,7 @@
 use crate::hook::{Hook, Way, pin_name};
 use crate::node::Refusals;
 use crate::{cookie, events, failed, libc_errno};
+use nix::errno::Errno;
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
@@ -65,15 +66,20 @@ impl Bpffs {
     /// It is no bpf file system: the remedy.
     pub fn at(root: &Path) -> Result<Self> {
         let object = root.display().to_string();
-        let stats = statfs(root)
-            .map_err(|e| Error::kernel("use the bpf file system", &object, e as i32))?;
+        let stats = statfs(root).map_err(|e| match e {
+            Errno::ENOENT => {
+                let reason = "there is no such folder; name in WEIR_BPFFS where a bpf file system is mounted (mount -t bpf bpf FOLDER)";
+                Error::refused("use the bpf file system", &object, reason)
+            }
+            e => Error::kernel("use the bpf file system", &object, e as i32),
+        })?;
         if stats.filesystem_type() != BPF_FS_MAGIC {
             return Err(Error::refused(
                 "use the bpf file system",
                 &object,
                 format!(
                     "no bpf file system is mounted there, so that programs would be detached when this process ends; \
-                     mount -t bpf bpf {object}, and in a container mount the host's with Bidirectional propagation"
+                     mount -t bpf bpf {object}, and in a container mount the host's with Bidirectional propagation; WEIR_BPFFS names another place"
                 ),
             ));
         }

@@ -369,13 +369,17 @@ fn write_sysctl(key: &str, value: &str) -> Result<()> {
 /// The first failure; the rest was attempted.
 pub fn remove(host: &Netns, config: Option<&Config>) -> Result<Vec<String>> {
     let mut lines = Vec::new();
-    let mut failure = None;
+    let (mut failure, mut in_force) = (None, InForce::No);
     let at_proxy = config.map(|config| Config {
         sysctls: BTreeMap::new(),
         ..config.clone()
     });
     let mut of = |netns: &Netns, config: Option<&Config>| {
         let done = netns.run(|| remove_here(config));
+        if done.is_ok() {
+            // It was entered, and something of it may be gone.
+            in_force = InForce::Unknown;
+        }
         match done.and_then(|r| r) {
             Ok(removed) => lines.extend(removed),
             Err(e) => failure = failure.take().or(Some(e)),
@@ -393,7 +397,7 @@ pub fn remove(host: &Netns, config: Option<&Config>) -> Result<Vec<String>> {
     }
     failure
         .or(unopened)
-        .map_or(Ok(lines), |e| Err(e.with_in_force(InForce::Unknown)))
+        .map_or(Ok(lines), |e| Err(e.with_in_force(in_force)))
 }
 
 fn remove_here(config: Option<&Config>) -> Result<Vec<String>> {

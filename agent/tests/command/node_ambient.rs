@@ -319,3 +319,47 @@ fn programs_that_are_pinned_elsewhere_are_named() {
     let cleaned = run("clean", second.path(), &known);
     assert_eq!(cleaned.stdout, "nothing to remove\n", "{cleaned:?}");
 }
+
+/// Which place is meant, and what to do about it.
+// matrix: newest
+#[test]
+fn a_bpf_file_system_that_is_not_there_is_told_with_its_variable() {
+    let netns = pod_or_skip!();
+    let (config, place) = (TempFile::new("{}"), path(&netns));
+    let args = [
+        "node-ambient",
+        "--config",
+        config.path(),
+        "--host-netns",
+        &place,
+    ];
+    let plan = [&["plan"], &args[..], &["--engine", "ebpf"]].concat();
+    let missing = weir_with(&plan, &[("WEIR_BPFFS", "/nonexistent")]);
+    assert_eq!(missing.code, 1, "{missing:?}");
+    for words in ["/nonexistent", "WEIR_BPFFS", "mount -t bpf bpf"] {
+        assert!(missing.stderr.contains(words), "{words}: {missing:?}");
+    }
+    // Empty is as not set.
+    let [empty, unset] = [&[("WEIR_BPFFS", "")][..], &[]].map(|all| weir_with(&plan, all));
+    assert_eq!((empty.code, empty.stderr), (unset.code, unset.stderr));
+}
+
+// matrix: newest
+#[test]
+fn where_no_namespace_can_be_entered_nothing_is_in_doubt() {
+    let netns = pod_or_skip!();
+    let place = path(&netns);
+    let out = std::process::Command::new("strace")
+        .args(["-f", "-qq", "-e", "trace=setns", "-e"])
+        .args(["inject=setns:error=EPERM", "-o", "/dev/null"])
+        .arg(env!("CARGO_BIN_EXE_weir"))
+        .args(["clean", "node-ambient", "--host-netns", &place])
+        .output()
+        .expect("strace is needed here");
+    let text = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("EPERM") && !text.contains("not known"),
+        "{text}"
+    );
+}
