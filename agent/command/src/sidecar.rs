@@ -289,7 +289,7 @@ pub(super) fn verified(
     let netns = visit.sandbox().netns().id();
     let is_lacking =
         // What is blocked is no simple lack: the line that names the foreign object is needed.
-        |c: &Change| c.difference() == Difference::Missing && !matches!(c, Change::Blocked(..));
+        |c: &Change| c.difference() == Difference::Missing && !matches!(c, Change::Overtake(..) | Change::Blocked(..));
     if json {
         output::json(&json!({
             "netns": netns.to_string(),

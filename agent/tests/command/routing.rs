@@ -139,42 +139,11 @@ fn a_foreign_route_or_rule_that_wins_over_ours_is_named() {
             "-4 route add default dev away table 133 tos 0x10",
             "route 0.0.0.0/0",
         ),
-        // Of the same selector, and of one that every packet meets.
+        // Where no rule can be before it.
         (
             "",
-            "-4 rule add fwmark 0x539 lookup 77 priority 5",
-            "rule IPv4 fwmark 0x539 lookup 77 priority 5",
-        ),
-        (
-            "",
-            "-6 rule add fwmark 0x39/0xff lookup 77 priority 5",
-            "lookup 77 priority 5",
-        ),
-        (
-            "-4 route add default dev away table 77",
-            "-4 rule add lookup 77 priority 5",
-            "lookup 77 priority 5",
-        ),
-        // Whatever the mark is, and of all marks but one.
-        (
-            "",
-            "-4 rule add priority 5 prohibit",
-            "rule IPv4 prohibit priority 5",
-        ),
-        (
-            "",
-            "-4 rule add priority 5 goto 32766",
-            "rule IPv4 goto 32766 priority 5",
-        ),
-        (
-            "-4 route add default dev away table 77",
-            "-4 rule add not fwmark 7 lookup 77 priority 5",
-            "rule IPv4 not fwmark 0x7 lookup 77 priority 5",
-        ),
-        (
-            "-6 route add default dev away table 7700",
-            "-6 rule add lookup 7700 priority 5",
-            "lookup 7700 priority 5",
+            "-4 rule add fwmark 0x539 lookup 77 priority 0",
+            "rule IPv4 fwmark 0x539 lookup 77",
         ),
     ] {
         if !setup.is_empty() {
@@ -211,6 +180,103 @@ fn a_foreign_route_or_rule_that_wins_over_ours_is_named() {
     assert_eq!(routing(&pod), quiet);
     ip(&pod, "link delete away");
     assert_eq!(routing(&pod), sync);
+}
+
+/// A rule that another writer added since ours: as a new one, ours is put before it.
+#[test]
+fn a_foreign_rule_that_wins_over_ours_is_overtaken() {
+    let pod = pod_or_skip!();
+    let file = tproxy();
+    ip(&pod, "link add away type veth peer name there");
+    ip(&pod, "link set away up");
+    for (setup, add, named) in [
+        // Of the same selector, and of one that every packet meets.
+        (
+            "",
+            "-4 rule add fwmark 0x539 lookup 77 priority 5",
+            "rule IPv4 fwmark 0x539 lookup 77 priority 5",
+        ),
+        (
+            "",
+            "-6 rule add fwmark 0x39/0xff lookup 77 priority 5",
+            "lookup 77 priority 5",
+        ),
+        (
+            "-4 route add default dev away table 77",
+            "-4 rule add lookup 77 priority 1",
+            "lookup 77 priority 1",
+        ),
+        // Whatever the mark is, and of all marks but one.
+        (
+            "",
+            "-4 rule add priority 5 prohibit",
+            "rule IPv4 prohibit priority 5",
+        ),
+        (
+            "",
+            "-4 rule add priority 5 goto 32766",
+            "rule IPv4 goto 32766 priority 5",
+        ),
+        (
+            "-4 route add default dev away table 77",
+            "-4 rule add not fwmark 7 lookup 77 priority 5",
+            "rule IPv4 not fwmark 0x7 lookup 77 priority 5",
+        ),
+        (
+            "-6 route add default dev away table 7700",
+            "-6 rule add lookup 7700 priority 5",
+            "lookup 7700 priority 5",
+        ),
+    ] {
+        assert_eq!(on("apply", file.path(), &pod).code, 0, "{add}");
+        if !setup.is_empty() {
+            ip(&pod, setup);
+        }
+        ip(&pod, add);
+        let count = || {
+            let rules = ip(&pod, "-4 rule") + &ip(&pod, "-6 rule");
+            let of_ours = rules.lines().filter(|l| l.contains(MARKED)).count();
+            (of_ours, rules.lines().count())
+        };
+        let before = count();
+        assert_eq!(before.0, 2, "{add}");
+        let verified = on("verify", file.path(), &pod);
+        assert_eq!(verified.code, 1, "{add}: {}", verified.stdout);
+        assert!(
+            verified.stdout.contains(named),
+            "{add}: {}",
+            verified.stdout
+        );
+        let applied = on("apply", file.path(), &pod);
+        assert_eq!(applied.code, 0, "{add}: {}", applied.stderr);
+        // Ours that was behind is gone, what is foreign stays.
+        assert_eq!(count(), before, "{add}");
+        let verified = on("verify", file.path(), &pod);
+        assert_eq!(verified.code, 0, "{add}: {}", verified.stdout);
+        let after = routing(&pod);
+        assert_eq!(on("apply", file.path(), &pod).code, 0, "{add}");
+        assert_eq!(routing(&pod), after, "{add}");
+        for command in [add, setup].into_iter().filter(|c| !c.is_empty()) {
+            ip(&pod, &command.replace(" add ", " delete "));
+        }
+        assert_eq!(weir(&["clean", "--netns", &path(&pod)]).code, 0, "{add}");
+    }
+}
+
+/// An equal rule of another writer behind `main`: ours is added before that, and only ours goes.
+#[test]
+fn a_twin_of_another_writer_without_effect_is_left() {
+    let pod = pod_or_skip!();
+    let file = tproxy();
+    ip(&pod, "-4 route add blackhole 10.9.0.0/16");
+    ip(&pod, &format!("-4 rule add {MARKED} priority 40000"));
+    let before = ip(&pod, "-4 rule");
+    let applied = on("apply", file.path(), &pod);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    let verified = on("verify", file.path(), &pod);
+    assert_eq!(verified.code, 0, "{}", verified.stdout);
+    assert_eq!(weir(&["clean", "--netns", &path(&pod)]).code, 0);
+    assert_eq!(ip(&pod, "-4 rule"), before);
 }
 
 /// What has the same effect is as good as ours, and is not ours.

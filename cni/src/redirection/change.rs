@@ -18,6 +18,8 @@ pub enum Change {
     Encoded(NftOp, String),
     /// An address, policy rule or route is added.
     Add(RoutingItem),
+    /// A policy rule is added before a foreign one, which the text names and which takes its packets. The one behind goes.
+    Overtake(RoutingItem, String),
     /// An address, policy rule or route is deleted.
     Remove(RoutingItem),
     /// A policy rule or route cannot take effect, or takes other packets too, because of something foreign, which the
@@ -56,7 +58,7 @@ impl Change {
     #[must_use]
     pub fn difference(&self) -> Difference {
         match self {
-            Self::Add(_) | Self::Blocked(..) => Difference::Missing,
+            Self::Add(_) | Self::Overtake(..) | Self::Blocked(..) => Difference::Missing,
             Self::Remove(_) | Self::Kept(_) | Self::Encoded(..) | Self::Hindrance(_) => {
                 Difference::Unexpected
             }
@@ -100,7 +102,7 @@ impl Change {
             Self::Add(item) | Self::Remove(item) => item.object(),
             Self::Kept(kept) => format!("{kept} (of another writer; it stays until `weir clean`)"),
             Self::Hindrance(what) => what.clone(),
-            Self::Blocked(item, by) => {
+            Self::Overtake(item, by) | Self::Blocked(item, by) => {
                 format!("{} (a foreign {by})", item.object())
             }
         }
@@ -176,7 +178,7 @@ impl fmt::Display for Change {
             Self::Rules(op) => op.fmt(f),
             Self::Encoded(op, how) => write!(f, "{op} (other encoding: {how})"),
             Self::Legacy(op) => op.fmt(f),
-            Self::Add(item) => item.fmt(f),
+            Self::Add(item) | Self::Overtake(item, _) => item.fmt(f),
             Self::Remove(item) => write!(f, "{}", item.removal()),
             Self::Kept(kept) => write!(f, "keep {kept}, which another writer made"),
             Self::Hindrance(what) => write!(f, "keep the conflicting object: {what}"),

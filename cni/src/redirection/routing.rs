@@ -220,7 +220,7 @@ impl Held {
 
     /// Items that are certainly owned and no longer desired.
     pub(super) fn stale(&self, items: &[RoutingItem]) -> Vec<RoutingItem> {
-        let mut desired: Vec<&RoutingItem> = items.iter().collect();
+        let mut desired = self.placed(items);
         let is_known =
             |o: &RoutingItem| !matches!(o, RoutingItem::Address(_)) || self.owns_passthrough();
         let mut ours = self.ours();
@@ -266,7 +266,9 @@ fn is(found: &RoutingItem, desired: &RoutingItem) -> bool {
     match (found, desired) {
         (RoutingItem::Address(found), RoutingItem::Address(desired)) => found == desired,
         (RoutingItem::PolicyRule(found), RoutingItem::PolicyRule(desired)) => {
-            let is_placed = desired.priority.is_none() || desired.priority == found.priority;
+            // The kernel does not list the priority 0.
+            let is_placed =
+                desired.priority.is_none() || desired.priority == Some(found.priority.unwrap_or(0));
             is_placed && found.same_effect(desired)
         }
         (RoutingItem::LocalDefault(found), RoutingItem::LocalDefault(desired)) => {
@@ -276,12 +278,20 @@ fn is(found: &RoutingItem, desired: &RoutingItem) -> bool {
     }
 }
 
+/// What a change adds.
+fn to_add(change: &Change) -> Option<&RoutingItem> {
+    match change {
+        Change::Add(item) | Change::Overtake(item, _) => Some(item),
+        _ => None,
+    }
+}
+
 /// Whether an owned item is one that was to be added.
 pub(super) fn is_of(found: &RoutingItem, changes: &[Change]) -> bool {
-    changes.iter().any(|change| match change {
-        Change::Add(desired) => is(found, desired),
-        _ => false,
-    })
+    changes
+        .iter()
+        .filter_map(to_add)
+        .any(|desired| is(found, desired))
 }
 
 /// What a writer without a number of its own leaves: none, or that of `ip`.
@@ -297,7 +307,7 @@ pub(super) fn add(routing: &Routing, missing: &[Change], scheme: &Scheme) -> Res
     refuse_blocked(missing, scheme)?;
     let mut added = Vec::new();
     for change in missing {
-        if let Change::Add(item) = change
+        if let Some(item) = to_add(change)
             && add_one(routing, item)?
         {
             added.push(change.clone());
@@ -356,11 +366,8 @@ pub(super) fn kept(these: &[RoutingItem]) -> Vec<Error> {
 /// One error per item that was to be added, where it cannot be read whether it was, or whether rules of another process need it.
 pub(super) fn in_doubt(these: &[Change]) -> Vec<Error> {
     let reason = "whether it is there and needed could not be read; apply or clean again";
-    let in_doubt = |change: &Change| match change {
-        Change::Add(item) => Some(not_removed(item, reason)),
-        _ => None,
-    };
-    these.iter().filter_map(in_doubt).collect()
+    let items = these.iter().filter_map(to_add);
+    items.map(|item| not_removed(item, reason)).collect()
 }
 
 fn not_removed(item: &RoutingItem, reason: &str) -> Error {

@@ -236,8 +236,8 @@ impl Routing {
     }
 
     /// `ip rule add`, unless a rule of the same effect exists: the kernel would accept any number of equal rules.
-    /// Returns whether the rule was added. One with a selector besides the mark is the same only at the same priority:
-    /// what other rules do with its packets decides where it has to be.
+    /// Returns whether the rule was added. One with a priority is the same only there: what other rules do with its packets
+    /// decides where it has to be.
     ///
     /// # Errors
     /// As [`Routing::rules`]; `EPERM`. Refused: the rule has selectors that are not written.
@@ -245,9 +245,8 @@ impl Routing {
         let object = format!("policy rule {rule}");
         refuse_selectors("add", rule, &object)?;
         let there = self.rules_of(rule.family)?;
-        let same_place = |there: &PolicyRule| {
-            !rule.selects_more() || rule.priority.is_none() || rule.priority == there.priority
-        };
+        let same_place =
+            |there: &PolicyRule| rule.priority.is_none() || rule.priority == there.priority;
         if there
             .iter()
             .any(|there| there.same_effect(rule) && same_place(there))

@@ -199,6 +199,10 @@ fn a_rule_that_another_tool_made_counts_only_if_it_does_the_same() {
     ip(&netns, "rule del from 10.9.0.0/16 fwmark 0x539 lookup 133");
     ip(&netns, "rule add fwmark 0x539 lookup 133 priority 77");
     assert!(!routing.add_rule(&rule).expect("the same"));
+    // Where it is to be elsewhere, that one is another.
+    let first = rule.at(7);
+    assert!(routing.add_rule(&first).expect("added"));
+    assert!(!routing.add_rule(&first).expect("there already"));
 }
 
 #[test]

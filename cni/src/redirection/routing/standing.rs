@@ -4,6 +4,8 @@
 //! looks another table up, drops them, or goes on behind ours; a route takes them when it is in our table and before ours or
 //! more specific. Policy rules that select by something else than the mark (`from`, `iif`) and not by ours block nothing, unless
 //! they lead packets without a mark into our table, where every address is local; some of them are a hindrance.
+//!
+//! A policy rule without a given priority is added before foreign ones that take its packets, as a new one would be.
 
 use super::{Held, rule_of, tables};
 use crate::compile::RoutingItem;
@@ -16,9 +18,18 @@ impl Held {
         let change = |item: &RoutingItem| match self.holds(item) {
             Ok(true) => None,
             Ok(false) => Some(Change::Add(item.clone())),
-            Err(by) => Some(Change::Blocked(item.clone(), by)),
+            Err(by) => Some(match self.overtaking(item) {
+                Some(first) => Change::Overtake(first, by),
+                None => Change::Blocked(item.clone(), by),
+            }),
         };
         items.iter().filter_map(change).collect()
+    }
+
+    /// These items, each policy rule that is to come before foreign ones with its priority: what is behind them is another one.
+    pub(super) fn placed(&self, items: &[RoutingItem]) -> Vec<RoutingItem> {
+        let placed = |item: &RoutingItem| self.overtaking(item).unwrap_or_else(|| item.clone());
+        items.iter().map(placed).collect()
     }
 
     /// Whether the item, or one with the same effect, exists.
@@ -37,12 +48,34 @@ impl Held {
         }
     }
 
+    /// The rule of an item that exists behind foreign rules which take its packets, where the kernel would put a new one: before
+    /// them. `None`: it is none of that kind, its place is given, or the kernel would not put it before all of them
+    /// (`fib_default_rule_pref()`, net/core/fib_rules.c).
+    fn overtaking(&self, item: &RoutingItem) -> Option<RoutingItem> {
+        let rule = rule_of(item).filter(|rule| rule.priority.is_none())?;
+        let (before, here) = self.before(rule)?;
+        let mut of_family = self.rules.iter().filter(|r| r.family == rule.family);
+        let place = of_family.nth(1)?.priority.unwrap_or(0).saturating_sub(1);
+        let is_behind = |r: &PolicyRule| r.priority.unwrap_or(0) > place;
+        let mut taking = before.iter().filter(|r| self.leads_away(r, here));
+        let is_possible = taking.next().is_some_and(is_behind) && taking.all(is_behind);
+        is_possible.then(|| RoutingItem::PolicyRule(rule.clone().at(place)))
+    }
+
     /// The kernel inserts a rule without a priority before all others, so only rules added later can be before it.
     fn rule(&self, desired: &PolicyRule) -> Result<bool, String> {
         let Some((before, here)) = self.before(desired) else {
             return Ok(false);
         };
-        let leads_away = |r: &&PolicyRule| match takes(r, here) {
+        match before.iter().find(|r| self.leads_away(r, here)) {
+            Some(r) => Err(format!("policy rule {r} takes its packets")),
+            None => Ok(true),
+        }
+    }
+
+    /// Whether a rule before it takes packets of a desired rule, as that was found.
+    fn leads_away(&self, r: &PolicyRule, here: &PolicyRule) -> bool {
+        match takes(r, here) {
             Takes::Marked => true,
             // If the lookup finds no route, the next rule applies.
             Takes::All => {
@@ -50,10 +83,6 @@ impl Held {
                 routes.any(|there| (there.table, there.family()) == (r.table, r.family))
             }
             Takes::Others => false,
-        };
-        match before.iter().find(leads_away) {
-            Some(r) => Err(format!("policy rule {r} takes its packets")),
-            None => Ok(true),
         }
     }
 
