@@ -159,10 +159,11 @@ fn resolve(config: Kubeconfig, dir: &Path) -> Result<Access, String> {
         cluster.certificate_authority,
         cluster.certificate_authority_data,
     )?;
+    // Of another scheme than https, which is told of by what parses it, nothing is verified.
     let plain = cluster
         .server
         .as_ref()
-        .is_some_and(|url| url.starts_with("http://"));
+        .is_some_and(|url| !url.starts_with("https://"));
     let authority = match (authority, cluster.insecure_skip_tls_verify || plain) {
         (_, true) => None,
         (Some(pem), false) => Some(pem),

@@ -54,25 +54,9 @@ impl Handler for Plugin<'_> {
         Ok(())
     }
 
-    /// Checks the input only: there is no state on the node to collect.
-    fn gc(&mut self, call: &Call) -> Result<(), CniError> {
-        let key = "cni.dev/valid-attachments";
-        let attachments = match call.config.get(key) {
-            None | Some(Value::Null) => return Ok(()),
-            Some(Value::Array(attachments)) => attachments,
-            Some(_) => return Err(bad_attachments(key, "it must be an array")),
-        };
-        let is_text = |item: &Value, name: &str| item.get(name).is_some_and(Value::is_string);
-        for item in attachments {
-            if !(is_text(item, "containerID") && is_text(item, "ifname")) {
-                let reason = format!("{item} has not the texts containerID and ifname");
-                return Err(bad_attachments(key, &reason));
-            }
-        }
-        self.log.debug(&format!(
-            "GC with {} attachments: nothing to collect",
-            attachments.len()
-        ));
+    /// Always succeeds, whatever attachments it lists: there is no state on the node to collect.
+    fn gc(&mut self, _: &Call) -> Result<(), CniError> {
+        self.log.debug("GC: nothing to collect");
         Ok(())
     }
 
@@ -104,11 +88,4 @@ impl Handler for Plugin<'_> {
             None => Ok(()),
         }
     }
-}
-
-fn bad_attachments(key: &str, reason: &str) -> CniError {
-    CniError::new(
-        code::INVALID_NETWORK_CONFIG,
-        format!("{key:?} cannot be read: {reason}; the container runtime writes it"),
-    )
 }

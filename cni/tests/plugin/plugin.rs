@@ -290,23 +290,13 @@ fn del_always_succeeds() {
 }
 
 #[test]
-fn gc_checks_its_input() {
+fn gc_succeeds_whatever_it_is_told() {
     let mut node = Node::new();
     node.verb("GC").assert_silent();
-    for (attachments, code) in [
-        (json!(null), None),
-        (json!([]), None),
-        (json!([{"containerID": "a", "ifname": "eth0"}]), None),
-        (json!({}), Some(7)),
-        (json!(["a"]), Some(7)),
-        (json!([{"containerID": "a"}]), Some(7)),
-    ] {
-        node.config["cni.dev/valid-attachments"] = attachments.clone();
-        let outcome = node.verb("GC");
-        match code {
-            None => outcome.assert_silent(),
-            Some(code) => assert_eq!(outcome.error().code, code, "{attachments}"),
-        }
+    let of_runtime = json!([{"containerID": "a", "ifname": "eth0"}]);
+    for attachments in [json!(null), of_runtime, json!({}), json!("x"), json!(["a"])] {
+        node.config["cni.dev/valid-attachments"] = attachments;
+        node.verb("GC").assert_silent();
     }
 }
 

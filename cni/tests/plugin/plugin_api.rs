@@ -184,6 +184,12 @@ fn kubeconfigs_that_cannot_be_used() {
             good("    token: t\n").replace("https://127.0.0.1:1", "http://10.96.0.1"),
             "https://",
         ),
+        (
+            good("    token: t\n")
+                .replace("https://127.0.0.1:1", "ftp://a")
+                .replace("    insecure-skip-tls-verify: true\n", ""),
+            "does not begin with https://",
+        ),
         (good("    client-key-data: eA==\n"), "half"),
     ] {
         let node = Node::new();
