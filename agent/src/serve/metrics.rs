@@ -43,7 +43,7 @@ fn respond(path: &str, openmetrics: bool, metrics: &Metrics, status: &Status) ->
         "/metrics" if openmetrics => (metrics.text(), OPENMETRICS),
         "/metrics" => (metrics.classic_text(), CLASSIC),
         "/" => (html(&Facts::of(status)), HTML),
-        "/status.json" => (Facts::of(status).json(), JSON),
+        "/status.json" | "/debug" => (Facts::of(status).json(), JSON),
         _ => {
             let text = "ask / for a page about this node, /status.json for the same as JSON, or /metrics\n";
             return answer(StatusCode::NOT_FOUND, text);

@@ -198,6 +198,7 @@ fn headers_forbid_everything_but_the_style() {
     for (path, kind) in [
         ("/", "text/html; charset=utf-8"),
         ("/status.json", "application/json"),
+        ("/debug", "application/json"),
         ("/metrics", "text/plain; version=0.0.4; charset=utf-8"),
     ] {
         let text = whole(path);
