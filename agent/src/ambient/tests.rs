@@ -307,8 +307,11 @@ impl Scene {
 
     /// The runtime makes the pod's sandbox anew, and the plugin hands it over. What the kubelet tells the API server of it is not
     /// seen yet.
-    fn sandbox(&mut self, pod: u8) {
-        let address = format!("10.0.0.{pod}");
+    fn sandbox(&mut self, pod: u8, moves: bool) {
+        let address = match moves {
+            true => format!("10.2.{}.{pod}", self.births),
+            false => format!("10.0.0.{pod}"),
+        };
         let Some(object) = self.objects.get_mut(&pod) else {
             return;
         };

@@ -163,7 +163,7 @@ fn a_new_sandbox_is_enrolled_at_once_and_not_called_so_before() {
     scene.contend(&uid);
     scene.memory(&uid).annotate = Some(Some(Annotation::Pending));
     assert_eq!(scene.agent.keeper.verdict(&uid), Ok(()));
-    scene.sandbox(1);
+    scene.sandbox(1, false);
     let job = scene.begin();
     assert!(scene.agent.keeper.verdict(&uid).is_err());
     let done = run(job);
@@ -274,7 +274,7 @@ fn the_end_of_a_round_keeps_what_a_job_makes_known() {
     scene.namespace("ambient");
     scene.birth(1);
     scene.rest();
-    scene.sandbox(1);
+    scene.sandbox(1, false);
     let uid = scene.uid(1).unwrap();
     scene.memory(&uid).probed.clear();
     scene.memory(&uid).probes_pass = false;
@@ -292,7 +292,7 @@ fn the_end_of_a_round_keeps_what_a_job_makes_known() {
 fn a_proxy_that_connects_during_a_job_is_told_of_the_pod() {
     let _ = weir_testing::namespace_or_skip!();
     let (mut scene, uid) = Scene::enrolled();
-    scene.sandbox(1);
+    scene.sandbox(1, false);
     let done = run(scene.begin());
     let newest = scene.shared.world().last_proxy + 1;
     scene.shared.world().proxies.insert(newest, BTreeMap::new());
@@ -528,7 +528,7 @@ fn a_proof_is_of_the_rules_of_now() {
     assert_eq!(scene.memory(&uid).state, Some(State::Enrolled));
     assert_eq!(scene.memory(&uid).proved, None, "after a repair");
     scene.memory(&uid).proved = Some(Answer::Yes);
-    scene.sandbox(1);
+    scene.sandbox(1, false);
     let _job = scene.begin();
     assert_eq!(scene.memory(&uid).proved, None, "of a new sandbox");
     assert_eq!(scene.memory(&uid).verified_at, None);
@@ -539,7 +539,7 @@ fn a_proof_is_of_the_rules_of_now() {
 fn a_pod_that_was_not_found_once_is_handed_to_the_next_proxy() {
     let _ = weir_testing::namespace_or_skip!();
     let (mut scene, uid) = Scene::enrolled();
-    scene.sandbox(1);
+    scene.sandbox(1, false);
     scene.rest();
     assert!(scene.memory(&uid).by_plugin.is_some());
     let netns = scene.shared.world().netns.remove(&*uid).unwrap();

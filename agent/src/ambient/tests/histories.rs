@@ -32,7 +32,7 @@ impl Scene {
             Step::Connect => self.connect(),
             Step::Disconnect => _ = self.shared.world().proxies.pop_last(),
             Step::Flush(pod) => self.flush(*pod),
-            Step::Sandbox(pod) => self.sandbox(*pod),
+            Step::Sandbox(pod, moves) => self.sandbox(*pod, *moves),
             Step::Strips(pod) => {
                 // Another program removes the annotation.
                 let uid = self.uid(*pod);
@@ -70,7 +70,8 @@ pub(super) enum Step {
     Connect,
     Disconnect,
     Flush(u8),
-    Sandbox(u8),
+    /// The plugin hands it over, with the address of its birth or one that it never had.
+    Sandbox(u8, bool),
     Foreign(u8, bool),
     Strips(u8),
     Fault(char, Option<Fault>),
@@ -98,7 +99,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => Just(Step::Connect),
         2 => Just(Step::Disconnect),
         2 => pod.clone().prop_map(Step::Flush),
-        1 => pod.clone().prop_map(Step::Sandbox),
+        2 => (pod.clone(), any::<bool>()).prop_map(|(pod, moves)| Step::Sandbox(pod, moves)),
         1 => pod.clone().prop_map(Step::Strips),
         1 => (pod, any::<bool>()).prop_map(|(pod, is)| Step::Foreign(pod, is)),
         3 => (what, fault).prop_map(|(what, fault)| Step::Fault(what, fault)),
