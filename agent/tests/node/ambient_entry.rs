@@ -4,6 +4,7 @@ use crate::ambient::{
     ANNOTATION, MODE, Scene, hand_over, id, is_captured, post, post_to, running, states,
     why as why_of,
 };
+use crate::ambient_node::{Listener, NODE, Pod, address, set, ztunnel};
 use crate::api_server::namespace;
 use crate::groups::Group;
 use crate::repair::Sandbox;
@@ -236,6 +237,33 @@ fn another_attachment_takes_no_addresses_away() {
         assert!(probed.contains(&sandbox.address), "{probed}");
         assert!(!probed.contains("10.99.99.5"), "{probed}");
         assert!(is_captured(&sandbox));
+    }
+}
+
+/// The same where it is captured by its addresses: it would send in plain text.
+#[test]
+fn another_attachment_of_a_pod_that_is_captured_at_the_node() {
+    let scene = Scene::new();
+    set(&scene.host, "ipv4/ip_forward", "1");
+    set(&scene.host, "ipv4/conf/all/rp_filter", "1");
+    let names = ["attached", "attached-proxy"];
+    let pods = [(names[0], 41), (names[1], 42)].map(|(name, n)| Pod::new(name, n, &scene.host));
+    let [Some(web), Some(proxy)] = pods else {
+        return;
+    };
+    scene.server.put(namespace("istio-system"));
+    scene.server.put(web.object("shop", names[0]));
+    scene.server.put(ztunnel(&proxy, names[1], true));
+    let listener = Listener::of(&proxy);
+    let agent = scene.start(&NODE);
+    agent.until("enrolled", || scene.annotation(names[0]) == "enabled");
+    let of = |address: String| json!([{"Address": {"IP": address}}]);
+    let own = of(address(41, 10).to_string());
+    for ips in [own, json!(null), of("10.99.99.5".to_owned())] {
+        let body = json!({"Netns": web.sandbox.netns().path(), "PodName": names[0], "PodNamespace": "shop", "IPs": ips});
+        let answer = post(&scene.node, &body.to_string());
+        assert_eq!(answer, (200, String::new()), "{ips}");
+        assert!(listener.gets(&web), "{ips}: {}", agent.log());
     }
 }
 
