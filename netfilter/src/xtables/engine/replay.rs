@@ -5,7 +5,7 @@ use super::plan::{Change, canonical};
 use super::{Snapshot, Transaction, XtOp};
 use crate::xtables::raw::NF_INET_NUMHOOKS;
 use crate::xtables::table::{ChainLayout, Layout, RuleLayout};
-use crate::xtables::text::{Command, Script, shorten};
+use crate::xtables::text::{Command, Place, Script, shorten};
 use crate::xtables::{Rule, Target};
 use std::collections::{HashMap, HashSet};
 use weir_netlink::{Error, Result};
@@ -68,14 +68,14 @@ pub fn plan_restore(script: &Script, observed: &Snapshot, keep: bool) -> Result<
         change.new.sort();
         change.new.check().map_err(|e| {
             // Only the target of a rule can be wrong in one line; which, the table does not tell.
-            let is_wrong = |(_, command): &&(usize, Command)| {
+            let is_wrong = |(_, command): &&(Place, Command)| {
                 let to = new_rule(command).and_then(|rule| rule.target.as_ref()?.chain());
                 let mut builtin = change.new.chains.iter().take(NF_INET_NUMHOOKS);
                 let mut is_builtin = |to| builtin.any(|c| c.builtin.is_some() && c.name == to);
                 to.is_some_and(|to| !names.places.contains_key(to) || is_builtin(to))
             };
             match part.commands.iter().find(is_wrong) {
-                Some((line, _)) => {
+                Some((Place { line, .. }, _)) => {
                     let why = format!("{e}; nothing was changed");
                     Error::refused("restore", format!("line {line}"), why)
                 }
