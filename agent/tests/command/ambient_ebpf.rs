@@ -77,7 +77,7 @@ impl Scene {
 }
 
 /// On every kernel: what preflight foretells is what then happens.
-// matrix: variants no-netfilter
+// matrix: every; variants no-netfilter
 #[test]
 fn preflight_judges_as_apply_then_ends() {
     let Some(scene) = Scene::on_any_kernel() else {

@@ -192,12 +192,12 @@ fn killed([web_name, proxy_name]: [&str; 2], settings: &[(&str, &str)]) {
 }
 
 #[test]
-fn rules_at_the_node_capture_while_the_agent_is_killed() {
+fn check_6_rules_at_the_node_capture_while_the_agent_is_killed() {
     killed(["killed-web", "killed-proxy"], &NODE);
 }
 
 #[test]
-fn programs_at_the_node_capture_while_the_agent_is_killed() {
+fn check_5_programs_at_the_node_capture_while_the_agent_is_killed() {
     let Some(mounted) = crate::ambient_node::programs_or_skip() else {
         return;
     };

@@ -118,7 +118,7 @@ fn rules_capture_at_a_bridge() {
 /// By programs at the ports: frames have the addresses of others there.
 // matrix: every
 #[test]
-fn programs_capture_at_a_bridge() {
+fn check_7_programs_capture_at_a_bridge() {
     for mounted in BpfFs::each(|| weir_bpf::attached(1, weir_bpf::BPF_TCX_INGRESS).is_ok()) {
         let Some(scene) = Scene::bridged() else {
             return;

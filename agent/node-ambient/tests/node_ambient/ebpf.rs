@@ -1,6 +1,7 @@
 //! Redirection at the node by eBPF: packet paths, failures and removal, with real packets.
 
 use crate::acceptance::use_a_port_twice;
+use crate::ebpf_before::qdiscs;
 use crate::leaks::{Flows, Left, Tap};
 use crate::scene::{
     OUTSIDE, PATIENCE, POD, PROXY, SECOND, Scene, Seen, Servers, address, ask, connect, connects,
@@ -385,6 +386,7 @@ fn check_10_removal_leaves_nothing() {
                 state(scene),
                 rules,
                 routing.routes(100).unwrap().len(),
+                qdiscs(scene),
                 more,
             )
         };

@@ -126,7 +126,7 @@ fn what_was_before_is_known_after_all_programs_were_detached() {
 }
 
 /// Interfaces with a clsact qdisc, of the node and of the proxy.
-fn qdiscs(scene: &crate::Scene) -> Vec<String> {
+pub(crate) fn qdiscs(scene: &crate::Scene) -> Vec<String> {
     let mut names = Vec::new();
     for netns in [&scene.node, &scene.proxy] {
         let routing = Routing::open_in(netns).unwrap();

@@ -1,7 +1,7 @@
 //! Pods whose packets do not pass the node's namespace: ipvlan and macvlan are refused by name.
 
-use crate::ebpf::{answer, applied, bpffs, web};
-use crate::scene::{OUTSIDE, POD, PROXY, Scene, Servers};
+use crate::ebpf::{answer, applied, bpffs, builds, web};
+use crate::scene::{OUTSIDE, POD, PROXY, Scene, Servers, set, wait_for_own_addresses};
 use crate::{state, up};
 use std::net::IpAddr;
 use weir_cni::compile::Engine;
@@ -149,4 +149,68 @@ fn a_pod_that_cannot_be_found_is_named() {
         );
         ebpf::remove(&scene.node, &bpffs(&mounted), Some(&config)).unwrap();
     }
+}
+
+/// The pod gets nine more interfaces with an address each, which are listed as well.
+fn with_ten_interfaces(scene: &Scene, mut config: Config) -> Config {
+    let node = Routing::open_in(&scene.node).unwrap();
+    let pod = Routing::open_in(&scene.pod).unwrap();
+    for number in 1..10 {
+        let name = format!("eth{number}");
+        node.add_veth(&format!("more{number}"), &name, &scene.pod)
+            .unwrap();
+        let ends = [(&node, format!("more{number}"), 1), (&pod, name, 10)];
+        for (routing, name, last) in ends {
+            let index = routing.link(&name).unwrap().index;
+            routing.set_up(index).unwrap();
+            let net = ipnet::IpNet::new(more(number, last), 24).unwrap();
+            routing.add_address(index, net).unwrap();
+        }
+        config.pods[0].addresses.push(more(number, 10));
+    }
+    wait_for_own_addresses(&node);
+    // What the pod answers leaves by eth0.
+    set(&scene.node, "ipv4/conf/all/rp_filter", "2");
+    config
+}
+
+fn more(number: u8, last: u8) -> IpAddr {
+    IpAddr::from([10, 2, number, last])
+}
+
+fn is_captured_at_all(scene: &Scene) {
+    for number in 1..10 {
+        let to = std::net::SocketAddr::new(more(number, 10), 8080);
+        assert_eq!(answer(&scene.outside, to), "inbound|pod|x", "{to}");
+        assert_eq!(answer(&scene.node, to), "pod|x", "{to}");
+    }
+    assert_eq!(answer(&scene.outside, web(POD, true)), "inbound|pod|x");
+    assert_eq!(
+        answer(&scene.pod, web(OUTSIDE, false)),
+        "outbound|outside|x"
+    );
+}
+
+#[test]
+fn check_7_programs_capture_a_pod_with_ten_interfaces() {
+    for (scene, mounted) in builds() {
+        let _servers = Servers::start(&scene);
+        let config = with_ten_interfaces(&scene, scene.config(&[(PROXY, 1)], ""));
+        applied(&scene, &mounted, &config);
+        is_captured_at_all(&scene);
+    }
+}
+
+#[test]
+fn rules_capture_a_pod_with_ten_interfaces() {
+    crate::each(&["veth"], |scene, engine, _| {
+        let _servers = Servers::start(scene);
+        let veth = r#", "carrier": "veth""#;
+        if !up(scene, engine, veth) {
+            return;
+        }
+        let config = with_ten_interfaces(scene, scene.config(&[(PROXY, 1)], veth));
+        weir_node_ambient::apply(&config, &scene.node, Some(engine), false).unwrap();
+        is_captured_at_all(scene);
+    });
 }

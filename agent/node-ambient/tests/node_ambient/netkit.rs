@@ -19,6 +19,7 @@ fn is_captured(scene: &Scene) {
     }
 }
 
+// matrix: every
 #[test]
 fn check_7_programs_capture_a_pod_with_a_netkit_pair() {
     for mode in MODES {
@@ -36,6 +37,7 @@ fn check_7_programs_capture_a_pod_with_a_netkit_pair() {
     }
 }
 
+// matrix: every
 #[test]
 fn rules_capture_a_pod_with_a_netkit_pair() {
     for mode in MODES {

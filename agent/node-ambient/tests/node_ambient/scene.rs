@@ -81,7 +81,7 @@ fn bridge(node: &Routing) -> u32 {
 }
 
 /// The kernel gives each link an address of its own some time after it is up: to a comparison it would be new.
-fn wait_for_own_addresses(node: &Routing) {
+pub(crate) fn wait_for_own_addresses(node: &Routing) {
     let is_own = |net: &ipnet::IpNet| matches!(net, ipnet::IpNet::V6(v6) if v6.addr().is_unicast_link_local());
     let end = Instant::now() + PATIENCE;
     loop {
