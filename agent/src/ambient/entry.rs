@@ -129,13 +129,20 @@ impl Entry {
             netns,
         };
         self.told.put(&uid, sandbox);
-        self.settled(uid).await.map(|()| None)
+        let late = || {
+            Err(format!(
+                "it is not captured within {SETTLED:?}; that goes on, and the runtime tries again"
+            ))
+        };
+        let settled = self.settled(uid).await;
+        settled.unwrap_or_else(late).map(|()| None)
     }
 
-    /// That it is enrolled, as the plugin asks at CHECK.
+    /// That it is enrolled, as the plugin asks at CHECK. A pod that is being worked on is no difference: some runtimes end
+    /// pods whose CHECK fails.
     ///
     /// # Errors
-    /// It is not, or not known; why.
+    /// It is not, or the pod is not known; why.
     pub(crate) async fn check(&self, named: &HandedOver) -> Result<(), String> {
         let view = self.known(named).await?;
         let namespace = self.pods.namespace(view.namespace());
@@ -143,16 +150,13 @@ impl Entry {
         if decide(&self.settings, &view, namespace.as_deref()) == Decision::No(Why::Excluded) {
             return Ok(());
         }
-        self.settled(view.uid().into()).await
+        self.settled(view.uid().into()).await.unwrap_or(Ok(()))
     }
 
-    async fn settled(&self, uid: Arc<str>) -> Result<(), String> {
-        match tokio::time::timeout(SETTLED, self.handle.settled(uid)).await {
-            Ok(settled) => settled,
-            Err(_) => Err(format!(
-                "it is not captured within {SETTLED:?}; that goes on, and the runtime tries again"
-            )),
-        }
+    /// `None`: it is still being worked on.
+    async fn settled(&self, uid: Arc<str>) -> Option<Result<(), String>> {
+        let settled = tokio::time::timeout(SETTLED, self.handle.settled(uid));
+        settled.await.ok()
     }
 
     /// The pod, at once or when it comes, and its namespace.

@@ -345,6 +345,8 @@ impl Reconciler for Keeper {
         let memory = self.memory.get(uid).ok_or("the pod is gone")?;
         match (memory.state, &memory.why) {
             (Some(State::Enrolled | State::Conflict), _) => Ok(()),
+            // Nothing but its annotation is missing.
+            (Some(State::Pending), _) if memory.is_complete(self.hands.proxy.newest()) => Ok(()),
             (Some(state), Some(why)) => Err(format!("it is {}: {why}", state.name())),
             (Some(state), None) => Err(format!("it is {}", state.name())),
             (None, _) => Err("it is no pod of ambient mode".to_owned()),

@@ -279,14 +279,14 @@ impl Memory {
             return Task::Nothing(Some((State::Failed, why.clone())));
         }
         let is_drifted = self.drifted.is_some();
-        // Nothing is known to be wrong with the rules of one that only a new proxy or the host is to learn of.
-        let is_doubted = look || is_drifted || self.suspected;
-        if let Some(pause) = self.heals.pause(now).filter(|_| is_doubted) {
-            return Task::Later(pause);
-        }
         let is_refused = self.not_annotated.is_some();
         if let Some(due) = self.annotate.filter(|_| !is_refused && !is_drifted) {
             return Task::Annotate(due);
+        }
+        // Nothing is known to be wrong with the rules of one that only a new proxy or the host is to learn of.
+        let is_doubted = (look && self.is_complete(proxy)) || is_drifted || self.suspected;
+        if let Some(pause) = self.heals.pause(now).filter(|_| is_doubted) {
+            return Task::Later(pause);
         }
         if look || is_drifted || !self.is_complete(proxy) {
             return Task::Enrol;

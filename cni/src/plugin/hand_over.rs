@@ -33,7 +33,8 @@ impl Plugin<'_> {
         )))
     }
 
-    /// Asks the agent whether the pod is enrolled. One of an earlier version does not know the question, and Istio's neither.
+    /// Asks the agent whether the pod is enrolled. One of an earlier version does not know the question, and Istio's neither. What is
+    /// not known is no difference: some runtimes end pods whose CHECK fails, and an agent may be replaced at any time.
     pub(super) fn check_enrolled(
         &self,
         call: &Call,
@@ -42,7 +43,13 @@ impl Plugin<'_> {
         match self.tell_agent(call, candidate, CHECK_PATH, None) {
             Ok(None | Some((404, _))) => Ok(()),
             Ok(Some((_, why))) => Err(format!("the ambient pod is not enrolled: {why}")),
-            Err(error) => Err(error.msg),
+            Err(error) => {
+                self.log.warn(&format!(
+                    "whether the ambient pod is enrolled is not known: {}",
+                    error.msg
+                ));
+                Ok(())
+            }
         }
         .map_err(|why| CniError::new(code::REDIRECTION_DIFFERS, why))
     }

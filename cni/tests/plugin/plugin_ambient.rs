@@ -89,7 +89,8 @@ fn check_is_what_the_agent_says_of_the_pod() {
             Some((500, "it is failed: no rules")),
             Some("500: it is failed: no rules"),
         ),
-        (None, Some("no answer within")),
+        // What is not known is no difference.
+        (None, None),
     ] {
         let mut node = ambient_node(&server);
         node.limits.hand_over = match answer {
@@ -116,7 +117,7 @@ fn check_is_what_the_agent_says_of_the_pod() {
     }
     // Nobody listens.
     let node = ambient_node(&server);
-    assert_eq!(node.verb("CHECK").error().code, 100);
+    node.verb("CHECK").assert_silent();
 }
 
 #[test]

@@ -43,7 +43,10 @@ impl Keeper {
             Task::Forget => {
                 self.let_go(memory);
                 self.turn(memory, None, None);
-                memory.inherited = false;
+                // Without an address nothing could be found of it yet.
+                let view = &memory.view;
+                let is_unseen = view.addresses().is_empty() && !view.pod.spec.host_network;
+                memory.inherited &= is_unseen && !view.ended();
                 Err(Next::Settled)
             }
             Task::Enrol => Ok(self.enrol(memory, start)),
