@@ -78,15 +78,13 @@ fn read(root: &Path, source: &Source) -> Answer {
             let path = format!("/proc/sys/{}", name.replace('.', "/"));
             match fs::read_to_string(at(&path)) {
                 Ok(text) => Answer::Have(text.split_whitespace().collect::<Vec<_>>().join(" ")),
-                Err(e) if e.kind() == ErrorKind::NotFound => {
-                    Answer::Lack(format!("{path} is not there"))
-                }
+                Err(e) if e.kind() == ErrorKind::NotFound => missing(root, &path),
                 Err(e) => Answer::Unknown(format!("cannot read {path}: {e}")),
             }
         }
         Source::File(path) => match at(path).try_exists() {
             Ok(true) => Answer::Have(String::new()),
-            Ok(false) => Answer::Lack(format!("{path} is not there")),
+            Ok(false) => missing(root, path),
             Err(e) => Answer::Unknown(format!("cannot look for {path}: {e}")),
         },
         Source::Mounted(kind) => match fs::read_to_string(at("/proc/self/mountinfo")) {
@@ -106,9 +104,49 @@ fn read(root: &Path, source: &Source) -> Answer {
     }
 }
 
+/// Whether a file that is not there is lacking, or its file system is not mounted here.
+fn missing(root: &Path, path: &str) -> Answer {
+    let tree = if path.starts_with("/sys/") {
+        "sys/kernel"
+    } else {
+        "proc/sys"
+    };
+    match root.join(tree).is_dir() {
+        true => Answer::Lack(format!("{path} is not there")),
+        false => Answer::Unknown(format!("/{tree} is not there; mount it to find out")),
+    }
+}
+
 /// Where a line of `mountinfo` mounts, if it is of this kind (`proc_pid_mountinfo(5)`).
 fn mount_point<'a>(line: &'a str, kind: &str) -> Option<&'a str> {
     let (place, what) = line.split_once(" - ")?;
     let of_kind = what.split(' ').next() == Some(kind);
     place.split(' ').nth(4).filter(|_| of_kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_its_file_system_nothing_is_known_to_be_lacking() {
+        let root = std::env::temp_dir().join(format!("weir-no-proc-{}", std::process::id()));
+        let count = |findings: &[Finding], lacks: bool| {
+            let is_it = |f: &&Finding| match f.answer {
+                Answer::Lack(_) => lacks,
+                Answer::Unknown(_) => !lacks,
+                Answer::Have(_) => false,
+            };
+            findings.iter().filter(is_it).count()
+        };
+        let bare = findings_in(&root);
+        assert_eq!(count(&bare, true), 0, "{bare:?}");
+        assert_eq!(count(&bare, false), bare.len(), "{bare:?}");
+        for tree in ["proc/sys", "sys/kernel"] {
+            fs::create_dir_all(root.join(tree)).unwrap();
+        }
+        let mounted = findings_in(&root);
+        fs::remove_dir_all(&root).unwrap();
+        assert!(count(&mounted, true) > 2, "{mounted:?}");
+    }
 }
