@@ -30,7 +30,7 @@ pub struct Failure {
 impl Failure {
     /// Tells a person. The exit code.
     pub fn tell(&self) -> u8 {
-        eprintln!("weir: {}", self.message);
+        eprintln!("weir: {}", plain(&self.message));
         self.code
     }
 
@@ -70,5 +70,26 @@ impl Failure {
             code: code::UNKNOWN,
             message: e.to_string(),
         }
+    }
+}
+
+/// Without the control characters of a word from a file, which a terminal would obey.
+fn plain(message: &str) -> String {
+    let is_obeyed = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    let escaped = message.chars().map(|c| match is_obeyed(c) {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    });
+    escaped.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_obeys_no_message() {
+        let text = "`-j \u{1b}[2Jä\r\u{9b}1m`: is\n\tno target";
+        assert_eq!(plain(text), "`-j \\u{1b}[2Jä\\r\\u{9b}1m`: is\n\tno target");
     }
 }
