@@ -1,6 +1,6 @@
 //! Parts as a tar with a manifest.
 
-use super::secrets::Secrets;
+use super::secrets::{Secrets, left_out};
 use super::{LIMIT, Part};
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
@@ -28,18 +28,19 @@ pub(super) fn pack(mut parts: Vec<Part>, secrets: &Secrets) -> io::Result<Bundle
     for part in parts {
         let (text, why) = match part.text {
             Ok(text) => (text, None),
-            Err(why) => (String::new(), Some(secrets.cut(&why, part.form).0)),
+            Err(why) => (String::new(), Some(secrets.cut(&why, part.form))),
         };
-        let (mut text, cut) = secrets.cut(&shortened(text), part.form);
+        let mut text = secrets.cut(&shortened(text), part.form);
         if let Some(why) = &why {
             text = missing(&part.name, why);
         }
+        let left_out = left_out(&text);
         let bytes = text.into_bytes();
         listed.push(json!({
             "name": part.name,
             "bytes": bytes.len(),
             "sha256": sum(&bytes),
-            "valuesLeftOut": cut,
+            "valuesLeftOut": left_out,
             "couldNotBeHad": why,
         }));
         files.push((part.name, bytes));

@@ -116,25 +116,27 @@ fn of(form: Form, json: Json) -> Json {
             let one = |(key, value): (String, Json)| match known(&key) {
                 Some((_, form)) => (key, of(*form, value)),
                 // Its name may say as much as its value.
-                None => (CUT.to_owned(), Json::text(CUT)),
+                None => (CUT.to_owned(), value),
             };
-            let mut pairs: Vec<_> = pairs.into_iter().map(one).collect();
-            // One mark for all of them: a reader of JSON takes the last of equal keys.
-            let mut seen = false;
-            pairs.retain(|(key, _)| key != CUT || !std::mem::replace(&mut seen, true));
+            let (mut pairs, cut): (Vec<_>, Vec<_>) =
+                pairs.into_iter().map(one).partition(|(key, _)| key != CUT);
+            // One mark with the number of all of them: a reader of JSON takes the last of equal keys.
+            if !cut.is_empty() {
+                pairs.push((CUT.to_owned(), mark(cut.len(), "keys")));
+            }
             Json::Object(pairs)
         }
         Json::Array(items) => Json::Array(items.into_iter().map(|item| of(form, item)).collect()),
-        Json::String(text) if !form.fits(&text) && !text.is_empty() => cut(&text),
-        Json::Literal(text) if text != "null" && !form.fits(&text) => cut(&text),
+        Json::String(text) if !form.fits(&text) && !text.is_empty() => mark(text.len(), "bytes"),
+        Json::Literal(text) if text != "null" && !form.fits(&text) => mark(text.len(), "bytes"),
         other => other,
     }
 }
 
-/// The mark with the length of what it stands for.
-fn cut(value: &str) -> Json {
+/// The mark with the size of what it stands for.
+fn mark(size: usize, unit: &str) -> Json {
     let inner = CUT.trim_end_matches(')');
-    Json::text(&format!("{inner}, {} bytes)", value.len()))
+    Json::text(&format!("{inner}, {size} {unit})"))
 }
 
 #[cfg(test)]
@@ -157,7 +159,7 @@ mod tests {
         for (pointer, value) in [
             ("/name", "n"),
             ("/plugins/0/type", "x"),
-            ("/plugins/0/(left out)", "(left out)"),
+            ("/plugins/0/(left out)", "(left out, 7 keys)"),
             ("/plugins/0/ipam/subnet", "10.0.0.0/8"),
             (
                 "/plugins/1/kubernetes/kubeconfig",

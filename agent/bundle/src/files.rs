@@ -5,7 +5,7 @@ use super::secrets::CUT;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
 /// Where a container has directories of the node.
@@ -64,7 +64,10 @@ pub(super) fn list(dir: &Path, remark: impl Fn(&Path) -> &'static str) -> Result
             t if t.is_dir() => 'd',
             t if t.is_symlink() => 'l',
             t if t.is_file() => '-',
-            _ => 's',
+            t if t.is_fifo() => 'p',
+            t if t.is_socket() => 's',
+            t if t.is_block_device() => 'b',
+            _ => 'c',
         };
         text += &format!(
             "{kind} {:04o} {}:{} {:>9} {name}{link}{}\n",

@@ -50,20 +50,17 @@ impl Secrets {
         }
     }
 
-    /// The text without secrets, and how many were cut.
-    pub(super) fn cut(&self, text: &str, form: Form) -> (String, usize) {
-        let mut count = 0;
+    /// The text without secrets.
+    pub(super) fn cut(&self, text: &str, form: Form) -> String {
         let mut text = text.to_owned();
         for known in &self.0 {
-            let found = text.matches(known.as_str()).count();
-            if found > 0 {
+            if text.contains(known.as_str()) {
                 text = text.replace(known.as_str(), CUT);
-                count += found;
             }
         }
         for find in [private_keys, users_of_urls, web_tokens, bearers] {
             let found = find(&text);
-            count += replace(&mut text, found, |_, _| CUT);
+            replace(&mut text, found, |_, _| CUT);
         }
         // An object or a number of JSON becomes a text of it.
         let with = |text: &str, start| match assignments::is_bare_in_json(text, start) {
@@ -71,19 +68,22 @@ impl Secrets {
             false => CUT,
         };
         let found = assignments::spans(&text, form);
-        count += replace(&mut text, found, with);
-        (text, count)
+        replace(&mut text, found, with);
+        text
     }
+}
+
+/// How many values of a text were left out, here or by the form of the part. A key that is left out is counted with its value.
+pub(super) fn left_out(text: &str) -> usize {
+    let mark = CUT.trim_end_matches(')');
+    let keys = text.matches(&format!("{CUT_IN_JSON}:")).count();
+    text.matches(mark).count().saturating_sub(keys)
 }
 
 /// Begin and end of what is to be cut, in order, in bytes.
 pub(super) type Spans = Vec<(usize, usize)>;
 
-fn replace(
-    text: &mut String,
-    mut spans: Spans,
-    with: impl Fn(&str, usize) -> &'static str,
-) -> usize {
+fn replace(text: &mut String, mut spans: Spans, with: impl Fn(&str, usize) -> &'static str) {
     spans.retain(|(start, end)| text.get(*start..*end) != Some(CUT));
     for (start, end) in spans.iter().rev() {
         if text.is_char_boundary(*start) && text.is_char_boundary(*end) {
@@ -91,7 +91,6 @@ fn replace(
             text.replace_range(*start..*end, with);
         }
     }
-    spans.len()
 }
 
 /// `-----BEGIN ... PRIVATE KEY-----` to its end, or to the end of the text.
@@ -187,7 +186,7 @@ mod tests {
     use super::*;
 
     fn cut(text: &str) -> String {
-        Secrets::default().cut(text, Form::Configuration).0
+        Secrets::default().cut(text, Form::Configuration)
     }
 
     #[test]
@@ -208,11 +207,7 @@ mod tests {
         let text = "said abcdefgh-1 and hunter2hunter2,a b c d e f! proxy-password /var/run/secrets/token 12";
         assert_eq!(
             secrets.cut(text, Form::Prose),
-            (
-                "said (left out) and (left out),(left out)! (left out) /var/run/secrets/token 12"
-                    .into(),
-                4
-            )
+            "said (left out) and (left out),(left out)! (left out) /var/run/secrets/token 12"
         );
     }
 

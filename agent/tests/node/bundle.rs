@@ -183,15 +183,31 @@ fn everything_is_in_it_but_secrets() {
             &parsed["plugins"][0]["type"],
             &parsed["plugins"][0]["(left out)"]
         ),
-        (&"calico".into(), &"(left out)".into())
+        (&"calico".into(), &"(left out, 2 keys)".into())
     );
-    assert_eq!(parsed["plugins"][2]["(left out)"], "(left out)");
+    assert_eq!(parsed["plugins"][2]["(left out)"], "(left out, 5 keys)");
     assert!(config.contains("/etc/cni/net.d/calico-kubeconfig") && config.contains("istio-cni"));
+    // The manifest tells the files that were cut.
+    let files = manifest["files"].as_array().unwrap();
+    let left_out = |name: &str| -> u64 {
+        let file = files.iter().find(|f| f["name"] == name).unwrap();
+        file["valuesLeftOut"].as_u64().unwrap()
+    };
+    for (name, least) in [
+        ("cni/net.d/10-pods.conflist", 2),
+        ("cni/net.d/pods/1.conf", 1),
+        ("cni/net.d/file-3.conf", 1),
+        ("agent/settings.txt", 1),
+        ("cni/plugin-log.txt", 2),
+    ] {
+        assert!(left_out(name) >= least, "{name}: {}", left_out(name));
+    }
+    assert_eq!(left_out("node/versions.txt"), 0);
     let broken = read(&top, "cni/net.d/20-broken.conf");
     assert!(broken.contains("it is no JSON object"), "{broken}");
     assert_eq!(
         read(&top, "cni/net.d/pods/1.conf"),
-        "{\n  \"type\": \"y\",\n  \"(left out)\": \"(left out)\"\n}\n"
+        "{\n  \"type\": \"y\",\n  \"(left out)\": \"(left out, 1 keys)\"\n}\n"
     );
     let link = read(&top, "cni/net.d/30-link.conf");
     assert!(
