@@ -161,13 +161,14 @@ impl Filters<'_> {
         if !added? {
             self.routing.replace_filter(&filter)?;
         }
-        let renamed = std::fs::rename(&next, &path);
-        renamed.map_err(|e| failed("pin", &path.display().to_string(), &e))?;
+        // Before the pin by which the older one is known to be weir's is gone.
         let mut older = all.iter().filter(|(of, _)| HANDLES.contains(of));
         older.try_for_each(|(of, _)| match *of == handle {
             true => Ok(()),
             false => self.delete(hook, *of),
-        })
+        })?;
+        let renamed = std::fs::rename(&next, &path);
+        renamed.map_err(|e| failed("pin", &path.display().to_string(), &e))
     }
 
     /// That of weir's filter if it comes first, and another one otherwise. An older one that weir was killed before it deleted goes.

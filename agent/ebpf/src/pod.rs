@@ -98,8 +98,13 @@ impl<'a> Pod<'a> {
             }
             let is_new = !pins::is_folder(&self.folder)? && !observed.has_other_layout;
             let mut begun = 0;
-            let done = self.write(&desired, &changes, &mut begun);
-            if let Err(e) = done.and_then(|()| self.compare(&desired)) {
+            let written = self.write(&desired, &changes, &mut begun);
+            let is_written = written.is_ok();
+            if let Err(e) = written.and_then(|()| self.compare(&desired)) {
+                // What was repaired of an older redirection is right, whatever else has changed meanwhile.
+                if is_written && !is_new {
+                    return Err(e.with_in_force(InForce::Unknown));
+                }
                 return Err(
                     match self.undo(changes.get(..begun).unwrap_or(&changes), is_new) {
                         Ok(()) => e,
@@ -316,6 +321,11 @@ impl<'a> Pod<'a> {
     fn undo(&self, begun: &[Change], is_new: bool) -> Result<()> {
         let routing = Routing::open()?;
         let hooks = self.hooks(&self.folder, &routing);
+        // The programs of the older layout are gone: without the new ones nothing would capture.
+        if begun.contains(&Change::RemoveOtherLayout) {
+            let reason = "programs of another version of weir were removed";
+            return Err(Error::refused("undo", "the redirection by eBPF", reason));
+        }
         let mut undone = Ok(());
         for change in begun.iter().rev() {
             undone = undone.and(match change {

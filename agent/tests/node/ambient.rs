@@ -720,9 +720,12 @@ fn a_refusal_and_a_silent_api_server_are_told_and_tried_again() {
         .server
         .fault(|asked| (asked.method == "PATCH").then_some(Fault::Status(500)));
     ztunnel.refuse("uid-web", None);
-    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    agent.until("not annotated", || {
+        why(&agent, "web").contains("cannot be written")
+    });
     scene.server.fault(|_| None);
     agent.until("annotated", || scene.annotation("web") == "enabled");
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
 }
 
 #[test]

@@ -177,7 +177,12 @@ impl<'a> Space<'a> {
                         match hooks.attach(&object, a.hook, program) {
                             Ok(()) if matches!(change, Change::MoveFirst(..)) => {}
                             Ok(()) => attached.push(a.clone()),
-                            Err(e) if self.bpffs.refusals.is_some() && a.role.is_of_pod() => {
+                            // One that is only behind another captures all the same.
+                            Err(e)
+                                if self.bpffs.refusals.is_some()
+                                    && a.role.is_of_pod()
+                                    && !matches!(change, Change::MoveFirst(..)) =>
+                            {
                                 programs.refused.insert(a.interface.clone(), (a.hook.0, e));
                             }
                             Err(e) => return Err(e),

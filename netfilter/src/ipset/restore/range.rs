@@ -90,11 +90,22 @@ fn last(net: &IpNet) -> IpAddr {
     }
 }
 
+/// The kernel widens the range of a `bitmap:ip` to whole networks (`bitmap_ip_create()`).
+fn widened((a, b): (Ipv4Addr, Ipv4Addr), netmask: Option<u8>) -> (Ipv4Addr, Ipv4Addr) {
+    let host = u32::MAX.checked_shr(netmask.unwrap_or(32).into());
+    let host = host.unwrap_or(0);
+    (
+        Ipv4Addr::from_bits(a.to_bits() & !host),
+        Ipv4Addr::from_bits(b.to_bits() | host),
+    )
+}
+
 /// Every address of the range; of those that the set's netmask or bitmask makes equal, only one.
 pub(super) fn addresses(h: &Header, token: &Token<'_>, text: &str) -> Result<Vec<IpAddr>, Wrong> {
     let (from, to) = bounds(h.family, token, text)?;
     if let Some((a, b)) = h.addresses
-        && (from < IpAddr::V4(a.min(b)) || to > IpAddr::V4(a.max(b)))
+        && let (a, b) = widened((a.min(b), a.max(b)), h.netmask)
+        && (from < IpAddr::V4(a) || to > IpAddr::V4(b))
     {
         // The kernel is asked for entry by entry: those before would be in force.
         let why = format!("{text} is outside of the set's range {a}-{b}");

@@ -70,6 +70,9 @@ fn errors_name_line_and_column() {
     assert!(
         with("create t hash:ip timeout 5\nadd t 1.1.1.1 timeout 1 timeout 2").contains("twice")
     );
+    // The kernel widens it to whole networks.
+    let wide = "create b bitmap:ip range 10.0.0.5-10.0.0.100 netmask 28\nadd b 10.0.0.2\nadd b 10.0.0.111\n";
+    assert!(check(wide, Vec::new()).is_ok());
     let bitmap = |line: &str| {
         with(&format!(
             "create b bitmap:ip range 10.0.0.0/24\nadd b {line}"
