@@ -66,7 +66,14 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<u8, Failure> {
     let inside = |visit: &Visit<'_>| written(visit, &redirect, asked, a.dry_run);
     let done = sandbox.visit_for(&AMBIENT, inside);
     let (changes, engine) = done.map_err(Failure::failed)??;
-    let changes = lines(&changes, &ebpf::hand_over(&sandbox, a.dry_run)?);
+    let detached = ebpf::hand_over(&sandbox, a.dry_run).map_err(|e| match a.dry_run {
+        true => e,
+        false => Failure::failed(format!(
+            "the rules are in force, and programs of eBPF may be in force beside them, apply again to detach these: {}",
+            e.message
+        )),
+    });
+    let changes = lines(&changes, &detached?);
     report(&changes, &sandbox, Some(engine), a.desired.json, a.dry_run)
 }
 

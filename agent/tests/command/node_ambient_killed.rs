@@ -2,10 +2,13 @@
 // matrix: newest
 
 use crate::support::{Run, TempFile, path, weir};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_netlink::Netns;
 use weir_netlink::route::{Link, LinkKind, Routing};
+
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A node with a pod and a proxy, and their configuration.
 struct Scene {
@@ -66,6 +69,18 @@ impl Scene {
             .stderr(Stdio::null())
             .spawn();
         let mut child: Child = started.expect("strace is needed here");
+        // A tracer whose process is killed before it follows it waits for ever.
+        let program = Path::new(env!("CARGO_BIN_EXE_weir"))
+            .canonicalize()
+            .unwrap();
+        let exe = format!("/proc/{}/exe", child.id());
+        let begun = Instant::now();
+        while !std::fs::read_link(&exe).is_ok_and(|exe| exe == program)
+            && child.try_wait().unwrap().is_none()
+        {
+            assert!(begun.elapsed() < PATIENCE, "weir does not run");
+            std::thread::sleep(Duration::from_millis(1));
+        }
         std::thread::sleep(after);
         let _ = child.kill();
         !child.wait().unwrap().success()

@@ -17,7 +17,7 @@ pub struct Plan {
     pub jobs: usize,
     /// What a whole run was cut down to, in words; empty: it is whole.
     pub selection: String,
-    /// Where what is done is written down case by case, until [`Matrix::end`].
+    /// Where what is done is written down case by case, until [`crate::Matrix::end`].
     pub progress: Option<PathBuf>,
     /// Go on with the run that was stopped, if this file is of the same one.
     pub resume: bool,
