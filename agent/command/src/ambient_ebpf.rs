@@ -90,7 +90,7 @@ fn without_rules(
     sandbox: &Sandbox,
     dry_run: bool,
 ) -> Result<Vec<String>, String> {
-    let text = |e: weir_netlink::Error| e.to_string();
+    let text = |e: Error| e.to_string();
     let in_use = sandbox.visit_for(&AMBIENT, |visit| visit.engine_in_use());
     if in_use.and_then(|engine| engine).map_err(text)?.is_none() {
         return Ok(Vec::new());
@@ -178,7 +178,7 @@ pub(super) fn clean(sandbox: &Sandbox) -> Result<Vec<Change>, Failure> {
     removed(sandbox, |pod| pod.remove().map_err(gone))
 }
 
-fn gone(e: weir_netlink::Error) -> Failure {
+fn gone(e: Error) -> Failure {
     Failure::failed(format!("{e}; what could be removed is gone"))
 }
 

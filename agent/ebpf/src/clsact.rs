@@ -162,11 +162,9 @@ impl Filters<'_> {
             self.routing.replace_filter(&filter)?;
         }
         // Before the pin by which the older one is known to be weir's is gone.
-        let mut older = all.iter().filter(|(of, _)| HANDLES.contains(of));
-        older.try_for_each(|(of, _)| match *of == handle {
-            true => Ok(()),
-            false => self.delete(hook, *of),
-        })?;
+        let handles = all.iter().map(|(of, _)| *of);
+        let mut older = handles.filter(|of| HANDLES.contains(of) && *of != handle);
+        older.try_for_each(|of| self.delete(hook, of))?;
         let renamed = std::fs::rename(&next, &path);
         renamed.map_err(|e| failed("pin", &path.display().to_string(), &e))
     }

@@ -189,8 +189,12 @@ pub(crate) fn sums(
 
 /// What a folder remembers from before, without creating anything.
 pub(crate) fn before(folder: &Path) -> Result<Option<Map>> {
-    let path = folder.join(BEFORE_MAP.name);
-    match open_pin(&path) {
+    open(&folder.join(BEFORE_MAP.name))
+}
+
+/// A pinned map; `None`: nothing is pinned there, or no map.
+pub(crate) fn open(path: &Path) -> Result<Option<Map>> {
+    match open_pin(path) {
         Ok(Pinned::Map(map)) => Ok(Some(map)),
         Ok(_) => Ok(None),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),

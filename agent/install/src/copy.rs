@@ -185,7 +185,7 @@ mod tests {
                 let gone = left(&wanted, &files) == [Path::new(name)];
                 assert_eq!(gone, has_network && is_known, "{name} {}", other.pretty());
             }
-            // A list of our own is made of nothing else, and why is said.
+            // An owned list holds nothing else, and the reason is told.
             let files = listing(&[("90-other.conflist", other.clone())]);
             let found = primary(&desired(&run, true), &files).is_some();
             assert_eq!(found, has_network, "{}", other.pretty());

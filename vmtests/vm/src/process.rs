@@ -96,7 +96,7 @@ fn pass_on(pipe: Option<impl Read + Send + 'static>, stream: Stream, to: SyncSen
 /// of the process that wants it; then come the program and its arguments. `prepare` is called before.
 ///
 /// It dies when that process does, however that ends (`PR_SET_PDEATHSIG`): only a process itself can ask for it, and
-/// execve(2) keeps the wish.
+/// execve(2) keeps it.
 pub fn become_another_if_asked(word: &str, prepare: fn() -> Result<(), String>) {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next().as_deref() != Some(OsStr::new(word)) {

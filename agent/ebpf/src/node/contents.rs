@@ -5,12 +5,12 @@ use super::maps::*;
 use crate::events;
 use crate::failed;
 use crate::inpod::COUNTERS;
-use crate::maps::{self, open_or_create};
+use crate::maps::{self, open, open_or_create};
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
-use weir_bpf::{Entry, Map, MapSpec, Pinned, open_pin};
+use weir_bpf::{Entry, Map, MapSpec};
 use weir_netlink::Result;
 
 /// Addresses with a number each: the index of a link, or 1.
@@ -100,15 +100,6 @@ fn name_server(place: u32, value: Vec<u8>) -> Option<IpAddr> {
         _ => IpAddr::from(octets),
     };
     (!address.is_unspecified()).then_some(address)
-}
-
-fn open(path: &Path) -> Result<Option<Map>> {
-    match open_pin(path) {
-        Ok(Pinned::Map(map)) => Ok(Some(map)),
-        Ok(_) => Ok(None),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(failed("open", &path.display().to_string(), &e)),
-    }
 }
 
 /// The ids of the pinned maps that programs use.
