@@ -2,8 +2,9 @@
 
 use super::numbers::{
     BPF_LINK_GET_FD_BY_ID, BPF_LINK_GET_NEXT_ID, BPF_LINK_TYPE_CGROUP, BPF_LINK_TYPE_NETKIT,
-    BPF_LINK_TYPE_NETNS, BPF_LINK_TYPE_TCX, BPF_MAP_GET_FD_BY_ID, BPF_MAP_GET_NEXT_ID,
-    BPF_OBJ_GET_INFO_BY_FD, BPF_PROG_GET_FD_BY_ID, BPF_PROG_GET_NEXT_ID, BPF_PROG_QUERY,
+    BPF_LINK_TYPE_NETNS, BPF_LINK_TYPE_TCX, BPF_LINK_TYPE_XDP, BPF_MAP_GET_FD_BY_ID,
+    BPF_MAP_GET_NEXT_ID, BPF_OBJ_GET_INFO_BY_FD, BPF_PROG_GET_FD_BY_ID, BPF_PROG_GET_NEXT_ID,
+    BPF_PROG_QUERY, BPF_XDP,
 };
 use super::{Link, Map, Program, call, call_for_fd, name_of, number, too_big};
 use std::io;
@@ -232,7 +233,7 @@ pub struct MapInfo {
 /// What a link is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkTarget {
-    /// A tcx or netkit link: index of the interface, 0 when it was deleted, and `BPF_*` of `enum bpf_attach_type`.
+    /// A tcx, netkit or XDP link: index of the interface, 0 when it was deleted, and `BPF_*` of `enum bpf_attach_type`.
     Interface(u32, u32),
     /// A cgroup: its id, and the attach type.
     Cgroup(u64, u32),
@@ -377,6 +378,7 @@ impl LinkInfo {
             program: raw.prog_id,
             target: match raw.kind {
                 BPF_LINK_TYPE_TCX | BPF_LINK_TYPE_NETKIT => LinkTarget::Interface(first, second),
+                BPF_LINK_TYPE_XDP => LinkTarget::Interface(first, BPF_XDP),
                 BPF_LINK_TYPE_NETNS => LinkTarget::Netns(first, second),
                 BPF_LINK_TYPE_CGROUP => LinkTarget::Cgroup(word(first, second), third),
                 _ => LinkTarget::Other,

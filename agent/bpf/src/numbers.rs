@@ -63,6 +63,8 @@ numbers! {
     pub const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
     /// `bind(2)`, `connect(2)` and `sendmsg(2)` of the processes of a cgroup.
     pub const BPF_PROG_TYPE_CGROUP_SOCK_ADDR: u32 = 18;
+    /// The first hook of an interface.
+    pub const BPF_PROG_TYPE_XDP: u32 = 6;
     /// Choice of the socket for a packet.
     pub const BPF_PROG_TYPE_SK_LOOKUP: u32 = 30;
 
@@ -71,6 +73,8 @@ numbers! {
     pub const BPF_CGROUP_INET4_CONNECT: u32 = 10;
     /// Choice of the socket for a packet, in a network namespace.
     pub const BPF_SK_LOOKUP: u32 = 36;
+    /// What arrives at an interface, before there is a packet of the kernel.
+    pub const BPF_XDP: u32 = 37;
     /// What arrives at an interface. Since 6.6
     pub const BPF_TCX_INGRESS: u32 = 46;
     /// What leaves through an interface. Since 6.6
@@ -87,6 +91,8 @@ numbers! {
     pub const BPF_LINK_TYPE_NETNS: u32 = 5;
     /// The kind of a tcx link.
     pub const BPF_LINK_TYPE_TCX: u32 = 11;
+    /// The kind of an XDP link.
+    pub const BPF_LINK_TYPE_XDP: u32 = 6;
     /// The kind of a netkit link.
     pub const BPF_LINK_TYPE_NETKIT: u32 = 13;
 

@@ -3,7 +3,8 @@
 
 use crate::support::{Run, TempFile, inside, lo_up, path, weir_with};
 use weir_bpf::{
-    Anchor, BPF_PROG_TYPE_SCHED_CLS, BPF_TCX_EGRESS, BPF_TCX_INGRESS, Link, Program, attached, pin,
+    Anchor, BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_XDP, BPF_TCX_EGRESS, BPF_TCX_INGRESS, BPF_XDP,
+    Link, Program, attached, pin,
 };
 use weir_netlink::Netns;
 use weir_netlink::route::{Filter, FilterKind, Qdisc, Routing, TcHandle};
@@ -74,6 +75,39 @@ impl Scene {
         };
         self.netns.run(count).unwrap()
     }
+}
+
+/// What takes packets before all else at an interface is named with its link, as `ip link` names it, and first.
+// matrix: every; variants no-netfilter
+#[test]
+fn a_program_at_the_hook_of_xdp_is_shown() {
+    let Some(scene) = Scene::on_any_kernel() else {
+        return;
+    };
+    // r0 = XDP_PASS; exit
+    let pass = [[0xb7, 0, 0, 0, 2, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]];
+    let program = Program::load(BPF_PROG_TYPE_XDP, 0, &pass, c"GPL").unwrap();
+    let attach = || {
+        let index = Routing::open().unwrap().link("eth0").unwrap().index;
+        Link::to_interface(&program, index, BPF_XDP, Anchor::Any)
+    };
+    // A link at this hook is of 5.9, and bpf(2) is there before.
+    let link = scene.netns.run(attach).unwrap().unwrap();
+    let id = program.info().unwrap().id;
+    let listed = inside(&scene.netns, "ip", &["link", "show", "eth0"]);
+    assert!(listed.contains(&format!("prog/xdp id {id} ")), "{listed}");
+    let line = format!(
+        "eth0 xdp: (no name), program {id}, tag {}, link {}, of another writer\n",
+        listed
+            .split(" tag ")
+            .nth(1)
+            .unwrap()
+            .split(' ')
+            .next()
+            .unwrap(),
+        link.info().unwrap().id
+    );
+    assert!(scene.show().starts_with(&line), "{line}: {}", scene.show());
 }
 
 /// On every kernel: what preflight foretells is what then happens.

@@ -25,6 +25,7 @@ mod routes;
 mod rule;
 mod selectors;
 mod tc;
+mod xdp;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -45,6 +46,7 @@ pub use routes::Route;
 pub use rule::PolicyRule;
 pub use selectors::RuleSelectors;
 pub use tc::{BpfFilter, Filter, FilterKind, Matchall, Qdisc, TcHandle};
+pub use xdp::{XdpAttrs, XdpMode};
 
 use crate::Result;
 use crate::attr::AttrSet;
@@ -181,6 +183,7 @@ pub fn constants() -> Vec<(&'static str, i64)> {
         Geneve::CONSTANTS,
         Vxlan::CONSTANTS,
         Netkit::CONSTANTS,
+        xdp::XdpAttrs::CONSTANTS,
     ];
     let attributes = attributes.into_iter().flatten();
     let numbers = [
@@ -198,6 +201,7 @@ pub fn constants() -> Vec<(&'static str, i64)> {
             "offsetof(struct rta_cacheinfo, rta_expires)",
             routes::RTA_EXPIRES as i64,
         )])
+        .chain([("IFLA_XDP", i64::from(xdp::IFLA_XDP))])
         .collect()
 }
 

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use weir_bpf::{
-    BPF_NETKIT_PEER, BPF_NETKIT_PRIMARY, BPF_TCX_EGRESS, BPF_TCX_INGRESS, Map, Pinned, Program,
-    open_pin,
+    BPF_NETKIT_PEER, BPF_NETKIT_PRIMARY, BPF_TCX_EGRESS, BPF_TCX_INGRESS, BPF_XDP, LinkInfo,
+    LinkTarget, Map, Pinned, Program, open_pin,
 };
 use weir_netlink::route::{FilterKind, Link, LinkKind, Routing, TcHandle};
 use weir_netlink::{Netns, Result};
@@ -34,7 +34,7 @@ pub struct Shown {
 pub struct Attached {
     /// The interface.
     pub interface: String,
-    /// `tcx ingress`, `netkit peer`, `clsact egress pref 1 handle 0x1`
+    /// `xdpgeneric`, `tcx ingress`, `netkit peer`, `clsact egress pref 1 handle 0x1`
     pub hook: String,
     /// Its id; unique on this machine while it is loaded.
     pub id: u32,
@@ -145,6 +145,7 @@ pub fn read(netns: &Netns, bpffs: Option<&Bpffs>) -> Result<Shown> {
         let routing = Routing::open()?;
         let mut found = Vec::new();
         for link in routing.links()? {
+            found.extend(xdp_of(&link, &all)?);
             found.extend(links_of(&link, &all)?);
             found.extend(filters_of(&routing, &link, &all)?);
         }
@@ -214,6 +215,29 @@ fn pinned(folder: &Path, pins: &mut OfWeir) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// They run first, and take what they like before any other hook sees it.
+fn xdp_of(link: &Link, pins: &Pins) -> Result<Vec<Attached>> {
+    let at = format!("the programs at the hook of XDP of {}", link.name);
+    let programs = link
+        .xdp()
+        .map_err(|e| failed("read", &at, &std::io::Error::other(e)))?;
+    if programs.is_empty() {
+        return Ok(Vec::new());
+    }
+    // What "ip link set xdp" attached has no link, and before Linux 5.8 nothing has one that is listed.
+    let links = weir_bpf::links().unwrap_or_default();
+    let mut found = Vec::new();
+    for (mode, id) in programs {
+        let is_its = |one: &&LinkInfo| {
+            one.program == id && one.target == LinkTarget::Interface(link.index, BPF_XDP)
+        };
+        let link_id = links.iter().find(is_its).map(|one| one.id);
+        let place = (link.name.as_str(), mode.word().to_owned());
+        found.extend(describe(place, (id, link_id), None, &pins.elsewhere)?);
+    }
+    Ok(found)
 }
 
 fn links_of(link: &Link, pins: &Pins) -> Result<Vec<Attached>> {
