@@ -22,9 +22,16 @@ use foreign::{FOREIGN, Foreign, Of};
 impl Of {
     fn config(self) -> Value {
         match self {
-            Self::Application | Self::Proxy => json!({}),
+            Self::Application | Self::Proxy | Self::Diverted => json!({}),
             Self::Client => json!({ "drop_invalid": true }),
             Self::Query => json!({ "redirect_dns": true, "capture_all_dns": true }),
+        }
+    }
+
+    fn mode(self) -> Mode {
+        match self {
+            Self::Diverted => Mode::Tproxy,
+            _ => Mode::Redirect,
         }
     }
 
@@ -36,7 +43,9 @@ impl Of {
         let out = tcp("out", Place::Pod, service(80));
         match self {
             Self::Application => (out, Receiver::ProxyOutbound),
-            Self::Client => (tcp("in", Place::Client, pod), Receiver::ProxyInbound),
+            Self::Client | Self::Diverted => {
+                (tcp("in", Place::Client, pod), Receiver::ProxyInbound)
+            }
             Self::Query => (
                 Flow::new("query", Protocol::Udp, Place::Pod, service(53)),
                 Receiver::ProxyDns,
@@ -64,7 +73,7 @@ impl Kind {
                 wanted(dns, &json!({})).compile_for(None, engine)
             }
             Self::Sidecar => {
-                let given = config(Mode::Redirect, of.config());
+                let given = config(of.mode(), of.config());
                 let given: SidecarConfig = serde_json::from_value(given).expect("a configuration");
                 let intent = Intent::parse(&given, &NameFiles::default()).expect("an intent");
                 intent.compile_for(None, engine)
@@ -72,9 +81,9 @@ impl Kind {
         }
     }
 
-    fn stage(self, lab: &Lab) -> Stage<'_> {
+    fn stage(self, of: Of, lab: &Lab) -> Stage<'_> {
         let stage = match self {
-            Self::Sidecar => Stage::open(lab, Mode::Redirect),
+            Self::Sidecar => Stage::open(lab, of.mode()),
             Self::Ambient => Stage::ambient(lab),
         };
         stage.expect("everybody in place")
@@ -110,13 +119,13 @@ impl Foreign {
     }
 }
 
-/// What `verify` names, and who gets the connection.
+/// What `verify` names, and who gets the connection; `None` if it was reset.
 fn hindered(
     lab: &Lab,
     (kind, engine): (Kind, Engine),
     foreign: &Foreign,
     flow: &Flow,
-) -> Option<(Vec<String>, Outcome)> {
+) -> Option<(Vec<String>, Option<Outcome>)> {
     let pod = lab.netns(Place::Pod);
     let compiled = kind.compiled(foreign.of, engine);
     let sandbox = Sandbox::of(pod.try_clone().expect("a descriptor")).expect("a pod");
@@ -129,13 +138,14 @@ fn hindered(
     let before = sandbox.verify(&compiled).expect("compared");
     assert!(foreign.rules.is_empty() || before.is_empty(), "{before:?}");
     load(foreign.rules).ok()?;
-    let outcome = kind.stage(lab).send(flow).expect("sent");
+    let outcome = kind.stage(foreign.of, lab).send(flow);
+    let outcome = outcome.inspect_err(|e| println!("{}: {e}", foreign.what));
     let found = sandbox.verify(&compiled).expect("compared");
     let object = |change: &Change| match change {
         Change::Hindrance(line) => line.clone(),
         other => panic!("{}: {other}", foreign.what),
     };
-    Some((found.iter().map(object).collect(), outcome))
+    Some((found.iter().map(object).collect(), outcome.ok()))
 }
 
 /// What is wrong about it; also printed.
@@ -143,10 +153,13 @@ fn mistaken((kind, engine): (Kind, Engine), foreign: &Foreign) -> Option<String>
     let lab = lab()?;
     let (flow, receiver) = foreign.of.flow(&lab, kind);
     let (named, outcome) = hindered(&lab, (kind, engine), foreign, &flow)?;
-    let is_answered = matches!(&outcome, Outcome::Received { answered: true, .. });
-    // The proxy does not ask where datagrams were sent.
-    let is_known = flow.protocol == Protocol::Udp || outcome.original() == Some(flow.to);
-    let is_captured = outcome.by() == Some(receiver) && is_answered && is_known;
+    let is_captured = outcome.as_ref().is_some_and(|outcome| {
+        let is_answered = matches!(outcome, Outcome::Received { answered: true, .. });
+        // The proxy does not ask where datagrams were sent.
+        let is_known = flow.protocol == Protocol::Udp || outcome.original() == Some(flow.to);
+        outcome.by() == Some(receiver) && is_answered && is_known
+    });
+    let outcome = outcome.map_or_else(|| "reset".to_owned(), |outcome| outcome.to_string());
     let text = format!(
         "{kind:?} by {engine}: {}: {outcome}; {named:?}",
         foreign.what

@@ -7,6 +7,8 @@ pub(super) enum Of {
     Application,
     /// To the application, where invalid packets are dropped.
     Client,
+    /// To the application; a sidecar takes it by TPROXY.
+    Diverted,
     /// From the application to a DNS server, where these are redirected.
     Query,
     /// From the proxy: let through.
@@ -286,6 +288,23 @@ pub(super) const FOREIGN: &[Foreign] = &[
                 "-t mangle -A MINE -p tcp --dport 8080 -j TPROXY --on-port 9999",
                 "-t mangle -A PREROUTING -j MINE",
             ],
+        )
+    },
+    Foreign {
+        of: Of::Diverted,
+        ..nft(
+            "a zone of what arrives",
+            &[
+                "table inet t { chain c { type filter hook prerouting priority -310; ct zone set 5; }; }",
+            ],
+        )
+    },
+    Foreign {
+        of: Of::Diverted,
+        ..tables(
+            "a zone of the answers to what arrives, in legacy tables",
+            "iptables-legacy",
+            &["-t raw -I PREROUTING -j CT --zone-reply 5"],
         )
     },
     nft(

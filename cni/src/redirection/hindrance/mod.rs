@@ -3,7 +3,7 @@
 //! | What | Where | Why |
 //! |---|---|---|
 //! | `notrack` | a chain that is called before conntrack | packets without a connection are not translated |
-//! | a zone | the same | the proxy does not find the destination (`SO_ORIGINAL_DST`), answers to UDP are not translated |
+//! | a zone | the same | the proxy does not find the destination (`SO_ORIGINAL_DST`), answers to UDP are not translated, those of TPROXY are redirected |
 //! | `dnat`, `redirect` | a chain of type nat that is called before ours | the first translation counts |
 //! | `tproxy` | a chain at prerouting that is called before ours | the packet has a socket already |
 //! | whatever ends a chain | before our rules in a legacy built-in chain, which is shared | our rules are not reached |
@@ -224,9 +224,8 @@ impl Ours {
     fn is_behind(&self, taking: Taking, hook: Hook, priority: i32) -> Option<Before> {
         let (_, of_ours) = self.hooks.iter().find(|(h, _)| *h == hook)?;
         let is_before = match taking {
-            Taking::Untracked => priority < CONNTRACK,
-            // What is diverted has its destination.
-            Taking::Zoned => priority < CONNTRACK && *of_ours != priority::MANGLE,
+            // What is diverted has its destination, but the proxy's answers look like a connection of their own, too.
+            Taking::Untracked | Taking::Zoned => priority < CONNTRACK,
             Taking::Translated | Taking::Diverted if priority == *of_ours => {
                 return Some(Before::Maybe);
             }
