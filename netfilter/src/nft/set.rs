@@ -123,14 +123,14 @@ impl Set {
         };
         let type_of = self.type_of.as_deref();
         let key_order = type_of.and_then(|t| t.key_order);
-        let key_order = key_order.unwrap_or_else(|| byte_order(self.key_type));
+        let key_order = key_order.unwrap_or_else(|| self.key_type.byte_order());
         let mut user = Userdata::default().put_u32(userdata::SET_KEYBYTEORDER, key_order);
         match self.data {
             SetData::None => {}
             SetData::Verdict => user = user.put_u32(userdata::SET_DATABYTEORDER, 0),
             SetData::Value(t, _) => {
                 let order = type_of.and_then(|t| t.data_order);
-                let order = order.unwrap_or_else(|| byte_order(t));
+                let order = order.unwrap_or_else(|| t.byte_order());
                 user = user.put_u32(userdata::SET_DATABYTEORDER, order);
             }
         }
@@ -192,7 +192,8 @@ impl Set {
         let nonzero = |t: &u64| *t != 0;
         let noted = |kind| userdata::find(user?, kind).map(<[u8]>::to_vec);
         let key_type = DataType(a.key_type.unwrap_or(0));
-        let order = |kind, t| userdata::number(user, kind).filter(|n| *n != byte_order(t));
+        let order =
+            |kind, t: DataType| userdata::number(user, kind).filter(|n| *n != t.byte_order());
         let type_of = TypeOf {
             key: noted(userdata::SET_KEY_TYPEOF),
             data: noted(userdata::SET_DATA_TYPEOF),
@@ -279,35 +280,6 @@ fn desc(size: u32) -> SetDescAttrs {
 
 fn millis(t: Duration) -> u64 {
     u64::try_from(t.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// nft's `enum byteorder` of a type, 0 if it has none.
-fn byte_order(t: DataType) -> u32 {
-    match t {
-        DataType::MARK
-        | DataType::IFINDEX
-        | DataType::ARPHRD
-        | DataType::UID
-        | DataType::GID
-        | DataType::CT_STATE
-        | DataType::CT_STATUS
-        | DataType::FIB_ADDR
-        | DataType::PKT_TYPE
-        | DataType::NF_PROTO
-        | DataType::TIME
-        | DataType::REALM
-        | DataType::CLASSID
-        | DataType::DEVGROUP
-        | DataType::CT_EVENT
-        | DataType::TIME_DATE
-        | DataType::TIME_HOUR
-        | DataType::CGROUPV2
-        | DataType::CT_LABEL
-        | DataType::STRING
-        | DataType::IFNAME => userdata::HOST_ENDIAN,
-        DataType::INET_PROTO | DataType::CT_DIR | DataType::BOOLEAN => 0,
-        _ => userdata::BIG_ENDIAN,
-    }
 }
 
 /// The set of a rule with these elements, in which the selector is looked up.
@@ -480,7 +452,7 @@ impl AnonymousSet {
 /// type decides.
 pub(crate) fn is_host_order_key(a: &SetAttrs) -> bool {
     let order = userdata::number(a.userdata.as_deref(), userdata::SET_KEYBYTEORDER);
-    let of_type = || byte_order(DataType(a.key_type.unwrap_or(0)));
+    let of_type = || DataType(a.key_type.unwrap_or(0)).byte_order();
     order.unwrap_or_else(of_type) == userdata::HOST_ENDIAN
 }
 
@@ -488,9 +460,4 @@ pub(crate) fn is_host_order_key(a: &SetAttrs) -> bool {
 pub(crate) fn is_host_order_data(a: &SetAttrs) -> Option<bool> {
     let order = userdata::number(a.userdata.as_deref(), userdata::SET_DATABYTEORDER)?;
     (order != 0).then_some(order == userdata::HOST_ENDIAN)
-}
-
-/// Whether numbers of a type are kept in host order, unless the set is an interval set.
-pub(crate) fn is_host_order_type(t: DataType) -> bool {
-    byte_order(t) == userdata::HOST_ENDIAN && ![DataType::IFNAME, DataType::STRING].contains(&t)
 }

@@ -4,7 +4,6 @@
 use super::ruleset::type_name;
 use super::value::{hex, hex_number, range, value};
 use crate::nft::model::{Data, DataType};
-use crate::nft::set::is_host_order_type;
 use std::borrow::Cow;
 
 /// `TYPE_BITS` of nft's `include/datatype.h`
@@ -24,44 +23,7 @@ fn types(t: DataType) -> Vec<DataType> {
 
 /// Length of a value of the type in bytes; `None` if the type does not determine it.
 fn len(t: DataType) -> Option<usize> {
-    Some(match t {
-        DataType::NF_PROTO
-        | DataType::INET_PROTO
-        | DataType::ICMP_TYPE
-        | DataType::ICMPV6_TYPE
-        | DataType::ICMP_CODE
-        | DataType::ICMPV6_CODE
-        | DataType::ICMPX_CODE
-        | DataType::IGMP_TYPE
-        | DataType::MH_TYPE
-        | DataType::DCCP_PKTTYPE
-        | DataType::DSCP
-        | DataType::ECN
-        | DataType::TCP_FLAG
-        | DataType::CT_DIR
-        | DataType::PKT_TYPE
-        | DataType::TIME_DAY
-        | DataType::BOOLEAN => 1,
-        DataType::INET_SERVICE | DataType::ETHER_TYPE | DataType::ARP_OP | DataType::ARPHRD => 2,
-        DataType::IPV4_ADDR
-        | DataType::MARK
-        | DataType::TIME
-        | DataType::REALM
-        | DataType::CLASSID
-        | DataType::DEVGROUP
-        | DataType::CT_EVENT
-        | DataType::IFINDEX
-        | DataType::UID
-        | DataType::GID
-        | DataType::CT_STATE
-        | DataType::CT_STATUS
-        | DataType::TIME_HOUR
-        | DataType::FIB_ADDR => 4,
-        DataType::ETHER_ADDR => 6,
-        DataType::CGROUPV2 | DataType::TIME_DATE => 8,
-        DataType::IPV6_ADDR | DataType::IFNAME | DataType::CT_LABEL => 16,
-        _ => return None,
-    })
+    t.row().map(|row| row.len).filter(|len| *len > 0)
 }
 
 /// How a value, or one field of a concatenation, is displayed.
@@ -102,7 +64,7 @@ impl Field {
             Some(Self {
                 data_type: *t,
                 len: len(*t).or(rest)?,
-                host_order: is_host_order_type(*t),
+                host_order: t.is_host_order(),
                 right: 0,
                 is_unnamed: false,
             })

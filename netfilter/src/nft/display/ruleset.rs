@@ -199,55 +199,8 @@ pub(super) fn type_name(t: DataType) -> String {
     if t.is_concatenation() {
         return concat::name(t);
     }
-    match t {
-        DataType::VERDICT => "verdict",
-        DataType::NF_PROTO => "nf_proto",
-        DataType::INTEGER => "integer",
-        DataType::STRING => "string",
-        DataType::ETHER_ADDR => "ether_addr",
-        DataType::IPV4_ADDR => "ipv4_addr",
-        DataType::IPV6_ADDR => "ipv6_addr",
-        DataType::ETHER_TYPE => "ether_type",
-        DataType::INET_PROTO => "inet_proto",
-        DataType::INET_SERVICE => "inet_service",
-        DataType::ICMP_TYPE => "icmp_type",
-        DataType::TCP_FLAG => "tcp_flag",
-        DataType::MARK => "mark",
-        DataType::IFINDEX => "iface_index",
-        DataType::ARPHRD => "iface_type",
-        DataType::UID => "uid",
-        DataType::GID => "gid",
-        DataType::CT_STATE => "ct_state",
-        DataType::CT_DIR => "ct_dir",
-        DataType::CT_STATUS => "ct_status",
-        DataType::ICMPV6_TYPE => "icmpv6_type",
-        DataType::PKT_TYPE => "pkt_type",
-        DataType::FIB_ADDR => "fib_addrtype",
-        DataType::BOOLEAN => "boolean",
-        DataType::IFNAME => "ifname",
-        DataType::CGROUPV2 => "cgroupsv2",
-        DataType::BITMASK => "bitmask",
-        DataType::ARP_OP => "arp_op",
-        DataType::DCCP_PKTTYPE => "dccp_pkttype",
-        DataType::MH_TYPE => "mh_type",
-        DataType::TIME => "time",
-        DataType::REALM => "realm",
-        DataType::CLASSID => "classid",
-        DataType::ICMP_CODE => "icmp_code",
-        DataType::ICMPV6_CODE => "icmpv6_code",
-        DataType::DEVGROUP => "devgroup",
-        DataType::DSCP => "dscp",
-        DataType::ECN => "ecn",
-        DataType::CT_EVENT => "ct_event",
-        DataType::IGMP_TYPE => "igmp_type",
-        DataType::CT_LABEL => "ct_label",
-        DataType::TIME_DATE => "time",
-        DataType::TIME_DAY => "day",
-        DataType::TIME_HOUR => "hour",
-        DataType::ICMPX_CODE => "icmpx_code",
-        DataType(n) => return format!("type {n}"),
-    }
-    .to_owned()
+    let named = t.row().map(|row| row.name.to_owned());
+    named.unwrap_or_else(|| format!("type {}", t.0))
 }
 
 /// A set or a map as `nft` lists it.
@@ -325,36 +278,15 @@ fn lines(s: &Set) -> Vec<String> {
     lines
 }
 
-/// How many elements `nft` prints per line.
-fn per_line(t: DataType) -> usize {
-    match t {
-        t if t.is_concatenation() => 1,
-        DataType::IPV4_ADDR | DataType::CT_STATE | DataType::CT_STATUS | DataType::PKT_TYPE => 2,
-        DataType::NF_PROTO
-        | DataType::INTEGER
-        | DataType::INET_PROTO
-        | DataType::INET_SERVICE
-        | DataType::TCP_FLAG
-        | DataType::DCCP_PKTTYPE
-        | DataType::MARK
-        | DataType::IFINDEX
-        | DataType::CLASSID
-        | DataType::UID
-        | DataType::GID
-        | DataType::CT_DIR
-        | DataType::ARP_OP => 5,
-        _ => 1,
-    }
-}
-
 fn elements_text(s: &Set) -> String {
     if s.elements.is_empty() {
         return String::new();
     }
+    let per_line = s.key_type.row().map_or(1, |row| row.per_line);
     let mut text = String::from("\t\telements = { ");
     for (i, e) in element_texts(s).iter().enumerate() {
         if i > 0 {
-            let breaks = i % per_line(s.key_type) == 0;
+            let breaks = i % per_line == 0;
             text += if breaks { ",\n\t\t\t     " } else { ", " };
         }
         text += e;

@@ -1,12 +1,11 @@
 //! One value by its type.
 
 use super::concat::Field;
-use super::numbers::{self, bits, name};
+use super::numbers::{bits, name};
 use super::unread;
 use crate::address::Address;
-use crate::nft::model::{Data, DataType, Element, ElementKey, Verdict};
+use crate::nft::model::{Data, DataType, Element, ElementKey, Shown, Verdict};
 use crate::nft::set::ByElement;
-use crate::protocols::PROTOCOLS;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -16,23 +15,21 @@ pub(crate) fn value(data: &Data, data_type: DataType, host_order: bool) -> Strin
         let fields = Field::of(data_type, u32::try_from(data.0.len()).unwrap_or(0));
         return fields.map_or_else(|| hex(&data.0), |f| Field::text(data, data, &f));
     }
-    let n = data.number(host_order);
-    match data_type {
-        DataType::IPV4_ADDR | DataType::IPV6_ADDR => address(&data.0),
-        DataType::IFNAME | DataType::STRING => ifname(&data.0),
-        DataType::ETHER_ADDR => data
-            .0
-            .iter()
-            .map(|b| format!("{b:02x}"))
-            .collect::<Vec<_>>()
-            .join(":"),
-        DataType::CT_LABEL => labels(&data.0, host_order),
-        _ => n.map_or_else(|| hex(&data.0), |n| number(n, data_type)),
+    let named = |table, n| name(table, n).map(str::to_owned);
+    match (data_type.shown(), data.number(host_order)) {
+        (Shown::Bytes(text), _) => text(&data.0, host_order),
+        (_, None) => hex(&data.0),
+        (Shown::Bits(table), Some(n)) => bits(table, n),
+        (Shown::Text(text), Some(n)) => text(n),
+        (Shown::Hex(table, digits), Some(n)) => {
+            named(table, n).unwrap_or_else(|| format!("0x{n:0digits$x}"))
+        }
+        (Shown::Named(table), Some(n)) => named(table, n).unwrap_or_else(|| n.to_string()),
     }
 }
 
 /// The numbers of the bits that are set, in a bit map of the kernel; in network order its last byte comes first.
-fn labels(bytes: &[u8], host_order: bool) -> String {
+pub(crate) fn labels(bytes: &[u8], host_order: bool) -> String {
     let bit = |i: &usize| {
         let at = match host_order {
             true => Some(i / 8),
@@ -51,41 +48,14 @@ fn labels(bytes: &[u8], host_order: bool) -> String {
     }
 }
 
-/// An end of a range: as [`value`], but `nft` uses no symbolic names there.
+/// An end of a range: as [`value`], but `nft` uses no symbolic names there, with few exceptions.
 pub(crate) fn bound(data: &Data, data_type: DataType, host_order: bool) -> String {
-    let n = data.number(host_order);
-    match (data_type, n) {
-        (
-            DataType::INET_PROTO
-            | DataType::ICMP_TYPE
-            | DataType::ICMPV6_TYPE
-            | DataType::ICMP_CODE
-            | DataType::ICMPV6_CODE
-            | DataType::ICMPX_CODE
-            | DataType::IGMP_TYPE
-            | DataType::MH_TYPE
-            | DataType::DCCP_PKTTYPE
-            | DataType::ARP_OP
-            | DataType::DEVGROUP
-            | DataType::REALM
-            | DataType::NF_PROTO
-            | DataType::PKT_TYPE
-            | DataType::ARPHRD
-            | DataType::FIB_ADDR
-            | DataType::CT_DIR
-            | DataType::TIME_DAY
-            | DataType::BOOLEAN,
-            Some(n),
-        ) => n.to_string(),
-        (
-            DataType::TCP_FLAG | DataType::CT_STATE | DataType::CT_STATUS | DataType::ECN,
-            Some(n),
-        ) => {
-            format!("0x{n:x}")
-        }
-        (DataType::DSCP, Some(n)) => format!("0x{n:02x}"),
-        (DataType::ETHER_TYPE, Some(n)) => format!("0x{n:04x}"),
-        (DataType::TIME, Some(n)) => format!("{}s", n / 1000),
+    match (data_type, data_type.shown(), data.number(host_order)) {
+        (DataType::IFINDEX | DataType::CT_EVENT, ..) => value(data, data_type, host_order),
+        (DataType::TIME, _, Some(n)) => format!("{}s", n / 1000),
+        (t, Shown::Named(_), Some(n)) if !t.is_concatenation() => n.to_string(),
+        (DataType::ECN, _, Some(n)) | (_, Shown::Bits(_), Some(n)) => format!("0x{n:x}"),
+        (_, Shown::Hex(_, digits), Some(n)) => format!("0x{n:0digits$x}"),
         _ => value(data, data_type, host_order),
     }
 }
@@ -107,59 +77,8 @@ pub(crate) fn ordered(data: &Data, data_type: DataType, host_order: bool, turned
     }
 }
 
-fn number(n: u64, data_type: DataType) -> String {
-    let named = |table| name(table, n).map_or_else(|| n.to_string(), str::to_owned);
-    let in_hex = |table| name(table, n).map_or_else(|| format!("0x{n:02x}"), str::to_owned);
-    match data_type {
-        DataType::MARK => format!("0x{n:08x}"),
-        DataType::NF_PROTO => match n {
-            2 => "ipv4".to_owned(),
-            10 => "ipv6".to_owned(),
-            n => n.to_string(),
-        },
-        DataType::INET_PROTO => named(PROTOCOLS),
-        DataType::ICMP_TYPE => named(numbers::ICMP_TYPES),
-        DataType::ICMP_CODE => named(numbers::ICMP_CODES),
-        DataType::ICMPV6_CODE => named(numbers::ICMPV6_CODES),
-        DataType::ICMPX_CODE => named(numbers::ICMPX_CODES),
-        DataType::IGMP_TYPE => named(numbers::IGMP_TYPES),
-        DataType::MH_TYPE => named(numbers::MH_TYPES),
-        DataType::ARP_OP => named(numbers::ARP_OPS),
-        DataType::DCCP_PKTTYPE => named(numbers::DCCP_TYPES),
-        DataType::DSCP => in_hex(numbers::DSCP),
-        DataType::ECN => in_hex(numbers::ECN),
-        DataType::CT_EVENT => bits(numbers::CT_EVENTS, n),
-        DataType::BITMASK => format!("0x{n:x}"),
-        DataType::CLASSID => tc_handle(n),
-        DataType::TIME_DATE => date(n),
-        DataType::TIME_DAY => numbers::DAYS
-            .get(usize::try_from(n).unwrap_or(usize::MAX))
-            .map_or_else(|| n.to_string(), |day| format!("\"{day}\"")),
-        DataType::TIME_HOUR => hour(n),
-        DataType::TIME => duration(Duration::from_millis(n)),
-        DataType::DEVGROUP if n == 0 => "\"default\"".to_owned(),
-        DataType::REALM if n == 0 => "\"cosmos\"".to_owned(),
-        DataType::ICMPV6_TYPE => named(numbers::ICMPV6_TYPES),
-        DataType::FIB_ADDR => named(numbers::FIB_TYPES),
-        DataType::PKT_TYPE => named(numbers::PKT_TYPES),
-        DataType::ARPHRD => named(numbers::ARPHRD),
-        DataType::CT_STATE => bits(numbers::CT_STATE, n),
-        DataType::CT_STATUS => bits(numbers::CT_STATUS, n),
-        DataType::TCP_FLAG => bits(numbers::TCP_FLAGS, n),
-        DataType::CT_DIR => named(&[(0, "original"), (1, "reply")]),
-        DataType::BOOLEAN => named(&[(0, "missing"), (1, "exists")]),
-        DataType::ETHER_TYPE => {
-            name(numbers::ETHER_TYPES, n).map_or_else(|| format!("0x{n:04x}"), str::to_owned)
-        }
-        // The loopback interface has index 1 in every network namespace. Other indexes are meaningful only in the
-        // namespace that they were read from.
-        DataType::IFINDEX if n == 1 => "\"lo\"".to_owned(),
-        _ => n.to_string(),
-    }
-}
-
 /// `meta priority` is a class of traffic control, `MAJOR:MINOR`.
-fn tc_handle(n: u64) -> String {
+pub(crate) fn tc_handle(n: u64) -> String {
     match n {
         0 => "none".to_owned(),
         0xffff_ffff => "root".to_owned(),
@@ -180,7 +99,13 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
         .fold(String::from("0x"), |s, b| s + &format!("{b:02x}"))
 }
 
-fn ifname(bytes: &[u8]) -> String {
+/// `02:00:00:00:00:01`
+pub(crate) fn ether(bytes: &[u8], _: bool) -> String {
+    let texts: Vec<String> = bytes.iter().map(|b| format!("{b:02x}")).collect();
+    texts.join(":")
+}
+
+pub(crate) fn ifname(bytes: &[u8], _: bool) -> String {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
     let name = String::from_utf8_lossy(bytes.get(..end).unwrap_or_default());
     match name.strip_suffix('*') {
@@ -191,7 +116,7 @@ fn ifname(bytes: &[u8]) -> String {
 }
 
 /// Nanoseconds since 1970 as date and time in UTC. `nft` uses the time zone of the process.
-fn date(ns: u64) -> String {
+pub(crate) fn date(ns: u64) -> String {
     let seconds = ns / 1_000_000_000;
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     // The calendar repeats every 400 years; years begin in March here, so that a leap day is the last day of a year.
@@ -212,7 +137,7 @@ fn date(ns: u64) -> String {
 }
 
 /// Seconds since midnight, in UTC as the kernel has them.
-fn hour(seconds: u64) -> String {
+pub(crate) fn hour(seconds: u64) -> String {
     let (h, m, s) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     match s {
         0 => format!("\"{h:02}:{m:02}\""),
@@ -221,7 +146,7 @@ fn hour(seconds: u64) -> String {
 }
 
 /// As `inet_ntop(3)` prints it.
-fn address(bytes: &[u8]) -> String {
+pub(crate) fn address(bytes: &[u8], _: bool) -> String {
     let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
     let found = v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from));
     found.map_or_else(|_| hex(bytes), |address| Address(address).to_string())
@@ -251,18 +176,10 @@ pub(super) fn prefix_len(first: &Data, last: &Data, host_order: bool) -> Option<
     is_network.then_some(len)
 }
 
-/// The types for which nft prints prefixes.
-pub(crate) fn is_prefix_type(t: DataType) -> bool {
-    matches!(
-        t,
-        DataType::IPV4_ADDR | DataType::IPV6_ADDR | DataType::MARK
-    )
-}
-
 /// Two values and all between them, as a network where it is one.
 pub(crate) fn range(first: &Data, last: &Data, t: DataType, host_order: bool) -> String {
     match prefix_len(first, last, host_order) {
-        Some(len) if is_prefix_type(t) => format!("{}/{len}", value(first, t, host_order)),
+        Some(len) if t.has_prefixes() => format!("{}/{len}", value(first, t, host_order)),
         _ if t == DataType::IFNAME => {
             let name = value(first, t, false);
             format!("{}*\"", name.trim_end_matches('"'))

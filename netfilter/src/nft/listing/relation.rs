@@ -3,7 +3,7 @@
 use super::{Binary, Kind, Listing, Term};
 use crate::nft::context::Implied;
 use crate::nft::context::is_host_order;
-use crate::nft::display::{Field, bound, hex_number, is_prefix_type, ordered, range, value};
+use crate::nft::display::{Field, bound, hex_number, ordered, range, value};
 use crate::nft::linearize::prefix_mask;
 use crate::nft::model::{CmpOp, Data, DataType, MetaKey, Selector, TableFamily};
 use crate::nft::raw;
@@ -274,7 +274,7 @@ impl Listing<'_> {
 
 /// The number of leading bits that a mask selects, of a type whose prefixes have a notation.
 fn prefix_len(mask: &Data, left: &Term) -> Option<u8> {
-    if !is_prefix_type(left.data_type) {
+    if !left.data_type.has_prefixes() {
         return None;
     }
     let mask: Vec<u8> = match left.host_order && cfg!(target_endian = "little") {

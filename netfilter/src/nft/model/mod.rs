@@ -11,6 +11,7 @@
 #[cfg(feature = "testing")]
 pub mod arbitrary;
 mod data;
+mod data_type;
 mod matching;
 mod object;
 mod rule;
@@ -18,7 +19,9 @@ mod ruleset;
 mod set;
 mod statement;
 
-pub use data::{Data, DataType};
+pub use data::Data;
+pub use data_type::DataType;
+pub(crate) use data_type::Shown;
 pub use matching::{
     CmpOp, CtDirection, CtKey, FibResult, Match, MetaKey, Operand, PayloadBase, Selector, SocketKey,
 };

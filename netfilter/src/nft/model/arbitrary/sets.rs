@@ -81,7 +81,7 @@ fn intervals(name: &'static str, t: DataType, len: u32) -> BoxedStrategy<Set> {
                 set.comment = comment;
                 set.timeout = timeout.map(Duration::from_secs);
                 set.timeouts = timeout.is_some();
-                let host_order = crate::nft::set::is_host_order_type(t) && !interval;
+                let host_order = t.is_host_order() && !interval;
                 set.elements = keys(&points, interval, len as usize)
                     .into_iter()
                     .zip(extras)
