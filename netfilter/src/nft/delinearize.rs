@@ -192,7 +192,7 @@ fn loaded(e: &Expr) -> Option<Selector> {
 
 /// `Some(None)` when there is no direction, `None` when it is not one.
 #[allow(clippy::option_option)]
-fn ct_direction(d: Option<u8>) -> Option<Option<CtDirection>> {
+pub(crate) fn ct_direction(d: Option<u8>) -> Option<Option<CtDirection>> {
     match d {
         None => Some(None),
         Some(raw::IP_CT_DIR_ORIGINAL) => Some(Some(CtDirection::Original)),

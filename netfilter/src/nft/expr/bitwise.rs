@@ -1,10 +1,6 @@
 //! `(register & mask) ^ xor` (`NFTA_BITWISE_*`). Since 3.13.
 
-use super::{DataAttrs, Instruction};
-use crate::nft::listing::{Binary, Listing, Term};
-use crate::nft::model::Data;
-use crate::nft::raw;
-use weir_netlink::attr::{Be32, Nest};
+use super::prelude::*;
 
 weir_netlink::attributes! {
     /// `enum nft_bitwise_attributes`
@@ -19,11 +15,11 @@ weir_netlink::attributes! {
         /// length in bytes, 1 to 64
         len: Be32 = NFTA_BITWISE_LEN 3,
         /// bits that are kept
-        mask: Nest<super::DataAttrs> = NFTA_BITWISE_MASK 4,
+        mask: Nest<DataAttrs> = NFTA_BITWISE_MASK 4,
         /// bits that are inverted
-        xor: Nest<super::DataAttrs> = NFTA_BITWISE_XOR 5,
+        xor: Nest<DataAttrs> = NFTA_BITWISE_XOR 5,
         /// shift width; since 5.6
-        data: Nest<super::DataAttrs> = NFTA_BITWISE_DATA 7,
+        data: Nest<DataAttrs> = NFTA_BITWISE_DATA 7,
     }
 }
 

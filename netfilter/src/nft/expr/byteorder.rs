@@ -1,8 +1,6 @@
 //! Converts a register between host and network order (`NFTA_BYTEORDER_*`). Since 3.13.
 
-use super::Instruction;
-use crate::nft::listing::Listing;
-use weir_netlink::attr::Be32;
+use super::prelude::*;
 
 weir_netlink::attributes! {
     /// `enum nft_byteorder_attributes`

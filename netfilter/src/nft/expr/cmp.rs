@@ -1,9 +1,6 @@
 //! Compares a register with a value (`NFTA_CMP_*`). Since 3.13.
 
-use super::Instruction;
-use crate::nft::listing::{Listing, Right};
-use crate::nft::model::{CmpOp, Data};
-use weir_netlink::attr::{Be32, Nest};
+use super::prelude::*;
 
 weir_netlink::attributes! {
     /// `enum nft_cmp_attributes`
@@ -14,7 +11,7 @@ weir_netlink::attributes! {
         /// `enum nft_cmp_ops`; bytes are compared, so numbers must be in network order
         op: Be32 = NFTA_CMP_OP 2,
         /// the value
-        data: Nest<super::DataAttrs> = NFTA_CMP_DATA 3,
+        data: Nest<DataAttrs> = NFTA_CMP_DATA 3,
     }
 }
 

@@ -1,9 +1,6 @@
 //! Counts the connections of an element or a rule (`NFTA_CONNLIMIT_*`). Since 4.18.
 
-use super::Instruction;
-use crate::nft::listing::Listing;
-use crate::nft::raw;
-use weir_netlink::attr::Be32;
+use super::prelude::*;
 
 weir_netlink::attributes! {
     /// `enum nft_connlimit_attributes`

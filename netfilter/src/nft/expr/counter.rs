@@ -1,8 +1,6 @@
 //! Counts packets and bytes (`NFTA_COUNTER_*`). Since 3.13.
 
-use super::Instruction;
-use crate::nft::listing::Listing;
-use weir_netlink::attr::Be64;
+use super::prelude::*;
 
 weir_netlink::attributes! {
     /// `enum nft_counter_attributes`

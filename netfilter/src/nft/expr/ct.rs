@@ -1,10 +1,8 @@
 //! Loads from or stores into the conntrack entry (`NFTA_CT_*`). Since 3.13, store since 3.16, zone since 4.11.
 
-use super::Instruction;
-use crate::nft::listing::{Key, Kind, Listing, find_key};
-use crate::nft::model::{CtDirection, DataType, Selector};
-use crate::nft::raw;
-use weir_netlink::attr::{Be32, U8};
+use super::prelude::*;
+use crate::nft::delinearize::ct_direction;
+use crate::nft::model::CtDirection;
 
 weir_netlink::attributes! {
     /// `enum nft_ct_attributes`
@@ -22,43 +20,33 @@ weir_netlink::attributes! {
 }
 
 /// What can be loaded, by `enum nft_ct_keys`.
-pub(crate) const KEYS: &[Key] = &[
-    Key::host(raw::NFT_CT_STATE, "state", DataType::CT_STATE, 4),
-    Key::host(raw::NFT_CT_DIRECTION, "direction", DataType::CT_DIR, 1),
-    Key::host(raw::NFT_CT_STATUS, "status", DataType::CT_STATUS, 4),
-    Key::host(raw::NFT_CT_MARK, "mark", DataType::MARK, 4),
-    Key::host(raw::NFT_CT_SECMARK, "secmark", DataType::INTEGER, 4),
-    Key::host(raw::NFT_CT_EXPIRATION, "expiration", DataType::TIME, 4),
-    Key::net(raw::NFT_CT_HELPER, "helper", DataType::STRING, 16),
-    Key::host(raw::NFT_CT_L3PROTOCOL, "l3proto", DataType::NF_PROTO, 1),
+pub(crate) const KEYS: &[Key] = keys! {
+    host NFT_CT_STATE "state" CT_STATE 4;
+    host NFT_CT_DIRECTION "direction" CT_DIR 1;
+    host NFT_CT_STATUS "status" CT_STATUS 4;
+    host NFT_CT_MARK "mark" MARK 4;
+    host NFT_CT_SECMARK "secmark" INTEGER 4;
+    host NFT_CT_EXPIRATION "expiration" TIME 4;
+    net NFT_CT_HELPER "helper" STRING 16;
+    host NFT_CT_L3PROTOCOL "l3proto" NF_PROTO 1;
     // From before the family was part of the key.
-    Key::net(raw::NFT_CT_SRC, "saddr", DataType::IPV4_ADDR, 0),
-    Key::net(raw::NFT_CT_DST, "daddr", DataType::IPV4_ADDR, 0),
-    Key::host(raw::NFT_CT_PROTOCOL, "protocol", DataType::INET_PROTO, 1),
-    Key::net(
-        raw::NFT_CT_PROTO_SRC,
-        "proto-src",
-        DataType::INET_SERVICE,
-        2,
-    ),
-    Key::net(
-        raw::NFT_CT_PROTO_DST,
-        "proto-dst",
-        DataType::INET_SERVICE,
-        2,
-    ),
-    Key::host(raw::NFT_CT_LABELS, "label", DataType::CT_LABEL, 16),
-    Key::host(raw::NFT_CT_PKTS, "packets", DataType::INTEGER, 8),
-    Key::host(raw::NFT_CT_BYTES, "bytes", DataType::INTEGER, 8),
-    Key::host(raw::NFT_CT_AVGPKT, "avgpkt", DataType::INTEGER, 8),
-    Key::host(raw::NFT_CT_ZONE, "zone", DataType::INTEGER, 2),
-    Key::host(raw::NFT_CT_EVENTMASK, "event", DataType::CT_EVENT, 4),
-    Key::net(raw::NFT_CT_SRC_IP, "ip saddr", DataType::IPV4_ADDR, 4),
-    Key::net(raw::NFT_CT_DST_IP, "ip daddr", DataType::IPV4_ADDR, 4),
-    Key::net(raw::NFT_CT_SRC_IP6, "ip6 saddr", DataType::IPV6_ADDR, 16),
-    Key::net(raw::NFT_CT_DST_IP6, "ip6 daddr", DataType::IPV6_ADDR, 16),
-    Key::net(raw::NFT_CT_ID, "id", DataType::INTEGER, 4),
-];
+    net NFT_CT_SRC "saddr" IPV4_ADDR 0;
+    net NFT_CT_DST "daddr" IPV4_ADDR 0;
+    host NFT_CT_PROTOCOL "protocol" INET_PROTO 1;
+    net NFT_CT_PROTO_SRC "proto-src" INET_SERVICE 2;
+    net NFT_CT_PROTO_DST "proto-dst" INET_SERVICE 2;
+    host NFT_CT_LABELS "label" CT_LABEL 16;
+    host NFT_CT_PKTS "packets" INTEGER 8;
+    host NFT_CT_BYTES "bytes" INTEGER 8;
+    host NFT_CT_AVGPKT "avgpkt" INTEGER 8;
+    host NFT_CT_ZONE "zone" INTEGER 2;
+    host NFT_CT_EVENTMASK "event" CT_EVENT 4;
+    net NFT_CT_SRC_IP "ip saddr" IPV4_ADDR 4;
+    net NFT_CT_DST_IP "ip daddr" IPV4_ADDR 4;
+    net NFT_CT_SRC_IP6 "ip6 saddr" IPV6_ADDR 16;
+    net NFT_CT_DST_IP6 "ip6 daddr" IPV6_ADDR 16;
+    net NFT_CT_ID "id" INTEGER 4;
+};
 
 /// `ct [original|reply] KEY`, with the family of an address where the key does not have it
 pub(crate) fn text(key: u32, direction: Option<CtDirection>, family: &str) -> String {
@@ -72,20 +60,9 @@ pub(crate) fn text(key: u32, direction: Option<CtDirection>, family: &str) -> St
     }
 }
 
-impl Ct {
-    fn direction(&self) -> Option<Option<CtDirection>> {
-        match self.direction {
-            None => Some(None),
-            Some(raw::IP_CT_DIR_ORIGINAL) => Some(Some(CtDirection::Original)),
-            Some(raw::IP_CT_DIR_REPLY) => Some(Some(CtDirection::Reply)),
-            Some(_) => None,
-        }
-    }
-}
-
 impl Instruction for Ct {
     fn list(&self, l: &mut Listing<'_>) -> Option<()> {
-        let (number, direction) = (self.key?, self.direction()?);
+        let (number, direction) = (self.key?, ct_direction(self.direction)?);
         let key = find_key(KEYS, number)?;
         let Some(register) = self.sreg else {
             let term = l.context.term(&Selector::Ct(number.into(), direction));

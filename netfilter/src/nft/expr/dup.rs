@@ -1,9 +1,6 @@
 //! Sends a copy of the packet (`NFTA_DUP_*`). Since 4.3, `netdev` since 4.7.
 
-use super::Instruction;
-use crate::nft::listing::Listing;
-use crate::nft::model::{DataType, TableFamily};
-use weir_netlink::attr::Be32;
+use super::prelude::*;
 
 weir_netlink::attributes! {
     /// `enum nft_dup_attributes`

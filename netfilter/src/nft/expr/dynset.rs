@@ -1,12 +1,11 @@
 //! Adds an element to a set, or deletes it (`NFTA_DYNSET_*`). Since 4.1, expressions since 4.3, deletion since 4.20.
 
-use super::{Expr, ExprElem, Instruction, SetName};
+use super::prelude::*;
+use super::{Expr, ExprElem};
 use crate::nft::display::{Field, duration};
-use crate::nft::listing::{self, Listing};
-use crate::nft::model::DataType;
-use crate::nft::raw;
+use crate::nft::listing;
 use std::time::Duration;
-use weir_netlink::attr::{AttrSet, Attrs, Be32, Be64, RawNest, Str};
+use weir_netlink::attr::{AttrSet, Attrs, RawNest};
 
 weir_netlink::attributes! {
     /// `enum nft_dynset_attributes`

@@ -2,12 +2,8 @@
 //! (`NFTA_EXTHDR_*`). Since 3.13, TCP options since 4.11, stores since 4.14, IPv4 options since 5.3, SCTP since 5.14,
 //! removal since 5.18, DCCP since 6.4.
 
-use super::Instruction;
+use super::prelude::*;
 use crate::nft::context::Implied;
-use crate::nft::listing::{Kind, Listing, Term};
-use crate::nft::model::{Data, DataType};
-use crate::nft::raw;
-use weir_netlink::attr::{Be32, U8};
 
 weir_netlink::attributes! {
     /// `enum nft_exthdr_attributes`
@@ -82,15 +78,10 @@ const OPTION: &[Field] = &[(0, 8, "kind"), (8, 8, "length")];
 const SIZE: &[Field] = &[(16, 16, "size")];
 const WINDOW: &[Field] = &[(16, 8, "count")];
 /// The blocks are numbered.
+#[rustfmt::skip]
 const SACK: &[Field] = &[
-    (16, 32, "left"),
-    (48, 32, "right"),
-    (80, 32, "sack1 left"),
-    (112, 32, "sack1 right"),
-    (144, 32, "sack2 left"),
-    (176, 32, "sack2 right"),
-    (208, 32, "sack3 left"),
-    (240, 32, "sack3 right"),
+    (16, 32, "left"), (48, 32, "right"), (80, 32, "sack1 left"), (112, 32, "sack1 right"),
+    (144, 32, "sack2 left"), (176, 32, "sack2 right"), (208, 32, "sack3 left"), (240, 32, "sack3 right"),
 ];
 const TIMESTAMP: &[Field] = &[(16, 32, "tsval"), (48, 32, "tsecr")];
 const MPTCP: &[Field] = &[(16, 4, "subtype")];

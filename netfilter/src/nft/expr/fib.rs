@@ -1,10 +1,7 @@
 //! Looks a route up (`NFTA_FIB_*`). Since 4.10.
 
-use super::Instruction;
-use crate::nft::listing::Listing;
-use crate::nft::model::{DataType, FibResult, Selector};
-use crate::nft::raw;
-use weir_netlink::attr::Be32;
+use super::prelude::*;
+use crate::nft::model::FibResult;
 
 weir_netlink::attributes! {
     /// `enum nft_fib_attributes`

@@ -1,8 +1,6 @@
 //! Adds the connection to a flowtable (`NFTA_FLOW_*`). Since 4.16.
 
-use super::Instruction;
-use crate::nft::listing::Listing;
-use weir_netlink::attr::Str;
+use super::prelude::*;
 
 weir_netlink::attributes! {
     /// `enum nft_offload_attributes`

@@ -1,10 +1,6 @@
 //! Sends the packet to another interface (`NFTA_FWD_*`). Since 4.5, with an address since 4.19.
 
-use super::Instruction;
-use crate::nft::listing::Listing;
-use crate::nft::model::DataType;
-use crate::nft::raw;
-use weir_netlink::attr::Be32;
+use super::prelude::*;
 
 weir_netlink::attributes! {
     /// `enum nft_fwd_attributes`

@@ -1,12 +1,8 @@
 //! Computes a hash of a register, or of the addresses and ports of the packet (`NFTA_HASH_*`). Since 4.9, `symhash`
 //! since 4.12.
 
-use super::Instruction;
 use super::numgen::offset;
-use crate::nft::listing::{Kind, Listing, Term};
-use crate::nft::model::DataType;
-use crate::nft::raw;
-use weir_netlink::attr::Be32;
+use super::prelude::*;
 
 weir_netlink::attributes! {
     /// `enum nft_hash_attributes`

@@ -1,10 +1,7 @@
 //! Loads a value or a verdict into a register (`NFTA_IMMEDIATE_*`). Since 3.13.
 
-use super::Instruction;
+use super::prelude::*;
 use crate::nft::delinearize;
-use crate::nft::listing::{Listing, Term};
-use crate::nft::raw;
-use weir_netlink::attr::{Be32, Nest};
 
 weir_netlink::attributes! {
     /// `enum nft_immediate_attributes`
@@ -13,7 +10,7 @@ weir_netlink::attributes! {
         /// destination register; `NFT_REG_VERDICT` for a verdict
         dreg: Be32 = NFTA_IMMEDIATE_DREG 1,
         /// the value or the verdict
-        data: Nest<super::DataAttrs> = NFTA_IMMEDIATE_DATA 2,
+        data: Nest<DataAttrs> = NFTA_IMMEDIATE_DATA 2,
     }
 }
 

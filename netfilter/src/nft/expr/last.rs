@@ -1,10 +1,8 @@
 //! Remembers when the last packet came (`NFTA_LAST_*`). Since 5.14.
 
-use super::Instruction;
+use super::prelude::*;
 use crate::nft::display::duration;
-use crate::nft::listing::Listing;
 use std::time::Duration;
-use weir_netlink::attr::{Be32, Be64};
 
 weir_netlink::attributes! {
     /// `enum nft_last_attributes`

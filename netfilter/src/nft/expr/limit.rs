@@ -1,10 +1,7 @@
 //! A token bucket (`NFTA_LIMIT_*`). Since 3.13, bytes and burst since 4.3, inverted since 4.3.
 
-use super::Instruction;
+use super::prelude::*;
 use crate::nft::display::bytes;
-use crate::nft::listing::Listing;
-use crate::nft::raw;
-use weir_netlink::attr::{Be32, Be64};
 
 weir_netlink::attributes! {
     /// `enum nft_limit_attributes`

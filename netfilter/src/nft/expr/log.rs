@@ -1,10 +1,7 @@
 //! Logs the packet (`NFTA_LOG_*`). Since 3.13.
 
-use super::Instruction;
+use super::prelude::*;
 use crate::nft::display::numbers;
-use crate::nft::listing::Listing;
-use crate::nft::raw;
-use weir_netlink::attr::{Be16, Be32, Str};
 
 weir_netlink::attributes! {
     /// `enum nft_log_attributes`

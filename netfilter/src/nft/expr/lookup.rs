@@ -1,10 +1,6 @@
 //! Looks a register up in a set or map (`NFTA_LOOKUP_*`). Since 3.13, inverted since 4.8.
 
-use super::{Instruction, SetName};
-use crate::nft::listing::{Kind, Listing, Right, Term};
-use crate::nft::model::{CmpOp, DataType};
-use crate::nft::raw;
-use weir_netlink::attr::{Be32, Str};
+use super::prelude::*;
 
 weir_netlink::attributes! {
     /// `enum nft_lookup_attributes`

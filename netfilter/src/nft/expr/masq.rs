@@ -1,8 +1,6 @@
 //! Source NAT to the address of the outgoing interface (`NFTA_MASQ_*`). Since 3.18.
 
-use super::Instruction;
-use crate::nft::listing::Listing;
-use weir_netlink::attr::Be32;
+use super::prelude::*;
 
 weir_netlink::attributes! {
     /// `enum nft_masq_attributes`

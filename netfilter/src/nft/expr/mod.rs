@@ -5,6 +5,15 @@
 //! its normal form and its text (`Instruction`). `nft::linearize` makes expressions of statements,
 //! `nft::delinearize` statements of expressions, and `nft::listing` text.
 
+/// What the file of an expression is written with.
+mod prelude {
+    pub(super) use super::{DataAttrs, Instruction, SetName};
+    pub(super) use crate::nft::listing::{Binary, Key, Kind, Listing, Right, Term, find_key, keys};
+    pub(super) use crate::nft::model::{CmpOp, Data, DataType, Selector, TableFamily};
+    pub(super) use crate::nft::raw;
+    pub(super) use weir_netlink::attr::{Be16, Be32, Be64, Nest, Str, U8};
+}
+
 mod bitwise;
 mod byteorder;
 mod cmp;
@@ -42,43 +51,8 @@ mod synproxy;
 mod tproxy;
 mod xfrm;
 
-pub use bitwise::Bitwise;
-pub use byteorder::Byteorder;
-pub use cmp::Cmp;
-pub use connlimit::Connlimit;
-pub use counter::Counter;
-pub use ct::Ct;
 pub use data::{DataAttrs, VerdictAttrs};
-pub use dup::Dup;
-pub use dynset::Dynset;
-pub use exthdr::Exthdr;
 pub(crate) use exthdr::noted as noted_exthdr;
-pub use fib::Fib;
-pub use flow_offload::FlowOffload;
-pub use fwd::Fwd;
-pub use hash::Hash;
-pub use immediate::Immediate;
-pub use last::Last;
-pub use limit::Limit;
-pub use log::Log;
-pub use lookup::Lookup;
-pub use masq::Masq;
-pub use meta::Meta;
-pub use nat::Nat;
-pub use numgen::Numgen;
-pub use objref::Objref;
-pub use osf::Osf;
-pub use payload::Payload;
-pub use queue::Queue;
-pub use quota::Quota;
-pub use range::Range;
-pub use redir::Redir;
-pub use reject::Reject;
-pub use rt::Rt;
-pub use socket::Socket;
-pub use synproxy::Synproxy;
-pub use tproxy::Tproxy;
-pub use xfrm::Xfrm;
 
 use super::listing::Listing;
 use std::ffi::CStr;
@@ -140,13 +114,16 @@ macro_rules! expr {
 }
 pub(crate) use expr;
 
+/// The module of each, which has its name, and its type.
 macro_rules! expressions {
-    ($($(#[$m:meta])* $variant:ident = $name:literal,)*) => {
+    ($($name:ident $variant:ident,)*) => {
+        $(pub use $name::$variant;)*
+
         /// One instruction of a rule.
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Expr {
-            $($(#[$m])* $variant($variant),)*
+            $(#[doc = concat!("`", stringify!($name), "`")] $variant($variant),)*
             /// `notrack` has no attributes. Since 4.9.
             Notrack,
             /// An expression that this version does not know, or one with bytes that it cannot decode.
@@ -155,7 +132,7 @@ macro_rules! expressions {
 
         impl Expr {
             /// Names of all known expressions, `notrack` included.
-            pub const KNOWN: &[&str] = &[$($name,)* "notrack"];
+            pub const KNOWN: &[&str] = &[$(stringify!($name),)* "notrack"];
 
             /// Removes attributes with default values.
             pub(crate) fn normalize(&mut self) {
@@ -186,7 +163,7 @@ macro_rules! expressions {
             #[must_use]
             pub fn name(&self) -> &str {
                 match self {
-                    $(Self::$variant(_) => $name,)*
+                    $(Self::$variant(_) => stringify!($name),)*
                     Self::Notrack => "notrack",
                     Self::Opaque(attrs) => attrs.name.as_deref().unwrap_or_default(),
                 }
@@ -231,7 +208,7 @@ macro_rules! expressions {
 
             fn known(name: &str, data: &[u8]) -> Option<Self> {
                 match name {
-                    $($name => $variant::decode(data).ok().map(Self::$variant),)*
+                    $(stringify!($name) => $variant::decode(data).ok().map(Self::$variant),)*
                     "notrack" if data.is_empty() => Some(Self::Notrack),
                     _ => None,
                 }
@@ -251,7 +228,7 @@ macro_rules! expressions {
 
             fn path_in(name: &str, data: &[u8], target: Target) -> Option<Path> {
                 match name {
-                    $($name => $variant::path(data, target),)*
+                    $(stringify!($name) => $variant::path(data, target),)*
                     _ => None,
                 }
             }
@@ -272,102 +249,11 @@ macro_rules! expressions {
 }
 
 expressions! {
-    /// `bitwise`
-    Bitwise = "bitwise",
-    /// `byteorder`
-    Byteorder = "byteorder",
-    /// `cmp`
-    Cmp = "cmp",
-    /// `connlimit`
-    Connlimit = "connlimit",
-    /// `counter`
-    Counter = "counter",
-    /// `ct`
-    Ct = "ct",
-    /// `dup`
-    Dup = "dup",
-    /// `dynset`
-    Dynset = "dynset",
-    /// `exthdr`
-    Exthdr = "exthdr",
-    /// `fib`
-    Fib = "fib",
-    /// `flow_offload`
-    FlowOffload = "flow_offload",
-    /// `fwd`
-    Fwd = "fwd",
-    /// `hash`
-    Hash = "hash",
-    /// `immediate`
-    Immediate = "immediate",
-    /// `last`
-    Last = "last",
-    /// `limit`
-    Limit = "limit",
-    /// `log`
-    Log = "log",
-    /// `lookup`
-    Lookup = "lookup",
-    /// `masq`
-    Masq = "masq",
-    /// `meta`
-    Meta = "meta",
-    /// `nat`
-    Nat = "nat",
-    /// `numgen`
-    Numgen = "numgen",
-    /// `objref`
-    Objref = "objref",
-    /// `osf`
-    Osf = "osf",
-    /// `payload`
-    Payload = "payload",
-    /// `queue`
-    Queue = "queue",
-    /// `quota`
-    Quota = "quota",
-    /// `range`
-    Range = "range",
-    /// `redir`
-    Redir = "redir",
-    /// `reject`
-    Reject = "reject",
-    /// `rt`
-    Rt = "rt",
-    /// `socket`
-    Socket = "socket",
-    /// `synproxy`
-    Synproxy = "synproxy",
-    /// `tproxy`
-    Tproxy = "tproxy",
-    /// `xfrm`
-    Xfrm = "xfrm",
-}
-
-impl Expr {
-    /// Names of the expressions that the statements of a [`Rule`](super::Rule) are made of.
-    pub const NAMES: &[&str] = &[
-        "bitwise",
-        "byteorder",
-        "cmp",
-        "counter",
-        "ct",
-        "fib",
-        "immediate",
-        "limit",
-        "log",
-        "lookup",
-        "masq",
-        "meta",
-        "nat",
-        "notrack",
-        "payload",
-        "range",
-        "redir",
-        "reject",
-        "socket",
-        "tproxy",
-    ];
+    bitwise Bitwise, byteorder Byteorder, cmp Cmp, connlimit Connlimit, counter Counter, ct Ct, dup Dup, dynset Dynset,
+    exthdr Exthdr, fib Fib, flow_offload FlowOffload, fwd Fwd, hash Hash, immediate Immediate, last Last, limit Limit,
+    log Log, lookup Lookup, masq Masq, meta Meta, nat Nat, numgen Numgen, objref Objref, osf Osf, payload Payload,
+    queue Queue, quota Quota, range Range, redir Redir, reject Reject, rt Rt, socket Socket, synproxy Synproxy,
+    tproxy Tproxy, xfrm Xfrm,
 }
 
 /// An expression as the element of a list (`NFTA_RULE_EXPRESSIONS`).

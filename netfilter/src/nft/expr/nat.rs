@@ -1,10 +1,7 @@
 //! Source or destination NAT (`NFTA_NAT_*`). Since 3.13, in `inet` tables since 5.2.
 
-use super::Instruction;
-use crate::nft::listing::{Kind, Listing, addresses};
-use crate::nft::model::{DataType, TableFamily};
-use crate::nft::raw;
-use weir_netlink::attr::Be32;
+use super::prelude::*;
+use crate::nft::listing::addresses;
 
 weir_netlink::attributes! {
     /// `enum nft_nat_attributes`

@@ -1,10 +1,6 @@
 //! Generates a number (`NFTA_NG_*`). Since 4.9.
 
-use super::Instruction;
-use crate::nft::listing::{Listing, Term};
-use crate::nft::model::DataType;
-use crate::nft::raw;
-use weir_netlink::attr::Be32;
+use super::prelude::*;
 
 weir_netlink::attributes! {
     /// `enum nft_ng_attributes`

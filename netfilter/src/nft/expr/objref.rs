@@ -1,10 +1,7 @@
 //! Refers to a stateful object, by its name or by a map (`NFTA_OBJREF_*`). Since 4.10.
 
-use super::{Instruction, SetName};
-use crate::nft::listing::Listing;
+use super::prelude::*;
 use crate::nft::model::ObjectKind;
-use crate::nft::raw;
-use weir_netlink::attr::{Be32, Str};
 
 weir_netlink::attributes! {
     /// `enum nft_objref_attributes`

@@ -1,10 +1,6 @@
 //! Guesses the operating system that sent the packet (`NFTA_OSF_*`). Since 4.19, `ttl` and `version` since 5.2.
 
-use super::Instruction;
-use crate::nft::listing::{Listing, Term};
-use crate::nft::model::DataType;
-use crate::nft::raw;
-use weir_netlink::attr::{Be32, U8};
+use super::prelude::*;
 
 weir_netlink::attributes! {
     /// `enum nft_osf_attributes`

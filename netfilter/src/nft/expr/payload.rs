@@ -1,9 +1,7 @@
 //! Loads from or stores into the packet (`NFTA_PAYLOAD_*`). Since 3.13, store since 4.5.
 
-use super::Instruction;
-use crate::nft::listing::{Binary, Kind, LONGEST, Listing, Term};
-use crate::nft::model::{Data, Selector};
-use weir_netlink::attr::Be32;
+use super::prelude::*;
+use crate::nft::listing::LONGEST;
 
 weir_netlink::attributes! {
     /// `enum nft_payload_attributes`

@@ -1,10 +1,6 @@
 //! Hands the packet to a program (`NFTA_QUEUE_*`). Since 3.14, a register since 4.10.
 
-use super::Instruction;
-use crate::nft::listing::Listing;
-use crate::nft::model::DataType;
-use crate::nft::raw;
-use weir_netlink::attr::{Be16, Be32};
+use super::prelude::*;
 
 weir_netlink::attributes! {
     /// `enum nft_queue_attributes`

@@ -1,10 +1,7 @@
 //! Matches until, or after, a number of bytes (`NFTA_QUOTA_*`). Since 4.9.
 
-use super::Instruction;
+use super::prelude::*;
 use crate::nft::display::bytes;
-use crate::nft::listing::Listing;
-use crate::nft::raw;
-use weir_netlink::attr::{Be32, Be64};
 
 weir_netlink::attributes! {
     /// `enum nft_quota_attributes`

@@ -1,10 +1,6 @@
 //! Compares a register with a range (`NFTA_RANGE_*`). Since 4.9.
 
-use super::{DataAttrs, Instruction};
-use crate::nft::listing::{Listing, Right};
-use crate::nft::model::{CmpOp, Data};
-use crate::nft::raw;
-use weir_netlink::attr::{Be32, Nest};
+use super::prelude::*;
 
 weir_netlink::attributes! {
     /// `enum nft_range_attributes`
@@ -15,9 +11,9 @@ weir_netlink::attributes! {
         /// `NFT_RANGE_EQ` or `NFT_RANGE_NEQ`
         op: Be32 = NFTA_RANGE_OP 2,
         /// first value
-        from: Nest<super::DataAttrs> = NFTA_RANGE_FROM_DATA 3,
+        from: Nest<DataAttrs> = NFTA_RANGE_FROM_DATA 3,
         /// last value
-        to: Nest<super::DataAttrs> = NFTA_RANGE_TO_DATA 4,
+        to: Nest<DataAttrs> = NFTA_RANGE_TO_DATA 4,
     }
 }
 

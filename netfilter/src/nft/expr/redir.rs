@@ -1,8 +1,6 @@
 //! Destination NAT to this machine (`NFTA_REDIR_*`). Since 3.19, in `inet` tables since 5.2.
 
-use super::Instruction;
-use crate::nft::listing::Listing;
-use weir_netlink::attr::Be32;
+use super::prelude::*;
 
 weir_netlink::attributes! {
     /// `enum nft_redir_attributes`

@@ -1,12 +1,8 @@
 //! Rejects the packet with an answer (`NFTA_REJECT_*`). Since 3.14, `inet` since 3.18.
 
-use super::Instruction;
+use super::prelude::*;
 use crate::nft::context::Implied;
 use crate::nft::display::numbers;
-use crate::nft::listing::Listing;
-use crate::nft::model::TableFamily;
-use crate::nft::raw;
-use weir_netlink::attr::{Be32, U8};
 
 weir_netlink::attributes! {
     /// `enum nft_reject_attributes`

@@ -1,10 +1,6 @@
 //! Loads from the route of the packet (`NFTA_RT_*`). Since 4.9, `tcpmss` since 4.14, `ipsec` since 4.20.
 
-use super::Instruction;
-use crate::nft::listing::{Key, Listing, Term, find_key};
-use crate::nft::model::DataType;
-use crate::nft::raw;
-use weir_netlink::attr::Be32;
+use super::prelude::*;
 
 weir_netlink::attributes! {
     /// `enum nft_rt_attributes`
@@ -18,13 +14,13 @@ weir_netlink::attributes! {
 }
 
 /// What can be loaded, by `enum nft_rt_keys`.
-const KEYS: &[Key] = &[
-    Key::host(raw::NFT_RT_CLASSID, "classid", DataType::REALM, 4),
-    Key::net(raw::NFT_RT_NEXTHOP4, "ip nexthop", DataType::IPV4_ADDR, 4),
-    Key::net(raw::NFT_RT_NEXTHOP6, "ip6 nexthop", DataType::IPV6_ADDR, 16),
-    Key::host(raw::NFT_RT_TCPMSS, "mtu", DataType::INTEGER, 2),
-    Key::host(raw::NFT_RT_XFRM, "ipsec", DataType::BOOLEAN, 1),
-];
+const KEYS: &[Key] = keys! {
+    host NFT_RT_CLASSID "classid" REALM 4;
+    net NFT_RT_NEXTHOP4 "ip nexthop" IPV4_ADDR 4;
+    net NFT_RT_NEXTHOP6 "ip6 nexthop" IPV6_ADDR 16;
+    host NFT_RT_TCPMSS "mtu" INTEGER 2;
+    host NFT_RT_XFRM "ipsec" BOOLEAN 1;
+};
 
 impl Instruction for Rt {
     fn list(&self, l: &mut Listing<'_>) -> Option<()> {

@@ -1,10 +1,6 @@
 //! Loads from the local socket of the packet (`NFTA_SOCKET_*`). Since 4.20.
 
-use super::Instruction;
-use crate::nft::listing::{Key, Listing};
-use crate::nft::model::{DataType, Selector};
-use crate::nft::raw;
-use weir_netlink::attr::Be32;
+use super::prelude::*;
 
 weir_netlink::attributes! {
     /// `enum nft_socket_attributes`
@@ -20,17 +16,12 @@ weir_netlink::attributes! {
 }
 
 /// What can be loaded, by `enum nft_socket_keys`.
-pub(crate) const KEYS: &[Key] = &[
-    Key::host(
-        raw::NFT_SOCKET_TRANSPARENT,
-        "transparent",
-        DataType::INTEGER,
-        1,
-    ),
-    Key::host(raw::NFT_SOCKET_MARK, "mark", DataType::MARK, 4),
-    Key::host(raw::NFT_SOCKET_WILDCARD, "wildcard", DataType::INTEGER, 1),
-    Key::host(raw::NFT_SOCKET_CGROUPV2, "cgroupv2", DataType::CGROUPV2, 8),
-];
+pub(crate) const KEYS: &[Key] = keys! {
+    host NFT_SOCKET_TRANSPARENT "transparent" INTEGER 1;
+    host NFT_SOCKET_MARK "mark" MARK 4;
+    host NFT_SOCKET_WILDCARD "wildcard" INTEGER 1;
+    host NFT_SOCKET_CGROUPV2 "cgroupv2" CGROUPV2 8;
+};
 
 impl Instruction for Socket {
     fn normalize(&mut self) {

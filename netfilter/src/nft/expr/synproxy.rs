@@ -1,9 +1,6 @@
 //! Answers the handshake in place of the server (`NFTA_SYNPROXY_*`). Since 5.3.
 
-use super::Instruction;
-use crate::nft::listing::Listing;
-use crate::nft::raw;
-use weir_netlink::attr::{Be16, Be32, U8};
+use super::prelude::*;
 
 weir_netlink::attributes! {
     /// `enum nft_synproxy_attributes`

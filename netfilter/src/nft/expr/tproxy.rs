@@ -1,9 +1,6 @@
 //! Delivers the packet to a local socket (`NFTA_TPROXY_*`). Since 4.19.
 
-use super::Instruction;
-use crate::nft::listing::Listing;
-use crate::nft::model::{DataType, TableFamily};
-use weir_netlink::attr::Be32;
+use super::prelude::*;
 
 weir_netlink::attributes! {
     /// `enum nft_tproxy_attributes`

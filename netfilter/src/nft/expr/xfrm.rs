@@ -1,10 +1,6 @@
 //! Loads from the IPsec transformation of the packet (`NFTA_XFRM_*`). Since 4.20.
 
-use super::Instruction;
-use crate::nft::listing::{Key, Listing, Term, find_key};
-use crate::nft::model::DataType;
-use crate::nft::raw;
-use weir_netlink::attr::{Be32, U8};
+use super::prelude::*;
 
 weir_netlink::attributes! {
     /// `enum nft_xfrm_attributes`
@@ -22,34 +18,14 @@ weir_netlink::attributes! {
 }
 
 /// What can be loaded, by `enum nft_xfrm_keys`.
-const KEYS: &[Key] = &[
-    Key::net(
-        raw::NFT_XFRM_KEY_DADDR_IP4,
-        "ip daddr",
-        DataType::IPV4_ADDR,
-        4,
-    ),
-    Key::net(
-        raw::NFT_XFRM_KEY_DADDR_IP6,
-        "ip6 daddr",
-        DataType::IPV6_ADDR,
-        16,
-    ),
-    Key::net(
-        raw::NFT_XFRM_KEY_SADDR_IP4,
-        "ip saddr",
-        DataType::IPV4_ADDR,
-        4,
-    ),
-    Key::net(
-        raw::NFT_XFRM_KEY_SADDR_IP6,
-        "ip6 saddr",
-        DataType::IPV6_ADDR,
-        16,
-    ),
-    Key::host(raw::NFT_XFRM_KEY_REQID, "reqid", DataType::INTEGER, 4),
-    Key::net(raw::NFT_XFRM_KEY_SPI, "spi", DataType::INTEGER, 4),
-];
+const KEYS: &[Key] = keys! {
+    net NFT_XFRM_KEY_DADDR_IP4 "ip daddr" IPV4_ADDR 4;
+    net NFT_XFRM_KEY_DADDR_IP6 "ip6 daddr" IPV6_ADDR 16;
+    net NFT_XFRM_KEY_SADDR_IP4 "ip saddr" IPV4_ADDR 4;
+    net NFT_XFRM_KEY_SADDR_IP6 "ip6 saddr" IPV6_ADDR 16;
+    host NFT_XFRM_KEY_REQID "reqid" INTEGER 4;
+    net NFT_XFRM_KEY_SPI "spi" INTEGER 4;
+};
 
 impl Instruction for Xfrm {
     fn list(&self, l: &mut Listing<'_>) -> Option<()> {

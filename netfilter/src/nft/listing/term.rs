@@ -128,6 +128,19 @@ impl Key {
     }
 }
 
+/// Rows of a table of keys: the byte order, the constant, the word, the type and the number of bytes.
+macro_rules! keys {
+    ($($order:ident $number:ident $word:literal $data_type:ident $len:literal;)*) => {
+        &[$($crate::nft::listing::Key::$order(
+            $crate::nft::raw::$number,
+            $word,
+            $crate::nft::model::DataType::$data_type,
+            $len,
+        )),*]
+    };
+}
+pub(crate) use keys;
+
 /// The row of a number.
 pub(crate) fn find_key(keys: &'static [Key], number: u32) -> Option<&'static Key> {
     keys.iter().find(|k| k.number == number)
