@@ -13,9 +13,9 @@ use weir_netlink::attr::bytes_of;
 pub(crate) struct Code {
     pub(crate) words: usize,
     pub(crate) quote: Quote,
-    /// The arguments; `None`: the option is not printed.
-    pub(crate) show: fn(&Blob, XtFamily) -> Option<Vec<String>>,
-    pub(crate) read: fn(&Opt, &mut Blob, XtFamily) -> Result<(), Complaint>,
+    /// The arguments of the value at this offset; `None`: the option is not printed.
+    pub(crate) show: fn(&Blob, usize, XtFamily) -> Option<Vec<String>>,
+    pub(crate) read: fn(&Opt, &mut Blob, usize, XtFamily) -> Result<(), Complaint>,
 }
 
 impl Code {
@@ -23,8 +23,8 @@ impl Code {
     pub(crate) const WORD: Self = Self {
         words: 1,
         quote: Quote::Never,
-        show: |_, _| None,
-        read: |_, _, _| Ok(()),
+        show: |_, _, _| None,
+        read: |_, _, _, _| Ok(()),
     };
 }
 
@@ -158,7 +158,7 @@ impl Value {
         let hex = |value: u64, digits: usize| format!("0x{value:0digits$x}");
         Some(vec![match self {
             Self::Nothing => return Some(Vec::new()),
-            Self::Code(code) => return (code.show)(b, family),
+            Self::Code(code) => return (code.show)(b, at, family),
             Self::Number(width) => b.uint(at, *width).to_string(),
             Self::Hex(width, digits) => hex(b.uint(at, *width), *digits),
             Self::BigHex(width, digits) => hex(b.big(at, *width), *digits),
@@ -215,7 +215,7 @@ impl Value {
         let word = o.word(0);
         match self {
             Self::Nothing => {}
-            Self::Code(code) => (code.read)(o, b, family)?,
+            Self::Code(code) => (code.read)(o, b, at, family)?,
             Self::Number(width) | Self::Hex(width, _) => {
                 b.put(at, *width, number_of(o, word, *width)?)
             }

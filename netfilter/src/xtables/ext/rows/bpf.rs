@@ -2,9 +2,7 @@
 //!
 //! A pinned program is not read: the kernel wants its descriptor.
 
-use super::super::field::{Quote, field};
-use super::super::row::{Options, Row};
-use super::super::value::{Code, Value};
+use super::prelude::*;
 
 const MAX: u64 = 64;
 
@@ -15,7 +13,7 @@ const PROGRAM: usize = 8;
 const BYTECODE: Code = Code {
     words: 1,
     quote: Quote::Always,
-    show: |b, _| {
+    show: |b, _, _| {
         let count = usize::try_from(b.uint(2, 2).min(MAX)).ok()?;
         let instruction = |n: usize| {
             let at = PROGRAM + 8 * n;
@@ -25,7 +23,7 @@ const BYTECODE: Code = Code {
         let all: String = (0..count).map(instruction).collect();
         Some(vec![format!("{count}{all}")])
     },
-    read: |o, b, _| {
+    read: |o, b, _, _| {
         let wrong =
             || o.wrong("is no program; give LENGTH,CODE JT JF K,... with up to 64 instructions");
         let mut parts = o.word(0).split(',');
@@ -61,12 +59,6 @@ const BYTECODE: Code = Code {
     },
 };
 
-pub(super) const ROWS: &[Row] = &[Row {
-    name: "bpf",
-    revision: 1,
-    size: 528,
-    options: Options::Fields(&[field(&["--bytecode"], Value::Code(&BYTECODE), 0)
-        .is(0, 2, 0)
-        .need()]),
-    ..Row::MATCH
-}];
+rows! {
+    MATCH "bpf" { revision: 1, size: 528 } [field(&["--bytecode"], Value::Code(&BYTECODE), 0).is(0, 2, 0).need()]
+}

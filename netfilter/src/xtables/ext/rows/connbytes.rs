@@ -1,16 +1,13 @@
 //! `-m connbytes` (`struct xt_connbytes_info`): inverted if the first number is greater than the last.
 
-use super::super::blob::Blob;
-use super::super::field::{Invert, field};
-use super::super::row::{Options, Row};
-use super::super::value::{Code, Value, range_of};
+use super::prelude::*;
 
 fn inverted(b: &Blob) -> bool {
     b.uint(0, 8) > b.uint(8, 8)
 }
 
 const COUNT: Code = Code {
-    show: |b, _| {
+    show: |b, _, _| {
         let (mut first, mut last) = (b.uint(0, 8), b.uint(8, 8));
         if inverted(b) {
             (first, last) = (last, first);
@@ -20,7 +17,7 @@ const COUNT: Code = Code {
             _ => format!("{first}:{last}"),
         }])
     },
-    read: |o, b, _| {
+    read: |o, b, _, _| {
         let word = o.word(0);
         let (mut first, mut last) = range_of(o, word, 8)?;
         if !word.contains(':') {
@@ -39,15 +36,10 @@ const COUNT: Code = Code {
 const MODES: &[(&str, u64)] = &[("packets", 0), ("bytes", 1), ("avgpkt", 2)];
 const DIRECTIONS: &[(&str, u64)] = &[("original", 0), ("reply", 1), ("both", 2)];
 
-pub(super) const ROWS: &[Row] = &[Row {
-    name: "connbytes",
-    size: 24,
-    options: Options::Fields(&[
-        field(&["--connbytes"], Value::Code(&COUNT), 0)
-            .invert(Invert::Code(inverted))
-            .need(),
+rows! {
+    MATCH "connbytes" { size: 24 } [
+        field(&["--connbytes"], Value::Code(&COUNT), 0).invert(Invert::Code(inverted)).need(),
         field(&["--connbytes-mode"], Value::Choice(1, MODES), 16).need(),
         field(&["--connbytes-dir"], Value::Choice(1, DIRECTIONS), 17).need(),
-    ]),
-    ..Row::MATCH
-}];
+    ]
+}

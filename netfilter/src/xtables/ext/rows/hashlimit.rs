@@ -3,13 +3,8 @@
 //! A rate in packets is kept as the time between two of them, in microseconds. One in bytes is kept as a cost: the
 //! largest number of 32 bits by the rate in units of 16 bytes.
 
-use super::super::blob::{Blob, Place};
-use super::super::field::{Quote, Shown};
-use super::super::row::{Options, Row};
-use super::super::value::{Value, max_length, named, number_of};
 use super::limit::{read_rate, show_rate};
-use crate::xtables::XtFamily;
-use crate::xtables::text::{Complaint, Given, Opt};
+use super::prelude::*;
 
 const NAME_LEN: usize = 255;
 const AVG: usize = 256;
@@ -222,30 +217,12 @@ fn read(given: &mut Given, b: &mut Blob) -> Result<(), Complaint> {
     Ok(())
 }
 
-pub(super) const ROWS: &[Row] = &[Row {
-    name: "hashlimit",
-    revision: 3,
-    size: 312,
-    options: Options::Code {
-        names: &[
-            ("--hashlimit-upto", 1),
-            ("--hashlimit-above", 1),
-            ("--hashlimit", 1),
-            ("--hashlimit-srcmask", 1),
-            ("--hashlimit-dstmask", 1),
-            ("--hashlimit-burst", 1),
-            ("--hashlimit-htable-size", 1),
-            ("--hashlimit-htable-max", 1),
-            ("--hashlimit-htable-gcinterval", 1),
-            ("--hashlimit-htable-expire", 1),
-            ("--hashlimit-mode", 1),
-            ("--hashlimit-name", 1),
-            ("--hashlimit-rate-match", 0),
-            ("--hashlimit-rate-interval", 1),
-        ],
-        repeated: false,
-        show,
-        read,
-    },
-    ..Row::MATCH
-}];
+rows! {
+    MATCH "hashlimit" { revision: 3, size: 312, options: Options::Code { repeated: false, show, read, names: &[
+        ("--hashlimit-upto", 1), ("--hashlimit-above", 1), ("--hashlimit", 1), ("--hashlimit-srcmask", 1),
+        ("--hashlimit-dstmask", 1), ("--hashlimit-burst", 1), ("--hashlimit-htable-size", 1),
+        ("--hashlimit-htable-max", 1), ("--hashlimit-htable-gcinterval", 1), ("--hashlimit-htable-expire", 1),
+        ("--hashlimit-mode", 1), ("--hashlimit-name", 1), ("--hashlimit-rate-match", 0),
+        ("--hashlimit-rate-interval", 1),
+    ] } }
+}

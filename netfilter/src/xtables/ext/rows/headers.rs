@@ -1,11 +1,6 @@
 //! Matches on protocol headers and on extension headers of IPv6.
 
-use super::super::blob::Place;
-use super::super::field::{Field, Invert, Quote, field, flag};
-use super::super::row::{Options, Row};
-use super::super::value::Value::{self, Names, NetMask, Number, Range};
-use super::super::value::{Code, range_of};
-use crate::xtables::XtFamily::{Ip, Ip6};
+use super::prelude::*;
 
 /// From 0 to the largest number of 32 bits: every packet.
 const ALL: &[u8] = &[0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff];
@@ -14,73 +9,36 @@ const ALL: &[u8] = &[0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff];
 const LAST: &[u8] = &[0xff; 4];
 
 /// `DCCP_PKT_*`; the last stands for every type from 10 on.
+#[rustfmt::skip]
 const DCCP_TYPES: &[(&str, u64)] = &[
-    ("REQUEST", 1),
-    ("RESPONSE", 1 << 1),
-    ("DATA", 1 << 2),
-    ("ACK", 1 << 3),
-    ("DATAACK", 1 << 4),
-    ("CLOSEREQ", 1 << 5),
-    ("CLOSE", 1 << 6),
-    ("RESET", 1 << 7),
-    ("SYNC", 1 << 8),
-    ("SYNCACK", 1 << 9),
+    ("REQUEST", 1), ("RESPONSE", 1 << 1), ("DATA", 1 << 2), ("ACK", 1 << 3), ("DATAACK", 1 << 4),
+    ("CLOSEREQ", 1 << 5), ("CLOSE", 1 << 6), ("RESET", 1 << 7), ("SYNC", 1 << 8), ("SYNCACK", 1 << 9),
     ("INVALID", 0xfc00),
 ];
 
 /// `MASK_*` of `ip6t_ipv6header.h`, by the names of `/etc/protocols`, with those that ip6tables itself knows.
+#[rustfmt::skip]
 const IPV6_HEADERS: &[(&str, u64)] = &[
-    ("hop-by-hop", 128),
-    ("ipv6-opts", 64),
-    ("ipv6-route", 32),
-    ("ipv6-frag", 16),
-    ("ah", 8),
-    ("esp", 4),
-    ("ipv6-nonxt", 2),
-    ("protocol", 1),
-    ("hop", 128),
-    ("dst", 64),
-    ("route", 32),
-    ("frag", 16),
-    ("auth", 8),
-    ("none", 2),
-    ("prot", 1),
-    ("0", 128),
-    ("60", 64),
-    ("43", 32),
-    ("44", 16),
-    ("51", 8),
-    ("50", 4),
-    ("59", 2),
+    ("hop-by-hop", 128), ("ipv6-opts", 64), ("ipv6-route", 32), ("ipv6-frag", 16), ("ah", 8), ("esp", 4),
+    ("ipv6-nonxt", 2), ("protocol", 1), ("hop", 128), ("dst", 64), ("route", 32), ("frag", 16), ("auth", 8),
+    ("none", 2), ("prot", 1), ("0", 128), ("60", 64), ("43", 32), ("44", 16), ("51", 8), ("50", 4), ("59", 2),
     ("255", 1),
 ];
 
 /// `IP6_MH_TYPE_*`, with the short names of ip6tables.
+#[rustfmt::skip]
 const MH_TYPES: &[(&str, u64)] = &[
-    ("binding-refresh-request", 0),
-    ("home-test-init", 1),
-    ("careof-test-init", 2),
-    ("home-test", 3),
-    ("careof-test", 4),
-    ("binding-update", 5),
-    ("binding-acknowledgement", 6),
-    ("binding-error", 7),
-    ("brr", 0),
-    ("hoti", 1),
-    ("coti", 2),
-    ("hot", 3),
-    ("cot", 4),
-    ("bu", 5),
-    ("ba", 6),
-    ("be", 7),
+    ("binding-refresh-request", 0), ("home-test-init", 1), ("careof-test-init", 2), ("home-test", 3),
+    ("careof-test", 4), ("binding-update", 5), ("binding-acknowledgement", 6), ("binding-error", 7), ("brr", 0),
+    ("hoti", 1), ("coti", 2), ("hot", 3), ("cot", 4), ("bu", 5), ("ba", 6), ("be", 7),
 ];
 
 /// `FIRST:LAST`, printed as numbers and read as numbers or names.
 const MH: Code = Code {
     words: 1,
     quote: Quote::Never,
-    show: |b, family| Range(1).show(b, 0, family),
-    read: |o, b, _| {
+    show: |b, _, family| Range(1).show(b, 0, family),
+    read: |o, b, _, _| {
         let named = |word: &str| match MH_TYPES
             .iter()
             .find(|(name, _)| name.eq_ignore_ascii_case(word))
@@ -108,179 +66,72 @@ const fn srh(names: &'static [&'static str], value: Value, at: usize, bit: u64) 
     field(names, value, at).set(104, 2, bit).not(106, 2, bit)
 }
 
-pub(super) const ROWS: &[Row] = &[
-    Row {
-        name: "ah",
-        family: Some(Ip),
-        size: 12,
-        initial: &[(4, LAST)],
-        options: Options::Fields(&[field(&["--ahspi"], Range(4), 0).unless(ALL).not(8, 1, 1)]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "ah",
-        family: Some(Ip6),
-        size: 16,
-        initial: &[(4, LAST)],
-        options: Options::Fields(&[
-            field(&["--ahspi"], Range(4), 0).unless(ALL).not(13, 1, 1),
-            field(&["--ahlen"], Number(4), 8)
-                .unless(&[0; 4])
-                .not(13, 1, 2),
-            flag(&["--ahres"], 12, 1, 1),
-        ]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "esp",
-        size: 12,
-        initial: &[(4, LAST)],
-        options: Options::Fields(&[field(&["--espspi"], Range(4), 0).unless(ALL).not(8, 1, 1)]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "ipcomp",
-        size: 12,
-        options: Options::Fields(&[
-            field(&["--ipcompspi"], Range(4), 0)
-                .unless(ALL)
-                .not(8, 1, 1),
-            flag(&["--compres"], 9, 1, 1),
-        ]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "dccp",
-        size: 16,
-        options: Options::Fields(&[
-            field(&["--sport", "--source-port"], Range(2), 4)
-                .set(8, 2, 1)
-                .not(10, 2, 1),
-            field(&["--dport", "--destination-port"], Range(2), 0)
-                .set(8, 2, 2)
-                .not(10, 2, 2),
-            field(&["--dccp-types"], Names(2, DCCP_TYPES), 12)
-                .set(8, 2, 4)
-                .not(10, 2, 4),
-            field(&["--dccp-option"], Number(1), 14)
-                .set(8, 2, 8)
-                .not(10, 2, 8)
-                .within(1, 255),
-        ]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "tcpmss",
-        size: 6,
-        options: Options::Fields(&[field(&["--mss"], Range(2), 0).not(4, 1, 1).need()]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "ecn",
-        size: 4,
-        one_of: &["--ecn-tcp-ece", "--ecn-tcp-cwr", "--ecn-ip-ect"],
-        options: Options::Fields(&[
-            flag(&["--ecn-tcp-ece"], 0, 1, 0x10).not(1, 1, 0x10),
-            flag(&["--ecn-tcp-cwr"], 0, 1, 0x20).not(1, 1, 0x20),
-            field(&["--ecn-ip-ect"], Number(1), 2)
-                .set(0, 1, 1)
-                .not(1, 1, 1)
-                .within(0, 3),
-        ]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "ttl",
-        family: Some(Ip),
-        size: 2,
-        one_of: &["--ttl-eq", "--ttl", "--ttl-lt", "--ttl-gt"],
-        options: Options::Fields(&[
-            mode(&["--ttl-eq", "--ttl"], 0).invert(NOT_EQUAL),
-            mode(&["--ttl-lt"], 2),
-            mode(&["--ttl-gt"], 3),
-        ]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "hl",
-        family: Some(Ip6),
-        size: 2,
-        one_of: &["--hl-eq", "--hl", "--hl-lt", "--hl-gt"],
-        options: Options::Fields(&[
-            mode(&["--hl-eq", "--hl"], 0).invert(NOT_EQUAL),
-            mode(&["--hl-lt"], 2),
-            mode(&["--hl-gt"], 3),
-        ]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "eui64",
-        family: Some(Ip6),
-        size: 4,
-        ..Row::MATCH
-    },
-    Row {
-        name: "frag",
-        family: Some(Ip6),
-        size: 16,
-        initial: &[(4, LAST)],
-        options: Options::Fields(&[
-            field(&["--fragid"], Range(4), 0)
-                .set(12, 1, 1)
-                .not(13, 1, 1),
-            field(&["--fraglen"], Number(4), 8)
-                .set(12, 1, 2)
-                .not(13, 1, 2),
-            flag(&["--fragres"], 12, 1, 4),
-            flag(&["--fragfirst"], 12, 1, 8),
-            flag(&["--fragmore"], 12, 1, 0x10),
-            flag(&["--fraglast"], 12, 1, 0x20),
-        ]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "ipv6header",
-        family: Some(Ip6),
-        size: 3,
-        options: Options::Fields(&[
-            field(&["--header"], Names(1, IPV6_HEADERS), 0)
-                .not(1, 1, 0xff)
-                .need(),
-            flag(&["--soft"], 2, 1, 0xff),
-        ]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "mh",
-        family: Some(Ip6),
-        size: 3,
-        initial: &[(1, &[0xff])],
-        options: Options::Fields(&[field(&["--mh-type"], Value::Code(&MH), 0)
-            .unless(&[0, 0xff])
-            .not(2, 1, 1)]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "srh",
-        revision: 1,
-        family: Some(Ip6),
-        size: 108,
-        options: Options::Fields(&[
-            srh(&["--srh-next-hdr"], Number(1), 0, 1),
-            srh(&["--srh-hdr-len-eq"], Number(1), 1, 1 << 1),
-            srh(&["--srh-hdr-len-gt"], Number(1), 1, 1 << 2),
-            srh(&["--srh-hdr-len-lt"], Number(1), 1, 1 << 3),
-            srh(&["--srh-segs-left-eq"], Number(1), 2, 1 << 4),
-            srh(&["--srh-segs-left-gt"], Number(1), 2, 1 << 5),
-            srh(&["--srh-segs-left-lt"], Number(1), 2, 1 << 6),
-            srh(&["--srh-last-entry-eq"], Number(1), 3, 1 << 7),
-            srh(&["--srh-last-entry-gt"], Number(1), 3, 1 << 8),
-            srh(&["--srh-last-entry-lt"], Number(1), 3, 1 << 9),
-            srh(&["--srh-tag"], Number(2), 4, 1 << 10),
-            srh(&["--srh-psid"], NetMask(56), 8, 1 << 11),
-            srh(&["--srh-nsid"], NetMask(72), 24, 1 << 12),
-            srh(&["--srh-lsid"], NetMask(88), 40, 1 << 13),
-        ]),
-        ..Row::MATCH
-    },
-];
+rows! {
+    MATCH "ah" { family: Some(Ip), size: 12, initial: &[(4, LAST)] } [
+        field(&["--ahspi"], Range(4), 0).unless(ALL).not(8, 1, 1),
+    ]
+    MATCH "ah" { family: Some(Ip6), size: 16, initial: &[(4, LAST)] } [
+        field(&["--ahspi"], Range(4), 0).unless(ALL).not(13, 1, 1),
+        field(&["--ahlen"], Number(4), 8).unless(&[0; 4]).not(13, 1, 2),
+        flag(&["--ahres"], 12, 1, 1),
+    ]
+    MATCH "esp" { size: 12, initial: &[(4, LAST)] } [field(&["--espspi"], Range(4), 0).unless(ALL).not(8, 1, 1)]
+    MATCH "ipcomp" { size: 12 } [
+        field(&["--ipcompspi"], Range(4), 0).unless(ALL).not(8, 1, 1),
+        flag(&["--compres"], 9, 1, 1),
+    ]
+    MATCH "dccp" { size: 16 } [
+        field(&["--sport", "--source-port"], Range(2), 4).set(8, 2, 1).not(10, 2, 1),
+        field(&["--dport", "--destination-port"], Range(2), 0).set(8, 2, 2).not(10, 2, 2),
+        field(&["--dccp-types"], Names(2, DCCP_TYPES), 12).set(8, 2, 4).not(10, 2, 4),
+        field(&["--dccp-option"], Number(1), 14).set(8, 2, 8).not(10, 2, 8).within(1, 255),
+    ]
+    MATCH "tcpmss" { size: 6 } [field(&["--mss"], Range(2), 0).not(4, 1, 1).need()]
+    MATCH "ecn" { size: 4, one_of: &["--ecn-tcp-ece", "--ecn-tcp-cwr", "--ecn-ip-ect"] } [
+        flag(&["--ecn-tcp-ece"], 0, 1, 0x10).not(1, 1, 0x10),
+        flag(&["--ecn-tcp-cwr"], 0, 1, 0x20).not(1, 1, 0x20),
+        field(&["--ecn-ip-ect"], Number(1), 2).set(0, 1, 1).not(1, 1, 1).within(0, 3),
+    ]
+    MATCH "ttl" { family: Some(Ip), size: 2, one_of: &["--ttl-eq", "--ttl", "--ttl-lt", "--ttl-gt"] } [
+        mode(&["--ttl-eq", "--ttl"], 0).invert(NOT_EQUAL),
+        mode(&["--ttl-lt"], 2),
+        mode(&["--ttl-gt"], 3),
+    ]
+    MATCH "hl" { family: Some(Ip6), size: 2, one_of: &["--hl-eq", "--hl", "--hl-lt", "--hl-gt"] } [
+        mode(&["--hl-eq", "--hl"], 0).invert(NOT_EQUAL),
+        mode(&["--hl-lt"], 2),
+        mode(&["--hl-gt"], 3),
+    ]
+    MATCH "eui64" { family: Some(Ip6), size: 4 }
+    MATCH "frag" { family: Some(Ip6), size: 16, initial: &[(4, LAST)] } [
+        field(&["--fragid"], Range(4), 0).set(12, 1, 1).not(13, 1, 1),
+        field(&["--fraglen"], Number(4), 8).set(12, 1, 2).not(13, 1, 2),
+        flag(&["--fragres"], 12, 1, 4),
+        flag(&["--fragfirst"], 12, 1, 8),
+        flag(&["--fragmore"], 12, 1, 0x10),
+        flag(&["--fraglast"], 12, 1, 0x20),
+    ]
+    MATCH "ipv6header" { family: Some(Ip6), size: 3 } [
+        field(&["--header"], Names(1, IPV6_HEADERS), 0).not(1, 1, 0xff).need(),
+        flag(&["--soft"], 2, 1, 0xff),
+    ]
+    MATCH "mh" { family: Some(Ip6), size: 3, initial: &[(1, &[0xff])] } [
+        field(&["--mh-type"], Value::Code(&MH), 0).unless(&[0, 0xff]).not(2, 1, 1),
+    ]
+    MATCH "srh" { revision: 1, family: Some(Ip6), size: 108 } [
+        srh(&["--srh-next-hdr"], Number(1), 0, 1),
+        srh(&["--srh-hdr-len-eq"], Number(1), 1, 1 << 1),
+        srh(&["--srh-hdr-len-gt"], Number(1), 1, 1 << 2),
+        srh(&["--srh-hdr-len-lt"], Number(1), 1, 1 << 3),
+        srh(&["--srh-segs-left-eq"], Number(1), 2, 1 << 4),
+        srh(&["--srh-segs-left-gt"], Number(1), 2, 1 << 5),
+        srh(&["--srh-segs-left-lt"], Number(1), 2, 1 << 6),
+        srh(&["--srh-last-entry-eq"], Number(1), 3, 1 << 7),
+        srh(&["--srh-last-entry-gt"], Number(1), 3, 1 << 8),
+        srh(&["--srh-last-entry-lt"], Number(1), 3, 1 << 9),
+        srh(&["--srh-tag"], Number(2), 4, 1 << 10),
+        srh(&["--srh-psid"], NetMask(56), 8, 1 << 11),
+        srh(&["--srh-nsid"], NetMask(72), 24, 1 << 12),
+        srh(&["--srh-lsid"], NetMask(88), 40, 1 << 13),
+    ]
+}

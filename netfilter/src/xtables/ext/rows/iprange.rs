@@ -1,52 +1,35 @@
 //! `-m iprange` (`struct xt_iprange_mtinfo`, `linux/netfilter/xt_iprange.h`): inclusive ranges of addresses.
 
-use super::super::blob::Blob;
-use super::super::field::field;
-use super::super::row::{Options, Row};
-use super::super::value::{Code, Value, address_at, union_of};
+use super::prelude::*;
 use crate::address::Address;
-use crate::xtables::XtFamily;
 use crate::xtables::raw::*;
-use crate::xtables::text::{Complaint, Opt};
 
-const SOURCE: Code = Code {
-    show: |b, family| show(b, 0, family),
-    read: |o, b, family| read(o, b, 0, family),
+const ENDS: Code = Code {
+    show: |b, at, family| {
+        let [first, last] = [at, at + 16].map(|at| Address(address_at(b, at, family)));
+        Some(vec![format!("{first}-{last}")])
+    },
+    read: |o, b, at, family| {
+        let word = o.word(0);
+        let (first, last) = word.split_once('-').unwrap_or((word, word));
+        let (first, last) = (o.address_in(first, family)?, o.address_in(last, family)?);
+        b.set(at, &union_of(first));
+        b.set(at + 16, &union_of(last));
+        Ok(())
+    },
     ..Code::WORD
 };
 
-const DESTINATION: Code = Code {
-    show: |b, family| show(b, 32, family),
-    read: |o, b, family| read(o, b, 32, family),
-    ..Code::WORD
-};
-
-fn show(b: &Blob, at: usize, family: XtFamily) -> Option<Vec<String>> {
-    let [first, last] = [at, at + 16].map(|at| Address(address_at(b, at, family)));
-    Some(vec![format!("{first}-{last}")])
+/// Given and inverted by bits of the flags.
+const fn ends(names: &'static [&'static str], at: usize, given: u8, inverted: u8) -> Field {
+    field(names, Value::Code(&ENDS), at)
+        .set(64, 1, given as u64)
+        .not(64, 1, inverted as u64)
 }
 
-fn read(o: &Opt, b: &mut Blob, at: usize, family: XtFamily) -> Result<(), Complaint> {
-    let word = o.word(0);
-    let (first, last) = word.split_once('-').unwrap_or((word, word));
-    let (first, last) = (o.address_in(first, family)?, o.address_in(last, family)?);
-    b.set(at, &union_of(first));
-    b.set(at + 16, &union_of(last));
-    Ok(())
+rows! {
+    MATCH "iprange" { revision: 1, size: 68, one_of: &["--src-range", "--dst-range"] } [
+        ends(&["--src-range"], 0, IPRANGE_SRC, IPRANGE_SRC_INV),
+        ends(&["--dst-range"], 32, IPRANGE_DST, IPRANGE_DST_INV),
+    ]
 }
-
-pub(super) const ROWS: &[Row] = &[Row {
-    name: "iprange",
-    revision: 1,
-    size: 68,
-    one_of: &["--src-range", "--dst-range"],
-    options: Options::Fields(&[
-        field(&["--src-range"], Value::Code(&SOURCE), 0)
-            .set(64, 1, IPRANGE_SRC as u64)
-            .not(64, 1, IPRANGE_SRC_INV as u64),
-        field(&["--dst-range"], Value::Code(&DESTINATION), 32)
-            .set(64, 1, IPRANGE_DST as u64)
-            .not(64, 1, IPRANGE_DST_INV as u64),
-    ]),
-    ..Row::MATCH
-}];

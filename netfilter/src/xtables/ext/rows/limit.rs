@@ -1,9 +1,6 @@
 //! `-m limit` (`struct xt_rateinfo`): a token bucket. A rate is kept as the time between two packets, here in 1/10000 second.
 
-use super::super::field::field;
-use super::super::row::{Options, Row};
-use super::super::value::{Code, Value};
-use crate::xtables::text::Opt;
+use super::prelude::*;
 
 /// As printed, as read, and in seconds, from the largest unit on.
 const UNITS: [(&str, &str, u64); 4] = [
@@ -40,11 +37,11 @@ const SCALE: u64 = 10_000;
 
 const RATE: Code = Code {
     // The empty text of no rate is not read again: such bytes stay opaque.
-    show: |b, _| {
+    show: |b, _, _| {
         let rate = show_rate(b.uint(0, 4), SCALE);
         Some(vec![rate.map(|(text, _)| text).unwrap_or_default()])
     },
-    read: |o, b, _| {
+    read: |o, b, _, _| {
         let why = "is no rate; give N/sec, N/min, N/hour or N/day with N up to 10000 a second";
         let (period, _) = read_rate(o, SCALE).ok_or_else(|| o.wrong(why))?;
         b.put(0, 4, period);
@@ -53,15 +50,10 @@ const RATE: Code = Code {
     ..Code::WORD
 };
 
-pub(super) const ROWS: &[Row] = &[Row {
-    name: "limit",
-    size: 40,
+rows! {
     // 3/hour, and XT_LIMIT_BURST.
-    initial: &[(0, &12_000_000u32.to_ne_bytes()), (4, &5u32.to_ne_bytes())],
-    rounded: 0..4,
-    options: Options::Fields(&[
+    MATCH "limit" { size: 40, initial: &[(0, &12_000_000u32.to_ne_bytes()), (4, &5u32.to_ne_bytes())], rounded: 0..4 } [
         field(&["--limit"], Value::Code(&RATE), 0),
         field(&["--limit-burst"], Value::Number(4), 4).unless(&5u32.to_ne_bytes()),
-    ]),
-    ..Row::MATCH
-}];
+    ]
+}

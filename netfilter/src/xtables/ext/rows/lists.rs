@@ -1,12 +1,8 @@
 //! Matches and targets whose structures end with a list: the options headers and the routing header of IPv6, and the
 //! options of TCP that are removed.
 
-use super::super::field::{field, flag};
-use super::super::row::{Options, Row};
-use super::super::value::Value::{Number, Range};
-use super::super::value::{Code, Value, number_of};
+use super::prelude::*;
 use crate::address::Address;
-use crate::xtables::XtFamily::Ip6;
 use std::net::Ipv6Addr;
 
 /// `IP6T_OPTS_OPTSNR` and `IP6T_RT_HOPS`
@@ -14,7 +10,7 @@ const MAX: usize = 16;
 
 /// `TYPE` or `TYPE:LENGTH`, from offset 6 on; their number at 38.
 const OPTIONS: Code = Code {
-    show: |b, _| {
+    show: |b, _, _| {
         let count = usize::try_from(b.uint(38, 1)).ok()?.min(MAX);
         let option = |n: usize| match (b.uint(6 + 2 * n, 2) >> 8, b.uint(6 + 2 * n, 2) & 0xff) {
             (kind, 0xff) => kind.to_string(),
@@ -22,7 +18,7 @@ const OPTIONS: Code = Code {
         };
         Some(vec![(0..count).map(option).collect::<Vec<_>>().join(",")])
     },
-    read: |o, b, _| {
+    read: |o, b, _, _| {
         let mut count = 0;
         for word in o.word(0).split(',') {
             if count == MAX {
@@ -41,7 +37,7 @@ const OPTIONS: Code = Code {
 
 /// Addresses from offset 20 on; their number at 276.
 const ADDRESSES: Code = Code {
-    show: |b, _| {
+    show: |b, _, _| {
         let count = usize::try_from(b.uint(276, 1)).ok()?.min(MAX);
         let address = |n: usize| {
             let bytes: [u8; 16] = b.bytes(20 + 16 * n, 16).try_into().unwrap_or_default();
@@ -49,7 +45,7 @@ const ADDRESSES: Code = Code {
         };
         Some(vec![(0..count).map(address).collect::<Vec<_>>().join(",")])
     },
-    read: |o, b, _| {
+    read: |o, b, _, _| {
         let mut count = 0;
         for word in o.word(0).split(',') {
             let address: Option<Ipv6Addr> = word.parse().ok().filter(|_| count < MAX);
@@ -76,12 +72,12 @@ const TCP_OPTIONS: &[(&str, u64)] = &[
 
 /// `strip_bmap`: a bit for each option, in words of 32 bits.
 const STRIPPED: Code = Code {
-    show: |b, _| {
+    show: |b, _, _| {
         let set = (0..256).filter(|n| b.uint(n / 32 * 4, 4) & (1 << (n % 32)) != 0);
         let all: Vec<String> = set.map(|n| n.to_string()).collect();
         (!all.is_empty()).then(|| vec![all.join(",")])
     },
-    read: |o, b, _| {
+    read: |o, b, _, _| {
         for word in o.word(0).split(',') {
             let named = TCP_OPTIONS.iter().find(|(name, _)| *name == word);
             let number = named.map_or_else(|| number_of(o, word, 1), |(_, n)| Ok(*n))?;
@@ -97,56 +93,22 @@ const STRIPPED: Code = Code {
     ..Code::WORD
 };
 
-pub(super) const ROWS: &[Row] = &[
-    Row {
-        name: "dst",
-        family: Some(Ip6),
-        size: 40,
-        options: Options::Fields(&[
-            field(&["--dst-len"], Number(4), 0)
-                .set(4, 1, 1)
-                .not(5, 1, 1),
-            field(&["--dst-opts"], Value::Code(&OPTIONS), 0).set(4, 1, 2),
-        ]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "hbh",
-        family: Some(Ip6),
-        size: 40,
-        options: Options::Fields(&[
-            field(&["--hbh-len"], Number(4), 0)
-                .set(4, 1, 1)
-                .not(5, 1, 1),
-            field(&["--hbh-opts"], Value::Code(&OPTIONS), 0).set(4, 1, 2),
-        ]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "rt",
-        family: Some(Ip6),
-        size: 280,
-        initial: &[(8, &[0xff; 4])],
-        options: Options::Fields(&[
-            field(&["--rt-type"], Number(4), 0)
-                .set(16, 1, 1)
-                .not(17, 1, 1),
-            field(&["--rt-segsleft"], Range(4), 4)
-                .set(16, 1, 2)
-                .not(17, 1, 2),
-            field(&["--rt-len"], Number(4), 12)
-                .set(16, 1, 4)
-                .not(17, 1, 4),
-            flag(&["--rt-0-res"], 16, 1, 8),
-            field(&["--rt-0-addrs"], Value::Code(&ADDRESSES), 0).set(16, 1, 0x10),
-            flag(&["--rt-0-not-strict"], 16, 1, 0x20),
-        ]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "TCPOPTSTRIP",
-        size: 32,
-        options: Options::Fields(&[field(&["--strip-options"], Value::Code(&STRIPPED), 0)]),
-        ..Row::TARGET
-    },
-];
+rows! {
+    MATCH "dst" { family: Some(Ip6), size: 40 } [
+        field(&["--dst-len"], Number(4), 0).set(4, 1, 1).not(5, 1, 1),
+        field(&["--dst-opts"], Value::Code(&OPTIONS), 0).set(4, 1, 2),
+    ]
+    MATCH "hbh" { family: Some(Ip6), size: 40 } [
+        field(&["--hbh-len"], Number(4), 0).set(4, 1, 1).not(5, 1, 1),
+        field(&["--hbh-opts"], Value::Code(&OPTIONS), 0).set(4, 1, 2),
+    ]
+    MATCH "rt" { family: Some(Ip6), size: 280, initial: &[(8, &[0xff; 4])] } [
+        field(&["--rt-type"], Number(4), 0).set(16, 1, 1).not(17, 1, 1),
+        field(&["--rt-segsleft"], Range(4), 4).set(16, 1, 2).not(17, 1, 2),
+        field(&["--rt-len"], Number(4), 12).set(16, 1, 4).not(17, 1, 4),
+        flag(&["--rt-0-res"], 16, 1, 8),
+        field(&["--rt-0-addrs"], Value::Code(&ADDRESSES), 0).set(16, 1, 0x10),
+        flag(&["--rt-0-not-strict"], 16, 1, 0x20),
+    ]
+    TARGET "TCPOPTSTRIP" { size: 32 } [field(&["--strip-options"], Value::Code(&STRIPPED), 0)]
+}

@@ -1,9 +1,6 @@
 //! `-j LOG` (`struct xt_log_info`) and `-j NFLOG` (`struct xt_nflog_info`): the packet continues with the next rule.
 
-use super::super::blob::Place;
-use super::super::field::{Quote, field, flag};
-use super::super::row::{Options, Row};
-use super::super::value::{Code, Value, number_of};
+use super::prelude::*;
 
 /// By number.
 const LEVELS: [&[&str]; 8] = [
@@ -18,8 +15,8 @@ const LEVELS: [&[&str]; 8] = [
 ];
 
 const LEVEL: Code = Code {
-    show: |b, _| Some(vec![b.uint(0, 1).to_string()]),
-    read: |o, b, _| {
+    show: |b, _, _| Some(vec![b.uint(0, 1).to_string()]),
+    read: |o, b, _, _| {
         let why =
             "is no level; give 0 to 7, or emerg, alert, crit, error, warning, notice, info, debug";
         let named = LEVELS.iter().position(|names| names.contains(&o.word(0)));
@@ -37,11 +34,11 @@ const LEVEL: Code = Code {
 const COPY_LEN: (Place, u64) = (Place { at: 8, width: 2 }, 1);
 
 const RANGE: Code = Code {
-    show: |b, _| {
+    show: |b, _, _| {
         let given = !b.has(COPY_LEN.0, COPY_LEN.1) && b.uint(0, 4) != 0;
         given.then(|| vec![b.uint(0, 4).to_string()])
     },
-    read: |o, b, _| {
+    read: |o, b, _, _| {
         let range = number_of(o, o.word(0), 4)?;
         if !b.has(COPY_LEN.0, COPY_LEN.1) {
             b.put(0, 4, range);
@@ -51,32 +48,21 @@ const RANGE: Code = Code {
     ..Code::WORD
 };
 
-pub(super) const ROWS: &[Row] = &[
-    Row {
-        name: "LOG",
-        size: 32,
-        initial: &[(0, &[4])],
-        options: Options::Fields(&[
-            field(&["--log-prefix"], Value::Text(30, Quote::Unsafe), 2).unless(&[0]),
-            field(&["--log-level"], Value::Code(&LEVEL), 0).unless(&[4]),
-            flag(&["--log-tcp-sequence"], 1, 1, 1),
-            flag(&["--log-tcp-options"], 1, 1, 2),
-            flag(&["--log-ip-options"], 1, 1, 4),
-            flag(&["--log-uid"], 1, 1, 8),
-            flag(&["--log-macdecode"], 1, 1, 32),
-        ]),
-        ..Row::TARGET
-    },
-    Row {
-        name: "NFLOG",
-        size: 76,
-        options: Options::Fields(&[
-            field(&["--nflog-prefix"], Value::Text(64, Quote::Unsafe), 12).unless(&[0]),
-            field(&["--nflog-group"], Value::Number(2), 4).unless(&[0; 2]),
-            field(&["--nflog-size"], Value::Number(4), 0).set(8, 2, COPY_LEN.1),
-            field(&["--nflog-range"], Value::Code(&RANGE), 0),
-            field(&["--nflog-threshold"], Value::Number(2), 6).unless(&[0; 2]),
-        ]),
-        ..Row::TARGET
-    },
-];
+rows! {
+    TARGET "LOG" { size: 32, initial: &[(0, &[4])] } [
+        field(&["--log-prefix"], Value::Text(30, Quote::Unsafe), 2).unless(&[0]),
+        field(&["--log-level"], Value::Code(&LEVEL), 0).unless(&[4]),
+        flag(&["--log-tcp-sequence"], 1, 1, 1),
+        flag(&["--log-tcp-options"], 1, 1, 2),
+        flag(&["--log-ip-options"], 1, 1, 4),
+        flag(&["--log-uid"], 1, 1, 8),
+        flag(&["--log-macdecode"], 1, 1, 32),
+    ]
+    TARGET "NFLOG" { size: 76 } [
+        field(&["--nflog-prefix"], Value::Text(64, Quote::Unsafe), 12).unless(&[0]),
+        field(&["--nflog-group"], Value::Number(2), 4).unless(&[0; 2]),
+        field(&["--nflog-size"], Value::Number(4), 0).set(8, 2, COPY_LEN.1),
+        field(&["--nflog-range"], Value::Code(&RANGE), 0),
+        field(&["--nflog-threshold"], Value::Number(2), 6).unless(&[0; 2]),
+    ]
+}

@@ -3,6 +3,36 @@
 //! Structures are those of `linux/netfilter/xt_NAME.h`, `linux/netfilter_ipv4/ipt_NAME.h` and
 //! `linux/netfilter_ipv6/ip6t_NAME.h`; the texts are those of iptables 1.8.9.
 
+/// What rows are written with.
+mod prelude {
+    pub(super) use super::super::blob::{Blob, Place};
+    pub(super) use super::super::field::{Field, Invert, Quote, Shown, When, field, flag};
+    pub(super) use super::super::row::{ONE_OR_NONE, Options, Row};
+    pub(super) use super::super::value::Value::{
+        self, Address, BigHex, Choice, Hex, Mac, Masked, Names, NetLength, NetMask, Nothing,
+        Number, PrefixMask, Range, Text,
+    };
+    pub(super) use super::super::value::{
+        Code, address_at, length_of, mask_of, max_length, named, number_of, range_of, union_of,
+    };
+    pub(super) use crate::xtables::XtFamily::{self, Ip, Ip6};
+    pub(super) use crate::xtables::text::{Complaint, Given, Opt};
+}
+
+/// Declares the rows of a file: for each whether it is a match or a target, its name, what differs from [`Row::MATCH`], and its
+/// options in the order in which they are printed.
+macro_rules! rows {
+    ($(#[$m:meta])* $($part:ident $name:literal { $($key:ident: $value:expr),* } $([$($option:expr),* $(,)?])?)*) => {
+        $(#[$m])*
+        pub(super) const ROWS: &[Row] = &[$(Row {
+            name: $name,
+            $($key: $value,)*
+            $(options: Options::Fields(&[$($option),*]),)?
+            ..Row::$part
+        }),*];
+    };
+}
+
 mod bpf;
 mod connbytes;
 mod hashlimit;

@@ -1,18 +1,14 @@
 //! Targets that translate whole networks: NETMAP, and the prefix translation of RFC 6296.
 
-use super::super::field::field;
-use super::super::row::{Options, Row};
-use super::super::value::Value::NetLength;
-use super::super::value::{Code, Value, address_at, union_of};
+use super::prelude::*;
 use crate::address::Address;
-use crate::xtables::XtFamily::{Ip, Ip6};
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The first and the last address of `--to NET`, in the structure of the family: `nf_nat_ipv4_multi_range_compat` has
 /// them at 8 and 12, `nf_nat_range` at 4 and 20.
 const TO: Code = Code {
-    show: |b, family| {
+    show: |b, _, family| {
         let (first, last) = if family == Ip { (8, 12) } else { (4, 20) };
         let (first, last) = (address_at(b, first, family), address_at(b, last, family));
         let mask = match (first, last) {
@@ -23,7 +19,7 @@ const TO: Code = Code {
         let length = IpNet::with_netmask(first, mask).ok()?.prefix_len();
         Some(vec![format!("{}/{length}", Address(first))])
     },
-    read: |o, b, family| {
+    read: |o, b, _, family| {
         let net = o.network(0, family)?.trunc();
         match (net.addr(), net.broadcast()) {
             (IpAddr::V4(first), IpAddr::V4(last)) => {
@@ -45,35 +41,12 @@ const PREFIXES: Options = Options::Fields(&[
     field(&["--dst-pfx"], NetLength(33), 16).need(),
 ]);
 
-pub(super) const ROWS: &[Row] = &[
-    Row {
-        name: "NETMAP",
-        family: Some(Ip),
-        size: 20,
-        // One range.
-        initial: &[(0, &1u32.to_ne_bytes())],
-        options: Options::Fields(&[field(&["--to"], Value::Code(&TO), 0).set(4, 4, 1).need()]),
-        ..Row::TARGET
-    },
-    Row {
-        name: "NETMAP",
-        family: Some(Ip6),
-        size: 40,
-        options: Options::Fields(&[field(&["--to"], Value::Code(&TO), 0).set(0, 4, 1).need()]),
-        ..Row::TARGET
-    },
-    Row {
-        name: "SNPT",
-        family: Some(Ip6),
-        size: 36,
-        options: PREFIXES,
-        ..Row::TARGET
-    },
-    Row {
-        name: "DNPT",
-        family: Some(Ip6),
-        size: 36,
-        options: PREFIXES,
-        ..Row::TARGET
-    },
-];
+rows! {
+    // One range.
+    TARGET "NETMAP" { family: Some(Ip), size: 20, initial: &[(0, &1u32.to_ne_bytes())] } [
+        field(&["--to"], Value::Code(&TO), 0).set(4, 4, 1).need(),
+    ]
+    TARGET "NETMAP" { family: Some(Ip6), size: 40 } [field(&["--to"], Value::Code(&TO), 0).set(0, 4, 1).need()]
+    TARGET "SNPT" { family: Some(Ip6), size: 36, options: PREFIXES }
+    TARGET "DNPT" { family: Some(Ip6), size: 36, options: PREFIXES }
+}

@@ -1,17 +1,10 @@
 //! Matches on the packet, its socket, its connection and its interfaces.
 
-use super::super::blob::Place;
-use super::super::field::{Field, Invert, Quote, field, flag};
-use super::super::row::{Options, Row};
-use super::super::value::Value::{
-    self, Address, Hex, Mac, Masked, Nothing, Number, PrefixMask, Range, Text,
-};
-use super::super::value::{Code, number_of};
-use crate::xtables::XtFamily::Ip;
+use super::prelude::*;
 
 /// `--cluster-local-node N`: bit N-1 of the mask.
 const LOCAL_NODE: Code = Code {
-    read: |o, b, _| {
+    read: |o, b, _, _| {
         let node = number_of(o, o.word(0), 1)?;
         if node == 0 || node > 32 {
             return Err(o.wrong("is no node; give 1 to 32"));
@@ -26,8 +19,8 @@ const LOCAL_NODE: Code = Code {
 const LABEL: Code = Code {
     words: 1,
     quote: Quote::Always,
-    show: |b, _| Some(vec![b.uint(0, 2).to_string()]),
-    read: |o, b, _| {
+    show: |b, _, _| Some(vec![b.uint(0, 2).to_string()]),
+    read: |o, b, _, _| {
         let bit = number_of(o, o.word(0), 2)?;
         b.put(0, 2, bit);
         Ok(())
@@ -36,8 +29,8 @@ const LABEL: Code = Code {
 
 /// The name, with its length.
 const GENRE: Code = Code {
-    show: |b, _| Some(vec![b.text(0, 32)?]),
-    read: |o, b, _| {
+    show: |b, _, _| Some(vec![b.text(0, 32)?]),
+    read: |o, b, _, _| {
         let name = o.word(0);
         if name.is_empty() || name.len() > 31 {
             return Err(o.wrong("is no genre; give a name of 1 to 31 bytes"));
@@ -56,173 +49,66 @@ const fn recent(names: &'static [&'static str], bit: u64) -> Field {
     flag(names, 8, 1, bit).not(9, 1, 1)
 }
 
-// A list of ranges, of which IPv4's address has one.
-#[allow(clippy::single_range_in_vec_init)]
-pub(super) const ROWS: &[Row] = &[
-    Row {
-        name: "cgroup",
-        revision: 2,
-        size: 528,
-        options: Options::Fields(&[
-            field(&["--path"], Text(512, Quote::Unsafe), 4)
-                .set(0, 1, 1)
-                .not(2, 1, 1),
-            field(&["--cgroup"], Number(4), 4).set(1, 1, 1).not(3, 1, 1),
-        ]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "cluster",
-        size: 16,
-        one_of: &["--cluster-local-nodemask", "--cluster-local-node"],
-        only_one: true,
-        options: Options::Fields(&[
-            field(&["--cluster-local-nodemask"], Hex(4, 8), 4).not(12, 4, 1),
-            field(&["--cluster-local-node"], Value::Code(&LOCAL_NODE), 4).not(12, 4, 1),
-            field(&["--cluster-total-nodes"], Number(4), 0)
-                .need()
-                .within(1, 32),
-            field(&["--cluster-hash-seed"], Hex(4, 8), 8).need(),
-        ]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "connlabel",
-        size: 4,
-        options: Options::Fields(&[
-            field(&["--label"], Value::Code(&LABEL), 0)
-                .not(2, 2, 1)
-                .need(),
-            flag(&["--set"], 2, 2, 2),
-        ]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "connlimit",
-        revision: 1,
-        size: 32,
-        initial: &[(0, &[0xff; 16])],
-        unused: &[4..16],
-        one_of: &["--connlimit-upto", "--connlimit-above"],
-        options: Options::Fields(&[
-            field(&["--connlimit-upto"], Number(4), 16)
-                .set(20, 4, 1)
-                .invert(UPTO),
-            field(&["--connlimit-above"], Number(4), 16)
-                .clear(20, 4, 1)
-                .invert(UPTO),
-            field(&["--connlimit-mask"], PrefixMask, 0),
-            field(&["--connlimit-saddr"], Nothing, 20).clear(20, 4, 2),
-            field(&["--connlimit-daddr"], Nothing, 20).set(20, 4, 2),
-        ]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "cpu",
-        size: 8,
-        options: Options::Fields(&[field(&["--cpu"], Number(4), 0).not(4, 4, 1).need()]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "devgroup",
-        size: 20,
-        one_of: &["--src-group", "--dst-group"],
-        options: Options::Fields(&[
-            field(&["--src-group"], Masked, 4).set(0, 4, 1).not(0, 4, 2),
-            field(&["--dst-group"], Masked, 12)
-                .set(0, 4, 4)
-                .not(0, 4, 8),
-        ]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "helper",
-        size: 36,
-        options: Options::Fields(&[field(&["--helper"], Text(30, Quote::Unsafe), 4)
-            .not(0, 4, 1)
-            .need()]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "length",
-        size: 6,
-        options: Options::Fields(&[field(&["--length"], Range(2), 0).not(4, 1, 1).need()]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "mac",
-        size: 12,
-        options: Options::Fields(&[field(&["--mac-source"], Mac, 0).not(8, 4, 1).need()]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "nfacct",
-        revision: 1,
-        size: 40,
-        options: Options::Fields(&[field(&["--nfacct-name"], Text(32, Quote::Unsafe), 0).need()]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "osf",
-        family: Some(Ip),
-        size: 48,
-        options: Options::Fields(&[
-            field(&["--genre"], Value::Code(&GENRE), 0)
-                .not(36, 4, 8)
-                .need(),
-            field(&["--ttl"], Number(4), 44).set(36, 4, 2).within(0, 2),
-            field(&["--log"], Number(4), 40).set(36, 4, 4).within(0, 2),
-        ]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "quota",
-        size: 24,
-        options: Options::Fields(&[field(&["--quota"], Number(8), 8).not(0, 4, 1).need()]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "realm",
-        family: Some(Ip),
-        size: 12,
-        options: Options::Fields(&[field(&["--realm"], Masked, 0).not(8, 1, 1).need()]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "recent",
-        revision: 1,
-        size: 228,
-        initial: &[(10, b"DEFAULT"), (212, &[0xff; 16])],
-        unused: &[216..228],
-        one_of: &["--set", "--rcheck", "--update", "--remove"],
-        only_one: true,
-        options: Options::Fields(&[
-            recent(&["--set"], 2),
-            recent(&["--rcheck"], 1),
-            recent(&["--update"], 4),
-            recent(&["--remove"], 8),
-            field(&["--seconds"], Number(4), 0)
-                .unless(&[0; 4])
-                .within(1, u64::MAX),
-            flag(&["--reap"], 8, 1, 0x20),
-            field(&["--hitcount"], Number(4), 4).unless(&[0; 4]),
-            flag(&["--rttl"], 8, 1, 0x10),
-            field(&["--name"], Text(200, Quote::Never), 10),
-            field(&["--mask"], Address, 212),
-            field(&["--rsource"], Nothing, 210).is(210, 1, 0),
-            field(&["--rdest"], Nothing, 210).is(210, 1, 1),
-        ]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "rpfilter",
-        size: 1,
-        options: Options::Fields(&[
-            flag(&["--loose"], 0, 1, 1),
-            flag(&["--validmark"], 0, 1, 2),
-            flag(&["--accept-local"], 0, 1, 4),
-            flag(&["--invert"], 0, 1, 8),
-        ]),
-        ..Row::MATCH
-    },
-];
+rows! {
+    // A list of ranges, of which IPv4's address has one.
+    #[allow(clippy::single_range_in_vec_init)]
+    MATCH "cgroup" { revision: 2, size: 528 } [
+        field(&["--path"], Text(512, Quote::Unsafe), 4).set(0, 1, 1).not(2, 1, 1),
+        field(&["--cgroup"], Number(4), 4).set(1, 1, 1).not(3, 1, 1),
+    ]
+    MATCH "cluster" { size: 16, one_of: &["--cluster-local-nodemask", "--cluster-local-node"], only_one: true } [
+        field(&["--cluster-local-nodemask"], Hex(4, 8), 4).not(12, 4, 1),
+        field(&["--cluster-local-node"], Value::Code(&LOCAL_NODE), 4).not(12, 4, 1),
+        field(&["--cluster-total-nodes"], Number(4), 0).need().within(1, 32),
+        field(&["--cluster-hash-seed"], Hex(4, 8), 8).need(),
+    ]
+    MATCH "connlabel" { size: 4 } [
+        field(&["--label"], Value::Code(&LABEL), 0).not(2, 2, 1).need(),
+        flag(&["--set"], 2, 2, 2),
+    ]
+    MATCH "connlimit" { revision: 1, size: 32, initial: &[(0, &[0xff; 16])], unused: &[4..16],
+        one_of: &["--connlimit-upto", "--connlimit-above"] } [
+        field(&["--connlimit-upto"], Number(4), 16).set(20, 4, 1).invert(UPTO),
+        field(&["--connlimit-above"], Number(4), 16).clear(20, 4, 1).invert(UPTO),
+        field(&["--connlimit-mask"], PrefixMask, 0),
+        field(&["--connlimit-saddr"], Nothing, 20).clear(20, 4, 2),
+        field(&["--connlimit-daddr"], Nothing, 20).set(20, 4, 2),
+    ]
+    MATCH "cpu" { size: 8 } [field(&["--cpu"], Number(4), 0).not(4, 4, 1).need()]
+    MATCH "devgroup" { size: 20, one_of: &["--src-group", "--dst-group"] } [
+        field(&["--src-group"], Masked, 4).set(0, 4, 1).not(0, 4, 2),
+        field(&["--dst-group"], Masked, 12).set(0, 4, 4).not(0, 4, 8),
+    ]
+    MATCH "helper" { size: 36 } [field(&["--helper"], Text(30, Quote::Unsafe), 4).not(0, 4, 1).need()]
+    MATCH "length" { size: 6 } [field(&["--length"], Range(2), 0).not(4, 1, 1).need()]
+    MATCH "mac" { size: 12 } [field(&["--mac-source"], Mac, 0).not(8, 4, 1).need()]
+    MATCH "nfacct" { revision: 1, size: 40 } [field(&["--nfacct-name"], Text(32, Quote::Unsafe), 0).need()]
+    MATCH "osf" { family: Some(Ip), size: 48 } [
+        field(&["--genre"], Value::Code(&GENRE), 0).not(36, 4, 8).need(),
+        field(&["--ttl"], Number(4), 44).set(36, 4, 2).within(0, 2),
+        field(&["--log"], Number(4), 40).set(36, 4, 4).within(0, 2),
+    ]
+    MATCH "quota" { size: 24 } [field(&["--quota"], Number(8), 8).not(0, 4, 1).need()]
+    MATCH "realm" { family: Some(Ip), size: 12 } [field(&["--realm"], Masked, 0).not(8, 1, 1).need()]
+    MATCH "recent" { revision: 1, size: 228, initial: &[(10, b"DEFAULT"), (212, &[0xff; 16])], unused: &[216..228],
+        one_of: &["--set", "--rcheck", "--update", "--remove"], only_one: true } [
+        recent(&["--set"], 2),
+        recent(&["--rcheck"], 1),
+        recent(&["--update"], 4),
+        recent(&["--remove"], 8),
+        field(&["--seconds"], Number(4), 0).unless(&[0; 4]).within(1, u64::MAX),
+        flag(&["--reap"], 8, 1, 0x20),
+        field(&["--hitcount"], Number(4), 4).unless(&[0; 4]),
+        flag(&["--rttl"], 8, 1, 0x10),
+        field(&["--name"], Text(200, Quote::Never), 10),
+        field(&["--mask"], Address, 212),
+        field(&["--rsource"], Nothing, 210).is(210, 1, 0),
+        field(&["--rdest"], Nothing, 210).is(210, 1, 1),
+    ]
+    MATCH "rpfilter" { size: 1 } [
+        flag(&["--loose"], 0, 1, 1),
+        flag(&["--validmark"], 0, 1, 2),
+        flag(&["--accept-local"], 0, 1, 4),
+        flag(&["--invert"], 0, 1, 8),
+    ]
+}

@@ -4,13 +4,9 @@
 //! element  saddr smask daddr dmask (16 each) | spi reqid (4 each) | proto mode match invert (1 each)
 //! ```
 
-use super::super::blob::{Blob, Place};
-use super::super::field::Shown;
-use super::super::row::{Options, Row};
-use super::super::value::{address_at, length_of, max_length, named, number_of, union_of};
+use super::prelude::*;
 use crate::address::Address;
-use crate::xtables::text::{Complaint, Given, Opt};
-use crate::xtables::{Protocol, XtFamily};
+use crate::xtables::Protocol;
 use std::ops::Range;
 
 const ELEMENT: usize = 76;
@@ -46,29 +42,12 @@ const SOURCE: (&str, u64) = ("--tunnel-src", 1);
 
 const MODES: &[(&str, u64)] = &[("transport", 0), ("tunnel", 1)];
 
-pub(super) const ROWS: &[Row] = &[Row {
-    name: "policy",
-    size: 308,
-    unused: MASKS,
-    options: Options::Code {
-        names: &[
-            ("--dir", 1),
-            ("--pol", 1),
-            ("--strict", 0),
-            ("--reqid", 1),
-            ("--spi", 1),
-            ("--tunnel-src", 1),
-            ("--tunnel-dst", 1),
-            ("--proto", 1),
-            ("--mode", 1),
-            ("--next", 0),
-        ],
-        repeated: true,
-        show,
-        read,
-    },
-    ..Row::MATCH
-}];
+rows! {
+    MATCH "policy" { size: 308, unused: MASKS, options: Options::Code { repeated: true, show, read, names: &[
+        ("--dir", 1), ("--pol", 1), ("--strict", 0), ("--reqid", 1), ("--spi", 1), ("--tunnel-src", 1),
+        ("--tunnel-dst", 1), ("--proto", 1), ("--mode", 1), ("--next", 0),
+    ] } }
+}
 
 fn net(b: &Blob, at: usize, family: XtFamily) -> String {
     let address = Address(address_at(b, at, family));

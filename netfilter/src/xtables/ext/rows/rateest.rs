@@ -1,12 +1,7 @@
 //! `-m rateest` (`struct xt_rateest_match_info`) and `-j RATEEST` (`struct xt_rateest_target_info`): estimators of rates,
 //! known by a name.
 
-use super::super::blob::{Blob, Place};
-use super::super::field::{Quote, Shown, field};
-use super::super::row::{ONE_OR_NONE, Options, Row};
-use super::super::value::{Code, Value, number_of};
-use crate::xtables::XtFamily;
-use crate::xtables::text::{Complaint, Given, Opt};
+use super::prelude::*;
 
 /// `XT_RATEEST_MATCH_*`
 const FLAGS: Place = Place { at: 32, width: 2 };
@@ -43,25 +38,13 @@ const RATES: [(u64, usize, [&str; 3]); 2] = [
 const SECOND: usize = 8;
 
 /// Bits per second; the bytes are kept.
+#[rustfmt::skip]
 const UNITS: [(&str, f64); 18] = [
-    ("bit", 1.0),
-    ("kibit", 1024.0),
-    ("kbit", 1e3),
-    ("mibit", 1024.0 * 1024.0),
-    ("mbit", 1e6),
-    ("gibit", 1024.0 * 1024.0 * 1024.0),
-    ("gbit", 1e9),
-    ("tibit", 1024.0 * 1024.0 * 1024.0 * 1024.0),
-    ("tbit", 1e12),
-    ("bps", 8.0),
-    ("kibps", 8.0 * 1024.0),
-    ("kbps", 8e3),
-    ("mibps", 8.0 * 1024.0 * 1024.0),
-    ("mbps", 8e6),
-    ("gibps", 8.0 * 1024.0 * 1024.0 * 1024.0),
-    ("gbps", 8e9),
-    ("tibps", 8.0 * 1024.0 * 1024.0 * 1024.0 * 1024.0),
-    ("tbps", 8e12),
+    ("bit", 1.0), ("kibit", 1024.0), ("kbit", 1e3), ("mibit", 1024.0 * 1024.0), ("mbit", 1e6),
+    ("gibit", 1024.0 * 1024.0 * 1024.0), ("gbit", 1e9), ("tibit", 1024.0 * 1024.0 * 1024.0 * 1024.0),
+    ("tbit", 1e12), ("bps", 8.0), ("kibps", 8.0 * 1024.0), ("kbps", 8e3), ("mibps", 8.0 * 1024.0 * 1024.0),
+    ("mbps", 8e6), ("gibps", 8.0 * 1024.0 * 1024.0 * 1024.0), ("gbps", 8e9),
+    ("tibps", 8.0 * 1024.0 * 1024.0 * 1024.0 * 1024.0), ("tbps", 8e12),
 ];
 
 /// A number and the unit after it, in lower case.
@@ -211,8 +194,8 @@ fn time_of(o: &Opt) -> Result<f64, Complaint> {
 }
 
 const INTERVAL: Code = Code {
-    show: |b, _| Some(vec![time_text(interval(b)?)]),
-    read: |o, b, _| {
+    show: |b, _, _| Some(vec![time_text(interval(b)?)]),
+    read: |o, b, _, _| {
         let time = time_of(o)?;
         let step = (0..=5_u8).find(|step| time <= f64::from(250_000_u32 << step));
         let step = step.ok_or_else(|| o.wrong("is longer than 8 seconds; shorten it"))?;
@@ -224,12 +207,12 @@ const INTERVAL: Code = Code {
 
 /// The time constant of the average, as the logarithm of the number of intervals; read after the interval.
 const EWMA_LOG: Code = Code {
-    show: |b, _| {
+    show: |b, _, _| {
         let log = u32::try_from(b.uint(17, 1)).ok()?;
         let time = interval(b)?.checked_shl(log).filter(|_| log < 32)?;
         Some(vec![time_text(time & 0xffff_ffff)])
     },
-    read: |o, b, _| {
+    read: |o, b, _, _| {
         let (time, interval) = (time_of(o)?, interval(b).unwrap_or(250_000));
         let interval = f64::from(u32::try_from(interval).unwrap_or(u32::MAX));
         let is_above = |log: &u8| {
@@ -246,40 +229,16 @@ const EWMA_LOG: Code = Code {
     ..Code::WORD
 };
 
-pub(super) const ROWS: &[Row] = &[
-    Row {
-        name: "rateest",
-        size: 72,
-        options: Options::Code {
-            names: &[
-                ("--rateest1", 1),
-                ("--rateest", 1),
-                ("--rateest2", 1),
-                ("--rateest-delta", 0),
-                ("--rateest-bps1", ONE_OR_NONE),
-                ("--rateest-pps1", ONE_OR_NONE),
-                ("--rateest-bps2", ONE_OR_NONE),
-                ("--rateest-pps2", ONE_OR_NONE),
-                ("--rateest-bps", ONE_OR_NONE),
-                ("--rateest-pps", ONE_OR_NONE),
-                ("--rateest-lt", 0),
-                ("--rateest-gt", 0),
-                ("--rateest-eq", 0),
-            ],
-            repeated: false,
-            show,
-            read,
-        },
-        ..Row::MATCH
-    },
-    Row {
-        name: "RATEEST",
-        size: 32,
-        options: Options::Fields(&[
-            field(&["--rateest-name"], Value::Text(NAME, Quote::Never), 0).need(),
-            field(&["--rateest-interval"], Value::Code(&INTERVAL), 0).need(),
-            field(&["--rateest-ewmalog"], Value::Code(&EWMA_LOG), 0).need(),
-        ]),
-        ..Row::TARGET
-    },
-];
+rows! {
+    MATCH "rateest" { size: 72, options: Options::Code { repeated: false, show, read, names: &[
+        ("--rateest1", 1), ("--rateest", 1), ("--rateest2", 1), ("--rateest-delta", 0),
+        ("--rateest-bps1", ONE_OR_NONE), ("--rateest-pps1", ONE_OR_NONE), ("--rateest-bps2", ONE_OR_NONE),
+        ("--rateest-pps2", ONE_OR_NONE), ("--rateest-bps", ONE_OR_NONE), ("--rateest-pps", ONE_OR_NONE),
+        ("--rateest-lt", 0), ("--rateest-gt", 0), ("--rateest-eq", 0),
+    ] } }
+    TARGET "RATEEST" { size: 32 } [
+        field(&["--rateest-name"], Value::Text(NAME, Quote::Never), 0).need(),
+        field(&["--rateest-interval"], Value::Code(&INTERVAL), 0).need(),
+        field(&["--rateest-ewmalog"], Value::Code(&EWMA_LOG), 0).need(),
+    ]
+}

@@ -1,10 +1,6 @@
 //! `-m sctp` (`struct xt_sctp_info`): ports, and a set of chunk types with up to four conditions on their flags.
 
-use super::super::blob::Blob;
-use super::super::field::{Quote, field};
-use super::super::row::{Options, Row};
-use super::super::value::{Code, Value, named};
-use crate::xtables::text::{Complaint, Opt};
+use super::prelude::*;
 
 /// `chunkmap`, `chunk_match_type`, `flag_info`, `flag_count`
 const MAP: usize = 8;
@@ -15,29 +11,15 @@ const FLAG_COUNT: usize = 280;
 const MAX_FLAGS: usize = 4;
 
 /// Type, name, and the letters of its flags from bit 7 to bit 0.
+#[rustfmt::skip]
 const CHUNKS: &[(usize, &str, &str)] = &[
-    (0, "DATA", "----IUBE"),
-    (1, "INIT", "--------"),
-    (2, "INIT_ACK", "--------"),
-    (3, "SACK", "--------"),
-    (4, "HEARTBEAT", "--------"),
-    (5, "HEARTBEAT_ACK", "--------"),
-    (6, "ABORT", "-------T"),
-    (7, "SHUTDOWN", "--------"),
-    (8, "SHUTDOWN_ACK", "--------"),
-    (9, "ERROR", "--------"),
-    (10, "COOKIE_ECHO", "--------"),
-    (11, "COOKIE_ACK", "--------"),
-    (12, "ECN_ECNE", "--------"),
-    (13, "ECN_CWR", "--------"),
-    (14, "SHUTDOWN_COMPLETE", "-------T"),
-    (64, "I_DATA", "----IUBE"),
-    (128, "ASCONF_ACK", "--------"),
-    (130, "RE_CONFIG", "--------"),
-    (132, "PAD", "--------"),
-    (192, "FORWARD_TSN", "--------"),
-    (193, "ASCONF", "--------"),
-    (194, "I_FORWARD_TSN", "--------"),
+    (0, "DATA", "----IUBE"), (1, "INIT", "--------"), (2, "INIT_ACK", "--------"), (3, "SACK", "--------"),
+    (4, "HEARTBEAT", "--------"), (5, "HEARTBEAT_ACK", "--------"), (6, "ABORT", "-------T"),
+    (7, "SHUTDOWN", "--------"), (8, "SHUTDOWN_ACK", "--------"), (9, "ERROR", "--------"),
+    (10, "COOKIE_ECHO", "--------"), (11, "COOKIE_ACK", "--------"), (12, "ECN_ECNE", "--------"),
+    (13, "ECN_CWR", "--------"), (14, "SHUTDOWN_COMPLETE", "-------T"), (64, "I_DATA", "----IUBE"),
+    (128, "ASCONF_ACK", "--------"), (130, "RE_CONFIG", "--------"), (132, "PAD", "--------"),
+    (192, "FORWARD_TSN", "--------"), (193, "ASCONF", "--------"), (194, "I_FORWARD_TSN", "--------"),
 ];
 
 const MATCHES: &[(&str, u64)] = &[("any", 1), ("all", 2), ("only", 4)];
@@ -45,7 +27,7 @@ const MATCHES: &[(&str, u64)] = &[("any", 1), ("all", 2), ("only", 4)];
 const CHUNK_TYPES: Code = Code {
     words: 2,
     quote: Quote::Never,
-    show: |b, _| {
+    show: |b, _, _| {
         let how = b.uint(HOW, 4);
         let how = MATCHES.iter().find(|(_, n)| *n == how)?.0.to_owned();
         let map = b.bytes(MAP, MAP_LEN);
@@ -61,7 +43,7 @@ const CHUNK_TYPES: Code = Code {
             .collect();
         Some(vec![how, words.join(",")])
     },
-    read: |o, b, _| {
+    read: |o, b, _, _| {
         b.put(HOW, 4, named(o, o.word(0), MATCHES)?);
         match o.word(1).to_ascii_uppercase().as_str() {
             "ALL" => b.set(MAP, &[0xff; MAP_LEN]),
@@ -150,25 +132,10 @@ fn chunk(o: &Opt, b: &mut Blob, word: &str) -> Result<(), Complaint> {
 
 const ANY_CHUNK: &[u8] = &[0xff];
 
-pub(super) const ROWS: &[Row] = &[Row {
-    name: "sctp",
-    size: 292,
-    initial: &[
-        (268, ANY_CHUNK),
-        (271, ANY_CHUNK),
-        (274, ANY_CHUNK),
-        (277, ANY_CHUNK),
-    ],
-    options: Options::Fields(&[
-        field(&["--sport", "--source-port"], Value::Range(2), 4)
-            .set(284, 4, 1)
-            .not(288, 4, 1),
-        field(&["--dport", "--destination-port"], Value::Range(2), 0)
-            .set(284, 4, 2)
-            .not(288, 4, 2),
-        field(&["--chunk-types"], Value::Code(&CHUNK_TYPES), 0)
-            .set(284, 4, 4)
-            .not(288, 4, 4),
-    ]),
-    ..Row::MATCH
-}];
+rows! {
+    MATCH "sctp" { size: 292, initial: &[(268, ANY_CHUNK), (271, ANY_CHUNK), (274, ANY_CHUNK), (277, ANY_CHUNK)] } [
+        field(&["--sport", "--source-port"], Value::Range(2), 4).set(284, 4, 1).not(288, 4, 1),
+        field(&["--dport", "--destination-port"], Value::Range(2), 0).set(284, 4, 2).not(288, 4, 2),
+        field(&["--chunk-types"], Value::Code(&CHUNK_TYPES), 0).set(284, 4, 4).not(288, 4, 4),
+    ]
+}

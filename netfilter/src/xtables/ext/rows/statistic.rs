@@ -1,10 +1,6 @@
 //! `-m statistic` (`struct xt_statistic_info`): a part of the packets.
 
-use super::super::blob::{Blob, Place};
-use super::super::field::Shown;
-use super::super::row::{Options, Row};
-use crate::xtables::XtFamily;
-use crate::xtables::text::{Complaint, Given};
+use super::prelude::*;
 
 const MODE: Place = Place { at: 0, width: 2 };
 const FLAGS: Place = Place { at: 2, width: 2 };
@@ -78,19 +74,8 @@ fn read(given: &mut Given, b: &mut Blob) -> Result<(), Complaint> {
     Ok(())
 }
 
-pub(super) const ROWS: &[Row] = &[Row {
-    name: "statistic",
-    size: 24,
-    options: Options::Code {
-        names: &[
-            ("--mode", 1),
-            ("--probability", 1),
-            ("--every", 1),
-            ("--packet", 1),
-        ],
-        repeated: false,
-        show,
-        read,
-    },
-    ..Row::MATCH
-}];
+rows! {
+    MATCH "statistic" { size: 24, options: Options::Code { repeated: false, show, read, names: &[
+        ("--mode", 1), ("--probability", 1), ("--every", 1), ("--packet", 1),
+    ] } }
+}

@@ -1,10 +1,6 @@
 //! `-m string` (`struct xt_string_info`, revision 1): a pattern of up to 128 bytes anywhere in the packet.
 
-use super::super::blob::Blob;
-use super::super::field::{Quote, field, flag};
-use super::super::row::{Options, Row};
-use super::super::value::{Code, Value};
-use crate::xtables::text::{Complaint, Opt};
+use super::prelude::*;
 
 const PATTERN: usize = 20;
 const MAX: usize = 128;
@@ -33,23 +29,23 @@ fn put(o: &Opt, b: &mut Blob, bytes: &[u8]) -> Result<(), Complaint> {
 const STRING: Code = Code {
     words: 1,
     quote: Quote::Always,
-    show: |b, _| {
+    show: |b, _, _| {
         let text = Some(pattern(b)).filter(|p| is_text(p))?;
         Some(vec![String::from_utf8(text.to_vec()).ok()?])
     },
-    read: |o, b, _| put(o, b, o.word(0).as_bytes()),
+    read: |o, b, _, _| put(o, b, o.word(0).as_bytes()),
 };
 
 /// Text with bytes in hexadecimal between bars; a backslash precedes a literal bar.
 const HEX_STRING: Code = Code {
     words: 1,
     quote: Quote::Always,
-    show: |b, _| {
+    show: |b, _, _| {
         let bytes = Some(pattern(b)).filter(|p| !is_text(p))?;
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         Some(vec![format!("|{hex}|")])
     },
-    read: |o, b, _| {
+    read: |o, b, _, _| {
         let wrong = || {
             o.wrong("is no text with pairs of hexadecimal digits between bars, |0d 0a|; give those")
         };
@@ -81,20 +77,14 @@ const HEX_STRING: Code = Code {
     },
 };
 
-pub(super) const ROWS: &[Row] = &[Row {
-    name: "string",
-    revision: 1,
-    size: 160,
-    initial: &[(2, &[0xff; 2])],
-    one_of: &["--string", "--hex-string"],
-    only_one: true,
-    options: Options::Fields(&[
+rows! {
+    MATCH "string" { revision: 1, size: 160, initial: &[(2, &[0xff; 2])], one_of: &["--string", "--hex-string"],
+        only_one: true } [
         field(&["--string"], Value::Code(&STRING), 0).not(FLAGS, 1, 1),
         field(&["--hex-string"], Value::Code(&HEX_STRING), 0).not(FLAGS, 1, 1),
         field(&["--algo"], Value::Text(16, Quote::Never), 4).need(),
         field(&["--from"], Value::Number(2), 0).unless(&[0; 2]),
         field(&["--to"], Value::Number(2), 2).unless(&[0xff; 2]),
         flag(&["--icase"], FLAGS, 1, 2),
-    ]),
-    ..Row::MATCH
-}];
+    ]
+}

@@ -1,24 +1,19 @@
 //! Targets whose structures are a few numbers.
 
-use super::super::blob::Place;
-use super::super::field::{Field, Quote, Shown, When, field, flag};
-use super::super::row::{Options, Row};
-use super::super::value::Value::{self, Address, BigHex, Choice, Hex, Number, PrefixMask, Text};
-use super::super::value::{Code, mask_of, max_length, number_of, range_of, union_of};
-use crate::xtables::XtFamily::{Ip, Ip6};
+use super::prelude::*;
 
 const AUDIT: &[(&str, u64)] = &[("accept", 0), ("drop", 1), ("reject", 2)];
 
 /// `MAJOR:MINOR`, as the handle of a qdisc.
 const CLASS: Code = Code {
-    show: |b, _| {
+    show: |b, _, _| {
         Some(vec![format!(
             "{:04x}:{:04x}",
             b.uint(0, 4) >> 16,
             b.uint(0, 4) & 0xffff
         )])
     },
-    read: |o, b, _| {
+    read: |o, b, _, _| {
         let part = |text: &str| u16::from_str_radix(text, 16).ok();
         let parts = o
             .word(0)
@@ -34,11 +29,11 @@ const CLASS: Code = Code {
 
 /// `FIRST:LAST`: the first queue at 0, their number at 2.
 const BALANCE: Code = Code {
-    show: |b, _| {
+    show: |b, _, _| {
         let (first, count) = (b.uint(0, 2), b.uint(2, 2));
         (count > 1).then(|| vec![format!("{first}:{}", first + count - 1)])
     },
-    read: |o, b, _| {
+    read: |o, b, _, _| {
         let (first, last) = range_of(o, o.word(0), 2)?;
         if first == last || last == 0xffff {
             return Err(o.wrong("is no range of queues; give FIRST:LAST with LAST up to 65534"));
@@ -53,8 +48,8 @@ const BALANCE: Code = Code {
 const CLAMP: u64 = 0xffff;
 
 const MSS: Code = Code {
-    show: |b, _| (b.uint(0, 2) != CLAMP).then(|| vec![b.uint(0, 2).to_string()]),
-    read: |o, b, family| {
+    show: |b, _, _| (b.uint(0, 2) != CLAMP).then(|| vec![b.uint(0, 2).to_string()]),
+    read: |o, b, _, family| {
         let mss = number_of(o, o.word(0), 2)?;
         // What the headers leave of the largest packet.
         let most = match family {
@@ -72,8 +67,8 @@ const MSS: Code = Code {
 
 /// The parts of the packet that are hashed; masks of all bits, in one option.
 const TUPLE: Code = Code {
-    show: |b, _| b.has(HMARK, 1 << 12).then(|| vec!["ct".to_owned()]),
-    read: |o, b, family| {
+    show: |b, _, _| b.has(HMARK, 1 << 12).then(|| vec!["ct".to_owned()]),
+    read: |o, b, _, family| {
         let address = union_of(mask_of(max_length(family), family));
         for word in o.word(0).split(',') {
             let (flag, at, mask): (u64, usize, &[u8]) = match word {
@@ -98,6 +93,39 @@ const TUPLE: Code = Code {
     ..Code::WORD
 };
 
+/// `IPT_ECN_OP_*`; where the value is, and its first bit.
+const ECN: [(&str, u64, usize, u32); 3] = [
+    ("--ecn-tcp-ece", 0x10, 2, 0),
+    ("--ecn-tcp-cwr", 0x20, 2, 4),
+    ("--ecn-ip-ect", 1, 1, 0),
+];
+
+fn show_ecn(b: &Blob, _: XtFamily) -> Option<Vec<Shown>> {
+    if (b.uint(0, 1), b.uint(2, 1)) == (0x30, 0) {
+        return Some(vec![Shown::new("--ecn-tcp-remove", Vec::new())]);
+    }
+    let set = ECN
+        .into_iter()
+        .filter(|(_, bit, ..)| b.uint(0, 1) & bit != 0);
+    let all = set.map(|(name, _, at, first)| Shown::one(name, b.uint(at, 1) >> first & 0xf));
+    Some(all.collect())
+}
+
+fn read_ecn(given: &mut Given, b: &mut Blob) -> Result<(), Complaint> {
+    const OPERATION: Place = Place { at: 0, width: 1 };
+    if given.flag("--ecn-tcp-remove")? {
+        b.or(OPERATION, 0x30);
+    }
+    for (name, bit, at, first) in ECN {
+        if let Some(o) = given.take(&[name]) {
+            let value = number_of(&o, o.plain()?.word(0), 1)?;
+            b.or(OPERATION, bit);
+            b.or(Place { at, width: 1 }, (value & 0xf) << first);
+        }
+    }
+    Ok(())
+}
+
 /// `xt_hmark_info.flags`
 const HMARK: Place = Place { at: 40, width: 4 };
 
@@ -110,204 +138,72 @@ const fn mode(names: &'static [&'static str], mode: u64) -> Field {
     field(names, Number(1), 1).is(0, 1, mode)
 }
 
-pub(super) const ROWS: &[Row] = &[
-    Row {
-        name: "AUDIT",
-        size: 1,
-        options: Options::Fields(&[field(&["--type"], Choice(1, AUDIT), 0).need()]),
-        ..Row::TARGET
-    },
-    Row {
-        name: "CHECKSUM",
-        size: 1,
-        options: Options::Fields(&[flag(&["--checksum-fill"], 0, 1, 1).need()]),
-        ..Row::TARGET
-    },
-    Row {
-        name: "CLASSIFY",
-        size: 4,
-        options: Options::Fields(&[field(&["--set-class"], Value::Code(&CLASS), 0).need()]),
-        ..Row::TARGET
-    },
-    Row {
-        name: "CONNSECMARK",
-        size: 1,
-        one_of: &["--save", "--restore"],
-        options: Options::Fields(&[
-            field(&["--save"], Value::Nothing, 0).is(0, 1, 1),
-            field(&["--restore"], Value::Nothing, 0).is(0, 1, 2),
-        ]),
-        ..Row::TARGET
-    },
-    Row {
-        name: "ECN",
-        family: Some(Ip),
-        size: 3,
-        one_of: &[
-            "--ecn-tcp-remove",
-            "--ecn-tcp-ece",
-            "--ecn-tcp-cwr",
-            "--ecn-ip-ect",
-        ],
-        options: Options::Code {
-            names: &[
-                ("--ecn-tcp-remove", 0),
-                ("--ecn-tcp-ece", 1),
-                ("--ecn-tcp-cwr", 1),
-                ("--ecn-ip-ect", 1),
-            ],
-            repeated: false,
-            show: |b, _| {
-                let (operation, tcp) = (b.uint(0, 1), b.uint(2, 1));
-                if (operation, tcp) == (0x30, 0) {
-                    return Some(vec![Shown::new("--ecn-tcp-remove", Vec::new())]);
-                }
-                let all = [
-                    (0x10, "--ecn-tcp-ece", tcp & 0xf),
-                    (0x20, "--ecn-tcp-cwr", tcp >> 4),
-                    (1, "--ecn-ip-ect", b.uint(1, 1)),
-                ];
-                let set = all.into_iter().filter(|(bit, ..)| operation & bit != 0);
-                Some(
-                    set.map(|(_, name, value)| Shown::one(name, value))
-                        .collect(),
-                )
-            },
-            read: |given, b| {
-                const OPERATION: Place = Place { at: 0, width: 1 };
-                if given.flag("--ecn-tcp-remove")? {
-                    b.or(OPERATION, 0x30);
-                }
-                for (name, bit, at, shift) in [
-                    ("--ecn-tcp-ece", 0x10, 2, 0),
-                    ("--ecn-tcp-cwr", 0x20, 2, 4),
-                    ("--ecn-ip-ect", 1, 1, 0),
-                ] {
-                    if let Some(o) = given.take(&[name]) {
-                        let value = number_of(&o, o.plain()?.word(0), 1)?;
-                        b.or(OPERATION, bit);
-                        b.or(Place { at, width: 1 }, (value & 0xf) << shift);
-                    }
-                }
-                Ok(())
-            },
-        },
-        ..Row::TARGET
-    },
-    Row {
-        name: "TTL",
-        family: Some(Ip),
-        size: 2,
-        one_of: &["--ttl-set", "--ttl-inc", "--ttl-dec"],
-        options: Options::Fields(&[
-            mode(&["--ttl-set"], 0),
-            mode(&["--ttl-inc"], 1),
-            mode(&["--ttl-dec"], 2),
-        ]),
-        ..Row::TARGET
-    },
-    Row {
-        name: "HL",
-        family: Some(Ip6),
-        size: 2,
-        one_of: &["--hl-set", "--hl-inc", "--hl-dec"],
-        options: Options::Fields(&[
-            mode(&["--hl-set"], 0),
-            mode(&["--hl-inc"], 1),
-            mode(&["--hl-dec"], 2),
-        ]),
-        ..Row::TARGET
-    },
-    Row {
-        name: "HMARK",
-        size: 60,
-        unused: &[4..16, 20..32],
-        options: Options::Fields(&[
-            hmark(&["--hmark-src-prefix"], PrefixMask, 0, 0),
-            hmark(&["--hmark-dst-prefix"], PrefixMask, 16, 1),
-            hmark(&["--hmark-sport-mask"], BigHex(2, 4), 32, 6),
-            hmark(&["--hmark-dport-mask"], BigHex(2, 4), 34, 7),
-            hmark(&["--hmark-spi-mask"], BigHex(4, 8), 32, 3),
-            hmark(&["--hmark-sport"], BigHex(2, 4), 36, 4),
-            hmark(&["--hmark-dport"], BigHex(2, 4), 38, 5),
-            hmark(&["--hmark-spi"], BigHex(4, 8), 36, 2),
-            hmark(&["--hmark-proto-mask"], Hex(2, 2), 44, 8),
-            hmark(&["--hmark-rnd"], Hex(4, 8), 48, 9),
-            hmark(&["--hmark-mod"], Number(4), 52, 10)
-                .need()
-                .within(1, u64::MAX),
-            hmark(&["--hmark-offset"], Number(4), 56, 11),
-            field(&["--hmark-tuple"], Value::Code(&TUPLE), 0),
-        ]),
-        ..Row::TARGET
-    },
-    Row {
-        name: "IDLETIMER",
-        revision: 1,
-        size: 48,
-        options: Options::Fields(&[
-            field(&["--timeout"], Number(4), 0).need(),
-            field(&["--label"], Text(28, Quote::Never), 4).need(),
-            flag(&["--alarm"], 33, 1, 1),
-        ]),
-        ..Row::TARGET
-    },
-    Row {
-        name: "NFQUEUE",
-        revision: 3,
-        size: 6,
-        initial: &[(2, &1u16.to_ne_bytes())],
-        options: Options::Fields(&[
-            field(&["--queue-num"], Number(2), 0).is(2, 2, 1),
-            field(&["--queue-balance"], Value::Code(&BALANCE), 0),
-            flag(&["--queue-bypass"], 4, 2, 1),
-            flag(&["--queue-cpu-fanout"], 4, 2, 2),
-        ]),
-        ..Row::TARGET
-    },
-    Row {
-        name: "SECMARK",
-        revision: 1,
-        size: 264,
-        initial: &[(0, &[1])],
-        options: Options::Fields(&[field(&["--selctx"], Text(256, Quote::Never), 1).need()]),
-        ..Row::TARGET
-    },
-    Row {
-        name: "SYNPROXY",
-        size: 4,
-        options: Options::Fields(&[
-            flag(&["--sack-perm"], 0, 1, 4),
-            flag(&["--timestamp"], 0, 1, 8),
-            field(&["--wscale"], Number(1), 1).set(0, 1, 2),
-            field(&["--mss"], Number(2), 2).set(0, 1, 1),
-            flag(&["--ecn"], 0, 1, 0x10),
-        ]),
-        ..Row::TARGET
-    },
-    Row {
-        name: "TCPMSS",
-        size: 2,
-        one_of: &["--set-mss", "--clamp-mss-to-pmtu"],
-        only_one: true,
-        options: Options::Fields(&[
-            field(&["--set-mss"], Value::Code(&MSS), 0),
-            field(&["--clamp-mss-to-pmtu"], Value::Nothing, 0).is(0, 2, CLAMP),
-        ]),
-        ..Row::TARGET
-    },
-    Row {
-        name: "TEE",
-        revision: 1,
-        size: 40,
-        options: Options::Fields(&[
-            field(&["--gateway"], Address, 0).need(),
-            field(&["--oif"], Text(16, Quote::Never), 16).unless(&[0]),
-        ]),
-        ..Row::TARGET
-    },
-    Row {
-        name: "TRACE",
-        ..Row::TARGET
-    },
-];
+rows! {
+    TARGET "AUDIT" { size: 1 } [field(&["--type"], Choice(1, AUDIT), 0).need()]
+    TARGET "CHECKSUM" { size: 1 } [flag(&["--checksum-fill"], 0, 1, 1).need()]
+    TARGET "CLASSIFY" { size: 4 } [field(&["--set-class"], Value::Code(&CLASS), 0).need()]
+    TARGET "CONNSECMARK" { size: 1, one_of: &["--save", "--restore"] } [
+        field(&["--save"], Value::Nothing, 0).is(0, 1, 1),
+        field(&["--restore"], Value::Nothing, 0).is(0, 1, 2),
+    ]
+    TARGET "ECN" { family: Some(Ip), size: 3,
+        one_of: &["--ecn-tcp-remove", "--ecn-tcp-ece", "--ecn-tcp-cwr", "--ecn-ip-ect"],
+        options: Options::Code { repeated: false, show: show_ecn, read: read_ecn, names: &[
+            ("--ecn-tcp-remove", 0), ("--ecn-tcp-ece", 1), ("--ecn-tcp-cwr", 1), ("--ecn-ip-ect", 1),
+        ] } }
+    TARGET "TTL" { family: Some(Ip), size: 2, one_of: &["--ttl-set", "--ttl-inc", "--ttl-dec"] } [
+        mode(&["--ttl-set"], 0),
+        mode(&["--ttl-inc"], 1),
+        mode(&["--ttl-dec"], 2),
+    ]
+    TARGET "HL" { family: Some(Ip6), size: 2, one_of: &["--hl-set", "--hl-inc", "--hl-dec"] } [
+        mode(&["--hl-set"], 0),
+        mode(&["--hl-inc"], 1),
+        mode(&["--hl-dec"], 2),
+    ]
+    TARGET "HMARK" { size: 60, unused: &[4..16, 20..32] } [
+        hmark(&["--hmark-src-prefix"], PrefixMask, 0, 0),
+        hmark(&["--hmark-dst-prefix"], PrefixMask, 16, 1),
+        hmark(&["--hmark-sport-mask"], BigHex(2, 4), 32, 6),
+        hmark(&["--hmark-dport-mask"], BigHex(2, 4), 34, 7),
+        hmark(&["--hmark-spi-mask"], BigHex(4, 8), 32, 3),
+        hmark(&["--hmark-sport"], BigHex(2, 4), 36, 4),
+        hmark(&["--hmark-dport"], BigHex(2, 4), 38, 5),
+        hmark(&["--hmark-spi"], BigHex(4, 8), 36, 2),
+        hmark(&["--hmark-proto-mask"], Hex(2, 2), 44, 8),
+        hmark(&["--hmark-rnd"], Hex(4, 8), 48, 9),
+        hmark(&["--hmark-mod"], Number(4), 52, 10).need().within(1, u64::MAX),
+        hmark(&["--hmark-offset"], Number(4), 56, 11),
+        field(&["--hmark-tuple"], Value::Code(&TUPLE), 0),
+    ]
+    TARGET "IDLETIMER" { revision: 1, size: 48 } [
+        field(&["--timeout"], Number(4), 0).need(),
+        field(&["--label"], Text(28, Quote::Never), 4).need(),
+        flag(&["--alarm"], 33, 1, 1),
+    ]
+    TARGET "NFQUEUE" { revision: 3, size: 6, initial: &[(2, &1u16.to_ne_bytes())] } [
+        field(&["--queue-num"], Number(2), 0).is(2, 2, 1),
+        field(&["--queue-balance"], Value::Code(&BALANCE), 0),
+        flag(&["--queue-bypass"], 4, 2, 1),
+        flag(&["--queue-cpu-fanout"], 4, 2, 2),
+    ]
+    TARGET "SECMARK" { revision: 1, size: 264, initial: &[(0, &[1])] } [
+        field(&["--selctx"], Text(256, Quote::Never), 1).need(),
+    ]
+    TARGET "SYNPROXY" { size: 4 } [
+        flag(&["--sack-perm"], 0, 1, 4),
+        flag(&["--timestamp"], 0, 1, 8),
+        field(&["--wscale"], Number(1), 1).set(0, 1, 2),
+        field(&["--mss"], Number(2), 2).set(0, 1, 1),
+        flag(&["--ecn"], 0, 1, 0x10),
+    ]
+    TARGET "TCPMSS" { size: 2, one_of: &["--set-mss", "--clamp-mss-to-pmtu"], only_one: true } [
+        field(&["--set-mss"], Value::Code(&MSS), 0),
+        field(&["--clamp-mss-to-pmtu"], Value::Nothing, 0).is(0, 2, CLAMP),
+    ]
+    TARGET "TEE" { revision: 1, size: 40 } [
+        field(&["--gateway"], Address, 0).need(),
+        field(&["--oif"], Text(16, Quote::Never), 16).unless(&[0]),
+    ]
+    TARGET "TRACE" {}
+}

@@ -1,10 +1,6 @@
 //! `-m time` (`struct xt_time_info`): dates in seconds since 1970, times of the day in seconds, days as bits.
 
-use super::super::blob::Blob;
-use super::super::field::{Invert, field, flag};
-use super::super::row::{Options, Row};
-use super::super::value::{Code, Value};
-use crate::xtables::text::{Complaint, Opt};
+use super::prelude::*;
 
 const DAY: u64 = 24 * 60 * 60;
 
@@ -72,33 +68,35 @@ fn date(text: &str) -> Option<u64> {
     u32::try_from(all).ok().map(u64::from)
 }
 
-fn show_date(b: &Blob, at: usize) -> Option<Vec<String>> {
-    let date = Some(b.uint(at, 4)).filter(|date| *date != 0)?;
-    let (year, month, day) = civil(date / DAY);
-    Some(vec![format!(
-        "{year:04}-{month:02}-{day:02}T{}",
-        clock(date % DAY)
-    )])
-}
+const DATE: Code = Code {
+    show: |b, at, _| {
+        let date = Some(b.uint(at, 4)).filter(|date| *date != 0)?;
+        let (year, month, day) = civil(date / DAY);
+        let time = clock(date % DAY);
+        Some(vec![format!("{year:04}-{month:02}-{day:02}T{time}")])
+    },
+    read: |o, b, at, _| {
+        let why = "is no date; give YYYY-MM-DDThh:mm:ss up to 2038";
+        b.put(at, 4, date(o.word(0)).ok_or_else(|| o.wrong(why))?);
+        Ok(())
+    },
+    ..Code::WORD
+};
 
-/// Both times, unless they are the whole day.
-fn show_time(b: &Blob, at: usize) -> Option<Vec<String>> {
-    ((b.uint(8, 4), b.uint(12, 4)) != (0, DAY - 1)).then(|| vec![clock(b.uint(at, 4))])
-}
-
-fn read_date(o: &Opt, b: &mut Blob, at: usize) -> Result<(), Complaint> {
-    let date = date(o.word(0))
-        .ok_or_else(|| o.wrong("is no date; give YYYY-MM-DDThh:mm:ss up to 2038"))?;
-    b.put(at, 4, date);
-    Ok(())
-}
-
-fn read_time(o: &Opt, b: &mut Blob, at: usize) -> Result<(), Complaint> {
-    let time = seconds(o.word(0)).filter(|_| o.word(0).contains(':'));
-    let time = time.ok_or_else(|| o.wrong("is no time of the day; give hh:mm:ss"))?;
-    b.put(at, 4, time);
-    Ok(())
-}
+const TIME: Code = Code {
+    // Both times, unless they are the whole day.
+    show: |b, at, _| {
+        let is_all = (b.uint(8, 4), b.uint(12, 4)) == (0, DAY - 1);
+        (!is_all).then(|| vec![clock(b.uint(at, 4))])
+    },
+    read: |o, b, at, _| {
+        let time = seconds(o.word(0)).filter(|_| o.word(0).contains(':'));
+        let why = "is no time of the day; give hh:mm:ss";
+        b.put(at, 4, time.ok_or_else(|| o.wrong(why))?);
+        Ok(())
+    },
+    ..Code::WORD
+};
 
 /// The bits of a list of days; inverted, all others.
 fn read_days(o: &Opt, all: u64, day: impl Fn(&str) -> Option<u32>) -> Result<u64, Complaint> {
@@ -111,32 +109,8 @@ fn read_days(o: &Opt, all: u64, day: impl Fn(&str) -> Option<u32>) -> Result<u64
     Ok(if o.not.0 { bits ^ all } else { bits })
 }
 
-const DATE_START: Code = Code {
-    show: |b, _| show_date(b, 0),
-    read: |o, b, _| read_date(o, b, 0),
-    ..Code::WORD
-};
-
-const DATE_STOP: Code = Code {
-    show: |b, _| show_date(b, 4),
-    read: |o, b, _| read_date(o, b, 4),
-    ..DATE_START
-};
-
-const TIME_START: Code = Code {
-    show: |b, _| show_time(b, 8),
-    read: |o, b, _| read_time(o, b, 8),
-    ..DATE_START
-};
-
-const TIME_STOP: Code = Code {
-    show: |b, _| show_time(b, 12),
-    read: |o, b, _| read_time(o, b, 12),
-    ..DATE_START
-};
-
 const MONTH: Code = Code {
-    show: |b, _| {
+    show: |b, _, _| {
         let bits = Some(b.uint(16, 4)).filter(|bits| *bits != MONTHDAYS)?;
         let set = (1..32).filter(|n| bits & (1 << n) != 0);
         Some(vec![
@@ -145,18 +119,18 @@ const MONTH: Code = Code {
                 .join(","),
         ])
     },
-    read: |o, b, _| {
+    read: |o, b, _, _| {
         let bits = read_days(o, MONTHDAYS, |word| {
             word.parse().ok().filter(|day| *day < 32)
         })?;
         b.put(16, 4, bits);
         Ok(())
     },
-    ..DATE_START
+    ..Code::WORD
 };
 
 const WEEK: Code = Code {
-    show: |b, _| {
+    show: |b, _, _| {
         let bits = Some(b.uint(20, 1)).filter(|bits| *bits != WEEKDAYS)?;
         let set = NAMES
             .iter()
@@ -166,7 +140,7 @@ const WEEK: Code = Code {
             set.map(|(_, name)| *name).collect::<Vec<_>>().join(","),
         ])
     },
-    read: |o, b, _| {
+    read: |o, b, _, _| {
         // iptables compares the first two letters.
         let day = |word: &str| {
             let named = NAMES
@@ -179,31 +153,25 @@ const WEEK: Code = Code {
         b.put(20, 1, bits);
         Ok(())
     },
-    ..DATE_START
+    ..Code::WORD
 };
 
 /// `! DAYS` is the other days, and is printed as those.
 const OTHERS: Invert = Invert::Code(|_| false);
 
-pub(super) const ROWS: &[Row] = &[Row {
-    name: "time",
-    size: 22,
-    initial: &[
-        (4, &0x7fff_ffff_u32.to_ne_bytes()),
-        (12, &86_399_u32.to_ne_bytes()),
-        (16, &0xffff_fffe_u32.to_ne_bytes()),
-        (20, &[0xfe]),
-    ],
-    options: Options::Fields(&[
-        field(&["--timestart"], Value::Code(&TIME_START), 8),
-        field(&["--timestop"], Value::Code(&TIME_STOP), 12),
+rows! {
+    MATCH "time" { size: 22, initial: &[
+        (4, &0x7fff_ffff_u32.to_ne_bytes()), (12, &86_399_u32.to_ne_bytes()),
+        (16, &0xffff_fffe_u32.to_ne_bytes()), (20, &[0xfe]),
+    ] } [
+        field(&["--timestart"], Value::Code(&TIME), 8),
+        field(&["--timestop"], Value::Code(&TIME), 12),
         field(&["--monthdays"], Value::Code(&MONTH), 16).invert(OTHERS),
         field(&["--weekdays"], Value::Code(&WEEK), 20).invert(OTHERS),
-        field(&["--datestart"], Value::Code(&DATE_START), 0),
-        field(&["--datestop"], Value::Code(&DATE_STOP), 4),
+        field(&["--datestart"], Value::Code(&DATE), 0),
+        field(&["--datestop"], Value::Code(&DATE), 4),
         flag(&["--kerneltz", "--localtz"], 21, 1, 1),
         flag(&["--contiguous"], 21, 1, 2),
-        field(&["--utc"], Value::Nothing, 21).when(super::super::field::When::Never),
-    ]),
-    ..Row::MATCH
-}];
+        field(&["--utc"], Value::Nothing, 21).when(When::Never),
+    ]
+}

@@ -1,19 +1,14 @@
 //! The type of service (`linux/netfilter/xt_dscp.h`, `xt_DSCP.h`), whose upper six bits are the DSCP: `-m dscp` and `-j DSCP`, `-m tos`
 //! and `-j TOS`.
 
-use super::super::blob::Blob;
-use super::super::field::field;
-use super::super::row::{Options, Row};
-use super::super::value::{Code, Value, number_of};
-use crate::xtables::XtFamily;
-use crate::xtables::text::{Complaint, Opt};
+use super::prelude::*;
 
-type Read = fn(&Opt, &mut Blob, XtFamily) -> Result<(), Complaint>;
+type Read = fn(&Opt, &mut Blob, usize, XtFamily) -> Result<(), Complaint>;
 
 /// A value, as a number or as the name of its class.
 const DSCP: Code = Code {
-    show: |b, _| Some(vec![format!("{:#04x}", b.uint(0, 1))]),
-    read: |o, b, _| {
+    show: |b, _, _| Some(vec![format!("{:#04x}", b.uint(0, 1))]),
+    read: |o, b, _, _| {
         let value = if o.name().ends_with("-class") {
             class(o.word(0))
         } else {
@@ -70,8 +65,8 @@ fn value_and_mask(o: &Opt) -> Result<[u8; 2], Complaint> {
 
 /// The match has the mask first.
 const MATCHED: Code = Code {
-    show: |b, _| Some(vec![format!("{:#04x}/{:#04x}", b.uint(1, 1), b.uint(0, 1))]),
-    read: |o, b, _| {
+    show: |b, _, _| Some(vec![format!("{:#04x}/{:#04x}", b.uint(1, 1), b.uint(0, 1))]),
+    read: |o, b, _, _| {
         let [value, mask] = value_and_mask(o)?;
         b.set(0, &[mask, value]);
         Ok(())
@@ -80,8 +75,8 @@ const MATCHED: Code = Code {
 };
 
 const SET: Code = Code {
-    show: |b, _| Some(vec![format!("{:#04x}/{:#04x}", b.uint(0, 1), b.uint(1, 1))]),
-    read: |o, b, _| {
+    show: |b, _, _| Some(vec![format!("{:#04x}/{:#04x}", b.uint(0, 1), b.uint(1, 1))]),
+    read: |o, b, _, _| {
         b.set(0, &value_and_mask(o)?);
         Ok(())
     },
@@ -93,65 +88,33 @@ const fn bits(read: Read) -> Code {
     Code { read, ..Code::WORD }
 }
 
-const AND: Code = bits(|o, b, _| {
+const AND: Code = bits(|o, b, _, _| {
     let bits = number_of(o, o.word(0), 1)?;
     b.put(1, 1, !bits & 0xff);
     Ok(())
 });
 
-const OR: Code = bits(|o, b, _| {
+const OR: Code = bits(|o, b, _, _| {
     let bits = number_of(o, o.word(0), 1)?;
     b.put(0, 1, bits);
     b.put(1, 1, bits);
     Ok(())
 });
 
-const XOR: Code = bits(|o, b, _| {
+const XOR: Code = bits(|o, b, _, _| {
     let bits = number_of(o, o.word(0), 1)?;
     b.put(0, 1, bits);
     Ok(())
 });
 
-pub(super) const ROWS: &[Row] = &[
-    Row {
-        name: "dscp",
-        size: 2,
-        options: Options::Fields(&[field(&["--dscp", "--dscp-class"], Value::Code(&DSCP), 0)
-            .not(1, 1, 1)
-            .need()]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "DSCP",
-        size: 1,
-        options: Options::Fields(&[field(
-            &["--set-dscp", "--set-dscp-class"],
-            Value::Code(&DSCP),
-            0,
-        )
-        .need()]),
-        ..Row::TARGET
-    },
-    Row {
-        name: "tos",
-        revision: 1,
-        size: 3,
-        options: Options::Fields(&[field(&["--tos"], Value::Code(&MATCHED), 0)
-            .not(2, 1, 1)
-            .need()]),
-        ..Row::MATCH
-    },
-    Row {
-        name: "TOS",
-        revision: 1,
-        size: 2,
-        one_of: &["--set-tos", "--and-tos", "--or-tos", "--xor-tos"],
-        options: Options::Fields(&[
-            field(&["--set-tos"], Value::Code(&SET), 0),
-            field(&["--and-tos"], Value::Code(&AND), 0),
-            field(&["--or-tos"], Value::Code(&OR), 0),
-            field(&["--xor-tos"], Value::Code(&XOR), 0),
-        ]),
-        ..Row::TARGET
-    },
-];
+rows! {
+    MATCH "dscp" { size: 2 } [field(&["--dscp", "--dscp-class"], Value::Code(&DSCP), 0).not(1, 1, 1).need()]
+    TARGET "DSCP" { size: 1 } [field(&["--set-dscp", "--set-dscp-class"], Value::Code(&DSCP), 0).need()]
+    MATCH "tos" { revision: 1, size: 3 } [field(&["--tos"], Value::Code(&MATCHED), 0).not(2, 1, 1).need()]
+    TARGET "TOS" { revision: 1, size: 2, one_of: &["--set-tos", "--and-tos", "--or-tos", "--xor-tos"] } [
+        field(&["--set-tos"], Value::Code(&SET), 0),
+        field(&["--and-tos"], Value::Code(&AND), 0),
+        field(&["--or-tos"], Value::Code(&OR), 0),
+        field(&["--xor-tos"], Value::Code(&XOR), 0),
+    ]
+}

@@ -5,11 +5,7 @@
 //! test  steps (number, operator: 8 each) | ranges (first, last: 8 each) | their numbers (1 each)
 //! ```
 
-use super::super::blob::Blob;
-use super::super::field::{Quote, field};
-use super::super::row::{Options, Row};
-use super::super::value::{Code, Value, number_of};
-use crate::xtables::text::{Complaint, Opt};
+use super::prelude::*;
 
 const TEST: usize = 180;
 const RANGES: usize = 88;
@@ -24,12 +20,12 @@ const OPERATORS: [(&str, u64); 4] = [("&", 0), ("<<", 1), (">>", 2), ("@", 3)];
 const TESTS: Code = Code {
     words: 1,
     quote: Quote::Always,
-    show: |b, _| {
+    show: |b, _, _| {
         let count = usize::try_from(b.uint(TEST_COUNT, 1)).ok()?.min(MAX);
         let tests: Option<Vec<String>> = (0..count).map(|n| show_test(b, TEST * n)).collect();
         Some(vec![tests?.join("&&")])
     },
-    read: |o, b, _| {
+    read: |o, b, _, _| {
         let text: String = o
             .word(0)
             .chars()
@@ -111,11 +107,6 @@ fn read_test(o: &Opt, b: &mut Blob, test: usize, text: &str) -> Result<(), Compl
     Ok(())
 }
 
-pub(super) const ROWS: &[Row] = &[Row {
-    name: "u32",
-    size: 1984,
-    options: Options::Fields(&[field(&["--u32"], Value::Code(&TESTS), 0)
-        .not(1981, 1, 1)
-        .need()]),
-    ..Row::MATCH
-}];
+rows! {
+    MATCH "u32" { size: 1984 } [field(&["--u32"], Value::Code(&TESTS), 0).not(1981, 1, 1).need()]
+}
