@@ -95,6 +95,25 @@ const REFUSED: &[(XtFamily, &str)] = &[
     ),
     (XtFamily::Ip, "-p tcp --syn -j TCPMSS --set-mss 65516"),
     (XtFamily::Ip6, "-p tcp --syn -j TCPMSS --set-mss 65496"),
+    (XtFamily::Ip, "-j DNAT --to-destination 10.0.0.1:80"),
+    (XtFamily::Ip, "-p udplite -j DNAT --to-destination :80"),
+    (
+        XtFamily::Ip6,
+        "-p ipv6-icmp -j SNAT --to-source [fd00::1]:80",
+    ),
+    (XtFamily::Ip, "-p all -j REDIRECT --to-ports 80"),
+    (XtFamily::Ip6, "-j MASQUERADE --to-ports 80"),
+    (XtFamily::Ip, "-j NFLOG --nflog-size 3 --nflog-range 5"),
+    (XtFamily::Ip, "-p tcp -j ECN --ecn-tcp-ece 2"),
+    (XtFamily::Ip, "-p tcp -j ECN --ecn-tcp-cwr 17"),
+    (XtFamily::Ip, "-p tcp -j ECN --ecn-ip-ect 4"),
+    (
+        XtFamily::Ip,
+        "-p tcp -j ECN --ecn-tcp-remove --ecn-tcp-cwr 1",
+    ),
+    (XtFamily::Ip, "-j TTL --ttl-inc 0"),
+    (XtFamily::Ip, "-j TTL --ttl-inc 1 --ttl-dec 2"),
+    (XtFamily::Ip6, "-j HL --hl-dec 0"),
 ];
 
 #[test]

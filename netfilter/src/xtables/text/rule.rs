@@ -389,7 +389,11 @@ impl<'a> Reader<'a> {
                     self.check_protocol(&value, &given)?;
                     self.rule.matches.push(value);
                 }
-                Loadable::Target(kind) => self.rule.target = Some((kind.parse)(&mut given)?),
+                Loadable::Target(kind) => {
+                    let value = (kind.parse)(&mut given)?;
+                    self.check_ports(&value, &given)?;
+                    self.rule.target = Some(value);
+                }
                 Loadable::Row(row) => {
                     let value = row.parse(&mut given)?;
                     match row.part {
@@ -416,6 +420,22 @@ impl<'a> Reader<'a> {
         Ok(rules)
     }
 
+    /// Without a protocol that has ports, the kernel translates the addresses only.
+    fn check_ports(&self, target: &Target, given: &Given) -> Result<(), Complaint> {
+        let (Target::Redirect(nat)
+        | Target::Masquerade(nat)
+        | Target::Snat(nat)
+        | Target::Dnat(nat)) = target
+        else {
+            return Ok(());
+        };
+        let protocol = self.rule.protocol.map(|(_, protocol)| protocol.0);
+        if nat.ports.is_none() || protocol.is_some_and(|n| WITH_PORTS.contains(&n)) {
+            return Ok(());
+        }
+        Err(given.lacks("-p tcp, udp, sctp or dccp for its ports"))
+    }
+
     /// The kernel refuses these without their protocol, with `EINVAL` and no text.
     fn check_protocol(&self, value: &Match, given: &Given) -> Result<(), Complaint> {
         let needs = match value {
@@ -432,6 +452,9 @@ impl<'a> Reader<'a> {
         Err(complain(given.column, message))
     }
 }
+
+/// The protocols whose ports the tools let targets translate, in either family.
+const WITH_PORTS: [u8; 5] = [6, 17, 132, 33, 1];
 
 /// Whether `-j` takes the name for a verdict or a target.
 pub(super) fn is_target(name: &str, family: XtFamily) -> bool {

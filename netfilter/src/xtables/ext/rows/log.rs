@@ -39,10 +39,10 @@ const RANGE: Code = Code {
         given.then(|| vec![b.uint(0, 4).to_string()])
     },
     read: |o, b, _, _| {
-        let range = number_of(o, o.word(0), 4)?;
-        if !b.has(COPY_LEN.0, COPY_LEN.1) {
-            b.put(0, 4, range);
+        if b.has(COPY_LEN.0, COPY_LEN.1) {
+            return Err(o.wrong("excludes --nflog-size; leave one out"));
         }
+        b.put(0, 4, number_of(o, o.word(0), 4)?);
         Ok(())
     },
     ..Code::WORD

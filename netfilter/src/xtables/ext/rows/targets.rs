@@ -93,11 +93,11 @@ const TUPLE: Code = Code {
     ..Code::WORD
 };
 
-/// `IPT_ECN_OP_*`; where the value is, and its first bit.
-const ECN: [(&str, u64, usize, u32); 3] = [
-    ("--ecn-tcp-ece", 0x10, 2, 0),
-    ("--ecn-tcp-cwr", 0x20, 2, 4),
-    ("--ecn-ip-ect", 1, 1, 0),
+/// `IPT_ECN_OP_*`; where the value is, its first bit and the largest one: ECE and CWR are bits of one byte.
+const ECN: [(&str, u64, usize, u32, u64); 3] = [
+    ("--ecn-tcp-ece", 0x10, 2, 0, 1),
+    ("--ecn-tcp-cwr", 0x20, 2, 1, 1),
+    ("--ecn-ip-ect", 1, 1, 0, 3),
 ];
 
 fn show_ecn(b: &Blob, _: XtFamily) -> Option<Vec<Shown>> {
@@ -107,7 +107,7 @@ fn show_ecn(b: &Blob, _: XtFamily) -> Option<Vec<Shown>> {
     let set = ECN
         .into_iter()
         .filter(|(_, bit, ..)| b.uint(0, 1) & bit != 0);
-    let all = set.map(|(name, _, at, first)| Shown::one(name, b.uint(at, 1) >> first & 0xf));
+    let all = set.map(|(name, _, at, first, most)| Shown::one(name, b.uint(at, 1) >> first & most));
     Some(all.collect())
 }
 
@@ -116,12 +116,19 @@ fn read_ecn(given: &mut Given, b: &mut Blob) -> Result<(), Complaint> {
     if given.flag("--ecn-tcp-remove")? {
         b.or(OPERATION, 0x30);
     }
-    for (name, bit, at, first) in ECN {
-        if let Some(o) = given.take(&[name]) {
-            let value = number_of(&o, o.plain()?.word(0), 1)?;
-            b.or(OPERATION, bit);
-            b.or(Place { at, width: 1 }, (value & 0xf) << first);
+    for (name, bit, at, first, most) in ECN {
+        let Some(o) = given.take(&[name]) else {
+            continue;
+        };
+        let value = number_of(&o, o.plain()?.word(0), 1)?;
+        if value > most {
+            return Err(o.wrong(&format!("is out of range; give 0 to {most}")));
         }
+        if b.has(OPERATION, bit) {
+            return Err(given.conflict("--ecn-tcp-remove and the flags of TCP"));
+        }
+        b.or(OPERATION, bit);
+        b.or(Place { at, width: 1 }, value << first);
     }
     Ok(())
 }
@@ -153,13 +160,13 @@ rows! {
         ] } }
     TARGET "TTL" { family: Some(Ip), size: 2, one_of: &["--ttl-set", "--ttl-inc", "--ttl-dec"] } [
         mode(&["--ttl-set"], 0),
-        mode(&["--ttl-inc"], 1),
-        mode(&["--ttl-dec"], 2),
+        mode(&["--ttl-inc"], 1).within(1, 255),
+        mode(&["--ttl-dec"], 2).within(1, 255),
     ]
     TARGET "HL" { family: Some(Ip6), size: 2, one_of: &["--hl-set", "--hl-inc", "--hl-dec"] } [
         mode(&["--hl-set"], 0),
-        mode(&["--hl-inc"], 1),
-        mode(&["--hl-dec"], 2),
+        mode(&["--hl-inc"], 1).within(1, 255),
+        mode(&["--hl-dec"], 2).within(1, 255),
     ]
     TARGET "HMARK" { size: 60, unused: &[4..16, 20..32] } [
         hmark(&["--hmark-src-prefix"], PrefixMask, 0, 0),
