@@ -120,12 +120,6 @@ constants! {
     XT_CONNTRACK_DIRECTION: u16 = 0x1000,
     XT_CONNTRACK_STATE_ALIAS: u16 = 0x2000,
 
-    // linux/netfilter/nf_conntrack_common.h
-    IPS_EXPECTED: u16 = 1,
-    IPS_SEEN_REPLY: u16 = 2,
-    IPS_ASSURED: u16 = 4,
-    IPS_CONFIRMED: u16 = 8,
-
     // linux/netfilter/xt_state.h
     XT_STATE_UNTRACKED: u16 = 64,
 

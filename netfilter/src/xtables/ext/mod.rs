@@ -5,6 +5,22 @@
 //! a [`Row`] describes the fields of the structure, and everything else follows from it. An extension that neither can
 //! decode without loss is an [`Unknown`], whose bytes are kept.
 
+/// What extensions that are values of their own are written with.
+mod prelude {
+    pub(super) use super::structs::*;
+    pub(super) use super::{
+        Bits, Context, Encoded, Form, Kind, Masked, Quoted, comma_separated, forms,
+    };
+    pub(super) use crate::address::Address;
+    pub(super) use crate::xtables::raw::*;
+    pub(super) use crate::xtables::structs::{
+        InetAddr, name_field, name_of, read, written, zeroed,
+    };
+    pub(super) use crate::xtables::text::{Complaint, Given, Opt};
+    pub(super) use crate::xtables::{Not, PortRange, XtFamily};
+    pub(super) use std::fmt;
+}
+
 mod blob;
 mod field;
 pub(super) mod matches;
@@ -16,7 +32,7 @@ pub(super) mod targets;
 mod value;
 
 use super::sets::{Interned, Sets};
-use super::text::{Complaint, Given};
+use super::text::{Complaint, Given, Opt};
 use super::{Match, Target, XtFamily};
 use crate::features::extensions::{XtObject, needs};
 use crate::features::given_by;
@@ -201,11 +217,8 @@ fn unused(form: Form, family: XtFamily) -> &'static [Range<usize>] {
 
 fn is_same(a: &[u8], b: &[u8], unused: &[Range<usize>]) -> bool {
     let is_unused = |n: usize| unused.iter().any(|range| range.contains(&n));
-    a.len() == b.len()
-        && a.iter()
-            .zip(b)
-            .enumerate()
-            .all(|(n, (a, b))| a == b || is_unused(n))
+    let mut pairs = a.iter().zip(b).enumerate();
+    a == b || a.len() == b.len() && pairs.all(|(n, (a, b))| a == b || is_unused(n))
 }
 
 /// The match with these bytes: by its kind, by its row, or as bytes.
@@ -359,6 +372,35 @@ pub(super) fn comma_separated(
         write!(f, "{comma}{item}")?;
     }
     Ok(())
+}
+
+/// Names of bits, from the lowest on.
+pub(super) struct Bits(pub(super) &'static [&'static str]);
+
+impl Bits {
+    /// Those that are set, joined by commas.
+    pub(super) fn show(&self, f: &mut fmt::Formatter<'_>, bits: u32) -> fmt::Result {
+        let named = self.0.iter().enumerate();
+        let set = named.filter(|(n, _)| bits & (1 << n) != 0);
+        comma_separated(f, set.map(|(_, name)| name))
+    }
+
+    /// The reverse; `more` knows the words that are not one bit, and `what` a word is that neither knows.
+    pub(super) fn read(
+        &self,
+        o: &Opt,
+        n: usize,
+        what: &str,
+        more: impl Fn(&str) -> Option<u32>,
+    ) -> Result<u32, Complaint> {
+        o.word(n).split(',').try_fold(0, |all, word| {
+            let mut names = self.0.iter();
+            let bit = names.position(|name| name.eq_ignore_ascii_case(word));
+            let bits = bit.map(|bit| 1 << bit).or_else(|| more(word));
+            bits.map(|bits| all | bits)
+                .ok_or_else(|| o.wrong(&format!("{what}; give {}", self.0.join(", "))))
+        })
+    }
 }
 
 /// Text as libxtables quotes it: letters, digits, `_` and `-` remain unquoted; everything else is in double quotes,

@@ -1,13 +1,7 @@
 //! `-m addrtype`: `struct xt_addrtype_info_v1` (`linux/netfilter/xt_addrtype.h`), 8 bytes, or the older
 //! `struct xt_addrtype_info`, 12 bytes, only IPv4.
 
-use super::super::structs::{XtAddrtypeInfo, XtAddrtypeInfoV1};
-use super::super::{Context, Encoded, Form, Kind, comma_separated, forms};
-use crate::xtables::raw::*;
-use crate::xtables::structs::{read, written};
-use crate::xtables::text::{Complaint, Given, Opt};
-use crate::xtables::{Not, XtFamily};
-use std::fmt;
+use super::super::prelude::*;
 
 /// The types of the packet's addresses according to the routing tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -30,21 +24,12 @@ pub enum LimitIface {
     Out,
 }
 
-/// Indexed by bit, as in `enum rtn_type`.
-const TYPES: [&str; 12] = [
-    "UNSPEC",
-    "UNICAST",
-    "LOCAL",
-    "BROADCAST",
-    "ANYCAST",
-    "MULTICAST",
-    "BLACKHOLE",
-    "UNREACHABLE",
-    "PROHIBIT",
-    "THROW",
-    "NAT",
-    "XRESOLVE",
-];
+/// As in `enum rtn_type`.
+#[rustfmt::skip]
+const TYPES: Bits = Bits(&[
+    "UNSPEC", "UNICAST", "LOCAL", "BROADCAST", "ANYCAST", "MULTICAST", "BLACKHOLE", "UNREACHABLE", "PROHIBIT",
+    "THROW", "NAT", "XRESOLVE",
+]);
 
 pub(crate) const KIND: Kind<Addrtype> = Kind {
     name: "addrtype",
@@ -123,11 +108,7 @@ impl fmt::Display for Addrtype {
         ] {
             let Some((not, bits)) = types else { continue };
             write!(f, "{not} {option} ")?;
-            let named = TYPES
-                .iter()
-                .enumerate()
-                .filter(|(n, _)| bits & (1 << n) != 0);
-            comma_separated(f, named.map(|(_, name)| name))?;
+            TYPES.show(f, bits.into())?;
         }
         match self.limit {
             Some(LimitIface::In) => f.write_str(" --limit-iface-in"),
@@ -138,14 +119,8 @@ impl fmt::Display for Addrtype {
 }
 
 fn types(o: &Opt) -> Result<(Not, u16), Complaint> {
-    let bits = o.word(0).split(',').try_fold(0, |all, word| {
-        let n = TYPES
-            .iter()
-            .position(|name| name.eq_ignore_ascii_case(word));
-        n.map(|n| all | 1 << n)
-            .ok_or_else(|| o.wrong(&format!("is no address type; give {}", TYPES.join(", "))))
-    })?;
-    Ok((o.not, bits))
+    let bits = TYPES.read(o, 0, "is no address type", |_| None)?;
+    Ok((o.not, u16::try_from(bits).unwrap_or(0)))
 }
 
 fn parse(given: &mut Given) -> Result<Addrtype, Complaint> {

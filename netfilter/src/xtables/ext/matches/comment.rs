@@ -1,11 +1,6 @@
 //! `-m comment`: `struct xt_comment_info` (`linux/netfilter/xt_comment.h`), 256 bytes.
 
-use super::super::structs::XtCommentInfo;
-use super::super::{Context, Encoded, Form, Kind, Quoted, forms};
-use crate::xtables::raw::XT_MAX_COMMENT_LEN;
-use crate::xtables::structs::{name_field, name_of, read, written};
-use crate::xtables::text::{Complaint, Given};
-use std::fmt;
+use super::super::prelude::*;
 
 /// A comment of at most 255 bytes. It always holds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,7 +1,7 @@
 //! `-m connmark`: `struct xt_connmark_mtinfo1` (`linux/netfilter/xt_connmark.h`), 12 bytes, with the layout and the
 //! options of `-m mark`.
 
-use super::super::{Kind, forms};
+use super::super::prelude::*;
 use super::mark::{self, Mark};
 
 pub(crate) const KIND: Kind<Mark> = Kind {

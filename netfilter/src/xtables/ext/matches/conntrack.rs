@@ -2,19 +2,12 @@
 //! bytes. Revision 1 has states of 8 bits, 1 and 2 have single ports in network order, 3 has ranges of
 //! ports in host order.
 
-use super::super::structs::{
-    XtConntrackMtinfo1, XtConntrackMtinfo2, XtConntrackMtinfo3, XtStateInfo,
-};
-use super::super::{Context, Encoded, Form, Kind, comma_separated, forms};
-use crate::address::Address;
-use crate::xtables::raw::*;
-use crate::xtables::structs::{InetAddr, read, written, zeroed};
-use crate::xtables::text::{Complaint, Given, Opt};
-use crate::xtables::{Not, PortRange, XtFamily};
+mod wire;
+
+use super::super::prelude::*;
 use ipnet::IpNet;
-use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
+use wire::{WithAlias, conntrack_value, conntrack_wire};
 
 /// The conntrack state of the packet's connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -100,12 +93,8 @@ const STATES: &[(ConntrackState, &str, u16)] = &[
     (ConntrackState::Dnat, "DNAT", XT_CONNTRACK_STATE_DNAT),
 ];
 
-const STATUS: &[(&str, u16)] = &[
-    ("EXPECTED", IPS_EXPECTED),
-    ("SEEN_REPLY", IPS_SEEN_REPLY),
-    ("ASSURED", IPS_ASSURED),
-    ("CONFIRMED", IPS_CONFIRMED),
-];
+/// `enum ip_conntrack_status`
+const STATUS: Bits = Bits(&["EXPECTED", "SEEN_REPLY", "ASSURED", "CONFIRMED"]);
 
 const ADDRESS_OPTIONS: [(&str, u16); 4] = [
     ("--ctorigsrc", XT_CONNTRACK_ORIGSRC),
@@ -121,6 +110,7 @@ const PORT_OPTIONS: [(&str, u16); 4] = [
     ("--ctrepldstport", XT_CONNTRACK_REPLDST_PORT),
 ];
 
+#[rustfmt::skip]
 pub(crate) const KIND: Kind<Conntrack> = Kind {
     name: "conntrack",
     forms: |_| forms!["conntrack" 3, "conntrack" 2, "conntrack" 1],
@@ -130,19 +120,9 @@ pub(crate) const KIND: Kind<Conntrack> = Kind {
         _ => None,
     },
     options: &[
-        ("--ctstate", 1),
-        ("--ctproto", 1),
-        ("--ctorigsrc", 1),
-        ("--ctorigdst", 1),
-        ("--ctreplsrc", 1),
-        ("--ctrepldst", 1),
-        ("--ctorigsrcport", 1),
-        ("--ctorigdstport", 1),
-        ("--ctreplsrcport", 1),
-        ("--ctrepldstport", 1),
-        ("--ctstatus", 1),
-        ("--ctexpire", 1),
-        ("--ctdir", 1),
+        ("--ctstate", 1), ("--ctproto", 1), ("--ctorigsrc", 1), ("--ctorigdst", 1), ("--ctreplsrc", 1),
+        ("--ctrepldst", 1), ("--ctorigsrcport", 1), ("--ctorigdstport", 1), ("--ctreplsrcport", 1),
+        ("--ctrepldstport", 1), ("--ctstatus", 1), ("--ctexpire", 1), ("--ctdir", 1),
     ],
     parse,
 };
@@ -199,9 +179,6 @@ pub(crate) fn state(v: &Conntrack, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     comma_separated(f, from_bits(to_bits(&states)))
 }
 
-/// `XT_CONNTRACK_STATE_ALIAS`: the rule was written with `-m state`.
-struct WithAlias(bool);
-
 fn to_bits(states: &[ConntrackState]) -> u16 {
     STATES
         .iter()
@@ -215,151 +192,6 @@ fn from_bits(bits: u16) -> Vec<ConntrackState> {
         .filter(|(_, _, bit)| bits & bit != 0)
         .map(|(s, ..)| *s)
         .collect()
-}
-
-fn conntrack_wire(v: &Conntrack, form: Form, family: XtFamily, alias: WithAlias) -> Encoded {
-    let state_mask = v.states.as_ref().map_or(0, |(_, s)| to_bits(s));
-    let status_mask = v.status.map_or(0, |(_, s)| s);
-    let wide =
-        |p: &Option<(Not, PortRange)>| p.as_ref().is_some_and(|(_, p)| p.0.start() != p.0.end());
-    if (form.revision < 2 && (state_mask > 0xff || status_mask > 0xff))
-        || (form.revision < 3 && v.ports.iter().any(wide))
-    {
-        return Ok(None);
-    }
-    let (mut match_flags, mut invert_flags) = (0, 0);
-    let mut note = |not: Option<Not>, bit: u16| {
-        match_flags |= if not.is_some() { bit } else { 0 };
-        invert_flags |= if not == Some(Not(true)) { bit } else { 0 };
-    };
-    note(v.states.as_ref().map(|s| s.0), XT_CONNTRACK_STATE);
-    note(alias.0.then_some(Not(false)), XT_CONNTRACK_STATE_ALIAS);
-    note(v.protocol.map(|p| p.0), XT_CONNTRACK_PROTO);
-    note(v.status.map(|s| s.0), XT_CONNTRACK_STATUS);
-    note(v.expires.as_ref().map(|e| e.0), XT_CONNTRACK_EXPIRES);
-    note(
-        v.direction.map(|d| Not(d == Direction::Reply)),
-        XT_CONNTRACK_DIRECTION,
-    );
-    let mut addresses = [[InetAddr::ANY; 2]; 4];
-    for ((field, net), (option, bit)) in addresses.iter_mut().zip(&v.addresses).zip(ADDRESS_OPTIONS)
-    {
-        note(net.map(|n| n.0), bit);
-        let Some((_, net)) = net else { continue };
-        if net.addr().is_ipv4() != (family == XtFamily::Ip) {
-            return Err(format!(
-                "{option} {net} is no address of {family}; give one of its family"
-            ));
-        }
-        // iptables fills the whole mask of a host.
-        let mask = match net.netmask() {
-            IpAddr::V4(Ipv4Addr::BROADCAST) => InetAddr::ALL,
-            mask => mask.into(),
-        };
-        *field = [net.addr().into(), mask];
-    }
-    let (mut ports, mut ports_high) = ([0; 4], [0; 4]);
-    for (n, (port, (_, bit))) in v.ports.iter().zip(PORT_OPTIONS).enumerate() {
-        note(port.as_ref().map(|p| p.0), bit);
-        let range = port
-            .as_ref()
-            .map_or((0, 0), |(_, p)| (*p.0.start(), *p.0.end()));
-        if let (Some(first), Some(last)) = (ports.get_mut(n), ports_high.get_mut(n)) {
-            (*first, *last) = range;
-        }
-    }
-    let expires = v.expires.as_ref();
-    let (expires_min, expires_max) = expires.map_or((0, 0), |(_, e)| (*e.start(), *e.end()));
-    let wire = XtConntrackMtinfo3 {
-        addresses,
-        expires_min,
-        expires_max,
-        l4proto: v.protocol.map_or(0, |(_, p)| p.into()),
-        ports,
-        match_flags,
-        invert_flags,
-        state_mask,
-        status_mask,
-        ports_high,
-        ..zeroed()
-    };
-    Ok(Some(match form.revision {
-        1 => written(&XtConntrackMtinfo1::from(wire)),
-        2 => written(&XtConntrackMtinfo2::from(wire)),
-        _ => written(&wire),
-    }))
-}
-
-/// The structure of another revision; what does not fit was refused before.
-macro_rules! revision {
-    ($w:ident, $($field:ident: $value:expr),*) => {
-        Self {
-            addresses: $w.addresses,
-            expires_min: $w.expires_min,
-            expires_max: $w.expires_max,
-            l4proto: $w.l4proto,
-            ports: $w.ports.map(Into::into),
-            match_flags: $w.match_flags,
-            invert_flags: $w.invert_flags,
-            $($field: $value,)*
-        }
-    };
-}
-
-macro_rules! older {
-    ($($old:ident $mask:ty { $($gap:ident)? },)*) => {$(
-        impl From<XtConntrackMtinfo3> for $old {
-            fn from(w: XtConntrackMtinfo3) -> Self {
-                let mask = |all| <$mask>::try_from(all).unwrap_or(<$mask>::MAX);
-                revision!(w, state_mask: mask(w.state_mask), status_mask: mask(w.status_mask) $(, $gap: zeroed())?)
-            }
-        }
-
-        impl From<$old> for XtConntrackMtinfo3 {
-            fn from(w: $old) -> Self {
-                revision!(w, state_mask: w.state_mask.into(), status_mask: w.status_mask.into(),
-                    ports_high: w.ports.map(Into::into), _gap: zeroed())
-            }
-        }
-    )*};
-}
-
-older! {
-    XtConntrackMtinfo1 u8 {},
-    XtConntrackMtinfo2 u16 { _gap },
-}
-
-fn conntrack_value(form: Form, b: &[u8], family: XtFamily) -> Option<(Conntrack, WithAlias)> {
-    let w: XtConntrackMtinfo3 = match form.revision {
-        1 => read::<XtConntrackMtinfo1>(b)?.into(),
-        2 => read::<XtConntrackMtinfo2>(b)?.into(),
-        _ => read(b)?,
-    };
-    let not = |bit: u16| (w.match_flags & bit != 0).then_some(Not(w.invert_flags & bit != 0));
-    let mut v = Conntrack {
-        states: not(XT_CONNTRACK_STATE).map(|n| (n, from_bits(w.state_mask))),
-        status: not(XT_CONNTRACK_STATUS).map(|n| (n, w.status_mask)),
-        expires: not(XT_CONNTRACK_EXPIRES).map(|n| (n, w.expires_min..=w.expires_max)),
-        direction: not(XT_CONNTRACK_DIRECTION).map(|n| match n {
-            Not(false) => Direction::Original,
-            Not(true) => Direction::Reply,
-        }),
-        ..Conntrack::default()
-    };
-    if let Some(n) = not(XT_CONNTRACK_PROTO) {
-        v.protocol = Some((n, u8::try_from(w.l4proto).ok()?));
-    }
-    for ((net, field), (_, bit)) in v.addresses.iter_mut().zip(w.addresses).zip(ADDRESS_OPTIONS) {
-        if let Some(n) = not(bit) {
-            let [addr, mask] = field.map(|a| a.ip(family));
-            *net = Some((n, IpNet::with_netmask(addr, mask).ok()?));
-        }
-    }
-    let ports = w.ports.into_iter().zip(w.ports_high);
-    for ((port, (first, last)), (_, bit)) in v.ports.iter_mut().zip(ports).zip(PORT_OPTIONS) {
-        *port = not(bit).map(|n| (n, PortRange(first..=last)));
-    }
-    Some((v, WithAlias(w.match_flags & XT_CONNTRACK_STATE_ALIAS != 0)))
 }
 
 impl fmt::Display for ConntrackState {
@@ -395,13 +227,7 @@ impl fmt::Display for Conntrack {
             write!(f, "{not} --ctstatus ")?;
             match status {
                 0 => f.write_str("NONE")?,
-                _ => comma_separated(
-                    f,
-                    STATUS
-                        .iter()
-                        .filter(|(_, bit)| status & bit != 0)
-                        .map(|(name, _)| name),
-                )?,
+                bits => STATUS.show(f, bits.into())?,
             }
         }
         if let Some((not, e)) = &self.expires {
@@ -450,19 +276,9 @@ fn parse(given: &mut Given) -> Result<Conntrack, Complaint> {
         *port = given.take(&[option]).map(ends).transpose()?;
     }
     if let Some(o) = given.take(&["--ctstatus"]) {
-        let bits = o.word(0).split(',').try_fold(0, |all, word| {
-            let found = STATUS
-                .iter()
-                .find(|(name, _)| name.eq_ignore_ascii_case(word));
-            match (found, word.eq_ignore_ascii_case("NONE")) {
-                (Some((_, bit)), _) => Ok(all | bit),
-                (None, true) => Ok(all),
-                _ => Err(
-                    o.wrong("is no status; give NONE, EXPECTED, SEEN_REPLY, ASSURED or CONFIRMED")
-                ),
-            }
-        })?;
-        v.status = Some((o.not, bits));
+        let none = |word: &str| word.eq_ignore_ascii_case("NONE").then_some(0);
+        let bits = STATUS.read(&o, 0, "is no status, and not NONE", none)?;
+        v.status = Some((o.not, u16::try_from(bits).unwrap_or(0)));
     }
     if let Some(o) = given.take(&["--ctexpire"]) {
         let word = o.word(0);

@@ -1,12 +1,6 @@
 //! `-m icmp`: `struct ipt_icmp` (`linux/netfilter_ipv4/ip_tables.h`), 4 bytes. Only IPv4.
 
-use super::super::structs::IptIcmp;
-use super::super::{Kind, forms};
-use crate::xtables::raw::*;
-use crate::xtables::structs::{read, written};
-use crate::xtables::text::{Complaint, Opt};
-use crate::xtables::{Not, XtFamily};
-use std::fmt;
+use super::super::prelude::*;
 
 /// Type and code of an ICMP or ICMPv6 message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,47 +14,22 @@ pub struct IcmpType {
 }
 
 /// Names that `iptables -p icmp -h` lists.
+#[rustfmt::skip]
 const NAMES: &[(&str, u8, Option<u8>)] = &[
-    ("any", 255, None),
-    ("echo-reply", 0, None),
-    ("pong", 0, None),
-    ("destination-unreachable", 3, None),
-    ("network-unreachable", 3, Some(0)),
-    ("host-unreachable", 3, Some(1)),
-    ("protocol-unreachable", 3, Some(2)),
-    ("port-unreachable", 3, Some(3)),
-    ("fragmentation-needed", 3, Some(4)),
-    ("source-route-failed", 3, Some(5)),
-    ("network-unknown", 3, Some(6)),
-    ("host-unknown", 3, Some(7)),
-    ("network-prohibited", 3, Some(9)),
-    ("host-prohibited", 3, Some(10)),
-    ("TOS-network-unreachable", 3, Some(11)),
-    ("TOS-host-unreachable", 3, Some(12)),
-    ("communication-prohibited", 3, Some(13)),
-    ("host-precedence-violation", 3, Some(14)),
-    ("precedence-cutoff", 3, Some(15)),
-    ("source-quench", 4, None),
-    ("redirect", 5, None),
-    ("network-redirect", 5, Some(0)),
-    ("host-redirect", 5, Some(1)),
-    ("TOS-network-redirect", 5, Some(2)),
-    ("TOS-host-redirect", 5, Some(3)),
-    ("echo-request", 8, None),
-    ("ping", 8, None),
-    ("router-advertisement", 9, None),
-    ("router-solicitation", 10, None),
-    ("time-exceeded", 11, None),
-    ("ttl-exceeded", 11, None),
-    ("ttl-zero-during-transit", 11, Some(0)),
-    ("ttl-zero-during-reassembly", 11, Some(1)),
-    ("parameter-problem", 12, None),
-    ("ip-header-bad", 12, Some(0)),
-    ("required-option-missing", 12, Some(1)),
-    ("timestamp-request", 13, None),
-    ("timestamp-reply", 14, None),
-    ("address-mask-request", 17, None),
-    ("address-mask-reply", 18, None),
+    ("any", 255, None), ("echo-reply", 0, None), ("pong", 0, None), ("destination-unreachable", 3, None),
+    ("network-unreachable", 3, Some(0)), ("host-unreachable", 3, Some(1)), ("protocol-unreachable", 3, Some(2)),
+    ("port-unreachable", 3, Some(3)), ("fragmentation-needed", 3, Some(4)), ("source-route-failed", 3, Some(5)),
+    ("network-unknown", 3, Some(6)), ("host-unknown", 3, Some(7)), ("network-prohibited", 3, Some(9)),
+    ("host-prohibited", 3, Some(10)), ("TOS-network-unreachable", 3, Some(11)),
+    ("TOS-host-unreachable", 3, Some(12)), ("communication-prohibited", 3, Some(13)),
+    ("host-precedence-violation", 3, Some(14)), ("precedence-cutoff", 3, Some(15)), ("source-quench", 4, None),
+    ("redirect", 5, None), ("network-redirect", 5, Some(0)), ("host-redirect", 5, Some(1)),
+    ("TOS-network-redirect", 5, Some(2)), ("TOS-host-redirect", 5, Some(3)), ("echo-request", 8, None),
+    ("ping", 8, None), ("router-advertisement", 9, None), ("router-solicitation", 10, None),
+    ("time-exceeded", 11, None), ("ttl-exceeded", 11, None), ("ttl-zero-during-transit", 11, Some(0)),
+    ("ttl-zero-during-reassembly", 11, Some(1)), ("parameter-problem", 12, None),
+    ("ip-header-bad", 12, Some(0)), ("required-option-missing", 12, Some(1)), ("timestamp-request", 13, None),
+    ("timestamp-reply", 14, None), ("address-mask-request", 17, None), ("address-mask-reply", 18, None),
 ];
 
 pub(crate) const KIND: Kind<IcmpType> = Kind {

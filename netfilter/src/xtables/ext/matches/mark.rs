@@ -1,11 +1,6 @@
 //! `-m mark`: `struct xt_mark_mtinfo1` (`linux/netfilter/xt_mark.h`), 12 bytes.
 
-use super::super::structs::XtMarkMtinfo1;
-use super::super::{Context, Encoded, Form, Kind, Masked, forms};
-use crate::xtables::Not;
-use crate::xtables::structs::{read, written, zeroed};
-use crate::xtables::text::{Complaint, Given};
-use std::fmt;
+use super::super::prelude::*;
 
 /// `--mark VALUE/MASK`: the packet's or the connection's mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,13 +1,7 @@
 //! `-m multiport`: `struct xt_multiport_v1` (`linux/netfilter/xt_multiport.h`), 48 bytes, or the older
 //! `struct xt_multiport` without ranges, 32 bytes.
 
-use super::super::structs::{XtMultiport, XtMultiportV1};
-use super::super::{Context, Encoded, Form, Kind, comma_separated, forms};
-use crate::xtables::raw::*;
-use crate::xtables::structs::{read, written};
-use crate::xtables::text::{Complaint, Given};
-use crate::xtables::{Not, PortRange};
-use std::fmt;
+use super::super::prelude::*;
 
 /// A list of ports, for protocols with ports: at most 15, a range counts as two.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -32,17 +26,14 @@ pub enum Side {
     Either,
 }
 
+#[rustfmt::skip]
 pub(crate) const KIND: Kind<Multiport> = Kind {
     name: "multiport",
     forms: |_| forms!["multiport" 1, "multiport" 0],
     encode,
     decode,
     options: &[
-        ("--sports", 1),
-        ("--source-ports", 1),
-        ("--dports", 1),
-        ("--destination-ports", 1),
-        ("--ports", 1),
+        ("--sports", 1), ("--source-ports", 1), ("--dports", 1), ("--destination-ports", 1), ("--ports", 1),
     ],
     parse,
 };
@@ -77,20 +68,18 @@ fn encode(v: &Multiport, form: Form, _: &Context<'_>) -> Encoded {
     for ((port, flag), word) in ports.iter_mut().zip(&mut pflags).zip(words) {
         (*port, *flag) = word;
     }
-    Ok(Some(match old {
-        true => written(&XtMultiport {
-            flags,
-            count,
-            ports,
-        }),
-        false => written(&XtMultiportV1 {
-            flags,
-            count,
-            ports,
-            pflags,
-            invert: v.not.0.into(),
-        }),
-    }))
+    let mut wire = written(&XtMultiportV1 {
+        flags,
+        count,
+        ports,
+        pflags,
+        invert: v.not.0.into(),
+    });
+    if old {
+        // The beginning of the newer one.
+        wire.truncate(size_of::<XtMultiport>());
+    }
+    Ok(Some(wire))
 }
 
 fn decode(form: Form, b: &[u8], _: &Context<'_>) -> Option<Multiport> {

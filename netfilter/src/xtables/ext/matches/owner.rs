@@ -1,12 +1,6 @@
 //! `-m owner`: `struct xt_owner_match_info` (`linux/netfilter/xt_owner.h`), 20 bytes.
 
-use super::super::structs::XtOwnerMatchInfo;
-use super::super::{Context, Encoded, Form, Kind, forms};
-use crate::xtables::Not;
-use crate::xtables::raw::*;
-use crate::xtables::structs::{read, written, zeroed};
-use crate::xtables::text::{Complaint, Given, Opt};
-use std::fmt;
+use super::super::prelude::*;
 use std::ops::RangeInclusive;
 
 /// The socket that sent the packet. A packet without a socket does not match, and therefore matches the inverted

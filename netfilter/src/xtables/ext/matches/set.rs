@@ -3,16 +3,7 @@
 //! The kernel keeps the set's index, which remains valid when sets are swapped and is reused after one is destroyed;
 //! [`Sets`](crate::xtables::Sets) converts between index and name.
 
-use super::super::structs::{
-    IpSetCounterMatch, IpSetCounterMatch0, XtSetInfo, XtSetInfoMatchV0, XtSetInfoMatchV3,
-    XtSetInfoMatchV4,
-};
-use super::super::{Context, Encoded, Form, Kind, forms};
-use crate::xtables::raw::*;
-use crate::xtables::structs::{read, written, zeroed};
-use crate::xtables::text::{Complaint, Given, Opt};
-use crate::xtables::{Not, XtFamily};
-use std::fmt;
+use super::super::prelude::*;
 
 /// Whether the packet is in a set.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -56,6 +47,7 @@ pub enum Compare {
     Greater,
 }
 
+#[rustfmt::skip]
 pub(crate) const KIND: Kind<SetMatch> = Kind {
     name: "set",
     forms: |family| match family {
@@ -65,15 +57,8 @@ pub(crate) const KIND: Kind<SetMatch> = Kind {
     encode,
     decode,
     options: &[
-        ("--match-set", 2),
-        ("--return-nomatch", 0),
-        ("--update-counters", 0),
-        ("--update-subcounters", 0),
-        ("--packets-eq", 1),
-        ("--packets-lt", 1),
-        ("--packets-gt", 1),
-        ("--bytes-eq", 1),
-        ("--bytes-lt", 1),
+        ("--match-set", 2), ("--return-nomatch", 0), ("--update-counters", 0), ("--update-subcounters", 0),
+        ("--packets-eq", 1), ("--packets-lt", 1), ("--packets-gt", 1), ("--bytes-eq", 1), ("--bytes-lt", 1),
         ("--bytes-gt", 1),
     ],
     parse,

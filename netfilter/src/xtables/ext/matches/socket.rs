@@ -1,13 +1,7 @@
 //! `-m socket`: `struct xt_socket_mtinfo1` to `3` (`linux/netfilter/xt_socket.h`), one byte of flags;
 //! revision 0 has no data.
 
-use super::super::structs::XtSocketMtinfo1;
-use super::super::{Context, Encoded, Form, Kind, forms};
-use crate::xtables::XtFamily;
-use crate::xtables::raw::*;
-use crate::xtables::structs::{read, written};
-use crate::xtables::text::{Complaint, Given};
-use std::fmt;
+use super::super::prelude::*;
 
 /// An open socket would receive the packet. Only in `PREROUTING` and `INPUT`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -1,13 +1,7 @@
 //! `-m tcp`: `struct xt_tcp` (`linux/netfilter/xt_tcpudp.h`), 12 bytes.
 
-use super::super::structs::XtTcp;
-use super::super::{Context, Encoded, Form, Kind, forms};
-use crate::xtables::raw::*;
+use super::super::prelude::*;
 use crate::xtables::rule::condition;
-use crate::xtables::structs::{read, written};
-use crate::xtables::text::{Complaint, Given};
-use crate::xtables::{Not, PortRange};
-use std::fmt;
 
 /// Ports, flags and options of the TCP header. The rule must have `-p tcp`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -32,28 +26,17 @@ pub struct TcpFlags {
     pub set: u8,
 }
 
-const FLAGS: &[(&str, u8)] = &[
-    ("FIN", 1),
-    ("SYN", 2),
-    ("RST", 4),
-    ("PSH", 8),
-    ("ACK", 16),
-    ("URG", 32),
-];
+const FLAGS: Bits = Bits(&["FIN", "SYN", "RST", "PSH", "ACK", "URG"]);
 
+#[rustfmt::skip]
 pub(crate) const KIND: Kind<Tcp> = Kind {
     name: "tcp",
     forms: |_| forms!["tcp" 0],
     encode,
     decode,
     options: &[
-        ("--sport", 1),
-        ("--source-port", 1),
-        ("--dport", 1),
-        ("--destination-port", 1),
-        ("--tcp-option", 1),
-        ("--tcp-flags", 2),
-        ("--syn", 0),
+        ("--sport", 1), ("--source-port", 1), ("--dport", 1), ("--destination-port", 1), ("--tcp-option", 1),
+        ("--tcp-flags", 2), ("--syn", 0),
     ],
     parse,
 };
@@ -143,21 +126,20 @@ impl fmt::Display for Tcp {
 }
 
 fn names(f: &mut fmt::Formatter<'_>, flags: u8) -> fmt::Result {
-    if flags & 0x3f == 0 {
-        return f.write_str("NONE");
+    match flags & 0x3f {
+        0 => f.write_str("NONE"),
+        flags => FLAGS.show(f, flags.into()),
     }
-    super::super::comma_separated(
-        f,
-        FLAGS.iter().filter(|(_, b)| flags & b != 0).map(|(n, _)| n),
-    )
 }
 
-fn flags(text: &str) -> Option<u8> {
-    text.split(',').try_fold(0, |all, word| match word {
+fn flags(o: &Opt, n: usize) -> Result<u8, Complaint> {
+    let more = |word: &str| match word {
         "ALL" => Some(0x3f),
-        "NONE" => Some(all),
-        _ => FLAGS.iter().find(|(n, _)| *n == word).map(|(_, b)| all | b),
-    })
+        "NONE" => Some(0),
+        _ => None,
+    };
+    let bits = FLAGS.read(o, n, "are no flags or ALL or NONE", more)?;
+    Ok(u8::try_from(bits).unwrap_or(0))
 }
 
 fn parse(given: &mut Given) -> Result<Tcp, Complaint> {
@@ -174,14 +156,11 @@ fn parse(given: &mut Given) -> Result<Tcp, Complaint> {
         v.option = Some((o.not, number));
     }
     if let Some(o) = given.take(&["--tcp-flags"]) {
-        let word = |n: usize| {
-            flags(o.word(n)).ok_or_else(|| o.wrong("give FIN,SYN,RST,PSH,ACK,URG, ALL or NONE"))
-        };
         v.flags = Some((
             o.not,
             TcpFlags {
-                mask: word(0)?,
-                set: word(1)?,
+                mask: flags(&o, 0)?,
+                set: flags(&o, 1)?,
             },
         ));
     }

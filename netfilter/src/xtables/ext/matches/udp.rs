@@ -1,13 +1,7 @@
 //! `-m udp`: `struct xt_udp` (`linux/netfilter/xt_tcpudp.h`), 10 bytes.
 
-use super::super::structs::XtUdp;
-use super::super::{Context, Encoded, Form, Kind, forms};
+use super::super::prelude::*;
 use super::tcp::{bounds, inverted, ports, range};
-use crate::xtables::raw::*;
-use crate::xtables::structs::{read, written, zeroed};
-use crate::xtables::text::{Complaint, Given};
-use crate::xtables::{Not, PortRange};
-use std::fmt;
 
 /// Ports of the UDP header. The rule must have `-p udp`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

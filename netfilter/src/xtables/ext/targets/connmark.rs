@@ -1,13 +1,8 @@
 //! `-j CONNMARK`: `struct xt_connmark_tginfo1` and `2` (`linux/netfilter/xt_connmark.h`), 13 and 15 bytes.
 //! Only revision 2 can shift the mark. Since 4.17
 
-use super::super::structs::{XtConnmarkTginfo1, XtConnmarkTginfo2};
-use super::super::{Context, Encoded, Form, Kind, forms};
+use super::super::prelude::*;
 use super::mark::{Xmark, xmark};
-use crate::xtables::raw::*;
-use crate::xtables::structs::{read, written, zeroed};
-use crate::xtables::text::{Complaint, Given};
-use std::fmt;
 
 /// `D_SHIFT_LEFT` and `D_SHIFT_RIGHT` of an enum without a name.
 const D_SHIFT_LEFT: u8 = 0;
@@ -50,24 +45,16 @@ pub enum Shift {
     Right(u8),
 }
 
+#[rustfmt::skip]
 pub(crate) const KIND: Kind<Connmark> = Kind {
     name: "CONNMARK",
     forms: |_| forms!["CONNMARK" 2, "CONNMARK" 1],
     encode,
     decode,
     options: &[
-        ("--set-xmark", 1),
-        ("--set-mark", 1),
-        ("--and-mark", 1),
-        ("--or-mark", 1),
-        ("--xor-mark", 1),
-        ("--save-mark", 0),
-        ("--restore-mark", 0),
-        ("--nfmask", 1),
-        ("--ctmask", 1),
-        ("--mask", 1),
-        ("--left-shift-mark", 1),
-        ("--right-shift-mark", 1),
+        ("--set-xmark", 1), ("--set-mark", 1), ("--and-mark", 1), ("--or-mark", 1), ("--xor-mark", 1),
+        ("--save-mark", 0), ("--restore-mark", 0), ("--nfmask", 1), ("--ctmask", 1), ("--mask", 1),
+        ("--left-shift-mark", 1), ("--right-shift-mark", 1),
     ],
     parse,
 };

@@ -2,12 +2,7 @@
 //! 8 of which are private to the kernel; the older `struct xt_ct_target_info` has 40.
 
 use super::super::matches::conntrack::Direction;
-use super::super::structs::{XtCtTargetInfo, XtCtTargetInfoV1};
-use super::super::{Context, Encoded, Form, Kind, Quoted, comma_separated, forms};
-use crate::xtables::raw::*;
-use crate::xtables::structs::{name_field, name_of, read, written, zeroed};
-use crate::xtables::text::{Complaint, Given, Opt};
-use std::fmt;
+use super::super::prelude::*;
 
 /// How connection tracking treats the packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -57,34 +52,21 @@ pub struct Zone {
     pub direction: Option<Direction>,
 }
 
-const EVENTS: [&str; 11] = [
-    "new",
-    "related",
-    "destroy",
-    "reply",
-    "assured",
-    "protoinfo",
-    "helper",
-    "mark",
-    "natseqinfo",
-    "secmark",
-    "label",
-];
+#[rustfmt::skip]
+const EVENTS: Bits = Bits(&[
+    "new", "related", "destroy", "reply", "assured", "protoinfo", "helper", "mark", "natseqinfo", "secmark", "label",
+]);
+const EXPECT_EVENTS: Bits = Bits(&["new"]);
 
+#[rustfmt::skip]
 pub(crate) const KIND: Kind<Ct> = Kind {
     name: "CT",
     forms: |_| forms!["CT" 2, "CT" 1, "CT" 0],
     encode,
     decode,
     options: &[
-        ("--notrack", 0),
-        ("--zone", 1),
-        ("--zone-orig", 1),
-        ("--zone-reply", 1),
-        ("--helper", 1),
-        ("--timeout", 1),
-        ("--ctevents", 1),
-        ("--expevents", 1),
+        ("--notrack", 0), ("--zone", 1), ("--zone-orig", 1), ("--zone-reply", 1), ("--helper", 1),
+        ("--timeout", 1), ("--ctevents", 1), ("--expevents", 1),
     ],
     parse,
 };
@@ -130,26 +112,20 @@ fn encode(v: &Ct, form: Form, _: &Context<'_>) -> Encoded {
     let zone = v.zone.and_then(|z| z.id).unwrap_or(0);
     let helper = name_field(&v.helper).ok_or("a helper's name has at most 15 bytes")?;
     let timeout = name_field(&v.timeout).ok_or("a timeout policy's name has at most 31 bytes")?;
-    let (ct_events, exp_events) = (v.events, v.expect_events);
-    Ok(Some(match form.revision {
-        0 => written(&XtCtTargetInfo {
-            flags,
-            zone,
-            ct_events,
-            exp_events,
-            helper,
-            ..zeroed()
-        }),
-        _ => written(&XtCtTargetInfoV1 {
-            flags,
-            zone,
-            ct_events,
-            exp_events,
-            helper,
-            timeout,
-            ..zeroed()
-        }),
-    }))
+    let mut wire = written(&XtCtTargetInfoV1 {
+        flags,
+        zone,
+        ct_events: v.events,
+        exp_events: v.expect_events,
+        helper,
+        timeout,
+        ..zeroed()
+    });
+    if form.revision == 0 {
+        // The beginning of the newer one, as long as there is no timeout.
+        wire.truncate(size_of::<XtCtTargetInfo>());
+    }
+    Ok(Some(wire))
 }
 
 fn decode(form: Form, b: &[u8], _: &Context<'_>) -> Option<Ct> {
@@ -198,11 +174,7 @@ impl fmt::Display for Ct {
         ] {
             if events != 0 {
                 write!(f, " {option} ")?;
-                let named = EVENTS
-                    .iter()
-                    .enumerate()
-                    .filter(|(n, _)| events & (1 << n) != 0);
-                comma_separated(f, named.map(|(_, name)| name))?;
+                EVENTS.show(f, events)?;
             }
         }
         let Some(zone) = self.zone else { return Ok(()) };
@@ -218,12 +190,12 @@ impl fmt::Display for Ct {
     }
 }
 
-fn events(o: &Opt, known: &[&str]) -> Result<u32, Complaint> {
-    o.plain()?.word(0).split(',').try_fold(0, |all, word| {
-        let n = known.iter().position(|name| *name == word);
-        n.map(|n| all | 1 << n)
-            .ok_or_else(|| o.wrong(&format!("is no event; give {}", known.join(", "))))
-    })
+/// The tool tells capital letters apart.
+fn events(o: &Opt, known: &Bits) -> Result<u32, Complaint> {
+    match o.plain()?.word(0).contains(char::is_uppercase) {
+        true => Err(o.wrong("is no event; give lower case")),
+        false => known.read(o, 0, "is no event", |_| None),
+    }
 }
 
 fn parse(given: &mut Given) -> Result<Ct, Complaint> {
@@ -255,7 +227,7 @@ fn parse(given: &mut Given) -> Result<Ct, Complaint> {
         v.events = events(&o, &EVENTS)?;
     }
     if let Some(o) = given.take(&["--expevents"]) {
-        v.expect_events = events(&o, &["new"])?;
+        v.expect_events = events(&o, &EXPECT_EVENTS)?;
     }
     Ok(v)
 }

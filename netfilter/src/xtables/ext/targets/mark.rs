@@ -1,10 +1,6 @@
 //! `-j MARK`: `struct xt_mark_tginfo2` (`linux/netfilter/xt_mark.h`), 8 bytes.
 
-use super::super::structs::XtMarkTginfo2;
-use super::super::{Context, Encoded, Form, Kind, forms};
-use crate::xtables::structs::{read, written};
-use crate::xtables::text::{Complaint, Given};
-use std::fmt;
+use super::super::prelude::*;
 
 /// `--set-xmark VALUE/MASK`: the mark becomes `(mark & ~MASK) ^ VALUE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,17 +12,14 @@ pub struct Xmark {
     pub mask: u32,
 }
 
+#[rustfmt::skip]
 pub(crate) const KIND: Kind<Xmark> = Kind {
     name: "MARK",
     forms: |_| forms!["MARK" 2],
     encode,
     decode,
     options: &[
-        ("--set-xmark", 1),
-        ("--set-mark", 1),
-        ("--and-mark", 1),
-        ("--or-mark", 1),
-        ("--xor-mark", 1),
+        ("--set-xmark", 1), ("--set-mark", 1), ("--and-mark", 1), ("--or-mark", 1), ("--xor-mark", 1),
     ],
     parse,
 };

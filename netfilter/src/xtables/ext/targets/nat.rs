@@ -2,14 +2,7 @@
 //! `struct nf_nat_ipv4_multi_range_compat`, 20 bytes, where the revision is 0 and the family IPv4;
 //! `struct nf_nat_range`, 40 bytes; and, in revision 2, `struct nf_nat_range2`, 48 bytes.
 
-use super::super::structs::{NfNatIpv4MultiRangeCompat, NfNatRange, NfNatRange2};
-use super::super::{Context, Encoded, Form, Kind, forms};
-use crate::address::Address;
-use crate::xtables::XtFamily;
-use crate::xtables::raw::*;
-use crate::xtables::structs::{InetAddr, read, written, zeroed};
-use crate::xtables::text::{Complaint, Given, Opt};
-use std::fmt;
+use super::super::prelude::*;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 

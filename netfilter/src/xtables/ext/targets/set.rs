@@ -1,13 +1,7 @@
 //! `-j SET`: `struct xt_set_info_target_v1` to `v3` (`linux/netfilter/xt_set.h`): 8, 16 and 20 bytes.
 
 use super::super::matches::set::{SetRef, parse_set, set_info, set_ref};
-use super::super::structs::{XtSetInfo, XtSetInfoTargetV1, XtSetInfoTargetV2, XtSetInfoTargetV3};
-use super::super::{Context, Encoded, Form, Kind, forms};
-use crate::xtables::Not;
-use crate::xtables::raw::*;
-use crate::xtables::structs::{read, written};
-use crate::xtables::text::{Complaint, Given};
-use std::fmt;
+use super::super::prelude::*;
 
 /// Changes sets; the packet continues with the next rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -37,20 +31,15 @@ const MAP: &[(&str, u32)] = &[
 /// `linux/netfilter/ipset/ip_set.h`: the kernel silently reduces a longer timeout to this.
 const IPSET_MAX_TIMEOUT: u32 = 2_147_483;
 
+#[rustfmt::skip]
 pub(crate) const KIND: Kind<SetTarget> = Kind {
     name: "SET",
     forms: |_| forms!["SET" 3, "SET" 2, "SET" 1],
     encode,
     decode,
     options: &[
-        ("--add-set", 2),
-        ("--exist", 0),
-        ("--timeout", 1),
-        ("--del-set", 2),
-        ("--map-set", 2),
-        ("--map-mark", 0),
-        ("--map-prio", 0),
-        ("--map-queue", 0),
+        ("--add-set", 2), ("--exist", 0), ("--timeout", 1), ("--del-set", 2), ("--map-set", 2),
+        ("--map-mark", 0), ("--map-prio", 0), ("--map-queue", 0),
     ],
     parse,
 };

@@ -1,13 +1,7 @@
 //! `-j TPROXY`: `struct xt_tproxy_target_info_v1` (`linux/netfilter/xt_TPROXY.h`), 28 bytes, or the older
 //! `struct xt_tproxy_target_info`, 16 bytes, only IPv4.
 
-use super::super::structs::{XtTproxyTargetInfo, XtTproxyTargetInfoV1};
-use super::super::{Context, Encoded, Form, Kind, forms};
-use crate::address::Address;
-use crate::xtables::XtFamily;
-use crate::xtables::structs::{read, written, zeroed};
-use crate::xtables::text::{Complaint, Given};
-use std::fmt;
+use super::super::prelude::*;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The local socket that gets the packet.
