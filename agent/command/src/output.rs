@@ -33,7 +33,11 @@ pub fn written(result: io::Result<()>) -> Result<u8, Failure> {
         Ok(()) => Ok(code::SUCCESS),
         // The reader has seen enough (`weir show | head`).
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(code::SUCCESS),
-        Err(e) => Err(Failure::unknown(format!("cannot write to stdout: {e}"))),
+        Err(e) => Err(match e.downcast::<weir_netlink::Error>() {
+            // What was to be written could not be read to its end.
+            Ok(e) => Failure::unknown(e),
+            Err(e) => Failure::unknown(format!("cannot write to stdout: {e}")),
+        }),
     }
 }
 

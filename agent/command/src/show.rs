@@ -8,6 +8,7 @@ use serde_json::json;
 use std::io::Write as _;
 use weir_cni::redirection::{Sandbox, TABLES};
 use weir_netfilter::nft::TableFamily;
+use weir_netlink::attr::bytes_of;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum ShowEngine {
@@ -68,15 +69,16 @@ pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
             "routing": routing.map(|routing| routing.json()),
         }));
     }
-    let legacy = wants(ShowEngine::Xtables).then(|| Sandbox::show_legacy_text(&netns));
+    let legacy = wants(ShowEngine::Xtables).then(|| Sandbox::list_legacy(&netns));
     let legacy = legacy.transpose().map_err(Failure::unknown)?;
     let sets = wants(ShowEngine::Ipset).then(|| Sandbox::show_sets_text(&netns));
     let sets = sets.transpose().map_err(Failure::unknown)?;
     output::stream(|out| {
         let mut texts = output::Bytes(out);
         nft.iter().try_for_each(|r| write!(texts, "{r}"))?;
-        let legacy = legacy.as_deref().unwrap_or_default();
-        texts.write_all(legacy.as_bytes())?;
+        if let Some(Some(legacy)) = &legacy {
+            legacy.write(|piece| out.write_all(&bytes_of(piece)))?;
+        }
         sets.iter().try_for_each(|text| out.write_all(text))?;
         bpf.iter().try_for_each(|bpf| write!(out, "{bpf}"))?;
         routing

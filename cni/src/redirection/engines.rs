@@ -314,12 +314,12 @@ pub(super) fn show_legacy() -> Result<xtables::Ruleset> {
     xtables::XtEngine::open()?.ruleset()
 }
 
-/// The text of [`show_legacy`].
-pub(super) fn show_legacy_text() -> Result<String> {
+/// The text of [`show_legacy`]; `None` if it is empty.
+pub(super) fn list_legacy() -> Result<Option<xtables::XtListing>> {
     if !legacy_is_used()? {
-        return Ok(String::new());
+        return Ok(None);
     }
-    xtables::XtEngine::open()?.text()
+    xtables::XtEngine::open()?.listing().map(Some)
 }
 
 /// Reads the sets of the namespace of this thread with `read`; empty if there cannot be any.

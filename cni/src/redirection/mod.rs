@@ -148,13 +148,13 @@ impl Sandbox {
         netns.run(engines::show_legacy)?
     }
 
-    /// The legacy tables as text (`iptables-save` and `ip6tables-save`), which for many rules takes less time and memory
-    /// than their values.
+    /// The legacy tables to be written as text (`iptables-save` and `ip6tables-save`), which for many rules takes less time
+    /// and memory than their values; `None` where the kernel has none.
     ///
     /// # Errors
     /// As [`Sandbox::show_legacy`].
-    pub fn show_legacy_text(netns: &Netns) -> Result<String> {
-        netns.run(engines::show_legacy_text)?
+    pub fn list_legacy(netns: &Netns) -> Result<Option<xtables::XtListing>> {
+        netns.run(engines::list_legacy)?
     }
 
     /// The sets of ipset in the namespace (`ipset list`); empty if the kernel has no ipset or has not

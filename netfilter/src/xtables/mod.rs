@@ -39,7 +39,7 @@ mod text;
 pub(crate) use engine::revision_request;
 pub use engine::{
     Checked, OwnerChains, Ownership, Removed, Snapshot, TableId, Transaction, Writers, XtApplied,
-    XtEngine, XtOp, XtOutline, XtSizes, XtSockets, XtTransport, canonical_table, plan,
+    XtEngine, XtListing, XtOp, XtOutline, XtSizes, XtSockets, XtTransport, canonical_table, plan,
     plan_restore,
 };
 #[cfg(test)]

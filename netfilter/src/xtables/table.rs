@@ -13,7 +13,7 @@ mod check;
 mod read;
 mod write;
 
-pub(super) use read::text;
+pub(super) use read::{Pieces, text};
 
 use super::raw::NF_INET_NUMHOOKS;
 use super::structs::XtCounters;

@@ -520,6 +520,37 @@ fn a_table_that_is_too_large_is_looked_through_and_not_read() {
     }
 }
 
+/// Each piece ends with a line, and together they are the text of the values, in both families.
+#[test]
+fn a_listing_is_written_in_pieces() {
+    let Some(ns) = namespace() else { return };
+    load(&ns, XtFamily::Ip, &foreign(), &[]);
+    let mut text = "*filter\n:THEIRS - [0:0]\n".to_owned();
+    for n in 0..3_000 {
+        text += &format!("-A THEIRS -s fd00::{n:x}/128 -p tcp -m tcp --dport 80 -j DROP\n");
+    }
+    load(&ns, XtFamily::Ip6, &(text + "COMMIT\n"), &[]);
+    let listing = ns.run(|| XtEngine::open()?.listing()).unwrap().unwrap();
+    let mut pieces: Vec<String> = Vec::new();
+    let taken = listing.write(|piece| {
+        pieces.push(piece.to_owned());
+        Ok(())
+    });
+    taken.unwrap();
+    assert!(pieces.len() > 2, "{}", pieces.len());
+    assert!(pieces.iter().all(|piece| piece.ends_with('\n')));
+    assert_text(&pieces.concat(), &read(&ns).ruleset.to_string());
+
+    // A reader that has seen enough ends it.
+    let mut count = 0;
+    let error = listing.write(|_| {
+        count += 1;
+        Err(std::io::ErrorKind::BrokenPipe.into())
+    });
+    assert_eq!(error.unwrap_err().kind(), std::io::ErrorKind::BrokenPipe);
+    assert_eq!(count, 1);
+}
+
 /// By the real tool; packets count and change nothing.
 #[test]
 fn changes_of_others_are_noticed_by_sizes() {

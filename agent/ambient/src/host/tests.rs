@@ -54,8 +54,9 @@ fn forms() -> [bool; 3] {
     let tables = NftEngine::open().unwrap().tables().unwrap();
     let names = IpsetEngine::open().and_then(|mut engine| engine.names());
     let saved = weir_netfilter::xtables::XtEngine::open()
-        .and_then(|mut engine| engine.text())
-        .unwrap();
+        .and_then(|mut engine| engine.ruleset())
+        .unwrap()
+        .to_string();
     let has_sets = names.is_ok_and(|names| names.iter().any(|n| SETS.contains(&n.as_str())));
     [
         tables.contains(&id()),

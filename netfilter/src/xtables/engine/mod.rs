@@ -13,6 +13,7 @@
 mod check;
 mod commit;
 mod desired;
+mod listing;
 mod lock;
 mod ownership;
 mod plan;
@@ -25,6 +26,7 @@ mod transport;
 pub use check::Checked;
 pub(crate) use commit::revision_request;
 use desired::{Change, Desired};
+pub use listing::XtListing;
 pub use lock::Writers;
 pub use ownership::{OwnerChains, Ownership};
 pub use plan::{Transaction, XtOp, canonical_table, plan};

@@ -4,11 +4,10 @@ use super::{Ownership, TableId, XtEngine, XtTransport};
 use crate::xtables::entry::Ending;
 use crate::xtables::ext::{All, Context};
 use crate::xtables::raw::*;
-use crate::xtables::ruleset::family_line;
 use crate::xtables::sets::Cached;
 use crate::xtables::structs::{GetEntries, GetInfo, name_field, zeroed};
 use crate::xtables::table::{Counters, Info, Layout};
-use crate::xtables::{Ruleset, XtFamily, entry, table};
+use crate::xtables::{Ruleset, XtFamily, entry};
 
 use std::fmt::Write;
 use std::io;
@@ -96,7 +95,7 @@ const MAX_TABLE_SIZE: usize = 64 << 20;
 
 /// The largest table that is decoded, in bytes: as values it takes fifteen times as much of the node's memory. A rule
 /// has about 200 bytes, so this is some 80,000 rules.
-const MAX_READ_SIZE: usize = 16 << 20;
+pub(super) const MAX_READ_SIZE: usize = 16 << 20;
 
 /// Refuses to write a table that could not be read again, and so neither shown nor changed.
 pub(super) fn readable(table: &Layout, size: usize) -> Result<()> {
@@ -122,7 +121,7 @@ impl<T: XtTransport> XtEngine<T> {
     }
 
     /// The tables that exist, those of IPv4 first.
-    fn tables(&mut self) -> Result<Vec<TableId>> {
+    pub(super) fn tables(&mut self) -> Result<Vec<TableId>> {
         let mut found = Vec::new();
         for family in [XtFamily::Ip, XtFamily::Ip6] {
             found.extend(self.names(family)?.into_iter().map(|name| (family, name)));
@@ -140,25 +139,6 @@ impl<T: XtTransport> XtEngine<T> {
             tables.push(self.read_table(family, &name)?.into_table());
         }
         Ok(Ruleset { tables })
-    }
-
-    /// The text of [`XtEngine::ruleset`]. Only one rule at a time is held as a value: with many rules it takes two thirds of the
-    /// time, and little more memory than the kernel's answer.
-    ///
-    /// # Errors
-    /// As [`XtEngine::read`].
-    pub fn text(&mut self) -> Result<String> {
-        let (mut text, mut last) = (String::new(), None);
-        for (family, name) in self.tables()? {
-            if last.replace(family) != Some(family) {
-                text += &family_line(family);
-            }
-            let (info, value) = self.entries(family, &name, MAX_READ_SIZE)?;
-            self.with_context(family, |cx| {
-                table::text(&name, &info, entries_in(&value), cx, &mut text)
-            })?;
-        }
-        Ok(text)
     }
 
     /// The names of the tables that exist in the namespace (`/proc/net/ip_tables_names`).
@@ -226,7 +206,12 @@ impl<T: XtTransport> XtEngine<T> {
     }
 
     /// The answer to a request for the entries of a table that has at most `limit` bytes; see [`entries_in`].
-    fn entries(&mut self, family: XtFamily, name: &str, limit: usize) -> Result<(Info, Vec<u8>)> {
+    pub(super) fn entries(
+        &mut self,
+        family: XtFamily,
+        name: &str,
+        limit: usize,
+    ) -> Result<(Info, Vec<u8>)> {
         let object = format!("{family} table {name}");
         let mut attempts = Attempts::begin(self.contention);
         loop {
@@ -264,7 +249,7 @@ impl<T: XtTransport> XtEngine<T> {
 }
 
 /// The entries behind the head of an answer.
-fn entries_in(value: &[u8]) -> &[u8] {
+pub(super) fn entries_in(value: &[u8]) -> &[u8] {
     value.get(size_of::<GetEntries>()..).unwrap_or_default()
 }
 

@@ -8,7 +8,8 @@ use super::super::target::VERDICTS;
 use super::super::{Policy, Rule, Target, XtFamily};
 use super::{ChainLayout, Counters, HOOKS, Info, Layout, Old, RuleLayout};
 use std::collections::HashMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+use std::io;
 use std::ops::Range;
 use weir_netlink::{Error, Result};
 
@@ -61,36 +62,66 @@ impl Layout {
     }
 }
 
+/// Text that is handed over whenever there is enough of it.
+pub(in crate::xtables) struct Pieces<'a> {
+    text: String,
+    take: &'a mut dyn FnMut(&str) -> io::Result<()>,
+}
+
+/// Bytes of text that are held at most, but for the last line.
+const PIECE: usize = 1 << 16;
+
+impl<'a> Pieces<'a> {
+    pub(in crate::xtables) fn new(take: &'a mut dyn FnMut(&str) -> io::Result<()>) -> Self {
+        let text = String::with_capacity(PIECE + PIECE / 8);
+        Self { text, take }
+    }
+
+    pub(in crate::xtables) fn push(&mut self, line: fmt::Arguments<'_>) -> io::Result<()> {
+        // Writing to a String does not fail.
+        let _ = self.text.write_fmt(line);
+        match self.text.len() {
+            ..PIECE => Ok(()),
+            _ => self.end(),
+        }
+    }
+
+    /// Hands over what is left.
+    pub(in crate::xtables) fn end(&mut self) -> io::Result<()> {
+        if self.text.is_empty() {
+            return Ok(());
+        }
+        let taken = (self.take)(&self.text);
+        self.text.clear();
+        taken
+    }
+}
+
 /// The text of [`Table`](super::Table), without the values of more than one rule at a time.
 pub(in crate::xtables) fn text(
     name: &str,
     info: &Info,
     blob: &[u8],
     cx: &Context<'_>,
-    out: &mut String,
-) -> Result<()> {
-    let write = |out: &mut String| -> Result<(), String> {
-        let found = Chains::find(info, blob, cx)?;
-        // An entry has twice as many bytes as its text, or more.
-        out.reserve(blob.len() / 2);
-        // Writing to a String does not fail.
-        let _ = writeln!(out, "*{name}");
-        for (chain, _) in &found.chains {
-            let _ = declare(out, &chain.name, chain.kind());
+    out: &mut Pieces<'_>,
+) -> io::Result<()> {
+    let wrong = |why| io::Error::other(malformed(name, cx.family, why));
+    let found = Chains::find(info, blob, cx).map_err(wrong)?;
+    out.push(format_args!("*{name}\n"))?;
+    for (chain, _) in &found.chains {
+        let _ = declare(&mut out.text, &chain.name, chain.kind());
+        out.push(format_args!(""))?;
+    }
+    let mut rule = Rule::default();
+    for (chain, rules) in &found.chains {
+        for n in rules.clone() {
+            found.entry(n, &mut rule).map_err(wrong)?;
+            out.text.push_str("-A ");
+            out.text.push_str(&chain.name);
+            out.push(format_args!("{rule}\n"))?;
         }
-        let mut rule = Rule::default();
-        for (chain, rules) in &found.chains {
-            for n in rules.clone() {
-                found.entry(n, &mut rule)?;
-                out.push_str("-A ");
-                out.push_str(&chain.name);
-                let _ = writeln!(out, "{rule}");
-            }
-        }
-        out.push_str("COMMIT\n");
-        Ok(())
-    };
-    write(out).map_err(|why| malformed(name, cx.family, why))
+    }
+    out.push(format_args!("COMMIT\n"))
 }
 
 fn malformed(name: &str, family: XtFamily, why: String) -> Error {
