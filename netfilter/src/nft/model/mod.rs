@@ -10,6 +10,7 @@
 
 #[cfg(feature = "testing")]
 pub mod arbitrary;
+mod builder;
 mod data;
 mod data_type;
 mod matching;
@@ -19,6 +20,7 @@ mod ruleset;
 mod set;
 mod statement;
 
+pub use builder::{L4Proto, RuleBuilder};
 pub use data::Data;
 pub use data_type::DataType;
 pub(crate) use data_type::Shown;
@@ -26,7 +28,7 @@ pub use matching::{
     CmpOp, CtDirection, CtKey, FibResult, Match, MetaKey, Operand, PayloadBase, Selector, SocketKey,
 };
 pub use object::{Object, ObjectKind};
-pub use rule::{AnonymousSet, L4Proto, Rule, RuleBuilder};
+pub use rule::{AnonymousSet, Rule};
 pub use ruleset::{
     BaseChain, Chain, ChainType, Hook, Policy, Ruleset, Table, TableFamily, priority,
 };

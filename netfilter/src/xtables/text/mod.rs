@@ -3,15 +3,16 @@
 //! [`Script::parse`] parses all of it before anything is executed: a syntax error has its line and column.
 //! [`plan_restore`](super::plan_restore) turns a script into a change.
 
+mod loadable;
 mod names;
 mod options;
 mod restore;
 mod rule;
 mod words;
 
+pub(super) use loadable::known;
 pub(super) use options::{Complaint, Given, Opt, number};
 pub use restore::{Command, Place, Script, ScriptTable};
-pub(super) use rule::known;
 
 use std::borrow::Cow;
 use std::fmt;

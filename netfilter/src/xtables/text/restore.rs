@@ -2,7 +2,7 @@
 
 use super::options::{Complaint, complain};
 use super::words::{Word, words};
-use super::{ParseError, names, rule, shorten};
+use super::{ParseError, loadable, names, rule, shorten};
 use crate::xtables::raw::XT_EXTENSION_MAXNAMELEN;
 use crate::xtables::table::table_names;
 use crate::xtables::{Policy, Rule, XtFamily};
@@ -205,7 +205,7 @@ fn parse_policy(word: &Word) -> Result<Policy, Complaint> {
 /// A chain with the name of a target could not be jumped to: `-j` takes the target.
 fn new_chain(word: &Word, family: XtFamily) -> Result<String, Complaint> {
     let name = chain_name(word)?;
-    if rule::is_target(&name, family) {
+    if loadable::is_target(&name, family) {
         let message = format!("`{name}` is the name of a target; give the chain another name");
         return Err(complain(word.column, message));
     }

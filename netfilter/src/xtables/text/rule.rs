@@ -1,9 +1,10 @@
 //! The options of one rule.
 
+use super::loadable::{Loadable, known};
 use super::options::{Complaint, Given, Opt, complain};
 use super::words::Word;
 use super::{names, shorten};
-use crate::xtables::ext::{Kind, ONE_OR_NONE, Part, Row, matches, of, targets};
+use crate::xtables::ext::{ONE_OR_NONE, Part};
 use crate::xtables::target::VERDICTS;
 use crate::xtables::{Match, Network, Not, Protocol, Rule, Target, XtFamily};
 
@@ -14,65 +15,6 @@ const MOST: usize = 65_535 / 32;
 struct Loaded {
     kind: Loadable,
     given: Given,
-}
-
-#[derive(Clone, Copy)]
-enum Loadable {
-    Match(&'static Kind<Match>),
-    Target(&'static Kind<Target>),
-    Row(&'static Row),
-}
-
-impl Loadable {
-    fn find(part: Part, name: &str, family: XtFamily) -> Option<Self> {
-        let row = || Row::find(part, name, family).map(Self::Row);
-        match part {
-            Part::Match => of(matches::KINDS, family)
-                .find(|k| k.name == name)
-                .map(Self::Match)
-                .or_else(row),
-            Part::Target => of(targets::KINDS, family)
-                .find(|k| k.name == name)
-                .map(Self::Target)
-                .or_else(row),
-        }
-    }
-
-    fn options(self) -> Vec<(&'static str, usize)> {
-        match self {
-            Self::Match(kind) => kind.options.to_vec(),
-            Self::Target(kind) => kind.options.to_vec(),
-            Self::Row(row) => row.names(),
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Match(kind) => kind.name,
-            Self::Target(kind) => kind.name,
-            Self::Row(row) => row.name,
-        }
-    }
-
-    fn is_target(self) -> bool {
-        match self {
-            Self::Match(_) => false,
-            Self::Target(_) => true,
-            Self::Row(row) => row.part == Part::Target,
-        }
-    }
-
-    fn may_repeat(self) -> bool {
-        matches!(self, Self::Row(row) if row.may_repeat())
-    }
-
-    fn arity(self, option: &str) -> Option<usize> {
-        let options = self.options();
-        options
-            .iter()
-            .find(|(name, _)| *name == option)
-            .map(|(_, n)| *n)
-    }
 }
 
 /// The state of the parser of one line.
@@ -455,22 +397,6 @@ impl<'a> Reader<'a> {
 
 /// The protocols whose ports the tools let targets translate, in either family.
 const WITH_PORTS: [u8; 5] = [6, 17, 132, 33, 1];
-
-/// Whether `-j` takes the name for a verdict or a target.
-pub(super) fn is_target(name: &str, family: XtFamily) -> bool {
-    VERDICTS.iter().any(|(verdict, _)| verdict.name() == name)
-        || Loadable::find(Part::Target, name, family).is_some()
-}
-
-/// The names of the matches or targets of a family, in one line.
-pub(in crate::xtables) fn known(part: Part, family: XtFamily) -> String {
-    let mut names: Vec<&str> = match part {
-        Part::Match => of(matches::KINDS, family).map(|k| k.name).collect(),
-        Part::Target => of(targets::KINDS, family).map(|k| k.name).collect(),
-    };
-    names.extend(Row::all(part, family).map(|row| row.name));
-    names.join(", ")
-}
 
 /// Every address is no condition.
 fn matters(net: &(Not, Network)) -> bool {
