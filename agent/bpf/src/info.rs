@@ -365,6 +365,17 @@ impl MapInfo {
     }
 }
 
+impl Link {
+    /// `bpf(BPF_LINK_GET_FD_BY_ID)`. `None`: there is no such link, or its last descriptor and pin are gone. Since 5.8
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` without `CAP_SYS_ADMIN`.
+    pub fn by_id(id: u32) -> io::Result<Option<Self>> {
+        open(BPF_LINK_GET_FD_BY_ID, id).map(|fd| fd.map(Self))
+    }
+}
+
 impl LinkInfo {
     pub(super) fn of(link: BorrowedFd<'_>) -> io::Result<Self> {
         let mut raw = RawLink::default();
@@ -431,10 +442,10 @@ pub fn links() -> io::Result<Vec<LinkInfo>> {
     let (mut found, mut id) = (Vec::new(), 0);
     while let Some(after) = next(BPF_LINK_GET_NEXT_ID, id)? {
         id = after;
-        let Some(fd) = open(BPF_LINK_GET_FD_BY_ID, id)? else {
+        let Some(link) = Link::by_id(id)? else {
             continue;
         };
-        found.push(Link(fd).info()?);
+        found.push(link.info()?);
         if found.len() > MOST_LINKS {
             return Err(too_big(()));
         }

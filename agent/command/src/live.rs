@@ -1,5 +1,6 @@
 //! `weir verify pod|netns --live`
 
+use super::ambient_ebpf::bpffs;
 use super::args::namespace;
 use super::failure::{Failure, code};
 use super::output;
@@ -8,7 +9,8 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use weir_core::sandboxes::cri::sandbox::Runtime;
 use weir_core::sandboxes::named;
-use weir_live::{Answer, Plan, prove};
+use weir_ebpf::Pod;
+use weir_live::{Answer, Counted, Direction, Plan, prove};
 use weir_netlink::Netns;
 
 #[derive(Debug, Args)]
@@ -85,10 +87,16 @@ fn run(netns: &Netns, a: &LiveArgs) -> Result<u8, Failure> {
              or give --outbound-only",
         ));
     }
+    let bpffs = bpffs().ok();
+    let programs = bpffs.as_ref().and_then(|b| Pod::of(netns, b).ok());
+    let programs = programs.filter(|pod| pod.captured(false).is_some());
+    let count = |of: Direction| programs.as_ref()?.captured(of == Direction::Dns);
+    let counted: Counted<'_> = &count;
     let plan = Plan {
         destinations: a.to.clone(),
         name_servers: a.dns.clone(),
         caller: caller.as_ref(),
+        counted: programs.is_some().then_some(counted),
         ..Plan::default()
     };
     let proof = prove(netns, &plan).map_err(Failure::unknown)?;

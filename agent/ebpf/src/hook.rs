@@ -10,7 +10,8 @@ use std::fmt;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use weir_bpf::{
-    Anchor, BPF_TCX_EGRESS, BPF_TCX_INGRESS, Link, LinkTarget, Pinned, Program, open_pin, pin,
+    Anchor, BPF_TCX_EGRESS, BPF_TCX_INGRESS, Link, LinkInfo, LinkTarget, Pinned, Program, open_pin,
+    pin,
 };
 use weir_netlink::route::{LOOPBACK_IFINDEX, Routing, TcHandle};
 use weir_netlink::{Error, Result};
@@ -70,6 +71,42 @@ pub(crate) fn interfaces(folder: &Path) -> Result<Vec<u32>> {
         .into_iter()
         .filter_map(index)
         .collect())
+}
+
+/// Links of one pod that are looked at again and again; a pod has some three.
+const MOST_LINKS: usize = 64;
+
+/// Links of a pod's programs as they were read. As long as they hold none was detached, and none has another program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Links(Vec<LinkInfo>);
+
+impl Links {
+    /// Of the hooks that something is pinned for in a folder.
+    pub(crate) fn of(folder: &Path) -> Result<Self> {
+        let is_of_hook = |path: &Path| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            name.and_then(hook_of).is_some()
+        };
+        let links = pins::links(folder)?.into_iter();
+        let links = links.filter(|(path, _)| is_of_hook(path)).take(MOST_LINKS);
+        let read = |(path, link): (PathBuf, Link)| {
+            let info = link.info();
+            info.map_err(|e| failed("read", &path.display().to_string(), &e))
+        };
+        links.map(read).collect::<Result<_>>().map(Self)
+    }
+
+    /// Whether each is attached, and as it was. No namespace is entered, and no pin is opened: a few system calls for each. What cannot
+    /// be read may have changed.
+    #[must_use]
+    pub fn hold(&self) -> bool {
+        self.0.iter().all(|was| {
+            let is_detached = matches!(was.target, LinkTarget::Interface(0, _));
+            let link = Link::by_id(was.id).ok().flatten();
+            let now = link.and_then(|link| link.info().ok());
+            !is_detached && now.as_ref() == Some(was)
+        })
+    }
 }
 
 /// A program of weir at a hook.

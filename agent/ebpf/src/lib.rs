@@ -39,6 +39,7 @@ mod trial;
 mod words;
 
 pub use change::Change;
+pub use hook::Links;
 pub use pins::{BPFFS, Bpffs};
 pub use plan::describe;
 pub use pod::Pod;

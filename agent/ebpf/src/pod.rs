@@ -1,8 +1,9 @@
 //! A pod's namespace: plan, apply, compare, remove.
 
 use crate::change::Change;
-use crate::hook::{Detached, Held, Hook, Hooks, Way};
+use crate::hook::{Detached, Held, Hook, Hooks, Links, Way};
 use crate::inpod::Role;
+use crate::inpod::layout::Count;
 use crate::load::{load, program_name};
 use crate::maps::{self, Maps};
 use crate::pins::{self, Bpffs};
@@ -189,6 +190,22 @@ impl<'a> Pod<'a> {
     /// It cannot be read.
     pub fn has_left(&self) -> Result<bool> {
         Ok(self.is_present()? || events::is_left(self.bpffs)?)
+    }
+
+    /// The links of its programs as they are now, for a look at them that costs less than [`Pod::verify`].
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn links(&self) -> Result<Links> {
+        Links::of(&self.folder)
+    }
+
+    /// How many connections that the pod makes, or packets of DNS, its programs have captured; `None`: that cannot be read.
+    #[must_use]
+    pub fn captured(&self, dns: bool) -> Option<u64> {
+        let of = if dns { Count::Dns } else { Count::Outbound };
+        let counters = self.counters()?;
+        counters.get(of as usize).map(|(_, count)| *count)
     }
 
     /// The counters of its programs; `None` if it has none.

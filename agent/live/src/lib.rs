@@ -12,6 +12,10 @@
 //! matter whether a proxy listens, accepts, or cooperates. A proxy that does run
 //! sees one connection that is reset at once.
 //!
+//! Redirection by a program of eBPF leaves no trace there. Where the caller can tell how many connections such programs have captured
+//! ([`Plan::counted`]), outbound connections are judged by that: the number before the connection and after it. Connections that the pod
+//! makes in the same milliseconds count, too.
+//!
 //! # What is proved
 //!
 //! - Outbound: a TCP connection of a socket without mark, of the calling user, to an address for documentation
@@ -26,12 +30,13 @@
 //!
 //! In ambient mode the node's own connections to pods are let through as probes of the kubelet; when the node changed
 //! the source address of the caller, a connection that is not redirected proves nothing, and the answer is unknown.
-//! Redirection by a program of eBPF leaves no trace in connection tracking: a connection to an address that no host has is
-//! accepted all the same, and the answer is unknown. It is unknown too when the kernel cannot list connections, and when a connection did not arrive. Unknown is never
-//! reported as yes.
+//! By a program whose counter is not known a connection to an address that no host has is accepted although connection tracking has no
+//! trace of it: the answer is unknown. It is unknown too when the kernel cannot list connections, and when a connection did not arrive.
+//! Unknown is never reported as yes.
 #![forbid(unsafe_code)]
 
 mod connection;
+mod counted;
 mod inbound;
 mod outbound;
 mod proof;
@@ -39,6 +44,7 @@ mod tracking;
 
 pub use proof::{Answer, Check, Direction, Landed, Proof};
 
+use outbound::Witness;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tracking::{Kernel, Tracking};
 use weir_netfilter::conntrack::Transport;
@@ -52,8 +58,11 @@ pub const DOCUMENTATION_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 
 /// The link of every namespace that has number 1: `lo`.
 const LOOPBACK: u32 = 1;
 
+/// How many connections of a direction programs of eBPF have captured in the namespace so far; `None`: that cannot be read.
+pub type Counted<'a> = &'a (dyn Fn(Direction) -> Option<u64> + Sync);
+
 /// What is tried, and what is expected.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Plan<'a> {
     /// The port that outbound connections are expected at.
     pub outbound: u16,
@@ -69,6 +78,8 @@ pub struct Plan<'a> {
     pub name_servers: Vec<IpAddr>,
     /// The namespace that inbound connections come from; without it none is made.
     pub caller: Option<&'a Netns>,
+    /// Programs of eBPF redirect, and have counted what; without it connection tracking tells.
+    pub counted: Option<Counted<'a>>,
 }
 
 impl Default for Plan<'_> {
@@ -82,6 +93,7 @@ impl Default for Plan<'_> {
             destinations: Vec::new(),
             name_servers: Vec::new(),
             caller: None,
+            counted: None,
         }
     }
 }
@@ -102,7 +114,7 @@ pub fn prove(netns: &Netns, plan: &Plan<'_>) -> Result<Proof> {
 
 /// In the namespace of the calling thread.
 fn here(plan: &Plan<'_>) -> Result<Vec<Check>> {
-    with(plan, &mut Kernel::open()?)
+    with(plan, &mut Kernel::open())
 }
 
 fn with(plan: &Plan<'_>, conntrack: &mut dyn Tracking) -> Result<Vec<Check>> {
@@ -129,10 +141,25 @@ fn with(plan: &Plan<'_>, conntrack: &mut dyn Tracking) -> Result<Vec<Check>> {
         };
         let to = plan.destinations.iter().find(is_of).copied();
         let to = to.unwrap_or(documented);
-        checks.push(outbound::connection(conntrack, family, to, plan.outbound));
+        let mut witness = match plan.counted {
+            Some(counted) => Witness::Programs(counted),
+            None => Witness::Tracking(&mut *conntrack),
+        };
+        checks.push(outbound::connection(
+            &mut witness,
+            family,
+            to,
+            plan.outbound,
+        ));
         for to in plan.name_servers.iter().filter(is_of) {
             for transport in [Transport::Udp, Transport::Tcp] {
-                checks.push(outbound::query(conntrack, family, transport, *to, plan.dns));
+                checks.push(outbound::query(
+                    &mut witness,
+                    family,
+                    transport,
+                    *to,
+                    plan.dns,
+                ));
             }
         }
         if let Some(caller) = plan.caller {

@@ -1,6 +1,8 @@
 //! Connections that the pod makes.
 
+use crate::Counted;
 use crate::connection::{Begun, Connection};
+use crate::counted;
 use crate::proof::{Answer, Check, Direction, Landed};
 use crate::tracking::Tracking;
 use crate::{DOCUMENTATION_V4, DOCUMENTATION_V6};
@@ -25,9 +27,15 @@ const PATIENCE: Duration = Duration::from_millis(50);
 const QUERY: &[u8] =
     b"\x77\x65\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x04weir\x07invalid\x00\x00\x01\x00\x01";
 
+/// What tells where a connection landed.
+pub(crate) enum Witness<'a> {
+    Tracking(&'a mut dyn Tracking),
+    Programs(Counted<'a>),
+}
+
 /// A TCP connection of an application.
 pub(crate) fn connection(
-    conntrack: &mut dyn Tracking,
+    witness: &mut Witness<'_>,
     family: AddressFamily,
     to: IpAddr,
     expected: u16,
@@ -40,12 +48,12 @@ pub(crate) fn connection(
         Some(to),
         expected,
     );
-    run(conntrack, check, to, &[])
+    run(witness, check, to, &[])
 }
 
 /// A query of an application.
 pub(crate) fn query(
-    conntrack: &mut dyn Tracking,
+    witness: &mut Witness<'_>,
     family: AddressFamily,
     transport: Transport,
     to: IpAddr,
@@ -53,10 +61,14 @@ pub(crate) fn query(
 ) -> Check {
     let to = SocketAddr::new(to, DNS);
     let check = Check::begin(family, Direction::Dns, transport, Some(to), expected);
-    run(conntrack, check, to, QUERY)
+    run(witness, check, to, QUERY)
 }
 
-fn run(conntrack: &mut dyn Tracking, check: Check, to: SocketAddr, payload: &[u8]) -> Check {
+fn run(witness: &mut Witness<'_>, check: Check, to: SocketAddr, payload: &[u8]) -> Check {
+    let before = match witness {
+        Witness::Programs(counted) => counted(check.direction),
+        Witness::Tracking(_) => None,
+    };
     let connection = match Connection::begin(check.transport, to, payload) {
         Ok(connection) => connection,
         Err(e) => return check.answered(Answer::Unknown, not_begun(&e)),
@@ -71,7 +83,11 @@ fn run(conntrack: &mut dyn Tracking, check: Check, to: SocketAddr, payload: &[u8
         destination: to,
     };
     let begun = connection.answer(PATIENCE).ok();
-    match find(conntrack, &original) {
+    let conntrack = match witness {
+        Witness::Programs(counted) => return counted::judge(check, begun, before, *counted),
+        Witness::Tracking(conntrack) => conntrack,
+    };
+    match find(*conntrack, &original) {
         Err(e) => check.answered(Answer::Unknown, e.to_string()),
         Ok(found) if is_elsewhere(&check, begun, found.as_ref()) => check.answered(
             Answer::Unknown,

@@ -22,30 +22,30 @@ pub(crate) trait Tracking {
     fn reports(&self) -> bool;
 }
 
-/// The kernel, in the namespace of the thread that opened it.
+/// The kernel, in the namespace of the thread that opened it. One without netfilter has no such sockets, which may be no matter.
 #[derive(Debug)]
-pub(crate) struct Kernel {
-    table: Conntrack,
-    new: NewConnections,
-}
+pub(crate) struct Kernel(Result<(Conntrack, NewConnections)>);
 
 impl Kernel {
-    pub(crate) fn open() -> Result<Self> {
-        Ok(Self {
-            table: Conntrack::open()?,
-            new: NewConnections::open()?,
-        })
+    pub(crate) fn open() -> Self {
+        let open = || Ok((Conntrack::open()?, NewConnections::open()?));
+        Self(open())
+    }
+
+    fn sockets(&mut self) -> Result<&mut (Conntrack, NewConnections)> {
+        self.0.as_mut().map_err(|e| e.clone())
     }
 }
 
 impl Tracking for Kernel {
     fn find(&mut self, original: &Tuple, zone: u16) -> Result<Option<Entry>> {
-        self.table.find(original, zone)
+        self.sockets()?.0.find(original, zone)
     }
 
     fn begun(&mut self, is_it: &dyn Fn(&Entry) -> bool) -> Result<Option<Entry>> {
+        let (_, new) = self.sockets()?;
         for _ in 0..NOTIFICATIONS {
-            match self.new.next(Duration::ZERO)? {
+            match new.next(Duration::ZERO)? {
                 Some(entry) if is_it(&entry) => return Ok(Some(entry)),
                 Some(_) => {}
                 None => break,

@@ -1,7 +1,9 @@
 //! Pods that are redirected by eBPF (`WEIR_AMBIENT_ENGINE=ebpf`).
 
 use super::hands::{Asked, Captured, NotCaptured, NotReleased, Outcome, Rules};
-use super::kernel::{capture_in, held_last};
+use super::kernel::{capture_in, held_last, proof};
+use super::settings::AmbientSettings;
+use crate::ambient::attached::Attached;
 use crate::dataplane::ambient::Ambient;
 use crate::dataplane::{Spent, hindrance};
 use crate::drift::Drift;
@@ -16,6 +18,7 @@ use weir_core::journal::pod::{Cause, Repair};
 use weir_core::sandboxes::place::Processes;
 use weir_core::sandboxes::{Held, Sandboxes};
 use weir_ebpf::{Bpffs, Change, Pod};
+use weir_live::{Direction, Proof};
 use weir_netlink::Netns;
 use weir_node_ambient::ebpf::pins;
 
@@ -27,6 +30,9 @@ pub(super) struct Programs {
     plane: Ambient,
     sandboxes: Sandboxes,
     drift: Drift,
+    attached: Attached,
+    /// `WEIR_LIVE_PROOF`
+    live_proof: bool,
     bpffs: Bpffs,
     /// The namespace of the host, if it is not this process's own.
     host: Option<PathBuf>,
@@ -42,15 +48,17 @@ impl Programs {
     /// No bpf file system is mounted there.
     pub(super) fn new(
         plane: Ambient,
-        (sandboxes, drift): (Sandboxes, Drift),
-        root: &Path,
-        host: Option<PathBuf>,
+        (sandboxes, drift, attached): (Sandboxes, Drift, Attached),
+        settings: &AmbientSettings,
     ) -> Result<Self, String> {
-        let bpffs = Bpffs::at(root).map_err(text)?;
+        let bpffs = Bpffs::at(&settings.bpffs()).map_err(text)?;
+        let (_, host) = settings.host.clone();
         Ok(Self {
             plane,
             sandboxes,
             drift,
+            attached,
+            live_proof: settings.live_proof,
             bpffs,
             host,
             swept: Mutex::default(),
@@ -81,9 +89,17 @@ impl Rules for Programs {
         capture_in(&self.sandboxes, asked, since, spent, write)
     }
 
+    fn prove(&self, captured: &Captured) -> Option<Proof> {
+        let held = captured.held.as_ref().filter(|_| self.live_proof)?;
+        let pod = Pod::of(held.sandbox.netns(), &self.bpffs).ok()?;
+        let counted = |direction: Direction| pod.captured(direction == Direction::Dns);
+        proof(&self.plane, captured, Some(&counted))
+    }
+
     fn release(&self, asked: &Asked, before: Option<&Captured>) -> Result<(), NotReleased> {
         if let Some(uid) = asked.identity.uid() {
             self.drift.forget(&uid.into());
+            self.attached.forget(uid);
         }
         let held = held_last(&self.sandboxes, asked, before)?;
         let pod = Pod::of(held.sandbox.netns(), &self.bpffs).map_err(text)?;
@@ -102,9 +118,11 @@ impl Programs {
         spent: &mut Spent,
     ) -> Result<(Captured, Outcome), String> {
         let redirect = self.plane.redirect(&asked.overrides)?;
-        if let Some(uid) = asked.identity.uid() {
+        let uid = asked.identity.uid();
+        if let Some(uid) = uid {
             // From before anything is read: its routing is part of the redirection.
             let _ = self.drift.watch(&uid.into(), held);
+            self.attached.forget(uid);
         }
         let is_known = before.is_some_and(|before| before.netns == held.id());
         // Without it all is captured, and why probes fail is said by what answers for them.
@@ -122,6 +140,10 @@ impl Programs {
             spent.measure(Phase::Apply, || pod.apply(&redirect).map_err(text))?;
             self.sweep()?;
         }
+        // Without them a program that is detached is found by the rounds.
+        if let (Some(uid), Ok(links)) = (uid, pod.links()) {
+            self.attached.put(uid, links);
+        }
         if !is_known {
             remove_rules(held, &redirect)?;
         }
@@ -132,7 +154,7 @@ impl Programs {
         let captured = Captured {
             engine: Some(By::Ebpf),
             hindered: hindered.unwrap_or_else(|e| Some(text(e))),
-            // Without a fingerprint: nothing reports a detached program, and every look compares.
+            // Without a fingerprint: every look compares.
             ..Captured::at(Arc::clone(held), asked)
         };
         let summary = format!(

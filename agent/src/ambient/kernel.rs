@@ -14,7 +14,7 @@ use weir_cni::plugin::Phase;
 use weir_cni::redirection::Desired as _;
 use weir_core::journal::ambient::By;
 use weir_core::sandboxes::{Held, Sandboxes};
-use weir_live::{DOCUMENTATION_V4, DOCUMENTATION_V6, Proof};
+use weir_live::{Counted, DOCUMENTATION_V4, DOCUMENTATION_V6, Proof};
 use weir_reconcile::Uid;
 
 /// The rules of pods.
@@ -81,6 +81,27 @@ pub(super) fn held_last(
     })
 }
 
+/// Where connections of a pod land; programs of eBPF have counted what they captured.
+pub(super) fn proof(
+    plane: &Ambient,
+    captured: &Captured,
+    counted: Option<Counted<'_>>,
+) -> Option<Proof> {
+    let held = captured.held.as_ref()?;
+    let redirect = plane.redirect(&captured.asked.overrides).ok()?;
+    let name_servers = match redirect.captures_dns() {
+        true => vec![DOCUMENTATION_V4.into(), DOCUMENTATION_V6.into()],
+        false => Vec::new(),
+    };
+    let plan = weir_live::Plan {
+        name_servers,
+        ipv6: redirect.captures_ipv6(),
+        counted,
+        ..weir_live::Plan::default()
+    };
+    weir_live::prove(held.sandbox.netns(), &plan).ok()
+}
+
 impl Rules for Kernel {
     fn capture(
         &self,
@@ -101,18 +122,8 @@ impl Rules for Kernel {
     }
 
     fn prove(&self, captured: &Captured) -> Option<Proof> {
-        let held = captured.held.as_ref().filter(|_| self.live_proof)?;
-        let redirect = self.plane.redirect(&captured.asked.overrides).ok()?;
-        let name_servers = match redirect.captures_dns() {
-            true => vec![DOCUMENTATION_V4.into(), DOCUMENTATION_V6.into()],
-            false => Vec::new(),
-        };
-        let plan = weir_live::Plan {
-            name_servers,
-            ipv6: redirect.captures_ipv6(),
-            ..weir_live::Plan::default()
-        };
-        weir_live::prove(held.sandbox.netns(), &plan).ok()
+        let prove = || proof(&self.plane, captured, None);
+        self.live_proof.then(prove).flatten()
     }
 
     fn release(&self, asked: &Asked, before: Option<&Captured>) -> Result<(), NotReleased> {

@@ -14,6 +14,7 @@ use super::roster::Roster;
 use super::routing::{Listener, Of};
 use super::settings::{AmbientSettings, Way};
 use super::zds::{self, All, Ztunnel};
+use crate::ambient::attached::Attached;
 use crate::dataplane::ambient::Ambient;
 use crate::drift::{Drift, Drifted, Wake, follow, on_commit};
 use futures::future::{join, select};
@@ -60,7 +61,7 @@ pub(crate) fn start(
     let connection = Connection::of_actions(access)?;
     let node = node.to_owned();
     let (roster, told, drifted) = (Roster::default(), Told::default(), Drifted::default());
-    let wake = Wake::default();
+    let (wake, attached) = (Wake::default(), Attached::default());
     let changes = wake.subscribe();
     let all = All {
         roster: roster.clone(),
@@ -81,8 +82,8 @@ pub(crate) fn start(
         journal.record(Event::Proxy(Proxy::Socket { failure }));
         format!("cannot listen for ztunnel on {why}; is the directory of ZTUNNEL_UDS_ADDRESS mounted and writable?")
     })?;
-    let drift = Drift::start(tasks, on_commit(drifted.clone(), wake.clone()));
-    let drift = drift.map_err(|e| e.to_string())?;
+    let on_change = on_commit(drifted.clone(), wake.clone());
+    let drift = Drift::start(tasks, Arc::clone(&on_change)).map_err(|e| e.to_string())?;
     let plane = Ambient {
         config: settings.rules.clone(),
         native_nftables: settings.native_nftables,
@@ -122,7 +123,7 @@ pub(crate) fn start(
             let listener = Listener::new(netns, Of::Rules, journal.clone());
             keep::host(host.clone(), listener, keep::PACE, tasks)?;
             Hands {
-                rules: in_pod(&settings, plane, &sandboxes, &drift)?,
+                rules: in_pod(&settings, plane, (&sandboxes, &drift, &attached))?,
                 proxy: Arc::new(Ztunnel(server.handle())),
                 probes: Arc::new(host),
             }
@@ -142,6 +143,9 @@ pub(crate) fn start(
     let journal = journal.clone();
     let work = async move {
         tokio::spawn(follow(pods.clone(), wake));
+        if settings.way == Way::Programs {
+            tokio::spawn(attached.watch(on_change));
+        }
         let keeper = Keeper {
             settings,
             pods,
@@ -185,22 +189,19 @@ async fn lost(socket: PathBuf, journal: Journal) {
 fn in_pod(
     settings: &AmbientSettings,
     plane: Ambient,
-    sandboxes: &Sandboxes,
-    drift: &Drift,
+    (sandboxes, drift, attached): (&Sandboxes, &Drift, &Attached),
 ) -> Result<Arc<dyn Rules>, String> {
-    let bpffs = settings.bpffs();
-    let sandboxes = sandboxes.clone();
+    let (sandboxes, drift) = (sandboxes.clone(), drift.clone());
     if settings.way == Way::Programs {
-        let (_, host) = settings.host.clone();
-        let known = (sandboxes, drift.clone());
-        return Ok(Arc::new(Programs::new(plane, known, &bpffs, host)?));
+        let known = (sandboxes, drift, attached.clone());
+        return Ok(Arc::new(Programs::new(plane, known, settings)?));
     }
     Ok(Arc::new(Kernel {
         plane,
         sandboxes,
-        drift: drift.clone(),
+        drift,
         live_proof: settings.live_proof,
-        bpffs,
+        bpffs: settings.bpffs(),
     }))
 }
 

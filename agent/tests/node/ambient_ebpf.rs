@@ -5,7 +5,9 @@ use crate::repair::Sandbox;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
-use weir_bpf::{Anchor, BPF_PROG_TYPE_SCHED_CLS, BPF_TCX_INGRESS, Link, Program, attached};
+use weir_bpf::{
+    Anchor, BPF_PROG_TYPE_SCHED_CLS, BPF_TCX_INGRESS, Link, Pinned, Program, attached, open_pin,
+};
 use weir_ebpf::Bpffs;
 use weir_netlink::Netns;
 use weir_netlink::route::{Route, Routing};
@@ -21,6 +23,12 @@ fn mount() -> Option<BpfFs> {
         }
         _ => Some(mounted),
     }
+}
+
+/// A program that lets everything pass: `r0 = 0; exit`.
+fn passes() -> Program {
+    let code = [[0xb7, 0, 0, 0, 0, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]];
+    Program::load(BPF_PROG_TYPE_SCHED_CLS, 0, &code, c"GPL").unwrap()
 }
 
 /// The same by eBPF; and an agent with the other setting replaces programs by rules, and rules by programs.
@@ -69,9 +77,8 @@ fn by_ebpf_a_pod_joins_is_healed_is_switched_and_leaves() {
     agent.until("told", || {
         agent.metric("weir_ambient_healed_total{cause=\"missing\"}") == 1
     });
-    // Another writer's program lets everything pass before that of weir; `r0 = 0; exit`.
-    let pass = [[0xb7, 0, 0, 0, 0, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]];
-    let pass = Program::load(BPF_PROG_TYPE_SCHED_CLS, 0, &pass, c"GPL").unwrap();
+    // Another writer's program lets everything pass before that of weir.
+    let pass = passes();
     let attach = || {
         let index = Routing::open().unwrap().link("eth0").unwrap().index;
         Link::to_interface(&pass, index, BPF_TCX_INGRESS, Anchor::First).unwrap()
@@ -149,6 +156,61 @@ fn by_ebpf_routing_that_another_program_deletes_comes_back_at_once() {
     ip("rule del priority 50");
     agent.until("good again", || states(&agent, "enrolled") == 1);
     assert_eq!(counted(), 2);
+}
+
+/// The kernel reports none of it, and no round comes in time to find it. After each repair a connection proves that the programs capture.
+#[test]
+fn by_ebpf_programs_that_another_one_detaches_or_replaces_come_back_at_once() {
+    let Some(mounted) = mount() else { return };
+    let Some(sandbox) = Sandbox::of("held") else {
+        return;
+    };
+    let scene = Scene::new();
+    scene.put("held", &sandbox);
+    let (netns, host) = (sandbox.netns(), &scene.host);
+    let routing = Routing::open_in(netns).unwrap();
+    routing.add_veth("eth0", "veth0", host).unwrap();
+    give(host, "veth0", "10.98.0.1/24");
+    give(netns, "eth0", "10.98.0.2/24");
+    route(netns, "0.0.0.0/0", (Some("10.98.0.1"), "eth0"));
+    let agent = scene.start(&[
+        ("WEIR_AMBIENT_ENGINE", "ebpf"),
+        ("WEIR_BPFFS", mounted.path().to_str().unwrap()),
+        ("WEIR_LIVE_PROOF", "true"),
+        ("WEIR_VERIFY_INTERVAL", "3600"),
+    ]);
+    let _ztunnel = scene.ztunnel();
+    let counted = || {
+        let of = |name: &str| agent.metric(&format!("weir_ambient_{name}"));
+        let proved = ["yes", "unknown", "no"].map(|a| format!("proved_total{{answer=\"{a}\"}}"));
+        (
+            of("healed_total{cause=\"missing\"}"),
+            proved.map(|name| of(&name)),
+        )
+    };
+    agent.until("enrolled and proved", || {
+        states(&agent, "enrolled") == 1 && counted() == (0, [1, 0, 0])
+    });
+    let bpffs = Bpffs::at(mounted.path()).unwrap();
+    let pin = |place: (&str, &str)| {
+        let shown = weir_ebpf::show::read(netns, Some(&bpffs)).unwrap();
+        let mut programs = shown.programs.into_iter();
+        let found = programs.find(|p| (&*p.interface, &*p.hook) == place);
+        found.and_then(|program| program.pin).expect("its pin")
+    };
+    let link = |place| match open_pin(&pin(place)).unwrap() {
+        Pinned::Link(link) => link,
+        other => panic!("{other:?}"),
+    };
+    link(("eth0", "tcx egress")).detach().unwrap();
+    agent.until("attached again", || counted() == (1, [2, 0, 0]));
+    let ingress = link(("eth0", "tcx ingress"));
+    ingress.replace(&passes(), None).unwrap();
+    agent.until("its program again", || counted() == (2, [3, 0, 0]));
+    drop(ingress);
+    std::fs::remove_file(pin(("lo", "tcx ingress"))).unwrap();
+    agent.until("pinned again", || counted() == (3, [4, 0, 0]));
+    assert!(link(("lo", "tcx ingress")).info().is_ok());
 }
 
 /// The host, a pod with a listening application, and another machine, with routes between them.

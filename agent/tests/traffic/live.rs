@@ -1,13 +1,16 @@
 //! The proof of redirection, on pods whose redirection is known by other means.
 // matrix: smoke; variants 6.12-rt
 
-use crate::ambient::redirect;
+use crate::ambient::{redirect, wanted};
+use crate::ebpf;
 use crate::support::{CASES, Case, REDIRECT, config, lab, program};
 use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
+use weir_bpf::{Pinned, open_pin};
 use weir_cni::redirection::Sandbox;
 use weir_demo::{Lab, Mode, Place, Stage};
 use weir_live::{Answer, Direction, Landed, Plan, Proof, prove};
+use weir_netlink::route::{AddressFamily, Route, Routing};
 
 /// Every direction that is asked for, in both families that the kernel has.
 fn proof(lab: &Lab, caller: bool, dns: bool) -> Proof {
@@ -124,5 +127,62 @@ fn a_pod_of_ambient_mode_is_proved_by_a_caller_in_another_pod() {
         expect(&found, Direction::Outbound, Answer::Yes, case);
         expect(&found, Direction::Inbound, Answer::No, case);
         assert_eq!(found.answer(), Answer::No, "{found}");
+    }
+}
+
+/// Connection tracking has no trace of it.
+#[test]
+fn a_pod_that_programs_redirect_is_proved_by_what_they_count() {
+    let Some(mounted) = ebpf::mount() else { return };
+    let Some(lab) = lab() else { return };
+    let (netns, bpffs) = (lab.netns(Place::Pod), ebpf::bpffs(&mounted));
+    ebpf::redirect(&mounted, netns, &wanted(true, &json!({})));
+    let pod = weir_ebpf::Pod::of(netns, &bpffs).expect("a pod");
+    let counted = |of: Direction| pod.captured(of == Direction::Dns);
+    let servers: Vec<IpAddr> = lab.families().iter().map(|f| lab.service(*f)).collect();
+    let proof = || {
+        let plan = Plan {
+            name_servers: servers.clone(),
+            counted: Some(&counted),
+            ..Plan::default()
+        };
+        let proof = prove(netns, &plan).expect("entered");
+        assert_eq!(proof.checks.len(), 3 * lab.families().len(), "{proof}");
+        proof
+    };
+    let idle = proof();
+    assert_eq!(idle.answer(), Answer::Yes, "{idle}");
+    let stage = Stage::ambient(&lab).expect("all listeners");
+    let running = proof();
+    assert_eq!(running.answer(), Answer::Yes, "{running}");
+    drop(stage);
+
+    let shown = weir_ebpf::show::read(netns, Some(&bpffs)).expect("read");
+    let mut programs = shown.programs.into_iter();
+    let egress = programs.find(|p| (&*p.interface, &*p.hook) == ("eth0", "tcx egress"));
+    let pin = egress.and_then(|program| program.pin).expect("its pin");
+    let Ok(Pinned::Link(link)) = open_pin(&pin) else {
+        panic!("no link: {}", pin.display())
+    };
+    link.detach().expect("detached");
+    for check in proof().checks {
+        assert_eq!(check.answer, Answer::No, "{check}");
+    }
+    // The next hop is nobody: nothing leaves.
+    let routing = Routing::open_in(netns).expect("a socket");
+    for route in routing.routes(254).expect("routes") {
+        let (Some(IpAddr::V4(gateway)), 0) = (route.gateway, route.dst.prefix_len()) else {
+            continue;
+        };
+        routing.del_route(&route).expect("deleted");
+        let [a, b, c, _] = gateway.octets();
+        let nobody = Some(IpAddr::from([a, b, c, 77]));
+        let route = Route::unicast(route.dst, nobody, route.oif);
+        routing.add_route(&route).expect("added");
+    }
+    let lost = proof();
+    let of_v4 = |check: &&weir_live::Check| check.family == AddressFamily::V4;
+    for check in lost.checks.iter().filter(of_v4) {
+        assert_eq!(check.answer, Answer::Unknown, "{check}");
     }
 }

@@ -1,0 +1,57 @@
+//! Connections that programs of eBPF capture: they leave no trace but the counters of the programs.
+
+use crate::Counted;
+use crate::connection::Begun;
+use crate::proof::{Answer, Check};
+use std::time::{Duration, Instant};
+use weir_netlink::route::{AddressFamily, Routing};
+
+/// How long the first packet may wait for the hardware address of the next hop.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Between two looks at a counter.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// `NUD_INCOMPLETE`, and `NUD_FAILED` (`linux/neighbour.h`).
+const UNRESOLVED: u16 = 0x01 | 0x20;
+
+/// What follows for a connection: `before` was counted before it was made.
+pub(crate) fn judge(
+    check: Check,
+    begun: Option<Begun>,
+    before: Option<u64>,
+    counted: Counted<'_>,
+) -> Check {
+    let deadline = Instant::now() + PATIENCE;
+    let is_captured = loop {
+        let Some((now, before)) = counted(check.direction).zip(before) else {
+            let why = "the counters of the programs cannot be read";
+            return check.answered(Answer::Unknown, why);
+        };
+        if now > before || Instant::now() >= deadline {
+            break now > before;
+        }
+        std::thread::sleep(PAUSE);
+    };
+    match (is_captured, begun) {
+        (true, Some(Begun::Accepted)) => check.answered(Answer::Yes, "captured by a program"),
+        (true, _) => check.answered(
+            Answer::Yes,
+            "captured by a program; nothing listens there: the proxy is not ready",
+        ),
+        (false, _) if is_unresolved(check.family) => check.answered(
+            Answer::Unknown,
+            "the next hop does not tell its hardware address, so that nothing left the pod",
+        ),
+        (false, _) => check.answered(
+            Answer::No,
+            "no program captured it: it leaves for the address that was asked for",
+        ),
+    }
+}
+
+/// A neighbour of this namespace is asked for its hardware address, and has not answered. Programs run behind that.
+fn is_unresolved(family: AddressFamily) -> bool {
+    let neighbours = Routing::open().and_then(|routing| routing.neighbours());
+    let mut all = neighbours.unwrap_or_default().into_iter();
+    all.any(|one| one.state & UNRESOLVED != 0 && AddressFamily::of_address(one.ip) == family)
+}
