@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_cni::compile::{Compiled, Engine, RoutingItem, Rules};
 use weir_cni::config::{InputError, InterfaceName};
-use weir_cni::redirection::{Desired, Legacy, Scheme};
+use weir_cni::redirection::{Change, Desired, Failure, Legacy, Sandbox, Scheme};
 use weir_netfilter::nft::Ruleset;
 use weir_netfilter::xtables::OwnerChains;
 use weir_netlink::route::AddressFamily;
@@ -128,6 +128,25 @@ impl Redirect {
     pub fn compile_without_rules(&self) -> Compiled {
         let rules = Rules::Nft(Ruleset { tables: Vec::new() });
         Compiled::new(&AMBIENT, rules, self.routing(), xtables::ruleset(self))
+    }
+
+    /// Removes rules of netfilter from a namespace in which something else captures; the routing stays, which that needs, too. Without
+    /// such rules nothing is asked of netfilter, which the kernel may not have. Returns what was removed, or with `dry_run` would be.
+    ///
+    /// # Errors
+    /// Some may be in force still.
+    pub fn remove_rules(&self, sandbox: &Sandbox, dry_run: bool) -> Result<Vec<Change>, Failure> {
+        if sandbox
+            .visit_for(&AMBIENT, |visit| visit.engine_in_use())??
+            .is_none()
+        {
+            return Ok(Vec::new());
+        }
+        let without = self.compile_without_rules();
+        match dry_run {
+            true => Ok(sandbox.visit_for(&AMBIENT, |visit| visit.plan(&without))??),
+            false => sandbox.apply(&without),
+        }
     }
 
     fn compiled(&self, engine: Engine, semantics: nft::Semantics) -> Compiled {

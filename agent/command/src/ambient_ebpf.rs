@@ -13,9 +13,8 @@ use weir_ambient::{AMBIENT, Redirect};
 use weir_cni::redirection::Sandbox;
 use weir_core::sandboxes::host;
 use weir_core::settings::resolve;
-use weir_ebpf::{BPFFS, Bpffs, Change, Pod, describe, show as programs};
+use weir_ebpf::{BPFFS, Bpffs, Change, Pod, describe, if_pinned, show as programs};
 use weir_netlink::{Error, Netns, Result as KernelResult};
-use weir_node_ambient::ebpf::pins;
 
 /// The bpf file system of the pins.
 const VARIABLE: &str = "WEIR_BPFFS";
@@ -58,13 +57,14 @@ pub(super) fn apply(redirect: &Redirect, sandbox: &Sandbox, a: &ApplyArgs) -> Re
         false => pod.apply(redirect),
     };
     let mut changes = lines(&changes.map_err(Failure::failed)?, &[""; 0]);
-    let removed = without_rules(redirect, sandbox, a.dry_run);
-    changes.extend(removed.map_err(|e| match a.dry_run {
+    let removed = redirect.remove_rules(sandbox, a.dry_run);
+    let removed = removed.map_err(|e| match a.dry_run {
         true => Failure::failed(e),
         false => Failure::failed(format!(
             "the programs are in force, and rules of netfilter may be in force beside them, apply again to remove them: {e}"
         )),
-    })?);
+    });
+    changes.extend(lines(&removed?, &[""; 0]));
     let netns = sandbox.netns().id().to_string();
     if !a.desired.json {
         return report(&changes, sandbox, None, false, a.dry_run);
@@ -81,29 +81,6 @@ pub(super) fn apply(redirect: &Redirect, sandbox: &Sandbox, a: &ApplyArgs) -> Re
         true => output::report(&text, "the change is made and in force"),
         false => output::text(&text),
     }
-}
-
-/// Removes the rules of netfilter, or says what that would change. Only routing stays; without such rules nothing is asked of
-/// it, as the kernel may have none.
-fn without_rules(
-    redirect: &Redirect,
-    sandbox: &Sandbox,
-    dry_run: bool,
-) -> Result<Vec<String>, String> {
-    let text = |e: Error| e.to_string();
-    let in_use = sandbox.visit_for(&AMBIENT, |visit| visit.engine_in_use());
-    if in_use.and_then(|engine| engine).map_err(text)?.is_none() {
-        return Ok(Vec::new());
-    }
-    let without = redirect.compile_without_rules();
-    let removed = match dry_run {
-        true => sandbox
-            .visit_for(&AMBIENT, |visit| visit.plan(&without))
-            .and_then(|planned| planned)
-            .map_err(text)?,
-        false => sandbox.apply(&without).map_err(|e| e.to_string())?,
-    };
-    Ok(lines(&removed, &[""; 0]))
 }
 
 /// `weir verify ambient --engine ebpf`
@@ -194,16 +171,10 @@ pub(super) fn after(detached: &[Change], e: impl Display) -> Failure {
 
 fn removed(
     sandbox: &Sandbox,
-    remove: impl Fn(&Pod<'_>) -> Result<Vec<Change>, Failure>,
+    remove: impl FnOnce(&Pod<'_>) -> Result<Vec<Change>, Failure>,
 ) -> Result<Vec<Change>, Failure> {
-    let Some(bpffs) = pins(&root()).map_err(Failure::failed)? else {
-        return Ok(Vec::new());
-    };
-    let pod = Pod::of(sandbox.netns(), &bpffs).map_err(Failure::failed)?;
-    match pod.has_left().map_err(Failure::failed)? {
-        true => remove(&pod),
-        false => Ok(Vec::new()),
-    }
+    let removed = if_pinned(sandbox.netns(), &root(), remove);
+    removed.map_err(Failure::failed)?.unwrap_or(Ok(Vec::new()))
 }
 
 /// Before anything is compared or removed at the node: programs that are pinned in another bpf file system would be left out.
@@ -213,7 +184,7 @@ fn removed(
 pub(super) fn refuse_elsewhere<'a>(netns: impl IntoIterator<Item = &'a Netns>) -> KernelResult<()> {
     let root = root();
     // One that cannot be used has no pins.
-    let bpffs = pins(&root).ok().flatten();
+    let bpffs = Bpffs::if_mounted(&root).ok().flatten();
     for netns in netns {
         let found = match programs::elsewhere(netns, bpffs.as_ref()) {
             // Without bpf(2) nothing of weir is attached by this user, and rules are all there is to look at.

@@ -42,7 +42,7 @@ pub use change::Change;
 pub use hook::Links;
 pub use pins::{BPFFS, Bpffs};
 pub use plan::describe;
-pub use pod::Pod;
+pub use pod::{Pod, if_pinned};
 pub use trial::{try_node_programs, try_programs};
 
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};

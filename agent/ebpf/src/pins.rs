@@ -91,6 +91,18 @@ impl Bpffs {
         })
     }
 
+    /// Where none is mounted nothing is pinned; any other error says nothing of pins.
+    ///
+    /// # Errors
+    /// Whether one is there cannot be found out.
+    pub fn if_mounted(root: &Path) -> Result<Option<Self>> {
+        match Self::at(root) {
+            // Refused by `at` itself, without an error of the kernel.
+            Err(e) if e.errno().is_none() || e.is_not_found() => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
     /// Programs are attached as filters of a clsact qdisc, as on a kernel before 6.6. What is attached already stays as it is.
     #[must_use]
     pub fn by_filters(self) -> Self {

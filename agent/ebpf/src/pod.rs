@@ -28,6 +28,22 @@ pub struct Pod<'a> {
     node: Option<&'a Netns>,
 }
 
+/// Does this where something of the namespace is pinned at `root`, or left there that namespaces share and none uses.
+///
+/// # Errors
+/// Whether that is so cannot be found out; or it is the host's namespace.
+pub fn if_pinned<T>(
+    netns: &Netns,
+    root: &Path,
+    work: impl FnOnce(&Pod<'_>) -> T,
+) -> Result<Option<T>> {
+    let Some(bpffs) = Bpffs::if_mounted(root)? else {
+        return Ok(None);
+    };
+    let pod = Pod::of(netns, &bpffs)?;
+    Ok(pod.has_left()?.then(|| work(&pod)))
+}
+
 impl<'a> Pod<'a> {
     /// # Errors
     /// It is the host's namespace.
@@ -184,11 +200,7 @@ impl<'a> Pod<'a> {
         Ok(pins::is_folder(&self.folder)? || !self.bpffs.other_layouts(self.netns)?.is_empty())
     }
 
-    /// Something is pinned for this namespace, or is left that namespaces share and none uses: [`Pod::remove`] has something to do.
-    ///
-    /// # Errors
-    /// It cannot be read.
-    pub fn has_left(&self) -> Result<bool> {
+    fn has_left(&self) -> Result<bool> {
         Ok(self.is_present()? || events::is_left(self.bpffs)?)
     }
 

@@ -110,18 +110,6 @@ fn has_rules(host: &Netns, config: &Config) -> Result<bool> {
     Ok(false)
 }
 
-/// The bpf file system at a folder. Where none is mounted nothing is pinned; any other error says nothing of pins.
-///
-/// # Errors
-/// Whether one is there cannot be found out.
-pub fn pins(root: &Path) -> Result<Option<Bpffs>> {
-    match Bpffs::at(root) {
-        // Refused by `Bpffs` itself, without an error of the kernel.
-        Err(e) if e.errno().is_none() || e.is_not_found() => Ok(None),
-        found => found.map(Some),
-    }
-}
-
 /// Detaches the programs from the node and from the configured proxies.
 ///
 /// # Errors
@@ -142,7 +130,7 @@ pub fn remove(
 /// As [`remove`] by the pins at this folder, in words; `None`: nothing is pinned for the node or a configured proxy.
 ///
 /// # Errors
-/// As [`pins`] and [`remove`].
+/// As [`Bpffs::if_mounted`] and [`remove`].
 pub fn remove_pinned(
     host: &Netns,
     root: &Path,
@@ -150,7 +138,7 @@ pub fn remove_pinned(
 ) -> Result<Option<Vec<String>>> {
     let proxies = config.into_iter().flat_map(|c| &c.proxies);
     let mut proxies = proxies.map(|proxy| proxy.netns.as_path());
-    match pins(root)? {
+    match Bpffs::if_mounted(root)? {
         Some(bpffs) if Programs::of(host, &bpffs).is_present(&mut proxies) => {
             let changes = remove(host, &bpffs, config)?;
             Ok(Some(changes.iter().map(ToString::to_string).collect()))

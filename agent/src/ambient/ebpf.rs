@@ -10,17 +10,16 @@ use crate::drift::Drift;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use weir_ambient::{AMBIENT, Redirect};
+use weir_ambient::AMBIENT;
 use weir_cni::plugin::Phase;
 use weir_cni::redirection::Visit;
 use weir_core::journal::ambient::By;
 use weir_core::journal::pod::{Cause, Repair};
 use weir_core::sandboxes::place::Processes;
 use weir_core::sandboxes::{Held, Sandboxes};
-use weir_ebpf::{Bpffs, Change, Pod};
+use weir_ebpf::{Bpffs, Pod, if_pinned};
 use weir_live::{Direction, Proof};
 use weir_netlink::Netns;
-use weir_node_ambient::ebpf::pins;
 
 /// How often pins of namespaces that are gone are looked for, at most.
 const SWEEP: Duration = Duration::from_secs(60);
@@ -145,7 +144,8 @@ impl Programs {
             self.attached.put(uid, links);
         }
         if !is_known {
-            remove_rules(held, &redirect)?;
+            // Those that an agent with another setting wrote: only now that the programs capture.
+            redirect.remove_rules(&held.sandbox, false).map_err(text)?;
         }
         let without = redirect.compile_without_rules();
         let inside = |visit: &Visit<'_>| hindrance(visit, &without);
@@ -178,31 +178,12 @@ impl Programs {
     }
 }
 
-/// Rules of netfilter, which an agent with another setting wrote, go after the programs capture; the routing stays.
-fn remove_rules(held: &Held, redirect: &Redirect) -> Result<(), String> {
-    let in_use = held
-        .sandbox
-        .visit_for(&AMBIENT, |visit| visit.engine_in_use());
-    match in_use.and_then(|engine| engine).map_err(text)? {
-        None => Ok(()),
-        Some(_) => {
-            let without = redirect.compile_without_rules();
-            held.sandbox.apply(&without).map(drop).map_err(text)
-        }
-    }
-}
-
 /// Programs that an agent with `WEIR_AMBIENT_ENGINE=ebpf` attached go after rules of netfilter capture.
 ///
 /// # Errors
 /// They are there, and cannot be detached.
-pub(super) fn hand_over(held: &Held, root: &Path) -> Result<Vec<Change>, String> {
-    let Some(bpffs) = pins(root).map_err(text)? else {
-        return Ok(Vec::new());
-    };
-    let pod = Pod::of(held.sandbox.netns(), &bpffs).map_err(text)?;
-    match pod.is_present().map_err(text)? {
-        true => pod.hand_over().map_err(text),
-        false => Ok(Vec::new()),
-    }
+pub(super) fn hand_over(held: &Held, root: &Path) -> Result<(), String> {
+    let detached = if_pinned(held.sandbox.netns(), root, |pod| pod.hand_over());
+    let detached = detached.and_then(Option::transpose);
+    detached.map(drop).map_err(text)
 }

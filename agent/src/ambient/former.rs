@@ -14,10 +14,11 @@ use weir_core::journal::Journal;
 use weir_core::journal::ambient::Event;
 use weir_core::sandboxes::host::netns_of;
 use weir_core::settings::Resolved;
+use weir_ebpf::Bpffs;
 use weir_ebpf::node::Node;
 use weir_netlink::route::Routing;
 use weir_netlink::{Error, Netns, Result};
-use weir_node_ambient::ebpf::{pins, remove_pinned};
+use weir_node_ambient::ebpf::remove_pinned;
 
 /// After an attempt that failed the next one comes after the first of these, then after twice as long each time, up to the
 /// second.
@@ -65,7 +66,7 @@ impl Former {
     /// It cannot be looked at.
     pub(crate) fn left(&self) -> Result<Vec<&'static str>> {
         self.at_host(|host| {
-            let bpffs = pins(&self.bpffs)?;
+            let bpffs = Bpffs::if_mounted(&self.bpffs)?;
             let has_programs = bpffs.is_some_and(|bpffs| Node::of(host, &bpffs).is_present([]));
             let enis = eni::made_here(&Routing::open()?)?;
             let found = [

@@ -10,6 +10,7 @@ use weir_core::pods::PodView;
 use weir_core::sandboxes::claims::Claims;
 use weir_core::sandboxes::place::Identity;
 use weir_core::sandboxes::{Held, Sandboxes};
+use weir_ebpf::Bpffs;
 use weir_node_ambient::{Config, Exclude, Pod};
 
 /// A pod that is to be captured, and its namespace, if one is surely its own.
@@ -76,7 +77,7 @@ impl AtNode {
         Ok(match known {
             Some(known) => known,
             None => {
-                let bpffs = weir_node_ambient::ebpf::pins(&self.0.places.bpffs).map_err(text)?;
+                let bpffs = Bpffs::if_mounted(&self.0.places.bpffs).map_err(text)?;
                 let found = weir_node_ambient::captured(&self.host()?, bpffs.as_ref());
                 known.insert(found.map_err(text)?)
             }
