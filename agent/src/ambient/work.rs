@@ -93,14 +93,19 @@ pub(super) fn enrol(
             _ => hands.proxy.add(&workload),
         }
     };
-    let (captured, outcome) = captured.map_err(|NotCaptured { why, at }| {
+    let (captured, outcome) = captured.map_err(|NotCaptured { mut why, at }| {
         let is_it = |at: &Captured| {
             let of = work.was_captured;
             of.is_some_and(|of| of.is_none_or(|netns| netns == at.netns))
         };
         let at = at.filter(|at| is_it(at)).map(|at| {
-            let taken = hand_over(&at).ok();
-            (at, taken)
+            let taken = hand_over(&at);
+            if let Err(refused) = &taken
+                && hands.proxy.newest().is_some()
+            {
+                why = format!("{why}; besides: {refused}");
+            }
+            (at, taken.ok())
         });
         NotEnrolled { why, at }
     })?;

@@ -472,6 +472,13 @@ fn a_pod_whose_rules_cannot_be_repaired_is_handed_to_the_next_proxy() {
         let newest = scene.shared.world().last_proxy + 1;
         scene.shared.world().last_proxy = newest;
         scene.shared.world().proxies.insert(newest, BTreeMap::new());
+        scene.step(&Step::Fault('p', Some(Fault::Fails)));
+        scene.work(10);
+        let why = scene.memory(&uid).why.clone();
+        let both = "it failed; besides: it failed";
+        assert_eq!(why.as_deref(), Some(both), "the proxy's, too, {restart}");
+        scene.step(&Step::Fault('p', None));
+        scene.now += Duration::from_secs(61);
         scene.work(10);
         assert!(known(&scene), "by the next job, {restart}");
         scene.rest();

@@ -253,7 +253,7 @@ fn of_proxy(proxy: &Proxy) -> About {
                 "ztunnel refuses the end of the list of all pods: {why}; it stays connected, and may keep pods that are gone"
             ),
         ),
-        // It is told as the reason why the pod is pending, once.
+        // It is told as the reason why the pod is pending or failed, once.
         Proxy::Refused { uid, why } => (
             Debug,
             "ztunnel_refused",
