@@ -254,6 +254,7 @@ impl Reconciler for Keeper {
                 self.turn(&mut memory, Some(State::Enrolling), None);
             }
         }
+        memory.at = start.since;
         let look = start.sweep || is_told;
         let task = memory.task(self.hands.proxy.newest(), look, Instant::now());
         let job = self.start(&mut memory, task, start);

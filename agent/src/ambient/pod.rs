@@ -60,6 +60,10 @@ pub(super) struct Memory {
     pub(super) annotate: Option<Option<Annotation>>,
     /// Why it was not written the last time: the rules come first.
     pub(super) not_annotated: Option<String>,
+    /// When it was written lately: a webhook may change the pod each time, and what changes is looked at at once.
+    pub(super) writes: Heals,
+    /// When the job that runs, or ran last, was due.
+    pub(super) at: Instant,
     /// What the job that runs makes the host's rules know; of a pod that leaves nothing.
     pub(super) in_flight: Option<Vec<IpAddr>>,
     pub(super) state: Option<State>,
@@ -140,6 +144,8 @@ impl Memory {
             annotated: None,
             annotate: None,
             not_annotated: None,
+            writes: Heals::default(),
+            at: Instant::now(),
             in_flight: None,
             state: None,
             since: SystemTime::now(),
@@ -265,9 +271,10 @@ impl Memory {
                 running: why != Why::Ended,
             };
         }
-        match self.annotation() {
-            Some(_) => Task::Annotate(None),
-            None => Task::Forget,
+        match (self.annotation(), self.writes.pause(self.at)) {
+            (Some(_), None) => Task::Annotate(None),
+            (Some(_), Some(pause)) => Task::Later(pause),
+            (None, _) => Task::Forget,
         }
     }
 
@@ -280,24 +287,26 @@ impl Memory {
         }
         let is_drifted = self.drifted.is_some();
         let is_refused = self.not_annotated.is_some();
-        if let Some(due) = self.annotate.filter(|_| !is_refused && !is_drifted) {
+        let pause = self.writes.pause(self.at);
+        let comes_first = !is_refused && !is_drifted && pause.is_none();
+        if let Some(due) = self.annotate.filter(|_| comes_first) {
             return Task::Annotate(due);
         }
         // Nothing is known to be wrong with the rules of one that only a new proxy or the host is to learn of.
         let is_doubted = (look && self.is_complete(proxy)) || is_drifted || self.suspected;
-        if let Some(pause) = self.heals.pause(now).filter(|_| is_doubted) {
-            return Task::Later(pause);
+        if let Some(until_healed) = self.heals.pause(now).filter(|_| is_doubted) {
+            return Task::Later(until_healed);
         }
         if look || is_drifted || !self.is_complete(proxy) {
             return Task::Enrol;
         }
-        if let Some(due) = self.annotate {
-            return Task::Annotate(due);
-        }
         let target = Some(Annotation::Enabled);
-        match self.annotation() == target {
-            true => Task::Nothing(None),
-            false => Task::Annotate(target),
+        let is_other = self.annotation() != target;
+        let due = self.annotate.or(is_other.then_some(target));
+        match (due, pause) {
+            (None, _) => Task::Nothing(None),
+            (Some(due), None) => Task::Annotate(due),
+            (Some(_), Some(pause)) => Task::Later(pause),
         }
     }
 

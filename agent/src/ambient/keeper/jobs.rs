@@ -33,7 +33,7 @@ impl Keeper {
                 Err(Next::Settled)
             }
             Task::Later(pause) => {
-                if memory.drifted.is_some() {
+                if memory.drifted.is_some() && memory.decision == Decision::Member {
                     let why = "another program changes its rules again and again, or comparing them takes long, and something changed \
                                since; they are compared and repaired after a pause of at most 30 s";
                     self.turn(memory, Some(State::Failed), Some(why.to_owned()));
@@ -53,6 +53,7 @@ impl Keeper {
             Task::Leave { running } => Ok(self.leave(memory, running)),
             Task::Annotate(value) => {
                 memory.annotate = None;
+                let _ = memory.writes.add(memory.at);
                 let request = (self.annotate)(memory.reference(), value);
                 Ok(Job::Request(
                     request
@@ -232,8 +233,11 @@ impl Keeper {
         // Another proxy connected meanwhile, or this one went: nobody else looks at a pod whose job runs.
         let newest = self.hands.proxy.newest();
         let is_outdated = memory.taken.is_some_and(|(by, _)| Some(by) != newest);
+        let pause = memory.writes.pause(memory.at).filter(|_| !is_outdated);
+        let pause = pause.unwrap_or_default();
         match (is_due || is_outdated, is_settled) {
-            (true, _) => Next::After(Duration::ZERO),
+            (true, true) => Next::After(pause),
+            (true, false) => Next::After(pause.min(PENDING)),
             (false, true) => Next::Settled,
             // It has no network until the proxy takes it.
             (false, false) if newest.is_some() => Next::Within(PENDING),

@@ -253,6 +253,31 @@ fn a_pod_whose_comparison_takes_long_is_compared_after_a_pause() {
     assert!(scene.agent.keeper.verdict(&uid).is_err());
 }
 
+/// A webhook does not keep it, and changes the pod each time, which is seen at once.
+#[test]
+fn an_annotation_that_is_not_kept_is_written_less_and_less() {
+    for mode in ["ambient", "none"] {
+        let (mut scene, _) = Scene::enrolled();
+        if mode == "ambient" {
+            scene.shared.world().annotations.clear();
+        }
+        scene.namespace(mode);
+        scene.shared.world().faults.insert('a', Fault::Fails);
+        let version = |scene: &Scene| scene.shared.world().version;
+        let (before, changes) = (version(&scene), 600);
+        // A minute of it. Each change and each attempt to write is a version.
+        for _ in 0..changes {
+            scene.publish(1);
+            scene.work(10);
+            scene.now += Duration::from_millis(100);
+        }
+        let writes = version(&scene) - before - changes;
+        assert!((6..20).contains(&writes), "{mode}: {writes}");
+        scene.rest();
+        assert_eq!(scene.check(), Ok(()), "{mode}");
+    }
+}
+
 /// What annotations ask for later is none of another program's doing.
 #[test]
 fn annotations_of_an_enrolled_pod_change_nothing() {
