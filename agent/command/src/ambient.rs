@@ -13,8 +13,9 @@ use weir_ambient::{AMBIENT, Config, PodOverrides, Redirect, Request};
 use weir_cni::compile::Engine;
 use weir_cni::plugin::{Enablement, NotAmbient};
 use weir_cni::pod::{Pod, PodFacts};
-use weir_cni::redirection::{Desired, Visit};
+use weir_cni::redirection::{Desired, Sandbox, Visit};
 use weir_core::settings::resolve;
+use weir_ebpf::show::Of;
 
 #[derive(Debug, Args)]
 pub(super) struct AmbientCleanArgs {
@@ -54,7 +55,7 @@ pub(super) fn plan(a: &DesiredArgs) -> Result<u8, Failure> {
 
 /// `weir apply ambient`
 pub(super) fn apply(a: &ApplyArgs) -> Result<u8, Failure> {
-    let sandbox = sandbox(&a.target, |e| Failure::failed(e))?;
+    let sandbox = known(&a.target, |e| Failure::failed(e))?;
     let redirect = match redirect(&a.desired.source)? {
         Ok(redirect) => redirect,
         Err(reason) => return nothing(a.desired.json, &reason),
@@ -79,7 +80,7 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<u8, Failure> {
 
 /// `weir verify ambient`
 pub(super) fn verify(a: &VerifyArgs) -> Result<u8, Failure> {
-    let sandbox = sandbox(&a.target, |e| Failure::unknown(e))?;
+    let sandbox = known(&a.target, |e| Failure::unknown(e))?;
     let redirect = match redirect(&a.desired.source)? {
         Ok(redirect) => redirect,
         Err(reason) => return nothing(a.desired.json, &reason),
@@ -109,7 +110,7 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<u8, Failure> {
 
 /// `weir clean ambient`
 pub(super) fn clean(a: &AmbientCleanArgs) -> Result<u8, Failure> {
-    let sandbox = sandbox(&a.target, |e| Failure::failed(e))?;
+    let sandbox = known(&a.target, |e| Failure::failed(e))?;
     let source = Source {
         config: a.config.clone(),
         pod: a.pod.clone(),
@@ -143,6 +144,17 @@ pub(super) fn clean(a: &AmbientCleanArgs) -> Result<u8, Failure> {
         true => Failure::failed(e),
         false => ebpf::after(&detached, e),
     })?
+}
+
+/// The pod's namespace, all of whose programs of weir are pinned where this command looks for pins.
+pub(super) fn known(
+    target: &Target,
+    failed: fn(&weir_netlink::Error) -> Failure,
+) -> Result<Sandbox, Failure> {
+    let sandbox = sandbox(target, failed)?;
+    let refused = ebpf::refuse_elsewhere([sandbox.netns()], Of::Pod);
+    refused.map_err(|e| failed(&e))?;
+    Ok(sandbox)
 }
 
 /// What the file asks for; the inner error is the reason why a pod asks for nothing.

@@ -13,6 +13,7 @@ use weir_ambient::{AMBIENT, Redirect};
 use weir_cni::redirection::Sandbox;
 use weir_core::sandboxes::host;
 use weir_core::settings::resolve;
+use weir_ebpf::show::Of;
 use weir_ebpf::{BPFFS, Bpffs, Change, Pod, describe, if_pinned, show as programs};
 use weir_netlink::{Error, Netns, Result as KernelResult};
 
@@ -177,16 +178,19 @@ fn removed(
     removed.map_err(Failure::failed)?.unwrap_or(Ok(Vec::new()))
 }
 
-/// Before anything is compared or removed at the node: programs that are pinned in another bpf file system would be left out.
+/// Before anything is compared or removed: programs that are pinned in another bpf file system would be left out.
 ///
 /// # Errors
 /// There are some in one of these namespaces, or it cannot be read.
-pub(super) fn refuse_elsewhere<'a>(netns: impl IntoIterator<Item = &'a Netns>) -> KernelResult<()> {
+pub(super) fn refuse_elsewhere<'a>(
+    netns: impl IntoIterator<Item = &'a Netns>,
+    of: Of,
+) -> KernelResult<()> {
     let root = root();
     // One that cannot be used has no pins.
     let bpffs = Bpffs::if_mounted(&root).ok().flatten();
     for netns in netns {
-        let found = match programs::elsewhere(netns, bpffs.as_ref()) {
+        let found = match programs::elsewhere(netns, bpffs.as_ref(), of) {
             // Without bpf(2) nothing of weir is attached by this user, and rules are all there is to look at.
             Err(e) if e.is_permission() || e.is_unsupported() => continue,
             found => found?,

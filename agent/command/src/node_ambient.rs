@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use weir_cni::compile::Engine;
 use weir_demo::node_ambient::Way;
+use weir_ebpf::show::Of;
 use weir_netlink::Netns;
 use weir_node_ambient::{Change, Config, ebpf};
 
@@ -182,7 +183,7 @@ fn known(netns: &Netns, config: Option<&Config>) -> weir_netlink::Result<()> {
     // One that cannot be opened is told of by what needs it.
     let proxies = proxies.filter_map(|proxy| Netns::open(&proxy.netns).ok());
     let proxies: Vec<Netns> = proxies.collect();
-    refuse_elsewhere(std::iter::once(netns).chain(&proxies))
+    refuse_elsewhere(std::iter::once(netns).chain(&proxies), Of::Node)
 }
 
 fn config(file: &Path) -> Result<Config, Failure> {

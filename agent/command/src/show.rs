@@ -2,7 +2,7 @@
 
 use super::args::Target;
 use super::failure::Failure;
-use super::{ambient_ebpf, output, routing, sidecar, source};
+use super::{ambient, ambient_ebpf, output, routing, sidecar, source};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use std::io::Write as _;
@@ -89,7 +89,7 @@ pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
 
 /// `weir clean`
 pub(super) fn clean(target: &Target, json: bool) -> Result<u8, Failure> {
-    let sandbox = source::sandbox(target, |e| Failure::failed(e))?;
+    let sandbox = ambient::known(target, |e| Failure::failed(e))?;
     let detached = ambient_ebpf::clean(&sandbox)?;
     let changes = sandbox.clean(None);
     let changes = changes.map_err(|e| ambient_ebpf::after(&detached, e))?;

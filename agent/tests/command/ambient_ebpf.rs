@@ -365,6 +365,40 @@ fn what_is_missing_is_named_and_nothing_is_changed() {
     assert!(run.stderr.contains("auto, nft, xtables"), "{run:?}");
 }
 
+/// Programs that are pinned in another bpf file system are neither taken for none nor left beside others.
+#[test]
+fn programs_of_a_pod_that_are_pinned_elsewhere_are_named() {
+    let Some(scene) = Scene::new() else { return };
+    let Some(other) = BpfFs::mount() else { return };
+    let applied = scene.ambient("apply", &["--engine", "ebpf"]);
+    assert_eq!(applied.code, 0, "{applied:?}");
+    let (before, place) = (scene.show(), path(&scene.netns));
+    let at = ["--netns", &place];
+    let of = ["ambient", "--config", scene.request.path()];
+    let elsewhere = ("WEIR_BPFFS", other.path().to_str().unwrap());
+    for (verb, more, code) in [
+        ("clean", &[][..], 1),
+        ("clean", &["ambient"], 1),
+        ("clean", &["ambient", "--dry-run"], 1),
+        ("verify", &of, 3),
+        ("apply", &of, 1),
+        ("apply", &[&of[..], &["--engine", "ebpf"]].concat(), 1),
+    ] {
+        let args = [&[verb], more, &at].concat();
+        let run = scene.run_with(&args, &[elsewhere]);
+        assert_eq!(run.code, code, "{args:?}: {run:?}");
+        for words in ["pinned in another bpf file system", "WEIR_BPFFS"] {
+            assert!(run.stderr.contains(words), "{args:?}: {run:?}");
+        }
+        assert_eq!(scene.show(), before, "{args:?}");
+    }
+    let cleaned = scene.ambient("clean", &[]);
+    assert_eq!((cleaned.code, scene.show().as_str()), (0, ""));
+    let clean = [&["clean"][..], &at].concat();
+    let run = scene.run_with(&clean, &[elsewhere]);
+    assert_eq!(run.code, 0, "{run:?}");
+}
+
 /// bpf(2) fails as under a seccomp filter or lockdown, and as in a kernel without it: the reason is named, nothing is changed, and the
 /// same command with netfilter works.
 #[test]

@@ -11,6 +11,7 @@ use elsewhere::Elsewhere;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use weir_bpf::{
     BPF_NETKIT_PEER, BPF_NETKIT_PRIMARY, BPF_TCX_EGRESS, BPF_TCX_INGRESS, BPF_XDP, LinkInfo,
     LinkTarget, Map, Pinned, Program, open_pin,
@@ -125,32 +126,19 @@ impl fmt::Display for Shown {
 /// # Errors
 /// The kernel refuses to say: bpf(2) is not permitted.
 pub fn read(netns: &Netns, bpffs: Option<&Bpffs>) -> Result<Shown> {
-    // Of each layout, but none of a namespace that is gone.
-    let folders = bpffs.map(|bpffs| bpffs.folders(netns)).transpose()?;
-    let folders = folders.unwrap_or_default();
-    let mut pins = OfWeir::default();
-    for folder in &folders {
-        pinned(folder, &mut pins)?;
-    }
+    let (folders, weir) = of_weir(netns, bpffs)?;
     let mut counters = folders.iter();
     let counters = counters.find_map(|f| maps::counters(f).or_else(|| node::counters(f)));
     let counters = counters.unwrap_or_default();
     let elsewhere = bpffs.map(Elsewhere::read).unwrap_or_default();
     let has_more_pins = elsewhere.is_cut;
-    let all = Pins {
-        weir: pins,
-        elsewhere,
-    };
-    let programs = netns.run(|| {
-        let routing = Routing::open()?;
-        let mut found = Vec::new();
-        for link in routing.links()? {
-            found.extend(xdp_of(&link, &all)?);
-            found.extend(links_of(&link, &all)?);
-            found.extend(filters_of(&routing, &link, &all)?);
-        }
+    let pins = Pins { weir, elsewhere };
+    let programs = at_links(netns, |routing, link| {
+        let mut found = xdp_of(link, &pins)?;
+        found.extend(links_of(link, &pins)?);
+        found.extend(filters_of(routing, link, &pins)?);
         Ok(found)
-    })??;
+    })?;
     let has_more_pins = has_more_pins && !programs.is_empty();
     Ok(Shown {
         programs,
@@ -159,25 +147,75 @@ pub fn read(netns: &Netns, bpffs: Option<&Bpffs>) -> Result<Shown> {
     })
 }
 
-/// The programs of redirection at the node that are attached here and are not pinned in this bpf file system, but in another one:
-/// from here they can be neither compared nor removed.
+/// The folders of a namespace, and what is pinned there: of each layout, but none of a namespace that is gone.
+fn of_weir(netns: &Netns, bpffs: Option<&Bpffs>) -> Result<(Vec<PathBuf>, OfWeir)> {
+    let folders = bpffs.map(|bpffs| bpffs.folders(netns)).transpose()?;
+    let folders = folders.unwrap_or_default();
+    let mut pins = OfWeir::default();
+    for folder in &folders {
+        pinned(folder, &mut pins)?;
+    }
+    Ok((folders, pins))
+}
+
+/// What is found at each link of a namespace, in it.
+fn at_links(
+    netns: &Netns,
+    find: impl Fn(&Routing, &Link) -> Result<Vec<Attached>> + Sync,
+) -> Result<Vec<Attached>> {
+    netns.run(|| {
+        let routing = Routing::open()?;
+        let mut found = Vec::new();
+        for link in routing.links()? {
+            found.extend(find(&routing, &link)?);
+        }
+        Ok(found)
+    })?
+}
+
+/// Which programs of weir.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// Those of redirection in a pod.
+    Pod,
+    /// Those of redirection at the node.
+    Node,
+}
+
+/// How long the kernel may take to detach what a process had that was killed.
+const KILLED: Duration = Duration::from_millis(500);
+
+/// The programs of this redirection that are attached here and are not pinned in this bpf file system, but in another one: from
+/// here they can be neither compared nor removed.
 ///
 /// # Errors
 /// As [`read`].
-pub fn elsewhere(netns: &Netns, bpffs: Option<&Bpffs>) -> Result<Vec<Attached>> {
-    let find = || {
-        let mut all = read(netns, bpffs)?.programs;
-        all.retain(|one| one.is_pinned_elsewhere() && NodeRole::of_name(&one.name).is_some());
+pub fn elsewhere(netns: &Netns, bpffs: Option<&Bpffs>, of: Of) -> Result<Vec<Attached>> {
+    let is_it = |name: &str| match of {
+        Of::Pod => Role::of_name(name).is_some(),
+        Of::Node => NodeRole::of_name(name).is_some(),
+    };
+    let find = || -> Result<Vec<Attached>> {
+        let (_, weir) = of_weir(netns, bpffs)?;
+        let elsewhere = Elsewhere::default();
+        let pins = Pins { weir, elsewhere };
+        let mut all = at_links(netns, |_, link| links_of(link, &pins))?;
+        all.retain(|one| one.is_pinned_elsewhere() && is_it(&one.name));
         Ok(all)
     };
-    let found = find()?;
-    match bpffs.filter(|bpffs| !found.is_empty() && bpffs.weir().is_dir()) {
-        // One that another process attached a moment ago is pinned by it before it gives the lock back.
-        Some(bpffs) => {
-            let _lock = bpffs.lock()?;
-            find()
+    if find()?.is_empty() {
+        return Ok(Vec::new());
+    }
+    // One that another process attached a moment ago is pinned by it before it gives the lock back.
+    let bpffs = bpffs.filter(|bpffs| bpffs.weir().is_dir());
+    let _lock = bpffs.map(Bpffs::lock).transpose()?;
+    let begun = Instant::now();
+    loop {
+        let found = find()?;
+        if found.is_empty() || begun.elapsed() > KILLED {
+            return Ok(found);
         }
-        None => Ok(found),
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
