@@ -82,6 +82,7 @@ struct UserEntry {
     client_key_data: Option<String>,
     exec: Option<Value>,
     auth_provider: Option<Value>,
+    #[serde(alias = "as")]
     username: Option<String>,
 }
 
@@ -138,14 +139,13 @@ fn resolve(config: Kubeconfig, dir: &Path) -> Result<Access, String> {
     let user = find(config.users, &user_name).unwrap_or_default();
     let refused = [
         (
-            user.exec.is_some(),
-            "credentials by exec, which runs a program",
+            user.exec.is_some() || user.auth_provider.is_some(),
+            "credentials by exec or auth-provider, which runs a program",
         ),
         (
-            user.auth_provider.is_some(),
-            "credentials by auth-provider, which runs a program",
+            user.username.is_some(),
+            "a password or another user (username, as)",
         ),
-        (user.username.is_some(), "a user name and password"),
         (cluster.proxy_url.is_some(), "a proxy"),
     ];
     if let Some((_, what)) = refused.iter().find(|(there, _)| *there) {

@@ -178,6 +178,7 @@ fn kubeconfigs_that_cannot_be_used() {
         (good(exec), "runs a program"),
         (good(provider), "runs a program"),
         (good("    username: a\n    password: b\n"), "password"),
+        (good("    token: t\n    as: admin\n"), "another user"),
         (good("    token: \"a\\nX: y\"\n"), "token"),
         (good("    tokenFile: nowhere\n"), "nowhere"),
         (
