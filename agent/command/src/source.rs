@@ -291,6 +291,7 @@ fn is_stdin(file: &Path) -> bool {
     file == Path::new("-")
 }
 
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 /// The largest text that is restored: several million entries of `ipset save`.
 pub(super) const RESTORED: u64 = 256 << 20;
 /// The largest configuration or manifest, as everywhere: the API server stores objects of at most 1.5 MiB.
@@ -336,6 +337,10 @@ fn read_bytes(file: &Path, limit: u64) -> Result<Vec<u8>, Failure> {
             name(file),
             limit >> 20
         )));
+    }
+    // The byte order mark that editors of other systems put first.
+    if text.starts_with(BYTE_ORDER_MARK) {
+        text.drain(..BYTE_ORDER_MARK.len());
     }
     Ok(text)
 }

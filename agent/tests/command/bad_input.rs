@@ -20,6 +20,20 @@ fn refused(args: &[&str], code: i32, words: &[&str]) {
     }
 }
 
+/// Editors of other systems put it first.
+#[test]
+fn a_byte_order_mark_is_passed_over() {
+    let pod = legacy_pod_or_skip!();
+    let given = TempFile::new("\u{feff}{}");
+    let planned = weir(&["plan", "sidecar", "--config", given.path()]);
+    assert_eq!(planned.code, 0, "{planned:?}");
+    let text = TempFile::new("\u{feff}*filter\n:OWN - [0:0]\nCOMMIT\n");
+    let restored = weir(&["restore", "--netns", &path(&pod), text.path()]);
+    assert_eq!(restored.code, 0, "{restored:?}");
+    let listed = inside(&pod, "iptables-legacy-save", &["-t", "filter"]);
+    assert!(listed.contains(":OWN "), "{listed}");
+}
+
 #[test]
 fn a_configuration_that_cannot_be_used() {
     let pod = pod_or_skip!();
