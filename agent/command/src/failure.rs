@@ -23,14 +23,16 @@ pub mod code {
 pub struct Failure {
     /// Of [`code`].
     pub code: u8,
-    /// For a person.
+    /// For a person; nothing is said if it is empty.
     pub message: String,
 }
 
 impl Failure {
     /// Tells a person. The exit code.
     pub fn tell(&self) -> u8 {
-        eprintln!("weir: {}", plain(&self.message));
+        if !self.message.is_empty() {
+            eprintln!("weir: {}", plain(&self.message));
+        }
         self.code
     }
 

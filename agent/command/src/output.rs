@@ -31,8 +31,8 @@ pub(super) fn stream(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Re
 pub fn written(result: io::Result<()>) -> Result<u8, Failure> {
     match result {
         Ok(()) => Ok(code::SUCCESS),
-        // The reader has seen enough (`weir show | head`).
-        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(code::SUCCESS),
+        // The reader has seen enough (`weir show | head`), and a script that needs all of it is told by the code.
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Err(Failure::unknown("")),
         Err(e) => Err(match e.downcast::<weir_netlink::Error>() {
             // What was to be written could not be read to its end.
             Ok(e) => Failure::unknown(e),

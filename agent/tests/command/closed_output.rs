@@ -36,12 +36,12 @@ fn help_that_cannot_be_written_is_3() {
         &["agent", "--help"],
         &["plan", "--help"],
     ] {
-        for (stdout, code) in [(full(), 3), (closed(), 0)] {
+        for (stdout, is_said) in [(full(), true), (closed(), false)] {
             let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
             let output = command.args(arguments).stdout(stdout).output().unwrap();
             let said = String::from_utf8(output.stderr).unwrap();
-            assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
-            assert_eq!(said.contains("cannot write to stdout"), code == 3, "{said}");
+            assert_eq!(output.status.code(), Some(3), "{arguments:?}: {said}");
+            assert_eq!(said.contains("cannot write to stdout"), is_said, "{said}");
         }
     }
 }
@@ -97,6 +97,22 @@ fn an_answer_that_cannot_be_written_is_3_and_says_what_is_in_force() {
         code == Some(3) && !said.contains("in force"),
         "{code:?}: {said}"
     );
-    let (code, ..) = run(&pod, &of("verify", &[]), closed());
-    assert_eq!(code, Some(1), "drift, and the reader has seen enough");
+    // The reader has seen enough, or needed all of it: nothing is said, and it is no success.
+    for arguments in [of("verify", &[]), of("verify", &["--json"]), vec!["show"]] {
+        inside(&pod, "nft", &["add table ip other"]);
+        let (code, said, _) = run(&pod, &arguments, closed());
+        assert_eq!((code, said.as_str()), (Some(3), ""), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_plan_that_nobody_reads_is_3_without_a_word() {
+    let file = config(&json!({}));
+    for json in [&[][..], &["--json"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.args(["plan", "sidecar", "--config", file.path()]);
+        let output = command.args(json).stdout(closed()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), said.as_str()), (Some(3), ""));
+    }
 }
