@@ -3,12 +3,12 @@
 //!
 //! `WEIR_WRITE_DOCS=1 cargo test -p weir-agent --lib documented` writes them.
 
-use crate::metrics::Metrics;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 use weir_core::settings::{SettingKind, TABLE, Usage};
 use weir_core::thread::rights::THREADS;
+use weir_show::metrics::Metrics;
 
 const START: &str = "<!-- generated -->\n";
 const END: &str = "<!-- /generated -->\n";

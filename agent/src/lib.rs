@@ -2,12 +2,11 @@
 //!
 //! The agent takes the place of Istio's `install-cni`: the same settings, files, sockets, metrics and answers. It stands on
 //! [`weir_core`]: settings, journal, threads, log, API server, pods, sandboxes; [`weir_install`] keeps the plugin on the node; [`weir_reconcile`] decides
-//! when, how often and on which thread a pod is looked at. Its rooms depend one way, from the bottom up:
+//! when, how often and on which thread a pod is looked at, [`weir_drift`] notices that something changes its rules, and [`weir_show`] shows what is
+//! recorded. Its rooms depend one way, from the bottom up:
 //!
 //! ```text
-//! metrics, status   what is shown of the journal
 //! dataplane   ways to redirect a pod: what it should have, compared and written
-//! drift       notices at once that something changes the rules of a pod
 //! repair      pods that are outside of the mesh, and should not be
 //! ambient     pods whose traffic ztunnel carries: enrolled, verified, handed over, removed
 //! serve       health, metrics, the sockets for the plugin and for operators
@@ -24,9 +23,6 @@ pub mod cli;
 mod dataplane;
 #[cfg(test)]
 mod documented;
-mod drift;
-pub(crate) mod metrics;
 pub mod repair;
 pub(crate) mod serve;
-pub(crate) mod status;
 pub(crate) mod supervisor;

@@ -183,6 +183,8 @@ mod tests {
             "agent/src",
             "agent/command/src",
             "agent/reconcile/src",
+            "agent/drift/src",
+            "agent/show/src",
             "agent/core/src",
             "agent/install/src",
             "agent/preflight/src",

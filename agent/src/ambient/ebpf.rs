@@ -3,10 +3,8 @@
 use super::hands::{Asked, Captured, NotCaptured, NotReleased, Outcome, Rules};
 use super::kernel::{capture_in, held_last, proof};
 use super::settings::AmbientSettings;
-use crate::ambient::attached::Attached;
 use crate::dataplane::ambient::Ambient;
 use crate::dataplane::{Spent, hindrance};
-use crate::drift::Drift;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,6 +15,7 @@ use weir_core::journal::ambient::By;
 use weir_core::journal::pod::{Cause, Repair};
 use weir_core::sandboxes::place::Processes;
 use weir_core::sandboxes::{Held, Sandboxes};
+use weir_drift::{Attached, Drift};
 use weir_ebpf::{Bpffs, Pod, if_pinned};
 use weir_live::{Direction, Proof};
 use weir_netlink::Netns;

@@ -14,7 +14,6 @@ use super::roster::Roster;
 use super::settings::AmbientSettings;
 use super::work::{Enrolled, Left, NotEnrolled};
 use crate::dataplane::Spent;
-use crate::drift::{Drift, Drifted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -24,6 +23,7 @@ use weir_core::journal::ambient::{Event, Member, Proxy, State};
 use weir_core::pods::{NamespaceView, PodView, Pods};
 use weir_core::sandboxes::Sandboxes;
 use weir_core::sandboxes::claims::Claims;
+use weir_drift::{Drift, Drifted};
 use weir_reconcile::{Changes, Job, Next, Reconciler, Start, Uid};
 
 /// Knows the pods, and what was done for them.

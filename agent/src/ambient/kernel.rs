@@ -4,7 +4,6 @@ use super::ebpf;
 use super::hands::{Asked, Captured, NotCaptured, NotReleased, Outcome, Rules};
 use crate::dataplane::ambient::Ambient;
 use crate::dataplane::{Converged, Spent, converge, repair, still_holds};
-use crate::drift::Drift;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,6 +13,7 @@ use weir_cni::plugin::Phase;
 use weir_cni::redirection::Desired as _;
 use weir_core::journal::ambient::By;
 use weir_core::sandboxes::{Held, Sandboxes};
+use weir_drift::Drift;
 use weir_live::{Counted, DOCUMENTATION_V4, DOCUMENTATION_V6, Proof};
 use weir_reconcile::Uid;
 

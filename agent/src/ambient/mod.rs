@@ -12,7 +12,7 @@
 //! - [`by_plugin`] is what the plugin knows of it before the API server does.
 //! - [`keeper`] joins both with the queue of [`weir_reconcile`].
 //! - [`work`] does it, through the [`hands`]: the namespace, the proxy, the host.
-//! - [`ebpf`] does the part of the namespace without netfilter, and [`attached`] sees that programs were detached.
+//! - [`ebpf`] does the part of the namespace without netfilter.
 //! - [`node`] captures in the node's namespace instead, for all pods at once.
 //! - [`keep`] looks at what the node is to have, again and again.
 //! - [`glance`] sees whether the rules of the host may have changed.
@@ -22,7 +22,6 @@
 //! - [`roster`] is what the proxy is told when it connects.
 //! - [`entry`] is where the plugin hands a pod over and waits for the result.
 
-mod attached;
 mod by_plugin;
 mod decision;
 mod ebpf;

@@ -5,7 +5,6 @@ use super::by_plugin::ByPlugin;
 use super::decision::{Decision, Why};
 use super::hands::Captured;
 use super::keeper::Sandbox;
-use crate::drift::heals::Heals;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,6 +16,7 @@ use weir_core::journal::cut;
 use weir_core::journal::pod::Writer;
 use weir_core::pods::{NamespaceView, PodView};
 use weir_core::sandboxes::place::Identity;
+use weir_drift::heals::Heals;
 use weir_live::Answer;
 use weir_netlink::NetnsId;
 

@@ -7,7 +7,6 @@ mod enis;
 use super::former::Attempts;
 use super::hands::Probes;
 use super::keep::Reported;
-use crate::drift::heals::Heals;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -21,6 +20,7 @@ use weir_cni::compile::Engine;
 use weir_core::journal::Journal;
 use weir_core::journal::ambient::Purpose;
 use weir_core::sandboxes::{Held, is_of_pod};
+use weir_drift::heals::Heals;
 use weir_netlink::Netns;
 use weir_netlink::route::Routing;
 

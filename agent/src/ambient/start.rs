@@ -14,9 +14,7 @@ use super::roster::Roster;
 use super::routing::{Listener, Of};
 use super::settings::{AmbientSettings, Way};
 use super::zds::{self, All, Ztunnel};
-use crate::ambient::attached::Attached;
 use crate::dataplane::ambient::Ambient;
-use crate::drift::{Drift, Drifted, Wake, follow, on_commit};
 use futures::future::{join, select};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -34,6 +32,7 @@ use weir_core::pods::Pods;
 use weir_core::sandboxes::Sandboxes;
 use weir_core::thread::rights;
 use weir_core::thread::task::Tasks;
+use weir_drift::{Attached, Drift, Drifted, Wake, follow, on_commit};
 use weir_reconcile::Limits;
 use weir_zds::{Options, Server};
 

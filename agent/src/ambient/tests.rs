@@ -11,7 +11,6 @@ use super::keeper::{Annotate, Done, Keeper, Sandbox, Told};
 use super::pod::Annotation;
 use super::roster::Roster;
 use super::settings::AmbientSettings;
-use crate::drift::{Drift, Drifted};
 use futures::FutureExt;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +22,7 @@ use weir_core::journal::Journal;
 use weir_core::pods::{NamespaceView, PodView, Pods, Writer};
 use weir_core::sandboxes::Sandboxes;
 use weir_core::settings::resolve;
+use weir_drift::{Drift, Drifted};
 use weir_netlink::Netns;
 use weir_reconcile::{Job, Queue, Reconciler, Uid};
 

@@ -2,12 +2,12 @@
 
 use super::hands::{Captured, Proxy, Workload};
 use super::roster::Roster;
-use crate::drift::Wake;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_core::journal::Journal;
 use weir_core::journal::ambient::{self, Event};
 use weir_core::sandboxes::{Held, Sandboxes};
+use weir_drift::Wake;
 use weir_zds::{Handle, Namespace, Observer, Peer};
 
 /// How long ztunnel may take for one pod.

@@ -7,7 +7,6 @@ use super::state::{Asks, Cause, Memory, Running};
 use super::visit::{Answer, InSync, Look, Seen, visit};
 use crate::dataplane::sidecar::{Desired, Sidecar};
 use crate::dataplane::{Dataplane, Spent};
-use crate::drift::{Drift, Drifted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,6 +19,7 @@ use weir_core::pods::Pods;
 use weir_core::sandboxes::Sandboxes;
 use weir_core::sandboxes::claims::Claims;
 use weir_core::sandboxes::place::Identity;
+use weir_drift::{Drift, Drifted};
 use weir_reconcile::{Changes, Job, Next, Reconciler, Start, Uid};
 
 /// Requests to the API server about broken pods at once.

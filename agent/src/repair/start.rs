@@ -2,7 +2,6 @@
 
 use super::RepairSettings;
 use super::keeper::Keeper;
-use crate::drift::{Drift, Drifted, Wake, follow, on_commit};
 use std::time::Duration;
 use weir_core::api::access::Access;
 use weir_core::api::actions::Actions;
@@ -11,6 +10,7 @@ use weir_core::journal::Journal;
 use weir_core::pods::Pods;
 use weir_core::sandboxes::Sandboxes;
 use weir_core::thread::task::Tasks;
+use weir_drift::{Drift, Drifted, Wake, follow, on_commit};
 use weir_reconcile::Limits;
 
 /// How long the work for one pod keeps others waiting.

@@ -2,7 +2,6 @@
 
 use super::broken::Broken;
 use super::visit::{InSync, Look};
-use crate::drift::heals::Heals;
 use std::sync::Arc;
 use std::time::SystemTime;
 use weir_cni::compile::Engine;
@@ -10,6 +9,7 @@ use weir_cni::config::InboundMode;
 use weir_core::journal::cut;
 use weir_core::journal::pod::{Mode, PodState, Unasked, Writer};
 use weir_core::pods::PodView;
+use weir_drift::heals::Heals;
 
 /// What is known of one pod, by its UID, until it disappears.
 #[derive(Debug)]

@@ -2,7 +2,6 @@
 
 use crate::dataplane::sidecar::{Desired, Found, Plan, Sidecar};
 use crate::dataplane::{Converged, Spent, converge, repair, still_holds};
-use crate::drift::Drift;
 use std::time::Instant;
 use weir_cni::compile::Engine;
 use weir_cni::plugin::Phase;
@@ -10,6 +9,7 @@ use weir_cni::redirection::{Change, Fingerprint};
 use weir_core::journal::pod::Repair;
 use weir_core::sandboxes::Sandboxes;
 use weir_core::sandboxes::place::Identity;
+use weir_drift::Drift;
 use weir_netlink::NetnsId;
 
 /// A look that is to be made.

@@ -2,12 +2,12 @@
 
 use super::Ready;
 use super::http::{self, Answer, Shared, answer};
-use crate::status::Status;
 use hyper::StatusCode;
 use socket2::{Domain, Socket, Type};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
+use weir_show::status::Status;
 
 const LIMIT: Duration = Duration::from_secs(5);
 /// Connections that wait to be accepted: a probe stands in one line with clients that connect again and again. The

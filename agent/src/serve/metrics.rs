@@ -1,8 +1,6 @@
 //! `/metrics`, and the state of this agent and its node: `/` for people, `/status.json` for programs.
 
 use super::http::{self, Answer, Shared, answer};
-use crate::metrics::Metrics;
-use crate::status::{Facts, POLICY, Status, html};
 use hyper::StatusCode;
 use hyper::header::{
     ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, REFERRER_POLICY,
@@ -11,6 +9,8 @@ use hyper::header::{
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
+use weir_show::metrics::Metrics;
+use weir_show::status::{Facts, POLICY, Status, html};
 
 const LIMIT: Duration = Duration::from_secs(10);
 /// For clients that ask for it, as Prometheus does since 2.5.

@@ -21,8 +21,6 @@ mod reserve;
 mod room;
 
 use crate::ambient::Entry;
-use crate::metrics::Metrics;
-use crate::status::Status;
 use http::Shared;
 use kept::Kept;
 use nix::sched::{CloneFlags, unshare};
@@ -39,6 +37,8 @@ use weir_core::pods::watch::Watch;
 use weir_core::sandboxes::Sandboxes;
 use weir_core::settings::Resolved;
 use weir_core::thread::task::Tasks;
+use weir_show::metrics::Metrics;
+use weir_show::status::Status;
 
 pub(crate) use health::bind as bind_port;
 pub(crate) use logs::bind as bind_logs;

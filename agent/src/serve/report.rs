@@ -3,8 +3,6 @@
 use super::http::{Answer, answer};
 use super::peer;
 use crate::dataplane::sidecar::asks;
-use crate::metrics::Metrics;
-use crate::status::{Facts, Status};
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 use std::os::unix::net::UnixListener;
@@ -16,6 +14,8 @@ use weir_core::pods::Pods;
 use weir_core::report::{Asking, EVENTS, LOG, METRICS, PODS, SETTINGS, STATUS};
 use weir_core::sandboxes::place::Identity;
 use weir_core::settings::{self, Resolved};
+use weir_show::metrics::Metrics;
+use weir_show::status::{Facts, Status};
 
 /// Everything on one connection.
 const LIMIT: Duration = Duration::from_secs(5);

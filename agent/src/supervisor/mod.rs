@@ -3,10 +3,8 @@
 mod parts;
 mod settings;
 
-use crate::metrics::Metrics;
 use crate::repair::Action;
 use crate::serve::{Ready, Reserve};
-use crate::status::Status;
 use parts::{Parts, Started};
 pub(crate) use settings::Settings;
 use std::time::Duration;
@@ -18,6 +16,8 @@ use weir_core::thread::task::Tasks;
 use weir_core::thread::{descriptors, privilege, rights};
 pub(crate) use weir_install::End;
 use weir_install::{Agent, Installer, Owner, Signals};
+use weir_show::metrics::Metrics;
+use weir_show::status::Status;
 
 /// How long the servers and repair may take to stop.
 const STOP: Duration = Duration::from_secs(2);

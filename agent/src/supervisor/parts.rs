@@ -2,10 +2,8 @@
 
 use super::Settings;
 use crate::ambient::{self, Ending, Former, Server};
-use crate::metrics::Metrics;
 use crate::repair;
 use crate::serve::{self, Ports, Ready, Reserve, Sockets};
-use crate::status::Status;
 use std::io;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -22,6 +20,8 @@ use weir_core::sandboxes::Sandboxes;
 use weir_core::sandboxes::cri::{self, sandbox::Runtime};
 use weir_core::settings::Resolved;
 use weir_core::thread::task::Tasks;
+use weir_show::metrics::Metrics;
+use weir_show::status::Status;
 
 /// What the parts are made of.
 pub(crate) struct Parts<'a> {

@@ -5,11 +5,11 @@ use super::text::{Html, absolute, length, relative};
 use std::time::Duration;
 
 /// Nothing but the style that is in the page may have an effect on it.
-pub(crate) const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; \
+pub const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; \
     form-action 'none'; frame-ancestors 'none'";
 
 /// The page of these facts.
-pub(crate) fn html(f: &Facts) -> String {
+pub fn html(f: &Facts) -> String {
     let mut h = Html::default();
     h.raw("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">")
         .raw("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">")

@@ -3,10 +3,15 @@
 //! A socket in each namespace listens for commits of nf_tables, another one for changes of routing (`routing`). The kernel
 //! announces no change of legacy tables: where a pod is redirected by these, their sizes are asked for every second; what
 //! leaves the sizes as they were is found by the rounds. A commit does not say what changed, and the agent's own are reported
-//! like those of other programs, so the rules are compared after each.
+//! like those of other programs, so the rules are compared after each. It reports no detached program of eBPF: the links of those are
+//! looked at twice a second ([`Attached`]).
+#![forbid(unsafe_code)]
 
-pub(crate) mod heals;
+mod attached;
+pub mod heals;
 mod routing;
+
+pub use attached::Attached;
 
 use routing::Reports;
 use std::collections::BTreeMap;
@@ -36,25 +41,25 @@ const TABLES: Duration = Duration::from_secs(1);
 
 /// Pods whose rules something changed, and what that was, as far as it is known; clones are the same.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Drifted(Arc<Mutex<BTreeMap<Uid, Option<Writer>>>>);
+pub struct Drifted(Arc<Mutex<BTreeMap<Uid, Option<Writer>>>>);
 
 impl Drifted {
     /// Something changed the rules of the pod.
-    pub(crate) fn put(&self, uid: Uid, by: Option<Writer>) {
+    pub fn put(&self, uid: Uid, by: Option<Writer>) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = all.entry(uid).or_default();
         *known = by.or(known.take());
     }
 
     /// All of them, once.
-    pub(crate) fn take(&self) -> BTreeMap<Uid, Option<Writer>> {
+    pub fn take(&self) -> BTreeMap<Uid, Option<Writer>> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// Wakes what reconciles; clones are the same.
 #[derive(Clone)]
-pub(crate) struct Wake(Arc<watch::Sender<u64>>);
+pub struct Wake(Arc<watch::Sender<u64>>);
 
 impl Default for Wake {
     fn default() -> Self {
@@ -64,18 +69,18 @@ impl Default for Wake {
 
 impl Wake {
     /// Something changed.
-    pub(crate) fn wake(&self) {
+    pub fn wake(&self) {
         self.0.send_modify(|n| *n = n.wrapping_add(1));
     }
 
     /// What changes with every call of [`Wake::wake`].
-    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.0.subscribe()
     }
 }
 
 /// What changes about pods wakes it, too.
-pub(crate) async fn follow(pods: Pods, wake: Wake) {
+pub async fn follow(pods: Pods, wake: Wake) {
     let mut changes = pods.subscribe();
     wake.wake();
     while changes.changed().await.is_ok() {
@@ -84,7 +89,7 @@ pub(crate) async fn follow(pods: Pods, wake: Wake) {
 }
 
 /// Commits to the rules of pods are kept until they are taken, and wake what takes them.
-pub(crate) fn on_commit(drifted: Drifted, wake: Wake) -> OnCommit {
+pub fn on_commit(drifted: Drifted, wake: Wake) -> OnCommit {
     Arc::new(move |uid, by| {
         drifted.put(uid, by);
         wake.wake();
@@ -100,11 +105,11 @@ const OWN: Duration = Duration::from_millis(200);
 const COMMITS: usize = 1024;
 
 /// Is called when something committed to the rules of a pod, with the process if the kernel tells.
-pub(crate) type OnCommit = Arc<dyn Fn(Uid, Option<Writer>) + Send + Sync>;
+pub type OnCommit = Arc<dyn Fn(Uid, Option<Writer>) + Send + Sync>;
 
 /// Where watches are begun; clones are the same.
 #[derive(Clone)]
-pub(crate) struct Drift {
+pub struct Drift {
     requests: mpsc::Sender<Request>,
     /// The namespaces that are watched. A socket keeps its namespace alive, so that no other has the same identity.
     watched: Watched,
@@ -135,14 +140,14 @@ impl Drift {
     ///
     /// # Errors
     /// No thread, or no runtime.
-    pub(crate) fn start(tasks: &Tasks, on_commit: OnCommit) -> std::io::Result<Self> {
+    pub fn start(tasks: &Tasks, on_commit: OnCommit) -> std::io::Result<Self> {
         let (drift, work) = Self::new(on_commit);
         tasks.start("drift", || {}, work)?;
         Ok(drift)
     }
 
     /// With the work that reads the sockets.
-    pub(crate) fn new(on_commit: OnCommit) -> (Self, impl Future<Output = ()> + Send + 'static) {
+    pub fn new(on_commit: OnCommit) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (sender, mut requests) = mpsc::channel(REQUESTS);
         let drift = Self {
             requests: sender,
@@ -181,7 +186,7 @@ impl Drift {
     ///
     /// # Errors
     /// No descriptor is free; what changes is noticed by the next round.
-    pub(crate) fn watch(&self, uid: &Uid, held: &Held) -> Result<(), String> {
+    pub fn watch(&self, uid: &Uid, held: &Held) -> Result<(), String> {
         if locked(&self.watched).get(uid) == Some(&held.id()) {
             return Ok(());
         }
@@ -202,7 +207,7 @@ impl Drift {
     }
 
     /// How the legacy tables of the pod are, where they are watched: to be asked before they are compared.
-    pub(crate) fn tables(&self, uid: &Uid, held: &Held) -> Option<XtOutline> {
+    pub fn tables(&self, uid: &Uid, held: &Held) -> Option<XtOutline> {
         let mut tables = locked(&self.tables);
         let of_pod = tables.get_mut(uid).filter(|t| t.netns == held.id())?;
         of_pod.sizes.read().ok()
@@ -213,7 +218,7 @@ impl Drift {
     ///
     /// # Errors
     /// The kernel refuses, or no descriptor is free; what changes is noticed by the next round.
-    pub(crate) fn tables_in_sync(
+    pub fn tables_in_sync(
         &self,
         uid: &Uid,
         held: &Held,
@@ -240,7 +245,7 @@ impl Drift {
     }
 
     /// The pod is watched no more.
-    pub(crate) fn forget(&self, uid: &Uid) {
+    pub fn forget(&self, uid: &Uid) {
         locked(&self.tables).remove(uid);
         let mut watched = locked(&self.watched);
         if watched.remove(uid).is_some() {

@@ -2,7 +2,7 @@
 //!
 //! That another program was put before it is found by the rounds: to know the order the namespace would have to be entered.
 
-use crate::drift::OnCommit;
+use crate::OnCommit;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,7 +15,7 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// The links of pods as they were when they were compared; clones are the same.
 #[derive(Clone, Default)]
-pub(super) struct Attached(Arc<Mutex<BTreeMap<Uid, Arc<Links>>>>);
+pub struct Attached(Arc<Mutex<BTreeMap<Uid, Arc<Links>>>>);
 
 impl Attached {
     fn all(&self) -> MutexGuard<'_, BTreeMap<Uid, Arc<Links>>> {
@@ -24,12 +24,12 @@ impl Attached {
     }
 
     /// They are in sync.
-    pub(super) fn put(&self, uid: &str, links: Links) {
+    pub fn put(&self, uid: &str, links: Links) {
         self.all().insert(uid.into(), Arc::new(links));
     }
 
     /// They are about to be changed, or the pod leaves.
-    pub(super) fn forget(&self, uid: &str) {
+    pub fn forget(&self, uid: &str) {
         self.all().remove(uid);
     }
 
@@ -47,7 +47,7 @@ impl Attached {
     }
 
     /// Looks again and again, on a thread with the rights for it.
-    pub(super) async fn watch(self, on_change: OnCommit) {
+    pub async fn watch(self, on_change: OnCommit) {
         loop {
             tokio::time::sleep(LOOK).await;
             let of_thread = self.clone();

@@ -12,9 +12,9 @@ mod kernel;
 mod page;
 mod text;
 
-pub(crate) use facts::Facts;
+pub use facts::Facts;
 use facts::{Condition, Failure, InstallFacts, KernelJobs, Time};
-pub(crate) use page::{POLICY, html};
+pub use page::{POLICY, html};
 
 use crate::metrics::Metrics;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ use weir_preflight::system::kernel_release;
 
 /// Where everybody tells and asks; clones are the same place.
 #[derive(Clone)]
-pub(crate) struct Status(Arc<Shared>);
+pub struct Status(Arc<Shared>);
 
 struct Shared {
     node: String,
@@ -169,7 +169,7 @@ impl Sink for Status {
 
 impl Status {
     /// Of an agent that begins now and installs into this directory.
-    pub(crate) fn new(node: &str, programs: &Path, metrics: Metrics) -> Self {
+    pub fn new(node: &str, programs: &Path, metrics: Metrics) -> Self {
         let install = InstallFacts {
             programs: programs.display().to_string(),
             ..InstallFacts::default()
@@ -205,7 +205,7 @@ impl Status {
     }
 
     /// This agent is in ambient mode.
-    pub(crate) fn in_ambient_mode(&self) {
+    pub fn in_ambient_mode(&self) {
         self.state().ambient.get_or_insert_default();
     }
 
@@ -238,7 +238,7 @@ impl Status {
     }
 
     /// The guards of readiness that are missing, beside the installation, each with the reason.
-    pub(crate) fn missing(&self) -> Vec<(&'static str, String)> {
+    pub fn missing(&self) -> Vec<(&'static str, String)> {
         let state = self.state();
         let exhausted = state.exhausted.as_ref();
         let pods = Some(&state.pod_socket).filter(|socket| socket.state == "failed");
@@ -271,7 +271,7 @@ impl Status {
     }
 
     /// Why the plugin is not known to be installed and in force, for the kubelet and who asks in its place.
-    pub(crate) fn not_installed(&self) -> String {
+    pub fn not_installed(&self) -> String {
         let state = self.state();
         let install = &state.install;
         match (&state.failing, &install.last_failure) {
@@ -311,7 +311,7 @@ impl Status {
     }
 
     /// Finds out in the background what the kernel is good for; once.
-    pub(crate) fn ask_kernel(&self, journal: Journal) {
+    pub fn ask_kernel(&self, journal: Journal) {
         kernel::ask(self.clone(), journal);
     }
 }

@@ -14,7 +14,7 @@ use weir_preflight::JobReport;
 /// The answer to a question. Field names are stable.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Facts {
+pub struct Facts {
     /// `NODE_NAME`, or nothing.
     pub(super) node: String,
     /// Of weir.
@@ -155,7 +155,7 @@ pub(super) struct KernelJobs {
 
 impl Facts {
     /// As they are now.
-    pub(crate) fn of(status: &Status) -> Self {
+    pub fn of(status: &Status) -> Self {
         let (install, watch, socket, pods, unasked, unseen, jobs, ambient) = {
             let state = status.state();
             (
@@ -201,7 +201,7 @@ impl Facts {
     }
 
     /// The text of `/status.json`.
-    pub(crate) fn json(&self) -> String {
+    pub fn json(&self) -> String {
         // Nothing in here can fail to be written.
         let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
         text.push('\n');

@@ -31,7 +31,7 @@ type Labels2 = [(&'static str, &'static str); 2];
 
 /// All metrics; clones count in the same place.
 #[derive(Clone)]
-pub(crate) struct Metrics {
+pub struct Metrics {
     registry: Arc<Registry>,
     install: install::Install,
     pods: pods::Pods,
@@ -44,8 +44,15 @@ pub(crate) struct Metrics {
     lines_dropped: Counter,
 }
 
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Metrics {
-    pub(crate) fn new() -> Self {
+    /// None has counted anything yet.
+    pub fn new() -> Self {
         let mut registry = Registry::default();
         let version = env!("CARGO_PKG_VERSION").to_owned();
         for (name, label, value) in [
@@ -79,12 +86,12 @@ impl Metrics {
     }
 
     /// The same in the text format of Prometheus, 0.0.4.
-    pub(crate) fn classic_text(&self) -> String {
+    pub fn classic_text(&self) -> String {
         format::classic(&self.text())
     }
 
     /// The text of `/metrics` as OpenMetrics.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         self.look_at_the_clock();
         let mut text = String::new();
         // Writing to a String does not fail.

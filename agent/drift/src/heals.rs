@@ -34,7 +34,7 @@ impl Notices {
 
 /// When rules were repaired lately.
 #[derive(Debug, Default)]
-pub(crate) struct Heals {
+pub struct Heals {
     at: VecDeque<Instant>,
     not_before: Option<Instant>,
     pauses: u32,
@@ -43,7 +43,7 @@ pub(crate) struct Heals {
 
 impl Heals {
     /// Repairs that are this old are forgotten.
-    pub(crate) const WINDOW: Duration = Duration::from_secs(60);
+    pub const WINDOW: Duration = Duration::from_secs(60);
     /// A comparison takes a few milliseconds; one that takes so long gives its worker back.
     const COSTLY: Duration = Duration::from_secs(2);
     const AFTER_COSTLY: Duration = Duration::from_secs(10);
@@ -51,7 +51,7 @@ impl Heals {
     const LONGEST: Duration = Duration::from_secs(30);
 
     /// A repair was made now, because of this process, as far as is known. What is to be recorded of it.
-    pub(crate) fn made(
+    pub fn made(
         &mut self,
         pod: PodRef,
         repair: Repair,
@@ -75,7 +75,7 @@ impl Heals {
     }
 
     /// The pod has another sandbox: repairs in the one before do not count.
-    pub(crate) fn begin_anew(&mut self) {
+    pub fn begin_anew(&mut self) {
         let told = std::mem::take(&mut self.told);
         *self = Self {
             told,
@@ -84,7 +84,7 @@ impl Heals {
     }
 
     /// One more. How many there were within the window, and how long the next has to wait, under contention.
-    pub(crate) fn add(&mut self, now: Instant) -> Option<(usize, Duration)> {
+    pub fn add(&mut self, now: Instant) -> Option<(usize, Duration)> {
         let is_old = |at: &Instant| now.duration_since(*at) > Self::WINDOW;
         while self.at.front().is_some_and(is_old) {
             self.at.pop_front();
@@ -104,14 +104,14 @@ impl Heals {
     }
 
     /// The comparison took so long: a pod decides what it costs, and each of its commits leads to another one.
-    pub(crate) fn took(&mut self, time: Duration, now: Instant) {
+    pub fn took(&mut self, time: Duration, now: Instant) {
         if time >= Self::COSTLY {
             self.not_before = self.not_before.max(Some(now + Self::AFTER_COSTLY));
         }
     }
 
     /// How long the next repair still has to wait.
-    pub(crate) fn pause(&self, now: Instant) -> Option<Duration> {
+    pub fn pause(&self, now: Instant) -> Option<Duration> {
         let left = self.not_before?.saturating_duration_since(now);
         (!left.is_zero()).then_some(left)
     }
