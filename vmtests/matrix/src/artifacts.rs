@@ -62,9 +62,6 @@ struct Profile {
 impl Artifacts {
     /// Lets Cargo build them; `top` is the workspace. Cargo uses the network for crates that this machine does not have
     /// yet, as in a fresh clone. `profile` is one of its Cargo.toml; `test` is what `cargo test` has built already.
-    ///
-    /// # Errors
-    /// There is no Cargo, or it fails; what it says has gone to standard error.
     pub fn build(top: &Path, profile: &str) -> Result<Self> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(&cargo);
@@ -93,9 +90,6 @@ impl Artifacts {
     }
 
     /// Reads what `cargo test --no-run --message-format=json` printed.
-    ///
-    /// # Errors
-    /// The file cannot be read, or is something else.
     pub fn load(file: &Path) -> Result<Self> {
         let open = std::fs::File::open(file).at(file)?;
         Self::parse(&file.display().to_string(), std::io::BufReader::new(open))
@@ -166,7 +160,6 @@ impl Artifacts {
     }
 
     /// The binary of that name, as built for the tests.
-    #[must_use]
     pub fn binary(&self, name: &str) -> Option<&Path> {
         let found = self.binaries.iter().find(|(n, _)| n == name);
         found.map(|(_, path)| path.as_path())

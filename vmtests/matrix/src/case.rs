@@ -35,7 +35,6 @@ pub enum What {
 
 impl What {
     /// The test program that runs it: its place in [`Artifacts::programs`].
-    #[must_use]
     pub fn program(&self) -> Option<usize> {
         match self {
             Self::Test { program, .. } => Some(*program),
@@ -51,9 +50,6 @@ pub const ALONE: &str = "agent::demo::the_static_program_alone";
 
 impl Case {
     /// Every case, in the order of the rooms, and those of the matrix itself.
-    ///
-    /// # Errors
-    /// A test program cannot say what is in it; its source says what nobody understands.
     pub fn all(artifacts: &Artifacts) -> Result<Vec<Self>> {
         let mut cases = vec![
             Self {
@@ -140,7 +136,6 @@ fn tests_of(program: &Program) -> Result<Vec<String>> {
 }
 
 /// The workspace that this program was built in.
-#[must_use]
 pub fn top() -> &'static Path {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).unwrap_or(here)

@@ -48,9 +48,6 @@ fn namespaces() -> std::result::Result<(), String> {
 }
 
 /// Runs a program to its end; `ours` is this crate's binary.
-///
-/// # Errors
-/// It cannot be started.
 pub(super) fn run(ours: &Path, run: &weir_vm::proto::Run) -> Result<Ran> {
     let mut command = Command::new(ours);
     command.arg(ENTER).arg(std::process::id().to_string());

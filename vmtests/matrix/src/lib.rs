@@ -59,9 +59,6 @@ pub struct Matrix<'a> {
 
 impl<'a> Matrix<'a> {
     /// Finds out what there is to run.
-    ///
-    /// # Errors
-    /// A kernel or variant that does not exist; test programs that are gone.
     pub fn new(cache: &'a Cache, artifacts: Artifacts, plan: Plan) -> Result<Self> {
         let kernels = Kernels::open(cache, None)?;
         let mut places = Vec::new();
@@ -87,7 +84,6 @@ impl<'a> Matrix<'a> {
     }
 
     /// The pairs of environment and case that the plan asks for, by their places in the two lists.
-    #[must_use]
     pub fn pairs(&self) -> Vec<(usize, usize)> {
         let mut pairs = Vec::new();
         for (p, place) in self.places.iter().enumerate() {
@@ -103,7 +99,6 @@ impl<'a> Matrix<'a> {
     }
 
     /// Why a case cannot be tried, unless that is a failure.
-    #[must_use]
     pub fn why_ignored(&self, place: usize, case: usize) -> Option<String> {
         let (place, case) = (self.places.get(place)?, self.cases.get(case)?);
         self.runner
@@ -112,7 +107,6 @@ impl<'a> Matrix<'a> {
     }
 
     /// Runs one case.
-    #[must_use]
     pub fn run_one(&self, place: usize, case: usize) -> Option<CaseResult> {
         let (place, case) = (self.places.get(place)?, self.cases.get(case)?);
         let mut result = self.runner.run(case, place).result;
@@ -121,9 +115,6 @@ impl<'a> Matrix<'a> {
     }
 
     /// Runs all, and shows how far it is.
-    ///
-    /// # Errors
-    /// Files of the report's facts cannot be read.
     pub fn run(&self) -> Result<Run> {
         let started = Instant::now();
         let began = SystemTime::now();
@@ -165,9 +156,6 @@ impl<'a> Matrix<'a> {
     }
 
     /// To be called when the report is written: what the run has done is needed no more.
-    ///
-    /// # Errors
-    /// [`Plan::progress`] cannot be removed.
     pub fn end(&self) -> Result<()> {
         self.plan.progress.as_deref().map_or(Ok(()), progress::end)
     }

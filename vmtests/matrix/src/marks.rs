@@ -49,7 +49,6 @@ pub struct Marks {
 
 impl Marks {
     /// Does it run on the variant?
-    #[must_use]
     pub fn runs_on(&self, variant: &str) -> bool {
         self.variants.contains("all") || self.variants.contains(variant)
     }
@@ -155,7 +154,6 @@ pub struct Reader {
 
 impl Reader {
     /// Of that program.
-    #[must_use]
     pub fn new(program: &Program) -> Self {
         Self {
             root: program.source.clone(),
@@ -165,9 +163,6 @@ impl Reader {
     }
 
     /// What is said about the test of that name: `module::test`.
-    ///
-    /// # Errors
-    /// A source file is gone, or says what nobody understands.
     pub fn marks(&mut self, test: &str) -> Result<Marks> {
         let mut file = self.root.clone();
         let mut folder = file.parent().unwrap_or(Path::new("")).to_owned();
@@ -196,7 +191,6 @@ impl Reader {
     }
 
     /// Lines about tests that there are not, as `FILE: TEST`.
-    #[must_use]
     pub fn stale(&self) -> Vec<String> {
         let all = self.sources.iter().flat_map(|(file, source)| {
             let names = source.about_tests.keys();

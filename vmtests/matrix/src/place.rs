@@ -61,7 +61,6 @@ pub struct Place {
 
 impl Place {
     /// This machine.
-    #[must_use]
     pub fn host() -> Self {
         let release = release();
         let about = Environment {
@@ -82,9 +81,6 @@ impl Place {
     }
 
     /// A kernel of the catalogue, or a variant of one. One that is not in the cache is unavailable, and says why.
-    ///
-    /// # Errors
-    /// There is none of that name.
     pub fn guest(kernels: &Kernels, name: &str) -> Result<Self> {
         let is_own = kernels.own().iter().any(|o| o.name == name);
         let variant = if is_own {
@@ -146,26 +142,22 @@ impl Place {
     }
 
     /// Its name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.about.name
     }
 
     /// Is it this machine?
-    #[must_use]
     pub fn is_host(&self) -> bool {
         self.about.name == HOST
     }
 
     /// Probes that tests may skip there whatever the version.
-    #[must_use]
     pub fn taken(&self) -> &[String] {
         self.special.as_ref().map_or(&[], |(_, found)| &found.skips)
     }
 }
 
 /// `uname -r` of this machine.
-#[must_use]
 pub(super) fn release() -> String {
     nix::sys::utsname::uname()
         .map(|u| u.release().to_string_lossy().into_owned())

@@ -28,9 +28,6 @@ struct Identity<'a> {
 }
 
 /// The first line of the file.
-///
-/// # Errors
-/// A program is gone.
 pub(crate) fn identity(artifacts: &Artifacts, cases: &[Case], selection: &str) -> Result<String> {
     let tests = artifacts.programs.iter().map(|p| &p.executable);
     let binaries = artifacts.binaries.iter().map(|(_, path)| path);
@@ -66,9 +63,6 @@ pub(crate) struct Progress {
 impl Progress {
     /// Opens the file of a run with this identity, and answers with the cases that it need not run again; without `resume`,
     /// or if the file is of another run, it begins anew.
-    ///
-    /// # Errors
-    /// The file cannot be read or written.
     pub(crate) fn open(path: &Path, identity: &str, resume: bool) -> Result<(Self, Vec<Done>)> {
         if let Some(dir) = path.parent() {
             fs::create_dir_all(dir).at(dir)?;
@@ -108,9 +102,6 @@ impl Progress {
     }
 
     /// Writes a case down.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub(crate) fn add(&self, done: &Done) -> Result<()> {
         let line = serde_json::to_string(done);
         self.line(&line.map_err(|e| Error::new("the run", e, "Report it"))?)
@@ -129,9 +120,6 @@ fn is_settled(verdict: &Verdict) -> bool {
 }
 
 /// The run is over, and its report, which says all, is written: removes the file.
-///
-/// # Errors
-/// The file cannot be removed.
 pub(crate) fn end(path: &Path) -> Result<()> {
     fs::remove_file(path).if_there(path).map(drop)
 }

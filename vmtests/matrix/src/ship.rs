@@ -15,9 +15,6 @@ const RELEASED: [&str; 2] = ["weir", "weir-cni"];
 
 /// What a guest holds that runs these test programs, by their places among the artifacts: them besides what every guest
 /// holds. Others stay at home: every file more makes a boot longer.
-///
-/// # Errors
-/// A test program is gone.
 pub(crate) fn with(
     common: &Payload,
     artifacts: &Artifacts,
@@ -46,9 +43,6 @@ pub(crate) fn users() -> Result<Payload> {
 }
 
 /// What every guest holds, whatever it runs: the binaries, what tests read, the tools.
-///
-/// # Errors
-/// A binary is gone.
 pub(crate) fn common(artifacts: &Artifacts) -> Result<Payload> {
     let mut payload = users()?.stripped();
     let released = variable(RELEASE);
@@ -110,9 +104,6 @@ fn link(payload: &mut Payload, name: &str) -> Result<()> {
 }
 
 /// The release binary and nothing else. `None`: nobody has said where it is.
-///
-/// # Errors
-/// It is not there.
 pub(crate) fn alone() -> Result<Option<(Payload, PathBuf)>> {
     let Some(folder) = variable(RELEASE) else {
         return Ok(None);

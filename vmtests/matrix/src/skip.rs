@@ -17,7 +17,6 @@ pub struct Version(pub u32, pub u32);
 
 impl Version {
     /// The first two numbers of `uname -r`, or of `5.13`.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.split(|c: char| !c.is_ascii_digit());
         Some(Self(
@@ -40,7 +39,6 @@ pub struct Skip {
 
 impl Skip {
     /// Every such line of a test's output.
-    #[must_use]
     pub fn all(output: &str) -> Vec<Self> {
         output.lines().filter_map(Self::parse).collect()
     }
@@ -77,7 +75,6 @@ impl Skip {
     }
 
     /// Why a guest with this kernel may not skip it, if it may not; `taken` are the probes that a variant takes away.
-    #[must_use]
     pub fn objection(&self, kernel: Version, taken: &[String]) -> Option<String> {
         if self.probe.is_empty() {
             return Some(

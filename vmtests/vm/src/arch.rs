@@ -21,7 +21,6 @@ impl Arch {
     };
 
     /// In names of packages and indexes of Debian.
-    #[must_use]
     pub const fn debian(self) -> &'static str {
         match self {
             Self::Amd64 => "amd64",
@@ -30,7 +29,6 @@ impl Arch {
     }
 
     /// The program that emulates it.
-    #[must_use]
     pub const fn qemu(self) -> &'static str {
         match self {
             Self::Amd64 => "qemu-system-x86_64",

@@ -21,9 +21,6 @@ pub struct Cache {
 impl Cache {
     /// The cache at `root`, else where `VMTESTS_CACHE` says, else `vmtests` in Cargo's target directory.
     /// It need not be there yet.
-    ///
-    /// # Errors
-    /// No current directory to start a relative path from.
     pub fn open(root: Option<PathBuf>) -> Result<Self> {
         let root = root
             .or_else(|| variable(CACHE_VARIABLE))
@@ -34,39 +31,31 @@ impl Cache {
     }
 
     /// The folder itself.
-    #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
 
     /// Packages as they were downloaded, by file name.
-    #[must_use]
     pub fn debs(&self) -> PathBuf {
         self.root.join("debs")
     }
 
     /// Kernels that are ready to boot, a folder each.
-    #[must_use]
     pub fn kernels(&self) -> PathBuf {
         self.root.join("kernel")
     }
 
     /// Saved states of booted machines.
-    #[must_use]
     pub fn states(&self) -> PathBuf {
         self.root.join("state")
     }
 
     /// What a run needs while it lasts.
-    #[must_use]
     pub fn scratches(&self) -> PathBuf {
         self.root.join("tmp")
     }
 
     /// A file or folder below the cache, its parent made.
-    ///
-    /// # Errors
-    /// The parent cannot be made.
     pub fn place(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let path = self.root.join(path);
         if let Some(parent) = path.parent() {
@@ -76,9 +65,6 @@ impl Cache {
     }
 
     /// Waits until no other run works on `what`, and keeps others away until the guard is dropped.
-    ///
-    /// # Errors
-    /// The lock file cannot be made.
     pub fn lock(&self, what: &str) -> Result<Lock> {
         loop {
             let path = self.place(format!("lock/{what}"))?;
@@ -104,9 +90,6 @@ impl Cache {
     }
 
     /// A new empty folder of this run, removed when the value is dropped.
-    ///
-    /// # Errors
-    /// It cannot be made.
     pub fn scratch(&self) -> Result<Scratch> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let folder = self.scratches();
@@ -150,15 +133,11 @@ pub struct Scratch {
 
 impl Scratch {
     /// Where it is.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Moves `name` out of here to its place, in one step; what is there is replaced.
-    ///
-    /// # Errors
-    /// The rename fails.
     pub fn publish(&self, name: &str, place: &Path) -> Result<()> {
         let from = self.path.join(name);
         if let Some(parent) = place.parent() {
@@ -181,17 +160,11 @@ impl Drop for Scratch {
 }
 
 /// `mkdir -p`.
-///
-/// # Errors
-/// What `mkdir` says.
 pub(crate) fn make_directory(path: &Path) -> Result<()> {
     fs::create_dir_all(path).at(path)
 }
 
 /// Writes a file under a name beside it first: a reader never sees half of it.
-///
-/// # Errors
-/// What the system says; the old file stays.
 pub fn replace(file: &Path, content: &str) -> Result<()> {
     let mut name = file.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".{}.new", std::process::id()));

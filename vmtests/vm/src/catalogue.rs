@@ -54,7 +54,6 @@ pub struct Special {
 
 impl Entry {
     /// Is it of the architecture of this program? A whole matrix has no others.
-    #[must_use]
     pub fn is_of_host(&self) -> bool {
         self.arch == Arch::HOST
     }
@@ -100,9 +99,6 @@ pub struct Modules {
 
 impl Catalogue {
     /// The kernels and variants that this program knows.
-    ///
-    /// # Errors
-    /// `kernels.toml` is not what is documented in it; a variant names a kernel that is not there.
     pub fn load() -> Result<Self> {
         Self::parse(TEXT)
     }
@@ -132,7 +128,6 @@ impl Catalogue {
     }
 
     /// Takes `6.12-no-xtables` apart into the kernel's name and the variant.
-    #[must_use]
     pub fn split<'a>(&self, name: &'a str) -> (&'a str, Option<&Variant>) {
         self.variants
             .iter()
@@ -144,7 +139,6 @@ impl Catalogue {
     }
 
     /// What tests find on the variant of that name, or on the kernel, if that is special.
-    #[must_use]
     pub fn special(&self, name: &str) -> Option<&Special> {
         let variant = self.variants.iter().find(|v| v.name == name);
         let kernel = || self.kernels.iter().find(|k| k.name == name);

@@ -18,9 +18,6 @@ const SHELL: &str = "/bin/sh";
 
 /// The files that `programs` need besides themselves, under the names by which they are looked for. Empty for a static
 /// program, or for a file that is no program at all.
-///
-/// # Errors
-/// A file cannot be read; a loader or a library is nowhere.
 pub fn closure(programs: &[PathBuf]) -> Result<BTreeSet<PathBuf>> {
     let mut found = BTreeSet::new();
     for program in programs {

@@ -9,9 +9,6 @@ const LIMIT: u64 = 1 << 30;
 const WINDOW: u64 = 128 << 20;
 
 /// A reader of what is in `packed`; of `packed` itself, if it is packed in no way that we know.
-///
-/// # Errors
-/// It cannot be read, or starts like something that it is not.
 pub(crate) fn reader<'a>(name: &str, packed: impl Read + 'a) -> Result<Box<dyn Read + 'a>> {
     let mut packed = BufReader::with_capacity(1 << 16, packed);
     let start = packed.fill_buf().map_err(|e| damaged(name, &e))?;
@@ -29,9 +26,6 @@ pub(crate) fn reader<'a>(name: &str, packed: impl Read + 'a) -> Result<Box<dyn R
 }
 
 /// All of what is in `packed`.
-///
-/// # Errors
-/// It is damaged, or more than a gigabyte.
 pub(crate) fn unpack(name: &str, packed: &[u8]) -> Result<Vec<u8>> {
     let mut content = Vec::new();
     let read = reader(name, packed)?

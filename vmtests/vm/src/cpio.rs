@@ -24,9 +24,6 @@ impl<W: Write> Writer<W> {
     }
 
     /// A regular file of `size` bytes that come from `content`.
-    ///
-    /// # Errors
-    /// When `content` ends early.
     pub(crate) fn file(
         &mut self,
         name: &str,
@@ -68,9 +65,7 @@ impl<W: Write> Writer<W> {
         trailer(self.out).map_err(|e| failed("the end", e))
     }
 
-    /// # Errors
-    /// A name that is absolute, empty or has `..` in it; more than 4 GiB, which the format's eight hexadecimal digits cannot
-    /// tell; what the writer says.
+    /// No name that is absolute, empty or has `..` in it, and no more than 4 GiB: the format has eight hexadecimal digits.
     fn entry(
         &mut self,
         name: &str,

@@ -9,9 +9,6 @@ use std::path::Path;
 const HEADER: usize = 60;
 
 /// Puts all that the package holds into a folder.
-///
-/// # Errors
-/// The package is damaged, or something cannot be written.
 pub(crate) fn extract(name: &str, mut package: impl Read, into: &Path) -> Result<()> {
     let mut magic = [0; 8];
     package
@@ -37,9 +34,6 @@ pub(crate) fn extract(name: &str, mut package: impl Read, into: &Path) -> Result
 }
 
 /// Puts all that a tar archive holds into a folder. Nothing gets out of it.
-///
-/// # Errors
-/// It is damaged, or something cannot be written.
 pub(crate) fn unpack(name: &str, tar: impl Read, into: &Path) -> Result<()> {
     let mut archive = tar::Archive::new(tar);
     archive.set_preserve_permissions(true);

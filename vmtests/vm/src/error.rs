@@ -59,15 +59,9 @@ impl std::error::Error for Error {}
 /// Says what an operation of the system was about.
 pub trait At<T> {
     /// With [`Error::io`] about this file, or what else was being done.
-    ///
-    /// # Errors
-    /// That of the operation.
     fn at(self, input: impl AsRef<Path>) -> Result<T>;
 
     /// The same; `None` where there is no such file.
-    ///
-    /// # Errors
-    /// Any other one.
     fn if_there(self, input: impl AsRef<Path>) -> Result<Option<T>>;
 }
 

@@ -26,7 +26,6 @@ pub const PORT: &str = "ctl";
 pub const MODULES_LIST: &str = "/modules.list";
 
 /// Is this process the agent: the first process, started as `/init`?
-#[must_use]
 pub fn is_init() -> bool {
     std::process::id() == 1 && std::env::args_os().next().is_some_and(|name| name == INIT)
 }

@@ -22,9 +22,6 @@ pub(crate) struct Initramfs<'a> {
 
 impl<'a> Initramfs<'a> {
     /// `agent` is the program that is `/init`.
-    ///
-    /// # Errors
-    /// As [`Payload::program`].
     pub(crate) fn new(kernel: &'a Kernel, agent: &Path, payload: &Payload) -> Result<Self> {
         let mut files = payload.clone();
         files.program_at(agent, Path::new(INIT))?;
@@ -32,9 +29,6 @@ impl<'a> Initramfs<'a> {
     }
 
     /// How many bytes it unpacks to.
-    ///
-    /// # Errors
-    /// A file is gone.
     pub(crate) fn size(&self) -> Result<u64> {
         let mut size = self.files.size()?;
         for module in &self.kernel.modules {
@@ -44,9 +38,6 @@ impl<'a> Initramfs<'a> {
     }
 
     /// A text that is another one whenever the content is another one.
-    ///
-    /// # Errors
-    /// A file is gone.
     pub(crate) fn fingerprint(&self) -> Result<String> {
         let mut text = self.files.fingerprint()?;
         for module in &self.kernel.modules {
@@ -57,9 +48,6 @@ impl<'a> Initramfs<'a> {
     }
 
     /// Writes it.
-    ///
-    /// # Errors
-    /// A file cannot be read; the disk is full.
     pub(crate) fn write(&self, path: &Path) -> Result<()> {
         let out = File::create(path).at(path)?;
         let mut archive = Writer::new(out);

@@ -53,7 +53,6 @@ pub struct Part {
 
 impl Part {
     /// The last part of the path.
-    #[must_use]
     pub fn file(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or(&self.path)
     }
@@ -61,7 +60,6 @@ impl Part {
 
 impl Locked {
     /// What the kernel is called in the matrix: by its series where `kernels.toml` names none.
-    #[must_use]
     pub fn environment(&self) -> Cow<'_, str> {
         match self.name.strip_prefix("newest") {
             Some(arch) => (self.series.clone() + arch).into(),
@@ -72,9 +70,6 @@ impl Locked {
 
 impl KernelLock {
     /// Reads `path`; without one, the lock in the sources, or the copy of it in this program.
-    ///
-    /// # Errors
-    /// The file is not there, not readable, or not a lock.
     pub fn load(path: Option<&Path>) -> Result<Self> {
         let file = path.map_or_else(committed, Path::to_owned);
         let text = fs::read_to_string(&file);
@@ -86,9 +81,6 @@ impl KernelLock {
     }
 
     /// Reads the text of the file `name`.
-    ///
-    /// # Errors
-    /// It is not a lock.
     pub fn parse(name: &str, text: &str) -> Result<Self> {
         let bad = |reason: &dyn std::fmt::Display| {
             Error::new(
@@ -114,16 +106,12 @@ impl KernelLock {
     }
 
     /// The text of the file.
-    ///
-    /// # Errors
-    /// None that is known.
     pub fn text(&self) -> Result<String> {
         let body = toml::to_string(self).map_err(|e| Error::new("kernels.lock", e, "Report it"))?;
         Ok(format!("{HEADER}{body}"))
     }
 
     /// The entry of that name.
-    #[must_use]
     pub fn find(&self, name: &str) -> Option<&Locked> {
         self.kernels.iter().find(|k| k.name == name)
     }
@@ -138,7 +126,6 @@ impl KernelLock {
 }
 
 /// The lock in the sources that this program was built from.
-#[must_use]
 pub(crate) fn committed() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels.lock")
 }

@@ -47,34 +47,27 @@ pub struct Outcome {
 
 impl Machine {
     /// What the guest says of itself: its kernel's release, and what went wrong while it booted.
-    #[must_use]
     pub fn hello(&self) -> &Hello {
         &self.guest.hello
     }
 
     /// Whether it was booted or restored.
-    #[must_use]
     pub fn origin(&self) -> &Origin {
         &self.origin
     }
 
     /// Who executes its instructions.
-    #[must_use]
     pub fn accel(&self) -> Accel {
         self.accel
     }
 
     /// QEMU's process id.
-    #[must_use]
     pub fn pid(&self) -> u32 {
         self.guest.qemu.pid()
     }
 
     /// Runs a program to its end, its output handed on as it comes.
-    ///
-    /// # Errors
-    /// There is no verdict: the program did not start, the guest died or hangs. The error holds the end of the
-    /// console.
+    /// An error is no verdict: the program did not start, the guest died or hangs. It holds the end of the console.
     pub fn run(&mut self, run: &Run, output: &mut dyn FnMut(Stream, &[u8])) -> Result<Outcome> {
         let deadline = Duration::from_millis(run.deadline_ms) + self.grace * self.slow;
         match self.guest.session.run(run, deadline, output) {
@@ -90,25 +83,18 @@ impl Machine {
     }
 
     /// Reads a file of the guest.
-    ///
-    /// # Errors
-    /// What the guest says of the path.
     pub fn get(&mut self, path: &Path) -> Result<Vec<u8>> {
         let got = self.guest.session.get(path, SHORT * self.slow);
         got.map_err(|lost| self.lost(&path.display().to_string(), &lost))
     }
 
     /// What the kernel has logged; since the state was saved, where it goes on from one.
-    ///
-    /// # Errors
-    /// The guest does not answer.
     pub fn dmesg(&mut self) -> Result<String> {
         let got = self.guest.session.dmesg(SHORT * self.slow);
         got.map_err(|lost| self.lost("dmesg", &lost))
     }
 
     /// The serial console so far: what the kernel prints when it dies, and little else.
-    #[must_use]
     pub fn console(&self) -> String {
         console(&self.guest.scratch)
     }

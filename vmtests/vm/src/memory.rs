@@ -14,9 +14,6 @@ pub(crate) struct BootMemory(File);
 
 impl BootMemory {
     /// Empty: QEMU gives it its size.
-    ///
-    /// # Errors
-    /// No descriptor is left.
     pub(crate) fn new() -> io::Result<Self> {
         let memory = memfd_create(c"weir-vm memory", MFdFlags::MFD_CLOEXEC)?;
         Ok(Self(memory.into()))
@@ -29,9 +26,6 @@ impl BootMemory {
     }
 
     /// Writes it to a new file, with holes where the guest never wrote.
-    ///
-    /// # Errors
-    /// The disk is full.
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
         let mut to = File::create_new(path)?;
         let size = self.0.metadata()?.len();

@@ -26,9 +26,6 @@ pub struct Own {
 
 impl Own {
     /// Reads `NAME=VMLINUZ[,MODULES]`.
-    ///
-    /// # Errors
-    /// It has another form.
     pub fn parse(text: &str) -> Result<Self> {
         let bad = |reason: &str| Error::new(format!("the kernel {text:?}"), reason, FORM);
         let (name, files) = text
@@ -56,9 +53,6 @@ impl Own {
     }
 
     /// Those in [`KERNEL_VARIABLE`].
-    ///
-    /// # Errors
-    /// One has another form.
     pub fn from_environment() -> Result<Vec<Self>> {
         let value = variable(KERNEL_VARIABLE).unwrap_or_default();
         let value = value.to_string_lossy();

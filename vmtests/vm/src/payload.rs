@@ -58,7 +58,6 @@ pub struct Payload {
 
 impl Payload {
     /// The few files under `/etc` that C libraries ask for.
-    #[must_use]
     pub fn new() -> Self {
         let entry = |(path, text): &(&str, &str)| {
             let text = Entry::Text((*text).to_owned());
@@ -79,18 +78,12 @@ impl Payload {
     }
 
     /// A program of the host, at the same path, with its loader and libraries.
-    ///
-    /// # Errors
-    /// As [`closure`]; a path that is not UTF-8.
     pub fn program(&mut self, host: impl AsRef<Path>) -> Result<&mut Self> {
         let host = absolute(host.as_ref())?;
         self.program_at(&host, &host)
     }
 
     /// A program of the host at another path.
-    ///
-    /// # Errors
-    /// As [`Payload::program`].
     pub fn program_at(&mut self, host: &Path, guest: &Path) -> Result<&mut Self> {
         for library in closure(&[host.to_owned()])? {
             self.file(&library, &library)?;
@@ -102,9 +95,6 @@ impl Payload {
     }
 
     /// A file of the host; a link is followed.
-    ///
-    /// # Errors
-    /// It is not a file that can be read; a path that is not absolute and UTF-8.
     pub fn file(&mut self, host: &Path, guest: &Path) -> Result<&mut Self> {
         let host = absolute(host)?;
         let metadata = metadata(&host)?;
@@ -117,9 +107,6 @@ impl Payload {
     }
 
     /// More text for a file that is here as text; another file is replaced.
-    ///
-    /// # Errors
-    /// A path that is not absolute and UTF-8.
     pub fn append(&mut self, guest: &Path, text: &str) -> Result<&mut Self> {
         let before = match guest.to_str().and_then(|path| self.entries.get(path)) {
             Some(Entry::Text(before)) => before,
@@ -130,17 +117,11 @@ impl Payload {
     }
 
     /// An empty directory.
-    ///
-    /// # Errors
-    /// A path that is not absolute and UTF-8.
     pub fn directory(&mut self, guest: &Path, mode: u32) -> Result<&mut Self> {
         self.put(guest, Entry::Directory { mode })
     }
 
     /// The `CARGO_TARGET_TMPDIR` of a test program: it is compiled into it, and Cargo makes it before tests run.
-    ///
-    /// # Errors
-    /// A path that is not absolute and UTF-8.
     pub fn temporary_of(&mut self, program: &Path) -> Result<()> {
         if let Some(target) = target_directory_of(program) {
             self.directory(&target.join("tmp"), 0o777)?;
@@ -149,18 +130,12 @@ impl Payload {
     }
 
     /// A symbolic link.
-    ///
-    /// # Errors
-    /// A path that is not absolute and UTF-8.
     pub fn link(&mut self, guest: &Path, target: &str) -> Result<&mut Self> {
         let target = target.to_owned();
         self.put(guest, Entry::Link { target })
     }
 
     /// A directory of the host with all below it, but for names in `skip`. Links stay links.
-    ///
-    /// # Errors
-    /// Something in it cannot be read.
     pub fn tree(&mut self, host: &Path, guest: &Path, skip: &[&str]) -> Result<&mut Self> {
         let host = absolute(host)?;
         self.put(guest, Entry::Directory { mode: 0o755 })?;
@@ -185,15 +160,11 @@ impl Payload {
     }
 
     /// Is there something at this path?
-    #[must_use]
     pub fn has(&self, guest: &Path) -> bool {
         guest.to_str().is_some_and(|g| self.entries.contains_key(g))
     }
 
     /// How many bytes its files have in a guest.
-    ///
-    /// # Errors
-    /// A file is gone.
     pub fn size(&self) -> Result<u64> {
         self.entries.values().try_fold(0, |sum, entry| {
             Ok(sum
@@ -215,9 +186,6 @@ impl Payload {
     }
 
     /// A text that is another one whenever the content is another one.
-    ///
-    /// # Errors
-    /// A file is gone.
     pub(crate) fn fingerprint(&self) -> Result<String> {
         let mut text = format!("{}\n", self.is_stripped);
         for (path, entry) in &self.entries {

@@ -79,9 +79,6 @@ pub(crate) fn key(label: &str, hashes: &[&str], wanted: &[String], signature: Si
 }
 
 /// The folder for `key`, if it is there and whole.
-///
-/// # Errors
-/// It is there and something is missing or cut short.
 pub(crate) fn open(cache: &Cache, key: &str) -> Result<Option<Prepared>> {
     let folder = cache.kernels().join(key);
     let text = match fs::read_to_string(folder.join("kernel.json")) {
@@ -107,9 +104,6 @@ pub(crate) fn open(cache: &Cache, key: &str) -> Result<Option<Prepared>> {
 }
 
 /// Makes the folder for `key`.
-///
-/// # Errors
-/// The kernel lacks what a guest needs; something is damaged; the disk is full.
 pub(crate) fn build(
     cache: &Cache,
     key: &str,
@@ -174,9 +168,6 @@ pub(crate) fn build(
 }
 
 /// Extracts the packages of a kernel.
-///
-/// # Errors
-/// One is damaged; they have no kernel or no modules in them.
 pub(crate) fn unpack(
     scratch: &Scratch,
     name: &str,

@@ -34,9 +34,6 @@ enum Event {
 
 /// Runs it where and with what `run` says, in a process group of its own, and hands its output on as it comes. At its end, or at the deadline, `kill_rest`
 /// is called with the group, and has to kill what is left.
-///
-/// # Errors
-/// It cannot be started.
 pub fn run(
     mut command: Command,
     run: &Run,
@@ -126,9 +123,6 @@ fn die_with(parent: &OsStr) -> Result<(), String> {
 
 /// `ip link set lo up` in the namespace of this thread. Nothing answers on 127.0.0.1 before, and a connection to it
 /// does not fail but wait.
-///
-/// # Errors
-/// What the kernel says.
 pub fn loopback_up() -> Result<(), String> {
     let up = || {
         let routing = Routing::open()?;

@@ -126,9 +126,7 @@ impl Frame {
     }
 
     /// The frame as bytes, its length first.
-    ///
-    /// # Errors
-    /// It is longer than the other side takes. Senders of long content keep to [`CHUNK`].
+    /// One that is too long is an error: senders of long content keep to [`CHUNK`].
     pub fn encode(&self) -> io::Result<Vec<u8>> {
         let mut bytes = postcard::to_extend(self, vec![0; 4]).map_err(io::Error::other)?;
         let length = bytes.len() - 4;
@@ -140,10 +138,7 @@ impl Frame {
     }
 
     /// Reads the next frame.
-    ///
-    /// # Errors
-    /// What `from` says; `UnexpectedEof`: the other side is gone; `InvalidData`: what comes is no frame, and nothing after
-    /// it can be read.
+    /// `UnexpectedEof`: the other side is gone; `InvalidData`: what comes is no frame, and nothing after it can be read.
     pub fn read(from: &mut impl Read) -> io::Result<Self> {
         let mut front = [0; 4];
         from.read_exact(&mut front)?;

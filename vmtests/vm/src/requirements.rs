@@ -34,9 +34,7 @@ pub(crate) fn is_set(config: &str, option: &str, value: &str) -> bool {
 }
 
 /// Checks the kernel called `name`. What could not be checked comes back as notes.
-///
-/// # Errors
-/// Names everything that is missing.
+/// The error names everything that is missing.
 pub(crate) fn check(
     name: &str,
     arch: Arch,

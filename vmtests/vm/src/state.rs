@@ -60,9 +60,7 @@ fn folder(cache: &Cache, key: &str) -> PathBuf {
 }
 
 /// The state of that name. `Ok(None)`: there is none.
-///
-/// # Errors
-/// What is wrong with the one that is there.
+/// The error says what is wrong with the one that is there.
 pub(crate) fn open(cache: &Cache, key: &str) -> std::result::Result<Option<Saved>, String> {
     let folder = folder(cache, key);
     let record = match File::open(folder.join(RECORD)) {
@@ -98,9 +96,6 @@ pub(crate) fn open(cache: &Cache, key: &str) -> std::result::Result<Option<Saved
 }
 
 /// Makes a state in `scratch`, and makes it known under its name when it is whole.
-///
-/// # Errors
-/// The disk is full.
 pub(crate) fn publish(
     cache: &Cache,
     scratch: &Scratch,

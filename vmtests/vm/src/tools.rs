@@ -67,9 +67,6 @@ const FOLDERS: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 impl Payload {
     /// Adds those of these tools that this machine has, with what they load, each where it is here. The names of the
     /// others come back: what needs them cannot run.
-    ///
-    /// # Errors
-    /// A tool that is there cannot be read, or lacks a library.
     pub fn tools<'a>(&mut self, names: &[&'a str]) -> Result<Vec<&'a str>> {
         let mut missing = Vec::new();
         for name in names {

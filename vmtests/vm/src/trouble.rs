@@ -37,7 +37,6 @@ pub struct Trouble {
 }
 
 /// The first trouble in a console log or in `dmesg`.
-#[must_use]
 pub fn trouble(log: &str) -> Option<Trouble> {
     log.lines().find_map(|line| {
         let (_, kind) = SIGNS.iter().find(|(sign, _)| line.contains(sign))?;

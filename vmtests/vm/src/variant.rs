@@ -12,9 +12,7 @@ use std::path::PathBuf;
 type Split<'a> = (Vec<&'a ModuleRecord>, Vec<String>);
 
 /// The kernel in the form that machines take, with what the variant changes.
-///
-/// # Errors
-/// The kernel does not allow the variant: what has to go is built in, or was never there.
+/// Not every kernel allows a variant: what has to go may be built in, or was never there.
 pub(crate) fn kernel(
     cache: &Cache,
     prepared: &Prepared,

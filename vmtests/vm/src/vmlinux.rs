@@ -23,9 +23,6 @@ pub(crate) struct Image {
 }
 
 /// Takes a bzImage or an ELF vmlinux, packed or not; of arm64 an `Image`, packed or in a program of EFI.
-///
-/// # Errors
-/// It is neither; it is an ELF kernel that QEMU cannot enter; it is damaged.
 pub(crate) fn image(name: &str, file: Vec<u8>) -> Result<Image> {
     let file = compress::unpack(name, &file)?;
     let image = |arch, boot, vmlinux| Image {

@@ -40,9 +40,6 @@ struct Kind<'a> {
 }
 
 /// The page: the outcome, failures, cases, capabilities, skips, kernels.
-///
-/// # Errors
-/// The template engine fails, which it does for no input.
 pub fn html(run: &Run) -> askama::Result<String> {
     let view = View::new(run);
     let rooms: Vec<Room<'_>> = view.rooms.iter().map(|of| one_room(&view, of)).collect();

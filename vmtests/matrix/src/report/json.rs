@@ -71,9 +71,6 @@ pub(super) fn json(run: &Run) -> Result<String> {
 }
 
 /// Reads `matrix.json` in `dir`.
-///
-/// # Errors
-/// It is not there, is damaged, or another release wrote it in another format.
 pub fn read(dir: &Path) -> Result<Run> {
     const AGAIN: &str = "Run the matrix with --report and this directory (ci/matrix)";
     let file = dir.join(FILE);

@@ -13,9 +13,6 @@ struct Suites<'a> {
 }
 
 /// The report for CI systems: `testsuites`, `testsuite` per environment, `testcase`.
-///
-/// # Errors
-/// The template engine fails, which it does for no input.
 pub fn junit(run: &Run) -> askama::Result<String> {
     let view = View::new(run);
     let all = view.tally(|_| true);

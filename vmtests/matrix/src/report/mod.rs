@@ -35,9 +35,6 @@ use weir_vm::{At, Error, Result, replace};
 /// Writes every form of the report into `dir`, which is made when it is not there. Returns the files.
 ///
 /// Each file is complete or is what it was before.
-///
-/// # Errors
-/// The directory or a file cannot be written.
 pub fn write(run: &Run, dir: &Path) -> Result<Vec<PathBuf>> {
     fs::create_dir_all(dir).at(dir)?;
     let failed = |e| Error::new(dir.display().to_string(), e, "Report it");

@@ -60,9 +60,7 @@ struct Row<'a> {
 }
 
 /// The tables in Markdown: every kernel and variant but the host, then what differs between kernels.
-///
-/// # Errors
-/// The run is a part of the matrix only; or a feature that makes a column was asked nowhere.
+/// A part of the matrix has none.
 pub fn tables(run: &Run) -> Result<String> {
     let view = View::new(run);
     if !run.selection.is_empty() {
@@ -170,9 +168,6 @@ fn differences<'a>(
 }
 
 /// Puts the tables of `run` between the markers of `file`. Says whether that changed it.
-///
-/// # Errors
-/// See [`tables`]; the file has no markers, or cannot be read or written.
 pub fn update(run: &Run, file: &Path) -> Result<bool> {
     let text = read(file)?;
     let (before, old, after) = split(file, &text)?;
@@ -204,9 +199,7 @@ fn comparable(tables: &str) -> Vec<String> {
 }
 
 /// Checks that `file` has the features that `run` found.
-///
-/// # Errors
-/// As [`update`]; and the first line that differs, with the remedy.
+/// The error has the first line that differs.
 pub fn check(run: &Run, file: &Path) -> Result<()> {
     let text = read(file)?;
     let (_, old, _) = split(file, &text)?;

@@ -9,7 +9,6 @@ use crate::skip::Skip;
 use askama::Template;
 
 /// The whole report as text, at most 100 columns wide. With `colour` for a terminal; words say the same.
-#[must_use]
 pub fn text(run: &Run, colour: bool) -> String {
     let view = View::new(run);
     let page = Page { view, colour }.render();

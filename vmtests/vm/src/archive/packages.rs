@@ -13,9 +13,6 @@ const MOST: usize = 2000;
 
 impl Archive {
     /// Extracts the packages of a suite into a folder, with all that they depend on: no package counts as installed.
-    ///
-    /// # Errors
-    /// The archive has no such suite or package; what [`Archive::download`] says; a package is damaged.
     pub(crate) fn extract(
         &self,
         cache: &Cache,
@@ -39,9 +36,6 @@ impl Archive {
     }
 
     /// Extracts the newest source of that name in a suite, as its author published it, into a folder.
-    ///
-    /// # Errors
-    /// As [`Archive::extract`].
     pub(crate) fn extract_source(
         &self,
         cache: &Cache,

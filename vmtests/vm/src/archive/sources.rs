@@ -19,9 +19,6 @@ pub(crate) struct Bases {
 
 impl Bases {
     /// The archive at `option` or in [`ARCHIVE_VARIABLE`], else those of the system's apt sources.
-    ///
-    /// # Errors
-    /// Neither names one.
     pub(crate) fn find(option: Option<&str>) -> Result<Self> {
         let named = option.map(str::to_owned).or_else(|| {
             variable(ARCHIVE_VARIABLE).map(|value| value.to_string_lossy().into_owned())

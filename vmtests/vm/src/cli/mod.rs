@@ -50,9 +50,6 @@ pub enum Command {
 
 impl Command {
     /// Runs it; the exit code comes back.
-    ///
-    /// # Errors
-    /// It could not be done.
     pub fn run(&self, cache: &Cache) -> Result<u8> {
         match self {
             Self::Fetch(a) => fetch::run(cache, a),
@@ -77,9 +74,6 @@ pub struct Place {
 
 impl Place {
     /// The cache.
-    ///
-    /// # Errors
-    /// As [`Cache::open`].
     pub fn open(&self) -> Result<Cache> {
         Cache::open(self.cache.clone())
     }
@@ -174,9 +168,6 @@ fn kernel_names(
 }
 
 /// One line of output.
-///
-/// # Errors
-/// Standard output is closed or full.
 pub fn say(line: &str) -> Result<()> {
     use std::io::Write;
     writeln!(std::io::stdout(), "{line}").at("standard output")

@@ -13,9 +13,7 @@ use std::path::{Path, PathBuf};
 impl Kernels {
     /// Makes a kernel ready to boot: from the cache, else from the archive. `None` if the archive does not have
     /// it and it may be missing.
-    ///
-    /// # Errors
-    /// It cannot be had; with `locked`, also when the archive has another build only.
+    /// With `locked`, another build than that of `kernels.lock` is an error.
     pub(crate) fn fetch(
         &mut self,
         archive: &LazyArchive,
@@ -69,9 +67,6 @@ impl Kernels {
     }
 
     /// The newest build of every named kernel goes into the lock that will be written. Gives what changed.
-    ///
-    /// # Errors
-    /// The archive cannot be asked, or lacks a kernel that it must have.
     pub(crate) fn update(
         &mut self,
         archive: &LazyArchive,

@@ -49,9 +49,6 @@ pub enum State {
 
 impl Kernels {
     /// Reads `kernels.lock`, or the file that is given in its place.
-    ///
-    /// # Errors
-    /// A file is not what it should be.
     pub fn open(cache: &Cache, lock: Option<&Path>) -> Result<Self> {
         let used = cache.root().join(USED);
         Ok(Self {
@@ -67,13 +64,11 @@ impl Kernels {
     }
 
     /// The kernels and variants that there are.
-    #[must_use]
     pub fn catalogue(&self) -> &Catalogue {
         &self.catalogue
     }
 
     /// The kernels of a person's own, from [`crate::own::KERNEL_VARIABLE`] and [`Kernels::add`].
-    #[must_use]
     pub fn own(&self) -> &[Own] {
         &self.own
     }
@@ -85,13 +80,11 @@ impl Kernels {
     }
 
     /// The lock.
-    #[must_use]
     pub fn lock(&self) -> &KernelLock {
         &self.lock
     }
 
     /// All kernels, oldest first.
-    #[must_use]
     pub fn status(&self) -> Vec<Status<'_>> {
         self.catalogue
             .kernels
@@ -133,9 +126,6 @@ impl Kernels {
     }
 
     /// The kernel of that name, ready to boot: `6.12`, `newest`, `7.2`, `6.1-no-xtables`. Offline.
-    ///
-    /// # Errors
-    /// There is no such kernel or variant; it is not fetched; the variant cannot be had of it.
     pub fn get(&self, name: &str) -> Result<Kernel> {
         let (kernel, variant) = self.catalogue.split(name);
         if let Some(own) = self.own.iter().find(|o| o.name == name || o.name == kernel) {
@@ -164,9 +154,6 @@ impl Kernels {
     }
 
     /// The line of `kernels.toml`, and the variant, that a name stands for.
-    ///
-    /// # Errors
-    /// There is none.
     pub fn find(&self, name: &str) -> Result<(&Entry, Option<&Variant>)> {
         let (kernel, variant) = self.catalogue.split(name);
         let entry = self.catalogue.kernels.iter().find(|entry| {

@@ -37,9 +37,6 @@ pub struct Options {
 
 /// The file of the running program. A build that ends meanwhile may have put the same program under this name once more;
 /// the kernel then adds " (deleted)" to the name of the running one (proc_pid_exe(5)).
-///
-/// # Errors
-/// /proc is not mounted.
 pub(crate) fn own_program() -> Result<PathBuf> {
     let named = std::env::current_exe().at("/proc/self/exe")?;
     Ok(in_place(named))
@@ -59,9 +56,6 @@ fn in_place(named: PathBuf) -> PathBuf {
 impl Options {
     /// One processor, saved states, and what `VMTESTS_SNAPSHOT` (0: no saved states) and `VMTESTS_SLOW` (a factor) say.
     /// `program` is the running one.
-    ///
-    /// # Errors
-    /// A variable has no value that makes sense.
     pub fn new() -> Result<Self> {
         let program = own_program()?;
         let is_saved = match std::env::var("VMTESTS_SNAPSHOT")
@@ -106,9 +100,6 @@ impl Options {
     }
 
     /// The program that becomes `/init` of a guest with this kernel.
-    ///
-    /// # Errors
-    /// It is of another architecture, and none is named.
     pub(crate) fn guest_for(&self, kernel: &Kernel) -> Result<&Path> {
         if kernel.arch == Arch::HOST {
             return Ok(&self.program);

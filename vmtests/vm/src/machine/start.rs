@@ -36,9 +36,7 @@ impl Machine {
     ///
     /// The first of its kind is booted and saved, under a lock; all others are copies of it. A saved state that is
     /// damaged, or that does not answer, is deleted and made anew.
-    ///
-    /// # Errors
-    /// No QEMU; a kernel that does not boot, with the end of its console; a disk that is full.
+    /// An error of a kernel that does not boot has the end of its console.
     pub fn start(
         cache: &Cache,
         kernel: &Kernel,

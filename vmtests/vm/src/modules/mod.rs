@@ -58,9 +58,6 @@ struct Walk<'a> {
 
 impl Found {
     /// All of a directory such as `/lib/modules/RELEASE`, and what tells this state of it from another.
-    ///
-    /// # Errors
-    /// It cannot be read.
     pub(crate) fn directory(root: &Path) -> Result<(Self, String)> {
         let mut found = Self::default();
         let mut state = String::new();
@@ -116,9 +113,6 @@ impl Found {
 
     /// The modules of the kernel `release` that the patterns name, as far as there are such, and all that they need, in load
     /// order: each module after those that it needs. Names come and go between releases.
-    ///
-    /// # Errors
-    /// A module is damaged or of another kernel; one needs another that is not there.
     pub(crate) fn closure(
         &self,
         wanted: &[String],

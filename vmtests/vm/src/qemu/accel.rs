@@ -23,7 +23,6 @@ pub enum Accel {
 
 impl Accel {
     /// Its name in QEMU's command line.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Tcg => "tcg",
@@ -34,9 +33,6 @@ impl Accel {
 
 /// Which one to take: the one that `VMTESTS_ACCEL` names; TCG without a `/dev/kvm` that opens; the verdict of an earlier
 /// trial; else KVM when `trial` succeeds.
-///
-/// # Errors
-/// `VMTESTS_ACCEL` is none of `auto`, `kvm`, `tcg`; the cache cannot be written.
 pub(crate) fn choose(cache: &Cache, trial: impl FnOnce() -> Result<()>) -> Result<Accel> {
     let asked = std::env::var(VARIABLE).unwrap_or_default();
     match asked.as_str() {

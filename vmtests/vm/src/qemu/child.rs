@@ -24,9 +24,6 @@ pub(crate) struct Qemu {
 
 impl Qemu {
     /// Starts `qemu` through `program`, which is this crate's binary. What QEMU complains of goes to `stderr`.
-    ///
-    /// # Errors
-    /// No process, no socket.
     pub(crate) fn start(
         program: &Path,
         qemu: &Path,

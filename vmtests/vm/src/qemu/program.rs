@@ -10,9 +10,6 @@ const REMEDY: &str = "Run `ci/fetch-qemu`, or `ci/fetch-qemu arm64`, which puts 
 
 /// The program to start: the one asked for, else of `VMTESTS_QEMU`, else `qemu/` beside the cache (where ci/fetch-qemu
 /// puts it) or in the target directory of the workspace, else of `PATH`.
-///
-/// # Errors
-/// There is none, or the one asked for is no program.
 pub fn find(asked: Option<&Path>, cache: &Cache, arch: Arch) -> Result<PathBuf> {
     let asked = asked.map(Path::to_owned);
     if let Some(path) = asked.or_else(|| variable(QEMU_VARIABLE)) {

@@ -21,9 +21,6 @@ pub(crate) struct Qmp {
 
 impl Qmp {
     /// Reads the greeting. Every later wait is bounded by `deadline`, too.
-    ///
-    /// # Errors
-    /// QEMU does not answer, or is gone: it did not like its command line.
     pub(crate) fn greet(stream: &UnixStream, deadline: Duration) -> Result<Self> {
         let stream = stream.try_clone().map_err(|e| failed("greeting", e))?;
         stream
@@ -51,9 +48,6 @@ impl Qmp {
 
     /// Saves the state of the devices, and of the processor; the memory is in its own file and stays there. The guest
     /// stands still afterwards.
-    ///
-    /// # Errors
-    /// What QEMU says.
     pub(crate) fn save(&mut self, deadline: Duration) -> Result<Vec<u8>> {
         let mut ours = self.prepare()?;
         ours.set_read_timeout(Some(deadline))
@@ -77,9 +71,7 @@ impl Qmp {
     }
 
     /// Goes on from a saved state.
-    ///
-    /// # Errors
-    /// What QEMU says. It reads the state afterwards and ends when it does not like it.
+    /// QEMU reads the state afterwards and ends when it does not like it.
     pub(crate) fn restore(&mut self, state: Vec<u8>) -> Result<()> {
         let mut ours = self.prepare()?;
         let uri = json!({"uri": format!("fd:{STATE_FD}")});

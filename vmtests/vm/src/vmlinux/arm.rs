@@ -9,9 +9,6 @@ const MAGIC: (usize, &[u8]) = (56, b"ARM\x64");
 const ZBOOT: (&[u8], usize, &[u8]) = (b"MZ", 4, b"zimg");
 
 /// The bytes for `-kernel`; `None` if it is no kernel of arm64.
-///
-/// # Errors
-/// The payload is cut off or damaged.
 pub(super) fn image(name: &str, file: &[u8]) -> Result<Option<Vec<u8>>> {
     if is_image(file) {
         return Ok(Some(file.to_owned()));
