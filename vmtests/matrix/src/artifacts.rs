@@ -1,5 +1,6 @@
 //! The test programs, and the programs that they test, as Cargo built them.
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,6 +13,8 @@ pub fn rooms() -> impl Iterator<Item = &'static str> {
 
 /// Selecting this package too makes Cargo choose the features that a plain `cargo test` chooses: nothing is built twice.
 const OURSELVES: &str = "weir-vmtests";
+
+const AGAIN: &str = "Make it with `cargo test --no-run --message-format=json` in this repository";
 
 /// One test program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +37,7 @@ pub struct Artifacts {
     /// The test programs, by room and name.
     pub programs: Vec<Program>,
     /// The binaries of the rooms, with their names.
-    pub binaries: Vec<(String, PathBuf)>,
+    pub binaries: BTreeMap<String, PathBuf>,
 }
 
 /// One line of `cargo --message-format=json`, as far as it is of use here.
@@ -74,17 +77,12 @@ impl Artifacts {
             command.args(["-p", &format!("weir-{room}")]);
         }
         let what = "cargo test --no-run";
-        let output = command
-            .stdin(Stdio::null())
-            .stderr(Stdio::inherit())
-            .output()
-            .at(what)?;
+        command.stdin(Stdio::null()).stderr(Stdio::inherit());
+        let output = command.output().at(what)?;
         if !output.status.success() {
-            return Err(Error::new(
-                what,
-                format!("it ended with {}", output.status),
-                "See what it says above. Crates that it lacks come over the network",
-            ));
+            let reason = format!("it ended with {}", output.status);
+            let remedy = "See what it says above. Crates that it lacks come over the network";
+            return Err(Error::new(what, reason, remedy));
         }
         Self::parse(what, &output.stdout[..])
     }
@@ -102,67 +100,47 @@ impl Artifacts {
             if !line.starts_with('{') {
                 continue;
             }
-            let message: Message = serde_json::from_str(&line).map_err(|e| {
-                Error::new(
-                    input,
-                    format!("not what Cargo prints: {e}"),
-                    "Make it with `cargo test --no-run --message-format=json`",
-                )
-            })?;
-            found.add(message);
+            let message: serde_json::Result<Message> = serde_json::from_str(&line);
+            let reason = |e| format!("not what Cargo prints: {e}");
+            found.add(message.map_err(|e| Error::new(input, reason(e), AGAIN))?);
         }
         if found.programs.is_empty() {
-            return Err(Error::new(
-                input,
-                "no test program of the rooms is in it",
-                "Make it with `cargo test --no-run --message-format=json` in this repository",
-            ));
+            let reason = "no test program of the rooms is in it";
+            return Err(Error::new(input, reason, AGAIN));
         }
-        found
-            .programs
-            .sort_by(|a, b| (order(&a.room), &a.name).cmp(&(order(&b.room), &b.name)));
+        let place = |p: &Program| (order(&p.room), p.name.clone());
+        found.programs.sort_by_key(place);
         Ok(found)
     }
 
     fn add(&mut self, message: Message) {
-        let (Some(manifest), Some(target), Some(profile), Some(executable)) = (
-            message.manifest_path,
-            message.target,
-            message.profile,
-            message.executable,
-        ) else {
+        let (Some(manifest), Some(target)) = (message.manifest_path, message.target) else {
+            return;
+        };
+        let (Some(profile), Some(executable)) = (message.profile, message.executable) else {
             return;
         };
         let package = manifest.parent().unwrap_or(Path::new("/")).to_owned();
-        let room = package
-            .file_name()
-            .map(|n| n.to_string_lossy().into_owned())
-            .unwrap_or_default();
+        let room = package.file_name().unwrap_or_default().to_string_lossy();
+        let room = room.into_owned();
         if message.reason != "compiler-artifact" || !rooms().any(|r| r == room) {
             return;
         }
         let is = |kind: &str| target.kind.iter().any(|k| k == kind);
         match profile.test {
             true if is("test") || is("lib") => self.programs.push(Program {
-                name: if is("lib") {
-                    "unit".into()
-                } else {
-                    target.name
+                name: match is("lib") {
+                    true => "unit".into(),
+                    false => target.name,
                 },
                 room,
                 source: target.src_path,
                 executable,
                 package,
             }),
-            false if is("bin") => self.binaries.push((target.name, executable)),
+            false if is("bin") => _ = self.binaries.insert(target.name, executable),
             _ => {}
         }
-    }
-
-    /// The binary of that name, as built for the tests.
-    pub fn binary(&self, name: &str) -> Option<&Path> {
-        let found = self.binaries.iter().find(|(n, _)| n == name);
-        found.map(|(_, path)| path.as_path())
     }
 }
 
@@ -201,7 +179,7 @@ mod tests {
             .map(|p| format!("{} {}", p.room, p.name))
             .collect();
         assert_eq!(names, ["netlink unit", "cni plugin"]);
-        assert_eq!(found.binary("weir"), Some(Path::new("/t/weir-1")));
+        assert_eq!(found.binaries.get("weir"), Some(&"/t/weir-1".into()));
         assert_eq!(found.programs[0].package, Path::new("/w/netlink"));
     }
 

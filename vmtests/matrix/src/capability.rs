@@ -44,16 +44,12 @@ pub(super) fn objection(place: &Place, rows: &[Capability]) -> Option<String> {
     if place.is_host() {
         return None;
     }
-    let mut wrong: Vec<String> = rows
-        .iter()
-        .filter(|r| r.answer == "could not tell")
-        .map(|r| {
-            format!(
-                "{} {}: could not tell, in a guest with all rights: {}",
-                r.group, r.name, r.remark
-            )
-        })
-        .collect();
+    let untold = |r: &Capability| {
+        let (group, name, remark) = (&r.group, &r.name, &r.remark);
+        format!("{group} {name}: could not tell, in a guest with all rights: {remark}")
+    };
+    let unclear = rows.iter().filter(|r| r.answer == "could not tell");
+    let mut wrong: Vec<String> = unclear.map(untold).collect();
     let expected = place.special.iter().flat_map(|(_, special)| {
         let lacks = special.lacks.iter().map(|feature| ("lack", feature));
         lacks.chain(special.has.iter().map(|feature| ("have", feature)))

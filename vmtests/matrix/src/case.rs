@@ -33,16 +33,6 @@ pub enum What {
     Alone,
 }
 
-impl What {
-    /// The test program that runs it: its place in [`Artifacts::programs`].
-    pub fn program(&self) -> Option<usize> {
-        match self {
-            Self::Test { program, .. } => Some(*program),
-            Self::Preflight | Self::Alone => None,
-        }
-    }
-}
-
 /// The case that fills the table of capabilities.
 pub const PREFLIGHT: &str = "agent::preflight::report";
 /// The case with the release binary alone.
@@ -51,26 +41,17 @@ pub const ALONE: &str = "agent::demo::the_static_program_alone";
 impl Case {
     /// Every case, in the order of the rooms, and those of the matrix itself.
     pub fn all(artifacts: &Artifacts) -> Result<Vec<Self>> {
-        let mut cases = vec![
-            Self {
-                name: PREFLIGHT.to_owned(),
-                what: What::Preflight,
-                marks: Marks {
-                    is_smoke: true,
-                    variants: ["all".to_owned()].into(),
-                    ..Marks::default()
-                },
-            },
-            Self {
-                name: ALONE.to_owned(),
-                what: What::Alone,
-                marks: Marks {
-                    is_smoke: true,
-                    needs: [RELEASE.to_owned()].into(),
-                    ..Marks::default()
-                },
-            },
-        ];
+        let case = |name: &str, what, marks| Self {
+            name: name.to_owned(),
+            what,
+            marks,
+        };
+        let (mut preflight, mut alone) = (Marks::default(), Marks::default());
+        (preflight.is_smoke, alone.is_smoke) = (true, true);
+        preflight.variants.insert("all".to_owned());
+        alone.needs.insert(RELEASE.to_owned());
+        let preflight = case(PREFLIGHT, What::Preflight, preflight);
+        let mut cases = vec![preflight, case(ALONE, What::Alone, alone)];
         let mut stale = Vec::new();
         for (index, program) in artifacts.programs.iter().enumerate() {
             let mut reader = Reader::new(program);
@@ -81,24 +62,18 @@ impl Case {
                 if program.name == "unit" && marks.on.is_none() {
                     continue;
                 }
-                cases.push(Self {
-                    name,
-                    what: What::Test {
-                        program: index,
-                        test,
-                    },
-                    marks,
-                });
+                let program = index;
+                cases.push(case(&name, What::Test { program, test }, marks));
             }
             stale.extend(reader.stale());
         }
         match stale.first() {
             None => Ok(cases),
-            Some(first) => Err(Error::new(
-                first,
-                "it has a line for the matrix, and is no test",
-                "Put the line above a test, or above all items of the file",
-            )),
+            Some(first) => {
+                let reason = "it has a line for the matrix, and is no test";
+                let remedy = "Put the line above a test, or above all items of the file";
+                Err(Error::new(first, reason, remedy))
+            }
         }
     }
 }
@@ -107,23 +82,15 @@ impl Case {
 fn tests_of(program: &Program) -> Result<Vec<String>> {
     let name = program.executable.display().to_string();
     let list = |more: &[&str]| {
-        let output = Command::new(&program.executable)
-            .args(["--list", "--format", "terse"])
-            .args(more)
-            .current_dir(&program.package)
-            .stdin(Stdio::null())
-            .output()
-            .at(&name)?;
+        let mut command = Command::new(&program.executable);
+        command.args(["--list", "--format", "terse"]).args(more);
+        command.current_dir(&program.package).stdin(Stdio::null());
+        let output = command.output().at(&name)?;
         if !output.status.success() {
-            return Err(Error::new(
-                &name,
-                format!(
-                    "--list ended with {}: {}",
-                    output.status,
-                    String::from_utf8_lossy(&output.stderr)
-                ),
-                "Is it a test program of this system?",
-            ));
+            let (status, said) = (output.status, String::from_utf8_lossy(&output.stderr));
+            let reason = format!("--list ended with {status}: {said}");
+            let remedy = "Is it a test program of this system?";
+            return Err(Error::new(&name, reason, remedy));
         }
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let tests = text.lines().filter_map(|l| l.strip_suffix(": test"));

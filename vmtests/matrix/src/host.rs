@@ -21,28 +21,27 @@ pub fn enter_namespaces_if_asked() {
 
 /// As root a network and a mount namespace; as anybody else first a user namespace in which one is root.
 fn namespaces() -> std::result::Result<(), String> {
-    let said = |what: &'static str| move |e: &dyn std::fmt::Display| format!("{what}: {e}");
     let (uid, gid) = (geteuid(), getegid());
+    let own = |file: &str, text: String| {
+        let path = Path::new("/proc/self").join(file);
+        std::fs::write(path, text).map_err(|e| format!("unshare -Ur: {e}"))
+    };
     if !uid.is_root() {
-        let failed = said("unshare -Ur");
-        unshare(CloneFlags::CLONE_NEWUSER).map_err(|e| failed(&e))?;
-        for (file, text) in [
-            ("setgroups", "deny".to_owned()),
-            ("uid_map", format!("0 {uid} 1")),
-            ("gid_map", format!("0 {gid} 1")),
-        ] {
-            std::fs::write(Path::new("/proc/self").join(file), text).map_err(|e| failed(&e))?;
-        }
+        unshare(CloneFlags::CLONE_NEWUSER).map_err(|e| format!("unshare -Ur: {e}"))?;
+        own("setgroups", "deny".to_owned())?;
+        own("uid_map", format!("0 {uid} 1"))?;
+        own("gid_map", format!("0 {gid} 1"))?;
     }
-    unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)
-        .map_err(|e| said("unshare -nm")(&e))?;
-    let none: Option<&str> = None;
-    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
-        .map_err(|e| said("mount --make-rprivate /")(&e))?;
+    let flags = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS;
+    unshare(flags).map_err(|e| format!("unshare -nm: {e}"))?;
+    let (none, flags) = (None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE);
+    let private = mount(none, "/", none, flags, none);
+    private.map_err(|e| format!("mount --make-rprivate /: {e}"))?;
     if !uid.is_root() {
         // The lock of iptables-legacy is in /run.
-        mount(Some("tmpfs"), "/run", Some("tmpfs"), MsFlags::empty(), none)
-            .map_err(|e| said("mount /run")(&e))?;
+        let kind = Some("tmpfs");
+        let run = mount(kind, "/run", kind, MsFlags::empty(), none);
+        run.map_err(|e| format!("mount /run: {e}"))?;
     }
     process::loopback_up()
 }

@@ -101,9 +101,8 @@ impl<'a> Matrix<'a> {
     /// Why a case cannot be tried, unless that is a failure.
     pub fn why_ignored(&self, place: usize, case: usize) -> Option<String> {
         let (place, case) = (self.places.get(place)?, self.cases.get(case)?);
-        self.runner
-            .impossible(case, place)
-            .filter(|_| !is_required(place))
+        let why = self.runner.impossible(case, place);
+        why.filter(|_| !is_required(place))
     }
 
     /// Runs one case.
@@ -165,17 +164,14 @@ impl<'a> Matrix<'a> {
         let Some(path) = &self.plan.progress else {
             return Ok((None, Vec::new()));
         };
-        let artifacts = self.runner.artifacts();
-        let identity = progress::identity(artifacts, &self.cases, &self.plan.selection)?;
+        let (artifacts, selection) = (&self.runner.artifacts, &self.plan.selection);
+        let identity = progress::identity(artifacts, &self.cases, selection)?;
         let (progress, done) = Progress::open(path, &identity, self.plan.resume)?;
         let kept = done.into_iter().filter_map(|done| {
             let place = |p: &Place| p.name() == done.result.environment;
             let case = |c: &Case| c.name == done.result.case;
-            let at = (
-                self.places.iter().position(place)?,
-                self.cases.iter().position(case)?,
-            );
-            Some((at.0, at.1, done))
+            let place = self.places.iter().position(place)?;
+            Some((place, self.cases.iter().position(case)?, done))
         });
         Ok((Some(progress), kept.collect()))
     }
@@ -201,9 +197,8 @@ impl<'a> Matrix<'a> {
         }
         if !self.plan.selection.is_empty() {
             // Environments in which nothing was asked for.
-            let results = &run.results;
-            run.environments
-                .retain(|e| results.iter().any(|r| r.environment == e.name));
+            let ran = |name: &str| run.results.iter().any(|r| r.environment == name);
+            run.environments.retain(|e| ran(&e.name));
         }
         run
     }
@@ -217,9 +212,7 @@ impl<'a> Matrix<'a> {
         };
         let text = String::from_utf8_lossy(&output.stdout);
         let first = text.lines().next().unwrap_or_default();
-        first
-            .trim_start_matches("QEMU emulator version ")
-            .to_owned()
+        first.replace("QEMU emulator version ", "")
     }
 
     /// A case that every kernel skips tests nothing: the last environment that skipped it has to answer for it.
@@ -235,11 +228,9 @@ impl<'a> Matrix<'a> {
                 && let Some(last) = run.results.iter_mut().rfind(|r| of_case(r))
                 && let Verdict::Skipped(Skip { reason, probe, .. }) = &last.verdict
             {
-                last.verdict = Verdict::Failed {
-                    text: format!(
-                        "no kernel of the matrix runs this case. The last one lacks {probe}: {reason}"
-                    ),
-                };
+                let why = "no kernel of the matrix runs this case. The last one lacks";
+                let text = format!("{why} {probe}: {reason}");
+                last.verdict = Verdict::Failed { text };
             }
         }
     }
@@ -250,18 +241,16 @@ type Ended = (usize, usize, Done);
 
 /// Is the environment one of those that must be there?
 fn is_required(place: &Place) -> bool {
+    let is = |r: &str| r == place.name() || (r == "newest" && place.is_newest);
     let required = std::env::var(REQUIRE).unwrap_or_default();
-    required
-        .split(',')
-        .any(|r| r == place.name() || (r == "newest" && place.is_newest))
+    required.split(',').any(is)
 }
 
 /// What cannot be tried is a failure where it was demanded.
 fn demand(place: &Place, result: &mut CaseResult) {
     if let (true, Verdict::Ignored { reason }) = (is_required(place), &result.verdict) {
-        result.verdict = Verdict::Failed {
-            text: format!("{REQUIRE} demands {}, and {reason}", place.name()),
-        };
+        let text = format!("{REQUIRE} demands {}, and {reason}", place.name());
+        result.verdict = Verdict::Failed { text };
     }
 }
 

@@ -12,6 +12,7 @@
 //! closer to a test counts; `smoke`, variants and needs add up. Without a line, a test runs on this machine and on every
 //! kernel as it is; a unit test is no part of the matrix.
 use super::artifacts::Program;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -127,10 +128,8 @@ impl Source {
 
 /// The module and its path, if these two lines declare one with a path.
 fn elsewhere<'a>(line: &'a str, next: Option<&'a str>) -> Option<(&'a str, &'a str)> {
-    let path = line
-        .trim()
-        .strip_prefix("#[path = \"")?
-        .strip_suffix("\"]")?;
+    let path = line.trim().strip_prefix("#[path = \"")?;
+    let path = path.strip_suffix("\"]")?;
     let declared = next?.trim().strip_suffix(';')?;
     Some((declared.rsplit(' ').next()?, path))
 }
@@ -144,7 +143,7 @@ fn function_below<'a>(mut lines: impl Iterator<Item = &'a str>) -> Option<&'a st
 }
 
 /// Reads what the tests of one program say.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Reader {
     root: PathBuf,
     sources: BTreeMap<PathBuf, Source>,
@@ -155,10 +154,10 @@ pub struct Reader {
 impl Reader {
     /// Of that program.
     pub fn new(program: &Program) -> Self {
+        let root = program.source.clone();
         Self {
-            root: program.source.clone(),
-            sources: BTreeMap::new(),
-            used: BTreeSet::new(),
+            root,
+            ..Self::default()
         }
     }
 
@@ -171,13 +170,11 @@ impl Reader {
         for module in modules.split("::").filter(|m| !m.is_empty()) {
             let beside = file.parent().unwrap_or(Path::new("")).to_owned();
             let path = self.source(&file)?.paths.get(module);
-            let mut below = vec![
-                folder.join(format!("{module}.rs")),
-                folder.join(module).join("mod.rs"),
-            ];
-            below.extend(path.map(|path| beside.join(path)));
+            let path = path.map(|path| beside.join(path));
+            let plain = folder.join(format!("{module}.rs"));
             folder.push(module);
             // A module without a file is in the one above.
+            let below = [plain, folder.join("mod.rs")].into_iter().chain(path);
             if let Some(found) = below.into_iter().find(|f| f.is_file()) {
                 marks.add(&self.source(&found)?.about_all);
                 file = found;
@@ -196,23 +193,21 @@ impl Reader {
             let names = source.about_tests.keys();
             names.map(move |name| (file.clone(), name.clone()))
         });
-        all.filter(|mark| !self.used.contains(mark))
-            .map(|(file, name)| format!("{}: {name}", file.display()))
-            .collect()
+        let unused = all.filter(|mark| !self.used.contains(mark));
+        let shown = unused.map(|(file, name)| format!("{}: {name}", file.display()));
+        shown.collect()
     }
 
     fn source(&mut self, file: &Path) -> Result<&Source> {
-        let error = |reason: String| {
-            let remedy = "The lines are described in vmtests/matrix/src/marks.rs";
-            Error::new(file.display().to_string(), reason, remedy)
-        };
-        if !self.sources.contains_key(file) {
-            let text = std::fs::read_to_string(file).at(file)?;
-            let source = Source::read(&text).map_err(error)?;
-            self.sources.insert(file.to_owned(), source);
+        match self.sources.entry(file.to_owned()) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(place) => {
+                let text = std::fs::read_to_string(file).at(file)?;
+                let remedy = "The lines are described in vmtests/matrix/src/marks.rs";
+                let error = |e| Error::new(file.display().to_string(), e, remedy);
+                Ok(place.insert(Source::read(&text).map_err(error)?))
+            }
         }
-        let source = self.sources.get(file);
-        source.ok_or_else(|| error("it was not read".to_owned()))
     }
 }
 

@@ -15,30 +15,11 @@ pub enum End {
     Newest,
 }
 
-/// Options of a kernel's configuration that decide what weir can do there.
-const OPTIONS: &[&str] = &[
-    "CONFIG_NF_TABLES",
-    "CONFIG_NFT_COMPAT",
-    "CONFIG_NFT_TPROXY",
-    "CONFIG_NFT_SOCKET",
-    "CONFIG_NETFILTER_XTABLES_LEGACY",
-    "CONFIG_IP_NF_IPTABLES",
-    "CONFIG_IP_NF_IPTABLES_LEGACY",
-    "CONFIG_IP6_NF_IPTABLES",
-    "CONFIG_NETFILTER_XT_TARGET_TPROXY",
-    "CONFIG_NETFILTER_XT_MATCH_SOCKET",
-    "CONFIG_NETFILTER_XT_MATCH_OWNER",
-    "CONFIG_IP_SET",
-    "CONFIG_NETFILTER_XT_SET",
-    "CONFIG_IPV6",
-    "CONFIG_USER_NS",
-    "CONFIG_VETH",
-    "CONFIG_GENEVE",
-    "CONFIG_NETKIT",
-    "CONFIG_BPF_SYSCALL",
-    "CONFIG_DEBUG_INFO_BTF",
-    "CONFIG_PREEMPT_RT",
-];
+/// Options of a kernel's configuration, without CONFIG_, that decide what weir can do there.
+const OPTIONS: &str = "NF_TABLES NFT_COMPAT NFT_TPROXY NFT_SOCKET NETFILTER_XTABLES_LEGACY IP_NF_IPTABLES \
+     IP_NF_IPTABLES_LEGACY IP6_NF_IPTABLES NETFILTER_XT_TARGET_TPROXY NETFILTER_XT_MATCH_SOCKET \
+     NETFILTER_XT_MATCH_OWNER IP_SET NETFILTER_XT_SET IPV6 USER_NS VETH GENEVE NETKIT BPF_SYSCALL DEBUG_INFO_BTF \
+     PREEMPT_RT";
 
 /// An environment, and why it cannot be had if it cannot.
 #[derive(Debug, Clone)]
@@ -83,36 +64,31 @@ impl Place {
     /// A kernel of the catalogue, or a variant of one. One that is not in the cache is unavailable, and says why.
     pub fn guest(kernels: &Kernels, name: &str) -> Result<Self> {
         let is_own = kernels.own().iter().any(|o| o.name == name);
-        let variant = if is_own {
-            None
+        let (mut variant, mut is_newest, mut ends) = (None, false, Vec::new());
+        if is_own {
+            ends.extend([End::Oldest, End::Newest]);
         } else {
-            kernels.find(name)?.1.cloned()
-        };
-        let is_newest = !is_own && variant.is_none() && kernels.find(name)?.0.series.is_none();
-        let says = variant.as_ref().map(|v| v.says.clone());
-        let ends = match is_own {
-            true => vec![End::Oldest, End::Newest],
-            false => Vec::new(),
-        };
-        let special = variant.as_ref().map_or(name, |v| &v.name).to_owned();
+            let (entry, of_entry) = kernels.find(name)?;
+            (variant, is_newest) = (of_entry, of_entry.is_none() && entry.series.is_none());
+        }
+        let special = variant.map_or(name, |v| &v.name).to_owned();
         let found = kernels.catalogue().special(&special).cloned();
         let kernel = kernels.get(name);
         let mut about = Environment {
             name: name.to_owned(),
-            variant: says.unwrap_or_default(),
+            variant: variant.map_or_else(String::new, |v| v.says.clone()),
             ..Environment::default()
         };
         match &kernel {
             Err(e) => about.unavailable = Some(format!("{}: {}", e.reason, e.remedy)),
             Ok(kernel) => {
-                about.name.clone_from(&kernel.name);
-                about.release.clone_from(&kernel.release);
-                about.package.clone_from(&kernel.package);
-                about.sources.clone_from(&kernel.sources);
-                about.config = facts(kernel);
+                let kernel = kernel.clone();
+                about.config = facts(&kernel);
                 if kernel.name.ends_with("-rt") {
                     about.variant = "PREEMPT_RT: a real-time kernel".to_owned();
                 }
+                (about.name, about.release) = (kernel.name, kernel.release);
+                (about.package, about.sources) = (kernel.package, kernel.sources);
             }
         }
         Ok(Self {
@@ -130,11 +106,8 @@ impl Place {
     pub(super) fn mark_ends(places: &mut [Self]) {
         let plain = |p: &Self| p.special.is_none() && !p.is_host();
         let versions = || places.iter().filter(|p| plain(p)).filter_map(|p| p.version);
-        let ends = [
-            (End::Oldest, versions().min()),
-            (End::Newest, versions().max()),
-        ];
-        for (end, version) in ends {
+        let (oldest, newest) = (versions().min(), versions().max());
+        for (end, version) in [(End::Oldest, oldest), (End::Newest, newest)] {
             let is_there = |p: &&mut Self| plain(p) && p.version.is_some() && p.version == version;
             let there = places.iter_mut().filter(is_there);
             there.for_each(|place| place.ends.push(end));
@@ -168,8 +141,8 @@ fn facts(kernel: &Kernel) -> Vec<String> {
     let file = kernel.config.as_ref();
     let text = file.and_then(|f| std::fs::read_to_string(f).ok());
     let is_fact = |line: &&str| {
-        let option = line.split_once('=');
-        option.is_some_and(|(name, _)| OPTIONS.contains(&name))
+        let option = line.strip_prefix("CONFIG_").and_then(|o| o.split_once('='));
+        option.is_some_and(|(name, _)| OPTIONS.split(' ').any(|o| o == name))
     };
     let text = text.unwrap_or_default();
     text.lines().filter(is_fact).map(str::to_owned).collect()

@@ -33,12 +33,10 @@ impl Plan {
             if kernels.own().iter().any(|o| &o.name == kernel) {
                 continue;
             }
-            let entry = kernels.find(kernel)?.0.name.clone();
-            let on = kernels.catalogue().variants_on(&entry);
-            names.extend(
-                on.filter(|v| self.variants.contains(&v.name))
-                    .map(|v| format!("{kernel}-{}", v.name)),
-            );
+            let entry = kernels.find(kernel)?.0;
+            let on = kernels.catalogue().variants.iter();
+            let on = on.filter(|v| self.variants.contains(&v.name) && v.on.contains(&entry.name));
+            names.extend(on.map(|v| format!("{kernel}-{}", v.name)));
         }
         Ok(names)
     }

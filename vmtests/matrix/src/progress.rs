@@ -9,7 +9,7 @@ use crate::model::Verdict;
 use crate::run::Done;
 use crate::ship::{GOLDEN, RELEASE};
 use serde::Serialize;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -30,16 +30,13 @@ struct Identity<'a> {
 /// The first line of the file.
 pub(crate) fn identity(artifacts: &Artifacts, cases: &[Case], selection: &str) -> Result<String> {
     let tests = artifacts.programs.iter().map(|p| &p.executable);
-    let binaries = artifacts.binaries.iter().map(|(_, path)| path);
-    let stat = |path: &'_ PathBuf| {
+    let binaries = artifacts.binaries.values();
+    let programs = tests.chain(binaries).map(|path| {
         let about = fs::metadata(path).at(path)?;
         let written = about.modified().at(path)?;
         let since = written.duration_since(SystemTime::UNIX_EPOCH);
-        Ok((about.len(), since.unwrap_or_default().as_nanos()))
-    };
-    let programs = tests.chain(binaries).map(|path| {
-        let (size, written) = stat(path)?;
-        Ok((path.as_path(), size, written))
+        let nanos = since.unwrap_or_default().as_nanos();
+        Ok((path.as_path(), about.len(), nanos))
     });
     let identity = Identity {
         programs: programs.collect::<Result<_>>()?,
@@ -67,11 +64,8 @@ impl Progress {
         if let Some(dir) = path.parent() {
             fs::create_dir_all(dir).at(dir)?;
         }
-        let text = match resume {
-            true => fs::read_to_string(path).if_there(path)?,
-            false => None,
-        };
-        let text = text.unwrap_or_default();
+        let old = || fs::read_to_string(path).if_there(path);
+        let text = resume.then(old).transpose()?.flatten().unwrap_or_default();
         let mut lines = text.lines();
         let mut done = Vec::new();
         match lines.next() {
@@ -86,15 +80,9 @@ impl Progress {
             )),
             None => {}
         }
-        let file = OpenOptions::new()
-            .create(true)
-            .write(true)
-            .truncate(true)
-            .open(path)
-            .at(path)?;
         let progress = Self {
             path: path.to_owned(),
-            file: Mutex::new(file),
+            file: Mutex::new(File::create(path).at(path)?),
         };
         progress.line(identity)?;
         done.iter().try_for_each(|done| progress.add(done))?;

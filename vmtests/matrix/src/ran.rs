@@ -44,10 +44,8 @@ impl Ran {
 
     /// Every skip in it. The two streams are read apart: a line of one may be in the middle of a line of the other.
     fn skips(&self) -> Vec<Skip> {
-        [&self.out, &self.err]
-            .iter()
-            .flat_map(|bytes| Skip::all(&String::from_utf8_lossy(bytes)))
-            .collect()
+        let all = |bytes: &Vec<u8>| Skip::all(&String::from_utf8_lossy(bytes));
+        [&self.out, &self.err].into_iter().flat_map(all).collect()
     }
 
     /// The verdict on a test; what is not clearly good is bad.

@@ -8,12 +8,13 @@ use super::place::{End, Place};
 use super::ran::Ran;
 use super::{host, ship};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use weir_vm::cli::PATH;
 use weir_vm::proto::Run as Command;
-use weir_vm::{Cache, Error, Machine, Options, Origin, Payload, Result, Stream};
+use weir_vm::{Cache, Error, Machine, Options, Origin, Payload, Result, Stream, Trouble};
 
 /// The environment of every case.
 const ALL: [(&str, &str); 4] = [
@@ -25,15 +26,7 @@ const ALL: [(&str, &str); 4] = [
 /// That of a guest. Few random cases of one property: emulation makes each about twenty times slower.
 const GUEST: [(&str, &str); 2] = [("HOME", "/root"), ("PROPTEST_CASES", "5")];
 /// Variables of this machine's user, who has Cargo and compilers where they say.
-const HOST: [&str; 7] = [
-    "PATH",
-    "HOME",
-    "CARGO_HOME",
-    "RUSTUP_HOME",
-    "TMPDIR",
-    "CC",
-    "LD_LIBRARY_PATH",
-];
+const HOST: &str = "PATH HOME CARGO_HOME RUSTUP_HOME TMPDIR CC LD_LIBRARY_PATH";
 
 /// How long a case may take, in seconds.
 const DEADLINE: u64 = 120;
@@ -44,17 +37,8 @@ pub(crate) struct Runner<'a> {
     pub(crate) cache: &'a Cache,
     pub(crate) artifacts: Artifacts,
     pub(crate) options: Options,
-    alone: Option<Alone>,
-}
-
-/// The release binary as all that a guest holds.
-#[derive(Debug)]
-struct Alone {
-    payload: Payload,
-    /// Where the guest has it.
-    path: PathBuf,
-    /// Nobody would use its state again: it is not saved.
-    options: Options,
+    /// The release binary as all that a guest holds: its files, and where it is.
+    alone: Option<(Payload, PathBuf)>,
 }
 
 /// What came of one case in one environment.
@@ -78,28 +62,25 @@ impl<'a> Runner<'a> {
     ) -> Result<Self> {
         let common = ship::common(&artifacts)?;
         for place in places.iter_mut().filter(|p| p.kernel.is_some()) {
+            // Only the programs of its cases: every file more makes a boot longer.
             let belong = cases.iter().filter(|case| Self::belongs(case, place));
-            let programs = belong.filter_map(|case| case.what.program()).collect();
-            place.payload = Some(ship::with(&common, &artifacts, &programs)?);
+            let programs = belong.filter_map(|case| match case.what {
+                What::Test { program, .. } => Some(program),
+                What::Preflight | What::Alone => None,
+            });
+            let programs: BTreeSet<usize> = programs.collect();
+            let mut payload = common.clone();
+            for program in programs.iter().filter_map(|at| artifacts.programs.get(*at)) {
+                payload.program(&program.executable)?;
+            }
+            place.payload = Some(payload);
         }
         Ok(Self {
-            alone: ship::alone()?.map(|(payload, path)| Alone {
-                payload,
-                path,
-                options: Options {
-                    is_saved: false,
-                    ..options.clone()
-                },
-            }),
+            alone: ship::alone()?,
             cache,
             artifacts,
             options,
         })
-    }
-
-    /// The test programs, and the programs that they test.
-    pub(crate) fn artifacts(&self) -> &Artifacts {
-        &self.artifacts
     }
 
     /// Does the case belong to the environment?
@@ -134,9 +115,7 @@ impl<'a> Runner<'a> {
             Verdict::Ignored { reason }
         } else {
             match self.execute(case, place, &mut done) {
-                Err(e) => Verdict::Failed {
-                    text: e.to_string(),
-                },
+                Err(e) => failed(e.to_string()),
                 Ok(ran) => {
                     done.result.restored = ran.restored;
                     self.judge(case, place, &ran, &mut done)
@@ -168,15 +147,13 @@ impl<'a> Runner<'a> {
         }
         // Exit code 3 says that something could not be told, and the rows say what.
         match capability::rows(place.name(), &ran.stdout()) {
-            Err(why) => Verdict::Failed {
-                text: format!("{why}\n{}", ran.text()),
-            },
+            Err(why) => failed(format!("{why}\n{}", ran.text())),
             Ok(rows) => {
                 done.capabilities = rows;
                 match capability::objection(place, &done.capabilities) {
                     _ if ran.trouble.is_some() => verdict,
                     None => Verdict::Passed,
-                    Some(text) => Verdict::Failed { text },
+                    Some(text) => failed(text),
                 }
             }
         }
@@ -190,19 +167,23 @@ impl<'a> Runner<'a> {
         // Never on the host instead.
         let unknown = || Error::new(place.name(), "its guests hold nothing", "Report it");
         let payload = place.payload.as_ref().ok_or_else(unknown)?;
-        let (payload, options) = match (&case.what, &self.alone) {
-            (What::Alone, Some(alone)) => (&alone.payload, &alone.options),
-            _ => (payload, &self.options),
+        let mut options = self.options.clone();
+        let payload = match (&case.what, &self.alone) {
+            (What::Alone, Some((alone, _))) => {
+                // Nobody would use its state again.
+                options.is_saved = false;
+                alone
+            }
+            _ => payload,
         };
         let begun = Instant::now();
-        let mut machine = Machine::start(self.cache, kernel, payload, options)?;
+        let mut machine = Machine::start(self.cache, kernel, payload, &options)?;
         let mut ran = Ran::default();
-        ran.restored = matches!(machine.origin(), Origin::Restored);
+        ran.restored = matches!(machine.origin, Origin::Restored);
         if !ran.restored && case.name != ALONE {
             done.cold_boot = Some(begun.elapsed().as_secs_f64());
         }
-        let outcome = machine.run(&command, &mut |stream, bytes| ran.add(stream, bytes));
-        match outcome {
+        match machine.run(&command, &mut |stream, bytes| ran.add(stream, bytes)) {
             // What the test said before its guest died is a part of the story.
             Err(e) => {
                 ran.add(Stream::Err, e.to_string().as_bytes());
@@ -210,15 +191,13 @@ impl<'a> Runner<'a> {
             }
             Ok(outcome) => {
                 ran.ending = Some(outcome.exit.ending);
-                ran.trouble = outcome.trouble.map(|t| {
+                let (log, console) = (outcome.exit.kernel_log, machine.console());
+                let tell = |Trouble { kind, line }| {
                     format!(
-                        "the kernel is in trouble ({}): {}\n{}\n--- console:\n{}\n---",
-                        t.kind,
-                        t.line,
-                        outcome.exit.kernel_log,
-                        machine.console()
+                        "the kernel is in trouble ({kind}): {line}\n{log}\n--- console:\n{console}\n---"
                     )
-                });
+                };
+                ran.trouble = outcome.trouble.map(tell);
             }
         }
         Ok(ran)
@@ -245,13 +224,13 @@ impl<'a> Runner<'a> {
                 (&*program.executable, arguments, &*program.package)
             }
             What::Preflight => {
-                let weir = self.artifacts.binary("weir");
+                let weir = self.artifacts.binaries.get("weir");
                 let weir = weir.ok_or_else(|| missing("weir"))?;
-                (weir, vec!["preflight", "--json"], Path::new("/"))
+                (&**weir, vec!["preflight", "--json"], Path::new("/"))
             }
             What::Alone => {
-                let alone = self.alone.as_ref().ok_or_else(|| missing("weir"))?;
-                (&*alone.path, vec!["demo"], Path::new("/"))
+                let (_, weir) = self.alone.as_ref().ok_or_else(|| missing("weir"))?;
+                (&**weir, vec!["demo"], Path::new("/"))
             }
         };
         let arguments = arguments.into_iter().map(OsString::from);
@@ -264,29 +243,28 @@ impl<'a> Runner<'a> {
     }
 }
 
+fn failed(text: String) -> Verdict {
+    Verdict::Failed { text }
+}
+
 /// A variable of this process that a case may read. Some turn skips of the host into failures; a guest has rules of its own.
 fn passes(name: &OsStr, on_host: bool) -> bool {
     let name = name.to_str().unwrap_or_default();
-    let on_host = on_host && (HOST.contains(&name) || name.starts_with("WEIR_REQUIRE_"));
+    let is_host = HOST.split(' ').any(|h| h == name) || name.starts_with("WEIR_REQUIRE_");
+    let on_host = on_host && is_host;
     on_host || [ship::GOLDEN, ship::RELEASE].contains(&name)
 }
 
 fn missing(what: &str) -> Error {
-    Error::new(
-        what,
-        "Cargo did not say where it is",
-        "Give --artifacts the whole output of cargo test --no-run --message-format=json",
-    )
+    let remedy = "Give --artifacts the whole output of cargo test --no-run --message-format=json";
+    Error::new(what, "Cargo did not say where it is", remedy)
 }
 
 /// The binary that plays `/init`, QEMU's launcher and the namespaces' door.
 pub(crate) fn options(program: Option<&Path>) -> Result<Options> {
-    let options = Options::new()?;
-    Ok(match program {
-        Some(program) => Options {
-            program: program.to_owned(),
-            ..options
-        },
-        None => options,
-    })
+    let mut options = Options::new()?;
+    if let Some(program) = program {
+        options.program = program.to_owned();
+    }
+    Ok(options)
 }

@@ -18,11 +18,9 @@ pub struct Version(pub u32, pub u32);
 impl Version {
     /// The first two numbers of `uname -r`, or of `5.13`.
     pub fn parse(text: &str) -> Option<Self> {
-        let mut numbers = text.split(|c: char| !c.is_ascii_digit());
-        Some(Self(
-            numbers.next()?.parse().ok()?,
-            numbers.next()?.parse().ok()?,
-        ))
+        let numbers = text.split(|c: char| !c.is_ascii_digit());
+        let mut numbers = numbers.map(|n| n.parse().ok());
+        Some(Self(numbers.next()??, numbers.next()??))
     }
 }
 
@@ -49,9 +47,8 @@ impl Skip {
             Some((test, rest)) if test.starts_with("test ") => rest,
             _ => line,
         };
-        let text = line
-            .strip_prefix("skip")
-            .map(|t| t.strip_prefix("ped").unwrap_or(t))?;
+        let text = line.strip_prefix("skip")?;
+        let text = text.strip_prefix("ped").unwrap_or(text);
         // "skipped, the eBPF part: ..." is a skip, too.
         if !text.starts_with([':', ',']) {
             return None;
@@ -60,39 +57,29 @@ impl Skip {
         let full = || {
             let (probe, rest) = text.split_once(" (since ")?;
             let (since, reason) = rest.split_once("):")?;
-            Version::parse(since)?;
-            Some(Self {
-                probe: probe.to_owned(),
-                since: since.to_owned(),
-                reason: reason.trim().to_owned(),
-            })
+            Version::parse(since).map(|_| (probe, since, reason.trim()))
         };
-        Some(full().unwrap_or_else(|| Self {
-            probe: String::new(),
-            since: String::new(),
-            reason: text.to_owned(),
-        }))
+        let (probe, since, reason) = full().unwrap_or(("", "", text));
+        Some(Self {
+            probe: probe.to_owned(),
+            since: since.to_owned(),
+            reason: reason.to_owned(),
+        })
     }
 
     /// Why a guest with this kernel may not skip it, if it may not; `taken` are the probes that a variant takes away.
     pub fn objection(&self, kernel: Version, taken: &[String]) -> Option<String> {
         if self.probe.is_empty() {
-            return Some(
-                "it did not run, and names no feature that the kernel lacks: here it has all rights, so \
-                 something is missing in the guest"
-                    .to_owned(),
-            );
+            let why = "it did not run, and names no feature that the kernel lacks: here it has all rights, so \
+                 something is missing in the guest";
+            return Some(why.to_owned());
         }
         if taken.iter().any(|t| self.probe.starts_with(&**t)) {
             return None;
         }
-        let since = Version::parse(&self.since)?;
-        (kernel >= since).then(|| {
-            format!(
-                "every kernel since {} has it, and this one is {}.{}",
-                self.since, kernel.0, kernel.1
-            )
-        })
+        let (since, Version(major, minor)) = (&self.since, kernel);
+        let why = || format!("every kernel since {since} has it, and this one is {major}.{minor}");
+        (kernel >= Version::parse(since)?).then(why)
     }
 }
 

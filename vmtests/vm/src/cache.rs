@@ -9,9 +9,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The variable that names the cache's folder.
-const CACHE_VARIABLE: &str = "VMTESTS_CACHE";
-
 /// The folder that holds packages, kernels and saved states. Nothing is written outside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cache {
@@ -23,7 +20,7 @@ impl Cache {
     /// It need not be there yet.
     pub fn open(root: Option<PathBuf>) -> Result<Self> {
         let root = root
-            .or_else(|| variable(CACHE_VARIABLE))
+            .or_else(|| variable("VMTESTS_CACHE"))
             .unwrap_or_else(|| target_directory().join("vmtests"));
         // Absolute, because QEMU may be started in another directory.
         let root = std::path::absolute(&root).at(&root)?;
@@ -59,23 +56,19 @@ impl Cache {
     pub fn place(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let path = self.root.join(path);
         if let Some(parent) = path.parent() {
-            make_directory(parent)?;
+            fs::create_dir_all(parent).at(parent)?;
         }
         Ok(path)
     }
 
-    /// Waits until no other run works on `what`, and keeps others away until the guard is dropped.
-    pub fn lock(&self, what: &str) -> Result<Lock> {
+    /// Waits until no other run works on `what`, and keeps others away until the file is closed.
+    pub fn lock(&self, what: &str) -> Result<File> {
         loop {
             let path = self.place(format!("lock/{what}"))?;
-            let file = File::options()
-                .create(true)
-                .truncate(false)
-                .write(true)
-                .open(&path)
-                .at(&path)?;
+            let file = File::options().append(true).create(true).open(&path);
+            let file = file.at(&path)?;
             if let Err(TryLockError::WouldBlock) = file.try_lock() {
-                crate::progress::note(&format!("another run works on {what}: waiting for it"));
+                crate::program::note(&format!("another run works on {what}: waiting for it"));
             }
             // One that we have already stays as it is.
             file.lock().at(&path)?;
@@ -84,7 +77,7 @@ impl Cache {
             if let (Ok(ours), Ok(theirs)) = (file.metadata(), fs::metadata(&path))
                 && same(ours, theirs)
             {
-                return Ok(Lock { _guard: file });
+                return Ok(file);
             }
         }
     }
@@ -93,7 +86,7 @@ impl Cache {
     pub fn scratch(&self) -> Result<Scratch> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let folder = self.scratches();
-        make_directory(&folder)?;
+        fs::create_dir_all(&folder).at(&folder)?;
         remove_abandoned(&folder);
         loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -118,12 +111,6 @@ impl Cache {
     }
 }
 
-/// Keeps other runs away from something as long as it lives.
-#[derive(Debug)]
-pub struct Lock {
-    _guard: File,
-}
-
 /// A folder of this run; goes away with the value.
 #[derive(Debug)]
 pub struct Scratch {
@@ -141,7 +128,7 @@ impl Scratch {
     pub fn publish(&self, name: &str, place: &Path) -> Result<()> {
         let from = self.path.join(name);
         if let Some(parent) = place.parent() {
-            make_directory(parent)?;
+            fs::create_dir_all(parent).at(parent)?;
         }
         if place.is_dir() {
             // rename(2) replaces an empty directory only; a broken one goes where it is removed with us.
@@ -159,11 +146,6 @@ impl Drop for Scratch {
     }
 }
 
-/// `mkdir -p`.
-pub(crate) fn make_directory(path: &Path) -> Result<()> {
-    fs::create_dir_all(path).at(path)
-}
-
 /// Writes a file under a name beside it first: a reader never sees half of it.
 pub fn replace(file: &Path, content: &str) -> Result<()> {
     let mut name = file.file_name().unwrap_or_default().to_os_string();
@@ -179,26 +161,24 @@ pub fn replace(file: &Path, content: &str) -> Result<()> {
 
 /// An environment variable as a path; an empty one counts as absent.
 pub fn variable(name: &str) -> Option<PathBuf> {
-    std::env::var_os(name)
-        .filter(|value| !value.is_empty())
-        .map(PathBuf::from)
+    let value = std::env::var_os(name).filter(|value| !value.is_empty());
+    value.map(PathBuf::from)
 }
 
 /// Cargo's target directory: the one of this build.
 fn target_directory() -> PathBuf {
     let executable = std::env::current_exe().unwrap_or_default();
-    variable("CARGO_TARGET_DIR")
-        .or_else(|| target_directory_of(&executable).map(Path::to_owned))
-        .unwrap_or_else(|| PathBuf::from("target"))
+    let of_build = || target_directory_of(&executable).map(Path::to_owned);
+    let found = variable("CARGO_TARGET_DIR").or_else(of_build);
+    found.unwrap_or_else(|| "target".into())
 }
 
 /// The target directory in which a program was built. Cargo marks it with `CACHEDIR.TAG` if it made it, and keeps
 /// what it knows of the compiler there in any case.
 pub(crate) fn target_directory_of(program: &Path) -> Option<&Path> {
     let marks = ["CACHEDIR.TAG", ".rustc_info.json"];
-    program
-        .ancestors()
-        .find(|d| marks.iter().any(|mark| d.join(mark).is_file()))
+    let mut folders = program.ancestors();
+    folders.find(|d| marks.iter().any(|mark| d.join(mark).is_file()))
 }
 
 /// Removes the scratch folders of runs that are no more.

@@ -104,24 +104,16 @@ impl Catalogue {
     }
 
     fn parse(text: &str) -> Result<Self> {
-        let catalogue: Self = toml::from_str(text).map_err(|e| {
-            Error::new(
-                "kernels.toml",
-                e,
-                "Correct it; its comments say what belongs there",
-            )
-        })?;
+        let remedy = "Correct it; its comments say what belongs there";
+        let catalogue = toml::from_str(text);
+        let catalogue: Self = catalogue.map_err(|e| Error::new("kernels.toml", e, remedy))?;
+        let is_unknown = |on: &&String| catalogue.kernels.iter().all(|k| k.name != **on);
         for variant in &catalogue.variants {
-            let unknown = variant
-                .on
-                .iter()
-                .find(|on| catalogue.kernels.iter().all(|k| k.name != **on));
-            if let Some(on) = unknown {
-                return Err(Error::new(
-                    format!("kernels.toml, variant {}", variant.name),
-                    format!("there is no kernel {on}"),
-                    "Add the kernel, or take it from `on`",
-                ));
+            if let Some(on) = variant.on.iter().find(is_unknown) {
+                let input = format!("kernels.toml, variant {}", variant.name);
+                let reason = format!("there is no kernel {on}");
+                let remedy = "Add the kernel, or take it from `on`";
+                return Err(Error::new(input, reason, remedy));
             }
         }
         Ok(catalogue)
@@ -129,29 +121,19 @@ impl Catalogue {
 
     /// Takes `6.12-no-xtables` apart into the kernel's name and the variant.
     pub fn split<'a>(&self, name: &'a str) -> (&'a str, Option<&Variant>) {
-        self.variants
-            .iter()
-            .find_map(|variant| {
-                let kernel = name.strip_suffix(&variant.name)?.strip_suffix('-')?;
-                Some((kernel, Some(variant)))
-            })
-            .unwrap_or((name, None))
+        let found = self.variants.iter().find_map(|variant| {
+            let kernel = name.strip_suffix(&variant.name)?.strip_suffix('-')?;
+            Some((kernel, Some(variant)))
+        });
+        found.unwrap_or((name, None))
     }
 
     /// What tests find on the variant of that name, or on the kernel, if that is special.
     pub fn special(&self, name: &str) -> Option<&Special> {
         let variant = self.variants.iter().find(|v| v.name == name);
         let kernel = || self.kernels.iter().find(|k| k.name == name);
-        variant
-            .map(|v| &v.special)
-            .or_else(|| kernel()?.special.as_ref())
-    }
-
-    /// The variants that a whole matrix runs on the kernel of that name.
-    pub fn variants_on<'a>(&'a self, kernel: &'a str) -> impl Iterator<Item = &'a Variant> {
-        self.variants
-            .iter()
-            .filter(move |variant| variant.on.iter().any(|on| on == kernel))
+        let special = variant.map(|v| &v.special);
+        special.or_else(|| kernel()?.special.as_ref())
     }
 }
 

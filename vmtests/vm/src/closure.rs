@@ -1,6 +1,6 @@
 //! What a program needs to start: its loader and every shared library, as the loader itself lists them. It maps the files and runs
 //! none of their code.
-use crate::segments::segments;
+use crate::elf::segments;
 use crate::{At, Error, Result};
 use object::LittleEndian as LE;
 use object::elf::DT_NEEDED;
@@ -28,27 +28,17 @@ pub fn closure(programs: &[PathBuf]) -> Result<BTreeSet<PathBuf>> {
         }
         let own = interpreter(&file);
         found.extend(own.clone());
-        let loader = match own {
-            Some(loader) => loader,
-            None => match interpreter(&ReadCache::new(&open(Path::new(SHELL))?)) {
-                Some(loader) => loader,
-                None => continue,
-            },
-        };
-        found.extend(list(&loader, program)?);
+        let shell = open(Path::new(SHELL))?;
+        if let Some(loader) = own.or_else(|| interpreter(&ReadCache::new(&shell))) {
+            found.extend(list(&loader, program)?);
+        }
     }
     Ok(found)
 }
 
 fn open(path: &Path) -> Result<File> {
-    let error = |e| {
-        Error::new(
-            path.display().to_string(),
-            e,
-            "Is the path right, and is it built?",
-        )
-    };
-    File::open(path).map_err(error)
+    let (name, remedy) = (path.display(), "Is the path right, and is it built?");
+    File::open(path).map_err(|e| Error::new(name.to_string(), e, remedy))
 }
 
 /// The loader that a program names. None: a plug-in, a static program, or no program.
@@ -71,20 +61,14 @@ fn list(loader: &Path, program: &Path) -> Result<Vec<PathBuf>> {
     let name = program.display();
     let program = std::path::absolute(program).at(program)?;
     let mut command = Command::new(loader);
-    let output = command
-        .arg("--list")
-        .arg(program)
-        .stdin(Stdio::null())
-        .output();
+    command.arg("--list").arg(program).stdin(Stdio::null());
+    let output = command.output();
     let output = output.at(format!("{}, the loader of {name}", loader.display()))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let missing = |what: String| {
+        let reason = "not found in the folders that a loader looks in";
         let remedy = "Install it, or name its folder in LD_LIBRARY_PATH";
-        Error::new(
-            what,
-            "not found in the folders that a loader looks in",
-            remedy,
-        )
+        Error::new(what, reason, remedy)
     };
     let mut found = Vec::new();
     for line in text.lines().map(str::trim) {
@@ -98,13 +82,11 @@ fn list(loader: &Path, program: &Path) -> Result<Vec<PathBuf>> {
             found.push(PathBuf::from(path));
         }
     }
-    match output.status.success() {
-        true => Ok(found),
-        false => {
-            let why = String::from_utf8_lossy(&output.stderr);
-            Err(missing(format!("a library of {name} ({})", why.trim())))
-        }
+    if !output.status.success() {
+        let why = String::from_utf8_lossy(&output.stderr);
+        return Err(missing(format!("a library of {name} ({})", why.trim())));
     }
+    Ok(found)
 }
 
 #[cfg(test)]

@@ -28,20 +28,16 @@ pub(crate) fn reader<'a>(name: &str, packed: impl Read + 'a) -> Result<Box<dyn R
 /// All of what is in `packed`.
 pub(crate) fn unpack(name: &str, packed: &[u8]) -> Result<Vec<u8>> {
     let mut content = Vec::new();
-    let read = reader(name, packed)?
-        .take(LIMIT + 1)
-        .read_to_end(&mut content)
-        .map_err(|e| damaged(name, &e))?;
-    if read as u64 > LIMIT {
-        return Err(damaged(name, &"holds more than a gigabyte"));
+    let mut reader = reader(name, packed)?.take(LIMIT + 1);
+    match reader.read_to_end(&mut content) {
+        Err(e) => Err(damaged(name, &e)),
+        Ok(read) if read as u64 > LIMIT => Err(damaged(name, &"holds more than a gigabyte")),
+        Ok(_) => Ok(content),
     }
-    Ok(content)
 }
 
 fn damaged(name: &str, reason: &dyn std::fmt::Display) -> Error {
-    Error::new(
-        name,
-        format!("cannot be unpacked: {reason}"),
-        "Get it again: a package with `weir-vm fetch`, a file of your own from where it came",
-    )
+    let remedy =
+        "Get it again: a package with `weir-vm fetch`, a file of your own from where it came";
+    Error::new(name, format!("cannot be unpacked: {reason}"), remedy)
 }

@@ -23,28 +23,21 @@ impl<W: Write> Writer<W> {
         self.entry(name, entry, ModeFileType::Directory, 0, io::empty())
     }
 
-    /// A regular file of `size` bytes that come from `content`.
-    pub(crate) fn file(
-        &mut self,
-        name: &str,
-        mode: u32,
-        size: u64,
-        content: impl Read,
-    ) -> Result<()> {
+    /// A regular file of `size` bytes that come from `content`; it is an error if that ends early.
+    pub(crate) fn file(&mut self, name: &str, mode: u32, size: u64, from: impl Read) -> Result<()> {
         let entry = Builder::new(name).mode(mode);
-        self.entry(name, entry, ModeFileType::Regular, size, content)
+        self.entry(name, entry, ModeFileType::Regular, size, from)
+    }
+
+    /// A regular file with this text.
+    pub(crate) fn text(&mut self, name: &str, text: &str) -> Result<()> {
+        self.file(name, 0o644, text.len() as u64, text.as_bytes())
     }
 
     /// A symbolic link.
     pub(crate) fn symlink(&mut self, name: &str, target: &str) -> Result<()> {
-        let (entry, target) = (Builder::new(name).mode(0o777), target.as_bytes());
-        self.entry(
-            name,
-            entry,
-            ModeFileType::Symlink,
-            target.len() as u64,
-            target,
-        )
+        let (entry, size) = (Builder::new(name).mode(0o777), target.len() as u64);
+        self.entry(name, entry, ModeFileType::Symlink, size, target.as_bytes())
     }
 
     /// A character device, as `mknod NAME c MAJOR MINOR`.
@@ -76,11 +69,9 @@ impl<W: Write> Writer<W> {
     ) -> Result<()> {
         let is_odd = |part| ["", ".", "..", "TRAILER!!!"].contains(&part);
         if name.contains('\0') || name.split('/').any(is_odd) {
-            return Err(Error::new(
-                format!("{name:?}"),
-                "not a name for an entry of an initramfs",
-                "Give a relative path without dots",
-            ));
+            let (name, remedy) = (format!("{name:?}"), "Give a relative path without dots");
+            let reason = "not a name for an entry of an initramfs";
+            return Err(Error::new(name, reason, remedy));
         }
         let length = u32::try_from(size)
             .map_err(|_| Error::new(name, "larger than 4 GiB", "An initramfs cannot hold it"))?;
@@ -89,23 +80,17 @@ impl<W: Write> Writer<W> {
         let mut writer = entry.write(&mut self.out, length);
         let copied = io::copy(&mut content.take(size), &mut writer).map_err(|e| failed(name, e))?;
         if copied != size {
-            return Err(Error::new(
-                name,
-                format!("ended after {copied} of {size} bytes"),
-                "Something changes it at the same time; try again",
-            ));
+            let reason = format!("ended after {copied} of {size} bytes");
+            let remedy = "Something changes it at the same time; try again";
+            return Err(Error::new(name, reason, remedy));
         }
-        writer.finish().map_err(|e| failed(name, e))?;
-        Ok(())
+        writer.finish().map_err(|e| failed(name, e)).map(drop)
     }
 }
 
 fn failed(name: &str, e: io::Error) -> Error {
-    Error::new(
-        format!("writing {name} into an initramfs"),
-        e,
-        "See the reason",
-    )
+    let what = format!("writing {name} into an initramfs");
+    Error::new(what, e, "See the reason")
 }
 
 #[cfg(test)]

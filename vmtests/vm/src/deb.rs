@@ -11,9 +11,8 @@ const HEADER: usize = 60;
 /// Puts all that the package holds into a folder.
 pub(crate) fn extract(name: &str, mut package: impl Read, into: &Path) -> Result<()> {
     let mut magic = [0; 8];
-    package
-        .read_exact(&mut magic)
-        .map_err(|e| damaged(name, &e))?;
+    let read = package.read_exact(&mut magic);
+    read.map_err(|e| damaged(name, &e))?;
     if &magic != b"!<arch>\n" {
         return Err(damaged(name, &"it does not start as an ar archive"));
     }
@@ -50,23 +49,19 @@ pub(crate) fn unpack(name: &str, tar: impl Read, into: &Path) -> Result<()> {
 
 fn member(name: &str, package: &mut impl Read) -> Result<(String, u64)> {
     let mut header = [0; HEADER];
-    package
-        .read_exact(&mut header)
-        .map_err(|_| damaged(name, &"it has no data.tar"))?;
+    let read = package.read_exact(&mut header);
+    read.map_err(|_| damaged(name, &"it has no data.tar"))?;
     let text = |range: std::ops::Range<usize>| {
         let field = header.get(range).unwrap_or_default();
         String::from_utf8_lossy(field).trim().to_owned()
     };
-    let size = text(48..58)
-        .parse()
-        .map_err(|_| damaged(name, &"a member without a size"))?;
+    let size = text(48..58).parse();
+    let size = size.map_err(|_| damaged(name, &"a member without a size"))?;
     Ok((text(0..16), size))
 }
 
 fn damaged(name: &str, reason: &dyn std::fmt::Display) -> Error {
-    Error::new(
-        name,
-        format!("not a usable Debian package: {reason}"),
-        "Remove it and fetch it again with `weir-vm fetch`",
-    )
+    let remedy = "Remove it and fetch it again with `weir-vm fetch`";
+    let reason = format!("not a usable Debian package: {reason}");
+    Error::new(name, reason, remedy)
 }

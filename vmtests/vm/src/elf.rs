@@ -1,8 +1,14 @@
-//! Kernels and modules as ELF files: sections by name, and notes. 64 bits, little-endian.
+//! ELF files of 64 bits, little-endian: kernels and modules (sections by name, notes), and of programs as much as a loader looks
+//! at, the segments. Those are read in pieces: a test binary has tens of megabytes, most of them for debuggers.
 use object::LittleEndian as LE;
-use object::elf::{FileHeader64, SectionHeader64};
-use object::read::ReadRef;
+use object::elf::{FileHeader64, ProgramHeader64, SectionHeader64};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
+use object::read::{ReadCache, ReadRef};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// Elf64_Ehdr (<elf.h>).
+const EHDR: usize = 64;
 
 /// The header of a file of 64 bits, little-endian; `None` for another file.
 pub(crate) fn header<'d>(data: impl ReadRef<'d>) -> Option<&'d FileHeader64<LE>> {
@@ -22,13 +28,81 @@ pub(crate) fn section<'d>(file: &'d [u8], name: &str) -> Option<(usize, &'d [u8]
 
 /// Is there a note of this owner and type in a PT_NOTE segment?
 pub(crate) fn has_note(file: &[u8], owner: &str, wanted: u32) -> bool {
-    let segments = header(file).and_then(|header| header.program_headers(LE, file).ok());
-    let notes = segments
-        .into_iter()
-        .flatten()
-        .filter_map(|segment| segment.notes(LE, file).ok()?);
-    notes.into_iter().any(|mut notes| {
+    let segments = segments(file).unwrap_or_default().iter();
+    let mut notes = segments.filter_map(|segment| segment.notes(LE, file).ok()?);
+    notes.any(|mut notes| {
         std::iter::from_fn(|| notes.next().ok()?)
             .any(|note| note.n_type(LE) == wanted && note.name() == owner.as_bytes())
     })
+}
+
+pub(crate) fn segments<'d>(data: impl ReadRef<'d>) -> Option<&'d [ProgramHeader64<LE>]> {
+    header(data)?.program_headers(LE, data).ok()
+}
+
+/// Where what a program is made of when it runs ends. Behind are symbols and lines, for debuggers and backtraces.
+/// None: not a program.
+pub(crate) fn loaded_size(file: &File) -> Option<u64> {
+    let cache = ReadCache::new(file);
+    let ends = segments(&cache)?.iter().map(|segment| {
+        let (offset, size) = segment.file_range(LE);
+        offset.checked_add(size)
+    });
+    let ends = ends.collect::<Option<Vec<_>>>()?.into_iter();
+    ends.max().filter(|end| *end >= EHDR as u64)
+}
+
+/// Where a file of that size is cut off for a guest: at [`loaded_size`], if there is anything behind it.
+pub(crate) fn cut_at(file: &File, size: u64) -> Option<u64> {
+    loaded_size(file).filter(|end| *end < size)
+}
+
+/// The start of a program that is cut off at [`loaded_size`]: its header, which no longer speaks of sections.
+pub(crate) fn header_without_sections(file: &File) -> Option<[u8; EHDR]> {
+    let mut header = [0; EHDR];
+    file.read_exact_at(&mut header, 0).ok()?;
+    // e_shoff; then e_shentsize, e_shnum and e_shstrndx.
+    header.get_mut(0x28..0x30)?.fill(0);
+    header.get_mut(0x3a..0x40)?.fill(0);
+    Some(header)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_program_runs_without_what_is_for_debuggers() {
+        let own = File::open(std::env::current_exe().unwrap()).unwrap();
+        let size = loaded_size(&own).unwrap();
+        assert!(size < own.metadata().unwrap().len() / 2, "{size}");
+        let mut bytes = vec![0; usize::try_from(size).unwrap()];
+        own.read_exact_at(&mut bytes, 0).unwrap();
+        let header = header_without_sections(&own).unwrap();
+        bytes[..header.len()].copy_from_slice(&header);
+        let path = std::env::temp_dir().join(format!("weir-vm-strip-{}", std::process::id()));
+        let mut file = File::create(&path).unwrap();
+        file.write_all(&bytes).unwrap();
+        file.set_permissions(std::fs::Permissions::from_mode(0o755))
+            .unwrap();
+        drop(file);
+        let out = std::process::Command::new(&path)
+            .arg("--list")
+            .output()
+            .unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert!(out.status.success());
+        assert!(String::from_utf8_lossy(&out.stdout).contains("a_program_runs_without"));
+    }
+
+    #[test]
+    fn what_is_no_program_has_no_segments() {
+        assert_eq!(loaded_size(&File::open("/etc/passwd").unwrap()), None);
+        assert_eq!(
+            header_without_sections(&File::open("/dev/null").unwrap()),
+            None
+        );
+    }
 }

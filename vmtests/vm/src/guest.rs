@@ -71,24 +71,20 @@ fn session(port: &mut Port, log: &mut Kmsg, hello: &Hello) -> io::Result<bool> {
             Frame::Get(path) => send_file(port, path.as_ref())?,
             Frame::Run(run) => {
                 log.mark();
-                let answer = match exec::run(port, &run)? {
-                    Ok(ending) => Frame::Exit(Exit {
-                        ending,
-                        kernel_log: log.since_mark(),
-                    }),
-                    Err(why) => Frame::Failed(why),
-                };
-                port.send(&answer)?;
+                let ended = exec::run(port, &run)?;
+                let kernel_log = log.since_mark();
+                let exit = |ending| Frame::Exit(Exit { ending, kernel_log });
+                port.send(&ended.map_or_else(Frame::Failed, exit))?;
             }
             Frame::Dmesg => port.send(&Frame::Log(log.all()))?,
             Frame::Park => {
                 port.send(&Frame::Done)?;
                 return Ok(true);
             }
-            other => port.send(&Frame::Failed(format!(
-                "{} is not for a guest",
-                other.name()
-            )))?,
+            other => {
+                let why = format!("{} is not for a guest", other.name());
+                port.send(&Frame::Failed(why))?;
+            }
         }
     }
     Ok(false)

@@ -1,16 +1,18 @@
 //! The initramfs of one machine: the base, the agent as `/init`, the modules in their order, the payload.
 use crate::cpio::Writer;
+use crate::elf::{cut_at, header_without_sections};
 use crate::guest::{INIT, MODULES_LIST};
 use crate::payload::{Entry, Payload};
-use crate::segments::{cut_at, header_without_sections};
 use crate::{At, Kernel, Result};
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 /// The directories of every guest.
 const BASE: [&str; 8] = ["dev", "proc", "sys", "run", "tmp", "etc", "root", "modules"];
+
+type Archive = Writer<File>;
 
 /// All that a machine starts with.
 #[derive(Debug)]
@@ -41,8 +43,7 @@ impl<'a> Initramfs<'a> {
     pub(crate) fn fingerprint(&self) -> Result<String> {
         let mut text = self.files.fingerprint()?;
         for module in &self.kernel.modules {
-            text += &crate::payload::fingerprint(&module.file)?;
-            text.push('\n');
+            text += &(crate::payload::fingerprint(&module.file)? + "\n");
         }
         Ok(text)
     }
@@ -64,7 +65,7 @@ impl<'a> Initramfs<'a> {
             list += &format!("/{name}\n");
         }
         let name = MODULES_LIST.trim_start_matches('/');
-        archive.file(name, 0o644, list.len() as u64, list.as_bytes())?;
+        archive.text(name, &list)?;
         let mut made = BTreeSet::new();
         for (path, entry) in &self.files.entries {
             let name = path.trim_start_matches('/');
@@ -79,25 +80,16 @@ impl<'a> Initramfs<'a> {
                     let is_cut = self.files.is_stripped || path == INIT;
                     copy(&mut archive, name, *mode, host, is_cut)?;
                 }
-                Entry::Text(text) => {
-                    archive.file(name, 0o644, text.len() as u64, text.as_bytes())?;
-                }
+                Entry::Text(text) => archive.text(name, text)?,
                 Entry::Link { target } => archive.symlink(name, target)?,
             }
         }
-        archive.finish()?;
-        Ok(())
+        archive.finish().map(drop)
     }
 }
 
 /// Copies a file into the archive; with `is_cut`, of a program only what is loaded.
-fn copy<W: Write>(
-    archive: &mut Writer<W>,
-    name: &str,
-    mode: u32,
-    host: &Path,
-    is_cut: bool,
-) -> Result<()> {
+fn copy(out: &mut Archive, name: &str, mode: u32, host: &Path, is_cut: bool) -> Result<()> {
     let mut file = File::open(host).at(host)?;
     let size = file.metadata().at(host)?.len();
     let end = cut_at(&file, size).filter(|_| is_cut);
@@ -105,21 +97,17 @@ fn copy<W: Write>(
         (Some(end), Some(header)) => {
             let start = header.len() as u64;
             file.seek(SeekFrom::Start(start)).at(host)?;
-            archive.file(name, mode, end, header.as_slice().chain(file))
+            out.file(name, mode, end, header.as_slice().chain(file))
         }
         _ => {
             file.rewind().at(host)?;
-            archive.file(name, mode, size, file)
+            out.file(name, mode, size, file)
         }
     }
 }
 
 /// The kernel does not make a directory for a file in it. It does not mind one that is there.
-fn parents<W: Write>(
-    archive: &mut Writer<W>,
-    made: &mut BTreeSet<String>,
-    name: &str,
-) -> Result<()> {
+fn parents(archive: &mut Archive, made: &mut BTreeSet<String>, name: &str) -> Result<()> {
     for (end, _) in name.match_indices('/') {
         let parent = name.get(..end).unwrap_or_default();
         if made.insert(parent.to_owned()) {
@@ -152,7 +140,7 @@ mod tests {
         };
         let kernel = Kernel {
             modules: vec![module("zeta"), module("alpha")],
-            ..Kernel::for_tests()
+            ..Kernel::default()
         };
         let mut payload = Payload::new();
         payload.append(Path::new("/a/b/c"), "deep").unwrap();

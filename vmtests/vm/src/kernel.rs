@@ -12,7 +12,7 @@ pub struct Module {
 }
 
 /// A kernel that is ready to boot.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Kernel {
     /// The environment's name in the matrix: `6.12`, or `6.12-nolegacy` for a variant.
     pub name: String,
@@ -36,24 +36,4 @@ pub struct Kernel {
     pub left_out: Vec<String>,
     /// What a reader of results should know about it.
     pub notes: Vec<String>,
-}
-
-#[cfg(test)]
-impl Kernel {
-    /// One that is nowhere, for tests that look at a part of it.
-    pub(crate) fn for_tests() -> Self {
-        Self {
-            name: "test".into(),
-            arch: Arch::Amd64,
-            release: "0.0".into(),
-            package: String::new(),
-            sources: Vec::new(),
-            image: "/nonexistent".into(),
-            modules: Vec::new(),
-            config: None,
-            parameters: Vec::new(),
-            left_out: Vec::new(),
-            notes: Vec::new(),
-        }
-    }
 }

@@ -82,24 +82,16 @@ impl KernelLock {
 
     /// Reads the text of the file `name`.
     pub fn parse(name: &str, text: &str) -> Result<Self> {
-        let bad = |reason: &dyn std::fmt::Display| {
-            Error::new(
-                name,
-                reason,
-                "Take the committed file again, or run `weir-vm update`",
-            )
-        };
-        let lock: Self = toml::from_str(text).map_err(|e| bad(&e))?;
+        let remedy = "Take the committed file again, or run `weir-vm update`";
+        let lock: Self = toml::from_str(text).map_err(|e| Error::new(name, e, remedy))?;
         for part in lock.kernels.iter().flat_map(|k| &k.parts) {
             let hex = part.sha256.len() == 64 && part.sha256.bytes().all(|b| b.is_ascii_hexdigit());
             // The path goes into a URL and its last part into a file name.
             let inside = !part.path.starts_with('/')
                 && part.path.split('/').all(|p| !p.is_empty() && p != "..");
             if !hex || !inside {
-                return Err(bad(&format!(
-                    "{:?} is not a path with a SHA-256",
-                    part.path
-                )));
+                let reason = format!("{:?} is not a path with a SHA-256", part.path);
+                return Err(Error::new(name, reason, remedy));
             }
         }
         Ok(lock)

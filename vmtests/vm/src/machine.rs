@@ -10,7 +10,6 @@ use crate::cache::Scratch;
 use crate::process::Stream;
 use crate::proto::{Exit, Hello, Run};
 use crate::qemu::accel::Accel;
-use crate::qemu::child::complaint;
 use crate::session::Lost;
 use crate::trouble::{Trouble, trouble};
 use crate::{Error, Result};
@@ -30,8 +29,10 @@ const STDERR: &str = "qemu.log";
 pub struct Machine {
     guest: Booted,
     kernel: String,
-    origin: Origin,
-    accel: Accel,
+    /// Whether it was booted or restored.
+    pub origin: Origin,
+    /// Who executes its instructions.
+    pub accel: Accel,
     grace: Duration,
     slow: u32,
 }
@@ -49,16 +50,6 @@ impl Machine {
     /// What the guest says of itself: its kernel's release, and what went wrong while it booted.
     pub fn hello(&self) -> &Hello {
         &self.guest.hello
-    }
-
-    /// Whether it was booted or restored.
-    pub fn origin(&self) -> &Origin {
-        &self.origin
-    }
-
-    /// Who executes its instructions.
-    pub fn accel(&self) -> Accel {
-        self.accel
     }
 
     /// QEMU's process id.
@@ -112,13 +103,14 @@ impl Machine {
 
 /// Adds what the console and QEMU said.
 fn explain(mut e: Error, scratch: &Scratch) -> Error {
-    let said = complaint(&scratch.path().join(STDERR));
-    if !said.is_empty() {
-        e.reason = format!("{}. QEMU says: {said}", e.reason);
+    // Nothing of QEMU's goes to the terminal, where it would be mixed with the output of tests.
+    let said = std::fs::read_to_string(scratch.path().join(STDERR)).unwrap_or_default();
+    if !said.trim().is_empty() {
+        e.reason += &format!(". QEMU says: {}", said.trim());
     }
     let console = console(scratch);
     if let Some(found) = trouble(&console) {
-        e.reason = format!("{}. Kernel {}: {}", e.reason, found.kind, found.line);
+        e.reason += &format!(". Kernel {}: {}", found.kind, found.line);
     }
     e.remedy += &attachment("console", &console);
     e
@@ -137,10 +129,9 @@ fn attachment(name: &str, log: &str) -> String {
     }
     let from = lines.len().saturating_sub(CONSOLE_LINES);
     let shown = lines.get(from..).unwrap_or_default().join("\n");
-    let cut = if from > 0 {
-        format!(", the last {CONSOLE_LINES} lines")
-    } else {
-        String::new()
+    let cut = match from {
+        0 => String::new(),
+        _ => format!(", the last {CONSOLE_LINES} lines"),
     };
     format!("\n--- {name}{cut}:\n{shown}\n---\n")
 }

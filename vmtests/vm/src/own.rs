@@ -28,19 +28,14 @@ impl Own {
     /// Reads `NAME=VMLINUZ[,MODULES]`.
     pub fn parse(text: &str) -> Result<Self> {
         let bad = |reason: &str| Error::new(format!("the kernel {text:?}"), reason, FORM);
-        let (name, files) = text
-            .split_once('=')
-            .ok_or_else(|| bad("no NAME= before the file"))?;
-        let (vmlinuz, modules) = match files.split_once(',') {
-            Some((vmlinuz, modules)) => (vmlinuz, Some(modules)),
-            None => (files, None),
-        };
+        let parts = text.split_once('=');
+        let (name, files) = parts.ok_or_else(|| bad("no NAME= before the file"))?;
+        let (vmlinuz, modules) = files.split_once(',').unwrap_or((files, ""));
         // It becomes a part of file names and of test names.
         let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         if name.is_empty() || !name.chars().all(plain) {
-            return Err(bad(
-                "the name has to be of letters, digits, dots and dashes",
-            ));
+            let reason = "the name has to be of letters, digits, dots and dashes";
+            return Err(bad(reason));
         }
         if vmlinuz.is_empty() {
             return Err(bad("no file"));
@@ -48,7 +43,7 @@ impl Own {
         Ok(Self {
             name: name.to_owned(),
             vmlinuz: vmlinuz.into(),
-            modules: modules.filter(|m| !m.is_empty()).map(PathBuf::from),
+            modules: Some(modules).filter(|m| !m.is_empty()).map(PathBuf::from),
         })
     }
 
@@ -69,22 +64,18 @@ impl Own {
             None => (Found::default(), String::new()),
         };
         if let Some(directory) = self.modules.as_ref().filter(|_| modules.is_empty()) {
-            return Err(Error::new(
-                directory.display().to_string(),
-                "no module in it (*.ko, *.ko.xz, *.ko.zst, *.ko.gz)",
-                "Give the directory lib/modules/RELEASE; leave it out if everything is built in",
-            ));
+            let reason = "no module in it (*.ko, *.ko.xz, *.ko.zst, *.ko.gz)";
+            let remedy =
+                "Give the directory lib/modules/RELEASE; leave it out if everything is built in";
+            return Err(Error::new(directory.display().to_string(), reason, remedy));
         }
         let config = self.config(&modules);
-        let forced = config
-            .as_deref()
-            .is_some_and(|c| is_set(c, "CONFIG_MODULE_SIG_FORCE", "y"));
-        let signature = match forced {
+        let text = config.clone().unwrap_or_default();
+        let signature = match is_set(&text, "CONFIG_MODULE_SIG_FORCE", "y") {
             true => Signature::Keep,
             false => Signature::Cut,
         };
         let sum = digest::sha256(&image);
-        let text = config.clone().unwrap_or_default();
         let key = prepare::key(&self.name, &[&sum, &state, &text], wanted, signature);
         let _guard = cache.lock(&format!("kernel-{}", self.name))?;
         // One that is not whole is made again.
@@ -110,16 +101,12 @@ impl Own {
     /// The configuration that distributions put beside a kernel: `config-RELEASE`, or `config` with the modules.
     fn config(&self, modules: &Found) -> Option<String> {
         let file = self.vmlinuz.file_name()?.to_str()?;
-        let release = file
-            .strip_prefix("vmlinuz-")
-            .or(file.strip_prefix("vmlinux-"));
+        let release = file.strip_prefix("vmlinuz-");
+        let release = release.or(file.strip_prefix("vmlinux-"));
         let beside = release.map(|r| self.vmlinuz.with_file_name(format!("config-{r}")));
         // A kernel that was just built: arch/x86/boot/bzImage below the .config.
-        let built = self
-            .vmlinuz
-            .ancestors()
-            .nth(4)
-            .map(|top| top.join(".config"));
+        let built = self.vmlinuz.ancestors().nth(4);
+        let built = built.map(|top| top.join(".config"));
         let inside = modules.config.clone();
         let mut files = [beside, inside, built].into_iter().flatten();
         files.find_map(|path| fs::read_to_string(path).ok())

@@ -4,7 +4,7 @@ mod tests;
 
 use crate::cache::target_directory_of;
 use crate::closure::closure;
-use crate::segments::cut_at;
+use crate::elf::cut_at;
 use crate::{At, Error, Result};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,30 +13,15 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 /// Files that C libraries ask for by name. Users and groups: root and nobody.
-const ETC: &[(&str, &str)] = &[
-    (
-        "/etc/passwd",
-        "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n",
-    ),
+#[rustfmt::skip]
+const ETC: [(&str, &str); 6] = [
+    ("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"),
     ("/etc/group", "root:x:0:\nnogroup:x:65534:\n"),
-    (
-        "/etc/hosts",
-        "127.0.0.1 localhost\n::1 localhost ip6-localhost\n",
-    ),
-    (
-        "/etc/nsswitch.conf",
-        "passwd: files\ngroup: files\nhosts: files\nprotocols: files\nservices: files\n",
-    ),
-    (
-        "/etc/protocols",
-        "ip 0 IP\nicmp 1 ICMP\ntcp 6 TCP\nudp 17 UDP\nipv6-icmp 58 IPv6-ICMP\nsctp 132 SCTP\nudplite 136 UDPLite\n",
-    ),
-    (
-        "/etc/services",
-        "domain 53/tcp\ndomain 53/udp\nhttp 80/tcp\nhttps 443/tcp\nssh 22/tcp\n",
-    ),
+    ("/etc/hosts", "127.0.0.1 localhost\n::1 localhost ip6-localhost\n"),
+    ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\nprotocols: files\nservices: files\n"),
+    ("/etc/protocols", "ip 0 IP\nicmp 1 ICMP\ntcp 6 TCP\nudp 17 UDP\nipv6-icmp 58 IPv6-ICMP\nsctp 132 SCTP\nudplite 136 UDPLite\n"),
+    ("/etc/services", "domain 53/tcp\ndomain 53/udp\nhttp 80/tcp\nhttps 443/tcp\nssh 22/tcp\n"),
 ];
-const LOADER_CACHE: &str = "/etc/ld.so.cache";
 
 /// One thing at one path of the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,13 +44,10 @@ pub struct Payload {
 impl Payload {
     /// The few files under `/etc` that C libraries ask for.
     pub fn new() -> Self {
-        let entry = |(path, text): &(&str, &str)| {
-            let text = Entry::Text((*text).to_owned());
-            ((*path).to_owned(), text)
-        };
+        let entry = |(path, text): (&str, &str)| (path.to_owned(), Entry::Text(text.to_owned()));
         Self {
             is_stripped: false,
-            entries: ETC.iter().map(entry).collect(),
+            entries: ETC.map(entry).into(),
         }
     }
 
@@ -88,8 +70,9 @@ impl Payload {
         for library in closure(&[host.to_owned()])? {
             self.file(&library, &library)?;
         }
-        if Path::new(LOADER_CACHE).is_file() {
-            self.file(Path::new(LOADER_CACHE), Path::new(LOADER_CACHE))?;
+        let cache = Path::new("/etc/ld.so.cache");
+        if cache.is_file() {
+            self.file(cache, cache)?;
         }
         self.file(host, guest)
     }
@@ -108,11 +91,10 @@ impl Payload {
 
     /// More text for a file that is here as text; another file is replaced.
     pub fn append(&mut self, guest: &Path, text: &str) -> Result<&mut Self> {
-        let before = match guest.to_str().and_then(|path| self.entries.get(path)) {
-            Some(Entry::Text(before)) => before,
-            _ => "",
+        let text = match guest.to_str().and_then(|path| self.entries.get(path)) {
+            Some(Entry::Text(before)) => format!("{before}{text}"),
+            _ => text.to_owned(),
         };
-        let text = before.to_owned() + text;
         self.put(guest, Entry::Text(text))
     }
 
@@ -166,23 +148,18 @@ impl Payload {
 
     /// How many bytes its files have in a guest.
     pub fn size(&self) -> Result<u64> {
-        self.entries.values().try_fold(0, |sum, entry| {
-            Ok(sum
-                + match entry {
-                    Entry::File { host, .. } => self.file_size(host)?,
-                    Entry::Text(text) => text.len() as u64,
-                    _ => 0,
-                })
-        })
-    }
-
-    fn file_size(&self, host: &Path) -> Result<u64> {
-        let size = metadata(host)?.len();
-        if !self.is_stripped {
-            return Ok(size);
-        }
-        let file = File::open(host).at(host)?;
-        Ok(cut_at(&file, size).unwrap_or(size))
+        let size = |entry: &Entry| -> Result<u64> {
+            match entry {
+                Entry::File { host, .. } if self.is_stripped => {
+                    let (file, size) = (File::open(host).at(host)?, metadata(host)?.len());
+                    Ok(cut_at(&file, size).unwrap_or(size))
+                }
+                Entry::File { host, .. } => Ok(metadata(host)?.len()),
+                Entry::Text(text) => Ok(text.len() as u64),
+                _ => Ok(0),
+            }
+        };
+        self.entries.values().map(size).sum()
     }
 
     /// A text that is another one whenever the content is another one.
@@ -200,25 +177,19 @@ impl Payload {
     }
 
     fn put(&mut self, guest: &Path, entry: Entry) -> Result<&mut Self> {
-        let is_plain = guest.is_absolute()
-            && guest
-                .components()
-                .all(|c| matches!(c, Component::RootDir | Component::Normal(_)));
-        match guest.to_str() {
-            Some(path) if is_plain => {
-                // What is there stays, if a directory is only to be there.
-                let is_directory = matches!(entry, Entry::Directory { .. });
-                if !(is_directory && self.entries.contains_key(path)) {
-                    self.entries.insert(path.to_owned(), entry);
-                }
-                Ok(self)
-            }
-            _ => Err(Error::new(
-                format!("{guest:?}"),
-                "not a path for a file of a guest",
-                "Give an absolute path in UTF-8, without dots",
-            )),
+        let is_plain = |c| matches!(c, Component::RootDir | Component::Normal(_));
+        let is_plain = guest.is_absolute() && guest.components().all(is_plain);
+        let Some(path) = guest.to_str().filter(|_| is_plain) else {
+            let remedy = "Give an absolute path in UTF-8, without dots";
+            let (guest, reason) = (format!("{guest:?}"), "not a path for a file of a guest");
+            return Err(Error::new(guest, reason, remedy));
+        };
+        // What is there stays, if a directory is only to be there.
+        let is_directory = matches!(entry, Entry::Directory { .. });
+        if !(is_directory && self.entries.contains_key(path)) {
+            self.entries.insert(path.to_owned(), entry);
         }
+        Ok(self)
     }
 }
 
@@ -231,13 +202,9 @@ pub(crate) fn fingerprint(host: &Path) -> Result<String> {
 }
 
 fn metadata(host: &Path) -> Result<Metadata> {
-    host.metadata().map_err(|e| {
-        Error::new(
-            host.display().to_string(),
-            e,
-            "Is the path right, and is it built?",
-        )
-    })
+    let (name, remedy) = (host.display(), "Is the path right, and is it built?");
+    host.metadata()
+        .map_err(|e| Error::new(name.to_string(), e, remedy))
 }
 
 /// Without `.` and `..`, which a path of an initramfs cannot have; links are not followed.

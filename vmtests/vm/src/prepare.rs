@@ -1,7 +1,6 @@
 //! From packages or files to a folder that a machine boots from: `kernel/KEY/{image,config,modules/,kernel.json}`.
 //!
 //! The folder is made beside its place and renamed, with `kernel.json` in it as the list of what belongs there.
-use crate::cache::make_directory;
 use crate::modules::{Found, Signature};
 use crate::{Arch, At, Cache, Error, Result, Scratch, deb, digest, requirements, vmlinux};
 use serde::{Deserialize, Serialize};
@@ -58,12 +57,6 @@ pub(crate) struct Prepared {
     pub(crate) record: Record,
 }
 
-impl Prepared {
-    pub(crate) fn config_text(&self) -> Option<String> {
-        fs::read_to_string(self.folder.join("config")).ok()
-    }
-}
-
 /// Where a prepared kernel in that folder has a module.
 pub(crate) fn module_file(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("modules/{name}.ko"))
@@ -87,11 +80,12 @@ pub(crate) fn open(cache: &Cache, key: &str) -> Result<Option<Prepared>> {
     };
     let record: Record = serde_json::from_str(&text).map_err(|e| damaged(&folder, &e))?;
     let whole = |file: &Path, size: u64| {
-        let found = fs::metadata(file).map(|m| m.len());
-        match found.map_err(|e| damaged(&folder, &format!("{}: {e}", file.display())))? {
-            found if found == size => Ok(()),
-            found => {
-                let what = format!("{} has {found} of {size} bytes", file.display());
+        let name = file.display();
+        match fs::metadata(file).map(|m| m.len()) {
+            Err(e) => Err(damaged(&folder, &format!("{name}: {e}"))),
+            Ok(found) if found == size => Ok(()),
+            Ok(found) => {
+                let what = format!("{name} has {found} of {size} bytes");
                 Err(damaged(&folder, &what))
             }
         }
@@ -112,27 +106,22 @@ pub(crate) fn build(
 ) -> Result<Prepared> {
     let image = vmlinux::image(&material.name, material.image)?;
     let arch = image.arch;
-    let config = material
-        .config
-        .or_else(|| vmlinux::embedded_config(image.elf()));
-    let mut notes =
-        requirements::check(&material.name, arch, config.as_deref(), &material.modules)?;
+    let config = material.config;
+    let config = config.or_else(|| vmlinux::embedded_config(image.elf()));
+    let (name, modules) = (&material.name, &material.modules);
+    let mut notes = requirements::check(name, arch, config.as_deref(), modules)?;
     if image.vmlinux.is_some() {
         notes.push("the kernel has no PVH note: it boots as a bzImage, which takes longer".into());
     }
     let release = vmlinux::release(image.elf()).ok_or_else(|| {
-        Error::new(
-            material.name.as_str(),
-            "no \"Linux version\" in this image",
-            "Give a Linux kernel for 64-bit x86 or ARM",
-        )
+        let remedy = "Give a Linux kernel for 64-bit x86 or ARM";
+        Error::new(&material.name, "no \"Linux version\" in this image", remedy)
     })?;
-    let modules = &material.modules;
     let closure = modules.closure(wanted, &release, material.signature)?;
 
     let scratch = cache.scratch()?;
     let folder = scratch.path().join(key);
-    make_directory(&folder.join("modules"))?;
+    fs::create_dir_all(folder.join("modules")).at(&folder)?;
     write(&folder.join("image"), &image.boot)?;
     if let Some(text) = &config {
         write(&folder.join("config"), text.as_bytes())?;
@@ -175,7 +164,7 @@ pub(crate) fn unpack(
     packages: &[PathBuf],
 ) -> Result<Material> {
     let folder = scratch.path().join("packages");
-    make_directory(&folder)?;
+    fs::create_dir_all(&folder).at(&folder)?;
     let mut sources = Vec::new();
     for path in packages {
         let shown = path.display().to_string();
@@ -184,7 +173,7 @@ pub(crate) fn unpack(
         let file = path.file_name().unwrap_or_default().to_string_lossy();
         sources.push((file.into_owned(), hash));
         let total = fs::metadata(path).map_or(0, |m| m.len());
-        let bar = crate::progress::bar(format!("unpacking {name}"), total);
+        let bar = crate::program::bar(format!("unpacking {name}"), total);
         let input = bar.wrap_read(open()?);
         deb::extract(&shown, input, &folder)?;
     }
@@ -199,11 +188,9 @@ pub(crate) fn unpack(
     ];
     let name = format!("{name} ({package})");
     if let Some((_, what)) = lacking.iter().find(|(is_missing, _)| *is_missing) {
-        return Err(Error::new(
-            name,
-            format!("its packages do not hold {what}"),
-            "The set is not complete: fetch it again with `weir-vm fetch`",
-        ));
+        let remedy = "The set is not complete: fetch it again with `weir-vm fetch`";
+        let reason = format!("its packages do not hold {what}");
+        return Err(Error::new(name, reason, remedy));
     }
     Ok(Material {
         name,
@@ -221,9 +208,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 fn damaged(folder: &Path, reason: &dyn std::fmt::Display) -> Error {
-    Error::new(
-        folder.display().to_string(),
-        format!("a prepared kernel is not whole: {reason}"),
-        "`weir-vm fetch` makes it again",
-    )
+    let reason = format!("a prepared kernel is not whole: {reason}");
+    let folder = folder.display().to_string();
+    Error::new(folder, reason, "`weir-vm fetch` makes it again")
 }

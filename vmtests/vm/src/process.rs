@@ -42,11 +42,9 @@ pub fn run(
 ) -> io::Result<Ending> {
     command.current_dir(&run.cwd).env_clear();
     command.envs(run.env.iter().map(|(name, value)| (name, value)));
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut child = command.process_group(0).spawn()?;
+    command.stdin(Stdio::null()).process_group(0);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn()?;
     let group = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
     let (sender, events) = sync_channel(WAITING);
     pass_on(child.stdout.take(), Stream::Out, sender.clone());
@@ -100,13 +98,11 @@ pub fn become_another_if_asked(word: &str, prepare: fn() -> Result<(), String>) 
         return;
     }
     let reason = match (arguments.next(), arguments.next()) {
-        (Some(parent), Some(program)) => match die_with(&parent).and_then(|()| prepare()) {
-            Ok(()) => {
-                let e = Command::new(&program).args(arguments).exec();
-                format!("{}: {e}", program.display())
-            }
-            Err(reason) => reason,
-        },
+        (Some(parent), Some(program)) => {
+            let become_it = |()| Command::new(&program).args(arguments).exec();
+            let ready = die_with(&parent).and_then(|()| prepare()).map(become_it);
+            ready.map_or_else(|e| e, |e| format!("{}: {e}", program.display()))
+        }
         _ => "to be called by the program itself".into(),
     };
     eprintln!("{} {word}: {reason}", crate::program::name());

@@ -1,5 +1,7 @@
-//! The program that this library is in: what messages call it, and what it adds to its guests.
+//! The program that this library is in: what messages call it, what it adds to its guests, and how it shows what takes longer.
 use crate::{Cache, Payload, Result};
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+use std::io::Write;
 use std::sync::OnceLock;
 
 /// A program with the commands of [`crate::cli`].
@@ -42,4 +44,24 @@ pub(crate) fn renamed(text: &str) -> String {
 /// What messages call it.
 pub(crate) fn name() -> &'static str {
     program().name
+}
+
+/// A line that has to be read, also in a log. Commands in it are those of `weir-vm`.
+pub fn note(text: &str) {
+    // In one piece: other processes may write to the same place.
+    let line = format!("{}: {}\n", name(), renamed(text));
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// What takes more than a moment says so, with one line that changes on a terminal, nothing elsewhere: shows how much of `total` bytes (0: not known) is done; goes when it is dropped.
+pub(crate) fn bar(what: String, total: u64) -> ProgressBar {
+    let form = match total {
+        0 => "{msg}: {bytes}",
+        _ => "{msg}: {bytes} of {total_bytes}",
+    };
+    let style = ProgressStyle::with_template(form);
+    ProgressBar::new(total)
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+        .with_message(what)
+        .with_finish(ProgressFinish::AndClear)
 }

@@ -119,10 +119,8 @@ impl Frame {
     /// What kind of frame it is: the name of the variant.
     pub(crate) fn name(&self) -> String {
         let text = format!("{self:?}");
-        text.split([' ', '(', '{'])
-            .next()
-            .unwrap_or_default()
-            .to_owned()
+        let name = text.split([' ', '(', '{']).next();
+        name.unwrap_or_default().to_owned()
     }
 
     /// The frame as bytes, its length first.

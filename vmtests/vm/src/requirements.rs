@@ -5,6 +5,7 @@ use crate::{Arch, Error, Result};
 /// An option, the module that it may be instead, and what is impossible without it.
 type Need = (&'static str, Option<&'static str>, &'static str);
 
+#[rustfmt::skip]
 const NEEDS: &[Need] = &[
     ("CONFIG_BLK_DEV_INITRD", None, "it starts from an initramfs"),
     ("CONFIG_BINFMT_ELF", None, "it runs test binaries"),
@@ -13,24 +14,14 @@ const NEEDS: &[Need] = &[
     ("CONFIG_SYSFS", None, "the guest mounts /sys"),
     ("CONFIG_NET_NS", None, "each test has a network namespace"),
     ("CONFIG_PCI", None, "the devices of the machine are on PCI"),
-    (
-        "CONFIG_VIRTIO_PCI",
-        Some("virtio_pci"),
-        "the channel to the host is a virtio device",
-    ),
-    (
-        "CONFIG_VIRTIO_CONSOLE",
-        Some("virtio_console"),
-        "the channel to the host is a virtio port",
-    ),
+    ("CONFIG_VIRTIO_PCI", Some("virtio_pci"), "the channel to the host is a virtio device"),
+    ("CONFIG_VIRTIO_CONSOLE", Some("virtio_console"), "the channel to the host is a virtio port"),
 ];
 
 /// Is the option `y` (or, with `module`, `m`)?
 pub(crate) fn is_set(config: &str, option: &str, value: &str) -> bool {
-    config
-        .lines()
-        .filter_map(|line| line.split_once('='))
-        .any(|(o, v)| o == option && v == value)
+    let mut set = config.lines().filter_map(|line| line.split_once('='));
+    set.any(|(o, v)| o == option && v == value)
 }
 
 /// Checks the kernel called `name`. What could not be checked comes back as notes.
@@ -44,35 +35,29 @@ pub(crate) fn check(
     let Some(config) = config else {
         return without_config(name, found);
     };
-    let console: Need = (
-        arch.console_option(),
-        None,
-        "its messages come over the serial port",
-    );
-    let missing = NEEDS
-        .iter()
-        .chain([&console])
-        .filter_map(|(option, module, why)| {
-            let modular = is_set(config, option, "m");
-            match module {
-                _ if is_set(config, option, "y") => None,
-                Some(module) if modular && found.has(module) => None,
-                Some(module) if modular => Some(format!(
-                    "the module {module} ({option}=m, not in the modules): {why}"
-                )),
-                Some(_) => Some(format!("{option}=y or m: {why}")),
-                None => Some(format!("{option}=y: {why}")),
+    let why = "its messages come over the serial port";
+    let console: Need = (arch.console_option(), None, why);
+    let all = NEEDS.iter().chain([&console]);
+    let missing = all.filter_map(|(option, module, why)| {
+        let modular = is_set(config, option, "m");
+        let what = match module {
+            _ if is_set(config, option, "y") => return None,
+            Some(module) if modular && found.has(module) => return None,
+            Some(module) if modular => {
+                format!("the module {module} ({option}=m, not in the modules)")
             }
-        });
+            Some(_) => format!("{option}=y or m"),
+            None => format!("{option}=y"),
+        };
+        Some(format!("{what}: {why}"))
+    });
     let missing: Vec<String> = missing.collect();
     if missing.is_empty() {
         return Ok(Vec::new());
     }
-    Err(Error::new(
-        format!("the kernel {name}"),
-        format!("it lacks {}", missing.join("; ")),
-        "Build it with these options, or give the modules directory that belongs to it",
-    ))
+    let reason = format!("it lacks {}", missing.join("; "));
+    let remedy = "Build it with these options, or give the modules directory that belongs to it";
+    Err(Error::new(format!("the kernel {name}"), reason, remedy))
 }
 
 /// No configuration is known. The list of built-in modules says something, if there is one.
@@ -81,18 +66,14 @@ fn without_config(name: &str, found: &Found) -> Result<Vec<String>> {
     let modules = NEEDS.iter().filter_map(|(_, module, _)| *module);
     let missing: Vec<_> = modules.filter(|m| !is_there(m)).collect();
     if missing.is_empty() {
-        return Ok(vec![
-            "its configuration is not known (no config file beside it, no CONFIG_IKCONFIG), so whether it \
-             has what a guest needs shows when it boots"
-                .to_owned(),
-        ]);
+        let note = "its configuration is not known (no config file beside it, no CONFIG_IKCONFIG), so whether it \
+             has what a guest needs shows when it boots";
+        return Ok(vec![note.to_owned()]);
     }
     let missing = missing.join(" and ");
-    Err(Error::new(
-        format!("the kernel {name}"),
-        format!("it has {missing} neither as a module nor built in"),
-        "Give the modules directory that belongs to it, or another kernel",
-    ))
+    let reason = format!("it has {missing} neither as a module nor built in");
+    let remedy = "Give the modules directory that belongs to it, or another kernel";
+    Err(Error::new(format!("the kernel {name}"), reason, remedy))
 }
 
 #[cfg(test)]

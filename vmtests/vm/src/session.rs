@@ -61,15 +61,12 @@ impl Session {
         let mut seed = [0; 32];
         let filled = File::open("/dev/urandom").and_then(|mut f| f.read_exact(&mut seed));
         filled.map_err(|e| Lost::Refused(format!("/dev/urandom: {e}")))?;
-        let now = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
+        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         let unix_nanos = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         match self.ask(&Frame::Sync { unix_nanos, seed }, deadline)? {
             Frame::Hello(hello) if hello.version == VERSION => Ok(hello),
-            Frame::Hello(hello) => Err(Lost::Refused(format!(
-                "its agent speaks version {} of the protocol, we {VERSION}",
-                hello.version
+            Frame::Hello(Hello { version, .. }) => Err(Lost::Refused(format!(
+                "its agent speaks version {version} of the protocol, we {VERSION}"
             ))),
             other => Err(unexpected(&other)),
         }
@@ -131,11 +128,9 @@ impl Session {
     /// Asks for what [`Session::receive`] has to get within `deadline`.
     fn send(&mut self, frame: &Frame, deadline: Duration) -> Answer<()> {
         (self.deadline, self.until) = (deadline, Instant::now() + deadline);
-        let bytes = frame.encode().map_err(|e| {
-            Lost::Refused(format!(
-                "{e} is too long for the guest: fewer arguments or variables"
-            ))
-        })?;
+        let long =
+            |e: io::Error| format!("{e} is too long for the guest: fewer arguments or variables");
+        let bytes = frame.encode().map_err(|e| Lost::Refused(long(e)))?;
         self.stream.write_all(&bytes).map_err(|e| self.lost(&e))
     }
 

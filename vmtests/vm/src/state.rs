@@ -8,7 +8,7 @@ use crate::cache::Scratch;
 use crate::digest::sha256;
 use crate::memory::BootMemory;
 use crate::qemu::accel::boot_id;
-use crate::{Cache, Error, Result};
+use crate::{At, Cache, Error, Result};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -17,9 +17,8 @@ use std::time::SystemTime;
 
 /// A part of every key, to be raised when the meaning of a file here changes.
 const FORMAT: u32 = 2;
-/// The variable that bounds all states together, in MiB of disk.
-const LIMIT_VARIABLE: &str = "VMTESTS_STATES_MIB";
-/// Room for all kernels and variants: a state takes 150 to 400 MiB.
+/// MiB of disk for all states together, unless VMTESTS_STATES_MIB says another number. Room for all kernels and variants: a state takes
+/// 150 to 400.
 const LIMIT_MIB: u64 = 8 << 10;
 
 const MEMORY: &str = "memory";
@@ -78,15 +77,10 @@ pub(crate) fn open(cache: &Cache, key: &str) -> std::result::Result<Option<Saved
         return Err(format!("{DEVICES} is not what was saved"));
     }
     let memory = folder.join(MEMORY);
-    let size = memory
-        .metadata()
-        .map_err(|e| format!("{MEMORY}: {e}"))?
-        .len();
-    if size != record.memory_bytes {
-        return Err(format!(
-            "{MEMORY} has {size} bytes, not {}",
-            record.memory_bytes
-        ));
+    let about = memory.metadata().map_err(|e| format!("{MEMORY}: {e}"))?;
+    let (size, saved) = (about.len(), record.memory_bytes);
+    if size != saved {
+        return Err(format!("{MEMORY} has {size} bytes, not {saved}"));
     }
     Ok(Some(Saved {
         memory,
@@ -105,14 +99,9 @@ pub(crate) fn publish(
     qemu: &str,
 ) -> Result<()> {
     let new = scratch.path().join(NEW);
-    crate::cache::make_directory(&new)?;
-    let failed = |e: std::io::Error| {
-        Error::new(
-            new.display().to_string(),
-            e,
-            "Make room, or set VMTESTS_SNAPSHOT=0 to save nothing",
-        )
-    };
+    fs::create_dir_all(&new).at(&new)?;
+    let remedy = "Make room, or set VMTESTS_SNAPSHOT=0 to save nothing";
+    let failed = |e: std::io::Error| Error::new(new.display().to_string(), e, remedy);
     memory.write(&new.join(MEMORY)).map_err(failed)?;
     let record = Record {
         boot_id: boot_id(),
@@ -134,24 +123,18 @@ pub(crate) fn remove(cache: &Cache, key: &str) {
 }
 
 fn limit() -> u64 {
-    let mib = std::env::var(LIMIT_VARIABLE)
-        .ok()
-        .and_then(|v| v.parse().ok());
-    mib.unwrap_or(LIMIT_MIB) << 20
+    let mib = std::env::var("VMTESTS_STATES_MIB").ok();
+    mib.and_then(|v| v.parse().ok()).unwrap_or(LIMIT_MIB) << 20
 }
 
 /// Removes the least recently used states until the rest takes no more than `limit` bytes of disk; `keep` stays.
 fn trim(cache: &Cache, keep: &str, limit: u64) {
-    let mut states: Vec<(SystemTime, u64, PathBuf)> = fs::read_dir(cache.states())
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-        .filter_map(|path| {
-            let used = path.join(RECORD).metadata().ok()?.modified().ok()?;
-            Some((used, on_disk(&path.join(MEMORY)), path))
-        })
-        .collect();
+    let entries = fs::read_dir(cache.states()).into_iter().flatten().flatten();
+    let states = entries.map(|entry| entry.path()).filter_map(|path| {
+        let used = path.join(RECORD).metadata().ok()?.modified().ok()?;
+        Some((used, on_disk(&path.join(MEMORY)), path))
+    });
+    let mut states: Vec<(SystemTime, u64, PathBuf)> = states.collect();
     states.sort();
     let mut total: u64 = states.iter().map(|s| s.1).sum();
     for (_, size, path) in states {

@@ -3,85 +3,38 @@ use crate::{At, Payload, Result};
 use std::path::{Path, PathBuf};
 
 /// What tests often start.
-pub const TOOLS: &[&str] = &[
-    "ip",
-    "nft",
-    "iptables-legacy",
-    "iptables-legacy-save",
-    "iptables-legacy-restore",
-    "ip6tables-legacy",
-    "ip6tables-legacy-save",
-    "ip6tables-legacy-restore",
-    "iptables-nft",
-    "iptables-nft-save",
-    "iptables-nft-restore",
-    "ip6tables-nft",
-    "ip6tables-nft-save",
-    "ip6tables-nft-restore",
-    "iptables",
-    "iptables-save",
-    "iptables-restore",
-    "ip6tables",
-    "ip6tables-save",
-    "ip6tables-restore",
-    "ipset",
-    "tc",
-    "ethtool",
-    "ipvsadm",
-    "unshare",
-    "nsenter",
-    "prlimit",
-    "strace",
-    "sh",
-    "bash",
-    "true",
-    "false",
-    "cat",
-    "echo",
-    "env",
-    "id",
-    "kill",
-    "ls",
-    "mount",
-    "umount",
-    "readlink",
-    "rm",
-    "sleep",
-    "stat",
-    "touch",
-    "uname",
-];
+pub const TOOLS: &str = "ip nft ipset tc ethtool ipvsadm unshare nsenter prlimit strace sh bash true false cat echo \
+     env id kill ls mount umount readlink rm sleep stat touch uname \
+     iptables iptables-save iptables-restore ip6tables ip6tables-save ip6tables-restore \
+     iptables-nft iptables-nft-save iptables-nft-restore ip6tables-nft ip6tables-nft-save ip6tables-nft-restore \
+     iptables-legacy iptables-legacy-save iptables-legacy-restore \
+     ip6tables-legacy ip6tables-legacy-save ip6tables-legacy-restore";
 
 /// What some of them read or load: directories, and shared objects in them.
-const DATA: &[&str] = &[
-    "/usr/lib/x86_64-linux-gnu/xtables",
-    "/usr/lib64/xtables",
-    "/usr/lib/xtables",
-    "/etc/iproute2",
-    "/usr/share/iproute2",
-];
+const DATA: &str = "/usr/lib/x86_64-linux-gnu/xtables /usr/lib64/xtables /usr/lib/xtables \
+     /etc/iproute2 /usr/share/iproute2";
 
 /// Where tools are that the PATH of an ordinary user does not have.
 const FOLDERS: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
 impl Payload {
-    /// Adds those of these tools that this machine has, with what they load, each where it is here. The names of the
+    /// Adds those of these tools (words) that this machine has, with what they load, each where it is here. The names of the
     /// others come back: what needs them cannot run.
-    pub fn tools<'a>(&mut self, names: &[&'a str]) -> Result<Vec<&'a str>> {
+    pub fn tools<'a>(&mut self, names: &'a str) -> Result<Vec<&'a str>> {
         let mut missing = Vec::new();
-        for name in names {
-            match find(name) {
-                Some(path) => {
-                    self.program(&path)?;
-                    // Scripts name their interpreter by its old place.
-                    if *name == "sh" {
-                        self.program_at(&path, Path::new("/bin/sh"))?;
-                    }
-                }
-                None => missing.push(*name),
+        for name in names.split_whitespace() {
+            let Some(path) = find(name) else {
+                missing.push(name);
+                continue;
+            };
+            self.program(&path)?;
+            // Scripts name their interpreter by its old place.
+            if name == "sh" {
+                self.program_at(&path, Path::new("/bin/sh"))?;
             }
         }
-        for folder in DATA.iter().map(Path::new).filter(|f| f.is_dir()) {
+        let folders = DATA.split_whitespace().map(Path::new);
+        for folder in folders.filter(|f| f.is_dir()) {
             self.tree(folder, folder, &[])?;
             let entries = folder.read_dir().at(folder)?;
             for path in entries.flatten().map(|e| e.path()) {
@@ -108,7 +61,7 @@ mod tests {
     #[test]
     fn what_is_not_there_is_named_and_the_rest_is_taken() {
         let mut payload = Payload::new();
-        let missing = payload.tools(&["true", "no-such-tool"]).unwrap();
+        let missing = payload.tools("true no-such-tool").unwrap();
         assert_eq!(missing, ["no-such-tool"]);
         assert!(
             payload

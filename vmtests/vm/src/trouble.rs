@@ -40,10 +40,8 @@ pub struct Trouble {
 pub fn trouble(log: &str) -> Option<Trouble> {
     log.lines().find_map(|line| {
         let (_, kind) = SIGNS.iter().find(|(sign, _)| line.contains(sign))?;
-        Some(Trouble {
-            kind,
-            line: line.trim().to_owned(),
-        })
+        let line = line.trim().to_owned();
+        Some(Trouble { kind, line })
     })
 }
 

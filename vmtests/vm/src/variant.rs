@@ -1,5 +1,4 @@
 //! A variant: a prepared kernel with modules left out or parameters added, told from what it really comes to.
-use crate::cache::make_directory;
 use crate::catalogue::{Variant, matches};
 use crate::modules::hide_section;
 use crate::prepare::{ModuleRecord, Prepared, module_file};
@@ -33,18 +32,16 @@ pub(crate) fn kernel(
         name: m.name.clone(),
         file: folder.join(format!("{}.ko", m.name)),
     });
+    let (record, config) = (&prepared.record, prepared.folder.join("config"));
     Ok(Kernel {
         name: name.to_owned(),
-        arch: prepared.record.arch,
-        release: prepared.record.release.clone(),
-        package: prepared.record.package.clone(),
-        sources: prepared.record.sources.clone(),
+        arch: record.arch,
+        release: record.release.clone(),
+        package: record.package.clone(),
+        sources: record.sources.clone(),
         image: prepared.folder.join("image"),
         modules: modules.collect(),
-        config: prepared
-            .record
-            .config
-            .then(|| prepared.folder.join("config")),
+        config: record.config.then_some(config),
         parameters: variant.map_or_else(Vec::new, |v| v.parameters.clone()),
         left_out,
         notes,
@@ -60,7 +57,7 @@ fn hidden(cache: &Cache, prepared: &Prepared, variant: &Variant) -> Result<PathB
     }
     let scratch = cache.scratch()?;
     let folder = scratch.path().join(&name);
-    make_directory(&folder)?;
+    fs::create_dir_all(&folder).at(&folder)?;
     for module in &prepared.record.modules {
         let from = module_file(&prepared.folder, &module.name);
         let mut content = fs::read(&from).at(&from)?;
@@ -94,36 +91,24 @@ fn leave_out<'a>(modules: &'a [ModuleRecord], patterns: &[String]) -> Split<'a> 
 
 /// Is the kernel now what the variant's name says? Gives notes about what remains.
 fn check(prepared: &Prepared, name: &str, variant: &Variant, has_all: bool) -> Result<Vec<String>> {
-    let refuse = |reason: String| {
-        Err(Error::new(
-            name,
-            reason,
-            format!(
-                "`{}` cannot be had of this kernel: take another one",
-                variant.name
-            ),
-        ))
+    let (what, builtin) = (&variant.name, &prepared.record.builtin);
+    let config = fs::read_to_string(prepared.folder.join("config")).unwrap_or_default();
+    let in_kernel = variant.gone.iter().find(|n| builtin.contains(n));
+    let no_option = variant.builtin.iter().find(|o| !is_set(&config, o, "y"));
+    let reason = match (in_kernel, no_option) {
+        (Some(name), _) => format!("{name} is built into the kernel and cannot be left out"),
+        (_, Some(option)) => format!("{option} is not y, so the parameter would change nothing"),
+        _ if has_all && variant.parameters.is_empty() => {
+            "the kernel has none of the modules that it would leave out".to_owned()
+        }
+        _ => {
+            let is_left = |b: &&String| variant.without.iter().any(|p| matches(p, b));
+            let remains = builtin.iter().filter(is_left);
+            return Ok(remains
+                .map(|b| format!("{b} is built in and stays"))
+                .collect());
+        }
     };
-    let record = &prepared.record;
-    if let Some(name) = variant.gone.iter().find(|n| record.builtin.contains(n)) {
-        return refuse(format!(
-            "{name} is built into the kernel and cannot be left out"
-        ));
-    }
-    let config = prepared.config_text().unwrap_or_default();
-    if let Some(option) = variant.builtin.iter().find(|o| !is_set(&config, o, "y")) {
-        return refuse(format!(
-            "{option} is not y, so the parameter would change nothing"
-        ));
-    }
-    if has_all && variant.parameters.is_empty() {
-        return refuse("the kernel has none of the modules that it would leave out".to_owned());
-    }
-    let remains = record
-        .builtin
-        .iter()
-        .filter(|b| variant.without.iter().any(|p| matches(p, b)));
-    Ok(remains
-        .map(|b| format!("{b} is built in and stays"))
-        .collect())
+    let remedy = format!("`{what}` cannot be had of this kernel: take another one");
+    Err(Error::new(name, reason, remedy))
 }

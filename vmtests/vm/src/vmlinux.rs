@@ -12,6 +12,9 @@ mod arm;
 /// (PVH, CONFIG_PVH, from Linux 4.21).
 const PHYS32_ENTRY: u32 = 18;
 
+/// What to give in the place of a file that is no kernel.
+const VMLINUZ: &str = "Give the file that is called vmlinuz-VERSION in /boot";
+
 /// A kernel image in a form that QEMU boots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Image {
@@ -36,21 +39,17 @@ pub(crate) fn image(name: &str, file: Vec<u8>) -> Result<Image> {
     let arch = Arch::Amd64;
     let enters = |vmlinux: &[u8]| has_note(vmlinux, "Xen", PHYS32_ENTRY);
     if header(&*file).is_some() {
-        return match enters(&file) {
-            true => Ok(image(arch, file, None)),
-            false => Err(Error::new(
-                name,
-                "this vmlinux has no PVH note, so QEMU cannot boot it",
-                "Give the bzImage (arch/x86/boot/bzImage), or build with CONFIG_PVH=y",
-            )),
-        };
+        if enters(&file) {
+            return Ok(image(arch, file, None));
+        }
+        let reason = "this vmlinux has no PVH note, so QEMU cannot boot it";
+        let remedy = "Give the bzImage (arch/x86/boot/bzImage), or build with CONFIG_PVH=y";
+        return Err(Error::new(name, reason, remedy));
     }
     let payload = payload(&file).ok_or_else(|| {
-        Error::new(
-            name,
-            "neither a bzImage nor an ELF vmlinux for 64-bit x86, nor an Image for 64-bit ARM",
-            "Give the file that is called vmlinuz-VERSION in /boot",
-        )
+        let reason =
+            "neither a bzImage nor an ELF vmlinux for 64-bit x86, nor an Image for 64-bit ARM";
+        Error::new(name, reason, VMLINUZ)
     })?;
     // What is packed in a way that we do not know, the guest unpacks itself.
     let vmlinux = compress::unpack(name, payload)?;
@@ -68,24 +67,22 @@ impl Image {
     }
 }
 
+fn u32_at(file: &[u8], at: usize) -> Option<usize> {
+    let bytes = file.get(at..)?.first_chunk()?;
+    usize::try_from(u32::from_le_bytes(*bytes)).ok()
+}
+
 /// The compressed kernel in a bzImage: Documentation/arch/x86/boot.rst, setup_sects at 0x1f1, "HdrS" at
 /// 0x202, payload_offset and payload_length at 0x248 and 0x24c (protocol 2.08).
 fn payload(file: &[u8]) -> Option<&[u8]> {
-    let u32_at = |at: usize| {
-        let bytes = file.get(at..)?.first_chunk()?;
-        usize::try_from(u32::from_le_bytes(*bytes)).ok()
-    };
     if file.get(0x202..0x206)? != b"HdrS" {
         return None;
     }
     // 0 means 4, for compatibility.
-    let setup = match usize::from(*file.get(0x1f1)?) {
-        0 => 4,
-        n => n,
-    };
-    let start = (setup + 1) * 512 + u32_at(0x248)?;
+    let setup = Some(*file.get(0x1f1)?).filter(|n| *n > 0).unwrap_or(4);
+    let start = (usize::from(setup) + 1) * 512 + u32_at(file, 0x248)?;
     // The build appends the unpacked size, four bytes that the decompressors do not expect.
-    let end = start.checked_add(u32_at(0x24c)?)?.checked_sub(4)?;
+    let end = start.checked_add(u32_at(file, 0x24c)?)?.checked_sub(4)?;
     file.get(start..end)
 }
 
@@ -95,10 +92,8 @@ pub(crate) fn embedded_config(vmlinux: &[u8]) -> Option<String> {
     let at = vmlinux.windows(START.len()).position(|w| w == START)?;
     let packed = vmlinux.get(at + START.len()..)?;
     let mut text = String::new();
-    flate2::read::GzDecoder::new(packed)
-        .take(16 << 20)
-        .read_to_string(&mut text)
-        .ok()?;
+    let mut unpacked = flate2::read::GzDecoder::new(packed).take(16 << 20);
+    unpacked.read_to_string(&mut text).ok()?;
     Some(text)
 }
 
@@ -107,10 +102,8 @@ pub(crate) fn release(vmlinux: &[u8]) -> Option<String> {
     const BANNER: &[u8] = b"Linux version ";
     let starts = vmlinux.windows(BANNER.len()).enumerate();
     starts.filter(|(_, w)| *w == BANNER).find_map(|(at, _)| {
-        let word = vmlinux
-            .get(at + BANNER.len()..)?
-            .split(|b| *b == b' ')
-            .next()?;
+        let rest = vmlinux.get(at + BANNER.len()..)?;
+        let word = rest.split(|b| *b == b' ').next()?;
         // The format string of the banner, "%s", is in the image as well.
         let release = std::str::from_utf8(word).ok()?;
         let plausible = release.starts_with(|c: char| c.is_ascii_digit()) && release.len() < 65;

@@ -90,11 +90,9 @@ pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
     let matrix = Matrix::new(cache, artifacts, plan)?;
     let pairs = matrix.pairs();
     if pairs.is_empty() {
-        return Err(Error::new(
-            format!("--filter {}", args.filter.as_deref().unwrap_or_default()),
-            "no case of these environments has that in its name",
-            "--list shows them",
-        ));
+        let filter = format!("--filter {}", args.filter.as_deref().unwrap_or_default());
+        let reason = "no case of these environments has that in its name";
+        return Err(Error::new(filter, reason, "--list shows them"));
     }
     if args.list {
         for (place, case) in pairs {
@@ -122,41 +120,35 @@ fn status(run: &Run) -> u8 {
     if run.results.iter().any(|r| failed(&r.verdict)) {
         return code::CASES;
     }
-    let mut lost = run.environments.iter().filter(|e| e.unavailable.is_some());
-    match lost.next() {
-        Some(_) => code::FAILURE,
-        None => code::SUCCESS,
+    match run.environments.iter().any(|e| e.unavailable.is_some()) {
+        true => code::FAILURE,
+        false => code::SUCCESS,
     }
 }
 
 fn plan(kernels: &Kernels, args: &Args) -> Result<Plan> {
     let catalogue = kernels.catalogue();
     let every = |names: &[String]| names.iter().any(|n| n == "all");
-    let chosen = if args.kernels.is_empty() || every(&args.kernels) {
+    let mut chosen = args.kernels.clone();
+    let is_whole = chosen.is_empty() || every(&chosen);
+    if is_whole {
         let all = catalogue.kernels.iter().filter(|k| k.is_of_host());
-        let all = all.map(|k| k.name.clone());
-        all.chain(kernels.own().iter().map(|o| o.name.clone()))
-            .collect()
-    } else {
-        args.kernels.clone()
-    };
+        let (all, own) = (all.map(|k| &k.name), kernels.own().iter().map(|o| &o.name));
+        chosen = all.chain(own).cloned().collect();
+    }
     let known: Vec<String> = catalogue.variants.iter().map(|v| v.name.clone()).collect();
-    let variants = if every(&args.variants) {
-        known.clone()
-    } else if args.variants == ["none"] {
-        Vec::new()
-    } else {
-        args.variants.clone()
+    let variants = match &*args.variants {
+        names if every(names) => known.clone(),
+        [none] if none == "none" => Vec::new(),
+        names => names.to_vec(),
     };
     if let Some(unknown) = variants.iter().find(|v| !known.contains(v)) {
-        return Err(Error::new(
-            format!("--variants {unknown}"),
-            "there is none of that name",
-            format!("Variants: {}; or all, or none", known.join(", ")),
-        ));
+        let remedy = format!("Variants: {}; or all, or none", known.join(", "));
+        let input = format!("--variants {unknown}");
+        return Err(Error::new(input, "there is none of that name", remedy));
     }
     let mut selection = Vec::new();
-    if !args.kernels.is_empty() && !every(&args.kernels) {
+    if !is_whole {
         selection.push(format!("--kernels {}", args.kernels.join(",")));
     }
     if !every(&args.variants) {

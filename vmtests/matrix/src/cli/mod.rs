@@ -68,9 +68,9 @@ fn binaries(cache: &Cache, payload: &mut Payload) -> Result<()> {
         if file.is_file() {
             payload.program_at(&file, &Path::new("/bin").join(name))?;
         } else {
+            let folder = folder.display();
             note(&format!(
-                "{name} is not in {}: run ci/build, or set WEIR_BIN_DIR",
-                folder.display()
+                "{name} is not in {folder}: run ci/build, or set WEIR_BIN_DIR"
             ));
         }
     }

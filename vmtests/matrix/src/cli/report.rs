@@ -39,21 +39,14 @@ pub(super) fn run(args: &Args) -> Result<u8> {
         say(report::text(&run, colour).trim_end())?;
         return Ok(code::SUCCESS);
     };
-    if args.check {
+    let what = if args.check {
         readme::check(&run, file)?;
-        say(&format!(
-            "{}: features as in the run of {}",
-            file.display(),
-            run.started
-        ))?;
+        format!("features as in the run of {}", run.started)
     } else if readme::update(&run, file)? {
-        say(&format!(
-            "{}: written from the run of {}",
-            file.display(),
-            run.started
-        ))?;
+        format!("written from the run of {}", run.started)
     } else {
-        say(&format!("{}: unchanged", file.display()))?;
-    }
+        "unchanged".to_owned()
+    };
+    say(&format!("{}: {what}", file.display()))?;
     Ok(code::SUCCESS)
 }

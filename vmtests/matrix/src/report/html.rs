@@ -43,8 +43,7 @@ struct Kind<'a> {
 pub fn html(run: &Run) -> askama::Result<String> {
     let view = View::new(run);
     let rooms: Vec<Room<'_>> = view.rooms.iter().map(|of| one_room(&view, of)).collect();
-    let mut reasons = view.reasons("skipped");
-    reasons.extend(view.reasons("ignored"));
+    let reasons = ["skipped", "ignored"].into_iter();
     let page = Page {
         style: include_str!("../../templates/style.css"),
         verdict: verdict(&view),
@@ -52,7 +51,7 @@ pub fn html(run: &Run) -> askama::Result<String> {
         cases: rooms.iter().map(|r| r.cases).sum(),
         failures: view.failures(),
         groups: view.features(),
-        reasons,
+        reasons: reasons.flat_map(|kind| view.reasons(kind)).collect(),
         rooms,
         view: &view,
     };
@@ -78,14 +77,13 @@ fn verdict(view: &View<'_>) -> (&'static str, String) {
 fn one_room<'a>(view: &View<'a>, name: &'a str) -> Room<'a> {
     let cases = view.cases(name);
     let programs = cases.chunk_by(|a, b| program(a) == program(b));
+    let named = |of: &[&'a str]| (of.first().map_or("", |c| program(c)), of.to_vec());
     Room {
         name,
         caption: format!("The cases of {name} on each kernel"),
         cases: cases.len(),
         tally: view.tally(|r| room(&r.case) == name),
-        programs: programs
-            .map(|these| (these.first().map_or("", |c| program(c)), these.to_vec()))
-            .collect(),
+        programs: programs.map(named).collect(),
     }
 }
 
@@ -99,9 +97,10 @@ fn program(case: &str) -> &str {
 }
 
 fn test(case: &str) -> &str {
-    Some(parts(case).2)
-        .filter(|test| !test.is_empty())
-        .unwrap_or("(no name)")
+    match parts(case).2 {
+        "" => "(no name)",
+        test => test,
+    }
 }
 
 /// Of each room in one environment, then of all.
@@ -132,8 +131,8 @@ impl Tally {
 }
 
 fn cold_boot(e: &Environment) -> String {
-    e.cold_boot
-        .map_or_else(|| "none in this run".to_owned(), duration)
+    let none = || "none in this run".to_owned();
+    e.cold_boot.map_or_else(none, duration)
 }
 
 impl View<'_> {
@@ -148,15 +147,14 @@ impl View<'_> {
     /// How a case ended in each environment: a class, and a word.
     fn outcomes(&self, case: &str) -> Vec<(&'static str, &'static str)> {
         let results = self.environments.iter().map(|name| self.result(name, case));
-        results
-            .map(|result| match result.map(|r| &r.verdict) {
-                None => ("absent", "-"),
-                Some(Verdict::Passed) => ("passed", "pass"),
-                Some(Verdict::Failed { .. }) => ("failed", "FAIL"),
-                Some(Verdict::Skipped(_)) => ("skipped", "skip"),
-                Some(Verdict::Ignored { .. }) => ("ignored", "ignored"),
-            })
-            .collect()
+        let outcomes = results.map(|result| match result.map(|r| &r.verdict) {
+            None => ("absent", "-"),
+            Some(Verdict::Passed) => ("passed", "pass"),
+            Some(Verdict::Failed { .. }) => ("failed", "FAIL"),
+            Some(Verdict::Skipped(_)) => ("skipped", "skip"),
+            Some(Verdict::Ignored { .. }) => ("ignored", "ignored"),
+        });
+        outcomes.collect()
     }
 }
 
@@ -183,9 +181,8 @@ fn how_many_differ(features: &[Feature<'_>]) -> usize {
 
 /// The features in which kernels differ; those with the same answers have one row.
 fn differing<'a>(features: &[Feature<'a>]) -> Vec<Kind<'a>> {
-    alike(features, true)
-        .filter_map(|kind| row(&kind))
-        .collect()
+    let kinds = alike(features, true);
+    kinds.filter_map(|kind| row(&kind)).collect()
 }
 
 /// Every feature in a row of its own.

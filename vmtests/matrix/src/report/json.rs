@@ -1,43 +1,6 @@
-//! `matrix.json`: a [`Run`] as it is, with the name of its format.
-//!
-//! ```text
-//! {
-//!   "format": "weir-vmtests-matrix/1",     a change that breaks readers changes the number
-//!   "started": "2026-01-31T12:00:00Z",     UTC
-//!   "seconds": 312.5,                      the whole run
-//!   "host": "6.18.5",                      uname -r
-//!   "qemu": "7.2.22",
-//!   "accelerator": "tcg",                  or "kvm"
-//!   "selection": "",                       the options that made it a part of the matrix
-//!   "environments": [{
-//!     "name": "6.12-no-xtables",           "host", a kernel, or KERNEL-VARIANT
-//!     "release": "6.12.117+deb13-cloud-amd64",
-//!     "package": "linux-image-... 6.12.117-1",
-//!     "sources": [["FILE", "SHA-256"]],
-//!     "variant": "no legacy iptables...",  empty for a kernel as it is
-//!     "config": ["CONFIG_NF_TABLES=m"],
-//!     "cold_boot": 2.1,                    seconds, or null when a saved state was there
-//!     "unavailable": null                  or why none of its cases ran
-//!   }],
-//!   "results": [{
-//!     "environment": "6.12",
-//!     "case": "netfilter::sets::interval", room, test program, test
-//!     "verdict": "passed",                 passed, failed, skipped, ignored
-//!     "text": "...",                       failed only: output and console
-//!     "probe": "...", "since": "5.13",     skipped only: the feature, the first kernel that must have it
-//!     "reason": "...",                     skipped and ignored
-//!     "seconds": 0.31,
-//!     "restored": true                     from a saved state; false: booted, or on the host
-//!   }],
-//!   "capabilities": [{
-//!     "environment": "6.12", "group": "nf_tables", "name": "expression tproxy",
-//!     "answer": "have",                    have, lack, could not tell
-//!     "remark": "..."
-//!   }]
-//! }
-//! ```
-//!
-//! Fields may be added; readers ignore what they do not know.
+//! `matrix.json`: a [`Run`] as it is (its fields are described there), with `"format": "weir-vmtests-matrix/1"`. A `verdict` is
+//! beside the fields of its case: `passed`; `failed` with `text`; `skipped` with `probe`, `since` and `reason`; `ignored` with
+//! `reason`. A change that breaks readers changes the number; fields may be added, and readers ignore what they do not know.
 use crate::model::Run;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -61,13 +24,10 @@ struct Head {
 }
 
 pub(super) fn json(run: &Run) -> Result<String> {
-    let written = Written {
-        format: FORMAT,
-        run,
-    };
-    let text = serde_json::to_string_pretty(&written);
-    text.map(|t| t + "\n")
-        .map_err(|e| Error::new(FILE, e, "Report it"))
+    let format = FORMAT;
+    let text = serde_json::to_string_pretty(&Written { format, run });
+    let text = text.map_err(|e| Error::new(FILE, e, "Report it"))?;
+    Ok(text + "\n")
 }
 
 /// Reads `matrix.json` in `dir`.
@@ -76,19 +36,12 @@ pub fn read(dir: &Path) -> Result<Run> {
     let file = dir.join(FILE);
     let input = file.display().to_string();
     let text = std::fs::read_to_string(&file).map_err(|e| Error::new(&input, e, AGAIN))?;
-    let head: Head = serde_json::from_str(&text).map_err(|e| {
-        Error::new(
-            &input,
-            format!("it is not the report of a matrix: {e}"),
-            AGAIN,
-        )
-    })?;
-    if head.format != FORMAT {
-        let reason = format!(
-            "its format is {:?}, this release reads {FORMAT:?}",
-            head.format
-        );
+    let wrong = |what: &str, e| Error::new(&input, format!("{what}: {e}"), AGAIN);
+    let head = serde_json::from_str(&text);
+    let Head { format } = head.map_err(|e| wrong("it is not the report of a matrix", e))?;
+    if format != FORMAT {
+        let reason = format!("its format is {format:?}, this release reads {FORMAT:?}");
         return Err(Error::new(input, reason, AGAIN));
     }
-    serde_json::from_str(&text).map_err(|e| Error::new(input, format!("it is damaged: {e}"), AGAIN))
+    serde_json::from_str(&text).map_err(|e| wrong("it is damaged", e))
 }

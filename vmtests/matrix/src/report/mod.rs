@@ -44,11 +44,9 @@ pub fn write(run: &Run, dir: &Path) -> Result<Vec<PathBuf>> {
         ("junit.xml", junit(run).map_err(failed)?),
         ("index.html", html(run).map_err(failed)?),
     ];
-    let mut files = Vec::new();
-    for (name, content) in forms {
+    let files = forms.into_iter().map(|(name, content)| {
         let file = dir.join(name);
-        replace(&file, &content)?;
-        files.push(file);
-    }
-    Ok(files)
+        replace(&file, &content).map(|()| file)
+    });
+    files.collect()
 }

@@ -5,47 +5,39 @@
 use super::summary::{Feature, Tally, View, instead, version};
 use crate::model::Run;
 use askama::Template;
+use std::fs;
 use std::path::Path;
 use weir_vm::{At, Error, Result, replace};
 
 const START: &str = "<!-- matrix -->\n";
 const END: &str = "<!-- /matrix -->";
 
-/// A title, and the group and name of every feature that must be there for a yes.
-type Column = (&'static str, &'static [(&'static str, &'static str)]);
-
-/// The columns about capabilities.
-const COLUMNS: &[Column] = &[
+/// A title, and group and name of every feature that must be there for a yes: the columns about capabilities.
+const COLUMNS: &[(&str, &[&str])] = &[
     (
         "nf_tables",
-        &[
-            ("nf_tables", "chain inet nat"),
-            ("nf_tables", "expression redir"),
-        ],
+        &["nf_tables/chain inet nat", "nf_tables/expression redir"],
     ),
     (
         "nft TPROXY",
-        &[
-            ("nf_tables", "expression tproxy"),
-            ("nf_tables", "expression socket"),
-        ],
+        &["nf_tables/expression tproxy", "nf_tables/expression socket"],
     ),
     (
         "legacy tables",
-        &[("xtables", "table ip nat"), ("xtables", "table ip6 nat")],
+        &["xtables/table ip nat", "xtables/table ip6 nat"],
     ),
-    ("ipset", &[("ipset", "hash:ip inet")]),
-    ("IPv6", &[("system", "IPv6")]),
-    ("tcx", &[("ebpf", "attach tcx")]),
-    ("netkit", &[("net", "link netkit")]),
-    ("BTF", &[("system", "BTF of the kernel")]),
+    ("ipset", &["ipset/hash:ip inet"]),
+    ("IPv6", &["system/IPv6"]),
+    ("tcx", &["ebpf/attach tcx"]),
+    ("netkit", &["net/link netkit"]),
+    ("BTF", &["system/BTF of the kernel"]),
 ];
 
 /// How they look: `templates/readme.md`.
 #[derive(Template)]
 #[template(path = "readme.md")]
 struct Tables<'a> {
-    columns: &'a [Column],
+    columns: &'a [(&'a str, &'a [&'a str])],
     rows: Vec<Row<'a>>,
     /// Group, feature, the kernels that lack it, what weir does then.
     differences: Vec<(&'a str, &'a str, String, &'a str)>,
@@ -64,29 +56,21 @@ struct Row<'a> {
 pub fn tables(run: &Run) -> Result<String> {
     let view = View::new(run);
     if !run.selection.is_empty() {
-        return Err(Error::new(
-            "the report",
-            format!("it is of a part of the matrix ({})", run.selection),
-            "Run all of it: ci/matrix",
-        ));
+        let reason = format!("it is of a part of the matrix ({})", run.selection);
+        return Err(Error::new("the report", reason, "Run all of it: ci/matrix"));
     }
     let groups = view.features();
-    let find = |(group, name): &(&str, &str)| {
-        let group = groups.iter().find(|(g, _)| g == group);
-        group.and_then(|(_, features)| features.iter().find(|f| f.name == *name))
+    let find = |key: &&str| {
+        let (group, name) = key.split_once('/').unwrap_or_default();
+        let (_, features) = groups.iter().find(|(g, _)| *g == group)?;
+        features.iter().find(|f| f.name == name)
     };
-    let column = |(_, keys): &Column| {
-        let all = keys.iter().map(|key| {
-            find(key).ok_or_else(|| {
-                Error::new(
-                    "the report",
-                    format!("no environment was asked for {}/{}", key.0, key.1),
-                    "Run the matrix again; if weir preflight has another name for it now, change it in readme.rs",
-                )
-            })
-        });
-        all.collect::<Result<Vec<_>>>()
+    let found = |key: &&str| {
+        let reason = || format!("no environment was asked for {key}");
+        let remedy = "Run the matrix again; if weir preflight has another name for it now, change it in readme.rs";
+        find(key).ok_or_else(|| Error::new("the report", reason(), remedy))
     };
+    let column = |(_, keys): &(&str, &[&str])| keys.iter().map(found).collect::<Result<Vec<_>>>();
     let columns = COLUMNS.iter().map(column).collect::<Result<Vec<_>>>()?;
     let row = |(at, name): (usize, &&str)| {
         let e = view.environment(name).filter(|_| *name != "host")?;
@@ -101,26 +85,19 @@ pub fn tables(run: &Run) -> Result<String> {
             },
         })
     };
+    let environments = view.environments.iter().enumerate();
     let tables = Tables {
         columns: COLUMNS,
-        rows: view
-            .environments
-            .iter()
-            .enumerate()
-            .filter_map(row)
-            .collect(),
+        rows: environments.filter_map(row).collect(),
         differences: differences(&view, &groups),
     };
-    tables
-        .render()
-        .map_err(|e| Error::new("the report", e, "Report it"))
+    let text = tables.render();
+    text.map_err(|e| Error::new("the report", e, "Report it"))
 }
 
 fn verdict(features: &[&Feature<'_>], at: usize) -> &'static str {
-    let answers: Vec<_> = features
-        .iter()
-        .filter_map(|f| f.words().get(at).copied())
-        .collect();
+    let answers = features.iter().filter_map(|f| f.words().get(at).copied());
+    let answers: Vec<_> = answers.collect();
     let all = |word| answers.iter().all(|a| *a == word);
     match answers.contains(&"have") {
         true if all("have") => "yes",
@@ -136,15 +113,10 @@ fn differences<'a>(
     view: &View<'a>,
     groups: &[(&'a str, Vec<Feature<'a>>)],
 ) -> Vec<(&'a str, &'a str, String, &'a str)> {
-    let whole: Vec<(usize, &str)> = view
-        .environments
-        .iter()
-        .enumerate()
-        .map(|(at, name)| (at, *name))
-        .filter(|(_, name)| {
-            let e = view.environment(name);
-            *name != "host" && e.is_some_and(|e| e.variant.is_empty())
-        })
+    let all = view.environments.iter().copied().enumerate();
+    let is_whole = |name| view.environment(name).is_some_and(|e| e.variant.is_empty());
+    let whole: Vec<(usize, &str)> = all
+        .filter(|(_, name)| *name != "host" && is_whole(name))
         .collect();
     let features = groups.iter();
     let features = features.flat_map(|(group, of)| of.iter().map(move |f| (*group, f)));
@@ -157,19 +129,15 @@ fn differences<'a>(
         let (_, first) = lacking.first()?;
         others.iter().find(|(_, c)| c.answer == "have")?;
         let names: Vec<&str> = lacking.iter().map(|(name, _)| *name).collect();
-        Some((
-            group,
-            feature.name,
-            names.join(", "),
-            instead(&first.remark),
-        ))
+        let (names, then) = (names.join(", "), instead(&first.remark));
+        Some((group, feature.name, names, then))
     };
     features.filter_map(row).collect()
 }
 
 /// Puts the tables of `run` between the markers of `file`. Says whether that changed it.
 pub fn update(run: &Run, file: &Path) -> Result<bool> {
-    let text = read(file)?;
+    let text = fs::read_to_string(file).at(file)?;
     let (before, old, after) = split(file, &text)?;
     let new = tables(run)?;
     if old == new {
@@ -188,11 +156,8 @@ fn comparable(tables: &str) -> Vec<String> {
             return line.to_owned();
         }
         let cells: Vec<&str> = line.split(" | ").collect();
-        let (kernel, features) = (cells.first().into_iter(), cells.iter().skip(2));
-        let kept: Vec<&str> = kernel
-            .chain(features.take(COLUMNS.len()))
-            .copied()
-            .collect();
+        let features = cells.iter().skip(2).take(COLUMNS.len());
+        let kept: Vec<&str> = cells.first().into_iter().chain(features).copied().collect();
         kept.join(" | ")
     };
     tables.lines().map(row).collect()
@@ -201,7 +166,7 @@ fn comparable(tables: &str) -> Vec<String> {
 /// Checks that `file` has the features that `run` found.
 /// The error has the first line that differs.
 pub fn check(run: &Run, file: &Path) -> Result<()> {
-    let text = read(file)?;
+    let text = fs::read_to_string(file).at(file)?;
     let (_, old, _) = split(file, &text)?;
     let (old, new) = (comparable(old), comparable(&tables(run)?));
     let rows = old.len().max(new.len());
@@ -210,21 +175,13 @@ pub fn check(run: &Run, file: &Path) -> Result<()> {
         return Ok(());
     };
     let said = |line: Option<&String>| line.map_or("nothing more", |line| line).to_owned();
-    let (there, now) = (said(there), said(now));
-    Err(Error::new(
-        file.display().to_string(),
-        format!(
-            "it does not say what the last run of the matrix found. It has\n  {there}\nthe run says\n  {now}"
-        ),
-        format!(
-            "Run weir-vmtests report DIR --readme {}, look at what changed, and commit it",
-            file.display()
-        ),
-    ))
-}
-
-fn read(file: &Path) -> Result<String> {
-    std::fs::read_to_string(file).at(file)
+    let (file, there, now) = (file.display().to_string(), said(there), said(now));
+    let reason = format!(
+        "it does not say what the last run of the matrix found. It has\n  {there}\nthe run says\n  {now}"
+    );
+    let remedy =
+        format!("Run weir-vmtests report DIR --readme {file}, look at what changed, and commit it");
+    Err(Error::new(file, reason, remedy))
 }
 
 /// What stands before the markers, between them, and behind.
@@ -233,12 +190,12 @@ fn split<'a>(file: &Path, text: &'a str) -> Result<(&'a str, &'a str, &'a str)> 
         let (content, after) = rest.split_once(END)?;
         Some((before, content, after))
     });
-    parts.ok_or_else(|| {
-        let start = START.trim_end();
-        Error::new(
-            file.display().to_string(),
-            format!("it has no line {start:?} with {END:?} after it"),
-            "Put both lines where the tables of the kernels belong",
+    let reason = || {
+        format!(
+            "it has no line {:?} with {END:?} after it",
+            START.trim_end()
         )
-    })
+    };
+    let remedy = "Put both lines where the tables of the kernels belong";
+    parts.ok_or_else(|| Error::new(file.display().to_string(), reason(), remedy))
 }

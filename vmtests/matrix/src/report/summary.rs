@@ -52,10 +52,9 @@ pub(super) fn word(verdict: &Verdict) -> &'static str {
 /// The version of an environment's package without the name; of one without a package, the kernel's release.
 pub(super) fn version(e: &Environment) -> &str {
     let version = e.package.rsplit(' ').next().unwrap_or_default();
-    if version.starts_with(|c: char| c.is_ascii_digit()) {
-        version
-    } else {
-        &e.release
+    match version.starts_with(|c: char| c.is_ascii_digit()) {
+        true => version,
+        false => &e.release,
     }
 }
 
@@ -91,12 +90,8 @@ impl<'a> Feature<'a> {
 
     /// What stands beside a lack, else beside any answer.
     pub(super) fn remark(&self) -> &'a str {
-        let given = || {
-            self.answers
-                .iter()
-                .flatten()
-                .filter(|c| !c.remark.is_empty())
-        };
+        let answers = || self.answers.iter().flatten();
+        let given = || answers().filter(|c| !c.remark.is_empty());
         let lack = given().find(|c| c.answer != "have");
         lack.or_else(|| given().next()).map_or("", |c| &c.remark)
     }
@@ -172,14 +167,12 @@ impl<'a> View<'a> {
         rooms.dedup();
         let mut results: Vec<&CaseResult> = run.results.iter().collect();
         results.sort_by_key(|r| (environments.get_index_of(&*r.environment), &r.case));
+        let named = results.iter().map(|r| ((&*r.environment, &*r.case), *r));
         Self {
             run,
             environments,
             rooms,
-            by_name: results
-                .iter()
-                .map(|r| ((&*r.environment, &*r.case), *r))
-                .collect(),
+            by_name: named.collect(),
             results,
         }
     }
@@ -239,9 +232,7 @@ impl<'a> View<'a> {
             (0, 0, None) => "nothing ran".to_owned(),
             // The machine itself: nothing was booted.
             (0, _, None) => "ran as it is".to_owned(),
-            (_, _, None) => {
-                format!("{restored} restored, {cold} booted; the saved state was there")
-            }
+            (.., None) => format!("{restored} restored, {cold} booted; the saved state was there"),
             (_, 0, Some(_)) => format!("{restored} restored from a state saved after a cold boot"),
             (_, _, Some(_)) => format!("{restored} restored, {cold} booted"),
         }
@@ -292,8 +283,7 @@ impl<'a> View<'a> {
             }
         }
         let groups = groups.into_iter();
-        groups
-            .map(|(name, of)| (name, of.into_values().collect()))
-            .collect()
+        let groups = groups.map(|(name, of)| (name, of.into_values().collect()));
+        groups.collect()
     }
 }

@@ -34,10 +34,9 @@ pub(super) fn paint(text: &str, tone: Tone, colour: bool) -> String {
         Tone::Lacking => "33",
         Tone::Plain => return text.to_owned(),
     };
-    if colour && !text.trim().is_empty() {
-        format!("\x1b[{code}m{text}\x1b[0m")
-    } else {
-        text.to_owned()
+    match colour && !text.trim().is_empty() {
+        true => format!("\x1b[{code}m{text}\x1b[0m"),
+        false => text.to_owned(),
     }
 }
 
@@ -50,19 +49,15 @@ pub(super) fn table(heads: &[&str], rows: &[Vec<String>], colour: bool) -> Strin
         let part = |head: &&str| head.split_inclusive('-').nth(at).unwrap_or("").to_owned();
         let parts: Vec<String> = heads.iter().map(part).collect();
         let is_empty = parts.iter().all(String::is_empty);
-        let cells = parts
-            .iter()
-            .map(|part| cell(part, FIRST, Tone::Heading, colour));
-        (!is_empty).then(|| cells.collect::<Vec<_>>())
+        let heading = |part: &String| cell(part, FIRST, Tone::Heading, colour);
+        (!is_empty).then(|| parts.iter().map(heading).collect::<Vec<_>>())
     };
     let above: Vec<_> = (0..).map_while(level).collect();
     let rows: Vec<&Vec<String>> = above.iter().chain(rows).collect();
     let width = |column: usize| {
-        let cells = rows.iter().filter(|r| r.len() > 1);
-        let cells = cells
-            .filter_map(|r| r.get(column))
-            .map(|c| measure_text_width(c));
-        cells.max().unwrap_or(0)
+        let rows = rows.iter().filter(|r| r.len() > 1);
+        let cells = rows.filter_map(|r| r.get(column));
+        cells.map(|c| measure_text_width(c)).max().unwrap_or(0)
     };
     let first = width(0);
     let mut blocks: Vec<Vec<(usize, usize)>> = vec![Vec::new()];

@@ -5,7 +5,6 @@ use super::clean::{block, count, duration, line, wrap};
 use super::summary::{Reason, Tally, View, room};
 use super::table::{FIRST, Tone, WIDTH, cell, paint, table};
 use crate::model::{CaseResult, Run, Verdict};
-use crate::skip::Skip;
 use askama::Template;
 
 /// The whole report as text, at most 100 columns wide. With `colour` for a terminal; words say the same.
@@ -33,29 +32,23 @@ impl Page<'_> {
     }
 
     fn heading(&self, text: &str) -> String {
-        let line = "-".repeat(text.chars().count());
-        format!(
-            "\n{}{}",
-            self.say(text, Tone::Heading),
-            self.say(&line, Tone::Quiet)
-        )
+        let line = self.say(&"-".repeat(text.chars().count()), Tone::Quiet);
+        format!("\n{}{line}", self.say(text, Tone::Heading))
     }
 
     /// Wrapped, each line after `indent` spaces.
     fn paragraph(&self, text: impl AsRef<str>, indent: usize, tone: Tone) -> String {
         let lines = wrap(&line(text.as_ref()), WIDTH - indent).into_iter();
-        lines
-            .map(|line| self.say(&format!("{}{line}", " ".repeat(indent)), tone))
-            .collect()
+        let indented = |line| format!("{}{line}", " ".repeat(indent));
+        lines.map(|line| self.say(&indented(line), tone)).collect()
     }
 
     /// What a test said, line by line.
     fn output(&self, text: &str) -> String {
         let text = block(text);
         let lines = text.trim_end().lines().flat_map(|l| wrap(l, WIDTH - 4));
-        lines
-            .map(|line| self.say(format!("    {line}").trim_end(), Tone::Plain))
-            .collect()
+        let say = |line| self.say(format!("    {line}").trim_end(), Tone::Plain);
+        lines.map(say).collect()
     }
 
     fn cases(&self) -> String {
@@ -78,9 +71,8 @@ impl Page<'_> {
         };
         let environments = view.environments.iter();
         let of = |name: &&str| {
-            row(name, Tone::Plain, view.seconds(name), &|r| {
-                r.environment == *name
-            })
+            let here = |r: &CaseResult| r.environment == *name;
+            row(name, Tone::Plain, view.seconds(name), &here)
         };
         let mut rows: Vec<_> = environments.map(of).collect();
         rows.push(row("all", Tone::Heading, Some(view.run.seconds), &|_| true));
@@ -89,10 +81,8 @@ impl Page<'_> {
 
     fn reasons(&self, kind: &str, title: &str) -> String {
         let reasons = self.view.reasons(kind);
-        let mut text = String::new();
-        if !reasons.is_empty() {
-            text += &self.heading(title);
-        }
+        let text = (!reasons.is_empty()).then(|| self.heading(title));
+        let mut text = text.unwrap_or_default();
         for reason in &reasons {
             text += &self.paragraph(because(reason.verdict), 0, Tone::Plain);
             text += &self.paragraph(cases(reason), 4, Tone::Quiet);
@@ -165,17 +155,12 @@ fn start(result: &CaseResult) -> &'static str {
 /// Why a case did not run, in one sentence.
 pub(super) fn because(verdict: &Verdict) -> String {
     match verdict {
-        Verdict::Skipped(Skip {
-            probe,
-            since,
-            reason,
-        }) => {
-            let since = if since.is_empty() {
-                "no kernel needs to have it".to_owned()
-            } else {
-                format!("every kernel from {since} on must have it")
+        Verdict::Skipped(skip) => {
+            let since = match &*skip.since {
+                "" => "no kernel needs to have it".to_owned(),
+                since => format!("every kernel from {since} on must have it"),
             };
-            format!("{probe} ({since}): {reason}")
+            format!("{} ({since}): {}", skip.probe, skip.reason)
         }
         Verdict::Ignored { reason } => reason.clone(),
         Verdict::Failed { text } => text.clone(),
@@ -186,16 +171,11 @@ pub(super) fn because(verdict: &Verdict) -> String {
 /// The cases of a reason and where they were. Most reasons hold for the same environments in every case.
 fn cases(reason: &Reason<'_>) -> String {
     let environments = reason.environments();
-    let same = reason
-        .cases
-        .iter()
-        .all(|(_, e)| e.len() == environments.len());
-    let names = reason.cases.iter().map(|(case, on)| {
-        if same {
-            (*case).to_owned()
-        } else {
-            format!("{case} (on {})", on.join(", "))
-        }
+    let mut all = reason.cases.iter();
+    let same = all.all(|(_, e)| e.len() == environments.len());
+    let names = reason.cases.iter().map(|(case, on)| match same {
+        true => (*case).to_owned(),
+        false => format!("{case} (on {})", on.join(", ")),
     });
     let names: Vec<String> = names.collect();
     let n = count(reason.cases.len(), "case");

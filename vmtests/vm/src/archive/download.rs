@@ -1,6 +1,6 @@
 //! HTTP, and plain files: one request, one file, hashed while it comes.
 use crate::digest::Hasher;
-use crate::progress::bar;
+use crate::program::bar;
 use crate::{At, Error, Result};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -46,40 +46,38 @@ impl Client {
     /// Gets `url` into the new file `to` and gives its SHA-256; `None` if it is not there. Its size must be
     /// `size`, if that is known.
     pub(crate) fn file(&self, url: &str, to: &Path, size: Option<u64>) -> Result<Option<String>> {
-        let (mut body, announced): (Box<dyn Read>, Option<u64>) =
-            if let Some(path) = url.strip_prefix("file:") {
-                let path = Path::new("/").join(path.trim_start_matches('/'));
-                let Some(file) = File::open(&path).if_there(&path)? else {
-                    return Ok(None);
-                };
-                (Box::new(file), size)
-            } else {
-                // A plus is a space to some servers.
-                let response = self.agent.get(url.replace('+', "%2B")).call();
-                let response = response.map_err(|e| Error::new(url, e, REMEDY))?;
-                match response.status().as_u16() {
-                    200 => {}
-                    404 | 410 => return Ok(None),
-                    status => {
-                        let reason = format!("the server says {status}");
-                        return Err(Error::new(url, reason, REMEDY));
-                    }
+        let mut expected = size;
+        let mut body: Box<dyn Read> = if let Some(path) = url.strip_prefix("file:") {
+            let path = Path::new("/").join(path.trim_start_matches('/'));
+            match File::open(&path).if_there(&path)? {
+                Some(file) => Box::new(file),
+                None => return Ok(None),
+            }
+        } else {
+            // A plus is a space to some servers.
+            let response = self.agent.get(url.replace('+', "%2B")).call();
+            let response = response.map_err(|e| Error::new(url, e, REMEDY))?;
+            match response.status().as_u16() {
+                200 => {}
+                404 | 410 => return Ok(None),
+                status => {
+                    let reason = format!("the server says {status}");
+                    return Err(Error::new(url, reason, REMEDY));
                 }
-                let body = response.into_body();
-                let announced = body.content_length();
-                let limited = body.into_with_config().limit(LIMIT).reader();
-                (Box::new(limited), announced)
-            };
-        let expected = size.or(announced);
+            }
+            let body = response.into_body();
+            expected = size.or(body.content_length());
+            Box::new(body.into_with_config().limit(LIMIT).reader())
+        };
         let mut file = File::create(to).at(to)?;
         let bar = bar(format!("fetching {}", name(url)), expected.unwrap_or(0));
         let mut hasher = Hasher::default();
         let mut done = 0;
         let mut buffer = vec![0; 1 << 16];
         loop {
-            let read = body
-                .read(&mut buffer)
-                .map_err(|e| Error::new(url, format!("after {done} bytes: {e}"), REMEDY))?;
+            let cut =
+                |e: std::io::Error| Error::new(url, format!("after {done} bytes: {e}"), REMEDY);
+            let read = body.read(&mut buffer).map_err(cut)?;
             let Some(bytes) = buffer.get(..read).filter(|b| !b.is_empty()) else {
                 break;
             };
@@ -89,11 +87,10 @@ impl Client {
             bar.set_position(done);
         }
         match expected {
-            Some(expected) if expected != done => Err(Error::new(
-                url,
-                format!("it has {done} of {expected} bytes"),
-                REMEDY,
-            )),
+            Some(expected) if expected != done => {
+                let reason = format!("it has {done} of {expected} bytes");
+                Err(Error::new(url, reason, REMEDY))
+            }
             _ => Ok(Some(hasher.hex())),
         }
     }

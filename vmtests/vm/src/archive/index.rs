@@ -52,25 +52,18 @@ pub(super) fn get(
     name: &str,
 ) -> Result<String> {
     let url = format!("{base}/dists/{suite}/{name}");
-    let file = scratch
-        .path()
-        .join(format!("{suite}-{}", name.replace('/', "-")));
+    let remedy = "Try again later: the mirror may be in the middle of an update. Or use another one with --archive URL";
+    let file = format!("{suite}-{}", name.replace('/', "-"));
+    let file = scratch.path().join(file);
     if client.file(&url, &file, None)?.is_none() {
-        return Err(Error::new(
-            url,
-            "the archive has the suite and not its index",
-            "Try again later: it may be in the middle of an update. Or use another mirror with --archive URL",
-        ));
+        let reason = "the archive has the suite and not its index";
+        return Err(Error::new(url, reason, remedy));
     }
     let packed = fs::read(&file).at(&file)?;
     let sum = digest::sha256(&packed);
     if release.sha256(name).is_some_and(|expected| expected != sum) {
-        return Err(Error::new(
-            url,
-            "the index is not the one that the release file vouches for",
-            "Try again later: the mirror may be in the middle of an update. Or use another one with \
-             --archive URL",
-        ));
+        let reason = "the index is not the one that the release file vouches for";
+        return Err(Error::new(url, reason, remedy));
     }
     let text = compress::unpack(&url, &packed)?;
     Ok(String::from_utf8_lossy(&text).into_owned())

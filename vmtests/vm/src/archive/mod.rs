@@ -70,12 +70,10 @@ impl Archive {
                 continue;
             };
             if got != part.sha256 {
-                return Err(Error::new(
-                    url,
-                    format!("its SHA-256 is {got}, not {}", part.sha256),
-                    "The mirror or something on the way changed it. Try again; if it stays, use another \
-                     mirror with --archive URL",
-                ));
+                let reason = format!("its SHA-256 is {got}, not {}", part.sha256);
+                let remedy = "The mirror or something on the way changed it. Try again; if it stays, use another \
+                     mirror with --archive URL";
+                return Err(Error::new(url, reason, remedy));
             }
             return Ok(Some(()));
         }

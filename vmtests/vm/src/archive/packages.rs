@@ -2,6 +2,7 @@
 use super::index::{Package, Source};
 use super::version::compare;
 use super::{Archive, index};
+use crate::kernels::UPDATING;
 use crate::lock::Part;
 use crate::{Arch, At, Cache, Error, Result, Scratch, compress, deb};
 use std::collections::BTreeMap;
@@ -46,9 +47,8 @@ impl Archive {
         let scratch = cache.scratch()?;
         let text = self.must_have(&scratch, suite, index::SOURCES)?;
         let sources = index::sources(&text, name);
-        let newest = sources
-            .iter()
-            .max_by(|a, b| compare(&a.version, &b.version));
+        let sources = sources.iter();
+        let newest = sources.max_by(|a, b| compare(&a.version, &b.version));
         let Source { version, original } = newest.ok_or_else(|| missing(suite, name))?;
         let file = self.get(&scratch, suite, original)?;
         let open = File::open(&file).at(&file)?;
@@ -61,23 +61,19 @@ impl Archive {
     }
 
     fn must_have(&self, scratch: &Scratch, suite: &str, name: &str) -> Result<String> {
-        self.index(scratch, suite, name)?.ok_or_else(|| {
-            Error::new(
-                format!("the suite {suite}"),
-                "the archive does not have it",
-                "Use another mirror with --archive URL",
-            )
-        })
+        let remedy = "Use another mirror with --archive URL";
+        let reason = "the archive does not have it";
+        let missing = || Error::new(format!("the suite {suite}"), reason, remedy);
+        self.index(scratch, suite, name)?.ok_or_else(missing)
     }
 
     fn get(&self, scratch: &Scratch, suite: &str, part: &Part) -> Result<std::path::PathBuf> {
         match self.download(scratch, suite, part)? {
             Some(()) => Ok(scratch.path().join(part.file())),
-            None => Err(Error::new(
-                &part.path,
-                "the archive lists it and does not have it",
-                "Try again later: the mirror may be in the middle of an update",
-            )),
+            None => {
+                let reason = "the archive lists it and does not have it";
+                Err(Error::new(&part.path, reason, UPDATING))
+            }
         }
     }
 }
@@ -94,11 +90,9 @@ fn lift(whole: &Path, into: &Path) -> Result<()> {
 }
 
 fn missing(suite: &str, name: &str) -> Error {
-    Error::new(
-        format!("the package {name}"),
-        format!("{suite} does not have it, or not in the version that is asked for"),
-        "Check the name, or use another mirror with --archive URL",
-    )
+    let reason = format!("{suite} does not have it, or not in the version that is asked for");
+    let remedy = "Check the name, or use another mirror with --archive URL";
+    Error::new(format!("the package {name}"), reason, remedy)
 }
 
 /// Which packages fulfil the dependencies.
@@ -195,10 +189,8 @@ pub(super) struct Relation<'a> {
 impl<'a> Relation<'a> {
     pub(super) fn parse(text: &'a str) -> Self {
         let (name, rest) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
-        let bound = rest
-            .trim()
-            .strip_prefix('(')
-            .and_then(|b| b.strip_suffix(')'));
+        let bound = rest.trim().strip_prefix('(');
+        let bound = bound.and_then(|b| b.strip_suffix(')'));
         Self {
             name: name.split(':').next().unwrap_or(name),
             bound: bound.and_then(|b| b.split_once(' ')),

@@ -6,11 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The keys of the Debian archive, as the package debian-archive-keyring installs them.
+/// The keys of the Debian archive, as the package debian-archive-keyring installs them. VMTESTS_KEYRING names others.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
-
-/// Names another keyring, for an archive of one's own.
-const KEYRING_VARIABLE: &str = "VMTESTS_KEYRING";
 
 /// What a release file says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,23 +50,19 @@ pub(super) fn get(
     if !verify {
         return unchecked("--no-signature");
     }
-    let keyring = variable(KEYRING_VARIABLE).unwrap_or_else(|| PathBuf::from(KEYRING));
+    let keyring = variable("VMTESTS_KEYRING").unwrap_or_else(|| PathBuf::from(KEYRING));
     if !keyring.is_file() {
+        let keyring = keyring.display();
         return unchecked(&format!(
-            "{} is missing (package debian-archive-keyring)",
-            keyring.display()
+            "{keyring} is missing (package debian-archive-keyring)"
         ));
     }
     // The output is what is signed: there may be text before and after it in the file.
     let signed = scratch.path().join(format!("{suite}-Release"));
-    let ran = Command::new("gpgv")
-        .args(["--quiet", "--keyring"])
-        .arg(&keyring)
-        .arg("--output")
-        .arg(&signed)
-        .arg(&file)
-        .output();
-    match ran {
+    let mut command = Command::new("gpgv");
+    command.args(["--quiet", "--keyring"]).arg(&keyring);
+    command.arg("--output").args([&signed, &file]);
+    match command.output() {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             unchecked("gpgv is missing (package gpgv)")
         }
@@ -78,12 +71,10 @@ pub(super) fn get(
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr);
             let said: Vec<&str> = said.lines().map(str::trim).collect();
-            Err(Error::new(
-                url,
-                format!("its signature is not good: {}", said.join("; ")),
-                "If the archive is meant to be signed by others, name their keys in VMTESTS_KEYRING; \
-                 --no-signature goes without",
-            ))
+            let reason = format!("its signature is not good: {}", said.join("; "));
+            let remedy = "If the archive is meant to be signed by others, name their keys in VMTESTS_KEYRING; \
+                 --no-signature goes without";
+            Err(Error::new(url, reason, remedy))
         }
     }
 }

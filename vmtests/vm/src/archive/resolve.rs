@@ -16,10 +16,8 @@ const SHELL: u64 = 1 << 20;
 
 /// Finds it, and says what it passed over.
 pub(super) fn newest(packages: &[Package], entry: &Entry) -> Option<(Locked, Vec<String>)> {
-    let mut images: Vec<&Package> = packages
-        .iter()
-        .filter(|p| release(p, entry).is_some())
-        .collect();
+    let images = packages.iter().filter(|p| is_build(p, entry));
+    let mut images: Vec<&Package> = images.collect();
     images.sort_by(|a, b| compare(&b.version, &a.version));
     let mut notes = Vec::new();
     for image in images {
@@ -44,32 +42,27 @@ pub(super) fn newest(packages: &[Package], entry: &Entry) -> Option<(Locked, Vec
     None
 }
 
-/// The release in the name of a package `linux-image-RELEASE-FLAVOUR-ARCH` that is a build of the kernel.
-fn release<'a>(package: &'a Package, entry: &Entry) -> Option<&'a str> {
-    let release = package
-        .name
-        .strip_prefix("linux-image-")?
-        .strip_suffix(&format!("-{}-{}", entry.flavour, entry.arch.debian()))?;
+/// Is the package one called `linux-image-RELEASE-FLAVOUR-ARCH`, a build of the kernel?
+fn is_build(package: &Package, entry: &Entry) -> bool {
+    let flavour = format!("-{}-{}", entry.flavour, entry.arch.debian());
+    let release = package.name.strip_prefix("linux-image-");
+    let release = release
+        .and_then(|r| r.strip_suffix(&flavour))
+        .unwrap_or_default();
     // linux-image-6.12-cloud-amd64 has no third number: it follows the newest build and holds nothing.
-    let numbers = release.split(['-', '+']).next()?;
-    let build =
-        numbers.split('.').count() >= 3 && numbers.starts_with(|c: char| c.is_ascii_digit());
-    let wanted = entry.series.as_ref().is_none_or(|s| {
+    let numbers = release.split(['-', '+']).next().unwrap_or_default();
+    let is_digit = |c: char| c.is_ascii_digit();
+    let is_wanted = entry.series.as_ref().is_none_or(|s| {
         let rest = package.version.strip_prefix(s.as_str());
-        rest.is_some_and(|r| !r.starts_with(|c: char| c.is_ascii_digit()))
+        rest.is_some_and(|r| !r.starts_with(is_digit))
     });
-    (build && wanted).then_some(release)
+    is_wanted && numbers.split('.').count() >= 3 && numbers.starts_with(is_digit)
 }
 
 /// "7.2" of "7.2.12-1~bpo13+1".
 fn series(version: &str) -> String {
-    let mut numbers = version.split(['.', '-', '~']);
-    let (major, minor) = (numbers.next(), numbers.next());
-    format!(
-        "{}.{}",
-        major.unwrap_or_default(),
-        minor.unwrap_or_default()
-    )
+    let numbers: Vec<&str> = version.split(['.', '-', '~']).take(2).collect();
+    numbers.join(".")
 }
 
 /// The package and the packages of the kernel that it depends on in exactly this version.

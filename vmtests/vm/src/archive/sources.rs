@@ -4,9 +4,6 @@ use crate::{Error, Result};
 use std::path::Path;
 use std::process::Command;
 
-/// The variable that names the base of the archive.
-const ARCHIVE_VARIABLE: &str = "VMTESTS_ARCHIVE";
-
 const REMEDY: &str = "Name a mirror of the Debian archive with --archive URL (what stands before /dists), or \
                       copy a filled cache from another machine";
 
@@ -18,13 +15,13 @@ pub(crate) struct Bases {
 }
 
 impl Bases {
-    /// The archive at `option` or in [`ARCHIVE_VARIABLE`], else those of the system's apt sources.
+    /// The archive at `option` or in `VMTESTS_ARCHIVE`, else those of the system's apt sources.
     pub(crate) fn find(option: Option<&str>) -> Result<Self> {
-        let named = option.map(str::to_owned).or_else(|| {
-            variable(ARCHIVE_VARIABLE).map(|value| value.to_string_lossy().into_owned())
-        });
+        let named = option
+            .map(Into::into)
+            .or_else(|| variable("VMTESTS_ARCHIVE"));
         match named {
-            Some(url) => Self::at(&url),
+            Some(url) => Self::at(&url.to_string_lossy()),
             None => Self::of_system(Path::new("/etc/apt")),
         }
     }
@@ -32,11 +29,9 @@ impl Bases {
     /// A mirror. Its security archive is beside it, called the same with `-security`, or the same.
     fn at(url: &str) -> Result<Self> {
         let base = usable(url).ok_or_else(|| {
-            Error::new(
-                format!("--archive {url}"),
-                "not a URL of the kind http://, https:// or file://",
-                "Give what stands before /dists in the URL of a mirror",
-            )
+            let reason = "not a URL of the kind http://, https:// or file://";
+            let remedy = "Give what stands before /dists in the URL of a mirror";
+            Error::new(format!("--archive {url}"), reason, remedy)
         })?;
         Ok(Self {
             security: vec![format!("{base}-security"), base.clone()],
@@ -54,11 +49,8 @@ impl Bases {
         let text = output.map(|o| String::from_utf8_lossy(&o.stdout).into_owned());
         let bases = Self::pick(&text.unwrap_or_default());
         if bases.main.is_empty() && bases.security.is_empty() {
-            return Err(Error::new(
-                directory.display().to_string(),
-                "no Debian archive in the apt sources",
-                REMEDY,
-            ));
+            let (folder, reason) = (directory.display(), "no Debian archive in the apt sources");
+            return Err(Error::new(folder.to_string(), reason, REMEDY));
         }
         Ok(bases)
     }
@@ -68,9 +60,8 @@ impl Bases {
         let mut bases = Self::default();
         for line in uris.lines() {
             // 'BASE/dists/SUITE/main/binary-amd64/Packages.xz' NAME 0
-            let index = line
-                .strip_prefix('\'')
-                .and_then(|l| l.split_once("/dists/"));
+            let index = line.strip_prefix('\'');
+            let index = index.and_then(|l| l.split_once("/dists/"));
             let suite = index.and_then(|(_, rest)| rest.split_once("/main/binary-"));
             let base = index.and_then(|(base, _)| usable(base));
             let (Some(base), Some((suite, _))) = (base, suite) else {
@@ -83,9 +74,8 @@ impl Bases {
             }
         }
         bases.main.sort_by_key(|base| !base.ends_with("/debian"));
-        bases
-            .security
-            .sort_by_key(|base| !base.ends_with("/debian-security"));
+        let security = &mut bases.security;
+        security.sort_by_key(|base| !base.ends_with("/debian-security"));
         // One may be named without the other: mirrors have both side by side.
         for base in bases.main.clone() {
             push(&mut bases.security, format!("{base}-security"));
@@ -114,32 +104,18 @@ fn push(list: &mut Vec<String>, base: String) {
 }
 
 fn usable(url: &str) -> Option<String> {
-    let known = ["http://", "https://", "file:/"];
-    known
-        .iter()
-        .any(|scheme| url.starts_with(scheme))
-        .then(|| url.trim_end_matches('/').to_owned())
+    let mut known = ["http://", "https://", "file:/"].iter();
+    let is_known = known.any(|scheme| url.starts_with(scheme));
+    is_known.then(|| url.trim_end_matches('/').to_owned())
 }
 
 /// Is it a suite of Debian itself? Other archives use its names too, but not with every ending.
 fn is_debian(suite: &str) -> bool {
-    const SUITES: &[&str] = &[
-        "bullseye",
-        "bookworm",
-        "trixie",
-        "forky",
-        "duke",
-        "sid",
-        "unstable",
-        "experimental",
-        "testing",
-        "stable",
-        "oldstable",
-        "oldoldstable",
-    ];
+    const SUITES: &str = "bullseye bookworm trixie forky duke sid unstable experimental testing stable oldstable oldoldstable";
     let name = suite.split('-').next().unwrap_or(suite);
     let rest = suite.strip_prefix(name).unwrap_or_default();
-    SUITES.contains(&name) && ["", "-updates", "-backports", "-proposed-updates"].contains(&rest)
+    SUITES.split(' ').any(|s| s == name)
+        && ["", "-updates", "-backports", "-proposed-updates"].contains(&rest)
 }
 
 #[cfg(test)]

@@ -3,12 +3,9 @@ use std::cmp::Ordering;
 
 /// Compares two versions.
 pub(crate) fn compare(a: &str, b: &str) -> Ordering {
-    let (a_epoch, a_upstream, a_revision) = parts(a);
-    let (b_epoch, b_upstream, b_revision) = parts(b);
-    a_epoch
-        .cmp(&b_epoch)
-        .then_with(|| compare_part(a_upstream, b_upstream))
-        .then_with(|| compare_part(a_revision, b_revision))
+    let ((epoch, upstream, revision), b) = (parts(a), parts(b));
+    let order = epoch.cmp(&b.0).then_with(|| compare_part(upstream, b.1));
+    order.then_with(|| compare_part(revision, b.2))
 }
 
 fn parts(version: &str) -> (u32, &str, &str) {
@@ -24,8 +21,8 @@ fn compare_part(mut a: &str, mut b: &str) -> Ordering {
         let (b_text, b_rest) = split(b, |c| !c.is_ascii_digit());
         let (a_number, a_rest) = split(a_rest, |c| c.is_ascii_digit());
         let (b_number, b_rest) = split(b_rest, |c| c.is_ascii_digit());
-        let order =
-            compare_text(a_text, b_text).then_with(|| number(a_number).cmp(&number(b_number)));
+        let order = compare_text(a_text, b_text);
+        let order = order.then_with(|| number(a_number).cmp(&number(b_number)));
         if order != Ordering::Equal {
             return order;
         }
@@ -47,17 +44,14 @@ fn compare_text(a: &str, b: &str) -> Ordering {
         Some(c) if c.is_ascii_alphabetic() => c as i32,
         Some(c) => c as i32 + 256,
     };
-    let (mut a, mut b) = (a.chars(), b.chars());
-    loop {
-        let (x, y) = (a.next(), b.next());
-        if x.is_none() && y.is_none() {
-            return Ordering::Equal;
-        }
-        match weight(x).cmp(&weight(y)) {
-            Ordering::Equal => {}
-            other => return other,
-        }
-    }
+    let weights = |text: &str| {
+        text.chars()
+            .map(Some)
+            .chain([None])
+            .map(weight)
+            .collect::<Vec<_>>()
+    };
+    weights(a).cmp(&weights(b))
 }
 
 fn number(text: &str) -> u64 {

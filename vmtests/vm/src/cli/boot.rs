@@ -50,9 +50,8 @@ pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
     let release = machine.hello().release.clone();
     let is_person = std::io::stdin().is_terminal();
     if is_person {
-        say(&format!(
-            "Linux {release}. A line is a program and its arguments; .help tells more"
-        ))?;
+        let what = "A line is a program and its arguments; .help tells more";
+        say(&format!("Linux {release}. {what}"))?;
     }
     let mut last = code::SUCCESS;
     let mut lines = std::io::stdin().lock().lines();
@@ -67,7 +66,7 @@ pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
             Ok(None) => break,
             Ok(Some(status)) => last = status,
             Err(e) => {
-                crate::progress::note(&e.to_string());
+                crate::program::note(&e.to_string());
                 last = code::FAILURE;
                 // A dead guest answers nothing any more.
                 machine.dmesg()?;
@@ -88,17 +87,14 @@ fn obey(machine: &mut Machine, args: &Args, line: &str) -> Result<Option<u8>> {
         [".dmesg"] => say(machine.dmesg()?.trim_end())?,
         [".cat", path] => pass_on(crate::Stream::Out, &machine.get(Path::new(path))?),
         [first, ..] if first.starts_with('.') => {
-            return Err(Error::new(
-                *first,
-                "no such command, or other arguments",
-                ".help tells",
-            ));
+            let reason = "no such command, or other arguments";
+            return Err(Error::new(*first, reason, ".help tells"));
         }
         program => {
             let argv = program.iter().map(OsString::from).collect();
             let status = one(machine, &args.guest, argv)?;
             if status != code::SUCCESS {
-                crate::progress::note(&format!("exit status {status}"));
+                crate::program::note(&format!("exit status {status}"));
             }
             return Ok(Some(status));
         }

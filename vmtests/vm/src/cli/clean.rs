@@ -39,36 +39,24 @@ pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
         freed += remove(&cache.states())?;
     } else {
         // By name: the folder may hold what is not ours.
-        for place in [
-            cache.states(),
-            cache.kernels(),
-            cache.debs(),
-            cache.scratches(),
-        ] {
-            freed += remove(&place)?;
-        }
-        for name in ["used.lock", "lock"] {
+        for name in ["state", "kernel", "debs", "tmp", "used.lock", "lock"] {
             freed += remove(&cache.root().join(name))?;
         }
         // Stays if there is something else in it.
         let _ = fs::remove_dir(cache.root());
     }
-    say(&format!(
-        "{} MiB removed from {}",
-        freed >> 20,
-        cache.root().display()
-    ))?;
+    let (mib, root) = (freed >> 20, cache.root().display());
+    say(&format!("{mib} MiB removed from {root}"))?;
     Ok(code::SUCCESS)
 }
 
-fn guards(cache: &Cache, kernels: &Kernels) -> Vec<crate::Lock> {
+fn guards(cache: &Cache, kernels: &Kernels) -> Vec<fs::File> {
     if !cache.root().is_dir() {
         return Vec::new();
     }
-    let names = kernels.catalogue().kernels.iter();
-    names
-        .filter_map(|k| cache.lock(&format!("kernel-{}", k.name)).ok())
-        .collect()
+    let lock = |k: &crate::Entry| cache.lock(&format!("kernel-{}", k.name)).ok();
+    let kernels = &kernels.catalogue().kernels;
+    kernels.iter().filter_map(lock).collect()
 }
 
 fn remove_others(folder: &Path, keep: &[String]) -> Result<u64> {

@@ -1,7 +1,7 @@
 //! `weir-vm fetch`: kernels into the cache.
 use super::{code, kernel_names};
 use crate::kernels::{How, Kernels, LazyArchive};
-use crate::progress::note;
+use crate::program::note;
 use crate::{Cache, Entry, Result, interrupt};
 use std::path::PathBuf;
 

@@ -1,8 +1,10 @@
 //! What `boot` and `run` have in common: the arguments that make a guest, and how a program's end becomes ours.
 use super::code;
-use super::kernel::KernelArgs;
+use crate::own::Own;
+use crate::program::note;
 use crate::proto::{Ending, Run};
-use crate::{Cache, Error, Machine, Options, Origin, Outcome, Payload, Result, Stream};
+use crate::{Cache, Error, Kernel, Kernels, Machine, Options, Origin, Outcome, Payload};
+use crate::{Result, Stream, Trouble};
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigSet, Signal, raise};
 use std::ffi::OsString;
@@ -15,6 +17,39 @@ pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:
 const SHOWN: usize = 3;
 /// As timeout(1) has it.
 const TIMED_OUT: u8 = 124;
+
+/// Which kernel.
+#[derive(clap::Args)]
+struct KernelArgs {
+    /// The kernel: a name of `weir-vm list`, such as 6.12, newest, or a variant
+    #[arg(long, short, value_name = "NAME", required_unless_present = "vmlinuz")]
+    kernel: Option<String>,
+
+    /// A kernel of your own in its place, a bzImage or vmlinux; --kernel may then name it (own-no-ipv6: a
+    /// variant of it)
+    #[arg(long, value_name = "FILE")]
+    vmlinuz: Option<PathBuf>,
+
+    /// Its modules: lib/modules/RELEASE; none if everything is built in
+    #[arg(long, value_name = "DIR", requires = "vmlinuz")]
+    modules: Option<PathBuf>,
+}
+
+impl KernelArgs {
+    /// The kernel, ready to boot.
+    fn get(&self, cache: &Cache) -> Result<Kernel> {
+        let mut kernels = Kernels::open(cache, None)?;
+        let name = self.kernel.as_deref().unwrap_or("own");
+        if let Some(vmlinuz) = &self.vmlinuz {
+            kernels.add(Own {
+                name: kernels.catalogue().split(name).0.to_owned(),
+                vmlinuz: vmlinuz.clone(),
+                modules: self.modules.clone(),
+            });
+        }
+        kernels.get(name)
+    }
+}
 
 /// Arguments that make a guest.
 #[derive(clap::Args)]
@@ -59,16 +94,13 @@ impl GuestArgs {
         let kernel = self.kernel.get(cache)?;
         for with in &self.with {
             let (host, guest) = with.split_once('=').unwrap_or((with, with));
-            add(
-                &mut payload,
-                Path::new(host),
-                &std::path::absolute(guest).unwrap_or_default(),
-            )?;
+            let guest = std::path::absolute(guest).unwrap_or_default();
+            add(&mut payload, Path::new(host), &guest)?;
         }
         if self.tools {
             let missing = payload.tools(crate::TOOLS)?;
             if !missing.is_empty() {
-                crate::progress::note(&format!("not on this machine: {}", missing.join(", ")));
+                note(&format!("not on this machine: {}", missing.join(", ")));
             }
         }
         let options = Options {
@@ -79,16 +111,15 @@ impl GuestArgs {
         };
         let machine = Machine::start(cache, &kernel, &payload, &options)?;
         let notes = kernel.notes.iter().chain(&machine.hello().notes);
-        for note in notes.clone().take(SHOWN) {
-            crate::progress::note(&format!("kernel {}: {note}", kernel.name));
+        for text in notes.clone().take(SHOWN) {
+            note(&format!("kernel {}: {text}", kernel.name));
         }
-        let more = notes.skip(SHOWN).count();
+        let (name, more) = (&kernel.name, notes.skip(SHOWN).count());
         if more > 0 {
-            let text = format!("kernel {}: and {more} more like these", kernel.name);
-            crate::progress::note(&text);
+            note(&format!("kernel {name}: and {more} more like these"));
         }
-        if let Origin::Cold(why) = machine.origin() {
-            crate::progress::note(&format!("kernel {} was booted: {why}", kernel.name));
+        if let Origin::Cold(why) = &machine.origin {
+            note(&format!("kernel {name} was booted: {why}"));
         }
         Ok(machine)
     }
@@ -100,22 +131,15 @@ impl GuestArgs {
         cwd: PathBuf,
         more: Vec<(OsString, OsString)>,
     ) -> Result<Run> {
-        let env = [
-            ("PATH", PATH),
-            ("HOME", "/root"),
-            ("LANG", "C.UTF-8"),
-            ("TERM", "dumb"),
-        ];
+        let (home, language) = (("HOME", "/root"), ("LANG", "C.UTF-8"));
+        let env = [("PATH", PATH), home, language, ("TERM", "dumb")];
         let env = env.map(|(name, value)| (name.into(), value.into()));
         let mut env: Vec<(OsString, OsString)> = env.into_iter().chain(more).collect();
         for variable in &self.env {
-            let (name, value) = variable.split_once('=').ok_or_else(|| {
-                Error::new(
-                    format!("--env {variable}"),
-                    "not NAME=VALUE",
-                    "As in --env RUST_LOG=debug",
-                )
-            })?;
+            let Some((name, value)) = variable.split_once('=') else {
+                let (input, remedy) = (format!("--env {variable}"), "As in --env RUST_LOG=debug");
+                return Err(Error::new(input, "not NAME=VALUE", remedy));
+            };
             env.push((name.into(), value.into()));
         }
         Ok(Run {
@@ -130,13 +154,11 @@ impl GuestArgs {
 /// A directory, a program with what it needs, or a plain file. A program is found by its name, too.
 fn add(payload: &mut Payload, host: &Path, guest: &Path) -> Result<()> {
     if host.is_dir() {
-        payload.tree(host, guest, &["target", ".git"])?;
-        return Ok(());
+        return payload.tree(host, guest, &["target", ".git"]).map(drop);
     }
     payload.program_at(host, guest)?;
-    let is_found = PATH
-        .split(':')
-        .any(|folder| guest.parent() == Some(Path::new(folder)));
+    let mut folders = PATH.split(':').map(Path::new);
+    let is_found = folders.any(|folder| guest.parent() == Some(folder));
     if let (false, Some(name), Some(target)) = (is_found, guest.file_name(), guest.to_str()) {
         payload.link(&Path::new("/bin").join(name), target)?;
     }
@@ -145,10 +167,9 @@ fn add(payload: &mut Payload, host: &Path, guest: &Path) -> Result<()> {
 
 /// Passes a program's output on as it comes. Who closed our output does not want the rest.
 pub(super) fn pass_on(stream: Stream, bytes: &[u8]) {
+    let mut out = std::io::stdout();
     let _ = match stream {
-        Stream::Out => std::io::stdout()
-            .write_all(bytes)
-            .and_then(|()| std::io::stdout().flush()),
+        Stream::Out => out.write_all(bytes).and_then(|()| out.flush()),
         Stream::Err => std::io::stderr().write_all(bytes),
     };
 }
@@ -160,17 +181,15 @@ pub(super) fn report(outcome: &Outcome) -> u8 {
         Ending::Status(status) => u8::try_from(status & 0xff).unwrap_or(code::FAILURE),
         Ending::Signal(signal) => u8::try_from(128 + signal).unwrap_or(code::FAILURE),
         Ending::TimedOut => {
-            crate::progress::note("the program did not end in time and was killed (--timeout)");
+            note("the program did not end in time and was killed (--timeout)");
             TIMED_OUT
         }
     };
     match &outcome.trouble {
         None => status,
         Some(trouble) => {
-            crate::progress::note(&format!(
-                "the kernel is in trouble ({}): {}\n{}",
-                trouble.kind, trouble.line, outcome.exit.kernel_log
-            ));
+            let (log, Trouble { kind, line }) = (&outcome.exit.kernel_log, trouble);
+            note(&format!("the kernel is in trouble ({kind}): {line}\n{log}"));
             status.max(code::CASES)
         }
     }

@@ -42,41 +42,28 @@ pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
         say(&text)?;
         return Ok(code::SUCCESS);
     }
-    say(&format!(
-        "{:<10} {:<24} {:<18} {}",
-        "kernel", "version", "suite", "cache"
-    ))?;
+    let row = |name: &str, version: &str, suite: &str, state: &str| {
+        say(&format!("{name:<10} {version:<24} {suite:<18} {state}"))
+    };
+    row("kernel", "version", "suite", "cache")?;
     for status in kernels.status() {
         let version = status.locked.map_or("not locked", |l| l.version.as_str());
-        let source = if status.from_lock || status.locked.is_none() {
-            ""
-        } else {
-            "  (not that of kernels.lock, which the archive did not have)"
-        };
-        say(&format!(
-            "{:<10} {version:<24} {:<18} {}{source}",
-            shown_name(&status),
-            status.entry.suite,
-            coloured(&status.state)
-        ))?;
+        let mut state = coloured(&status.state);
+        if !status.from_lock && status.locked.is_some() {
+            state += "  (not that of kernels.lock, which the archive did not have)";
+        }
+        row(&shown_name(&status), version, &status.entry.suite, &state)?;
     }
     for own in kernels.own() {
+        let (name, vmlinuz) = (&own.name, own.vmlinuz.display());
         let modules = own.modules.as_ref().map(|m| format!(", {}", m.display()));
-        say(&format!(
-            "{:<10} {}{}",
-            own.name,
-            own.vmlinuz.display(),
-            modules.unwrap_or_default()
-        ))?;
+        let modules = modules.unwrap_or_default();
+        say(&format!("{name:<10} {vmlinuz}{modules}"))?;
     }
     say(&format!("\n{:<13} {:<14} what it is", "variant", "on"))?;
     for variant in &kernels.catalogue().variants {
-        say(&format!(
-            "{:<13} {:<14} {}",
-            variant.name,
-            variant.on.join(" "),
-            variant.says
-        ))?;
+        let (name, on, says) = (&variant.name, variant.on.join(" "), &variant.says);
+        say(&format!("{name:<13} {on:<14} {says}"))?;
     }
     if args.variants {
         effects(&kernels)?;
@@ -99,25 +86,19 @@ fn coloured(state: &State) -> String {
         State::Absent => (33, "not fetched".to_owned()),
         State::Damaged(why) => (31, format!("damaged ({why}): fetch makes it again")),
     };
-    if std::io::stdout().is_terminal() {
-        format!("\x1b[{colour}m{text}\x1b[0m")
-    } else {
-        text
+    match std::io::stdout().is_terminal() {
+        true => format!("\x1b[{colour}m{text}\x1b[0m"),
+        false => text,
     }
 }
 
 /// What every variant comes to on every kernel that is ready.
 fn effects(kernels: &Kernels) -> Result<()> {
-    let ready: Vec<String> = kernels
-        .status()
-        .iter()
-        .filter(|s| s.state == State::Ready)
-        .map(|s| s.entry.name.clone())
-        .collect();
-    for name in ready {
+    let all = kernels.status().into_iter();
+    for status in all.filter(|s| s.state == State::Ready) {
         say("")?;
         for variant in &kernels.catalogue().variants {
-            let name = format!("{name}-{}", variant.name);
+            let name = format!("{}-{}", status.entry.name, variant.name);
             match kernels.get(&name) {
                 Ok(kernel) => {
                     let mut what = kernel.left_out;
@@ -143,35 +124,21 @@ fn document(cache: &Cache, kernels: &Kernels) -> Value {
             State::Damaged(why) => ("damaged", Some(why)),
         };
         json!({
-            "name": s.entry.name,
-            "environment": s.locked.map(crate::Locked::environment),
-            "version": s.locked.map(|l| &l.version),
-            "suite": s.entry.suite,
-            "flavour": s.entry.flavour,
-            "required": s.entry.required,
-            "from_lock": s.from_lock,
-            "state": state,
-            "reason": why,
+            "name": s.entry.name, "environment": s.locked.map(crate::Locked::environment),
+            "version": s.locked.map(|l| &l.version), "suite": s.entry.suite, "flavour": s.entry.flavour,
+            "required": s.entry.required, "from_lock": s.from_lock, "state": state, "reason": why,
             "packages": s.locked.map(|l| &l.parts),
         })
     });
     let variants = kernels.catalogue().variants.iter().map(|v| {
         json!({
-            "name": v.name,
-            "says": v.says,
-            "without": v.without,
-            "parameters": v.parameters,
-            "on": v.on,
+            "name": v.name, "says": v.says, "without": v.without, "parameters": v.parameters, "on": v.on,
         })
     });
-    let own = kernels
-        .own()
-        .iter()
-        .map(|o| json!({ "name": o.name, "vmlinuz": o.vmlinuz, "modules": o.modules }));
+    let own = kernels.own().iter();
+    let own = own.map(|o| json!({ "name": o.name, "vmlinuz": o.vmlinuz, "modules": o.modules }));
     json!({
-        "cache": cache.root(),
-        "kernels": rows.collect::<Vec<_>>(),
-        "own": own.collect::<Vec<_>>(),
+        "cache": cache.root(), "kernels": rows.collect::<Vec<_>>(), "own": own.collect::<Vec<_>>(),
         "variants": variants.collect::<Vec<_>>(),
     })
 }

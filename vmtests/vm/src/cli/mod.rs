@@ -4,7 +4,6 @@ mod boot;
 mod clean;
 mod fetch;
 mod guest;
-mod kernel;
 mod list;
 mod packages;
 mod run;
@@ -82,27 +81,14 @@ impl Place {
 /// Parses the arguments as a `P`, runs the command and reports how it ended. Examples show the name of the program.
 #[must_use]
 pub fn run<P: CommandFactory + FromArgMatches>(run: impl FnOnce(&P) -> Result<u8>) -> ExitCode {
-    let matches = renamed(P::command()).try_get_matches();
-    let arguments = match matches.and_then(|m| P::from_arg_matches(&m)) {
-        Ok(arguments) => arguments,
-        Err(e) => {
-            // Help and version are answers, not errors.
-            let code = if e.use_stderr() {
-                code::USAGE
-            } else {
-                code::SUCCESS
-            };
-            let _ = e.print();
-            return ExitCode::from(code);
-        }
-    };
-    match run(&arguments) {
-        Ok(code) => ExitCode::from(code),
-        Err(e) => {
-            crate::note(&e.to_string());
-            ExitCode::from(code::FAILURE)
-        }
-    }
+    // It prints help and version, which are answers, and ends with the code of wrong arguments else.
+    let matches = renamed(P::command()).get_matches();
+    let arguments = P::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
+    let code = run(&arguments).unwrap_or_else(|e| {
+        crate::note(&e.to_string());
+        code::FAILURE
+    });
+    ExitCode::from(code)
 }
 
 /// With the name and the variables of the program in the examples and options of the commands here.
@@ -153,8 +139,7 @@ fn kernel_names(
     by_default: fn(&crate::Entry) -> bool,
 ) -> Result<Vec<String>> {
     if arguments.is_empty() {
-        let all = kernels.catalogue().kernels.iter();
-        let all = all.filter(|entry| by_default(entry));
+        let all = kernels.catalogue().kernels.iter().filter(|k| by_default(k));
         return Ok(all.map(|k| k.name.clone()).collect());
     }
     let mut names = Vec::new();

@@ -40,21 +40,19 @@ pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
     let existing = path.is_file().then_some(path.as_path());
     let mut kernels = Kernels::open(cache, existing)?;
     let names = kernel_names(&kernels, &args.kernels, |_| true)?;
-    for update in kernels.update(&args.archive.lazy(), &names)? {
+    for (name, before, after) in kernels.update(&args.archive.lazy(), &names)? {
         let version = |l: Option<&crate::Locked>| l.map_or("-".to_owned(), |l| l.version.clone());
-        let before = version(update.before.as_ref());
-        let after = version(update.after.as_ref());
-        let text = match update.after {
+        let (before, newest) = (version(before.as_ref()), version(after.as_ref()));
+        let text = match after {
             None => format!("{before:<24} stays: the archive does not have it any more"),
-            Some(_) if before == after => format!("{before:<24} is the newest"),
-            Some(_) => format!("{before:<24} -> {after}"),
+            Some(_) if before == newest => format!("{before:<24} is the newest"),
+            Some(_) => format!("{before:<24} -> {newest}"),
         };
-        say(&format!("{:<8} {text}", update.name))?;
+        say(&format!("{name:<8} {text}"))?;
     }
     let text = kernels.lock().text()?;
-    if fs::read_to_string(&path).is_ok_and(|old| old == text) {
-        return Ok(code::SUCCESS);
+    if fs::read_to_string(&path).ok().as_ref() != Some(&text) {
+        replace(&path, &text)?;
     }
-    replace(&path, &text)?;
     Ok(code::SUCCESS)
 }

@@ -1,6 +1,6 @@
 //! The kernel's log, record by record, from `/dev/kmsg`.
 use nix::errno::Errno;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 
@@ -17,12 +17,10 @@ pub(super) struct Kmsg {
 impl Kmsg {
     /// From the oldest record that the kernel still has.
     pub(super) fn open() -> io::Result<Self> {
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(nix::libc::O_NONBLOCK)
-            .open("/dev/kmsg")?;
+        let mut options = File::options();
+        options.read(true).custom_flags(nix::libc::O_NONBLOCK);
         Ok(Self {
-            file,
+            file: options.open("/dev/kmsg")?,
             text: String::new(),
             mark: 0,
         })
@@ -59,12 +57,10 @@ impl Kmsg {
         loop {
             match self.file.read(&mut record) {
                 Ok(0) => return,
+                Ok(_) if self.text.len() >= MOST => {}
                 Ok(got) => {
-                    if self.text.len() < MOST {
-                        self.text += &line(&String::from_utf8_lossy(
-                            record.get(..got).unwrap_or_default(),
-                        ));
-                    }
+                    let record = record.get(..got).unwrap_or_default();
+                    self.text += &line(&String::from_utf8_lossy(record));
                 }
                 // EPIPE: records were overwritten before they were read; the next one is there.
                 Err(e) if e.raw_os_error() == Some(Errno::EPIPE as i32) => {
@@ -81,16 +77,10 @@ impl Kmsg {
 fn line(record: &str) -> String {
     let (front, text) = record.split_once(';').unwrap_or(("", record));
     let text = text.split('\n').next().unwrap_or_default();
-    let micros: u64 = front
-        .split(',')
-        .nth(2)
-        .and_then(|m| m.parse().ok())
-        .unwrap_or(0);
-    format!(
-        "[{:5}.{:06}] {text}\n",
-        micros / 1_000_000,
-        micros % 1_000_000
-    )
+    let micros = front.split(',').nth(2).and_then(|m| m.parse().ok());
+    let micros: u64 = micros.unwrap_or(0);
+    let (seconds, micros) = (micros / 1_000_000, micros % 1_000_000);
+    format!("[{seconds:5}.{micros:06}] {text}\n")
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The virtio-serial port: frames in, frames out.
 use crate::proto::Frame;
-use std::fs::{self, File};
+use std::fs::{self, DirEntry, File};
 use std::io::{self, ErrorKind, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Where the kernel lists the ports with their names (`drivers/char/virtio_console.c`).
@@ -24,10 +24,10 @@ impl Port {
                 return File::options().read(true).write(true).open(&path).map(Self);
             }
             if start.elapsed() > Duration::from_secs(10) {
-                return Err(io::Error::other(format!(
-                    "there is no virtio-serial port {name:?}: the kernel needs virtio_pci and virtio_console, \
-                     built in or as modules"
-                )));
+                let needs =
+                    "the kernel needs virtio_pci and virtio_console, built in or as modules";
+                let text = format!("there is no virtio-serial port {name:?}: {needs}");
+                return Err(io::Error::other(text));
             }
             std::thread::sleep(PAUSE);
         }
@@ -57,11 +57,8 @@ impl Port {
 }
 
 fn find(name: &str) -> Option<PathBuf> {
-    for entry in fs::read_dir(PORTS).ok()?.flatten() {
-        let found = fs::read_to_string(entry.path().join("name")).unwrap_or_default();
-        if found.trim_end() == name {
-            return Some(PathBuf::from("/dev").join(entry.file_name()));
-        }
-    }
-    None
+    let mut ports = fs::read_dir(PORTS).ok()?.flatten();
+    let found = |port: &DirEntry| fs::read_to_string(port.path().join("name")).unwrap_or_default();
+    let port = ports.find(|port| found(port).trim_end() == name)?;
+    Some(Path::new("/dev").join(port.file_name()))
 }

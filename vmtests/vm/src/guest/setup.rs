@@ -69,7 +69,9 @@ fn mount_all(notes: &mut Vec<String>) {
     for &(target, kind, options, is_needed) in MOUNTS {
         let _ = fs::create_dir_all(target);
         let options = (!options.is_empty()).then_some(options);
-        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV.difference(dev_flag(target));
+        // Devices work under `/dev` and nowhere else.
+        let mut flags = MsFlags::MS_NOSUID;
+        flags.set(MsFlags::MS_NODEV, !["/dev", "/dev/pts"].contains(&target));
         let done = mount(Some(kind), target, Some(kind), flags, options);
         // The kernel may have mounted devtmpfs by itself (CONFIG_DEVTMPFS_MOUNT).
         if let Err(e) = done
@@ -78,15 +80,6 @@ fn mount_all(notes: &mut Vec<String>) {
         {
             notes.push(format!("mount {kind} on {target}: {e}"));
         }
-    }
-}
-
-/// Devices work under `/dev` and nowhere else.
-fn dev_flag(target: &str) -> MsFlags {
-    if target == "/dev" || target == "/dev/pts" {
-        MsFlags::MS_NODEV
-    } else {
-        MsFlags::empty()
     }
 }
 

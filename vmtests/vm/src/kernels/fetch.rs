@@ -3,12 +3,15 @@ use super::{Kernels, USED};
 use crate::archive::Archive;
 use crate::catalogue::Entry;
 use crate::lock::{KernelLock, Locked, Part};
-use crate::prepare::{self, Prepared};
-use crate::progress::note;
+use crate::prepare;
+use crate::program::note;
 use crate::{At, Error, Result, digest, replace};
 use std::cell::LazyCell;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+/// What helps against an archive that does not have all that it lists.
+pub(crate) const UPDATING: &str = "Try again later: the mirror may be in the middle of an update";
 
 impl Kernels {
     /// Makes a kernel ready to boot: from the cache, else from the archive. `None` if the archive does not have
@@ -33,34 +36,28 @@ impl Kernels {
                 (Err(e), _) => return Err(e),
                 (Ok(None), _) => {}
             }
+            let name = format!("{} {}", entry.name, build.version);
             if locked {
-                return Err(Error::new(
-                    format!("the kernel {} {}", entry.name, build.version),
-                    "the archive does not have the packages of kernels.lock any more",
-                    "`weir-vm update` takes the newest build; `fetch` without --locked does so once",
-                ));
+                let reason = "the archive does not have the packages of kernels.lock any more";
+                let remedy = "`weir-vm update` takes the newest build; `fetch` without --locked does so once";
+                return Err(Error::new(format!("the kernel {name}"), reason, remedy));
             }
             note(&format!(
-                "{} {} of kernels.lock is not in the archive any more: the newest build is taken. \
-                 `weir-vm update` makes that lasting",
-                entry.name, build.version
+                "{name} of kernels.lock is not in the archive any more: the newest build is taken. \
+                 `weir-vm update` makes that lasting"
             ));
         } else if locked {
-            return Err(Error::new(
-                format!("the kernel {}", entry.name),
-                "kernels.lock does not have it",
-                "`weir-vm update` adds it",
-            ));
+            let (name, remedy) = (&entry.name, "`weir-vm update` adds it");
+            let name = format!("the kernel {name}");
+            return Err(Error::new(name, "kernels.lock does not have it", remedy));
         }
         let Some(found) = self.newest(archive, &entry)? else {
             return Ok(None);
         };
         let Some(how) = self.make(archive, &found)? else {
-            return Err(Error::new(
-                format!("the kernel {} {}", entry.name, found.version),
-                "the archive lists packages that it does not have",
-                "Try again later: the mirror may be in the middle of an update",
-            ));
+            let name = format!("the kernel {} {}", entry.name, found.version);
+            let reason = "the archive lists packages that it does not have";
+            return Err(Error::new(name, reason, UPDATING));
         };
         self.remember(found.clone())?;
         Ok(Some((found, how)))
@@ -80,11 +77,7 @@ impl Kernels {
             if let Some(after) = &after {
                 self.lock.set(after.clone());
             }
-            updates.push(Update {
-                name: entry.name,
-                before,
-                after,
-            });
+            updates.push((entry.name, before, after));
         }
         let order = |name: &str| self.catalogue.kernels.iter().position(|k| k.name == name);
         self.lock.kernels.sort_by_key(|k| order(&k.name));
@@ -94,14 +87,13 @@ impl Kernels {
     /// The newest build in the archive; `None`: there is none, and it may be missing.
     fn newest(&self, archive: &LazyArchive, entry: &Entry) -> Result<Option<Locked>> {
         match opened(archive)?.newest(&self.cache, entry)? {
-            None if entry.required => Err(Error::new(
-                format!("the kernel {}", entry.name),
-                format!(
-                    "the archive has no build of it in {} ({})",
-                    entry.suite, entry.flavour
-                ),
-                "Use another mirror with --archive URL, or correct kernels.toml",
-            )),
+            None if entry.required => {
+                let remedy = "Use another mirror with --archive URL, or correct kernels.toml";
+                let (suite, flavour) = (&entry.suite, &entry.flavour);
+                let reason = format!("the archive has no build of it in {suite} ({flavour})");
+                let name = format!("the kernel {}", entry.name);
+                Err(Error::new(name, reason, remedy))
+            }
             found => Ok(found),
         }
     }
@@ -146,26 +138,17 @@ impl Kernels {
             }
             packages.push(place);
         }
-        self.prepare(build, &key, &packages)?;
-        Ok(Some(how))
-    }
-
-    fn prepare(&self, build: &Locked, key: &str, packages: &[PathBuf]) -> Result<Prepared> {
         let scratch = self.cache.scratch()?;
         let name = build.environment();
-        let material = prepare::unpack(&scratch, &name, &build.version, packages)?;
-        prepare::build(&self.cache, key, material, &self.catalogue.modules.wanted)
+        let material = prepare::unpack(&scratch, &name, &build.version, &packages)?;
+        prepare::build(&self.cache, &key, material, &self.catalogue.modules.wanted)?;
+        Ok(Some(how))
     }
 }
 
-/// What `update` found about one kernel.
-#[derive(Debug)]
-pub(crate) struct Update {
-    pub(crate) name: String,
-    pub(crate) before: Option<Locked>,
-    /// `None`: the archive does not have it any more, and the old entry stays.
-    pub(crate) after: Option<Locked>,
-}
+/// What `update` found about one kernel: its name, the build of the lock, and the newest one. `None`: the archive does not have it
+/// any more, and the old entry stays.
+pub(crate) type Update = (String, Option<Locked>, Option<Locked>);
 
 /// What had to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -190,10 +173,8 @@ fn is_whole(place: &Path, part: &Part) -> Result<bool> {
     };
     let whole = digest::sha256_of(file).at(place)? == part.sha256;
     if !whole {
-        note(&format!(
-            "{} is damaged: it is fetched again",
-            place.display()
-        ));
+        let place = place.display();
+        note(&format!("{place} is damaged: it is fetched again"));
     }
     Ok(whole)
 }

@@ -1,7 +1,7 @@
 //! The kernels of the matrix: what is known of each, and what is in the cache.
 mod fetch;
 
-pub(crate) use fetch::{How, LazyArchive, opened};
+pub(crate) use fetch::{How, LazyArchive, UPDATING, opened};
 
 use crate::catalogue::{Entry, Variant};
 use crate::lock::{KernelLock, Locked};
@@ -86,11 +86,8 @@ impl Kernels {
 
     /// All kernels, oldest first.
     pub fn status(&self) -> Vec<Status<'_>> {
-        self.catalogue
-            .kernels
-            .iter()
-            .map(|e| self.status_of(e))
-            .collect()
+        let all = self.catalogue.kernels.iter();
+        all.map(|e| self.status_of(e)).collect()
     }
 
     fn status_of<'a>(&'a self, entry: &'a Entry) -> Status<'a> {
@@ -119,10 +116,8 @@ impl Kernels {
     pub(crate) fn in_use(&self) -> (Vec<String>, Vec<String>) {
         let known = || self.lock.kernels.iter().chain(&self.used.kernels);
         let packages = known().flat_map(|l| &l.parts);
-        (
-            known().map(|l| self.key(l)).collect(),
-            packages.map(|p| p.file().to_owned()).collect(),
-        )
+        let packages = packages.map(|p| p.file().to_owned()).collect();
+        (known().map(|l| self.key(l)).collect(), packages)
     }
 
     /// The kernel of that name, ready to boot: `6.12`, `newest`, `7.2`, `6.1-no-xtables`. Offline.
@@ -134,22 +129,19 @@ impl Kernels {
             return variant::kernel(&self.cache, &prepared, name, variant);
         }
         let (entry, variant) = self.find(name)?;
-        let status = self.status_of(entry);
+        let locked = self.status_of(entry).locked;
         let open = |locked| prepare::open(&self.cache, &self.key(locked));
-        let Some(prepared) = status.locked.map(open).transpose()?.flatten() else {
-            return Err(Error::new(
-                format!("the kernel {}", entry.name),
-                format!("it is not in the cache {}", self.cache.root().display()),
-                format!("`weir-vm fetch {}` gets it", entry.name),
-            ));
+        let (Some(locked), Some(prepared)) = (locked, locked.map(open).transpose()?.flatten())
+        else {
+            let name = &entry.name;
+            let reason = format!("it is not in the cache {}", self.cache.root().display());
+            let remedy = format!("`weir-vm fetch {name}` gets it");
+            return Err(Error::new(format!("the kernel {name}"), reason, remedy));
         };
-        let environment = status
-            .locked
-            .map_or_else(|| entry.name.as_str().into(), Locked::environment);
-        let name = match variant {
-            Some(variant) => format!("{environment}-{}", variant.name),
-            None => environment.into_owned(),
-        };
+        let mut name = locked.environment().into_owned();
+        if let Some(variant) = variant {
+            name += &format!("-{}", variant.name);
+        }
         variant::kernel(&self.cache, &prepared, &name, variant)
     }
 
@@ -157,26 +149,17 @@ impl Kernels {
     pub fn find(&self, name: &str) -> Result<(&Entry, Option<&Variant>)> {
         let (kernel, variant) = self.catalogue.split(name);
         let entry = self.catalogue.kernels.iter().find(|entry| {
-            let series = || {
-                self.status_of(entry)
-                    .locked
-                    .map(|l| l.environment().into_owned())
-            };
-            entry.name == kernel || series().is_some_and(|s| s == kernel)
+            let is_series = |l: &Locked| l.environment() == kernel;
+            entry.name == kernel || self.status_of(entry).locked.is_some_and(is_series)
         });
         entry.map(|entry| (entry, variant)).ok_or_else(|| {
             let (kernels, variants) = (&self.catalogue.kernels, &self.catalogue.variants);
-            let names: Vec<&str> = kernels.iter().map(|k| &*k.name).collect();
+            let kernels: Vec<&str> = kernels.iter().map(|k| &*k.name).collect();
             let variants: Vec<&str> = variants.iter().map(|v| &*v.name).collect();
-            Error::new(
-                format!("the kernel {name}"),
-                "there is none of that name",
-                format!(
-                    "Kernels: {}. With a variant after a dash: {}",
-                    names.join(", "),
-                    variants.join(", ")
-                ),
-            )
+            let (kernels, variants) = (kernels.join(", "), variants.join(", "));
+            let remedy = format!("Kernels: {kernels}. With a variant after a dash: {variants}");
+            let name = format!("the kernel {name}");
+            Error::new(name, "there is none of that name", remedy)
         })
     }
 

@@ -108,9 +108,8 @@ impl<'a> Maker<'a> {
             }
             qmp.restore(saved.devices)?;
             let mut session = Session::new(self.port(&qemu)?);
-            let hello = session
-                .sync(RESTORE * self.options.slow)
-                .map_err(|lost| Error::new("state", lost, ""))?;
+            let hello = session.sync(RESTORE * self.options.slow);
+            let hello = hello.map_err(|lost| Error::new("state", lost, ""))?;
             Ok((qmp, session, hello))
         };
         let attempt = attempt();
@@ -138,25 +137,19 @@ impl<'a> Maker<'a> {
         let attempt = || {
             let qmp = Qmp::greet(&qemu.qmp, MONITOR)?;
             let mut session = Session::new(self.port(&qemu)?);
+            let name = || format!("kernel {}", self.kernel.name);
             let lost = |lost: Lost| {
-                Error::new(
-                    format!("kernel {}", self.kernel.name),
-                    format!("it does not boot: {lost}"),
-                    "It needs virtio_pci, virtio_console, devtmpfs and an initramfs (CONFIG_VIRTIO_PCI, \
-                     CONFIG_VIRTIO_CONSOLE, CONFIG_DEVTMPFS, CONFIG_BLK_DEV_INITRD), and memory for its files",
-                )
+                let needs = "It needs virtio_pci, virtio_console, devtmpfs and an initramfs (CONFIG_VIRTIO_PCI, \
+                     CONFIG_VIRTIO_CONSOLE, CONFIG_DEVTMPFS, CONFIG_BLK_DEV_INITRD), and memory for its files";
+                Error::new(name(), format!("it does not boot: {lost}"), needs)
             };
             let hello = session.sync(deadline).map_err(lost)?;
             let log = session.dmesg(deadline).map_err(lost)?;
             if let Some(found) = trouble(&log) {
-                return Err(Error::new(
-                    format!("kernel {}", self.kernel.name),
-                    format!("{} while it booted: {}", found.kind, found.line),
-                    format!(
-                        "A kernel that complains before any test is not one to test on{}",
-                        attachment("dmesg", &log)
-                    ),
-                ));
+                let reason = format!("{} while it booted: {}", found.kind, found.line);
+                let remedy = "A kernel that complains before any test is not one to test on";
+                let remedy = format!("{remedy}{}", attachment("dmesg", &log));
+                return Err(Error::new(name(), reason, remedy));
             }
             Ok((qmp, session, hello))
         };
@@ -173,12 +166,8 @@ impl<'a> Maker<'a> {
     ) -> Result<Qemu> {
         let console = scratch.path().join(CONSOLE);
         let line = line(&self.hardware, memory, &console, boot);
-        Qemu::start(
-            &self.options.program,
-            &self.qemu,
-            &line,
-            &scratch.path().join(STDERR),
-        )
+        let stderr = scratch.path().join(STDERR);
+        Qemu::start(&self.options.program, &self.qemu, &line, &stderr)
     }
 
     fn port(&self, qemu: &Qemu) -> Result<std::os::unix::net::UnixStream> {

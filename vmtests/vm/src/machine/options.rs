@@ -38,16 +38,12 @@ pub struct Options {
 /// The file of the running program. A build that ends meanwhile may have put the same program under this name once more;
 /// the kernel then adds " (deleted)" to the name of the running one (proc_pid_exe(5)).
 pub(crate) fn own_program() -> Result<PathBuf> {
-    let named = std::env::current_exe().at("/proc/self/exe")?;
-    Ok(in_place(named))
+    std::env::current_exe().at("/proc/self/exe").map(in_place)
 }
 
 fn in_place(named: PathBuf) -> PathBuf {
-    let replaced = named
-        .to_str()
-        .and_then(|name| name.strip_suffix(" (deleted)"))
-        .map(PathBuf::from);
-    match replaced {
+    let replaced = named.to_str().and_then(|n| n.strip_suffix(" (deleted)"));
+    match replaced.map(PathBuf::from) {
         Some(path) if !named.exists() => path,
         _ => named,
     }
@@ -58,34 +54,22 @@ impl Options {
     /// `program` is the running one.
     pub fn new() -> Result<Self> {
         let program = own_program()?;
-        let is_saved = match std::env::var("VMTESTS_SNAPSHOT")
-            .unwrap_or_default()
-            .as_str()
-        {
-            "" | "1" => true,
-            "0" => false,
-            other => {
-                return Err(Error::new(
-                    format!("VMTESTS_SNAPSHOT={other}"),
-                    "neither 0 nor 1",
-                    "0 boots every machine, 1 (or nothing) restores saved states",
-                ));
-            }
+        let value = |name: &str| std::env::var(name).unwrap_or_default();
+        let snapshot = value("VMTESTS_SNAPSHOT");
+        if !["", "0", "1"].contains(&&*snapshot) {
+            let remedy = "0 boots every machine, 1 (or nothing) restores saved states";
+            let input = format!("VMTESTS_SNAPSHOT={snapshot}");
+            return Err(Error::new(input, "neither 0 nor 1", remedy));
+        }
+        let slow = match &*value("VMTESTS_SLOW") {
+            "" => Some(1),
+            value => value.parse().ok().filter(|n| (1..=1000).contains(n)),
         };
-        let slow = match variable("VMTESTS_SLOW") {
-            None => 1,
-            Some(value) => value
-                .to_str()
-                .and_then(|v| v.parse().ok())
-                .filter(|n| (1..=1000).contains(n))
-                .ok_or_else(|| {
-                    Error::new(
-                        format!("VMTESTS_SLOW={}", value.display()),
-                        "not a number from 1 to 1000",
-                        "It multiplies every deadline: 10 suits a very busy machine",
-                    )
-                })?,
-        };
+        let slow = slow.ok_or_else(|| {
+            let input = format!("VMTESTS_SLOW={}", value("VMTESTS_SLOW"));
+            let remedy = "It multiplies every deadline: 10 suits a very busy machine";
+            Error::new(input, "not a number from 1 to 1000", remedy)
+        })?;
         Ok(Self {
             program,
             guest: variable(GUEST_VARIABLE),
@@ -93,7 +77,7 @@ impl Options {
             accel: None,
             memory_mib: None,
             cpus: 1,
-            is_saved,
+            is_saved: snapshot != "0",
             grace: GRACE,
             slow,
         })
@@ -105,11 +89,10 @@ impl Options {
             return Ok(&self.program);
         }
         self.guest.as_deref().ok_or_else(|| {
-            Error::new(
-                format!("the kernel {}", kernel.name),
-                format!("it is one of {}, and this program is not", kernel.arch.debian()),
-                format!("Name this program, built for that architecture and linked statically, with {GUEST_VARIABLE}"),
-            )
+            let (name, arch) = (format!("the kernel {}", kernel.name), kernel.arch.debian());
+            let reason = format!("it is one of {arch}, and this program is not");
+            let how = "Name this program, built for that architecture and linked statically, with";
+            Error::new(name, reason, format!("{how} {GUEST_VARIABLE}"))
         })
     }
 }

@@ -7,10 +7,8 @@ use crate::payload::Payload;
 use crate::qemu::accel::{Accel, TRIAL, choose};
 use crate::qemu::line::Memory;
 use crate::qemu::program;
-use crate::session::Lost;
 use crate::state;
 use crate::{Arch, At, Cache, Error, Kernel, Result};
-use std::path::Path;
 use std::time::Duration;
 
 /// A boot under emulation takes 2 s; much more on a machine with other work.
@@ -35,8 +33,7 @@ impl Machine {
     /// A fresh machine with that kernel and these files.
     ///
     /// The first of its kind is booted and saved, under a lock; all others are copies of it. A saved state that is
-    /// damaged, or that does not answer, is deleted and made anew.
-    /// An error of a kernel that does not boot has the end of its console.
+    /// damaged, or that does not answer, is deleted and made anew. The error of one that does not boot has the end of its console.
     pub fn start(
         cache: &Cache,
         kernel: &Kernel,
@@ -81,17 +78,13 @@ impl Maker<'_> {
             Err(reason) => Some(reason),
         };
         if let Some(reason) = &reason {
-            crate::progress::note(&format!(
-                "kernel {}: its saved state is of no use ({reason}): it is made anew",
-                self.kernel.name
-            ));
+            let what = format!("its saved state is of no use ({reason}): it is made anew");
+            crate::program::note(&format!("kernel {}: {what}", self.kernel.name));
             state::remove(self.cache, &key);
         }
         if let Some(why) = self.lack_of_room() {
-            crate::progress::note(&format!(
-                "kernel {}: {why}, so its state is not saved",
-                self.kernel.name
-            ));
+            let name = &self.kernel.name;
+            crate::program::note(&format!("kernel {name}: {why}, so its state is not saved"));
             return self.cold_only(&why);
         }
         self.save(&key)?;
@@ -103,9 +96,8 @@ impl Maker<'_> {
             Ok(None) => self.cold_only("the state that was saved is gone"),
             Err(reason) => {
                 state::remove(self.cache, &key);
-                self.cold_only(&format!(
-                    "the state that was just saved does not work: {reason}"
-                ))
+                let why = format!("the state that was just saved does not work: {reason}");
+                self.cold_only(&why)
             }
         }
     }
@@ -125,19 +117,13 @@ impl Maker<'_> {
         let memory = BootMemory::new().at("memory for the machine")?;
         let boot = BOOT * self.options.slow;
         let mut booted = self.cold(Memory::Saved(&memory.path()), boot, scratch)?;
-        let healthy =
-            |lost: Lost| Error::new(format!("kernel {}", self.kernel.name), lost, "Try again");
-        booted.session.park(boot).map_err(healthy)?;
+        let name = || format!("kernel {}", self.kernel.name);
+        let parked = booted.session.park(boot);
+        parked.map_err(|lost| Error::new(name(), lost, "Try again"))?;
         let devices = booted.qmp.save(MONITOR)?;
         booted.qemu.kill();
-        state::publish(
-            self.cache,
-            &booted.scratch,
-            key,
-            &memory,
-            &devices,
-            &booted.qmp.version,
-        )
+        let (scratch, qemu) = (&booted.scratch, &booted.qmp.version);
+        state::publish(self.cache, scratch, key, &memory, &devices, qemu)
     }
 
     fn cold_only(&self, why: &str) -> Result<Machine> {
@@ -145,16 +131,16 @@ impl Maker<'_> {
         Ok(self.machine(booted, Origin::Cold(why.to_owned())))
     }
 
-    /// Is there too little room on disk for a state? Its boot would be for nothing.
+    /// Is there too little room on disk for a state? Its boot would be for nothing. None also where it cannot be told.
     fn lack_of_room(&self) -> Option<String> {
-        let free = free_mib(&self.cache.states())?;
+        let states = self.cache.states();
+        let folder = states.ancestors().find(|f| f.exists())?;
+        let stat = nix::sys::statvfs::statvfs(folder).ok()?;
+        let free = (stat.blocks_available() * stat.fragment_size()) >> 20;
         let needed = u64::from(self.hardware.memory_mib) + SPARE_MIB;
-        (free < needed).then(|| {
-            format!(
-                "{} has {free} MiB free, a state may need {needed}",
-                self.cache.states().display()
-            )
-        })
+        let states = states.display();
+        let text = || format!("{states} has {free} MiB free, a state may need {needed}");
+        (free < needed).then(text)
     }
 
     fn machine(&self, booted: Booted, origin: Origin) -> Machine {
@@ -167,11 +153,4 @@ impl Maker<'_> {
             slow: self.options.slow,
         }
     }
-}
-
-/// None: it cannot be told.
-fn free_mib(folder: &Path) -> Option<u64> {
-    let folder = folder.ancestors().find(|f| f.exists())?;
-    let stat = nix::sys::statvfs::statvfs(folder).ok()?;
-    Some((stat.blocks_available() * stat.fragment_size()) >> 20)
 }

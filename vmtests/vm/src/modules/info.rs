@@ -24,19 +24,18 @@ pub(super) struct Info {
 impl Info {
     pub(super) fn read(name: &str, module: &[u8]) -> Result<Self> {
         let (_, modinfo) = section(module, ".modinfo").ok_or_else(|| {
-            Error::new(
-                format!("the module {name}"),
-                "not a kernel module for a 64-bit little-endian machine",
-                "The file is damaged or of another kind: get it again",
-            )
+            let reason = "not a kernel module for a 64-bit little-endian machine";
+            let remedy = "The file is damaged or of another kind: get it again";
+            Error::new(format!("the module {name}"), reason, remedy)
         })?;
         let mut info = Self::default();
         for entry in modinfo.split(|b| *b == 0) {
             let entry = String::from_utf8_lossy(entry);
             match entry.split_once('=') {
-                Some(("depends", list)) => info
-                    .depends
-                    .extend(list.split(',').filter(|n| !n.is_empty()).map(spelled)),
+                Some(("depends", list)) => {
+                    let names = list.split(',').filter(|n| !n.is_empty());
+                    info.depends.extend(names.map(spelled));
+                }
                 Some(("alias", name)) => info.aliases.push(name.to_owned()),
                 Some(("vermagic", text)) => {
                     info.release = text.split(' ').next().unwrap_or_default().to_owned();
@@ -67,9 +66,8 @@ fn softdep_before(text: &str) -> Vec<String> {
 /// `kernel/net/nf-tables.ko.xz` is `nf_tables`.
 pub(crate) fn module_name(path: &str) -> Option<String> {
     let file = path.trim().rsplit('/').next()?;
-    let stem = [".ko", ".ko.xz", ".ko.zst", ".ko.gz"]
-        .iter()
-        .find_map(|suffix| file.strip_suffix(suffix))?;
+    let mut suffixes = [".ko", ".ko.xz", ".ko.zst", ".ko.gz"].iter();
+    let stem = suffixes.find_map(|suffix| file.strip_suffix(suffix))?;
     Some(spelled(stem))
 }
 
@@ -83,11 +81,8 @@ pub(super) fn without_signature(module: &[u8]) -> &[u8] {
     let cut = || {
         let body = module.strip_suffix(SIGNATURE_END)?;
         let length = u32::from_be_bytes(*body.last_chunk()?);
-        let end = body
-            .len()
-            .checked_sub(SIGNATURE_INFO)?
-            .checked_sub(usize::try_from(length).ok()?)?;
-        body.get(..end)
+        let end = body.len().checked_sub(SIGNATURE_INFO)?;
+        body.get(..end.checked_sub(usize::try_from(length).ok()?)?)
     };
     cut().unwrap_or(module)
 }

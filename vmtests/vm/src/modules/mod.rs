@@ -81,10 +81,7 @@ impl Found {
     /// Remembers a file; false: it is of no use.
     pub(crate) fn take(&mut self, path: &Path) -> io::Result<bool> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let is = |what: &str| {
-            let rest = name.strip_prefix(what);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-        };
+        let is = |what: &str| name.split('-').next() == Some(what);
         if let Some(module) = module_name(&name) {
             self.files.insert(module, path.to_owned());
         } else if name == "modules.builtin" {
@@ -149,9 +146,8 @@ impl Found {
             let general = !info.aliases.iter().any(|a| a.starts_with("cpu:"));
             (general && info.aliases.iter().any(|a| a == name)).then(|| file.to_owned())
         };
-        start
-            .filter_map(|(file, path)| provides(file, path))
-            .collect()
+        let all = start.filter_map(|(file, path)| provides(file, path));
+        all.collect()
     }
 }
 
@@ -167,21 +163,20 @@ impl Walk<'_> {
         let info = Info::read(name, &content)?;
         let refuse = |reason, remedy| Err(Error::new(format!("the module {name}"), reason, remedy));
         if info.release != self.release {
-            return refuse(
-                format!(
-                    "it is for the kernel {}, not for {}",
-                    info.release, self.release
-                ),
-                "Give the modules directory that belongs to the kernel: lib/modules/RELEASE",
+            let reason = format!(
+                "it is for the kernel {}, not for {}",
+                info.release, self.release
             );
+            let remedy =
+                "Give the modules directory that belongs to the kernel: lib/modules/RELEASE";
+            return refuse(reason, remedy);
         }
         for needed in &info.depends {
             if !self.found.has(needed) && !self.found.builtin.contains(needed) {
-                return refuse(
-                    format!("it needs the module {needed}, which is not there"),
-                    "The set of packages or the modules directory is not complete: fetch it again, or give \
-                     the one that belongs to this kernel",
-                );
+                let reason = format!("it needs the module {needed}, which is not there");
+                let remedy = "The set of packages or the modules directory is not complete: fetch it again, or give \
+                     the one that belongs to this kernel";
+                return refuse(reason, remedy);
             }
             self.visit(needed)?;
         }

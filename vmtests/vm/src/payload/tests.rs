@@ -29,7 +29,7 @@ fn what_is_cut_off_takes_no_room() {
     let whole = size(Payload::default());
     assert_eq!(whole, program.metadata().unwrap().len() + 4);
     let cut = size(Payload::default().stripped());
-    let loaded = crate::segments::loaded_size(&File::open(&program).unwrap()).unwrap();
+    let loaded = crate::elf::loaded_size(&File::open(&program).unwrap()).unwrap();
     assert_eq!(cut, loaded + 4);
     assert!(cut < whole);
 }

@@ -34,17 +34,13 @@ impl Accel {
 /// Which one to take: the one that `VMTESTS_ACCEL` names; TCG without a `/dev/kvm` that opens; the verdict of an earlier
 /// trial; else KVM when `trial` succeeds.
 pub(crate) fn choose(cache: &Cache, trial: impl FnOnce() -> Result<()>) -> Result<Accel> {
-    let asked = std::env::var(VARIABLE).unwrap_or_default();
-    match asked.as_str() {
+    match &*std::env::var(VARIABLE).unwrap_or_default() {
         "tcg" => return Ok(Accel::Tcg),
         "kvm" => return Ok(Accel::Kvm),
         "" | "auto" => {}
         other => {
-            return Err(Error::new(
-                format!("{VARIABLE}={other}"),
-                "no such accelerator",
-                "Set it to auto, kvm or tcg",
-            ));
+            let (input, remedy) = (format!("{VARIABLE}={other}"), "Set it to auto, kvm or tcg");
+            return Err(Error::new(input, "no such accelerator", remedy));
         }
     }
     if File::options().read(true).write(true).open(KVM).is_err() {
@@ -65,15 +61,13 @@ fn verdict(cache: &Cache, trial: impl FnOnce() -> Result<()>) -> Result<Accel> {
     }
     let (accel, text) = match trial() {
         Ok(()) => (Accel::Kvm, "kvm\n".to_owned()),
-        Err(e) => {
-            let text = format!("tcg\n{e}\n");
-            crate::progress::note(&format!(
-                "KVM does not boot a kernel here, so QEMU emulates until this machine boots again ({})",
-                file.display()
-            ));
-            (Accel::Tcg, text)
-        }
+        Err(e) => (Accel::Tcg, format!("tcg\n{e}\n")),
     };
+    if accel == Accel::Tcg {
+        let what =
+            "KVM does not boot a kernel here, so QEMU emulates until this machine boots again";
+        crate::program::note(&format!("{what} ({})", file.display()));
+    }
     replace(&file, &text)?;
     Ok(accel)
 }
@@ -88,8 +82,8 @@ fn read(file: &std::path::Path) -> Option<Accel> {
 
 /// Which boot of this machine this is.
 pub(crate) fn boot_id() -> String {
-    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    id.trim().to_owned()
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    id.unwrap_or_default().trim().to_owned()
 }
 
 #[cfg(test)]

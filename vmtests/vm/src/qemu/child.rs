@@ -31,11 +31,8 @@ impl Qemu {
         stderr: &Path,
     ) -> Result<Self> {
         let failed = |e: std::io::Error| {
-            Error::new(
-                qemu.display().to_string(),
-                e,
-                "Is it a program that this user may start?",
-            )
+            let remedy = "Is it a program that this user may start?";
+            Error::new(qemu.display().to_string(), e, remedy)
         };
         let (ctl, guest_ctl) = UnixStream::pair().map_err(failed)?;
         let (qmp, guest_qmp) = UnixStream::pair().map_err(failed)?;
@@ -92,10 +89,4 @@ fn spawn(command: Command) -> std::io::Result<Child> {
         .send((command, answer))
         .map_err(|_| gone(mpsc::RecvError))?;
     child.recv().map_err(gone)?
-}
-
-/// What a failed start prints: nothing goes to the terminal, where it would be mixed with the output of tests.
-pub(crate) fn complaint(stderr: &Path) -> String {
-    let text = std::fs::read_to_string(stderr).unwrap_or_default();
-    text.trim().to_owned()
 }

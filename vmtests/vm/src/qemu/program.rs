@@ -3,8 +3,6 @@ use crate::cache::variable;
 use crate::{Arch, Cache, Error, Result};
 use std::path::{Path, PathBuf};
 
-/// The variable that names QEMU.
-const QEMU_VARIABLE: &str = "VMTESTS_QEMU";
 const REMEDY: &str = "Run `ci/fetch-qemu`, or `ci/fetch-qemu arm64`, which puts one under target/qemu without installing it; or \
      install the package qemu-system-x86 or qemu-system-arm; or name one with VMTESTS_QEMU=FILE";
 
@@ -12,7 +10,7 @@ const REMEDY: &str = "Run `ci/fetch-qemu`, or `ci/fetch-qemu arm64`, which puts 
 /// puts it) or in the target directory of the workspace, else of `PATH`.
 pub fn find(asked: Option<&Path>, cache: &Cache, arch: Arch) -> Result<PathBuf> {
     let asked = asked.map(Path::to_owned);
-    if let Some(path) = asked.or_else(|| variable(QEMU_VARIABLE)) {
+    if let Some(path) = asked.or_else(|| variable("VMTESTS_QEMU")) {
         let what = "not a program that can be started";
         let refuse = |_| Error::new(path.display().to_string(), what, REMEDY);
         return which::which(&path).map_err(refuse);

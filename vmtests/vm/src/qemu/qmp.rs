@@ -4,7 +4,7 @@ use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use serde_json::{Value, json};
 use std::fmt;
 use std::io::{BufRead, BufReader, IoSlice, Read, Write};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -22,26 +22,17 @@ pub(crate) struct Qmp {
 impl Qmp {
     /// Reads the greeting. Every later wait is bounded by `deadline`, too.
     pub(crate) fn greet(stream: &UnixStream, deadline: Duration) -> Result<Self> {
-        let stream = stream.try_clone().map_err(|e| failed("greeting", e))?;
-        stream
-            .set_read_timeout(Some(deadline))
-            .map_err(|e| failed("greeting", e))?;
-        let mut qmp = Self {
-            reader: BufReader::new(stream),
-            version: String::new(),
-        };
+        let failed = |e| failed("greeting", e);
+        let stream = stream.try_clone().map_err(failed)?;
+        stream.set_read_timeout(Some(deadline)).map_err(failed)?;
+        let (reader, version) = (BufReader::new(stream), String::new());
+        let mut qmp = Self { reader, version };
         let greeting = qmp.message("greeting")?;
         let version = |part: &str| greeting.pointer(&format!("/QMP/version/{part}"));
         let number = |part: &str| version(part).and_then(Value::as_u64).unwrap_or(0);
-        let package = version("package")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        qmp.version = format!(
-            "{}.{}.{} {package}",
-            number("qemu/major"),
-            number("qemu/minor"),
-            number("qemu/micro")
-        );
+        let [major, minor, micro] = ["qemu/major", "qemu/minor", "qemu/micro"].map(number);
+        let package = version("package").and_then(Value::as_str);
+        qmp.version = format!("{major}.{minor}.{micro} {}", package.unwrap_or_default());
         qmp.command("qmp_capabilities", json!({}), None)?;
         Ok(qmp)
     }
@@ -49,13 +40,11 @@ impl Qmp {
     /// Saves the state of the devices, and of the processor; the memory is in its own file and stays there. The guest
     /// stands still afterwards.
     pub(crate) fn save(&mut self, deadline: Duration) -> Result<Vec<u8>> {
-        let mut ours = self.prepare()?;
-        ours.set_read_timeout(Some(deadline))
-            .map_err(|e| failed("migrate", e))?;
+        let failed_io = |e: std::io::Error| failed("migrate", e);
+        let (mut ours, mut state) = (self.prepare()?, Vec::new());
+        ours.set_read_timeout(Some(deadline)).map_err(failed_io)?;
         self.command("migrate", json!({"uri": format!("fd:{STATE_FD}")}), None)?;
-        let mut state = Vec::new();
-        ours.read_to_end(&mut state)
-            .map_err(|e| failed("migrate", e))?;
+        ours.read_to_end(&mut state).map_err(failed_io)?;
         let start = Instant::now();
         loop {
             let answer = self.command("query-migrate", json!({}), None)?;
@@ -77,8 +66,7 @@ impl Qmp {
         let uri = json!({"uri": format!("fd:{STATE_FD}")});
         self.command("migrate-incoming", uri, None)?;
         // A QEMU that ends early is seen at its port.
-        let write = move || ours.write_all(&state);
-        std::thread::spawn(write);
+        std::thread::spawn(move || ours.write_all(&state));
         Ok(())
     }
 
@@ -95,19 +83,11 @@ impl Qmp {
     fn command(&mut self, name: &str, arguments: Value, fd: Option<&UnixStream>) -> Result<Value> {
         let line = format!("{}\n", json!({"execute": name, "arguments": arguments}));
         let fds = fd.map(|fd| [fd.as_raw_fd()]);
-        let rights: Vec<_> = fds
-            .iter()
-            .map(|fds| ControlMessage::ScmRights(fds))
-            .collect();
-        let socket = self.reader.get_ref().as_fd().as_raw_fd();
-        sendmsg::<()>(
-            socket,
-            &[IoSlice::new(line.as_bytes())],
-            &rights,
-            MsgFlags::MSG_NOSIGNAL,
-            None,
-        )
-        .map_err(|e| failed(name, e))?;
+        let rights = fds.iter().map(|fds| ControlMessage::ScmRights(fds));
+        let (rights, line) = (rights.collect::<Vec<_>>(), [IoSlice::new(line.as_bytes())]);
+        let (socket, flags) = (self.reader.get_ref().as_raw_fd(), MsgFlags::MSG_NOSIGNAL);
+        let sent = sendmsg::<()>(socket, &line, &rights, flags, None);
+        sent.map_err(|e| failed(name, e))?;
         loop {
             let mut answer = self.message(name)?;
             if let Some(value) = answer.get_mut("return") {
@@ -123,23 +103,17 @@ impl Qmp {
 
     fn message(&mut self, what: &str) -> Result<Value> {
         let mut line = String::new();
-        let got = self
-            .reader
-            .read_line(&mut line)
-            .map_err(|e| failed(what, e))?;
-        if got == 0 {
-            return Err(failed(what, "QEMU is gone"));
+        match self.reader.read_line(&mut line) {
+            Err(e) => Err(failed(what, e)),
+            Ok(0) => Err(failed(what, "QEMU is gone")),
+            Ok(_) => serde_json::from_str(&line).map_err(|e| failed(what, e)),
         }
-        serde_json::from_str(&line).map_err(|e| failed(what, e))
     }
 }
 
 fn failed(what: &str, reason: impl fmt::Display) -> Error {
-    Error::new(
-        format!("QEMU, {what}"),
-        reason,
-        "Is it a QEMU of 5.2 or later? VMTESTS_QEMU=FILE names another",
-    )
+    let remedy = "Is it a QEMU of 5.2 or later? VMTESTS_QEMU=FILE names another";
+    Error::new(format!("QEMU, {what}"), reason, remedy)
 }
 
 #[cfg(test)]

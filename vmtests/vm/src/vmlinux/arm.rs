@@ -1,4 +1,5 @@
 //! Kernels of arm64: an `Image`, as it is or in a program of EFI that unpacks it.
+use super::{VMLINUZ, u32_at};
 use crate::compress;
 use crate::{Error, Result};
 
@@ -17,29 +18,17 @@ pub(super) fn image(name: &str, file: &[u8]) -> Result<Option<Vec<u8>>> {
     if !file.starts_with(start) || file.get(at..at + kind.len()) != Some(kind) {
         return Ok(None);
     }
-    let number = |at: usize| {
-        let bytes = file.get(at..)?.first_chunk()?;
-        usize::try_from(u32::from_le_bytes(*bytes)).ok()
-    };
     let payload = || {
-        let (at, size) = (number(8)?, number(12)?);
+        let (at, size) = (u32_at(file, 8)?, u32_at(file, 12)?);
         file.get(at..at.checked_add(size)?)
     };
-    let payload = payload().ok_or_else(|| {
-        Error::new(
-            name,
-            "the kernel in this program of EFI is cut off",
-            "Get the file again",
-        )
-    })?;
+    let reason = "the kernel in this program of EFI is cut off";
+    let payload = payload().ok_or_else(|| Error::new(name, reason, "Get the file again"))?;
     let image = compress::unpack(name, payload)?;
+    let reason = "this program of EFI holds no kernel of arm64";
     match is_image(&image) {
         true => Ok(Some(image)),
-        false => Err(Error::new(
-            name,
-            "this program of EFI holds no kernel of arm64",
-            "Give the file that is called vmlinuz-VERSION in /boot",
-        )),
+        false => Err(Error::new(name, reason, VMLINUZ)),
     }
 }
 

@@ -80,7 +80,7 @@ fn options() -> Options {
     // One trial of KVM for all caches of these tests.
     let accel = ACCEL.get_or_init(|| {
         let machine = Machine::start(&cache(), &kernel().unwrap(), &payload(), &options).unwrap();
-        machine.accel()
+        machine.accel
     });
     options.accel = Some(*accel);
     options

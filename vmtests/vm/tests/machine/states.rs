@@ -10,8 +10,8 @@ fn a_damaged_state_is_made_anew() {
         return;
     }
     let private = Private::new("damaged");
-    assert_eq!(*private.start().origin(), Origin::Saved);
-    assert_eq!(*private.start().origin(), Origin::Restored);
+    assert_eq!(private.start().origin, Origin::Saved);
+    assert_eq!(private.start().origin, Origin::Restored);
     // Cut off: seen at once.
     File::options()
         .write(true)
@@ -21,9 +21,9 @@ fn a_damaged_state_is_made_anew() {
         .unwrap();
     let m = private.start();
     assert!(
-        matches!(m.origin(), Origin::Renewed(why) if why.contains("memory has 4096")),
+        matches!(&m.origin, Origin::Renewed(why) if why.contains("memory has 4096")),
         "{:?}",
-        m.origin()
+        m.origin
     );
     // Of the right size, and nonsense: the guest does not answer.
     let memory = File::options()
@@ -35,7 +35,7 @@ fn a_damaged_state_is_made_anew() {
     memory.set_len(size).unwrap();
     memory.write_all_at(&[0xff; 4096], 0).unwrap();
     let mut m = private.start();
-    assert!(matches!(m.origin(), Origin::Renewed(_)), "{:?}", m.origin());
+    assert!(matches!(&m.origin, Origin::Renewed(_)), "{:?}", m.origin);
     assert_eq!(run(&mut m, &sh("exit 0")).0, Ending::Status(0));
 }
 
@@ -47,7 +47,7 @@ fn two_runs_at_once_save_one_state() {
     let private = Private::new("twice");
     let origins: Vec<Origin> = std::thread::scope(|scope| {
         let starts: Vec<_> = (0..3)
-            .map(|_| scope.spawn(|| private.start().origin().clone()))
+            .map(|_| scope.spawn(|| private.start().origin.clone()))
             .collect();
         starts.into_iter().map(|s| s.join().unwrap()).collect()
     });
