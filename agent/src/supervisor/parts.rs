@@ -186,7 +186,8 @@ impl Parts<'_> {
             if node.is_empty() {
                 return Err("NODE_NAME is not set".to_owned());
             }
-            Watch::new(self.access, node, self.journal.clone())
+            let is_ambient = settings.ambient.is_some();
+            Watch::new(self.access, node, is_ambient, self.journal.clone())
         };
         let watch = match begin() {
             Ok(watch) => watch,

@@ -38,7 +38,7 @@ fn an_api_server_that_never_answers() {
     assert_eq!(told["verification"]["ratio"], Value::Null, "{told}");
     let (_, page) = get(agent.metrics, "/").unwrap();
     assert!(
-        page.contains("pods are not watched") && !page.contains("all is well"),
+        page.contains("pods or namespaces are not watched") && !page.contains("all is well"),
         "{page}"
     );
     // All agents would be unready at once, and none could do anything about it.
@@ -57,7 +57,7 @@ fn an_api_server_that_never_answers() {
     agent.until("lost", || blind(&agent, "watch"));
     let (_, page) = get(agent.metrics, "/").unwrap();
     assert!(
-        page.contains("pods are not watched") && !page.contains("all is well"),
+        page.contains("pods or namespaces are not watched") && !page.contains("all is well"),
         "{page}"
     );
     assert!(

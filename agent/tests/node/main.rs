@@ -13,6 +13,7 @@ mod ambient_entry;
 mod ambient_faults;
 mod ambient_killed;
 mod ambient_moved;
+mod ambient_namespaces;
 mod ambient_node;
 mod ambient_pods;
 mod ambient_proxies;

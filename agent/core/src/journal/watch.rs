@@ -61,15 +61,15 @@ impl Kind {
 pub enum Objects {
     /// The pods of this node.
     Pods(Arc<str>),
-    /// All namespaces. What concerns both watches is said once, about pods.
-    Namespaces,
+    /// All namespaces, if something is decided by them: pods of ambient mode are.
+    Namespaces { needed: bool },
 }
 
 impl Objects {
     fn level(&self, level: Level) -> Level {
         match self {
-            Self::Pods(_) => level,
-            Self::Namespaces => Debug,
+            Self::Pods(_) | Self::Namespaces { needed: true } => level,
+            Self::Namespaces { needed: false } => Debug,
         }
     }
 }
@@ -78,7 +78,7 @@ impl fmt::Display for Objects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pods(node) => write!(f, "pods of node {node}"),
-            Self::Namespaces => f.write_str("namespaces"),
+            Self::Namespaces { .. } => f.write_str("namespaces"),
         }
     }
 }
@@ -99,6 +99,8 @@ pub enum News {
 pub enum Event {
     /// There is none, for this reason.
     Off { why: String },
+    /// Nothing of these is known yet.
+    Begins { of: Objects },
     /// It is followed; so many objects are known.
     Works {
         of: Objects,
@@ -132,6 +134,7 @@ impl Event {
                     "the pods of this node are not watched: {why}; the plugin asks the API server for every pod"
                 ),
             ),
+            Self::Begins { .. } => About::silent("watch_begins"),
             Self::Works {
                 of, known, news, ..
             } => {
@@ -156,9 +159,14 @@ impl Event {
                     Kind::Gone => of.level(Info),
                     _ => of.level(Warn),
                 };
+                let meanwhile = match of {
+                    Objects::Pods(_) => "for other pods the plugin asks the API server itself",
+                    Objects::Namespaces { .. } => {
+                        "pods follow no change of a label of their namespace"
+                    }
+                };
                 let text = format!(
-                    "the {of} are not watched: {why}. It is tried again; meanwhile what is known is used, and for \
-                     other pods the plugin asks the API server itself"
+                    "the {of} are not watched: {why}. It is tried again; meanwhile what is known is used, and {meanwhile}"
                 );
                 About::new(level, "watch_fails", text).with("kind", kind.label())
             }

@@ -17,7 +17,7 @@ pub(super) trait Watched:
     Resource<DynamicType = ()> + Clone + Debug + for<'de> Deserialize<'de> + Send + 'static
 {
     /// What it is in the journal.
-    fn objects(node: &str) -> Objects;
+    fn objects(node: &str, is_ambient: bool) -> Objects;
     /// How many are known.
     fn known(pods: &Pods) -> usize;
     /// A list begins.
@@ -103,7 +103,7 @@ impl<'de> Deserialize<'de> for SeenNamespace {
 }
 
 impl Watched for SeenPod {
-    fn objects(node: &str) -> Objects {
+    fn objects(node: &str, _: bool) -> Objects {
         Objects::Pods(node.into())
     }
 
@@ -150,8 +150,8 @@ fn names(meta: &ObjectMeta) -> (&str, &str) {
 }
 
 impl Watched for SeenNamespace {
-    fn objects(_: &str) -> Objects {
-        Objects::Namespaces
+    fn objects(_: &str, needed: bool) -> Objects {
+        Objects::Namespaces { needed }
     }
 
     fn known(pods: &Pods) -> usize {

@@ -32,17 +32,23 @@ pub struct Watch {
     /// For pods and for namespaces.
     connections: [Connection; 2],
     node: String,
+    is_ambient: bool,
     pods: Pods,
     writer: Arc<Mutex<Writer>>,
     journal: Journal,
 }
 
 impl Watch {
-    /// Asks nobody yet.
+    /// Asks nobody yet. In ambient mode it is by the namespaces, too, what is done for pods.
     ///
     /// # Errors
     /// The name of the node or the address of the API server cannot be used.
-    pub fn new(access: &Access, node: &str, journal: Journal) -> Result<Self, String> {
+    pub fn new(
+        access: &Access,
+        node: &str,
+        is_ambient: bool,
+        journal: Journal,
+    ) -> Result<Self, String> {
         let odd = |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_'));
         if node.contains(odd) {
             return Err(format!("NODE_NAME is {node:?}, which is no name of a node"));
@@ -51,6 +57,7 @@ impl Watch {
         Ok(Self {
             connections: [Connection::new(access)?, Connection::new(access)?],
             node: node.to_owned(),
+            is_ambient,
             pods,
             writer: Arc::new(Mutex::new(writer)),
             journal,
@@ -75,9 +82,11 @@ impl Watch {
     }
 
     async fn follow<K: Watched>(&self, connection: &Connection, config: watcher::Config) {
+        let of = K::objects(&self.node, self.is_ambient);
+        self.journal.record(Told::Begins { of: of.clone() });
         let mut course = Course::<K> {
             watch: self,
-            of: K::objects(&self.node),
+            of,
             connection,
             api: Api::all(connection.client()),
             config,

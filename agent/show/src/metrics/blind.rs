@@ -15,7 +15,7 @@ const LEAST: Duration = Duration::from_secs(15);
 /// What may be unseen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blind {
-    /// The pods of the node are not followed.
+    /// The pods of the node are not followed, or in ambient mode the namespaces.
     Watch,
     /// No round of verification has ended for too long. Until the pods are known it is the watch that does not see.
     Verification,

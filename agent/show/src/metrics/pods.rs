@@ -6,6 +6,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use weir_core::journal::watch::{Event, Kind, Objects};
 
 #[derive(Clone)]
@@ -14,6 +16,8 @@ pub(super) struct Pods {
     synced: Gauge,
     restarts: Family<Label, Counter>,
     unreadable: Counter,
+    /// Whether pods, and namespaces where they are needed, are as the API server has them.
+    current: Arc<[AtomicBool; 2]>,
 }
 
 impl Pods {
@@ -41,6 +45,7 @@ impl Pods {
                 "weir_pod_watch_unreadable",
                 "Objects of the API server that the agent cannot read, by whose last readable state it goes on",
             ),
+            current: Arc::new([false, true].map(AtomicBool::new)),
         }
     }
 }
@@ -48,6 +53,7 @@ impl Pods {
 impl Metrics {
     pub(super) fn of_watch(&self, event: &Event) {
         let (of, known, synced) = match event {
+            Event::Begins { of } => (of, 0, false),
             Event::Works {
                 of,
                 known,
@@ -67,11 +73,20 @@ impl Metrics {
             }
             Event::Off { .. } | Event::Paged { .. } => return,
         };
-        if let Objects::Pods(_) = of {
-            let known = i64::try_from(known).unwrap_or(i64::MAX);
-            self.pods.watched.set(known);
-            self.pods.synced.set(i64::from(synced));
-            self.blind(Blind::Watch, !synced);
-        }
+        let [of_pods, of_namespaces] = &*self.pods.current;
+        let current = match of {
+            Objects::Pods(_) => {
+                let known = i64::try_from(known).unwrap_or(i64::MAX);
+                self.pods.watched.set(known);
+                self.pods.synced.set(i64::from(synced));
+                of_pods
+            }
+            Objects::Namespaces { needed: true } => of_namespaces,
+            Objects::Namespaces { needed: false } => return,
+        };
+        current.store(synced, Ordering::Release);
+        let all = [of_pods, of_namespaces];
+        let is_blind = !all.iter().all(|kind| kind.load(Ordering::Acquire));
+        self.blind(Blind::Watch, is_blind);
     }
 }

@@ -160,7 +160,7 @@ impl Facts {
             let state = status.state();
             (
                 state.install.clone(),
-                state.watch.clone(),
+                state.watch().clone(),
                 state.pod_socket.clone(),
                 state.pods.clone(),
                 Arc::clone(&state.unasked),

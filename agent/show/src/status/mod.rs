@@ -42,6 +42,8 @@ struct State {
     install: InstallFacts,
     failing: Option<Failing>,
     watch: Condition,
+    /// The same of namespaces, where pods are decided by them.
+    namespaces: Option<Condition>,
     /// Where the plugin asks for pods.
     pod_socket: Condition,
     /// Why the plugin's lines do not arrive.
@@ -66,6 +68,21 @@ struct Failing {
 }
 
 impl State {
+    fn watched(&mut self, of: &Objects, condition: Condition) {
+        match of {
+            Objects::Pods(_) => self.watch = condition,
+            Objects::Namespaces { needed } => self.namespaces = needed.then_some(condition),
+        }
+    }
+
+    /// Of both watches the one that does not work.
+    fn watch(&self) -> &Condition {
+        match &self.namespaces {
+            Some(namespaces) if self.watch.state == "synced" => namespaces,
+            _ => &self.watch,
+        }
+    }
+
     fn installation(&mut self, event: &install::Event) {
         let install = &mut self.install;
         let path = |path: &Option<PathBuf>| path.as_ref().map(|p| p.display().to_string());
@@ -136,21 +153,23 @@ impl Sink for Status {
                 let off = Condition::new("off", Some(why));
                 (state.watch, state.pod_socket) = (off.clone(), off);
             }
-            Event::Watch(watch::Event::Works {
-                of: Objects::Pods(_),
-                left_out,
-                ..
-            }) => {
-                state.watch = match left_out {
+            Event::Watch(watch::Event::Begins { of }) => {
+                state.watched(of, Condition::new("begins", None));
+            }
+            Event::Watch(watch::Event::Works { of, left_out, .. }) => {
+                let condition = match left_out {
                     None => Condition::new("synced", None),
                     Some(why) => Condition::new("trouble", Some(why)),
-                }
+                };
+                state.watched(of, condition);
             }
-            Event::Watch(watch::Event::Fails {
-                of: Objects::Pods(_),
-                why,
-                ..
-            }) => state.watch = Condition::new("trouble", Some(why)),
+            Event::Watch(watch::Event::Fails { of, why, .. }) => {
+                let why = match of {
+                    Objects::Pods(_) => why.clone(),
+                    Objects::Namespaces { .. } => format!("the {of} are not watched: {why}"),
+                };
+                state.watched(of, Condition::new("trouble", Some(&why)));
+            }
             Event::Install(event) => state.installation(event),
             // With that mode off, what an earlier agent left is told of.
             Event::Ambient(event) => {
@@ -183,6 +202,7 @@ impl Status {
                 install,
                 failing: None,
                 watch: Condition::new("begins", None),
+                namespaces: None,
                 pod_socket: Condition::new("off", Some("the agent starts")),
                 log_socket: None,
                 pods: Pods::Begins,

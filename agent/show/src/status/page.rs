@@ -58,7 +58,7 @@ fn top(h: &mut Html, f: &Facts) {
         (false, _, _) => (Mood::Bad, "not installed".to_owned()),
         (true, "overdue", _) => (Mood::Bad, "verification has stopped".to_owned()),
         (true, _, 0) if f.pod_watch.state == "trouble" => {
-            (Mood::Bad, "pods are not watched".to_owned())
+            (Mood::Bad, "pods or namespaces are not watched".to_owned())
         }
         (true, _, 0) if f.not_ready.is_some() => (Mood::Bad, "not ready".to_owned()),
         (true, "on", 0) if f.unasked.iter().any(|found| !found.removed) => {
