@@ -1,6 +1,7 @@
 //! Whether a pod belongs to the mesh.
 
 use super::settings::AmbientSettings;
+use std::collections::BTreeMap;
 use std::fmt;
 use weir_cni::plugin::{AGENT_POD_PREFIX, NotAmbient};
 use weir_core::pods::{NamespaceView, PodView};
@@ -15,7 +16,7 @@ pub(super) enum Decision {
     Member,
     /// It does not.
     No(Why),
-    /// Its namespace was not seen yet: what is so stays so.
+    /// It is by its namespace, which was not seen yet: what is so stays so.
     Unknown,
 }
 
@@ -75,10 +76,18 @@ pub(super) fn decide(
     {
         return Decision::No(Why::Excluded);
     }
-    let Some(namespace) = namespace else {
-        return Decision::Unknown;
+    let decided = match namespace {
+        Some(namespace) => settings.enablement.decide(&view.pod, &namespace.labels),
+        // One selector that matches is enough.
+        None => match settings
+            .in_any_namespace
+            .decide(&view.pod, &BTreeMap::new())
+        {
+            Err(NotAmbient::NotSelected) => return Decision::Unknown,
+            decided => decided,
+        },
     };
-    match settings.enablement.decide(&view.pod, &namespace.labels) {
+    match decided {
         Ok(()) => Decision::Member,
         Err(why) => Decision::No(Why::Plugin(why)),
     }
@@ -88,7 +97,6 @@ pub(super) fn decide(
 mod tests {
     use super::*;
     use serde_json::{Value, json};
-    use std::collections::BTreeMap;
     use std::ffi::OsString;
     use weir_core::settings::resolve;
 
@@ -147,6 +155,13 @@ mod tests {
             (mode("ambient"), Some("none"), Decision::Member),
             (mode("none"), Some("ambient"), not(NotAmbient::NotSelected)),
             (json!({}), None, Decision::Unknown),
+            (mode("ambient"), None, Decision::Member),
+            (mode("none"), None, Decision::Unknown),
+            (
+                json!({"spec": {"hostNetwork": true}}),
+                None,
+                not(NotAmbient::HostNetwork),
+            ),
             (
                 json!({"spec": {"hostNetwork": true}}),
                 Some("ambient"),

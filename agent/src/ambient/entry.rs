@@ -110,8 +110,7 @@ impl Entry {
         addresses: Vec<IpAddr>,
     ) -> Result<Option<String>, String> {
         let view = self.known(handed_over).await?;
-        let namespace = self.pods.namespace(view.namespace());
-        match decide(&self.settings, &view, namespace.as_deref()) {
+        match self.decide(&view) {
             Decision::Member => {}
             // The plugin has applied the exclusion, but for one with another configuration. Upstream enrols the pod and has it
             // leave at once.
@@ -145,12 +144,16 @@ impl Entry {
     /// It is not, or the pod is not known; why.
     pub(crate) async fn check(&self, named: &HandedOver) -> Result<(), String> {
         let view = self.known(named).await?;
-        let namespace = self.pods.namespace(view.namespace());
         // It was let through at ADD, too.
-        if decide(&self.settings, &view, namespace.as_deref()) == Decision::No(Why::Excluded) {
+        if self.decide(&view) == Decision::No(Why::Excluded) {
             return Ok(());
         }
         self.settled(view.uid().into()).await.unwrap_or(Ok(()))
+    }
+
+    fn decide(&self, view: &PodView) -> Decision {
+        let namespace = self.pods.namespace(view.namespace());
+        decide(&self.settings, view, namespace.as_deref())
     }
 
     /// `None`: it is still being worked on.
@@ -170,7 +173,7 @@ impl Entry {
                 // One that is being deleted may have had the name before.
                 let view = view.filter(|view| !view.deleting && !view.ended());
                 if let Some(view) = view
-                    && self.pods.namespace(namespace).is_some()
+                    && self.decide(&view) != Decision::Unknown
                 {
                     return Some(view);
                 }

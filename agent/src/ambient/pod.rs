@@ -253,13 +253,15 @@ impl Memory {
             };
         }
         match self.decision {
-            Decision::Unknown => Task::Nothing(self.captured.is_none().then(|| {
-                let namespace = self.view.namespace();
-                let why = format!("the labels of its namespace {namespace} are not known yet");
-                (State::Waiting, why)
-            })),
             Decision::No(why) => self.leaves(why),
             Decision::Member => self.enrols(proxy, look, now),
+            // It stays so: its rules are looked after, and a new proxy is told of it.
+            Decision::Unknown if self.was_captured() => self.enrols(proxy, look, now),
+            Decision::Unknown => {
+                let namespace = self.view.namespace();
+                let why = format!("the labels of its namespace {namespace} are not known yet");
+                Task::Nothing(Some((State::Waiting, why)))
+            }
         }
     }
 

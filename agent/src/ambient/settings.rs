@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weir_ambient::Config;
 use weir_cni::plugin::Enablement;
+use weir_cni::protocol::LabelSelector;
 use weir_core::sandboxes::host;
 use weir_core::settings::{Resolved, SettingError};
 use weir_ebpf::events::Verdict;
@@ -29,6 +30,8 @@ pub(crate) enum Way {
 pub(crate) struct AmbientSettings {
     /// Which pods are in the mesh.
     pub(crate) enablement: Enablement,
+    /// Which ones are whatever labels their namespaces have.
+    pub(crate) in_any_namespace: Enablement,
     /// Namespaces whose pods are not.
     pub(crate) exclude_namespaces: Vec<String>,
     /// Where ztunnel lives.
@@ -84,8 +87,10 @@ impl AmbientSettings {
         let rules = Config::of_settings(|name| r.text(name), |name| r.bool(name));
         let rules = rules.map_err(|(name, why)| r.refused(name, why))?;
         let name = "AMBIENT_ENABLEMENT_SELECTOR";
-        let pairs = selectors(r.text(name)).map_err(|e| r.refused(name, e))?;
+        let mut pairs = selectors(r.text(name)).map_err(|e| r.refused(name, e))?;
         let enablement = Enablement::compile(&pairs).map_err(|e| r.refused(name, e))?;
+        pairs.retain(|pair| pair.namespace_selector == LabelSelector::default());
+        let in_any_namespace = Enablement::compile(&pairs).map_err(|e| r.refused(name, e))?;
         let name = "WEIR_AMBIENT_ENGINE";
         let way = match r.text(name) {
             "" | "auto" | "netfilter" => Way::Rules,
@@ -117,6 +122,7 @@ impl AmbientSettings {
         let interval = r.seconds("WEIR_VERIFY_INTERVAL")?;
         Ok(Some(Self {
             enablement,
+            in_any_namespace,
             exclude_namespaces: r.list("EXCLUDE_NAMESPACES"),
             system_namespace: r.text("SYSTEM_NAMESPACE").to_owned(),
             own_namespace: r.text("POD_NAMESPACE").to_owned(),

@@ -1,7 +1,10 @@
 //! Namespaces that the API server does not list, by whose labels pods of ambient mode are decided.
 
-use crate::ambient::Scene;
+use crate::ambient::{
+    MODE, Scene, hand_over, has_no_rules, id, is_captured, labelled, running, states, why,
+};
 use crate::api_server::{ApiServer, Fault};
+use crate::repair::Sandbox;
 use crate::support::{Agent, Node, get};
 
 fn unlisted(server: &ApiServer) {
@@ -58,4 +61,65 @@ fn without_ambient_mode_namespaces_may_be_unknown() {
     agent.until("seen", || blind(&agent) == 0);
     assert_eq!(agent.facts()["podWatch"]["state"], "synced");
     assert!(!agent.log().contains(TOLD), "{}", agent.log());
+}
+
+/// Other nodes send to them by HBONE, and without a proxy they have no network.
+#[test]
+fn pods_that_an_earlier_agent_enrolled_are_looked_after_while_no_namespace_is_known() {
+    let names = ["by-namespace", "by-label", "new-by-label", "new"];
+    let sandboxes = names.map(Sandbox::of);
+    let [
+        Some(by_namespace),
+        Some(by_label),
+        Some(new_by_label),
+        Some(new),
+    ] = &sandboxes
+    else {
+        return;
+    };
+    let selected = |name: &str, sandbox: &Sandbox| {
+        let mut pod = running(name, &sandbox.address);
+        pod["metadata"]["labels"][MODE] = "ambient".into();
+        pod
+    };
+    let scene = Scene::new();
+    scene.put("by-namespace", by_namespace);
+    scene.server.put(selected("by-label", by_label));
+    let mut agent = scene.start(&[]);
+    let ztunnel = scene.ztunnel();
+    agent.until("enrolled", || states(&agent, "enrolled") == 2);
+    agent.signal(nix::sys::signal::Signal::SIGKILL);
+    agent.ended();
+    unlisted(&scene.server);
+    for sandbox in [by_namespace, by_label] {
+        sandbox.tool("nft", &["flush", "ruleset"]);
+    }
+    agent = scene.start(&[]);
+    agent.until("healed", || {
+        is_captured(by_namespace) && is_captured(by_label) && states(&agent, "enrolled") == 2
+    });
+    by_namespace.tool("nft", &["flush", "ruleset"]);
+    agent.until("healed again", || is_captured(by_namespace));
+    drop(ztunnel);
+    let next = scene.ztunnel();
+    next.carries("uid-by-namespace", Some(id(by_namespace)));
+    next.carries("uid-by-label", Some(id(by_label)));
+    // Of new ones those are captured to whom no label of the namespace matters.
+    scene.server.put(selected("new-by-label", new_by_label));
+    agent.until("handed over", || {
+        hand_over(&scene.node, "new-by-label", new_by_label).0 == 200
+    });
+    assert!(is_captured(new_by_label));
+    scene.put("new", new);
+    agent.until("waits", || {
+        why(&agent, "new").contains("the labels of its namespace shop are not known yet")
+    });
+    assert!(has_no_rules(new));
+    assert_eq!(blind(&agent), 1);
+    // It left the mesh meanwhile.
+    scene.server.put(labelled("none"));
+    scene.server.fault(|_| None);
+    agent.until("left", || has_no_rules(by_namespace));
+    next.carries("uid-by-namespace", None);
+    assert!(is_captured(by_label) && has_no_rules(new));
 }

@@ -344,7 +344,8 @@ impl Keeper {
                 let told = format!("its annotation {REDIRECTION} cannot be written: {why}");
                 let pod = memory.reference();
                 self.journal.record(Event::NotAnnotated { pod, why });
-                memory.annotate = Some(value).filter(|_| memory.decision == Decision::Member);
+                let may_stay = !matches!(memory.decision, Decision::No(_));
+                memory.annotate = Some(value).filter(|_| may_stay);
                 memory.not_annotated = Some(told.clone());
                 let is_complete = memory.is_complete(self.hands.proxy.newest());
                 match memory.state {

@@ -66,7 +66,10 @@ fn settings_with(engine: &str, without_proxy: &str, ipv6: &str) -> Arc<AmbientSe
             "WEIR_AMBIENT_WITHOUT_PROXY" => without_proxy,
             "AMBIENT_IPV6" if !ipv6.is_empty() => ipv6,
             "SYSTEM_NAMESPACE" => "istio-system",
-            "AMBIENT_ENABLEMENT_SELECTOR" => "[{podSelector: {matchLabels: {m: ambient}}}]",
+            "AMBIENT_ENABLEMENT_SELECTOR" => {
+                "[{podSelector: {matchLabels: {m: ambient}}, \
+                  namespaceSelector: {matchExpressions: [{key: m, operator: DoesNotExist}]}}]"
+            }
             _ => return None,
         };
         Some(OsString::from(value))

@@ -155,6 +155,40 @@ fn a_pod_that_was_enrolled_stays_annotated_while_no_proxy_is_connected() {
     }
 }
 
+/// What an earlier agent captured is healed and handed over, and nothing else is captured, while the labels of the namespace are not
+/// known.
+#[test]
+fn a_pod_that_was_captured_is_looked_after_without_its_namespace() {
+    for restart in [false, true] {
+        let (mut scene, uid) = Scene::enrolled();
+        scene.writer.delete_namespace("shop");
+        if restart {
+            scene.step(&Step::Restart);
+        }
+        scene.flush(1);
+        scene.birth(2);
+        scene.shared.world().proxies.clear();
+        scene.rest();
+        let state = |scene: &mut Scene, uid: &Uid| scene.memory(uid).state;
+        assert_eq!(state(&mut scene, &uid), Some(State::Enrolled), "{restart}");
+        let new = scene.uid(2).unwrap();
+        assert_eq!(state(&mut scene, &new), Some(State::Waiting), "{restart}");
+        {
+            let world = scene.shared.world();
+            let netns = world.netns[&*uid];
+            assert_eq!(world.rules, [netns].into(), "{restart}");
+            let newest = world.proxies.values().next_back().unwrap();
+            assert_eq!(newest.get(&*uid), Some(&Some(netns)), "{restart}");
+            let annotation = world.annotations.get(&*uid);
+            assert_eq!(annotation.map(String::as_str), Some("enabled"));
+        }
+        scene.namespace("none");
+        scene.rest();
+        assert_eq!(scene.check(), Ok(()), "{restart}");
+        assert!(scene.shared.world().rules.is_empty());
+    }
+}
+
 /// The plugin starts the pod when it is told so.
 #[test]
 fn a_new_sandbox_is_enrolled_at_once_and_not_called_so_before() {
@@ -680,11 +714,11 @@ fn all_pods_are_captured_as_soon_as_the_last_one_is() {
     let enabled = (uid.to_string(), "enabled".to_owned());
     scene.shared.world().annotations.extend([enabled]);
     scene.publish(1);
+    scene.step(&Step::Fault('r', Some(Fault::Fails)));
     // Its namespace is not known: it may be one that is captured in another way.
     scene.work(1);
     assert!(!scene.shared.world().all_captured);
     scene.namespace("ambient");
-    scene.step(&Step::Fault('r', Some(Fault::Fails)));
     scene.work(1);
     assert!(!scene.shared.world().all_captured);
     scene.step(&Step::Fault('r', None));
