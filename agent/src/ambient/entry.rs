@@ -2,15 +2,17 @@
 
 use super::decision::{Decision, Why, decide};
 use super::keeper::{Sandbox, Told};
+use super::roster::Roster;
 use super::settings::AmbientSettings;
 use serde::Deserialize;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use weir_cni::json::any_case::AnyCase;
 use weir_cni::json::{self, any_case};
 use weir_core::pods::{PodView, Pods};
+use weir_core::sandboxes::Sandboxes;
 use weir_reconcile::Handle;
 
 /// How long the API server's news of a pod may take: the kubelet hears of it in the same moment.
@@ -95,6 +97,8 @@ pub(crate) struct Entry {
     pub(super) settings: Arc<AmbientSettings>,
     pub(super) pods: Pods,
     pub(super) told: Told,
+    pub(super) roster: Roster,
+    pub(super) sandboxes: Sandboxes,
     pub(super) handle: Handle,
 }
 
@@ -137,8 +141,8 @@ impl Entry {
         settled.unwrap_or_else(late).map(|()| None)
     }
 
-    /// That it is enrolled, as the plugin asks at CHECK. A pod that is being worked on is no difference: some runtimes end
-    /// pods whose CHECK fails.
+    /// That it is enrolled in the namespace that the plugin names at CHECK, and that nothing keeps packets from its rules. A pod
+    /// that is being worked on is no difference: some runtimes end pods whose CHECK fails.
     ///
     /// # Errors
     /// It is not, or the pod is not known; why.
@@ -148,7 +152,26 @@ impl Entry {
         if self.decide(&view) == Decision::No(Why::Excluded) {
             return Ok(());
         }
-        self.settled(view.uid().into()).await.unwrap_or(Ok(()))
+        let uid: Arc<str> = view.uid().into();
+        match self.settled(Arc::clone(&uid)).await {
+            Some(settled) => settled?,
+            None => return Ok(()),
+        }
+        let Some(captured) = self.roster.captured(&uid) else {
+            return Ok(());
+        };
+        let netns = Path::new(&named.netns);
+        if self.sandboxes.is_elsewhere(netns, captured.netns) {
+            return Err(format!(
+                "it is captured in the network namespace {}, and {} is another one",
+                captured.netns,
+                netns.display()
+            ));
+        }
+        match captured.hindered {
+            Some(what) => Err(format!("it is in conflict: {what}")),
+            None => Ok(()),
+        }
     }
 
     fn decide(&self, view: &PodView) -> Decision {
@@ -194,8 +217,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::{Value, json};
-    use std::path::Path;
-    use weir_core::sandboxes::Sandboxes;
 
     fn read(value: &Value) -> Result<HandedOver, String> {
         HandedOver::read(value.to_string().as_bytes()).map(|(pod, _)| pod)

@@ -1,6 +1,6 @@
 //! What the proxy is told when it connects: every pod of the mesh.
 
-use super::hands::Workload;
+use super::hands::{Captured, Workload};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -38,6 +38,11 @@ impl Roster {
         if let Some(workload) = self.state().workloads.get_mut(uid) {
             workload.captured = None;
         }
+    }
+
+    /// How it was captured last, where that is known.
+    pub(super) fn captured(&self, uid: &str) -> Option<Captured> {
+        self.state().workloads.get(uid)?.captured.clone()
     }
 
     /// It is not in the mesh any more.

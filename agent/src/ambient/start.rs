@@ -137,6 +137,8 @@ pub(crate) fn start(
         settings: Arc::clone(&settings),
         pods: pods.clone(),
         told: told.clone(),
+        roster: roster.clone(),
+        sandboxes: sandboxes.clone(),
         handle,
     };
     let journal = journal.clone();

@@ -13,6 +13,9 @@ use crate::support::{Agent, exchange, get};
 use serde_json::json;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use weir_netlink::Netns;
 use weir_testing::TempDir;
 
 #[test]
@@ -327,6 +330,17 @@ fn the_plugin_is_told_at_check_whether_a_pod_is_enrolled() {
     });
     let _ztunnel = scene.ztunnel();
     agent.until("enrolled", || check() == (200, String::new()));
+    // What is foreign takes packets first, as in a pod with a sidecar.
+    let chain = "{ type filter hook output priority -310 ; }";
+    sandbox.tool("nft", &["add", "table", "inet", "t"]);
+    sandbox.tool("nft", &["add", "chain", "inet", "t", "c", chain]);
+    sandbox.tool("nft", &["add", "rule", "inet", "t", "c", "notrack"]);
+    agent.until("in conflict", || {
+        let (status, why) = check();
+        status == 500 && why.contains("it is in conflict") && why.contains("notrack")
+    });
+    sandbox.tool("nft", &["delete", "table", "inet", "t"]);
+    agent.until("enrolled again", || check() == (200, String::new()));
     let mut out = running("checked", &sandbox.address);
     out["metadata"]["labels"][MODE] = "none".into();
     scene.server.put(out);
@@ -336,6 +350,55 @@ fn the_plugin_is_told_at_check_whether_a_pod_is_enrolled() {
         agent.metric("istio_cni_plugin_requests_total{response_code=\"200\"}"),
         0
     );
+}
+
+/// A namespace where the runtime has it, until this is dropped.
+struct Mounted(TempDir);
+
+impl Mounted {
+    /// `None`: nothing can be mounted here.
+    fn of(netns: &Netns) -> Option<Self> {
+        let mounted = Self(TempDir::new());
+        std::fs::write(mounted.path(), "").unwrap();
+        let mut mount = Command::new("mount");
+        let mount = mount.arg("--bind").args([netns.path(), mounted.path()]);
+        mount.status().ok()?.success().then_some(mounted)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("netns")
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        _ = Command::new("umount").arg(self.path()).status();
+    }
+}
+
+#[test]
+fn check_for_another_namespace_than_that_of_the_pod_fails() {
+    let (Some(sandbox), Some(other)) = (Sandbox::of("elsewhere"), weir_testing::namespace()) else {
+        return;
+    };
+    let (Some(own), Some(other)) = (Mounted::of(sandbox.netns()), Mounted::of(&other)) else {
+        return println!("skip: nothing can be mounted");
+    };
+    let scene = Scene::new();
+    scene.put("elsewhere", &sandbox);
+    let agent = scene.start(&[]);
+    let _ztunnel = scene.ztunnel();
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    let check = |netns: &Path| {
+        let body =
+            json!({"Netns": netns, "PodName": "elsewhere", "PodNamespace": "shop", "IPs": null});
+        post_to(&scene.node, "/cmdcheck", &body.to_string())
+    };
+    agent.until("its own", || check(&own.path()) == (200, String::new()));
+    let (status, why) = check(&other.path());
+    assert!(status == 500 && why.contains("is another one"), "{why}");
+    // Where it is not seen nothing is known of it.
+    assert_eq!(check(Path::new("/nowhere")).0, 200);
 }
 
 /// The mode of the socket is that of `install-cni`; who may say which namespace is a pod's may have any captured.

@@ -216,6 +216,14 @@ impl Sandboxes {
         places.any(|place| id_of(&place) == Some(id))
     }
 
+    /// Whether a path of the runtime is another namespace than this one. One that is not seen here may be this one.
+    pub fn is_elsewhere(&self, path: &Path, id: NetnsId) -> bool {
+        let places = self.places(path);
+        let open = |place: &PathBuf| Netns::open(place).ok();
+        let seen: Vec<NetnsId> = places.iter().filter_map(open).map(|n| n.id()).collect();
+        !seen.is_empty() && !seen.contains(&id)
+    }
+
     /// Forgets the namespaces of all other pods.
     pub fn retain(&self, uids: &BTreeSet<&str>) {
         let mut state = locked(&self.0.state);
