@@ -52,12 +52,15 @@ impl Filter {
         self.labels.matches(&view.pod.metadata.labels) && self.fields.iter().all(field)
     }
 
-    /// `a=b,c!=d,e in (f,g),h notin (i),j,!k`
+    /// `a=b,c!=d,e in (f,g),h notin (i),j,!k`, as the API server reads it. A blank one selects every pod.
     ///
     /// # Errors
-    /// What of it is no condition.
+    /// What of it is no condition: also an empty part, so that a list whose members are all empty does not select every pod.
     pub(crate) fn labels(text: &str) -> Result<Selector, String> {
-        conditions(text).into_iter().map(label).collect()
+        match text.trim().is_empty() {
+            true => Ok(Selector::default()),
+            false => conditions(text).map(label).collect(),
+        }
     }
 
     /// `metadata.namespace!=kube-system,status.phase=Pending`
@@ -65,14 +68,16 @@ impl Filter {
     /// # Errors
     /// What of it is no condition, or a field by which this agent does not select.
     pub(crate) fn fields(text: &str) -> Result<Vec<Field>, String> {
-        conditions(text).into_iter().map(field).collect()
+        // The API server leaves empty ones out here.
+        let conditions = conditions(text).filter(|part| !part.is_empty());
+        conditions.map(field).collect()
     }
 }
 
-/// Parted at commas that are in no parentheses; empty ones are left out.
-fn conditions(text: &str) -> Vec<&str> {
+/// Parted at commas that are in no parentheses.
+fn conditions(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_u32;
-    let parts = text.split(|c| {
+    let parts = text.split(move |c| {
         match c {
             '(' => depth += 1,
             ')' => depth = depth.saturating_sub(1),
@@ -80,7 +85,7 @@ fn conditions(text: &str) -> Vec<&str> {
         }
         c == ',' && depth == 0
     });
-    parts.map(str::trim).filter(|p| !p.is_empty()).collect()
+    parts.map(str::trim)
 }
 
 /// Key, whether it is to be equal, value.
@@ -106,6 +111,28 @@ fn field(text: &str) -> Result<Field, String> {
     Ok(Field { name, equal, value })
 }
 
+/// A name, or a value that is not empty, of a label.
+fn is_name(text: &str) -> bool {
+    let is_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let mut ends = text.chars();
+    let has_ends = is_end(ends.next()) && ends.next_back().is_none_or(|c| is_end(Some(c)));
+    has_ends && text.len() <= 63 && text.chars().all(is_part)
+}
+
+/// `name` or `prefix/name`, where the prefix is a DNS subdomain.
+fn is_key(text: &str) -> bool {
+    let Some((prefix, name)) = text.split_once('/') else {
+        return is_name(text);
+    };
+    let is_label = |part: &str| {
+        let is_dns = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        let has_ends = !part.starts_with('-') && !part.ends_with('-');
+        !part.is_empty() && has_ends && part.chars().all(is_dns)
+    };
+    is_name(name) && prefix.len() <= 253 && prefix.split('.').all(is_label)
+}
+
 fn label(text: &str) -> Result<Expression, String> {
     let wrong = || {
         format!(
@@ -115,13 +142,26 @@ fn label(text: &str) -> Result<Expression, String> {
     };
     let key = |text: &str| {
         let text = text.trim();
-        let is_key = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
-        let good = !text.is_empty() && text.chars().all(is_key);
-        good.then(|| text.to_owned()).ok_or_else(wrong)
+        is_key(text).then(|| text.to_owned()).ok_or_else(wrong)
+    };
+    let value = |text: &str| {
+        let text = text.trim();
+        let is_value = text.is_empty() || is_name(text);
+        let why = || {
+            format!(
+                "{}; {text:?} is no value of a label: at most 63 letters, digits, '-', '_' and '.', the first and the last a \
+                 letter or digit",
+                wrong()
+            )
+        };
+        is_value.then(|| text.to_owned()).ok_or_else(why)
     };
     if let Some((left, list)) = text.split_once('(') {
         let list = list.trim().strip_suffix(')').ok_or_else(wrong)?;
-        let values = list.split(',').map(|v| v.trim().to_owned()).collect();
+        if list.trim().is_empty() {
+            return Err(wrong());
+        }
+        let values = list.split(',').map(value).collect::<Result<_, _>>()?;
         let mut words = left.split_whitespace();
         return match (words.next(), words.next(), words.next()) {
             (Some(name), Some("in"), None) => Ok(Expression::In(key(name)?, values)),
@@ -129,11 +169,11 @@ fn label(text: &str) -> Result<Expression, String> {
             _ => Err(wrong()),
         };
     }
-    if let Some((name, equal, value)) = equality(text) {
-        let (name, value) = (key(name)?, value.to_owned());
+    if let Some((name, equal, wanted)) = equality(text) {
+        let (name, wanted) = (key(name)?, value(wanted)?);
         return Ok(match equal {
-            true => Expression::Equal(name, value),
-            false => Expression::NotEqual(name, value),
+            true => Expression::Equal(name, wanted),
+            false => Expression::NotEqual(name, wanted),
         });
     }
     match text.strip_prefix('!') {
@@ -166,13 +206,17 @@ mod tests {
     fn labels() {
         for yes in [
             "",
-            " , ",
+            "  ",
             "app=web",
             "app == web,tier",
             "app!=x",
             "none!=x",
             "app in (a, web),tier notin (back)",
+            "app in(web)",
+            "none notin (a,)",
             "!none",
+            "none!=",
+            "example.com/none!=1.x_y-z",
         ] {
             assert!(meets(yes, ""), "{yes}");
         }
@@ -193,9 +237,33 @@ mod tests {
             "in (x)",
             "=x",
             "app within (x)",
+            // Of two settings of a chart, both empty, or one.
+            ",",
+            " , ",
+            "app=web,",
+            ",app=web",
+            "app=web,,tier",
+            "app=web x",
+            "app=web=x",
+            "app=-web",
+            "app in ()",
+            "app in (web x)",
+            "app in (web,x y)",
+            "a/b/c=d",
+            "Example.com/a",
+            "/a",
+            "a/",
+            "-app",
+            "n>5",
+            "n<5",
         ] {
             let error = Filter::labels(wrong).unwrap_err();
             assert!(error.contains("KEY notin"), "{wrong}: {error}");
+        }
+        for long in ["x", "k=x"].map(|text| format!("{text}{}", "x".repeat(63))) {
+            assert!(Filter::labels(&long).is_err(), "{long}");
+            let (fits, _) = long.split_at(long.len() - 1);
+            assert!(Filter::labels(fits).is_ok(), "{long}");
         }
     }
 
@@ -204,6 +272,7 @@ mod tests {
         for (text, holds) in [
             ("metadata.namespace!=kube-system,status.phase=Pending", true),
             ("metadata.name=web-0", true),
+            ("metadata.name=web-0,", true),
             ("status.podIP==10.0.0.2", true),
             ("metadata.name!=web-0", false),
             ("spec.nodeName=node1", false),
