@@ -34,28 +34,32 @@ async fn respond(request: Request<Incoming>, entry: &Entry, journal: &Journal) -
     // As upstream: any method will do, and a query says nothing about a pod.
     let checks = request.uri().path() == CHECK;
     if request.uri().path() != PATH && !checks {
-        return answer(StatusCode::NOT_FOUND, format!("post a pod to {PATH}\n"));
+        let text = format!("post a pod to {PATH}, or to {CHECK}\n");
+        return answer(StatusCode::NOT_FOUND, text);
     }
     let body = Limited::new(request.into_body(), BODY).collect().await;
     let read = match body {
         Ok(body) => HandedOver::read(&body.to_bytes()),
         Err(e) => Err(e.to_string()),
     };
-    if let (true, Ok((pod, _))) = (checks, &read) {
-        return match entry.check(pod).await {
+    let read = read.map_err(|why| format!("the body cannot be read: {why}"));
+    // A question hands nothing over.
+    if checks {
+        let (status, checked) = match &read {
+            Ok((pod, _)) => (StatusCode::INTERNAL_SERVER_ERROR, entry.check(pod).await),
+            Err(why) => (StatusCode::BAD_REQUEST, Err(why.clone())),
+        };
+        return match checked {
             Ok(()) => answer(StatusCode::OK, ""),
-            Err(why) => answer(StatusCode::INTERNAL_SERVER_ERROR, format!("{why}\n")),
+            Err(why) => answer(status, format!("{why}\n")),
         };
     }
     let (pod, status, why) = match read {
-        Err(why) => {
-            let why = format!("the body cannot be read: {why}");
-            (
-                "of an unknown name".to_owned(),
-                StatusCode::BAD_REQUEST,
-                Some(why),
-            )
-        }
+        Err(why) => (
+            "of an unknown name".to_owned(),
+            StatusCode::BAD_REQUEST,
+            Some(why),
+        ),
         Ok((pod, addresses)) => match entry.enrol(&pod, addresses).await {
             Ok(but) => (pod.name(), StatusCode::OK, but),
             Err(why) => (pod.name(), StatusCode::INTERNAL_SERVER_ERROR, Some(why)),

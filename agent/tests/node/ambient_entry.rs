@@ -137,6 +137,13 @@ fn what_the_plugin_may_not_hand_over() {
     refused(ask("PUT /cmdadd"), 400, "cannot be read");
     refused(ask("GET /cmdadd?a"), 400, "cannot be read");
     refused(ask("POST /cmdadd/"), 404, "post a pod");
+    refused(
+        post_to(&scene.node, "/cmdcheck", "{"),
+        400,
+        "cannot be read",
+    );
+    let malformed = "istio_cni_plugin_requests_total{response_code=\"400\"}";
+    assert_eq!(agent.metric(malformed), 5, "a question hands nothing over");
     // The plugin has applied the exclusion, but for one with another configuration: the pod starts, and the log has the reason.
     let mut excluded = running("excluded", "10.99.0.9");
     excluded["metadata"]["namespace"] = "kube-system".into();

@@ -234,6 +234,32 @@ fn what_is_too_old_is_listed_anew() {
     assert_eq!(ask(&node, "shop", "web-3", "u").0, 200);
 }
 
+/// As of a proxy on the way that answers with what it has.
+#[test]
+fn a_list_with_another_status_than_200_is_no_list() {
+    let server = ApiServer::start().with(Streaming::Invalid);
+    server.put(pod("shop", "web-0", "uid-0"));
+    let node = Node::new();
+    let agent = start(&node, &server);
+    synced(&agent, 1);
+    for status in [203, 206] {
+        let body = r#"{"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": []}"#;
+        let length = body.len();
+        let text = format!("HTTP/1.1 {status} X\r\nContent-Length: {length}\r\n\r\n{body}");
+        server.fault(move |asked| {
+            let is_list = asked.is_for_pods() && !asked.is_watch();
+            is_list.then(|| Fault::Raw(text.clone().into_bytes()))
+        });
+        let before = restarts(&agent, "unreachable");
+        server.gone();
+        agent.until("refused", || restarts(&agent, "unreachable") > before);
+        assert!(agent.log().contains(&format!("status {status}")));
+        assert_eq!(agent.metric(WATCHED), 1);
+        server.fault(|_| None);
+        synced(&agent, 1);
+    }
+}
+
 /// What a watch cannot tell any more is in the next list.
 #[test]
 fn what_was_missed_is_listed_anew() {

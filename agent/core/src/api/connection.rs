@@ -9,7 +9,7 @@ use super::bounded::{Bounded, Limits};
 use super::pace::Pace;
 use futures::future::BoxFuture;
 use hyper::header::{ACCEPT, AUTHORIZATION, HOST, HeaderValue, USER_AGENT};
-use hyper::{Request, Response, Uri};
+use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use kube::client::Body;
@@ -152,10 +152,16 @@ impl Shared {
             true => Limits::of_watch(),
             false => Limits::of_answer(),
         };
+        let is_read = request.method() == Method::GET;
         let request = self.connector.0.headed(request)?;
         let exchange = async { self.client.request(request).await.map_err(unanswered) };
         let answer = limited(2 * CONNECT + ANSWER, "no answer", exchange).await?;
-        if answer.status().is_success() {
+        let status = answer.status();
+        // A part of a list, or one that something on the way changed, would be taken for all there is.
+        if is_read && status.is_success() && status != StatusCode::OK {
+            return Err(Unanswered::Broken(format!("status {status} to a read")));
+        }
+        if status.is_success() {
             self.answered.send_modify(|n| *n += 1);
         }
         Ok(answer.map(|body| Bounded::new(body, limits)))
