@@ -4,7 +4,7 @@ use super::check::Remembered;
 use super::copy;
 use super::desired::Desired;
 use super::files;
-use super::insert::{insert, without};
+use super::insert::{insert, is_made_of_one, without};
 use super::json::Json;
 use super::listing;
 use std::io;
@@ -67,8 +67,8 @@ pub fn choose(desired: &Desired) -> io::Result<Choice> {
     })
 }
 
-/// The file, or the one with the same stem and the other of the two extensions. Of two files the `.conf` counts, if
-/// runtimes load it: it sorts first, and is what the component wrote after its list had been made. An operator who
+/// The file, or the one with the same stem and the other of the two extensions. Beside a list that was made of a `.conf` that
+/// counts, if runtimes load it: it sorts first, and is what the component wrote after its list had been made. An operator who
 /// names a file knows what is in it: a list in a `.conf` will do, although no runtime would load it.
 pub(super) fn named(path: &Path) -> Result<(PathBuf, Json), String> {
     let mut paths = vec![path.to_owned()];
@@ -78,8 +78,9 @@ pub(super) fn named(path: &Path) -> Result<(PathBuf, Json), String> {
         && listing::ends_in(Path::new(text), ".conf")
     {
         let conf = PathBuf::from(text);
-        let is_loaded = listing::read(&conf).is_ok_and(|json| !listing::is_only_ours(&json));
-        paths.insert(usize::from(!is_loaded), conf);
+        let is_loaded = || listing::read(&conf).is_ok_and(|json| !listing::is_only_ours(&json));
+        let is_made = listing::extendable(path).is_ok_and(|list| is_made_of_one(&list));
+        paths.insert(usize::from(!(is_made && is_loaded())), conf);
     }
     let mut reason = "there is no such file".to_owned();
     for path in paths {

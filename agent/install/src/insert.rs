@@ -3,6 +3,10 @@
 use super::entry::{Entry, is_ours, without_version};
 use super::json::Json;
 
+/// Version and name of a list that is made of a single plugin.
+const VERSION: &str = "0.3.1";
+const NAME: &str = "k8s-pod-network";
+
 /// The existing configuration with our entry as the last plugin. A single plugin becomes a list; entries of
 /// ours that are there go, all of them, for one that stayed would still be called after we are gone.
 ///
@@ -11,8 +15,8 @@ use super::json::Json;
 pub fn insert(existing: Json, entry: &Entry) -> Result<Json, String> {
     if existing.get("type").is_some() {
         let list = [
-            ("cniVersion", Json::text("0.3.1")),
-            ("name", Json::text("k8s-pod-network")),
+            ("cniVersion", Json::text(VERSION)),
+            ("name", Json::text(NAME)),
             (
                 "plugins",
                 Json::Array(vec![without_version(existing), entry.chained()]),
@@ -25,6 +29,17 @@ pub fn insert(existing: Json, entry: &Entry) -> Result<Json, String> {
         plugins.retain(|p| !is_ours(p));
         plugins.push(entry.chained());
     })
+}
+
+/// Whether it is as [`insert`] makes a list of a single plugin: that one has a name of its own, which plugins of lists have not.
+pub(super) fn is_made_of_one(list: &Json) -> bool {
+    let is = |key, text| list.get(key).and_then(Json::as_str) == Some(text);
+    let plugins = list.get("plugins").and_then(Json::as_array);
+    let is_made = |plugins: &[Json]| match plugins {
+        [one, ours] => one.get("name").is_some() && is_ours(ours),
+        _ => false,
+    };
+    is("cniVersion", VERSION) && is("name", NAME) && plugins.is_some_and(is_made)
 }
 
 /// The list without entries of ours; `None` when it has none.

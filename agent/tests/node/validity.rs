@@ -436,6 +436,35 @@ fn the_conf_that_is_written_again_beside_the_list_is_extended() {
     }
 }
 
+/// It is not overwritten by what is in a `.conf` of its stem, which is warned of.
+#[test]
+fn a_list_that_is_named_is_extended_although_a_conf_sorts_first() {
+    let node = Node::new();
+    let conf = r#"{"name": "aaa", "type": "bridge"}"#;
+    let list = r#"{"cniVersion": "1.0.0", "name": "bbb", "plugins": [{"type": "macvlan"}]}"#;
+    node.write("net.d/10-x.conf", conf);
+    node.write("net.d/10-x.conflist", list);
+    let mut env = node.env();
+    env.insert("CNI_CONF_NAME".into(), "10-x.conflist".into());
+    for _ in 0..2 {
+        let mut installer = Installer::new(desired(&env, "info"));
+        assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
+        assert_eq!(installer.config_trouble().unwrap(), None);
+        assert_eq!(node.read("net.d/10-x.conf"), conf);
+        let text = node.read("net.d/10-x.conflist");
+        assert!(
+            text.contains("macvlan") && text.contains("istio-cni") && !text.contains("bridge"),
+            "{text}"
+        );
+        let (_, warning) = installer.trouble().unwrap();
+        let warning = warning.unwrap();
+        assert!(
+            warning.contains("10-x.conf, which sorts before"),
+            "{warning}"
+        );
+    }
+}
+
 #[test]
 fn a_file_of_its_own_may_have_another_name() {
     let node = Node::new();
