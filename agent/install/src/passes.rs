@@ -52,6 +52,11 @@ pub struct Agent {
     /// Contention: details would flood the log.
     quiet: bool,
     was_ready: bool,
+    /// What led to the last pass, and how many of those that followed each other had something to repair.
+    woken: String,
+    repairs: u32,
+    /// Contention was told of.
+    contested: bool,
     /// Why the last pass failed, until one is complete again.
     failing: Option<String>,
     summary: Option<Instant>,
@@ -75,6 +80,9 @@ impl Agent {
             signals,
             quiet: false,
             was_ready: false,
+            woken: String::new(),
+            repairs: 0,
+            contested: false,
             failing: None,
             summary: None,
             warned: None,
@@ -202,6 +210,7 @@ impl Agent {
             return Ok(true);
         };
         files.done.iter().for_each(|line| self.detail(line));
+        let mut repairs = !files.done.is_empty();
         files.warnings.iter().for_each(|line| self.warn(line));
         let found = self.installer.config_trouble()?;
         let mut is_unchanged = false;
@@ -210,12 +219,13 @@ impl Agent {
                 self.detail(&format!("a configuration is to be written: {why}"));
             }
             match self.configure()? {
-                Configured::Written => {}
+                Configured::Written => repairs = true,
                 Configured::Unchanged => is_unchanged = true,
                 Configured::Again => return Ok(false),
                 Configured::Signal => return Ok(true),
             }
         }
+        self.repairs += u32::from(repairs && self.was_ready);
         let watch = self.watch_everything()?;
         watch.missing.iter().for_each(|line| self.warn(line));
         // What happened before the watches were there made no event.
@@ -250,7 +260,10 @@ impl Agent {
         match woken {
             Woken::Late => {}
             Woken::Signal => return Ok(true),
-            Woken::Changed(what) => self.detail(&format!("{what}: everything is looked at again")),
+            Woken::Changed(what) => {
+                self.detail(&format!("{what}: everything is looked at again"));
+                self.woken = what;
+            }
         }
         Ok(false)
     }
@@ -259,8 +272,9 @@ impl Agent {
     fn wait_for_turn(&mut self, turn: Turn) -> Result<bool, InstallError> {
         let (wait, contention_begins, contention) = match turn {
             Turn::Now { after_contention } => {
-                self.quiet = false;
-                if let Some(passes) = after_contention {
+                let contested = std::mem::take(&mut self.contested);
+                (self.quiet, self.repairs) = (false, 0);
+                if let Some(passes) = after_contention.filter(|_| contested) {
                     self.journal.record(Event::ContentionEnded { passes });
                 }
                 return self.signals.wait(Duration::ZERO).map_err(watch_failed);
@@ -274,11 +288,20 @@ impl Agent {
         self.journal.record(Event::Damped);
         self.quiet = contention;
         let due = self.summary.is_none_or(|t| t.elapsed() >= SUMMARY);
-        if contention_begins || (contention && due) {
+        // One may be by chance, while files of others change again and again.
+        let is_contested = contention && self.repairs > 1;
+        let begins = is_contested && !self.contested;
+        if begins || contention_begins || (contention && due) {
             self.summary = Some(Instant::now());
-            self.journal.record(Event::Contention {
-                configuration: self.configuration(),
-                begins: contention_begins,
+            self.contested |= is_contested;
+            self.journal.record(match is_contested {
+                true => Event::Contention {
+                    configuration: self.configuration(),
+                    begins,
+                },
+                false => Event::Restless {
+                    what: self.woken.clone(),
+                },
             });
         }
         self.signals.wait(wait).map_err(watch_failed)

@@ -210,6 +210,24 @@ fn somebody_who_fights_back_is_damped_and_does_not_flood_the_log() {
     agent.until("healed in the end", || has_plugin(&node, LIST));
 }
 
+/// Nothing of ours changes, and nobody reverts it.
+#[test]
+fn a_file_of_another_component_that_changes_all_the_time_is_named() {
+    let node = Node::new();
+    node.write(LIST, BRIDGE);
+    let agent = node.ready(&[]);
+    agent.until("told", || {
+        node.write("net.d/20-other.conflist", BRIDGE);
+        agent.log().contains("as again and again")
+    });
+    let log = agent.log();
+    assert!(
+        log.contains("20-other.conflist was") && !log.contains("another component keeps"),
+        "{log}"
+    );
+    agent.until("ready", || agent.is_ready());
+}
+
 #[test]
 fn a_named_file_is_waited_for_and_healed_whatever_sorts_first() {
     let node = Node::new();

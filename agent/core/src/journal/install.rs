@@ -53,6 +53,8 @@ pub enum Event {
         configuration: Option<PathBuf>,
         begins: bool,
     },
+    /// Something beside it changes again and again, and each time what is installed is compared: what happened last.
+    Restless { what: String },
     /// After so many passes that had to wait.
     ContentionEnded { passes: u32 },
     /// A signal came.
@@ -128,6 +130,12 @@ impl Event {
                     true => about.notice_of_agent("InstallationContested"),
                     false => about,
                 }
+            }
+            Self::Restless { what } => {
+                let text = format!(
+                    "{what}, as again and again: what is installed is compared once a second, and nothing of it was changed"
+                );
+                About::new(Warn, "install_restless", text)
             }
             Self::ContentionEnded { passes } => {
                 let text = format!("contention has ended, after {passes} passes that had to wait");
