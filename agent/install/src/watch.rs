@@ -8,9 +8,13 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::collections::HashMap;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weir_core::thread::task::Tasks;
+
+/// Between two looks at where paths lead: a link in one that is turned makes no event.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// SIGINT, SIGTERM and the end of a task as something to wait for.
 pub struct Signals(SignalFd, Tasks);
@@ -83,6 +87,8 @@ enum Watched {
 pub(crate) struct Watch {
     inotify: Inotify,
     watched: HashMap<WatchDescriptor, Watched>,
+    /// What each path led to when it was about to be watched: device and inode.
+    led: Vec<(PathBuf, Option<(u64, u64)>)>,
     /// What was not there to be watched.
     pub(crate) missing: Vec<String>,
 }
@@ -93,6 +99,7 @@ impl Watch {
         Ok(Self {
             inotify,
             watched: HashMap::new(),
+            led: Vec::new(),
             missing: Vec::new(),
         })
     }
@@ -128,6 +135,7 @@ impl Watch {
     }
 
     fn add(&mut self, path: &Path, mask: AddWatchFlags, what: Watched) -> nix::Result<()> {
+        self.led.push((path.to_owned(), leads(path)));
         match self.inotify.add_watch(path, mask) {
             Ok(wd) => {
                 self.watched.insert(wd, what);
@@ -150,13 +158,20 @@ impl Watch {
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(Woken::Late);
             }
-            let timeout = left.map(|left| left + Duration::from_millis(1));
-            let timeout = timeout.and_then(|left| PollTimeout::try_from(left).ok());
+            let timeout = left.map_or(LOOK, |left| LOOK.min(left + Duration::from_millis(1)));
             let [signal, task] = signals.fds();
             let changed = PollFd::new(self.inotify.as_fd(), PollFlags::POLLIN);
             let mut fds = [signal, task, changed];
-            match poll(&mut fds, timeout.unwrap_or(PollTimeout::NONE)) {
+            let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
+            match poll(&mut fds, timeout) {
                 Err(Errno::EINTR) => continue,
+                Ok(0) => match self.elsewhere() {
+                    Some(path) => {
+                        let what = format!("{} is another one now", path.display());
+                        return Ok(Woken::Changed(what));
+                    }
+                    None => continue,
+                },
                 other => other?,
             };
             if fds.iter().take(2).any(|fd| fd.any().unwrap_or(false)) {
@@ -170,6 +185,13 @@ impl Watch {
                 return Ok(Woken::Changed(what));
             }
         }
+    }
+
+    /// A path that leads to something else than what is watched.
+    fn elsewhere(&self) -> Option<&Path> {
+        let mut led = self.led.iter();
+        let moved = led.find(|(path, led)| leads(path) != *led);
+        moved.map(|(path, _)| path.as_path())
     }
 
     /// `None` for what does not count.
@@ -207,6 +229,11 @@ impl Watch {
         };
         counts.then(|| format!("{} {verb}", path.display()))
     }
+}
+
+fn leads(path: &Path) -> Option<(u64, u64)> {
+    let meta = std::fs::metadata(path).ok()?;
+    Some((meta.dev(), meta.ino()))
 }
 
 #[cfg(test)]

@@ -228,6 +228,35 @@ fn a_file_of_another_component_that_changes_all_the_time_is_named() {
     agent.until("ready", || agent.is_ready());
 }
 
+/// As k3s turns `data/current` at an upgrade. A link makes no event at what it led to.
+#[test]
+fn a_directory_that_a_link_leads_away_from_is_noticed() {
+    let node = Node::new();
+    let turn = |name: &str, to: &str| {
+        let (link, to) = (node.path("link"), node.path(to));
+        std::os::unix::fs::symlink(to, &link).unwrap();
+        std::fs::rename(&link, node.path(name)).unwrap();
+    };
+    let dirs = ["net.d", "bin"];
+    for dir in dirs {
+        let [first, second] = ["1", "2"].map(|n| node.path(&format!("{dir}-{n}")));
+        std::fs::create_dir_all(node.path(dir)).unwrap();
+        std::fs::rename(node.path(dir), first).unwrap();
+        std::fs::create_dir(second).unwrap();
+        turn(dir, &format!("{dir}-1"));
+    }
+    node.write(LIST, BRIDGE);
+    node.write("net.d-2/10-pods.conflist", BRIDGE);
+    let agent = node.ready(&[]);
+    let is_there = || has_plugin(&node, LIST) && node.exists("bin/istio-cni");
+    assert!(is_there());
+    for dir in dirs {
+        turn(dir, &format!("{dir}-2"));
+        agent.until("installed there", is_there);
+    }
+    agent.until("ready", || agent.is_ready());
+}
+
 #[test]
 fn a_named_file_is_waited_for_and_healed_whatever_sorts_first() {
     let node = Node::new();
