@@ -8,8 +8,15 @@
 //! switches none, what is to be routed gets the mark of what goes to the proxy, and the node's other rules drop that.
 //!
 //! Others' bridge rules of later priorities, and connection tracking on bridges (`br_netfilter`), see what is written here.
+//!
+//! With `br_netfilter` the rules for IP see a frame before the bridge looks for its port, and a connection may be translated then. The
+//! bridge itself switches a frame that was for this host if its route leads to another port now: to the proxy, or past the capture. It
+//! passes if those rules have marked it so, and is dropped as all others without their mark. Where `br_netfilter` is off, the same packet is
+//! routed, so that it may be switched on and off.
 
-use crate::nft::{HOST_TABLE, address, at_links, links, mark, matching, named, rule, set};
+use crate::nft::{
+    HOST_TABLE, MARK, address, at_links, links, mark, masked, matching, named, rule, set,
+};
 use crate::node::{Bridge, Family, Node};
 use std::collections::BTreeMap;
 use weir_netfilter::nft::expr::{DataAttrs, Expr, Immediate, Payload};
@@ -47,6 +54,8 @@ pub(crate) fn table(node: &Node) -> Option<Table> {
             node.devices_of_pods(Some(&bridge.name)),
         ));
     }
+    // Of what goes to the proxy's connections, or is not captured.
+    let past = node.config.marks.skip | node.config.marks.proxy_return;
     for family in node.families() {
         rules.extend(of_proxies(node, family));
         for bridge in bridges.values() {
@@ -60,12 +69,18 @@ pub(crate) fn table(node: &Node) -> Option<Table> {
                 let address = address(family, is_source);
                 matching(at_port(is_source), address, CmpOp::Neq, named(&set.name))
             };
-            let host = Operand::Value(Data::u8(PACKET_HOST));
-            let kind = Selector::Meta(MetaKey::Pkttype);
-            let routed = matching(unlisted(true), kind, CmpOp::Eq, host);
+            let for_host = |of, op| {
+                let host = Operand::Value(Data::u8(PACKET_HOST));
+                matching(of, Selector::Meta(MetaKey::Pkttype), op, host)
+            };
+            let routed = for_host(unlisted(true), CmpOp::Eq);
             rules.push(mark(routed, node.config.marks.outbound).build());
             let drop = |of: RuleBuilder| of.counter().verdict(Verdict::Drop);
-            switched.extend([true, false].map(|is_source| drop(at_port(is_source))));
+            for is_source in [true, false] {
+                let for_others = for_host(at_port(is_source), CmpOp::Neq);
+                let unmarked = masked(at_port(is_source), MARK, 0, past);
+                switched.extend([for_others, unlisted(is_source), unmarked].map(drop));
+            }
             sent.push(drop(unlisted(false)));
             sets.push(set);
         }

@@ -17,10 +17,10 @@ mod parts;
 mod proxy;
 
 pub(crate) use parts::{
-    ACK, SYN, address, at_links, links, mark, matching, named, rule, set, set_name,
+    ACK, MARK, SYN, address, at_links, links, mark, masked, matching, named, rule, set, set_name,
 };
-use parts::{CT_MARK, MARK, has, keeping, masked, nat_of, of_family, of_pods, remember, stop};
-use parts::{CT_STATUS, IPS_DST_NAT, clear, lacks, not_first, not_of_pods, not_tcp};
+use parts::{CT_MARK, CT_STATUS, IPS_DST_NAT, clear, has, keeping, lacks, nat_of, not_first};
+use parts::{not_of_pods, not_tcp, of_family, of_pods, remember, stop};
 pub(crate) use proxy::errors;
 pub use proxy::proxy;
 

@@ -1,18 +1,21 @@
 //! Connections between two enrolled pods of the node that the node translates, as kube-proxy does, and those of pods to the proxy itself.
 
+use crate::bridge::switched_frames_pass_rules;
+use crate::dnat::{Entries, Way, translates, translates_by_any};
 use crate::ebpf::{answer, applied, builds, web};
-use crate::scene::{OUTSIDE, PROXY, SECOND, Scene, Servers, address, inside};
-use crate::{each, lacking, meter, up};
+use crate::enrolled::{excluding, with_second};
+use crate::leaks::frames;
+use crate::scene::{
+    OUTSIDE, POD, PROXY, SECOND, Scene, Servers, address, ask, connect, connects, inside,
+};
+use crate::unlisted::{FURTHER, SHORT, add_addresses, connect_from, has_come};
+use crate::{each, up};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use weir_cni::compile::Engine;
-use weir_netfilter::nft::{
-    Chain, ChainType, CmpOp, Hook, L4Proto, Nat, NatKind, Rule, Statement, Table, TableFamily,
-    priority,
-};
-use weir_netfilter::xtables::{Script, XtEngine, XtFamily};
-use weir_netlink::Result;
-use weir_node_ambient::{Config, Exclude, Pod};
+use weir_node_ambient::Config;
+use weir_testing::BpfFs;
 
+const VETH: &str = r#", "carrier": "veth""#;
 /// A port of the node that leads to the second pod.
 const PORT: u16 = 30_080;
 
@@ -29,82 +32,32 @@ fn at_node(v6: bool) -> SocketAddr {
     SocketAddr::new(address(OUTSIDE, v6, 1), PORT)
 }
 
-fn translate(scene: &Scene, engine: Engine, v6: bool) -> Result<()> {
-    let to = inside(SECOND, v6);
-    let entries = [at_node(v6), service(v6)];
-    if engine == Engine::Nft {
-        let family = if v6 {
-            TableFamily::Ip6
-        } else {
-            TableFamily::Ip
-        };
-        let translate = |entry: SocketAddr| {
-            let rule = Rule::builder().daddr(CmpOp::Eq, entry.ip().into());
-            let rule = rule.dport(L4Proto::Tcp, CmpOp::Eq, entry.port()..=entry.port());
-            let nat = Nat {
-                kind: NatKind::Dnat,
-                family,
-                addrs: Some((to, to)),
-                ports: Some(8080..=8080),
-                flags: 0,
-            };
-            rule.push(Statement::Nat(nat)).build()
-        };
-        let pre = Chain::base("pre", ChainType::Nat, Hook::Prerouting, priority::DSTNAT);
-        // The answers of what has no rule of its own are translated as well.
-        let table = Table {
-            chains: vec![Chain {
-                rules: entries.map(translate).to_vec(),
-                ..pre
-            }],
-            ..Table::new(family, "kube-proxy")
-        };
-        return meter::add(scene, table);
-    }
-    let rule = |entry: SocketAddr| {
-        let (of, port, to) = (entry.ip(), entry.port(), SocketAddr::new(to, 8080));
-        format!(
-            "-A PREROUTING -d {of} -p tcp -m tcp --dport {port} -j DNAT --to-destination {to}\n"
-        )
-    };
-    let text = format!(
-        "*nat\n:PREROUTING ACCEPT [0:0]\n{}COMMIT\n",
-        entries.map(rule).concat()
-    );
-    let of = if v6 { XtFamily::Ip6 } else { XtFamily::Ip };
-    let script = Script::parse(of, &text).unwrap();
-    let restore = || XtEngine::open()?.restore(&script, true).map(drop);
-    scene.node.run(restore).unwrap()
+/// The same at the address by which pods of a bridge reach the node.
+fn at_router(v6: bool) -> SocketAddr {
+    SocketAddr::new(address(POD, v6, 1), PORT)
 }
 
-/// By this engine, in both families. False, with the reason printed, where the kernel lacks it.
+/// Everything that is translated.
+fn entries(v6: bool) -> [SocketAddr; 3] {
+    [at_node(v6), at_router(v6), service(v6)]
+}
+
+/// By this engine. False, with the reason printed, where the kernel lacks it.
 fn translated(scene: &Scene, engine: Engine) -> bool {
-    let mut made = [false, true].into_iter();
-    match made.try_for_each(|v6| translate(scene, engine, v6)) {
-        Err(e) if e.is_unsupported() => {
-            println!("skipped: {}: {e}", lacking(engine));
-            false
-        }
-        made => {
-            made.unwrap();
-            true
-        }
-    }
+    translates(scene, engine, Way::Port, |v6| to(v6, inside(SECOND, v6)))
+}
+
+/// All of them become the application's port at this address.
+fn to(v6: bool, address: IpAddr) -> Entries {
+    let to = SocketAddr::new(address, 8080);
+    entries(v6).map(|entry| (entry, to)).to_vec()
 }
 
 /// Both pods are enrolled, and the first one excludes this.
 fn both(scene: &Scene, of_first: &str, of_all: &str) -> Config {
-    let more = format!(r#", "carrier": "veth", "exclude": {{{of_all}}}"#);
-    let mut config = scene.config(&[(PROXY, 1)], &more);
-    let text = format!("{{{of_first}}}");
-    config.pods[0].exclude = Exclude::from_annotation(&text, "test").unwrap();
-    config.pods.push(Pod {
-        uid: "pod-b".to_owned(),
-        addresses: [false, true].map(|v6| inside(SECOND, v6)).to_vec(),
-        netns: Some(scene.second.path()),
-        ..Pod::default()
-    });
-    config
+    let more = format!(r#"{VETH}, "exclude": {{{of_all}}}"#);
+    let config = scene.config(&[(PROXY, 1)], &more);
+    with_second(excluding(config, of_first), scene)
 }
 
 const NETWORKS: &str = r#""peers": ["10.96.0.0/16", "fd96::/16"]"#;
@@ -128,10 +81,7 @@ fn programs_capture_what_the_node_translates_between_pods() {
     for (scene, mounted) in builds() {
         let servers = Servers::start(&scene);
         servers.echo(&scene.second, "neighbour");
-        if ![Engine::Nft, Engine::Xtables]
-            .into_iter()
-            .any(|e| translated(&scene, e))
-        {
+        if !translates_by_any(&scene, Way::Port, |v6| to(v6, inside(SECOND, v6))) {
             return;
         }
         applied(&scene, &mounted, &both(&scene, "", ""));
@@ -161,7 +111,7 @@ fn rules_capture_what_the_node_translates_between_pods() {
     each(&["veth"], |scene, engine, _| {
         let servers = Servers::start(scene);
         servers.echo(&scene.second, "neighbour");
-        if !translated(scene, engine) || !up(scene, engine, r#", "carrier": "veth""#) {
+        if !translated(scene, engine) || !up(scene, engine, VETH) {
             return;
         }
         for (of_first, of_all, _) in EXCLUDED {
@@ -189,6 +139,137 @@ fn rules_capture_what_the_node_translates_between_pods() {
     });
 }
 
+fn captured_by_rules(scene: &Scene, config: &Config) {
+    let engine = Some(Engine::Nft);
+    weir_node_ambient::apply(config, &scene.node, engine, false).unwrap();
+    let left = weir_node_ambient::compare(config, &scene.node, engine).unwrap();
+    assert!(left.is_empty(), "{:#?}", left.host);
+}
+
+/// Connections of the first pod that are open go on when the rules for IP see switched frames from now on, or no more.
+fn goes_on(scene: &Scene, called: bool) {
+    let all = [false, true].map(entries).concat();
+    let mut open: Vec<_> = all
+        .iter()
+        .map(|to| connect(&scene.pod, *to).unwrap_or_else(|e| panic!("{to}: {e}")))
+        .collect();
+    for (called, text) in [(called, "a"), (!called, "b")] {
+        switched_frames_pass_rules(scene, called);
+        for (stream, to) in open.iter_mut().zip(&all) {
+            let said = ask(stream, text).unwrap_or_else(|e| panic!("{to}, {called}: {e}"));
+            assert_eq!(said, format!("outbound|neighbour|{text}"), "{to}, {called}");
+        }
+    }
+}
+
+/// What `br_netfilter` translates the bridge switches itself, to the proxy and past it.
+#[test]
+fn rules_capture_what_the_node_translates_between_ports_of_a_bridge() {
+    for called in [true, false] {
+        let Some(scene) = Scene::bridged() else {
+            return;
+        };
+        let is_so = switched_frames_pass_rules(&scene, called);
+        let servers = Servers::start(&scene);
+        servers.echo(&scene.second, "neighbour");
+        if !translated(&scene, Engine::Nft) {
+            return;
+        }
+        let all_say = |expected: &str, case: &str| {
+            for to in [false, true].map(entries).concat() {
+                says(&scene, to, expected, &format!("{case}, {called}"));
+            }
+        };
+        if called && is_so {
+            all_say("neighbour|x", "without rules");
+        }
+        if !up(&scene, Engine::Nft, VETH) {
+            return;
+        }
+        // The second pod is not enrolled.
+        all_say("outbound|neighbour|x", "nothing excluded");
+        let mut first = both(&scene, NETWORKS, "");
+        first.pods.truncate(1);
+        captured_by_rules(&scene, &first);
+        for v6 in [false, true] {
+            says(&scene, service(v6), "neighbour|x", "excluded");
+        }
+        // It is.
+        for (of_first, of_all, _) in EXCLUDED {
+            captured_by_rules(&scene, &both(&scene, of_first, of_all));
+            let case = format!("{of_first} {of_all}, {called}");
+            for v6 in [false, true] {
+                says(&scene, service(v6), "inbound|neighbour|x", &case);
+            }
+        }
+        let pods = r#""peers": ["10.1.0.0/16", "10.96.0.0/16", "fd00:1::/32", "fd96::/16"]"#;
+        captured_by_rules(&scene, &both(&scene, "", pods));
+        for v6 in [false, true] {
+            says(&scene, service(v6), "neighbour|x", "all");
+        }
+        captured_by_rules(&scene, &both(&scene, "", ""));
+        all_say("outbound|neighbour|x", "nothing excluded");
+        goes_on(&scene, called);
+        switched_frames_pass_rules(&scene, called);
+        no_unlisted_address_is_translated_past_the_proxy(&scene, &servers);
+    }
+}
+
+/// Neither from one, nor to one.
+fn no_unlisted_address_is_translated_past_the_proxy(scene: &Scene, servers: &Servers) {
+    add_addresses(scene);
+    servers.drain();
+    for v6 in [false, true] {
+        let own = address(POD, v6, FURTHER);
+        let refused = connect_from(&scene.pod, own, at_router(v6), SHORT);
+        assert!(refused.is_err(), "from {own}");
+        captured_by_rules(scene, &scene.config(&[(PROXY, 1)], VETH));
+        assert!(translates(scene, Engine::Nft, Way::Port, |v6| {
+            to(v6, address(POD, v6, FURTHER))
+        }));
+        let frames = frames(&scene.pod);
+        assert!(!connects(&scene.second, at_router(v6)), "to {own}");
+        assert!(!has_come(&frames, inside(SECOND, v6)), "to {own}");
+        captured_by_rules(scene, &both(scene, "", ""));
+        assert!(translated(scene, Engine::Nft));
+    }
+    assert_eq!(servers.drain(), []);
+}
+
+/// The bridge switches the answers of the proxy: where the rules for IP see them, they are translated back.
+#[test]
+fn programs_capture_what_the_node_translates_between_ports_of_a_bridge() {
+    let has_links = || weir_bpf::attached(1, weir_bpf::BPF_TCX_INGRESS).is_ok();
+    for mounted in BpfFs::each(has_links) {
+        let Some(scene) = Scene::bridged() else {
+            return;
+        };
+        let servers = Servers::start(&scene);
+        servers.echo(&scene.second, "neighbour");
+        if !switched_frames_pass_rules(&scene, true) || !translated(&scene, Engine::Nft) {
+            return println!("skipped: frames that the bridge switches are not translated");
+        }
+        for v6 in [false, true] {
+            says(&scene, at_router(v6), "neighbour|x", "without programs");
+        }
+        applied(&scene, &mounted, &both(&scene, "", ""));
+        for v6 in [false, true] {
+            for to in [at_node(v6), at_router(v6)] {
+                says(&scene, to, "outbound|neighbour|x", "a port of the node");
+            }
+            let said = "outbound|outbound|neighbour|x";
+            says(&scene, service(v6), said, "a service");
+        }
+        for (of_first, of_all, by) in EXCLUDED {
+            applied(&scene, &mounted, &both(&scene, of_first, of_all));
+            let case = format!("{of_first} {of_all}");
+            for to in [false, true].map(entries).concat() {
+                says(&scene, to, &format!("{by}|neighbour|x"), &case);
+            }
+        }
+    }
+}
+
 /// A scraper of its metrics, for example.
 // matrix: every
 #[test]
@@ -201,7 +282,7 @@ fn a_pod_reaches_the_proxy_itself() {
             applied(&scene, &mounted, &scene.config(&[(PROXY, 1)], &more));
             for v6 in [false, true] {
                 says(&scene, web(PROXY, v6), "proxy|x", "its own address");
-                assert_eq!(answer(&scene.proxy, web(crate::POD, v6)), "pod|x");
+                assert_eq!(answer(&scene.proxy, web(POD, v6)), "pod|x");
                 says(&scene, web(OUTSIDE, v6), "outbound|outside|x", "another");
             }
         }

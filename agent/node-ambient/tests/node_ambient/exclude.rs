@@ -1,11 +1,12 @@
 //! Acceptance check 8 of eBPF mode, for rules as well: TCP that is not captured, by peer and by port.
 
 use crate::ebpf::{answer, applied, builds, web};
+use crate::enrolled::{excluding, with_second};
 use crate::scene::{OUTSIDE, PATIENCE, POD, PROXY, SECOND, Scene, Servers, ask, connects, inside};
 use crate::{each, up};
 use std::net::{SocketAddr, TcpStream};
 use weir_netlink::Netns;
-use weir_node_ambient::{Config, Exclude, Pod};
+use weir_node_ambient::Config;
 
 /// The keys of a configuration, and what then happens to connections of the pod and to it.
 const CASES: [(&str, &str, &str); 11] = [
@@ -166,10 +167,7 @@ fn rules_capture_all_but_exclusions() {
 
 /// What the pod excludes itself, beside what the configuration says of all.
 fn of_pod(scene: &Scene, exclude: &str, more: &str) -> Config {
-    let mut config = scene.config(&[(PROXY, 1)], more);
-    let text = format!("{{{exclude}}}");
-    config.pods[0].exclude = Exclude::from_annotation(&text, "test").unwrap();
-    config
+    excluding(scene.config(&[(PROXY, 1)], more), exclude)
 }
 
 /// What all pods exclude, what the pod excludes, and what happens to its connection to the outside: the pod decides.
@@ -198,18 +196,8 @@ const BOTH: [(&str, &str, &str); 4] = [
 
 /// The first pod excludes all its connections, and the second one nothing.
 fn one_of_two(scene: &Scene) -> Config {
-    let mut config = of_pod(
-        scene,
-        r#""peers": ["0.0.0.0/0", "::/0"]"#,
-        r#", "carrier": "veth""#,
-    );
-    config.pods.push(Pod {
-        uid: "pod-b".to_owned(),
-        addresses: [false, true].map(|v6| inside(SECOND, v6)).to_vec(),
-        netns: Some(scene.second.path()),
-        ..Pod::default()
-    });
-    config
+    let peers = r#""peers": ["0.0.0.0/0", "::/0"]"#;
+    with_second(of_pod(scene, peers, r#", "carrier": "veth""#), scene)
 }
 
 /// A pod decides of its own connections, not of those of another pod that it has one with.

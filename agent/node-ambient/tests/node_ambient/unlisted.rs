@@ -6,6 +6,7 @@ use crate::scene::{
     OUTSIDE, PATIENCE, POD, PROXY, SECOND, Scene, Servers, address, ask, inside, socket,
 };
 use crate::up;
+use socket2::Socket;
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, TcpStream};
 use std::time::{Duration, Instant};
@@ -17,10 +18,10 @@ use weir_testing::BpfFs;
 /// Its number as a protocol.
 const TCP: u8 = 6;
 /// The last part of the pod's further addresses.
-const FURTHER: u8 = 77;
+pub(crate) const FURTHER: u8 = 77;
 
 /// The pod gets further addresses, which the node has the route of its listed ones to.
-fn add_addresses(scene: &Scene) {
+pub(crate) fn add_addresses(scene: &Scene) {
     let routing = Routing::open_in(&scene.pod).unwrap();
     let held = routing.addresses().unwrap();
     for v6 in [false, true] {
@@ -61,9 +62,9 @@ fn at(from: &Netns, to: IpAddr) -> SocketAddr {
 }
 
 /// Time for the first segment to be repeated once.
-const SHORT: Duration = Duration::from_millis(1200);
+pub(crate) const SHORT: Duration = Duration::from_millis(1200);
 
-fn connect_from(
+pub(crate) fn connect_from(
     netns: &Netns,
     from: IpAddr,
     to: SocketAddr,
@@ -94,16 +95,24 @@ struct Became {
     is_made: bool,
 }
 
+/// Whether a segment from there is among these frames.
+pub(crate) fn has_come(frames: &Socket, from: IpAddr) -> bool {
+    frames.set_nonblocking(true).unwrap();
+    let (mut has_come, mut buffer) = (false, vec![0; 1 << 17]);
+    while let Ok(n) = (&*frames).read(&mut buffer) {
+        let found = parse(&buffer[..n]);
+        has_come |= found.is_some_and(|(source, protocol, _)| (source, protocol) == (from, TCP));
+    }
+    has_come
+}
+
 fn tried(from: (&Netns, IpAddr), to: (&Netns, IpAddr), limit: Duration) -> Became {
     let frames = frames(to.0);
     let is_made = connect_from(from.0, from.1, at(from.0, to.1), limit).is_ok();
-    frames.set_nonblocking(true).unwrap();
-    let (mut is_seen, mut buffer) = (false, vec![0; 1 << 17]);
-    while let Ok(n) = (&frames).read(&mut buffer) {
-        let found = parse(&buffer[..n]);
-        is_seen |= found.is_some_and(|(source, protocol, _)| (source, protocol) == (from.1, TCP));
+    Became {
+        is_seen: has_come(&frames, from.1),
+        is_made,
     }
-    Became { is_seen, is_made }
 }
 
 /// Connections between the pod's unlisted addresses and a peer, both ways.
