@@ -27,6 +27,7 @@ mod kinds;
 mod leaks;
 mod marks;
 mod meter;
+mod mistaken;
 mod netkit;
 mod odd;
 mod reused;

@@ -337,6 +337,37 @@ fn any(v6: bool, port: u16) -> SocketAddr {
     SocketAddr::new(ip, port)
 }
 
+/// How a server listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sockets {
+    /// As applications do, at every address of the namespace.
+    Plain,
+    /// As ztunnel does: it gets what is for others, too.
+    Transparent,
+    /// The same with `SO_REUSEPORT`.
+    Shared,
+    /// Transparent, at the address of the proxy alone.
+    AtOneAddress,
+}
+
+impl Sockets {
+    fn listen(self, v6: bool, port: u16) -> Socket {
+        let at = match self {
+            Self::AtOneAddress => SocketAddr::new(inside(PROXY, v6), port),
+            _ => any(v6, port),
+        };
+        let listener = socket(at, self != Self::Plain);
+        if self == Self::Shared {
+            listener.set_reuse_port(true).unwrap();
+        }
+        listener.bind(&at.into()).unwrap();
+        // More than a test has open at once: what overflows it is established for the client alone.
+        listener.listen(1024).unwrap();
+        listener.set_read_timeout(None).unwrap();
+        listener
+    }
+}
+
 /// Sockets of a proxy that is to be killed.
 type Kept = Arc<Mutex<Vec<Socket>>>;
 
@@ -345,25 +376,17 @@ fn serve(
     netns: &Netns,
     who: &'static str,
     port: u16,
-    (log, transparent): (&Sender<Seen>, bool),
+    (log, sockets): (&Sender<Seen>, Sockets),
     kept: Option<&Kept>,
 ) {
+    let is_proxy = sockets != Sockets::Plain;
     let keep = |kept: Option<&Kept>, socket: &Socket| {
         if let Some(kept) = kept {
             kept.lock().unwrap().push(socket.try_clone().unwrap());
         }
     };
     for v6 in [false, true] {
-        let listener = netns
-            .run(|| {
-                let listener = socket(any(v6, port), transparent);
-                listener.bind(&any(v6, port).into()).unwrap();
-                // More than a test has open at once: what overflows it is established for the client alone.
-                listener.listen(1024).unwrap();
-                listener.set_read_timeout(None).unwrap();
-                listener
-            })
-            .unwrap();
+        let listener = netns.run(|| sockets.listen(v6, port)).unwrap();
         keep(kept, &listener);
         let (log, netns, kept) = (log.clone(), netns.try_clone().unwrap(), kept.cloned());
         thread::spawn(move || {
@@ -373,7 +396,7 @@ fn serve(
                 let from = of(&peer).ip();
                 let _ = log.send(Seen { who, from, to });
                 let (log, netns) = (log.clone(), netns.try_clone().unwrap());
-                thread::spawn(move || answer(stream, who, (from, to), transparent, &netns, &log));
+                thread::spawn(move || answer(stream, who, (from, to), is_proxy, &netns, &log));
             }
         });
     }
@@ -460,31 +483,42 @@ impl Servers {
     pub(crate) fn of_others(scene: &Scene) -> Self {
         let (log, seen) = channel();
         let servers = Self { seen, log };
-        serve(&scene.pod, "pod", 8080, (&servers.log, false), None);
-        serve(&scene.outside, "outside", 8080, (&servers.log, false), None);
+        servers.echo(&scene.pod, "pod");
+        servers.echo(&scene.outside, "outside");
         servers
     }
 
     pub(crate) fn proxy(&self, netns: &Netns, names: [&'static str; 3]) {
-        self.listen(netns, names, None);
+        self.listen(netns, names, (Sockets::Transparent, None));
     }
 
-    fn listen(&self, netns: &Netns, names: [&'static str; 3], kept: Option<&Kept>) {
+    /// A proxy whose sockets may be others than those of ztunnel.
+    pub(crate) fn proxy_with(&self, netns: &Netns, names: [&'static str; 3], sockets: Sockets) {
+        self.listen(netns, names, (sockets, None));
+    }
+
+    fn listen(
+        &self,
+        netns: &Netns,
+        names: [&'static str; 3],
+        (sockets, kept): (Sockets, Option<&Kept>),
+    ) {
         for (who, port) in names.into_iter().zip([15001, 15006, 15008]) {
-            serve(netns, who, port, (&self.log, true), kept);
+            serve(netns, who, port, (&self.log, sockets), kept);
         }
     }
 
     /// As [`Servers::start`], with a proxy that can be killed.
     pub(crate) fn start_mortal(scene: &Scene) -> (Self, Mortal) {
         let (servers, kept) = (Self::of_others(scene), Kept::default());
-        servers.listen(&scene.proxy, ["outbound", "inbound", "hbone"], Some(&kept));
+        let names = ["outbound", "inbound", "hbone"];
+        servers.listen(&scene.proxy, names, (Sockets::Transparent, Some(&kept)));
         (servers, Mortal(kept))
     }
 
     /// A server like those of the pod and outside, with a name.
     pub(crate) fn echo(&self, netns: &Netns, who: &'static str) {
-        serve(netns, who, 8080, (&self.log, false), None);
+        serve(netns, who, 8080, (&self.log, Sockets::Plain), None);
     }
 
     /// Who has seen connections so far.
