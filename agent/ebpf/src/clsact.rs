@@ -6,12 +6,12 @@
 //! deletes when no filter is left.
 
 use crate::failed;
-use crate::hook::{Direction, Hook, Occupants, Place, pin_name};
+use crate::hook::{Direction, Hook, Occupants, Place};
 use crate::node::NodeRole;
 use crate::pins;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use weir_bpf::{Pinned, Program, open_pin, pin};
+use weir_bpf::{Pinned, Program, open_pin};
 use weir_netlink::route::{Filter, FilterKind, Qdisc, Routing, TcHandle};
 use weir_netlink::{Error, Result};
 
@@ -129,17 +129,10 @@ impl Filters<'_> {
     pub(crate) fn attach(&self, object: &str, hook: Hook, program: &Program) -> Result<()> {
         let (index, direction) = hook;
         self.add_qdisc(object, index)?;
-        let (path, next) = (
-            self.folder.join(pin_name(hook)),
-            pins::next(self.folder, hook),
-        );
         let all = self.all(hook)?;
         self.must_be_weirs(object, &all)?;
         let handle = self.free_handle(hook, &all)?;
-        // What is pinned first is known to be weir's, whenever weir is killed.
-        pins::unpin(&next)?;
-        let pinned = pin(program.as_fd(), &next);
-        pinned.map_err(|e| failed("pin", &next.display().to_string(), &e))?;
+        pins::pin_next(self.folder, hook, program.as_fd())?;
         let info = program.info().map_err(|e| failed("read", object, &e))?;
         let filter = Filter {
             handle,
@@ -165,8 +158,7 @@ impl Filters<'_> {
         let handles = all.iter().map(|(of, _)| *of);
         let mut older = handles.filter(|of| HANDLES.contains(of) && *of != handle);
         older.try_for_each(|of| self.delete(hook, of))?;
-        let renamed = std::fs::rename(&next, &path);
-        renamed.map_err(|e| failed("pin", &path.display().to_string(), &e))
+        pins::rename_next(self.folder, hook)
     }
 
     /// That of weir's filter if it comes first, and another one otherwise. An older one that weir was killed before it deleted goes.

@@ -11,7 +11,6 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use weir_bpf::{
     Anchor, BPF_TCX_EGRESS, BPF_TCX_INGRESS, Link, LinkInfo, LinkTarget, Pinned, Program, open_pin,
-    pin,
 };
 use weir_netlink::route::{LOOPBACK_IFINDEX, Routing, TcHandle};
 use weir_netlink::{Error, Result};
@@ -263,8 +262,8 @@ impl<'a> Hooks<'a> {
         if self.way()? == Way::Clsact {
             return self.filters().attach(object, hook, program);
         }
-        let (path, next) = (self.path(hook), pins::next(self.folder, hook));
-        pins::unpin(&next)?;
+        let path = self.path(hook);
+        pins::unpin(&pins::next(self.folder, hook))?;
         let older = open_pin(&path);
         if let Ok(Pinned::Program(program)) = &older {
             self.filters().detach(hook, program)?;
@@ -281,10 +280,8 @@ impl<'a> Hooks<'a> {
             (attached, _) => attached,
         };
         let link = link.map_err(|e| failed("attach", object, &e))?;
-        let pinned = pin(link.as_fd(), &next);
-        pinned.map_err(|e| failed("pin", &next.display().to_string(), &e))?;
-        let renamed = std::fs::rename(&next, &path);
-        renamed.map_err(|e| failed("pin", &path.display().to_string(), &e))?;
+        pins::pin_next(self.folder, hook, link.as_fd())?;
+        pins::rename_next(self.folder, hook)?;
         match older {
             // Without its pin it is detached with its last descriptor, but later.
             Ok(Pinned::Link(older)) => pins::detach(&older, &path),

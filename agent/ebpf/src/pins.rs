@@ -13,9 +13,10 @@ use nix::errno::Errno;
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use weir_bpf::{Link, LinkTarget, Pinned, open_pin};
+use weir_bpf::{Link, LinkTarget, Pinned, open_pin, pin};
 use weir_netlink::{Error, Netns, Result};
 
 /// Where it is mounted on most machines.
@@ -350,6 +351,21 @@ pub(crate) fn delete(folder: &Path) -> Result<()> {
 /// The pin of what is attached for a hook, until it takes the place of the older one. A bpf file system allows no dot in names.
 pub(crate) fn next(folder: &Path, hook: Hook) -> PathBuf {
     folder.join(format!("next_{}", pin_name(hook)))
+}
+
+/// Pins what is to take the place of the older one. What has this name is known to be weir's, whenever weir is killed; what had it before
+/// is of an attempt that was not finished.
+pub(crate) fn pin_next(folder: &Path, hook: Hook, object: BorrowedFd<'_>) -> Result<()> {
+    let path = next(folder, hook);
+    unpin(&path)?;
+    pin(object, &path).map_err(|e| failed("pin", &path.display().to_string(), &e))
+}
+
+/// It has the place of the older one, whose pin is gone.
+pub(crate) fn rename_next(folder: &Path, hook: Hook) -> Result<()> {
+    let path = folder.join(pin_name(hook));
+    let renamed = std::fs::rename(next(folder, hook), &path);
+    renamed.map_err(|e| failed("pin", &path.display().to_string(), &e))
 }
 
 /// Detaches a link that is or was pinned there.
