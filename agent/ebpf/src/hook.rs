@@ -231,7 +231,7 @@ impl<'a> Hooks<'a> {
                     program,
                     is_attached: place != Place::Nowhere,
                     behind: match place {
-                        Place::Behind(id) => Some(named(id)?),
+                        Place::Behind(id) => Some(self.named(hook, id)?),
                         Place::Nowhere | Place::First => None,
                     },
                     maps,
@@ -239,6 +239,27 @@ impl<'a> Hooks<'a> {
             );
         }
         Ok(held)
+    }
+
+    /// A program that comes before that of weir, in words: one of another writer, or one that weir attached and was killed before it
+    /// pinned it in the place of the older one.
+    fn named(&self, hook: Hook, id: u32) -> Result<String> {
+        let read = |e| failed("read", &format!("program {id}"), &e);
+        let next = match open_pin(&pins::next(self.folder, hook)) {
+            Ok(Pinned::Link(next)) => next.info().map_err(read)?.program,
+            _ => 0,
+        };
+        let writer = match next == id {
+            true => "of an attempt of weir that was not finished",
+            false => "of another writer",
+        };
+        let program = Program::by_id(id).map_err(read)?;
+        let info = program.map(|program| program.info()).transpose();
+        let name = info.map_err(read)?.map(|info| info.name);
+        Ok(match name.unwrap_or_default().as_str() {
+            "" => format!("program {id} {writer}"),
+            name => format!("program {id} ({name}) {writer}"),
+        })
     }
 
     /// What is attached to an interface.
@@ -359,17 +380,5 @@ fn place_of((index, direction): Hook, id: u32) -> Result<Place> {
             Place::Behind(first.program)
         }
         _ => Place::Nowhere,
-    })
-}
-
-/// A program of another writer, in words.
-fn named(id: u32) -> Result<String> {
-    let read = |e| failed("read", &format!("program {id}"), &e);
-    let program = Program::by_id(id).map_err(read)?;
-    let info = program.map(|program| program.info()).transpose();
-    let name = info.map_err(read)?.map(|info| info.name);
-    Ok(match name.unwrap_or_default().as_str() {
-        "" => format!("program {id} of another writer"),
-        name => format!("program {id} ({name}) of another writer"),
     })
 }

@@ -5,6 +5,7 @@ use crate::scene::{OUTSIDE, POD, PROXY, SECOND, Servers, connects, inside};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use weir_bpf::{Anchor, BPF_TCX_INGRESS, Link};
 use weir_ebpf::asm::{Assembler, Code, Reg};
 use weir_ebpf::node::{Node, Proxy, Wanted};
 use weir_netlink::Netns;
@@ -143,6 +144,34 @@ fn an_interrupted_replacement_is_known() {
     }
 }
 
+/// Killed after the link was made and before it was pinned under its name: it is no other writer's, and goes.
+#[test]
+fn an_interrupted_attachment_is_known() {
+    for (scene, mounted) in builds().filter(|(_, mounted)| !mounted.by_filters()) {
+        let _servers = Servers::start(&scene);
+        let config = scene.config(&[(PROXY, 1)], "");
+        applied(&scene, &mounted, &config);
+        let attach = || {
+            let index = Routing::open().unwrap().link("v1").unwrap().index;
+            let program = pass().load("weir_old", &[]).unwrap();
+            let link = Link::to_interface(&program, index, BPF_TCX_INGRESS, Anchor::First);
+            (index, link.unwrap())
+        };
+        let (index, link) = scene.node.run(attach).unwrap();
+        let next = folder(&mounted, &scene.node).join(format!("next_ingress_{index}"));
+        weir_bpf::pin(link.as_fd(), &next).unwrap();
+        drop(link);
+        let left = compare(&config, &scene.node, &bpffs(&mounted)).unwrap();
+        let lines: Vec<String> = left.steps.host.iter().map(ToString::to_string).collect();
+        let is_known =
+            |line: &String| line.contains("not finished") && !line.contains("another writer");
+        assert!(lines.len() == 1 && lines.iter().all(is_known), "{lines:?}");
+        applied(&scene, &mounted, &config);
+        assert!(!next.exists());
+        assert_eq!(answer(&scene.pod, web(OUTSIDE, true)), "outbound|outside|x");
+    }
+}
+
 /// A filter of another writer at weir's place, and a qdisc without filters for what is sent, are named and stay.
 // matrix: every
 #[test]
@@ -230,7 +259,6 @@ fn pins_of_an_older_namespace_with_the_same_inode_are_replaced() {
                 match mounted.by_filters() {
                     true => weir_bpf::pin(program.as_fd(), &path).unwrap(),
                     false => {
-                        use weir_bpf::{Anchor, BPF_TCX_INGRESS, Link};
                         let link =
                             Link::to_interface(&program, index, BPF_TCX_INGRESS, Anchor::First);
                         weir_bpf::pin(link.unwrap().as_fd(), &path).unwrap();
