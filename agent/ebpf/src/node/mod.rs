@@ -154,7 +154,8 @@ impl<'a> Node<'a> {
 
     /// Makes the node as is wanted: the proxy's namespace first, then the maps, and the programs of pods last. What is
     /// attached stays when this process ends. After an error hooks of pods that were attached by this call are detached again, and
-    /// so are those of the proxy, unless it is the active one by then. See [`Bpffs::leaving_out`] for a pod that cannot be captured.
+    /// so are those of the proxy, unless it is the active one by then. What took the place of a program of another layout stays. See
+    /// [`Bpffs::leaving_out`] for a pod that cannot be captured.
     ///
     /// # Errors
     /// The kernel refuses a part, or something else is there when it is read back.
@@ -177,10 +178,17 @@ impl<'a> Node<'a> {
         let maps = Maps::pinned(&self.0.folder, traits)?;
         let mut programs = Programs::new(maps, traits);
         let (mut at_proxy, mut at_host) = (Vec::new(), Vec::new());
+        let older = self.0.interfaces_of_other_layouts()?;
+        let older_at_proxy = proxy.as_ref().map(Space::interfaces_of_other_layouts);
+        let older_at_proxy = older_at_proxy.transpose()?.unwrap_or_default();
+        // What older programs at pods send there needs the older one until the maps are filled.
+        let is_last = |change: &Change| *change == Change::RemoveOtherLayout;
+        let at = changes.proxy.iter().position(is_last);
+        let (first, last) = changes.proxy.split_at(at.unwrap_or(changes.proxy.len()));
         let mut write = || {
             if let Some(proxy) = &proxy {
                 proxy.prepare()?;
-                proxy.write(&changes.proxy, &mut programs, &mut at_proxy)?;
+                proxy.write(first, &mut programs, &mut at_proxy)?;
             }
             self.0.write(&changes.host, &mut programs, &mut at_host)?;
             let mut wanted = wanted.clone().into_owned();
@@ -193,6 +201,9 @@ impl<'a> Node<'a> {
                 let rest = self.differences(&wanted)?.host;
                 self.0.write(&rest, &mut programs, &mut at_host)?;
             }
+            if let Some(proxy) = &proxy {
+                proxy.write(last, &mut programs, &mut at_proxy)?;
+            }
             let left = self.differences(&wanted)?;
             match left.proxy.first().or(left.host.first()) {
                 None => Ok(()),
@@ -204,9 +215,11 @@ impl<'a> Node<'a> {
         };
         let done = write();
         if done.is_err() {
+            at_host.retain(|a| !older.contains(&a.hook.0));
+            at_proxy.retain(|a| !older_at_proxy.contains(&a.hook.0));
             let _ = self.undo(
                 &changes,
-                &programs.maps,
+                (&programs.maps, older),
                 &at_host,
                 (proxy.as_ref(), &at_proxy),
             );
@@ -225,11 +238,12 @@ impl<'a> Node<'a> {
         Ok(changes)
     }
 
-    /// After an error. What pods that were captured before need now stays: the new proxy, if their packets go to it already.
+    /// After an error. What pods that were captured before need now stays: the new proxy, if their packets go to it already. At the
+    /// interfaces `older` they were captured by programs of another layout.
     fn undo(
         &self,
         changes: &Changes,
-        maps: &Maps,
+        (maps, older): (&Maps, BTreeSet<u32>),
         attached: &[Attachment],
         (proxy, at_proxy): (Option<&Space<'_>>, &[Attachment]),
     ) -> Result<()> {
@@ -241,7 +255,8 @@ impl<'a> Node<'a> {
             let role = NodeRole::of_name(&held.program);
             (held.is_attached && role == Some(NodeRole::FromPod)).then_some(hook.0)
         };
-        let captured: BTreeSet<u32> = left.iter().filter_map(is_of_pod).collect();
+        let mut captured: BTreeSet<u32> = left.iter().filter_map(is_of_pod).collect();
+        captured.extend(older);
         let there = contents::contents(&self.0.folder)?;
         // They would be taken for those of captured pods, and take the room of others.
         let pods = there.pods.iter();

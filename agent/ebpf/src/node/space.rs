@@ -57,6 +57,13 @@ impl<'a> Space<'a> {
         })?
     }
 
+    /// Where programs of versions with another layout are attached.
+    pub(super) fn interfaces_of_other_layouts(&self) -> Result<BTreeSet<u32>> {
+        let folders = self.bpffs.other_layouts(self.netns)?.into_iter();
+        let each: Result<Vec<_>> = folders.map(|f| hook::interfaces(&f)).collect();
+        Ok(each?.into_iter().flatten().collect())
+    }
+
     /// With these sysctls. The programs use the maps that are pinned in `maps`.
     pub(super) fn observe(
         &self,

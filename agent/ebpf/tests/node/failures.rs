@@ -122,6 +122,35 @@ fn refuse(scene: &Scene, number: u8) -> impl FnOnce() {
     }
 }
 
+/// Programs took the place of those of another layout: they stay.
+// matrix: every
+#[test]
+fn what_replaced_another_layout_captures_after_a_failure() {
+    for scene in Scene::builds() {
+        scene.serve();
+        scene.apply(&scene.wanted(&[POD], PROXY));
+        let weir = scene.mounted.path().join("weir");
+        std::fs::create_dir(weir.join("v1")).unwrap();
+        for netns in [&scene.node, &scene.inside[&PROXY]] {
+            let name = netns.id().ino.to_string();
+            let [new, old] = ["v2", "v1"].map(|layout| weir.join(layout).join(&name));
+            std::fs::rename(new, old).unwrap();
+        }
+        let wanted = scene.wanted(&[POD, NEIGHBOUR], PROXY);
+        let accept = refuse(&scene, NEIGHBOUR);
+        for _ in 0..2 {
+            scene.refused(&wanted);
+            assert_eq!(scene.asked_by(POD), "first");
+            assert_eq!(scene.asked_by(NEIGHBOUR), "outside");
+        }
+        accept();
+        scene.apply(&wanted);
+        assert_eq!([POD, NEIGHBOUR].map(|n| scene.asked_by(n)), ["first"; 2]);
+        let left = std::fs::read_dir(weir.join("v1")).unwrap().count();
+        assert_eq!(left, 0, "of the other layout");
+    }
+}
+
 /// It says so, and its exclusions are not kept; everything else is done.
 // matrix: every
 #[test]
