@@ -4,11 +4,14 @@ use crate::ahead::Ahead;
 use crate::config::Numbers;
 use crate::marks::{self, Owner};
 use crate::node::Node;
-use crate::objects::{CARRIERS, SECOND_CARRIERS, WEIR, is_local_default, is_own, is_own_route};
+use crate::objects::{
+    self, CARRIERS, SECOND_CARRIERS, WEIR, is_local_default, is_own, is_own_route,
+};
 use crate::services::{Services, services};
+use std::cmp::Reverse;
 use std::fmt;
 use weir_netlink::Result;
-use weir_netlink::route::{Route, Routing, RuleAction};
+use weir_netlink::route::{AddressFamily, PolicyRule, RT_TABLE_LOCAL, Route, Routing, RuleAction};
 
 /// Something of another writer that has the same number or name, and how to avoid it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +22,7 @@ pub struct Collision {
     pub effect: String,
     /// The setting that avoids it.
     pub setting: &'static str,
-    /// Connections of enrolled pods reach their peer without the proxy, also where everything is in sync.
+    /// Connections of enrolled pods reach their peer without the proxy, or packets are lost, also where everything is in sync.
     pub bypasses: bool,
 }
 
@@ -78,14 +81,20 @@ pub(crate) fn collisions(node: &Node) -> Result<Vec<Collision>> {
             Owner::Packet | Owner::Socket => config.marks.all(),
             Owner::Connection => config.marks.of_connections(),
         };
-        let shared = used.bits & wanted;
+        let (shared, decided) = (used.bits & wanted, used.decides & wanted);
         if shared != 0 {
             let (word, bits, place) = (used.owner.word(), used.bits, used.place);
+            let mut effect = format!("bits {shared:#x} would have two meanings");
+            if decided != 0 {
+                effect.push_str(&format!(
+                    ", and {decided:#x} change before packets are routed, so that connections of pods pass the proxy or are lost"
+                ));
+            }
             found.push(Collision {
                 found: format!("{word}mark bits {bits:#x} in {place}"),
-                effect: format!("bits {shared:#x} would have two meanings"),
+                effect,
                 setting: "marks",
-                bypasses: false,
+                bypasses: decided != 0,
             });
         }
     }
@@ -120,20 +129,49 @@ fn of_services(services: &Services) -> Collision {
 fn routes_and_rules(ahead: &Ahead<'_>, found: &mut Vec<Collision>) -> Result<()> {
     let (config, routing) = (&ahead.node.config, ahead.routing);
     let numbers = &config.routing;
+    let own = objects::host(ahead.node).routes;
     for table in numbers.tables() {
         // A local one with our number is of a redirection in a pod.
         let is_foreign = |r: &&Route| r.protocol != WEIR || is_local_default(r);
         for route in routing.routes(table)?.iter().filter(is_foreign) {
+            let wins = wins(route, own.iter().map(|spec| &spec.route));
+            let but = match wins {
+                true => ", and packets of pods go where it leads",
+                false => "",
+            };
             found.push(Collision {
                 found: format!("route {route}"),
-                effect: format!("table {table} would belong to two writers"),
+                effect: format!("table {table} would belong to two writers{but}"),
                 setting: "routing",
-                bypasses: false,
+                bypasses: wins,
             });
         }
     }
     let priorities = numbers.priority..=numbers.priority + 3;
-    for rule in routing.rules()?.iter().filter(|r| !is_own(r)) {
+    let rules = routing.rules()?;
+    // What is sent to the node itself.
+    let is_of_local = |rule: &PolicyRule| {
+        rule.only_mark() && rule.fwmark.is_none() && rule.table == RT_TABLE_LOCAL
+    };
+    let is_late = |rule: &PolicyRule| {
+        let is_before = |r: &PolicyRule| {
+            let first = r.priority.unwrap_or(0) < numbers.priority;
+            first && is_of_local(r) && r.family == rule.family
+        };
+        let has = |v6| ahead.node.families().iter().any(|f| f.is_v6 == v6);
+        is_of_local(rule) && has(rule.family == AddressFamily::V6) && !rules.iter().any(is_before)
+    };
+    for rule in rules.iter().filter(|r| !is_own(r)) {
+        if is_late(rule) {
+            found.push(Collision {
+                found: format!("policy rule {rule}"),
+                effect: "it does not come before those of this configuration, and what is sent to the node itself is lost"
+                    .to_owned(),
+                setting: "routing: a priority above that of this rule",
+                bypasses: true,
+            });
+            continue;
+        }
         let at = rule.priority.unwrap_or(0);
         let same_mark =
             rule.fwmark.is_some() && rule.fwmask.unwrap_or(u32::MAX) & config.marks.all() != 0;
@@ -158,4 +196,12 @@ fn routes_and_rules(ahead: &Ahead<'_>, found: &mut Vec<Collision>) -> Result<()>
         });
     }
     Ok(())
+}
+
+/// Whether the kernel takes a route before each of these that is for the same packets, for some of them. Those of other tables do
+/// not count.
+pub(crate) fn wins<'a>(route: &Route, own: impl Iterator<Item = &'a Route>) -> bool {
+    let rank = |r: &Route| (r.dst.prefix_len(), Reverse(r.metric()));
+    let same = own.filter(|own| own.table == route.table && own.dst.contains(&route.dst));
+    same.map(rank).max().is_some_and(|best| rank(route) > best)
 }

@@ -28,6 +28,7 @@ pub mod nft;
 mod node;
 pub mod objects;
 pub mod plan;
+mod reach;
 pub mod rules;
 mod services;
 pub mod xtables;

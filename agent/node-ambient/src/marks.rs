@@ -1,13 +1,14 @@
 //! Bits of marks that rules of other writers compare or set.
 
 use crate::nft::{HOST_TABLE, PROXY_TABLE};
+use crate::reach::{self, Reached};
 use crate::xtables::PREFIX;
 use weir_cni::of_node::has_legacy_tables;
 use weir_netfilter::nft::compat::Compat;
 use weir_netfilter::nft::expr::Expr;
 use weir_netfilter::nft::{
     CtKey, Data, Match, MetaKey, NftEngine, Operand, Rule, Selector, SocketKey, Source, Statement,
-    TableFamily,
+    TableFamily, priority,
 };
 use weir_netfilter::xtables::raw::IPSET_FLAG_MAP_SKBMARK;
 use weir_netfilter::xtables::{Connmark, Match as XtMatch, Target, XtEngine};
@@ -34,7 +35,59 @@ impl Owner {
 }
 
 /// Bits of a mark.
-type Bits = (Owner, u32);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Bits {
+    owner: Owner,
+    /// Compared, or changed.
+    used: u32,
+    /// They may be 1 afterwards though they were 0.
+    set: u32,
+    /// And 0 though they were 1.
+    cleared: u32,
+}
+
+impl Bits {
+    fn compared(owner: Owner, used: u32) -> Self {
+        Self {
+            owner,
+            used,
+            set: 0,
+            cleared: 0,
+        }
+    }
+
+    /// `(mark & !mask) ^ value`
+    fn written(owner: Owner, value: u32, mask: u32) -> Self {
+        Self {
+            owner,
+            used: value | mask,
+            set: value,
+            cleared: (mask & !value) | (value & !mask),
+        }
+    }
+
+    /// These get bits of another mark, of which nothing is known.
+    fn copied(owner: Owner, used: u32) -> Self {
+        Self {
+            owner,
+            used,
+            set: used,
+            cleared: used,
+        }
+    }
+
+    fn at(self, place: &str, reached: Option<&i32>) -> Used {
+        // That a mark has no bits is so anyway before the chains of this crate; those of connections are written after routing.
+        let is_after = self.owner == Owner::Packet && reached > Some(&priority::MANGLE);
+        let (set, cleared) = (reached.map_or(0, |_| self.set), self.cleared);
+        Used {
+            place: place.to_owned(),
+            owner: self.owner,
+            bits: self.used,
+            decides: set | if is_after { cleared } else { 0 },
+        }
+    }
+}
 
 /// Bits that one chain uses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +95,8 @@ pub(crate) struct Used {
     pub(crate) place: String,
     pub(crate) owner: Owner,
     pub(crate) bits: u32,
+    /// Of these the ones by which it may decide where packets of pods go: it changes them before they are routed.
+    pub(crate) decides: u32,
 }
 
 /// Each once. Rules of an engine that the kernel does not have are none.
@@ -65,13 +120,12 @@ fn of_nft() -> Result<Vec<Used>> {
     let others = others.filter(|(_, name)| name != HOST_TABLE && name != PROXY_TABLE);
     let others: Vec<_> = others.collect();
     for table in engine.read_tables(&others)?.ruleset.tables {
+        let reached = reach::of_nft(&table);
         for chain in &table.chains {
+            let place = format!("nft table {} chain {}", table.name, chain.name);
+            let at = reached.get(chain.name.as_str());
             let bits = of_rules(&chain.rules, table.family).into_iter();
-            used.extend(bits.map(|(owner, bits)| Used {
-                place: format!("nft table {} chain {}", table.name, chain.name),
-                owner,
-                bits,
-            }));
+            used.extend(bits.map(|bits| bits.at(&place, at)));
         }
     }
     Ok(used)
@@ -93,15 +147,14 @@ fn of_legacy() -> Result<Vec<Used>> {
         return Ok(used);
     }
     for table in XtEngine::open()?.ruleset()?.tables {
+        let reached: Reached<'_> = reach::of_legacy(&table);
         for chain in table.chains.iter().filter(|c| !c.name.starts_with(PREFIX)) {
+            let place = format!("legacy table {} chain {}", table.name, chain.name);
+            let at = reached.get(chain.name.as_str());
             for rule in &chain.rules {
                 let bits = rule.matches.iter().filter_map(of_match);
                 let bits = bits.chain(rule.target.as_ref().and_then(of_target));
-                used.extend(bits.map(|(owner, bits)| Used {
-                    place: format!("legacy table {} chain {}", table.name, chain.name),
-                    owner,
-                    bits,
-                }));
+                used.extend(bits.map(|bits| bits.at(&place, at)));
             }
         }
     }
@@ -110,39 +163,45 @@ fn of_legacy() -> Result<Vec<Used>> {
 
 fn of_match(found: &XtMatch) -> Option<Bits> {
     match found {
-        XtMatch::Mark(mark) => Some((Owner::Packet, mark.mask)),
-        XtMatch::Connmark(mark) => Some((Owner::Connection, mark.mask)),
-        // It sets the packet's mark to the socket's.
-        XtMatch::Socket(socket) if socket.restore_skmark => Some((Owner::Packet, u32::MAX)),
+        XtMatch::Mark(mark) => Some(Bits::compared(Owner::Packet, mark.mask)),
+        XtMatch::Connmark(mark) => Some(Bits::compared(Owner::Connection, mark.mask)),
+        // It sets the packet's mark to the socket's, of a socket of the node itself.
+        XtMatch::Socket(socket) if socket.restore_skmark => {
+            Some(Bits::compared(Owner::Packet, u32::MAX))
+        }
         // Of a revision that is not decoded.
-        other if other.name() == "mark" => Some((Owner::Packet, u32::MAX)),
-        other if other.name() == "connmark" => Some((Owner::Connection, u32::MAX)),
+        other if other.name() == "mark" => Some(Bits::compared(Owner::Packet, u32::MAX)),
+        other if other.name() == "connmark" => Some(Bits::compared(Owner::Connection, u32::MAX)),
         _ => None,
     }
 }
 
 /// Bits that it sets. What it copies from another mark counts only there.
 fn of_target(target: &Target) -> Option<Bits> {
+    let copied = |owner, to: u32, from: u32| Bits {
+        set: from,
+        ..Bits::copied(owner, to | from)
+    };
     match target {
-        Target::Mark(set) => Some((Owner::Packet, set.value | set.mask)),
-        Target::Tproxy(to) => Some((Owner::Packet, to.mark | to.mask)),
+        Target::Mark(set) => Some(Bits::written(Owner::Packet, set.value, set.mask)),
+        Target::Tproxy(to) => Some(Bits::written(Owner::Packet, to.mark, to.mask)),
         Target::Connmark(change) => Some(match change {
-            Connmark::Set(set) => (Owner::Connection, set.value | set.mask),
-            Connmark::Save { nfmask, ctmask } => (Owner::Connection, nfmask | ctmask),
-            Connmark::Restore { nfmask, ctmask } => (Owner::Packet, nfmask | ctmask),
+            Connmark::Set(set) => Bits::written(Owner::Connection, set.value, set.mask),
+            Connmark::Save { nfmask, ctmask } => copied(Owner::Connection, *ctmask, *nfmask),
+            Connmark::Restore { nfmask, ctmask } => copied(Owner::Packet, *nfmask, *ctmask),
             // Which bits a shift reaches is not worked out.
             Connmark::Shifted(of, _) => match **of {
-                Connmark::Restore { .. } => (Owner::Packet, u32::MAX),
-                _ => (Owner::Connection, u32::MAX),
+                Connmark::Restore { .. } => Bits::copied(Owner::Packet, u32::MAX),
+                _ => Bits::copied(Owner::Connection, u32::MAX),
             },
         }),
         Target::Set(set) if set.map.is_some() && set.map_flags & IPSET_FLAG_MAP_SKBMARK != 0 => {
-            Some((Owner::Packet, u32::MAX))
+            Some(Bits::copied(Owner::Packet, u32::MAX))
         }
         // In a form that is not decoded.
         other => match other.extension()? {
-            "MARK" => Some((Owner::Packet, u32::MAX)),
-            "CONNMARK" => Some((Owner::Connection, u32::MAX)),
+            "MARK" => Some(Bits::copied(Owner::Packet, u32::MAX)),
+            "CONNMARK" => Some(Bits::copied(Owner::Connection, u32::MAX)),
             _ => None,
         },
     }
@@ -173,9 +232,11 @@ fn of_statement(statement: &Statement, family: TableFamily, bits: &mut Vec<Bits>
                 (Some(mask), _) | (None, Operand::AnyBit(mask)) => number(mask),
                 _ => u32::MAX,
             };
-            (owner, compared)
+            Bits::compared(owner, compared)
         })),
-        Statement::Vmap(selector, _) => bits.extend(owner(selector).map(|o| (o, u32::MAX))),
+        Statement::Vmap(selector, _) => {
+            bits.extend(owner(selector).map(|o| Bits::compared(o, u32::MAX)));
+        }
         Statement::MetaSet(key, source) => {
             let set = (*key == MetaKey::Mark).then_some(Owner::Packet);
             of_source(set, source, bits);
@@ -191,17 +252,27 @@ fn of_statement(statement: &Statement, family: TableFamily, bits: &mut Vec<Bits>
 
 /// `set`: what gets the value, if that is a mark.
 fn of_source(set: Option<Owner>, source: &Source, bits: &mut Vec<Bits>) {
-    let changed = match source {
+    bits.extend(set.map(|set| match source {
+        Source::Value(value) => Bits::written(set, number(value), u32::MAX),
         Source::Bitwise {
             selector,
             mask,
             xor,
-        } if owner(selector) == set => !number(mask) | number(xor),
-        _ => u32::MAX,
-    };
-    bits.extend(set.map(|set| (set, changed)));
+        } => {
+            let (mask, xor) = (number(mask), number(xor));
+            match owner(selector) == Some(set) {
+                true => Bits::written(set, xor, !mask),
+                // Of another mark
+                false => Bits {
+                    set: mask | xor,
+                    ..Bits::copied(set, u32::MAX)
+                },
+            }
+        }
+        _ => Bits::copied(set, u32::MAX),
+    }));
     if let Source::Map(selector, _) = source {
-        bits.extend(owner(selector).map(|owner| (owner, u32::MAX)));
+        bits.extend(owner(selector).map(|owner| Bits::compared(owner, u32::MAX)));
     }
 }
 
@@ -239,11 +310,11 @@ fn of_expressions(exprs: &[Expr], family: TableFamily, bits: &mut Vec<Bits>) {
     }
     // A mark that only gets some of its bits changed is loaded, masked and stored.
     for Loaded { owner, .. } in &stored {
-        bits.push((*owner, u32::MAX));
+        bits.push(Bits::copied(*owner, u32::MAX));
     }
     let is_stored = |owner: Owner| stored.iter().any(|s| s.owner == owner);
     for Loaded { owner, register } in loaded.iter().filter(|l| !is_stored(l.owner)) {
-        bits.push((*owner, mask_of(exprs, *register)));
+        bits.push(Bits::compared(*owner, mask_of(exprs, *register)));
     }
 }
 
@@ -258,7 +329,7 @@ fn mask_of(exprs: &[Expr], register: Option<u32>) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Owner, of_rules};
+    use super::{Bits, Owner, of_rules};
     use weir_netfilter::nft::{CmpOp, Rule, TableFamily};
 
     #[test]
@@ -270,8 +341,10 @@ mod tests {
         let innermost = Rule::builder().set_mark(0x10).build();
         let rules = [leading(vec![leading(vec![innermost])])];
         let found = of_rules(&rules, TableFamily::Inet);
-        assert_eq!(found, [(Owner::Packet, u32::MAX); 3]);
-        let (without, _) = found.split_at(2);
+        let compared = Bits::compared(Owner::Packet, u32::MAX);
+        let set = Bits::written(Owner::Packet, 0x10, u32::MAX);
+        assert_eq!(found, [compared, compared, set]);
+        let without = [compared, compared];
         let rules = [leading(vec![leading(Vec::new())])];
         assert_eq!(of_rules(&rules, TableFamily::Inet), without);
     }

@@ -5,6 +5,7 @@
 
 mod acceptance;
 mod ahead;
+mod before_routing;
 mod between;
 mod bridge;
 mod captured;

@@ -1,0 +1,99 @@
+//! Chains of other writers that packets come to before they are routed.
+
+use std::collections::BTreeMap;
+use weir_netfilter::nft::raw::NFT_TABLE_F_DORMANT;
+use weir_netfilter::nft::{self, Hook, Statement, TableFamily, Verdict, priority};
+use weir_netfilter::xtables;
+
+/// The chains by name, each with the last priority among the hooks that lead to it.
+pub(crate) type Reached<'t> = BTreeMap<&'t str, i32>;
+
+pub(crate) fn of_nft(table: &nft::Table) -> Reached<'_> {
+    let mut reached = Reached::new();
+    // The kernel calls none of its chains.
+    if table.flags & NFT_TABLE_F_DORMANT != 0 {
+        return reached;
+    }
+    for chain in &table.chains {
+        let hook = chain.base.as_ref().map(|base| (base.hook, base.priority));
+        // Frames have the mark of their packets, and come first whatever the number.
+        let at = match (table.family, hook) {
+            (TableFamily::Bridge, Some((Hook::Prerouting | Hook::Input, _)))
+            | (_, Some((Hook::Ingress, _))) => i32::MIN,
+            (_, Some((Hook::Prerouting, at))) => at,
+            _ => continue,
+        };
+        follow(&mut reached, &chain.name, at, |name| {
+            let chain = table.chain(name)?;
+            let rules = chain.rules.iter().flat_map(nft::Rule::with_own);
+            Some((
+                chain.name.as_str(),
+                rules.flat_map(move |rule| led_to(table, rule)),
+            ))
+        });
+    }
+    reached
+}
+
+fn led_to<'t>(table: &'t nft::Table, rule: &'t nft::Rule) -> Vec<&'t str> {
+    let chain = |verdict: &'t Verdict| match verdict {
+        Verdict::Jump(to) | Verdict::Goto(to) => Some(to.as_str()),
+        _ => None,
+    };
+    let mut to = Vec::new();
+    for statement in &rule.statements {
+        match statement {
+            Statement::Verdict(verdict) => to.extend(chain(verdict)),
+            Statement::Vmap(..) | Statement::Opaque(_) => {
+                // Which map it is does not matter much: those of verdicts are few.
+                let elements = table.sets.iter().flat_map(|map| &map.elements);
+                let verdicts = elements.filter_map(|e| e.extra().verdict.as_ref());
+                to.extend(verdicts.filter_map(chain));
+            }
+            _ => {}
+        }
+    }
+    // Maps that belong to the rule.
+    for element in rule.sets.iter().flat_map(|map| &map.elements) {
+        let verdict = element.data.as_ref().and_then(|d| d.verdict.as_ref());
+        to.extend(verdict.and_then(|v| v.chain.as_deref()));
+    }
+    to
+}
+
+pub(crate) fn of_legacy(table: &xtables::Table) -> Reached<'_> {
+    let mut reached = Reached::new();
+    let at = match table.name.as_str() {
+        "raw" => priority::RAW,
+        "mangle" => priority::MANGLE,
+        _ => priority::DSTNAT,
+    };
+    follow(&mut reached, "PREROUTING", at, |name| {
+        let chain = table.chain(name)?;
+        let targets = chain.rules.iter().filter_map(|rule| rule.target.as_ref());
+        Some((
+            chain.name.as_str(),
+            targets.filter_map(xtables::Target::chain),
+        ))
+    });
+    reached
+}
+
+/// `chain`: the name as the table has it, and the chains to which its rules lead.
+fn follow<'t, C: IntoIterator<Item = &'t str>>(
+    reached: &mut Reached<'t>,
+    from: &'t str,
+    at: i32,
+    chain: impl Fn(&str) -> Option<(&'t str, C)>,
+) {
+    let mut due = vec![from];
+    while let Some(name) = due.pop() {
+        if reached.get(name).is_some_and(|known| *known >= at) {
+            continue;
+        }
+        if let Some((name, to)) = chain(name) {
+            reached.insert(name, at);
+            due.extend(to);
+        }
+    }
+}
