@@ -88,7 +88,7 @@ fn compare_here(config: &Config, engine: Option<Engine>) -> Result<Change> {
     };
     insert_rules(&desired, &mut steps, changes);
     let proxy = match &proxy_netns {
-        Some(netns) => netns.run(|| proxy_steps(&node))??,
+        Some(netns) => netns.run(|| proxy_steps(&node))??.0,
         None => Vec::new(),
     };
     Ok(Change {
@@ -142,21 +142,16 @@ pub(crate) fn insert_rules(desired: &Objects, steps: &mut Vec<Step>, changes: Ve
     }
 }
 
-fn proxy_steps(node: &Node) -> Result<Vec<Step>> {
+/// With what sysctls were before.
+fn proxy_steps(node: &Node) -> Result<(Vec<Step>, BTreeMap<String, String>)> {
     let desired = objects::proxy(node);
-    let observed = observe(&Routing::open()?, &desired, BTreeMap::new())?;
+    let observed = observe(&Routing::open()?, &desired, rules::memory()?)?;
+    let memory = memory(&desired, &observed);
     let mut steps = plan(&desired, &observed);
-    insert_rules(
-        &desired,
-        &mut steps,
-        rules::drift(
-            node,
-            Side::Proxy,
-            rules::choose(node, Side::Proxy)?,
-            &BTreeMap::new(),
-        )?,
-    );
-    Ok(steps)
+    let engine = rules::choose(node, Side::Proxy)?;
+    let changes = rules::drift(node, Side::Proxy, engine, &memory)?;
+    insert_rules(&desired, &mut steps, changes);
+    Ok((steps, memory))
 }
 
 /// Makes the node what the configuration asks for. Without `force`, numbers and names of others are respected: nothing is
@@ -237,13 +232,13 @@ fn write(change: &Change, host: &Netns) -> Result<()> {
         netns.run(|| {
             let routing = Routing::open()?;
             // Again: pairs are there now. Its route is what shows that something is there.
-            let mut steps = proxy_steps(node)?;
+            let (mut steps, memory) = proxy_steps(node)?;
             steps.sort_by_key(|s| !matches!(s, Step::AddRoute(_)));
             for step in steps {
                 match step {
                     Step::Netfilter(_) => {
                         let engine = rules::choose(node, Side::Proxy)?;
-                        rules::apply(node, Side::Proxy, engine, &BTreeMap::new())?;
+                        rules::apply(node, Side::Proxy, engine, &memory)?;
                     }
                     step => execute(&routing, &step, None)?,
                 }

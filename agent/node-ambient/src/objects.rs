@@ -263,8 +263,18 @@ pub fn proxy(node: &Node) -> Objects {
         PROXY_CARRIERS[1],
         &place.interface,
     ];
-    objects.sysctls.extend(names.into_iter().map(rp_filter));
+    let zero = |name| [rp_filter(name), src_valid_mark(name)];
+    objects.sysctls.extend(names.into_iter().flat_map(zero));
     objects
+}
+
+/// By the mark of the proxy's namespace the source of a packet would be looked up in the table of the local route, by which every
+/// address is the proxy's own, and be refused. The kernel takes the larger value of `all` and of the interface.
+fn src_valid_mark(device: &str) -> Sysctl {
+    Sysctl {
+        key: format!("ipv4/conf/{device}/src_valid_mark"),
+        value: "0",
+    }
 }
 
 /// The kernel takes the larger of the values of `all` and of the interface.

@@ -153,6 +153,7 @@ pub fn memory(desired: &Objects, observed: &Observed) -> BTreeMap<String, String
         let ours = CARRIERS
             .iter()
             .chain(&SECOND_CARRIERS)
+            .chain(&PROXY_CARRIERS)
             .any(|name| sysctl.key.contains(&format!("/{name}/")));
         if let Some(before) = observed.sysctls.get(&sysctl.key)
             && before != sysctl.value

@@ -143,14 +143,15 @@ pub fn memory() -> Result<BTreeMap<String, String>> {
     Ok(pairs.take(MAX_MEMORY).collect())
 }
 
-/// It becomes a path: only the two sysctls of one interface.
+/// It becomes a path: only these sysctls of one interface.
 fn is_usual(key: &str) -> bool {
     let mut parts = key.split('/');
     let fixed = (parts.next(), parts.next()) == (Some("ipv4"), Some("conf"));
     let device = parts
         .next()
         .is_some_and(|d| !d.is_empty() && d != "." && d != "..");
-    let last = matches!(parts.next(), Some("rp_filter" | "accept_local"));
+    let last = parts.next();
+    let last = matches!(last, Some("rp_filter" | "accept_local" | "src_valid_mark"));
     fixed && device && last && parts.next().is_none()
 }
 
@@ -172,11 +173,13 @@ pub(crate) fn desired(
 ) -> Desired {
     match (engine, side) {
         (Engine::Nft, Side::Host) => Desired::Nft(nft::host(node, pairs(memory))),
-        (Engine::Nft, Side::Proxy) => Desired::Nft(nft::proxy(node)),
+        (Engine::Nft, Side::Proxy) => Desired::Nft(nft::proxy(node, pairs(memory))),
         (Engine::Xtables, Side::Host) => {
             Desired::Legacy(xtables::host(node, pairs(memory)), xtables::sets(node))
         }
-        (Engine::Xtables, Side::Proxy) => Desired::Legacy(xtables::proxy(node), Vec::new()),
+        (Engine::Xtables, Side::Proxy) => {
+            Desired::Legacy(xtables::proxy(node, pairs(memory)), Vec::new())
+        }
     }
 }
 

@@ -211,7 +211,7 @@ fn rules_of_nf_tables_in_their_order() {
     let set = rules.to_string();
     assert!(set.contains("10.0.0.10 comment \"a\""), "{set}");
 
-    let proxy = chain(&nft::proxy(&node), "prerouting");
+    let proxy = chain(&nft::proxy(&node, []), "prerouting");
     let text = proxy.join("\n");
     let order = [
         "15008",
@@ -258,7 +258,7 @@ fn rules_of_legacy_tables_in_their_order() {
             " -p tcp -m set --match-set ztunnel-pods-ips src -j MARK --set-xmark 0x100/0x100",
         ]
     );
-    let proxy = xtables::proxy(&node);
+    let proxy = xtables::proxy(&node, []);
     assert_eq!(
         lines(&proxy.tables[0].chain("ztunnel-PREROUTING").unwrap().rules),
         [

@@ -165,14 +165,16 @@ pub fn sets(node: &Node) -> Vec<ipset::Set> {
     node.families().into_iter().map(set).collect()
 }
 
+/// A sysctl and its value before.
+fn remembered((key, value): (&str, &str)) -> Rule {
+    let text = Match::Comment(Comment(format!("{key}={value}")));
+    rule().matching(text).target(Target::Return)
+}
+
 /// The tables of the node. `memory`: sysctls and their values before.
 #[must_use]
 pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)>) -> Ruleset {
     let marks = &node.config.marks;
-    let remembered = |(key, value): (&str, &str)| {
-        let text = Match::Comment(Comment(format!("{key}={value}")));
-        rule().matching(text).target(Target::Return)
-    };
     let mut remembered: Vec<Rule> = memory.into_iter().map(remembered).collect();
     let mut tables = Vec::new();
     for family in node.families() {
@@ -358,13 +360,14 @@ fn excluded_ports(node: &Node, family: Family) -> Vec<Rule> {
     rules
 }
 
-/// The tables of the proxy's namespace.
+/// The tables of the proxy's namespace. `memory`: sysctls and their values before.
 #[must_use]
-pub fn proxy(node: &Node) -> Ruleset {
+pub fn proxy<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)>) -> Ruleset {
     let Some(place) = &node.place else {
         return Ruleset::default();
     };
     let [pistioin, pistioout] = PROXY_CARRIERS;
+    let mut memory: Vec<Rule> = memory.into_iter().map(remembered).collect();
     let of = |family: Family| {
         let loopback: IpAddr = match family.is_v6 {
             true => Ipv6Addr::LOCALHOST.into(),
@@ -414,15 +417,21 @@ pub fn proxy(node: &Node) -> Ruleset {
             reply.clone(),
         ];
         rules.extend(errors);
-        table(family, "mangle", vec![("PREROUTING", rules)])
+        let mut mangle = table(family, "mangle", vec![("PREROUTING", rules)]);
+        // As at the node: of IPv4.
+        if !family.is_v6 && !memory.is_empty() {
+            let rules = std::mem::take(&mut memory);
+            mangle.chains.push(Chain {
+                rules,
+                ..Chain::user(MEMORY)
+            });
+        }
+        mangle
     };
-    let families = node.families();
+    let families = node.families().into_iter();
+    let families = families.filter(|f| f.proxy.is_some());
     Ruleset {
-        tables: families
-            .into_iter()
-            .filter(|f| f.proxy.is_some())
-            .map(of)
-            .collect(),
+        tables: families.map(of).collect(),
     }
 }
 

@@ -80,11 +80,15 @@ pub(super) fn rp_filter(device: &str) -> String {
 /// What the kernel compares with instead of 0 and 1: the source has any route.
 pub(super) const LOOSE: u32 = 2;
 
-/// In the proxy's namespace nothing is forwarded: what is redirected is for ztunnel or dropped.
-pub(super) fn forwarding(interface: &str) -> [String; 2] {
+/// In the proxy's namespace these are 0. Nothing is forwarded: what is redirected is for ztunnel or dropped. By the mark the
+/// source of what is redirected would be looked up in the table of the local route, by which every address is the proxy's own,
+/// and be refused: the kernel takes the larger value of `all` and of the interface.
+pub(super) fn switched_off(interface: &str) -> [String; 4] {
     [
         format!("ipv4/conf/{interface}/forwarding"),
         "ipv6/conf/all/forwarding".to_owned(),
+        "ipv4/conf/all/src_valid_mark".to_owned(),
+        format!("ipv4/conf/{interface}/src_valid_mark"),
     ]
 }
 

@@ -138,7 +138,7 @@ impl<'a> Node<'a> {
             Some(proxy) => {
                 let netns = Netns::open(&proxy.netns)?;
                 let space = Space::of(&netns, self.0.bpffs);
-                let observed = space.observe(maps, desired::forwarding(&proxy.interface))?;
+                let observed = space.observe(maps, desired::switched_off(&proxy.interface))?;
                 plan::plan_proxy(proxy, wanted.has_ipv6, &names, &observed)?
             }
             None => Vec::new(),

@@ -2,7 +2,7 @@
 
 use super::change::{Attachment, Change};
 use super::contents::{Addresses, Contents};
-use super::desired::{LOOSE, Proxy, Wanted, forwarding, routing, rp_filter};
+use super::desired::{LOOSE, Proxy, Wanted, routing, rp_filter, switched_off};
 use super::exclusions;
 use super::parts::{OF_NODE, OF_PROXY};
 use super::programs::NodeRole;
@@ -87,7 +87,7 @@ pub(super) fn plan_proxy(
     observed: &Observed,
 ) -> Result<Vec<Change>> {
     let mut changes = Vec::new();
-    for key in forwarding(&proxy.interface) {
+    for key in switched_off(&proxy.interface) {
         if observed.sysctls.get(&key).is_some_and(|value| *value != 0) {
             changes.push(Change::Sysctl(key, 0));
         }

@@ -8,8 +8,8 @@ use weir_cni::sysctl;
 use weir_netlink::route::Routing;
 use weir_netlink::{Error, Result};
 
-/// Keys of what was changed: an index of a link for its `rp_filter`, or these two of a proxy's namespace.
-const FORWARDING: [u32; 2] = [u32::MAX, u32::MAX - 1];
+/// Keys of what was changed: an index of a link for its `rp_filter`, or these of [`desired::switched_off`].
+const SWITCHED_OFF: [u32; 4] = [u32::MAX, u32::MAX - 1, u32::MAX - 2, u32::MAX - 3];
 
 /// A number of a sysctl; `None` where this kernel or namespace does not have it.
 pub(super) fn read_number(key: &str) -> Result<Option<u32>> {
@@ -38,9 +38,9 @@ pub(super) fn sysctl_of(
     observed: &Observed,
     interface: Option<&str>,
 ) -> Option<(String, u32)> {
-    match FORWARDING.iter().position(|k| *k == key) {
+    match SWITCHED_OFF.iter().position(|k| *k == key) {
         Some(place) => {
-            let name = desired::forwarding(interface?).into_iter().nth(place)?;
+            let name = desired::switched_off(interface?).into_iter().nth(place)?;
             Some((name, 0))
         }
         None => Some((
@@ -57,12 +57,14 @@ pub(super) fn remember(folder: &Path, routing: &Routing, key: &str) -> Result<()
     let number = match last {
         Some("rp_filter") => {
             let links: BTreeSet<u32> = routing.links()?.iter().map(|link| link.index).collect();
-            let is_known = |key: u32| FORWARDING.contains(&key) || links.contains(&key);
+            let is_known = |key: u32| SWITCHED_OFF.contains(&key) || links.contains(&key);
             contents::forget(folder, |key| !is_known(key))?;
             routing.link(name)?.index
         }
-        _ if key.starts_with("ipv4/") => FORWARDING[0],
-        _ => FORWARDING[1],
+        Some("src_valid_mark") if name == "all" => SWITCHED_OFF[2],
+        Some("src_valid_mark") => SWITCHED_OFF[3],
+        _ if key.starts_with("ipv4/") => SWITCHED_OFF[0],
+        _ => SWITCHED_OFF[1],
     };
     match read_number(key)? {
         Some(value) => contents::remember(folder, number, value),

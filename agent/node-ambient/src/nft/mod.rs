@@ -70,10 +70,7 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
         ..Chain::base(name, kind, hook, priority)
     };
     let (filter, route) = (ChainType::Filter, ChainType::Route);
-    let remembered = memory.into_iter().map(|(key, value)| Rule {
-        comment: Some(format!("{key}={value}")),
-        ..rule().verdict(Verdict::Return)
-    });
+    let remembered = memory.into_iter().map(remembered);
     let save = saving(node);
     let bridge = crate::bridge::table(node);
     let mut routed = Table {
@@ -166,6 +163,14 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
     routed.chains.extend(of_pod::chains(node, &families));
     Ruleset {
         tables: [routed].into_iter().chain(bridge).collect(),
+    }
+}
+
+/// A sysctl and its value before.
+fn remembered((key, value): (&str, &str)) -> Rule {
+    Rule {
+        comment: Some(format!("{key}={value}")),
+        ..rule().verdict(Verdict::Return)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The rules of the proxy's namespace.
 
 use super::parts::{MARK, keeping, matching, nat_of, of_family, rule};
-use super::{HBONE, INBOUND, OUTBOUND, PROXY_TABLE};
+use super::{HBONE, INBOUND, MEMORY, OUTBOUND, PROXY_TABLE, remembered};
 use crate::node::{Family, Node};
 use crate::objects::{PROXY_CARRIERS, PROXY_MASK, RETURN_MARK, TPROXY_MARK};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -33,9 +33,10 @@ pub(crate) fn errors(family: Family) -> (u8, &'static [u8]) {
 }
 
 /// The table of the proxy's namespace: HBONE keeps its listener, other inbound TCP and outbound TCP have theirs; replies to
-/// sockets with foreign addresses, and errors about what these sent, arrive by the proxy's own interface.
+/// sockets with foreign addresses, and errors about what these sent, arrive by the proxy's own interface. `memory`: sysctls and
+/// their values before.
 #[must_use]
-pub fn proxy(node: &Node) -> Ruleset {
+pub fn proxy<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)>) -> Ruleset {
     let Some(place) = &node.place else {
         return Ruleset::default();
     };
@@ -75,17 +76,24 @@ pub fn proxy(node: &Node) -> Ruleset {
             rules.push(set_mark(error, RETURN_MARK).build());
         }
     }
+    let redirecting = Chain {
+        rules,
+        ..Chain::base(
+            "prerouting",
+            ChainType::Filter,
+            Hook::Prerouting,
+            priority::MANGLE,
+        )
+    };
+    let memory = Chain {
+        rules: memory.into_iter().map(remembered).collect(),
+        ..Chain::regular(MEMORY)
+    };
+    let mut chains = vec![redirecting, memory];
+    chains.retain(|chain| !chain.rules.is_empty());
     Ruleset {
         tables: vec![Table {
-            chains: vec![Chain {
-                rules,
-                ..Chain::base(
-                    "prerouting",
-                    ChainType::Filter,
-                    Hook::Prerouting,
-                    priority::MANGLE,
-                )
-            }],
+            chains,
             ..Table::new(TableFamily::Inet, PROXY_TABLE)
         }],
     }

@@ -31,6 +31,7 @@ mod meter;
 mod mistaken;
 mod netkit;
 mod odd;
+mod proxied;
 mod reused;
 mod scene;
 mod segments;
