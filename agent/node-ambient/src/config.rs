@@ -331,6 +331,15 @@ impl Config {
                 return bad(format!("{what} {name}"), reason, "one address per family");
             }
         }
+        if let Some(proxy) = self.proxies.iter().find(|proxy| !is_uid(&proxy.uid)) {
+            let reason = "it is longer than 64 bytes, or has other characters than those of ASCII that are visible";
+            let accepted = "metadata.uid of the proxy's pod";
+            return bad(
+                format!("proxy {:?}", proxy.uid),
+                reason.to_owned(),
+                accepted,
+            );
+        }
         let mut fitting = self.pods.clone();
         fit(&mut fitting);
         for pod in &fitting {
@@ -342,8 +351,8 @@ impl Config {
         let mut owners = BTreeMap::new();
         for pod in &self.pods {
             pod.exclude.check(source)?;
-            if pod.uid.is_empty() || pod.uid.len() > 64 {
-                let reason = "the UID of a pod is empty or longer than 64 bytes".to_owned();
+            if pod.uid.is_empty() || !is_uid(&pod.uid) {
+                let reason = "the UID of a pod is empty, longer than 64 bytes, or has other characters than those of ASCII that are visible".to_owned();
                 return bad(
                     format!("pod {:?}", pod.uid),
                     reason,
@@ -396,4 +405,9 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// It is printed as it is.
+fn is_uid(text: &str) -> bool {
+    text.len() <= 64 && text.bytes().all(|byte| byte.is_ascii_graphic())
 }

@@ -334,6 +334,14 @@ fn what_cannot_be_is_refused_by_name() {
         (r#"{"pod": []}"#, "pod"),
         (r#"{"pods": [{"uid": "", "addresses": []}]}"#, "UID"),
         (
+            r#"{"pods": [{"uid": "a\n\u202e", "addresses": []}]}"#,
+            "ASCII",
+        ),
+        (
+            r#"{"proxies": [{"uid": "a\u001b", "netns": "/n", "addresses": []}]}"#,
+            "ASCII",
+        ),
+        (
             r#"{"pods": [{"uid": "a", "addresses": ["127.0.0.1"]}]}"#,
             "127.0.0.1",
         ),
