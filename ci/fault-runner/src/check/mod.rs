@@ -2,7 +2,7 @@
 //! what weir does to a namespace is killed and fails, once or from then on, alone or with a second one, and other
 //! writers come between; what is left is judged.
 //!
-//! [`Scenario`] is a command and what it starts from; [`fault`] is what happens to a call;
+//! [`Scenario`] is a command and what it starts from, [`Lab`] where it runs; [`fault`] is what happens to a call;
 //! [`trace`] makes it happen; [`judge`] says whether the promises held. `ci/faults` calls this.
 
 mod arguments;
@@ -11,6 +11,8 @@ mod calls;
 mod fault;
 mod foreign;
 mod judge;
+mod lab;
+mod listing;
 mod node;
 mod report;
 mod run;
@@ -26,9 +28,10 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 
 use arguments::{Arguments, Random, What};
+use lab::Lab;
 use report::Report;
 use run::{Baseline, Cases, Pool, Scratch};
-use scenario::{Lab, Mode, Scenario};
+use scenario::{Mode, Scenario};
 use watchdog::Watchdog;
 
 /// The program.

@@ -13,8 +13,11 @@ use weir_netlink::route::{Address, AddressFamily, Route, RouteProtocol, Routing}
 use weir_netlink::{Netns, Result};
 use weir_node_ambient::nft::{HOST_TABLE, PROXY_TABLE};
 
+use crate::check::lab::Place;
+use crate::check::listing::{
+    comparable, is_foreign, is_untouched, uncounted, without_counters_of_nft, without_policies,
+};
 use crate::check::node;
-use crate::check::scenario::Place;
 
 /// Tables of routes that are looked at: those of our TPROXY routes and of ambient mode, a foreign one, main and local.
 const ROUTE_TABLES: [u32; 8] = [
@@ -323,87 +326,9 @@ fn option(family: AddressFamily) -> &'static str {
     }
 }
 
-/// Sets without the random number that orders their entries.
-fn comparable(sets: &[u8]) -> String {
-    let text = String::from_utf8_lossy(sets);
-    let lines = text.lines().map(|line| match line.split_once(" initval ") {
-        Some((line, _)) => format!("{line}\n"),
-        None => format!("{line}\n"),
-    });
-    let mut lines: Vec<String> = lines.collect();
-    lines.sort();
-    lines.concat()
-}
-
-/// Without what is listed for its counters.
-fn without_policies(text: &str) -> String {
-    let lines = text.lines().filter(|l| !l.ends_with(" ACCEPT [0:0]"));
-    lines.map(|line| format!("{line}\n")).collect()
-}
-
-fn without_counters_of_nft(text: &str) -> String {
-    let line = |line: &str| {
-        let mut words: Vec<&str> = line.split(' ').collect();
-        for n in 1..words.len() {
-            if matches!(words[n - 1], "packets" | "bytes") {
-                words[n] = "N";
-            }
-        }
-        words.join(" ") + "\n"
-    };
-    text.lines().map(line).collect()
-}
-
-/// Lines with `[PACKETS:BYTES]` as if nothing had been counted.
-fn uncounted(text: &str) -> String {
-    let line = |line: &str| match (line.find('['), line.find(']')) {
-        (Some(from), Some(to)) if line[from..to].contains(':') => {
-            format!("{}[0:0]{}\n", &line[..from], &line[to + 1..])
-        }
-        _ => format!("{line}\n"),
-    };
-    text.lines().map(line).collect()
-}
-
-/// A table as the kernel makes it when it is looked up.
-fn is_untouched(text: &str) -> bool {
-    text.lines().all(|line| match line.split_once(' ') {
-        Some((_, rest)) if line.starts_with(':') => rest == "ACCEPT [0:0]",
-        _ => !line.starts_with('['),
-    })
-}
-
-/// A line of [`crate::check::foreign`], or a policy that saw packets.
-fn is_foreign(line: &str) -> bool {
-    line.contains("FOREIGN")
-        || (line.starts_with(':') && !line.contains("ISTIO") && !line.ends_with("[0:0]"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_table_that_was_only_looked_at_holds_nothing() {
-        let untouched = "*nat\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n";
-        assert!(is_untouched(untouched));
-        for text in [
-            untouched.replace("ACCEPT [0:0]\n:O", "DROP [0:0]\n:O"),
-            untouched.replace("[0:0]\n:O", "[1:20]\n:O"),
-            untouched.replace("COMMIT", ":MINE - [0:0]\nCOMMIT"),
-            untouched.replace("COMMIT", "[0:0] -A OUTPUT -j ACCEPT\nCOMMIT"),
-        ] {
-            assert!(!is_untouched(&text), "{text}");
-        }
-    }
-
-    #[test]
-    fn only_counters_of_legacy_rules_are_left_out() {
-        let text = "# Ip\n:INPUT ACCEPT [1:2]\n[3:4] -A INPUT -j X\n\tcounter packets 5 bytes 6\n";
-        let without =
-            "# Ip\n:INPUT ACCEPT [0:0]\n[0:0] -A INPUT -j X\n\tcounter packets 5 bytes 6\n";
-        assert_eq!(uncounted(text), without);
-    }
 
     #[test]
     fn differences_name_their_part() {
