@@ -179,15 +179,15 @@ impl Bpffs {
     }
 
     /// Something is pinned under the inode of a namespace, whichever the layout.
-    pub(crate) fn has_folder(&self, netns: &Netns) -> bool {
-        let others = || self.other_layouts(netns).is_ok_and(|all| !all.is_empty());
-        self.folder(netns).is_dir() || others()
+    pub(crate) fn has_folder(&self, netns: &Netns) -> Result<bool> {
+        Ok(is_folder(&self.folder(netns))? || !self.other_layouts(netns)?.is_empty())
     }
 
     /// The folders of a namespace, that of this layout first; none of another namespace that had the same inode and is gone.
     pub(crate) fn folders(&self, netns: &Netns) -> Result<Vec<PathBuf>> {
-        let own = Some(self.folder(netns)).filter(|folder| folder.is_dir());
-        let mut all: Vec<PathBuf> = own.into_iter().collect();
+        let own = self.folder(netns);
+        let is_there = is_folder(&own)?;
+        let mut all: Vec<PathBuf> = Some(own).filter(|_| is_there).into_iter().collect();
         all.extend(self.other_layouts(netns)?);
         let mut folders = Vec::new();
         for folder in all {

@@ -197,7 +197,7 @@ impl<'a> Pod<'a> {
     /// # Errors
     /// It cannot be read.
     pub fn is_present(&self) -> Result<bool> {
-        Ok(pins::is_folder(&self.folder)? || !self.bpffs.other_layouts(self.netns)?.is_empty())
+        self.bpffs.has_folder(self.netns)
     }
 
     fn has_left(&self) -> Result<bool> {

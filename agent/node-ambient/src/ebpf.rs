@@ -137,14 +137,15 @@ pub fn remove_pinned(
     config: Option<&Config>,
 ) -> Result<Option<Vec<String>>> {
     let proxies = config.into_iter().flat_map(|c| &c.proxies);
-    let mut proxies = proxies.map(|proxy| proxy.netns.as_path());
-    match Bpffs::if_mounted(root)? {
-        Some(bpffs) if Programs::of(host, &bpffs).is_present(&mut proxies) => {
-            let changes = remove(host, &bpffs, config)?;
-            Ok(Some(changes.iter().map(ToString::to_string).collect()))
-        }
-        _ => Ok(None),
+    let proxies = proxies.map(|proxy| proxy.netns.as_path());
+    let Some(bpffs) = Bpffs::if_mounted(root)? else {
+        return Ok(None);
+    };
+    if !Programs::of(host, &bpffs).is_present(proxies)? {
+        return Ok(None);
     }
+    let changes = remove(host, &bpffs, config)?;
+    Ok(Some(changes.iter().map(ToString::to_string).collect()))
 }
 
 /// In the node's namespace.

@@ -66,8 +66,10 @@ impl Former {
     /// It cannot be looked at.
     pub(crate) fn left(&self) -> Result<Vec<&'static str>> {
         self.at_host(|host| {
-            let bpffs = Bpffs::if_mounted(&self.bpffs)?;
-            let has_programs = bpffs.is_some_and(|bpffs| Node::of(host, &bpffs).is_present([]));
+            let has_programs = match Bpffs::if_mounted(&self.bpffs)? {
+                Some(bpffs) => Node::of(host, &bpffs).is_present([])?,
+                None => false,
+            };
             let enis = eni::made_here(&Routing::open()?)?;
             let found = [
                 (

@@ -47,7 +47,7 @@ pub use refusals::Refusals;
 
 use crate::hook::{Held, Hook};
 use crate::load::{mistake, name_of};
-use crate::pins::Bpffs;
+use crate::pins::{self, Bpffs};
 use crate::{cookie, events};
 use maps::{Maps, Which};
 use plan::Names;
@@ -321,7 +321,7 @@ impl<'a> Node<'a> {
     /// lets everything pass then.
     fn known(&self) -> Result<(Option<Maps>, Vec<IpAddr>)> {
         let folder = &self.0.folder;
-        if !folder.is_dir() {
+        if !pins::is_folder(folder)? {
             return Ok((None, Vec::new()));
         }
         let maps = Maps::pinned(folder, NodeTraits::default())?;
@@ -343,12 +343,23 @@ impl<'a> Node<'a> {
     }
 
     /// Something is pinned for this node, or for one of these namespaces of proxies.
-    #[must_use]
-    pub fn is_present<'p>(&self, proxies: impl IntoIterator<Item = &'p Path>) -> bool {
-        // A namespace that has ended took everything with it.
-        let mut proxies = proxies.into_iter().filter_map(|p| Netns::open(p).ok());
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn is_present<'p>(&self, proxies: impl IntoIterator<Item = &'p Path>) -> Result<bool> {
         let bpffs = self.0.bpffs;
-        bpffs.has_folder(self.0.netns) || proxies.any(|netns| bpffs.has_folder(&netns))
+        if bpffs.has_folder(self.0.netns)? {
+            return Ok(true);
+        }
+        for proxy in proxies {
+            // A namespace that has ended took everything with it.
+            if let Ok(netns) = Netns::open(proxy)
+                && bpffs.has_folder(&netns)?
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The addresses of pods that its programs capture; none where nothing is pinned for this node.
@@ -357,7 +368,7 @@ impl<'a> Node<'a> {
     /// They cannot be read.
     pub fn pods(&self) -> Result<BTreeSet<IpAddr>> {
         let folder = &self.0.folder;
-        if !folder.is_dir() || cookie::is_of_another(folder, self.0.netns)? == Some(true) {
+        if !pins::is_folder(folder)? || cookie::is_of_another(folder, self.0.netns)? == Some(true) {
             return Ok(BTreeSet::new());
         }
         Ok(contents::contents(folder)?.pods.into_keys().collect())

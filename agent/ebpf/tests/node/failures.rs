@@ -1,7 +1,8 @@
 //! A part of a change fails: what worked before works on, and what was not made is not taken for made.
 
 use crate::scene::{NEIGHBOUR, POD, PROXY, SECOND, Scene, address, device};
-use weir_bpf::{Anchor, BPF_TCX_INGRESS, Link};
+use std::os::fd::AsFd;
+use weir_bpf::{Anchor, BPF_MAP_TYPE_ARRAY, BPF_TCX_INGRESS, Link, Map};
 use weir_ebpf::asm::{Assembler, Reg};
 use weir_ebpf::node::{Changes, Exclusions, Node, Refusals, Wanted};
 use weir_ebpf::show;
@@ -148,6 +149,30 @@ fn what_replaced_another_layout_captures_after_a_failure() {
         assert_eq!([POD, NEIGHBOUR].map(|n| scene.asked_by(n)), ["first"; 2]);
         let left = std::fs::read_dir(weir.join("v1")).unwrap().count();
         assert_eq!(left, 0, "of the other layout");
+    }
+}
+
+/// What cannot be read is not taken for absent.
+#[test]
+fn whether_something_is_pinned_is_known_or_an_error() {
+    for scene in Scene::builds() {
+        let bpffs = scene.bpffs();
+        let node = Node::of(&scene.node, &bpffs);
+        let proxy = scene.inside[&PROXY].try_clone().unwrap();
+        let path = proxy.path();
+        let is_present = || node.is_present([path.as_path()]);
+        assert!(!is_present().unwrap());
+        scene.apply(&scene.wanted(&[POD], PROXY));
+        assert!(is_present().unwrap());
+        node.remove(&[proxy.try_clone().unwrap()]).unwrap();
+        assert!(!is_present().unwrap());
+        // There is something else in the place of the folder of folders.
+        let layout = scene.mounted.path().join("weir/v2");
+        std::fs::remove_dir(&layout).unwrap();
+        let map = Map::create(BPF_MAP_TYPE_ARRAY, 4, 4, 1, 0).unwrap();
+        weir_bpf::pin(map.as_fd(), &layout).unwrap();
+        let error = is_present().unwrap_err().to_string();
+        assert!(error.contains("weir/v2"), "{error}");
     }
 }
 

@@ -144,8 +144,10 @@ impl AtNode {
     fn has_programs(&self, host: &Netns, config: Option<&Config>) -> Result<bool, String> {
         let proxies = config.into_iter().flat_map(|config| &config.proxies);
         let proxies = proxies.map(|proxy| proxy.netns.as_path());
-        let bpffs = Bpffs::if_mounted(&self.0.places.bpffs).map_err(text)?;
-        Ok(bpffs.is_some_and(|bpffs| Programs::of(host, &bpffs).is_present(proxies)))
+        match Bpffs::if_mounted(&self.0.places.bpffs).map_err(text)? {
+            Some(bpffs) => Programs::of(host, &bpffs).is_present(proxies).map_err(text),
+            None => Ok(false),
+        }
     }
 
     pub(super) fn detach(
