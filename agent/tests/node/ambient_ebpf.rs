@@ -1,10 +1,13 @@
 //! Ambient mode by programs of eBPF, and back to rules. Probes need no rule at the host then.
 
 use crate::ambient::{Scene, has_no_rules, id, is_captured, labelled, states, why};
+use crate::ambient_node::arrived;
 use crate::repair::Sandbox;
+use crate::support::{Agent, PATIENCE};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 use weir_bpf::{
     Anchor, BPF_PROG_TYPE_SCHED_CLS, BPF_TCX_INGRESS, Link, Pinned, Program, attached, open_pin,
 };
@@ -242,8 +245,8 @@ fn route(netns: &Netns, to: &str, (gateway, link): (Option<&str>, &str)) {
 }
 
 impl Net {
-    fn new(scene: &Scene) -> Option<Self> {
-        let (sandbox, host) = (Sandbox::of("web")?, &scene.host);
+    fn new(scene: &Scene, name: &str) -> Option<Self> {
+        let (sandbox, host) = (Sandbox::of(name)?, &scene.host);
         let other = weir_testing::namespace()?;
         for (netns, link, ends) in [
             (sandbox.netns(), "veth0", ["", "192.168.77.1/24"]),
@@ -265,7 +268,7 @@ impl Net {
         let listen = || TcpListener::bind(to);
         let application = sandbox.netns().run(listen).unwrap().unwrap();
         application.set_nonblocking(true).unwrap();
-        scene.put("web", &sandbox);
+        scene.put(name, &sandbox);
         Some(Self {
             sandbox,
             other,
@@ -288,7 +291,8 @@ impl Net {
         };
         match from.run(connect).unwrap() {
             Ok(connected) => {
-                let (_, peer) = self.application.accept().expect("the application has it");
+                let accepted = arrived(true, || self.application.accept());
+                let (_, peer) = accepted.expect("the application has it");
                 assert_eq!(peer, connected.local_addr().unwrap());
                 true
             }
@@ -323,7 +327,9 @@ fn netfilter(netns: &Netns) -> String {
 fn by_ebpf_the_host_reaches_the_pod_and_nothing_of_netfilter_is_anywhere() {
     let Some(mounted) = mount() else { return };
     let scene = Scene::new();
-    let Some(net) = Net::new(&scene) else { return };
+    let Some(net) = Net::new(&scene, "web") else {
+        return;
+    };
     let host = &scene.host;
     assert!(net.reaches(&net.other, None) && net.reaches(host, None));
     let settings = [
@@ -367,12 +373,86 @@ fn by_ebpf_the_host_reaches_the_pod_and_nothing_of_netfilter_is_anywhere() {
     );
 }
 
+/// Also when the test fails: the thread that looks at it is waited for.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The agent is killed and begins again while others connect to the pod and it to them: all of that is captured, and probes pass.
+#[test]
+fn by_ebpf_all_is_captured_while_the_agent_is_killed() {
+    let Some(mounted) = mount() else { return };
+    let scene = Scene::new();
+    let Some(net) = Net::new(&scene, "killed-inside") else {
+        return;
+    };
+    let host = &scene.host;
+    let to = SocketAddr::from(([192, 168, 78, 2], 8080));
+    let served = net.other.run(|| TcpListener::bind(to)).unwrap().unwrap();
+    served.set_nonblocking(true).unwrap();
+    let gets_out = || {
+        let connect = || TcpStream::connect_timeout(&to, Duration::from_millis(500));
+        let connected = net.sandbox.netns().run(connect).unwrap();
+        arrived(connected.is_ok(), || served.accept()).is_some()
+    };
+    assert!(net.reaches(&net.other, None) && net.reaches(host, None) && gets_out());
+    let settings = [
+        ("WEIR_AMBIENT_ENGINE", "ebpf"),
+        ("WEIR_BPFFS", mounted.path().to_str().unwrap()),
+        ("WEIR_VERIFY_INTERVAL", "1"),
+    ];
+    let mut agent = scene.start(&settings);
+    let _ztunnel = scene.ztunnel();
+    let is_enrolled = |agent: &Agent| states(agent, "enrolled") == 1;
+    agent.until("enrolled", || is_enrolled(&agent));
+    let (end, rounds) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let more_rounds = || {
+        let (begun, before) = (Instant::now(), rounds.load(Ordering::Relaxed));
+        while rounds.load(Ordering::Relaxed) < before + 2 {
+            assert!(begun.elapsed() < PATIENCE, "no traffic");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    std::thread::scope(|scope| {
+        let ends = Ends(&end);
+        let connects = scope.spawn(|| {
+            while !end.load(Ordering::Relaxed) {
+                assert!(!gets_out() && !net.reaches(&net.other, None));
+                let begun = Instant::now();
+                while !net.reaches(host, None) {
+                    assert!(begun.elapsed() < PATIENCE, "no probe passes");
+                }
+                rounds.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        for _ in 0..3 {
+            more_rounds();
+            agent.signal(nix::sys::signal::Signal::SIGKILL);
+            agent.ended();
+            more_rounds();
+            agent = scene.start(&settings);
+            agent.until("enrolled again", || is_enrolled(&agent));
+        }
+        more_rounds();
+        drop(ends);
+        connects.join().unwrap();
+    });
+    let healed = agent.metric("weir_ambient_healed_total{cause=\"missing\"}");
+    assert_eq!(healed, 0, "{}", agent.log());
+}
+
 /// All is captured then, also what the host sends, and the pod says why.
 #[test]
 fn where_the_namespace_of_the_host_is_not_found_the_pod_is_captured_and_pending() {
     let Some(mounted) = mount() else { return };
     let scene = Scene::new();
-    let Some(net) = Net::new(&scene) else { return };
+    let Some(net) = Net::new(&scene, "web") else {
+        return;
+    };
     let nowhere = "/nonexistent/ns/net";
     let agent = scene.start(&[
         ("WEIR_AMBIENT_ENGINE", "ebpf"),
