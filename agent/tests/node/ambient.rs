@@ -6,6 +6,7 @@ use crate::support::{Agent, BRIDGE, Node, exchange, get, weir};
 use crate::upgrade::{daemon_set, own_pod};
 use serde_json::{Value, json};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use weir_netlink::Netns;
@@ -148,9 +149,21 @@ pub(crate) fn why(agent: &Agent, name: &str) -> String {
 
 /// As the plugin posts it.
 pub(crate) fn hand_over(node: &Node, name: &str, sandbox: &Sandbox) -> (u16, String) {
-    let body = json!({"Netns": sandbox.netns().path(), "PodName": name, "PodNamespace": "shop",
-        "IPs": [{"Interface": 0, "Gateway": "", "Address": {"IP": sandbox.address, "Mask": "/////w=="}}]});
-    post(node, &body.to_string())
+    let address = json!({"IP": sandbox.address, "Mask": "/////w=="});
+    let ips = json!([{"Interface": 0, "Gateway": "", "Address": address}]);
+    post(node, &event(name, sandbox.netns().path(), &ips))
+}
+
+/// What the plugin says of a pod of the namespace `shop`.
+pub(crate) fn event(name: &str, netns: impl AsRef<Path>, ips: &Value) -> String {
+    let netns = netns.as_ref();
+    json!({"Netns": netns, "PodName": name, "PodNamespace": "shop", "IPs": ips}).to_string()
+}
+
+/// The agent takes what the plugin posts.
+pub(crate) fn until_it_listens(agent: &Agent, node: &Node) {
+    let socket = node.path("run/pluginevent.sock");
+    agent.until("it listens", || UnixStream::connect(&socket).is_ok());
 }
 
 pub(crate) fn post(node: &Node, body: &str) -> (u16, String) {

@@ -1,13 +1,12 @@
 //! Ambient mode at the node: a pod of which something is not known stays captured.
 
-use crate::ambient::{Scene, post, running, why};
+use crate::ambient::{Scene, event, post, running, until_it_listens, why};
 use crate::ambient_killed::by_programs;
 use crate::ambient_node::{Listener, NODE, Pod, address, programs_or_skip, set, ztunnel};
 use crate::api_server::{Asked, Fault, namespace};
 use crate::support::Agent;
 use nix::sys::signal::Signal;
 use serde_json::json;
-use std::os::unix::net::UnixStream;
 
 /// No annotation says that the pod is captured.
 fn is_annotation(asked: &Asked) -> bool {
@@ -94,8 +93,8 @@ fn stays_captured_after_a_hand_over(name: &str, numbers: [u8; 2], settings: &[(&
     scene.server.put(namespace("istio-system"));
     scene.server.put(ztunnel(&zt, &proxy, true));
     let listener = Listener::of(&zt);
-    let told = json!({"Netns": web.sandbox.netns().path(), "PodName": name, "PodNamespace": "shop",
-        "IPs": [{"Address": {"IP": address(numbers[0], 10), "Mask": "////AA=="}}]});
+    let ips = json!([{"Address": {"IP": address(numbers[0], 10), "Mask": "////AA=="}}]);
+    let told = event(name, web.sandbox.netns().path(), &ips);
     let old = address(numbers[0], 99);
     let of_old = json!({"phase": "Running", "podIP": old, "podIPs": [{"ip": old}]});
     for status in [json!({"phase": "Pending"}), of_old] {
@@ -104,11 +103,8 @@ fn stays_captured_after_a_hand_over(name: &str, numbers: [u8; 2], settings: &[(&
         scene.server.put(object.clone());
         let agent = scene.start(settings);
         // The socket of the agent before may be there.
-        let socket = scene.node.path("run/pluginevent.sock");
-        agent.until("it listens", || UnixStream::connect(&socket).is_ok());
-        agent.until("handed over", || {
-            post(&scene.node, &told.to_string()).0 == 200
-        });
+        until_it_listens(&agent, &scene.node);
+        agent.until("handed over", || post(&scene.node, &told).0 == 200);
         agent.until("captured", || listener.gets(&web));
         let agent = next(&scene, agent, settings);
         agent.until("captured", || listener.gets(&web));

@@ -1,8 +1,8 @@
 //! Pods of ambient mode that the plugin hands over, and the proof of their redirection.
 
 use crate::ambient::{
-    ANNOTATION, MODE, Scene, hand_over, id, is_captured, post, post_to, running, states,
-    why as why_of,
+    ANNOTATION, MODE, Scene, event, hand_over, id, is_captured, post, post_to, running, states,
+    until_it_listens, why as why_of,
 };
 use crate::ambient_node::{Listener, NODE, Pod, address, set, ztunnel};
 use crate::api_server::namespace;
@@ -10,7 +10,7 @@ use crate::groups::Group;
 use crate::repair::Sandbox;
 use crate::servers::ask_as;
 use crate::support::{Agent, exchange, get};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -185,8 +185,7 @@ fn what_the_plugin_may_not_hand_over() {
         (&dir.path().display().to_string(), "it is not a namespace"),
         (&of_users, "it is a namespace of kind user"),
     ] {
-        let body = json!({"Netns": netns, "PodName": "odd", "PodNamespace": "shop", "IPs": null});
-        let (status, text) = post(&scene.node, &body.to_string());
+        let (status, text) = post(&scene.node, &event("odd", netns, &Value::Null));
         assert_eq!(status, 500, "{netns}: {text}");
         assert!(
             text.contains(netns) && text.contains(part),
@@ -210,13 +209,10 @@ fn a_sandbox_without_addresses_is_not_refused_for_those_of_the_one_before() {
     scene.server.put(running("again", "10.255.255.1"));
     let agent = scene.start(&[]);
     let ztunnel = scene.ztunnel();
-    let socket = scene.node.path("run/pluginevent.sock");
-    agent.until("it listens", || UnixStream::connect(&socket).is_ok());
+    until_it_listens(&agent, &scene.node);
     agent.until("it is known", || !why_of(&agent, "again").is_empty());
-    let body = json!({"Netns": sandbox.netns().path(), "PodName": "again", "PodNamespace": "shop", "IPs": null});
-    agent.until("handed over", || {
-        post(&scene.node, &body.to_string()).0 == 200
-    });
+    let body = event("again", sandbox.netns().path(), &Value::Null);
+    agent.until("handed over", || post(&scene.node, &body).0 == 200);
     ztunnel.carries("uid-again", Some(id(&sandbox)));
     assert!(is_captured(&sandbox));
     scene.put("again", &sandbox);
@@ -241,8 +237,8 @@ fn another_attachment_takes_no_addresses_away() {
     assert!(scene.probed().contains(&sandbox.address));
     let net1 = json!([{"Address": {"IP": "10.99.99.5", "Mask": "/////w=="}}]);
     for ips in [json!(null), net1] {
-        let body = json!({"Netns": sandbox.netns().path(), "PodName": "multi", "PodNamespace": "shop", "IPs": ips});
-        assert_eq!(post(&scene.node, &body.to_string()), (200, String::new()));
+        let body = event("multi", sandbox.netns().path(), &ips);
+        assert_eq!(post(&scene.node, &body), (200, String::new()));
         let probed = scene.probed();
         assert!(probed.contains(&sandbox.address), "{probed}");
         assert!(!probed.contains("10.99.99.5"), "{probed}");
@@ -270,8 +266,8 @@ fn another_attachment_of_a_pod_that_is_captured_at_the_node() {
     let of = |address: String| json!([{"Address": {"IP": address}}]);
     let own = of(address(41, 10).to_string());
     for ips in [own, json!(null), of("10.99.99.5".to_owned())] {
-        let body = json!({"Netns": web.sandbox.netns().path(), "PodName": names[0], "PodNamespace": "shop", "IPs": ips});
-        let answer = post(&scene.node, &body.to_string());
+        let body = event(names[0], web.sandbox.netns().path(), &ips);
+        let answer = post(&scene.node, &body);
         assert_eq!(answer, (200, String::new()), "{ips}");
         assert!(listener.gets(&web), "{ips}: {}", agent.log());
     }
@@ -295,11 +291,10 @@ fn addresses_that_are_not_in_the_namespace_that_the_plugin_names_are_left_out() 
             .iter()
             .map(|ip| json!({"Address": {"IP": ip}}))
             .collect();
-        let body = json!({"Netns": sandbox.netns().path(), "PodName": "ends", "PodNamespace": "shop", "IPs": ips});
-        post(&scene.node, &body.to_string())
+        let body = event("ends", sandbox.netns().path(), &ips.into());
+        post(&scene.node, &body)
     };
-    let socket = scene.node.path("run/pluginevent.sock");
-    agent.until("it listens", || UnixStream::connect(&socket).is_ok());
+    until_it_listens(&agent, &scene.node);
     // None of them is: it is another pod's, or the addresses come later.
     agent.until("refused", || {
         let (status, why) = of(&["10.99.99.1"]);
@@ -326,11 +321,10 @@ fn the_plugin_is_told_at_check_whether_a_pod_is_enrolled() {
     scene.put("checked", &sandbox);
     let agent = scene.start(&[]);
     let check = || {
-        let body = json!({"Netns": sandbox.netns().path(), "PodName": "checked", "PodNamespace": "shop", "IPs": null});
-        post_to(&scene.node, "/cmdcheck", &body.to_string())
+        let body = event("checked", sandbox.netns().path(), &Value::Null);
+        post_to(&scene.node, "/cmdcheck", &body)
     };
-    let socket = scene.node.path("run/pluginevent.sock");
-    agent.until("it listens", || UnixStream::connect(&socket).is_ok());
+    until_it_listens(&agent, &scene.node);
     agent.until("pending", || {
         let (status, why) = check();
         status == 500 && why.contains("no ztunnel is connected")
@@ -418,7 +412,7 @@ fn a_user_who_is_not_root_hands_no_pod_over() {
     let scene = Scene::new();
     let agent = scene.start(&[]);
     let socket = scene.node.path("run/pluginevent.sock");
-    agent.until("it listens", || UnixStream::connect(&socket).is_ok());
+    until_it_listens(&agent, &scene.node);
     assert_eq!(scene.node.mode("run/pluginevent.sock"), 0o666);
     for dir in [scene.node.root.clone(), scene.node.path("run")] {
         std::fs::set_permissions(dir, PermissionsExt::from_mode(0o755)).unwrap();
