@@ -14,7 +14,7 @@ use weir_cni::compile::Engine;
 use weir_demo::node_ambient::Way;
 use weir_ebpf::show::Of;
 use weir_netlink::Netns;
-use weir_node_ambient::{Change, Config, ebpf};
+use weir_node_ambient::{Change, Collision, Config, ebpf};
 
 #[derive(Debug, Args)]
 pub(super) struct NodeAmbientArgs {
@@ -92,7 +92,8 @@ pub(super) fn plan(a: &NodeAmbientArgs) -> Result<u8, Failure> {
     shown(&change, a.json, "would be changed")
 }
 
-/// `weir verify node-ambient`: others' objects with the same numbers are warnings, but for those that lead past the proxy.
+/// `weir verify node-ambient`: others' objects with the same numbers are warnings, but for those by which packets pass the proxy or
+/// are lost.
 pub(super) fn verify(a: &NodeAmbientArgs) -> Result<u8, Failure> {
     let ending = |is_empty| match is_empty {
         true => code::SUCCESS,
@@ -101,7 +102,7 @@ pub(super) fn verify(a: &NodeAmbientArgs) -> Result<u8, Failure> {
     if a.engine == EngineArg::Ebpf {
         let change = programs_compared(a, Failure::unknown)?;
         let written = programs_shown(&change, a.json, "differs")?;
-        return Ok(written.max(ending(change.is_empty())));
+        return Ok(written.max(ending(change.is_empty() && change.collisions.is_empty())));
     }
     let change = compared(a, Failure::unknown)?;
     let written = shown(&change, a.json, "differs")?;
@@ -235,11 +236,15 @@ fn programs_shown(change: &ebpf::Change, is_json: bool, verb: &str) -> Result<u8
             "host": host,
             "proxy_namespace": of_proxy,
             "replaces_rules": change.replaces,
+            "collisions": lines_of(&change.collisions),
         }));
     }
     let mut text = String::new();
     let state = state_of(proxy, node.is_capturing());
     push_line(&mut text, &format!("programs of eBPF; {state}"));
+    for collision in &change.collisions {
+        push_line(&mut text, &format!("collision: {collision}"));
+    }
     for (place, steps) in [("proxy", &of_proxy), ("node", &host)] {
         for step in steps {
             push_line(&mut text, &format!("{place}: {step}"));
@@ -252,6 +257,10 @@ fn programs_shown(change: &ebpf::Change, is_json: bool, verb: &str) -> Result<u8
         text.push_str(&format!("nothing {verb}\n"));
     }
     output::text(&text)
+}
+
+fn lines_of(collisions: &[Collision]) -> Vec<String> {
+    collisions.iter().map(ToString::to_string).collect()
 }
 
 fn state_of(proxy: Option<&str>, is_capturing: bool) -> String {
@@ -271,7 +280,6 @@ fn shown(change: &Change, is_json: bool, verb: &str) -> Result<u8, Failure> {
         let lines = |steps: &[weir_node_ambient::plan::Step]| -> Value {
             steps.iter().map(ToString::to_string).collect()
         };
-        let collisions: Vec<String> = change.collisions.iter().map(ToString::to_string).collect();
         return output::json(&json!({
             "capturing": node.is_capturing(),
             "proxy": proxy,
@@ -281,7 +289,7 @@ fn shown(change: &Change, is_json: bool, verb: &str) -> Result<u8, Failure> {
             "engine": change.engine.to_string(),
             "host": lines(&change.host),
             "proxy_namespace": lines(&change.proxy),
-            "collisions": collisions,
+            "collisions": lines_of(&change.collisions),
         }));
     }
     let mut text = String::new();

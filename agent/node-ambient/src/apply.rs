@@ -14,8 +14,11 @@ use crate::collide::{Collision, collisions, has_own};
 use crate::config::Config;
 use crate::discover::{By, discover};
 use crate::node::{Carrier, Node};
-use crate::objects::{self, Objects, RouteSpec, is_own};
+use crate::objects::{
+    self, Objects, PROXY_PRIORITIES, RETURN_MARK, RouteSpec, TPROXY_MARK, is_own,
+};
 use crate::plan::{Observed, Step, memory, observe, plan};
+use crate::proxied::{self, Redirected};
 use crate::rules::{self, Side};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -71,11 +74,19 @@ pub fn compare(config: &Config, host: &Netns, engine: Option<Engine>) -> Result<
 
 fn compare_here(config: &Config, engine: Option<Engine>) -> Result<Change> {
     let node = discover(config, By::Rules)?;
-    let collisions = collisions(&node)?;
+    let mut collisions = collisions(&node)?;
     let engine = engine.map_or_else(|| rules::choose(&node, Side::Host), Ok)?;
     rules::check_bridges(&node, engine)?;
     let desired = objects::host(&node);
     let proxy_netns = proxy_netns(&node)?;
+    let redirected = Redirected {
+        table: config.routing.inbound_table,
+        marks: &[
+            (TPROXY_MARK, PROXY_PRIORITIES[0]),
+            (RETURN_MARK, PROXY_PRIORITIES[1]),
+        ],
+    };
+    collisions.extend(proxied::collisions(&node, redirected)?);
     let (observed, memory) = look(&node, &desired, proxy_netns.as_ref())?;
     let mut steps = plan(&desired, &observed);
     let changes = if node.is_capturing() {

@@ -3,10 +3,13 @@
 //!
 //! Of a [`Config`] carrier, marks and routing are of no use here.
 
-use crate::config::{Config, Pod};
+use crate::collide::Collision;
+use crate::config::{Config, Numbers, Pod};
 use crate::discover::{By, devices_of, devices_of_others, discover};
 use crate::exclude::Exclude;
 use crate::node::Node;
+use crate::objects::{PROXY_PRIORITIES, TPROXY_MARK};
+use crate::proxied::{self, Redirected};
 use crate::services::services;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -25,6 +28,8 @@ pub struct Change {
     pub steps: Changes,
     /// Objects of netfilter and routing, which capture instead, are there: [`apply`] removes them.
     pub replaces: bool,
+    /// What others have in the proxy's namespace that takes what is redirected.
+    pub collisions: Vec<Collision>,
 }
 
 impl Change {
@@ -50,11 +55,22 @@ pub fn compare(config: &Config, host: &Netns, bpffs: &Bpffs) -> Result<Change> {
         },
     };
     let replaces = has_rules(host, config)?;
+    let collisions = collisions(&node)?;
     Ok(Change {
         node,
         steps,
         replaces,
+        collisions,
     })
+}
+
+/// The table and the mark of the programs are always these.
+fn collisions(node: &Node) -> Result<Vec<Collision>> {
+    let redirected = Redirected {
+        table: Numbers::default().inbound_table,
+        marks: &[(TPROXY_MARK, PROXY_PRIORITIES[0])],
+    };
+    proxied::collisions(node, redirected)
 }
 
 /// Makes the node what the configuration asks for. What rules and routing captured before is captured by the programs first;
@@ -77,6 +93,7 @@ pub fn apply(config: &Config, host: &Netns, bpffs: &Bpffs) -> Result<Change> {
             node,
             steps,
             replaces,
+            collisions: Vec::new(),
         });
     }
     let steps = programs.apply(&wanted)?;
@@ -86,10 +103,12 @@ pub fn apply(config: &Config, host: &Netns, bpffs: &Bpffs) -> Result<Change> {
         let (_, wanted) = host.run(|| desired(config))??;
         programs.apply(&wanted)?;
     }
+    let collisions = collisions(&node)?;
     Ok(Change {
         node,
         steps,
         replaces,
+        collisions,
     })
 }
 

@@ -28,6 +28,7 @@ pub mod nft;
 mod node;
 pub mod objects;
 pub mod plan;
+mod proxied;
 mod reach;
 pub mod rules;
 mod services;

@@ -125,7 +125,7 @@ impl Seen {
     /// Why it is not good though it is as it should be.
     fn but(&self) -> Option<String> {
         let found = self.collision.as_ref();
-        found.map(|found| format!("the rules are in force, but {found}"))
+        found.map(|found| format!("the redirection is in force, but {found}"))
     }
 
     /// Connections of pods reach their peer without the proxy.

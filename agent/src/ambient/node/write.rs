@@ -38,7 +38,15 @@ impl Written {
         }
     }
 
-    /// They are in force.
+    /// What programs do is in force.
+    fn by_programs(change: programs::Change, steps: Vec<String>) -> Self {
+        Self {
+            collision: change.collisions.first().cloned(),
+            ..Self::new(change.node, By::Ebpf, steps)
+        }
+    }
+
+    /// What rules do is in force.
     fn by_rules(change: weir_node_ambient::Change, steps: Vec<String>) -> Self {
         let collisions = &change.collisions;
         let worst = collisions.iter().find(|c| c.bypasses);
@@ -92,7 +100,7 @@ impl AtNode {
             let mut change = programs::compare(&asked, &host, &bpffs).map_err(text)?;
             leave_out(&mut change);
             if change.is_empty() {
-                return Ok(Written::new(change.node, By::Ebpf, Vec::new()));
+                return Ok(Written::by_programs(change, Vec::new()));
             }
             // It is read back there.
             let mut written = programs::apply(&asked, &host, &bpffs).map_err(text)?;
@@ -105,7 +113,7 @@ impl AtNode {
             if written.replaces {
                 steps.push("remove rules and routing that capture instead".to_owned());
             }
-            return Ok(Written::new(written.node, By::Ebpf, steps));
+            return Ok(Written::by_programs(written, steps));
         }
         let engine = self.0.settings.native_nftables.then_some(Engine::Nft);
         let compare = || weir_node_ambient::compare(&asked, &host, engine).map_err(text);

@@ -1,0 +1,147 @@
+//! Policy rules and routes of other writers in the proxy's namespace that take what is redirected, before the local route does.
+
+use crate::collide::{Collision, wins};
+use crate::node::{Node, Place};
+use crate::objects::{PROXY_CARRIERS, PROXY_MASK, WEIR, is_local_default};
+use std::net::IpAddr;
+use weir_netlink::route::{
+    AddressFamily, LOOPBACK_IFINDEX, PolicyRule, RT_TABLE_LOCAL, Route, RouteType, Routing,
+    RuleAction,
+};
+use weir_netlink::{Netns, Result};
+
+/// Of IP, the numbers of the protocols that are redirected.
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// What redirected packets have there: the table of their local route, and each mark with the priority of its rule.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Redirected<'a> {
+    pub(crate) table: u32,
+    pub(crate) marks: &'a [(u32, u32)],
+}
+
+/// Looks in the namespace of the active proxy.
+///
+/// # Errors
+/// Something cannot be read.
+pub(crate) fn collisions(node: &Node, of: Redirected<'_>) -> Result<Vec<Collision>> {
+    match &node.place {
+        Some(place) => Netns::open(&place.proxy.netns)?.run(|| look(node, place, of))?,
+        None => Ok(Vec::new()),
+    }
+}
+
+fn look(node: &Node, place: &Place, of: Redirected<'_>) -> Result<Vec<Collision>> {
+    let routing = Routing::open()?;
+    let families = node.families().into_iter().filter(|f| f.proxy.is_some());
+    let families: Vec<AddressFamily> = families
+        .map(|family| match family.is_v6 {
+            true => AddressFamily::V6,
+            false => AddressFamily::V4,
+        })
+        .collect();
+    let own = families.iter();
+    let own = own.map(|family| Route::local_default(*family, LOOPBACK_IFINDEX, of.table));
+    let own: Vec<Route> = own.collect();
+    let mut found = Vec::new();
+    for route in routing.routes(of.table)? {
+        if !is_local_default(&route) && wins(&route, own.iter()) {
+            found.push(collision(&format!("route {route}")));
+        }
+    }
+    let rules = routing.rules()?;
+    let addresses = routing.addresses()?.into_iter();
+    let packets = Packets {
+        routing: &routing,
+        interface: &place.interface,
+        addresses: addresses.map(|a| a.net.addr()).collect(),
+        table: of.table,
+        has_dns: node.config.dns_capture,
+    };
+    for (at, rule) in rules.iter().enumerate() {
+        if rule.protocol == WEIR || !families.contains(&rule.family) {
+            continue;
+        }
+        for (mark, priority) in of.marks {
+            let is_ours = |r: &PolicyRule| {
+                let marked = (r.fwmark, r.fwmask) == (Some(*mark), Some(PROXY_MASK));
+                marked && r.table == of.table && r.family == rule.family
+            };
+            let is_before = match rules.iter().position(is_ours) {
+                Some(ours) => at < ours,
+                None => rule.priority.unwrap_or(0) <= *priority,
+            };
+            if is_before && packets.are_taken(rule, *mark, *priority)? {
+                found.push(collision(&format!("policy rule {rule}")));
+                break;
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn collision(what: &str) -> Collision {
+    Collision {
+        found: format!("{what} in the proxy's namespace"),
+        effect: "it comes first, and what is redirected to the proxy is lost".to_owned(),
+        setting: "of the program that made it: delete it, or give a policy rule a priority above 20003",
+        bypasses: true,
+    }
+}
+
+/// Those that are redirected, with one of the marks, the address of a pod or of its peer, and another one's as destination.
+struct Packets<'a> {
+    routing: &'a Routing,
+    interface: &'a str,
+    addresses: Vec<IpAddr>,
+    table: u32,
+    has_dns: bool,
+}
+
+impl Packets<'_> {
+    fn are_taken(&self, rule: &PolicyRule, mark: u32, priority: u32) -> Result<bool> {
+        if !self.may_have(rule, mark) {
+            return Ok(false);
+        }
+        let shortest = rule.selectors.suppress_prefixlength;
+        // What is local is delivered in any case.
+        let leads = |route: &Route| {
+            let is_long = |shortest| u32::from(route.dst.prefix_len()) > shortest;
+            let stays = matches!(route.kind, RouteType::Throw | RouteType::Local);
+            route.family() == rule.family && !stays && shortest.is_none_or(is_long)
+        };
+        Ok(match rule.action {
+            RuleAction::Lookup if [self.table, RT_TABLE_LOCAL].contains(&rule.table) => false,
+            RuleAction::Lookup => self.routing.routes(rule.table)?.iter().any(leads),
+            // The kernel passes over one that leads to no rule.
+            RuleAction::Goto => rule.goto > Some(priority) && !rule.selectors.is_unresolved(),
+            RuleAction::Nop => false,
+            _ => true,
+        })
+    }
+
+    /// Whether it may select them. What other attached networks have is for their addresses, which are the proxy's own.
+    fn may_have(&self, rule: &PolicyRule, mark: u32) -> bool {
+        let by = &rule.selectors;
+        // What the others do not select.
+        if rule.not {
+            return true;
+        }
+        let mask = rule.fwmask.unwrap_or(u32::MAX);
+        let is_own = |net: &ipnet::IpNet| {
+            net.prefix_len() == net.max_prefix_len() && self.addresses.contains(&net.addr())
+        };
+        let arrive = |name: &String| {
+            *name == *self.interface || PROXY_CARRIERS.iter().any(|carrier| name == carrier)
+        };
+        let is_redirected = |protocol: u8| protocol == TCP || (protocol == UDP && self.has_dns);
+        rule.fwmark.is_none_or(|of| (of ^ mark) & mask == 0)
+            && by.oif.is_none()
+            && by.iif.as_ref().is_none_or(arrive)
+            && !by.from.iter().chain(&by.to).any(is_own)
+            && by.ip_proto.is_none_or(is_redirected)
+            // What arrives counts as root's.
+            && by.uids.as_ref().is_none_or(|uids| *uids.start() == 0)
+    }
+}
