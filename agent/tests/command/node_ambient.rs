@@ -60,9 +60,16 @@ fn collisions_are_shown_first_and_refused_without_force() {
     let forced = run("apply", &["--force"]);
     assert_eq!(forced.code, 0, "{forced:?}");
     assert_ne!(state(), before);
+    // Packets of pods to that network take the foreign route.
+    let verified = run("verify", &[]);
+    assert_eq!(verified.code, 1, "{verified:?}");
+    let line = "192.0.2.0/24 dev #1 table 101";
+    assert!(verified.stdout.contains(line), "{verified:?}");
+    routing.del_route(&route).unwrap();
     let verified = run("verify", &[]);
     assert_eq!(verified.code, 0, "{verified:?}");
     assert!(verified.stdout.contains("collision: "), "{verified:?}");
+    routing.add_route(&route).unwrap();
     let cleaned = run("clean", &[]);
     assert_eq!(cleaned.code, 0, "{cleaned:?}");
     assert_eq!(state(), before);
