@@ -63,7 +63,7 @@ pub(crate) fn run(setup: &Setup, scratch: &Scratch, report: &mut Report) -> Resu
     ));
     report.arm("cpu until all are enrolled", "us", &[spent]);
     report.goal(
-        "the same / 3 s",
+        "cpu until all are enrolled / 3 s",
         Ratio::of_one(spent / START_US),
         Goal::AtMost(1.0),
     );
@@ -157,7 +157,7 @@ fn sweeps(setup: &Setup, agent: &Agent, pods: &[Pod], report: &mut Report) -> Re
     }
     report.arm("cpu of a sweep over all of them", "us", &[spent]);
     report.goal(
-        "the same / 50 ms",
+        "cpu of a sweep / 50 ms",
         Ratio::of_one(spent / SWEEP_US),
         Goal::AtMost(1.0),
     );

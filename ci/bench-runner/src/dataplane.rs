@@ -10,6 +10,7 @@ mod ways;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{UsageWho, getrusage};
@@ -17,14 +18,16 @@ use nix::sys::time::TimeValLike;
 use weir_demo::node_ambient::{Lab, Place};
 use weir_netlink::route::AddressFamily;
 
+use crate::figures;
 use crate::report::{Goal, Report};
 use crate::stats::{median, ratio};
 use ways::Way;
 
 /// Connections of one sample, one after the other.
 const CONNECTIONS: u32 = 400;
-/// Round trips of one sample.
+/// Round trips of one sample; beside many streams each waits for all of their threads.
 const ROUND_TRIPS: u32 = 2_000;
+const BESIDE: u32 = 100;
 /// Bytes of one sample, by one stream and by many.
 const BYTES: usize = 256 << 20;
 const STREAMS: usize = 64;
@@ -40,6 +43,7 @@ struct Samples {
     connection_cpu: Vec<f64>,
     /// Microseconds.
     round_trip: Vec<f64>,
+    beside: Vec<f64>,
     /// MiB a second.
     one: Vec<f64>,
     many: Vec<f64>,
@@ -87,8 +91,8 @@ fn sample(way: Way, lab: &Lab, samples: &mut Samples) -> std::io::Result<()> {
         );
         samples.rate.push(count / wall);
         samples.connection_cpu.push(cpu / count);
-        let (wall, _) = cost(|| round_trips(to))?;
-        samples.round_trip.push(wall * 1e6 / f64::from(ROUND_TRIPS));
+        samples.round_trip.push(round_trips(to, ROUND_TRIPS)?);
+        samples.beside.push(beside_streams(to)?);
         for (streams, rate, cpus) in [
             (1, &mut samples.one, &mut samples.one_cpu),
             (STREAMS, &mut samples.many, &mut samples.many_cpu),
@@ -127,32 +131,48 @@ fn connections(to: SocketAddr, count: u32) -> std::io::Result<()> {
     Ok(())
 }
 
-fn round_trips(to: SocketAddr) -> std::io::Result<()> {
+/// Microseconds of one.
+fn round_trips(to: SocketAddr, count: u32) -> std::io::Result<f64> {
     let mut stream = connect(to)?;
     stream.write_all(&[proxy::ECHO])?;
-    for _ in 0..ROUND_TRIPS {
+    let begun = Instant::now();
+    for _ in 0..count {
         stream.write_all(&[1; 64])?;
         stream.read_exact(&mut [0; 64])?;
     }
-    Ok(())
+    Ok(begun.elapsed().as_secs_f64() * 1e6 / f64::from(count))
+}
+
+/// Microseconds of a round trip while other streams send as fast as they can.
+fn beside_streams(to: SocketAddr) -> std::io::Result<f64> {
+    let ends = AtomicBool::new(false);
+    let begun = AtomicUsize::new(0);
+    let is_done = |sent: usize| {
+        // Each has sent something before the measurement.
+        begun.fetch_add(usize::from(sent == 0), Ordering::SeqCst);
+        sent > 0 && ends.load(Ordering::SeqCst)
+    };
+    std::thread::scope(|scope| {
+        let send = || scope.spawn(|| send(connect(to)?, is_done));
+        let threads: Vec<_> = (0..STREAMS).map(|_| send()).collect();
+        let patience = Instant::now() + PATIENCE;
+        while begun.load(Ordering::SeqCst) < STREAMS && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let trip = round_trips(to, BESIDE);
+        ends.store(true, Ordering::SeqCst);
+        let mut ended = threads.into_iter().map(|t| t.join().expect("no panic"));
+        ended.try_for_each(|sent| sent)?;
+        trip
+    })
 }
 
 fn streaming(to: SocketAddr, streams: usize) -> std::io::Result<()> {
-    let one = |mut stream: TcpStream| -> std::io::Result<()> {
-        stream.write_all(&[proxy::SINK])?;
-        let (block, mut left) = (vec![0; 128 << 10], BYTES / streams);
-        while left > 0 {
-            let now = left.min(block.len());
-            stream.write_all(&block[..now])?;
-            left -= now;
-        }
-        stream.shutdown(Shutdown::Write)?;
-        stream.read_exact(&mut [0])
-    };
     // A new thread is in the namespace of the one that makes it.
     std::thread::scope(|scope| {
+        let is_done = |sent: usize| sent >= BYTES / streams;
         let threads: Vec<_> = (0..streams)
-            .map(|_| scope.spawn(|| one(connect(to)?)))
+            .map(|_| scope.spawn(move || send(connect(to)?, is_done)))
             .collect();
         threads
             .into_iter()
@@ -160,51 +180,59 @@ fn streaming(to: SocketAddr, streams: usize) -> std::io::Result<()> {
     })
 }
 
+/// Sends until so many bytes are enough, and waits until the server has them.
+fn send(mut stream: TcpStream, is_done: impl Fn(usize) -> bool) -> std::io::Result<()> {
+    stream.write_all(&[proxy::SINK])?;
+    let (block, mut sent) = (vec![0; 128 << 10], 0);
+    while !is_done(sent) {
+        stream.write_all(&block)?;
+        sent += block.len();
+    }
+    stream.shutdown(Shutdown::Write)?;
+    stream.read_exact(&mut [0])
+}
+
 fn tell(places: &[(Way, Lab, Samples)], report: &mut Report) {
     type Of = fn(&Samples) -> &Vec<f64>;
-    let rows: [(&str, &str, Of); 7] = [
-        ("Connections a second, one after the other", "1/s", |s| {
-            &s.rate
-        }),
-        ("Processor time for a connection", "us", |s| {
-            &s.connection_cpu
-        }),
-        ("A round trip of 64 bytes", "us", |s| &s.round_trip),
-        ("One stream", "MiB/s", |s| &s.one),
-        ("64 streams", "MiB/s", |s| &s.many),
-        ("Processor time for a GiB by one stream", "ms", |s| {
-            &s.one_cpu
-        }),
-        ("Processor time for a GiB by 64 streams", "ms", |s| {
-            &s.many_cpu
-        }),
+    let columns: [(&str, Of); 7] = [
+        ("1/s", |s| &s.rate),
+        ("us", |s| &s.connection_cpu),
+        ("us", |s| &s.round_trip),
+        ("us", |s| &s.beside),
+        ("MiB/s", |s| &s.one),
+        ("MiB/s", |s| &s.many),
+        ("ms", |s| &s.one_cpu),
     ];
-    for (name, unit, of) in rows {
-        Report::heading(name);
+    for ((column, _), (unit, of)) in figures::COLUMNS.into_iter().zip(columns) {
+        Report::heading(column);
         for (way, _, samples) in places {
-            report.arm(way.name(), unit, of(samples));
+            report.cell(Some(column), way.name(), unit, of(samples));
         }
+    }
+    Report::heading("processor time for a GiB by 64 streams");
+    for (way, _, samples) in places {
+        report.arm(way.name(), "ms", &samples.many_cpu);
     }
     let find = |way: Way| places.iter().find(|(w, ..)| *w == way).map(|(.., s)| s);
     if let (Some(ebpf), Some(nft)) = (find(Way::Ebpf), find(Way::Nft)) {
         Report::heading("eBPF in the pod / nft in the pod");
         let rate = ratio(&ebpf.rate, &nft.rate);
-        report.goal("connections a second", rate, Goal::AtLeast(1.0));
+        report.goal("pod: connections a second", rate, Goal::AtLeast(1.0));
         let connection = ratio(&ebpf.connection_cpu, &nft.connection_cpu);
         report.goal(
-            "processor time for a connection",
+            "pod: processor time for a connection",
             connection,
             Goal::AtMost(1.0),
         );
         let stream = ratio(&ebpf.one_cpu, &nft.one_cpu);
-        report.goal("processor time for a GiB", stream, Goal::AtMost(1.0));
+        report.goal("pod: processor time for a GiB", stream, Goal::AtMost(1.0));
         report.fact("  MiB/s, eBPF", median(&ebpf.one));
     }
     if let (Some(ebpf), Some(rules)) = (find(Way::NodePrograms), find(Way::NodeRules)) {
         Report::heading("eBPF at the node / rules at the node");
         let rate = ratio(&ebpf.rate, &rules.rate);
-        report.goal("connections a second", rate, Goal::AtLeast(1.0));
+        report.goal("node: connections a second", rate, Goal::AtLeast(1.0));
         let stream = ratio(&ebpf.one_cpu, &rules.one_cpu);
-        report.goal("processor time for a GiB", stream, Goal::AtMost(1.0));
+        report.goal("node: processor time for a GiB", stream, Goal::AtMost(1.0));
     }
 }

@@ -1,4 +1,5 @@
-//! `weir-bench BINARIES OUTPUT [--quick|--apply|--pods|--ambient|--dataplane|--soak|--node]`: weir beside the shell-out that it replaces.
+//! `weir-bench BINARIES OUTPUT [--quick] [--apply|--pods|--ambient|--dataplane|--soak|--node]`: weir beside the shell-out that it
+//! replaces. `weir-bench --write DOCUMENT OUTPUT` puts what it found into the tables of the document.
 //!
 //! What counts are ratios: both sides run in turns, in one run, on one machine. Absolute times
 //! say more about the machine. `ci/bench` builds what is needed and calls this.
@@ -17,6 +18,7 @@ mod ambient;
 mod apply;
 mod capture;
 mod dataplane;
+mod figures;
 #[allow(dead_code, unreachable_pub)]
 mod node;
 mod peak;
@@ -37,6 +39,7 @@ use std::process::ExitCode;
 
 /// How much is measured.
 struct Size {
+    is_quick: bool,
     samples: usize,
     pods: usize,
     rounds: usize,
@@ -60,6 +63,7 @@ enum Parts {
 }
 
 const FULL: Size = Size {
+    is_quick: false,
     samples: 150,
     pods: 200,
     rounds: 5,
@@ -69,6 +73,7 @@ const FULL: Size = Size {
     large: 15,
 };
 const QUICK: Size = Size {
+    is_quick: true,
     samples: 10,
     pods: 32,
     rounds: 1,
@@ -84,23 +89,38 @@ const SOAK: usize = 2_000;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let (binaries, output, size, parts) = match arguments[..] {
-        [binaries, output] => (binaries, output, FULL, Parts::All),
-        [binaries, output, "--quick"] => (binaries, output, QUICK, Parts::All),
-        [binaries, output, "--apply"] => (binaries, output, FULL, Parts::Apply),
-        [binaries, output, "--pods"] => (binaries, output, FULL, Parts::Pods),
-        [binaries, output, "--ambient"] => (binaries, output, FULL, Parts::Ambient),
-        [binaries, output, "--dataplane"] => (binaries, output, FULL, Parts::Dataplane),
-        [binaries, output, "--soak"] => (binaries, output, FULL, Parts::Soak),
-        [binaries, output, "--node"] => (binaries, output, FULL, Parts::Node),
+    if let ["--write", document, report] = arguments[..] {
+        return end(figures::write(Path::new(document), Path::new(report)).map(|()| 0));
+    }
+    let (quick, arguments): (Vec<&str>, Vec<&str>) =
+        arguments.into_iter().partition(|a| *a == "--quick");
+    let (binaries, output, part) = match arguments[..] {
+        [binaries, output] => (binaries, output, ""),
+        [binaries, output, part] => (binaries, output, part),
+        _ => ("", "", "none"),
+    };
+    let parts = match part {
+        "" => Parts::All,
+        "--apply" => Parts::Apply,
+        "--pods" => Parts::Pods,
+        "--ambient" => Parts::Ambient,
+        "--dataplane" => Parts::Dataplane,
+        "--soak" => Parts::Soak,
+        "--node" => Parts::Node,
         _ => {
             eprintln!(
-                "usage: weir-bench BINARIES OUTPUT [--quick|--apply|--pods|--ambient|--dataplane|--soak|--node]"
+                "usage: weir-bench BINARIES OUTPUT [--quick] [--apply|--pods|--ambient|--dataplane|--soak|--node]\n\
+                 or: weir-bench --write DOCUMENT OUTPUT"
             );
             return ExitCode::from(2);
         }
     };
-    match measure(Path::new(binaries), Path::new(output), &size, parts) {
+    let size = if quick.is_empty() { &FULL } else { &QUICK };
+    end(measure(Path::new(binaries), Path::new(output), size, parts))
+}
+
+fn end(measured: Result<usize, String>) -> ExitCode {
+    match measured {
         Ok(0) => ExitCode::SUCCESS,
         Ok(missed) => {
             println!("{missed} goals missed");
@@ -131,11 +151,11 @@ fn measure(binaries: &Path, output: &Path, size: &Size, parts: Parts) -> Result<
         Parts::All | Parts::Apply => {}
     }
     if !matches!(parts, Parts::All | Parts::Apply) {
-        return report.write(output);
+        return report.write(output, size.is_quick);
     }
     apply::run(&setup, &scratch, size.samples, &mut report)?;
     if parts == Parts::Apply {
-        return report.write(output);
+        return report.write(output, size.is_quick);
     }
     tables::run(&setup, &scratch, size.samples, &mut report)?;
     sets::ipset(&setup, &scratch, size.addresses, size.large, &mut report)?;
@@ -145,5 +165,5 @@ fn measure(binaries: &Path, output: &Path, size: &Size, parts: Parts) -> Result<
     running::run(&setup, &scratch, &mut report)?;
     ambient::run(&setup, &scratch, &mut report)?;
     throughput::run(&setup, &scratch, size.pods, size.rounds, &mut report)?;
-    report.write(output)
+    report.write(output, size.is_quick)
 }

@@ -55,7 +55,7 @@ pub(crate) fn run(
     report.arm("ADD, pod from the agent, wall", "us", &wall(0));
     report.arm("ADD, pod from the API server, wall", "us", &wall(1));
     report.goal(
-        "agent / API server, wall",
+        "node: agent / API server, wall",
         ratio(&wall(0), &wall(1)),
         Goal::AtMost(0.5),
     );
@@ -68,7 +68,7 @@ pub(crate) fn run(
     let group = group_memory(pid)?;
     report.arm("memory of its group, page cache too", "KiB", &[group]);
     report.goal(
-        "memory of its group / 30 MiB",
+        "node: memory of its group / 30 MiB",
         Ratio::of_one(group / 30.0 / 1024.0),
         Goal::AtMost(1.0),
     );
@@ -83,7 +83,7 @@ fn idle(pid: u32, report: &mut Report) -> Result<(), String> {
     Report::heading("The agent at rest, ten seconds");
     report.arm("processor time", "ppm", &[share * 1e6]);
     report.goal(
-        "share of a processor / 0.1 %",
+        "node: share of a processor / 0.1 %",
         Ratio::of_one(share / 0.001),
         Goal::AtMost(1.0),
     );
@@ -116,7 +116,7 @@ fn throughput(
     report.arm("ADD, pod from the agent, rate", "pod/s", &rates[0]);
     report.arm("shell-out, no pod read, rate", "pod/s", &rates[1]);
     report.goal(
-        "ADD / shell-out, rate",
+        "node: ADD / shell-out, rate",
         ratio(&rates[0], &rates[1]),
         Goal::AtLeast(2.0),
     );
@@ -155,7 +155,7 @@ fn crowd(
     Report::heading(&format!("{CROWD} pods at once, no failure"));
     report.arm("until a pod is started", "us", &times);
     report.goal(
-        "99th percentile / median",
+        "node: 99th percentile / median",
         Ratio::of_one(late / median(&times)),
         Goal::AtMost(5.0),
     );

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::figures;
 use crate::stats::{Ratio, median};
 
 /// Everything that was measured.
@@ -21,6 +22,11 @@ impl Report {
 
     /// One way to do it: medians, and the range from the 5th to the 95th percentile.
     pub(crate) fn arm(&mut self, name: &str, unit: &str, samples: &[f64]) {
+        self.cell(None, name, unit, samples);
+    }
+
+    /// The same, for a column of the table that has a row for each way.
+    pub(crate) fn cell(&mut self, column: Option<&str>, name: &str, unit: &str, samples: &[f64]) {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
         let at = |share: f64| sorted[(share * (sorted.len() - 1) as f64) as usize];
@@ -30,7 +36,7 @@ impl Report {
             samples.len()
         );
         self.arms.push(
-            json!({"name": name, "unit": unit, "median": middle, "p5": low,
+            json!({"name": name, "column": column, "unit": unit, "median": middle, "p5": low,
                               "p95": high, "samples": samples}),
         );
     }
@@ -60,15 +66,22 @@ impl Report {
     }
 
     /// Writes the samples and verdicts; the number of goals that were missed.
-    pub(crate) fn write(self, path: &Path) -> Result<usize, String> {
+    pub(crate) fn write(self, path: &Path, is_quick: bool) -> Result<usize, String> {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let cpus = std::thread::available_parallelism().map_or(0, usize::from);
-        let value = json!({"kernel": kernel.trim(), "cpus": cpus, "arms": self.arms,
-                           "goals": self.goals});
+        let value = json!({"kernel": kernel.trim(), "cpus": cpus, "is_quick": is_quick,
+                           "arms": self.arms, "goals": self.goals});
         std::fs::write(path, format!("{value:#}\n"))
             .map_err(|e| format!("{}: {e}", path.display()))?;
         println!("\nAll samples: {}", path.display());
-        Ok(self.missed)
+        let names = self.goals.iter().filter_map(|goal| goal["name"].as_str());
+        let unknown: Vec<&str> = names.filter(|name| !figures::has(name)).collect();
+        match unknown[..] {
+            [] => Ok(self.missed),
+            _ => Err(format!(
+                "no table of src/figures.rs has a row for {unknown:?}"
+            )),
+        }
     }
 }
 

@@ -41,7 +41,7 @@ pub(crate) fn run(setup: &Setup, scratch: &Scratch, report: &mut Report) -> Resu
         &[spent],
     );
     report.goal(
-        "the same / 2 s",
+        "found right at start / 2 s",
         Ratio::of_one(spent / START),
         Goal::AtMost(1.0),
     );

@@ -128,19 +128,19 @@ pub(super) fn attach(report: &mut Report) -> Result<(), String> {
     Report::heading(&format!("Programs for {PODS} pods, by one process"));
     report.arm("processor time for one pod", "us", &[spent / PODS as f64]);
     report.goal(
-        "the same / 5 ms",
+        "programs of one pod / 5 ms",
         Ratio::of_one(spent / PODS as f64 / POD_US),
         Goal::AtMost(1.0),
     );
     report.goal(
-        "all pods / 5 s",
+        "programs of all pods / 5 s",
         Ratio::of_one(spent / ALL_US),
         Goal::AtMost(1.0),
     );
     let rss = rss(std::process::id())?;
     report.arm("memory of this process", "KiB", &[rss]);
     report.goal(
-        "the same / 40 MiB",
+        "memory of that process / 40 MiB",
         Ratio::of_one(rss / RSS_KIB),
         Goal::AtMost(1.0),
     );
