@@ -334,7 +334,7 @@ fn vnis(node: &Node) -> [u32; 2] {
     }
 }
 
-fn address_family(family: Family) -> AddressFamily {
+pub(crate) fn address_family(family: Family) -> AddressFamily {
     match family.is_v6 {
         true => AddressFamily::V6,
         false => AddressFamily::V4,

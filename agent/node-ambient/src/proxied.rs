@@ -2,7 +2,7 @@
 
 use crate::collide::{Collision, wins};
 use crate::node::{Node, Place};
-use crate::objects::{PROXY_CARRIERS, PROXY_MASK, WEIR, is_local_default};
+use crate::objects::{PROXY_CARRIERS, PROXY_MASK, WEIR, address_family, is_local_default};
 use std::net::IpAddr;
 use weir_netlink::route::{
     AddressFamily, LOOPBACK_IFINDEX, PolicyRule, RT_TABLE_LOCAL, Route, RouteType, Routing,
@@ -35,12 +35,7 @@ pub(crate) fn collisions(node: &Node, of: Redirected<'_>) -> Result<Vec<Collisio
 fn look(node: &Node, place: &Place, of: Redirected<'_>) -> Result<Vec<Collision>> {
     let routing = Routing::open()?;
     let families = node.families().into_iter().filter(|f| f.proxy.is_some());
-    let families: Vec<AddressFamily> = families
-        .map(|family| match family.is_v6 {
-            true => AddressFamily::V6,
-            false => AddressFamily::V4,
-        })
-        .collect();
+    let families: Vec<AddressFamily> = families.map(address_family).collect();
     let own = families.iter();
     let own = own.map(|family| Route::local_default(*family, LOOPBACK_IFINDEX, of.table));
     let own: Vec<Route> = own.collect();
