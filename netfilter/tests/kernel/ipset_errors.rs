@@ -293,6 +293,32 @@ fn a_set_that_a_rule_names_is_replaced_under_it_and_not_destroyed() {
     assert!(rules.contains("--match-set s dst"), "{rules}");
 }
 
+/// As after a transaction of nf_tables, whose references the kernel gives up later.
+#[test]
+fn a_set_that_is_given_up_later_is_waited_for() {
+    let ns = namespace_or_skip!();
+    load(&ns, "create s hash:ip\ncreate l list:set\nadd l s\n");
+    let begun = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            engine(&ns, |e| {
+                begun.wait();
+                e.destroy_after_commit("s").unwrap();
+            });
+        });
+        begun.wait();
+        engine(&ns, |e| {
+            // Some exchanges later.
+            for _ in 0..100 {
+                assert_eq!(e.names().unwrap().len(), 2);
+            }
+            e.destroy("l").unwrap();
+        });
+        waiting.join().unwrap();
+    });
+    engine(&ns, |e| assert!(e.names().unwrap().is_empty()));
+}
+
 /// Two of four sets are in use; the error names both, and the others are gone.
 #[test]
 fn sets_that_cannot_go_keep_no_other() {

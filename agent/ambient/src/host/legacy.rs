@@ -63,14 +63,21 @@ pub(super) fn remove(with_iptables_nft: bool) -> Result<Vec<String>> {
         }
     }
     let names = sets_among(&SETS)?;
+    let mut were_in_use = false;
     if !names.is_empty() && with_iptables_nft {
         // Of these it may be that uses them.
-        removed.extend(remove_of_iptables_nft()?);
+        let gone = remove_of_iptables_nft()?;
+        were_in_use = !gone.is_empty();
+        removed.extend(gone);
     } else if !names.is_empty() && leftovers::are_there_here()? {
         return Ok(removed);
     }
     for name in names {
-        IpsetEngine::open()?.destroy(&name)?;
+        let mut engine = IpsetEngine::open()?;
+        match were_in_use {
+            true => engine.destroy_after_commit(&name)?,
+            false => engine.destroy(&name)?,
+        }
         removed.push(format!("destroy {name}"));
     }
     Ok(removed)

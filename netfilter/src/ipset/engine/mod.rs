@@ -20,6 +20,7 @@ use super::model::{Header, SetFamily, SetType};
 use super::wire::CommandAttrs;
 use super::{codec, raw};
 use std::collections::HashMap;
+use weir_netlink::contention::{Attempts, CONTENTION};
 use weir_netlink::message::NLM_F_EXCL;
 use weir_netlink::nfnetlink::{NFNL_SUBSYS_IPSET, Refusal, Requests, Socket, message_type};
 use weir_netlink::{Error, Result};
@@ -178,6 +179,22 @@ impl<T: Transport> IpsetEngine<T> {
     /// `ENOENT`; `IPSET_ERR_BUSY` while a rule or a list refers to it.
     pub fn destroy(&mut self, name: &str) -> Result<()> {
         self.on_set(raw::IPSET_CMD_DESTROY, name, "destroy")
+    }
+
+    /// As [`IpsetEngine::destroy`], for a set whose last rule a transaction of nf_tables has just deleted: as with `-m set` of
+    /// `iptables-nft`. The kernel gives up the reference later, in a worker of its own (`nf_tables_trans_destroy_work`), so the
+    /// set being in use is waited for until [`CONTENTION`] is over.
+    ///
+    /// # Errors
+    /// As there: `IPSET_ERR_BUSY` when another rule or a list refers to it.
+    pub fn destroy_after_commit(&mut self, name: &str) -> Result<()> {
+        let mut attempts = Attempts::begin(CONTENTION);
+        loop {
+            match self.destroy(name) {
+                Err(e) if e.errno() == Some(raw::IPSET_ERR_BUSY) && attempts.again() => {}
+                other => return other,
+            }
+        }
     }
 
     /// `ipset destroy` without a name: every set of the namespace, owned or foreign.
