@@ -1,7 +1,8 @@
 //! Sockets as a proxy, an application and their callers open them. Every wait ends.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
+use std::ops::Deref;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -47,12 +48,32 @@ pub(super) struct Options {
     pub(super) mark: Option<u32>,
 }
 
+/// A socket that listens, and no longer than this value is there: a process that another thread starts has the sockets of this one
+/// until it executes its program, so that closing alone would not free the port for the next listener.
+#[derive(Debug)]
+pub(super) struct Listening(Socket);
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        // `ENOTCONN` of datagram sockets, which share their port (`SO_REUSEADDR`).
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
+
+impl Deref for Listening {
+    type Target = Socket;
+
+    fn deref(&self) -> &Socket {
+        &self.0
+    }
+}
+
 /// A listening socket. Calls of `accept` and `recv` do not block.
 pub(super) fn listen(
     protocol: Protocol,
     address: SocketAddr,
     options: Options,
-) -> io::Result<Socket> {
+) -> io::Result<Listening> {
     let socket = open(protocol, address)?;
     socket.set_reuse_address(true)?;
     if let Some(mark) = options.mark {
@@ -66,7 +87,7 @@ pub(super) fn listen(
         socket.listen(16)?;
     }
     socket.set_nonblocking(true)?;
-    Ok(socket)
+    Ok(Listening(socket))
 }
 
 /// The sender's end of a flow, at `port` unless the flow says which. A UDP socket is connected too: it takes answers only from the
@@ -154,4 +175,20 @@ pub(super) fn is_refusal(error: &io::Error) -> bool {
             | Kind::HostUnreachable
             | Kind::NetworkUnreachable
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_free_again_though_another_process_holds_the_socket() {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let first = listen(Protocol::Tcp, any, Options::default()).unwrap();
+        let at = ip(&first.local_addr().unwrap()).unwrap();
+        // As a process has it that is started and executes nothing yet.
+        let _held = first.try_clone().unwrap();
+        drop(first);
+        listen(Protocol::Tcp, at, Options::default()).unwrap();
+    }
 }

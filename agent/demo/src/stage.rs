@@ -8,14 +8,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use socket2::Socket;
 use weir_netlink::route::AddressFamily;
 use weir_netlink::{Error, Result};
 
 use super::flow::{Flow, Outcome, Protocol, Receiver};
 use super::lab::{Lab, Place};
 use super::owner::Owner;
-use super::socket::{self, Options, PATIENCE, is_refusal, or_nothing};
+use super::socket::{self, Listening, Options, PATIENCE, is_refusal, or_nothing};
 
 /// The proxy's port for what the application sends.
 pub const PROXY_OUTBOUND_PORT: u16 = 15001;
@@ -46,7 +45,7 @@ struct Listener {
     protocol: Protocol,
     place: Place,
     owner: Owner,
-    socket: Socket,
+    socket: Listening,
 }
 
 /// A lab with everybody waiting in it.

@@ -4,7 +4,7 @@
 
 use super::lab::{Lab, Place, service};
 use crate::flow::{Flow, Protocol, Receiver};
-use crate::socket::{self, Options, PATIENCE, or_nothing};
+use crate::socket::{self, Listening, Options, PATIENCE, or_nothing};
 use crate::stage::{
     PROXY_DNS_PORT, PROXY_INBOUND_PORT, PROXY_OUTBOUND_PORT, PROXY_TUNNEL_PORT, ZTUNNEL_MARK,
 };
@@ -26,7 +26,7 @@ struct Listener {
     receiver: Receiver,
     protocol: Protocol,
     place: Place,
-    socket: Socket,
+    socket: Listening,
 }
 
 /// Everything that listens.
