@@ -140,7 +140,7 @@ fn beside_a_sidecar(family: AddressFamily) -> Vec<String> {
     let intent = Intent::parse(&given, &NameFiles::default()).expect("an intent");
     let stage = Stage::open(&lab, Mode::Tproxy).expect("everybody in place");
     let to = (lab.address(Place::Pod, family), 8080).into();
-    let client = (lab.address(Place::Client, family), 40_001).into();
+    let client = (lab.address(Place::Client, family), 0).into();
     let flow = tcp("as the client", Place::Pod, to).of(Owner::ROOT);
     let flow = (flow.source(client).mark(1337), Receiver::Application);
     let compiled = intent.compile_for(None, Engine::Nft);
@@ -165,4 +165,41 @@ fn policy_rules_that_lead_replies_past_the_proxy_are_named_and_nothing_else() {
         joined.flatten().collect()
     });
     assert!(mistaken.is_empty(), "{mistaken:#?}");
+}
+
+/// Programs capture, and a foreign rule takes the packets of ours by their mark: replies to the client do not return.
+#[test]
+fn a_policy_rule_that_takes_the_mark_is_named_beside_programs() {
+    let Some(mounted) = ebpf::mount() else {
+        return;
+    };
+    let lab = lab_or_skip!();
+    let wanted = wanted(false, &json!({}));
+    ebpf::redirect(&mounted, lab.netns(Place::Pod), &wanted);
+    let stage = Stage::ambient(&lab).expect("all listeners");
+    let without = wanted.compile_without_rules();
+    let sandbox = Sandbox::of(lab.netns(Place::Pod).try_clone().expect("a descriptor"));
+    let sandbox = sandbox.expect("a pod");
+    let named = || {
+        let found = sandbox.visit_for(Redirect::SCHEME, |visit| visit.hindrances(&without));
+        found.expect("entered").expect("read")
+    };
+    for &family in lab.families() {
+        let (flow, receiver) = of_ztunnel(&lab, family);
+        assert_eq!(named(), [""; 0]);
+        let got = stage.send(&flow).expect("sent").by();
+        assert_eq!(got, Some(receiver));
+        ip(
+            &lab,
+            family,
+            "rule add priority 50 fwmark 0x111/0xfff blackhole",
+        );
+        let found = named();
+        assert_eq!(found.len(), 1, "{found:?}");
+        let line = found.first().expect("one");
+        assert!(line.contains("takes its packets"), "{line}");
+        let got = stage.send(&flow).map(|outcome| outcome.by());
+        assert!(!matches!(got, Ok(Some(_))), "{got:?}");
+        ip(&lab, family, "rule delete priority 50");
+    }
 }
