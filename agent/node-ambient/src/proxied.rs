@@ -4,10 +4,7 @@ use crate::collide::{Collision, wins};
 use crate::node::{Node, Place};
 use crate::objects::{PROXY_CARRIERS, PROXY_MASK, WEIR, address_family, is_local_default};
 use std::net::IpAddr;
-use weir_netlink::route::{
-    AddressFamily, LOOPBACK_IFINDEX, PolicyRule, RT_TABLE_LOCAL, Route, RouteType, Routing,
-    RuleAction,
-};
+use weir_netlink::route::{AddressFamily, LOOPBACK_IFINDEX, PolicyRule, Route, Routing};
 use weir_netlink::{Netns, Result};
 
 /// Of IP, the numbers of the protocols that are redirected.
@@ -48,10 +45,8 @@ fn look(node: &Node, place: &Place, of: Redirected<'_>) -> Result<Vec<Collision>
     let rules = routing.rules()?;
     let addresses = routing.addresses()?.into_iter();
     let packets = Packets {
-        routing: &routing,
         interface: &place.interface,
         addresses: addresses.map(|a| a.net.addr()).collect(),
-        table: of.table,
         has_dns: node.config.dns_capture,
     };
     for (at, rule) in rules.iter().enumerate() {
@@ -67,7 +62,8 @@ fn look(node: &Node, place: &Place, of: Redirected<'_>) -> Result<Vec<Collision>
                 Some(ours) => at < ours,
                 None => rule.priority.unwrap_or(0) <= *priority,
             };
-            if is_before && packets.are_taken(rule, *mark, *priority)? {
+            let ours = PolicyRule::mark(rule.family, *mark, of.table).at(*priority);
+            if is_before && packets.may_have(rule, *mark) && routing.leads_past(rule, &ours)? {
                 found.push(collision(&format!("policy rule {rule}")));
                 break;
             }
@@ -87,35 +83,12 @@ fn collision(what: &str) -> Collision {
 
 /// Those that are redirected, with one of the marks, the address of a pod or of its peer, and another one's as destination.
 struct Packets<'a> {
-    routing: &'a Routing,
     interface: &'a str,
     addresses: Vec<IpAddr>,
-    table: u32,
     has_dns: bool,
 }
 
 impl Packets<'_> {
-    fn are_taken(&self, rule: &PolicyRule, mark: u32, priority: u32) -> Result<bool> {
-        if !self.may_have(rule, mark) {
-            return Ok(false);
-        }
-        let shortest = rule.selectors.suppress_prefixlength;
-        // What is local is delivered in any case.
-        let leads = |route: &Route| {
-            let is_long = |shortest| u32::from(route.dst.prefix_len()) > shortest;
-            let stays = matches!(route.kind, RouteType::Throw | RouteType::Local);
-            route.family() == rule.family && !stays && shortest.is_none_or(is_long)
-        };
-        Ok(match rule.action {
-            RuleAction::Lookup if [self.table, RT_TABLE_LOCAL].contains(&rule.table) => false,
-            RuleAction::Lookup => self.routing.routes(rule.table)?.iter().any(leads),
-            // The kernel passes over one that leads to no rule.
-            RuleAction::Goto => rule.goto > Some(priority) && !rule.selectors.is_unresolved(),
-            RuleAction::Nop => false,
-            _ => true,
-        })
-    }
-
     /// Whether it may select them. What other attached networks have is for their addresses, which are the proxy's own.
     fn may_have(&self, rule: &PolicyRule, mark: u32) -> bool {
         let by = &rule.selectors;

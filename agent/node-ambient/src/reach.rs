@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use weir_netfilter::nft::raw::NFT_TABLE_F_DORMANT;
-use weir_netfilter::nft::{self, Hook, Statement, TableFamily, Verdict, priority};
+use weir_netfilter::nft::{self, Hook, TableFamily, priority};
 use weir_netfilter::xtables;
 
 /// The chains by name, each with the last priority among the hooks that lead to it.
@@ -28,37 +28,11 @@ pub(crate) fn of_nft(table: &nft::Table) -> Reached<'_> {
             let rules = chain.rules.iter().flat_map(nft::Rule::with_own);
             Some((
                 chain.name.as_str(),
-                rules.flat_map(move |rule| led_to(table, rule)),
+                rules.flat_map(|rule| table.led_to(rule)),
             ))
         });
     }
     reached
-}
-
-fn led_to<'t>(table: &'t nft::Table, rule: &'t nft::Rule) -> Vec<&'t str> {
-    let chain = |verdict: &'t Verdict| match verdict {
-        Verdict::Jump(to) | Verdict::Goto(to) => Some(to.as_str()),
-        _ => None,
-    };
-    let mut to = Vec::new();
-    for statement in &rule.statements {
-        match statement {
-            Statement::Verdict(verdict) => to.extend(chain(verdict)),
-            Statement::Vmap(..) | Statement::Opaque(_) => {
-                // Which map it is does not matter much: those of verdicts are few.
-                let elements = table.sets.iter().flat_map(|map| &map.elements);
-                let verdicts = elements.filter_map(|e| e.extra().verdict.as_ref());
-                to.extend(verdicts.filter_map(chain));
-            }
-            _ => {}
-        }
-    }
-    // Maps that belong to the rule.
-    for element in rule.sets.iter().flat_map(|map| &map.elements) {
-        let verdict = element.data.as_ref().and_then(|d| d.verdict.as_ref());
-        to.extend(verdict.and_then(|v| v.chain.as_deref()));
-    }
-    to
 }
 
 pub(crate) fn of_legacy(table: &xtables::Table) -> Reached<'_> {

@@ -5,7 +5,10 @@ use std::fmt;
 use ipnet::IpNet;
 
 use super::number::{FIB_RULE_INVERT, RTM_DELRULE, RTM_GETRULE, RTM_NEWRULE};
-use super::{AddressFamily, Route, RouteProtocol, Routing, RuleAction, RuleSelectors};
+use super::{
+    AddressFamily, RT_TABLE_LOCAL, Route, RouteProtocol, RouteType, Routing, RuleAction,
+    RuleSelectors,
+};
 use crate::attr::{Be64, Bytes, DecodeError, Ip, Ne32, Str, U8};
 use crate::message::{FibRuleHdr, Message};
 use crate::{Error, Result};
@@ -233,6 +236,29 @@ impl Routing {
         // A family that is not built in, or disabled at boot, has none.
         rules.sort_by_key(|rule| rule.family == AddressFamily::V6);
         Ok(rules)
+    }
+
+    /// Whether some packet that `rule` selects does not come to `later`, a rule of the same family that is evaluated after it:
+    /// a route that may count, outside of the tables of `later` and of the host's own addresses, a jump beyond `later`, or an action
+    /// that ends the evaluation (`fib_rules_lookup`). What is delivered locally comes past no rule.
+    ///
+    /// # Errors
+    /// The routes of the table that `rule` looks up cannot be read.
+    pub fn leads_past(&self, rule: &PolicyRule, later: &PolicyRule) -> Result<bool> {
+        let shortest = rule.selectors.suppress_prefixlength;
+        let leads = |route: &Route| {
+            let is_long = |shortest| u32::from(route.dst.prefix_len()) > shortest;
+            let stays = matches!(route.kind, RouteType::Throw | RouteType::Local);
+            route.family() == later.family && !stays && shortest.is_none_or(is_long)
+        };
+        Ok(match rule.action {
+            RuleAction::Lookup if [later.table, RT_TABLE_LOCAL].contains(&rule.table) => false,
+            RuleAction::Lookup => self.routes(rule.table)?.iter().any(leads),
+            // The kernel passes over one that leads to no rule.
+            RuleAction::Goto => rule.goto > later.priority && !rule.selectors.is_unresolved(),
+            RuleAction::Nop => false,
+            _ => true,
+        })
     }
 
     /// `ip rule add`, unless a rule of the same effect exists: the kernel would accept any number of equal rules.

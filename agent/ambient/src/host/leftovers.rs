@@ -7,7 +7,7 @@
 use super::legacy::CHAIN;
 use weir_cni::of_node::if_supported;
 use weir_netfilter::nft::{
-    Chain, NftEngine, NftOp, Rule, Snapshot, Statement, TableFamily, TableId, Transaction, Verdict,
+    Chain, NftEngine, NftOp, Rule, Snapshot, Statement, TableFamily, TableId, Transaction,
 };
 use weir_netlink::contention::{Attempts, CONTENTION};
 use weir_netlink::{Error, Result};
@@ -78,9 +78,7 @@ fn plan(observed: &Snapshot) -> Transaction {
     let leads_there = |rule: &Rule| {
         // A jump of its own chain (`jump { ... }`) counts, too.
         let mut statements = rule.with_own().flat_map(|r| &r.statements);
-        statements.any(|s| {
-            matches!(s, Statement::Verdict(Verdict::Jump(to) | Verdict::Goto(to)) if to == CHAIN)
-        })
+        statements.any(|s| matches!(s, Statement::Verdict(v) if v.chain() == Some(CHAIN)))
     };
     let mut ops = Vec::new();
     for (t, table) in observed.ruleset.tables.iter().enumerate() {

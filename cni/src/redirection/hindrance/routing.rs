@@ -11,8 +11,7 @@ use crate::redirection::routing::leads_away;
 use std::net::IpAddr;
 use weir_netlink::Result;
 use weir_netlink::route::{
-    Address, AddressFamily, LOOPBACK_IFINDEX, PolicyRule, RT_TABLE_LOCAL, Route, RouteType,
-    Routing, RuleAction, RuleSelectors,
+    Address, AddressFamily, LOOPBACK_IFINDEX, PolicyRule, Routing, RuleSelectors,
 };
 
 /// A packet, as policy rules see it.
@@ -63,7 +62,7 @@ pub(super) fn find(
                 && !may_be_of_others(rule)
                 && takes(rule)
                 && !leads_away(rule, here)
-                && leads_past(rule, here, |table| routing.routes(table))?
+                && routing.leads_past(rule, here)?
             {
                 lines.push(format!(
                     "a foreign policy rule before ours leads replies past the proxy: {rule}; restrict it, or give it a higher number \
@@ -109,27 +108,4 @@ pub(super) fn selects(rule: &PolicyRule, packet: &Packet<'_>) -> bool {
         && by.from.is_none_or(|net| net.contains(&packet.from))
         && by.iif.as_deref().is_none_or(|name| name == packet.iif)
         && by.ip_proto.is_none_or(|number| number == packet.protocol)
-}
-
-/// Whether packets that it selects do not come to the rule `here`, which it is before.
-fn leads_past(
-    rule: &PolicyRule,
-    here: &PolicyRule,
-    routes: impl FnOnce(u32) -> Result<Vec<Route>>,
-) -> Result<bool> {
-    let shortest = rule.selectors.suppress_prefixlength;
-    // Where an address is local its packets stay in the pod.
-    let leads = |route: &Route| {
-        let is_long = |shortest| u32::from(route.dst.prefix_len()) > shortest;
-        let stays = matches!(route.kind, RouteType::Throw | RouteType::Local);
-        route.family() == here.family && !stays && shortest.is_none_or(is_long)
-    };
-    Ok(match rule.action {
-        RuleAction::Lookup if [here.table, RT_TABLE_LOCAL].contains(&rule.table) => false,
-        RuleAction::Lookup => routes(rule.table)?.iter().any(leads),
-        // The kernel passes over one that leads to no rule.
-        RuleAction::Goto => rule.goto > here.priority && !rule.selectors.is_unresolved(),
-        RuleAction::Nop => false,
-        _ => true,
-    })
 }

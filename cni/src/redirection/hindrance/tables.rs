@@ -8,7 +8,7 @@ use weir_netfilter::nft::compat::{Compat, legacy_rule};
 use weir_netfilter::nft::expr::Expr;
 use weir_netfilter::nft::{
     BaseChain, Chain, ChainType, CmpOp, CtKey, Data, Hook, NatKind, NftEngine, Policy, Rule,
-    Statement, Table, TableFamily, TableId, Verdict, text_without_counters,
+    Statement, Table, TableFamily, TableId, text_without_counters,
 };
 use weir_netlink::Result;
 
@@ -160,33 +160,9 @@ fn reachable<'t>(ours: &Ours, table: &'t Table, from: &'t str) -> Vec<(&'t str, 
         Some((chain.name.as_str(), rules.collect()))
     };
     let to = |rule: &'t Rule| {
-        let mut to: Vec<&str> = Vec::new();
-        for statement in &rule.statements {
-            match statement {
-                Statement::Verdict(verdict) => to.extend(chain_of(verdict)),
-                Statement::Vmap(_, map) => {
-                    let map = table.sets.iter().filter(|set| set.name == *map);
-                    let verdicts = map.flat_map(|map| &map.elements);
-                    let verdicts = verdicts.filter_map(|e| e.extra().verdict.as_ref());
-                    to.extend(verdicts.filter_map(chain_of));
-                }
-                _ => {}
-            }
-        }
-        // Maps that belong to the rule.
-        for element in rule.sets.iter().flat_map(|map| &map.elements) {
-            let verdict = element.data.as_ref().and_then(|d| d.verdict.as_ref());
-            to.extend(verdict.and_then(|v| v.chain.as_deref()));
-        }
+        let mut to = table.led_to(rule);
         to.retain(is_foreign);
         to
     };
     super::reachable(from, rules, to)
-}
-
-fn chain_of(verdict: &Verdict) -> Option<&str> {
-    match verdict {
-        Verdict::Jump(to) | Verdict::Goto(to) => Some(to),
-        _ => None,
-    }
 }

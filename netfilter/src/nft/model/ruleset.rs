@@ -1,6 +1,6 @@
 //! Tables and chains.
 
-use super::{Object, Rule, Set};
+use super::{Object, Rule, Set, Statement, Verdict};
 use crate::nft::model::matching::open_enum;
 use crate::nft::raw;
 
@@ -236,6 +236,34 @@ impl Table {
     #[must_use]
     pub fn chain(&self, name: &str) -> Option<&Chain> {
         self.chains.iter().find(|c| c.name == name)
+    }
+
+    /// The chains that a rule of this table may lead to: those of its verdict, and of the elements of its verdict maps. For
+    /// expressions that have no statement here these are all verdict maps of the table.
+    pub fn led_to<'t>(&'t self, rule: &'t Rule) -> Vec<&'t str> {
+        let mut to = Vec::new();
+        for statement in &rule.statements {
+            let map = match statement {
+                Statement::Verdict(verdict) => {
+                    to.extend(verdict.chain());
+                    continue;
+                }
+                Statement::Vmap(_, map) => Some(map),
+                Statement::Opaque(_) => None,
+                _ => continue,
+            };
+            let maps = self.sets.iter();
+            let maps = maps.filter(|set| map.is_none_or(|name| set.name == *name));
+            let verdicts = maps.flat_map(|map| &map.elements);
+            let verdicts = verdicts.filter_map(|e| e.extra().verdict.as_ref());
+            to.extend(verdicts.filter_map(Verdict::chain));
+        }
+        // Maps that belong to the rule.
+        for element in rule.sets.iter().flat_map(|map| &map.elements) {
+            let verdict = element.data.as_ref().and_then(|d| d.verdict.as_ref());
+            to.extend(verdict.and_then(|v| v.chain.as_deref()));
+        }
+        to
     }
 }
 

@@ -72,6 +72,17 @@ pub enum Verdict {
     Other(i32),
 }
 
+impl Verdict {
+    /// The chain where evaluation continues.
+    #[must_use]
+    pub fn chain(&self) -> Option<&str> {
+        match self {
+            Self::Jump(to) | Self::Goto(to) => Some(to),
+            _ => None,
+        }
+    }
+}
+
 /// The value that `meta KEY set` and `ct KEY set` store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
