@@ -51,7 +51,7 @@ pub(super) fn plan(redirect: &Redirect, as_json: bool) -> Result<u8, Failure> {
 /// or by both at any moment.
 pub(super) fn apply(redirect: &Redirect, sandbox: &Sandbox, a: &ApplyArgs) -> Result<u8, Failure> {
     let (bpffs, node) = (bpffs().map_err(Failure::failed)?, node()?);
-    let pod = Pod::of(sandbox.netns(), &bpffs).map_err(Failure::failed)?;
+    let pod = Pod::in_sandbox(sandbox, &bpffs);
     let pod = pod.beside(&node);
     let changes = match a.dry_run {
         true => pod.plan(redirect),
@@ -87,8 +87,8 @@ pub(super) fn apply(redirect: &Redirect, sandbox: &Sandbox, a: &ApplyArgs) -> Re
 /// `weir verify ambient --engine ebpf`
 pub(super) fn verify(redirect: &Redirect, sandbox: &Sandbox, as_json: bool) -> Result<u8, Failure> {
     let bpffs = bpffs().map_err(Failure::unknown)?;
-    let (pod, node) = (Pod::of(sandbox.netns(), &bpffs), node()?);
-    let pod = pod.map_err(Failure::unknown)?.beside(&node);
+    let node = node()?;
+    let pod = Pod::in_sandbox(sandbox, &bpffs).beside(&node);
     let left = lines(&pod.verify(redirect).map_err(Failure::unknown)?, &[""; 0]);
     let without = redirect.compile_without_rules();
     let hindrances = sandbox.visit_for(&AMBIENT, |visit| visit.hindrances(&without));
@@ -129,8 +129,7 @@ pub(super) fn verify(redirect: &Redirect, sandbox: &Sandbox, as_json: bool) -> R
 pub(super) fn is_asked(engine: EngineArg, sandbox: &Sandbox) -> bool {
     let is_present = || {
         let bpffs = bpffs().ok()?;
-        let pod = Pod::of(sandbox.netns(), &bpffs).ok()?;
-        pod.is_present().ok()
+        Pod::in_sandbox(sandbox, &bpffs).is_present().ok()
     };
     match engine {
         EngineArg::Ebpf => true,
@@ -174,7 +173,7 @@ fn removed(
     sandbox: &Sandbox,
     remove: impl FnOnce(&Pod<'_>) -> Result<Vec<Change>, Failure>,
 ) -> Result<Vec<Change>, Failure> {
-    let removed = if_pinned(sandbox.netns(), &root(), remove);
+    let removed = if_pinned(sandbox, &root(), remove);
     removed.map_err(Failure::failed)?.unwrap_or(Ok(Vec::new()))
 }
 

@@ -15,7 +15,7 @@ use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 use weir_ambient::Redirect;
 use weir_bpf::{Map, Program};
-use weir_cni::redirection::refuse_host;
+use weir_cni::redirection::{Sandbox, refuse_host};
 use weir_netlink::route::Routing;
 use weir_netlink::{Error, InForce, Netns, Result};
 
@@ -28,34 +28,43 @@ pub struct Pod<'a> {
     node: Option<&'a Netns>,
 }
 
-/// Does this where something of the namespace is pinned at `root`, or left there that namespaces share and none uses.
+/// Does this where something of the pod is pinned at `root`, or left there that namespaces share and none uses.
 ///
 /// # Errors
-/// Whether that is so cannot be found out; or it is the host's namespace.
+/// Whether that is so cannot be found out.
 pub fn if_pinned<T>(
-    netns: &Netns,
+    sandbox: &Sandbox,
     root: &Path,
     work: impl FnOnce(&Pod<'_>) -> T,
 ) -> Result<Option<T>> {
     let Some(bpffs) = Bpffs::if_mounted(root)? else {
         return Ok(None);
     };
-    let pod = Pod::of(netns, &bpffs)?;
+    let pod = Pod::in_sandbox(sandbox, &bpffs);
     Ok(pod.has_left()?.then(|| work(&pod)))
 }
 
 impl<'a> Pod<'a> {
     /// # Errors
-    /// It is the host's namespace.
+    /// It is the host's namespace, or that of this thread.
     pub fn of(netns: &'a Netns, bpffs: &'a Bpffs) -> Result<Self> {
         refuse_host(netns)?;
-        let folder = bpffs.folder(netns);
-        Ok(Self {
+        Ok(Self::at(netns, bpffs))
+    }
+
+    /// The same of what is known to be a pod's; also for a thread that has entered the namespace.
+    #[must_use]
+    pub fn in_sandbox(sandbox: &'a Sandbox, bpffs: &'a Bpffs) -> Self {
+        Self::at(sandbox.netns(), bpffs)
+    }
+
+    fn at(netns: &'a Netns, bpffs: &'a Bpffs) -> Self {
+        Self {
             netns,
             bpffs,
-            folder,
+            folder: bpffs.folder(netns),
             node: None,
-        })
+        }
     }
 
     /// Connections that processes in this namespace make are not captured: the node's, where the kubelet sends its probes from.

@@ -4,13 +4,11 @@ use super::hands::{Asked, Captured, NotCaptured, NotReleased, Outcome, Rules};
 use super::kernel::{capture_in, held_last, proof};
 use super::settings::AmbientSettings;
 use crate::dataplane::ambient::Ambient;
-use crate::dataplane::{Spent, hindrance};
-use std::path::{Path, PathBuf};
+use crate::dataplane::programs::Programs;
+use crate::dataplane::{Spent, converge, remove};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use weir_ambient::AMBIENT;
-use weir_cni::plugin::Phase;
-use weir_cni::redirection::Visit;
 use weir_core::journal::ambient::By;
 use weir_core::journal::pod::{Cause, Repair};
 use weir_core::sandboxes::place::Processes;
@@ -18,22 +16,18 @@ use weir_core::sandboxes::{Held, Sandboxes};
 use weir_drift::{Attached, Drift};
 use weir_ebpf::{Bpffs, Pod, if_pinned};
 use weir_live::{Direction, Proof};
-use weir_netlink::Netns;
 
 /// How often pins of namespaces that are gone are looked for, at most.
 const SWEEP: Duration = Duration::from_secs(60);
 
 /// Programs, maps and links of pods.
-pub(super) struct Programs {
-    plane: Ambient,
+pub(super) struct ByPrograms {
+    plane: Programs,
     sandboxes: Sandboxes,
     drift: Drift,
     attached: Attached,
     /// `WEIR_LIVE_PROOF`
     live_proof: bool,
-    bpffs: Bpffs,
-    /// The namespace of the host, if it is not this process's own.
-    host: Option<PathBuf>,
     swept: Mutex<Option<Instant>>,
 }
 
@@ -41,7 +35,7 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-impl Programs {
+impl ByPrograms {
     /// # Errors
     /// No bpf file system is mounted there.
     pub(super) fn new(
@@ -52,13 +46,11 @@ impl Programs {
         let bpffs = Bpffs::at(&settings.bpffs()).map_err(text)?;
         let (_, host) = settings.host.clone();
         Ok(Self {
-            plane,
+            plane: Programs::new(plane, bpffs, host),
             sandboxes,
             drift,
             attached,
             live_proof: settings.live_proof,
-            bpffs,
-            host,
             swept: Mutex::default(),
         })
     }
@@ -71,11 +63,11 @@ impl Programs {
         }
         *swept = Some(Instant::now());
         let living = || Processes::of_node().namespaces();
-        self.bpffs.sweep(living).map(drop).map_err(text)
+        self.plane.bpffs.sweep(living).map(drop).map_err(text)
     }
 }
 
-impl Rules for Programs {
+impl Rules for ByPrograms {
     fn capture(
         &self,
         asked: &Asked,
@@ -89,9 +81,9 @@ impl Rules for Programs {
 
     fn prove(&self, captured: &Captured) -> Option<Proof> {
         let held = captured.held.as_ref().filter(|_| self.live_proof)?;
-        let pod = Pod::of(held.sandbox.netns(), &self.bpffs).ok()?;
+        let pod = Pod::in_sandbox(&held.sandbox, &self.plane.bpffs);
         let counted = |direction: Direction| pod.captured(direction == Direction::Dns);
-        proof(&self.plane, captured, Some(&counted))
+        proof(&self.plane.ambient, captured, Some(&counted))
     }
 
     fn release(&self, asked: &Asked, before: Option<&Captured>) -> Result<(), NotReleased> {
@@ -100,13 +92,12 @@ impl Rules for Programs {
             self.attached.forget(uid);
         }
         let held = held_last(&self.sandboxes, asked, before)?;
-        let pod = Pod::of(held.sandbox.netns(), &self.bpffs).map_err(text)?;
-        pod.remove().map_err(text)?;
+        remove(&self.plane, &held.sandbox, None)?;
         Ok(())
     }
 }
 
-impl Programs {
+impl ByPrograms {
     /// Compares the programs in the pod's namespace, and attaches what is missing.
     fn write(
         &self,
@@ -115,7 +106,7 @@ impl Programs {
         held: &Arc<Held>,
         spent: &mut Spent,
     ) -> Result<(Captured, Outcome), String> {
-        let redirect = self.plane.redirect(&asked.overrides)?;
+        let redirect = self.plane.ambient.redirect(&asked.overrides)?;
         let uid = asked.identity.uid();
         if let Some(uid) = uid {
             // From before anything is read: its routing is part of the redirection.
@@ -123,22 +114,18 @@ impl Programs {
             self.attached.forget(uid);
         }
         let is_known = before.is_some_and(|before| before.netns == held.id());
-        // Without it all is captured, and why probes fail is said by what answers for them.
-        let host = self.host.as_deref();
-        let host = host.map_or_else(Netns::current, Netns::open).ok();
-        let pod = Pod::of(held.sandbox.netns(), &self.bpffs).map_err(text)?;
-        let pod = match &host {
-            Some(host) => pod.beside(host),
-            None => pod,
+        let is_still_its = || self.sandboxes.check(held, &asked.identity);
+        let done = converge(&self.plane, &held.sandbox, &redirect, &is_still_its, spent)?;
+        let changes = done.observed.changes;
+        let hindered = match done.applied.transpose()? {
+            None => done.observed.hindered,
+            Some(applied) => {
+                self.sweep()?;
+                applied.hindered
+            }
         };
-        let compare = || pod.verify(&redirect).map_err(text);
-        let changes = spent.measure(Phase::Verify, compare)?;
-        if !changes.is_empty() {
-            self.sandboxes.check(held, &asked.identity)?;
-            spent.measure(Phase::Apply, || pod.apply(&redirect).map_err(text))?;
-            self.sweep()?;
-        }
         // Without them a program that is detached is found by the rounds.
+        let pod = Pod::in_sandbox(&held.sandbox, &self.plane.bpffs);
         if let (Some(uid), Ok(links)) = (uid, pod.links()) {
             self.attached.put(uid, links);
         }
@@ -146,13 +133,9 @@ impl Programs {
             // Those that an agent with another setting wrote: only now that the programs capture.
             redirect.remove_rules(&held.sandbox, false).map_err(text)?;
         }
-        let without = redirect.compile_without_rules();
-        let inside = |visit: &Visit<'_>| hindrance(visit, &without);
-        let find = || held.sandbox.visit_for(&AMBIENT, inside);
-        let hindered = spent.measure(Phase::Verify, find);
         let captured = Captured {
             engine: Some(By::Ebpf),
-            hindered: hindered.unwrap_or_else(|e| Some(text(e))),
+            hindered,
             // Without a fingerprint: every look compares.
             ..Captured::at(Arc::clone(held), asked)
         };
@@ -182,7 +165,7 @@ impl Programs {
 /// # Errors
 /// They are there, and cannot be detached.
 pub(super) fn hand_over(held: &Held, root: &Path) -> Result<(), String> {
-    let detached = if_pinned(held.sandbox.netns(), root, |pod| pod.hand_over());
+    let detached = if_pinned(&held.sandbox, root, |pod| pod.hand_over());
     let detached = detached.and_then(Option::transpose);
     detached.map(drop).map_err(text)
 }

@@ -3,14 +3,12 @@
 use super::ebpf;
 use super::hands::{Asked, Captured, NotCaptured, NotReleased, Outcome, Rules};
 use crate::dataplane::ambient::Ambient;
-use crate::dataplane::{Converged, Spent, converge, repair, still_holds};
+use crate::dataplane::{Converged, Spent, converge, remove, repair, still_holds};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
-use weir_ambient::AMBIENT;
 use weir_cni::compile::Engine;
 use weir_cni::plugin::Phase;
-use weir_cni::redirection::Desired as _;
 use weir_core::journal::ambient::By;
 use weir_core::sandboxes::{Held, Sandboxes};
 use weir_drift::Drift;
@@ -131,13 +129,9 @@ impl Rules for Kernel {
             self.drift.forget(&uid.into());
         }
         let held = held_last(&self.sandboxes, asked, before)?;
-        let redirect = self.plane.redirect(&asked.overrides)?;
-        let plan = redirect.compile(Engine::Xtables);
-        let cleaned = held
-            .sandbox
-            .visit_for(&AMBIENT, |visit| visit.clean(Some(&plan)))
-            .map_err(|e| e.to_string())?;
-        cleaned.map_err(|e| e.to_string())?;
+        // What the pod asks for now may be nothing that can be understood, and what is there goes all the same.
+        let redirect = self.plane.redirect(&asked.overrides).ok();
+        remove(&self.plane, &held.sandbox, redirect.as_ref())?;
         Ok(())
     }
 }

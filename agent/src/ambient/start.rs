@@ -1,6 +1,6 @@
 //! Begins: the host's rules, ztunnel's socket, the watch of rules, and the thread that deals with pods.
 
-use super::ebpf::Programs;
+use super::ebpf::ByPrograms;
 use super::entry::Entry;
 use super::former::{self, Former};
 use super::hands::{Hands, Rules};
@@ -195,7 +195,7 @@ fn in_pod(
     let (sandboxes, drift) = (sandboxes.clone(), drift.clone());
     if settings.way == Way::Programs {
         let known = (sandboxes, drift, attached.clone());
-        return Ok(Arc::new(Programs::new(plane, known, settings)?));
+        return Ok(Arc::new(ByPrograms::new(plane, known, settings)?));
     }
     Ok(Arc::new(Kernel {
         plane,

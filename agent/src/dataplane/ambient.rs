@@ -152,4 +152,40 @@ impl Dataplane for Ambient {
             summary: format!("redirected by {engine} in {netns}: {count} changes, verified"),
         })
     }
+
+    /// In whichever engine it is.
+    fn remove(&self, visit: &Visit<'_>, desired: Option<&Redirect>) -> Result<usize, String> {
+        let legacy = desired.map(|redirect| redirect.compile(Engine::Xtables));
+        let removed = visit.clean(legacy.as_ref());
+        Ok(removed.map_err(|e| e.to_string())?.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataplane::{converge, remove};
+    use weir_cni::redirection::Sandbox;
+    use weir_testing::namespace_or_skip;
+
+    /// What a pod asks for when it leaves may be nothing that can be understood.
+    #[test]
+    fn it_is_removed_without_what_is_desired() {
+        let sandbox = Sandbox::of(namespace_or_skip!()).unwrap();
+        for native_nftables in [true, false] {
+            let config = Config::default();
+            let plane = Ambient {
+                config,
+                native_nftables,
+            };
+            let redirect = plane.redirect(&PodOverrides::default()).unwrap();
+            let (mut spent, may_write) = (Spent::default(), || Ok(()));
+            let done = converge(&plane, &sandbox, &redirect, &may_write, &mut spent).unwrap();
+            done.applied.expect("it is new").unwrap();
+            assert!(remove(&plane, &sandbox, None).unwrap() > 0);
+            let in_use = sandbox.visit_for(&AMBIENT, |visit| visit.engine_in_use());
+            assert_eq!(in_use.unwrap().unwrap(), None);
+            assert_eq!(remove(&plane, &sandbox, None).unwrap(), 0);
+        }
+    }
 }

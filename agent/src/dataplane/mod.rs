@@ -2,6 +2,7 @@
 //! difference without a kernel, and writes it; [`converge`] does all of it in one visit to the namespace.
 
 pub(crate) mod ambient;
+pub(crate) mod programs;
 pub(crate) mod sidecar;
 
 use std::time::{Duration, Instant};
@@ -51,7 +52,7 @@ pub(crate) trait Dataplane: Send + Sync + 'static {
     /// Nothing is to be written.
     fn is_empty(plan: &Self::Plan) -> bool;
 
-    /// Writes the plan, all or nothing, and reads it back; or removes what is owned.
+    /// Writes the plan, all or nothing, and reads it back.
     ///
     /// # Errors
     /// What failed, and what is in force.
@@ -63,6 +64,13 @@ pub(crate) trait Dataplane: Send + Sync + 'static {
         plan: &Self::Plan,
         spent: &mut Spent,
     ) -> Result<Self::Applied, String>;
+
+    /// Removes what is owned from the namespace that was entered, and reads that back; `desired` is what was written there, as far as
+    /// that is known. Returns how many objects that were.
+    ///
+    /// # Errors
+    /// What may be there still.
+    fn remove(&self, visit: &Visit<'_>, desired: Option<&Self::Desired>) -> Result<usize, String>;
 }
 
 /// How long the parts of a visit took.
@@ -170,5 +178,19 @@ pub(crate) fn converge<D: Dataplane>(
     };
     sandbox
         .visit_for(D::SCHEME, inside)
+        .map_err(|e| e.to_string())?
+}
+
+/// Enters the namespace once, and removes what the dataplane owns there.
+///
+/// # Errors
+/// The namespace cannot be entered, or as [`Dataplane::remove`].
+pub(crate) fn remove<D: Dataplane>(
+    dataplane: &D,
+    sandbox: &Sandbox,
+    desired: Option<&D::Desired>,
+) -> Result<usize, String> {
+    sandbox
+        .visit_for(D::SCHEME, |visit| dataplane.remove(visit, desired))
         .map_err(|e| e.to_string())?
 }

@@ -216,7 +216,7 @@ impl Dataplane for Sidecar {
     fn apply(
         &self,
         visit: &Visit<'_>,
-        _: &Desired,
+        desired: &Desired,
         observed: &Observed,
         plan: &Plan,
         spent: &mut Spent,
@@ -246,17 +246,22 @@ impl Dataplane for Sidecar {
                     summary: summary(&done, visit),
                 })
             }
-            (Plan::Remove, _) => {
-                let removed = visit.clean(None).map_err(text)?;
-                Ok(Applied {
-                    engine: None,
-                    hindered: None,
-                    fingerprint: None,
-                    summary: format!("{} objects were removed", removed.len()),
-                })
-            }
+            (Plan::Remove, _) => Ok(Applied {
+                engine: None,
+                hindered: None,
+                fingerprint: None,
+                summary: format!(
+                    "{} objects were removed",
+                    self.remove(visit, Some(desired))?
+                ),
+            }),
             _ => Err("nothing of it can be written".into()),
         }
+    }
+
+    fn remove(&self, visit: &Visit<'_>, _: Option<&Desired>) -> Result<usize, String> {
+        let removed = visit.clean(None).map_err(text)?;
+        Ok(removed.len())
     }
 }
 
