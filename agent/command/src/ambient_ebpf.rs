@@ -91,7 +91,7 @@ pub(super) fn verify(redirect: &Redirect, sandbox: &Sandbox, as_json: bool) -> R
     let pod = Pod::in_sandbox(sandbox, &bpffs).beside(&node);
     let left = lines(&pod.verify(redirect).map_err(Failure::unknown)?, &[""; 0]);
     let without = redirect.compile_without_rules();
-    let hindrances = sandbox.visit_for(&AMBIENT, |visit| visit.hindrances(&without));
+    let hindrances = sandbox.visit_for(&AMBIENT, |visit| visit.hindrances_of_programs(&without));
     let warnings = hindrances.map_err(Failure::unknown)?;
     let warnings = warnings.unwrap_or_else(|why| vec![why]);
     let is_good = left.is_empty() && warnings.is_empty();

@@ -129,7 +129,10 @@ pub(crate) fn still_holds(
 /// The first foreign rule or policy that keeps packets from this redirection; or why that is not known, which is not shown as good
 /// either.
 pub(crate) fn hindrance(visit: &Visit<'_>, compiled: &Compiled) -> Option<String> {
-    let found = visit.hindrances(compiled);
+    first(visit.hindrances(compiled))
+}
+
+fn first(found: Result<Vec<String>, String>) -> Option<String> {
     found.map_or_else(Some, |found| found.into_iter().next())
 }
 

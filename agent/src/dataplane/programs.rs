@@ -1,7 +1,7 @@
 //! Pods of ambient mode that programs of eBPF capture in their own namespace, without a rule of netfilter.
 
 use super::ambient::{Ambient, Plan};
-use super::{Dataplane, Spent, hindrance};
+use super::{Dataplane, Spent, first};
 use std::path::PathBuf;
 use weir_ambient::{AMBIENT, Redirect};
 use weir_cni::plugin::Phase;
@@ -79,7 +79,8 @@ impl Programs {
         spent: &mut Spent,
     ) -> Option<String> {
         let routing = desired.compile_without_rules();
-        spent.measure(Phase::Verify, || hindrance(visit, &routing))
+        let find = || visit.hindrances_of_programs(&routing);
+        first(spent.measure(Phase::Verify, find))
     }
 }
 

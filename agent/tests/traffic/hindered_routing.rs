@@ -181,7 +181,9 @@ fn a_policy_rule_that_takes_the_mark_is_named_beside_programs() {
     let sandbox = Sandbox::of(lab.netns(Place::Pod).try_clone().expect("a descriptor"));
     let sandbox = sandbox.expect("a pod");
     let named = || {
-        let found = sandbox.visit_for(Redirect::SCHEME, |visit| visit.hindrances(&without));
+        let found = sandbox.visit_for(Redirect::SCHEME, |visit| {
+            visit.hindrances_of_programs(&without)
+        });
         found.expect("entered").expect("read")
     };
     for &family in lab.families() {

@@ -5,7 +5,7 @@ use super::named::Named;
 use super::routing::{Held, refuse_blocked, removal};
 use super::scheme::{SIDECAR, Scheme};
 use super::{AppliedRedirection, Change, Failure, Sandbox, apply, change, families, hindrance};
-use crate::compile::{Compiled, PASSTHROUGH_V6, Rules};
+use crate::compile::{Compiled, PASSTHROUGH_V6};
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -163,19 +163,20 @@ impl Visit<'_> {
     /// # Errors
     /// The tables cannot be read: the line that says so.
     pub fn hindrances(&self, desired: &Compiled) -> std::result::Result<Vec<String>, String> {
-        let found = self.find_hindrances(desired).and_then(|mut lines| {
-            lines.extend(self.blocked_beside_programs(desired)?);
-            Ok(lines)
-        });
-        found.map_err(|e| hindrance::unknown(&e))
+        self.find_hindrances(desired)
+            .map_err(|e| hindrance::unknown(&e))
     }
 
-    /// Of a redirection by programs of eBPF, what takes the packets of its policy rules and routes. With rules that is among the
-    /// [`Visit::differences`].
-    fn blocked_beside_programs(&self, desired: &Compiled) -> Result<Vec<String>> {
-        if !matches!(&desired.rules, Rules::Nft(rules) if rules.tables.is_empty()) {
-            return Ok(Vec::new());
-        }
+    /// As [`Visit::hindrances`], where programs of eBPF capture: also what takes the packets of the policy rules and routes, which
+    /// with rules is among the [`Visit::differences`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn hindrances_of_programs(
+        &self,
+        desired: &Compiled,
+    ) -> std::result::Result<Vec<String>, String> {
+        let mut lines = self.hindrances(desired)?;
         let desired = self.possible(desired);
         let blocked = |change| match change {
             Change::Blocked(item, by) => Some(format!(
@@ -183,8 +184,13 @@ impl Visit<'_> {
             )),
             _ => None,
         };
-        let missing = self.held(&desired)?.missing(&desired.routing);
-        Ok(missing.into_iter().filter_map(blocked).collect())
+        let held = self.held(&desired).map_err(|e| hindrance::unknown(&e))?;
+        lines.extend(
+            held.missing(&desired.routing)
+                .into_iter()
+                .filter_map(blocked),
+        );
+        Ok(lines)
     }
 
     fn find_hindrances(&self, desired: &Compiled) -> Result<Vec<String>> {
