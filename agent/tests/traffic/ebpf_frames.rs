@@ -1,18 +1,21 @@
 //! Frames and interfaces of uncommon kinds, with programs in the pod.
 // matrix: smoke
 
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::json;
 use weir_demo::{Place, Receiver, Stage};
 use weir_ebpf::Pod as EbpfPod;
 use weir_ebpf::asm::{Assembler, Helper, Reg};
 use weir_netlink::Netns;
-use weir_netlink::route::{Filter, FilterKind, Qdisc, Routing, TcHandle};
+use weir_netlink::route::{AddressFamily, Filter, FilterKind, Qdisc, Routing, TcHandle};
 
 use crate::ambient::{lab_with_probes, wanted};
-use crate::ebpf::{bpffs, mount, redirect};
+use crate::ebpf::{bpffs, count, mount, redirect, until};
+use crate::lab_or_skip;
 use crate::support::tcp;
 
 /// What leaves through the link has so many tags of VLAN 0.
@@ -137,4 +140,43 @@ fn an_interface_without_ethernet_is_named_and_nothing_is_changed() {
     assert!(ip("link set tun0 up"));
     let text = pod.verify(&wanted(false, &json!({}))).expect_err("refused");
     assert!(text.to_string().contains("interface tun0"), "{text}");
+}
+
+/// Only the first fragment has the port. Where queries are captured that one is dropped, so that nobody asks past ztunnel.
+#[test]
+fn a_query_in_fragments_does_not_pass_the_capture_by() {
+    let Some(mounted) = mount() else { return };
+    let lab = lab_or_skip!();
+    let bpffs = bpffs(&mounted);
+    let netns = lab.netns(Place::Pod);
+    let pod = EbpfPod::of(netns, &bpffs).expect("a pod");
+    let bound = |place: Place, at: SocketAddr| {
+        let bound = lab.netns(place).run(|| UdpSocket::bind(at));
+        bound.expect("entered").expect("a free port")
+    };
+    let mut dropped = 0;
+    for (dns, port) in [(false, 53), (true, 54), (true, 53)] {
+        redirect(&mounted, netns, &wanted(dns, &json!({})));
+        for &family in lab.families() {
+            let any = match family {
+                AddressFamily::V4 => Ipv4Addr::UNSPECIFIED.into(),
+                AddressFamily::V6 => Ipv6Addr::UNSPECIFIED.into(),
+            };
+            let to = SocketAddr::new(lab.service(family), port);
+            let server = bound(Place::Server, to);
+            let client = bound(Place::Pod, SocketAddr::new(any, 0));
+            client.send_to(&[7; 4000], to).expect("sent");
+            let is_query = dns && port == 53;
+            dropped += u64::from(is_query);
+            if is_query {
+                until("it is dropped", || count(&pod, "fragments") == dropped);
+            } else {
+                let limit = Some(Duration::from_secs(30));
+                server.set_read_timeout(limit).expect("a limit");
+                let mut got = [0; 5000];
+                assert_eq!(server.recv(&mut got).expect("it arrives"), 4000, "{to}");
+            }
+        }
+    }
+    assert_eq!(count(&pod, "fragments"), dropped);
 }

@@ -75,7 +75,7 @@ const REASONS: [(i32, Verdict, &str, &str); 14] = {
             Count::Fragment as i32,
             Dropped,
             "fragment",
-            "it is a fragment of TCP",
+            "it is a fragment of TCP or of a DNS query",
         ),
         (
             Count::Malformed as i32,

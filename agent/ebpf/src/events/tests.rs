@@ -139,7 +139,7 @@ fn events_are_told_in_words() {
     for packet in [v4(0, 5, 6), v4(0, 0, 1)] {
         assert_eq!(
             says(&record(Count::Fragment as i32, 'e', &packet)),
-            "10.0.0.9 to 192.0.2.7 was dropped: it is a fragment of TCP"
+            "10.0.0.9 to 192.0.2.7 was dropped: it is a fragment of TCP or of a DNS query"
         );
     }
     let mut v6 = vec![0; 44];

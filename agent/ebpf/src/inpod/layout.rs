@@ -97,7 +97,7 @@ pub const COUNTERS: [&str; 9] = [
     "DNS packets captured",
     "dropped: no listener on port 15001",
     "dropped: no listener on port 15006",
-    "dropped: fragments of TCP",
+    "dropped: fragments of TCP and of DNS queries",
     "dropped: headers that cannot be read",
     "dropped: no memory or room in a map",
     "dropped: the kernel refused the listener",

@@ -13,7 +13,7 @@
 pub(crate) mod layout;
 pub(crate) mod nat;
 pub(crate) mod packet;
-mod parse;
+pub(crate) mod parse;
 pub(crate) mod programs;
 pub(crate) mod report;
 #[cfg(test)]

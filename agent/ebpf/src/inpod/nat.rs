@@ -5,6 +5,7 @@
 
 use super::layout::*;
 use super::packet::{Builder, TUPLE_SIZE, be16};
+use super::parse::Udp;
 use crate::asm::{Alu, Helper, If, MapRef, Operand, Reg, Size};
 use Reg::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -86,7 +87,7 @@ pub(super) fn translate(b: &mut Builder) {
     b.asm.jump(pass);
 
     b.asm.bind(query);
-    b.parse(true);
+    b.parse(Udp::Read);
     // The new address of the destination.
     let v6 = Ipv6Addr::LOCALHOST.octets();
     let [a, bb, c, d, e, f, g, h, low @ ..] = v6;
@@ -112,7 +113,7 @@ pub(super) fn translate(b: &mut Builder) {
     b.asm.jump(pass);
 
     b.asm.bind(answer);
-    b.parse(true);
+    b.parse(Udp::Read);
     b.asm.load(Size::H, R1, R10, PORTS);
     b.asm.jump_if(If::Ne, R1, be16(PROXY_PORT), pass);
     let from_loopback = b.asm.label();

@@ -1,6 +1,7 @@
 //! Parts of programs: the headers of a packet.
 
 use super::layout::*;
+use super::nat::DNS_PORT;
 use super::packet::{Builder, TUPLE_SIZE, be16};
 use crate::asm::{Alu, If, Label, Reg, Size};
 use Reg::{R1, R2, R6, R7, R8, R9, R10};
@@ -14,12 +15,23 @@ const VLAN_ID: i32 = 0x0fff;
 /// Extension headers that are read in one packet. The kernel reads any number; a packet with more is dropped.
 const EXTENSIONS: usize = 6;
 
+/// What becomes of UDP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Udp {
+    /// It passes.
+    Passes,
+    /// Its ports are read; fragments pass.
+    Read,
+    /// The same, but the first fragment of a DNS query is dropped: it is to be captured, and the others have no ports.
+    Queries,
+}
+
 impl Builder {
-    /// Parses the packet. What is no TCP (with `udp` also: no UDP) passes, as fragments of UDP do; fragments of TCP and
-    /// headers that cannot be read are dropped. After it: `R7` is the offset of the transport header from the IP header,
-    /// `R8` the protocol, `R9` the size of the tuple, and the tuple and the ports are on the stack.
+    /// Parses the packet. What is neither TCP nor read UDP passes; fragments of TCP and headers that cannot be read are dropped.
+    /// After it: `R7` is the offset of the transport header from the IP header, `R8` the protocol, `R9` the size of the tuple, and
+    /// the tuple and the ports are on the stack.
     #[track_caller]
-    pub(crate) fn parse(&mut self, udp: bool) {
+    pub(crate) fn parse(&mut self, udp: Udp) {
         let [v4, v6, transport, read] = [(); 4].map(|()| self.asm.label());
         let (malformed, fragment, over) = (self.asm.label(), self.asm.label(), self.asm.label());
         let pass = self.pass;
@@ -42,7 +54,11 @@ impl Builder {
         // More fragments, or an offset: MF and IP_OFFSET.
         asm.load(Size::H, R1, R10, HEADER + 6);
         asm.alu(Alu::And, R1, be16(0x3fff));
-        asm.jump_if(If::Ne, R1, 0, fragment);
+        let whole = asm.label();
+        asm.jump_if(If::Eq, R1, 0, whole);
+        asm.alu(Alu::And, R1, be16(0x1fff));
+        asm.jump(fragment);
+        asm.bind(whole);
         asm.mov(R9, TUPLE_SIZE[0].0);
         self.copy(HEADER + 12, TUPLE, 8, Size::W);
         self.asm.jump(transport);
@@ -66,12 +82,12 @@ impl Builder {
         let is_tcp = asm.label();
         asm.jump_if(If::Eq, R8, IPPROTO_TCP, is_tcp);
         match udp {
-            true => asm.jump_if(If::Ne, R8, IPPROTO_UDP, pass),
-            false => asm.jump(pass),
-        }
-        if udp {
-            self.read(R7, PORTS, 4, malformed);
-            self.asm.jump(read);
+            Udp::Passes => asm.jump(pass),
+            Udp::Read | Udp::Queries => {
+                asm.jump_if(If::Ne, R8, IPPROTO_UDP, pass);
+                self.read(R7, PORTS, 4, malformed);
+                self.asm.jump(read);
+            }
         }
         self.asm.bind(is_tcp);
         self.read(R7, PORTS, 14, malformed);
@@ -81,11 +97,21 @@ impl Builder {
         let asm = &mut self.asm;
         asm.jump(over);
 
-        // In R8 is the protocol, or a further extension header.
+        // In R8 is the protocol, or a further extension header; in R1 the offset, and R7 is that of what follows.
         asm.bind(fragment);
-        asm.jump_if(If::Eq, R8, IPPROTO_UDP, pass);
         asm.jump_if(If::Eq, R8, IPPROTO_ICMP, pass);
         asm.jump_if(If::Eq, R8, IPPROTO_ICMPV6, pass);
+        if udp == Udp::Queries {
+            let refused = asm.label();
+            asm.jump_if(If::Ne, R8, IPPROTO_UDP, refused);
+            asm.jump_if(If::Ne, R1, 0, pass);
+            self.read(R7, PORTS, 4, malformed);
+            self.asm.load(Size::H, R1, R10, PORTS + 2);
+            self.asm.jump_if(If::Ne, R1, be16(DNS_PORT), pass);
+            self.asm.bind(refused);
+        } else {
+            asm.jump_if(If::Eq, R8, IPPROTO_UDP, pass);
+        }
         self.refuse(Count::Fragment);
         self.asm.bind(malformed);
         self.refuse(Count::Malformed);
@@ -114,7 +140,7 @@ impl Builder {
     #[track_caller]
     fn extensions(&mut self, done: Label, fragment: Label, malformed: Label) {
         for _ in 0..EXTENSIONS {
-            let [usual, fragmented, next] = [(); 3].map(|()| self.asm.label());
+            let [usual, fragmented, whole, next] = [(); 4].map(|()| self.asm.label());
             // Hop by hop, routing, destination options.
             for kind in [0, 43, 60] {
                 self.asm.jump_if(If::Eq, R8, kind, usual);
@@ -144,8 +170,11 @@ impl Builder {
             self.asm.load(Size::H, R1, R10, PORTS + 2);
             // Offset and "more": a fragment that is the whole packet is none.
             self.asm.alu(Alu::And, R1, be16(0xfff9));
-            self.asm.jump_if(If::Ne, R1, 0, fragment);
             self.asm.alu(Alu::Add, R7, 8);
+            self.asm.jump_if(If::Eq, R1, 0, whole);
+            self.asm.alu(Alu::And, R1, be16(0xfff8));
+            self.asm.jump(fragment);
+            self.asm.bind(whole);
             self.asm.bind(next);
         }
         for kind in [0, 43, 60, 44, 51] {

@@ -3,6 +3,7 @@
 use super::layout::*;
 use super::nat::{self, DNS_PORT};
 use super::packet::{Builder, be16};
+use super::parse::Udp;
 use super::report::Events;
 use crate::asm::{Alu, AsmError, Code, Helper, If, Label, MapRef, Reg, Size};
 use Reg::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R10};
@@ -141,7 +142,10 @@ fn egress(traits: &Traits) -> Result<Code, AsmError> {
     let mut b = traits.builder(Role::Egress);
     let pass = b.pass;
     jump_if_of_ztunnel(&mut b, pass);
-    b.parse(traits.dns);
+    b.parse(match traits.dns {
+        true => Udp::Queries,
+        false => Udp::Passes,
+    });
     let [captured, other, passed_on] = [(); 3].map(|()| b.asm.label());
     if traits.dns {
         let no_query = b.asm.label();
@@ -240,7 +244,7 @@ pub(crate) fn jump_if_connected(b: &mut Builder, known: Label) {
 fn ingress(traits: &Traits) -> Result<Code, AsmError> {
     let mut b = traits.builder(Role::Ingress);
     let (pass, new) = (b.pass, b.asm.label());
-    b.parse(false);
+    b.parse(Udp::Passes);
     b.asm.load(Size::H, R1, R10, PORTS + 2);
     b.asm.jump_if(If::Eq, R1, be16(HBONE_PORT), pass);
     let probe = b.pass_for(Pass::Probe);
@@ -266,7 +270,7 @@ fn ingress(traits: &Traits) -> Result<Code, AsmError> {
 fn guest(traits: &Traits) -> Result<Code, AsmError> {
     let mut b = traits.builder(Role::Guest);
     let pass = b.pass;
-    b.parse(false);
+    b.parse(Udp::Passes);
     b.asm.mov(R1, LOCAL);
     b.asm.store(Size::W, R6, SKB_MARK, R1);
     jump_if_connected(&mut b, pass);
@@ -294,7 +298,7 @@ fn loopback(traits: &Traits) -> Result<Code, AsmError> {
         b.asm.jump(pass);
     }
     b.asm.bind(outbound);
-    b.parse(false);
+    b.parse(Udp::Passes);
     jump_if_connected(&mut b, pass);
     b.is_first();
     b.asm.jump_if(If::Ne, R1, 0, first);

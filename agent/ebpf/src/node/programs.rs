@@ -10,6 +10,7 @@ use crate::asm::{Alu, AsmError, Code, Helper, If, MapRef, Reg, Size};
 use crate::inpod::layout::{Count, IPPROTO_TCP, PORTS, Pass, SKB_IFINDEX};
 use crate::inpod::nat::{self, End};
 use crate::inpod::packet::{Builder, be16};
+use crate::inpod::parse::Udp;
 use crate::inpod::programs::jump_if_connected;
 use crate::inpod::report::Events;
 use Reg::{R0, R1, R2, R6, R7, R8, R10};
@@ -81,9 +82,13 @@ pub fn assemble(role: NodeRole, traits: NodeTraits) -> Result<Code, AsmError> {
     if matches!(role, NodeRole::ToPod | NodeRole::Proxy) {
         b.icmp = Some(b.asm.label());
     }
-    let captures_names = traits.dns && matches!(role, NodeRole::FromPod | NodeRole::FromProxy);
-    b.parse(captures_names);
-    if captures_names {
+    let udp = match role {
+        NodeRole::FromPod if traits.dns => Udp::Queries,
+        NodeRole::FromProxy if traits.dns => Udp::Read,
+        _ => Udp::Passes,
+    };
+    b.parse(udp);
+    if udp != Udp::Passes {
         let tcp = b.asm.label();
         b.asm.jump_if(If::Eq, R8, IPPROTO_TCP, tcp);
         match role {
