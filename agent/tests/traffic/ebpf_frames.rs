@@ -1,11 +1,13 @@
 //! Frames and interfaces of uncommon kinds, with programs in the pod.
 // matrix: smoke
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::os::fd::AsFd as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::process::Command;
 use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, sendto};
 use serde_json::json;
 use weir_demo::{Place, Receiver, Stage};
 use weir_ebpf::Pod as EbpfPod;
@@ -14,7 +16,7 @@ use weir_netlink::Netns;
 use weir_netlink::route::{AddressFamily, Filter, FilterKind, Qdisc, Routing, TcHandle};
 
 use crate::ambient::{lab_with_probes, wanted};
-use crate::ebpf::{bpffs, count, mount, redirect, until};
+use crate::ebpf::{bpffs, count, mount, redirect, syn, until};
 use crate::lab_or_skip;
 use crate::support::tcp;
 
@@ -179,4 +181,63 @@ fn a_query_in_fragments_does_not_pass_the_capture_by() {
         }
     }
     assert_eq!(count(&pod, "fragments"), dropped);
+}
+
+/// The frame as a packet socket sends it: nobody takes the tags off before the programs see it. Whether they let it pass.
+fn send_frame(netns: &Netns, frame: &[u8]) -> bool {
+    let send = || {
+        let socket = socket2::Socket::new(socket2::Domain::PACKET, socket2::Type::RAW, None);
+        let socket = socket.expect("a packet socket");
+        let links = nix::ifaddrs::getifaddrs().expect("the links");
+        let links = links.filter(|link| link.interface_name == "eth0");
+        let to = links.filter_map(|link| link.address?.as_link_addr().copied());
+        let to = to.last().expect("the address of eth0");
+        sendto(socket.as_raw_fd(), frame, &to, MsgFlags::empty())
+    };
+    match netns.run(send).expect("entered") {
+        Ok(sent) => sent == frame.len(),
+        // The sender is told that it was dropped.
+        Err(Errno::ENOBUFS) => false,
+        Err(e) => panic!("cannot send: {e}"),
+    }
+}
+
+/// The other end takes tags of VLAN 0 off and delivers what is in them; those of another VLAN are for nobody there.
+#[test]
+fn frames_of_packet_sockets_do_not_hide_behind_tags() {
+    let Some(mounted) = mount() else { return };
+    let lab = lab_or_skip!();
+    let netns = lab.netns(Place::Pod);
+    redirect(&mounted, netns, &wanted(false, &json!({})));
+    let bpffs = bpffs(&mounted);
+    let pod = EbpfPod::of(netns, &bpffs).expect("a pod");
+    let [IpAddr::V4(from), IpAddr::V4(to)] = [
+        lab.address(Place::Pod, AddressFamily::V4),
+        lab.service(AddressFamily::V4),
+    ] else {
+        unreachable!()
+    };
+    let mut packet = vec![0x45, 0, 0, 40, 0, 1, 0, 0, 64, 6, 0, 0];
+    packet.extend(from.octets());
+    packet.extend(to.octets());
+    packet.extend(syn(80));
+    let mut hidden = 0;
+    for (tags, is_hidden) in [
+        (&[][..], false),
+        (&[(0x8100, 5)], false),
+        (&[(0x8100, 0)], true),
+        (&[(0x8100, 0xe000)], true),
+        (&[(0x88a8, 0), (0x8100, 0)], true),
+    ] {
+        let mut frame = vec![2; 12];
+        for (kind, tag) in tags {
+            frame.extend(u16::to_be_bytes(*kind));
+            frame.extend(u16::to_be_bytes(*tag));
+        }
+        frame.extend([8, 0]);
+        frame.extend(&packet);
+        hidden += u64::from(is_hidden);
+        assert_eq!(send_frame(netns, &frame), !is_hidden, "{tags:x?}");
+        assert_eq!(count(&pod, "cannot be read"), hidden, "{tags:x?}");
+    }
 }

@@ -20,7 +20,9 @@ pub(crate) const SOCK_DST_IP6: i16 = 56;
 pub(crate) const SOCK_STATE: i16 = 72;
 pub(crate) const BPF_TCP_TIME_WAIT: i32 = 6;
 pub(crate) const BPF_TCP_LISTEN: i32 = 10;
-/// The header that `bpf_skb_load_bytes_relative` counts from: the IP header, whatever the kind of the link.
+/// The header that `bpf_skb_load_bytes_relative` counts from: that of the link.
+pub(crate) const BPF_HDR_START_MAC: i32 = 0;
+/// The IP header, whatever the kind of the link.
 pub(crate) const BPF_HDR_START_NET: i32 = 1;
 pub(crate) const BPF_F_INGRESS: i32 = 1;
 pub(crate) const BPF_F_PSEUDO_HDR: i32 = 0x10;

@@ -59,13 +59,26 @@ impl Builder {
         length: i32,
         failed: Label,
     ) {
+        self.read_from(BPF_HDR_START_NET, from, to, length, failed);
+    }
+
+    /// The same, counted from this `BPF_HDR_START_*`.
+    #[track_caller]
+    pub(super) fn read_from(
+        &mut self,
+        start: i32,
+        from: impl Into<crate::asm::Operand>,
+        to: i16,
+        length: i32,
+        failed: Label,
+    ) {
         let asm = &mut self.asm;
         asm.mov(R2, from);
         asm.mov(R1, R6);
         asm.mov(R3, R10);
         asm.alu(Alu::Add, R3, i32::from(to));
         asm.mov(R4, length);
-        asm.mov(R5, BPF_HDR_START_NET);
+        asm.mov(R5, start);
         asm.call(Helper::LoadBytesRelative);
         asm.jump_if(If::Ne, R0, 0, failed);
     }

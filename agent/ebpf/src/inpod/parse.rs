@@ -7,11 +7,11 @@ use crate::asm::{Alu, If, Label, Reg, Size};
 use Reg::{R1, R2, R6, R7, R8, R9, R10};
 
 /// `ETH_P_IP` and `ETH_P_IPV6`
-const ETH_P: [u16; 2] = [0x0800, 0x86dd];
+pub(super) const ETH_P: [u16; 2] = [0x0800, 0x86dd];
 /// `ETH_P_8021Q` and `ETH_P_8021AD`
-const ETH_P_VLAN: [u16; 2] = [0x8100, 0x88a8];
+pub(super) const ETH_P_VLAN: [u16; 2] = [0x8100, 0x88a8];
 /// The number of the VLAN in a tag: `VLAN_VID_MASK`.
-const VLAN_ID: i32 = 0x0fff;
+const VLAN_ID: u16 = 0x0fff;
 /// Extension headers that are read in one packet. The kernel reads any number; a packet with more is dropped.
 const EXTENSIONS: usize = 6;
 
@@ -118,21 +118,29 @@ impl Builder {
         self.asm.bind(over);
     }
 
-    /// Of a frame with more tags than one. The first has been taken off: if it has no VLAN, but a priority only, the kernel takes the
-    /// others off as well and delivers what is in them, and asks no program again. Nobody sends such frames but to hide in them.
+    /// Of a frame with a tag that has not been taken off: one that arrives with more tags than one, or one of a packet socket that
+    /// leaves. Where it says no VLAN, but a priority only, the kernel that receives it takes all tags off and delivers what is in
+    /// them, and asks no program again. Nobody sends such frames but to hide in them.
     #[track_caller]
     fn tags(&mut self, hidden: Label) {
-        let (tagged, pass) = (self.asm.label(), self.pass);
-        let asm = &mut self.asm;
+        let [tagged, known, leaves] = [(); 3].map(|()| self.asm.label());
+        let (asm, pass) = (&mut self.asm, self.pass);
         for kind in ETH_P_VLAN {
             asm.jump_if(If::Eq, R2, be16(kind), tagged);
         }
         asm.jump(pass);
         asm.bind(tagged);
         asm.load(Size::W, R1, R6, SKB_VLAN_PRESENT);
-        asm.jump_if(If::Eq, R1, 0, pass);
+        asm.jump_if(If::Eq, R1, 0, leaves);
         asm.load(Size::W, R1, R6, SKB_VLAN_TCI);
-        asm.alu(Alu::And, R1, VLAN_ID);
+        asm.alu(Alu::And, R1, i32::from(VLAN_ID));
+        asm.jump(known);
+        asm.bind(leaves);
+        self.read_from(BPF_HDR_START_MAC, i32::from(ETHERNET), PORTS, 2, hidden);
+        let asm = &mut self.asm;
+        asm.load(Size::H, R1, R10, PORTS);
+        asm.alu(Alu::And, R1, be16(VLAN_ID));
+        asm.bind(known);
         asm.jump_if(If::Eq, R1, 0, hidden);
     }
 
