@@ -260,6 +260,13 @@ fn numbers_are_listed_as_nft_lists_them() {
     both_ways(include_str!("listing/numbers.nft"));
 }
 
+/// What has a name, what is listed as bytes, as a prefix or as a code, and which matches stay before a keyword.
+// matrix: host: chunks of SCTP, options that are removed, and bases that are younger than the oldest kernels
+#[test]
+fn words_are_those_of_nft() {
+    both_ways(include_str!("listing/wording.nft"));
+}
+
 /// A map without `typeof` that another program noted as one of numbers in network order, and a selector without text.
 #[test]
 fn a_byte_order_without_a_selector() {

@@ -218,11 +218,12 @@ impl Exthdr {
         })
     }
 
-    /// The matches that it implies.
+    /// The matches that a load implies. As nft: those before a chunk of SCTP, or before a statement, remain.
     pub(crate) fn implies(&self) -> &'static [Implied] {
         match self.operation() {
             raw::NFT_EXTHDR_OP_IPV6 | raw::NFT_EXTHDR_OP_IPV4 => &[Implied::Network],
-            _ => &[Implied::Transport],
+            raw::NFT_EXTHDR_OP_TCPOPT => &[Implied::Transport],
+            _ => &[],
         }
     }
 
@@ -306,7 +307,6 @@ impl Instruction for Exthdr {
 
     fn list(&self, l: &mut Listing<'_>) -> Option<()> {
         if self.dreg.is_none() && self.sreg.is_none() {
-            l.imply(self.implies());
             return l.say(format!("reset {}", self.name()?));
         }
         let data_type = self.text(None).map_or(DataType::INTEGER, |(_, t)| t);
@@ -325,7 +325,6 @@ impl Instruction for Exthdr {
             return l.load(self.dreg, term);
         };
         let (name, _) = self.text(None)?;
-        l.imply(self.implies());
         let source = l.term(Some(register))?.typed(data_type, false);
         let source = l.text(&source);
         l.say(format!("{name} set {source}"))
