@@ -141,25 +141,25 @@ impl Context {
         let Selector::Payload { base, offset, len } = selector else {
             return None;
         };
-        if self.field(selector).is_some() {
+        if [false, true]
+            .into_iter()
+            .any(|front| self.own(selector, front).is_some())
+        {
             return None;
         }
         let mut rest = v.0.as_slice();
         let mut at = *offset;
         let mut parts = Vec::new();
         while !rest.is_empty() {
-            let whole = |len: &u32| self.find(*base, u64::from(at) * 8, len * 8).is_some();
+            let bits = u64::from(at) * 8;
             let longest = u32::try_from(rest.len()).ok()?.min(*len);
+            let whole = |len: &u32| self.find(*base, bits, len * 8, false).is_some();
             // The last field may be compared in part, as an address is.
             let len = match (1..=longest).rev().find(whole) {
                 Some(len) => len,
                 None => {
-                    let front = Selector::Payload {
-                        base: *base,
-                        offset: at,
-                        len: longest,
-                    };
-                    self.field(&front).map(|_| longest)?
+                    let front = self.find(*base, bits, longest * 8, true);
+                    front.map(|_| longest)?
                 }
             };
             let (front, tail) = rest.split_at_checked(usize::try_from(len).ok()?)?;
@@ -205,17 +205,17 @@ impl Context {
                 },
                 _ => only(&[]),
             },
-            (PayloadBase::Transport, _, None) => only(headers::TH),
             _ => only(&[]),
         }
     }
 
-    /// The field at these bits of a header.
-    fn find(self, base: PayloadBase, offset: u64, len: u32) -> Option<&'static Field> {
+    /// The field at these bits of a header; or, at its `front`, the longer field that begins there.
+    fn find(self, base: PayloadBase, offset: u64, len: u32, front: bool) -> Option<&'static Field> {
         let offset = u32::try_from(offset).ok()?;
+        let fits = |f: &Field| if front { f.len > len } else { f.len == len };
         let at = |fields: &'static [Field], offset: u32| {
             let mut fields = fields.iter();
-            fields.find(|f| f.offset == offset && f.len == len)
+            fields.find(|f| f.offset == offset && fits(f))
         };
         if base == PayloadBase::LinkLayer {
             let Some(offset) = offset.checked_sub(ETHER_LEN) else {
@@ -228,18 +228,39 @@ impl Context {
         tables.find_map(|fields| at(fields, offset))
     }
 
-    /// The named field that a payload selector loads, or whose first bytes it loads.
-    pub(crate) fn field(self, selector: &Selector) -> Option<&'static Field> {
+    /// The named field of the known headers that a payload selector loads, or at its `front` loads a part of.
+    fn own(self, selector: &Selector, front: bool) -> Option<&'static Field> {
         let Selector::Payload { base, offset, len } = selector else {
             return None;
         };
         let bits = len.checked_mul(8)?;
-        let first = u64::from(*offset) * 8;
-        let front = |f: &&Field| u64::from(f.offset) == first && f.len > bits && f.is_address();
-        self.find(*base, first, bits).or_else(|| {
-            let mut fields = self.fields(*base).into_iter().flatten();
-            fields.find(front)
-        })
+        self.find(*base, u64::from(*offset) * 8, bits, front)
+    }
+
+    /// The named field that a payload selector loads. `nft` names ports whatever the protocol.
+    pub(crate) fn field(self, selector: &Selector) -> Option<&'static Field> {
+        let port = || match selector {
+            Selector::Payload {
+                base: PayloadBase::Transport,
+                offset,
+                len: 2,
+            } => headers::TH.iter().find(|f| f.offset / 8 == *offset),
+            _ => None,
+        };
+        self.own(selector, false).or_else(port)
+    }
+
+    /// The longer field whose first bytes a payload selector loads: compared with one value, they are its prefix.
+    pub(crate) fn front(self, selector: &Selector) -> Option<&'static Field> {
+        self.own(selector, true)
+    }
+
+    /// The field that a payload selector is compared with one value as.
+    pub(crate) fn compared(self, selector: &Selector) -> Option<&'static Field> {
+        let own = |front| self.own(selector, front);
+        own(false)
+            .or_else(|| own(true))
+            .or_else(|| self.field(selector))
     }
 
     /// The named field that a mask selects from the loaded bytes, and the number of bits to its right.
@@ -253,7 +274,8 @@ impl Context {
         let right = mask.trailing_zeros();
         let field_len = bits.checked_sub(left + right)?;
         let is_one_run = mask.count_ones() == field_len;
-        let field = self.find(*base, u64::from(*offset) * 8 + u64::from(left), field_len)?;
+        let first = u64::from(*offset) * 8 + u64::from(left);
+        let field = self.find(*base, first, field_len, false)?;
         is_one_run.then_some((field, right))
     }
 

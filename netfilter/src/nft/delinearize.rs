@@ -387,8 +387,8 @@ fn compared(m: Match, context: Context) -> Match {
                 Err(_) => m,
             }
         }
-        Selector::Payload { base, offset, len } => match context.field(&m.selector) {
-            Some(f) if f.is_address() && f.len / 8 > *len => {
+        Selector::Payload { base, offset, len } => match context.front(&m.selector) {
+            Some(f) if f.is_address() => {
                 let mut addr = data.0.clone();
                 addr.resize(f.len as usize / 8, 0);
                 let prefix = u8::try_from(len * 8).unwrap_or(u8::MAX);

@@ -1,5 +1,6 @@
 //! Comparisons.
 
+use super::term::implied_by;
 use super::{Binary, Kind, Listing, Term};
 use crate::nft::context::Implied;
 use crate::nft::context::is_host_order;
@@ -146,8 +147,8 @@ impl Listing<'_> {
 
     /// A comparison of a field of a header, which may be shorter than the field: the first bytes of an address.
     fn payload(&mut self, s: &Selector, op: CmpOp, d: &Data) {
-        let implied = self.implied_by(s, None);
-        let field = self.context.field(s);
+        let field = self.context.compared(s);
+        let implied = implied_by(s, field);
         let right = match field {
             None => hex_number(d),
             Some(f) if f.len as usize > d.0.len() * 8 => {
@@ -162,7 +163,7 @@ impl Listing<'_> {
             Some(f) => value(d, f.data_type, false),
         };
         let is_eq = field.is_some_and(|f| f.data_type.is_bits());
-        let name = self.selector(s);
+        let name = field.map_or_else(|| self.selector(s), |f| format!("{} {}", f.header, f.name));
         let fixes_family = matches!(
             self.family,
             TableFamily::Ip | TableFamily::Ip6 | TableFamily::Arp

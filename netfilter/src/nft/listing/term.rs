@@ -4,6 +4,7 @@ use super::Listing;
 use crate::nft::context::Implied;
 use crate::nft::display::{Field, name_of_base, value};
 use crate::nft::expr::{self, Expr, Exthdr};
+use crate::nft::headers;
 use crate::nft::model::{CtKey, Data, DataType, PayloadBase, Selector, SocketKey};
 use crate::nft::raw;
 
@@ -408,23 +409,26 @@ impl Listing<'_> {
         }
     }
 
-    /// The matches that a keyword implies: `tcp dport` implies `meta l4proto tcp`.
-    pub(super) fn implied_by(&self, s: &Selector, mask: Option<&Data>) -> &'static [Implied] {
-        let Selector::Payload { base, .. } = s else {
-            return &[];
-        };
+    /// The matches that a keyword implies.
+    fn implied_by(&self, s: &Selector, mask: Option<&Data>) -> &'static [Implied] {
         let field = self.context.field(s);
-        let field = field.or_else(|| Some(self.context.masked(s, mask?)?.0));
-        match (base, field.map(|f| (f.header, f.name))) {
-            (PayloadBase::LinkLayer, Some(("vlan", _))) => &[Implied::Link, Implied::Vlan],
-            (PayloadBase::LinkLayer, _) => &[Implied::Link],
-            (_, None | Some(("th", _))) => &[],
-            (
-                _,
-                Some(("icmp" | "icmpv6", "mtu" | "gateway" | "parameter-problem" | "max-delay")),
-            ) => &[Implied::Transport, Implied::IcmpType],
-            (PayloadBase::Network, _) => &[Implied::Network],
-            _ => &[Implied::Transport],
+        implied_by(s, field.or_else(|| Some(self.context.masked(s, mask?)?.0)))
+    }
+}
+
+/// The matches that a field implies: `tcp dport` implies `meta l4proto tcp`.
+pub(super) fn implied_by(s: &Selector, field: Option<&headers::Field>) -> &'static [Implied] {
+    let Selector::Payload { base, .. } = s else {
+        return &[];
+    };
+    match (base, field.map(|f| (f.header, f.name))) {
+        (PayloadBase::LinkLayer, Some(("vlan", _))) => &[Implied::Link, Implied::Vlan],
+        (PayloadBase::LinkLayer, _) => &[Implied::Link],
+        (_, None | Some(("th", _))) => &[],
+        (_, Some(("icmp" | "icmpv6", "mtu" | "gateway" | "parameter-problem" | "max-delay"))) => {
+            &[Implied::Transport, Implied::IcmpType]
         }
+        (PayloadBase::Network, _) => &[Implied::Network],
+        _ => &[Implied::Transport],
     }
 }

@@ -157,7 +157,10 @@ impl DataType {
 
     /// The types for which `nft` prints prefixes.
     pub(crate) fn has_prefixes(self) -> bool {
-        [Self::IPV4_ADDR, Self::IPV6_ADDR, Self::MARK].contains(&self)
+        matches!(
+            self,
+            Self::IPV4_ADDR | Self::IPV6_ADDR | Self::MARK | Self::REALM | Self::DEVGROUP
+        )
     }
 }
 
