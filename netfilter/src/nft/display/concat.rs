@@ -107,6 +107,7 @@ impl Field {
     fn one(&self, first: &Data, last: &Data) -> String {
         match first == last {
             true => self.value(first),
+            false if self.is_unnamed => format!("{}-{}", hex_number(first), hex_number(last)),
             false => {
                 let (first, last) = (self.shifted(first), self.shifted(last));
                 range(&first, &last, self.data_type, self.host_order)

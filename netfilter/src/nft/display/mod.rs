@@ -15,7 +15,7 @@ pub(crate) use ruleset::{base_chain_text, set_line, set_word};
 pub(crate) use type_of::{data as data_fields, key as key_fields};
 pub(crate) use value::{
     address, bound, bytes, date, duration, element, ether, hex, hex_number, hour, ifname, labels,
-    ordered, range, tc_handle, value,
+    order, ordered, range, tc_handle, value,
 };
 
 use super::listing::rule_text;

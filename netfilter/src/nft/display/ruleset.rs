@@ -2,7 +2,7 @@
 
 use super::concat;
 use super::object::object_text;
-use super::value::{duration, element};
+use super::value::{duration, element, order};
 use super::{type_of, unread};
 use crate::nft::compat;
 use crate::nft::listing::rule_text_in;
@@ -300,7 +300,9 @@ pub(super) fn element_texts(s: &Set) -> Vec<String> {
     let data = type_of::data(s);
     let unread = by_element(&s.unread);
     let text = |e: &Element| element(e, &fields, data.as_deref(), &unread);
-    s.elements.iter().map(text).collect()
+    let mut texts: Vec<String> = s.elements.iter().map(text).collect();
+    order(&mut texts, &s.elements, s.interval);
+    texts
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //!                 meta, rt, socket  0 key         ct    0 key, 1 direction
 //!                 fib      0 result, 1 flags      xfrm  0 key, 1 number, 2 direction
 //!                 numgen   0 type, 1 modulus, 2 offset
-//!                 hash     0 type, 2 modulus, 4 offset
+//!                 hash     0 type, 1 offset, 2 modulus, 3 seed
 //!                 concatenation  N [0 kind, 1 its own]
 //! ```
 //! The selector also determines lengths and byte orders that the type leaves open: `ct zone` has two bytes in host
@@ -183,7 +183,7 @@ fn selector(noted: &[u8]) -> Option<(String, Vec<Field>)> {
             expr!(Hash {
                 kind: NFT_HASH_SYM,
                 modulus: of(2),
-                offset: of(4),
+                offset: of(1),
                 dreg
             })
         }

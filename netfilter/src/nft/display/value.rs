@@ -226,6 +226,18 @@ pub(crate) fn element(
     text + &rest
 }
 
+/// Puts the texts of elements into the order of nft: without ranges, it takes the catch-all element for one of all ones,
+/// and lists it before such a one.
+pub(crate) fn order(texts: &mut [String], elements: &[Element], interval: bool) {
+    if let ([.., last, other], [.., a, b]) = (elements, texts)
+        && !interval
+        && other.key.first().0.is_empty()
+        && last.key.first().0.iter().all(|b| *b == 0xff)
+    {
+        std::mem::swap(a, b);
+    }
+}
+
 /// The value of a map: a range if it is twice as long as its type.
 fn data_text(d: &Data, fields: &[Field]) -> String {
     let padded: usize = fields.iter().map(|f| f.len.next_multiple_of(4)).sum();

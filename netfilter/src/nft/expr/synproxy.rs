@@ -24,15 +24,13 @@ impl Synproxy {
             parts.push(format!("mss {}", self.mss.unwrap_or(0)));
             parts.push(format!("wscale {}", self.wscale.unwrap_or(0)));
         }
+        let word = |bit, name| if has(bit) { name } else { "" };
         let flags = [
-            (raw::NF_SYNPROXY_OPT_TIMESTAMP, "timestamp"),
-            (raw::NF_SYNPROXY_OPT_SACK_PERM, "sack-perm"),
+            word(raw::NF_SYNPROXY_OPT_TIMESTAMP, "timestamp"),
+            word(raw::NF_SYNPROXY_OPT_SACK_PERM, "sack-perm"),
         ];
-        let flags = flags
-            .into_iter()
-            .filter_map(|(bit, name)| has(bit).then_some(name));
-        let flags: Vec<&str> = flags.collect();
-        if !flags.is_empty() {
+        // Of an object, nft lists the space between them even with one of them.
+        if flags != ["", ""] {
             parts.push(flags.join(" "));
         }
         parts
@@ -41,8 +39,9 @@ impl Synproxy {
 
 impl Instruction for Synproxy {
     fn list(&self, l: &mut Listing<'_>) -> Option<()> {
-        let mut parts = self.parts();
-        parts.insert(0, "synproxy".to_owned());
-        l.say(parts.join(" "))
+        let parts = self.parts();
+        let words = parts.iter().map(|part| part.trim());
+        let words: Vec<&str> = std::iter::once("synproxy").chain(words).collect();
+        l.say(words.join(" "))
     }
 }

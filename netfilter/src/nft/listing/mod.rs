@@ -18,7 +18,7 @@ pub(crate) use term::{Binary, Key, Kind, Term, find_key, keys};
 
 use super::compat::Compat;
 use super::context::{Context, Implied};
-use super::display::{Field, data_fields, element, hex, key_fields};
+use super::display::{Field, data_fields, element, hex, key_fields, order};
 use super::expr::Expr;
 use super::linearize;
 use super::model::{AnonymousSet, Rule, Set, TableFamily};
@@ -285,13 +285,13 @@ impl Listing<'_> {
         self.sets.get(usize::try_from(id?).ok()?)
     }
 
-    /// `@NAME`, or the elements of a map that belongs to the rule.
+    /// `@NAME`, or the elements of a map that belongs to the rule. Of bytes without a name, nft lists its keys in decimal,
+    /// unless they are part of a concatenation.
     pub(crate) fn map_text(&self, name: &str, id: Option<u32>, key: &Term) -> String {
-        let named = |f| Field {
-            is_unnamed: false,
-            ..f
-        };
-        let fields: Vec<Field> = self.fields(key).into_iter().map(named).collect();
+        let mut fields = self.fields(key);
+        if let [field] = fields.as_mut_slice() {
+            field.is_unnamed = false;
+        }
         self.set_text(name, id, &fields)
     }
 
@@ -307,15 +307,8 @@ impl Listing<'_> {
         listed.add(&set.elements);
         let host_order = is_host_order_key(&set.attrs);
         let (mut elements, unread) = listed.finish(interval, host_order, key_type);
-        if let [
-            Field {
-                data_type,
-                host_order,
-                ..
-            },
-        ] = key
-            && data_type.is_bits()
-        {
+        let is_bits = matches!(key, [field] if field.data_type.is_bits());
+        if let ([Field { host_order, .. }], true) = (key, is_bits) {
             // nft sorts by the lowest bit.
             elements.sort_by_key(|e| {
                 let d = e.key.first();
@@ -336,10 +329,11 @@ impl Listing<'_> {
             fields
         });
         let unread = by_element(&unread);
-        let texts: Vec<String> = elements
+        let mut texts: Vec<String> = elements
             .iter()
             .map(|e| element(e, key, data.as_deref(), &unread))
             .collect();
+        order(&mut texts, &elements, interval || is_bits);
         match texts.is_empty() {
             true => "{ }".to_owned(),
             false => format!("{{ {} }}", texts.join(", ")),
