@@ -22,6 +22,7 @@ impl Instruction for Reject {
     }
 
     /// As nft: where the table fixes the family, a reset implies the protocol; elsewhere it and `icmp` only the family.
+    /// Where nothing tells the family, a code has no name.
     fn list(&self, l: &mut Listing<'_>) -> Option<()> {
         let fixes_family = matches!(l.family, TableFamily::Ip | TableFamily::Ip6);
         let code = |table, n: u8| {
@@ -43,15 +44,20 @@ impl Instruction for Reject {
                 format!("reject with icmpx {}", code(numbers::ICMPX_CODES, n))
             }
             (raw::NFT_REJECT_ICMP_UNREACH, Some(n)) => {
-                let v6 =
-                    l.family == TableFamily::Ip6 || l.context.nfproto == Some(raw::NFPROTO_IPV6);
                 if !fixes_family {
                     l.imply(&[Implied::Network]);
                 }
-                match (l.family, n) {
-                    (TableFamily::Ip, 3) | (TableFamily::Ip6, 4) => "reject".to_owned(),
-                    _ if v6 => format!("reject with icmpv6 {}", code(numbers::ICMPV6_CODES, n)),
-                    _ => format!("reject with icmp {}", code(numbers::ICMP_CODES, n)),
+                match (l.context.nfproto, n) {
+                    (Some(raw::NFPROTO_IPV4), 3) | (Some(raw::NFPROTO_IPV6), 4) if fixes_family => {
+                        "reject".to_owned()
+                    }
+                    (Some(raw::NFPROTO_IPV4), n) => {
+                        format!("reject with icmp {}", code(numbers::ICMP_CODES, n))
+                    }
+                    (Some(raw::NFPROTO_IPV6), n) => {
+                        format!("reject with icmpv6 {}", code(numbers::ICMPV6_CODES, n))
+                    }
+                    _ => "reject".to_owned(),
                 }
             }
             _ => return None,
