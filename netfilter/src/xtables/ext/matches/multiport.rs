@@ -38,8 +38,13 @@ pub(crate) const KIND: Kind<Multiport> = Kind {
     parse,
 };
 
+const LIMIT: &str = "1 to 15 ports are possible, a range counts as two; use several rules";
+
+fn is_range(p: &PortRange) -> bool {
+    p.0.start() != p.0.end()
+}
+
 fn encode(v: &Multiport, form: Form, _: &Context<'_>) -> Encoded {
-    let is_range = |p: &PortRange| p.0.start() != p.0.end();
     let mut words: Vec<(u16, u8)> = Vec::new();
     for p in &v.ports {
         words.push((*p.0.start(), u8::from(is_range(p))));
@@ -49,11 +54,7 @@ fn encode(v: &Multiport, form: Form, _: &Context<'_>) -> Encoded {
     }
     let count = match u8::try_from(words.len()) {
         Ok(n) if (1..=XT_MULTI_PORTS).contains(&usize::from(n)) => n,
-        _ => {
-            return Err(
-                "1 to 15 ports are possible, a range counts as two; use several rules".into(),
-            );
-        }
+        _ => return Err(LIMIT.into()),
     };
     let old = form.revision == 0;
     if old && (v.not.0 || v.ports.iter().any(is_range)) {
@@ -129,11 +130,20 @@ fn parse(given: &mut Given) -> Result<Multiport, Complaint> {
         (&["--ports"], Side::Either),
     ] {
         if let Some(o) = given.take(names) {
-            let ports: Result<Vec<_>, _> = o.word(0).split(',').map(|p| o.range(p)).collect();
+            let mut ports = Vec::new();
+            let mut count = 0;
+            for word in o.word(0).split(',') {
+                let port = o.range(word)?;
+                count += 1 + usize::from(is_range(&port));
+                if count > XT_MULTI_PORTS {
+                    return Err(o.wrong(LIMIT));
+                }
+                ports.push(port);
+            }
             return Ok(Multiport {
                 not: o.not,
                 side,
-                ports: ports?,
+                ports,
             });
         }
     }

@@ -144,6 +144,8 @@ pub(super) const WRONG: &[(XtFamily, &str, &str)] = &[
     (Ip, "-m cpu --cpu 4294967296", "too large"),
     (Ip, "-m ttl --ttl-eq 1 --ttl-gt 3", "excludes"),
     (Ip, "-p tcp -m multiport --dports 5:3", "before it begins"),
+    (Ip, "-p tcp -m multiport --ports 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16", "1 to 15 ports"),
+    (Ip, "-p tcp -m multiport --sports 1:2,3:4,5:6,7:8,9:10,11:12,13:14,15:16", "1 to 15 ports"),
     (Ip6, "-p mh -m mh --mh-type 5:3", "before it begins"),
     (Ip6, "-j DNAT --to-destination [fd00::1]-[fd00::5]:80", "after ]"),
     (Ip6, "-j DNAT --to-destination [fd00::1]x:80", "after ]"),
