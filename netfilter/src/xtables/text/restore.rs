@@ -289,7 +289,7 @@ fn command(line: &str, family: XtFamily, place: &mut Place) -> Result<Vec<Comman
                 index().transpose()?
             };
             let rest = std::mem::take(&mut words);
-            let Some(rules) = rule::rules(&rest, family, end)? else {
+            let Some(rules) = rule::rules(&rest, family, &chain, end)? else {
                 return Ok(Vec::new());
             };
             if let ("-D", Some(n)) = (name, index) {

@@ -20,6 +20,8 @@ struct Loaded {
 /// The state of the parser of one line.
 struct Reader<'a> {
     family: XtFamily,
+    /// Whose rule it is.
+    chain: &'a str,
     words: std::iter::Peekable<std::slice::Iter<'a, Word>>,
     rule: Rule,
     /// `-s A,B` creates one rule per address. Read when the family of the line is known, which may come behind.
@@ -34,10 +36,12 @@ struct Reader<'a> {
 pub(super) fn rules(
     words: &[Word],
     family: XtFamily,
+    chain: &str,
     end: usize,
 ) -> Result<Option<Vec<Rule>>, Complaint> {
     let mut reader = Reader {
         family,
+        chain,
         words: words.iter().peekable(),
         rule: Rule::default(),
         sources: None,
@@ -96,11 +100,13 @@ impl<'a> Reader<'a> {
             "-i" => {
                 self.take(&mut o, 1)?;
                 once(&o, self.rule.in_interface.is_none())?;
+                self.has_interface(&o, ["OUTPUT", "POSTROUTING"])?;
                 self.rule.in_interface = Some((not, o.interface(0)?));
             }
             "-o" => {
                 self.take(&mut o, 1)?;
                 once(&o, self.rule.out_interface.is_none())?;
+                self.has_interface(&o, ["PREROUTING", "INPUT"])?;
                 self.rule.out_interface = Some((not, o.interface(0)?));
             }
             "-p" => {
@@ -156,6 +162,17 @@ impl<'a> Reader<'a> {
         let implied = self.implied_kind().into_iter().flat_map(options);
         let found = names::find(given, implied);
         Ok(found.only(given, column)?.unwrap_or(given))
+    }
+
+    /// As the tool, refuses the interface that packets of the chain do not have.
+    fn has_interface(&self, o: &Opt, without: [&str; 2]) -> Result<(), Complaint> {
+        match without.contains(&self.chain) {
+            false => Ok(()),
+            true => Err(o.wrong(&format!(
+                "packets of {} do not have this interface; leave it out",
+                self.chain
+            ))),
+        }
     }
 
     /// Takes the arguments of an option.

@@ -128,6 +128,12 @@ fn an_error_names_its_place() {
         ),
         ("-A INPUT --dport 80", 10, "name its match"),
         ("-A INPUT -p tcp -p udp", 17, "twice"),
+        (
+            "-A INPUT -p tcp ! -o lo",
+            19,
+            "packets of INPUT do not have",
+        ),
+        ("-I OUTPUT 1 -i lo", 13, "packets of OUTPUT do not have"),
         ("-A INPUT -m nonsense", 10, "weir supports"),
         ("-A INPUT -m tcp", 10, "-p tcp"),
         ("-A INPUT -s fe80::1", 10, "address"),
