@@ -453,7 +453,17 @@ fn a_restore_is_carried_out_whole_or_names_the_line() {
         error.contains("line 4 column 7") && error.contains("nothing was changed"),
         "{error}"
     );
-    assert_eq!(save(&ns), "");
+    for bad in [
+        "create a hash:ip comment\nadd a 10.0.0.1 comment \"x\0y\"\n",
+        "create a hash:ip\nadd a 10.0.0.1\ncreate b\0c hash:ip\n",
+    ] {
+        let error = our_load(&ns, bad).unwrap_err().to_string();
+        assert!(
+            error.contains("zero byte; remove it; nothing was changed"),
+            "{error}"
+        );
+        assert_eq!(save(&ns), "");
+    }
     // The kernel refuses a line: it is named.
     let twice = "create a hash:ip\nadd a 10.0.0.1\n# again\nadd a 10.0.0.2\nadd a 10.0.0.1\n";
     let error = our_load(&ns, twice).unwrap_err().to_string();

@@ -34,7 +34,11 @@ pub(super) fn need<'t, 'a>(
 }
 
 fn name<'t, 'a>(after: &Token<'_>, rest: &mut &'t [Token<'a>]) -> Result<&'t Token<'a>, Wrong> {
-    let token = need(after, rest, "the name of a set")?;
+    checked(need(after, rest, "the name of a set")?)
+}
+
+/// Checks that the kernel can keep the name of a set.
+pub(super) fn checked<'t, 'a>(token: &'t Token<'a>) -> Result<&'t Token<'a>, Wrong> {
     match bytes_of(&token.text).len() {
         0 => wrong(token, "a set needs a name"),
         n if n >= IPSET_MAXNAMELEN => wrong(

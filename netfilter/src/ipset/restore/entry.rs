@@ -1,6 +1,6 @@
 //! An entry: its key, and its options.
 
-use super::command::need;
+use super::command::{checked, need};
 use super::options::{TIMEOUT_MAX, number, once, part_number};
 use super::range::{address, addresses, networks, pairs, ports};
 use super::token::Token;
@@ -27,7 +27,7 @@ pub(super) fn keys(h: &Header, token: &Token<'_>) -> Result<Vec<Key>, Wrong> {
     }
     Ok(match &h.kind {
         SetType::BitmapPort => bitmap_ports(h, token)?,
-        SetType::ListSet => vec![Key::Set(token.text.to_string())],
+        SetType::ListSet => vec![Key::Set(checked(token)?.text.to_string())],
         SetType::Other(name) => {
             return wrong(
                 token,

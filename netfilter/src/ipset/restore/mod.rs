@@ -122,6 +122,10 @@ impl Parser {
         if text.trim_start().starts_with('#') {
             return Ok(None);
         }
+        if let Some((before, _)) = text.split_once('\0') {
+            let column = before.chars().count() + 1;
+            return Err((column, "the line holds a zero byte; remove it".into()));
+        }
         let mut tokens = token::split(text)?;
         let exist = |t: &Token<'_>| t.is_bare && matches!(&*t.text, "-exist" | "-!" | "--exist");
         let before = tokens.len();

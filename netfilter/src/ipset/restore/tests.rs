@@ -51,6 +51,17 @@ fn errors_name_line_and_column() {
     );
     assert!(with("add a  10.0.0.300").starts_with("line 3 column 8: \"10.0.0.300\" is no address"));
     assert!(with("add ä 1.1.1.1").starts_with("line 3 column 5: there is no set \"ä\""));
+    for zero in ["create \"ä\"\0b hash:ip", "add \"ä\"\0b 1.1.1.1"] {
+        let column = zero.chars().position(|c| c == '\0').unwrap() + 1;
+        let why = format!("line 3 column {column}: the line holds a zero byte");
+        assert!(with(zero).starts_with(&why), "{}", with(zero));
+    }
+    let member = "m".repeat(32);
+    let long = with(&format!("create l list:set\nadd l {member}"));
+    assert!(
+        long.contains("line 4 column 7: the name has 32 bytes"),
+        "{long}"
+    );
     assert!(with("add a 1.1.1.1 comment \"ä ö").starts_with("line 3 column 23: the quote"));
     assert!(with("add p 1.1.1.1").contains("has 1 parts; an entry of hash:ip,port has 2"));
     assert!(with("add a 0.0.0.0/8").contains("more than 65536 entries"));
