@@ -38,6 +38,11 @@ pub trait Reconciler {
     /// What is known may be shown: every pod was looked at once.
     fn show(&mut self);
 
+    /// Whether the last job of the pod has left that open: who asks waits for another one.
+    fn is_undecided(&self, _uid: &Uid) -> bool {
+        false
+    }
+
     /// Whether all is as it should be with a pod, as far as is known.
     fn verdict(&self, uid: &Uid) -> Result<(), String>;
 }
@@ -389,8 +394,11 @@ impl<R: Reconciler> Driver<R> {
         self.is_dirty = true;
         self.queue.done(uid, next, Instant::now());
         self.looked_at(uid);
-        let waiting = self.waiting.remove(uid).unwrap_or_default();
-        let (answered, left): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|w| w.begun);
+        let is_undecided = self.reconciler.is_undecided(uid);
+        let mut waiting = self.waiting.remove(uid).unwrap_or_default();
+        waiting.retain(|waiting| !waiting.answer.is_closed());
+        let is_answered = |waiting: &Waiting| waiting.begun && !is_undecided;
+        let (answered, left): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_answered);
         for waiting in answered {
             // Who asked may have given up.
             let _ = waiting.answer.send(self.reconciler.verdict(uid));

@@ -1,6 +1,7 @@
 //! The driver with work that the test holds.
 
 use super::*;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc as blocking;
 use std::sync::{Arc, Mutex};
 
@@ -13,6 +14,7 @@ struct Fake {
     told: bool,
     held: BTreeMap<String, Arc<Mutex<blocking::Receiver<()>>>>,
     seen: Seen,
+    undecided: Arc<AtomicBool>,
 }
 
 impl Fake {
@@ -63,6 +65,10 @@ impl Reconciler for Fake {
 
     fn show(&mut self) {}
 
+    fn is_undecided(&self, _: &Uid) -> bool {
+        self.undecided.load(Ordering::SeqCst)
+    }
+
     fn verdict(&self, uid: &Uid) -> Result<(), String> {
         Err(format!("{uid} was looked at"))
     }
@@ -87,6 +93,7 @@ fn what_hangs_is_late_and_holds_up_nobody() {
         told: false,
         held: BTreeMap::from([("a".to_owned(), Arc::new(Mutex::new(held)))]),
         seen: Arc::clone(&seen),
+        undecided: Arc::default(),
     };
     let (_pods, changes) = watch::channel(0);
     let (handle, questions) = handle();
@@ -107,6 +114,51 @@ fn what_hangs_is_late_and_holds_up_nobody() {
             release.send(()).unwrap();
             until("done a").await;
         };
+        select(pin!(run(fake, changes, questions, LIMITS)), pin!(asked)).await;
+    };
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().build().unwrap();
+    let limited = async { tokio::time::timeout(Duration::from_secs(30), steps).await };
+    runtime.block_on(limited).expect("all of it happens");
+}
+
+/// Who asks waits past the end of a job that decides nothing.
+#[test]
+fn who_asks_waits_while_it_is_undecided() {
+    let (seen, undecided) = (Seen::default(), Arc::new(AtomicBool::new(true)));
+    let fake = Fake {
+        pods: vec!["a"],
+        told: true,
+        held: BTreeMap::new(),
+        seen: Arc::clone(&seen),
+        undecided: Arc::clone(&undecided),
+    };
+    let (_pods, changes) = watch::channel(0);
+    let (handle, questions) = handle();
+    let answer = || Err("a was looked at".to_owned());
+    let steps = async move {
+        let first = async {
+            assert_eq!(handle.settled("a".into()).await, answer());
+            assert!(!undecided.load(Ordering::SeqCst));
+        };
+        let second = async {
+            // One job is that of the first round.
+            while seen
+                .lock()
+                .unwrap()
+                .iter()
+                .filter(|l| *l == "done a")
+                .count()
+                < 2
+            {
+                let asked = handle.settled("a".into());
+                let asked = tokio::time::timeout(Duration::from_millis(50), asked).await;
+                assert!(asked.is_err(), "{asked:?}");
+            }
+            undecided.store(false, Ordering::SeqCst);
+            assert_eq!(handle.settled("a".into()).await, answer());
+        };
+        let asked = futures::future::join(first, second);
         select(pin!(run(fake, changes, questions, LIMITS)), pin!(asked)).await;
     };
     let mut runtime = tokio::runtime::Builder::new_current_thread();
