@@ -81,10 +81,12 @@ pub fn check(desired: &Desired, remembered: Option<&Remembered>) -> io::Result<C
                 ),
             }));
         }
-        // The component that the name is of wrote its file again, and a runtime reads that one.
+        // The component that the name is of wrote its file again, and a runtime reads that one; or an agent wrote one that has our
+        // entry alone, and goes.
         let named = desired.conf_name.as_ref().map(|n| desired.net_dir.join(n));
         let named = named.and_then(|path| config::named(&path).ok());
-        if desired.chained && named.is_some_and(|(path, _)| path == *first) {
+        let is_named = named.is_some_and(|(path, _)| path == *first);
+        if desired.chained && (is_named || listing::is_only_ours(in_force)) {
             return Ok(Check::invalid(format!(
                 "{} is in force and was not looked at yet",
                 first.display()

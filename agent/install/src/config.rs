@@ -161,7 +161,7 @@ pub(super) fn list_name(source: &Path) -> PathBuf {
 
 /// When another configuration came into force, the one before must not keep an entry that nobody looks after, and neither
 /// any other when ours is a configuration of its own. Where one is named to be extended, and in owned mode, only copies
-/// that earlier agents left go: the others were not chosen here.
+/// that earlier agents left go, and what has our entry alone: the others were not chosen here.
 fn strays(desired: &Desired, except: &[&PathBuf]) -> Vec<(PathBuf, Option<String>)> {
     let listing = listing::list(&desired.net_dir).unwrap_or_default();
     let left = copy::left(desired, &listing);
@@ -174,8 +174,8 @@ fn strays(desired: &Desired, except: &[&PathBuf]) -> Vec<(PathBuf, Option<String
     let cleaned = others.filter_map(|(p, json)| {
         let is_left = left.contains(&p);
         match is_left || listing::is_only_ours(&json) {
-            _ if only_left && !is_left => None,
             true => Some((p, None)),
+            false if only_left => None,
             false => Some((p, Some(without(json).ok()??.pretty()))),
         }
     });

@@ -448,6 +448,45 @@ fn a_file_without_a_network_is_no_reason_to_delete_or_replace_a_copy() {
     }
 }
 
+/// It gives pods no network, and sorts first: an agent left it that wrote a configuration of its own.
+#[test]
+fn a_configuration_that_has_our_entry_alone_goes_in_every_mode() {
+    let own = "02-istio-cni.conflist";
+    for (owned, name) in [
+        (true, ""),
+        (true, "10-a.conflist"),
+        (false, ""),
+        (false, "10-a.conflist"),
+    ] {
+        let node = Node::new();
+        node.write("net.d/10-a.conflist", BRIDGE);
+        let mut env = node.env();
+        env.insert("AMBIENT_ENABLED".into(), "true".into());
+        env.insert("CHAINED_CNI_PLUGIN".into(), "false".into());
+        env.insert("CNI_CONF_NAME".into(), "00-own.conf".into());
+        let mut first = Installer::new(desired(&env, "info"));
+        assert!(matches!(first.config(), Ok(Pass::Installed(_))));
+        let left = node.read("net.d/00-own.conf");
+        env.remove("CHAINED_CNI_PLUGIN");
+        env.insert("CNI_CONF_NAME".into(), name.into());
+        env.insert("ISTIO_OWNED_CNI_CONFIG".into(), owned.to_string());
+        let mut installer = Installer::new(desired(&env, "info"));
+        // The second one is written by the agent before, which has not ended yet.
+        for time in ["first", "again"] {
+            let found = installer.config_trouble().unwrap();
+            assert!(found.is_some(), "{owned} {name} {time}");
+            assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
+            let expected = match owned {
+                true => vec![own, "10-a.conflist"],
+                false => vec!["10-a.conflist"],
+            };
+            assert_eq!(node.names("net.d"), expected, "{owned} {name} {time}");
+            assert_eq!(installer.config_trouble().unwrap(), None);
+            node.write("net.d/00-own.conf", &left);
+        }
+    }
+}
+
 /// It is not the run directory that is to be looked at.
 #[test]
 fn a_missing_directory_of_configurations_is_told_as_such() {
