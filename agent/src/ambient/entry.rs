@@ -8,7 +8,7 @@ use serde::Deserialize;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_cni::json::any_case::AnyCase;
 use weir_cni::json::{self, any_case};
 use weir_core::pods::{PodView, Pods};
@@ -17,8 +17,10 @@ use weir_reconcile::Handle;
 
 /// How long the API server's news of a pod may take: the kubelet hears of it in the same moment.
 const KNOWN: Duration = Duration::from_millis(1500);
-/// How long it may take then. The plugin gives up after 5 s, and its runtime tries again.
-const SETTLED: Duration = Duration::from_secs(3);
+/// How long the plugin waits in all: it gives up after 5 s, and its runtime tries again.
+const ENROLLED: Duration = Duration::from_millis(4800);
+/// How long a question may take when the pod is known.
+const CHECKED: Duration = Duration::from_secs(3);
 
 /// What the plugin posts to `/cmdadd`. Plugins of other versions, and Istio's own, write it, too; keys have any case, and a member that
 /// is absent or null is empty, as Istio's agent takes them.
@@ -113,6 +115,7 @@ impl Entry {
         handed_over: &HandedOver,
         addresses: Vec<IpAddr>,
     ) -> Result<Option<String>, String> {
+        let begun = Instant::now();
         let view = self.known(handed_over).await?;
         match self.decide(&view) {
             Decision::Member => {}
@@ -134,10 +137,11 @@ impl Entry {
         self.told.put(&uid, sandbox);
         let late = || {
             Err(format!(
-                "it is not captured within {SETTLED:?}; that goes on, and the runtime tries again"
+                "it is not captured, or ztunnel has not taken it, within {ENROLLED:?}; that goes on, and the runtime tries again"
             ))
         };
-        let settled = self.settled(uid).await;
+        let left = ENROLLED.saturating_sub(begun.elapsed());
+        let settled = self.settled(uid, left).await;
         settled.unwrap_or_else(late).map(|()| None)
     }
 
@@ -153,7 +157,7 @@ impl Entry {
             return Ok(());
         }
         let uid: Arc<str> = view.uid().into();
-        match self.settled(Arc::clone(&uid)).await {
+        match self.settled(Arc::clone(&uid), CHECKED).await {
             Some(settled) => settled?,
             None => return Ok(()),
         }
@@ -180,8 +184,8 @@ impl Entry {
     }
 
     /// `None`: it is still being worked on.
-    async fn settled(&self, uid: Arc<str>) -> Option<Result<(), String>> {
-        let settled = tokio::time::timeout(SETTLED, self.handle.settled(uid));
+    async fn settled(&self, uid: Arc<str>, limit: Duration) -> Option<Result<(), String>> {
+        let settled = tokio::time::timeout(limit, self.handle.settled(uid));
         settled.await.ok()
     }
 

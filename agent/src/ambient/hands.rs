@@ -6,7 +6,7 @@ use crate::dataplane::Spent;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use weir_ambient::PodOverrides;
 use weir_cni::redirection::Fingerprint;
 use weir_core::journal::ambient::By;
@@ -145,11 +145,12 @@ pub(super) trait Proxy: Send + Sync {
     /// All connections, oldest first.
     fn peers(&self) -> Vec<Peer>;
 
-    /// Has the newest connection take the pod. Returns that connection.
+    /// Has the newest connection take the pod. Returns that connection; `None`: it has not answered within the limit, and when it
+    /// does the pod is looked at again.
     ///
     /// # Errors
-    /// There is none, or it refuses, or does not answer in time.
-    fn add(&self, workload: &Workload) -> Result<u64, String>;
+    /// There is none, or it refuses, or was lost.
+    fn add(&self, workload: &Workload, limit: Duration) -> Result<Option<u64>, String>;
 
     /// Has every connection forget the pod. Without one there is nothing to forget.
     ///

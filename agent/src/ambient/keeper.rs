@@ -192,6 +192,8 @@ impl Reconciler for Keeper {
                 changed.insert(uid);
             }
         }
+        let answered = self.roster.take_answered().into_iter();
+        changed.extend(answered.filter(|uid| self.memory.contains_key(uid)));
         let proxy = self.hands.proxy.newest();
         if proxy != self.proxy {
             self.proxy = proxy;
@@ -340,6 +342,12 @@ impl Reconciler for Keeper {
         self.journal.record(Event::Members { members });
         let peers = self.hands.proxy.peers().into();
         self.journal.record(Event::Proxy(Proxy::Peers(peers)));
+    }
+
+    /// What the proxy says decides.
+    fn is_undecided(&self, uid: &Uid) -> bool {
+        let memory = self.memory.get(uid);
+        memory.is_some_and(|m| m.waits && m.state == Some(State::Pending))
     }
 
     fn verdict(&self, uid: &Uid) -> Result<(), String> {

@@ -44,6 +44,8 @@ pub(super) struct Memory {
     pub(super) overrides: Option<PodOverrides>,
     /// The connection of the proxy that has taken it, and the namespace.
     pub(super) taken: Option<(u64, NetnsId)>,
+    /// The proxy was asked to take it, and has not answered yet.
+    pub(super) waits: bool,
     /// The proxy may know it.
     pub(super) announced: bool,
     /// It was there before this agent: an earlier one may have made rules, and ended before it said so anywhere.
@@ -139,6 +141,7 @@ impl Memory {
             suspected: false,
             overrides: None,
             taken: None,
+            waits: false,
             probed: Vec::new(),
             probes_pass: false,
             annotated: None,
@@ -318,6 +321,7 @@ impl Memory {
         let is_said = !sandbox.netns.as_os_str().is_empty();
         (self.by_plugin, self.netns) = (Some(by_plugin), is_said.then_some(sandbox.netns));
         (self.captured, self.taken, self.annotate) = (None, None, None);
+        self.waits = false;
         (self.overrides, self.proved, self.verified_at) = (None, None, None);
         self.heals.begin_anew();
     }

@@ -1,7 +1,7 @@
 //! What the proxy is told when it connects: every pod of the mesh.
 
 use super::hands::{Captured, Workload};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// All pods of the mesh; clones are the same.
@@ -13,6 +13,8 @@ struct State {
     /// Every pod of the node was looked at once. Before that a snapshot would make the proxy drop pods.
     complete: bool,
     workloads: BTreeMap<Arc<str>, Workload>,
+    /// Those about which the proxy has said something after nobody waited for it any more.
+    answered: BTreeSet<Arc<str>>,
 }
 
 impl Roster {
@@ -48,6 +50,16 @@ impl Roster {
     /// It is not in the mesh any more.
     pub(super) fn remove(&self, uid: &str) {
         self.state().workloads.remove(uid);
+    }
+
+    /// The proxy has said something about it that nobody has heard yet.
+    pub(super) fn answered(&self, uid: &Arc<str>) {
+        self.state().answered.insert(Arc::clone(uid));
+    }
+
+    /// Those since the last call.
+    pub(super) fn take_answered(&self) -> BTreeSet<Arc<str>> {
+        std::mem::take(&mut self.state().answered)
     }
 
     /// Every pod was looked at.

@@ -68,6 +68,7 @@ pub(crate) fn start(
     };
     let observer = zds::Told {
         journal: journal.clone(),
+        roster: roster.clone(),
         wake: wake.clone(),
     };
     let options = Options::new(settings.ztunnel.clone());

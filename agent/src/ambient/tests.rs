@@ -50,6 +50,8 @@ struct World {
     version: u64,
     /// What keeps packets from the rules of every pod.
     foreign: Option<String>,
+    /// The proxy takes pods, and has not answered yet.
+    is_slow: bool,
     /// The keeper said that all pods are captured.
     all_captured: bool,
     wrong: Option<String>,

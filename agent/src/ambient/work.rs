@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 use weir_live::Proof;
 use weir_netlink::NetnsId;
 
+/// How long the work for a pod waits for the proxy. A further try does not: the answer leads to it.
+const LIMIT: Duration = Duration::from_secs(2);
+
 /// A pod that is to be enrolled, and what is known of it.
 pub(super) struct Enrolment {
     pub(super) asked: Asked,
@@ -16,6 +19,8 @@ pub(super) struct Enrolment {
     /// Where it was captured before, which may be by an earlier agent, and then is not known.
     pub(super) was_captured: Option<Option<NetnsId>>,
     pub(super) taken: Option<(u64, NetnsId)>,
+    /// The proxy was asked before, and has not answered.
+    pub(super) waits: bool,
     pub(super) addresses: Vec<IpAddr>,
     pub(super) probed: Vec<IpAddr>,
     pub(super) probes_pass: bool,
@@ -43,8 +48,8 @@ impl Enrolment {
 pub(super) struct Enrolled {
     pub(super) captured: Captured,
     pub(super) outcome: Outcome,
-    /// The connection of the proxy that has it.
-    pub(super) taken: Result<u64, String>,
+    /// The connection of the proxy that has it; `None`: the proxy has not answered yet.
+    pub(super) taken: Result<Option<u64>, String>,
     /// The addresses that the host's rules know, and why not all.
     pub(super) probed: (Vec<IpAddr>, Result<(), String>),
     pub(super) took: Duration,
@@ -81,6 +86,10 @@ pub(super) fn enrol(
     let begun = Instant::now();
     let before = work.before.as_ref();
     let captured = hands.rules.capture(&work.asked, before, work.since, spent);
+    let limit = match work.waits {
+        true => Duration::ZERO,
+        false => LIMIT,
+    };
     let hand_over = |captured: &Captured| {
         let workload = Workload {
             captured: Some(captured.clone()),
@@ -89,8 +98,8 @@ pub(super) fn enrol(
         // A proxy that connects from now on is told of it.
         roster.put(workload.clone());
         match (work.taken, hands.proxy.newest()) {
-            (Some((by, of)), Some(newest)) if by == newest && of == captured.netns => Ok(by),
-            _ => hands.proxy.add(&workload),
+            (Some((by, of)), Some(newest)) if by == newest && of == captured.netns => Ok(Some(by)),
+            _ => hands.proxy.add(&workload, limit),
         }
     };
     let (captured, outcome) = captured.map_err(|NotCaptured { mut why, at }| {
@@ -105,7 +114,7 @@ pub(super) fn enrol(
             {
                 why = format!("{why}; besides: {refused}");
             }
-            (at, taken.ok())
+            (at, taken.ok().flatten())
         });
         NotEnrolled { why, at }
     })?;

@@ -8,9 +8,9 @@ use weir_core::journal::Journal;
 use weir_core::journal::ambient::{self, Event};
 use weir_core::sandboxes::{Held, Sandboxes};
 use weir_drift::Wake;
-use weir_zds::{Handle, Namespace, Observer, Peer};
+use weir_zds::{AddError, Handle, Namespace, Observer, Peer, Uid};
 
-/// How long ztunnel may take for one pod.
+/// How long ztunnel may take to forget a pod. What it says later is for the next try.
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// The proxy that is connected.
@@ -25,9 +25,13 @@ impl Proxy for Ztunnel {
         self.0.peers()
     }
 
-    fn add(&self, workload: &Workload) -> Result<u64, String> {
+    fn add(&self, workload: &Workload, limit: Duration) -> Result<Option<u64>, String> {
         let workload = told(workload, |captured| captured.held.clone());
-        self.0.add(&workload, LIMIT).map_err(|e| e.to_string())
+        match self.0.add(&workload, limit) {
+            Ok(by) => Ok(Some(by)),
+            Err(AddError::Waits) => Ok(None),
+            Err(e) => Err(e.to_string()),
+        }
     }
 
     fn remove(&self, uid: &str) -> Result<(), String> {
@@ -71,6 +75,7 @@ impl weir_zds::Workloads for All {
 /// What ztunnel does goes to the journal and wakes the keeper.
 pub(super) struct Told {
     pub(super) journal: Journal,
+    pub(super) roster: Roster,
     pub(super) wake: Wake,
 }
 
@@ -100,6 +105,11 @@ impl Observer for Told {
     fn refused(&self, uid: &str, why: &str) {
         let (uid, why) = (uid.into(), why.to_owned());
         self.record(ambient::Proxy::Refused { uid, why });
+    }
+
+    fn answered(&self, uid: &Uid) {
+        self.roster.answered(uid);
+        self.wake.wake();
     }
 
     fn closed(&self, why: &str) {

@@ -1,10 +1,11 @@
 //! Ambient mode: a ztunnel that follows another one gets every pod whose namespace is sure, whatever is wrong with its rules.
 
-use crate::ambient::{ANNOTATION, Scene, id, is_captured, running, states, why};
+use crate::ambient::{ANNOTATION, Scene, hand_over, id, is_captured, running, states, why};
 use crate::repair::Sandbox;
 use crate::support::Agent;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use std::time::Duration;
 use weir_testing::ztunnel::Ztunnel;
 
 impl Scene {
@@ -144,4 +145,50 @@ fn a_captured_pod_is_healed_and_handed_over_while_another_one_claims_its_address
         scene.server.annotations("shop", "stale")[ANNOTATION],
         Value::Null
     );
+}
+
+/// Its answers come one after the other, long after the work for a pod has ended that asked.
+#[test]
+fn a_slow_ztunnel_is_asked_to_take_each_pod_once() {
+    let names: Vec<String> = (0..8).map(|n| format!("slow-{n}")).collect();
+    let sandboxes: Option<Vec<Sandbox>> = names.iter().map(|name| Sandbox::of(name)).collect();
+    let Some(sandboxes) = sandboxes else {
+        return;
+    };
+    let scene = Scene::new();
+    let agent = scene.start(&[]);
+    let ztunnel = scene.ztunnel();
+    ztunnel.snapshots(1);
+    ztunnel.pause(Duration::from_millis(700));
+    for (name, sandbox) in names.iter().zip(&sandboxes) {
+        scene.put(name, sandbox);
+    }
+    agent.until("enrolled", || states(&agent, "enrolled") == 8);
+    let adds = ztunnel.adds();
+    assert!(
+        adds.len() == 8 && adds.values().all(|n| *n == 1),
+        "{adds:?}"
+    );
+    let log = agent.log();
+    assert!(log.contains("is redirected, waits for ztunnel"), "{log}");
+    assert_eq!(ztunnel.faults(), Vec::<String>::new());
+}
+
+/// The plugin waits for 5 s.
+#[test]
+fn a_pod_that_the_plugin_hands_over_starts_when_a_slow_ztunnel_has_it() {
+    let Some(sandbox) = Sandbox::of("patient") else {
+        return;
+    };
+    let scene = Scene::new();
+    let agent = scene.start(&[]);
+    let ztunnel = scene.ztunnel();
+    ztunnel.snapshots(1);
+    ztunnel.pause(Duration::from_millis(2500));
+    scene.put("patient", &sandbox);
+    agent.until("handed over", || {
+        hand_over(&scene.node, "patient", &sandbox).0 == 200
+    });
+    assert_eq!(ztunnel.adds()["uid-patient"], 1);
+    assert!(is_captured(&sandbox));
 }

@@ -5,23 +5,19 @@ use crate::message::{
     KeepWorkload, Request, Response, SnapshotSent, WorkloadRequest, WorkloadResponse, ZdsHello,
 };
 use crate::packet::{self, Buffer, REQUEST};
-use crate::server::{AddError, Shared, add};
+use crate::requests::{Fail, QUEUE, Requests, Sent};
+use crate::server::{Shared, add, place};
 use crate::{Namespace, Peer, Workload};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 use prost::Message;
 use socket2::Socket;
-use std::collections::VecDeque;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Requests that wait.
-const QUEUE: usize = 100;
 /// Characters of what ztunnel says that are kept.
 const WORDS: usize = 500;
 /// How often it is looked whether pods are known.
@@ -46,36 +42,7 @@ pub(crate) struct Connection {
     replaced: AtomicBool,
     socket: Socket,
     wake: PipeWriter,
-    waiting: Mutex<Waiting>,
-}
-
-#[derive(Default)]
-struct Waiting {
-    requests: VecDeque<Asked>,
-    closed: bool,
-}
-
-struct Asked {
-    uid: String,
-    request: Request,
-    netns: Option<Arc<dyn Namespace>>,
-    /// Who asks waits no longer.
-    until: Instant,
-    answer: SyncSender<Sent>,
-}
-
-/// What became of a request.
-pub(crate) enum Sent {
-    Taken,
-    Refused(String),
-    Failed(Fail),
-}
-
-/// Why there is no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fail {
-    TimedOut,
-    Closed,
+    pub(crate) requests: Requests,
 }
 
 impl Connection {
@@ -93,14 +60,9 @@ impl Connection {
             replaced: AtomicBool::new(false),
             socket,
             wake,
-            waiting: Mutex::default(),
+            requests: Requests::default(),
         };
         Ok((connection, reader))
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        // Nothing in here panics half-way.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// There is something to do.
@@ -118,7 +80,7 @@ impl Connection {
             version: Some(version).filter(|version| *version != 0),
             ready: self.ready.load(Ordering::Acquire),
             acked: self.acked.load(Ordering::Relaxed),
-            pending: self.waiting().requests.len(),
+            pending: self.requests.pending(),
         }
     }
 
@@ -128,47 +90,6 @@ impl Connection {
         // The peer may have disconnected already.
         let _ = self.socket.shutdown(Shutdown::Both);
         self.wake();
-    }
-
-    /// Puts a request in line.
-    pub(crate) fn queue(
-        &self,
-        uid: &str,
-        request: Request,
-        netns: Option<Arc<dyn Namespace>>,
-        until: Instant,
-    ) -> Result<Receiver<Sent>, AddError> {
-        let (sender, answer) = sync_channel(1);
-        let mut waiting = self.waiting();
-        if waiting.closed {
-            return Err(AddError::Closed);
-        }
-        // Who does not wait any more needs no place.
-        let now = Instant::now();
-        waiting.requests.retain(|asked| asked.until > now);
-        if waiting.requests.len() >= QUEUE {
-            let why = format!("{QUEUE} requests wait for ztunnel already");
-            return Err(AddError::Unsendable(why));
-        }
-        waiting.requests.push_back(Asked {
-            uid: uid.to_owned(),
-            request,
-            netns,
-            until,
-            answer: sender,
-        });
-        drop(waiting);
-        self.wake();
-        Ok(answer)
-    }
-
-    /// No request is taken any more, and those that wait have no answer.
-    pub(crate) fn close(&self) {
-        let mut waiting = self.waiting();
-        waiting.closed = true;
-        for asked in waiting.requests.drain(..) {
-            let _ = asked.answer.try_send(Sent::Failed(Fail::Closed));
-        }
     }
 }
 
@@ -342,6 +263,9 @@ impl Line<'_> {
                 Some(netns) => self.exchange(add(workload), Some(&**netns))?,
                 None => self.exchange(keep(workload), None)?,
             };
+            if let (Ok(()), Some(Ok(place))) = (&taken, workload.netns.as_deref().map(place)) {
+                connection.requests.was_taken(&workload.uid, place);
+            }
             match (taken, workload.netns.is_some()) {
                 (Ok(()), true) => added += 1,
                 (Ok(()), false) => kept += 1,
@@ -380,21 +304,23 @@ impl Line<'_> {
             if self.shared.stops() || connection.replaced.load(Ordering::Acquire) {
                 return Ok(());
             }
-            while let Some(asked) = next(connection) {
-                let netns = asked.netns.as_deref();
-                let sent = match self.exchange(asked.request, netns) {
-                    Ok(Ok(())) => Sent::Taken,
+            if let Some((ticket, unsent)) = connection.requests.next() {
+                let exchanged = self.exchange(unsent.request, unsent.netns.as_deref());
+                drop(unsent.netns);
+                let (sent, end) = match exchanged {
+                    Ok(Ok(())) => (Sent::Taken, Ok(())),
                     Ok(Err(Refusal { why, .. })) => {
-                        self.shared.observer.refused(&asked.uid, &why);
-                        Sent::Refused(why)
+                        self.shared.observer.refused(&ticket.uid, &why);
+                        (Sent::Refused(why), Ok(()))
                     }
                     // A late answer would be taken for that of the next request, so the connection ends.
-                    Err(end) => {
-                        let _ = asked.answer.try_send(Sent::Failed(end.fail));
-                        return Err(end);
-                    }
+                    Err(end) => (Sent::Failed(end.fail), Err(end)),
                 };
-                let _ = asked.answer.try_send(sent);
+                if connection.requests.answer(&ticket, sent) {
+                    self.shared.observer.answered(&ticket.uid);
+                }
+                end?;
+                continue;
             }
             let mut fds = [
                 PollFd::new(self.socket.as_fd(), PollFlags::POLLIN),
@@ -415,14 +341,6 @@ impl Line<'_> {
             }
         }
     }
-}
-
-/// The next request whose caller has not given up.
-fn next(connection: &Connection) -> Option<Asked> {
-    let mut waiting = connection.waiting();
-    let now = Instant::now();
-    waiting.requests.retain(|asked| asked.until > now);
-    waiting.requests.pop_front()
 }
 
 fn keep(workload: &Workload) -> Request {

@@ -4,7 +4,8 @@
 //! ztunnel connects, says hello -> all pods, each acknowledged -> "that was all" -> pods that come and go
 //! ```
 //! The agent listens on a socket of type SEQPACKET: a packet is a protobuf message, and the one that adds a pod carries a
-//! descriptor of its namespace. Every request is answered before the next is sent. During a roll-over two ztunnels are
+//! descriptor of its namespace. Every request is answered before the next is sent; one that waits, or is not answered yet, is not sent
+//! again. During a roll-over two ztunnels are
 //! connected: pods are added to the newest, and removed from all. Eight may be connected; one more replaces the oldest.
 //!
 //! What is sent has to be right: after a request out of order ztunnel drains all pods and ends. What is received is
@@ -18,6 +19,7 @@ mod connection;
 mod listener;
 pub mod message;
 mod packet;
+mod requests;
 mod server;
 
 pub use server::{AddError, Handle, Options, Server};
@@ -32,11 +34,14 @@ pub trait Namespace: AsFd + Debug + Send + Sync {}
 
 impl<T: AsFd + Debug + Send + Sync> Namespace for T {}
 
+/// `metadata.uid` of a pod.
+pub type Uid = Arc<str>;
+
 /// A pod.
 #[derive(Clone, Debug)]
 pub struct Workload {
     /// `metadata.uid`
-    pub uid: Arc<str>,
+    pub uid: Uid,
     /// `metadata.name`
     pub name: Arc<str>,
     /// `metadata.namespace`
@@ -83,6 +88,8 @@ pub trait Observer: Send + Sync {
     fn snapshot_refused(&self, why: &str);
     /// A ztunnel refuses a request about this pod.
     fn refused(&self, uid: &str, why: &str);
+    /// A ztunnel has answered a request about this pod after who asked had given up: who asks for the same has the answer.
+    fn answered(&self, uid: &Uid);
     /// A connection has ended.
     fn closed(&self, why: &str);
     /// A connection was refused: the peer is not ztunnel, or there is no thread for it.

@@ -209,7 +209,7 @@ fn begin(shared: &Arc<Shared>, socket: Socket) -> Result<JoinHandle<()>, String>
 }
 
 fn end(shared: &Shared, connection: &Arc<Connection>) {
-    connection.close();
+    connection.requests.close();
     let mut connections = shared.connections();
     connections.retain(|other| other.id != connection.id);
     let count = connections.len();

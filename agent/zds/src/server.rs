@@ -1,12 +1,13 @@
 //! The socket, its connections, and who asks for something to be sent.
 
-use crate::connection::{Connection, Fail, Sent};
+use crate::connection::Connection;
 use crate::message::{AddWorkload, DelWorkload, Request, WorkloadInfo};
-use crate::{Namespace, Observer, Peer, Workload, Workloads, listener};
+use crate::requests::{Place, Unsent};
+use crate::{Namespace, Observer, Peer, Uid, Workload, Workloads, listener};
+use nix::sys::stat::fstat;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -45,8 +46,10 @@ pub enum AddError {
     NoProxy,
     /// ztunnel refuses it, in its words, which may be cut.
     Refused(String),
-    /// There was no answer in time.
+    /// There was no answer within the limit of a message, and the connection ended.
     TimedOut,
+    /// There is no answer yet. What was asked for goes on: who asks for the same later has the answer.
+    Waits,
     /// The connection ended before the answer.
     Closed,
     /// It cannot be sent: why.
@@ -59,6 +62,7 @@ impl std::fmt::Display for AddError {
             Self::NoProxy => f.write_str("no ztunnel is connected to this agent"),
             Self::Refused(why) => write!(f, "ztunnel refuses it: {why}"),
             Self::TimedOut => f.write_str("ztunnel did not answer in time"),
+            Self::Waits => f.write_str("ztunnel has not answered yet"),
             Self::Closed => f.write_str("ztunnel disconnected before it answered"),
             Self::Unsendable(why) => write!(f, "it cannot be told to ztunnel: {why}"),
         }
@@ -186,41 +190,58 @@ impl Handle {
     }
 
     /// Has the newest connection take the pod, and returns its number. A pod that it has already, in the same namespace,
-    /// stays as it is; in another one it is moved. A connection that is being told of all pods takes it after them.
+    /// stays as it is; in another one it is moved. A connection that is being told of all pods takes it after them. While it has
+    /// not answered, nothing is sent again, and its answer is for who asks next, as if it came now.
     ///
     /// # Errors
-    /// There is no connection, or it refuses the pod, or does not answer within `limit`.
+    /// There is no connection, or it refuses the pod, or has not answered within `limit`.
     pub fn add(&self, workload: &Workload, limit: Duration) -> Result<u64, AddError> {
         let Some(netns) = workload.netns.clone() else {
             return Err(AddError::Unsendable("its namespace is not known".into()));
         };
+        let place = place(&*netns)
+            .map_err(|e| AddError::Unsendable(format!("its namespace cannot be looked at: {e}")))?;
         let connection = self.0.takes_pods().ok_or(AddError::NoProxy)?;
         let until = Instant::now() + limit;
-        let sent = connection.ask(&workload.uid, add(workload), Some(netns), until);
-        sent.map(|()| connection.id)
+        let unsent = Unsent {
+            request: add(workload),
+            netns: Some(netns),
+        };
+        let ticket = connection
+            .requests
+            .put(&workload.uid, Some(place), unsent)?;
+        connection.wake();
+        let taken = connection.requests.wait(&ticket, until);
+        taken.map(|()| connection.id)
     }
 
     /// Has every connection forget the pod, all at once: a silent one takes no time from the others. Without a connection there is nothing to forget, and
     /// one that has ended knows nothing any more.
     ///
     /// # Errors
-    /// A connection that goes on has not answered within `limit`.
+    /// A connection that goes on has not answered within `limit`; as with [`Handle::add`] its answer is for who asks next.
     pub fn remove(&self, uid: &str, limit: Duration) -> Result<(), AddError> {
         // Others come and go meanwhile.
         let connections = self.0.connections().clone();
-        let until = Instant::now() + limit;
+        let (until, uid) = (Instant::now() + limit, Uid::from(uid));
         let asked: Vec<_> = connections
             .iter()
             .map(|connection| {
-                let request = Request::Del(DelWorkload {
-                    uid: uid.to_owned(),
-                });
-                connection.queue(uid, request, None, until)
+                let del = DelWorkload {
+                    uid: uid.to_string(),
+                };
+                let unsent = Unsent {
+                    request: Request::Del(del),
+                    netns: None,
+                };
+                let ticket = connection.requests.put(&uid, None, unsent);
+                connection.wake();
+                (connection, ticket)
             })
             .collect();
         let mut failed = Ok(());
-        for answer in asked {
-            match answer.and_then(|answer| wait(&answer, until)) {
+        for (connection, ticket) in asked {
+            match ticket.and_then(|ticket| connection.requests.wait(&ticket, until)) {
                 // ztunnel refuses no removal; what it says is told to the observer.
                 Ok(()) | Err(AddError::Closed | AddError::Refused(_)) => {}
                 Err(why) => failed = failed.and(Err(why)),
@@ -228,6 +249,12 @@ impl Handle {
         }
         failed
     }
+}
+
+/// Which namespace it is.
+pub(crate) fn place(netns: &dyn Namespace) -> nix::Result<Place> {
+    let of = fstat(netns.as_fd())?;
+    Ok((of.st_dev, of.st_ino))
 }
 
 /// The request that adds it.
@@ -241,31 +268,4 @@ pub(crate) fn add(workload: &Workload) -> Request {
         uid: workload.uid.to_string(),
         workload_info: Some(info),
     })
-}
-
-impl Connection {
-    /// Queues a request and waits for the answer.
-    fn ask(
-        &self,
-        uid: &str,
-        request: Request,
-        netns: Option<Arc<dyn Namespace>>,
-        until: Instant,
-    ) -> Result<(), AddError> {
-        wait(&self.queue(uid, request, netns, until)?, until)
-    }
-}
-
-/// Waits for what becomes of a request.
-fn wait(answer: &Receiver<Sent>, until: Instant) -> Result<(), AddError> {
-    let left = until.saturating_duration_since(Instant::now());
-    match answer.recv_timeout(left) {
-        Ok(Sent::Taken) => Ok(()),
-        Ok(Sent::Refused(why)) => Err(AddError::Refused(why)),
-        Ok(Sent::Failed(Fail::TimedOut)) => Err(AddError::TimedOut),
-        Ok(Sent::Failed(Fail::Closed)) => Err(AddError::Closed),
-        Err(RecvTimeoutError::Timeout) => Err(AddError::TimedOut),
-        // Nobody is left who would answer.
-        Err(RecvTimeoutError::Disconnected) => Err(AddError::Closed),
-    }
 }

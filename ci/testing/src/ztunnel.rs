@@ -36,6 +36,8 @@ pub struct Known {
 #[derive(Default)]
 struct State {
     pods: BTreeMap<String, Known>,
+    /// How often each was to be added.
+    adds: BTreeMap<String, usize>,
     /// Since the connection began: added or kept.
     seen: BTreeSet<String>,
     complete: bool,
@@ -77,6 +79,12 @@ impl Ztunnel {
     #[must_use]
     pub fn pods(&self) -> BTreeMap<String, Known> {
         self.state().pods.clone()
+    }
+
+    /// How often it was asked to take each pod, by UID.
+    #[must_use]
+    pub fn adds(&self) -> BTreeMap<String, usize> {
+        self.state().adds.clone()
     }
 
     /// Faults of the server, for which the real one would have ended, or closed the connection.
@@ -286,6 +294,7 @@ impl State {
                 let Some(info) = add.workload_info else {
                     return self.out_of_order("a pod without identity");
                 };
+                *self.adds.entry(add.uid.clone()).or_default() += 1;
                 if let Some(why) = self.refuse.get(&add.uid) {
                     return Err(Wrong::Refused(why.clone()));
                 }

@@ -147,6 +147,8 @@ pub enum Event {
     Enrolled {
         pod: PodRef,
         summary: String,
+        /// The proxy has it.
+        is_taken: bool,
         took: Duration,
     },
     /// Connections were made in its namespace, and this is where they landed.

@@ -18,6 +18,8 @@ use weir_reconcile::{Job, Next, Start, Uid};
 
 /// The longest pause before a pod is offered to the proxy again, as long as ztunnel waits for the agent.
 const PENDING: Duration = Duration::from_secs(5);
+/// Why a pod is pending until the proxy has answered.
+const WAITS: &str = "it is redirected, and waits for ztunnel";
 
 impl Keeper {
     pub(super) fn start(
@@ -81,7 +83,7 @@ impl Keeper {
         let before = memory.captured.clone().filter(|_| is_verified);
         let at = memory.captured.as_ref().map(|captured| captured.netns);
         let was_captured = memory.was_captured().then_some(at);
-        let taken = memory.taken;
+        let (taken, waits) = (memory.taken, memory.waits);
         let (addresses, probed) = (memory.addresses(), memory.probed.clone());
         let (probes_pass, proved) = (memory.probes_pass, memory.proved.is_some());
         memory.in_flight = Some(addresses.clone());
@@ -95,6 +97,7 @@ impl Keeper {
                 before,
                 was_captured,
                 taken,
+                waits,
                 addresses,
                 probed,
                 probes_pass,
@@ -157,6 +160,7 @@ impl Keeper {
         done: Result<Enrolled, NotEnrolled>,
     ) -> Next {
         let by = memory.writer.take();
+        memory.waits = false;
         let enrolled = match done {
             Ok(enrolled) => enrolled,
             Err(NotEnrolled { why, at }) => {
@@ -202,13 +206,18 @@ impl Keeper {
             }
         }
         let (netns, hindered) = (enrolled.captured.netns, enrolled.captured.hindered.clone());
+        memory.waits = matches!(enrolled.taken, Ok(None));
         memory.overrides = Some(enrolled.captured.asked.overrides.clone());
         (memory.captured, memory.suspected) = (Some(enrolled.captured), false);
         memory.probed = enrolled.probed.0;
         memory.probes_pass = enrolled.probed.1.is_ok();
-        memory.taken = enrolled.taken.as_ref().ok().map(|by| (*by, netns));
-        let is_decided = enrolled.taken.is_err() || enrolled.probed.1.is_ok();
-        let (target, why) = match (enrolled.taken, enrolled.probed.1) {
+        let taken = match enrolled.taken {
+            Ok(by) => by.ok_or_else(|| WAITS.to_owned()),
+            Err(why) => Err(why),
+        };
+        memory.taken = taken.as_ref().ok().map(|by| (*by, netns));
+        let is_decided = taken.is_err() || enrolled.probed.1.is_ok();
+        let (target, why) = match (taken, enrolled.probed.1) {
             (Ok(_), Ok(())) => (Some(Annotation::Enabled), None),
             // While `enabled`, other nodes send to the pod by HBONE alone: that a proxy is replaced, or the agent, must not
             // have them send in plain text meanwhile.
@@ -261,6 +270,7 @@ impl Keeper {
             Outcome::Made { summary } => self.journal.record(Event::Enrolled {
                 pod,
                 summary: summary.clone(),
+                is_taken: matches!(enrolled.taken, Ok(Some(_))),
                 took: enrolled.took,
             }),
             Outcome::Healed(repair) => {
@@ -292,7 +302,7 @@ impl Keeper {
         memory.probes_pass = false;
         memory.announced = left.announced;
         memory.suspected = left.suspected && was_member;
-        (memory.taken, memory.by_plugin) = (None, None);
+        (memory.taken, memory.by_plugin, memory.waits) = (None, None, false);
         if memory.captured.is_none() {
             memory.overrides = None;
             self.let_go(memory);

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use weir_ambient::AMBIENT;
 use weir_cni::compile::Engine;
 use weir_cni::plugin::Phase;
@@ -134,11 +134,12 @@ impl Proxy for AtNode {
         Vec::new()
     }
 
-    fn add(&self, _: &Workload) -> Result<u64, String> {
+    fn add(&self, _: &Workload, _: Duration) -> Result<Option<u64>, String> {
         let state = self.state();
         let active = state.applied.as_ref().and_then(Config::active);
         let uid = active.map(|proxy| number(&proxy.uid));
-        uid.ok_or_else(|| "no proxy of this node is ready: its TCP connections are refused".into())
+        uid.map(Some)
+            .ok_or_else(|| "no proxy of this node is ready: its TCP connections are refused".into())
     }
 
     fn remove(&self, _: &str) -> Result<(), String> {

@@ -133,6 +133,42 @@ fn an_annotation_whose_removal_was_not_answered_is_written_again() {
     assert_eq!(scene.check(), Ok(()));
 }
 
+/// Who hands it over waits, and is not told that it failed.
+#[test]
+fn a_pod_waits_for_a_proxy_that_has_not_answered_yet() {
+    let (mut scene, _) = Scene::enrolled();
+    scene.shared.world().is_slow = true;
+    scene.birth(1);
+    let uid = scene.uid(1).unwrap();
+    for _ in 0..3 {
+        scene.work(10);
+        scene.publish(1);
+        let memory = scene.memory(&uid);
+        let why = memory.why.clone().unwrap_or_default();
+        assert_eq!(memory.state, Some(State::Pending));
+        assert!(why.contains("waits for ztunnel"), "{why}");
+        assert!(scene.agent.keeper.is_undecided(&uid));
+        assert!(scene.agent.keeper.verdict(&uid).is_err());
+        scene.now += Duration::from_secs(1);
+    }
+    scene.shared.world().is_slow = false;
+    scene.agent.roster.answered(&uid);
+    scene.work(1);
+    assert!(!scene.agent.keeper.is_undecided(&uid));
+    assert_eq!(scene.agent.keeper.verdict(&uid), Ok(()));
+    scene.rest();
+    assert_eq!(scene.check(), Ok(()));
+    // One that is lost before it answers is another matter.
+    scene.shared.world().is_slow = true;
+    scene.birth(1);
+    scene.work(10);
+    let uid = scene.uid(1).unwrap();
+    assert!(scene.agent.keeper.is_undecided(&uid));
+    scene.step(&Step::Disconnect);
+    scene.work(10);
+    assert!(!scene.agent.keeper.is_undecided(&uid));
+}
+
 /// Other nodes would send to it in plain text until it is `enabled` again.
 #[test]
 fn a_pod_that_was_enrolled_stays_annotated_while_no_proxy_is_connected() {

@@ -8,7 +8,7 @@ use crate::dataplane::Spent;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use weir_core::journal::pod::{Cause, Repair};
 use weir_netlink::NetnsId;
 
@@ -84,7 +84,7 @@ impl Proxy for Shared {
         self.world().proxies.keys().next_back().copied()
     }
 
-    fn add(&self, workload: &Workload) -> Result<u64, String> {
+    fn add(&self, workload: &Workload, _: Duration) -> Result<Option<u64>, String> {
         let mut world = self.world();
         let netns = workload.captured.as_ref().map(|c| c.netns.ino);
         if netns.is_none_or(|netns| !world.ruled.contains(&netns)) {
@@ -101,7 +101,7 @@ impl Proxy for Shared {
             known.insert(workload.uid.to_string(), netns);
         }
         world.proxies.insert(id, known);
-        said.map(|()| id)
+        said.map(|()| Some(id).filter(|_| !world.is_slow))
     }
 
     fn remove(&self, uid: &str) -> Result<(), String> {

@@ -12,11 +12,13 @@ mod stand_in;
 mod support;
 
 use socket2::Socket;
+use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 use support::{LONG, Node, Scene, connect, id, pod, server};
 use weir_testing::TempDir;
 use weir_testing::ztunnel::Ztunnel;
+use weir_zds::message::Request;
 use weir_zds::{AddError, Handle};
 
 #[test]
@@ -145,6 +147,61 @@ fn a_late_answer_ends_the_connection_and_is_taken_for_no_other() {
     assert_eq!(ztunnel.faults(), Vec::<String>::new());
 }
 
+/// As long as a message may take, whatever who asks waits: one request, and its answer is for who asks next.
+#[test]
+fn an_answer_after_who_asked_has_given_up_counts() {
+    let (one, other) = (namespace_or_skip!(), namespace_or_skip!());
+    let scene = Scene::with(|o| o.limit = LONG);
+    let puppet = support::Puppet::after(&scene.path(), 1);
+    scene.until("ready", |peers| peers.iter().any(|peer| peer.ready));
+    let (handle, short) = (scene.handle(), Duration::from_millis(20));
+    let (here, there) = (pod("a", Some(&one)), pod("a", Some(&other)));
+    let is_add = |asked: Option<(Request, Option<(u64, u64)>)>, netns: &File| {
+        let (request, of) = asked.unwrap();
+        assert!(matches!(request, Request::Add(_)), "{request:?}");
+        assert_eq!(of, Some(id(netns)));
+    };
+    let waits = Err(AddError::Waits);
+    for _ in 0..3 {
+        assert_eq!(handle.add(&here, short), waits);
+    }
+    is_add(puppet.asked(), &one);
+    assert_eq!(handle.add(&here, short), waits);
+    puppet.says(&support::ACK);
+    scene.node.says("answered a");
+    // Nothing is sent for it: the next request is another one.
+    assert_eq!(handle.add(&here, LONG), Ok(1));
+    assert_eq!(handle.add(&there, short), waits);
+    is_add(puppet.asked(), &other);
+    // It leaves before that is answered, and comes again: in its turn.
+    assert_eq!(handle.remove("a", short), Err(AddError::Waits));
+    assert_eq!(handle.add(&here, short), waits);
+    puppet.says(&support::ACK);
+    is_add(puppet.asked(), &one);
+    assert_eq!(handle.remove("a", short), Err(AddError::Waits));
+    puppet.says(&support::ACK);
+    assert!(matches!(puppet.asked().unwrap().0, Request::Del(_)));
+    puppet.says(&support::ACK);
+    scene.node.says_times("answered a", 2);
+    assert_eq!(handle.remove("a", LONG), Ok(()));
+    assert_eq!(scene.node.said("answered").len(), 2);
+}
+
+/// What a ztunnel took with all pods it has.
+#[test]
+fn a_pod_of_the_snapshot_is_not_added_once_more() {
+    let netns = namespace_or_skip!();
+    let scene = Scene::new();
+    scene.node.set(&[pod("a", Some(&netns))]);
+    let ztunnel = Ztunnel::connect(&scene.path());
+    scene.node.says("snapshot 1 0");
+    let handle = scene.handle();
+    assert_eq!(handle.add(&pod("a", Some(&netns)), LONG), Ok(1));
+    assert_eq!(handle.add(&pod("b", Some(&netns)), LONG), Ok(1));
+    let adds = ztunnel.adds();
+    assert_eq!((adds["a"], adds["b"]), (1, 1));
+}
+
 /// The connection ends before the answer: nobody has to wait for a limit, and what ended knows of no pod.
 #[test]
 fn who_waits_for_a_connection_that_ends_is_told_so() {
@@ -180,7 +237,7 @@ fn one_that_never_says_hello_holds_up_who_asks_no_longer_than_asked() {
     assert_eq!(added, Err(AddError::NoProxy));
     assert_eq!(
         scene.handle().remove("a", Duration::from_millis(100)),
-        Err(AddError::TimedOut)
+        Err(AddError::Waits)
     );
     scene.node.says("its hello");
     drop(silent);
@@ -237,7 +294,7 @@ fn who_is_connected_and_what_was_acknowledged() {
     handle.add(&pod("c", Some(&netns)), LONG).unwrap();
     // It stays in line for the one that has not said hello.
     let removed = handle.remove("c", Duration::from_millis(300));
-    assert_eq!(removed, Err(AddError::TimedOut));
+    assert_eq!(removed, Err(AddError::Waits));
     let peers = handle.peers();
     let own = i32::try_from(std::process::id()).unwrap();
     assert!(peers.iter().all(|p| p.pid == own), "{peers:?}");
@@ -264,7 +321,7 @@ fn a_silent_connection_takes_no_time_of_the_others() {
     scene.handle().add(&pod("a", Some(&netns)), LONG).unwrap();
     ztunnel.carries("a", Some(id(&netns)));
     let removed = scene.handle().remove("a", Duration::from_millis(300));
-    assert_eq!(removed, Err(AddError::TimedOut));
+    assert_eq!(removed, Err(AddError::Waits));
     ztunnel.carries("a", None);
     drop(silent);
 }

@@ -141,7 +141,7 @@ fn a_ztunnel_that_refuses_the_end_of_the_snapshot_stays_and_gets_pods() {
     assert_eq!((said("snapshot"), said("closed")), (0, 0));
 }
 
-/// Who asked has given up, and the namespace goes, while the request still waits in line.
+/// Who asked has given up, and the pod goes, while the request still waits in line.
 #[test]
 fn a_pod_that_goes_while_it_waits_in_line_is_not_sent() {
     let [x, y, z] = [(); 3].map(|()| namespace());
@@ -157,18 +157,22 @@ fn a_pod_that_goes_while_it_waits_in_line_is_not_sent() {
         let first = scope.spawn(|| add("x", &x));
         assert_eq!(short(&ztunnel.asked().unwrap().0), "add x");
         let given_up = handle.add(&pod("y", Some(&y)), Duration::from_millis(50));
-        assert_eq!(given_up, Err(AddError::TimedOut));
+        assert_eq!(given_up, Err(AddError::Waits));
         let gone = Arc::downgrade(&y);
         drop(y);
-        let last = scope.spawn(|| add("z", &z));
-        scene.until("it waits", |peers| peers[0].pending > 0);
-        ztunnel.says(&ACK);
-        let (request, netns) = ztunnel.asked().unwrap();
-        assert_eq!((short(&request).as_str(), netns), ("add z", Some(id(&z))));
+        let removed = handle.remove("y", Duration::from_millis(50));
+        assert_eq!(removed, Err(AddError::Waits));
         assert!(
             is_released(&gone),
             "the server keeps a namespace that is gone"
         );
+        let last = scope.spawn(|| add("z", &z));
+        scene.until("it waits", |peers| peers[0].pending == 2);
+        for expected in [("del y", None), ("add z", Some(id(&z)))] {
+            ztunnel.says(&ACK);
+            let (request, netns) = ztunnel.asked().unwrap();
+            assert_eq!((short(&request).as_str(), netns), expected);
+        }
         ztunnel.says(&ACK);
         let answers = [first, last].map(|asked| asked.join().unwrap());
         assert_eq!(answers, [Ok(()), Ok(())]);

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use weir_testing::TempDir;
 use weir_zds::message::{Request, WorkloadRequest};
-use weir_zds::{Handle, Observer, Options, Server, Workload, Workloads};
+use weir_zds::{Handle, Observer, Options, Server, Uid, Workload, Workloads};
 
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 /// What ztunnel says first.
@@ -45,6 +45,9 @@ impl Observer for Node {
     }
     fn refused(&self, uid: &str, why: &str) {
         self.say(format!("refused {uid}: {why}"));
+    }
+    fn answered(&self, uid: &Uid) {
+        self.say(format!("answered {uid}"));
     }
     fn closed(&self, why: &str) {
         self.say(format!("closed: {why}"));

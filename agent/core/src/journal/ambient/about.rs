@@ -12,8 +12,16 @@ impl Event {
             Self::Members { .. } => About::silent("ambient_members"),
             Self::Reconciled { .. } => About::silent("ambient_reconciled"),
             Self::Turned { pod, from, to, why } => turned(pod, *from, *to, why.as_deref()),
-            Self::Enrolled { pod, summary, took } => {
-                let does = format!("is enrolled in ambient mode: {summary}");
+            Self::Enrolled {
+                pod,
+                summary,
+                is_taken,
+                took,
+            } => {
+                let does = match is_taken {
+                    true => format!("is enrolled in ambient mode: {summary}"),
+                    false => format!("is redirected, waits for ztunnel: {summary}"),
+                };
                 About::of_pod(Info, "ambient_enrolled", pod, does, None)
                     .with("milliseconds", took.as_millis())
             }
