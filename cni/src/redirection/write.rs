@@ -115,19 +115,26 @@ impl<'a> Writer<'a> {
 
     /// `Yes` if the kernel holds exactly these rules now; `None` if it holds others or cannot be read.
     pub(super) fn now(&self) -> Option<InForce> {
-        let differs = match &self.desired.rules {
+        self.holds(false).then_some(InForce::Yes)
+    }
+
+    /// True if the kernel holds these rules, and no others, or with `beside` at most some more in the same chains.
+    fn holds(&self, beside: bool) -> bool {
+        let scheme = self.desired.scheme();
+        match &self.desired.rules {
             Rules::Nft(rules) => {
-                let owned = self.desired.scheme().owned();
-                let drift = nft::NftEngine::open().and_then(|mut e| e.drift(rules, &owned));
-                !drift.ok()?.ops.is_empty()
+                let is_more = |op: &_| beside && matches!(op, nft::NftOp::DeleteRule(..));
+                let drift =
+                    nft::NftEngine::open().and_then(|mut e| e.drift(rules, &scheme.owned()));
+                drift.is_ok_and(|drift| drift.ops.iter().all(is_more))
             }
             Rules::Xtables(rules) => {
-                let ours = self.desired.scheme().ownership();
+                let is_more = |op: &_| beside && matches!(op, xtables::XtOp::DeleteRule(..));
+                let ours = scheme.ownership();
                 let drift = xtables::XtEngine::open().and_then(|mut e| e.drift(rules, &ours));
-                !drift.ok()?.ops.is_empty()
+                drift.is_ok_and(|drift| drift.ops.iter().all(is_more))
             }
-        };
-        (!differs).then_some(InForce::Yes)
+        }
     }
 
     /// True if the other engine, or a table that iptables-nft uses, may have held owned rules before.
@@ -137,26 +144,7 @@ impl<'a> Writer<'a> {
 
     /// True if the kernel holds these rules, and of other ones at most some more in the same chains.
     pub(super) fn stands(&self) -> bool {
-        let scheme = self.desired.scheme();
-        let is_whole = match &self.desired.rules {
-            Rules::Nft(rules) => nft::NftEngine::open()
-                .and_then(|mut e| e.drift(rules, &scheme.owned()))
-                .map(|drift| {
-                    drift
-                        .ops
-                        .iter()
-                        .all(|op| matches!(op, nft::NftOp::DeleteRule(..)))
-                }),
-            Rules::Xtables(rules) => xtables::XtEngine::open()
-                .and_then(|mut e| e.drift(rules, &scheme.ownership()))
-                .map(|drift| {
-                    drift
-                        .ops
-                        .iter()
-                        .all(|op| matches!(op, xtables::XtOp::DeleteRule(..)))
-                }),
-        };
-        is_whole.unwrap_or(false)
+        self.holds(true)
     }
 
     /// True if neither engine held owned rules before, so that these rules can be removed after a failure.
