@@ -1,5 +1,6 @@
 //! Policy rules of another writer before ours: those that lead replies past the proxy are named, and no others.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::Command;
 
 use serde_json::json;
@@ -15,21 +16,30 @@ use crate::ebpf;
 use crate::lab_or_skip;
 use crate::support::{config, lab, tcp};
 
-/// Table 50 leads out of the pod, 51 has no route, and 52 none that leads out.
+/// Table 50 leads out of the pod, 51 has no route, and 52 none that leads out. OWN is the address that replies come from.
 const RULES: [&str; 12] = [
-    "from POD lookup 50",
+    "from OWN lookup 50",
     "from ANOTHER lookup 50",
-    "from POD lookup 51",
-    "from POD lookup 52",
-    "from POD suppress_prefixlength 0 lookup 50",
-    "from POD fwmark 0x777 lookup 50",
-    "from POD goto 32766",
+    "from OWN lookup 51",
+    "from OWN lookup 52",
+    "from OWN suppress_prefixlength 0 lookup 50",
+    "from OWN fwmark 0x777 lookup 50",
+    "from OWN goto 32766",
     "iif lo lookup 50",
     "iif eth0 lookup 50",
     "ipproto tcp lookup 50",
     "ipproto udp lookup 50",
-    "from POD iif lo ipproto tcp blackhole",
+    "from OWN iif lo ipproto tcp blackhole",
 ];
+
+/// A change of sysctls in the pod.
+fn sysctl(lab: &Lab, keys: &[&str], value: &str) {
+    for key in keys {
+        let write = || weir_cni::sysctl::write(key, value);
+        let written = lab.netns(Place::Pod).run(write).expect("entered");
+        written.unwrap_or_else(|e| panic!("{key}: {e}"));
+    }
+}
 
 fn ip(lab: &Lab, family: AddressFamily, arguments: &str) {
     let option = match family {
@@ -66,17 +76,17 @@ fn named(lab: &Lab, compiled: &Compiled, scheme: &'static Scheme) -> Vec<String>
 fn mistaken(
     (lab, stage): (&Lab, &Stage<'_>),
     verify: impl Fn() -> Vec<String>,
-    family: AddressFamily,
+    (family, own): (AddressFamily, IpAddr),
     flows: &[(Flow, Receiver)],
 ) -> Vec<String> {
     assert_eq!(verify(), [""; 0], "without foreign rules");
-    let pod = lab.address(Place::Pod, family).to_string();
+    let own = own.to_string();
     let another = lab.address(Place::Client, family).to_string();
     ip(lab, family, "route add default dev eth0 table 50");
     ip(lab, family, "route add throw default table 52");
     let mut mistaken = Vec::new();
     for rule in RULES {
-        let rule = rule.replace("POD", &pod).replace("ANOTHER", &another);
+        let rule = rule.replace("OWN", &own).replace("ANOTHER", &another);
         ip(lab, family, &format!("rule add priority 50 {rule}"));
         let found = verify();
         for (flow, receiver) in flows {
@@ -104,7 +114,9 @@ fn in_ambient_mode(family: AddressFamily) -> Vec<String> {
     let stage = Stage::ambient(&lab).expect("all listeners");
     let compiled = wanted.compile_for(None, Engine::Nft);
     let verify = || named(&lab, &compiled, Redirect::SCHEME);
-    mistaken((&lab, &stage), verify, family, &[of_ztunnel(&lab, family)])
+    let own = lab.address(Place::Pod, family);
+    let flows = [of_ztunnel(&lab, family)];
+    mistaken((&lab, &stage), verify, (family, own), &flows)
 }
 
 /// ztunnel connects with the address of the client.
@@ -129,23 +141,53 @@ fn by_programs(family: AddressFamily) -> Vec<String> {
     let service = (lab.service(family), 80).into();
     let out = (tcp("out", Place::Pod, service), Receiver::ProxyOutbound);
     let flows = [of_ztunnel(&lab, family), out];
-    mistaken((&lab, &stage), verify, family, &flows)
+    let own = lab.address(Place::Pod, family);
+    mistaken((&lab, &stage), verify, (family, own), &flows)
 }
 
-fn beside_a_sidecar(family: AddressFamily) -> Vec<String> {
-    let Some(lab) = lab() else { return Vec::new() };
-    let given = config(Mode::Tproxy, json!({}));
+/// A sidecar's redirection in the pod.
+fn sidecar(lab: &Lab, mode: Mode) -> Compiled {
+    let given = config(mode, json!({}));
     crate::support::program_for(lab.netns(Place::Pod), None, Engine::Nft, &given);
     let given: SidecarConfig = serde_json::from_value(given).expect("a configuration");
     let intent = Intent::parse(&given, &NameFiles::default()).expect("an intent");
+    intent.compile_for(None, Engine::Nft)
+}
+
+/// The proxy calls the application at this address, with that of the client. It has user 0, as Istio has it with TPROXY: what user 1337
+/// sends to the pod's own address goes to the inbound port.
+fn as_the_client(lab: &Lab, own: IpAddr) -> (Flow, Receiver) {
+    let client = lab.address(Place::Client, AddressFamily::of_address(own));
+    let flow = tcp("as the client", Place::Pod, (own, 8080).into()).of(Owner::ROOT);
+    let flow = flow.source((client, 0).into()).mark(1337);
+    (flow, Receiver::Application)
+}
+
+fn loopback(family: AddressFamily) -> IpAddr {
+    match family {
+        AddressFamily::V4 => Ipv4Addr::LOCALHOST.into(),
+        AddressFamily::V6 => Ipv6Addr::LOCALHOST.into(),
+    }
+}
+
+fn of_sidecar(family: AddressFamily, own: impl Fn(&Lab) -> IpAddr) -> Vec<String> {
+    let Some(lab) = lab() else { return Vec::new() };
+    // Else nothing is sent to 127.0.0.1 with another address.
+    sysctl(&lab, &["ipv4/conf/all/route_localnet"], "1");
+    let compiled = sidecar(&lab, Mode::Tproxy);
     let stage = Stage::open(&lab, Mode::Tproxy).expect("everybody in place");
-    let to = (lab.address(Place::Pod, family), 8080).into();
-    let client = (lab.address(Place::Client, family), 0).into();
-    let flow = tcp("as the client", Place::Pod, to).of(Owner::ROOT);
-    let flow = (flow.source(client).mark(1337), Receiver::Application);
-    let compiled = intent.compile_for(None, Engine::Nft);
     let verify = || named(&lab, &compiled, Intent::SCHEME);
-    mistaken((&lab, &stage), verify, family, &[flow])
+    let own = own(&lab);
+    let flows = [as_the_client(&lab, own)];
+    mistaken((&lab, &stage), verify, (family, own), &flows)
+}
+
+fn beside_a_sidecar(family: AddressFamily) -> Vec<String> {
+    of_sidecar(family, |lab| lab.address(Place::Pod, family))
+}
+
+fn beside_a_sidecar_by_lo(family: AddressFamily) -> Vec<String> {
+    of_sidecar(family, |_| loopback(family))
 }
 
 /// Side by side: an answer that is lost is waited for.
@@ -153,8 +195,12 @@ fn beside_a_sidecar(family: AddressFamily) -> Vec<String> {
 fn policy_rules_that_lead_replies_past_the_proxy_are_named_and_nothing_else() {
     let families = lab_or_skip!().families().to_vec();
     let mistaken: Vec<String> = std::thread::scope(|scope| {
-        let kinds: [fn(AddressFamily) -> Vec<String>; 3] =
-            [in_ambient_mode, by_programs, beside_a_sidecar];
+        let kinds: [fn(AddressFamily) -> Vec<String>; 4] = [
+            in_ambient_mode,
+            by_programs,
+            beside_a_sidecar,
+            beside_a_sidecar_by_lo,
+        ];
         let each = families
             .iter()
             .flat_map(|family| kinds.map(|kind| (kind, *family)));
@@ -204,4 +250,93 @@ fn a_policy_rule_that_takes_the_mark_is_named_beside_programs() {
         assert!(!matches!(got, Ok(Some(_))), "{got:?}");
         ip(&lab, family, "rule delete priority 50");
     }
+}
+
+/// What another writer added since is behind ours when the redirection is applied again, as it would be behind a new one.
+#[test]
+fn later_policy_rules_that_lead_replies_past_a_sidecar_are_stepped_over() {
+    let lab = lab_or_skip!();
+    let compiled = sidecar(&lab, Mode::Tproxy);
+    let stage = Stage::open(&lab, Mode::Tproxy).expect("everybody in place");
+    let sandbox = Sandbox::of(lab.netns(Place::Pod).try_clone().expect("a descriptor"));
+    let sandbox = sandbox.expect("a pod");
+    let planned = || {
+        let planned = sandbox.visit(|visit| visit.dry_run(&compiled));
+        planned.expect("entered").expect("planned").len()
+    };
+    for &family in lab.families() {
+        let own = lab.address(Place::Pod, family);
+        ip(&lab, family, "route add default dev eth0 table 50");
+        let (flow, receiver) = as_the_client(&lab, own);
+        let rules = [
+            format!("priority 50 from {own} lookup 50"),
+            format!("priority 40 from {} lookup 50", loopback(family)),
+            "priority 30 iif lo lookup 50".to_owned(),
+            "priority 20 ipproto tcp lookup 50".to_owned(),
+        ];
+        for rule in rules {
+            ip(&lab, family, &format!("rule add {rule}"));
+            let found = named(&lab, &compiled, Intent::SCHEME);
+            assert_eq!(found.len(), 1, "{family} {rule}: {found:?}");
+            let planned = planned();
+            let done = sandbox.apply(&compiled).unwrap_or_else(|e| panic!("{e}"));
+            // The one behind goes.
+            assert_eq!((planned, done.len()), (2, 2), "{family} {rule}: {done:?}");
+            let found = named(&lab, &compiled, Intent::SCHEME);
+            assert_eq!(found, [""; 0], "{family} {rule}");
+            let got = stage.send(&flow).expect("sent").by();
+            assert_eq!(got, Some(receiver), "{family} {rule}");
+            assert_eq!(sandbox.apply(&compiled).expect("compared"), []);
+        }
+    }
+}
+
+/// `IPv4` looks a source up with the mark, `TCP` answers with the mark of the first packet.
+#[test]
+fn sysctls_that_lose_marked_packets_are_named_where_they_do() {
+    let settings: [&[&str]; 5] = [
+        &["ipv4/conf/all/src_valid_mark"],
+        &["ipv4/conf/eth0/src_valid_mark"],
+        &["ipv4/conf/lo/src_valid_mark"],
+        &[
+            "ipv4/conf/all/src_valid_mark",
+            "ipv4/conf/eth0/accept_local",
+        ],
+        &["ipv4/tcp_fwmark_accept"],
+    ];
+    let inbound = |lab: &Lab, stage: &Stage<'_>| {
+        let reaches = |family: &AddressFamily| {
+            let to = (lab.address(Place::Pod, *family), 8080).into();
+            let got = stage.send(&tcp("in", Place::Client, to)).expect("sent");
+            got.by() == Some(Receiver::ProxyInbound)
+        };
+        lab.families().iter().all(reaches)
+    };
+    let check = |lab: &Lab, stage: &Stage<'_>, compiled: &Compiled, scheme, lost: [bool; 5]| {
+        for (keys, is_lost) in settings.iter().zip(lost) {
+            assert!(inbound(lab, stage), "before {keys:?}");
+            sysctl(lab, keys, "1");
+            let found = named(lab, compiled, scheme);
+            println!("{keys:?}: {found:?}");
+            assert_eq!(inbound(lab, stage), !is_lost, "{keys:?}: {found:?}");
+            assert_eq!(found.len(), usize::from(is_lost), "{keys:?}: {found:?}");
+            let key = keys.first().expect("one");
+            assert!(found.iter().all(|line| line.contains(key)), "{found:?}");
+            sysctl(lab, keys, "0");
+        }
+    };
+    let without = lab_or_skip!();
+    let stage = Stage::open(&without, Mode::Redirect).expect("everybody in place");
+    let compiled = sidecar(&without, Mode::Redirect);
+    check(&without, &stage, &compiled, Intent::SCHEME, [false; 5]);
+    let lab = lab_or_skip!();
+    let stage = Stage::open(&lab, Mode::Tproxy).expect("everybody in place");
+    let compiled = sidecar(&lab, Mode::Tproxy);
+    let lost = [true, true, false, false, true];
+    check(&lab, &stage, &compiled, Intent::SCHEME, lost);
+    let lab = lab_or_skip!();
+    crate::ambient::redirect(lab.netns(Place::Pod), Engine::Nft, false, &json!({}));
+    let stage = Stage::ambient(&lab).expect("all listeners");
+    let compiled = wanted(false, &json!({})).compile_for(None, Engine::Nft);
+    check(&lab, &stage, &compiled, Redirect::SCHEME, [false; 5]);
 }

@@ -38,12 +38,14 @@ pub(crate) const WEIR: RouteProtocol = RouteProtocol::Other(RTPROT_WEIR);
 pub(super) struct Held {
     scheme: &'static Scheme,
     addresses: Vec<Address>,
-    rules: Vec<PolicyRule>,
+    pub(super) rules: Vec<PolicyRule>,
     /// Routes of the tables of the items and of the tables in which earlier policy rules look up every packet; of other
     /// tables those with weir's protocol number. The routes of each table are in the kernel's order.
     routes: Vec<Route>,
     /// Tables of the items.
     tables: Vec<u32>,
+    /// Foreign policy rules that lead replies past the proxy, and which new rules are put before.
+    pub(super) past: Vec<(PolicyRule, u32)>,
 }
 
 /// The writer of an address.
@@ -78,6 +80,7 @@ impl Held {
             rules,
             routes,
             tables: Vec::new(),
+            past: Vec::new(),
         }
     }
 
@@ -143,6 +146,7 @@ impl Held {
             rules: Vec::new(),
             routes,
             tables: Vec::new(),
+            past: Vec::new(),
         })
     }
 

@@ -92,11 +92,7 @@ impl Visit<'_> {
     /// The namespace cannot be read.
     pub fn plan(&self, desired: &Compiled) -> Result<Vec<Change>> {
         let desired = self.possible(desired);
-        let held = self.held(&desired)?;
-        let mut changes = held.missing(&desired.routing);
-        changes.extend(held.stale(&desired.routing).iter().map(removal));
-        changes.extend(engines::drift(&desired)?);
-        Ok(changes)
+        changes(&desired, &self.held(&desired)?)
     }
 
     /// The same, where [`Sandbox::apply`] would make them and not refuse.
@@ -104,7 +100,8 @@ impl Visit<'_> {
     /// # Errors
     /// The namespace cannot be read; something foreign blocks a policy rule or a route.
     pub fn dry_run(&self, desired: &Compiled) -> Result<Vec<Change>> {
-        let changes = self.plan(desired)?;
+        let desired = self.possible(desired);
+        let changes = changes(&desired, &self.held_to_write(&desired)?)?;
         refuse_blocked(&changes, desired.scheme())?;
         Ok(changes)
     }
@@ -210,7 +207,7 @@ impl Visit<'_> {
         found: Found,
     ) -> Result<AppliedRedirection, Failure> {
         let desired = self.possible(desired);
-        let before = self.held(&desired)?;
+        let before = self.held_to_write(&desired)?;
         apply::apply(&desired, found, &self.routing, &before)
     }
 
@@ -242,4 +239,20 @@ impl Visit<'_> {
         let addresses = self.addresses.clone();
         Held::beside(desired.scheme(), addresses, &self.routing, &desired.routing)
     }
+
+    /// The same, where policy rules are put before foreign ones that lead replies past the proxy, as new ones are. What cannot be
+    /// judged stays where it is.
+    fn held_to_write(&self, desired: &Compiled) -> Result<Held> {
+        let mut held = self.held(desired)?;
+        let past = hindrance::past(desired, &self.routing, &held.rules, &self.addresses);
+        held.past = past.unwrap_or_default();
+        Ok(held)
+    }
+}
+
+fn changes(desired: &Compiled, held: &Held) -> Result<Vec<Change>> {
+    let mut changes = held.missing(&desired.routing);
+    changes.extend(held.stale(&desired.routing).iter().map(removal));
+    changes.extend(engines::drift(desired)?);
+    Ok(changes)
 }

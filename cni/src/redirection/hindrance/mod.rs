@@ -9,6 +9,7 @@
 //! | whatever ends a chain | before our rules in a legacy built-in chain, which is shared | our rules are not reached |
 //! | a policy `DROP` | of a chain of type nat at a hook of ours | it drops what ours let through, or all |
 //! | a policy rule by `from`, `iif lo`, `ipproto tcp` | before ours | replies do not return to the proxy |
+//! | a sysctl by which marks have an effect on other look-ups | with transparent interception | marked packets are dropped, or answers led to `lo` |
 //!
 //! Both engines are looked at, whichever has our rules: the kernel calls the chains of both. Chains with lower priorities are
 //! called first; of equal ones the chain that was registered last. The kernel does not say when that was: a table that is
@@ -21,7 +22,7 @@ mod legacy;
 mod routing;
 mod tables;
 
-pub(super) use routing::may_select;
+pub(super) use routing::{may_select, past};
 
 use super::engines;
 use super::scheme::Scheme;

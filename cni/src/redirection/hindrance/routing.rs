@@ -1,13 +1,15 @@
 //! Policy rules that come before ours and lead replies past the proxy.
 //!
-//! Packets that a policy rule of ours is for have its mark and an address of the pod, and are looked up twice: when they are
+//! Packets that a policy rule of ours is for have its mark and an address of the pod, or with a sidecar one of `lo`, and are looked up twice: when they are
 //! sent, and when they have come back by `lo`. To the kernel both come in by `lo` (`iif lo`); the second look-up knows their
 //! protocol. Rules that select by something else (`to`, ports, users) are for packets of their own and are not judged; those
 //! that take every packet, or ours by their mark, block ours: see `standing`.
 
 use crate::compile::{Compiled, RoutingItem};
-use crate::redirection::WEIR;
 use crate::redirection::routing::leads_away;
+use crate::redirection::{SIDECAR, WEIR};
+use crate::sysctl;
+use std::fs;
 use std::net::IpAddr;
 use weir_netlink::Result;
 use weir_netlink::route::{
@@ -29,33 +31,59 @@ pub(super) fn find(
     routing: &Routing,
     addresses: &[Address],
 ) -> Result<Vec<String>> {
-    let mut lines = Vec::new();
-    let ours = desired.routing.iter().filter_map(|item| match item {
+    if ours(desired).next().is_none() {
+        return Ok(Vec::new());
+    }
+    let found = past(desired, routing, &routing.rules()?, addresses)?;
+    let line = |(rule, priority): &(PolicyRule, u32)| {
+        format!(
+            "a foreign policy rule before ours leads replies past the proxy: {rule}; restrict it, or give it a higher number \
+             than {priority}"
+        )
+    };
+    let mut lines: Vec<String> = found.iter().map(line).collect();
+    if desired.scheme() == &SIDECAR {
+        lines.extend(sysctls());
+    }
+    Ok(lines)
+}
+
+fn ours(desired: &Compiled) -> impl Iterator<Item = &PolicyRule> {
+    desired.routing.iter().filter_map(|item| match item {
         RoutingItem::PolicyRule(rule) => Some(rule),
         _ => None,
-    });
-    let mut rules = Vec::new();
-    for desired_rule in ours {
-        if rules.is_empty() {
-            rules = routing.rules()?;
-        }
+    })
+}
+
+/// Of all policy rules the foreign ones that lead replies past the proxy, each with the priority of ours behind it.
+pub(in crate::redirection) fn past(
+    desired: &Compiled,
+    routing: &Routing,
+    rules: &[PolicyRule],
+    addresses: &[Address],
+) -> Result<Vec<(PolicyRule, u32)>> {
+    // A sidecar's proxy connects to loopback addresses, too, with the client's address and the mark.
+    let by_lo = desired.scheme() == &SIDECAR;
+    // It may be for the addresses of interfaces that are left alone.
+    let may_be_of_others =
+        |rule: &PolicyRule| rule.selectors.from.is_some() && desired.leaves_interfaces_alone();
+    let mut found = Vec::new();
+    for desired_rule in ours(desired) {
         let at = rules.iter().position(|r| r.same_effect(desired_rule));
         let Some((at, here)) = at.and_then(|at| Some((at, rules.get(at)?))) else {
             continue;
         };
         let takes = |rule: &PolicyRule| {
-            let own = addresses.iter().filter(|a| a.index != LOOPBACK_IFINDEX);
-            let packet = |a: &Address| Packet {
-                mark: here.fwmark.unwrap_or(0),
-                from: a.net.addr(),
-                iif: "lo",
-                protocol: super::TCP,
-            };
-            own.map(packet).any(|packet| selects(rule, &packet))
+            addresses.iter().any(|a| {
+                let packet = Packet {
+                    mark: here.fwmark.unwrap_or(0),
+                    from: a.net.addr(),
+                    iif: "lo",
+                    protocol: super::TCP,
+                };
+                (by_lo || a.index != LOOPBACK_IFINDEX) && selects(rule, &packet)
+            })
         };
-        // It may be for the addresses of interfaces that are left alone.
-        let may_be_of_others =
-            |rule: &PolicyRule| rule.selectors.from.is_some() && desired.leaves_interfaces_alone();
         for rule in rules.iter().take(at) {
             if rule.protocol != WEIR
                 && rule.family == here.family
@@ -64,15 +92,34 @@ pub(super) fn find(
                 && !leads_away(rule, here)
                 && routing.leads_past(rule, here)?
             {
-                lines.push(format!(
-                    "a foreign policy rule before ours leads replies past the proxy: {rule}; restrict it, or give it a higher number \
-                     than {}",
-                    here.priority.unwrap_or(0)
-                ));
+                found.push((rule.clone(), here.priority.unwrap_or(0)));
             }
         }
     }
-    Ok(lines)
+    Ok(found)
+}
+
+/// Sysctls with which packets that bear the mark of transparent interception are lost. Where a source is looked up with the mark, it
+/// is local by our policy rule, and dropped unless such sources are accepted; packets of `lo` are not looked up.
+fn sysctls() -> Vec<String> {
+    let is_on = |key: &str| sysctl::read(key).is_ok_and(|value| value != "0");
+    let interfaces = fs::read_dir("/proc/sys/net/ipv4/conf");
+    let mut found = interfaces.into_iter().flatten().filter_map(|entry| {
+        let name = entry.ok()?.file_name().into_string().ok()?;
+        let set = |what| {
+            let mut keys = ["all", &name]
+                .map(|of| format!("ipv4/conf/{of}/{what}"))
+                .into_iter();
+            keys.find(|key| is_on(key))
+        };
+        let is_none = matches!(&*name, "all" | "default" | "lo") || set("accept_local").is_some();
+        if is_none { None } else { set("src_valid_mark") }
+    });
+    let accept = Some("ipv4/tcp_fwmark_accept".to_owned()).filter(|key| is_on(key));
+    let line = |key| {
+        format!("sysctl net/{key} is on: inbound connections to the proxy are lost; set it to 0")
+    };
+    found.next().into_iter().chain(accept).map(line).collect()
 }
 
 /// Whether it may be for packets of a redirection, though it does not select them by their mark.

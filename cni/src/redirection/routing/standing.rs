@@ -5,7 +5,8 @@
 //! more specific. Policy rules that select by something else than the mark (`from`, `iif`) and not by ours block nothing, unless
 //! they lead packets without a mark into our table, where every address is local; some of them are a hindrance.
 //!
-//! A policy rule without a given priority is added before foreign ones that take its packets, as a new one would be.
+//! A policy rule without a given priority is added before foreign ones that take its packets, or lead them past the proxy where that
+//! was asked ([`Held::past`]), as a new one would be.
 
 use super::{Held, rule_of, tables};
 use crate::compile::RoutingItem;
@@ -16,7 +17,10 @@ impl Held {
     /// The items that do not exist or have no effect.
     pub(in crate::redirection) fn missing(&self, items: &[RoutingItem]) -> Vec<Change> {
         let change = |item: &RoutingItem| match self.holds(item) {
-            Ok(true) => None,
+            Ok(true) => {
+                let by = "policy rule leads replies past the proxy".to_owned();
+                Some(Change::Overtake(self.overtaking(item)?, by))
+            }
             Ok(false) => Some(Change::Add(item.clone())),
             Err(by) => Some(match self.overtaking(item) {
                 Some(first) => Change::Overtake(first, by),
@@ -57,7 +61,10 @@ impl Held {
         let mut of_family = self.rules.iter().filter(|r| r.family == rule.family);
         let place = of_family.nth(1)?.priority.unwrap_or(0).saturating_sub(1);
         let is_behind = |r: &PolicyRule| r.priority.unwrap_or(0) > place;
-        let mut taking = before.iter().filter(|r| self.leads_away(r, here));
+        let is_past = |r: &PolicyRule| self.past.iter().any(|(past, _)| past == r);
+        let mut taking = before
+            .iter()
+            .filter(|r| self.leads_away(r, here) || is_past(r));
         let is_possible = taking.next().is_some_and(is_behind) && taking.all(is_behind);
         is_possible.then(|| RoutingItem::PolicyRule(rule.clone().at(place)))
     }
