@@ -133,8 +133,7 @@ impl Dataplane for Ambient {
         spent: &mut Spent,
     ) -> Result<Applied, String> {
         let begun = Instant::now();
-        let done = visit.apply_intent(desired, self.engine());
-        let done = done.map_err(|e| e.to_string())?;
+        let done = visit.apply_again(desired, self.engine())?;
         let read_back = done.read_back.unwrap_or_default();
         spent.add(Phase::Apply, begun.elapsed().saturating_sub(read_back));
         spent.add(Phase::Verify, read_back);

@@ -41,7 +41,7 @@ fn sysctl(lab: &Lab, keys: &[&str], value: &str) {
     }
 }
 
-fn ip(lab: &Lab, family: AddressFamily, arguments: &str) {
+pub(super) fn ip(lab: &Lab, family: AddressFamily, arguments: &str) {
     let option = match family {
         AddressFamily::V4 => "-4",
         AddressFamily::V6 => "-6",

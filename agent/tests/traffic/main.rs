@@ -13,6 +13,7 @@ mod ambient_again;
 mod ambient_pods;
 mod ambient_random;
 mod ambient_ways;
+mod blocked;
 mod datagrams;
 mod dns;
 mod ebpf;

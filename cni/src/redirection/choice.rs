@@ -8,6 +8,7 @@
 //! namespace and a dozen trials, more than the rules themselves. So [`Visit::apply_intent`] writes to nf_tables and
 //! probes only when the kernel reports a missing feature, in which case nothing was changed.
 
+use super::engines::Found;
 use super::scheme::Desired;
 use super::{Failure, Visit};
 use crate::compile::{Compiled, Engine, RoutingItem, Rules};
@@ -126,7 +127,19 @@ impl Visit<'_> {
         intent: &D,
         engine: Option<Engine>,
     ) -> Result<AppliedRedirection, Failure> {
-        let with = |chosen, found| self.apply_beside(&intent.compile_for(engine, chosen), found);
+        self.write(intent, engine, |desired, found| {
+            self.apply_beside(desired, found)
+        })
+    }
+
+    /// Has the rules for `engine`, or for the chosen engine, written.
+    pub(super) fn write<D: Desired, T>(
+        &self,
+        intent: &D,
+        engine: Option<Engine>,
+        write: impl Fn(&Compiled, Found) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let with = |chosen, found| write(&intent.compile_for(engine, chosen), found);
         let found = self.found()?;
         if let Some(engine) = engine {
             return with(engine, found);

@@ -16,6 +16,7 @@
 //! there the address counts as owned). What is of another kind of redirection ([`Scheme`]), and everything else in the
 //! namespace, is foreign, and neither changed nor compared.
 
+mod again;
 mod apply;
 mod authorship;
 mod change;

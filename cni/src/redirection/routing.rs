@@ -320,6 +320,14 @@ pub(super) fn add(routing: &Routing, missing: &[Change], scheme: &Scheme) -> Res
     Ok(added)
 }
 
+/// Adds what is missing and not blocked; continues after a failure and returns all errors.
+pub(super) fn add_rest(routing: &Routing, missing: &[Change]) -> Vec<Error> {
+    let items = missing.iter().filter_map(to_add);
+    items
+        .filter_map(|item| add_one(routing, item).err())
+        .collect()
+}
+
 /// # Errors
 /// Something foreign blocks an item.
 pub(super) fn refuse_blocked(changes: &[Change], scheme: &Scheme) -> Result<()> {

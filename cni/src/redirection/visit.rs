@@ -242,7 +242,7 @@ impl Visit<'_> {
 
     /// The same, where policy rules are put before foreign ones that lead replies past the proxy, as new ones are. What cannot be
     /// judged stays where it is.
-    fn held_to_write(&self, desired: &Compiled) -> Result<Held> {
+    pub(super) fn held_to_write(&self, desired: &Compiled) -> Result<Held> {
         let mut held = self.held(desired)?;
         let past = hindrance::past(desired, &self.routing, &held.rules, &self.addresses);
         held.past = past.unwrap_or_default();

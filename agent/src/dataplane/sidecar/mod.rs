@@ -224,7 +224,7 @@ impl Dataplane for Sidecar {
         match (plan, &observed.found) {
             (Plan::Write(engine), Found::Compared { intent, .. }) => {
                 let begun = Instant::now();
-                let done = visit.apply_intent(&**intent, *engine).map_err(text)?;
+                let done = visit.apply_again(&**intent, *engine)?;
                 let took = begun.elapsed();
                 let compiled = intent.compile_for(*engine, done.engine);
                 let read_back = done.read_back.unwrap_or_default();
