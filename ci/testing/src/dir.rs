@@ -1,6 +1,9 @@
-//! A folder that goes away with its value.
+//! A folder that goes away with its value, and programs in it.
 
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A directory that is deleted when this value is dropped, also when the test fails.
@@ -16,11 +19,19 @@ impl TempDir {
     #[must_use]
     pub fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("weir-test-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir(&path).expect("a new directory");
-        Self(path)
+        loop {
+            let number = COUNT.fetch_add(1, Ordering::Relaxed);
+            let name = format!("weir-test-{}-{number}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            match std::fs::create_dir(&path) {
+                // Of a process with the same number that was killed.
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+                made => {
+                    made.expect("a new directory");
+                    return Self(path);
+                }
+            }
+        }
     }
 
     pub fn path(&self) -> &Path {
@@ -38,30 +49,38 @@ impl TempDir {
         path
     }
 
-    /// Writes an executable shell script. Another process writes it: a child that another thread of this process starts
-    /// at this moment would hold the file open for writing, and the kernel runs no such file (`ETXTBSY`).
+    /// Writes an executable shell script: [`write_script`].
     pub fn script(&self, name: &str, text: &str) -> PathBuf {
-        use std::io::Write;
-        use std::os::unix::fs::PermissionsExt;
-        use std::process::{Command, Stdio};
         let path = self.file(name);
-        let mut sh = Command::new("sh");
-        sh.args(["-c", "cat >\"$0\""]).arg(&path);
-        let mut child = sh.stdin(Stdio::piped()).spawn().expect("sh");
-        let stdin = child.stdin.take();
-        let script = format!("#!/bin/sh\n{text}");
-        stdin
-            .expect("piped")
-            .write_all(script.as_bytes())
-            .expect("written");
-        assert!(child.wait().expect("sh").success());
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("chmod");
+        write_script(&path, text);
         path
     }
 
     pub fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.file(name)).expect(name)
     }
+}
+
+/// Writes an executable shell script. Another process writes it: a child that another thread of this process starts
+/// at this moment would hold the file open for writing, and the kernel runs no such file (`ETXTBSY`).
+pub fn write_script(path: &Path, text: &str) {
+    let mut sh = Command::new("sh");
+    sh.args(["-c", "cat >\"$0\""]).arg(path);
+    let mut child = sh.stdin(Stdio::piped()).spawn().expect("sh");
+    let stdin = child.stdin.take();
+    let script = format!("#!/bin/sh\n{text}");
+    stdin
+        .expect("piped")
+        .write_all(script.as_bytes())
+        .expect("written");
+    assert!(child.wait().expect("sh").success());
+    std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).expect("chmod");
+}
+
+/// Copies a program that is to be executed to a file or into a folder; another process does it, as with [`write_script`].
+pub fn copy_program(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg(from).arg(to).status().expect("cp");
+    assert!(copied.success(), "{} to {}", from.display(), to.display());
 }
 
 impl AsRef<Path> for TempDir {

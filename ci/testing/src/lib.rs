@@ -4,6 +4,7 @@
 //! - [`rights`], [`lacks`]: what this user or this kernel does not allow, one probe for each
 //! - [`tool`]: runs a tool of the machine in a namespace
 //! - [`Ends`], [`Process`]: threads and processes that end with the test
+//! - [`sockets`]: sockets where others were, and where nobody listens
 //! - [`effort`]: how many random cases, and their seed
 //! - [`c`]: what a C compiler takes names of the system's headers for
 //! - [`TempDir`], [`BpfFs`], [`groups`]: folders, bpf file systems and control groups that go away with their value
@@ -36,10 +37,11 @@ pub mod lacks;
 mod namespace;
 pub mod pods;
 pub mod rights;
+pub mod sockets;
 pub mod tool;
 pub mod ztunnel;
 
 pub use bpffs::BpfFs;
-pub use dir::TempDir;
+pub use dir::{TempDir, copy_program, write_script};
 pub use ends::{Ends, Process};
 pub use namespace::{granted, namespace};
