@@ -1,9 +1,12 @@
 //! Output that cannot be written changes nothing but what can be read.
 
 use crate::support::{config, inside, path};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::json;
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 use weir_netlink::Netns;
 
 /// Every write to it fails with ENOSPC.
@@ -46,10 +49,20 @@ fn help_that_cannot_be_written_is_3() {
     }
 }
 
-/// A pipe that nobody reads from.
+/// A pipe that nobody reads from. A process that another test starts has a copy of the other end until it executes its program.
 fn closed() -> Stdio {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
+    let end = Instant::now() + Duration::from_secs(30);
+    let is_read = || {
+        let mut fds = [PollFd::new(writer.as_fd(), PollFlags::POLLOUT)];
+        poll(&mut fds, PollTimeout::ZERO).unwrap();
+        !fds[0].revents().unwrap().contains(PollFlags::POLLERR)
+    };
+    while is_read() {
+        assert!(Instant::now() < end, "the other end is open");
+        std::thread::yield_now();
+    }
     writer.into()
 }
 

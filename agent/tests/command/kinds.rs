@@ -2,7 +2,7 @@
 //! another program.
 // matrix: newest
 
-use crate::support::{Run, TempFile, config, inside, path, weir};
+use crate::support::{Run, TempFile, config, inside, path, settle, weir};
 use serde_json::json;
 use weir_netlink::Netns;
 
@@ -135,6 +135,7 @@ fn foreign_routes(pod: &Netns) {
 
 /// Everything there is, but for numbers of packets, and for legacy tables without rules, which the kernel keeps.
 pub(crate) fn state(pod: &Netns) -> String {
+    settle(pod);
     let mut text = inside(pod, "nft", &["-a", "list", "ruleset"]);
     for program in ["iptables-legacy-save", "ip6tables-legacy-save"] {
         let saved = inside(pod, program, &[]);

@@ -1,6 +1,6 @@
 //! Addresses, policy rules and routes beside the rules: judged exactly, never taken from another writer.
 
-use crate::support::{config, inside, path, tproxy, weir};
+use crate::support::{config, inside, path, settle, tproxy, weir};
 use serde_json::json;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -30,7 +30,19 @@ fn routing(pod: &Netns) -> String {
         "-4 route show table all",
         "-6 route show table all",
     ];
+    settle(pod);
     listings.map(|l| ip(pod, l)).concat()
+}
+
+/// A link `away` whose other end is down, which the kernel notices later.
+fn add_link_away(pod: &Netns) {
+    ip(pod, "link add away type veth peer name there");
+    ip(pod, "link set away up");
+    let begun = Instant::now();
+    while !ip(pod, "address").contains("NO-CARRIER") {
+        assert!(begun.elapsed() < Duration::from_secs(30));
+        std::thread::yield_now();
+    }
 }
 
 /// Whether the kernel keeps who added an address (since Linux 5.18).
@@ -107,14 +119,7 @@ fn a_foreign_route_or_rule_that_wins_over_ours_is_named() {
     let file = tproxy();
     assert_eq!(on("apply", file.path(), &pod).code, 0);
     let sync = routing(&pod);
-    ip(&pod, "link add away type veth peer name there");
-    ip(&pod, "link set away up");
-    // The kernel notices later that the other end is down.
-    let begun = std::time::Instant::now();
-    while !routing(&pod).contains("NO-CARRIER") {
-        assert!(begun.elapsed() < std::time::Duration::from_secs(10));
-        std::thread::yield_now();
-    }
+    add_link_away(&pod);
     let quiet = routing(&pod);
     for (setup, add, named) in [
         // More specific than the default.
@@ -187,8 +192,7 @@ fn a_foreign_route_or_rule_that_wins_over_ours_is_named() {
 fn a_foreign_rule_that_wins_over_ours_is_overtaken() {
     let pod = pod_or_skip!();
     let file = tproxy();
-    ip(&pod, "link add away type veth peer name there");
-    ip(&pod, "link set away up");
+    add_link_away(&pod);
     for (setup, add, named) in [
         // Of the same selector, and of one that every packet meets.
         (
@@ -294,11 +298,6 @@ fn what_another_writer_added_is_used_and_left() {
     }
     if keeps_owners(&pod) {
         ip(&pod, "-6 address add ::6/128 dev lo nodad");
-        // Its route comes later, from the kernel's work queue for addresses.
-        let begun = std::time::Instant::now();
-        while !routing(&pod).contains("local ::6 dev lo table local") {
-            assert!(begun.elapsed().as_secs() < 10, "{}", routing(&pod));
-        }
     }
     let before = routing(&pod);
     let applied = on("apply", file.path(), &pod);

@@ -1,9 +1,9 @@
 //! The release binaries are all that is needed: they run where there is no other file.
 // matrix: every; needs WEIR_BIN_DIR
 
-use crate::support::copy_program;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use weir_testing::copy_program;
 
 const CONFIG: &str = r#"{"inbound_ports_include": "*", "outbound_ip_ranges_include": "*"}"#;
 

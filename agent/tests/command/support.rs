@@ -1,12 +1,14 @@
 //! Runs the command and the oracle.
 
+use ipnet::IpNet;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 use weir_netlink::Netns;
-use weir_netlink::route::Routing;
+use weir_netlink::route::{LOOPBACK_IFINDEX, RT_TABLE_LOCAL, Routing};
 
 /// What a run printed and how it ended.
 #[derive(Debug)]
@@ -98,6 +100,25 @@ pub(crate) fn lo_up(netns: &Netns) {
     routing.set_up(lo.index).unwrap();
 }
 
+/// Waits for the routes to the addresses of `lo`: those of IPv6 the kernel adds later, from its work queue for addresses.
+pub(crate) fn settle(netns: &Netns) {
+    let routing = Routing::open_in(netns).unwrap();
+    let begun = Instant::now();
+    let is_settled = || {
+        let local = routing.routes(RT_TABLE_LOCAL).unwrap();
+        let mut held = routing.addresses().unwrap().into_iter();
+        held.all(|a| {
+            let itself = IpNet::from(a.net.addr());
+            a.index != LOOPBACK_IFINDEX || local.iter().any(|r| r.dst == itself)
+        })
+    };
+    while !is_settled() {
+        let is_late = begun.elapsed() > Duration::from_secs(30);
+        assert!(!is_late, "an address of lo without its route");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// The path by which other processes open the namespace.
 pub(crate) fn path(netns: &Netns) -> String {
     netns.path().display().to_string()
@@ -148,11 +169,4 @@ pub(crate) fn tproxy() -> TempFile {
 /// Whether a path is there.
 pub(crate) fn exists(path: &str) -> bool {
     Path::new(path).exists()
-}
-
-/// Copies a program into a directory where it is to be executed. `cp` does it: what this process has open for writing is
-/// open in each child of another test, too, until that executes, and is not executed meanwhile (`ETXTBSY`).
-pub(crate) fn copy_program(from: &Path, to: &Path) {
-    let copied = run(Command::new("cp").arg(from).arg(to));
-    assert_eq!(copied.code, 0, "{}", copied.stderr);
 }

@@ -1,12 +1,13 @@
 //! How it ends: exit codes, JSON, without rights, and on a kernel that could load modules.
 // matrix: newest
 
-use crate::support::{copy_program, weir};
+use crate::support::weir;
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use weir_netlink::Netns;
+use weir_testing::copy_program;
 
 /// A copy of the program that every user may run.
 struct Public(PathBuf);
