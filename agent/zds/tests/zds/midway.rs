@@ -4,7 +4,7 @@ use crate::support::{ACK, LONG, Puppet, Scene, id, namespace, pod};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_testing::ztunnel::Ztunnel;
 use weir_zds::message::Request;
 use weir_zds::{AddError, Workload};
@@ -29,9 +29,16 @@ fn short(request: &Request) -> String {
     format!("{what} {}", uid(request)).trim_end().to_owned()
 }
 
-/// Whether the server has let a namespace go, so that the kernel can remove it.
+/// The server lets a namespace go, so that the kernel can remove it: after the answer, if not at once.
 fn is_released(netns: &Weak<File>) -> bool {
-    netns.strong_count() == 0
+    let begun = Instant::now();
+    while netns.strong_count() > 0 {
+        if begun.elapsed() > LONG {
+            return false;
+        }
+        std::thread::yield_now();
+    }
+    true
 }
 
 /// The pod's namespace goes between the list and its turn: what was sent of it is taken back right after the snapshot.
