@@ -3,7 +3,7 @@
 use crate::api_server::{ApiServer, Asked, pod};
 use crate::pods::{lookups, start, synced};
 use crate::rights::unmapped;
-use crate::support::{Node, exchange};
+use crate::support::{Node, PATIENCE, exchange};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -135,7 +135,8 @@ fn an_agent_that_ends_during_an_add() {
         let all = std::fs::read_to_string("/proc/net/unix").unwrap();
         all.lines().filter(|l| l.ends_with(&socket)).count()
     };
-    assert_eq!(sockets(), 1);
+    // That of the connection before may be closed a moment later.
+    agent.until("one socket", || sockets() == 1);
     agent.signal(Signal::SIGSTOP);
     let child = spawn(&node, "ADD", &netns, "web-0", "uid-0");
     agent.until("connected", || sockets() == 2);
@@ -146,7 +147,7 @@ fn an_agent_that_ends_during_an_add() {
     // And without any agent.
     assert_ok(&run(&node, "ADD", &netns, "web-0", "uid-0"));
     assert_eq!(asked(&server), 3);
-    assert!(begun.elapsed() < Duration::from_secs(20));
+    assert!(begun.elapsed() < PATIENCE);
     let log = node.read("run/istio-cni.log");
     assert!(
         log.contains("does not know the pod") && log.contains("does not listen"),
@@ -170,7 +171,7 @@ fn a_stopped_agent_costs_little_time() {
     let took = begun.elapsed();
     agent.signal(Signal::SIGCONT);
     assert!(
-        took >= Duration::from_secs(2) && took < Duration::from_secs(10),
+        took >= Duration::from_secs(2) && took < PATIENCE,
         "{took:?}"
     );
     assert!(node.read("run/istio-cni.log").contains("no answer within"));

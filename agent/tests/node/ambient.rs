@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_netlink::Netns;
 use weir_testing::ztunnel::Ztunnel;
 
@@ -18,6 +18,11 @@ pub(crate) const ANNOTATION: &str = "ambient.istio.io/redirection";
 const SELECTORS: &str = "[{podSelector: {matchLabels: {istio.io/dataplane-mode: ambient}}}, \
     {podSelector: {matchExpressions: [{key: istio.io/dataplane-mode, operator: NotIn, values: [none]}]}, \
      namespaceSelector: {matchLabels: {istio.io/dataplane-mode: ambient}}}]";
+
+/// No round over the pods comes within the patience of a test: a notification of the kernel leads to a repair.
+pub(crate) const SELDOM: (&str, &str) = ("WEIR_VERIFY_INTERVAL", "3600");
+/// From one round over the rules of the host to the next one.
+const ROUND: Duration = Duration::from_secs(30);
 
 /// A node with a host's namespace of its own, and its API server.
 pub(crate) struct Scene {
@@ -184,7 +189,7 @@ fn a_pod_joins_is_healed_and_leaves() {
     };
     let scene = Scene::new();
     scene.put("web", &sandbox);
-    let mut agent = scene.start(&[]);
+    let mut agent = scene.start(&[SELDOM]);
     agent.until("captured without a proxy", || is_captured(&sandbox));
     agent.until("pending", || scene.annotation("web") == "pending");
     assert!(
@@ -212,8 +217,7 @@ fn a_pod_joins_is_healed_and_leaves() {
         healed += 1;
         assert!(healed <= 5, "{}", agent.log());
         sandbox.tool("nft", &["flush", "ruleset"]);
-        let took = agent.until("healed", || is_captured(&sandbox));
-        assert!(took < Duration::from_secs(2), "{took:?}");
+        agent.until("healed", || is_captured(&sandbox));
         agent.until("told", || {
             agent.metric("weir_ambient_healed_total{cause=\"missing\"}") == healed
         });
@@ -242,7 +246,7 @@ fn routing_that_another_program_deletes_comes_back_at_once() {
     sandbox.tool("ip", &["link", "set", "lo", "up"]);
     let scene = Scene::new();
     scene.put("routed", &sandbox);
-    let agent = scene.start(&[]);
+    let agent = scene.start(&[SELDOM]);
     let _ztunnel = scene.ztunnel();
     agent.until("enrolled", || states(&agent, "enrolled") == 1);
     let listed = |family: &str, what: &str| match what {
@@ -275,14 +279,10 @@ fn routing_that_another_program_deletes_comes_back_at_once() {
                 sandbox.tool("ip", &["link", "set", "lo", "up"]);
             }
             healed += 1;
-            let took = agent.until(&format!("{family} {delete} is healed"), || {
+            agent.until(&format!("{family} {delete} is healed"), || {
                 has(family, what)
                     && agent.metric("weir_ambient_healed_total{cause=\"missing\"}") >= healed
             });
-            assert!(
-                took < Duration::from_secs(10),
-                "{family} {delete}: {took:?}"
-            );
         }
     }
 }
@@ -301,6 +301,7 @@ fn rules_of_the_host_that_another_program_deletes_come_back_at_once_and_are_coun
     let host = scene.host.path().display().to_string();
     let healed = || agent.metric("weir_ambient_host_healed_total{purpose=\"probes\"}");
     assert_eq!(healed(), 0, "{}", agent.log());
+    let begun = Instant::now();
     for (times, change) in [
         "flush ruleset".to_owned(),
         "flush chain inet istio-ambient-nat postrouting".to_owned(),
@@ -315,11 +316,12 @@ fn rules_of_the_host_that_another_program_deletes_come_back_at_once_and_are_coun
         let mut nft = Command::new("nsenter");
         let run = nft.args([&format!("--net={host}"), "nft", change]).status();
         assert!(run.unwrap().success(), "{change}");
-        let took = agent.until(&format!("{change} is healed"), || {
+        agent.until(&format!("{change} is healed"), || {
             scene.probed() == whole && healed() == times as u64 + 1
         });
-        assert!(took < Duration::from_secs(10), "{change}: {took:?}");
     }
+    // From the first that a round heals to the third there would be two more.
+    assert!(begun.elapsed() < 2 * ROUND, "{:?}", begun.elapsed());
     assert!(
         agent.log().contains("ambient_host_healed")
             || agent.log().contains("were not as they should be"),
@@ -470,6 +472,7 @@ fn legacy_rules_and_sets_of_the_host_come_back_in_seconds() {
         "{whole:?}"
     );
     let healed = || agent.metric("weir_ambient_host_healed_total{purpose=\"probes\"}");
+    let begun = Instant::now();
     for (times, change) in [
         "iptables-legacy -t nat -F",
         "ipset flush istio-inpod-probes-v4",
@@ -478,11 +481,12 @@ fn legacy_rules_and_sets_of_the_host_come_back_in_seconds() {
     .enumerate()
     {
         tool(change);
-        let took = agent.until(&format!("{change} is healed"), || {
+        agent.until(&format!("{change} is healed"), || {
             state() == whole && healed() == times as u64 + 1
         });
-        assert!(took < Duration::from_secs(10), "{change}: {took:?}");
     }
+    // From the first that a round heals to the second there would be one more.
+    assert!(begun.elapsed() < ROUND, "{:?}", begun.elapsed());
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use weir_netlink::Netns;
 use weir_netlink::route::{LOOPBACK_IFINDEX, Route, Routing};
-use weir_testing::BpfFs;
+use weir_testing::{BpfFs, Ends};
 
 /// `linux/if_ether.h`: of every protocol.
 const ETH_P_ALL: u16 = 3;
@@ -58,7 +58,7 @@ impl Uplink {
         let open = || Socket::new(Domain::PACKET, Type::RAW, Some(protocol)).unwrap();
         let frames = outside.run(open).unwrap();
         frames
-            .set_read_timeout(Some(Duration::from_secs(5)))
+            .set_read_timeout(Some(crate::support::PATIENCE))
             .unwrap();
         let listen = || TcpListener::bind(to).unwrap();
         let server = outside.run(listen).unwrap();
@@ -158,6 +158,7 @@ fn killed([web_name, proxy_name]: [&str; 2], settings: &[(&str, &str)]) {
         }
     };
     let lost = std::thread::scope(|scope| {
+        let ends = Ends(&end);
         let connects = scope.spawn(|| {
             let mut lost = 0;
             while !end.load(Ordering::Relaxed) {
@@ -175,7 +176,7 @@ fn killed([web_name, proxy_name]: [&str; 2], settings: &[(&str, &str)]) {
             agent.until("enrolled again", || is_enrolled(&agent));
         }
         more_rounds();
-        end.store(true, Ordering::Relaxed);
+        drop(ends);
         connects.join().unwrap()
     });
     assert_eq!((lost, uplink.left(&web, 1)), (0, 0), "{}", agent.log());

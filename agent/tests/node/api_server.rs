@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -132,6 +132,8 @@ impl ApiServer {
             for stream in listener.incoming() {
                 let shared = Arc::clone(&of_thread);
                 if shared.state().stopped {
+                    // A process that another test starts has a copy of the socket until it executes its program.
+                    let _ = socket2::SockRef::from(&listener).shutdown(Shutdown::Both);
                     return;
                 }
                 let stream = stream.unwrap();

@@ -8,6 +8,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
+use weir_testing::sockets::left_over;
 
 fn blind(agent: &Agent, of: &str) -> bool {
     agent.metric(&format!("weir_blind{{of=\"{of}\"}}")) == 1
@@ -106,7 +107,7 @@ fn a_socket_for_the_plugin_that_is_lost_is_bound_again() {
         for left in [false, true] {
             std::fs::remove_file(&path).unwrap();
             if left {
-                drop(UnixListener::bind(&path).unwrap());
+                left_over(&path);
             }
             agent.until("bound again", connects);
         }

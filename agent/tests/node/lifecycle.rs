@@ -263,8 +263,8 @@ fn what_another_agent_is_writing_stays_and_what_was_left_goes() {
     let wanted = ["10-pods.conflist", "10-pods.conflist.tmp.weir-0123"];
     assert_eq!(node.names("net.d"), wanted);
     assert!(being_written.iter().all(|name| node.read(name) == "half"));
-    // The writer was killed.
-    drop(locks);
+    // The writer was killed. A process that another test starts has copies until it executes its program.
+    locks.iter().for_each(|file| file.unlock().unwrap());
     assert!(agent.terminate().success());
     assert!(!being_written.iter().any(|name| node.exists(name)));
     assert!(node.exists("victim"));
@@ -276,7 +276,8 @@ fn a_new_version_replaces_a_program_that_runs() {
     let node = Node::new();
     node.write(LIST, BRIDGE);
     // A real program, in use: writing into it would fail with ETXTBSY.
-    std::fs::copy("/bin/sleep", node.path("bin/istio-cni")).unwrap();
+    let sleep = std::path::Path::new("/bin/sleep");
+    weir_testing::copy_program(sleep, &node.path("bin/istio-cni"));
     let mut running = std::process::Command::new(node.path("bin/istio-cni"))
         .arg("600")
         .spawn()

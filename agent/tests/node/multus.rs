@@ -61,14 +61,11 @@ fn what_is_installed_is_what_a_pod_selects() {
     let main = json!({"cniVersion": "1.0.0", "name": "cluster", "type": "main"});
     node.write("main.conf", &main.to_string());
     let answer = json!({"cniVersion": "1.0.0", "dns": {"domain": "main"}});
-    let script =
-        format!("#!/bin/sh\ncat > /dev/null\n[ $CNI_COMMAND != ADD ] || echo '{answer}'\n");
+    let script = format!("cat > /dev/null\n[ $CNI_COMMAND != ADD ] || echo '{answer}'\n");
     // The real plugin, which lets a container through that is no pod.
     std::fs::remove_file(node.path("bin/istio-cni")).unwrap();
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_weir"), node.path("bin/istio-cni")).unwrap();
-    node.write("bin/main", &script);
-    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(node.path("bin/main"), executable).unwrap();
+    weir_testing::write_script(&node.path("bin/main"), &script);
     // Any namespace but this one: the plugin does nothing to one that is not of a Kubernetes pod.
     let netns = weir_testing::namespace_or_skip!();
     let netns = netns.path().display().to_string();

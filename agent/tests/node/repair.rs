@@ -250,11 +250,11 @@ fn events_that_nobody_takes_hold_up_no_repair() {
         server.put(sidecar(&format!("many-{n}"), &sandbox.address));
     }
     let node = Node::new();
-    let begun = std::time::Instant::now();
     let agent = start(&node, &server, &[IN_PLACE]);
     agent.until("all", || healed(&agent, "success") == PODS as u64);
-    // One event alone is waited for ten seconds.
-    assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
+    // One event alone is waited for ten seconds, and there is one for each pod.
+    let given_up = agent.metric("weir_events_total{result=\"failed\"}");
+    assert!(given_up < PODS as u64 / 2, "{given_up}");
     assert!(sandboxes.iter().all(Sandbox::is_redirected));
     agent.until("one is given up", || {
         agent.metric("weir_events_total{result=\"failed\"}") >= 1

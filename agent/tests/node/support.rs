@@ -1,8 +1,9 @@
 //! Directories that stand for a node, and the agent that runs on them.
 
+use socket2::{Domain, Socket, Type};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -35,6 +36,8 @@ impl Node {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
         let root = std::env::temp_dir().join(format!("weir-node-{}-{n}", std::process::id()));
+        // Of a process with the same number that was killed.
+        let _ = std::fs::remove_dir_all(&root);
         for dir in ["net.d", "bin", "source", "account"] {
             std::fs::create_dir_all(root.join(dir)).unwrap();
         }
@@ -177,14 +180,18 @@ pub(crate) fn names(dir: &Path) -> Vec<String> {
 }
 
 /// A port that nobody listens on, outside of the range that connections take theirs from; no other test of
-/// this process gets the same.
+/// this process gets the same. No socket listens here, and the agent's may have the port beside it: a process that another
+/// test starts has a copy of it until it executes its program.
 fn free_port() -> u16 {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     loop {
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
         let offset = (std::process::id().wrapping_mul(97).wrapping_add(n)) % 12_000;
         let port = u16::try_from(20_000 + offset).unwrap();
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_reuse_address(true).unwrap();
+        let at = SocketAddr::from(([127, 0, 0, 1], port));
+        if socket.bind(&at.into()).is_ok() {
             return port;
         }
     }
@@ -236,16 +243,28 @@ impl Agent {
         start.elapsed()
     }
 
+    /// The agent sends a client away that is slow to ask, as this one is on a busy machine.
+    fn answer(&self, path: &str) -> (u16, String) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match get(self.metrics, path) {
+                Some(answer) => return answer,
+                None => assert!(Instant::now() < end, "no {path}:\n{}", self.log()),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// `/status.json`
     pub(crate) fn facts(&self) -> serde_json::Value {
-        let (status, text) = get(self.metrics, "/status.json").expect("an answer");
+        let (status, text) = self.answer("/status.json");
         assert_eq!(status, 200, "{text}");
         serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"))
     }
 
     /// One number of `/metrics`; 0 when it is not there.
     pub(crate) fn metric(&self, line: &str) -> u64 {
-        let (_, text) = get(self.metrics, "/metrics").expect("metrics");
+        let (_, text) = self.answer("/metrics");
         let found = text
             .lines()
             .find_map(|l| l.strip_prefix(line)?.strip_prefix(' ')?.parse().ok());

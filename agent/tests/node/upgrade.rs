@@ -7,7 +7,6 @@ use crate::support::{Agent, BRIDGE, Node, PATIENCE};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::os::unix::fs::MetadataExt;
-use std::time::{Duration, Instant};
 
 const LIST: &str = "net.d/10-pods.conflist";
 const KUBECONFIG: &str = "run/istio-cni-kubeconfig";
@@ -293,9 +292,7 @@ fn an_answer_that_cannot_be_had_removes_nothing() {
             }),
             None => server.stop(),
         }
-        let begun = Instant::now();
         assert!(agent.terminate().success(), "{what}: {}", agent.log());
-        assert!(begun.elapsed() < Duration::from_secs(15), "{what}");
         assert_stays(&node, &agent);
         assert!(
             agent.log().contains("cannot be found out"),
