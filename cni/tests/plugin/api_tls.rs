@@ -151,7 +151,7 @@ fn what_is_no_file_is_no_kubeconfig() {
         let begun = Instant::now();
         let error = Client::new(&path).err().unwrap();
         std::fs::remove_file(&path).unwrap();
-        assert!(begun.elapsed() < Duration::from_secs(5), "{words}");
+        assert!(begun.elapsed() < Duration::from_secs(30), "{words}");
         assert!(error.to_string().contains(words), "{words}: {error}");
     }
 }

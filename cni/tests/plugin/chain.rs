@@ -2,9 +2,11 @@
 //! container runtime calls it. `nft` and `nsenter` are oracles here.
 // matrix: smoke; variants no-xtables no-tproxy no-ipset 6.12-rt
 
-use weir_testing::lacks;
+use weir_testing::{lacks, sockets};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use crate::common::api_server::ApiServer;
@@ -112,12 +114,14 @@ impl Bench {
     /// A connection from the pod to another address ends at this port of the pod.
     fn is_captured_to(&self, port: u16) -> bool {
         let captured = self.netns.run(|| {
-            let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
-            listener.set_nonblocking(true).unwrap();
+            let bind = || TcpListener::bind(("127.0.0.1", port));
+            let listener = sockets::bound(bind).unwrap();
             // No host has this address: without the redirection this cannot succeed.
             let away = "10.244.0.99:80".parse().unwrap();
-            let connected = TcpStream::connect_timeout(&away, Duration::from_millis(300)).is_ok();
-            connected && listener.accept().is_ok()
+            let connected = TcpStream::connect_timeout(&away, Duration::from_secs(2));
+            // The listener has it when it has got the last segment of the handshake, and on a busy machine that is later.
+            let mut fds = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+            connected.is_ok() && poll(&mut fds, PollTimeout::from(30_000_u16)).unwrap() == 1
         });
         captured.unwrap()
     }

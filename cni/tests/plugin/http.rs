@@ -3,7 +3,7 @@
 
 use crate::common::TempDir;
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket,
+    AddressFamily, Backlog, Shutdown, SockFlag, SockType, UnixAddr, bind, listen, shutdown, socket,
 };
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
@@ -75,6 +75,8 @@ fn an_answer_in_time_and_nobody_there() {
         assert!(request[..read].starts_with(b"GET /x HTTP/1.1\r\n"));
         let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
         stream.write_all(answer).unwrap();
+        // A process that another test starts has a copy of the listener until it executes its program.
+        shutdown(listener.as_raw_fd(), Shutdown::Both).unwrap();
     });
     assert_eq!(get(&path, "/x", LIMIT * 50).unwrap().body, "ok");
     answering.join().unwrap();

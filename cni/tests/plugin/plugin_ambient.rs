@@ -228,7 +228,7 @@ fn an_agent_that_is_away_or_silent() {
     let started = Instant::now();
     let error = node.verb("ADD").error();
     assert!(error.msg.contains("no answer within 100ms"), "{error}");
-    assert!(started.elapsed() < Duration::from_secs(5));
+    assert!(started.elapsed() < Duration::from_secs(30));
 }
 
 #[test]

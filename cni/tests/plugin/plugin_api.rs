@@ -99,12 +99,7 @@ fn a_pod_that_is_gone_is_asked_for_five_times() {
 #[test]
 fn a_server_that_is_not_there() {
     let node = Node::new();
-    // A port that was free just before.
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let (_nobody, port) = weir_testing::sockets::refusing();
     write_kubeconfig(&node.dir, port, &other_ca());
     let error = node.verb("ADD").error();
     assert!(
@@ -140,7 +135,7 @@ fn a_server_that_hangs_costs_no_more_than_the_limits() {
     node.limits.total = Duration::from_millis(100);
     let error = node.verb("ADD").error();
     assert!(error.details.contains("1 attempts"), "{error}");
-    assert!(started.elapsed() < Duration::from_secs(5));
+    assert!(started.elapsed() < Duration::from_secs(30));
 }
 
 #[test]

@@ -270,11 +270,12 @@ fn a_plugin_that_does_not_end_is_killed_with_its_children() {
     // The child holds stdout open; its process id is recorded.
     bench.plugin("one", &format!("sleep 600 & echo $! > {here}/child; wait"));
     let list = list("1.1.0", json!([{"type": "one"}]));
-    let runner = bench.runner().with_limit(Duration::from_millis(500));
+    // Time enough for the plugin to begin, on a busy machine too.
+    let runner = bench.runner().with_limit(Duration::from_secs(3));
     let started = Instant::now();
     let error = runner.status(&list).unwrap_err();
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
-    assert!(started.elapsed() < Duration::from_secs(10));
+    assert!(started.elapsed() < Duration::from_secs(60));
     let child = bench.dir.read("child");
     let stat = format!("/proc/{}/stat", child.trim());
     // Killed; its new parent may not have reaped it yet.
@@ -282,7 +283,7 @@ fn a_plugin_that_does_not_end_is_killed_with_its_children() {
         Err(_) => true,
         Ok(text) => text.contains(") Z "),
     };
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while !gone() {
         assert!(Instant::now() < deadline, "the plugin's child lives on");
         std::thread::yield_now();

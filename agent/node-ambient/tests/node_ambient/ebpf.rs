@@ -16,7 +16,7 @@ use weir_netlink::Netns;
 use weir_netlink::route::{Routing, TcHandle};
 use weir_node_ambient::Config;
 use weir_node_ambient::ebpf::{apply, compare, remove};
-use weir_testing::BpfFs;
+use weir_testing::{BpfFs, sockets};
 
 /// A node with the folder of pins, for each way of attaching programs.
 pub(crate) fn builds() -> impl Iterator<Item = (Scene, BpfFs)> {
@@ -132,7 +132,7 @@ fn check_9_the_node_and_datagrams_are_left_alone() {
 fn check_9_names_are_captured_where_it_is_asked_for() {
     for (scene, mounted) in builds() {
         let bound = |netns: &Netns, at: SocketAddr| {
-            let bind = || std::net::UdpSocket::bind(at).unwrap();
+            let bind = || sockets::bound(|| std::net::UdpSocket::bind(at)).unwrap();
             let socket = netns.run(bind).unwrap();
             socket.set_read_timeout(Some(PATIENCE)).unwrap();
             socket

@@ -1,7 +1,7 @@
 //! What the programs at the node report of real packets.
 
 use crate::ebpf::{answer, applied, bpffs, builds, web};
-use crate::scene::{OUTSIDE, PATIENCE, POD, PROXY, SECOND, Servers, connects, inside};
+use crate::scene::{LONG, OUTSIDE, POD, PROXY, SECOND, Servers, connects, inside};
 use std::time::{Duration, Instant};
 use weir_ebpf::events::{Event, Reader, Verdict};
 use weir_node_ambient::ebpf::{apply, compare, remove};
@@ -10,7 +10,7 @@ fn read_until(reader: &mut Reader, is_it: impl Fn(&Event) -> bool) -> Event {
     let begun = Instant::now();
     let mut seen = Vec::new();
     loop {
-        assert!(begun.elapsed() < PATIENCE, "{seen:#?}");
+        assert!(begun.elapsed() < LONG, "{seen:#?}");
         reader.wait(Duration::from_millis(100)).unwrap();
         let events = reader.read().unwrap();
         if let Some(event) = events.iter().find(|event| is_it(event)) {

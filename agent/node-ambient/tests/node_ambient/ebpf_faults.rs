@@ -1,7 +1,7 @@
 //! Programs at the node: versions, other writers, and a replacement that was interrupted.
 
 use crate::ebpf::{answer, applied, bpffs, builds, web};
-use crate::scene::{OUTSIDE, POD, PROXY, SECOND, Servers, connects, inside};
+use crate::scene::{LONG, OUTSIDE, POD, PROXY, SECOND, Servers, connects, inside};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use weir_ebpf::node::{Node, Proxy, Wanted};
 use weir_netlink::Netns;
 use weir_netlink::route::{Filter, FilterKind, Qdisc, Routing, TcHandle};
 use weir_node_ambient::ebpf::{apply, compare, remove};
-use weir_testing::BpfFs;
+use weir_testing::{BpfFs, Ends};
 
 pub(crate) fn folder(mounted: &BpfFs, netns: &Netns) -> PathBuf {
     let name = netns.id().ino.to_string();
@@ -34,6 +34,7 @@ fn check_5_another_layout_is_replaced_without_a_gap() {
         }
         let end = AtomicBool::new(false);
         let asked = std::thread::scope(|scope| {
+            let ends = Ends(&end);
             let asks = scope.spawn(|| {
                 let mut asked = 0;
                 while !end.load(Ordering::Relaxed) || asked < 4 {
@@ -48,7 +49,7 @@ fn check_5_another_layout_is_replaced_without_a_gap() {
                 asked
             });
             let applied = apply(&config, &scene.node, &bpffs(&mounted));
-            end.store(true, Ordering::Relaxed);
+            drop(ends);
             applied.unwrap();
             asks.join().unwrap()
         });
@@ -291,7 +292,7 @@ fn pins_of_a_proxy_that_is_gone_are_swept() {
             let begun = std::time::Instant::now();
             let sweep = || bpffs(&mounted).sweep(|| Some(living.into())).unwrap();
             while sweep() == 0 {
-                assert!(begun.elapsed() < crate::scene::PATIENCE, "not swept");
+                assert!(begun.elapsed() < LONG, "not swept");
                 std::thread::yield_now();
             }
             assert!(!gone.exists() && stays.is_dir());
@@ -313,10 +314,7 @@ fn nothing_leaves_in_plain_text_when_the_namespace_of_the_proxy_ends() {
         let routing = Routing::open_in(&scene.node).unwrap();
         let begun = std::time::Instant::now();
         while routing.link("v2").is_ok() {
-            assert!(
-                begun.elapsed() < crate::scene::PATIENCE,
-                "its link is there"
-            );
+            assert!(begun.elapsed() < LONG, "its link is there");
             std::thread::yield_now();
         }
         let closed = || {

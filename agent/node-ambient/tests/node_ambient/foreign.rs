@@ -13,7 +13,7 @@ use weir_ebpf::asm::{Alu, Assembler, Helper, If, MapRef, Reg, Size};
 use weir_netlink::Netns;
 use weir_netlink::route::{Filter, FilterKind, Qdisc, Routing, TcHandle};
 use weir_node_ambient::ebpf::{compare, remove};
-use weir_testing::BpfFs;
+use weir_testing::{BpfFs, Ends, sockets};
 
 /// The program drops what goes to this port.
 const DROPPED: u16 = 7007;
@@ -107,7 +107,8 @@ fn attach_at(
 
 fn bound(netns: &Netns, at: impl Into<SocketAddr>) -> UdpSocket {
     let at = at.into();
-    let socket = netns.run(|| UdpSocket::bind(at)).unwrap().unwrap();
+    let bind = || sockets::bound(|| UdpSocket::bind(at));
+    let socket = netns.run(bind).unwrap().unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket
 }
@@ -255,17 +256,18 @@ fn check_3_programs_come_first_again() {
                     "{found:#?}"
                 );
             }
-            let goes_on = AtomicBool::new(true);
+            let end = AtomicBool::new(false);
             std::thread::scope(|scope| {
+                let ends = Ends(&end);
                 let asks = scope.spawn(|| {
                     let mut said = BTreeSet::new();
-                    while rest == NEXT && goes_on.load(Ordering::Relaxed) {
+                    while rest == NEXT && !end.load(Ordering::Relaxed) {
                         said.insert(answer(&scene.pod, web(OUTSIDE, said.len() > 1)));
                     }
                     said
                 });
                 applied(&scene, &mounted, &config);
-                goes_on.store(false, Ordering::Relaxed);
+                drop(ends);
                 let said = asks.join().unwrap();
                 assert!(said.iter().all(|s| s == "outbound|outside|x"), "{said:?}");
             });

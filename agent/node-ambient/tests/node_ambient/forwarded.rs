@@ -3,7 +3,9 @@
 
 use crate::dnat::{Entries, Way, translates, translates_by_any};
 use crate::ebpf::{answer, applied, bpffs, builds, web};
-use crate::scene::{OUTSIDE, PATIENCE, POD, PROXY, Scene, Servers, address, ask, connect, socket};
+use crate::scene::{
+    LONG, OUTSIDE, PATIENCE, POD, PROXY, Scene, Servers, address, ask, connect, socket,
+};
 use crate::{carrier, each, up};
 use std::net::SocketAddr;
 use weir_testing::BpfFs;
@@ -143,7 +145,7 @@ fn programs_capture_what_another_pod_sends_with_the_address_of_the_node() {
             let begun = std::time::Instant::now();
             let before = inbound(&scene, &mounted);
             while inbound(&scene, &mounted) == before {
-                assert!(begun.elapsed() < PATIENCE, "it is not captured");
+                assert!(begun.elapsed() < LONG, "it is not captured");
                 scene.second.run(connect).unwrap();
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::ebpf::{applied, bpffs, builds, web};
 use crate::scene::{
-    Mortal, OUTSIDE, PATIENCE, POD, PROXY, Scene, Servers, ask, connect, connects, inside, set,
+    LONG, Mortal, OUTSIDE, POD, PROXY, Scene, Servers, ask, connect, connects, inside, set,
 };
 use crate::{carrier, each, meter, up};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -76,7 +76,7 @@ fn contains(bytes: &[u8], text: &str) -> bool {
 impl Tap {
     pub(crate) fn of(scene: &Scene) -> Self {
         let frames = frames(&scene.outside);
-        frames.set_read_timeout(Some(PATIENCE)).unwrap();
+        frames.set_read_timeout(Some(LONG)).unwrap();
         let bind = |v6| {
             let bind = || UdpSocket::bind((inside(POD, v6), 0)).unwrap();
             scene.pod.run(bind).unwrap()

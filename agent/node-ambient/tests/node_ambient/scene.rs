@@ -9,10 +9,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use weir_netlink::Netns;
-use weir_netlink::route::{Link, LinkKind, Netkit, Route, Routing};
+use weir_netlink::route::{Link, LinkKind, Netkit, RT_TABLE_LOCAL, Route, Routing};
 
-/// How long anything may take that does happen: a retransmitted SYN comes after 1 s.
+/// How long anything may take that does happen: a retransmitted SYN comes after 1 s, and again after 3 s.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// The same of what the kernel does in workers, such as the end of a namespace: tests beside this one keep them busy.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// Namespaces by number: `10.1.N.0/24` and `fd00:1:N::/64`, `.1` on the node and `.10` inside.
 pub(crate) struct Scene {
@@ -80,20 +82,28 @@ fn bridge(node: &Routing) -> u32 {
     index
 }
 
-/// The kernel gives each link an address of its own some time after it is up: to a comparison it would be new.
-pub(crate) fn wait_for_own_addresses(node: &Routing) {
+/// The kernel gives each link an address of its own some time after it is up: to a comparison it would be new. The routes to all addresses
+/// of IPv6 come later, too: what comes before is lost.
+pub(crate) fn wait_for_own_addresses(routing: &Routing) {
     let is_own = |net: &ipnet::IpNet| matches!(net, ipnet::IpNet::V6(v6) if v6.addr().is_unicast_link_local());
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + LONG;
     loop {
-        let addresses = node.addresses().unwrap();
+        let addresses = routing.addresses().unwrap();
         let own = addresses.iter().filter(|a| is_own(&a.net));
         let own: Vec<u32> = own.map(|a| a.index).collect();
-        let links = node.links().unwrap().into_iter();
+        let links = routing.links().unwrap().into_iter();
         let mut links = links.filter(|l| matches!(l.kind, Some(LinkKind::Veth(_))));
-        match links.find(|l| !own.contains(&l.index)) {
-            None => return,
-            Some(link) => assert!(Instant::now() < end, "{} has no address", link.name),
+        let without = links.find(|l| !own.contains(&l.index));
+        let local = routing.routes(RT_TABLE_LOCAL).unwrap();
+        let is_reached =
+            |address: IpAddr| local.iter().any(|r| r.dst == ipnet::IpNet::from(address));
+        let mut v6 = addresses.iter().map(|a| a.net.addr());
+        let unreached = v6.find(|address| address.is_ipv6() && !is_reached(*address));
+        if without.is_none() && unreached.is_none() {
+            return;
         }
+        let is_late = Instant::now() > end;
+        assert!(!is_late, "no address: {without:?}, no route: {unreached:?}");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -257,7 +267,9 @@ impl Scene {
                     .unwrap();
             }
         }
-        wait_for_own_addresses(&node);
+        for netns in scene.all() {
+            wait_for_own_addresses(&Routing::open_in(netns).unwrap());
+        }
         if shape.mtu.is_some() {
             scene.outside.run(offer_long_segments).unwrap();
         }
@@ -531,7 +543,7 @@ impl Servers {
 pub(crate) fn connect(from: &Netns, to: SocketAddr) -> std::io::Result<TcpStream> {
     let connect = || {
         let socket = socket(to, false);
-        socket.connect_timeout(&to.into(), Duration::from_secs(3))?;
+        socket.connect_timeout(&to.into(), PATIENCE)?;
         Ok(TcpStream::from(socket))
     };
     from.run(connect).unwrap()

@@ -3,12 +3,13 @@
 use crate::ebpf::{applied, builds, web};
 use crate::scene::{OUTSIDE, PATIENCE, POD, PROXY, Scene, connect, socket, tool};
 use crate::{each, up};
+use socket2::Socket;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::thread;
 use weir_cni::compile::Engine;
 use weir_netlink::Netns;
-use weir_testing::BpfFs;
+use weir_testing::{BpfFs, sockets};
 
 const LENGTH: usize = 2 << 20;
 
@@ -44,15 +45,23 @@ fn copy(mut from: TcpStream, mut to: TcpStream) {
     let _ = to.shutdown(Shutdown::Write);
 }
 
+/// Where another one listened before, perhaps.
+fn listen(netns: &Netns, at: SocketAddr, transparent: bool) -> Socket {
+    let open = || {
+        let listener = socket(at, transparent);
+        listener.bind(&at.into())?;
+        listener.listen(4)?;
+        Ok::<_, std::io::Error>(listener)
+    };
+    netns.run(|| sockets::bound(open)).unwrap().unwrap()
+}
+
 /// Takes one connection as the proxy does, and passes it on to where it was meant for.
 fn proxy(netns: &Netns, v6: bool, port: u16) -> thread::JoinHandle<SocketAddr> {
-    let listen = || {
-        let listener = socket(any(v6, port), true);
-        listener.bind(&any(v6, port).into()).unwrap();
-        listener.listen(4).unwrap();
-        listener
-    };
-    let (listener, netns) = (netns.run(listen).unwrap(), netns.try_clone().unwrap());
+    let (listener, netns) = (
+        listen(netns, any(v6, port), true),
+        netns.try_clone().unwrap(),
+    );
     thread::spawn(move || {
         let (taken, peer) = listener.accept().unwrap();
         let to = taken.local_addr().unwrap().as_socket().unwrap();
@@ -75,13 +84,7 @@ fn proxy(netns: &Netns, v6: bool, port: u16) -> thread::JoinHandle<SocketAddr> {
 
 /// Sends back all that one connection sends.
 fn echo(netns: &Netns, v6: bool) -> thread::JoinHandle<()> {
-    let listen = || {
-        let listener = socket(any(v6, 8080), false);
-        listener.bind(&any(v6, 8080).into()).unwrap();
-        listener.listen(4).unwrap();
-        listener
-    };
-    let listener = netns.run(listen).unwrap();
+    let listener = listen(netns, any(v6, 8080), false);
     thread::spawn(move || {
         let taken = TcpStream::from(listener.accept().unwrap().0);
         copy(taken.try_clone().unwrap(), taken);

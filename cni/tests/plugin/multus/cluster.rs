@@ -3,12 +3,12 @@
 use crate::common::api_server::ApiServer;
 use crate::common::{TempDir, pods};
 use serde_json::{Value, json};
-use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use weir_netlink::Netns;
 use weir_runner::{Attachment, NetworkList, PodNetworks, Runner};
+use weir_testing::sockets;
 
 /// A network: the addresses of its links in the pod, and the host at their other end.
 pub(crate) struct Net {
@@ -244,23 +244,16 @@ impl Cluster {
             .unwrap();
         let tables = String::from_utf8_lossy(&of_host.stdout).into_owned();
         assert!(!tables.contains("istio-proxy"), "on the node: {tables}");
-        let path = self.pod.path().to_owned();
+        let (path, id) = (self.pod.path(), self.pod.id());
         drop(self.pod);
-        assert!(Netns::open(&path).is_err(), "the namespace is held");
+        // The number of its descriptor may be that of another test's by now.
+        let is_it = Netns::open(&path).is_ok_and(|netns| netns.id() == id);
+        assert!(!is_it, "the namespace is held");
     }
 }
 
-/// A plugin that another test starts has the listener before this one for a moment, between fork(2) and execve(2).
 fn listen(at: (IpAddr, u16)) -> TcpListener {
-    let end = Instant::now() + Duration::from_secs(10);
-    loop {
-        match TcpListener::bind(at) {
-            Err(e) if e.kind() == ErrorKind::AddrInUse && Instant::now() < end => {
-                std::thread::yield_now();
-            }
-            bound => return bound.unwrap(),
-        }
-    }
+    sockets::bound(|| TcpListener::bind(at)).unwrap()
 }
 
 fn loopback(of: IpAddr) -> IpAddr {
@@ -271,5 +264,6 @@ fn loopback(of: IpAddr) -> IpAddr {
 }
 
 fn connects(to: SocketAddr) -> bool {
-    TcpStream::connect_timeout(&to, Duration::from_secs(2)).is_ok()
+    // A link that has just been made sends nothing for a moment; what is not captured is refused at once.
+    TcpStream::connect_timeout(&to, Duration::from_secs(20)).is_ok()
 }
