@@ -24,18 +24,31 @@ const APPLICATION_PORT: u16 = 8080;
 /// `TCP_TIME_WAIT` of `net/tcp_states.h`, as `/proc/net/tcp` has it. While the other end has not closed it says 5.
 const TIME_WAIT: &str = "06";
 
-/// A connection with this remote port is in `TIME_WAIT`.
-fn waits(netns: &Netns, family: AddressFamily) -> bool {
+/// The sockets of a namespace: own and remote address, and state.
+fn sockets(netns: &Netns, family: AddressFamily) -> Vec<[String; 3]> {
     let file = match family {
         AddressFamily::V4 => "/proc/thread-self/net/tcp",
         AddressFamily::V6 => "/proc/thread-self/net/tcp6",
     };
     let read = || std::fs::read_to_string(file).expect("read");
+    let text = netns.run(read).expect("entered");
+    let words = |line: &str| {
+        let mut words = line.split_whitespace().skip(1).map(str::to_owned);
+        Some([words.next()?, words.next()?, words.next()?])
+    };
+    text.lines().skip(1).filter_map(words).collect()
+}
+
+/// The client's connection is in `TIME_WAIT` at the other end, and the client, which closes last, has none any more: it gets the answer
+/// to its last segment later on a busy machine.
+fn waits(proxy: &Netns, client: &Netns, family: AddressFamily) -> bool {
     let port = format!(":{CLIENT_PORT:04X}");
-    netns.run(read).expect("entered").lines().any(|line| {
-        let mut words = line.split_whitespace().skip(2);
-        words.next().is_some_and(|peer| peer.ends_with(&port)) && words.next() == Some(TIME_WAIT)
-    })
+    let at_proxy = sockets(proxy, family);
+    let is_it = |[_, peer, state]: &[String; 3]| peer.ends_with(&port) && state == TIME_WAIT;
+    at_proxy.iter().any(is_it)
+        && !sockets(client, family)
+            .iter()
+            .any(|[own, ..]| own.ends_with(&port))
 }
 
 /// Both connections of the client reach this listener of ztunnel, whose number is returned.
@@ -54,7 +67,7 @@ fn twice(way: Way, lab: &Lab, from: Place, to: SocketAddr, family: AddressFamily
     ];
     let mut got = [0, 1, 2].map(|n| {
         let begun = Instant::now();
-        while n > 0 && !waits(proxy, family) {
+        while n > 0 && !waits(proxy, lab.netns(from), family) {
             let late = begun.elapsed() < LIMIT;
             assert!(late, "{way:?}, {family:?}: no connection is in TIME_WAIT");
         }

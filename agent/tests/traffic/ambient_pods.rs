@@ -19,12 +19,13 @@ use weir_demo::{
 };
 use weir_netlink::Netns;
 use weir_netlink::route::AddressFamily;
+use weir_testing::sockets;
 
 use crate::ambient::{redirect, wanted};
 use crate::ebpf;
 use crate::support::lab;
 
-pub(super) const LIMIT: Duration = Duration::from_secs(5);
+pub(super) const LIMIT: Duration = Duration::from_secs(30);
 const QUESTION: [u8; 24] = *b"a question in plain text";
 const ANSWER: [u8; 24] = *b"the answer in plain text";
 const APPLICATION_PORT: u16 = 8080;
@@ -83,7 +84,9 @@ fn socket(netns: &Netns, at: SocketAddr, is_ztunnel: bool) -> Socket {
         socket.bind(&at.into())?;
         Ok::<_, io::Error>(socket)
     };
-    netns.run(open).expect("entered").expect("a socket")
+    // One that listened there before may be open in another process for a moment.
+    let opened = netns.run(|| sockets::bound(open));
+    opened.expect("entered").expect("a socket")
 }
 
 pub(super) fn listen(netns: &Netns, at: SocketAddr, is_ztunnel: bool) -> Socket {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 use weir_netlink::Netns;
+use weir_testing::sockets;
 
 /// More than a link takes at once.
 const LENGTH: usize = 4000;
@@ -17,7 +18,8 @@ fn text(length: usize) -> Vec<u8> {
 }
 
 fn bound(netns: &Netns, at: SocketAddr) -> UdpSocket {
-    let bound = netns.run(|| UdpSocket::bind(at)).expect("entered");
+    let bind = || sockets::bound(|| UdpSocket::bind(at));
+    let bound = netns.run(bind).expect("entered");
     let socket = bound.unwrap_or_else(|e| panic!("{at}: {e}"));
     socket.set_read_timeout(Some(PATIENCE)).expect("set");
     socket

@@ -26,7 +26,10 @@ fn read_until(what: &str, reader: &mut Reader, is_it: impl Fn(&Event) -> bool) -
     let begun = Instant::now();
     let mut all = Vec::new();
     while !all.iter().any(&is_it) {
-        assert!(begun.elapsed() < Duration::from_secs(5), "{what}: {all:#?}");
+        assert!(
+            begun.elapsed() < Duration::from_secs(30),
+            "{what}: {all:#?}"
+        );
         reader.wait(Duration::from_millis(100)).expect("waited");
         all.extend(reader.read().expect("events"));
     }
