@@ -9,7 +9,7 @@ use weir_live::Proof;
 use weir_netlink::NetnsId;
 
 /// How long the work for a pod waits for the proxy. A further try does not: the answer leads to it.
-const LIMIT: Duration = Duration::from_secs(2);
+const LIMIT: Duration = Duration::from_secs(1);
 
 /// A pod that is to be enrolled, and what is known of it.
 pub(super) struct Enrolment {
