@@ -40,7 +40,7 @@ mod words;
 
 pub use change::Change;
 pub use hook::Links;
-pub use pins::{BPFFS, Bpffs};
+pub use pins::{BPFFS, Bpffs, Lock};
 pub use plan::describe;
 pub use pod::{Pod, if_pinned};
 pub use trial::{try_node_programs, try_programs};

@@ -28,17 +28,40 @@ const MOST_PINS: usize = 65_536;
 /// How long another writer may hold the lock.
 const LOCK_TIME: Duration = Duration::from_secs(10);
 
-/// A locked folder (`flock(2)`). Unlocked on purpose: a thread with a descriptor table of its own may hold a copy.
+/// A locked file or folder (`flock(2)`), until the end of the process at the latest. Unlocked on purpose: a thread with a descriptor
+/// table of its own may hold a copy.
 #[derive(Debug)]
-pub(crate) struct Lock(File);
+pub struct Lock(File);
 
 impl Lock {
     /// # Errors
     /// Another process or thread has it, or `flock(2)` fails.
-    pub(crate) fn of(folder: File) -> std::result::Result<Self, (File, TryLockError)> {
-        match folder.try_lock() {
-            Ok(()) => Ok(Self(folder)),
-            Err(e) => Err((folder, e)),
+    pub(crate) fn of(file: File) -> std::result::Result<Self, (File, TryLockError)> {
+        match file.try_lock() {
+            Ok(()) => Ok(Self(file)),
+            Err(e) => Err((file, e)),
+        }
+    }
+
+    /// Locks what is at this path; what others have locked is waited for.
+    ///
+    /// # Errors
+    /// Another process or thread has it for longer than 10 s, or it cannot be opened. `object` is its name there.
+    pub fn wait(path: &Path, object: &str) -> Result<Self> {
+        let io = |e: &std::io::Error| failed("lock", object, e);
+        let mut file = File::open(path).map_err(|e| io(&e))?;
+        let begun = Instant::now();
+        loop {
+            file = match Self::of(file) {
+                Ok(lock) => return Ok(lock),
+                Err((file, TryLockError::WouldBlock)) => file,
+                Err((_, TryLockError::Error(e))) => return Err(io(&e)),
+            };
+            if begun.elapsed() > LOCK_TIME {
+                let what = "another process of weir holds the lock; see /proc/locks";
+                return Err(Error::exhausted("lock", object, what));
+            }
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 }
@@ -202,22 +225,8 @@ impl Bpffs {
     pub(crate) fn lock(&self) -> Result<Lock> {
         let folder = self.weir();
         let object = folder.display().to_string();
-        let io = |e: &std::io::Error| failed("lock", &object, e);
-        std::fs::create_dir_all(&folder).map_err(|e| io(&e))?;
-        let mut file = File::open(&folder).map_err(|e| io(&e))?;
-        let begun = Instant::now();
-        loop {
-            file = match Lock::of(file) {
-                Ok(lock) => return Ok(lock),
-                Err((file, TryLockError::WouldBlock)) => file,
-                Err((_, TryLockError::Error(e))) => return Err(io(&e)),
-            };
-            if begun.elapsed() > LOCK_TIME {
-                let what = "another process of weir holds the lock; see /proc/locks";
-                return Err(Error::exhausted("lock", &object, what));
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        std::fs::create_dir_all(&folder).map_err(|e| failed("lock", &object, &e))?;
+        Lock::wait(&folder, &object)
     }
 
     /// Deletes the folders of namespaces that are gone. Returns how many. If no link has an interface any more or there are none, as

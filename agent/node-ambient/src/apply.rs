@@ -23,6 +23,7 @@ use crate::rules::{self, Side};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use weir_cni::compile::Engine;
+use weir_ebpf::Lock;
 use weir_netlink::route::{Geneve, Link, LinkKind, Route, Routing, Vxlan};
 use weir_netlink::{Error, InForce, Netns, Result};
 
@@ -171,6 +172,7 @@ fn proxy_steps(node: &Node) -> Result<(Vec<Step>, BTreeMap<String, String>)> {
 /// # Errors
 /// A collision, or what failed; see the order of a change above for what is in force then.
 pub fn apply(config: &Config, host: &Netns, engine: Option<Engine>, force: bool) -> Result<Change> {
+    let _lock = lock(host)?;
     let change = compare(config, host, engine)?;
     let refused = if force { None } else { change.refused(host)? };
     if let Some(first) = refused {
@@ -185,19 +187,27 @@ pub fn apply(config: &Config, host: &Netns, engine: Option<Engine>, force: bool)
         ));
     }
     if !change.node.is_capturing() {
-        remove(host, Some(config))?;
+        remove_locked(host, Some(config))?;
         return Ok(change);
     }
     let was_empty = !is_in_force(host)?;
     let done = write(&change, host);
     done.map_err(|e| {
         // The first error is the one that matters, and says if something may be left; its own change was a part only.
-        e.with_in_force(match was_empty && remove(host, Some(config)).is_ok() {
-            true => InForce::No,
-            false => InForce::Unknown,
-        })
+        e.with_in_force(
+            match was_empty && remove_locked(host, Some(config)).is_ok() {
+                true => InForce::No,
+                false => InForce::Unknown,
+            },
+        )
     })?;
     Ok(change)
+}
+
+/// One writer at a time: what is observed here is what is changed. The file is that of the namespace, which every container opens as
+/// the same one.
+fn lock(host: &Netns) -> Result<Lock> {
+    Lock::wait(&host.path(), &format!("network namespace {}", host.id()))
 }
 
 /// Whether this crate has written in a namespace: its legacy rules have chains of the same names as those of Istio's agent.
@@ -372,8 +382,13 @@ fn write_sysctl(key: &str, value: &str) -> Result<()> {
 /// unless another writer changed them since. Returns what was removed.
 ///
 /// # Errors
-/// The first failure; the rest was attempted.
+/// Another writer is at work, and nothing was attempted; or the first failure, and the rest was attempted.
 pub fn remove(host: &Netns, config: Option<&Config>) -> Result<Vec<String>> {
+    let _lock = lock(host)?;
+    remove_locked(host, config)
+}
+
+fn remove_locked(host: &Netns, config: Option<&Config>) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     let (mut failure, mut in_force) = (None, InForce::No);
     let at_proxy = config.map(|config| Config {
@@ -434,6 +449,8 @@ fn remove_here(config: Option<&Config>) -> Result<Vec<String>> {
     // The routes of a link go with it, and are planned as gone. The others show until the end that something is there.
     steps.sort_by_key(rank);
     let (mut lines, mut failure) = (Vec::new(), None);
+    // Of sysctls that could not be put back: for the next attempt.
+    let mut kept = BTreeMap::new();
     for step in &steps {
         let is_sign = |route| objects::is_guard_of_all(route) || objects::is_local_default(route);
         if failure.is_some() && matches!(step, Step::DeleteRoute(spec) if is_sign(&spec.route)) {
@@ -441,9 +458,12 @@ fn remove_here(config: Option<&Config>) -> Result<Vec<String>> {
             continue;
         }
         let done = match step {
-            Step::Netfilter(_) => rules::remove().map(|removed| lines.extend(removed)),
+            Step::Netfilter(_) => rules::remove(&kept).map(|removed| lines.extend(removed)),
             step => execute(&routing, step, None).map(|()| lines.push(step.to_string())),
         };
+        if let (Step::Sysctl(key, before), Err(_)) = (step, &done) {
+            kept.insert(key.clone(), before.clone());
+        }
         failure = failure.or(done.err());
     }
     failure.map_or(Ok(lines), Err)

@@ -266,31 +266,39 @@ pub fn apply(
             lines.extend(applied.ops.iter().map(ToString::to_string));
         }
     }
-    lines.extend(remove_of(other(engine))?);
+    lines.extend(remove_of(other(engine), &BTreeMap::new())?);
     Ok(lines)
 }
 
-/// Removes rules and sets by whichever engine they are there.
+/// Removes rules and sets by whichever engine they are there, but for the memory of these sysctls.
 ///
 /// # Errors
 /// What may be there still.
-pub fn remove() -> Result<Vec<String>> {
-    let [by_nft, legacy] = [Engine::Nft, Engine::Xtables].map(remove_of);
+pub fn remove(kept: &BTreeMap<String, String>) -> Result<Vec<String>> {
+    let [by_nft, legacy] = [Engine::Nft, Engine::Xtables].map(|engine| remove_of(engine, kept));
     let mut lines = by_nft?;
     lines.extend(legacy?);
     Ok(lines)
 }
 
-fn remove_of(engine: Engine) -> Result<Vec<String>> {
+fn remove_of(engine: Engine, kept: &BTreeMap<String, String>) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     if engine == Engine::Nft {
         if is_there(engine)? {
-            let applied = NftEngine::open()?.apply(&Ruleset::default(), &tables())?;
+            let rest = match kept.is_empty() {
+                true => Ruleset::default(),
+                false => nft::only_memory(pairs(kept)),
+            };
+            let applied = NftEngine::open()?.apply(&rest, &tables())?;
             lines.extend(applied.ops.iter().map(ToString::to_string));
         }
         return Ok(lines);
     }
-    if has_legacy_tables()? {
+    if !kept.is_empty() && is_there(engine)? {
+        let rest = xtables::only_memory(pairs(kept));
+        let applied = legacy_tables()?.apply(&rest, &xtables::ownership())?;
+        lines.extend(applied.ops.iter().map(ToString::to_string));
+    } else if has_legacy_tables()? {
         let gone = legacy_tables()?.remove(&xtables::ownership());
         lines.extend(gone.ops.iter().map(ToString::to_string));
         if let Some(e) = gone.failures.into_iter().next() {

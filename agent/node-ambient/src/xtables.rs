@@ -435,6 +435,20 @@ pub fn proxy<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str
     }
 }
 
+/// A chain that remembers sysctls and their values before, and that no rule leads to.
+pub(crate) fn only_memory<'a>(memory: impl Iterator<Item = (&'a str, &'a str)>) -> Ruleset {
+    let chain = Chain {
+        rules: memory.map(remembered).collect(),
+        ..Chain::user(MEMORY)
+    };
+    Ruleset {
+        tables: vec![Table {
+            chains: vec![chain],
+            ..Table::new(XtFamily::Ip, "mangle")
+        }],
+    }
+}
+
 /// What the memory of a ruleset says.
 pub(crate) fn memory(rules: &Ruleset) -> Vec<&str> {
     let chains = rules.tables.iter().flat_map(|t| &t.chains);

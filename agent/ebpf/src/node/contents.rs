@@ -144,24 +144,30 @@ pub(crate) fn counters(folder: &Path) -> Option<Vec<(&'static str, u64)>> {
     maps::sums(&folder.join(NODE_COUNTS.name), names)
 }
 
+/// Where numbers of sysctls are, before weir changed them. Those of the second one count: an earlier version wrote them.
+const BEFORE: [&MapSpec<'_>; 2] = [&RP_FILTERS_MAP, &BEFORE_MAP];
+
 /// Numbers of sysctls before weir changed them, by a key of the caller; the first one that is written down stays.
-pub(super) fn remember(folder: &Path, key: u32, value: u32) -> Result<()> {
-    let map = open_or_create(folder, &BEFORE_MAP)?;
+pub(super) fn remember(folder: &Path, spec: &MapSpec<'_>, key: u32, value: u32) -> Result<()> {
+    let map = open_or_create(folder, spec)?;
     let added = map.add(&key.to_ne_bytes(), &value.to_ne_bytes());
     added
         .map(drop)
-        .map_err(|e| failed("write", "map weir_sysctls", &e))
+        .map_err(|e| failed("write", &format!("map {}", spec.name), &e))
 }
 
 /// Forgets what was written down of these keys.
 pub(super) fn forget(folder: &Path, which: impl Fn(u32) -> bool) -> Result<()> {
-    let Some(map) = open(&folder.join(BEFORE_MAP.name))? else {
-        return Ok(());
-    };
-    for (key, _) in entries(&map, &BEFORE_MAP)? {
-        if which(number(&key)) {
-            let deleted = map.delete(&key);
-            deleted.map_err(|e| failed("delete", "a key of map weir_sysctls", &e))?;
+    for spec in BEFORE {
+        let Some(map) = open(&folder.join(spec.name))? else {
+            continue;
+        };
+        for (key, _) in entries(&map, spec)? {
+            if which(number(&key)) {
+                let deleted = map.delete(&key);
+                deleted
+                    .map_err(|e| failed("delete", &format!("a key of map {}", spec.name), &e))?;
+            }
         }
     }
     Ok(())
@@ -169,11 +175,12 @@ pub(super) fn forget(folder: &Path, which: impl Fn(u32) -> bool) -> Result<()> {
 
 /// All that was written down.
 pub(super) fn before(folder: &Path) -> Result<BTreeMap<u32, u32>> {
-    match open(&folder.join(BEFORE_MAP.name))? {
-        Some(map) => Ok(entries(&map, &BEFORE_MAP)?
-            .into_iter()
-            .map(|(key, value)| (number(&key), number(&value)))
-            .collect()),
-        None => Ok(BTreeMap::new()),
+    let mut all = BTreeMap::new();
+    for spec in BEFORE {
+        if let Some(map) = open(&folder.join(spec.name))? {
+            let entries = entries(&map, spec)?.into_iter();
+            all.extend(entries.map(|(key, value)| (number(&key), number(&value))));
+        }
     }
+    Ok(all)
 }

@@ -77,7 +77,9 @@ pub(super) fn rp_filter(device: &str) -> String {
     format!("ipv4/conf/{device}/rp_filter")
 }
 
-/// What the kernel compares with instead of 0 and 1: the source has any route.
+/// What the kernel compares with instead of 0 and 1: the source has any route. At a link without an IPv4 address, as of Calico, that
+/// drops what has another source than the link leads to (`no_addr` in `__fib_validate_source()`, net/ipv4/fib_frontend.c):
+/// there only 0 lets it pass. An address would do, too, but the kernel deletes all routes of a link with its last one.
 pub(super) const LOOSE: u32 = 2;
 
 /// In the proxy's namespace these are 0. Nothing is forwarded: what is redirected is for ztunnel or dropped. By the mark the

@@ -31,6 +31,8 @@ const MOST_OF_PODS: u32 = 65_536;
 const MOST_FLOWS: u32 = 65_536;
 /// Most sysctls that are remembered.
 const MOST_BEFORE: u32 = 64;
+/// Most links of which `rp_filter` is remembered.
+const MOST_RP_FILTERS: u32 = 8192;
 
 pub(super) const PODS_MAP: MapSpec<'_> = MapSpec {
     kind: BPF_MAP_TYPE_HASH,
@@ -124,6 +126,12 @@ pub(super) const BEFORE_MAP: MapSpec<'_> = MapSpec {
     max_entries: MOST_BEFORE,
     name: "weir_sysctls",
     ..PODS_MAP
+};
+/// Earlier versions have these in [`BEFORE_MAP`].
+pub(super) const RP_FILTERS_MAP: MapSpec<'_> = MapSpec {
+    max_entries: MOST_RP_FILTERS,
+    name: "weir_rp_filters",
+    ..BEFORE_MAP
 };
 pub(super) const NODE_COUNTS: MapSpec<'_> = MapSpec {
     max_entries: (COUNTERS.len() + OWN_COUNTERS.len()) as u32,

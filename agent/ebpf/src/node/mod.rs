@@ -362,6 +362,14 @@ impl<'a> Node<'a> {
         Ok(false)
     }
 
+    /// Something of this very node is pinned, whichever the layout.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn is_in_use(&self) -> Result<bool> {
+        Ok(!self.0.bpffs.folders(self.0.netns)?.is_empty())
+    }
+
     /// The addresses of pods that its programs capture; none where nothing is pinned for this node.
     ///
     /// # Errors

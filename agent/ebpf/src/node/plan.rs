@@ -20,6 +20,8 @@ pub(super) type Names = BTreeMap<NodeRole, String>;
 pub(super) struct Observed {
     /// Names by index.
     pub(super) links: BTreeMap<u32, String>,
+    /// Links with an IPv4 address.
+    pub(super) with_ipv4: BTreeSet<u32>,
     pub(super) held: BTreeMap<Hook, Held>,
     /// The ids of the node's pinned maps, which its programs and those of the proxy use.
     pub(super) maps: BTreeSet<u32>,
@@ -135,6 +137,33 @@ fn attachments<'a>(
     wanted.into_iter().map(attachment).collect()
 }
 
+/// What the proxy sends with other addresses than its own is to pass. The kernel uses the larger value of `all` and of the link.
+fn unfiltered(observed: &Observed, device: &str) -> Result<Vec<Change>> {
+    let of = |key: &str| observed.sysctls.get(key).copied().unwrap_or(0);
+    let (key, all) = (rp_filter(device), rp_filter("all"));
+    let of_all = of(&all);
+    if observed.with_ipv4.contains(&observed.index(device)?) {
+        let is_strict = of(&key).max(of_all) == 1;
+        return Ok(is_strict
+            .then_some(Change::Sysctl(key, LOOSE))
+            .into_iter()
+            .collect());
+    }
+    let mut changes = Vec::new();
+    if of_all > 0 {
+        // First, so that each is as strict as before all the time.
+        let names = observed.links.values().map(String::as_str);
+        let others = names.chain(["default"]).filter(|name| *name != device);
+        let weaker = others.map(rp_filter).filter(|key| of(key) < of_all);
+        changes.extend(weaker.map(|key| Change::Sysctl(key, of_all)));
+        changes.push(Change::Sysctl(all, 0));
+    }
+    if of(&key) > 0 {
+        changes.push(Change::Sysctl(key, 0));
+    }
+    Ok(changes)
+}
+
 /// The difference of the node's namespace, in the order in which it is applied. Pure.
 ///
 /// # Errors
@@ -148,12 +177,7 @@ pub(super) fn plan_host(
     let there = &observed.contents;
     let proxy = wanted.proxy.as_ref();
     if let Some(proxy) = proxy {
-        let key = rp_filter(&proxy.device);
-        let of = |key: &str| observed.sysctls.get(key).copied().unwrap_or(0);
-        // The kernel uses the larger one.
-        if of(&key).max(of(&rp_filter("all"))) == 1 {
-            changes.push(Change::Sysctl(key, LOOSE));
-        }
+        changes.extend(unfiltered(observed, &proxy.device)?);
     }
     let is_known =
         |address: &IpAddr| wanted.addresses.contains(address) || wanted.proxies.contains(address);

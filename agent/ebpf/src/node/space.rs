@@ -4,7 +4,10 @@ use super::change::{Attachment, Change};
 use super::maps::{Maps, Which};
 use super::plan::Observed;
 use super::programs::{NodeRole, NodeTraits, assemble};
-use super::sysctls::{read_number, remember, sysctl_of, write_number};
+use super::sysctls::{
+    ALL, forget_links_that_are_gone, read_number, remember, remember_number, sysctl_of,
+    write_number,
+};
 use super::{contents, desired};
 use crate::hook::{self, Detached, Held, Hook, Hooks, Occupants};
 use crate::load::{load_code, mistake};
@@ -74,10 +77,26 @@ impl<'a> Space<'a> {
             let routing = Routing::open()?;
             let links = routing.links()?.into_iter();
             let links: BTreeMap<u32, String> = links.map(|link| (link.index, link.name)).collect();
+            let addresses = routing.addresses()?.into_iter();
+            let with_ipv4 = addresses
+                .filter(|a| a.net.addr().is_ipv4())
+                .map(|a| a.index);
             let mut sysctls = BTreeMap::new();
             for key in keys {
                 if let Some(value) = read_number(&key)? {
                     sysctls.insert(key, value);
+                }
+            }
+            // Other links keep theirs, if that of all is switched off.
+            if sysctls
+                .get(&desired::rp_filter("all"))
+                .is_some_and(|value| *value > 0)
+            {
+                for name in links.values().map(String::as_str).chain(["default"]) {
+                    let key = desired::rp_filter(name);
+                    if let Some(value) = read_number(&key)? {
+                        sysctls.insert(key, value);
+                    }
                 }
             }
             let (routes, rules) = desired::read_routing(&routing)?;
@@ -85,6 +104,7 @@ impl<'a> Space<'a> {
             Ok(Observed {
                 held: hooks.held(|index| links.contains_key(&index))?,
                 links,
+                with_ipv4: with_ipv4.collect(),
                 maps: contents::ids(maps)?,
                 contents: contents::contents(&self.folder)?,
                 sysctls,
@@ -121,7 +141,7 @@ impl<'a> Space<'a> {
         for older in folders.iter().filter(|folder| **folder != self.folder) {
             clsact::take_over(older, &self.folder)?;
             for (key, value) in contents::before(older)? {
-                contents::remember(&self.folder, key, value)?;
+                remember_number(&self.folder, key, value)?;
             }
         }
         Ok(())
@@ -137,6 +157,12 @@ impl<'a> Space<'a> {
         self.netns.run(|| {
             let routing = Routing::open()?;
             let hooks = self.hooks(&self.folder, &routing);
+            if changes
+                .iter()
+                .any(|change| matches!(change, Change::Sysctl(..)))
+            {
+                forget_links_that_are_gone(&self.folder, &routing)?;
+            }
             let map = |change: &Change| change.written().map(|(which, ..)| which);
             for run in changes.chunk_by(|a, b| map(a).is_some() && map(a) == map(b)) {
                 let [change, ..] = run else { continue };
@@ -248,13 +274,19 @@ impl<'a> Space<'a> {
             let mut there = hook::interfaces(folder)?.into_iter();
             interface = interface.or_else(|| there.find_map(|i| observed.links.get(&i)));
         }
-        let interface = interface.map(String::as_str);
+        // After an attempt that failed the pins of hooks are gone. The kubelet gives this name to every pod.
+        let usual = || observed.links.values().find(|name| *name == "eth0");
+        let interface = interface.or_else(usual).map(String::as_str);
+        let of_all = before.get(&ALL).copied();
         for (key, value) in before {
-            let Some((name, ours)) = sysctl_of(key, &observed, interface) else {
+            let Some((name, mut ours)) = sysctl_of(key, &observed, interface) else {
                 continue;
             };
+            // Other links got that of all.
+            ours.extend(of_all.filter(|_| name.ends_with("rp_filter")));
             // What another writer set since stays.
-            if self.netns.run(|| read_number(&name))?? == Some(ours) && value != ours {
+            let now = self.netns.run(|| read_number(&name))??;
+            if now.is_some_and(|now| now != value && ours.contains(&now)) {
                 changes.push(Change::Sysctl(name, value));
             }
         }
@@ -287,8 +319,10 @@ impl<'a> Space<'a> {
                     _ => Ok(()),
                 });
             }
-            // Last: it knows how the sysctls were.
-            failure.and(self.hooks(&self.folder, &routing).delete())
+            let hooks = self.hooks(&self.folder, &routing);
+            // Last, and only if nothing is left: it knows how the sysctls were.
+            let detached = failure.and(hooks.detach_all());
+            detached.and_then(|()| pins::delete(&self.folder))
         })??;
         Ok(changes)
     }

@@ -1,5 +1,6 @@
 //! Numbers of sysctls: what they are, and what they were before.
 
+use super::maps::{BEFORE_MAP, RP_FILTERS_MAP};
 use super::plan::Observed;
 use super::{contents, desired};
 use std::collections::BTreeSet;
@@ -10,6 +11,9 @@ use weir_netlink::{Error, Result};
 
 /// Keys of what was changed: an index of a link for its `rp_filter`, or these of [`desired::switched_off`].
 const SWITCHED_OFF: [u32; 4] = [u32::MAX, u32::MAX - 1, u32::MAX - 2, u32::MAX - 3];
+/// The `rp_filter` of all links, and that of new ones.
+pub(super) const ALL: u32 = u32::MAX - 4;
+const DEFAULT: u32 = u32::MAX - 5;
 
 /// A number of a sysctl; `None` where this kernel or namespace does not have it.
 pub(super) fn read_number(key: &str) -> Result<Option<u32>> {
@@ -20,54 +24,71 @@ pub(super) fn read_number(key: &str) -> Result<Option<u32>> {
     }
 }
 
+/// A link may go at any time, with its sysctls.
 pub(super) fn write_number(key: &str, value: u32) -> Result<()> {
-    sysctl::write(key, &value.to_string()).map_err(|e| {
-        let object = format!("sysctl net/{key}");
-        match e.kind() {
-            std::io::ErrorKind::ReadOnlyFilesystem => {
-                Error::refused("write", object, sysctl::describe(&e))
-            }
-            _ => Error::io("write", object, &e),
+    let written = sysctl::write(key, &value.to_string());
+    let object = || format!("sysctl net/{key}");
+    written.or_else(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => Ok(()),
+        std::io::ErrorKind::ReadOnlyFilesystem => {
+            Err(Error::refused("write", object(), sysctl::describe(&e)))
         }
+        _ => Err(Error::io("write", object(), &e)),
     })
 }
 
-/// The sysctl of a key in `weir_sysctls`, in this namespace.
+/// The sysctl of a key that is written down, in this namespace, and the values that it is given.
 pub(super) fn sysctl_of(
     key: u32,
     observed: &Observed,
     interface: Option<&str>,
-) -> Option<(String, u32)> {
-    match SWITCHED_OFF.iter().position(|k| *k == key) {
-        Some(place) => {
-            let name = desired::switched_off(interface?).into_iter().nth(place)?;
-            Some((name, 0))
-        }
-        None => Some((
-            desired::rp_filter(observed.links.get(&key)?),
-            desired::LOOSE,
-        )),
+) -> Option<(String, Vec<u32>)> {
+    if let Some(place) = SWITCHED_OFF.iter().position(|k| *k == key) {
+        let name = desired::switched_off(interface?).into_iter().nth(place)?;
+        return Some((name, vec![0]));
     }
+    let name = match key {
+        ALL => "all",
+        DEFAULT => "default",
+        index => observed.links.get(&index)?,
+    };
+    Some((desired::rp_filter(name), vec![0, desired::LOOSE]))
 }
 
-/// Writes down what a sysctl is before it is changed. What is known of links that are gone is forgotten: each proxy has another one.
+/// What is known of links that are gone: each proxy has another one.
+pub(super) fn forget_links_that_are_gone(folder: &Path, routing: &Routing) -> Result<()> {
+    let links: BTreeSet<u32> = routing.links()?.iter().map(|link| link.index).collect();
+    let is_fixed = |key: u32| SWITCHED_OFF.contains(&key) || [ALL, DEFAULT].contains(&key);
+    contents::forget(folder, |key| !is_fixed(key) && !links.contains(&key))
+}
+
+/// Writes down what a sysctl is before it is changed.
 pub(super) fn remember(folder: &Path, routing: &Routing, key: &str) -> Result<()> {
     let mut parts = key.split('/').rev();
     let (last, name) = (parts.next(), parts.next().unwrap_or_default());
-    let number = match last {
-        Some("rp_filter") => {
-            let links: BTreeSet<u32> = routing.links()?.iter().map(|link| link.index).collect();
-            let is_known = |key: u32| SWITCHED_OFF.contains(&key) || links.contains(&key);
-            contents::forget(folder, |key| !is_known(key))?;
-            routing.link(name)?.index
-        }
-        Some("src_valid_mark") if name == "all" => SWITCHED_OFF[2],
-        Some("src_valid_mark") => SWITCHED_OFF[3],
+    let number = match (last, name) {
+        (Some("rp_filter"), "all") => ALL,
+        (Some("rp_filter"), "default") => DEFAULT,
+        (Some("rp_filter"), name) => match routing.link(name) {
+            Err(e) if e.is_not_found() => return Ok(()),
+            link => link?.index,
+        },
+        (Some("src_valid_mark"), "all") => SWITCHED_OFF[2],
+        (Some("src_valid_mark"), _) => SWITCHED_OFF[3],
         _ if key.starts_with("ipv4/") => SWITCHED_OFF[0],
         _ => SWITCHED_OFF[1],
     };
     match read_number(key)? {
-        Some(value) => contents::remember(folder, number, value),
+        Some(value) => remember_number(folder, number, value),
         None => Ok(()),
     }
+}
+
+/// By the key of a sysctl.
+pub(super) fn remember_number(folder: &Path, key: u32, value: u32) -> Result<()> {
+    let spec = match SWITCHED_OFF.contains(&key) {
+        true => &BEFORE_MAP,
+        false => &RP_FILTERS_MAP,
+    };
+    contents::remember(folder, spec, key, value)
 }

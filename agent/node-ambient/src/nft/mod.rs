@@ -166,6 +166,20 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
     }
 }
 
+/// A table that remembers sysctls and their values before, and does nothing.
+pub(crate) fn only_memory<'a>(memory: impl Iterator<Item = (&'a str, &'a str)>) -> Ruleset {
+    let chain = Chain {
+        rules: memory.map(remembered).collect(),
+        ..Chain::regular(MEMORY)
+    };
+    Ruleset {
+        tables: vec![Table {
+            chains: vec![chain],
+            ..Table::new(TableFamily::Inet, HOST_TABLE)
+        }],
+    }
+}
+
 /// A sysctl and its value before.
 fn remembered((key, value): (&str, &str)) -> Rule {
     Rule {

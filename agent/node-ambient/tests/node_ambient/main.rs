@@ -38,6 +38,8 @@ mod segments;
 mod services;
 mod tagged;
 mod unlisted;
+mod unnumbered;
+mod writers;
 
 use leaks::{Flows, Left, Tap};
 use scene::{

@@ -1,0 +1,119 @@
+//! Two writers at once, and sysctls that cannot be written: what an attempt leaves, the next one finds.
+
+use crate::ebpf::{answer, bpffs, builds, web};
+use crate::scene::{OUTSIDE, PROXY, Scene, Servers, set, sysctl};
+use crate::{carrier, each, state, up};
+use std::fs::File;
+use std::path::Path;
+use std::thread;
+use weir_cni::compile::Engine;
+use weir_node_ambient::{apply, compare, ebpf, remove};
+use weir_testing::container;
+
+/// As in a container without privileges: the sysctls of the node cannot be written either. `None`: not here.
+fn without_sysctls<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
+    let inside = || {
+        let hidden = container::read_only(Path::new("/proc/sys"))
+            .and_then(|()| container::empty(Path::new("/proc/1")));
+        match hidden {
+            Ok(()) => Some(work()),
+            Err(e) => {
+                println!("skipped: no mounts of its own: {e}");
+                None
+            }
+        }
+    };
+    thread::scope(|scope| scope.spawn(inside).join().unwrap())
+}
+
+/// Nothing captures any more, and the next attempt puts back what this one could not.
+// matrix: every; variants no-nft-tproxy no-nftables no-xtables
+#[test]
+fn rules_that_go_leave_what_sysctls_were() {
+    let key = "ipv4/conf/all/rp_filter";
+    for is_known in [true, false] {
+        each(&["veth"], |scene, engine, name| {
+            let _servers = Servers::start(scene);
+            set(&scene.proxy, key, "2");
+            let before = state(scene);
+            if !up(scene, engine, &carrier(name)) {
+                return;
+            }
+            let config = scene.config(&[(PROXY, 1)], &carrier(name));
+            let config = is_known.then_some(&config);
+            let Some(failed) = without_sysctls(|| remove(&scene.node, config)) else {
+                return;
+            };
+            let error = failed.unwrap_err().to_string();
+            assert!(error.contains("rp_filter"), "{error}");
+            assert_eq!(sysctl(&scene.node, key), "0");
+            let text = answer(&scene.pod, web(OUTSIDE, false));
+            assert_eq!(text, "outside|x", "by {engine}");
+            assert!(!remove(&scene.node, config).unwrap().is_empty());
+            assert_eq!(state(scene), before, "by {engine}");
+            if is_known {
+                assert_eq!(sysctl(&scene.proxy, key), "2", "by {engine}");
+            }
+            let again = remove(&scene.node, config).unwrap();
+            assert_eq!(again, Vec::<String>::new());
+        });
+    }
+}
+
+// matrix: every
+#[test]
+fn programs_that_go_leave_what_sysctls_were() {
+    let (at_node, at_proxy) = ("ipv4/conf/v2/rp_filter", "ipv4/conf/eth0/forwarding");
+    for (scene, mounted) in builds() {
+        let _servers = Servers::start(&scene);
+        set(&scene.proxy, at_proxy, "1");
+        let sysctls = || [sysctl(&scene.node, at_node), sysctl(&scene.proxy, at_proxy)];
+        let before = sysctls();
+        let config = scene.config(&[(PROXY, 1)], "");
+        let bpffs = bpffs(&mounted);
+        ebpf::apply(&config, &scene.node, &bpffs).unwrap();
+        assert_ne!(sysctls(), before);
+        let go = || ebpf::remove(&scene.node, &bpffs, Some(&config));
+        let Some(failed) = without_sysctls(go) else {
+            return;
+        };
+        let error = failed.unwrap_err().to_string();
+        assert!(error.contains("rp_filter"), "{error}");
+        assert_eq!(answer(&scene.pod, web(OUTSIDE, false)), "outside|x");
+        assert!(!go().unwrap().is_empty());
+        assert_eq!(sysctls(), before);
+        assert!(go().unwrap().is_empty());
+    }
+}
+
+/// What one has observed is still so when it writes.
+#[test]
+fn rules_have_one_writer_at_a_time() {
+    let Some(scene) = Scene::build() else { return };
+    let more = carrier("veth");
+    let config = scene.config(&[(PROXY, 1)], &more);
+    let before = state(&scene);
+    let other = File::open(scene.node.path()).unwrap();
+    other.lock().unwrap();
+    let refused = thread::scope(|scope| {
+        let applied = scope.spawn(|| apply(&config, &scene.node, None, false).map(drop));
+        let removed = scope.spawn(|| remove(&scene.node, Some(&config)).map(drop));
+        [applied, removed].map(|writer| writer.join().unwrap().unwrap_err().to_string())
+    });
+    for error in refused {
+        assert!(error.contains("/proc/locks"), "{error}");
+    }
+    assert_eq!(state(&scene), before);
+    // As when it is killed.
+    drop(other);
+    for _ in 0..8 {
+        thread::scope(|scope| {
+            let removes = scope.spawn(|| remove(&scene.node, Some(&config)).unwrap());
+            let applied = apply(&config, &scene.node, Some(Engine::Nft), false);
+            applied.unwrap();
+            removes.join().unwrap();
+        });
+        let left = compare(&config, &scene.node, Some(Engine::Nft)).unwrap();
+        assert!(left.is_empty() || state(&scene) == before, "{left:?}");
+    }
+}
