@@ -99,6 +99,20 @@ const DNS: Need = Need {
     ways: &[nft(Rules::Dns, &[]), legacy(Rules::Dns, &[]), NO_DNS],
 };
 
+const RIGHTS: Need = Need {
+    what: "rights where it would work",
+    ways: &[way(
+        "root of the node",
+        &[&["process/rights over this network namespace"]],
+    )],
+};
+
+const SYSCTLS: Need = Need {
+    what: "sysctls",
+    ways: &[WRITABLE],
+};
+const WRITABLE: Way = way("write them", &[&["system/writable sysctls"]]);
+
 const PINNING: Need = Need {
     what: "pinning",
     ways: &[
@@ -133,7 +147,7 @@ pub const JOBS: &[Job] = &[
             },
             DNS,
         ],
-        capabilities: &["NET_ADMIN", "SYS_ADMIN"],
+        capabilities: &["NET_ADMIN", "NET_RAW", "SYS_ADMIN"],
     },
     Job {
         name: "sidecar-tproxy",
@@ -157,12 +171,13 @@ pub const JOBS: &[Job] = &[
             },
             DNS,
         ],
-        capabilities: &["NET_ADMIN", "SYS_ADMIN"],
+        capabilities: &["NET_ADMIN", "NET_RAW", "SYS_ADMIN"],
     },
     Job {
         name: "ambient",
         title: "ambient mode, redirection inside the pod",
         needs: &[
+            RIGHTS,
             Need {
                 what: "redirection",
                 ways: &[
@@ -213,12 +228,14 @@ pub const JOBS: &[Job] = &[
             },
             DNS,
         ],
-        capabilities: &["NET_ADMIN", "SYS_ADMIN", "SYS_PTRACE"],
+        capabilities: &["NET_ADMIN", "NET_RAW", "SYS_ADMIN", "SYS_PTRACE"],
     },
     Job {
         name: "node-ambient",
         title: "ambient mode, redirection in the node's own namespace",
         needs: &[
+            RIGHTS,
+            SYSCTLS,
             Need {
                 what: "rules of the node",
                 ways: &[
@@ -271,12 +288,14 @@ pub const JOBS: &[Job] = &[
                 ],
             },
         ],
-        capabilities: &["NET_ADMIN", "SYS_ADMIN"],
+        capabilities: &["NET_ADMIN", "NET_RAW", "SYS_ADMIN"],
     },
     Job {
         name: "ebpf",
         title: "ambient mode, redirection by eBPF inside of the pod",
         needs: &[
+            RIGHTS,
+            SYSCTLS,
             Need {
                 what: "programs",
                 ways: &[way(
@@ -294,12 +313,17 @@ pub const JOBS: &[Job] = &[
             },
             PINNING,
         ],
-        capabilities: &["BPF", "NET_ADMIN", "SYS_ADMIN"],
+        capabilities: &["BPF", "NET_ADMIN", "NET_RAW", "SYS_ADMIN"],
     },
     Job {
         name: "node-ebpf",
         title: "ambient mode, redirection by eBPF in the node's own namespace",
         needs: &[
+            RIGHTS,
+            Need {
+                what: "sysctls",
+                ways: &[WRITABLE, way("none has to be changed", &[])],
+            },
             Need {
                 what: "programs",
                 ways: &[way("programs of weir", &[&["ebpf/programs at the node"]])],
@@ -321,6 +345,6 @@ pub const JOBS: &[Job] = &[
             },
             PINNING,
         ],
-        capabilities: &["BPF", "NET_ADMIN", "SYS_ADMIN"],
+        capabilities: &["BPF", "NET_ADMIN", "NET_RAW", "SYS_ADMIN"],
     },
 ];

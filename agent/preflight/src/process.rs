@@ -2,6 +2,7 @@
 
 use std::fs;
 use weir_netfilter::probe::{Answer, Finding, finding};
+use weir_netlink::route::Routing;
 
 /// The name of the area in findings.
 pub const AREA: &str = "process";
@@ -55,7 +56,7 @@ pub const CAPABILITIES: [&str; 41] = [
 #[rustfmt::skip]
 pub const ROWS: &[(&str, &str)] = &[
     ("NET_ADMIN", "rules, routes, links"),
-    ("NET_RAW", "legacy tables only"),
+    ("NET_RAW", "legacy tables, also to see whether a namespace has rules there"),
     ("SYS_ADMIN", "entering a pod's namespace"),
     ("SYS_PTRACE", "opening namespaces of other users' processes"),
     ("BPF", "eBPF only"),
@@ -90,7 +91,37 @@ pub fn findings() -> Vec<Finding> {
         };
         finding(AREA, format!("CAP_{name}"), answer, "", ("", purpose))
     };
-    ROWS.iter().map(one).collect()
+    let has_net_admin = has.as_ref().is_some_and(|has| has.contains(&"NET_ADMIN"));
+    let mut findings: Vec<Finding> = ROWS.iter().map(one).collect();
+    let answer = over_this_namespace(has_net_admin);
+    let instead = (
+        "",
+        "run it as root of the user namespace that the node's network namespace belongs to",
+    );
+    findings.push(finding(
+        AREA,
+        OVER_NAMESPACE.to_owned(),
+        answer,
+        "",
+        instead,
+    ));
+    findings
+}
+
+/// Whether CAP_NET_ADMIN is in effect there: not if the process has it in a user namespace of its own only.
+const OVER_NAMESPACE: &str = "rights over this network namespace";
+
+/// That the process has no such capability is told by the row of it.
+fn over_this_namespace(has_net_admin: bool) -> Answer {
+    // Refused, or not found: no link has this index.
+    let asked = || Routing::open()?.delete_link(i32::MAX.unsigned_abs());
+    match asked() {
+        Err(e) if has_net_admin && e.is_permission() => Answer::Unknown(
+            "this process is root in a user namespace of its own only, where the trials were made"
+                .to_owned(),
+        ),
+        _ => Answer::Have(String::new()),
+    }
 }
 
 /// Facts about the process and where it runs, as name and value.

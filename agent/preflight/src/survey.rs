@@ -99,6 +99,7 @@ fn in_throwaway(
             findings.extend(net::features(kernel));
             at("eBPF");
             findings.extend(bpf::features(kernel, Ok(&netns)));
+            findings.push(system::writable());
             findings
         })
     });
@@ -107,7 +108,7 @@ fn in_throwaway(
         Err(e) => e,
     };
     let why = format!(
-        "no throwaway namespace to try it in: {e} (or `unshare --user --map-root-user weir preflight`)"
+        "no throwaway namespace to try it in: {e} (or `unshare --user --net --map-root-user weir preflight`)"
     );
     let mut findings = nft::untried(&why);
     findings.extend(xtables::untried(&why));
@@ -115,5 +116,6 @@ fn in_throwaway(
     findings.extend(net::untried(&why));
     at("eBPF");
     findings.extend(bpf::features(kernel, Err(&why)));
+    findings.push(system::untried(&why));
     (findings, Some(why))
 }

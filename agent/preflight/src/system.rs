@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
+use weir_cni::sysctl;
 use weir_netfilter::probe::{Answer, Finding, finding};
 
 /// The name of the area in findings.
@@ -52,6 +53,33 @@ pub const ROWS: &[SystemRow] = &[
 pub fn kernel_release() -> String {
     let text = fs::read_to_string("/proc/sys/kernel/osrelease");
     text.unwrap_or_default().trim().to_owned()
+}
+
+/// Whether weir can write sysctls, in the throwaway namespace of the calling thread.
+#[must_use]
+pub fn writable() -> Finding {
+    of_sysctls(match sysctl::write("ipv4/conf/lo/accept_local", "1") {
+        Ok(()) => Answer::Have(String::new()),
+        Err(e) if e.kind() == ErrorKind::ReadOnlyFilesystem => Answer::Lack(sysctl::describe(&e)),
+        Err(e) => Answer::Unknown(format!("cannot write a sysctl of lo: {e}")),
+    })
+}
+
+/// It was not tried.
+#[must_use]
+pub fn untried(why: &str) -> Finding {
+    of_sysctls(Answer::Unknown(why.to_owned()))
+}
+
+fn of_sysctls(answer: Answer) -> Finding {
+    let remedy = "mount the node's /proc at /host/proc, or give the container a writable one";
+    finding(
+        AREA,
+        "writable sysctls".to_owned(),
+        answer,
+        "",
+        ("", remedy),
+    )
 }
 
 /// Reads every row.

@@ -17,7 +17,8 @@ fn all_had() -> Vec<Finding> {
         process::findings(),
     ];
     let had = |f: Finding| Finding { answer: had(), ..f };
-    rows.into_iter().flatten().map(had).collect()
+    let rows = rows.into_iter().flatten();
+    rows.chain([system::untried("")]).map(had).collect()
 }
 
 fn had() -> Answer {
@@ -220,6 +221,17 @@ fn the_unknown_is_no_answer_unless_another_way_is_known() {
         Outcome::Unknown,
         "nf_tables may have it"
     );
+}
+
+/// Where none is writable, programs at the node work if none has to be changed, and redirection in a pod by rules needs none.
+#[test]
+fn sysctls_that_cannot_be_written_are_a_refusal_where_some_are_always_written() {
+    let got = outcomes(&with(&[("system/writable", lack())]));
+    for job in ["node-ambient", "ebpf"] {
+        assert_eq!(got[job], Outcome::DoesNotWork, "{job}");
+    }
+    assert_eq!(got["node-ebpf"], Outcome::WorksWithFallback);
+    assert_eq!(got["ambient"], Outcome::Works);
 }
 
 #[test]

@@ -40,8 +40,8 @@ impl SocketSets {
     /// # Errors
     /// `EPERM` without CAP_NET_RAW.
     pub fn open() -> Result<Self> {
-        let socket =
-            RawSocket::open(false).map_err(|e| Error::io("open", "a raw IPv4 socket", &e))?;
+        let socket = RawSocket::open(false)
+            .map_err(|e| Error::io("open", "a raw socket (CAP_NET_RAW)", &e))?;
         Ok(Self { socket })
     }
 

@@ -112,7 +112,8 @@ impl XtSockets {
             Owner::Other(user_ns) => Some(user_ns),
             Owner::Own | Owner::OutOfSight => None,
         };
-        let ip = One::open(XtFamily::Ip).map_err(|e| Error::io("open", "a raw IPv4 socket", &e))?;
+        let ip = One::open(XtFamily::Ip)
+            .map_err(|e| Error::io("open", "a raw socket (CAP_NET_RAW)", &e))?;
         let ip6 = match One::open(XtFamily::Ip6) {
             Ok(one) => Some(one),
             Err(e) if e.raw_os_error() == Some(libc::EAFNOSUPPORT) => None,
