@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use weir_cni::compile::Engine;
 use weir_demo::node_ambient::Way;
+use weir_ebpf::node::Node as Programs;
 use weir_ebpf::show::Of;
 use weir_netlink::Netns;
 use weir_node_ambient::{Change, Collision, Config, ebpf};
@@ -84,12 +85,10 @@ pub struct DemoArgs {
 
 /// `weir plan node-ambient`
 pub(super) fn plan(a: &NodeAmbientArgs) -> Result<u8, Failure> {
-    if a.engine == EngineArg::Ebpf {
-        let change = programs_compared(a, Failure::failed)?;
-        return programs_shown(&change, a.json, "would be changed");
+    match compared(a, Failure::failed)? {
+        Compared::Programs(change) => programs_shown(&change, a.json, "would be changed"),
+        Compared::Rules(change) => shown(&change, a.json, "would be changed"),
     }
-    let change = compared(a, Failure::failed)?;
-    shown(&change, a.json, "would be changed")
 }
 
 /// `weir verify node-ambient`: others' objects with the same numbers are warnings, but for those by which packets pass the proxy or
@@ -99,15 +98,17 @@ pub(super) fn verify(a: &NodeAmbientArgs) -> Result<u8, Failure> {
         true => code::SUCCESS,
         false => code::FAILED,
     };
-    if a.engine == EngineArg::Ebpf {
-        let change = programs_compared(a, Failure::unknown)?;
-        let written = programs_shown(&change, a.json, "differs")?;
-        return Ok(written.max(ending(change.is_empty() && change.collisions.is_empty())));
+    match compared(a, Failure::unknown)? {
+        Compared::Programs(change) => {
+            let written = programs_shown(&change, a.json, "differs")?;
+            Ok(written.max(ending(change.is_empty() && change.collisions.is_empty())))
+        }
+        Compared::Rules(change) => {
+            let written = shown(&change, a.json, "differs")?;
+            let bypasses = change.collisions.iter().any(|c| c.bypasses);
+            Ok(written.max(ending(change.is_empty() && !bypasses)))
+        }
     }
-    let change = compared(a, Failure::unknown)?;
-    let written = shown(&change, a.json, "differs")?;
-    let bypasses = change.collisions.iter().any(|c| c.bypasses);
-    Ok(written.max(ending(change.is_empty() && !bypasses)))
 }
 
 /// `weir apply node-ambient`
@@ -117,7 +118,7 @@ pub(super) fn apply(a: &NodeAmbientApplyArgs) -> Result<u8, Failure> {
     }
     let (config, netns, engine) = asked(&a.about)?;
     known(&netns, Some(&config)).map_err(Failure::failed)?;
-    if a.about.engine == EngineArg::Ebpf {
+    if is_by_programs(a.about.engine, &netns) {
         let bpffs = bpffs().map_err(Failure::failed)?;
         let change = ebpf::apply(&config, &netns, &bpffs).map_err(Failure::failed)?;
         return programs_shown(&change, a.about.json, "changed");
@@ -202,23 +203,35 @@ fn asked(a: &NodeAmbientArgs) -> Result<(Config, Netns, Option<Engine>), Failure
     Ok((config(&a.config)?, netns, named(a.engine, None)))
 }
 
+/// Programs are named, or the node has some.
+fn is_by_programs(engine: EngineArg, netns: &Netns) -> bool {
+    let is_in_use = || Programs::of(netns, &bpffs().ok()?).is_in_use().ok();
+    match engine {
+        EngineArg::Ebpf => true,
+        EngineArg::Auto => is_in_use().unwrap_or(false),
+        EngineArg::Nft | EngineArg::Xtables => false,
+    }
+}
+
+/// How the node differs from what is asked for.
+enum Compared {
+    Rules(Box<Change>),
+    Programs(Box<ebpf::Change>),
+}
+
 fn compared(
     a: &NodeAmbientArgs,
     fail: fn(weir_netlink::Error) -> Failure,
-) -> Result<Change, Failure> {
+) -> Result<Compared, Failure> {
     let (config, netns, engine) = asked(a)?;
     known(&netns, Some(&config)).map_err(fail)?;
-    weir_node_ambient::compare(&config, &netns, engine).map_err(fail)
-}
-
-fn programs_compared(
-    a: &NodeAmbientArgs,
-    fail: fn(weir_netlink::Error) -> Failure,
-) -> Result<ebpf::Change, Failure> {
-    let (config, netns, _) = asked(a)?;
-    known(&netns, Some(&config)).map_err(fail)?;
-    let bpffs = bpffs().map_err(fail)?;
-    ebpf::compare(&config, &netns, &bpffs).map_err(fail)
+    if is_by_programs(a.engine, &netns) {
+        let bpffs = bpffs().map_err(fail)?;
+        let change = ebpf::compare(&config, &netns, &bpffs).map_err(fail)?;
+        return Ok(Compared::Programs(Box::new(change)));
+    }
+    let change = weir_node_ambient::compare(&config, &netns, engine).map_err(fail)?;
+    Ok(Compared::Rules(Box::new(change)))
 }
 
 fn programs_shown(change: &ebpf::Change, is_json: bool, verb: &str) -> Result<u8, Failure> {
