@@ -109,9 +109,8 @@ const RIGHTS: Need = Need {
 
 const SYSCTLS: Need = Need {
     what: "sysctls",
-    ways: &[WRITABLE],
+    ways: &[way("write them", &[&["system/writable sysctls"]])],
 };
-const WRITABLE: Way = way("write them", &[&["system/writable sysctls"]]);
 
 const PINNING: Need = Need {
     what: "pinning",
@@ -320,10 +319,7 @@ pub const JOBS: &[Job] = &[
         title: "ambient mode, redirection by eBPF in the node's own namespace",
         needs: &[
             RIGHTS,
-            Need {
-                what: "sysctls",
-                ways: &[WRITABLE, way("none has to be changed", &[])],
-            },
+            SYSCTLS,
             Need {
                 what: "programs",
                 ways: &[way("programs of weir", &[&["ebpf/programs at the node"]])],

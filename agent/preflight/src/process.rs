@@ -120,6 +120,7 @@ fn over_this_namespace(has_net_admin: bool) -> Answer {
             "this process is root in a user namespace of its own only, where the trials were made"
                 .to_owned(),
         ),
+        Err(e) if !e.is_permission() && !e.is_not_found() => Answer::Unknown(e.to_string()),
         _ => Answer::Have(String::new()),
     }
 }

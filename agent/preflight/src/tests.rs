@@ -227,10 +227,9 @@ fn the_unknown_is_no_answer_unless_another_way_is_known() {
 #[test]
 fn sysctls_that_cannot_be_written_are_a_refusal_where_some_are_always_written() {
     let got = outcomes(&with(&[("system/writable", lack())]));
-    for job in ["node-ambient", "ebpf"] {
+    for job in ["node-ambient", "ebpf", "node-ebpf"] {
         assert_eq!(got[job], Outcome::DoesNotWork, "{job}");
     }
-    assert_eq!(got["node-ebpf"], Outcome::WorksWithFallback);
     assert_eq!(got["ambient"], Outcome::Works);
 }
 

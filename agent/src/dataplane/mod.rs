@@ -52,7 +52,7 @@ pub(crate) trait Dataplane: Send + Sync + 'static {
     /// Nothing is to be written.
     fn is_empty(plan: &Self::Plan) -> bool;
 
-    /// Writes the plan, all or nothing, and reads it back.
+    /// Writes the plan, all or nothing, and reads it back. Where it was in force before, but for what something foreign blocks.
     ///
     /// # Errors
     /// What failed, and what is in force.
@@ -196,83 +196,4 @@ pub(crate) fn remove<D: Dataplane>(
     sandbox
         .visit_for(D::SCHEME, |visit| dataplane.remove(visit, desired))
         .map_err(|e| e.to_string())?
-}
-
-#[cfg(test)]
-mod tests {
-    use super::ambient::Ambient;
-    use super::sidecar::Sidecar;
-    use super::*;
-    use serde_json::json;
-    use std::process::Command;
-    use weir_ambient::{Config, PodOverrides};
-    use weir_netfilter::nft::{NftEngine, Ruleset, TableFamily};
-    use weir_netlink::route::{LOOPBACK_IFINDEX, Routing};
-
-    /// Its rules are flushed while a foreign route blocks its routing.
-    fn blocked<D: Dataplane>(plane: &D, desired: &D::Desired, table: &str) {
-        let netns = weir_testing::namespace_or_skip!();
-        let up = || Routing::open()?.set_up(LOOPBACK_IFINDEX);
-        netns.run(up).unwrap().unwrap();
-        let sandbox = Sandbox::of(netns).unwrap();
-        let (mut spent, may_write) = (Spent::default(), || Ok(()));
-        let mut write = || {
-            let done = converge(plane, &sandbox, desired, &may_write, &mut spent);
-            let applied = done.unwrap().applied.expect("something differs");
-            applied.map(drop)
-        };
-        let run = |text: &str| {
-            let run = || Command::new("ip").args(text.split(' ')).output();
-            let run = sandbox.netns().run(run).unwrap().unwrap();
-            assert!(run.status.success(), "{run:?}");
-        };
-        run("address add 10.0.0.1/32 dev lo");
-        let foreign = |change: &str| {
-            run(&format!(
-                "-4 route {change} blackhole 192.0.2.0/24 table {table}"
-            ));
-        };
-        let engine = || {
-            let in_use = sandbox.visit_for(D::SCHEME, |visit| visit.engine_in_use());
-            in_use.unwrap().unwrap()
-        };
-        foreign("add");
-        let why = write().unwrap_err();
-        assert!(why.ends_with("nothing is changed"), "{why}");
-        assert_eq!(engine(), None, "it was never captured");
-        foreign("delete");
-        write().unwrap();
-        assert!(engine().is_some());
-        foreign("add");
-        let named = |name: &&str| (TableFamily::Inet, (*name).to_owned());
-        let owned: Vec<_> = D::SCHEME.tables.iter().map(named).collect();
-        let none = Ruleset { tables: Vec::new() };
-        let flush = || NftEngine::open().and_then(|mut engine| engine.apply(&none, &owned));
-        sandbox.netns().run(flush).unwrap().unwrap();
-        assert_eq!(engine(), None);
-        let why = write().unwrap_err();
-        assert!(why.contains("; the rules are in force"), "{why}");
-        assert!(engine().is_some());
-    }
-
-    #[test]
-    fn a_captured_pod_gets_its_rules_though_its_routing_is_blocked() {
-        let config = Config::default();
-        let ambient = Ambient {
-            config,
-            native_nftables: true,
-        };
-        let desired = ambient.redirect(&PodOverrides::default()).unwrap();
-        blocked(&ambient, &desired, "100");
-        let pod = json!({"metadata": {"name": "a", "annotations": {
-                "sidecar.istio.io/status": "{}", "sidecar.istio.io/interceptionMode": "TPROXY"}},
-            "spec": {"containers": [{"name": "app"}, {"name": "istio-proxy", "args": ["proxy", "sidecar"]}]},
-            "status": {"phase": "Running", "podIP": "10.0.0.1"}});
-        let sidecar = Sidecar {
-            native_nftables: true,
-            ..Sidecar::default()
-        };
-        let desired = sidecar.demand(&PodView::from_value(&pod).unwrap()).unwrap();
-        blocked(&sidecar, &desired, "133");
-    }
 }

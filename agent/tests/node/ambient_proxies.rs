@@ -182,7 +182,7 @@ fn a_pod_that_the_plugin_hands_over_starts_when_a_slow_ztunnel_has_it() {
     let agent = scene.start(&[]);
     let ztunnel = scene.ztunnel();
     ztunnel.snapshots(1);
-    ztunnel.pause(Duration::from_millis(2500));
+    ztunnel.pause(Duration::from_millis(1500));
     scene.put("patient", &sandbox);
     agent.until("handed over", || {
         hand_over(&scene.node, "patient", &sandbox).0 == 200

@@ -5,7 +5,7 @@ use weir_cni::compile::Engine;
 use weir_cni::config::{Intent, NameFiles, SidecarConfig};
 use weir_cni::redirection::{Change, Desired, Sandbox};
 use weir_demo::{Lab, Mode, Place, Receiver, Stage};
-use weir_netfilter::nft::{NftEngine, Ruleset, TableFamily};
+use weir_netfilter::nft::{NftEngine, Ruleset, Table, TableFamily};
 use weir_netlink::route::AddressFamily;
 
 use crate::ambient::wanted;
@@ -47,6 +47,13 @@ fn check<D: Desired + Sync>((lab, stage): (&Lab, &Stage<'_>), wanted: &D, blocks
             assert_eq!(got.by(), Some(receiver), "{block}, {family}: {got}");
         }
     };
+    // As iptables-nft has it, for another program: that is no redirection.
+    let nat = Table::new(TableFamily::Ip, "nat");
+    let named = [(nat.family, nat.name.clone())];
+    let foreign = Ruleset { tables: vec![nat] };
+    let make = || NftEngine::open().and_then(|mut engine| engine.apply(&foreign, &named));
+    let made = lab.netns(Place::Pod).run(make).expect("entered");
+    made.expect("a table of another program");
     let &(family, block, undo) = blocks.first().expect("one");
     ip(lab, family, block);
     let refused = again().expect_err("it was never captured");

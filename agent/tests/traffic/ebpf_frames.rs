@@ -153,8 +153,9 @@ fn a_query_in_fragments_does_not_pass_the_capture_by() {
     let netns = lab.netns(Place::Pod);
     let pod = EbpfPod::of(netns, &bpffs).expect("a pod");
     let bound = |place: Place, at: SocketAddr| {
-        let bound = lab.netns(place).run(|| UdpSocket::bind(at));
-        bound.expect("entered").expect("a free port")
+        let bind = || weir_testing::sockets::bound(|| UdpSocket::bind(at));
+        let bound = lab.netns(place).run(bind).expect("entered");
+        bound.expect("a free port")
     };
     let mut dropped = 0;
     for (dns, port) in [(false, 53), (true, 54), (true, 53)] {

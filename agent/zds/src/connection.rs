@@ -263,8 +263,11 @@ impl Line<'_> {
                 Some(netns) => self.exchange(add(workload), Some(&**netns))?,
                 None => self.exchange(keep(workload), None)?,
             };
-            if let (Ok(()), Some(Ok(place))) = (&taken, workload.netns.as_deref().map(place)) {
-                connection.requests.was_taken(&workload.uid, place);
+            let place = workload.netns.as_deref().map(place);
+            if let (Ok(()), Some(Ok(place))) = (&taken, place)
+                && connection.requests.was_taken(&workload.uid, place)
+            {
+                self.shared.observer.answered(&workload.uid);
             }
             match (taken, workload.netns.is_some()) {
                 (Ok(()), true) => added += 1,

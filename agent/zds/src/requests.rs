@@ -89,13 +89,13 @@ impl Requests {
     }
 
     /// Puts a request in line, unless it is there, on its way or answered. Another one about the pod that was not sent yet is
-    /// dropped. [`Requests::wait`] has to follow.
+    /// dropped. [`Requests::wait`] has to follow. True: it is new in line.
     pub(crate) fn put(
         &self,
         uid: &Uid,
         place: Option<Place>,
         unsent: Unsent,
-    ) -> Result<Ticket, AddError> {
+    ) -> Result<(Ticket, bool), AddError> {
         let mut state = self.state();
         if state.closed {
             return Err(AddError::Closed);
@@ -105,7 +105,7 @@ impl Requests {
         if let Some(same) = same.filter(|asked| asked.place == place) {
             same.waiting += 1;
             let number = same.number;
-            return Ok(Ticket { uid, number });
+            return Ok((Ticket { uid, number }, false));
         }
         if state.asked.len() >= 2 * QUEUE {
             state.asked.retain(|_, asked| !asked.has_unclaimed_answer());
@@ -128,7 +128,7 @@ impl Requests {
         drop(state);
         // Who waits for the one before need not.
         self.answered.notify_all();
-        Ok(Ticket { uid, number })
+        Ok((Ticket { uid, number }, true))
     }
 
     /// Waits for what becomes of it. Later it goes on all the same.
@@ -190,17 +190,27 @@ impl Requests {
         is_late
     }
 
-    /// The pod was taken as one of all pods. What was asked for since is newer.
-    pub(crate) fn was_taken(&self, uid: &Uid, place: Place) {
+    /// The pod was taken as one of all pods: the same need not be sent. What was asked for else is newer. True: as
+    /// [`Requests::answer`].
+    pub(crate) fn was_taken(&self, uid: &Uid, place: Place) -> bool {
         let mut state = self.state();
         let number = state.next();
-        state.asked.entry(Uid::clone(uid)).or_insert(Asked {
+        let asked = state.asked.entry(Uid::clone(uid)).or_insert(Asked {
             number,
             place: Some(place),
             unsent: None,
             waiting: 0,
             answer: Some(Sent::Taken),
         });
+        if asked.place != Some(place) || asked.unsent.take().is_none() {
+            return false;
+        }
+        asked.answer = Some(Sent::Taken);
+        let is_late = asked.has_unclaimed_answer();
+        state.line.retain(|other| other != uid);
+        drop(state);
+        self.answered.notify_all();
+        is_late
     }
 
     /// No request is taken any more, and those without an answer get none.
@@ -234,7 +244,8 @@ mod tests {
             request: Request::SnapshotSent(SnapshotSent {}),
             netns: None,
         };
-        requests.put(&uid.into(), place, unsent)
+        let put = requests.put(&uid.into(), place, unsent);
+        put.map(|(ticket, _)| ticket)
     }
 
     /// Asks, and does not wait.
@@ -303,10 +314,14 @@ mod tests {
     fn what_was_among_all_pods_is_not_sent_again_unless_it_moved() {
         let requests = Requests::default();
         assert_eq!(ask(&requests, "moves", THERE), Err(AddError::Waits));
-        for uid in ["stays", "moves"] {
-            requests.was_taken(&uid.into(), (4, 1));
+        assert_eq!(ask(&requests, "in line", HERE), Err(AddError::Waits));
+        for (uid, is_late) in [("stays", false), ("moves", false), ("in line", true)] {
+            assert_eq!(requests.was_taken(&uid.into(), (4, 1)), is_late, "{uid}");
         }
-        assert_eq!(ask(&requests, "stays", HERE), Ok(()));
+        assert_eq!(requests.pending(), 1);
+        for uid in ["stays", "in line"] {
+            assert_eq!(ask(&requests, uid, HERE), Ok(()), "{uid}");
+        }
         assert_eq!(ask(&requests, "moves", THERE), Err(AddError::Waits));
         assert_eq!(requests.pending(), 1);
     }

@@ -207,10 +207,12 @@ impl Handle {
             request: add(workload),
             netns: Some(netns),
         };
-        let ticket = connection
+        let (ticket, is_new) = connection
             .requests
             .put(&workload.uid, Some(place), unsent)?;
-        connection.wake();
+        if is_new {
+            connection.wake();
+        }
         let taken = connection.requests.wait(&ticket, until);
         taken.map(|()| connection.id)
     }
@@ -234,14 +236,16 @@ impl Handle {
                     request: Request::Del(del),
                     netns: None,
                 };
-                let ticket = connection.requests.put(&uid, None, unsent);
-                connection.wake();
-                (connection, ticket)
+                let put = connection.requests.put(&uid, None, unsent);
+                if matches!(put, Ok((_, true))) {
+                    connection.wake();
+                }
+                (connection, put)
             })
             .collect();
         let mut failed = Ok(());
         for (connection, ticket) in asked {
-            match ticket.and_then(|ticket| connection.requests.wait(&ticket, until)) {
+            match ticket.and_then(|(ticket, _)| connection.requests.wait(&ticket, until)) {
                 // ztunnel refuses no removal; what it says is told to the observer.
                 Ok(()) | Err(AddError::Closed | AddError::Refused(_)) => {}
                 Err(why) => failed = failed.and(Err(why)),

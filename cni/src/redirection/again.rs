@@ -26,15 +26,20 @@ impl Visit<'_> {
             let Err(blocked) = routing::refuse_blocked(&missing, desired.scheme()) else {
                 return apply::apply(&desired, found, &self.routing, &before).map(Ok);
             };
-            let mut writer = Writer::open(&desired, found)?;
-            if writer.is_first() && before.ours().is_empty() {
+            // What iptables-nft left may be another program's, and is no sign.
+            let was_captured = found.nft_holds() || found.legacy_holds;
+            if !was_captured && before.ours().is_empty() {
                 return Err(Failure::from(blocked));
             }
-            let mut failures = routing::add_rest(&self.routing, &missing);
+            let mut writer = Writer::open(&desired, found)?;
             writer.write()?;
+            let mut failures = routing::add_rest(&self.routing, &missing);
+            let rest = match failures.is_empty() {
+                true => ", and so is the rest of the routing",
+                false => "",
+            };
             failures.extend(writer.take_over().1);
-            let text =
-                format!("{blocked}; the rules are in force, and so is the rest of the routing");
+            let text = format!("{blocked}; the rules are in force{rest}");
             let with = |text, e| format!("{text}; besides: {e}");
             Ok(Err(failures.iter().fold(text, with)))
         });

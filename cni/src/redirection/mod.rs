@@ -6,7 +6,7 @@
 //! # Atomicity
 //! Addresses, routes and policy rules are added first, the netfilter rules last: those are one transaction, and
 //! without them the rest has no effect on traffic. After a failure the additions are removed, and [`Failure`]
-//! states what is known to be in force: see `apply`.
+//! states what is known to be in force: see `apply`. What was in force before is written as far as it can be: see `again`.
 //!
 //! # Owned objects
 //! The nf_tables tables of [`TABLES`] in the family `inet`; the chains of the legacy tables `nat`, `mangle` and `raw` whose names

@@ -20,7 +20,7 @@ pub(super) type Names = BTreeMap<NodeRole, String>;
 pub(super) struct Observed {
     /// Names by index.
     pub(super) links: BTreeMap<u32, String>,
-    /// Links with an IPv4 address.
+    /// Links with an IPv4 address, and ports of bridges, which do not look sources up.
     pub(super) with_ipv4: BTreeSet<u32>,
     pub(super) held: BTreeMap<Hook, Held>,
     /// The ids of the node's pinned maps, which its programs and those of the proxy use.

@@ -75,12 +75,15 @@ impl<'a> Space<'a> {
     ) -> Result<Observed> {
         self.netns.run(|| {
             let routing = Routing::open()?;
-            let links = routing.links()?.into_iter();
-            let links: BTreeMap<u32, String> = links.map(|link| (link.index, link.name)).collect();
+            let links = routing.links()?;
+            // What comes in by a port arrives at its bridge.
+            let ports = links.iter().filter(|link| link.master.is_some());
+            let mut with_ipv4: BTreeSet<u32> = ports.map(|link| link.index).collect();
+            let links = links.into_iter().map(|link| (link.index, link.name));
+            let links: BTreeMap<u32, String> = links.collect();
             let addresses = routing.addresses()?.into_iter();
-            let with_ipv4 = addresses
-                .filter(|a| a.net.addr().is_ipv4())
-                .map(|a| a.index);
+            let own = addresses.filter(|a| a.net.addr().is_ipv4());
+            with_ipv4.extend(own.map(|a| a.index));
             let mut sysctls = BTreeMap::new();
             for key in keys {
                 if let Some(value) = read_number(&key)? {
@@ -104,7 +107,7 @@ impl<'a> Space<'a> {
             Ok(Observed {
                 held: hooks.held(|index| links.contains_key(&index))?,
                 links,
-                with_ipv4: with_ipv4.collect(),
+                with_ipv4,
                 maps: contents::ids(maps)?,
                 contents: contents::contents(&self.folder)?,
                 sysctls,

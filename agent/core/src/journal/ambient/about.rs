@@ -18,11 +18,11 @@ impl Event {
                 is_taken,
                 took,
             } => {
-                let does = match is_taken {
-                    true => format!("is enrolled in ambient mode: {summary}"),
-                    false => format!("is redirected, waits for ztunnel: {summary}"),
+                let (name, does) = match is_taken {
+                    true => ("ambient_enrolled", "is enrolled in ambient mode"),
+                    false => ("ambient_redirected", "is redirected, waits for ztunnel"),
                 };
-                About::of_pod(Info, "ambient_enrolled", pod, does, None)
+                About::of_pod(Info, name, pod, format!("{does}: {summary}"), None)
                     .with("milliseconds", took.as_millis())
             }
             Self::Proved { pod, proof } => proved(pod, proof),
@@ -219,6 +219,8 @@ fn turned(pod: &PodRef, from: Option<State>, to: Option<State>, why: Option<&str
         Some(State::Failed) => (Warn, Some("AmbientEnrolmentFailed")),
         Some(State::Conflict) => (Warn, Some("RedirectionConflict")),
         Some(State::Pending) => (Warn, None),
+        // What it waited for has come.
+        Some(State::Enrolled) if from == Some(State::Pending) => (Info, None),
         None => (Info, None),
         _ => (Debug, None),
     };
