@@ -21,8 +21,6 @@
 mod ambient;
 pub mod cli;
 mod dataplane;
-#[cfg(test)]
-mod documented;
 pub mod repair;
 pub(crate) mod serve;
 pub(crate) mod supervisor;

@@ -14,6 +14,7 @@ mod ambient_ebpf;
 mod bad_input;
 mod closed_output;
 mod demo;
+mod documented;
 mod engines;
 mod fallback;
 mod foreign;

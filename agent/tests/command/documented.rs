@@ -1,7 +1,7 @@
 //! The tables of `docs/metrics.md`, `docs/settings.md` and `docs/security.md` equal the registry of metrics, the table of settings and
 //! that of threads.
 //!
-//! `WEIR_WRITE_DOCS=1 cargo test -p weir-agent --lib documented` writes them.
+//! `WEIR_WRITE_DOCS=1 cargo test -p weir-agent --test command documented` writes them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -28,7 +28,7 @@ fn compare(name: &str, text: &str, table: &str) {
     assert!(
         old == table,
         "docs/{name} differs from the program, first in {differs:?}. Run:\n\
-         WEIR_WRITE_DOCS=1 cargo test -p weir-agent --lib documented"
+         WEIR_WRITE_DOCS=1 cargo test -p weir-agent --test command documented"
     );
 }
 
@@ -59,7 +59,7 @@ fn rights_of_threads_are_documented() {
     }
     compare(
         "security.md",
-        include_str!("../../docs/security.md"),
+        include_str!("../../../docs/security.md"),
         &table,
     );
 }
@@ -90,7 +90,11 @@ fn metrics_are_documented() {
         let help = cell(help.trim_end_matches('.'));
         writeln!(table, "| `{name}` | {kind} | {labels} | {help} |").unwrap();
     }
-    compare("metrics.md", include_str!("../../docs/metrics.md"), &table);
+    compare(
+        "metrics.md",
+        include_str!("../../../docs/metrics.md"),
+        &table,
+    );
 }
 
 #[test]
@@ -129,7 +133,7 @@ fn settings_are_documented() {
     }
     compare(
         "settings.md",
-        include_str!("../../docs/settings.md"),
+        include_str!("../../../docs/settings.md"),
         &table,
     );
 }
