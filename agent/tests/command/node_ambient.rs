@@ -106,10 +106,17 @@ fn programs_instead_of_rules() {
     let verified = run("verify", &config, &["--engine", "ebpf"]);
     assert_eq!(verified.code, 0, "{verified:?}");
     assert!(verified.stdout.contains("nothing differs"), "{verified:?}");
-    // Rules instead: the programs' maps go.
-    let applied = run("apply", &config, &["--engine", "auto"]);
-    assert_eq!(applied.code, 0, "{applied:?}");
+    // What is in use is compared, and stays.
+    for (verb, is_so) in [("verify", "nothing differs"), ("apply", "")] {
+        let same = run(verb, &config, &["--engine", "auto"]);
+        assert_eq!(same.code, 0, "{same:?}");
+        assert!(same.stdout.contains(is_so), "{same:?}");
+    }
     let folders = || std::fs::read_dir(mounted.path().join("weir/v2")).unwrap();
+    assert_eq!(folders().count(), 1);
+    // Rules instead: the programs' maps go.
+    let applied = run("apply", &config, &["--engine", "nft"]);
+    assert_eq!(applied.code, 0, "{applied:?}");
     assert_eq!(folders().count(), 0);
     let plan = run("plan", &config, &["--engine", "ebpf"]);
     assert!(plan.stdout.contains("remove rules and routing"), "{plan:?}");
