@@ -67,7 +67,7 @@ struct Asked {
     unsent: Option<Unsent>,
     /// How many wait for the answer.
     waiting: usize,
-    /// Until somebody has it.
+    /// Until all who wait have it.
     answer: Option<Sent>,
 }
 

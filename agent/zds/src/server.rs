@@ -191,7 +191,7 @@ impl Handle {
 
     /// Has the newest connection take the pod, and returns its number. A pod that it has already, in the same namespace,
     /// stays as it is; in another one it is moved. A connection that is being told of all pods takes it after them. While it has
-    /// not answered, nothing is sent again, and its answer is for who asks next, as if it came now.
+    /// not answered, nothing is sent again, and the next call gets its answer, as if it came now.
     ///
     /// # Errors
     /// There is no connection, or it refuses the pod, or has not answered within `limit`.
@@ -217,11 +217,11 @@ impl Handle {
         taken.map(|()| connection.id)
     }
 
-    /// Has every connection forget the pod, all at once: a silent one takes no time from the others. Without a connection there is nothing to forget, and
-    /// one that has ended knows nothing any more.
+    /// Has every connection forget the pod, all at once: a silent one takes no time from the others. Without a connection there is
+    /// nothing to forget, and one that has ended knows nothing any more.
     ///
     /// # Errors
-    /// A connection that goes on has not answered within `limit`; as with [`Handle::add`] its answer is for who asks next.
+    /// An open connection has not answered within `limit`; as with [`Handle::add`] the next call gets its answer.
     pub fn remove(&self, uid: &str, limit: Duration) -> Result<(), AddError> {
         // Others come and go meanwhile.
         let connections = self.0.connections().clone();

@@ -20,8 +20,8 @@ pub(super) type Names = BTreeMap<NodeRole, String>;
 pub(super) struct Observed {
     /// Names by index.
     pub(super) links: BTreeMap<u32, String>,
-    /// Links with an IPv4 address, and ports of bridges, which do not look sources up.
-    pub(super) with_ipv4: BTreeSet<u32>,
+    /// Links where [`LOOSE`] lets everything pass: with an IPv4 address, and ports of bridges, which look no source up.
+    pub(super) may_be_loose: BTreeSet<u32>,
     pub(super) held: BTreeMap<Hook, Held>,
     /// The ids of the node's pinned maps, which its programs and those of the proxy use.
     pub(super) maps: BTreeSet<u32>,
@@ -142,7 +142,7 @@ fn unfiltered(observed: &Observed, device: &str) -> Result<Vec<Change>> {
     let of = |key: &str| observed.sysctls.get(key).copied().unwrap_or(0);
     let (key, all) = (rp_filter(device), rp_filter("all"));
     let of_all = of(&all);
-    if observed.with_ipv4.contains(&observed.index(device)?) {
+    if observed.may_be_loose.contains(&observed.index(device)?) {
         let is_strict = of(&key).max(of_all) == 1;
         return Ok(is_strict
             .then_some(Change::Sysctl(key, LOOSE))

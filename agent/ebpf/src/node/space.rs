@@ -78,12 +78,12 @@ impl<'a> Space<'a> {
             let links = routing.links()?;
             // What comes in by a port arrives at its bridge.
             let ports = links.iter().filter(|link| link.master.is_some());
-            let mut with_ipv4: BTreeSet<u32> = ports.map(|link| link.index).collect();
+            let mut may_be_loose: BTreeSet<u32> = ports.map(|link| link.index).collect();
             let links = links.into_iter().map(|link| (link.index, link.name));
             let links: BTreeMap<u32, String> = links.collect();
             let addresses = routing.addresses()?.into_iter();
             let own = addresses.filter(|a| a.net.addr().is_ipv4());
-            with_ipv4.extend(own.map(|a| a.index));
+            may_be_loose.extend(own.map(|a| a.index));
             let mut sysctls = BTreeMap::new();
             for key in keys {
                 if let Some(value) = read_number(&key)? {
@@ -107,7 +107,7 @@ impl<'a> Space<'a> {
             Ok(Observed {
                 held: hooks.held(|index| links.contains_key(&index))?,
                 links,
-                with_ipv4,
+                may_be_loose,
                 maps: contents::ids(maps)?,
                 contents: contents::contents(&self.folder)?,
                 sysctls,

@@ -1,7 +1,7 @@
 //! Policy rules that come before ours and lead replies past the proxy.
 //!
-//! Packets that a policy rule of ours is for have its mark and an address of the pod, or with a sidecar one of `lo`, and are looked up twice: when they are
-//! sent, and when they have come back by `lo`. To the kernel both come in by `lo` (`iif lo`); the second look-up knows their
+//! Packets that a policy rule of ours is for have its mark and an address of the pod, or with a sidecar one of `lo`, and are looked
+//! up twice: when they are sent, and when they have come back by `lo`. To the kernel both come in by `lo` (`iif lo`); the second look-up knows their
 //! protocol. Rules that select by something else (`to`, ports, users) are for packets of their own and are not judged; those
 //! that take every packet, or ours by their mark, block ours: see `standing`.
 
