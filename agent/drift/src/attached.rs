@@ -1,6 +1,8 @@
-//! Notices within half a second that a program of a pod was detached, or that its link has another one: the kernel reports neither.
+//! Detects, within half a second, that an eBPF program of a pod was detached or that its link was given another program. The
+//! kernel sends no notification for either.
 //!
-//! That another program was put before it is found by the rounds: to know the order the namespace would have to be entered.
+//! A foreign program attached in front of ours is found by the periodic comparison: reading the order requires entering the
+//! network namespace.
 
 use crate::OnCommit;
 use std::collections::BTreeMap;
@@ -10,10 +12,10 @@ use tokio::task::spawn_blocking;
 use weir_ebpf::Links;
 use weir_reconcile::Uid;
 
-/// From the end of one look to the next one, so that links that the kernel is slow to tell of are asked for less often.
+/// Pause between two polls. It starts at the end of a poll, so that slow answers of the kernel lead to fewer polls.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// The links of pods as they were when they were compared; clones are the same.
+/// The links of each pod at its last comparison. Clones share the same map.
 #[derive(Clone, Default)]
 pub struct Attached(Arc<Mutex<BTreeMap<Uid, Arc<Links>>>>);
 
@@ -23,19 +25,19 @@ impl Attached {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// They are in sync.
+    /// Records the links of a pod that was found in sync.
     pub fn put(&self, uid: &str, links: Links) {
         self.all().insert(uid.into(), Arc::new(links));
     }
 
-    /// They are about to be changed, or the pod leaves.
+    /// Stops polling the links of a pod, before they are changed or when the pod leaves.
     pub fn forget(&self, uid: &str) {
         self.all().remove(uid);
     }
 
-    /// The pods with a link that does not hold. Each is told of once, until it is compared again.
+    /// Returns the pods with a changed link. Each is returned once, until [`Attached::put`] records it again.
     fn changed(&self) -> Vec<Uid> {
-        // The lock is not held while the kernel is asked.
+        // Queries to the kernel are made without the lock.
         let all = self.all().clone();
         let changed = all.into_iter().filter(|(_, links)| !links.hold());
         let is_still = |(uid, links): &(Uid, Arc<Links>)| {
@@ -46,13 +48,13 @@ impl Attached {
         changed.filter(is_still).map(|(uid, _)| uid).collect()
     }
 
-    /// Looks again and again, on a thread with the rights for it.
+    /// Polls the links forever, on threads with the required capabilities, and reports each change.
     pub async fn watch(self, on_change: OnCommit) {
         loop {
             tokio::time::sleep(LOOK).await;
             let of_thread = self.clone();
             let changed = spawn_blocking(move || of_thread.changed()).await;
-            // Which process it was, the kernel does not say.
+            // The kernel does not report which process changed a link.
             let changed = changed.unwrap_or_default().into_iter();
             changed.for_each(|uid| on_change(uid, None));
         }

@@ -1,23 +1,23 @@
-//! Repairs of one pod: at once, until another writer reverts them again and again.
+//! Pacing of repairs for one pod: immediate at first, with growing pauses under contention.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use weir_core::journal::pod::{Cause, Contention, Healed, PodRef, Repair, Writer};
 
-/// So many repairs within [`Heals::WINDOW`] are taken for contention.
+/// More repairs than this within [`Heals::WINDOW`] count as contention.
 const CONTENTION: usize = 5;
 
-/// When Kubernetes was told of repairs of one pod: of each cause, and each name of a process that led to it.
+/// Times of the Kubernetes events about repairs of one pod, per cause and per name of the process that caused it.
 #[derive(Debug, Default)]
 struct Notices(Vec<(Cause, Option<String>, Instant)>);
 
 impl Notices {
-    /// Events about repairs of one pod that are alike come no faster.
+    /// Minimum interval between similar events for one pod.
     const PAUSE: Duration = Duration::from_secs(600);
-    /// Within that time. A program in the pod takes any name.
+    /// Maximum number of events within [`Self::PAUSE`]: a process in the pod can choose any name.
     const MOST: usize = 8;
 
-    /// Whether an event is due now, which is counted as sent then.
+    /// Returns true if an event is due, and counts it as sent.
     fn take(&mut self, cause: Cause, by: Option<&Writer>, now: Instant) -> bool {
         let by = by.map(|writer| writer.name.as_str());
         self.0
@@ -32,7 +32,7 @@ impl Notices {
     }
 }
 
-/// When rules were repaired lately.
+/// The recent repairs of one pod.
 #[derive(Debug, Default)]
 pub struct Heals {
     at: VecDeque<Instant>,
@@ -42,15 +42,16 @@ pub struct Heals {
 }
 
 impl Heals {
-    /// Repairs that are this old are forgotten.
+    /// Age after which a repair no longer counts.
     pub const WINDOW: Duration = Duration::from_secs(60);
-    /// A comparison takes a few milliseconds; one that takes so long gives its worker back.
+    /// A comparison usually takes a few milliseconds. One that takes this long is followed by a pause of
+    /// [`Self::AFTER_COSTLY`], so that other pods get the worker.
     const COSTLY: Duration = Duration::from_secs(2);
     const AFTER_COSTLY: Duration = Duration::from_secs(10);
-    /// The longest pause.
+    /// The longest pause under contention.
     const LONGEST: Duration = Duration::from_secs(30);
 
-    /// A repair was made now, because of this process, as far as is known. What is to be recorded of it.
+    /// Counts a repair that was made now; `by` is the process that caused it, if known. Returns what to record in the journal.
     pub fn made(
         &mut self,
         pod: PodRef,
@@ -74,7 +75,7 @@ impl Heals {
         (healed, contention)
     }
 
-    /// The pod has another sandbox: repairs in the one before do not count.
+    /// Forgets the repairs made in the previous sandbox of the pod. Events already sent still count.
     pub fn begin_anew(&mut self) {
         let told = std::mem::take(&mut self.told);
         *self = Self {
@@ -83,7 +84,7 @@ impl Heals {
         };
     }
 
-    /// One more. How many there were within the window, and how long the next has to wait, under contention.
+    /// Counts one repair. Under contention, returns the number of repairs within the window and the pause before the next one.
     pub fn add(&mut self, now: Instant) -> Option<(usize, Duration)> {
         let is_old = |at: &Instant| now.duration_since(*at) > Self::WINDOW;
         while self.at.front().is_some_and(is_old) {
@@ -103,14 +104,15 @@ impl Heals {
         Some((self.at.len(), pause))
     }
 
-    /// The comparison took so long: a pod decides what it costs, and each of its commits leads to another one.
+    /// Records the duration of a comparison. Processes in the pod control how expensive it is, and each of their commits
+    /// causes another comparison.
     pub fn took(&mut self, time: Duration, now: Instant) {
         if time >= Self::COSTLY {
             self.not_before = self.not_before.max(Some(now + Self::AFTER_COSTLY));
         }
     }
 
-    /// How long the next repair still has to wait.
+    /// Returns the remaining pause before the next repair.
     pub fn pause(&self, now: Instant) -> Option<Duration> {
         let left = self.not_before?.saturating_duration_since(now);
         (!left.is_zero()).then_some(left)

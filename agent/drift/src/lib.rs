@@ -1,10 +1,10 @@
-//! Notices at once that something changes the rules of a pod.
+//! Detects changes to the redirection of a pod.
 //!
-//! A socket in each namespace listens for commits of nf_tables, another one for changes of routing (`routing`). The kernel
-//! announces no change of legacy tables: where a pod is redirected by these, their sizes are asked for every second; what
-//! leaves the sizes as they were is found by the rounds. A commit does not say what changed, and the agent's own are reported
-//! like those of other programs, so the rules are compared after each. It reports no detached program of eBPF: the links of those are
-//! looked at twice a second ([`Attached`]).
+//! Each network namespace has one socket that receives commits of nf_tables and one that receives changes of routing
+//! (`routing`). The kernel sends no notifications for legacy tables: for a pod redirected by them, their sizes are polled every
+//! second, and changes that keep the sizes are found by the periodic comparison. A commit does not say what changed, and commits
+//! of the agent are reported like those of other programs, so the rules are compared after each commit. The kernel sends no
+//! notification for a detached eBPF program either: links are polled twice per second ([`Attached`]).
 #![forbid(unsafe_code)]
 
 mod attached;
@@ -32,32 +32,32 @@ use weir_netfilter::xtables::{XtOutline, XtSizes};
 use weir_netlink::NetnsId;
 use weir_reconcile::Uid;
 
-/// Requests that wait to be taken.
+/// Capacity of the request queue.
 const REQUESTS: usize = 1024;
-/// A program that commits all the time wakes nobody more often.
+/// Minimum interval between two reports for one pod, even if a program commits constantly.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How often the sizes of legacy tables are asked for.
+/// Interval between two polls of the sizes of legacy tables.
 const TABLES: Duration = Duration::from_secs(1);
 
-/// Pods whose rules something changed, and what that was, as far as it is known; clones are the same.
+/// The pods whose rules were changed, with the process that did it, if known. Clones share the same map.
 #[derive(Debug, Clone, Default)]
 pub struct Drifted(Arc<Mutex<BTreeMap<Uid, Option<Writer>>>>);
 
 impl Drifted {
-    /// Something changed the rules of the pod.
+    /// Records a change to the rules of a pod.
     pub fn put(&self, uid: Uid, by: Option<Writer>) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = all.entry(uid).or_default();
         *known = by.or(known.take());
     }
 
-    /// All of them, once.
+    /// Takes all recorded changes and leaves the map empty.
     pub fn take(&self) -> BTreeMap<Uid, Option<Writer>> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Wakes what reconciles; clones are the same.
+/// Wakes the reconciler. Clones share the same channel.
 #[derive(Clone)]
 pub struct Wake(Arc<watch::Sender<u64>>);
 
@@ -68,18 +68,18 @@ impl Default for Wake {
 }
 
 impl Wake {
-    /// Something changed.
+    /// Wakes all subscribers.
     pub fn wake(&self) {
         self.0.send_modify(|n| *n = n.wrapping_add(1));
     }
 
-    /// What changes with every call of [`Wake::wake`].
+    /// Returns a receiver that changes with every call of [`Wake::wake`].
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.0.subscribe()
     }
 }
 
-/// What changes about pods wakes it, too.
+/// Also wakes the reconciler on each change to the known pods.
 pub async fn follow(pods: Pods, wake: Wake) {
     let mut changes = pods.subscribe();
     wake.wake();
@@ -88,7 +88,7 @@ pub async fn follow(pods: Pods, wake: Wake) {
     }
 }
 
-/// Commits to the rules of pods are kept until they are taken, and wake what takes them.
+/// Returns a callback that stores each change in `drifted` and wakes the reconciler.
 pub fn on_commit(drifted: Drifted, wake: Wake) -> OnCommit {
     Arc::new(move |uid, by| {
         drifted.put(uid, by);
@@ -96,29 +96,29 @@ pub fn on_commit(drifted: Drifted, wake: Wake) -> OnCommit {
     })
 }
 
-/// The name of the threads in which weir enters a namespace (`Netns::run`) and writes rules.
+/// Name of the threads in which weir enters a network namespace (`Netns::run`) and writes rules.
 const THREAD: &str = "netns";
-/// Commits under this name are reported after this time, unless another writer commits before. Mostly they are repairs, and
-/// what reverts a repair at once is to be named instead.
+/// Delay before commits made by threads of that name are reported, unless another writer commits first. They are mostly
+/// repairs, and a writer that reverts a repair immediately should be named instead.
 const OWN: Duration = Duration::from_millis(200);
-/// Commits that are read at once.
+/// Maximum number of commits read per wake-up.
 const COMMITS: usize = 1024;
 
-/// Is called when something committed to the rules of a pod, with the process if the kernel tells.
+/// Called after each change to the rules or routing of a pod, with the process that made it, if the kernel reports it.
 pub type OnCommit = Arc<dyn Fn(Uid, Option<Writer>) + Send + Sync>;
 
-/// Where watches are begun; clones are the same.
+/// Starts and stops watches. Clones share the same state.
 #[derive(Clone)]
 pub struct Drift {
     requests: mpsc::Sender<Request>,
-    /// The namespaces that are watched. A socket keeps its namespace alive, so that no other has the same identity.
+    /// The watched network namespaces. A socket keeps its namespace alive, so its identity is not reused.
     watched: Watched,
     tables: Arc<Mutex<BTreeMap<Uid, Tables>>>,
 }
 
 type Watched = Arc<Mutex<BTreeMap<Uid, NetnsId>>>;
 
-/// Of one namespace.
+/// The sockets of one network namespace.
 struct Sockets {
     /// `None`: the kernel has no nf_tables.
     commits: Option<Commits>,
@@ -136,17 +136,17 @@ fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Drift {
-    /// Begins to watch nothing, on a thread of its own.
+    /// Starts the thread that reads the sockets; no pod is watched yet.
     ///
     /// # Errors
-    /// No thread, or no runtime.
+    /// The thread or its runtime cannot be created.
     pub fn start(tasks: &Tasks, on_commit: OnCommit) -> std::io::Result<Self> {
         let (drift, work) = Self::new(on_commit);
         tasks.start("drift", || {}, work)?;
         Ok(drift)
     }
 
-    /// With the work that reads the sockets.
+    /// Returns the handle, and the future that reads the sockets.
     pub fn new(on_commit: OnCommit) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (sender, mut requests) = mpsc::channel(REQUESTS);
         let drift = Self {
@@ -171,7 +171,7 @@ impl Drift {
                 match request {
                     Request::Watch(uid, sockets) => match Watch::begin(&uid, sockets, &on_commit) {
                         Some(watch) => _ = watches.insert(uid, watch),
-                        // The next look tries again.
+                        // The next comparison tries again.
                         None => _ = locked(&watched).remove(&uid),
                     },
                     Request::Forget(uid) => _ = watches.remove(&uid),
@@ -181,11 +181,11 @@ impl Drift {
         (drift, work)
     }
 
-    /// Watches the rules in this namespace for the pod, and in no other. To be called before they are read: what changes
-    /// from then on is told. Of a namespace that is watched already nothing is to be done.
+    /// Watches the rules of the pod in this network namespace, and no longer in any other. Call it before the rules are read, so
+    /// that no later change is missed. Does nothing if the namespace is already watched.
     ///
     /// # Errors
-    /// No descriptor is free; what changes is noticed by the next round.
+    /// No file descriptor is free (`EMFILE`, `ENFILE`), or the queue is full. Changes are then found by the periodic comparison.
     pub fn watch(&self, uid: &Uid, held: &Held) -> Result<(), String> {
         if locked(&self.watched).get(uid) == Some(&held.id()) {
             return Ok(());
@@ -206,18 +206,18 @@ impl Drift {
         Ok(())
     }
 
-    /// How the legacy tables of the pod are, where they are watched: to be asked before they are compared.
+    /// Returns the outline of the pod's legacy tables if they are watched. Call it before they are compared.
     pub fn tables(&self, uid: &Uid, held: &Held) -> Option<XtOutline> {
         let mut tables = locked(&self.tables);
         let of_pod = tables.get_mut(uid).filter(|t| t.netns == held.id())?;
         of_pod.sizes.read().ok()
     }
 
-    /// The legacy tables were compared and are in sync; `before` is what [`Drift::tables`] said then. They are watched from
-    /// now on. What changed meanwhile leads to another comparison.
+    /// Watches the legacy tables of a pod that was found in sync; `before` is the result of [`Drift::tables`] before the
+    /// comparison. A change made during the comparison causes another one.
     ///
     /// # Errors
-    /// The kernel refuses, or no descriptor is free; what changes is noticed by the next round.
+    /// The kernel refuses, or no file descriptor is free. Changes are then found by the periodic comparison.
     pub fn tables_in_sync(
         &self,
         uid: &Uid,
@@ -244,12 +244,12 @@ impl Drift {
         Ok(())
     }
 
-    /// The pod is watched no more.
+    /// Stops watching the pod.
     pub fn forget(&self, uid: &Uid) {
         locked(&self.tables).remove(uid);
         let mut watched = locked(&self.watched);
         if watched.remove(uid).is_some() {
-            // Without a place it is watched until another watch takes its place, or the process ends.
+            // If the queue is full, the sockets stay until another watch replaces them or the process exits.
             let _ = self.requests.try_send(Request::Forget(Uid::clone(uid)));
         }
     }
@@ -257,29 +257,29 @@ impl Drift {
 
 /// The legacy tables of a pod.
 struct Tables {
-    /// The sockets keep the namespace alive, so that no other has the same identity.
+    /// The sockets keep the network namespace alive, so its identity is not reused.
     netns: NetnsId,
     sizes: XtSizes,
-    /// How they were when they were in sync; `None` until a comparison during which nothing changed.
+    /// The outline when the tables were in sync; `None` until a comparison during which nothing changed.
     good: Option<XtOutline>,
 }
 
 impl Tables {
-    /// Reports what differs, until it is compared. Whether to ask again.
+    /// Polls the sizes and reports a difference, until the tables are compared again. Returns false if polling should stop.
     fn ask(&mut self, uid: &Uid, on_commit: &OnCommit) -> bool {
         let Ok(now) = self.sizes.read() else {
-            // The next look begins anew.
+            // The next comparison starts a new watch.
             return false;
         };
         if self.good.as_ref() != Some(&now) {
-            // Which process it was, the kernel does not say.
+            // The kernel does not report which process changed the tables.
             on_commit(Uid::clone(uid), None);
         }
         true
     }
 }
 
-/// Sockets that are read until this is dropped.
+/// The tasks that read the sockets of one pod; dropping it aborts them.
 struct Watch(Vec<JoinHandle<()>>);
 
 impl Drop for Watch {
@@ -288,7 +288,7 @@ impl Drop for Watch {
     }
 }
 
-/// For the runtime.
+/// Required by `AsyncFd`.
 struct Readable(Commits);
 
 impl AsRawFd for Readable {
@@ -314,7 +314,7 @@ impl Watch {
         )]
         let mut socket = AsyncFd::new(Readable(commits)).ok()?;
         Some(tokio::spawn(async move {
-            // When commits of weir alone are reported.
+            // Time at which pending commits of weir are reported.
             let mut own_at: Option<Instant> = None;
             loop {
                 let readable = socket.readable_mut();
@@ -348,16 +348,16 @@ impl Watch {
     }
 }
 
-/// What made the commits that were read.
+/// The origin of the commits that were read.
 enum By {
     Nobody,
-    /// Threads of weir, in the agent or in the plugin, and nothing else.
+    /// Only threads of weir, in the agent or the plugin.
     Weir,
-    /// The last other one, if the kernel says.
+    /// The last foreign writer, if the kernel reports it.
     Other(Option<Writer>),
 }
 
-/// What made the commits that are there, and whether these were all. What cannot be read was a commit, too.
+/// Reads the queued commits. Returns their origin, and true if the queue is empty. A read error counts as a commit.
 fn read(commits: &mut Commits) -> (By, bool) {
     let mut by = By::Nobody;
     for _ in 0..COMMITS {

@@ -1,8 +1,8 @@
-//! Notices at once that something changes the routing of a pod: a policy rule or a route is deleted, or a link goes down,
-//! with which the kernel deletes routes without a word.
+//! Detects changes to the routing of a pod immediately: a deleted policy rule or route, or a link that goes down (the kernel
+//! then deletes its routes without a notification).
 //!
-//! Of what is reported only that there was something is looked at: the comparison reads the rest. A pod in which routes
-//! change all the time, such as one of a VPN, is compared no more than twice a second.
+//! The content of notifications is ignored: any notification triggers a comparison, which reads the actual state. A pod whose
+//! routes change constantly, such as a VPN gateway, is compared at most twice per second.
 
 use super::OnCommit;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -16,15 +16,16 @@ use weir_netlink::message;
 use weir_netlink::{NetlinkSocket, Result, Transport};
 use weir_reconcile::Uid;
 
-/// From a report to the comparison: one change is many reports, and often a commit comes with them, which has a name.
+/// Delay between a notification and the comparison. One change causes many notifications, and often a commit of nf_tables
+/// that names the process.
 const TOGETHER: Duration = Duration::from_millis(200);
-/// From a comparison to the next one.
+/// Pause after a reported change.
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// Reports of changes in one namespace, which the socket keeps alive.
+/// Notifications of routing changes in one network namespace. The socket keeps the namespace alive.
 pub(super) struct Reports<T: Transport = NetlinkSocket>(Events<message::Rtnetlink, T>);
 
-/// For the runtime.
+/// Required by `AsyncFd`.
 impl<T: Transport + AsFd> AsRawFd for Reports<T> {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_fd().as_raw_fd()
@@ -32,14 +33,15 @@ impl<T: Transport + AsFd> AsRawFd for Reports<T> {
 }
 
 impl Reports {
-    /// In the network namespace of this thread.
+    /// Opens a socket in the network namespace of the calling thread.
     pub(super) fn open() -> Result<Self> {
         Events::open(&ROUTING_GROUPS).map(Self)
     }
 }
 
 impl<T: Transport + AsFd + Send + 'static> Reports<T> {
-    /// Reads them until the task is aborted, and calls this. `None`: the runtime cannot watch the socket.
+    /// Starts a task that reads notifications and calls `on_change` until it is aborted. `None` if the runtime cannot poll the
+    /// socket.
     pub(super) fn begin(self, uid: &Uid, on_change: &OnCommit) -> Option<JoinHandle<()>> {
         let (uid, on_change) = (Uid::clone(uid), Arc::clone(on_change));
         #[expect(
@@ -56,8 +58,8 @@ impl<T: Transport + AsFd + Send + 'static> Reports<T> {
                 let Ok(mut ready) = socket.readable_mut().await else {
                     return;
                 };
-                // Some may be left: the next turn looks again. What cannot be read was a change, too, as the watch lasts as
-                // long as the pod.
+                // More may be queued: the next iteration reads again. A read error counts as a change, because the task has to
+                // continue for the lifetime of the pod.
                 if let Ok(false) = ready.get_inner_mut().0.discard() {
                     ready.clear_ready();
                     continue;
@@ -80,7 +82,7 @@ mod tests {
     use tokio::sync::mpsc::unbounded_channel;
     use tokio::time::timeout;
 
-    /// Is readable, and answers with these.
+    /// A transport that is always readable and returns these results in turn.
     struct Answers(UnixStream, Mutex<VecDeque<io::Result<usize>>>);
 
     impl AsFd for Answers {
@@ -104,7 +106,7 @@ mod tests {
         }
     }
 
-    /// The watch of a pod is begun once.
+    /// The task is started once per pod, so a read error must not end it.
     #[test]
     fn a_report_that_cannot_be_read_is_a_change_and_no_end() {
         let (socket, mut other) = UnixStream::pair().unwrap();
