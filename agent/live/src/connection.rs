@@ -1,4 +1,4 @@
-//! Connections that are begun, looked at and reset. Every wait ends.
+//! Test connections: opened, observed and reset. Every wait has a deadline.
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -9,14 +9,14 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use weir_netfilter::conntrack::Transport;
 
-/// How a connection began.
+/// The state of a test connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Begun {
-    /// Something accepted it. Of UDP: it was sent.
+    /// Accepted by a listener; for UDP: sent.
     Accepted,
-    /// The answer was a reset.
+    /// Answered with a reset.
     Refused,
-    /// There was no answer yet.
+    /// Not answered yet.
     Silent,
 }
 
@@ -39,14 +39,14 @@ fn local(socket: &Socket) -> io::Result<SocketAddr> {
     address.ok_or_else(|| io::Error::other("the socket has an address of another family"))
 }
 
-/// The address that the kernel chooses for packets to this one; `ENETUNREACH` without a route. No packet is sent.
+/// Returns the source address that the kernel selects for packets to `to`; `ENETUNREACH` without a route. Sends nothing.
 fn source(to: SocketAddr) -> io::Result<IpAddr> {
     let socket = open(Transport::Udp, to.ip())?;
     socket.connect(&to.into())?;
     Ok(local(&socket)?.ip())
 }
 
-/// A port of this namespace that nothing listens at while this is held.
+/// Reserves a port of this network namespace. Nothing listens on it while the socket exists.
 pub(crate) fn reserve(address: IpAddr) -> io::Result<(Socket, u16)> {
     let any: IpAddr = match address {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -58,23 +58,23 @@ pub(crate) fn reserve(address: IpAddr) -> io::Result<(Socket, u16)> {
     Ok((socket, port))
 }
 
-/// A connection that this crate began. It is reset when this is dropped.
+/// A connection opened by this crate. Dropping it resets the connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     socket: Socket,
     transport: Transport,
-    /// Address and port, which no other socket has.
+    /// Source address and port; unique in the network namespace.
     pub(crate) from: SocketAddr,
 }
 
 impl Connection {
-    /// Begins one; `payload` is what UDP sends.
+    /// Opens a connection. With UDP, sends `payload`.
     ///
     /// # Errors
-    /// As the kernel says: `ENETUNREACH` without a route, `EPERM` when a rule drops what is sent.
+    /// The kernel's error: `ENETUNREACH` without a route, `EPERM` if a rule drops the packet.
     pub(crate) fn begin(transport: Transport, to: SocketAddr, payload: &[u8]) -> io::Result<Self> {
         let socket = open(transport, to.ip())?;
-        // Bound before it is connected: a connection that is refused at once would lose its address.
+        // Bind before connect: a connection that is refused immediately loses its local address.
         socket.bind(&SocketAddr::new(source(to)?, 0).into())?;
         let from = local(&socket)?;
         match socket.connect(&to.into()) {
@@ -84,7 +84,7 @@ impl Connection {
         if transport == Transport::Udp {
             socket.send(payload)?;
         } else {
-            // A reset in place of a farewell: nothing remains in TIME_WAIT.
+            // Close with a reset, so that no socket remains in TIME_WAIT.
             socket.set_linger(Some(Duration::ZERO))?;
         }
         Ok(Self {
@@ -94,7 +94,7 @@ impl Connection {
         })
     }
 
-    /// Whether it was answered, within `patience`.
+    /// Waits for an answer for at most `patience`.
     pub(crate) fn answer(&self, patience: Duration) -> io::Result<Begun> {
         if self.transport == Transport::Udp {
             return Ok(Begun::Accepted);
@@ -120,7 +120,7 @@ impl Connection {
     }
 }
 
-/// Refused is for [`Connection::answer`] to say.
+/// True for `EINPROGRESS`. A refusal is reported by [`Connection::answer`].
 fn is_begun(e: &io::Error) -> bool {
     e.raw_os_error() == Some(Errno::EINPROGRESS as i32)
 }

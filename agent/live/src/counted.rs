@@ -1,4 +1,4 @@
-//! Connections that programs of eBPF capture: they leave no trace but the counters of the programs.
+//! Connections redirected by eBPF programs. Only the counters of the programs show them.
 
 use crate::Counted;
 use crate::connection::Begun;
@@ -6,15 +6,15 @@ use crate::proof::{Answer, Check};
 use std::time::{Duration, Instant};
 use weir_netlink::route::{AddressFamily, Routing};
 
-/// How long the first packet may wait for the hardware address of the next hop.
+/// Maximum time for the kernel to resolve the hardware address of the next hop before it sends the first packet.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Between two looks at a counter.
+/// Interval between two reads of a counter.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// `NUD_INCOMPLETE`, and `NUD_FAILED` (`linux/neighbour.h`).
 const UNRESOLVED: u16 = 0x01 | 0x20;
 
-/// What follows for a connection: `before` was counted before it was made.
+/// Judges a connection by the counter; `before` is its value before the connection was opened.
 pub(crate) fn judge(
     check: Check,
     begun: Option<Begun>,
@@ -49,7 +49,7 @@ pub(crate) fn judge(
     }
 }
 
-/// A neighbour of this namespace is asked for its hardware address, and has not answered. Programs run behind that.
+/// True if neighbour resolution is incomplete or has failed. The programs run only after it.
 fn is_unresolved(family: AddressFamily) -> bool {
     let neighbours = Routing::open().and_then(|routing| routing.neighbours());
     let mut all = neighbours.unwrap_or_default().into_iter();

@@ -10,7 +10,7 @@ use weir_netfilter::conntrack::{Entry, Transport};
 use weir_netlink::Netns;
 use weir_netlink::route::AddressFamily;
 
-/// How long a connection may take until it is answered. A lost SYN is sent again after 1 s.
+/// Maximum time for an answer. A lost SYN is retransmitted after 1 s.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
 /// One connection to the pod.
@@ -20,12 +20,12 @@ pub(crate) struct Inbound {
     /// The pod's address.
     pub(crate) pod: IpAddr,
     pub(crate) expected: u16,
-    /// An earlier connection was tracked here, so one that arrives will be.
+    /// Connection tracking recorded an earlier connection in this namespace, so it records one that arrives.
     pub(crate) tracks: bool,
 }
 
 impl Inbound {
-    /// Makes it from the namespace of a caller.
+    /// Opens the connection from the network namespace `caller` and judges where it landed.
     pub(crate) fn check(self, conntrack: &mut dyn Tracking, caller: &Netns) -> Check {
         let begin = |to| {
             Check::begin(
@@ -47,7 +47,7 @@ impl Inbound {
         let made = caller.run(|| {
             let connection = Connection::begin(Transport::Tcp, to, &[])?;
             let begun = connection.answer(PATIENCE)?;
-            // Not reset before its entry was read.
+            // Keep the connection open until its entry was read.
             Ok::<_, io::Error>((connection, begun))
         });
         let (connection, begun) = match made {
@@ -62,7 +62,7 @@ impl Inbound {
             from: Some(connection.from),
             ..begin(Some(to))
         };
-        // By the port that was made for it: the source may have been changed on the way.
+        // Identify the entry by the reserved port: NAT may have changed the source.
         let is_it = |entry: &Entry| {
             entry.original.destination == to && entry.original.transport == Transport::Tcp
         };
@@ -96,7 +96,7 @@ impl Inbound {
             };
             return landed(Landed::At(at)).answered(answer, reason);
         }
-        // The port is bound here by a socket that does not listen, so only a transparent listener takes it.
+        // The socket bound to this port does not listen, so only a transparent listener can have accepted.
         if begun == Begun::Accepted {
             let reason = "accepted by a transparent listener";
             return landed(Landed::Transparent).answered(Answer::Yes, reason);

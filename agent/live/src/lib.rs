@@ -1,38 +1,36 @@
-//! Proof of redirection: connections are made in a pod's network namespace, and the kernel is asked where they landed.
+//! Proof of redirection: opens connections in a pod's network namespace and asks the kernel where they landed.
 //!
-//! `weir verify` compares rules with the desired ones. This crate needs no desired state and reads no rules: it sends a
-//! packet through them. What a rule of another program, a route or a policy does to the packet counts, too.
+//! `weir verify` compares actual rules with desired ones. This crate needs no desired state and reads no rules: it sends
+//! packets through them. The result therefore includes the effect of foreign rules, routes and policies.
 //!
-//! # How it is known where a connection lands
+//! # How the destination is determined
 //!
-//! By connection tracking ([`weir_netfilter::conntrack`]). Each connection has a source address and port that nothing else
-//! in the namespace has, because the kernel gave them to a socket of this crate; they find the entry. The expected answer in
-//! the entry tells where NAT sent the connection. The entry is in the table when `connect(2)` returns, and where no proxy
-//! listens and a reset removed it again, a notification has told of it. So nothing depends on an answer, and it does not
-//! matter whether a proxy listens, accepts, or cooperates. A proxy that does run
-//! sees one connection that is reset at once.
+//! By connection tracking ([`weir_netfilter::conntrack`]). The kernel assigns each socket of this crate a source address and
+//! port that are unique in the namespace; they identify the entry. The reply direction of the entry shows where NAT sent the
+//! connection. The entry exists when `connect(2)` returns. If no proxy listens and a reset has removed the entry again, a
+//! notification has reported it. The result therefore does not depend on an answer, and it does not matter whether a proxy
+//! listens, accepts or cooperates. A running proxy sees one connection that is reset immediately.
 //!
-//! Redirection by a program of eBPF leaves no trace there. Where the caller can tell how many connections such programs have captured
-//! ([`Plan::counted`]), outbound connections are judged by that: the number before the connection and after it. Connections that the pod
-//! makes in the same milliseconds count, too.
+//! Redirection by eBPF programs is not visible to connection tracking. If the caller can read how many connections the
+//! programs have captured ([`Plan::counted`]), outbound connections are judged by that counter before and after. Connections
+//! that the pod opens within the same milliseconds are counted as well.
 //!
 //! # What is proved
 //!
-//! - Outbound: a TCP connection of a socket without mark, of the calling user, to an address for documentation
-//!   (RFC 5737, RFC 3849). If it is redirected it does not leave the pod; if not, one SYN does, and nothing answers.
-//!   The calling user must not be the one whose traffic is excluded, usually 1337.
-//! - DNS, where name servers are given: a query for a name below `.invalid` to each, over UDP and over TCP.
-//! - Inbound: a TCP connection from another namespace, the caller, to a port of the pod at which a socket is bound that
-//!   does not listen. Either NAT redirects it, or a transparent listener accepts it (`TPROXY`), or it is refused: then
-//!   it was not redirected.
+//! - Outbound: a TCP connection of an unmarked socket of the calling user to a documentation address (RFC 5737, RFC 3849).
+//!   A redirected connection does not leave the pod; otherwise one SYN leaves it and nothing answers. The calling user must
+//!   not be the excluded one, usually 1337.
+//! - DNS, if name servers are given: a query for a name below `.invalid` to each server, over UDP and over TCP.
+//! - Inbound: a TCP connection from another namespace, the caller, to a port of the pod on which a socket is bound but does
+//!   not listen. NAT redirects it, or a transparent listener accepts it (`TPROXY`), or it is refused, which means that it
+//!   was not redirected.
 //!
-//! # What is not
+//! # What is not proved
 //!
-//! In ambient mode the node's own connections to pods are let through as probes of the kubelet; when the node changed
-//! the source address of the caller, a connection that is not redirected proves nothing, and the answer is unknown.
-//! By a program whose counter is not known a connection to an address that no host has is accepted although connection tracking has no
-//! trace of it: the answer is unknown. It is unknown too when the kernel cannot list connections, and when a connection did not arrive.
-//! Unknown is never reported as yes.
+//! In ambient mode, connections from the node to pods are let through as kubelet probes. If the node changed the source
+//! address of the caller, a connection that is not redirected proves nothing: the answer is unknown. The answer is also
+//! unknown if a documentation address accepts although connection tracking has no entry (an eBPF program without a known
+//! counter), if the kernel cannot list connections, and if a connection did not arrive. Unknown is never reported as yes.
 #![forbid(unsafe_code)]
 
 mod connection;
@@ -51,39 +49,39 @@ use weir_netfilter::conntrack::Transport;
 use weir_netlink::route::{AddressFamily, Routing};
 use weir_netlink::{Netns, Result};
 
-/// An address for documentation, which no host has.
+/// A documentation address of IPv4 (RFC 5737), which no host uses.
 pub const DOCUMENTATION_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
-/// The same of IPv6.
+/// A documentation address of IPv6 (RFC 3849).
 pub const DOCUMENTATION_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
-/// The link of every namespace that has number 1: `lo`.
+/// Interface index of `lo` in every network namespace.
 const LOOPBACK: u32 = 1;
 
-/// How many connections of a direction programs of eBPF have captured in the namespace so far; `None`: that cannot be read.
+/// Returns how many connections of a direction the eBPF programs have captured in the namespace; `None` if unreadable.
 pub type Counted<'a> = &'a (dyn Fn(Direction) -> Option<u64> + Sync);
 
-/// What is tried, and what is expected.
+/// The connections to open and the expected ports.
 #[derive(Clone)]
 pub struct Plan<'a> {
-    /// The port that outbound connections are expected at.
+    /// Expected port of outbound connections.
     pub outbound: u16,
-    /// The port that inbound connections are expected at.
+    /// Expected port of inbound connections.
     pub inbound: u16,
-    /// The port that DNS queries are expected at.
+    /// Expected port of DNS queries.
     pub dns: u16,
-    /// Connections of IPv6 are made, too, where the namespace has an address for them.
+    /// Also opens IPv6 connections, if the namespace has an IPv6 address.
     pub ipv6: bool,
-    /// Where outbound connections go; at most one address of each family counts. Empty: addresses for documentation.
+    /// Destinations of outbound connections, at most one per family. Empty: documentation addresses.
     pub destinations: Vec<IpAddr>,
-    /// The name servers that DNS queries go to. Empty: DNS is not tried.
+    /// Name servers for DNS queries. Empty: DNS is not tested.
     pub name_servers: Vec<IpAddr>,
-    /// The namespace that inbound connections come from; without it none is made.
+    /// The network namespace from which inbound connections are opened. `None`: inbound is not tested.
     pub caller: Option<&'a Netns>,
-    /// Programs of eBPF redirect, and have counted what; without it connection tracking tells.
+    /// Counters of the eBPF programs that redirect. `None`: connection tracking is used.
     pub counted: Option<Counted<'a>>,
 }
 
 impl Default for Plan<'_> {
-    /// The ports of Istio's proxies; outbound connections only.
+    /// The ports of Istio's proxies, and outbound connections only.
     fn default() -> Self {
         Self {
             outbound: 15001,
@@ -98,12 +96,12 @@ impl Default for Plan<'_> {
     }
 }
 
-/// Makes the connections, one after the other, and says where each landed. Takes at most some seconds, when nothing
-/// answers; a redirected pod takes milliseconds.
+/// Opens the connections one after the other and reports where each landed. This takes milliseconds for a redirected pod and
+/// some seconds if nothing answers.
 ///
 /// # Errors
-/// The namespace cannot be entered, or its addresses cannot be read. That a connection could not be made, or where it
-/// landed could not be found out, is part of the proof.
+/// The namespace cannot be entered, or its addresses cannot be read. A connection that cannot be opened, or whose destination
+/// cannot be determined, is part of the proof and not an error.
 pub fn prove(netns: &Netns, plan: &Plan<'_>) -> Result<Proof> {
     let checks = netns.run(|| here(plan))??;
     Ok(Proof {
@@ -112,7 +110,7 @@ pub fn prove(netns: &Netns, plan: &Plan<'_>) -> Result<Proof> {
     })
 }
 
-/// In the namespace of the calling thread.
+/// Runs the plan in the network namespace of the calling thread.
 fn here(plan: &Plan<'_>) -> Result<Vec<Check>> {
     with(plan, &mut Kernel::open())
 }
@@ -131,7 +129,7 @@ fn with(plan: &Plan<'_>, conntrack: &mut dyn Tracking) -> Result<Vec<Check>> {
             continue;
         }
         let is_of = |ip: &&IpAddr| ip.is_ipv4() == (family == AddressFamily::V4);
-        // A family without an address has no traffic that could be captured.
+        // A family without an address has no traffic.
         let Some(pod) = own.iter().find(is_of) else {
             continue;
         };

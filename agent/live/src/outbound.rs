@@ -1,4 +1,4 @@
-//! Connections that the pod makes.
+//! Connections from the pod.
 
 use crate::Counted;
 use crate::connection::{Begun, Connection};
@@ -13,27 +13,26 @@ use weir_netfilter::conntrack::{Entry, Transport, Tuple};
 use weir_netlink::Result;
 use weir_netlink::route::AddressFamily;
 
-/// Istio's rules for DNS put queries into zones of their own, so that those of the proxy and of the application do not
-/// collide.
+/// Istio's DNS rules assign queries to separate conntrack zones, so that those of the proxy and the application do not collide.
 const ZONES: [u16; 3] = [0, 1, 2];
-/// An ordinary port of a service.
+/// Destination port of TCP connections.
 const PORT: u16 = 80;
 /// The port of name servers.
 const DNS: u16 = 53;
-/// How long a connection may take until it is answered: within the pod it is at once.
+/// Maximum time for an answer. Within the pod it arrives immediately.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// A query for the address of `weir.invalid`: a name that no server knows (RFC 6761).
+/// A DNS query for the address of `weir.invalid`, a name that does not exist (RFC 6761).
 const QUERY: &[u8] =
     b"\x77\x65\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x04weir\x07invalid\x00\x00\x01\x00\x01";
 
-/// What tells where a connection landed.
+/// The source of information about where a connection landed.
 pub(crate) enum Witness<'a> {
     Tracking(&'a mut dyn Tracking),
     Programs(Counted<'a>),
 }
 
-/// A TCP connection of an application.
+/// Tests a TCP connection of an application.
 pub(crate) fn connection(
     witness: &mut Witness<'_>,
     family: AddressFamily,
@@ -51,7 +50,7 @@ pub(crate) fn connection(
     run(witness, check, to, &[])
 }
 
-/// A query of an application.
+/// Tests a DNS query of an application.
 pub(crate) fn query(
     witness: &mut Witness<'_>,
     family: AddressFamily,
@@ -93,13 +92,13 @@ fn run(witness: &mut Witness<'_>, check: Check, to: SocketAddr, payload: &[u8]) 
             Answer::Unknown,
             "no host has this address, and it was accepted without NAT: by a program of eBPF, or outside of the pod",
         ),
-        // The entry of a refused connection is removed.
+        // The kernel removes the entry of a refused connection.
         Ok(None) if begun == Some(Begun::Refused) && !conntrack.reports() => check.answered(
             Answer::Unknown,
             "it was refused, and the kernel does not report refused connections: try again while the proxy runs, or \
              set net.netfilter.nf_conntrack_events to 1",
         ),
-        // NAT is part of connection tracking: what is not tracked is not redirected.
+        // NAT needs connection tracking: an untracked connection is not redirected.
         Ok(None) => check.answered(
             Answer::No,
             "connection tracking has no such connection: nothing redirects it, or a rule dropped it",
@@ -117,7 +116,7 @@ fn find(conntrack: &mut dyn Tracking, original: &Tuple) -> Result<Option<Entry>>
     conntrack.begun(&|entry| entry.original == *original)
 }
 
-/// A connection to an address for documentation was accepted, and connection tracking did not redirect it.
+/// True if a documentation address accepted a connection that connection tracking did not redirect.
 fn is_elsewhere(check: &Check, begun: Option<Begun>, found: Option<&Entry>) -> bool {
     let to = check.to.map(|to| to.ip());
     let documented: [IpAddr; 2] = [DOCUMENTATION_V4.into(), DOCUMENTATION_V6.into()];

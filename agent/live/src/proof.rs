@@ -1,4 +1,4 @@
-//! The result: one check for each connection, and what follows from all of them.
+//! The result: one check per connection, and the conclusion from all of them.
 
 use serde_json::{Value, json};
 use std::fmt;
@@ -12,7 +12,7 @@ use weir_netlink::route::AddressFamily;
 pub enum Answer {
     /// It landed where it was expected.
     Yes,
-    /// It could not be found out.
+    /// It could not be determined.
     Unknown,
     /// It did not.
     No,
@@ -28,12 +28,12 @@ impl fmt::Display for Answer {
     }
 }
 
-/// Which traffic a connection stands for.
+/// The kind of traffic that a connection represents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
     /// From the pod to another host.
     Outbound,
-    /// A query of the pod to a name server.
+    /// A query from the pod to a name server.
     Dns,
     /// From another host to the pod.
     Inbound,
@@ -52,7 +52,7 @@ impl fmt::Display for Direction {
 /// Where a connection landed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Landed {
-    /// At this address; without redirection the one that was asked for.
+    /// At this address; without redirection it is the requested one.
     At(SocketAddr),
     /// At a listener that accepts connections to any address (`IP_TRANSPARENT`).
     Transparent,
@@ -67,26 +67,26 @@ impl fmt::Display for Landed {
     }
 }
 
-/// One connection: what was expected, and what was seen.
+/// One connection: the expected and the observed result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
     /// The address family.
     pub family: AddressFamily,
-    /// Which traffic it stands for.
+    /// The kind of traffic that it represents.
     pub direction: Direction,
     /// TCP or UDP.
     pub transport: Transport,
-    /// Its source, as the sender knows it; `None`: it could not be begun.
+    /// Source address and port of the sender's socket. `None` if the connection could not be opened.
     pub from: Option<SocketAddr>,
-    /// The address that was asked for.
+    /// The requested address.
     pub to: Option<SocketAddr>,
-    /// The port at which it is expected.
+    /// The port where it should land.
     pub expected: u16,
-    /// Where it landed, if that is known.
+    /// Where it landed, if known.
     pub landed: Option<Landed>,
     /// Whether it landed there.
     pub answer: Answer,
-    /// Why that is the answer.
+    /// The reason for the answer.
     pub reason: String,
 }
 
@@ -158,21 +158,21 @@ impl fmt::Display for Check {
 /// All connections of one namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proof {
-    /// The namespace in which they were made.
+    /// The network namespace of the pod.
     pub netns: NetnsId,
-    /// One for each connection, by family; none when the namespace has no address.
+    /// One check per connection, ordered by family. Empty if the namespace has no address.
     pub checks: Vec<Check>,
 }
 
 impl Proof {
-    /// No if one connection was not redirected; otherwise unknown if one is unknown, or none was made.
+    /// Returns no if any connection was not redirected, otherwise unknown if any is unknown or none was opened.
     #[must_use]
     pub fn answer(&self) -> Answer {
         let worst = self.checks.iter().map(|check| check.answer).max();
         worst.unwrap_or(Answer::Unknown)
     }
 
-    /// The first check that gives [`Proof::answer`] its value, unless that is yes.
+    /// Returns the first check with the value of [`Proof::answer`], unless that is yes.
     #[must_use]
     pub fn first_problem(&self) -> Option<&Check> {
         let answer = self.answer();
@@ -180,7 +180,7 @@ impl Proof {
         self.checks.iter().find(is_it)
     }
 
-    /// As one JSON object.
+    /// Returns the proof as one JSON object.
     #[must_use]
     pub fn json(&self) -> Value {
         let checks: Vec<Value> = self.checks.iter().map(Check::json).collect();

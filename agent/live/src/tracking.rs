@@ -1,28 +1,29 @@
-//! What connection tracking knows of the connections that are made here.
+//! Access to connection tracking for the test connections.
 
 use std::path::Path;
 use std::time::Duration;
 use weir_netfilter::conntrack::{Conntrack, Entry, NewConnections, Tuple};
 use weir_netlink::Result;
 
-/// 0: connections are tracked and not reported.
+/// The sysctl that enables notifications; with 0 connections are tracked without notifications.
 const EVENTS: &str = "/proc/sys/net/netfilter/nf_conntrack_events";
-/// Notifications that are read to find one connection; an idle pod has some.
+/// Maximum number of notifications read to find one connection.
 const NOTIFICATIONS: usize = 1 << 16;
 
-/// A kernel that shows nothing is stood in for by tests.
+/// Connection tracking; tests replace it with a kernel that reports nothing.
 pub(crate) trait Tracking {
-    /// As [`Conntrack::find`].
+    /// Same as [`Conntrack::find`].
     fn find(&mut self, original: &Tuple, zone: u16) -> Result<Option<Entry>>;
 
-    /// The first of the connections that were begun since the last call.
+    /// Returns the first new connection since the last call that satisfies `is_it`.
     fn begun(&mut self, is_it: &dyn Fn(&Entry) -> bool) -> Result<Option<Entry>>;
 
-    /// Whether connections that are gone again were reported.
+    /// True if the kernel sends notifications, so that removed entries were reported as well.
     fn reports(&self) -> bool;
 }
 
-/// The kernel, in the namespace of the thread that opened it. One without netfilter has no such sockets, which may be no matter.
+/// Connection tracking of the network namespace of the thread that opened it. Opening fails on a kernel without netfilter; the
+/// error is reported only when connection tracking is used.
 #[derive(Debug)]
 pub(crate) struct Kernel(Result<(Conntrack, NewConnections)>);
 
