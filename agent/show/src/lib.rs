@@ -1,6 +1,6 @@
-//! What is shown of the node agent: metrics for Prometheus, and the state of the agent and its node for people and programs.
+//! The visible state of the node agent: metrics for Prometheus, a status page, and the same facts as JSON.
 //!
-//! Both are sinks of the journal of [`weir_core`] and find nothing out for a question; who serves them is the agent's matter.
+//! Both are sinks of the journal of [`weir_core`]: a request reads recorded state and triggers no work. The agent serves them.
 #![forbid(unsafe_code)]
 
 pub mod metrics;

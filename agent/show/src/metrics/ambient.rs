@@ -1,5 +1,5 @@
-//! Ambient mode. Names that Istio's agent has are the same, so that dashboards and alerts find them; without ambient mode
-//! all stay 0.
+//! Metrics of ambient mode. They have the names of Istio's agent where it has such a metric, so that existing dashboards and
+//! alerts work. Without ambient mode all stay 0.
 
 use super::{Label, Metrics, counter, counters, gauge};
 use prometheus_client::metrics::counter::Counter;

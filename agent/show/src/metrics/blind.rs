@@ -1,4 +1,4 @@
-//! What the agent does not see at the moment.
+//! What the agent currently cannot observe.
 
 use super::{Label, Metrics};
 use prometheus_client::metrics::family::Family;
@@ -7,19 +7,19 @@ use prometheus_client::registry::Registry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Of so many intervals one must see a round of verification end.
+/// A verification pass must end within this many intervals.
 const ROUNDS: u32 = 3;
-/// However short the interval is: a busy machine takes its time.
+/// Lower bound of that limit, for short intervals on a busy machine.
 const LEAST: Duration = Duration::from_secs(15);
 
-/// What may be unseen.
+/// A source of information that may be unavailable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blind {
-    /// The pods of the node are not followed, or in ambient mode the namespaces.
+    /// The watch of pods, or in ambient mode of namespaces, does not work.
     Watch,
-    /// No round of verification has ended for too long. Until the pods are known it is the watch that does not see.
+    /// The last verification pass is overdue. Until the pods are known, [`Blind::Watch`] is reported instead.
     Verification,
-    /// The plugin cannot ask for pods.
+    /// The plugin cannot look up pods.
     Plugin,
 }
 
@@ -35,10 +35,10 @@ impl Blind {
     }
 }
 
-/// How verification comes round.
+/// The schedule of verification.
 #[derive(Debug, Default)]
 enum Round {
-    /// It is off, or waits for the first list of pods.
+    /// Off, or waiting for the first list of pods.
     #[default]
     Off,
     Every {
@@ -68,7 +68,7 @@ impl Sight {
             blind,
             round: Arc::default(),
         };
-        // Nothing was heard yet.
+        // No list was received yet.
         sight.set(Blind::Watch, true);
         sight
     }
@@ -95,23 +95,23 @@ impl Sight {
 }
 
 impl Metrics {
-    /// Whether something is not seen.
+    /// Sets the state of one source.
     pub(super) fn blind(&self, of: Blind, blind: bool) {
         self.sight.set(of, blind);
     }
 
-    /// Verification begins, or a round of it has ended; the next one should end after this long.
+    /// Records the start of verification or the end of a pass. The next pass should end within `interval`.
     pub(super) fn came_round(&self, interval: Duration) {
         let last = Instant::now();
         *self.sight.round() = Round::Every { interval, last };
     }
 
-    /// For how long no round of verification has ended, when that is too long.
+    /// Returns the time since the last pass if it is overdue.
     pub(crate) fn overdue(&self) -> Option<Duration> {
         self.sight.overdue()
     }
 
-    /// Before the metrics are told: some of them change because nothing happens.
+    /// Updates the metrics that change with time alone. Called before they are encoded.
     pub(super) fn look_at_the_clock(&self) {
         let overdue = self.overdue().is_some();
         self.blind(Blind::Verification, overdue);

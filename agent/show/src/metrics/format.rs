@@ -1,10 +1,10 @@
-//! The text of Prometheus, version 0.0.4, made of OpenMetrics.
+//! Converts OpenMetrics to the Prometheus text format 0.0.4.
 //!
-//! What differs: there a counter is announced without its suffix `_total`, and the text has an end.
+//! OpenMetrics declares a counter without its suffix `_total` and ends the text with `# EOF`.
 
 use std::collections::BTreeSet;
 
-/// For clients that do not ask for OpenMetrics.
+/// Returns the text for clients that do not accept OpenMetrics.
 pub(super) fn classic(openmetrics: &str) -> String {
     let announced = |line: &str| {
         let (name, kind) = line.strip_prefix("# TYPE ")?.split_once(' ')?;
@@ -22,7 +22,7 @@ pub(super) fn classic(openmetrics: &str) -> String {
     out
 }
 
-/// A line that announces a counter, by the name that its samples have.
+/// Returns the declaration of a counter under the name of its samples.
 fn renamed(line: &str, counters: &BTreeSet<String>) -> Option<String> {
     let mut words = line.splitn(4, ' ');
     let (hash, keyword, name) = (words.next()?, words.next()?, words.next()?);

@@ -1,4 +1,4 @@
-//! The plugin on the node.
+//! Metrics of the installation on the node.
 
 use super::{Label, Metrics, counter, counters, gauge};
 use prometheus_client::metrics::counter::Counter;
@@ -7,7 +7,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use weir_core::journal::install::{Event, Step};
 
-/// Results of an install, as Istio names them.
+/// Results of an installation, with Istio's names.
 const RESULTS: [&str; 4] = [
     "SUCCESS",
     "COPY_BINARIES_FAILURE",

@@ -1,6 +1,6 @@
-//! What Prometheus may ask. Names are those of Istio where it has one, and begin with `weir_` otherwise.
+//! Metrics for Prometheus. They have Istio's names where it has such a metric; other names begin with `weir_`.
 //!
-//! Every name is there from the start, with every label that is known before: a rate over what appears with its first
+//! Every metric is registered at start, with every label value known by then: a rate over a series that appears with its first
 //! event misses that event.
 
 mod ambient;
@@ -24,12 +24,12 @@ use std::time::SystemTime;
 use weir_core::journal::{Event, Sink, process};
 use weir_preflight::system::kernel_release;
 
-/// One label.
+/// A set of one label.
 type Label = [(&'static str, &'static str); 1];
-/// Two.
+/// A set of two labels.
 type Labels2 = [(&'static str, &'static str); 2];
 
-/// All metrics; clones count in the same place.
+/// All metrics. Clones share the same counters.
 #[derive(Clone)]
 pub struct Metrics {
     registry: Arc<Registry>,
@@ -51,7 +51,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// None has counted anything yet.
+    /// Registers all metrics.
     pub fn new() -> Self {
         let mut registry = Registry::default();
         let version = env!("CARGO_PKG_VERSION").to_owned();
@@ -85,12 +85,12 @@ impl Metrics {
         }
     }
 
-    /// The same in the text format of Prometheus, 0.0.4.
+    /// Returns the text of `/metrics` in the Prometheus text format 0.0.4.
     pub fn classic_text(&self) -> String {
         format::classic(&self.text())
     }
 
-    /// The text of `/metrics` as OpenMetrics.
+    /// Returns the text of `/metrics` as OpenMetrics.
     pub fn text(&self) -> String {
         self.look_at_the_clock();
         let mut text = String::new();
@@ -117,7 +117,7 @@ impl Sink for Metrics {
     }
 }
 
-/// A counter for each value of one label, all of them 0. (Counters get the suffix `_total`.)
+/// Registers a counter with a series for each value of one label. (The encoder adds the suffix `_total`.)
 fn counters(
     registry: &mut Registry,
     name: &str,

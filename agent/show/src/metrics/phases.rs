@@ -1,4 +1,4 @@
-//! How long the phases of redirections take, in the plugin and here.
+//! Duration of the phases of a redirection, in the plugin and in the agent.
 
 use super::{Labels2, Metrics};
 use prometheus_client::metrics::family::Family;
@@ -6,11 +6,11 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use weir_cni::plugin::{Phase, Phases as Spent};
 
-/// Upper bounds in seconds: a phase takes tenths of a millisecond, on a busy node or without an agent a second.
+/// Upper bounds in seconds: a phase takes tenths of a millisecond; on a busy node, or without an agent, about a second.
 const BUCKETS: [f64; 14] = [
     0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
 ];
-/// Who redirects.
+/// Values of the label `by`.
 const BY: [&str; 2] = ["plugin", "agent"];
 
 #[derive(Clone)]
@@ -43,7 +43,7 @@ impl Phases {
     }
 }
 
-/// The label of a phase; the lock has a metric of its own.
+/// Returns the label of a phase. The lock has a separate metric.
 fn name(phase: Phase) -> Option<&'static str> {
     match phase {
         Phase::Facts => Some("facts"),
@@ -55,7 +55,7 @@ fn name(phase: Phase) -> Option<&'static str> {
 }
 
 impl Metrics {
-    /// What was spent on one pod, by `plugin` or `agent`.
+    /// Records the time spent on one pod by `plugin` or `agent`.
     pub(super) fn phases(&self, by: &'static str, spent: &Spent) {
         for (phase, time) in spent.spent() {
             let seconds = time.as_secs_f64();

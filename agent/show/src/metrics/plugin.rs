@@ -1,4 +1,4 @@
-//! What the plugin tells and asks, and the sockets for it.
+//! Log lines and look-ups of the plugin, and the sockets for them.
 
 use super::blind::Blind;
 use super::{Label, Metrics, counters};
@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_core::journal::serve::{Event, LineResult, Lookup, Socket};
 
-/// What became of a question for a pod.
+/// Results of a look-up of a pod.
 const LOOKUPS: [&str; 5] = ["known", "unknown", "unsynced", "malformed", "refused"];
 
 #[derive(Clone)]
 pub(super) struct Plugin {
     lines: Family<Label, Counter>,
     lookups: Family<Label, Counter>,
-    /// Whether the socket for lines, and the one for pods, cannot be had.
+    /// True if the log socket, or the pod socket, cannot be bound.
     lost: Arc<[AtomicBool; 2]>,
 }
 

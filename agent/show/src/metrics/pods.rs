@@ -1,4 +1,4 @@
-//! The pods of this node, as they are watched.
+//! The watch of the pods of this node.
 
 use super::blind::Blind;
 use super::{Label, Metrics, counter, counters, gauge};
@@ -16,7 +16,7 @@ pub(super) struct Pods {
     synced: Gauge,
     restarts: Family<Label, Counter>,
     unreadable: Counter,
-    /// Whether pods, and namespaces where they are needed, are as the API server has them.
+    /// True if the pods, and the namespaces where needed, are in sync with the API server.
     current: Arc<[AtomicBool; 2]>,
 }
 

@@ -1,4 +1,4 @@
-//! Pods whose rules are not as they ask, and what was done about them.
+//! Pods whose rules differ from the desired ones, and their repairs.
 
 use super::{Label, Labels2, Metrics, counter, counters, gauge};
 use prometheus_client::metrics::counter::Counter;
@@ -10,9 +10,9 @@ use weir_cni::compile::Engine;
 use weir_core::journal::api;
 use weir_core::journal::pod::{Event, PodState, Repaired};
 
-/// What is done to pods that meet Istio's criteria.
+/// Actions on pods that meet Istio's criteria.
 const ACTIONS: [&str; 3] = ["delete", "repair", "label"];
-/// What leads to a repair in place.
+/// Causes of a repair in place.
 const CAUSES: [&str; 2] = ["criteria", "state"];
 const RESULTS: [&str; 3] = ["success", "skip", "fail"];
 const EVENTS: [&str; 3] = ["sent", "failed", "dropped"];
@@ -65,7 +65,7 @@ impl Repair {
             repairs.clone(),
         );
         let (ratio, engines) = (Gauge::<f64, AtomicU64>::default(), Family::default());
-        // Nothing is known yet.
+        // NaN until the first pass.
         ratio.set(f64::NAN);
         for engine in ENGINES {
             drop(engines_of(&engines, engine));
@@ -133,7 +133,7 @@ impl Repair {
     }
 }
 
-/// Where nothing is expected, nothing is missing.
+/// Returns the share of verified pods; 1 if none is expected.
 pub(crate) fn ratio(expected: usize, verified: usize) -> f64 {
     let number = |n: usize| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
     match expected {
@@ -210,7 +210,7 @@ impl Metrics {
         self.repair.events.get_or_create(&label).inc();
     }
 
-    /// The pods that ask for redirection.
+    /// Counts the pods that request redirection.
     fn expected(&self, pods: &[PodState]) {
         let number = |n| i64::try_from(n).unwrap_or(i64::MAX);
         let verified = || pods.iter().filter(|p| p.verified);
@@ -224,7 +224,7 @@ impl Metrics {
         }
     }
 
-    /// What was known of pods is too old to be told. The next pass tells anew.
+    /// Resets the number of verified pods when it is outdated. The next pass sets it again.
     pub(super) fn none_is_verified(&self) {
         self.repair.verified.set(0);
         self.repair.ratio.set(f64::NAN);
@@ -233,7 +233,7 @@ impl Metrics {
         }
     }
 
-    /// Repairs in place so far: cause, result, how many.
+    /// Returns the repairs in place so far: cause, result, count.
     pub(crate) fn repairs(&self) -> Vec<(&'static str, &'static str, u64)> {
         let pairs = CAUSES.into_iter().flat_map(|c| RESULTS.map(|r| (c, r)));
         pairs
@@ -241,7 +241,7 @@ impl Metrics {
             .collect()
     }
 
-    /// Differences so far: cause, how many.
+    /// Returns the differences found so far: cause, count.
     pub(crate) fn drifts(&self) -> Vec<(&'static str, u64)> {
         let count = |cause| self.repair.drift.get_or_create(&[("cause", cause)]).get();
         DRIFT.map(|cause| (cause, count(cause))).to_vec()

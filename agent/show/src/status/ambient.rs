@@ -1,4 +1,4 @@
-//! Ambient mode: what is known, as plain values, and on the page.
+//! Ambient mode: recorded state, plain values, and a section of the page.
 
 use super::facts::{Condition, Time};
 use super::text::Html;
@@ -8,14 +8,14 @@ use weir_core::journal::ambient::{Event, Member, Proxy, State};
 use weir_core::journal::cut;
 use weir_zds::Peer;
 
-/// What was told of it.
+/// The recorded state.
 #[derive(Debug, Clone)]
 pub(super) struct Ambient {
     socket: Condition,
     host: Condition,
     connections: usize,
     peers: Arc<[Peer]>,
-    /// `None`: not every pod was looked at yet.
+    /// `None` until every pod was examined once.
     members: Option<Arc<[Member]>>,
 }
 
@@ -32,7 +32,7 @@ impl Default for Ambient {
 }
 
 impl Ambient {
-    /// Of an agent in ambient mode.
+    /// Records an event of ambient mode.
     pub(super) fn record(&mut self, event: &Event) {
         match event {
             Event::Members { members } => self.members = Some(Arc::clone(members)),
@@ -46,7 +46,7 @@ impl Ambient {
         }
     }
 
-    /// What readiness lacks.
+    /// Returns the readiness conditions, each with the reason if it is not met.
     pub(super) fn missing(&self) -> [(&'static str, Option<String>); 3] {
         let why = |of: &Condition, what: &str| {
             (of.state == "failed").then(|| {
@@ -79,19 +79,19 @@ fn condition(good: &'static str, failure: Option<&str>) -> Condition {
     }
 }
 
-/// In `/status.json`.
+/// The object `ambient` of `/status.json`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct AmbientFacts {
-    /// The socket of ztunnel: `begins`, `bound` or `failed`.
+    /// State of the ZDS socket: `begins`, `bound` or `failed`.
     ztunnel_socket: Condition,
     ztunnel_connections: usize,
-    /// These connections, oldest first, as they were when pods were looked at last.
+    /// The connections, oldest first, at the last look at the pods.
     ztunnels: Vec<PeerFacts>,
-    /// The host's rules for probes: `begins`, `in-force` or `failed`.
+    /// State of the host's rules for probes: `begins`, `in-force` or `failed`.
     host: Condition,
-    /// Pods that are in the mesh, or should be, or are leaving it, by namespace and name; `null` while not all were looked
-    /// at.
+    /// Pods that are enrolled, should be, or are leaving, ordered by namespace and name; `null` until all were examined
+    /// once.
     pods: Option<Vec<MemberFacts>>,
 }
 
@@ -100,11 +100,11 @@ pub(super) struct AmbientFacts {
 #[serde(rename_all = "camelCase")]
 struct PeerFacts {
     connection: u64,
-    /// `null`: its process is not in the pid namespace of the agent.
+    /// `null` if the process is not in the agent's PID namespace.
     pid: Option<i32>,
-    /// Of the protocol; `null` until it says hello.
+    /// Version of the protocol; `null` before the hello message.
     version: Option<i32>,
-    /// `hello`: none yet; `snapshot`: it is being told of all pods; `ready`: it was.
+    /// `hello`: not received yet; `snapshot`: the snapshot is being sent; `ready`: the snapshot is complete.
     state: &'static str,
     since: Time,
     acked: u64,
@@ -140,7 +140,7 @@ struct MemberFacts {
     since: Time,
     engine: Option<String>,
     verified_at: Option<Time>,
-    /// `yes`, `unknown` or `no`, by a connection when its rules were written last; `null`: none was made.
+    /// Result of the test connection after the last write of the rules: `yes`, `unknown` or `no`; `null` if there was none.
     proved: Option<String>,
     why: Option<String>,
 }
@@ -168,7 +168,7 @@ impl AmbientFacts {
         }
     }
 
-    /// The section of the page. What is wrong comes first.
+    /// Writes the section of the page. Pods with problems come first.
     pub(super) fn section(&self, h: &mut Html) {
         h.raw("<section><h2>Pods of ambient mode</h2>\n<p class=\"lede\">ztunnel: ");
         h.number(u64::try_from(self.ztunnel_connections).unwrap_or(u64::MAX));
@@ -209,7 +209,7 @@ impl AmbientFacts {
         h.raw("</tbody></table></section>\n");
     }
 
-    /// Newest first: pods are added to the first that is ready.
+    /// Newest first: the newest ready connection gets new pods.
     fn connections(&self, h: &mut Html) {
         if self.ztunnels.is_empty() {
             return;

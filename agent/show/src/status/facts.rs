@@ -1,4 +1,4 @@
-//! Everything of one moment as plain values: what the page shows, and what `/status.json` is.
+//! A snapshot as plain values: the content of the page and of `/status.json`.
 
 use super::ambient::AmbientFacts;
 use super::text::absolute;
@@ -11,41 +11,41 @@ use weir_core::journal::cut;
 use weir_core::journal::pod::{Mode, PodState, Unasked};
 use weir_preflight::JobReport;
 
-/// The answer to a question. Field names are stable.
+/// The snapshot. Field names are stable.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Facts {
-    /// `NODE_NAME`, or nothing.
+    /// `NODE_NAME`, or empty.
     pub(super) node: String,
-    /// Of weir.
+    /// Version of weir.
     pub(super) version: &'static str,
     /// `uname -r`
     pub(super) kernel: String,
-    /// When this was so.
+    /// Time of the snapshot.
     pub(super) time: Time,
-    /// When the agent began.
+    /// Start time of the agent.
     pub(super) started: Time,
     pub(super) uptime_seconds: u64,
     pub(super) install: InstallFacts,
     /// `off`, `begins`, `synced` or `trouble`.
     pub(super) pod_watch: Condition,
-    /// Where the plugin asks for pods: `off`, `bound` or `failed`.
+    /// State of the plugin's pod socket: `off`, `bound` or `failed`.
     pub(super) pod_socket: Condition,
     pub(super) verification: Verification,
-    /// Why the agent is not ready although the plugin is installed.
+    /// Reason why the agent is not ready although the plugin is installed.
     pub(super) not_ready: Option<String>,
-    /// Pods that ask for no redirection and had rules of ours.
+    /// Pods that do not request redirection and had rules of weir.
     pub(super) unasked: Vec<UnaskedFacts>,
     /// Pods that do not request redirection and could not be checked.
     pub(super) unasked_unseen: Unseen,
-    /// Pods that ask for redirection, by namespace and name.
+    /// Pods that request redirection, ordered by namespace and name.
     pub(super) pods: Vec<PodFacts>,
     /// `null` without ambient mode.
     pub(super) ambient: Option<AmbientFacts>,
     pub(super) kernel_jobs: KernelJobs,
 }
 
-/// RFC 3339 in UTC, without fractions.
+/// A time, serialized as RFC 3339 in UTC without fractions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Time(pub(super) SystemTime);
 
@@ -55,14 +55,14 @@ impl Serialize for Time {
     }
 }
 
-/// The plugin on the node.
+/// The installation on the node.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct InstallFacts {
     pub(super) ready: bool,
-    /// Directory of the plugin's program.
+    /// Directory of the plugin's executable.
     pub(super) programs: String,
-    /// The CNI configuration that has our entry.
+    /// The CNI configuration that contains our entry.
     pub(super) configuration: Option<String>,
     pub(super) last_pass: Option<Time>,
     pub(super) last_failure: Option<Failure>,
@@ -74,7 +74,7 @@ pub(super) struct Failure {
     pub(super) reason: String,
 }
 
-/// How something is, and why.
+/// A state and its reason.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Condition {
     pub(super) state: &'static str,
@@ -100,25 +100,25 @@ pub(super) struct UnaskedFacts {
 #[derive(Debug, Serialize)]
 pub(super) struct Unseen {
     pub(super) count: u64,
-    /// One of them, and why.
+    /// The first of them, with the reason.
     pub(super) first: Option<String>,
 }
 
-/// `state` is `off`, `begins`, `on` or `overdue`; the numbers are of the last pass, and those of the metrics. While it is
-/// overdue, no pod counts as verified.
+/// `state` is `off`, `begins`, `on` or `overdue`. The numbers are those of the last pass and equal the metrics. While
+/// verification is overdue, no pod counts as verified.
 #[derive(Debug, Serialize)]
 pub(super) struct Verification {
     pub(super) state: &'static str,
     pub(super) reason: Option<String>,
     pub(super) expected: u64,
     pub(super) verified: u64,
-    /// 1 when nothing is expected, `null` while nothing is known, or nothing any more.
+    /// 1 if no pod is expected; `null` before the first pass and while verification is overdue.
     pub(super) ratio: Option<f64>,
     pub(super) repairs: Vec<Repairs>,
     pub(super) drift: Vec<Drift>,
 }
 
-/// As `weir_repairs_total`.
+/// Same as `weir_repairs_total`.
 #[derive(Debug, Serialize)]
 pub(super) struct Repairs {
     pub(super) cause: &'static str,
@@ -126,7 +126,7 @@ pub(super) struct Repairs {
     pub(super) count: u64,
 }
 
-/// As `weir_drift_total`.
+/// Same as `weir_drift_total`.
 #[derive(Debug, Serialize)]
 pub(super) struct Drift {
     pub(super) cause: &'static str,
@@ -154,7 +154,7 @@ pub(super) struct KernelJobs {
 }
 
 impl Facts {
-    /// As they are now.
+    /// Takes a snapshot of `status`.
     pub fn of(status: &Status) -> Self {
         let (install, watch, socket, pods, unasked, unseen, jobs, ambient) = {
             let state = status.state();
@@ -200,9 +200,9 @@ impl Facts {
         }
     }
 
-    /// The text of `/status.json`.
+    /// Returns the text of `/status.json`.
     pub fn json(&self) -> String {
-        // Nothing in here can fail to be written.
+        // Serialization of these types does not fail.
         let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
         text.push('\n');
         text
@@ -246,7 +246,7 @@ fn verification(status: &Status, pods: &Pods, overdue: Option<String>) -> Verifi
 }
 
 impl PodFacts {
-    /// While verification is overdue, for this reason, no pod is known to be verified.
+    /// While verification is overdue (the reason), no pod is reported as verified.
     fn of(pod: &PodState, overdue: Option<&str>) -> Self {
         Self {
             namespace: pod.pod.namespace.to_string(),

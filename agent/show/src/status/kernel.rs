@@ -1,4 +1,4 @@
-//! What `weir preflight` says of this node's kernel, found out once.
+//! The result of `weir preflight` for this node's kernel, determined once.
 
 use super::Status;
 use super::facts::KernelJobs;
@@ -6,7 +6,7 @@ use weir_core::journal::{Journal, cut};
 use weir_core::thread::rights;
 use weir_preflight::{JOBS, JobReport};
 
-/// Asks in a thread of its own, which is gone afterwards: the trials take a while, and are made in a throwaway
+/// Runs the probes in a temporary thread: they take a while, and run in a throwaway
 /// network namespace.
 pub(super) fn ask(status: Status, journal: Journal) {
     let of_thread = status.clone();

@@ -1,10 +1,10 @@
-//! What the agent knows of itself and its node: a page for people, JSON for programs.
+//! The state of the agent and its node: an HTML page for people, JSON for programs.
 //!
 //! ```text
 //! journal, survey -> Status (shared, small)
 //! Status -> Facts (plain, of one moment) -> page::html, JSON
 //! ```
-//! Nothing is found out for a question: [`Status`] is a sink of the journal.
+//! [`Status`] is a sink of the journal: a request triggers no work.
 
 mod ambient;
 mod facts;
@@ -26,7 +26,7 @@ use weir_core::journal::watch::{self, Objects};
 use weir_core::journal::{Event, Journal, Sink, cut, install};
 use weir_preflight::system::kernel_release;
 
-/// Where everybody tells and asks; clones are the same place.
+/// The recorded state. Clones share it.
 #[derive(Clone)]
 pub struct Status(Arc<Shared>);
 
@@ -42,28 +42,28 @@ struct State {
     install: InstallFacts,
     failing: Option<Failing>,
     watch: Condition,
-    /// The same of namespaces, where pods are decided by them.
+    /// State of the watch of namespaces, if pods depend on them.
     namespaces: Option<Condition>,
-    /// Where the plugin asks for pods.
+    /// State of the plugin's pod socket.
     pod_socket: Condition,
-    /// Why the plugin's lines do not arrive.
+    /// Reason why log lines of the plugin do not arrive.
     log_socket: Option<String>,
     pods: Pods,
     unasked: Arc<[Unasked]>,
-    /// How many pods that ask for nothing could not be looked at, and why the first could not.
+    /// Number of pods without a request that could not be examined, and the reason for the first.
     unseen: (usize, Option<String>),
-    /// `None`: not in ambient mode.
+    /// `None` without ambient mode.
     ambient: Option<ambient::Ambient>,
     jobs: KernelJobs,
-    /// Why nothing can be opened, when it is for want of a descriptor.
+    /// Reason why nothing can be opened, while file descriptors are exhausted.
     exhausted: Option<String>,
 }
 
-/// The last look at what was installed was not completed.
+/// The last check of the installation was not completed.
 #[derive(Clone)]
 struct Failing {
     why: String,
-    /// What of the installation is no longer as it was; `None` when all of it is.
+    /// What changed in the installation; `None` if it is unchanged.
     damage: Option<String>,
 }
 
@@ -75,7 +75,7 @@ impl State {
         }
     }
 
-    /// Of both watches the one that does not work.
+    /// Returns the watch that does not work, if either fails.
     fn watch(&self) -> &Condition {
         match &self.namespaces {
             Some(namespaces) if self.watch.state == "synced" => namespaces,
@@ -121,14 +121,14 @@ fn failure(why: &str) -> Failure {
     }
 }
 
-/// What verification found.
+/// Result of verification.
 #[derive(Clone)]
 enum Pods {
-    /// There is none, for this reason.
+    /// Verification is off, for this reason.
     Off(String),
-    /// No pass is complete yet.
+    /// The first pass is not complete yet.
     Begins,
-    /// Of the last pass.
+    /// Result of the last pass.
     Seen(Arc<[PodState]>),
 }
 
@@ -171,7 +171,7 @@ impl Sink for Status {
                 state.watched(of, Condition::new("trouble", Some(&why)));
             }
             Event::Install(event) => state.installation(event),
-            // With that mode off, what an earlier agent left is told of.
+            // Without ambient mode, events report what an earlier agent left behind.
             Event::Ambient(event) => {
                 if let Some(ambient) = &mut state.ambient {
                     ambient.record(event);
@@ -187,7 +187,7 @@ impl Sink for Status {
 }
 
 impl Status {
-    /// Of an agent that begins now and installs into this directory.
+    /// Creates the state of an agent that starts now and installs the plugin into `programs`.
     pub fn new(node: &str, programs: &Path, metrics: Metrics) -> Self {
         let install = InstallFacts {
             programs: programs.display().to_string(),
@@ -224,7 +224,7 @@ impl Status {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This agent is in ambient mode.
+    /// Marks the agent as running in ambient mode.
     pub fn in_ambient_mode(&self) {
         self.state().ambient.get_or_insert_default();
     }
@@ -241,8 +241,8 @@ impl Status {
             (_, Some((Socket::Lines, failure))) => {
                 state.log_socket = failure.as_deref().map(cut);
             }
-            // A pod that cannot be handed over does not start, and the runtime says why. Nothing depends on the
-            // socket of operators.
+            // A pod that cannot be handed over does not start, and the runtime reports the reason. Nothing depends on the
+            // operator's socket.
             (_, Some((Socket::Entry | Socket::Agent, _))) => {}
             (serve::Event::DescriptorsExhausted { why }, _) => state.exhausted = Some(why.clone()),
             (serve::Event::DescriptorsFree, _) => state.exhausted = None,
@@ -250,14 +250,14 @@ impl Status {
         }
     }
 
-    /// Why this agent is not ready although the plugin is installed. Only what ends with this process, or with what is
-    /// mounted into it: an API server that is away makes no agent unready, because all of them would be at once, and none
-    /// could do anything about it.
+    /// Returns the reason why the agent is not ready although the plugin is installed. Only problems of this process or its
+    /// mounts count: an unreachable API server would make all agents unready at once, and restarting them would not
+    /// help.
     pub(crate) fn not_ready(&self) -> Option<String> {
         self.missing().into_iter().next().map(|(_, why)| why)
     }
 
-    /// The guards of readiness that are missing, beside the installation, each with the reason.
+    /// Returns the unmet readiness conditions besides the installation, each with the reason.
     pub fn missing(&self) -> Vec<(&'static str, String)> {
         let state = self.state();
         let exhausted = state.exhausted.as_ref();
@@ -290,7 +290,7 @@ impl Status {
             .collect()
     }
 
-    /// Why the plugin is not known to be installed and in force, for the kubelet and who asks in its place.
+    /// Returns the reason why the plugin is not known to be installed and in force. The kubelet shows it.
     pub fn not_installed(&self) -> String {
         let state = self.state();
         let install = &state.install;
@@ -321,7 +321,7 @@ impl Status {
         }
     }
 
-    /// That verification has not come round for too long.
+    /// Returns a message if verification is overdue.
     fn overdue(&self) -> Option<String> {
         let since = self.0.metrics.overdue()?.as_secs();
         Some(format!(
@@ -330,7 +330,7 @@ impl Status {
         ))
     }
 
-    /// Finds out in the background what the kernel is good for; once.
+    /// Probes the kernel in the background, once.
     pub fn ask_kernel(&self, journal: Journal) {
         kernel::ask(self.clone(), journal);
     }

@@ -1,14 +1,14 @@
-//! `/`: one page without scripts or other files.
+//! The page `/`: one document without scripts or other files.
 
 use super::facts::{Facts, PodFacts, Time};
 use super::text::{Html, absolute, length, relative};
 use std::time::Duration;
 
-/// Nothing but the style that is in the page may have an effect on it.
+/// Content-Security-Policy: only the inline style of the page applies.
 pub const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; \
     form-action 'none'; frame-ancestors 'none'";
 
-/// The page of these facts.
+/// Returns the page for a snapshot.
 pub fn html(f: &Facts) -> String {
     let mut h = Html::default();
     h.raw("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">")
@@ -34,7 +34,7 @@ pub fn html(f: &Facts) -> String {
     h.finish()
 }
 
-/// Good, bad, or neither.
+/// Colour of a state.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mood {
     Good,
@@ -173,13 +173,13 @@ fn pods(h: &mut Html, f: &Facts) {
     }
     h.raw("<table class=\"pods\"><thead><tr><th scope=\"col\">Pod</th><th scope=\"col\">State</th>")
         .raw("<th scope=\"col\">Mode</th><th scope=\"col\">Rules in</th><th scope=\"col\">Verified</th></tr></thead><tbody>\n");
-    // What is wrong comes first; otherwise by name.
+    // Pods with problems come first, then by name.
     let (good, bad): (Vec<_>, Vec<_>) = f.pods.iter().partition(|p| p.verified);
     bad.into_iter().chain(good).for_each(|p| pod(h, p, f.time));
     h.raw("</tbody></table></section>\n");
 }
 
-/// `: because`
+/// Writes `: REASON`.
 fn reason(h: &mut Html, reason: Option<&str>) {
     if let Some(reason) = reason {
         h.raw(": ").text(reason);

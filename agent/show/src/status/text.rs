@@ -1,22 +1,22 @@
-//! HTML into which nothing but what is meant as such can get, and times in words.
+//! HTML that escapes all outside text, and times in words.
 
 use std::fmt::Write;
 use std::time::{Duration, SystemTime};
 use weir_cni::log::is_deceptive;
 
-/// HTML that is being written. Markup is part of the program; everything that is not is escaped.
+/// An HTML document under construction. Markup comes from the program; all other text is escaped.
 #[derive(Default)]
 pub(super) struct Html(String);
 
 impl Html {
-    /// Markup as it stands.
+    /// Appends markup unchanged.
     pub(super) fn raw(&mut self, markup: &'static str) -> &mut Self {
         self.0.push_str(markup);
         self
     }
 
-    /// Text from anywhere, in an element or in a quoted attribute. Characters that cannot be seen, or turn the
-    /// direction of others, are shown as `\u{202e}`.
+    /// Appends text of any origin, in an element or a quoted attribute. Invisible characters, and those that change the
+    /// direction of text, are shown as `\u{202e}`.
     pub(super) fn text(&mut self, text: &str) -> &mut Self {
         for c in text.chars() {
             match c {
@@ -32,7 +32,7 @@ impl Html {
         self
     }
 
-    /// A number.
+    /// Appends a number.
     pub(super) fn number(&mut self, number: impl Into<u64>) -> &mut Self {
         // Writing to a String does not fail.
         let _ = write!(self.0, "{}", number.into());
@@ -44,14 +44,14 @@ impl Html {
     }
 }
 
-/// `2026-11-20T21:15:02Z`
+/// Formats a time as `2026-11-20T21:15:02Z`.
 pub(super) fn absolute(time: SystemTime) -> String {
     let text = weir_cni::log::timestamp(time);
     let seconds = text.split('.').next().unwrap_or_default();
     format!("{seconds}Z")
 }
 
-/// `42 s ago`, or the same in larger units; a time that is yet to come, after a clock was set, is now.
+/// Formats a time as `42 s ago`, or in larger units. A time in the future (the clock was set) counts as now.
 pub(super) fn relative(time: SystemTime, now: SystemTime) -> String {
     format!(
         "{} ago",
@@ -59,7 +59,7 @@ pub(super) fn relative(time: SystemTime, now: SystemTime) -> String {
     )
 }
 
-/// `42 s`, `3 min`, `5 h 12 min`, `2 d 3 h`
+/// Formats a duration as `42 s`, `3 min`, `5 h 12 min` or `2 d 3 h`.
 pub(super) fn length(length: Duration) -> String {
     let seconds = length.as_secs();
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
