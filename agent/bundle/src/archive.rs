@@ -1,4 +1,4 @@
-//! Parts as a tar with a manifest.
+//! Writes the parts as a tar archive with a manifest.
 
 use super::secrets::{Secrets, left_out};
 use super::{LIMIT, Part};
@@ -9,19 +9,19 @@ use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 use weir_cni::log::timestamp;
 
-/// The directory that everything is in.
+/// The top directory of the archive.
 const TOP: &str = "weir-bundle";
 
-/// An archive, and what is in it.
+/// An archive and its manifest.
 #[derive(Debug)]
 pub struct Bundle {
-    /// The bytes of the tar.
+    /// Content of the tar archive.
     pub tar: Vec<u8>,
     /// `manifest.json`
     pub manifest: Value,
 }
 
-/// Cuts what is secret and packs the rest, in the order of names, the manifest and the sums first.
+/// Removes secrets and packs the parts in the order of their names, after the manifest and the checksums.
 pub(super) fn pack(mut parts: Vec<Part>, secrets: &Secrets) -> io::Result<Bundle> {
     parts.sort_by(|a, b| a.name.cmp(&b.name));
     let (mut files, mut listed) = (Vec::new(), Vec::new());
@@ -61,7 +61,7 @@ pub(super) fn pack(mut parts: Vec<Part>, secrets: &Secrets) -> io::Result<Bundle
     );
     let mut sums = String::new();
     for (name, bytes) in &files {
-        // As sha256sum(1) writes and checks it. Writing to a String does not fail.
+        // The format of sha256sum(1). Writing to a String does not fail.
         let _ = writeln!(sums, "{}  {name}", sum(bytes));
     }
     files.insert(1, ("SHA256SUMS".into(), sums.into_bytes()));
@@ -69,7 +69,7 @@ pub(super) fn pack(mut parts: Vec<Part>, secrets: &Secrets) -> io::Result<Bundle
     Ok(Bundle { tar, manifest })
 }
 
-/// In the form of the part: a program that reads JSON finds JSON.
+/// Returns the reason for a missing part in the format of that part, so that a JSON file stays JSON.
 fn missing(name: &str, why: &str) -> String {
     match name.ends_with(".json") {
         true => format!("{:#}\n", json!({ "couldNotBeHad": why })),

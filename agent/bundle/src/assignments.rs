@@ -1,17 +1,17 @@
-//! Names with values, in whatever text: JSON, also broken or inside of a string, YAML, `name=value`.
+//! Finds names with values in any text: JSON (also truncated, or inside a string), YAML, `name=value`.
 
 use super::secrets::{CUT, Spans};
 
-/// What kind of text it is.
+/// The kind of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// Every value of a secret's name is one.
+    /// Configuration: every value with the name of a secret is a secret.
     Configuration,
-    /// Sentences: "cannot read the token: permission denied" gives none away.
+    /// Sentences: "cannot read the token: permission denied" contains no secret.
     Prose,
 }
 
-/// In names of secrets.
+/// Parts of the names of secrets.
 const SECRET: [&str; 13] = [
     "token",
     "passw",
@@ -27,10 +27,10 @@ const SECRET: [&str; 13] = [
     "authorization",
     "client-key",
 ];
-/// And in names of a configuration, where a value that is cut in vain does little harm.
+/// Further parts of names in configurations, where removing a harmless value does little damage.
 const MAYBE: [&str; 4] = ["key", "auth", "kubeconfig", "cookie"];
 
-/// Whether a value of this name is a secret.
+/// True if a value with this name is a secret.
 pub(super) fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     SECRET.iter().any(|word| name.contains(word))
@@ -41,7 +41,7 @@ fn may_be_secret(name: &str) -> bool {
     is_secret(name) || MAYBE.iter().any(|word| lower.contains(word))
 }
 
-/// The values of secrets' names, without quotes.
+/// Returns the values with names of secrets, without quotes.
 pub(super) fn values(text: &str) -> Vec<String> {
     let found = spans(text, Form::Configuration);
     let values = found
@@ -50,7 +50,7 @@ pub(super) fn values(text: &str) -> Vec<String> {
     values.map(str::to_owned).collect()
 }
 
-/// Where the values of secrets' names are.
+/// Returns the positions of the values with names of secrets.
 pub(super) fn spans(text: &str, form: Form) -> Spans {
     let (mut found, mut at) = (Vec::new(), 0);
     while let Some((start, end)) = next_name(text, at) {
@@ -75,14 +75,14 @@ pub(super) fn spans(text: &str, form: Form) -> Spans {
     found
 }
 
-/// Whether a value that begins here has no quotes of its own and follows a name with quotes.
+/// True if the value at `start` is unquoted and follows a quoted name.
 pub(super) fn is_bare_in_json(text: &str, start: usize) -> bool {
     let before = text.get(..start).unwrap_or_default().trim_end();
     let name = before.strip_suffix(':').map(str::trim_end);
     name.is_some_and(|name| name.ends_with('"') && !name.ends_with("\\\""))
 }
 
-/// The next run of characters that names have.
+/// Returns the next sequence of characters that are valid in names.
 fn next_name(text: &str, at: usize) -> Option<(usize, usize)> {
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     let rest = text.get(at..)?;
@@ -92,7 +92,7 @@ fn next_name(text: &str, at: usize) -> Option<(usize, usize)> {
     Some((start, start + length))
 }
 
-/// A path where one is expected, and values that are no texts.
+/// True for a path where one is expected, and for values that are not text.
 fn is_harmless(name: &str, value: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let of_path = |c: char| c.is_ascii_alphanumeric() || "/_-.".contains(c);
@@ -103,10 +103,10 @@ fn is_harmless(name: &str, value: &str) -> bool {
     is_path || matches!(value, "" | "null" | "true" | "false" | CUT)
 }
 
-/// The value that follows a name, without its quotes.
+/// Returns the position of the value after a name, without quotes.
 fn value(text: &str, name_end: usize, form: Form) -> Option<(usize, usize)> {
     let rest = text.get(name_end..)?;
-    // The quote that ends the name, which is escaped inside of a string.
+    // The quote that ends the name; it is escaped inside a string.
     let after = rest
         .trim_start_matches('\\')
         .trim_start_matches(['"', '\'']);
@@ -116,7 +116,7 @@ fn value(text: &str, name_end: usize, form: Form) -> Option<(usize, usize)> {
         (_, Some(after)) if !after.starts_with('=') => (false, after),
         _ => return None,
     };
-    // A value may stand on the next line only in JSON, whose names have quotes.
+    // Only in JSON, whose names are quoted, may the value be on the next line.
     let in_json = rest.starts_with(['"', '\\']);
     let blanks: &[char] = if in_json {
         &[' ', '\t', '\r', '\n']
@@ -145,7 +145,7 @@ fn value(text: &str, name_end: usize, form: Form) -> Option<(usize, usize)> {
     }
 }
 
-/// Up to the quote that has no more backslashes before it than the first one had.
+/// Returns the length up to the closing quote, which has as many backslashes before it as the opening one.
 fn quoted(text: &str, quote: char, depth: usize) -> usize {
     let mut slashes = 0;
     for (at, c) in text.char_indices() {
@@ -158,7 +158,7 @@ fn quoted(text: &str, quote: char, depth: usize) -> usize {
     text.len()
 }
 
-/// Up to the bracket that closes the first one.
+/// Returns the length up to the bracket that matches the first one.
 fn nested(text: &str) -> usize {
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     for (at, c) in text.char_indices() {
@@ -179,7 +179,7 @@ fn nested(text: &str) -> usize {
     text.len()
 }
 
-/// A value without quotes; after a scheme of RFC 9110 also the credential.
+/// Returns the length of an unquoted value, including the credential after an authentication scheme of RFC 9110.
 fn bare(text: &str) -> usize {
     let end = |text: &str| {
         if text.starts_with(CUT) {

@@ -1,4 +1,4 @@
-//! Every part, one after the other.
+//! Collects all parts in order.
 
 use super::files::head;
 use super::running::Running;
@@ -9,10 +9,10 @@ use weir_core::settings::Resolved;
 use weir_netlink::Netns;
 use weir_preflight::{JOBS, Job, Verdict};
 
-/// A token or a kubeconfig has a few KiB.
+/// Maximum size of a file with credentials; a token or kubeconfig has a few KiB.
 const CREDENTIAL: u64 = 1 << 20;
 
-/// All parts, and the secrets that are known.
+/// Returns all parts, and the known secrets.
 pub(super) fn collect(
     own: &Resolved,
     netns: Option<Result<Netns, String>>,
@@ -40,8 +40,8 @@ fn preflight(progress: impl Fn(&str) + Sync) -> [Part; 2] {
     ]
 }
 
-/// What may not leave the node, as far as this process can read it. What it cannot read it cannot tell either, but for
-/// a log, where the form of secrets is looked for.
+/// Returns the secrets of the node that this process can read. A secret that it cannot read cannot be in a part either, except
+/// in a log, which is searched for the formats of secrets.
 fn secrets(running: &Running) -> Secrets {
     let mut secrets = Secrets::default();
     let variables = std::env::vars_os();

@@ -1,14 +1,14 @@
-//! CNI configurations of the node, as far as what is in them is known.
+//! The known content of the node's CNI configurations.
 //!
-//! Any plugin may have any key, and its secrets any name. So nothing is looked for: a value is taken when its key is one
-//! of those that the CNI specification, its reference plugins and this plugin have, and it has the form of that key's values;
-//! everything else is left out.
+//! A plugin may define any key, and its secrets may have any name. Therefore this module keeps only what is known to be
+//! harmless: values of keys defined by the CNI specification, its reference plugins or this plugin that match the format of
+//! that key. Everything else is left out.
 
 use super::forms::Form;
 use super::secrets::CUT;
 use weir_install::Json;
 
-/// Keys that are known, each with the form of its values, and of those in arrays.
+/// Known keys with the format of their values, which also applies to the elements of arrays.
 const KNOWN: &[(&str, Form)] = &[
     // The specification.
     ("capabilities", Form::Parts),
@@ -60,7 +60,7 @@ const KNOWN: &[(&str, Form)] = &[
     ("subnet", Form::Address),
     ("vlan", Form::Number),
     ("vlanId", Form::Number),
-    // Where a plugin has its kubeconfig: the path.
+    // Path of the kubeconfig of a plugin.
     ("kubeconfig", Form::Path),
     ("kubernetes", Form::Parts),
     // This plugin.
@@ -74,7 +74,7 @@ const KNOWN: &[(&str, Form)] = &[
     ("pod_namespace", Form::Name),
 ];
 
-/// Of resolv.conf(5).
+/// Options of resolv.conf(5).
 const OPTIONS: &[&str] = &[
     "edns0",
     "ndots:1",
@@ -88,16 +88,16 @@ const OPTIONS: &[&str] = &[
     "trust-ad",
     "use-vc",
 ];
-/// Of ipvlan, macvlan and macvtap.
+/// Modes of ipvlan, macvlan and macvtap.
 const MODES: &[&str] = &[
     "bridge", "l2", "l3", "l3s", "passthru", "private", "source", "vepa",
 ];
 const LEVELS: &[&str] = &["debug", "info", "warn", "error", "fatal", "none"];
 
-/// The text of a configuration with what is known of it.
+/// Returns a configuration reduced to its known content.
 ///
 /// # Errors
-/// It is no JSON object: nothing in it is known.
+/// The text is not a JSON object.
 pub(super) fn known(text: &str) -> Result<String, String> {
     let json = Json::parse(text).ok();
     match json.filter(|json| matches!(json, Json::Object(_))) {
@@ -108,19 +108,19 @@ pub(super) fn known(text: &str) -> Result<String, String> {
     }
 }
 
-/// A value of a key whose values have this form.
+/// Reduces a value to what matches the format.
 fn of(form: Form, json: Json) -> Json {
     match json {
         Json::Object(pairs) => {
             let known = |key: &str| KNOWN.iter().find(|(known, _)| *known == key);
             let one = |(key, value): (String, Json)| match known(&key) {
                 Some((_, form)) => (key, of(*form, value)),
-                // Its name may say as much as its value.
+                // The name may reveal as much as the value.
                 None => (CUT.to_owned(), value),
             };
             let (mut pairs, cut): (Vec<_>, Vec<_>) =
                 pairs.into_iter().map(one).partition(|(key, _)| key != CUT);
-            // One mark with the number of all of them: a reader of JSON takes the last of equal keys.
+            // One mark with the number of removed keys: a JSON reader keeps only the last of equal keys.
             if !cut.is_empty() {
                 pairs.push((CUT.to_owned(), mark(cut.len(), "keys")));
             }
@@ -133,7 +133,7 @@ fn of(form: Form, json: Json) -> Json {
     }
 }
 
-/// The mark with the size of what it stands for.
+/// Returns the mark with the size of the removed content.
 fn mark(size: usize, unit: &str) -> Json {
     let inner = CUT.trim_end_matches(')');
     Json::text(&format!("{inner}, {size} {unit})"))

@@ -1,4 +1,4 @@
-//! Reading files of the node, never more than is wanted and never waiting for one.
+//! Bounded, non-blocking reads of files of the node.
 
 use super::forms::is_name;
 use super::secrets::CUT;
@@ -8,13 +8,13 @@ use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
-/// Where a container has directories of the node.
+/// Mount point of the node's directories in a container.
 const HOST: &str = "/host";
-/// Entries of one directory that are listed.
+/// Maximum number of listed entries per directory.
 const ENTRIES: usize = 500;
 
-/// A directory of the settings as it is seen here: they name where a container has it, and a command may run on the
-/// node itself.
+/// Maps a directory of the settings to this file system: settings name the mount point in the container, but the command may run on
+/// the node itself.
 pub(super) fn seen(path: &str) -> PathBuf {
     let path = Path::new(path);
     let on_node = path
@@ -26,12 +26,12 @@ pub(super) fn seen(path: &str) -> PathBuf {
     }
 }
 
-/// The first `limit` bytes of a file.
+/// Reads the first `limit` bytes of a file.
 pub(super) fn head(path: &Path, limit: u64) -> Result<String, String> {
     read(path, |_| 0, limit)
 }
 
-/// The last `limit` bytes of a file, from the beginning of a line.
+/// Reads the last `limit` bytes of a file, starting at the beginning of a line.
 pub(super) fn tail(path: &Path, limit: u64) -> Result<String, String> {
     let text = read(path, |size| size.saturating_sub(limit), limit)?;
     if (text.len() as u64) < limit {
@@ -51,7 +51,7 @@ fn read(path: &Path, from: impl Fn(u64) -> u64, limit: u64) -> Result<String, St
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// `ls -l` of a directory, by name: kind and mode, owner, size, name, and what `remark` adds.
+/// Lists a directory like `ls -l`, sorted by name: type and mode, owner, size, name, and the text of `remark`.
 pub(super) fn list(dir: &Path, remark: impl Fn(&Path) -> &'static str) -> Result<String, String> {
     let mut text = format!("{}:\n", dir.display());
     let entries = named(dir)?;
@@ -84,7 +84,7 @@ pub(super) fn list(dir: &Path, remark: impl Fn(&Path) -> &'static str) -> Result
     Ok(text)
 }
 
-/// Paths in a directory, sorted.
+/// Returns the paths in a directory, sorted.
 pub(super) fn entries(dir: &Path) -> Result<Vec<PathBuf>, String> {
     let failed = |e| format!("cannot list {}: {e}", dir.display());
     let entries = fs::read_dir(dir).map_err(failed)?;
@@ -93,7 +93,7 @@ pub(super) fn entries(dir: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-/// Paths in a directory, sorted, each with its name when that is a short one; else with its number among them.
+/// Returns the sorted paths in a directory, each with its name if that is short, otherwise with its index.
 pub(super) fn named(dir: &Path) -> Result<Vec<(String, PathBuf)>, String> {
     let called = |(n, path): (usize, PathBuf)| {
         let name = path.file_name().and_then(OsStr::to_str);
@@ -109,7 +109,7 @@ pub(super) fn named(dir: &Path) -> Result<Vec<(String, PathBuf)>, String> {
     Ok(entries(dir)?.into_iter().enumerate().map(called).collect())
 }
 
-/// Where a link leads.
+/// Returns the target of a symbolic link.
 pub(super) fn target(path: &Path) -> String {
     let is_plain = |part: Component<'_>| match part {
         Component::Normal(name) => name.to_str().is_some_and(is_name),

@@ -1,47 +1,47 @@
-//! The closed forms of values that a report takes from what other people wrote. Free text has no form, and neither has a
+//! The closed formats of values that a report may contain from files of other authors. Free text has no such format, and neither has a
 //! word that may be a key or a token.
 
 use super::messages;
 use std::net::IpAddr;
 use std::path::{Component, Path};
 
-/// Characters of a name.
+/// Maximum length of a name.
 const NAME: usize = 32;
 /// `IFNAMSIZ` (linux/if.h) without the zero.
 const INTERFACE: usize = 15;
-/// Letters and digits of a name that stand together, both among them. Longer ones are hashes, keys and tokens.
+/// Maximum length of a mixed sequence of letters and digits in a name. Longer sequences are hashes, keys and tokens.
 const MIXED: usize = 12;
-/// Digits of a number.
+/// Maximum number of digits of a number.
 const DIGITS: usize = 10;
 
-/// A form that a value of a configuration has.
+/// The format of a configuration value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// An IP address, or a network; several with commas between them.
+    /// IP addresses or networks, separated by commas.
     Address,
     /// `true` or `false`.
     Bool,
-    /// A hardware address, or a GUID.
+    /// A hardware address or GUID.
     Hardware,
-    /// The name of an interface.
+    /// An interface name.
     Interface,
     /// A short name.
     Name,
     Number,
-    /// Only objects and arrays.
+    /// An object or array; its elements are examined.
     Parts,
-    /// A path of short names in a directory that systems have.
+    /// A path of short names below a standard directory.
     Path,
-    /// The type of a plugin.
+    /// A plugin type.
     Plugin,
-    /// Numbers with dots between them.
+    /// Numbers separated by dots.
     Version,
-    /// One of these.
+    /// One of these words.
     Word(&'static [&'static str]),
 }
 
 impl Form {
-    /// Whether a value has it, as text or as JSON writes it.
+    /// True if a value has this format, as text or as JSON.
     pub(super) fn fits(self, text: &str) -> bool {
         match self {
             Self::Address => text.split(',').all(is_address),
@@ -59,7 +59,7 @@ impl Form {
     }
 }
 
-/// A short name of plain characters, in which no key or token hides.
+/// True for a short name of plain characters that cannot contain a key or token.
 pub(super) fn is_name(text: &str) -> bool {
     let of_name = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     let runs = text.split(|c: char| !c.is_ascii_alphanumeric());
@@ -85,7 +85,7 @@ fn is_address(text: &str) -> bool {
     length && address.parse::<IpAddr>().is_ok()
 }
 
-/// Six, eight or twenty bytes in pairs of digits.
+/// True for six, eight or twenty bytes as pairs of hexadecimal digits.
 fn is_hardware(text: &str) -> bool {
     let mut bytes = text.split([':', '-']);
     let pairs = bytes.all(|b| b.len() == 2 && b.bytes().all(|b| b.is_ascii_hexdigit()));

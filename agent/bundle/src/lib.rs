@@ -1,9 +1,9 @@
-//! `weir preflight --bundle`: what support needs to know of a node, in one file, without secrets.
+//! `weir preflight --bundle`: information about a node for support, in one file, without secrets.
 //!
-//! `collect` asks for every part. Of what others write, configurations, rules and log files, only what
-//! is known is taken. `secrets` is a second net, for sentences, and
-//! `archive` makes a tar with a manifest of it. A part that cannot be had is in the archive all the same,
-//! as a line that says why: one failure never costs the rest.
+//! `collect` gathers the parts. From the content of other authors (configurations, rules, log files) only
+//! known formats are kept. `secrets` additionally removes secrets from free text, and
+//! `archive` writes a tar archive with a manifest. A part that cannot be read is represented
+//! by a line with the reason; the other parts are not affected.
 #![forbid(unsafe_code)]
 
 mod archive;
@@ -26,15 +26,15 @@ use assignments::Form;
 use weir_core::settings::Resolved;
 use weir_netlink::Netns;
 
-/// Bytes of one part at most; what is longer is cut at its end.
+/// Maximum size of one part in bytes; longer parts are truncated.
 const LIMIT: usize = 8 << 20;
 
 /// One file of the archive.
 #[derive(Debug)]
 struct Part {
-    /// Its path there.
+    /// Path in the archive.
     name: String,
-    /// Its text, or why there is none.
+    /// Its text, or the reason why it is missing.
     text: Result<String, String>,
     form: Form,
 }
@@ -45,18 +45,18 @@ impl Part {
         Self { name, text, form }
     }
 
-    /// Configuration of another program, in which every value of a secret's name is one.
+    /// Configuration of another program, in which every value with the name of a secret is removed.
     fn configuration(name: impl Into<String>, text: Result<String, String>) -> Self {
         let (name, form) = (name.into(), Form::Configuration);
         Self { name, text, form }
     }
 }
 
-/// Asks for everything. `netns` is a further namespace whose rules are wanted, or why it cannot be had; `progress`
-/// hears what takes long.
+/// Collects everything. `netns` is an additional network namespace whose rules are included, or the reason why it cannot be
+/// opened; `progress` is called with each slow step.
 ///
 /// # Errors
-/// The archive cannot be made in memory.
+/// The archive cannot be built in memory.
 pub fn make(
     own: &Resolved,
     netns: Option<Result<Netns, String>>,

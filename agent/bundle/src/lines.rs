@@ -1,18 +1,18 @@
-//! Lines of weir's own logs, as far as what is in them is known: a file may hold lines of others.
+//! The known content of lines of weir's logs: a file may contain lines of other programs.
 
 use super::messages;
 use serde_json::{Map, Value};
 use weir_cni::log::quoted;
 use weir_core::journal::watch::Kind;
 
-/// Keys of a line, in their order; `msg` is the last.
+/// Keys of a line in order; `msg` is the last.
 const KEYS: [&str; 3] = ["level", "time", "scope"];
 const LEVELS: [&str; 5] = ["debug", "info", "warn", "error", "fatal"];
 const SCOPES: [&str; 2] = ["cni-agent", "cni-plugin"];
-/// The longest container ID: 64 hexadecimal digits, and a prefix of the runtime.
+/// Maximum length of a container ID: 64 hexadecimal digits and a prefix of the runtime.
 const ID: usize = 100;
 
-/// The lines that weir writes, with the labels that it gives; what else there was is counted.
+/// Keeps the lines of weir, with known labels, and counts the others.
 pub(super) fn known(text: &str) -> String {
     let (mut out, mut left_out) = (String::new(), 0_usize);
     for line in text.lines() {
@@ -56,7 +56,7 @@ fn json(line: &str) -> Option<String> {
     Some(format!("{{{}}}", pairs.join(",")))
 }
 
-/// `TIME level scope message [label=value]...`, with tabs in between.
+/// Parses `TIME level scope message [label=value]...`, separated by tabs.
 fn plain(line: &str) -> Option<String> {
     let mut fields = line.split('\t');
     let (time, level, scope) = (fields.next()?, fields.next()?, fields.next()?);
@@ -76,7 +76,7 @@ fn plain(line: &str) -> Option<String> {
     Some(out)
 }
 
-/// A label that the plugin or the agent gives its lines, with a value of the form that it has.
+/// True for a label of the plugin or the agent whose value has the expected format.
 fn is_label(key: &str, value: &str) -> bool {
     let plain = |value: &str| {
         value
@@ -91,11 +91,11 @@ fn is_label(key: &str, value: &str) -> bool {
         "netns" => messages::is_known_path(value),
         "containerID" => value.len() <= ID && plain(value),
         "command" => matches!(value, "ADD" | "CHECK" | "DEL" | "GC" | "STATUS" | "VERSION"),
-        // Of the line about phases: microseconds.
+        // From the line about phases, in microseconds.
         "facts_us" | "decide_us" | "apply_us" | "verify_us" | "lock_wait_us" => {
             number(value) && value.len() <= 12
         }
-        // Of the agent's events. Names of events and UIDs have no closed form: anything may look like one.
+        // From the agent's events. Event names and UIDs are excluded: they have no closed format.
         "differences" | "known" | "passes" => number(value) && value.len() <= 6,
         "action" => matches!(value, "repair" | "delete" | "label"),
         "cause" => matches!(value, "missing" | "changed"),
@@ -106,13 +106,13 @@ fn is_label(key: &str, value: &str) -> bool {
     }
 }
 
-/// What is said about lines that are not there.
+/// True for a remark about missing lines.
 fn is_remark(line: &str) -> bool {
     line == "(earlier lines are left out)"
         || (line.starts_with('(') && line.ends_with(" earlier lines are not kept)"))
 }
 
-/// RFC 3339, as far as it tells a time from other words.
+/// True if the text consists of characters of an RFC 3339 time.
 fn is_time(text: &str) -> bool {
     let of_time = |c: char| c.is_ascii_digit() || "-+:.TZ".contains(c);
     (20..=40).contains(&text.len()) && text.chars().all(of_time)

@@ -1,9 +1,9 @@
-//! Sentences of weir, as far as what is in them is known.
+//! The known content of weir's messages.
 //!
-//! A message mixes words of ours with text from elsewhere: a value from a configuration, what a server said. Both look
-//! alike, so only what is recognized stays: the phrases that weir's messages are made of, what the kernel calls its
-//! errors, and after one of them values of a closed form (numbers, addresses, namespaces, paths in directories of the
-//! system, the name of a pod). All else is left out, and so is a message that nobody here wrote.
+//! A message mixes weir's words with outside text, such as a value from a configuration or the answer of a server. Both look
+//! alike, so only recognized content stays: the phrases of weir's messages, the kernel's error
+//! texts, and after them values of a closed format (numbers, addresses, namespaces, paths below standard
+//! directories, names of pods). Everything else is left out, including complete foreign messages.
 
 use super::secrets::CUT;
 use std::net::IpAddr;
@@ -11,20 +11,20 @@ use std::path::Path;
 use std::sync::LazyLock;
 use weir_core::settings::TABLE;
 
-/// What stands between the values in weir's messages, one on a line. A message whose words are not here loses them in a
-/// report, and nothing else happens.
+/// The text between the values in weir's messages, one phrase per line. Words that are missing here are left out of a
+/// report.
 const PHRASES: &str = include_str!("phrases.txt");
 /// The largest errno of Linux (`EHWPOISON`).
 const ERRNO_MAX: i32 = 133;
-/// Digits of a port, a count, an errno: a longer number may be a secret.
+/// Maximum number of digits of a port, count or errno: a longer number may be a secret.
 const DIGITS: usize = 6;
-/// Directories whose paths are said: below another one a name may be anything.
+/// Directories whose paths are kept. Below other directories, a name may be a secret.
 const DIRECTORIES: [&str; 9] = [
     "/etc", "/host", "/opt", "/proc", "/run", "/sys", "/tmp", "/usr", "/var",
 ];
 const PUNCTUATION: &str = ".,:;()";
 
-/// The longer first, so that the first one that fits is the longest.
+/// Longest first, so that the first match is the longest.
 static KNOWN: LazyLock<Vec<String>> = LazyLock::new(|| {
     let errors = (1..=ERRNO_MAX).map(|n| std::io::Error::from_raw_os_error(n).to_string());
     let settings = TABLE.iter().flat_map(|s| [s.env, s.flag]);
@@ -36,10 +36,10 @@ static KNOWN: LazyLock<Vec<String>> = LazyLock::new(|| {
     known
 });
 
-/// The message with [`CUT`] in the place of every run of words that are not known.
+/// Returns the message with every sequence of unknown words replaced by [`CUT`].
 pub(super) fn known(message: &str) -> String {
     let (mut out, mut rest) = (String::new(), message);
-    // The word of ours that a value may follow.
+    // The previous phrase, which a value may follow.
     let mut before = "";
     loop {
         let next = rest.trim_start();
@@ -57,7 +57,7 @@ pub(super) fn known(message: &str) -> String {
             None => {
                 let word = word(next);
                 match is_value(word, before) && is_apart {
-                    // One more word of ours has to come before the next value.
+                    // Another phrase must precede the next value.
                     true => (word, word.len(), if before == "pod" { "" } else { before }),
                     false => (CUT, whole_word(next), ""),
                 }
@@ -74,7 +74,7 @@ pub(super) fn known(message: &str) -> String {
     }
 }
 
-/// The longest phrase that the text begins with, up to the end of a word.
+/// Returns the longest phrase at the beginning of the text that ends at a word boundary.
 fn phrase(text: &str) -> Option<&'static str> {
     let fits = |phrase: &&String| {
         let rest = text.strip_prefix(phrase.as_str());
@@ -84,7 +84,7 @@ fn phrase(text: &str) -> Option<&'static str> {
     KNOWN.iter().find(fits).map(String::as_str)
 }
 
-/// Up to a blank, without the punctuation at its end.
+/// Returns the text up to the next blank, without trailing punctuation.
 fn word(text: &str) -> &str {
     let word = text.get(..whole_word(text)).unwrap_or_default();
     word.trim_end_matches(|c| PUNCTUATION.contains(c))
@@ -111,13 +111,13 @@ fn is_number(text: &str) -> bool {
     (1..=DIGITS).contains(&digits) && text.bytes().all(|b| b.is_ascii_digit() || b == b'.')
 }
 
-/// `net:[4026531840]`, as `readlink /proc/PID/ns/net` says it.
+/// True for `net:[4026531840]`, the format of `readlink /proc/PID/ns/net`.
 fn is_netns(text: &str) -> bool {
     let inode = text.strip_prefix("net:[").and_then(|t| t.strip_suffix(']'));
     inode.is_some_and(|n| n.len() <= 10 && !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// A path of plain characters in a directory that systems have.
+/// True for a path of plain characters below a standard directory.
 pub(super) fn is_known_path(text: &str) -> bool {
     let of_path = |c: char| c.is_ascii_alphanumeric() || "/_-.".contains(c);
     let path = Path::new(text);
@@ -126,7 +126,7 @@ pub(super) fn is_known_path(text: &str) -> bool {
         && DIRECTORIES.iter().any(|dir| path.starts_with(dir))
 }
 
-/// `NAMESPACE/NAME` in the characters of RFC 1123.
+/// True for `NAMESPACE/NAME` in the characters of RFC 1123.
 pub(super) fn is_pod(text: &str) -> bool {
     let of_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
     let is_name = |name: &str| !name.is_empty() && name.len() <= 253 && name.chars().all(of_name);

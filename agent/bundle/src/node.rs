@@ -1,4 +1,4 @@
-//! The node: versions, modules, and the CNI configuration as it is.
+//! The node: versions, modules, and the CNI configuration.
 
 use super::files::{entries, head, list, named, target};
 use super::running::Running;
@@ -7,20 +7,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use weir_cni::plugin::KUBECONFIG;
 
-/// Bytes of a configuration.
+/// Maximum size of a configuration in bytes.
 const CONFIGURATION: u64 = 1 << 20;
-/// Bytes of `/proc/modules` and the like.
+/// Maximum size of `/proc/modules` and similar files in bytes.
 const PROC: u64 = 4 << 20;
-/// Configurations that are taken.
+/// Maximum number of configurations.
 const FILES: usize = 100;
-/// Of the node, seen from a container; of this machine.
+/// Paths of the node's file, seen from a container, and of this machine's.
 const OS_RELEASE: [&str; 3] = [
     "/host/proc/1/root/etc/os-release",
     "/etc/os-release",
     "/usr/lib/os-release",
 ];
 
-/// Of os-release(5), what tells one system from another.
+/// Keys of os-release(5) that identify the system.
 const OS_KEYS: [&str; 9] = [
     "NAME",
     "PRETTY_NAME",
@@ -33,7 +33,7 @@ const OS_KEYS: [&str; 9] = [
     "BUILD_ID",
 ];
 
-/// Everything of the node but rules.
+/// Returns all parts about the node except rules.
 pub(super) fn parts(running: &Running) -> Vec<Part> {
     let net_dir = running.dir("MOUNTED_CNI_NET_DIR");
     let mut parts = vec![
@@ -46,7 +46,7 @@ pub(super) fn parts(running: &Running) -> Vec<Part> {
     parts
 }
 
-/// One line each.
+/// Returns the versions, one per line.
 fn versions() -> String {
     let first = |path: &str| match head(Path::new(path), 4 << 10) {
         Ok(text) => text.trim().to_owned(),
@@ -78,7 +78,7 @@ fn versions() -> String {
     )
 }
 
-/// `uname -m`: the kernel's, which a program for another architecture may run on.
+/// Machine of the kernel (`uname -m`), which may differ from the architecture of this program.
 fn machine() -> String {
     let name = nix::sys::utsname::uname();
     name.map_or_else(
@@ -87,7 +87,7 @@ fn machine() -> String {
     )
 }
 
-/// The files that the agent works with, without their contents.
+/// Lists the files of the agent, without their contents.
 fn files(running: &Running) -> String {
     let remark = |path: &Path| match path.file_name().is_some_and(|n| n == KUBECONFIG) {
         true => "  (contents are left out: there is a token in it)",
@@ -108,7 +108,7 @@ fn files(running: &Running) -> String {
     dirs.map(one).concat()
 }
 
-/// The CNI directory and those in it.
+/// Lists the CNI directory and its subdirectories.
 fn listing(dir: &Path) -> String {
     let remark = |path: &Path| match path.is_dir() || is_configuration(path) {
         true => "",
@@ -119,7 +119,7 @@ fn listing(dir: &Path) -> String {
     let mut text = one(dir);
     for (name, inner) in directories(dir) {
         let listed = one(&inner);
-        // Its path is in the first line, and may be no name.
+        // The first line contains the path, which may not be a plain name.
         let lines = listed.split_once('\n').map_or("", |(_, lines)| lines);
         text += &format!("\n{}/{name}:\n{lines}", dir.display());
     }
@@ -128,19 +128,19 @@ fn listing(dir: &Path) -> String {
 
 fn directories(dir: &Path) -> impl Iterator<Item = (String, PathBuf)> {
     let entries = named(dir).unwrap_or_default();
-    // A link may lead anywhere.
+    // Do not follow symbolic links.
     entries
         .into_iter()
         .filter(|(_, p)| fs::symlink_metadata(p).is_ok_and(|m| m.is_dir()))
 }
 
-/// By its name: a kubeconfig or a certificate has another.
+/// True if the name is that of a configuration, unlike a kubeconfig or certificate.
 fn is_configuration(path: &Path) -> bool {
     let extension = path.extension().and_then(|e| e.to_str());
     matches!(extension, Some("conf" | "conflist" | "json"))
 }
 
-/// Kubeconfigs of other plugins, which have them beside their configurations.
+/// Returns the kubeconfigs of other plugins, which are stored beside their configurations.
 pub(super) fn kubeconfigs(dir: &Path) -> Vec<PathBuf> {
     let inner = directories(dir).flat_map(|(_, dir)| entries(&dir).unwrap_or_default());
     let all = entries(dir).unwrap_or_default().into_iter().chain(inner);
@@ -148,7 +148,7 @@ pub(super) fn kubeconfigs(dir: &Path) -> Vec<PathBuf> {
     all.filter(is_one).collect()
 }
 
-/// The files that runtimes and plugins read as configurations, each with what is known of it.
+/// Returns the configurations that runtimes and plugins read, reduced to their known content.
 fn configurations(dir: &Path) -> Vec<Part> {
     let mut parts = Vec::new();
     let mut take = |here: &Path, prefix: &str| {
@@ -168,7 +168,7 @@ fn configurations(dir: &Path) -> Vec<Part> {
     parts
 }
 
-/// A link is followed as the runtime does, but not out of the directory: what is elsewhere may be anything.
+/// Reads a configuration. A symbolic link is followed only within the directory.
 fn configuration(dir: &Path, path: &Path) -> Result<String, String> {
     let failed = |e: std::io::Error| format!("cannot be read: {e}");
     let (real, dir) = (

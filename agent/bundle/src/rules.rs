@@ -1,4 +1,4 @@
-//! What the kernel holds in a namespace, engine by engine.
+//! The rules of a network namespace, per engine.
 
 use super::running::Running;
 use super::{Part, ruleset};
@@ -8,14 +8,15 @@ use weir_core::report::Asking;
 use weir_core::sandboxes::place::{Processes, Scan};
 use weir_netlink::Netns;
 
-/// The node's own namespace, by its first process; a container sees that in another place.
+/// Paths of the node's network namespace (its first process), seen from a container and from the node.
 const HOST: [&str; 2] = ["/host/proc/1/ns/net", "/proc/1/ns/net"];
 
-/// Pods whose rules are taken; a node has up to 250.
+/// Maximum number of pods whose rules are included; a node has up to 250.
 const PODS: usize = 300;
 
-/// The rules of the node's own namespace, of the pods that the agent knows, and of `further`. Who may not look at the first process gets those of the
-/// namespace that this command is in, which may be the same.
+/// Returns the rules of the node's network namespace, of the pods that the agent knows, and of `further`. Without permission to read the
+/// first process, the rules of the
+/// command's own namespace are returned instead, which may be the same.
 pub(super) fn parts(running: &Running, further: Option<Result<Netns, String>>) -> Vec<Part> {
     let path = HOST
         .iter()
@@ -42,7 +43,7 @@ pub(super) fn parts(running: &Running, further: Option<Result<Netns, String>>) -
     parts
 }
 
-/// A list of the pods that ask for redirection, and the rules in the namespace of each.
+/// Returns a list of the pods that request redirection, and the rules of each.
 fn of_pods(pods: &[Asking]) -> Vec<Part> {
     let processes = Processes::of_node();
     let scan = match pods.is_empty() {
@@ -75,7 +76,7 @@ fn of_pods(pods: &[Asking]) -> Vec<Part> {
     parts
 }
 
-/// A name as a part of a path; those of Kubernetes are such already.
+/// Makes a name usable as part of a path. Kubernetes names are unchanged.
 fn plain(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let plain = |c: char| if is_plain(c) { c } else { '_' };
@@ -86,7 +87,7 @@ fn plain(name: &str) -> String {
     }
 }
 
-/// What is known of the rules of every engine, with a line before each. One that cannot be read leaves the others.
+/// Returns the known content of the rules per engine, each after a heading. An engine that cannot be read does not affect the others.
 fn text(netns: &Netns) -> Result<String, String> {
     let nft = Sandbox::show(netns).map(|rules| ruleset::nft(&rules));
     let legacy = Sandbox::show_legacy(netns).map(|rules| ruleset::legacy(&rules));

@@ -1,9 +1,9 @@
-//! Rules as far as what is in them is known: those of other writers have comments, log prefixes, texts that are searched
-//! for and names of sets, and any of them may say what is no business of a report.
+//! The known content of rules. Foreign rules have comments, log prefixes, search strings
+//! and names of sets, any of which may be confidential.
 //!
-//! Of a foreign nf_tables table there is its skeleton (names, hooks, priorities) and how many rules end in which
-//! verdict. Legacy tables are shared, and the order of rules in a built-in chain counts: each rule there stays, without
-//! the parts that have free text in them.
+//! Of a foreign nf_tables table, the report contains the chains (names, hooks, priorities) and the number of rules per final
+//! verdict. Legacy tables are shared and the order of rules in a built-in chain matters: each such rule is kept, without
+//! the parts that contain free text.
 
 use super::forms::is_name;
 use super::secrets::CUT;
@@ -14,10 +14,10 @@ use weir_netfilter::ipset::Header;
 use weir_netfilter::nft::{self, Statement, Verdict};
 use weir_netfilter::xtables::{self, ChainKind, Match, Target};
 
-/// What the names of Istio's chains begin with.
+/// Prefix of the names of Istio's chains.
 const CHAINS: &str = "ISTIO_";
 
-/// As `nft list ruleset`, with a comment for what is left out.
+/// Formats rules like `nft list ruleset`, with a comment for omitted content.
 pub(super) fn nft(rules: &nft::Ruleset) -> String {
     let mut text = String::new();
     for (n, table) in rules.tables.iter().enumerate() {
@@ -31,7 +31,7 @@ pub(super) fn nft(rules: &nft::Ruleset) -> String {
     text
 }
 
-/// One of our tables whole, but for texts that only another writer can have put there.
+/// Returns one of our tables without texts that only another writer can have added.
 fn own(table: &nft::Table) -> nft::Table {
     let cut = |text: &mut Option<String>| {
         if text.is_some() {
@@ -67,7 +67,7 @@ fn own(table: &nft::Table) -> nft::Table {
     table
 }
 
-/// The skeleton of a table and, as comments, how much is in it.
+/// Returns the chains of a table and, as comments, the number of rules.
 fn foreign(table: &nft::Table, n: usize) -> String {
     let mut bare = table.clone();
     (bare.name, bare.comment) = (numbered(&table.name, n), None);
@@ -106,7 +106,7 @@ fn foreign(table: &nft::Table, n: usize) -> String {
     text
 }
 
-/// ", of which N accept, N jump", by the word.
+/// Formats counts as ", of which N accept, N jump", sorted by word.
 fn counts(words: impl Iterator<Item = &'static str>) -> String {
     let mut counts = BTreeMap::<_, usize>::new();
     words.for_each(|word| *counts.entry(word).or_default() += 1);
@@ -120,7 +120,7 @@ fn counts(words: impl Iterator<Item = &'static str>) -> String {
     }
 }
 
-/// What a rule does at its end.
+/// Returns the word for the final verdict of a rule.
 fn end(statements: &[Statement]) -> &'static str {
     match statements.last() {
         Some(Statement::Verdict(verdict)) => match verdict {
@@ -143,7 +143,7 @@ fn end(statements: &[Statement]) -> &'static str {
     }
 }
 
-/// As `iptables-save`: of the chains of others only how many rules they have.
+/// Formats rules like `iptables-save`; of foreign chains only the number of rules is shown.
 pub(super) fn legacy(rules: &xtables::Ruleset) -> String {
     let (mut text, mut last) = (String::new(), None);
     for table in &rules.tables {
@@ -178,7 +178,7 @@ pub(super) fn legacy(rules: &xtables::Ruleset) -> String {
     text
 }
 
-/// A rule with the matches and the target that have no text of their own.
+/// Returns a rule with only those matches and targets that contain no free text.
 fn known(rule: &xtables::Rule, called: &dyn Fn(&str) -> String) -> String {
     let mut bare = rule.clone();
     bare.header = None;
@@ -215,7 +215,7 @@ fn known(rule: &xtables::Rule, called: &dyn Fn(&str) -> String) -> String {
     }
 }
 
-/// Whether a match consists of numbers, addresses and words of the kernel.
+/// True if a match consists of numbers, addresses and words of the kernel.
 fn is_known(part: &Match) -> bool {
     match part {
         Match::Extension(part) => part.name() == "limit",
@@ -235,7 +235,7 @@ fn is_known(part: &Match) -> bool {
     }
 }
 
-/// One line for each type, because any name may be a secret.
+/// Returns one line per set type: a set name may be a secret.
 pub(super) fn sets(sets: &[Header]) -> String {
     let mut counts = BTreeMap::<String, usize>::new();
     for set in sets {
@@ -247,14 +247,14 @@ pub(super) fn sets(sets: &[Header]) -> String {
     counts.iter().map(line).collect()
 }
 
-/// A short name of plain characters, or the mark.
+/// Returns a short name of plain characters, or the mark.
 fn name(text: &str) -> String {
-    // The types of ipset have colons and commas in their names.
+    // Names of ipset types contain colons and commas.
     let of_name = text.split([':', ',']).all(is_name);
     if of_name { text } else { CUT }.to_owned()
 }
 
-/// A short name, or the mark with the number that stands for it.
+/// Returns a short name, or the mark with a number that identifies it.
 fn numbered(text: &str, n: usize) -> String {
     match is_name(text) {
         true => text.to_owned(),

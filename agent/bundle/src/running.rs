@@ -1,4 +1,4 @@
-//! The agent of this node, if one runs: its settings and its last lines.
+//! The running agent of this node, if any: its settings and its last log lines.
 
 use super::files::{seen, tail};
 use super::secrets::CUT;
@@ -11,24 +11,24 @@ use weir_cni::plugin::LOG_FILE;
 use weir_core::report::{self, Asking};
 use weir_core::settings::{self, Resolved, Setting, SettingKind, TABLE, go_bool};
 
-/// For one question.
+/// Time limit of one request.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Bytes of a log file that are taken.
+/// Number of bytes taken from the end of a log file.
 const TAIL: u64 = 256 << 10;
 
-/// Settings with their origins, and who has them.
+/// Settings with their origins, and the process they belong to.
 pub(super) struct Running {
-    /// As `--explain-settings --json` prints them.
+    /// The output of `--explain-settings --json`.
     settings: Value,
-    /// The same with every value as it is, which stays here.
+    /// The same with all values unredacted; not included in the report.
     texts: Value,
-    /// Why they are not those of a running agent.
+    /// Reason why they are not the settings of a running agent.
     silent: Option<String>,
     socket: PathBuf,
 }
 
 impl Running {
-    /// Asks the agent whose run directory `own` names; without an answer they are those of this process.
+    /// Asks the agent whose run directory is in `own`. Without an answer, the settings of this process are used.
     pub(super) fn ask(own: &Resolved) -> Self {
         let own = settings::json(own);
         let socket = seen(text_of(&own, "CNI_AGENT_RUN_DIR")).join(report::SOCKET);
@@ -41,7 +41,7 @@ impl Running {
             Ok(settings) => (settings, None),
             Err(why) => (own, Some(why)),
         };
-        // The text as it is, for what has to be found.
+        // The unredacted text, to locate directories.
         let texts = settings.clone();
         for setting in settings.as_array_mut().into_iter().flatten() {
             select(setting);
@@ -54,17 +54,17 @@ impl Running {
         }
     }
 
-    /// The text of a setting.
+    /// Returns the value of a setting as text.
     pub(super) fn text(&self, name: &str) -> &str {
         text_of(&self.texts, name)
     }
 
-    /// A directory of the settings as it is seen here.
+    /// Returns a directory of the settings, mapped to this file system.
     pub(super) fn dir(&self, name: &str) -> PathBuf {
         seen(self.text(name))
     }
 
-    /// Settings and lines as parts.
+    /// Returns the settings and log lines as parts.
     pub(super) fn parts(&self) -> Vec<Part> {
         let source = match &self.silent {
             None => "those of the running agent".to_owned(),
@@ -113,7 +113,7 @@ impl Running {
         })
     }
 
-    /// The pods of the node that ask for redirection.
+    /// Returns the pods of the node that request redirection.
     pub(super) fn pods(&self) -> Result<Vec<Asking>, String> {
         let text = self.told(report::PODS)?;
         serde_json::from_str(&text).map_err(|e| format!("the agent answers something else: {e}"))
@@ -132,7 +132,7 @@ impl Running {
     }
 }
 
-/// Leaves the value of a setting where it is the default or of a closed form. A note may quote it.
+/// Keeps the value of a setting only if it is the default or has a closed format. A note may quote the value.
 fn select(setting: &mut Value) {
     let field = |name: &str| {
         setting
@@ -156,8 +156,8 @@ fn select(setting: &mut Value) {
     }
 }
 
-/// Whether a value cannot be free text: a switch, a number, an address, a duration, levels of the log, a path in a
-/// directory of the system, or a name that every object of Kubernetes here has.
+/// True if a value cannot be free text: a boolean, number, address, duration, log levels, a path below a
+/// standard directory, or the name of a Kubernetes object.
 fn is_closed(setting: &Setting, value: &str) -> bool {
     const NAMES: [&str; 3] = ["POD_NAMESPACE", "NODE_NAME", "REPAIR_NODE_NAME"];
     const LEVELS: [&str; 11] = [
@@ -194,9 +194,9 @@ fn is_closed(setting: &Setting, value: &str) -> bool {
         }
 }
 
-/// Of what the agent says about itself all but the words of others in it.
+/// Removes outside text from the agent's status.
 fn known_status(key: &str, value: &mut Value) {
-    /// Values that are words of ours, names of the node and of pods, times.
+    /// Keys whose values are weir's words, names of the node and of pods, or times.
     const PLAIN: [&str; 16] = [
         "cause",
         "engine",
@@ -216,7 +216,7 @@ fn known_status(key: &str, value: &mut Value) {
         "version",
     ];
     match value {
-        // What a kernel lacks is the same on every node that runs it.
+        // Missing kernel features are the same on every node with that kernel.
         Value::Object(_) if key == "jobs" => {}
         Value::Object(fields) => fields.iter_mut().for_each(|(k, v)| known_status(k, v)),
         Value::Array(items) => items.iter_mut().for_each(|item| known_status(key, item)),
@@ -244,7 +244,7 @@ fn get(socket: &Path, path: &str) -> Result<String, String> {
     }
 }
 
-/// By variable, or by flag where there is none.
+/// Looks up a setting by variable, or by flag if it has none.
 fn text_of<'a>(settings: &'a Value, name: &str) -> &'a str {
     let flag = format!("--{name}");
     let named = |s: &&Value| {

@@ -1,35 +1,35 @@
-//! What does not leave the node: tokens, passwords, private keys.
+//! Removes tokens, passwords and private keys.
 //!
-//! Two nets, because each has holes. What is *known* to be a secret (the tokens of this node's files, the passwords in
-//! this process' environment) is cut wherever it appears. What *looks* like one is cut by its form: the value of a name
-//! like `token`, the user part of a URL, a JSON web token, a private key. Both cut too much rather than too little.
+//! Two methods complement each other. *Known* secrets (the tokens in this node's files, the passwords in this process'
+//! environment) are removed wherever they appear. Text that *looks* like a secret is removed by its format: the value of a
+//! name like `token`, the user part of a URL, a JSON web token, a private key. Both remove too much rather than too little.
 
 use super::assignments::{self, Form};
 
-/// What stands in the place of a secret.
+/// The mark that replaces a secret.
 pub(super) const CUT: &str = "(left out)";
-/// The same where JSON needs a value.
+/// The same as a JSON value.
 const CUT_IN_JSON: &str = "\"(left out)\"";
-/// A secret that is shorter would be found in every text.
+/// Minimum length of a known secret: a shorter one would match unrelated text.
 const SHORTEST: usize = 8;
 
-/// Secrets that are known by their text.
+/// Known secrets.
 #[derive(Debug, Default)]
 pub(super) struct Secrets(Vec<String>);
 
 impl Secrets {
-    /// Remembers one. What is too short, or is the path of a file, is none.
+    /// Adds a secret, unless it is too short or the path of a file.
     pub(super) fn know(&mut self, secret: &str) {
         let secret = secret.trim();
         let is_new = !self.0.iter().any(|k| k == secret);
         if is_new && secret.len() >= SHORTEST && !secret.starts_with('/') && secret != CUT {
             self.0.push(secret.to_owned());
-            // The longer first: one may be a part of another.
+            // Longest first: a secret may be part of another.
             self.0.sort_by_key(|k| std::cmp::Reverse(k.len()));
         }
     }
 
-    /// Remembers the secrets in a text, a kubeconfig for example.
+    /// Adds the secrets in a text, for example a kubeconfig.
     pub(super) fn know_those_in(&mut self, text: &str) {
         for value in assignments::values(text) {
             self.know(&value);
@@ -40,7 +40,7 @@ impl Secrets {
         }
     }
 
-    /// Remembers the secrets of an environment: by the name of a variable, or in its value.
+    /// Adds the secrets of an environment, by the name of a variable or in its value.
     pub(super) fn know_environment(&mut self, variables: impl Iterator<Item = (String, String)>) {
         for (name, value) in variables {
             self.know_those_in(&value);
@@ -50,7 +50,7 @@ impl Secrets {
         }
     }
 
-    /// The text without secrets.
+    /// Returns the text without secrets.
     pub(super) fn cut(&self, text: &str, form: Form) -> String {
         let mut text = text.to_owned();
         for known in &self.0 {
@@ -62,7 +62,7 @@ impl Secrets {
             let found = find(&text);
             replace(&mut text, found, |_, _| CUT);
         }
-        // An object or a number of JSON becomes a text of it.
+        // A JSON object or number is replaced by a JSON string.
         let with = |text: &str, start| match assignments::is_bare_in_json(text, start) {
             true => CUT_IN_JSON,
             false => CUT,
@@ -73,14 +73,14 @@ impl Secrets {
     }
 }
 
-/// How many values of a text were left out, here or by the form of the part. A key that is left out is counted with its value.
+/// Counts the values removed from a text, here or by the format of the part. A removed key and its value count once.
 pub(super) fn left_out(text: &str) -> usize {
     let mark = CUT.trim_end_matches(')');
     let keys = text.matches(&format!("{CUT_IN_JSON}:")).count();
     text.matches(mark).count().saturating_sub(keys)
 }
 
-/// Begin and end of what is to be cut, in order, in bytes.
+/// Begin and end of the text to remove, in bytes, in order.
 pub(super) type Spans = Vec<(usize, usize)>;
 
 fn replace(text: &mut String, mut spans: Spans, with: impl Fn(&str, usize) -> &'static str) {
@@ -93,14 +93,14 @@ fn replace(text: &mut String, mut spans: Spans, with: impl Fn(&str, usize) -> &'
     }
 }
 
-/// `-----BEGIN ... PRIVATE KEY-----` to its end, or to the end of the text.
+/// Finds `-----BEGIN ... PRIVATE KEY-----` up to its end, or the end of the text.
 fn private_keys(text: &str) -> Spans {
     const END: &str = "PRIVATE KEY-----";
     let (mut spans, mut at) = (Vec::new(), 0);
     while let Some(found) = text.get(at..).and_then(|rest| rest.find("-----BEGIN ")) {
         let start = at + found;
         let rest = text.get(start..).unwrap_or_default();
-        // The first is in the head of the key, the second in its foot.
+        // The first match is in the header of the key, the second in its footer.
         let mut ends = rest.match_indices(END).map(|(n, _)| n + END.len());
         let is_key = ends.next().is_some_and(|n| n < 64);
         at = match (is_key, ends.next()) {
@@ -115,7 +115,7 @@ fn private_keys(text: &str) -> Spans {
     spans
 }
 
-/// `user:password` of `scheme://user:password@host`.
+/// Finds `user:password` in `scheme://user:password@host`.
 fn users_of_urls(text: &str) -> Spans {
     let user = |(found, mark): (usize, &str)| {
         let start = found + mark.len();
@@ -126,7 +126,7 @@ fn users_of_urls(text: &str) -> Spans {
             address.split_at(address.find(['/', '?', '#']).unwrap_or(address.len()));
         let user = match host.rsplit_once('@') {
             Some((user, _)) => user.len(),
-            // A password with a slash in it: what follows the colon is no port.
+            // A password that contains a slash: the text after the colon is not a port.
             None => {
                 let port = host.rsplit_once(':')?.1;
                 let is_port = port.bytes().all(|b| b.is_ascii_digit() || b == b']');
@@ -139,14 +139,14 @@ fn users_of_urls(text: &str) -> Spans {
     text.match_indices("://").filter_map(user).collect()
 }
 
-/// Words, each with where it starts.
+/// Iterates over the words with their positions.
 fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let is_of_word = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     let mut at = 0;
     text.split(move |c: char| !is_of_word(c))
         .map(move |word| {
             let start = at;
-            // All that ends a word here is counted with its own length.
+            // Skip the separators, which may have more than one byte.
             at += word.len();
             at += text
                 .get(at..)
@@ -157,7 +157,7 @@ fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
         .filter(|(_, word)| !word.is_empty())
 }
 
-/// `eyJ....eyJ....signature`: RFC 7519, as Kubernetes makes them.
+/// Finds JSON web tokens (RFC 7519) as Kubernetes issues them: `eyJ....eyJ....signature`.
 fn web_tokens(text: &str) -> Spans {
     let is_token = |word: &str| word.starts_with("eyJ") && word.matches('.').count() >= 2;
     let found = words(text).filter(|(_, word)| is_token(word));
@@ -166,7 +166,7 @@ fn web_tokens(text: &str) -> Spans {
         .collect()
 }
 
-/// The word after `Bearer` or `Basic` (RFC 9110 11.6.2).
+/// Finds the word after `Bearer` or `Basic` (RFC 9110 11.6.2).
 fn bearers(text: &str) -> Spans {
     let schemes = words(text).filter(|(_, word)| {
         word.eq_ignore_ascii_case("bearer") || word.eq_ignore_ascii_case("basic")
