@@ -1,4 +1,4 @@
-//! Pods of ambient mode, the proxy of the node, and the host's part.
+//! Events of ambient mode: pods, the node's proxy, and the host's part.
 
 mod about;
 
@@ -10,24 +10,24 @@ use weir_cni::compile::Engine;
 use weir_live::{Answer, Proof};
 use weir_zds::Peer;
 
-/// How a pod is that is in the mesh, or should be, or was.
+/// The state of a pod that is enrolled, should be, or was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// Something has to be known first, such as its address.
+    /// Required information, such as its address, is not known yet.
     Waiting,
-    /// Its rules are being made, or compared for the first time.
+    /// Its rules are being written, or compared for the first time.
     Enrolling,
-    /// Its rules are in force and verified. The proxy, or the host, does not know it yet: its traffic is captured, and
-    /// not answered. Or its annotation is not written: other nodes send to it in plain text.
+    /// Its rules are in force and verified, but the proxy or the host does not know the pod yet, so its captured traffic is
+    /// not answered; or its annotation is not written, so other nodes send to it in plain text.
     Pending,
-    /// Its rules are in force and verified, the proxy has taken it, and probes from the host reach it.
+    /// Its rules are in force and verified, the proxy has acknowledged the pod, and probes from the host reach it.
     Enrolled,
-    /// As enrolled, and foreign rules or policies keep packets from its own, or that is not known: some of its traffic may be in
-    /// plain text. It stays with the proxy, without which it would have no network.
+    /// Enrolled, but foreign rules or policies keep packets from its rules, or it is not known whether they do: some of its traffic
+    /// may be in plain text. The proxy keeps the pod, which would have no network without it.
     Conflict,
-    /// Its rules cannot be made or verified: its traffic may be in plain text.
+    /// Its rules cannot be written or verified: its traffic may be in plain text.
     Failed,
-    /// It does not belong to the mesh any more, and what was made for it is being removed.
+    /// It no longer belongs to the mesh, and its redirection is being removed.
     Leaving,
 }
 
@@ -42,7 +42,7 @@ impl State {
         Self::Leaving,
     ];
 
-    /// As metrics and `/status.json` have it.
+    /// Returns the name in metrics and `/status.json`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -56,12 +56,12 @@ impl State {
     }
 }
 
-/// What captures the traffic of a pod.
+/// The mechanism that captures the traffic of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
-    /// Rules of this engine of netfilter.
+    /// Netfilter rules of this engine.
     Rules(Engine),
-    /// Programs of eBPF.
+    /// eBPF programs.
     Ebpf,
 }
 
@@ -74,145 +74,145 @@ impl std::fmt::Display for By {
     }
 }
 
-/// A pod that is in the mesh, or should be, or was.
+/// A pod that is enrolled, should be, or was.
 #[derive(Debug, Clone)]
 pub struct Member {
     pub pod: PodRef,
     pub state: State,
-    /// Since when.
+    /// Start of this state.
     pub since: SystemTime,
-    /// Which rules it had when they were seen last.
+    /// The mechanism found at the last look.
     pub engine: Option<By>,
-    /// When they were seen to be right, the last time.
+    /// Time of the last successful verification.
     pub verified_at: Option<SystemTime>,
-    /// Whether a connection of it landed at the proxy, when its rules were written last; `None`: none was made.
+    /// Result of the test connection after the last write of its rules; `None` if there was none.
     pub proved: Option<Answer>,
-    /// Why it is not enrolled, or what keeps packets from its rules.
+    /// Reason why it is not enrolled, or what keeps packets from its rules.
     pub why: Option<Box<str>>,
 }
 
-/// What the proxy of the node does.
+/// An event of the node's proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Proxy {
-    /// How many connections there are.
+    /// The number of connections changed.
     Connections(usize),
-    /// The connections, oldest first, with what each has acknowledged.
+    /// The connections, oldest first, with the pods that each has acknowledged.
     Peers(Arc<[Peer]>),
-    /// It was told of all pods.
+    /// The snapshot is complete.
     Snapshot { added: usize, kept: usize },
-    /// It refuses the end of that. It is told of pods all the same.
+    /// It refused the end of the snapshot. Pods are still sent.
     SnapshotRefused { why: String },
-    /// It refuses a pod.
+    /// It refused a pod.
     Refused { uid: Arc<str>, why: String },
     /// A connection ended.
     Closed { why: String },
-    /// Another process wanted to be the proxy.
+    /// A process that is not the proxy connected.
     Stranger { why: String },
-    /// The socket was bound, or cannot be.
+    /// The socket was bound, or binding failed.
     Socket { failure: Option<String> },
 }
 
-/// What a program of eBPF did to a packet.
+/// A packet reported by an eBPF program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
-    /// Whose it is; `None`: no pod of this node has its address.
+    /// The pod with its address; `None` if no pod of this node has it.
     pub pod: Option<PodRef>,
-    /// The inode of the network namespace that the program belongs to.
+    /// Inode of the network namespace that the program serves.
     pub netns: u64,
     pub dropped: bool,
-    /// As metrics have it.
+    /// Name in the metrics.
     pub verdict: &'static str,
-    /// As metrics have it.
+    /// Name in the metrics.
     pub reason: &'static str,
-    /// In words: from where to where, and what became of it.
+    /// Source, destination and verdict, as text.
     pub what: String,
-    /// How many of the same pod and reason were not told before it; `None`: nor is this one.
+    /// Number of suppressed reports of the same pod and reason before it; `None` if this one is suppressed, too.
     pub more: Option<u64>,
 }
 
-/// What happens in ambient mode.
+/// An event of ambient mode.
 #[derive(Debug)]
 pub enum Event {
-    /// The pods of the mesh, and how they are.
+    /// All pods of the mesh with their states.
     Members { members: Arc<[Member]> },
-    /// A pod is in another state.
+    /// A pod changed its state.
     Turned {
         pod: PodRef,
         from: Option<State>,
-        /// `None`: it is no matter of the mesh any more.
+        /// `None`: it is no longer tracked.
         to: Option<State>,
         why: Option<String>,
     },
-    /// Its rules were made or found anew in a namespace, and verified.
+    /// Its rules were written or found in a network namespace, and verified.
     Enrolled {
         pod: PodRef,
         summary: String,
-        /// The proxy has it.
+        /// The proxy has acknowledged it.
         is_taken: bool,
         took: Duration,
     },
-    /// Connections were made in its namespace, and this is where they landed.
+    /// Result of test connections in its network namespace.
     Proved { pod: PodRef, proof: Proof },
-    /// Its rules were not as they should be, and are now.
+    /// Its rules had drifted and were repaired.
     Healed(Healed),
-    /// Something changes its rules again and again.
+    /// Another writer keeps changing its rules.
     Contention(Contention),
-    /// The annotation that other programs read cannot be written. It is tried again.
+    /// The annotation that other programs read cannot be written. The write is retried.
     NotAnnotated { pod: PodRef, why: String },
-    /// The plugin told these addresses of it too, and its namespace does not have them.
+    /// The plugin also reported these addresses, which its network namespace does not have.
     AddressesAbsent { pod: PodRef, absent: Vec<IpAddr> },
-    /// One of its annotations cannot be read, and counts as not set.
+    /// One of its annotations is invalid and counts as not set.
     AnnotationIgnored { pod: PodRef, what: String },
-    /// What changed about a pod or a namespace was dealt with: `add`, `update`, `delete`.
+    /// A change to a pod or namespace was handled: `add`, `update`, `delete`.
     Reconciled { kind: &'static str },
-    /// The plugin handed a pod over, and this was the answer; with 200, why it is not enrolled.
+    /// The plugin handed over a pod; `status` is the answer. With 200, `why` is the reason why the pod is not enrolled.
     HandedOver {
         status: u16,
         pod: String,
         why: Option<String>,
     },
-    /// The proxy.
+    /// An event of the proxy.
     Proxy(Proxy),
-    /// What the host needs is in force, or is not, or had to be made again.
+    /// The host's part is in force, has failed, or was repaired.
     Host {
         purpose: Purpose,
         failure: Option<String>,
         healed: Option<String>,
-        /// The same was told a moment ago: it is counted.
+        /// The same event was reported a moment ago: it is only counted.
         quiet: bool,
     },
-    /// What an agent with another setting had made at the node is removed: pods are captured in another way now, or no
+    /// Removed what an agent with another setting had written at the node: pods are now captured in another way, or no
     /// longer.
     NodeCleaned { what: String },
-    /// It cannot be, for this reason. It is tried again.
+    /// That removal failed and is retried.
     NodeNotCleaned { why: String },
-    /// `config.json` cannot be written. It is tried again.
+    /// `config.json` cannot be written. The write is retried.
     NotShared { why: String },
-    /// Changes of the node's routing are reported by the kernel, or cannot be.
+    /// Notifications of the node's routing are received, or cannot be.
     RoutingReports { failure: Option<String> },
-    /// The kernel had more changes of the node's routing to report than were read in time.
+    /// Notifications of the node's routing were lost: they were not read in time.
     RoutingReportsLost,
-    /// A program of eBPF captured a packet, let it pass or dropped it, and reported that.
+    /// An eBPF program reported a packet that it captured, passed or dropped.
     Packet(Packet),
-    /// Programs could not report so many packets.
+    /// The programs could not report this number of packets.
     PacketsNotReported { more: u64 },
-    /// Reports of programs are read, or cannot be.
+    /// Reports of the programs are read, or cannot be.
     PacketReports { failure: Option<String> },
 }
 
-/// What rules of the host are for.
+/// The purpose of the host's part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// Probes of the kubelet reach pods that are captured in their own namespaces.
+    /// Lets kubelet probes reach pods that are captured in their own network namespaces.
     Probes,
-    /// The same where programs in those namespaces let them through, without rules of the host.
+    /// The same where eBPF programs in those namespaces let probes through, without rules at the host.
     ProbesByPrograms,
-    /// Pods are captured in the node's namespace.
+    /// Captures pods in the node's network namespace.
     Capture,
 }
 
 impl Purpose {
-    /// As metrics have it.
+    /// Name in the metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Probes | Self::ProbesByPrograms => "probes",

@@ -1,26 +1,26 @@
-//! What becomes of events for the API server.
+//! Kubernetes events sent to the API server.
 
 use super::{About, PodRef};
 use weir_cni::log::Level::{Debug, Warn};
 
-/// What happens to Kubernetes events.
+/// An event about a Kubernetes event.
 #[derive(Debug)]
 pub enum Event {
-    /// None is sent at all, for this reason.
+    /// No Kubernetes events are sent, for this reason.
     Off { why: String },
-    /// The API server took it.
+    /// The API server accepted it.
     Sent { pod: PodRef, reason: &'static str },
-    /// The API server did not take it.
+    /// The API server did not accept it.
     Failed {
         pod: PodRef,
         reason: &'static str,
         why: String,
-        /// The one before was not taken either.
+        /// The previous one failed as well.
         repeated: bool,
     },
-    /// Too many were waiting.
+    /// Dropped because the queue is full.
     Dropped { reason: &'static str },
-    /// It is about the agent's pod, which is not known.
+    /// Not sent because the agent's own pod is not known.
     NoOwnPod { reason: &'static str },
 }
 
@@ -41,7 +41,7 @@ impl Event {
                 why,
                 repeated,
             } => {
-                // A server that is gone is said once.
+                // An unreachable server is logged once.
                 let level = if *repeated { Debug } else { Warn };
                 let text = format!("no event {reason} on pod {pod}: {why}");
                 About::new(level, "event_failed", text)

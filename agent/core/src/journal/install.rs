@@ -1,13 +1,13 @@
-//! The plugin on the node.
+//! The installation of the plugin on the node.
 
 use super::About;
 use std::path::{Path, PathBuf};
 use weir_cni::log::Level::{Debug, Error, Info, Warn};
 
-/// Which part of a pass.
+/// A step of an installation pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Programs.
+    /// Executables.
     Binaries,
     /// Kubeconfig.
     Kubeconfig,
@@ -15,76 +15,76 @@ pub enum Step {
     Config,
 }
 
-/// What happens to the installation. `quiet`: contention goes on, and details would flood the log.
+/// An event of the installation. `quiet`: contention continues, and details would flood the log.
 #[derive(Debug)]
 pub enum Event {
-    /// A pass begins.
+    /// A pass starts.
     PassBegins,
-    /// What a pass wrote, or why it has more to do.
+    /// What a pass wrote, or why it is not finished.
     Detail { what: String, quiet: bool },
-    /// What a person should know.
+    /// A warning.
     Warned { what: String },
     /// The plugin is installed and in force, with this configuration.
     InForce {
         configuration: Option<PathBuf>,
         quiet: bool,
     },
-    /// It is looked at again, or no longer.
+    /// The installation is being checked again, or is no longer in force.
     NotInForce { configuration: Option<PathBuf> },
-    /// After a failure a pass is complete again.
+    /// A pass succeeded after a failure.
     Recovered,
-    /// A pass could not be completed.
+    /// A pass failed.
     Failed {
         step: Step,
         why: String,
-        /// `None`: this agent ends.
+        /// `None`: the agent exits.
         retry: Option<Retry>,
     },
-    /// There is nothing yet that the plugin could be added to, for this reason.
+    /// There is no configuration yet to which the plugin could be added.
     Waits {
         why: String,
-        /// A pass was complete before.
+        /// Set if an earlier pass succeeded.
         retry: Option<Retry>,
     },
-    /// A pass has to wait because of those before it.
+    /// A pass is delayed because of earlier ones.
     Damped,
-    /// Another installer keeps changing what is installed.
+    /// Another installer keeps reverting the installation.
     Contention {
         configuration: Option<PathBuf>,
         begins: bool,
     },
-    /// Something beside it changes again and again, and each time what is installed is compared: what happened last.
+    /// Unrelated files keep changing, and each change causes a comparison. `what` is the last change.
     Restless { what: String },
-    /// After so many passes that had to wait.
+    /// Contention ended after this number of delayed passes.
     ContentionEnded { passes: u32 },
-    /// A signal came.
+    /// A termination signal was received.
     EndAsked,
-    /// The installation stays, for this reason.
+    /// The installation is kept, for this reason.
     Stays { why: String },
-    /// The plugin has a token of its own.
+    /// The plugin has a separate token.
     HandedOver { until: String },
-    /// It has none, for this reason.
+    /// The plugin has no separate token, for this reason.
     NotHandedOver { why: String },
-    /// The installation is removed, for this reason.
+    /// The installation will be removed, for this reason.
     Goes { why: String },
-    /// What was removed.
+    /// This was removed.
     Removed { what: String },
-    /// It is not removed.
+    /// Removal failed.
     NotRemoved { why: String },
-    /// To which `NAMESPACE/NAME` the agent's pod belongs.
+    /// The DaemonSet (`NAMESPACE/NAME`) of the agent's pod is known.
     OwnerKnown { daemon_set: String },
-    /// That is not known yet.
+    /// The DaemonSet is not known yet.
     OwnerUnknown { why: String },
-    /// It cannot be asked for.
+    /// The DaemonSet cannot be requested.
     OwnerNotAsked { why: String },
 }
 
-/// A failure that is tried again.
+/// A failure that is retried.
 #[derive(Debug)]
 pub struct Retry {
-    /// What of the installation is no longer as it was; `None` when all of it is.
+    /// What changed in the installation; `None` if it is unchanged.
     pub damage: Option<String>,
-    /// It was the same the time before.
+    /// The previous failure was the same.
     pub repeated: bool,
 }
 
@@ -126,7 +126,7 @@ impl Event {
             } => {
                 let about = About::new(Warn, "install_contested", contention(configuration));
                 match begins {
-                    // One for each contention.
+                    // One Kubernetes event per contention.
                     true => about.notice_of_agent("InstallationContested"),
                     false => about,
                 }

@@ -1,8 +1,8 @@
-//! Everything that happens in the agent, told once.
+//! The journal: every event of the agent, recorded once.
 //!
-//! A room records an [`Event`]: plain data, with a level, a name, fields and a sentence. The [`Journal`] hands it to every
-//! [`Sink`]: the log, the metrics, the status page, Kubernetes events, a ring of the
-//! last ones. A room calls none of these itself.
+//! A module records an [`Event`]: plain data with a level, a name, fields and a sentence. The [`Journal`] passes it to every
+//! [`Sink`]: the log, the metrics, the status page, Kubernetes events, and a ring of the
+//! last events. No module calls a sink directly.
 //!
 //! ```text
 //! journal.record(pod::Event::Repaired(..)) -> Event -> each Sink
@@ -32,10 +32,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-/// Characters of a reason that are kept. There may be one for each pod.
+/// Maximum length of a reason in characters. There may be one reason per pod.
 const REASON: usize = 500;
 
-/// What happened, by subject.
+/// An event, by subject.
 #[derive(Debug)]
 pub enum Event {
     /// Verification and repair of pods.
@@ -44,7 +44,7 @@ pub enum Event {
     Watch(watch::Event),
     /// Events for the API server.
     Api(api::Event),
-    /// The plugin on the node.
+    /// The installation of the plugin on the node.
     Install(install::Event),
     /// Ambient mode.
     Ambient(ambient::Event),
@@ -54,7 +54,7 @@ pub enum Event {
     Serve(serve::Event),
 }
 
-/// The sentence for people.
+/// The sentence for the log.
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.about().text)
@@ -64,7 +64,7 @@ impl fmt::Display for Event {
 macro_rules! subjects {
     ($($variant:ident($room:ident)),*) => {
         impl Event {
-            /// What is said of it.
+            /// Returns level, name, fields and sentence.
             pub fn about(&self) -> About {
                 match self {
                     $(Self::$variant(event) => event.about(),)*
@@ -92,31 +92,31 @@ subjects!(
     Serve(serve)
 );
 
-/// What takes events. It must not block.
+/// A consumer of events. It must not block.
 pub trait Sink: Send + Sync {
-    /// Takes one, in the thread in which it happened.
+    /// Handles an event on the thread that recorded it.
     fn record(&self, at: SystemTime, event: &Event);
 }
 
-/// Where events are recorded; clones are the same place.
+/// Records events. Clones share the same sinks.
 #[derive(Clone, Default)]
 pub struct Journal(Arc<Mutex<Vec<Arc<dyn Sink>>>>);
 
 impl Journal {
-    /// From now on this sink takes events too, after those before it.
+    /// Adds a sink, called after the existing ones.
     pub fn add(&self, sink: impl Sink + 'static) {
         self.sinks().push(Arc::new(sink));
     }
 
-    /// It happened now.
+    /// Records an event with the current time.
     pub fn record(&self, event: impl Into<Event>) {
-        // A sink may record what becomes of an event, so the lock is not held.
+        // Sinks are called without the lock: a sink may record an event itself.
         let sinks = self.sinks().clone();
         let (at, event) = (SystemTime::now(), event.into());
         sinks.iter().for_each(|sink| sink.record(at, &event));
     }
 
-    /// A thread gave up its capabilities, or could not.
+    /// Records that a thread dropped its capabilities, or could not.
     pub fn rights(&self, given_up: Result<(), String>) {
         if let Err(why) = given_up {
             self.record(process::Event::Rights { why });
@@ -129,7 +129,7 @@ impl Journal {
     }
 }
 
-/// A reason that is not too long.
+/// Truncates a reason to the maximum length.
 pub fn cut(text: &str) -> String {
     match text.char_indices().nth(REASON) {
         Some((at, _)) => format!("{}...", text.get(..at).unwrap_or_default()),

@@ -1,4 +1,4 @@
-//! Verification and repair of pods.
+//! Events of verification and repair of pods.
 
 use super::About;
 use std::fmt;
@@ -9,7 +9,7 @@ use weir_cni::log::Level::{self, Debug, Error, Info, Warn};
 use weir_cni::plugin::Phases;
 use weir_cni::redirection::{Change, Difference};
 
-/// A pod, by what names it. Displayed as `NAMESPACE/NAME`.
+/// The identity of a pod. Displayed as `NAMESPACE/NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodRef {
     pub namespace: Arc<str>,
@@ -25,7 +25,7 @@ impl fmt::Display for PodRef {
     }
 }
 
-/// How inbound traffic is led to the sidecar.
+/// How inbound traffic reaches the sidecar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     Redirect,
@@ -33,7 +33,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// As `sidecar.istio.io/interceptionMode` names it.
+    /// Returns the value of `sidecar.istio.io/interceptionMode`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Redirect => "REDIRECT",
@@ -42,36 +42,36 @@ impl Mode {
     }
 }
 
-/// A pod that asks for redirection.
+/// The state of a pod that requests redirection.
 #[derive(Debug, Clone)]
 pub struct PodState {
     pub pod: PodRef,
-    /// `None`: what it asks for cannot be understood.
+    /// `None` if its annotations are invalid.
     pub mode: Option<Mode>,
-    /// Who held its rules when they were seen last.
+    /// The engine of its rules at the last look.
     pub engine: Option<Engine>,
-    /// Its rules are as it asks.
+    /// Its rules are in sync.
     pub verified: bool,
-    /// When they were seen to be, the last time.
+    /// Time of the last successful verification.
     pub verified_at: Option<SystemTime>,
-    /// Why they are not.
+    /// The reason why they are not in sync.
     pub error: Option<Box<str>>,
 }
 
 // A node has up to 250 pods: 30 KB.
 const _: () = assert!(size_of::<PodState>() <= 120);
 
-/// A pod that asks for no redirection and had rules of ours.
+/// A pod that does not request redirection and had rules of weir.
 #[derive(Debug, Clone)]
 pub struct Unasked {
     pub pod: PodRef,
-    /// What was found and what became of it.
+    /// What was found, and the result of the removal.
     pub message: Box<str>,
     pub removed: bool,
 }
 
 impl Unasked {
-    /// Of the Kubernetes event.
+    /// Returns the reason of the Kubernetes event.
     fn reason(&self) -> &'static str {
         match self.removed {
             true => "RedirectionRemoved",
@@ -80,26 +80,26 @@ impl Unasked {
     }
 }
 
-/// What became of a broken pod.
+/// Result of the repair of a broken pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repaired {
     Success,
-    /// Nothing was left to do.
+    /// Nothing had to be done.
     Skip,
     Fail,
 }
 
-/// How a pod's rules differed from what it asks for.
+/// How a pod's actual rules differed from the desired ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// Something was missing, and nothing else was there instead.
+    /// Something was missing, without a replacement.
     Missing,
-    /// Something else was there.
+    /// Something was different.
     Changed,
 }
 
 impl Cause {
-    /// Of everything that was found and is repaired.
+    /// Returns the cause for all differences found.
     pub fn of(found: &[Change]) -> Self {
         let is_missing = |c: &Change| c.difference() == Difference::Missing;
         let mut repaired = found.iter().filter(|c| !c.stays());
@@ -117,7 +117,7 @@ impl Cause {
     }
 }
 
-/// The process that changed rules, as far as the kernel says (`NFTA_GEN_PROC_PID`, `NFTA_GEN_PROC_NAME`).
+/// The process that changed rules, as reported by the kernel (`NFTA_GEN_PROC_PID`, `NFTA_GEN_PROC_NAME`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Writer {
     pub pid: u32,
@@ -130,31 +130,31 @@ impl fmt::Display for Writer {
     }
 }
 
-/// How the rules of a pod differed from what they should be, and what was written.
+/// The differences found in a pod, and what was written.
 #[derive(Debug, Clone)]
 pub struct Repair {
     /// The first difference.
     pub first: String,
-    /// How many there were.
+    /// Number of differences.
     pub differences: usize,
     pub cause: Cause,
     /// What was written.
     pub summary: String,
 }
 
-/// The rules of a pod were not as they should be, and are now.
+/// The rules of a pod had drifted and were repaired.
 #[derive(Debug)]
 pub struct Healed {
     pub pod: PodRef,
     pub repair: Repair,
     /// The process that changed them, if a notification of nf_tables led to the repair.
     pub by: Option<Writer>,
-    /// A Kubernetes event says so too.
+    /// A Kubernetes event is sent as well.
     pub notify: bool,
 }
 
 impl Healed {
-    /// `was` says what the pod was not.
+    /// `was` names the state that the pod had lost.
     pub(super) fn about(&self, name: &'static str, was: &str) -> About {
         let Repair {
             first,
@@ -173,7 +173,7 @@ impl Healed {
     }
 }
 
-/// Another writer changes the rules of a pod again and again: the next repair comes later.
+/// Another writer keeps changing the rules of a pod: the next repair is delayed.
 #[derive(Debug)]
 pub struct Contention {
     pub pod: PodRef,
@@ -195,64 +195,64 @@ impl Contention {
     }
 }
 
-/// What happens to pods.
+/// An event of verification or repair.
 #[derive(Debug)]
 pub enum Event {
-    /// No pod is verified, for this reason; `level` when none is repaired either.
+    /// Verification is off, for this reason; `level` is set if repair is off as well.
     Off { why: String, level: Option<Level> },
-    /// From here on a round of verification should end within each interval.
+    /// Verification starts: a pass should end within each interval.
     RoundsBegin { interval: Duration },
-    /// The pods that ask for redirection, and how they are.
+    /// The pods that request redirection, with their states.
     Seen { expected: Arc<[PodState]> },
-    /// A round that looked at every pod has ended.
+    /// A pass over all pods has ended.
     RoundEnded {
         interval: Duration,
-        /// Pods that ask for nothing and have, or had, rules of ours.
+        /// Pods that do not request redirection and have, or had, rules of weir.
         unasked: Arc<[Unasked]>,
-        /// How many pods that ask for nothing could not be looked at, and why the first could not.
+        /// Number of pods without a request that could not be examined, and the reason for the first.
         unseen: (usize, Option<String>),
     },
-    /// What was spent on one pod, by `plugin` or `agent`.
+    /// Time spent on one pod by `plugin` or `agent`.
     Measured { by: &'static str, phases: Phases },
-    /// It was not redirected as it asks, and is now.
+    /// It was not redirected as requested, and was repaired.
     Repaired(Healed),
-    /// Something changes its rules again and again.
+    /// Another writer keeps changing its rules.
     Contention(Contention),
-    /// It cannot be looked at or repaired. Recorded once for each reason.
+    /// It cannot be examined or repaired. Recorded once per reason.
     NotVerified { pod: PodRef, why: String },
-    /// It asks for no redirection and has, or had, rules of ours.
+    /// It does not request redirection and has, or had, rules of weir.
     Unasked { found: Unasked, is_new: bool },
-    /// It asks for no redirection and could not be looked at.
+    /// It does not request redirection and could not be examined.
     UnaskedUnknown { pod: PodRef, why: String },
-    /// It met the criteria, and this was done: `repair`, `delete`, `label`.
+    /// It met the criteria; the action was `repair`, `delete` or `label`.
     Criteria {
         pod: PodRef,
         action: &'static str,
         done: Done,
     },
-    /// It was deleted, or cannot be.
+    /// It was deleted, or deletion failed.
     Deleted {
         pod: PodRef,
         failure: Option<String>,
     },
-    /// It got this label, or cannot.
+    /// It was labelled, or labelling failed.
     Labelled {
         pod: PodRef,
         label: String,
         failure: Option<String>,
     },
-    /// It met the criteria, and one of its name and another UID was repaired before.
+    /// It met the criteria, and a pod of the same name with another UID was repaired before.
     Replaced { pod: PodRef, repaired: String },
 }
 
-/// How dealing with a broken pod ended.
+/// The result of handling a broken pod.
 #[derive(Debug)]
 pub enum Done {
-    /// Its rules are in place; what was written, if anything.
+    /// Its rules are in force; the text says what was written, if anything.
     Repaired(String),
-    /// By a request to the API server.
+    /// A request to the API server succeeded.
     Requested,
-    /// Nothing was left to do.
+    /// Nothing had to be done.
     Skipped,
     Failed {
         why: String,

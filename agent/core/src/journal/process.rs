@@ -1,21 +1,21 @@
-//! The process itself.
+//! Events of the process itself.
 
 use super::About;
 use weir_cni::log::Level::{Debug, Error, Info, Warn};
 
-/// What happens to the process.
+/// An event of the process.
 #[derive(Debug)]
 pub enum Event {
-    /// It begins.
+    /// It starts.
     Starts { version: &'static str },
-    /// A setting, and from where its value is. `is_default`: nobody gave one.
+    /// A setting with the origin of its value. `is_default`: the value is the default.
     Setting {
         name: &'static str,
         value: String,
         from: String,
         is_default: bool,
     },
-    /// What a person should know about the value of a setting.
+    /// A remark about the value of a setting.
     SettingNoted { name: &'static str, note: String },
     /// `POD_NAMESPACE` is not set.
     NamespaceUnknown,
@@ -23,13 +23,13 @@ pub enum Event {
     RepairsNothing { repaired: String, watched: String },
     /// `--log_output_level` has a scope that does not exist.
     ScopeUnknown { scope: String },
-    /// A capability is missing, or one that is not needed cannot be given up.
+    /// A capability is missing, or one that is not needed cannot be dropped.
     Rights { why: String },
-    /// A task ended that runs for as long as the process does, or panicked.
+    /// A permanent task ended or panicked.
     TaskEnded { tasks: String },
-    /// Tasks that did not stop in time at the end.
+    /// Tasks did not stop in time at shutdown.
     NotStopped { tasks: String },
-    /// Lines of the log that a target did not take. The log says so itself, in their place.
+    /// A log target did not accept these lines. The log contains a remark in their place.
     LinesDropped { lines: u64 },
 }
 

@@ -1,21 +1,21 @@
-//! The last lines, of the log or of events, kept for `agent.sock`.
+//! The last lines of the log or of the events, kept for `agent.sock`.
 
 use std::collections::VecDeque;
 
-/// Bytes of lines at most: what a node agent pays for it.
+/// Maximum total size of the lines in bytes.
 const ROOM: usize = 128 << 10;
 
-/// Lines in the order in which they were said.
+/// Lines in the order in which they were added.
 #[derive(Default)]
 pub struct Recent {
     lines: VecDeque<Box<str>>,
     bytes: usize,
-    /// Lines that had to go.
+    /// Number of lines dropped.
     gone: u64,
 }
 
 impl Recent {
-    /// One or more lines, each with its newline.
+    /// Adds one or more lines, each with its newline.
     pub fn push(&mut self, text: &str) {
         for line in text.split_inclusive('\n') {
             self.bytes += line.len();
@@ -30,7 +30,7 @@ impl Recent {
         }
     }
 
-    /// All of them, after `note` about those that are gone, if any.
+    /// Returns all lines, preceded by `note` if lines were dropped.
     pub fn text(&self, note: impl Fn(u64) -> String) -> String {
         let mut text = match self.gone {
             0 => String::new(),

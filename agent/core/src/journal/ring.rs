@@ -1,4 +1,4 @@
-//! The last events, each as one line of JSON: what `agent.sock` answers when it is asked for `/events`.
+//! The last events, one line of JSON each: the answer of `agent.sock` to `/events`.
 
 use super::{Event, Recent, Sink};
 use serde_json::json;
@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 use weir_cni::log::timestamp;
 
-/// The sink; clones are the same ring. Events that no line of the log is about are only counted, by the metrics: there
-/// is one for each pod that is compared, and they would push out what happened.
+/// The sink. Clones share the same ring. Events without a log line are not kept (the metrics count them): there
+/// is one per comparison of a pod, and they would displace all others.
 #[derive(Clone, Default)]
 pub struct Ring(Arc<Mutex<Recent>>);
 
@@ -34,7 +34,7 @@ impl Sink for Ring {
 }
 
 impl Ring {
-    /// One object per line, the oldest first; before them `{"dropped":N}` if earlier ones are gone.
+    /// Returns one object per line, oldest first, preceded by `{"dropped":N}` if earlier ones were dropped.
     pub fn text(&self) -> String {
         self.recent().text(|n| json!({ "dropped": n }).to_string())
     }

@@ -1,24 +1,24 @@
-//! The servers: their sockets, who is refused, and the descriptors that they need.
+//! Events of the servers: sockets, refused clients, file descriptors.
 
 use super::About;
 use std::path::PathBuf;
 use weir_cni::log::Level::{Error, Info, Warn};
 
-/// A socket of the run directory, by what it is for.
+/// A socket of the run directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Socket {
-    /// Lines of the plugin.
+    /// Log lines of the plugin.
     Lines,
-    /// Questions of the plugin for pods.
+    /// Look-ups of pods by the plugin.
     Pods,
-    /// Pods of ambient mode that the plugin hands over.
+    /// Ambient pods handed over by the plugin.
     Entry,
-    /// Questions of operators about the agent.
+    /// Requests of operators about the agent.
     Agent,
 }
 
 impl Socket {
-    /// What does not work without it.
+    /// Returns what does not work without it.
     fn without(self) -> &'static str {
         match self {
             Self::Lines => "the plugin's lines do not reach this log",
@@ -29,81 +29,82 @@ impl Socket {
     }
 }
 
-/// What became of a line of the plugin.
+/// Result of a log line of the plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LineResult {
     Emitted,
-    /// Below the level.
+    /// Below the log level.
     Quiet,
-    /// Not a line.
+    /// Not a valid line.
     Malformed,
     /// Too many.
     Dropped,
-    /// A connection of another user than root, whatever it would have said.
+    /// The client is not root.
     Refused,
 }
 
-/// What became of a question of the plugin for a pod.
+/// Result of a look-up of a pod by the plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lookup {
     Known,
     Unknown,
-    /// The pods are not listed yet.
+    /// The list of pods is not complete yet.
     Unsynced,
     Malformed,
-    /// Of another user than root.
+    /// The client is not root.
     Refused,
 }
 
-/// What happens to the servers.
+/// An event of the servers.
 #[derive(Debug)]
 pub enum Event {
-    /// The name of a socket is no longer that of the agent's; it is bound again.
+    /// The socket's path no longer refers to the agent's socket; it is bound again.
     SocketLost {
         socket: Socket,
         path: PathBuf,
         why: String,
     },
-    /// A lost socket cannot be bound; it is tried again.
+    /// A lost socket cannot be bound again; the bind is retried.
     SocketNotBound {
         socket: Socket,
         path: PathBuf,
         why: String,
     },
-    /// A socket listens, from the start.
+    /// A socket was bound at start.
     SocketReady { socket: Socket },
-    /// A socket cannot be bound at the start.
+    /// A socket cannot be bound at start.
     SocketMissing {
         socket: Socket,
         path: PathBuf,
         why: String,
     },
-    /// A lost socket listens again.
+    /// A lost socket was bound again.
     SocketBound { socket: Socket, path: PathBuf },
-    /// A user who is not root tried this; `more` times since the last such event.
+    /// A client that is not root was refused; `more` counts suppressed events since the last one.
     Refused {
         does: &'static str,
         who: String,
         more: u64,
     },
-    /// A line of the plugin came.
+    /// A log line of the plugin was received.
     PluginLine { result: LineResult },
-    /// The plugin asked for a pod.
+    /// The plugin looked up a pod.
     PodLookup { result: Lookup },
-    /// The port of the metrics cannot be bound.
+    /// The metrics port cannot be bound.
     NoMetrics { port: i64, why: String },
-    /// Lines of the plugin: too many, or too long.
+    /// Log lines of the plugin were dropped: too many, or too long.
     PluginLinesDropped { lines: u64 },
-    /// The process, or the machine, has no free descriptor.
+    /// The process or the machine has no free file descriptor.
     DescriptorsExhausted { why: String },
-    /// There are free descriptors again.
+    /// File descriptors are available again.
     DescriptorsFree,
-    /// The thread of health and metrics has no table of descriptors of its own.
+    /// The thread for health and metrics could not get a separate file descriptor table.
     DescriptorsShared { why: String },
 }
 
 impl Event {
-    /// Why clients do not reach the agent at a socket; `None` if they do. `None` for events that are not of a socket.
+    /// For an event of a socket, returns the socket and the reason why clients cannot reach the agent (`None` if they can).
+    /// Returns `None` for other events.
     pub fn of_socket(&self) -> Option<(Socket, Option<String>)> {
         Some(match self {
             Self::SocketLost { socket, path, why } => {

@@ -1,30 +1,30 @@
-//! The watches of pods and namespaces.
+//! Events of the watches of pods and namespaces.
 
 use super::About;
 use std::fmt;
 use std::sync::Arc;
 use weir_cni::log::Level::{self, Debug, Info, Warn};
 
-/// Kinds of failure; the label of `weir_pod_watch_restarts_total`.
+/// The kind of a failure; a label value of `weir_pod_watch_restarts_total`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// No connection, or it broke.
+    /// Connection failed or was lost.
     Unreachable,
-    /// Token or authority.
+    /// Token or CA certificate cannot be read.
     Credentials,
-    /// Handshake.
+    /// TLS handshake failed.
     Tls,
-    /// 401
+    /// Status 401.
     Unauthorized,
-    /// 403
+    /// Status 403.
     Forbidden,
-    /// 410: what we know is too old.
+    /// Status 410: the resource version is too old.
     Gone,
-    /// Another status.
+    /// Any other status.
     Refused,
-    /// No JSON of these objects, or too much of it.
+    /// The body is not the expected JSON, or too large.
     Garbage,
-    /// Nothing is complete within the limit.
+    /// The answer was not complete within the time limit.
     Slow,
 }
 
@@ -56,12 +56,12 @@ impl Kind {
     }
 }
 
-/// What is watched.
+/// The watched objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Objects {
     /// The pods of this node.
     Pods(Arc<str>),
-    /// All namespaces, if something is decided by them: pods of ambient mode are.
+    /// All namespaces; `needed` in ambient mode, where enrolment depends on them.
     Namespaces { needed: bool },
 }
 
@@ -83,44 +83,44 @@ impl fmt::Display for Objects {
     }
 }
 
-/// What is new about a watch that works.
+/// What changed in a working watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum News {
-    /// The first list is complete.
+    /// The first list was completed.
     First,
-    /// It failed before.
+    /// It recovered from a failure.
     Again,
     /// An object was changed.
     Nothing,
 }
 
-/// What happens to the watches.
+/// An event of a watch.
 #[derive(Debug)]
 pub enum Event {
-    /// There is none, for this reason.
+    /// The watch is off, for this reason.
     Off { why: String },
-    /// Nothing of these is known yet.
+    /// The watch starts; no object is known yet.
     Begins { of: Objects },
-    /// It is followed; so many objects are known.
+    /// The watch works; `known` objects are known.
     Works {
         of: Objects,
         known: usize,
         news: News,
-        /// Why not all are known.
+        /// Reason why some objects are left out.
         left_out: Option<String>,
     },
-    /// It failed, and is tried again.
+    /// The watch failed and is retried.
     Fails {
         of: Objects,
         known: usize,
         kind: Kind,
         why: String,
-        /// The failure before was of the same kind.
+        /// The previous failure was of the same kind.
         repeated: bool,
     },
     /// The API server has no streaming lists, for this reason.
     Paged { of: Objects, why: String },
-    /// An object that cannot be read, and why.
+    /// An object could not be parsed, for this reason.
     Unreadable { why: String },
 }
 
@@ -155,7 +155,7 @@ impl Event {
             } => {
                 let level = match kind {
                     _ if *repeated => Debug,
-                    // A server forgets what is old; that is no fault.
+                    // Servers discard old versions; this is normal.
                     Kind::Gone => of.level(Info),
                     _ => of.level(Warn),
                 };
