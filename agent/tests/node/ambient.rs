@@ -1,6 +1,6 @@
 //! Ambient mode, from the label to the proxy: real namespaces and rules, a fake API server, a ztunnel that only speaks ZDS.
 
-use crate::api_server::{ApiServer, Asked, Fault, namespace, pod};
+use crate::api_server::{Answer, ApiServer, Asked, namespace, pod};
 use crate::repair::{Sandbox, events};
 use crate::support::{Agent, BRIDGE, Node, exchange, get, weir};
 use crate::upgrade::{daemon_set, own_pod};
@@ -388,8 +388,8 @@ fn a_pod_whose_annotation_is_not_written_is_not_shown_as_enrolled() {
         let of = |name: &str| asked.method == "PATCH" && asked.path.contains(name);
         // The right to do it is missing; a webhook takes back what it does not know.
         match (of("/refused/"), of("/stripped/")) {
-            (true, _) => Some(Fault::Status(403)),
-            (_, true) => Some(Fault::Body(object.to_string().into_bytes())),
+            (true, _) => Some(Answer::Status(403)),
+            (_, true) => Some(Answer::Chunk(object.to_string().into_bytes())),
             _ => None,
         }
     });
@@ -425,7 +425,7 @@ fn a_pod_whose_annotation_is_not_written_is_not_shown_as_enrolled() {
     // The removal is refused, too.
     scene.server.fault(|asked| {
         let is_it = asked.method == "PATCH" && asked.path.contains("/refused/");
-        is_it.then_some(Fault::Status(403))
+        is_it.then_some(Answer::Status(403))
     });
     let mut out = running("refused", &refused.address);
     out["metadata"]["labels"][MODE] = "none".into();
@@ -735,7 +735,7 @@ fn a_refusal_and_a_silent_api_server_are_told_and_tried_again() {
     );
     scene
         .server
-        .fault(|asked| (asked.method == "PATCH").then_some(Fault::Status(500)));
+        .fault(|asked| (asked.method == "PATCH").then_some(Answer::Status(500)));
     ztunnel.refuse("uid-web", None);
     agent.until("not annotated", || {
         why(&agent, "web").contains("cannot be written")

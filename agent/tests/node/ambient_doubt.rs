@@ -3,7 +3,7 @@
 use crate::ambient::{Scene, event, post, running, until_it_listens, why};
 use crate::ambient_killed::by_programs;
 use crate::ambient_node::{Listener, NODE, Pod, address, programs_or_skip, set, ztunnel};
-use crate::api_server::{Asked, Fault, namespace};
+use crate::api_server::{Answer, Asked, namespace};
 use crate::support::Agent;
 use nix::sys::signal::Signal;
 use serde_json::json;
@@ -40,7 +40,7 @@ fn stays_captured(name: &str, numbers: [u8; 2], settings: &[(&str, &str)]) {
     };
     scene
         .server
-        .fault(|asked| is_annotation(asked).then_some(Fault::Status(500)));
+        .fault(|asked| is_annotation(asked).then_some(Answer::Status(500)));
     scene.server.put(namespace("istio-system"));
     scene.server.put(ztunnel(&zt, &proxy, true));
     scene.server.put(web.object("shop", name));
@@ -60,7 +60,7 @@ fn stays_captured(name: &str, numbers: [u8; 2], settings: &[(&str, &str)]) {
     scene.server.remove(&stale);
     scene.server.fault(|asked| {
         let is_refused = is_annotation(asked) || asked.path.starts_with("/api/v1/namespaces");
-        is_refused.then_some(Fault::Status(500))
+        is_refused.then_some(Answer::Status(500))
     });
     let agent = next(&scene, agent, settings);
     agent.until("unknown", || why(&agent, name).contains("not known yet"));

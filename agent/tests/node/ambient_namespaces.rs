@@ -3,12 +3,12 @@
 use crate::ambient::{
     MODE, Scene, hand_over, has_no_rules, id, is_captured, labelled, running, states, why,
 };
-use crate::api_server::{ApiServer, Fault};
+use crate::api_server::{Answer, ApiServer};
 use crate::repair::Sandbox;
 use crate::support::{Agent, Node, get};
 
 fn unlisted(server: &ApiServer) {
-    server.fault(|asked| (asked.path == "/api/v1/namespaces").then_some(Fault::Status(403)));
+    server.fault(|asked| (asked.path == "/api/v1/namespaces").then_some(Answer::Status(403)));
 }
 
 fn blind(agent: &Agent) -> u64 {

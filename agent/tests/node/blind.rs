@@ -1,6 +1,6 @@
 //! What the agent does not see it says, and never shows as good.
 
-use crate::api_server::{ApiServer, Fault};
+use crate::api_server::{Answer, ApiServer};
 use crate::repair::{IN_PLACE, Sandbox, sidecar, start};
 use crate::support::{Agent, BRIDGE, Node, get};
 use nix::sys::ptrace;
@@ -26,7 +26,7 @@ fn ratio(agent: &Agent) -> String {
 #[test]
 fn an_api_server_that_never_answers() {
     let server = ApiServer::start();
-    server.fault(|_| Some(Fault::Status(500)));
+    server.fault(|_| Some(Answer::Status(500)));
     let node = Node::new();
     let agent = start(&node, &server, &[IN_PLACE]);
     agent.until("trouble", || {
@@ -53,7 +53,7 @@ fn an_api_server_that_never_answers() {
         get(agent.metrics, "/").unwrap().1.contains("all is well")
     });
     // Lost later: what is known is old.
-    server.fault(|_| Some(Fault::Status(500)));
+    server.fault(|_| Some(Answer::Status(500)));
     server.end();
     agent.until("lost", || blind(&agent, "watch"));
     let (_, page) = get(agent.metrics, "/").unwrap();

@@ -1,6 +1,6 @@
 //! Many broken pods at once.
 
-use crate::api_server::{ApiServer, Asked, Fault};
+use crate::api_server::{Answer, ApiServer, Asked};
 use crate::repair::{broken, start};
 use crate::support::Node;
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ const PODS: u8 = 60;
 fn all_are_asked_for(setting: (&str, &str), is_action: fn(&Asked) -> bool) {
     let server = ApiServer::start();
     server.fault(|asked| {
-        let hangs = Fault::Drip(Duration::from_secs(60));
+        let hangs = Answer::Drip(Duration::from_secs(60));
         asked.path.ends_with("/events").then_some(hangs)
     });
     for n in 0..PODS {

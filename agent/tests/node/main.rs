@@ -17,14 +17,13 @@ mod ambient_namespaces;
 mod ambient_node;
 mod ambient_pods;
 mod ambient_proxies;
-mod api_server;
 mod attacks;
 mod blind;
 mod bundle;
 mod bundle_rules;
 mod burst;
 
-use weir_testing::chromium;
+use weir_testing::{api_server, chromium};
 mod commands;
 mod cri;
 mod drift;

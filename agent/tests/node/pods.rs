@@ -1,7 +1,7 @@
 //! The pods of the node: watched, and looked up over the socket.
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
-use crate::api_server::{ApiServer, Asked, Fault, Streaming, namespace, pod};
+use crate::api_server::{Answer, ApiServer, Asked, Streaming, namespace, pod};
 use crate::support::{Agent, BRIDGE, Node, exchange};
 use serde_json::{Value, json};
 use std::os::unix::net::UnixStream;
@@ -172,18 +172,18 @@ fn a_watch_that_misbehaves() {
     ]
     .concat();
     let faults = [
-        Fault::Raw(b"220 mail.example.org ESMTP\r\n\r\n".to_vec()),
-        Fault::Raw(Vec::new()),
-        Fault::Status(500),
-        Fault::Status(503),
-        Fault::Status(429),
-        Fault::Body(b"<html>login</html>\n".to_vec()),
-        Fault::Body(b"\xff\xfe\0\n".to_vec()),
-        Fault::Body(Vec::new()),
-        Fault::Body(b"{\"type\":\"ADDED\",\"object\":{}}\n{\"type\":\"ADDED\"}\n".to_vec()),
-        Fault::Half(b"{\"type\":\"ADDED\",\"object\":{\"metada".to_vec()),
-        Fault::Body(huge),
-        Fault::Drip(Duration::from_millis(300)),
+        Answer::Raw(b"220 mail.example.org ESMTP\r\n\r\n".to_vec()),
+        Answer::Raw(Vec::new()),
+        Answer::Status(500),
+        Answer::Status(503),
+        Answer::Status(429),
+        Answer::Chunk(b"<html>login</html>\n".to_vec()),
+        Answer::Chunk(b"\xff\xfe\0\n".to_vec()),
+        Answer::Chunk(Vec::new()),
+        Answer::Chunk(b"{\"type\":\"ADDED\",\"object\":{}}\n{\"type\":\"ADDED\"}\n".to_vec()),
+        Answer::Half(b"{\"type\":\"ADDED\",\"object\":{\"metada".to_vec()),
+        Answer::Chunk(huge),
+        Answer::Drip(Duration::from_millis(300)),
     ];
     for fault in faults {
         let shown = format!("{fault:?}").chars().take(80).collect::<String>();
@@ -224,7 +224,7 @@ fn what_is_too_old_is_listed_anew() {
     // A storm: every watch ends so. Pauses grow.
     server.fault(|asked| {
         let gone = b"{\"type\":\"ERROR\",\"object\":{\"code\":410,\"message\":\"\",\"reason\":\"Expired\",\"status\":\"Failure\"}}\n";
-        asked.is_for_pods().then(|| Fault::Body(gone.to_vec()))
+        asked.is_for_pods().then(|| Answer::Chunk(gone.to_vec()))
     });
     server.gone();
     let before = server.asked().len();
@@ -248,7 +248,7 @@ fn a_list_with_another_status_than_200_is_no_list() {
         let text = format!("HTTP/1.1 {status} X\r\nContent-Length: {length}\r\n\r\n{body}");
         server.fault(move |asked| {
             let is_list = asked.is_for_pods() && !asked.is_watch();
-            is_list.then(|| Fault::Raw(text.clone().into_bytes()))
+            is_list.then(|| Answer::Raw(text.clone().into_bytes()))
         });
         let before = restarts(&agent, "unreachable");
         server.gone();
@@ -265,7 +265,7 @@ fn a_list_with_another_status_than_200_is_no_list() {
 fn what_was_missed_is_listed_anew() {
     let later = br#"{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"1000"}}}"#;
     let unreadable = [b"{\"type\":\"ADDED\",\"object\":{}}\n", &later[..], b"\n"].concat();
-    for fault in [Fault::Status(410), Fault::Body(unreadable)] {
+    for fault in [Answer::Status(410), Answer::Chunk(unreadable)] {
         let server = ApiServer::start();
         server.put(pod("shop", "web-0", "uid-0"));
         let node = Node::new();

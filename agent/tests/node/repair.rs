@@ -1,7 +1,7 @@
 //! Pods that are outside of the mesh: a process in a network namespace with the pod's address, and what the API
 //! server says of it.
 
-use crate::api_server::{ApiServer, Asked, Fault, pod};
+use crate::api_server::{Answer, ApiServer, Asked, pod};
 use crate::groups::Group;
 use crate::support::{Agent, BRIDGE, Node};
 use serde_json::{Value, json};
@@ -243,7 +243,7 @@ fn events_that_nobody_takes_hold_up_no_repair() {
     let Some(sandboxes) = sandboxes else { return };
     let server = ApiServer::start();
     server.fault(|asked| {
-        let hangs = Fault::Drip(std::time::Duration::from_secs(60));
+        let hangs = Answer::Drip(std::time::Duration::from_secs(60));
         (asked.method == "POST").then_some(hangs)
     });
     for (n, sandbox) in sandboxes.iter().enumerate() {
@@ -383,7 +383,7 @@ fn an_api_server_that_is_busy_is_asked_again_within_the_same_attempt() {
     let seen = std::sync::Mutex::new(std::collections::BTreeSet::new());
     server.fault(move |asked| {
         let is_first = seen.lock().unwrap().insert(asked.path.clone());
-        (asked.method != "GET" && is_first).then_some(Fault::Status(429))
+        (asked.method != "GET" && is_first).then_some(Answer::Status(429))
     });
     server.put(broken("web", "192.0.2.7"));
     let node = Node::new();
@@ -401,7 +401,7 @@ fn an_api_server_that_is_busy_is_asked_again_within_the_same_attempt() {
 #[test]
 fn an_api_server_that_refuses_is_asked_five_times_and_again_when_the_pod_changes() {
     let server = ApiServer::start();
-    server.fault(|asked| (asked.method == "DELETE").then_some(Fault::Status(409)));
+    server.fault(|asked| (asked.method == "DELETE").then_some(Answer::Status(409)));
     let pod = broken("web", "192.0.2.7");
     server.put(pod.clone());
     let node = Node::new();

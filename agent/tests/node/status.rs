@@ -1,7 +1,7 @@
 //! The page about the node and its JSON, of an agent that runs; and the page in a real browser.
 // matrix: none: about a page, also in a browser; the rules that it shows are made in repair
 
-use crate::api_server::{ApiServer, Fault};
+use crate::api_server::{Answer, ApiServer};
 use crate::chromium::{Chromium, Scheme};
 use crate::repair::{IN_PLACE, Sandbox, sidecar, start};
 use crate::support::{Agent, BRIDGE, Node, get};
@@ -247,7 +247,7 @@ fn what_is_missing_is_said_in_words() {
     }
     // An API server that refuses, with a text of its own.
     let server = ApiServer::start();
-    server.fault(|_| Some(Fault::Status(403)));
+    server.fault(|_| Some(Answer::Status(403)));
     let node = Node::new();
     let agent = start(&node, &server, &[IN_PLACE]);
     agent.until("refused", || {

@@ -2,7 +2,7 @@
 //! nothing.
 
 use crate::ambient::Scene;
-use crate::api_server::{ApiServer, Fault, pod};
+use crate::api_server::{Answer, ApiServer, pod};
 use crate::support::{Agent, BRIDGE, Node, PATIENCE};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -126,7 +126,12 @@ fn an_agent_that_only_waited_hands_the_kubeconfig_over_too() {
 #[test]
 fn without_the_right_to_a_token_the_entry_stays_and_the_log_says_what_is_missing() {
     let (node, server) = deployed();
-    server.fault(|asked| asked.path.ends_with("/token").then_some(Fault::Status(403)));
+    server.fault(|asked| {
+        asked
+            .path
+            .ends_with("/token")
+            .then_some(Answer::Status(403))
+    });
     let mut agent = agent(&node, &server);
     assert!(agent.terminate().success(), "{}", agent.log());
     assert_stays(&node, &agent);
@@ -153,7 +158,7 @@ fn a_right_is_missing_only_where_the_server_says_so() {
         let (node, server) = (Node::new(), ApiServer::start());
         server.put(own_pod());
         server.put(set);
-        server.fault(move |asked| asked.path.contains(path).then_some(Fault::Status(status)));
+        server.fault(move |asked| asked.path.contains(path).then_some(Answer::Status(status)));
         let mut agent = agent(&node, &server);
         assert!(agent.terminate().success(), "{}", agent.log());
         assert_stays(&node, &agent);
@@ -275,13 +280,16 @@ fn a_pod_and_a_daemon_set_that_are_both_gone_are_an_uninstallation() {
 
 #[test]
 fn an_answer_that_cannot_be_had_removes_nothing() {
-    let faults: [(&str, Option<Fault>); 4] = [
-        ("refused", Some(Fault::Status(403))),
-        ("broken", Some(Fault::Status(500))),
-        ("no API server", Some(Fault::Raw(b"hello\r\n\r\n".to_vec()))),
+    let faults: [(&str, Option<Answer>); 4] = [
+        ("refused", Some(Answer::Status(403))),
+        ("broken", Some(Answer::Status(500))),
+        (
+            "no API server",
+            Some(Answer::Raw(b"hello\r\n\r\n".to_vec())),
+        ),
         ("dead", None),
     ];
-    let one = |(what, fault): (&str, Option<Fault>)| {
+    let one = |(what, fault): (&str, Option<Answer>)| {
         let (node, mut server) = (Node::new(), ApiServer::start());
         server.put(own_pod());
         let mut agent = agent(&node, &server);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::setup::Setup;
-use weir_testing::api_server::{Answer, ApiServer};
+use weir_testing::api_server::{Answer, ApiServer, Asked};
 use weir_testing::pods;
 
 /// Pods of the node, half of them without sidecar; a kubelet's limit is lower as a rule.
@@ -40,7 +40,7 @@ impl Agent {
             std::fs::write(root.join(name), text).map_err(|e| format!("{name}: {e}"))
         };
         write("account/token", "the-token")?;
-        write("account/ca.crt", &server.ca_pem)?;
+        write("account/ca.crt", &server.ca_pem())?;
         let list = json!({"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "bridge"}]});
         write("net.d/10-n.conflist", &list.to_string())?;
         write("source/istio-cni", "the plugin")?;
@@ -156,34 +156,35 @@ pub(crate) fn directories(root: &Path, more: &[&str]) -> Result<(), String> {
 }
 
 /// Lists in one page, watches in which nothing happens, and single pods.
-pub(crate) fn answer(path: &str, _request: usize) -> Answer {
-    let (path, query) = path.split_once('?').unwrap_or((path, ""));
-    let parts: Vec<&str> = path.split('/').collect();
+pub(crate) fn answer(asked: &Asked) -> Answer {
+    let parts: Vec<&str> = asked.path.split('/').collect();
     match parts[..] {
-        _ if query.contains("sendInitialEvents") => {
-            let why = "sendInitialEvents is forbidden";
-            Answer::Body(422, pods::status(422, "Invalid", why).to_string())
-        }
-        _ if query.contains("watch=true") => Answer::Hang,
+        _ if asked.streams() => Answer::Status(422),
+        _ if asked.is_watch() => Answer::Hang,
         ["", "api", "v1", "pods"] => {
             let of = |kind: &'static str| (0..PODS / 2).map(move |n| pod(&format!("{kind}-{n}")));
-            let elsewhere = match query.contains("fieldSelector=spec.nodeName%3Dnode1") {
-                true => 0,
-                false => CLUSTER - PODS,
+            let elsewhere = match asked.get("fieldSelector") {
+                "spec.nodeName=node1" => 0,
+                _ => CLUSTER - PODS,
             };
             let others = (0..elsewhere).map(|n| pod(&format!("other-{n}")));
-            list(of("web").chain(of("plain")).chain(others).collect())
+            list(
+                "PodList",
+                of("web").chain(of("plain")).chain(others).collect(),
+            )
         }
-        ["", "api", "v1", "namespaces"] => list((0..NAMESPACES).map(namespace).collect()),
+        ["", "api", "v1", "namespaces"] => {
+            list("NamespaceList", (0..NAMESPACES).map(namespace).collect())
+        }
         ["", "api", "v1", "namespaces", _, "pods", name] => {
             Answer::Body(200, pod(name).to_string())
         }
-        _ => Answer::Body(404, pods::status(404, "NotFound", path).to_string()),
+        _ => Answer::Status(404),
     }
 }
 
-pub(crate) fn list(items: Vec<Value>) -> Answer {
-    let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "7"},
+pub(crate) fn list(kind: &str, items: Vec<Value>) -> Answer {
+    let list = json!({"kind": kind, "apiVersion": "v1", "metadata": {"resourceVersion": "7"},
                       "items": items});
     Answer::Body(200, list.to_string())
 }

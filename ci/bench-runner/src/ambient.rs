@@ -16,7 +16,7 @@ use weir_ambient::{AMBIENT, Redirect, Request};
 use weir_cni::compile::Engine;
 use weir_cni::redirection::{Failure, Sandbox, Visit};
 use weir_netlink::Netns;
-use weir_testing::api_server::{Answer, ApiServer};
+use weir_testing::api_server::{Answer, ApiServer, Asked};
 use weir_testing::pods;
 use weir_testing::ztunnel::Ztunnel;
 
@@ -40,7 +40,7 @@ const RSS_KIB: f64 = 25.0 * 1024.0;
 const SELECTOR: &str = "[{namespaceSelector: {matchLabels: {istio.io/dataplane-mode: ambient}}}]";
 
 pub(crate) fn run(setup: &Setup, scratch: &Scratch, report: &mut Report) -> Result<(), String> {
-    let server = ApiServer::start(Box::new(answer));
+    let server = ApiServer::scripted(answer);
     let root = scratch.path().join("ambient");
     directories(&root, &[])?;
     let host = Netns::create().map_err(|e| e.to_string())?;
@@ -323,27 +323,23 @@ fn cpu(pid: u32) -> Result<f64, String> {
 }
 
 /// A namespace of ambient mode with pods: those that run, and those that have no address yet.
-fn answer(path: &str, _request: usize) -> Answer {
-    let (path, query) = path.split_once('?').unwrap_or((path, ""));
-    let parts: Vec<&str> = path.split('/').collect();
+fn answer(asked: &Asked) -> Answer {
+    let parts: Vec<&str> = asked.path.split('/').collect();
     match parts[..] {
-        _ if query.contains("sendInitialEvents") => {
-            let why = "sendInitialEvents is forbidden";
-            Answer::Body(422, pods::status(422, "Invalid", why).to_string())
-        }
-        _ if query.contains("watch=true") => Answer::Hang,
+        _ if asked.streams() => Answer::Status(422),
+        _ if asked.is_watch() => Answer::Hang,
         ["", "api", "v1", "pods"] => {
             let old = (0..PODS).map(|n| pod(&format!("old-{n}")));
             let new = (0..NEW).map(|n| pod(&format!("new-{n}")));
-            list(old.chain(new).collect())
+            list("PodList", old.chain(new).collect())
         }
-        ["", "api", "v1", "namespaces"] => list(vec![namespace()]),
+        ["", "api", "v1", "namespaces"] => list("NamespaceList", vec![namespace()]),
         ["", "api", "v1", "namespaces", "shop"] => Answer::Body(200, namespace().to_string()),
         ["", "api", "v1", "namespaces", _, "pods", name]
         | ["", "api", "v1", "namespaces", _, "pods", name, "status"] => {
             Answer::Body(200, pod(name).to_string())
         }
-        _ => Answer::Body(404, pods::status(404, "NotFound", path).to_string()),
+        _ => Answer::Status(404),
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) fn run(
     samples: usize,
     report: &mut Report,
 ) -> Result<(), String> {
-    let server = ApiServer::start(Box::new(answer));
+    let server = ApiServer::scripted(answer);
     // One run directory with the agent's socket, and one without.
     let root = scratch.path().join("pods");
     let dirs = [root.join("run"), root.join("without")];
@@ -42,11 +42,11 @@ pub(crate) fn run(
         for turn in 0..WAYS.len() {
             let way = (turn + round) % WAYS.len();
             let (netns, dir) = (&places[way].path, &dirs[way % 2]);
-            let (kind, asked) = (["web", "plain"][way / 2], server.requests().len());
+            let (kind, asked) = (["web", "plain"][way / 2], server.asked().len());
             let call = setup.add(netns, &format!("{kind}-{}", round % (PODS / 2)), dir);
             costs[way].push(measure(&[call])?);
             let redirected = !setup.listing(netns)?.is_empty();
-            let asked = server.requests().len() - asked;
+            let asked = server.asked().len() - asked;
             if redirected != (kind == "web") || asked != way % 2 {
                 return Err(format!("{}: {asked} requests", WAYS[way]));
             }

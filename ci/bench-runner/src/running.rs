@@ -17,7 +17,7 @@ use weir_testing::groups::Group;
 const START: f64 = 2e6;
 
 pub(crate) fn run(setup: &Setup, scratch: &Scratch, report: &mut Report) -> Result<(), String> {
-    let server = ApiServer::start(Box::new(answer));
+    let server = ApiServer::scripted(answer);
     let root = scratch.path().join("running");
     directories(&root, &["without"])?;
     let without = root.join("without");

@@ -36,7 +36,7 @@ pub(crate) fn run(
         .map_or(1, |d| d.as_nanos() as u64 | 1);
     println!("seed {seed}: when the agent is killed");
     let random = &mut Random::new(seed);
-    let server = ApiServer::start(Box::new(answer));
+    let server = ApiServer::scripted(answer);
     let root = scratch.path().join("soak");
     directories(&root, &["plugins", "cache"])?;
     let list = chain(setup, &root)?;

@@ -12,7 +12,7 @@ use crate::report::{Goal, Report};
 use crate::run::{Call, Place, Scratch, children_cpu, micros, places};
 use crate::setup::Setup;
 use crate::stats::ratio;
-use weir_testing::api_server::{Answer, ApiServer};
+use weir_testing::api_server::{Answer, ApiServer, Asked};
 use weir_testing::pods;
 
 const AT_A_TIME: usize = 16;
@@ -30,7 +30,7 @@ pub(crate) fn run(
     report: &mut Report,
 ) -> Result<(), String> {
     let run_dir = scratch.path().to_owned();
-    let server = ApiServer::start(Box::new(answer));
+    let server = ApiServer::scripted(answer);
     server.write_kubeconfig(&run_dir);
     let rules = rules(setup, &run_dir)?;
     let file = scratch.write("throughput.nft", rules.as_bytes())?;
@@ -129,17 +129,14 @@ pub(crate) fn all(
 }
 
 /// A pod with a sidecar, by the name in the path; `/api/v1/namespaces/NS/pods/NAME`.
-fn answer(path: &str, _request: usize) -> Answer {
-    match *path.split('/').collect::<Vec<_>>() {
+fn answer(asked: &Asked) -> Answer {
+    match *asked.path.split('/').collect::<Vec<_>>() {
         [_, _, _, _, namespace, "pods", name] => {
             let mut pod = pods::sidecar(namespace, name);
             // The plugin takes a pod with another UID for an earlier one of this name.
             pod["metadata"]["uid"] = crate::agent::uid(name).into();
             Answer::Body(200, pod.to_string())
         }
-        _ => Answer::Body(
-            404,
-            pods::status(404, "NotFound", "no such object").to_string(),
-        ),
+        _ => Answer::Status(404),
     }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use rcgen::{BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::PrivateKeyDer;
 
 /// The CA certificate as PEM, and the TLS server configuration.
 pub fn of_loopback() -> (String, ServerConfig) {
@@ -15,15 +15,17 @@ pub fn of_loopback() -> (String, ServerConfig) {
     let key = KeyPair::generate().expect("key");
     let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("parameters");
     let certificate = params.signed_by(&key, &ca).expect("certificate");
+    (ca.pem(), server(&certificate, &key))
+}
+
+/// The TLS server configuration with this certificate.
+pub fn server(certificate: &Certificate, key: &KeyPair) -> ServerConfig {
     let provider = Arc::new(ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
+    let key = PrivateKeyDer::try_from(key.serialize_der()).expect("key");
+    ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("versions")
         .with_no_client_auth()
-        .with_single_cert(
-            vec![certificate.der().clone()],
-            PrivateKeyDer::try_from(key.serialize_der()).expect("key"),
-        )
-        .expect("certificate and key");
-    (ca.pem(), config)
+        .with_single_cert(vec![certificate.der().clone()], key)
+        .expect("certificate and key")
 }

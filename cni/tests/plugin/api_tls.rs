@@ -1,20 +1,18 @@
 //! Which API servers the client trusts, and the error when a server closes the connection.
 
-use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::common::TempDir;
-use crate::common::api_server::{other_ca, write_kubeconfig};
+use crate::common::api_server::{Answer, ApiServer, other_ca, write_kubeconfig};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
+use rustls::ServerConfig;
 use serde_json::Value;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::PrivateKeyDer;
-use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
 use weir_cni::api::{Client, Error, Reason};
 use weir_cni::plugin::KUBECONFIG;
+use weir_testing::certificates;
 
 /// A self-signed certificate for this name that is its own CA: as PEM, and as TLS server configuration.
 fn self_signed(name: &str, expired: bool) -> (String, ServerConfig) {
@@ -26,48 +24,31 @@ fn self_signed(name: &str, expired: bool) -> (String, ServerConfig) {
     }
     let key = KeyPair::generate().unwrap();
     let certificate = params.self_signed(&key).unwrap();
-    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(
-            vec![certificate.der().clone()],
-            PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
-        )
-        .unwrap();
-    (certificate.pem(), config)
+    (certificate.pem(), certificates::server(&certificate, &key))
 }
 
-/// Requests a pod from a server whose only connection is served by `serve`.
-fn ask(authority: &str, serve: impl FnOnce(std::net::TcpStream) + Send) -> Result<Value, Error> {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
+/// Requests a pod from the server on this port.
+fn ask(authority: &str, port: u16) -> Result<Value, Error> {
     let dir = TempDir::new();
     write_kubeconfig(&dir, port, authority);
-    std::thread::scope(|scope| {
-        scope.spawn(move || serve(listener.accept().unwrap().0));
-        let client = Client::new(&dir.path().join(KUBECONFIG)).unwrap();
-        client.pod("shop", "web", Duration::from_secs(10))
-    })
+    let client = Client::new(&dir.path().join(KUBECONFIG)).unwrap();
+    client.pod("shop", "web", Duration::from_secs(10))
 }
 
-/// Serves one request over TLS; a client that does not trust it closes the connection first.
-fn over_tls(config: ServerConfig) -> impl FnOnce(std::net::TcpStream) + Send {
-    move |stream| {
-        let session = ServerConnection::new(Arc::new(config)).unwrap();
-        let mut stream = StreamOwned::new(session, stream);
-        let mut bytes = [0; 4096];
-        if stream.read(&mut bytes).is_ok_and(|n| n > 0) {
-            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}");
-        }
-    }
+/// The same from one that serves with this configuration.
+fn ask_over_tls(authority: &str, config: ServerConfig) -> Result<Value, Error> {
+    let server = ApiServer::always(Answer::Body(200, "{}".into()));
+    server.encrypt_with((authority.to_owned(), config));
+    let answer = ask(authority, server.port);
+    assert_eq!(server.asked().len(), usize::from(answer.is_ok()));
+    answer
 }
 
 #[test]
 fn a_server_whose_certificate_is_its_own_authority() {
     let (pem, config) = self_signed("127.0.0.1", false);
     assert_eq!(
-        ask(&pem, over_tls(config)).unwrap(),
+        ask_over_tls(&pem, config).unwrap(),
         Value::Object(Default::default())
     );
 }
@@ -83,7 +64,7 @@ fn all_else_must_hold_of_such_a_certificate() {
         (other_name, of_other_name, "not valid for name"),
         (old, expired, "has expired"),
     ] {
-        let error = ask(&pem, over_tls(config)).unwrap_err();
+        let error = ask_over_tls(&pem, config).unwrap_err();
         assert!(matches!(error.reason, Reason::Tls(_)), "{error}");
         assert!(error.to_string().contains(words), "{words}: {error}");
     }
@@ -93,7 +74,7 @@ fn all_else_must_hold_of_such_a_certificate() {
 #[test]
 fn a_connection_that_ends_says_nothing_about_certificates_or_rights() {
     let closed = |_| ();
-    let reset = |stream: std::net::TcpStream| {
+    let reset = |stream: TcpStream| {
         nix::sys::socket::setsockopt(
             &stream,
             nix::sys::socket::sockopt::Linger,
@@ -104,11 +85,15 @@ fn a_connection_that_ends_says_nothing_about_certificates_or_rights() {
         )
         .unwrap();
     };
-    let read_and_closed = |mut stream: std::net::TcpStream| _ = stream.read(&mut [0; 4096]);
-    let servers: [Box<dyn FnOnce(std::net::TcpStream) + Send>; 3] =
+    let read_and_closed = |mut stream: TcpStream| _ = stream.read(&mut [0; 4096]);
+    let servers: [Box<dyn FnOnce(TcpStream) + Send>; 3] =
         [Box::new(closed), Box::new(reset), Box::new(read_and_closed)];
     for serve in servers {
-        let error = ask(&other_ca(), serve).unwrap_err();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = std::thread::spawn(move || serve(listener.accept().unwrap().0));
+        let error = ask(&other_ca(), port).unwrap_err();
+        server.join().unwrap();
         assert!(
             matches!(error.reason, Reason::Broken(_)),
             "{:?}",

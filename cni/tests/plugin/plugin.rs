@@ -29,16 +29,15 @@ fn a_sidecar_pod_is_redirected_and_its_result_handed_on() {
     assert_eq!(applied[0].netns.to_str(), Some("/run/netns/does-not-exist"));
     assert_eq!(applied[0].engine, Some(Engine::Nft));
     assert_eq!(applied[0].dry_run_file, None);
-    let request = server.requests().remove(0).to_lowercase();
-    assert!(
-        request.starts_with("get /api/v1/namespaces/shop/pods/web-0"),
-        "{request}"
+    let request = server.asked().remove(0);
+    let (method, path) = (request.method.as_str(), request.path.as_str());
+    assert_eq!(
+        (method, path),
+        ("GET", "/api/v1/namespaces/shop/pods/web-0")
     );
-    assert!(
-        request.contains("authorization: bearer the-token"),
-        "{request}"
-    );
-    assert!(request.contains(concat!("user-agent: weir-cni/", env!("CARGO_PKG_VERSION"))));
+    assert_eq!(request.headers["authorization"], "Bearer the-token");
+    let name = concat!("weir-cni/", env!("CARGO_PKG_VERSION"));
+    assert_eq!(request.headers["user-agent"], name);
     let log = node.dir.read(weir_cni::plugin::LOG_FILE);
     assert!(
         log.contains("\"pod\":\"shop/web-0\",\"if\":\"eth0\""),
@@ -177,7 +176,7 @@ fn what_is_let_through_still_needs_a_client() {
     for process in [&excluded, &no_pod, &no_name] {
         node.run(process).result();
     }
-    assert!(server.requests().is_empty() && node.backend.applied().is_empty());
+    assert!(server.asked().is_empty() && node.backend.applied().is_empty());
     let blind = Node::new();
     for process in [excluded, no_pod] {
         let process = FakeProcess {
@@ -202,7 +201,7 @@ fn names_that_would_ask_for_something_else() {
         let error = node.run(&node.process("ADD").pod(namespace, name)).error();
         assert!(error.msg.contains("not a Kubernetes name"), "{error}");
     }
-    assert!(server.requests().is_empty());
+    assert!(server.asked().is_empty());
 }
 
 #[test]
@@ -306,7 +305,7 @@ fn status_says_why_not() {
     let mut node = Node::with_server(&server);
     node.verb("STATUS").assert_silent();
     assert!(
-        server.requests().is_empty(),
+        server.asked().is_empty(),
         "STATUS is asked often and asks nobody"
     );
     node.backend.probe_error = Some("the kernel lacks nf_tables".into());

@@ -235,20 +235,14 @@ fn an_agent_that_is_away_or_silent() {
 fn a_failed_decision_fails_or_falls_through() {
     // Pods can be read; namespaces cannot.
     let pod = pods::sidecar("shop", "web-0").to_string();
-    let server = ApiServer::start(Box::new(move |path, _| {
-        if path.contains("/pods/") {
-            Answer::Body(200, pod.clone())
-        } else {
-            Answer::Body(403, pods::status(403, "Forbidden", "no").to_string())
-        }
-    }));
+    let server = ApiServer::scripted(move |asked| match asked.path.contains("/pods/") {
+        true => Answer::Body(200, pod.clone()),
+        false => Answer::Status(403),
+    });
     let mut node = ambient_node(&server);
     let namespace_requests = || {
-        server
-            .requests()
-            .iter()
-            .filter(|r| !r.contains("/pods/"))
-            .count()
+        let asked = server.asked();
+        asked.iter().filter(|a| !a.path.contains("/pods/")).count()
     };
     node.verb("ADD").result();
     assert_eq!(namespace_requests(), 2, "one retry");

@@ -35,7 +35,10 @@ fn failures_of_the_server_are_told_apart() {
             ["not the expected JSON", "about"],
         ),
         (Answer::Body(200, other), ["not the expected JSON", "other"]),
-        (Answer::Garbage, ["request failed", "HTTP"]),
+        (
+            Answer::Raw(b"220 mail.example.org ESMTP\r\n\r\n".to_vec()),
+            ["request failed", "HTTP"],
+        ),
     ] {
         let server = ApiServer::always(answer);
         let node = Node::with_server(&server);
@@ -46,7 +49,7 @@ fn failures_of_the_server_are_told_apart() {
             assert!(error.msg.contains(word), "{word:?} is not in: {error}");
         }
         assert!(error.details.contains("3 attempts"), "{error}");
-        assert_eq!(server.requests().len(), 3, "{error}");
+        assert_eq!(server.asked().len(), 3, "{error}");
         assert!(node.backend.applied().is_empty());
     }
 }
@@ -79,7 +82,7 @@ fn an_answer_that_stays_as_it_is_is_not_asked_for_again_and_again() {
         }
         assert!(error.msg.len() < 2000, "{} bytes", error.msg.len());
         assert!(error.details.contains("2 attempts"), "{error}");
-        assert_eq!(server.requests().len(), 2, "{error}");
+        assert_eq!(server.asked().len(), 2, "{error}");
     }
 }
 
@@ -92,7 +95,7 @@ fn a_pod_that_is_gone_is_asked_for_five_times() {
         let mut node = Node::with_server(&server);
         node.limits.sidecar_attempts = 7;
         let error = node.verb("ADD").error();
-        assert_eq!(server.requests().len(), attempts, "{error}");
+        assert_eq!(server.asked().len(), attempts, "{error}");
     }
 }
 
@@ -116,7 +119,7 @@ fn a_server_of_another_authority() {
     let error = node.verb("ADD").error();
     assert!(error.msg.contains("TLS handshake failed"), "{error}");
     assert!(
-        server.requests().is_empty(),
+        server.asked().is_empty(),
         "the token was shown to a stranger"
     );
 }
@@ -130,7 +133,7 @@ fn a_server_that_hangs_costs_no_more_than_the_limits() {
     let started = Instant::now();
     let error = node.verb("ADD").error();
     assert!(error.msg.contains("too slow"), "{error}");
-    assert_eq!(server.requests().len(), 3);
+    assert_eq!(server.asked().len(), 3);
     node.limits.request = Duration::from_secs(60);
     node.limits.total = Duration::from_millis(100);
     let error = node.verb("ADD").error();
@@ -141,11 +144,11 @@ fn a_server_that_hangs_costs_no_more_than_the_limits() {
 #[test]
 fn a_server_that_comes_back() {
     let pod = pods::sidecar("shop", "web-0").to_string();
-    let server = ApiServer::start(Box::new(move |_, number| match number {
+    let server = ApiServer::scripted(move |asked| match asked.number {
         1 => Answer::Body(500, "oops".into()),
         2 => Answer::Body(401, "{}".into()),
         _ => Answer::Body(200, pod.clone()),
-    }));
+    });
     let node = Node::with_server(&server);
     node.verb("ADD").result();
     assert_eq!(node.backend.applied().len(), 1);
@@ -240,7 +243,7 @@ fn kubeconfigs_that_can_be_used() {
         "    token: the-token\n",
     ]) {
         let node = Node::new();
-        node.dir.write("ca.crt", &server.ca_pem);
+        node.dir.write("ca.crt", &server.ca_pem());
         node.dir.write("token", "the-token\n");
         let text = format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters:\n- name: k\n  cluster:\n    \
@@ -250,11 +253,8 @@ fn kubeconfigs_that_can_be_used() {
         );
         node.dir.write(weir_cni::plugin::KUBECONFIG, &text);
         node.verb("ADD").result();
-        let request = server.requests().pop().unwrap();
-        assert!(
-            request.contains("Authorization: Bearer the-token\r\n"),
-            "{request}"
-        );
+        let request = server.asked().pop().unwrap();
+        assert_eq!(request.headers["authorization"], "Bearer the-token");
     }
 }
 
@@ -270,5 +270,5 @@ fn a_certificate_for_somebody_else() {
     node.dir.write(weir_cni::plugin::KUBECONFIG, &text);
     let error = node.verb("ADD").error();
     assert!(error.msg.contains("TLS handshake failed"), "{error}");
-    assert!(server.requests().is_empty());
+    assert!(server.asked().is_empty());
 }

@@ -56,7 +56,7 @@ fn a_pod_that_the_agent_knows_needs_no_api_server() {
         json!({"namespace": "shop", "name": "web-0", "uid": UID})
     );
     with_uid(&node, "CHECK", UID).assert_silent();
-    assert!(server.requests().is_empty(), "{:?}", server.requests());
+    assert!(server.asked().is_empty(), "{:?}", server.asked());
 }
 
 /// The node agent runs, but has not written the kubeconfig yet, or another writer has changed it.
@@ -139,7 +139,7 @@ fn what_is_no_answer_leads_to_the_api_server() {
         let agent = Agent::listen_raw(&node.dir.file(POD_SOCKET), Some(answer));
         with_uid(&node, "ADD", UID).result();
         assert_eq!(node.backend.applied().len(), 1, "{shown}");
-        assert_eq!(server.requests().len(), 1, "{shown}");
+        assert_eq!(server.asked().len(), 1, "{shown}");
         let log = node.dir.read(LOG_FILE);
         let line = log.lines().find(|l| l.contains("asked instead"));
         let line = line.unwrap_or_else(|| panic!("{shown}: {log}"));
@@ -158,15 +158,15 @@ fn an_older_pod_of_the_same_name_at_the_api_server() {
         pod.to_string()
     };
     let (older, new) = (of("older"), of(UID));
-    let server = ApiServer::start(Box::new(move |_, number| match number {
+    let server = ApiServer::scripted(move |asked| match asked.number {
         1 => Answer::Body(200, old.to_string()),
         2 => Answer::Body(200, older.clone()),
         _ => Answer::Body(200, new.clone()),
-    }));
+    });
     let node = Node::with_server(&server);
     let _agent = agent(&node, Some((404, "no such pod")));
     with_uid(&node, "ADD", UID).result();
-    assert_eq!(server.requests().len(), 3);
+    assert_eq!(server.asked().len(), 3);
     assert_eq!(node.backend.applied().len(), 1);
 }
 
@@ -195,10 +195,7 @@ fn a_pod_that_neither_agent_nor_api_server_knows() {
         let begun = Instant::now();
         let error = with_uid(&node, "ADD", UID).error();
         assert!(words.iter().all(|word| error.msg.contains(word)), "{error}");
-        assert!(
-            server.requests().len() > 1,
-            "it may be known a moment later"
-        );
+        assert!(server.asked().len() > 1, "it may be known a moment later");
         // One attempt may be in progress when the limit has passed.
         assert!(
             begun.elapsed() < Duration::from_secs(20),
@@ -218,10 +215,7 @@ fn no_agent_or_a_socket_that_nobody_serves() {
             left_over(&node.dir.file(POD_SOCKET));
         }
         with_uid(&node, "ADD", UID).result();
-        assert_eq!(
-            (node.backend.applied().len(), server.requests().len()),
-            (1, 1)
-        );
+        assert_eq!((node.backend.applied().len(), server.asked().len()), (1, 1));
         assert!(node.dir.read(LOG_FILE).contains("does not listen"));
     }
 }
@@ -230,10 +224,10 @@ fn no_agent_or_a_socket_that_nobody_serves() {
 fn a_silent_agent_is_asked_once() {
     let status = pods::status(503, "Unavailable", "not now").to_string();
     let pod = pods::sidecar("shop", "web-0").to_string();
-    let server = ApiServer::start(Box::new(move |_, number| match number {
+    let server = ApiServer::scripted(move |asked| match asked.number {
         1 | 2 => Answer::Body(503, status.clone()),
         _ => Answer::Body(200, pod.clone()),
-    }));
+    });
     let mut node = Node::with_server(&server);
     node.limits.look_up = Duration::from_millis(200);
     let agent = agent(&node, None);
@@ -244,7 +238,7 @@ fn a_silent_agent_is_asked_once() {
         took >= Duration::from_millis(200) && took < Duration::from_secs(20),
         "{took:?}"
     );
-    assert_eq!(server.requests().len(), 3);
+    assert_eq!(server.asked().len(), 3);
     agent.request();
     assert!(agent.is_untouched(), "once");
     // The default is short compared with the kubelet's timeout.
@@ -259,7 +253,7 @@ fn without_a_uid_the_agent_is_not_asked() {
     let agent = agent(&node, Some((200, &known(&pods::sidecar("shop", "web-0")))));
     node.verb("ADD").result();
     assert!(agent.is_untouched());
-    assert_eq!(server.requests().len(), 1);
+    assert_eq!(server.asked().len(), 1);
 }
 
 #[test]
@@ -280,7 +274,7 @@ fn ambient_takes_the_namespace_from_where_it_is_known() {
         let events = Agent::listen(&node.dir.file(EVENT_SOCKET), Some((200, "")));
         with_uid(&node, "ADD", UID).result();
         assert!(events.request().1.contains("web-0"));
-        assert_eq!(server.requests().len(), requests, "{given}");
+        assert_eq!(server.asked().len(), requests, "{given}");
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use weir_cni::plugin::{EVENT_SOCKET, KUBECONFIG, LOG_SOCKET, POD_SOCKET};
 
-use weir_testing::api_server::{Answer, ApiServer};
+use weir_testing::api_server::{Answer, ApiServer, Asked};
 use weir_testing::pods;
 
 /// Longest that a client may keep a connection; one that was killed closes it.
@@ -31,14 +31,14 @@ impl Servers {
     /// # Errors
     /// The sockets cannot be made.
     pub(crate) fn start(dir: &Path) -> Result<Self, String> {
-        let answer = |path: &str, _: usize| {
-            let name = path.rsplit('/').next().unwrap_or_default();
-            match path.contains("/pods/") {
+        let answer = |asked: &Asked| {
+            let name = asked.path.rsplit('/').next().unwrap_or_default();
+            match asked.path.contains("/pods/") {
                 true => Answer::Body(200, pod(name).to_string()),
                 false => Answer::Body(200, namespace().to_string()),
             }
         };
-        let api = ApiServer::start(Box::new(answer));
+        let api = ApiServer::scripted(answer);
         api.write_kubeconfig(dir);
         let enrolled = Arc::new(Mutex::new(HashSet::new()));
         for socket in SOCKETS {

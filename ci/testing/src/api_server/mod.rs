@@ -1,0 +1,233 @@
+//! A stand-in for the API server on loopback, over TLS or plain HTTP: lists and watches objects as the real one does, and
+//! misbehaves on request, which the real one does not.
+//!
+//! - [`ApiServer::start`]: serves what is [`put`](ApiServer::put) there; [`ApiServer::fault`] chooses what it gives instead
+//! - [`ApiServer::scripted`], [`always`](ApiServer::always), [`with_pod`](ApiServer::with_pod): only what a test defines, over TLS
+
+mod fault;
+mod state;
+mod watch;
+mod wire;
+
+pub use fault::Answer;
+pub use watch::Streaming;
+pub use wire::Asked;
+
+use crate::certificates;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rustls::ServerConfig;
+use serde_json::{Value, json};
+use state::{Shared, place};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// Ends, with its connections, with this value.
+pub struct ApiServer {
+    pub port: u16,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ApiServer {
+    /// Without objects, over plain HTTP, for the token `token-1`.
+    pub fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let shared = Arc::new(Shared::default());
+        let of_thread = Arc::clone(&shared);
+        let thread = std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let shared = Arc::clone(&of_thread);
+                if shared.state().stopped {
+                    // A process that another test starts has a copy of the socket until it executes its program.
+                    let _ = socket2::SockRef::from(&listener).shutdown(Shutdown::Both);
+                    return;
+                }
+                let stream = stream.unwrap();
+                // Ends when the client goes, or with the server; a failed write is the former.
+                std::thread::spawn(move || _ = shared.accept(stream));
+            }
+        });
+        Self {
+            port,
+            shared,
+            thread: Some(thread),
+        }
+    }
+
+    /// Over TLS, with an answer to every request.
+    pub fn scripted(script: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
+        let server = Self::start();
+        server.encrypt();
+        server.fault(move |asked| Some(script(asked)));
+        server
+    }
+
+    /// Gives the same answer to every request.
+    pub fn always(answer: Answer) -> Self {
+        Self::scripted(move |_| answer.clone())
+    }
+
+    /// Serves this pod, whatever its name, and a namespace.
+    pub fn with_pod(pod: Value, namespace: Value) -> Self {
+        Self::scripted(move |asked| {
+            let object = match asked.path.contains("/pods/") {
+                true => &pod,
+                false => &namespace,
+            };
+            Answer::Body(200, object.to_string())
+        })
+    }
+
+    pub fn with(self, streaming: Streaming) -> Self {
+        self.shared.state().streaming = streaming;
+        self
+    }
+
+    /// From now on over TLS, with a new authority, whose certificate this is.
+    pub fn encrypt(&self) -> String {
+        self.encrypt_with(certificates::of_loopback())
+    }
+
+    /// The same with this authority.
+    pub fn encrypt_with(&self, (ca_pem, config): (String, ServerConfig)) -> String {
+        self.shared.state().tls = Some((ca_pem.clone(), Arc::new(config)));
+        ca_pem
+    }
+
+    /// The certificate of the authority; empty for plain HTTP.
+    pub fn ca_pem(&self) -> String {
+        let state = self.shared.state();
+        let ca_pem = state.tls.as_ref().map(|(ca_pem, _)| ca_pem.clone());
+        ca_pem.unwrap_or_default()
+    }
+
+    /// What an agent needs to find it, on node `node1`.
+    pub fn env(&self) -> [(String, String); 4] {
+        let protocol = match self.shared.state().tls {
+            Some(_) => "https",
+            None => "http",
+        };
+        [
+            ("KUBERNETES_SERVICE_PROTOCOL".into(), protocol.into()),
+            ("KUBERNETES_SERVICE_HOST".into(), "127.0.0.1".into()),
+            ("KUBERNETES_SERVICE_PORT".into(), self.port.to_string()),
+            ("NODE_NAME".into(), "node1".into()),
+        ]
+    }
+
+    /// The kubeconfig that the agent would write for this server, in the form
+    /// that it has on a node: CA embedded, token in clear text.
+    pub fn write_kubeconfig(&self, dir: impl AsRef<Path>) {
+        write_kubeconfig(dir, self.port, &self.ca_pem());
+    }
+
+    /// Creates or changes a pod, a DaemonSet, a node or a namespace.
+    pub fn put(&self, object: Value) {
+        self.shared.put(object);
+    }
+
+    /// The annotations of a pod.
+    pub fn annotations(&self, namespace: &str, name: &str) -> Value {
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
+        let state = self.shared.state();
+        let (_, object) = &state.objects[&path];
+        object["metadata"]["annotations"].clone()
+    }
+
+    pub fn remove(&self, object: &Value) {
+        let (_, path) = place(object);
+        let mut state = self.shared.state();
+        let (list, object) = state.objects.remove(&path).expect("it is there");
+        state.record("DELETED", list, object);
+        self.shared.changed.notify_all();
+    }
+
+    /// Asked for each request before it is answered.
+    pub fn fault(&self, fault: impl Fn(&Asked) -> Option<Answer> + Send + Sync + 'static) {
+        self.shared.state().fault = Arc::new(fault);
+    }
+
+    /// Only this token is accepted from now on.
+    pub fn accept(&self, token: &str) {
+        self.shared.state().token = token.into();
+    }
+
+    /// Requests for a token of a service account get this one.
+    pub fn grant(&self, token: &str) {
+        self.shared.state().granted = Some(token.into());
+    }
+
+    /// Every watch that runs ends with 410 Gone, and the events until now are forgotten.
+    pub fn gone(&self) {
+        self.shared.state().events.clear();
+        self.end_watches(true);
+    }
+
+    /// Every watch that runs ends, as after its time.
+    pub fn end(&self) {
+        self.end_watches(false);
+    }
+
+    fn end_watches(&self, gone: bool) {
+        let mut state = self.shared.state();
+        state.ended = (state.ended.0 + 1, gone);
+        self.shared.changed.notify_all();
+    }
+
+    /// All requests so far.
+    pub fn asked(&self) -> Vec<Asked> {
+        self.shared.state().asked.clone()
+    }
+
+    /// Ends it, with its connections.
+    pub fn stop(&mut self) {
+        self.shared.state().stopped = true;
+        self.shared.changed.notify_all();
+        drop(TcpStream::connect(("127.0.0.1", self.port)));
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+pub fn write_kubeconfig(dir: impl AsRef<Path>, port: u16, ca_pem: &str) {
+    let ca = STANDARD.encode(ca_pem);
+    let text = format!(
+        "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: {ca}\n    \
+         server: https://127.0.0.1:{port}\n  name: local\ncontexts:\n- context:\n    \
+         cluster: local\n    user: istio-cni\n  name: istio-cni-context\n\
+         current-context: istio-cni-context\nkind: Config\nusers:\n- name: istio-cni\n  user:\n    \
+         token: the-token\n"
+    );
+    // As weir_cni::plugin::KUBECONFIG has it.
+    std::fs::write(dir.as_ref().join("istio-cni-kubeconfig"), text).expect("written");
+}
+
+/// A CA that signed no certificate in use.
+pub fn other_ca() -> String {
+    certificates::of_loopback().0
+}
+
+/// A pod of `node1` whose UID tells it from others of its name.
+pub fn pod(namespace: &str, name: &str, uid: &str) -> Value {
+    json!({"kind": "Pod", "apiVersion": "v1",
+           "metadata": {"namespace": namespace, "name": name, "uid": uid, "labels": {"app": name},
+                        "annotations": {}},
+           "spec": {"nodeName": "node1", "containers": [{"name": "app", "image": "app"}]},
+           "status": {"phase": "Pending"}})
+}
+
+pub fn namespace(name: &str) -> Value {
+    json!({"kind": "Namespace", "apiVersion": "v1",
+           "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}}})
+}

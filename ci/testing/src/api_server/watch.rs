@@ -1,0 +1,94 @@
+//! Watches, and the lists that they begin with.
+
+use super::state::{Shared, on_node, refusal};
+use super::wire::{Asked, begin, end, event, whole};
+use serde_json::{Value, json};
+use std::io::{Result, Write};
+
+/// How streaming lists are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Streaming {
+    /// As Kubernetes 1.32 and later.
+    Served,
+    /// As 1.20: the parameters are invalid.
+    Invalid,
+    /// As 1.36 on etcd 3.4: an event, after all was well.
+    ErrorEvent,
+    /// The object of a refusal, in several lines, where events are expected.
+    StatusObject,
+    /// The watch begins and nothing comes that ends the list.
+    Ignored,
+}
+
+impl Shared {
+    pub(super) fn watch(&self, stream: &mut impl Write, asked: &Asked) -> Result<()> {
+        let streaming = self.state().streaming;
+        match streaming {
+            Streaming::Invalid if asked.streams() => {
+                let (code, status) = refusal(422, "sendInitialEvents is forbidden for watch");
+                whole(stream, code, &status.to_string())
+            }
+            Streaming::StatusObject if asked.streams() => {
+                let (_, status) = refusal(400, "unknown");
+                whole(stream, 200, &format!("{status:#}"))
+            }
+            Streaming::ErrorEvent if asked.streams() => {
+                begin(stream)?;
+                let why = "the required storage feature RequestWatchProgress is disabled";
+                event(stream, "ERROR", &refusal(500, why).1)?;
+                end(stream)
+            }
+            _ => self.events(stream, asked, streaming == Streaming::Served),
+        }
+    }
+
+    fn events(&self, stream: &mut impl Write, asked: &Asked, marks: bool) -> Result<()> {
+        let ended = self.state().ended.0;
+        begin(stream)?;
+        let mut seen: u64 = asked.get("resourceVersion").parse().unwrap_or(0);
+        if asked.streams() || seen == 0 {
+            let (version, all) = {
+                let state = self.state();
+                (state.version, state.listed(asked))
+            };
+            for object in &all {
+                event(stream, "ADDED", object)?;
+            }
+            if asked.streams() && marks {
+                let mark = json!({"k8s.io/initial-events-end": "true"});
+                let metadata = json!({"resourceVersion": version.to_string(), "annotations": mark});
+                let bookmark = json!({"kind": "Pod", "apiVersion": "v1", "metadata": metadata});
+                event(stream, "BOOKMARK", &bookmark)?;
+            }
+            seen = version;
+        }
+        loop {
+            let state = self.state();
+            if state.stopped {
+                return Ok(());
+            }
+            if state.ended.0 != ended {
+                let gone = state.ended.1;
+                drop(state);
+                if gone {
+                    event(stream, "ERROR", &refusal(410, "too old resource version").1)?;
+                }
+                return end(stream);
+            }
+            let events = state.events.iter();
+            let of_us = |e: &&(u64, &str, String, Value)| {
+                e.0 > seen && e.2 == asked.path && on_node(&e.3, asked)
+            };
+            let new: Vec<_> = events.filter(of_us).cloned().collect();
+            if new.is_empty() {
+                drop(self.changed.wait(state).unwrap());
+                continue;
+            }
+            drop(state);
+            for (version, kind, _, object) in new {
+                event(stream, kind, &object)?;
+                seen = version;
+            }
+        }
+    }
+}
