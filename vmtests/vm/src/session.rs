@@ -162,7 +162,8 @@ fn unexpected(frame: &Frame) -> Lost {
 mod tests {
     use super::*;
 
-    const SOON: Duration = Duration::from_millis(300);
+    /// For an answer that comes, however busy the machine is.
+    const LONG: Duration = Duration::from_secs(30);
 
     /// A session with a guest that answers the first bytes with these.
     fn guest(answer: Vec<u8>) -> (Session, std::thread::JoinHandle<()>) {
@@ -177,7 +178,7 @@ mod tests {
 
     fn fails(answer: Vec<u8>) -> String {
         let (mut session, thread) = guest(answer);
-        let lost = session.sync(SOON).unwrap_err();
+        let lost = session.sync(LONG).unwrap_err();
         thread.join().unwrap();
         lost.to_string()
     }
@@ -198,7 +199,8 @@ mod tests {
     #[test]
     fn a_guest_that_says_nothing_is_not_waited_for_longer_than_the_deadline() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        let lost = Session::new(ours).sync(SOON).unwrap_err();
+        let short = Duration::from_millis(300);
+        let lost = Session::new(ours).sync(short).unwrap_err();
         assert!(lost.to_string().contains("it hangs"), "{lost}");
     }
 
@@ -222,7 +224,7 @@ mod tests {
             deadline_ms: 1,
         };
         let mut seen = Vec::new();
-        let got = session.run(&run, SOON, &mut |stream, bytes| {
+        let got = session.run(&run, LONG, &mut |stream, bytes| {
             seen.push((stream, bytes.to_vec()))
         });
         assert_eq!(got.unwrap(), exit);

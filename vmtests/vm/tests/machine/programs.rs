@@ -38,11 +38,12 @@ fn a_program_that_is_not_there_is_named() {
 fn a_deadline_ends_the_program_and_all_that_it_started() {
     let Some(mut m) = start() else { return };
     let mut slow = sh("sleep 1000 & echo started; sleep 1000");
-    slow.deadline_ms = 500;
+    // Time enough for the program to begin, also in an emulated guest on a busy machine.
+    slow.deadline_ms = 5000;
     let start = Instant::now();
     let (ending, out, _) = run(&mut m, &slow);
     assert_eq!((ending, out.as_str()), (Ending::TimedOut, "started\n"));
-    assert!(start.elapsed() < Duration::from_secs(10));
+    assert!(start.elapsed() < Duration::from_secs(60));
     // An orphan that holds the output open does not hold up the verdict, and does not stay.
     let orphan = sh("sleep 1000 & exit 3");
     assert_eq!(run(&mut m, &orphan).0, Ending::Status(3));
@@ -69,16 +70,13 @@ fn copies_have_the_time_of_now_and_random_numbers_of_their_own() {
     let mut two = start().unwrap();
     let script = sh("date +%s; cat /proc/sys/kernel/random/uuid");
     let draw = |m: &mut Machine| {
+        let now = || SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+        let before = now();
         let (_, out, _) = run(m, &script);
         let (seconds, uuid) = out.split_once('\n').unwrap();
-        let now = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap()
-            .as_secs();
-        assert!(
-            now.abs_diff(seconds.parse().unwrap()) <= 3,
-            "{seconds}, now {now}"
-        );
+        let meanwhile = before.saturating_sub(3)..=now() + 3;
+        let is_now = meanwhile.contains(&seconds.parse().unwrap());
+        assert!(is_now, "{seconds}, not in {meanwhile:?}");
         uuid.to_owned()
     };
     let drawn = [draw(&mut one), draw(&mut two)];
