@@ -5,7 +5,7 @@ use super::maps::{Maps, Which};
 use super::plan::Observed;
 use super::programs::{NodeRole, NodeTraits, assemble};
 use super::sysctls::{
-    ALL, forget_links_that_are_gone, read_number, remember, remember_number, sysctl_of,
+    ALL, INTERFACE, forget_links_that_are_gone, read_number, remember, remember_number, sysctl_of,
     write_number,
 };
 use super::{contents, desired};
@@ -254,6 +254,17 @@ impl<'a> Space<'a> {
         })?
     }
 
+    /// Numbers of sysctls before they were changed. What an older version found is how it was.
+    fn before(&self) -> Result<BTreeMap<u32, u32>> {
+        let mut before = BTreeMap::new();
+        for folder in self.bpffs.folders(self.netns)?.iter().rev() {
+            for (key, value) in contents::before(folder)? {
+                before.entry(key).or_insert(value);
+            }
+        }
+        Ok(before)
+    }
+
     /// What would be removed.
     pub(super) fn removal(&self, is_proxy: bool) -> Result<Vec<Change>> {
         let observed = self.observe(&self.folder, [])?;
@@ -261,28 +272,25 @@ impl<'a> Space<'a> {
         if observed.has_other_layout {
             changes.push(Change::RemoveOtherLayout);
         }
-        let mut folders = self.bpffs.folders(self.netns)?;
-        // What an older version found is how it was.
-        folders.reverse();
+        let folders = self.bpffs.folders(self.netns)?;
         if folders.is_empty() {
             return Ok(changes);
         }
         let held = observed.held.iter();
         changes.extend(held.map(|(hook, held)| observed.detach(*hook, held)));
-        let (mut before, mut interface) = (BTreeMap::new(), None);
+        let before = self.before()?;
+        let mut there: Vec<u32> = before.get(&INTERFACE).copied().into_iter().collect();
+        // Earlier versions did not write it down.
         for folder in &folders {
-            for (key, value) in contents::before(folder)? {
-                before.entry(key).or_insert(value);
-            }
-            let mut there = hook::interfaces(folder)?.into_iter();
-            interface = interface.or_else(|| there.find_map(|i| observed.links.get(&i)));
+            there.extend(hook::interfaces(folder)?);
         }
-        // After an attempt that failed the pins of hooks are gone. The kubelet gives this name to every pod.
+        let mut there = there.iter().filter_map(|index| observed.links.get(index));
+        // Neither, after an attempt that failed. The kubelet gives this name to every pod.
         let usual = || observed.links.values().find(|name| *name == "eth0");
-        let interface = interface.or_else(usual).map(String::as_str);
+        let interface = there.next().or_else(usual).map(String::as_str);
         let of_all = before.get(&ALL).copied();
         for (key, value) in before {
-            let Some((name, mut ours)) = sysctl_of(key, &observed, interface) else {
+            let Some((name, mut ours)) = sysctl_of(key, &observed.links, interface) else {
                 continue;
             };
             // Other links got that of all.

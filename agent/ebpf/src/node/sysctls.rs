@@ -1,9 +1,8 @@
 //! Numbers of sysctls: what they are, and what they were before.
 
 use super::maps::{BEFORE_MAP, RP_FILTERS_MAP};
-use super::plan::Observed;
 use super::{contents, desired};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use weir_cni::sysctl;
 use weir_netlink::route::Routing;
@@ -14,6 +13,8 @@ const SWITCHED_OFF: [u32; 4] = [u32::MAX, u32::MAX - 1, u32::MAX - 2, u32::MAX -
 /// The `rp_filter` of all links, and that of new ones.
 pub(super) const ALL: u32 = u32::MAX - 4;
 const DEFAULT: u32 = u32::MAX - 5;
+/// The index of the proxy's interface, of which the first and the last of [`SWITCHED_OFF`] are: it outlives the pins of its hooks.
+pub(super) const INTERFACE: u32 = u32::MAX - 6;
 
 /// A number of a sysctl; `None` where this kernel or namespace does not have it.
 pub(super) fn read_number(key: &str) -> Result<Option<u32>> {
@@ -40,7 +41,7 @@ pub(super) fn write_number(key: &str, value: u32) -> Result<()> {
 /// The sysctl of a key that is written down, in this namespace, and the values that it is given.
 pub(super) fn sysctl_of(
     key: u32,
-    observed: &Observed,
+    links: &BTreeMap<u32, String>,
     interface: Option<&str>,
 ) -> Option<(String, Vec<u32>)> {
     if let Some(place) = SWITCHED_OFF.iter().position(|k| *k == key) {
@@ -50,7 +51,7 @@ pub(super) fn sysctl_of(
     let name = match key {
         ALL => "all",
         DEFAULT => "default",
-        index => observed.links.get(&index)?,
+        index => links.get(&index)?,
     };
     Some((desired::rp_filter(name), vec![0, desired::LOOSE]))
 }
@@ -58,14 +59,24 @@ pub(super) fn sysctl_of(
 /// What is known of links that are gone: each proxy has another one.
 pub(super) fn forget_links_that_are_gone(folder: &Path, routing: &Routing) -> Result<()> {
     let links: BTreeSet<u32> = routing.links()?.iter().map(|link| link.index).collect();
-    let is_fixed = |key: u32| SWITCHED_OFF.contains(&key) || [ALL, DEFAULT].contains(&key);
-    contents::forget(folder, |key| !is_fixed(key) && !links.contains(&key))
+    let interface = contents::before(folder)?.get(&INTERFACE).copied();
+    let is_gone = interface.is_some_and(|index| !links.contains(&index));
+    contents::forget(folder, |key| match key {
+        INTERFACE => is_gone,
+        ALL | DEFAULT => false,
+        key if key == SWITCHED_OFF[0] || key == SWITCHED_OFF[3] => is_gone,
+        key => !SWITCHED_OFF.contains(&key) && !links.contains(&key),
+    })
 }
 
 /// Writes down what a sysctl is before it is changed.
 pub(super) fn remember(folder: &Path, routing: &Routing, key: &str) -> Result<()> {
     let mut parts = key.split('/').rev();
     let (last, name) = (parts.next(), parts.next().unwrap_or_default());
+    let of_interface = |number| {
+        let index = routing.link(name)?.index;
+        remember_number(folder, INTERFACE, index).map(|()| number)
+    };
     let number = match (last, name) {
         (Some("rp_filter"), "all") => ALL,
         (Some("rp_filter"), "default") => DEFAULT,
@@ -74,8 +85,8 @@ pub(super) fn remember(folder: &Path, routing: &Routing, key: &str) -> Result<()
             link => link?.index,
         },
         (Some("src_valid_mark"), "all") => SWITCHED_OFF[2],
-        (Some("src_valid_mark"), _) => SWITCHED_OFF[3],
-        _ if key.starts_with("ipv4/") => SWITCHED_OFF[0],
+        (Some("src_valid_mark"), _) => of_interface(SWITCHED_OFF[3])?,
+        _ if key.starts_with("ipv4/") => of_interface(SWITCHED_OFF[0])?,
         _ => SWITCHED_OFF[1],
     };
     match read_number(key)? {
@@ -86,7 +97,7 @@ pub(super) fn remember(folder: &Path, routing: &Routing, key: &str) -> Result<()
 
 /// By the key of a sysctl.
 pub(super) fn remember_number(folder: &Path, key: u32, value: u32) -> Result<()> {
-    let spec = match SWITCHED_OFF.contains(&key) {
+    let spec = match SWITCHED_OFF.contains(&key) || key == INTERFACE {
         true => &BEFORE_MAP,
         false => &RP_FILTERS_MAP,
     };

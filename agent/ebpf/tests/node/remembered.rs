@@ -4,6 +4,8 @@ use crate::scene::{POD, PROXY, Scene, device, set};
 use std::path::PathBuf;
 use weir_ebpf::node::Node;
 use weir_ebpf::show;
+use weir_netlink::route::Routing;
+use weir_testing::container;
 
 /// Each proxy has another link, whose sysctl is changed and written down.
 #[test]
@@ -30,6 +32,50 @@ fn many_proxies_follow_each_other() {
         let proxy = scene.inside[&PROXY].try_clone().unwrap();
         Node::of(&scene.node, &bpffs).remove(&[proxy]).unwrap();
         assert_eq!(rp_filter(&device(PROXY)), before);
+    }
+}
+
+/// The pins of hooks are gone after an attempt to remove that failed: whose interface it is that was changed is known all the same.
+#[test]
+fn the_interface_of_the_proxy_is_known_after_a_failure() {
+    for scene in Scene::builds() {
+        let proxy = &scene.inside[&PROXY];
+        let rename = || {
+            let args = "link set eth0 down name net0";
+            let mut ip = std::process::Command::new("ip");
+            ip.args(args.split(' ')).status().expect("ip")
+        };
+        assert!(proxy.run(rename).unwrap().success());
+        let routing = Routing::open_in(proxy).unwrap();
+        routing.set_up(routing.link("net0").unwrap().index).unwrap();
+        let keys = ["forwarding", "src_valid_mark"].map(|key| format!("ipv4/conf/net0/{key}"));
+        for key in &keys {
+            set(proxy, key, "1");
+        }
+        let state = || {
+            let read = |key| std::fs::read_to_string(format!("/proc/sys/net/{key}")).unwrap();
+            proxy.run(|| keys.each_ref().map(read)).unwrap()
+        };
+        let before = state();
+        let mut wanted = scene.wanted(&[POD], PROXY);
+        wanted.proxy.as_mut().unwrap().interface = "net0".to_owned();
+        scene.apply(&wanted);
+        assert_ne!(state(), before);
+        let bpffs = scene.bpffs();
+        let remove = || Node::of(&scene.node, &bpffs).remove(&[proxy.try_clone().unwrap()]);
+        let without_sysctls = || {
+            let hidden = container::read_only("/proc/sys".as_ref());
+            let hidden = hidden.and_then(|()| container::empty("/proc/1".as_ref()));
+            hidden.map(|()| remove())
+        };
+        let failed = std::thread::scope(|scope| scope.spawn(without_sysctls).join().unwrap());
+        match failed {
+            Ok(failed) => drop(failed.unwrap_err()),
+            Err(e) => return println!("skipped: no mounts of its own: {e}"),
+        }
+        assert_ne!(state(), before);
+        remove().unwrap();
+        assert_eq!(state(), before);
     }
 }
 
