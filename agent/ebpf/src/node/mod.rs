@@ -154,8 +154,8 @@ impl<'a> Node<'a> {
 
     /// Makes the node as is wanted: the proxy's namespace first, then the maps, and the programs of pods last. What is
     /// attached stays when this process ends. After an error hooks of pods that were attached by this call are detached again, and
-    /// so are those of the proxy, unless it is the active one by then. What took the place of a program of another layout stays. See
-    /// [`Bpffs::leaving_out`] for a pod that cannot be captured.
+    /// so are those of the proxy, unless it is the active one by then. What took the place of a program of another layout stays. All
+    /// of a first change is undone. See [`Bpffs::leaving_out`] for a pod that cannot be captured.
     ///
     /// # Errors
     /// The kernel refuses a part, or something else is there when it is read back.
@@ -174,6 +174,7 @@ impl<'a> Node<'a> {
         if changes.is_empty() {
             return Ok(changes);
         }
+        let is_first = !self.is_in_use()?;
         self.0.prepare()?;
         let maps = Maps::pinned(&self.0.folder, traits)?;
         let mut programs = Programs::new(maps, traits);
@@ -223,6 +224,12 @@ impl<'a> Node<'a> {
                 &at_host,
                 (proxy.as_ref(), &at_proxy),
             );
+            if is_first {
+                let _ = self.0.remove(false);
+                let of_proxy = proxy.as_ref();
+                let _ = of_proxy.map(|proxy| proxy.undo_all(&changes.proxy));
+                let _ = events::forget(self.0.bpffs);
+            }
         }
         done?;
         for (device, (index, why)) in programs.refused {

@@ -265,6 +265,21 @@ impl<'a> Space<'a> {
         Ok(before)
     }
 
+    /// After a first change of the proxy's namespace that failed. Rules may use the routing that was there.
+    pub(super) fn undo_all(&self, changes: &[Change]) -> Result<()> {
+        let removed = self.remove(false);
+        let routed = self.netns.run(|| {
+            let routing = Routing::open()?;
+            // Rules first, so that no packet is looked up in an empty table.
+            changes.iter().rev().try_for_each(|change| match change {
+                Change::AddRule(rule) => routing.del_rule(rule).map(drop),
+                Change::AddRoute(route) => routing.del_route(route).map(drop),
+                _ => Ok(()),
+            })
+        });
+        removed.and(routed?)
+    }
+
     /// What would be removed.
     pub(super) fn removal(&self, is_proxy: bool) -> Result<Vec<Change>> {
         let observed = self.observe(&self.folder, [])?;

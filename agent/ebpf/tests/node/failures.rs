@@ -1,6 +1,6 @@
 //! A part of a change fails: what worked before works on, and what was not made is not taken for made.
 
-use crate::scene::{NEIGHBOUR, POD, PROXY, SECOND, Scene, address, device};
+use crate::scene::{NEIGHBOUR, POD, PROXY, SECOND, Scene, address, device, set};
 use std::os::fd::AsFd;
 use weir_bpf::{Anchor, BPF_MAP_TYPE_ARRAY, BPF_TCX_INGRESS, Link, Map};
 use weir_ebpf::asm::{Assembler, Reg};
@@ -79,9 +79,27 @@ fn a_first_change_that_fails_leaves_no_program() {
         scene.serve();
         let routing = scene.routing();
         let qdisc = occupied(&routing, NEIGHBOUR);
+        let proxy = &scene.inside[&PROXY];
+        set(&scene.node, "ipv4/conf/all/rp_filter", "1");
+        set(proxy, "ipv4/conf/eth0/forwarding", "1");
+        let key = format!("ipv4/conf/{}/rp_filter", device(PROXY));
+        let state = || {
+            let read = |key| std::fs::read_to_string(format!("/proc/sys/net/{key}")).unwrap();
+            let at_proxy = proxy.run(|| {
+                let routing = Routing::open().unwrap();
+                let routed = (routing.rules().unwrap(), routing.routes(100).unwrap());
+                (read("ipv4/conf/eth0/forwarding"), routed)
+            });
+            let pins = std::fs::read_dir(scene.mounted.path().join("weir/v2"));
+            let pins = pins.map_or(0, Iterator::count);
+            let at_node = scene.node.run(|| read(&key));
+            (at_node.unwrap(), at_proxy.unwrap(), pins)
+        };
+        let before = state();
         let wanted = scene.wanted(&[POD, NEIGHBOUR], PROXY);
         scene.refused(&wanted);
         assert_eq!((programs(&scene), scene.captured()), (0, vec![]));
+        assert_eq!(state(), before);
         assert_eq!([POD, NEIGHBOUR].map(|n| scene.asked_by(n)), ["outside"; 2]);
         assert!(routing.delete_qdisc(&qdisc).unwrap());
         scene.apply(&wanted);
