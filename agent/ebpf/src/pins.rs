@@ -10,10 +10,13 @@ use crate::hook::{Hook, Way, pin_name};
 use crate::node::Refusals;
 use crate::{cookie, events, failed, libc_errno};
 use nix::errno::Errno;
+use nix::sys::stat::{major, minor};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
+use std::io::Read;
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weir_bpf::{Link, LinkTarget, Pinned, open_pin, pin};
@@ -58,12 +61,49 @@ impl Lock {
                 Err((_, TryLockError::Error(e))) => return Err(io(&e)),
             };
             if begun.elapsed() > LOCK_TIME {
-                let what = "another process of weir holds the lock; see /proc/locks";
-                return Err(Error::exhausted("lock", object, what));
+                return Err(Error::exhausted("lock", object, held_by(&file)));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// Most of `/proc/locks` that is read.
+const LOCKS: u64 = 1 << 20;
+
+/// Who has locked it, and the remedy. Any process that may open a namespace can lock it.
+fn held_by(file: &File) -> String {
+    let holders = holders(file).unwrap_or_default();
+    match holders.is_empty() {
+        true => "another process holds the lock, which is not seen from here; lslocks on the node names it: if it is not of weir, end it"
+            .to_owned(),
+        false => format!(
+            "the lock is held by {}; if that is not of weir, end it",
+            holders.join(" and ")
+        ),
+    }
+}
+
+/// The kernel names those of this PID namespace: `1: FLOCK  ADVISORY  WRITE 4711 00:04:4026531840 0 EOF`.
+fn holders(file: &File) -> std::io::Result<Vec<String>> {
+    let found = file.metadata()?;
+    let (major, minor) = (major(found.dev()), minor(found.dev()));
+    let object = format!("{major:02x}:{minor:02x}:{}", found.ino());
+    let mut list = String::new();
+    let locks = File::open("/proc/locks")?;
+    locks.take(LOCKS).read_to_string(&mut list)?;
+    let pid = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            [_, "FLOCK", _, _, pid, locked, ..] if *locked == object => pid.parse::<u32>().ok(),
+            _ => None,
+        }
+    };
+    let named = |pid: u32| {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        format!("process {pid} ({})", name.trim().escape_debug())
+    };
+    Ok(list.lines().filter_map(pid).map(named).collect())
 }
 
 impl Drop for Lock {
