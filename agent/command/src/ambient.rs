@@ -4,7 +4,7 @@ use super::ambient_ebpf as ebpf;
 use super::args::{ApplyArgs, DesiredArgs, EngineArg, Source, Target, VerifyArgs};
 use super::failure::Failure;
 use super::output;
-use super::sidecar::{lines, nothing, report, verified, written};
+use super::sidecar::{NO_ENGINE, lines, nothing, report, verified, written};
 use super::source::{DESCRIPTION, name, named, read, sandbox};
 use clap::Args;
 use std::collections::BTreeMap;
@@ -66,7 +66,7 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<u8, Failure> {
     let asked = named(a.desired.engine, None);
     let inside = |visit: &Visit<'_>| written(visit, &redirect, asked, a.dry_run);
     let done = sandbox.visit_for(&AMBIENT, inside);
-    let (changes, engine) = done.map_err(Failure::failed)??;
+    let (changes, engine, warnings) = done.map_err(Failure::failed)??;
     let detached = ebpf::hand_over(&sandbox, a.dry_run).map_err(|e| match a.dry_run {
         true => e,
         false => Failure::failed(format!(
@@ -75,7 +75,8 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<u8, Failure> {
         )),
     });
     let changes = lines(&changes, &detached?);
-    report(&changes, &sandbox, Some(engine), a.desired.json, a.dry_run)
+    let by = (Some(engine), warnings);
+    report(&changes, &sandbox, by, a.desired.json, a.dry_run)
 }
 
 /// `weir verify ambient`
@@ -134,7 +135,7 @@ pub(super) fn clean(a: &AmbientCleanArgs) -> Result<u8, Failure> {
         report(
             &lines(&detached, &changes),
             visit.sandbox(),
-            None,
+            NO_ENGINE,
             a.json,
             a.dry_run,
         )

@@ -66,22 +66,16 @@ pub(super) fn apply(redirect: &Redirect, sandbox: &Sandbox, a: &ApplyArgs) -> Re
         )),
     });
     changes.extend(lines(&removed?, &[""; 0]));
-    let netns = sandbox.netns().id().to_string();
-    if !a.desired.json {
-        return report(&changes, sandbox, None, false, a.dry_run);
-    }
-    let changed = !changes.is_empty() && !a.dry_run;
-    let text = output::json_text(&json!({
-        "netns": netns,
-        "engine": "ebpf",
-        "dryRun": a.dry_run,
-        "changed": changed,
-        "changes": changes,
-    }));
-    match changed {
-        true => output::report(&text, "the change is made and in force"),
-        false => output::text(&text),
-    }
+    let warnings = hindrances(redirect, sandbox).unwrap_or_else(|why| vec![why.to_string()]);
+    let by = (Some("ebpf"), warnings);
+    report(&changes, sandbox, by, a.desired.json, a.dry_run)
+}
+
+/// What keeps packets from the programs.
+fn hindrances(redirect: &Redirect, sandbox: &Sandbox) -> KernelResult<Vec<String>> {
+    let without = redirect.compile_without_rules();
+    let found = sandbox.visit_for(&AMBIENT, |visit| visit.hindrances_of_programs(&without));
+    Ok(found?.unwrap_or_else(|why| vec![why]))
 }
 
 /// `weir verify ambient --engine ebpf`
@@ -90,10 +84,7 @@ pub(super) fn verify(redirect: &Redirect, sandbox: &Sandbox, as_json: bool) -> R
     let node = node()?;
     let pod = Pod::in_sandbox(sandbox, &bpffs).beside(&node);
     let left = lines(&pod.verify(redirect).map_err(Failure::unknown)?, &[""; 0]);
-    let without = redirect.compile_without_rules();
-    let hindrances = sandbox.visit_for(&AMBIENT, |visit| visit.hindrances_of_programs(&without));
-    let warnings = hindrances.map_err(Failure::unknown)?;
-    let warnings = warnings.unwrap_or_else(|why| vec![why]);
+    let warnings = hindrances(redirect, sandbox).map_err(Failure::unknown)?;
     let is_good = left.is_empty() && warnings.is_empty();
     let netns = sandbox.netns().id().to_string();
     if as_json {

@@ -71,7 +71,8 @@ With --engine ebpf (Linux 5.10) tunnel, marks and routing have no meaning.";
 pub(super) const APPLY_SIDECAR: &str = "\
 What differs from the desired state is replaced, in one transaction for the rules: the switch reconcile of a \
 configuration makes no difference. With run_validation in it, connections as the proxy's user are made until one \
-is redirected (iptables_probe_port) or probe_timeout has passed.
+is redirected (iptables_probe_port) or probe_timeout has passed. Foreign rules that keep packets from the redirection, as \
+`weir verify` finds them, are warnings, and the exit code is 0.
 
 Examples:
   weir apply sidecar --pod pod.yaml --pid 4711
@@ -82,7 +83,8 @@ Examples:
   weir apply ambient --pod pod.yaml --pid 4711
   weir apply ambient --config request.json --netns pod --dry-run
 
-Only the namespace of the pod is changed: ztunnel and the host's rules for probes are the node agent's.";
+Only the namespace of the pod is changed: ztunnel and the host's rules for probes are the node agent's. Foreign rules that \
+keep packets from the redirection are warnings, and the exit code is 0.";
 
 pub(super) const APPLY_NODE_AMBIENT: &str = "\
 Examples:

@@ -94,5 +94,5 @@ pub(super) fn clean(target: &Target, json: bool) -> Result<u8, Failure> {
     let changes = sandbox.clean(None);
     let changes = changes.map_err(|e| ambient_ebpf::after(&detached, e))?;
     let changes = sidecar::lines(&detached, &changes);
-    sidecar::report(&changes, &sandbox, None, json, false)
+    sidecar::report(&changes, &sandbox, sidecar::NO_ENGINE, json, false)
 }

@@ -6,6 +6,7 @@ use super::output;
 use super::source::{Addresses, Declined, Desired, Redirect, Text, desired, sandbox};
 use clap::Args;
 use serde_json::json;
+use std::fmt::Display;
 use std::net::IpAddr;
 use weir_cni::compile::{Engine, compile};
 use weir_cni::config::IdRange;
@@ -39,6 +40,9 @@ pub(super) fn plan(a: &PlanArgs) -> Result<u8, Failure> {
         false => output::text(&compiled.to_string()),
     }
 }
+
+/// What [`report`] has to say of a removal.
+pub(super) const NO_ENGINE: (Option<Engine>, Vec<String>) = (None, Vec::new());
 
 pub(super) fn nothing(json: bool, reason: &str) -> Result<u8, Failure> {
     if json {
@@ -98,8 +102,8 @@ fn apply_in(a: &ApplyArgs, given: &Text, visit: &Visit<'_>) -> Result<u8, Failur
         true => Some(probe(&redirect, sandbox.netns())?),
         false => None,
     };
-    let (changes, engine) = if config.skip_rule_apply {
-        (Vec::new(), redirect.engine(&addresses)?)
+    let (changes, engine, warnings) = if config.skip_rule_apply {
+        (Vec::new(), redirect.engine(&addresses)?, Vec::new())
     } else if config.cleanup_only {
         let engine = redirect.engine(&addresses)?;
         let of = compile(intent, Engine::Xtables);
@@ -107,11 +111,12 @@ fn apply_in(a: &ApplyArgs, given: &Text, visit: &Visit<'_>) -> Result<u8, Failur
             true => visit.plan_clean(Some(&of)).map_err(Failure::failed)?,
             false => visit.clean(Some(&of)).map_err(Failure::failed)?,
         };
-        (changes, engine)
+        (changes, engine, Vec::new())
     } else {
         written(visit, &*redirect, redirect.named, dry_run)?
     };
-    let reported = report(&changes, sandbox, Some(engine), a.desired.json, dry_run);
+    let by = (Some(engine), warnings);
+    let reported = report(&changes, sandbox, by, a.desired.json, dry_run);
     let Some(probe) = probe else {
         return reported;
     };
@@ -125,25 +130,28 @@ fn apply_in(a: &ApplyArgs, given: &Text, visit: &Visit<'_>) -> Result<u8, Failur
     reported
 }
 
-/// Writes a redirection, or only finds what would be written.
+/// Writes a redirection, or only finds what would be written. The texts are warnings of what `weir verify` reports all the same.
 pub(super) fn written<D: Intended>(
     visit: &Visit<'_>,
     redirect: &D,
     named: Option<Engine>,
     dry_run: bool,
-) -> Result<(Vec<Change>, Engine), Failure> {
-    if dry_run {
+) -> Result<(Vec<Change>, Engine, Vec<String>), Failure> {
+    let (changes, engine, kept) = if dry_run {
         let engine = named.map_or_else(|| visit.choose_engine(redirect), Ok);
         let engine = engine.map_err(Failure::failed)?;
         let changes = visit.dry_run(&redirect.compile_for(named, engine));
-        return Ok((changes.map_err(Failure::failed)?, engine));
-    }
-    let applied = visit.apply_intent(redirect, named);
-    let applied = applied.map_err(Failure::failed)?;
-    for kept in &applied.kept {
-        eprintln!("weir: warning: {}; `weir verify` reports it", kept.object());
-    }
-    Ok((applied.changes, applied.engine))
+        (changes.map_err(Failure::failed)?, engine, Vec::new())
+    } else {
+        let applied = visit.apply_intent(redirect, named);
+        let applied = applied.map_err(Failure::failed)?;
+        (applied.changes, applied.engine, applied.kept)
+    };
+    let is_kept = |kept: &Change| format!("{}; `weir verify` reports it", kept.object());
+    let mut warnings: Vec<String> = kept.iter().map(is_kept).collect();
+    let found = visit.hindrances(&redirect.compile_for(named, engine));
+    warnings.extend(found.unwrap_or_else(|why| vec![why]));
+    Ok((changes, engine, warnings))
 }
 
 /// The probe that `run_validation` asks for.
@@ -168,14 +176,17 @@ fn probe(redirect: &Redirect, netns: &Netns) -> Result<Probe, Failure> {
     })
 }
 
-/// One line for each change.
+/// One line for each change; the warnings are on stderr.
 pub(super) fn report(
-    changes: &[impl std::fmt::Display],
+    changes: &[impl Display],
     sandbox: &Sandbox,
-    engine: Option<Engine>,
+    (engine, warnings): (Option<impl Display>, Vec<String>),
     json: bool,
     dry_run: bool,
 ) -> Result<u8, Failure> {
+    for warning in &warnings {
+        eprintln!("weir: warning: {warning}");
+    }
     let changed = !changes.is_empty() && !dry_run;
     let text = if json {
         let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
@@ -185,6 +196,7 @@ pub(super) fn report(
             "dryRun": dry_run,
             "changed": changed,
             "changes": changes,
+            "warnings": warnings,
         }))
     } else if changes.is_empty() {
         "unchanged\n".to_owned()
@@ -204,10 +216,7 @@ pub(super) fn report(
 }
 
 /// Changes of eBPF and of rules, as text.
-pub(super) fn lines(
-    programs: &[impl std::fmt::Display],
-    rules: &[impl std::fmt::Display],
-) -> Vec<String> {
+pub(super) fn lines(programs: &[impl Display], rules: &[impl Display]) -> Vec<String> {
     let programs = programs.iter().map(ToString::to_string);
     programs
         .chain(rules.iter().map(ToString::to_string))
@@ -324,7 +333,7 @@ pub(super) fn verified(
 }
 
 /// All of the redirection is there, and packets are kept from it.
-pub(super) fn conflict(netns: impl std::fmt::Display) -> String {
+pub(super) fn conflict(netns: impl Display) -> String {
     format!("conflict: {netns} holds the redirection, and foreign rules keep packets from it\n")
 }
 

@@ -123,3 +123,53 @@ fn what_stays_in_a_table_of_ours_is_said_by_apply() {
         assert!(said.contains("theirs (of another writer"), "{said}");
     }
 }
+
+/// What keeps packets from the redirection is said when it is applied, and when it was in force already.
+#[test]
+fn foreign_rules_that_take_packets_first_are_said_by_apply() {
+    let pod = pod_or_skip!();
+    let ns = path(&pod);
+    let table = "table inet theirs { chain c { type nat hook output priority -150; tcp dport 80 redirect to :9999; }; }";
+    inside(&pod, "nft", &[table]);
+    let sidecar = config(&json!({}));
+    let ambient = crate::support::TempFile::new(r#"{"config": {"enable_ipv6": true}}"#);
+    for (what, file) in [("sidecar", &sidecar), ("ambient", &ambient)] {
+        let on = |verb: &str, more: &[&str]| {
+            let of = [verb, what, "--config", file.path(), "--netns", &ns];
+            weir(&[&of[..], more].concat())
+        };
+        let said =
+            "takes packets before ours: table inet theirs chain c: tcp dport 80 redirect to :9999";
+        for (more, is_changed) in [(&["--dry-run"][..], true), (&[], true), (&[], false)] {
+            let run = on("apply", more);
+            assert_eq!(run.code, 0, "{what}: {}", run.stderr);
+            assert_eq!(run.stdout != "unchanged\n", is_changed, "{}", run.stdout);
+            let warning = run.stderr.lines().find(|line| line.contains(said));
+            let is_warning = |line: &str| line.starts_with("weir: warning: ");
+            assert!(warning.is_some_and(is_warning), "{what}: {}", run.stderr);
+        }
+        let run = on("apply", &["--json"]);
+        let json: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+        assert_eq!((run.code, &json["changed"]), (0, &json!(false)));
+        let verified = on("verify", &["--json"]);
+        let verified: serde_json::Value = serde_json::from_str(&verified.stdout).unwrap();
+        assert_eq!(json["warnings"], verified["warnings"], "{what}");
+        assert_eq!(json["warnings"].as_array().unwrap().len(), 1, "{what}");
+        // Without it nothing is said.
+        let clean = match what {
+            "sidecar" => weir(&["clean", "--netns", &ns]),
+            _ => weir(&["clean", "ambient", "--netns", &ns]),
+        };
+        assert_eq!(clean.code, 0, "{}", clean.stderr);
+    }
+    inside(&pod, "nft", &["delete", "table", "inet", "theirs"]);
+    let run = weir(&[
+        "apply",
+        "sidecar",
+        "--config",
+        sidecar.path(),
+        "--netns",
+        &ns,
+    ]);
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{}", run.stdout);
+}
