@@ -15,7 +15,6 @@
 mod broken;
 mod criteria;
 mod keeper;
-mod selector;
 pub mod settings;
 mod start;
 mod state;

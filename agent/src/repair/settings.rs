@@ -1,10 +1,10 @@
 //! What repair was told to do.
 
 use super::criteria::Criteria;
-use super::selector::Filter;
 use std::time::Duration;
 use weir_cni::config::NameFiles;
 use weir_cni::fill::NodeEnvironment;
+use weir_core::pods::selector::Filter;
 use weir_core::settings::{Resolved, SettingError};
 
 /// What is done to a pod that meets the criteria.

@@ -5,6 +5,7 @@
 
 mod rest;
 mod seen;
+pub mod selector;
 mod store;
 mod trouble;
 mod view;

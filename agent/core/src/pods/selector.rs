@@ -3,21 +3,21 @@
 //! The agent has one watch for all pods of the node, so what would be asked of the API server with a list of its own is
 //! decided here.
 
+use super::PodView;
 use kube::core::{Expression, Selector, SelectorExt};
-use weir_core::pods::PodView;
 
 /// Which pods are meant.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Filter {
+pub struct Filter {
     /// `metadata.labels`
-    pub(crate) labels: Selector,
+    pub labels: Selector,
     /// Fields that all must be as wanted.
-    pub(crate) fields: Vec<Field>,
+    pub fields: Vec<Field>,
 }
 
 /// One condition of a field selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Field {
+pub struct Field {
     name: &'static str,
     equal: bool,
     value: String,
@@ -47,7 +47,7 @@ fn value(view: &PodView, field: &str) -> String {
 
 impl Filter {
     /// Whether the pod is meant.
-    pub(crate) fn meets(&self, view: &PodView) -> bool {
+    pub fn meets(&self, view: &PodView) -> bool {
         let field = |f: &Field| (value(view, f.name) == f.value) == f.equal;
         self.labels.matches(&view.pod.metadata.labels) && self.fields.iter().all(field)
     }
@@ -56,7 +56,7 @@ impl Filter {
     ///
     /// # Errors
     /// What of it is no condition: also an empty part, so that a list whose members are all empty does not select every pod.
-    pub(crate) fn labels(text: &str) -> Result<Selector, String> {
+    pub fn labels(text: &str) -> Result<Selector, String> {
         match text.trim().is_empty() {
             true => Ok(Selector::default()),
             false => conditions(text).map(label).collect(),
@@ -67,7 +67,7 @@ impl Filter {
     ///
     /// # Errors
     /// What of it is no condition, or a field by which this agent does not select.
-    pub(crate) fn fields(text: &str) -> Result<Vec<Field>, String> {
+    pub fn fields(text: &str) -> Result<Vec<Field>, String> {
         // The API server leaves empty ones out here.
         let conditions = conditions(text).filter(|part| !part.is_empty());
         conditions.map(field).collect()
