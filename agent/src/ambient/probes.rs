@@ -386,10 +386,7 @@ impl Probes for HostRules {
                 enis.remove_all(&routing)?;
                 enis.remove_others(&routing)
             };
-            let of_enis = match has_enis {
-                true => of_enis(),
-                false => Ok(Vec::new()),
-            };
+            let of_enis = if has_enis { of_enis() } else { Ok(Vec::new()) };
             let mut removed = host::remove()?;
             let rules = of_enis?;
             removed.extend(

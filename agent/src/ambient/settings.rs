@@ -139,10 +139,7 @@ impl AmbientSettings {
                 .filter(|path| !path.is_empty())
                 .map(PathBuf::from),
             ztunnel: r.path("ZTUNNEL_UDS_ADDRESS")?,
-            interval: match interval.is_zero() {
-                true => NEVER,
-                false => interval,
-            },
+            interval: if interval.is_zero() { NEVER } else { interval },
             live_proof: r.bool("WEIR_LIVE_PROOF"),
             host: host::netns_of(r),
         }))

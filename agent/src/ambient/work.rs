@@ -86,10 +86,7 @@ pub(super) fn enrol(
     let begun = Instant::now();
     let before = work.before.as_ref();
     let captured = hands.rules.capture(&work.asked, before, work.since, spent);
-    let limit = match work.waits {
-        true => Duration::ZERO,
-        false => LIMIT,
-    };
+    let limit = if work.waits { Duration::ZERO } else { LIMIT };
     let hand_over = |captured: &Captured| {
         let workload = Workload {
             captured: Some(captured.clone()),

@@ -67,7 +67,7 @@ impl Kept {
                 Some(bound) => bound,
                 None => self.bind_again().await,
             };
-            let lost = match own {
+            let why = match own {
                 Ok(own) => match select(pin!(serve(listener)), pin!(self.lost(own))).await {
                     Either::Right((lost, _)) => lost,
                     Either::Left(((), _)) => "the listener has ended".to_owned(),
@@ -75,7 +75,6 @@ impl Kept {
                 Err(e) => e.to_string(),
             };
             let (socket, path) = (self.socket, self.path.clone());
-            let why = lost;
             self.journal.record(Event::SocketLost { socket, path, why });
         }
     }

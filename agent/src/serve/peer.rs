@@ -34,11 +34,10 @@ struct Refusals {
 impl Refusals {
     /// `does` says what the user tries, in a sentence with the user.
     fn new(does: &'static str, journal: &Journal) -> Self {
-        let (journal, said) = (journal.clone(), Mutex::default());
         Self {
             does,
-            journal,
-            said,
+            journal: journal.clone(),
+            said: Mutex::default(),
         }
     }
 

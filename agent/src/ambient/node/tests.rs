@@ -1,5 +1,15 @@
 //! [`AtNode`] in a throwaway node with two pods and two proxies.
 
+/// A node, or the end of a test that may make none, which is printed.
+macro_rules! scene {
+    () => {
+        match Scene::build() {
+            Some(scene) => scene,
+            None => return,
+        }
+    };
+}
+
 mod doubt;
 
 use super::{AtNode, Places, State};
@@ -48,10 +58,6 @@ struct Scene {
 
 fn address(number: usize, last: u8) -> IpAddr {
     IpAddr::from([10, 1, u8::try_from(number).unwrap(), last])
-}
-
-fn settings(without_proxy: &str) -> Arc<AmbientSettings> {
-    settings_of("node", without_proxy)
 }
 
 fn settings_of(engine: &str, without_proxy: &str) -> Arc<AmbientSettings> {
@@ -123,7 +129,7 @@ impl Scene {
             inside,
             pods,
             writer,
-            settings: settings("closed"),
+            settings: settings_of("node", "closed"),
             sandboxes,
         })
     }
@@ -241,9 +247,7 @@ fn refused(agent: &AtNode, asked: &Asked) -> String {
 
 #[test]
 fn pods_join_proxies_follow_each_other_and_nothing_is_left() {
-    let Some(mut scene) = Scene::build() else {
-        return;
-    };
+    let mut scene = scene!();
     let nothing = (BTreeSet::new(), BTreeSet::new(), None);
     let both = BTreeSet::from([0, 1]);
     let way = |number: usize| Some(format!("v{number}"));
@@ -316,9 +320,7 @@ fn pods_join_proxies_follow_each_other_and_nothing_is_left() {
 /// It would be shown of every pod of the node that is in no mesh.
 #[test]
 fn a_node_that_cannot_be_compared_says_nothing_of_one_pod() {
-    let Some(mut scene) = Scene::build() else {
-        return;
-    };
+    let mut scene = scene!();
     scene.put(0, true, Value::Null);
     let asked = scene.asked(0);
     // Nothing is written before all pods are known.
@@ -332,10 +334,8 @@ fn a_node_that_cannot_be_compared_says_nothing_of_one_pod() {
 
 #[test]
 fn without_a_proxy_the_setting_decides() {
-    let Some(mut scene) = Scene::build() else {
-        return;
-    };
-    scene.settings = settings("open");
+    let mut scene = scene!();
+    scene.settings = settings_of("node", "open");
     scene.put(0, true, Value::Null);
     let asked = scene.asked(0);
     let mut spent = Spent::default();
@@ -350,7 +350,7 @@ fn without_a_proxy_the_setting_decides() {
     );
     assert_eq!(scene.captured(), (BTreeSet::new(), BTreeSet::new(), None));
 
-    scene.settings = settings("closed");
+    scene.settings = settings_of("node", "closed");
     capture(&scene.agent(), &asked);
     let one = BTreeSet::from([0]);
     assert_eq!(scene.captured(), (BTreeSet::new(), one, None));
@@ -359,9 +359,7 @@ fn without_a_proxy_the_setting_decides() {
 /// The node of the scene has no IPv6, so that an object of it could not be made.
 #[test]
 fn without_ipv6_nothing_of_it_is_made() {
-    let Some(mut scene) = Scene::build() else {
-        return;
-    };
+    let mut scene = scene!();
     let v6 = |number: usize| IpAddr::from([0xfd00, 1, number as u16, 0, 0, 0, 0, 10]);
     for number in [0, 2] {
         let both = [address(number, 10), v6(number)];
@@ -412,9 +410,7 @@ fn without_ipv6_nothing_of_it_is_made() {
 /// After a reboot the API server has the addresses of the sandboxes before, also that of another pod.
 #[test]
 fn the_plugin_knows_the_addresses_of_a_new_sandbox_better_than_the_api_server() {
-    let Some(mut scene) = Scene::build() else {
-        return;
-    };
+    let mut scene = scene!();
     scene.put(2, true, Value::Null);
     let old = IpAddr::from([10, 1, 9, 10]);
     scene.put_with(&[old], 0, true, Value::Null);
@@ -443,9 +439,7 @@ fn the_plugin_knows_the_addresses_of_a_new_sandbox_better_than_the_api_server() 
 /// A pod whose annotation cannot be read is captured as if it had none, and says so; others have what they ask for.
 #[test]
 fn what_a_pod_excludes_is_in_force_or_it_says_why_not() {
-    let Some(mut scene) = Scene::build() else {
-        return;
-    };
+    let mut scene = scene!();
     scene.put(2, true, Value::Null);
     scene.put_excluding(0, r#"{"peers": ["10.9.0.0/33"]}"#);
     scene.put_excluding(1, r#"{"outbound_ports": [5432]}"#);
@@ -485,9 +479,7 @@ fn what_a_pod_excludes_is_in_force_or_it_says_why_not() {
 /// The kernel reports no detached program: the agent looks.
 #[test]
 fn a_detached_program_is_noticed_between_two_rounds() {
-    let Some(mut scene) = Scene::build() else {
-        return;
-    };
+    let mut scene = scene!();
     let links = || weir_bpf::attached(1, weir_bpf::BPF_TCX_INGRESS).is_ok();
     let Some(mounted) = BpfFs::each(links).next() else {
         return;
@@ -521,9 +513,7 @@ fn a_detached_program_is_noticed_between_two_rounds() {
 /// Nothing is done by the clock, so that only the kernel's reports can tell.
 #[test]
 fn what_ip_changes_in_the_nodes_routing_is_healed_because_it_is_reported() {
-    let Some(mut scene) = Scene::build() else {
-        return;
-    };
+    let mut scene = scene!();
     scene.put(0, true, Value::Null);
     scene.put(2, true, Value::Null);
     let (journal, told) = Told::journal();

@@ -6,9 +6,7 @@ use weir_node_ambient::captured;
 
 /// Once with rules, and once with programs where they can be attached.
 fn by_each(check: impl Fn(&mut Scene, &std::path::Path)) {
-    let Some(mut scene) = Scene::build() else {
-        return;
-    };
+    let mut scene = scene!();
     check(&mut scene, "/nonexistent".as_ref());
     let links = || weir_bpf::attached(1, weir_bpf::BPF_TCX_INGRESS).is_ok();
     if let (Some(mounted), Some(mut scene)) = (BpfFs::each(links).next(), Scene::build()) {
