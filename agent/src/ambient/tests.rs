@@ -230,7 +230,7 @@ impl Scene {
                 world.rules.remove(&netns);
             }
             drop(world);
-            self.writer.delete("shop", &format!("web-{pod}"));
+            self.writer.delete("shop", &format!("web-{pod}"), None);
         }
     }
 

@@ -130,7 +130,7 @@ impl Watched for SeenPod {
 
     fn delete(&self, writer: &mut Writer) {
         let (namespace, name) = names(&self.meta);
-        writer.delete(namespace, name);
+        writer.delete(namespace, name, self.meta.uid.as_deref());
     }
 
     fn complete(writer: &mut Writer) {

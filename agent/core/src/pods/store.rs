@@ -1,7 +1,7 @@
 //! All pods of the node, and what is known of the namespaces.
 
 use super::PodView;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
@@ -11,6 +11,7 @@ const PODS: usize = 4096;
 const TOO_MANY: &str = "the API server has more than 4096 pods that run on this node, where the kubelet runs 110 unless told otherwise";
 /// Namespaces: Kubernetes is made for 10,000.
 const NAMESPACES: usize = 16_384;
+const TOO_MANY_NAMESPACES: &str = "the API server has more than 16384 namespaces";
 
 /// `metav1.PartialObjectMetadata` of a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,8 +59,9 @@ impl Pods {
             pods: pods.clone(),
             listed: None,
             namespaces_listed: None,
-            is_full: false,
+            told: BTreeSet::new(),
             left_out: None,
+            namespaces_left_out: None,
         };
         (pods, writer)
     }
@@ -128,10 +130,12 @@ pub struct Writer {
     pods: Pods,
     listed: Option<BTreeMap<Key, Arc<PodView>>>,
     namespaces_listed: Option<BTreeMap<String, Arc<NamespaceView>>>,
-    /// It was told that there are too many.
-    is_full: bool,
+    /// What there is too much of, each told once.
+    told: BTreeSet<&'static str>,
     /// Why not all pods are known, since the last list or after it.
     left_out: Option<String>,
+    /// The same for namespaces.
+    namespaces_left_out: Option<String>,
 }
 
 /// How many of these are there whatever room they take.
@@ -194,14 +198,15 @@ impl Writer {
 
     fn leave_out(&mut self) -> Result<(), String> {
         self.left_out = Some(format!("{TOO_MANY}: further ones are not known"));
-        self.refuse(TOO_MANY)
+        let meanwhile = "the plugin asks the API server for them itself";
+        self.refuse(TOO_MANY, meanwhile)
     }
 
-    fn refuse(&mut self, why: &str) -> Result<(), String> {
-        match std::mem::replace(&mut self.is_full, true) {
-            true => Ok(()),
-            false => Err(format!(
-                "{why}: further ones are not known to this agent, and the plugin asks the API server for them itself"
+    fn refuse(&mut self, why: &'static str, meanwhile: &str) -> Result<(), String> {
+        match self.told.insert(why) {
+            false => Ok(()),
+            true => Err(format!(
+                "{why}: further ones are not known to this agent, and {meanwhile}"
             )),
         }
     }
@@ -213,16 +218,22 @@ impl Writer {
         let is_it = |view: &&Arc<PodView>| uid.is_none_or(|uid| uid == view.uid());
         let known = self.pods.state().pods.get(&key).filter(is_it).cloned();
         match (known, &mut self.listed) {
-            (None, _) => self.delete(namespace, name),
+            (None, _) => self.delete(namespace, name, None),
             (Some(view), Some(listed)) => _ = listed.insert(key, view),
             (Some(_), None) => {}
         }
     }
 
-    /// A pod is gone.
-    pub fn delete(&mut self, namespace: &str, name: &str) {
+    /// A pod is gone. A later one of that name, which has another UID, stays.
+    pub fn delete(&mut self, namespace: &str, name: &str, uid: Option<&str>) {
         let key = (namespace.to_owned(), name.to_owned());
+        let is_other = |known: &Arc<PodView>| uid.is_some_and(|uid| uid != known.uid());
+        let is_later = match &self.listed {
+            Some(listed) => listed.get(&key).is_some_and(is_other),
+            None => self.pods.state().pods.get(&key).is_some_and(is_other),
+        };
         match &mut self.listed {
+            _ if is_later => {}
             Some(listed) => _ = listed.remove(&key),
             None => self.change(|state| _ = state.pods.remove(&key)),
         }
@@ -262,6 +273,13 @@ impl Writer {
     /// As [`begin`](Self::begin), for namespaces.
     pub fn begin_namespaces(&mut self) {
         self.namespaces_listed = Some(BTreeMap::new());
+        self.namespaces_left_out = None;
+    }
+
+    /// As [`left_out`](Self::left_out), for namespaces.
+    #[must_use]
+    pub fn namespaces_left_out(&self) -> Option<&str> {
+        self.namespaces_left_out.as_deref()
     }
 
     /// As [`apply`](Self::apply), for a namespace.
@@ -274,9 +292,11 @@ impl Writer {
             None => has_room(&self.pods.state().namespaces, &view.name, NAMESPACES),
         };
         if !is_room {
-            return self.refuse(&format!(
-                "the API server has more than {NAMESPACES} namespaces"
+            let meanwhile = "pods in them are not decided about by labels of their namespace";
+            self.namespaces_left_out = Some(format!(
+                "{TOO_MANY_NAMESPACES}: further ones are not known, and {meanwhile}"
             ));
+            return self.refuse(TOO_MANY_NAMESPACES, meanwhile);
         }
         match &mut self.namespaces_listed {
             Some(listed) => _ = listed.insert(view.name.clone(), Arc::new(view)),
@@ -343,7 +363,7 @@ mod tests {
         writer.begin();
         writer.apply(view("b", "2")).unwrap();
         writer.apply(view("c", "2")).unwrap();
-        writer.delete("shop", "c");
+        writer.delete("shop", "c", None);
         assert_eq!(names(&pods), ["a", "b"]);
         assert!(!changes.has_changed().unwrap());
         // And it may be broken off.
@@ -362,8 +382,8 @@ mod tests {
         writer.apply(view("a", "1")).unwrap();
         writer.apply(view("a", "2")).unwrap();
         assert_eq!(pods.get("shop", "a").unwrap().resource_version, "2");
-        writer.delete("shop", "a");
-        writer.delete("shop", "absent");
+        writer.delete("shop", "a", None);
+        writer.delete("shop", "absent", None);
         assert_eq!((pods.len(), *changes.borrow()), (0, 4));
         // No list was complete yet.
         writer.complete();
@@ -384,7 +404,7 @@ mod tests {
         assert_eq!(pods.len(), PODS);
         assert_eq!(pods.get("shop", "0").unwrap().resource_version, "2");
         assert!(told.len() == 1 && told[0].contains("4096"), "{told:?}");
-        writer.delete("shop", "0");
+        writer.delete("shop", "0", None);
         writer.apply(view("new", "1")).unwrap();
         assert!(writer.apply(view("newer", "1")).is_ok(), "it was told");
         assert!(pods.get("shop", "new").is_some() && pods.get("shop", "newer").is_none());
@@ -473,5 +493,38 @@ mod tests {
         assert_eq!(pods.namespace("a"), None);
         assert_eq!(pods.namespace("b").unwrap().labels.len(), 1);
         assert!(!pods.synced(), "pods and namespaces are listed apart");
+    }
+
+    /// That pods are too many is told, too.
+    #[test]
+    fn more_namespaces_than_there_is_room_for_are_told_once_and_shown() {
+        let (pods, mut writer) = Pods::new();
+        let view = |n: usize| NamespaceView {
+            name: n.to_string(),
+            ..NamespaceView::default()
+        };
+        let mut told = Vec::new();
+        for n in 0..=PODS {
+            told.extend(writer.apply(of(&n.to_string(), "Running")).err());
+        }
+        for _ in 0..2 {
+            writer.begin_namespaces();
+            for n in 0..NAMESPACES {
+                writer.apply_namespace(view(n)).unwrap();
+            }
+            assert_eq!(writer.namespaces_left_out(), None);
+            for n in 0..3 {
+                told.extend(writer.apply_namespace(view(NAMESPACES + n)).err());
+            }
+            writer.complete_namespaces();
+            assert_eq!(pods.namespaces(), NAMESPACES);
+            assert!(writer.namespaces_left_out().unwrap().contains("16384"));
+        }
+        assert!(told.len() == 2 && told[1].contains("16384"), "{told:?}");
+        // One that is known may change.
+        writer.apply_namespace(view(0)).unwrap();
+        writer.begin_namespaces();
+        writer.complete_namespaces();
+        assert_eq!(writer.namespaces_left_out(), None);
     }
 }

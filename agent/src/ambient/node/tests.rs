@@ -197,7 +197,7 @@ impl Scene {
 
     fn delete(&mut self, number: usize) {
         let namespace = if number >= 2 { "istio-system" } else { "shop" };
-        self.writer.delete(namespace, NAMES[number]);
+        self.writer.delete(namespace, NAMES[number], None);
     }
 
     fn asked(&self, number: usize) -> Asked {
