@@ -67,7 +67,7 @@ struct Asked {
     unsent: Option<Unsent>,
     /// How many wait for the answer.
     waiting: usize,
-    /// Until all who wait have it.
+    /// Until all who wait have it; that of a removal until all connections have answered.
     answer: Option<Sent>,
 }
 
@@ -145,7 +145,8 @@ impl Requests {
                 asked.waiting = asked.waiting.saturating_sub(1);
             }
             if let Some(answer) = asked.answer.clone() {
-                if asked.waiting == 0 {
+                // That a pod is removed others have to answer, too, and who asks for it asks all again.
+                if asked.waiting == 0 && asked.place.is_some() {
                     state.asked.remove(&ticket.uid);
                 }
                 return match answer {
@@ -160,6 +161,15 @@ impl Requests {
             }
             let woken = self.answered.wait_timeout(state, until - now);
             (state, _) = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// All connections have answered: nobody asks for this answer again.
+    pub(crate) fn heard(&self, ticket: &Ticket) {
+        let mut state = self.state();
+        let asked = state.asked.get(&ticket.uid);
+        if asked.is_some_and(|a| a.number == ticket.number && a.has_unclaimed_answer()) {
+            state.asked.remove(&ticket.uid);
         }
     }
 

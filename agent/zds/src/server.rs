@@ -243,12 +243,22 @@ impl Handle {
                 (connection, put)
             })
             .collect();
-        let mut failed = Ok(());
-        for (connection, ticket) in asked {
-            match ticket.and_then(|(ticket, _)| connection.requests.wait(&ticket, until)) {
+        let (mut heard, mut failed) = (Vec::new(), Ok(()));
+        for (connection, put) in asked {
+            let waited = put.and_then(|(ticket, _)| {
+                let waited = connection.requests.wait(&ticket, until);
+                heard.push((connection, ticket));
+                waited
+            });
+            match waited {
                 // ztunnel refuses no removal; what it says is told to the observer.
                 Ok(()) | Err(AddError::Closed | AddError::Refused(_)) => {}
                 Err(why) => failed = failed.and(Err(why)),
+            }
+        }
+        if failed.is_ok() {
+            for (connection, ticket) in heard {
+                connection.requests.heard(&ticket);
             }
         }
         failed

@@ -188,6 +188,39 @@ fn an_answer_after_who_asked_has_given_up_counts() {
     assert_eq!(scene.node.said("answered").len(), 2);
 }
 
+/// Each of them needs longer than who asks waits, and one after the other answers.
+#[test]
+fn a_removal_is_asked_once_of_each_until_all_have_answered() {
+    let scene = Scene::with(|o| o.limit = LONG);
+    let (handle, short) = (scene.handle(), Duration::from_millis(20));
+    let are_ready = |count: usize| {
+        scene.until("ready", |peers| {
+            peers.iter().filter(|peer| peer.ready).count() == count
+        });
+    };
+    let one = support::Puppet::after(&scene.path(), 1);
+    are_ready(1);
+    let other = support::Puppet::after(&scene.path(), 1);
+    are_ready(2);
+    let waits = Err(AddError::Waits);
+    let is_removal = |asked: Option<(Request, Option<(u64, u64)>)>| {
+        matches!(asked, Some((Request::Del(_), None)))
+    };
+    for answered in 1..=2 {
+        assert_eq!(handle.remove("a", short), waits);
+        assert!(is_removal(one.asked()) && is_removal(other.asked()));
+        one.says(&support::ACK);
+        scene.node.says_times("answered a", 2 * answered - 1);
+        // The first one has answered, and is not asked again.
+        assert_eq!(handle.remove("a", short), waits);
+        assert_eq!(handle.remove("a", short), waits);
+        other.says(&support::ACK);
+        scene.node.says_times("answered a", 2 * answered);
+        assert_eq!(handle.remove("a", LONG), Ok(()));
+        assert_eq!(handle.peers().iter().map(|p| p.pending).sum::<usize>(), 0);
+    }
+}
+
 /// What a ztunnel took with all pods it has.
 #[test]
 fn a_pod_of_the_snapshot_is_not_added_once_more() {
