@@ -11,9 +11,14 @@ use super::unfinished;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use weir_cni::http;
+use weir_cni::plugin::LOG_SOCKET;
 
 /// Looks at one file that another writer replaces meanwhile.
 const LOOKS: u32 = 5;
+/// An agent that runs answers within this time, or is there and hangs.
+const ANSWER: Duration = Duration::from_secs(2);
 
 /// One thing of ours on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +27,34 @@ pub struct Left {
     pub path: PathBuf,
     /// What is in it.
     pub what: &'static str,
+}
+
+/// That no agent runs on this node, which would install again at once what is removed.
+///
+/// # Errors
+/// One does; what to do first.
+pub fn check_alone(desired: &Desired) -> Result<(), String> {
+    let socket = desired.kubeconfig.with_file_name(LOG_SOCKET);
+    let answers = match http::get(&socket, "/", ANSWER) {
+        Ok(_) => true,
+        // It took the connection; the kinds of an address where nobody listens are others.
+        Err(e) => matches!(
+            e.kind(),
+            ErrorKind::TimedOut
+                | ErrorKind::InvalidData
+                | ErrorKind::UnexpectedEof
+                | ErrorKind::ConnectionReset
+                | ErrorKind::BrokenPipe
+        ),
+    };
+    if !answers {
+        return Ok(());
+    }
+    Err(format!(
+        "an agent runs on this node ({} answers), and would install again at once what is removed: nothing was removed; delete \
+         its DaemonSet or end its process, and try again when it has ended",
+        socket.display()
+    ))
 }
 
 /// What of ours is on the node.

@@ -27,10 +27,10 @@ The configuration is removed first, so that no runtime calls what is removed nex
 plugin's program stays unless WEIR_KEEP_PLUGIN is false: runtimes still call it to delete pods. Then what \
 ambient mode left in the network namespace of the node (WEIR_HOST_NETNS, or that of process 1 with ALLOW_SWITCH_TO_HOST_NS, or else the one that this command runs in); \
 not beside an agent of Istio in ambient mode, whose rules for probes have the same names. \
-Flags and environment are those of weir agent. An agent that runs would install everything again: \
-end it first.
+Flags and environment are those of weir agent. While an agent answers at log.sock in CNI_AGENT_RUN_DIR \
+nothing is removed: it would install everything again. End it first.
 
-Exit codes: 0 nothing of ours is in force, 1 something is left, 2 flags or settings cannot be used, \
+Exit codes: 0 nothing of ours is in force, 1 something is left, or an agent runs, 2 flags or settings cannot be used, \
 3 what is left is unknown.
 
 Examples:

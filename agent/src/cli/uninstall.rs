@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use weir_command::failure::{Failure, code};
 use weir_command::output;
 use weir_core::sandboxes::cri;
-use weir_install::{Left, PLUGIN, left, remove_everything};
+use weir_install::{Left, PLUGIN, check_alone, left, remove_everything};
 
 /// Removes, then looks; with `--verify` it only looks.
 pub(super) fn run(a: &UninstallArgs) -> Result<u8, Failure> {
@@ -17,6 +17,7 @@ pub(super) fn run(a: &UninstallArgs) -> Result<u8, Failure> {
     let (desired, former) = (&settings.desired, Former::of(&resolved));
     let (mut removed, mut failed) = (Vec::new(), None);
     if !a.verify {
+        check_alone(desired).map_err(Failure::failed)?;
         // What cannot be removed of one keeps nothing of the other.
         let of_files = remove_everything(desired);
         match former.remove() {

@@ -199,6 +199,37 @@ fn a_dry_run_says_what_a_pass_would_do_and_writes_nothing() {
     assert_eq!(actions, ["keep", "fail", "wait"]);
 }
 
+/// It would install everything again at once.
+#[test]
+fn nothing_is_removed_beside_an_agent_that_runs() {
+    let _may_look = weir_testing::namespace_or_skip!();
+    let node = Node::new();
+    node.write(LIST, BRIDGE);
+    let mut agent = node.ready(&[]);
+    let is_there = || node.read(LIST).contains("istio-cni");
+    let refused = || {
+        let out = node.run(&["uninstall"], &[]);
+        let why = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(1), "{why}");
+        assert!(why.contains("log.sock answers"), "{why}");
+        assert!(why.contains("nothing was removed"), "{why}");
+    };
+    refused();
+    assert!(is_there());
+    // To look is no harm.
+    let verify = node.run(&["uninstall", "--verify", "--json"], &[]);
+    assert_eq!(json(&verify)["left"].as_array().unwrap().len(), 3);
+    // One that hangs is there, too.
+    agent.signal(nix::sys::signal::Signal::SIGSTOP);
+    refused();
+    assert!(is_there());
+    agent.signal(nix::sys::signal::Signal::SIGKILL);
+    agent.ended();
+    // The file of its socket is still there.
+    assert!(node.run(&["uninstall"], &[]).status.success());
+    assert!(!is_there());
+}
+
 #[test]
 fn uninstall_finds_everything_and_verifies() {
     // It looks at what ambient mode left at the node, too.
