@@ -302,12 +302,14 @@ impl Reconciler for Keeper {
     }
 
     fn late(&mut self, uid: &Uid) {
+        let state = match self.memory.get(uid).and_then(|memory| memory.state) {
+            // Why it failed before is known; what is no matter of the mesh stays none.
+            None | Some(State::Failed) => return,
+            Some(state @ (State::Enrolling | State::Leaving)) => state,
+            Some(_) => State::Pending,
+        };
         if let Some(mut memory) = self.memory.remove(uid) {
             let why = "its namespace, or the proxy, takes long; that goes on, and other pods are dealt with meanwhile";
-            let state = match memory.is_verified() {
-                true => State::Pending,
-                false => State::Failed,
-            };
             self.turn(&mut memory, Some(state), Some(why.to_owned()));
             self.memory.insert(Uid::clone(uid), memory);
         }

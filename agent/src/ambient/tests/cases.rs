@@ -169,6 +169,28 @@ fn a_pod_waits_for_a_proxy_that_has_not_answered_yet() {
     assert!(!scene.agent.keeper.is_undecided(&uid));
 }
 
+/// What goes on has not failed, and why something failed before is known.
+#[test]
+fn a_job_that_takes_long_is_no_failure() {
+    let (mut scene, uid) = Scene::enrolled();
+    for (before, after) in [
+        (Some(State::Enrolled), Some(State::Pending)),
+        (Some(State::Conflict), Some(State::Pending)),
+        (Some(State::Enrolling), Some(State::Enrolling)),
+        (Some(State::Leaving), Some(State::Leaving)),
+        (Some(State::Failed), Some(State::Failed)),
+        (None, None),
+    ] {
+        let memory = scene.memory(&uid);
+        (memory.state, memory.why) = (before, None);
+        scene.agent.keeper.late(&uid);
+        let memory = scene.memory(&uid);
+        assert_eq!(memory.state, after, "{before:?}");
+        let is_told = !matches!(before, None | Some(State::Failed));
+        assert_eq!(memory.why.is_some(), is_told, "{before:?}");
+    }
+}
+
 /// Other nodes would send to it in plain text until it is `enabled` again.
 #[test]
 fn a_pod_that_was_enrolled_stays_annotated_while_no_proxy_is_connected() {

@@ -222,6 +222,8 @@ fn turned(pod: &PodRef, from: Option<State>, to: Option<State>, why: Option<&str
         // What it waited for has come.
         Some(State::Enrolled) if from == Some(State::Pending) => (Info, None),
         None => (Info, None),
+        // It takes long, or something of it is left.
+        Some(State::Enrolling | State::Leaving) if !why.is_empty() => (Info, None),
         _ => (Debug, None),
     };
     let does = match to {
@@ -291,4 +293,29 @@ fn of_proxy(proxy: &Proxy) -> About {
         ),
     };
     About::new(level, name, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Kubernetes is told of what has failed, and the log also of what takes long or is not done yet.
+    #[test]
+    fn what_takes_long_is_told_and_is_no_failure() {
+        let pod = PodRef {
+            namespace: "shop".into(),
+            name: "web".into(),
+            uid: "1".into(),
+            version: "7".into(),
+        };
+        let about = |to: State, why: Option<&str>| {
+            let told = turned(&pod, None, Some(to), why);
+            (told.level, told.notice.is_some())
+        };
+        for state in [State::Enrolling, State::Leaving] {
+            assert_eq!(about(state, None), (Some(Debug), false));
+            assert_eq!(about(state, Some("it takes long")), (Some(Info), false));
+        }
+        assert_eq!(about(State::Failed, Some("no")), (Some(Warn), true));
+    }
 }
