@@ -317,8 +317,10 @@ impl Reconciler for Keeper {
     }
 
     fn done(&mut self, uid: &Uid, done: Result<Done, String>) -> Next {
-        // Gone, or gone and come back as a new pod of the same UID, which there is not.
         let Some(mut memory) = self.memory.remove(uid) else {
+            // It went during the job, which may have begun to watch it, and holds its namespace.
+            self.drift.forget(uid);
+            self.sandboxes.forget(uid);
             return Next::Settled;
         };
         let running = memory.running.take();
@@ -395,5 +397,42 @@ impl Reconciler for Keeper {
             Some((why, _)) => Err(why.clone()),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_core::api::access::Access;
+    use weir_core::api::connection::Connection;
+    use weir_core::settings::resolve;
+    use weir_core::thread::runtime;
+
+    /// What its job found would be held for as long as this process lives.
+    #[test]
+    fn the_namespace_of_a_pod_that_goes_during_its_job_is_let_go() {
+        let netns = weir_testing::namespace_or_skip!();
+        let (sandboxes, identity) = (Sandboxes::of_node(), Identity::called("a"));
+        let runtime = runtime::of_one_thread("test").unwrap();
+        let _entered = runtime.enter();
+        let access = Access {
+            host: "127.0.0.1".into(),
+            port: "443".into(),
+            ..Access::default()
+        };
+        let connection = Connection::of_actions(&access).unwrap();
+        let settings = RepairSettings::of(&resolve(&BTreeMap::new(), &|_| None)).unwrap();
+        let mut keeper = Keeper::new(
+            settings.unwrap(),
+            (Pods::new().0, sandboxes.clone()),
+            Actions::new(&connection, "node1"),
+            (Drift::new(Arc::new(|_, _| {})).0, Drifted::default()),
+            Journal::default(),
+        );
+        sandboxes.announce_path("a", &netns.path()).unwrap();
+        sandboxes.find(&identity, Instant::now()).unwrap();
+        assert!(sandboxes.kept(&identity).is_some());
+        keeper.done(&"a".into(), Err("it has ended".into()));
+        assert!(sandboxes.kept(&identity).is_none());
     }
 }
