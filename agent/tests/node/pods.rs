@@ -313,7 +313,8 @@ fn the_authority_may_be_renewed_too() {
     server.gone();
     let remedy = "CA of the service account";
     agent.until("a refusal", || agent.log().contains(remedy));
-    assert!(restarts(&agent, "tls") >= 1);
+    // The log is written first.
+    agent.until("counted", || restarts(&agent, "tls") >= 1);
     server.put(pod("shop", "web-1", "uid-1"));
     node.write("account/ca.crt", &next);
     synced(&agent, 2);
