@@ -260,12 +260,119 @@ fn a_list_with_another_status_than_200_is_no_list() {
     }
 }
 
+fn garbage(agent: &Agent) -> u64 {
+    restarts(agent, "garbage")
+}
+
+/// All pods would count as gone, and ztunnel would drop them.
+#[test]
+fn a_list_of_another_kind_is_no_list() {
+    let rest = r#""metadata": {"resourceVersion": "1"}, "items": []}"#;
+    for (path, head, words) in [
+        (
+            "/api/v1/pods",
+            r#"{"kind": "NamespaceList","#,
+            "kind NamespaceList instead of PodList",
+        ),
+        ("/api/v1/pods", "{", "no kind instead of PodList"),
+        (
+            "/api/v1/namespaces",
+            r#"{"kind": "ConfigMapList","#,
+            "kind ConfigMapList instead of PartialObjectMetadataList or NamespaceList",
+        ),
+    ] {
+        let server = ApiServer::start().with(Streaming::Invalid);
+        server.put(pod("shop", "web-0", "uid-0"));
+        server.put(namespace("shop"));
+        let node = Node::new();
+        let agent = start(&node, &server);
+        synced(&agent, 1);
+        let is_known = || {
+            let (status, text) = ask(&node, "shop", "web-0", "uid-0");
+            status == 200 && text.contains("kubernetes.io/metadata.name")
+        };
+        agent.until("known", is_known);
+        let body = format!("{head} {rest}");
+        server.fault(move |asked| {
+            let is_list = asked.path == path && !asked.is_watch();
+            is_list.then(|| Answer::Chunk(body.clone().into_bytes()))
+        });
+        server.gone();
+        agent.until("refused", || garbage(&agent) > 0);
+        assert_eq!(agent.metric(WATCHED), 1, "{words}");
+        assert!(is_known(), "{words}");
+        if path.ends_with("pods") {
+            agent.until(words, || agent.log().contains(words));
+            agent.until("shown", || agent.metric(SYNCED) == 0);
+        }
+        server.fault(|_| None);
+        synced(&agent, 1);
+    }
+}
+
+/// Nothing is taken from it; what it kept from being seen is listed.
+#[test]
+fn an_event_of_another_kind_is_none_of_a_pod() {
+    let server = ApiServer::start();
+    server.put(pod("shop", "web-0", "uid-0"));
+    let node = Node::new();
+    let agent = start(&node, &server);
+    synced(&agent, 1);
+    let mut other = pod("shop", "web-0", "uid-0");
+    other["kind"] = "ConfigMap".into();
+    other["metadata"]["resourceVersion"] = "1000".into();
+    for kind in ["MODIFIED", "DELETED"] {
+        let event = json!({"type": kind, "object": other});
+        let lines = format!("{event}\n").into_bytes();
+        server.fault(move |asked| {
+            let is_resumed = asked.is_for_pods() && asked.is_watch() && !asked.streams();
+            is_resumed.then(|| Answer::Chunk(lines.clone()))
+        });
+        let before = garbage(&agent);
+        server.end();
+        agent.until("refused", || garbage(&agent) > before);
+        let words = "kind ConfigMap instead of Pod";
+        agent.until(words, || agent.log().contains(words));
+        assert_eq!(agent.metric(WATCHED), 1);
+        assert_eq!(ask(&node, "shop", "web-0", "uid-0").0, 200);
+        server.fault(|_| None);
+        synced(&agent, 1);
+    }
+}
+
+/// A server that is too busy says when to come again.
+#[test]
+fn a_server_that_wants_to_be_left_alone_is() {
+    let server = ApiServer::start();
+    server.put(pod("shop", "web-0", "uid-0"));
+    let (asked, times) = std::sync::mpsc::channel();
+    server.fault(move |request| {
+        if !request.is_for_pods() {
+            return None;
+        }
+        asked.send(Instant::now()).unwrap();
+        // Without a body of its own, as where it is answered before the API server knows who asks.
+        let answer = "HTTP/1.1 429 X\r\nRetry-After: 3\r\nContent-Length: 4\r\n\r\nbusy";
+        Some(Answer::Raw(answer.into()))
+    });
+    let node = Node::new();
+    let agent = start(&node, &server);
+    let next = || times.recv_timeout(crate::support::PATIENCE).unwrap();
+    let (first, second) = (next(), next());
+    let since = second.duration_since(first);
+    assert!(since >= Duration::from_secs(3), "{since:?}");
+    server.fault(|_| None);
+    synced(&agent, 1);
+}
+
 /// What a watch cannot tell any more is in the next list.
 #[test]
 fn what_was_missed_is_listed_anew() {
     let later = br#"{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"1000"}}}"#;
     let unreadable = [b"{\"type\":\"ADDED\",\"object\":{}}\n", &later[..], b"\n"].concat();
-    for fault in [Answer::Status(410), Answer::Chunk(unreadable)] {
+    // The version is too old, none that this server gave, or may have been left behind.
+    let refusals = [Answer::Status(410), Answer::Status(400)];
+    for fault in refusals.into_iter().chain([Answer::Chunk(unreadable)]) {
         let server = ApiServer::start();
         server.put(pod("shop", "web-0", "uid-0"));
         let node = Node::new();

@@ -168,10 +168,8 @@ pub(crate) fn answer(asked: &Asked) -> Answer {
                 _ => CLUSTER - PODS,
             };
             let others = (0..elsewhere).map(|n| pod(&format!("other-{n}")));
-            list(
-                "PodList",
-                of("web").chain(of("plain")).chain(others).collect(),
-            )
+            let all = of("web").chain(of("plain")).chain(others);
+            list("PodList", all.collect())
         }
         ["", "api", "v1", "namespaces"] => {
             list("NamespaceList", (0..NAMESPACES).map(namespace).collect())

@@ -22,13 +22,14 @@ const ATTEMPTS: u32 = 10;
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 /// No attempt begins after this time.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// For an event: others wait behind it.
-const PATIENCE_FOR_EVENT: Duration = Duration::from_secs(5);
+/// For an event, behind which others wait, and for an annotation: nothing else is done for the pod meanwhile.
+const SHORT_PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes in the name of an object (RFC 1123 subdomain).
 const NAME: usize = 253;
 
 /// Writes for the agent's service account.
 pub struct Actions {
+    connection: Connection,
     client: kube::Client,
     node: String,
     places: Semaphore,
@@ -38,6 +39,7 @@ impl Actions {
     /// Call it where a tokio runtime runs.
     pub fn new(connection: &Connection, node: &str) -> Self {
         Self {
+            connection: connection.clone(),
             client: connection.client(),
             node: node.to_owned(),
             places: Semaphore::new(REQUESTS),
@@ -86,8 +88,8 @@ impl Actions {
         let body = json!({"metadata": {"uid": &*pod.uid, "annotations": {key: value}}});
         let path = format!("{}/status", path(pod)?);
         let request = ("PATCH", path.as_str());
-        let sent = self.send(request, "application/merge-patch+json", &body, PATIENCE);
-        let answer = sent.await?;
+        let kind = "application/merge-patch+json";
+        let answer = self.send(request, kind, &body, SHORT_PATIENCE).await?;
         let metadata = answer.get("metadata");
         let annotations = metadata.and_then(|metadata| metadata.get("annotations"));
         let found = annotations.and_then(|all| all.get(key)?.as_str());
@@ -135,7 +137,7 @@ impl Actions {
         });
         let path = format!("/api/v1/namespaces/{namespace}/events");
         let request = ("POST", path.as_str());
-        self.send(request, "application/json", &body, PATIENCE_FOR_EVENT)
+        self.send(request, "application/json", &body, SHORT_PATIENCE)
             .await
             .map(drop)
     }
@@ -148,6 +150,13 @@ impl Actions {
         limit: Duration,
     ) -> Result<Value, String> {
         let failed = |e: String| format!("{method} {path}: {e}");
+        let held = self.connection.held();
+        if held >= limit {
+            let seconds = held.as_secs();
+            return Err(failed(format!(
+                "it is not sent: the API server is too busy, and wants to be left alone for another {seconds} s (Retry-After)"
+            )));
+        }
         let begun = Instant::now();
         let mut attempt = 1;
         loop {
@@ -169,7 +178,7 @@ impl Actions {
             };
             let may_wait =
                 |pause: &Duration| attempt < ATTEMPTS && begun.elapsed() + *pause < limit;
-            match patience(&status).filter(may_wait) {
+            match patience(&status, self.connection.held()).filter(may_wait) {
                 Some(pause) => tokio::time::sleep(pause).await,
                 None if status.message.is_empty() => return Err(failed(status.code.to_string())),
                 None => return Err(failed(status.message.clone())),
@@ -179,13 +188,14 @@ impl Actions {
     }
 }
 
-/// How long to wait before the same is asked for again; `None`: it is refused.
-fn patience(status: &Status) -> Option<Duration> {
+/// How long to wait before the same is asked for again, at least as long as the header of the answer says; `None`: it is refused.
+fn patience(status: &Status, held: Duration) -> Option<Duration> {
     let asked = status.details.as_ref().map(|d| d.retry_after_seconds);
     let asked = asked.filter(|seconds| *seconds > 0);
-    let is_busy = status.code == 429 || (matches!(status.code, 503 | 504) && asked.is_some());
+    let is_asked = asked.is_some() || !held.is_zero();
+    let is_busy = status.code == 429 || (matches!(status.code, 503 | 504) && is_asked);
     let asked = asked.map(|seconds| Duration::from_secs(seconds.into()));
-    is_busy.then(|| asked.unwrap_or(PAUSE.0).min(PAUSE.1))
+    is_busy.then(|| asked.unwrap_or(PAUSE.0).min(PAUSE.1).max(held))
 }
 
 /// `POD.NUMBER`, with as much of the pod's name as an object's name has room for.
@@ -227,12 +237,13 @@ mod tests {
 
     #[test]
     fn what_the_api_server_asks_to_be_repeated() {
-        let wait = |code: u16, seconds: u32| {
+        let held = |code: u16, seconds: u32, held: u64| {
             let details = json!({"retryAfterSeconds": seconds});
             let status = json!({"code": code, "details": details});
             let status: Status = serde_json::from_value(status).unwrap();
-            patience(&status).map(|pause| pause.as_secs())
+            patience(&status, Duration::from_secs(held)).map(|pause| pause.as_secs())
         };
+        let wait = |code: u16, seconds: u32| held(code, seconds, 0);
         assert_eq!(
             (wait(429, 0), wait(429, 3), wait(429, 900)),
             (Some(1), Some(3), Some(10))
@@ -240,6 +251,10 @@ mod tests {
         assert_eq!(
             (wait(503, 2), wait(503, 0), wait(409, 2)),
             (Some(2), None, None)
+        );
+        assert_eq!(
+            (held(429, 3, 30), held(503, 0, 5), held(409, 0, 5)),
+            (Some(30), Some(5), None)
         );
     }
 }

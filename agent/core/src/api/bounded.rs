@@ -1,7 +1,10 @@
-//! How much of an answer is taken, and for how long.
+//! How much of an answer is taken, and for how long; and that a list is one of what was asked for.
 
+use super::connection::Unanswered;
+use crate::journal::cut;
 use futures::future::FutureExt;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use serde::Deserialize;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -53,9 +56,15 @@ impl Limits {
     }
 }
 
-/// A body that ends with an error when it is too much.
+/// Kinds of a list.
+pub type Kinds = &'static [&'static str];
+
+/// A body that ends with an error when it is too much, or is no list of what was asked for.
 pub struct Bounded {
     body: Incoming,
+    /// What it has to be, and what of it was read. A list of anything else has none of these objects, which is another answer
+    /// than that there are none.
+    list: Option<(Kinds, Vec<u8>)>,
     limits: Limits,
     seen: usize,
     deadline: Option<Pin<Box<Sleep>>>,
@@ -69,11 +78,37 @@ impl Bounded {
         let (deadline, idle) = (limits.time.map(timer), limits.idle.map(timer));
         Self {
             body,
+            list: None,
             limits,
             seen: 0,
             deadline,
             idle,
         }
+    }
+
+    /// The same if it is a list of one of these kinds. It is read to its end before any of it is given.
+    pub fn of_list(self, kinds: Kinds) -> Self {
+        let list = (!kinds.is_empty()).then(|| (kinds, Vec::new()));
+        Self { list, ..self }
+    }
+}
+
+/// That it is a list of one of these kinds.
+///
+/// # Errors
+/// What it is instead.
+fn check(list: &[u8], kinds: Kinds) -> Result<(), String> {
+    #[derive(Deserialize)]
+    struct List {
+        #[serde(default)]
+        kind: String,
+    }
+    let expected = kinds.join(" or ");
+    match serde_json::from_slice(list) {
+        Ok(List { kind }) if kinds.contains(&kind.as_str()) => Ok(()),
+        Ok(List { kind }) if kind.is_empty() => Err(format!("no kind instead of {expected}")),
+        Ok(List { kind }) => Err(format!("kind {} instead of {expected}", cut(&kind))),
+        Err(e) => Err(format!("no JSON of {expected}: {e}")),
     }
 }
 
@@ -94,6 +129,47 @@ impl Body for Bounded {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, kube::Error>>> {
         let this = self.get_mut();
+        let Some((kinds, mut read)) = this.list.take() else {
+            return this.poll_next(cx);
+        };
+        loop {
+            match this.poll_next(cx) {
+                Poll::Pending => {
+                    this.list = Some((kinds, read));
+                    return Poll::Pending;
+                }
+                Poll::Ready(Some(Ok(frame))) => {
+                    if let Some(data) = frame.data_ref() {
+                        read.extend_from_slice(data);
+                    }
+                }
+                Poll::Ready(Some(Err(e))) => return Poll::Ready(Some(Err(e))),
+                Poll::Ready(None) => {
+                    this.deadline = None;
+                    let checked = check(&read, kinds);
+                    let garbage = |why| kube::Error::Service(Unanswered::Garbage(why).into());
+                    let checked = checked.map(|()| Frame::data(read.into()));
+                    return Poll::Ready(Some(checked.map_err(garbage)));
+                }
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.list.is_none() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Bounded {
+    fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, kube::Error>>> {
+        let this = self;
         let too = |what: String| {
             let error = std::io::Error::new(std::io::ErrorKind::InvalidData, what);
             Poll::Ready(Some(Err(kube::Error::ReadEvents(error))))
@@ -122,14 +198,6 @@ impl Body for Bounded {
             }
         }
         Poll::Ready(frame.map(|f| f.map_err(kube::Error::HyperError)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 
@@ -178,6 +246,33 @@ mod tests {
         };
         runtime::of_one_thread("test").unwrap().block_on(read);
         server.join().unwrap();
+    }
+
+    #[test]
+    fn a_list_of_another_kind_is_none() {
+        let kinds: Kinds = &["PodList", "NamespaceList"];
+        let of = |text: &str| check(text.as_bytes(), kinds);
+        // As Go writes a list of nothing.
+        for list in [
+            r#"{"kind": "PodList", "items": null}"#,
+            r#"{"items": [{"kind": "x"}], "kind": "NamespaceList"}"#,
+        ] {
+            assert_eq!(of(list), Ok(()), "{list}");
+        }
+        for (other, why) in [
+            (r#"{"kind": "ConfigMapList", "items": []}"#, "ConfigMapList"),
+            (r#"{"kind": "PodList or NamespaceList"}"#, "instead of"),
+            (r#"{"kind": "List", "items": []}"#, "kind List"),
+            (r#"{"items": []}"#, "no kind"),
+            (r#"{"kind": null, "items": []}"#, "no JSON"),
+            (r#"{"kind": "PodList", "kind": "PodList"}"#, "duplicate"),
+            (r#"[]"#, "no kind"),
+            ("<html>", "no JSON"),
+            ("", "no JSON"),
+        ] {
+            let error = of(other).unwrap_err();
+            assert!(error.contains(why) && error.contains("PodList"), "{error}");
+        }
     }
 
     #[test]

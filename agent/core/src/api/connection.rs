@@ -5,10 +5,10 @@
 //! connections stay open for a few seconds: most of what an annotation costs is a TLS handshake.
 
 use super::access::Access;
-use super::bounded::{Bounded, Limits};
+use super::bounded::{Bounded, Kinds, Limits};
 use super::pace::Pace;
 use futures::future::BoxFuture;
-use hyper::header::{ACCEPT, AUTHORIZATION, HOST, HeaderValue, USER_AGENT};
+use hyper::header::{ACCEPT, AUTHORIZATION, HOST, HeaderMap, HeaderValue, RETRY_AFTER, USER_AGENT};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -16,7 +16,7 @@ use kube::client::Body;
 use socket2::{SockRef, TcpKeepalive};
 use std::error::Error;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -34,6 +34,8 @@ const ANSWER: Duration = Duration::from_secs(30);
 /// How long a connection of actions stays open without a request, and how many do.
 const IDLE: Duration = Duration::from_secs(5);
 const IDLE_CONNECTIONS: usize = 2;
+/// The server may ask for so much patience (`Retry-After`); a longer time is taken for this one.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Why there is no answer at all.
 #[derive(Clone, Debug)]
@@ -46,6 +48,8 @@ pub enum Unanswered {
     Tls(String),
     /// Connected, and then nothing, or no HTTP.
     Broken(String),
+    /// An answer to something else than was asked: what it is.
+    Garbage(String),
 }
 
 impl fmt::Display for Unanswered {
@@ -55,6 +59,7 @@ impl fmt::Display for Unanswered {
             Self::Unreachable(text) => write!(f, "the API server is not reachable: {text}"),
             Self::Tls(text) => write!(f, "the TLS handshake failed: {text}"),
             Self::Broken(text) => write!(f, "no answer: {text}"),
+            Self::Garbage(text) => write!(f, "an answer of {text}"),
         }
     }
 }
@@ -68,6 +73,8 @@ pub struct Connection(Arc<Shared>);
 struct Shared {
     connector: Connector,
     client: Client<Connector, Body>,
+    /// What a list has to be.
+    lists: Kinds,
     pace: Mutex<Pace>,
     /// Goes up with every answer that is no refusal.
     answered: watch::Sender<u64>,
@@ -79,7 +86,15 @@ impl Connection {
     /// # Errors
     /// Host, port or protocol of the server are missing or cannot be used.
     pub fn new(access: &Access) -> Result<Self, String> {
-        Self::with(access, Pace::steady(Instant::now()), 0)
+        Self::of_list(access, &[])
+    }
+
+    /// The same for a list of one of these kinds, and what happens to its objects.
+    ///
+    /// # Errors
+    /// As [`Connection::new`].
+    pub fn of_list(access: &Access, kinds: Kinds) -> Result<Self, String> {
+        Self::with(access, kinds, Pace::steady(Instant::now()), 0)
     }
 
     /// The same for deletions and labels, which may be many at once.
@@ -87,10 +102,11 @@ impl Connection {
     /// # Errors
     /// As [`Connection::new`].
     pub fn of_actions(access: &Access) -> Result<Self, String> {
-        Self::with(access, Pace::quick(Instant::now()), IDLE_CONNECTIONS)
+        let pace = Pace::quick(Instant::now());
+        Self::with(access, &[], pace, IDLE_CONNECTIONS)
     }
 
-    fn with(access: &Access, pace: Pace, idle: usize) -> Result<Self, String> {
+    fn with(access: &Access, lists: Kinds, pace: Pace, idle: usize) -> Result<Self, String> {
         let connector = Connector(Arc::new(Peer {
             access: access.clone(),
             server: Server::parse(&access.url()?)?,
@@ -104,6 +120,7 @@ impl Connection {
         let shared = Shared {
             connector,
             client,
+            lists,
             pace: Mutex::new(pace),
             answered: watch::Sender::new(0),
         };
@@ -113,6 +130,11 @@ impl Connection {
     /// kube's client over it. Call it where a tokio runtime runs.
     pub fn client(&self) -> kube::Client {
         kube::Client::new(self.clone(), "default")
+    }
+
+    /// How long the server wants to be left alone.
+    pub fn held(&self) -> Duration {
+        self.0.pace().held(Instant::now())
     }
 
     /// Wakes at every answer that is no refusal.
@@ -137,21 +159,19 @@ impl tower_service::Service<Request<Body>> for Connection {
 }
 
 impl Shared {
+    fn pace(&self) -> MutexGuard<'_, Pace> {
+        // Nothing in there panics half-way.
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn exchange(&self, request: Request<Body>) -> Result<Response<Bounded>, Unanswered> {
-        let wait = {
-            let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
-            pace.take(Instant::now())
-        };
+        let wait = self.pace().take(Instant::now());
         // A server that ends each watch at once would keep us busy otherwise.
         tokio::time::sleep(wait).await;
         let query = request.uri().query().unwrap_or_default();
-        let limits = match query
+        let is_watch = query
             .split('&')
-            .any(|q| q == "watch=true" || q == "watch=1")
-        {
-            true => Limits::of_watch(),
-            false => Limits::of_answer(),
-        };
+            .any(|q| q == "watch=true" || q == "watch=1");
         let is_read = request.method() == Method::GET;
         let request = self.connector.0.headed(request)?;
         let exchange = async { self.client.request(request).await.map_err(unanswered) };
@@ -164,8 +184,23 @@ impl Shared {
         if status.is_success() {
             self.answered.send_modify(|n| *n += 1);
         }
-        Ok(answer.map(|body| Bounded::new(body, limits)))
+        let is_busy = matches!(status.as_u16(), 429 | 503);
+        if let Some(pause) = retry_after(answer.headers()).filter(|_| is_busy) {
+            self.pace().hold(Instant::now() + pause);
+        }
+        let is_list = is_read && status.is_success();
+        Ok(answer.map(|body| match is_watch {
+            true => Bounded::new(body, Limits::of_watch()),
+            false if is_list => Bounded::new(body, Limits::of_answer()).of_list(self.lists),
+            false => Bounded::new(body, Limits::of_answer()),
+        }))
     }
+}
+
+/// In seconds, as the API server writes it; a date is none.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    Some(Duration::from_secs(seconds.parse().ok()?).min(PATIENCE))
 }
 
 /// What the connector said, or how the exchange failed.
@@ -310,4 +345,24 @@ async fn limited<T>(
 ) -> Result<T, Unanswered> {
     let late = |_| Unanswered::Unreachable(format!("{what} within {limit:?}"));
     tokio::time::timeout(limit, work).await.map_err(late)?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_server_may_ask_for_so_much_patience() {
+        let of = |text: &'static str| {
+            let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(text))]);
+            retry_after(&headers).map(|pause| pause.as_secs())
+        };
+        for (text, seconds) in [("0", 0), ("1", 1), (" 30 ", 30), ("99999", 60)] {
+            assert_eq!(of(text), Some(seconds), "{text}");
+        }
+        for none in ["", "-1", "1.5", "soon", "Fri, 31 Dec 1999 23:59:59 GMT"] {
+            assert_eq!(of(none), None, "{none}");
+        }
+        assert_eq!(retry_after(&HeaderMap::new()), None);
+    }
 }

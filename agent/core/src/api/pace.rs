@@ -12,6 +12,8 @@ pub struct Pace {
     rate: f64,
     left: f64,
     filled: Instant,
+    /// Nothing is asked before.
+    held: Option<Instant>,
 }
 
 impl Pace {
@@ -31,7 +33,19 @@ impl Pace {
             rate,
             left: burst,
             filled: now,
+            held: None,
         }
+    }
+
+    /// The server wants to be left alone until then.
+    pub fn hold(&mut self, until: Instant) {
+        self.held = self.held.max(Some(until));
+    }
+
+    /// For how long.
+    pub fn held(&self, now: Instant) -> Duration {
+        let held = self.held.map(|until| until.saturating_duration_since(now));
+        held.unwrap_or_default()
     }
 
     /// Takes one request; how long it has to wait.
@@ -39,7 +53,7 @@ impl Pace {
         let since = now.saturating_duration_since(self.filled).as_secs_f64();
         self.left = (self.left + since * self.rate).min(self.burst) - 1.0;
         self.filled = now;
-        Duration::from_secs_f64((-self.left / self.rate).max(0.0))
+        Duration::from_secs_f64((-self.left / self.rate).max(0.0)).max(self.held(now))
     }
 }
 
@@ -101,6 +115,20 @@ mod tests {
             Duration::ZERO,
             "filled again"
         );
+    }
+
+    #[test]
+    fn a_server_that_wants_to_be_left_alone_is() {
+        let now = Instant::now();
+        let mut pace = Pace::steady(now);
+        pace.hold(now + Duration::from_secs(9));
+        pace.hold(now + Duration::from_secs(5));
+        assert_eq!(pace.take(now), Duration::from_secs(9));
+        assert_eq!(
+            pace.take(now + Duration::from_secs(7)),
+            Duration::from_secs(2)
+        );
+        assert_eq!(pace.take(now + Duration::from_secs(9)), Duration::ZERO);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What the watch decodes: pods, and namespaces by their metadata only.
 
 use super::{NamespaceView, PodView, Pods, Writer};
+use crate::journal::cut;
 use crate::journal::watch::Objects;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::Resource;
@@ -16,6 +17,10 @@ use weir_cni::json;
 pub(super) trait Watched:
     Resource<DynamicType = ()> + Clone + Debug + for<'de> Deserialize<'de> + Send + 'static
 {
+    /// Of an object in an event, and of a list.
+    const KINDS: &'static [&'static str];
+    const LISTS: &'static [&'static str];
+
     /// What it is in the journal.
     fn objects(node: &str, is_ambient: bool) -> Objects;
     /// How many are known.
@@ -31,22 +36,41 @@ pub(super) trait Watched:
     fn delete(&self, writer: &mut Writer);
     /// The list is complete.
     fn complete(writer: &mut Writer);
-    /// Why not all are known.
-    fn left_out(_: &Writer) -> Option<String> {
-        None
+    /// The kind that an event says of it; empty in a list, which has a kind of its own.
+    fn found(&self) -> &str;
+    /// That it is what was asked for.
+    ///
+    /// # Errors
+    /// It is of another kind: which.
+    fn check(&self) -> Result<(), String> {
+        let found = self.found();
+        match found.is_empty() || Self::KINDS.contains(&found) {
+            true => Ok(()),
+            false => Err(format!(
+                "an object of kind {} instead of {}",
+                cut(found),
+                Self::KINDS.join(" or ")
+            )),
+        }
     }
+    /// Why not all are known.
+    fn left_out(writer: &Writer) -> Option<String>;
 }
 
 /// A pod. One that cannot be read is a value too: it must not keep others from being seen.
 #[derive(Clone, Debug)]
 pub(super) struct SeenPod {
+    kind: String,
     meta: ObjectMeta,
     view: Result<PodView, String>,
 }
 
 /// A namespace.
 #[derive(Clone, Debug)]
-pub(super) struct SeenNamespace(ObjectMeta);
+pub(super) struct SeenNamespace {
+    kind: String,
+    meta: ObjectMeta,
+}
 
 /// Name, namespace, UID and version, without the rest, which is most of it.
 fn meta(value: &Value) -> ObjectMeta {
@@ -67,12 +91,16 @@ impl<'de> Deserialize<'de> for SeenPod {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;
         let meta = meta(&value);
+        let kind = value.get("kind").and_then(Value::as_str);
+        let kind = kind.unwrap_or_default().to_owned();
         let named = |text: &Option<String>| text.as_ref().is_some_and(|t| !t.is_empty());
-        if !(named(&meta.name) && named(&meta.namespace)) {
-            return Err(serde::de::Error::custom("an object without name is no pod"));
-        }
+        let is_named = named(&meta.name) && named(&meta.namespace);
         let view = PodView::from_value(&value);
-        Ok(Self { meta, view })
+        let seen = Self { kind, meta, view };
+        match is_named || seen.check().is_err() {
+            true => Ok(seen),
+            false => Err(serde::de::Error::custom("an object without name is no pod")),
+        }
     }
 }
 
@@ -80,6 +108,8 @@ impl<'de> Deserialize<'de> for SeenNamespace {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         struct Object {
+            #[serde(default)]
+            kind: String,
             #[serde(deserialize_with = "json::object")]
             metadata: Kept,
         }
@@ -91,18 +121,26 @@ impl<'de> Deserialize<'de> for SeenNamespace {
             labels: Option<BTreeMap<String, String>>,
             annotations: Option<BTreeMap<String, String>>,
         }
-        let Object { metadata } = json::object(deserializer)?;
-        Ok(Self(ObjectMeta {
+        let Object { kind, metadata } = json::object(deserializer)?;
+        let meta = ObjectMeta {
             name: Some(metadata.name),
             resource_version: metadata.resource_version,
             labels: metadata.labels,
             annotations: metadata.annotations,
             ..ObjectMeta::default()
-        }))
+        };
+        Ok(Self { kind, meta })
     }
 }
 
 impl Watched for SeenPod {
+    const KINDS: &'static [&'static str] = &["Pod"];
+    const LISTS: &'static [&'static str] = &["PodList"];
+
+    fn found(&self) -> &str {
+        &self.kind
+    }
+
     fn objects(node: &str, _: bool) -> Objects {
         Objects::Pods(node.into())
     }
@@ -149,7 +187,15 @@ fn names(meta: &ObjectMeta) -> (&str, &str) {
     )
 }
 
+/// A server that has no metadata by itself answers with whole objects.
 impl Watched for SeenNamespace {
+    const KINDS: &'static [&'static str] = &["PartialObjectMetadata", "Namespace"];
+    const LISTS: &'static [&'static str] = &["PartialObjectMetadataList", "NamespaceList"];
+
+    fn found(&self) -> &str {
+        &self.kind
+    }
+
     fn objects(_: &str, needed: bool) -> Objects {
         Objects::Namespaces { needed }
     }
@@ -164,18 +210,22 @@ impl Watched for SeenNamespace {
 
     fn apply(self, writer: &mut Writer) -> Result<(), String> {
         writer.apply_namespace(NamespaceView {
-            name: self.0.name.unwrap_or_default(),
-            labels: self.0.labels.unwrap_or_default(),
-            annotations: self.0.annotations.unwrap_or_default(),
+            name: self.meta.name.unwrap_or_default(),
+            labels: self.meta.labels.unwrap_or_default(),
+            annotations: self.meta.annotations.unwrap_or_default(),
         })
     }
 
     fn delete(&self, writer: &mut Writer) {
-        writer.delete_namespace(names(&self.0).1);
+        writer.delete_namespace(names(&self.meta).1);
     }
 
     fn complete(writer: &mut Writer) {
         writer.complete_namespaces();
+    }
+
+    fn left_out(writer: &Writer) -> Option<String> {
+        writer.namespaces_left_out().map(str::to_owned)
     }
 }
 
@@ -234,11 +284,11 @@ impl Resource for SeenNamespace {
     }
 
     fn meta(&self) -> &ObjectMeta {
-        &self.0
+        &self.meta
     }
 
     fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.0
+        &mut self.meta
     }
 }
 
@@ -289,6 +339,62 @@ mod tests {
         for no_pod in [json!({}), json!({"metadata": {"name": "a"}}), json!(1)] {
             assert!(serde_json::from_value::<SeenPod>(no_pod).is_err());
         }
+    }
+
+    #[test]
+    fn the_end_of_a_pod_is_not_that_of_a_later_one_of_its_name() {
+        let (pods, mut writer) = Pods::new();
+        let seen = |uid: &str| -> SeenPod {
+            let metadata =
+                json!({"name": "a", "namespace": "b", "uid": uid, "resourceVersion": "7"});
+            serde_json::from_value(json!({"metadata": metadata})).unwrap()
+        };
+        let is_there = || pods.get("b", "a").is_some();
+        seen("2").apply(&mut writer).unwrap();
+        seen("1").delete(&mut writer);
+        assert!(is_there());
+        seen("2").delete(&mut writer);
+        assert!(!is_there());
+        SeenPod::begin(&mut writer);
+        seen("2").apply(&mut writer).unwrap();
+        seen("1").delete(&mut writer);
+        SeenPod::complete(&mut writer);
+        assert!(is_there());
+    }
+
+    #[test]
+    fn an_object_of_another_kind_is_none_of_these() {
+        let of = |kind: Option<&str>| {
+            let mut value = json!({"metadata": {"name": "a", "namespace": "b"}});
+            if let Some(kind) = kind {
+                value["kind"] = kind.into();
+            }
+            let pod: SeenPod = serde_json::from_value(value.clone()).unwrap();
+            let namespace: SeenNamespace = serde_json::from_value(value).unwrap();
+            (pod.check(), namespace.check())
+        };
+        // In a list.
+        assert_eq!(of(None), (Ok(()), Ok(())));
+        assert!(matches!(of(Some("Pod")), (Ok(()), Err(_))));
+        for kind in ["Namespace", "PartialObjectMetadata"] {
+            assert!(matches!(of(Some(kind)), (Err(_), Ok(()))), "{kind}");
+        }
+        let (pod, namespace) = of(Some("ConfigMap"));
+        for (error, expected) in [(pod, "of Pod"), (namespace, "Namespace")] {
+            let error = error.unwrap_err();
+            assert!(
+                error.contains("ConfigMap") && error.contains(expected),
+                "{error}"
+            );
+        }
+        // It is told as what it is, whatever it lacks.
+        let node = json!({"kind": "Node", "metadata": {"name": "node1"}});
+        assert!(
+            serde_json::from_value::<SeenPod>(node)
+                .unwrap()
+                .check()
+                .is_err()
+        );
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub(super) struct Trouble {
     cause: String,
     /// The server understood, and does not do it this way.
     pub(super) refusal: bool,
+    /// What it refuses may be the version that the watch goes on from.
+    stale: bool,
 }
 
 impl Trouble {
@@ -41,6 +43,7 @@ impl Trouble {
             kind,
             cause: cause.into(),
             refusal: false,
+            stale: false,
         }
     }
 
@@ -71,29 +74,24 @@ impl Trouble {
     fn of_client(error: &Client) -> Self {
         match error {
             Client::Api(status) => Self::of_status(status.code, &status.message),
-            Client::Service(e) => match e.downcast_ref::<Unanswered>() {
-                Some(unanswered) => {
-                    let kind = match unanswered {
-                        Unanswered::Credentials(_) => Kind::Credentials,
-                        Unanswered::Tls(_) => Kind::Tls,
-                        Unanswered::Unreachable(_) | Unanswered::Broken(_) => Kind::Unreachable,
-                    };
-                    Self::new(kind, unanswered.to_string())
-                }
-                None => Self::new(Kind::Unreachable, e.to_string()),
-            },
             Client::SerdeError(e) => {
                 // A server that does not know streaming lists may answer with an object, not with events.
                 Self::refusal(Kind::Garbage, format!("no JSON of these objects: {e}"))
             }
             Client::FromUtf8(_) => Self::new(Kind::Garbage, "the answer is no text"),
-            other => Self::new(
-                match is_invalid(other) {
-                    true => Kind::Garbage,
-                    false => Kind::Unreachable,
-                },
-                chain(other),
-            ),
+            other => match unanswered(other) {
+                Some(unanswered) => {
+                    let kind = match unanswered {
+                        Unanswered::Credentials(_) => Kind::Credentials,
+                        Unanswered::Tls(_) => Kind::Tls,
+                        Unanswered::Unreachable(_) | Unanswered::Broken(_) => Kind::Unreachable,
+                        Unanswered::Garbage(_) => Kind::Garbage,
+                    };
+                    Self::new(kind, unanswered.to_string())
+                }
+                None if is_invalid(other) => Self::new(Kind::Garbage, chain(other)),
+                None => Self::new(Kind::Unreachable, chain(other)),
+            },
         }
     }
 
@@ -108,13 +106,26 @@ impl Trouble {
         let mut trouble = Self::new(kind, format!("status {code}: {shown}"));
         // 408, 429, 503 and 504 say: later.
         trouble.refusal = kind == Kind::Refused && !matches!(code, 408 | 429 | 503 | 504);
+        trouble.stale = trouble.refusal && code < 500;
         trouble
     }
 
     /// What was missed cannot be had from this watch: everything is listed anew.
     pub(super) fn needs_list(&self) -> bool {
-        matches!(self.kind, Kind::Gone | Kind::Garbage | Kind::Slow)
+        self.stale || matches!(self.kind, Kind::Gone | Kind::Garbage | Kind::Slow)
     }
+}
+
+/// Why there is no answer, where that is the cause.
+fn unanswered(error: &Client) -> Option<&Unanswered> {
+    let mut next: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
 }
 
 /// One of our limits: see [`crate::api::bounded`].
@@ -167,7 +178,8 @@ mod tests {
             (401, Kind::Unauthorized, false, false),
             (403, Kind::Forbidden, false, false),
             (410, Kind::Gone, false, true),
-            (422, Kind::Refused, true, false),
+            (400, Kind::Refused, true, true),
+            (422, Kind::Refused, true, true),
             // etcd without progress notifications.
             (500, Kind::Refused, true, false),
             (503, Kind::Refused, false, false),

@@ -55,7 +55,10 @@ impl Watch {
         }
         let (pods, writer) = Pods::new();
         Ok(Self {
-            connections: [Connection::new(access)?, Connection::new(access)?],
+            connections: [
+                Connection::of_list(access, SeenPod::LISTS)?,
+                Connection::of_list(access, SeenNamespace::LISTS)?,
+            ],
             node: node.to_owned(),
             is_ambient,
             pods,
@@ -191,7 +194,8 @@ impl<K: Watched> Course<'_, K> {
                 return;
             }
             self.fails(&trouble);
-            tokio::time::sleep(self.backoff.pause(Instant::now())).await;
+            let pause = self.backoff.pause(Instant::now());
+            tokio::time::sleep(pause.max(self.connection.held())).await;
             if listing || trouble.needs_list() {
                 return;
             }
@@ -199,6 +203,10 @@ impl<K: Watched> Course<'_, K> {
     }
 
     fn event(&mut self, event: Event<K>) -> Result<(), Trouble> {
+        if let Event::InitApply(object) | Event::Apply(object) | Event::Delete(object) = &event {
+            let checked = object.check();
+            checked.map_err(|why| Trouble::refusal(Kind::Garbage, why))?;
+        }
         let watch = self.watch;
         let mut applied = Ok(());
         {

@@ -31,13 +31,12 @@ pub(in crate::ambient) fn annotate(actions: Actions) -> Annotate {
             let written = actions.annotate(&pod, REDIRECTION, text);
             // Nothing else is done for the pod meanwhile.
             let limit = tokio::time::timeout(ANNOTATION, written);
-            let late = || {
-                format!(
-                    "the API server does not answer within {} s",
-                    ANNOTATION.as_secs()
-                )
+            let late = |_| {
+                Err(format!(
+                    "the API server does not answer within {ANNOTATION:?}"
+                ))
             };
-            limit.await.unwrap_or_else(|_| Err(late()))
+            limit.await.unwrap_or_else(late)
         }
         .boxed()
     })

@@ -194,7 +194,7 @@ impl Shared {
         let items = &all[from..to];
         let kind = match asked.is_for_pods() {
             true => "PodList",
-            false => "NamespaceList",
+            false => "PartialObjectMetadataList",
         };
         let list = json!({"kind": kind, "apiVersion": "v1", "items": items, "metadata": metadata});
         (200, list)
