@@ -15,6 +15,7 @@ mod cgroup;
 pub mod claims;
 pub mod cri;
 pub mod host;
+mod identity;
 pub mod named;
 pub mod place;
 
