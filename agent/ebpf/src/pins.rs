@@ -6,17 +6,17 @@
 //! weir with the same layout continues with what is pinned, one with another layout removes what the old one pinned after
 //! its own programs are attached.
 
+mod holders;
+
 use crate::hook::{Hook, Way, pin_name};
 use crate::node::Refusals;
 use crate::{cookie, events, failed, libc_errno};
 use nix::errno::Errno;
-use nix::sys::stat::{major, minor};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use std::collections::BTreeSet;
-use std::fs::{File, TryLockError};
-use std::io::Read;
+use std::fs::{DirBuilder, File, Permissions, TryLockError};
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weir_bpf::{Link, LinkTarget, Pinned, open_pin, pin};
@@ -28,8 +28,10 @@ pub const BPFFS: &str = "/sys/fs/bpf";
 pub(crate) const LAYOUT: &str = "v2";
 /// Entries of one folder that are read: a pod has a few interfaces and four maps, a node at most thousands of pods.
 const MOST_PINS: usize = 65_536;
-/// How long another writer may hold the lock.
+/// Maximum time to wait for another writer.
 const LOCK_TIME: Duration = Duration::from_secs(10);
+/// Interval between two looks at who holds the lock.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// A locked file or folder (`flock(2)`), until the end of the process at the latest. Unlocked on purpose: a thread with a descriptor
 /// table of its own may hold a copy.
@@ -46,64 +48,38 @@ impl Lock {
         }
     }
 
-    /// Locks what is at this path; what others have locked is waited for.
+    /// Locks the file or folder at `path`; `object` is its name in errors. Waits up to 10 s for another writer.
+    ///
+    /// Any process that may open the file can lock it, also one without privileges. Locks of processes that cannot be writers,
+    /// because they are not root or cannot have `CAP_NET_ADMIN`, are ignored: then this returns `None`, without a lock.
     ///
     /// # Errors
-    /// Another process or thread has it for longer than 10 s, or it cannot be opened. `object` is its name there.
-    pub fn wait(path: &Path, object: &str) -> Result<Self> {
+    /// Another writer, or a process that cannot be seen from here, holds the lock for longer; or the file cannot be opened.
+    pub fn wait(path: &Path, object: &str) -> Result<Option<Self>> {
         let io = |e: &std::io::Error| failed("lock", object, e);
         let mut file = File::open(path).map_err(|e| io(&e))?;
         let begun = Instant::now();
+        let mut looked = begun;
         loop {
             file = match Self::of(file) {
-                Ok(lock) => return Ok(lock),
+                Ok(lock) => return Ok(Some(lock)),
                 Err((file, TryLockError::WouldBlock)) => file,
                 Err((_, TryLockError::Error(e))) => return Err(io(&e)),
             };
-            if begun.elapsed() > LOCK_TIME {
-                return Err(Error::exhausted("lock", object, held_by(&file)));
+            let is_over = begun.elapsed() > LOCK_TIME;
+            if is_over || looked.elapsed() > LOOK {
+                looked = Instant::now();
+                let holders = holders::of(&file);
+                if !holders.is_empty() && !holders.iter().any(holders::Holder::may_write) {
+                    return Ok(None);
+                }
+                if is_over {
+                    return Err(Error::exhausted("lock", object, holders::text(&holders)));
+                }
             }
             std::thread::sleep(Duration::from_millis(5));
         }
     }
-}
-
-/// Most of `/proc/locks` that is read.
-const LOCKS: u64 = 1 << 20;
-
-/// Who has locked it, and the remedy. Any process that may open a namespace can lock it.
-fn held_by(file: &File) -> String {
-    let holders = holders(file).unwrap_or_default();
-    match holders.is_empty() {
-        true => "another process holds the lock, which is not seen from here; lslocks on the node names it: if it is not of weir, end it"
-            .to_owned(),
-        false => format!(
-            "the lock is held by {}; if that is not of weir, end it",
-            holders.join(" and ")
-        ),
-    }
-}
-
-/// The kernel names those of this PID namespace: `1: FLOCK  ADVISORY  WRITE 4711 00:04:4026531840 0 EOF`.
-fn holders(file: &File) -> std::io::Result<Vec<String>> {
-    let found = file.metadata()?;
-    let (major, minor) = (major(found.dev()), minor(found.dev()));
-    let object = format!("{major:02x}:{minor:02x}:{}", found.ino());
-    let mut list = String::new();
-    let locks = File::open("/proc/locks")?;
-    locks.take(LOCKS).read_to_string(&mut list)?;
-    let pid = |line: &str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        match words.as_slice() {
-            [_, "FLOCK", _, _, pid, locked, ..] if *locked == object => pid.parse::<u32>().ok(),
-            _ => None,
-        }
-    };
-    let named = |pid: u32| {
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        format!("process {pid} ({})", name.trim().escape_debug())
-    };
-    Ok(list.lines().filter_map(pid).map(named).collect())
 }
 
 impl Drop for Lock {
@@ -261,11 +237,18 @@ impl Bpffs {
         Ok(folders)
     }
 
-    /// One writer at a time, on this machine.
-    pub(crate) fn lock(&self) -> Result<Lock> {
+    /// One writer at a time, on this machine; see [`Lock::wait`].
+    pub(crate) fn lock(&self) -> Result<Option<Lock>> {
         let folder = self.weir();
         let object = folder.display().to_string();
-        std::fs::create_dir_all(&folder).map_err(|e| failed("lock", &object, &e))?;
+        // Only root may open it, and lock it.
+        let made = DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&folder);
+        let private =
+            made.and_then(|()| std::fs::set_permissions(&folder, Permissions::from_mode(0o700)));
+        private.map_err(|e| failed("lock", &object, &e))?;
         Lock::wait(&folder, &object)
     }
 

@@ -204,9 +204,9 @@ pub fn apply(config: &Config, host: &Netns, engine: Option<Engine>, force: bool)
     Ok(change)
 }
 
-/// One writer at a time: what is observed here is what is changed. The file is that of the namespace, which every container opens as
-/// the same one.
-fn lock(host: &Netns) -> Result<Lock> {
+/// One writer at a time: what is observed here is what is changed. The file is that of the network namespace, the only one that is the same
+/// in every container. `None`: a process that cannot write rules holds the lock, which is ignored.
+fn lock(host: &Netns) -> Result<Option<Lock>> {
     Lock::wait(&host.path(), &format!("network namespace {}", host.id()))
 }
 

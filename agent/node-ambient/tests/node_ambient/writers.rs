@@ -4,7 +4,10 @@ use crate::ebpf::{answer, bpffs, builds, web};
 use crate::scene::{OUTSIDE, PROXY, Scene, Servers, set, sysctl};
 use crate::{carrier, each, state, up};
 use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::thread;
 use weir_cni::compile::Engine;
 use weir_node_ambient::{apply, compare, ebpf, remove};
@@ -117,4 +120,34 @@ fn rules_have_one_writer_at_a_time() {
         let left = compare(&config, &scene.node, Some(Engine::Nft)).unwrap();
         assert!(left.is_empty() || state(&scene) == before, "{left:?}");
     }
+}
+
+/// Any user of the node may lock the file of its namespace: that must not stop a repair.
+// matrix: none: flock(1) is not in a guest
+#[test]
+fn a_lock_of_a_process_without_rights_is_ignored() {
+    let Some(scene) = Scene::build() else { return };
+    let config = scene.config(&[(PROXY, 1)], &carrier("veth"));
+    let before = state(&scene);
+    let hold = || {
+        let mut command = Command::new("flock");
+        command.args(["/proc/self/ns/net", "sh", "-c", "echo locked; exec cat"]);
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        piped.uid(65_534).gid(65_534).spawn()
+    };
+    let mut holder = scene.node.run(hold).unwrap().unwrap();
+    let mut said = String::new();
+    let mut output = BufReader::new(holder.stdout.take().unwrap());
+    output.read_line(&mut said).unwrap();
+    assert_eq!(said, "locked\n");
+    let refused = File::open(scene.node.path()).unwrap().try_lock();
+    let applied = apply(&config, &scene.node, Some(Engine::Nft), false).map(drop);
+    let removed = remove(&scene.node, Some(&config)).map(drop);
+    // The end of its input ends it.
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
+    assert!(refused.is_err(), "it is locked");
+    applied.unwrap();
+    removed.unwrap();
+    assert_eq!(state(&scene), before);
 }
