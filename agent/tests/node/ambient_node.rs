@@ -314,6 +314,28 @@ fn pods_are_captured_at_the_node_healed_switched_and_left() {
             at_node(&scene.host).0 > 0 && programs() == 0
         });
         agent.until("captured", || new_listener.gets(&web));
+
+        // By programs in the pod, and at the node again: neither programs nor their routing stay in the pod.
+        let in_pod = Routing::open_in(web.sandbox.netns()).unwrap();
+        let routing_of_pod = || (in_pod.rules().unwrap(), in_pod.routes(100).unwrap());
+        let before = routing_of_pod();
+        drop(agent);
+        let by = [
+            ("WEIR_AMBIENT_ENGINE", "ebpf"),
+            NODE[1],
+            ("WEIR_BPFFS", &bpffs),
+        ];
+        let by = scene.start(&by);
+        by.until("programs in the pod", || {
+            programs() > 0 && routing_of_pod() != before
+        });
+        by.until("the node is clean", || at_node(&scene.host) == (0, 0));
+        drop(by);
+        agent = scene.start(&[NODE[0], NODE[1], ("WEIR_BPFFS", &bpffs)]);
+        agent.until("the pod is as it was", || {
+            programs() == 0 && routing_of_pod() == before
+        });
+        agent.until("captured", || new_listener.gets(&web));
     }
 
     // One that has no link to the node is refused, and others are left alone.

@@ -29,15 +29,10 @@ fn number(uid: &str) -> u64 {
 }
 
 impl AtNode {
-    /// What an agent with another setting wrote in the pod's own namespace goes when the node captures.
+    /// Removes what an agent with another setting wrote in the pod's network namespace: programs, rules and routing. Programs leave
+    /// routing without rules.
     fn remove_in_pod(&self, held: &Held, asked: &Asked) -> Result<(), String> {
         ebpf::hand_over(held, &self.0.places.bpffs)?;
-        let in_use = held
-            .sandbox
-            .visit_for(&AMBIENT, |visit| visit.engine_in_use());
-        if in_use.and_then(|engine| engine).map_err(text)?.is_none() {
-            return Ok(());
-        }
         let plan = self.0.plane.redirect(&asked.overrides)?;
         let plan = plan.compile(Engine::Xtables);
         let cleaned = held
