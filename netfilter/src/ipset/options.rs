@@ -3,7 +3,7 @@
 use super::codec::{MAX_TIMEOUT, from_ip, to_ip};
 use super::model::{Header, SetFamily, SetType, Since};
 use super::raw;
-use super::restore::{Token, Wrong, address, bounds, number, part_number, wrong};
+use super::restore::{Token, Wrong, address, bounds, number, port_range, wrong};
 use super::wire::{CreateAttrs, IpAttrs};
 use crate::address::Address;
 use std::fmt::{self, Formatter};
@@ -113,6 +113,10 @@ static SIZES: [CreateOption; 6] = [
         is_given: |h| h.range.is_some(),
         print: |h, f| h.range.map_or(Ok(()), |(a, b)| write!(f, "{a}-{b}")),
         parse: |h, value| {
+            if !value.text.contains('-') {
+                let why = format!("\"{}\" is no range: write it as 0-65535", value.text);
+                return wrong(value, why);
+            }
             h.range = Some(port_range(value)?);
             Ok(())
         },
@@ -148,7 +152,7 @@ static SIZES: [CreateOption; 6] = [
         normalize: |h, _| {
             h.size = default(h.kind == SetType::ListSet, h.size, 8).map(|size| size.max(4));
         },
-        ..number!("size", size in (1, ALL), "{}")
+        ..number!("size", size in (0, ALL), "{}")
     },
     CreateOption {
         takes: SetType::is_hash,
@@ -261,16 +265,4 @@ fn address_range(value: &Token<'_>) -> Result<(Ipv4Addr, Ipv4Addr), Wrong> {
         (IpAddr::V4(from), IpAddr::V4(to)) => Ok((from, to)),
         _ => wrong(value, "the range has addresses of IPv4: write those"),
     }
-}
-
-fn port_range(value: &Token<'_>) -> Result<(u16, u16), Wrong> {
-    let Some((from, to)) = value.text.split_once('-') else {
-        return wrong(
-            value,
-            format!("\"{}\" is no range: write it as 0-65535", value.text),
-        );
-    };
-    let port = |text| part_number::<u16>(value, text, 0, 65535);
-    let (from, to) = (port(from)?, port(to)?);
-    Ok((from.min(to), from.max(to)))
 }

@@ -2,7 +2,7 @@
 
 use super::command::{checked, need};
 use super::options::{TIMEOUT_MAX, number, once, part_number};
-use super::range::{address, addresses, networks, pairs, ports};
+use super::range::{address, addresses, networks, pairs, port_range, ports};
 use super::token::Token;
 use super::{Wrong, wrong};
 use crate::ipset::model::{Counters, Dimension, Entry, Header, Key, KeyPart, SetType};
@@ -107,13 +107,9 @@ fn interface(token: &Token<'_>, word: &str) -> Result<KeyPart, Wrong> {
 }
 
 fn bitmap_ports(h: &Header, token: &Token<'_>) -> Result<Vec<Key>, Wrong> {
-    // The tool reads a protocol here, and ignores it.
-    let text = token.text.strip_prefix("tcp:").unwrap_or(&token.text);
-    let (from, to) = text.split_once('-').unwrap_or((text, text));
-    let from: u16 = part_number(token, from, 0, 65535)?;
-    let to: u16 = part_number(token, to, 0, 65535)?;
+    let (from, to) = port_range(token)?;
     let (first, last) = h.range.unwrap_or((0, u16::MAX));
-    if from.min(to) < first || from.max(to) > last {
+    if from < first || to > last {
         return wrong(
             token,
             format!(
@@ -122,7 +118,7 @@ fn bitmap_ports(h: &Header, token: &Token<'_>) -> Result<Vec<Key>, Wrong> {
             ),
         );
     }
-    Ok((from.min(to)..=from.max(to)).map(Key::Port).collect())
+    Ok((from..=to).map(Key::Port).collect())
 }
 
 fn mac(token: &Token<'_>, text: &str) -> Result<[u8; 6], Wrong> {

@@ -16,8 +16,8 @@ mod range;
 mod run;
 mod token;
 
-pub(super) use options::{number, part_number};
-pub(super) use range::{address, bounds};
+pub(super) use options::number;
+pub(super) use range::{address, bounds, port_range};
 pub use run::Restored;
 pub(super) use token::Token;
 

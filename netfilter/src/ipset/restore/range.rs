@@ -173,6 +173,17 @@ pub(super) fn networks(
     }
 }
 
+/// `PORT[-PORT]` of a `bitmap:port`. The tool reads a protocol before it, and ignores it.
+pub(in crate::ipset) fn port_range(token: &Token<'_>) -> Result<(u16, u16), Wrong> {
+    let text = &*token.text;
+    let text = text.strip_prefix("tcp:").or(text.strip_prefix("udp:"));
+    let text = text.unwrap_or(&token.text);
+    let (from, to) = text.split_once('-').unwrap_or((text, text));
+    let from: u16 = part_number(token, from, 0, 65535)?;
+    let to: u16 = part_number(token, to, 0, 65535)?;
+    Ok((from.min(to), from.max(to)))
+}
+
 /// `[PROTOCOL:]PORT[-PORT]`; TCP by default.
 pub(super) fn ports(
     family: SetFamily,
