@@ -41,8 +41,8 @@ pub(crate) enum Value {
     BigHex(usize, usize),
     /// `FIRST:LAST`, two numbers of this many bytes; one number if they are equal.
     Range(usize),
-    /// `VALUE/MASK` of four bytes each; without the mask if it has all bits.
-    Masked,
+    /// `VALUE/MASK` of four bytes each; without the mask if it has all bits, and 0 then by this name: others are not looked up.
+    Masked(&'static str),
     /// NUL-terminated text in a field of this length.
     Text(usize, Quote),
     /// A name for each number of this many bytes; other names of a number, which are read, come after the printed one.
@@ -148,7 +148,7 @@ impl Value {
             Self::Number(n) | Self::Hex(n, _) | Self::BigHex(n, _) | Self::Text(n, _) => *n,
             Self::Names(n, _) | Self::Choice(n, _) => *n,
             Self::Range(n) => 2 * *n,
-            Self::Masked => 8,
+            Self::Masked(_) => 8,
             Self::Address | Self::PrefixMask | Self::NetLength(_) | Self::NetMask(_) => 16,
             Self::Mac => 6,
         }
@@ -166,7 +166,10 @@ impl Value {
                 (first, last) if first == last => first.to_string(),
                 (first, last) => format!("{first}:{last}"),
             },
-            Self::Masked => match (b.uint(at, 4), b.uint(at + 4, 4)) {
+            Self::Masked(zero) if b.bytes(at, 8) == [0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff] => {
+                (*zero).to_owned()
+            }
+            Self::Masked(_) => match (b.uint(at, 4), b.uint(at + 4, 4)) {
                 (value, 0xffff_ffff) => hex(value, 0),
                 (value, mask) => format!("{}/{}", hex(value, 0), hex(mask, 0)),
             },
@@ -225,8 +228,11 @@ impl Value {
                 b.put(at, *width, first);
                 b.put(at + width, *width, last);
             }
-            Self::Masked => {
-                let (value, mask) = o.masked(0)?;
+            Self::Masked(zero) => {
+                let (value, mask) = match word == *zero {
+                    true => (0, u32::MAX),
+                    false => o.masked(0)?,
+                };
                 b.put(at, 4, value.into());
                 b.put(at + 4, 4, mask.into());
             }

@@ -269,7 +269,12 @@ impl Opt {
             Some((address, mask)) => (address, Some(mask)),
             None => (text, None),
         };
-        let address = self.address_in(address, family)?;
+        // As the tools, the first bytes of an address of IPv4 are a whole one: `0/0`, `10/8`.
+        let more = match address.split('.').count() {
+            n @ 1..=3 if family == XtFamily::Ip && !address.is_empty() => ".0".repeat(4 - n),
+            _ => String::new(),
+        };
+        let address = self.address_in(&format!("{address}{more}"), family)?;
         let longer = "is longer than an address; give ADDRESS/LENGTH";
         let net = match mask {
             None => Ok(IpNet::from(address)),

@@ -4,6 +4,7 @@ use super::loadable::{Loadable, known};
 use super::options::{Complaint, Given, Opt, complain};
 use super::words::Word;
 use super::{names, shorten};
+use crate::protocols;
 use crate::xtables::ext::{ONE_OR_NONE, Part};
 use crate::xtables::target::VERDICTS;
 use crate::xtables::{Match, Network, Not, Protocol, Rule, Target, XtFamily};
@@ -321,7 +322,7 @@ impl<'a> Reader<'a> {
             Protocol::UDP => "udp",
             Protocol::ICMP => "icmp",
             Protocol::ICMPV6 => "icmp6",
-            _ => return None,
+            Protocol(n) => protocols::name(n)?,
         };
         Loadable::find(Part::Match, name, self.family)
     }

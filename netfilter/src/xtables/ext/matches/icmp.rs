@@ -41,14 +41,7 @@ pub(crate) const KIND: Kind<IcmpType> = Kind {
     encode: |v, _, _| Ok(Some(wire(v))),
     decode: |_, b, _| value(b),
     options: &[("--icmp-type", 1)],
-    parse: |given| match given.take(&["--icmp-type"]) {
-        Some(o) => parse(&o, NAMES),
-        None => Ok(IcmpType {
-            not: Not(false),
-            kind: 255,
-            code: None,
-        }),
-    },
+    parse: |given| parse(&given.need(&["--icmp-type"])?, NAMES),
 };
 
 pub(super) fn wire(v: &IcmpType) -> Vec<u8> {

@@ -12,8 +12,9 @@ const COUNT: Code = Code {
         if inverted(b) {
             (first, last) = (last, first);
         }
+        // The tool prints 0:0 as 0, which it reads as every number.
         Some(vec![match last {
-            0 | u64::MAX => first.to_string(),
+            u64::MAX => first.to_string(),
             _ => format!("{first}:{last}"),
         }])
     },

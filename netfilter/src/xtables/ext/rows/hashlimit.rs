@@ -26,6 +26,9 @@ const SCALE: u64 = 1_000_000;
 
 const SIZES: [(&str, u64); 3] = [("m", 1024 * 1024), ("k", 1024), ("", 1)];
 
+/// `XT_HASHLIMIT_BURST_MAX`
+const MAX_BURST: u64 = 1_000_000;
+
 /// `XT_HASHLIMIT_BURST`, `XT_HASHLIMIT_GCINTERVAL`, and how long entries of limits in bytes live, in milliseconds.
 const DEFAULT_BURST: u64 = 5;
 const DEFAULT_GC_INTERVAL: u64 = 1000;
@@ -55,7 +58,9 @@ fn bytes_to_cost(bytes: u64) -> u64 {
 /// The rate in bytes, in the largest unit that loses nothing.
 fn show_bytes(avg: u64) -> String {
     let rate = cost_to_bytes(avg);
-    let fits = |size: u64| rate >= size && bytes_to_cost(rate & !(size - 1)) == avg;
+    // As the tool, which compares 32 bits of it.
+    let fits =
+        |size: u64| rate >= size && bytes_to_cost(rate & !(size - 1) & u64::from(u32::MAX)) == avg;
     let found = SIZES.iter().find(|(_, size)| *size == 1 || fits(*size));
     found.map_or_else(String::new, |(name, size)| {
         format!("{}{name}b/s", rate / size)
@@ -134,9 +139,8 @@ fn read_limit(o: &Opt, b: &mut Blob) -> Result<u64, Complaint> {
     let wrong =
         || o.wrong("is no rate; give N/sec, N/min, N/hour, N/day, or N with b/s, kb/s or mb/s");
     if let Some(bytes) = o.word(0).strip_suffix("b/s") {
-        let cost = bytes_of(bytes)
-            .filter(|bytes| *bytes > 0)
-            .map(bytes_to_cost);
+        // The tool lists less than 16 bytes as 0.
+        let cost = bytes_of(bytes).map(bytes_to_cost);
         b.put(AVG, 8, cost.filter(|cost| *cost > 0).ok_or_else(wrong)?);
         b.or(MODE, BYTES);
         return Ok(EXPIRE_BYTES / 1000);
@@ -152,7 +156,11 @@ fn read_burst(o: &Opt, b: &mut Blob) -> Result<u64, Complaint> {
         o.wrong("is no burst that goes with the limit; give packets, or more bytes than the limit")
     };
     if !b.has(MODE, BYTES) {
-        b.put(BURST, 8, number_of(o, word, 8)?);
+        let packets = number_of(o, word, 8)?;
+        if !(1..=MAX_BURST).contains(&packets) {
+            return Err(o.wrong("is no burst of packets; give 1 to 1000000"));
+        }
+        b.put(BURST, 8, packets);
         return Ok(0);
     }
     let cost = cost_to_bytes(b.uint(AVG, 8));
@@ -218,7 +226,9 @@ fn read(given: &mut Given, b: &mut Blob) -> Result<(), Complaint> {
 }
 
 rows! {
-    MATCH "hashlimit" { revision: 3, size: 312, options: Options::Code { repeated: false, show, read, names: &[
+    // Without `--hashlimit-rate-match` the interval has no meaning, and the tool does not list it.
+    MATCH "hashlimit" { revision: 3, size: 312, rounded: INTERVAL..INTERVAL + 4,
+        options: Options::Code { repeated: false, show, read, names: &[
         ("--hashlimit-upto", 1), ("--hashlimit-above", 1), ("--hashlimit", 1), ("--hashlimit-srcmask", 1),
         ("--hashlimit-dstmask", 1), ("--hashlimit-burst", 1), ("--hashlimit-htable-size", 1),
         ("--hashlimit-htable-max", 1), ("--hashlimit-htable-gcinterval", 1), ("--hashlimit-htable-expire", 1),

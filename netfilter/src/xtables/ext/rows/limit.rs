@@ -54,6 +54,6 @@ rows! {
     // 3/hour, and XT_LIMIT_BURST.
     MATCH "limit" { size: 40, initial: &[(0, &12_000_000u32.to_ne_bytes()), (4, &5u32.to_ne_bytes())], rounded: 0..4 } [
         field(&["--limit"], Value::Code(&RATE), 0),
-        field(&["--limit-burst"], Value::Number(4), 4).unless(&5u32.to_ne_bytes()),
+        field(&["--limit-burst"], Value::Number(4), 4).unless(&5u32.to_ne_bytes()).within(0, 10_000),
     ]
 }

@@ -76,8 +76,8 @@ rows! {
     ]
     MATCH "cpu" { size: 8 } [field(&["--cpu"], Number(4), 0).not(4, 4, 1).need()]
     MATCH "devgroup" { size: 20, one_of: &["--src-group", "--dst-group"] } [
-        field(&["--src-group"], Masked, 4).set(0, 4, 1).not(0, 4, 2),
-        field(&["--dst-group"], Masked, 12).set(0, 4, 4).not(0, 4, 8),
+        field(&["--src-group"], Masked("default"), 4).set(0, 4, 1).not(0, 4, 2),
+        field(&["--dst-group"], Masked("default"), 12).set(0, 4, 4).not(0, 4, 8),
     ]
     MATCH "helper" { size: 36 } [field(&["--helper"], Text(30, Quote::Unsafe), 4).not(0, 4, 1).need()]
     MATCH "length" { size: 6 } [field(&["--length"], Range(2), 0).not(4, 1, 1).need()]
@@ -89,7 +89,7 @@ rows! {
         field(&["--log"], Number(4), 40).set(36, 4, 4).within(0, 2),
     ]
     MATCH "quota" { size: 24 } [field(&["--quota"], Number(8), 8).not(0, 4, 1).need()]
-    MATCH "realm" { family: Some(Ip), size: 12 } [field(&["--realm"], Masked, 0).not(8, 1, 1).need()]
+    MATCH "realm" { family: Some(Ip), size: 12 } [field(&["--realm"], Masked("cosmos"), 0).not(8, 1, 1).need()]
     MATCH "recent" { revision: 1, size: 228, initial: &[(10, b"DEFAULT"), (212, &[0xff; 16])], unused: &[216..228],
         one_of: &["--set", "--rcheck", "--update", "--remove"], only_one: true } [
         recent(&["--set"], 2),

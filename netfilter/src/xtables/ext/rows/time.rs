@@ -121,7 +121,7 @@ const MONTH: Code = Code {
     },
     read: |o, b, _, _| {
         let bits = read_days(o, MONTHDAYS, |word| {
-            word.parse().ok().filter(|day| *day < 32)
+            word.parse().ok().filter(|day| *day < 32 && word.len() < 3)
         })?;
         b.put(16, 4, bits);
         Ok(())
