@@ -7,6 +7,7 @@
 use crate::of_node::ROOTS;
 use std::io;
 use std::path::{Path, PathBuf};
+use weir_netlink::{Error, Result};
 
 /// `/proc/sys/net`
 const OWN: &str = "/proc/sys/net";
@@ -20,6 +21,18 @@ pub fn read(key: &str) -> io::Result<String> {
     Ok(std::fs::read_to_string(Path::new(OWN).join(key))?
         .trim()
         .to_owned())
+}
+
+/// As [`read`]; `None` for a key that this kernel or this namespace does not have.
+///
+/// # Errors
+/// It is there, and cannot be read: what it is, is not known.
+pub fn find(key: &str) -> Result<Option<String>> {
+    match read(key) {
+        Ok(value) => Ok(Some(value)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Error::io("read", format!("sysctl net/{key}"), &e)),
+    }
 }
 
 /// `sysctl -w net/KEY=VALUE`, in the calling thread's network namespace.

@@ -11,8 +11,8 @@ use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
+use weir_netlink::Result;
 use weir_netlink::route::{Address, Link, LinkKind, PolicyRule, Route, RouteType, Routing};
-use weir_netlink::{Error, Result};
 
 /// What was found in a namespace, besides rules.
 #[derive(Clone, Debug, Default)]
@@ -112,7 +112,8 @@ pub fn observe(
     let keys = desired.sysctls.iter().map(|s| &s.key).chain(memory.keys());
     let mut sysctls = BTreeMap::new();
     for key in keys {
-        sysctls.extend(read_sysctl(key)?.map(|value| (key.clone(), value)));
+        // `None`: its link is not there. One that cannot be read would be written without what it was.
+        sysctls.extend(weir_cni::sysctl::find(key)?.map(|value| (key.clone(), value)));
     }
     let mut routes = routing.routes_by(WEIR)?;
     let local = desired.routes.iter().map(|spec| &spec.route);
@@ -131,16 +132,6 @@ pub fn observe(
         peer_nsid: None,
         tables: Vec::new(),
     })
-}
-
-/// `/proc/sys/net` is that of the thread that opens a file in it. `None`: its link is not there. One that cannot be read would be
-/// written without what it was.
-fn read_sysctl(key: &str) -> Result<Option<String>> {
-    match weir_cni::sysctl::read(key) {
-        Ok(value) => Ok(Some(value)),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(Error::io("read sysctl", key, &e)),
-    }
 }
 
 /// Sysctls that are to be changed, with their values before: those that are remembered already, and new ones. A key whose

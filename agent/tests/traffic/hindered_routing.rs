@@ -10,6 +10,7 @@ use weir_cni::config::{Intent, NameFiles, SidecarConfig};
 use weir_cni::redirection::{Change, Desired, Sandbox, Scheme};
 use weir_demo::{Flow, Lab, Mode, Owner, Place, Receiver, Stage, ZTUNNEL_MARK};
 use weir_netlink::route::AddressFamily;
+use weir_testing::container;
 
 use crate::ambient::wanted;
 use crate::ebpf;
@@ -339,4 +340,31 @@ fn sysctls_that_lose_marked_packets_are_named_where_they_do() {
     let stage = Stage::ambient(&lab).expect("all listeners");
     let compiled = wanted(false, &json!({})).compile_for(None, Engine::Nft);
     check(&lab, &stage, &compiled, Redirect::SCHEME, [false; 5]);
+}
+
+/// One that cannot be read may be on.
+#[test]
+fn sysctls_that_cannot_be_read_are_not_taken_for_off() {
+    let lab = lab_or_skip!();
+    let compiled = sidecar(&lab, Mode::Tproxy);
+    let sandbox = Sandbox::of(lab.netns(Place::Pod).try_clone().expect("a descriptor"));
+    let sandbox = sandbox.expect("a pod");
+    let found = |is_hidden: bool| {
+        let found = sandbox.visit_for(Intent::SCHEME, |visit| {
+            if is_hidden && let Err(e) = container::empty("/proc/sys/net".as_ref()) {
+                println!("skipped: no mounts of its own: {e}");
+                return None;
+            }
+            Some(visit.hindrances(&compiled).expect("read"))
+        });
+        found.expect("entered")
+    };
+    assert_eq!(found(false).expect("looked"), [""; 0]);
+    let Some(found) = found(true) else { return };
+    assert_eq!(found.len(), 1, "{found:?}");
+    let line = found.first().expect("one");
+    assert!(
+        line.contains("not known") && line.contains("/proc/sys/net"),
+        "{line}"
+    );
 }

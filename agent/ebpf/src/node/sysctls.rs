@@ -18,11 +18,7 @@ pub(super) const INTERFACE: u32 = u32::MAX - 6;
 
 /// A number of a sysctl; `None` where this kernel or namespace does not have it.
 pub(super) fn read_number(key: &str) -> Result<Option<u32>> {
-    match sysctl::read(key) {
-        Ok(text) => Ok(text.parse().ok()),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(Error::io("read", format!("sysctl net/{key}"), &e)),
-    }
+    Ok(sysctl::find(key)?.and_then(|text| text.parse().ok()))
 }
 
 /// A link may go at any time, with its sysctls.

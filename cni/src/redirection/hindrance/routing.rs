@@ -11,10 +11,13 @@ use crate::redirection::{SIDECAR, WEIR};
 use crate::sysctl;
 use std::fs;
 use std::net::IpAddr;
-use weir_netlink::Result;
 use weir_netlink::route::{
     Address, AddressFamily, LOOPBACK_IFINDEX, PolicyRule, Routing, RuleSelectors,
 };
+use weir_netlink::{Error, Result};
+
+/// A folder for each interface, in the namespace of the thread that opens it.
+const INTERFACES: &str = "/proc/sys/net/ipv4/conf";
 
 /// A packet, as policy rules see it.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +46,8 @@ pub(super) fn find(
     };
     let mut lines: Vec<String> = found.iter().map(line).collect();
     if desired.scheme() == &SIDECAR {
-        lines.extend(sysctls());
+        // What was found holds all the same.
+        lines.extend(sysctls().unwrap_or_else(|e| vec![super::unknown(&e)]));
     }
     Ok(lines)
 }
@@ -101,25 +105,37 @@ pub(in crate::redirection) fn past(
 
 /// Sysctls with which packets that bear the mark of transparent interception are lost. Where a source is looked up with the mark, it
 /// is local by our policy rule, and dropped unless such sources are accepted; packets of `lo` are not looked up.
-fn sysctls() -> Vec<String> {
-    let is_on = |key: &str| sysctl::read(key).is_ok_and(|value| value != "0");
-    let interfaces = fs::read_dir("/proc/sys/net/ipv4/conf");
-    let mut found = interfaces.into_iter().flatten().filter_map(|entry| {
-        let name = entry.ok()?.file_name().into_string().ok()?;
-        let set = |what| {
-            let mut keys = ["all", &name]
-                .map(|of| format!("ipv4/conf/{of}/{what}"))
-                .into_iter();
-            keys.find(|key| is_on(key))
-        };
-        let is_none = matches!(&*name, "all" | "default" | "lo") || set("accept_local").is_some();
-        if is_none { None } else { set("src_valid_mark") }
-    });
-    let accept = Some("ipv4/tcp_fwmark_accept".to_owned()).filter(|key| is_on(key));
+///
+/// # Errors
+/// One cannot be read, and may be on.
+fn sysctls() -> Result<Vec<String>> {
+    // Of a link that is gone there are none.
+    let is_on = |key: &str| Ok::<_, Error>(sysctl::find(key)?.is_some_and(|value| value != "0"));
+    let set = |name: &str, what: &str| {
+        for of in ["all", name] {
+            let key = format!("ipv4/conf/{of}/{what}");
+            if is_on(&key)? {
+                return Ok(Some(key));
+            }
+        }
+        Ok::<_, Error>(None)
+    };
+    let mut found = None;
+    let io = |e: &std::io::Error| Error::io("list", INTERFACES, e);
+    for entry in fs::read_dir(INTERFACES).map_err(|e| io(&e))? {
+        let name = entry.map_err(|e| io(&e))?.file_name();
+        let name = name.to_string_lossy();
+        let is_none = matches!(&*name, "all" | "default" | "lo");
+        if found.is_none() && !is_none && set(&name, "accept_local")?.is_none() {
+            found = set(&name, "src_valid_mark")?;
+        }
+    }
+    let accept = "ipv4/tcp_fwmark_accept";
+    let accept = is_on(accept)?.then(|| accept.to_owned());
     let line = |key| {
         format!("sysctl net/{key} is on: inbound connections to the proxy are lost; set it to 0")
     };
-    found.next().into_iter().chain(accept).map(line).collect()
+    Ok(found.into_iter().chain(accept).map(line).collect())
 }
 
 /// Whether it may be for packets of a redirection, though it does not select them by their mark.
