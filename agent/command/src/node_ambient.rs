@@ -116,13 +116,14 @@ pub(super) fn apply(a: &NodeAmbientApplyArgs) -> Result<u8, Failure> {
     if a.dry_run {
         return plan(&a.about);
     }
-    let (config, netns, engine) = asked(&a.about)?;
+    let (mut config, netns, engine) = asked(&a.about)?;
     known(&netns, Some(&config)).map_err(Failure::failed)?;
     if is_by_programs(a.about.engine, &netns) {
         let bpffs = bpffs().map_err(Failure::failed)?;
         let change = ebpf::apply(&config, &netns, &bpffs).map_err(Failure::failed)?;
         return programs_shown(&change, a.about.json, "changed");
     }
+    config.sysctls = ebpf::sysctls_before(&netns, &root()).map_err(Failure::failed)?;
     let apply = || weir_node_ambient::apply(&config, &netns, engine, a.force);
     let change = apply().map_err(Failure::failed)?;
     if detach(&netns, Some(&config))?.is_some() {

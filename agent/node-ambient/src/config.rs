@@ -49,7 +49,8 @@ pub struct Config {
     /// Nothing of IPv6 is made: see [`Config::without_ipv6`].
     #[serde(skip)]
     pub ipv4_only: bool,
-    /// What sysctls were before by an earlier [`crate::Change`], where the rules that remember it may have been deleted since.
+    /// What sysctls were before by an earlier [`crate::Change`], where the rules that remember it may have been deleted since, or before
+    /// programs that capture now ([`crate::ebpf::sysctls_before`]).
     #[serde(skip)]
     pub sysctls: BTreeMap<String, String>,
 }

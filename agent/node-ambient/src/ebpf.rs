@@ -167,6 +167,21 @@ pub fn remove_pinned(
     Ok(Some(changes.iter().map(ToString::to_string).collect()))
 }
 
+/// What sysctls of the node were before the programs that are pinned at this folder changed them, for [`Config::sysctls`]: rules that
+/// follow programs find changed ones.
+///
+/// # Errors
+/// They cannot be read.
+pub fn sysctls_before(host: &Netns, root: &Path) -> Result<BTreeMap<String, String>> {
+    let Some(bpffs) = Bpffs::if_mounted(root)? else {
+        return Ok(BTreeMap::new());
+    };
+    let before = Programs::of(host, &bpffs).sysctls_before()?.into_iter();
+    Ok(before
+        .map(|(key, value)| (key, value.to_string()))
+        .collect())
+}
+
 /// In the node's namespace.
 fn desired(config: &Config) -> Result<(Node, Wanted)> {
     let mut node = discover(config, By::Programs)?;

@@ -341,7 +341,7 @@ fn sysctls(desired: &Objects, observed: &Observed) -> Vec<(String, String)> {
             "0"
         };
         let is_ours = observed.sysctls.get(key).is_some_and(|now| now == value);
-        if is_ours && !desired.sysctls.iter().any(|s| s.key == *key) {
+        if is_ours && before != value && !desired.sysctls.iter().any(|s| s.key == *key) {
             changes.push((key.clone(), before.clone()));
         }
     }

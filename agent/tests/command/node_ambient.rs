@@ -259,6 +259,72 @@ fn clean_removes_rules_although_programs_cannot_be_looked_for() {
     assert!(cleaned.stdout.contains("nothing to remove"), "{cleaned:?}");
 }
 
+/// Each engine changes sysctls, and finds those that the other one changed: what they were before both is put back.
+// matrix: newest
+#[test]
+fn sysctls_get_back_what_they_were_before_the_engine_changed() {
+    for engines in [
+        ["ebpf", "nft"],
+        ["nft", "ebpf"],
+        ["ebpf", "xtables"],
+        ["xtables", "ebpf"],
+    ] {
+        let (netns, proxy) = (pod_or_skip!(), pod_or_skip!());
+        let Some(mounted) = weir_testing::BpfFs::mount() else {
+            return;
+        };
+        let config = with_proxy(&netns, &proxy);
+        let conf = "/proc/sys/net/ipv4/conf";
+        let all = |netns: &Netns, links: [&str; 3]| {
+            let keys = ["rp_filter", "src_valid_mark", "accept_local", "forwarding"];
+            let read = || {
+                let read = |link, key| std::fs::read_to_string(format!("{conf}/{link}/{key}"));
+                links.map(|link| keys.map(|key| read(link, key).unwrap()))
+            };
+            netns.run(read).unwrap()
+        };
+        let state = || {
+            let at_proxy = all(&proxy, ["all", "default", "eth0"]);
+            (all(&netns, ["all", "default", "v2"]), at_proxy)
+        };
+        let set = |netns: &Netns, key: &str| {
+            let write = || std::fs::write(format!("{conf}/{key}"), "1").unwrap();
+            netns.run(write).unwrap();
+        };
+        for key in ["all/rp_filter", "default/rp_filter"] {
+            set(&netns, key);
+        }
+        for key in [
+            "all/src_valid_mark",
+            "eth0/src_valid_mark",
+            "eth0/forwarding",
+        ] {
+            set(&proxy, key);
+        }
+        let before = state();
+        let place = path(&netns);
+        let run = |verb: &str, more: &[&str]| -> Run {
+            let args = [verb, "node-ambient", "--host-netns", &place, "--config"];
+            let args = [&args[..], &[config.path()], more].concat();
+            weir_with(&args, &[("WEIR_BPFFS", mounted.path().to_str().unwrap())])
+        };
+        for engine in engines {
+            let applied = run("apply", &["--engine", engine]);
+            if applied.stderr.contains("not supported") {
+                println!("skipped: {}", applied.stderr);
+                return;
+            }
+            assert_eq!(applied.code, 0, "{engines:?}: {applied:?}");
+            let verified = run("verify", &["--engine", engine]);
+            assert_eq!(verified.code, 0, "{engines:?}: {verified:?}");
+            assert_ne!(state(), before, "{engines:?}");
+        }
+        let cleaned = run("clean", &[]);
+        assert_eq!(cleaned.code, 0, "{engines:?}: {cleaned:?}");
+        assert_eq!(state(), before, "{engines:?}");
+    }
+}
+
 /// Programs that are pinned in another bpf file system are neither taken for none nor left beside others.
 // matrix: newest
 #[test]

@@ -377,6 +377,14 @@ impl<'a> Node<'a> {
         Ok(!self.0.bpffs.folders(self.0.netns)?.is_empty())
     }
 
+    /// What sysctls of the node's namespace were before its programs changed them, by their keys below `net/`.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn sysctls_before(&self) -> Result<BTreeMap<String, u32>> {
+        self.0.sysctls_before()
+    }
+
     /// The addresses of pods that its programs capture; none where nothing is pinned for this node.
     ///
     /// # Errors

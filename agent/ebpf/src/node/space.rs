@@ -265,6 +265,18 @@ impl<'a> Space<'a> {
         Ok(before)
     }
 
+    /// The same by the keys of sysctls, of links that are there.
+    pub(super) fn sysctls_before(&self) -> Result<BTreeMap<String, u32>> {
+        let before = self.before()?;
+        if before.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let links = self.netns.run(|| Routing::open()?.links())??.into_iter();
+        let links = links.map(|link| (link.index, link.name)).collect();
+        let named = |(key, value)| Some((sysctl_of(key, &links, None)?.0, value));
+        Ok(before.into_iter().filter_map(named).collect())
+    }
+
     /// After a first change of the proxy's namespace that failed. Rules may use the routing that was there.
     pub(super) fn undo_all(&self, changes: &[Change]) -> Result<()> {
         let removed = self.remove(false);

@@ -85,7 +85,7 @@ impl AtNode {
         };
         let known = state.devices.iter();
         let known = known.filter(|(_, (pod, _))| is_asked(pod));
-        let asked = Config {
+        let mut asked = Config {
             devices: known
                 .map(|(uid, (_, names))| (uid.clone(), names.clone()))
                 .collect(),
@@ -116,11 +116,13 @@ impl AtNode {
             return Ok(Written::by_programs(written, steps));
         }
         let engine = self.0.settings.native_nftables.then_some(Engine::Nft);
-        let compare = || weir_node_ambient::compare(&asked, &host, engine).map_err(text);
-        let mut change = compare()?;
         // Programs of an agent with another setting go after the rules capture. A route and a policy rule in the proxy's
         // namespace, which both need, go as well, and are written again.
         let has_programs = self.has_programs(&host, Some(&asked))?;
+        let before = programs::sysctls_before(&host, &self.0.places.bpffs);
+        asked.sysctls.extend(before.map_err(text)?);
+        let compare = || weir_node_ambient::compare(&asked, &host, engine).map_err(text);
+        let mut change = compare()?;
         if change.is_empty() && has_programs {
             self.detach(&host, Some(&asked))?;
             change = compare()?;
