@@ -60,7 +60,7 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<u8, Failure> {
         Ok(redirect) => redirect,
         Err(reason) => return nothing(a.desired.json, &reason),
     };
-    if ebpf::is_asked(a.desired.engine, &sandbox) {
+    if ebpf::is_asked(a.desired.engine, &sandbox).map_err(Failure::failed)? {
         return ebpf::apply(&redirect, &sandbox, a);
     }
     let asked = named(a.desired.engine, None);
@@ -86,7 +86,7 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<u8, Failure> {
         Ok(redirect) => redirect,
         Err(reason) => return nothing(a.desired.json, &reason),
     };
-    if ebpf::is_asked(a.desired.engine, &sandbox) {
+    if ebpf::is_asked(a.desired.engine, &sandbox).map_err(Failure::unknown)? {
         return ebpf::verify(&redirect, &sandbox, a.desired.json);
     }
     let inside = |visit: &Visit<'_>| {

@@ -117,16 +117,38 @@ pub(super) fn verify(redirect: &Redirect, sandbox: &Sandbox, as_json: bool) -> R
 }
 
 /// Whether eBPF is to be used: it is named, or the namespace uses it already.
-pub(super) fn is_asked(engine: EngineArg, sandbox: &Sandbox) -> bool {
-    let is_present = || {
-        let bpffs = bpffs().ok()?;
-        Pod::in_sandbox(sandbox, &bpffs).is_present().ok()
-    };
+///
+/// # Errors
+/// As [`is_ebpf`].
+pub(super) fn is_asked(engine: EngineArg, sandbox: &Sandbox) -> KernelResult<bool> {
+    is_ebpf(engine, |bpffs| Pod::in_sandbox(sandbox, bpffs).is_present())
+}
+
+/// Whether eBPF is to be used: it is named, or none is and it is in use, as the pins say.
+///
+/// # Errors
+/// The pins cannot be looked for: programs may capture all the same.
+pub(super) fn is_ebpf(
+    engine: EngineArg,
+    is_in_use: impl FnOnce(&Bpffs) -> KernelResult<bool>,
+) -> KernelResult<bool> {
     match engine {
-        EngineArg::Ebpf => true,
-        EngineArg::Auto => is_present().unwrap_or(false),
-        EngineArg::Nft | EngineArg::Xtables => false,
+        EngineArg::Ebpf => return Ok(true),
+        EngineArg::Nft | EngineArg::Xtables => return Ok(false),
+        EngineArg::Auto => {}
     }
+    let root = root();
+    let found = Bpffs::if_mounted(&root).and_then(|bpffs| match bpffs {
+        Some(bpffs) => is_in_use(&bpffs),
+        None => Ok(false),
+    });
+    found.map_err(|e| {
+        let reason = format!(
+            "whether programs of eBPF capture there is not known: {e}; run this as root of the node, name the right file system \
+             in {VARIABLE}, or name what captures with --engine"
+        );
+        Error::refused("look for pins in", root.display().to_string(), reason)
+    })
 }
 
 /// Detaches what weir attached, and leaves the routing to rules of netfilter, or to their removal.

@@ -2,7 +2,7 @@
 //!
 //! They act on the network namespace of the node, by default on the one that the command runs in.
 
-use super::ambient_ebpf::{bpffs, refuse_elsewhere, root};
+use super::ambient_ebpf::{bpffs, is_ebpf, refuse_elsewhere, root};
 use super::args::{EngineArg, namespace as at};
 use super::failure::{Failure, code};
 use super::output::{self, push_line};
@@ -118,7 +118,7 @@ pub(super) fn apply(a: &NodeAmbientApplyArgs) -> Result<u8, Failure> {
     }
     let (mut config, netns, engine) = asked(&a.about)?;
     known(&netns, Some(&config)).map_err(Failure::failed)?;
-    if is_by_programs(a.about.engine, &netns) {
+    if is_by_programs(a.about.engine, &netns).map_err(Failure::failed)? {
         let bpffs = bpffs().map_err(Failure::failed)?;
         let change = ebpf::apply(&config, &netns, &bpffs).map_err(Failure::failed)?;
         return programs_shown(&change, a.about.json, "changed");
@@ -205,13 +205,8 @@ fn asked(a: &NodeAmbientArgs) -> Result<(Config, Netns, Option<Engine>), Failure
 }
 
 /// Programs are named, or the node has some.
-fn is_by_programs(engine: EngineArg, netns: &Netns) -> bool {
-    let is_in_use = || Programs::of(netns, &bpffs().ok()?).is_in_use().ok();
-    match engine {
-        EngineArg::Ebpf => true,
-        EngineArg::Auto => is_in_use().unwrap_or(false),
-        EngineArg::Nft | EngineArg::Xtables => false,
-    }
+fn is_by_programs(engine: EngineArg, netns: &Netns) -> weir_netlink::Result<bool> {
+    is_ebpf(engine, |bpffs| Programs::of(netns, bpffs).is_in_use())
 }
 
 /// How the node differs from what is asked for.
@@ -226,7 +221,7 @@ fn compared(
 ) -> Result<Compared, Failure> {
     let (config, netns, engine) = asked(a)?;
     known(&netns, Some(&config)).map_err(fail)?;
-    if is_by_programs(a.engine, &netns) {
+    if is_by_programs(a.engine, &netns).map_err(fail)? {
         let bpffs = bpffs().map_err(fail)?;
         let change = ebpf::compare(&config, &netns, &bpffs).map_err(fail)?;
         return Ok(Compared::Programs(Box::new(change)));

@@ -399,6 +399,25 @@ fn programs_of_a_pod_that_are_pinned_elsewhere_are_named() {
     assert_eq!(run.code, 0, "{run:?}");
 }
 
+/// Without an answer to whether programs capture nothing is compared or written.
+#[test]
+fn an_engine_is_not_chosen_where_programs_cannot_be_looked_for() {
+    let Some(scene) = Scene::new() else { return };
+    let (netns, request) = (path(&scene.netns), scene.request.path());
+    let below_a_file = format!("{request}/bpf");
+    let rules = || inside(&scene.netns, "ip", &["rule"]);
+    let before = rules();
+    for (verb, code) in [("verify", 3), ("apply", 1)] {
+        let args = [verb, "ambient", "--config", request, "--netns", &netns];
+        let run = scene.run_with(&args, &[("WEIR_BPFFS", &below_a_file)]);
+        assert_eq!(run.code, code, "{verb}: {run:?}");
+        for words in [&below_a_file, "not known", "--engine", "WEIR_BPFFS"] {
+            assert!(run.stderr.contains(words), "{verb}: {run:?}");
+        }
+        assert_eq!((run.stdout.as_str(), rules()), ("", before.clone()));
+    }
+}
+
 /// bpf(2) fails as under a seccomp filter or lockdown, and as in a kernel without it: the reason is named, nothing is changed, and the
 /// same command with netfilter works.
 #[test]

@@ -259,6 +259,35 @@ fn clean_removes_rules_although_programs_cannot_be_looked_for() {
     assert!(cleaned.stdout.contains("nothing to remove"), "{cleaned:?}");
 }
 
+/// Whether programs capture is asked for where no engine is named: without an answer nothing is compared or written.
+// matrix: newest
+#[test]
+fn an_engine_is_not_chosen_where_programs_cannot_be_looked_for() {
+    let netns = pod_or_skip!();
+    let (config, place) = (TempFile::new("{}"), path(&netns));
+    let below_a_file = format!("{}/bpf", config.path());
+    let run = |verb: &str, more: &[&str]| -> Run {
+        let args = [verb, "node-ambient", "--host-netns", &place, "--config"];
+        let args = [&args[..], &[config.path()], more].concat();
+        weir_with(&args, &[("WEIR_BPFFS", &below_a_file)])
+    };
+    let rules = || Routing::open_in(&netns).unwrap().rules().unwrap();
+    let before = rules();
+    for (verb, code) in [("plan", 1), ("verify", 3), ("apply", 1)] {
+        let refused = run(verb, &[]);
+        assert_eq!(refused.code, code, "{verb}: {refused:?}");
+        for words in [&below_a_file, "not known", "--engine", "WEIR_BPFFS"] {
+            assert!(refused.stderr.contains(words), "{verb}: {refused:?}");
+        }
+        assert_eq!((refused.stdout.as_str(), rules()), ("", before.clone()));
+    }
+    // What programs left of sysctls is not known either.
+    assert_eq!(run("apply", &["--engine", "nft"]).code, 1);
+    assert_eq!(rules(), before);
+    let planned = run("plan", &["--engine", "nft"]);
+    assert!(planned.code == 0 || planned.stderr.contains("not supported"));
+}
+
 /// Each engine changes sysctls, and finds those that the other one changed: what they were before both is put back.
 // matrix: newest
 #[test]
