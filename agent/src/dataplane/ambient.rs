@@ -29,15 +29,6 @@ pub(crate) struct Observed {
     pub(crate) hindered: Option<String>,
 }
 
-/// What is to be done about it.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Plan {
-    /// Nothing: all is as it should be, as far as writing can make it so.
-    InSync,
-    /// The redirection is written.
-    Write,
-}
-
 /// What was written.
 #[derive(Debug)]
 pub(crate) struct Applied {
@@ -69,7 +60,8 @@ impl Dataplane for Ambient {
 
     type Desired = Redirect;
     type Observed = Observed;
-    type Plan = Plan;
+    /// Whether it is written: all is as it should be otherwise, as far as writing can make it so.
+    type Plan = bool;
     type Applied = Applied;
 
     /// Whether the pod belongs to the mesh is not asked here.
@@ -113,15 +105,12 @@ impl Dataplane for Ambient {
         })
     }
 
-    fn plan(&self, _: &Redirect, observed: &Observed) -> Plan {
-        match observed.changes.as_deref() {
-            Some([]) => Plan::InSync,
-            _ => Plan::Write,
-        }
+    fn plan(&self, _: &Redirect, observed: &Observed) -> bool {
+        !matches!(observed.changes.as_deref(), Some([]))
     }
 
-    fn is_empty(plan: &Plan) -> bool {
-        *plan != Plan::Write
+    fn is_empty(plan: &bool) -> bool {
+        !plan
     }
 
     fn apply(
@@ -129,7 +118,7 @@ impl Dataplane for Ambient {
         visit: &Visit<'_>,
         desired: &Redirect,
         _: &Observed,
-        _: &Plan,
+        _: &bool,
         spent: &mut Spent,
     ) -> Result<Applied, String> {
         let begun = Instant::now();

@@ -1,6 +1,6 @@
 //! Pods of ambient mode that programs of eBPF capture in their own namespace, without a rule of netfilter.
 
-use super::ambient::{Ambient, Plan};
+use super::ambient::Ambient;
 use super::{Dataplane, Spent, first};
 use std::path::PathBuf;
 use weir_ambient::{AMBIENT, Redirect};
@@ -89,7 +89,8 @@ impl Dataplane for Programs {
 
     type Desired = Redirect;
     type Observed = Observed;
-    type Plan = Plan;
+    /// Whether they are attached.
+    type Plan = bool;
     type Applied = Applied;
 
     fn desire(&self, view: &PodView) -> Result<Option<Redirect>, String> {
@@ -111,15 +112,12 @@ impl Dataplane for Programs {
         Ok(Observed { changes, hindered })
     }
 
-    fn plan(&self, _: &Redirect, observed: &Observed) -> Plan {
-        match observed.changes.as_slice() {
-            [] => Plan::InSync,
-            _ => Plan::Write,
-        }
+    fn plan(&self, _: &Redirect, observed: &Observed) -> bool {
+        !observed.changes.is_empty()
     }
 
-    fn is_empty(plan: &Plan) -> bool {
-        *plan != Plan::Write
+    fn is_empty(plan: &bool) -> bool {
+        !plan
     }
 
     fn apply(
@@ -127,7 +125,7 @@ impl Dataplane for Programs {
         visit: &Visit<'_>,
         desired: &Redirect,
         _: &Observed,
-        _: &Plan,
+        _: &bool,
         spent: &mut Spent,
     ) -> Result<Applied, String> {
         spent.measure(Phase::Apply, || self.at(visit, |pod| pod.apply(desired)))?;

@@ -173,8 +173,9 @@ impl Visit<'_> {
         &self,
         desired: &Compiled,
     ) -> std::result::Result<Vec<String>, String> {
-        let mut lines = self.hindrances(desired)?;
         let desired = self.possible(desired);
+        let found = hindrance::find(&desired, &self.routing, &self.addresses);
+        let mut lines = found.map_err(|e| hindrance::unknown(&e))?;
         let blocked = |change| match change {
             Change::Blocked(item, by) => Some(format!(
                 "`{item}` has no effect: a foreign {by}; remove that"
