@@ -119,7 +119,7 @@ pub fn empty(version: &str) -> Result<Value, CniError> {
 }
 
 /// Converts a result of 0.3.0 or later to the form of `version` and keeps
-/// unknown keys. 0.1.0 and 0.2.0 convert to each other only.
+/// unknown keys with a value. 0.1.0 and 0.2.0 convert to each other only.
 ///
 /// To 0.3/0.4: every address gets its `version`, `dns` is always present, and
 /// an interface loses `mtu`, `socketPath` and `pciID`. To 1.0 and later: an
@@ -132,6 +132,11 @@ pub fn convert(result: Value, version: &str) -> Result<Value, CniError> {
     let Value::Object(mut result) = result else {
         return Err(CniError::internal("a CNI result must be a JSON object"));
     };
+    // `null` is an absent member.
+    result.retain(|_, value| !value.is_null());
+    for key in ["interfaces", "ips", "routes"] {
+        objects(&mut result, key).for_each(|object| object.retain(|_, value| !value.is_null()));
+    }
     // Some runtimes spell the key in lower case; two spellings would
     // contradict each other.
     let lower = result.remove("cniversion");
@@ -191,10 +196,7 @@ fn down_to_040(result: &mut Map<String, Value>) -> Result<(), CniError> {
             interface.remove(newer);
         }
     }
-    let dns = result.entry("dns").or_insert(Value::Null);
-    if dns.is_null() {
-        *dns = json!({});
-    }
+    result.entry("dns").or_insert_with(|| json!({}));
     Ok(())
 }
 

@@ -75,6 +75,25 @@ fn old_versions_get_no_null_dns_and_no_empty_gateway() {
 }
 
 #[test]
+fn null_members_are_left_out() {
+    let prev = json!({"cniVersion": "1.0.0", "dns": null, "interfaces": null, "vendor": null,
+                      "routes": [{"dst": "0.0.0.0/0", "gw": null}],
+                      "ips": [{"address": "10.1.0.5/24", "gateway": null, "interface": null}]});
+    let prev = PrevResult::read(&config(prev), "1.1.0").unwrap().unwrap();
+    assert_eq!(
+        prev.into_result("1.1.0").unwrap(),
+        json!({"cniVersion": "1.1.0", "routes": [{"dst": "0.0.0.0/0"}],
+               "ips": [{"address": "10.1.0.5/24"}]})
+    );
+    let prev = json!({"cniVersion": "0.2.0", "ip4": {"ip": "10.1.0.5/24"}, "ip6": null});
+    let prev = PrevResult::read(&config(prev), "0.2.0").unwrap().unwrap();
+    assert_eq!(
+        prev.into_result("0.2.0").unwrap(),
+        json!({"cniVersion": "0.2.0", "ip4": {"ip": "10.1.0.5/24"}})
+    );
+}
+
+#[test]
 fn down_and_up_between_families() {
     let down = convert(full(), "0.3.1").unwrap();
     assert_eq!(down["ips"][1]["version"], "6");
