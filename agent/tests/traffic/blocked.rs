@@ -25,6 +25,17 @@ fn flush<D: Desired>(lab: &Lab) {
     assert!(!done.expect("flushed").ops.is_empty());
 }
 
+/// Policy rules, routes and addresses of weir go, those of others stay.
+fn flush_routing(lab: &Lab) {
+    for family in lab.families() {
+        ip(lab, *family, "rule flush protocol 119");
+        ip(lab, *family, "route flush table all proto 119");
+    }
+    if lab.families().contains(&AddressFamily::V6) {
+        ip(lab, AddressFamily::V6, "address flush dev lo to ::6/128");
+    }
+}
+
 fn check<D: Desired + Sync>((lab, stage): (&Lab, &Stage<'_>), wanted: &D, blocks: &[Block]) {
     let netns = lab.netns(Place::Pod).try_clone().expect("a descriptor");
     let sandbox = Sandbox::of(netns).expect("a pod");
@@ -66,26 +77,40 @@ fn check<D: Desired + Sync>((lab, stage): (&Lab, &Stage<'_>), wanted: &D, blocks
         if !lab.families().contains(&family) {
             continue;
         }
-        ip(lab, family, block);
-        flush::<D>(lab);
-        reaches(Receiver::Server, block);
-        for _ in 0..2 {
-            let why = again().expect_err("it is blocked");
-            let is_told =
-                why.contains("takes its packets") && why.contains("the rules are in force");
-            assert!(is_told && !why.contains("besides"), "{why}");
-            reaches(Receiver::ProxyOutbound, block);
-            let found = differences();
-            let is_blocked = |change: &Change| matches!(change, Change::Blocked(..));
-            assert!(
-                !found.is_empty() && found.iter().all(is_blocked),
-                "{block}: {found:?}"
-            );
+        for all in [false, true] {
+            ip(lab, family, block);
+            flush::<D>(lab);
+            if all {
+                flush_routing(lab);
+            }
+            reaches(Receiver::Server, block);
+            for _ in 0..2 {
+                let why = again().expect_err("it is blocked");
+                let is_told =
+                    why.contains("takes its packets") && why.contains("the rules are in force");
+                assert!(is_told && !why.contains("besides"), "{why}");
+                reaches(Receiver::ProxyOutbound, block);
+                let found = differences();
+                let is_blocked = |change: &Change| matches!(change, Change::Blocked(..));
+                assert!(
+                    !found.is_empty() && found.iter().all(is_blocked),
+                    "{block}: {found:?}"
+                );
+            }
+            ip(lab, family, undo);
+            // The item that was blocked is missing where all was flushed.
+            assert!(again().is_ok_and(|changes| all || changes == 0), "{block}");
+            assert_eq!(differences(), [], "{block}");
         }
-        ip(lab, family, undo);
-        assert_eq!(again(), Ok(0), "{block}");
-        assert_eq!(differences(), [], "{block}");
     }
+    // It is not captured any more.
+    let clean = |visit: &weir_cni::redirection::Visit<'_>| visit.clean(None).map(|gone| gone.len());
+    let gone = sandbox.visit_for(D::SCHEME, clean).expect("entered");
+    assert!(gone.expect("removed") > 0);
+    ip(lab, family, block);
+    let refused = again().expect_err("it is not captured");
+    assert!(refused.ends_with("nothing is changed"), "{refused}");
+    reaches(Receiver::Server, block);
 }
 
 #[test]

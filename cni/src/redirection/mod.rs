@@ -47,6 +47,7 @@ pub use visit::Visit;
 use crate::compile::Compiled;
 use named::Named;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use weir_netfilter::ipset;
 use weir_netfilter::nft::{self, Ruleset};
 use weir_netfilter::xtables;
@@ -60,6 +61,8 @@ pub const TABLES: [&str; 3] = ["istio-proxy-nat", "istio-proxy-mangle", "istio-p
 #[derive(Debug)]
 pub struct Sandbox {
     netns: Netns,
+    /// A redirection was seen in force: see `again`.
+    was_captured: AtomicBool,
 }
 
 /// Refuses a namespace that no pod has: this process's own, or the host's ([`Netns::host_reason`]).
@@ -93,7 +96,10 @@ impl Sandbox {
     /// It is the host's or the caller's own.
     pub fn of(netns: Netns) -> Result<Self> {
         refuse_host(&netns)?;
-        Ok(Self { netns })
+        Ok(Self {
+            netns,
+            was_captured: AtomicBool::new(false),
+        })
     }
 
     /// The namespace itself.
@@ -130,7 +136,9 @@ impl Sandbox {
     /// Everything that could not be removed. Routing is kept while rules that need it may exist.
     pub fn clean(&self, of: Option<&Compiled>) -> Result<Vec<Change>, Failure> {
         let scheme = of.map_or(&SIDECAR, Compiled::scheme);
-        self.netns.run(|| apply::clean(Named(scheme, of)))?
+        let gone = self.netns.run(|| apply::clean(Named(scheme, of)))??;
+        self.note(false);
+        Ok(gone)
     }
 
     /// All nf_tables objects of the namespace, owned and foreign.

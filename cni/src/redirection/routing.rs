@@ -45,7 +45,7 @@ pub(super) struct Held {
     /// Tables of the items.
     tables: Vec<u32>,
     /// Foreign policy rules that lead replies past the proxy, and which new rules are put before.
-    pub(super) past: Vec<(PolicyRule, u32)>,
+    pub(super) past: Vec<PolicyRule>,
 }
 
 /// The writer of an address.

@@ -112,7 +112,11 @@ impl Visit<'_> {
     /// # Errors
     /// The namespace cannot be read.
     pub fn differences(&self, desired: &Compiled) -> Result<Vec<Change>> {
-        self.plan(desired).map(change::differences)
+        let found = self.plan(desired).map(change::differences)?;
+        if found.iter().all(Change::stays) {
+            self.sandbox.note(true);
+        }
+        Ok(found)
     }
 
     /// [`Visit::differences`], then what keeps packets from it ([`Change::Hindrance`]). Where something differs and foreign
@@ -217,7 +221,9 @@ impl Visit<'_> {
     /// # Errors
     /// As [`Sandbox::clean`].
     pub fn clean(&self, of: Option<&Compiled>) -> Result<Vec<Change>, Failure> {
-        apply::clean(Named(self.scheme, of))
+        let gone = apply::clean(Named(self.scheme, of))?;
+        self.sandbox.note(false);
+        Ok(gone)
     }
 
     /// The changes that [`Visit::clean`] would make.
@@ -246,7 +252,11 @@ impl Visit<'_> {
     pub(super) fn held_to_write(&self, desired: &Compiled) -> Result<Held> {
         let mut held = self.held(desired)?;
         let past = hindrance::past(desired, &self.routing, &held.rules, &self.addresses);
-        held.past = past.unwrap_or_default();
+        held.past = past
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(rule, _)| rule)
+            .collect();
         Ok(held)
     }
 }

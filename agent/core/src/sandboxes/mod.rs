@@ -292,7 +292,10 @@ impl Sandboxes {
         };
         if let Some(uid) = pod.uid() {
             let mut state = locked(&self.0.state);
-            state.held.insert(uid.to_owned(), Arc::clone(&held));
+            let before = state.held.insert(uid.to_owned(), Arc::clone(&held));
+            if let Some(before) = before {
+                held.sandbox.remember(&before.sandbox);
+            }
         }
         Ok(held)
     }

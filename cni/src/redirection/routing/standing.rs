@@ -61,23 +61,34 @@ impl Held {
         let mut of_family = self.rules.iter().filter(|r| r.family == rule.family);
         let place = of_family.nth(1)?.priority.unwrap_or(0).saturating_sub(1);
         let is_behind = |r: &PolicyRule| r.priority.unwrap_or(0) > place;
-        let is_past = |r: &PolicyRule| self.past.iter().any(|(past, _)| past == r);
         let mut taking = before
             .iter()
-            .filter(|r| self.leads_away(r, here) || is_past(r));
+            .filter(|r| self.leads_away(r, here) || self.past.contains(r));
         let is_possible = taking.next().is_some_and(is_behind) && taking.all(is_behind);
         is_possible.then(|| RoutingItem::PolicyRule(rule.clone().at(place)))
     }
 
-    /// The kernel inserts a rule without a priority before all others, so only rules added later can be before it.
     fn rule(&self, desired: &PolicyRule) -> Result<bool, String> {
-        let Some((before, here)) = self.before(desired) else {
-            return Ok(false);
-        };
+        let (before, here) = self.ahead(desired);
         match before.iter().find(|r| self.leads_away(r, here)) {
             Some(r) => Err(format!("policy rule {r} takes its packets")),
-            None => Ok(true),
+            None => Ok(self.before(desired).is_some()),
         }
+    }
+
+    /// The rules before the desired one as it was found, or as it will be added; and that one. The kernel inserts a rule without a
+    /// priority before all others, so only rules added later can be before it.
+    fn ahead<'h>(&'h self, desired: &'h PolicyRule) -> (&'h [PolicyRule], &'h PolicyRule) {
+        self.before(desired).unwrap_or_else(|| {
+            let is_before =
+                |r: &PolicyRule| r.family != desired.family || r.priority <= desired.priority;
+            let behind = self.rules.iter().position(|r| !is_before(r));
+            let end = desired.priority.map(|_| behind.unwrap_or(self.rules.len()));
+            (
+                self.rules.get(..end.unwrap_or(0)).unwrap_or_default(),
+                desired,
+            )
+        })
     }
 
     /// Whether a rule before it takes packets of a desired rule, as that was found.
@@ -103,12 +114,9 @@ impl Held {
     pub(super) fn tables_before(&self, items: &[RoutingItem]) -> Vec<u32> {
         let known = tables(items);
         let leads = items.iter().filter_map(rule_of).flat_map(|desired| {
-            let before = self.before(desired).into_iter();
-            before.flat_map(|(before, here)| {
-                before
-                    .iter()
-                    .filter(|r| matches!(takes(r, here), Takes::All))
-            })
+            let (before, here) = self.ahead(desired);
+            let all = |r: &&PolicyRule| matches!(takes(r, here), Takes::All);
+            before.iter().filter(all)
         });
         let mut tables: Vec<u32> = leads.map(|r| r.table).collect();
         tables.sort_unstable();
