@@ -4,6 +4,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
+use weir_ambient::{Config, PodOverrides, Redirect};
 use weir_cni::compile::{Compiled, Engine};
 use weir_cni::config::{Intent, NameFiles, SidecarConfig};
 use weir_cni::redirection::{Change, Desired as _, Sandbox};
@@ -11,18 +12,18 @@ use weir_demo::{Flow, Lab, Mode, Outcome, Owner, Place, Protocol, Receiver, Stag
 use weir_netlink::Netns;
 use weir_netlink::route::AddressFamily;
 
-use crate::ambient::wanted;
 use crate::lab_or_skip;
 use crate::support::{config, lab, tcp};
 
 mod foreign;
 
-use foreign::{FOREIGN, Foreign, Of};
+use foreign::{FOREIGN, Foreign, Of, QUERIES, SOCKETS};
 
 impl Of {
     fn config(self) -> Value {
         match self {
             Self::Application | Self::Proxy | Self::Diverted => json!({}),
+            Self::Ipv4 => json!({ "enable_ipv6": false }),
             Self::Client => json!({ "drop_invalid": true }),
             Self::Query => json!({ "redirect_dns": true, "capture_all_dns": true }),
         }
@@ -42,7 +43,7 @@ impl Of {
         let pod = (lab.address(Place::Pod, family), 8080).into();
         let out = tcp("out", Place::Pod, service(80));
         match self {
-            Self::Application => (out, Receiver::ProxyOutbound),
+            Self::Application | Self::Ipv4 => (out, Receiver::ProxyOutbound),
             Self::Client | Self::Diverted => {
                 (tcp("in", Place::Client, pod), Receiver::ProxyInbound)
             }
@@ -69,8 +70,13 @@ impl Kind {
     fn compiled(self, of: Of, engine: Engine) -> Compiled {
         match self {
             Self::Ambient => {
-                let dns = matches!(of, Of::Query);
-                wanted(dns, &json!({})).compile_for(None, engine)
+                let config = Config {
+                    redirect_dns: matches!(of, Of::Query),
+                    enable_ipv6: !matches!(of, Of::Ipv4),
+                    ..Config::default()
+                };
+                let redirect = Redirect::new(config, &PodOverrides::default());
+                redirect.expect("a redirection").compile_for(None, engine)
             }
             Self::Sidecar => {
                 let given = config(of.mode(), of.config());
@@ -174,10 +180,10 @@ fn mistaken((kind, engine): (Kind, Engine), foreign: &Foreign) -> Option<String>
 }
 
 /// Side by side: an answer that is lost is waited for.
-fn all(by: (Kind, Engine)) {
+fn all(by: (Kind, Engine), foreign: &'static [Foreign]) {
     drop(lab_or_skip!());
     let mistaken: Vec<String> = std::thread::scope(|scope| {
-        let parts = FOREIGN.chunks(4);
+        let parts = foreign.chunks(4);
         let running: Vec<_> = parts
             .map(|part| {
                 let each = part.iter().filter_map(move |one| mistaken(by, one));
@@ -192,17 +198,20 @@ fn all(by: (Kind, Engine)) {
 
 #[test]
 fn what_takes_packets_from_nf_tables_is_named_and_nothing_else() {
-    all((Kind::Sidecar, Engine::Nft));
+    all((Kind::Sidecar, Engine::Nft), FOREIGN);
+    all((Kind::Sidecar, Engine::Nft), QUERIES);
 }
 
 #[test]
 fn what_takes_packets_from_legacy_tables_is_named_and_nothing_else() {
-    all((Kind::Sidecar, Engine::Xtables));
+    all((Kind::Sidecar, Engine::Xtables), FOREIGN);
+    all((Kind::Sidecar, Engine::Xtables), QUERIES);
 }
 
 #[test]
 fn what_takes_packets_from_ambient_mode_is_named_and_nothing_else() {
     for engine in [Engine::Nft, Engine::Xtables] {
-        all((Kind::Ambient, engine));
+        all((Kind::Ambient, engine), FOREIGN);
+        all((Kind::Ambient, engine), SOCKETS);
     }
 }

@@ -191,6 +191,33 @@ fn beside_a_sidecar_by_lo(family: AddressFamily) -> Vec<String> {
     of_sidecar(family, |_| loopback(family))
 }
 
+/// What has an address of 127.0.0.0/8 is not sent by another interface: the proxy makes no such connection, and a policy rule for it changes
+/// nothing. Where it is, the rule is named.
+#[test]
+fn policy_rules_for_loopback_count_where_it_may_be_left() {
+    let lab = lab_or_skip!();
+    let (family, own) = (AddressFamily::V4, loopback(AddressFamily::V4));
+    let compiled = sidecar(&lab, Mode::Tproxy);
+    let stage = Stage::open(&lab, Mode::Tproxy).expect("everybody in place");
+    let (flow, receiver) = as_the_client(&lab, own);
+    let reaches = || {
+        stage
+            .send(&flow)
+            .is_ok_and(|got| got.by() == Some(receiver))
+    };
+    let rule = "priority 50 from 127.0.0.1 lookup 50";
+    ip(&lab, family, "route add default dev eth0 table 50");
+    for (value, is_routed) in [("0", false), ("1", true)] {
+        sysctl(&lab, &["ipv4/conf/eth0/route_localnet"], value);
+        assert_eq!(reaches(), is_routed, "route_localnet={value}");
+        ip(&lab, family, &format!("rule add {rule}"));
+        let found = named(&lab, &compiled, Intent::SCHEME);
+        assert_eq!(found.len(), usize::from(is_routed), "{value}: {found:?}");
+        assert!(!reaches(), "route_localnet={value}");
+        ip(&lab, family, &format!("rule delete {rule}"));
+    }
+}
+
 /// Side by side: an answer that is lost is waited for.
 #[test]
 fn policy_rules_that_lead_replies_past_the_proxy_are_named_and_nothing_else() {
@@ -257,6 +284,8 @@ fn a_policy_rule_that_takes_the_mark_is_named_beside_programs() {
 #[test]
 fn later_policy_rules_that_lead_replies_past_a_sidecar_are_stepped_over() {
     let lab = lab_or_skip!();
+    // Else nothing is sent to 127.0.0.1 with another address.
+    sysctl(&lab, &["ipv4/conf/all/route_localnet"], "1");
     let compiled = sidecar(&lab, Mode::Tproxy);
     let stage = Stage::open(&lab, Mode::Tproxy).expect("everybody in place");
     let sandbox = Sandbox::of(lab.netns(Place::Pod).try_clone().expect("a descriptor"));

@@ -190,6 +190,21 @@ fn loaded(e: &Expr) -> Option<Selector> {
     is_known(&selector).then_some(selector)
 }
 
+/// What the first register holds behind these expressions, as far as that is surely known.
+pub(crate) fn first_loaded(exprs: &[Expr]) -> Option<Selector> {
+    // The other parts of a concatenation are loaded behind its first 32 bits.
+    let is_other = |e: &&Expr| {
+        let to = match e {
+            Expr::Meta(m) => m.dreg,
+            Expr::Payload(p) => p.dreg,
+            Expr::Ct(c) => c.dreg,
+            _ => None,
+        };
+        to > Some(raw::NFT_REG32_00)
+    };
+    loaded(exprs.iter().rev().find(|e| !is_other(e))?)
+}
+
 /// `Some(None)` when there is no direction, `None` when it is not one.
 #[allow(clippy::option_option)]
 pub(crate) fn ct_direction(d: Option<u8>) -> Option<Option<CtDirection>> {

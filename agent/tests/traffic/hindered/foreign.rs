@@ -5,6 +5,8 @@
 pub(super) enum Of {
     /// From the application.
     Application,
+    /// The same, where IPv6 is not redirected.
+    Ipv4,
     /// To the application, where invalid packets are dropped.
     Client,
     /// To the application; a sidecar takes it by TPROXY.
@@ -53,6 +55,186 @@ pub(super) const FOREIGN: &[Foreign] = &[
         "notrack of another protocol",
         &[
             "table ip t { chain c { type filter hook output priority -310; meta l4proto udp notrack; }; }",
+        ],
+    ),
+    nft(
+        "notrack with the priority of conntrack",
+        &["table inet t { chain c { type filter hook output priority -200; notrack; }; }"],
+    ),
+    nft(
+        "verdict maps that lead other protocols to notrack",
+        &[
+            "table inet t { map m { type inet_proto : verdict; }; map o { type inet_proto . inet_service : verdict; }; \
+           chain n { notrack; }; chain c { type filter hook output priority -310; \
+           meta l4proto vmap { tcp : accept, udp : jump n }; }; \
+           chain d { type filter hook output priority -310; meta l4proto vmap @m; \
+           meta l4proto . th dport vmap { udp . 80 : jump n }; meta l4proto . th dport vmap @o; }; }; \
+           table ip u { chain n { ct zone set 5; }; chain c { type filter hook output priority -310; \
+           ip protocol vmap { icmp : jump n }; }; }; \
+           add element inet t m { udp : goto n }; add element inet t o { udp . 80 : goto n };",
+        ],
+    ),
+    nft(
+        "a verdict map that leads TCP to notrack",
+        &["table inet t { chain n { notrack; }; \
+           chain c { type filter hook output priority -310; meta l4proto vmap { tcp : jump n }; }; }"],
+    ),
+    nft(
+        "a verdict map of ranges that leads TCP to notrack",
+        &["table inet t { chain n { notrack; }; \
+           chain c { type filter hook output priority -310; meta l4proto vmap { 2-16 : jump n }; }; }"],
+    ),
+    nft(
+        "a verdict map of two fields that leads TCP to notrack",
+        &["table inet t { chain n { notrack; }; \
+           chain c { type filter hook output priority -310; \
+           meta l4proto . th dport vmap { tcp . 80 : jump n }; }; }"],
+    ),
+    nft(
+        "a verdict map of two fields with a name that leads TCP to notrack",
+        &[
+            "table inet t { map m { type inet_proto . inet_service : verdict; }; chain n { notrack; }; \
+           chain c { type filter hook output priority -310; meta l4proto . th dport vmap @m; }; }; \
+           add element inet t m { tcp . 80 : jump n };",
+        ],
+    ),
+    nft(
+        "a set of protocols with TCP for notrack",
+        &[
+            "table inet t { chain c { type filter hook output priority -310; \
+           meta l4proto { udp, tcp } notrack; }; }",
+        ],
+    ),
+    Foreign {
+        of: Of::Ipv4,
+        ..nft(
+            "what holds for IPv6 in tables of both families",
+            &[
+                "table inet t { chain n { notrack; }; chain c { type filter hook output priority -310; \
+               meta nfproto ipv6 notrack; meta nfproto ipv6 jump n; meta nfproto vmap { ipv6 : jump n }; \
+               meta protocol ip6 notrack; meta l4proto { icmp, udp } notrack; }; \
+               chain d { type nat hook output priority -150; meta nfproto ipv6 meta l4proto tcp redirect to :9999; }; }",
+            ],
+        )
+    },
+    Foreign {
+        of: Of::Ipv4,
+        ..nft(
+            "notrack of IPv4 in a table of both families",
+            &[
+                "table inet t { chain c { type filter hook output priority -310; meta nfproto ipv4 notrack; }; }",
+            ],
+        )
+    },
+    nft(
+        "notrack and a zone of what comes by lo",
+        &[
+            "table inet t { chain c { type filter hook prerouting priority -310; \
+           iif lo notrack; iifname lo ct zone set 5; }; }",
+        ],
+    ),
+    tables(
+        "notrack of what comes by lo, in legacy tables",
+        "iptables-legacy",
+        &["-t raw -A PREROUTING -i lo -j CT --notrack"],
+    ),
+    Foreign {
+        of: Of::Client,
+        ..nft(
+            "notrack of what does not come by lo",
+            &[
+                "table inet t { chain c { type filter hook prerouting priority -310; iif != lo notrack; }; }",
+            ],
+        )
+    },
+    Foreign {
+        of: Of::Client,
+        ..tables(
+            "notrack of what does not come by lo, in legacy tables",
+            "iptables-legacy",
+            &["-t raw -A PREROUTING ! -i lo -j CT --notrack"],
+        )
+    },
+    Foreign {
+        of: Of::Client,
+        ..nft(
+            "notrack at a device",
+            &[
+                "table netdev t { chain c { type filter hook ingress device eth0 priority 0; notrack; }; }",
+            ],
+        )
+    },
+    Foreign {
+        of: Of::Client,
+        ..nft(
+            "a zone at a device",
+            &[
+                "table inet t { chain c { type filter hook ingress device eth0 priority 0; ct zone set 5; }; }",
+            ],
+        )
+    },
+    nft(
+        "the zone of all, and one of the original direction",
+        &[
+            "table inet t { chain c { type filter hook output priority -310; ct zone set 0; }; \
+           chain d { type filter hook output priority -309; ct original zone set 5; }; }",
+        ],
+    ),
+    nft(
+        "a zone of the original direction",
+        &[
+            "table inet t { chain c { type filter hook output priority -310; ct original zone set 5; }; \
+           chain d { type filter hook prerouting priority -310; ct original zone set 5; }; }",
+        ],
+    ),
+    Foreign {
+        of: Of::Diverted,
+        ..nft(
+            "a zone of the original direction of what arrives",
+            &[
+                "table inet t { chain c { type filter hook prerouting priority -310; ct original zone set 5; }; }",
+            ],
+        )
+    },
+    Foreign {
+        of: Of::Client,
+        ..tables(
+            "a zone of the original direction of what arrives, in legacy tables",
+            "iptables-legacy",
+            &["-t raw -I PREROUTING -j CT --zone-orig 5"],
+        )
+    },
+    nft(
+        "notrack behind what ends its chain",
+        &[
+            "table inet t { chain c { type filter hook output priority -310; counter accept; notrack; }; \
+           chain d { type filter hook output priority -310; meta l4proto tcp return; notrack; }; \
+           chain e { goto f; ct zone set 5; }; chain f { counter; }; \
+           chain g { type filter hook output priority -310; jump e; }; }",
+        ],
+    ),
+    nft(
+        "notrack behind what ends its chain for others",
+        &[
+            "table inet t { chain c { type filter hook output priority -310; \
+           tcp dport 81 accept; meta l4proto udp accept; notrack; }; }",
+        ],
+    ),
+    tables(
+        "notrack behind what ends its chain, in legacy tables",
+        "iptables-legacy",
+        &[
+            "-t raw -A OUTPUT -p tcp -j ACCEPT",
+            "-t raw -A OUTPUT -j CT --notrack",
+        ],
+    ),
+    tables(
+        "notrack behind what ends its chain for others, in legacy tables",
+        "iptables-legacy",
+        &[
+            "-t raw -A OUTPUT -p tcp --dport 81 -j ACCEPT",
+            "-t raw -A OUTPUT -p udp -j ACCEPT",
+            "-t raw -A OUTPUT -j CT --notrack",
         ],
     ),
     nft(
@@ -365,3 +547,36 @@ pub(super) const FOREIGN: &[Foreign] = &[
         )
     },
 ];
+
+/// Beside a proxy whose listeners are all transparent, as those of ztunnel.
+pub(super) const SOCKETS: &[Foreign] = &[
+    Foreign {
+        of: Of::Client,
+        ..nft(
+            "tproxy behind ours",
+            &[
+                "table ip t { chain c { type filter hook prerouting priority -50; meta l4proto tcp tproxy to :15001; }; }",
+            ],
+        )
+    },
+    Foreign {
+        of: Of::Client,
+        ..nft(
+            "tproxy behind ours, for the port from before it was translated",
+            &[
+                "table ip t { chain c { type filter hook prerouting priority 0; tcp dport 8080 tproxy to :15001; }; }",
+            ],
+        )
+    },
+];
+
+/// Beside a sidecar: in ambient mode the queries of pods have no zone.
+pub(super) const QUERIES: &[Foreign] = &[Foreign {
+    of: Of::Query,
+    ..nft(
+        "the zone of all for queries",
+        &[
+            "table inet t { chain c { type filter hook output priority -310; udp dport 53 ct zone set 0; }; }",
+        ],
+    )
+}];

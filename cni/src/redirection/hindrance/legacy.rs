@@ -1,10 +1,12 @@
 //! In legacy tables.
 
-use super::{Before, Ours, TCP, Taking, UDP, dropped};
+use super::class::{Class, until_end};
+use super::{Before, Ours, Taking, dropped};
 use crate::compile::Engine;
 use weir_netfilter::nft::{Hook, priority};
 use weir_netfilter::xtables::{
-    Chain, ChainKind, Not, Policy, Rule, Ruleset, Table, Target, XtFamily, canonical_table,
+    Chain, ChainKind, Direction, Interface, Not, Policy, Rule, Ruleset, Table, Target, XtFamily,
+    canonical_table,
 };
 use weir_netlink::Result;
 
@@ -63,28 +65,32 @@ pub(super) fn before_ours(ours: &Ours, desired: &Ruleset, found: &Ruleset) -> Re
 }
 
 fn in_chain(ours: &Ours, table: &Table, desired: &Chain, held: &Chain) -> Vec<String> {
-    let place = place(table);
-    let chain = &held.name;
-    let is_ours = |rule| desired.rules.contains(rule);
-    let Some(last) = held.rules.iter().rposition(is_ours) else {
-        return Vec::new();
-    };
-    let before = held.rules.iter().take(last).filter(|rule| !is_ours(rule));
-    before
-        .filter(|rule| ends_chain(ours, table, rule))
-        .map(|rule| {
-            format!(
-                "a foreign rule before ours takes its packets: {place} -A {chain}{rule}; remove it, or put it behind ours"
-            )
-        })
-        .collect()
+    let (place, chain) = (place(table), &held.name);
+    let is_ours = |rule: &Rule| desired.rules.contains(rule);
+    let last = held.rules.iter().rposition(is_ours);
+    let before = held.rules.get(..last.unwrap_or(0)).unwrap_or_default();
+    let mut classes =
+        hook(chain).map_or_else(Vec::new, |hook| ours.classes(hook, |f| f == table.family));
+    // What comes by `lo` was translated, or not, when it was sent.
+    classes.retain(|class| table.name != "nat" || !class.by_lo);
+    let mut lines = Vec::new();
+    for class in classes {
+        let foreign = before.iter().filter(|rule| !is_ours(rule));
+        for rule in until_end(foreign, |rule| holds(rule, class), ends) {
+            if takes(ours, table, rule, class) {
+                lines.push(format!(
+                    "a foreign rule before ours takes its packets: {place} -A {chain}{rule}; remove it, or put it behind ours"
+                ));
+            }
+        }
+    }
+    lines.sort();
+    lines.dedup();
+    lines
 }
 
 /// Whether a packet that this rule of a built-in chain holds for may not reach the next one.
-fn ends_chain(ours: &Ours, table: &Table, rule: &Rule) -> bool {
-    if !concerns(ours, rule) {
-        return false;
-    }
+fn takes(ours: &Ours, table: &Table, rule: &Rule, class: Class) -> bool {
     match &rule.target {
         None => false,
         Some(Target::Jump(chain)) => {
@@ -93,7 +99,7 @@ fn ends_chain(ours: &Ours, table: &Table, rule: &Rule) -> bool {
                 None | Some(Target::Return | Target::Jump(_) | Target::Goto(_)) => false,
                 Some(target) => !HARMLESS.contains(&target.name()),
             };
-            let mut rules = reachable(ours, table, chain).into_iter();
+            let mut rules = reachable(ours, table, chain, class).into_iter();
             rules.any(|(_, rule)| takes(rule))
         }
         Some(target) => !HARMLESS.contains(&target.name()),
@@ -119,17 +125,16 @@ pub(super) fn elsewhere(ours: &Ours, found: &Ruleset) -> Vec<String> {
             if table.name == "nat" && policy == Some(Policy::Drop) && ours.has(hook) {
                 lines.push(dropped(&format!("{} -P {} DROP", place(table), chain.name)));
             }
-            for (at, rule) in reachable(ours, table, &chain.name) {
-                let Some(taking) = rule.target.as_ref().and_then(taking) else {
-                    continue;
-                };
-                // What has our priority is in the chain with our rules then, and a matter of `before_ours`.
-                let is_known = |before| is_shared && before == Before::Maybe;
-                if let Some(before) = ours.is_behind(taking, hook, priority)
-                    && !is_known(before)
-                {
-                    let rule = format!("{} -A {at}{rule}", place(table));
-                    lines.push(taking.line(&rule, before));
+            for class in ours.classes(hook, |family| family == table.family) {
+                for (at, rule) in reachable(ours, table, &chain.name, class) {
+                    let taking = rule.target.as_ref().and_then(|t| taking(t, class));
+                    let before = taking.and_then(|t| ours.is_behind(t, hook, priority));
+                    // What has our priority is in the chain with our rules then, and a matter of `before_ours`.
+                    let is_known = is_shared && before == Some(Before::Maybe);
+                    if let (Some(taking), Some(before), false) = (taking, before, is_known) {
+                        let rule = format!("{} -A {at}{rule}", place(table));
+                        lines.push(taking.line(&rule, before));
+                    }
                 }
             }
         }
@@ -140,43 +145,71 @@ pub(super) fn elsewhere(ours: &Ours, found: &Ruleset) -> Vec<String> {
 }
 
 /// By the target alone, also one of `iptables-nft`: the conditions there may be native ones.
-pub(super) fn taking(target: &Target) -> Option<Taking> {
-    match target {
-        Target::Ct(ct) if ct.notrack => Some(Taking::Untracked),
+pub(super) fn taking(target: &Target, class: Class) -> Option<Taking> {
+    let taking = match target {
+        Target::Ct(ct) if ct.notrack => Taking::Untracked,
         Target::Ct(ct) => {
-            let is_other = ct.zone.as_ref().is_some_and(|zone| zone.id != Some(0));
-            is_other.then_some(Taking::Zoned)
+            let zone = ct.zone.as_ref()?;
+            let is_original = zone.direction == Some(Direction::Original);
+            if !class.suffers_zone(is_original, zone.id == Some(0)) {
+                return None;
+            }
+            Taking::Zoned
         }
         target => match target.extension()? {
-            "NOTRACK" => Some(Taking::Untracked),
-            "REDIRECT" | "DNAT" | "NETMAP" => Some(Taking::Translated),
-            "TPROXY" => Some(Taking::Diverted),
-            _ => None,
+            "NOTRACK" => Taking::Untracked,
+            "REDIRECT" | "DNAT" | "NETMAP" => Taking::Translated,
+            "TPROXY" => Taking::Diverted,
+            _ => return None,
         },
-    }
-}
-
-/// Whether the rule may be for packets that are redirected.
-pub(super) fn concerns(ours: &Ours, rule: &Rule) -> bool {
-    let Some((Not(is_not), protocol)) = &rule.protocol else {
-        return true;
     };
-    match is_not {
-        false => ours.takes(protocol.0),
-        true => [TCP, UDP]
-            .iter()
-            .any(|p| *p != protocol.0 && ours.takes(*p)),
-    }
+    class.suffers(taking).then_some(taking)
 }
 
-/// The foreign rules that packets of the redirection may come to from this chain on, each with its chain.
-fn reachable<'t>(ours: &Ours, table: &'t Table, from: &'t str) -> Vec<(&'t str, &'t Rule)> {
+/// Whether the rule holds for such packets; `None`: that depends on more than is known, or does not matter.
+fn holds(rule: &Rule, class: Class) -> Option<bool> {
+    let protocol = rule.protocol.as_ref();
+    let protocol = protocol.map(|(Not(not), p)| Some((p.0 == class.protocol) != *not));
+    let interface = rule.in_interface.as_ref().map(|(Not(not), interface)| {
+        let Interface::Name(name) = interface else {
+            return None;
+        };
+        class.came_by(name == "lo", *not)
+    });
+    let known = [protocol, interface].map(|holds| holds.unwrap_or(Some(true)));
+    if known.contains(&Some(false)) {
+        return Some(false);
+    }
+    if known.contains(&None) || !ends(rule) {
+        return None;
+    }
+    let others = Rule {
+        protocol: None,
+        in_interface: None,
+        target: None,
+        ..rule.clone()
+    };
+    (others == Rule::default()).then_some(true)
+}
+
+fn ends(rule: &Rule) -> bool {
+    use Target::{Accept, Drop, Goto, Return};
+    matches!(rule.target, Some(Accept | Drop | Return | Goto(_)))
+}
+
+/// The foreign rules that such packets may come to from this chain on, each with its chain.
+fn reachable<'t>(
+    ours: &Ours,
+    table: &'t Table,
+    from: &'t str,
+    class: Class,
+) -> Vec<(&'t str, &'t Rule)> {
     let all = table.chains.iter().map(|chain| chain.name.as_str());
     let is_foreign = |chain: &&str| !ours.owns(&table.name, chain, all.clone());
     let rules = |name: &str| {
         let chain = table.chains.iter().find(|c| c.name == name)?;
-        let rules = chain.rules.iter().filter(|rule| concerns(ours, rule));
-        Some((chain.name.as_str(), rules.collect()))
+        let rules = until_end(&chain.rules, |rule| holds(rule, class), ends);
+        Some((chain.name.as_str(), rules))
     };
     let to = |rule: &'t Rule| rule.target.as_ref()?.chain().filter(is_foreign);
     super::reachable(from, rules, to)

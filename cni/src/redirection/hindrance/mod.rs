@@ -2,10 +2,10 @@
 //!
 //! | What | Where | Why |
 //! |---|---|---|
-//! | `notrack` | a chain that is called before conntrack | packets without a connection are not translated |
+//! | `notrack` | a chain that is called before conntrack, also at `ingress` | packets without a connection are not translated |
 //! | a zone | the same | the proxy does not find the destination (`SO_ORIGINAL_DST`), answers to UDP are not translated, those of TPROXY are redirected |
 //! | `dnat`, `redirect` | a chain of type nat that is called before ours | the first translation counts |
-//! | `tproxy` | a chain at prerouting that is called before ours | the packet has a socket already |
+//! | `tproxy` | a chain at prerouting | the packet has another socket than ours |
 //! | whatever ends a chain | before our rules in a legacy built-in chain, which is shared | our rules are not reached |
 //! | a policy `DROP` | of a chain of type nat at a hook of ours | it drops what ours let through, or all |
 //! | a policy rule by `from`, `iif lo`, `ipproto tcp` | before ours | replies do not return to the proxy |
@@ -15,9 +15,11 @@
 //! called first; of equal ones the chain that was registered last. The kernel does not say when that was: a table that is
 //! older than ours may have got its chain later. So one with our priority is reported as one that may be before ours.
 //!
-//! Rules for other protocols than are redirected are no hindrance, nor are chains that count, mark, filter or drop. A verdict
-//! map leads to each chain that its elements name.
+//! Rules for other protocols or families than are redirected are no hindrance, nor are those that no packet comes to, nor chains that
+//! count, mark, filter or drop: a chain is walked for each [`Class`](class::Class) of packets. A verdict map leads to each chain that its elements for
+//! them name.
 
+mod class;
 mod legacy;
 mod routing;
 mod tables;
@@ -27,10 +29,10 @@ pub(super) use routing::{may_select, past};
 use super::engines;
 use super::scheme::Scheme;
 use crate::compile::{Compiled, Engine, Rules};
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use weir_netfilter::nft::{
-    self, CmpOp, Data, Hook, MetaKey, Operand, PayloadBase, Selector, Statement, TableFamily,
-    priority,
+    self, CmpOp, Data, Hook, MetaKey, Operand, Selector, Statement, priority,
 };
 use weir_netfilter::xtables::{self, Not, Protocol, Target, XtFamily};
 use weir_netlink::route::{Address, Routing};
@@ -98,7 +100,8 @@ impl Taking {
             _ if is_before == Before::Maybe => {
                 "may take packets before ours, since its chain has the same priority"
             }
-            Self::Translated | Self::Diverted => "takes packets before ours",
+            Self::Translated => "takes packets before ours",
+            Self::Diverted => "gives packets to a socket that is not the proxy's",
         };
         let remedy = match is_before {
             Before::Yes => "remove it",
@@ -176,8 +179,13 @@ impl Ours {
             }
             let is_udp = |rule: &nft::Rule| {
                 let redirects = |s: &Statement| matches!(s, Statement::Redirect(_));
-                rule.statements.iter().any(redirects)
-                    && l4protos(rule, TableFamily::Inet).any(|is| is == (CmpOp::Eq, &Data::u8(UDP)))
+                let of_udp = Statement::Match(nft::Match {
+                    selector: Selector::Meta(MetaKey::L4proto),
+                    mask: None,
+                    op: CmpOp::Eq,
+                    operand: Operand::Value(Data::u8(UDP)),
+                });
+                rule.statements.iter().any(redirects) && rule.statements.contains(&of_udp)
             };
             ours.takes_udp |= all().any(is_udp);
         }
@@ -221,18 +229,28 @@ impl Ours {
         }
     }
 
-    /// Whether a chain with this priority takes packets from ours.
+    /// Whether a chain with this priority takes packets from ours. With that of conntrack it may be called before it, too.
     fn is_behind(&self, taking: Taking, hook: Hook, priority: i32) -> Option<Before> {
         let (_, of_ours) = self.hooks.iter().find(|(h, _)| *h == hook)?;
-        let is_before = match taking {
+        let order = match taking {
             // What is diverted has its destination, but the proxy's answers look like a connection of their own, too.
-            Taking::Untracked | Taking::Zoned => priority < CONNTRACK,
-            Taking::Translated | Taking::Diverted if priority == *of_ours => {
-                return Some(Before::Maybe);
-            }
-            Taking::Translated | Taking::Diverted => priority < *of_ours,
+            Taking::Untracked | Taking::Zoned => priority.cmp(&CONNTRACK),
+            Taking::Translated => priority.cmp(of_ours),
+            // The last one that finds a socket counts.
+            Taking::Diverted if priority > *of_ours => Ordering::Less,
+            Taking::Diverted => priority.cmp(of_ours),
         };
-        is_before.then_some(Before::Yes)
+        match order {
+            Ordering::Less => Some(Before::Yes),
+            Ordering::Equal => Some(Before::Maybe),
+            Ordering::Greater => None,
+        }
+    }
+
+    /// Whether the destination is that of the proxy in chains with this priority.
+    fn has_translated(&self, hook: Hook, priority: i32) -> bool {
+        let mut hooks = self.hooks.iter();
+        hooks.any(|(h, of_ours)| *h == hook && *of_ours == priority::DSTNAT && priority > *of_ours)
     }
 
     /// Whether a chain of ours is at this hook.
@@ -276,29 +294,6 @@ fn reachable<'t, R, C: IntoIterator<Item = &'t str>>(
         found.extend(rules.into_iter().map(|rule| (name, rule)));
     }
     found
-}
-
-/// The protocols that a rule of nf_tables compares with.
-fn l4protos(rule: &nft::Rule, family: TableFamily) -> impl Iterator<Item = (CmpOp, &Data)> + Clone {
-    // Older iptables-nft reads it from the header of IPv4.
-    let of_header = Selector::Payload {
-        base: PayloadBase::Network,
-        offset: 9,
-        len: 1,
-    };
-    let is_it = move |selector: &Selector| {
-        *selector == Selector::Meta(MetaKey::L4proto)
-            || (*selector == of_header && family == TableFamily::Ip)
-    };
-    rule.statements.iter().filter_map(move |s| match s {
-        Statement::Match(nft::Match {
-            selector,
-            mask: None,
-            op,
-            operand: Operand::Value(value),
-        }) if is_it(selector) => Some((*op, value)),
-        _ => None,
-    })
 }
 
 #[cfg(test)]

@@ -71,6 +71,15 @@ pub(in crate::redirection) fn past(
     // It may be for the addresses of interfaces that are left alone.
     let may_be_of_others =
         |rule: &PolicyRule| rule.selectors.from.is_some() && desired.leaves_interfaces_alone();
+    let by_lo = |address: IpAddr| {
+        // What is not known is judged.
+        by_lo
+            && (address.is_ipv6() || !address.is_loopback() || leaves_by_loopback().unwrap_or(true))
+    };
+    let addresses = addresses
+        .iter()
+        .filter(|a| a.index != LOOPBACK_IFINDEX || by_lo(a.net.addr()));
+    let addresses: Vec<IpAddr> = addresses.map(|a| a.net.addr()).collect();
     let mut found = Vec::new();
     for desired_rule in ours(desired) {
         let at = rules.iter().position(|r| r.same_effect(desired_rule));
@@ -78,14 +87,14 @@ pub(in crate::redirection) fn past(
             continue;
         };
         let takes = |rule: &PolicyRule| {
-            addresses.iter().any(|a| {
+            addresses.iter().any(|from| {
                 let packet = Packet {
                     mark: here.fwmark.unwrap_or(0),
-                    from: a.net.addr(),
+                    from: *from,
                     iif: "lo",
                     protocol: super::TCP,
                 };
-                (by_lo || a.index != LOOPBACK_IFINDEX) && selects(rule, &packet)
+                selects(rule, &packet)
             })
         };
         for rule in rules.iter().take(at) {
@@ -109,25 +118,10 @@ pub(in crate::redirection) fn past(
 /// # Errors
 /// One cannot be read, and may be on.
 fn sysctls() -> Result<Vec<String>> {
-    // Of a link that is gone there are none.
-    let is_on = |key: &str| Ok::<_, Error>(sysctl::find(key)?.is_some_and(|value| value != "0"));
-    let set = |name: &str, what: &str| {
-        for of in ["all", name] {
-            let key = format!("ipv4/conf/{of}/{what}");
-            if is_on(&key)? {
-                return Ok(Some(key));
-            }
-        }
-        Ok::<_, Error>(None)
-    };
     let mut found = None;
-    let io = |e: &std::io::Error| Error::io("list", INTERFACES, e);
-    for entry in fs::read_dir(INTERFACES).map_err(|e| io(&e))? {
-        let name = entry.map_err(|e| io(&e))?.file_name();
-        let name = name.to_string_lossy();
-        let is_none = matches!(&*name, "all" | "default" | "lo");
-        if found.is_none() && !is_none && set(&name, "accept_local")?.is_none() {
-            found = set(&name, "src_valid_mark")?;
+    for name in interfaces()? {
+        if found.is_none() && on(&name, "accept_local")?.is_none() {
+            found = on(&name, "src_valid_mark")?;
         }
     }
     let accept = "ipv4/tcp_fwmark_accept";
@@ -136,6 +130,47 @@ fn sysctls() -> Result<Vec<String>> {
         format!("sysctl net/{key} is on: inbound connections to the proxy are lost; set it to 0")
     };
     Ok(found.into_iter().chain(accept).map(line).collect())
+}
+
+/// True if packets with a source in 127.0.0.0/8 may leave by another interface than `lo`. Otherwise the proxy cannot connect from
+/// another address to such a one, whatever the policy rules are: its answer has no route.
+fn leaves_by_loopback() -> Result<bool> {
+    for name in interfaces()? {
+        if on(&name, "route_localnet")?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The interfaces of the pod but `lo`.
+fn interfaces() -> Result<Vec<String>> {
+    let io = |e: &std::io::Error| Error::io("list", INTERFACES, e);
+    let mut names = Vec::new();
+    for entry in fs::read_dir(INTERFACES).map_err(|e| io(&e))? {
+        let name = entry.map_err(|e| io(&e))?.file_name();
+        let name = name.to_string_lossy().into_owned();
+        if !matches!(&*name, "all" | "default" | "lo") {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+/// The sysctl that is on for the interface, or for all.
+fn on(interface: &str, what: &str) -> Result<Option<String>> {
+    for of in ["all", interface] {
+        let key = format!("ipv4/conf/{of}/{what}");
+        if is_on(&key)? {
+            return Ok(Some(key));
+        }
+    }
+    Ok(None)
+}
+
+/// False for one that this kernel, or an interface that is gone, does not have.
+fn is_on(key: &str) -> Result<bool> {
+    Ok(sysctl::find(key)?.is_some_and(|value| value != "0"))
 }
 
 /// Whether it may be for packets of a redirection, though it does not select them by their mark.

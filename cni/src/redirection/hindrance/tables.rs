@@ -1,15 +1,18 @@
 //! In tables of nf_tables, also those of `iptables-nft`.
 
-use super::{Ours, Taking, dropped, l4protos, legacy};
+use super::class::{Class, until_end};
+use super::{Ours, Taking, dropped, legacy};
 use crate::compile::Compiled;
 use crate::redirection::engines;
 use std::time::Duration;
-use weir_netfilter::nft::compat::{Compat, legacy_rule};
+use weir_netfilter::nft::compat::Compat;
 use weir_netfilter::nft::expr::Expr;
 use weir_netfilter::nft::{
-    BaseChain, Chain, ChainType, CmpOp, CtKey, Data, Hook, NatKind, NftEngine, Policy, Rule,
-    Statement, Table, TableFamily, TableId, text_without_counters,
+    BaseChain, Chain, ChainType, CtDirection, CtKey, Data, Hook, NatKind, NftEngine, PayloadBase,
+    Policy, Rule, Selector, Source, Statement, Table, TableFamily, TableId, Verdict, raw,
+    text_without_counters,
 };
+use weir_netfilter::xtables::XtFamily;
 use weir_netlink::Result;
 
 /// A repair waits while this is looked for: other writers keep it no longer from an answer.
@@ -45,21 +48,18 @@ pub(super) fn find(desired: &Compiled, ours: &Ours) -> Result<Vec<String>> {
 pub(super) fn that_matter(ours: &Ours, chains: &[(TableId, Chain)]) -> Vec<TableId> {
     let mut tables = Vec::new();
     for (table, chain) in chains {
-        let of_packets = match table.0 {
-            TableFamily::Inet | TableFamily::Ip => true,
-            TableFamily::Ip6 => ours.has_ipv6,
-            _ => false,
-        };
+        let of_packets =
+            sees(table.0, XtFamily::Ip) || (ours.has_ipv6 && sees(table.0, XtFamily::Ip6));
         let matters = |base: &BaseChain| {
-            let ways: &[Taking] = match (&base.chain_type, base.hook) {
+            let (hook, priority) = place(table.0, base);
+            let ways: &[Taking] = match (&base.chain_type, hook) {
                 // The kernel takes translations in these alone, and calls them behind conntrack.
                 (ChainType::Nat, _) => &[Taking::Translated],
                 (_, Hook::Prerouting) => &[Taking::Untracked, Taking::Zoned, Taking::Diverted],
                 _ => &[Taking::Untracked, Taking::Zoned],
             };
             let mut ways = ways.iter();
-            drops(ours, base)
-                || ways.any(|way| ours.is_behind(*way, base.hook, base.priority).is_some())
+            drops(ours, base) || ways.any(|way| ours.is_behind(*way, hook, priority).is_some())
         };
         if of_packets && !tables.contains(table) && chain.base.as_ref().is_some_and(matters) {
             tables.push(table.clone());
@@ -80,14 +80,20 @@ pub(super) fn in_table(ours: &Ours, table: &Table) -> Vec<String> {
             let of = format!("table {family} {name} chain {}", chain.name);
             lines.push(dropped(&of));
         }
-        for (at, rule) in reachable(ours, table, &chain.name) {
-            let Some(taking) = taking(rule, table.family) else {
-                continue;
-            };
-            if let Some(before) = ours.is_behind(taking, base.hook, base.priority) {
-                let text = text_without_counters(rule, table.family);
-                let rule = format!("table {family} {name} chain {at}: {text}");
-                lines.push(taking.line(&rule, before));
+        let (hook, priority) = place(family, base);
+        for class in ours.classes(hook, |of| sees(family, of)) {
+            for (at, rule) in reachable(ours, table, &chain.name, class) {
+                let mut statements = rule.statements.iter();
+                // A port that is compared there is not one of the packets that were redirected.
+                let is_other = ours.has_translated(hook, priority) && is_of_port(rule);
+                let taking = statements.find_map(|s| taking(s, family, class));
+                let taking = taking.filter(|taking| *taking != Taking::Diverted || !is_other);
+                let before = taking.and_then(|taking| ours.is_behind(taking, hook, priority));
+                if let (Some(taking), Some(before)) = (taking, before) {
+                    let text = text_without_counters(rule, family);
+                    let rule = format!("table {family} {name} chain {at}: {text}");
+                    lines.push(taking.line(&rule, before));
+                }
             }
         }
     }
@@ -102,65 +108,122 @@ fn drops(ours: &Ours, base: &BaseChain) -> bool {
     is_policy && ours.has(base.hook)
 }
 
-fn taking(rule: &Rule, family: TableFamily) -> Option<Taking> {
+/// Whether packets of this family come to a table.
+fn sees(table: TableFamily, family: XtFamily) -> bool {
+    match table {
+        TableFamily::Inet | TableFamily::Netdev => true,
+        TableFamily::Ip => family == XtFamily::Ip,
+        TableFamily::Ip6 => family == XtFamily::Ip6,
+        _ => false,
+    }
+}
+
+/// Hook and priority of a chain. What comes in by a device is seen there (`ingress`) before any other chain.
+fn place(table: TableFamily, base: &BaseChain) -> (Hook, i32) {
+    match (table, base.hook) {
+        // `NF_NETDEV_INGRESS` has the number of the other one.
+        (TableFamily::Netdev, Hook::Prerouting) | (_, Hook::Ingress) => {
+            (Hook::Prerouting, i32::MIN)
+        }
+        (TableFamily::Netdev, _) => (Hook::Postrouting, i32::MAX),
+        (_, hook) => (hook, base.priority),
+    }
+}
+
+fn taking(statement: &Statement, family: TableFamily, class: Class) -> Option<Taking> {
+    let zoned = |is_original, is_0| {
+        let suffers = class.suffers_zone(is_original, is_0);
+        suffers.then_some(Taking::Zoned)
+    };
     let expr = |expr: &Expr| match expr {
         // To what is looked up in a map, for example.
         Expr::Nat(_) | Expr::Redir(_) => Some(Taking::Translated),
         Expr::Tproxy(_) => Some(Taking::Diverted),
         Expr::Ct(ct) => {
             let is_zone = ct.sreg.is_some() && ct.key.map(CtKey::from) == Some(CtKey::Zone);
-            is_zone.then_some(Taking::Zoned)
+            let is_original = ct.direction == Some(raw::IP_CT_DIR_ORIGINAL);
+            zoned(is_original, false).filter(|_| is_zone)
         }
         Expr::Notrack => Some(Taking::Untracked),
         other => match Compat::read(other, family) {
-            Some(Compat::Target(target)) => legacy::taking(&target),
+            Some(Compat::Target(target)) => legacy::taking(&target, class),
             _ => None,
         },
     };
-    let statement = |s: &Statement| match s {
-        Statement::Notrack => Some(Taking::Untracked),
-        Statement::CtSet(CtKey::Zone, ..) => Some(Taking::Zoned),
-        Statement::Redirect(_) => Some(Taking::Translated),
-        Statement::Nat(nat) if nat.kind == NatKind::Dnat => Some(Taking::Translated),
-        Statement::Tproxy(_) => Some(Taking::Diverted),
-        Statement::Opaque(exprs) => exprs.iter().find_map(expr),
-        _ => None,
+    let taking = match statement {
+        Statement::Notrack => Taking::Untracked,
+        Statement::CtSet(CtKey::Zone, direction, zone) => {
+            let is_0 = *zone == Source::Value(Data::ne16(0));
+            zoned(*direction == Some(CtDirection::Original), is_0)?
+        }
+        Statement::Redirect(_) => Taking::Translated,
+        Statement::Nat(nat) if nat.kind == NatKind::Dnat => Taking::Translated,
+        Statement::Tproxy(_) => Taking::Diverted,
+        Statement::Opaque(exprs) => exprs.iter().find_map(expr)?,
+        _ => return None,
     };
-    rule.statements.iter().find_map(statement)
+    class.suffers(taking).then_some(taking)
 }
 
-/// Whether the rule may be for packets that are redirected.
-fn concerns(ours: &Ours, rule: &Rule, family: TableFamily) -> bool {
-    let mut protocols = l4protos(rule, family).peekable();
-    if protocols.peek().is_none() {
-        return legacy_rule(rule, family).is_none_or(|rule| legacy::concerns(ours, &rule));
+fn is_of_port(rule: &Rule) -> bool {
+    let is_port = |statement: &Statement| match statement {
+        Statement::Match(condition) => matches!(
+            condition.selector,
+            Selector::Payload {
+                base: PayloadBase::Transport,
+                ..
+            }
+        ),
+        _ => false,
+    };
+    rule.statements.iter().any(is_port)
+}
+
+/// Whether the rule holds for such packets; `None`: that depends on more than is known, or a part of it has an effect in any case.
+fn holds(rule: &Rule, family: TableFamily, class: Class) -> Option<bool> {
+    let mut is_sure = true;
+    for statement in &rule.statements {
+        let holds = match statement {
+            Statement::Match(condition) => class.meets(condition),
+            Statement::Counter(_) | Statement::Log(_) | Statement::Verdict(_) => Some(true),
+            other if taking(other, family, class).is_some() => return None,
+            _ => None,
+        };
+        match holds {
+            Some(false) => return Some(false),
+            holds => is_sure &= holds.is_some(),
+        }
     }
-    let is_for = |protocol: &u8| {
-        protocols.clone().all(|(op, value)| match op {
-            CmpOp::Eq => *value == Data::u8(*protocol),
-            CmpOp::Neq => *value != Data::u8(*protocol),
-            _ => true,
-        })
-    };
-    let mut ours = [super::TCP, super::UDP]
-        .into_iter()
-        .filter(|p| ours.takes(*p));
-    ours.any(|protocol| is_for(&protocol))
+    is_sure.then_some(true)
 }
 
-/// The rules that packets of the redirection may come to from this chain on, each with its chain. What upstream left behind is
-/// drift.
-fn reachable<'t>(ours: &Ours, table: &'t Table, from: &'t str) -> Vec<(&'t str, &'t Rule)> {
+fn ends(rule: &Rule) -> bool {
+    use Verdict::{Accept, Drop, Goto, Return};
+    let last = rule.statements.last();
+    matches!(
+        last,
+        Some(Statement::Verdict(Accept | Drop | Return | Goto(_)))
+    )
+}
+
+/// The rules that such packets may come to from this chain on, each with its chain. What upstream left behind is drift.
+fn reachable<'t>(
+    ours: &Ours,
+    table: &'t Table,
+    from: &'t str,
+    class: Class,
+) -> Vec<(&'t str, &'t Rule)> {
     let all = table.chains.iter().map(|chain| chain.name.as_str());
     let is_foreign = |chain: &&str| !ours.owns(&table.name, chain, all.clone());
+    let holds = |rule: &Rule| holds(rule, table.family, class);
     let rules = |name: &str| {
         let chain = table.chain(name)?;
-        let concerns = |rule: &Rule| concerns(ours, rule, table.family);
-        let rules = chain.rules.iter().flat_map(|r| r.with_own_where(concerns));
+        let rules = until_end(&chain.rules, holds, ends).into_iter();
+        let rules = rules.flat_map(|r| r.with_own_where(move |rule| holds(rule) != Some(false)));
         Some((chain.name.as_str(), rules.collect()))
     };
     let to = |rule: &'t Rule| {
-        let mut to = table.led_to(rule);
+        let mut to = table.led_to_where(rule, |by, key| class.may_find(by, key));
         to.retain(is_foreign);
         to
     };

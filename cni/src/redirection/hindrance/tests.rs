@@ -76,7 +76,8 @@ fn the_order_of_chains_counts() {
         };
         Rule::builder().push(Statement::Redirect(to)).build()
     };
-    for (priority, expected) in [(-310, 1), (-201, 1), (-200, 0), (-150, 0)] {
+    // Which one the kernel calls first of two with the priority of conntrack depends on when they were registered.
+    for (priority, expected) in [(-310, 1), (-201, 1), (-200, 1), (-199, 0), (-150, 0)] {
         let chain = chain(ChainType::Filter, priority, vec![notrack()]);
         assert_eq!(found(vec![chain]), expected, "{priority}");
     }
@@ -125,6 +126,18 @@ fn what_only_counts_marks_and_filters_is_harmless() {
         let chain = chain(kind, -310, rules.clone());
         assert_eq!(found(vec![chain]), 0);
     }
+}
+
+/// Where packets are exempted before the protocol is compared, the comparison does not count.
+#[test]
+fn what_a_rule_does_before_it_compares_counts() {
+    let rule = || Rule::builder().push(Statement::Notrack);
+    let then_compared = rule().l4proto(nft::L4Proto::Udp).counter().build();
+    let ended = Rule::builder().verdict(Verdict::Accept);
+    let expected = |rules| found(vec![chain(ChainType::Filter, -310, rules)]);
+    assert_eq!(expected(vec![then_compared.clone()]), 1);
+    assert_eq!(expected(vec![then_compared.clone(), ended.clone()]), 1);
+    assert_eq!(expected(vec![ended, then_compared]), 0);
 }
 
 /// What a rule compares the protocol with, and whether TCP, which is redirected, or UDP, which is not, passes.
@@ -264,7 +277,8 @@ fn tables_with_a_chain_that_may_be_before_ours_are_read() {
         (base(ChainType::Filter, Hook::Output, -300), true),
         (base(ChainType::Filter, Hook::Output, -150), false),
         (base(ChainType::Filter, Hook::Prerouting, -150), true),
-        (base(ChainType::Filter, Hook::Prerouting, 0), false),
+        // `tproxy` counts wherever it is.
+        (base(ChainType::Filter, Hook::Prerouting, 0), true),
         (base(ChainType::Filter, Hook::Forward, -300), false),
         (base(ChainType::Route, Hook::Output, -150), false),
     ] {

@@ -1,8 +1,11 @@
 //! Tables and chains.
 
-use super::{Object, Rule, Set, Statement, Verdict};
+use super::{AnonymousSet, Element, ElementKey, Object, Rule, Selector, Set, Statement};
+use crate::nft::delinearize::first_loaded;
+use crate::nft::expr::Expr;
 use crate::nft::model::matching::open_enum;
 use crate::nft::raw;
+use crate::nft::wire::ElemAttrs;
 
 /// All tables of a network namespace, or all desired tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -238,30 +241,66 @@ impl Table {
         self.chains.iter().find(|c| c.name == name)
     }
 
-    /// The chains that a rule of this table may lead to: those of its verdict, and of the elements of its verdict maps. For
-    /// expressions that have no statement here these are all verdict maps of the table.
+    /// The chains that a rule of this table may lead to: those of its verdict, and of the elements of its verdict maps.
+    #[must_use]
     pub fn led_to<'t>(&'t self, rule: &'t Rule) -> Vec<&'t str> {
+        self.led_to_where(rule, |_, _| true)
+    }
+
+    /// The same without elements that do not fit. `fits` is asked with what is looked up, of a concatenation with its first part,
+    /// and with the key; of ranges it is not asked.
+    pub fn led_to_where<'t>(
+        &'t self,
+        rule: &'t Rule,
+        fits: impl Fn(&Selector, &[u8]) -> bool,
+    ) -> Vec<&'t str> {
+        // The catch-all element has no key.
+        let is_met = |by: Option<&Selector>, key: &[u8]| {
+            key.is_empty() || by.is_none_or(|selector| fits(selector, key))
+        };
+        let of_table = |name: &str, by: Option<&Selector>| {
+            let maps = self.sets.iter().filter(|set| set.name == *name);
+            let elements = maps.flat_map(|map| &map.elements);
+            let met = elements.filter(|element| match &element.key {
+                ElementKey::Value(key) => is_met(by, key.as_bytes()),
+                ElementKey::Range(_) => true,
+            });
+            let chain = |e: &'t Element| e.extra().verdict.as_ref()?.chain();
+            met.filter_map(chain).collect::<Vec<_>>()
+        };
+        let of_rule = |map: &'t AnonymousSet, by: Option<&Selector>| {
+            let has_ranges = map.attrs.flags.unwrap_or(0) & raw::NFT_SET_INTERVAL != 0;
+            let by = by.filter(|_| !has_ranges);
+            let met = map.elements.iter().filter(|e| {
+                let key = e.key.as_ref().and_then(|key| key.value.as_deref());
+                is_met(by, key.unwrap_or_default())
+            });
+            let chain = |e: &'t ElemAttrs| e.data.as_ref()?.verdict.as_ref()?.chain.as_deref();
+            met.filter_map(chain).collect::<Vec<_>>()
+        };
         let mut to = Vec::new();
         for statement in &rule.statements {
-            let map = match statement {
-                Statement::Verdict(verdict) => {
-                    to.extend(verdict.chain());
-                    continue;
+            match statement {
+                Statement::Verdict(verdict) => to.extend(verdict.chain()),
+                Statement::Vmap(selector, map) => to.extend(of_table(map, Some(selector))),
+                Statement::Opaque(exprs) => {
+                    for (at, expr) in exprs.iter().enumerate() {
+                        let Expr::Lookup(lookup) = expr else { continue };
+                        if lookup.dreg != Some(raw::NFT_REG_VERDICT) {
+                            continue;
+                        }
+                        let by = first_loaded(exprs.get(..at).unwrap_or_default());
+                        let by = by.as_ref().filter(|_| lookup.sreg == Some(raw::NFT_REG_1));
+                        let own = lookup.set_id.and_then(|id| usize::try_from(id).ok());
+                        to.extend(match (own.and_then(|id| rule.sets.get(id)), &lookup.set) {
+                            (Some(map), _) => of_rule(map, by),
+                            (None, Some(name)) => of_table(name, by),
+                            (None, None) => Vec::new(),
+                        });
+                    }
                 }
-                Statement::Vmap(_, map) => Some(map),
-                Statement::Opaque(_) => None,
-                _ => continue,
-            };
-            let maps = self.sets.iter();
-            let maps = maps.filter(|set| map.is_none_or(|name| set.name == *name));
-            let verdicts = maps.flat_map(|map| &map.elements);
-            let verdicts = verdicts.filter_map(|e| e.extra().verdict.as_ref());
-            to.extend(verdicts.filter_map(Verdict::chain));
-        }
-        // Maps that belong to the rule.
-        for element in rule.sets.iter().flat_map(|map| &map.elements) {
-            let verdict = element.data.as_ref().and_then(|d| d.verdict.as_ref());
-            to.extend(verdict.and_then(|v| v.chain.as_deref()));
+                _ => {}
+            }
         }
         to
     }
