@@ -388,6 +388,12 @@ fn routes_are_found_by_their_protocol_in_every_table() {
     let found = routing.routes_by(OURS).expect("routes");
     let found: Vec<_> = found.iter().map(|r| (r.family(), r.table)).collect();
     assert_eq!(found, added);
+    // The other family has no such table.
+    for (family, table) in added {
+        let found = routing.routes(table).expect("routes");
+        let found: Vec<_> = found.iter().map(|r| (r.family(), r.table)).collect();
+        assert_eq!(found, [(family, table)]);
+    }
 }
 
 /// Whichever is asked first.
