@@ -51,9 +51,7 @@ impl Glance {
             Some(open) => open,
             none => none.insert(within(netns, NftEngine::open)?),
         };
-        let generation = nft.generation()?;
-        nft.rest();
-        Ok(Seen::Generation(generation))
+        nft.generation().map(Seen::Generation)
     }
 
     fn sizes(&mut self, netns: Option<&Path>) -> Result<Seen> {

@@ -167,8 +167,6 @@ impl FingerprintReader {
             None => Arc::new(RoutingState::read(&self.routing)?),
         };
         self.last = Some(Arc::clone(&routing));
-        self.nft.rest();
-        self.routing.rest();
         Ok(Fingerprint {
             generation,
             legacy,

@@ -146,11 +146,6 @@ impl Routing {
         }
     }
 
-    /// Frees the memory that no exchange needs now: for a socket that is kept, of many, and seldom used.
-    pub fn rest(&self) {
-        self.socket().rest();
-    }
-
     /// A panic in an exchange leaves unread answers behind, which the next exchange skips.
     fn socket(&self) -> MutexGuard<'_, Socket> {
         self.socket.lock().unwrap_or_else(PoisonError::into_inner)

@@ -11,6 +11,7 @@ use crate::contention::{deadline, left_for_exchange};
 use crate::message::{Datagram, Protocol, Sent};
 use crate::transport::{NetlinkSocket, Patience, Transport};
 use crate::{Error, Result};
+use std::cell::Cell;
 use std::io;
 use std::marker::PhantomData;
 use std::time::Instant;
@@ -30,12 +31,16 @@ const ANSWER: usize = 256 << 20;
 /// How many consecutive signals may interrupt the wait for one datagram.
 const INTERRUPTIONS: usize = 256;
 
+thread_local! {
+    /// Where all sockets of the thread receive; empty until something is received. A program may have sockets in each of many
+    /// namespaces, and a pod has several after each other: none of them maps pages of its own.
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
 /// A netlink socket for one protocol, in the network namespace of the thread that opened it. One exchange at a time.
 #[derive(Debug)]
 pub struct Socket<T, P> {
     transport: T,
-    /// Empty until something is received.
-    buf: Vec<u8>,
     /// The last sequence number that was used. No two messages of a socket have the same, so a late answer is never
     /// taken for the answer to another request.
     seq: u32,
@@ -89,7 +94,6 @@ impl<T: Transport, P> Socket<T, P> {
     pub fn with_transport(transport: T) -> Self {
         Self {
             transport,
-            buf: Vec::new(),
             seq: 0,
             unread: false,
             room: 0,
@@ -137,11 +141,6 @@ impl<T: Transport, P> Socket<T, P> {
         self.transport.reserve(bytes).map_err(fail)?;
         self.room = self.room.max(bytes);
         Ok(())
-    }
-
-    /// Frees the memory that no exchange needs now: for a socket that is kept, of many, and seldom used.
-    pub fn rest(&mut self) {
-        self.buf = Vec::new();
     }
 
     /// Assigns sequence numbers to the messages of a datagram and sends it. A reported send error is not final: if
@@ -231,19 +230,21 @@ impl<T: Transport, P> Socket<T, P> {
     fn receive_until(&mut self, until: Instant) -> io::Result<Vec<u8>> {
         for _ in 0..INTERRUPTIONS {
             let wait = until.saturating_duration_since(Instant::now());
-            if self.buf.is_empty() {
+            let mut buf = BUFFER.take();
+            if buf.is_empty() {
                 // Zero pages (calloc) that are not touched until the kernel writes to them; `resize` would write them all.
-                self.buf = vec![0; RECEIVE_BUFFER];
+                buf = vec![0; RECEIVE_BUFFER];
             }
-            match self.transport.receive(&mut self.buf, wait) {
+            let received = self.transport.receive(&mut buf, wait).and_then(|n| {
+                // A truncated datagram is reported as EMSGSIZE, never used.
+                let cut = || io::Error::from_raw_os_error(libc::EMSGSIZE);
+                buf.get(..n).map(<[u8]>::to_vec).ok_or_else(cut)
+            });
+            BUFFER.set(buf);
+            match received {
                 // `until` is absolute, so an interruption does not extend the wait.
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-                // A truncated datagram is reported as EMSGSIZE, never used.
-                Ok(n) => {
-                    let cut = || io::Error::from_raw_os_error(libc::EMSGSIZE);
-                    return self.buf.get(..n).map(<[u8]>::to_vec).ok_or_else(cut);
-                }
+                received => return received,
             }
         }
         Err(io::Error::from_raw_os_error(libc::EINTR))

@@ -111,11 +111,6 @@ impl<T: Transport> NftEngine<T> {
         }
     }
 
-    /// Frees the memory that no exchange needs now: for an engine that is kept, of many, and seldom used.
-    pub fn rest(&mut self) {
-        self.socket.rest();
-    }
-
     /// Retries for this long while another writer interferes. Ten seconds by default.
     #[must_use]
     pub fn contention(mut self, limit: Duration) -> Self {
