@@ -1,6 +1,7 @@
 //! Commits a trial and deletes it.
 
-use super::{At, OUT, SetTrial, Trial, sets};
+use super::rows::OUT;
+use super::{At, SetTrial, Trial, sets};
 use crate::nft::expr::{Expr, ExprElem};
 use crate::nft::wire::{ChainAttrs, ElemListAttrs, HookAttrs, RuleAttrs, SetAttrs, TableAttrs};
 use crate::nft::{decode, generation, kind, raw};
