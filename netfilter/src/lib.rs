@@ -39,13 +39,29 @@
 //! ```
 #![forbid(unsafe_code)]
 
-/// Declares constants of the kernel's interface by their C names.
+/// Declares constants of the kernel's interface by their C names: first those of enums, which are numbered as in C.
 macro_rules! constants {
-    ($($(#[$m:meta])* $name:ident: $ty:ty = $value:expr,)*) => {
-        $($(#[$m])* #[allow(missing_docs)] pub const $name: $ty = $value;)*
-        /// Names and values, for the comparison with the system's headers.
-        pub const CONSTANTS: &[(&str, i64)] = &[$((stringify!($name), $name as i64)),*];
+    (
+        $(enum $enum:ident: $of:ident { $($constant:ident $(= $number:literal)?),* $(,)? })+
+        values: $($rest:tt)*
+    ) => {
+        $(
+            #[allow(non_camel_case_types, clippy::enum_variant_names)]
+            #[repr($of)]
+            enum $enum { $($constant $(= $number)?),* }
+            $(#[allow(missing_docs)] pub const $constant: $of = $enum::$constant as $of;)*
+        )+
+        constants! { @ [$($($constant)*)+] $($rest)* }
     };
+    (@ [$($known:ident)*] $($name:ident: $ty:ty = $value:expr,)*) => {
+        $(#[allow(missing_docs)] pub const $name: $ty = $value;)*
+        /// Names and values, for the comparison with the system's headers.
+        pub const CONSTANTS: &[(&str, i64)] = &[
+            $((stringify!($known), $known as i64),)*
+            $((stringify!($name), $name as i64),)*
+        ];
+    };
+    ($first:ident $($rest:tt)*) => { constants! { @ [] $first $($rest)* } };
 }
 
 mod address;
