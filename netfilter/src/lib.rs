@@ -64,6 +64,49 @@ macro_rules! constants {
     ($first:ident $($rest:tt)*) => { constants! { @ [] $first $($rest)* } };
 }
 
+/// Declares an enum of numbers that a newer kernel may have more of: variant, the constant in `raw`, and its word for `Display`
+/// where it has one; what an unknown number prints as begins with the text after the type.
+macro_rules! open_enum {
+    ($(#[$m:meta])* $name:ident: $ty:ty $(, $other:literal)? {
+        $($(#[$vm:meta])* $v:ident = $c:ident $($word:literal)?,)*
+    }) => {
+        $(#[$m])*
+        #[non_exhaustive]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum $name {
+            $($(#[$vm])* #[doc = concat!($("`", $word, "`",)? " (`", stringify!($c), "`)")] $v,)*
+            /// A number that this version does not know.
+            Other($ty),
+        }
+        impl $name {
+            /// Every named variant, for tests of completeness.
+            pub const KNOWN: &[Self] = &[$(Self::$v),*];
+            /// The number in the kernel's interface.
+            #[must_use]
+            pub const fn number(self) -> $ty {
+                match self { $(Self::$v => raw::$c,)* Self::Other(n) => n }
+            }
+        }
+        impl From<$ty> for $name {
+            fn from(n: $ty) -> Self {
+                match n { $(raw::$c => Self::$v,)* n => Self::Other(n) }
+            }
+        }
+        open_enum! { @ $name [$($other)?] $($($v $word)?)* }
+    };
+    (@ $name:ident []) => {};
+    (@ $name:ident [$($other:literal)?] $($v:ident $word:literal)+) => {
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                match self {
+                    $(Self::$v => f.write_str($word),)+
+                    Self::Other(n) => write!(f, concat!($($other,)? "{}"), n),
+                }
+            }
+        }
+    };
+}
+
 mod address;
 pub mod conntrack;
 mod converge;

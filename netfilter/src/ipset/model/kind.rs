@@ -1,56 +1,20 @@
 //! Types of sets, and the families of their addresses.
 
-use crate::ipset::raw::{NFPROTO_IPV4, NFPROTO_IPV6, NFPROTO_UNSPEC};
+use crate::ipset::raw;
 use std::fmt;
 
-/// The family of a set's addresses (`family`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[doc(alias = "IPSET_ATTR_FAMILY")]
-pub enum SetFamily {
-    /// No addresses: sets of ports, hardware addresses and lists (`NFPROTO_UNSPEC`).
-    Unspec,
-    /// IPv4 (`NFPROTO_IPV4`)
-    #[default]
-    Inet,
-    /// IPv6 (`NFPROTO_IPV6`)
-    Inet6,
-    /// An unknown number.
-    Other(u8),
-}
-
-impl SetFamily {
-    /// `NFPROTO_*`
-    #[must_use]
-    pub fn number(self) -> u8 {
-        match self {
-            Self::Unspec => NFPROTO_UNSPEC,
-            Self::Inet => NFPROTO_IPV4,
-            Self::Inet6 => NFPROTO_IPV6,
-            Self::Other(n) => n,
-        }
-    }
-}
-
-impl From<u8> for SetFamily {
-    fn from(n: u8) -> Self {
-        match n {
-            NFPROTO_UNSPEC => Self::Unspec,
-            NFPROTO_IPV4 => Self::Inet,
-            NFPROTO_IPV6 => Self::Inet6,
-            n => Self::Other(n),
-        }
-    }
-}
-
-impl fmt::Display for SetFamily {
-    /// The argument of `family`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unspec => f.write_str("unspec"),
-            Self::Inet => f.write_str("inet"),
-            Self::Inet6 => f.write_str("inet6"),
-            Self::Other(n) => write!(f, "{n}"),
-        }
+open_enum! {
+    /// The family of a set's addresses; prints as the argument of `family`.
+    #[derive(Default)]
+    #[doc(alias = "IPSET_ATTR_FAMILY")]
+    SetFamily: u8 {
+        /// No addresses: sets of ports, hardware addresses and lists
+        Unspec = NFPROTO_UNSPEC "unspec",
+        /// IPv4
+        #[default]
+        Inet = NFPROTO_IPV4 "inet",
+        /// IPv6
+        Inet6 = NFPROTO_IPV6 "inet6",
     }
 }
 

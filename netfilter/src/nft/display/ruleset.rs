@@ -14,21 +14,6 @@ use crate::nft::raw;
 use crate::nft::set::by_element;
 use std::fmt;
 
-impl fmt::Display for TableFamily {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unspec => "unspec",
-            Self::Inet => "inet",
-            Self::Ip => "ip",
-            Self::Arp => "arp",
-            Self::Netdev => "netdev",
-            Self::Bridge => "bridge",
-            Self::Ip6 => "ip6",
-            Self::Other(n) => return write!(f, "family {n}"),
-        })
-    }
-}
-
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -146,20 +131,6 @@ pub(crate) fn base_chain_text(base: &BaseChain, family: TableFamily) -> String {
     let priority = priority_text(base.priority, base.hook, family);
     let kind = base.chain_type.as_str();
     format!("type {kind} hook {hook}{devices} priority {priority}; policy {policy};")
-}
-
-impl fmt::Display for Hook {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Prerouting => "prerouting",
-            Self::Input => "input",
-            Self::Forward => "forward",
-            Self::Output => "output",
-            Self::Postrouting => "postrouting",
-            Self::Ingress => "ingress",
-            Self::Other(n) => return write!(f, "{n}"),
-        })
-    }
 }
 
 /// A named priority plus an offset of at most 10, or the number.

@@ -118,34 +118,6 @@ pub enum Selector {
     },
 }
 
-macro_rules! open_enum {
-    ($(#[$m:meta])* $name:ident: $ty:ty { $($(#[$vm:meta])* $v:ident = $c:ident,)* }) => {
-        $(#[$m])*
-        #[non_exhaustive]
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum $name {
-            $($(#[$vm])* #[doc = concat!(" (`", stringify!($c), "`)")] $v,)*
-            /// A number that this version does not know.
-            Other($ty),
-        }
-        impl $name {
-            /// Every named variant, for tests of completeness.
-            pub const KNOWN: &[Self] = &[$(Self::$v),*];
-            /// The number in the kernel's interface.
-            #[must_use]
-            pub const fn number(self) -> $ty {
-                match self { $(Self::$v => raw::$c,)* Self::Other(n) => n }
-            }
-        }
-        impl From<$ty> for $name {
-            fn from(n: $ty) -> Self {
-                match n { $(raw::$c => Self::$v,)* n => Self::Other(n) }
-            }
-        }
-    };
-}
-pub(crate) use open_enum;
-
 open_enum! {
     /// `enum nft_payload_bases`
     PayloadBase: u32 {

@@ -3,7 +3,6 @@
 use super::{AnonymousSet, Element, ElementKey, Object, Rule, Selector, Set, Statement};
 use crate::nft::delinearize::first_loaded;
 use crate::nft::expr::Expr;
-use crate::nft::model::matching::open_enum;
 use crate::nft::raw;
 use crate::nft::wire::ElemAttrs;
 
@@ -89,57 +88,21 @@ pub mod priority {
     pub const SRCNAT: i32 = 100;
 }
 
-/// The packets that a table sees (`NFPROTO_*`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[doc(alias = "NFPROTO_INET")]
-pub enum TableFamily {
-    /// No particular family; not a family of tables.
-    Unspec,
-    /// `inet`: IPv4 and IPv6. Since 3.14, NAT since 5.2.
-    Inet,
-    /// `ip`: IPv4
-    Ip,
-    /// `arp`
-    Arp,
-    /// `netdev`
-    Netdev,
-    /// `bridge`
-    Bridge,
-    /// `ip6`: IPv6
-    Ip6,
-    /// A number that this version does not know.
-    Other(u8),
-}
-
-impl TableFamily {
-    /// The number in the kernel's interface.
-    #[must_use]
-    pub const fn number(self) -> u8 {
-        match self {
-            Self::Unspec => raw::NFPROTO_UNSPEC,
-            Self::Inet => raw::NFPROTO_INET,
-            Self::Ip => raw::NFPROTO_IPV4,
-            Self::Arp => raw::NFPROTO_ARP,
-            Self::Netdev => raw::NFPROTO_NETDEV,
-            Self::Bridge => raw::NFPROTO_BRIDGE,
-            Self::Ip6 => raw::NFPROTO_IPV6,
-            Self::Other(n) => n,
-        }
-    }
-}
-
-impl From<u8> for TableFamily {
-    fn from(n: u8) -> Self {
-        match n {
-            raw::NFPROTO_UNSPEC => Self::Unspec,
-            raw::NFPROTO_INET => Self::Inet,
-            raw::NFPROTO_IPV4 => Self::Ip,
-            raw::NFPROTO_ARP => Self::Arp,
-            raw::NFPROTO_NETDEV => Self::Netdev,
-            raw::NFPROTO_BRIDGE => Self::Bridge,
-            raw::NFPROTO_IPV6 => Self::Ip6,
-            n => Self::Other(n),
-        }
+open_enum! {
+    /// The packets that a table sees (`NFPROTO_*`).
+    #[doc(alias = "NFPROTO_INET")]
+    TableFamily: u8, "family " {
+        /// No particular family; not a family of tables.
+        Unspec = NFPROTO_UNSPEC "unspec",
+        /// IPv4 and IPv6. Since 3.14, NAT since 5.2.
+        Inet = NFPROTO_INET "inet",
+        /// IPv4
+        Ip = NFPROTO_IPV4 "ip",
+        Arp = NFPROTO_ARP "arp",
+        Netdev = NFPROTO_NETDEV "netdev",
+        Bridge = NFPROTO_BRIDGE "bridge",
+        /// IPv6
+        Ip6 = NFPROTO_IPV6 "ip6",
     }
 }
 
@@ -184,18 +147,13 @@ impl From<&str> for ChainType {
 open_enum! {
     /// `enum nf_inet_hooks`; `netdev` and `arp` use other numbers.
     Hook: u32 {
-        /// `prerouting`
-        Prerouting = NF_INET_PRE_ROUTING,
-        /// `input`
-        Input = NF_INET_LOCAL_IN,
-        /// `forward`
-        Forward = NF_INET_FORWARD,
-        /// `output`
-        Output = NF_INET_LOCAL_OUT,
-        /// `postrouting`
-        Postrouting = NF_INET_POST_ROUTING,
-        /// `ingress` of `inet` tables. Since 5.10
-        Ingress = NF_INET_INGRESS,
+        Prerouting = NF_INET_PRE_ROUTING "prerouting",
+        Input = NF_INET_LOCAL_IN "input",
+        Forward = NF_INET_FORWARD "forward",
+        Output = NF_INET_LOCAL_OUT "output",
+        Postrouting = NF_INET_POST_ROUTING "postrouting",
+        /// Of `inet` tables. Since 5.10
+        Ingress = NF_INET_INGRESS "ingress",
     }
 }
 
