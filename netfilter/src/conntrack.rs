@@ -50,7 +50,6 @@ weir_netlink::attributes! {
 
     /// `enum ctattr_tuple`
     pub struct TupleAttrs {
-        /// addresses
         addresses: Nest<AddressAttrs> = CTA_TUPLE_IP 1,
         /// protocol and ports
         protocol: Nest<ProtocolAttrs> = CTA_TUPLE_PROTO 2,

@@ -38,7 +38,6 @@ weir_netlink::attributes! {
         index: NetOrder<Be16> = IPSET_ATTR_INDEX 11,
         /// options of the set
         data: Nest<CreateAttrs> = IPSET_ATTR_DATA 7,
-        /// entries
         entries: ListOf<EntryAttrs, DATA> = IPSET_ATTR_ADT 8,
         /// line of the refused entry; the kernel overwrites it
         line: Ne32 = IPSET_ATTR_LINENO 9,
@@ -134,7 +133,6 @@ weir_netlink::attributes! {
         bytes: NetOrder<Be64> = IPSET_ATTR_BYTES 24,
         /// counter
         packets: NetOrder<Be64> = IPSET_ATTR_PACKETS 25,
-        /// comment
         comment: Str = IPSET_ATTR_COMMENT 26,
         /// mark in the upper half, mask in the lower
         skb_mark: NetOrder<Be64> = IPSET_ATTR_SKBMARK 27,

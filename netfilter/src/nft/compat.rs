@@ -27,7 +27,6 @@ weir_netlink::attributes! {
     pub struct MatchAttrs {
         /// the match, at most 28 bytes
         name: Str = NFTA_MATCH_NAME 1,
-        /// its revision
         revision: Be32 = NFTA_MATCH_REV 2,
         /// the data after its header in a legacy table
         info: Bytes = NFTA_MATCH_INFO 3,
@@ -39,7 +38,6 @@ weir_netlink::attributes! {
     pub struct TargetAttrs {
         /// the target, at most 28 bytes
         name: Str = NFTA_TARGET_NAME 1,
-        /// its revision
         revision: Be32 = NFTA_TARGET_REV 2,
         /// the data after its header in a legacy table
         info: Bytes = NFTA_TARGET_INFO 3,

@@ -29,13 +29,11 @@ weir_netlink::attributes! {
 
     /// `enum nft_table_attributes`
     pub struct TableAttrs {
-        /// name
         name: Str = NFTA_TABLE_NAME 1,
         /// `NFT_TABLE_F_*`
         flags: Be32 = NFTA_TABLE_FLAGS 2,
         /// number of chains
         uses: Be32 = NFTA_TABLE_USE 3,
-        /// handle
         handle: Be64 = NFTA_TABLE_HANDLE 4,
         /// comment and other entries; since 5.10
         userdata: Bytes = NFTA_TABLE_USERDATA 6,
@@ -45,9 +43,7 @@ weir_netlink::attributes! {
 
     /// `enum nft_chain_attributes`
     pub struct ChainAttrs {
-        /// table
         table: Str = NFTA_CHAIN_TABLE 1,
-        /// name
         name: Str = NFTA_CHAIN_NAME 3,
         /// id by which later messages of the batch refer to it; since 5.9
         id: Be32 = NFTA_CHAIN_ID 11,
@@ -57,7 +53,6 @@ weir_netlink::attributes! {
         policy: Be32 = NFTA_CHAIN_POLICY 5,
         /// where the kernel calls it
         hook: Nest<HookAttrs> = NFTA_CHAIN_HOOK 4,
-        /// handle
         handle: Be64 = NFTA_CHAIN_HANDLE 2,
         /// number of references
         uses: Be32 = NFTA_CHAIN_USE 6,
@@ -81,13 +76,10 @@ weir_netlink::attributes! {
 
     /// `enum nft_rule_attributes`
     pub struct RuleAttrs {
-        /// table
         table: Str = NFTA_RULE_TABLE 1,
-        /// chain
         chain: Str = NFTA_RULE_CHAIN 2,
         /// id of a chain that is created in the same batch; since 5.9
         chain_id: Be32 = NFTA_RULE_CHAIN_ID 11,
-        /// handle
         handle: Be64 = NFTA_RULE_HANDLE 3,
         /// the rule
         expressions: ListOf<ExprElem> = NFTA_RULE_EXPRESSIONS 4,
@@ -101,7 +93,6 @@ weir_netlink::attributes! {
 
     /// `enum nft_set_attributes`
     pub struct SetAttrs {
-        /// table
         table: Str = NFTA_SET_TABLE 1,
         /// name; `__set%d` lets the kernel number it
         name: Str = NFTA_SET_NAME 2,
@@ -129,7 +120,6 @@ weir_netlink::attributes! {
         userdata: Bytes = NFTA_SET_USERDATA 13,
         /// type of a map's object
         obj_type: Be32 = NFTA_SET_OBJ_TYPE 15,
-        /// handle
         handle: Be64 = NFTA_SET_HANDLE 16,
     }
 
@@ -143,9 +133,7 @@ weir_netlink::attributes! {
 
     /// `enum nft_object_attributes`. Since 4.10
     pub struct ObjAttrs {
-        /// table
         table: Str = NFTA_OBJ_TABLE 1,
-        /// name
         name: Str = NFTA_OBJ_NAME 2,
         /// `NFT_OBJECT_*`
         kind: Be32 = NFTA_OBJ_TYPE 3,
@@ -153,7 +141,6 @@ weir_netlink::attributes! {
         data: RawNest = NFTA_OBJ_DATA 4,
         /// number of references
         uses: Be32 = NFTA_OBJ_USE 5,
-        /// handle
         handle: Be64 = NFTA_OBJ_HANDLE 6,
         /// comment and other entries; since 5.10
         userdata: Bytes = NFTA_OBJ_USERDATA 8,
@@ -201,15 +188,12 @@ weir_netlink::attributes! {
 
     /// `enum nft_flowtable_attributes`. Since 4.16
     pub struct FlowtableAttrs {
-        /// table
         table: Str = NFTA_FLOWTABLE_TABLE 1,
-        /// name
         name: Str = NFTA_FLOWTABLE_NAME 2,
         /// the hook at which packets enter it
         hook: Nest<FlowtableHookAttrs> = NFTA_FLOWTABLE_HOOK 3,
         /// number of references
         uses: Be32 = NFTA_FLOWTABLE_USE 4,
-        /// handle
         handle: Be64 = NFTA_FLOWTABLE_HANDLE 5,
         /// `NFT_FLOWTABLE_*`; since 5.7
         flags: Be32 = NFTA_FLOWTABLE_FLAGS 7,
@@ -227,13 +211,10 @@ weir_netlink::attributes! {
 
     /// `enum nft_set_elem_list_attributes`
     pub struct ElemListAttrs {
-        /// table
         table: Str = NFTA_SET_ELEM_LIST_TABLE 1,
-        /// set
         set: Str = NFTA_SET_ELEM_LIST_SET 2,
         /// id of a set that is created in the same batch
         set_id: Be32 = NFTA_SET_ELEM_LIST_SET_ID 4,
-        /// elements
         elements: NumberedListOf<ElemAttrs> = NFTA_SET_ELEM_LIST_ELEMENTS 3,
     }
 
@@ -245,7 +226,6 @@ weir_netlink::attributes! {
         timeout: Be64 = NFTA_SET_ELEM_TIMEOUT 4,
         /// remaining lifetime in milliseconds; since 4.1
         expiration: Be64 = NFTA_SET_ELEM_EXPIRATION 5,
-        /// key
         key: Nest<DataAttrs> = NFTA_SET_ELEM_KEY 1,
         /// end of a range in a concatenation; since 5.6
         key_end: Nest<DataAttrs> = NFTA_SET_ELEM_KEY_END 10,

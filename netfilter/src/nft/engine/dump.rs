@@ -71,7 +71,6 @@ impl<T: Transport> NftEngine<T> {
 weir_netlink::attributes! {
     /// The attribute that all objects of a table have in common.
     struct Belonging {
-        /// table
         table: Str = NFTA_RULE_TABLE 1,
     }
 }
