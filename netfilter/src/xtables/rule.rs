@@ -48,13 +48,13 @@ pub struct Rule {
 
 impl Rule {
     /// Starts a rule that holds for every packet.
-    #[must_use]
     pub fn builder() -> RuleBuilder {
         RuleBuilder::default()
     }
 }
 
 /// Builds a rule as `iptables -A` does from the same options.
+#[must_use]
 #[derive(Clone, Debug, Default)]
 pub struct RuleBuilder {
     rule: Rule,
@@ -65,63 +65,54 @@ const IS_NOT: Not = Not(true);
 
 impl RuleBuilder {
     /// `-s NET`
-    #[must_use]
     pub fn source(mut self, net: IpNet) -> Self {
         self.rule.source = Some((IS, net.into()));
         self
     }
 
     /// `-d NET`
-    #[must_use]
     pub fn destination(mut self, net: IpNet) -> Self {
         self.rule.destination = Some((IS, net.into()));
         self
     }
 
     /// `! -d NET`
-    #[must_use]
     pub fn not_destination(mut self, net: IpNet) -> Self {
         self.rule.destination = Some((IS_NOT, net.into()));
         self
     }
 
     /// `-i NAME`; a trailing `+` matches every name with this prefix.
-    #[must_use]
     pub fn in_interface(mut self, name: &str) -> Self {
         self.rule.in_interface = Some((IS, name.into()));
         self
     }
 
     /// `-o NAME`; a trailing `+` matches every name with this prefix.
-    #[must_use]
     pub fn out_interface(mut self, name: &str) -> Self {
         self.rule.out_interface = Some((IS, name.into()));
         self
     }
 
     /// `! -o NAME`
-    #[must_use]
     pub fn not_out_interface(mut self, name: &str) -> Self {
         self.rule.out_interface = Some((IS_NOT, name.into()));
         self
     }
 
     /// `-p PROTOCOL`
-    #[must_use]
     pub fn protocol(mut self, protocol: Protocol) -> Self {
         self.rule.protocol = Some((IS, protocol));
         self
     }
 
     /// Appends any match.
-    #[must_use]
     pub fn matching(mut self, m: Match) -> Self {
         self.rule.matches.push(m);
         self
     }
 
     /// `-p tcp --dport P`
-    #[must_use]
     pub fn tcp_dport(self, ports: PortRange) -> Self {
         let ports = Tcp {
             dport: Some((IS, ports)),
@@ -131,7 +122,6 @@ impl RuleBuilder {
     }
 
     /// `-p tcp ! --dport P`
-    #[must_use]
     pub fn not_tcp_dport(self, ports: PortRange) -> Self {
         let ports = Tcp {
             dport: Some((IS_NOT, ports)),
@@ -141,7 +131,6 @@ impl RuleBuilder {
     }
 
     /// `-p tcp -m multiport ! --dports P,Q`
-    #[must_use]
     pub fn not_tcp_dports(self, ports: Vec<PortRange>) -> Self {
         let ports = Multiport {
             not: IS_NOT,
@@ -153,7 +142,6 @@ impl RuleBuilder {
     }
 
     /// `-p udp --dport P`
-    #[must_use]
     pub fn udp_dport(self, ports: PortRange) -> Self {
         let ports = Udp {
             dport: Some((IS, ports)),
@@ -163,7 +151,6 @@ impl RuleBuilder {
     }
 
     /// `-p udp --sport P`
-    #[must_use]
     pub fn udp_sport(self, ports: PortRange) -> Self {
         let ports = Udp {
             sport: Some((IS, ports)),
@@ -173,7 +160,6 @@ impl RuleBuilder {
     }
 
     /// `-m owner [!] --uid-owner U`
-    #[must_use]
     pub fn uid(self, not: Not, uids: RangeInclusive<u32>) -> Self {
         self.matching(Match::Owner(Owner {
             uid: Some((not, uids)),
@@ -182,7 +168,6 @@ impl RuleBuilder {
     }
 
     /// `-m owner [!] --gid-owner G`
-    #[must_use]
     pub fn gid(self, not: Not, gids: RangeInclusive<u32>) -> Self {
         self.matching(Match::Owner(Owner {
             gid: Some((not, gids)),
@@ -191,7 +176,6 @@ impl RuleBuilder {
     }
 
     /// `-m mark [!] --mark M`, all bits
-    #[must_use]
     pub fn mark(self, not: Not, value: u32) -> Self {
         self.matching(Match::Mark(Mark {
             not,
@@ -201,7 +185,6 @@ impl RuleBuilder {
     }
 
     /// `-m connmark --mark M`, all bits
-    #[must_use]
     pub fn connmark(self, value: u32) -> Self {
         self.matching(Match::Connmark(Mark {
             not: IS,
@@ -211,7 +194,6 @@ impl RuleBuilder {
     }
 
     /// `-m conntrack --ctstate A,B`
-    #[must_use]
     pub fn ctstate(self, states: &[ConntrackState]) -> Self {
         let states = Some((IS, states.to_vec()));
         self.matching(Match::Conntrack(Conntrack {

@@ -32,6 +32,7 @@ impl L4Proto {
 ///
 /// Matches on an address or a port require that the packet has one. As `nft` does, the builder puts `meta nfproto`
 /// and `meta l4proto` before the first match that needs it, once per rule.
+#[must_use]
 #[derive(Clone, Debug, Default)]
 pub struct RuleBuilder {
     rule: Rule,
@@ -41,7 +42,6 @@ pub struct RuleBuilder {
 
 impl RuleBuilder {
     /// Appends any statement.
-    #[must_use]
     pub fn push(mut self, s: Statement) -> Self {
         self.rule.statements.push(s);
         self
@@ -68,7 +68,6 @@ impl RuleBuilder {
     }
 
     /// `meta l4proto tcp`, unless an earlier match implies it.
-    #[must_use]
     pub fn l4proto(mut self, proto: L4Proto) -> Self {
         if self.l4proto.replace(proto.number()) == Some(proto.number()) {
             return self;
@@ -97,13 +96,11 @@ impl RuleBuilder {
     }
 
     /// `ip saddr NET` or `ip6 saddr NET`; host bits of the network are cleared.
-    #[must_use]
     pub fn saddr(self, op: CmpOp, net: IpNet) -> Self {
         self.address(net, op, 12, 8)
     }
 
     /// `ip daddr NET` or `ip6 daddr NET`; host bits of the network are cleared.
-    #[must_use]
     pub fn daddr(self, op: CmpOp, net: IpNet) -> Self {
         self.address(net, op, 16, 24)
     }
@@ -124,19 +121,16 @@ impl RuleBuilder {
     }
 
     /// `tcp dport P` or `tcp dport P-Q`
-    #[must_use]
     pub fn dport(self, proto: L4Proto, op: CmpOp, ports: RangeInclusive<u16>) -> Self {
         self.port(proto, op, 2, ports)
     }
 
     /// `tcp sport P` or `tcp sport P-Q`
-    #[must_use]
     pub fn sport(self, proto: L4Proto, op: CmpOp, ports: RangeInclusive<u16>) -> Self {
         self.port(proto, op, 0, ports)
     }
 
     /// `tcp dport { P, Q }`; with [`CmpOp::Neq`] none of them.
-    #[must_use]
     pub fn dports(self, proto: L4Proto, op: CmpOp, ports: &[u16]) -> Self {
         let mut ports = ports.to_vec();
         ports.sort_unstable();
@@ -155,13 +149,11 @@ impl RuleBuilder {
     }
 
     /// `iifname NAME`; a trailing `*` matches every name with this prefix.
-    #[must_use]
     pub fn iifname(self, op: CmpOp, name: &str) -> Self {
         self.ifname(MetaKey::Iifname, op, name)
     }
 
     /// `oifname NAME`; a trailing `*` matches every name with this prefix.
-    #[must_use]
     pub fn oifname(self, op: CmpOp, name: &str) -> Self {
         self.ifname(MetaKey::Oifname, op, name)
     }
@@ -185,13 +177,11 @@ impl RuleBuilder {
     }
 
     /// `meta skuid U` or `meta skuid U-V`. A packet without a socket matches neither this nor its negation.
-    #[must_use]
     pub fn skuid(self, op: CmpOp, uids: RangeInclusive<u32>) -> Self {
         self.id(MetaKey::Skuid, op, uids)
     }
 
     /// `meta skgid G` or `meta skgid G-H`
-    #[must_use]
     pub fn skgid(self, op: CmpOp, gids: RangeInclusive<u32>) -> Self {
         self.id(MetaKey::Skgid, op, gids)
     }
@@ -200,7 +190,6 @@ impl RuleBuilder {
     ///
     /// Ranges that overlap or touch are merged, as `nft` does in an anonymous set: the kernel refuses overlapping
     /// elements.
-    #[must_use]
     pub fn skgids(self, op: CmpOp, gids: impl IntoIterator<Item = RangeInclusive<u32>>) -> Self {
         let element = |(first, last)| match first == last {
             true => Element::value(Data::ne32(first)),
@@ -212,33 +201,28 @@ impl RuleBuilder {
     }
 
     /// `meta mark M`
-    #[must_use]
     pub fn mark(self, op: CmpOp, mark: u32) -> Self {
         self.meta(MetaKey::Mark, op, Data::ne32(mark))
     }
 
     /// `ct mark M`
-    #[must_use]
     pub fn ct_mark(self, op: CmpOp, mark: u32) -> Self {
         let operand = Operand::Value(Data::ne32(mark));
         self.matching(Selector::Ct(CtKey::Mark, None), op, operand)
     }
 
     /// `ct state A,B`: any of the bits (`NF_CT_STATE_*`).
-    #[must_use]
     pub fn ct_state(self, bits: u32) -> Self {
         let operand = Operand::AnyBit(Data::ne32(bits));
         self.matching(Selector::Ct(CtKey::State, None), CmpOp::Eq, operand)
     }
 
     /// `counter`
-    #[must_use]
     pub fn counter(self) -> Self {
         self.push(Statement::Counter(Counter::default()))
     }
 
     /// `meta mark set M`
-    #[must_use]
     pub fn set_mark(self, mark: u32) -> Self {
         self.push(Statement::MetaSet(
             MetaKey::Mark,
@@ -247,21 +231,18 @@ impl RuleBuilder {
     }
 
     /// `meta mark set ct mark`
-    #[must_use]
     pub fn set_mark_from_ct(self) -> Self {
         let source = Source::Selector(Selector::Ct(CtKey::Mark, None));
         self.push(Statement::MetaSet(MetaKey::Mark, source))
     }
 
     /// `ct mark set meta mark`
-    #[must_use]
     pub fn set_ct_mark_from_mark(self) -> Self {
         let source = Source::Selector(Selector::Meta(MetaKey::Mark));
         self.push(Statement::CtSet(CtKey::Mark, None, source))
     }
 
     /// `ct zone set Z`: the conntrack zone; must be set before conntrack sees the packet.
-    #[must_use]
     pub fn set_ct_zone(self, zone: u16) -> Self {
         self.push(Statement::CtSet(
             CtKey::Zone,
@@ -271,7 +252,6 @@ impl RuleBuilder {
     }
 
     /// `redirect to :PORT`
-    #[must_use]
     pub fn redirect(self, port: u16) -> Self {
         self.push(Statement::Redirect(Redirect {
             ports: Some(port..=port),
@@ -280,7 +260,6 @@ impl RuleBuilder {
     }
 
     /// `tproxy ip to :PORT` or `tproxy ip6 to :PORT`
-    #[must_use]
     pub fn tproxy(self, family: TableFamily, port: u16) -> Self {
         self.push(Statement::Tproxy(Tproxy {
             family,

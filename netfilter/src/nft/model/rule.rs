@@ -36,7 +36,6 @@ pub struct AnonymousSet {
 
 impl Rule {
     /// Starts a rule of an `inet` table.
-    #[must_use]
     pub fn builder() -> RuleBuilder {
         RuleBuilder::default()
     }
