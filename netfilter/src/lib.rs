@@ -108,6 +108,7 @@ macro_rules! open_enum {
 }
 
 mod address;
+mod calendar;
 pub mod conntrack;
 mod converge;
 mod diff;

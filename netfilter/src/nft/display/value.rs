@@ -4,6 +4,7 @@ use super::concat::Field;
 use super::numbers::{bits, name};
 use super::unread;
 use crate::address::Address;
+use crate::calendar::civil;
 use crate::nft::model::{Data, DataType, Element, ElementKey, Shown, Verdict};
 use crate::nft::set::ByElement;
 use std::net::IpAddr;
@@ -119,19 +120,7 @@ pub(crate) fn ifname(bytes: &[u8], _: bool) -> String {
 pub(crate) fn date(ns: u64) -> String {
     let seconds = ns / 1_000_000_000;
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // The calendar repeats every 400 years; years begin in March here, so that a leap day is the last day of a year.
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 {
-        (month + 3, 0)
-    } else {
-        (month - 9, 1)
-    };
-    let year = era * 400 + year + next;
+    let (year, month, day) = civil(days);
     let (h, m, s) = (rest / 3600, rest / 60 % 60, rest % 60);
     format!("\"{year}-{month:02}-{day:02} {h:02}:{m:02}:{s:02}\"")
 }

@@ -1,6 +1,7 @@
 //! `-m time` (`struct xt_time_info`): dates in seconds since 1970, times of the day in seconds, days as bits.
 
 use super::prelude::*;
+use crate::calendar::civil;
 
 const DAY: u64 = 24 * 60 * 60;
 
@@ -10,19 +11,7 @@ const WEEKDAYS: u64 = 0xfe;
 
 const NAMES: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 
-/// Year, month and day of a day since 1970 (Howard Hinnant, "chrono-compatible low-level date algorithms").
-fn civil(day: u64) -> (u64, u64, u64) {
-    let z = day + 719_468;
-    let (era, doe) = (z / 146_097, z % 146_097);
-    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
-    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-    let mp = (5 * doy + 2) / 153;
-    let month = if mp < 10 { mp + 3 } else { mp - 9 };
-    let year = yoe + era * 400 + u64::from(month <= 2);
-    (year, month, doy - (153 * mp + 2) / 5 + 1)
-}
-
-/// The reverse; days of a month beyond its end are those of the next, as `mktime(3)` counts them.
+/// The reverse of [`civil`]; days of a month beyond its end are those of the next, as `mktime(3)` counts them.
 fn days(year: u64, month: u64, day: u64) -> u64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, yoe) = (year / 400, year % 400);
