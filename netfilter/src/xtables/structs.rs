@@ -170,6 +170,10 @@ impl InetAddr {
     /// All bits, as iptables fills the mask of a host.
     pub(super) const ALL: Self = Self([0xff; 16]);
 
+    pub(super) fn bytes(self) -> [u8; 16] {
+        self.0
+    }
+
     pub(super) fn v4(self) -> [u8; 4] {
         let [a, b, c, d, ..] = self.0;
         [a, b, c, d]

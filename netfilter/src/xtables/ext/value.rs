@@ -4,7 +4,9 @@ use super::blob::Blob;
 use super::field::Quote;
 use crate::address::Address;
 use crate::xtables::XtFamily;
+use crate::xtables::structs::InetAddr;
 use crate::xtables::text::{Complaint, Opt};
+use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_netlink::attr::bytes_of;
 
@@ -64,13 +66,7 @@ pub(crate) enum Value {
 
 /// The bytes of `union nf_inet_addr`.
 pub(crate) fn union_of(address: IpAddr) -> [u8; 16] {
-    match address {
-        IpAddr::V4(a) => {
-            let [a, b, c, d] = a.octets();
-            [a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
-        }
-        IpAddr::V6(a) => a.octets(),
-    }
+    InetAddr::from(address).bytes()
 }
 
 pub(crate) fn address_at(b: &Blob, at: usize, family: XtFamily) -> IpAddr {
@@ -88,16 +84,8 @@ pub(crate) fn address_at(b: &Blob, at: usize, family: XtFamily) -> IpAddr {
 
 /// The first `length` bits of an address, all of them at most.
 pub(crate) fn mask_of(length: u8, family: XtFamily) -> IpAddr {
-    match family {
-        XtFamily::Ip => {
-            let free = 32 - u32::from(length.min(32));
-            Ipv4Addr::from(u32::MAX.checked_shl(free).unwrap_or(0)).into()
-        }
-        XtFamily::Ip6 => {
-            let free = 128 - u32::from(length.min(128));
-            Ipv6Addr::from(u128::MAX.checked_shl(free).unwrap_or(0)).into()
-        }
-    }
+    let any = InetAddr::ANY.ip(family);
+    IpNet::new(any, length.min(max_length(family))).map_or(any, |net| net.netmask())
 }
 
 pub(crate) fn length_of(mask: IpAddr) -> u32 {

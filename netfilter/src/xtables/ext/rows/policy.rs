@@ -138,21 +138,10 @@ fn one(o: &Opt, family: XtFamily, b: &mut Blob, at: usize) -> Result<(), Complai
             if b.uint(at + 74, 1) & bit != 0 {
                 return Err(o.wrong("is given twice; write --next before the next element"));
             }
-            b.or(
-                Place {
-                    at: at + 74,
-                    width: 1,
-                },
-                bit,
-            );
+            let mut set = |at| b.or(Place { at, width: 1 }, bit);
+            set(at + 74);
             if o.not.0 {
-                b.or(
-                    Place {
-                        at: at + 75,
-                        width: 1,
-                    },
-                    bit,
-                );
+                set(at + 75);
             }
             match name {
                 "--reqid" => b.put(at + 68, 4, number_of(o, word, 4)?),

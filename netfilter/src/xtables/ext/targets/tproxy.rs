@@ -2,7 +2,7 @@
 //! `struct xt_tproxy_target_info`, 16 bytes, only IPv4.
 
 use super::super::prelude::*;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 
 /// The local socket that gets the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -89,10 +89,7 @@ fn parse(given: &mut Given) -> Result<Tproxy, Complaint> {
     let on_port = given.need(&["--on-port"])?.plain()?.number(0)?;
     let on_ip = match given.take(&["--on-ip"]) {
         Some(o) => o.plain()?.address(0, given.family)?,
-        None => match given.family {
-            XtFamily::Ip => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            XtFamily::Ip6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        },
+        None => InetAddr::ANY.ip(given.family),
     };
     let (mark, mask) = match given.take(&["--tproxy-mark"]) {
         Some(o) => o.plain()?.masked(0)?,
