@@ -35,21 +35,7 @@ impl Set {
             name: name.to_owned(),
             key_type,
             key_len,
-            data: SetData::None,
-            interval: false,
-            constant: false,
-            dynamic: false,
-            timeouts: false,
-            timeout: None,
-            gc_interval: None,
-            size: None,
-            memory: false,
-            value_ranges: false,
-            auto_merge: false,
-            comment: None,
-            type_of: None,
-            elements: Vec::new(),
-            unread: Vec::new(),
+            ..Self::default()
         }
     }
 

@@ -143,14 +143,10 @@ pub fn plan(desired: &Ruleset, observed: &Snapshot, owned: &[TableId]) -> Transa
 /// The table without objects, sets and chains.
 fn shell(t: &Table) -> Table {
     Table {
-        family: t.family,
-        name: t.name.clone(),
         flags: t.flags,
         comment: t.comment.clone(),
         version: t.version,
-        objects: Vec::new(),
-        sets: Vec::new(),
-        chains: Vec::new(),
+        ..Table::new(t.family, &t.name)
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// The type of a set's key or of a selector's value, by `nft`'s number for it (`enum datatypes` in nftables'
 /// `include/datatype.h`; sent in `NFTA_SET_KEY_TYPE`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[doc(alias = "NFTA_SET_KEY_TYPE")]
 pub struct DataType(pub u32);
 

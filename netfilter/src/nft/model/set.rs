@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 /// A named set or map of a table.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[doc(alias = "NFT_MSG_NEWSET")]
 pub struct Set {
     /// Its name, at most 255 bytes.

@@ -6,7 +6,7 @@
 use super::super::prelude::*;
 
 /// Whether the packet is in a set.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[doc(alias = "xt_set_info_match_v4")]
 pub struct SetMatch {
     /// `!`
@@ -26,7 +26,7 @@ pub struct SetMatch {
 }
 
 /// `NAME src,dst`
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SetRef {
     /// The set's name, at most 31 bytes.
     pub name: String,
@@ -181,10 +181,7 @@ fn decode(form: Form, b: &[u8], cx: &Context<'_>) -> Option<SetMatch> {
         not: Not(set.flags & IPSET_INV_MATCH != 0),
         set: set_ref(set, cx)?,
         return_nomatch: set.flags & IPSET_RETURN_NOMATCH != 0,
-        keep_counters: false,
-        keep_subcounters: false,
-        packets: None,
-        bytes: None,
+        ..SetMatch::default()
     };
     let (packets, bytes, flags) = match form.revision {
         1 | 2 => return Some(v),
@@ -226,11 +223,7 @@ fn old(w: &XtSetInfoMatchV0, cx: &Context<'_>) -> Option<SetMatch> {
     Some(SetMatch {
         not: Not(not),
         set: SetRef { name, source },
-        return_nomatch: false,
-        keep_counters: false,
-        keep_subcounters: false,
-        packets: None,
-        bytes: None,
+        ..SetMatch::default()
     })
 }
 
@@ -302,8 +295,7 @@ fn parse(given: &mut Given) -> Result<SetMatch, Complaint> {
         keep_subcounters: given
             .take(&["--update-subcounters"])
             .is_some_and(|o| o.not.0),
-        packets: None,
-        bytes: None,
+        ..SetMatch::default()
     };
     for (slot, names) in [
         (
