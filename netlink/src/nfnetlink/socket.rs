@@ -1,12 +1,11 @@
 //! Requests to netfilter.
 
 use super::Socket;
-use crate::Error;
-use crate::Result;
 use crate::attr::AttrSet;
 use crate::message::{Message, NfGenMsg};
 use crate::socket::Request;
 use crate::transport::Transport;
+use crate::{Error, Result};
 
 /// An answer or a notification of netfilter.
 pub type Reply = Message<NfGenMsg>;

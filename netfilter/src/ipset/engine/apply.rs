@@ -5,9 +5,8 @@ use super::{Existing, IpsetEngine};
 use crate::converge::{Committed, Converge, ReadBack, converge};
 use crate::ipset::codec;
 use crate::ipset::model::Set;
-use weir_netlink::Transport;
 use weir_netlink::contention::CONTENTION;
-use weir_netlink::{Error, ErrorKind, InForce, Result};
+use weir_netlink::{Error, ErrorKind, InForce, Result, Transport};
 
 /// What [`IpsetEngine::apply`] did.
 #[derive(Clone, Debug, PartialEq, Eq)]

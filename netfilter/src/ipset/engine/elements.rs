@@ -7,11 +7,10 @@ use crate::ipset::wire::{CommandAttrs, TestAttrs};
 use crate::ipset::{codec, raw};
 use std::borrow::Borrow;
 use std::marker::PhantomData;
-use weir_netlink::Transport;
 use weir_netlink::attr::{AttrSet, Attrs};
 use weir_netlink::message::NLM_F_EXCL;
 use weir_netlink::nfnetlink::{NFNL_SUBSYS_IPSET, Refusal, Requests};
-use weir_netlink::{Error, InForce, Result};
+use weir_netlink::{Error, InForce, Result, Transport};
 
 /// Maximum entries per message.
 const ENTRIES: usize = 500;

@@ -23,8 +23,7 @@ use std::collections::HashMap;
 use weir_netlink::contention::{Attempts, CONTENTION};
 use weir_netlink::message::NLM_F_EXCL;
 use weir_netlink::nfnetlink::{NFNL_SUBSYS_IPSET, Refusal, Requests, Socket, message_type};
-use weir_netlink::{Error, Result};
-use weir_netlink::{NetlinkSocket, Transport};
+use weir_netlink::{Error, NetlinkSocket, Result, Transport};
 
 /// How an existing object (or, when deleting, a missing one) is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,10 +7,9 @@ use crate::ipset::wire::{CommandAttrs, EntryAttrs};
 use crate::ipset::{codec, raw};
 use std::fmt::Write as _;
 use std::io;
-use weir_netlink::Transport;
 use weir_netlink::attr::{AttrSet, Attrs, DecodeError, bytes_of};
 use weir_netlink::contention::{Attempts, CONTENTION};
-use weir_netlink::{Error, Result};
+use weir_netlink::{Error, Result, Transport};
 
 /// How much of a list is held at once, in bytes of the kernel's answers: a process with CAP_NET_ADMIN in a pod's
 /// namespace can create sets of any size there, and as values they take several times as much of the node's memory.

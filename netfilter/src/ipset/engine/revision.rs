@@ -5,8 +5,7 @@ use crate::ipset::model::{Header, NEVER, SetFamily, SetType};
 use crate::ipset::options::options;
 use crate::ipset::question::{ask_type, is_lacking};
 use std::ops::RangeInclusive;
-use weir_netlink::Transport;
-use weir_netlink::{Error, Result};
+use weir_netlink::{Error, Result, Transport};
 
 impl<T: Transport> IpsetEngine<T> {
     /// The revisions of a type in the kernel (`IPSET_CMD_TYPE`). The request makes it load the type's module.

@@ -4,8 +4,7 @@ use super::{Command, ParseError, Parser, Statement, check};
 use crate::ipset::engine::{Existing, IpsetEngine, Pipeline};
 use crate::ipset::model::{Entry, Header};
 use crate::ipset::raw;
-use weir_netlink::Transport;
-use weir_netlink::{Error, InForce, Result};
+use weir_netlink::{Error, InForce, Result, Transport};
 
 /// What a restore did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,10 +2,9 @@
 
 use super::NftEngine;
 use crate::nft::model::TableFamily;
-use weir_netlink::Transport;
 use weir_netlink::attr::{AttrSet, DecodeError, Str};
 use weir_netlink::nfnetlink::{NFNL_SUBSYS_NFTABLES, Reply, message_type};
-use weir_netlink::{Error, Result};
+use weir_netlink::{Error, Result, Transport};
 
 pub(crate) fn kind(message: u16) -> u16 {
     message_type(NFNL_SUBSYS_NFTABLES, message)

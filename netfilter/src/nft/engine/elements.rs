@@ -5,8 +5,7 @@ use super::{NftEngine, NftOp, TableId, Transaction};
 use crate::nft::model::{Element, Set};
 use crate::nft::wire::{ElemAttrs, ElemListAttrs};
 use crate::nft::{raw, set};
-use weir_netlink::Transport;
-use weir_netlink::{Error, Result};
+use weir_netlink::{Error, Result, Transport};
 
 /// What changes in a set.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -39,8 +39,7 @@ use read::Scope;
 use std::time::Duration;
 use weir_netlink::contention::CONTENTION;
 use weir_netlink::nfnetlink::Socket;
-use weir_netlink::{Error, Result};
-use weir_netlink::{NetlinkSocket, Transport};
+use weir_netlink::{Error, NetlinkSocket, Result, Transport};
 
 /// A table by family and name.
 pub type TableId = (TableFamily, String);

@@ -6,9 +6,8 @@ use super::read::find;
 use crate::nft::model::{Object, ObjectKind, Table, TableFamily};
 use crate::nft::wire::{FlowtableAttrs, ObjAttrs};
 use crate::nft::{raw, userdata};
-use weir_netlink::Result;
-use weir_netlink::Transport;
 use weir_netlink::attr::{AttrSet, Writer};
+use weir_netlink::{Result, Transport};
 
 impl<T: Transport> NftEngine<T> {
     /// Adds its objects to every table. A kernel that does not know the request has none.

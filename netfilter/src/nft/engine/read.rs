@@ -10,11 +10,10 @@ use crate::nft::wire::{
 };
 use crate::nft::{raw, set};
 use std::collections::HashSet;
-use weir_netlink::Transport;
 use weir_netlink::attr::AttrSet;
 use weir_netlink::contention::Attempts;
 use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES, Reply, Socket};
-use weir_netlink::{Error, Result};
+use weir_netlink::{Error, Result, Transport};
 
 /// Which tables are read.
 #[derive(Clone, Copy)]
