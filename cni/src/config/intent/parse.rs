@@ -16,28 +16,28 @@ impl Intent {
     /// A string is invalid: the error names the field, the element, the reason and the accepted values. The lists
     /// would make more than [`MAX_RULES`](crate::config::MAX_RULES) rules.
     pub fn parse(config: &SidecarConfig, names: &NameFiles) -> Result<Self, InputError> {
+        /// A field of the configuration, read with its name.
+        macro_rules! read {
+            ($parse:expr, $field:ident $(, $more:expr)?) => {
+                $parse(stringify!($field), &config.$field $(, $more)?)?
+            };
+        }
         let mut warnings = Vec::new();
         let inbound = match config.inbound_ports_include.as_str() {
             "" => Inbound::Off,
             "*" => Inbound::All,
-            list => Inbound::Ports(ports("inbound_ports_include", list)?),
+            _ => Inbound::Ports(read!(ports, inbound_ports_include)),
         };
         let inbound_ports_exclude = inbound_exclude(config, &inbound, &mut warnings)?;
         let mode = mode(config, inbound != Inbound::Off)?;
         let intent = Self {
             enable_ipv6: config.enable_ipv6,
             mode,
-            proxy_port: values::listen_port("proxy_port", &config.proxy_port)?,
-            inbound_capture_port: values::listen_port(
-                "inbound_capture_port",
-                &config.inbound_capture_port,
-            )?,
-            inbound_tunnel_port: values::listen_port(
-                "inbound_tunnel_port",
-                &config.inbound_tunnel_port,
-            )?,
-            proxy_uids: ids("proxy_uid", &config.proxy_uid, &names.passwd)?,
-            proxy_gids: ids("proxy_gid", &config.proxy_gid, &names.group)?,
+            proxy_port: read!(values::listen_port, proxy_port),
+            inbound_capture_port: read!(values::listen_port, inbound_capture_port),
+            inbound_tunnel_port: read!(values::listen_port, inbound_tunnel_port),
+            proxy_uids: read!(ids, proxy_uid, &names.passwd),
+            proxy_gids: read!(ids, proxy_gid, &names.group),
             inbound,
             inbound_ports_exclude,
             owner_groups: OwnerGroups::parse(
@@ -45,28 +45,16 @@ impl Intent {
                 ("owner_groups_exclude", &config.owner_groups_exclude),
                 &names.group,
             )?,
-            outbound_ports_include: ports(
-                "outbound_ports_include",
-                &config.outbound_ports_include,
-            )?,
-            outbound_ports_exclude: ports(
-                "outbound_ports_exclude",
-                &config.outbound_ports_exclude,
-            )?,
+            outbound_ports_include: read!(ports, outbound_ports_include),
+            outbound_ports_exclude: read!(ports, outbound_ports_exclude),
             outbound_include: match config.outbound_ip_ranges_include.as_str() {
                 "*" => OutboundRanges::All,
-                list => OutboundRanges::Ranges(ranges("outbound_ip_ranges_include", list)?),
+                _ => OutboundRanges::Ranges(read!(ranges, outbound_ip_ranges_include)),
             },
-            outbound_exclude: ranges(
-                "outbound_ip_ranges_exclude",
-                &config.outbound_ip_ranges_exclude,
-            )?,
-            virtual_interfaces: interfaces(
-                "reroute_virtual_interfaces",
-                &config.reroute_virtual_interfaces,
-            )?,
-            exclude_interfaces: interfaces("exclude_interfaces", &config.exclude_interfaces)?,
-            loopback_v4: loopback("host_ipv4_loopback_cidr", &config.host_ipv4_loopback_cidr)?,
+            outbound_exclude: read!(ranges, outbound_ip_ranges_exclude),
+            virtual_interfaces: read!(interfaces, reroute_virtual_interfaces),
+            exclude_interfaces: read!(interfaces, exclude_interfaces),
+            loopback_v4: read!(loopback, host_ipv4_loopback_cidr),
             dns: dns(config, &mut warnings)?,
             drop_invalid: config.drop_invalid,
             warnings,
