@@ -126,31 +126,54 @@ fn text_of(path: &Path) -> String {
     text
 }
 
-/// For a member that is a struct: `#[serde(deserialize_with = "json::object")]`.
-///
-/// # Errors
-/// It is no object.
-pub fn object<'de, T, D>(deserializer: D) -> Result<T, D::Error>
-where
-    T: Deserialize<'de>,
-    D: Deserializer<'de>,
-{
-    Object::deserialize(deserializer).map(|Object(value)| value)
-}
+/// Functions for members that are structs, read by this wrapper: `#[serde(deserialize_with = "json::object")]`.
+macro_rules! members {
+    ($wrapper:ident) => {
+        /// For a member that is a struct.
+        ///
+        /// # Errors
+        /// It is no object, or a member does not fit.
+        pub fn object<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+        where
+            T: Deserialize<'de>,
+            D: Deserializer<'de>,
+        {
+            $wrapper::deserialize(deserializer).map(|$wrapper(value)| value)
+        }
 
-/// The same where `null` is the default.
-///
-/// # Errors
-/// It is neither `null` nor an object.
-pub fn object_or_default<'de, T, D>(deserializer: D) -> Result<T, D::Error>
-where
-    T: Default + Deserialize<'de>,
-    D: Deserializer<'de>,
-{
-    Ok(optional(deserializer)?.unwrap_or_default())
-}
+        /// The same where `null` is the default.
+        ///
+        /// # Errors
+        /// It is neither `null` nor an object, or a member does not fit.
+        pub fn object_or_default<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+        where
+            T: Default + Deserialize<'de>,
+            D: Deserializer<'de>,
+        {
+            let object = Option::<$wrapper<T>>::deserialize(deserializer)?;
+            Ok(object.map(|$wrapper(value)| value).unwrap_or_default())
+        }
 
-/// The same where `null` is absence.
+        /// For a member that is a list of structs; `null` is the empty list.
+        ///
+        /// # Errors
+        /// It is no list, an item is no object, or a member does not fit.
+        pub fn list<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
+        where
+            T: Deserialize<'de>,
+            D: Deserializer<'de>,
+        {
+            let items = Option::<Vec<$wrapper<T>>>::deserialize(deserializer)?;
+            let items = items.unwrap_or_default().into_iter();
+            Ok(items.map(|$wrapper(value)| value).collect())
+        }
+    };
+}
+use members;
+
+members!(Object);
+
+/// As [`object`], where `null` is absence.
 ///
 /// # Errors
 /// It is neither `null` nor an object.
@@ -173,20 +196,6 @@ where
     D: Deserializer<'de>,
 {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
-}
-
-/// For a member that is a list of structs; `null` is the empty list.
-///
-/// # Errors
-/// It is no list, or an item is no object.
-pub fn list<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
-where
-    T: Deserialize<'de>,
-    D: Deserializer<'de>,
-{
-    let items = Option::<Vec<Object<T>>>::deserialize(deserializer)?;
-    let items = items.unwrap_or_default().into_iter();
-    Ok(items.map(|Object(value)| value).collect())
 }
 
 /// The first of these members that is there and no object; `null` is absence.

@@ -86,44 +86,7 @@ impl<'de> Deserializer<'de> for Folded {
     }
 }
 
-/// As [`json::object`](super::object).
-///
-/// # Errors
-/// It is no object, or a member does not fit.
-pub fn object<'de, T, D>(deserializer: D) -> Result<T, D::Error>
-where
-    T: Deserialize<'de>,
-    D: Deserializer<'de>,
-{
-    AnyCase::deserialize(deserializer).map(|AnyCase(value)| value)
-}
-
-/// As [`json::object_or_default`](super::object_or_default).
-///
-/// # Errors
-/// It is neither `null` nor an object, or a member does not fit.
-pub fn object_or_default<'de, T, D>(deserializer: D) -> Result<T, D::Error>
-where
-    T: Default + Deserialize<'de>,
-    D: Deserializer<'de>,
-{
-    let object = Option::<AnyCase<T>>::deserialize(deserializer)?;
-    Ok(object.map(|AnyCase(value)| value).unwrap_or_default())
-}
-
-/// As [`json::list`](super::list).
-///
-/// # Errors
-/// It is no list, an item is no object, or a member does not fit.
-pub fn list<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
-where
-    T: Deserialize<'de>,
-    D: Deserializer<'de>,
-{
-    let items = Option::<Vec<AnyCase<T>>>::deserialize(deserializer)?;
-    let items = items.unwrap_or_default().into_iter();
-    Ok(items.map(|AnyCase(value)| value).collect())
-}
+super::members!(AnyCase);
 
 #[cfg(test)]
 mod tests {
