@@ -1,4 +1,4 @@
-//! Joins the queue with the pods, the clock and the threads.
+//! The driver: connects the queue with the pods, the clock and the worker threads.
 
 use super::queue::{Next, Queue, Start, Uid};
 use super::work::Threads;
@@ -10,78 +10,78 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// Changes come in groups.
+/// Delay in which changes are collected.
 const GATHER: Duration = Duration::from_millis(50);
-/// Questions that wait to be taken.
+/// Capacity of the channel of a [`Handle`].
 const QUESTIONS: usize = 256;
 
-/// Knows what is to be done for a pod, and what follows from what was found.
+/// The work for pods, and the decision what follows from its result.
 pub trait Reconciler {
-    /// What work ends with.
+    /// Result of a job.
     type Done: Send + 'static;
 
-    /// What changed since the last call. `None`: the pods are not known yet.
+    /// Returns what changed since the last call; `None` while the pods are not known yet.
     fn changes(&mut self) -> Option<Changes>;
 
-    /// What is to be done for a pod now. Without a job, how it ended at once.
+    /// Returns the job for a pod, or the outcome if there is nothing to do.
     fn job(&mut self, start: &Start) -> Result<Job<Self::Done>, Next>;
 
-    /// The job of a pod has ended; `Err`: without an answer, for this reason.
+    /// Handles the end of a job; `Err`: it ended without a result, for this reason.
     fn done(&mut self, uid: &Uid, done: Result<Self::Done, String>) -> Next;
 
-    /// The job of a pod takes long. It goes on, and its answer comes.
+    /// Called when a job takes long. It continues, and [`Reconciler::done`] follows.
     fn late(&mut self, uid: &Uid);
 
-    /// A round over all pods begins, or has ended: each pod was looked at, or is late.
+    /// Called when a pass over all pods starts, and when it has ended: every pod was examined, or is late.
     fn round(&mut self, ended: bool);
 
-    /// What is known may be shown: every pod was looked at once.
+    /// Publishes the results; every pod was examined once.
     fn show(&mut self);
 
-    /// Whether the last job of the pod has left that open: who asks waits for another one.
+    /// True if the last job of the pod gave no verdict: callers of [`Handle::settled`] wait for another one.
     fn is_undecided(&self, _uid: &Uid) -> bool {
         false
     }
 
-    /// Whether all is as it should be with a pod, as far as is known.
+    /// Returns the last verdict on a pod: in sync, or the reason why not.
     fn verdict(&self, uid: &Uid) -> Result<(), String>;
 }
 
-/// What changed about the pods.
+/// Changes to the set of pods.
 pub struct Changes {
-    /// All that are there now.
+    /// All existing pods.
     pub all: BTreeSet<Uid>,
-    /// Those for which work may be necessary.
+    /// Pods that may need work.
     pub changed: Vec<Uid>,
-    /// Those that are not there any more.
+    /// Pods that no longer exist.
     pub gone: Vec<Uid>,
 }
 
 /// Work for one pod.
 pub enum Job<D> {
-    /// On a thread.
+    /// A function that runs on a worker thread.
     Thread(Box<dyn FnOnce() -> D + Send>),
-    /// A request, which holds no worker.
+    /// A request, which occupies no worker.
     Request(BoxFuture<'static, D>),
 }
 
 /// Bounds of the work.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// How many threads work at once, those that are late not counted.
+    /// Maximum number of concurrent workers; late ones do not count.
     pub workers: usize,
-    /// From the beginning of one round over all pods to that of the next; `None`: there are no rounds.
+    /// Interval between the starts of two passes over all pods; `None`: no passes.
     pub interval: Option<Duration>,
-    /// After so long work is late.
+    /// Time after which a job counts as late.
     pub patience: Duration,
-    /// All works of one round together may be; beyond that, each is late after [`Limits::least`].
+    /// Total time that late jobs of one pass may occupy workers; when it is used up, each job is late after [`Limits::least`].
     pub patience_of_round: Duration,
     /// The shortest patience.
     pub least: Duration,
 }
 
 impl Limits {
-    /// As most work needs it: four threads, because most of the time the kernel works, one namespace at a time.
+    /// The usual limits: four threads, because most of the time is spent in the kernel, one network namespace at a time.
     pub fn usual(interval: Option<Duration>, patience: Duration) -> Self {
         Self {
             workers: 4,
@@ -93,7 +93,7 @@ impl Limits {
     }
 }
 
-/// Asks for the result of a pod.
+/// Requests the verdict on a pod.
 #[derive(Clone)]
 pub struct Handle(mpsc::Sender<Question>);
 
@@ -105,17 +105,17 @@ struct Question {
     answer: oneshot::Sender<Result<(), String>>,
 }
 
-/// A handle and its other end.
+/// Creates a handle and its other end.
 pub fn handle() -> (Handle, Questions) {
     let (sender, receiver) = mpsc::channel(QUESTIONS);
     (Handle(sender), Questions(receiver))
 }
 
 impl Handle {
-    /// Has the pod looked at now, and waits for the result.
+    /// Has the pod examined now and waits for the verdict.
     ///
     /// # Errors
-    /// Why it is not as it should be; the pod is gone, or nobody reconciles any more.
+    /// The reason why it is not in sync; or the pod is gone, or the driver has ended.
     pub async fn settled(&self, uid: Uid) -> Result<(), String> {
         let gone = || "pods are not reconciled any more".to_owned();
         let (answer, result) = oneshot::channel();
@@ -125,7 +125,7 @@ impl Handle {
     }
 }
 
-/// Works until the process ends. `pods` wakes when they change.
+/// Runs until the process exits. `pods` wakes it when pods change.
 pub async fn run<R: Reconciler>(
     reconciler: R,
     pods: watch::Receiver<u64>,
@@ -157,29 +157,29 @@ struct Driver<R: Reconciler> {
     queue: Queue,
     threads: Threads,
     running: FuturesUnordered<BoxFuture<'static, Ended<R::Done>>>,
-    /// When work began, and when it is late.
+    /// Start of each running job, and the time from which it is late.
     deadlines: BTreeMap<Uid, (Instant, Instant)>,
-    /// What is left of [`Limits::patience_of_round`].
+    /// Remaining part of [`Limits::patience_of_round`].
     patience: Duration,
-    /// The pods that there are are known.
+    /// The set of pods is known.
     known: bool,
     all: BTreeSet<Uid>,
-    /// Pods that were not looked at yet in this round.
+    /// Pods not examined yet in this pass.
     round: Option<BTreeSet<Uid>>,
-    /// A round has ended.
+    /// The first pass has ended.
     was_round: bool,
     waiting: BTreeMap<Uid, Vec<Waiting>>,
-    /// Something changed since it was shown, and when that was.
+    /// Results changed since they were published at `shown`.
     is_dirty: bool,
     shown: Instant,
 }
 
-/// A job that has ended, with or without an answer.
+/// The end of a job, with or without a result.
 type Ended<D> = (Uid, Result<D, String>);
 
-/// Who waits for a pod.
+/// A caller that waits for the verdict on a pod.
 struct Waiting {
-    /// Work began since.
+    /// A job was started after the request.
     begun: bool,
     answer: oneshot::Sender<Result<(), String>>,
 }
@@ -242,7 +242,7 @@ impl<R: Reconciler> Driver<R> {
         let changed = async {
             match pods.changed().await {
                 Ok(()) => Woken::Pods,
-                // Nobody watches any more: time alone decides.
+                // No more changes are reported: only timers remain.
                 Err(_) => pending().await,
             }
         };
@@ -263,7 +263,7 @@ impl<R: Reconciler> Driver<R> {
         }
     }
 
-    /// Shows what is known, at once when nothing is being done, else not more often than changes are gathered. When to
+    /// Publishes the results: immediately if no job runs, otherwise at most once per [`GATHER`]. Returns when to
     /// call it again.
     fn show(&mut self, now: Instant) -> Option<Instant> {
         if !(self.was_round && self.is_dirty) {
@@ -310,7 +310,7 @@ impl<R: Reconciler> Driver<R> {
         }
     }
 
-    /// The pod was looked at, or is late, or gone.
+    /// Marks a pod as examined, late or gone in this pass.
     fn looked_at(&mut self, uid: &Uid) {
         let Some(round) = &mut self.round else {
             return;
@@ -400,7 +400,7 @@ impl<R: Reconciler> Driver<R> {
         let is_answered = |waiting: &Waiting| waiting.begun && !is_undecided;
         let (answered, left): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_answered);
         for waiting in answered {
-            // Who asked may have given up.
+            // The caller may have given up.
             let _ = waiting.answer.send(self.reconciler.verdict(uid));
         }
         if !left.is_empty() {

@@ -1,8 +1,8 @@
-//! Work by pod: one at a time for each, a few at once, again after a failure. A pod is a UID here, and nothing is known of it but
-//! when it changed: what is to be done the caller says.
+//! Runs work per pod: one job at a time per pod, a few at once, with retries after failures. A pod is only a UID here, with the
+//! time of its last change; the caller supplies the work.
 //!
-//! [`Queue`] decides which pod is next, without threads or a clock of its own; `work` is work on a thread; [`run`]
-//! joins them for a [`Reconciler`], which knows what is to be done for a pod.
+//! [`Queue`] decides which pod is next, without threads or a clock; `work` runs jobs on threads; [`run`]
+//! connects them for a [`Reconciler`], which supplies the jobs.
 #![forbid(unsafe_code)]
 
 mod driver;

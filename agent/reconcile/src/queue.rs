@@ -1,4 +1,4 @@
-//! Which pod is next. Pure: time comes in with every call.
+//! The queue of pods. Pure: the time is a parameter of every call.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,58 +7,58 @@ use std::time::{Duration, Instant};
 /// `metadata.uid`.
 pub type Uid = Arc<str>;
 
-/// After a failure work is done again after the first of these, then after twice as long each time, up to the second.
+/// Backoff after failures: the first pause, which doubles with each failure, and the longest pause.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// How work ended.
+/// What follows the end of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Nothing is to be done until something changes.
+    /// Nothing, until something changes.
     Settled,
-    /// It is done again, with growing pauses.
+    /// A retry with backoff.
     Retry,
-    /// The same, with pauses of at most this.
+    /// A retry with backoff, with pauses of at most this.
     Within(Duration),
-    /// It is done again after this time.
+    /// Another job after this time.
     After(Duration),
 }
 
-/// Work that begins now.
+/// A job to be started now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Start {
-    /// Of this pod.
+    /// The pod.
     pub uid: Uid,
-    /// The pod is looked at even if nothing about it changed.
+    /// The pod is examined even if nothing changed.
     pub sweep: bool,
-    /// Nothing that was seen before this moment answers the question.
+    /// Observations made before this time do not count.
     pub since: Instant,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Due {
     at: Instant,
-    /// What changed comes before what is only looked at again.
+    /// Changed pods come before those that are only verified again.
     changed: bool,
     sweep: bool,
     since: Instant,
     order: u64,
 }
 
-/// The pods for which something is to be done, and those for which it is being done. No step looks at all of them.
+/// The pods that need work, and those with a running job. No operation iterates over all pods.
 #[derive(Debug)]
 pub struct Queue {
     due: BTreeMap<Uid, Due>,
-    /// Those of `due` for which nothing is being done: by time, and once that has come, in the order of their turn.
+    /// Pods of `due` without a running job: first ordered by time, and when that has come, by turn.
     later: BTreeSet<(Instant, Uid)>,
     ready: BTreeSet<(Turn, Uid)>,
-    /// By pod, whether the work holds a worker: what is late does not.
+    /// Running jobs, with true if the job occupies a worker. Late jobs do not.
     active: BTreeMap<Uid, bool>,
     failures: BTreeMap<Uid, u32>,
     workers: usize,
     order: u64,
 }
 
-/// Whether nothing is known to have changed, and the order: the smallest is next.
+/// Order of start: changed pods (false) first, then by number.
 type Turn = (bool, u64);
 
 impl Due {
@@ -68,7 +68,7 @@ impl Due {
 }
 
 impl Queue {
-    /// With so many workers.
+    /// Creates a queue for this number of workers.
     pub fn new(workers: usize) -> Self {
         Self {
             due: BTreeMap::new(),
@@ -81,13 +81,13 @@ impl Queue {
         }
     }
 
-    /// Something about the pod changed.
+    /// Records a change of the pod.
     pub fn changed(&mut self, uid: &Uid, now: Instant) {
         self.failures.remove(uid);
         self.add(uid, now, now, true, false);
     }
 
-    /// The pod is looked at again though nothing is known to have changed.
+    /// Schedules an examination of the pod without a change.
     pub fn sweep(&mut self, uid: &Uid, now: Instant) {
         self.add(uid, now, now, false, true);
     }
@@ -110,7 +110,7 @@ impl Queue {
         self.put_in(uid);
     }
 
-    /// A pod for which something is to be done waits for its time, unless work for it goes on.
+    /// Puts a pod that needs work in order, unless its job is running.
     fn put_in(&mut self, uid: &Uid) {
         if let Some(due) = self.due.get(uid).filter(|_| !self.active.contains_key(uid)) {
             self.later.insert((due.at, Arc::clone(uid)));
@@ -124,7 +124,7 @@ impl Queue {
         }
     }
 
-    /// The next work, if there is any and a worker is free. No pod has two at once.
+    /// Starts the next job, if there is one and a worker is free. A pod has at most one job.
     pub fn start(&mut self, now: Instant) -> Option<Start> {
         if self.busy() >= self.workers {
             return None;
@@ -142,7 +142,7 @@ impl Queue {
         Some(Start {
             uid,
             sweep: due.sweep,
-            // After a failure it is that of the retry, and what changes meanwhile comes first.
+            // After a failure this is the time of the retry; a change in the meantime comes first.
             since: due.since.min(now),
         })
     }
@@ -151,14 +151,14 @@ impl Queue {
         self.active.values().filter(|holds| **holds).count()
     }
 
-    /// The work takes long, or waits for something else: its worker is free for another pod.
+    /// Releases the worker of a job that takes long, or waits for something else.
     pub fn late(&mut self, uid: &Uid) {
         if let Some(holds) = self.active.get_mut(uid) {
             *holds = false;
         }
     }
 
-    /// The work has ended.
+    /// Records the end of a job.
     pub fn done(&mut self, uid: &Uid, next: Next, now: Instant) {
         self.active.remove(uid);
         self.put_in(uid);
@@ -178,7 +178,7 @@ impl Queue {
         }
     }
 
-    /// Once more. How long to wait, which grows without end.
+    /// Counts a failure and returns the pause, which doubles without limit.
     fn failed(&mut self, uid: &Uid) -> Duration {
         let failures = self.failures.entry(Arc::clone(uid)).or_default();
         let pause = RETRY.0.saturating_mul(1 << (*failures).min(16));
@@ -186,14 +186,14 @@ impl Queue {
         pause
     }
 
-    /// The pod is gone. Work for it that goes on is still counted.
+    /// Removes a pod. A running job still counts.
     pub fn forget(&mut self, uid: &Uid) {
         self.take_out(uid);
         self.due.remove(uid);
         self.failures.remove(uid);
     }
 
-    /// When [`Queue::start`] has something at the earliest. `None`: not before work ends or something changes.
+    /// Returns the earliest time at which [`Queue::start`] has a job; `None`: not before a job ends or something changes.
     pub fn next(&self) -> Option<Instant> {
         match self.busy() < self.workers {
             true => {

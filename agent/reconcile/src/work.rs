@@ -1,6 +1,6 @@
-//! Work in the namespace of one pod, on a thread of its own: what hangs there holds up nobody else.
+//! Runs the work for one pod on a separate thread, so that a blocked system call does not delay other pods.
 //!
-//! A few threads that have nothing to do stay for a while: in a round over all pods most of the work is shorter than the start of
+//! A few idle threads are kept for a while: in a pass over all pods, most jobs are shorter than the start of
 //! a thread.
 
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// How many threads stay when they have nothing to do, and how long.
+/// Number of idle threads that are kept, and for how long.
 const IDLE: usize = 4;
 const STAY: Duration = Duration::from_secs(5);
 
@@ -20,7 +20,7 @@ pub(super) struct Threads(Arc<Mutex<Idle>>);
 
 #[derive(Default)]
 struct Idle {
-    /// By number.
+    /// Idle threads with their numbers.
     threads: Vec<(u64, SyncSender<Work>)>,
     last: u64,
 }
@@ -31,16 +31,16 @@ fn locked(idle: &Mutex<Idle>) -> MutexGuard<'_, Idle> {
 }
 
 impl Threads {
-    /// Begins. The answer comes when the work ends; the sender is dropped without one if its thread ends abruptly.
+    /// Starts the work. The result is sent when it ends; if the thread panics, the sender is dropped without a result.
     ///
     /// # Errors
-    /// There is no thread for it.
+    /// No thread can be started.
     pub(super) fn begin<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<oneshot::Receiver<T>, String> {
         let (sender, answer) = oneshot::channel();
-        // Nobody may wait for the answer any more.
+        // The receiver may be gone.
         let mut run: Work = Box::new(move || _ = sender.send(work()));
         loop {
             let Some((_, idle)) = locked(&self.0).threads.pop() else {
@@ -60,7 +60,7 @@ impl Threads {
     }
 }
 
-/// Works, and then waits for more.
+/// Runs the work, then waits for more.
 fn serve(all: &Mutex<Idle>, mut work: Work) {
     loop {
         work();
@@ -86,7 +86,7 @@ fn serve(all: &Mutex<Idle>, mut work: Work) {
                     return;
                 }
                 drop(idle);
-                // It was chosen in this moment, and its work comes.
+                // The thread was chosen at this moment; its work follows.
                 match next.recv() {
                     Ok(work) => work,
                     Err(_) => return,
