@@ -1,23 +1,17 @@
-//! Questions: what is attached where, and what an object is.
+//! Questions: what an object is.
 
 use super::numbers::{
-    BPF_LINK_GET_FD_BY_ID, BPF_LINK_GET_NEXT_ID, BPF_LINK_TYPE_CGROUP, BPF_LINK_TYPE_NETKIT,
-    BPF_LINK_TYPE_NETNS, BPF_LINK_TYPE_TCX, BPF_LINK_TYPE_XDP, BPF_MAP_GET_FD_BY_ID,
-    BPF_MAP_GET_NEXT_ID, BPF_OBJ_GET_INFO_BY_FD, BPF_PROG_GET_FD_BY_ID, BPF_PROG_GET_NEXT_ID,
-    BPF_PROG_QUERY, BPF_XDP,
+    BPF_LINK_GET_FD_BY_ID, BPF_LINK_TYPE_CGROUP, BPF_LINK_TYPE_NETKIT, BPF_LINK_TYPE_NETNS,
+    BPF_LINK_TYPE_TCX, BPF_LINK_TYPE_XDP, BPF_MAP_GET_FD_BY_ID, BPF_MAP_GET_NEXT_ID,
+    BPF_OBJ_GET_INFO_BY_FD, BPF_PROG_GET_FD_BY_ID, BPF_PROG_GET_NEXT_ID, BPF_XDP,
 };
 use super::{Link, Map, Program, call, call_for_fd, name_of, number, too_big};
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// `BPF_MPROG_MAX`: the most programs at one hook of an interface (`include/linux/bpf_mprog.h`).
-const MOST_AT_A_HOOK: usize = 64;
 /// Maps of one program that are read: `MAX_USED_MAPS` of the verifier.
 const MOST_MAPS: usize = 64;
-/// Links of a machine that are read; a node with a thousand pods has a few thousands.
-const MOST_LINKS: usize = 65_536;
-
 /// The prefix of `union bpf_attr` that `BPF_*_GET_NEXT_ID` and `BPF_*_GET_FD_BY_ID` read.
 #[repr(C)]
 #[derive(Default)]
@@ -34,23 +28,6 @@ struct InfoByFd {
     bpf_fd: u32,
     info_len: u32,
     info: u64,
-}
-
-/// The prefix that `BPF_PROG_QUERY` reads.
-#[repr(C)]
-#[derive(Default)]
-struct Query {
-    target: u32,
-    attach_type: u32,
-    query_flags: u32,
-    attach_flags: u32,
-    prog_ids: u64,
-    count: u32,
-    pad: u32,
-    prog_attach_flags: u64,
-    link_ids: u64,
-    link_attach_flags: u64,
-    revision: u64,
 }
 
 /// A prefix of `struct bpf_prog_info`.
@@ -111,30 +88,6 @@ pub(super) const LAYOUT: &[(&str, i64)] = &[
     (
         "offsetof(union bpf_attr, info.info)",
         offset_of!(InfoByFd, info) as i64,
-    ),
-    (
-        "offsetof(union bpf_attr, query.attach_type)",
-        offset_of!(Query, attach_type) as i64,
-    ),
-    (
-        "offsetof(union bpf_attr, query.prog_ids)",
-        offset_of!(Query, prog_ids) as i64,
-    ),
-    (
-        "offsetof(union bpf_attr, query.prog_cnt)",
-        offset_of!(Query, count) as i64,
-    ),
-    (
-        "offsetof(union bpf_attr, query.prog_attach_flags)",
-        offset_of!(Query, prog_attach_flags) as i64,
-    ),
-    (
-        "offsetof(union bpf_attr, query.link_ids)",
-        offset_of!(Query, link_ids) as i64,
-    ),
-    (
-        "offsetof(union bpf_attr, query.revision)",
-        offset_of!(Query, revision) as i64,
     ),
     (
         "offsetof(struct bpf_prog_info, tag)",
@@ -254,15 +207,6 @@ pub struct LinkInfo {
     pub program: u32,
     /// Where it is attached.
     pub target: LinkTarget,
-}
-
-/// A program at a hook of an interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attached {
-    /// The program's.
-    pub program: u32,
-    /// The link's; 0 when it was attached without one.
-    pub link: u32,
 }
 
 /// Reads a struct of the kernel about an object.
@@ -420,7 +364,7 @@ fn open(command: libc::c_int, id: u32) -> io::Result<Option<std::os::fd::OwnedFd
     }
 }
 
-fn next(command: libc::c_int, id: u32) -> io::Result<Option<u32>> {
+pub(super) fn next(command: libc::c_int, id: u32) -> io::Result<Option<u32>> {
     let mut attr = ById {
         id,
         ..ById::default()
@@ -431,59 +375,4 @@ fn next(command: libc::c_int, id: u32) -> io::Result<Option<u32>> {
         Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(None),
         Err(e) => Err(e),
     }
-}
-
-/// Every link of this machine that still exists when it is read. Since 5.8
-///
-/// # Errors
-///
-/// `EPERM` without `CAP_SYS_ADMIN`; `E2BIG`: there are more than 65,536.
-pub fn links() -> io::Result<Vec<LinkInfo>> {
-    let (mut found, mut id) = (Vec::new(), 0);
-    while let Some(after) = next(BPF_LINK_GET_NEXT_ID, id)? {
-        id = after;
-        let Some(link) = Link::by_id(id)? else {
-            continue;
-        };
-        found.push(link.info()?);
-        if found.len() > MOST_LINKS {
-            return Err(too_big(()));
-        }
-    }
-    Ok(found)
-}
-
-/// `bpf(BPF_PROG_QUERY)`: programs at a hook of an interface of the calling thread's namespace, in the order in which they
-/// run. Attach types are those of tcx and netkit. Since 6.6
-///
-/// # Errors
-///
-/// `EINVAL`: the kernel does not know the attach type; `ENODEV`: no such interface; `EPERM`.
-pub fn attached(index: u32, attach_type: u32) -> io::Result<Vec<Attached>> {
-    let mut programs = [0u32; MOST_AT_A_HOOK];
-    let mut links = [0u32; MOST_AT_A_HOOK];
-    let mut attr = Query {
-        target: index,
-        attach_type,
-        prog_ids: programs.as_mut_ptr() as u64,
-        link_ids: links.as_mut_ptr() as u64,
-        count: u32::try_from(MOST_AT_A_HOOK).map_err(too_big)?,
-        ..Query::default()
-    };
-    // SAFETY: `prog_ids` and `link_ids` are owned by this function and `count` numbers long; the other pointers are null,
-    // which the kernel reads as "not wanted". The answer is no descriptor.
-    match unsafe { call(BPF_PROG_QUERY, &mut attr) } {
-        Ok(_) => {}
-        // Nothing was ever attached to that hook.
-        Err(e) if e.raw_os_error() == Some(libc::ENOENT) => return Ok(Vec::new()),
-        Err(e) => return Err(e),
-    }
-    let count = usize::try_from(attr.count).map_err(too_big)?;
-    let pairs = programs.iter().zip(&links).take(count);
-    Ok(pairs
-        .map(|(program, link)| Attached {
-            program: *program,
-            link: *link,
-        })
-        .collect())
 }

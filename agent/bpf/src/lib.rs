@@ -27,17 +27,19 @@ mod map;
 mod numbers;
 mod pin;
 mod program;
+mod query;
 mod ring;
 #[cfg(test)]
 mod tests;
 
 pub use batch::Entry;
-pub use info::{Attached, LinkInfo, LinkTarget, MapInfo, ProgramInfo, attached, links};
+pub use info::{LinkInfo, LinkTarget, MapInfo, ProgramInfo};
 pub use link::{Anchor, Link};
 pub use map::{Map, MapSpec};
 pub use numbers::{constants, *};
 pub use pin::{Pinned, open_pin, pin};
 pub use program::{LoadError, Program, ProgramSpec};
+pub use query::{Attached, attached, links};
 pub use ring::Ring;
 
 use std::ffi::CString;

@@ -116,5 +116,6 @@ pub fn constants() -> Vec<(&'static str, i64)> {
         .chain(super::link::LAYOUT.iter().copied())
         .chain(super::pin::LAYOUT.iter().copied())
         .chain(super::info::LAYOUT.iter().copied())
+        .chain(super::query::LAYOUT.iter().copied())
         .collect()
 }
