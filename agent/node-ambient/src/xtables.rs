@@ -6,17 +6,20 @@
 //! addresses of a pod that are not listed passes.
 
 mod of_pod;
+mod proxy;
 
-use crate::nft::{ACK, DNS, HBONE, INBOUND, MEMORY, OUTBOUND, SYN, errors, in_order, set_name};
+pub use proxy::proxy;
+
+use crate::nft::{ACK, DNS, MEMORY, SYN, in_order, set_name};
 use crate::node::{Family, Node, ProxyBits};
-use crate::objects::{PROXY_CARRIERS, PROXY_MASK, RETURN_MARK, TPROXY_MARK, carriers};
+use crate::objects::carriers;
 use ipnet::IpNet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use weir_netfilter::ipset::{self, Entry, Header, SetFamily, SetType};
 use weir_netfilter::xtables::{
-    Addrtype, Chain, Comment, Connmark, ConntrackState, IcmpType, Interface, Mark, Match, Nat, Not,
+    Addrtype, Chain, Comment, Connmark, ConntrackState, Interface, Mark, Match, Nat, Not,
     Ownership, Protocol, Rule, RuleBuilder, Ruleset, SetMatch, SetRef, Table, Target, Tcp,
-    TcpFlags, Tproxy, Xmark, XtFamily,
+    TcpFlags, Xmark, XtFamily,
 };
 
 /// The tag of rules in built-in chains. Not that of redirections in pods, which a namespace may have, too.
@@ -358,81 +361,6 @@ fn excluded_ports(node: &Node, family: Family) -> Vec<Rule> {
         rules.extend(ports.iter().map(|port| mark(of(port), bits)));
     }
     rules
-}
-
-/// The tables of the proxy's namespace. `memory`: sysctls and their values before.
-#[must_use]
-pub fn proxy<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)>) -> Ruleset {
-    let Some(place) = &node.place else {
-        return Ruleset::default();
-    };
-    let [pistioin, pistioout] = PROXY_CARRIERS;
-    let mut memory: Vec<Rule> = memory.into_iter().map(remembered).collect();
-    let of = |family: Family| {
-        let loopback: IpAddr = match family.is_v6 {
-            true => Ipv6Addr::LOCALHOST.into(),
-            false => Ipv4Addr::LOCALHOST.into(),
-        };
-        let to = |builder: RuleBuilder, port| {
-            builder.target(Target::Tproxy(Tproxy {
-                on_port: port,
-                on_ip: loopback,
-                mark: TPROXY_MARK,
-                mask: PROXY_MASK,
-            }))
-        };
-        let mut reply = tcp()
-            .in_interface(&place.interface)
-            .target(Target::Mark(Xmark {
-                value: RETURN_MARK,
-                mask: PROXY_MASK,
-            }));
-        reply.destination = family.proxy.map(|a| (Not(true), IpNet::from(a).into()));
-        let hbone = rule().in_interface(pistioin).tcp_dport(HBONE.into());
-        let (proto, types) = errors(family);
-        let errors = types.iter().map(|kind| {
-            let kind = IcmpType {
-                not: Not(false),
-                kind: *kind,
-                code: None,
-            };
-            let kind = match family.is_v6 {
-                false => Match::Icmp(kind),
-                true => Match::Icmp6(kind),
-            };
-            let error = rule().protocol(Protocol(proto)).matching(kind);
-            let mut error = error
-                .in_interface(&place.interface)
-                .target(Target::Mark(Xmark {
-                    value: RETURN_MARK,
-                    mask: PROXY_MASK,
-                }));
-            error.destination = reply.destination;
-            error
-        });
-        let mut rules = vec![
-            to(hbone, HBONE),
-            to(tcp().in_interface(pistioout), OUTBOUND),
-            to(tcp().in_interface(pistioin), INBOUND),
-            reply.clone(),
-        ];
-        rules.extend(errors);
-        let mut mangle = table(family, "mangle", vec![("PREROUTING", rules)]);
-        // As at the node: of IPv4.
-        if !family.is_v6 && !memory.is_empty() {
-            let rules = std::mem::take(&mut memory);
-            mangle.chains.push(Chain {
-                rules,
-                ..Chain::user(MEMORY)
-            });
-        }
-        mangle
-    };
-    let families = node.families().into_iter();
-    let families = families.filter(|f| f.proxy.is_some());
-    Ruleset {
-        tables: families.map(of).collect(),
-    }
 }
 
 /// A chain that remembers sysctls and their values before, and that no rule leads to.

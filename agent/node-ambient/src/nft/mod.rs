@@ -12,14 +12,16 @@
 //! - A reject of another table cannot be overruled: kube-proxy's, of services without endpoints, stays in force, and the pod gets
 //!   its error as without these rules.
 
+mod exclude;
 mod of_pod;
 mod parts;
 mod proxy;
 
+use exclude::{excluded, last, translated};
 pub(crate) use parts::{
     ACK, MARK, SYN, address, at_links, links, mark, masked, matching, named, rule, set, set_name,
 };
-use parts::{CT_MARK, CT_STATUS, IPS_DST_NAT, clear, has, keeping, lacks, nat_of, not_first};
+use parts::{CT_MARK, has, keeping, nat_of, not_first};
 use parts::{not_of_pods, not_tcp, of_family, of_pods, remember, stop};
 pub(crate) use proxy::errors;
 pub use proxy::proxy;
@@ -249,33 +251,6 @@ fn prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
     rules
 }
 
-/// What all pods exclude, and 15.
-fn last(node: &Node, families: &[Family]) -> Vec<Rule> {
-    let mut rules = Vec::new();
-    if !node.config.exclude.is_empty() {
-        rules.push(rule().jump("ztunnel-EXCLUDE"));
-        rules.push(stop(has(rule(), MARK, node.config.marks.skip)));
-    }
-    rules.extend(outbound(node, families));
-    rules
-}
-
-/// What a pod sends to an excluded service, and is translated to another enrolled pod: that one does not exclude it, unless all do. It
-/// is judged by its new destination, as if the pod had sent it there.
-fn translated(node: &Node, families: &[Family]) -> [Vec<Rule>; 2] {
-    let bits = node.config.marks.conn_skip;
-    let of_family = |family: &Family| {
-        // Known connections keep what they are.
-        let new = lacks(has(rule().l4proto(L4Proto::Tcp), MARK, bits), CT_MARK, bits);
-        let new = has(new, CT_STATUS, IPS_DST_NAT);
-        let of = of_pods(of_pods(new, *family, true), *family, false);
-        of.jump("ztunnel-AGAIN")
-    };
-    let exclude = (!node.config.exclude.is_empty()).then(|| rule().jump("ztunnel-EXCLUDE"));
-    let again = [clear(rule(), bits).build()].into_iter().chain(exclude);
-    [families.iter().map(of_family).collect(), again.collect()]
-}
-
 /// 15
 fn outbound(node: &Node, families: &[Family]) -> impl Iterator<Item = Rule> {
     let from_pods = |family: &Family| {
@@ -294,52 +269,6 @@ pub(crate) fn in_order<T>(node: &Node, replies: Vec<T>, own: Vec<T>) -> impl Ite
         Some(_) => (own, replies),
     };
     first.into_iter().chain(then)
-}
-
-/// Ports first, since an exception is one from networks only, and ends the chain. Of networks the longest prefix decides. What
-/// connections are is remembered as for everything that is skipped.
-fn excluded(node: &Node, families: &[Family]) -> Vec<Rule> {
-    let (exclude, bits) = (&node.config.exclude, node.config.marks.conn_skip);
-    let mut rules = excluded_ports(node, families);
-    for family in families {
-        for is_source in [true, false] {
-            let of_pods = || of_pods(rule().l4proto(L4Proto::Tcp), *family, is_source);
-            let mut ends = |of: RuleBuilder, is_excluded: bool| {
-                if is_excluded {
-                    rules.push(mark(of.clone(), bits).build());
-                }
-                rules.push(stop(of));
-            };
-            let nets = exclude.ordered().into_iter();
-            for (net, is_excluded) in nets.filter(|(net, _)| family.of(&net.addr())) {
-                let peer = match is_source {
-                    true => of_pods().daddr(CmpOp::Eq, net),
-                    false => of_pods().saddr(CmpOp::Eq, net),
-                };
-                ends(peer, is_excluded);
-            }
-        }
-    }
-    rules
-}
-
-fn excluded_ports(node: &Node, families: &[Family]) -> Vec<Rule> {
-    let (exclude, bits) = (&node.config.exclude, node.config.marks.conn_skip);
-    let mut rules = Vec::new();
-    for family in families {
-        for (is_source, ports) in [
-            (true, &exclude.outbound_ports),
-            (false, &exclude.inbound_ports),
-        ] {
-            let ports: Vec<u16> = ports.iter().copied().collect();
-            if !ports.is_empty() {
-                let of_pods = of_pods(rule().l4proto(L4Proto::Tcp), *family, is_source);
-                let port = of_pods.dports(L4Proto::Tcp, CmpOp::Eq, &ports);
-                rules.push(mark(port, bits).build());
-            }
-        }
-    }
-    rules
 }
 
 /// What the node forwards from or to a link of a pod has one of the addresses that are captured, or is dropped: others would pass in

@@ -66,8 +66,8 @@ pub(super) fn chains(node: &Node, families: &[Family]) -> Vec<Chain> {
         ..Chain::regular(name)
     };
     let of_pods = excluding(node).map(|pod| regular(&chain_of(pod), of_pod(node, families, pod)));
-    let rest = regular(REST, super::last(node, families));
-    let mut captured = super::excluded_ports(node, families);
+    let rest = regular(REST, super::exclude::last(node, families));
+    let mut captured = super::exclude::excluded_ports(node, families);
     captured.push(stop(has(rule(), MARK, node.config.marks.skip)));
     captured.extend(super::outbound(node, families));
     let captured = regular(CAPTURED, captured);
