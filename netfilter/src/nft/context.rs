@@ -127,6 +127,9 @@ impl Context {
     }
 
     fn note_ether_type(&mut self, v: &Data) {
+        if v.to_be().and_then(network).is_some() {
+            self.arp = false;
+        }
         match v.to_be() {
             Some(ETH_P_IP) => self.nfproto = Some(raw::NFPROTO_IPV4),
             Some(ETH_P_IPV6) => self.nfproto = Some(raw::NFPROTO_IPV6),

@@ -8,8 +8,8 @@ use super::context::{Context, is_host_order};
 use super::expr::{DataAttrs, Expr, VerdictAttrs};
 use super::linearize::{self, Linear, is_known, prefix_mask};
 use super::model::{
-    AnonymousSet, CmpOp, Counter, CtDirection, Data, Limit, LimitUnit, Log, Match, MetaKey,
-    Operand, Reject, Rule, Selector, Source, Statement, Verdict,
+    AnonymousSet, CmpOp, Counter, CtDirection, Data, DataType, Limit, LimitUnit, Log, Match,
+    MetaKey, Operand, Reject, Rule, Selector, Source, Statement, Verdict,
 };
 use super::{raw, set};
 
@@ -341,6 +341,13 @@ fn matching(
             let operand = match sets(name) {
                 // Of some bits, or of bytes without a name: what nft notes about the set is not implied by the rule.
                 Some(_) if mask.is_some() || is_unnamed(selector, context) => return None,
+                // Of addresses that were written as bytes: nft would refuse its own listing of another type.
+                Some(set)
+                    if set.attrs.key_type == Some(DataType::INTEGER.0)
+                        && context.field(selector).is_some_and(|f| f.is_address()) =>
+                {
+                    return None;
+                }
                 Some(set) => Operand::Anonymous(set::elements_of_rule(set, turned)?),
                 None => Operand::Named {
                     set: name.to_owned(),

@@ -14,8 +14,8 @@ pub(crate) use ruleset::set_text;
 pub(crate) use ruleset::{base_chain_text, set_line, set_word};
 pub(crate) use type_of::{data as data_fields, key as key_fields};
 pub(crate) use value::{
-    address, bound, bytes, date, duration, element, ether, hex, hex_number, hour, ifname, labels,
-    order, ordered, range, tc_handle, value,
+    address, bound, by_bit, bytes, date, duration, element, ether, hex, hex_number, hour, ifname,
+    labels, order, ordered, range, tc_handle, value,
 };
 
 use super::listing::rule_text;

@@ -8,20 +8,15 @@ pub(crate) fn name(table: &[(u64, &'static str)], n: u64) -> Option<&'static str
         .map(|(_, name)| *name)
 }
 
-/// Names of the set bits; unnamed bits follow in hexadecimal.
+/// The set bits, each by its name or in hexadecimal.
 pub(super) fn bits(table: &[(u64, &'static str)], n: u64) -> String {
-    let mut left = n;
-    let mut names = Vec::new();
-    for (bit, name) in table {
-        if n & bit != 0 {
-            names.push((*name).to_owned());
-            left &= !bit;
-        }
+    let set = (0..u64::BITS).map(|i| n & (1 << i)).filter(|bit| *bit != 0);
+    let text = |bit| name(table, bit).map_or_else(|| format!("0x{bit:x}"), str::to_owned);
+    let texts: Vec<String> = set.map(text).collect();
+    match texts.is_empty() {
+        true => "0x0".to_owned(),
+        false => texts.join(" | "),
     }
-    if left != 0 || names.is_empty() {
-        names.push(format!("0x{left:x}"));
-    }
-    names.join(" | ")
 }
 
 /// `enum ip_conntrack_info` as bits, linux/netfilter/nf_conntrack_common.h

@@ -2,7 +2,7 @@
 
 use super::concat;
 use super::object::object_text;
-use super::value::{duration, element, order};
+use super::value::{by_bit, duration, element, order};
 use super::{type_of, unread};
 use crate::nft::compat;
 use crate::nft::listing::rule_text_in;
@@ -270,9 +270,19 @@ pub(super) fn element_texts(s: &Set) -> Vec<String> {
     let fields = type_of::key(s).unwrap_or_default();
     let data = type_of::data(s);
     let unread = by_element(&s.unread);
+    let mut elements = std::borrow::Cow::Borrowed(s.elements.as_slice());
+    let by_bits = match fields.as_slice() {
+        [f] if f.data_type.is_bits() && !s.interval => {
+            let is_map = s.data != SetData::None;
+            let by = |e: &Element| by_bit(e, f.host_order, is_map);
+            elements.to_mut().sort_by_key(by);
+            true
+        }
+        _ => s.interval,
+    };
     let text = |e: &Element| element(e, &fields, data.as_deref(), &unread);
-    let mut texts: Vec<String> = s.elements.iter().map(text).collect();
-    order(&mut texts, &s.elements, s.interval);
+    let mut texts: Vec<String> = elements.iter().map(text).collect();
+    order(&mut texts, &elements, by_bits);
     texts
 }
 

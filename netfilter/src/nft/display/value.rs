@@ -215,6 +215,12 @@ pub(crate) fn element(
     text + &rest
 }
 
+/// What nft sorts sets of bits by: the lowest bit.
+pub(crate) fn by_bit(e: &Element, host_order: bool, is_map: bool) -> (u32, u64) {
+    let n = e.key.first().number(host_order).unwrap_or(0);
+    (n.trailing_zeros(), if is_map { n } else { u64::MAX - n })
+}
+
 /// Puts the texts of elements into the order of nft: without ranges, it takes the catch-all element for one of all ones,
 /// and lists it before such a one.
 pub(crate) fn order(texts: &mut [String], elements: &[Element], interval: bool) {

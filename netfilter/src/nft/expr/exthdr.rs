@@ -279,6 +279,14 @@ impl Exthdr {
         Some((text, data_type))
     }
 
+    /// The address whose first bytes are loaded, and its number of bytes: compared with a value, they are its prefix.
+    pub(crate) fn front(&self) -> Option<(String, usize)> {
+        let (offset, len) = (self.offset?.checked_mul(8)?, self.len?.checked_mul(8)?);
+        let address = (offset, 128);
+        let (text, data_type) = self.text(Some(address))?;
+        (data_type == DataType::IPV6_ADDR && len < 128).then_some((text, 16))
+    }
+
     /// The number of bits to the right of those that a mask selects, and their name.
     pub(crate) fn masked(&self, mask: &Data) -> Option<(u32, String)> {
         let bits = u32::try_from(mask.0.len()).ok()?.checked_mul(8)?;

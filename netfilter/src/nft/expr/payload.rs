@@ -42,10 +42,7 @@ impl Instruction for Payload {
             return l.load(self.dreg, target);
         };
         let source = l.term(Some(register))?;
-        let (target, source) = match l.context.field(&selector) {
-            Some(_) => (target, source),
-            None => part(l, &target, &source).unwrap_or((target, source)),
-        };
+        let (target, source) = part(l, &target, &source).unwrap_or((target, source));
         let name = l.text(&target);
         let fields = l.fields(&target);
         let source = match (&source.kind, fields.as_slice()) {

@@ -43,6 +43,7 @@ impl Quota {
 
 impl Instruction for Quota {
     fn normalize(&mut self) {
+        self.settle_flags();
         super::drop_if(&mut self.consumed, 0);
         super::drop_if(&mut self.flags, 0);
     }

@@ -18,7 +18,7 @@ pub(crate) use term::{Binary, Key, Kind, Term, find_key, keys};
 
 use super::compat::Compat;
 use super::context::{Context, Implied};
-use super::display::{Field, data_fields, element, hex, key_fields, order};
+use super::display::{Field, by_bit, data_fields, element, hex, key_fields, order};
 use super::expr::Expr;
 use super::linearize;
 use super::model::{AnonymousSet, Rule, Set, TableFamily};
@@ -239,6 +239,11 @@ impl Listing<'_> {
         self.pending.clear();
     }
 
+    /// From here on such a match before is not implied.
+    fn keep(&mut self, what: Implied) {
+        self.pending.retain(|(other, _)| *other != what);
+    }
+
     /// Whether a match waits for a statement that implies it.
     fn is_pending(&self, what: Implied) -> bool {
         self.pending.iter().any(|(implied, _)| *implied == what)
@@ -246,7 +251,7 @@ impl Listing<'_> {
 
     /// The last match may be implied by a later statement.
     fn establish(&mut self, what: Implied) {
-        self.pending.retain(|(other, _)| *other != what);
+        self.keep(what);
         self.pending
             .push((what, self.texts.len().saturating_sub(1)));
     }
@@ -303,19 +308,27 @@ impl Listing<'_> {
         let flags = set.attrs.flags.unwrap_or(0);
         let key_type = DataType(set.attrs.key_type.unwrap_or(0));
         let interval = flags & raw::NFT_SET_INTERVAL != 0;
+        // Of addresses that were written as bytes, nft lists numbers.
+        let address = [DataType::IPV4_ADDR, DataType::IPV6_ADDR];
+        let bytes = match key {
+            [f] if key_type == DataType::INTEGER && address.contains(&f.data_type) => {
+                Some([Field {
+                    is_unnamed: flags & raw::NFT_SET_MAP == 0,
+                    data_type: key_type,
+                    ..f.clone()
+                }])
+            }
+            _ => None,
+        };
+        let key = bytes.as_ref().map_or(key, |f| f.as_slice());
         let mut listed = Listed::default();
         listed.add(&set.elements);
         let host_order = is_host_order_key(&set.attrs);
         let (mut elements, unread) = listed.finish(interval, host_order, key_type);
         let is_bits = matches!(key, [field] if field.data_type.is_bits());
         if let ([Field { host_order, .. }], true) = (key, is_bits) {
-            // nft sorts by the lowest bit.
-            elements.sort_by_key(|e| {
-                let d = e.key.first();
-                let n = d.number(*host_order).unwrap_or(0);
-                let is_map = flags & raw::NFT_SET_MAP != 0;
-                (n.trailing_zeros(), if is_map { n } else { u64::MAX - n })
-            });
+            let is_map = flags & raw::NFT_SET_MAP != 0;
+            elements.sort_by_key(|e| by_bit(e, *host_order, is_map));
         }
         let data = match set.attrs.data_type {
             Some(raw::NFT_DATA_VERDICT) | None => None,

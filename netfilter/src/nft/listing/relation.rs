@@ -184,6 +184,8 @@ impl Listing<'_> {
             Some(("ip" | "ip6", DataType::INET_PROTO)) if fixes_family => {
                 self.establish(Implied::Transport);
             }
+            // As nft, keeps both this match and one of `meta l4proto` before it.
+            Some(("ip" | "ip6", DataType::INET_PROTO)) => self.keep(Implied::Transport),
             _ => {}
         }
         if let Some(what) = established {
@@ -226,6 +228,16 @@ impl Listing<'_> {
 
     /// Comparisons with a text of their own: with the first bytes, of the first bits, of flags.
     fn special(&mut self, left: &Term, op: CmpOp, d: &Data) -> Option<String> {
+        if let (Kind::Exthdr(e), CmpOp::Eq | CmpOp::Neq) = (&left.kind, op)
+            && let Some((name, len)) = e.front()
+        {
+            let mut whole = d.clone();
+            whole.0.resize(len, 0);
+            let value = value(&whole, DataType::IPV6_ADDR, false);
+            self.imply(e.implies());
+            let bits = d.0.len() * 8;
+            return Some(format!("{name} {}{value}/{bits}", sign(op, false)));
+        }
         match &left.kind {
             Kind::Binary(of, Binary::And, mask) => {
                 if matches!(op, CmpOp::Eq | CmpOp::Neq) && left.data_type.is_bits() {

@@ -324,6 +324,10 @@ impl Listing<'_> {
                 host_order: t.host_order,
                 ..self.field(left)
             },
+            Kind::Binary(left, Binary::Or | Binary::Xor, _) => Field {
+                is_unnamed: self.field(left).is_unnamed,
+                ..one
+            },
             Kind::Selector(s @ Selector::Payload { .. }) => Field {
                 is_unnamed: self.context.field(s).is_none(),
                 ..one

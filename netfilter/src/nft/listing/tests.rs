@@ -3,6 +3,50 @@
 use super::*;
 use crate::nft::expr::{Cmp, DataAttrs, Hash, Meta, expr};
 
+fn equals(byte: u8) -> Expr {
+    Expr::Cmp(Cmp {
+        sreg: Some(raw::NFT_REG_1),
+        op: Some(raw::NFT_CMP_EQ),
+        data: Some(DataAttrs::of(&[byte])),
+        ..Cmp::default()
+    })
+}
+
+/// nft stores two bytes for one, and lists them as half of a port.
+#[test]
+fn a_store_of_one_byte() {
+    let base = raw::NFT_PAYLOAD_TRANSPORT_HEADER;
+    let (offset, len, register) = (0_u32, 2_u32, raw::NFT_REG_1);
+    let exprs = [
+        expr!(Meta {
+            key: raw::NFT_META_L4PROTO,
+            dreg: register
+        }),
+        equals(raw::IPPROTO_ICMP),
+        expr!(Payload {
+            base,
+            offset,
+            len,
+            dreg: register
+        }),
+        expr!(Bitwise {
+            sreg: register,
+            dreg: register,
+            len,
+            mask: DataAttrs::of(&[0, 0xff]),
+            xor: DataAttrs::of(&[0, 0])
+        }),
+        expr!(Payload {
+            base,
+            offset,
+            len,
+            sreg: register
+        }),
+    ];
+    let text = text(&exprs, &[], TableFamily::Inet);
+    assert_eq!(text, "meta l4proto icmp icmp type set echo-reply");
+}
+
 /// A byte of an extension header that has no name, compared without a mask.
 #[test]
 fn no_load_is_hidden() {
@@ -14,19 +58,15 @@ fn no_load_is_hidden() {
             len: 1
         })
     };
-    let six = Expr::Cmp(Cmp {
-        sreg: Some(raw::NFT_REG_1),
-        op: Some(raw::NFT_CMP_EQ),
-        data: Some(DataAttrs::of(&[6])),
-        ..Cmp::default()
-    });
     let listed = |kind: u8, offset: u32| {
-        let exprs = [exthdr(kind, offset), six.clone()];
+        let exprs = [exthdr(kind, offset), equals(6)];
         text(&exprs, &[], TableFamily::Ip6)
     };
     assert_eq!(listed(0, 0), "hbh nexthdr tcp");
     let bytes = hex(&exthdr(0, 5).data());
     assert_eq!(listed(0, 5), format!("opaque(exthdr {bytes}) 6"));
+    // The first byte of an address.
+    assert_eq!(listed(43, 8), "srh sid[1] 600::/8");
 }
 
 /// Each of 16 registers in turn is a hash of all registers: 2^16 terms and more if nothing bounded them.
