@@ -119,7 +119,6 @@ impl AmbientSettings {
         if !r.bool("AMBIENT_ENABLED") {
             return Ok(None);
         }
-        let interval = r.seconds("WEIR_VERIFY_INTERVAL")?;
         Ok(Some(Self {
             enablement,
             in_any_namespace,
@@ -139,15 +138,12 @@ impl AmbientSettings {
                 .filter(|path| !path.is_empty())
                 .map(PathBuf::from),
             ztunnel: r.path("ZTUNNEL_UDS_ADDRESS")?,
-            interval: if interval.is_zero() { NEVER } else { interval },
+            interval: r.seconds("WEIR_VERIFY_INTERVAL")?,
             live_proof: r.bool("WEIR_LIVE_PROOF"),
             host: host::netns_of(r),
         }))
     }
 }
-
-/// A year. A first look at every pod is needed in any case.
-const NEVER: Duration = Duration::from_secs(365 * 86_400);
 
 /// `WEIR_AMBIENT_NODE_CONFIG`: the rest of it comes from the cluster and from other settings.
 fn numbers(r: &Resolved) -> Result<weir_node_ambient::Config, SettingError> {

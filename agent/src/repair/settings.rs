@@ -34,7 +34,7 @@ impl Action {
 pub struct RepairSettings {
     /// The first that is enabled of repair, delete, label.
     pub action: Option<Action>,
-    /// How often every pod is looked at; none: pods are not judged by the state of their namespaces.
+    /// How often every pod is looked at; none: pods are not repaired in place, and the state of their namespaces does not count.
     pub interval: Option<Duration>,
     /// Which pods are broken.
     pub(crate) criteria: Criteria,
@@ -82,7 +82,7 @@ impl RepairSettings {
         let text = |name: &'static str| r.text(name).to_owned();
         Ok(Some(Self {
             action,
-            interval: Some(interval).filter(|i| !i.is_zero() && action == Some(Action::Repair)),
+            interval: (action == Some(Action::Repair)).then_some(interval),
             criteria: Criteria {
                 annotation: text("REPAIR_SIDECAR_ANNOTATION"),
                 container: text("REPAIR_INIT_CONTAINER_NAME"),
@@ -142,7 +142,7 @@ mod tests {
                 AmbientSettings::of(&resolved).err(),
             ]
         };
-        for good in ["0", "60", "31536000"] {
+        for good in ["", "0", "60", "31536000"] {
             assert_eq!(refused(good), [None, None], "{good}");
         }
         for bad in ["-1", "31536001", "9223372036854775807"] {

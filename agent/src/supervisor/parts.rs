@@ -235,7 +235,7 @@ impl Parts<'_> {
             return off(why, Some(Level::Warn));
         };
         if repair.interval.is_none() {
-            let why = "REPAIR_REPAIR_PODS is off, or WEIR_VERIFY_INTERVAL is 0";
+            let why = "broken pods are deleted or labelled, and not repaired in place";
             off(why, None);
         }
         let (node, pods) = (&settings.node_name, watch.pods());

@@ -19,8 +19,7 @@ fn all_are_asked_for(setting: (&str, &str), is_action: fn(&Asked) -> bool) {
         server.put(broken(&format!("many-{n}"), &format!("192.0.2.{n}")));
     }
     let node = Node::new();
-    let off = ("WEIR_VERIFY_INTERVAL", "0");
-    let agent = start(&node, &server, &[setting, off]);
+    let agent = start(&node, &server, &[setting]);
     agent.until("all", || {
         let asked = server.asked().into_iter().filter(is_action);
         let paths: BTreeSet<String> = asked.map(|asked| asked.path).collect();

@@ -319,6 +319,21 @@ fn rules_that_another_program_flushes_are_restored_without_a_round() {
     drop(quiet);
 }
 
+/// An interval of 0 is for rounds alone: a new pod is redirected, and one whose rules were changed is repaired.
+#[test]
+fn without_rounds_rules_that_are_flushed_are_restored_all_the_same() {
+    let Some(sandbox) = Sandbox::of("roundless") else {
+        return;
+    };
+    let server = ApiServer::start();
+    server.put(sidecar("roundless", &sandbox.address));
+    let node = Node::new();
+    let agent = start(&node, &server, &[IN_PLACE, ("WEIR_VERIFY_INTERVAL", "0")]);
+    agent.until("verified", || agent.metric("weir_pods_verified") == 1);
+    sandbox.tool("nft", &["flush", "ruleset"]);
+    agent.until("restored", || sandbox.is_redirected());
+}
+
 /// Which families are redirected is a matter of the pod's addresses; one may come later than the rules.
 #[test]
 fn an_ipv6_address_that_comes_late_is_redirected_too() {

@@ -1,7 +1,7 @@
 //! What `--explain-settings` prints.
 
 use super::resolve::{Effective, Origin, Resolved};
-use super::table::Usage;
+use super::table::{TABLE, Usage};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -26,6 +26,17 @@ fn name(e: &Effective) -> String {
         "" => format!("--{}", e.setting.flag),
         env => env.to_owned(),
     }
+}
+
+/// What `--help` says of the settings that are variables only.
+#[must_use]
+pub fn without_flags() -> String {
+    let mut out = "Settings of the environment alone:\n".to_owned();
+    for setting in TABLE.iter().filter(|s| s.flag.is_empty()) {
+        // Writing to a String does not fail.
+        let _ = writeln!(out, "  {}\n          {}", setting.env, setting.described());
+    }
+    out
 }
 
 /// One line for each setting: name, value, who decided, whether it is used.

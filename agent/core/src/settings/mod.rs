@@ -2,7 +2,7 @@
 //!
 //! [`TABLE`] declares every setting once; flags, help, parsing and `--explain-settings` are made from it. A flag
 //! beats the environment, the environment beats the default, and a variable that is set but empty counts
-//! as set. [`Resolved`] is the text of each setting with its origin. Each room reads from it
+//! as set, but for the numbers of weir's own. [`Resolved`] is the text of each setting with its origin. Each room reads from it
 //! what is its own.
 
 mod explain;
@@ -11,7 +11,7 @@ mod resolve;
 mod table;
 mod value;
 
-pub use explain::{json, text, text_of};
+pub use explain::{json, text, text_of, without_flags};
 pub use parse::{go_bool, go_int};
 pub use resolve::{Effective, Origin, Resolved, resolve};
 pub use table::{Setting, SettingKind, TABLE, Usage};

@@ -43,6 +43,11 @@ pub fn resolve(flags: &BTreeMap<&str, String>, env: &dyn Fn(&str) -> Option<OsSt
     let one = |setting: &'static Setting| {
         let variable = |name: &'static str| {
             let value = (!name.is_empty()).then(|| env(name)).flatten()?;
+            // Upstream reads an empty number as 0. Of ours it is a value that a template did not have.
+            let is_ours = setting.kind == SettingKind::Int && name.starts_with("WEIR_");
+            if is_ours && value.is_empty() {
+                return None;
+            }
             Some((value.to_string_lossy().into_owned(), Origin::Env(name)))
         };
         let flag = (!setting.flag.is_empty())
@@ -193,6 +198,13 @@ mod tests {
         let r = resolved(&[], &[("CHAINED_CNI_PLUGIN", ""), ("MONITORING_PORT", "")]);
         assert!(!r.bool("CHAINED_CNI_PLUGIN"));
         assert_eq!(r.int("MONITORING_PORT"), Some(0));
+    }
+
+    #[test]
+    fn an_empty_number_of_ours_counts_as_not_set() {
+        let name = "WEIR_VERIFY_INTERVAL";
+        let r = resolved(&[], &[(name, "")]);
+        assert_eq!((r.int(name), origin(&r, name)), (Some(60), Origin::Default));
     }
 
     #[test]

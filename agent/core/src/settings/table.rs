@@ -7,7 +7,7 @@ pub enum SettingKind {
     Text,
     /// [`go_bool`](super::go_bool); in the environment anything else means false.
     Bool,
-    /// [`go_int`](super::go_int); in the environment empty means 0.
+    /// [`go_int`](super::go_int); in the environment empty means 0, or the default if the variable begins with `WEIR_`.
     Int,
     /// Items between commas, trimmed, empty ones dropped.
     List,
@@ -42,6 +42,16 @@ pub struct Setting {
 }
 
 impl Setting {
+    /// Its help, with the default.
+    #[must_use]
+    pub fn described(&self) -> String {
+        let default = match self.default {
+            "" => String::new(),
+            text => format!(" [default: {text}]"),
+        };
+        format!("{}{default}", self.help)
+    }
+
     /// Whether its text is configuration of another program, in which there may be credentials: it is neither logged nor
     /// put into a report.
     #[must_use]
@@ -106,7 +116,7 @@ pub static TABLE: &[Setting] = &[
     both("ISTIO_OWNED_CNI_CONFIG", "istio-owned-cni-config", Bool, "false", Used, "Keep a separate configuration beside the primary one; needs ambient mode"),
     Setting {
         alias: "ISTIO_OWNED_CNI_CONF_FILENAME",
-        ..both("ISTIO_OWNED_CNI_CONFIG_FILENAME", "istio-owned-cni-config-filename", Text, "", Used, "Its file name; empty is 02-istio-cni.conflist")
+        ..both("ISTIO_OWNED_CNI_CONFIG_FILENAME", "istio-owned-cni-config-filename", Text, "", Used, "File name of the separate configuration of ISTIO_OWNED_CNI_CONFIG; empty is 02-istio-cni.conflist")
     },
     both("LOG_LEVEL", "log-level", Text, "warn", Unused, "Levels are set with --log_output_level"),
     both("MOUNTED_CNI_NET_DIR", "mounted-cni-net-dir", Text, "/host/etc/cni/net.d", Used, "Where the node's directory of CNI configurations is mounted"),
@@ -122,15 +132,15 @@ pub static TABLE: &[Setting] = &[
     both("REPAIR_ENABLED", "repair-enabled", Bool, "true", Used, "Repair of pods that started without redirection"),
     both("REPAIR_DELETE_PODS", "repair-delete-pods", Bool, "false", Used, "Delete broken pods"),
     both("REPAIR_LABEL_PODS", "repair-label-pods", Bool, "false", Used, "Label broken pods"),
-    both("REPAIR_BROKEN_POD_LABEL_KEY", "repair-broken-pod-label-key", Text, "cni.istio.io/uninitialized", Used, "Key of that label"),
-    both("REPAIR_BROKEN_POD_LABEL_VALUE", "repair-broken-pod-label-value", Text, "true", Used, "Value of that label"),
+    both("REPAIR_BROKEN_POD_LABEL_KEY", "repair-broken-pod-label-key", Text, "cni.istio.io/uninitialized", Used, "Key of the label of broken pods"),
+    both("REPAIR_BROKEN_POD_LABEL_VALUE", "repair-broken-pod-label-value", Text, "true", Used, "Value of the label of broken pods"),
     both("REPAIR_NODE_NAME", "repair-node-name", Text, "", Used, "Node whose pods are watched when NODE_NAME is not set"),
     both("REPAIR_SIDECAR_ANNOTATION", "repair-sidecar-annotation", Text, "sidecar.istio.io/status", Used, "Annotation of pods with a sidecar"),
     both("REPAIR_INIT_CONTAINER_NAME", "repair-init-container-name", Text, "istio-validation", Used, "Init container that detects missing redirection"),
-    both("REPAIR_INIT_CONTAINER_TERMINATION_MESSAGE", "repair-init-container-termination-message", Text, "", Used, "Its termination message; empty is any"),
-    both("REPAIR_INIT_CONTAINER_EXIT_CODE", "repair-init-container-exit-code", Int, "126", Used, "Its exit code; 0 is any"),
-    both("REPAIR_LABEL_SELECTORS", "repair-label-selectors", Text, "", Used, "Further filter of pods"),
-    both("REPAIR_FIELD_SELECTORS", "repair-field-selectors", Text, "", Used, "Further filter of pods"),
+    both("REPAIR_INIT_CONTAINER_TERMINATION_MESSAGE", "repair-init-container-termination-message", Text, "", Used, "Termination message of the init container REPAIR_INIT_CONTAINER_NAME; empty is any"),
+    both("REPAIR_INIT_CONTAINER_EXIT_CODE", "repair-init-container-exit-code", Int, "126", Used, "Exit code of the init container REPAIR_INIT_CONTAINER_NAME; 0 is any"),
+    both("REPAIR_LABEL_SELECTORS", "repair-label-selectors", Text, "", Used, "Label selector: only these pods are repaired"),
+    both("REPAIR_FIELD_SELECTORS", "repair-field-selectors", Text, "", Used, "Field selector: only these pods are repaired"),
 
     env("EXCLUDE_NAMESPACES", List, "", Used, "Namespaces whose pods are not redirected"),
     env("POD_NAMESPACE", Text, "", Used, "Namespace of this agent"),
@@ -141,8 +151,8 @@ pub static TABLE: &[Setting] = &[
     env("AMBIENT_RECONCILE_POD_RULES_ON_STARTUP", Bool, "false", Unused, "Rules of pods are compared and healed at start and afterwards in any case"),
     env("NATIVE_NFTABLES", Bool, "false", Used, "The plugin uses native nf_tables; written into its configuration"),
     env("ISTIO_OUTBOUND_OWNER_GROUPS", Text, "*", Used, "Groups whose outbound traffic is captured in pods with a sidecar, when their rules are compared and repaired; to be the same as for the plugin, which has the environment of the container runtime. Empty is none"),
-    env("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", Text, "", Used, "Groups whose traffic is not, if all are captured"),
-    env("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", Text, "127.0.0.1/32", Used, "The IPv4 addresses that count as loopback there"),
+    env("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", Text, "", Used, "Groups whose outbound traffic is not captured, if ISTIO_OUTBOUND_OWNER_GROUPS captures all"),
+    env("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", Text, "127.0.0.1/32", Used, "The IPv4 addresses that count as loopback in pods with a sidecar"),
     env("REPAIR_REPAIR_PODS", Bool, "false", Used, "Repair broken pods in place"),
     env("FORCE_IPTABLES_BINARY", Text, "", Used, "legacy or nft; only checked: nothing is executed"),
     env("NODE_NAME", Text, "", Used, "Name of this node, whose pods are watched; empty is REPAIR_NODE_NAME"),
@@ -155,8 +165,8 @@ pub static TABLE: &[Setting] = &[
     env("AMBIENT_ENABLE_AWS_BRANCH_ENI_PROBE", Bool, "true", Used, "Ambient mode: probes reach pods behind a branch ENI of AWS (policy rules on the host, where tcp_early_demux is 0)"),
     env("ALLOW_SWITCH_TO_HOST_NS", Bool, "false", Used, "The host's network namespace is that of process 1"),
     env("KUBERNETES_SERVICE_HOST", Text, "", Used, "Host of the API server in the plugin's kubeconfig; set by the kubelet"),
-    env("KUBERNETES_SERVICE_PORT", Text, "", Used, "Its port; set by the kubelet"),
-    env("KUBERNETES_SERVICE_PROTOCOL", Text, "https", Used, "Its protocol"),
+    env("KUBERNETES_SERVICE_PORT", Text, "", Used, "Port of the API server in the plugin's kubeconfig; set by the kubelet"),
+    env("KUBERNETES_SERVICE_PROTOCOL", Text, "https", Used, "Protocol of the API server in the plugin's kubeconfig"),
     env("KUBERNETES_NODE_NAME", Text, "", Used, "Logged; the name of this host when it is not set"),
     env("GOMEMLIMIT", Text, "", Unused, "There is no garbage collector to limit"),
 
@@ -174,7 +184,7 @@ pub static TABLE: &[Setting] = &[
     both("WEIR_SERVICE_ACCOUNT_DIR", "weir-service-account-dir", Text, "/var/run/secrets/kubernetes.io/serviceaccount", Used, "Directory of token and ca.crt"),
     both("WEIR_HEALTH_PORT", "weir-health-port", Int, "8000", Used, "Port of /healthz and /readyz"),
     both("WEIR_HOST_NETNS", "weir-host-netns", Text, "", Used, "Path of the network namespace of the host, where rules for probes are written, or whose connections programs let pass; empty: as ALLOW_SWITCH_TO_HOST_NS says"),
-    both("WEIR_VERIFY_INTERVAL", "weir-verify-interval", Int, "60", Used, "Seconds between two verifications of every pod, with REPAIR_REPAIR_PODS; 0 is never"),
+    both("WEIR_VERIFY_INTERVAL", "weir-verify-interval", Int, "60", Used, "Seconds between two verifications of every pod, in ambient mode and with REPAIR_REPAIR_PODS; with 0 a pod is verified only when it appears or changes and when a program commits to its rules"),
     both("WEIR_LIVE_PROOF", "weir-live-proof", Bool, "false", Used, "Ambient mode: after an enrolment or a repair, and once after a restart of the agent, a connection is made in the pod, and where it lands is reported"),
     both("WEIR_KEEP_PLUGIN", "weir-keep-plugin", Bool, "true", Used, "Removal keeps the plugin's program: runtimes still call it to delete pods"),
 

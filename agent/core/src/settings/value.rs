@@ -5,6 +5,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// In seconds.
+const YEAR: u64 = 365 * 86_400;
+
 /// A setting that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingError {
@@ -44,17 +47,16 @@ impl Resolved {
             .ok_or_else(|| self.refused(name, "it is no whole number"))
     }
 
-    /// Seconds; 0 is never. More than a year is refused: the clock has no such time.
+    /// Seconds between two rounds; 0 is a year. More than a year is refused: the clock has no such time.
     pub fn seconds(&self, name: &'static str) -> Result<Duration, SettingError> {
-        u64::try_from(self.number(name)?)
-            .ok()
-            .filter(|seconds| *seconds <= 31_536_000)
-            .map(Duration::from_secs)
-            .ok_or_else(|| {
-                let why =
-                    "it is no time up to a year; give seconds from 1 to 31536000, or 0 for never";
-                self.refused(name, why)
-            })
+        match u64::try_from(self.number(name)?) {
+            Ok(0) => Ok(Duration::from_secs(YEAR)),
+            Ok(seconds) if seconds <= YEAR => Ok(Duration::from_secs(seconds)),
+            _ => {
+                let why = "it is no time up to a year; give seconds from 1 to 31536000, or 0 for no rounds";
+                Err(self.refused(name, why))
+            }
+        }
     }
 
     /// A port that a server can listen on.
