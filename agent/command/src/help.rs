@@ -107,9 +107,9 @@ Example:
   sudo weir verify node-ambient --config node.json --json";
 
 pub(super) const LIVE: &str = "\
-Of each address family that the namespace has an address of, one TCP connection leaves it and one from another \
-namespace comes in, each reset at once; with --dns queries too. Connection tracking tells where they landed: expected \
-are the ports 15001 (outbound), 15006 (inbound) and 15053 (DNS). A proxy need not run. In ambient mode connections of the \
+For each address family of the namespace, one outbound and one inbound TCP connection is opened and reset at once; \
+with --dns, DNS queries are sent, too. --to and --dns of a family that the namespace has no address of are answered \
+with unknown. Connection tracking tells where the connections landed: expected are the ports 15001 (outbound), 15006 (inbound) and 15053 (DNS). A proxy need not run. In ambient mode connections of the \
 node are let through as probes, so --from has to name the namespace of another pod.
 
 Exit codes: 0 every connection was redirected; 1 at least one was not; 2 the arguments cannot be used; 3 the path of \

@@ -48,7 +48,7 @@ pub(super) struct LiveArgs {
     /// A name server that queries of the pod are captured for; may be repeated [default: DNS is not tried]
     #[arg(long, value_name = "ADDRESS")]
     pub(super) dns: Vec<IpAddr>,
-    /// Where outbound connections go, one of each family [default: 192.0.2.1 and 2001:db8::1]
+    /// Where an outbound connection goes; may be repeated [default: 192.0.2.1, and 2001:db8::1 for IPv6]
     #[arg(long, value_name = "ADDRESS")]
     pub(super) to: Vec<IpAddr>,
     /// Print JSON
@@ -95,6 +95,7 @@ fn run(netns: &Netns, a: &LiveArgs) -> Result<u8, Failure> {
     let plan = Plan {
         destinations: a.to.clone(),
         name_servers: a.dns.clone(),
+        all: true,
         caller: caller.as_ref(),
         counted: programs.is_some().then_some(counted),
         ..Plan::default()

@@ -70,10 +70,13 @@ pub struct Plan<'a> {
     pub dns: u16,
     /// Also opens IPv6 connections, if the namespace has an IPv6 address.
     pub ipv6: bool,
-    /// Destinations of outbound connections, at most one per family. Empty: documentation addresses.
+    /// Destinations of outbound connections. Of a family without one: its documentation address.
     pub destinations: Vec<IpAddr>,
     /// Name servers for DNS queries. Empty: DNS is not tested.
     pub name_servers: Vec<IpAddr>,
+    /// Destinations and name servers of a family that the namespace has no address of are checks with the answer unknown; else
+    /// they are left out.
+    pub all: bool,
     /// The network namespace from which inbound connections are opened. `None`: inbound is not tested.
     pub caller: Option<&'a Netns>,
     /// Counters of the eBPF programs that redirect. `None`: connection tracking is used.
@@ -90,6 +93,7 @@ impl Default for Plan<'_> {
             ipv6: true,
             destinations: Vec::new(),
             name_servers: Vec::new(),
+            all: false,
             caller: None,
             counted: None,
         }
@@ -129,27 +133,36 @@ fn with(plan: &Plan<'_>, conntrack: &mut dyn Tracking) -> Result<Vec<Check>> {
             continue;
         }
         let is_of = |ip: &&IpAddr| ip.is_ipv4() == (family == AddressFamily::V4);
+        let given = |all: &[IpAddr]| -> Vec<IpAddr> { all.iter().filter(is_of).copied().collect() };
+        let (mut destinations, servers) = (given(&plan.destinations), given(&plan.name_servers));
         // A family without an address has no traffic.
         let Some(pod) = own.iter().find(is_of) else {
+            if plan.all {
+                let expected = (plan.outbound, plan.dns);
+                checks.extend(outbound::untried(family, &destinations, &servers, expected));
+            }
             continue;
         };
         let documented: IpAddr = match family {
             AddressFamily::V4 => DOCUMENTATION_V4.into(),
             AddressFamily::V6 => DOCUMENTATION_V6.into(),
         };
-        let to = plan.destinations.iter().find(is_of).copied();
-        let to = to.unwrap_or(documented);
+        if destinations.is_empty() {
+            destinations.push(documented);
+        }
         let mut witness = match plan.counted {
             Some(counted) => Witness::Programs(counted),
             None => Witness::Tracking(&mut *conntrack),
         };
-        checks.push(outbound::connection(
-            &mut witness,
-            family,
-            to,
-            plan.outbound,
-        ));
-        for to in plan.name_servers.iter().filter(is_of) {
+        for to in destinations {
+            checks.push(outbound::connection(
+                &mut witness,
+                family,
+                to,
+                plan.outbound,
+            ));
+        }
+        for to in &servers {
             for transport in [Transport::Udp, Transport::Tcp] {
                 checks.push(outbound::query(
                     &mut witness,
@@ -273,6 +286,36 @@ mod tests {
         let proof = prove(&pod, &Plan::default()).unwrap();
         assert_eq!(proof.answer(), Answer::Unknown, "{proof}");
         assert!(proof.to_string().contains("has no route there"), "{proof}");
+    }
+
+    #[test]
+    fn everything_that_is_given_is_tried_or_said_to_be_unknown() {
+        let _ = weir_testing::namespace_or_skip!();
+        let (pod, _caller) = pod_and_caller();
+        let to = ["192.0.2.1", "192.0.2.2", "2001:db8::1"].map(|ip| ip.parse().unwrap());
+        let plan = Plan {
+            destinations: to.to_vec(),
+            name_servers: vec![DOCUMENTATION_V6.into()],
+            all: true,
+            ..Plan::default()
+        };
+        let proof = prove(&pod, &plan).unwrap();
+        let asked = |check: &Check| check.to.map(|to| to.ip());
+        let (v4, v6): (Vec<_>, Vec<_>) = proof
+            .checks
+            .iter()
+            .partition(|check| check.family == AddressFamily::V4);
+        assert_eq!(
+            v4.into_iter().map(asked).collect::<Vec<_>>(),
+            [Some(to[0]), Some(to[1])],
+            "{proof}"
+        );
+        // TCP to the destination, UDP and TCP to the name server.
+        assert_eq!(v6.len(), 3, "{proof}");
+        for check in v6 {
+            assert_eq!((check.answer, asked(check)), (Answer::Unknown, Some(to[2])));
+            assert!(check.reason.contains("no IPv6 address"), "{proof}");
+        }
     }
 
     #[test]

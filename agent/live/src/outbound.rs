@@ -50,6 +50,28 @@ pub(crate) fn connection(
     run(witness, check, to, &[])
 }
 
+/// What cannot be sent, because the namespace has no address of the family.
+pub(crate) fn untried(
+    family: AddressFamily,
+    destinations: &[IpAddr],
+    servers: &[IpAddr],
+    (expected, expected_dns): (u16, u16),
+) -> Vec<Check> {
+    let one = |direction, transport, to: &IpAddr, port, expected| {
+        let to = Some(SocketAddr::new(*to, port));
+        let why = format!("the namespace has no {family} address but loopback and link-local ones");
+        Check::begin(family, direction, transport, to, expected).answered(Answer::Unknown, why)
+    };
+    let tcp = |to| one(Direction::Outbound, Transport::Tcp, to, PORT, expected);
+    let mut checks: Vec<Check> = destinations.iter().map(tcp).collect();
+    for server in servers {
+        for transport in [Transport::Udp, Transport::Tcp] {
+            checks.push(one(Direction::Dns, transport, server, DNS, expected_dns));
+        }
+    }
+    checks
+}
+
 /// Tests a DNS query of an application.
 pub(crate) fn query(
     witness: &mut Witness<'_>,

@@ -216,7 +216,7 @@ impl fmt::Display for Proof {
             ),
             (Answer::Unknown, _) => writeln!(
                 f,
-                "unknown: {netns}, of at least one connection it could not be found out"
+                "unknown: {netns}, where at least one connection landed is not known"
             ),
         }
     }

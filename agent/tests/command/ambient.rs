@@ -432,8 +432,15 @@ fn where_connections_land_is_proved_by_making_them() {
         &["verify", "netns", &pod_path, "--live", "--from", &pod_path],
         "same namespace",
     );
-    let (code, text) = live(&["--outbound-only", "--to", "10.97.9.9"]);
+    let (code, text) = live(&["--outbound-only", "--to", "10.97.9.9", "--to", "10.97.9.8"]);
     assert_eq!(code, 0, "{text}");
+    for to in ["10.97.9.9:80", "10.97.9.8:80"] {
+        assert!(text.contains(to), "{text}");
+    }
+    // What is given of a family that the pod has no address of was not tried.
+    let (code, text) = live(&["--outbound-only", "--dns", "2001:db8::53"]);
+    assert_eq!(code, 3, "{text}");
+    assert!(text.contains("no IPv6 address"), "{text}");
     inside(&pod, "ip", &["route", "del", "default"]);
     let (code, text) = live(&["--outbound-only"]);
     assert_eq!(code, 3, "{text}");
