@@ -6,7 +6,7 @@ use super::preflight::PreflightArgs;
 use super::{output, preflight, source};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::Path;
 use weir_bundle::Bundle;
 use weir_core::sandboxes::cri;
@@ -29,16 +29,14 @@ pub(super) fn run(a: &PreflightArgs, file: &Path) -> Result<u8, Failure> {
     let made = weir_bundle::make(&resolved, further, preflight::progress);
     let bundle = made.map_err(|e| Failure::failed(format!("cannot make the archive: {e}")))?;
     if to_stdout {
-        let mut out = std::io::stdout().lock();
-        let written = out.write_all(&bundle.tar).and_then(|()| out.flush());
-        written.map_err(|e| Failure::unknown(format!("cannot write to stdout: {e}")))?;
+        output::stream(|out| out.write_all(&bundle.tar))?;
         eprint!("{}", summary(&bundle, "stdout"));
         return Ok(code::SUCCESS);
     }
     replace(file, &bundle.tar, MODE).map_err(|e| {
         let why = format!("cannot write {}: {e}; nothing was written", file.display());
         Failure::failed(format!(
-            "{why}. Name a file in a directory that this user may write to"
+            "{why}. Name a file in a directory that this user may write to and that has space for it"
         ))
     })?;
     match a.json {

@@ -241,10 +241,7 @@ impl Command {
             Self::Restore(a) => restore::run(&a),
             Self::Cni(Cni { verb }) => cni::run(verb),
             Self::Preflight(a) => preflight::run(&a),
-            Self::Demo(a) if a.node_ambient => node_ambient::demo(&a),
-            Self::Demo(a) => {
-                weir_demo::run(a.ambient, a.json, a.keep_going).map_err(Failure::failed)
-            }
+            Self::Demo(a) => node_ambient::demo(&a),
         }
     }
 }

@@ -232,4 +232,4 @@ Examples:
 Everything lives in network namespaces of its own and is gone afterwards.
 
 Exit codes: 0 every flow went where it should, and nothing is left behind; 1 one did not, something is left, or \
-nothing could be shown; 2 the arguments cannot be used.";
+nothing could be shown; 2 the arguments cannot be used; 3 the output could not be written.";

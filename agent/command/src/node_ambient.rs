@@ -133,13 +133,20 @@ pub(super) fn apply(a: &NodeAmbientApplyArgs) -> Result<u8, Failure> {
     shown(&change, a.about.json, "changed")
 }
 
-/// `weir demo --node-ambient`
+/// `weir demo`
 pub(super) fn demo(a: &DemoArgs) -> Result<u8, Failure> {
-    let run = |way| weir_demo::run_node_ambient(way, a.json, a.keep_going).map_err(Failure::failed);
-    match a.engine {
-        EngineArg::Ebpf => run(Way::Programs(&bpffs().map_err(Failure::failed)?)),
-        engine => run(Way::Rules(named(engine, None))),
-    }
+    let at_node = |way| weir_demo::run_node_ambient(way, a.json, a.keep_going);
+    let shown = match (a.node_ambient, a.engine) {
+        (false, _) => weir_demo::run(a.ambient, a.json, a.keep_going),
+        (true, EngineArg::Ebpf) => at_node(Way::Programs(&bpffs().map_err(Failure::failed)?)),
+        (true, engine) => at_node(Way::Rules(named(engine, None))),
+    };
+    let (text, is_good) = shown.map_err(Failure::failed)?;
+    output::text(&text)?;
+    Ok(match is_good {
+        true => code::SUCCESS,
+        false => code::FAILED,
+    })
 }
 
 /// `weir clean node-ambient`

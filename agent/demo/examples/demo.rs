@@ -10,7 +10,13 @@ fn main() -> ExitCode {
         return weir_cni::plugin::main();
     }
     match weir_demo::run(false, false, false) {
-        Ok(code) => ExitCode::from(code),
+        Ok((text, is_good)) => {
+            print!("{text}");
+            match is_good {
+                true => ExitCode::SUCCESS,
+                false => ExitCode::FAILURE,
+            }
+        }
         Err(e) => {
             eprintln!("demo: {e}");
             ExitCode::FAILURE

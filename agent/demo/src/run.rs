@@ -6,7 +6,7 @@ use super::redirection::{Redirection, step, text};
 use super::trace::{Counters, Held};
 use super::{Flow, Lab, Place, Played, Table, Tone};
 use serde_json::{Value, json};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::Instant;
 use weir_cni::redirection::Sandbox;
 use weir_netlink::Netns;
@@ -18,11 +18,12 @@ struct Watched {
     rule: Option<String>,
 }
 
-/// Runs the demonstration for a pod with a sidecar, or for one in ambient mode; the exit code is 0 when every flow went where it should.
+/// Runs the demonstration for a pod with a sidecar, or for one in ambient mode: what is to be printed, and whether every flow went where it
+/// should and nothing is left.
 ///
 /// # Errors
 /// In words: what could not be made, and what to do about it.
-pub fn run(ambient: bool, as_json: bool, keep_going: bool) -> Result<u8, String> {
+pub fn run(ambient: bool, as_json: bool, keep_going: bool) -> Result<(String, bool), String> {
     let start = Instant::now();
     let host = Host::look();
     step("make a client, a pod and a server, each in a network namespace of its own");
@@ -51,8 +52,7 @@ pub fn run(ambient: bool, as_json: bool, keep_going: bool) -> Result<u8, String>
     } else {
         to_text(&watched, &left, seconds)
     };
-    let _ = std::io::stdout().lock().write_all(printed.as_bytes());
-    Ok(u8::from(!good))
+    Ok((printed, good))
 }
 
 /// Tried before anything is built on it: `unshare --map-root-user` gives all capabilities, but

@@ -119,6 +119,22 @@ fn an_answer_that_cannot_be_written_is_3_and_says_what_is_in_force() {
 }
 
 #[test]
+fn a_demonstration_that_cannot_be_shown_is_3() {
+    let _ = weir_testing::namespace_or_skip!();
+    for (stdout, is_said) in [(full(), true), (closed(), false)] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        let output = command.arg("demo").stdout(stdout).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        if output.status.code() == Some(1) {
+            println!("skipped: there is nothing to show: {said}");
+            return;
+        }
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert_eq!(said.contains("cannot write to stdout"), is_said, "{said}");
+    }
+}
+
+#[test]
 fn a_plan_that_nobody_reads_is_3_without_a_word() {
     let file = config(&json!({}));
     for json in [&[][..], &["--json"]] {

@@ -11,7 +11,7 @@ use lab::service;
 pub use lab::{Lab, Place};
 use serde_json::{Value, json};
 pub use stage::{Arrival, Stage};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::time::Instant;
 use weir_cni::compile::Engine;
@@ -117,11 +117,11 @@ impl Watched {
     }
 }
 
-/// Runs the demonstration; the exit code is 0 when every flow went where it should and nothing is left.
+/// Runs the demonstration: what is to be printed, and whether every flow went where it should and nothing is left.
 ///
 /// # Errors
 /// In words: what could not be made, and what to do about it.
-pub fn run(way: Way<'_>, as_json: bool, keep_going: bool) -> Result<u8, String> {
+pub fn run(way: Way<'_>, as_json: bool, keep_going: bool) -> Result<(String, bool), String> {
     let start = Instant::now();
     let host = Host::look();
     step(
@@ -147,8 +147,7 @@ pub fn run(way: Way<'_>, as_json: bool, keep_going: bool) -> Result<u8, String> 
         true => format!("{:#}\n", to_json(&watched, &left, good)),
         false => to_text(&watched, &left, start.elapsed().as_secs_f32()),
     };
-    let _ = std::io::stdout().lock().write_all(printed.as_bytes());
-    Ok(u8::from(!good))
+    Ok((printed, good))
 }
 
 fn watch(
