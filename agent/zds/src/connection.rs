@@ -1,4 +1,4 @@
-//! One connection of ztunnel: hello, all pods, then what is asked for, one request at a time.
+//! One connection of ztunnel: hello, snapshot, then requests, one at a time.
 
 use crate::listener::CONNECTIONS;
 use crate::message::{
@@ -18,27 +18,27 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Characters of what ztunnel says that are kept.
+/// Maximum number of characters kept from an error text of ztunnel.
 const WORDS: usize = 500;
-/// How often it is looked whether pods are known.
+/// Interval at which a waiting connection checks whether the pods are known.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What the others see of a connection.
+/// The shared part of a connection.
 pub(crate) struct Connection {
-    /// Counted from 1.
+    /// Number of the connection, from 1.
     pub(crate) id: u64,
-    /// The list of all pods was taken for it: what is asked for from now on is sent after it.
+    /// The list of all pods was taken for its snapshot: requests made from now on are sent after the snapshot.
     pub(crate) listed: AtomicBool,
-    /// It was told of all pods.
+    /// The snapshot is complete.
     pub(crate) ready: AtomicBool,
-    /// Process id of the peer.
+    /// Process ID of the peer.
     pid: i32,
     since: SystemTime,
-    /// `ZdsHello.version`; 0 until the hello is there.
+    /// `ZdsHello.version`; 0 before the hello message.
     version: AtomicI32,
-    /// Requests that were acknowledged.
+    /// Number of acknowledged requests.
     acked: AtomicU64,
-    /// A newer connection has taken its place.
+    /// A newer connection has replaced it.
     replaced: AtomicBool,
     socket: Socket,
     wake: PipeWriter,
@@ -46,7 +46,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// With the end that is readable when there is something to do.
+    /// Creates the connection, and the pipe that becomes readable when there is work.
     pub(crate) fn new(id: u64, pid: i32, socket: Socket) -> io::Result<(Self, PipeReader)> {
         let (reader, wake) = io::pipe()?;
         let connection = Self {
@@ -65,12 +65,12 @@ impl Connection {
         Ok((connection, reader))
     }
 
-    /// There is something to do.
+    /// Wakes the thread of the connection.
     pub(crate) fn wake(&self) {
         let _ = (&self.wake).write(&[1]);
     }
 
-    /// What can be known of it from outside.
+    /// Returns the public state of the connection.
     pub(crate) fn peer(&self) -> Peer {
         let version = self.version.load(Ordering::Relaxed);
         Peer {
@@ -84,7 +84,7 @@ impl Connection {
         }
     }
 
-    /// Ends it for a newer one. Its thread does not wait for the peer any longer.
+    /// Closes it in favour of a newer one. Its thread stops waiting for the peer.
     pub(crate) fn replace(&self) {
         self.replaced.store(true, Ordering::Release);
         // The peer may have disconnected already.
@@ -93,7 +93,7 @@ impl Connection {
     }
 }
 
-/// Serves it to its end, and says why it ended.
+/// Serves the connection until it ends and returns the reason.
 pub(crate) fn serve(shared: &Shared, connection: &Connection, mut woken: PipeReader) -> String {
     let mut line = Line {
         shared,
@@ -115,15 +115,15 @@ pub(crate) fn serve(shared: &Shared, connection: &Connection, mut woken: PipeRea
     }
 }
 
-/// Why a connection ends.
+/// The reason why a connection ends.
 struct End {
     why: String,
-    /// What that is for whose request was on its way.
+    /// The error for the caller whose request was in flight.
     fail: Fail,
 }
 
 impl End {
-    /// It is closed, or has to be.
+    /// The connection is closed, or has to be.
     fn closed(why: impl Into<String>) -> Self {
         Self {
             why: why.into(),
@@ -131,7 +131,7 @@ impl End {
         }
     }
 
-    /// ztunnel does not read or answer in time.
+    /// ztunnel did not read or answer in time.
     fn late(why: String) -> Self {
         Self {
             why,
@@ -140,10 +140,10 @@ impl End {
     }
 }
 
-/// Why a request has no effect, on a connection that goes on.
+/// A refused request; the connection continues.
 struct Refusal {
     why: String,
-    /// ztunnel has read it.
+    /// ztunnel has received the request.
     read: bool,
 }
 
@@ -182,7 +182,7 @@ impl Line<'_> {
         }
     }
 
-    /// Sends a request and reads the answer; the error of one that is refused is its text.
+    /// Sends a request and reads the answer. The error of a refused request is ztunnel's text.
     fn exchange(
         &mut self,
         request: Request,
@@ -198,12 +198,12 @@ impl Line<'_> {
                 "its names take {length} bytes, and ztunnel reads no more than {REQUEST}"
             ))));
         }
-        // What is there already would be taken for the answer.
+        // A packet that is already queued would be taken for the answer.
         self.look(Duration::ZERO)?;
         let sent = packet::send(self.socket, &bytes, netns, self.shared.options.limit);
         if let Err(e) = sent {
-            // Nothing was sent, and the next pod may have better luck: the kernel refuses this descriptor, or has too many
-            // on their way.
+            // Nothing was sent, and the next pod may succeed: the kernel refuses this descriptor, or too many descriptors are
+            // in flight.
             let of_netns = [Errno::EBADF as i32, Errno::ETOOMANYREFS as i32];
             if e.raw_os_error()
                 .is_some_and(|number| of_netns.contains(&number))
@@ -233,8 +233,8 @@ impl Line<'_> {
         }
     }
 
-    /// All pods, then the end of the snapshot. It is not sent before the pods are known: ztunnel drops every pod that is not
-    /// in it.
+    /// Sends all pods, then the end of the snapshot. Waits until the pods are known: ztunnel drops every pod that is not
+    /// in the snapshot.
     fn snapshot(&mut self, connection: &Connection) -> Result<(), End> {
         let until = Instant::now() + self.shared.options.patience;
         let all = loop {
@@ -250,7 +250,7 @@ impl Line<'_> {
                     "the pods of this node are not known within {patience:?}; ztunnel connects again"
                 )));
             }
-            // It closes, or says what it must not, or nothing.
+            // Detects that the peer closed, or sent an unexpected message.
             self.look(LOOK)?;
         };
         connection.listed.store(true, Ordering::Release);
@@ -275,15 +275,15 @@ impl Line<'_> {
                 (Err(refusal), has_netns) => {
                     self.shared.observer.refused(&workload.uid, &refusal.why);
                     if has_netns && !refusal.read {
-                        // What it has of an earlier connection it would drop at the end.
+                        // Otherwise it would drop the pod, known from an earlier connection, at the end of the snapshot.
                         let _ = self.exchange(keep(workload), None)?;
                     }
                 }
             }
         }
         let sent = self.exchange(Request::SnapshotSent(SnapshotSent {}), None)?;
-        // As upstream a refused end is no reason to disconnect: a ztunnel that cannot go on closes by itself, and one that
-        // can takes pods from now on.
+        // As upstream, a refused end of the snapshot does not close the connection: a ztunnel that cannot continue closes it, and one
+        // that can accepts pods from now on.
         connection.ready.store(true, Ordering::Release);
         match sent {
             Ok(()) => self.shared.observer.snapshot(added, kept),
@@ -292,7 +292,7 @@ impl Line<'_> {
         Ok(())
     }
 
-    /// Whether nothing came meanwhile: between requests ztunnel has nothing to say.
+    /// Fails if a packet was received: ztunnel sends nothing between requests.
     fn look(&mut self, limit: Duration) -> Result<(), End> {
         match self.buffer.receive(self.socket, limit) {
             Err(e) if e.kind() == io::ErrorKind::TimedOut => Ok(()),
@@ -316,7 +316,7 @@ impl Line<'_> {
                         self.shared.observer.refused(&ticket.uid, &why);
                         (Sent::Refused(why), Ok(()))
                     }
-                    // A late answer would be taken for that of the next request, so the connection ends.
+                    // A late answer would be taken for that of the next request, so the connection must end.
                     Err(end) => (Sent::Failed(end.fail), Err(end)),
                 };
                 if connection.requests.answer(&ticket, sent) {
@@ -336,7 +336,7 @@ impl Line<'_> {
             }
             let [of_socket, of_pipe] = fds.map(|fd| fd.any().unwrap_or(false));
             if of_pipe {
-                // One read takes all that is there, but for more requests than are queued.
+                // One read empties the pipe, which has at most one byte per queued request.
                 let _ = woken.read(&mut [0; 2 * QUEUE]);
             }
             if of_socket {
@@ -352,7 +352,7 @@ fn keep(workload: &Workload) -> Request {
     })
 }
 
-/// The first line: a backtrace may follow.
+/// Returns the first line; a backtrace may follow.
 fn cut(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     line.chars().take(WORDS).collect()

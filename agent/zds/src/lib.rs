@@ -1,18 +1,18 @@
-//! ZDS, the protocol in which a node agent hands the network namespaces of pods to ztunnel (`istio.workload.zds`).
+//! ZDS, the protocol by which a node agent passes the network namespaces of pods to ztunnel (`istio.workload.zds`).
 //!
 //! ```text
-//! ztunnel connects, says hello -> all pods, each acknowledged -> "that was all" -> pods that come and go
+//! ztunnel connects, sends hello -> all pods, each acknowledged -> end of the snapshot -> added and removed pods
 //! ```
-//! The agent listens on a socket of type SEQPACKET: a packet is a protobuf message, and the one that adds a pod carries a
-//! descriptor of its namespace. Every request is answered before the next is sent; one that waits, or is not answered yet, is not sent
-//! again. During a roll-over two ztunnels are
-//! connected: pods are added to the newest, and removed from all. Eight may be connected; one more replaces the oldest.
+//! The agent listens on a SEQPACKET socket: each packet is a protobuf message, and one that adds a pod carries a
+//! descriptor of its network namespace. Each request is answered before the next one is sent; a request that is queued or not answered yet
+//! is not sent again. During a roll-over two ztunnels are
+//! connected: pods are added to the newest and removed from all. Up to eight may be connected; one more replaces the oldest.
 //!
-//! What is sent has to be right: after a request out of order ztunnel drains all pods and ends. What is received is
-//! bounded, and a peer that is silent, slow or speaks nonsense is disconnected; it connects again and is told everything.
+//! The order of requests matters: after one out of order, ztunnel drains all pods and exits. Received data is
+//! bounded, and a peer that is silent, slow or violates the protocol is disconnected; it reconnects and gets a new snapshot.
 //!
-//! [`Server`] is the socket and its connections, [`Workloads`] where it learns all pods, [`Handle`] adds and removes one,
-//! [`Observer`] is told what happens.
+//! [`Server`] is the socket with its connections, [`Workloads`] supplies all pods, [`Handle`] adds and removes pods,
+//! [`Observer`] receives events.
 #![forbid(unsafe_code)]
 
 mod connection;
@@ -29,7 +29,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// A network namespace that can be sent.
+/// A descriptor of a network namespace that can be sent.
 pub trait Namespace: AsFd + Debug + Send + Sync {}
 
 impl<T: AsFd + Debug + Send + Sync> Namespace for T {}
@@ -48,52 +48,52 @@ pub struct Workload {
     pub namespace: Arc<str>,
     /// `spec.serviceAccountName`
     pub service_account: Arc<str>,
-    /// Its network namespace. `None`: it is not known where it is; ztunnel keeps what it has.
+    /// Its network namespace. `None` if not known: ztunnel keeps the one that it has.
     pub netns: Option<Arc<dyn Namespace>>,
 }
 
-/// A ztunnel that is connected.
+/// A connected ztunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// The number of the connection, which no other ever has. The highest is the newest.
+    /// The unique number of the connection. The highest is the newest.
     pub id: u64,
-    /// Its process, in the pid namespace of this process (`SO_PEERCRED`); 0: it is outside of it.
+    /// Its process ID in the PID namespace of this process (`SO_PEERCRED`); 0 if it is outside.
     pub pid: i32,
     /// When it connected.
     pub since: SystemTime,
-    /// `ZdsHello.version`; `None`: it has not said hello yet.
+    /// `ZdsHello.version`; `None` before the hello message.
     pub version: Option<i32>,
-    /// It has answered the snapshot. Pods are added to the newest of these; while there is none, to the newest that is being
-    /// told of all pods, after them.
+    /// Its snapshot is complete. Pods are added to the newest such connection; while there is none, to the newest one whose
+    /// snapshot is in progress, after that.
     pub ready: bool,
-    /// Requests that it has acknowledged.
+    /// Number of acknowledged requests.
     pub acked: u64,
-    /// Requests that wait to be sent to it.
+    /// Number of queued requests.
     pub pending: usize,
 }
 
-/// Where the server learns all pods, for a ztunnel that connects.
+/// The source of all pods, for the snapshot of a new connection.
 pub trait Workloads: Send + Sync {
-    /// All pods that ztunnel carries. `None`: they are not known yet. It drops every pod that is not among them.
+    /// Returns all enrolled pods; `None` if not known yet. ztunnel drops every pod that is not among them.
     fn all(&self) -> Option<Vec<Workload>>;
 }
 
-/// Is told what happens, in the thread where it happens. It must not block.
+/// Receives events, on the thread where they occur. It must not block.
 pub trait Observer: Send + Sync {
-    /// How many connections there are now.
+    /// The number of connections changed.
     fn connections(&self, count: usize);
-    /// A ztunnel has acknowledged all pods: so many with their namespace, so many to be kept.
+    /// A snapshot is complete: number of pods sent with their namespace, and of pods to be kept.
     fn snapshot(&self, added: usize, kept: usize);
-    /// A ztunnel refuses the end of the snapshot. Its connection goes on.
+    /// A ztunnel refused the end of the snapshot. Its connection continues.
     fn snapshot_refused(&self, why: &str);
-    /// A ztunnel refuses a request about this pod.
+    /// A ztunnel refused a request about this pod.
     fn refused(&self, uid: &str, why: &str);
-    /// A ztunnel has answered a request about this pod after who asked had given up: who asks for the same has the answer.
+    /// A ztunnel answered a request about this pod after the caller gave up: the next call with the same request gets the answer.
     fn answered(&self, uid: &Uid);
     /// A connection has ended.
     fn closed(&self, why: &str);
-    /// A connection was refused: the peer is not ztunnel, or there is no thread for it.
+    /// A connection was refused: the peer is not ztunnel, or no thread can be started.
     fn stranger(&self, why: &str);
-    /// The socket is bound, or cannot be, for this reason.
+    /// The socket was bound, or binding failed for this reason.
     fn socket(&self, failure: Option<&str>);
 }

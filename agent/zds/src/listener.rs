@@ -1,4 +1,4 @@
-//! The socket: bound, accepted from, and bound again when its file is lost.
+//! The listening socket: bound, accepted from, and bound again if its file is lost.
 
 use crate::connection::{self, Connection};
 use crate::packet::timeout;
@@ -16,33 +16,33 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Connections that wait to be accepted.
+/// Maximum number of connections waiting to be accepted.
 const BACKLOG: i32 = 16;
-/// One connection in this time.
+/// Minimum interval between two accepted connections.
 const PACE: Duration = Duration::from_millis(200);
-/// Connections at once: a roll-over has two. One more replaces the oldest.
+/// Maximum number of connections; a roll-over has two. One more replaces the oldest.
 pub(crate) const CONNECTIONS: usize = 8;
-/// Mode of the socket's file: root alone connects, also where the directory lets other users in.
+/// Mode of the socket's file: only root may connect, even if other users may enter the directory.
 const MODE: u32 = 0o600;
-/// How the first name of the socket's file begins.
+/// Prefix of the temporary name of the socket's file.
 const BESIDE: &str = ".zds.";
-/// First names that are tried.
+/// Number of temporary names that are tried.
 const TRIES: u32 = 16;
-/// A file with a first name that is older was left over.
+/// Age from which a file with a temporary name counts as left over.
 const LEFT_OVER: Duration = Duration::from_secs(60);
-/// How often it is looked whether the socket's file is there, and whether the agent ends.
+/// Interval of checks whether the socket's file exists, and whether the agent stops.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// The longest time between two looks while another process listens there: each is a connection that it has to close.
+/// Longest interval between checks while another process listens there: each check is a connection that it has to close.
 const LOOK_FOREIGN: Duration = Duration::from_secs(60);
 
-/// A socket that listens, and its file.
+/// A listening socket and its file.
 pub(crate) struct Bound {
     socket: Socket,
     file: File,
 }
 
-/// Which file it is; inode numbers are given anew.
+/// The identity of a file; inode numbers are reused.
 type File = (u64, u64, Option<SystemTime>);
 
 fn file(path: &Path) -> io::Result<File> {
@@ -50,12 +50,12 @@ fn file(path: &Path) -> io::Result<File> {
     Ok((meta.dev(), meta.ino(), meta.created().ok()))
 }
 
-/// A socket with a name for the moment, which no other agent has: in each container the agent may be process 1.
+/// Creates a socket with a unique temporary name: in each container, the agent may be process 1.
 fn bind_beside(path: &Path) -> io::Result<(Socket, PathBuf)> {
     let socket = Socket::new(Domain::UNIX, Type::SEQPACKET.cloexec(), None)?;
     let mut tries = 0;
     loop {
-        // Each has random keys.
+        // Each `RandomState` has random keys.
         let number = RandomState::new().hash_one(tries) & 0xffff_ffff;
         let new = path.with_file_name(format!("{BESIDE}{number:08x}"));
         tries += 1;
@@ -67,10 +67,10 @@ fn bind_beside(path: &Path) -> io::Result<(Socket, PathBuf)> {
     }
 }
 
-/// Removes sockets of agents that were killed between the two names. One that has its first name needs it for a moment only.
+/// Removes sockets of agents that were killed before the rename. A temporary name is only used for a moment.
 fn remove_left_over(path: &Path) {
     let Some(dir) = path.parent() else { return };
-    // What cannot be looked at or removed is in nobody's way.
+    // Files that cannot be examined or removed do no harm.
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let is_named = entry.file_name().to_string_lossy().starts_with(BESIDE);
         let is_old = |meta: fs::Metadata| {
@@ -83,13 +83,13 @@ fn remove_left_over(path: &Path) {
     }
 }
 
-/// Listens there, in the place of what was there before. The socket listens already when it gets its name: one that did not
-/// would look like the file of a process that has ended, and be taken away by an agent that looks at the same moment.
+/// Listens at `path` and replaces what was there. The socket listens before it gets its name: otherwise it
+/// would look like the file of an ended process, and another agent could replace it at that moment.
 pub(crate) fn bind(path: &Path) -> io::Result<Bound> {
     remove_left_over(path);
     let (socket, new) = bind_beside(path)?;
     let named = || {
-        // Before it listens: until then every connect(2) fails.
+        // Before listen(2): until then every connect(2) fails.
         fs::set_permissions(&new, fs::Permissions::from_mode(MODE))?;
         socket.listen(BACKLOG)?;
         socket.set_nonblocking(true)?;
@@ -106,14 +106,14 @@ pub(crate) fn bind(path: &Path) -> io::Result<Bound> {
     }
 }
 
-/// The same for a file that was lost, but never in the place of a process that listens: the agent of the next version
-/// takes over while this one ends, and both would take the file from each other for ever.
+/// Binds again after the file was lost, but never replaces a process that listens: the agent of the next version
+/// takes over while this one stops, and both would take the file from each other forever.
 fn bind_again(path: &Path) -> io::Result<Bound> {
     use io::ErrorKind::{ConnectionRefused, NotFound};
     let socket = Socket::new(Domain::UNIX, Type::SEQPACKET.cloexec(), None)?;
     socket.set_nonblocking(true)?;
     match socket.connect(&SockAddr::unix(path)?) {
-        // No file, or one that is left over. What cannot be found out counts as a process that listens.
+        // No file, or a left-over one. In doubt, a process counts as listening.
         Err(e) if matches!(e.kind(), NotFound | ConnectionRefused) => bind(path),
         _ => Err(io::Error::new(
             io::ErrorKind::AddrInUse,
@@ -122,7 +122,7 @@ fn bind_again(path: &Path) -> io::Result<Bound> {
     }
 }
 
-/// Accepts until the agent ends, then waits for the connections to end.
+/// Accepts connections until the agent stops, then waits until they have ended.
 pub(crate) fn accept(shared: &Arc<Shared>, mut bound: Bound) {
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
     let mut failure = None;
@@ -149,7 +149,7 @@ pub(crate) fn accept(shared: &Arc<Shared>, mut bound: Bound) {
             }
         }
         let mut fds = [PollFd::new(bound.socket.as_fd(), PollFlags::POLLIN)];
-        // A failure leads to another look.
+        // After a failure, the loop checks again.
         let _ = poll(&mut fds, timeout(Instant::now() + LOOK));
         match bound.socket.accept() {
             Ok((socket, _)) => {
@@ -160,7 +160,7 @@ pub(crate) fn accept(shared: &Arc<Shared>, mut bound: Bound) {
                 }
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
-            // No descriptor is free: the connection still waits, so that the next poll returns at once.
+            // No file descriptor is free: the connection still waits, and the next poll returns immediately.
             Err(_) => {}
         }
         std::thread::sleep(PACE);
@@ -170,7 +170,7 @@ pub(crate) fn accept(shared: &Arc<Shared>, mut bound: Bound) {
     }
 }
 
-/// Serves a connection on a thread of its own.
+/// Serves a connection on a separate thread.
 fn begin(shared: &Arc<Shared>, socket: Socket) -> Result<JoinHandle<()>, String> {
     let peer = getsockopt(&socket, PeerCredentials)
         .map_err(|e| format!("it is not known whose it is: {e}"))?;
@@ -185,7 +185,7 @@ fn begin(shared: &Arc<Shared>, socket: Socket) -> Result<JoinHandle<()>, String>
         Connection::new(shared.next(), peer.pid(), socket).map_err(|e| e.to_string())?;
     let connection = Arc::new(connection);
     let mut connections = shared.connections();
-    // A ztunnel that does not close what it has lost must not keep the one of now out.
+    // Stale connections of a ztunnel must not block the current one.
     while connections.len() >= CONNECTIONS {
         connections.remove(0).replace();
     }

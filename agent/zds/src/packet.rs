@@ -1,4 +1,4 @@
-//! One packet: a message, and at most one descriptor.
+//! One packet: a message and at most one descriptor.
 
 use crate::Namespace;
 use nix::errno::Errno;
@@ -9,12 +9,12 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// Bytes of a request: ztunnel reads no more.
+/// Maximum size of a request in bytes: ztunnel reads no more.
 pub(crate) const REQUEST: usize = 1023;
-/// Bytes of an answer, which may have a backtrace in it.
+/// Maximum size of an answer in bytes; it may contain a backtrace.
 const ANSWER: usize = 256 << 10;
 
-/// Sends a packet within the limit.
+/// Sends a packet within the time limit.
 pub(crate) fn send(
     socket: &Socket,
     bytes: &[u8],
@@ -32,7 +32,7 @@ pub(crate) fn send(
         let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
         let data = [IoSlice::new(bytes)];
         match sendmsg::<()>(socket.as_raw_fd(), &data, &control, flags, None) {
-            // A packet is sent whole or not at all.
+            // A packet is sent completely or not at all.
             Ok(_) => return Ok(()),
             Err(Errno::EAGAIN | Errno::EINTR) => {}
             Err(e) => return Err(e.into()),
@@ -40,7 +40,7 @@ pub(crate) fn send(
     }
 }
 
-/// Where packets are received.
+/// The receive buffer.
 pub(crate) struct Buffer(Vec<u8>);
 
 impl Buffer {
@@ -48,7 +48,7 @@ impl Buffer {
         Self(vec![0; ANSWER])
     }
 
-    /// Receives a packet within the limit; empty when the peer has closed. Descriptors are not taken.
+    /// Receives a packet within the time limit; empty if the peer has closed. Descriptors are refused.
     pub(crate) fn receive(&mut self, socket: &Socket, limit: Duration) -> io::Result<&[u8]> {
         let until = Instant::now() + limit;
         let (length, flags) = loop {
@@ -63,7 +63,7 @@ impl Buffer {
                 Err(e) => return Err(e.into()),
             }
         };
-        // There is no room for descriptors: the kernel has closed them.
+        // The control buffer has no room for descriptors: the kernel has closed them.
         if flags.contains(MsgFlags::MSG_CTRUNC) {
             let text = "a packet has a descriptor, which none from ztunnel has";
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
@@ -76,7 +76,7 @@ impl Buffer {
     }
 }
 
-/// Whether that is so by then.
+/// Waits until the events occur; false at the deadline.
 fn ready(fd: BorrowedFd<'_>, events: PollFlags, until: Instant) -> io::Result<bool> {
     loop {
         let mut fds = [PollFd::new(fd, events)];
@@ -89,7 +89,7 @@ fn ready(fd: BorrowedFd<'_>, events: PollFlags, until: Instant) -> io::Result<bo
     }
 }
 
-/// For `poll(2)`, rounded up.
+/// Returns the remaining time for `poll(2)`, rounded up.
 pub(crate) fn timeout(until: Instant) -> PollTimeout {
     let left = until.saturating_duration_since(Instant::now());
     let millis = left.as_micros().div_ceil(1000);

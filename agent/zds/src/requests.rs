@@ -1,7 +1,7 @@
-//! What one connection is asked for: about each pod the last request, which waits in line, is on its way, or has an answer.
+//! The requests of one connection: for each pod the last one, which is queued, in flight or answered.
 //!
-//! A ztunnel may need longer than who asks waits. The request stays then, the same one is not sent again, and who asks for the
-//! same later gets the answer.
+//! A ztunnel may need longer than the caller waits. The request then stays, the same one is not sent again, and the next caller
+//! gets the answer.
 
 use crate::message::Request;
 use crate::server::AddError;
@@ -10,13 +10,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Requests that wait: a node has fewer pods.
+/// Maximum number of queued requests; a node has fewer pods.
 pub(crate) const QUEUE: usize = 1000;
 
 /// Device and inode of a network namespace.
 pub(crate) type Place = (u64, u64);
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Clone)]
 pub(crate) enum Sent {
     Taken,
@@ -24,20 +24,20 @@ pub(crate) enum Sent {
     Failed(Fail),
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fail {
     TimedOut,
     Closed,
 }
 
-/// A request to be sent.
+/// A queued request.
 pub(crate) struct Unsent {
     pub(crate) request: Request,
     pub(crate) netns: Option<Arc<dyn Namespace>>,
 }
 
-/// Which request it is: another one about the same pod may follow.
+/// Identifies a request: another one about the same pod may follow.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Ticket {
     pub(crate) uid: Uid,
@@ -53,7 +53,7 @@ pub(crate) struct Requests {
 #[derive(Default)]
 struct State {
     asked: BTreeMap<Uid, Asked>,
-    /// Those of `asked` that were not sent yet.
+    /// The queue: pods of `asked` whose request was not sent yet.
     line: VecDeque<Uid>,
     last: u64,
     closed: bool,
@@ -61,13 +61,13 @@ struct State {
 
 struct Asked {
     number: u64,
-    /// Where the pod is to be; `None`: nowhere.
+    /// The desired network namespace of the pod; `None`: the pod is removed.
     place: Option<Place>,
-    /// Until it is sent.
+    /// The request, until it is sent.
     unsent: Option<Unsent>,
-    /// How many wait for the answer.
+    /// Number of callers that wait for the answer.
     waiting: usize,
-    /// Until all who wait have it; that of a removal until all connections have answered.
+    /// The answer, until all waiting callers have it; that of a removal, until all connections have answered.
     answer: Option<Sent>,
 }
 
@@ -83,13 +83,13 @@ impl Requests {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many wait in line.
+    /// Returns the length of the queue.
     pub(crate) fn pending(&self) -> usize {
         self.state().line.len()
     }
 
-    /// Puts a request in line, unless it is there, on its way or answered. Another one about the pod that was not sent yet is
-    /// dropped. [`Requests::wait`] has to follow. True: it is new in line.
+    /// Queues a request, unless the same one is queued, in flight or answered. Another request about the pod that was not sent yet is
+    /// dropped. [`Requests::wait`] must follow. Returns true if the request was queued now.
     pub(crate) fn put(
         &self,
         uid: &Uid,
@@ -126,12 +126,12 @@ impl Requests {
         state.asked.insert(Uid::clone(&uid), asked);
         state.line.push_back(Uid::clone(&uid));
         drop(state);
-        // Who waits for the one before need not.
+        // Callers that wait for the previous request are woken.
         self.answered.notify_all();
         Ok((Ticket { uid, number }, true))
     }
 
-    /// Waits for what becomes of it. Later it goes on all the same.
+    /// Waits for the result until `until`. The request continues afterwards.
     pub(crate) fn wait(&self, ticket: &Ticket, until: Instant) -> Result<(), AddError> {
         let mut state = self.state();
         loop {
@@ -145,7 +145,7 @@ impl Requests {
                 asked.waiting = asked.waiting.saturating_sub(1);
             }
             if let Some(answer) = asked.answer.clone() {
-                // That a pod is removed others have to answer, too, and who asks for it asks all again.
+                // All connections must answer a removal, and a repeated call asks all of them.
                 if asked.waiting == 0 && asked.place.is_some() {
                     state.asked.remove(&ticket.uid);
                 }
@@ -164,7 +164,7 @@ impl Requests {
         }
     }
 
-    /// All connections have answered: nobody asks for this answer again.
+    /// Forgets the answer: all connections have answered.
     pub(crate) fn heard(&self, ticket: &Ticket) {
         let mut state = self.state();
         let asked = state.asked.get(&ticket.uid);
@@ -173,7 +173,7 @@ impl Requests {
         }
     }
 
-    /// The next one that is to be sent.
+    /// Takes the next request from the queue.
     pub(crate) fn next(&self) -> Option<(Ticket, Unsent)> {
         let mut state = self.state();
         loop {
@@ -186,7 +186,7 @@ impl Requests {
         }
     }
 
-    /// What became of it. True: nobody waits for that any more, and it is still what is wanted.
+    /// Records the result. Returns true if no caller waits for it and the request is still the last one.
     pub(crate) fn answer(&self, ticket: &Ticket, sent: Sent) -> bool {
         let mut state = self.state();
         let asked = state.asked.get_mut(&ticket.uid);
@@ -200,7 +200,7 @@ impl Requests {
         is_late
     }
 
-    /// The pod was taken as one of all pods: the same need not be sent. What was asked for else is newer. True: as
+    /// Records that the snapshot included the pod: the same request need not be sent. Any other request is newer. Returns as
     /// [`Requests::answer`].
     pub(crate) fn was_taken(&self, uid: &Uid, place: Place) -> bool {
         let mut state = self.state();
@@ -223,7 +223,7 @@ impl Requests {
         is_late
     }
 
-    /// No request is taken any more, and those without an answer get none.
+    /// Refuses further requests; those without an answer get none.
     pub(crate) fn close(&self) {
         let mut state = self.state();
         state.closed = true;

@@ -1,4 +1,4 @@
-//! The socket, its connections, and who asks for something to be sent.
+//! The server: the socket, its connections, and the handle for requests.
 
 use crate::connection::Connection;
 use crate::message::{AddWorkload, DelWorkload, Request, WorkloadInfo};
@@ -12,21 +12,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Where and how it is served.
+/// Options of the server.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The socket's path; its directory must exist.
     pub path: PathBuf,
-    /// Users that may connect; ztunnel runs as 0.
+    /// User IDs that may connect; ztunnel runs as 0.
     pub users: Vec<u32>,
-    /// Each message has to be sent, and answered, within this time.
+    /// Time limit to send a message and receive the answer.
     pub limit: Duration,
-    /// How long a ztunnel that connects waits for pods to be known.
+    /// Maximum time that a new connection waits for the pods to be known.
     pub patience: Duration,
 }
 
 impl Options {
-    /// As Istio's agent: root may connect, and 5 s for each message.
+    /// The values of Istio's agent: only root may connect, 5 s per message.
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
         Self {
@@ -44,15 +44,15 @@ impl Options {
 pub enum AddError {
     /// No ztunnel is connected.
     NoProxy,
-    /// ztunnel refuses it, in its words, which may be cut.
+    /// ztunnel refused it; the text may be truncated.
     Refused(String),
-    /// There was no answer within the limit of a message, and the connection ended.
+    /// There was no answer within the time limit of a message, and the connection ended.
     TimedOut,
-    /// There is no answer yet. What was asked for goes on: who asks for the same later has the answer.
+    /// There is no answer yet. The request continues, and a later call gets the answer.
     Waits,
     /// The connection ended before the answer.
     Closed,
-    /// It cannot be sent: why.
+    /// It cannot be sent, for this reason.
     Unsendable(String),
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Shared {
     pub(crate) workloads: Arc<dyn Workloads>,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) stop: AtomicBool,
-    /// In the order in which they came.
+    /// Oldest first.
     connections: Mutex<Vec<Arc<Connection>>>,
     last: AtomicU64,
 }
@@ -89,15 +89,15 @@ impl Shared {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The newest that was told of all pods.
+    /// Returns the newest connection with a complete snapshot.
     fn ready(&self) -> Option<Arc<Connection>> {
         let connections = self.connections();
         let is_ready = |c: &&Arc<Connection>| c.ready.load(Ordering::Acquire);
         connections.iter().rev().find(is_ready).map(Arc::clone)
     }
 
-    /// Who gets a pod: the newest that was told of all pods. While there is none, the newest that is being told of them, and
-    /// hears of this one afterwards.
+    /// Returns the connection that gets a new pod: the newest with a complete snapshot, otherwise the newest whose snapshot is in
+    /// progress.
     fn takes_pods(&self) -> Option<Arc<Connection>> {
         self.ready().or_else(|| {
             let connections = self.connections();
@@ -115,22 +115,22 @@ impl Shared {
     }
 }
 
-/// The socket and its connections; they end when it is dropped. The socket's file stays for the next agent.
+/// The socket and its connections, which end when it is dropped. The socket's file is left to the next agent.
 pub struct Server {
     shared: Arc<Shared>,
     accepts: Option<JoinHandle<()>>,
 }
 
-/// Adds and removes pods; clones are the same server.
+/// Adds and removes pods. Clones refer to the same server.
 #[derive(Clone)]
 pub struct Handle(Arc<Shared>);
 
 impl Server {
-    /// Binds the socket and accepts connections. A socket that an agent before this one left is replaced; one that is
+    /// Binds the socket and accepts connections. A socket left by an earlier agent is replaced; one that is
     /// lost later is bound again.
     ///
     /// # Errors
-    /// The socket cannot be bound; no thread.
+    /// The socket cannot be bound, or no thread can be started.
     pub fn start(
         options: Options,
         workloads: Arc<dyn Workloads>,
@@ -156,7 +156,7 @@ impl Server {
         })
     }
 
-    /// For those who add and remove.
+    /// Returns the handle to add and remove pods.
     #[must_use]
     pub fn handle(&self) -> Handle {
         Handle(Arc::clone(&self.shared))
@@ -175,8 +175,8 @@ impl Drop for Server {
 }
 
 impl Handle {
-    /// The newest connection that was told of all pods, by a number that no other ever has. `None`: there is none. Pods that
-    /// were added to another one meanwhile are not known to it.
+    /// Returns the unique number of the newest connection with a complete snapshot; `None` if there is none. Pods that
+    /// were added to another connection in the meantime are not known to it.
     #[must_use]
     pub fn newest(&self) -> Option<u64> {
         self.0.ready().map(|c| c.id)
@@ -189,12 +189,12 @@ impl Handle {
         connections.iter().map(|c| c.peer()).collect()
     }
 
-    /// Has the newest connection take the pod, and returns its number. A pod that it has already, in the same namespace,
-    /// stays as it is; in another one it is moved. A connection that is being told of all pods takes it after them. While it has
-    /// not answered, nothing is sent again, and the next call gets its answer, as if it came now.
+    /// Adds the pod to the newest connection and returns its number. A pod that it already has in the same network namespace
+    /// is unchanged; in another one it is moved. A connection with a snapshot in progress gets it afterwards. Until it has
+    /// answered, nothing is sent again, and the next call gets the answer.
     ///
     /// # Errors
-    /// There is no connection, or it refuses the pod, or has not answered within `limit`.
+    /// There is no connection, it refused the pod, or it has not answered within `limit`.
     pub fn add(&self, workload: &Workload, limit: Duration) -> Result<u64, AddError> {
         let Some(netns) = workload.netns.clone() else {
             return Err(AddError::Unsendable("its namespace is not known".into()));
@@ -217,13 +217,13 @@ impl Handle {
         taken.map(|()| connection.id)
     }
 
-    /// Has every connection forget the pod, all at once: a silent one takes no time from the others. Without a connection there is
-    /// nothing to forget, and one that has ended knows nothing any more.
+    /// Removes the pod from all connections in parallel: a silent one does not delay the others. Without a connection there is
+    /// nothing to do, and a closed connection has forgotten the pod.
     ///
     /// # Errors
-    /// An open connection has not answered within `limit`; as with [`Handle::add`] the next call gets its answer.
+    /// An open connection has not answered within `limit`; as with [`Handle::add`], the next call gets its answer.
     pub fn remove(&self, uid: &str, limit: Duration) -> Result<(), AddError> {
-        // Others come and go meanwhile.
+        // Connections may be opened and closed in the meantime.
         let connections = self.0.connections().clone();
         let (until, uid) = (Instant::now() + limit, Uid::from(uid));
         let asked: Vec<_> = connections
@@ -251,7 +251,7 @@ impl Handle {
                 waited
             });
             match waited {
-                // ztunnel refuses no removal; what it says is told to the observer.
+                // ztunnel refuses no removal; its text is passed to the observer.
                 Ok(()) | Err(AddError::Closed | AddError::Refused(_)) => {}
                 Err(why) => failed = failed.and(Err(why)),
             }
@@ -265,13 +265,13 @@ impl Handle {
     }
 }
 
-/// Which namespace it is.
+/// Returns the identity of the network namespace.
 pub(crate) fn place(netns: &dyn Namespace) -> nix::Result<Place> {
     let of = fstat(netns.as_fd())?;
     Ok((of.st_dev, of.st_ino))
 }
 
-/// The request that adds it.
+/// Returns the request that adds the pod.
 pub(crate) fn add(workload: &Workload) -> Request {
     let info = WorkloadInfo {
         name: workload.name.to_string(),
