@@ -8,27 +8,17 @@ use super::sidecar::{conflict, lines, report, warned};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::path::{Path, PathBuf};
 use weir_ambient::{AMBIENT, Redirect};
 use weir_cni::redirection::Sandbox;
 use weir_core::sandboxes::host;
 use weir_core::settings::resolve;
 use weir_ebpf::show::Of;
-use weir_ebpf::{BPFFS, Bpffs, Change, Pod, describe, if_pinned, show as programs};
+use weir_ebpf::{Bpffs, Change, Pod, describe, if_pinned, show as programs};
 use weir_netlink::{Error, Netns, Result as KernelResult};
-
-/// The bpf file system of the pins.
-const VARIABLE: &str = "WEIR_BPFFS";
+use weir_preflight::system::bpffs as root;
 
 pub(super) fn bpffs() -> KernelResult<Bpffs> {
     Bpffs::at(&root())
-}
-
-/// Where the bpf file system is expected.
-pub(super) fn root() -> PathBuf {
-    let root = std::env::var_os(VARIABLE).filter(|path| !path.is_empty());
-    let root = root.map(PathBuf::from);
-    root.unwrap_or_else(|| host::seen(Path::new(BPFFS), |path| Bpffs::at(path).is_ok()))
 }
 
 /// The namespace whose processes reach pods without being captured, as an agent with this environment would have it.
@@ -210,7 +200,7 @@ pub(super) fn refuse_elsewhere<'a>(
         if let Some(one) = found.first() {
             let object = format!("program {} at {} of {}", one.name, one.hook, one.interface);
             let reason = format!(
-                "it is of weir and pinned in another bpf file system than {}; set {VARIABLE} to that one",
+                "it is of weir and pinned in another bpf file system than {}; set WEIR_BPFFS to that one",
                 root.display()
             );
             return Err(Error::refused("use", object, reason));

@@ -149,7 +149,7 @@ pub(super) const CNI_VERSION: &str = "Example:\n  weir cni version --conf 10-net
 pub(super) const PREFLIGHT: &str = "\
 Every feature is tried in a network namespace made for it and gone afterwards. Nothing of the \
 machine is changed and no module is loaded: a feature whose module is not loaded is answered \
-with \"could not tell\" and the name of the module. No network and no cluster is needed; without \
+with \"unknown\" and the name of the module. No network and no cluster is needed; without \
 root most features are unknown.
 
 The first lines say whether each job of weir works here. Jobs that only a setting or an option chooses follow \

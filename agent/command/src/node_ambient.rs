@@ -2,7 +2,7 @@
 //!
 //! They act on the network namespace of the node, by default on the one that the command runs in.
 
-use super::ambient_ebpf::{bpffs, is_ebpf, refuse_elsewhere, root};
+use super::ambient_ebpf::{bpffs, is_ebpf, refuse_elsewhere};
 use super::args::{EngineArg, namespace as at};
 use super::failure::{Failure, code};
 use super::output::{self, push_line};
@@ -16,6 +16,7 @@ use weir_ebpf::node::Node as Programs;
 use weir_ebpf::show::Of;
 use weir_netlink::Netns;
 use weir_node_ambient::{Change, Collision, Config, ebpf};
+use weir_preflight::system::bpffs as root;
 
 #[derive(Debug, Args)]
 pub(super) struct NodeAmbientArgs {

@@ -208,7 +208,7 @@ fn print(a: &RestoreArgs, netns: &Netns, format: FormatArg, report: Report) -> R
         output::push_line(&mut lines, &line);
     }
     for one in &untold {
-        output::push_line(&mut lines, &format!("could not tell: {one}"));
+        output::push_line(&mut lines, &format!("unknown: {one}"));
     }
     lines += &if a.test {
         format!("{text}: can be restored; nothing was changed\n")

@@ -49,7 +49,7 @@ pub enum Outcome {
     WorksWithFallback,
     /// The kernel lacks something that nothing replaces.
     DoesNotWork,
-    /// It could not be found out.
+    /// It is not known.
     Unknown,
 }
 
@@ -72,7 +72,7 @@ impl Outcome {
             Self::Works => "works",
             Self::WorksWithFallback => "works with fallback",
             Self::DoesNotWork => "does not work",
-            Self::Unknown => "could not be found out",
+            Self::Unknown => "unknown",
         }
     }
 }
@@ -115,9 +115,12 @@ impl Job {
                 reasons.extend(reason);
             }
         }
+        let finding = |name: &str| survey.find(&format!("process/CAP_{name}"));
+        // The kernel takes CAP_SYS_ADMIN in the place of CAP_BPF.
+        let is_admin = finding("SYS_ADMIN").is_some_and(|f| f.answer.is_have());
         let lacks = |name: &&&str| {
-            let finding = survey.find(&format!("process/CAP_{name}"));
-            finding.is_some_and(|f| f.answer.is_lack())
+            let is_lacking = finding(name).is_some_and(|f| f.answer.is_lack());
+            is_lacking && !(**name == "BPF" && is_admin)
         };
         Verdict {
             outcome,
@@ -191,7 +194,7 @@ impl Way {
         }
         match (lacking.is_empty(), unknown.is_empty()) {
             (false, _) => Answer::Lack(list(&lacking)),
-            (true, false) => Answer::Unknown(format!("could not tell {}", list(&unknown))),
+            (true, false) => Answer::Unknown(format!("unknown: {}", list(&unknown))),
             (true, true) => Answer::Have(String::new()),
         }
     }

@@ -120,7 +120,7 @@ const PINNING: Need = Need {
             &[&["system/bpffs", "system/bpffs can be mounted"]],
         ),
         way(
-            "mount -t bpf bpf /sys/fs/bpf first",
+            "mount -t bpf bpf /sys/fs/bpf first, or where WEIR_BPFFS says",
             &[&["system/bpffs can be mounted"]],
         ),
     ],

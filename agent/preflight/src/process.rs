@@ -59,7 +59,7 @@ pub const ROWS: &[(&str, &str)] = &[
     ("NET_RAW", "legacy tables, also to see whether a namespace has rules there"),
     ("SYS_ADMIN", "entering a pod's namespace"),
     ("SYS_PTRACE", "opening namespaces of other users' processes"),
-    ("BPF", "eBPF only"),
+    ("BPF", "eBPF, without CAP_SYS_ADMIN"),
     ("SYS_MODULE", "not needed: the kernel loads modules itself"),
     ("DAC_OVERRIDE", "writing into directories of other users"),
 ];
@@ -133,7 +133,7 @@ pub fn facts() -> Vec<(&'static str, String)> {
         let line = text.lines().next()?.trim_end_matches('\0').trim();
         (!line.is_empty()).then(|| line.to_owned())
     };
-    let unknown = || "could not tell".to_owned();
+    let unknown = || "unknown".to_owned();
     let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let field = |name: &str| {
         status
@@ -184,7 +184,7 @@ fn seccomp(mode: &str) -> String {
 /// The first user namespace maps everything to itself.
 fn user_namespace() -> String {
     let Ok(map) = fs::read_to_string("/proc/self/uid_map") else {
-        return "could not tell".to_owned();
+        return "unknown".to_owned();
     };
     match map.split_whitespace().collect::<Vec<_>>()[..] {
         ["0", "0", "4294967295"] => "the first one",

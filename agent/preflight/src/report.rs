@@ -45,7 +45,11 @@ pub fn text(survey: &Survey, verdicts: &[(&Job, Verdict)], colour: bool) -> Stri
     }
     let mut notes: Vec<&str> = Vec::new();
     let shown = survey.findings.iter().filter(|f| !f.answer.is_have());
-    let given = shown.map(|f| given_by(f).len()).max().unwrap_or(0);
+    let given = shown
+        .map(|f| given_by(f).len())
+        .max()
+        .unwrap_or(0)
+        .max("kernel option".len());
     let mut area = "";
     for f in &survey.findings {
         if f.area != area {
@@ -55,7 +59,7 @@ pub fn text(survey: &Survey, verdicts: &[(&Job, Verdict)], colour: bool) -> Stri
             let _ = writeln!(
                 out,
                 "\n{head:a$} {:b$} {:given$} otherwise",
-                "answer", "given by"
+                "answer", "kernel option"
             );
         }
         line(&mut out, f, given, &mut notes, &paint);
@@ -94,7 +98,7 @@ fn summary(verdicts: &[(&Job, Verdict)]) -> String {
         parts.push(format!("does not work here: {}", fails.join(", ")));
     }
     if !unknown.is_empty() {
-        parts.push(format!("could not be found out: {}", unknown.join(", ")));
+        parts.push(format!("unknown: {}", unknown.join(", ")));
     }
     if !works.is_empty() {
         parts.push(format!("works here: {}", works.join(", ")));
@@ -102,7 +106,9 @@ fn summary(verdicts: &[(&Job, Verdict)]) -> String {
     let text = parts.join("; ");
     match fails.is_empty() && unknown.is_empty() {
         true => text,
-        false => format!("{text}. What gives the missing parts is said below"),
+        false => format!(
+            "{text}. The table below names the kernel option or module of each missing part"
+        ),
     }
 }
 
@@ -123,7 +129,7 @@ fn line<'a>(
                 notes.push(detail);
                 notes.len() - 1
             });
-            (format!("could not tell [{}]", n + 1), YELLOW)
+            (format!("unknown [{}]", n + 1), YELLOW)
         }
     };
     let [a, b] = COLUMNS;

@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use weir_cni::sysctl;
+use weir_core::sandboxes::host;
+use weir_ebpf::{BPFFS, Bpffs};
 use weir_netfilter::probe::{Answer, Finding, finding};
 
 /// The name of the area in findings.
@@ -18,6 +20,8 @@ pub enum Source {
     File(&'static str),
     /// A file system of this kind is mounted where this process sees it.
     Mounted(&'static str),
+    /// The bpf file system is mounted where programs are pinned.
+    Pins,
     /// The kernel has a file system of this kind.
     FileSystem(&'static str),
 }
@@ -30,7 +34,7 @@ pub type SystemRow = (&'static str, Source, &'static str, &'static str);
 pub const ROWS: &[SystemRow] = &[
     ("IPv6", Source::File("/proc/net/if_inet6"), "ipv6", "IPv4 only"),
     ("BTF of the kernel", Source::File("/sys/kernel/btf/vmlinux"), "bpf_btf", "programs that need no BTF"),
-    ("bpffs", Source::Mounted("bpf"), "", "the agent mounts it"),
+    ("bpffs", Source::Pins, "", "mount -t bpf bpf /sys/fs/bpf, or name another place in WEIR_BPFFS"),
     ("bpffs can be mounted", Source::FileSystem("bpf"), "bpf_syscall", "netfilter rules"),
     ("cgroup v2", Source::Mounted("cgroup2"), "", "no eBPF on cgroups; the rest does not care"),
     ("net.core.rmem_max", Source::Sysctl("net.core.rmem_max"), "", "bytes of answers that a namespace's own root can wait for"),
@@ -47,6 +51,14 @@ pub const ROWS: &[SystemRow] = &[
     ("user.max_user_namespaces", Source::Sysctl("user.max_user_namespaces"), "", "0 forbids user namespaces"),
     ("user.max_net_namespaces", Source::Sysctl("user.max_net_namespaces"), "", "0 forbids network namespaces"),
 ];
+
+/// Where programs are pinned: where `WEIR_BPFFS` says, else the usual place, which in a container may be the node's.
+#[must_use]
+pub fn bpffs() -> PathBuf {
+    let said = std::env::var_os("WEIR_BPFFS").filter(|path| !path.is_empty());
+    let said = said.map(PathBuf::from);
+    said.unwrap_or_else(|| host::seen(Path::new(BPFFS), |path| Bpffs::at(path).is_ok()))
+}
 
 /// `uname -r`; empty where it cannot be read.
 #[must_use]
@@ -122,6 +134,20 @@ fn read(root: &Path, source: &Source) -> Answer {
             },
             Err(e) => Answer::Unknown(format!("cannot read /proc/self/mountinfo: {e}")),
         },
+        Source::Pins => {
+            let place = bpffs();
+            let path = place.to_string_lossy();
+            match Bpffs::if_mounted(&at(&path)) {
+                Ok(Some(_)) => Answer::Have(path.into_owned()),
+                Ok(None) => match missing(root, &path) {
+                    Answer::Lack(_) => {
+                        Answer::Lack(format!("no bpf file system is mounted at {path}"))
+                    }
+                    unknown => unknown,
+                },
+                Err(e) => Answer::Unknown(e.to_string()),
+            }
+        }
         Source::FileSystem(kind) => match fs::read_to_string(at("/proc/filesystems")) {
             Ok(text) if text.split_whitespace().any(|word| word == kind) => {
                 Answer::Have(String::new())

@@ -120,6 +120,20 @@ fn what_replaces_something_is_a_fallback_that_says_why() {
     assert_eq!(got["node-ebpf"], Outcome::DoesNotWork);
 }
 
+/// The kernel takes the one in the place of the other.
+#[test]
+fn cap_sys_admin_serves_for_cap_bpf() {
+    let missing = |changes: &[(&str, Answer)]| {
+        let verdict = jobs::find("ebpf").unwrap().judge(&with(changes));
+        verdict.missing_capabilities.contains(&"BPF")
+    };
+    assert!(!missing(&[("process/CAP_BPF", lack())]));
+    assert!(missing(&[
+        ("process/CAP_BPF", lack()),
+        ("process/CAP_SYS_ADMIN", lack())
+    ]));
+}
+
 /// As on 5.10 to 6.5.
 #[test]
 fn programs_at_the_node_are_attached_without_tcx() {
@@ -296,11 +310,11 @@ fn the_first_line_is_about_what_weir_does() {
         all
     );
     let routing = first(&[("net/policy routing ip", lack())], &[]);
-    let beginning = "does not work here: sidecar-tproxy, ambient; works here: sidecar. What gives";
+    let beginning = "does not work here: sidecar-tproxy, ambient; works here: sidecar. The table";
     assert!(routing.starts_with(beginning), "{routing}");
     let untold = first(&[("net/policy routing ip", unknown())], &[]);
     assert!(
-        untold.starts_with("could not be found out: sidecar-tproxy, ambient; "),
+        untold.starts_with("unknown: sidecar-tproxy, ambient; "),
         "{untold}"
     );
     assert_eq!(first(&[], &["ebpf"]), "works here: ebpf");

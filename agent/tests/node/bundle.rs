@@ -410,7 +410,7 @@ fn an_ordinary_user_gets_what_there_is_for_everybody() {
         assert!(text.starts_with("could not be had: "), "{name}: {text}");
     }
     assert!(read(&top, "cni/net.d/10-pods.conflist").contains("calico"));
-    assert!(read(&top, "preflight.txt").contains("could not be found out"));
+    assert!(read(&top, "preflight.txt").contains("unknown: "));
     // What only this user may not write is refused.
     let refused = node.path("net.d/report.tar").display().to_string();
     let out = Command::new("setpriv")

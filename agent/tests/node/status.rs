@@ -296,7 +296,7 @@ fn the_kernel_is_judged_as_preflight_does() {
     let text = page(&agent);
     for shown in [
         "no throwaway namespace",
-        "could not be found out",
+        "unknown",
         "this process lacks CAP_SYS_ADMIN",
     ] {
         assert!(text.contains(shown), "{shown}: {text}");

@@ -1,13 +1,13 @@
 //! How it ends: exit codes, JSON, without rights, and on a kernel that could load modules.
 // matrix: newest
 
-use crate::support::weir;
+use crate::support::{weir, weir_with};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use weir_netlink::Netns;
-use weir_testing::copy_program;
+use weir_testing::{BpfFs, copy_program};
 
 /// A copy of the program that every user may run.
 struct Public(PathBuf);
@@ -221,7 +221,7 @@ fn nobody_is_told_what_could_not_be_told_and_why() {
     let out = command(&[&NOBODY[..], &[&weir, "preflight"]].concat());
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(
-        text.contains("could not tell [1]") && text.contains("run as root"),
+        text.contains("unknown [1]") && text.contains("run as root"),
         "{text}"
     );
     // What its own user namespace allows, it is told.
@@ -278,6 +278,29 @@ fn a_job_that_does_not_work_is_exit_code_1() {
     let why = report["jobs"][0]["reasons"][0].as_str().unwrap();
     assert!(why.contains("bpffs"), "{why}");
     assert_eq!(run("sidecar").status.code(), Some(0));
+}
+
+/// One that is mounted elsewhere is of no use to the commands and the agent.
+#[test]
+fn the_bpf_file_system_is_looked_for_where_programs_would_be_pinned() {
+    let Some(mounted) = BpfFs::mount() else {
+        return;
+    };
+    let asked = |place: &Path| {
+        let place = place.to_str().unwrap();
+        let run = weir_with(
+            &["preflight", "--job", "node-ebpf", "--json"],
+            &[("WEIR_BPFFS", place)],
+        );
+        let report: Value = serde_json::from_str(&run.stdout).expect("JSON");
+        let features = report["features"].as_array().unwrap();
+        let found = features.iter().find(|f| f["feature"] == "bpffs").unwrap();
+        (found["answer"].clone(), verdict(&report, "node-ebpf"))
+    };
+    assert_eq!(asked(mounted.path()).0, "have");
+    let (answer, verdict) = asked(&std::env::temp_dir());
+    assert_eq!(answer, "lack");
+    assert_ne!(verdict, "works");
 }
 
 #[test]
