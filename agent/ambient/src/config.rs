@@ -4,7 +4,6 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use weir_cni::config::{InputError, InterfaceName, text};
-use weir_cni::json;
 
 /// The annotation that leaves inbound traffic alone.
 const BYPASS_INBOUND: &str = "ambient.istio.io/bypass-inbound-capture";
@@ -13,9 +12,8 @@ const DNS: &str = "ambient.istio.io/dns-capture";
 /// The annotation that lists interfaces of virtual machines.
 const REROUTE: &str = "istio.io/reroute-virtual-interfaces";
 
-/// Settings that all pods of a node share. Names in JSON are those of the fields.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(default)]
+/// Settings that all pods of a node share.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Rules, policy rules and routes for IPv6, too.
     pub enable_ipv6: bool,
@@ -78,11 +76,9 @@ pub enum DnsCapture {
 }
 
 /// What one pod asks for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodOverrides {
     /// Interfaces of virtual machines: TCP that arrives there is outbound traffic.
-    #[serde(deserialize_with = "json::nullable")]
     pub virtual_interfaces: Vec<String>,
     /// Inbound traffic is not captured.
     pub ingress_mode: bool,
@@ -131,43 +127,6 @@ impl PodOverrides {
     }
 }
 
-/// Both, as one JSON object has them; other keys are not looked at.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct Request {
-    /// Settings of the node.
-    #[serde(default, deserialize_with = "json::object_or_default")]
-    pub config: Config,
-    /// What the pod says.
-    #[serde(default, deserialize_with = "json::object_or_default")]
-    pub pod_overrides: PodOverrides,
-}
-
-impl Request {
-    /// Reads the JSON text of an object with the keys `config` and `pod_overrides`, either of which may be absent.
-    ///
-    /// # Errors
-    /// It is no JSON object, or a field has the wrong type: where, and what is accepted.
-    pub fn from_json(text: &str, source_name: &str) -> Result<Self, InputError> {
-        let mut value: serde_json::Value = json::from_str(text).map_err(|e| {
-            InputError::whole(
-                source_name,
-                format!("it is no JSON: {e}"),
-                "a JSON object with the keys config and pod_overrides",
-            )
-        })?;
-        for part in ["config", "pod_overrides"] {
-            // As in Go, a member that is null is as it is without it.
-            if let Some(members) = value.get_mut(part).and_then(|part| part.as_object_mut()) {
-                members.retain(|_, member| !member.is_null());
-            }
-        }
-        json::from_value(&value).map_err(|e| {
-            let accepted = "an object with the keys config and pod_overrides, whose members have the types that --help shows";
-            InputError::whole(source_name, e.to_string(), accepted)
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,43 +167,6 @@ mod tests {
             let error = annotated(&[(REROUTE, name)]).interfaces().unwrap_err();
             let text = error.to_string();
             assert!(text.contains(REROUTE) && text.contains(name), "{text}");
-        }
-    }
-
-    #[test]
-    fn json() {
-        let text = r#"{"case": 1, "config": {"enable_ipv6": true, "reconcile": false},
-            "pod_overrides": {"virtual_interfaces": null, "dns_proxy": "enabled"}}"#;
-        let request = Request::from_json(text, "-").unwrap();
-        assert!(request.config.enable_ipv6 && !request.config.redirect_dns);
-        assert_eq!(request.pod_overrides.dns_proxy, DnsCapture::Enabled);
-        assert_eq!(
-            Request::from_json(r#"{"pod_overrides": null}"#, "-").unwrap(),
-            Request::default()
-        );
-        let nulls = r#"{"config": {"enable_ipv6": null, "redirect_dns": null, "host_probe_snat_address": null,
-            "host_probe_v6_snat_address": null}, "pod_overrides": {"ingress_mode": null, "dns_proxy": null}}"#;
-        assert_eq!(Request::from_json(nulls, "-").unwrap(), Request::default());
-        for (text, part) in [
-            ("[]", "object"),
-            ("{", "JSON"),
-            (r#"{"config": []}"#, "config"),
-            (r#"{"config": {"enable_ipv6": "yes"}}"#, "enable_ipv6"),
-            (
-                r#"{"config": {"host_probe_snat_address": "::1"}}"#,
-                "host_probe_snat_address",
-            ),
-            (r#"{"pod_overrides": {"dns_proxy": "maybe"}}"#, "dns_proxy"),
-            (
-                r#"{"pod_overrides": {"virtual_interfaces": [1]}}"#,
-                "virtual_interfaces",
-            ),
-        ] {
-            let error = Request::from_json(text, "f.json").unwrap_err().to_string();
-            assert!(
-                error.contains(part) && error.starts_with("f.json: ") && !error.contains("\"\""),
-                "{text}: {error}"
-            );
         }
     }
 }

@@ -34,7 +34,9 @@ pub mod eni;
 pub mod host;
 mod nft;
 mod redirect;
+mod request;
 mod xtables;
 
-pub use config::{Config, DnsCapture, PodOverrides, Request};
+pub use config::{Config, DnsCapture, PodOverrides};
 pub use redirect::{AMBIENT, REPLY_ROUTING, Redirect, TABLES};
+pub use request::Request;

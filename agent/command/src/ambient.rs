@@ -164,6 +164,9 @@ fn redirect(source: &Source) -> Result<Result<Redirect, String>, Failure> {
         (Some(file), _) => {
             let text = read(file, DESCRIPTION)?;
             let request = Request::from_json(&text, &name(file)).map_err(Failure::usage)?;
+            for note in &request.notes {
+                eprintln!("weir: note: {note}");
+            }
             (request.config, request.pod_overrides)
         }
         (None, Some(file)) => match of_pod(file)? {

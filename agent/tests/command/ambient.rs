@@ -59,7 +59,13 @@ fn ambient(verb: &str, file: &Path, netns: &str, engine: &str) -> (i32, String) 
     let run = weir(&[
         verb, "ambient", "--config", file, "--netns", netns, "--engine", engine,
     ]);
-    (run.code, run.stdout + &run.stderr)
+    // Descriptions of cases have keys of their own, which are noted.
+    let said = run
+        .stderr
+        .lines()
+        .filter(|l| !l.starts_with("weir: note: "));
+    let said: String = said.map(|line| format!("{line}\n")).collect();
+    (run.code, run.stdout + &said)
 }
 
 fn pod() -> Netns {
@@ -351,6 +357,11 @@ fn what_cannot_be_used_is_named_and_nothing_is_changed() {
             "virtual_interfaces",
         ),
         (r#"{"pod_overrides": {"dns_proxy": "on"}}"#, "dns_proxy"),
+        (r#"{"config": {"redirect_dn": true}}"#, "redirect_dn"),
+        (
+            r#"{"config": {"redirect_dns": true, "redirect_dns": false}}"#,
+            "duplicate",
+        ),
     ] {
         let run = weir_fed(
             &["apply", "ambient", "--config", "-", "--netns", &ns],
