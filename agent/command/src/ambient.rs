@@ -1,5 +1,6 @@
 //! `weir plan|apply|verify|clean ambient`
 
+use super::agent_settings::AgentSettings;
 use super::ambient_ebpf as ebpf;
 use super::args::{ApplyArgs, DesiredArgs, EngineArg, Source, Target, VerifyArgs};
 use super::failure::Failure;
@@ -199,9 +200,15 @@ fn of_pod(file: &Path) -> Result<Result<PodOverrides, String>, Failure> {
     })
 }
 
-/// The settings that a node agent would have in this environment.
+/// The settings of the node's agent.
 fn node_settings() -> Result<Config, Failure> {
-    let r = resolve(&BTreeMap::new(), &|name: &str| std::env::var_os(name));
+    const SWITCHES: [&str; 2] = ["AMBIENT_IPV6", "AMBIENT_DNS_CAPTURE"];
+    let [ipv6, dns] = SWITCHES;
+    let settings = AgentSettings::of(&[ipv6, dns, "HOST_PROBE_SNAT_IP", "HOST_PROBE_SNAT_IPV6"]);
+    settings.tell_defaults(&SWITCHES);
+    let r = resolve(&BTreeMap::new(), &|name: &str| {
+        settings.get(name).map(Into::into)
+    });
     let config = Config::of_settings(|name| r.text(name), |name| r.bool(name));
     config.map_err(|(name, why)| Failure::usage(r.refused(name, why)))
 }

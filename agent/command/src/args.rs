@@ -69,10 +69,13 @@ pub(super) struct DesiredArgs {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(super) struct Source {
-    /// The redirection as one JSON object; nothing is then read from the environment ("-" is stdin)
+    /// The redirection as one JSON object, which no setting of the environment changes, but ENVOY_USER for a sidecar whose proxy_uid is
+    /// empty ("-" is stdin)
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
-    /// A pod as YAML or JSON, with its annotations ("-" is stdin)
+    /// A pod as YAML or JSON, with its annotations ("-" is stdin). What is the same for all pods of a node are settings of its agent
+    /// (AMBIENT_IPV6, AMBIENT_DNS_CAPTURE and HOST_PROBE_SNAT_IP* of ambient mode, ISTIO_OUTBOUND_* of sidecars): they are read from
+    /// the environment, else asked of the running agent, in CNI_AGENT_RUN_DIR; without either the defaults count
     #[arg(long, value_name = "FILE")]
     pub(super) pod: Option<PathBuf>,
 }

@@ -14,6 +14,7 @@ macro_rules! eprintln {
     }};
 }
 
+mod agent_settings;
 mod ambient;
 mod ambient_ebpf;
 mod args;

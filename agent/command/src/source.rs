@@ -1,5 +1,6 @@
 //! What is desired, from a file: a configuration or a pod.
 
+use super::agent_settings::AgentSettings;
 use super::args::{EngineArg, Source, Target};
 use super::failure::Failure;
 use super::patient::Patient;
@@ -130,10 +131,19 @@ pub(super) struct Text {
     text: String,
     name: String,
     is_config: bool,
+    /// Of a pod, which has more than its annotations say.
+    settings: AgentSettings,
 }
 
+/// Settings that the plugin and the agent have for all pods with a sidecar.
+const OF_SIDECARS: [&str; 3] = [
+    "ISTIO_OUTBOUND_OWNER_GROUPS",
+    "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE",
+    "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR",
+];
+
 impl Text {
-    /// Reads it, before the namespace is entered: a pipe may keep waiting for longer than a visit has time for.
+    /// Reads it, before the namespace is entered: a pipe may keep waiting for longer than a visit has time for, and so may an agent.
     pub(super) fn of(source: &Source) -> Result<Self, Failure> {
         let Some(file) = source.config.as_ref().or(source.pod.as_ref()) else {
             return Err(Failure::usage("one of --config and --pod is needed"));
@@ -142,6 +152,10 @@ impl Text {
             text: read(file, DESCRIPTION)?,
             name: name(file),
             is_config: source.config.is_some(),
+            settings: match source.config {
+                Some(_) => AgentSettings::default(),
+                None => AgentSettings::of(&OF_SIDECARS),
+            },
         })
     }
 }
@@ -252,7 +266,7 @@ fn from_pod(given: &Text, addresses: &Addresses<'_>) -> Result<Result<Intent, De
     for warning in &redirect.warnings {
         eprintln!("weir: warning: {warning}");
     }
-    let env = |name: &str| std::env::var(name).ok();
+    let env = |name: &str| given.settings.get(name).map(str::to_owned);
     let environment = NodeEnvironment::read(&env, &NameFiles::default().group);
     let intent = environment.and_then(|environment| redirect.intent(&environment, &found));
     intent.map(Ok).map_err(Failure::usage)

@@ -16,6 +16,47 @@ fn json(out: &Output) -> Value {
     serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{e}: {out:?}"))
 }
 
+/// A shell on the node does not have the settings of the agent's container.
+#[test]
+fn a_pod_is_planned_with_the_settings_of_the_running_agent() {
+    let node = Node::new();
+    node.write(LIST, BRIDGE);
+    let pod = r#"{"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "web", "namespace": "shop"}, "spec": {"containers": []}}"#;
+    node.write("pod.json", pod);
+    let sidecar = r#"{"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "web", "annotations": {"sidecar.istio.io/status": "{}"}},
+        "spec": {"containers": [{"name": "istio-proxy"}, {"name": "app"}]}, "status": {"podIP": "10.0.0.2"}}"#;
+    node.write("sidecar.json", sidecar);
+    let plan = |kind: &str, file: &str, env: &[(&str, &str)]| {
+        let file = node.path(file);
+        let args = ["plan", kind, "--pod", file.to_str().unwrap()];
+        let out = node.run(&args, env);
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        (stdout(&out), said)
+    };
+    let (ipv6, dns) = (("AMBIENT_IPV6", "true"), ("AMBIENT_DNS_CAPTURE", "true"));
+    // No agent: it is said which settings are taken as not set, and what is set is not named.
+    let (rules, said) = plan("ambient", "pod.json", &[]);
+    assert!(!rules.contains("15053"), "{rules}");
+    for part in [
+        "AMBIENT_IPV6=false",
+        "AMBIENT_DNS_CAPTURE=false",
+        "agent.sock",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let (full, said) = plan("ambient", "pod.json", &[ipv6, dns]);
+    assert!(full.contains("15053") && said.is_empty(), "{full}{said}");
+    let groups = ("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "4243");
+    let _agent = node.ready(&[ipv6, dns, groups]);
+    assert_eq!(plan("ambient", "pod.json", &[]), (full, String::new()));
+    // What the shell says goes before.
+    let off = ("AMBIENT_DNS_CAPTURE", "false");
+    let (rules, said) = plan("ambient", "pod.json", &[off]);
+    assert!(!rules.contains("15053") && said.is_empty(), "{rules}{said}");
+    let (rules, said) = plan("sidecar", "sidecar.json", &[]);
+    assert!(rules.contains("meta skgid 4243"), "{rules}{said}");
+}
+
 #[test]
 fn settings_are_explained() {
     let node = Node::new();

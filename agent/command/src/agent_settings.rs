@@ -1,0 +1,95 @@
+//! Settings of the node agent that decide what a pod has, for commands that read a pod (`--pod`).
+//!
+//! They come from the environment, as in the agent's container. A shell on the node does not have them: those that are not set there
+//! are asked of the running agent.
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use weir_core::report;
+use weir_core::settings::resolve;
+
+/// Time limit of the agent's answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The settings of these names that are known.
+#[derive(Default)]
+pub(super) struct AgentSettings {
+    known: BTreeMap<&'static str, String>,
+    /// Those that neither the environment nor an agent has.
+    missing: Vec<&'static str>,
+    /// Why there was no agent to ask.
+    why: String,
+}
+
+impl AgentSettings {
+    /// An agent is asked if the environment does not have all of them.
+    pub(super) fn of(names: &[&'static str]) -> Self {
+        let (mut known, mut missing) = (BTreeMap::new(), Vec::new());
+        for name in names {
+            match std::env::var_os(name) {
+                Some(text) => _ = known.insert(*name, text.to_string_lossy().into_owned()),
+                None => missing.push(*name),
+            }
+        }
+        let mut why = String::new();
+        if !missing.is_empty() {
+            match asked(&socket()) {
+                Ok(settings) => missing.retain(|name| match value(&settings, name) {
+                    Some(text) => known.insert(name, text).is_some(),
+                    None => true,
+                }),
+                Err(e) => why = e,
+            }
+        }
+        Self {
+            known,
+            missing,
+            why,
+        }
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.known.get(name).map(String::as_str)
+    }
+
+    /// Tells that these settings have their defaults, if nobody set them.
+    pub(super) fn tell_defaults(&self, names: &[&str]) {
+        let defaults = resolve(&BTreeMap::new(), &|_| None);
+        let missing = self.missing.iter().filter(|name| names.contains(name));
+        let missing: Vec<String> = missing
+            .map(|name| format!("{name}={}", defaults.text(name)))
+            .collect();
+        if !missing.is_empty() {
+            eprintln!(
+                "weir: note: taken as {}, which the environment does not set, and no agent could be asked for ({}); set them \
+                 as the node's agent has them",
+                missing.join(" "),
+                self.why
+            );
+        }
+    }
+}
+
+/// Where the agent of this node answers.
+fn socket() -> PathBuf {
+    let settings = resolve(&BTreeMap::new(), &|name: &str| std::env::var_os(name));
+    Path::new(settings.text("CNI_AGENT_RUN_DIR")).join(report::SOCKET)
+}
+
+fn asked(socket: &Path) -> Result<Value, String> {
+    let at = |e: String| format!("{}: {e}", socket.display());
+    let answer = weir_cni::http::get(socket, report::SETTINGS, PATIENCE);
+    let answer = answer.map_err(|e| at(e.to_string()))?;
+    if answer.status != 200 {
+        return Err(at(format!("it answers {}", answer.status)));
+    }
+    serde_json::from_str(&answer.body).map_err(|e| at(format!("it answers something else: {e}")))
+}
+
+fn value(settings: &Value, name: &str) -> Option<String> {
+    let is_it = |s: &&Value| s.get("name").and_then(Value::as_str) == Some(name);
+    let found = settings.as_array()?.iter().find(is_it)?;
+    found.get("value")?.as_str().map(str::to_owned)
+}
