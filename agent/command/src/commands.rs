@@ -84,7 +84,7 @@ commands! {
         "Remove owned objects from a pod's namespace, and nothing else; succeeds if there are none",
         help::CLEAN, help::CHANGES;
     RestoreArgs as Restore, "restore",
-        "Program text of iptables-save, ip6tables-save or ipset save; none of them is executed",
+        "Load rules or sets from the text of iptables-save, ip6tables-save or ipset save, without executing these tools",
         help::RESTORE, "";
     Cni as Cni, "cni",
         "Run a chain of CNI plugins as a container runtime does",

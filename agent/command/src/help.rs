@@ -44,35 +44,47 @@ Examples:
   weir plan ambient --pod pod.yaml
   weir plan ambient --config request.json --engine ebpf
 
---config is one JSON object: {\"config\": {\"enable_ipv6\": true, \"redirect_dns\": true,
-\"host_probe_snat_address\": \"169.254.7.127\", \"host_probe_v6_snat_address\": \"fd16:9254::1\"},
-\"pod_overrides\": {\"virtual_interfaces\": [\"tap0\"], \"ingress_mode\": false, \"dns_proxy\": \"unset\"}}.
+--config is one JSON object:
+{
+  \"config\": {\"enable_ipv6\": true, \"redirect_dns\": true,
+    \"host_probe_snat_address\": \"169.254.7.127\",
+    \"host_probe_v6_snat_address\": \"fd16:9254::1\"},
+  \"pod_overrides\": {\"virtual_interfaces\": [\"tap0\"],
+    \"ingress_mode\": false, \"dns_proxy\": \"unset\"}
+}
 Every key may be absent; dns_proxy is unset, enabled or disabled.";
 
 pub(super) const PLAN_NODE_AMBIENT: &str = "\
 Example:
   sudo weir plan node-ambient --config node.json
 
---config is one JSON object: {\"proxies\": [{\"uid\": \"u\", \"netns\": \"/run/netns/ztunnel\", \"addresses\": [\"10.0.0.2\"],
-\"created\": 1700000000, \"ready\": true}], \"pods\": [{\"uid\": \"v\", \"addresses\": [\"10.0.0.9\"], \"netns\": \"/run/netns/pod\",
-\"exclude\": {\"outbound_ports\": [5432]}}],
-\"host_addresses\": [\"10.0.0.1\"], \"tunnel\": \"auto\", \"tunnel_port\": 6081, \"dns_capture\": false, \"without_proxy\": \"closed\",
-\"exclude\": {\"peers\": [\"10.0.0.0/8\"], \"except\": [\"10.1.0.0/16\"], \"outbound_ports\": [5432], \"inbound_ports\": [9090]},
-\"marks\": {\"outbound\": 256, \"skip\": 512, \"conn_skip\": 544, \"proxy\": 528, \"proxy_return\": 64,
-\"second\": 2048},
-\"routing\": {\"inbound_table\": 100, \"outbound_table\": 101, \"proxy_table\": 102, \"second_table\": 103,
-\"priority\": 100}}.
-Every key may be absent; tunnel is the one to the proxy: auto (the first of the others that the kernel makes), geneve,
-vxlan or veth; without_proxy is closed or open.
-exclude: TCP that is not captured, with peers in both directions; the longest prefix of peers and except decides.
-A pod may have an exclude of its own, of at most 64 networks and ports, which decides for its networks.
-With --engine ebpf (Linux 5.10) tunnel, marks and routing have no meaning.";
+--config is one JSON object:
+{
+  \"proxies\": [{\"uid\": \"u\", \"netns\": \"/run/netns/ztunnel\",
+    \"addresses\": [\"10.0.0.2\"], \"created\": 1700000000, \"ready\": true}],
+  \"pods\": [{\"uid\": \"v\", \"addresses\": [\"10.0.0.9\"],
+    \"netns\": \"/run/netns/pod\", \"exclude\": {\"outbound_ports\": [5432]}}],
+  \"host_addresses\": [\"10.0.0.1\"],
+  \"tunnel\": \"auto\", \"tunnel_port\": 6081,
+  \"dns_capture\": false, \"without_proxy\": \"closed\",
+  \"exclude\": {\"peers\": [\"10.0.0.0/8\"], \"except\": [\"10.1.0.0/16\"],
+    \"outbound_ports\": [5432], \"inbound_ports\": [9090]},
+  \"marks\": {\"outbound\": 256, \"skip\": 512, \"conn_skip\": 544,
+    \"proxy\": 528, \"proxy_return\": 64, \"second\": 2048},
+  \"routing\": {\"inbound_table\": 100, \"outbound_table\": 101,
+    \"proxy_table\": 102, \"second_table\": 103, \"priority\": 100}
+}
+Every key may be absent; tunnel is the one to the proxy: auto (the first of the others that the kernel makes), \
+geneve, vxlan or veth; without_proxy is closed or open. exclude: TCP that is not captured, with peers in both \
+directions; the longest prefix of peers and except decides. A pod may have an exclude of its own, of at most 64 \
+networks and ports, which decides for its networks. With --engine ebpf (Linux 5.10) tunnel, marks and routing have \
+no meaning.";
 
 pub(super) const APPLY_SIDECAR: &str = "\
-What differs from the desired state is replaced, in one transaction for the rules: the switch reconcile of a \
-configuration makes no difference. With run_validation in it, connections as the proxy's user are made until one \
-is redirected (iptables_probe_port) or probe_timeout has passed. Foreign rules that keep packets from the redirection, as \
-`weir verify` finds them, are warnings, and the exit code is 0.
+What differs from the desired state is replaced, in one transaction for the rules: `reconcile` in the configuration \
+has no effect. With `run_validation`, apply then connects as the proxy's user until a connection is redirected \
+(`iptables_probe_port`) or `probe_timeout` has passed. Foreign rules that keep packets from the \
+redirection, as `weir verify` finds them, are warnings, and the exit code is 0.
 
 Examples:
   weir apply sidecar --pod pod.yaml --pid 4711
@@ -91,7 +103,7 @@ Examples:
   sudo weir apply node-ambient --config node.json --dry-run
   sudo weir apply node-ambient --config node.json
 
---config is as of `weir plan node-ambient --help`. Nothing is written if foreign objects use the same
+--config is as of `weir plan node-ambient --help`. Nothing is written if foreign objects use the same \
 marks, tables or policy rules, unless --force is given. Sysctls are remembered, and put back by `weir clean node-ambient`.";
 
 pub(super) const VERIFY_SIDECAR: &str = "\
@@ -120,7 +132,7 @@ Examples:
   weir clean ambient --netns pod
   weir clean ambient --config request.json --pid 4711
 
-Tables of nf_tables, legacy chains and rules, policy rules and routes of ambient mode, also those that Istio's
+Tables of nf_tables, legacy chains and rules, policy rules and routes of ambient mode, also those that Istio's \
 agent wrote. With --config or --pod, untagged rules of built-in chains that equal those of that plan, too.";
 
 pub(super) const CLEAN_NODE_AMBIENT: &str = "\
@@ -128,7 +140,7 @@ Examples:
   sudo weir clean node-ambient
   sudo weir clean node-ambient --config node.json
 
-Links, routes, policy rules, rules and sets of weir; sysctls get back what they were. With --config, from the
+Links, routes, policy rules, rules and sets of weir; sysctls get back what they were. With --config, from the \
 namespaces of its proxies, too.";
 
 pub(super) const CNI_ADD: &str = "\

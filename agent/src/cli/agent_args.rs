@@ -1,6 +1,6 @@
 //! Arguments of `weir agent` and `weir uninstall`: one flag for each setting that has one.
 
-use super::commands::{AGENT, Command};
+use super::commands::{self, AGENT, Command};
 use clap::{Arg, ArgAction, ArgMatches, Args, Error, FromArgMatches};
 use std::collections::BTreeMap;
 use weir_core::settings::{Setting, SettingKind, TABLE, Usage, go_bool, go_int};
@@ -10,17 +10,18 @@ use weir_core::settings::{Setting, SettingKind, TABLE, Usage, go_bool, go_int};
 pub(super) struct Flags(pub(super) BTreeMap<&'static str, String>);
 
 #[derive(Debug, Args)]
+#[command(after_long_help = commands::agent_help())]
 pub(super) struct AgentArgs {
     #[command(flatten)]
     pub(super) flags: Flags,
     /// Print what would be written, where and why; write nothing
-    #[arg(long)]
+    #[arg(long, group = "question")]
     pub(super) dry_run: bool,
     /// Print each setting in force and its source
-    #[arg(long = "explain-settings", conflicts_with = "dry_run")]
+    #[arg(long = "explain-settings", group = "question")]
     pub(super) explain: bool,
     /// Print JSON, for --dry-run and --explain-settings
-    #[arg(long)]
+    #[arg(long, requires = "question")]
     pub(super) json: bool,
 }
 
@@ -45,7 +46,7 @@ fn settings() -> impl Iterator<Item = &'static Setting> {
 fn flag(setting: &'static Setting) -> Arg {
     let arg = Arg::new(setting.flag)
         .long(setting.flag)
-        .help(setting.help)
+        .help(setting.described())
         .action(ArgAction::Set)
         .hide_short_help(setting.usage != Usage::Used);
     match setting.kind {
@@ -136,7 +137,8 @@ pub(super) fn parse_as_install_cni() -> Result<Asked, Error> {
         .after_help(AGENT.replace("weir agent", "install-cni"))
         .args_conflicts_with_subcommands(true)
         .subcommand(version);
-    let mut command = AgentArgs::augment_args(command);
+    let mut command = AgentArgs::augment_args(command)
+        .after_long_help(commands::agent_help().replace("weir agent", "install-cni"));
     let matches = command.try_get_matches_from_mut(std::env::args_os())?;
     if let Some(("version", m)) = matches.subcommand() {
         let number = env!("CARGO_PKG_VERSION");

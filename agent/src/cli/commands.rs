@@ -5,9 +5,9 @@ use clap::{ArgMatches, Error, FromArgMatches, Subcommand};
 use weir_command::one;
 
 pub(super) const AGENT: &str = "\
-Every setting is a flag, an environment variable, or both; a flag beats the environment, the \
-environment beats the default. With --weir-cri-socket the container runtime names the \
-directories that are not set. --help shows all of them, --explain-settings prints those in force.
+Every setting is a flag, an environment variable, or both; a flag beats the environment, the environment beats the default. The variable of a flag is its name in capitals, with _ for -. With --weir-cri-socket the \
+container runtime names the directories that are not set. --help explains all settings, --explain-settings prints those \
+that an agent with these flags and this environment has.
 
 Called by the name install-cni the program is this command: it takes the place of Istio's.
 
@@ -20,7 +20,12 @@ nothing is removed then; 4 ended by a signal, but the installation could not be 
 
 Examples:
   weir agent --explain-settings
-  weir agent --dry-run --mounted-cni-net-dir=/etc/cni/net.d --weir-mounted-cni-bin-dir=/opt/cni/bin";
+  kubectl -n istio-system exec ds/istio-cni-node -- weir agent --dry-run";
+
+/// For `--help`: settings that have no flag are in no other list.
+pub(super) fn agent_help() -> String {
+    format!("{AGENT}\n\n{}", weir_core::settings::without_flags())
+}
 
 const UNINSTALL: &str = "\
 The configuration is removed first, so that no runtime calls what is removed next; then the kubeconfig. The \

@@ -3,6 +3,7 @@
 //!
 //! `WEIR_WRITE_DOCS=1 cargo test -p weir-agent --test command documented` writes them.
 
+use crate::support::weir;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
@@ -136,4 +137,26 @@ fn settings_are_documented() {
         include_str!("../../../docs/settings.md"),
         &table,
     );
+}
+
+#[test]
+fn the_help_of_the_agent_explains_every_setting_with_its_default() {
+    let help = weir(&["agent", "--help"]).stdout;
+    let help: String = help.split_whitespace().collect();
+    let packed = |text: &str| -> String { text.split_whitespace().collect() };
+    for setting in TABLE {
+        let name = match setting.flag {
+            "" => setting.env.to_owned(),
+            flag => format!("--{flag}"),
+        };
+        assert!(help.contains(&name), "{name}");
+        assert!(help.contains(&packed(&setting.described())), "{name}");
+    }
+}
+
+#[test]
+fn json_alone_does_not_start_an_agent() {
+    let run = weir(&["agent", "--json", "--mounted-cni-net-dir=/nowhere"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("--explain-settings"), "{run:?}");
 }
