@@ -237,8 +237,12 @@ impl Opt {
             .ok()
             .filter(|a| a.is_ipv4() == (family == XtFamily::Ip))
             .ok_or_else(|| {
+                let version = match family {
+                    XtFamily::Ip => "IPv4",
+                    XtFamily::Ip6 => "IPv6",
+                };
                 self.wrong(&format!(
-                    "has no address of {family}; names are not looked up, give one"
+                    "has no {version} address; host names are not resolved"
                 ))
             })
     }
