@@ -135,7 +135,7 @@ pub(super) fn is_ebpf(
     found.map_err(|e| {
         let reason = format!(
             "whether programs of eBPF capture there is not known: {e}; run this as root of the node, name the right file system \
-             in {VARIABLE}, or name what captures with --engine"
+             in WEIR_BPFFS, or name what captures with --engine"
         );
         Error::refused("look for pins in", root.display().to_string(), reason)
     })
