@@ -1,6 +1,7 @@
 //! `weir demo` by itself: without the node agent it is compiled in half of the time.
 #![forbid(unsafe_code)]
 
+use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -10,13 +11,10 @@ fn main() -> ExitCode {
         return weir_cni::plugin::main();
     }
     match weir_demo::run(false, false, false) {
-        Ok((text, is_good)) => {
-            print!("{text}");
-            match is_good {
-                true => ExitCode::SUCCESS,
-                false => ExitCode::FAILURE,
-            }
-        }
+        Ok((text, is_good)) => match std::io::stdout().write_all(text.as_bytes()) {
+            Ok(()) if is_good => ExitCode::SUCCESS,
+            _ => ExitCode::FAILURE,
+        },
         Err(e) => {
             eprintln!("demo: {e}");
             ExitCode::FAILURE
