@@ -10,10 +10,10 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
-use weir_ambient::Config;
 use weir_ambient::host::{
     EVERY_USER, Host, addresses, apply, choose, remove, remove_of_iptables_nft,
 };
+use weir_ambient::{Config, Request};
 use weir_cni::compile::Engine;
 use weir_netlink::Netns;
 use weir_netlink::route::Routing;
@@ -206,9 +206,10 @@ fn golden(backend: &str, extension: &str) -> Option<(Host, String)> {
         let file = root.join(format!("ambient/{backend}-hostprobe.{extension}"));
         std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()))
     };
-    let about: Value = serde_json::from_str(&read("json")).unwrap();
+    let text = read("json");
+    let about: Value = serde_json::from_str(&text).unwrap();
     let mut host = host(&[]);
-    host.config = serde_json::from_value(about["config"].clone()).unwrap();
+    host.config = Request::from_json(&text, backend).unwrap().config;
     let uid = about["assumptions"]["kubelet_uid"].as_str();
     host.users = uid
         .map(|uid| uid.parse().unwrap())

@@ -247,10 +247,11 @@ fn the_messages_for_a_pod_are_those_of_nft() {
 fn the_messages_for_the_host_are_those_of_nft() {
     drop(namespace_or_skip!());
     for case in cases().iter().filter(|case| !is_of_a_pod(case)) {
-        let about: Value = serde_json::from_str(&read(case, "json")).unwrap();
+        let text = read(case, "json");
+        let about: Value = serde_json::from_str(&text).unwrap();
         let uid = about["assumptions"]["kubelet_uid"].as_str();
         let host = Host {
-            config: serde_json::from_value(about["config"].clone()).unwrap(),
+            config: Request::from_json(&text, "-").unwrap().config,
             addresses: BTreeMap::new(),
             users: uid
                 .map(|uid| uid.parse().unwrap())
