@@ -16,11 +16,22 @@ const OWN: &str = "/proc/sys/net";
 /// the white space around it.
 ///
 /// # Errors
-/// Those of open(2) and read(2): ENOENT for a key that this kernel or this namespace does not have.
+/// Those of open(2) and read(2): ENOENT for a key that this kernel or this namespace does not have, not where there are no sysctls
+/// at all.
 pub fn read(key: &str) -> io::Result<String> {
-    Ok(std::fs::read_to_string(Path::new(OWN).join(key))?
-        .trim()
-        .to_owned())
+    let text = std::fs::read_to_string(Path::new(OWN).join(key)).map_err(absent)?;
+    Ok(text.trim().to_owned())
+}
+
+/// Without `/proc/sys`, as in a procfs that was mounted with `subset=pid`, every key seems to be unknown to the kernel.
+fn absent(error: io::Error) -> io::Error {
+    let is_all = || !Path::new(OWN).join("ipv4/conf/all").exists();
+    match error.kind() {
+        io::ErrorKind::NotFound if is_all() => {
+            io::Error::other("/proc/sys/net has no sysctls here; mount /proc with all of them")
+        }
+        _ => error,
+    }
 }
 
 /// As [`read`]; `None` for a key that this kernel or this namespace does not have.
@@ -43,7 +54,7 @@ pub fn find(key: &str) -> Result<Option<String>> {
 /// EINVAL for a value that the key does not take.
 pub fn write(key: &str, value: &str) -> io::Result<()> {
     let nodes = ROOTS.map(|root| Path::new(root).join(OWN.trim_start_matches('/')));
-    write_below(Path::new(OWN), &nodes, key, value)
+    write_below(Path::new(OWN), &nodes, key, value).map_err(absent)
 }
 
 fn write_below(own: &Path, nodes: &[PathBuf], key: &str, value: &str) -> io::Result<()> {
@@ -84,6 +95,33 @@ pub fn describe(error: &io::Error) -> String {
 mod tests {
     use super::*;
     use weir_netlink::Netns;
+
+    /// A link that is gone has no keys; that there are none at all says nothing about it.
+    #[test]
+    fn a_key_is_not_taken_for_unknown_where_there_is_no_proc_sys() {
+        let netns = match Netns::create() {
+            Ok(netns) => netns,
+            Err(e) if e.is_permission() => return println!("skipped: {e}"),
+            Err(e) => panic!("{e}"),
+        };
+        let outcome = netns.run(|| {
+            if let Err(e) = weir_testing::container::empty("/proc/sys".as_ref()) {
+                return Err(format!("no mount namespace: {e}"));
+            }
+            for done in [
+                read("ipv4/conf/all/rp_filter").map(drop),
+                write("ipv4/conf/all/rp_filter", "0"),
+            ] {
+                let error = done.unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::Other);
+                assert!(describe(&error).contains("mount /proc"), "{error}");
+            }
+            Ok(())
+        });
+        if let Err(why) = outcome.unwrap() {
+            println!("skipped: {why}");
+        }
+    }
 
     #[test]
     fn where_proc_sys_is_read_only_that_of_the_node_is_used() {
