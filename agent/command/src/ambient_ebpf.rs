@@ -56,16 +56,16 @@ pub(super) fn apply(redirect: &Redirect, sandbox: &Sandbox, a: &ApplyArgs) -> Re
         )),
     });
     changes.extend(lines(&removed?, &[""; 0]));
-    let warnings = hindrances(redirect, sandbox).unwrap_or_else(|why| vec![why.to_string()]);
+    let warnings = hindrances(redirect, sandbox).unwrap_or_else(|why| vec![why]);
     let by = (Some("ebpf"), warnings);
     report(&changes, sandbox, by, a.desired.json, a.dry_run)
 }
 
 /// What keeps packets from the programs.
-fn hindrances(redirect: &Redirect, sandbox: &Sandbox) -> KernelResult<Vec<String>> {
+fn hindrances(redirect: &Redirect, sandbox: &Sandbox) -> Result<Vec<String>, String> {
     let without = redirect.compile_without_rules();
     let found = sandbox.visit_for(&AMBIENT, |visit| visit.hindrances_of_programs(&without));
-    Ok(found?.unwrap_or_else(|why| vec![why]))
+    found.map_err(|e| e.to_string())?
 }
 
 /// `weir verify ambient --engine ebpf`
@@ -74,7 +74,10 @@ pub(super) fn verify(redirect: &Redirect, sandbox: &Sandbox, as_json: bool) -> R
     let node = node()?;
     let pod = Pod::in_sandbox(sandbox, &bpffs).beside(&node);
     let left = lines(&pod.verify(redirect).map_err(Failure::unknown)?, &[""; 0]);
-    let warnings = hindrances(redirect, sandbox).map_err(Failure::unknown)?;
+    let warnings = match hindrances(redirect, sandbox) {
+        Err(why) if left.is_empty() => return Err(Failure::unknown(why)),
+        found => found.unwrap_or_else(|why| vec![why]),
+    };
     let is_good = left.is_empty() && warnings.is_empty();
     let netns = sandbox.netns().id().to_string();
     if as_json {

@@ -4,6 +4,7 @@ use super::decision::{Decision, Why, decide};
 use super::keeper::{Sandbox, Told};
 use super::roster::Roster;
 use super::settings::AmbientSettings;
+use crate::dataplane::Hindrance;
 use serde::Deserialize;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -173,8 +174,9 @@ impl Entry {
             ));
         }
         match captured.hindered {
-            Some(what) => Err(format!("it is in conflict: {what}")),
-            None => Ok(()),
+            Some(Hindrance::Foreign(what)) => Err(format!("it is in conflict: {what}")),
+            // What is not known is no difference.
+            _ => Ok(()),
         }
     }
 

@@ -2,14 +2,14 @@
 //! in their place.
 
 use super::by_plugin::ByPlugin;
-use crate::dataplane::Spent;
+use crate::dataplane::{Hindrance, Spent};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_ambient::PodOverrides;
 use weir_cni::redirection::Fingerprint;
-use weir_core::journal::ambient::By;
+use weir_core::journal::ambient::{By, State};
 use weir_core::journal::pod::Repair;
 use weir_core::sandboxes::Held;
 use weir_core::sandboxes::place::Identity;
@@ -27,13 +27,22 @@ pub(super) struct Captured {
     /// From before they were compared; `None`: the next look compares them.
     pub(super) fingerprint: Option<Fingerprint>,
     /// What keeps packets from them though they are in force, or why that is not known.
-    pub(super) hindered: Option<String>,
+    pub(super) hindered: Option<Hindrance>,
     pub(super) compared: Instant,
     /// The namespace, until the rules are removed. `None` where there is no real one.
     pub(super) held: Option<Arc<Held>>,
 }
 
 impl Captured {
+    /// What the pod is once the proxy has it, and what is to be said about that.
+    pub(super) fn state(&self) -> (State, Option<String>) {
+        match self.hindered.clone() {
+            None => (State::Enrolled, None),
+            Some(Hindrance::Unknown(why)) => (State::Enrolled, Some(why)),
+            Some(Hindrance::Foreign(what)) => (State::Conflict, Some(what)),
+        }
+    }
+
     /// In this namespace; what was found of its rules is not known yet.
     pub(super) fn at(held: Arc<Held>, asked: &Asked) -> Self {
         Self {

@@ -11,6 +11,7 @@ use super::keeper::{Annotate, Done, Keeper, Sandbox, Told};
 use super::pod::Annotation;
 use super::roster::Roster;
 use super::settings::AmbientSettings;
+use crate::dataplane::Hindrance;
 use futures::FutureExt;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,7 +50,7 @@ struct World {
     /// The newest of any object.
     version: u64,
     /// What keeps packets from the rules of every pod.
-    foreign: Option<String>,
+    foreign: Option<Hindrance>,
     /// The proxy takes pods, and has not answered yet.
     is_slow: bool,
     /// The keeper said that all pods are captured.
@@ -301,7 +302,7 @@ impl Scene {
 
     /// A rule that takes packets first comes or goes, and is noticed at one pod.
     fn foreign(&mut self, pod: u8, is_there: bool) {
-        self.shared.world().foreign = is_there.then(|| "a foreign rule".to_owned());
+        self.shared.world().foreign = is_there.then(|| Hindrance::Foreign("a foreign rule".into()));
         if let Some(uid) = self.uid(pod) {
             self.agent.drifted.put(uid, None);
         }

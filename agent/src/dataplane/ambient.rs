@@ -1,6 +1,6 @@
 //! Pods of ambient mode: the redirection to ztunnel's ports in the pod's own namespace.
 
-use super::{Dataplane, Spent, hindrance};
+use super::{Dataplane, Hindrance, Spent, hindrance};
 use std::time::Instant;
 use weir_ambient::{AMBIENT, Config, PodOverrides, Redirect};
 use weir_cni::compile::Engine;
@@ -26,7 +26,7 @@ pub(crate) struct Observed {
     /// `None`: no owned rules are there, and nothing was compared.
     pub(crate) changes: Option<Vec<Change>>,
     /// What keeps packets from it, where nothing is to be written.
-    pub(crate) hindered: Option<String>,
+    pub(crate) hindered: Option<Hindrance>,
 }
 
 /// What was written.
@@ -38,7 +38,7 @@ pub(crate) struct Applied {
     /// Of what was verified, where every change since can be told from it.
     pub(crate) fingerprint: Option<Fingerprint>,
     /// What keeps packets from it all the same.
-    pub(crate) hindered: Option<String>,
+    pub(crate) hindered: Option<Hindrance>,
 }
 
 impl Ambient {

@@ -126,14 +126,26 @@ pub(crate) fn still_holds(
             .is_some_and(|held| held.id() == netns && held.fingerprint().as_ref() == fingerprint)
 }
 
+/// What is to be said of a redirection that is in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Hindrance {
+    /// A foreign rule or policy keeps packets from it.
+    Foreign(String),
+    /// Whether one does, or will, is not known, and why.
+    Unknown(String),
+}
+
 /// The first foreign rule or policy that keeps packets from this redirection; or why that is not known, which is not shown as good
 /// either.
-pub(crate) fn hindrance(visit: &Visit<'_>, compiled: &Compiled) -> Option<String> {
+pub(crate) fn hindrance(visit: &Visit<'_>, compiled: &Compiled) -> Option<Hindrance> {
     first(visit.hindrances(compiled))
 }
 
-fn first(found: Result<Vec<String>, String>) -> Option<String> {
-    found.map_or_else(Some, |found| found.into_iter().next())
+fn first(found: Result<Vec<String>, String>) -> Option<Hindrance> {
+    match found {
+        Ok(found) => found.into_iter().next().map(Hindrance::Foreign),
+        Err(why) => Some(Hindrance::Unknown(why)),
+    }
 }
 
 /// What is said of these differences once they are repaired.

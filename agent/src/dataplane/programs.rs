@@ -1,7 +1,7 @@
 //! Pods of ambient mode that programs of eBPF capture in their own namespace, without a rule of netfilter.
 
-use super::ambient::Ambient;
-use super::{Dataplane, Spent, first};
+use super::ambient::{Ambient, Plan};
+use super::{Dataplane, Hindrance, Spent, first};
 use std::path::PathBuf;
 use weir_ambient::{AMBIENT, Redirect};
 use weir_cni::plugin::Phase;
@@ -26,14 +26,14 @@ pub(crate) struct Programs {
 pub(crate) struct Observed {
     pub(crate) changes: Vec<Change>,
     /// What keeps packets from the programs, where nothing is to be written.
-    pub(crate) hindered: Option<String>,
+    pub(crate) hindered: Option<Hindrance>,
 }
 
 /// What was written is in force.
 #[derive(Debug)]
 pub(crate) struct Applied {
     /// What keeps packets from it all the same.
-    pub(crate) hindered: Option<String>,
+    pub(crate) hindered: Option<Hindrance>,
 }
 
 fn text(error: impl std::fmt::Display) -> String {
@@ -77,7 +77,7 @@ impl Programs {
         visit: &Visit<'_>,
         desired: &Redirect,
         spent: &mut Spent,
-    ) -> Option<String> {
+    ) -> Option<Hindrance> {
         let routing = desired.compile_without_rules();
         let find = || visit.hindrances_of_programs(&routing);
         first(spent.measure(Phase::Verify, find))

@@ -4,7 +4,7 @@ use super::{Done, Keeper, workload};
 use crate::ambient::REDIRECTION;
 use crate::ambient::by_plugin::ByPlugin;
 use crate::ambient::decision::Decision;
-use crate::ambient::hands::{Asked, Outcome};
+use crate::ambient::hands::{Asked, Captured, Outcome};
 use crate::ambient::pod::{Annotation, Memory, Task};
 use crate::ambient::work::{self, Enrolled, Enrolment, Leaving, Left, NotEnrolled};
 use crate::dataplane::Spent;
@@ -205,7 +205,7 @@ impl Keeper {
                 self.journal.record(Event::AddressesAbsent { pod, absent });
             }
         }
-        let (netns, hindered) = (enrolled.captured.netns, enrolled.captured.hindered.clone());
+        let (netns, in_force) = (enrolled.captured.netns, enrolled.captured.state());
         memory.waits = matches!(enrolled.taken, Ok(None));
         memory.overrides = Some(enrolled.captured.asked.overrides.clone());
         (memory.captured, memory.suspected) = (Some(enrolled.captured), false);
@@ -233,10 +233,9 @@ impl Keeper {
         let refused = memory.not_annotated.take_if(|_| is_due);
         let why = why.or(refused);
         let is_settled = why.is_none();
-        let (state, why) = match (why, hindered) {
-            (Some(why), _) => (State::Pending, Some(why)),
-            (None, Some(what)) => (State::Conflict, Some(what)),
-            (None, None) => (State::Enrolled, None),
+        let (state, why) = match why {
+            Some(why) => (State::Pending, Some(why)),
+            None => in_force,
         };
         self.turn(memory, Some(state), why);
         // Another proxy connected meanwhile, or this one went: nobody else looks at a pod whose job runs.
@@ -335,12 +334,9 @@ impl Keeper {
                 match memory.state {
                     Some(State::Pending) if is_complete && value == Some(Annotation::Enabled) => {
                         let captured = memory.captured.as_ref();
-                        let hindered = captured.and_then(|captured| captured.hindered.clone());
-                        let state = match hindered {
-                            Some(_) => State::Conflict,
-                            None => State::Enrolled,
-                        };
-                        self.turn(memory, Some(state), hindered);
+                        let (state, why) =
+                            captured.map_or((State::Enrolled, None), Captured::state);
+                        self.turn(memory, Some(state), why);
                         Next::Settled
                     }
                     Some(State::Pending | State::Failed) => Next::Retry,

@@ -5,6 +5,7 @@ use super::{Fault, NETNS, Scene};
 use crate::ambient::REDIRECTION;
 use crate::ambient::keeper::Done;
 use crate::ambient::pod::{Annotation, Memory};
+use crate::dataplane::Hindrance;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -273,6 +274,18 @@ fn under_contention_a_pod_whose_rules_changed_is_not_shown_as_good() {
     assert!(matches!(scene.begin(), Err(Next::After(_))));
     let why = scene.agent.keeper.verdict(&uid).unwrap_err();
     assert!(why.contains("again and again"), "{why}");
+}
+
+/// What is not known is no conflict, and is said.
+#[test]
+fn a_pod_whose_foreign_rules_cannot_be_read_is_enrolled() {
+    let (mut scene, uid) = Scene::enrolled();
+    scene.foreign(1, true);
+    scene.shared.world().foreign = Some(Hindrance::Unknown("not known".into()));
+    scene.work(10);
+    let memory = scene.memory(&uid);
+    assert_eq!(memory.state, Some(State::Enrolled));
+    assert_eq!(memory.why.as_deref(), Some("not known"));
 }
 
 /// Without the proxy it would have no network.

@@ -7,7 +7,7 @@ mod ask;
 
 pub(crate) use ask::asks;
 
-use super::{Dataplane, Spent, hindrance};
+use super::{Dataplane, Hindrance, Spent, hindrance};
 use std::time::Instant;
 use weir_cni::compile::Engine;
 use weir_cni::config::{InboundMode, Intent};
@@ -236,7 +236,9 @@ impl Dataplane for Sidecar {
                 // Read first, so that a foreign rule that comes meanwhile is noticed the next time.
                 let fingerprint = visit.fingerprint_of(&done);
                 let find = || hindrance(visit, &compiled);
-                let hindered = spent.measure(Phase::Verify, find);
+                let hindered = spent.measure(Phase::Verify, find).map(|found| match found {
+                    Hindrance::Foreign(why) | Hindrance::Unknown(why) => why,
+                });
                 // Of such a pod the next look is a whole one.
                 let fingerprint = fingerprint.filter(|_| hindered.is_none());
                 Ok(Applied {

@@ -219,6 +219,8 @@ fn turned(pod: &PodRef, from: Option<State>, to: Option<State>, why: Option<&str
         Some(State::Failed) => (Warn, Some("AmbientEnrolmentFailed")),
         Some(State::Conflict) => (Warn, Some("RedirectionConflict")),
         Some(State::Pending) => (Warn, None),
+        // Something about it is not known.
+        Some(State::Enrolled) if !why.is_empty() => (Warn, None),
         // What it waited for has come.
         Some(State::Enrolled) if from == Some(State::Pending) => (Info, None),
         None => (Info, None),
