@@ -20,6 +20,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
@@ -32,6 +33,8 @@ use weir_netfilter::xtables::{XtOutline, XtSizes};
 use weir_netlink::NetnsId;
 use weir_reconcile::Uid;
 
+/// Of a kernel without nf_tables (`CONFIG_NETFILTER_NETLINK`).
+const EPROTONOSUPPORT: i32 = 93;
 /// Capacity of the request queue.
 const REQUESTS: usize = 1024;
 /// Minimum interval between two reports for one pod, even if a program commits constantly.
@@ -135,6 +138,14 @@ fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Without nf_tables there are no commits. Any other error may be gone the next time.
+fn if_supported<T>(opened: weir_netlink::Result<T>) -> weir_netlink::Result<Option<T>> {
+    match opened {
+        Err(e) if e.errno() == Some(EPROTONOSUPPORT) => Ok(None),
+        opened => opened.map(Some),
+    }
+}
+
 impl Drift {
     /// Starts the thread that reads the sockets; no pod is watched yet.
     ///
@@ -185,13 +196,14 @@ impl Drift {
     /// that no later change is missed. Does nothing if the namespace is already watched.
     ///
     /// # Errors
-    /// No file descriptor is free (`EMFILE`, `ENFILE`), or the queue is full. Changes are then found by the periodic comparison.
+    /// No file descriptor is free (`EMFILE`, `ENFILE`), the kernel refuses, or the queue is full. Changes are then found by the
+    /// periodic comparison, and the next call tries again.
     pub fn watch(&self, uid: &Uid, held: &Held) -> Result<(), String> {
         if locked(&self.watched).get(uid) == Some(&held.id()) {
             return Ok(());
         }
         let open = || {
-            let commits = Commits::open().ok();
+            let commits = if_supported(Commits::open())?;
             let routing = Reports::open()?;
             Ok(Sockets { commits, routing })
         };
@@ -201,7 +213,10 @@ impl Drift {
             .map_err(|e: weir_netlink::Error| e.to_string())?;
         let mut watched = locked(&self.watched);
         let request = Request::Watch(Uid::clone(uid), sockets);
-        self.requests.try_send(request).map_err(|e| e.to_string())?;
+        // Where nobody reads any more the agent ends.
+        if let Err(TrySendError::Full(_)) = self.requests.try_send(request) {
+            return Err("too many requests wait".into());
+        }
         watched.insert(Uid::clone(uid), held.id());
         Ok(())
     }
@@ -377,4 +392,20 @@ fn read(commits: &mut Commits) -> (By, bool) {
         };
     }
     (by, false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_netlink::Error;
+
+    #[test]
+    fn only_a_kernel_without_nf_tables_has_no_commits() {
+        let opened = |errno| if_supported::<()>(Err(Error::kernel("open", "a socket", errno)));
+        assert_eq!(opened(EPROTONOSUPPORT).unwrap(), None);
+        // ENOENT, EPERM, ENOMEM, EMFILE
+        for errno in [2, 1, 12, 24] {
+            assert_eq!(opened(errno).unwrap_err().errno(), Some(errno));
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Pods that are redirected by eBPF (`WEIR_AMBIENT_ENGINE=ebpf`).
 
 use super::hands::{Asked, Captured, NotCaptured, NotReleased, Outcome, Rules};
-use super::kernel::{capture_in, held_last, proof};
+use super::kernel::{capture_in, held_last, proof, unwatched};
 use super::settings::AmbientSettings;
 use crate::dataplane::ambient::Ambient;
 use crate::dataplane::programs::Programs;
@@ -108,11 +108,11 @@ impl ByPrograms {
     ) -> Result<(Captured, Outcome), String> {
         let redirect = self.plane.ambient.redirect(&asked.overrides)?;
         let uid = asked.identity.uid();
-        if let Some(uid) = uid {
-            // From before anything is read: its routing is part of the redirection.
-            let _ = self.drift.watch(&uid.into(), held);
+        // From before anything is read: its routing is part of the redirection.
+        let unwatched = uid.and_then(|uid| {
             self.attached.forget(uid);
-        }
+            unwatched(&self.drift, &uid.into(), held)
+        });
         let is_known = before.is_some_and(|before| before.netns == held.id());
         let is_still_its = || self.sandboxes.check(held, &asked.identity);
         let done = converge(&self.plane, &held.sandbox, &redirect, &is_still_its, spent)?;
@@ -135,7 +135,7 @@ impl ByPrograms {
         }
         let captured = Captured {
             engine: Some(By::Ebpf),
-            hindered,
+            hindered: hindered.or(unwatched),
             // Without a fingerprint: every look compares.
             ..Captured::at(Arc::clone(held), asked)
         };

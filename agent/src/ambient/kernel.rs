@@ -3,7 +3,7 @@
 use super::ebpf;
 use super::hands::{Asked, Captured, NotCaptured, NotReleased, Outcome, Rules};
 use crate::dataplane::ambient::Ambient;
-use crate::dataplane::{Converged, Spent, converge, remove, repair, still_holds};
+use crate::dataplane::{Converged, Hindrance, Spent, converge, remove, repair, still_holds};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,6 +24,14 @@ pub(super) struct Kernel {
     pub(super) live_proof: bool,
     /// Where an agent with another setting pinned programs.
     pub(super) bpffs: PathBuf,
+}
+
+/// Listens to changes in the pod's namespace; or what is to be said where that fails.
+pub(super) fn unwatched(drift: &Drift, uid: &Uid, held: &Held) -> Option<Hindrance> {
+    let why = drift.watch(uid, held).err()?;
+    Some(Hindrance::Unknown(format!(
+        "whether other programs change it is known by rounds only: {why}"
+    )))
 }
 
 /// Finds the namespace of a pod, and has `write` capture it there. Which namespace is the pod's is one question, whether its rules
@@ -148,10 +156,10 @@ impl Kernel {
         let redirect = self.plane.redirect(&asked.overrides)?;
         let is_known = before.is_some_and(|before| before.netns == held.id());
         let uid = asked.identity.uid().map(Uid::from);
-        if let Some(uid) = &uid {
-            // From before they are read. Where they cannot be watched, rounds look, and try again.
-            let _ = self.drift.watch(uid, held);
-        }
+        // From before they are read. Where they cannot be watched, rounds look, and try again.
+        let unwatched = uid
+            .as_ref()
+            .and_then(|uid| unwatched(&self.drift, uid, held));
         let tables = uid.as_ref().and_then(|uid| self.drift.tables(uid, held));
         let is_still_its = || self.sandboxes.check(held, &asked.identity);
         let Converged {
@@ -159,8 +167,8 @@ impl Kernel {
         } = converge(&self.plane, &held.sandbox, &redirect, &is_still_its, spent)?;
         let captured = |engine, fingerprint, hindered| Captured {
             engine: Option::map(engine, By::Rules),
-            fingerprint,
-            hindered,
+            fingerprint: Option::filter(fingerprint, |_| unwatched.is_none()),
+            hindered: Option::or(hindered, unwatched.clone()),
             ..Captured::at(Arc::clone(held), asked)
         };
         if !is_known && !matches!(applied, Some(Err(_))) {

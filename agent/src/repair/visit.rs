@@ -69,10 +69,11 @@ pub(super) fn visit(
     }
     let find = || sandboxes.find(&look.identity, since);
     let held = spent.measure(Phase::Facts, find)?;
-    if let (Some(uid), Desired::Redirection { .. }) = (look.identity.uid(), &look.desired) {
-        // From before the rules are read. Without nf_tables there are no notifications; rounds look.
-        let _ = drift.watch(&uid.into(), &held);
-    }
+    let is_watched = match (look.identity.uid(), &look.desired) {
+        // From before the rules are read. Where that fails rounds look, and try again.
+        (Some(uid), Desired::Redirection { .. }) => drift.watch(&uid.into(), &held).is_ok(),
+        _ => true,
+    };
     let tables = look.identity.uid();
     let tables = tables.and_then(|uid| drift.tables(&uid.into(), &held));
     let is_still_its = || sandboxes.check(&held, &look.identity);
@@ -85,7 +86,7 @@ pub(super) fn visit(
         look: look.clone(),
         netns: held.id(),
         engine,
-        fingerprint,
+        fingerprint: Option::filter(fingerprint, |_| is_watched),
         compared: Instant::now(),
     };
     let in_tables = |engine, before| {
