@@ -1,6 +1,6 @@
 //! Pods of ambient mode that programs of eBPF capture in their own namespace, without a rule of netfilter.
 
-use super::ambient::{Ambient, Plan};
+use super::ambient::Ambient;
 use super::{Dataplane, Hindrance, Spent, first};
 use std::path::PathBuf;
 use weir_ambient::{AMBIENT, Redirect};

@@ -1,8 +1,9 @@
 //! Who the kubelet is.
 
-/// The user of the kubelet, by its processes below a mount of `/proc`. `None`: none is seen.
+/// Returns the user of the kubelet, by its processes below a mount of `/proc`; `None` if none is found.
 ///
-/// A process may call itself as it likes: `is_of_pod` tells from `/proc/PID/cgroup` that one belongs to a pod, and is none.
+/// A process can choose its name. One that belongs to a pod, which `is_of_pod` tells from `/proc/PID/cgroup`, is not the kubelet, and one of
+/// root comes before those of other users; among those the lowest process ID decides.
 #[must_use]
 pub fn kubelet(proc: &std::path::Path, is_of_pod: impl Fn(&str) -> bool) -> Option<u32> {
     let mut pids: Vec<u32> = std::fs::read_dir(proc)
@@ -11,7 +12,7 @@ pub fn kubelet(proc: &std::path::Path, is_of_pod: impl Fn(&str) -> bool) -> Opti
         .filter_map(|e| e.file_name().to_str()?.parse().ok())
         .collect();
     pids.sort_unstable();
-    pids.into_iter().find_map(|pid| {
+    let user = |pid: u32| {
         let read = |name: &str| {
             use std::io::Read;
             let mut text = Vec::new();
@@ -31,7 +32,10 @@ pub fn kubelet(proc: &std::path::Path, is_of_pod: impl Fn(&str) -> bool) -> Opti
         let status = read("status")?;
         let users = status.lines().find_map(|l| l.strip_prefix("Uid:"))?;
         users.split_whitespace().next()?.parse().ok()
-    })
+    };
+    let users: Vec<u32> = pids.into_iter().filter_map(user).collect();
+    let root = users.iter().find(|user| **user == 0);
+    root.or(users.first()).copied()
 }
 
 #[cfg(test)]
@@ -64,5 +68,7 @@ mod tests {
         assert_eq!(kubelet(), Some(1000));
         process(9, "k3s", "k3s\0server", 7, "/");
         assert_eq!(kubelet(), Some(7));
+        process(31, "kubelet", "/usr/bin/kubelet", 0, "/system.slice");
+        assert_eq!(kubelet(), Some(0));
     }
 }
