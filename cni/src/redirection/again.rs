@@ -1,7 +1,8 @@
-//! A redirection that was in force before, written again as far as it can be.
+//! Restores a redirection that was in force before, as completely as possible.
 //!
-//! A pod that was never captured gets all of it or nothing. One that was would send past the proxy without its rules, for as long
-//! as something foreign blocks its routing. Where all of it was flushed meanwhile, the [`Sandbox`] remembers: for who keeps it.
+//! A pod that was never captured gets the complete redirection or nothing. A pod that was captured would bypass the proxy
+//! without its rules for as long as a foreign object blocks its routing, so its rules are written nevertheless. If another
+//! writer flushed all rules, only a [`Sandbox`] that a caller has kept still shows that the pod was captured.
 
 use super::scheme::Desired;
 use super::write::Writer;
@@ -10,11 +11,12 @@ use crate::compile::Engine;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Visit<'_> {
-    /// As [`Visit::apply_intent`]. Where something foreign blocks a policy rule or a route, and the namespace has owned objects, or
-    /// was seen in force by this [`Sandbox`], the rules are written all the same, and the rest of the routing is added.
+    /// Applies as [`Visit::apply_intent`] does. If a foreign object blocks a policy rule or a route, and the namespace has
+    /// owned objects or this [`Sandbox`] has observed a redirection in force, writes the rules nevertheless, and adds the
+    /// rest of the routing.
     ///
     /// # Errors
-    /// As there; what is blocked, though the rules are in force.
+    /// As [`Visit::apply_intent`]; also if an item is blocked although the rules are in force.
     pub fn apply_again<D: Desired>(
         &self,
         intent: &D,
@@ -29,7 +31,7 @@ impl Visit<'_> {
                 self.sandbox().note(true);
                 return Ok(Ok(applied));
             };
-            // What iptables-nft left may be another program's, and is no sign.
+            // Leftovers of iptables-nft may belong to another program, so they do not count.
             let holds = found.nft_holds() || found.legacy_holds || !before.ours().is_empty();
             if !holds && !self.sandbox().was_captured.load(Relaxed) {
                 return Err(Failure::from(blocked));
@@ -52,14 +54,14 @@ impl Visit<'_> {
 }
 
 impl Sandbox {
-    /// Takes over what another one remembers, if that is of the same namespace.
+    /// Takes over the state of another sandbox of the same namespace.
     pub fn remember(&self, other: &Self) {
         if self.netns().id() == other.netns().id() && other.was_captured.load(Relaxed) {
             self.note(true);
         }
     }
 
-    /// Whether a redirection is in force.
+    /// Records whether a redirection is in force.
     pub(super) fn note(&self, is_captured: bool) {
         self.was_captured.store(is_captured, Relaxed);
     }

@@ -5,14 +5,15 @@
 //! rules                             one transaction of the engine, read back
 //! routing                           read back
 //! removal of what is replaced       rules of the other engine and of iptables-nft, then their routing
-//! another look                      if anything was removed
+//! second check                      if anything was removed
 //! ```
-//! What is removed may be what another process writes at the same time, and that one may have removed ours. So a process
-//! that removes something looks at its own afterwards, and writes it again if it is gone: the last one stands, whole.
+//! Another process may write at the same time: this process may remove the other's objects, and the other may remove
+//! ours. So a process that removed something checks its own objects afterwards and writes them again if they are gone:
+//! the redirection of the last writer stays, complete.
 //!
-//! Nothing of an older redirection is removed until the new one is verified. After a failure everything added is
-//! removed, on new sockets; routing only when rules that need it are known not to be in force. New rules are kept
-//! when they replaced older ones, or when rules of the other engine may be gone: the error states what exists.
+//! Nothing of an older redirection is removed until the new one is verified. After a failure all additions are
+//! removed, on new sockets; routing only if the rules that need it are known not to be in force. New rules are kept
+//! if they replaced older ones, or if rules of the other engine may be gone: the error states what exists.
 
 use super::engines::{Found, Removed};
 use super::failure::Failure;
@@ -28,12 +29,12 @@ use weir_netlink::contention::within;
 use weir_netlink::route::Routing;
 use weir_netlink::{Error, InForce, Result};
 
-/// What taking everything back after a failure may take.
+/// Maximum duration of the rollback after a failure.
 const UNDO: Duration = Duration::from_secs(10);
-/// Maximum number of times that something is written or removed again because another writer has changed it meanwhile.
+/// Maximum number of attempts to write or remove an object that another writer keeps changing.
 const ROUNDS: usize = 8;
 
-/// Applies to the namespace of this thread. `found` are the rules and `before` is the routing that it holds now.
+/// Applies to the namespace of this thread. `found` and `before` are its present rules and routing.
 pub(super) fn apply(
     desired: &Compiled,
     found: Found,
@@ -59,7 +60,7 @@ pub(super) fn apply(
         let settled = settle(routing, items, scheme).or_else(again);
         let failed = |e: Error| undo.all(&writer, e.with_in_force(InForce::Yes));
         let settled = settled.map_err(failed)?;
-        // Whoever has removed it may have removed the rules, too.
+        // The writer that removed the routing may have removed the rules, too.
         is_replaced = !settled.is_empty();
         changes.extend(settled);
     }
@@ -71,7 +72,7 @@ pub(super) fn apply(
             let reason = failures.swap_remove(0);
             return Err(undo.all(&writer, reason.with_in_force(InForce::Yes)));
         }
-        // Rules that have replaced ours since may need what ours do not.
+        // Rules that have replaced ours since may need routing that ours do not.
         is_replaced |= !stale.is_empty() && !is_beside && !writer.stands();
         if is_beside {
             failures.extend(routing::kept(&stale));
@@ -116,7 +117,7 @@ pub(super) fn apply(
     Err(lost(&writer, reason))
 }
 
-/// Writes again what is gone, and only then: what another writer adds to our chains meanwhile is no reason.
+/// Writes the redirection again if any of it is gone. Rules that another writer added to our chains are not a reason.
 fn stand(
     writer: &mut Writer<'_>,
     routing: &Routing,
@@ -133,7 +134,7 @@ fn stand(
     Ok((changes, written.generation))
 }
 
-/// A failure after the removal of what was replaced, so that nothing can be undone.
+/// The failure after the replaced objects were removed: nothing can be undone.
 fn lost(writer: &Writer<'_>, reason: Error) -> Failure {
     let in_force = writer.now().unwrap_or(InForce::Unknown);
     Failure::of_apply(reason, in_force, Vec::new())
@@ -160,12 +161,12 @@ fn settle(
 /// Restores the state before the change.
 struct Undo<'a> {
     before: &'a Held,
-    /// What was to be added.
+    /// The changes that were to be made.
     missing: &'a [Change],
 }
 
 impl Undo<'_> {
-    /// Undoes the routing; no rule has been sent yet.
+    /// Undoes the routing; no rule was sent yet.
     fn routing(&self, writer: &Writer<'_>, reason: Error) -> Failure {
         let rest = within(UNDO, || self.take_routing_back(writer));
         Failure::of_apply(reason, InForce::No, rest)
@@ -187,8 +188,8 @@ impl Undo<'_> {
         }
     }
 
-    /// Removes the items that were not there before and were to be added, including one whose answer was lost. Where another
-    /// process has written rules meanwhile that need them they stay. Returns the errors of removing and of reading.
+    /// Removes the items that were to be added and did not exist before, including an item whose acknowledgement was lost.
+    /// They stay if another process has written rules that need them. Returns the errors of reading and removing.
     fn take_routing_back(&self, writer: &Writer<'_>) -> Vec<Error> {
         let (scheme, items) = (writer.desired.scheme(), &writer.desired.routing);
         let (is_read, is_kept) = (Cell::new(false), Cell::new(false));
@@ -197,7 +198,7 @@ impl Undo<'_> {
             let mut added = Held::read(scheme, &fresh, items)?.since(self.before);
             added.retain(|found| routing::is_of(found, self.missing));
             if !added.is_empty() && writer.is_written_by_another()? {
-                // The rules may be older than this, and say nothing of other writers.
+                // The rules may be older than this call, so they do not show whether there is another writer.
                 is_kept.set(!writer.is_first());
                 added.clear();
             }
@@ -214,7 +215,7 @@ impl Undo<'_> {
             if removed.is_empty() {
                 return (removed, failures);
             }
-            // It may have looked at them before they were gone.
+            // Another process may have read the items before they were removed, and rely on them.
             let is_needed = writer.is_written_by_another();
             if !matches!(is_needed, Ok(false)) {
                 failures.extend(routing::add(&fresh, self.missing, scheme).err());
@@ -231,8 +232,8 @@ impl Undo<'_> {
     }
 }
 
-/// Removes everything owned from the namespace of this thread; continues after a failure. What another process applies
-/// meanwhile goes, too: its routing may be gone already.
+/// Removes everything owned from the namespace of this thread; continues after a failure. Also removes what another
+/// process applies at the same time: its routing may be gone already.
 pub(super) fn clean(named: Named<'_>) -> Result<Vec<Change>, Failure> {
     let mut changes = Vec::new();
     let mut rounds = 1..ROUNDS;
@@ -263,8 +264,8 @@ pub(super) fn clean(named: Named<'_>) -> Result<Vec<Change>, Failure> {
     }
 }
 
-/// Removes owned routing if no rules are there that may need it; whether none were there afterwards either. Rules that
-/// are there although they were `removed` are another process's, and go first.
+/// Removes owned routing if no existing rules may need it. The second value is true if there were no rules afterwards
+/// either. Rules that exist although they were `removed` are those of another process and must be removed first.
 fn clean_routing(named: Named<'_>, removed: bool) -> Result<(Removed, bool)> {
     let routing = Routing::open()?;
     let ours = Held::read(named.0, &routing, &[])?.ours();
@@ -278,7 +279,7 @@ fn clean_routing(named: Named<'_>, removed: bool) -> Result<(Removed, bool)> {
             match is_clean() {
                 Ok(is_done) => Ok((gone, is_done)),
                 Err(e) => {
-                    // What is gone, and what is not, is known all the same.
+                    // The result of the removal is known nevertheless.
                     gone.1.push(e);
                     Ok((gone, true))
                 }
@@ -298,7 +299,8 @@ mod tests {
     use crate::redirection::{Sandbox, Visit};
     use weir_netlink::route::LOOPBACK_IFINDEX;
 
-    /// A process fails to add its routing; `meanwhile` is what another one does after it has looked. What is left then.
+    /// Returns the routing left after a process failed to add its own; another process runs `meanwhile` after the first
+    /// has read the namespace.
     fn left(visit: &Visit<'_>, desired: &Compiled, meanwhile: impl FnOnce()) -> Vec<Change> {
         let scheme = desired.scheme();
         let before = Held::read(scheme, &visit.routing, &desired.routing).unwrap();

@@ -1,10 +1,10 @@
 //! Checks whether this program wrote the rules in owned tables and chains.
 //!
-//! A rule of nf_tables does not identify its writer, and any program can use a table's name. What can be checked is
-//! whether the content is what `compile` writes for some intent: the same chains with the same hooks, in each chain
+//! A rule of nf_tables does not identify its writer, and any program can use a table's name. This module checks
+//! whether `compile` produces the content for some intent: the same chains with the same hooks, in each chain
 //! only rules of the forms that it writes there, and every rule that it writes for all intents. The forms are
-//! compiled, not listed: intents that use every option, each twice with different values. Where the two differ, the
-//! form matches any value there; everything else is literal.
+//! compiled, not listed: from intents that use every option, each twice with different values. Where the two differ,
+//! the form matches any value; everything else is literal.
 
 use super::TABLES;
 use super::scheme::SIDECAR;
@@ -46,7 +46,7 @@ type Place = (String, String);
 trait Form: PartialEq + Clone + Sized {
     type Chain: PartialEq;
     fn chains(rules: &Rules) -> Vec<(Place, Self::Chain, Vec<Self>)>;
-    /// Whether it is one of these two, or differs from them where they differ from each other.
+    /// True if the rule is one of the two, or differs from them only where they differ from each other.
     fn is_of(&self, pair: &[Self; 2]) -> bool;
 }
 
@@ -145,7 +145,7 @@ impl Form for nft::Rule {
     }
 }
 
-/// The statement with the same value in the place of each; of a set, which belongs to the rule, as many.
+/// Returns the statement with every value replaced by the same one. An anonymous set is replaced by its size.
 fn erased(statement: &Statement) -> Statement {
     let value = nft::Data::be32(0);
     let mut statement = statement.clone();
@@ -153,7 +153,7 @@ fn erased(statement: &Statement) -> Statement {
         Statement::Match(m) => match &mut m.operand {
             Operand::AnyBit(_) | Operand::Named { .. } => {}
             Operand::Anonymous(elements) => {
-                // A range from nothing is none that a rule has.
+                // No rule has a range that starts at an empty value.
                 let count = u32::try_from(elements.len()).unwrap_or(u32::MAX);
                 m.operand = Operand::Range(nft::Data::default(), nft::Data::be32(count));
             }
@@ -217,7 +217,7 @@ impl Form for xtables::Rule {
     }
 }
 
-/// Whether an option is that of two rules, or differs in the value as they do.
+/// True if an option is that of the first rule, or the two rules differ and it has the same inversion.
 fn same<V: PartialEq>(
     found: &Option<(Not, V)>,
     one: &Option<(Not, V)>,
@@ -227,7 +227,7 @@ fn same<V: PartialEq>(
     found == one || (one != other && not(found) == not(one))
 }
 
-/// The target with the same value in the place of each.
+/// Returns the target with every value replaced by the same one.
 fn erased_target(target: &Target) -> Target {
     let (mark, mask) = (0, 0);
     match target.clone() {
@@ -246,7 +246,7 @@ fn erased_target(target: &Target) -> Target {
     }
 }
 
-/// The match with the same value in the place of each.
+/// Returns the match with every value replaced by the same one.
 fn erased_match(found: &Match) -> Match {
     let port = |option: &mut Option<(Not, xtables::PortRange)>| {
         *option = option.take().map(|(not, _)| (not, 0.into()));
@@ -269,10 +269,10 @@ fn erased_match(found: &Match) -> Match {
 
 type Compile = fn(&Intent, Engine) -> Compiled;
 
-/// For an engine that was named, and for one that was chosen.
+/// The compilers for an engine that was configured, and for one that was chosen.
 const COMPILE: [Compile; 2] = [compile, compile_chosen];
 
-/// Pairs of configurations that differ in values only.
+/// Pairs of configurations that differ only in values.
 fn examples() -> Vec<[SidecarConfig; 2]> {
     let of_group = |n| SidecarConfig {
         proxy_uid: String::new(),
@@ -310,7 +310,7 @@ fn examples() -> Vec<[SidecarConfig; 2]> {
     all
 }
 
-/// Little more than the rules that every intent has: one captured network, which is all of loopback.
+/// A configuration with little more than the rules that every intent has: one captured network, within loopback.
 fn minimal(n: usize) -> SidecarConfig {
     SidecarConfig {
         proxy_port: format!("1{n}001"),

@@ -14,16 +14,18 @@ pub enum Change {
     Rules(NftOp),
     /// A change of a chain or a rule of legacy tables.
     Legacy(Box<xtables::XtOp>),
-    /// A rule of nf_tables that reads as the desired one and has other expressions: in what they differ. It is replaced.
+    /// A rule of nf_tables that reads like the desired one but has other expressions; the text describes the difference.
+    /// The rule is replaced.
     Encoded(NftOp, String),
     /// An address, policy rule or route is added.
     Add(RoutingItem),
-    /// A policy rule is added before a foreign one, which the text names and which takes its packets. The one behind goes.
+    /// A policy rule is added before a foreign one that takes its packets, named by the text. The owned rule behind the
+    /// foreign one is removed.
     Overtake(RoutingItem, String),
     /// An address, policy rule or route is deleted.
     Remove(RoutingItem),
-    /// A policy rule or route cannot take effect, or takes other packets too, because of something foreign, which the
-    /// text names. [`Sandbox::apply`] refuses and changes nothing.
+    /// A policy rule or route cannot take effect, or would take other packets too, because of a foreign object, named by the
+    /// text. [`Sandbox::apply`] refuses and changes nothing.
     ///
     /// [`Sandbox::apply`]: super::Sandbox::apply
     Blocked(RoutingItem, String),
@@ -31,14 +33,14 @@ pub enum Change {
     ///
     /// [`Sandbox::apply`]: super::Sandbox::apply
     Kept(nft::Kept),
-    /// Something foreign keeps packets from the redirection, though all of it is there: a sentence that names it.
-    /// [`Sandbox::apply`] does not change it.
+    /// A foreign object keeps packets from the redirection although the redirection is complete; the text is a sentence that
+    /// names the object. [`Sandbox::apply`] does not change it.
     ///
     /// [`Sandbox::apply`]: super::Sandbox::apply
     Hindrance(String),
 }
 
-/// How a namespace differs from the desired redirection.
+/// A kind of difference between a namespace and the desired redirection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Difference {
     /// A desired object is absent.
@@ -54,7 +56,7 @@ impl Change {
         Self::Legacy(Box::new(op))
     }
 
-    /// The difference that this change removes.
+    /// Returns the kind of difference that this change removes.
     #[must_use]
     pub fn difference(&self) -> Difference {
         match self {
@@ -80,13 +82,13 @@ impl Change {
         }
     }
 
-    /// True if [`Sandbox::apply`](super::Sandbox::apply) would not change that.
+    /// True if [`Sandbox::apply`](super::Sandbox::apply) would not remove this difference.
     #[must_use]
     pub fn stays(&self) -> bool {
         matches!(self, Self::Kept(_) | Self::Hindrance(_))
     }
 
-    /// The object that differs, without the verb.
+    /// Returns the object that differs, without the verb.
     #[must_use]
     pub fn object(&self) -> String {
         match self {
@@ -109,8 +111,8 @@ impl Change {
     }
 }
 
-/// The changes that describe a difference. For a table that is replaced this is the replacement with its reasons, not
-/// the additions of its content.
+/// Reduces changes to those that describe a difference. For a table that is replaced this keeps the replacement with its
+/// reasons and drops the additions of its content.
 pub(super) fn differences(mut changes: Vec<Change>) -> Vec<Change> {
     let mut replaced: Vec<TableId> = Vec::new();
     changes.retain(|change| {
@@ -132,8 +134,8 @@ pub(super) fn differences(mut changes: Vec<Change>) -> Vec<Change> {
     encoded(changes)
 }
 
-/// Two lines with one text say nothing: a rule that would be replaced by one that reads the same becomes one difference,
-/// which says in what the two differ.
+/// Merges the deletion of a rule and the addition of one that reads the same into one difference that states how the two
+/// are encoded: two lines with the same text would not explain it.
 fn encoded(changes: Vec<Change>) -> Vec<Change> {
     let key = |id: &TableId, chain: &str, rule: &Rule| {
         (
@@ -151,7 +153,7 @@ fn encoded(changes: Vec<Change>) -> Vec<Change> {
                 .push((i, rule));
         }
     }
-    // By the place of the rule that goes: that of the one that comes, and in what they differ.
+    // Index of the deletion -> index of the addition, and how the two rules differ.
     let mut pairs: BTreeMap<usize, (usize, String)> = BTreeMap::new();
     for (i, change) in changes.iter().enumerate() {
         if let Change::Rules(NftOp::DeleteRule(id, chain, found, _)) = change

@@ -2,11 +2,11 @@
 //!
 //! The engine that the namespace already uses; else nf_tables, if this kernel has the features that the *intent*
 //! needs; else legacy tables, on the same condition. The needs are derived from the compiled rules ([`needs`]), so
-//! the choice, `weir preflight` and an error use the same rows of the probes.
+//! the choice, `weir preflight` and error messages use the same rows of the probes.
 //!
-//! [`Visit::choose_engine`] probes first, in a throwaway namespace and without loading a module. That costs a
-//! namespace and a dozen trials, more than the rules themselves. So [`Visit::apply_intent`] writes to nf_tables and
-//! probes only when the kernel reports a missing feature, in which case nothing was changed.
+//! [`Visit::choose_engine`] probes first, in a temporary namespace and without loading a module. That costs a
+//! namespace and a dozen trials, more than writing the rules. So [`Visit::apply_intent`] writes to nf_tables and
+//! probes only if the kernel reports a missing feature, in which case nothing was changed.
 
 use super::engines::Found;
 use super::scheme::Desired;
@@ -25,7 +25,7 @@ use weir_netlink::{Error, InForce, Netns, Result};
 pub(super) struct Choice {
     /// The engine.
     pub(super) engine: Engine,
-    /// It holds owned rules, so the choice is final.
+    /// True if the engine holds owned rules, so the choice is final.
     pub(super) is_in_use: bool,
 }
 
@@ -43,20 +43,20 @@ pub struct AppliedRedirection {
     pub engine: Engine,
     /// The changes; empty when the namespace was in sync.
     pub changes: Vec<Change>,
-    /// What another writer has in our tables: it stays, and [`Sandbox::verify`](super::Sandbox::verify) reports it.
+    /// Objects of another writer in our tables: they stay, and [`Sandbox::verify`](super::Sandbox::verify) reports them.
     pub kept: Vec<Change>,
-    /// How long reading the rules back took; `None` when nothing was written.
+    /// Time spent on reading the rules back; `None` if nothing was written.
     pub read_back: Option<Duration>,
-    /// How long the lock of the iptables tools was waited for; `None` when it was not taken, as in a pod's namespace.
+    /// Time spent waiting for the lock of the iptables tools; `None` if it was not taken, as in a pod's network namespace.
     pub lock_wait: Option<Duration>,
-    /// The generation of nf_tables at which their rules were read back.
+    /// The nf_tables generation at which the rules were read back; `None` for legacy tables.
     pub(super) generation: Option<u32>,
     /// The addresses, policy rules and routes that are in force.
     pub(super) routing: Vec<RoutingItem>,
 }
 
 impl Compiled {
-    /// The kernel features that the rules need, as keys of the rows of `weir preflight`.
+    /// Returns the kernel features that the rules need, as keys of the rows of `weir preflight`.
     #[must_use]
     pub fn needs(&self) -> Needs {
         match &self.rules {
@@ -67,11 +67,11 @@ impl Compiled {
 }
 
 impl Visit<'_> {
-    /// The engine to use when none is configured: the one in use, else nf_tables if the kernel has the features that
-    /// the intent needs, else legacy tables. Changes nothing and loads no module.
+    /// Chooses the engine to use when none is configured: the one in use, else nf_tables if the kernel has the features
+    /// that the intent needs, else legacy tables. Changes nothing and loads no module.
     ///
     /// # Errors
-    /// The kernel lacks features that the intent needs in both: the error names them and the options that provide them.
+    /// Both engines lack features that the intent needs: the error names them and the kernel options that provide them.
     /// The kernel does not permit this process to read.
     pub fn choose_engine<D: Desired>(&self, intent: &D) -> Result<Engine> {
         let preferred = self.found()?.choice()?;
@@ -90,7 +90,7 @@ impl Visit<'_> {
         Err(self.served_by_none(&words(&nft), &words(&xtables)))
     }
 
-    /// The engine that holds owned rules in the namespace, if any; none on a kernel that has neither.
+    /// Returns the engine that holds owned rules in the namespace; `None` if there are none, or the kernel has neither engine.
     ///
     /// # Errors
     /// The kernel does not permit this process to read.
@@ -98,19 +98,19 @@ impl Visit<'_> {
         self.found()?.in_use()
     }
 
-    /// The engine to try first, and whether it is in use: the one that holds owned rules, else nf_tables if the kernel has
-    /// them, else legacy tables. Cheaper than [`Visit::choose_engine`], and sufficient for a comparison: without owned
-    /// rules all of them are missing, for either engine.
+    /// Returns the engine to try first, and whether it is in use: the one that holds owned rules, else nf_tables if the
+    /// kernel has them, else legacy tables. Cheaper than [`Visit::choose_engine`], and sufficient for a comparison: without
+    /// owned rules all of them are missing, for either engine.
     ///
     /// # Errors
-    /// The kernel has neither, or does not permit this process to read.
+    /// The kernel has neither engine, or does not permit this process to read.
     pub fn engine_to_try(&self) -> Result<(Engine, bool)> {
         let Choice { engine, is_in_use } = self.found()?.choice()?;
         Ok((engine, is_in_use))
     }
 
-    /// The engine to compare with, and the one in use. The first is `named`, else that of [`Visit::engine_to_try`]. With a
-    /// named engine, what is in use need not be readable: the comparison tells what failed.
+    /// Returns the engine to compare with, and the one in use. The first is `named`, else that of [`Visit::engine_to_try`].
+    /// With a named engine the engine in use need not be readable: the comparison reports what failed.
     ///
     /// # Errors
     /// Without a named engine, as [`Visit::engine_to_try`].
@@ -118,7 +118,8 @@ impl Visit<'_> {
         to_compare(named, self.engine_to_try())
     }
 
-    /// Compiles for `engine`, or for the chosen engine ([`Desired::compile_for`]), and applies as [`Sandbox::apply`](super::Sandbox::apply) does.
+    /// Compiles for `engine`, or for the chosen engine ([`Desired::compile_for`]), and applies as
+    /// [`Sandbox::apply`](super::Sandbox::apply) does.
     ///
     /// # Errors
     /// As [`Sandbox::apply`](super::Sandbox::apply) and [`Visit::choose_engine`].
@@ -132,7 +133,7 @@ impl Visit<'_> {
         })
     }
 
-    /// Has the rules for `engine`, or for the chosen engine, written.
+    /// Compiles for `engine`, or for the chosen engine, and calls `write`.
     pub(super) fn write<D: Desired, T>(
         &self,
         intent: &D,
@@ -147,7 +148,7 @@ impl Visit<'_> {
         let preferred = found.choice()?;
         match with(preferred.engine, found) {
             Err(refused) if is_lack(&refused) && preferred.is_open() => {
-                // nf_tables need no probing: the kernel has refused the rules.
+                // nf_tables need no probing: the kernel refused the rules.
                 let lacking = lacking(&self.possible(&intent.compile_chosen(Engine::Xtables)));
                 if lacking.is_empty() {
                     return with(Engine::Xtables, self.found()?);
@@ -173,8 +174,8 @@ fn is_lack(failure: &Failure) -> bool {
     is_undone && failure.reason.is_unsupported()
 }
 
-/// The features for these rules that the kernel certainly lacks. Features that cannot be probed are not included: the
-/// attempt shows whether they exist.
+/// The features for these rules that the kernel certainly lacks. Excludes features that cannot be probed: the attempt
+/// to write shows whether they exist.
 fn lacking(compiled: &Compiled) -> Vec<Finding> {
     let (needs, kernel) = (compiled.needs(), RunningKernel::read());
     let found = Netns::create().and_then(|ns| ns.run(|| needs::findings(&kernel, &needs)));
@@ -183,25 +184,25 @@ fn lacking(compiled: &Compiled) -> Vec<Finding> {
     found
 }
 
-/// `no expression tproxy: CONFIG_NFT_TPROXY (module nft_tproxy)`
+/// Formats the findings, for example `no expression tproxy: CONFIG_NFT_TPROXY (module nft_tproxy)`.
 fn words(lacking: &[Finding]) -> String {
     let one = |f: &Finding| format!("no {}: {}", f.feature, f.given_by());
     lacking.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// Which engine holds owned rules.
+/// The engine that holds owned rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InUse {
-    /// None.
+    /// No engine holds owned rules.
     None,
-    /// This one.
+    /// This engine holds them.
     By(Engine),
-    /// That cannot be read.
+    /// The rules cannot be read.
     Unknown,
 }
 
 impl InUse {
-    /// The engine that is known to hold rules.
+    /// Returns the engine that is known to hold rules.
     #[must_use]
     pub fn engine(self) -> Option<Engine> {
         match self {
@@ -211,7 +212,7 @@ impl InUse {
     }
 }
 
-/// Of the engine to try and whether it is in use.
+/// Implements [`Visit::engine_to_compare`]; `found` is the result of [`Visit::engine_to_try`].
 fn to_compare(named: Option<Engine>, found: Result<(Engine, bool)>) -> Result<(Engine, InUse)> {
     match (named, found) {
         (Some(named), Err(_)) => Ok((named, InUse::Unknown)),

@@ -3,14 +3,14 @@
 //! # Choice
 //! The engine that the namespace already uses; else nf_tables if this kernel has the features that the intent needs;
 //! else legacy tables. The rules themselves record the decision: while they exist, a second run, a restart or a
-//! module that appears later leads to the same choice. Rules that `iptables-nft` left are in nf_tables, so with
-//! these and without owned legacy chains the choice is nf_tables.
+//! module that appears later leads to the same choice. Rules left by `iptables-nft` are in nf_tables, so a namespace
+//! with such rules and without owned legacy chains uses nf_tables.
 //!
 //! # Replacement
 //! The new rules are written and read back, then the old ones are deleted: traffic is always redirected. Old rules
-//! are those of the other engine and, for either engine, those left by `iptables-nft`: see `leftovers`. The rules of
-//! built-in chains that the same plan would make there are deleted together with the chains: afterwards nothing
-//! would show who owns them.
+//! are those of the other engine and, for either engine, those left by `iptables-nft`: see `leftovers`. Rules of
+//! built-in chains that the same plan would make there are deleted together with the owned chains: without these
+//! chains their owner could not be identified.
 
 use super::choice::Choice;
 use super::named::Named;
@@ -25,8 +25,8 @@ use weir_netfilter::probe::{Loading, RunningKernel};
 use weir_netfilter::xtables;
 use weir_netlink::{Error, ErrorKind, Result};
 
-/// The legacy tables, and tables of `iptables-nft`, that a redirection has rules in. Upstream uses `filter` for a moment only, and
-/// without chains: a chain there that is called like owned ones is foreign.
+/// The legacy tables, and tables of `iptables-nft`, in which a redirection has rules. Upstream uses `filter` only
+/// temporarily and without chains: a chain there with the owned prefix is foreign.
 pub(super) const LEGACY_TABLES: [&str; 3] = ["nat", "mangle", "raw"];
 /// Files that list the legacy tables of the thread's network namespace. Reading a table creates it, so the
 /// list is read first.
@@ -76,7 +76,7 @@ impl Found {
         }
     }
 
-    /// The engine for this namespace. Whether it has the features that an intent needs is not checked here: see
+    /// The engine for this namespace. Does not check whether the kernel has the features that an intent needs: see
     /// `choice`.
     pub(super) fn choice(&self) -> Result<Choice> {
         let is_in_use = self.nft_holds() || self.legacy_holds;
@@ -92,7 +92,7 @@ impl Found {
     }
 }
 
-/// Number of rules in built-in chains of legacy tables that carry the tag of this kind, which no other program writes.
+/// Number of rules in built-in chains of legacy tables that carry the tag of this kind; no other program writes the tag.
 pub(super) fn legacy_signed(scheme: &Scheme) -> Result<usize> {
     let Legacy { tag, others, .. } = scheme.legacy;
     let signed = xtables::Ownership {
@@ -107,8 +107,8 @@ pub(super) fn legacy_signed(scheme: &Scheme) -> Result<usize> {
     Ok(found.ops.len())
 }
 
-/// True if the error means that this kernel has no nf_tables. A lost answer, or one for which there was no memory,
-/// does not: the other engine's rules would be added to those that nf_tables may hold.
+/// True if the error means that this kernel has no nf_tables. A lost answer or a lack of memory does not mean that:
+/// the rules of the other engine would be added to those that nf_tables may hold.
 pub(super) fn is_lack(error: &Error) -> bool {
     const LACKS: [Errno; 4] = [
         Errno::EINVAL,
@@ -129,7 +129,7 @@ pub(super) fn legacy_can_be_used() -> bool {
 /// True if any legacy table exists in the namespace of this thread.
 ///
 /// # Errors
-/// A list exists and cannot be read: an unknown state does not count as unused.
+/// A list exists but cannot be read: an unknown state does not count as unused.
 fn legacy_is_used() -> Result<bool> {
     let mut is_used = false;
     for path in TABLE_NAMES {
@@ -142,8 +142,8 @@ fn legacy_is_used() -> Result<bool> {
     Ok(is_used)
 }
 
-/// True if legacy tables hold anything of this. Foreign tables may be large, so they are searched without building
-/// values.
+/// True if legacy tables hold objects of this owner. Foreign tables may be large, so the search does not parse rules
+/// into values.
 fn legacy_holds(owned: &xtables::Ownership) -> Result<bool> {
     Ok(legacy_is_used()? && xtables::XtEngine::open()?.holds(owned)?)
 }
@@ -178,7 +178,7 @@ pub(super) fn drift(desired: &Compiled) -> Result<Vec<Change>> {
 
 /// The removal of owned rules from legacy tables.
 fn legacy_left(named: Named<'_>) -> Result<Vec<Change>> {
-    // Named rules are owned only beside others.
+    // Named rules are owned only if other owned objects exist.
     if !legacy_holds(&named.0.ownership())? {
         return Ok(Vec::new());
     }
@@ -204,7 +204,7 @@ pub(super) fn plan_clean(named: Named<'_>) -> Result<Vec<Change>> {
     Ok(changes)
 }
 
-/// The same except for rules that upstream left in tables of `iptables-nft`.
+/// Like [`plan_clean`], without the rules that upstream left in tables of `iptables-nft`.
 pub(super) fn ours_left(named: Named<'_>) -> Result<Vec<Change>> {
     let mut changes = legacy_left(named)?;
     changes.extend(nft_left(named.0)?);
@@ -219,15 +219,15 @@ pub(super) fn leftovers_found(named: Named<'_>) -> Result<Vec<Change>> {
     })
 }
 
-/// Removes owned rules from every engine and, from built-in chains of legacy tables and of iptables-nft's, also rules
-/// that equal those of this plan. Continues after a failure, and tries what failed twice.
+/// Removes owned rules from every engine. In built-in chains of legacy tables and of tables of `iptables-nft` also
+/// removes rules that equal those of this plan. Continues after a failure, and retries a failed part once.
 pub(super) fn clean(named: Named<'_>) -> Removed {
     each_twice([&|| clean_legacy(named), &|| clean_nft(named.0), &|| {
         leftovers::remove(named)
     }])
 }
 
-/// Joins removals, each tried [`twice`]: one that was given up is no reason not to try another again.
+/// Joins removals, each tried [`twice`]: a part that was given up does not prevent the retry of another.
 fn each_twice<const N: usize>(parts: [&dyn Fn() -> Removed; N]) -> Removed {
     each(parts.map(|part| twice(part(), part)))
 }
@@ -245,8 +245,8 @@ pub(super) fn each<const N: usize>(parts: [Removed; N]) -> Removed {
     (changes, failures)
 }
 
-/// Retries a failed removal once, on new sockets: a transient failure must not leave it incomplete. Where something was
-/// retried until its time was over, nothing is: it would be waited for again.
+/// Retries a failed removal once, on new sockets: a transient failure must not leave it incomplete. Does not retry if
+/// a step used up its own retries ([`ErrorKind::Exhausted`]): it would wait as long again.
 pub(super) fn twice((mut changes, failures): Removed, again: impl FnOnce() -> Removed) -> Removed {
     let is_given_up = |e: &Error| matches!(e.kind, ErrorKind::Exhausted(_));
     if failures.is_empty() || failures.iter().any(is_given_up) {
@@ -290,8 +290,8 @@ pub(super) fn without_nft(f: impl FnOnce() -> Result<Vec<nft::NftOp>>) -> Result
     }
 }
 
-/// Of the legacy tables that exist in the namespace of this thread those that a redirection may have rules in. Others may be
-/// large.
+/// Reads the existing legacy tables of this thread's namespace in which a redirection may have rules. Other tables may
+/// be large and are not read.
 pub(super) fn read_legacy() -> Result<xtables::Ruleset> {
     if !legacy_is_used()? {
         return Ok(xtables::Ruleset::default());
@@ -306,7 +306,7 @@ pub(super) fn read_legacy() -> Result<xtables::Ruleset> {
     Ok(engine.read_tables(&there)?.ruleset)
 }
 
-/// Legacy tables that exist in the namespace of this thread, as `iptables-save` prints them.
+/// Reads all existing legacy tables of this thread's namespace.
 pub(super) fn show_legacy() -> Result<xtables::Ruleset> {
     if !legacy_is_used()? {
         return Ok(xtables::Ruleset::default());
@@ -333,13 +333,13 @@ pub(super) fn show_sets<R: Default>(
         return Ok(R::default());
     }
     match ipset::IpsetEngine::open().and_then(|mut e| read(&mut e)) {
-        // It was unknown whether ipset is built in; there is no answer, so it is not.
+        // It was unknown whether ipset is built in; the failed request shows that it is not.
         Err(e) if !is_there && !e.is_permission() => Ok(R::default()),
         read => read,
     }
 }
 
-/// Ownership of owned rules and, in built-in chains, of the rules that a given plan would have made.
+/// Ownership that covers owned rules and, in built-in chains, the rules that a given plan would have made.
 fn ours_and(named: Named<'_>) -> xtables::Ownership {
     xtables::Ownership {
         rules: named.rules().into_owned(),
@@ -351,7 +351,7 @@ fn ours_and(named: Named<'_>) -> xtables::Ownership {
 mod tests {
     use super::*;
 
-    /// What fails for good in one engine does not keep the other from a second attempt.
+    /// A permanent failure in one engine does not prevent a retry in the other.
     #[test]
     fn every_part_of_a_removal_has_its_own_second_attempt() {
         let calls = [const { std::cell::Cell::new(0) }; 3];

@@ -10,12 +10,12 @@ use weir_netlink::{Error, InForce};
 pub struct Failure {
     /// The first error.
     pub reason: Box<Error>,
-    /// Whether the redirection to apply is in force. For a removal: whether some of the redirection to remove is.
+    /// Whether the redirection to apply is in force. For a removal: whether any part of the redirection to remove is.
     pub in_force: InForce,
     /// Further errors: each object that could not be restored or removed.
     pub rest: Vec<Error>,
     during: During,
-    /// Where older rules may exist beside the new ones.
+    /// The tables in which older rules may exist beside the new ones.
     beside: Option<&'static str>,
 }
 
@@ -26,7 +26,7 @@ enum During {
 }
 
 impl Failure {
-    /// The failure of an apply. `in_force` has the state of the rules, so `reason` does not repeat it.
+    /// The failure of an apply. `in_force` states whether the rules are in force, so `reason` does not repeat it.
     pub(super) fn of_apply(reason: Error, in_force: InForce, rest: Vec<Error>) -> Self {
         Self {
             reason: Box::new(reason.with_in_force(InForce::No)),
@@ -37,7 +37,7 @@ impl Failure {
         }
     }
 
-    /// Adds where older rules were not removed.
+    /// Adds the tables in which older rules were not removed.
     pub(super) fn beside(mut self, tables: &'static str) -> Self {
         self.beside = Some(tables);
         self
@@ -57,7 +57,7 @@ impl Failure {
     }
 }
 
-/// An error before anything was changed.
+/// Converts an error that occurred before any change.
 impl From<Error> for Failure {
     fn from(reason: Error) -> Self {
         let in_force = reason.in_force;

@@ -17,15 +17,15 @@ pub(super) fn possible<'a>(desired: &'a Compiled, addresses: &[Address]) -> Cow<
     }
     let loopback = IpAddr::from(Ipv6Addr::LOCALHOST);
     let on_lo = |a: &Address| a.index == LOOPBACK_IFINDEX && a.net.addr() == loopback;
-    // A sidecar's redirection over IPv6 needs addresses of its own there, and fails without.
+    // A sidecar's redirection over IPv6 needs its own IPv6 address, and must fail if that is not possible.
     match desired.scheme() == &SIDECAR || addresses.iter().any(on_lo) {
         true => Cow::Borrowed(desired),
         false => Cow::Owned(without_routes_of_ipv6(desired)),
     }
 }
 
-/// `lo` has no IPv6: it is switched off there (`net.ipv6.conf.lo.disable_ipv6`), or `lo` is down. The kernel refuses routes
-/// over it, and nothing arrives there.
+/// Removes IPv6 routes, for an `lo` without IPv6: it is switched off (`net.ipv6.conf.lo.disable_ipv6`), or `lo` is down.
+/// The kernel refuses IPv6 routes over such an interface, and it receives no IPv6 packets.
 fn without_routes_of_ipv6(desired: &Compiled) -> Compiled {
     let mut rest = desired.clone();
     rest.routing.retain(|item| {
@@ -34,7 +34,7 @@ fn without_routes_of_ipv6(desired: &Compiled) -> Compiled {
     rest
 }
 
-/// Everything except `EAFNOSUPPORT` counts as yes: not capturing traffic by mistake would be worse than an error.
+/// True unless the kernel answers `EAFNOSUPPORT`: failing to capture traffic by mistake would be worse than an error.
 fn has_ipv6() -> bool {
     let flags = SockFlag::SOCK_CLOEXEC;
     let opened = socket(AddressFamily::Inet6, SockType::Datagram, flags, None);
@@ -82,7 +82,7 @@ mod tests {
         }
     }
 
-    /// Checks the answer for the kernel of this machine.
+    /// Compares the result with the kernel that runs this test.
     #[test]
     fn the_kernel_is_asked() {
         assert_eq!(

@@ -19,12 +19,13 @@ use weir_netlink::{Error, Netns, Result};
 
 /// Tables that the policy rules of every namespace look up.
 const STANDARD: [u32; 3] = [RT_TABLE_DEFAULT, RT_TABLE_MAIN, RT_TABLE_LOCAL];
-/// Maximum number of tables that policy rules select by a mark, and of those that others do. A redirection has one; each costs a
-/// dump. A node may have more of the others, one for each interface: their routes are compared in rounds.
+/// Maximum number of tables that policy rules select by mark, and of tables that other policy rules select. A redirection
+/// has one; each costs a dump. A node may have more of the second kind, one per interface: the periodic comparison covers
+/// their routes.
 const TABLES: usize = 16;
 
-/// Groups of rtnetlink that report whatever a redirection has of routing: links, addresses, policy rules and routes. The kernel
-/// reports no routes that go with their link.
+/// Multicast groups of rtnetlink that report changes of a redirection's routing: links, addresses, policy rules and routes.
+/// The kernel does not report routes that disappear with their link.
 pub const ROUTING_GROUPS: [u32; 7] = [
     RTNLGRP_LINK,
     RTNLGRP_IPV4_RULE,
@@ -35,30 +36,30 @@ pub const ROUTING_GROUPS: [u32; 7] = [
     RTNLGRP_IPV6_IFADDR,
 ];
 
-/// Changes whenever rules of nf_tables or routing of a redirection change, and with the sizes of legacy tables, where
-/// foreign rules may take packets first. If two fingerprints of a namespace are equal, the result of a comparison at the
-/// first is valid at the second, but for a rule of a legacy table that another one of the same size replaced.
+/// A value that changes whenever nf_tables rules or the routing of a redirection change, or the sizes of legacy tables,
+/// where foreign rules may take packets first. If two fingerprints of a namespace are equal, the result of a comparison
+/// at the first is valid at the second, unless a rule of a legacy table was replaced by one of the same size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
     /// `NFTA_GEN_ID`: every commit of any writer increments it.
     generation: u32,
-    /// `None`: not asked for.
+    /// `None` if legacy tables are not read.
     legacy: Option<XtOutline>,
-    /// Shared by all that were read while nothing was reported to have changed.
+    /// Shared by all fingerprints that were read while the kernel reported no change.
     routing: Arc<RoutingState>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct RoutingState {
     rules: Vec<PolicyRule>,
-    /// Routes of the tables that decide about packets of a redirection, and those with weir's protocol number in any table.
+    /// Routes of the tables that affect packets of a redirection, and routes of any table with weir's protocol number.
     routes: Vec<Route>,
-    /// Of every link: they decide which families are redirected.
+    /// Addresses of every link: they determine which families are redirected.
     addresses: Vec<Address>,
 }
 
-/// Reads the fingerprint of one namespace again and again, from any thread: its sockets stay in the namespace, and keep it
-/// alive. At most nine descriptors. Routing is read again only after the kernel has reported a change of it, or lost a report.
+/// Reads the fingerprint of one namespace repeatedly, from any thread: its sockets stay in the namespace and keep it
+/// alive. Uses at most nine descriptors. Reads routing again only after the kernel reported a change or lost a report.
 #[derive(Debug)]
 pub struct FingerprintReader {
     nft: NftEngine,
@@ -69,7 +70,7 @@ pub struct FingerprintReader {
 }
 
 impl Sandbox {
-    /// To read the fingerprint again and again.
+    /// Creates a reader for repeated reads of the fingerprint.
     ///
     /// # Errors
     /// The namespace cannot be entered, or no descriptor is free.
@@ -82,13 +83,13 @@ impl Visit<'_> {
     /// Reads the fingerprint once.
     ///
     /// # Errors
-    /// As [`FingerprintReader::read`]. The addresses are others than at the beginning of the visit, which decide what is
-    /// desired.
+    /// As [`FingerprintReader::read`]; or the addresses, which determine the desired state, have changed since the beginning
+    /// of the visit.
     pub fn fingerprint(&self) -> Result<Fingerprint> {
         let generation = NftEngine::open()?.generation()?;
         let legacy = Some(XtSizes::open()?.read()?);
         let routing = RoutingState::read(&self.routing)?;
-        // The one that the visit may have written decides nothing.
+        // Ignores the passthrough address, which this visit may have added: it does not affect the desired state.
         let others = |a: &&Address| {
             a.index != LOOPBACK_IFINDEX || a.net.addr() != IpAddr::from(PASSTHROUGH_V6)
         };
@@ -104,13 +105,13 @@ impl Visit<'_> {
         })
     }
 
-    /// The fingerprint of what [`Visit::apply_intent`] has verified in this visit. `None`: legacy tables hold the rules, or
-    /// something has changed since they were verified, or cannot be read.
+    /// Returns the fingerprint of the state that [`Visit::apply_intent`] verified in this visit. `None` if legacy tables hold
+    /// the rules, or if something has changed since the verification or cannot be read.
     #[must_use]
     pub fn fingerprint_of(&self, applied: &AppliedRedirection) -> Option<Fingerprint> {
         let of_rules = applied.generation?;
         let fingerprint = self.fingerprint().ok()?;
-        // Routing has no generation: what the fingerprint has of it is compared.
+        // Routing has no generation, so compare the routing in the fingerprint with the desired one.
         let RoutingState {
             rules,
             routes,
@@ -126,7 +127,7 @@ impl Visit<'_> {
 }
 
 impl FingerprintReader {
-    /// Of any namespace, the host's own too.
+    /// Creates a reader for any namespace, including the host's.
     ///
     /// # Errors
     /// The namespace cannot be entered, or no descriptor is free.
@@ -134,14 +135,14 @@ impl FingerprintReader {
         netns.run(Self::open)?
     }
 
-    /// The same without legacy tables, for a namespace in which kube-proxy writes them all the time.
+    /// Excludes legacy tables, for a namespace in which kube-proxy writes them all the time.
     #[must_use]
     pub fn without_legacy_tables(mut self) -> Self {
         self.legacy = None;
         self
     }
 
-    /// In the namespace of this thread.
+    /// Opens the sockets in the namespace of this thread.
     fn open() -> Result<Self> {
         Ok(Self {
             nft: NftEngine::open()?,
@@ -152,13 +153,13 @@ impl FingerprintReader {
         })
     }
 
-    /// Reads the fingerprint: the generation of nf_tables (`NFT_MSG_GETGEN`), the sizes of legacy tables, policy rules, addresses
-    /// and the few routes that concern a redirection. Cheaper than a comparison, and detects a change as soon.
+    /// Reads the fingerprint: the generation of nf_tables (`NFT_MSG_GETGEN`), the sizes of legacy tables, policy rules,
+    /// addresses and the few routes that concern a redirection. Cheaper than a comparison, and detects a change as early.
     ///
     /// # Errors
     /// The namespace cannot be read, or its policy rules lead to more than 16 tables by mark.
     pub fn read(&mut self) -> Result<Fingerprint> {
-        // These first, so that a change during the dumps is noticed the next time.
+        // Read these first, so that the next read notices a change during the dumps.
         let generation = self.nft.generation()?;
         let legacy = self.legacy.as_mut().map(XtSizes::read).transpose()?;
         let has_changed = self.changes.discard()?;
@@ -200,7 +201,7 @@ impl RoutingState {
     }
 }
 
-/// The tables that policy rules select by a mark, and those that others do for the same packets before them.
+/// The tables that policy rules select by mark, and the tables that earlier rules may select for the same packets.
 fn deciding(rules: &[PolicyRule]) -> (BTreeSet<u32>, BTreeSet<u32>) {
     let (mut by_mark, mut before) = (BTreeSet::new(), BTreeSet::new());
     let mut families = Vec::new();

@@ -4,8 +4,8 @@
 //! `ip6`. The chains whose names begin with `ISTIO_` and the rules of other chains that jump to them are
 //! deleted. Everything else is kept with its counters: other rules of the built-in chains, the built-in chains
 //! themselves, and a table that held nothing else. A rule of a built-in chain that is not a jump does not identify
-//! its writer. It is deleted only if a plan names it, as in legacy tables: of equal rules as many as are named,
-//! starting from the last, and only from a table in which an `ISTIO_` chain shows that upstream wrote to it.
+//! its writer. It is deleted only if a plan names it, as in legacy tables: equal rules as many times as the plan has
+//! them, starting from the last, and only from a table in which an `ISTIO_` chain shows that upstream wrote to it.
 
 use super::Change;
 use super::engines::{LEGACY_TABLES, Removed};
@@ -22,12 +22,12 @@ use weir_netfilter::xtables;
 use weir_netlink::Result;
 use weir_netlink::contention::{Attempts, CONTENTION};
 
-/// Stale commits before one that is not guarded by the generation.
+/// Number of attempts guarded by the generation; further ones are not guarded.
 const GUARDED: u32 = 8;
 
-/// What identifies them.
+/// The chains and rules that identify leftovers.
 struct Leftovers<'a> {
-    /// Chains of the kind.
+    /// Chains of the kind of redirection.
     chains: xtables::Ownership,
     rules: Cow<'a, xtables::Ruleset>,
 }
@@ -40,7 +40,7 @@ impl<'a> Leftovers<'a> {
         }
     }
 
-    /// The owned chains of a table. A base chain belongs to its table, whatever its name.
+    /// The owned chains of a table. A base chain is never owned, whatever its name.
     fn chains<'t>(
         &self,
         table: &str,
@@ -53,8 +53,8 @@ impl<'a> Leftovers<'a> {
         all().filter(is_owned).collect()
     }
 
-    /// The tables with owned chains, if the existing ones are `there`. Rules are not read for that: the tables belong to
-    /// other programs, may be large, and may change all the time.
+    /// The tables with owned chains among the existing tables `there`. Does not read rules: the tables belong to other
+    /// programs, may be large, and may change all the time.
     fn tables(&self, engine: &mut NftEngine, there: &[TableId]) -> Result<Vec<TableId>> {
         if !may_be_in(there) {
             return Ok(Vec::new());
@@ -71,7 +71,7 @@ impl<'a> Leftovers<'a> {
     }
 }
 
-/// The changes that [`remove`] would make, if the existing tables are `there`.
+/// The changes that [`remove`] would make; `there` are the existing tables.
 pub(super) fn find_in(
     engine: &mut NftEngine,
     there: &[TableId],
@@ -86,7 +86,7 @@ pub(super) fn find_in(
     Ok(plan(&found, &named).ops)
 }
 
-/// Removes these rules and the named rules of built-in chains; writes nothing when there are none. Continues with the
+/// Removes the leftovers and the named rules of built-in chains; writes nothing if there are none. Continues with the
 /// next table after a failure.
 pub(super) fn remove(named: Named<'_>) -> Removed {
     let opened = NftEngine::open().and_then(|mut engine| {
@@ -101,7 +101,7 @@ pub(super) fn remove(named: Named<'_>) -> Removed {
     }
 }
 
-/// Like [`remove`], if the existing tables are `there`.
+/// Like [`remove`]; `there` are the existing tables.
 pub(super) fn remove_from(engine: &mut NftEngine, there: &[TableId], named: Named<'_>) -> Removed {
     let named = Leftovers::of(named);
     let (mut changes, mut failures) = Removed::default();
@@ -119,14 +119,14 @@ pub(super) fn remove_from(engine: &mut NftEngine, there: &[TableId], named: Name
     (changes, failures)
 }
 
-/// Removes them from one table, in one transaction.
+/// Removes the leftovers from one table, in one transaction.
 fn remove_of(engine: &mut NftEngine, table: &TableId, named: &Leftovers<'_>) -> Result<Vec<NftOp>> {
     // A commit by another writer between reading and writing makes the transaction stale.
     let mut attempts = Attempts::begin(CONTENTION);
     loop {
         let mut transaction = plan(&engine.read_tables(std::slice::from_ref(table))?, named);
-        // A writer that is busy in other tables makes every generation stale. Without it, what is deleted is still there by its
-        // handle and its name, or nothing is.
+        // A writer that is busy in other tables makes every generation stale. Without the generation the transaction still
+        // addresses objects by handle and name: it deletes all of them, or nothing if one is gone.
         let is_guarded = attempts.made() <= GUARDED;
         if !is_guarded {
             transaction.generation = UNGUARDED;
@@ -158,7 +158,7 @@ fn tables() -> Vec<TableId> {
         .collect()
 }
 
-/// The pure part. Rules are deleted first, because a chain can be deleted only when nothing jumps to it.
+/// Builds the transaction. Deletes rules first: a chain can be deleted only when no rule jumps to it.
 fn plan(observed: &Snapshot, of: &Leftovers<'_>) -> Transaction {
     let mut ops = Vec::new();
     for (t, table) in observed.ruleset.tables.iter().enumerate() {
@@ -207,7 +207,7 @@ fn named_in<'a>(named: &'a xtables::Ruleset, table: &Table, chain: &Chain) -> &'
         .map_or(&[], |c| &c.rules)
 }
 
-/// Indexes of the rules that equal named ones: of each as many as are named, from the end.
+/// Indexes of the rules that equal named ones: each as many times as it is named, from the end.
 fn named_rules(chain: &Chain, family: TableFamily, named: &[xtables::Rule]) -> Vec<usize> {
     let mut named: Vec<&xtables::Rule> = named.iter().collect();
     let mut places = Vec::new();

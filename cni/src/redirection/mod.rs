@@ -6,15 +6,16 @@
 //! # Atomicity
 //! Addresses, routes and policy rules are added first, the netfilter rules last: those are one transaction, and
 //! without them the rest has no effect on traffic. After a failure the additions are removed, and [`Failure`]
-//! states what is known to be in force: see `apply`. What was in force before is written as far as it can be: see `again`.
+//! states what is known to be in force: see `apply`. A namespace whose traffic was captured before gets as much of the
+//! redirection as possible: see `again`.
 //!
 //! # Owned objects
 //! The nf_tables tables of [`TABLES`] in the family `inet`; the chains of the legacy tables `nat`, `mangle` and `raw` whose names
-//! begin with `ISTIO_`, and the rules that jump to them; the same in tables of `iptables-nft`; in built-in chains of legacy
-//! tables the rules that carry weir's tag ([`xtables::Ownership`]); policy rules, local default routes on `lo` and
-//! the address `::6/128` on `lo` that carry weir's protocol number (kernels before 5.18 store none for addresses:
-//! there the address counts as owned). What is of another kind of redirection ([`Scheme`]), and everything else in the
-//! namespace, is foreign, and neither changed nor compared.
+//! begin with `ISTIO_`, and the rules that jump to them; the same in tables of `iptables-nft`; rules in built-in chains of
+//! legacy tables that carry weir's tag ([`xtables::Ownership`]); policy rules, local default routes on `lo` and the
+//! address `::6/128` on `lo` that carry weir's protocol number (kernels before 5.18 store none for addresses: there the
+//! address counts as owned). Objects of another kind of redirection ([`Scheme`]), and everything else in the namespace,
+//! are foreign: weir neither changes nor compares them.
 
 mod again;
 mod apply;
@@ -53,22 +54,22 @@ use weir_netfilter::nft::{self, Ruleset};
 use weir_netfilter::xtables;
 use weir_netlink::{Error, Netns, Result};
 
-/// All tables that a redirection may have. Applying one that needs fewer removes the others, which an
-/// earlier redirection may have left.
+/// All tables that a redirection may have. Applying a redirection that needs fewer removes the others: an earlier
+/// redirection may have left them.
 pub const TABLES: [&str; 3] = ["istio-proxy-nat", "istio-proxy-mangle", "istio-proxy-raw"];
 
-/// The network namespace of a pod; never the host's and never the caller's own.
+/// The network namespace of a pod; never the host's, and never that of the calling process.
 #[derive(Debug)]
 pub struct Sandbox {
     netns: Netns,
-    /// A redirection was seen in force: see `again`.
+    /// True if a redirection was observed in force: see `again`.
     was_captured: AtomicBool,
 }
 
-/// Refuses a namespace that no pod has: this process's own, or the host's ([`Netns::host_reason`]).
+/// Refuses a namespace that cannot be a pod's: that of this process, or the host's ([`Netns::host_reason`]).
 ///
 /// # Errors
-/// It is such a namespace, or the own one cannot be read, so that the two cannot be compared.
+/// It is such a namespace, or the namespace of this process cannot be read, so that the two cannot be compared.
 pub fn refuse_host(netns: &Netns) -> Result<()> {
     let Some(reason) = netns.host_reason()? else {
         return Ok(());
@@ -90,10 +91,10 @@ impl Sandbox {
         Self::of(Netns::open(path)?)
     }
 
-    /// Takes a namespace that is already open.
+    /// Uses a namespace that is already open.
     ///
     /// # Errors
-    /// It is the host's or the caller's own.
+    /// It is the host's, or that of the calling process.
     pub fn of(netns: Netns) -> Result<Self> {
         refuse_host(&netns)?;
         Ok(Self {
@@ -102,13 +103,13 @@ impl Sandbox {
         })
     }
 
-    /// The namespace itself.
+    /// Returns the network namespace.
     #[must_use]
     pub fn netns(&self) -> &Netns {
         &self.netns
     }
 
-    /// How the namespace differs from the desired redirection, see [`Visit::verify`].
+    /// Returns the differences between the namespace and the desired redirection, see [`Visit::verify`].
     ///
     /// # Errors
     /// The namespace cannot be read.
@@ -116,24 +117,24 @@ impl Sandbox {
         self.visit_for(desired.scheme(), |visit| visit.verify(desired))?
     }
 
-    /// Applies the redirection and reads it back, rules and routing; without IPv6 if the kernel has none. Returns the
-    /// changes; when the namespace was in sync there are none, and nothing is written.
+    /// Applies the redirection and reads its rules and routing back; omits IPv6 if the kernel has none. Returns the
+    /// changes. In a namespace that is in sync it writes nothing and returns no changes.
     ///
     /// # Errors
-    /// What failed, and whether the redirection is in force. If there were no owned objects before, it is not, and the
-    /// namespace is unchanged. New rules that replaced older owned ones are kept, with their routing.
+    /// The cause, and whether the redirection is in force. If there were no owned objects before, it is not in force and
+    /// the namespace is unchanged. New rules that replaced older owned ones are kept, with their routing.
     pub fn apply(&self, desired: &Compiled) -> Result<Vec<Change>, Failure> {
         self.visit_for(desired.scheme(), |visit| visit.apply(desired))?
     }
 
-    /// Removes the owned objects. Returns the removals; empty when there were none.
+    /// Removes the owned objects. Returns the removals; empty if there were no owned objects.
     ///
     /// Rules that another writer, such as upstream, made from the same plan in built-in chains of legacy tables or of
-    /// `iptables-nft` carry no tag. If that plan is given and owned chains exist, as many rules as equal its own are
-    /// removed, too.
+    /// `iptables-nft` carry no tag. If the plan is given and owned chains exist, rules that equal those of the plan are
+    /// removed too, each as many times as the plan has it.
     ///
     /// # Errors
-    /// Everything that could not be removed. Routing is kept while rules that need it may exist.
+    /// One error per object that could not be removed. Routing is kept while rules that need it may exist.
     pub fn clean(&self, of: Option<&Compiled>) -> Result<Vec<Change>, Failure> {
         let scheme = of.map_or(&SIDECAR, Compiled::scheme);
         let gone = self.netns.run(|| apply::clean(Named(scheme, of)))??;
@@ -141,7 +142,7 @@ impl Sandbox {
         Ok(gone)
     }
 
-    /// All nf_tables objects of the namespace, owned and foreign.
+    /// Reads all nf_tables objects of the namespace, owned and foreign.
     ///
     /// # Errors
     /// The namespace cannot be read.
@@ -149,7 +150,7 @@ impl Sandbox {
         netns.run(|| Ok(nft::NftEngine::open()?.read()?.ruleset))?
     }
 
-    /// The legacy tables that exist in the namespace; reading creates none.
+    /// Reads the legacy tables that exist in the namespace; does not create any.
     ///
     /// # Errors
     /// The namespace cannot be read.
@@ -157,8 +158,8 @@ impl Sandbox {
         netns.run(engines::show_legacy)?
     }
 
-    /// The legacy tables to be written as text (`iptables-save` and `ip6tables-save`), which for many rules takes less time
-    /// and memory than their values; `None` where the kernel has none.
+    /// Reads the legacy tables for output as text (`iptables-save` and `ip6tables-save`); `None` if the namespace has none.
+    /// With many rules this takes less time and memory than [`Sandbox::show_legacy`].
     ///
     /// # Errors
     /// As [`Sandbox::show_legacy`].
@@ -166,8 +167,8 @@ impl Sandbox {
         netns.run(engines::list_legacy)?
     }
 
-    /// The sets of ipset in the namespace (`ipset list`); empty if the kernel has no ipset or has not
-    /// loaded it, and reading does not load it.
+    /// Reads the sets of ipset in the namespace (`ipset list`); empty if the kernel has no ipset or has not loaded it.
+    /// Does not load the module.
     ///
     /// # Errors
     /// The sets cannot be read.
@@ -176,7 +177,7 @@ impl Sandbox {
         Ok(sets.into_iter().map(|l| l.set).collect())
     }
 
-    /// The sets as text (`ipset save`), which for a large set takes less memory than its entries.
+    /// Reads the sets as text (`ipset save`), which takes less memory than the entries of a large set.
     ///
     /// # Errors
     /// As [`Sandbox::show_sets`].
@@ -184,7 +185,7 @@ impl Sandbox {
         netns.run(|| engines::show_sets(ipset::IpsetEngine::text))?
     }
 
-    /// The sets without their entries (`ipset list -terse`).
+    /// Reads the sets without their entries (`ipset list -terse`).
     ///
     /// # Errors
     /// As [`Sandbox::show_sets`].
@@ -197,7 +198,7 @@ impl Sandbox {
 /// Checks whether this process can write rules with either engine in the namespace of this thread; changes nothing.
 ///
 /// # Errors
-/// What is missing, and what provides it: [`Error::is_unsupported`] if the kernel has neither engine.
+/// The missing feature, and what provides it: [`Error::is_unsupported`] if the kernel has neither engine.
 pub fn probe() -> Result<()> {
     match nft::NftEngine::open().and_then(|mut engine| engine.generation()) {
         Err(e) if engines::is_lack(&e) => match engines::legacy_can_be_used() {
@@ -208,7 +209,7 @@ pub fn probe() -> Result<()> {
     }
 }
 
-/// The kernel has no nf_tables, for this reason, and no legacy tables.
+/// The error of a kernel that has no legacy tables, and no nf_tables for the reason given.
 fn neither(nft: &Error) -> Error {
     let reason = format!("the kernel has neither: {nft}; legacy tables: they are not there");
     Error::unsupported("write rules in", "nf_tables or legacy tables", reason)

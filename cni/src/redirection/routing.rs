@@ -1,13 +1,13 @@
 //! Addresses, policy rules and routes of a redirection.
 //!
-//! An owned item carries weir's protocol number, has exactly the form that weir writes and is of the kind that is asked for
-//! ([`Scheme`]): anything else is foreign.
+//! An owned item carries weir's protocol number, has exactly the form that weir writes and belongs to the kind of
+//! redirection in question ([`Scheme`]): anything else is foreign.
 //! A foreign item with the same effect as a desired one satisfies it, and is never deleted; a foreign item that takes
 //! the packets of a desired one blocks it ([`standing`]).
 //!
 //! A policy rule is added after its route, so that no marked packet is looked up in a table without the route.
-//! When routing is removed, nothing marks packets any more: the route is deleted first, and a failure does not
-//! stop the rest.
+//! When routing is removed, no rule marks packets any more: the route is deleted first, and a failure does not
+//! stop the removal of the rest.
 
 mod standing;
 
@@ -23,28 +23,28 @@ use weir_netlink::route::{Address, LOOPBACK_IFINDEX, PolicyRule, Route, RoutePro
 use weir_netlink::{Error, Result};
 
 /// `rtm_protocol`, `FRA_PROTOCOL` and `IFA_PROTO` of every route, policy rule and address that weir adds to a pod's
-/// namespace. It identifies owned items.
+/// network namespace. It identifies owned items.
 ///
-/// The kernel gives no meaning to numbers above `RTPROT_STATIC`. 119 is assigned neither in `linux/rtnetlink.h` nor in
+/// The kernel does not interpret numbers above `RTPROT_STATIC`. 119 is assigned neither in `linux/rtnetlink.h` nor in
 /// iproute2's `rt_protos`.
 pub const RTPROT_WEIR: u8 = 119;
 
-/// The kernel adds no IPv6 address where `disable_ipv6` is set.
+/// The kernel refuses to add an IPv6 address to an interface with `disable_ipv6` set.
 const EACCES: i32 = Errno::EACCES as i32;
 
 pub(crate) const WEIR: RouteProtocol = RouteProtocol::Other(RTPROT_WEIR);
 
-/// The routing of a namespace that concerns a redirection.
+/// The part of a namespace's routing that concerns a redirection.
 pub(super) struct Held {
     scheme: &'static Scheme,
     addresses: Vec<Address>,
     pub(super) rules: Vec<PolicyRule>,
-    /// Routes of the tables of the items and of the tables in which earlier policy rules look up every packet; of other
-    /// tables those with weir's protocol number. The routes of each table are in the kernel's order.
+    /// All routes of the tables of the items and of the tables in which earlier policy rules look up every packet; routes
+    /// of other tables only if they carry weir's protocol number. The routes of each table are in the kernel's order.
     routes: Vec<Route>,
     /// Tables of the items.
     tables: Vec<u32>,
-    /// Foreign policy rules that lead replies past the proxy, and which new rules are put before.
+    /// Foreign policy rules that lead replies past the proxy; new rules are placed before them.
     pub(super) past: Vec<PolicyRule>,
 }
 
@@ -53,12 +53,12 @@ pub(super) struct Held {
 enum Owner {
     Weir,
     Another,
-    /// Kernels before 5.18 do not store it.
+    /// Kernels before 5.18 do not store the writer.
     Unknown,
 }
 
 impl Held {
-    /// Reads the routing that concerns these items, and everything owned.
+    /// Reads the routing that concerns these items, and all owned objects.
     pub(super) fn read(
         scheme: &'static Scheme,
         routing: &Routing,
@@ -67,7 +67,7 @@ impl Held {
         Self::beside(scheme, routing.addresses()?, routing, items)
     }
 
-    /// What was read for another purpose.
+    /// Uses objects that were read for another purpose.
     pub(super) fn listed(
         scheme: &'static Scheme,
         addresses: Vec<Address>,
@@ -84,7 +84,7 @@ impl Held {
         }
     }
 
-    /// Like [`Held::read`], with addresses that were read already.
+    /// Like [`Held::read`], with addresses that were already read.
     pub(super) fn beside(
         scheme: &'static Scheme,
         addresses: Vec<Address>,
@@ -104,7 +104,7 @@ impl Held {
         Ok(held)
     }
 
-    /// Reads only what shows whether these items exist.
+    /// Reads only the objects that show whether these items exist.
     pub(super) fn read_of(
         scheme: &'static Scheme,
         routing: &Routing,
@@ -121,7 +121,7 @@ impl Held {
         Ok(held)
     }
 
-    /// Reads the policy rules, and the routes of tables that only these rules look up; returns the tables.
+    /// Reads the policy rules, and the routes of tables that only those before the items look up; returns these tables.
     fn read_rules(&mut self, routing: &Routing, items: &[RoutingItem]) -> Result<Vec<u32>> {
         self.rules = routing.rules()?;
         let tables = self.tables_before(items);
@@ -150,7 +150,7 @@ impl Held {
         })
     }
 
-    /// Everything owned, exactly as the kernel lists it, so that no other is deleted in its place; in the order of removal.
+    /// All owned items in the order of removal, exactly as the kernel lists them, so that no other item is deleted instead.
     /// On a kernel that does not store the protocol of addresses this includes the passthrough address: only a redirection
     /// uses it.
     pub(super) fn ours(&self) -> Vec<RoutingItem> {
@@ -164,7 +164,7 @@ impl Held {
         routes.chain(rules).chain(address).collect()
     }
 
-    /// It is of this kind: by weir's number, or one that upstream wrote.
+    /// True if the rule belongs to this kind: it carries weir's number, or upstream wrote it.
     fn owns_rule(&self, rule: &PolicyRule) -> bool {
         match rule.protocol {
             WEIR => (self.scheme.rule)(rule, &self.rules),
@@ -172,14 +172,14 @@ impl Held {
         }
     }
 
-    /// Upstream wrote it, whose rules and routes bear no number of its own.
+    /// True if upstream wrote the rule. Upstream's rules and routes carry no protocol number of their own.
     fn adopts(&self, rule: &PolicyRule) -> bool {
         let adopted = (self.scheme.routing)();
         let mut adopted = adopted.iter().filter_map(rule_of);
         is_unsigned(rule.protocol) && adopted.any(|a| is_exactly(rule, a))
     }
 
-    /// A policy rule of this kind leads to it, and none of another kind.
+    /// True if the route belongs to this kind: policy rules of this kind lead to its table, and none of another kind does.
     fn owns_route(&self, route: &Route) -> bool {
         let family = route.family();
         if !route.same_effect(&Route::local_default(family, LOOPBACK_IFINDEX, route.table)) {
@@ -208,7 +208,7 @@ impl Held {
             .filter(|a| a.index == LOOPBACK_IFINDEX)
     }
 
-    /// The passthrough address as weir adds it. Its owner is known if the kernel stores the protocol of addresses: then
+    /// The passthrough address and its owner. The owner is known if the kernel stores the protocol of addresses: then
     /// the kernel's own address `::1` on `lo` has one.
     fn passthrough(&self) -> Option<(IpNet, Owner)> {
         let net = IpNet::from(IpAddr::from(PASSTHROUGH_V6));
@@ -244,7 +244,7 @@ impl Held {
         matches!(self.passthrough(), Some((_, Owner::Weir)))
     }
 
-    /// Owned items that were added since `before`.
+    /// Owned items that were added after `before` was read.
     pub(super) fn since(&self, before: &Self) -> Vec<RoutingItem> {
         let before = before.ours();
         let mut ours = self.ours();
@@ -253,7 +253,7 @@ impl Held {
     }
 }
 
-/// It is exactly this rule, priority included, of whichever protocol.
+/// True if both rules are equal, priority included; ignores the protocol number.
 fn is_exactly(rule: &PolicyRule, desired: &PolicyRule) -> bool {
     rule.same_effect(desired) && rule.priority == desired.priority
 }
@@ -265,12 +265,12 @@ fn rule_of(item: &RoutingItem) -> Option<&PolicyRule> {
     }
 }
 
-/// Whether an owned item is this desired one. Without a priority the kernel chose one.
+/// True if an owned item is this desired one. If the desired rule has no priority, the kernel chose one.
 fn is(found: &RoutingItem, desired: &RoutingItem) -> bool {
     match (found, desired) {
         (RoutingItem::Address(found), RoutingItem::Address(desired)) => found == desired,
         (RoutingItem::PolicyRule(found), RoutingItem::PolicyRule(desired)) => {
-            // The kernel does not list the priority 0.
+            // The kernel does not report priority 0.
             let is_placed =
                 desired.priority.is_none() || desired.priority == Some(found.priority.unwrap_or(0));
             is_placed && found.same_effect(desired)
@@ -282,7 +282,7 @@ fn is(found: &RoutingItem, desired: &RoutingItem) -> bool {
     }
 }
 
-/// What a change adds.
+/// The item that a change adds.
 fn to_add(change: &Change) -> Option<&RoutingItem> {
     match change {
         Change::Add(item) | Change::Overtake(item, _) => Some(item),
@@ -290,7 +290,7 @@ fn to_add(change: &Change) -> Option<&RoutingItem> {
     }
 }
 
-/// Whether an owned item is one that was to be added.
+/// True if an owned item is one that these changes add.
 pub(super) fn is_of(found: &RoutingItem, changes: &[Change]) -> bool {
     changes
         .iter()
@@ -298,15 +298,15 @@ pub(super) fn is_of(found: &RoutingItem, changes: &[Change]) -> bool {
         .any(|desired| is(found, desired))
 }
 
-/// What a writer without a number of its own leaves: none, or that of `ip`.
+/// True for the protocol of a writer without a number of its own: none, or that of `ip` (`RTPROT_BOOT`).
 fn is_unsigned(protocol: RouteProtocol) -> bool {
     matches!(protocol, RouteProtocol::Unspec | RouteProtocol::Boot)
 }
 
-/// Adds what is missing, in order. What is added meanwhile by another writer is seen when it is read back.
+/// Adds the missing items in order. An item that another writer adds at the same time is found when routing is read back.
 ///
 /// # Errors
-/// The item that could not be added, and why. A foreign item blocks one: nothing is added then.
+/// The item that could not be added, and why. If a foreign item blocks one, nothing is added.
 pub(super) fn add(routing: &Routing, missing: &[Change], scheme: &Scheme) -> Result<Vec<Change>> {
     refuse_blocked(missing, scheme)?;
     let mut added = Vec::new();
@@ -320,7 +320,7 @@ pub(super) fn add(routing: &Routing, missing: &[Change], scheme: &Scheme) -> Res
     Ok(added)
 }
 
-/// Adds what is missing and not blocked; continues after a failure and returns all errors.
+/// Adds the missing items that are not blocked; continues after a failure and returns all errors.
 pub(super) fn add_rest(routing: &Routing, missing: &[Change]) -> Vec<Error> {
     let items = missing.iter().filter_map(to_add);
     items
@@ -329,7 +329,7 @@ pub(super) fn add_rest(routing: &Routing, missing: &[Change]) -> Vec<Error> {
 }
 
 /// # Errors
-/// Something foreign blocks an item.
+/// A foreign object blocks an item.
 pub(super) fn refuse_blocked(changes: &[Change], scheme: &Scheme) -> Result<()> {
     let blocked = changes.iter().find_map(|change| match change {
         Change::Blocked(item, by) => Some((item, by)),
@@ -360,7 +360,7 @@ pub(super) fn remove(routing: &Routing, these: Vec<RoutingItem>) -> (Vec<Change>
     (removed, failures)
 }
 
-/// The change that removes an owned item; without its priority, which the kernel may have chosen.
+/// The change that removes an owned item, without its priority: the kernel may have chosen it.
 pub(super) fn removal(item: &RoutingItem) -> Change {
     let mut item = item.clone();
     if let RoutingItem::PolicyRule(rule) = &mut item {
@@ -369,13 +369,14 @@ pub(super) fn removal(item: &RoutingItem) -> Change {
     Change::Remove(item)
 }
 
-/// One error per item, for items that are kept because rules may need them.
+/// One error per item that is kept because rules may need it.
 pub(super) fn kept(these: &[RoutingItem]) -> Vec<Error> {
     let reason = "rules that may need it could not be removed";
     these.iter().map(|item| not_removed(item, reason)).collect()
 }
 
-/// One error per item that was to be added, where it cannot be read whether it was, or whether rules of another process need it.
+/// One error per item that was to be added, if reading failed: it is unknown whether the item exists, or whether rules
+/// of another process need it.
 pub(super) fn in_doubt(these: &[Change]) -> Vec<Error> {
     let reason = "whether it is there and needed could not be read; apply or clean again";
     let items = these.iter().filter_map(to_add);

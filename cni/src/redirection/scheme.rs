@@ -1,8 +1,8 @@
-//! Kinds of redirection: what each owns in the namespace of a pod.
+//! Kinds of redirection, and the objects that each owns in the network namespace of a pod.
 //!
-//! A namespace may have several, and all of them have one protocol number. So what a kind owns is told by more: tables of
-//! nf_tables by their names, legacy rules by their chains, policy rules by mark and mask, and a route by the policy rule
-//! that leads to its table.
+//! A namespace may have several kinds, which share one protocol number. So other properties identify the kind of an
+//! object: the name of an nf_tables table, the chains of legacy rules, mark and mask of a policy rule, and for a route the
+//! policy rule that leads to its table.
 
 use super::engines::LEGACY_TABLES;
 use super::routing::WEIR;
@@ -15,54 +15,55 @@ use weir_netlink::route::{PolicyRule, RuleAction};
 /// A kind of redirection.
 #[derive(Debug)]
 pub struct Scheme {
-    /// Names of its `inet` tables of nf_tables. Applying one that needs fewer removes the others, which an earlier one may
-    /// have left.
+    /// Names of its `inet` tables of nf_tables. Applying a redirection that needs fewer removes the others: an earlier
+    /// redirection may have left them.
     pub tables: &'static [&'static str],
-    /// What is its own in legacy tables.
+    /// The objects that it owns in legacy tables.
     pub legacy: Legacy,
-    /// Policy rules and routes that are its own even without weir's protocol number, because no other program has a use for
+    /// Policy rules and routes that this kind owns even without weir's protocol number, because no other program needs
     /// exactly these. Upstream's agent writes them.
     pub routing: fn() -> Vec<RoutingItem>,
-    /// Whether a policy rule with weir's protocol number is its own; the second argument are all rules of the namespace.
+    /// True if this kind owns a policy rule with weir's protocol number; the second argument is all rules of the namespace.
     pub rule: fn(&PolicyRule, &[PolicyRule]) -> bool,
-    /// Whether a local default route with weir's protocol number in this table is its own, if no policy rule leads there.
+    /// True if this kind owns a local default route with weir's protocol number in this table when no policy rule leads to
+    /// the table.
     pub table: fn(u32) -> bool,
-    /// The address `::6/128` on `lo` is its own.
+    /// True if this kind owns the address `::6/128` on `lo`.
     pub passthrough: bool,
-    /// Version of its rules, which is kept with them: rules of another version are replaced as a whole, and the change
-    /// says so. Rules without one are compared rule by rule. `None`: none is kept.
+    /// Version of its rules, stored with them: rules of another version are replaced as a whole, and the change states that.
+    /// Rules without a version are compared rule by rule. `None`: no version is stored.
     pub version: Option<u32>,
-    /// What to do about a foreign policy rule or route that takes its packets.
+    /// Remedy for a foreign policy rule or route that takes its packets, used in error messages.
     pub remedy: &'static str,
 }
 
-/// What a kind owns in legacy tables, and in tables of `iptables-nft`.
+/// The objects that a kind owns in legacy tables and in tables of `iptables-nft`.
 #[derive(Clone, Copy, Debug)]
 pub struct Legacy {
     /// Prefix of its chains.
     pub prefix: &'static str,
-    /// Tables and names of chains that another kind has, too: its own in tables with a chain of its prefix.
+    /// Tables and names of chains that another kind has, too. This kind owns them in tables with a chain of its prefix.
     pub beside: &'static [(&'static str, &'static str)],
-    /// Chains of other kinds. Where they have a chain of the same name, it is not written.
+    /// Chains of other kinds. A chain is not written where another kind has one of the same name.
     pub others: &'static [OwnerChains],
-    /// The tag of its rules in built-in chains: not all of them need to jump to one of its chains.
+    /// The tag of its rules in built-in chains: a rule without a jump to an owned chain is identified by the tag alone.
     pub tag: u32,
 }
 
-/// What a namespace should have, before an engine is chosen.
+/// The desired state of a namespace, before an engine is chosen.
 pub trait Desired {
     /// The kind of redirection.
     const SCHEME: &'static Scheme;
 
-    /// The rules for this engine, and the routing.
+    /// Compiles the rules for this engine, and the routing.
     fn compile(&self, engine: Engine) -> Compiled;
 
-    /// The same for an engine that was chosen automatically, where that is another matter.
+    /// Like [`Desired::compile`], for an engine that was chosen automatically, if the result differs.
     fn compile_chosen(&self, engine: Engine) -> Compiled {
         self.compile(engine)
     }
 
-    /// The rules for `engine`, which is the one that was `named`, or was chosen because none was.
+    /// Compiles for `engine`, which is the configured one (`named`), or was chosen because none was configured.
     fn compile_for(&self, named: Option<Engine>, engine: Engine) -> Compiled {
         match named {
             Some(_) => self.compile(engine),
@@ -71,7 +72,7 @@ pub trait Desired {
     }
 }
 
-/// Chains of ambient mode in pods, as upstream has them.
+/// Upstream's chains of ambient mode in pods.
 const IN_AMBIENT_PODS: OwnerChains = OwnerChains {
     prefixes: &["ISTIO_PRERT"],
     beside: &[
@@ -85,11 +86,11 @@ const AT_NODES: OwnerChains = OwnerChains {
     prefixes: &["ISTIO_POSTRT", "ztunnel-"],
     beside: &[],
 };
-/// The table of ambient mode, in pods and in namespaces of proxies. A sidecar has another one by default.
+/// The routing table of ambient mode, in pods and in namespaces of proxies. A sidecar uses another table by default.
 const AMBIENT_TABLE: u32 = 100;
 
-/// All bits of its mark are compared. A rule for packets without a mark is none that is written now, but one that an
-/// older program left, unless it is one of those that capture at a node: these begin with a `goto`.
+/// A sidecar's policy rule compares all bits of the mark. A rule without a mark is not written any more, but an older
+/// program may have left it, unless it belongs to the rules that capture at a node: these begin with a `goto`.
 fn is_of_sidecar(rule: &PolicyRule, all: &[PolicyRule]) -> bool {
     if rule.fwmark.unwrap_or(0) != 0 {
         return rule.only_mark() && rule.fwmask.unwrap_or(u32::MAX) == u32::MAX;
@@ -137,7 +138,7 @@ impl Scheme {
         self.tables.iter().map(id).collect()
     }
 
-    /// What is its own in legacy tables.
+    /// Ownership of the objects of this kind in legacy tables.
     pub(super) fn ownership(&self) -> Ownership {
         Ownership {
             tag: self.legacy.tag,
@@ -146,7 +147,7 @@ impl Scheme {
         }
     }
 
-    /// The same without what is known by its tag.
+    /// Like [`Scheme::ownership`], without the objects that are identified by their tag.
     pub(super) fn chains(&self) -> Ownership {
         Ownership {
             prefix: self.legacy.prefix.to_owned(),
@@ -157,7 +158,7 @@ impl Scheme {
         }
     }
 
-    /// True if one of these is its own.
+    /// True if this kind owns one of these tables.
     pub(super) fn holds(&self, tables: &[TableId]) -> bool {
         let owned = self.owned();
         tables.iter().any(|found| owned.contains(found))

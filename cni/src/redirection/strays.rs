@@ -14,8 +14,8 @@ use weir_netlink::Result;
 pub struct Strays {
     /// The changes that [`Visit::clean`] would make.
     pub changes: Vec<Change>,
-    /// True if another writer cannot have made any of it: owned tables, and chains of legacy tables with the owned
-    /// prefix, hold only rules that this program writes for some intent, all rules that jump to those chains carry
+    /// True if no other writer can have made any of these objects: owned tables, and chains of legacy tables with the
+    /// owned prefix, hold only rules that this program writes for some intent, all rules that jump to those chains carry
     /// weir's tag, and tables of `iptables-nft` have no such chains.
     pub certain: bool,
 }
@@ -23,7 +23,7 @@ pub struct Strays {
 impl Visit<'_> {
     /// Looks for owned objects in the namespace of a pod without a redirection: tables of [`TABLES`](super::TABLES),
     /// legacy rules with weir's tag, and routing with its protocol number, which addresses have since Linux 5.18
-    /// (`IFA_PROTO`). `None`: there are none. Changes nothing.
+    /// (`IFA_PROTO`). Returns `None` if there are none. Changes nothing.
     ///
     /// # Errors
     /// The namespace cannot be read.

@@ -13,11 +13,11 @@ use weir_netlink::Result;
 use weir_netlink::contention::within;
 use weir_netlink::route::{Address, LOOPBACK_IFINDEX, Routing};
 
-/// What all exchanges of one visit take together; what is undone after a failure has a time of its own.
+/// Maximum total time of all exchanges with the kernel during one visit; the rollback after a failure has its own limit.
 const VISIT: Duration = Duration::from_secs(60);
 
-/// The namespace of this thread, entered once for everything that is read, planned, written and compared. Addresses
-/// are dumped once, at the beginning.
+/// The namespace of this thread, entered once to read, plan, write and compare. Addresses are dumped once, at the
+/// beginning.
 pub struct Visit<'a> {
     sandbox: &'a Sandbox,
     pub(super) scheme: &'static Scheme,
@@ -26,7 +26,7 @@ pub struct Visit<'a> {
 }
 
 impl Sandbox {
-    /// Enters the namespace on a new thread and calls `f` there.
+    /// Enters the namespace on a new thread and calls `f` on it.
     ///
     /// # Errors
     /// The namespace cannot be entered, or its addresses cannot be listed; `f` is not called then.
@@ -34,7 +34,7 @@ impl Sandbox {
         self.visit_for(&SIDECAR, f)
     }
 
-    /// The same for another kind of redirection than that to a sidecar.
+    /// Like [`Sandbox::visit`], for a kind of redirection other than that to a sidecar.
     ///
     /// # Errors
     /// As [`Sandbox::visit`].
@@ -58,7 +58,7 @@ impl Sandbox {
 }
 
 impl Visit<'_> {
-    /// The namespace that was entered.
+    /// Returns the namespace that was entered.
     #[must_use]
     pub fn sandbox(&self) -> &Sandbox {
         self.sandbox
@@ -68,12 +68,12 @@ impl Visit<'_> {
         engines::look(self.scheme)
     }
 
-    /// Addresses of all interfaces: the interface with the lowest index, which is the default network's, before those
-    /// attached later; IPv4 before IPv6 within each, and `lo` last. The passthrough address, which redirections bring, is none
-    /// of the pod's.
+    /// Returns the addresses of all interfaces: the interface with the lowest index, which is the default network's, before
+    /// those attached later; IPv4 before IPv6 within each, and `lo` last. Excludes the passthrough address, which belongs
+    /// to a redirection and not to the pod.
     ///
-    /// With one interface this is the order of the kernel's dump. The dump has IPv4 of all interfaces first, so with a
-    /// default network of IPv6 the address of an IPv4 attachment would be taken for the pod's.
+    /// With one interface this is the order of the kernel's dump. The dump lists IPv4 of all interfaces first, so with a
+    /// default network of IPv6 the address of an IPv4 attachment would be mistaken for the pod's.
     #[must_use]
     pub fn addresses(&self) -> Vec<IpAddr> {
         let is_of_pod =
@@ -86,7 +86,7 @@ impl Visit<'_> {
         list.iter().map(|a| a.net.addr()).collect()
     }
 
-    /// The changes that [`Sandbox::apply`] would make; empty when the namespace is in sync.
+    /// Returns the changes that [`Sandbox::apply`] would make; empty if the namespace is in sync.
     ///
     /// # Errors
     /// The namespace cannot be read.
@@ -95,10 +95,10 @@ impl Visit<'_> {
         changes(&desired, &self.held(&desired)?)
     }
 
-    /// The same, where [`Sandbox::apply`] would make them and not refuse.
+    /// Like [`Visit::plan`], but fails where [`Sandbox::apply`] would refuse.
     ///
     /// # Errors
-    /// The namespace cannot be read; something foreign blocks a policy rule or a route.
+    /// The namespace cannot be read; a foreign object blocks a policy rule or a route.
     pub fn dry_run(&self, desired: &Compiled) -> Result<Vec<Change>> {
         let desired = self.possible(desired);
         let changes = changes(&desired, &self.held_to_write(&desired)?)?;
@@ -106,8 +106,8 @@ impl Visit<'_> {
         Ok(changes)
     }
 
-    /// How the namespace differs from the desired redirection: as [`Visit::plan`], but of a table that must be
-    /// replaced only the reasons. Foreign tables are not read: another writer cannot keep this from an answer.
+    /// Returns how the namespace differs from the desired redirection: like [`Visit::plan`], but for a table that must be
+    /// replaced only the reasons. Does not read foreign tables, so contention with another writer there cannot delay it.
     ///
     /// # Errors
     /// The namespace cannot be read.
@@ -119,8 +119,8 @@ impl Visit<'_> {
         Ok(found)
     }
 
-    /// [`Visit::differences`], then what keeps packets from it ([`Change::Hindrance`]). Where something differs and foreign
-    /// tables cannot be read, that is one more line.
+    /// Returns [`Visit::differences`], then the foreign objects that keep packets from the redirection
+    /// ([`Change::Hindrance`]). If there are differences and foreign tables cannot be read, one more entry states that.
     ///
     /// # Errors
     /// The namespace cannot be read.
@@ -128,8 +128,8 @@ impl Visit<'_> {
         self.and_hindrances(desired, self.differences(desired)?)
     }
 
-    /// As [`Visit::verify`], where rules of another form are as good: what differs from the one that is in force whole, else from
-    /// `desired`.
+    /// Like [`Visit::verify`], but also accepts rules of another form. If `desired` is not in sync and `other` is, compares
+    /// with `other`, else with `desired`.
     ///
     /// # Errors
     /// The namespace cannot be read.
@@ -158,21 +158,21 @@ impl Visit<'_> {
         Ok(found)
     }
 
-    /// Foreign rules and policies that keep packets from the redirection, a line for each, however the namespace differs
-    /// from it otherwise.
+    /// Returns one line for each foreign rule or policy that keeps packets from the redirection, regardless of other
+    /// differences.
     ///
     /// # Errors
-    /// The tables cannot be read: the line that says so.
+    /// The tables cannot be read; the error is the line to report.
     pub fn hindrances(&self, desired: &Compiled) -> std::result::Result<Vec<String>, String> {
         self.find_hindrances(desired)
             .map_err(|e| hindrance::unknown(&e))
     }
 
-    /// As [`Visit::hindrances`], where programs of eBPF capture: also what takes the packets of the policy rules and routes, which
-    /// with rules is among the [`Visit::differences`].
+    /// Like [`Visit::hindrances`], for capture by eBPF programs: also returns foreign objects that take the packets of the
+    /// policy rules and routes. With netfilter rules these are among the [`Visit::differences`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Visit::hindrances`].
     pub fn hindrances_of_programs(
         &self,
         desired: &Compiled,
@@ -199,13 +199,13 @@ impl Visit<'_> {
         hindrance::find(&self.possible(desired), &self.routing, &self.addresses)
     }
 
-    /// As [`Sandbox::apply`].
+    /// Applies the redirection, as [`Sandbox::apply`].
     pub(super) fn apply(&self, desired: &Compiled) -> Result<Vec<Change>, Failure> {
         let applied = self.apply_beside(desired, self.found()?)?;
         Ok(applied.changes)
     }
 
-    /// Like [`Visit::apply`], with the rules that were `found`.
+    /// Like [`Visit::apply`], with rules that were already read.
     pub(super) fn apply_beside(
         &self,
         desired: &Compiled,
@@ -216,7 +216,7 @@ impl Visit<'_> {
         apply::apply(&desired, found, &self.routing, &before)
     }
 
-    /// As [`Sandbox::clean`].
+    /// Removes the owned objects, as [`Sandbox::clean`].
     ///
     /// # Errors
     /// As [`Sandbox::clean`].
@@ -226,7 +226,7 @@ impl Visit<'_> {
         Ok(gone)
     }
 
-    /// The changes that [`Visit::clean`] would make.
+    /// Returns the changes that [`Visit::clean`] would make.
     ///
     /// # Errors
     /// The namespace cannot be read.
@@ -237,7 +237,7 @@ impl Visit<'_> {
         Ok(changes)
     }
 
-    /// The part of it that is possible in this namespace.
+    /// Returns the part of the redirection that is possible in this namespace.
     pub(super) fn possible<'d>(&self, desired: &'d Compiled) -> Cow<'d, Compiled> {
         families::possible(desired, &self.addresses)
     }
@@ -247,8 +247,8 @@ impl Visit<'_> {
         Held::beside(desired.scheme(), addresses, &self.routing, &desired.routing)
     }
 
-    /// The same, where policy rules are put before foreign ones that lead replies past the proxy, as new ones are. What cannot be
-    /// judged stays where it is.
+    /// Like [`Visit::held`], but policy rules are moved before foreign ones that lead replies past the proxy, where new
+    /// ones are placed, too. If the foreign rules cannot be judged, ours stay where they are.
     pub(super) fn held_to_write(&self, desired: &Compiled) -> Result<Held> {
         let mut held = self.held(desired)?;
         let past = hindrance::past(desired, &self.routing, &held.rules, &self.addresses);

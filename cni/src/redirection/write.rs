@@ -12,11 +12,11 @@ use weir_netlink::{Error, InForce, Result};
 pub(super) struct Writer<'a> {
     pub(super) desired: &'a Compiled,
     engine: Engine<'a>,
-    /// True if it held owned rules before, or another process has written the same meanwhile.
+    /// True if the engine held owned rules before, or another process wrote the same rules since.
     replaces: bool,
     /// True if the other engine, or a table that iptables-nft uses, may have held owned rules before.
     succeeds: bool,
-    /// The tables of nf_tables that there were when the rules had been written there.
+    /// The nf_tables tables that existed after the rules were written.
     tables: Vec<TableId>,
 }
 
@@ -26,7 +26,7 @@ enum Engine<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// A writer for the namespace in which `found` was read; changes nothing.
+    /// Creates a writer for the namespace in which `found` was read; changes nothing.
     pub(super) fn open(desired: &'a Compiled, found: Found) -> Result<Self> {
         let by_legacy = found.legacy_holds;
         let (engine, tables, replaces, other) = match &desired.rules {
@@ -118,7 +118,7 @@ impl<'a> Writer<'a> {
         self.holds(false).then_some(InForce::Yes)
     }
 
-    /// True if the kernel holds these rules, and no others, or with `beside` at most some more in the same chains.
+    /// True if the kernel holds exactly these rules; with `beside` the same chains may hold additional ones.
     fn holds(&self, beside: bool) -> bool {
         let scheme = self.desired.scheme();
         match &self.desired.rules {
@@ -142,7 +142,7 @@ impl<'a> Writer<'a> {
         self.succeeds
     }
 
-    /// True if the kernel holds these rules, and of other ones at most some more in the same chains.
+    /// True if the kernel holds these rules, possibly with additional ones in the same chains.
     pub(super) fn stands(&self) -> bool {
         self.holds(true)
     }
@@ -152,14 +152,14 @@ impl<'a> Writer<'a> {
         !self.replaces && !self.succeeds
     }
 
-    /// True if the kernel holds rules that are not this writer's: another process has written them meanwhile.
+    /// True if another process has written owned rules since this writer was opened.
     ///
     /// # Errors
-    /// It cannot be read: those rules may be there.
+    /// The rules cannot be read, so those of another process may exist.
     pub(super) fn is_written_by_another(&self) -> Result<bool> {
         Ok(match self.is_first() {
             true => !engines::ours_left(Named(self.desired.scheme(), None))?.is_empty(),
-            // Older ones need only what was there with them.
+            // Older rules need only the routing that existed together with them.
             false => self.now() == Some(InForce::Yes),
         })
     }
@@ -182,7 +182,7 @@ impl<'a> Writer<'a> {
         ])
     }
 
-    /// Where older owned rules may exist beside these when [`Writer::take_over`] fails.
+    /// The tables in which older owned rules may remain if [`Writer::take_over`] fails.
     pub(super) fn beside(&self) -> &'static str {
         match self.desired.rules {
             Rules::Nft(_) => "legacy tables or tables of iptables-nft",

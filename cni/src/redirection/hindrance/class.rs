@@ -1,4 +1,4 @@
-//! Packets of the redirection, by what rules can surely tell of them.
+//! Classes of packets of the redirection, by the properties that rules can certainly match.
 
 use super::{Ours, TCP, Taking, UDP};
 use weir_netfilter::nft::{CmpOp, Data, Hook, Match, MetaKey, Operand, PayloadBase, Selector, raw};
@@ -8,17 +8,17 @@ use weir_netlink::route::LOOPBACK_IFINDEX;
 const ETH_P_IP: u16 = 0x0800;
 const ETH_P_IPV6: u16 = 0x86dd;
 
-/// All that a condition may depend on besides is not known.
+/// A class of packets. All other properties that a condition may depend on are unknown.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Class {
     pub(super) family: XtFamily,
     pub(super) protocol: u8,
-    /// It was sent in the pod, and comes in by `lo`.
+    /// True for packets that were sent in the pod and come in by `lo`.
     pub(super) by_lo: bool,
 }
 
 impl Ours {
-    /// All that come to a hook, in a table that sees these families.
+    /// The classes of packets that reach a hook, in a table that sees these families.
     pub(super) fn classes(&self, hook: Hook, sees: impl Fn(XtFamily) -> bool) -> Vec<Class> {
         let mut classes = Vec::new();
         for family in [XtFamily::Ip, XtFamily::Ip6] {
@@ -41,18 +41,20 @@ impl Ours {
 }
 
 impl Class {
-    /// Whether a rule has this effect on them: what comes by `lo` has had its connection, and its translation, since it was sent.
+    /// True if a rule can have this effect on the packets: those that come by `lo` already have their connection and
+    /// translation since they were sent.
     pub(super) fn suffers(self, taking: Taking) -> bool {
         !self.by_lo || taking == Taking::Diverted
     }
 
-    /// Whether a zone that is set does harm. By the direction of replies alone a connection is found, and zone 0 is that of all; but
-    /// of UDP, which is redirected for DNS, ours is not set then.
+    /// True if setting a zone does harm. With a zone of the original direction only, conntrack finds a connection by its
+    /// replies, and zone 0 is the default zone. For UDP, which is redirected for DNS, both do harm: our own zone is then not set.
     pub(super) fn suffers_zone(self, is_original: bool, is_0: bool) -> bool {
         self.protocol == UDP || !(is_original || is_0)
     }
 
-    /// Whether they came in by an interface (`-i`); `None`: not known. What is sent has none, which kernels treat differently.
+    /// Whether the packets came in by an interface (`-i`); `None`: unknown. Outgoing packets have no input interface, which
+    /// kernels treat differently.
     pub(super) fn came_by(self, is_lo: bool, not: bool) -> Option<bool> {
         match (is_lo, self.by_lo) {
             (false, false) => None,
@@ -61,7 +63,7 @@ impl Class {
         }
     }
 
-    /// What a selector reads; `None`: not known.
+    /// The value that a selector reads; `None`: unknown.
     fn value(self, selector: &Selector) -> Option<Data> {
         let (nfproto, ethertype) = match self.family {
             XtFamily::Ip => (raw::NFPROTO_IPV4, ETH_P_IP),
@@ -69,7 +71,7 @@ impl Class {
         };
         match selector {
             Selector::Meta(MetaKey::L4proto) => Some(Data::u8(self.protocol)),
-            // Older iptables-nft reads it from the header of IPv4.
+            // Older iptables-nft reads the protocol from the IPv4 header.
             Selector::Payload {
                 base: PayloadBase::Network,
                 offset: 9,
@@ -81,13 +83,13 @@ impl Class {
         }
     }
 
-    /// Whether an element of a map with this key is found, or may be.
+    /// True if a lookup in a map finds the element with this key, or may find it.
     pub(super) fn may_find(self, selector: &Selector, key: &[u8]) -> bool {
         self.value(selector)
             .is_none_or(|value| key.starts_with(value.as_bytes()))
     }
 
-    /// Whether they meet a condition of nf_tables; `None`: not known.
+    /// Whether the packets meet a condition of nf_tables; `None`: unknown.
     pub(super) fn meets(self, condition: &Match) -> Option<bool> {
         let not = match (condition.op, &condition.mask) {
             (CmpOp::Eq, None) => false,
@@ -116,7 +118,7 @@ impl Class {
     }
 }
 
-/// The rules of a chain that packets come to and that may hold for them: none behind one that surely ends the chain.
+/// The rules of a chain that packets may reach and match: none after a rule that certainly ends the chain.
 pub(super) fn until_end<'r, R>(
     rules: impl IntoIterator<Item = &'r R>,
     holds: impl Fn(&R) -> Option<bool>,

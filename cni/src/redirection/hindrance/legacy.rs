@@ -1,4 +1,4 @@
-//! In legacy tables.
+//! Hindrances in legacy tables.
 
 use super::class::{Class, until_end};
 use super::{Before, Ours, Taking, dropped};
@@ -10,7 +10,7 @@ use weir_netfilter::xtables::{
 };
 use weir_netlink::Result;
 
-/// Targets after which the next rule is looked at.
+/// Targets that do not end the evaluation of a chain.
 const HARMLESS: [&str; 24] = [
     "AUDIT",
     "CHECKSUM",
@@ -47,7 +47,7 @@ pub(super) fn hook(chain: &str) -> Option<Hook> {
     }
 }
 
-/// What takes packets before our rules in the built-in chains that have them.
+/// Foreign rules that take packets before our rules in the same built-in chains.
 pub(super) fn before_ours(ours: &Ours, desired: &Ruleset, found: &Ruleset) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     for table in &desired.tables {
@@ -71,7 +71,7 @@ fn in_chain(ours: &Ours, table: &Table, desired: &Chain, held: &Chain) -> Vec<St
     let before = held.rules.get(..last.unwrap_or(0)).unwrap_or_default();
     let mut classes =
         hook(chain).map_or_else(Vec::new, |hook| ours.classes(hook, |f| f == table.family));
-    // What comes by `lo` was translated, or not, when it was sent.
+    // Whether packets that come by `lo` are translated was decided when they were sent.
     classes.retain(|class| table.name != "nat" || !class.by_lo);
     let mut lines = Vec::new();
     for class in classes {
@@ -89,13 +89,13 @@ fn in_chain(ours: &Ours, table: &Table, desired: &Chain, held: &Chain) -> Vec<St
     lines
 }
 
-/// Whether a packet that this rule of a built-in chain holds for may not reach the next one.
+/// True if a packet that matches this rule of a built-in chain may not reach the next rule.
 fn takes(ours: &Ours, table: &Table, rule: &Rule, class: Class) -> bool {
     match &rule.target {
         None => false,
         Some(Target::Jump(chain)) => {
             let takes = |rule: &Rule| match &rule.target {
-                // The chain is left, and the next rule follows.
+                // Evaluation returns from the chain and continues with the next rule.
                 None | Some(Target::Return | Target::Jump(_) | Target::Goto(_)) => false,
                 Some(target) => !HARMLESS.contains(&target.name()),
             };
@@ -106,7 +106,7 @@ fn takes(ours: &Ours, table: &Table, rule: &Rule, class: Class) -> bool {
     }
 }
 
-/// What takes packets in other chains than those that have our rules, and policies.
+/// Foreign rules that take packets in chains other than those with our rules, and policies.
 pub(super) fn elsewhere(ours: &Ours, found: &Ruleset) -> Vec<String> {
     let families = |t: &&Table| t.family == XtFamily::Ip || ours.has_ipv6;
     let mut lines = Vec::new();
@@ -129,7 +129,7 @@ pub(super) fn elsewhere(ours: &Ours, found: &Ruleset) -> Vec<String> {
                 for (at, rule) in reachable(ours, table, &chain.name, class) {
                     let taking = rule.target.as_ref().and_then(|t| taking(t, class));
                     let before = taking.and_then(|t| ours.is_behind(t, hook, priority));
-                    // What has our priority is in the chain with our rules then, and a matter of `before_ours`.
+                    // A chain with our priority is the chain with our rules, which `before_ours` checks.
                     let is_known = is_shared && before == Some(Before::Maybe);
                     if let (Some(taking), Some(before), false) = (taking, before, is_known) {
                         let rule = format!("{} -A {at}{rule}", place(table));
@@ -144,7 +144,7 @@ pub(super) fn elsewhere(ours: &Ours, found: &Ruleset) -> Vec<String> {
     lines
 }
 
-/// By the target alone, also one of `iptables-nft`: the conditions there may be native ones.
+/// How a target takes packets; also used for targets of `iptables-nft`, whose conditions may be native ones.
 pub(super) fn taking(target: &Target, class: Class) -> Option<Taking> {
     let taking = match target {
         Target::Ct(ct) if ct.notrack => Taking::Untracked,
@@ -166,7 +166,7 @@ pub(super) fn taking(target: &Target, class: Class) -> Option<Taking> {
     class.suffers(taking).then_some(taking)
 }
 
-/// Whether the rule holds for such packets; `None`: that depends on more than is known, or does not matter.
+/// Whether the rule matches such packets; `None` if that depends on unknown properties, or does not matter.
 fn holds(rule: &Rule, class: Class) -> Option<bool> {
     let protocol = rule.protocol.as_ref();
     let protocol = protocol.map(|(Not(not), p)| Some((p.0 == class.protocol) != *not));
@@ -197,7 +197,7 @@ fn ends(rule: &Rule) -> bool {
     matches!(rule.target, Some(Accept | Drop | Return | Goto(_)))
 }
 
-/// The foreign rules that such packets may come to from this chain on, each with its chain.
+/// The foreign rules that such packets may reach from chain `from`, each with its chain.
 fn reachable<'t>(
     ours: &Ours,
     table: &'t Table,

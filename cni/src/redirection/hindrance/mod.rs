@@ -1,23 +1,24 @@
-//! Foreign rules and policies that keep packets from the redirection, though all of it is there.
+//! Foreign rules and policies that keep packets from a redirection that is otherwise in sync.
 //!
 //! | What | Where | Why |
 //! |---|---|---|
-//! | `notrack` | a chain that is called before conntrack, also at `ingress` | packets without a connection are not translated |
-//! | a zone | the same | the proxy does not find the destination (`SO_ORIGINAL_DST`), answers to UDP are not translated, those of TPROXY are redirected |
-//! | `dnat`, `redirect` | a chain of type nat that is called before ours | the first translation counts |
-//! | `tproxy` | a chain at prerouting | the packet has another socket than ours |
-//! | whatever ends a chain | before our rules in a legacy built-in chain, which is shared | our rules are not reached |
-//! | a policy `DROP` | of a chain of type nat at a hook of ours | it drops what ours let through, or all |
+//! | `notrack` | a chain called before conntrack, including `ingress` | packets without a connection are not translated |
+//! | a zone | the same | `SO_ORIGINAL_DST` fails, UDP replies are not translated, replies of TPROXY are redirected |
+//! | `dnat`, `redirect` | a chain of type nat called before ours | the first translation wins |
+//! | `tproxy` | a chain at prerouting | the packet is assigned to another socket |
+//! | a terminal verdict or target | before our rules in a legacy built-in chain, which is shared | our rules are not reached |
+//! | a policy `DROP` | of a chain of type nat at one of our hooks | it drops the packets that our chains do not redirect, or all |
 //! | a policy rule by `from`, `iif lo`, `ipproto tcp` | before ours | replies do not return to the proxy |
-//! | a sysctl by which marks have an effect on other look-ups | with transparent interception | marked packets are dropped, or answers led to `lo` |
+//! | a sysctl that makes marks affect other lookups | TPROXY | marked packets are dropped, or replies are routed to `lo` |
 //!
-//! Both engines are looked at, whichever has our rules: the kernel calls the chains of both. Chains with lower priorities are
-//! called first; of equal ones the chain that was registered last. The kernel does not say when that was: a table that is
-//! older than ours may have got its chain later. So one with our priority is reported as one that may be before ours.
+//! Both engines are searched, whichever has our rules: the kernel calls the chains of both. It calls chains with lower
+//! priorities first; of equal ones the chain that was registered last. The kernel does not report the time of
+//! registration: a table older than ours may have got its chain later. So a chain with our priority is reported as one
+//! that may be called before ours.
 //!
-//! Rules for other protocols or families than are redirected are no hindrance, nor are those that no packet comes to, nor chains that
-//! count, mark, filter or drop: a chain is walked for each [`Class`](class::Class) of packets. A verdict map leads to each chain that its elements for
-//! them name.
+//! Rules for protocols or families that are not redirected are no hindrance. Neither are unreachable rules, nor chains that
+//! count, mark, filter or drop: a chain is walked for each [`Class`](class::Class) of packets. A verdict map leads to each
+//! chain that its elements for the class name.
 
 mod class;
 mod legacy;
@@ -38,14 +39,14 @@ use weir_netfilter::xtables::{self, Not, Protocol, Target, XtFamily};
 use weir_netlink::route::{Address, Routing};
 use weir_netlink::{Error, Result};
 
-/// Conntrack sees a packet at this priority (`NF_IP_PRI_CONNTRACK`).
+/// The priority of conntrack (`NF_IP_PRI_CONNTRACK`).
 const CONNTRACK: i32 = -200;
-/// Lines that are reported.
+/// Maximum number of reported lines.
 const LINES: usize = 16;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// One line for each.
+/// Returns one line for each hindrance.
 pub(super) fn find(
     desired: &Compiled,
     routing: &Routing,
@@ -53,7 +54,7 @@ pub(super) fn find(
 ) -> Result<Vec<String>> {
     let ours = Ours::of(desired);
     let mut lines = Vec::new();
-    // Without rules programs of eBPF capture.
+    // A redirection without rules is captured by eBPF programs.
     if !ours.hooks.is_empty() {
         let found = engines::read_legacy()?;
         if let Rules::Xtables(rules) = &desired.rules {
@@ -71,7 +72,7 @@ pub(super) fn find(
     Ok(lines)
 }
 
-/// The line where they cannot be found.
+/// The line reported if the search failed.
 pub(super) fn unknown(why: &Error) -> String {
     format!("whether foreign rules take packets first is not known: {why}")
 }
@@ -79,18 +80,18 @@ pub(super) fn unknown(why: &Error) -> String {
 /// How a foreign rule takes packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Taking {
-    /// They are not tracked.
+    /// It exempts them from connection tracking.
     Untracked,
-    /// Their connections are in a zone, as only our own rules for DNS may set them.
+    /// It puts their connections into a zone, which only our own rules for DNS may do.
     Zoned,
-    /// Their destination is translated.
+    /// It translates their destination.
     Translated,
-    /// They are given to a socket.
+    /// It assigns them to a socket.
     Diverted,
 }
 
 impl Taking {
-    /// The sentence about the rule.
+    /// The line that describes the rule.
     fn line(self, rule: &str, is_before: Before) -> String {
         let what = match self {
             Self::Untracked => {
@@ -118,16 +119,16 @@ enum Before {
     Maybe,
 }
 
-/// Where the redirection takes packets, and which.
+/// The hooks at which the redirection takes packets, and the packets that it takes.
 #[derive(Debug, Default, PartialEq)]
 struct Ours {
     engine: Option<Engine>,
-    /// The kind of redirection. What is its own and not as it should be is drift.
+    /// The kind of redirection. Its own objects are not hindrances: those that are not desired are drift.
     scheme: Option<&'static Scheme>,
-    /// Each hook once, with the priority of the first chain that redirects there.
+    /// Each hook once, with the priority of the first chain called there that redirects.
     hooks: Vec<(Hook, i32)>,
     takes_udp: bool,
-    /// IPv6 is redirected.
+    /// True if IPv6 is redirected.
     has_ipv6: bool,
 }
 
@@ -143,8 +144,8 @@ impl Ours {
         }
     }
 
-    /// Whether the chain of a legacy table, or of one of `iptables-nft`, is of the same kind of redirection; `names` are all of the
-    /// table.
+    /// True if the chain of a legacy table, or of a table of `iptables-nft`, belongs to the same kind of redirection; `names` are
+    /// all chains of the table.
     fn owns<'n>(
         &self,
         table: &str,
@@ -229,14 +230,15 @@ impl Ours {
         }
     }
 
-    /// Whether a chain with this priority takes packets from ours. With that of conntrack it may be called before it, too.
+    /// Determines whether a chain with this priority takes packets before ours; `None` if not. For tracking and zones the
+    /// priority is compared with that of conntrack: a chain with an equal priority may be called before conntrack.
     fn is_behind(&self, taking: Taking, hook: Hook, priority: i32) -> Option<Before> {
         let (_, of_ours) = self.hooks.iter().find(|(h, _)| *h == hook)?;
         let order = match taking {
-            // What is diverted has its destination, but the proxy's answers look like a connection of their own, too.
+            // Diverted packets keep their destination, but without tracking the proxy's replies look like a new connection.
             Taking::Untracked | Taking::Zoned => priority.cmp(&CONNTRACK),
             Taking::Translated => priority.cmp(of_ours),
-            // The last one that finds a socket counts.
+            // The last `tproxy` that finds a socket wins.
             Taking::Diverted if priority > *of_ours => Ordering::Less,
             Taking::Diverted => priority.cmp(of_ours),
         };
@@ -247,31 +249,32 @@ impl Ours {
         }
     }
 
-    /// Whether the destination is that of the proxy in chains with this priority.
+    /// True if chains with this priority see the proxy as the destination.
     fn has_translated(&self, hook: Hook, priority: i32) -> bool {
         let mut hooks = self.hooks.iter();
         hooks.any(|(h, of_ours)| *h == hook && *of_ours == priority::DSTNAT && priority > *of_ours)
     }
 
-    /// Whether a chain of ours is at this hook.
+    /// True if one of our chains is at this hook.
     fn has(&self, hook: Hook) -> bool {
         self.hooks.iter().any(|(of_ours, _)| *of_ours == hook)
     }
 
-    /// Whether packets of this protocol are redirected.
+    /// True if packets of this protocol are redirected.
     fn takes(&self, protocol: u8) -> bool {
         protocol == TCP || (protocol == UDP && self.takes_udp)
     }
 }
 
-/// The line about a policy `DROP` of a chain of type nat at a hook of ours. Before ours it drops every connection, behind ours
-/// those that are not redirected.
+/// The line about a policy `DROP` of a chain of type nat at one of our hooks. Called before ours it drops every connection,
+/// behind ours those that are not redirected.
 fn dropped(policy: &str) -> String {
     format!("a foreign policy DROP of nat drops connections: {policy}; set it to ACCEPT")
 }
 
-/// The rules that packets of the redirection may come to from this chain on, each with its chain: `rules` are those of a chain that
-/// concern them, with the name it has in the table, and `to` the foreign chains that a rule leads to.
+/// The rules that packets of the redirection may reach from chain `from`, each with its chain. `rules` returns the rules of
+/// a chain that concern these packets, with the chain's name as stored in the table; `to` the foreign chains that a rule
+/// leads to.
 fn reachable<'t, R, C: IntoIterator<Item = &'t str>>(
     from: &'t str,
     rules: impl Fn(&str) -> Option<(&'t str, Vec<&'t R>)>,
@@ -281,7 +284,7 @@ fn reachable<'t, R, C: IntoIterator<Item = &'t str>>(
     let mut known = BTreeSet::new();
     let mut due = vec![from];
     while let Some(name) = due.pop() {
-        // Many rules may lead to one chain, whose rules are looked at once.
+        // Many rules may lead to one chain; visit its rules once.
         if !known.insert(name) {
             continue;
         }

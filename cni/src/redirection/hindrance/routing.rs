@@ -1,9 +1,9 @@
 //! Policy rules that come before ours and lead replies past the proxy.
 //!
-//! Packets that a policy rule of ours is for have its mark and an address of the pod, or with a sidecar one of `lo`, and are looked
-//! up twice: when they are sent, and when they have come back by `lo`. To the kernel both come in by `lo` (`iif lo`); the second look-up knows their
-//! protocol. Rules that select by something else (`to`, ports, users) are for packets of their own and are not judged; those
-//! that take every packet, or ours by their mark, block ours: see `standing`.
+//! The packets that our policy rule selects have its mark and a source address of the pod, or with a sidecar one of `lo`.
+//! The kernel looks up their route twice: when they are sent, and when they come back by `lo`. For both lookups the input
+//! interface is `lo` (`iif lo`); the second one knows the protocol. Rules with other selectors (`to`, ports, users) are meant
+//! for specific packets and are not judged; rules that take every packet, or ours by mark, block ours: see `standing`.
 
 use crate::compile::{Compiled, RoutingItem};
 use crate::redirection::routing::leads_away;
@@ -16,10 +16,10 @@ use weir_netlink::route::{
 };
 use weir_netlink::{Error, Result};
 
-/// A folder for each interface, in the namespace of the thread that opens it.
+/// Has a directory for each interface in the network namespace of the thread that opens it.
 const INTERFACES: &str = "/proc/sys/net/ipv4/conf";
 
-/// A packet, as policy rules see it.
+/// The properties of a packet that policy rules match.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packet<'a> {
     pub(super) mark: u32,
@@ -28,7 +28,7 @@ pub(super) struct Packet<'a> {
     pub(super) protocol: u8,
 }
 
-/// One line for each.
+/// Returns one line for each hindrance.
 pub(super) fn find(
     desired: &Compiled,
     routing: &Routing,
@@ -46,7 +46,7 @@ pub(super) fn find(
     };
     let mut lines: Vec<String> = found.iter().map(line).collect();
     if desired.scheme() == &SIDECAR {
-        // What was found holds all the same.
+        // An error here does not invalidate the lines found so far.
         lines.extend(sysctls().unwrap_or_else(|e| vec![super::unknown(&e)]));
     }
     Ok(lines)
@@ -59,20 +59,20 @@ fn ours(desired: &Compiled) -> impl Iterator<Item = &PolicyRule> {
     })
 }
 
-/// Of all policy rules the foreign ones that lead replies past the proxy, each with the priority of ours behind it.
+/// The foreign policy rules that lead replies past the proxy, each with the priority of our rule behind it.
 pub(in crate::redirection) fn past(
     desired: &Compiled,
     routing: &Routing,
     rules: &[PolicyRule],
     addresses: &[Address],
 ) -> Result<Vec<(PolicyRule, u32)>> {
-    // A sidecar's proxy connects to loopback addresses, too, with the client's address and the mark.
+    // A sidecar's proxy also connects to loopback addresses, with the client's address and the mark.
     let by_lo = desired.scheme() == &SIDECAR;
-    // It may be for the addresses of interfaces that are left alone.
+    // Such a rule may be meant for addresses of interfaces that are excluded from the redirection.
     let may_be_of_others =
         |rule: &PolicyRule| rule.selectors.from.is_some() && desired.leaves_interfaces_alone();
     let by_lo = |address: IpAddr| {
-        // What is not known is judged.
+        // If the sysctl cannot be read, the address is included.
         by_lo
             && (address.is_ipv6() || !address.is_loopback() || leaves_by_loopback().unwrap_or(true))
     };
@@ -112,11 +112,12 @@ pub(in crate::redirection) fn past(
     Ok(found)
 }
 
-/// Sysctls with which packets that bear the mark of transparent interception are lost. Where a source is looked up with the mark, it
-/// is local by our policy rule, and dropped unless such sources are accepted; packets of `lo` are not looked up.
+/// Reports sysctls that cause the loss of packets with the mark of transparent interception. If the kernel looks up a source
+/// address with the mark, our policy rule makes it local, and the kernel drops the packet unless it accepts local sources.
+/// Sources of packets from `lo` are not looked up.
 ///
 /// # Errors
-/// One cannot be read, and may be on.
+/// A sysctl cannot be read, and may be on.
 fn sysctls() -> Result<Vec<String>> {
     let mut found = None;
     for name in interfaces()? {
@@ -132,8 +133,8 @@ fn sysctls() -> Result<Vec<String>> {
     Ok(found.into_iter().chain(accept).map(line).collect())
 }
 
-/// True if packets with a source in 127.0.0.0/8 may leave by another interface than `lo`. Otherwise the proxy cannot connect from
-/// another address to such a one, whatever the policy rules are: its answer has no route.
+/// True if packets with a source in 127.0.0.0/8 may leave by an interface other than `lo`. Otherwise the proxy cannot connect
+/// to such an address from another one, regardless of policy rules: the reply has no route.
 fn leaves_by_loopback() -> Result<bool> {
     for name in interfaces()? {
         if on(&name, "route_localnet")?.is_some() {
@@ -143,7 +144,7 @@ fn leaves_by_loopback() -> Result<bool> {
     Ok(false)
 }
 
-/// The interfaces of the pod but `lo`.
+/// The interfaces of the pod except `lo`.
 fn interfaces() -> Result<Vec<String>> {
     let io = |e: &std::io::Error| Error::io("list", INTERFACES, e);
     let mut names = Vec::new();
@@ -157,7 +158,7 @@ fn interfaces() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The sysctl that is on for the interface, or for all.
+/// The sysctl that is on, that of all interfaces or of this one.
 fn on(interface: &str, what: &str) -> Result<Option<String>> {
     for of in ["all", interface] {
         let key = format!("ipv4/conf/{of}/{what}");
@@ -168,14 +169,14 @@ fn on(interface: &str, what: &str) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// False for one that this kernel, or an interface that is gone, does not have.
+/// True if the sysctl is on; false if it does not exist in this kernel, or its interface has disappeared.
 fn is_on(key: &str) -> Result<bool> {
     Ok(sysctl::find(key)?.is_some_and(|value| value != "0"))
 }
 
-/// Whether it may be for packets of a redirection, though it does not select them by their mark.
+/// True if a policy rule that does not select by mark may select packets of a redirection.
 pub(in crate::redirection) fn may_select(rule: &PolicyRule) -> bool {
-    // What `not` leaves out is one kind of packets of many.
+    // `not` excludes only one of many kinds of packets.
     let comes_by_lo = rule
         .selectors
         .iif
@@ -184,7 +185,7 @@ pub(in crate::redirection) fn may_select(rule: &PolicyRule) -> bool {
     rule.not || (is_judged(rule) && comes_by_lo)
 }
 
-/// Whether it selects by nothing but what is known of packets.
+/// True if all selectors match properties of packets that are known.
 fn is_judged(rule: &PolicyRule) -> bool {
     let mut others = rule.selectors.clone();
     (others.from, others.iif, others.ip_proto) = (None, None, None);
@@ -192,7 +193,7 @@ fn is_judged(rule: &PolicyRule) -> bool {
     others == RuleSelectors::default()
 }
 
-/// Whether a rule surely selects this packet. Pure.
+/// True if a rule certainly selects this packet.
 pub(super) fn selects(rule: &PolicyRule, packet: &Packet<'_>) -> bool {
     let by = &rule.selectors;
     let mask = rule.fwmask.unwrap_or(u32::MAX);

@@ -1,4 +1,4 @@
-//! In tables of nf_tables, also those of `iptables-nft`.
+//! Hindrances in tables of nf_tables, including those of `iptables-nft`.
 
 use super::class::{Class, until_end};
 use super::{Ours, Taking, dropped, legacy};
@@ -15,7 +15,7 @@ use weir_netfilter::nft::{
 use weir_netfilter::xtables::XtFamily;
 use weir_netlink::Result;
 
-/// A repair waits while this is looked for: other writers keep it no longer from an answer.
+/// Maximum time to retry reads under contention: a repair waits for this search.
 const CONTENTION: Duration = Duration::from_millis(500);
 /// `NFT_TABLE_F_DORMANT`: the kernel calls none of its chains.
 const DORMANT: u32 = 1;
@@ -44,7 +44,7 @@ pub(super) fn find(desired: &Compiled, ours: &Ours) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-/// The tables with a chain that may take packets before ours: others may be large, and are not read.
+/// The tables with a chain that may take packets before ours. Others may be large and are not read.
 pub(super) fn that_matter(ours: &Ours, chains: &[(TableId, Chain)]) -> Vec<TableId> {
     let mut tables = Vec::new();
     for (table, chain) in chains {
@@ -53,7 +53,7 @@ pub(super) fn that_matter(ours: &Ours, chains: &[(TableId, Chain)]) -> Vec<Table
         let matters = |base: &BaseChain| {
             let (hook, priority) = place(table.0, base);
             let ways: &[Taking] = match (&base.chain_type, hook) {
-                // The kernel takes translations in these alone, and calls them behind conntrack.
+                // The kernel accepts translations only in nat chains, and calls these after conntrack.
                 (ChainType::Nat, _) => &[Taking::Translated],
                 (_, Hook::Prerouting) => &[Taking::Untracked, Taking::Zoned, Taking::Diverted],
                 _ => &[Taking::Untracked, Taking::Zoned],
@@ -84,7 +84,7 @@ pub(super) fn in_table(ours: &Ours, table: &Table) -> Vec<String> {
         for class in ours.classes(hook, |of| sees(family, of)) {
             for (at, rule) in reachable(ours, table, &chain.name, class) {
                 let mut statements = rule.statements.iter();
-                // A port that is compared there is not one of the packets that were redirected.
+                // A rule that compares a port there does not match packets that were already redirected.
                 let is_other = ours.has_translated(hook, priority) && is_of_port(rule);
                 let taking = statements.find_map(|s| taking(s, family, class));
                 let taking = taking.filter(|taking| *taking != Taking::Diverted || !is_other);
@@ -102,13 +102,13 @@ pub(super) fn in_table(ours: &Ours, table: &Table) -> Vec<String> {
     lines
 }
 
-/// Whether its policy drops what comes to it at a hook of ours, wherever it is: the kernel calls all chains of type nat.
+/// True if its policy drops packets at one of our hooks, at any priority: the kernel calls all chains of type nat.
 fn drops(ours: &Ours, base: &BaseChain) -> bool {
     let is_policy = base.chain_type == ChainType::Nat && base.policy == Policy::Drop;
     is_policy && ours.has(base.hook)
 }
 
-/// Whether packets of this family come to a table.
+/// True if a table sees packets of this family.
 fn sees(table: TableFamily, family: XtFamily) -> bool {
     match table {
         TableFamily::Inet | TableFamily::Netdev => true,
@@ -118,10 +118,10 @@ fn sees(table: TableFamily, family: XtFamily) -> bool {
     }
 }
 
-/// Hook and priority of a chain. What comes in by a device is seen there (`ingress`) before any other chain.
+/// The effective hook and priority of a chain. A chain at `ingress` sees packets before any other chain.
 fn place(table: TableFamily, base: &BaseChain) -> (Hook, i32) {
     match (table, base.hook) {
-        // `NF_NETDEV_INGRESS` has the number of the other one.
+        // `NF_NETDEV_INGRESS` has the same number as prerouting.
         (TableFamily::Netdev, Hook::Prerouting) | (_, Hook::Ingress) => {
             (Hook::Prerouting, i32::MIN)
         }
@@ -136,7 +136,7 @@ fn taking(statement: &Statement, family: TableFamily, class: Class) -> Option<Ta
         suffers.then_some(Taking::Zoned)
     };
     let expr = |expr: &Expr| match expr {
-        // To what is looked up in a map, for example.
+        // For example, a translation to an address from a map lookup.
         Expr::Nat(_) | Expr::Redir(_) => Some(Taking::Translated),
         Expr::Tproxy(_) => Some(Taking::Diverted),
         Expr::Ct(ct) => {
@@ -179,7 +179,8 @@ fn is_of_port(rule: &Rule) -> bool {
     rule.statements.iter().any(is_port)
 }
 
-/// Whether the rule holds for such packets; `None`: that depends on more than is known, or a part of it has an effect in any case.
+/// Whether the rule matches such packets; `None` if that depends on unknown properties, or if a statement before the
+/// end of the match takes effect anyway.
 fn holds(rule: &Rule, family: TableFamily, class: Class) -> Option<bool> {
     let mut is_sure = true;
     for statement in &rule.statements {
@@ -206,7 +207,8 @@ fn ends(rule: &Rule) -> bool {
     )
 }
 
-/// The rules that such packets may come to from this chain on, each with its chain. What upstream left behind is drift.
+/// The rules that such packets may reach from chain `from`, each with its chain. Excludes chains that upstream left
+/// behind: these are drift.
 fn reachable<'t>(
     ours: &Ours,
     table: &'t Table,

@@ -39,7 +39,7 @@ fn both_engines_take_packets_at_the_same_places() {
         hooks.sort_by_key(|(_, priority)| *priority);
         assert_eq!((hooks, udp, ipv6), (transparent.to_vec(), true, true));
     }
-    // Upstream's rules for nf_tables apply to IPv6 in any case.
+    // Upstream's rules for nf_tables always apply to IPv6.
     assert!(Ours::of(&compile(&intent(|_| {}), Engine::Nft)).has_ipv6);
 }
 
@@ -76,7 +76,7 @@ fn the_order_of_chains_counts() {
         };
         Rule::builder().push(Statement::Redirect(to)).build()
     };
-    // Which one the kernel calls first of two with the priority of conntrack depends on when they were registered.
+    // For chains with the priority of conntrack the order of registration decides which the kernel calls first.
     for (priority, expected) in [(-310, 1), (-201, 1), (-200, 1), (-199, 0), (-150, 0)] {
         let chain = chain(ChainType::Filter, priority, vec![notrack()]);
         assert_eq!(found(vec![chain]), expected, "{priority}");
@@ -87,7 +87,7 @@ fn the_order_of_chains_counts() {
     }
 }
 
-/// Behind ours as well: it is for connections that are not redirected.
+/// Includes chains called after ours: there the policy applies to connections that are not redirected.
 #[test]
 fn a_policy_drop_of_nat_counts_at_any_priority() {
     for (kind, priority, expected) in [
@@ -128,7 +128,7 @@ fn what_only_counts_marks_and_filters_is_harmless() {
     }
 }
 
-/// Where packets are exempted before the protocol is compared, the comparison does not count.
+/// A protocol comparison after the statement that exempts packets does not count.
 #[test]
 fn what_a_rule_does_before_it_compares_counts() {
     let rule = || Rule::builder().push(Statement::Notrack);
@@ -140,7 +140,7 @@ fn what_a_rule_does_before_it_compares_counts() {
     assert_eq!(expected(vec![ended, then_compared]), 0);
 }
 
-/// What a rule compares the protocol with, and whether TCP, which is redirected, or UDP, which is not, passes.
+/// Rules with various protocol matches: TCP is redirected, UDP is not.
 #[test]
 fn a_rule_is_judged_by_all_of_its_protocols() {
     let l4proto = |op, protocol| {
@@ -173,7 +173,7 @@ fn a_rule_is_judged_by_all_of_its_protocols() {
         let rules = vec![taking()];
         let base = chain(ChainType::Filter, -310, rules.clone());
         assert_eq!(found(vec![base]), expected, "{protocols:?}");
-        // In a chain of its own, too: what leads there decides.
+        // The same in a nested chain: the match that leads to it decides.
         let of_tcp = Rule::builder().push(l4proto(CmpOp::Neq, TCP)).build();
         let own = |of: Rule| Rule {
             chain: Some(rules.clone()),
@@ -196,7 +196,7 @@ fn chains_are_followed_and_circles_end() {
     let base = || chain(ChainType::Filter, -310, vec![jump("a")]);
     let chains = vec![base(), in_chain("a", jump("b")), in_chain("b", notrack)];
     assert_eq!(found(chains.clone()), 1);
-    // Nothing leads there.
+    // No rule leads to `a` and `b`.
     let [_, a, b] = chains.try_into().unwrap();
     let idle = chain(ChainType::Filter, -310, vec![]);
     assert_eq!(found(vec![idle, a, b]), 0);
@@ -251,7 +251,7 @@ fn a_policy_rule_is_judged_by_the_packets_that_are_redirected() {
         (by(Some((0, 0x1000)), from("10.1.0.5/32")), true),
         (by(Some((0, u32::MAX)), from("10.1.0.5/32")), false),
         (by(Some((0x222, 0xfff)), iif("lo")), false),
-        // Of others it is not known which packets they are for.
+        // It is unknown which packets other rules are meant for.
         (by(None, to(from("10.1.0.5/32"))), false),
         (by(None, users(iif("lo"))), false),
         (not(by(None, from("10.1.0.5/32"))), false),
@@ -261,7 +261,7 @@ fn a_policy_rule_is_judged_by_the_packets_that_are_redirected() {
     }
 }
 
-/// Of the others no rule is read, however many they have.
+/// Rules of other tables are not read, however many there are.
 #[test]
 fn tables_with_a_chain_that_may_be_before_ours_are_read() {
     let [ours, _] = ours(|_| {});
@@ -277,7 +277,7 @@ fn tables_with_a_chain_that_may_be_before_ours_are_read() {
         (base(ChainType::Filter, Hook::Output, -300), true),
         (base(ChainType::Filter, Hook::Output, -150), false),
         (base(ChainType::Filter, Hook::Prerouting, -150), true),
-        // `tproxy` counts wherever it is.
+        // `tproxy` counts at any priority.
         (base(ChainType::Filter, Hook::Prerouting, 0), true),
         (base(ChainType::Filter, Hook::Forward, -300), false),
         (base(ChainType::Route, Hook::Output, -150), false),

@@ -1,12 +1,13 @@
 //! The status of a desired item: whether the kernel holds it, and whether packets reach it.
 //!
-//! A policy rule before ours takes marked packets when it selects by our mark, by nothing, or all but some packets, and
-//! looks another table up, drops them, or goes on behind ours; a route takes them when it is in our table and before ours or
-//! more specific. Policy rules that select by something else than the mark (`from`, `iif`) and not by ours block nothing, unless
-//! they lead packets without a mark into our table, where every address is local; some of them are a hindrance.
+//! A policy rule before ours takes marked packets if it selects our mark, all packets, or all packets except some (`not`),
+//! and looks up another table, drops the packets, or jumps behind our rule. A route takes them if it is in our table and
+//! more specific than ours, or before ours. Policy rules with other selectors than the mark (`from`, `iif`) that do not
+//! select our mark block nothing, unless they lead packets without a mark into our table, where every address is local;
+//! some of them are a hindrance.
 //!
-//! A policy rule without a given priority is added before foreign ones that take its packets, or lead them past the proxy where that
-//! was asked ([`Held::past`]), as a new one would be.
+//! A policy rule without a given priority is added before foreign rules that take its packets or, if the caller asked for
+//! it ([`Held::past`]), lead them past the proxy: the kernel places a new rule there, too.
 
 use super::{Held, rule_of, tables};
 use crate::compile::RoutingItem;
@@ -14,7 +15,7 @@ use crate::redirection::Change;
 use weir_netlink::route::{PolicyRule, RT_TABLE_LOCAL, Route, RuleAction};
 
 impl Held {
-    /// The items that do not exist or have no effect.
+    /// Returns the changes for items that do not exist or have no effect.
     pub(in crate::redirection) fn missing(&self, items: &[RoutingItem]) -> Vec<Change> {
         let change = |item: &RoutingItem| match self.holds(item) {
             Ok(true) => {
@@ -30,13 +31,14 @@ impl Held {
         items.iter().filter_map(change).collect()
     }
 
-    /// These items, each policy rule that is to come before foreign ones with its priority: what is behind them is another one.
+    /// The items, with the priority of each policy rule that must be placed before foreign ones. The rule behind those then
+    /// differs from the desired one.
     pub(super) fn placed(&self, items: &[RoutingItem]) -> Vec<RoutingItem> {
         let placed = |item: &RoutingItem| self.overtaking(item).unwrap_or_else(|| item.clone());
         items.iter().map(placed).collect()
     }
 
-    /// Whether the item, or one with the same effect, exists.
+    /// Returns true if the item, or one with the same effect, exists.
     ///
     /// # Errors
     /// The foreign item that takes its packets.
@@ -52,9 +54,9 @@ impl Held {
         }
     }
 
-    /// The rule of an item that exists behind foreign rules which take its packets, where the kernel would put a new one: before
-    /// them. `None`: it is none of that kind, its place is given, or the kernel would not put it before all of them
-    /// (`fib_default_rule_pref()`, net/core/fib_rules.c).
+    /// For a policy rule that exists behind foreign rules which take its packets: the rule with the priority that the kernel
+    /// would choose for a new one, before those rules. `None` if the item is not such a rule, has a fixed priority, or the
+    /// kernel would not place it before all of them (`fib_default_rule_pref()`, net/core/fib_rules.c).
     fn overtaking(&self, item: &RoutingItem) -> Option<RoutingItem> {
         let rule = rule_of(item).filter(|rule| rule.priority.is_none())?;
         let (before, here) = self.before(rule)?;
@@ -76,8 +78,8 @@ impl Held {
         }
     }
 
-    /// The rules before the desired one as it was found, or as it will be added; and that one. The kernel inserts a rule without a
-    /// priority before all others, so only rules added later can be before it.
+    /// The rules before the desired one, and the desired one: as found, or as it will be added. The kernel inserts a rule
+    /// without a priority before all others, so only rules added later can be before it.
     fn ahead<'h>(&'h self, desired: &'h PolicyRule) -> (&'h [PolicyRule], &'h PolicyRule) {
         self.before(desired).unwrap_or_else(|| {
             let is_before =
@@ -91,7 +93,7 @@ impl Held {
         })
     }
 
-    /// Whether a rule before it takes packets of a desired rule, as that was found.
+    /// True if the earlier rule `r` takes packets of the desired rule `here`.
     fn leads_away(&self, r: &PolicyRule, here: &PolicyRule) -> bool {
         match takes(r, here) {
             Takes::Marked => true,
@@ -104,13 +106,13 @@ impl Held {
         }
     }
 
-    /// The rules before the first one with the same effect, and that one; `None`: there is no such rule.
+    /// The first rule with the same effect as the desired one, and the rules before it; `None` if there is no such rule.
     fn before(&self, desired: &PolicyRule) -> Option<(&[PolicyRule], &PolicyRule)> {
         let at = self.rules.iter().position(|r| r.same_effect(desired))?;
         Some((self.rules.get(..at)?, self.rules.get(at)?))
     }
 
-    /// The tables in which every packet is looked up before these rules apply.
+    /// The tables in which rules before the desired ones look up every packet.
     pub(super) fn tables_before(&self, items: &[RoutingItem]) -> Vec<u32> {
         let known = tables(items);
         let leads = items.iter().filter_map(rule_of).flat_map(|desired| {
@@ -125,7 +127,7 @@ impl Held {
         tables
     }
 
-    /// The kernel uses the most specific route, and of routes to the same destination the first in its order.
+    /// Like [`Held::holds`]. The kernel uses the most specific route, and the first of those with the same destination.
     fn route(&self, desired: &Route) -> Result<bool, String> {
         let here = |r: &&Route| (r.table, r.family()) == (desired.table, desired.family());
         let is_local = |r: &Route| {
@@ -160,7 +162,7 @@ impl Held {
     }
 }
 
-/// Which packets of a desired rule another rule takes.
+/// Packets of a desired rule that another rule takes.
 enum Takes {
     /// Its marked packets, whatever the action.
     Marked,
@@ -170,11 +172,11 @@ enum Takes {
     Others,
 }
 
-/// Whether a rule leads packets that bear no mark, as all of the pod's own do, to the table of this route.
+/// True if a rule leads packets without a mark, such as all of the pod's own, to the table of this route.
 fn takes_unmarked(r: &PolicyRule, route: &Route) -> bool {
     let matches = r.fwmark.unwrap_or(0) & r.fwmask.unwrap_or(u32::MAX) == 0;
     let is_there = (r.family, r.table) == (route.family(), route.table);
-    // "not" turns all selectors round together.
+    // `not` inverts all selectors together.
     let selects = match (matches, r.not) {
         (true, false) => !r.selects_more(),
         (true, true) => r.selects_more(),
@@ -183,12 +185,12 @@ fn takes_unmarked(r: &PolicyRule, route: &Route) -> bool {
     is_there && r.action == RuleAction::Lookup && selects
 }
 
-/// Whether a rule takes the packets of a desired one, as it was found, by their mark or as all others.
+/// True if rule `r` takes packets of the desired rule `here`: by their mark, or along with all others.
 pub(in crate::redirection) fn leads_away(r: &PolicyRule, here: &PolicyRule) -> bool {
     !matches!(takes(r, here), Takes::Others)
 }
 
-/// `here` is the desired rule as it was found.
+/// Determines which packets of `here`, the desired rule as found, rule `r` takes.
 fn takes(r: &PolicyRule, here: &PolicyRule) -> Takes {
     if r.family != here.family {
         return Takes::Others;
