@@ -1,4 +1,4 @@
-//! An intent as one IP family sees it.
+//! The part of an intent that depends on the IP family.
 
 use crate::config::{Dns, IdRange, Intent, OutboundRanges, Ranges};
 use ipnet::IpNet;
@@ -7,9 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// The source of the proxy's connections to the application over IPv6.
 pub(crate) const PASSTHROUGH_V6: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6);
 
-/// What depends on the family.
+/// The values of an intent for one IP family.
 pub(super) struct Family {
-    /// Whether this is IPv6.
+    /// True for IPv6.
     pub(super) is_v6: bool,
     /// The addresses that count as loopback.
     pub(super) loopback: IpNet,
@@ -25,7 +25,7 @@ pub(super) struct Family {
     pub(super) dns: FamilyDns,
 }
 
-/// Which DNS packets of a family go to the proxy.
+/// The DNS packets of a family that go to the proxy.
 pub(super) enum FamilyDns {
     Off,
     All,
@@ -34,7 +34,7 @@ pub(super) enum FamilyDns {
 }
 
 impl Family {
-    /// IPv4, and IPv6 when it is programmed.
+    /// IPv4, and IPv6 if it is enabled.
     pub(super) fn all(intent: &Intent) -> Vec<Self> {
         let mut families = vec![Self::of(intent, false)];
         if intent.enable_ipv6 {
@@ -88,7 +88,7 @@ fn servers<A: Copy + Into<IpAddr>>(addresses: &[A]) -> FamilyDns {
     }
 }
 
-/// A user or group of the proxy. Rules for the two differ in one key only: each rule that matches the
+/// A user or group of the proxy. Rules for users and groups differ only in one key: each rule that matches the
 /// proxy's user has a counterpart that matches its group.
 #[derive(Clone, Copy)]
 pub(super) enum Owner<'a> {

@@ -1,11 +1,11 @@
-//! Compiles an [`Intent`] to rules: plain data, no kernel.
+//! Compiles an [`Intent`] to rules. The result is plain data; the kernel is not accessed.
 //!
 //! The two engines have different rules, not two spellings of the same ones: see [`weir_netfilter::xtables`].
 //! `family` computes what both share; everything else exists once per engine.
 //!
-//! Upstream's rules for nf_tables also do something else to a few packets than those for legacy tables: see `Semantics` in
-//! `nft`. [`compile`] is for an engine that was named and has upstream's rules for it. [`compile_chosen`]
-//! is for one that was chosen automatically: its rules do what those for legacy tables do, whichever was chosen.
+//! Upstream's rules for nf_tables treat a few packets differently from those for legacy tables: see `Semantics` in
+//! `nft`. [`compile`] is for a configured engine and generates upstream's rules for it. [`compile_chosen`] is for an
+//! engine that was chosen automatically: for either engine its rules have the effect of those for legacy tables.
 //!
 //! # What happens to a packet
 //!
@@ -39,7 +39,7 @@ use std::borrow::Cow;
 use std::fmt;
 use weir_netfilter as engines;
 
-/// The kernel interface that the rules are written for.
+/// The kernel interface for which rules are compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Engine {
     /// nf_tables with owned `inet` tables. Since 5.2, which added NAT and route chains to `inet`.
@@ -61,17 +61,17 @@ pub struct Compiled {
     leaves_ipv6_alone: bool,
 }
 
-/// What the rules were compiled from.
+/// The source of the rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Origin {
     Intent(Box<Intent>),
-    /// The same in legacy tables.
+    /// The same redirection as rules for legacy tables.
     Legacy(engines::xtables::Ruleset),
 }
 
 impl Compiled {
-    /// Of another kind of redirection than that to a sidecar. `legacy` is the same in legacy tables, as upstream writes
-    /// it: rules of built-in chains that equal its own are taken for upstream's.
+    /// Creates the desired state of a redirection other than that to a sidecar. `legacy` is the same redirection in legacy
+    /// tables, as upstream writes it: rules of built-in chains that equal these count as upstream's.
     #[must_use]
     pub fn new(
         scheme: &'static Scheme,
@@ -93,7 +93,7 @@ impl Compiled {
         }
     }
 
-    /// Its rules for nf_tables return IPv6 packets first: what is foreign there hinders none of them.
+    /// Declares that the rules for nf_tables return IPv6 packets first, so foreign rules for IPv6 are no hindrance.
     #[must_use]
     pub fn leaving_ipv6_alone(self) -> Self {
         Self {
@@ -102,7 +102,7 @@ impl Compiled {
         }
     }
 
-    /// The kind of redirection.
+    /// Returns the kind of redirection.
     #[must_use]
     pub fn scheme(&self) -> &'static Scheme {
         self.scheme
@@ -113,12 +113,12 @@ impl Compiled {
         self.leaves_ipv6_alone
     }
 
-    /// What comes in by some interfaces is not redirected.
+    /// True if packets of some interfaces are not redirected.
     pub(crate) fn leaves_interfaces_alone(&self) -> bool {
         matches!(&self.origin, Origin::Intent(intent) if !intent.exclude_interfaces.is_empty())
     }
 
-    /// The same intent in legacy tables, as upstream's installer writes it by default.
+    /// Returns the same redirection in legacy tables, as upstream's installer writes it by default.
     pub(crate) fn in_legacy_tables(&self) -> Cow<'_, engines::xtables::Ruleset> {
         match (&self.rules, &self.origin) {
             (Rules::Xtables(rules), _) | (_, Origin::Legacy(rules)) => Cow::Borrowed(rules),
@@ -132,18 +132,18 @@ impl Compiled {
 pub enum Rules {
     /// Owned tables, complete.
     Nft(engines::nft::Ruleset),
-    /// Owned chains, complete; of built-in chains only the desired rules.
+    /// Owned chains, complete; for built-in chains only the desired rules.
     Xtables(engines::xtables::Ruleset),
 }
 
-/// Compiles for the engine that was named. Never fails: parsing the intent found all input errors.
+/// Compiles for a configured engine. Never fails: parsing the intent found all input errors.
 #[must_use]
 pub fn compile(intent: &Intent, engine: Engine) -> Compiled {
     with(intent, engine, nft::Semantics::Nft)
 }
 
-/// Compiles for an engine that was chosen automatically: nf_tables get rules that do to every packet what the rules for
-/// legacy tables do.
+/// Compiles for an engine that was chosen automatically: rules for nf_tables have the same effect on every packet as the
+/// rules for legacy tables.
 #[must_use]
 pub fn compile_chosen(intent: &Intent, engine: Engine) -> Compiled {
     with(intent, engine, nft::Semantics::Xtables)

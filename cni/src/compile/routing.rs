@@ -22,6 +22,8 @@ pub enum RoutingItem {
     LocalDefault(Route),
 }
 
+/// Compiles the routing of a redirection to a sidecar:
+///
 /// - `::6` is the source of the proxy's connections to the application over IPv6; IPv4 has all of
 ///   127.0.0.0/8 on `lo`.
 /// - Marked packets are looked up in a separate table, where every address is local. The routes are added before
@@ -44,13 +46,13 @@ pub(super) fn routing(intent: &Intent) -> Vec<RoutingItem> {
 }
 
 impl RoutingItem {
-    /// The route with which every address of the family is local, with weir's protocol number.
+    /// Creates the route that makes every address of the family local, with weir's protocol number.
     #[must_use]
     pub fn local_default(family: AddressFamily, table: u32) -> Self {
         Self::LocalDefault(Route::local_default(family, LOOPBACK_IFINDEX, table).by(WEIR))
     }
 
-    /// The policy rule for packets with this mark, compared under the mask, with weir's protocol number.
+    /// Creates the policy rule for packets with this mark under the mask, with weir's protocol number.
     #[must_use]
     pub fn marked(
         family: AddressFamily,
@@ -63,7 +65,7 @@ impl RoutingItem {
         Self::PolicyRule(rule)
     }
 
-    /// Its family.
+    /// Returns the address family.
     #[must_use]
     pub fn family(&self) -> AddressFamily {
         match self {
@@ -73,19 +75,19 @@ impl RoutingItem {
         }
     }
 
-    /// The item without the verb: `ip -4 rule fwmark 0x539 lookup 133`.
+    /// Formats the item without a verb: `ip -4 rule fwmark 0x539 lookup 133`.
     #[must_use]
     pub fn object(&self) -> String {
         self.command("")
     }
 
-    /// The command that deletes it.
+    /// Formats the command that deletes the item.
     #[must_use]
     pub fn removal(&self) -> String {
         self.command("delete ")
     }
 
-    /// The command with this verb, which ends with a blank.
+    /// Formats the command with this verb, which ends with a blank.
     fn command(&self, verb: &str) -> String {
         let (option, scope) = match self.family() {
             AddressFamily::V4 => ("-4", " scope host"),

@@ -142,9 +142,9 @@ fn divert(mark: u32, chains: &mut Chains) {
 }
 
 /// `istio-tproxy`: packets that are not for loopback go to the inbound listener unchanged. The tproxy
-/// statement does not end the evaluation, so an accept follows; the counter is before the accept. Without a listener, or
-/// with one that is not transparent, it ends the rule (`NFT_BREAK`), where the legacy target drops the packet: with
-/// [`Semantics::Xtables`] rules that drop follow.
+/// statement does not end the evaluation, so an accept follows; the counter is before the accept. If there is no listener,
+/// or it is not transparent, the statement ends the rule (`NFT_BREAK`), where the legacy target drops the packet: with
+/// [`Semantics::Xtables`] rules follow that drop it.
 fn tproxy(
     intent: &Intent,
     semantics: Semantics,

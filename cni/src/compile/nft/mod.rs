@@ -24,24 +24,24 @@ const OUTPUT_DNS: &str = "istio-output-dns";
 const DIVERT: &str = "istio-divert";
 const TPROXY: &str = "istio-tproxy";
 const DROP: &str = "istio-drop";
-/// With [`Semantics::Xtables`] only.
+/// Only used with [`Semantics::Xtables`].
 const NOT_PROXY: &str = "istio-not-proxy";
 const OTHER_GROUPS: &str = "istio-other-groups";
 
-/// Upstream's rules for the two engines differ in what they do to a few packets. Rules for nf_tables can have either meaning:
+/// The effect of rules for nf_tables. Upstream's rules for the two engines treat a few packets differently:
 ///
 /// | | `Nft` | `Xtables` |
 /// |---|---|---|
-/// | IPv6 that is not programmed | rules without an address apply to it | returns first in every base chain |
-/// | invalid packets are dropped | TCP | of every protocol |
+/// | IPv6, if not enabled | rules without an address apply to it | returns first in every base chain |
+/// | invalid packets that are dropped | TCP | every protocol |
 /// | a prefix of interface names | `eth*` | `eth+` |
-/// | no transparent socket takes an inbound packet | reaches the application | is dropped |
-/// | packets without a socket | are of no owner, nor of another one | are of another owner than any that is named |
+/// | inbound packets without a transparent socket | reach the application | are dropped |
+/// | packets without a socket | match neither an owner nor its negation | match the negation of every owner |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Semantics {
-    /// That of upstream's rules for nf_tables.
+    /// The effect of upstream's rules for nf_tables.
     Nft,
-    /// That of its rules for legacy tables.
+    /// The effect of upstream's rules for legacy tables.
     Xtables,
 }
 
@@ -51,7 +51,7 @@ impl Semantics {
         self == Self::Xtables && !intent.enable_ipv6
     }
 
-    /// `iifname NAME` or `oifname NAME`, or nothing for the name of every interface.
+    /// `iifname NAME` or `oifname NAME`, or no match for the wildcard that covers every interface.
     fn interface(self, rule: RuleBuilder, key: MetaKey, name: &str) -> RuleBuilder {
         let wildcard = match self {
             Self::Nft => '*',
@@ -106,8 +106,8 @@ struct Chains {
 }
 
 impl Chains {
-    /// Declares every chain that the table may have, in the order of the listing: the base chains for incoming and for
-    /// outgoing packets, of these types, and regular ones.
+    /// Declares every chain that the table may have, in the order of the listing: the base chains for incoming and
+    /// outgoing packets, with these types, and the regular chains.
     fn new([incoming, outgoing]: [ChainType; 2], priority: i32, regular: &[&str]) -> Self {
         let mut chains = vec![
             Chain::base(PREROUTING, incoming, Hook::Prerouting, priority),
@@ -128,7 +128,7 @@ impl Chains {
         }
     }
 
-    /// `meta nfproto ipv6 counter return` in front of the rules of each base chain.
+    /// Inserts `meta nfproto ipv6 counter return` before the rules of each base chain.
     fn leave_ipv6_alone(&mut self) {
         let is_used = |chain: &&mut Chain| chain.base.is_some() && !chain.rules.is_empty();
         for chain in self.chains.iter_mut().filter(is_used) {

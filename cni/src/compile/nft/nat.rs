@@ -168,21 +168,22 @@ fn output(intent: &Intent, semantics: Semantics, families: &[Family], chains: &m
     }
 }
 
-/// How packets over `lo` that are not the proxy's own are recognized, in [`own_traffic`].
+/// How [`own_traffic`] matches packets over `lo` that are not the proxy's own.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Others {
-    /// They are of another owner.
+    /// By a negated match of each owner.
     Each,
-    /// In a chain: see [`others`].
+    /// In a separate chain: see [`others`].
     First,
-    /// There are none: all have been accepted.
+    /// Not at all: such packets were already accepted.
     Gone,
 }
 
-/// Whether a packet is of another owner than these. `meta skuid != U` is not true of a packet without a socket, so what does not
-/// return is of another. Nothing follows in `output`, so it is accepted there.
+/// Chains that select packets of other owners than these. `meta skuid != U` does not match a packet without a socket, so
+/// the chain returns the packets of these owners and accepts the rest: no rule follows the jump in `output`.
 ///
-/// `istio-not-proxy`: packets of the proxy's first user or group return. `istio-other-groups`: those of included groups.
+/// `istio-not-proxy`: packets of the proxy's first user or group return. `istio-other-groups`: those of included groups
+/// return.
 fn others(intent: &Intent, chains: &mut Chains) {
     let accept = || Rule::builder().counter().verdict(Verdict::Accept);
     let first = Owner::all(intent).next();
@@ -250,7 +251,7 @@ fn own_traffic(
 /// Excluded groups: one rule per group. Included groups: one rule that returns packets of all other groups. A rule
 /// has at most 128 expressions, which 64 groups exceed: then the rule looks the group up in an anonymous set.
 ///
-/// With [`Semantics::Xtables`] included groups are looked for in a chain: see [`others`].
+/// With [`Semantics::Xtables`] a separate chain matches included groups: see [`others`].
 fn owner_groups(groups: &OwnerGroups, semantics: Semantics) -> Vec<Rule> {
     let skgid = |rule: RuleBuilder, op, group: &IdRange| rule.skgid(op, group.0.clone());
     match groups {

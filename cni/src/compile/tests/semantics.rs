@@ -3,7 +3,7 @@
 use super::*;
 use weir_netfilter::nft::TableFamily::Inet;
 
-/// The rules of a chain as `nft` lists them; of an engine that was `named`, or was chosen.
+/// The rules of a chain as `nft` lists them; for an engine that was configured (`named`), or was chosen.
 fn listed(intent: &Intent, named: bool, table: &str, chain: &str) -> Vec<String> {
     let compiled = match named {
         true => compile(intent, Engine::Nft),
@@ -106,7 +106,7 @@ fn packets_without_a_socket_are_of_another_owner() {
             "counter accept"
         ]
     );
-    // Loopback is captured, and no group: neither chain.
+    // Loopback is captured and no group is included: neither chain exists.
     let intent = intent_of_nothing();
     let Rules::Nft(rules) = compile_chosen(&intent, Engine::Nft).rules else {
         panic!("asked for nft")
@@ -123,7 +123,7 @@ fn intent_of_nothing() -> Intent {
     })
 }
 
-/// What is chosen for legacy tables is what is named.
+/// For legacy tables a chosen and a configured engine get the same rules.
 #[test]
 fn legacy_tables_have_one_meaning() {
     let intent = everything(|_| {});

@@ -9,7 +9,7 @@ use super::{
 use crate::config::{Inbound, Intent};
 use weir_netfilter::xtables::{Connmark, ConntrackState, Rule, Target, Tproxy, Xmark};
 
-/// Packets of known connections and of related ones.
+/// States of packets of known and related connections.
 const KNOWN: [ConntrackState; 2] = [ConntrackState::Related, ConntrackState::Established];
 
 pub(super) fn chains(intent: &Intent, family: &Family) -> Chains {

@@ -1,5 +1,4 @@
-//! Rules for the legacy tables, once per family. IPv6 tables are not touched when IPv6 is not
-//! programmed.
+//! Rules for the legacy tables, once per family. IPv6 tables are not changed if IPv6 is not enabled.
 
 mod mangle;
 mod nat;
@@ -23,7 +22,7 @@ const DROP: &str = "ISTIO_DROP";
 const IS: Not = Not(false);
 const IS_NOT: Not = Not(true);
 
-/// IPv4 before IPv6, tables in alphabetical order: the order in which they are written.
+/// Compiles the tables in the order in which they are written: IPv4 before IPv6, each in alphabetical order.
 pub(super) fn ruleset(intent: &Intent) -> Ruleset {
     let mut tables = Vec::new();
     for family in Family::all(intent) {

@@ -82,8 +82,8 @@ fn inbound(intent: &Intent, chains: &mut Chains) {
 
 /// `OUTPUT`: packets to excluded interfaces return, the rest is outbound traffic.
 ///
-/// `ISTIO_OUTPUT`: the rules of `istio-output` in [`nft`](super::super::nft), in the same order; what is there for each
-/// family is here in the tables of the family.
+/// `ISTIO_OUTPUT`: the rules of `istio-output` in [`nft`](super::super::nft), in the same order; rules that exist there
+/// once per family are in the tables of the family here.
 fn output(intent: &Intent, family: &Family, chains: &mut Chains) {
     for name in &intent.exclude_interfaces {
         let rule = Rule::builder().out_interface(name.as_str()).returns();
@@ -136,7 +136,7 @@ fn output(intent: &Intent, family: &Family, chains: &mut Chains) {
     }
 }
 
-/// The rules for one user or group of the proxy, those of the same function for nf_tables.
+/// The rules for one user or group of the proxy, as in the function of the same name for nf_tables.
 fn own_traffic(intent: &Intent, family: &Family, owner: Owner<'_>) -> Vec<Rule> {
     let captures_dns = intent.dns != Dns::Off;
     let over_lo = || Rule::builder().out_interface("lo");
