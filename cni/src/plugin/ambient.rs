@@ -10,9 +10,8 @@ use crate::pod::Pod;
 use crate::protocol::{CniError, LabelSelector, Selector};
 
 impl Plugin<'_> {
-    /// Reads the pod and its namespace and decides. A failure is an error, except
-    /// with `enable_ambient_detection_retry: false`, where the pod is treated as
-    /// not ambient.
+    /// Reads the pod and its namespace, and returns whether the pod is ambient. A failure is an error, except
+    /// with `enable_ambient_detection_retry: false`: then the pod counts as not ambient.
     pub(super) fn is_ambient(&self, candidate: &Candidate) -> Result<bool, CniError> {
         if !candidate.conf.ambient_enabled {
             return Ok(false);
@@ -49,8 +48,8 @@ impl Plugin<'_> {
     }
 }
 
-/// Which pods are ambient: the pairs of `AMBIENT_ENABLEMENT_SELECTOR`. The plugin and the node agent decide by the same
-/// rules.
+/// The selectors of ambient pods: the pairs of `AMBIENT_ENABLEMENT_SELECTOR`. The plugin and the node agent decide by
+/// the same rules.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Enablement(Vec<(Compiled, Compiled)>);
 
@@ -91,7 +90,7 @@ impl Enablement {
         pairs.map(pair).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether a pod in a namespace with these labels is ambient.
+    /// Decides whether a pod in a namespace with these labels is ambient.
     ///
     /// # Errors
     /// The first reason why it is not.

@@ -6,25 +6,25 @@ use crate::api;
 use crate::log::Logger;
 use crate::protocol::CniError;
 
-/// Numbers of attempts and time limits of the plugin.
+/// Maximum numbers of attempts and time limits of the plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Attempts to read the pod of a sidecar.
     pub sidecar_attempts: u32,
-    /// Attempts of the ambient decision when a failure lets the pod through.
+    /// Attempts of the ambient decision if a failure lets the pod through.
     pub ambient_attempts: u32,
-    /// Attempts of the ambient decision when a failure fails the ADD.
+    /// Attempts of the ambient decision if a failure fails the ADD.
     pub ambient_strict_attempts: u32,
     /// Attempts to read the pod for CHECK.
     pub check_attempts: u32,
     /// Pause after a failed attempt.
     pub pause: Duration,
-    /// Time limit of one look-up at the node agent, which waits half of it for a pod that it has not seen yet.
+    /// Time limit of one lookup at the node agent, which waits half of it for a pod that it has not seen yet.
     pub look_up: Duration,
     /// Time limit of one request, including connecting.
     pub request: Duration,
-    /// Time limit of all attempts of one call, including those without an answer: room for as many as upstream's plugin
-    /// makes, one a second. The error must be printed before the runtime times out.
+    /// Time limit of all attempts of one call, including those without an answer: sufficient for as many as upstream's
+    /// plugin makes, one per second. The error must be printed before the runtime times out.
     pub total: Duration,
     /// Time limit of the hand-over to the node agent.
     pub hand_over: Duration,
@@ -46,13 +46,13 @@ impl Default for Limits {
     }
 }
 
-/// Attempts where the answer will be the same: the object may have been corrected in the same moment.
+/// Attempts after a permanent failure: the object may be corrected at the same moment.
 const LASTING: u32 = 2;
-/// Attempts for an object that is not there: the runtime starts pods that the API server has, and one that was deleted
-/// meanwhile does not come back.
+/// Attempts for an object that was not found: the runtime starts only pods that the API server has, and a pod deleted in
+/// the meantime does not come back.
 const GONE: u32 = 5;
 
-/// One call's budget of attempts.
+/// The budget of attempts of one call.
 pub(super) struct Attempts<'a> {
     pub(super) limits: &'a Limits,
     pub(super) log: &'a Logger,
@@ -60,9 +60,8 @@ pub(super) struct Attempts<'a> {
 }
 
 impl Attempts<'_> {
-    /// Calls `ask` up to `count` times. Returns `Ok(None)` when `give_up` is true after a failure: the
-    /// answer does not matter any more. An error without a request, such as an unusable kubeconfig, is
-    /// returned at once.
+    /// Calls `ask` up to `count` times. Returns `Ok(None)` if `give_up` is true after a failure: the answer is no longer
+    /// needed. Returns an error that occurred before a request was sent, such as an unusable kubeconfig, at once.
     pub(super) fn run<T>(
         &self,
         count: u32,
@@ -80,7 +79,7 @@ impl Attempts<'_> {
             if give_up() {
                 return Ok(None);
             }
-            // Only an attempt that sent a request may have another result next time.
+            // A retry can only have another result if the attempt sent a request.
             if !error.has_asked() {
                 return Err(CniError::internal(&error));
             }
@@ -90,7 +89,7 @@ impl Attempts<'_> {
                 _ => count,
             };
             let left = self.deadline.saturating_duration_since(Instant::now());
-            // The last attempt, too, has half a pause at least: cut short it would hide why the others failed.
+            // The last attempt also needs at least half a pause: if cut short, its error would hide why the others failed.
             if attempt >= count || left <= self.limits.pause * 3 / 2 {
                 let seconds = started.elapsed().as_secs_f32();
                 return Err(CniError::internal(&error).with_details(format!(

@@ -27,10 +27,10 @@ pub struct DesiredRedirection<'a> {
     pub phases: &'a Phases,
 }
 
-/// The engine that the network configuration names; `None`: chosen automatically.
+/// Returns the engine that the network configuration names; `None`: chosen automatically.
 ///
-/// `native_nftables: false` means the effect of xtables in whichever variant the node has. The rules for an engine that was
-/// chosen automatically have it, those for nf_tables too
+/// `native_nftables: false` means the effect of xtables, in the variant that the node has. The rules for an engine that was
+/// chosen automatically have this effect, including those for nf_tables
 /// ([`compile_chosen`](crate::compile::compile_chosen)).
 #[must_use]
 pub fn named_engine(native_nftables: bool) -> Option<Engine> {
@@ -52,25 +52,24 @@ impl fmt::Display for Deviation {
     }
 }
 
-/// The kernel, or a replacement for tests. Errors are whole sentences: input,
-/// reason, remedy.
+/// The kernel, or a replacement for tests. Errors are complete sentences: input, reason, remedy.
 pub trait Backend {
     /// Applies the redirection to the namespace, atomically and idempotently. Returns one line for the log.
     ///
     /// # Errors
-    /// The reason; the namespace is unchanged unless the error says otherwise.
+    /// The reason; the namespace is unchanged unless the error states otherwise.
     fn apply(&self, desired: &DesiredRedirection<'_>) -> Result<String, String>;
 
-    /// What is missing or unexpected in the namespace; empty when it is in sync. Changes nothing.
+    /// Returns the missing and unexpected objects of the namespace; empty if it is in sync. Changes nothing.
     ///
     /// # Errors
     /// The reason why the namespace cannot be compared.
     fn verify(&self, desired: &DesiredRedirection<'_>) -> Result<Vec<Deviation>, String>;
 
-    /// Checks whether this process can write rules on this node: `Some` with the reason where the kernel has no engine for them.
+    /// Checks whether this process can write rules on this node: `Some` with the reason if the kernel has no engine.
     /// Changes nothing.
     ///
     /// # Errors
-    /// What prevents this process from it, and what provides it.
+    /// The reason why this process cannot write rules, and the remedy.
     fn probe(&self) -> Result<Option<String>, String>;
 }

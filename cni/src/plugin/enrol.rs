@@ -1,4 +1,4 @@
-//! The steps, in order, that decide about a pod.
+//! The steps of ADD, in order: which pods are redirected, handed over or let through.
 
 use std::cell::OnceCell;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::api::{self, Client};
 use crate::log::Logger;
 use crate::protocol::{Call, CniArgs, CniError, NetConf, PrevResult, validate_kubernetes_name};
 
-/// The plugin, which implements the verbs; see the module.
+/// The plugin, which implements the CNI verbs; see the module.
 pub struct Plugin<'a> {
     /// Writes to the kernel.
     pub backend: &'a dyn Backend,
@@ -29,7 +29,7 @@ pub struct Plugin<'a> {
 pub(super) struct Candidate {
     pub(super) conf: NetConf,
     pub(super) args: CniArgs,
-    /// For the node agent.
+    /// The pod's network namespace, passed to the node agent.
     pub(super) netns: Option<NetnsOfPod>,
     client: OnceCell<Client>,
     pub(super) deadline: Instant,
@@ -37,8 +37,8 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// The client for the API server, created when it is needed: a pod that the node agent knows starts without it,
-    /// even while the kubeconfig cannot be used.
+    /// The client for the API server, created on first use: a pod that the node agent knows starts without it, even while
+    /// the kubeconfig cannot be used.
     pub(super) fn client(&self) -> Result<&Client, api::Error> {
         if let Some(client) = self.client.get() {
             return Ok(client);
@@ -48,15 +48,13 @@ impl Candidate {
     }
 }
 
-/// True for the pod of the node agent itself: its name begins with that of the
-/// DaemonSet and it is in the agent's namespace.
+/// True for the node agent's own pod: its name begins with that of the DaemonSet, and it is in the agent's namespace.
 pub(super) fn is_agent(conf: &NetConf, args: &CniArgs) -> bool {
     args.pod_name.starts_with(AGENT_POD_PREFIX) && args.pod_namespace == conf.pod_namespace
 }
 
 impl Plugin<'_> {
-    /// ADD without its result: redirects the pod, hands it over, or lets it
-    /// through.
+    /// Performs ADD without producing its result: redirects the pod, hands it over, or lets it through.
     ///
     /// # Errors
     /// Code 999 with the reason; the namespace is unchanged.
@@ -76,8 +74,7 @@ impl Plugin<'_> {
         Ok(())
     }
 
-    /// The decisions that need no request to the API server. `None`: the pod is
-    /// let through.
+    /// Makes the decisions that need no request to the API server. `None`: the pod is let through.
     pub(super) fn candidate(
         &self,
         call: &Call,

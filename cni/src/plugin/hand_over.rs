@@ -13,8 +13,8 @@ use crate::http::post_for_status;
 use crate::protocol::{Call, CniArgs, CniError, PrevResult, ResultAddress, code};
 
 impl Plugin<'_> {
-    /// `POST /cmdadd` to the agent, whose status decides; without retries: the runtime creates a new
-    /// sandbox when this fails.
+    /// Sends `POST /cmdadd` to the agent; the status of the answer is the result. Does not retry: after a failure the
+    /// runtime creates a new sandbox.
     pub(super) fn hand_over(
         &self,
         call: &Call,
@@ -33,8 +33,9 @@ impl Plugin<'_> {
         )))
     }
 
-    /// Asks the agent whether the pod is enrolled. One of an earlier version does not know the question, and Istio's neither. What is
-    /// not known is no difference: some runtimes end pods whose CHECK fails, and an agent may be replaced at any time.
+    /// Asks the agent whether the pod is enrolled. Earlier versions of the agent and Istio's agent do not support the request.
+    /// An unknown state does not count as a difference: some runtimes kill pods whose CHECK fails, and an agent may be
+    /// replaced at any time.
     pub(super) fn check_enrolled(
         &self,
         call: &Call,
@@ -54,7 +55,7 @@ impl Plugin<'_> {
         .map_err(|why| CniError::new(code::REDIRECTION_DIFFERS, why))
     }
 
-    /// `None`: with 200. Otherwise the status, and with it what the agent says.
+    /// Posts the pod to the agent. Returns `None` for status 200, else the status and a text with the agent's message.
     fn tell_agent(
         &self,
         call: &Call,
@@ -78,8 +79,8 @@ impl Plugin<'_> {
     }
 }
 
-/// The body of the hand-over: capitalised keys, the mask as base64.
-/// `addresses` is `None` when there was no previous result.
+/// Builds the body of the hand-over: capitalised keys, the mask as base64. `addresses` is `None` if there was no
+/// previous result.
 ///
 /// Agents of other versions read it, too: the format must not change.
 #[must_use]
@@ -106,7 +107,7 @@ pub fn body(netns: &str, args: &CniArgs, addresses: Option<&[ResultAddress]>) ->
     })
 }
 
-/// The bytes of a network mask (RFC 4648, with padding).
+/// The bytes of a network mask as base64 (RFC 4648, with padding).
 fn mask_base64(net: &IpNet) -> String {
     match net.netmask() {
         IpAddr::V4(mask) => STANDARD.encode(mask.octets()),

@@ -11,8 +11,7 @@ impl Handler for Plugin<'_> {
     /// Enrols the pod and passes the previous result on.
     fn add(&mut self, call: &Call) -> Result<Value, CniError> {
         let previous = PrevResult::read(&call.config, &call.version)?;
-        // Converted before any change: a version that cannot express the result must
-        // not leave rules behind.
+        // Convert before any change: a version that cannot express the result must not leave rules behind.
         let result = match &previous {
             Some(previous) => previous.clone().into_result(&call.version)?,
             None => empty(&call.version)?,
@@ -26,8 +25,8 @@ impl Handler for Plugin<'_> {
         }
     }
 
-    /// Compares the rules in the namespace with what the pod requests. Succeeds for
-    /// pods that request none. For ambient pods the agent is asked.
+    /// Compares the rules in the namespace with those that the pod requests. Succeeds for pods that request none.
+    /// For ambient pods asks the node agent.
     fn check(&mut self, call: &Call) -> Result<(), CniError> {
         let conf = NetConf::read(call)?;
         let args = CniArgs::parse(&call.env.args)?;
@@ -44,8 +43,8 @@ impl Handler for Plugin<'_> {
         compared
     }
 
-    /// Always succeeds: rules are deleted with the namespace, and state on the node
-    /// belongs to the agent, which learns of the deletion from the API server.
+    /// Always succeeds: the kernel deletes the rules with the namespace, and state on the node belongs to the agent, which
+    /// learns of the deletion from the API server.
     fn del(&mut self, call: &Call) -> Result<(), CniError> {
         self.log.debug(&format!(
             "DEL of container {}: nothing to undo",
@@ -54,17 +53,17 @@ impl Handler for Plugin<'_> {
         Ok(())
     }
 
-    /// Always succeeds, whatever attachments it lists: there is no state on the node to collect.
+    /// Always succeeds, regardless of the listed attachments: there is no state on the node to collect.
     fn gc(&mut self, _: &Call) -> Result<(), CniError> {
         self.log.debug("GC: nothing to collect");
         Ok(())
     }
 
-    /// Checks whether the kernel accepts rules from this process. A kernel without any engine for rules is enough where pods may be of
-    /// ambient mode: the node agent redirects them, and can do that by eBPF.
+    /// Checks whether the kernel accepts rules from this process. If ambient mode is enabled, a kernel without any engine
+    /// for rules is sufficient: the node agent redirects ambient pods, and can use eBPF for that.
     ///
-    /// A missing kubeconfig is only logged: the node agent writes it, and a runtime would not start the
-    /// agent's pod while a plugin reports that it is not available.
+    /// A missing kubeconfig is only logged: the node agent writes it, and the runtime would not start the agent's pod while
+    /// a plugin reports that it is not available.
     fn status(&mut self, call: &Call) -> Result<(), CniError> {
         let unavailable = |reason: String| {
             CniError::new(

@@ -10,7 +10,7 @@ use crate::redirection::{self, AppliedRedirection, Change, Desired as _, Sandbox
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Reads and writes the namespace itself.
+/// Reads and writes the network namespace.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct KernelBackend;
 
@@ -24,7 +24,7 @@ impl Backend for KernelBackend {
             let begun = Instant::now();
             let done = visit.apply_intent(intent, engine).map_err(text)?;
             let took = begun.elapsed();
-            // The redirection is there: what cannot be found out is a matter of CHECK.
+            // The redirection is applied, so hindrances, or a failure to search for them, are only logged; CHECK reports them.
             let compiled = intent.compile_for(engine, done.engine);
             let found = visit.hindrances(&compiled);
             for line in found.unwrap_or_else(|doubt| vec![doubt]) {
@@ -49,7 +49,7 @@ impl Backend for KernelBackend {
             let engine = engine.map_err(text)?;
             let chosen = Instant::now();
             let compiled = intent.compile_for(named, engine);
-            // What an older version chose are upstream's rules for this engine.
+            // An older version used upstream's rules for an engine that was chosen automatically.
             let is_chosen = named.is_none() && engine == Engine::Nft;
             let older = || is_chosen.then(|| intent.compile(engine));
             let changes = visit.verify_either(&compiled, older).map_err(text)?;
@@ -73,7 +73,7 @@ impl Backend for KernelBackend {
     }
 }
 
-/// Reports to the log and the phases what was written; it took `took` in all.
+/// Reports the changes to the log and their durations to the phases; `took` is the total duration.
 fn report(desired: &DesiredRedirection<'_>, done: &AppliedRedirection, took: Duration) {
     let phases = desired.phases;
     let read_back = done.read_back.unwrap_or_default();
@@ -118,8 +118,8 @@ fn visit<T: Send>(
     Ok(done)
 }
 
-/// Writes the rules as `iptables-save` prints them to `DRY_RUN_FILE_PATH`, and nothing to the kernel, which is not asked for its
-/// engines either. Without addresses, policy rules and routes, as upstream's plugin.
+/// Writes the rules as `iptables-save` prints them to `DRY_RUN_FILE_PATH`, without addresses, policy rules and routes, as
+/// upstream's plugin does. Writes nothing to the kernel, and does not check which engines it has.
 fn dry_run(file: &Path, desired: &DesiredRedirection<'_>) -> Result<String, String> {
     let compiled =
         |_: &Visit<'_>, intent: &Intent| Ok(compile(intent, Engine::Xtables).rules.to_string());

@@ -1,7 +1,7 @@
-//! The pod and its namespace: from the node agent, which follows the node's pods, else from the API server.
+//! Looks up the pod and its namespace: at the node agent, which watches the node's pods, else at the API server.
 //!
-//! The agent is asked first, because it knows already, also while the API server does not answer. Whatever it
-//! answers but the pod itself, or nothing at all, leads to the API server.
+//! The plugin asks the agent first: it already knows the pod, even while the API server does not answer. If the
+//! agent does not answer, or not with the pod, the plugin asks the API server.
 
 use std::cell::Cell;
 use std::io::{Error, ErrorKind};
@@ -20,19 +20,19 @@ use crate::json;
 use crate::log::Level;
 use crate::pod::{Namespace, Pod};
 
-/// Path that questions are posted to.
+/// Path to which questions are posted.
 pub const POD_PATH: &str = "/pod";
 
-/// What is asked of the agent.
+/// The request to the agent: the identity of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodQuestion {
     /// `K8S_POD_NAMESPACE`
     pub namespace: String,
     /// `K8S_POD_NAME`
     pub name: String,
-    /// `K8S_POD_UID`: a name may have belonged to another pod a moment ago.
+    /// `K8S_POD_UID`: another pod may have had the same name a moment ago.
     pub uid: String,
-    /// `CNI_NETNS`, so that the agent need not search for it.
+    /// `CNI_NETNS`, so that the agent need not search for the network namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns: Option<NetnsOfPod>,
 }
@@ -49,7 +49,7 @@ pub struct NetnsOfPod {
 }
 
 impl NetnsOfPod {
-    /// Of this file, as it is now. `None`: it cannot be looked at.
+    /// Reads the identity of the file at `path`; `None` if that fails.
     pub(super) fn at(path: &Path) -> Option<Self> {
         let meta = std::fs::metadata(path).ok()?;
         Some(Self {
@@ -60,23 +60,23 @@ impl NetnsOfPod {
     }
 }
 
-/// What the agent knows, in the form of the API server.
+/// The agent's answer: objects in the form of the API server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodAnswer {
     /// The pod, without the fields that no decision needs.
     #[serde(deserialize_with = "json::object")]
     pub pod: Pod,
-    /// Its namespace, when that is known.
+    /// Its namespace, if the agent knows it.
     #[serde(default, deserialize_with = "json::optional")]
     pub namespace: Option<Namespace>,
 }
 
-/// Whether the agent is worth another question in this call.
+/// True once the agent failed to answer properly: it is not asked again in this call.
 #[derive(Debug, Default)]
 pub(super) struct Patience(Cell<bool>);
 
 impl Plugin<'_> {
-    /// The pod, from the node agent or the API server.
+    /// Reads the pod from the node agent or the API server.
     pub(super) fn read_pod(
         &self,
         candidate: &Candidate,
@@ -88,7 +88,7 @@ impl Plugin<'_> {
         }
     }
 
-    /// The pod and its namespace.
+    /// Reads the pod and its namespace.
     pub(super) fn read_pod_and_namespace(
         &self,
         candidate: &Candidate,
@@ -105,7 +105,7 @@ impl Plugin<'_> {
         Ok((pod, namespace))
     }
 
-    /// `POST /pod` to the agent. `None`, with the reason in the log: the API server has to be asked.
+    /// Sends `POST /pod` to the agent. `None`, with the reason in the log: the caller must ask the API server.
     fn ask_agent(&self, candidate: &Candidate, limit: Duration) -> Option<PodAnswer> {
         let args = &candidate.args;
         if args.pod_uid.is_empty() || candidate.patience.0.get() {
@@ -128,7 +128,7 @@ impl Plugin<'_> {
             }
             Err(reason) => reason,
         };
-        // An agent that is late once is not asked again.
+        // Do not ask an agent again that did not answer in time or gave an invalid answer.
         candidate.patience.0.set(level == Level::Warn);
         let line = format!(
             "the node agent at {} {why}; the API server is asked instead",
@@ -141,7 +141,7 @@ impl Plugin<'_> {
 
 type Reason = (Level, String);
 
-/// No agent, or one that does not watch, is no fault.
+/// Classifies a failed request. A missing agent, or one that does not listen, is not a fault.
 fn unheard(error: &Error) -> Reason {
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
@@ -175,10 +175,10 @@ fn read(response: &crate::http::Response, question: &PodQuestion) -> Result<PodA
     Ok(answer)
 }
 
-/// Reads the pod, and makes sure that it is the one.
+/// Reads the pod from the API server, and checks its identity.
 ///
-/// Every field of a pod may be absent, so any JSON object reads as a pod without
-/// containers, which would be let through, outside the mesh.
+/// Every field of a pod may be absent, so any JSON object reads as a pod without containers, which would be let through,
+/// outside the mesh.
 fn pod_of_server(candidate: &Candidate, limit: Duration) -> Result<Pod, api::Error> {
     let args = &candidate.args;
     let (namespace, name) = (args.pod_namespace.as_str(), args.pod_name.as_str());
@@ -190,7 +190,7 @@ fn pod_of_server(candidate: &Candidate, limit: Duration) -> Result<Pod, api::Err
         let what = format!("it is about {:?}/{:?}", found.0, found.1);
         return Err(client.garbage(&object, what));
     }
-    // Runtimes that name no UID are taken at their word.
+    // Some runtimes pass no UID; the name must suffice for these.
     if !args.pod_uid.is_empty() && !pod.is_called(&args.pod_uid) {
         let (known, asked) = (&pod.metadata.uid, &args.pod_uid);
         let what = format!(

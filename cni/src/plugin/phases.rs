@@ -14,11 +14,11 @@ pub enum Phase {
     Apply,
     /// Comparing the actual state of the kernel with the desired one.
     Verify,
-    /// Waiting for the lock of the iptables tools, if it is taken; a part of apply.
+    /// Waiting for the lock of the iptables tools, if it is taken; part of apply.
     LockWait,
 }
 
-/// Upper bound of a plausible duration: a larger value was not measured.
+/// Upper bound of a plausible duration: a larger value cannot be a measurement.
 const MOST: Duration = Duration::from_secs(3600);
 
 impl Phase {
@@ -31,7 +31,7 @@ impl Phase {
         Self::LockWait,
     ];
 
-    /// The label of the duration, in microseconds.
+    /// The name of the log label for the duration, which is in microseconds.
     fn label(self) -> &'static str {
         match self {
             Self::Facts => "facts_us",
@@ -66,7 +66,7 @@ impl Phases {
         }
     }
 
-    /// The phases that were reached.
+    /// Returns the phases that were reached.
     pub fn spent(&self) -> impl Iterator<Item = (Phase, Duration)> + '_ {
         let of = |phase| Some((phase, self.cell(phase)?.get()?));
         Phase::ALL.into_iter().filter_map(of)
@@ -77,7 +77,7 @@ impl Phases {
         self.0.get(at)
     }
 
-    /// The durations as labels of a log line.
+    /// Returns the durations as labels of a log line.
     #[must_use]
     pub fn labels(&self) -> Vec<(&'static str, String)> {
         let label =
@@ -85,8 +85,7 @@ impl Phases {
         self.spent().map(label).collect()
     }
 
-    /// Parses a log line that claims to be the plugin's. `None`: it is not about phases, or a duration is
-    /// implausible.
+    /// Parses a log line that is attributed to the plugin. `None` if it is not about phases, or a duration is implausible.
     #[must_use]
     pub fn of_line(message: &str, labels: &[(String, String)]) -> Option<Self> {
         if message != Self::MESSAGE {

@@ -27,7 +27,7 @@ pub fn main() -> ExitCode {
     let edge = Edge {
         lookup: &lookup,
         stdin: &mut std::io::stdin().lock(),
-        // Not locked: the panic hook of another thread must be able to write.
+        // Do not lock stdout: the panic hook of another thread must be able to write.
         stdout: &mut std::io::stdout(),
         stderr: &mut std::io::stderr(),
     };

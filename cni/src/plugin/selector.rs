@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use crate::protocol::{LabelSelector, Requirement};
 
-/// Longest value of a label, and longest name in its key.
+/// Maximum length of a label's value, and of the name in its key.
 const LONGEST: usize = 63;
-/// Longest prefix of a key, a DNS name.
+/// Maximum length of the prefix of a key, which is a DNS name.
 const LONGEST_PREFIX: usize = 253;
 
-/// All must hold.
+/// The conditions of a selector, all of which must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Compiled(Vec<Condition>);
 
@@ -23,14 +23,14 @@ struct Condition {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operator {
     In,
-    /// Also matches when the key is absent.
+    /// Also matches if the key is absent.
     NotIn,
     Exists,
     DoesNotExist,
 }
 
 impl Compiled {
-    /// By the rules of `metav1.LabelSelectorAsSelector`. The error names the member, and says why.
+    /// Compiles a selector by the rules of `metav1.LabelSelectorAsSelector`. The error names the member and the reason.
     pub(super) fn of(selector: &LabelSelector) -> Result<Self, String> {
         let mut conditions = Vec::new();
         for (key, value) in &selector.match_labels {
@@ -99,7 +99,7 @@ impl Condition {
     }
 }
 
-/// `[PREFIX/]NAME`
+/// Checks a key, `[PREFIX/]NAME`.
 fn check_key(key: &str) -> Result<(), String> {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -131,7 +131,7 @@ fn is_name(text: &str) -> bool {
     ends && text.len() <= LONGEST && text.bytes().all(inner)
 }
 
-/// RFC 1123, in lower case.
+/// True for a DNS name by RFC 1123, in lower case.
 fn is_dns_name(text: &str) -> bool {
     let edge = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';

@@ -1,4 +1,4 @@
-//! A pod with a sidecar: reads it, decides about it, redirects or checks it.
+//! Pods with a sidecar: reads the pod, decides whether to redirect it, and applies or checks the redirection.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::pod::{Pod, PodFacts, PodRedirect, Skip, redirect_from};
 use crate::protocol::{Call, CniError, code};
 
 impl Plugin<'_> {
-    /// Redirects the pod if it requests that.
+    /// Redirects the pod if it requests a redirection.
     pub(super) fn redirect(
         &self,
         call: &Call,
@@ -83,7 +83,7 @@ impl Plugin<'_> {
         attempts: u32,
         phases: &Phases,
     ) -> Result<Option<PodRedirect>, CniError> {
-        // The agent's own pod is let through: while it is replaced there may be no valid token.
+        // The agent's own pod is let through: while it is being replaced, there may be no valid token.
         let give_up = || is_agent(&candidate.conf, &candidate.args);
         let ask = |limit| self.read_pod(candidate, limit);
         let read = || self.attempts(candidate).run(attempts, &give_up, ask);
@@ -93,7 +93,7 @@ impl Plugin<'_> {
         phases.measure(Phase::Decide, || self.decide(&pod))
     }
 
-    /// The redirection that this pod requests; `None`: no redirection.
+    /// Returns the redirection that this pod requests; `None`: no redirection.
     fn decide(&self, pod: &Pod) -> Result<Option<PodRedirect>, CniError> {
         let facts = PodFacts::of(pod);
         if let Some(reason) = Skip::of(&facts) {
