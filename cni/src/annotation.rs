@@ -1,7 +1,6 @@
 //! The annotations that configure a pod's redirection, and the values they accept.
 //!
-//! Blanks around an element are accepted in lists of ports and
-//! interfaces, and refused in lists of networks.
+//! Lists of ports and interfaces may have blanks around an element; lists of networks may not.
 
 use crate::config::{
     Inbound, InboundMode, InputError, InterfaceName, OutboundRanges, PortRange, Ranges, TproxyMark,
@@ -29,7 +28,7 @@ pub const INCLUDE_OUTBOUND_PORTS: &str = "traffic.sidecar.istio.io/includeOutbou
 pub const EXCLUDE_OUTBOUND_PORTS: &str = "traffic.sidecar.istio.io/excludeOutboundPorts";
 /// Interfaces that connect virtual machines.
 pub const REROUTE_VIRTUAL_INTERFACES: &str = "istio.io/reroute-virtual-interfaces";
-/// The older name of [`REROUTE_VIRTUAL_INTERFACES`]; read only when that one is absent.
+/// The older name of [`REROUTE_VIRTUAL_INTERFACES`]; read only if that is absent.
 pub const KUBEVIRT_INTERFACES: &str = "traffic.sidecar.istio.io/kubevirtInterfaces";
 /// Interfaces whose traffic is not captured.
 pub const EXCLUDE_INTERFACES: &str = "traffic.sidecar.istio.io/excludeInterfaces";
@@ -65,7 +64,7 @@ pub struct RedirectAnnotations {
 }
 
 impl RedirectAnnotations {
-    /// Parses all annotations; each becomes a typed value here, once.
+    /// Parses all annotations to typed values.
     ///
     /// # Errors
     /// The error names the annotation, the invalid element, the reason and the accepted values.
@@ -73,7 +72,7 @@ impl RedirectAnnotations {
         let get = |key: &'static str, default: &'static str| {
             (key, annotations.get(key).map_or(default, String::as_str))
         };
-        // A key that is present overrides its older name, even when its value is empty.
+        // A key that is present overrides its older name, even if its value is empty.
         let virtual_key = if annotations.contains_key(REROUTE_VIRTUAL_INTERFACES) {
             REROUTE_VIRTUAL_INTERFACES
         } else {
@@ -121,7 +120,7 @@ fn mode((key, value): Annotation<'_>, inbound: &Inbound) -> Result<InboundMode, 
     }
 }
 
-/// Empty text is `None`; blanks alone are an empty list.
+/// Parses included inbound ports. Empty text captures none; blanks alone are an empty list.
 fn inbound(annotation: Annotation<'_>) -> Result<Inbound, InputError> {
     Ok(match annotation.1 {
         "" => Inbound::Off,
@@ -130,10 +129,11 @@ fn inbound(annotation: Annotation<'_>) -> Result<Inbound, InputError> {
     })
 }
 
-/// Adds the ports of the proxy's own listeners. Of elements with equal text the first one is kept.
+/// Parses excluded inbound ports, and adds those of the proxy's own listeners. Keeps the first of elements with equal
+/// text.
 ///
-/// `*` is refused when all ports are captured, because no rule can express it. With a list of included ports the
-/// excluded ones have no effect, so `*` is accepted there.
+/// Refuses `*` if all ports are captured, because no rule can express it. With a list of included ports the excluded
+/// ones have no effect, so `*` is accepted.
 fn inbound_exclude(
     annotation: Annotation<'_>,
     inbound: &Inbound,
@@ -162,7 +162,7 @@ fn ports(annotation: Annotation<'_>) -> Result<Vec<PortRange>, InputError> {
     Ok(numbers.map(|(_, port)| PortRange(port..=port)).collect())
 }
 
-/// The elements of a list of ports, each as text and as a number.
+/// Parses a list of ports; returns each element as text and as a number.
 fn numbers<'a>((key, value): Annotation<'a>) -> Result<Vec<(&'a str, u16)>, InputError> {
     let list = value.trim();
     if list.is_empty() {

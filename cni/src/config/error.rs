@@ -1,13 +1,13 @@
-//! The error for input from people and programs.
+//! The error for invalid input from users and programs.
 
 use std::fmt;
 
-/// Characters of a value that an error quotes: its author knows it by its beginning.
+/// Maximum number of characters that an error quotes of a value: the beginning suffices to recognize it.
 const SHOWN: usize = 80;
-/// Characters of what a parser says, which may quote a value in its midst.
+/// Maximum number of characters of a parser's message, which may quote a value in the middle.
 const SAID: usize = 400;
 
-/// A value in quotes, only the beginning of a long one, with its length.
+/// Quotes a value; of a long value only the beginning, with its length.
 #[must_use]
 pub(crate) fn quoted(value: &str) -> String {
     let shown = beginning(value, SHOWN);
@@ -17,7 +17,7 @@ pub(crate) fn quoted(value: &str) -> String {
     }
 }
 
-/// What a parser says of a text, only the beginning of it where it quotes a long value.
+/// Formats a parser's message; truncates it if it quotes a long value.
 #[must_use]
 pub(crate) fn said(reason: &impl fmt::Display) -> String {
     let text = reason.to_string();
@@ -28,7 +28,7 @@ pub(crate) fn said(reason: &impl fmt::Display) -> String {
     }
 }
 
-/// At most so many characters of a text.
+/// Returns at most this many characters from the beginning of a text.
 pub(crate) fn beginning(text: &str, characters: usize) -> &str {
     let end = text.char_indices().nth(characters).map(|(end, _)| end);
     end.and_then(|end| text.get(..end)).unwrap_or(text)
@@ -39,16 +39,16 @@ pub(crate) fn beginning(text: &str, characters: usize) -> &str {
 pub struct InputError {
     /// The input: a field, an annotation, a file, a path in a manifest.
     pub input: String,
-    /// The invalid part; `None` when the whole input is invalid.
+    /// The invalid part; `None` if the whole input is invalid.
     pub value: Option<String>,
     /// The reason why it cannot be used.
     pub reason: String,
-    /// The accepted values; empty when the reason names them.
+    /// The accepted values; empty if the reason names them.
     pub accepted: String,
 }
 
 impl InputError {
-    /// One invalid value.
+    /// Creates the error for one invalid value.
     #[must_use]
     pub fn value(
         input: impl Into<String>,
@@ -64,7 +64,7 @@ impl InputError {
         }
     }
 
-    /// An input that is invalid as a whole.
+    /// Creates the error for an input that is invalid as a whole.
     #[must_use]
     pub fn whole(
         input: impl Into<String>,

@@ -10,7 +10,7 @@ use super::values::{IdRange, InterfaceName, PortRange};
 use ipnet::{Ipv4Net, Ipv6Net};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// What is captured and what is excluded, independent of the engine.
+/// The captured and excluded traffic, independent of the engine.
 ///
 /// Lists keep the order and the duplicates of the text: rules are evaluated in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub struct Intent {
     pub proxy_gids: Vec<IdRange>,
     /// Which inbound ports are captured.
     pub inbound: Inbound,
-    /// Ports that are not captured when all inbound ports are.
+    /// Ports that are not captured if all inbound ports are.
     pub inbound_ports_exclude: Vec<PortRange>,
     /// The groups whose outbound traffic is captured.
     pub owner_groups: OwnerGroups,
@@ -71,7 +71,7 @@ pub enum InboundMode {
 pub struct TproxyMark {
     /// `inbound_tproxy_mark`
     pub mark: u32,
-    /// `inbound_tproxy_route_table`; `None` when no inbound traffic is captured, so no route is needed.
+    /// `inbound_tproxy_route_table`; `None` if no inbound traffic is captured, so no route is needed.
     pub table: Option<u32>,
 }
 
@@ -89,11 +89,11 @@ impl TproxyMark {
 /// Which inbound ports are captured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inbound {
-    /// No ports: the list is empty text.
+    /// No ports; from empty text.
     Off,
-    /// All ports except `inbound_ports_exclude`: `*`.
+    /// All ports except `inbound_ports_exclude`; from `*`.
     All,
-    /// These ports. Text of commas alone gives an empty list, for which the jump is made all the same.
+    /// These ports. Text that consists only of commas gives an empty list, which still generates the jump.
     Ports(Vec<PortRange>),
 }
 
@@ -102,7 +102,7 @@ pub enum Inbound {
 pub enum OwnerGroups {
     /// Every group except these.
     AllBut(Vec<IdRange>),
-    /// Only these groups; no group means that nothing is captured.
+    /// Only these groups; an empty list captures nothing.
     Only(Vec<IdRange>),
 }
 
@@ -160,8 +160,7 @@ impl Intent {
         Ok(self)
     }
 
-    /// True if the address of an included network is a loopback address, in either family. That of
-    /// `0.0.0.0/0` is not.
+    /// True if the address of an included network is a loopback address, in either family; that of `0.0.0.0/0` is not.
     #[must_use]
     pub fn includes_loopback(&self) -> bool {
         match &self.outbound_include {
@@ -173,7 +172,7 @@ impl Intent {
         }
     }
 
-    /// The mark and table, when inbound traffic is proxied transparently.
+    /// Returns the mark and table if inbound traffic is proxied transparently.
     #[must_use]
     pub fn tproxy(&self) -> Option<TproxyMark> {
         match self.mode {

@@ -2,9 +2,9 @@
 //!
 //! [`SidecarConfig`] holds the input of the command as strings. It is read from a file and completed from the
 //! environment by [`fill`](crate::fill::fill). [`Intent`] has the same content as typed values: ports, users,
-//! networks. A pod needs no such text ([`PodRedirect`](crate::pod::PodRedirect)): its annotations are parsed once
-//! to typed values, and these become an [`Intent`]. Nothing is compiled and the kernel is not accessed before
-//! all of it is parsed, so a typing error in the last list leaves no partial rules.
+//! networks. A pod does not use [`SidecarConfig`]: its annotations are parsed once to typed values
+//! ([`PodRedirect`](crate::pod::PodRedirect)), and these become an [`Intent`]. All input is parsed before any rule is
+//! compiled or the kernel is accessed, so a typing error in the last list leaves no partial rules.
 
 mod error;
 mod intent;

@@ -21,7 +21,7 @@ impl Default for NameFiles {
     }
 }
 
-/// The id of `name` in a file of colon-separated lines: the third field of the first matching line.
+/// Looks up the id of `name` in a file of colon-separated lines: the third field of the first matching line.
 ///
 /// # Errors
 /// The file cannot be read. A file that does not exist has no names.

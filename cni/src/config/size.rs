@@ -13,8 +13,8 @@ use crate::annotation;
 /// examples make fewer than a hundred rules.
 pub const MAX_RULES: usize = 4096;
 
-/// Maximum number of groups whose traffic alone is captured. In legacy tables one rule has a match of 56 bytes for each, and a
-/// rule has at most 65,535 bytes.
+/// Maximum number of included owner groups. In legacy tables one rule has a match of 56 bytes for each group, and a rule
+/// has at most 65,535 bytes.
 const MAX_GROUPS: usize = 1024;
 
 /// A list and its number of rules.
@@ -43,7 +43,7 @@ fn annotation(field: &str) -> Option<&'static str> {
 /// Refuses an intent that would make more than [`MAX_RULES`] rules, or a rule of more than [`MAX_GROUPS`] groups.
 ///
 /// # Errors
-/// The error names the list that makes most of them, its number of elements and the total number of rules.
+/// The error names the list that makes most of the rules, its number of elements and the total number of rules.
 pub(super) fn check(intent: &Intent) -> Result<(), InputError> {
     if let OwnerGroups::Only(groups) = &intent.owner_groups
         && groups.len() > MAX_GROUPS
@@ -79,7 +79,7 @@ pub(super) fn check(intent: &Intent) -> Result<(), InputError> {
     ))
 }
 
-/// Upper bound of the rules that each list adds.
+/// Upper bounds of the number of rules that each list adds.
 fn parts(intent: &Intent) -> Vec<Part> {
     let part = |field, elements: usize, each: usize| Part {
         field,

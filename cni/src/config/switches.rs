@@ -1,14 +1,14 @@
-//! Switches of upstream's installer that select its mode of operation: the engine they select, and what weir does
-//! where it has no such mode.
+//! Switches of upstream's installer that select its mode of operation: the engine they select, and notes on modes that
+//! weir does not have.
 
 use super::SidecarConfig;
 use crate::compile::Engine;
 
 impl SidecarConfig {
-    /// The engine that `native_nftables` or `force_iptables_binary` selects; `None` when neither does.
+    /// Returns the engine that `native_nftables` or `force_iptables_binary` selects; `None` if neither does.
     ///
-    /// `nft` selects the `iptables` program that writes nf_tables. Weir writes nf_tables only as tables of its
-    /// own, and does so here.
+    /// For upstream `nft` selects the `iptables` program that writes nf_tables. Weir writes nf_tables only as tables of its
+    /// own, and selects these.
     #[must_use]
     pub fn engine(&self) -> Option<Engine> {
         match (self.native_nftables, self.force_iptables_binary.as_str()) {
@@ -18,7 +18,7 @@ impl SidecarConfig {
         }
     }
 
-    /// One sentence per setting whose effect differs from upstream's documentation.
+    /// Returns one sentence per setting whose effect differs from upstream's documentation.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();

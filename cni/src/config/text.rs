@@ -101,16 +101,15 @@ pub fn duration_text(duration: Duration) -> String {
     }
 }
 
-/// The elements of a list, in their order and with duplicates. Blanks around an element and empty
-/// elements are ignored.
+/// Returns the elements of a list in order, including duplicates. Ignores blanks around an element and empty elements.
 pub fn elements(list: &str) -> impl Iterator<Item = &str> {
     list.split(',')
         .map(str::trim)
         .filter(|element| !element.is_empty())
 }
 
-/// Parses a network, `ADDRESS/LENGTH`. Host bits may be set and are kept. No zone, no blanks, and the
-/// length without a sign or leading zeros.
+/// Parses a network, `ADDRESS/LENGTH`. Host bits may be set and are kept. Accepts no zone, no blanks, and no sign or
+/// leading zeros in the length.
 ///
 /// # Errors
 /// The reason why it is not a network.

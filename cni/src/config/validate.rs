@@ -6,11 +6,11 @@ use ipnet::IpNet;
 /// Maximum number of groups in `owner_groups_include`.
 const MAX_OWNER_GROUPS: usize = 64;
 
-/// Checks the configuration given to the command. The interception mode is not checked: every value
-/// except `TPROXY` means redirection.
+/// Checks the configuration given to the command. Does not check the interception mode: every value except `TPROXY`
+/// means redirection.
 ///
 /// # Errors
-/// The first of: more than 64 groups, an unknown variant of xtables, an invalid loopback network.
+/// The first of these: more than 64 groups, an unknown variant of xtables, an invalid loopback network.
 pub fn validate(config: &SidecarConfig) -> Result<(), InputError> {
     owner_groups(&config.owner_groups_include)?;
     forced_variant(&config.force_iptables_binary)?;

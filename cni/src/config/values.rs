@@ -5,23 +5,22 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-/// From the first to the last port, both included.
+/// A range of ports, both ends included.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PortRange(pub RangeInclusive<u16>);
 
-/// From the first to the last user or group id, both included.
+/// A range of user or group ids, both ends included.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct IdRange(pub RangeInclusive<u32>);
 
 /// An interface name, 1 to 15 bytes (`IFNAMSIZ` less the terminating zero).
 ///
-/// The two engines have different wildcards, and each treats the other's as an ordinary character:
-/// `eth*` is a prefix in nf_tables and a name in xtables, `eth+` the reverse. So the text is kept
-/// unchanged until it is compiled.
+/// The two engines have different wildcards, and each treats the other's as an ordinary character: `eth*` is a prefix
+/// in nf_tables and a name in xtables, `eth+` the reverse. So the text stays unchanged until it is compiled.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct InterfaceName(String);
 
-/// `(uid_t) -1` means "no id" in the kernel's interfaces, so the maximum is one less.
+/// Maximum user or group id: `(uid_t) -1` means "no id" in the kernel's interfaces.
 pub(crate) const MAX_ID: u32 = u32::MAX - 1;
 
 const PORTS: &str = "a port 0-65535 or a range of ports LOW:HIGH or LOW-HIGH";
@@ -91,7 +90,7 @@ pub(super) fn ids(field: &str, element: &str, file: &Path) -> Result<IdRange, In
 }
 
 impl InterfaceName {
-    /// Parses a list element that holds an interface name; `field` is where it is from.
+    /// Parses a list element that holds an interface name; `field` names its source in errors.
     ///
     /// # Errors
     /// No interface can have this name.
@@ -112,7 +111,7 @@ impl InterfaceName {
         Err(InputError::value(field, element, reason, accepted))
     }
 
-    /// The text as given.
+    /// Returns the text as given.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,4 +1,4 @@
-//! Decides whether a pod is redirected, and gives the reason when it is not.
+//! Decides whether a pod is redirected, and gives the reason if it is not.
 
 use super::PodFacts;
 use crate::annotation::{INJECT, STATUS};
@@ -17,7 +17,7 @@ pub enum Skip {
     EnvoyDisabled(String),
     /// It has no container `istio-proxy`.
     NoProxy,
-    /// The proxy is of this type, which is not a sidecar.
+    /// The proxy has this type, which is not a sidecar.
     ProxyType(String),
     /// It opted out by the label.
     OptedOutByLabel(String),
@@ -28,7 +28,7 @@ pub enum Skip {
 }
 
 impl Skip {
-    /// The reason for a pod with these facts; `None`: its traffic is redirected to its sidecar.
+    /// Returns the reason for a pod with these facts; `None`: its traffic is redirected to its sidecar.
     #[must_use]
     pub fn of(facts: &PodFacts) -> Option<Self> {
         if facts.host_network {
@@ -58,7 +58,7 @@ impl Skip {
     }
 }
 
-/// A label that is present overrides the annotation, even when it is empty.
+/// Returns the opt-out of a pod. A label that is present overrides the annotation, even if the label is empty.
 fn opted_out(facts: &PodFacts) -> Option<Skip> {
     let is_no = |value: &&String| text::boolean(value) == Some(false);
     if let Some(label) = facts.labels.get(INJECT) {

@@ -1,4 +1,4 @@
-//! What is concluded from a pod.
+//! The properties of a pod that its redirection depends on.
 
 use super::{Container, Pod, SecurityContext};
 use crate::config::text;
@@ -6,18 +6,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
-/// What a pod's redirection depends on.
+/// The properties of a pod that its redirection depends on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodFacts {
     /// Name.
     pub name: String,
     /// Namespace.
     pub namespace: String,
-    /// Unique in time as well.
+    /// UID, never reused for another pod.
     pub uid: String,
-    /// The node it is bound to; empty when it is not.
+    /// The node to which the pod is bound; empty if it is not bound.
     pub node_name: String,
-    /// It has no network of its own.
+    /// True if the pod uses the node's network.
     pub host_network: bool,
     /// Labels.
     pub labels: BTreeMap<String, String>,
@@ -25,15 +25,15 @@ pub struct PodFacts {
     pub annotations: BTreeMap<String, String>,
     /// Names of init containers and containers.
     pub containers: BTreeSet<String>,
-    /// Environment of `istio-proxy`; a value that comes from elsewhere is empty text.
+    /// Environment of `istio-proxy`; a value from another source (`valueFrom`) is empty text.
     pub proxy_env: BTreeMap<String, String>,
-    /// The second argument of `istio-proxy proxy TYPE`; empty when it has none.
+    /// The second argument of `istio-proxy proxy TYPE`; empty if there is none.
     pub proxy_type: String,
-    /// User of the proxy's container, when its own security context says so.
+    /// User of the proxy's container, if its own security context sets one.
     pub proxy_uid: Option<i64>,
-    /// Group of the proxy's container, when its own security context says so.
+    /// Group of the proxy's container, if its own security context sets one.
     pub proxy_gid: Option<i64>,
-    /// Addresses, the first one first.
+    /// Addresses, beginning with the primary one (`podIP`).
     pub addresses: Vec<IpAddr>,
 }
 
@@ -41,7 +41,7 @@ pub struct PodFacts {
 const PROXY: &str = "istio-proxy";
 
 impl PodFacts {
-    /// Facts of a pod. Init containers are visited first; of several proxies the later one counts, and
+    /// Reads the facts of a pod. Visits init containers first; of several proxies the last one counts, and
     /// their environments are merged.
     #[must_use]
     pub fn of(pod: &Pod) -> Self {
@@ -86,14 +86,14 @@ impl PodFacts {
         }
     }
 
-    /// A container of that name exists, of either kind.
+    /// True if a container or init container has this name.
     #[must_use]
     pub fn has_container(&self, name: &str) -> bool {
         self.containers.contains(name)
     }
 
-    /// The proxy's variable as a boolean: none when it is not set, else the value, or the text that
-    /// is no boolean.
+    /// Returns the proxy's variable as a boolean: `None` if it is not set, else the value, or the text if it is not a
+    /// boolean.
     #[must_use]
     pub fn proxy_switch(&self, name: &str) -> Option<Result<bool, &str>> {
         let value = self.proxy_env.get(name)?;
@@ -111,7 +111,7 @@ fn addresses(pod: &Pod) -> Vec<IpAddr> {
     addresses
 }
 
-/// `NAMESPACE/NAME`
+/// Formats the pod as `NAMESPACE/NAME`.
 impl fmt::Display for PodFacts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)

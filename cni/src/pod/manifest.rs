@@ -34,7 +34,7 @@ impl Pod {
     }
 }
 
-/// The only document of the text; empty documents are ignored.
+/// Parses the only document of the text; ignores empty documents.
 fn document(text: &str) -> Result<Value, String> {
     let mut documents: Vec<Value> = if text.trim_start().starts_with('{') {
         vec![serde_json::from_str(text).map_err(|e| format!("is not JSON: {}", said(&e)))?]

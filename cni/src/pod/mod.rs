@@ -1,7 +1,7 @@
 //! A pod, and the properties that its redirection depends on.
 //!
-//! [`Pod`] is the part of the API object that is used here, [`PodFacts`] is derived from it, and
-//! [`Skip::of`] decides whether the pod is redirected: the reason when it is not.
+//! [`Pod`] is the part of the API object that is used here, and [`PodFacts`] is derived from it.
+//! [`Skip::of`] decides whether the pod is redirected, and returns the reason if it is not.
 
 mod decision;
 mod facts;

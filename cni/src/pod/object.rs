@@ -1,4 +1,4 @@
-//! The fields of a pod that decide about its redirection.
+//! The fields of a pod that affect its redirection.
 
 use crate::config::{InputError, quoted, said};
 use crate::json;
@@ -7,17 +7,17 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// `v1.Pod`; fields that are not here are ignored, `null` is absence.
+/// `v1.Pod`; other fields are ignored, and `null` counts as absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Pod {
-    /// Who it is.
+    /// Name, namespace, UID, labels and annotations.
     #[serde(deserialize_with = "json::object_or_default")]
     pub metadata: PodMetadata,
-    /// What it runs.
+    /// Node, network and containers.
     #[serde(deserialize_with = "json::object_or_default")]
     pub spec: PodSpec,
-    /// What has become of it.
+    /// Addresses.
     #[serde(deserialize_with = "json::object_or_default")]
     pub status: PodStatus,
 }
@@ -32,7 +32,7 @@ pub struct PodMetadata {
     /// Namespace.
     #[serde(deserialize_with = "json::nullable")]
     pub namespace: String,
-    /// Unique in time as well.
+    /// UID, never reused for another pod.
     #[serde(deserialize_with = "json::nullable")]
     pub uid: String,
     /// Labels.
@@ -62,13 +62,13 @@ pub struct OwnerReference {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
-    /// The node it is bound to.
+    /// The node to which the pod is bound.
     #[serde(deserialize_with = "json::nullable")]
     pub node_name: String,
-    /// It uses the node's network instead of its own.
+    /// True if the pod uses the node's network instead of its own.
     #[serde(deserialize_with = "json::nullable")]
     pub host_network: bool,
-    /// Containers that run first; native sidecars are here.
+    /// Init containers, including native sidecars.
     #[serde(deserialize_with = "json::list")]
     pub init_containers: Vec<Container>,
     /// Containers.
@@ -104,7 +104,7 @@ pub struct EnvVar {
     /// Name.
     #[serde(deserialize_with = "json::nullable")]
     pub name: String,
-    /// The value; none when it comes from elsewhere (`valueFrom`) or is not given.
+    /// The value; `None` if it comes from another source (`valueFrom`) or is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
 }
@@ -125,14 +125,14 @@ pub struct SecurityContext {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodStatus {
-    /// The first address, when it has one.
+    /// The primary address, if the pod has one.
     #[serde(
         rename = "podIP",
         skip_serializing_if = "Option::is_none",
         deserialize_with = "address"
     )]
     pub pod_ip: Option<IpAddr>,
-    /// Every address.
+    /// All addresses.
     #[serde(
         rename = "podIPs",
         serialize_with = "write_ips",
@@ -158,7 +158,7 @@ fn read_ips<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpAddr>, D
     Ok(items.into_iter().filter_map(|item| item.ip).collect())
 }
 
-/// Empty text is no address.
+/// Reads an address; empty text is no address.
 fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>, D::Error> {
     let text: String = json::nullable(deserializer)?;
     if text.is_empty() {
@@ -171,28 +171,27 @@ fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>,
     text.parse().map(Some).map_err(error)
 }
 
-/// Labels or annotations.
+/// Reads labels or annotations.
 fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
     let texts: BTreeMap<String, Option<String>> = json::nullable(deserializer)?;
     let texts = texts.into_iter();
     Ok(texts.map(|(k, v)| (k, v.unwrap_or_default())).collect())
 }
 
-/// A pod that a kubelet made from a file has another UID there than at the API server; this annotation
-/// of its image at the API server is the UID that the kubelet, and so the runtime, uses. Since Kubernetes 1.17 the image
-/// belongs to its node.
+/// Annotation of a mirror pod. A static pod, which a kubelet created from a file, has another UID there than at the API
+/// server; this annotation of its mirror pod at the API server is the UID that the kubelet, and so the runtime, uses.
+/// Since Kubernetes 1.17 the mirror pod is owned by its node.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 impl Pod {
-    /// Whether a runtime that says `uid` (`K8S_POD_UID`) means this pod, and not another one of the same
-    /// name.
+    /// True if `uid` from the runtime (`K8S_POD_UID`) identifies this pod, and not another one of the same name.
     #[must_use]
     pub fn is_called(&self, uid: &str) -> bool {
         self.uids().any(|known| known == uid)
     }
 
-    /// UIDs by which a kubelet and its runtime may call the pod: `metadata.uid`, and the one of the file that a
-    /// mirror pod was made from. Only a pod that belongs to its node is a mirror pod: every user of the API may write the annotation.
+    /// Returns the UIDs that a kubelet and its runtime may use for the pod: `metadata.uid`, and for a mirror pod that of the
+    /// static pod. Only a pod owned by its node counts as a mirror pod: every user of the API may write the annotation.
     pub fn uids(&self) -> impl Iterator<Item = &str> {
         let node = &self.spec.node_name;
         let mut owners = self.metadata.owner_references.iter();
@@ -203,11 +202,11 @@ impl Pod {
         all.into_iter().flatten().filter(|uid| !uid.is_empty())
     }
 
-    /// Reads the API object as JSON; `kind` is not looked at, because items of a list have none.
-    /// `source_name` says in errors where it came from.
+    /// Reads the API object from JSON. Ignores `kind`, which items of a list do not have. `source_name` names the source in
+    /// errors.
     ///
     /// # Errors
-    /// A field has the wrong type: its path, what it is and what it must be.
+    /// A field has the wrong type; the error names its path, its type and the accepted types.
     pub fn from_value(value: &Value, source_name: &str) -> Result<Self, InputError> {
         json::from_value(value).map_err(|e| {
             let place = match e.path.as_str() {
@@ -219,6 +218,6 @@ impl Pod {
     }
 }
 
-/// What a field of the API object may be.
+/// The accepted types of a field, for errors.
 const ACCEPTED: &str = "the type that the field has in the Kubernetes API; a text that reads as a number or a boolean \
     has to be put in quotes";

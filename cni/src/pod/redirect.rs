@@ -1,4 +1,4 @@
-//! Derives a pod's redirection: annotations and the proxy's container become typed values, and these an intent.
+//! Derives a pod's redirection: converts annotations and the proxy's container to typed values, and these to an intent.
 
 use super::PodFacts;
 use crate::annotation::RedirectAnnotations;
@@ -6,7 +6,7 @@ use crate::config::{Dns, IdRange, InputError, Intent, MAX_ID, listeners};
 use crate::fill::{NodeEnvironment, local_address};
 use std::net::IpAddr;
 
-/// The redirection that a pod requests. The address families are found in its network namespace.
+/// The redirection that a pod requests. The address families are determined in its network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodRedirect {
     /// The values of its annotations.
@@ -15,9 +15,9 @@ pub struct PodRedirect {
     pub proxy_uid: u32,
     /// Group of the proxy.
     pub proxy_gid: u32,
-    /// All DNS traffic goes to the proxy: `ISTIO_META_DNS_CAPTURE`.
+    /// Redirect all DNS traffic to the proxy: `ISTIO_META_DNS_CAPTURE`.
     pub capture_dns: bool,
-    /// Both families are redirected: `ISTIO_DUAL_STACK`.
+    /// Redirect both families: `ISTIO_DUAL_STACK`.
     pub dual_stack: bool,
     /// Drop packets that conntrack finds invalid: `INVALID_DROP`.
     pub drop_invalid: bool,
@@ -25,7 +25,7 @@ pub struct PodRedirect {
     pub warnings: Vec<String>,
 }
 
-/// User and group of the proxy when the pod sets none, or sets 0: not capturing root's traffic would exclude
+/// User and group of the proxy if the pod sets none, or sets 0: excluding root's traffic from capture would exclude
 /// too much.
 const PROXY_ID: u32 = 1337;
 
@@ -75,10 +75,10 @@ fn proxy_id(field: &str, given: Option<i64>) -> Result<u32, InputError> {
 }
 
 impl PodRedirect {
-    /// The intent in a namespace with these addresses, the default network's first.
+    /// Returns the intent for a network namespace with these addresses, the default network's first.
     ///
     /// # Errors
-    /// No address could be the pod's; the lists would make more than
+    /// No address can be the pod's; the lists would make more than
     /// [`MAX_RULES`](crate::config::MAX_RULES) rules.
     pub fn intent(
         &self,

@@ -9,8 +9,7 @@ use std::path::Path;
 impl Intent {
     /// Parses every string of a filled configuration.
     ///
-    /// The TPROXY mark and table are parsed only when they are used; so is the list of excluded owner
-    /// groups.
+    /// Parses the TPROXY mark and table, and the list of excluded owner groups, only if they are used.
     ///
     /// # Errors
     /// A string is invalid: the error names the field, the element, the reason and the accepted values. The lists
@@ -75,7 +74,7 @@ fn mode(config: &SidecarConfig, captures_inbound: bool) -> Result<InboundMode, I
         }
         _ => text::decimal(mark_text),
     };
-    // Packets bear the mark 0 until they are given another: all of them would go to the proxy's table.
+    // Packets have mark 0 by default: all of them would be looked up in the proxy's table.
     let mark = mark.filter(|mark| *mark != 0 || !captures_inbound);
     let mark = mark.ok_or_else(|| {
         let accepted = match captures_inbound {
@@ -94,7 +93,7 @@ fn mode(config: &SidecarConfig, captures_inbound: bool) -> Result<InboundMode, I
         return Ok(InboundMode::Tproxy(TproxyMark { mark, table: None }));
     }
     let given = &config.inbound_tproxy_route_table;
-    // Table 0 (RT_TABLE_UNSPEC) is "none given" to the kernel: the default route would go to the main table.
+    // Table 0 (RT_TABLE_UNSPEC) means "unspecified" to the kernel: it would add the default route to the main table.
     match text::decimal::<u32>(given.trim()).filter(|table| *table != 0) {
         Some(table) => Ok(InboundMode::Tproxy(TproxyMark {
             mark,
@@ -119,7 +118,7 @@ fn ports(field: &str, list: &str) -> Result<Vec<PortRange>, InputError> {
         .collect()
 }
 
-/// Excluded ports have an effect only when all ports are captured; otherwise `*` among them is no error.
+/// Parses the excluded ports. They have an effect only if all ports are captured; otherwise `*` is not an error.
 fn inbound_exclude(
     config: &SidecarConfig,
     inbound: &Inbound,
@@ -152,8 +151,8 @@ fn interfaces(field: &str, list: &str) -> Result<Vec<InterfaceName>, InputError>
 }
 
 impl OwnerGroups {
-    /// Parses the list of captured groups, `*` for all, and the list of groups excluded from all; each with the name
-    /// of its field. Names of groups are looked up in `file`.
+    /// Parses the list of captured groups, `*` for all, and the list of groups excluded from all; each is given with the
+    /// name of its field. Looks up names of groups in `file`.
     pub(crate) fn parse(
         include: (&str, &str),
         exclude: (&str, &str),
@@ -181,7 +180,7 @@ impl Ranges {
     /// Parses a list of networks.
     ///
     /// # Errors
-    /// The first element that is none, and the reason.
+    /// The first element that is not a network, and the reason.
     pub(crate) fn parse<'a>(
         list: impl Iterator<Item = &'a str>,
     ) -> Result<Self, (&'a str, &'static str)> {
@@ -196,7 +195,7 @@ impl Ranges {
     }
 }
 
-/// The IPv4 network that counts as loopback.
+/// Parses the IPv4 network that counts as loopback.
 pub(crate) fn loopback(field: &str, network: &str) -> Result<Ipv4Net, InputError> {
     let reason = match text::cidr(network.trim()) {
         Ok(IpNet::V4(net)) => return Ok(net),
