@@ -1,4 +1,4 @@
-//! Reads small files whose path may lead to anything: a pipe, a device, a link to one, an endless file.
+//! Reads small files from untrusted paths, which may lead to a pipe, a device, a link to one, or an endless file.
 
 use std::fs::{File, OpenOptions, metadata};
 use std::io::{Error, ErrorKind, Read, Result};
@@ -7,21 +7,21 @@ use std::path::Path;
 
 use nix::fcntl::OFlag;
 
-/// Configurations, tokens, certificates and kubeconfigs have a few KiB; a larger file is something else.
+/// Maximum file size: configurations, tokens, certificates and kubeconfigs have a few KiB.
 pub const LIMIT: u64 = 4 << 20;
 
-/// Opens a regular file for reading. Links are followed: the kubelet mounts tokens and CA certificates as links.
+/// Opens a regular file for reading. Follows links: the kubelet mounts tokens and CA certificates as links.
 ///
 /// # Errors
-/// `InvalidInput` for a directory, pipe, socket or device. It never blocks on one, and does not open one that
-/// `stat(2)` already shows: opening some devices has side effects. Otherwise the error of `stat(2)` or `open(2)`.
+/// `InvalidInput` for a directory, pipe, socket or device. Never blocks on one, and does not open one that `stat(2)`
+/// already reports: opening some devices has side effects. Otherwise the error of `stat(2)` or `open(2)`.
 pub fn open(path: &Path) -> Result<File> {
     is_regular(metadata(path)?.is_file())?;
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(OFlag::O_NONBLOCK.bits() | OFlag::O_NOCTTY.bits())
         .open(path)?;
-    // It may have been replaced since stat(2).
+    // The file may have been replaced since stat(2).
     is_regular(file.metadata()?.is_file())?;
     Ok(file)
 }
@@ -39,7 +39,7 @@ fn is_regular(regular: bool) -> Result<()> {
 /// Reads a regular file of at most [`LIMIT`] bytes.
 ///
 /// # Errors
-/// As [`open`]; `FileTooLarge` when the file is larger.
+/// As [`open`]; `FileTooLarge` if the file is larger.
 pub fn read(path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let size = open(path)?.take(LIMIT + 1).read_to_end(&mut bytes)?;
@@ -53,7 +53,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>> {
 /// Like [`read`], as text.
 ///
 /// # Errors
-/// As [`read`]; `InvalidData` when it is not UTF-8.
+/// As [`read`]; `InvalidData` if it is not UTF-8.
 pub fn read_text(path: &Path) -> Result<String> {
     String::from_utf8(read(path)?)
         .map_err(|_| Error::new(ErrorKind::InvalidData, "it is not UTF-8"))

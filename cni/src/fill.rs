@@ -5,21 +5,21 @@ use ipnet::Ipv4Net;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
-/// The sources that [`fill`] reads. All are parameters, so that a test or another namespace can supply them.
+/// The sources that [`fill`] reads: parameters, so that the caller can supply those of a test or of another namespace.
 pub struct FillSources<'a> {
-    /// Looks up a variable of the process; `None` when it is not set, which differs from empty.
+    /// Looks up a variable of the process; `None` if it is not set, which differs from empty.
     pub env: &'a dyn Fn(&str) -> Option<String>,
     /// Addresses of the network namespace, the default network's first: see
     /// [`Visit::addresses`](crate::redirection::Visit::addresses).
     pub addresses: &'a [IpAddr],
     /// `passwd(5)`
     pub passwd: PathBuf,
-    /// `resolv.conf(5)`; read only when DNS is redirected for the servers that it names.
+    /// `resolv.conf(5)`; read only if DNS is redirected for the servers that it names.
     pub resolv_conf: PathBuf,
 }
 
 impl<'a> FillSources<'a> {
-    /// Sources with the files of this machine.
+    /// Creates sources with the files of this machine.
     #[must_use]
     pub fn new(env: &'a dyn Fn(&str) -> Option<String>, addresses: &'a [IpAddr]) -> Self {
         Self {
@@ -41,7 +41,7 @@ pub struct NodeEnvironment {
 }
 
 impl Default for NodeEnvironment {
-    /// As without any variable.
+    /// The settings without any variable.
     fn default() -> Self {
         Self {
             owner_groups: OwnerGroups::AllBut(Vec::new()),
@@ -55,7 +55,7 @@ const OWNER_GROUPS_EXCLUDE: (&str, &str) = ("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE
 const LOOPBACK: (&str, &str) = ("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", "127.0.0.1/32");
 
 impl NodeEnvironment {
-    /// Reads the variables; group names are resolved in the group file.
+    /// Reads the variables; resolves group names in the group file.
     ///
     /// # Errors
     /// The error names the variable that cannot be parsed, and the accepted values.
@@ -77,7 +77,7 @@ impl NodeEnvironment {
 }
 
 /// Sorts addresses of the default network from another source, such as a pod's status, into the order in which
-/// [`fill`] finds them in a namespace: IPv4 before IPv6, whichever the cluster prefers.
+/// [`fill`] finds them in a namespace: IPv4 before IPv6, regardless of the cluster's preference.
 pub fn order_as_dumped(addresses: &mut [IpAddr]) {
     addresses.sort_by_key(IpAddr::is_ipv6);
 }
@@ -89,7 +89,7 @@ const DEFAULT_PROXY_ID: u32 = 1337;
 /// Returns warnings.
 ///
 /// # Errors
-/// The namespace has no address that could be the pod's; a required file cannot be read.
+/// The namespace has no address that can be the pod's; a required file cannot be read.
 pub fn fill(
     config: &mut SidecarConfig,
     sources: &FillSources<'_>,
@@ -118,10 +118,10 @@ pub fn fill(
     Ok(warnings)
 }
 
-/// Sets the proxy's ids where none are given: the user that `ENVOY_USER` names, and the group of the same number.
+/// Sets the proxy's ids if none are given: the user named by `ENVOY_USER`, and the group with the same number.
 ///
 /// # Errors
-/// The file of users cannot be read.
+/// `passwd(5)` cannot be read.
 pub fn fill_proxy_ids(
     config: &mut SidecarConfig,
     env: &dyn Fn(&str) -> Option<String>,
@@ -138,8 +138,8 @@ pub fn fill_proxy_ids(
     Ok(())
 }
 
-/// The first usable address, which is the host's, and whether IPv6 is programmed: its family decides, for dual
-/// stack any IPv6 address suffices.
+/// Returns the first usable address, which becomes the host's address, and whether IPv6 is enabled: the family of that
+/// address decides; with dual stack any IPv6 address suffices.
 ///
 /// # Errors
 /// There is no such address.
@@ -165,7 +165,7 @@ pub(crate) fn local_address(
     Ok((host_ip, enable_ipv6))
 }
 
-/// Neither loopback nor link-local, unicast or multicast.
+/// True for an address that is neither loopback nor link-local (unicast or multicast).
 fn is_usable(addr: &IpAddr) -> bool {
     let link_local = match addr {
         IpAddr::V4(a) => a.is_link_local() || matches!(a.octets(), [224, 0, 0, _]),
@@ -174,12 +174,12 @@ fn is_usable(addr: &IpAddr) -> bool {
     !addr.is_loopback() && !link_local
 }
 
-/// `ffX2::/16` for every flags digit X (RFC 4291, 2.7)
+/// True for `ffX2::/16` with any flags digit X (RFC 4291, 2.7).
 fn is_link_local_multicast(addr: &Ipv6Addr) -> bool {
     matches!(addr.octets(), [0xff, second, ..] if second & 0x0f == 2)
 }
 
-/// The addresses in the `nameserver` lines, as they are written there.
+/// Reads the addresses in the `nameserver` lines, as written there.
 fn name_servers(file: &Path, warnings: &mut Vec<String>) -> Result<Vec<String>, InputError> {
     let bytes = crate::files::read(file).map_err(|e| {
         let accepted = "a readable file, or capture_all_dns";
@@ -192,7 +192,7 @@ fn name_servers(file: &Path, warnings: &mut Vec<String>) -> Result<Vec<String>, 
     let mut servers = Vec::new();
     for line in String::from_utf8_lossy(&bytes).lines() {
         let mut words = line.split_whitespace();
-        // A comment character counts only at the start of a line, where it changes the first word.
+        // A comment character counts only at the start of a line, and there changes the first word.
         if words.next() != Some("nameserver") {
             continue;
         }

@@ -1,6 +1,6 @@
-//! Enough HTTP/1.1 for the node agent's sockets and a GET to the API server: one
-//! exchange per connection. httparse parses heads and chunk sizes; sockets, limits and bodies are
-//! handled here, because every HTTP client needs an async runtime or a connection pool.
+//! The part of HTTP/1.1 needed for the node agent's sockets and a GET to the API server: one exchange per connection.
+//! httparse parses headers and chunk sizes; this module handles sockets, limits and bodies, because every HTTP client
+//! needs an async runtime or a connection pool.
 
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
 use std::os::fd::AsRawFd;
@@ -13,7 +13,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, soc
 
 use crate::config::text::decimal;
 
-/// Maximum body size of the agent's answer, which is short; the rest is not read.
+/// Maximum size of the body that is read from the agent's answer, which is short; the rest is ignored.
 const AGENT_BODY_LIMIT: u64 = 1 << 20;
 /// Maximum header size in bytes: answers of the agent have a few hundred.
 const HEAD_LIMIT: u64 = 64 << 10;
@@ -31,8 +31,8 @@ pub struct Response {
     pub body: String,
 }
 
-/// `curl --unix-socket SOCKET -X POST -H 'Content-Type: application/json' -d BODY http://unix/PATH`
-/// within `limit`, connecting included.
+/// Performs `curl --unix-socket SOCKET -X POST -H 'Content-Type: application/json' -d BODY http://unix/PATH`
+/// within `limit`, including the time to connect.
 ///
 /// # Errors
 /// As [`get`].
@@ -40,11 +40,11 @@ pub(crate) fn post(socket: &Path, path: &str, body: String, limit: Duration) -> 
     send(socket, head_of_post(path, &body) + &body, limit)
 }
 
-/// The same where the status decides: that of an answer is known when its header is there, whatever becomes of the body.
-/// Of an answer other than 200 the body is what could be had of it.
+/// Like [`post`], for callers that need only the status: it is known once the header has arrived, even if reading the
+/// body fails. For a status other than 200 the body is the part that could be read.
 ///
 /// # Errors
-/// As [`get`], but for the body.
+/// As [`get`], except for errors of the body.
 pub(crate) fn post_for_status(
     socket: &Path,
     path: &str,
@@ -72,17 +72,17 @@ fn head_of_post(path: &str, body: &str) -> String {
     )
 }
 
-/// `curl --unix-socket SOCKET http://unix/PATH` within `limit`, connecting included.
+/// Performs `curl --unix-socket SOCKET http://unix/PATH` within `limit`, including the time to connect.
 ///
 /// # Errors
-/// `TimedOut` after `limit`; otherwise the error of `connect`, `read` or
-/// `write`, or `InvalidData` for an answer that is not HTTP.
+/// `TimedOut` after `limit`; otherwise the error of `connect`, `read` or `write`, or `InvalidData` for an answer that is
+/// not HTTP.
 pub fn get(socket: &Path, path: &str, limit: Duration) -> Result<Response> {
     let head = format!("GET {path} HTTP/1.1\r\nHost: unix\r\nConnection: close\r\n\r\n");
     send(socket, head, limit)
 }
 
-/// A limit as messages have it, in whole milliseconds: it may be what is left of a longer one.
+/// Formats a limit for messages, in whole milliseconds: it may be the rest of a longer limit.
 #[must_use]
 pub fn shown(limit: Duration) -> String {
     let ms = u64::try_from(limit.as_micros().div_ceil(1000)).unwrap_or(u64::MAX);
@@ -93,10 +93,10 @@ fn send(socket: &Path, request: String, limit: Duration) -> Result<Response> {
     within(limit, || exchange(socket, &request, limit))
 }
 
-/// Says of an error that it is the limit's.
+/// Calls `work`, and adds the limit to a timeout error.
 fn within<T>(limit: Duration, work: impl FnOnce() -> Result<T>) -> Result<T> {
     work().map_err(|e| match e.kind() {
-        // What the socket answers when its own limit has passed.
+        // The errors of a socket whose own timeout has passed.
         ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::new(
             ErrorKind::TimedOut,
             format!("no answer within {}", shown(limit)),
@@ -111,7 +111,7 @@ fn exchange(socket: &Path, request: &str, limit: Duration) -> Result<Response> {
     read_beginning(stream, AGENT_BODY_LIMIT).map(Response::from)
 }
 
-/// A stream with one deadline for all reads and writes: a byte now and then does not extend it.
+/// A stream with one deadline for all reads and writes: a peer that sends single bytes cannot extend it.
 struct Until {
     stream: UnixStream,
     deadline: Instant,
@@ -153,7 +153,7 @@ impl Write for Until {
     }
 }
 
-/// Never zero, which would mean no timeout.
+/// Returns the time left; never zero, which would mean no timeout.
 fn left(deadline: Instant) -> Result<Duration> {
     match deadline.saturating_duration_since(Instant::now()) {
         Duration::ZERO => Err(ErrorKind::TimedOut.into()),
@@ -180,7 +180,7 @@ impl From<(u16, Vec<u8>)> for Response {
 /// Reads one answer.
 ///
 /// # Errors
-/// As [`get`]; `FileTooLarge` when its body has more than `body_limit` bytes: a part of it says nothing.
+/// As [`get`]; `FileTooLarge` if its body has more than `body_limit` bytes: a truncated body is useless.
 pub(crate) fn read_response(stream: impl Read, body_limit: u64) -> Result<Response> {
     let answer = read_beginning(stream, body_limit + 1)?;
     if answer.1.len() as u64 > body_limit {
@@ -190,7 +190,7 @@ pub(crate) fn read_response(stream: impl Read, body_limit: u64) -> Result<Respon
     Ok(answer.into())
 }
 
-/// The status of one answer, and at most `body_limit` bytes of its body.
+/// Reads the status of one answer, and at most `body_limit` bytes of its body.
 fn read_beginning(stream: impl Read, body_limit: u64) -> Result<(u16, Vec<u8>)> {
     let mut answer = Answer::begin(stream)?;
     let mut body = Vec::new();
@@ -201,12 +201,12 @@ fn read_beginning(stream: impl Read, body_limit: u64) -> Result<(u16, Vec<u8>)> 
 /// An answer whose header was read.
 struct Answer<R: Read> {
     status: u16,
-    /// Of the body.
+    /// Framing of the body.
     form: Result<Form>,
     reader: BufReader<R>,
 }
 
-/// How the end of a body is told.
+/// How the end of a body is determined.
 #[derive(Clone, Copy)]
 enum Form {
     Chunks,
@@ -239,7 +239,7 @@ impl<R: Read> Answer<R> {
         })
     }
 
-    /// At most `limit` bytes. What was read before an error is in `body`.
+    /// Reads at most `limit` bytes. Bytes read before an error are in `body`.
     fn read_body(&mut self, body: &mut Vec<u8>, limit: u64) -> Result<()> {
         let form = match &self.form {
             Ok(form) => *form,
@@ -258,7 +258,7 @@ impl<R: Read> Answer<R> {
     }
 }
 
-/// The status line and the header, including the empty line after them.
+/// Reads the status line and the header, including the empty line after them.
 fn read_head(reader: &mut impl BufRead) -> Result<Vec<u8>> {
     let mut head = Vec::new();
     let mut limited = reader.take(HEAD_LIMIT);
@@ -280,7 +280,7 @@ fn values<'h>(headers: &'h [Header<'h>], name: &str) -> impl Iterator<Item = &'h
     named.map(|h| h.value.trim_ascii())
 }
 
-/// `Content-Length`; repeated headers must agree (RFC 9112 section 6.3).
+/// Returns `Content-Length`; repeated headers must agree (RFC 9112 section 6.3).
 fn length(headers: &[Header<'_>]) -> Result<Option<u64>> {
     let mut length = None;
     for value in values(headers, "Content-Length") {
@@ -293,7 +293,7 @@ fn length(headers: &[Header<'_>]) -> Result<Option<u64>> {
     Ok(length)
 }
 
-/// RFC 9112 section 7.1, without trailers.
+/// Reads a chunked body (RFC 9112 section 7.1) without trailers.
 fn read_chunks(reader: &mut impl BufRead, body: &mut Vec<u8>, limit: u64) -> Result<()> {
     loop {
         let mut line = Vec::new();

@@ -1,8 +1,8 @@
-//! Objects that are read from objects only.
+//! Reads structs from objects only.
 //!
-//! A struct that derives `Deserialize` also takes an array, whose items are its fields in the order of the
-//! source. Where every field has a default, `[]` would be a whole configuration. What is read through this
-//! module is an object, in JSON and in YAML; an array is an error with its place.
+//! A struct that derives `Deserialize` also accepts an array, whose items are its fields in the order of the
+//! source. If every field has a default, `[]` would be a complete configuration. This module accepts only objects, in
+//! JSON and in YAML; an array is an error with its position.
 
 pub mod any_case;
 
@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use serde_path_to_error::{Path, Segment};
 
-/// A struct that is read from an object, and from nothing else.
+/// A struct that is read only from an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Object<T>(pub T);
 
@@ -39,15 +39,15 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Members<T> {
     }
 }
 
-/// A JSON text that is one object.
+/// Reads a JSON text that is one object.
 ///
 /// # Errors
-/// It is no JSON or no object, or a member does not fit: what, and where, by path and by line.
+/// The text is not JSON or not an object, or a member does not fit; the error names it by path and line.
 pub fn from_str<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
     from_slice(text.as_bytes())
 }
 
-/// The same from bytes.
+/// Like [`from_str`], from bytes.
 ///
 /// # Errors
 /// As [`from_str`].
@@ -61,20 +61,20 @@ pub fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> serde_json::Result<T> {
     Ok(value)
 }
 
-/// The same from a value that was parsed before.
+/// Like [`from_str`], from a parsed value.
 ///
 /// # Errors
-/// It is no object, or a member does not fit.
+/// The value is not an object, or a member does not fit.
 pub fn from_value<T: DeserializeOwned>(value: &Value) -> Result<T, Misfit> {
     read(value)
 }
 
-/// A member that does not fit the type it is read into.
+/// A member that does not fit its type.
 #[derive(Debug)]
 pub struct Misfit {
-    /// Where it is, as in `spec.containers[0].args`; empty for the whole.
+    /// Path of the member, such as `spec.containers[0].args`; empty for the whole value.
     pub path: String,
-    /// What it is and what was expected. It may quote the member.
+    /// The actual and the expected type. The text may quote the member.
     pub reason: serde_json::Error,
 }
 
@@ -95,7 +95,7 @@ where
     track(deserializer).map(|Object(value)| value)
 }
 
-/// Keeps the path to what does not fit.
+/// Deserializes and records the path of a member that does not fit.
 fn track<'de, T, D>(deserializer: D) -> Result<T, Misfit>
 where
     T: Deserialize<'de>,
@@ -119,20 +119,20 @@ fn text_of(path: &Path) -> String {
                 text.push_str(dot);
                 text.push_str(key);
             }
-            // A key that is no text. The last one is what was read when the text ended.
+            // A key that is not text. The last segment is the one being read when the text ended.
             Segment::Unknown => {}
         }
     }
     text
 }
 
-/// Functions for members that are structs, read by this wrapper: `#[serde(deserialize_with = "json::object")]`.
+/// Functions for members that are structs, read with this wrapper: `#[serde(deserialize_with = "json::object")]`.
 macro_rules! members {
     ($wrapper:ident) => {
-        /// For a member that is a struct.
+        /// Reads a member that is a struct.
         ///
         /// # Errors
-        /// It is no object, or a member does not fit.
+        /// It is not an object, or a member does not fit.
         pub fn object<'de, T, D>(deserializer: D) -> Result<T, D::Error>
         where
             T: Deserialize<'de>,
@@ -141,7 +141,7 @@ macro_rules! members {
             $wrapper::deserialize(deserializer).map(|$wrapper(value)| value)
         }
 
-        /// The same where `null` is the default.
+        /// Like `object`, with `null` as the default.
         ///
         /// # Errors
         /// It is neither `null` nor an object, or a member does not fit.
@@ -154,10 +154,10 @@ macro_rules! members {
             Ok(object.map(|$wrapper(value)| value).unwrap_or_default())
         }
 
-        /// For a member that is a list of structs; `null` is the empty list.
+        /// Reads a member that is a list of structs; `null` is the empty list.
         ///
         /// # Errors
-        /// It is no list, an item is no object, or a member does not fit.
+        /// It is not a list, an item is not an object, or a member does not fit.
         pub fn list<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
         where
             T: Deserialize<'de>,
@@ -173,7 +173,7 @@ use members;
 
 members!(Object);
 
-/// As [`object`], where `null` is absence.
+/// Like [`object`]; `null` counts as absent.
 ///
 /// # Errors
 /// It is neither `null` nor an object.
@@ -186,7 +186,7 @@ where
     Ok(object.map(|Object(value)| value))
 }
 
-/// For a member that `null` stands for the default of, as the API server writes it.
+/// Reads a member for which `null` means the default, as the API server writes it.
 ///
 /// # Errors
 /// It is neither `null` nor a `T`.
@@ -198,7 +198,7 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// The first of these members that is there and no object; `null` is absence.
+/// Returns the first of these members that exists and is not an object; `null` counts as absent.
 pub fn no_object<'k>(members: &Map<String, Value>, keys: &[&'k str]) -> Option<&'k str> {
     let is_other = |key: &&&str| {
         let value = members.get(**key);

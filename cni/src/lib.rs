@@ -1,14 +1,15 @@
-//! From a pod to its redirection, and the CNI plugin that puts it in place.
+//! Derives the traffic redirection of a pod and applies it; also the CNI plugin that does so for each new pod.
 //!
-//! What it is for: programs that put the traffic of a pod through a sidecar proxy, as Istio does: the plugin `weir-cni`, the
-//! node agent, and other programs. What it refuses: to execute anything, and to touch the network namespace of the host.
+//! This crate is for programs that redirect the traffic of a pod to a sidecar proxy, as Istio does: the plugin `weir-cni`,
+//! the node agent, and other programs. It never executes a program, and never changes the network namespace of the host.
 //!
-//! Four types matter, each plain data but for the last:
+//! The main types, all plain data except the last:
 //!
-//! - [`pod::PodFacts`] is what a pod says that matters here; [`pod::redirect_from`] reads its annotations.
-//! - [`config::Intent`] is what is captured and what is not, with every text understood.
-//! - [`compile::Compiled`] is the rules and the routing that carry it out, made by [`compile::compile`].
-//! - [`redirection::Sandbox`] is the network namespace of the pod: they are planned, applied, verified and removed there.
+//! - [`pod::PodFacts`]: the relevant properties of a pod; [`pod::redirect_from`] reads its annotations.
+//! - [`config::Intent`]: the captured and excluded traffic as typed values.
+//! - [`compile::Compiled`]: the rules and the routing that implement an intent, created by [`compile::compile`].
+//! - [`redirection::Sandbox`]: the network namespace of the pod, in which a redirection is planned, applied, verified and
+//!   removed.
 //!
 //! ```
 //! use weir_cni::compile::{Engine, compile};
@@ -49,11 +50,13 @@
 //! # }
 //! ```
 //!
-//! The plugin's own half is [`protocol`], the requests and answers of the runtime, and [`plugin`], which joins both halves.
+//! The CNI plugin consists of [`protocol`], the exchange with the container runtime, and [`plugin`], which connects it to
+//! the modules above.
 //!
-//! CNI is a protocol of JSON in which a plugin hands on keys that it does not know: there, a signature has `Value` and
-//! `Map` of `serde_json`, and [`json`] reads what `serde` describes. Networks are those of `ipnet`. [`api::client_config`]
-//! is a `rustls` configuration: what connects to the API server trusts the same certificates as the plugin.
+//! Some signatures have types of other crates. CNI is a JSON protocol in which a plugin passes on unknown keys, so its
+//! functions use `Value` and `Map` of `serde_json`, and [`json`] reads types that implement `serde`'s traits. Networks are
+//! those of `ipnet`. [`api::client_config`] returns a `rustls` configuration, so that other connections to the API server
+//! trust the same certificates as the plugin.
 #![forbid(unsafe_code)]
 
 pub mod annotation;
@@ -72,7 +75,7 @@ pub mod protocol;
 pub mod redirection;
 pub mod sysctl;
 
-/// The example of the README compiles.
+/// Compiles the example of the README as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! What a program in a container reaches of its node, by the root of the node's first process.
+//! Access from a container to its node, through the root directory of the node's first process.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,37 +7,39 @@ use weir_netfilter::probe::{Loading, RunningKernel};
 use weir_netfilter::xtables::{Writers, XtEngine};
 use weir_netlink::{Error, Result};
 
-/// First processes of a node whose procfs a container has there, as the manifests of Istio and ours mount it, or shares.
+/// Root directory of the node's first process, for a container with the node's procfs at `/host/proc`, as the manifests of
+/// Istio and ours mount it, and for one whose `/proc` is the node's.
 pub(crate) const ROOTS: [&str; 2] = ["/host/proc/1/root", "/proc/1/root"];
 /// `EPROTONOSUPPORT`: the kernel has no nfnetlink.
 const NO_NFNETLINK: i32 = 93;
-/// Time limit for the lock of the tools; kube-proxy has the same.
+/// Time limit for the lock of the iptables tools; kube-proxy uses the same.
 const LOCK: Duration = Duration::from_secs(5);
 
-/// Legacy tables of the node, in the network namespace of the calling thread. kube-proxy and the network's plugin write them,
-/// too: they are written under the lock of the tools, so that nobody's change is lost. In a container it is the node's
-/// `/run/xtables.lock`: the container's own is nobody else's, if it can have one at all.
+/// Opens the legacy tables of the node, in the network namespace of the calling thread. kube-proxy and the network plugin
+/// write them, too, so writes take the lock of the iptables tools: otherwise a change of another writer could be lost. A
+/// container uses the node's `/run/xtables.lock`: no other writer takes a lock file in the container, if it can create one
+/// at all.
 ///
 /// # Errors
-/// `EPERM` without CAP_NET_RAW. The lock itself is taken, and may be refused, when something is written.
+/// `EPERM` without CAP_NET_RAW. The lock is taken, and may be refused, only by a write.
 pub fn legacy_tables() -> Result<XtEngine> {
     let engine = XtEngine::open()?.writers(Writers::Others { patience: LOCK });
     Ok(engine.lock_file(lock_file()))
 }
 
-/// The node's file of that lock, where it can be reached; see [`XtEngine::lock_file`].
+/// Returns the node's lock file, if it is accessible; see [`XtEngine::lock_file`].
 #[must_use]
 pub fn lock_file() -> Option<PathBuf> {
-    // One that may not be followed (CAP_SYS_PTRACE) is no folder, either.
+    // A root that this process may not follow (CAP_SYS_PTRACE) does not count as a directory, either.
     let of_node = ROOTS.map(|root| Path::new(root).join("run"));
     let run = of_node.into_iter().find(|run| run.is_dir())?;
     Some(run.join("xtables.lock"))
 }
 
-/// Whether the network namespace of the calling thread has legacy tables (`/proc/net/ip_tables_names` and that of IPv6).
+/// True if the network namespace of the calling thread has legacy tables (`/proc/net/ip_tables_names` and that of IPv6).
 ///
 /// # Errors
-/// A list that is there cannot be read.
+/// An existing list cannot be read.
 pub fn has_legacy_tables() -> Result<bool> {
     for family in ["ip", "ip6"] {
         let file = format!("/proc/thread-self/net/{family}_tables_names");
@@ -51,11 +53,11 @@ pub fn has_legacy_tables() -> Result<bool> {
     Ok(false)
 }
 
-/// Those of these sets of ipset that the network namespace of the calling thread has. The first request would load the module:
-/// without it there are none.
+/// Returns which of these sets of ipset exist in the network namespace of the calling thread. The first request would load
+/// the module: if it is not loaded, there are no sets, and no request is sent.
 ///
 /// # Errors
-/// They cannot be listed. A kernel without ipset has none.
+/// The sets cannot be listed. A kernel without ipset is not an error.
 pub fn sets_among(names: &[&str]) -> Result<Vec<String>> {
     let kernel = RunningKernel::read();
     if !kernel.has_module("ip_set") && kernel.loading == Loading::Possible {
@@ -67,10 +69,11 @@ pub fn sets_among(names: &[&str]) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// What a kernel does not have holds nothing. Any other error says nothing of what is there.
+/// Returns the default if the kernel does not support a feature: then it holds no objects of it. After any other error the
+/// state is unknown.
 ///
 /// # Errors
-/// That error.
+/// Any other error.
 pub fn if_supported<T: Default>(read: Result<T>) -> Result<T> {
     match read {
         Err(e) if e.is_unsupported() || e.errno() == Some(NO_NFNETLINK) => Ok(T::default()),

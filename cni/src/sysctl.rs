@@ -1,8 +1,8 @@
-//! Sysctls of a network namespace, from inside of a container too.
+//! Sysctls of a network namespace, also from inside a container.
 //!
-//! `/proc/sys/net` is that of the namespace of the thread that opens a file in it (`net_ctl_header_lookup`,
-//! net/sysctl_net.c), by whichever mount. A container without `privileged` has its `/proc/sys` mounted read-only; the node's,
-//! reached through the root of the node's first process, is not.
+//! `/proc/sys/net` belongs to the network namespace of the thread that opens a file in it (`net_ctl_header_lookup`,
+//! net/sysctl_net.c), regardless of the mount. A container without `privileged` has its `/proc/sys` mounted read-only; the
+//! node's, accessed through the root of the node's first process, is writable.
 
 use crate::of_node::ROOTS;
 use std::io;
@@ -12,8 +12,8 @@ use weir_netlink::{Error, Result};
 /// `/proc/sys/net`
 const OWN: &str = "/proc/sys/net";
 
-/// `sysctl net/KEY`, in the calling thread's network namespace; `key` is `ipv4/conf/lo/accept_local`, for example. Without
-/// the white space around it.
+/// Reads `net/KEY` in the calling thread's network namespace, without surrounding white space; `key` is for example
+/// `ipv4/conf/lo/accept_local`.
 ///
 /// # Errors
 /// Those of open(2) and read(2): ENOENT for a key that this kernel or this namespace does not have, not where there are no sysctls
@@ -34,10 +34,10 @@ fn absent(error: io::Error) -> io::Error {
     }
 }
 
-/// As [`read`]; `None` for a key that this kernel or this namespace does not have.
+/// Like [`read`]; `None` for a key that this kernel or this namespace does not have.
 ///
 /// # Errors
-/// It is there, and cannot be read: what it is, is not known.
+/// The key exists but cannot be read: its value is unknown.
 pub fn find(key: &str) -> Result<Option<String>> {
     match read(key) {
         Ok(value) => Ok(Some(value)),
@@ -46,7 +46,7 @@ pub fn find(key: &str) -> Result<Option<String>> {
     }
 }
 
-/// `sysctl -w net/KEY=VALUE`, in the calling thread's network namespace.
+/// Writes a value as `sysctl -w net/KEY=VALUE` does, in the calling thread's network namespace.
 ///
 /// # Errors
 /// Those of open(2) and write(2): ENOENT as [`read`]; EACCES without CAP_NET_ADMIN over the namespace; EROFS in a container
@@ -65,7 +65,7 @@ fn write_below(own: &Path, nodes: &[PathBuf], key: &str, value: &str) -> io::Res
     for node in nodes {
         match std::fs::write(node.join(key), value) {
             Ok(()) => return Ok(()),
-            // A container of the same read-only kind, no such mount, or no right to follow it.
+            // Also mounted read-only, no such mount, or no permission to follow it.
             Err(e)
                 if matches!(
                     e.kind(),
@@ -79,7 +79,7 @@ fn write_below(own: &Path, nodes: &[PathBuf], key: &str, value: &str) -> io::Res
     Err(refused)
 }
 
-/// An error in words, with the remedy.
+/// Describes an error and the remedy.
 #[must_use]
 pub fn describe(error: &io::Error) -> String {
     match error.kind() {

@@ -4,11 +4,11 @@ use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::general_purpose::{GeneralPurpose, PAD};
 
-/// Decodes like Go, which wrote the text: bits left over after the last byte are ignored.
+/// Decodes like Go, whose programs write the text: ignores bits left over after the last byte.
 const LENIENT: GeneralPurpose =
     GeneralPurpose::new(&STANDARD, PAD.with_decode_allow_trailing_bits(true));
 
-/// `base64 -d`; `None` for anything else.
+/// Decodes a text like `base64 -d`; `None` if it is not base64.
 pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
     let letters: Vec<u8> = text.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
     LENIENT.decode(letters).ok()

@@ -23,7 +23,7 @@ pub const REQUEST_LIMIT: Duration = Duration::from_secs(5);
 /// Maximum body size. The API server stores objects of at most 1.5 MiB; as JSON they may be larger.
 const BODY_LIMIT: u64 = 16 << 20;
 
-/// Characters of an answer that an error shows, enough to recognise which server sent it.
+/// Number of characters of an answer that an error shows, enough to recognise the server that sent it.
 const SHOWN: usize = 200;
 
 /// A client for the server of one kubeconfig.
@@ -34,21 +34,21 @@ pub struct Client {
     target: Arc<Target>,
 }
 
-/// What a request needs, shared with the thread that performs it.
+/// The data that a request needs, shared with the thread that performs it.
 struct Target {
     server: Server,
     server_name: ServerName<'static>,
-    /// `None` for a server on loopback that is reached by plain HTTP.
+    /// `None` for plain HTTP to a server on loopback.
     tls: Option<Arc<ClientConfig>>,
     token: Option<String>,
 }
 
 impl Client {
-    /// Makes a client from the kubeconfig at `path`; does not connect yet.
+    /// Creates a client from the kubeconfig at `path`; does not connect yet.
     ///
     /// # Errors
-    /// [`Reason::Kubeconfig`] when the file is missing, unreadable or not
-    /// usable, [`Reason::Tls`] when its certificates are not.
+    /// [`Reason::Kubeconfig`] if the file is missing, unreadable or not usable, [`Reason::Tls`] if its certificates are not
+    /// usable.
     pub fn new(path: &Path) -> Result<Self, Error> {
         let access = kubeconfig::load(path)?;
         let failed = |reason: Reason| Error {
@@ -86,7 +86,7 @@ impl Client {
         })
     }
 
-    /// `kubectl get pod -n NAMESPACE NAME`, `GET /api/v1/namespaces/{ns}/pods/{name}`.
+    /// Reads a pod: `kubectl get pod -n NAMESPACE NAME`, `GET /api/v1/namespaces/{ns}/pods/{name}`.
     ///
     /// # Errors
     /// See [`Reason`]; after `limit` [`Reason::Slow`].
@@ -100,7 +100,7 @@ impl Client {
         self.object(&path, &format!("pod {namespace}/{name}"), limit)
     }
 
-    /// `kubectl get namespace NAME`, `GET /api/v1/namespaces/{name}`.
+    /// Reads a namespace: `kubectl get namespace NAME`, `GET /api/v1/namespaces/{name}`.
     ///
     /// # Errors
     /// See [`Reason`]; after `limit` [`Reason::Slow`].
@@ -112,7 +112,7 @@ impl Client {
         )
     }
 
-    /// `kubectl get --raw PATH`. `object` describes the object at the path in errors.
+    /// Reads the object at a path: `kubectl get --raw PATH`. `object` describes it in errors.
     ///
     /// # Errors
     /// See [`Reason`]; after `limit` [`Reason::Slow`].
@@ -126,7 +126,7 @@ impl Client {
         self.exchange(Request { method, path, body }, object, limit)
     }
 
-    /// `kubectl create --raw PATH -f BODY`, `POST PATH` with an object as JSON.
+    /// Creates an object: `kubectl create --raw PATH -f BODY`, `POST PATH` with an object as JSON.
     ///
     /// # Errors
     /// As [`object`](Self::object).
@@ -141,14 +141,13 @@ impl Client {
         self.exchange(Request { method, path, body }, object, limit)
     }
 
-    /// [`Reason::Garbage`] for a readable answer that is not about `object`;
-    /// `what` says what it is instead.
+    /// Creates a [`Reason::Garbage`] error for a readable answer that is not about `object`; `what` describes the answer.
     #[must_use]
     pub fn garbage(&self, object: &str, what: String) -> Error {
         self.failed(object, Reason::Garbage(what))
     }
 
-    /// The error for a failed request about `object`.
+    /// Creates the error for a failed request about `object`.
     #[must_use]
     pub fn failed(&self, object: &str, reason: Reason) -> Error {
         Error {
@@ -159,9 +158,8 @@ impl Client {
         }
     }
 
-    /// The exchange runs on a thread of its own, because a name lookup has no
-    /// timeout, and a server that sends a byte now and then would reset any read
-    /// timeout. After the limit the thread is abandoned; it ends with the process.
+    /// Performs a request on a separate thread, because a name lookup has no timeout, and a server that sends single bytes
+    /// would reset any read timeout. After the limit the thread is abandoned; it ends with the process.
     fn exchange<T: DeserializeOwned>(
         &self,
         request: Request,
@@ -174,7 +172,7 @@ impl Client {
         let thread = std::thread::Builder::new()
             .name("api-request".into())
             .spawn(move || {
-                // The receiver is gone when the limit has passed.
+                // The receiver no longer exists if the limit has passed.
                 let _ = done.send(target.exchange(&request, limit));
             });
         thread.map_err(|e| failed(Reason::Other(format!("cannot start a thread: {e}"))))?;
@@ -213,7 +211,7 @@ impl Target {
                 ErrorKind::TimedOut => {
                     Reason::Slow(format!("no connection within {}", shown(limit)))
                 }
-                // It was there, and gone before connect(2) returned.
+                // The server reset the connection before connect(2) returned.
                 ErrorKind::ConnectionReset => {
                     Reason::of_transfer(&error, "before a request was sent")
                 }
@@ -228,8 +226,8 @@ impl Target {
         };
         let mut session = ClientConnection::new(tls, self.server_name.clone())
             .map_err(|error| Reason::Tls(tls::words(&error)))?;
-        // The handshake is a separate step, so that its failures can be distinguished,
-        // and the token is sent only to an authenticated server.
+        // The handshake is a separate step, so that its failures can be distinguished, and the token is sent only to an
+        // authenticated server.
         while session.is_handshaking() {
             session
                 .complete_io(&mut stream)
@@ -265,12 +263,12 @@ impl Target {
     }
 }
 
-/// A failure after the handshake. TLS 1.3 refuses a client's certificate only now.
+/// The reason of a failure after the handshake. With TLS 1.3 the server refuses a client's certificate only now.
 fn transfer(error: std::io::Error) -> Reason {
     Reason::of_transfer(&error, "after the request was sent")
 }
 
-/// The reason in a `metav1.Status`, or the beginning of any other answer.
+/// The reason of a refused request, with the message of a `metav1.Status` or the beginning of any other answer.
 fn refusal(response: &Response) -> Reason {
     let status: Option<Value> = serde_json::from_str(&response.body).ok();
     let message = status

@@ -10,15 +10,15 @@ use super::tls;
 pub struct Error {
     /// Path of the kubeconfig that was used.
     pub kubeconfig: PathBuf,
-    /// URL of the server; empty when the kubeconfig could not be read.
+    /// URL of the server; empty if the kubeconfig could not be read.
     pub server: String,
-    /// The requested object: `pod default/web-0`; empty when there was no request.
+    /// The requested object: `pod default/web-0`; empty if there was no request.
     pub object: String,
-    /// Why it failed.
+    /// The reason of the failure.
     pub reason: Reason,
 }
 
-/// Declares the kinds of failure: what happened, and the remedy.
+/// Declares the kinds of failure, each with a description and the remedy.
 macro_rules! reasons {
     ($($(#[$m:meta])* $variant:ident = $cause:literal, $remedy:literal;)*) => {
         /// Kinds of failure; the text is the cause as the failing layer reported it.
@@ -31,7 +31,7 @@ macro_rules! reasons {
         }
 
         impl Reason {
-            /// What happened, without the remedy.
+            /// Describes the failure, without the remedy.
             #[must_use]
             pub fn cause(&self) -> String {
                 match self {
@@ -40,7 +40,7 @@ macro_rules! reasons {
                 }
             }
 
-            /// The remedy.
+            /// Returns the remedy.
             #[must_use]
             pub fn remedy(&self) -> &'static str {
                 match self {
@@ -81,7 +81,7 @@ reasons! {
     Forbidden = "403 Forbidden",
         "unless the API server has just started, the agent's service account lacks get on pods \
          and namespaces: check its ClusterRole and ClusterRoleBinding";
-    /// 404: there is no such object.
+    /// 404: the object does not exist.
     NotFound = "404 Not Found",
         "the object was deleted while its sandbox was made, or the runtime passed a wrong \
          name in CNI_ARGS";
@@ -92,7 +92,7 @@ reasons! {
     Garbage = "the answer is not the expected JSON",
         "something that is no API server answers at this address: check the server in the \
          kubeconfig and proxies on the way";
-    /// A JSON object, of which a field has another type than in the API.
+    /// A JSON object in which a field has another type than in the API.
     Misfit = "the answer is not the expected JSON, its fields have other types",
         "correct the object: fields as in the Kubernetes API, a text that reads as a number in quotes; if it \
          is correct there, something else answers at the address in the kubeconfig";
@@ -113,20 +113,20 @@ impl Error {
 }
 
 impl Reason {
-    /// Whether the next answer will be the same: what is asked for is there, and cannot be used.
+    /// True if a retry would get the same answer: the object exists but cannot be used.
     #[must_use]
     pub(crate) fn is_lasting(&self) -> bool {
         matches!(self, Self::Misfit(_) | Self::TooLarge(_))
     }
 
-    /// Why a TLS handshake failed. A server that closes the connection gives no certificate error: only what the TLS
-    /// library itself refuses is [`Reason::Tls`].
+    /// Returns the reason why a TLS handshake failed. A server that closes the connection is not a certificate error: only
+    /// an error of the TLS library itself is [`Reason::Tls`].
     #[must_use]
     pub fn of_handshake(error: &io::Error) -> Self {
         Self::of_transfer(error, "during the TLS handshake")
     }
 
-    /// Why an established connection failed; `when` says at which step.
+    /// Returns the reason why an established connection failed; `when` names the step.
     pub(super) fn of_transfer(error: &io::Error, when: &str) -> Self {
         let refused = error
             .get_ref()

@@ -11,15 +11,15 @@ use super::error::{Error, Reason};
 use crate::files;
 use crate::json;
 
-/// Whether the kubeconfig exists and can be used, without asking a server.
+/// Checks that the kubeconfig exists and can be used, without contacting a server.
 ///
 /// # Errors
-/// [`Reason::Kubeconfig`] or [`Reason::Tls`] with what is wrong.
+/// [`Reason::Kubeconfig`] or [`Reason::Tls`] with the defect.
 pub fn check(path: &Path) -> Result<(), Error> {
     super::client::Client::new(path).map(|_| ())
 }
 
-/// `v1.Config`, as far as it is used.
+/// The used part of `v1.Config`.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct Kubeconfig {
@@ -32,7 +32,7 @@ struct Kubeconfig {
     current_context: Option<String>,
 }
 
-/// An entry of one of the lists: `name`, and what it is the name of.
+/// An entry of one of the lists: `name`, and the named value.
 #[derive(Deserialize)]
 struct Named<T: DeserializeOwned> {
     name: String,
@@ -69,7 +69,7 @@ struct ContextEntry {
     user: Option<String>,
 }
 
-/// What would run a program or is not supported is only looked at for being there.
+/// A user. Fields that would run a program or are not supported are only checked for presence.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct UserEntry {
@@ -86,13 +86,13 @@ struct UserEntry {
     username: Option<String>,
 }
 
-/// The current context with every file read.
+/// The current context, with the content of all files.
 pub(super) struct Access {
     /// URL of the server.
     pub(super) server: String,
-    /// PEM; `None` only when nothing is to be verified.
+    /// CA certificates, PEM; `None` only if the server is not verified.
     pub(super) authority: Option<Vec<u8>>,
-    /// The name in the server's certificate when it is not that of the URL.
+    /// The name in the server's certificate if it differs from that of the URL.
     pub(super) server_name: Option<String>,
     /// Certificate and key of the client, PEM.
     pub(super) identity: Option<(Vec<u8>, Vec<u8>)>,
@@ -109,7 +109,7 @@ pub(super) fn load(path: &Path) -> Result<Access, Error> {
         reason: Reason::Kubeconfig(reason),
     };
     let text = files::read_text(path).map_err(|e| unusable(e.to_string()))?;
-    // The messages of the parsers quote what is around the fault, and that may be the token.
+    // The parsers' messages quote the text around the error, which may be the token.
     let value: Value = serde_saphyr::from_str(&text).map_err(|e| {
         let place = e.location().map_or_else(String::new, |at| {
             format!(" from line {}, column {} on", at.line(), at.column())
@@ -159,7 +159,7 @@ fn resolve(config: Kubeconfig, dir: &Path) -> Result<Access, String> {
         cluster.certificate_authority,
         cluster.certificate_authority_data,
     )?;
-    // Of another scheme than https, which is told of by what parses it, nothing is verified.
+    // Without https there is no certificate to verify; the parser of the URL reports an unsupported scheme.
     let plain = cluster
         .server
         .as_ref()
@@ -187,7 +187,7 @@ fn resolve(config: Kubeconfig, dir: &Path) -> Result<Access, String> {
     })
 }
 
-/// A token goes into a header: control characters would end it.
+/// Reads the token and checks it: it is sent in a header, which control characters would end.
 fn token(
     dir: &Path,
     inline: Option<String>,
@@ -203,10 +203,10 @@ fn token(
     bearer(&text).map(|token| Some(token.to_owned()))
 }
 
-/// A token as it may stand in a header, without the white space around it.
+/// Returns a token without the surrounding white space, valid in a header.
 ///
 /// # Errors
-/// It has characters that no token has.
+/// The text has characters that are not allowed in a token.
 pub fn bearer(text: &str) -> Result<&str, String> {
     let token = text.trim();
     match token.bytes().any(|b| !b.is_ascii_graphic()) {
@@ -215,7 +215,7 @@ pub fn bearer(text: &str) -> Result<&str, String> {
     }
 }
 
-/// Embedded data wins over a file; a relative path is relative to the kubeconfig.
+/// Reads embedded data or a file. Embedded data takes precedence; a relative path is relative to the kubeconfig.
 fn content(
     dir: &Path,
     file: Option<String>,

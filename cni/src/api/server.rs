@@ -3,11 +3,11 @@
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-/// `https://HOST[:PORT][/PATH]`, or `http://` to a loopback address: to any other address the
-/// token would be sent in clear text.
+/// A URL `https://HOST[:PORT][/PATH]`, or `http://` with a loopback address: to any other address the token would be sent
+/// in clear text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
-    /// Whether the connection is encrypted.
+    /// True if the connection is encrypted.
     pub tls: bool,
     /// Host, IPv6 without brackets.
     pub host: String,
@@ -83,8 +83,8 @@ impl Server {
             }
             match TcpStream::connect_timeout(&address, left) {
                 Ok(stream) => {
-                    // The request follows the end of the handshake at once; without this option the kernel would delay
-                    // it until that is acknowledged, and the peer delays the acknowledgement by some 40 ms.
+                    // The request follows the end of the handshake at once. Without this option the kernel would delay it until the
+                    // peer acknowledges the handshake, and the peer delays the acknowledgement by some 40 ms.
                     stream.set_nodelay(true)?;
                     return Ok(stream);
                 }

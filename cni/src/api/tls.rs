@@ -11,7 +11,7 @@ use rustls::{CertificateError, ClientConfig, ConfigBuilder, Error};
 use super::kubeconfig::Access;
 use super::verifier::Verifier;
 
-/// Client configuration for TLS 1.2 and 1.3, without a client certificate. `authority` is PEM; `None`
+/// Creates a client configuration for TLS 1.2 and 1.3, without a client certificate. `authority` is PEM; `None`
 /// accepts any server certificate.
 ///
 /// # Errors
@@ -35,7 +35,7 @@ fn believing(
     Ok(builder.with_custom_certificate_verifier(Arc::new(verifier)))
 }
 
-/// The TLS client configuration for a kubeconfig; the error says which part of it cannot be used.
+/// Creates the TLS client configuration for a kubeconfig; the error names the part that cannot be used.
 pub(super) fn config(access: &Access) -> Result<ClientConfig, String> {
     let builder = believing(access.authority.as_deref())?;
     let Some((certificate, key)) = &access.identity else {
@@ -57,7 +57,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     }
 }
 
-/// The text for an error of the TLS library, whose own messages partly print names of enum variants.
+/// Formats an error of the TLS library, whose own messages contain names of enum variants.
 pub(super) fn words(error: &Error) -> String {
     let Error::InvalidCertificate(reason) = error else {
         return match error {

@@ -11,9 +11,9 @@ use rustls::{
     CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
 };
 
-/// Verifies as WebPKI does, with one addition: small API servers have one self-signed certificate that is both CA
-/// and server certificate. WebPKI refuses it (`CaUsedAsEndEntity`); Go's library, and so kubectl, accepts it. Here it
-/// is accepted when it equals one of the trusted ones byte for byte; name and validity are checked as for any other.
+/// Verifies as WebPKI does, with one addition: some small API servers have one self-signed certificate that is both CA
+/// and server certificate. WebPKI refuses it (`CaUsedAsEndEntity`); Go's library, and so kubectl, accepts it. This
+/// verifier accepts it if it equals one of the trusted ones byte for byte; name and validity are checked as usual.
 #[derive(Debug)]
 pub(super) struct Verifier {
     provider: Arc<CryptoProvider>,
@@ -63,7 +63,7 @@ impl ServerCertVerifier for Verifier {
         let verified =
             webpki.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         match verified {
-            // webpki checks the validity first, so a certificate refused with this error is valid now (tested).
+            // webpki checks the validity period first, so a certificate refused with this error is currently valid (tested).
             Err(e) if is_authority(&e) => {
                 if !roots.iter().any(|root| root == end_entity) {
                     return Err(CertificateError::UnknownIssuer.into());

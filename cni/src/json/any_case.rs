@@ -1,8 +1,8 @@
-//! Objects whose keys may have any case, as Go's `encoding/json` takes them: programs in Go read what others in Go
-//! write, and nobody notices the case.
+//! Reads objects whose keys may have any case, as Go's `encoding/json` does. Programs written in Go accept any case from
+//! each other, so a wrong case goes unnoticed.
 //!
-//! A key in the spelling of the field counts before any other. Of several others the last in bytewise order counts,
-//! where Go takes the last in the text.
+//! A key in the exact spelling of the field takes precedence. Of several others the last in bytewise order counts; Go
+//! uses the last in the text.
 
 use serde::de::{Deserializer, Error as _, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
@@ -10,8 +10,8 @@ use serde_json::{Map, Value};
 
 use super::{Misfit, Object, track};
 
-/// A struct that is read from an object with keys in any case; its members that are structs need [`object`],
-/// [`object_or_default`] or [`list`] for the same.
+/// A struct that is read from an object with keys in any case. Members that are structs need [`object`],
+/// [`object_or_default`] or [`list`] to accept the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnyCase<T>(pub T);
 
@@ -22,15 +22,15 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for AnyCase<T> {
     }
 }
 
-/// A struct from these members.
+/// Reads a struct from these members.
 ///
 /// # Errors
-/// A member does not fit: which, and why.
+/// A member does not fit; the error names it and the reason.
 pub fn from_map<'de, T: Deserialize<'de>>(members: Map<String, Value>) -> Result<T, Misfit> {
     track(Folded(members))
 }
 
-/// Gives members the spelling of `keys`.
+/// Renames members to the spelling of `keys`.
 pub fn rename(members: &mut Map<String, Value>, keys: &[&str]) {
     let named = |member: &str| {
         let is_exact = keys.contains(&member);
@@ -51,7 +51,7 @@ pub fn rename(members: &mut Map<String, Value>, keys: &[&str]) {
     }
 }
 
-/// `strings.EqualFold` for a key of ASCII letters: two letters beyond ASCII fold to one of them.
+/// `strings.EqualFold` for a key of ASCII letters: two letters outside ASCII fold to ASCII letters.
 fn folds(member: &str, key: &str) -> bool {
     let fold = |c: char| match c {
         '\u{17f}' => 's',

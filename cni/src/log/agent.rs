@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::http::post;
 
-/// Time limit for sending the lines: the agent's log server delays the end of the process by no more.
+/// Time limit for sending the lines: the maximum by which the agent's log server can delay the end of the process.
 pub const SEND_LIMIT: Duration = Duration::from_secs(1);
 
-/// Lines to be sent to `log.sock`.
+/// Lines for `log.sock`.
 #[derive(Debug)]
 pub(super) struct Batch {
     socket: PathBuf,
@@ -29,8 +29,8 @@ impl Batch {
         self.lines.push(line.into());
     }
 
-    /// `POST /log` with a JSON array of strings, each one line with its
-    /// newline. Failures are ignored: the same lines are in the file.
+    /// Sends `POST /log` with a JSON array of strings, each one line with its newline. Ignores failures: the same lines are
+    /// in the file.
     pub(super) fn send(self) {
         if !self.lines.is_empty() {
             let body = Value::Array(self.lines).to_string();

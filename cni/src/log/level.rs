@@ -32,7 +32,7 @@ impl Level {
         })
     }
 
-    /// The level's name in a line, lower case.
+    /// Returns the level's name in a line, in lower case.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -8,7 +8,7 @@ use super::level::Level;
 /// One message with its labels.
 #[derive(Debug, Clone, Copy)]
 pub struct Line<'a> {
-    /// Its level.
+    /// Level of the message.
     pub level: Level,
     /// Time of the message.
     pub time: SystemTime,
@@ -19,7 +19,7 @@ pub struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// The encoded line with its newline.
+    /// Returns the encoded line with its newline.
     #[must_use]
     pub fn encode(&self) -> String {
         let quote = quoted;
@@ -57,7 +57,7 @@ fn is_invisible(c: char) -> bool {
         | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// A text as JSON, with every [deceptive](is_deceptive) character escaped, so that it is visible in the raw line.
+/// Encodes a text as JSON and escapes every [deceptive](is_deceptive) character, so that it is visible in the raw line.
 #[must_use]
 pub fn quoted(text: &str) -> String {
     // A string can always be encoded as JSON.
@@ -78,8 +78,8 @@ pub fn quoted(text: &str) -> String {
     out
 }
 
-/// RFC 3339 in UTC with exactly six fractional digits:
-/// `2026-11-20T21:15:02.000001Z`. A time before 1970 is printed as 1970.
+/// Formats a time by RFC 3339 in UTC with exactly six fractional digits: `2026-11-20T21:15:02.000001Z`. A time before
+/// 1970 is printed as 1970.
 #[must_use]
 pub fn timestamp(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();

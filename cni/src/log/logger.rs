@@ -30,7 +30,7 @@ impl Inner {
 }
 
 impl Logger {
-    /// A logger with one sink, `stderr`, at level info.
+    /// Creates a logger with one sink, `stderr`, at level info.
     #[must_use]
     pub fn new(stderr: Box<dyn Write + Send>) -> Self {
         let inner = Inner {
@@ -45,7 +45,7 @@ impl Logger {
         }
     }
 
-    /// A logger that logs nothing.
+    /// Creates a logger that logs nothing.
     #[must_use]
     pub fn silent() -> Self {
         let logger = Self::new(Box::new(std::io::sink()));
@@ -53,10 +53,9 @@ impl Logger {
         logger
     }
 
-    /// Adds the file and, when the agent's socket exists, the agent.
+    /// Adds the file and, if the agent's socket exists, the agent.
     ///
-    /// `level` applies to stderr and the lines for the agent; the file always
-    /// gets info and above.
+    /// `level` applies to stderr and the lines for the agent; the file always gets info and above.
     pub fn open_sinks(&self, level: &str, file: &Path, socket: &Path) {
         let opened = RollingFile::open(file);
         let mut inner = self.inner();
@@ -82,7 +81,7 @@ impl Logger {
         self.inner().labels.push((key, value.into()));
     }
 
-    /// True if any sink accepts lines of this level: a line that is costly to format can be skipped otherwise.
+    /// True if any sink accepts lines of this level: otherwise a caller can skip a line that is costly to format.
     #[must_use]
     pub fn hears(&self, level: Level) -> bool {
         self.inner().hears(level)
@@ -108,9 +107,9 @@ impl Logger {
         self.say(Level::Error, msg);
     }
 
-    /// Sends a line to the agent only: a measurement for its metrics. The line has level debug, which no agent prints
-    /// at level info, and these labels in addition to the others. At levels above info there is none: a pod of which
-    /// there is nothing to say costs no exchange with the agent.
+    /// Sends a line to the agent only: a measurement for its metrics. The line has level debug, which an agent at level info
+    /// does not print, and these labels in addition to the others. At levels above info no line is sent: a pod without any
+    /// message costs no exchange with the agent.
     pub(crate) fn measured(&self, msg: &str, labels: impl FnOnce() -> Vec<(&'static str, String)>) {
         let mut inner = self.inner();
         if inner.level > Level::Info || inner.agent.is_none() {
@@ -129,8 +128,8 @@ impl Logger {
         }
     }
 
-    /// Sends the collected lines to the agent; takes at most
-    /// [`SEND_LIMIT`](super::SEND_LIMIT). Lines after it reach the other sinks only.
+    /// Sends the collected lines to the agent; takes at most [`SEND_LIMIT`](super::SEND_LIMIT). Later lines reach only the
+    /// other sinks.
     pub fn flush(&self) {
         let agent = self.inner().agent.take();
         if let Some(agent) = agent {
@@ -152,7 +151,7 @@ impl Logger {
             labels: &inner.labels,
         }
         .encode();
-        // A log that cannot be written is no reason to fail a pod.
+        // A log that cannot be written must not fail the pod.
         if level >= inner.level {
             let _ = inner.stderr.write_all(line.as_bytes());
             if let Some(agent) = &mut inner.agent {

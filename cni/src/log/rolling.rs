@@ -10,20 +10,19 @@ use nix::fcntl::OFlag;
 
 /// A file of this size is renamed to the backup.
 pub const SIZE_LIMIT: u64 = 10 << 20;
-/// Time for which the one backup is kept after its last line.
+/// Time for which the only backup is kept after its last line.
 pub const KEEP_BACKUP: Duration = Duration::from_secs(2 * 24 * 3600);
 
 /// A log file that many short processes append to.
 ///
-/// Size and age are checked when it is opened: a process writes only a few
-/// lines. The backup is `NAME.1`.
+/// Size and age are checked when the file is opened: a process writes only a few lines. The backup is `NAME.1`.
 #[derive(Debug)]
 pub struct RollingFile {
     file: File,
 }
 
 impl RollingFile {
-    /// Opens for appending (mode 0600), rolling over a full file first.
+    /// Opens the file for appending (mode 0600), and rolls over a full file first.
     ///
     /// # Errors
     /// The error of `open(2)` or `rename(2)`.
@@ -44,10 +43,10 @@ impl RollingFile {
         if file.metadata()?.len() < SIZE_LIMIT {
             return Ok(Self { file });
         }
-        // Only the process with the lock renames, and only the file it locked:
-        // otherwise two processes could overwrite the backup with an empty file.
+        // Only the process that holds the lock renames the file, and only the file that it locked: otherwise two processes
+        // could overwrite the backup with an empty file.
         let inode = file.metadata()?.ino();
-        // Closing it unlocks it.
+        // Closing the file unlocks it.
         if file.try_lock().is_ok() && std::fs::metadata(path).is_ok_and(|meta| meta.ino() == inode)
         {
             std::fs::rename(path, &backup)?;
@@ -57,8 +56,7 @@ impl RollingFile {
         })
     }
 
-    /// Appends one line in one `write(2)`, so that lines of several processes
-    /// are not interleaved.
+    /// Appends one line in one `write(2)`, so that lines of several processes do not interleave.
     ///
     /// # Errors
     /// The error of `write(2)`.
@@ -67,8 +65,8 @@ impl RollingFile {
     }
 }
 
-/// Opens the plugin's own file: a link, which may lead to any file of the node, is not followed, and the call does
-/// not block on a pipe without a reader.
+/// Opens the plugin's own file. Does not follow a symbolic link, which may lead to any file of the node, and does not
+/// block on a pipe without a reader.
 fn append(path: &Path) -> Result<File> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let file = OpenOptions::new()

@@ -16,8 +16,7 @@ pub struct CniArgs {
 }
 
 impl CniArgs {
-    /// Parses `K=V` pairs separated by `;`. Empty text is valid: the container is
-    /// not a Kubernetes pod.
+    /// Parses `K=V` pairs separated by `;`. Empty text is valid: then the container is not a Kubernetes pod.
     ///
     /// # Errors
     /// Code 999: a pair without exactly one `=`; an unknown key unless

@@ -10,15 +10,15 @@ use super::environment::Environment;
 pub enum Command {
     /// A container joins the network.
     Add,
-    /// Is the container still in the state that ADD left?
+    /// Checks whether the container is still in the state that ADD left.
     Check,
     /// A container leaves the network.
     Del,
     /// Only the named attachments are still in use (1.1.0).
     Gc,
-    /// Can the plugin serve ADD (1.1.0)?
+    /// Reports whether the plugin can serve ADD (1.1.0).
     Status,
-    /// Which versions does the plugin speak?
+    /// Lists the versions that the plugin supports.
     Version,
 }
 
@@ -37,7 +37,7 @@ impl Command {
         })
     }
 
-    /// The value of `CNI_COMMAND`.
+    /// Returns the value of `CNI_COMMAND`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -30,15 +30,15 @@ pub struct Edge<'a> {
     pub lookup: &'a dyn Fn(&str) -> Option<String>,
     /// The network configuration.
     pub stdin: &'a mut dyn Read,
-    /// Gets one JSON object, or nothing.
+    /// Receives one JSON object, or nothing.
     pub stdout: &'a mut dyn Write,
-    /// Gets the about text and messages without a caller.
+    /// Receives the about text, and messages that cannot be returned to the caller.
     pub stderr: &'a mut dyn Write,
 }
 
 /// The verbs of a plugin. Every call has passed the protocol checks.
 pub trait Handler {
-    /// ADD: the result to print.
+    /// ADD. Returns the result to print.
     ///
     /// # Errors
     /// Printed as the error object; no partial change may remain.
@@ -46,12 +46,12 @@ pub trait Handler {
     /// CHECK.
     ///
     /// # Errors
-    /// What is missing or different.
+    /// The objects that are missing or differ.
     fn check(&mut self, call: &Call) -> Result<(), CniError>;
     /// DEL.
     ///
     /// # Errors
-    /// Absent is not an error.
+    /// The deletion failed; an absent object is not an error.
     fn del(&mut self, call: &Call) -> Result<(), CniError>;
     /// GC.
     ///
@@ -65,11 +65,9 @@ pub trait Handler {
     fn status(&mut self, call: &Call) -> Result<(), CniError>;
 }
 
-/// Runs one CNI call; the return value is the exit status: 0, or 1 with an
-/// error object on stdout.
+/// Runs one CNI call and returns the exit status: 0, or 1 with an error object on stdout.
 ///
-/// Without `CNI_COMMAND` the plugin was called by hand: it prints the about
-/// text to stderr, and the status is 0.
+/// Without `CNI_COMMAND` a person has called the plugin: prints the about text to stderr and returns 0.
 pub fn run(edge: Edge<'_>, about: About, handler: &mut dyn Handler) -> u8 {
     let Edge {
         lookup,
@@ -79,7 +77,7 @@ pub fn run(edge: Edge<'_>, about: About, handler: &mut dyn Handler) -> u8 {
     } = edge;
     let command = lookup("CNI_COMMAND").unwrap_or_default();
     if command.is_empty() {
-        // There is no other output when stderr is closed.
+        // If stderr is closed, there is no other output.
         let _ = writeln!(
             stderr,
             "CNI plugin {} {}\nCNI protocol versions supported: {}",
@@ -194,7 +192,7 @@ fn text<'a>(config: &'a Map<String, Value>, key: &str) -> Result<&'a str, String
     }
 }
 
-/// Keys that this module and the verbs read. The reference library takes them in any case.
+/// Keys that this module and the verbs read. The reference library accepts them in any case.
 const KEYS: [&str; 8] = [
     "cniVersion",
     "name",
@@ -206,7 +204,7 @@ const KEYS: [&str; 8] = [
     "cni.dev/valid-attachments",
 ];
 
-/// Keys whose values the specification makes objects.
+/// Keys whose values are objects by the specification.
 const OBJECTS: [&str; 5] = ["ipam", "dns", "capabilities", "runtimeConfig", "args"];
 
 fn config_version(command: Command, config: &Map<String, Value>) -> Result<String, CniError> {
@@ -243,10 +241,9 @@ fn config_version(command: Command, config: &Map<String, Value>) -> Result<Strin
     Ok(text.to_owned())
 }
 
-/// Refuses ADD and DEL for the namespace the plugin runs in, which is the
-/// node's own. This is checked before any change, so that no rule is ever
-/// written there, and stdout gets one object only. A path that cannot be opened
-/// is left to the handler.
+/// Refuses ADD and DEL for the network namespace in which the plugin runs, which is the node's. The check precedes any
+/// change, so that no rule is ever written there, and stdout receives only one object. A path that cannot be opened is
+/// left to the handler.
 fn refuse_own_netns(command: Command, env: &Environment) -> Result<(), CniError> {
     if env.netns_override || env.netns.is_empty() || !matches!(command, Command::Add | Command::Del)
     {

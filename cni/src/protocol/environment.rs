@@ -1,4 +1,4 @@
-//! The environment variables of the execution protocol, and which verb needs which.
+//! The environment variables of the execution protocol, and the verbs that need them.
 
 use super::call::Command;
 use super::error::{CniError, code};
@@ -14,8 +14,7 @@ use Need::{Optional as O, Required as R, Unused as U};
 
 type Validate = fn(&str) -> Result<(), CniError>;
 
-/// One row: name, need in the order ADD CHECK DEL GC STATUS, and the check of
-/// a required value.
+/// One row: name, need in the order ADD CHECK DEL GC STATUS, and the check of a required value.
 struct Variable(&'static str, [Need; 5], Option<Validate>);
 
 /// Reference: CNI specification 1.1.0, section 2, "Parameters".
@@ -50,11 +49,10 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Reads the variables that `command` may use. Empty counts as absent.
+    /// Reads the variables that `command` may use. An empty variable counts as absent.
     ///
     /// # Errors
-    /// Code 4: required variables are missing (the error names all of them), or one
-    /// has a value that is not allowed.
+    /// Code 4: required variables are missing (the error names all of them), or one has a value that is not allowed.
     pub fn read(
         command: Command,
         lookup: &dyn Fn(&str) -> Option<String>,
@@ -106,7 +104,7 @@ fn need(command: Command, needs: &[Need; 5]) -> Need {
     }
 }
 
-/// `^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`
+/// Checks a text against `^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`.
 fn check_id(what: &str, text: &str, code: u32) -> Result<(), CniError> {
     let is_first = text.starts_with(|c: char| c.is_ascii_alphanumeric());
     let rest = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
@@ -120,7 +118,7 @@ fn check_id(what: &str, text: &str, code: u32) -> Result<(), CniError> {
 /// Checks that a container id has the form that the specification requires.
 ///
 /// # Errors
-/// Code 3 when it is empty, code 4 when a character is not allowed.
+/// Code 3 if it is empty, code 4 if a character is not allowed.
 pub fn validate_container_id(text: &str) -> Result<(), CniError> {
     if text.is_empty() {
         let msg = "CNI_CONTAINERID is empty";
@@ -132,7 +130,7 @@ pub fn validate_container_id(text: &str) -> Result<(), CniError> {
 /// Checks that a network name has the form that the specification requires.
 ///
 /// # Errors
-/// Code 7 when it is empty or a character is not allowed.
+/// Code 7 if it is empty or a character is not allowed.
 pub fn validate_network_name(text: &str) -> Result<(), CniError> {
     if text.is_empty() {
         let msg = "missing network name: the network configuration needs a key \"name\"";

@@ -28,7 +28,7 @@ pub mod code {
     /// CHECK of this plugin: the redirection in the namespace is missing or
     /// differs from what the pod requests. `details` lists the differences.
     pub const REDIRECTION_DIFFERS: u32 = 100;
-    /// Anything else, crashes included.
+    /// Any other error, including crashes.
     pub const INTERNAL: u32 = 999;
 }
 
@@ -37,15 +37,15 @@ pub mod code {
 pub struct CniError {
     /// See [`code`].
     pub code: u32,
-    /// One line for people; container runtimes show it in the pod's events.
+    /// One line of readable text; container runtimes show it in the pod's events.
     pub msg: String,
-    /// More text, omitted when empty.
+    /// More text, omitted if empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub details: String,
 }
 
 impl CniError {
-    /// An error without details.
+    /// Creates an error without details.
     #[must_use]
     pub fn new(code: u32, msg: impl Into<String>) -> Self {
         Self {
@@ -55,13 +55,13 @@ impl CniError {
         }
     }
 
-    /// Code 999 with the chain of causes as text.
+    /// Creates an error with code 999 and the chain of causes as text.
     #[must_use]
     pub fn internal(msg: impl fmt::Display) -> Self {
         Self::new(code::INTERNAL, msg.to_string())
     }
 
-    /// The same error with details.
+    /// Adds details to the error.
     #[must_use]
     pub fn with_details(mut self, details: impl Into<String>) -> Self {
         self.details = details.into();

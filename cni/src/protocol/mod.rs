@@ -1,13 +1,11 @@
 //! The execution protocol: what a container runtime passes to a CNI plugin, and what the plugin returns.
 //!
-//! Nothing here is global: [`run`] takes the environment, stdin, stdout and
-//! stderr as arguments and returns the exit status. It validates everything
-//! that the runtime passes, calls one method of a [`Handler`], and writes
-//! exactly one JSON object to stdout.
+//! There is no global state: [`run`] takes the environment, stdin, stdout and stderr as arguments and returns the exit
+//! status. It validates all input from the runtime, calls one method of a [`Handler`], and writes exactly one JSON
+//! object to stdout.
 //!
-//! Start reading at [`dispatch`](run); a handler gets a [`Call`] and returns a
-//! [`CniError`] on failure. [`PrevResult`] is the result that a chained plugin
-//! gets and passes on.
+//! Start reading at [`dispatch`](run); a handler receives a [`Call`] and returns a [`CniError`] on failure.
+//! [`PrevResult`] is the result that a chained plugin receives and passes on.
 //!
 //! References: the CNI specification 1.1.0, sections 2 (execution protocol)
 //! and 5 (result types).

@@ -9,8 +9,8 @@ use super::error::CniError;
 use super::selector::Selector;
 use crate::json::{self, any_case};
 
-/// The keys that the installer writes into the plugin's entry, in any case. Unknown keys are
-/// ignored; `null` is the same as absent.
+/// The keys that the installer writes into the plugin's entry, accepted in any case. Unknown keys are ignored; `null`
+/// counts as absent.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct NetConf {
     /// debug, info, warn, error, fatal or none; anything else is info.
@@ -20,7 +20,7 @@ pub struct NetConf {
     /// working directory.
     #[serde(default, deserialize_with = "json::nullable")]
     pub cni_agent_run_dir: String,
-    /// Pods may be enrolled in ambient mode.
+    /// True if pods may be enrolled in ambient mode.
     #[serde(default, deserialize_with = "json::nullable")]
     pub ambient_enabled: bool,
     /// Selectors of ambient pods; empty selects none.
@@ -35,7 +35,7 @@ pub struct NetConf {
     /// Write sidecar rules to native nf_tables.
     #[serde(default, deserialize_with = "json::nullable")]
     pub native_nftables: bool,
-    /// A failed ambient decision fails the ADD. `None` when the key is absent.
+    /// True if a failed ambient decision fails the ADD. `None` if the key is absent.
     #[serde(default)]
     pub enable_ambient_detection_retry: Option<bool>,
 }
@@ -54,7 +54,7 @@ impl NetConf {
         })
     }
 
-    /// A file of the run directory.
+    /// Returns the path of a file in the run directory.
     #[must_use]
     pub fn run_file(&self, name: &str) -> PathBuf {
         Path::new(&self.cni_agent_run_dir).join(name)

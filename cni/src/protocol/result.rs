@@ -1,5 +1,5 @@
-//! The previous result: what the primary plugin did. Its addresses are read, and
-//! it is passed on.
+//! The previous result: the interfaces and addresses that the primary plugin configured. The plugin reads the addresses
+//! and passes the result on.
 
 use serde::Serialize;
 use serde_json::ser::PrettyFormatter;
@@ -14,7 +14,7 @@ use super::version::{Family, SUPPORTED, family};
 pub struct ResultAddress {
     /// Address and prefix length.
     pub address: ipnet::IpNet,
-    /// The gateway as text; empty when there is none.
+    /// The gateway as text; empty if there is none.
     pub gateway: String,
     /// Index into the result's interfaces.
     pub interface: Option<i64>,
@@ -27,7 +27,7 @@ pub struct PrevResult {
 }
 
 impl PrevResult {
-    /// Takes `prevResult` out of a configuration, if there is one.
+    /// Reads `prevResult` from a configuration, if there is one.
     ///
     /// # Errors
     /// Code 999: it is not an object, its version is missing or of another result
@@ -52,7 +52,7 @@ impl PrevResult {
         Ok(Some(Self { value }))
     }
 
-    /// The addresses, in their order.
+    /// Returns the addresses in order.
     ///
     /// # Errors
     /// Code 999: an address is not `address/prefix`.
@@ -75,10 +75,10 @@ impl PrevResult {
         Ok(found)
     }
 
-    /// The result to print: the previous one in the configuration's version.
+    /// Returns the result to print: the previous one in the configuration's version.
     ///
     /// # Errors
-    /// Code 999 when that version cannot express it, see [`convert`].
+    /// Code 999 if that version cannot express it, see [`convert`].
     pub fn into_result(self, version: &str) -> Result<Value, CniError> {
         convert(Value::Object(self.value), version)
     }
@@ -109,8 +109,8 @@ fn address(ip: &Value, key: &str) -> Result<ResultAddress, CniError> {
     })
 }
 
-/// The result of a plugin without a previous one: only the version, and in
-/// 0.3.0 to 0.4.0 the `dns` object that those versions always have.
+/// Returns the result of a plugin without a previous one: only the version, and for 0.3.0 to 0.4.0 the `dns` object,
+/// which those versions require.
 ///
 /// # Errors
 /// Code 999 for 0.1.0 and 0.2.0, whose results need an address.
@@ -213,7 +213,7 @@ fn up_to_100(result: &mut Map<String, Value>) {
     }
 }
 
-/// JSON as the reference library prints it: four spaces, no newline at the end.
+/// Formats JSON as the reference library does: four spaces, no newline at the end.
 #[must_use]
 pub fn print(value: &Value) -> String {
     let mut bytes = Vec::new();

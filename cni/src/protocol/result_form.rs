@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde_json::{Map, Value};
 
-/// What the value of a key must be.
+/// The required form of a key's value.
 enum Form {
     Text,
     Texts,
@@ -55,7 +55,7 @@ const RESULT: [Member; 6] = [
     ),
 ];
 
-/// Checks all members; the error names the first invalid one and what it must be.
+/// Checks all members; the error names the first invalid one and its required form.
 pub(super) fn check(result: &Map<String, Value>) -> Result<(), String> {
     members(result, "", &RESULT)
 }

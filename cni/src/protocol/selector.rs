@@ -1,4 +1,4 @@
-//! The selectors of `enablement_selectors`, as they are written.
+//! The selectors of `enablement_selectors`, as written in the configuration.
 
 use std::collections::BTreeMap;
 
@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::json::{self, any_case};
 
-/// One pair of the ambient enablement selectors: both must match. [`crate::plugin`] compiles them when it needs them.
+/// One pair of the ambient enablement selectors: both must match. [`crate::plugin`] compiles them on demand.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Selector {
-    /// For the pod's labels; absent matches all.
+    /// Selector of the pod's labels; an absent one matches all.
     #[serde(deserialize_with = "any_case::object_or_default")]
     pub pod_selector: LabelSelector,
-    /// For the namespace's labels.
+    /// Selector of the namespace's labels.
     #[serde(deserialize_with = "any_case::object_or_default")]
     pub namespace_selector: LabelSelector,
 }
 
-/// `metav1.LabelSelector`: all its requirements must hold; without requirements it matches everything.
+/// `metav1.LabelSelector`: all requirements must hold; without requirements it matches everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LabelSelector {
-    /// Labels with their values.
+    /// Required labels with their values.
     #[serde(
         deserialize_with = "json::nullable",
         skip_serializing_if = "BTreeMap::is_empty"
@@ -46,7 +46,7 @@ pub struct Requirement {
     /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
     #[serde(deserialize_with = "json::nullable")]
     pub operator: String,
-    /// For `In` and `NotIn`.
+    /// Values for `In` and `NotIn`.
     #[serde(
         deserialize_with = "json::nullable",
         skip_serializing_if = "Vec::is_empty"

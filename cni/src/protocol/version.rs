@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// Every version the plugin speaks, oldest first.
+/// All versions that the plugin supports, oldest first.
 pub const SUPPORTED: [&str; 7] = [
     "0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0",
 ];
 
-/// The newest version the plugin speaks.
+/// The newest version that the plugin supports.
 pub const IMPLEMENTED: &str = "1.1.0";
 
 /// A version as a comparable value: `major.minor.micro`.
@@ -35,11 +35,10 @@ impl Version {
         micro: 0,
     };
 
-    /// Parses `1.0.0`; missing numbers are zero. Empty text is `0.1.0`, the
-    /// version of a configuration without one.
+    /// Parses a version such as `1.0.0`; missing numbers are zero. Empty text is `0.1.0`, the version of a configuration
+    /// that states none.
     ///
-    /// Returns `None` for anything except one to three decimal numbers with dots
-    /// between them.
+    /// Returns `None` for anything except one to three decimal numbers separated by dots.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if text.is_empty() {
@@ -71,14 +70,14 @@ impl fmt::Display for Version {
     }
 }
 
-/// True if the plugin speaks exactly this version.
+/// True if the plugin supports exactly this version.
 #[must_use]
 pub fn is_supported(version: &str) -> bool {
     SUPPORTED.contains(&version)
 }
 
-/// True if results of both versions have the same form: 0.1-0.2, 0.3-0.4,
-/// 1.0-1.1. False when one of them is not supported.
+/// True if results of both versions have the same form: 0.1-0.2, 0.3-0.4, 1.0-1.1. False if one of them is not
+/// supported.
 #[must_use]
 pub fn same_family(a: &str, b: &str) -> bool {
     matches!((family(a), family(b)), (Some(x), Some(y)) if x == y)
