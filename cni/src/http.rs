@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(read(&format!("{head}{chunks}")).unwrap(), ok("abc"));
     }
 
-    /// A part of an answer would be taken for one that ends too early.
+    /// A truncated answer would be mistaken for one that ends too early.
     #[test]
     fn a_body_that_is_too_long_is_said_to_be() {
         let head = "HTTP/1.1 200 OK\r\n";

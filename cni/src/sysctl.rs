@@ -143,7 +143,7 @@ mod tests {
             assert_eq!(read(key).unwrap(), "0");
             write(key, "1").unwrap();
             assert_eq!(read(key).unwrap(), "1");
-            // What the kernel does not know is refused as ever.
+            // A key that the kernel does not have is still refused.
             let missing = write("ipv4/conf/nothing/route_localnet", "1").map_err(|e| e.kind());
             assert_eq!(missing, Err(io::ErrorKind::NotFound));
             let none = write_below(Path::new(OWN), &[], key, "0").map_err(|e| describe(&e));

@@ -33,7 +33,7 @@ fn of<T>(key: &str, text: &str, field: impl Fn(RedirectAnnotations) -> T) -> T {
     field(read.unwrap_or_else(|e| panic!("{key}={text:?}: {e}")))
 }
 
-/// Each is refused, and the message names its key.
+/// Checks that each text is refused, and that the message names the key.
 fn refused(key: &str, texts: &[&str]) {
     for text in texts {
         let error = read(&[(key, text)]).expect_err(text).to_string();
@@ -68,7 +68,7 @@ fn interception_mode() {
     let mode = |text: &str| of(INTERCEPTION_MODE, text, |r| r.mode);
     assert_eq!(mode("REDIRECT"), InboundMode::Redirect);
     assert_eq!(mode("TPROXY"), tproxy(Some(133)));
-    // Nothing inbound is captured: there is nothing to route.
+    // No inbound traffic is captured, so no route is needed.
     let off = [(INTERCEPTION_MODE, "TPROXY"), (INCLUDE_INBOUND_PORTS, "")];
     assert_eq!(read(&off).unwrap().mode, tproxy(None));
     let bad = ["", "NONE", "tproxy", "REDIRECT ", "Redirect"];
@@ -195,7 +195,7 @@ fn excluded_inbound_ports_get_the_proxys_own() {
         ("15090,8080", &[15090, 8080, 15020, 15021]),
         ("80,80", &[80, 15020, 15021, 15090]),
         (" 80 , 443 ", &[80, 443, 15020, 15021, 15090]),
-        // Texts are compared, not numbers.
+        // Duplicates are compared as text, not as numbers.
         ("015020", &[15020, 15020, 15021, 15090]),
     ] {
         let got = of(EXCLUDE_INBOUND_PORTS, text, |r| r.inbound_ports_exclude);

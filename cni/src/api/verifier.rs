@@ -28,6 +28,8 @@ impl Verifier {
         Self { provider, trusted }
     }
 
+    /// Creates a verifier that trusts these CA certificates.
+    ///
     /// # Errors
     /// The part of the CA data that cannot be used.
     pub(super) fn of(

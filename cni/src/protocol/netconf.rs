@@ -120,7 +120,7 @@ mod tests {
         }
     }
 
-    /// The node agent refuses them at start; another installer may not.
+    /// The node agent refuses such selectors at start; another installer may not.
     #[test]
     fn a_selector_of_other_types_is_named_also_without_ambient_mode() {
         for (selector, field) in [
@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// As the plugin that this one takes the place of.
+    /// Upstream's plugin, which this one replaces, accepts keys in any case.
     #[test]
     fn keys_in_any_case() {
         let conf = read(

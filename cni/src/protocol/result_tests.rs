@@ -59,7 +59,7 @@ fn old_versions_get_what_they_always_have() {
     );
 }
 
-/// As the reference prints what it did not read.
+/// The reference library prints absent members in the same way.
 #[test]
 fn old_versions_get_no_null_dns_and_no_empty_gateway() {
     let prev = json!({"cniVersion": "0.4.0", "dns": null,

@@ -328,8 +328,10 @@ pub(super) fn add_rest(routing: &Routing, missing: &[Change]) -> Vec<Error> {
         .collect()
 }
 
+/// Fails if a foreign object blocks an item.
+///
 /// # Errors
-/// A foreign object blocks an item.
+/// The item, and the foreign object that blocks it.
 pub(super) fn refuse_blocked(changes: &[Change], scheme: &Scheme) -> Result<()> {
     let blocked = changes.iter().find_map(|change| match change {
         Change::Blocked(item, by) => Some((item, by)),

@@ -9,7 +9,7 @@ use crate::config::{Inbound, Intent};
 use weir_netfilter::nft::raw::ct_state::{ESTABLISHED, INVALID, RELATED};
 use weir_netfilter::nft::{self, ChainType, CmpOp, L4Proto, Rule, RuleBuilder, Verdict, priority};
 
-/// Packets of known connections and of related ones.
+/// States of packets of known and related connections.
 const KNOWN: u32 = ESTABLISHED | RELATED;
 
 pub(super) fn chains(intent: &Intent, semantics: Semantics, families: &[Family]) -> Chains {

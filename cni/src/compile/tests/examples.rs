@@ -20,7 +20,7 @@ fn saved(intent: &Intent, family: XtFamily) -> Vec<String> {
     tables.concat()
 }
 
-/// The same for an expected text.
+/// Like [`saved`], for an expected text.
 fn expected(text: &str) -> Vec<String> {
     let mut tables: Vec<Vec<String>> = text
         .split_inclusive("COMMIT\n")
