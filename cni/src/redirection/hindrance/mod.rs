@@ -54,7 +54,7 @@ pub(super) fn find(
 ) -> Result<Vec<String>> {
     let ours = Ours::of(desired);
     let mut lines = Vec::new();
-    // A redirection without rules is captured by eBPF programs.
+    // Without rules, eBPF programs capture the traffic.
     if !ours.hooks.is_empty() {
         let found = engines::read_legacy()?;
         if let Rules::Xtables(rules) = &desired.rules {
