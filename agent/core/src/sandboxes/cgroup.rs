@@ -1,19 +1,19 @@
-//! Which pod a process belongs to, by the control group that the kubelet made for it.
+//! Determines the pod of a process by the control group that the kubelet made for the pod.
 //!
-//! The name of the group holds the UID of the pod. How it is spelled depends on the kubelet's cgroup driver and on the
-//! pod's class of service:
+//! The name of the group contains the UID of the pod. Its format depends on the kubelet's cgroup driver and on the pod's
+//! QoS class:
 //!
 //! ```text
 //! cgroupfs  /kubepods/burstable/pod<UID>/<container>              /kubepods/pod<UID>/<container>
 //! systemd   /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<UID, _ for ->.slice/cri-....scope
 //! ```
-//! A reader in a control group namespace of its own, as a container has, sees the path from there: `/../../pod<UID>/...`.
+//! A reader in its own cgroup namespace, such as a container, sees paths relative to its root: `/../../pod<UID>/...`.
 //!
-//! A pod may be allowed to make groups below its own and to name them as it likes, so of one path only the outermost
-//! group of a pod counts; and where the hierarchies disagree, no pod is named.
+//! A pod may be allowed to create groups below its own under any name, so only the outermost pod group of a path counts.
+//! If the hierarchies disagree, no pod is named.
 
-/// The UID of the pod in the text of `/proc/PID/cgroup` (`cgroups(7)`), with `-` where systemd has `_`. `None`: it is of no
-/// pod, or of two.
+/// Returns the UID of the pod in the text of `/proc/PID/cgroup` (`cgroups(7)`), with `-` where systemd has `_`. `None` if
+/// there is no pod, or more than one.
 pub(crate) fn pod(text: &str) -> Option<String> {
     // hierarchy-ID:controllers:path
     let paths = text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
@@ -25,7 +25,7 @@ pub(crate) fn pod(text: &str) -> Option<String> {
     }
 }
 
-/// Whether a group of a pod is in that text, in whichever hierarchy.
+/// Returns true if the text of `/proc/PID/cgroup` has a group of a pod in any hierarchy.
 pub fn is_of_pod(text: &str) -> bool {
     let paths = text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
     paths.filter_map(of_path).next().is_some()
@@ -33,7 +33,7 @@ pub fn is_of_pod(text: &str) -> bool {
 
 fn of_path(path: &str) -> Option<String> {
     let mut parts = path.split('/').filter(|part| !part.is_empty()).peekable();
-    // What is above the reader's own root is not named; pods of one class of service are siblings.
+    // Groups above the reader's own root have no names in the path; pods of one QoS class are siblings.
     let mut above_is_kubepods = false;
     while parts.next_if_eq(&"..").is_some() {
         above_is_kubepods = true;
@@ -50,13 +50,13 @@ fn of_path(path: &str) -> Option<String> {
     None
 }
 
-/// `kubepods.slice`, `kubepods-burstable.slice`, and the same below another slice of the kubelet's: `kubelet-kubepods.slice`.
+/// Matches `kubepods.slice`, `kubepods-burstable.slice`, and these below another slice of the kubelet: `kubelet-kubepods.slice`.
 fn is_slice_of_kubepods(name: &str) -> bool {
     let slice = name.strip_suffix(".slice");
     slice.is_some_and(|slice| slice.split('-').any(|word| word == "kubepods"))
 }
 
-/// The UID in the name of a pod's own group.
+/// Returns the UID in the name of a pod's own group.
 fn of_name(name: &str) -> Option<String> {
     let uid = match name.strip_suffix(".slice") {
         Some(slice) if is_slice_of_kubepods(name) => slice.rsplit_once("-pod")?.1,

@@ -1,25 +1,26 @@
-//! Addresses that more than one live pod of the node claims, and UIDs that are another pod's.
+//! Detects addresses that several live pods of the node claim, and UIDs that belong to another pod.
 
 use crate::pods::PodView;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Who claims which address, and whose UIDs there are.
+/// The addresses claimed by pods, and the UIDs of all pods.
 #[derive(Debug, Default)]
 pub struct Claims {
     addresses: BTreeMap<IpAddr, Vec<Arc<PodView>>>,
-    /// `metadata.uid` of all pods, whatever became of them.
+    /// `metadata.uid` of all pods, including those that have ended.
     uids: BTreeSet<String>,
 }
 
 impl Claims {
-    /// Of pods that have not ended and are not ending. Those with the node's network all have its addresses.
+    /// Collects the claims of pods that have not ended and are not being deleted. Pods with the node's network are left out:
+    /// they all have its addresses.
     pub fn of(views: &[Arc<PodView>]) -> Self {
         Self::with(views, PodView::addresses)
     }
 
-    /// The same where more is known of the addresses of some than the API server tells.
+    /// As [`Claims::of`], with the addresses of each pod from `addresses` instead of the API server.
     pub fn with(views: &[Arc<PodView>], addresses: impl Fn(&PodView) -> Vec<IpAddr>) -> Self {
         let mut claims = Self {
             uids: views.iter().map(|view| view.uid().to_owned()).collect(),
@@ -42,21 +43,21 @@ impl Claims {
         claims
     }
 
-    /// All that claim an address.
+    /// Returns all pods that claim an address.
     pub fn of_address(&self, address: IpAddr) -> &[Arc<PodView>] {
         self.addresses.get(&address).map_or(&[], Vec::as_slice)
     }
 
-    /// That no other pod claims an address of this one, and that this one does not call itself the mirror of another. Which
-    /// of two is right about an address nobody here can tell: what the API server knows of one of them is out of date.
+    /// Checks that no other pod claims an address of this one, and that this one does not name another pod's UID as its mirror.
+    /// If two pods claim an address, the API server's data about one of them is outdated; which one cannot be determined here.
     ///
     /// # Errors
-    /// The address, and who else claims it; the UID.
+    /// Names the address and the other pod that claims it, or the UID.
     pub fn check(&self, view: &PodView) -> Result<(), String> {
         self.check_for(view, &view.addresses())
     }
 
-    /// The same for these addresses of it only: others are known to be right.
+    /// As [`Claims::check`], for these addresses only: the others are known to be right.
     ///
     /// # Errors
     /// As [`Claims::check`].

@@ -1,10 +1,10 @@
-//! The node of the pods, seen by a process that may be in a container.
+//! Paths of the node, as seen by a process that may run in a container.
 
 use super::place::Processes;
 use crate::settings::Resolved;
 use std::path::{Path, PathBuf};
 
-/// Where processes of the host are seen, and its network namespace, if it is not this process's own.
+/// Returns the mount of the host's `/proc`, and the path of the host's network namespace if it is not this process's own.
 pub fn netns_of(r: &Resolved) -> (PathBuf, Option<PathBuf>) {
     let host = Path::new("/host/proc");
     let proc: PathBuf = match host.join("1").is_dir() {
@@ -18,8 +18,8 @@ pub fn netns_of(r: &Resolved) -> (PathBuf, Option<PathBuf>) {
     (proc, said.map(PathBuf::from).or(of_first))
 }
 
-/// What is at this absolute path, or where it is not, the node's, by way of the node's first process: a container has file systems
-/// of its own.
+/// Returns this absolute path if `is_it` accepts it, otherwise the path through the root of the node's first process if that
+/// is accepted: a container has its own file systems.
 pub fn seen(own: &Path, is_it: impl Fn(&Path) -> bool) -> PathBuf {
     let of_node = Processes::of_node().root_of_node();
     let of_node = of_node.join(own.strip_prefix("/").unwrap_or(own));

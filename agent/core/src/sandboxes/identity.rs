@@ -1,29 +1,29 @@
-//! What tells the network namespace of a pod from all others.
+//! The properties that identify the network namespace of a pod.
 
 use crate::pods::PodView;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// What tells the network namespace of a pod from all others.
+/// The properties that identify the network namespace of a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Identity {
-    /// UIDs by which the kubelet calls the pod.
+    /// UIDs that the kubelet may use for the pod.
     pub(super) uids: Vec<String>,
-    /// `hostUsers: false`: its namespaces belong to a user namespace of its own.
+    /// `hostUsers: false`: its namespaces belong to its own user namespace.
     pub(super) own_users: bool,
-    /// All of them have to be in its namespace.
+    /// Addresses that its namespace must have, all of them.
     pub addresses: Vec<IpAddr>,
-    /// Its addresses are not known: the control group alone tells its namespace.
+    /// Its addresses are not known: the control group alone identifies its namespace.
     #[serde(skip)]
     pub(super) by_group: bool,
-    /// One of its addresses is enough.
+    /// One of its addresses is sufficient.
     #[serde(skip)]
     pub(super) by_any: bool,
 }
 
 impl Identity {
-    /// Of a pod as the API server describes it.
+    /// Builds the identity from the pod object of the API server.
     pub fn of(view: &PodView) -> Self {
         Self {
             uids: view.pod.uids().map(str::to_owned).collect(),
@@ -34,7 +34,7 @@ impl Identity {
         }
     }
 
-    /// Of a pod of which only the UID is known, for looking at it: nothing is written to a namespace on this word.
+    /// Builds the identity of a pod from its UID alone, for read-only use: not sufficient to write to a namespace.
     pub fn called(uid: &str) -> Self {
         Self {
             uids: vec![uid.to_owned()],
@@ -43,7 +43,7 @@ impl Identity {
         }
     }
 
-    /// The same pod if it is one with `hostUsers: false`.
+    /// The same pod, with `hostUsers: false`.
     pub(super) fn with_own_users(self) -> Self {
         Self {
             own_users: true,
@@ -51,13 +51,12 @@ impl Identity {
         }
     }
 
-    /// The same pod with these addresses, whatever the API server says.
+    /// The same pod, with these addresses instead of those from the API server.
     pub fn with_addresses(self, addresses: Vec<IpAddr>) -> Self {
         Self { addresses, ..self }
     }
 
-    /// The same pod with whatever addresses its namespace has. As for [`Identity::called`], nothing is written to a namespace on this
-    /// word.
+    /// The same pod, with any addresses in its namespace. As with [`Identity::called`], not sufficient to write to a namespace.
     pub fn with_any_addresses(self) -> Self {
         Self {
             addresses: Vec::new(),
@@ -66,8 +65,8 @@ impl Identity {
         }
     }
 
-    /// The same pod where one of its addresses is enough beside its control group, or the word of the runtime: what was once found to
-    /// be its namespace may lose some, as all of a family that the pod disables.
+    /// The same pod, where one of its addresses is sufficient in addition to its control group or the runtime's statement: a
+    /// namespace once found to be the pod's may lose addresses, such as all of a family that the pod disables.
     pub fn with_any_of_addresses(self) -> Self {
         Self {
             by_any: true,
@@ -75,12 +74,12 @@ impl Identity {
         }
     }
 
-    /// The UID of the API object; pods without one cannot be told from others.
+    /// Returns the UID of the API object. A pod without one cannot be distinguished from others.
     pub fn uid(&self) -> Option<&str> {
         self.uids.first().map(String::as_str)
     }
 
-    /// All by which the kubelet may call it.
+    /// Returns all UIDs that the kubelet may use for it.
     pub(super) fn uids(&self) -> &[String] {
         &self.uids
     }
@@ -89,7 +88,7 @@ impl Identity {
         self.uids.iter().any(|known| known == uid)
     }
 
-    /// What else is asked of its namespace.
+    /// Returns the addresses required of its namespace, after `words`; empty if none are required.
     pub(super) fn and_addresses(&self, words: &str) -> String {
         match self.by_group {
             true => String::new(),

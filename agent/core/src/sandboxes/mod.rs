@@ -1,15 +1,15 @@
-//! The network namespace of a pod: where it is, and how that is known.
+//! Finds and holds the network namespaces of pods.
 //!
-//! `Sandboxes` holds the namespaces that were found, by the UID of the pod. Sources, the best first:
+//! `Sandboxes` holds the namespaces that were found, by the UID of the pod. Sources, in order of preference:
 //!
-//! - the plugin, which the container runtime gave the namespace at ADD;
-//! - what was found before, while it is still the pod's;
-//! - the container runtime, where its socket is known (`cri`);
+//! - the plugin, to which the container runtime passes the namespace at ADD;
+//! - the namespace that was found before, while it is still the pod's;
+//! - the container runtime, if its socket is known (`cri`);
 //! - the processes of the node (`place`).
 //!
-//! Whatever the source is, a namespace is only a pod's when it was not made below the pod, in a user namespace that one of
-//! its users made, and has all addresses of the pod; the host's is none (`weir_cni::redirection::Sandbox` refuses it). A descriptor keeps
-//! a namespace alive, so it is closed when the pod is gone.
+//! Whatever the source, a namespace is accepted only if it was not created inside the pod, in a user namespace of one of
+//! the pod's users, and if it has all addresses of the pod; the host's namespace is refused
+//! (`weir_cni::redirection::Sandbox`). An open descriptor keeps a namespace alive, so it is closed when the pod is gone.
 
 mod cgroup;
 pub mod claims;
@@ -34,27 +34,27 @@ use weir_cni::plugin::NetnsOfPod;
 use weir_cni::redirection::{Fingerprint, FingerprintReader, Sandbox};
 use weir_netlink::{Netns, NetnsId};
 
-/// Where a container of Istio's chart has parts of the node's root.
+/// Where a container of Istio's chart mounts parts of the node's root.
 const HOST: &str = "/host";
 
-/// How it is known whose namespace it is.
+/// The source that attributed a namespace to a pod.
 #[derive(Debug)]
 enum Source {
-    /// The plugin said so at ADD; the file by which this process sees it.
+    /// The plugin, at ADD; with the path at which this process sees the namespace.
     Plugin(PathBuf),
-    /// The container runtime says so; the same.
+    /// The container runtime; with the path at which this process sees the namespace.
     Runtime(PathBuf),
-    /// A process of the pod lives in it. Its folder, where that can be held.
+    /// A process of the pod that lives in it, and that process's `/proc` directory if it can be held open.
     Process(Place, Option<Folder>),
 }
 
-/// A namespace that is a pod's.
+/// The network namespace of a pod, held open.
 #[derive(Debug)]
 pub struct Held {
-    /// Checked to be none of the host.
+    /// Checked not to be the host's.
     pub sandbox: Sandbox,
     source: Source,
-    /// Opened when its fingerprint is asked for, and kept.
+    /// Opened by the first call of [`Held::fingerprint`], and kept.
     reader: Mutex<Option<FingerprintReader>>,
 }
 
@@ -67,8 +67,8 @@ impl Held {
         }
     }
 
-    /// What [`Visit::fingerprint`](weir_cni::redirection::Visit::fingerprint) reads, without entering the namespace
-    /// each time. `None`: it cannot be read; the next call begins anew.
+    /// Reads what [`Visit::fingerprint`](weir_cni::redirection::Visit::fingerprint) reads, without entering the namespace
+    /// each time. `None` if it cannot be read; the next call opens a new reader.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         let mut reader = locked(&self.reader);
         let mut open = match reader.take() {
@@ -80,7 +80,7 @@ impl Held {
         Some(read)
     }
 
-    /// What tells it from every other one.
+    /// Returns the device and inode of the namespace.
     pub fn id(&self) -> NetnsId {
         self.sandbox.netns().id()
     }
@@ -92,7 +92,7 @@ impl AsFd for Held {
     }
 }
 
-/// All that are known; clones are the same.
+/// The known network namespaces of the pods of this node. Clones share their state.
 #[derive(Debug, Clone)]
 pub struct Sandboxes(Arc<Shared>);
 
@@ -101,29 +101,29 @@ struct Shared {
     processes: Processes,
     runtime: Option<cri::sandbox::Runtime>,
     state: Mutex<State>,
-    /// The processes of the node, and when the look at them began.
+    /// The last scan of the node's processes, and when it began.
     scan: Mutex<Option<(Instant, Arc<Scan>)>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     held: BTreeMap<String, Arc<Held>>,
-    /// What the plugin said last, until it was looked at.
+    /// The namespace that the plugin announced last, by UID, until it is accepted.
     announced: BTreeMap<String, NetnsOfPod>,
 }
 
 fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing in here panics half-way.
+    // No holder of these locks panics in the middle of a change.
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Sandboxes {
-    /// Of this node; none is known yet.
+    /// Creates an empty collection for this node, without a container runtime.
     pub fn of_node() -> Self {
         Self::asking(None)
     }
 
-    /// The same with a container runtime that is asked, too.
+    /// As [`Sandboxes::of_node`], with a container runtime to query.
     pub fn asking(runtime: Option<cri::sandbox::Runtime>) -> Self {
         Self(Arc::new(Shared {
             processes: Processes::of_node(),
@@ -133,24 +133,24 @@ impl Sandboxes {
         }))
     }
 
-    /// The plugin adds a pod to the mesh in this namespace. What was known of the pod before is of an older sandbox.
+    /// Records the namespace in which the plugin adds a pod to the mesh. A namespace known before belongs to an older sandbox.
     pub fn announce(&self, uid: &str, netns: NetnsOfPod) {
         let mut state = locked(&self.0.state);
         state.held.remove(uid);
         state.announced.insert(uid.to_owned(), netns);
     }
 
-    /// The same from a plugin that tells the path only.
+    /// As [`Sandboxes::announce`], for a plugin that reports only the path.
     ///
     /// # Errors
-    /// There is no such file here or below the root of the node, it is no network namespace, or it is the node's own.
+    /// There is no such file here or below the root of the node, it is not a network namespace, or it is the node's own.
     pub fn announce_path(&self, uid: &str, path: &Path) -> Result<(), String> {
         let (mut refused, mut hidden) = (None, String::new());
         for place in self.places(path) {
             let NetnsId { dev, ino } = match self.opened(&place) {
                 Ok(sandbox) => sandbox.netns().id(),
                 Err(e) if e.is_not_found() || e.errno() == Some(Errno::ENOTDIR as i32) => continue,
-                // Of the places the root of the node may be closed to this agent, which says nothing about the path.
+                // This agent may lack access to the root of the node, which says nothing about the path.
                 Err(e) if e.is_permission() => {
                     hidden = format!(" ({e})");
                     continue;
@@ -173,7 +173,7 @@ impl Sandboxes {
         })
     }
 
-    /// A network namespace that may be a pod's. One that is the node's is refused, also where this process has another one.
+    /// Opens a network namespace that may be a pod's. Refuses the node's, even if this process runs in another one.
     fn opened(&self, path: &Path) -> weir_netlink::Result<Sandbox> {
         let netns = Netns::open(path)?;
         if self.0.processes.host() == Some(netns.id()) {
@@ -192,7 +192,7 @@ impl Sandboxes {
         )
     }
 
-    /// Where a path of the runtime may be seen by this process.
+    /// Returns the paths at which this process may see a path of the runtime.
     fn places(&self, path: &Path) -> Vec<PathBuf> {
         let Ok(below) = path.strip_prefix("/") else {
             return Vec::new();
@@ -201,7 +201,8 @@ impl Sandboxes {
         vec![path.to_owned(), Path::new(HOST).join(below), of_node]
     }
 
-    /// Which of these addresses the namespace has that the plugin named. `None`: it cannot be read, or has none of them.
+    /// Returns those of the addresses that the namespace announced by the plugin has. `None` if it cannot be read or has none
+    /// of them.
     pub fn there(&self, pod: &Identity, addresses: &[IpAddr]) -> Option<Vec<IpAddr>> {
         let announced = locked(&self.0.state).announced.get(pod.uid()?).cloned()?;
         let held = self.announced(&announced, pod).ok()?;
@@ -211,13 +212,14 @@ impl Sandboxes {
         (!there.is_empty()).then_some(there)
     }
 
-    /// Whether a path of the runtime is this namespace.
+    /// Returns true if a path of the runtime is this namespace.
     pub fn is_at(&self, path: &Path, id: NetnsId) -> bool {
         let mut places = self.places(path).into_iter();
         places.any(|place| id_of(&place) == Some(id))
     }
 
-    /// Whether a path of the runtime is another namespace than this one. One that is not seen here may be this one.
+    /// Returns true if a path of the runtime is a different namespace. A path that this process does not see may be the same
+    /// one: false.
     pub fn is_elsewhere(&self, path: &Path, id: NetnsId) -> bool {
         let places = self.places(path);
         let open = |place: &PathBuf| Netns::open(place).ok();
@@ -225,7 +227,7 @@ impl Sandboxes {
         !seen.is_empty() && !seen.contains(&id)
     }
 
-    /// Forgets the namespaces of all other pods.
+    /// Drops the namespaces of all pods that are not in `uids`.
     pub fn retain(&self, uids: &BTreeSet<&str>) {
         let mut state = locked(&self.0.state);
         state.held.retain(|uid, _| uids.contains(uid.as_str()));
@@ -234,32 +236,32 @@ impl Sandboxes {
         *locked(&self.0.scan) = None;
     }
 
-    /// Lets go of the namespace of a pod, which a descriptor would keep alive after its last process.
+    /// Closes the namespace of a pod: the descriptor would keep it alive after its last process.
     pub fn forget(&self, uid: &str) {
         let mut state = locked(&self.0.state);
         state.held.remove(uid);
     }
 
-    /// The namespace that was found before, while it is surely the pod's.
+    /// Returns the namespace that was found before, if it is still certainly the pod's.
     pub fn kept(&self, pod: &Identity) -> Option<Arc<Held>> {
         let held = locked(&self.0.state).held.get(pod.uid()?).cloned()?;
         let is_there = match &held.source {
-            // Its control group was looked at when it was found, and is again before anything is written.
+            // The control group was checked when the namespace was found, and is checked again before a write.
             Source::Process(_, Some(folder)) => folder.netns() == Some(held.id()),
             _ => self.is_there(&held, pod),
         };
         is_there.then_some(held)
     }
 
-    /// The namespace of a pod. The processes of the node are listed anew when that was not done since `since`.
+    /// Finds the namespace of a pod. Scans the processes of the node again if the last scan is older than `since`.
     ///
     /// # Errors
-    /// There is none that is surely the pod's, or there are several; which condition does not hold.
+    /// No namespace is certainly the pod's, or several are; the text names the condition that does not hold.
     pub fn find(&self, pod: &Identity, since: Instant) -> Result<Arc<Held>, String> {
         let announced = pod
             .uid()
             .and_then(|uid| locked(&self.0.state).announced.get(uid).cloned());
-        // Why what the plugin named is not taken, told where nothing else is found.
+        // Why the namespace announced by the plugin is not accepted; reported if no other source finds one.
         let mut refused = None;
         let named = announced.as_ref().and_then(|netns| {
             let held = self.announced(netns, pod).and_then(|held| {
@@ -274,10 +276,11 @@ impl Sandboxes {
             })
             .ok()
         });
-        // It is asked again until it is taken: its addresses may come later, or those that are known be of a sandbox before.
+        // The announcement stays until it is accepted: the addresses may appear later, or the known ones may be those of an
+        // earlier sandbox.
         if let Some(uid) = pod.uid().filter(|_| named.is_some()) {
             let mut state = locked(&self.0.state);
-            // Another may have been named meanwhile.
+            // The plugin may have announced another one in the meantime.
             if state.announced.get(uid) == announced.as_ref() {
                 state.announced.remove(uid);
             }
@@ -300,8 +303,8 @@ impl Sandboxes {
         Ok(held)
     }
 
-    /// Whether nothing of the pod runs here, after [`Sandboxes::find`] has found nothing: no process is in a control group of
-    /// it, the container runtime knows no sandbox, and what the plugin named is gone. What cannot be found out is no yes.
+    /// Returns true if nothing of the pod runs here, after [`Sandboxes::find`] has found nothing: no process is in a control
+    /// group of the pod, the container runtime knows no sandbox, and the announced namespace is gone. False if unknown.
     pub fn is_absent(&self, pod: &Identity, since: Instant) -> bool {
         let announced = pod
             .uid()
@@ -325,10 +328,10 @@ impl Sandboxes {
         Ok(Arc::new(Held::new(sandbox, Source::Process(place, folder))))
     }
 
-    /// That the namespace is still the pod's, addresses included.
+    /// Checks that the namespace is still the pod's, addresses included.
     ///
     /// # Errors
-    /// It is not, or that cannot be read.
+    /// It is not, or it cannot be read.
     pub fn check(&self, held: &Held, pod: &Identity) -> Result<(), String> {
         match (self.is_there(held, pod), &held.source) {
             (true, _) => is_owner(held, pod),
@@ -345,14 +348,14 @@ impl Sandboxes {
     fn is_there(&self, held: &Held, pod: &Identity) -> bool {
         match &held.source {
             Source::Process(place, _) => self.0.processes.is_there(place, pod),
-            // While it is held, nothing else gets its number.
+            // While the namespace is held, its inode number is not reused.
             Source::Plugin(path) | Source::Runtime(path) => {
                 id_of(path).is_some_and(|id| id == held.id())
             }
         }
     }
 
-    /// As the container runtime or the processes of the node tell.
+    /// Finds the namespace by the container runtime, otherwise by the processes of the node.
     fn by_others(&self, pod: &Identity, since: Instant) -> Result<Arc<Held>, String> {
         match self.by_runtime(pod) {
             Ok(Some(held)) => Ok(Arc::new(held)),
@@ -363,7 +366,7 @@ impl Sandboxes {
         }
     }
 
-    /// What the container runtime knows of the pod. `None`: it is not asked, or knows no sandbox of it.
+    /// Queries the container runtime. `None` if there is none to query, or it knows no sandbox of the pod.
     fn by_runtime(&self, pod: &Identity) -> Result<Option<Held>, String> {
         let Some(runtime) = &self.0.runtime else {
             return Ok(None);
@@ -381,7 +384,7 @@ impl Sandboxes {
         refused.map_or(Ok(None), Err)
     }
 
-    /// What the container runtime names, wherever it is seen and is the pod's.
+    /// Opens the namespace that the container runtime names, at the first path where it is visible and is the pod's.
     fn named_by_runtime(&self, path: &Path, pod: &Identity) -> Result<Held, String> {
         let mut refused = None;
         for place in self.places(path) {
@@ -408,10 +411,10 @@ impl Sandboxes {
         })
     }
 
-    /// What the plugin saw, opened by its path here or below the root of the node.
+    /// Opens the namespace that the plugin announced, by its path here or below the root of the node.
     ///
     /// # Errors
-    /// It is not seen here, is not what the plugin saw, or cannot be a pod's; the other sources are asked then.
+    /// It is not visible here, is not the announced one, or cannot be a pod's; the caller then tries the other sources.
     fn announced(&self, netns: &NetnsOfPod, pod: &Identity) -> Result<Held, String> {
         let id = NetnsId {
             dev: netns.dev,
@@ -441,8 +444,8 @@ impl Sandboxes {
     }
 }
 
-/// Whether the namespace has the pod's addresses. While a pod is added nobody may know them but the runtime, whose word
-/// about the namespace is enough then.
+/// Checks that the namespace has the pod's addresses. While a pod is added, only the runtime may know them; its statement
+/// about the namespace is then sufficient.
 fn is_owner(held: &Held, pod: &Identity) -> Result<(), String> {
     match (&held.source, pod.addresses.is_empty()) {
         (Source::Plugin(_) | Source::Runtime(_), true) => Ok(()),

@@ -1,7 +1,7 @@
-//! The network namespace of a pod of this node by its name, without an API server.
+//! Finds the network namespace of a pod of this node by the pod's name, without an API server.
 //!
-//! The kubelet keeps a directory for the logs of each pod, `/var/log/pods/NAMESPACE_NAME_UID`. The UID is part of the
-//! pod's control group, which its processes are found by, as the node agent finds them; the container runtime knows it, too.
+//! The kubelet keeps a log directory for each pod, `/var/log/pods/NAMESPACE_NAME_UID`. The UID is part of the name of the
+//! pod's control group, by which its processes are found, as the node agent finds them; the container runtime knows it, too.
 
 use super::Sandboxes;
 use super::cri::sandbox::Runtime;
@@ -11,18 +11,18 @@ use weir_netlink::Netns;
 
 /// Where the kubelet keeps logs of pods (`podLogsDir`).
 const LOGS: &str = "var/log/pods";
-/// Pods of one name: the one that runs, and earlier ones whose logs are not yet removed.
+/// Maximum number of pods of one name: the running one, and earlier ones whose logs are not removed yet.
 const SAME_NAME: usize = 64;
 
 /// Finds the namespace of the pod with a UID.
 type ByUid = Box<dyn Fn(&Identity) -> Result<Netns, String>>;
 
-/// The namespace of the pod that runs now; with `runtime` as that container runtime knows it, and its processes are not looked
-/// at.
+/// Finds the namespace of the pod that runs now. With `runtime`, that container runtime is queried instead of the pod's
+/// processes.
 ///
 /// # Errors
-/// The kubelet knows no pod of this name on this node, none of its processes runs, or may be looked at. The runtime knows no
-/// ready sandbox of it, or cannot be asked.
+/// The kubelet knows no pod of this name on this node, or none of its processes runs, or access to them is denied. With
+/// `runtime`: it knows no ready sandbox of the pod, or cannot be queried.
 pub fn find(namespace: &str, name: &str, runtime: Option<Runtime>) -> Result<Netns, String> {
     let remedy = "name its network namespace: weir verify netns /proc/PID/ns/net --live";
     let processes = Processes::of_node();
@@ -48,14 +48,15 @@ pub fn find(namespace: &str, name: &str, runtime: Option<Runtime>) -> Result<Net
     Err(format!("{why}; {remedy}"))
 }
 
-/// Whether the pod has users of its own (`hostUsers: false`) its name does not tell. One that has none keeps a namespace of the
-/// node's users as long as it lives, so what was made inside of it is never taken for its own.
+/// Finds the namespace by UID. The name does not tell if the pod has its own user namespace (`hostUsers: false`), so both
+/// are tried. A pod without one keeps a namespace of the node's user namespace as long as it lives, so a namespace created
+/// inside it is never taken for its own.
 fn by_uid(find: impl Fn(&Identity) -> Result<Netns, String>, uid: &str) -> Result<Netns, String> {
     let called = Identity::called(uid);
     find(&called).or_else(|why| find(&called.with_own_users()).map_err(|_| why))
 }
 
-/// The only namespace that processes of the pod live in.
+/// Returns the namespace if all processes of the pod live in the same one.
 fn called(processes: &Processes, scan: &Scan, pod: &Identity) -> Result<Netns, String> {
     let place = processes.find(scan, pod)?;
     let sandbox = processes.open(&place, pod)?;

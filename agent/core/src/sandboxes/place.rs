@@ -1,14 +1,13 @@
-//! The network namespace of a pod: whose it is, and that it has the pod's addresses.
+//! Finds the network namespace of a pod by the processes of the node, and checks that it has the pod's addresses.
 //!
-//! Nobody tells an agent which namespace a pod has: the runtime does not know this agent. An address alone proves
-//! nothing: an ordinary user in any pod may make a namespace and give it every address there is. So a namespace is
-//! a pod's only when
+//! The container runtime does not tell the agent which namespace belongs to a pod. An address alone proves nothing: an
+//! ordinary user in any pod can create a namespace and assign it any address. So a namespace is attributed to a pod only if
 //!
 //! - a process in it belongs to the pod, by the control group that the kubelet made for the pod's UID (`cgroup`);
-//! - it was not made below the pod, in a user namespace that one of its users made; and
+//! - it was not created inside the pod, in a user namespace of one of the pod's users; and
 //! - it has all addresses of the pod.
 //!
-//! Where that holds for two of them, neither is taken.
+//! If two namespaces meet these conditions, neither is accepted.
 
 use super::cgroup;
 pub use super::identity::Identity;
@@ -24,12 +23,12 @@ use std::path::{Path, PathBuf};
 use weir_cni::redirection::Sandbox;
 use weir_netlink::{Netns, NetnsId};
 
-/// Where the processes of the node are seen by a container; without that mount, `/proc`.
+/// Where a container sees the processes of the node; without that mount, `/proc`.
 const HOST_PROC: &str = "/host/proc";
-/// Namespaces with processes of one pod whose addresses are read, those that were made below the pod not counted: of
-/// these any user of the pod may make as many as it likes. A pod that runs containers of its own has some.
+/// Maximum number of namespaces with processes of one pod whose addresses are read, not counting those created inside the
+/// pod, which any user of the pod can create in any number. A pod that runs containers of its own has several.
 const NAMESPACES: usize = 256;
-/// Bytes of `/proc/PID/cgroup` and `/proc/PID/stat`: the kernel's paths have up to 4 KiB, in some ten hierarchies.
+/// Maximum size in bytes read of `/proc/PID/cgroup` and `/proc/PID/stat`: a path has up to 4 KiB, in about ten hierarchies.
 const FILE: u64 = 128 << 10;
 
 /// The processes of the node.
@@ -47,13 +46,13 @@ pub struct Place {
     started: u64,
 }
 
-/// The folder of a process in `/proc`, which stays that of this process: without it, nothing can be looked up there any
-/// more, also when another process has its number.
+/// The `/proc` directory of a process, held open. It stays bound to this process: after its end, lookups in the directory
+/// fail, even if another process gets the same PID.
 #[derive(Debug)]
 pub(super) struct Folder(File);
 
 impl Folder {
-    /// The network namespace of the process now. `None`: it has ended, or may not be looked at.
+    /// Returns the current network namespace of the process. `None` if it has ended or access is denied.
     pub(super) fn netns(&self) -> Option<NetnsId> {
         let stat = fstatat(&self.0, "ns/net", AtFlags::empty()).ok()?;
         Some(NetnsId {
@@ -63,19 +62,20 @@ impl Folder {
     }
 }
 
-/// Where processes of pods live, outside of the node's own namespace.
+/// The network namespaces of processes, without the node's own.
 #[derive(Debug, Default)]
 pub struct Scan {
-    /// By UID and namespace the oldest process.
+    /// The oldest process by UID of the pod and namespace.
     oldest: BTreeMap<(String, NetnsId), Place>,
-    /// All namespaces, of whomever.
+    /// All namespaces, whether of pods or not.
     seen: BTreeSet<NetnsId>,
-    /// Processes whose namespace may not be looked at, by the UID of the pod that their control group names.
+    /// Number of processes whose namespace cannot be read for lack of permission, by the UID of the pod that their control
+    /// group names.
     hidden: BTreeMap<Option<String>, usize>,
 }
 
 impl Processes {
-    /// Those of the node, or of this machine where there is no mount of the node's.
+    /// The processes in the mounted `/proc` of the node; without that mount, in this process's own `/proc`.
     pub fn of_node() -> Self {
         let host = Path::new(HOST_PROC);
         let root = match host.join("1").is_dir() {
@@ -87,39 +87,39 @@ impl Processes {
         }
     }
 
-    /// The node's files, through its first process.
+    /// Returns the root directory of the node's first process.
     pub fn root_of_node(&self) -> PathBuf {
         self.root.join("1/root")
     }
 
-    /// Whether a place is still what it was: the process lives, in that namespace, and belongs to the pod.
+    /// Returns true if the place is unchanged: the process lives, in that namespace, and belongs to the pod.
     pub fn is_there(&self, place: &Place, pod: &Identity) -> bool {
         self.is_of(place, pod) && self.look(place.pid).is_ok_and(|now| now == *place)
     }
 
-    /// The folder of the process at a place, to be looked at instead of [`Processes::is_there`]. `None`: it cannot be held, or
-    /// is of another process now.
+    /// Opens the `/proc` directory of the process, a cheaper check than [`Processes::is_there`]. `None` if it cannot be opened
+    /// or is now that of another process.
     pub(super) fn folder(&self, place: &Place) -> Option<Folder> {
         let file = fs::OpenOptions::new()
             .read(true)
             .custom_flags((OFlag::O_PATH | OFlag::O_DIRECTORY).bits())
             .open(self.root.join(place.pid.to_string()))
             .ok()?;
-        // Opened before: what started at that time has this folder.
+        // Checked after the open: a process with the same start time owns this directory.
         self.look(place.pid)
             .is_ok_and(|now| now == *place)
             .then_some(Folder(file))
     }
 
-    /// The namespace of a place, held, and found to be the pod's while it is.
+    /// Opens the namespace of a place, and checks while it is held that it is the pod's.
     ///
     /// # Errors
-    /// The process is gone, lives in another one, or does not belong to the pod; the namespace is the host's, or
-    /// was made below the pod. It cannot be told.
+    /// The process is gone, lives in another namespace, or does not belong to the pod; the namespace is the host's, or
+    /// was created inside the pod; or one of these cannot be determined.
     pub fn open(&self, place: &Place, pod: &Identity) -> Result<Sandbox, String> {
         let netns = Netns::open(&self.link(place.pid)).map_err(|e| e.to_string())?;
-        // As long as it is held, nothing else gets its number. The process is looked at afterwards: had its number
-        // been given away in between, it would have started at another time.
+        // While the namespace is held, its inode number is not reused. The process is checked afterwards: if its PID
+        // was reused in between, the start time differs.
         if netns.id() != place.id || Some(netns.id()) == self.host() || !self.is_there(place, pod) {
             return Err(format!("process {} is not of the pod any more", place.pid));
         }
@@ -127,7 +127,7 @@ impl Processes {
         Sandbox::of(netns).map_err(|e| e.to_string())
     }
 
-    /// Looks at every process once.
+    /// Reads the network namespace and the pod of every process once.
     ///
     /// # Errors
     /// The processes cannot be listed.
@@ -145,15 +145,15 @@ impl Processes {
                 Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
                     *scan.hidden.entry(self.pod_of(pid)).or_default() += 1;
                 }
-                // It ended meanwhile, or is a kernel thread without namespaces.
+                // The process has ended, or is a kernel thread without namespaces.
                 Err(_) => {}
             }
         }
         Ok(scan)
     }
 
-    /// The inodes of all network namespaces of the node that a process lives in or that have a name. `None`: a process may not
-    /// be looked at, so that they cannot be told.
+    /// Returns the inodes of all network namespaces of the node in which a process lives or which have a name. `None` if
+    /// access to a process is denied, since the list would be incomplete.
     pub fn namespaces(&self) -> Option<BTreeSet<u64>> {
         let scan = self.scan().ok().filter(|scan| scan.hidden.is_empty())?;
         let lived_in = scan.seen.into_iter().chain(self.host()).map(|id| id.ino);
@@ -163,10 +163,10 @@ impl Processes {
         Some(lived_in.chain(named).collect())
     }
 
-    /// The namespace of a pod.
+    /// Finds the namespace of a pod.
     ///
     /// # Errors
-    /// There is none that is surely the pod's, or there are several; which condition does not hold.
+    /// No namespace is certainly the pod's, or several are; the text names the condition that does not hold.
     pub fn find(&self, scan: &Scan, pod: &Identity) -> Result<Place, String> {
         let (mut found, mut other, mut looked_at) = (Vec::new(), None, 0);
         for place in scan.of(pod) {
@@ -189,7 +189,7 @@ impl Processes {
             }
         }
         if found.len() > 1 && pod.by_any {
-            // The one that has all of them is it.
+            // A namespace with all addresses is preferred.
             let strict = Identity {
                 by_any: false,
                 ..pod.clone()
@@ -222,7 +222,7 @@ impl Processes {
         self.root.join(format!("{pid}/ns/net"))
     }
 
-    /// The node's own namespace.
+    /// Returns the node's own network namespace.
     pub(super) fn host(&self) -> Option<NetnsId> {
         self.look(1).ok().map(|place| place.id)
     }
@@ -238,7 +238,7 @@ impl Processes {
         Ok(Place { id, pid, started })
     }
 
-    /// UID of the pod that a process belongs to.
+    /// Returns the UID of the pod to which a process belongs.
     fn pod_of(&self, pid: u32) -> Option<String> {
         cgroup::pod(&self.read(pid, "cgroup").ok()?)
     }
@@ -252,7 +252,7 @@ impl Processes {
         let file = fs::File::open(self.root.join(format!("{pid}/{name}")))?;
         let mut bytes = Vec::new();
         file.take(FILE).read_to_end(&mut bytes)?;
-        // Names of programs and control groups may be any bytes.
+        // Names of programs and control groups may contain any bytes.
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 }
@@ -269,28 +269,28 @@ impl Scan {
         }
     }
 
-    /// Where processes of this pod live.
+    /// Returns the places of processes of this pod.
     fn of(&self, pod: &Identity) -> impl Iterator<Item = Place> {
         let all = self.oldest.iter();
         all.filter(|((uid, _), _)| pod.is_called(uid))
             .map(|(_, place)| *place)
     }
 
-    /// Whether no process is in a control group of this pod, while those of other pods are seen by theirs.
+    /// Returns true if no process is in a control group of this pod, while processes of other pods are seen in theirs.
     pub(super) fn has_none_of(&self, pod: &Identity) -> bool {
         let is_its = |uid: &Option<String>| uid.as_ref().is_some_and(|u| pod.is_called(u));
         let names_pods = !self.oldest.is_empty();
         names_pods && self.of(pod).next().is_none() && !self.hidden.keys().any(is_its)
     }
 
-    /// Why no namespace is the pod's. A missing capability is named alone where it explains that: control groups can be
-    /// read without it, namespaces cannot.
+    /// Explains why no namespace is the pod's. A missing capability is reported alone if it is the whole explanation: control
+    /// groups can be read without it, namespaces cannot.
     fn missing(&self, pod: &Identity, other: Option<String>) -> String {
         let may_be_of_pod = |uid: &Option<String>| uid.as_ref().is_none_or(|u| pod.is_called(u));
         let hidden = self.hidden.iter().filter(|(uid, _)| may_be_of_pod(uid));
         let (named, unnamed): (Vec<_>, Vec<_>) = hidden.partition(|(uid, _)| uid.is_some());
         let pods_are_named = !self.oldest.is_empty() || self.hidden.keys().any(|uid| uid.is_some());
-        // Where control groups name pods, what is in none of them is of no pod.
+        // If control groups name pods, a process in none of them belongs to no pod.
         let unknown = if pods_are_named { 0 } else { sum(&unnamed) };
         let of_pod = sum(&named);
         if of_pod > 0 && other.is_none() {
@@ -330,7 +330,8 @@ fn sum(hidden: &[(&Option<String>, &usize)]) -> usize {
     hidden.iter().map(|(_, count)| **count).sum()
 }
 
-/// Why the kernel shows no namespace of a process of another user (`PTRACE_MODE_READ_FSCREDS`, `ptrace(2)`).
+/// Explains why the kernel denies access to the namespace of another user's process (`PTRACE_MODE_READ_FSCREDS`,
+/// `ptrace(2)`).
 fn withheld() -> &'static str {
     match caps::has_cap(None, CapSet::Effective, Capability::CAP_SYS_PTRACE) {
         Ok(false) => "this agent lacks CAP_SYS_PTRACE; add it to the container's capabilities",
@@ -341,7 +342,7 @@ fn withheld() -> &'static str {
     }
 }
 
-/// Refuses a namespace that was made below the pod, by a process in a user namespace of its own.
+/// Refuses a namespace that was created inside the pod, by a process in a user namespace of its own.
 pub(super) fn not_nested(netns: &Netns, pod: &Identity) -> Result<(), String> {
     let depth = netns.user_namespace_depth().map_err(|e| e.to_string())?;
     match (depth, pod.own_users) {
@@ -357,10 +358,11 @@ pub(super) fn not_nested(netns: &Netns, pod: &Identity) -> Result<(), String> {
     }
 }
 
-/// Whether the namespace has all addresses of the pod, or where that is enough one of them; without any it belongs to nobody.
+/// Checks that the namespace has all addresses of the pod, or one of them if that is sufficient. Fails if the pod has no
+/// addresses.
 ///
 /// # Errors
-/// It has not, or cannot be read.
+/// It does not, or it cannot be read.
 pub fn owns(sandbox: &Sandbox, pod: &Identity) -> Result<(), String> {
     let have = sandbox
         .visit(|visit| visit.addresses())
@@ -381,7 +383,7 @@ pub fn owns(sandbox: &Sandbox, pod: &Identity) -> Result<(), String> {
     }
 }
 
-/// Field 22 of `/proc/PID/stat`. The second, the program's name, may hold anything.
+/// Returns field 22 of `/proc/PID/stat`. Field 2, the program's name, may contain any character.
 fn start_time(stat: &str) -> Option<u64> {
     let (_, after) = stat.rsplit_once(')')?;
     after.split_whitespace().nth(19)?.parse().ok()

@@ -1,4 +1,4 @@
-//! One unary gRPC call: an HTTP/2 request with a message of five bytes of head, and a status after the answer.
+//! One unary gRPC call: an HTTP/2 request with a message behind a five-byte prefix, and a status in the trailers.
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
@@ -9,15 +9,15 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::path::Path;
 use tokio::net::UnixStream;
 
-/// Bytes of an answer at most: a containerd's configuration has some ten KiB.
+/// Maximum size of an answer in bytes; containerd's configuration has about ten KiB.
 const LIMIT: usize = 4 << 20;
-/// Flag and length before a message.
+/// Length in bytes of the message prefix: compression flag and message length.
 const HEAD: usize = 5;
 
-/// Calls `method` (`/package.Service/Method`) with an encoded message; the encoded answer.
+/// Calls `method` (`/package.Service/Method`) with an encoded message and returns the encoded answer.
 ///
 /// # Errors
-/// In words: there is no listener, it is no gRPC, or the status that the other side gives.
+/// A text: nothing listens on the socket, the peer does not speak gRPC, or it returned an error status.
 pub async fn unary(socket: &Path, method: &str, message: &[u8]) -> Result<Bytes, String> {
     let stream = UnixStream::connect(socket).await;
     let stream = stream.map_err(|e| format!("cannot connect: {e}"))?;
@@ -25,7 +25,7 @@ pub async fn unary(socket: &Path, method: &str, message: &[u8]) -> Result<Bytes,
     let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io)
         .await
         .map_err(no_http)?;
-    // It ends with the runtime that it runs on.
+    // The task ends with the Tokio runtime on which it runs.
     tokio::spawn(connection);
     let mut body = vec![0];
     body.extend(u32::try_from(message.len()).unwrap_or(0).to_be_bytes());
@@ -39,7 +39,7 @@ pub async fn unary(socket: &Path, method: &str, message: &[u8]) -> Result<Bytes,
     if !response.status().is_success() {
         return Err(format!("it answers with HTTP status {}", response.status()));
     }
-    // An answer that is only a status has it in the headers.
+    // A trailers-only response has its status in the headers.
     if let Some(status) = status(response.headers()) {
         status?;
     }
@@ -60,7 +60,7 @@ fn no_http(e: hyper::Error) -> String {
     format!("it does not speak HTTP/2 as gRPC does: {e}{cause}")
 }
 
-/// `grpc-status` and `grpc-message`; 12 is a method that is not there.
+/// Reads `grpc-status` and `grpc-message`; 12 is UNIMPLEMENTED.
 fn status(headers: &HeaderMap) -> Option<Result<(), String>> {
     let text = |name| {
         headers
@@ -82,7 +82,7 @@ fn status(headers: &HeaderMap) -> Option<Result<(), String>> {
     }))
 }
 
-/// The one message of an answer.
+/// Returns the single message of an answer, without its prefix.
 fn unframed(body: &Bytes) -> Result<Bytes, String> {
     let broken = |what: &str| Err(format!("the answer is no gRPC message: {what}"));
     let Some((&[flag, a, b, c, d], message)) = body.split_first_chunk::<HEAD>() else {

@@ -1,4 +1,4 @@
-//! What containerd says of itself: `info["config"]`, its CRI plugin's configuration as JSON.
+//! containerd's `info["config"]`: the configuration of its CRI plugin as JSON.
 
 use super::Directories;
 use serde::Deserialize;
@@ -12,7 +12,7 @@ struct Config {
     cni: Cni,
 }
 
-/// containerd's `CniConfig`: `binDir` up to 2.0, `binDirs` since.
+/// containerd's `CniConfig`: `binDir` up to 2.0, `binDirs` in later releases.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Cni {
@@ -21,10 +21,10 @@ struct Cni {
     conf_dir: String,
 }
 
-/// The directories of the configuration.
+/// Returns the CNI directories of the configuration.
 ///
 /// # Errors
-/// It is another runtime's, or they are no directories.
+/// It is not containerd's, or the values are not usable as directories.
 pub(crate) fn directories(info: &BTreeMap<String, String>) -> Result<Directories, String> {
     let text = info
         .get("config")
@@ -37,7 +37,7 @@ pub(crate) fn directories(info: &BTreeMap<String, String>) -> Result<Directories
     }
     let net = config.cni.conf_dir;
     for dir in bin.iter().chain([&net]) {
-        // It is joined to another path, and logged.
+        // The directory is joined to another path, and logged.
         let is_plain = dir.starts_with('/')
             && dir.split('/').all(|part| part != "..")
             && !dir.contains(char::is_control);

@@ -1,4 +1,4 @@
-//! Messages of CRI v1, as far as they are needed.
+//! Encoding and decoding of the needed parts of CRI v1 messages.
 //!
 //! ```text
 //! StatusResponse           { 1: RuntimeStatus status, 2: map<string, string> info, ... }
@@ -8,8 +8,8 @@
 //! ListPodSandboxResponse   { 1: repeated PodSandbox { 1: id, 2: { 2: uid, ... } metadata, 3: state, ... } }
 //! entry of a map           { 1: key, 2: value }
 //! ```
-//! The wire format is that of <https://protobuf.dev/programming-guides/encoding>: a varint of number and type before
-//! each field. What is not known is stepped over, as every reader of it does.
+//! The wire format is that of <https://protobuf.dev/programming-guides/encoding>: each field begins with a varint of number
+//! and type. Unknown fields are skipped.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +17,10 @@ use std::collections::BTreeMap;
 const INFO: u64 = 2;
 /// `PodSandboxState.SANDBOX_READY`
 const READY: u64 = 0;
-/// The label in which the kubelet gives a runtime the UID of a pod.
+/// The label by which the kubelet passes the UID of a pod to the runtime.
 const UID_LABEL: &[u8] = b"io.kubernetes.pod.uid";
 
-/// The texts of `info` by name. Of a name that is there twice the last counts.
+/// Returns the texts of `info` by name. If a name occurs twice, the last one counts.
 ///
 /// # Errors
 /// The bytes are no message.
@@ -43,15 +43,15 @@ pub(crate) fn info(message: &[u8]) -> Result<BTreeMap<String, String>, &'static 
     Ok(info)
 }
 
-/// Asks for the sandboxes of a pod that are ready.
+/// Encodes a `ListPodSandboxRequest` for the ready sandboxes of a pod.
 pub(super) fn list_request(uid: &str) -> Vec<u8> {
-    // A number of 0 is left out.
+    // proto3 omits a number that is 0, so the state is an empty message.
     let state = written(2, &[]);
     let label = [written(1, UID_LABEL), written(2, uid.as_bytes())].concat();
     written(1, &[state, written(3, &label)].concat())
 }
 
-/// The ids of the sandboxes of this pod that are ready; what is not asked for is left out.
+/// Returns the IDs of the ready sandboxes of this pod; other sandboxes in the answer are ignored.
 ///
 /// # Errors
 /// The bytes are no message.
@@ -83,13 +83,13 @@ pub(super) fn ready(message: &[u8], uid: &str) -> Result<Vec<String>, &'static s
     Ok(found)
 }
 
-/// Asks for all that the runtime says of a sandbox.
+/// Encodes a verbose `PodSandboxStatusRequest`.
 pub(super) fn status_request(id: &str) -> Vec<u8> {
-    // Field 2, a number: true.
+    // Field 2 (`verbose`), a varint: true.
     [written(1, id.as_bytes()), vec![0x10, 1]].concat()
 }
 
-/// A field of bytes; the numbers of the fields here are below 16.
+/// Encodes a length-delimited field; the field numbers used here are below 16.
 fn written(number: u8, bytes: &[u8]) -> Vec<u8> {
     let mut field = vec![number << 3 | 2];
     let mut length = bytes.len();
@@ -112,18 +112,18 @@ const BROKEN: &str = "the answer is no protobuf message";
 enum Value<'a> {
     Number(u64),
     Bytes(&'a [u8]),
-    /// Of a length that its type has.
+    /// A fixed-length value (4 or 8 bytes).
     Fixed,
 }
 
-/// The fields of a message, by their numbers. Nothing follows an error.
+/// Iterates over the fields of a message and their numbers. Ends after the first error.
 fn fields(mut message: &[u8]) -> impl Iterator<Item = Result<(u64, Value<'_>), &'static str>> {
     std::iter::from_fn(move || {
         (!message.is_empty()).then(|| field(&mut message).inspect_err(|_| message = &[]))
     })
 }
 
-/// Takes one field.
+/// Decodes one field and advances `message`.
 fn field<'a>(message: &mut &'a [u8]) -> Result<(u64, Value<'a>), &'static str> {
     let tag = varint(message)?;
     let (number, kind) = (tag >> 3, tag & 7);
@@ -143,7 +143,7 @@ fn field<'a>(message: &mut &'a [u8]) -> Result<(u64, Value<'a>), &'static str> {
     Ok((number, value))
 }
 
-/// Seven bits a byte, the lowest first.
+/// Decodes a varint: seven bits per byte, lowest first.
 fn varint(message: &mut &[u8]) -> Result<u64, &'static str> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {

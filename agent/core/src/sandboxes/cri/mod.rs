@@ -1,15 +1,15 @@
-//! The container runtime, asked over CRI where it looks for CNI plugins and their configurations, and where the network
-//! namespaces of pods are.
+//! Queries the container runtime over CRI for its directories of CNI plugins and configurations, and for the network
+//! namespaces of pods.
 //!
 //! ```text
 //! call     one gRPC call over its socket: runtime.v1.RuntimeService/Status, verbose       -> bytes
 //! message  StatusResponse.info                                                             -> texts by name
 //! sandbox  a pod's sandbox among those of ListPodSandbox, and its PodSandboxStatus         -> path of its namespace
 //! config   containerd's own configuration among them                                      -> Directories
-//! place    a directory of the node as this process sees it, through a container's mounts  -> path, or what to do
+//! place    a directory of the node as this process sees it, through a container's mounts  -> path, or a remedy
 //! ```
-//! CRI has no field for it. containerd (1.6 to 2.x) shows its configuration in a verbose status; a runtime that
-//! does not is no fault: the defaults stay.
+//! CRI has no field for the directories. containerd (1.6 to 2.x) includes its configuration in a verbose status; with a
+//! runtime that does not, the defaults stay.
 
 pub mod call;
 mod config;
@@ -25,7 +25,7 @@ use std::time::Duration;
 
 /// Setting that names the socket.
 pub const SOCKET: &str = "WEIR_CRI_SOCKET";
-/// Settings that the answer is for.
+/// Settings whose defaults the answer replaces.
 const BIN_DIR: &str = "WEIR_MOUNTED_CNI_BIN_DIR";
 const NET_DIR: &str = "MOUNTED_CNI_NET_DIR";
 
@@ -33,19 +33,19 @@ const NET_DIR: &str = "MOUNTED_CNI_NET_DIR";
 const METHOD: &str = "/runtime.v1.RuntimeService/Status";
 /// `StatusRequest{verbose: true}`: field 1, a varint.
 const VERBOSE: [u8; 2] = [0x08, 0x01];
-/// The whole exchange: at start it holds everything else up.
+/// Time limit for the whole exchange, which delays the start of the agent.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Directories as the node has them.
+/// The directories, as paths of the node.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Directories {
-    /// Of plugins, in the order in which they are searched.
+    /// Directories of plugins, in search order.
     bin: Vec<String>,
-    /// Of configurations.
+    /// Directory of configurations.
     net: String,
 }
 
-/// What is in force of these flags, this process' environment, and what the container runtime says.
+/// Resolves the settings from these flags, the process's environment, and the container runtime.
 pub fn resolve(flags: &BTreeMap<&'static str, String>) -> Resolved {
     let mut resolved = crate::settings::resolve(flags, &|name: &str| std::env::var_os(name));
     if let Ok(machine) = nix::sys::utsname::uname() {
@@ -55,8 +55,8 @@ pub fn resolve(flags: &BTreeMap<&'static str, String>) -> Resolved {
     resolved
 }
 
-/// Puts what the runtime says in the place of defaults. What an operator set stays, and when both are set nobody is
-/// asked. What goes wrong is a note on the setting: the default stays.
+/// Replaces defaults by the directories that the runtime reports. Values set by an operator stay, and if both are set the
+/// runtime is not queried. An error becomes a note on the setting, and the default stays.
 fn fill(resolved: &mut Resolved) {
     let socket = resolved.text(SOCKET).to_owned();
     let wanted = [BIN_DIR, NET_DIR].map(|name| resolved.is_default(name));
@@ -94,14 +94,14 @@ fn ask(socket: &str) -> Result<Directories, String> {
     let told = |why: String| format!("{}: {why}", path.display());
     let runtime = runtime::of_one_thread("pod").map_err(|e| told(e.to_string()))?;
     let call = call::unary(&path, METHOD, &VERBOSE);
-    // The timer is the runtime's.
+    // The timer needs the Tokio runtime, so it is created inside.
     let answer = runtime.block_on(async { tokio::time::timeout(PATIENCE, call).await });
     let answer = answer.map_err(|_| told(format!("no answer within {PATIENCE:?}")))?;
     let info = answer.and_then(|bytes| message::info(&bytes).map_err(str::to_owned));
     config::directories(&info.map_err(told)?).map_err(told)
 }
 
-/// As the kubelet takes it, or a bare path.
+/// Parses a socket in the kubelet's form (`unix://...`) or a bare path.
 fn path_of(socket: &str) -> Result<PathBuf, String> {
     let path = Path::new(socket.strip_prefix("unix://").unwrap_or(socket));
     match path.is_absolute() {

@@ -1,12 +1,13 @@
-//! A directory of the node, as this process sees it.
+//! Locates a directory of the node as this process sees it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The first of `dirs` that can be seen: at `default`, when that is the mount of one of them, else below `root`.
+/// Returns the path of the first visible directory of `dirs`: `default` if that is the mount of one of them, else the path
+/// below `root`.
 ///
 /// # Errors
-/// None can; in words.
+/// None is visible; a text.
 pub(crate) fn find(root: &Path, default: &Path, dirs: &[String]) -> Result<PathBuf, String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let below = |dir: &String| root.join(dir.trim_start_matches('/'));
@@ -30,7 +31,7 @@ pub(crate) fn find(root: &Path, default: &Path, dirs: &[String]) -> Result<PathB
         })
 }
 
-/// What to do about it. `value` is that of Istio's chart.
+/// Returns the remedy for the operator. `value` is the name of the value in Istio's chart.
 pub(crate) fn remedy(why: &str, dirs: &[String], name: &str, value: &str) -> String {
     let dirs = dirs.join(" and ");
     format!(
@@ -39,35 +40,35 @@ pub(crate) fn remedy(why: &str, dirs: &[String], name: &str, value: &str) -> Str
     )
 }
 
-/// Whether `path` is mounted from a directory of this name: of a mount the kernel tells its path within its file
-/// system, which may be mounted anywhere on the node. That of a whole file system tells nothing.
+/// Returns true if `path` is mounted from a directory of this name. The kernel reports the path of a mount within its file
+/// system, which may be mounted anywhere on the node; a mount of a whole file system gives no information.
 fn is_mount_of(mounts: &str, path: &Path, dir: &str) -> bool {
     let mut found = mounts
         .lines()
         .filter_map(mount)
         .filter(|(_, point)| point == path);
-    // The last one covers those before it.
+    // The last mount on a path hides the earlier ones.
     let Some((root, _)) = found.next_back() else {
         return false;
     };
     root != Path::new("/") && Path::new(dir).ends_with(root.strip_prefix("/").unwrap_or(&root))
 }
 
-/// Whether something is mounted at the path, or above it but below `root`: in a container everything else there is the
-/// container's own, for which no runtime looks.
+/// Returns true if there is a mount at the path, or above it but below `root`: in a container, everything else there belongs
+/// to the container itself, where no runtime looks.
 fn is_of_node(mounts: &str, root: &Path, path: &Path) -> bool {
     let is_whole_node = root == Path::new("/");
     let mut points = mounts.lines().filter_map(mount).map(|(_, point)| point);
     is_whole_node || points.any(|point| point.starts_with(root) && path.starts_with(&point))
 }
 
-/// Path within the file system, and mount point, of a line of `mountinfo` (`proc_pid_mountinfo(5)`).
+/// Returns the path within the file system and the mount point of a line of `mountinfo` (`proc_pid_mountinfo(5)`).
 fn mount(line: &str) -> Option<(PathBuf, PathBuf)> {
     let mut fields = line.split(' ').skip(3);
     Some((unescaped(fields.next()?), unescaped(fields.next()?)))
 }
 
-/// Blanks and backslashes are written as three octal digits.
+/// Decodes the escapes of whitespace and backslashes, written as three octal digits.
 fn unescaped(field: &str) -> PathBuf {
     let mut text = field.to_owned();
     for (code, plain) in [

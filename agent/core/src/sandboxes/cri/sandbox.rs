@@ -1,8 +1,8 @@
-//! The network namespace of a pod's sandbox as the container runtime knows it.
+//! Queries the container runtime for the network namespace of a pod's sandbox.
 //!
-//! CRI has no field for it. containerd and CRI-O show it in a verbose `PodSandboxStatus`: `info["info"]` is JSON with the
-//! configuration of the sandbox's container (`runtimeSpec`, of the OCI runtime specification), whose network namespace has a
-//! path on the node.
+//! CRI has no field for it. containerd and CRI-O include it in a verbose `PodSandboxStatus`: `info["info"]` is JSON with the
+//! configuration of the sandbox's container (`runtimeSpec`, of the OCI runtime specification), which has the path of its
+//! network namespace on the node.
 
 use super::{call, message, path_of};
 use crate::thread::runtime;
@@ -13,20 +13,21 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use weir_cni::json;
 
-/// Of `runtime.v1.RuntimeService` of k8s.io/cri-api.
+/// Methods of `runtime.v1.RuntimeService` of k8s.io/cri-api.
 const LIST: &str = "/runtime.v1.RuntimeService/ListPodSandbox";
 const STATUS: &str = "/runtime.v1.RuntimeService/PodSandboxStatus";
-/// All questions about one pod.
+/// Time limit for all calls about one pod.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// An answer takes a millisecond or two. A runtime that took so long is not asked for a while: each pod would wait for it.
+/// A runtime that took longer than this is not queried for [`PAUSE`]: each pod would wait for it. Usually an answer takes
+/// one or two milliseconds.
 const SLOW: Duration = Duration::from_millis(250);
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// A container runtime that is asked where pods live.
+/// A container runtime, queried for the network namespaces of pods.
 #[derive(Debug)]
 pub struct Runtime {
     socket: PathBuf,
-    /// When it was slow, and why it is not asked.
+    /// The time of the last slow answer, and the reason why the runtime is not queried now.
     slow: Mutex<Option<(Instant, String)>>,
 }
 
@@ -58,10 +59,10 @@ struct Namespace {
 }
 
 impl Runtime {
-    /// Behind this socket, as the kubelet takes it, or a bare path.
+    /// The runtime that listens on this socket, given in the kubelet's form (`unix://...`) or as a bare path.
     ///
     /// # Errors
-    /// It is no path of a socket.
+    /// It is not an absolute path.
     pub fn at(socket: &str) -> Result<Self, String> {
         Ok(Self {
             socket: path_of(socket)?,
@@ -69,15 +70,15 @@ impl Runtime {
         })
     }
 
-    /// Where the network namespace of a pod is on the node, by the UID that the kubelet calls it. `Ok(None)`: it knows no
-    /// ready sandbox of that pod.
+    /// Returns the path of a pod's network namespace on the node, by the UID that the kubelet uses. `Ok(None)` if the runtime
+    /// knows no ready sandbox of that pod.
     ///
     /// # Errors
-    /// It cannot be asked, does not answer within a second, or was slow a short time ago; it says nothing of namespaces as
-    /// containerd and CRI-O do; it has several ready sandboxes of the pod.
+    /// The runtime cannot be queried, does not answer within a second, or was slow a short time ago; it does not report the
+    /// namespace as containerd and CRI-O do; it has several ready sandboxes of the pod.
     pub(in crate::sandboxes) fn netns(&self, uid: &str) -> Result<Option<PathBuf>, String> {
         let told = |why: String| format!("container runtime {}: {why}", self.socket.display());
-        // One at a time: what the first one waited for in vain, the others need not wait for.
+        // One query at a time: after the first one times out, the others do not wait.
         let mut slow = self.slow.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, why)) = slow.as_ref().filter(|(at, _)| at.elapsed() < PAUSE) {
             return Err(told(why.clone()));
@@ -91,7 +92,7 @@ impl Runtime {
         info.map(|info| path(&info).map_err(told)).transpose()
     }
 
-    /// `info` of the pod's only ready sandbox.
+    /// Returns the verbose status of the pod's only ready sandbox.
     async fn ask(&self, uid: &str) -> Result<Option<Bytes>, String> {
         let questions = async {
             let list = call::unary(&self.socket, LIST, &message::list_request(uid)).await?;
@@ -112,7 +113,7 @@ impl Runtime {
     }
 }
 
-/// Waits for a question on a thread of its own: the caller may be in a runtime, which may not wait in another one.
+/// Runs a query on its own thread: the caller may be on a Tokio runtime, which must not block on another one.
 fn on_a_thread<T: Send>(
     question: impl Future<Output = Result<T, String>> + Send,
 ) -> Result<T, String> {
@@ -131,7 +132,7 @@ fn on_a_thread<T: Send>(
     })
 }
 
-/// The path of the network namespace in a verbose `PodSandboxStatusResponse`.
+/// Returns the path of the network namespace in a verbose `PodSandboxStatusResponse`.
 fn path(answer: &[u8]) -> Result<PathBuf, String> {
     let info = message::info(answer)?;
     let text = info
@@ -142,7 +143,7 @@ fn path(answer: &[u8]) -> Result<PathBuf, String> {
     let namespaces = info.runtime_spec.linux.namespaces.unwrap_or_default();
     let network = namespaces.into_iter().find(|n| n.r#type == "network");
     let path = network.map(|n| n.path).unwrap_or_default();
-    // It is joined to the root of the node.
+    // The path is joined to the root of the node.
     let is_plain = path.starts_with('/') && path.split('/').all(|part| part != "..");
     match is_plain && Path::new(&path).file_name().is_some() {
         true => Ok(path.into()),
