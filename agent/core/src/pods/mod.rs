@@ -1,7 +1,7 @@
 //! The pods of this node, as the API server describes them.
 //!
-//! [`PodView`] is what is kept of one pod, [`Pods`] holds all of them: written by one watch, read from any
-//! thread, without waiting for the API server.
+//! [`PodView`] is the retained part of one pod. [`Pods`] holds all of them: one watch writes it, and any thread reads it
+//! without waiting for the API server.
 
 mod rest;
 mod seen;

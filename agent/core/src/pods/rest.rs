@@ -1,4 +1,4 @@
-//! What the agent reads of a pod beside what the plugin reads. Objects are read from objects only.
+//! The fields of a pod that the agent reads and the plugin does not. JSON objects are decoded from objects only.
 
 use super::view::{InitStatus, Terminated};
 use serde::Deserialize;
@@ -47,7 +47,7 @@ impl RestSpec {
     }
 }
 
-/// A container, as far as it says what it may do.
+/// A container, reduced to its privileges.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct RestRights {

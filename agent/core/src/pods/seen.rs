@@ -1,4 +1,4 @@
-//! What the watch decodes: pods, and namespaces by their metadata only.
+//! The objects that the watch decodes: pods, and the metadata of namespaces.
 
 use super::{NamespaceView, PodView, Pods, Writer};
 use crate::journal::cut;
@@ -13,35 +13,35 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use weir_cni::json;
 
-/// A kind of object that is watched, and where it goes.
+/// A watched kind of object, and its updates of the store.
 pub(super) trait Watched:
     Resource<DynamicType = ()> + Clone + Debug + for<'de> Deserialize<'de> + Send + 'static
 {
-    /// Of an object in an event, and of a list.
+    /// Accepted kinds of an object in an event, and of a list.
     const KINDS: &'static [&'static str];
     const LISTS: &'static [&'static str];
 
-    /// What it is in the journal.
+    /// Returns the kind as it appears in the journal.
     fn objects(node: &str, is_ambient: bool) -> Objects;
-    /// How many are known.
+    /// Returns the number of known objects.
     fn known(pods: &Pods) -> usize;
-    /// A list begins.
+    /// Begins a list.
     fn begin(writer: &mut Writer);
-    /// It is there.
+    /// Adds or updates the object.
     ///
     /// # Errors
-    /// It cannot be read; who it is, and why. What was known of it before is kept.
+    /// The object cannot be decoded; names the object and the reason. The state known before is kept.
     fn apply(self, writer: &mut Writer) -> Result<(), String>;
-    /// It is gone.
+    /// Removes the object.
     fn delete(&self, writer: &mut Writer);
-    /// The list is complete.
+    /// Completes the list.
     fn complete(writer: &mut Writer);
-    /// The kind that an event says of it; empty in a list, which has a kind of its own.
+    /// Returns `kind` of the object; empty in a list, where the list has the kind.
     fn found(&self) -> &str;
-    /// That it is what was asked for.
+    /// Checks that the object is of the requested kind.
     ///
     /// # Errors
-    /// It is of another kind: which.
+    /// It is of another kind; names that kind.
     fn check(&self) -> Result<(), String> {
         let found = self.found();
         match found.is_empty() || Self::KINDS.contains(&found) {
@@ -53,11 +53,11 @@ pub(super) trait Watched:
             )),
         }
     }
-    /// Why not all are known.
+    /// Returns the reason why some objects are not known, if any.
     fn left_out(writer: &Writer) -> Option<String>;
 }
 
-/// A pod. One that cannot be read is a value too: it must not keep others from being seen.
+/// A pod. A pod that cannot be decoded is a value too: it must not block the decoding of other pods.
 #[derive(Clone, Debug)]
 pub(super) struct SeenPod {
     kind: String,
@@ -65,14 +65,14 @@ pub(super) struct SeenPod {
     view: Result<PodView, String>,
 }
 
-/// A namespace.
+/// The metadata of a namespace.
 #[derive(Clone, Debug)]
 pub(super) struct SeenNamespace {
     kind: String,
     meta: ObjectMeta,
 }
 
-/// Name, namespace, UID and version, without the rest, which is most of it.
+/// Reads name, namespace, UID and version; the rest is most of the metadata.
 fn meta(value: &Value) -> ObjectMeta {
     let text = |name: &str| {
         let found = value.get("metadata").and_then(|m| m.get(name));
@@ -187,7 +187,7 @@ fn names(meta: &ObjectMeta) -> (&str, &str) {
     )
 }
 
-/// A server that has no metadata by itself answers with whole objects.
+/// A server without support for `PartialObjectMetadata` answers with whole objects.
 impl Watched for SeenNamespace {
     const KINDS: &'static [&'static str] = &["PartialObjectMetadata", "Namespace"];
     const LISTS: &'static [&'static str] = &["PartialObjectMetadataList", "NamespaceList"];
@@ -278,7 +278,7 @@ impl Resource for SeenNamespace {
         "namespaces".into()
     }
 
-    /// `PartialObjectMetadata` is asked for.
+    /// Requests `PartialObjectMetadata`.
     fn metadata_api() -> bool {
         true
     }

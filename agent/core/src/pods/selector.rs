@@ -1,17 +1,16 @@
-//! Selectors of Kubernetes, for pods that are here already.
+//! Label and field selectors of Kubernetes, applied to the known pods.
 //!
-//! The agent has one watch for all pods of the node, so what would be asked of the API server with a list of its own is
-//! decided here.
+//! The agent has one watch for all pods of the node, so selectors are evaluated here and not by the API server.
 
 use super::PodView;
 use kube::core::{Expression, Selector, SelectorExt};
 
-/// Which pods are meant.
+/// A label selector and a field selector, both of which must match.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
     /// `metadata.labels`
     pub labels: Selector,
-    /// Fields that all must be as wanted.
+    /// Conditions on fields, all of which must hold.
     pub fields: Vec<Field>,
 }
 
@@ -23,7 +22,7 @@ pub struct Field {
     value: String,
 }
 
-/// The fields by which pods can be selected, as far as they are kept.
+/// The supported fields: those by which pods can be selected and which [`PodView`] has.
 const FIELDS: [&str; 5] = [
     "metadata.name",
     "metadata.namespace",
@@ -46,16 +45,16 @@ fn value(view: &PodView, field: &str) -> String {
 }
 
 impl Filter {
-    /// Whether the pod is meant.
+    /// Returns true if the pod matches.
     pub fn meets(&self, view: &PodView) -> bool {
         let field = |f: &Field| (value(view, f.name) == f.value) == f.equal;
         self.labels.matches(&view.pod.metadata.labels) && self.fields.iter().all(field)
     }
 
-    /// `a=b,c!=d,e in (f,g),h notin (i),j,!k`, as the API server reads it. A blank one selects every pod.
+    /// Parses `a=b,c!=d,e in (f,g),h notin (i),j,!k`, as the API server does. A blank text selects every pod.
     ///
     /// # Errors
-    /// What of it is no condition: also an empty part, so that a list whose members are all empty does not select every pod.
+    /// Names the part that is not a condition. An empty part is an error, so that a list of empty parts does not select all pods.
     pub fn labels(text: &str) -> Result<Selector, String> {
         match text.trim().is_empty() {
             true => Ok(Selector::default()),
@@ -63,18 +62,18 @@ impl Filter {
         }
     }
 
-    /// `metadata.namespace!=kube-system,status.phase=Pending`
+    /// Parses `metadata.namespace!=kube-system,status.phase=Pending`.
     ///
     /// # Errors
-    /// What of it is no condition, or a field by which this agent does not select.
+    /// Names the part that is not a condition, or the field that is not supported.
     pub fn fields(text: &str) -> Result<Vec<Field>, String> {
-        // The API server leaves empty ones out here.
+        // The API server ignores empty parts of field selectors.
         let conditions = conditions(text).filter(|part| !part.is_empty());
         conditions.map(field).collect()
     }
 }
 
-/// Parted at commas that are in no parentheses.
+/// Splits at commas outside of parentheses.
 fn conditions(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_u32;
     let parts = text.split(move |c| {
@@ -88,7 +87,7 @@ fn conditions(text: &str) -> impl Iterator<Item = &str> {
     parts.map(str::trim)
 }
 
-/// Key, whether it is to be equal, value.
+/// Parses `KEY=VALUE`, `KEY==VALUE` or `KEY!=VALUE` into key, true for equal, and value.
 fn equality(text: &str) -> Option<(&str, bool, &str)> {
     let (key, equal, value) = if let Some((key, value)) = text.split_once("!=") {
         (key, false, value)
@@ -111,7 +110,7 @@ fn field(text: &str) -> Result<Field, String> {
     Ok(Field { name, equal, value })
 }
 
-/// A name, or a value that is not empty, of a label.
+/// Returns true for a valid label name or non-empty label value.
 fn is_name(text: &str) -> bool {
     let is_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     let is_part = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -120,7 +119,7 @@ fn is_name(text: &str) -> bool {
     has_ends && text.len() <= 63 && text.chars().all(is_part)
 }
 
-/// `name` or `prefix/name`, where the prefix is a DNS subdomain.
+/// Returns true for `name` or `prefix/name`, where the prefix is a DNS subdomain.
 fn is_key(text: &str) -> bool {
     let Some((prefix, name)) = text.split_once('/') else {
         return is_name(text);

@@ -1,37 +1,37 @@
-//! All pods of the node, and what is known of the namespaces.
+//! The store of the node's pods and the cluster's namespaces.
 
 use super::PodView;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
-/// Pods that are known at most: more than any kubelet runs (`maxPods`). Ended ones that nobody deleted, of which the API server keeps
-/// 12,500 unless told otherwise, are known as long as there is room, and take it from no other.
+/// Maximum number of known pods: more than any kubelet runs (`maxPods`). Ended pods that were not deleted, of which the API
+/// server keeps 12,500 by default, are kept while there is room, and do not displace others.
 const PODS: usize = 4096;
 const TOO_MANY: &str = "the API server has more than 4096 pods that run on this node, where the kubelet runs 110 unless told otherwise";
-/// Namespaces: Kubernetes is made for 10,000.
+/// Maximum number of known namespaces; Kubernetes is designed for 10,000.
 const NAMESPACES: usize = 16_384;
 const TOO_MANY_NAMESPACES: &str = "the API server has more than 16384 namespaces";
 
 /// `metav1.PartialObjectMetadata` of a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamespaceView {
-    /// Name.
+    /// `metadata.name`
     pub name: String,
-    /// Labels.
+    /// `metadata.labels`
     pub labels: BTreeMap<String, String>,
-    /// Annotations.
+    /// `metadata.annotations`
     pub annotations: BTreeMap<String, String>,
 }
 
-/// What the watch has seen; clones look at the same place. Reading takes a lock for the time of a look-up.
+/// The pods and namespaces from the watch. Clones share their state. A reader holds a lock only during the lookup.
 #[derive(Clone, Debug)]
 pub struct Pods(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Goes up with every change, and when a list is complete.
+    /// Incremented by every change, and when a list is complete.
     generation: watch::Sender<u64>,
 }
 
@@ -39,7 +39,7 @@ struct Shared {
 struct State {
     pods: BTreeMap<Key, Arc<PodView>>,
     namespaces: BTreeMap<String, Arc<NamespaceView>>,
-    /// A list was complete once.
+    /// True once a list of pods was complete.
     synced: bool,
 }
 
@@ -47,7 +47,7 @@ struct State {
 type Key = (String, String);
 
 impl Pods {
-    /// Empty, not synced, with the one that fills it.
+    /// Creates an empty store that is not synced, and its writer.
     #[must_use]
     pub fn new() -> (Self, Writer) {
         let shared = Shared {
@@ -67,116 +67,116 @@ impl Pods {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing in here panics half-way.
+        // No holder of the lock panics in the middle of a change.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The pod with this name now.
+    /// Returns the current pod with this name.
     #[must_use]
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<PodView>> {
         let key = (namespace.to_owned(), name.to_owned());
         self.state().pods.get(&key).cloned()
     }
 
-    /// All pods, sorted by namespace and name.
+    /// Returns all pods, sorted by namespace and name.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<PodView>> {
         self.state().pods.values().cloned().collect()
     }
 
-    /// How many pods there are.
+    /// Returns the number of pods.
     #[must_use]
     pub fn len(&self) -> usize {
         self.state().pods.len()
     }
 
-    /// There is none.
+    /// Returns true if there is no pod.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many namespaces are known.
+    /// Returns the number of known namespaces.
     #[must_use]
     pub fn namespaces(&self) -> usize {
         self.state().namespaces.len()
     }
 
-    /// The namespace of this name; `None` also while namespaces were not listed.
+    /// Returns the namespace with this name; also `None` before the namespaces are listed.
     #[must_use]
     pub fn namespace(&self, name: &str) -> Option<Arc<NamespaceView>> {
         self.state().namespaces.get(name).cloned()
     }
 
-    /// Every pod of the node has been seen once. Stays true when the API server is lost: what is here
-    /// is then the last that was known.
+    /// Returns true once all pods of the node were listed. Stays true if the API server becomes unreachable: the store then has
+    /// the last known state.
     #[must_use]
     pub fn synced(&self) -> bool {
         self.state().synced
     }
 
-    /// Wakes its waiters after every change. A value says only that something changed: look again.
+    /// Returns a receiver that is notified of every change. The value only indicates a change: read the store again.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.0.generation.subscribe()
     }
 }
 
-/// The only one who changes [`Pods`].
+/// The only writer of [`Pods`].
 ///
-/// A list is collected apart and takes the place of what was known when it is complete: readers never see half of one.
+/// A list is collected separately and replaces the store's content when it is complete: readers never see a partial list.
 #[derive(Debug)]
 pub struct Writer {
     pods: Pods,
     listed: Option<BTreeMap<Key, Arc<PodView>>>,
     namespaces_listed: Option<BTreeMap<String, Arc<NamespaceView>>>,
-    /// What there is too much of, each told once.
+    /// Exceeded limits that were reported; each is reported once.
     told: BTreeSet<&'static str>,
-    /// Why not all pods are known, since the last list or after it.
+    /// Why some pods are not known, as of the last list and the changes after it.
     left_out: Option<String>,
     /// The same for namespaces.
     namespaces_left_out: Option<String>,
 }
 
-/// How many of these are there whatever room they take.
+/// Returns the number of pods that are kept regardless of ended ones.
 fn needed(known: &BTreeMap<Key, Arc<PodView>>) -> usize {
     known.values().filter(|view| view.is_needed()).count()
 }
 
-/// Whether this pod fits, or takes the place of an older one.
+/// Returns true if there is room for this pod, or it replaces a known one.
 fn fits(known: &BTreeMap<Key, Arc<PodView>>, key: &Key, view: &PodView) -> bool {
     has_room(known, key, PODS) || (view.is_needed() && needed(known) < PODS)
 }
 
-/// Whether one more fits, or takes the place of an older one.
+/// Returns true if there is room for one more entry, or it replaces a known one.
 fn has_room<K: Ord, V>(known: &BTreeMap<K, V>, key: &K, limit: usize) -> bool {
     known.len() < limit || known.contains_key(key)
 }
 
 impl Writer {
-    /// A list begins; one that was not completed is forgotten.
+    /// Begins a list and discards one that was not completed.
     pub fn begin(&mut self) {
         self.listed = Some(BTreeMap::new());
         self.left_out = None;
     }
 
-    /// Why not all pods of the node are known: there were too many when they were listed, or since.
+    /// Returns why some pods of the node are not known: there were too many in the last list or after it.
     #[must_use]
     pub fn left_out(&self) -> Option<&str> {
         self.left_out.as_deref()
     }
 
-    /// A pod is there, as part of the list that was begun, or by itself.
+    /// Adds or updates a pod, in the list in progress or else in the store.
     ///
     /// # Errors
-    /// There are too many, which is told once. It is not known then, unless it was before; one that has ended and that nothing was
-    /// made for is not missed.
+    /// There are too many pods, which is reported once. The pod is then not stored, unless it was known before. An ended pod
+    /// without redirection annotation is left out without an error.
     pub fn apply(&mut self, view: PodView) -> Result<(), String> {
         let key = (view.namespace().to_owned(), view.name().to_owned());
         let is_room = {
             let known = &self.pods.state().pods;
             match &self.listed {
-                // What was known before is not taken for gone because others came first.
+                // A pod that was known before stays, even if others in the list came first.
                 Some(listed) => {
                     fits(listed, &key, &view) || (view.is_needed() && known.contains_key(&key))
                 }
@@ -211,8 +211,8 @@ impl Writer {
         }
     }
 
-    /// A pod is there, and what the API server says of it cannot be read: what was known of it before is known further. One
-    /// with another UID is another pod of that name.
+    /// Keeps the known state of a pod whose new state cannot be decoded. If the UID differs, it is another pod of that name, and
+    /// the known one is removed.
     pub fn keep(&mut self, namespace: &str, name: &str, uid: Option<&str>) {
         let key = (namespace.to_owned(), name.to_owned());
         let is_it = |view: &&Arc<PodView>| uid.is_none_or(|uid| uid == view.uid());
@@ -224,7 +224,7 @@ impl Writer {
         }
     }
 
-    /// A pod is gone. A later one of that name, which has another UID, stays.
+    /// Removes a pod. A later one of that name, which has another UID, stays.
     pub fn delete(&mut self, namespace: &str, name: &str, uid: Option<&str>) {
         let key = (namespace.to_owned(), name.to_owned());
         let is_other = |known: &Arc<PodView>| uid.is_some_and(|uid| uid != known.uid());
@@ -239,7 +239,7 @@ impl Writer {
         }
     }
 
-    /// The list is complete: what it does not name is gone.
+    /// Completes the list: pods that are not in it are removed.
     pub fn complete(&mut self) {
         let Some(mut listed) = self.listed.take() else {
             return;
@@ -251,7 +251,7 @@ impl Writer {
         });
     }
 
-    /// Where those that were known before left no room for all others, the last of these go.
+    /// Removes the last new pods if the list exceeds the limit, which happens when pods that were known before are kept.
     fn trim(&mut self, listed: &mut BTreeMap<Key, Arc<PodView>>) {
         let excess = needed(listed).saturating_sub(PODS);
         if excess == 0 {

@@ -1,4 +1,4 @@
-//! Why a watch failed, what a person can do about it, and how it goes on.
+//! Classifies failures of a watch: the cause, the remedy, and how the watch continues.
 
 use crate::api::connection::Unanswered;
 use crate::journal::watch::Kind;
@@ -26,14 +26,14 @@ impl Kind {
     }
 }
 
-/// One failure.
+/// A failure of a watch.
 #[derive(Debug)]
 pub(super) struct Trouble {
     pub(super) kind: Kind,
     cause: String,
-    /// The server understood, and does not do it this way.
+    /// The server understood the request but does not support or allow it in this form.
     pub(super) refusal: bool,
-    /// What it refuses may be the version that the watch goes on from.
+    /// The rejected part may be the resource version from which the watch continues.
     stale: bool,
 }
 
@@ -47,7 +47,7 @@ impl Trouble {
         }
     }
 
-    /// Of a server that does not do it this way.
+    /// Creates a failure with `refusal` set.
     pub(super) fn refusal(kind: Kind, cause: impl Into<String>) -> Self {
         Self {
             refusal: true,
@@ -57,7 +57,7 @@ impl Trouble {
 
     pub(super) fn of(error: &Error) -> Self {
         match error {
-            // A line that is no event: kube reads any object as the status of a refusal.
+            // A line that is not an event: kube decodes any object as an error status.
             Error::WatchFailed(Client::Api(status)) if status.code == 0 => {
                 Self::refusal(Kind::Garbage, "no JSON of an event")
             }
@@ -75,7 +75,7 @@ impl Trouble {
         match error {
             Client::Api(status) => Self::of_status(status.code, &status.message),
             Client::SerdeError(e) => {
-                // A server that does not know streaming lists may answer with an object, not with events.
+                // A server without support for streaming lists may answer with an object instead of events.
                 Self::refusal(Kind::Garbage, format!("no JSON of these objects: {e}"))
             }
             Client::FromUtf8(_) => Self::new(Kind::Garbage, "the answer is no text"),
@@ -104,19 +104,19 @@ impl Trouble {
         };
         let shown: String = message.chars().take(200).collect();
         let mut trouble = Self::new(kind, format!("status {code}: {shown}"));
-        // 408, 429, 503 and 504 say: later.
+        // 408, 429, 503 and 504 ask to retry later.
         trouble.refusal = kind == Kind::Refused && !matches!(code, 408 | 429 | 503 | 504);
         trouble.stale = trouble.refusal && code < 500;
         trouble
     }
 
-    /// What was missed cannot be had from this watch: everything is listed anew.
+    /// Returns true if this watch cannot deliver the missed events, so that a new list is needed.
     pub(super) fn needs_list(&self) -> bool {
         self.stale || matches!(self.kind, Kind::Gone | Kind::Garbage | Kind::Slow)
     }
 }
 
-/// Why there is no answer, where that is the cause.
+/// Returns the [`Unanswered`] among the causes, if there is one.
 fn unanswered(error: &Client) -> Option<&Unanswered> {
     let mut next: Option<&dyn std::error::Error> = Some(error);
     while let Some(error) = next {
@@ -128,7 +128,7 @@ fn unanswered(error: &Client) -> Option<&Unanswered> {
     None
 }
 
-/// One of our limits: see [`crate::api::bounded`].
+/// Returns true if an answer exceeded one of our limits, see [`crate::api::bounded`].
 fn is_invalid(error: &Client) -> bool {
     let mut next: Option<&dyn std::error::Error> = Some(error);
     while let Some(error) = next {
@@ -141,7 +141,7 @@ fn is_invalid(error: &Client) -> bool {
     false
 }
 
-/// An error with its causes, each once.
+/// Formats an error with its causes, each once.
 fn chain(error: &Client) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

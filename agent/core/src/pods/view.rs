@@ -1,4 +1,4 @@
-//! What is kept of a pod.
+//! The part of a pod that the agent keeps.
 
 use super::rest::Rest;
 use crate::journal::PodRef;
@@ -8,28 +8,28 @@ use std::net::IpAddr;
 use weir_cni::json::{self, Object};
 use weir_cni::pod::{Container, EnvVar, Pod, SecurityContext};
 
-/// The container whose arguments and environment matter.
+/// The container whose arguments and environment are kept.
 const PROXY: &str = "istio-proxy";
-/// The annotation that says how a pod of ambient mode is captured.
+/// The annotation with the redirection state of a pod in ambient mode.
 pub const REDIRECTION: &str = "ambient.istio.io/redirection";
-/// A copy of the manifest, which nobody here reads.
+/// A copy of the manifest, which is not used.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// `v1.Pod`, as far as this agent and the plugin need it.
+/// `v1.Pod`, reduced to what this agent and the plugin need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodView {
-    /// The part that decides about redirection. Arguments, environment and security context are only kept for the
-    /// proxy: those of others may hold secrets, and nobody asks for them.
+    /// The part that the decision about redirection needs. Arguments, environment and security context are kept only for the
+    /// proxy: those of other containers are not needed and may contain secrets.
     pub pod: Pod,
     /// `metadata.resourceVersion`, opaque.
     pub resource_version: String,
     /// `metadata.deletionTimestamp` is set.
     pub deleting: bool,
-    /// `metadata.creationTimestamp`, RFC 3339 in UTC; empty when it is not known.
+    /// `metadata.creationTimestamp`, RFC 3339 in UTC; empty if not known.
     pub created: String,
     /// The condition `Ready` is `True`.
     pub ready: bool,
-    /// `spec.hostUsers`; `Some(false)` has a user namespace of its own.
+    /// `spec.hostUsers`; with `Some(false)` the pod has its own user namespace.
     pub host_users: Option<bool>,
     /// `spec.serviceAccountName`
     pub service_account: String,
@@ -37,7 +37,7 @@ pub struct PodView {
     pub phase: String,
     /// `status.initContainerStatuses`
     pub init_statuses: Vec<InitStatus>,
-    /// A container of it has capabilities with which it could write rules in its own network namespace.
+    /// One of its containers has capabilities to write rules in its own network namespace.
     pub may_write_rules: bool,
 }
 
@@ -46,9 +46,9 @@ pub struct PodView {
 pub struct InitStatus {
     /// The container's name.
     pub name: String,
-    /// `state.terminated`: how it ended, when it does not run now.
+    /// `state.terminated`: how it ended, if it is not running.
     pub state: Option<Terminated>,
-    /// `lastState.terminated`: how it ended the time before.
+    /// `lastState.terminated`: how its previous run ended.
     pub last: Option<Terminated>,
     /// `restartCount`
     pub restart_count: i64,
@@ -63,19 +63,19 @@ pub struct Terminated {
     /// `Completed`, `Error` and others.
     #[serde(deserialize_with = "json::nullable")]
     pub reason: String,
-    /// What the container left as its termination message.
+    /// The termination message of the container.
     #[serde(deserialize_with = "json::nullable")]
     pub message: String,
-    /// RFC 3339; empty when it is not known.
+    /// RFC 3339; empty if not known.
     #[serde(deserialize_with = "json::nullable")]
     pub started_at: String,
 }
 
 impl PodView {
-    /// Reads the API object.
+    /// Decodes the API object.
     ///
     /// # Errors
-    /// A field has the wrong type: which one, and what it must be.
+    /// A field has the wrong type; names the field and the expected type.
     pub fn from_value(value: &Value) -> Result<Self, String> {
         let mut pod = Pod::from_value(value, "pod").map_err(|e| e.to_string())?;
         let Object(rest) = Object::<Rest>::deserialize(value).map_err(|e| format!("pod: {e}"))?;
@@ -121,7 +121,7 @@ impl PodView {
         &self.pod.metadata.uid
     }
 
-    /// What names it.
+    /// Returns the reference of the pod for the journal and the API server.
     pub fn reference(&self) -> PodRef {
         PodRef {
             namespace: self.namespace().into(),
@@ -131,24 +131,24 @@ impl PodView {
         }
     }
 
-    /// It was started or is about to be, and is not being deleted.
+    /// Returns true if the pod is pending or running and not being deleted.
     #[must_use]
     pub fn lives(&self) -> bool {
         matches!(self.phase.as_str(), "Pending" | "Running") && !self.deleting
     }
 
-    /// Its containers have ended and do not start again.
+    /// Returns true if its containers have ended and will not be restarted.
     #[must_use]
     pub fn ended(&self) -> bool {
         matches!(self.phase.as_str(), "Succeeded" | "Failed")
     }
 
-    /// Something may have to be done for it: it has not ended, or what was made for it is to be removed.
+    /// Returns true if the pod may need work: it has not ended, or its redirection is still to be removed.
     pub(super) fn is_needed(&self) -> bool {
         !self.ended() || self.pod.metadata.annotations.contains_key(REDIRECTION)
     }
 
-    /// The addresses, first that of `status.podIP`, each one once. One of IPv4 may be written as one of IPv6.
+    /// Returns the addresses without duplicates, `status.podIP` first. IPv4-mapped IPv6 addresses are converted to IPv4.
     #[must_use]
     pub fn addresses(&self) -> Vec<IpAddr> {
         let status = &self.pod.status;
@@ -163,7 +163,7 @@ impl PodView {
     }
 }
 
-/// Leaves the name, and for the proxy what [`weir_cni::pod::PodFacts`] is made of.
+/// Clears all but the name, except for the proxy, of which it keeps the input of [`weir_cni::pod::PodFacts`].
 fn reduce(container: &mut Container) {
     if container.name == PROXY {
         return;

@@ -1,8 +1,8 @@
-//! Follows what the API server says, for as long as the process lives.
+//! Watches the pods and namespaces of the API server, for the lifetime of the process.
 //!
-//! kube's watcher lists and watches; what it leaves open is decided here: how long to pause after a failure,
-//! when what was missed has to be listed anew, and what to do with servers that have no streaming
-//! lists, which refuse them in several ways. Each way leads to a list in pages.
+//! kube's watcher lists and watches. This module decides what the watcher leaves open: the pause after a failure, when to
+//! list again, and how to handle servers that do not support streaming lists, which reject them in several ways. Each of
+//! these leads to a paginated list.
 
 use super::seen::{SeenNamespace, SeenPod, Watched};
 use super::trouble::Trouble;
@@ -20,16 +20,16 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Objects of a page, which is in memory as a whole: pods of 10 KiB, metadata of 1 KiB.
+/// Objects per page, which is held in memory completely: about 10 KiB per pod, 1 KiB per metadata of a namespace.
 const PODS: u32 = 50;
 const NAMESPACES: u32 = 500;
-/// A streaming list that is not complete by then will never be: its server may know the request and
-/// not the mark that ends it.
+/// Time limit for a streaming list. One that is not complete by then never will be: the server may know the request but
+/// not send the bookmark that ends the list.
 const STREAMED: Duration = Duration::from_secs(15);
 
-/// What is followed, and for whom.
+/// The watch of the node's pods and of all namespaces.
 pub struct Watch {
-    /// For pods and for namespaces.
+    /// One for pods, one for namespaces.
     connections: [Connection; 2],
     node: String,
     is_ambient: bool,
@@ -39,7 +39,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Asks nobody yet. In ambient mode it is by the namespaces, too, what is done for pods.
+    /// Creates the watch without sending a request. In ambient mode the handling of pods depends on their namespaces, too.
     ///
     /// # Errors
     /// The name of the node or the address of the API server cannot be used.
@@ -67,12 +67,12 @@ impl Watch {
         })
     }
 
-    /// What is seen.
+    /// Returns the store that the watch fills.
     pub fn pods(&self) -> Pods {
         self.pods.clone()
     }
 
-    /// Never ends. Failures are said and counted, and it is tried again.
+    /// Runs forever. Failures are logged, counted and retried.
     pub async fn run(self) {
         let of_node = watcher::Config::default()
             .page_size(PODS)
@@ -104,27 +104,27 @@ impl Watch {
     }
 }
 
-/// One kind of object, and how far its watch is.
+/// The watch of one kind of object, and its state.
 struct Course<'a, K: Watched> {
     watch: &'a Watch,
     of: Objects,
     connection: &'a Connection,
     api: Api<K>,
     config: watcher::Config,
-    /// Lists are asked for as a stream.
+    /// Streaming lists are requested.
     streaming: bool,
-    /// Lists that the current watcher began.
+    /// Number of lists that the current watcher began.
     lists: u32,
-    /// A list was complete, and nothing since needs a new one.
+    /// The list of the current watcher is complete.
     complete: bool,
-    /// A list was complete, ever.
+    /// A list has been complete at least once.
     seen: bool,
-    /// The last failure, until it works again.
+    /// The last failure, until the next success.
     failing: Option<Kind>,
     backoff: Backoff,
 }
 
-/// What came next.
+/// The next thing to handle: an event of the stream, an answer on the connection, or the time limit of the list.
 enum Next<K> {
     Event(Option<Result<Event<K>, watcher::Error>>),
     Answered,
@@ -148,7 +148,7 @@ impl<K: Watched> Course<'_, K> {
         watcher::watcher(self.api.clone(), config).boxed()
     }
 
-    /// Returns when a new list is needed.
+    /// Handles events until a new list is needed.
     async fn until_broken(
         &mut self,
         mut stream: BoxStream<'static, Result<Event<K>, watcher::Error>>,
@@ -158,7 +158,7 @@ impl<K: Watched> Course<'_, K> {
         loop {
             let deadline = match self.streaming && !self.complete {
                 true => STREAMED.saturating_sub(begun.elapsed()),
-                // The connection has limits of its own.
+                // The connection has its own time limits.
                 false => Duration::MAX,
             };
             answered.borrow_and_update();
@@ -176,7 +176,7 @@ impl<K: Watched> Course<'_, K> {
                     Err(trouble) => trouble,
                 },
                 Next::Event(Some(Err(e))) => Trouble::of(&e),
-                // After a failure of a watch that goes on, the server answers again.
+                // After a failure that did not end the watch, the server answers again.
                 Next::Answered => {
                     if self.complete {
                         self.works();
@@ -232,7 +232,7 @@ impl<K: Watched> Course<'_, K> {
         if self.complete {
             self.works();
         } else if self.streaming && self.lists > 1 {
-            // kube begins again at once, for ever.
+            // kube's watcher would restart the list immediately, endlessly.
             return Err(Trouble::refusal(Kind::Slow, "its list ends before its end"));
         }
         Ok(())
