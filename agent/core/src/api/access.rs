@@ -1,28 +1,28 @@
-//! How the API server is reached.
+//! Address and trust settings of the API server.
 
 use crate::settings::{Resolved, SettingError};
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
-/// Where the API server is, and whom it trusts.
+/// Address of the API server, and the files with which the two authenticate each other.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
-    /// `https`; empty means that too.
+    /// `http` or `https`; empty means `https`.
     pub protocol: String,
-    /// A name or an address, without brackets.
+    /// A host name or an address, without brackets.
     pub host: String,
-    /// A number.
+    /// A port number.
     pub port: String,
-    /// PEM; `None` is `ca.crt` of the service account.
+    /// PEM file; `None` selects `ca.crt` of the service account.
     pub ca_file: Option<PathBuf>,
-    /// The server is not verified.
+    /// The server's certificate is not verified.
     pub skip_tls_verify: bool,
-    /// Directory with `token` and `ca.crt`; the kubelet changes both.
+    /// Directory with `token` and `ca.crt`; the kubelet renews both.
     pub service_account_dir: PathBuf,
 }
 
 impl Access {
-    /// From the settings.
+    /// Reads the settings.
     ///
     /// # Errors
     /// A path that cannot be used.
@@ -40,10 +40,10 @@ impl Access {
         })
     }
 
-    /// The URL of the API server.
+    /// Returns the URL of the API server.
     ///
     /// # Errors
-    /// Host or port are missing or none.
+    /// Host, port or protocol is missing or not valid.
     pub fn url(&self) -> Result<String, String> {
         let missing = |name: &str| format!("{name} is not set; the kubelet sets it in every pod");
         let host = match self.host.as_str() {

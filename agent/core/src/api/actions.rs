@@ -1,4 +1,4 @@
-//! What is written to the API server.
+//! Writes to the API server: deletions, labels, annotations and events.
 
 use crate::api::connection::Connection;
 use crate::journal::PodRef;
@@ -11,23 +11,23 @@ use tokio::sync::Semaphore;
 use weir_cni::log::timestamp;
 use weir_cni::protocol::validate_kubernetes_name;
 
-/// The API server refuses longer messages.
+/// Maximum length of an event's message; the API server rejects longer ones.
 const MESSAGE: usize = 1024;
-/// Requests at once: each may need a connection of its own, and a node's agent is one of thousands of clients.
+/// Maximum number of concurrent requests: each may need its own connection, and there are thousands of node agents.
 const REQUESTS: usize = 8;
 
-/// Attempts for one request while the API server asks for patience, as other clients of it have them.
+/// Maximum number of attempts while the API server asks to retry later, as in other clients.
 const ATTEMPTS: u32 = 10;
-/// Before the next of them, unless the API server says how long, and at most.
+/// Pause before a retry: the default, if the API server gives none, and the maximum of the one that it gives in the body.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
-/// No attempt begins after this time.
+/// No retry begins after this time.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// For an event, behind which others wait, and for an annotation: nothing else is done for the pod meanwhile.
+/// The same limit for an event, which delays the events behind it, and for an annotation, which delays all work on the pod.
 const SHORT_PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes in the name of an object (RFC 1123 subdomain).
+/// Maximum length in bytes of an object's name (RFC 1123 subdomain).
 const NAME: usize = 253;
 
-/// Writes for the agent's service account.
+/// The writes of the agent, with its service account.
 pub struct Actions {
     connection: Connection,
     client: kube::Client,
@@ -36,7 +36,7 @@ pub struct Actions {
 }
 
 impl Actions {
-    /// Call it where a tokio runtime runs.
+    /// Creates the client. Must be called within a Tokio runtime.
     pub fn new(connection: &Connection, node: &str) -> Self {
         Self {
             connection: connection.clone(),
@@ -46,10 +46,10 @@ impl Actions {
         }
     }
 
-    /// Deletes this pod, and no other of its name; not if it changed since it was seen.
+    /// Deletes this pod, but not another one of its name, and only if it has not changed since it was seen.
     ///
     /// # Errors
-    /// What the API server answers.
+    /// The error of the API server.
     pub async fn delete(&self, pod: &PodRef) -> Result<(), String> {
         let preconditions = json!({"uid": &*pod.uid, "resourceVersion": &*pod.version});
         let body = json!({
@@ -60,11 +60,11 @@ impl Actions {
             .map(drop)
     }
 
-    /// Adds a label to this pod, and to no other of its name, by way of its status: the right to change pods is more than
-    /// is needed.
+    /// Adds a label to this pod, but not to another one of its name. Patches the `status` subresource, since the right to patch
+    /// pods grants more than is needed.
     ///
     /// # Errors
-    /// What the API server answers.
+    /// The error of the API server.
     pub async fn label(&self, pod: &PodRef, key: &str, value: &str) -> Result<(), String> {
         let body = json!({"metadata": {"uid": &*pod.uid, "labels": {key: value}}});
         let path = format!("{}/status", path(pod)?);
@@ -74,11 +74,11 @@ impl Actions {
             .map(drop)
     }
 
-    /// Sets an annotation of the pod by way of its status, or removes it. A pod that is gone has none. Returns the version of the
-    /// pod that has it; empty where the answer says none.
+    /// Sets or removes an annotation of the pod, but not of another one of its name, by patching its `status` subresource.
+    /// Returns the resource version of the patched pod; empty if the answer has none.
     ///
     /// # Errors
-    /// What the API server answers; in that answer the annotation is not as it was written.
+    /// The error of the API server, or the annotation in its answer differs from the written value.
     pub async fn annotate(
         &self,
         pod: &PodRef,
@@ -104,10 +104,10 @@ impl Actions {
         Ok(version.unwrap_or_default().to_owned())
     }
 
-    /// `kubectl describe pod` shows it: an event of type Warning, from this component of the node.
+    /// Creates an event of type Warning from this component of the node, which `kubectl describe pod` shows.
     ///
     /// # Errors
-    /// What the API server answers.
+    /// The error of the API server.
     pub async fn event(
         &self,
         pod: &PodRef,
@@ -118,7 +118,7 @@ impl Actions {
         path(pod)?;
         let time = SystemTime::now();
         let now = timestamp(time);
-        // Events have whole seconds.
+        // Timestamps of events have whole seconds.
         let now = format!("{}Z", now.split('.').next().unwrap_or_default());
         let since = time.duration_since(SystemTime::UNIX_EPOCH);
         let number = since.unwrap_or_default().as_nanos();
@@ -166,7 +166,7 @@ impl Actions {
                 .header(CONTENT_TYPE, content_type)
                 .body(body.to_string().into_bytes())
                 .map_err(|e| failed(e.to_string()))?;
-            // It is never closed.
+            // The semaphore is never closed.
             let place = self.places.acquire().await;
             let place = place.map_err(|e| failed(e.to_string()))?;
             let answer = self.client.request::<Value>(request).await;
@@ -188,7 +188,7 @@ impl Actions {
     }
 }
 
-/// How long to wait before the same is asked for again, at least as long as the header of the answer says; `None`: it is refused.
+/// Returns the pause before a retry, at least that of the `Retry-After` header; `None` if the request is not to be retried.
 fn patience(status: &Status, held: Duration) -> Option<Duration> {
     let asked = status.details.as_ref().map(|d| d.retry_after_seconds);
     let asked = asked.filter(|seconds| *seconds > 0);
@@ -198,19 +198,19 @@ fn patience(status: &Status, held: Duration) -> Option<Duration> {
     is_busy.then(|| asked.unwrap_or(PAUSE.0).min(PAUSE.1).max(held))
 }
 
-/// `POD.NUMBER`, with as much of the pod's name as an object's name has room for.
+/// Returns `POD.NUMBER`, with the pod's name truncated to fit into an object's name.
 fn event_name(pod: &str, number: u128) -> String {
     let number = format!("{number:x}");
     let room = NAME.saturating_sub(number.len() + 1);
-    // Names of pods are ASCII; a part of one ends in a letter or digit.
+    // Names of pods are ASCII; the truncated name must end in a letter or digit.
     let pod = pod.get(..room).unwrap_or(pod).trim_end_matches(['-', '.']);
     format!("{pod}.{number}")
 }
 
-/// The pod's own path.
+/// Returns the API path of the pod.
 fn path(pod: &PodRef) -> Result<String, String> {
     let (namespace, name) = (&*pod.namespace, &*pod.name);
-    // It goes into a path.
+    // Names are validated since they become part of a path.
     for (what, text) in [("metadata.namespace", namespace), ("metadata.name", name)] {
         validate_kubernetes_name(what, text).map_err(|e| e.to_string())?;
     }

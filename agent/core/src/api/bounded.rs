@@ -1,4 +1,4 @@
-//! How much of an answer is taken, and for how long; and that a list is one of what was asked for.
+//! Limits on the size and duration of an answer, and a check of the kind of a list.
 
 use super::connection::Unanswered;
 use crate::journal::cut;
@@ -10,32 +10,33 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Sleep;
 
-/// One event of a watch, a line. The API server stores objects of at most 1.5 MiB; as JSON they may be larger.
+/// Maximum bytes of a line, which is one event of a watch. The API server stores objects of at most 1.5 MiB; their JSON may
+/// be larger.
 const LINE: usize = 16 << 20;
-/// A page of a list.
+/// Maximum bytes of a page of a list.
 const ANSWER: usize = 64 << 20;
-/// All of a page: a server that sends a byte now and then is none.
+/// Time limit for a complete page, against a server that sends a byte now and then.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
 
-/// A watch without a byte. A server that lives sends a bookmark about every minute (`defaultBookmarkFrequency` of its
-/// watch cache) where anything ever changed. Where nothing did, another watch from the same version costs little; one that
-/// is frozen with its connections open does not answer it.
+/// Time without a byte after which a watch ends. A working server sends a bookmark about every minute
+/// (`defaultBookmarkFrequency` of its watch cache) if anything ever changed. If nothing did, another watch from the same
+/// version costs little; a server that is frozen with open connections does not answer it.
 const IDLE: Duration = Duration::from_secs(90);
 
-/// What is too much.
+/// The limits of an answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     bytes: usize,
-    /// A line feed begins anew: events of a watch are lines.
+    /// A line feed resets the byte count: events of a watch are lines.
     lines: bool,
-    /// `None`: it goes on as long as there are bytes.
+    /// Time limit for the whole answer; `None` for no limit.
     time: Option<Duration>,
-    /// Without a byte for so long, it ends, as if the server had ended it.
+    /// Time without a byte after which the answer ends, as if the server had ended it.
     idle: Option<Duration>,
 }
 
 impl Limits {
-    /// For a list, and the watch after it.
+    /// Limits for a watch, which may begin with a list.
     pub fn of_watch() -> Self {
         Self {
             bytes: LINE,
@@ -45,7 +46,7 @@ impl Limits {
         }
     }
 
-    /// For one answer.
+    /// Limits for a single answer.
     pub fn of_answer() -> Self {
         Self {
             bytes: ANSWER,
@@ -56,14 +57,14 @@ impl Limits {
     }
 }
 
-/// Kinds of a list.
+/// Accepted kinds of a list.
 pub type Kinds = &'static [&'static str];
 
-/// A body that ends with an error when it is too much, or is no list of what was asked for.
+/// A body that ends with an error if it exceeds its limits, or is not a list of the requested kind.
 pub struct Bounded {
     body: Incoming,
-    /// What it has to be, and what of it was read. A list of anything else has none of these objects, which is another answer
-    /// than that there are none.
+    /// The accepted kinds of the list, and the bytes read so far. A list of another kind has none of the requested objects, which
+    /// does not mean that there are none.
     list: Option<(Kinds, Vec<u8>)>,
     limits: Limits,
     seen: usize,
@@ -72,7 +73,7 @@ pub struct Bounded {
 }
 
 impl Bounded {
-    /// A body that ends with an error at its limits.
+    /// Wraps a body so that it ends with an error if it exceeds its limits.
     pub fn new(body: Incoming, limits: Limits) -> Self {
         let timer = |time| Box::pin(tokio::time::sleep(time));
         let (deadline, idle) = (limits.time.map(timer), limits.idle.map(timer));
@@ -86,17 +87,17 @@ impl Bounded {
         }
     }
 
-    /// The same if it is a list of one of these kinds. It is read to its end before any of it is given.
+    /// Also requires a list of one of these kinds. The body is read to its end before any of it is returned.
     pub fn of_list(self, kinds: Kinds) -> Self {
         let list = (!kinds.is_empty()).then(|| (kinds, Vec::new()));
         Self { list, ..self }
     }
 }
 
-/// That it is a list of one of these kinds.
+/// Checks that the body is a list of one of these kinds.
 ///
 /// # Errors
-/// What it is instead.
+/// Names what it is instead.
 fn check(list: &[u8], kinds: Kinds) -> Result<(), String> {
     #[derive(Deserialize)]
     struct List {
@@ -112,7 +113,7 @@ fn check(list: &[u8], kinds: Kinds) -> Result<(), String> {
     }
 }
 
-/// Bytes that count against the limit after `data`.
+/// Returns the number of bytes that count against the limit after `data`.
 fn count(seen: usize, data: &[u8], lines: bool) -> usize {
     match data.iter().rposition(|b| *b == b'\n') {
         Some(at) if lines => data.len() - at - 1,

@@ -1,8 +1,8 @@
 //! Requests to the API server, with limits.
 //!
-//! The kubelet renews token and authority, so the token is read from its file for every request and the authority for
-//! every connection. A watch has a connection of its own. Actions follow each other when many pods start, so their
-//! connections stay open for a few seconds: most of what an annotation costs is a TLS handshake.
+//! The kubelet renews the token and the CA, so the token is read from its file for every request and the CA for
+//! every connection. A watch has its own connection. Actions come in bursts when many pods start, so their
+//! connections stay open for a few seconds: most of the cost of an annotation is the TLS handshake.
 
 use super::access::Access;
 use super::bounded::{Bounded, Kinds, Limits};
@@ -27,28 +27,28 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use weir_cni::api::{Reason, Server, bearer, client_config};
 use weir_cni::files;
 
-/// For a connection, handshake included.
+/// Time limit for the TCP connection, and again for the TLS handshake.
 const CONNECT: Duration = Duration::from_secs(10);
-/// From the request to the first line of the answer; a busy server queues requests.
+/// Time limit from the request to the first line of the answer; a busy server queues requests.
 const ANSWER: Duration = Duration::from_secs(30);
-/// How long a connection of actions stays open without a request, and how many do.
+/// How long an idle connection of actions stays open, and the maximum number of idle ones.
 const IDLE: Duration = Duration::from_secs(5);
 const IDLE_CONNECTIONS: usize = 2;
-/// The server may ask for so much patience (`Retry-After`); a longer time is taken for this one.
+/// Upper bound of the server's `Retry-After`; longer values are reduced to this.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Why there is no answer at all.
+/// The reason why a request has no usable answer.
 #[derive(Clone, Debug)]
 pub enum Unanswered {
-    /// Token or authority cannot be read or used.
+    /// The token or the CA cannot be read or used.
     Credentials(String),
     /// No connection.
     Unreachable(String),
     /// The handshake failed.
     Tls(String),
-    /// Connected, and then nothing, or no HTTP.
+    /// Connected, but no answer, or not HTTP.
     Broken(String),
-    /// An answer to something else than was asked: what it is.
+    /// The answer does not match the request; the text describes it.
     Garbage(String),
 }
 
@@ -66,22 +66,22 @@ impl fmt::Display for Unanswered {
 
 impl Error for Unanswered {}
 
-/// Makes connections; clones share their pace.
+/// A client of the API server. Clones share their connections and rate limit.
 #[derive(Clone)]
 pub struct Connection(Arc<Shared>);
 
 struct Shared {
     connector: Connector,
     client: Client<Connector, Body>,
-    /// What a list has to be.
+    /// Accepted kinds of a list.
     lists: Kinds,
     pace: Mutex<Pace>,
-    /// Goes up with every answer that is no refusal.
+    /// Incremented by every successful answer.
     answered: watch::Sender<u64>,
 }
 
 impl Connection {
-    /// Asks nobody yet.
+    /// Creates the client without sending a request.
     ///
     /// # Errors
     /// Host, port or protocol of the server are missing or cannot be used.
@@ -89,7 +89,7 @@ impl Connection {
         Self::of_list(access, &[])
     }
 
-    /// The same for a list of one of these kinds, and what happens to its objects.
+    /// As [`Connection::new`], for lists of these kinds and watches of their objects.
     ///
     /// # Errors
     /// As [`Connection::new`].
@@ -97,7 +97,7 @@ impl Connection {
         Self::with(access, kinds, Pace::steady(Instant::now()), 0)
     }
 
-    /// The same for deletions and labels, which may be many at once.
+    /// As [`Connection::new`], for writes to pods, which come in bursts.
     ///
     /// # Errors
     /// As [`Connection::new`].
@@ -127,17 +127,17 @@ impl Connection {
         Ok(Self(Arc::new(shared)))
     }
 
-    /// kube's client over it. Call it where a tokio runtime runs.
+    /// Returns kube's client over this connection. Must be called within a Tokio runtime.
     pub fn client(&self) -> kube::Client {
         kube::Client::new(self.clone(), "default")
     }
 
-    /// How long the server wants to be left alone.
+    /// Returns the remaining time of the server's `Retry-After`.
     pub fn held(&self) -> Duration {
         self.0.pace().held(Instant::now())
     }
 
-    /// Wakes at every answer that is no refusal.
+    /// Returns a receiver that is notified of every successful answer.
     pub fn answered(&self) -> watch::Receiver<u64> {
         self.0.answered.subscribe()
     }
@@ -160,13 +160,13 @@ impl tower_service::Service<Request<Body>> for Connection {
 
 impl Shared {
     fn pace(&self) -> MutexGuard<'_, Pace> {
-        // Nothing in there panics half-way.
+        // No holder of the lock panics in the middle of a change.
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn exchange(&self, request: Request<Body>) -> Result<Response<Bounded>, Unanswered> {
         let wait = self.pace().take(Instant::now());
-        // A server that ends each watch at once would keep us busy otherwise.
+        // Without this pause, a server that ends each watch immediately would cause a busy loop.
         tokio::time::sleep(wait).await;
         let query = request.uri().query().unwrap_or_default();
         let is_watch = query
@@ -177,7 +177,7 @@ impl Shared {
         let exchange = async { self.client.request(request).await.map_err(unanswered) };
         let answer = limited(2 * CONNECT + ANSWER, "no answer", exchange).await?;
         let status = answer.status();
-        // A part of a list, or one that something on the way changed, would be taken for all there is.
+        // A partial list (206), or one changed by a proxy (203), must not be taken for the complete list.
         if is_read && status.is_success() && status != StatusCode::OK {
             return Err(Unanswered::Broken(format!("status {status} to a read")));
         }
@@ -197,13 +197,13 @@ impl Shared {
     }
 }
 
-/// In seconds, as the API server writes it; a date is none.
+/// Parses `Retry-After` in seconds, as the API server writes it. A date is ignored.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     Some(Duration::from_secs(seconds.parse().ok()?).min(PATIENCE))
 }
 
-/// What the connector said, or how the exchange failed.
+/// Returns the error of the connector, or the innermost cause of the failed exchange.
 fn unanswered(error: legacy::Error) -> Unanswered {
     let mut cause: &dyn Error = &error;
     while let Some(next) = cause.source() {
@@ -215,17 +215,17 @@ fn unanswered(error: legacy::Error) -> Unanswered {
     Unanswered::Broken(cause.to_string())
 }
 
-/// Makes connections.
+/// Opens connections for hyper's client.
 #[derive(Clone)]
 struct Connector(Arc<Peer>);
 
-/// The API server, and how it is trusted.
+/// The API server and its trust settings.
 struct Peer {
     access: Access,
     server: Server,
 }
 
-/// A connection, with TLS or without.
+/// A stream with or without TLS.
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
@@ -261,7 +261,7 @@ impl tower_service::Service<Uri> for Connector {
 }
 
 impl Peer {
-    /// The request in the form for the wire, with our token.
+    /// Returns the request with the server's URI, the token and the other headers.
     fn headed(&self, request: Request<Body>) -> Result<Request<Body>, Unanswered> {
         let unusable = |what: &str, why: String| Unanswered::Credentials(format!("{what}: {why}"));
         let path = self.access.service_account_dir.join("token");
@@ -326,7 +326,7 @@ async fn connect(server: &Server) -> Result<TcpStream, Unanswered> {
     let unreachable = |e: std::io::Error| Unanswered::Unreachable(e.to_string());
     let place = (server.host.as_str(), server.port);
     let stream = TcpStream::connect(place).await.map_err(unreachable)?;
-    // A watch is silent for minutes: without these a peer that is gone without a word is not noticed.
+    // A watch is silent for minutes. Without keepalives, a peer that disappeared without closing is not detected.
     let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(30))
         .with_interval(Duration::from_secs(10));

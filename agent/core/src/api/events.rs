@@ -1,7 +1,7 @@
-//! Kubernetes events about pods, sent in the background: nothing waits for the API server.
+//! Kubernetes events about pods, sent in the background so that no caller waits for the API server.
 //!
-//! What is sent waits in a queue of bounded length for a thread that has no capabilities. An event that finds the queue full is
-//! dropped and counted, and so is one that the API server does not take in time.
+//! Events wait in a bounded queue for a thread without capabilities. An event that finds the queue full is
+//! dropped and counted, and so is one that the API server does not accept in time.
 
 use super::actions::Actions;
 use crate::api::connection::Connection;
@@ -11,13 +11,13 @@ use crate::thread::task::Tasks;
 use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
 
-/// As Istio's agent calls itself in events about pods that it repairs.
+/// Component name of Istio's agent in events about pods that it repairs.
 const REPAIR: &str = "cni-repair";
-/// And in those about itself.
+/// Component name of Istio's agent in events about itself.
 const INSTALL: &str = "install-cni";
-/// Events that wait: one for each pod of a full node, and some more.
+/// Maximum number of queued events: more than one per pod of a full node.
 const QUEUE: usize = 512;
-/// For one event, connecting included.
+/// Time limit for one event, including the connection.
 const LIMIT: Duration = Duration::from_secs(10);
 
 struct Waiting {
@@ -27,7 +27,7 @@ struct Waiting {
     message: String,
 }
 
-/// Sends what the journal has for the API server, as long as the process lives.
+/// A journal sink that sends events to the API server, for the lifetime of the process.
 pub struct Recorder<F> {
     queue: mpsc::Sender<Waiting>,
     journal: Journal,
@@ -35,10 +35,10 @@ pub struct Recorder<F> {
 }
 
 impl<F: Fn() -> Option<PodRef>> Recorder<F> {
-    /// Begins to wait for events. `own_pod` finds the agent's pod.
+    /// Starts the task that sends events. `own_pod` finds the agent's pod.
     ///
     /// # Errors
-    /// No thread or runtime.
+    /// The thread or the Tokio runtime cannot be started.
     pub fn start(
         connection: &Connection,
         node: &str,

@@ -1,4 +1,4 @@
-//! The API server: connections and their limits, events, and what is written to it.
+//! Access to the API server: connections and their limits, events, and writes.
 
 pub mod access;
 pub mod actions;

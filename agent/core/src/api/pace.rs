@@ -1,28 +1,28 @@
-//! How often the API server is asked, and how long after a failure.
+//! Rate limits of requests to the API server, and backoff after failures.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
-/// A bucket of requests.
+/// A token bucket of requests.
 #[derive(Debug)]
 pub struct Pace {
-    /// Requests at once.
+    /// Capacity of the bucket: requests without a pause.
     burst: f64,
-    /// Requests a second, in the long run.
+    /// Requests per second, on average.
     rate: f64,
     left: f64,
     filled: Instant,
-    /// Nothing is asked before.
+    /// No request is sent before this time.
     held: Option<Instant>,
 }
 
 impl Pace {
-    /// For watches, of which a start needs a handful, and for events.
+    /// The rate for watches, whose start needs a few requests, and for events.
     pub fn steady(now: Instant) -> Self {
         Self::new(20.0, 1.0, now)
     }
 
-    /// For what is done to broken pods: all of a node's are dealt with within seconds.
+    /// The rate for repairs of broken pods: all pods of a node are handled within seconds.
     pub fn quick(now: Instant) -> Self {
         Self::new(100.0, 20.0, now)
     }
@@ -37,18 +37,18 @@ impl Pace {
         }
     }
 
-    /// The server wants to be left alone until then.
+    /// Holds back requests until this time, at the server's request.
     pub fn hold(&mut self, until: Instant) {
         self.held = self.held.max(Some(until));
     }
 
-    /// For how long.
+    /// Returns how long requests are held back.
     pub fn held(&self, now: Instant) -> Duration {
         let held = self.held.map(|until| until.saturating_duration_since(now));
         held.unwrap_or_default()
     }
 
-    /// Takes one request; how long it has to wait.
+    /// Takes one request from the bucket and returns how long it has to wait.
     pub fn take(&mut self, now: Instant) -> Duration {
         let since = now.saturating_duration_since(self.filled).as_secs_f64();
         self.left = (self.left + since * self.rate).min(self.burst) - 1.0;
@@ -59,11 +59,11 @@ impl Pace {
 
 const SHORTEST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(30);
-/// After so long without a failure the next one is the first.
+/// Time without a failure after which the pause starts at the shortest again.
 const FORGET: Duration = Duration::from_secs(60);
 
-/// Pauses between attempts: each is longer than the one before, and differs from node to node, so that
-/// not all of them return to a server in the same moment.
+/// Pauses between attempts. Each is longer than the one before, and they are randomized so that the nodes do not
+/// all return to a server at the same moment.
 #[derive(Debug)]
 pub struct Backoff {
     next: Duration,
@@ -80,7 +80,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The pause after a failure.
+    /// Returns the pause after a failure.
     pub fn pause(&mut self, now: Instant) -> Duration {
         let quiet = |failed: Instant| now.saturating_duration_since(failed) > FORGET + self.next;
         if self.failed.is_none_or(quiet) {
@@ -93,7 +93,7 @@ impl Backoff {
     }
 }
 
-/// From 0 to 1. The standard library's only source of chance: seeds of hashers.
+/// Returns a random number from 0 to 1, from a hasher's seed: the standard library has no other source of randomness.
 fn chance() -> f64 {
     let bits = u32::try_from(RandomState::new().build_hasher().finish() >> 32).unwrap_or(0);
     f64::from(bits) / f64::from(u32::MAX)
