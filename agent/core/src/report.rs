@@ -1,4 +1,4 @@
-//! What an operator's command asks a running agent, on a socket in its run directory.
+//! Requests of an operator's command to a running agent, over a socket in its run directory.
 
 use crate::sandboxes::place::Identity;
 use serde::{Deserialize, Serialize};
@@ -11,21 +11,21 @@ pub const SETTINGS: &str = "/settings";
 pub const LOG: &str = "/log";
 /// The last events, one JSON object per line.
 pub const EVENTS: &str = "/events";
-/// The same as on the port of the metrics, which need not be open.
+/// The status, as on the metrics port, which need not be open.
 pub const STATUS: &str = "/status.json";
-/// The same as there.
+/// The metrics, as on that port.
 pub const METRICS: &str = "/metrics";
 /// An array of [`Asking`].
 pub const PODS: &str = "/pods";
 
-/// A pod of this node that asks for redirection.
+/// A pod of this node that requests redirection.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Asking {
     /// `metadata.namespace`
     pub namespace: String,
     /// `metadata.name`
     pub name: String,
-    /// How its network namespace is told from others.
+    /// The properties that identify its network namespace.
     #[serde(flatten)]
     pub identity: Identity,
 }

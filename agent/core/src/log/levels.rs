@@ -3,12 +3,12 @@
 use super::Scope;
 use weir_cni::log::Level;
 
-/// The level from which on a scope is heard.
+/// The minimum level of each scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Levels {
-    /// Of the agent's own lines.
+    /// Level of the agent's own lines.
     pub agent: Level,
-    /// Of lines of the plugin.
+    /// Level of lines of the plugin.
     pub plugin: Level,
 }
 
@@ -22,12 +22,12 @@ impl Default for Levels {
 }
 
 impl Levels {
-    /// Reads `SCOPE:LEVEL,...`. A bare level is that of scope `default`, which no line has here;
-    /// `all` rules every scope whatever else is said. Scopes that only `install-cni` has come back by
-    /// name, to be mentioned.
+    /// Parses `SCOPE:LEVEL,...`. A bare level applies to scope `default`, which no line has here;
+    /// `all` overrides the level of every scope. Returns the levels, and the names of unknown scopes, such as those that only
+    /// `install-cni` has.
     ///
     /// # Errors
-    /// An item with a level that is none.
+    /// An item without a valid level.
     pub fn parse(text: &str) -> Result<(Self, Vec<String>), String> {
         let (mut levels, mut all, mut unknown) = (Self::default(), None, Vec::new());
         for item in text.split(',').map(str::trim).filter(|i| !i.is_empty()) {

@@ -1,4 +1,4 @@
-//! What the agent has to say: one line each, as text or JSON, by scope and level.
+//! The log: lines of text or JSON, filtered by scope and level.
 
 mod levels;
 mod sink;
@@ -9,7 +9,7 @@ pub use levels::Levels;
 pub use sink::Log;
 pub use subscriber::Lines;
 
-/// Who speaks.
+/// The origin of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// The agent itself.
@@ -19,7 +19,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// As in `--log_output_level`.
+    /// Returns the name used in `--log_output_level`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Agent => "cni-agent",

@@ -1,4 +1,4 @@
-//! Where lines go.
+//! Formats lines and writes them to the targets.
 
 use super::target::Queue;
 use super::{Levels, Scope};
@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use weir_cni::log::{Level, is_deceptive, quoted, timestamp};
 
-/// How long a line may hold up the thread that says it, when its target begins to block. Afterwards nothing waits.
+/// Time that a line may delay its thread when a target begins to block. After that, no thread waits for the target.
 const PROMPT: Duration = Duration::from_millis(50);
 
-/// Says lines; clones say them in the same place.
+/// The log. Clones share their targets.
 #[derive(Clone)]
 pub struct Log {
     json: bool,
@@ -28,11 +28,11 @@ pub struct Log {
 }
 
 impl Log {
-    /// Opens the targets, `stdout`, `stderr`, or files, which are appended to, and starts a thread for each that
-    /// writes to it. The journal hears of lines that are lost.
+    /// Opens the targets (`stdout`, `stderr`, or files, which are appended to) and starts a writer thread for each.
+    /// Lost lines are recorded in the journal.
     ///
     /// # Errors
-    /// A target that cannot be opened, by its name.
+    /// A target cannot be opened; names the target.
     pub fn open(
         targets: &[String],
         json: bool,
@@ -79,12 +79,12 @@ impl Log {
         self.line(Scope::Agent, level, &timestamp(SystemTime::now()), msg, &[])
     }
 
-    /// Whether a line would be written.
+    /// Returns true if a line of this scope and level is written.
     pub fn hears(&self, scope: Scope, level: Level) -> bool {
         level >= self.levels.of(scope)
     }
 
-    /// One encoded line, with its newline.
+    /// Encodes one line, with its newline.
     pub fn line(
         &self,
         scope: Scope,
@@ -118,7 +118,7 @@ impl Log {
         out
     }
 
-    /// Whole lines at once, so that a batch stays together.
+    /// Writes complete lines; a batch stays together.
     pub fn write(&self, lines: &str) {
         locked(&self.recent).push(lines);
         let lost: u64 = self.targets.iter().map(|target| target.push(lines)).sum();
@@ -129,7 +129,7 @@ impl Log {
         self.settle(PROMPT, false);
     }
 
-    /// Waits until the lines of now are written, or until the limit is over.
+    /// Waits until the current lines are written, or until the limit.
     pub fn flush(&self, limit: Duration) {
         self.settle(limit, true);
     }
@@ -141,18 +141,18 @@ impl Log {
         }
     }
 
-    /// The last lines, as they were written.
+    /// Returns the last lines as written.
     pub fn recent(&self) -> String {
         locked(&self.recent).text(|n| format!("({n} earlier lines are not kept)"))
     }
 }
 
-/// A descriptor of our own: what std holds locks while it writes, and writes once more when the process ends.
+/// Duplicates the descriptor: the streams of std hold a lock during a write, and write again when the process exits.
 fn duplicate(stream: impl AsFd) -> io::Result<File> {
     stream.as_fd().try_clone_to_owned().map(File::from)
 }
 
-/// Opening a pipe without a reader would block, and writing to a full one too.
+/// Opens a regular file. `O_NONBLOCK` since opening a pipe without a reader would block, and writing to a full one too.
 fn append(path: &str) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).append(true);
@@ -170,7 +170,7 @@ fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Text from elsewhere must not look like a line of its own, nor steer a terminal.
+/// Escapes text from outside so that it cannot imitate a log line or control a terminal.
 fn printable(text: &str) -> String {
     let escape = |c: char| {
         let shown: Box<dyn Iterator<Item = char>> = if is_deceptive(c) {

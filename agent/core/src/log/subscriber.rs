@@ -1,5 +1,5 @@
-//! Events of the journal on their way to the log: `tracing` events with fields, and the subscriber that makes lines of
-//! them.
+//! Writes events of the journal to the log: `tracing` events with fields, and the subscriber that formats them as
+//! lines.
 
 use super::{Log, Scope};
 use crate::journal::{About, Event, Sink};
@@ -10,17 +10,17 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Dispatch, Level as Tracing, Metadata, Subscriber, dispatcher};
 use weir_cni::log::{Level, timestamp};
 
-/// The sink of the journal.
+/// The journal sink that writes to the log.
 pub struct Lines(Dispatch);
 
 impl Lines {
-    /// Lines of that log.
+    /// Creates the sink for that log.
     pub fn new(log: &Log) -> Self {
         Self(Dispatch::new(Writer(log.clone())))
     }
 }
 
-/// An event of every level. The keys of its fields are those of the journal's events.
+/// Emits a `tracing` event at each level. The keys of its fields are those of the journal's events.
 macro_rules! event {
     ($level:ident, $about:ident: $($key:ident)*) => {{
         let of = |key: &str| {
@@ -57,7 +57,7 @@ impl Sink for Lines {
     }
 }
 
-/// Writes each event as a line. There are no spans.
+/// Writes each event as a line. Spans are not used.
 struct Writer(Log);
 
 fn level(of: &Tracing) -> Level {
@@ -96,7 +96,7 @@ impl Subscriber for Writer {
     fn exit(&self, _: &Id) {}
 }
 
-/// Message and fields of an event, in the order of the event.
+/// Message and fields of an event, in the event's order.
 #[derive(Default)]
 struct Said {
     message: String,

@@ -1,7 +1,7 @@
-//! One target of lines: a bounded queue, and the thread that empties it.
+//! One target of the log: a bounded queue, and the thread that writes its lines.
 //!
-//! `write(2)` to a pipe that nothing reads blocks for as long as nothing reads it. So only a thread that does nothing else
-//! writes; when the queue is full, lines are dropped and counted, and the count is written where they would have been.
+//! `write(2)` to a pipe blocks while the pipe is full and not read, so only a dedicated thread
+//! writes. When the queue is full, lines are dropped and counted, and the count is written in their place.
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -13,27 +13,27 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
 
-/// Bytes that wait to be written at most; as many again may be in the writer's hands.
+/// Maximum number of queued bytes; the writer may hold as many again.
 const ROOM: usize = 1 << 20;
 
 #[derive(Default)]
 struct State {
     waiting: String,
-    /// Lines that were dropped after those that wait.
+    /// Number of lines that were dropped after the queued ones.
     dropped: u64,
-    /// Texts that were queued, and those that the writer is done with.
+    /// Number of texts that were queued, and of those that the writer has finished.
     queued: u64,
     done: u64,
-    /// The writer keeps up. While it does not, nothing waits for it.
+    /// The writer keeps up. While it does not, no thread waits for it.
     prompt: bool,
 }
 
-/// Where lines are queued; clones are the same queue.
+/// The queue of lines. Clones share it.
 #[derive(Clone, Default)]
 pub(super) struct Queue(Arc<(Mutex<State>, Condvar)>);
 
 impl Queue {
-    /// Queues whole lines, all or none. How many were dropped.
+    /// Queues complete lines, all or none. Returns the number of dropped lines.
     pub(super) fn push(&self, lines: &str) -> u64 {
         let mut state = self.state();
         let full = !state.waiting.is_empty() && state.waiting.len() + lines.len() > ROOM;
@@ -50,9 +50,8 @@ impl Queue {
         dropped
     }
 
-    /// Waits until everything that was queued is written, so that a process that is killed has said what it did. A
-    /// writer that did not get there within the limit is waited for again only when it has caught up; `insists` waits
-    /// for it all the same.
+    /// Waits until all queued lines are written, so that the log of a killed process is complete. If the writer exceeds the
+    /// limit, later calls do not wait until it has caught up; with `insists` they wait anyway.
     pub(super) fn settle(&self, limit: Duration, insists: bool) {
         let mut state = self.state();
         let queued = state.queued;
@@ -68,11 +67,11 @@ impl Queue {
         }
     }
 
-    /// Starts the writer. `begins` runs in its thread first; `note` makes a line of a number of dropped lines;
-    /// `failed` takes the number of lines that could not be written.
+    /// Starts the writer thread. `begins` runs on it first; `note` formats a line with a number of dropped lines;
+    /// `failed` receives the number of lines that could not be written.
     ///
     /// # Errors
-    /// No thread.
+    /// The thread cannot be started.
     pub(super) fn start(
         self,
         file: File,
@@ -108,7 +107,7 @@ impl Queue {
         Builder::new().name("log".into()).spawn(writes).map(drop)
     }
 
-    /// What is to be written next, once there is something.
+    /// Waits for queued or dropped lines and takes them.
     fn next(&self) -> (String, u64, u64) {
         let idle = |state: &mut State| state.waiting.is_empty() && state.dropped == 0;
         let state = self.changed().wait_while(self.state(), idle);
@@ -118,7 +117,7 @@ impl Queue {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing in here panics half-way.
+        // No holder of the lock panics in the middle of a change.
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -131,7 +130,8 @@ fn count(lines: &str) -> u64 {
     lines.lines().map(|_| 1).sum()
 }
 
-/// Blocks for as long as the target takes nothing, also where another process made a pipe or terminal non-blocking.
+/// Writes all of the text. Blocks while the target accepts nothing, even if another process made the pipe or terminal
+/// non-blocking.
 fn write_all(file: &File, text: &str) -> nix::Result<()> {
     let mut left = text.as_bytes();
     while !left.is_empty() {

@@ -1,4 +1,4 @@
-//! What `--explain-settings` prints.
+//! The output of `--explain-settings`.
 
 use super::resolve::{Effective, Origin, Resolved};
 use super::table::{TABLE, Usage};
@@ -28,7 +28,7 @@ fn name(e: &Effective) -> String {
     }
 }
 
-/// What `--help` says of the settings that are variables only.
+/// Returns the part of `--help` about settings that have only an environment variable.
 #[must_use]
 pub fn without_flags() -> String {
     let mut out = "Settings of the environment alone:\n".to_owned();
@@ -39,13 +39,13 @@ pub fn without_flags() -> String {
     out
 }
 
-/// One line for each setting: name, value, who decided, whether it is used.
+/// Returns one line per setting: name, value, origin, and whether it is used.
 #[must_use]
 pub fn text(resolved: &Resolved) -> String {
     text_of(&json(resolved))
 }
 
-/// The same from the array that [`json()`] makes, of another process too.
+/// As [`text()`], from the array that [`json()`] returns, which may come from another process.
 #[must_use]
 pub fn text_of(settings: &Value) -> String {
     let mut out = String::new();
@@ -62,7 +62,7 @@ pub fn text_of(settings: &Value) -> String {
     out
 }
 
-/// The same as a JSON array.
+/// Returns the settings as a JSON array.
 #[must_use]
 pub fn json(resolved: &Resolved) -> Value {
     let one = |e: &Effective| {

@@ -1,9 +1,9 @@
-//! What the agent was told: by flags, by the environment, by defaults.
+//! The settings of the agent: flags, environment and defaults.
 //!
-//! [`TABLE`] declares every setting once; flags, help, parsing and `--explain-settings` are made from it. A flag
-//! beats the environment, the environment beats the default, and a variable that is set but empty counts
-//! as set, but for the numbers of weir's own. [`Resolved`] is the text of each setting with its origin. Each room reads from it
-//! what is its own.
+//! [`TABLE`] declares every setting once; flags, help, parsing and `--explain-settings` are derived from it. A flag
+//! overrides the environment, and the environment overrides the default. A variable that is set but empty counts
+//! as set, except for numeric settings of weir's own. [`Resolved`] has the text of each setting with its origin; each part
+//! of the agent reads its own settings from it.
 
 mod explain;
 mod parse;

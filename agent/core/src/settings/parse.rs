@@ -1,9 +1,9 @@
-//! Texts of settings, read as Go's libraries read them, because existing values were written for those.
+//! Parses texts of settings as Go's libraries do, because existing values were written for those.
 
 pub use weir_cni::config::text::boolean as go_bool;
 
-/// `strconv.ParseInt(text, 0, 64)`: decimal, `0x` hexadecimal, `0b` binary, and octal both as `0o640` and as
-/// `0640`. So a file mode without its leading zero is a decimal number.
+/// Parses as `strconv.ParseInt(text, 0, 64)`: decimal, `0x` hexadecimal, `0b` binary, and octal both as `0o640` and as
+/// `0640`. A file mode without its leading zero is therefore a decimal number.
 #[must_use]
 pub fn go_int(text: &str) -> Option<i64> {
     let (negative, digits) = match text.as_bytes().first()? {
@@ -19,7 +19,7 @@ pub fn go_int(text: &str) -> Option<i64> {
         _ if digits.len() > 1 && digits.starts_with('0') => (8, digits.get(1..)?),
         _ => (10, digits),
     };
-    // from_str_radix would take a second sign.
+    // `from_str_radix` would accept a second sign.
     if !digits.bytes().all(|b| b.is_ascii_alphanumeric()) {
         return None;
     }
@@ -27,7 +27,7 @@ pub fn go_int(text: &str) -> Option<i64> {
     Some(if negative { -value } else { value })
 }
 
-/// The items of a comma list, trimmed; empty items are dropped.
+/// Returns the items of a comma-separated list, trimmed, without empty ones.
 pub(super) fn comma_list(text: &str) -> Vec<String> {
     let items = text.split(',').map(str::trim);
     items.filter(|i| !i.is_empty()).map(Into::into).collect()

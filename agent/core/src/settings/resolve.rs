@@ -1,49 +1,49 @@
-//! Which text a setting has, and who said so.
+//! Determines the text and the origin of each setting.
 
 use super::parse::{comma_list, go_bool, go_int};
 use super::table::{Setting, SettingKind, TABLE};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
-/// Who decided.
+/// The source of a setting's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// The command line.
     Flag,
-    /// The environment: this variable.
+    /// This environment variable.
     Env(&'static str),
-    /// The container runtime, which was asked.
+    /// The answer of the container runtime.
     Runtime,
-    /// Nobody.
+    /// The default.
     Default,
 }
 
-/// One setting as it is in force.
+/// The effective value of a setting.
 #[derive(Debug, Clone)]
 pub struct Effective {
     /// Its declaration.
     pub setting: &'static Setting,
-    /// Its text, as it was given.
+    /// Its text, unparsed.
     pub text: String,
-    /// Who decided.
+    /// The origin of the text.
     pub origin: Origin,
-    /// What a person should know about the text: it is not what it looks like.
+    /// A hint for the operator, such as that the text does not mean what it seems to.
     pub note: Option<String>,
 }
 
-/// All settings as they are in force, in the order of [`TABLE`].
+/// The effective values of all settings, in the order of [`TABLE`].
 #[derive(Debug, Clone)]
 pub struct Resolved(Vec<Effective>);
 
-/// Finds every setting: in `flags` by flag name, else in the environment, else its default.
+/// Resolves every setting: from `flags` by flag name, else from the environment, else its default.
 ///
-/// Texts that are not UTF-8 have the replacement character where they are broken: they fail where they
-/// are used, and can be shown.
+/// In texts that are not UTF-8, invalid sequences become the replacement character: such a text is rejected where it
+/// is used, and can be printed.
 pub fn resolve(flags: &BTreeMap<&str, String>, env: &dyn Fn(&str) -> Option<OsString>) -> Resolved {
     let one = |setting: &'static Setting| {
         let variable = |name: &'static str| {
             let value = (!name.is_empty()).then(|| env(name)).flatten()?;
-            // Upstream reads an empty number as 0. Of ours it is a value that a template did not have.
+            // Upstream reads an empty number as 0. For weir's own settings, an empty text comes from a template without a value.
             let is_ours = setting.kind == SettingKind::Int && name.starts_with("WEIR_");
             if is_ours && value.is_empty() {
                 return None;
@@ -78,7 +78,7 @@ pub fn resolve(flags: &BTreeMap<&str, String>, env: &dyn Fn(&str) -> Option<OsSt
 
 fn note(setting: &Setting, text: &str, origin: Origin) -> Option<String> {
     let by_alias = matches!(origin, Origin::Env(name) if name == setting.alias);
-    // The chart sets it always, and empty says nothing.
+    // The chart always sets the alias, so an empty text needs no hint.
     if by_alias && !text.is_empty() {
         return Some(format!(
             "{} decides, because {} is not set",
@@ -96,19 +96,19 @@ fn note(setting: &Setting, text: &str, origin: Origin) -> Option<String> {
     }
 }
 
-/// A mode that was written without its leading zero.
+/// Returns true for a mode that seems to lack its leading zero.
 fn looks_decimal(text: &str) -> bool {
     text.len() == 3 && !text.starts_with('0') && text.bytes().all(|b| (b'0'..=b'7').contains(&b))
 }
 
 impl Resolved {
-    /// All of them.
+    /// Iterates over all settings.
     pub fn iter(&self) -> impl Iterator<Item = &Effective> {
         self.0.iter()
     }
 
-    /// The setting with this variable or flag. A name that is in no row is empty text: a test reads every
-    /// name that the agent asks for.
+    /// Returns the text of the setting with this variable or flag. The text of an unknown name is empty: a test reads every
+    /// name that the agent uses.
     pub fn text(&self, name: &str) -> &str {
         let named = |e: &&Effective| e.setting.env == name || e.setting.flag == name;
         let found = self.0.iter().find(named);
@@ -116,13 +116,13 @@ impl Resolved {
         found.map_or("", |e| e.text.as_str())
     }
 
-    /// Whether nobody set it.
+    /// Returns true if the value is the default.
     pub fn is_default(&self, name: &str) -> bool {
         let of = |e: &Effective| e.setting.env == name && e.origin == Origin::Default;
         self.0.iter().any(of)
     }
 
-    /// Puts what only this machine knows in the place of a default that is empty.
+    /// Replaces the default by a value of this machine.
     pub fn fall_back(&mut self, name: &str, text: &OsStr) {
         let of = |e: &&mut Effective| e.setting.env == name && e.origin == Origin::Default;
         for e in self.0.iter_mut().filter(of) {
@@ -130,7 +130,7 @@ impl Resolved {
         }
     }
 
-    /// Puts what the container runtime says in the place of a default.
+    /// Sets a value reported by the container runtime.
     pub fn by_runtime(&mut self, name: &str, text: String) {
         for e in self.0.iter_mut().filter(|e| e.setting.env == name) {
             e.text.clone_from(&text);
@@ -138,19 +138,19 @@ impl Resolved {
         }
     }
 
-    /// What a person should know about a setting.
+    /// Sets the hint about a setting.
     pub fn note(&mut self, name: &str, note: String) {
         for e in self.0.iter_mut().filter(|e| e.setting.env == name) {
             e.note = Some(note.clone());
         }
     }
 
-    /// As a boolean: what is none is false.
+    /// Returns the setting as a boolean; a text that is not a boolean is false.
     pub fn bool(&self, name: &str) -> bool {
         go_bool(self.text(name)).unwrap_or(false)
     }
 
-    /// As an integer: empty is 0, `None` for what is none.
+    /// Returns the setting as an integer; an empty text is 0, and `None` means not an integer.
     pub fn int(&self, name: &str) -> Option<i64> {
         match self.text(name) {
             "" => Some(0),
@@ -158,7 +158,7 @@ impl Resolved {
         }
     }
 
-    /// As a list.
+    /// Returns the setting as a list.
     pub fn list(&self, name: &str) -> Vec<String> {
         comma_list(self.text(name))
     }

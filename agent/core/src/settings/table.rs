@@ -1,19 +1,19 @@
-//! Every setting, declared once.
+//! The table of settings.
 
-/// How the text of a setting is read.
+/// The type of a setting, which determines how its text is parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettingKind {
-    /// As it is.
+    /// Any text.
     Text,
-    /// [`go_bool`](super::go_bool); in the environment anything else means false.
+    /// [`go_bool`](super::go_bool); in the environment, any other text means false.
     Bool,
-    /// [`go_int`](super::go_int); in the environment empty means 0, or the default if the variable begins with `WEIR_`.
+    /// [`go_int`](super::go_int); in the environment, empty means 0, or the default if the variable begins with `WEIR_`.
     Int,
-    /// Items between commas, trimmed, empty ones dropped.
+    /// Comma-separated items, trimmed, without empty ones.
     List,
 }
 
-/// What becomes of a setting.
+/// Whether a setting has an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usage {
     /// It has an effect.
@@ -25,24 +25,24 @@ pub enum Usage {
 /// One setting.
 #[derive(Debug)]
 pub struct Setting {
-    /// Environment variable; empty for those that are flags only.
+    /// Environment variable; empty if there is only a flag.
     pub env: &'static str,
-    /// Another variable, read when `env` is not set.
+    /// Another variable, read if `env` is not set.
     pub alias: &'static str,
-    /// Flag without its dashes; empty for those of the environment only.
+    /// Flag without its dashes; empty if there is only a variable.
     pub flag: &'static str,
-    /// How its text is read.
+    /// Its type.
     pub kind: SettingKind,
-    /// Text when nobody sets it.
+    /// Text if it is not set.
     pub default: &'static str,
-    /// What becomes of it.
+    /// Whether it has an effect.
     pub usage: Usage,
     /// One line of help.
     pub help: &'static str,
 }
 
 impl Setting {
-    /// Its help, with the default.
+    /// Returns its help with the default.
     #[must_use]
     pub fn described(&self) -> String {
         let default = match self.default {
@@ -52,7 +52,7 @@ impl Setting {
         format!("{}{default}", self.help)
     }
 
-    /// Whether its text is configuration of another program, in which there may be credentials: it is neither logged nor
+    /// Returns true if its text is the configuration of another program and may contain credentials: it is neither logged nor
     /// put into a report.
     #[must_use]
     pub fn may_hold_a_secret(&self) -> bool {
@@ -63,7 +63,7 @@ impl Setting {
 use SettingKind::{Bool, Int, List, Text};
 use Usage::{Unused, Used};
 
-/// Flag and variable.
+/// A setting with a flag and a variable.
 const fn both(
     env: &'static str,
     flag: &'static str,
@@ -84,7 +84,7 @@ const fn both(
     }
 }
 
-/// Variable only.
+/// A setting with only a variable.
 const fn env(
     name: &'static str,
     kind: SettingKind,
@@ -95,7 +95,7 @@ const fn env(
     both(name, "", kind, default, usage, help)
 }
 
-/// Flag only.
+/// A setting with only a flag.
 const fn flag(
     name: &'static str,
     kind: SettingKind,
@@ -106,7 +106,7 @@ const fn flag(
     both("", name, kind, default, usage, help)
 }
 
-/// All settings, in the order in which they are explained.
+/// All settings, in the order of `--explain-settings`.
 #[rustfmt::skip]
 pub static TABLE: &[Setting] = &[
     both("CNI_CONF_NAME", "cni-conf-name", Text, "", Used, "File name of the CNI configuration to use; empty is the first valid one"),

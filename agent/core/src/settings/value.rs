@@ -1,21 +1,21 @@
-//! One value of the table, checked. What it is for is known to the room that asks.
+//! Checked values of settings. The part of the agent that reads a value knows its purpose.
 
 use super::Resolved;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// In seconds.
+/// Seconds of a year.
 const YEAR: u64 = 365 * 86_400;
 
-/// A setting that cannot be used.
+/// A setting with an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingError {
     /// Its variable or flag.
     pub name: &'static str,
     /// Its text.
     pub text: String,
-    /// Why not, and what would do.
+    /// Why it is invalid, and which values are valid.
     pub reason: String,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for SettingError {
 impl std::error::Error for SettingError {}
 
 impl Resolved {
-    /// An error about this setting.
+    /// Returns an error about this setting.
     pub fn refused(&self, name: &'static str, reason: impl Into<String>) -> SettingError {
         SettingError {
             name,
@@ -41,13 +41,13 @@ impl Resolved {
         }
     }
 
-    /// A whole number.
+    /// Returns the setting as a whole number.
     pub fn number(&self, name: &'static str) -> Result<i64, SettingError> {
         self.int(name)
             .ok_or_else(|| self.refused(name, "it is no whole number"))
     }
 
-    /// Seconds between two rounds; 0 is a year. More than a year is refused: the clock has no such time.
+    /// Returns an interval in seconds; 0 is a year. More than a year is rejected: the clock may not represent such times.
     pub fn seconds(&self, name: &'static str) -> Result<Duration, SettingError> {
         match u64::try_from(self.number(name)?) {
             Ok(0) => Ok(Duration::from_secs(YEAR)),
@@ -59,7 +59,7 @@ impl Resolved {
         }
     }
 
-    /// A port that a server can listen on.
+    /// Returns the setting as a port on which a server can listen.
     pub fn port(&self, name: &'static str) -> Result<u16, SettingError> {
         u16::try_from(self.number(name)?)
             .ok()
@@ -67,7 +67,7 @@ impl Resolved {
             .ok_or_else(|| self.refused(name, "it is no port; give a number from 1 to 65535"))
     }
 
-    /// `chmod(2)`
+    /// Returns the setting as a file mode for `chmod(2)`.
     pub fn mode(&self, name: &'static str) -> Result<u32, SettingError> {
         u32::try_from(self.number(name)?)
             .ok()
@@ -75,7 +75,7 @@ impl Resolved {
             .ok_or_else(|| self.refused(name, "it is no file mode; give one like 0600"))
     }
 
-    /// The path of a directory.
+    /// Returns the setting as the path of a directory.
     pub fn path(&self, name: &'static str) -> Result<PathBuf, SettingError> {
         match self.text(name) {
             "" => Err(self.refused(name, "it is empty; give a directory, or leave it out")),
@@ -84,7 +84,7 @@ impl Resolved {
         }
     }
 
-    /// The name of a file in a directory that is not ours: it must stay in it.
+    /// Returns the setting as the name of a file in a directory of the node, without any path outside of it.
     pub fn file_name(&self, name: &'static str) -> Result<&str, SettingError> {
         match self.text(name) {
             "." | ".." => Err(self.refused(name, "it is a directory; give the name of a file")),

@@ -1,9 +1,9 @@
-//! How many descriptors this process may have.
+//! The limit of open descriptors of this process.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Raises the soft limit to the hard one (`setrlimit(RLIMIT_NOFILE)`): an agent holds about ten descriptors for each pod, and the
-/// soft limit often is 1024, for programs that call `select(2)`. Where that is refused, the limit stays as it was.
+/// Raises the soft limit to the hard limit (`setrlimit(RLIMIT_NOFILE)`): an agent holds about ten descriptors per pod, and
+/// the soft limit is often 1024, for programs that call `select(2)`. If that fails, the limit stays unchanged.
 pub fn allow_all() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard

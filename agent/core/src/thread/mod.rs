@@ -1,4 +1,4 @@
-//! What a thread of the agent begins with: a runtime of its own, and no more rights than its work needs.
+//! Threads of the agent: their Tokio runtimes, and the capabilities that each keeps.
 
 pub mod descriptors;
 pub mod privilege;

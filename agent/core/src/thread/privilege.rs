@@ -1,21 +1,21 @@
-//! Capabilities: what the agent needs, and nothing else.
+//! Reduces the capabilities of the process to those that the agent needs.
 //!
-//! `capabilities(7)`. A container that is started as Istio's chart does has these already; one that is started with more
-//! gives the rest up, for good: it leaves the bounding set too.
+//! See `capabilities(7)`. A container that is started as in Istio's chart has exactly these; one with more drops the others
+//! permanently, from the bounding set too.
 
 use caps::{CapSet, Capability, CapsHashSet};
 
-/// What the agent needs a capability for.
+/// A needed capability and its purpose.
 struct Need {
     capability: Capability,
     purpose: &'static str,
-    /// What fails without it.
+    /// The effect of its absence.
     fails: &'static str,
-    /// Only verifying and repairing pods needs it.
+    /// It is needed only to verify and repair pods.
     of_pods: bool,
 }
 
-/// The list is that of Istio's chart.
+/// The capabilities of Istio's chart.
 const NEEDED: [Need; 5] = [
     Need {
         capability: Capability::CAP_NET_ADMIN,
@@ -50,17 +50,17 @@ const NEEDED: [Need; 5] = [
     },
 ];
 
-/// From now on no program that is executed gets more than this process has (`PR_SET_NO_NEW_PRIVS`, since Linux 3.5);
-/// none is executed, unless by an attacker.
+/// Prevents executed programs from gaining privileges (`PR_SET_NO_NEW_PRIVS`, since Linux 3.5). The agent
+/// executes none, so this is a defence against an attacker.
 ///
 /// # Errors
-/// In words: the kernel refuses.
+/// The kernel refuses; a text.
 pub fn set_no_new_privs() -> Result<(), String> {
     nix::sys::prctl::set_no_new_privs().map_err(|e| format!("cannot set no_new_privs: {e}"))
 }
 
-/// Gives up what is not needed. The answer is a line for each capability that is missing, with what then fails. Only for a process that has one thread: each has sets of its
-/// own, and new ones begin with those of their parent.
+/// Drops the capabilities that are not needed. Returns one line per missing capability, with the effect of its absence. Call
+/// it only while the process has one thread: each thread has its own sets, and a new thread inherits those of its parent.
 pub fn drop_all_but_needed(verifies: bool) -> Vec<String> {
     let has = match caps::read(None, CapSet::Permitted) {
         Ok(has) => has,
@@ -98,8 +98,8 @@ pub fn drop_all_but_needed(verifies: bool) -> Vec<String> {
 
 fn keep(kept: &CapsHashSet) -> Result<(), caps::errors::CapsError> {
     caps::clear(None, CapSet::Ambient)?;
-    // While CAP_SETPCAP is in force. Without it the bounding set stays, and what it allows cannot be had: nothing here
-    // executes another program.
+    // The bounding set is reduced first, while CAP_SETPCAP is effective. Without that capability the bounding set stays, and
+    // has no effect: the agent executes no other program.
     if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP)? {
         let bounding = caps::read(None, CapSet::Bounding)?;
         for capability in bounding.difference(kept) {

@@ -1,24 +1,24 @@
-//! Which capabilities each thread keeps.
+//! The capabilities that each thread keeps.
 //!
-//! A new thread has the capabilities of the thread that starts it and gives up what its row does not name. A thread with no
-//! row keeps none.
+//! A new thread inherits the capabilities of the thread that starts it, and drops those that its row does not name. A thread
+//! without a row keeps none.
 
 use Capability::{CAP_DAC_OVERRIDE, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN, CAP_SYS_PTRACE};
 use caps::{CapSet, Capability, CapsHashSet};
 use std::io;
 use std::thread::Builder;
 
-/// A row of the table.
+/// A row of the table of threads.
 pub struct Thread {
-    /// As in `/proc/PID/task/TID/comm`.
+    /// Its name, as in `/proc/PID/task/TID/comm`.
     pub name: &'static str,
     /// What it does.
     pub purpose: &'static str,
-    /// Its capabilities.
+    /// The capabilities that it keeps.
     pub keeps: &'static [Capability],
 }
 
-/// What works in namespaces of pods: finds them, enters them, reads and writes rules.
+/// For threads that work in namespaces of pods: find and enter them, read and write rules.
 const NAMESPACES: &[Capability] = &[CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_PTRACE, CAP_SYS_ADMIN];
 
 const fn thread(name: &'static str, purpose: &'static str, keeps: &'static [Capability]) -> Thread {
@@ -29,7 +29,7 @@ const fn thread(name: &'static str, purpose: &'static str, keeps: &'static [Capa
     }
 }
 
-/// All threads. A thread that starts others has what they need.
+/// All threads. A thread that starts others keeps the capabilities that they need.
 pub const THREADS: [Thread; 14] = [
     thread(
         "weir",
@@ -75,17 +75,18 @@ pub const THREADS: [Thread; 14] = [
     thread("log", "writes one target of the log", &[]),
 ];
 
-/// Whether this process may change networks of namespaces, its own and others. What cannot be found out is tried.
+/// Returns true if this process may change the network of its own and of other namespaces. Also true if that cannot be
+/// determined, so that the caller tries.
 #[must_use]
 pub fn may_change_networks() -> bool {
     let has = |right| caps::has_cap(None, CapSet::Permitted, right).unwrap_or(true);
     [CAP_NET_ADMIN, CAP_SYS_ADMIN].into_iter().all(has)
 }
 
-/// The calling thread keeps what its row names, of what it has, for good.
+/// Reduces the capabilities of the calling thread permanently to those in its row.
 ///
 /// # Errors
-/// In words: the kernel refuses.
+/// The kernel refuses; a text.
 pub fn enter(name: &str) -> Result<(), String> {
     let row = THREADS.iter().find(|thread| thread.name == name);
     let (purpose, keeps) = match row {
@@ -103,11 +104,11 @@ pub fn enter(name: &str) -> Result<(), String> {
     })
 }
 
-/// Runs this in a thread of that name: threads that it starts have no more than its row. The answer has the one of
-/// [`enter`] beside it.
+/// Runs a function on a thread of that name, so that threads started by it have no more than that row. Returns the result
+/// of [`enter`], and that of the function.
 ///
 /// # Errors
-/// No thread; or it panicked.
+/// The thread cannot be started, or it panicked.
 pub fn within<T: Send>(
     name: &str,
     run: impl FnOnce() -> T + Send,

@@ -1,12 +1,12 @@
-//! A runtime for one thread: each part of the agent that waits for sockets has its own.
+//! Tokio runtimes of a single thread: each part of the agent that waits for sockets has its own.
 
 use std::io;
 use tokio::runtime::{Builder, Runtime};
 
-/// With timers and sockets. What blocks runs in further threads, which have this name too.
+/// Creates a runtime with timers and sockets. Blocking tasks run on additional threads, which have this name too.
 ///
 /// # Errors
-/// The process has no descriptor left.
+/// The process has no free descriptor.
 pub fn of_one_thread(name: &str) -> io::Result<Runtime> {
     Builder::new_current_thread()
         .enable_all()

@@ -1,8 +1,8 @@
-//! Tasks: threads, each with a runtime of its own, that run for as long as the process does.
+//! Tasks: threads, each with its own Tokio runtime, that run for the lifetime of the process.
 //!
-//! A task that ends by itself is a fault: whatever waits on [`Tasks::ended`] learns of it, and the process ends. In
-//! release builds a panic anywhere ends the process at once (`panic = "abort"`, SIGABRT), and the kubelet starts it
-//! again; in other builds a panic is noticed here like any other end.
+//! A task that ends by itself is a fault, which [`Tasks::ended`] reports, and the process exits. In
+//! release builds, any panic ends the process immediately (`panic = "abort"`, SIGABRT), and the kubelet restarts the
+//! container; in other builds, a panic is handled here like any other end.
 
 use super::{rights, runtime};
 use crate::journal::Journal;
@@ -16,14 +16,14 @@ use std::thread::Builder;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The tasks of the process; clones are the same ones.
+/// The tasks of the process. Clones share their state.
 #[derive(Clone)]
 pub struct Tasks(Arc<Inner>);
 
 struct Inner {
     journal: Journal,
     stop: watch::Sender<bool>,
-    /// Readable from the first unexpected end on.
+    /// Readable after the first unexpected end.
     wake: (PipeReader, PipeWriter),
     state: Mutex<State>,
     changed: Condvar,
@@ -36,7 +36,7 @@ struct State {
 }
 
 impl Tasks {
-    /// None yet.
+    /// Creates an empty set of tasks.
     ///
     /// # Errors
     /// No descriptor is free.
@@ -50,20 +50,19 @@ impl Tasks {
         })))
     }
 
-    /// Starts one, with the capabilities of its row in [`rights::THREADS`]. `begins` runs first, outside of the runtime, and is
-    /// waited for: a thread that leaves the table of descriptors (`CLONE_FILES` of `unshare(2)`) keeps a copy of each that is
-    /// open then, also of what the caller opens next to write it. A program that is open for writing anywhere cannot be
-    /// executed (`ETXTBSY`). The work is dropped when the tasks are stopped.
-    ///
+    /// Starts a task with the capabilities of its row in [`rights::THREADS`]. `begins` runs first, outside of the runtime, and
+    /// `start` waits for it: a thread that unshares the descriptor table (`CLONE_FILES` of `unshare(2)`) keeps a copy of every
+    /// open descriptor, including a file that the caller may open next for writing. A program that is open for writing
+    /// anywhere cannot be executed (`ETXTBSY`). The work is dropped when the tasks are stopped.
     /// # Errors
-    /// No thread, or no runtime.
+    /// The thread or the runtime cannot be created.
     pub fn start(
         &self,
         name: &'static str,
         begins: impl FnOnce() + Send + 'static,
         work: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<()> {
-        // Made before the thread may leave the table of descriptors: runtimes share one of the process for its signals.
+        // Created before the thread may unshare the descriptor table: all runtimes share a descriptor of the process for signals.
         let runtime = runtime::of_one_thread(name)?;
         let (tasks, mut stop) = (self.clone(), self.0.stop.subscribe());
         let journal = self.0.journal.clone();
@@ -83,17 +82,17 @@ impl Tasks {
         started.inspect_err(|_| {
             self.state().running.retain(|other| *other != name);
         })?;
-        // Nothing is sent: the other end is dropped when it has begun, also by a panic.
+        // Nothing is sent: the sender is dropped after `begins`, also by a panic.
         let _ = wait.recv();
         Ok(())
     }
 
-    /// The names of those that ended unexpectedly.
+    /// Returns the names of the tasks that ended unexpectedly.
     pub fn ended(&self) -> Vec<&'static str> {
         self.state().ended.clone()
     }
 
-    /// Stops them all and waits until they have. Those that have not within the limit come back by name.
+    /// Stops all tasks and waits until they have ended. Returns the names of those that have not ended within the limit.
     pub fn stop(&self, limit: Duration) -> Vec<&'static str> {
         self.0.stop.send_replace(true);
         let state = self.state();
@@ -107,7 +106,7 @@ impl Tasks {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing in here panics half-way.
+        // No holder of the lock panics in the middle of a change.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -119,7 +118,7 @@ impl AsFd for Tasks {
     }
 }
 
-/// Tells of the end of a task, however it ends.
+/// Records the end of a task, whatever the cause.
 struct Ends(Tasks, &'static str);
 
 impl Drop for Ends {
@@ -129,7 +128,7 @@ impl Drop for Ends {
         state.running.retain(|other| other != name);
         if !*tasks.0.stop.borrow() {
             state.ended.push(name);
-            // One byte in an empty pipe; later ones change nothing.
+            // One byte makes the pipe readable; later ones change nothing.
             let _ = (&tasks.0.wake.1).write(&[1]);
         }
         drop(state);
