@@ -1,4 +1,4 @@
-//! The plugin's program, and whatever else is in the same directory of the image.
+//! The programs to install: the plugin, and everything else in the same directory of the image.
 
 use super::desired::Desired;
 use super::files::{self, Stop};
@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// One program.
+/// A program to install.
 #[derive(Debug, Clone)]
 pub(super) struct Program {
     pub(super) source: PathBuf,
@@ -15,7 +15,7 @@ pub(super) struct Program {
     pub(super) mode: u32,
 }
 
-/// What is to be copied, by name.
+/// Lists the programs to copy, sorted by name.
 pub(super) fn programs(desired: &Desired) -> Result<Vec<Program>, String> {
     let dir = &desired.bin_source_dir;
     let fail = |e: io::Error| {
@@ -53,8 +53,8 @@ pub(super) fn programs(desired: &Desired) -> Result<Vec<Program>, String> {
 }
 
 impl Program {
-    /// Why it has to be copied; `None` when the node has it already: a file of ours, neither a link that another
-    /// writer may change nor a file that its owner may write.
+    /// Returns why it must be copied; `None` if the node has it already, as a file of ours that is neither a link, which another
+    /// writer may change, nor writable for another owner.
     pub(super) fn differs(&self, stop: Stop<'_>) -> Option<&'static str> {
         match std::fs::symlink_metadata(&self.target) {
             Err(_) => Some("the node does not have it"),
@@ -69,8 +69,8 @@ impl Program {
         }
     }
 
-    /// Copies it beside its place and renames it: a program that is running cannot be written to. False when `stop` said so
-    /// before that was done.
+    /// Copies the program next to its target and renames it, since a running program cannot be written to. Returns false if
+    /// `stop` ended the copy before it was complete.
     pub(super) fn copy(&self, stop: Stop<'_>) -> Result<bool, String> {
         files::copy(&self.source, &self.target, self.mode, stop).map_err(|e| {
             format!(

@@ -1,4 +1,4 @@
-//! Whether the configuration is as it was written.
+//! Checks that the configuration is still as the installer wrote it.
 
 use super::config;
 use super::copy;
@@ -10,23 +10,23 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// What the installer wrote last.
+/// The configuration that the installer wrote last.
 #[derive(Debug, Clone)]
 pub struct Remembered {
     /// The file.
     pub path: PathBuf,
-    /// Our entry in it; `None` when only the path is known, and any entry of our type will do.
+    /// Our entry in it; `None` if only the path is known: any entry of our type is accepted.
     pub entry: Option<Json>,
-    /// The primary configuration that it is a copy of, in owned mode.
+    /// The primary configuration of which it is a copy, in owned mode.
     pub copy_of: Option<PathBuf>,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Check {
-    /// Why a pass is needed; `None`: all is as it was written.
+    /// Why a pass is needed; `None` if the configuration is in sync.
     pub invalid: Option<String>,
-    /// What a person should know although no pass is needed.
+    /// A hint for the operator that needs no pass.
     pub warning: Option<String>,
 }
 
@@ -39,7 +39,7 @@ impl Check {
     }
 }
 
-/// Looks at the directory and at what was written last.
+/// Checks the directory and the configuration that was written last.
 ///
 /// # Errors
 /// The directory cannot be read.
@@ -81,8 +81,8 @@ pub fn check(desired: &Desired, remembered: Option<&Remembered>) -> io::Result<C
                 ),
             }));
         }
-        // The component that the name is of wrote its file again, and a runtime reads that one; or an agent wrote one that has our
-        // entry alone, and goes.
+        // Either the owner of the named configuration wrote its file again, and a runtime reads that one; or an agent left a file
+        // with our entry alone, which is to be removed.
         let named = desired.conf_name.as_ref().map(|n| desired.net_dir.join(n));
         let named = named.and_then(|path| config::named(&path).ok());
         let is_named = named.is_some_and(|(path, _)| path == *first);
@@ -122,7 +122,7 @@ pub fn check(desired: &Desired, remembered: Option<&Remembered>) -> io::Result<C
     Ok(Check { invalid, warning })
 }
 
-/// The error is what is wrong with the file.
+/// Checks the content of the file. The error describes what is wrong with it.
 fn content(desired: &Desired, remembered: &Remembered, listing: &Listing) -> Result<(), String> {
     let path = &remembered.path;
     let name = path.display();
@@ -162,7 +162,8 @@ fn content(desired: &Desired, remembered: &Remembered, listing: &Listing) -> Res
     }
 }
 
-/// Whether our own list is still one of the configuration that would be in force without it. The error is what differs.
+/// Checks that our own list is still a copy of the configuration that would be in force without it. The error names the
+/// difference.
 fn is_copy(
     desired: &Desired,
     remembered: &Remembered,
@@ -179,7 +180,7 @@ fn is_copy(
     };
     let (primary, json) = match (found, &remembered.copy_of) {
         (Ok(found), _) => found,
-        // It is not known whether there ever was one.
+        // Whether a primary configuration ever existed is unknown.
         (Err(_), None) if desired.conf_name.is_none() => return Ok(()),
         (Err(why), of) => {
             let named = desired.conf_name.as_ref().map(PathBuf::from);

@@ -1,4 +1,4 @@
-//! Which configuration gets our entry, and writing it.
+//! Chooses the configuration that gets our entry, and writes it.
 
 use super::check::Remembered;
 use super::copy;
@@ -10,38 +10,38 @@ use super::listing;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Which configuration is to be extended.
+/// The choice of the configuration to extend.
 #[derive(Debug)]
 pub enum Choice {
-    /// None: ours is a configuration of its own.
+    /// None: ours is a separate configuration.
     Alone,
     /// This one.
     Extend(PathBuf, Json),
-    /// There is none yet; why.
+    /// There is none yet, for this reason.
     Wait(String),
 }
 
-/// What a write would put where.
+/// A prepared write of a configuration.
 #[derive(Debug)]
 pub struct Written {
     /// The file.
     pub path: PathBuf,
-    /// Its text.
+    /// Its new text.
     pub text: String,
     /// Its mode.
     pub mode: u32,
-    /// What it was made from.
+    /// The configuration from which it was made, as it was read.
     pub source: Option<(PathBuf, Json)>,
-    /// A file that is replaced by it although it has another name.
+    /// A file under another name that it replaces.
     pub replaces: Option<PathBuf>,
-    /// Other configurations with an entry of ours from earlier, and their text without it; none for those that go: they
-    /// have nothing else, or are a copy.
+    /// Other configurations with an earlier entry of ours, and their text without it; `None` for those to be removed, which
+    /// have nothing else or are a copy.
     pub strays: Vec<(PathBuf, Option<String>)>,
-    /// To find it again.
+    /// The data by which later checks recognize it.
     pub remembered: Remembered,
 }
 
-/// Decides, with what is there now.
+/// Chooses a configuration from the current content of the directory.
 ///
 /// # Errors
 /// The directory cannot be read.
@@ -67,9 +67,9 @@ pub fn choose(desired: &Desired) -> io::Result<Choice> {
     })
 }
 
-/// The file, or the one with the same stem and the other of the two extensions. Beside a list that was made of a `.conf` that
-/// counts, if runtimes load it: it sorts first, and is what the component wrote after its list had been made. An operator who
-/// names a file knows what is in it: a list in a `.conf` will do, although no runtime would load it.
+/// Returns the file, or the one with the same stem and the other of the two extensions. A `.conf` that runtimes load has
+/// precedence over the list that was made of it: it sorts first, and the component wrote it after the list was made.
+/// A list in a `.conf` is accepted although no runtime would load it: an operator who names a file knows its content.
 pub(super) fn named(path: &Path) -> Result<(PathBuf, Json), String> {
     let mut paths = vec![path.to_owned()];
     if listing::ends_in(path, ".conf") {
@@ -93,10 +93,10 @@ pub(super) fn named(path: &Path) -> Result<(PathBuf, Json), String> {
     Err(reason)
 }
 
-/// What is to be written for a choice; `None` for waiting, also for the next look.
+/// Prepares the write for a choice. `None` if there is nothing to extend yet, or the caller must choose again.
 ///
 /// # Errors
-/// The configuration cannot be extended, or its mode not be read.
+/// The configuration cannot be extended, or its mode cannot be read.
 pub fn write(desired: &Desired, choice: Choice) -> Result<Option<Written>, String> {
     let (source, existing) = match choice {
         Choice::Wait(_) => return Ok(None),
@@ -126,7 +126,7 @@ pub fn write(desired: &Desired, choice: Choice) -> Result<Option<Written>, Strin
         Some(name) => (desired.net_dir.join(name), desired.mode),
         None => {
             let mode = match files::mode(&source) {
-                // Another writer was faster, and the next look finds what is there then.
+                // Another writer removed the file; the caller chooses again.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
                 mode => mode.map_err(|e| format!("{}: {e}", source.display()))?,
             };
@@ -151,7 +151,7 @@ pub fn write(desired: &Desired, choice: Choice) -> Result<Option<Written>, Strin
     }))
 }
 
-/// Runtimes take a list from a `.conflist` only.
+/// Returns the name under which the list is written: runtimes load lists only from a `.conflist`.
 pub(super) fn list_name(source: &Path) -> PathBuf {
     match listing::ends_in(source, ".conf") {
         true => listing::as_list(source),
@@ -159,9 +159,10 @@ pub(super) fn list_name(source: &Path) -> PathBuf {
     }
 }
 
-/// When another configuration came into force, the one before must not keep an entry that nobody looks after, and neither
-/// any other when ours is a configuration of its own. Where one is named to be extended, and in owned mode, only copies
-/// that earlier agents left go, and what has our entry alone: the others were not chosen here.
+/// Returns other configurations with stale entries of ours. When another configuration comes into force, or ours is a
+/// separate configuration, no other one may keep an entry that is not updated. If the one to extend is named, and in
+/// owned mode, only copies left by earlier agents and configurations with our entry alone are removed: the others were not
+/// chosen here.
 fn strays(desired: &Desired, except: &[&PathBuf]) -> Vec<(PathBuf, Option<String>)> {
     let listing = listing::list(&desired.net_dir).unwrap_or_default();
     let left = copy::left(desired, &listing);
@@ -182,7 +183,7 @@ fn strays(desired: &Desired, except: &[&PathBuf]) -> Vec<(PathBuf, Option<String
     cleaned.collect()
 }
 
-/// Replaces a list by the same without entries of ours; false: it is another one meanwhile.
+/// Replaces a list by the same one without our entries. Returns false if another writer changed it in the meantime.
 pub(super) fn take_out(path: &Path, text: &str, mode: u32) -> io::Result<bool> {
     let is_same = || {
         let now = listing::read_object(path).and_then(without);
@@ -191,7 +192,7 @@ pub(super) fn take_out(path: &Path, text: &str, mode: u32) -> io::Result<bool> {
     files::replace_if(path, text.as_bytes(), mode, Some(path), is_same)
 }
 
-/// Whether a list still has plugins.
+/// Returns true if a list still has plugins.
 pub(super) fn has_plugins(list: &Json) -> bool {
     list.get("plugins")
         .and_then(Json::as_array)
@@ -199,8 +200,8 @@ pub(super) fn has_plugins(list: &Json) -> bool {
 }
 
 impl Written {
-    /// Writes it, then takes away what it replaces. A file of the same name that is what it should be
-    /// is left alone. False: another writer replaced a file that was read, and it is to be looked at again.
+    /// Writes the file, then removes what it replaces. A file that is already in sync is left alone.
+    /// Returns false if another writer replaced a file that was read: the caller must choose again.
     pub(super) fn apply(&self) -> Result<bool, String> {
         let fail = |path: &Path, e: io::Error| {
             format!(
@@ -245,13 +246,13 @@ impl Written {
         Ok(are_same)
     }
 
-    /// The file that is extended, whose owner stays; a list of our own has none of another component.
+    /// Returns the extended file, whose owner is kept. Our own list does not take the owner of the copied one.
     fn like(&self) -> Option<&Path> {
         let source = self.source.as_ref().map(|(path, _)| path.as_path());
         source.filter(|_| self.remembered.copy_of.is_none())
     }
 
-    /// Nothing would change.
+    /// Returns true if the write would change nothing.
     pub(super) fn is_there(&self) -> bool {
         files::read_text(&self.path).is_ok_and(|t| t == self.text)
             && files::mode(&self.path).is_ok_and(|m| m == self.mode)

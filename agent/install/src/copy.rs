@@ -1,4 +1,4 @@
-//! A list of our own: a copy of the primary configuration with our entry, for owned mode.
+//! Our own list in owned mode: a copy of the primary configuration with our entry.
 
 use super::config;
 use super::desired::Desired;
@@ -9,15 +9,15 @@ use super::own_names;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// The name of our own list where none is given, which is also the one of Istio's agent on every node: it does not read
-/// the name that its chart sets.
+/// The default name of our own list. Istio's agent uses it on every node, since it does not read the name that its chart
+/// sets.
 pub(super) const DEFAULT: &str = "02-istio-cni.conflist";
 
-/// Copies that agents left which had another setting: they come first for runtimes, and nobody would tell them of what
-/// changes in the primary configuration. Each has our entry, and beside it is another file that gives pods a network. By its
-/// name it is one, if an agent noted that it wrote a list of its own under it, or if it is the usual name and the plugins of
-/// the other file differ by additions alone. Under any other name nothing tells a copy from the network's own file that an
-/// agent extended.
+/// Returns copies left by agents with other settings. Runtimes load them first, and they are not updated when the primary
+/// configuration changes. A copy has our entry, and another file beside it gives pods a network. A file is taken for a copy
+/// if an agent recorded its name as that of its own list, or if it has the usual name and differs from the other file only
+/// by added plugins. Under any other name, a copy cannot be distinguished from the network's own file that an agent
+/// extended.
 pub(super) fn left<'a>(desired: &Desired, listing: &'a Listing) -> Vec<&'a Path> {
     let written = own_names::read(desired);
     let is_written = |path: &Path| written.iter().any(|name| name == name_of(path));
@@ -56,26 +56,26 @@ pub(super) fn name_of(path: &Path) -> &str {
     path.file_name().and_then(OsStr::to_str).unwrap_or_default()
 }
 
-/// The plugins of a list, or the single one.
+/// Returns the plugins of a list, or the single plugin.
 fn plugins(json: &Json) -> &[Json] {
     let plugins = json.get("plugins").and_then(Json::as_array);
     plugins.unwrap_or(std::slice::from_ref(json))
 }
 
-/// Whether an entry of ours is in it, or all of it.
+/// Returns true if the configuration has, or is, an entry of ours.
 pub(super) fn has_ours(json: &Json) -> bool {
     plugins(json).iter().any(is_ours)
 }
 
-/// Whether a plugin in it may connect pods with a network, which neither ours nor `loopback` does.
+/// Returns true if one of its plugins may connect pods to a network, which neither ours nor `loopback` does.
 fn gives_network(json: &Json) -> bool {
     let is_loopback = |p: &Json| p.get("type").and_then(Json::as_str) == Some("loopback");
     plugins(json).iter().any(|p| !is_ours(p) && !is_loopback(p))
 }
 
-/// The configuration that would be in force without copies of it: the first that is not ours alone. A list of our own is
-/// never made of one without a network: it may replace a copy of one that had it. What is extended in place is what
-/// runtimes use, whatever is in it.
+/// Returns the configuration that would be in force without our copies: the first that is not ours alone. For owned mode it
+/// must give pods a network: a copy of one without could replace a copy of one with a network. In place, the configuration
+/// that runtimes use is extended whatever it contains.
 pub(super) fn primary<'a>(desired: &Desired, listing: &'a Listing) -> Option<&'a (PathBuf, Json)> {
     let left = left(desired, listing);
     let is_copy =
@@ -87,7 +87,7 @@ pub(super) fn primary<'a>(desired: &Desired, listing: &'a Listing) -> Option<&'a
     })
 }
 
-/// What is to be said of valid configurations of other components that our own list is not made of.
+/// Explains why valid configurations of other components are not copied into our own list.
 pub(super) fn passed_over(desired: &Desired, listing: &Listing) -> String {
     let Some(owned) = desired.owned.as_deref() else {
         return String::new();
@@ -104,7 +104,7 @@ pub(super) fn passed_over(desired: &Desired, listing: &Listing) -> String {
     others.filter_map(why).collect()
 }
 
-/// Whether every plugin of the primary configuration is among these; the error is one that is not.
+/// Checks that every plugin type of the primary configuration is among these; the error is a missing type.
 pub(super) fn types_occur(primary: &Json, plugins: &[Json]) -> Result<(), String> {
     let kind = |p: &Json| {
         p.get("type")

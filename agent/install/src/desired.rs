@@ -1,4 +1,4 @@
-//! What is wanted on the node.
+//! The desired state of the installation on the node.
 
 use super::config::list_name;
 use super::copy;
@@ -9,48 +9,48 @@ use std::path::{Path, PathBuf};
 use weir_core::api::access::Access;
 use weir_core::settings::{Resolved, SettingError};
 
-/// Plain data: the same for the same settings.
+/// The desired state as plain data, which depends only on the settings.
 #[derive(Debug, Clone)]
 pub struct Desired {
-    /// Where configurations are.
+    /// Directory of CNI configurations.
     pub net_dir: PathBuf,
-    /// The configuration to use, when one is named.
+    /// The configuration to use, if a setting names one.
     pub conf_name: Option<String>,
-    /// Our entry goes into a list; otherwise it is a configuration of its own.
+    /// Our entry is part of a list; otherwise it is a separate configuration.
     pub chained: bool,
-    /// The name of a list of our own. Effective only in chained and ambient mode: installing and removing ask
-    /// the same question, or removing would delete the node's primary configuration.
+    /// The name of our own list. Set only in chained and ambient mode; installation and removal must use the same condition,
+    /// or removal would delete the node's primary configuration.
     pub owned: Option<String>,
-    /// The same name also without that mode: an agent before this one may have been in it.
+    /// The same name, set in every mode: an earlier agent may have used owned mode.
     pub owned_name: String,
-    /// Mode of configurations that are new.
+    /// Mode of new configurations.
     pub mode: u32,
     /// Our entry.
     pub entry: Entry,
-    /// Every file in it goes to `bin_dir`.
+    /// Directory whose files are all copied to `bin_dir`.
     pub bin_source_dir: PathBuf,
-    /// Where the node has its plugins.
+    /// The node's directory of plugins.
     pub bin_dir: PathBuf,
     /// Path of the plugin's kubeconfig.
     pub kubeconfig: PathBuf,
     /// Its mode.
     pub kubeconfig_mode: u32,
-    /// What is in it.
+    /// Its content: access to the API server.
     pub access: Access,
-    /// Removal leaves the plugin's program.
+    /// Removal keeps the plugin's program.
     pub keep_plugin: bool,
 }
 
 impl Desired {
-    /// The file of [`own_names`].
+    /// Returns the path of the file of [`own_names`].
     pub(super) fn own_names(&self) -> PathBuf {
         self.kubeconfig.with_file_name(own_names::FILE)
     }
 
-    /// From the settings and the level at which the plugin logs.
+    /// Builds the desired state from the settings and the plugin's log level.
     ///
     /// # Errors
-    /// The first setting that cannot be used.
+    /// The first invalid setting.
     pub fn of(r: &Resolved, plugin_log_level: &str) -> Result<Self, SettingError> {
         let entry = Entry::of(r, plugin_log_level)?;
         let run_dir = r.path("CNI_AGENT_RUN_DIR")?;
@@ -84,7 +84,8 @@ impl Desired {
     }
 }
 
-/// Runtimes take a list from a `.conflist` only, which a `.conf` becomes, and a single plugin from no such file.
+/// Checks the extension of the configuration's name. Runtimes load a list only from a `.conflist`, to which a `.conf` is
+/// converted, and a single plugin never from a `.conflist`.
 fn is_read(r: &Resolved, chained: bool, name: Option<&str>) -> Result<(), SettingError> {
     let ends_in = |ending| name.is_none_or(|name| listing::ends_in(Path::new(name), ending));
     let why = match chained {
@@ -98,7 +99,7 @@ fn is_read(r: &Resolved, chained: bool, name: Option<&str>) -> Result<(), Settin
     Err(r.refused("CNI_CONF_NAME", why))
 }
 
-/// The name of our own list: one that runtimes read, and not that of the configuration that is copied.
+/// Returns the name of our own list, which runtimes must read and which must differ from that of the copied configuration.
 fn owned_name(r: &Resolved, is_used: bool, primary: Option<&str>) -> Result<String, SettingError> {
     let setting = "ISTIO_OWNED_CNI_CONFIG_FILENAME";
     let name = match r.file_name(setting)? {

@@ -1,4 +1,4 @@
-//! What is done about the installation when a signal asks to end.
+//! Keeps or removes the installation at shutdown.
 
 use super::owner::Verdict;
 use super::passes::{Agent, End};
@@ -6,7 +6,7 @@ use super::remove_everything;
 use weir_core::journal::install::Event;
 
 impl Agent {
-    /// After a signal.
+    /// Handles the end of the agent after a signal.
     pub(crate) fn end(&mut self) -> End {
         self.journal.record(Event::EndAsked);
         let (why, account) = match self.owner.verdict() {
@@ -17,14 +17,14 @@ impl Agent {
             Verdict::Goes { why } => return self.remove(why),
         };
         self.journal.record(Event::Stays { why });
-        // An entry that calls the plugin may be of the agent before this one.
+        // The entry that calls the plugin may have been written by an earlier agent.
         if self.installer.wrote_kubeconfig() {
             self.hand_over(account.as_deref());
         }
         End::Well
     }
 
-    /// The plugin works by itself from now on, with a token that does not end with this agent's pod.
+    /// Gives the plugin a token that does not expire with this agent's pod, so that it works without the agent.
     fn hand_over(&self, account: Option<&str>) {
         let made = match account {
             Some(account) => self.owner.token(account),
@@ -43,11 +43,11 @@ impl Agent {
     fn remove(&mut self, why: String) -> End {
         self.journal.record(Event::Goes { why });
         let removed = match self.installer.written() {
-            // Of the agent before this one, whose kubeconfig goes.
+            // The configuration is an earlier agent's, whose kubeconfig is removed too.
             None if self.owner.can_ask() => remove_everything(self.installer.desired()),
             _ => self.installer.remove(),
         };
-        // What failed does not keep the rest.
+        // A failure does not prevent the other removal.
         let beside = self
             .beside
             .take()

@@ -7,15 +7,15 @@ use weir_core::settings::{Resolved, SettingError};
 /// The `type` of our entry, which is also the name of the plugin's program.
 pub const PLUGIN: &str = "istio-cni";
 
-/// What [`NetConf`](weir_cni::protocol::NetConf) reads, with the level of the plugin's log.
+/// Our entry: the fields of [`NetConf`](weir_cni::protocol::NetConf), and the level of the plugin's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry(Json);
 
 impl Entry {
-    /// From the settings.
+    /// Builds the entry from the settings.
     ///
     /// # Errors
-    /// The selectors are none, or the directory cannot be used.
+    /// The selectors or the directory are invalid.
     pub(super) fn of(r: &Resolved, plugin_log_level: &str) -> Result<Self, SettingError> {
         let name = "AMBIENT_ENABLEMENT_SELECTOR";
         let selectors = parse_selectors(r.text(name)).and_then(|text| Json::parse(&text));
@@ -47,21 +47,21 @@ impl Entry {
         Ok(Self(Json::Object(pairs.into())))
     }
 
-    /// As a configuration of its own.
+    /// Returns the entry as a separate configuration.
     #[must_use]
     pub fn standalone(&self) -> &Json {
         &self.0
     }
 
-    /// As an item of a list, which has the version for all of its items.
+    /// Returns the entry as an item of a list, which has one version for all items.
     #[must_use]
     pub fn chained(&self) -> Json {
         without_version(self.0.clone()).sorted()
     }
 }
 
-/// Whether a pod fails to start while the plugin cannot find out whether it is ambient. With ambient mode that is so unless
-/// it is switched off; without it nothing is to be found out, and the value is that of upstream.
+/// Returns true if a pod fails to start while the plugin cannot determine whether it is ambient. True in ambient mode unless
+/// disabled. Without ambient mode there is nothing to determine, and the value is that of upstream.
 fn detection_retry(r: &Resolved) -> bool {
     let name = "ENABLE_AMBIENT_DETECTION_RETRY";
     match r.is_default(name) {
@@ -70,7 +70,7 @@ fn detection_retry(r: &Resolved) -> bool {
     }
 }
 
-/// An object without its `cniVersion`.
+/// Returns an object without its `cniVersion`.
 pub(super) fn without_version(value: Json) -> Json {
     match value {
         Json::Object(mut pairs) => {
@@ -81,7 +81,7 @@ pub(super) fn without_version(value: Json) -> Json {
     }
 }
 
-/// Whether this is an entry of our type.
+/// Returns true for an entry of our type.
 pub(super) fn is_ours(value: &Json) -> bool {
     value.get("type").and_then(Json::as_str) == Some(PLUGIN)
 }

@@ -1,4 +1,4 @@
-//! Files that are whole at every moment.
+//! Atomic file operations.
 
 use super::unfinished::Unfinished;
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
@@ -8,28 +8,28 @@ use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::Path;
 pub(super) use weir_cni::files::{read as read_bytes, read_text};
 
-/// The most bytes of a program that is copied. The plugin has 6 MiB, upstream's 60: a larger file got there by mistake, and
-/// would fill the node's disk.
+/// Maximum size in bytes of a copied program. The plugin has 6 MiB, upstream's 60: a larger file is there by mistake, and
+/// could fill the node's disk.
 pub(super) const LARGEST: u64 = 256 << 20;
-/// So many bytes are copied between two looks for a signal.
+/// Number of bytes copied between two checks for a signal.
 const CHUNK: u64 = 4 << 20;
 
-/// Whether to stop before all is done; asked between chunks.
+/// Returns true to cancel an operation; called between chunks.
 pub(super) type Stop<'a> = &'a dyn Fn() -> bool;
 
-/// What tells one state of a file from another without reading it.
+/// Metadata that identifies a state of a file without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     device: u64,
     inode: u64,
     size: u64,
     mode: u32,
-    /// Seconds and nanoseconds; the kernel sets it at every change.
+    /// `ctime` in seconds and nanoseconds, which the kernel updates at every change.
     changed: (i64, i64),
 }
 
 impl Stamp {
-    /// `stat(2)`; `None` when there is no such file.
+    /// Calls `stat(2)`. `None` if there is no such file.
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
         let meta = std::fs::metadata(path).ok()?;
@@ -43,15 +43,15 @@ impl Stamp {
     }
 }
 
-/// Replaces a file: written beside it, synced, renamed. When this fails the old file is as it was. A symbolic link is
-/// replaced too, as by upstream's installer, and what it leads to stays: it may be outside of the directory, where
-/// nobody asked for a file, and cannot be replaced whole through the link.
+/// Replaces a file: writes a new one next to it, syncs and renames it. If this fails, the old file is unchanged. A symbolic
+/// link is replaced too, as by upstream's installer, and its target is left alone: it may be outside of the directory, where
+/// no file is expected, and cannot be replaced atomically through the link.
 pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     replace_if(path, bytes, mode, None, || true).map(drop)
 }
 
-/// The same with the owner and the group of the file `like`, where this process may give files away, if `still`, which is asked right before: what was to be written may have been made of what another writer has
-/// replaced meanwhile. Syncing takes its time. Whether it was so.
+/// As [`replace`], with owner and group of the file `like` if this process may change them. `still` is called after the sync,
+/// right before the rename: another writer may have replaced the source of the content in the meantime. Returns its result.
 pub(super) fn replace_if(
     path: &Path,
     bytes: &[u8],
@@ -62,14 +62,14 @@ pub(super) fn replace_if(
     let (unfinished, mut file) = Unfinished::beside(path)?;
     file.write_all(bytes)?;
     if let Some(Ok(of)) = like.map(std::fs::metadata) {
-        // Istio's manifest does not grant CAP_CHOWN; the file is ours then.
+        // Istio's manifest does not grant CAP_CHOWN; the file then keeps our owner.
         let _ = fchown(&file, Some(of.uid()), Some(of.gid()));
     }
     unfinished.finish_if(file, mode, still)
 }
 
-/// Copies a file of at most [`LARGEST`] bytes in the same way; false when `stop` said so before all was copied. Of neither
-/// file anything stays in the page cache: it counts as memory of the agent's container.
+/// Copies a file of at most [`LARGEST`] bytes in the same way. Returns false if `stop` cancelled the copy. Drops both files
+/// from the page cache, which counts as memory of the agent's container.
 pub(super) fn copy(source: &Path, target: &Path, mode: u32, stop: Stop<'_>) -> io::Result<bool> {
     let from = File::open(source)?;
     let (unfinished, file) = Unfinished::beside(target)?;
@@ -103,7 +103,7 @@ pub(super) fn too_large() -> io::Error {
     io::Error::new(io::ErrorKind::FileTooLarge, why)
 }
 
-/// Whether two files have the same bytes; false also when `stop` said so before that was known.
+/// Returns true if two files have the same content; false also if `stop` cancelled the comparison.
 pub(super) fn same_bytes(a: &Path, b: &Path, stop: Stop<'_>) -> io::Result<bool> {
     let (mut a, mut b) = (File::open(a)?, File::open(b)?);
     let same = a.metadata()?.len() == b.metadata()?.len() && same_content(&mut a, &mut b, stop)?;
@@ -135,7 +135,7 @@ fn same_content(a: &mut File, b: &mut File, stop: Stop<'_>) -> io::Result<bool> 
     }
 }
 
-/// The new name must be on the disk too. Where a directory cannot be synced the rename is still atomic.
+/// Syncs the directory, so that the new name is on disk too. If that fails, the rename is still atomic.
 pub(super) fn sync_dir(path: &Path) {
     if let Some(Ok(dir)) = path.parent().map(File::open) {
         let _ = dir.sync_all();
@@ -143,11 +143,11 @@ pub(super) fn sync_dir(path: &Path) {
 }
 
 pub(super) fn forget(file: &File) {
-    // Only advice.
+    // The call is only advice to the kernel.
     let _ = posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
 }
 
-/// Removes a file; absent is done. Says whether it was there.
+/// Removes a file, if it exists. Returns true if it did.
 pub(super) fn remove(path: &Path) -> io::Result<bool> {
     match std::fs::remove_file(path) {
         Ok(()) => {
@@ -159,7 +159,7 @@ pub(super) fn remove(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// The permission bits of a file.
+/// Returns the permission bits of a file.
 pub(super) fn mode(path: &Path) -> io::Result<u32> {
     Ok(std::fs::metadata(path)?.mode() & 0o7777)
 }

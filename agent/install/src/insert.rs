@@ -1,4 +1,4 @@
-//! Our entry into a list of plugins, and out of it.
+//! Inserts our entry into a list of plugins, and removes it.
 
 use super::entry::{Entry, is_ours, without_version};
 use super::json::Json;
@@ -7,8 +7,8 @@ use super::json::Json;
 const VERSION: &str = "0.3.1";
 const NAME: &str = "k8s-pod-network";
 
-/// The existing configuration with our entry as the last plugin. A single plugin becomes a list; entries of
-/// ours that are there go, all of them, for one that stayed would still be called after we are gone.
+/// Returns the configuration with our entry as the last plugin. A single plugin becomes a list. All earlier entries of
+/// ours are removed, since a remaining one would still be called after the removal of the installation.
 ///
 /// # Errors
 /// It is not an object, or its `plugins` are not an array of objects.
@@ -31,7 +31,7 @@ pub fn insert(existing: Json, entry: &Entry) -> Result<Json, String> {
     })
 }
 
-/// Whether it is as [`insert`] makes a list of a single plugin: that one has a name of its own, which plugins of lists have not.
+/// Returns true for a list that [`insert`] made of a single plugin: that plugin has a name, which plugins of lists do not have.
 pub(super) fn is_made_of_one(list: &Json) -> bool {
     let is = |key, text| list.get(key).and_then(Json::as_str) == Some(text);
     let plugins = list.get("plugins").and_then(Json::as_array);
@@ -42,7 +42,7 @@ pub(super) fn is_made_of_one(list: &Json) -> bool {
     is("cniVersion", VERSION) && is("name", NAME) && plugins.is_some_and(is_made)
 }
 
-/// The list without entries of ours; `None` when it has none.
+/// Returns the list without our entries; `None` if it has none.
 ///
 /// # Errors
 /// As for [`insert`].

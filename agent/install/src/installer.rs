@@ -1,4 +1,4 @@
-//! One pass after the other, and what was written by the last.
+//! The installer: its passes, and the state written by the last one.
 
 use super::binaries::programs;
 use super::check::{Remembered, check};
@@ -16,15 +16,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use weir_core::journal::install::Step;
 
-/// Looks of one pass at configurations that another writer replaces meanwhile.
+/// Maximum number of attempts per pass while another writer replaces configurations.
 const LOOKS: u32 = 5;
 
 /// A pass that failed.
 #[derive(Debug)]
 pub struct InstallError {
-    /// Where.
+    /// The step that failed.
     pub step: Step,
-    /// On which file, why, and what to do.
+    /// The file, the reason, and the remedy.
     pub reason: String,
 }
 
@@ -36,25 +36,25 @@ impl fmt::Display for InstallError {
 
 impl std::error::Error for InstallError {}
 
-/// What the first two steps did.
+/// The result of the first two steps.
 #[derive(Debug)]
 pub struct Files {
-    /// What was written, in words.
+    /// Texts about written files.
     pub done: Vec<String>,
-    /// What could not be tidied up, or may not work.
+    /// Texts about leftovers that could not be removed, and about what may not work.
     pub warnings: Vec<String>,
 }
 
-/// How a pass ended.
+/// The result of a pass.
 #[derive(Debug)]
 pub enum Pass {
-    /// All is in place; what was written, in words, or was not because of another writer.
+    /// The installation is in place. Texts about what was written, or was not because of another writer.
     Installed(Vec<String>),
     /// There is no configuration to extend yet.
     Waiting(String),
 }
 
-/// Installs, remembers, removes.
+/// Installs the plugin, remembers what it wrote, and removes it.
 #[derive(Debug)]
 pub struct Installer {
     desired: Desired,
@@ -64,7 +64,7 @@ pub struct Installer {
 }
 
 impl Installer {
-    /// Nothing is touched yet.
+    /// Creates an installer without changing anything.
     #[must_use]
     pub fn new(desired: Desired) -> Self {
         Self {
@@ -75,7 +75,7 @@ impl Installer {
         }
     }
 
-    /// Programs and kubeconfig: the first two steps. `None` when `stop` said so before they were done: it is asked while
+    /// Runs the first two steps: programs and kubeconfig. `None` if `stop` cancelled them; it is called while
     /// programs are compared and copied.
     ///
     /// # Errors
@@ -126,17 +126,17 @@ impl Installer {
         })
     }
 
-    /// Leaves the installation to the next agent: the kubeconfig gets a token that is good without this one.
+    /// Leaves the installation to the next agent: writes a kubeconfig with a token that is valid without this agent.
     ///
     /// # Errors
-    /// It cannot be written; it is as it was.
+    /// It cannot be written; the file is unchanged.
     pub fn hand_over(&self, token: &str) -> Result<(), String> {
         let (text, _) = with_token(&self.desired.access, token)?;
         self.write_kubeconfig(&text)
     }
 
-    /// Which directory of the node was deleted there: what is mounted in this container is that one, for as long as
-    /// the container lives, and nothing that is written into it is on the node.
+    /// Returns a directory that was deleted on the node. The mount of this container refers to the deleted one for as long as
+    /// the container lives, and files written into it are not on the node.
     #[must_use]
     pub fn lost(&self) -> Option<&Path> {
         use std::os::unix::fs::MetadataExt;
@@ -146,7 +146,7 @@ impl Installer {
         dirs.into_iter().chain(run_dir).find(gone)
     }
 
-    /// What a pass before this one wrote stays known until this one is complete: it is on the node meanwhile.
+    /// Remembers a written file. Files of an earlier pass stay known until this one is complete: they are still on the node.
     fn remember(&mut self, written: &mut Vec<PathBuf>, path: PathBuf) {
         let stamp = Stamp::of(&path);
         self.stamps.retain(|(known, _)| *known != path);
@@ -154,7 +154,7 @@ impl Installer {
         written.push(path);
     }
 
-    /// The last step: the configuration.
+    /// Runs the last step: the configuration.
     ///
     /// # Errors
     /// It could not be written.
@@ -195,7 +195,7 @@ impl Installer {
             self.keep_own_names().map_err(fail)?;
             return Ok(Pass::Installed(done));
         }
-        // The check that follows leads to another pass.
+        // The check that follows requests another pass.
         let why = "another writer replaced the configuration each time before ours was written";
         Ok(Pass::Installed(vec![why.to_owned()]))
     }
@@ -216,7 +216,7 @@ impl Installer {
         })
     }
 
-    /// What is no longer as it was written, and what a person should know; looks and changes nothing.
+    /// Returns what is no longer in sync, and a hint for the operator. Read-only.
     ///
     /// # Errors
     /// The directory of configurations cannot be read.
@@ -232,7 +232,7 @@ impl Installer {
         Ok((changed, warning))
     }
 
-    /// Which plugins of the configuration are not where the node has its plugins. A runtime may look elsewhere, too.
+    /// Names plugins of the configuration that are missing in the node's directory of plugins. A runtime may search others, too.
     fn missing_plugins(&self) -> Option<String> {
         let path = self.written()?;
         let json = listing::read_object(path).ok()?;
@@ -255,7 +255,7 @@ impl Installer {
         ))
     }
 
-    /// Why the first two steps are to be done again.
+    /// Returns why the first two steps must run again.
     pub(crate) fn files_trouble(&self) -> Option<String> {
         self.changed().or_else(|| self.rotated())
     }
@@ -266,7 +266,7 @@ impl Installer {
         changed.map(|(path, _)| format!("{} was changed", path.display()))
     }
 
-    /// What on the node is not as the last complete pass left it, or cannot be told; `None` when all of it is.
+    /// Returns what on the node is not in sync with the last complete pass, or cannot be determined; `None` if all is in sync.
     #[must_use]
     pub fn damage(&self) -> Option<String> {
         match self.config_trouble() {
@@ -281,7 +281,7 @@ impl Installer {
             .then(|| "the token or the CA was renewed".to_owned())
     }
 
-    /// Whether the configuration needs a pass; `None` when it is intact.
+    /// Returns why the configuration needs a pass; `None` if it is intact.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -294,8 +294,8 @@ impl Installer {
             })
     }
 
-    /// Every file that a pass wrote, apart from the configuration, whose directory is watched; and what the primary
-    /// configuration of owned mode leads to, when it is a link, which stays one.
+    /// Returns every file that a pass wrote, except the configuration, whose directory is watched; and the target of the
+    /// primary configuration of owned mode if that is a link, which stays one.
     pub fn files_to_watch(&self) -> impl Iterator<Item = PathBuf> {
         let written = self.stamps.iter().map(|(path, _)| path.clone());
         let primary = self.remembered.as_ref().and_then(|r| r.copy_of.clone());
@@ -303,25 +303,25 @@ impl Installer {
         written.chain(linked.and_then(|path| path.canonicalize().ok()))
     }
 
-    /// What is wanted.
+    /// Returns the desired state.
     #[must_use]
     pub fn desired(&self) -> &Desired {
         &self.desired
     }
 
-    /// The configuration that was written last.
+    /// Returns the configuration that was written last.
     #[must_use]
     pub fn written(&self) -> Option<&Path> {
         self.remembered.as_ref().map(|r| r.path.as_path())
     }
 
-    /// Whether the kubeconfig is of this agent, with a token that ends with its pod.
+    /// Returns true if this agent wrote the kubeconfig, whose token then ends with its pod.
     #[must_use]
     pub fn wrote_kubeconfig(&self) -> bool {
         self.credentials.is_some()
     }
 
-    /// The work at shutdown; says what was done.
+    /// Removes the installation at shutdown. Returns texts about what was done.
     ///
     /// # Errors
     /// The first step that failed; those after it are not done.

@@ -1,33 +1,33 @@
-//! JSON that other people wrote and will read again: numbers stay as they are written.
+//! JSON of files that other programs write and read: numbers are kept as written.
 //!
-//! `serde_json::Value` would put large and fractional numbers through a double.
+//! `serde_json::Value` would convert large and fractional numbers to doubles.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// As deep as serde_json itself goes; deeper files are refused, not followed.
+/// Maximum nesting, as in serde_json; deeper files are rejected.
 const DEPTH: usize = 128;
 
 /// A JSON value; objects keep the order of their keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Json {
-    /// `null`, `true`, `false`, a number, or a string with half of a surrogate pair, as it is written.
+    /// `null`, `true`, `false`, a number, or a string with an unpaired surrogate, as written.
     Literal(String),
     /// A string, decoded.
     String(String),
     /// An array.
     Array(Vec<Json>),
-    /// An object; no key is there twice.
+    /// An object with unique keys.
     Object(Vec<(String, Json)>),
 }
 
 impl Json {
-    /// Reads one value. Of a key that is there twice the last value counts, as in Go.
+    /// Parses one value. If a key occurs twice, the last value counts, as in Go.
     ///
     /// # Errors
-    /// What is wrong with the text, and where.
+    /// The error in the text and its position.
     pub fn parse(text: &str) -> Result<Self, String> {
         let raw: &RawValue = serde_json::from_str(text).map_err(|e| e.to_string())?;
         Self::from_raw(raw, DEPTH)
@@ -52,25 +52,25 @@ impl Json {
                 let items: Vec<&RawValue> = read(text)?;
                 Self::Array(items.into_iter().map(inner).collect::<Result<_, _>>()?)
             }
-            // Go reads another character in the place of half a pair; nobody knows which was meant.
+            // Go replaces an unpaired surrogate by another character; the intended one is unknown.
             Some(b'"') => read(text).map_or_else(|_| Self::Literal(text.to_owned()), Self::String),
             _ => Self::Literal(text.to_owned()),
         })
     }
 
-    /// A string.
+    /// Builds a string.
     #[must_use]
     pub fn text(text: &str) -> Self {
         Self::String(text.to_owned())
     }
 
-    /// `true` or `false`.
+    /// Builds `true` or `false`.
     #[must_use]
     pub fn bool(value: bool) -> Self {
         Self::Literal(value.to_string())
     }
 
-    /// The value of a key, if this is an object that has it.
+    /// Returns the value of a key, if this is an object that has it.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Self> {
         let Self::Object(pairs) = self else {
@@ -79,7 +79,7 @@ impl Json {
         pairs.iter().find(|(k, _)| k == key).map(|(_, v)| v)
     }
 
-    /// The text, if this is a string.
+    /// Returns the text, if this is a string.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         match self {
@@ -88,7 +88,7 @@ impl Json {
         }
     }
 
-    /// The items, if this is an array.
+    /// Returns the items, if this is an array.
     #[must_use]
     pub fn as_array(&self) -> Option<&[Self]> {
         match self {
@@ -97,7 +97,7 @@ impl Json {
         }
     }
 
-    /// The same with the keys of every object in bytewise order.
+    /// Sorts the keys of every object bytewise.
     #[must_use]
     pub fn sorted(self) -> Self {
         match self {
@@ -111,7 +111,7 @@ impl Json {
         }
     }
 
-    /// Two spaces for each level and a newline at the end, as `jq` and Go print it.
+    /// Formats the value with two spaces per level and a final newline, as `jq` and Go do.
     #[must_use]
     pub fn pretty(&self) -> String {
         let mut out = String::new();
@@ -157,7 +157,7 @@ impl Json {
     }
 }
 
-/// An object in the order of its text.
+/// The members of an object, in the order of the text.
 struct Pairs<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'de> Deserialize<'de> for Pairs<'de> {

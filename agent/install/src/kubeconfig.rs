@@ -1,14 +1,14 @@
-//! How the plugin reaches the API server.
+//! The kubeconfig by which the plugin accesses the API server.
 
 use super::files::{read_bytes, read_text};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use weir_core::api::access::Access;
 
-/// The text of the kubeconfig, and the same text without the token.
+/// Returns the text of the kubeconfig, and the same text with the token redacted.
 ///
 /// # Errors
-/// Host or port are missing or none, or the token or the CA cannot be read.
+/// Host or port is missing or invalid, or the token or the CA cannot be read.
 pub fn kubeconfig(access: &Access) -> Result<(String, String), String> {
     access.url()?;
     let path = access.service_account_dir.join("token");
@@ -27,10 +27,10 @@ pub fn kubeconfig(access: &Access) -> Result<(String, String), String> {
     with_token(access, &token)
 }
 
-/// The same with another token than the mounted one.
+/// As [`kubeconfig`], with another token than the mounted one.
 ///
 /// # Errors
-/// Host or port are missing or none, or the CA cannot be read.
+/// Host or port is missing or invalid, or the CA cannot be read.
 pub(super) fn with_token(access: &Access, token: &str) -> Result<(String, String), String> {
     let server = access.url()?;
     let trust = if access.skip_tls_verify {
@@ -63,7 +63,7 @@ pub(super) fn with_token(access: &Access, token: &str) -> Result<(String, String
     Ok((text(&scalar(token)), text("REDACTED")))
 }
 
-/// YAML: plain where a token looks like a token, else quoted as JSON, which is YAML too.
+/// Encodes a token for YAML: plain if it looks like a token, else quoted as JSON, which is also YAML.
 fn scalar(token: &str) -> String {
     let plain = token.starts_with(|c: char| c.is_ascii_alphabetic())
         && token

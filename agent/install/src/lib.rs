@@ -1,10 +1,11 @@
-//! What the agent does to the node: programs, a kubeconfig, an entry in a CNI configuration.
+//! The installation on the node: programs, a kubeconfig, and an entry in a CNI configuration.
 //!
-//! [`Agent`] keeps it so until a signal comes, and then asks [`Owner`] whether it stays. [`Installer`] makes one pass at a time and remembers what it wrote; [`Installer::trouble`] says whether
-//! that is still there; [`Installer::remove`] takes it away. A description of what is wanted ([`Desired`]) is
-//! plain data. [`plan()`] says what a pass would do, with the same decisions and without writing.
+//! [`Agent`] keeps it in sync until a signal arrives, and then asks [`Owner`] whether it stays. [`Installer`] makes one pass
+//! at a time and remembers what it wrote; [`Installer::trouble`] checks that it is still there; [`Installer::remove`] removes
+//! it. The desired state ([`Desired`]) is plain data. [`plan()`] describes what a pass would do, with the same decisions
+//! and without writing.
 //!
-//! Every file is written beside its place, synced and renamed, so that at no moment half a file is seen.
+//! Every file is written next to its target, synced and renamed, so that no reader sees a partial file.
 
 #![forbid(unsafe_code)]
 

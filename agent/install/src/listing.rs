@@ -1,4 +1,4 @@
-//! Which files of the directory a container runtime would use.
+//! Lists the files of the directory that a container runtime would load.
 
 use super::entry::is_ours;
 use super::files::read_bytes;
@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 /// The configurations of a directory, bytewise sorted as runtimes sort them.
 #[derive(Debug, Default)]
 pub struct Listing {
-    /// Those that a runtime would load.
+    /// Configurations that a runtime would load.
     pub valid: Vec<(PathBuf, Json)>,
-    /// The others, with the reason.
+    /// The others, with the reason why not.
     pub invalid: Vec<(PathBuf, String)>,
 }
 
 impl Listing {
-    /// A valid one by its path.
+    /// Returns a valid configuration by its path.
     #[must_use]
     pub fn get(&self, path: &Path) -> Option<&Json> {
         self.valid
@@ -29,7 +29,7 @@ impl Listing {
             .map(|(_, json)| json)
     }
 
-    /// Why none can be used, in words.
+    /// Returns a text with the reasons of all invalid files.
     #[must_use]
     pub fn reasons(&self) -> String {
         let one = |(path, why): &(PathBuf, String)| format!("; {} {why}", path.display());
@@ -37,13 +37,13 @@ impl Listing {
     }
 }
 
-/// Reads the directory: files that end in `.conf` or `.conflist` exactly. A plugin in a `.json` is not used, as by Istio's agent,
-/// but containerd and CRI-O load it, so it is one of those that are named.
+/// Reads the files of the directory that end in exactly `.conf` or `.conflist`. A plugin in a `.json` is not used, as in
+/// Istio's agent, but containerd and CRI-O load it, so it is listed as invalid.
 ///
 /// # Errors
 /// The directory cannot be read.
 pub fn list(dir: &Path) -> io::Result<Listing> {
-    // A container's mount shows a directory that the node has deleted, empty, whatever the node has there now.
+    // If the node deleted the directory, the container's mount shows it as empty, even if the node has a new one there.
     if std::fs::metadata(dir)?.nlink() == 0 {
         let why = "it was deleted on the node, and only a new container sees the one in its place";
         return Err(io::Error::new(io::ErrorKind::NotFound, why));
@@ -63,14 +63,14 @@ pub fn list(dir: &Path) -> io::Result<Listing> {
     Ok(listing)
 }
 
-/// Whether a name ends so. A file that is called `.conf` has that extension for runtimes, and none for
-/// [`Path::extension`].
+/// Returns true if the name ends in `ending`. Runtimes treat a file named `.conf` as having that extension;
+/// [`Path::extension`] does not.
 pub(crate) fn ends_in(path: &Path, ending: &str) -> bool {
     let name = path.file_name().unwrap_or_default();
     name.as_bytes().ends_with(ending.as_bytes())
 }
 
-/// `NAME.conf` as `NAME.conflist`.
+/// Returns `NAME.conflist` for `NAME.conf`.
 pub(super) fn as_list(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push("list");
@@ -83,7 +83,7 @@ fn candidates(dir: &Path) -> io::Result<Vec<PathBuf>> {
         let path = entry?.path();
         let mut endings = [".conf", ".conflist", ".json"].into_iter();
         let wanted = endings.any(|ending| ends_in(&path, ending));
-        // libcni omits directories, but neither what links lead to nor a pipe, in which a runtime waits for ever.
+        // libcni skips directories, but neither symbolic links nor pipes, on which a runtime blocks forever.
         if wanted && std::fs::symlink_metadata(&path).is_ok_and(|meta| !meta.is_dir()) {
             found.push(path);
         }
@@ -92,7 +92,7 @@ fn candidates(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// One file that a setting names, whatever its extension; the error is why our entry cannot go into it.
+/// Reads a file named by a setting, with any extension. The error is the reason why our entry cannot be added.
 pub(super) fn extendable(path: &Path) -> Result<Json, String> {
     let json = read_object(path)?;
     match json.get("type") {
@@ -105,7 +105,7 @@ pub(super) fn extendable(path: &Path) -> Result<Json, String> {
     Ok(json)
 }
 
-/// One file; the error is why a runtime would not load it.
+/// Reads a file. The error is the reason why a runtime would not load it.
 pub(super) fn read(path: &Path) -> Result<Json, String> {
     let json = read_object(path)?;
     if ends_in(path, ".conflist") {
@@ -116,9 +116,9 @@ pub(super) fn read(path: &Path) -> Result<Json, String> {
     Ok(json)
 }
 
-/// One file, whatever its name.
+/// Reads a file of any name as a JSON object.
 pub(super) fn read_object(path: &Path) -> Result<Json, String> {
-    // Opening a pipe would wait for ever.
+    // Opening a pipe would block forever.
     if path.exists() && !path.is_file() {
         return Err("is not a file".into());
     }
@@ -132,7 +132,7 @@ pub(super) fn read_object(path: &Path) -> Result<Json, String> {
     }
 }
 
-/// Why a file is not read.
+/// The reason why a file cannot be read.
 pub(super) enum Unread {
     File(io::Error),
     Json(String),
@@ -147,19 +147,19 @@ impl fmt::Display for Unread {
     }
 }
 
-/// The value in a file. Bytes within a string that are no UTF-8 become U+FFFD, as runtimes read them.
+/// Reads the value in a file. Invalid UTF-8 within a string becomes U+FFFD, as in runtimes.
 pub(super) fn read_json(path: &Path) -> Result<Json, Unread> {
     let bytes = read_bytes(path).map_err(Unread::File)?;
     Json::parse(&String::from_utf8_lossy(&bytes)).map_err(Unread::Json)
 }
 
-/// A configuration with no plugin but ours, which an agent left that wrote it and was killed.
+/// Returns true for a configuration without any plugin but ours, left by an agent that was killed.
 pub(super) fn is_only_ours(json: &Json) -> bool {
     let plugins = json.get("plugins").and_then(Json::as_array);
     is_ours(json) || plugins.is_some_and(|p| !p.is_empty() && p.iter().all(is_ours))
 }
 
-/// Whether a plugin says which it is.
+/// Returns true if a plugin has a type.
 pub(super) fn has_type(json: &Json) -> bool {
     json.get("type")
         .and_then(Json::as_str)

@@ -1,5 +1,5 @@
-//! Under which names agents wrote lists of their own on this node, until these are gone: an agent with another setting,
-//! and `weir uninstall`, tell by it a copy from the network's own file that an agent extended.
+//! Records the names under which agents wrote their own lists on this node, until these are gone. By this record, an agent
+//! with other settings and `weir uninstall` distinguish a copy from the network's own file that an agent extended.
 
 use super::copy::{has_ours, name_of};
 use super::desired::Desired;
@@ -7,18 +7,18 @@ use super::files;
 use super::listing::Listing;
 use std::io;
 
-/// Beside the kubeconfig: names, one a line. Where it is gone, as after the node has started again, only the usual names tell,
-/// see [`super::copy::left`].
+/// The record, next to the kubeconfig: one name per line. If it is missing, as after a reboot of the node, only the usual
+/// names are known, see [`super::copy::left`].
 pub(super) const FILE: &str = "owned-names";
 
-/// The names; none where they cannot be read.
+/// Reads the names; none if they cannot be read.
 pub(super) fn read(desired: &Desired) -> Vec<String> {
     let text = files::read_text(&desired.own_names()).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
 }
 
-/// Keeps the names of lists that have an entry of ours, and the one that is about to be written. To be called before a
-/// pass writes anything: a list of that name that has no entry is another component's by now.
+/// Keeps the names of lists that have an entry of ours, and adds the one that is about to be written. Must be called before
+/// a pass writes anything: a list of that name without our entry now belongs to another component.
 pub(super) fn keep(desired: &Desired, listing: &Listing) -> io::Result<()> {
     let known = read(desired);
     let is_ours = |name: &String| {

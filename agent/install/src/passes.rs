@@ -1,4 +1,4 @@
-//! Passes that keep the plugin installed, one after the other, each for a reason.
+//! The loop of passes that keeps the plugin installed.
 
 use super::owner::Owner;
 use super::throttle::{Throttle, Turn};
@@ -9,69 +9,69 @@ use std::time::{Duration, Instant};
 use weir_core::journal::install::{Event, Retry};
 use weir_core::journal::{Journal, process};
 
-/// Between two looks for a configuration: another writer may be writing it piece by piece.
+/// Pause between two searches for a configuration: another writer may be writing it in pieces.
 const PACE: Duration = Duration::from_millis(100);
-/// Without a configuration it is looked again after this long: an empty directory that the node deletes, and that a
-/// mount keeps alive, makes no event.
+/// Interval of searches while there is no configuration: an empty directory that the node deletes, and that a
+/// mount keeps alive, causes no event.
 const LOOK: Duration = Duration::from_secs(5);
 /// Interval of the log line while contention goes on.
 const SUMMARY: Duration = Duration::from_secs(60);
-/// After a pass that failed the next one comes after the first of these, then after twice as long each time, up to the
-/// second: what is installed is in force meanwhile.
+/// Pause after a failed pass: the first, doubled after each further failure up to the second. The existing installation is
+/// in force in the meantime.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// How the process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// After a signal; the installation stays, or is removed.
+    /// After a signal; the installation stays or was removed.
     Well,
-    /// The node could not be made as desired, or a task ended. Nothing is removed.
+    /// The desired state could not be reached, or a task ended. Nothing is removed.
     Failed,
     /// After a signal, and the installation could not be removed.
     NotRemoved,
 }
 
-/// How the last step ended.
+/// The result of the last step.
 enum Configured {
     /// The configuration is written.
     Written,
-    /// It was as it would be written.
+    /// The configuration was already in sync.
     Unchanged,
-    /// The first two steps are to be done again.
+    /// The first two steps must run again.
     Again,
-    /// A signal came.
+    /// A signal arrived.
     Signal,
 }
 
-/// What is installed, and what was recorded of it.
+/// The loop of the installation, and what it recorded last.
 pub struct Agent {
     pub(crate) owner: Owner,
     pub(crate) installer: Installer,
     pub(crate) journal: Journal,
     signals: Signals,
-    /// Contention: details would flood the log.
+    /// During contention, details would flood the log.
     quiet: bool,
     was_ready: bool,
-    /// What led to the last pass, and how many of those that followed each other had something to repair.
+    /// The reason for the last pass, and how many consecutive passes repaired something.
     woken: String,
     repairs: u32,
-    /// Contention was told of.
+    /// Contention was reported.
     contested: bool,
-    /// Why the last pass failed, until one is complete again.
+    /// Why the last pass failed, until a pass succeeds.
     failing: Option<String>,
     summary: Option<Instant>,
     warned: Option<String>,
-    /// Why there is no configuration to extend, as it was told last.
+    /// The last reported reason why there is no configuration to extend.
     waits: Option<String>,
-    /// What else goes with the installation.
+    /// Removes other parts together with the installation.
     pub(crate) beside: Option<Beside>,
 }
 
-/// Removes what is not the installer's. Returns what was removed, or what may be there still.
+/// Removes what is not the installer's. Returns what was removed, or what may be left.
 pub(crate) type Beside = Box<dyn FnOnce() -> Result<Vec<String>, String> + Send>;
 
 impl Agent {
-    /// Nothing is installed yet.
+    /// Creates the loop without installing anything.
     pub fn new(owner: Owner, installer: Installer, journal: Journal, signals: Signals) -> Self {
         Self {
             owner,
@@ -91,17 +91,17 @@ impl Agent {
         }
     }
 
-    /// This is removed, too, when the installation is; not when another agent follows.
+    /// Sets what is removed together with the installation; it is not called if another agent follows.
     pub fn with(&mut self, beside: Beside) {
         self.beside = Some(beside);
     }
 
-    /// Whether a pass was complete: from then on what fails is tried again.
+    /// Returns true after the first complete pass, after which failures are retried.
     pub fn was_ready(&self) -> bool {
         self.was_ready
     }
 
-    /// Keeps the plugin installed until a signal comes.
+    /// Keeps the plugin installed until a signal arrives.
     pub fn run(&mut self) -> End {
         let result = self.install_until_signal();
         self.not_in_force();
@@ -134,7 +134,7 @@ impl Agent {
         self.journal.record(Event::NotInForce { configuration });
     }
 
-    /// What happens in every pass.
+    /// Records a detail of a pass.
     fn detail(&self, what: &str) {
         let (what, quiet) = (what.to_owned(), self.quiet);
         self.journal.record(Event::Detail { what, quiet });
@@ -145,8 +145,8 @@ impl Agent {
         self.journal.record(Event::Warned { what });
     }
 
-    /// Passes, one after the other. The first has to succeed: the kubelet starts the agent again, and says so. After it
-    /// a failure is tried again, unless only a new container can see what is wrong.
+    /// Runs passes until a signal arrives. The first one must succeed: the kubelet restarts the agent, and reports that. Later
+    /// failures are retried, unless only a new container can see the node's directory.
     fn install_until_signal(&mut self) -> Result<(), InstallError> {
         let mut throttle = Throttle::default();
         let mut pause = RETRY.0;
@@ -187,19 +187,19 @@ impl Agent {
         }
     }
 
-    /// Waits until something changes, if that can be seen, or until the pause is over. Whether a signal came.
+    /// Waits until something changes, if it can be watched, or until the end of the pause. Returns true if a signal arrived.
     fn wait_after_failure(&self, pause: Duration) -> bool {
         let woken = self
             .watch_everything()
             .and_then(|watch| watch.wait(&self.signals, Some(pause)).map_err(watch_failed));
         match woken {
             Ok(woken) => matches!(woken, Woken::Signal),
-            // Without a free descriptor there is no watch, and signals have theirs already.
+            // Without a free descriptor there is no watch; the descriptor for signals is already open.
             Err(_) => self.signals.wait(pause).unwrap_or(false),
         }
     }
 
-    /// One pass, and the wait for the next reason for one. Whether a signal came.
+    /// Runs one pass and waits for the reason for the next one. Returns true if a signal arrived.
     fn pass(&mut self, throttle: &mut Throttle) -> Result<bool, InstallError> {
         if self.wait_for_turn(throttle.turn(Instant::now()))? {
             return Ok(true);
@@ -228,10 +228,10 @@ impl Agent {
         self.repairs += u32::from(repairs && self.was_ready);
         let watch = self.watch_everything()?;
         watch.missing.iter().for_each(|line| self.warn(line));
-        // What happened before the watches were there made no event.
+        // Changes before the watches were added caused no event.
         let (trouble, warning) = self.installer.trouble()?;
         match trouble {
-            // Nobody changed anything meanwhile, and more passes would not either.
+            // Nothing has changed in the meantime, and further passes would change nothing.
             Some(why) if is_unchanged && found.as_ref() == Some(&why) => {
                 self.tell_waits(why);
                 let woken = watch.wait(&self.signals, Some(LOOK));
@@ -268,7 +268,7 @@ impl Agent {
         Ok(false)
     }
 
-    /// Whether a signal came meanwhile.
+    /// Waits for the turn of a pass. Returns true if a signal arrived.
     fn wait_for_turn(&mut self, turn: Turn) -> Result<bool, InstallError> {
         let (wait, contention_begins, contention) = match turn {
             Turn::Now { after_contention } => {
@@ -288,7 +288,7 @@ impl Agent {
         self.journal.record(Event::Damped);
         self.quiet = contention;
         let due = self.summary.is_none_or(|t| t.elapsed() >= SUMMARY);
-        // One may be by chance, while files of others change again and again.
+        // A single repair may be a coincidence while files of other components keep changing.
         let is_contested = contention && self.repairs > 1;
         let begins = is_contested && !self.contested;
         if begins || contention_begins || (contention && due) {
@@ -307,11 +307,11 @@ impl Agent {
         self.signals.wait(wait).map_err(watch_failed)
     }
 
-    /// Writes the configuration, once there is one to extend.
+    /// Waits for a configuration to extend, and writes ours.
     fn configure(&mut self) -> Result<Configured, InstallError> {
         loop {
             let watch = self.watch_everything()?;
-            // An entry that is there, of the time before, calls the program meanwhile, which reads the kubeconfig.
+            // An existing entry from earlier calls the program in the meantime, which reads the kubeconfig.
             if let Some(why) = self.installer.files_trouble() {
                 self.detail(&format!("once more: {why}"));
                 return Ok(Configured::Again);
@@ -335,7 +335,7 @@ impl Agent {
         }
     }
 
-    /// Why the plugin is not in force until another component does something; once.
+    /// Reports once why the plugin is not in force until another component acts.
     fn tell_waits(&mut self, why: String) {
         if self.waits.as_ref() == Some(&why) {
             return;

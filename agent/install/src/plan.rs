@@ -1,4 +1,4 @@
-//! What a pass would do, in words. The decisions are those of the pass itself.
+//! Describes what a pass would do. The decisions are those of the pass itself.
 
 use super::binaries::programs;
 use super::config::{Choice, choose, write};
@@ -7,22 +7,22 @@ use super::files;
 use super::kubeconfig::kubeconfig;
 use std::path::PathBuf;
 
-/// One file of a pass.
+/// A planned change of one file.
 #[derive(Debug, Clone)]
 pub struct Planned {
-    /// Where.
+    /// The file.
     pub path: PathBuf,
-    /// `write`, `keep`, `remove` or `wait`, or `fail` for what a pass would end with.
+    /// `write`, `keep`, `remove` or `wait`, or `fail` for an error that would end the pass.
     pub action: &'static str,
-    /// Why.
+    /// The reason.
     pub why: String,
-    /// Mode of what would be written.
+    /// Mode of the file to be written.
     pub mode: Option<u32>,
-    /// Text of what would be written, without secrets.
+    /// Text of the file to be written, without secrets.
     pub text: Option<String>,
 }
 
-/// Looks at the node and writes nothing.
+/// Plans a pass without writing anything.
 #[must_use]
 pub fn plan(desired: &Desired) -> Vec<Planned> {
     let mut steps = Vec::new();

@@ -1,4 +1,4 @@
-//! Taking the installation away: the configuration first, so that no runtime calls what is about to go.
+//! Removes the installation: the configuration first, so that no runtime calls a program that is about to be removed.
 
 use super::config::{has_plugins, take_out};
 use super::copy;
@@ -15,29 +15,29 @@ use std::time::Duration;
 use weir_cni::http;
 use weir_cni::plugin::LOG_SOCKET;
 
-/// Looks at one file that another writer replaces meanwhile.
+/// Maximum number of attempts per file while another writer replaces it.
 const LOOKS: u32 = 5;
-/// An agent that runs answers within this time, or is there and hangs.
+/// A running agent answers within this time, unless it hangs.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// One thing of ours on the node.
+/// A remaining part of the installation on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Left {
     /// The file.
     pub path: PathBuf,
-    /// What is in it.
+    /// A description of its content.
     pub what: &'static str,
 }
 
-/// That no agent runs on this node, which would install again at once what is removed.
+/// Checks that no agent runs on this node, which would immediately reinstall what is removed.
 ///
 /// # Errors
-/// One does; what to do first.
+/// An agent runs; with the remedy.
 pub fn check_alone(desired: &Desired) -> Result<(), String> {
     let socket = desired.kubeconfig.with_file_name(LOG_SOCKET);
     let answers = match http::get(&socket, "/", ANSWER) {
         Ok(_) => true,
-        // It took the connection; the kinds of an address where nobody listens are others.
+        // The agent accepted the connection; other error kinds mean that nothing listens there.
         Err(e) => matches!(
             e.kind(),
             ErrorKind::TimedOut
@@ -57,7 +57,7 @@ pub fn check_alone(desired: &Desired) -> Result<(), String> {
     ))
 }
 
-/// What of ours is on the node.
+/// Lists the parts of the installation on the node.
 ///
 /// # Errors
 /// The directory of configurations cannot be read.
@@ -93,10 +93,10 @@ pub fn left(desired: &Desired) -> Result<Vec<Left>, String> {
     Ok(found)
 }
 
-/// Configurations with an entry of ours, also those that a runtime would not load.
+/// Lists configurations with an entry of ours, including those that a runtime would not load.
 fn ours(desired: &Desired) -> Result<Vec<PathBuf>, String> {
     let dir = &desired.net_dir;
-    // What was deleted on the node holds nothing.
+    // A directory that was deleted on the node has no configurations.
     if std::fs::metadata(dir).is_ok_and(|meta| meta.nlink() == 0) {
         return Ok(Vec::new());
     }
@@ -122,18 +122,18 @@ fn has_ours(path: &Path) -> bool {
     listing::read_json(path).is_ok_and(|json| is_ours(&json) || copy::has_ours(&json))
 }
 
-/// Removes everything of ours from every configuration, then the kubeconfig, then, unless it is to stay, the
-/// program. Says what was done.
+/// Removes our entries from all configurations, then the kubeconfig, then the program unless it is to be kept.
+/// Returns texts about what was done.
 ///
 /// # Errors
-/// The first step that failed; those after it are not done. One configuration does not keep the others.
+/// The first step that failed; the steps after it are not done. A failed configuration does not prevent the others.
 pub fn remove_everything(desired: &Desired) -> Result<Vec<String>, String> {
     let mut done = from_configurations(desired, None)?;
     done.extend(credentials_and_program(desired)?);
     Ok(done)
 }
 
-/// Out of `written`, too, which may be no JSON by now: that is said.
+/// Removes our entries from all configurations, and from `written`, which may no longer be JSON: that is an error.
 fn from_configurations(desired: &Desired, written: Option<&Path>) -> Result<Vec<String>, String> {
     let listing = listing::list(&desired.net_dir).unwrap_or_default();
     let mut copies: Vec<PathBuf> = copy::left(desired, &listing)
@@ -172,8 +172,8 @@ fn from_configurations(desired: &Desired, written: Option<&Path>) -> Result<Vec<
     }
 }
 
-/// The work at shutdown: as [`remove_everything`], where a configuration was written. One of our own goes whatever is in it
-/// by now. Entries in others, of the time when these came first, go too: without the kubeconfig they would fail every pod.
+/// Removes the installation at shutdown: as [`remove_everything`] if a configuration was written. Our own configuration is
+/// removed whatever its content. Earlier entries in others are removed too: without the kubeconfig every pod would fail.
 pub(super) fn remove_installed(
     desired: &Desired,
     written: Option<&Path>,
@@ -200,14 +200,14 @@ fn credentials_and_program(desired: &Desired) -> Result<Vec<String>, String> {
     } else if program.exists() {
         done.push(format!("{} stays: a runtime may still call it to delete pods; WEIR_KEEP_PLUGIN=false removes it", program.display()));
     }
-    // A token may be in one.
+    // An unfinished file may contain a token.
     match unfinished::tidy_all(desired) {
         failed if failed.is_empty() => Ok(done),
         failed => Err(failed.join("; ")),
     }
 }
 
-/// Our entry out of one file. A copy of another one goes as a whole, and so does what has nothing else in it: a list
+/// Removes our entry from one file. Deletes the file if it is a copy of another one, or has nothing but our entry: a list
 /// without plugins would stop a runtime.
 fn from_configuration(path: &Path, is_copy: bool) -> Result<Option<String>, String> {
     let fail = |e: &dyn std::fmt::Display| {
@@ -224,7 +224,7 @@ fn from_configuration(path: &Path, is_copy: bool) -> Result<Option<String>, Stri
         if is_ours(&json) || is_copy {
             return delete(path, "configuration");
         }
-        // Of one that another component replaced nothing is asked.
+        // A file that another component replaced needs no further check.
         if !copy::has_ours(&json) {
             return Ok(None);
         }

@@ -5,10 +5,10 @@ use serde_json::Value;
 use weir_cni::json::any_case::AnyCase;
 use weir_cni::protocol::Selector;
 
-/// The list as the plugin reads it. Empty text is an empty list.
+/// Parses the list for the plugin. An empty text is an empty list.
 ///
 /// # Errors
-/// What does not fit, in words.
+/// A text that names what is not valid.
 pub fn selectors(text: &str) -> Result<Vec<Selector>, String> {
     if text.trim().is_empty() {
         return Ok(Vec::new());
@@ -27,7 +27,7 @@ pub fn selectors(text: &str) -> Result<Vec<Selector>, String> {
     Ok(pairs.into_iter().map(|AnyCase(pair)| pair).collect())
 }
 
-/// Everything in selectors is a text, so that numbers and booleans of YAML are ones, too, as for Istio's agent.
+/// Converts numbers and booleans of YAML to texts, as in Istio's agent: all values in selectors are texts.
 fn in_texts(value: Value) -> Value {
     match value {
         Value::Bool(_) | Value::Number(_) => value.to_string().into(),
@@ -40,10 +40,10 @@ fn in_texts(value: Value) -> Value {
     }
 }
 
-/// The same as JSON text in the form of the plugin's configuration: every pair with both keys.
+/// As [`selectors`], as JSON text for the plugin's configuration: every pair with both keys.
 ///
 /// # Errors
-/// What does not fit, in words.
+/// A text that names what is not valid.
 pub(super) fn parse_selectors(text: &str) -> Result<String, String> {
     serde_json::to_string(&selectors(text)?).map_err(|e| e.to_string())
 }

@@ -1,23 +1,23 @@
-//! How often the installation is repaired while another installer keeps reverting it.
+//! Limits how often the installation is repaired while another installer keeps reverting it.
 
 use std::time::{Duration, Instant};
 
-/// One token each: 0.2 passes a second.
+/// Time to refill one token: 0.2 passes per second.
 const REFILL: Duration = Duration::from_secs(5);
-/// A pass without a token begins this long after the one before: until it is done, pods start without the plugin. With the
-/// time that a pass takes, what was changed is put right within a second.
+/// Minimum distance of a pass without a token from the one before: until it is done, pods start without the plugin.
+/// Including the duration of the pass, a change is repaired within a second.
 const PACE: Duration = Duration::from_millis(900);
-/// Hours of contention do not slow the agent down for hours afterwards.
+/// Maximum debt, so that hours of contention do not slow down the agent for hours afterwards.
 const LONGEST_DEBT: Duration = Duration::from_secs(60);
-/// More waits in a row than this are contention.
+/// Number of consecutive waits above which there is contention.
 const PATIENCE: u32 = 5;
 
-/// A bucket with one token. Without a token a pass keeps a distance to the one before, goes ahead anyway, and owes the token.
+/// A bucket with one token. A pass without a token keeps its distance from the one before, proceeds, and owes the token.
 #[derive(Debug, Default)]
 pub(crate) struct Throttle {
-    /// When there is a token again.
+    /// When the next token is available.
     free_at: Option<Instant>,
-    /// When the last pass began, or will.
+    /// When the last pass began or will begin.
     last: Option<Instant>,
     waits: u32,
 }
@@ -25,24 +25,24 @@ pub(crate) struct Throttle {
 /// Whether a pass may begin.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// Now.
+    /// Yes, now.
     Now {
-        /// Contention has ended; so many passes had to wait.
+        /// If contention has ended: the number of passes that had to wait.
         after_contention: Option<u32>,
     },
-    /// After this long.
+    /// After a wait.
     After {
-        /// How long.
+        /// Duration of the wait.
         wait: Duration,
-        /// Contention has begun: the first time this many waits came in a row.
+        /// Contention has begun: the number of consecutive waits has exceeded the limit just now.
         contention_begins: bool,
-        /// Contention goes on: a line for every pass would flood the log.
+        /// Contention continues: a line for every pass would flood the log.
         contention: bool,
     },
 }
 
 impl Throttle {
-    /// Asks for a turn.
+    /// Requests a turn.
     pub(crate) fn turn(&mut self, now: Instant) -> Turn {
         let missing = self.free_at.map(|t| t.saturating_duration_since(now));
         match missing.filter(|m| !m.is_zero()) {

@@ -1,7 +1,7 @@
-//! The types that runtimes decode a configuration into. One member of another type, and they do not load the file.
+//! The types into which runtimes decode a configuration. They do not load a file with a member of another type.
 //!
-//! Reference: `PluginConf` and `NetworkConfFromBytes` of the CNI library 1.3.0; CNI specification 1.1.0, section 1. What
-//! is `null` counts as absent within a plugin, and not beside `plugins`.
+//! Reference: `PluginConf` and `NetworkConfFromBytes` of the CNI library 1.3.0; CNI specification 1.1.0, section 1. A
+//! member that is `null` counts as absent within a plugin, but not beside `plugins`.
 
 use super::json::Json;
 
@@ -32,7 +32,7 @@ const PLUGIN: [Member; 6] = [
     ),
 ];
 
-/// One plugin, in a list or as a configuration of its own; the error names the member behind `path`.
+/// Checks one plugin, in a list or as a separate configuration. The error names the member after `path`.
 pub(super) fn plugin(json: &Json, path: &str) -> Result<(), String> {
     members(json, path, &PLUGIN)?;
     match json.get("type").and_then(Json::as_str) {
@@ -42,7 +42,7 @@ pub(super) fn plugin(json: &Json, path: &str) -> Result<(), String> {
     }
 }
 
-/// The `plugins` of a list: at least one.
+/// Checks the `plugins` of a list, at least one.
 pub(super) fn plugins(plugins: &Json) -> Result<(), String> {
     let plugins = plugins.as_array().ok_or("has plugins that are no array")?;
     if plugins.is_empty() {
@@ -52,7 +52,7 @@ pub(super) fn plugins(plugins: &Json) -> Result<(), String> {
     plugins.try_for_each(|(n, json)| plugin(json, &format!("plugins[{n}]")))
 }
 
-/// The members of a list beside its plugins, which may be absent.
+/// Checks the optional members of a list beside its plugins.
 pub(super) fn list(json: &Json) -> Result<(), String> {
     let there = |key| json.get(key).map(|value| (key, value));
     let mut members = ["name", "cniVersion"].into_iter().filter_map(there);

@@ -1,8 +1,8 @@
-//! Files that are written beside their place, and renamed when they are whole.
+//! Files that are written next to their target, and renamed when they are complete.
 //!
-//! The agents of two pods may write at the same time, during an upgrade for example, and each is process 1 of its own
-//! container: names are random and the file must be new. Whoever writes holds a lock (`flock(2)`), which ends with the
-//! process, so that what a killed agent left is told from what another one is writing.
+//! The agents of two pods may write at the same time, for example during an upgrade, and each is process 1 of its own
+//! container: names are random and the file must be new. The writer holds a lock (`flock(2)`), which ends with the
+//! process, so that leftovers of a killed agent can be distinguished from files that another one is writing.
 
 use super::desired::Desired;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -13,24 +13,24 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
 
-/// In the names of our unfinished files, so that nobody else's are removed.
+/// Part of the names of our unfinished files, so that no other program's files are removed.
 const MARK: &str = ".tmp.weir-";
-/// Names that are tried; each has 64 random bits.
+/// Maximum number of names that are tried; each has 64 random bits.
 const ATTEMPTS: u32 = 8;
 
-/// A file that is not in its place yet; removed when it is dropped before.
+/// A file that is not renamed yet. Dropping it before removes the file.
 pub(super) struct Unfinished {
     path: PathBuf,
     target: PathBuf,
-    /// Has the lock. For reading: a program that any process has open for writing cannot be executed (`ETXTBSY`), and
-    /// it may be as soon as it is renamed.
+    /// Holds the lock. Opened for reading: a program that any process has open for writing cannot be executed (`ETXTBSY`), and
+    /// it may be executed as soon as it is renamed.
     lock: File,
     finished: bool,
 }
 
 impl Unfinished {
-    /// A new file in the directory of `target`, for its owner alone, and the descriptor to write it. What killed processes
-    /// left of the same target goes: names are random, and the leftovers would be ever more.
+    /// Creates a file in the directory of `target` with mode 0600, and returns the descriptor for writing. Removes what killed
+    /// processes left of the same target: names are random, so leftovers would accumulate.
     pub(super) fn beside(target: &Path) -> io::Result<(Self, File)> {
         let _ = remove_beside(target, MARK);
         let mut attempt = 1;
@@ -50,7 +50,7 @@ impl Unfinished {
         }
     }
 
-    /// `None`: another agent, which tidied up, had it first.
+    /// Creates and locks the file; `None` if another agent, which removes leftovers, locked or removed it first.
     fn create(target: &Path, path: &Path) -> io::Result<Option<(Self, File)>> {
         let file = OpenOptions::new()
             .write(true)
@@ -83,12 +83,12 @@ impl Unfinished {
         Ok(Some((unfinished, file)))
     }
 
-    /// Syncs what was written, and renames it.
+    /// Syncs the file and renames it.
     pub(super) fn finish(self, file: File, mode: u32) -> io::Result<()> {
         self.finish_if(file, mode, || true).map(drop)
     }
 
-    /// The same if `still`, asked between the two; whether it was so.
+    /// As [`Unfinished::finish`], if `still`, which is called between the two, returns true. Returns its result.
     pub(super) fn finish_if(
         mut self,
         file: File,
@@ -118,7 +118,7 @@ impl Drop for Unfinished {
 }
 
 fn random_name(target: &Path) -> PathBuf {
-    // Keys from the kernel, for each thread.
+    // The keys are random numbers from the kernel, per thread.
     let random = RandomState::new().build_hasher().finish();
     let mut name = target.file_name().unwrap_or_default().to_owned();
     name.push(format!("{MARK}{random:016x}"));
@@ -133,7 +133,8 @@ fn open(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Takes the lock. Where a file system has none, or none for a descriptor that only reads (NFS), none is taken.
+/// Takes the lock; false if another process holds it. A file system without locks, or without locks for a read-only
+/// descriptor (NFS), counts as free.
 fn is_free(file: &File) -> bool {
     !matches!(file.try_lock(), Err(TryLockError::WouldBlock))
 }
@@ -142,20 +143,20 @@ fn is_linked(file: &File) -> io::Result<bool> {
     Ok(file.metadata()?.nlink() > 0)
 }
 
-/// [`tidy`] for every directory that is written into.
+/// Calls [`tidy`] for every directory into which the installer writes.
 pub(super) fn tidy_all(desired: &Desired) -> Vec<String> {
     let kubeconfig = desired.kubeconfig.parent();
     let dirs = [desired.bin_dir.as_path(), &desired.net_dir].into_iter();
     dirs.chain(kubeconfig).flat_map(tidy).collect()
 }
 
-/// Removes what agents that were killed left unfinished in a directory, whatever it was to become; the failures come back.
-/// What another agent is writing stays.
+/// Removes unfinished files of killed agents from a directory, for any target, and returns the failures.
+/// Files that another agent is writing stay.
 pub(super) fn tidy(dir: &Path) -> Vec<String> {
     remove_where(dir, |name| name.contains(MARK))
 }
 
-/// The same for copies of one program, also those of another installer.
+/// As [`tidy`], for copies of one program, including those of another installer.
 pub(super) fn tidy_copies(program: &Path) -> Vec<String> {
     remove_beside(program, ".tmp.")
 }
@@ -169,7 +170,7 @@ fn remove_beside(target: &Path, mark: &str) -> Vec<String> {
 }
 
 fn remove_where(dir: &Path, is_unfinished: impl Fn(&str) -> bool) -> Vec<String> {
-    // A directory that cannot be read is reported by whoever writes into it.
+    // A directory that cannot be read is reported by the step that writes into it.
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let stale = entries.filter(|e| is_unfinished(&e.file_name().to_string_lossy()));
     let failed = stale.filter_map(|e| {
@@ -182,13 +183,13 @@ fn remove_where(dir: &Path, is_unfinished: impl Fn(&str) -> bool) -> Vec<String>
     failed.collect()
 }
 
-/// Removes it unless it is being written. A link goes itself, and not what it leads to.
+/// Removes a file unless it is being written. Of a symbolic link, the link itself is removed.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let meta = match std::fs::symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         meta => meta?,
     };
-    // Kept until the file is gone: its writer may be about to lock it.
+    // The lock is held until the file is removed: its writer may be about to lock it.
     let file = meta.is_file().then(|| open(path)).and_then(Result::ok);
     if let Some(file) = &file
         && !is_free(file)

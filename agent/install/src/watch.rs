@@ -1,4 +1,4 @@
-//! Waiting for changes to what was installed.
+//! Waits for changes to the installed files.
 
 use super::listing::ends_in;
 use nix::errno::Errno;
@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weir_core::thread::task::Tasks;
 
-/// Between two looks at where paths lead: a link in one that is turned makes no event.
+/// Interval of checks where paths lead: a changed link within a path causes no event.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// SIGINT, SIGTERM and the end of a task as something to wait for.
+/// SIGINT, SIGTERM and the end of a task, as descriptors to poll.
 pub struct Signals(SignalFd, Tasks);
 
 impl Signals {
-    /// Blocks both in this thread and in those that it makes later, so before any is made.
+    /// Blocks both signals in this thread and in threads that it starts later; must be called before any is started.
     pub fn block(tasks: Tasks) -> nix::Result<Self> {
         let mut set = SigSet::empty();
         set.add(Signal::SIGINT);
@@ -34,18 +34,18 @@ impl Signals {
         [self.0.as_fd(), self.1.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN))
     }
 
-    /// The tasks that ended by themselves, which is why everything has to end.
+    /// Returns the tasks that ended by themselves, for which the process must end.
     pub fn ended_tasks(&self) -> Vec<&'static str> {
         self.1.ended()
     }
 
-    /// Waits; whether a signal came. It stays pending, so that the next call sees it too.
+    /// Waits up to `limit`. Returns true if a signal arrived, which stays pending, so that the next call sees it too.
     pub(crate) fn wait(&self, limit: Duration) -> nix::Result<bool> {
         let end = Instant::now() + limit;
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let mut fds = self.fds();
-            // One more millisecond: a timeout of 0 would spin for the last part of one.
+            // One additional millisecond: a timeout of 0 would cause a busy loop for the last fraction of a millisecond.
             let timeout = PollTimeout::try_from(left + Duration::from_millis(1));
             match poll(&mut fds, timeout.unwrap_or(PollTimeout::MAX)) {
                 Err(Errno::EINTR) => {}
@@ -57,39 +57,39 @@ impl Signals {
         }
     }
 
-    /// Whether a signal came; it stays pending.
+    /// Returns true if a signal has arrived, which stays pending.
     pub(crate) fn came(&self) -> bool {
         poll(&mut self.fds(), PollTimeout::ZERO).is_ok_and(|n| n > 0)
     }
 }
 
-/// What ended a wait.
+/// The reason for the end of a wait.
 pub(crate) enum Woken {
     /// SIGINT or SIGTERM, or a task ended.
     Signal,
-    /// Something was changed: what, in words.
+    /// Something changed; a text.
     Changed(String),
-    /// Nothing happened for as long as was to be waited.
+    /// The time limit, without a change.
     Late,
 }
 
 #[derive(Clone)]
 enum Watched {
-    /// One file: everything that may be done to it, a changed mode too.
+    /// A file, for all changes including its mode.
     File(PathBuf),
-    /// Only the names that a runtime would read.
+    /// A directory, for names that a runtime would load.
     Configurations(PathBuf),
-    /// Every name: the kubelet renews a directory by links.
+    /// A directory, for all names: the kubelet renews it by links.
     Credentials(PathBuf),
 }
 
-/// `inotifywait`: gone when dropped.
+/// A set of inotify watches, which end when it is dropped.
 pub(crate) struct Watch {
     inotify: Inotify,
     watched: HashMap<WatchDescriptor, Watched>,
-    /// What each path led to when it was about to be watched: device and inode.
+    /// The target of each path before its watch was added: device and inode.
     led: Vec<(PathBuf, Option<(u64, u64)>)>,
-    /// What was not there to be watched.
+    /// Texts about paths that did not exist and are not watched.
     pub(crate) missing: Vec<String>,
 }
 
@@ -121,8 +121,8 @@ impl Watch {
         self.add(dir, Self::directory(), Watched::Credentials(dir.to_owned()))
     }
 
-    /// Attributes do not count, they say nothing about what a file holds. Files that are moved away do: a
-    /// configuration under another name is gone for the runtime.
+    /// Returns the events of a directory. Attributes are left out, as they do not affect the content of a file. Files that are
+    /// moved away are included: a configuration under another name is gone for the runtime.
     fn directory() -> AddWatchFlags {
         AddWatchFlags::IN_CREATE
             | AddWatchFlags::IN_MOVED_TO
@@ -150,7 +150,7 @@ impl Watch {
         }
     }
 
-    /// Waits until something that counts happens, or for `limit`.
+    /// Waits for a relevant change, at most for `limit`.
     pub(crate) fn wait(&self, signals: &Signals, limit: Option<Duration>) -> nix::Result<Woken> {
         let end = limit.map(|limit| Instant::now() + limit);
         loop {
@@ -187,14 +187,14 @@ impl Watch {
         }
     }
 
-    /// A path that leads to something else than what is watched.
+    /// Returns a path that no longer leads to the watched file.
     fn elsewhere(&self) -> Option<&Path> {
         let mut led = self.led.iter();
         let moved = led.find(|(path, led)| leads(path) != *led);
         moved.map(|(path, _)| path.as_path())
     }
 
-    /// `None` for what does not count.
+    /// Describes an event; `None` if it is not relevant.
     fn describe(&self, event: &InotifyEvent) -> Option<String> {
         let verb = [
             (
@@ -212,7 +212,7 @@ impl Watch {
             (AddWatchFlags::IN_UNMOUNT, "was unmounted"),
         ];
         let verb = verb.iter().find(|(flag, _)| event.mask.intersects(*flag));
-        // IN_IGNORED comes after one of those above.
+        // IN_IGNORED follows one of the events above.
         let verb = verb.map(|(_, verb)| *verb)?;
         let Some(watched) = self.watched.get(&event.wd) else {
             return Some(format!("something {verb}"));

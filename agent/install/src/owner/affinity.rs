@@ -1,15 +1,15 @@
-//! Whether a DaemonSet wants a node: `nodeSelector` and required node affinity, as the scheduler reads them.
+//! Matches a DaemonSet with a node: `nodeSelector` and required node affinity, as the scheduler evaluates them.
 
 use serde_json::{Map, Value};
 
 type Labels = Map<String, Value>;
 
-/// Whether the DaemonSet is not for every node, so that the node's labels matter.
+/// Returns true if the DaemonSet is restricted to some nodes, so that the node's labels are needed.
 pub(crate) fn is_needed(spec: &Value) -> bool {
     selector(spec).is_some_and(|s| !s.is_empty()) || terms(spec).is_some()
 }
 
-/// Whether a DaemonSet with this `spec` is for the node. What this agent does not know counts as yes.
+/// Returns true if a DaemonSet with this `spec` selects the node. Unknown operators count as a match.
 pub(crate) fn matches(spec: &Value, node: &str, labels: &Labels) -> bool {
     let label = |key: &str| labels.get(key).and_then(Value::as_str);
     let selected = selector(spec)
@@ -19,7 +19,7 @@ pub(crate) fn matches(spec: &Value, node: &str, labels: &Labels) -> bool {
     let field = |key: &str| (key == "metadata.name").then_some(node);
     let term = |term: &Value| {
         let (labels, fields) = (list(term, "matchExpressions"), list(term, "matchFields"));
-        // A term without requirements is for no node.
+        // A term without requirements matches no node.
         let some = labels.len() + fields.len() > 0;
         some && labels.iter().all(|r| holds(r, label)) && fields.iter().all(|r| holds(r, field))
     };
@@ -30,7 +30,7 @@ fn selector(spec: &Value) -> Option<&Labels> {
     spec.pointer("/template/spec/nodeSelector")?.as_object()
 }
 
-/// `None`: no affinity is required.
+/// Returns the terms of the required node affinity; `None` if there is none.
 fn terms(spec: &Value) -> Option<&Vec<Value>> {
     const TERMS: &str = "/template/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
     spec.pointer(TERMS)?.as_array()

@@ -1,8 +1,8 @@
-//! What is learned about the agent's own pod while there is one.
+//! Learns about the agent's own pod while it exists.
 //!
-//! The kubelet ends the containers of a pod whose object is gone already (`kubectl delete pod --force`, the garbage
-//! collection of pods) with the same SIGTERM. Nothing can be asked about that pod then, and the token that is bound to
-//! it is refused within seconds, though its DaemonSet goes on and makes the next pod.
+//! The kubelet stops the containers of a pod whose object is already gone (`kubectl delete pod --force`, the garbage
+//! collection of pods) with the same SIGTERM. That pod can no longer be queried then, and the token bound to
+//! it is rejected within seconds, although its DaemonSet continues and creates the next pod.
 
 use super::{Object, Owner, REQUEST};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,8 +13,7 @@ use weir_core::journal::install::Event;
 use weir_core::pods::Pods;
 use weir_core::thread::rights;
 
-/// After a question that failed the next one comes after the first of these, then after twice as long each time, up to
-/// the second.
+/// Pause after a failed query: the first, doubled after each further failure up to the second.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// A pod of a DaemonSet.
@@ -29,7 +28,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// As upstream's chart names them.
+    /// Returns the names in upstream's chart.
     pub(crate) fn usual() -> Self {
         Self {
             uid: String::new(),
@@ -39,7 +38,7 @@ impl Known {
         }
     }
 
-    /// `None`: the pod belongs to no DaemonSet.
+    /// Reads the pod; `None` if it belongs to no DaemonSet.
     pub(crate) fn of(pod: &Object) -> Option<Self> {
         let mut owners = pod.metadata.owner_references.iter();
         let owner = owners.find(|owner| owner.kind == "DaemonSet")?;
@@ -52,13 +51,13 @@ impl Known {
     }
 }
 
-/// What was learned, kept for the end of the agent.
+/// The known owner, kept for the end of the agent.
 #[derive(Debug, Default)]
 pub(crate) struct Memory(Mutex<Option<Known>>);
 
 impl Memory {
     fn lock(&self) -> MutexGuard<'_, Option<Known>> {
-        // Nothing in here panics half-way.
+        // No holder of the lock panics in the middle of a change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -72,7 +71,7 @@ impl Memory {
 }
 
 impl Owner {
-    /// Asks for the agent's own pod until there is an answer, on a thread of its own: nothing waits for it.
+    /// Queries the agent's own pod until there is an answer, on a separate thread, so that nothing waits for it.
     pub fn learn(&self, journal: &Journal) {
         if self.always_removes || !self.is_a_pod() {
             return;
@@ -113,13 +112,13 @@ impl Owner {
         let client = Client::new(&self.kubeconfig)?;
         match client.pod::<Object>(&self.namespace, &self.pod, REQUEST) {
             Ok(pod) => Ok(Known::of(&pod)),
-            // Started by hand, with the name of no pod.
+            // The agent was started manually, and the name is not that of a pod.
             Err(e) if matches!(e.reason, Reason::NotFound(_)) => Ok(None),
             Err(e) => Err(e),
         }
     }
 
-    /// Whether the object of this very pod went while the agent ran, as the watch of pods saw it.
+    /// Returns true if the watch of pods saw that the object of this pod disappeared while the agent ran.
     pub(crate) fn pod_went(&self) -> bool {
         let (Some(known), Some(pods)) = (self.memory.get(), &self.pods) else {
             return false;

@@ -1,11 +1,11 @@
-//! What a signal to end means: an upgrade or a restart of the node, after which another agent comes, or the end of the
-//! mesh on this node.
+//! Determines the meaning of a signal to end: an upgrade or a reboot of the node, after which another agent follows, or the
+//! end of the mesh on this node.
 //!
-//! The kubelet sends the same SIGTERM in all of these cases. If the installation went each time, every pod that starts
-//! before the next agent is ready would start outside of the mesh, and would stay there if none comes. So the API
-//! server is asked, as `install-cni` asks it in ambient mode, whether the DaemonSet of the agent's pod goes on here.
-//! An answer that cannot be had counts as yes: what stays without need is in the way until `weir uninstall`, what goes
-//! without need lets pods out of the mesh.
+//! The kubelet sends the same SIGTERM in all of these cases. If the installation were removed each time, every pod that
+//! starts before the next agent is ready would start outside of the mesh, and would stay there if no agent follows. So the
+//! API server is asked, as by `install-cni` in ambient mode, whether the DaemonSet of the agent's pod continues on this node.
+//! Without an answer the installation stays: left without need, it is an obstacle until `weir uninstall`; removed without
+//! need, it lets pods start outside of the mesh.
 
 mod affinity;
 mod known;
@@ -22,49 +22,49 @@ use weir_cni::protocol::validate_kubernetes_name;
 use weir_core::pods::Pods;
 use weir_core::settings::Resolved;
 
-/// One request.
+/// Time limit for one request.
 const REQUEST: Duration = Duration::from_secs(2);
-/// All of them. The kubelet waits 30 seconds before it kills, and an uninstallation takes away the DaemonSet, the
-/// rights and the service account within a few.
+/// Time limit for all attempts. The kubelet waits 30 seconds before it kills the agent, and an uninstallation removes the
+/// DaemonSet, the rights and the service account within a few.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Between two attempts.
+/// Pause between attempts.
 const PAUSE: Duration = Duration::from_secs(1);
-/// A token that is refused so often belongs to no service account: a server that starts may refuse it once.
+/// Number of rejections after which the token's service account counts as deleted; a starting server may reject it once.
 const REFUSALS: u32 = 3;
-/// Seconds for which a token is good that the plugin works with until another agent comes: a long weekend, and three
-/// days for a node that comes back from it. An API server may shorten it.
+/// Validity in seconds of the token with which the plugin works until the next agent: a long weekend, and three days for a
+/// node that returns after it. An API server may shorten it.
 const VALID: u32 = 7 * 24 * 3600;
 
-/// In `agent/deploy`: the rights that only an upgrade needs.
+/// File in `agent/deploy` with the rights that only an upgrade needs.
 const UPGRADE: &str = "upgrade-rbac.yaml";
 
-/// What becomes of the installation, and why.
+/// The decision about the installation, with its reason.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Another agent comes, or nobody knows. The service account that both have, where it is known.
+    /// Another agent follows, or that is unknown. With the service account of both agents, if known.
     Stays {
         why: String,
         service_account: Option<String>,
     },
-    /// No agent comes after this one.
+    /// No agent follows this one.
     Goes { why: String },
 }
 
-/// Whom this agent belongs to.
+/// The owner of the agent's pod.
 #[derive(Clone)]
 pub struct Owner {
     namespace: String,
     pod: String,
     node: String,
     kubeconfig: PathBuf,
-    /// The installation is to go whatever the API server says.
+    /// The installation is always removed, without asking the API server.
     always_removes: bool,
-    /// What upstream's manifests call the DaemonSet, asked for where no pod says which it is; `None`: without ambient mode,
-    /// where upstream does not ask.
+    /// The names in upstream's manifests, used if there is no pod that names its owner; `None` without ambient mode,
+    /// in which upstream does not ask.
     usual: Option<Known>,
-    /// What the watch sees, for a look at this agent's own pod.
+    /// The store of the watch, to check this agent's own pod.
     pods: Option<Pods>,
-    /// What was learned about the pod while there was one.
+    /// What was learned about the pod while it existed.
     memory: Arc<Memory>,
 }
 
@@ -102,7 +102,7 @@ impl Object {
 }
 
 impl Owner {
-    /// `node` is the node whose pods are watched.
+    /// Creates the owner from the settings. `node` is the node whose pods are watched.
     pub fn new(r: &Resolved, node: &str, kubeconfig: &Path, pods: Option<Pods>) -> Self {
         Self {
             namespace: r.text("POD_NAMESPACE").to_owned(),
@@ -116,17 +116,17 @@ impl Owner {
         }
     }
 
-    /// Whether the agent runs in a pod, as far as it was told.
+    /// Returns true if the settings name the agent's pod.
     pub(crate) fn is_a_pod(&self) -> bool {
         !self.pod.is_empty() && !self.namespace.is_empty()
     }
 
-    /// Whether there is a DaemonSet to ask for.
+    /// Returns true if there is a DaemonSet to query.
     pub(crate) fn can_ask(&self) -> bool {
         self.is_a_pod() || (self.usual.is_some() && !self.namespace.is_empty())
     }
 
-    /// Whether the installation stays. Takes at most [`LIMIT`] and one [`REQUEST`] each for two more objects.
+    /// Decides whether the installation stays. Takes at most [`LIMIT`], and one [`REQUEST`] each for two more objects.
     pub(crate) fn verdict(&self) -> Verdict {
         let goes = |why: &str| Verdict::Goes { why: why.into() };
         if self.always_removes {
@@ -146,7 +146,7 @@ impl Owner {
                 refused += 1;
             }
             if refused == REFUSALS && self.pod_went() {
-                // The token ends with the pod that it is bound to, and says nothing about the service account then.
+                // The token ends with the pod to which it is bound, so its rejection says nothing about the service account.
                 return Verdict::Stays {
                     why: format!(
                         "the API server refuses the token of pod {}/{}, which is gone; without another agent, run \
@@ -186,7 +186,7 @@ impl Owner {
             Ok(known) => known,
             Err(why) => return goes(why),
         };
-        // One of the same name that was made anew goes on as well: its pod comes to this node.
+        // A recreated DaemonSet of the same name continues as well: its pod will run on this node.
         let name = &known.daemon_set;
         let what = format!("DaemonSet {namespace}/{name}");
         let path = format!("/apis/apps/v1/namespaces/{namespace}/daemonsets/{name}");
@@ -209,7 +209,7 @@ impl Owner {
         })
     }
 
-    /// Whom the pod that POD_NAME says belongs to; the inner error is why to nobody.
+    /// Returns the owner of the pod that POD_NAME names. The inner error is the reason why it has none.
     fn known(&self, client: &Client) -> Result<Result<Known, String>, Error> {
         let (namespace, name) = (&self.namespace, &self.pod);
         if let Some(why) = no_name(name) {
@@ -221,18 +221,18 @@ impl Owner {
                 Some(pod) => {
                     Known::of(&pod).ok_or_else(|| format!("{what} belongs to no DaemonSet"))
                 }
-                // The object went before it could be asked for.
+                // The object was removed before the query.
                 None => (self.memory.get().or_else(|| self.usual.clone()))
                     .ok_or_else(|| format!("there is no {what}, whose name POD_NAME says")),
             },
         )
     }
 
-    /// `kubectl create token SERVICE_ACCOUNT`: one that is good when this agent's pod, to which the mounted token is
-    /// bound, is gone. The token and the time until which it is good.
+    /// As `kubectl create token SERVICE_ACCOUNT`: creates a token that stays valid after this agent's pod, to which the mounted
+    /// token is bound. Returns the token and its expiration time.
     ///
     /// # Errors
-    /// Why there is none, in words.
+    /// A text with the reason.
     pub(crate) fn token(&self, service_account: &str) -> Result<(String, String), String> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -273,7 +273,7 @@ impl Owner {
     }
 }
 
-/// An object that is not there is an answer.
+/// Converts "not found" to `None`.
 fn found(answer: Result<Object, Error>) -> Result<Option<Object>, Error> {
     match answer {
         Err(e) if matches!(e.reason, Reason::NotFound(_)) => Ok(None),
@@ -281,13 +281,13 @@ fn found(answer: Result<Object, Error>) -> Result<Option<Object>, Error> {
     }
 }
 
-/// Names go into paths. `None`: it is one.
+/// Checks a name, since it becomes part of a path. `None` if it is valid.
 fn no_name(text: &str) -> Option<String> {
     let valid = validate_kubernetes_name("the name", text).is_ok();
     (!valid).then(|| format!("{text:?} is no name of a Kubernetes object"))
 }
 
-/// A right is missing only where the server says so: one that is away grants nothing and refuses nothing.
+/// Returns the remedy for a missing right. Only an answer of the server shows that a right is missing.
 fn remedy(error: &Error, right: &str, file: &str) -> String {
     match error.reason {
         Reason::Forbidden(_) => {
