@@ -15,9 +15,9 @@ pub(super) const DEFAULT: &str = "02-istio-cni.conflist";
 
 /// Returns copies left by agents with other settings. Runtimes load them first, and they are not updated when the primary
 /// configuration changes. A copy has our entry, and another file beside it gives pods a network. A file is taken for a copy
-/// if an agent recorded its name as that of its own list, or if it has the usual name and differs from the other file only
-/// by added plugins. Under any other name, a copy cannot be distinguished from the network's own file that an agent
-/// extended.
+/// if an agent recorded its name as that of its own list, or if it has the usual name and the plugins of one of the two
+/// files include those of the other. Under any other name, a copy cannot be distinguished from the network's own file that
+/// an agent extended.
 pub(super) fn left<'a>(desired: &Desired, listing: &'a Listing) -> Vec<&'a Path> {
     let written = own_names::read(desired);
     let is_written = |path: &Path| written.iter().any(|name| name == name_of(path));

@@ -14,7 +14,7 @@ const PACE: Duration = Duration::from_millis(100);
 /// Interval of searches while there is no configuration: an empty directory that the node deletes, and that a
 /// mount keeps alive, causes no event.
 const LOOK: Duration = Duration::from_secs(5);
-/// Interval of the log line while contention goes on.
+/// Interval of the log line while contention continues.
 const SUMMARY: Duration = Duration::from_secs(60);
 /// Pause after a failed pass: the first, doubled after each further failure up to the second. The existing installation is
 /// in force in the meantime.

@@ -23,7 +23,7 @@ const UID_LABEL: &[u8] = b"io.kubernetes.pod.uid";
 /// Returns the texts of `info` by name. If a name occurs twice, the last one counts.
 ///
 /// # Errors
-/// The bytes are no message.
+/// The bytes are not a valid message.
 pub(crate) fn info(message: &[u8]) -> Result<BTreeMap<String, String>, &'static str> {
     let mut info = BTreeMap::new();
     for entry in fields(message) {
@@ -54,7 +54,7 @@ pub(super) fn list_request(uid: &str) -> Vec<u8> {
 /// Returns the IDs of the ready sandboxes of this pod; other sandboxes in the answer are ignored.
 ///
 /// # Errors
-/// The bytes are no message.
+/// The bytes are not a valid message.
 pub(super) fn ready(message: &[u8], uid: &str) -> Result<Vec<String>, &'static str> {
     let mut found = Vec::new();
     for item in fields(message) {
