@@ -54,6 +54,7 @@ impl Tasks {
     /// `start` waits for it: a thread that unshares the descriptor table (`CLONE_FILES` of `unshare(2)`) keeps a copy of every
     /// open descriptor, including a file that the caller may open next for writing. A program that is open for writing
     /// anywhere cannot be executed (`ETXTBSY`). The work is dropped when the tasks are stopped.
+    ///
     /// # Errors
     /// The thread or the runtime cannot be created.
     pub fn start(
