@@ -1,5 +1,5 @@
-//! Pods that meet the criteria of Istio's repair controller: repaired in place, deleted or labelled, once for each
-//! version of a pod.
+//! Pods that meet the criteria of Istio's repair controller: repaired in place, deleted or labelled, once per
+//! resource version of the pod.
 
 use super::keeper::{Done, Keeper};
 use super::settings::Action;
@@ -12,22 +12,22 @@ use weir_core::pods::PodView;
 use weir_core::sandboxes::place::Identity;
 use weir_reconcile::{Job, Next, Start};
 
-/// Attempts for one version of a pod.
+/// Maximum number of attempts per resource version of a pod.
 const ATTEMPTS: u32 = 5;
-/// Before the second attempt; each further pause is twice as long.
+/// Delay before the second attempt; it doubles with each further attempt.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// How far a broken pod is.
+/// Progress of the action on a broken pod.
 #[derive(Debug, Default)]
 pub(super) struct Broken {
-    /// The version of the pod for which the others are counted.
+    /// The resource version to which the other fields apply.
     version: String,
     handled: bool,
     attempts: u32,
 }
 
 impl Keeper {
-    /// What is to be done with a pod that meets the criteria; nothing twice for the same version.
+    /// Returns the action for a pod that meets the criteria, unless it was already handled in this version.
     pub(super) fn action(&self, memory: &mut Memory) -> Option<Action> {
         let (settings, view, broken) = (&self.settings, &memory.view, &mut memory.broken);
         let action = settings.action?;
@@ -38,12 +38,12 @@ impl Keeper {
             };
         }
         let is_meant = view.pod.spec.node_name == settings.node && settings.filter.meets(view);
-        // A pod that ends changes with each of its containers.
+        // The object of a terminating pod changes with each container that ends.
         let is_due = is_meant && !view.deleting && !broken.handled;
         (is_due && settings.criteria.meets(view)).then_some(action)
     }
 
-    /// The job for that, or how it ended at once.
+    /// Returns the job for the action, or the next step if no job is needed.
     pub(super) fn act(
         &self,
         action: Action,
@@ -82,7 +82,7 @@ impl Keeper {
         }
         let pod = view.reference();
         Ok(Job::Request(Box::pin(async move {
-            // Closed never.
+            // The semaphore is never closed.
             let _permit = bound.acquire().await;
             let done = match action {
                 Action::Label => actions.label(&pod, &label.0, &label.1).await,
@@ -102,13 +102,13 @@ impl Keeper {
         Ok(Look { identity, desired })
     }
 
-    /// The UID of the pod of this name that was repaired before.
+    /// Returns the UID of the pod with this name that was repaired before.
     fn was_repaired(&self, view: &PodView) -> Option<&String> {
         let name = (view.namespace().to_owned(), view.name().to_owned());
         self.repaired.get(&name)
     }
 
-    /// The repair of a broken pod has ended.
+    /// Records the result of the repair of a broken pod.
     pub(super) fn repaired_in_place(
         &mut self,
         memory: &mut Memory,
@@ -127,7 +127,7 @@ impl Keeper {
         self.acted(Action::Repair, memory, Ok(Outcome::Repaired(what)))
     }
 
-    /// The API server has answered.
+    /// Records the answer of the API server.
     pub(super) fn requested(
         &self,
         action: Action,
@@ -149,7 +149,7 @@ impl Keeper {
 
     fn acted(&self, action: Action, memory: &mut Memory, done: Result<Outcome, String>) -> Next {
         let (view, broken) = (&memory.view, &mut memory.broken);
-        // A pod that changed meanwhile is judged anew.
+        // A pod that changed in the meantime is checked again.
         let is_same = broken.version == view.resource_version;
         let mut pause = Duration::ZERO;
         let done = match done {
@@ -169,7 +169,7 @@ impl Keeper {
         };
         let (pod, action) = (view.reference(), action.name());
         self.journal.record(Event::Criteria { pod, action, done });
-        // With nothing left to do here, its state is looked at.
+        // When the criteria need no further action, the pod's state is compared.
         Next::After(pause)
     }
 }

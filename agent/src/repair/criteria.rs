@@ -1,22 +1,22 @@
-//! Whether what the kubelet reports of a pod says that it started without redirection.
+//! Detects from the status reported by the kubelet that a pod started without redirection.
 
 use weir_core::pods::{InitStatus, PodView, Terminated};
 
-/// What a broken pod looks like. Empty texts and 0 match everything.
+/// The criteria for a broken pod. Empty texts and 0 match everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Criteria {
-    /// Key of an annotation that it has.
+    /// Key of an annotation that the pod must have.
     pub(crate) annotation: String,
-    /// Name of the init container that noticed.
+    /// Name of the init container that detects the missing redirection.
     pub(crate) container: String,
-    /// What that left as its termination message.
+    /// The termination message of that container.
     pub(crate) message: String,
-    /// The status it ended with.
+    /// The exit code of that container.
     pub(crate) exit_code: i64,
 }
 
 impl Criteria {
-    /// Whether the pod is broken.
+    /// Returns true if the pod is broken.
     pub(crate) fn meets(&self, view: &PodView) -> bool {
         let annotations = &view.pod.metadata.annotations;
         let has_sidecar =
@@ -26,7 +26,7 @@ impl Criteria {
 
     fn failed(&self, status: &InitStatus) -> bool {
         let is_meant = self.container.is_empty() || status.name == self.container;
-        // It may have passed since: another repaired the pod.
+        // The container may have succeeded since: another agent repaired the pod.
         let passed = |t: &Terminated| t.exit_code == 0 || t.reason == "Completed";
         is_meant && !status.state.as_ref().is_some_and(passed) && self.ended(status.last.as_ref())
     }

@@ -1,4 +1,4 @@
-//! What is to be done for a pod, and what follows from what was found.
+//! The reconciler of repair: chooses the job for a pod and processes its result.
 
 use super::RepairSettings;
 use super::settings::Action;
@@ -22,10 +22,10 @@ use weir_core::sandboxes::place::Identity;
 use weir_drift::{Drift, Drifted};
 use weir_reconcile::{Changes, Job, Next, Reconciler, Start, Uid};
 
-/// Requests to the API server about broken pods at once.
+/// Maximum number of concurrent requests to the API server about broken pods.
 const REQUESTS: usize = 8;
 
-/// Knows the pods, and what was found of them.
+/// The reconciler, with the state of all pods.
 pub(super) struct Keeper {
     pub(super) settings: RepairSettings,
     pub(super) plane: Arc<Sidecar>,
@@ -34,17 +34,17 @@ pub(super) struct Keeper {
     pub(super) actions: Arc<Actions>,
     pub(super) requests: Arc<Semaphore>,
     pub(super) journal: Journal,
-    /// Has commits to the rules of pods that ask for redirection noticed.
+    /// Watches commits to the rules of pods that ask for redirection.
     drift: Drift,
     drifted: Drifted,
     memory: BTreeMap<Uid, Memory>,
-    /// By namespace and name the UID that was repaired in place by the criteria, until no pod has the name.
+    /// UIDs of pods that were repaired in place by the criteria, by namespace and name, until no pod has that name.
     pub(super) repaired: BTreeMap<(String, String), String>,
-    /// There was a round.
+    /// The first round has begun.
     began: bool,
 }
 
-/// What a job ends with.
+/// The result of a job.
 pub(super) enum Done {
     Visit(Box<Answer>),
     Request(Action, Result<(), String>),
@@ -80,7 +80,7 @@ impl Keeper {
         }
     }
 
-    /// What is to be found out about the pod's state; an error is recorded.
+    /// Returns the look that the pod needs, if any, and updates `asks`.
     fn look(&self, memory: &mut Memory) -> Result<Option<Look>, String> {
         let desired = self.plane.desire(&memory.view).inspect_err(|_| {
             memory.asks = Asks::Redirection(None);
@@ -102,7 +102,7 @@ impl Keeper {
 
     fn state_job(&self, memory: &mut Memory, start: &Start) -> Result<Job<Done>, Next> {
         if memory.view.ended() {
-            // Descriptors would keep its namespace alive until its object is deleted.
+            // Open descriptors would keep its network namespace alive until the pod object is deleted.
             self.drift.forget(&start.uid);
             self.sandboxes.forget(&start.uid);
         }
@@ -114,14 +114,14 @@ impl Keeper {
             Ok(None) => return Err(Next::Settled),
             Err(why) => {
                 self.state(memory, (None, None), Err(why), start.sweep);
-                // It is looked at again whenever the pods change, and in the next round.
+                // The next attempt is made when the pod changes, or in the next round.
                 return Err(Next::Settled);
             }
         };
         let before = memory.in_sync.clone().filter(|seen| seen.look == look);
         let failed = memory.failed.as_ref().and_then(|(_, of)| of.as_ref());
         let is_known = before.is_some() || failed == Some(&look);
-        // Rules that nobody asks for are looked for in rounds only.
+        // Rules in pods that do not ask for redirection are looked for in rounds only.
         let only_in_rounds = matches!(look.desired, Desired::Nothing(_));
         if only_in_rounds {
             self.drift.forget(&start.uid);
@@ -133,7 +133,7 @@ impl Keeper {
         }
         if let Some(pause) = memory.heals.pause(Instant::now()) {
             if memory.drifted.is_some() {
-                // What is not known is not shown as good.
+                // Until the next look the pod is not reported as in sync.
                 memory.in_sync = None;
             }
             return Err(Next::After(pause));
@@ -147,7 +147,7 @@ impl Keeper {
         Ok(self.visit(look, before, start.since))
     }
 
-    /// Work for the thread of a pod.
+    /// Returns the job that visits the pod's network namespace.
     pub(super) fn visit(&self, look: Look, before: Option<InSync>, since: Instant) -> Job<Done> {
         let (plane, sandboxes) = (Arc::clone(&self.plane), self.sandboxes.clone());
         let drift = self.drift.clone();
@@ -159,7 +159,7 @@ impl Keeper {
         }))
     }
 
-    /// What was found of a pod's state.
+    /// Records the result of a look at the pod's state.
     fn state(
         &self,
         memory: &mut Memory,
@@ -201,7 +201,7 @@ impl Keeper {
         Next::Settled
     }
 
-    /// It is looked at again.
+    /// Records the failure and schedules a retry.
     fn not_verified(&self, memory: &mut Memory, why: String, look: Option<Look>) -> Next {
         let is_new = memory.failed.as_ref().is_none_or(|(said, _)| *said != why);
         if is_new {
@@ -250,7 +250,7 @@ impl Keeper {
         }
         let now = self.look(memory);
         if running.late && now.as_ref().ok().and_then(Option::as_ref) != running.look.as_ref() {
-            // It was for what is not desired any more.
+            // The desired state changed during the job.
             return Next::After(Duration::ZERO);
         }
         self.state(memory, (running.look, running.by), seen, true)
@@ -318,7 +318,7 @@ impl Reconciler for Keeper {
 
     fn done(&mut self, uid: &Uid, done: Result<Done, String>) -> Next {
         let Some(mut memory) = self.memory.remove(uid) else {
-            // It went during the job, which may have begun to watch it, and holds its namespace.
+            // The pod was deleted during the job, which may have started to watch its network namespace and keeps it open.
             self.drift.forget(uid);
             self.sandboxes.forget(uid);
             return Next::Settled;
@@ -359,7 +359,7 @@ impl Reconciler for Keeper {
             return;
         };
         if !ended {
-            // The first round has a deadline, too.
+            // The deadline applies to the first round, too.
             if !std::mem::replace(&mut self.began, true) {
                 self.journal.record(Event::RoundsBegin { interval });
             }
@@ -408,7 +408,7 @@ mod tests {
     use weir_core::settings::resolve;
     use weir_core::thread::runtime;
 
-    /// What its job found would be held for as long as this process lives.
+    /// Otherwise the descriptors from its job would stay open until the process ends.
     #[test]
     fn the_namespace_of_a_pod_that_goes_during_its_job_is_let_go() {
         let netns = weir_testing::namespace_or_skip!();

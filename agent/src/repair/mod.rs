@@ -1,16 +1,16 @@
-//! Repair: pods of this node that are outside of the mesh, and should not be.
+//! Repair of pods on this node that should be in the mesh but are not redirected.
 //!
-//! A pod may start while the plugin is not installed. Two ways lead to such a pod:
+//! A pod may start while the plugin is not installed. Such a pod is found in two ways:
 //!
-//! - **by criteria**, as Istio's own agent finds it: its init container `istio-validation` ended because it
-//!   noticed that nothing is redirected (`criteria`). It is repaired in place, deleted, or labelled (`broken`);
-//! - **by state**: the pod asks for redirection, and its network namespace lacks the rules or has others (`state`).
-//!   It is repaired in place, whatever its containers did.
+//! - **by criteria**, as in Istio's agent: its init container `istio-validation` failed because it
+//!   detected that traffic is not redirected (`criteria`). The pod is repaired in place, deleted, or labelled (`broken`);
+//! - **by state**: the pod asks for redirection, but the rules in its network namespace are missing or differ (`state`).
+//!   The pod is repaired in place, regardless of the status of its containers.
 //!
-//! And pods that ask for nothing and have rules of ours all the same are found.
+//! Pods that have our rules without asking for redirection are reported, too.
 //!
-//! In place means: the plugin's own path (`crate::dataplane::sidecar`), from the pod to rules that were read back, in
-//! the namespace that is surely the pod's ([`weir_core::sandboxes`]). When a pod is looked at [`weir_reconcile`] decides.
+//! A repair in place uses the plugin's own path (`crate::dataplane::sidecar`), from the pod object to rules that were read back, in
+//! a network namespace that is verified to be the pod's ([`weir_core::sandboxes`]). [`weir_reconcile`] schedules the work.
 
 mod broken;
 mod criteria;

@@ -1,4 +1,4 @@
-//! What repair was told to do.
+//! The settings of repair.
 
 use super::criteria::Criteria;
 use std::time::Duration;
@@ -7,19 +7,19 @@ use weir_cni::fill::NodeEnvironment;
 use weir_core::pods::selector::Filter;
 use weir_core::settings::{Resolved, SettingError};
 
-/// What is done to a pod that meets the criteria.
+/// The action on a pod that meets the criteria.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Its rules are made.
+    /// Its rules are written in place.
     Repair,
-    /// It is deleted, and its controller makes it again.
+    /// It is deleted, and its controller creates a new one.
     Delete,
-    /// It gets a label, and another controller acts.
+    /// It gets a label for another controller to act on.
     Label,
 }
 
 impl Action {
-    /// The value of the label `type` of Istio's metric.
+    /// Returns the value of the label `type` of Istio's metric.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Repair => "repair",
@@ -32,33 +32,33 @@ impl Action {
 /// The settings `REPAIR_*`, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairSettings {
-    /// The first that is enabled of repair, delete, label.
+    /// The first enabled one of repair, delete, label.
     pub action: Option<Action>,
-    /// How often every pod is looked at; none: pods are not repaired in place, and the state of their namespaces does not count.
+    /// Interval between rounds over all pods; `None`: pods are not repaired in place, and the state of their namespaces is not compared.
     pub interval: Option<Duration>,
-    /// Which pods are broken.
+    /// The criteria for broken pods.
     pub(crate) criteria: Criteria,
-    /// `REPAIR_NODE_NAME`: only its pods are judged by the criteria.
+    /// `REPAIR_NODE_NAME`: the criteria apply only to the pods of this node.
     pub(crate) node: String,
-    /// Which pods are looked at by the criteria.
+    /// The selectors of pods to which the criteria apply.
     pub(crate) filter: Filter,
-    /// Key and value for broken pods.
+    /// Key and value of the label for broken pods.
     pub(crate) label: (String, String),
-    /// Rules are made for nf_tables, whatever the namespace uses.
+    /// Rules are written to nf_tables, regardless of what the network namespace uses.
     pub(crate) native_nftables: bool,
-    /// What else the plugin takes from its environment.
+    /// Further settings that the plugin reads from its environment.
     pub(crate) environment: NodeEnvironment,
-    /// Pods without a sidecar may have the rules of ambient mode.
+    /// Ambient mode is on: pods without a sidecar may have its rules.
     pub(crate) ambient: bool,
-    /// Namespaces whose pods the plugin leaves alone.
+    /// Namespaces whose pods the plugin ignores.
     pub(crate) exclude_namespaces: Vec<String>,
 }
 
 impl RepairSettings {
-    /// Reads and checks them; `None`: repair is off.
+    /// Reads and validates the settings; `None`: repair is off.
     ///
     /// # Errors
-    /// The first that cannot be used.
+    /// The first invalid setting.
     pub fn of(r: &Resolved) -> Result<Option<Self>, SettingError> {
         let exit_code = r.number("REPAIR_INIT_CONTAINER_EXIT_CODE")?;
         let interval = r.seconds("WEIR_VERIFY_INTERVAL")?;
@@ -103,7 +103,7 @@ impl RepairSettings {
     }
 }
 
-/// The variables that the plugin reads, too, here with their origin.
+/// Reads the variables that the plugin also reads; errors name their origin.
 fn environment(r: &Resolved) -> Result<NodeEnvironment, SettingError> {
     const NAMES: [&str; 3] = [
         "ISTIO_OUTBOUND_OWNER_GROUPS",
@@ -127,7 +127,7 @@ mod tests {
     use std::collections::BTreeMap;
     use weir_core::settings::resolve;
 
-    /// More than a year is added to the time of day, which has an end.
+    /// The interval is added to the current time, which could overflow; one year is the limit.
     #[test]
     fn an_interval_that_no_clock_has_is_refused() {
         let refused = |text: &'static str| {

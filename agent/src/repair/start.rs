@@ -1,4 +1,4 @@
-//! Begins to repair: a thread of its own with a runtime of its own.
+//! Starts repair on its own thread with its own runtime.
 
 use super::RepairSettings;
 use super::keeper::Keeper;
@@ -13,13 +13,13 @@ use weir_core::thread::task::Tasks;
 use weir_drift::{Drift, Drifted, Wake, follow, on_commit};
 use weir_reconcile::Limits;
 
-/// How long the work for one pod keeps others waiting.
+/// Maximum time that the work for one pod delays other pods.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Looks at pods for as long as the process lives.
+/// Starts repair, which runs until the process ends.
 ///
 /// # Errors
-/// The API server's address cannot be used; no thread or runtime.
+/// The address of the API server is invalid, or the thread or its runtime cannot be started.
 pub(crate) fn start(
     settings: RepairSettings,
     access: &Access,

@@ -1,4 +1,4 @@
-//! What is known of one pod.
+//! The state that repair keeps for one pod.
 
 use super::broken::Broken;
 use super::visit::{InSync, Look};
@@ -11,58 +11,58 @@ use weir_core::journal::pod::{Mode, PodState, Unasked, Writer};
 use weir_core::pods::PodView;
 use weir_drift::heals::Heals;
 
-/// What is known of one pod, by its UID, until it disappears.
+/// The state of one pod, keyed by its UID, until the pod disappears.
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) view: Arc<PodView>,
-    /// Why nothing may be written: another pod claims its address or UID.
+    /// The error forbids writes: another pod claims its address or UID.
     pub(super) claimed: Result<(), String>,
     pub(super) broken: Broken,
-    /// What is to be known of its state.
+    /// What the pod asks for.
     pub(super) asks: Asks,
     pub(super) in_sync: Option<InSync>,
-    /// Why it is not; it is tried again.
+    /// Why the pod is not in sync, and the look that failed; it is retried.
     pub(super) failed: Option<(String, Option<Look>)>,
-    /// When all was right the last time, and who held the rules then.
+    /// When the pod was last in sync, and the engine that held its rules.
     seen: Option<(SystemTime, Option<Engine>)>,
-    /// Something committed to its rules since the last look; what, as far as it is known.
+    /// Set if its rules were committed to since the last look, with the writer if it is known.
     pub(super) drifted: Option<Option<Writer>>,
-    /// Its repairs lately.
+    /// Its recent repairs.
     pub(super) heals: Heals,
-    /// The job that goes on.
+    /// The running job.
     pub(super) running: Option<Running>,
-    /// Of a pod that asks for nothing: what was found, or why that is not known.
+    /// For a pod that does not ask for redirection: rules that were found, or why they could not be looked for.
     pub(super) unasked: Option<Result<Unasked, String>>,
 }
 
-/// What a pod asks for, as far as that was looked at.
+/// What a pod asks for, if known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asks {
-    /// It was not looked at yet.
+    /// Not determined yet.
     Unknown,
-    /// Nothing.
+    /// No redirection.
     Nothing,
-    /// A redirection, in this mode if that can be understood.
+    /// A redirection, with its mode if the pod's configuration is valid.
     Redirection(Option<Mode>),
 }
 
-/// A job and what it is for.
+/// A job and its purpose.
 #[derive(Debug, Clone)]
 pub(super) struct Running {
     pub(super) cause: Cause,
     pub(super) look: Option<Look>,
-    /// What changed its rules, as far as it is known.
+    /// The writer that changed its rules, if known.
     pub(super) by: Option<Writer>,
-    /// It takes long.
+    /// The job exceeded its time limit.
     pub(super) late: bool,
 }
 
-/// Why there is a job.
+/// The reason for a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
     /// The pod meets Istio's criteria.
     Criteria,
-    /// Its state is to be known.
+    /// The state of its network namespace is compared.
     State,
 }
 
@@ -88,7 +88,7 @@ impl Memory {
         (self.in_sync, self.failed) = (Some(now), None);
     }
 
-    /// `None`: nothing is expected of it, as far as is known.
+    /// Returns the public state; `None` if the pod is not known to ask for redirection.
     pub(super) fn state(&self) -> Option<PodState> {
         let Asks::Redirection(mode) = self.asks else {
             return None;

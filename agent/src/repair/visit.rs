@@ -1,4 +1,4 @@
-//! A look at a pod's namespace, on a thread of its own, and what follows from it.
+//! The comparison and repair of one pod's network namespace; runs on a separate thread.
 
 use crate::dataplane::sidecar::{Desired, Found, Plan, Sidecar};
 use crate::dataplane::{Converged, Spent, converge, repair, still_holds};
@@ -12,46 +12,46 @@ use weir_core::sandboxes::place::Identity;
 use weir_drift::Drift;
 use weir_netlink::NetnsId;
 
-/// A look that is to be made.
+/// The pod to look at and its desired state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Look {
     pub(super) identity: Identity,
     pub(super) desired: Desired,
 }
 
-/// A namespace that was seen to be as it should.
+/// A network namespace that was found in sync.
 #[derive(Debug, Clone)]
 pub(super) struct InSync {
     pub(super) look: Look,
     netns: NetnsId,
-    /// Who holds the rules.
+    /// The engine that holds the rules.
     pub(super) engine: Option<Engine>,
-    /// Where nf_tables hold the rules and every change is told by it: from before they were compared. `None`: the next
-    /// look compares them.
+    /// Fingerprint taken before the comparison, if nf_tables holds the rules and every change alters the fingerprint.
+    /// `None`: the next look compares them.
     fingerprint: Option<Fingerprint>,
     compared: Instant,
 }
 
-/// What was found.
+/// The result of a look.
 #[derive(Debug)]
 pub(super) enum Seen {
-    /// All is as it should be.
+    /// The actual state matches the desired state.
     InSync(InSync),
-    /// It was not, and is now.
+    /// The rules differed and were repaired.
     Repaired {
         now: InSync,
         repair: Repair,
-        /// What keeps packets from it all the same.
+        /// What still keeps packets from the redirection.
         hindered: Option<String>,
     },
-    /// Owned objects in the namespace of a pod that asks for nothing: what, and whether they were removed, or why not.
+    /// Our objects in the network namespace of a pod that does not ask for redirection, and the result of their removal.
     Unasked(String, Result<(), String>),
 }
 
-/// What was found, and how long it took.
+/// The result of a look and the time it took.
 pub(super) type Answer = (Result<Seen, String>, Spent);
 
-/// Makes the look. `before` is what an earlier one found; while that holds, nothing else is read.
+/// Makes the look. `before` is the previous result; while it is still valid, nothing else is read.
 pub(super) fn visit(
     plane: &Sidecar,
     (sandboxes, drift): (&Sandboxes, &Drift),
@@ -70,7 +70,7 @@ pub(super) fn visit(
     let find = || sandboxes.find(&look.identity, since);
     let held = spent.measure(Phase::Facts, find)?;
     let is_watched = match (look.identity.uid(), &look.desired) {
-        // From before the rules are read. Where that fails rounds look, and try again.
+        // The watch starts before the rules are read. If it fails, the periodic verification detects drift and tries again.
         (Some(uid), Desired::Redirection { .. }) => drift.watch(&uid.into(), &held).is_ok(),
         _ => true,
     };
@@ -130,7 +130,7 @@ pub(super) fn visit(
     }
 }
 
-/// `table inet istio-proxy-nat (3 in all)`
+/// Formats as `table inet istio-proxy-nat (3 in all)`.
 fn first_of(changes: &[Change], text: impl Fn(&Change) -> String) -> String {
     let first = changes.first().map(text).unwrap_or_default();
     format!("{first} ({} in all)", changes.len())
