@@ -11,17 +11,17 @@ use std::time::Duration;
 use weir_core::journal::Journal;
 use weir_core::journal::ambient::Event;
 
-/// Where a pod is posted that is added.
+/// The path for CNI ADD.
 const PATH: &str = "/cmdadd";
-/// Where one is posted to know whether it is enrolled. Istio's agent has no such question.
+/// The path for CNI CHECK, which tests that a pod is enrolled. Istio's agent has no such path.
 const CHECK: &str = weir_cni::plugin::CHECK_PATH;
-/// Everything on one connection: the plugin gives up after 5 s.
+/// Time limit of a connection: the plugin gives up after 5 s.
 const LIMIT: Duration = Duration::from_secs(6);
-/// Bytes of the body: names, a path, and addresses.
+/// Maximum size of the body in bytes: names, a path, and addresses.
 const BODY: usize = 64 << 10;
 
 pub(super) async fn serve(listener: UnixListener, entry: Entry, journal: Journal) {
-    // Who may say which namespace is a pod's may have any captured.
+    // A client that may name the network namespace of a pod could have any namespace captured.
     let does = ("hands pods over", &journal.clone());
     let handler = move |request: Request<Incoming>| {
         let (entry, journal) = (entry.clone(), journal.clone());
@@ -31,7 +31,7 @@ pub(super) async fn serve(listener: UnixListener, entry: Entry, journal: Journal
 }
 
 async fn respond(request: Request<Incoming>, entry: &Entry, journal: &Journal) -> Answer {
-    // As upstream: any method will do, and a query says nothing about a pod.
+    // As upstream: any method is accepted, and the query string is ignored.
     let checks = request.uri().path() == CHECK;
     if request.uri().path() != PATH && !checks {
         let text = format!("post a pod to {PATH}, or to {CHECK}\n");
@@ -43,7 +43,7 @@ async fn respond(request: Request<Incoming>, entry: &Entry, journal: &Journal) -
         Err(e) => Err(e.to_string()),
     };
     let read = read.map_err(|why| format!("the body cannot be read: {why}"));
-    // A question hands nothing over.
+    // CHECK does not hand over a pod.
     if checks {
         let (status, checked) = match &read {
             Ok((pod, _)) => (StatusCode::INTERNAL_SERVER_ERROR, entry.check(pod).await),

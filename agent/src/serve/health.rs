@@ -10,15 +10,15 @@ use std::time::Duration;
 use weir_show::status::Status;
 
 const LIMIT: Duration = Duration::from_secs(5);
-/// Connections that wait to be accepted: a probe stands in one line with clients that connect again and again. The
-/// kernel takes no more than `net.core.somaxconn`, which is as much since 5.4.
+/// Length of the accept queue: probes share it with clients that reconnect repeatedly. The
+/// kernel limits it to `net.core.somaxconn`, whose default is 4096 since 5.4.
 const BACKLOG: i32 = 4096;
 
-/// Listens on all addresses, IPv6 and IPv4 where the node has both.
+/// Listens on all addresses, IPv6 and IPv4 if the node has both.
 pub(crate) fn bind(port: u16) -> std::io::Result<TcpListener> {
     let any6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
     let any4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
-    // Nodes without IPv6 refuse the first.
+    // The first fails on nodes without IPv6.
     let listener = listen(any6).or_else(|_| listen(any4))?;
     listener.set_nonblocking(true)?;
     Ok(listener)
@@ -27,7 +27,7 @@ pub(crate) fn bind(port: u16) -> std::io::Result<TcpListener> {
 fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.cloexec(), None)?;
     if address.is_ipv6() {
-        // Otherwise /proc/sys/net/ipv6/bindv6only decides, and a kubelet may ask over IPv4.
+        // Otherwise /proc/sys/net/ipv6/bindv6only decides, and a kubelet may connect over IPv4.
         socket.set_only_v6(false)?;
     }
     socket.set_reuse_address(true)?;

@@ -1,4 +1,4 @@
-//! HTTP/1.1 on a stream socket, one request for each connection.
+//! HTTP/1.1 on a stream socket, one request per connection.
 
 use super::reserve::{Reserve, is_exhausted};
 use super::room::{Place, Room};
@@ -15,29 +15,29 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// For the request line and the headers: a client sends them at once.
+/// Time limit for the request line and the headers.
 const HEAD: Duration = Duration::from_secs(2);
-/// After a failed accept, for instance without a free descriptor.
+/// Delay after a failed accept, for instance without a free descriptor.
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub(super) type Answer = Response<Full<Bytes>>;
 
-/// What servers of one thread share.
+/// State shared by the servers of one thread.
 #[derive(Default)]
 pub(super) struct Shared {
-    /// Of those that have to answer without a free descriptor.
+    /// For servers that must answer even without a free descriptor.
     pub(super) reserve: Option<Reserve>,
     pub(super) room: Room,
 }
 
-/// An answer in plain text.
+/// Builds an answer in plain text.
 pub(super) fn answer(status: StatusCode, body: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(Full::new(body.into()));
     *answer.status_mut() = status;
     answer
 }
 
-/// Serves a port.
+/// Serves a TCP port.
 pub(super) async fn serve_port<H, F>(
     listener: TcpListener,
     shared: Arc<Shared>,
@@ -53,9 +53,8 @@ pub(super) async fn serve_port<H, F>(
     }
 }
 
-/// Accepts for ever, without a free descriptor by means of the reserve. `limit` is for everything that happens on one
-/// connection. A client that sends nothing, or does not
-/// read, loses its place to the next one when there are many.
+/// Accepts connections forever; without a free descriptor it uses the reserve. `limit` is the time limit of a
+/// connection. When all places are taken, a client that sends nothing, or does not read, is disconnected in favour of the next one.
 pub(super) async fn serve<S, A, H, F>(
     accept: impl Fn() -> A,
     shared: Arc<Shared>,
@@ -77,9 +76,9 @@ pub(super) async fn serve<S, A, H, F>(
             Err(e) => {
                 let reserve = shared.reserve.as_ref().filter(|_| is_exhausted(&e));
                 match reserve.map(Reserve::give) {
-                    // At once: what is free now may be taken by others.
+                    // Retries at once: others may take the free descriptor.
                     Some(true) => {}
-                    // All of the reserve is with clients, some of which may only be silent.
+                    // Clients hold the whole reserve; some of them may be idle.
                     Some(false) => room.shrink().await,
                     None => tokio::time::sleep(PAUSE).await,
                 }
@@ -100,12 +99,12 @@ pub(super) async fn serve<S, A, H, F>(
             let connection = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD)
-                // A client may say at once that it has no more questions, and wait for the answer.
+                // A client may shut down its write side and wait for the answer.
                 .half_close(true)
                 .keep_alive(false)
                 .max_buf_size(64 << 10)
                 .serve_connection(TokioIo::new(stream), service);
-            // Peers that speak nonsense, or nothing, end here.
+            // Protocol errors and the time limit end the connection.
             let _ = tokio::time::timeout(limit, connection).await;
         };
         room.spawn(room.place().await, serve);

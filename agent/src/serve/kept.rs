@@ -1,8 +1,8 @@
-//! A socket whose name in the run directory stays its own.
+//! Keeps the path of a socket in the run directory bound to this process.
 //!
-//! A name that is deleted or taken by another process leaves a listener that nobody finds any more, and `accept(2)` says
-//! nothing of it. So the name is looked at every few seconds and bound anew, unless another process listens there: an
-//! agent of the next version takes over while this one ends, and both would take the name from each other for ever.
+//! If the path is deleted or replaced by another process, clients no longer reach the listener, and `accept(2)` does not
+//! report it. The path is therefore checked every two seconds and bound again, unless another process listens there: an
+//! agent of the next version takes over while this one ends, and both would replace each other's socket forever.
 
 use futures::future::{Either, select};
 use nix::fcntl::OFlag;
@@ -18,12 +18,12 @@ use tokio::time::{sleep, timeout};
 use weir_core::journal::Journal;
 use weir_core::journal::serve::{Event, Socket};
 
-/// Between two looks.
+/// Interval between checks.
 const LOOK: Duration = Duration::from_secs(2);
 /// Time limit of the connection that shows whether a process listens.
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// Which socket it is, and where what becomes of it is recorded.
+/// A socket that is kept bound, and the journal for its events.
 pub(super) struct Kept {
     pub(super) socket: Socket,
     pub(super) path: PathBuf,
@@ -31,8 +31,8 @@ pub(super) struct Kept {
     pub(super) journal: Journal,
 }
 
-/// Tells a name that was bound from one that another process bound later. It is held open: a file system gives the number
-/// of a file that is gone to the next one at once, and both may have been made in one tick of the clock.
+/// Identifies the bound socket file. It is held open: a file system may reuse the inode number of a deleted file
+/// immediately, and both files may have the same timestamp.
 struct Own(File);
 
 impl Own {
@@ -50,8 +50,8 @@ impl Own {
 }
 
 impl Kept {
-    /// Serves for ever, `first` until its name is lost, and those that are bound after it. `None`: it could not be bound
-    /// yet, which was said.
+    /// Serves forever: `first` until its path is lost, then each listener bound after it. `None`: it could not be bound
+    /// yet, which was recorded.
     pub(super) async fn serve<F: Future<Output = ()>>(
         self,
         first: Option<UnixListener>,
@@ -79,7 +79,7 @@ impl Kept {
         }
     }
 
-    /// Returns when the name is no longer that of the socket, with the reason.
+    /// Waits until the path no longer refers to the socket and returns the reason.
     async fn lost(&self, own: Own) -> String {
         loop {
             sleep(LOOK).await;
@@ -128,7 +128,7 @@ fn is_socket(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
 }
 
-/// What cannot be told counts as yes: a name is not taken from a process that may be busy.
+/// Returns true if a process listens, or if that cannot be determined: the path is not taken from a process that may be busy.
 async fn listens(path: &Path) -> bool {
     match timeout(CONNECT, UnixStream::connect(path)).await {
         Ok(Err(e)) => !matches!(e.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound),

@@ -1,4 +1,4 @@
-//! The plugin's lines, judged one by one.
+//! Parses, filters and rate-limits the plugin's log lines.
 
 use serde_json::{Map, Value};
 use std::time::Instant;
@@ -8,17 +8,17 @@ use weir_core::journal::serve::{Event, LineResult};
 use weir_core::journal::{Journal, pod};
 use weir_core::log::{Log, Scope};
 
-/// Lines a second, in the long run.
+/// Sustained rate in lines per second.
 const RATE: f64 = 200.0;
-/// Lines at once: a node that starts all of its pods.
+/// Burst in lines: a node that starts all of its pods.
 const BURST: f64 = 5000.0;
-/// Bytes a second, in the long run, and at once: a line of the plugin has some 300.
+/// Sustained rate in bytes per second, and burst in bytes: a line of the plugin has about 300.
 const BYTES: f64 = RATE * 500.0;
 const BYTES_BURST: f64 = BURST * 500.0;
-/// Characters of one message or label; more is cut.
+/// Maximum number of characters of a message or label; longer ones are truncated.
 const LENGTH: usize = 8 << 10;
 
-/// How many lines, and bytes of them, may still be said.
+/// A token bucket for lines and bytes.
 #[derive(Debug)]
 pub(super) struct Bound {
     left: f64,
@@ -43,7 +43,7 @@ impl Bound {
         self.left = (self.left + since * RATE).min(BURST);
         self.bytes = (self.bytes + since * BYTES).min(BYTES_BURST);
         self.filled = now;
-        // A body is bounded, so its length is exact as a float.
+        // The size of a body is bounded, so the length is exact as a float.
         let length = length as f64;
         let granted = self.left >= 1.0 && self.bytes >= length;
         if granted {
@@ -55,7 +55,7 @@ impl Bound {
         granted
     }
 
-    /// Lines that were lost, once there is room to say so.
+    /// Returns the number of lost lines, if the bucket has room for a line that reports it.
     pub(super) fn lost(&mut self, now: Instant) -> Option<u64> {
         let lost = self.lost;
         if lost == 0 || !self.take(0, now) {
@@ -66,7 +66,7 @@ impl Bound {
     }
 }
 
-/// The lines of a batch that are to be written, as one text: batches do not mix.
+/// Returns the accepted lines of a batch as one text, so that concurrent batches do not interleave.
 pub(super) fn batch(
     body: &[u8],
     bound: &mut Bound,
@@ -82,7 +82,7 @@ pub(super) fn batch(
     let mut out = String::new();
     for item in &items {
         let parsed = item.as_str().and_then(parse);
-        // What is to be counted is, whatever level is heard.
+        // Measurements are recorded regardless of the log level.
         if let Some((_, _, (msg, labels))) = &parsed
             && let Some(phases) = Phases::of_line(msg, labels)
         {
@@ -110,7 +110,7 @@ pub(super) fn batch(
 
 type Text = (String, Vec<(String, String)>);
 
-/// A line has a message, one of four levels and a time; everything else is a label.
+/// Parses a line: it has a message, one of four levels and a time; everything else is a label.
 fn parse(line: &str) -> Option<(Level, String, Text)> {
     let mut line: Map<String, Value> = serde_json::from_str(line).ok()?;
     let mut take = |key: &str| match line.remove(key) {
@@ -125,7 +125,7 @@ fn parse(line: &str) -> Option<(Level, String, Text)> {
     if !is_rfc3339(&time) {
         return None;
     }
-    // The receiver's scope is its own to say.
+    // The receiver sets the scope.
     line.remove("scope");
     let label = |(key, value): (String, Value)| {
         let value = match value {
@@ -148,7 +148,7 @@ fn cut(text: &str) -> String {
     }
 }
 
-/// `2026-11-20T21:15:02[.000001](Z|+01:00)`
+/// Matches `2026-11-20T21:15:02[.000001](Z|+00:00|-00:00)`.
 fn is_rfc3339(text: &str) -> bool {
     let shape: String = text
         .chars()

@@ -1,4 +1,4 @@
-//! The socket that the plugin sends its lines to.
+//! The socket that receives the plugin's log lines.
 
 use super::http::{Answer, answer};
 use super::lines::{Bound, batch};
@@ -14,13 +14,13 @@ use weir_core::journal::Journal;
 use weir_core::journal::serve::{Event, LineResult};
 use weir_core::log::Log;
 
-/// The plugin itself gives up after one second.
+/// Time limit of a connection; the plugin gives up after one second.
 const LIMIT: Duration = Duration::from_secs(2);
-/// Bytes of one batch.
+/// Maximum size of a batch in bytes.
 const BODY: usize = 1 << 20;
 
-/// Listens on a socket whose mode is that of `install-cni`; who connects is asked for its credentials, whatever the mode
-/// of socket and directory. A socket that an agent before us left is removed.
+/// Listens on a socket with the file mode of `install-cni`. Credentials of peers are checked, regardless of the modes
+/// of socket and directory. A socket left by an earlier agent is removed.
 pub(crate) fn bind(path: &Path) -> std::io::Result<UnixListener> {
     peer::bind_for(path, 0o666)
 }
@@ -42,7 +42,7 @@ pub(super) async fn serve(listener: UnixListener, (log, journal): (Log, Journal)
             }
             match Limited::new(request.into_body(), BODY).collect().await {
                 Ok(body) => say(&body.to_bytes(), &bound, (&log, &journal)),
-                // Too long, or cut off.
+                // Too long, or truncated.
                 Err(_) => line(LineResult::Malformed),
             }
             accepted()
@@ -52,7 +52,7 @@ pub(super) async fn serve(listener: UnixListener, (log, journal): (Log, Journal)
     peer::serve(listener, does, refused, LIMIT, handler).await;
 }
 
-/// A plugin can do nothing about its lines, so it always hears that all is well.
+/// The response is always a success: the plugin cannot react to a failure.
 fn accepted() -> Answer {
     answer(StatusCode::OK, Bytes::new())
 }

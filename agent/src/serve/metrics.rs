@@ -1,4 +1,4 @@
-//! `/metrics`, and the state of this agent and its node: `/` for people, `/status.json` for programs.
+//! `/metrics`, and the state of this agent and its node: `/` as HTML, `/status.json` as JSON.
 
 use super::http::{self, Answer, Shared, answer};
 use hyper::StatusCode;
@@ -13,10 +13,10 @@ use weir_show::metrics::Metrics;
 use weir_show::status::{Facts, POLICY, Status, html};
 
 const LIMIT: Duration = Duration::from_secs(10);
-/// For clients that ask for it, as Prometheus does since 2.5.
+/// For clients that accept it, as Prometheus does since 2.5.
 const OPENMETRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
-/// For everybody else.
+/// For all other clients.
 const CLASSIC: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");

@@ -1,11 +1,11 @@
-//! The servers: health, metrics, the sockets for the plugin (its lines, and its questions for pods), and the one for
+//! The servers: health, metrics, the sockets for the plugin (its log lines, its queries for pods), and the socket for
 //! operators.
 //!
-//! They have threads and runtimes of their own and hold nothing that the installer waits for. What is
-//! asked of them is bounded: connections, their time, and what is read from them.
+//! They have their own threads and runtimes and hold no lock that the installer needs. The number of
+//! connections, their duration, and the bytes read from them are bounded.
 //!
-//! Health and metrics have a thread whose table of descriptors is its own: whatever the rest of the agent leaves open,
-//! the kubelet gets its answer.
+//! Health and metrics run on a thread with its own descriptor table: the kubelet gets an answer even if
+//! the rest of the agent runs out of descriptors.
 
 mod entry;
 mod health;
@@ -47,7 +47,7 @@ pub(crate) use reserve::Reserve;
 use room::Room;
 use tokio::task::JoinSet;
 
-/// Whether the plugin is installed. (The other half of readiness, watching pods, is true from the start
+/// True while the plugin is installed. (The other condition of readiness, the watch of pods, always holds
 /// without ambient mode.)
 #[derive(Clone, Default)]
 pub(crate) struct Ready(Arc<AtomicBool>);
@@ -69,18 +69,18 @@ impl Ready {
     }
 }
 
-/// Ports that listen already, and what keeps them answering.
+/// Listening ports, with the descriptors reserved for their connections.
 pub(crate) struct Ports {
     pub(crate) health: TcpListener,
     pub(crate) metrics: Option<TcpListener>,
     pub(crate) reserve: Reserve,
 }
 
-/// Answers there until the process ends. To be called before anything is opened that has to be closed at some time,
-/// as the namespace of a pod: the thread keeps a copy of each descriptor of now.
+/// Serves the ports until the process ends. Must be called before any descriptor is opened that has to be closed later,
+/// such as that of a pod's network namespace: the thread keeps a copy of each descriptor open at this time.
 ///
 /// # Errors
-/// No thread, or no runtime.
+/// The thread or its runtime cannot be started.
 pub(crate) fn start_ports(
     ports: Ports,
     ready: Ready,
@@ -101,8 +101,8 @@ pub(crate) fn start_ports(
         health::serve(ports.health, shared, ready, status).await;
     };
     let begins = move || {
-        // Needs no capability, but a seccomp profile may want CAP_SYS_ADMIN for it. In a shared table the reserve
-        // is what is left.
+        // Needs no capability, but a seccomp profile may require CAP_SYS_ADMIN for it. With a shared table only
+        // the reserve remains.
         if let Err(e) = unshare(CloneFlags::CLONE_FILES) {
             let why = e.to_string();
             journal.record(serve::Event::DescriptorsShared { why });
@@ -111,25 +111,25 @@ pub(crate) fn start_ports(
     tasks.start("health", begins, serve)
 }
 
-/// Sockets that listen already.
+/// Listening sockets.
 pub(crate) struct Sockets {
-    /// Where their names are.
+    /// The directory of the socket files.
     pub(crate) run_dir: PathBuf,
     pub(crate) logs: UnixListener,
-    /// The watch of pods, and where the plugin asks for them.
+    /// The watch of pods, and the socket for the plugin's queries.
     pub(crate) pods: Option<(Option<UnixListener>, Watch)>,
-    /// What the plugin tells about pods goes there.
+    /// Receives the network namespaces that the plugin reports.
     pub(crate) sandboxes: Sandboxes,
-    /// Where the plugin hands pods of ambient mode over.
+    /// The socket where the plugin hands over pods of ambient mode.
     pub(crate) entry: Option<(UnixListener, Entry)>,
-    /// With the settings in force and the last events.
+    /// The socket for operators, with the settings in force and the last events.
     pub(crate) report: Option<(UnixListener, Resolved, Ring)>,
 }
 
 /// Serves until the process ends.
 ///
 /// # Errors
-/// No thread, or no runtime.
+/// The thread or its runtime cannot be started.
 pub(crate) fn start(
     sockets: Sockets,
     numbers: Metrics,
@@ -182,7 +182,7 @@ pub(crate) fn start(
         let kept = kept(Socket::Lines, weir_cni::plugin::LOG_SOCKET, bind_logs);
         let serve = move |listener| logs::serve(listener, (log.clone(), served.clone()));
         of_thread.spawn(kept.serve(Some(sockets.logs), serve));
-        // None of them ends; the first that does ends the task.
+        // None of them should end; the first that does ends the task.
         of_thread.join_next().await;
     };
     tasks.start("servers", || {}, serve)

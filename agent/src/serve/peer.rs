@@ -1,4 +1,4 @@
-//! Sockets of the run directory that only root may ask.
+//! Sockets of the run directory that only root may use.
 
 use super::http::{self, Answer};
 use hyper::Request;
@@ -16,23 +16,23 @@ use tokio::net::{UnixListener, UnixStream};
 use weir_core::journal::Journal;
 use weir_core::journal::serve::Event;
 
-/// To those who may not ask.
+/// The response to other users.
 const REFUSED: &[u8] = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 23\r\nConnection: close\r\n\r\n\
     only root may ask here\n";
 
-/// Between two lines about users who are refused: each may come back at once.
+/// Interval between two events about refused users: each may reconnect at once.
 const SAID: Duration = Duration::from_secs(60);
 
-/// Says who was refused, not each time.
+/// Records refused users at a limited rate.
 struct Refusals {
     does: &'static str,
     journal: Journal,
-    /// When it was said last, and how often it was not since.
+    /// Time of the last event, and the number of refusals since.
     said: Mutex<(Option<Instant>, u64)>,
 }
 
 impl Refusals {
-    /// `does` says what the user tries, in a sentence with the user.
+    /// `does` is the predicate of a sentence whose subject is the user.
     fn new(does: &'static str, journal: &Journal) -> Self {
         Self {
             does,
@@ -55,12 +55,12 @@ impl Refusals {
     }
 }
 
-/// Listens on a socket for root alone. A socket that an agent before us left is removed.
+/// Listens on a socket with access for root only. A socket left by an earlier agent is removed.
 pub(crate) fn bind(path: &Path) -> io::Result<Listener> {
     bind_for(path, 0o600)
 }
 
-/// Listens on a socket of this mode.
+/// Listens on a socket with this file mode.
 pub(super) fn bind_for(path: &Path, mode: u32) -> io::Result<Listener> {
     if let Some(dir) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o750).create(dir)?;
@@ -75,7 +75,7 @@ pub(super) fn bind_for(path: &Path, mode: u32) -> io::Result<Listener> {
     Ok(listener)
 }
 
-/// Answers root there. `does` says what other users try, as in [`Refusals::new`], and `refused` counts them.
+/// Serves connections of root. `does` describes what other users attempt, as in [`Refusals::new`], and `refused` counts them.
 pub(super) async fn serve<H, F>(
     listener: Listener,
     (does, journal): (&'static str, &Journal),
@@ -103,8 +103,8 @@ pub(super) async fn serve<H, F>(
     .await;
 }
 
-/// The next connection of root. Mode of directory, and of some sockets, keep others out already; one that came through is
-/// answered here, and `refused` hears who it was.
+/// Accepts the next connection of root. The modes of the directory, and of some sockets, already exclude other users; a
+/// connection that gets through is answered with 403, and `refused` receives its credentials.
 async fn accept_root(listener: &UnixListener, refused: impl Fn(String)) -> io::Result<UnixStream> {
     loop {
         let (stream, _) = listener.accept().await?;
@@ -112,7 +112,7 @@ async fn accept_root(listener: &UnixListener, refused: impl Fn(String)) -> io::R
             Ok(()) => return Ok(stream),
             Err(who) => {
                 refused(who);
-                // The runtime does not know yet that it can be written to, and would not try.
+                // The async runtime has no write readiness for it yet and would not try to write.
                 if let Ok(mut stream) = stream.into_std() {
                     let _ = stream.write_all(REFUSED);
                 }
@@ -121,7 +121,7 @@ async fn accept_root(listener: &UnixListener, refused: impl Fn(String)) -> io::R
     }
 }
 
-/// (An agent that is not root, in a test, hears its own user.)
+/// Accepts root, and the process's own user for tests that run without root.
 fn is_root(stream: &UnixStream) -> Result<(), String> {
     match getsockopt(stream, PeerCredentials) {
         Ok(peer) if peer.uid() == 0 || peer.uid() == geteuid().as_raw() => Ok(()),

@@ -1,4 +1,4 @@
-//! The socket where the plugin asks for a pod that is about to start.
+//! The socket where the plugin queries a pod that is about to start.
 
 use super::http::{Answer, answer};
 use super::peer;
@@ -16,12 +16,12 @@ use weir_core::journal::serve::{Event, Lookup};
 use weir_core::pods::{PodView, Pods};
 use weir_core::sandboxes::Sandboxes;
 
-/// How long a question waits for a pod that was not seen yet: the kubelet and this agent hear of it in the same
-/// moment, and the kubelet may be the first. The plugin gives up after twice that.
+/// Maximum time that a query waits for a pod that was not seen yet: the API server notifies the kubelet and this agent
+/// at the same time, and the kubelet may be faster. The plugin gives up after twice that time.
 const WAIT: Duration = Duration::from_secs(1);
-/// Everything on one connection.
+/// Time limit of a connection.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Bytes of a question: three names and a path.
+/// Maximum size of a query in bytes: three names and a path.
 const BODY: usize = 8 << 10;
 
 pub(super) async fn serve(
@@ -34,7 +34,7 @@ pub(super) async fn serve(
         let result = Lookup::Refused;
         counts.record(Event::PodLookup { result });
     };
-    // Facts of pods are for the runtime of this node.
+    // Only the container runtime of this node may read facts of pods.
     let does = ("asks for pods", &counts);
     let handler = move |request: Request<Incoming>| {
         let (pods, sandboxes, journal) = (pods.clone(), sandboxes.clone(), journal.clone());
@@ -89,7 +89,7 @@ async fn respond(
     }
 }
 
-/// The pod, at once or when it comes.
+/// Returns the pod, waiting for it to appear if necessary.
 async fn wait(pods: &Pods, question: &PodQuestion) -> Option<Arc<PodView>> {
     let mut changes = pods.subscribe();
     let seen = async {

@@ -1,4 +1,4 @@
-//! The socket where an operator's command asks the agent about itself.
+//! The socket where operators' commands query the agent.
 
 use super::http::{Answer, answer};
 use super::peer;
@@ -17,10 +17,10 @@ use weir_core::settings::{self, Resolved};
 use weir_show::metrics::Metrics;
 use weir_show::status::{Facts, Status};
 
-/// Everything on one connection.
+/// Time limit of a connection.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// What is told.
+/// The data that is served.
 pub(super) struct Source {
     pub(super) resolved: Resolved,
     pub(super) log: Log,
@@ -28,7 +28,7 @@ pub(super) struct Source {
     pub(super) journal: Journal,
     pub(super) status: Status,
     pub(super) metrics: Metrics,
-    /// `None`: pods are not watched.
+    /// `None` if pods are not watched.
     pub(super) pods: Option<Pods>,
 }
 

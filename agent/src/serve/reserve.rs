@@ -1,7 +1,7 @@
-//! Descriptors held back for those who ask whether this agent lives.
+//! Descriptors reserved for health checks.
 //!
-//! Without a free descriptor `accept4(2)` answers `EMFILE` or `ENFILE` (the table of the process, or of the machine, is
-//! full), and the kubelet would wait in the backlog for an answer that never comes.
+//! Without a free descriptor `accept4(2)` fails with `EMFILE` or `ENFILE` (the table of the process, or of the machine, is
+//! full), and the kubelet's connection would stay in the backlog without an answer.
 
 use std::fs::File;
 use std::io;
@@ -10,27 +10,27 @@ use std::time::Duration;
 use weir_core::journal::Journal;
 use weir_core::journal::serve::Event;
 
-/// For so many connections at once while nothing else is free.
+/// Number of concurrent connections while no other descriptor is free.
 const SPARES: usize = 4;
-/// Between two looks whether anything is free.
+/// Interval between checks for a free descriptor.
 const LOOK: Duration = Duration::from_secs(1);
-/// Anything that can always be opened.
+/// A file that can always be opened.
 const ANY: &str = "/dev/null";
 
-/// Descriptors that are given up for connections.
+/// Descriptors that are closed to make room for connections.
 #[derive(Debug, Default)]
 pub(crate) struct Reserve(Mutex<Vec<File>>);
 
 impl Reserve {
-    /// Takes them now. To be called before anything else is opened: a limit that is lowered later
-    /// (`prlimit(2)`) leaves the lowest numbers in use.
+    /// Opens the descriptors. Must be called before anything else is opened: after the limit is lowered
+    /// (`prlimit(2)`) only the lowest numbers can be used.
     pub(crate) fn hold() -> Self {
         let reserve = Self::default();
         reserve.refill();
         reserve
     }
 
-    /// Takes back what was given up, as far as something is free again.
+    /// Reopens descriptors that were given up, as far as any are free.
     pub(super) fn refill(&self) {
         let mut spares = self.spares();
         while spares.len() < SPARES {
@@ -41,19 +41,19 @@ impl Reserve {
         }
     }
 
-    /// Gives one up. False when none was left.
+    /// Closes one descriptor. Returns false if none was left.
     pub(super) fn give(&self) -> bool {
-        // The lowest number was opened first and goes last.
+        // The lowest number was opened first and is closed last.
         self.spares().pop().is_some()
     }
 
     fn spares(&self) -> MutexGuard<'_, Vec<File>> {
-        // Nothing in here panics half-way.
+        // No code panics while holding the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether this is the answer of a process, or a machine, without a free descriptor.
+/// Returns true if the process or the machine has no free descriptor.
 pub(super) fn is_exhausted(e: &io::Error) -> bool {
     matches!(
         e.raw_os_error(),
@@ -61,8 +61,8 @@ pub(super) fn is_exhausted(e: &io::Error) -> bool {
     )
 }
 
-/// Tells when the process runs out of descriptors and when that is over. Runs for ever, in the table that everything
-/// but the answers about health shares.
+/// Records when the process runs out of descriptors and when one is free again. Never returns. Runs in the descriptor table
+/// shared by everything except health and metrics.
 pub(super) async fn watch(journal: Journal) {
     let mut was = false;
     loop {

@@ -1,4 +1,4 @@
-//! How many connections are served at once, and which of them has to go for another.
+//! Limits the number of concurrent connections and chooses which one to drop for a new one.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 
-/// More connections at once wait in the backlog, unless one that is served can go.
+/// Maximum number of concurrent connections. More of them wait in the backlog, unless a served one can be dropped.
 const CONNECTIONS: usize = 256;
-/// In a full room a client has this long to ask, and to read, before it has to go. One that asks right away has asked
-/// when its connection is accepted; a kubelet gives up after a second, and in that time 12 800 silent clients that
-/// connect again and again are let in before it and sent away.
+/// Minimum age of a connection before it may be dropped for a new one. A client that sends its request right away has sent it
+/// by the time its connection is accepted. A kubelet gives up after one second; in that time 12 800 silent clients that
+/// reconnect repeatedly can be accepted before it and dropped.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// What a connection does.
+/// States of a connection.
 const SILENT: u8 = 0;
 const ASKED: u8 = 1;
 const ANSWERED: u8 = 2;
 
-/// The place of one connection; given back when it is dropped.
+/// The place of one connection; released when dropped.
 pub(super) struct Place {
     state: Arc<AtomicU8>,
     _permit: OwnedSemaphorePermit,
@@ -28,12 +28,12 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// A request came whole.
+    /// Marks that a complete request was received.
     pub(super) fn asked(&self) {
         self.state.store(ASKED, Ordering::Relaxed);
     }
 
-    /// The answer is on its way, as fast as the client reads.
+    /// Marks that the answer is being sent; the client's reads set the pace.
     pub(super) fn answered(&self) {
         self.state.store(ANSWERED, Ordering::Relaxed);
         self.changed.notify_one();
@@ -52,7 +52,7 @@ struct Taken {
     task: AbortHandle,
 }
 
-/// Connections in the order in which they came.
+/// The connections, oldest first.
 pub(super) struct Room {
     free: Arc<Semaphore>,
     changed: Arc<Notify>,
@@ -70,8 +70,8 @@ impl Default for Room {
 }
 
 impl Room {
-    /// A place for a new connection. In a full room the oldest one that has asked nothing yet goes, or else the oldest
-    /// that only has to read its answer; while all are being answered, accepting waits until one of them is done.
+    /// Returns a place for a new connection. If all places are taken, the oldest connection without a request is dropped, or else the
+    /// oldest that only has to read its answer; while all are being answered, it waits until one of them is done.
     pub(super) async fn place(&self) -> Place {
         loop {
             if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {
@@ -85,10 +85,10 @@ impl Room {
         }
     }
 
-    /// Lets a connection go, if one can, and waits a moment for the end of any.
+    /// Drops a connection, if one can be dropped, and waits up to [`GRACE`] for any to end.
     pub(super) async fn shrink(&self) {
         self.make_room();
-        // What is aborted gives its place back when the runtime drops it.
+        // An aborted task releases its place when the runtime drops it.
         let _ = tokio::time::timeout(GRACE, self.changed.notified()).await;
     }
 
@@ -106,7 +106,7 @@ impl Room {
         }
     }
 
-    /// Serves a connection in the background; the place is its own.
+    /// Serves a connection in a background task, which owns the place.
     pub(super) fn spawn<F>(&self, place: Place, serve: impl FnOnce(Arc<Place>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
