@@ -1,21 +1,21 @@
 //! The node side: the `weir` command, and the node agent.
 //!
-//! The agent takes the place of Istio's `install-cni`: the same settings, files, sockets, metrics and answers. It stands on
-//! [`weir_core`]: settings, journal, threads, log, API server, pods, sandboxes; [`weir_install`] keeps the plugin on the node; [`weir_reconcile`] decides
-//! when, how often and on which thread a pod is looked at, [`weir_drift`] notices that something changes its rules, and [`weir_show`] shows what is
-//! recorded. Its rooms depend one way, from the bottom up:
+//! The agent replaces Istio's `install-cni`: the same settings, files, sockets, metrics and answers. It is built on
+//! [`weir_core`]: settings, journal, threads, log, API server, pods, sandboxes. [`weir_install`] keeps the plugin installed on the
+//! node; [`weir_reconcile`] schedules the work for pods on its threads; [`weir_drift`] detects changes of their rules; [`weir_show`]
+//! presents what the journal recorded. The modules depend on each other in one direction, lower layers first:
 //!
 //! ```text
-//! dataplane   ways to redirect a pod: what it should have, compared and written
-//! repair      pods that are outside of the mesh, and should not be
+//! dataplane   ways to redirect a pod: desired state, compare and write
+//! repair      pods that should be in the mesh but are not redirected
 //! ambient     pods whose traffic ztunnel carries: enrolled, verified, handed over, removed
 //! serve       health, metrics, the sockets for the plugin and for operators
-//! supervisor  the process that joins them
+//! supervisor  the process that starts and stops all of them
 //! ```
-//! `ci/rooms` checks that none imports one above it.
+//! `ci/rooms` checks that no module imports one of a higher layer.
 //!
-//! [`cli`] is the command: the agent and its removal, and what [`weir_command`] has for operators. Rules are made nowhere here: every
-//! command and the agent go through [`weir_cni::redirection`], as the plugin does.
+//! [`cli`] is the `weir` command: the agent and its removal, and the commands of [`weir_command`] for operators. No rules are built
+//! in this crate: every command and the agent use [`weir_cni::redirection`], as the plugin does.
 #![forbid(unsafe_code)]
 
 mod ambient;

@@ -10,8 +10,8 @@ use weir_core::sandboxes::cri;
 use weir_core::settings;
 use weir_install::{Planned, plan};
 
-/// Runs until a signal, or answers a question. What cannot be used is a failure and no error of usage: what
-/// watches install-cni knows one exit code for all that goes wrong.
+/// Runs the agent until a signal, or prints what was asked for. An invalid setting is a failure and not a usage error:
+/// install-cni has one exit code for all errors, and its callers expect that.
 pub(super) fn run(a: &AgentArgs) -> Result<u8, Failure> {
     let resolved = cri::resolve(&a.flags.0);
     if a.explain {
@@ -22,7 +22,7 @@ pub(super) fn run(a: &AgentArgs) -> Result<u8, Failure> {
     }
     let settings = Settings::of(&resolved).map_err(Failure::failed)?;
     if a.explain {
-        // What an agent with these settings would end with at once.
+        // An error that would stop an agent with these settings at once.
         return settings
             .levels()
             .map(|_| code::SUCCESS)
@@ -38,7 +38,7 @@ pub(super) fn run(a: &AgentArgs) -> Result<u8, Failure> {
     }
 }
 
-/// An answer that was printed, or could not be.
+/// Converts an error of printing.
 fn said(printed: Result<u8, Failure>) -> Result<u8, Failure> {
     printed.map_err(|e| Failure {
         code: code::FAILED,

@@ -1,4 +1,4 @@
-//! Arguments of `weir agent` and `weir uninstall`: one flag for each setting that has one.
+//! Arguments of `weir agent` and `weir uninstall`: one flag per setting that has one.
 
 use super::commands::{self, AGENT, Command};
 use clap::{Arg, ArgAction, ArgMatches, Args, Error, FromArgMatches};
@@ -41,8 +41,8 @@ fn settings() -> impl Iterator<Item = &'static Setting> {
     TABLE.iter().filter(|s| !s.flag.is_empty())
 }
 
-/// As pflag reads them: `--flag value` and `--flag=value`, whatever the value begins with; a boolean alone is true;
-/// the last of several counts, and of a list all of them.
+/// Parses as pflag does: `--flag value` and `--flag=value`, also if the value begins with a hyphen; a boolean without a value is
+/// true; of a repeated flag the last one counts, and of a repeated list all of them.
 fn flag(setting: &'static Setting) -> Arg {
     let arg = Arg::new(setting.flag)
         .long(setting.flag)
@@ -105,10 +105,10 @@ impl FromArgMatches for Flags {
     }
 }
 
-/// What Istio's program may be asked for.
+/// A command line of Istio's program.
 pub(super) enum Asked {
     Agent(Command),
-    /// The answer already.
+    /// The text to print for `version`.
     Version(String),
 }
 
@@ -142,7 +142,7 @@ pub(super) fn parse_as_install_cni() -> Result<Asked, Error> {
     let matches = command.try_get_matches_from_mut(std::env::args_os())?;
     if let Some(("version", m)) = matches.subcommand() {
         let number = env!("CARGO_PKG_VERSION");
-        // The keys of Istio's BuildInfo that say anything here.
+        // The keys of Istio's BuildInfo that apply here.
         let text = match m.get_one::<String>("output").map(String::as_str) {
             Some("json") => format!(
                 "{:#}\n",

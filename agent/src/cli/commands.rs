@@ -22,7 +22,7 @@ Examples:
   weir agent --explain-settings
   kubectl -n istio-system exec ds/istio-cni-node -- weir agent --dry-run";
 
-/// For `--help`: settings that have no flag are in no other list.
+/// Returns the text for `--help`, with the settings that have no flag.
 pub(super) fn agent_help() -> String {
     format!("{AGENT}\n\n{}", weir_core::settings::without_flags())
 }

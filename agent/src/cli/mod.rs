@@ -30,10 +30,10 @@ pub struct Cli {
     command: Command,
 }
 
-/// Parses the arguments, runs the command and tells how it went.
+/// Parses the arguments, runs the command and returns its exit code.
 ///
-/// Called by the name of the plugin, it is the plugin; by the name of Istio's installer, the agent: one file
-/// serves as all of them.
+/// Started by the name of the plugin it acts as the plugin, and by the name of Istio's installer as the agent: one binary
+/// serves all of them.
 #[must_use]
 pub fn run() -> ExitCode {
     let name = called_as();
@@ -61,7 +61,7 @@ pub fn run() -> ExitCode {
             let printed = e.print().and_then(|()| std::io::stdout().flush());
             let code = match (e.use_stderr(), is_agent) {
                 (false, _) => output::written(printed).unwrap_or_else(|failure| failure.tell()),
-                // As install-cni ends, for which the agent stands in.
+                // The exit code of install-cni, which the agent replaces.
                 (true, true) => code::FAILED,
                 (true, false) => code::USAGE,
             };
@@ -74,7 +74,7 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// The last part of the name that this program was started by.
+/// Returns the base name by which this program was started.
 fn called_as() -> Option<String> {
     let name = std::env::args_os().next()?;
     let name = std::path::Path::new(&name).file_name()?;

@@ -10,7 +10,7 @@ use weir_command::output;
 use weir_core::sandboxes::cri;
 use weir_install::{Left, PLUGIN, check_alone, left, remove_everything};
 
-/// Removes, then looks; with `--verify` it only looks.
+/// Removes the installation, then lists what is left; with `--verify` only lists.
 pub(super) fn run(a: &UninstallArgs) -> Result<u8, Failure> {
     let resolved = cri::resolve(&a.flags.0);
     let settings = Settings::of(&resolved).map_err(Failure::usage)?;
@@ -18,7 +18,7 @@ pub(super) fn run(a: &UninstallArgs) -> Result<u8, Failure> {
     let (mut removed, mut failed) = (Vec::new(), None);
     if !a.verify {
         check_alone(desired).map_err(Failure::failed)?;
-        // What cannot be removed of one keeps nothing of the other.
+        // A failure of one removal does not stop the other.
         let of_files = remove_everything(desired);
         match former.remove() {
             Ok(of_node) => removed.extend(of_node),
@@ -77,7 +77,7 @@ pub(super) fn run(a: &UninstallArgs) -> Result<u8, Failure> {
         )));
     }
     match left.iter().all(|(.., may_stay)| *may_stay) {
-        // Nothing that is known is left, and the removal failed all the same.
+        // Nothing known is left, but the removal failed.
         true if failed.is_some() => Err(Failure::failed(failed.unwrap_or_default())),
         true => Ok(code::SUCCESS),
         false => Ok(code::FAILED),

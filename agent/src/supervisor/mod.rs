@@ -1,4 +1,4 @@
-//! The process: settings in, an installed plugin until a signal comes.
+//! The process of the agent: starts all parts, keeps the plugin installed, and stops on a signal.
 
 mod parts;
 mod settings;
@@ -19,29 +19,29 @@ use weir_install::{Agent, Installer, Owner, Signals};
 use weir_show::metrics::Metrics;
 use weir_show::status::Status;
 
-/// How long the servers and repair may take to stop.
+/// Time limit for the servers and repair to stop.
 const STOP: Duration = Duration::from_secs(2);
-/// How long the last lines may take to be written.
+/// Time limit to write the last lines of the log.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
-/// Runs until SIGINT or SIGTERM. Then the installation stays for the next agent or goes, as [`Owner`] decides. A
+/// Runs until SIGINT or SIGTERM. The installation is then left to the next agent or removed, as [`Owner`] decides. A
 /// failure removes nothing.
 ///
 /// # Errors
-/// What kept it from starting; nothing was changed on the node then.
+/// The agent could not start; nothing was changed on the node.
 pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<End, String> {
     descriptors::allow_all();
     let reserve = Reserve::hold();
     let journal = Journal::default();
     let tasks = Tasks::new(journal.clone()).map_err(|e| format!("cannot open a pipe: {e}"))?;
     let (mut levels, unknown) = settings.levels()?;
-    // The plugin filters by its own level; here its lines are heard from the agent's level on.
+    // The plugin filters by its own level; the agent accepts its lines from the agent's level on.
     levels.plugin = levels.agent;
     let repair = settings.repair.as_ref().and_then(|r| r.action);
     let verifies = matches!(repair, Some(Action::Repair)) || settings.ambient.is_some();
     let signals =
         Signals::block(tasks.clone()).map_err(|e| format!("cannot wait for signals: {e}"))?;
-    // Before there is a second thread.
+    // Must precede the first additional thread.
     let kept = privilege::set_no_new_privs().err();
     let said = privilege::drop_all_but_needed(verifies);
     let log = Log::open(
@@ -63,7 +63,7 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<End, Strin
     journal.add(status.clone());
     let events = Ring::default();
     journal.add(events.clone());
-    // Last: who is told that the agent is ready may ask the others.
+    // Added last: a client that sees the agent ready may query the other sinks.
     journal.add(ready.clone());
     for why in kept.into_iter().chain(said) {
         journal.record(Event::Rights { why });
@@ -85,7 +85,7 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<End, Strin
         ztunnel,
         ending,
     } = parts.start(ready, reserve)?;
-    // Every thread that needs more has been started.
+    // All threads that need more capabilities have been started.
     journal.rights(rights::enter("weir"));
     let owner = Owner::new(
         resolved,
@@ -97,23 +97,23 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<End, Strin
     let installer = Installer::new(settings.desired.clone());
     let mut agent = Agent::new(owner, installer, journal.clone(), signals);
     agent.with(Box::new(move || ending.remove()));
-    // Everything is served while the installation is removed or handed over.
+    // The servers keep running while the installation is removed or handed over.
     let end = agent.run();
     let stuck = tasks.stop(STOP);
-    // Last: nobody is left who would take its end for that of the proxy.
+    // Dropped last: a running task would take the closed socket for the end of the proxy.
     drop(ztunnel);
     if !stuck.is_empty() {
         let tasks = stuck.join(", ");
         journal.record(Event::NotStopped { tasks });
     }
-    // An agent that never came to work leaves nothing to ask.
+    // An agent that was never ready removes its sockets.
     if end == End::Well || agent.was_ready() {
         names.keep();
     }
     Ok(end)
 }
 
-/// Waits for the last lines of the log, however starting ends.
+/// Flushes the log when dropped, also if the start fails.
 struct Flush(Log);
 
 impl Drop for Flush {
@@ -122,7 +122,7 @@ impl Drop for Flush {
     }
 }
 
-/// What the agent begins with.
+/// Records the version, the settings and warnings about them.
 fn introduce(journal: &Journal, resolved: &Resolved, settings: &Settings, unknown: Vec<String>) {
     let version = env!("CARGO_PKG_VERSION");
     journal.record(Event::Starts { version });

@@ -1,4 +1,4 @@
-//! What runs beside the installer: the servers, the watch of pods, repair. Joined here, each with what it needs.
+//! The parts that run beside the installer: the servers, the watch of pods, repair, ambient mode.
 
 use super::Settings;
 use crate::ambient::{self, Ending, Former, Server};
@@ -23,7 +23,7 @@ use weir_core::thread::task::Tasks;
 use weir_show::metrics::Metrics;
 use weir_show::status::Status;
 
-/// What the parts are made of.
+/// The inputs of all parts.
 pub(crate) struct Parts<'a> {
     pub(crate) resolved: &'a Resolved,
     pub(crate) settings: &'a Settings,
@@ -37,17 +37,17 @@ pub(crate) struct Parts<'a> {
     pub(crate) tasks: Tasks,
 }
 
-/// What is there once they run.
+/// The results of the start.
 pub(crate) struct Started {
     pub(crate) pods: Option<Pods>,
     pub(crate) names: Names,
-    /// ztunnel's socket. Its file stays for the next agent.
+    /// The server of ztunnel's socket. The socket file is left to the next agent.
     pub(crate) ztunnel: Option<Server>,
-    /// What ambient mode has at the node, or had.
+    /// Removes the state of ambient mode on the node when the agent is uninstalled.
     pub(crate) ending: Ending,
 }
 
-/// The names of the sockets that this process bound; they go when it is dropped.
+/// The paths of the sockets that this process bound; removed when dropped.
 #[derive(Default)]
 pub(crate) struct Names(Vec<PathBuf>);
 
@@ -58,7 +58,7 @@ impl Names {
         self.0.extend(name);
     }
 
-    /// For the next agent, which binds them anew.
+    /// Keeps the socket files for the next agent, which binds them again.
     pub(crate) fn keep(mut self) {
         self.0.clear();
     }
@@ -73,10 +73,10 @@ impl Drop for Names {
 }
 
 impl Parts<'_> {
-    /// Starts them all; they run until the process ends.
+    /// Starts all parts; they run until the process ends.
     ///
     /// # Errors
-    /// A socket that the agent cannot do without, or a thread.
+    /// A required socket cannot be bound, or a thread cannot be started.
     pub(crate) fn start(self, ready: Ready, reserve: Reserve) -> Result<Started, String> {
         let no_servers = |e| format!("cannot start the servers: {e}");
         let mut sockets = self.bind()?;
@@ -170,14 +170,14 @@ impl Parts<'_> {
         })
     }
 
-    /// The container runtime, where its socket is set; that it is no path is said when settings are read.
+    /// The container runtime, if its socket is set. An invalid path is reported when the settings are read.
     fn runtime(&self) -> Option<Runtime> {
         let socket = self.resolved.text(cri::SOCKET);
         Runtime::at(socket).ok().filter(|_| !socket.is_empty())
     }
 
-    /// The watch of this node's pods and the socket where the plugin asks for them. Without either the plugin
-    /// asks the API server, so nothing here keeps the agent from starting.
+    /// Starts the watch of this node's pods and binds the socket for the plugin's queries. Without either, the plugin
+    /// queries the API server, so a failure does not stop the agent.
     fn pods(&self) -> Option<(Option<UnixListener>, Watch)> {
         let settings = self.settings;
         let path = settings.run_dir.join(weir_cni::plugin::POD_SOCKET);
@@ -193,7 +193,7 @@ impl Parts<'_> {
             Ok(watch) => watch,
             Err(why) => {
                 self.journal.record(watch::Event::Off { why });
-                // Of an agent before us.
+                // Left by an earlier agent.
                 let _ = std::fs::remove_file(&path);
                 return None;
             }
@@ -202,14 +202,14 @@ impl Parts<'_> {
         Some((listener, watch))
     }
 
-    /// The socket where an operator's command asks about this agent. Nothing depends on it.
+    /// Binds the socket where operators' commands query this agent. It is optional.
     fn report(&self) -> Option<(UnixListener, Resolved, Ring)> {
         let path = self.settings.run_dir.join(weir_core::report::SOCKET);
         let listener = self.listener(Socket::Agent, path)?;
         Some((listener, self.resolved.clone(), self.events.clone()))
     }
 
-    /// A socket that the agent can do without.
+    /// Binds an optional socket.
     fn listener(&self, socket: Socket, path: PathBuf) -> Option<UnixListener> {
         let missing = |e: io::Error| {
             let (path, why) = (path.clone(), e.to_string());
@@ -253,7 +253,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Pods of ambient mode; they need the watch.
+    /// Starts ambient mode, which requires the watch of pods.
     fn ambient(&self, sockets: &mut Sockets) -> Result<(Option<Server>, Ending), String> {
         let Some(ambient) = &self.settings.ambient else {
             let former = Former::of(self.resolved);
@@ -278,7 +278,7 @@ impl Parts<'_> {
         Ok((Some(server), ending))
     }
 
-    /// Events about pods go to the API server too.
+    /// Starts the recorder that sends events about pods to the API server.
     fn events(&self, pods: Pods) -> Result<(), String> {
         let connection = Connection::new(self.access)?;
         let settings = self.settings;

@@ -1,4 +1,4 @@
-//! What the process runs with: the section of each room, all of them checked before anything starts.
+//! The settings of the process: the section of each module, validated before anything starts.
 
 use crate::ambient::AmbientSettings;
 use crate::repair::RepairSettings;
@@ -8,15 +8,15 @@ use weir_core::log::Levels;
 use weir_core::settings::{Resolved, SettingError};
 use weir_install::Desired;
 
-/// What is used of [`TABLE`](weir_core::settings::TABLE).
+/// The settings of [`TABLE`](weir_core::settings::TABLE) that the agent uses.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    /// What the installer wants on the node.
+    /// The desired state of the installation on the node.
     pub(crate) desired: Desired,
     /// `None`: ambient mode is off.
     pub(crate) ambient: Option<AmbientSettings>,
     pub(crate) run_dir: PathBuf,
-    /// `None`: no metrics server. A number that is no port costs the metrics, not the agent.
+    /// `None`: no metrics server. With a number above the port range the agent runs without metrics.
     pub(crate) monitoring_port: Option<i64>,
     pub(crate) health_port: u16,
     pub(crate) pod_namespace: String,
@@ -31,10 +31,10 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Reads and checks all of them, but not the levels of the log.
+    /// Reads and validates all of them except the log levels.
     ///
     /// # Errors
-    /// The first that cannot be used.
+    /// The first invalid setting.
     pub(crate) fn of(r: &Resolved) -> Result<Self, SettingError> {
         let name = "FORCE_IPTABLES_BINARY";
         if !matches!(r.text(name), "" | "legacy" | "nft") {
@@ -42,7 +42,7 @@ impl Settings {
         }
         let text = |name: &'static str| r.text(name).to_owned();
         let log_levels = text("log_output_level");
-        // [`Settings::levels`] refuses what is none before the plugin's level is used.
+        // [`Settings::levels`] refuses an invalid level before the plugin's level is used.
         let plugin = Levels::parse(&log_levels).map_or(Level::Info, |(levels, _)| levels.plugin);
         let node_name = match r.text("NODE_NAME") {
             "" => text("REPAIR_NODE_NAME"),
@@ -69,10 +69,10 @@ impl Settings {
         })
     }
 
-    /// The levels of the log, and scopes that no line has.
+    /// Returns the log levels and the unknown scopes.
     ///
     /// # Errors
-    /// An item of the flag has no level.
+    /// An item of the flag has no valid level.
     pub(crate) fn levels(&self) -> Result<(Levels, Vec<String>), String> {
         Levels::parse(&self.log_levels).map_err(|e| format!("--log_output_level: {e}"))
     }
