@@ -1,18 +1,18 @@
-//! Addresses of a pod by the plugin, which knows those of a new sandbox before the API server does.
+//! Addresses of a pod as reported by the plugin, which knows those of a new sandbox before the API server does.
 
 use std::net::IpAddr;
 use weir_core::pods::PodView;
 
-/// What the plugin said at ADD, and what the API server said in that moment.
+/// The addresses reported by the plugin at ADD, and those of the API server at that time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ByPlugin {
     addresses: Vec<IpAddr>,
-    /// Until the API server says something else: it is of the sandbox before.
+    /// The API server's addresses of the previous sandbox, until it reports others.
     stale: Option<Vec<IpAddr>>,
 }
 
 impl ByPlugin {
-    /// `before` is what the API server said when the pod was handed over; `now` may be newer.
+    /// `before` are the API server's addresses when the pod was handed over; `now` may be newer.
     pub(super) fn new(addresses: Vec<IpAddr>, before: Vec<IpAddr>, now: &PodView) -> Self {
         Self {
             addresses,
@@ -20,23 +20,23 @@ impl ByPlugin {
         }
     }
 
-    /// What it tells.
+    /// Returns the addresses reported by the plugin.
     pub(super) fn told(&self) -> &[IpAddr] {
         &self.addresses
     }
 
-    /// Of what it tells, only these are there.
+    /// Drops reported addresses that are not in `there`.
     pub(super) fn retain(&mut self, there: &[IpAddr]) {
         self.addresses.retain(|address| there.contains(address));
     }
 
-    /// The API server says this now.
+    /// Takes a new view of the API server.
     pub(super) fn saw(&mut self, view: &PodView) {
         self.stale = self.stale.take().filter(|old| *old == view.addresses());
     }
 
-    /// The addresses that are known of the pod when this is what the API server says. None are, where the plugin knows none
-    /// and what the API server says is of the sandbox before.
+    /// Returns the pod's addresses given this view of the API server. Empty if the plugin reported none
+    /// and those of the API server belong to the previous sandbox.
     pub(super) fn addresses(&self, view: &PodView) -> Vec<IpAddr> {
         let known = view.addresses();
         let is_old = known.is_empty() || self.stale.as_ref() == Some(&known);
@@ -46,7 +46,7 @@ impl ByPlugin {
         }
     }
 
-    /// Of those, the ones that the API server alone knows. About the others the runtime has told the plugin.
+    /// Returns those of [`ByPlugin::addresses`] that only the API server reports. The container runtime gave the others to the plugin.
     pub(super) fn hearsay(&self, view: &PodView) -> Vec<IpAddr> {
         let mut addresses = self.addresses(view);
         addresses.retain(|address| !self.addresses.contains(address));
@@ -73,7 +73,7 @@ mod tests {
             }
             by.saw(&says(Some(new)));
             assert_eq!(by.addresses(&says(Some(new))), [new]);
-            // It is news now.
+            // The old address counts as new again.
             assert_eq!(by.addresses(&says(Some(old))), [old]);
         }
     }

@@ -1,4 +1,4 @@
-//! Whether a pod belongs to the mesh.
+//! Decides whether a pod belongs to the mesh.
 
 use super::settings::AmbientSettings;
 use std::collections::BTreeMap;
@@ -9,29 +9,29 @@ use weir_core::pods::{NamespaceView, PodView};
 /// The label of ztunnel's own pods.
 const ZTUNNEL: (&str, &str) = ("app", "ztunnel");
 
-/// The answer for one pod.
+/// The decision for one pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decision {
     /// It belongs to the mesh.
     Member,
     /// It does not.
     No(Why),
-    /// It is by its namespace, which was not seen yet: what is so stays so.
+    /// It depends on the labels of the namespace, which are not known yet: the pod stays as it is.
     Unknown,
 }
 
-/// Why a pod does not belong to the mesh.
+/// The reason why a pod does not belong to the mesh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Why {
     /// All its containers have ended.
     Ended,
-    /// It is ztunnel.
+    /// It is a pod of ztunnel.
     Ztunnel,
-    /// It is this agent.
+    /// It is a pod of the node agent.
     Agent,
     /// `EXCLUDE_NAMESPACES`
     Excluded,
-    /// By the selectors, which the plugin has, too.
+    /// By the checks and selectors that the plugin applies, too.
     Plugin(NotAmbient),
 }
 
@@ -47,13 +47,13 @@ impl fmt::Display for Why {
     }
 }
 
-/// Whether it is a pod of ztunnel.
+/// Returns true for a pod of ztunnel.
 pub(super) fn is_ztunnel(settings: &AmbientSettings, view: &PodView) -> bool {
     let app = view.pod.metadata.labels.get(ZTUNNEL.0);
     app.is_some_and(|app| app == ZTUNNEL.1) && view.namespace() == settings.system_namespace
 }
 
-/// Decides. `namespace` is that of the pod, if it is known.
+/// Decides for a pod. `namespace` is the pod's namespace, if known.
 pub(super) fn decide(
     settings: &AmbientSettings,
     view: &PodView,
@@ -78,7 +78,7 @@ pub(super) fn decide(
     }
     let decided = match namespace {
         Some(namespace) => settings.enablement.decide(&view.pod, &namespace.labels),
-        // One selector that matches is enough.
+        // Only the selectors without a namespace part can decide; one match is enough.
         None => match settings
             .in_any_namespace
             .decide(&view.pod, &BTreeMap::new())
@@ -100,7 +100,7 @@ mod tests {
     use std::ffi::OsString;
     use weir_core::settings::resolve;
 
-    /// As the chart sets it.
+    /// The value set by the chart.
     const SELECTORS: &str = "
 - podSelector: {matchLabels: {istio.io/dataplane-mode: ambient}}
 - podSelector: {matchExpressions: [{key: istio.io/dataplane-mode, operator: NotIn, values: [none]}]}

@@ -1,4 +1,4 @@
-//! Pods that are redirected by eBPF (`WEIR_AMBIENT_ENGINE=ebpf`).
+//! Redirection by eBPF programs in the network namespaces of pods (`WEIR_AMBIENT_ENGINE=ebpf`).
 
 use super::hands::{Asked, Captured, NotCaptured, NotReleased, Outcome, Rules};
 use super::kernel::{capture_in, held_last, proof, unwatched};
@@ -17,10 +17,10 @@ use weir_drift::{Attached, Drift};
 use weir_ebpf::{Bpffs, Pod, if_pinned};
 use weir_live::{Direction, Proof};
 
-/// How often pins of namespaces that are gone are looked for, at most.
+/// Minimum interval between sweeps for pins of deleted network namespaces.
 const SWEEP: Duration = Duration::from_secs(60);
 
-/// Programs, maps and links of pods.
+/// Attaches and removes programs, maps and links of pods.
 pub(super) struct ByPrograms {
     plane: Programs,
     sandboxes: Sandboxes,
@@ -37,7 +37,7 @@ fn text(error: impl std::fmt::Display) -> String {
 
 impl ByPrograms {
     /// # Errors
-    /// No bpf file system is mounted there.
+    /// No bpf file system is mounted at the path.
     pub(super) fn new(
         plane: Ambient,
         (sandboxes, drift, attached): (Sandboxes, Drift, Attached),
@@ -55,7 +55,7 @@ impl ByPrograms {
         })
     }
 
-    /// Unpins what belonged to pods that are gone.
+    /// Unpins the objects of deleted pods.
     fn sweep(&self) -> Result<(), String> {
         let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
         if swept.is_some_and(|last| last.elapsed() < SWEEP) {
@@ -98,7 +98,7 @@ impl Rules for ByPrograms {
 }
 
 impl ByPrograms {
-    /// Compares the programs in the pod's namespace, and attaches what is missing.
+    /// Compares the programs in the pod's network namespace and attaches missing ones.
     fn write(
         &self,
         asked: &Asked,
@@ -108,7 +108,7 @@ impl ByPrograms {
     ) -> Result<(Captured, Outcome), String> {
         let redirect = self.plane.ambient.redirect(&asked.overrides)?;
         let uid = asked.identity.uid();
-        // From before anything is read: its routing is part of the redirection.
+        // The watch starts before anything is read: the routing is part of the redirection.
         let unwatched = uid.and_then(|uid| {
             self.attached.forget(uid);
             unwatched(&self.drift, &uid.into(), held)
@@ -124,19 +124,19 @@ impl ByPrograms {
                 applied.hindered
             }
         };
-        // Without them a program that is detached is found by the rounds.
+        // If the links cannot be read, only rounds detect a detached program.
         let pod = Pod::in_sandbox(&held.sandbox, &self.plane.bpffs);
         if let (Some(uid), Ok(links)) = (uid, pod.links()) {
             self.attached.put(uid, links);
         }
         if !is_known {
-            // Those that an agent with another setting wrote: only now that the programs capture.
+            // Removes rules written by an agent with another setting; not before the programs capture.
             redirect.remove_rules(&held.sandbox, false).map_err(text)?;
         }
         let captured = Captured {
             engine: Some(By::Ebpf),
             hindered: hindered.or(unwatched),
-            // Without a fingerprint: every look compares.
+            // No fingerprint: every look compares.
             ..Captured::at(Arc::clone(held), asked)
         };
         let summary = format!(
@@ -160,10 +160,10 @@ impl ByPrograms {
     }
 }
 
-/// Programs that an agent with `WEIR_AMBIENT_ENGINE=ebpf` attached go after rules of netfilter capture.
+/// Detaches the programs of an agent with `WEIR_AMBIENT_ENGINE=ebpf`; called after netfilter rules capture.
 ///
 /// # Errors
-/// They are there, and cannot be detached.
+/// Programs are attached and cannot be detached.
 pub(super) fn hand_over(held: &Held, root: &Path) -> Result<(), String> {
     let detached = if_pinned(&held.sandbox, root, |pod| pod.hand_over());
     let detached = detached.and_then(Option::transpose);

@@ -1,4 +1,4 @@
-//! Where the plugin hands a pod over, and waits until it is captured.
+//! The interface where the plugin hands over a pod and waits until it is captured.
 
 use super::decision::{Decision, Why, decide};
 use super::keeper::{Sandbox, Told};
@@ -16,26 +16,26 @@ use weir_core::pods::{PodView, Pods};
 use weir_core::sandboxes::Sandboxes;
 use weir_reconcile::Handle;
 
-/// How long the API server's news of a pod may take: the kubelet hears of it in the same moment.
+/// Maximum time until the watch reports a pod: the API server notifies the kubelet at the same time.
 const KNOWN: Duration = Duration::from_millis(1500);
-/// How long the plugin waits in all: it gives up after 5 s, and its runtime tries again.
+/// Time limit for an enrolment: the plugin gives up after 5 s, and the container runtime retries.
 const ENROLLED: Duration = Duration::from_millis(4800);
-/// How long a question may take when the pod is known.
+/// Time limit for CHECK of a known pod.
 const CHECKED: Duration = Duration::from_secs(3);
 
-/// What the plugin posts to `/cmdadd`. Plugins of other versions, and Istio's own, write it, too; keys have any case, and a member that
-/// is absent or null is empty, as Istio's agent takes them.
+/// The body that the plugin posts to `/cmdadd`. Plugins of other versions, and Istio's own, send it, too. As in Istio's agent, keys
+/// match in any case, and a member that is absent or null is empty.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub(crate) struct HandedOver {
-    /// `CNI_NETNS`; empty: it is not said.
+    /// `CNI_NETNS`; empty if not given.
     #[serde(deserialize_with = "json::nullable")]
     netns: String,
     #[serde(deserialize_with = "json::nullable")]
     pod_name: String,
     #[serde(deserialize_with = "json::nullable")]
     pod_namespace: String,
-    /// Of the previous plugin's result, if there is one.
+    /// The addresses in the previous plugin's result, if there is one.
     #[serde(rename = "IPs", deserialize_with = "json::nullable")]
     ips: Vec<Option<AnyCase<Ip>>>,
 }
@@ -47,7 +47,7 @@ struct Ip {
     address: Address,
 }
 
-/// The mask and the other members of upstream's form are not needed.
+/// The mask and the other members of upstream's structure are not needed.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Address {
@@ -56,10 +56,10 @@ struct Address {
 }
 
 impl HandedOver {
-    /// Reads the body of a request, and its addresses.
+    /// Parses the body of a request and its addresses.
     ///
     /// # Errors
-    /// It is no JSON of that form; what is wrong with it.
+    /// The body is not valid JSON of this form.
     pub(crate) fn read(body: &[u8]) -> Result<(Self, Vec<IpAddr>), String> {
         let body = match body.trim_ascii() {
             b"null" => b"{}",
@@ -70,15 +70,15 @@ impl HandedOver {
         Ok((pod, addresses))
     }
 
-    /// `NAMESPACE/NAME`
+    /// Returns `NAMESPACE/NAME`.
     pub(crate) fn name(&self) -> String {
         format!("{}/{}", self.pod_namespace, self.pod_name)
     }
 
-    /// The addresses, but for those of loopback, which every namespace has. One of IPv4 may be written as one of IPv6.
+    /// Returns the addresses without those of loopback, which every network namespace has. IPv4-mapped IPv6 addresses are converted.
     ///
     /// # Errors
-    /// One is none.
+    /// One of them is not a valid IP address.
     fn addresses(&self) -> Result<Vec<IpAddr>, String> {
         let texts = self.ips.iter().flatten();
         let texts = texts.map(|AnyCase(ip)| &ip.address.ip);
@@ -94,7 +94,7 @@ impl HandedOver {
     }
 }
 
-/// Enrols pods that the plugin hands over; clones are the same.
+/// Enrols pods that the plugin hands over. Clones share the state.
 #[derive(Clone)]
 pub(crate) struct Entry {
     pub(super) settings: Arc<AmbientSettings>,
@@ -106,11 +106,11 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Enrols it, and returns when it is captured and the proxy has it. `Some`: it is not enrolled, for this reason, and may
-    /// start all the same.
+    /// Enrols a pod and waits until it is captured and the proxy has taken it. `Some`: it is not enrolled, for this reason, and may
+    /// start nevertheless.
     ///
     /// # Errors
-    /// It is not known, or does not belong to the mesh; why it cannot be enrolled, or is not yet.
+    /// The pod is not known, does not belong to the mesh, cannot be enrolled, or is not enrolled in time.
     pub(crate) async fn enrol(
         &self,
         handed_over: &HandedOver,
@@ -120,8 +120,8 @@ impl Entry {
         let view = self.known(handed_over).await?;
         match self.decide(&view) {
             Decision::Member => {}
-            // The plugin has applied the exclusion, but for one with another configuration. Upstream enrols the pod and has it
-            // leave at once.
+            // The plugin applies the exclusion, unless its configuration differs. Upstream enrols the pod and removes it
+            // again at once.
             Decision::No(why @ Why::Excluded) => return Ok(Some(why.to_string())),
             Decision::No(why) => return Err(format!("it is no pod of ambient mode: {why}")),
             Decision::Unknown => {
@@ -146,14 +146,14 @@ impl Entry {
         settled.unwrap_or_else(late).map(|()| None)
     }
 
-    /// That it is enrolled in the namespace that the plugin names at CHECK, and that nothing keeps packets from its rules. A pod
-    /// that is being worked on is no difference: some runtimes end pods whose CHECK fails.
+    /// Checks that the pod is enrolled in the network namespace named at CNI CHECK, and that nothing keeps packets from its rules. A pod
+    /// with a job in progress passes: some container runtimes kill pods whose CHECK fails.
     ///
     /// # Errors
-    /// It is not, or the pod is not known; why.
+    /// It is not enrolled, or the pod is not known.
     pub(crate) async fn check(&self, named: &HandedOver) -> Result<(), String> {
         let view = self.known(named).await?;
-        // It was let through at ADD, too.
+        // ADD accepts it, too.
         if self.decide(&view) == Decision::No(Why::Excluded) {
             return Ok(());
         }
@@ -185,13 +185,13 @@ impl Entry {
         decide(&self.settings, view, namespace.as_deref())
     }
 
-    /// `None`: it is still being worked on.
+    /// Waits for the result of the pod's work; `None` if it is not finished within the limit.
     async fn settled(&self, uid: Arc<str>, limit: Duration) -> Option<Result<(), String>> {
         let settled = tokio::time::timeout(limit, self.handle.settled(uid));
         settled.await.ok()
     }
 
-    /// The pod, at once or when it comes, and its namespace.
+    /// Returns the pod, waiting until it and the labels of its namespace are known.
     async fn known(&self, handed_over: &HandedOver) -> Result<Arc<PodView>, String> {
         let (namespace, name) = (&handed_over.pod_namespace, &handed_over.pod_name);
         let mut changes = self.pods.subscribe();
@@ -199,7 +199,7 @@ impl Entry {
             loop {
                 changes.borrow_and_update();
                 let view = self.pods.get(namespace, name);
-                // One that is being deleted may have had the name before.
+                // A pod that is being deleted may be a previous one of this name.
                 let view = view.filter(|view| !view.deleting && !view.ended());
                 if let Some(view) = view
                     && self.decide(&view) != Decision::Unknown
@@ -254,7 +254,7 @@ mod tests {
         })
     }
 
-    /// As other plugins write it, with one member replaced, left out or added.
+    /// A body as other plugins send it, with one member replaced, removed or added.
     fn nearly() -> impl Strategy<Value = Value> {
         let keys = ["Netns", "PodName", "PodNamespace", "IPs", "Other"];
         let change = (
@@ -275,14 +275,14 @@ mod tests {
         })
     }
 
-    /// Reading gives a pod or a reason, and so does looking for its namespace.
+    /// Parsing returns a pod or an error, and so does the search for its network namespace.
     fn is_read(body: &[u8]) -> Result<(), TestCaseError> {
         match HandedOver::read(body) {
             Err(why) => prop_assert!(!why.is_empty()),
             Ok((pod, addresses)) => {
                 prop_assert!(addresses.len() <= pod.ips.len());
                 let announced = Sandboxes::of_node().announce_path("uid", Path::new(&pod.netns));
-                // No path that is made here is a pod's.
+                // No path generated here is that of a pod.
                 prop_assert!(announced.is_err_and(|why| why.contains(&pod.netns)));
             }
         }
@@ -314,7 +314,7 @@ mod tests {
         }
     }
 
-    /// As Istio's plugin writes it.
+    /// The form that Istio's plugin sends.
     #[test]
     fn the_form_of_other_plugins() {
         let body = json!({"Netns": "/var/run/netns/x", "PodName": "web", "PodNamespace": "shop", "IPs": [
@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(read(&none).unwrap().addresses(), Ok(Vec::new()));
     }
 
-    /// Go's decoder does not look at the case.
+    /// Go's decoder matches keys in any case.
     #[test]
     fn keys_in_any_case() {
         let body = json!({"netns": "/var/run/netns/x", "podName": "web", "PODNAMESPACE": "shop",
@@ -355,7 +355,7 @@ mod tests {
         assert!(why.contains("IPs[0]: Address: IP: invalid type"), "{why}");
     }
 
-    /// Such a pod is not known, which is answered as Istio's agent does.
+    /// Such a pod is not known; the answer is that of Istio's agent.
     #[test]
     fn members_that_are_absent_or_null_are_empty() {
         for body in [

@@ -1,7 +1,7 @@
-//! What an agent in ambient mode left at the node, for one that is not, and for `weir uninstall`.
+//! Removes what an agent in ambient mode left at the node; for an agent with ambient mode off, and for `weir uninstall`.
 //!
-//! An upgrade keeps what captures pods and lets probes through. When the agent that follows has ambient mode off, nobody
-//! else knows whose it is. Rules in pods stay, as they do upstream.
+//! An upgrade keeps what captures pods and lets probes through. If the next agent has ambient mode off, no other component
+//! would remove it. Rules in pods stay, as upstream.
 
 use super::settings::bpffs_of;
 use super::start::Removed;
@@ -20,21 +20,20 @@ use weir_netlink::route::Routing;
 use weir_netlink::{Error, Netns, Result};
 use weir_node_ambient::ebpf::remove_pinned;
 
-/// After an attempt that failed the next one comes after the first of these, then after twice as long each time, up to the
-/// second.
+/// Backoff after a failed attempt: initial delay, doubled each time up to the maximum.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// Where it is.
+/// The places where an earlier agent may have left something.
 pub(crate) struct Former {
-    /// The namespace of the node, if it is not this process's own.
+    /// The network namespace of the node, if it is not that of this process.
     netns: Option<PathBuf>,
     bpffs: PathBuf,
-    /// One removal at a time.
+    /// Serializes removals.
     lock: Mutex<()>,
 }
 
 impl Former {
-    /// From the settings.
+    /// Creates it from the settings.
     pub(crate) fn of(r: &Resolved) -> Self {
         let bpffs = Some(r.text("WEIR_BPFFS")).filter(|path| !path.is_empty());
         Self {
@@ -44,7 +43,7 @@ impl Former {
         }
     }
 
-    /// The namespace, for people.
+    /// Returns the path of the network namespace, for display.
     pub(crate) fn place(&self) -> PathBuf {
         let netns = self.netns.clone();
         netns.unwrap_or_else(|| "/proc/self/ns/net".into())
@@ -60,10 +59,10 @@ impl Former {
         }
     }
 
-    /// What is there, in words.
+    /// Returns descriptions of what is present.
     ///
     /// # Errors
-    /// It cannot be looked at.
+    /// The state cannot be read.
     pub(crate) fn left(&self) -> Result<Vec<&'static str>> {
         self.at_host(|host| {
             let has_programs = match Bpffs::if_mounted(&self.bpffs)? {
@@ -85,10 +84,10 @@ impl Former {
         })
     }
 
-    /// Removes it. What cannot be removed keeps none of the rest. Returns what was removed, a line each.
+    /// Removes everything. A failure does not stop the rest. Returns what was removed, one line each.
     ///
     /// # Errors
-    /// What may be there still.
+    /// What may still be present.
     pub(crate) fn remove(&self) -> Removed {
         let _one = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         let removed = self.at_host(|host| {
@@ -110,11 +109,11 @@ fn enis() -> Result<Vec<String>> {
     Ok(rules.iter().map(line).collect())
 }
 
-/// Removes what lets probes through where pods are captured in their own namespaces: rules, sets and policy rules for branch
-/// ENIs. Returns what was removed, a line each.
+/// Removes what lets probes through if pods are captured in their own network namespaces: rules, sets and policy rules for branch
+/// ENIs. Returns what was removed, one line each.
 ///
 /// # Errors
-/// What may be there still.
+/// What may still be present.
 pub(super) fn remove_probes(host: &Netns) -> Removed {
     let removed = host.run(|| all(&[&host::remove, &enis]));
     told(removed.map_err(|e| e.to_string())?)
@@ -122,7 +121,7 @@ pub(super) fn remove_probes(host: &Netns) -> Removed {
 
 type Part<'a> = &'a dyn Fn() -> Result<Vec<String>>;
 
-/// What was removed, and the first failure; what cannot be removed keeps none of the rest.
+/// Runs all parts, also after a failure. Returns what was removed and the first failure.
 fn all(parts: &[Part<'_>]) -> (Vec<String>, Option<Error>) {
     let (mut removed, mut failed) = (Vec::new(), None);
     for part in parts {
@@ -143,7 +142,7 @@ fn told((removed, failed): (Vec<String>, Option<Error>)) -> Removed {
     }
 }
 
-/// Attempts at a removal, told in the journal: each failure once, and all that was removed.
+/// Repeated attempts at a removal. The journal records each distinct failure once, and all that was removed.
 pub(super) struct Attempts {
     pause: Duration,
     told: Option<String>,
@@ -155,7 +154,7 @@ impl Attempts {
         Self { pause, told }
     }
 
-    /// Tells how one went. How long to wait before the next; `None`: nothing is left.
+    /// Records the result of an attempt. Returns the delay before the next one; `None`: nothing is left.
     pub(super) fn ended(&mut self, removed: Removed, journal: &Journal) -> Option<Duration> {
         match removed {
             Ok(removed) => {
@@ -176,7 +175,7 @@ impl Attempts {
     }
 }
 
-/// Removes it once, with further attempts until nothing is left, and tells of it.
+/// Removes everything, retrying until nothing is left, and records the results.
 pub(super) async fn removed(former: Arc<Former>, journal: Journal) {
     let mut attempts = Attempts::begin();
     loop {

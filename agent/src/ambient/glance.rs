@@ -1,8 +1,8 @@
-//! Whether something may have changed the rules of the host since they were compared, at the cost of a few system calls.
+//! Detects possible changes of the host's rules since the last comparison with a few system calls.
 //!
-//! nf_tables has one generation for all tables of a namespace; legacy tables have sizes, and sets of ipset numbers of
-//! entries. What leaves these as they were is found by the rounds. Notifications of commits would name the process; where kube-proxy writes
-//! nf_tables they are thousands at once, nearly all about rules of its own.
+//! nf_tables has one generation ID for all tables of a network namespace; legacy tables have sizes, and ipset sets have numbers of
+//! entries. Changes that do not alter these are found by the rounds. Notifications of commits would name the process, but if
+//! kube-proxy writes nf_tables, thousands arrive at once, nearly all about its own rules.
 
 use std::path::Path;
 use weir_ambient::host::SETS;
@@ -12,34 +12,34 @@ use weir_netfilter::nft::NftEngine;
 use weir_netfilter::xtables::{XtOutline, XtSizes};
 use weir_netlink::{Netns, Result};
 
-/// Sockets in the namespace of the host.
+/// Open sockets in the network namespace of the host.
 #[derive(Debug, Default)]
 pub(super) struct Glance {
     nft: Option<NftEngine>,
     legacy: Option<(XtSizes, IpsetEngine)>,
 }
 
-/// The index and the number of entries of a set, as far as the kernel tells.
+/// The index and the number of entries of a set, if the kernel reports them.
 type Set = (Option<u16>, Option<u32>);
 
-/// What was seen. While it is the same nothing has been committed.
+/// A summary of the state. While it is the same, the rules are assumed unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     Generation(u32),
     Sizes(XtOutline, Vec<Set>),
-    /// Nothing can be seen, or nothing is in force yet.
+    /// Nothing can be read, or nothing is in force yet.
     Nothing,
 }
 
 impl Glance {
-    /// Looks at what this engine wrote in the network namespace at this path; `None`: this process's own.
+    /// Reads the summary for this engine in the network namespace at this path; `None`: that of this process.
     pub(super) fn look(&mut self, netns: Option<&Path>, engine: Option<Engine>) -> Seen {
         let seen = match engine {
             Some(Engine::Nft) => self.generation(netns),
             Some(Engine::Xtables) => self.sizes(netns),
             None => Ok(Seen::Nothing),
         };
-        // The next look begins anew.
+        // The next look opens new sockets.
         seen.unwrap_or_else(|_| {
             *self = Self::default();
             Seen::Nothing

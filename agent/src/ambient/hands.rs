@@ -1,5 +1,5 @@
-//! What is done to the world for a pod. Each of these may fail, hang until its limit, or lose its answer; tests put faults
-//! in their place.
+//! The side effects for a pod, as traits. Each operation may fail, block until its limit, or lose its answer; tests substitute
+//! implementations with faults.
 
 use super::by_plugin::ByPlugin;
 use crate::dataplane::{Hindrance, Spent};
@@ -17,24 +17,24 @@ use weir_live::Proof;
 use weir_netlink::NetnsId;
 use weir_zds::Peer;
 
-/// The rules of a pod as they were verified.
+/// The rules of a pod as last verified.
 #[derive(Debug, Clone)]
 pub(super) struct Captured {
     pub(super) netns: NetnsId,
-    /// What was asked for.
+    /// The request that led to them.
     pub(super) asked: Asked,
     pub(super) engine: Option<By>,
-    /// From before they were compared; `None`: the next look compares them.
+    /// Fingerprint taken before the comparison; `None`: the next look compares them.
     pub(super) fingerprint: Option<Fingerprint>,
-    /// What keeps packets from them though they are in force, or why that is not known.
+    /// What keeps packets from the rules although they are in force, or why that is unknown.
     pub(super) hindered: Option<Hindrance>,
     pub(super) compared: Instant,
-    /// The namespace, until the rules are removed. `None` where there is no real one.
+    /// The network namespace, held until the rules are removed. `None` without a real one.
     pub(super) held: Option<Arc<Held>>,
 }
 
 impl Captured {
-    /// What the pod is once the proxy has it, and what is to be said about that.
+    /// Returns the state of the pod once the proxy has it, and the reason to show.
     pub(super) fn state(&self) -> (State, Option<String>) {
         match self.hindered.clone() {
             None => (State::Enrolled, None),
@@ -43,7 +43,7 @@ impl Captured {
         }
     }
 
-    /// In this namespace; what was found of its rules is not known yet.
+    /// Creates an entry for this network namespace, without results about its rules.
     pub(super) fn at(held: Arc<Held>, asked: &Asked) -> Self {
         Self {
             netns: held.id(),
@@ -57,31 +57,31 @@ impl Captured {
     }
 }
 
-/// What is asked for a pod.
+/// The request to capture a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) identity: Identity,
     pub(super) overrides: PodOverrides,
-    /// What the addresses in `identity` are by, where that is not the API server alone.
+    /// The plugin's addresses, if those in `identity` do not come from the API server alone.
     pub(super) by_plugin: Option<ByPlugin>,
 }
 
-/// What was found and done.
+/// What was found and written.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// All was as it should be.
+    /// The rules were in sync.
     Same,
-    /// There were no rules of this pod, or those of another agent.
+    /// The rules were written: there were none, or those of another agent.
     Made { summary: String },
-    /// There were, and something changed them.
+    /// The rules had drifted and were repaired.
     Healed(Repair),
 }
 
-/// Why rules are not known to be in force.
+/// The reason why rules are not known to be in force.
 #[derive(Debug)]
 pub(super) struct NotCaptured {
     pub(super) why: String,
-    /// Its namespace, where that is sure all the same.
+    /// The pod's network namespace, if it is known nevertheless.
     pub(super) at: Option<Box<Captured>>,
 }
 
@@ -91,14 +91,14 @@ impl From<String> for NotCaptured {
     }
 }
 
-/// Why nothing was removed.
+/// The reason why nothing was removed.
 #[derive(Debug)]
 pub(super) enum NotReleased {
-    /// Nothing of the pod runs on this node, in whatever namespace.
+    /// No process of the pod runs on this node, in any network namespace.
     Absent(String),
-    /// Which namespace is the pod's cannot be told.
+    /// The network namespace of the pod cannot be determined.
     Unseen(String),
-    /// It is known, and they may be there still.
+    /// The network namespace is known, and the rules may still be present.
     Failed(String),
 }
 
@@ -108,13 +108,13 @@ impl From<String> for NotReleased {
     }
 }
 
-/// The rules in the pod's namespace.
+/// The rules in the pod's network namespace.
 pub(super) trait Rules: Send + Sync {
-    /// Finds the namespace, compares the rules and writes what differs. `before` is what an earlier call found: while
-    /// that holds nothing is compared. Nothing older than `since` answers where the namespace is.
+    /// Finds the network namespace, compares the rules and writes the differences. `before` is the result of an earlier call: while
+    /// it is valid nothing is compared. Observations older than `since` are not used to find the network namespace.
     ///
     /// # Errors
-    /// The namespace is not surely the pod's; the rules cannot be read or written.
+    /// No network namespace is verified to be the pod's, or the rules cannot be read or written.
     fn capture(
         &self,
         asked: &Asked,
@@ -123,82 +123,82 @@ pub(super) trait Rules: Send + Sync {
         spent: &mut Spent,
     ) -> Result<(Captured, Outcome), NotCaptured>;
 
-    /// Makes connections in the namespace and finds where they land; `None`: that is not wanted, or not possible here.
+    /// Opens test connections in the network namespace and reports whether the proxy receives them; `None` if disabled or impossible.
     fn prove(&self, _captured: &Captured) -> Option<Proof> {
         None
     }
 
-    /// Removes them.
+    /// Removes the rules.
     ///
     /// # Errors
-    /// They may be there still, or nothing of the pod is there.
+    /// The rules may still be present, or nothing of the pod runs.
     fn release(&self, asked: &Asked, before: Option<&Captured>) -> Result<(), NotReleased>;
 }
 
-/// A pod as the proxy knows it.
+/// A pod as sent to the proxy.
 #[derive(Debug, Clone)]
 pub(super) struct Workload {
     pub(super) uid: Arc<str>,
     pub(super) name: Arc<str>,
     pub(super) namespace: Arc<str>,
     pub(super) service_account: Arc<str>,
-    /// `None`: it is to be kept as it is.
+    /// `None`: the proxy keeps its present entry.
     pub(super) captured: Option<Captured>,
 }
 
 /// The proxy of the node.
 pub(super) trait Proxy: Send + Sync {
-    /// The newest connection; `None`: there is none.
+    /// Returns the newest connection; `None` if there is none.
     fn newest(&self) -> Option<u64>;
 
-    /// All connections, oldest first.
+    /// Returns all connections, oldest first.
     fn peers(&self) -> Vec<Peer>;
 
-    /// Has the newest connection take the pod. Returns that connection; `None`: it has not answered within the limit, and when it
-    /// does the pod is looked at again.
+    /// Sends the pod to the newest connection. Returns that connection; `None`: it has not answered within the limit, and its answer
+    /// will trigger another job for the pod.
     ///
     /// # Errors
-    /// There is none, or it refuses, or was lost.
+    /// There is no connection, it refused the pod, or it was lost.
     fn add(&self, workload: &Workload, limit: Duration) -> Result<Option<u64>, String>;
 
-    /// Has every connection forget the pod. Without one there is nothing to forget.
+    /// Removes the pod from every connection. Without a connection there is nothing to do.
     ///
     /// # Errors
-    /// One may not have.
+    /// A connection may still have the pod.
     fn remove(&self, uid: &str) -> Result<(), String>;
 }
 
-/// The host's part: probes of the kubelet are not captured.
+/// The rules of the host, which exempt probes of the kubelet from capture.
 pub(super) trait Probes: Send + Sync {
-    /// These are addresses of the pod, also where another pod had them before.
+    /// Adds addresses of the pod, also if another pod had them before.
     ///
     /// # Errors
-    /// The host's rules may not know them.
+    /// The host's rules may lack them.
     fn put(&self, uid: &str, addresses: &[IpAddr]) -> Result<(), String>;
 
-    /// They are its addresses no more. Those that are another pod's now stay.
+    /// Removes addresses of the pod. Those that now belong to another pod stay.
     ///
     /// # Errors
-    /// The host's rules may know them still.
+    /// The host's rules may still have them.
     fn remove(&self, uid: &str, addresses: &[IpAddr]) -> Result<(), String>;
 
-    /// These are all addresses of pods, each with the UID of its pod. Others that an earlier agent left are removed, in the
-    /// background, but for those of `spared` pods: by UID, and by the addresses that are known of them.
+    /// Sets all addresses of pods, each with the UID of its pod. Other addresses, left by an earlier agent, are removed in the
+    /// background, except those of `spared` pods, matched by UID and by known address.
     fn expect(&self, all: BTreeMap<IpAddr, Arc<str>>, spared: BTreeMap<Arc<str>, Vec<IpAddr>>);
 
-    /// All pods of the mesh are captured: what agents with another setting left at the node is not needed any more.
+    /// Called when all pods of the mesh are captured: what agents with another setting left at the node is no longer needed.
     fn all_captured(&self) {}
 
-    /// Removes everything from the node's namespace, for good. Returns what was removed.
+    /// Removes everything from the node's network namespace permanently. Returns what was removed.
     ///
     /// # Errors
-    /// What may be there still.
+    /// What may still be present.
     fn end(&self) -> Result<Vec<String>, String> {
         Ok(Vec::new())
     }
 }
 
-/// All of them.
+/// All side effects.
 #[derive(Clone)]
 pub(super) struct Hands {
     pub(super) rules: Arc<dyn Rules>,

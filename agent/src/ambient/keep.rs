@@ -1,5 +1,5 @@
-//! Looks at what the node's namespace is to have again and again: at once when the kernel reports that its routing changed,
-//! within half a second when something was committed to its rules, and by the clock for what shows in neither.
+//! Compares and repairs the node's network namespace continuously: at once when the kernel reports a routing change,
+//! within half a second after a commit to its rules, and periodically for changes that neither of them shows.
 
 mod repairs;
 
@@ -19,22 +19,22 @@ use weir_core::journal::Journal;
 use weir_core::journal::ambient::{Event, Purpose};
 use weir_core::thread::task::Tasks;
 
-/// What was told last of something that the node's namespace is to have; nothing is told twice.
+/// The last reported state of one part of the node's network namespace; a state is reported once.
 #[derive(Default)]
 pub(super) struct Reported {
     failure: Option<Option<String>>,
-    /// It was made the last time, whatever another program did since.
+    /// The last attempt succeeded, regardless of what another program has done since.
     is_good: bool,
     repairs: Repairs,
 }
 
 impl Reported {
-    /// That it was in force.
+    /// Returns true if it was in force after the last attempt.
     pub(super) fn is_good(&self) -> bool {
         self.is_good
     }
 
-    /// Why it is not, if it is not, and what had to be made again. Where that happens again and again it is not in force.
+    /// Records a failure, or a repair of `healed`. With repeated repairs (contention) it counts as not in force.
     pub(super) fn tell(
         &mut self,
         journal: &Journal,
@@ -59,20 +59,20 @@ impl Reported {
     }
 }
 
-/// How often.
+/// The intervals of comparisons.
 #[derive(Clone, Copy)]
 pub(super) struct Pace {
-    /// Everything is compared.
+    /// Interval between full comparisons.
     pub(super) round: Duration,
-    /// It is tried again, while it cannot be made.
+    /// Delay of a retry after a failure.
     pub(super) retry: Duration,
-    /// It is asked whether anything was committed to the rules, or changed at the node that captures.
+    /// Interval between checks for commits to the rules, or for changes at the node that captures.
     pub(super) look: Duration,
-    /// From one look to the next one that reports cause, however much is reported: another writer may undo each.
+    /// Minimum interval between looks triggered by notifications, regardless of their number: another writer may revert each repair.
     pub(super) least: Duration,
 }
 
-/// From one comparison of legacy tables to the next one, where something writes to them all the time.
+/// Minimum interval between comparisons of legacy tables that change continuously.
 const LEGACY: Duration = Duration::from_secs(1);
 
 pub(super) const PACE: Pace = Pace {
@@ -84,7 +84,7 @@ pub(super) const PACE: Pace = Pace {
 
 type Reports = (Listener, watch::Receiver<Heard>);
 
-/// The host's rules, on a thread of their own. Only policy rules are reported, and those only where it may have some.
+/// Keeps the host's rules in sync, on a separate thread. Listens only for changes of policy rules, and only if the host may have some.
 pub(super) fn host(
     host: HostRules,
     (listener, mut routing): Reports,
@@ -96,7 +96,7 @@ pub(super) fn host(
         let asked = tokio::task::spawn_blocking(move || of_first.has_enis()).await;
         match asked.unwrap_or(true) {
             true => listener.run().await,
-            // Its sender is kept.
+            // The sender of its channel is kept.
             false => pending().await,
         }
     };
@@ -105,7 +105,7 @@ pub(super) fn host(
         loop {
             routing.borrow_and_update();
             let begun = Instant::now();
-            // From before the comparison: what changes meanwhile leads to another one.
+            // Read before the comparison: a change in the meantime triggers another comparison.
             let seen = look(&host, &glance).await;
             let of_thread = host.clone();
             let healed = tokio::task::spawn_blocking(move || of_thread.heal()).await;
@@ -128,7 +128,7 @@ async fn look(host: &HostRules, glance: &Arc<Mutex<Glance>>) -> Seen {
     let (host, glance) = (host.clone(), Arc::clone(glance));
     let look = move || {
         let (netns, engine) = host.in_use();
-        // Nothing in there panics half-way.
+        // No code panics while holding the lock.
         let mut glance = glance.lock().unwrap_or_else(PoisonError::into_inner);
         glance.look(netns.as_deref(), engine)
     };
@@ -136,7 +136,7 @@ async fn look(host: &HostRules, glance: &Arc<Mutex<Glance>>) -> Seen {
     looked.unwrap_or(Seen::Nothing)
 }
 
-/// Until a change of routing is reported, or the rules cannot be healed; what is committed to them meanwhile is.
+/// Returns when a routing change is reported or the rules cannot be healed; commits to the rules in the meantime are healed here.
 async fn while_quiet(
     host: &HostRules,
     (glance, mut seen): (&Arc<Mutex<Glance>>, Seen),
@@ -146,7 +146,7 @@ async fn while_quiet(
     loop {
         match timeout(pace.look, routing.changed()).await {
             Ok(Ok(())) => return,
-            // Nobody reports any more, which is no reason to look at once.
+            // The listener has ended, which is no reason to look at once.
             Ok(Err(_)) => sleep(pace.look).await,
             Err(_) => {}
         }
@@ -162,14 +162,14 @@ async fn while_quiet(
             return;
         }
         if is_legacy {
-            // Tables in which kube-proxy writes may be large, and are read as a whole.
+            // Tables used by kube-proxy may be large, and are read as a whole.
             sleep(LEGACY).await;
         }
     }
 }
 
-/// The node that captures: when pods change too, because a proxy may be ready, or be gone; and when another program changes
-/// rules, programs or routing.
+/// Keeps the node that captures in sync. Also triggered by changes of pods, because a proxy may become ready or disappear, and when
+/// another program changes rules, programs or routing.
 pub(super) fn node(
     node: AtNode,
     (listener, mut routing): Reports,
@@ -181,7 +181,7 @@ pub(super) fn node(
         loop {
             pods.borrow_and_update();
             let heard = *routing.borrow_and_update();
-            // When it was looked at because of a report.
+            // Time of the last look triggered by a notification.
             let mut reported = Instant::now();
             let of_thread = node.clone();
             let healed = tokio::task::spawn_blocking(move || of_thread.heal()).await;
@@ -193,7 +193,7 @@ pub(super) fn node(
                     .min(until.saturating_duration_since(Instant::now()));
                 match timeout(look, news(&mut pods, &mut routing)).await {
                     Ok(News::Pods) => {
-                        // Pods that come and go all the time cost no more comparisons than that.
+                        // Bounds the number of comparisons if pods change continuously.
                         sleep_until(reported + pace.least).await;
                         break;
                     }
@@ -229,12 +229,12 @@ async fn news(pods: &mut watch::Receiver<u64>, routing: &mut watch::Receiver<Hea
     match select(pin!(pods.changed()), pin!(routing.changed())).await {
         Either::Left((Ok(()), _)) => News::Pods,
         Either::Right((Ok(()), _)) => News::Routing,
-        // One of them has ended, and would be ready for ever.
+        // One of the channels is closed and would be ready forever.
         Either::Left((Err(_), _)) | Either::Right((Err(_), _)) => pending().await,
     }
 }
 
-/// One thread for both: neither ends, or the task does.
+/// Runs both on one thread; if either ends, the task ends.
 fn both(
     tasks: &Tasks,
     listens: impl Future<Output = ()> + Send + 'static,
@@ -262,7 +262,7 @@ pub(super) mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    /// Nothing happens by the clock.
+    /// Nothing is triggered by time.
     pub(in crate::ambient) const NEVER: Pace = Pace {
         round: HOUR,
         retry: HOUR,
@@ -270,7 +270,7 @@ pub(super) mod tests {
         least: Duration::ZERO,
     };
 
-    /// What was told of the host: what was healed; `None`: it is in force.
+    /// The events about the host: what was healed; `None`: it is in force.
     pub(in crate::ambient) struct Told(mpsc::Receiver<Option<String>>);
 
     struct Hears(mpsc::Sender<Option<String>>);

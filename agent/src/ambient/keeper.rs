@@ -1,4 +1,4 @@
-//! Joins what is known of the pods with the queue: what changed, what is to be done for whom, what became of it.
+//! The reconciler of ambient mode: detects changes, starts the task of each pod, and processes the results.
 
 mod annotate;
 mod jobs;
@@ -26,7 +26,7 @@ use weir_core::sandboxes::claims::Claims;
 use weir_drift::{Drift, Drifted};
 use weir_reconcile::{Changes, Job, Next, Reconciler, Start, Uid};
 
-/// Knows the pods, and what was done for them.
+/// The reconciler, with the state of all pods.
 pub(super) struct Keeper {
     pub(super) settings: Arc<AmbientSettings>,
     pub(super) pods: Pods,
@@ -39,15 +39,15 @@ pub(super) struct Keeper {
     pub(super) drift: Drift,
     pub(super) journal: Journal,
     pub(super) memory: BTreeMap<Uid, Memory>,
-    /// Those of pods, as they were seen last.
+    /// The Kubernetes namespaces of pods, as last seen.
     pub(super) namespaces: BTreeMap<String, Arc<NamespaceView>>,
-    /// The pods that were there before this agent are known.
+    /// The pods that existed before this agent are known.
     pub(super) began: bool,
-    /// The newest connection of the proxy when the pods were looked at last.
+    /// The newest connection of the proxy when changes were last collected.
     pub(super) proxy: Option<u64>,
 }
 
-/// What a job ends with.
+/// The result of a job.
 pub(super) enum Done {
     Enrolled(Box<Result<Enrolled, NotEnrolled>>, Spent),
     Left(Box<Left>),
@@ -55,14 +55,14 @@ pub(super) enum Done {
 }
 
 impl Keeper {
-    /// What is known of a pod is brought up to date. Whether that changed anything.
+    /// Updates the state of a pod from its view. Returns true if anything changed.
     fn see(&mut self, view: Arc<PodView>, claimed: Result<(), String>) -> bool {
         let uid: Uid = view.uid().into();
         let namespace = self.pods.namespace(view.namespace());
         let decision = decide(&self.settings, &view, namespace.as_deref());
         let is_new = !self.memory.contains_key(&uid);
         let was_there = is_new && !self.began;
-        // While the pods could not be watched the plugin may have handed this one over, and by its name it was taken for the one before.
+        // While pods were not watched, the plugin may have handed this pod over, and it was taken for the previous pod of this name.
         let inherited = was_there || (is_new && self.is_handed_over(&view));
         let memory = self
             .memory
@@ -78,20 +78,20 @@ impl Keeper {
         memory.namespace = namespace;
         memory.saw(view);
         if is_new && memory.annotation() == Some(Annotation::Enabled) && !memory.view.ended() {
-            // The proxy may have it from an earlier agent, and keeps it until it is known where it is.
+            // The proxy may have it from an earlier agent and keeps it until its network namespace is known.
             self.roster.keep(workload(memory));
         }
         is_new || !is_same
     }
 
-    /// The plugin handed a pod of this name over.
+    /// Returns true if the plugin handed over a pod of this name.
     fn is_handed_over(&self, view: &PodView) -> bool {
         let is_it = |of: &PodView| (of.namespace(), of.name()) == (view.namespace(), view.name());
         let mut all = self.memory.values();
         all.any(|memory| memory.by_plugin.is_some() && is_it(&memory.view))
     }
 
-    /// Changes of namespaces are counted; what follows from them is decided for each pod.
+    /// Records changes of Kubernetes namespaces; their consequences are decided per pod.
     fn see_namespaces(&mut self, views: &[Arc<PodView>]) {
         let names: BTreeSet<&str> = views.iter().map(|view| view.namespace()).collect();
         let now = |name: &&str| Some(((*name).to_owned(), self.pods.namespace(name)?));
@@ -109,7 +109,7 @@ impl Keeper {
         before.keys().filter(is_gone).for_each(|_| record("delete"));
     }
 
-    /// The same for one pod, as the API server has it now.
+    /// Updates the state of one pod from the latest view.
     fn see_newest(&mut self, uid: &str) {
         let views = self.pods.all();
         if let Some(view) = views.iter().find(|view| view.uid() == uid) {
@@ -118,7 +118,7 @@ impl Keeper {
         }
     }
 
-    /// Who claims which address. About pods that the plugin has handed over more is known than the API server says.
+    /// Returns the claims of addresses, including those that the plugin reported for pods.
     fn claims(&self, views: &[Arc<PodView>]) -> Claims {
         Claims::with(views, |view| match self.memory.get(view.uid()) {
             Some(memory) => memory.addresses_by(view),
@@ -134,7 +134,7 @@ impl Keeper {
         }
     }
 
-    /// The state of a pod, and why.
+    /// Sets the state of a pod, with the reason, and records the change.
     fn turn(&self, memory: &mut Memory, to: Option<State>, why: Option<String>) {
         let from = memory.state;
         if from == to && memory.why == why {
@@ -149,7 +149,7 @@ impl Keeper {
     }
 }
 
-/// The pod as the proxy knows it, without its namespace.
+/// Returns the pod as sent to the proxy, without its network namespace.
 fn workload(memory: &Memory) -> Workload {
     let view = &memory.view;
     Workload {
@@ -200,7 +200,7 @@ impl Reconciler for Keeper {
             let members = self.memory.iter().filter(|(_, m)| m.captured.is_some());
             changed.extend(members.map(|(uid, _)| Uid::clone(uid)));
         }
-        // What is gone and left nothing is forgotten; the rest has to be removed first. What a job leaves is known when it ends.
+        // Deleted pods without traces are forgotten; others need a removal first. What a running job leaves is known when it ends.
         let is_left = |memory: &Memory| {
             let is_idle = memory.gone && memory.in_flight.is_none();
             is_idle && memory.task(None, false, Instant::now()) == Task::Forget
@@ -232,26 +232,26 @@ impl Reconciler for Keeper {
     fn job(&mut self, start: &Start) -> Result<Job<Done>, Next> {
         let told = self.told.take(&start.uid);
         if told.is_some() || !self.memory.contains_key(&start.uid) {
-            // The plugin hands over what was seen a moment ago.
+            // The entry saw the pod a moment ago, possibly after the last collection of changes.
             self.see_newest(&start.uid);
         }
         let is_told = told.is_some();
         let mut is_new = false;
         if let (Some(sandbox), Some(memory)) = (told, self.memory.get_mut(&start.uid)) {
-            // For a further interface, as by Multus, the plugin is called for the same namespace: what is known stays.
+            // For a further interface, as with Multus, the plugin is called for the same network namespace: the state is kept.
             let netns = memory.captured.as_ref().map(|captured| captured.netns);
             is_new = !netns.is_some_and(|id| self.sandboxes.is_at(&sandbox.netns, id));
             if is_new {
                 memory.handed_over(sandbox);
             }
-            // Its addresses may be others now.
+            // Its addresses may have changed.
             self.see_newest(&start.uid);
         }
         let Some(mut memory) = self.memory.remove(&start.uid) else {
             return Err(Next::Settled);
         };
         if is_new {
-            // The plugin is answered by the state: that of the sandbox before says nothing.
+            // The state answers the plugin's request, and that of the previous sandbox does not apply.
             if memory.state.is_some() {
                 self.turn(&mut memory, Some(State::Enrolling), None);
             }
@@ -269,7 +269,7 @@ impl Reconciler for Keeper {
             return Next::Settled;
         };
         memory.in_flight = None;
-        // As it was before this attempt.
+        // The state before this attempt.
         let is_new = memory.captured.is_none() && memory.annotation().is_none();
         let is_add = is_new && matches!(done, Ok(Done::Enrolled(..)));
         let next = match done {
@@ -303,7 +303,7 @@ impl Reconciler for Keeper {
 
     fn late(&mut self, uid: &Uid) {
         let state = match self.memory.get(uid).and_then(|memory| memory.state) {
-            // Why it failed before is known; what is no matter of the mesh stays none.
+            // The reason of an earlier failure is kept; a pod unrelated to the mesh has no state.
             None | Some(State::Failed) => return,
             Some(state @ (State::Enrolling | State::Leaving)) => state,
             Some(_) => State::Pending,
@@ -322,8 +322,8 @@ impl Reconciler for Keeper {
         self.roster.complete();
         let (mut all, mut spared) = (BTreeMap::new(), BTreeMap::new());
         let mut memories: Vec<_> = self.memory.iter().collect();
-        // Of pods that had an address one after the other, the one that was verified last has it, and not one whose namespace is
-        // not found any more; what a job makes known meanwhile is newer still.
+        // If several pods had an address in succession, the one verified last gets it, not one whose network namespace is
+        // no longer found; addresses of a running job are newer still.
         memories.sort_by_key(|(_, m)| (m.in_flight.is_some(), m.is_verified(), m.verified_at));
         for (uid, memory) in memories {
             if memory.is_of_earlier_agent() {
@@ -346,7 +346,7 @@ impl Reconciler for Keeper {
         self.journal.record(Event::Proxy(Proxy::Peers(peers)));
     }
 
-    /// What the proxy says decides.
+    /// Undecided until the proxy answers.
     fn is_undecided(&self, uid: &Uid) -> bool {
         let memory = self.memory.get(uid);
         memory.is_some_and(|m| m.waits && m.state == Some(State::Pending))
@@ -356,7 +356,7 @@ impl Reconciler for Keeper {
         let memory = self.memory.get(uid).ok_or("the pod is gone")?;
         match (memory.state, &memory.why) {
             (Some(State::Enrolled | State::Conflict), _) => Ok(()),
-            // Nothing but its annotation is missing.
+            // Only its annotation is missing.
             (Some(State::Pending), _) if memory.is_complete(self.hands.proxy.newest()) => Ok(()),
             (Some(state), Some(why)) => Err(format!("it is {}: {why}", state.name())),
             (Some(state), None) => Err(format!("it is {}", state.name())),
@@ -366,8 +366,8 @@ impl Reconciler for Keeper {
 }
 
 impl Keeper {
-    /// What captured for an agent with another setting is removed when nothing needs it. A pod whose namespace is not known yet may be
-    /// one that it captures.
+    /// Starts the removal of what captured for an agent with another setting once no pod needs it. A pod whose membership is unknown may
+    /// still need it.
     fn check_all_captured(&self) {
         let is_done = |m: &Memory| {
             let needs_nothing = match m.decision {

@@ -1,4 +1,4 @@
-//! The rules of pods, in their namespaces.
+//! Redirection by netfilter rules in the network namespaces of pods.
 
 use super::ebpf;
 use super::hands::{Asked, Captured, NotCaptured, NotReleased, Outcome, Rules};
@@ -15,18 +15,18 @@ use weir_drift::Drift;
 use weir_live::{Counted, DOCUMENTATION_V4, DOCUMENTATION_V6, Proof};
 use weir_reconcile::Uid;
 
-/// The rules of pods.
+/// Writes and removes the rules of pods.
 pub(super) struct Kernel {
     pub(super) plane: Ambient,
     pub(super) sandboxes: Sandboxes,
     pub(super) drift: Drift,
     /// `WEIR_LIVE_PROOF`
     pub(super) live_proof: bool,
-    /// Where an agent with another setting pinned programs.
+    /// The bpf file system where an agent with another setting pinned programs.
     pub(super) bpffs: PathBuf,
 }
 
-/// Listens to changes in the pod's namespace; or what is to be said where that fails.
+/// Watches the pod's network namespace for changes. If that fails, returns the reason.
 pub(super) fn unwatched(drift: &Drift, uid: &Uid, held: &Held) -> Option<Hindrance> {
     let why = drift.watch(uid, held).err()?;
     Some(Hindrance::Unknown(format!(
@@ -34,11 +34,11 @@ pub(super) fn unwatched(drift: &Drift, uid: &Uid, held: &Held) -> Option<Hindran
     )))
 }
 
-/// Finds the namespace of a pod, and has `write` capture it there. Which namespace is the pod's is one question, whether its rules
-/// are right another: where only the second has a bad answer, the error says where the pod is.
+/// Finds the network namespace of a pod and calls `write` to capture it there. If the network namespace is known and only the rules
+/// fail, the error contains the network namespace.
 ///
 /// # Errors
-/// There is no namespace that is surely the pod's, or as `write`.
+/// No network namespace is verified to be the pod's, or `write` failed.
 pub(super) fn capture_in(
     sandboxes: &Sandboxes,
     asked: &Asked,
@@ -51,7 +51,7 @@ pub(super) fn capture_in(
     let held = match spent.measure(Phase::Facts, || sandboxes.find(pod, since)) {
         Ok(held) => held,
         Err(why) => {
-            // Where it was found before it is for as long as its process or its name is there, whatever its addresses are now.
+            // A network namespace found before stays valid while its process or its path exists, regardless of its present addresses.
             let kept = sandboxes.kept(pod);
             if let (None, Some(uid)) = (&kept, pod.uid()) {
                 sandboxes.forget(uid);
@@ -71,7 +71,8 @@ pub(super) fn capture_in(
     })
 }
 
-/// The namespace to release a pod in: its own, or where that is not found any more the one in which it was captured.
+/// Returns the network namespace in which to release a pod: the pod's, or the one where it was captured if the pod's is no longer
+/// found.
 pub(super) fn held_last(
     sandboxes: &Sandboxes,
     asked: &Asked,
@@ -87,7 +88,7 @@ pub(super) fn held_last(
     })
 }
 
-/// Where connections of a pod land; programs of eBPF have counted what they captured.
+/// Tests where connections of a pod arrive; `counted` reads the capture counters of eBPF programs.
 pub(super) fn proof(
     plane: &Ambient,
     captured: &Captured,
@@ -137,7 +138,7 @@ impl Rules for Kernel {
             self.drift.forget(&uid.into());
         }
         let held = held_last(&self.sandboxes, asked, before)?;
-        // What the pod asks for now may be nothing that can be understood, and what is there goes all the same.
+        // The pod's overrides may be invalid by now; the rules are removed nevertheless.
         let redirect = self.plane.redirect(&asked.overrides).ok();
         remove(&self.plane, &held.sandbox, redirect.as_ref())?;
         Ok(())
@@ -145,7 +146,7 @@ impl Rules for Kernel {
 }
 
 impl Kernel {
-    /// Compares the rules in the pod's namespace, and writes what differs.
+    /// Compares the rules in the pod's network namespace and writes the differences.
     fn write(
         &self,
         asked: &Asked,
@@ -156,7 +157,7 @@ impl Kernel {
         let redirect = self.plane.redirect(&asked.overrides)?;
         let is_known = before.is_some_and(|before| before.netns == held.id());
         let uid = asked.identity.uid().map(Uid::from);
-        // From before they are read. Where they cannot be watched, rounds look, and try again.
+        // The watch starts before the rules are read. If it fails, the periodic verification detects drift and tries again.
         let unwatched = uid
             .as_ref()
             .and_then(|uid| unwatched(&self.drift, uid, held));

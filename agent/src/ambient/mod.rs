@@ -3,24 +3,24 @@
 //! ```text
 //! pods, plugin, ztunnel, nf_tables -> Keeper (one pod at a time) -> rules -> proxy -> probes -> annotation
 //! ```
-//! What a pod should be follows from what is known of it now, not from the event that brought the news ([`pod`]): after a
-//! restart, a lost event or a failure the same steps lead to the same end. The steps for one pod are ordered so that its
-//! traffic is captured before the proxy answers for it, and answered before anybody is told that it is ([`work`]).
+//! The desired state of a pod is computed from its present state, not from the event that triggered the work ([`pod`]): after a
+//! restart, a lost event or a failure the same steps lead to the same result. The steps for one pod are ordered: its
+//! traffic is captured before the proxy takes the pod, and the proxy takes it before the annotation says so ([`work`]).
 //!
-//! - [`decision`] says whether a pod belongs to the mesh.
-//! - [`pod`] is what is known of one, and what is to be done next. Pure.
-//! - [`by_plugin`] is what the plugin knows of it before the API server does.
-//! - [`keeper`] joins both with the queue of [`weir_reconcile`].
-//! - [`work`] does it, through the [`hands`]: the namespace, the proxy, the host.
-//! - [`ebpf`] does the part of the namespace without netfilter.
-//! - [`node`] captures in the node's namespace instead, for all pods at once.
-//! - [`keep`] looks at what the node is to have, again and again.
-//! - [`glance`] sees whether the rules of the host may have changed.
-//! - [`routing`] hears of what changes in the routing of the node.
-//! - [`packets`] tells what programs of eBPF report.
-//! - [`former`] removes what an agent before this one left, when ambient mode is off.
-//! - [`roster`] is what the proxy is told when it connects.
-//! - [`entry`] is where the plugin hands a pod over and waits for the result.
+//! - [`decision`] decides whether a pod belongs to the mesh.
+//! - [`pod`] holds the state of one pod and computes its next task. Pure.
+//! - [`by_plugin`] holds the addresses that the plugin reports before the API server does.
+//! - [`keeper`] connects both to the queue of [`weir_reconcile`].
+//! - [`work`] executes a task through the [`hands`]: the pod's network namespace, the proxy, the host.
+//! - [`ebpf`] redirects in the pod's network namespace without netfilter.
+//! - [`node`] captures in the node's network namespace instead, for all pods at once.
+//! - [`keep`] compares and repairs the rules of the node continuously.
+//! - [`glance`] detects that the rules of the host may have changed.
+//! - [`routing`] listens for routing changes of the node.
+//! - [`packets`] records the packet events of eBPF programs.
+//! - [`former`] removes what an earlier agent left when ambient mode is off.
+//! - [`roster`] is the list of pods that the proxy receives when it connects.
+//! - [`entry`] is the interface where the plugin hands over a pod and waits for the result.
 
 mod by_plugin;
 mod decision;
@@ -51,8 +51,8 @@ pub(crate) use settings::AmbientSettings;
 pub(crate) use start::{Ending, start, without};
 use weir_core::pods::REDIRECTION;
 
-/// Name of the socket's file stays: the next agent binds it anew.
+/// The socket file is left in place: the next agent binds it again.
 pub(crate) use weir_zds::Server;
 
-/// The annotation that says what is not captured of a pod, at the node.
+/// The annotation that excludes traffic of a pod from capture at the node.
 const EXCLUDE: &str = "ambient.weir/exclude";

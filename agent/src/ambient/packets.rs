@@ -1,6 +1,7 @@
-//! What programs of eBPF report of packets: counted, and told in the journal.
+//! Packet events of eBPF programs: counted and recorded in the journal.
 //!
-//! The first event of a pod and a reason is told at once; those that follow within a minute are told together with the next one.
+//! The first event per pod and reason is recorded at once. Those within the next minute are counted, and their number is recorded
+//! with the next event.
 
 use super::settings::AmbientSettings;
 use std::collections::BTreeMap;
@@ -15,19 +16,19 @@ use weir_core::thread::task::Tasks;
 use weir_ebpf::Bpffs;
 use weir_ebpf::events::{self, Reader, Verdict};
 
-/// How long the next ones of a pod and a reason are counted only.
+/// Period in which further events of the same pod and reason are only counted.
 const QUIET: Duration = Duration::from_secs(60);
-/// Most pods and reasons that are known at once; of further ones nothing is told, while all are counted.
+/// Maximum number of tracked pairs of pod and reason; events of further pairs are only counted.
 const MOST: usize = 1024;
-/// How often events are looked for: until then they wait in the ring, which has room for some hundreds.
+/// Interval between reads of the ring, which has room for some hundreds of events.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How often it is asked whether programs are attached, and how many events were lost.
+/// Interval between checks whether programs are attached and how many events were lost.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Reads events for as long as the process lives.
+/// Starts to read events, until the process ends.
 ///
 /// # Errors
-/// No thread, or no runtime.
+/// The thread or its runtime cannot be started.
 pub(super) fn start(
     settings: &Arc<AmbientSettings>,
     bpffs: PathBuf,
@@ -53,21 +54,21 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// What was told, and when.
+/// The rate limiter of events.
 struct Told {
     pods: Pods,
     journal: Journal,
-    /// By the pod, or what is known in its place, and by the reason.
+    /// Keyed by the reason and the pod's UID; by address or network namespace if the pod is unknown.
     said: BTreeMap<(String, events::Reason), Said>,
-    /// Events that were lost when it was asked last.
+    /// Number of lost events at the last check.
     lost: u64,
-    /// Why nothing is read.
+    /// Why no events are read.
     failure: Option<String>,
 }
 
 struct Said {
     at: Instant,
-    /// Since then.
+    /// Number of events since then.
     more: u64,
 }
 
@@ -82,7 +83,7 @@ impl Told {
         }
     }
 
-    /// Until the ring is another one. While nothing is attached there is none.
+    /// Reads events until the ring is replaced. Returns at once if there is no ring, as long as nothing is attached.
     async fn follow(&mut self, root: &std::path::Path, verdicts: &[Verdict]) -> Result<(), String> {
         let bpffs = Bpffs::at(root).map_err(text)?;
         if !bpffs.has_events().map_err(text)? {
@@ -95,7 +96,7 @@ impl Told {
         self.lost = reader.lost().map_err(text)?;
         let mut looked = Instant::now();
         loop {
-            // The ring is in memory: to look at it costs no system call.
+            // The ring is memory-mapped: a check needs no system call.
             tokio::time::sleep(PAUSE).await;
             let events = reader.read().map_err(text)?;
             let now = Instant::now();
@@ -116,7 +117,7 @@ impl Told {
         }
     }
 
-    /// Once, when it changes.
+    /// Records a failure, or its end, when it changes.
     fn reported(&mut self, failure: Option<String>) {
         if self.failure != failure {
             self.failure.clone_from(&failure);
@@ -155,7 +156,7 @@ impl Told {
         }
     }
 
-    /// Whether it is told, and how many were not since the last time.
+    /// Returns the number of events suppressed since the last one, if this event is due.
     fn say(&mut self, key: (String, events::Reason), now: Instant) -> Option<u64> {
         if let Some(said) = self.said.get_mut(&key) {
             if now.saturating_duration_since(said.at) < QUIET {
@@ -181,7 +182,7 @@ impl Told {
 mod tests {
     use super::*;
 
-    /// What is told of one pod and reason comes once a minute, with the number of those between; the memory of that is bounded.
+    /// Each pod and reason is recorded once a minute, with the number of events in between; the memory use is bounded.
     #[test]
     fn repetitions_are_counted_and_told_later() {
         let (pods, _writer) = Pods::new();

@@ -1,4 +1,4 @@
-//! What is known of one pod, and what is to be done for it next. Pure: nothing here asks the kernel or the proxy.
+//! The state of one pod and its next task. Pure: nothing here queries the kernel or the proxy.
 
 use super::REDIRECTION;
 use super::by_plugin::ByPlugin;
@@ -20,63 +20,63 @@ use weir_drift::heals::Heals;
 use weir_live::Answer;
 use weir_netlink::NetnsId;
 
-/// What is known of one pod, by its UID, until nothing of it is left.
+/// The state of one pod, keyed by its UID, until nothing of the pod is left.
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) view: Arc<PodView>,
-    /// Of it; clones share their text.
+    /// The pod's reference; clones share their text.
     reference: PodRef,
     pub(super) namespace: Option<Arc<NamespaceView>>,
-    /// The API server has no such pod any more.
+    /// The API server no longer has the pod.
     pub(super) gone: bool,
     pub(super) decision: Decision,
-    /// Why nothing may be written: another pod claims its address or UID.
+    /// The error forbids writes: another pod claims its address or UID.
     pub(super) claimed: Result<(), String>,
-    /// Its addresses by the plugin.
+    /// Its addresses as reported by the plugin.
     pub(super) by_plugin: Option<ByPlugin>,
-    /// The namespace by the plugin, until it was looked at.
+    /// The path of its network namespace as reported by the plugin, until an enrolment succeeded there.
     pub(super) netns: Option<PathBuf>,
-    /// Where it is, with its rules as they were verified the last time.
+    /// Its network namespace, with its rules as last verified.
     pub(super) captured: Option<Captured>,
-    /// Making or comparing its rules failed since, and some may be there.
+    /// Writing or comparing its rules has failed since; some rules may be present.
     pub(super) suspected: bool,
-    /// What its annotations asked for when this agent verified its rules first; what they say later has no effect. `None`: it has not.
+    /// The overrides from its annotations when this agent first verified its rules; later changes have no effect. `None`: not verified.
     pub(super) overrides: Option<PodOverrides>,
-    /// The connection of the proxy that has taken it, and the namespace.
+    /// The proxy connection that has taken it, and the network namespace that was sent.
     pub(super) taken: Option<(u64, NetnsId)>,
-    /// The proxy was asked to take it, and has not answered yet.
+    /// The proxy has not answered the request to take it yet.
     pub(super) waits: bool,
     /// The proxy may know it.
     pub(super) announced: bool,
-    /// It was there before this agent: an earlier one may have made rules, and ended before it said so anywhere.
+    /// It existed before this agent: an earlier agent may have written rules and ended before it set the annotation.
     pub(super) inherited: bool,
-    /// It had the annotation when this agent began: another agent wrote that, and no manifest.
+    /// It had the annotation when this agent started: an earlier agent wrote it, it does not come from a manifest.
     pub(super) is_known: bool,
-    /// Its addresses that the host's rules may know.
+    /// Its addresses that may be in the host's rules.
     pub(super) probed: Vec<IpAddr>,
-    /// They know them all.
+    /// The host's rules have all of them.
     pub(super) probes_pass: bool,
-    /// The annotation as it was written last, and the version of the pod that has it; `None`: as the API server has it.
+    /// The annotation as last written, and the resource version of the pod that has it; `None`: the view of the API server is current.
     pub(super) annotated: Option<(Option<Annotation>, String)>,
-    /// The annotation that is to be written.
+    /// The annotation to write.
     pub(super) annotate: Option<Option<Annotation>>,
-    /// Why it was not written the last time: the rules come first.
+    /// Why the last write of the annotation failed: a retry compares the rules first.
     pub(super) not_annotated: Option<String>,
-    /// When it was written lately: a webhook may change the pod each time, and what changes is looked at at once.
+    /// Recent writes of the annotation: a webhook may change the pod at each one, and a changed pod is examined at once.
     pub(super) writes: Heals,
-    /// When the job that runs, or ran last, was due.
+    /// When the running or last job was due.
     pub(super) at: Instant,
-    /// What the job that runs makes the host's rules know; of a pod that leaves nothing.
+    /// The addresses that the running job adds to the host's rules; empty for a pod that leaves.
     pub(super) in_flight: Option<Vec<IpAddr>>,
     pub(super) state: Option<State>,
     pub(super) since: SystemTime,
     pub(super) why: Option<String>,
     pub(super) verified_at: Option<SystemTime>,
-    /// Whether a connection of it landed at the proxy, when its rules were written last.
+    /// The result of the connection test after its rules were last written: whether connections reached the proxy.
     pub(super) proved: Option<Answer>,
-    /// Something changed its rules, as far as is known.
+    /// Set if its rules were changed, with the writer if it is known.
     pub(super) drifted: Option<Option<Writer>>,
-    /// What did so before the job that runs began; what comes later is looked at in the next one.
+    /// The writer that changed them before the running job started; later changes are left to the next job.
     pub(super) writer: Option<Writer>,
     pub(super) heals: Heals,
 }
@@ -96,7 +96,7 @@ impl Annotation {
         }
     }
 
-    /// Another value is none of ours.
+    /// Returns the annotation of a pod; other values are not ours.
     pub(super) fn of(view: &PodView) -> Option<Self> {
         let found = view.pod.metadata.annotations.get(REDIRECTION)?;
         [Self::Enabled, Self::Pending]
@@ -105,27 +105,27 @@ impl Annotation {
     }
 }
 
-/// What is to be done next.
+/// The next task for a pod.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Task {
-    /// Nothing, until something changes; why, if it is not as it should be.
+    /// Nothing until something changes; with the state and the reason if the pod is not in sync.
     Nothing(Option<(State, String)>),
-    /// Nothing before this time has gone by.
+    /// Nothing before this time has passed.
     Later(Duration),
-    /// Its rules are compared and made, and the proxy and the host are told.
+    /// Its rules are compared and written, and the proxy and the host's rules are updated.
     Enrol,
-    /// What was made is removed; its rules only from a pod that goes on running.
+    /// Everything is removed; the rules in its network namespace only if the pod keeps running.
     Leave { running: bool },
     /// The annotation is written.
     Annotate(Option<Annotation>),
-    /// Nothing of it is left.
+    /// Nothing of the pod is left.
     Forget,
 }
 
 impl Memory {
     pub(super) fn new(view: Arc<PodView>) -> Self {
         Self {
-            // What an earlier agent announced may be known to the proxy.
+            // The proxy may know a pod that an earlier agent announced.
             announced: Annotation::of(&view).is_some(),
             reference: view.reference(),
             view,
@@ -173,32 +173,32 @@ impl Memory {
         }
     }
 
-    /// It was captured where it is, by this agent or an earlier one: it may have rules, without a proxy it would have no network,
-    /// and its namespace was found by more than an address before it was captured.
+    /// True if it was captured in its present network namespace, by this agent or an earlier one: it may have rules, it would have no
+    /// network without a proxy, and its network namespace was identified by more than an address before it was captured.
     pub(super) fn was_captured(&self) -> bool {
-        // After a failure that tells no place, what was asked for there is still known.
+        // After a failure without a known network namespace, the overrides are still set.
         self.captured.is_some()
             || self.overrides.is_some()
             || (self.by_plugin.is_none() && self.is_known && self.annotation().is_some())
     }
 
-    /// The addresses that are known of it.
+    /// Returns its known addresses.
     pub(super) fn addresses(&self) -> Vec<IpAddr> {
         self.addresses_by(&self.view)
     }
 
-    /// The same when this is what the API server says.
+    /// Returns its known addresses given this view of the API server.
     pub(super) fn addresses_by(&self, view: &PodView) -> Vec<IpAddr> {
         let by_plugin = self.by_plugin.as_ref();
         by_plugin.map_or_else(|| view.addresses(), |by| by.addresses(view))
     }
 
-    /// Its rules were right when they were looked at last.
+    /// True if its rules were in sync when last compared.
     pub(super) fn is_verified(&self) -> bool {
         self.captured.is_some() && !self.suspected
     }
 
-    /// Of those, the ones that the API server alone knows, and that nothing else has borne out.
+    /// Returns those of its addresses that only the API server reports and nothing else has confirmed.
     pub(super) fn addresses_of_hearsay(&self, view: &PodView) -> Vec<IpAddr> {
         if self.was_captured() {
             return Vec::new();
@@ -214,8 +214,8 @@ impl Memory {
         }
     }
 
-    /// The API server's word may be newer than what was written: it is where it says the same, and in every version since. Another
-    /// writer may have changed it before it was seen.
+    /// Takes a new view of the API server. It replaces the annotation written last if it has the same value, or from the written
+    /// resource version on: another writer may have changed the annotation before the written version was seen.
     pub(super) fn saw(&mut self, view: Arc<PodView>) {
         let number = |version: &str| version.parse::<u128>().ok();
         let is_since = |version: &str| {
@@ -233,21 +233,21 @@ impl Memory {
         self.view = view;
     }
 
-    /// Something was made for it that has to be removed.
+    /// True if something of the pod has to be removed: rules, the proxy's entry or host entries.
     pub(super) fn has_traces(&self) -> bool {
         let has_rules = self.captured.is_some() || self.suspected;
         has_rules || self.announced || !self.probed.is_empty()
     }
 
-    /// An earlier agent captured it, and this one has not managed to yet: what the host has for it is not known here, and stays.
+    /// True if an earlier agent captured it and this one has not verified it yet: its host entries are not known here and must stay.
     pub(super) fn is_of_earlier_agent(&self) -> bool {
         let may_leave = self.gone || matches!(self.decision, Decision::No(_));
         let is_verified = self.captured.is_some() && self.overrides.is_some();
         !may_leave && !is_verified && self.annotation().is_some()
     }
 
-    /// What is to be done. `proxy` is the newest connection of the proxy, `look` that its rules are to be compared
-    /// whatever is known.
+    /// Returns the next task. `proxy` is the newest connection of the proxy; `look` demands a comparison of its rules
+    /// regardless of their known state.
     pub(super) fn task(&self, proxy: Option<u64>, look: bool, now: Instant) -> Task {
         if self.gone {
             return match self.has_traces() {
@@ -258,7 +258,7 @@ impl Memory {
         match self.decision {
             Decision::No(why) => self.leaves(why),
             Decision::Member => self.enrols(proxy, look, now),
-            // It stays so: its rules are looked after, and a new proxy is told of it.
+            // It stays captured: its rules are maintained, and a new proxy receives it.
             Decision::Unknown if self.was_captured() => self.enrols(proxy, look, now),
             Decision::Unknown => {
                 let namespace = self.view.namespace();
@@ -297,7 +297,7 @@ impl Memory {
         if let Some(due) = self.annotate.filter(|_| comes_first) {
             return Task::Annotate(due);
         }
-        // Nothing is known to be wrong with the rules of one that only a new proxy or the host is to learn of.
+        // If only a new proxy or the host's rules lack the pod, its own rules are not in doubt.
         let is_doubted = (look && self.is_complete(proxy)) || is_drifted || self.suspected;
         if let Some(until_healed) = self.heals.pause(now).filter(|_| is_doubted) {
             return Task::Later(until_healed);
@@ -315,7 +315,7 @@ impl Memory {
         }
     }
 
-    /// The plugin made another sandbox: what is known of the rules, the proxy and the repairs is of the one before.
+    /// Resets the state for a new sandbox: what is known of rules, proxy and repairs belongs to the previous one.
     pub(super) fn handed_over(&mut self, sandbox: Sandbox) {
         let by_plugin = ByPlugin::new(sandbox.addresses, sandbox.before, &self.view);
         let is_said = !sandbox.netns.as_os_str().is_empty();
@@ -326,7 +326,7 @@ impl Memory {
         self.heals.begin_anew();
     }
 
-    /// Rules, proxy and host have it as it is.
+    /// True if its rules, the newest proxy and the host's rules are up to date.
     pub(super) fn is_complete(&self, proxy: Option<u64>) -> bool {
         let netns = self.captured.as_ref().map(|captured| captured.netns);
         let is_taken = match (self.taken, proxy, netns) {
@@ -336,7 +336,7 @@ impl Memory {
         is_taken && self.is_verified() && self.probes_pass && self.probed == self.addresses()
     }
 
-    /// `None`: it is no matter of the mesh.
+    /// Returns its public state; `None` if it is unrelated to the mesh.
     pub(super) fn member(&self) -> Option<Member> {
         Some(Member {
             pod: self.reference(),

@@ -1,6 +1,6 @@
-//! The host's part of ambient mode: rules for probes, and policy rules of pods behind a branch ENI.
+//! The host's part of ambient mode: rules for probes, and policy rules for pods behind a branch ENI.
 //!
-//! Programs of eBPF in pods see who sent a probe: for them the host has no rules.
+//! eBPF programs in pods identify the sender of a probe themselves and need no rules at the host.
 
 mod enis;
 
@@ -24,25 +24,25 @@ use weir_drift::heals::Heals;
 use weir_netlink::Netns;
 use weir_netlink::route::Routing;
 
-/// The rules of the host; clones are the same.
+/// The rules of the host. Clones share the state.
 #[derive(Clone)]
 pub(super) struct HostRules(Arc<Shared>);
 
 struct Shared {
     config: Config,
     native_nftables: bool,
-    /// Pods behind a branch ENI of AWS are looked for.
+    /// Pods behind an AWS branch ENI get policy rules.
     branch_enis: bool,
-    /// The namespace of the host, if it is not this process's own.
+    /// The network namespace of the host, if it is not that of this process.
     netns: Option<PathBuf>,
     proc: PathBuf,
-    /// Where an agent with another setting pinned programs.
+    /// The bpf file system where an agent with another setting pinned programs.
     bpffs: PathBuf,
-    /// Where that agent wrote, and what keeps it open.
+    /// Returns the places where such an agent may have written, and the handles that keep their network namespaces open.
     former: Box<dyn Fn() -> (weir_node_ambient::Config, Vec<Arc<Held>>) + Send + Sync>,
     journal: Journal,
-    /// Of the removal of what was written in another form; `None`: nothing is left. Tables of others, which may be large, are read
-    /// for it.
+    /// Attempts to remove rules written in another form; `None`: nothing is left. Each attempt reads tables of other programs, which
+    /// may be large.
     cleaning: Mutex<Option<Attempts>>,
     state: Mutex<State>,
 }
@@ -51,32 +51,33 @@ struct Shared {
 struct State {
     addresses: BTreeMap<IpAddr, Arc<str>>,
     engine: Option<Engine>,
-    /// The user of the kubelet, as the last round found it: a look at every process of the node. All, as in legacy tables, where
-    /// nf_tables were chosen automatically.
+    /// The user IDs of the kubelet, as found by the last round, which examines every process of the node. All users, as in legacy
+    /// tables, if nf_tables was chosen automatically.
     users: Option<RangeInclusive<u32>>,
-    /// Whether the node is set up for branch ENIs (`tcp_early_demux`); `None`: it was not asked yet.
+    /// True if the node is set up for branch ENIs (`tcp_early_demux`); `None`: not read yet.
     has_enis: Option<bool>,
     enis: BranchEnis,
-    /// What was verified last.
+    /// The state as last verified.
     in_force: Option<host::InForce>,
-    /// Programs in the pods let probes through.
+    /// Programs in the pods let probes through, without rules at the host.
     without_rules: bool,
-    /// Every pod was looked at: addresses that are not known here are of no pod.
+    /// Every pod was examined: addresses that are not known here belong to no pod.
     complete: bool,
-    /// But for these pods, with the addresses that are known of them: what an earlier agent left for them stays.
+    /// Exceptions to `complete`: pods with their known addresses, whose entries left by an earlier agent stay.
     spared: BTreeMap<Arc<str>, Vec<IpAddr>>,
-    /// What is to be there changed, and is not there yet: what is written then is no repair.
+    /// The desired state changed and is not written yet: the next write is not a repair.
     is_new: bool,
     told: Reported,
-    /// What captured at the node for an agent with another setting was looked for.
+    /// The removal of what captured at the node for an agent with another setting was started.
     is_alone: bool,
-    /// The foreign rule that takes packets of probes before those of the host.
+    /// The foreign rule that takes packets of probes before the rules of the host.
     ahead: Option<String>,
-    /// Foreign rules before those of the host were looked for; these are put behind at once then, and later where one takes packets.
+    /// The first check for foreign rules before those of the host was made. It moves the host's rules to the front in any case, later
+    /// checks only if a foreign rule takes packets.
     is_first: bool,
-    /// When that was done: another program may do the same with its own.
+    /// Recent moves to the front: another program may do the same with its own rules.
     moves: Heals,
-    /// Everything was removed for good.
+    /// Everything was removed permanently.
     ended: bool,
 }
 
@@ -103,7 +104,7 @@ impl HostRules {
         }))
     }
 
-    /// Pods are redirected by programs, which need no rules at the host; those of an agent with another setting are removed once
+    /// For pods redirected by programs, which need no rules at the host; rules of an agent with another setting are removed once
     /// all pods are captured.
     pub(super) fn without_rules(self) -> Self {
         self.state().without_rules = true;
@@ -111,22 +112,22 @@ impl HostRules {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing in here panics half-way.
+        // No code panics while holding the lock.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the host as it should be; what was written in another form goes last.
+    /// Brings the host in sync; rules written in another form are removed last.
     ///
     /// # Errors
-    /// What failed; it is told, too.
+    /// What failed; also recorded in the journal.
     pub(super) fn heal(&self) -> Result<(), String> {
         self.heal_of(None)?;
         self.clean();
         Ok(())
     }
 
-    /// Removes what was written in another form than the present one. No pod waits for it: another program may hold the lock of
-    /// legacy tables. What cannot be removed is told, and the next round tries again.
+    /// Removes rules written in another form than the present one. No pod waits for this: another program may hold the lock of
+    /// legacy tables. A failure is recorded, and the next round retries.
     fn clean(&self) {
         let engine = {
             let state = self.state();
@@ -141,7 +142,7 @@ impl HostRules {
             return;
         };
         let removed = self.at_host(|| {
-            // One that cannot be removed keeps not the other.
+            // A failure of one removal does not stop the other.
             let (other, of_tools) = (host::remove_other(engine), host::remove_of_iptables_nft());
             let mut removed = other?;
             removed.extend(of_tools?);
@@ -153,7 +154,7 @@ impl HostRules {
         }
     }
 
-    /// The same for the rules and addresses alone, after a commit: neither the kubelet nor branch ENIs are looked for.
+    /// Like [`HostRules::heal`] for rules and addresses only, after a commit: does not look for the kubelet or branch ENIs.
     ///
     /// # Errors
     /// As [`HostRules::heal`].
@@ -161,14 +162,14 @@ impl HostRules {
         self.heal_of(Some(&[]))
     }
 
-    /// The namespace of the host, and what wrote the rules there.
+    /// Returns the network namespace of the host and the engine that holds the rules there.
     pub(super) fn in_use(&self) -> (Option<PathBuf>, Option<Engine>) {
         (self.0.netns.clone(), self.state().engine)
     }
 
     fn heal_of(&self, changed: Option<&[IpAddr]>) -> Result<(), String> {
         let mut state = self.state();
-        // Where a foreign rule is ahead, ours are in force all the same.
+        // With a foreign rule ahead, ours are in force nevertheless.
         let was_in_force = (state.told.is_good() || state.ahead.is_some()) && !state.is_new;
         let applied = self.apply(&mut state, changed);
         let failure = applied.as_ref().err().or(state.ahead.as_ref()).cloned();
@@ -183,7 +184,7 @@ impl HostRules {
         applied.map(|_| ())
     }
 
-    /// Whether there may be policy rules for pods behind a branch ENI.
+    /// Returns true if there may be policy rules for pods behind a branch ENI.
     pub(super) fn has_enis(&self) -> bool {
         let proc = &self.0.proc;
         self.0.branch_enis
@@ -192,7 +193,7 @@ impl HostRules {
                 .unwrap_or(true)
     }
 
-    /// What is to be there changed, for these addresses.
+    /// Changes the desired state for these addresses and applies it.
     fn change(&self, addresses: &[IpAddr], change: impl FnOnce(&mut State)) -> Result<(), String> {
         let mut state = self.state();
         change(&mut state);
@@ -200,7 +201,7 @@ impl HostRules {
         self.apply(&mut state, Some(addresses)).map(|_| ())
     }
 
-    /// Writes what differs. Pods behind a branch ENI are looked for among `changed`; `None`: among all.
+    /// Writes the differences. Pods behind a branch ENI are looked for among `changed`; `None`: among all.
     fn apply(&self, state: &mut State, changed: Option<&[IpAddr]>) -> Result<Vec<String>, String> {
         let changes = self.write(state, changed)?;
         state.is_new = false;
@@ -217,7 +218,7 @@ impl HostRules {
             false => Ok(Vec::new()),
         };
         if state.without_rules {
-            // It is entered in any case: where it cannot be, programs do not know it either, and probes fail.
+            // The host's network namespace is entered in any case: if that fails, programs do not know it either, and probes fail.
             return self.at_host(|| enis(state));
         }
         let work = || {
@@ -228,13 +229,13 @@ impl HostRules {
             if !shared.native_nftables {
                 state.users = Some(host::EVERY_USER);
             } else if engine == Engine::Nft && (changed.is_none() || state.users.is_none()) {
-                // Where no process of it is seen it is taken for root's, as it nearly always is.
+                // If no process of the kubelet is visible, it is assumed to run as root, as it nearly always does.
                 let kubelet = host::kubelet(&shared.proc, is_of_pod).unwrap_or(0);
                 state.users = Some(kubelet..=kubelet);
             }
             let mut addresses = state.addresses.clone();
             if !state.complete || !state.spared.is_empty() {
-                // Those of an earlier agent stay until it is known whose they are, and that they are not needed.
+                // Addresses of an earlier agent stay until their pods are known and they are not needed.
                 for (address, uid) in host::addresses(engine)? {
                     if !state.complete || state.spares(address, &uid) {
                         addresses.entry(address).or_insert(uid);
@@ -247,7 +248,7 @@ impl HostRules {
                 users: state.users.clone(),
             };
             if changed.is_none() {
-                // A round compares everything, whatever is known.
+                // A round compares everything, regardless of the known state.
                 state.in_force = None;
             }
             let mut changes = host::update(&host, engine, &mut state.in_force)?;
@@ -275,7 +276,7 @@ impl HostRules {
         done.map_err(|e| e.to_string())
     }
 
-    /// What captured at the node, and where rules let no probes through any more those that did. Returns what was removed.
+    /// Removes what captured at the node, and with `without_rules` the rules for probes. Returns what was removed.
     fn remove_former(&self, without_rules: bool) -> Result<Vec<String>, String> {
         let bpffs = self.0.bpffs.clone();
         let (config, _held) = (self.0.former)();
@@ -284,7 +285,7 @@ impl HostRules {
             let mut removed = weir_node_ambient::remove(&host, Some(&config))?;
             let programs = weir_node_ambient::ebpf::remove_pinned(&host, &bpffs, Some(&config))?;
             removed.extend(programs.into_iter().flatten());
-            // Last: what holds it up leaves no pod captured twice.
+            // Last: a failure here does not leave a pod captured twice.
             if without_rules {
                 removed.extend(host::remove()?);
             }
@@ -292,7 +293,7 @@ impl HostRules {
         })
     }
 
-    /// On a thread of its own: the host's tables may be locked by another program.
+    /// Runs `work` on a separate thread: another program may hold the lock of the host's tables.
     fn later(&self, work: impl FnOnce(&Self) + Send + 'static) {
         let rules = self.clone();
         let work = move || work(&rules);
@@ -301,9 +302,9 @@ impl HostRules {
 }
 
 impl State {
-    /// Foreign rules before those of the host, in the namespace of this thread. Returns what was changed.
+    /// Looks for foreign rules before those of the host, in the network namespace of this thread. Returns what was changed.
     fn look_ahead(&mut self, host: &Host, engine: Engine) -> weir_netlink::Result<Vec<String>> {
-        // What cannot be read says nothing new.
+        // If they cannot be read, the previous result stays.
         let Ok(mut found) = host::ahead(host, engine) else {
             return Ok(Vec::new());
         };
@@ -380,7 +381,7 @@ impl Probes for HostRules {
         let mut enis = std::mem::take(&mut state.enis);
         let has_enis = self.0.branch_enis;
         self.at_host(move || {
-            // What cannot be removed of one keeps nothing of the other.
+            // A failure of one removal does not stop the other.
             let mut of_enis = || {
                 let routing = Routing::open()?;
                 enis.remove_all(&routing)?;

@@ -1,10 +1,10 @@
-//! What changes in the routing of the node's namespace, as the kernel reports it (multicast groups of rtnetlink).
+//! Listens for routing changes in the node's network namespace (rtnetlink multicast groups).
 //!
 //! ```text
-//! kernel -> socket -> Heard (the newest numbers only) -> keep, which heals the node
+//! kernel -> socket -> Heard (the latest counters only) -> keep, which heals the node
 //! ```
-//! The reports only say when to look; what is found there is what the comparison reads. So none of them is kept: the queue
-//! between both is two numbers, and a report that was lost is one more reason to compare all.
+//! Notifications only trigger a look; the comparison reads the state itself. None of them is stored: the queue
+//! consists of two counters, and lost notifications trigger a full comparison.
 
 use std::future::poll_fn;
 use std::path::{Path, PathBuf};
@@ -25,10 +25,10 @@ use weir_core::journal::Journal;
 use weir_core::journal::ambient::Event;
 use weir_netlink::Netns;
 
-/// Between two attempts to listen: the first pause, and the longest.
+/// Delay between attempts to listen: initial and maximum.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// What is listened to.
+/// The kinds of notifications to receive.
 #[derive(Clone, Copy)]
 pub(super) enum Of {
     /// Policy rules.
@@ -51,16 +51,16 @@ impl Of {
     }
 }
 
-/// What was reported so far.
+/// Counters of notifications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Heard {
-    /// Grows with every change.
+    /// Incremented with each change.
     pub(super) changes: u64,
-    /// Grows when reports may have been lost: what a change has to do with is not known.
+    /// Incremented when notifications may have been lost: what changed is unknown.
     pub(super) gaps: u64,
 }
 
-/// Where reports come from and go to.
+/// Receives the notifications of one network namespace and publishes the counters.
 pub(super) struct Listener {
     netns: Option<PathBuf>,
     of: Of,
@@ -71,21 +71,21 @@ pub(super) struct Listener {
 type Message = NetlinkMessage<RouteNetlinkMessage>;
 type Messages = UnboundedReceiver<(Message, SocketAddr)>;
 
-/// Where a listener reads.
+/// The socket of a listener.
 trait Socket {
-    /// Ready when the socket has failed. Each turn takes what the socket had, which the runtime limits, so that messages do
-    /// not pile up in the connection's channel, which has no limit.
+    /// Ready when the socket has failed. Each turn takes all received messages, whose number the runtime limits, so that they do
+    /// not accumulate in the connection's unbounded channel.
     fn turn(&mut self, context: &mut Context<'_>, listener: &Listener) -> Poll<()>;
 }
 
-/// A socket, and what was read from it.
+/// A netlink connection and its messages.
 struct Open {
     connection: Connection<RouteNetlinkMessage>,
     messages: Messages,
 }
 
 impl Listener {
-    /// For the network namespace at this path; `None`: this process's own.
+    /// Creates a listener for the network namespace at this path; `None`: that of this process.
     pub(super) fn new(
         netns: Option<PathBuf>,
         of: Of,
@@ -101,7 +101,7 @@ impl Listener {
         (listener, receiver)
     }
 
-    /// Listens, again and again. What happened while nobody did is a gap.
+    /// Listens forever and reopens the socket after failures. Each period without a socket counts as a gap.
     pub(super) async fn run(self) {
         let open = || Open::at(self.netns.as_deref(), self.of.groups());
         self.keep_open(open, tokio::time::sleep).await;
@@ -159,7 +159,7 @@ impl Open {
     fn at(netns: Option<&Path>, groups: &[MulticastGroup]) -> Result<Self, String> {
         let runtime = Handle::current();
         let open = || {
-            // The thread that enters the namespace is none of the runtime's.
+            // The thread that enters the network namespace does not belong to the runtime.
             let _entered = runtime.enter();
             new_multicast_connection(groups).map_err(|e| e.to_string())
         };
@@ -231,7 +231,7 @@ mod tests {
         });
     }
 
-    /// A socket with what its turns return.
+    /// A socket whose turns return this value.
     struct Fake(Poll<()>);
 
     impl Socket for Fake {
@@ -267,11 +267,11 @@ mod tests {
         };
         let open = || answers.borrow_mut().next().unwrap();
         assert_eq!(listener.keep_open(open, wait).now_or_never(), None);
-        // A socket that was open is reason to begin with a short pause.
+        // After a socket was open the delay starts again at the initial value.
         assert_eq!(pauses.into_inner(), [1, 2, 4, 8, 16, 30, 1, 2, 4]);
-        // What happened while none was open may be lost.
+        // Changes while no socket was open may be lost.
         assert_eq!(heard.borrow().gaps, 2);
-        // A failure is told once, and that it is over.
+        // A failure is recorded once, and so is its end.
         let told = [Some("no"), None, Some("the socket cannot be read"), None];
         assert_eq!(
             *failures.lock().unwrap(),

@@ -1,4 +1,4 @@
-//! What ambient mode was told to do.
+//! The settings of ambient mode.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,77 +12,77 @@ use weir_ebpf::{BPFFS, Bpffs};
 use weir_install::selectors;
 use weir_node_ambient::WithoutProxy;
 
-/// What redirects pods.
+/// How pods are redirected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Rules of netfilter in the pod's namespace.
+    /// Netfilter rules in the pod's network namespace.
     Rules,
-    /// Programs of eBPF in the pod's namespace.
+    /// eBPF programs in the pod's network namespace.
     Programs,
-    /// Rules and routes in the node's namespace.
+    /// Rules and routes in the node's network namespace.
     Node,
-    /// The same by programs of eBPF.
+    /// eBPF programs in the node's network namespace.
     NodePrograms,
 }
 
-/// The settings `AMBIENT_*` and those that belong to them, checked.
+/// The settings `AMBIENT_*` and related ones, validated.
 #[derive(Debug, Clone)]
 pub(crate) struct AmbientSettings {
-    /// Which pods are in the mesh.
+    /// The selectors of pods in the mesh.
     pub(crate) enablement: Enablement,
-    /// Which ones are whatever labels their namespaces have.
+    /// Those of the selectors that apply in any namespace, regardless of its labels.
     pub(crate) in_any_namespace: Enablement,
-    /// Namespaces whose pods are not.
+    /// Namespaces whose pods are not in the mesh.
     pub(crate) exclude_namespaces: Vec<String>,
-    /// Where ztunnel lives.
+    /// The namespace of ztunnel.
     pub(crate) system_namespace: String,
-    /// Where this agent lives.
+    /// The namespace of this agent.
     pub(crate) own_namespace: String,
-    /// What the rules of every pod have.
+    /// The configuration of the rules, common to all pods.
     pub(crate) rules: Config,
-    /// Rules are made for nf_tables, whatever the namespace uses.
+    /// Rules are written to nf_tables, regardless of what the network namespace uses.
     pub(crate) native_nftables: bool,
-    /// Probes to pods behind a branch ENI of AWS are let through.
+    /// Probes to pods behind an AWS branch ENI are let through.
     pub(crate) branch_enis: bool,
-    /// What redirects pods, and where.
+    /// How and where pods are redirected.
     pub(crate) way: Way,
-    /// What becomes of pods that are captured at the node while no proxy is ready.
+    /// The treatment of pods captured at the node while no proxy is ready.
     pub(crate) without_proxy: WithoutProxy,
-    /// Marks, tables, priorities and carrier at the node.
+    /// Marks, routing tables, priorities and tunnel at the node.
     pub(crate) node: weir_node_ambient::Config,
-    /// Pods say by an annotation what is not to be captured of them.
+    /// Pods may exclude traffic from capture by an annotation.
     pub(crate) pod_exclude: bool,
-    /// Where `config.json` is written for other programs.
+    /// The directory where `config.json` is written for other programs.
     pub(crate) config_dir: PathBuf,
-    /// Where the bpf file system for pins is mounted.
+    /// The mount point of the bpf file system for pins, if set.
     bpffs: Option<PathBuf>,
-    /// What programs of eBPF report of packets; `None`: nothing.
+    /// The packet events that eBPF programs report; `None`: none.
     pub(crate) packets: Option<&'static [Verdict]>,
-    /// Socket of ztunnel.
+    /// The path of ztunnel's socket.
     pub(crate) ztunnel: PathBuf,
-    /// How often every pod is looked at.
+    /// Interval between rounds over all pods.
     pub(crate) interval: Duration,
-    /// Enrolled pods are proved to be redirected by a connection.
+    /// Enrolled pods are tested with a connection.
     pub(crate) live_proof: bool,
-    /// Where processes of the host are seen, and its network namespace, if it is not this process's own.
+    /// The host's `/proc`, and the path of its network namespace if it is not that of this process.
     pub(crate) host: (PathBuf, Option<PathBuf>),
 }
 
-/// Where programs are pinned unless a setting names the place.
+/// Returns the path where programs are pinned; the default if no setting names it.
 pub(super) fn bpffs_of(said: Option<PathBuf>) -> PathBuf {
     said.unwrap_or_else(|| host::seen(Path::new(BPFFS), |path| Bpffs::at(path).is_ok()))
 }
 
 impl AmbientSettings {
-    /// Where programs are pinned.
+    /// Returns the path where programs are pinned.
     pub(crate) fn bpffs(&self) -> PathBuf {
         bpffs_of(self.bpffs.clone())
     }
 
-    /// Reads and checks them; `None`: ambient mode is off.
+    /// Reads and validates the settings; `None`: ambient mode is off.
     ///
     /// # Errors
-    /// The first that cannot be used.
+    /// The first invalid setting.
     pub(crate) fn of(r: &Resolved) -> Result<Option<Self>, SettingError> {
         let rules = Config::of_settings(|name| r.text(name), |name| r.bool(name));
         let rules = rules.map_err(|(name, why)| r.refused(name, why))?;
@@ -145,7 +145,7 @@ impl AmbientSettings {
     }
 }
 
-/// `WEIR_AMBIENT_NODE_CONFIG`: the rest of it comes from the cluster and from other settings.
+/// Parses `WEIR_AMBIENT_NODE_CONFIG`. The other keys of that configuration follow from the cluster and from other settings.
 fn numbers(r: &Resolved) -> Result<weir_node_ambient::Config, SettingError> {
     let name = "WEIR_AMBIENT_NODE_CONFIG";
     let text = r.text(name);

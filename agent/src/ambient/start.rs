@@ -1,4 +1,4 @@
-//! Begins: the host's rules, ztunnel's socket, the watch of rules, and the thread that deals with pods.
+//! Starts ambient mode: the host's rules, ztunnel's socket, the watch of rules, and the thread that handles pods.
 
 use super::ebpf::ByPrograms;
 use super::entry::Entry;
@@ -36,18 +36,18 @@ use weir_drift::{Attached, Drift, Drifted, Wake, follow, on_commit};
 use weir_reconcile::Limits;
 use weir_zds::{Options, Server};
 
-/// How long the work for one pod keeps others waiting: ztunnel may take its time.
+/// Maximum time that the work for one pod delays other pods: ztunnel may be slow.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Between two looks for the directory of ztunnel's socket.
+/// Interval between checks of the directory of ztunnel's socket.
 const LOOK: Duration = Duration::from_secs(5);
-/// Limit for removing everything from the node, when the agent goes for good.
+/// Time limit to remove everything from the node when the agent is uninstalled.
 const END: Duration = Duration::from_secs(10);
 
-/// Deals with the pods of ambient mode for as long as the process lives. What it gives is where the plugin hands pods
-/// over.
+/// Starts ambient mode, which runs until the process ends. Returns the entry where the plugin hands pods over, the server of
+/// ztunnel's socket, and the removal of everything from the node.
 ///
 /// # Errors
-/// The API server's address cannot be used; ztunnel's socket cannot be bound; no thread or runtime.
+/// The address of the API server is invalid, ztunnel's socket cannot be bound, or a thread or its runtime cannot be started.
 pub(crate) fn start(
     settings: &AmbientSettings,
     access: &Access,
@@ -173,8 +173,8 @@ pub(crate) fn start(
     Ok((entry, server, ending))
 }
 
-/// Ends when the directory of ztunnel's socket was deleted on the node: this container's mount goes on showing that one, and
-/// no ztunnel sees a socket in it.
+/// Waits until the directory of ztunnel's socket is deleted on the node: this container's mount still shows the deleted directory, and
+/// ztunnel does not see a socket in it.
 async fn lost(socket: PathBuf, journal: Journal) {
     let dir = socket.parent().unwrap_or(Path::new("/"));
     while std::fs::metadata(dir).map_or(true, |meta| meta.nlink() > 0) {
@@ -187,7 +187,7 @@ async fn lost(socket: PathBuf, journal: Journal) {
     journal.record(Event::Proxy(Proxy::Socket { failure }));
 }
 
-/// What captures in the namespaces of pods.
+/// Returns the implementation that captures in the network namespaces of pods.
 fn in_pod(
     settings: &AmbientSettings,
     plane: Ambient,
@@ -224,11 +224,11 @@ fn host_rules(
     )
 }
 
-/// Ambient mode is off: what an agent before this one left at the node is removed, now and when this one is. Not by one that
-/// has no rights there, as it may where it installs the plugin only; the log says so.
+/// Handles ambient mode being off: what an earlier agent left at the node is removed, now and when this agent is uninstalled. An
+/// agent without the required capabilities, which may only install the plugin, removes nothing; the log says so.
 ///
 /// # Errors
-/// No thread or runtime.
+/// The thread or its runtime cannot be started.
 pub(crate) fn without(former: Former, journal: &Journal, tasks: &Tasks) -> Result<Ending, String> {
     if !rights::may_change_networks() {
         return Ending::of(|| Ok(Vec::new()), std::future::ready(()), tasks);
@@ -238,15 +238,15 @@ pub(crate) fn without(former: Former, journal: &Journal, tasks: &Tasks) -> Resul
     Ending::of(move || former.remove(), first, tasks)
 }
 
-/// Removes what ambient mode has in the node's namespace; see [`Ending::remove`].
+/// Removes the state of ambient mode in the node's network namespace; see [`Ending::remove`].
 pub(crate) struct Ending(mpsc::Sender<Answer>);
 
-/// What was removed, a line each, or what may be there still.
+/// What was removed, one line each, or what may still be present.
 pub(super) type Removed = Result<Vec<String>, String>;
 type Answer = std::sync::mpsc::SyncSender<Removed>;
 
 impl Ending {
-    /// The work is done on a thread that has the rights for it. `first` runs there, too, from now on.
+    /// Starts a thread with the required capabilities, which runs `first` and then calls `end` on request.
     fn of(
         end: impl Fn() -> Removed + Send + Sync + 'static,
         first: impl Future<Output = ()> + Send + 'static,
@@ -260,7 +260,7 @@ impl Ending {
                 let ended = tokio::task::spawn_blocking(move || end()).await;
                 let _ = answer.send(ended.unwrap_or_else(|e| Err(e.to_string())));
             }
-            // A task that ends would be reported.
+            // The end of a task would be reported.
             std::future::pending::<()>().await;
         };
         let work = async move {
@@ -270,11 +270,11 @@ impl Ending {
         started.map_err(|e| e.to_string()).map(|()| Self(ask))
     }
 
-    /// When the agent is removed from the node, not when another one follows: rules for probes, address sets and policy
-    /// rules; at the node, everything that captures. Rules in pods stay, as they do upstream.
+    /// Called when the agent is uninstalled, not when another agent follows: removes rules for probes, address sets and policy
+    /// rules; if the node captures, everything that captures there. Rules in pods stay, as upstream.
     ///
     /// # Errors
-    /// What may be there still.
+    /// What may still be present.
     pub(crate) fn remove(&self) -> Removed {
         let (answer, answered) = std::sync::mpsc::sync_channel(1);
         let asked = self.0.blocking_send(answer).map_err(|e| e.to_string());

@@ -1,4 +1,4 @@
-//! The steps for one pod, on a thread of its own.
+//! The steps for one pod; they run on a separate thread.
 
 use super::hands::{Asked, Captured, Hands, NotCaptured, NotReleased, Outcome, Workload};
 use super::roster::Roster;
@@ -8,30 +8,30 @@ use std::time::{Duration, Instant};
 use weir_live::Proof;
 use weir_netlink::NetnsId;
 
-/// How long the work for a pod waits for the proxy. A further try does not: the answer leads to it.
+/// Time limit for the proxy's answer. A retry does not wait: the answer triggers the next job.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// A pod that is to be enrolled, and what is known of it.
+/// A pod to enrol, with its known state.
 pub(super) struct Enrolment {
     pub(super) asked: Asked,
     pub(super) workload: Workload,
     pub(super) before: Option<Captured>,
-    /// Where it was captured before, which may be by an earlier agent, and then is not known.
+    /// Set if it was captured before; the network namespace is unknown if an earlier agent captured it.
     pub(super) was_captured: Option<Option<NetnsId>>,
     pub(super) taken: Option<(u64, NetnsId)>,
-    /// The proxy was asked before, and has not answered.
+    /// The proxy was asked before and has not answered.
     pub(super) waits: bool,
     pub(super) addresses: Vec<IpAddr>,
     pub(super) probed: Vec<IpAddr>,
     pub(super) probes_pass: bool,
-    /// Where its connections land is known.
+    /// The connection test was made already.
     pub(super) proved: bool,
     pub(super) since: Instant,
 }
 
 impl Enrolment {
-    /// Of the addresses that the plugin told, the namespace that it named has these alone. A previous result may have those of the
-    /// host's end of a link.
+    /// Limits the addresses reported by the plugin to those that exist in the network namespace it named. The result of the previous
+    /// plugin may include addresses of the host's end of a link.
     pub(super) fn has_only(&mut self, there: &[IpAddr]) {
         let Some(by_plugin) = &mut self.asked.by_plugin else {
             return;
@@ -44,24 +44,24 @@ impl Enrolment {
     }
 }
 
-/// How far that came.
+/// The result of an enrolment.
 pub(super) struct Enrolled {
     pub(super) captured: Captured,
     pub(super) outcome: Outcome,
-    /// The connection of the proxy that has it; `None`: the proxy has not answered yet.
+    /// The proxy connection that has taken it; `None`: the proxy has not answered yet.
     pub(super) taken: Result<Option<u64>, String>,
-    /// The addresses that the host's rules know, and why not all.
+    /// The addresses in the host's rules, and the error if some are missing.
     pub(super) probed: (Vec<IpAddr>, Result<(), String>),
     pub(super) took: Duration,
-    /// Where connections of the pod landed, after its rules were written or seen for the first time.
+    /// The result of the connection test, made after its rules were written or seen for the first time.
     pub(super) proof: Option<Proof>,
 }
 
-/// Why its rules are not in force, or that is not known.
+/// Why its rules are not known to be in force.
 #[derive(Debug)]
 pub(super) struct NotEnrolled {
     pub(super) why: String,
-    /// Where it is, if that is sure and it was captured there before, and the connection of the proxy that has it.
+    /// Its network namespace, if verified and the pod was captured there before, and the proxy connection that has taken it.
     pub(super) at: Option<(Box<Captured>, Option<u64>)>,
 }
 
@@ -71,12 +71,12 @@ impl From<String> for NotEnrolled {
     }
 }
 
-/// Captures the pod's traffic, then has the proxy take it, then lets probes through: a pod is never taken by the proxy
-/// before it was captured once, and one that is captured and not taken gets no traffic at all. So the newest proxy gets it also
-/// when its rules cannot be compared or repaired.
+/// Captures the pod's traffic, then hands the pod to the proxy, then lets probes through. The proxy never takes a pod
+/// before it was captured once, and a pod that is captured and not taken gets no traffic at all. The newest proxy therefore gets
+/// it even if its rules cannot be compared or repaired.
 ///
 /// # Errors
-/// Its rules are not in force, or that is not known.
+/// Its rules are not known to be in force.
 pub(super) fn enrol(
     hands: &Hands,
     roster: &Roster,
@@ -92,7 +92,7 @@ pub(super) fn enrol(
             captured: Some(captured.clone()),
             ..work.workload.clone()
         };
-        // A proxy that connects from now on is told of it.
+        // A proxy that connects from now on receives it in the snapshot.
         roster.put(workload.clone());
         match (work.taken, hands.proxy.newest()) {
             (Some((by, of)), Some(newest)) if by == newest && of == captured.netns => Ok(Some(by)),
@@ -122,7 +122,7 @@ pub(super) fn enrol(
     };
     let took = begun.elapsed();
     let proof = match outcome {
-        // Once for rules of an earlier agent.
+        // Rules of an earlier agent are tested once.
         Outcome::Same if work.proved => None,
         _ => hands.rules.prove(&captured),
     };
@@ -136,7 +136,7 @@ pub(super) fn enrol(
     })
 }
 
-/// The host's rules learn the addresses of now, and forget others.
+/// Adds the present addresses to the host's rules and removes others.
 fn probe(
     hands: &Hands,
     uid: &str,
@@ -154,7 +154,7 @@ fn probe(
     };
     match forgotten.and_then(|()| hands.probes.put(uid, &addresses)) {
         Ok(()) => (addresses, Ok(())),
-        // What was put may be there, so it is remembered to be removed.
+        // Some may have been added, so all are kept for a later removal.
         Err(why) => {
             let new = addresses.into_iter().filter(|new| !probed.contains(new));
             let all = probed.iter().copied().chain(new).collect();
@@ -167,9 +167,9 @@ fn probe(
 pub(super) struct Leaving {
     pub(super) asked: Asked,
     pub(super) uid: std::sync::Arc<str>,
-    /// Its rules are removed, too.
+    /// It keeps running: its rules are removed, too.
     pub(super) running: bool,
-    /// The API server says that it answers, so something of it runs.
+    /// The API server reports it ready, so some of its processes run.
     pub(super) is_ready: bool,
     pub(super) before: Option<Captured>,
     pub(super) probed: Vec<IpAddr>,
@@ -177,24 +177,24 @@ pub(super) struct Leaving {
     pub(super) announced: bool,
 }
 
-/// How far that came: what is left, and why.
+/// The result of a leave: what remains, and why.
 #[derive(Debug, Default)]
 pub(super) struct Left {
     pub(super) probed: Vec<IpAddr>,
     pub(super) captured: Option<Captured>,
-    /// Its rules may be there still.
+    /// Its rules may still be present.
     pub(super) suspected: bool,
     pub(super) announced: bool,
-    /// Its namespace was not looked at.
+    /// Its network namespace was not examined.
     pub(super) unseen: bool,
     pub(super) why: Option<String>,
 }
 
-/// Removes what was made for the pod: the host's entries first, then its rules, then the proxy forgets it. Continues after
+/// Removes everything of the pod: the host's entries first, then its rules, then the proxy's entry. Continues after
 /// a failure.
 pub(super) fn leave(hands: &Hands, roster: &Roster, work: Leaving) -> Left {
     let mut left = Left::default();
-    // Also where nothing is known of them: an earlier agent may have left some.
+    // Also if no addresses are known: an earlier agent may have left some.
     if (!work.probed.is_empty() || work.announced)
         && let Err(why) = hands.probes.remove(&work.uid, &work.probed)
     {
@@ -207,7 +207,7 @@ pub(super) fn leave(hands: &Hands, roster: &Roster, work: Leaving) -> Left {
     };
     let kept = match released {
         Ok(()) => None,
-        // Its namespace went with the last process, and the rules with it.
+        // Its network namespace disappeared with the last process, and the rules with it.
         Err(NotReleased::Absent(_)) if !work.is_ready => None,
         Err(NotReleased::Absent(why) | NotReleased::Unseen(why)) => Some((why, true)),
         Err(NotReleased::Failed(why)) => Some((why, false)),

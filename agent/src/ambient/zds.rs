@@ -1,4 +1,4 @@
-//! ztunnel, by way of ZDS.
+//! The connection to ztunnel by ZDS.
 
 use super::hands::{Captured, Proxy, Workload};
 use super::roster::Roster;
@@ -10,10 +10,10 @@ use weir_core::sandboxes::{Held, Sandboxes};
 use weir_drift::Wake;
 use weir_zds::{AddError, Handle, Namespace, Observer, Peer, Uid};
 
-/// How long ztunnel may take to forget a pod. What it says later is for the next try.
+/// Time limit for ztunnel to remove a pod. A later answer is returned to the next attempt.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// The proxy that is connected.
+/// The connected proxy.
 pub(super) struct Ztunnel(pub(super) Handle);
 
 impl Proxy for Ztunnel {
@@ -53,15 +53,15 @@ fn told(
     }
 }
 
-/// All pods, for a ztunnel that connects.
+/// Supplies all pods to a ztunnel that connects.
 pub(super) struct All {
     pub(super) roster: Roster,
     pub(super) sandboxes: Sandboxes,
 }
 
 impl weir_zds::Workloads for All {
-    /// A namespace that is not surely the pod's any more is not sent: ztunnel keeps what it has, and is told when it is
-    /// found again.
+    /// A network namespace that is no longer verified to be the pod's is not sent: ztunnel keeps its entry, and gets the
+    /// network namespace when it is found again.
     fn all(&self) -> Option<Vec<weir_zds::Workload>> {
         let surely = |captured: &Captured| {
             let held = self.sandboxes.kept(&captured.asked.identity)?;
@@ -72,7 +72,7 @@ impl weir_zds::Workloads for All {
     }
 }
 
-/// What ztunnel does goes to the journal and wakes the keeper.
+/// Records what ztunnel does in the journal and wakes the keeper.
 pub(super) struct Told {
     pub(super) journal: Journal,
     pub(super) roster: Roster,

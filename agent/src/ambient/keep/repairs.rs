@@ -1,16 +1,16 @@
-//! Repairs of what the node is to have, while another program undoes them again and again.
+//! Detects contention: repairs of the node's rules that another program keeps reverting.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// More than so many within [`WINDOW`] are contention.
+/// More repairs than this within [`WINDOW`] are contention.
 const FEW: usize = 5;
-/// Contention ends when for so long nothing had to be repaired.
+/// Contention ends after this time without a repair.
 const WINDOW: Duration = Duration::from_secs(60);
-/// From one line about it to the next: the first, and the longest.
+/// Interval between log lines about contention: initial and maximum.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(600));
 
-/// Repairs are made all the same: probes that fail for the time of a pause would end pods.
+/// The recent repairs. They are not delayed during contention: probes that fail during a pause would terminate pods.
 #[derive(Default)]
 pub(super) struct Repairs {
     at: VecDeque<Instant>,
@@ -19,13 +19,13 @@ pub(super) struct Repairs {
 
 struct Contention {
     why: String,
-    /// No line is due before.
+    /// No line is written before this time.
     quiet_until: Instant,
     pause: Duration,
 }
 
 impl Repairs {
-    /// One was made. Whether it is to be told.
+    /// Adds a repair. Returns true if it is to be logged.
     pub(super) fn made(&mut self, change: &str, now: Instant) -> bool {
         self.at.retain(|at| now.duration_since(*at) <= WINDOW);
         self.at.push_back(now);
@@ -55,7 +55,7 @@ impl Repairs {
         }
     }
 
-    /// Why what is in force now is not known to be in a moment.
+    /// Returns the reason of contention: rules that are in force now may be reverted at any time.
     pub(super) fn contention(&mut self, now: Instant) -> Option<String> {
         let last = self.at.back();
         if last.is_none_or(|last| now.duration_since(*last) > WINDOW) {
@@ -73,7 +73,7 @@ mod tests {
     fn what_is_undone_again_and_again_is_not_shown_as_in_force_and_told_less_and_less() {
         let (mut repairs, begun) = (Repairs::default(), Instant::now());
         let mut lines = 0;
-        // Twice a second for an hour.
+        // Two repairs per second for an hour.
         for n in 0..7200_u32 {
             let now = begun + Duration::from_millis(500) * n;
             lines += usize::from(repairs.made("add table x", now));

@@ -1,4 +1,4 @@
-//! The annotation that says how a pod is captured.
+//! Writes the annotation that tells whether a pod is redirected.
 
 use crate::ambient::REDIRECTION;
 use crate::ambient::pod::Annotation;
@@ -8,10 +8,10 @@ use std::time::Duration;
 use weir_core::api::actions::Actions;
 use weir_core::journal::pod;
 
-/// How long one attempt to write an annotation may take.
+/// Time limit for one attempt to write an annotation.
 const ANNOTATION: Duration = Duration::from_secs(5);
 
-/// Writes annotations. Returns the version that the pod has then.
+/// Writes an annotation. Returns the resulting resource version of the pod.
 pub(in crate::ambient) type Annotate = Arc<
     dyn Fn(
             pod::PodRef,
@@ -21,7 +21,7 @@ pub(in crate::ambient) type Annotate = Arc<
         + Sync,
 >;
 
-/// By way of the API server.
+/// Returns a writer that uses the API server.
 pub(in crate::ambient) fn annotate(actions: Actions) -> Annotate {
     let actions = Arc::new(actions);
     Arc::new(move |pod, value: Option<Annotation>| {
@@ -29,7 +29,7 @@ pub(in crate::ambient) fn annotate(actions: Actions) -> Annotate {
         async move {
             let text = value.map(Annotation::text);
             let written = actions.annotate(&pod, REDIRECTION, text);
-            // Nothing else is done for the pod meanwhile.
+            // Bounded, because no other job of the pod runs in the meantime.
             let limit = tokio::time::timeout(ANNOTATION, written);
             let late = |_| {
                 Err(format!(

@@ -1,4 +1,4 @@
-//! The work that is due for a pod, and what its result means.
+//! Starts the job for a pod's task and processes its result.
 
 use super::{Done, Keeper, workload};
 use crate::ambient::REDIRECTION;
@@ -16,9 +16,9 @@ use weir_core::journal::ambient::{Event, State};
 use weir_core::journal::pod::Writer;
 use weir_reconcile::{Job, Next, Start, Uid};
 
-/// The longest pause before a pod is offered to the proxy again, as long as ztunnel waits for the agent.
+/// Maximum delay before a pod is offered to the proxy again; as long as ztunnel waits for the agent.
 const PENDING: Duration = Duration::from_secs(5);
-/// Why a pod is pending until the proxy has answered.
+/// The reason of a pending pod until the proxy has answered.
 const WAITS: &str = "it is redirected, and waits for ztunnel";
 
 impl Keeper {
@@ -45,7 +45,7 @@ impl Keeper {
             Task::Forget => {
                 self.let_go(memory);
                 self.turn(memory, None, None);
-                // Without an address nothing could be found of it yet.
+                // Without an address its network namespace could not be found yet.
                 let view = &memory.view;
                 let is_unseen = view.addresses().is_empty() && !view.pod.spec.host_network;
                 memory.inherited &= is_unseen && !view.ended();
@@ -104,7 +104,7 @@ impl Keeper {
                 proved,
                 since,
             };
-            // With the rights of this thread.
+            // Needs the capabilities of this thread.
             let announced: Result<(), String> = netns.map_or(Ok(()), |path| {
                 sandboxes.announce_path(&work.workload.uid, &path)?;
                 let told = work
@@ -164,25 +164,25 @@ impl Keeper {
         let enrolled = match done {
             Ok(enrolled) => enrolled,
             Err(NotEnrolled { why, at }) => {
-                // What is not known is not shown as good.
+                // An unknown state is not reported as good.
                 (memory.suspected, memory.proved) = (true, None);
                 let netns = at.as_ref().map(|(captured, _)| captured.netns);
                 let taken = at.as_ref().and_then(|(_, taken)| *taken);
                 memory.taken = taken.zip(netns).or(memory.taken);
                 memory.captured = at.map(|(captured, _)| *captured);
                 match &memory.captured {
-                    // Also a proxy that did not answer may have it.
+                    // A proxy that did not answer may have it, too.
                     Some(_) => memory.announced = true,
-                    // The proxy was not asked this time; what it may know from before it may know still.
+                    // The proxy was not asked this time; it may still have the pod from before.
                     None => self.roster.unsure(memory.view.uid()),
                 }
                 self.turn(memory, Some(State::Failed), Some(why));
                 return Next::Retry;
             }
         };
-        // Also a proxy that did not answer may have it.
+        // A proxy that did not answer may have it, too.
         memory.announced = true;
-        // Until then no other namespace will do: one that is found in another way may be of an earlier sandbox.
+        // Until now only the reported network namespace was used: one found in another way may belong to an earlier sandbox.
         memory.netns = None;
         memory.verified_at = Some(SystemTime::now());
         self.outcome(memory, &enrolled, by);
@@ -219,17 +219,17 @@ impl Keeper {
         let is_decided = taken.is_err() || enrolled.probed.1.is_ok();
         let (target, why) = match (taken, enrolled.probed.1) {
             (Ok(_), Ok(())) => (Some(Annotation::Enabled), None),
-            // While `enabled`, other nodes send to the pod by HBONE alone: that a proxy is replaced, or the agent, must not
-            // have them send in plain text meanwhile.
+            // While `enabled`, other nodes send to the pod by HBONE only: the replacement of a proxy or of the agent must not
+            // make them send plain text in the meantime.
             (Err(why), _) => (memory.annotation().or(Some(Annotation::Pending)), Some(why)),
-            // As upstream: until probes get through the annotation stays.
+            // As upstream, the annotation is not changed until probes get through.
             (Ok(_), Err(why)) => (memory.annotation(), Some(why)),
         };
-        // After one that was not answered the API server may have either, and it is written again.
+        // After a failed write the API server may have the old or the new value, so it is written again.
         let is_unsure = memory.not_annotated.is_some() && is_decided;
         let is_due = memory.annotation() != target || is_unsure;
         memory.annotate = is_due.then_some(target);
-        // Other nodes send to it as that says: until it is written the pod is not enrolled.
+        // Other nodes choose the protocol by the annotation: until it is written the pod is not enrolled.
         let refused = memory.not_annotated.take_if(|_| is_due);
         let why = why.or(refused);
         let is_settled = why.is_none();
@@ -238,7 +238,7 @@ impl Keeper {
             None => in_force,
         };
         self.turn(memory, Some(state), why);
-        // Another proxy connected meanwhile, or this one went: nobody else looks at a pod whose job runs.
+        // Another proxy may have connected during the job, or this one disconnected; no other check covers a pod with a running job.
         let newest = self.hands.proxy.newest();
         let is_outdated = memory.taken.is_some_and(|(by, _)| Some(by) != newest);
         let pause = memory.writes.pause(memory.at).filter(|_| !is_outdated);
@@ -261,7 +261,7 @@ impl Keeper {
             self.journal.record(Event::Proved { pod, proof });
         }
         if enrolled.proof.is_none() && !matches!(enrolled.outcome, Outcome::Same) {
-            // What was found of the rules before says nothing of these.
+            // The result for the previous rules does not apply to the new ones.
             memory.proved = None;
         }
         match &enrolled.outcome {
@@ -282,7 +282,7 @@ impl Keeper {
         }
     }
 
-    /// Descriptors would keep the namespace of a pod alive that has ended, until its object is deleted.
+    /// Closes the descriptors of a pod that has ended, which would keep its network namespace alive until its object is deleted.
     fn let_go(&self, memory: &Memory) {
         if !memory.gone && !memory.view.ended() {
             return;
@@ -293,8 +293,8 @@ impl Keeper {
     }
 
     pub(super) fn left(&self, memory: &mut Memory, left: Left) -> Next {
-        // Of a pod whose namespace could not be looked at nothing is known to be left. It is tried until that succeeds: an
-        // earlier agent may have ended before the annotation said that it had captured it.
+        // If the network namespace could not be examined, nothing is known to remain. It is retried until that succeeds: an
+        // earlier agent may have captured the pod and ended before it wrote the annotation.
         let was_member = memory.has_traces() || (left.suspected && !left.unseen);
         memory.inherited &= left.why.is_some() && !was_member;
         (memory.probed, memory.captured) = (left.probed, left.captured);
@@ -316,7 +316,7 @@ impl Keeper {
                 self.turn(memory, None, None);
                 Next::Settled
             }
-            // The annotation is next.
+            // Next, the annotation is removed.
             None => Next::After(Duration::ZERO),
         }
     }
@@ -344,7 +344,7 @@ impl Keeper {
                     _ => Next::Settled,
                 }
             }
-            // A pod that is being deleted needs none, and soon is not there.
+            // A pod that is being deleted needs no change of the annotation.
             Err(_) if memory.gone || (memory.view.deleting && value.is_none()) => Next::Settled,
             Err(why) => {
                 let told = format!("its annotation {REDIRECTION} cannot be written: {why}");

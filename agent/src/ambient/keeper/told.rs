@@ -1,4 +1,4 @@
-//! What the plugin says of the pods that it hands over.
+//! The data that the plugin reports about pods that it hands over.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -6,24 +6,24 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_reconcile::Uid;
 
-/// What the plugin says of a pod that it hands over.
+/// The data that the plugin reports about a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::ambient) struct Sandbox {
-    /// The API server may know none yet.
+    /// Its addresses; the API server may not know them yet.
     pub(in crate::ambient) addresses: Vec<IpAddr>,
-    /// The API server's addresses in the moment of the hand-over, which are of a sandbox before: what it says later is newer.
+    /// The API server's addresses at the time of the hand-over, which belong to a previous sandbox: any later value is newer.
     pub(in crate::ambient) before: Vec<IpAddr>,
-    /// `CNI_NETNS`; empty: it is not said.
+    /// `CNI_NETNS`; empty if not given.
     pub(in crate::ambient) netns: PathBuf,
 }
 
-/// What the plugin said and was not looked at yet; clones are the same.
+/// Reports of the plugin that are not processed yet. Clones share the state.
 #[derive(Debug, Clone, Default)]
 pub(in crate::ambient) struct Told(Arc<Mutex<BTreeMap<Uid, Sandbox>>>);
 
 impl Told {
     fn all(&self) -> MutexGuard<'_, BTreeMap<Uid, Sandbox>> {
-        // Nothing in here panics half-way.
+        // No code panics while holding the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

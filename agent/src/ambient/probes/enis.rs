@@ -1,4 +1,4 @@
-//! Pods behind a branch ENI of AWS: policy rules lead the node's answers to probes to them.
+//! Pods behind an AWS branch ENI: policy rules for the node's probes and their answers.
 
 use super::State;
 use std::collections::BTreeSet;
@@ -12,23 +12,23 @@ impl State {
         self.spared.contains_key(uid) || self.spared.values().any(|all| all.contains(&address))
     }
 
-    /// The policy rules of pods behind a branch ENI, in the namespace of this thread. Returns what was added.
+    /// Writes the policy rules of pods behind a branch ENI, in the network namespace of this thread. Returns what was changed.
     pub(super) fn branch_enis(
         &mut self,
         (proc, ipv6): (&Path, bool),
         changed: Option<&[IpAddr]>,
     ) -> weir_netlink::Result<Vec<String>> {
-        // Of this thread's namespace, whichever /proc it is read from.
+        // The value is that of this thread's network namespace, regardless of the /proc it is read from.
         let asked = || eni::early_demux_is_off(proc);
         if !*self.has_enis.get_or_insert_with(asked) {
             return Ok(Vec::new());
         }
         let routing = Routing::open()?;
-        // Those of an earlier agent's pods stay, as in the sets.
+        // Rules for pods of an earlier agent stay, as in the sets.
         let spared = || self.spared.values().flatten().copied();
         let known = || self.addresses.keys().copied().chain(spared());
         let all = || known().chain(self.enis.addresses());
-        // Probes of a family that is not captured need nothing.
+        // Probes of an address family that is not captured need no rule.
         let is_captured = |address: &IpAddr| address.is_ipv4() || ipv6;
         let due: BTreeSet<IpAddr> = match changed {
             Some(changed) => changed.iter().copied().filter(is_captured).collect(),
@@ -44,7 +44,7 @@ impl State {
                 false => self.enis.remove(&routing, address)?,
             }
         }
-        // Which are those of a spared pod without a known address cannot be told.
+        // The rules of a spared pod without a known address cannot be identified.
         let are_known = self.spared.values().all(|addresses| !addresses.is_empty());
         if changed.is_none() && self.complete && are_known {
             let removed = self.enis.remove_others(&routing)?;

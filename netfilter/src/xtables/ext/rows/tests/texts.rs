@@ -188,7 +188,7 @@ pub(super) const WRONG: &[(XtFamily, &str, &str)] = &[
     (Ip, "-j DSCP --set-dscp 64", "no code point"),
     (Ip, "-m dscp --dscp-class AF44", "no code point"),
     (Ip, "-m physdev", "needs one of --physdev-is-in"),
-    (Ip, "-m iprange --src-range ::1-::2", "no address of ip"),
+    (Ip, "-m iprange --src-range ::1-::2", "no IPv4 address"),
     (Ip, "-m pkttype --pkt-type other", "multicast"),
     (Ip, "-j SET-NOTHING --x 1", "SYNPROXY"),
     (Ip, "-m set --match-set a src ! --packets-lt 5", "inverted"),
