@@ -1,4 +1,4 @@
-//! Pods of ambient mode: the redirection to ztunnel's ports in the pod's own namespace.
+//! Pods of ambient mode: the redirection to ztunnel's ports in the pod's own network namespace.
 
 use super::{Dataplane, Hindrance, Spent, hindrance};
 use std::time::Instant;
@@ -8,24 +8,24 @@ use weir_cni::plugin::{Phase, named_engine};
 use weir_cni::redirection::{Change, Desired, Fingerprint, InUse, Scheme, Visit};
 use weir_core::pods::PodView;
 
-/// The redirection of ambient mode, by the settings of the node.
+/// The redirection of ambient mode, with the settings of the node.
 #[derive(Debug, Clone)]
 pub(crate) struct Ambient {
     pub(crate) config: Config,
-    /// `NATIVE_NFTABLES`: rules are made for nf_tables, whatever the namespace uses.
+    /// `NATIVE_NFTABLES`: rules are written to nf_tables, regardless of what the network namespace uses.
     pub(crate) native_nftables: bool,
 }
 
-/// How a namespace differs from what is desired.
+/// How a network namespace differs from the desired state.
 #[derive(Debug)]
 pub(crate) struct Observed {
-    /// Read first, so that a change during the comparison is noticed the next time. `None`: it cannot be read.
+    /// Read first, so that the next look detects a change during the comparison. `None`: it cannot be read.
     pub(crate) fingerprint: Option<Fingerprint>,
     /// The engine that held owned rules.
     pub(crate) engine: Option<Engine>,
-    /// `None`: no owned rules are there, and nothing was compared.
+    /// `None`: there are no owned rules, and nothing was compared.
     pub(crate) changes: Option<Vec<Change>>,
-    /// What keeps packets from it, where nothing is to be written.
+    /// What keeps packets from the redirection, if nothing has to be written.
     pub(crate) hindered: Option<Hindrance>,
 }
 
@@ -35,17 +35,17 @@ pub(crate) struct Applied {
     pub(crate) engine: Engine,
     pub(crate) changes: Vec<Change>,
     pub(crate) summary: String,
-    /// Of what was verified, where every change since can be told from it.
+    /// Fingerprint of the verified state, if it detects every later change.
     pub(crate) fingerprint: Option<Fingerprint>,
-    /// What keeps packets from it all the same.
+    /// What still keeps packets from the redirection.
     pub(crate) hindered: Option<Hindrance>,
 }
 
 impl Ambient {
-    /// What a pod with these overrides should have.
+    /// Returns the redirection for a pod with these overrides.
     ///
     /// # Errors
-    /// The pod asks for something that cannot be understood.
+    /// The overrides are invalid.
     pub(crate) fn redirect(&self, overrides: &PodOverrides) -> Result<Redirect, String> {
         Redirect::new(self.config.clone(), overrides).map_err(|e| e.to_string())
     }
@@ -60,11 +60,11 @@ impl Dataplane for Ambient {
 
     type Desired = Redirect;
     type Observed = Observed;
-    /// Whether it is written: all is as it should be otherwise, as far as writing can make it so.
+    /// True if the redirection has to be written.
     type Plan = bool;
     type Applied = Applied;
 
-    /// Whether the pod belongs to the mesh is not asked here.
+    /// Does not check whether the pod belongs to the mesh.
     fn desire(&self, view: &PodView) -> Result<Option<Redirect>, String> {
         let overrides = PodOverrides::of_annotations(&view.pod.metadata.annotations);
         self.redirect(&overrides).map(Some)
@@ -81,23 +81,23 @@ impl Dataplane for Ambient {
         let chosen = spent.measure(Phase::Facts, choose);
         let (engine, in_use) = chosen.map_err(|e| e.to_string())?;
         let (mut changes, mut hindered) = (None, None);
-        // A pod that is new has none: writing looks at everything once more.
+        // A new pod has no rules: the write reads everything again.
         if in_use != InUse::None {
             let compiled = desired.compile_for(self.engine(), engine);
             let compare = || visit.differences(&compiled);
             let compared = spent.measure(Phase::Verify, compare);
             let mut compared = compared.map_err(|e| e.to_string())?;
-            // `weir verify` reports these: objects of another writer in owned tables, which affect no packet while no rule names
-            // them, and none does.
+            // Dropped here, but reported by `weir verify`: objects of another writer in owned tables. They affect no packet, because no
+            // rule refers to them.
             compared.retain(|change| !change.stays());
-            // What is to be repaired does not wait for foreign tables, which may be large, busy or unreadable.
+            // A repair does not wait for foreign tables, which may be large, busy or unreadable.
             if compared.is_empty() {
                 hindered = spent.measure(Phase::Verify, || hindrance(visit, &compiled));
             }
             changes = Some(compared);
         }
         Ok(Observed {
-            // Of such a pod the next look is a whole one.
+            // With a hindrance, the next look compares everything.
             fingerprint: fingerprint.filter(|_| hindered.is_none()),
             engine: in_use.engine(),
             changes,
@@ -128,7 +128,7 @@ impl Dataplane for Ambient {
         spent.add(Phase::Verify, read_back);
         let (engine, netns) = (done.engine, visit.sandbox().netns().id());
         let count = done.changes.len();
-        // Read first, so that a foreign rule that comes meanwhile is noticed the next time.
+        // Read first, so that the next look detects a foreign rule added in the meantime.
         let fingerprint = visit.fingerprint_of(&done);
         let compiled = desired.compile_for(self.engine(), engine);
         let hindered = spent.measure(Phase::Verify, || hindrance(visit, &compiled));
@@ -141,7 +141,7 @@ impl Dataplane for Ambient {
         })
     }
 
-    /// In whichever engine it is.
+    /// Removes the rules of both engines.
     fn remove(&self, visit: &Visit<'_>, desired: Option<&Redirect>) -> Result<usize, String> {
         let legacy = desired.map(|redirect| redirect.compile(Engine::Xtables));
         let removed = visit.clean(legacy.as_ref());
@@ -156,7 +156,7 @@ mod tests {
     use weir_cni::redirection::Sandbox;
     use weir_testing::namespace_or_skip;
 
-    /// What a pod asks for when it leaves may be nothing that can be understood.
+    /// The overrides of a pod may be invalid when it leaves.
     #[test]
     fn it_is_removed_without_what_is_desired() {
         let sandbox = Sandbox::of(namespace_or_skip!()).unwrap();

@@ -1,5 +1,5 @@
-//! Ways to redirect pods. A [`Dataplane`] states what a pod should have, reads what its namespace has, plans the
-//! difference without a kernel, and writes it; [`converge`] does all of it in one visit to the namespace.
+//! Ways to redirect pods. A [`Dataplane`] computes the desired state of a pod, reads the actual state of its network namespace, plans
+//! the difference without a kernel, and writes it; [`converge`] does all of this in one visit to the network namespace.
 
 pub(crate) mod ambient;
 pub(crate) mod programs;
@@ -20,25 +20,25 @@ pub(crate) trait Dataplane: Send + Sync + 'static {
     /// The kind of redirection.
     const SCHEME: &'static Scheme;
 
-    /// What a pod should have; equal values need the same rules.
+    /// The desired state of a pod; equal values need the same rules.
     type Desired: Clone + PartialEq + Send + Sync + 'static;
-    /// What was read from a namespace, in comparison with what is desired.
+    /// The actual state of a network namespace, compared with the desired one.
     type Observed: Send;
-    /// What is to be written or removed; see [`Dataplane::is_empty`].
+    /// The necessary changes; see [`Dataplane::is_empty`].
     type Plan: Send;
     /// What was written.
     type Applied: Send;
 
-    /// What the pod should have. `None`: its namespace is not a matter of this dataplane.
+    /// Returns the desired state of the pod. `None`: this dataplane does not handle its network namespace.
     ///
     /// # Errors
-    /// The pod asks for something that cannot be understood: what, and what would do.
+    /// The configuration of the pod is invalid: what is wrong, and what is valid.
     fn desire(&self, pod: &PodView) -> Result<Option<Self::Desired>, String>;
 
-    /// Reads the namespace that was entered; changes nothing.
+    /// Reads the visited network namespace; changes nothing.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The state cannot be read.
     fn observe(
         &self,
         visit: &Visit<'_>,
@@ -46,13 +46,14 @@ pub(crate) trait Dataplane: Send + Sync + 'static {
         spent: &mut Spent,
     ) -> Result<Self::Observed, String>;
 
-    /// What has to change. Pure.
+    /// Computes the necessary changes. Pure.
     fn plan(&self, desired: &Self::Desired, observed: &Self::Observed) -> Self::Plan;
 
-    /// Nothing is to be written.
+    /// Returns true if nothing has to be written.
     fn is_empty(plan: &Self::Plan) -> bool;
 
-    /// Writes the plan, all or nothing, and reads it back. Where it was in force before, but for what something foreign blocks.
+    /// Writes the plan, all or nothing, and reads it back. If the redirection was in force before, everything is written that no foreign
+    /// object blocks.
     ///
     /// # Errors
     /// What failed, and what is in force.
@@ -65,15 +66,15 @@ pub(crate) trait Dataplane: Send + Sync + 'static {
         spent: &mut Spent,
     ) -> Result<Self::Applied, String>;
 
-    /// Removes what is owned from the namespace that was entered, and reads that back; `desired` is what was written there, as far as
-    /// that is known. Returns how many objects that were.
+    /// Removes owned objects from the visited network namespace and reads back the result; `desired` is the state that was written
+    /// there, if known. Returns the number of removed objects.
     ///
     /// # Errors
-    /// What may be there still.
+    /// What may still be present.
     fn remove(&self, visit: &Visit<'_>, desired: Option<&Self::Desired>) -> Result<usize, String>;
 }
 
-/// How long the parts of a visit took.
+/// The durations of the phases of a visit.
 #[derive(Debug, Default)]
 pub(crate) struct Spent(pub(crate) Vec<(Phase, Duration)>);
 
@@ -86,7 +87,7 @@ impl Spent {
         result
     }
 
-    /// How long this phase took.
+    /// Returns the duration of this phase.
     pub(crate) fn of(&self, phase: Phase) -> Duration {
         let of_phase = self.0.iter().filter(|(of, _)| *of == phase);
         of_phase.map(|(_, time)| *time).sum()
@@ -97,7 +98,7 @@ impl Spent {
         self.0.push((phase, time));
     }
 
-    /// For the metrics.
+    /// Returns the event for the metrics.
     pub(crate) fn measured(&self) -> Event {
         let phases = Phases::default();
         for (phase, time) in &self.0 {
@@ -108,12 +109,12 @@ impl Spent {
     }
 }
 
-/// Rules that did not change since are compared again after this long all the same: a fingerprint does not have what a main
-/// table holds.
+/// Maximum age of a comparison, even if the fingerprint is unchanged: a fingerprint does not cover the contents of a main
+/// table.
 const WHOLE: Duration = Duration::from_secs(600);
 
-/// Whether a comparison still holds: same namespace of the pod, and its rules and routing as they were then. Without a
-/// fingerprint that is not known.
+/// Returns true if a comparison is still valid: same network namespace of the pod, rules and routing unchanged. Always false without
+/// a fingerprint.
 pub(crate) fn still_holds(
     sandboxes: &Sandboxes,
     pod: &Identity,
@@ -126,17 +127,17 @@ pub(crate) fn still_holds(
             .is_some_and(|held| held.id() == netns && held.fingerprint().as_ref() == fingerprint)
 }
 
-/// What is to be said of a redirection that is in force.
+/// A reason why a redirection in force does not count as verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Hindrance {
     /// A foreign rule or policy keeps packets from it.
     Foreign(String),
-    /// Whether one does, or will, is not known, and why.
+    /// It is unknown whether one does, or will, for this reason.
     Unknown(String),
 }
 
-/// The first foreign rule or policy that keeps packets from this redirection; or why that is not known, which is not shown as good
-/// either.
+/// Returns the first foreign rule or policy that keeps packets from this redirection, or the reason why that is unknown, which is not
+/// reported as good either.
 pub(crate) fn hindrance(visit: &Visit<'_>, compiled: &Compiled) -> Option<Hindrance> {
     first(visit.hindrances(compiled))
 }
@@ -148,7 +149,7 @@ fn first(found: Result<Vec<String>, String>) -> Option<Hindrance> {
     }
 }
 
-/// What is said of these differences once they are repaired.
+/// Describes the repair of these differences.
 pub(crate) fn repair(changes: &[Change], summary: String) -> Repair {
     Repair {
         first: changes.first().map(sidecar::difference).unwrap_or_default(),
@@ -158,19 +159,19 @@ pub(crate) fn repair(changes: &[Change], summary: String) -> Repair {
     }
 }
 
-/// What one visit to a namespace found and did.
+/// The result of one visit to a network namespace.
 pub(crate) struct Converged<D: Dataplane> {
     pub(crate) observed: D::Observed,
     pub(crate) plan: D::Plan,
-    /// `None`: nothing was to be written.
+    /// `None`: nothing had to be written.
     pub(crate) applied: Option<Result<D::Applied, String>>,
 }
 
-/// Enters the namespace once: reads it, plans, and writes what differs. `may_write` is called before writing: the
-/// namespace may have got another owner while it was read.
+/// Enters the network namespace once: reads it, plans, and writes the differences. `may_write` is called before the write, because
+/// the owner of the network namespace may have changed while it was read.
 ///
 /// # Errors
-/// The namespace cannot be entered or read. It is as it was.
+/// The network namespace cannot be entered or read. It is unchanged.
 pub(crate) fn converge<D: Dataplane>(
     dataplane: &D,
     sandbox: &Sandbox,
@@ -196,10 +197,10 @@ pub(crate) fn converge<D: Dataplane>(
         .map_err(|e| e.to_string())?
 }
 
-/// Enters the namespace once, and removes what the dataplane owns there.
+/// Enters the network namespace once and removes what the dataplane owns there.
 ///
 /// # Errors
-/// The namespace cannot be entered, or as [`Dataplane::remove`].
+/// The network namespace cannot be entered, or as [`Dataplane::remove`].
 pub(crate) fn remove<D: Dataplane>(
     dataplane: &D,
     sandbox: &Sandbox,

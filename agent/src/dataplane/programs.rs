@@ -1,4 +1,4 @@
-//! Pods of ambient mode that programs of eBPF capture in their own namespace, without a rule of netfilter.
+//! Pods of ambient mode that eBPF programs capture in their own network namespace, without netfilter rules.
 
 use super::ambient::Ambient;
 use super::{Dataplane, Hindrance, Spent, first};
@@ -10,29 +10,29 @@ use weir_core::pods::PodView;
 use weir_ebpf::{Bpffs, Change, Pod};
 use weir_netlink::Netns;
 
-/// The redirection of ambient mode, by programs.
+/// The redirection of ambient mode by programs.
 #[derive(Debug)]
 pub(crate) struct Programs {
     pub(crate) ambient: Ambient,
     pub(crate) bpffs: Bpffs,
-    /// The namespace of the host, if it is not this process's own.
+    /// The path of the host's network namespace, if it is not that of this process.
     host: Option<PathBuf>,
-    /// That of this process.
+    /// The network namespace of this process.
     own: Option<Netns>,
 }
 
-/// How a namespace differs from what is desired.
+/// How a network namespace differs from the desired state.
 #[derive(Debug)]
 pub(crate) struct Observed {
     pub(crate) changes: Vec<Change>,
-    /// What keeps packets from the programs, where nothing is to be written.
+    /// What keeps packets from the programs, if nothing has to be written.
     pub(crate) hindered: Option<Hindrance>,
 }
 
-/// What was written is in force.
+/// The result of a write; the programs are in force.
 #[derive(Debug)]
 pub(crate) struct Applied {
-    /// What keeps packets from it all the same.
+    /// What still keeps packets from the programs.
     pub(crate) hindered: Option<Hindrance>,
 }
 
@@ -50,7 +50,7 @@ impl Programs {
         }
     }
 
-    /// Without the host's namespace probes are captured, too; why they fail is said by what answers for them.
+    /// Returns the host's network namespace. Without it probes are captured, too; the host's part of ambient mode reports why they fail.
     fn host(&self) -> Option<Netns> {
         match &self.host {
             Some(path) => Netns::open(path).ok(),
@@ -58,7 +58,7 @@ impl Programs {
         }
     }
 
-    /// Calls `f` with the programs of the pod that was entered.
+    /// Calls `f` with the programs of the visited pod.
     fn at<T>(
         &self,
         visit: &Visit<'_>,
@@ -89,7 +89,7 @@ impl Dataplane for Programs {
 
     type Desired = Redirect;
     type Observed = Observed;
-    /// Whether they are attached.
+    /// True if programs have to be attached.
     type Plan = bool;
     type Applied = Applied;
 

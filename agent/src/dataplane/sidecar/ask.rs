@@ -1,8 +1,8 @@
-//! What a pod asks for.
+//! Decides what a pod asks for.
 //!
-//! Owned objects in the namespace of a pod that asks for nothing are removed only where they are ours beyond doubt: the
+//! Owned objects in the network namespace of a pod without redirection are removed only if they are certainly ours: the
 //! pod has no container that could ever have been its proxy and none that could have written rules itself, it is not an
-//! ambient pod, and our tables and chains hold nothing but what this program writes.
+//! ambient pod, and our tables and chains hold only what this program writes.
 
 use weir_cni::pod::{PodFacts, Skip};
 use weir_core::pods::PodView;
@@ -13,13 +13,13 @@ const AMBIENT: &str = "ambient.istio.io/redirection";
 /// Set by Istio's injection.
 const INJECTED: &str = "sidecar.istio.io/status";
 
-/// A pod that lives, has addresses of its own, and asks for redirection.
+/// Returns the facts of a live pod with its own addresses that asks for redirection.
 pub(crate) fn asks(view: &PodView) -> Option<PodFacts> {
     let facts = own_network(view)?;
     Skip::of(&facts).is_none().then_some(facts)
 }
 
-/// A pod that lives and asks for no redirection: why owned objects in its namespace may not be removed. `None`: they are
+/// For a live pod without redirection: whether owned objects in its network namespace may be removed, or why not. `None`: they are
 /// not looked for.
 pub(super) fn nothing(view: &PodView) -> Option<Result<(), String>> {
     let facts = own_network(view)?;
@@ -27,17 +27,17 @@ pub(super) fn nothing(view: &PodView) -> Option<Result<(), String>> {
         return None;
     }
     Some(match Skip::of(&facts)? {
-        // It makes its own.
+        // Its init container writes the rules.
         Skip::InitContainer => return None,
         Skip::NoProxy if view.may_write_rules => {
             Err("a container of it may write rules itself".to_owned())
         }
-        // By the criteria it may have been repaired as it is.
+        // It may have been repaired by the criteria.
         Skip::NoProxy if facts.annotations.contains_key(INJECTED) => {
             Err("it was injected by Istio".to_owned())
         }
         Skip::NoProxy => Ok(()),
-        // It may have asked when it started.
+        // It may have asked for redirection when it started.
         reason => Err(format!("it has a proxy, and {reason}")),
     })
 }
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn what_may_be_removed() {
         assert_eq!(of(|_| {}), Some(Ok(())));
-        // Not looked at.
+        // Not examined.
         let proxy = json!([{"name": "istio-proxy"}]);
         assert_eq!(of(|p| p["spec"]["hostNetwork"] = true.into()), None);
         assert_eq!(of(|p| p["status"]["podIP"] = Value::Null), None);
@@ -85,7 +85,7 @@ mod tests {
             p["metadata"]["annotations"]["sidecar.istio.io/status"] = "{}".into();
         };
         assert_eq!(of(asks), None);
-        // Looked at, and left alone.
+        // Examined, but not removed.
         let opted_out = |p: &mut Value| p["spec"]["containers"] = proxy.clone();
         assert!(matches!(of(opted_out), Some(Err(_))));
         let injected = |p: &mut Value| p["metadata"]["annotations"][INJECTED] = "{}".into();

@@ -1,7 +1,7 @@
-//! Pods with a sidecar: the redirection that the plugin makes at ADD, compared and made again in place.
+//! Pods with a sidecar: the redirection that the plugin writes at ADD, compared and repaired in place.
 //!
-//! Pods that ask for no redirection are a matter of this dataplane, too. Another agent may have taken the namespace of
-//! such a pod for that of another one, and its traffic goes to a proxy that is not there: see `ask`.
+//! This dataplane also handles pods that do not ask for redirection. Another agent may have taken the network namespace of
+//! such a pod for that of another one, and its traffic goes to a proxy that does not exist: see `ask`.
 
 mod ask;
 
@@ -22,17 +22,17 @@ use weir_core::pods::PodView;
 /// The sidecar's redirection, for pods that the plugin would redirect.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sidecar {
-    /// `NATIVE_NFTABLES`: rules are made for nf_tables, whatever the namespace uses.
+    /// `NATIVE_NFTABLES`: rules are written to nf_tables, regardless of what the network namespace uses.
     pub(crate) native_nftables: bool,
-    /// What the plugin takes from its environment, which is the container runtime's, and the agent from its own.
+    /// Settings that the plugin reads from its environment, that of the container runtime, and the agent from its own.
     pub(crate) environment: NodeEnvironment,
-    /// Rules that nobody asks for may be those of ambient mode, which looks after them itself.
+    /// Ambient mode is on: rules without a request may belong to it, and it maintains them itself.
     pub(crate) ambient: bool,
-    /// Namespaces whose pods the plugin leaves alone.
+    /// Namespaces whose pods the plugin ignores.
     pub(crate) exclude_namespaces: Vec<String>,
 }
 
-/// What a pod should have.
+/// The desired state of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Desired {
     /// This redirection.
@@ -41,12 +41,12 @@ pub(crate) enum Desired {
         /// The engine that the plugin's configuration names, if any.
         engine: Option<Engine>,
     },
-    /// None. Owned objects that are there all the same may be removed, or may not, for this reason.
+    /// No redirection. Owned objects that exist may be removed, or may not, for this reason.
     Nothing(Result<(), String>),
 }
 
 impl Desired {
-    /// How inbound traffic is led to the sidecar.
+    /// Returns how inbound traffic is redirected to the sidecar.
     pub(crate) fn mode(&self) -> Option<InboundMode> {
         match self {
             Self::Redirection { redirect, .. } => Some(redirect.annotations.mode),
@@ -55,39 +55,39 @@ impl Desired {
     }
 }
 
-/// What a namespace has.
+/// The actual state of a network namespace.
 #[derive(Debug)]
 pub(crate) struct Observed {
-    /// Read first, so that a change during the comparison is noticed the next time. `None`: it cannot be read, and so
-    /// nothing is taken for unchanged.
+    /// Read first, so that the next look detects a change during the comparison. `None`: it cannot be read, and so
+    /// nothing is assumed unchanged.
     pub(crate) fingerprint: Option<Fingerprint>,
     /// The engine that held owned rules.
     pub(crate) engine: Option<Engine>,
     pub(crate) found: Found,
 }
 
-/// In comparison with what is desired.
+/// The result of the comparison with the desired state.
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// How it differs from the redirection for its addresses.
+    /// The differences from the redirection for the addresses of the network namespace.
     Compared {
         intent: Box<Intent>,
         changes: Vec<Change>,
     },
-    /// Owned objects in a namespace that should have none.
+    /// Owned objects in a network namespace that should have none.
     Unasked(Option<Strays>),
 }
 
-/// What is to be done about it.
+/// The plan for a network namespace.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Plan {
-    /// Nothing: all is as it should be.
+    /// Nothing has to change.
     InSync,
-    /// Nothing, though something differs: writing would not change that, or must not.
+    /// Differences are left: a write would not change them, or must not.
     Leave(String),
-    /// The redirection is written, by this engine if one is named.
+    /// The redirection is written, with this engine if one is named.
     Write(Option<Engine>),
-    /// What is owned is removed.
+    /// Owned objects are removed.
     Remove,
 }
 
@@ -97,17 +97,17 @@ pub(crate) struct Applied {
     /// `None`: owned objects were removed.
     pub(crate) engine: Option<Engine>,
     pub(crate) summary: String,
-    /// Of what was verified, where every change since can be told from it.
+    /// Fingerprint of the verified state, if it detects every later change.
     pub(crate) fingerprint: Option<Fingerprint>,
-    /// Why it is not verified all the same.
+    /// What still keeps packets from the redirection, so that it does not count as verified.
     pub(crate) hindered: Option<String>,
 }
 
 impl Sidecar {
-    /// The redirection for a pod, without asking whether the plugin would make one.
+    /// Returns the redirection for a pod, without checking whether the plugin would write one.
     ///
     /// # Errors
-    /// It has the node's network, or asks for what cannot be understood.
+    /// The pod uses the host network, or its configuration is invalid.
     pub(crate) fn demand(&self, view: &PodView) -> Result<Desired, String> {
         let facts = PodFacts::of(&view.pod);
         match facts.host_network {
@@ -170,7 +170,7 @@ impl Dataplane for Sidecar {
         let compiled = intent.compile_for(*named, engine);
         let compare = || {
             let mut changes = visit.differences(&compiled).map_err(text)?;
-            // What is to be repaired does not wait for foreign tables, which may be large, busy or unreadable.
+            // A repair does not wait for foreign tables, which may be large, busy or unreadable.
             if changes.iter().all(Change::stays) {
                 let found = visit.hindrances(&compiled)?;
                 changes.extend(found.into_iter().map(Change::Hindrance));
@@ -188,8 +188,8 @@ impl Dataplane for Sidecar {
     fn plan(&self, desired: &Desired, observed: &Observed) -> Plan {
         match (&observed.found, desired) {
             (Found::Compared { changes, .. }, _) if changes.is_empty() => Plan::InSync,
-            // What another writer has in a table of ours and may still need, a counter say, is not taken away: writing
-            // again would change nothing, and be reported as a repair each time.
+            // Objects of another writer in an owned table, such as a counter, may be needed and are not removed. A
+            // write would change nothing and be reported as a repair each time.
             (Found::Compared { changes, .. }, _) if changes.iter().all(Change::stays) => {
                 Plan::Leave(format!(
                     "it differs in what is not taken away ({} in all), {}; find out who made it, and delete it",
@@ -233,13 +233,13 @@ impl Dataplane for Sidecar {
                 done.lock_wait
                     .into_iter()
                     .for_each(|waited| spent.add(Phase::LockWait, waited));
-                // Read first, so that a foreign rule that comes meanwhile is noticed the next time.
+                // Read first, so that the next look detects a foreign rule added in the meantime.
                 let fingerprint = visit.fingerprint_of(&done);
                 let find = || hindrance(visit, &compiled);
                 let hindered = spent.measure(Phase::Verify, find).map(|found| match found {
                     Hindrance::Foreign(why) | Hindrance::Unknown(why) => why,
                 });
-                // Of such a pod the next look is a whole one.
+                // With a hindrance, the next look compares everything.
                 let fingerprint = fingerprint.filter(|_| hindered.is_none());
                 Ok(Applied {
                     engine: Some(done.engine),
@@ -275,7 +275,7 @@ fn summary(done: &AppliedRedirection, visit: &Visit<'_>) -> String {
     )
 }
 
-/// `missing: table inet istio-proxy-nat`
+/// Formats as `missing: table inet istio-proxy-nat`.
 pub(crate) fn difference(change: &Change) -> String {
     format!("{}: {}", change.difference(), change.object())
 }
@@ -299,7 +299,7 @@ mod tests {
         }
     }
 
-    /// What is not surely ours, or may have been wanted, stays.
+    /// Objects that are not certainly ours, or may have been requested, stay.
     #[test]
     fn only_what_is_surely_ours_is_removed() {
         let plan =
