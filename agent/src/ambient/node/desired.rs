@@ -1,4 +1,4 @@
-//! What the node is to have, from all that is known of its pods.
+//! Computes the desired state of the node from the state of all its pods.
 
 use super::doubt::{Evidence, Member, kept, told_before};
 use super::{AtNode, State};
@@ -14,13 +14,13 @@ use weir_core::sandboxes::place::Identity;
 use weir_core::sandboxes::{Held, Sandboxes};
 use weir_node_ambient::{Config, Exclude, Proxy};
 
-/// What is asked for, and what keeps its namespaces open.
+/// The desired configuration, with the handles that keep its network namespaces open.
 pub(super) struct Desired {
     pub(super) config: Config,
     pub(super) _held: Vec<Arc<Held>>,
 }
 
-/// The proxies of this node, the oldest first.
+/// Returns the proxies of this node, oldest first.
 fn proxies(settings: &AmbientSettings, pods: &Pods) -> Vec<Arc<PodView>> {
     let is_proxy = |view: &Arc<PodView>| {
         let is_there = !view.ended() && !view.addresses().is_empty();
@@ -32,7 +32,8 @@ fn proxies(settings: &AmbientSettings, pods: &Pods) -> Vec<Arc<PodView>> {
     proxies
 }
 
-/// What an agent that captured at the node may have left: where it was written, and what keeps these namespaces open.
+/// Returns the places where an agent that captured at the node may have left something, and the handles that keep their network
+/// namespaces open.
 pub(in crate::ambient) fn former(
     settings: &AmbientSettings,
     pods: &Pods,
@@ -41,7 +42,7 @@ pub(in crate::ambient) fn former(
     let since = Instant::now();
     let (mut held, mut config) = (Vec::new(), Config::default());
     for view in proxies(settings, pods) {
-        // One that is not there has no namespace with anything in it.
+        // A proxy that does not run has no network namespace with objects in it.
         let Ok(found) = sandboxes.find(&Identity::of(&view), since) else {
             continue;
         };
@@ -57,7 +58,7 @@ pub(in crate::ambient) fn former(
     (config, held)
 }
 
-/// What the pod says that is not to be captured of it, or why nothing of that is in force.
+/// Returns the exclusions in the pod's annotation, or why they are not in force.
 fn excluded(settings: &AmbientSettings, view: &PodView) -> (Exclude, Option<String>) {
     let text = view.pod.metadata.annotations.get(EXCLUDE);
     let Some(text) = text.filter(|_| settings.pod_exclude) else {
@@ -77,12 +78,12 @@ impl AtNode {
         proxies(&self.0.settings, &self.0.pods)
     }
 
-    /// The active proxy: of the ready ones the newest.
+    /// Returns the active proxy: the newest ready one.
     pub(super) fn active(&self) -> Option<Arc<PodView>> {
         self.proxies().into_iter().rfind(|view| view.ready)
     }
 
-    /// Namespaces are those of now; the processes of the node are listed once for all of them.
+    /// Computes the desired state with the present network namespaces; the processes of the node are listed once for all of them.
     pub(super) fn desired(&self, state: &mut State, since: Instant) -> Result<Desired, String> {
         let shared = &self.0;
         if !shared.pods.synced() {
@@ -97,7 +98,7 @@ impl AtNode {
                 .is_some_and(|active| active.uid() == view.uid());
             let found = match shared.sandboxes.find(&Identity::of(view), since) {
                 Ok(found) => found,
-                // It is on its way to go, or not there yet.
+                // It is terminating, or not running yet.
                 Err(_) if !is_active => continue,
                 Err(e) => return Err(format!("proxy {}/{}: {e}", view.namespace(), view.name())),
             };
@@ -130,11 +131,11 @@ impl AtNode {
         })
     }
 
-    /// The pods that are to be captured, or stay so.
+    /// Returns the pods that have to be captured, or stay captured.
     fn members(&self, state: &mut State, since: Instant) -> Result<Vec<Member>, String> {
         let shared = &self.0;
         let mut views = shared.pods.all();
-        // Where there is no room for what all of them exclude, older ones keep theirs.
+        // If there is not enough room for the exclusions of all pods, older ones keep theirs.
         views.sort_by(|a, b| (&a.created, a.uid()).cmp(&(&b.created, b.uid())));
         let uids: BTreeSet<&str> = views.iter().map(|view| view.uid()).collect();
         let asked = &mut state.asked;
@@ -175,7 +176,7 @@ impl AtNode {
             if identity.addresses.is_empty() {
                 continue;
             }
-            // What the plugin was told is right while the sandbox is there.
+            // Addresses from the plugin are valid while the sandbox exists.
             let unsure = match known.filter(|_| found.is_some()) {
                 Some(known) => known.hearsay(view),
                 None => identity.addresses.clone(),
@@ -210,13 +211,13 @@ impl AtNode {
         Ok(members)
     }
 
-    /// `None`: that is not known, and no earlier agent said it.
+    /// Returns whether the pod belongs to the mesh; `None` if that is unknown and no earlier agent annotated it.
     fn is_member(&self, view: &PodView, was_asked: bool) -> Option<bool> {
         let namespace = self.0.pods.namespace(view.namespace());
         match decide(&self.0.settings, view, namespace.as_deref()) {
             Decision::Member => Some(true),
             Decision::No(_) => Some(false),
-            // What is so stays so.
+            // The pod stays as it is.
             Decision::Unknown => {
                 let is_annotated = view.pod.metadata.annotations.contains_key(REDIRECTION);
                 (was_asked || is_annotated).then_some(true)

@@ -1,5 +1,5 @@
-//! Pods of which it is not known whether they belong to the mesh, or whether an address is theirs: what is captured stays
-//! captured, and nothing else is. Rules in a pod's own namespace stay by themselves; here what is not asked for is removed.
+//! Pods whose membership in the mesh, or whose address, is uncertain: what is captured stays captured, and nothing else is added. Rules
+//! in a pod's own network namespace would stay by themselves; at the node everything that is not requested is removed.
 
 use super::{AtNode, text};
 use std::collections::BTreeSet;
@@ -13,10 +13,10 @@ use weir_core::sandboxes::{Held, Sandboxes};
 use weir_ebpf::Bpffs;
 use weir_node_ambient::{Config, Exclude, Pod};
 
-/// A pod that is to be captured, and its namespace, if one is surely its own.
+/// A pod to capture, and its network namespace, if one is verified to be its own.
 pub(super) struct Member {
     pub(super) identity: Identity,
-    /// What is not to be captured of it, or why nothing of that is in force.
+    /// The traffic excluded from capture, and why the exclusion is not in force.
     pub(super) exclude: (Exclude, Option<String>),
     pub(super) found: Option<Arc<Held>>,
 }
@@ -26,7 +26,7 @@ impl Member {
         self.identity.uid().unwrap_or_default()
     }
 
-    /// Without a namespace the main table's routes say which link is the pod's.
+    /// Returns the configuration of the pod. Without a network namespace the routes of the main table determine its link.
     pub(super) fn pod(&self) -> Pod {
         let found = self.found.as_ref();
         let (exclude, refused) = self.exclude.clone();
@@ -39,7 +39,7 @@ impl Member {
         }
     }
 
-    /// It had one of these addresses when the node was written last.
+    /// Returns true if the pod had one of its addresses in the configuration written last.
     fn had(&self, applied: Option<&Config>) -> bool {
         let mut pods = applied.into_iter().flat_map(|config| &config.pods);
         let has = |address| self.identity.addresses.contains(address);
@@ -47,17 +47,17 @@ impl Member {
     }
 }
 
-/// What the doubts are decided by.
+/// The data by which uncertain cases are decided.
 pub(super) struct Evidence<'a> {
     pub(super) claims: &'a Claims,
-    /// The addresses that are known of a pod.
+    /// Returns the known addresses of a pod.
     pub(super) addresses: &'a dyn Fn(&PodView) -> Vec<IpAddr>,
     pub(super) sandboxes: &'a Sandboxes,
     pub(super) since: Instant,
 }
 
 impl Evidence<'_> {
-    /// A pod that is none of these surely has the address.
+    /// Returns true if the address is verified to belong to a pod that is not one of `these`.
     fn is_of_another(&self, address: IpAddr, these: &BTreeSet<String>) -> bool {
         let others = self.claims.of_address(address).iter();
         let mut others = others.filter(|other| !these.contains(other.uid()));
@@ -69,7 +69,7 @@ impl Evidence<'_> {
 }
 
 impl AtNode {
-    /// The addresses of pods that are captured now. What this process did not write, or failed to, is read from the node.
+    /// Returns the captured addresses of pods. They are read from the node if this process has not written them, or if its write failed.
     pub(super) fn captured<'a>(
         &self,
         known: &'a mut Option<BTreeSet<IpAddr>>,
@@ -85,8 +85,8 @@ impl AtNode {
     }
 }
 
-/// A pod whose addresses are not known, or not those of its namespace, by those of its namespace that are `unclaimed`: the plugin told
-/// them to an earlier agent, and the API server does not know them yet.
+/// Identifies a pod whose addresses are unknown, or differ from those of its network namespace, by the `unclaimed` addresses of its
+/// network namespace: the plugin reported them to an earlier agent, and the API server does not know them yet.
 pub(super) fn told_before(
     pod: Identity,
     exclude: (Exclude, Option<String>),
@@ -108,8 +108,8 @@ pub(super) fn told_before(
     })
 }
 
-/// Of pods in doubt those that stay captured, with the addresses that do. `certain` are the addresses of others. Of several that
-/// claim the same one the first is that whose namespace has it, then that which had it before.
+/// Returns the uncertain pods that stay captured, with those of their addresses that do. `certain` are the addresses of other pods. If
+/// several claim an address, the pod whose network namespace has it gets it, otherwise the pod that had it before.
 pub(super) fn kept(
     mut doubtful: Vec<Member>,
     certain: BTreeSet<IpAddr>,

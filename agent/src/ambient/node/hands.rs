@@ -1,4 +1,4 @@
-//! Pods that join and leave, as the keeper of ambient mode asks for it.
+//! Implements the requests of the keeper, to capture and release pods, at the node.
 
 use super::{Addresses, AtNode, text};
 use crate::ambient::ebpf;
@@ -21,7 +21,7 @@ use weir_core::journal::pod::{Cause, Repair};
 use weir_core::sandboxes::Held;
 use weir_node_ambient::Config;
 
-/// A number that tells one proxy from another.
+/// Returns a number that identifies a proxy.
 fn number(uid: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     uid.hash(&mut hasher);
@@ -81,14 +81,14 @@ impl Rules for AtNode {
         if !is_known {
             self.remove_in_pod(&held, asked)?;
         }
-        // It is captured as if it excluded nothing.
+        // The pod is captured as if it excluded nothing.
         if let Some(why) = &pod.refused {
             return Err(why.clone().into());
         }
         let captured = Captured {
             engine: Some(synced.seen.by),
             compared: synced.seen.at,
-            // What hinders is told of the node.
+            // Hindrances are reported for the node.
             ..Captured::at(held, asked)
         };
         let differences = synced.steps.len();
@@ -115,7 +115,7 @@ impl Rules for AtNode {
 
     fn release(&self, asked: &Asked, _: Option<&Captured>) -> Result<(), NotReleased> {
         let uid = asked.identity.uid().unwrap_or_default();
-        // What fails is about the node, which reports it, and says nothing of this pod.
+        // A failure concerns the node, which reports it, and not this pod.
         Probes::remove(self, uid, &[]).map_err(NotReleased::Unseen)
     }
 }
@@ -143,7 +143,7 @@ impl Proxy for AtNode {
 }
 
 impl Probes for AtNode {
-    /// Connections of the node itself are excepted by the rules that capture.
+    /// Nothing to do: the capturing rules exempt connections of the node itself.
     fn put(&self, _: &str, _: &[IpAddr]) -> Result<(), String> {
         Ok(())
     }
@@ -156,7 +156,7 @@ impl Probes for AtNode {
 
     fn expect(&self, _: BTreeMap<IpAddr, Arc<str>>, _: BTreeMap<Arc<str>, Vec<IpAddr>>) {}
 
-    /// Rules for probes of an agent that captured in pods are not needed any more.
+    /// Removes rules for probes of an agent that captured in pods; they are no longer needed.
     fn all_captured(&self) {
         if std::mem::replace(&mut self.state().is_alone, true) {
             return;
@@ -172,7 +172,7 @@ impl Probes for AtNode {
                 }
             }
         };
-        // The host's tables may be locked by another program.
+        // On a separate thread: another program may hold the lock of the host's tables.
         let _ = std::thread::Builder::new().name("host".into()).spawn(work);
     }
 
@@ -186,7 +186,7 @@ impl Probes for AtNode {
         let host = self.host()?;
         let detached = self.detach(&host, config.as_ref());
         let removed = weir_node_ambient::remove(&host, config.as_ref()).map_err(text);
-        // Also where not all pods were captured yet.
+        // Also if not all pods were captured yet.
         let of_probes = remove_probes(&host);
         let mut all = removed?;
         all.extend(detached?);

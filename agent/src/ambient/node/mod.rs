@@ -1,9 +1,9 @@
-//! Pods whose traffic is captured in the node's namespace and routed to the one proxy of the node
-//! (`WEIR_AMBIENT_ENGINE=node`), or by programs of eBPF there (`node-ebpf`).
+//! Captures the traffic of pods in the node's network namespace and routes it to the one proxy of the node
+//! (`WEIR_AMBIENT_ENGINE=node`), or does so by eBPF programs there (`node-ebpf`).
 //!
-//! What the node is to have follows from all pods that are known now ([`desired`]), not from the pod that is asked about: after
-//! a restart no pod loses its capture while others are looked at. Before all pods are known nothing is written. One comparison
-//! answers for all pods that were asked about before it began.
+//! The desired state of the node is computed from all known pods ([`desired`]), not from the pod of the request: after
+//! a restart no pod loses its capture while others are processed. Nothing is written before all pods are known. One comparison
+//! serves all pods requested before it started.
 
 mod desired;
 mod doubt;
@@ -35,7 +35,7 @@ use weir_netlink::Netns;
 use weir_node_ambient::{Collision, Config, Node, Pod};
 use write::Written;
 
-/// The objects of the node; clones are the same.
+/// The redirection objects of the node. Clones share the state.
 #[derive(Clone)]
 pub(super) struct AtNode(Arc<Shared>);
 
@@ -46,52 +46,52 @@ struct Shared {
     sandboxes: Sandboxes,
     places: Places,
     journal: Journal,
-    /// Links of pods that took no program.
+    /// Links of pods that refused a program.
     refusals: Refusals,
     state: Mutex<State>,
 }
 
-/// What is not a pod's.
+/// Paths outside of pods.
 pub(super) struct Places {
-    /// The namespace of the node, if it is not this process's own.
+    /// The network namespace of the node, if it is not that of this process.
     pub(super) netns: Option<PathBuf>,
-    /// Where an agent with another setting pinned programs.
+    /// The bpf file system where programs are pinned.
     pub(super) bpffs: PathBuf,
 }
 
 #[derive(Default)]
 struct State {
-    /// What was known of the addresses of pods when they were asked for, by UID.
+    /// The addresses of pods as known when their capture was requested, by UID.
     asked: BTreeMap<String, Addresses>,
-    /// What was written last.
+    /// The configuration written last.
     applied: Option<Config>,
-    /// The addresses of pods that are captured, or will be when a proxy is ready; `None`: it is to be read from the node.
+    /// The addresses of pods that are captured, or will be when a proxy is ready; `None`: they have to be read from the node.
     captured: Option<BTreeSet<IpAddr>>,
-    /// What was seen to be in force last; `None`: the last look failed.
+    /// The state found in force by the last look; `None`: it failed.
     seen: Option<Seen>,
-    /// Host ends of pods' links, and for which addresses and namespace they were found.
+    /// Host ends of pods' links, with the pod configuration for which they were found.
     devices: BTreeMap<String, (Pod, Vec<String>)>,
     reader: Option<FingerprintReader>,
     /// The last result that was reported.
     reported: Reported,
-    /// What `config.json` says.
+    /// The readiness written to `config.json`.
     shared: Option<bool>,
-    /// What sysctls were before, as the rules of the node remember it. Another program may delete these with their memory.
+    /// The values of sysctls before they were changed. The rules of the node store them, too, but another program may delete those.
     sysctls: BTreeMap<String, String>,
-    /// What let probes through for an agent with another setting was looked for.
+    /// The removal of rules for probes of an agent with another setting was started.
     is_alone: bool,
-    /// Everything was removed for good.
+    /// Everything was removed permanently.
     ended: bool,
 }
 
-/// The addresses of a pod when it was asked for.
+/// The addresses of a pod when its capture was requested.
 struct Addresses {
     all: Vec<IpAddr>,
     by_plugin: Option<ByPlugin>,
 }
 
 impl Addresses {
-    /// Those of now, when this is what the API server says.
+    /// Returns the present addresses given this view of the API server.
     fn now(&self, view: &PodView) -> Vec<IpAddr> {
         let by_plugin = self.by_plugin.as_ref();
         let now = by_plugin.map_or_else(|| view.addresses(), |by| by.addresses(view));
@@ -101,45 +101,45 @@ impl Addresses {
         }
     }
 
-    /// Of those, the ones that the API server alone knows.
+    /// Returns those of [`Addresses::now`] that only the API server reports.
     fn hearsay(&self, view: &PodView) -> Vec<IpAddr> {
         let by_plugin = self.by_plugin.as_ref();
         by_plugin.map_or_else(|| view.addresses(), |by| by.hearsay(view))
     }
 }
 
-/// All was found as it should be.
+/// A state of the node that was found in sync.
 #[derive(Clone)]
 struct Seen {
     config: Config,
     node: Arc<Node>,
     by: By,
     at: Instant,
-    /// From before that was compared.
+    /// Taken before the comparison.
     fingerprint: Option<Print>,
-    /// What others have meanwhile that prevents a part of it.
+    /// A foreign object that prevents a part of the redirection.
     collision: Option<Collision>,
 }
 
 impl Seen {
-    /// Why it is not good though it is as it should be.
+    /// Returns the problem of a state that is otherwise in sync.
     fn but(&self) -> Option<String> {
         let found = self.collision.as_ref();
         found.map(|found| format!("the redirection is in force, but {found}"))
     }
 
-    /// Connections of pods reach their peer without the proxy.
+    /// Returns true if connections of pods bypass the proxy.
     fn is_bypassed(&self) -> bool {
         self.collision.as_ref().is_some_and(|found| found.bypasses)
     }
 }
 
-/// What one call found and did.
+/// The result of one call.
 struct Synced {
     seen: Seen,
-    /// In words.
+    /// Descriptions of the changes.
     steps: Vec<String>,
-    /// The same had been in force before: another writer changed it.
+    /// The same configuration was in force before: another writer changed it.
     healed: bool,
 }
 
@@ -172,7 +172,7 @@ impl AtNode {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing in here panics half-way.
+        // No code panics while holding the lock.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -181,7 +181,7 @@ impl AtNode {
         netns.map_or_else(Netns::current, Netns::open).map_err(text)
     }
 
-    /// Makes the node as it should be. A comparison that began after `since` answers for the same pods; `None`: any one.
+    /// Brings the node in sync. A comparison of the same configuration that started after `since` is reused; `None`: any one.
     fn sync(&self, state: &mut State, since: Option<Instant>) -> Result<Synced, String> {
         let begun = Instant::now();
         let synced = self.look(state, since, begun);
@@ -209,7 +209,7 @@ impl AtNode {
         }
         let fingerprint = self.fingerprint(&mut state.reader, &config);
         let written = self.compare_and_write(state, &config);
-        // What failed may have been done in part.
+        // A failed write may be partially applied.
         state.captured = written.as_ref().ok().map(Written::captured);
         let Written {
             node,
@@ -244,10 +244,10 @@ impl AtNode {
         self.0.settings.way == Way::NodePrograms
     }
 
-    /// Makes the node as it should be, and reports that.
+    /// Brings the node in sync and records the result.
     ///
     /// # Errors
-    /// What failed; it is reported, too.
+    /// What failed; also recorded in the journal.
     pub(super) fn heal(&self) -> Result<(), String> {
         let mut state = self.state();
         if state.ended {
@@ -268,8 +268,8 @@ impl AtNode {
         synced.map(drop)
     }
 
-    /// Other programs read in `config.json` whether a proxy is ready, as from Istio 1.18 to 1.20. Where the directory is not
-    /// mounted none does.
+    /// Writes `config.json`, from which other programs learn whether a proxy is ready, as in Istio 1.18 to 1.20. Nothing is written if
+    /// the directory is not mounted.
     fn share(&self, state: &mut State) {
         let file = self.0.settings.config_dir.join("config.json");
         let ready = state.applied.as_ref();

@@ -1,4 +1,4 @@
-//! What tells that another writer was at the node, without a comparison.
+//! Detects changes by another writer at the node without a comparison.
 
 use super::{AtNode, State};
 use weir_cni::redirection::{Fingerprint, FingerprintReader};
@@ -7,7 +7,7 @@ use weir_ebpf::node::{Attached, Node as Programs};
 use weir_netlink::Netns;
 use weir_node_ambient::Config;
 
-/// What tells that another writer was there.
+/// The fingerprint of the node.
 #[derive(Clone, PartialEq)]
 pub(super) struct Print {
     rules: Fingerprint,
@@ -16,8 +16,8 @@ pub(super) struct Print {
 }
 
 impl AtNode {
-    /// Whether something that belongs to the node's routing or to nf_tables changed since it was compared. What cannot be
-    /// read may have changed.
+    /// Returns true if the node's routing or nf_tables may have changed since the last comparison. State that cannot be
+    /// read counts as changed.
     pub(in crate::ambient) fn has_changed(&self) -> bool {
         let mut state = self.state();
         let State {
@@ -58,7 +58,7 @@ impl AtNode {
         if reader.is_none() {
             let host = self.host().ok()?;
             let of_host = FingerprintReader::of(&host).ok();
-            // Legacy tables are looked at in rounds: a comparison is costly where kube-proxy has thousands of rules there.
+            // Legacy tables are compared in rounds only: a comparison is expensive if kube-proxy has thousands of rules there.
             *reader = of_host.map(FingerprintReader::without_legacy_tables);
         }
         let read = reader.as_mut()?.read();

@@ -1,4 +1,4 @@
-//! What the node is to have is compared with what it has, and written: by rules, or by programs of eBPF.
+//! Compares the desired state of the node with the actual one and writes it, as rules or as eBPF programs.
 
 use super::{AtNode, State, text};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,18 +11,18 @@ use weir_ebpf::node::Node as Programs;
 use weir_netlink::Netns;
 use weir_node_ambient::{Collision, Config, Node, Pod, ebpf as programs};
 
-/// What was found, what captures, and what was changed.
+/// The result of a comparison and write.
 pub(super) struct Written {
     pub(super) node: Node,
     pub(super) by: By,
     pub(super) steps: Vec<String>,
     pub(super) collision: Option<Collision>,
-    /// What they were before.
+    /// The values of sysctls before they were changed.
     pub(super) sysctls: BTreeMap<String, String>,
 }
 
 impl Written {
-    /// The addresses of pods.
+    /// Returns the addresses of captured pods.
     pub(super) fn captured(&self) -> BTreeSet<IpAddr> {
         let pods = self.node.config.pods.iter();
         pods.flat_map(|pod| &pod.addresses).copied().collect()
@@ -38,7 +38,7 @@ impl Written {
         }
     }
 
-    /// What programs do is in force.
+    /// The result if programs capture.
     fn by_programs(change: programs::Change, steps: Vec<String>) -> Self {
         Self {
             collision: change.collisions.first().cloned(),
@@ -46,7 +46,7 @@ impl Written {
         }
     }
 
-    /// What rules do is in force.
+    /// The result if rules capture.
     fn by_rules(change: weir_node_ambient::Change, steps: Vec<String>) -> Self {
         let collisions = &change.collisions;
         let worst = collisions.iter().find(|c| c.bypasses);
@@ -58,7 +58,7 @@ impl Written {
     }
 }
 
-/// Pods at links that took no program are not captured, and the others are.
+/// Leaves out pods whose link refused a program; the others are captured.
 fn leave_out(change: &mut programs::Change) {
     let (node, refused) = (&mut change.node, &change.steps.left_out);
     for (uid, names) in &node.devices {
@@ -75,7 +75,7 @@ impl AtNode {
         state: &State,
         config: &Config,
     ) -> Result<Written, String> {
-        // A pod whose namespace is not found now keeps its links while they are there: most have no route of their own.
+        // A pod whose network namespace is not found now keeps its links while they exist: most have no route of their own.
         let is_asked = |known: &Pod| {
             let mut pods = config.pods.iter();
             pods.any(|pod| {
@@ -102,10 +102,10 @@ impl AtNode {
             if change.is_empty() {
                 return Ok(Written::by_programs(change, Vec::new()));
             }
-            // It is read back there.
+            // This reads back the result.
             let mut written = programs::apply(&asked, &host, &bpffs).map_err(text)?;
             leave_out(&mut written);
-            // Of proxies that are gone.
+            // Removes pins of deleted proxies.
             let living = || Processes::of_node().namespaces();
             bpffs.sweep(living).map_err(text)?;
             let steps = written.steps.proxy.iter().chain(&written.steps.host);
@@ -116,8 +116,8 @@ impl AtNode {
             return Ok(Written::by_programs(written, steps));
         }
         let engine = self.0.settings.native_nftables.then_some(Engine::Nft);
-        // Programs of an agent with another setting go after the rules capture. A route and a policy rule in the proxy's
-        // namespace, which both need, go as well, and are written again.
+        // Programs of an agent with another setting are removed after the rules capture. A route and a policy rule in the proxy's
+        // network namespace, which both need, are removed with them and written again.
         let has_programs = self.has_programs(&host, Some(&asked))?;
         let before = programs::sysctls_before(&host, &self.0.places.bpffs);
         asked.sysctls.extend(before.map_err(text)?);
@@ -150,7 +150,7 @@ impl AtNode {
         Ok(Written::by_rules(left, steps.collect()))
     }
 
-    /// At the node, or at a proxy.
+    /// Returns true if programs are attached at the node or at a proxy.
     fn has_programs(&self, host: &Netns, config: Option<&Config>) -> Result<bool, String> {
         let proxies = config.into_iter().flat_map(|config| &config.proxies);
         let proxies = proxies.map(|proxy| proxy.netns.as_path());
