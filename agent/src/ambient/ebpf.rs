@@ -136,7 +136,7 @@ impl ByPrograms {
         let captured = Captured {
             engine: Some(By::Ebpf),
             hindered: hindered.or(unwatched),
-            // No fingerprint: every look compares.
+            // No fingerprint: every visit compares.
             ..Captured::at(Arc::clone(held), asked)
         };
         let summary = format!(

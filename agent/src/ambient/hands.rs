@@ -24,7 +24,7 @@ pub(super) struct Captured {
     /// The request that led to them.
     pub(super) asked: Asked,
     pub(super) engine: Option<By>,
-    /// Fingerprint taken before the comparison; `None`: the next look compares them.
+    /// Fingerprint taken before the comparison; `None`: the next visit compares them.
     pub(super) fingerprint: Option<Fingerprint>,
     /// What keeps packets from the rules although they are in force, or why that is unknown.
     pub(super) hindered: Option<Hindrance>,

@@ -68,7 +68,7 @@ pub(super) struct Pace {
     pub(super) retry: Duration,
     /// Interval between checks for commits to the rules, or for changes at the node that captures.
     pub(super) look: Duration,
-    /// Minimum interval between looks triggered by notifications, regardless of their number: another writer may revert each repair.
+    /// Minimum interval between checks triggered by notifications, regardless of their number: another writer may revert each repair.
     pub(super) least: Duration,
 }
 
@@ -181,7 +181,7 @@ pub(super) fn node(
         loop {
             pods.borrow_and_update();
             let heard = *routing.borrow_and_update();
-            // Time of the last look triggered by a notification.
+            // Time of the last check triggered by a notification.
             let mut reported = Instant::now();
             let of_thread = node.clone();
             let healed = tokio::task::spawn_blocking(move || of_thread.heal()).await;

@@ -5,7 +5,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Error, FromArgMatches};
 use std::collections::BTreeMap;
 use weir_core::settings::{Setting, SettingKind, TABLE, Usage, go_bool, go_int};
 
-/// The texts of the flags that were given.
+/// The values of the given flags, by name.
 #[derive(Debug)]
 pub(super) struct Flags(pub(super) BTreeMap<&'static str, String>);
 

@@ -19,7 +19,7 @@ pub(crate) struct Ambient {
 /// How a network namespace differs from the desired state.
 #[derive(Debug)]
 pub(crate) struct Observed {
-    /// Read first, so that the next look detects a change during the comparison. `None`: it cannot be read.
+    /// Read first, so that the next visit detects a change during the comparison. `None`: it cannot be read.
     pub(crate) fingerprint: Option<Fingerprint>,
     /// The engine that held owned rules.
     pub(crate) engine: Option<Engine>,
@@ -97,7 +97,7 @@ impl Dataplane for Ambient {
             changes = Some(compared);
         }
         Ok(Observed {
-            // With a hindrance, the next look compares everything.
+            // With a hindrance, the next visit compares everything.
             fingerprint: fingerprint.filter(|_| hindered.is_none()),
             engine: in_use.engine(),
             changes,
@@ -128,7 +128,7 @@ impl Dataplane for Ambient {
         spent.add(Phase::Verify, read_back);
         let (engine, netns) = (done.engine, visit.sandbox().netns().id());
         let count = done.changes.len();
-        // Read first, so that the next look detects a foreign rule added in the meantime.
+        // Read first, so that the next visit detects a foreign rule added in the meantime.
         let fingerprint = visit.fingerprint_of(&done);
         let compiled = desired.compile_for(self.engine(), engine);
         let hindered = spent.measure(Phase::Verify, || hindrance(visit, &compiled));

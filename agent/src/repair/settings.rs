@@ -29,7 +29,7 @@ impl Action {
     }
 }
 
-/// The settings `REPAIR_*`, checked.
+/// The settings `REPAIR_*`, validated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairSettings {
     /// The first enabled one of repair, delete, label.

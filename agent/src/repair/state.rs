@@ -53,7 +53,7 @@ pub(super) struct Running {
     pub(super) look: Option<Look>,
     /// The writer that changed its rules, if known.
     pub(super) by: Option<Writer>,
-    /// The job exceeded its time limit.
+    /// The job takes longer than usual; it continues.
     pub(super) late: bool,
 }
 

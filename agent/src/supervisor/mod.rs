@@ -106,7 +106,7 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<End, Strin
         let tasks = stuck.join(", ");
         journal.record(Event::NotStopped { tasks });
     }
-    // An agent that was never ready removes its sockets.
+    // An agent that fails before it was ready removes its socket files.
     if end == End::Well || agent.was_ready() {
         names.keep();
     }

@@ -219,7 +219,7 @@ impl Parts<'_> {
         serve::bind_for_root(&path).map_err(missing).ok()
     }
 
-    /// Repair of pods that started outside of the mesh; it needs the watch.
+    /// Starts repair, which requires the watch of pods.
     fn repair(&self, sockets: &Sockets) {
         let (settings, journal) = (self.settings, &self.journal);
         let off = |why: &str, level| {

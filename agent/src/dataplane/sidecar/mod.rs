@@ -58,7 +58,7 @@ impl Desired {
 /// The actual state of a network namespace.
 #[derive(Debug)]
 pub(crate) struct Observed {
-    /// Read first, so that the next look detects a change during the comparison. `None`: it cannot be read, and so
+    /// Read first, so that the next visit detects a change during the comparison. `None`: it cannot be read, and so
     /// nothing is assumed unchanged.
     pub(crate) fingerprint: Option<Fingerprint>,
     /// The engine that held owned rules.
@@ -233,13 +233,13 @@ impl Dataplane for Sidecar {
                 done.lock_wait
                     .into_iter()
                     .for_each(|waited| spent.add(Phase::LockWait, waited));
-                // Read first, so that the next look detects a foreign rule added in the meantime.
+                // Read first, so that the next visit detects a foreign rule added in the meantime.
                 let fingerprint = visit.fingerprint_of(&done);
                 let find = || hindrance(visit, &compiled);
                 let hindered = spent.measure(Phase::Verify, find).map(|found| match found {
                     Hindrance::Foreign(why) | Hindrance::Unknown(why) => why,
                 });
-                // With a hindrance, the next look compares everything.
+                // With a hindrance, the next visit compares everything.
                 let fingerprint = fingerprint.filter(|_| hindered.is_none());
                 Ok(Applied {
                     engine: Some(done.engine),
