@@ -1,32 +1,32 @@
-//! What is asked for: the settings of the node, and what the annotations of a pod say against them.
+//! The configuration: settings of the node, and annotations of a pod that override them.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use weir_cni::config::{InputError, InterfaceName, text};
 
-/// The annotation that leaves inbound traffic alone.
+/// Annotation that disables the capture of inbound traffic.
 const BYPASS_INBOUND: &str = "ambient.istio.io/bypass-inbound-capture";
-/// The annotation that switches the capture of DNS on or off.
+/// Annotation that enables or disables the capture of DNS.
 const DNS: &str = "ambient.istio.io/dns-capture";
-/// The annotation that lists interfaces of virtual machines.
+/// Annotation that lists interfaces of virtual machines.
 const REROUTE: &str = "istio.io/reroute-virtual-interfaces";
 
 /// Settings that all pods of a node share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Rules, policy rules and routes for IPv6, too.
+    /// Write rules, policy rules and routes for IPv6, too.
     pub enable_ipv6: bool,
-    /// DNS goes to ztunnel.
+    /// Redirect DNS to ztunnel.
     pub redirect_dns: bool,
     /// Source address of the kubelet's probes over IPv4, which are not captured.
     pub host_probe_snat_address: Ipv4Addr,
-    /// The same over IPv6.
+    /// Source address of the kubelet's probes over IPv6.
     pub host_probe_v6_snat_address: Ipv6Addr,
 }
 
 impl Default for Config {
-    /// As Istio's agent without settings.
+    /// The defaults of Istio's agent.
     fn default() -> Self {
         Self {
             enable_ipv6: false,
@@ -40,10 +40,10 @@ impl Default for Config {
 }
 
 impl Config {
-    /// From the settings of the node agent: their texts, and which of them are true.
+    /// Builds the configuration from the settings of the node agent: `text` returns a setting's text, `is_on` whether it is true.
     ///
     /// # Errors
-    /// The setting that cannot be used, and why.
+    /// The name of the invalid setting, and the reason.
     pub fn of_settings<'a>(
         text: impl Fn(&'static str) -> &'a str,
         is_on: impl Fn(&'static str) -> bool,
@@ -62,16 +62,16 @@ impl Config {
     }
 }
 
-/// What a pod says about the capture of DNS.
+/// A pod's setting for the capture of DNS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DnsCapture {
-    /// Nothing: the node's setting applies.
+    /// Not set: the node's setting applies.
     #[default]
     Unset,
-    /// It is captured.
+    /// DNS is captured.
     Enabled,
-    /// It is not.
+    /// DNS is not captured.
     Disabled,
 }
 
@@ -82,12 +82,12 @@ pub struct PodOverrides {
     pub virtual_interfaces: Vec<String>,
     /// Inbound traffic is not captured.
     pub ingress_mode: bool,
-    /// Whether DNS is captured.
+    /// Capture of DNS.
     pub dns_proxy: DnsCapture,
 }
 
 impl PodOverrides {
-    /// As the annotations of a pod say it. A boolean that is none counts as not set, as in Istio's agent.
+    /// Reads the annotations of a pod. An invalid boolean counts as not set, as in Istio's agent.
     #[must_use]
     pub fn of_annotations(annotations: &BTreeMap<String, String>) -> Self {
         let boolean = |name| annotations.get(name).and_then(|value| text::boolean(value));
@@ -107,7 +107,7 @@ impl PodOverrides {
         }
     }
 
-    /// Annotations whose values are no booleans, a line each.
+    /// Returns one line per annotation whose value is not a boolean.
     #[must_use]
     pub fn unreadable(annotations: &BTreeMap<String, String>) -> Vec<String> {
         let line = |name: &&str| {
@@ -120,7 +120,7 @@ impl PodOverrides {
         [BYPASS_INBOUND, DNS].iter().filter_map(line).collect()
     }
 
-    /// The interfaces, each of which may exist.
+    /// The interface names, checked for validity.
     pub(crate) fn interfaces(&self) -> Result<Vec<InterfaceName>, InputError> {
         let parse = |name: &String| InterfaceName::parse(REROUTE, name);
         self.virtual_interfaces.iter().map(parse).collect()

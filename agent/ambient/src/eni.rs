@@ -1,20 +1,20 @@
 //! AWS security groups for pods: probes to pods behind a branch ENI.
 //!
-//! The VPC plugin gives such a pod a link of its own, and policy rules that send all that comes in by this link to a table
-//! whose way is the branch ENI, so that security groups apply:
+//! The VPC plugin gives such a pod its own link, and policy rules that send all packets received on this link to a table
+//! with a default route by the branch ENI, so that security groups apply:
 //!
 //! ```text
 //! 10: from all iif vlan.eth.1   lookup 101       table 101: 10.9.0.2/32 dev eni3f2, default via ... dev vlan.eth.1
 //! 10: from all iif eni3f2       lookup 101
 //! ```
-//! The kubelet's probe leaves by the main table and the answer would go out by the ENI. Two rules for each pod mend that,
+//! The kubelet's probe is routed by the main table, but the answer would leave by the ENI. Two rules per pod fix that,
 //! as in Istio's agent:
 //!
 //! ```text
 //! 512: from all to 10.9.0.2     lookup 101       the probe goes to the pod's link
 //!   9: from all iif eni3f2      lookup local     the answer is for this machine
 //! ```
-//! Only where `tcp_early_demux` is off, as the VPC plugin asks for.
+//! These rules are only needed if `tcp_early_demux` is off, as the VPC plugin requires.
 
 use ipnet::IpNet;
 use std::collections::BTreeMap;
@@ -26,11 +26,11 @@ use weir_netlink::route::{
 };
 use weir_netlink::{Error, Result};
 
-/// Of the rule to the pod.
+/// Priority of the rule to the pod.
 const PRIORITY: u32 = 512;
 const WEIR: RouteProtocol = RouteProtocol::Other(RTPROT_WEIR);
 
-/// Whether the node is set up for security groups of pods; to be asked once. `proc`: the node's `/proc`.
+/// Whether the node is set up for security groups of pods; call it once. `proc`: the node's `/proc`.
 #[must_use]
 pub fn early_demux_is_off(proc: &Path) -> bool {
     let file = proc.join("sys/net/ipv4/tcp_early_demux");
@@ -42,11 +42,11 @@ pub fn early_demux_is_off(proc: &Path) -> bool {
 pub struct BranchEnis(BTreeMap<IpAddr, Vec<PolicyRule>>);
 
 impl BranchEnis {
-    /// Sees to the rules of a pod's address in the network namespace of the socket, the host's, and returns those that were
-    /// missing. `None`: the address is not behind a branch ENI. To be called again when the pod's link may be another one.
+    /// Adds the missing rules for a pod's address in the network namespace of the socket (the host's) and returns them.
+    /// `None`: the address is not behind a branch ENI. Must be called again if the pod's link may have changed.
     ///
     /// # Errors
-    /// Rules or routes cannot be read or written; what was added for the address is taken back.
+    /// Rules or routes cannot be read or written. If adding fails, rules that this call added are deleted.
     pub fn put(&mut self, routing: &Routing, address: IpAddr) -> Result<Option<Vec<PolicyRule>>> {
         let listed = routing.rules()?;
         let Some(wanted) = behind_eni(routing, &listed, address)? else {
@@ -56,7 +56,7 @@ impl BranchEnis {
         let mut now: Vec<PolicyRule> = Vec::new();
         let mut added: Vec<PolicyRule> = Vec::new();
         for rule in wanted {
-            // What another agent left, of this version or of Istio's, goes with the pod as well.
+            // A rule left by another agent, of any version or Istio's, is deleted with the pod, too.
             let same = |l: &&PolicyRule| l.same_effect(&rule) && l.priority == rule.priority;
             if let Some(there) = listed.iter().find(same) {
                 now.push(there.clone());
@@ -64,7 +64,7 @@ impl BranchEnis {
             }
             if let Err(e) = routing.add_rule(&rule) {
                 for rule in &added {
-                    // The failure of before is the one to be known.
+                    // Only the first failure is returned.
                     let _ = routing.del_rule(rule);
                 }
                 return Err(e);
@@ -79,17 +79,17 @@ impl BranchEnis {
         Ok(Some(added))
     }
 
-    /// Takes the rules of an address back, those that were remembered; it is not looked for where the pod is now.
+    /// Deletes the recorded rules of an address, regardless of where the pod is now.
     ///
     /// # Errors
-    /// A rule cannot be deleted. It stays remembered, so that another attempt finds it.
+    /// A rule cannot be deleted. It stays recorded for another attempt.
     pub fn remove(&mut self, routing: &Routing, address: IpAddr) -> Result<()> {
         let Some(rules) = self.0.get_mut(&address) else {
             return Ok(());
         };
         let mut failed: Option<Error> = None;
         rules.retain(|rule| match routing.del_rule(rule) {
-            // False: it is gone already.
+            // `Ok(false)`: the rule is already gone.
             Ok(_) => false,
             Err(e) => {
                 failed.get_or_insert(e);
@@ -105,10 +105,10 @@ impl BranchEnis {
         }
     }
 
-    /// Takes the rules of all addresses back, for an agent that leaves nothing on the node.
+    /// Deletes the rules of all addresses, for an agent that cleans up the node.
     ///
     /// # Errors
-    /// The first failure; the rest is removed all the same.
+    /// The first failure; the remaining rules are still deleted.
     pub fn remove_all(&mut self, routing: &Routing) -> Result<()> {
         let addresses: Vec<IpAddr> = self.0.keys().copied().collect();
         let mut done = Ok(());
@@ -118,11 +118,11 @@ impl BranchEnis {
         done
     }
 
-    /// Removes rules with the protocol number of this agent that are of none of these addresses: their pods went while no agent
-    /// ran. Rules without it, as Istio's agent makes them, may be anybody's. Returns what was removed.
+    /// Deletes rules with the protocol number of this agent that belong to none of these addresses: their pods were deleted
+    /// while no agent ran. Rules without it, such as those of Istio's agent, may be foreign. Returns the deleted rules.
     ///
     /// # Errors
-    /// Rules cannot be read or deleted; the rest is removed all the same.
+    /// Rules cannot be read, or the first rule that cannot be deleted; the remaining rules are still deleted.
     pub fn remove_others(&self, routing: &Routing) -> Result<Vec<PolicyRule>> {
         let mut removed = Vec::new();
         let mut failed: Option<Error> = None;
@@ -146,7 +146,7 @@ impl BranchEnis {
     }
 }
 
-/// The rules with the protocol number of this agent, whichever pods they are of.
+/// Returns the rules with the protocol number of this agent, of all pods.
 ///
 /// # Errors
 /// Rules cannot be read.
@@ -155,7 +155,7 @@ pub fn made_here(routing: &Routing) -> Result<Vec<PolicyRule>> {
     Ok(rules.filter(is_made_here).collect())
 }
 
-/// One of the two rules of a pod, and of this agent.
+/// Whether this is one of the two rules of a pod, with the protocol number of this agent.
 fn is_made_here(rule: &PolicyRule) -> bool {
     let (to, iif) = (rule.selectors.to, rule.selectors.iif.as_deref());
     let made = match (to, iif) {
@@ -166,8 +166,8 @@ fn is_made_here(rule: &PolicyRule) -> bool {
     rule.protocol == WEIR && rule.same_effect(&made)
 }
 
-/// The rules for an address behind a branch ENI: a rule by link leads to a table in which the address alone is behind
-/// this link.
+/// Returns the rules for an address behind a branch ENI: a policy rule by link (`iif`) leads to a table with a host route to
+/// the address by the same link.
 fn behind_eni(
     routing: &Routing,
     listed: &[PolicyRule],
@@ -198,7 +198,7 @@ fn behind_eni(
         };
         let index = match routing.link(link) {
             Ok(found) => found.index,
-            // The rule of a pod that is gone.
+            // The rule belongs to a deleted pod.
             Err(e) if e.is_not_found() => continue,
             Err(e) => return Err(e),
         };

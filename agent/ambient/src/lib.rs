@@ -1,14 +1,14 @@
-//! The redirection of pods of ambient mode, whose traffic the node's ztunnel carries.
+//! Redirection of pods of ambient mode, whose traffic goes through the node's ztunnel.
 //!
 //! ```text
 //! Config, PodOverrides -> Redirect (checked) -> Compiled (rules, policy rules, routes) -> weir_cni::redirection
 //! ```
-//! ztunnel listens inside of the pod's namespace. Inbound and outbound TCP, and DNS if it is captured, go to its ports by
-//! REDIRECT; its own packets carry a mark and are left alone; replies of the application to connections that ztunnel made
-//! with the client's address are marked by conntrack and routed back to `lo`. The kubelet's probes arrive from an address
-//! of their own and are let through.
+//! ztunnel listens in the pod's network namespace. Inbound and outbound TCP, and DNS if it is captured, are redirected to its
+//! ports (REDIRECT); its own packets carry a mark and are not redirected; replies of the application to connections that ztunnel
+//! made with the client's address are marked by conntrack and routed back to `lo`. The kubelet's probes have a dedicated source
+//! address and are accepted.
 //!
-//! Rules are planned, applied, compared and removed by [`weir_cni::redirection`], as those of a sidecar are.
+//! [`weir_cni::redirection`] plans, applies, compares and removes the rules, as for a sidecar.
 //!
 //! ```
 //! use weir_ambient::{Config, PodOverrides, Redirect};

@@ -1,6 +1,6 @@
 //! Rules for nf_tables: `inet` tables for both families.
 //!
-//! A rule without an address matches IPv6, too, whether it is captured or not: see [`Semantics`].
+//! A rule without an address matches IPv6, too, even if IPv6 is not captured: see [`Semantics`].
 
 use crate::redirect::{
     DNS_PORT, DNS_PROXY, DNS_ZONE, HBONE, INBOUND, MASK, OUTBOUND, REPLY_MARK, Redirect, TABLES,
@@ -16,7 +16,7 @@ const OUTPUT: &str = "output";
 const ISTIO_PREROUTING: &str = "istio-prerouting";
 const ISTIO_OUTPUT: &str = "istio-output";
 
-/// Upstream's rules for the two engines differ in what they do to a few packets. Rules for nf_tables can have either meaning:
+/// Upstream's rules for the two engines treat a few packets differently. Rules for nf_tables can follow either:
 ///
 /// | | `Nft` | `Xtables` |
 /// |---|---|---|
@@ -24,19 +24,19 @@ const ISTIO_OUTPUT: &str = "istio-output";
 /// | a prefix of interface names | `tap*` | `tap+` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Semantics {
-    /// That of upstream's rules for nf_tables, for an engine that was named.
+    /// As upstream's rules for nf_tables; used if the engine was named explicitly.
     Nft,
-    /// That of its rules for legacy tables, for one that was chosen automatically.
+    /// As upstream's rules for legacy tables; used if the engine was chosen automatically.
     Xtables,
 }
 
 impl Semantics {
-    /// No rule applies to IPv6.
+    /// Whether no rule applies to IPv6.
     pub(crate) fn leaves_ipv6_alone(self, redirect: &Redirect) -> bool {
         self == Self::Xtables && !redirect.captures_ipv6()
     }
 
-    /// `iifname NAME`, or nothing for the name of every interface.
+    /// `iifname NAME`, or no match for `+`, the name of every interface.
     fn iifname(self, name: &str) -> RuleBuilder {
         let rule = Rule::builder();
         let operand = match (self, name.strip_suffix('+')) {
@@ -127,16 +127,16 @@ fn accept(rule: RuleBuilder) -> Rule {
 }
 
 /// `istio-prerouting`:
-/// 1. TCP from interfaces of virtual machines is outbound traffic, and goes no further.
-/// 2. Unless inbound traffic is left alone: probes are accepted, other TCP that is not ztunnel's own goes to it, but for
+/// 1. TCP from interfaces of virtual machines is outbound traffic; no later rule applies to it.
+/// 2. Unless inbound traffic is not captured: probes are accepted; other TCP without ztunnel's mark is redirected to it, except
 ///    HBONE and packets to loopback.
 ///
 /// `istio-output`:
 /// 1. Answers to probes are accepted.
-/// 2. DNS that is not ztunnel's own goes to it, if it is captured: UDP over other interfaces than `lo`, TCP to other
-///    addresses than loopback.
-/// 3. Replies to ztunnel are accepted, and packets of the pod to itself.
-/// 4. Other TCP that is not ztunnel's own goes to it, but for packets to loopback.
+/// 2. If DNS is captured: queries without ztunnel's mark are redirected to it: UDP over interfaces other than `lo`, TCP to
+///    addresses other than loopback.
+/// 3. Replies to ztunnel, and packets of the pod to itself, are accepted.
+/// 4. Other TCP without ztunnel's mark is redirected to it, except packets to loopback.
 fn nat_table(name: &str, redirect: &Redirect, semantics: Semantics) -> Table {
     let families = redirect.families();
     let (mut inbound, mut outbound) = (Vec::new(), Vec::new());
@@ -187,7 +187,7 @@ fn probe_of(family: &crate::redirect::Family) -> ipnet::IpNet {
     family.probe
 }
 
-/// Connections that ztunnel makes to the application get a mark, and their replies have it, too.
+/// Connections from ztunnel to the application get a connmark, which is restored to the mark of their replies.
 fn mangle_table(name: &str) -> Table {
     let remember = Source::Bitwise {
         selector: Selector::Ct(CtKey::Mark, None),
@@ -205,14 +205,14 @@ fn mangle_table(name: &str) -> Table {
     let base = |name, kind, hook| Chain::base(name, kind, hook, priority::MANGLE);
     let bases = [
         base(PREROUTING, ChainType::Filter, Hook::Prerouting),
-        // Type route: a packet whose mark changes here must be routed again.
+        // Type `route`: a packet whose mark changes here must be routed again.
         base(OUTPUT, ChainType::Route, Hook::Output),
     ];
     let restore = reply.counter().set_mark_from_ct();
     table(name, bases, vec![save.build()], vec![restore.build()])
 }
 
-/// Queries of ztunnel and their answers are in a conntrack zone of their own: those of the application may have the same
+/// Queries of ztunnel and their answers are in a separate conntrack zone: those of the application may have the same
 /// addresses and ports.
 fn raw_table(name: &str) -> Table {
     let udp = || Rule::builder();

@@ -1,4 +1,4 @@
-//! A checked redirection, and what both engines share.
+//! A validated redirection, and the parts that both engines share.
 
 use crate::config::{Config, DnsCapture, PodOverrides};
 use crate::{nft, xtables};
@@ -18,7 +18,7 @@ pub const TABLES: [&str; 3] = [
     "istio-ambient-raw",
 ];
 
-/// What ambient mode owns in the namespace of a pod.
+/// The objects that ambient mode owns in the network namespace of a pod.
 pub static AMBIENT: Scheme = Scheme {
     tables: &TABLES,
     legacy: Legacy {
@@ -42,7 +42,7 @@ pub static AMBIENT: Scheme = Scheme {
     remedy: "have its writer choose another mark and table: 0x111/0xfff and table 100 are those of Istio's ambient mode",
 };
 
-/// Chains of a sidecar's redirection, which has one of the same name in `nat`.
+/// Chains of a sidecar's redirection, which also has an `ISTIO_OUTPUT` in `nat`.
 const OF_SIDECARS: OwnerChains = OwnerChains {
     prefixes: &[
         "ISTIO_IN",
@@ -55,35 +55,35 @@ const OF_SIDECARS: OwnerChains = OwnerChains {
     beside: &[("nat", "ISTIO_OUTPUT")],
 };
 
-/// Version of the rules in [`nft`] and [`xtables`]. To be raised with every change of them, so that an update of rules is
-/// told from another writer's change.
+/// Version of the rules in [`nft`] and [`xtables`]. Increment it with every change of the rules, so that an upgrade is
+/// distinguished from a change by another writer.
 pub(crate) const VERSION: u32 = 2;
 
-/// Packets of ztunnel (`SO_MARK`).
+/// Mark of ztunnel's packets (`SO_MARK`).
 pub(crate) const ZTUNNEL_MARK: u32 = 0x539;
-/// Connections that ztunnel made to the application, and replies to them.
+/// Mark of connections from ztunnel to the application, and of replies to them.
 pub(crate) const REPLY_MARK: u32 = 0x111;
-/// Bits of both that are compared.
+/// Mask under which both marks are compared.
 pub(crate) const MASK: u32 = 0xfff;
 /// Table of the local route for replies.
 const TABLE: u32 = 100;
-/// Priority of the policy rule that leads there.
+/// Priority of the policy rule that looks up this table.
 const PRIORITY: u32 = 32764;
 /// ztunnel's port for outbound traffic.
 pub(crate) const OUTBOUND: u16 = 15001;
-/// For inbound plain text.
+/// ztunnel's port for inbound plain text.
 pub(crate) const INBOUND: u16 = 15006;
-/// For inbound HBONE, which is not redirected.
+/// ztunnel's port for inbound HBONE, which is not redirected.
 pub(crate) const HBONE: u16 = 15008;
-/// For DNS.
+/// ztunnel's port for DNS.
 pub(crate) const DNS_PROXY: u16 = 15053;
 /// Port of name servers.
 pub(crate) const DNS_PORT: u16 = 53;
 /// Conntrack zone between ztunnel and the name server.
 pub(crate) const DNS_ZONE: u16 = 1;
 
-/// The mark of packets that stay in the pod although they are for another host, the mask under which it is compared, the
-/// table of the local route, and the priority of the policy rule that leads there.
+/// The mark of packets that are delivered locally although they are addressed to another host, its mask, the table of the
+/// local route, and the priority of the policy rule that looks up this table.
 pub const REPLY_ROUTING: (u32, u32, u32, u32) = (REPLY_MARK, MASK, TABLE, PRIORITY);
 
 /// What is captured in a pod. Equal values need the same rules.
@@ -96,19 +96,19 @@ pub struct Redirect {
     pub(crate) dns: bool,
 }
 
-/// What depends on the family.
+/// The addresses that depend on the family.
 pub(crate) struct Family {
     pub(crate) is_v6: bool,
-    /// Source of probes.
+    /// Source address of probes.
     pub(crate) probe: IpNet,
     pub(crate) loopback: IpNet,
 }
 
 impl Redirect {
-    /// Joins the settings of the node and of the pod.
+    /// Combines the settings of the node and of the pod.
     ///
     /// # Errors
-    /// The name of an interface that cannot exist.
+    /// An interface name is invalid.
     pub fn new(config: Config, pod: &PodOverrides) -> Result<Self, InputError> {
         Ok(Self {
             interfaces: pod.interfaces()?,
@@ -122,19 +122,20 @@ impl Redirect {
         })
     }
 
-    /// Its policy rules and routes, and no rules of netfilter: those of an earlier redirection are removed by it. For
-    /// another engine that captures instead.
+    /// Compiles only policy rules and routes, for a pod that another engine captures. Applying the result removes netfilter
+    /// rules of an earlier redirection.
     #[must_use]
     pub fn compile_without_rules(&self) -> Compiled {
         let rules = Rules::Nft(Ruleset { tables: Vec::new() });
         Compiled::new(&AMBIENT, rules, self.routing(), xtables::ruleset(self))
     }
 
-    /// Removes rules of netfilter from a namespace in which something else captures; the routing stays, which that needs, too. Without
-    /// such rules nothing is asked of netfilter, which the kernel may not have. Returns what was removed, or with `dry_run` would be.
+    /// Removes netfilter rules from a namespace in which another engine captures; the routing stays, because that engine
+    /// needs it, too. Without such rules, netfilter is not used at all: the kernel may not have it. Returns the changes, or
+    /// with `dry_run` the changes that would be made.
     ///
     /// # Errors
-    /// Some may be in force still.
+    /// Some rules may still be in force.
     pub fn remove_rules(&self, sandbox: &Sandbox, dry_run: bool) -> Result<Vec<Change>, Failure> {
         if sandbox
             .visit_for(&AMBIENT, |visit| visit.engine_in_use())??
@@ -169,19 +170,19 @@ impl Redirect {
         })
     }
 
-    /// IPv6 is captured, too.
+    /// Whether IPv6 is captured, too.
     #[must_use]
     pub fn captures_ipv6(&self) -> bool {
         self.config.enable_ipv6
     }
 
-    /// DNS goes to ztunnel.
+    /// Whether DNS is redirected to ztunnel.
     #[must_use]
     pub fn captures_dns(&self) -> bool {
         self.dns
     }
 
-    /// Inbound traffic goes to ztunnel.
+    /// Whether inbound traffic is redirected to ztunnel.
     #[must_use]
     pub fn captures_inbound(&self) -> bool {
         !self.ingress
@@ -203,7 +204,7 @@ impl Redirect {
         (host_probe_snat_address, host_probe_v6_snat_address)
     }
 
-    /// IPv4, then IPv6 if it is captured.
+    /// The captured families: IPv4, then IPv6 if it is captured.
     pub(crate) fn families(&self) -> Vec<Family> {
         let of = |probe: IpAddr, loopback: IpAddr| Family {
             is_v6: probe.is_ipv6(),
@@ -232,8 +233,8 @@ impl Desired for Redirect {
     }
 }
 
-/// Replies to ztunnel's connections are for this machine. The routes come first, so that no packet is looked up in an
-/// empty table.
+/// Routing that delivers replies to ztunnel's connections locally. Routes precede the policy rules, so that no packet is
+/// looked up in an empty table.
 fn routing(families: &[AddressFamily]) -> Vec<RoutingItem> {
     let route = |family: &AddressFamily| RoutingItem::local_default(*family, TABLE);
     let mark = (REPLY_MARK, MASK);
@@ -242,7 +243,7 @@ fn routing(families: &[AddressFamily]) -> Vec<RoutingItem> {
     routes.chain(families.iter().map(rule)).collect()
 }
 
-/// Istio's agent writes the same, without a protocol number that says so.
+/// The routing of Istio's agent: the same, without a protocol number of its own.
 fn upstream_routing() -> Vec<RoutingItem> {
     routing(&[AddressFamily::V4, AddressFamily::V6])
 }

@@ -1,4 +1,4 @@
-//! Rules for the legacy tables, once for each family, in the order in which Istio's agent writes them.
+//! Rules for the legacy tables, once per family, in the order in which Istio's agent writes them.
 
 use crate::redirect::{
     DNS_PORT, DNS_PROXY, DNS_ZONE, Family, HBONE, INBOUND, MASK, OUTBOUND, REPLY_MARK, Redirect,
@@ -29,7 +29,7 @@ pub(crate) fn ruleset(redirect: &Redirect) -> Ruleset {
     Ruleset { tables }
 }
 
-/// Both built-in chains jump to a chain of their own.
+/// A table whose two built-in chains each jump to their own user-defined chain.
 fn table(family: &Family, name: &str, prerouting: Vec<Rule>, output: Vec<Rule>) -> Table {
     let builtin = |name: &str, to: &str| Chain {
         rules: vec![Rule::builder().jump(to)],
@@ -74,7 +74,7 @@ fn tcp() -> RuleBuilder {
     Rule::builder().protocol(Protocol::TCP)
 }
 
-/// Connections that ztunnel makes to the application get a mark, and their replies have it, too.
+/// Connections from ztunnel to the application get a connmark, which is restored to the mark of their replies.
 fn mangle(family: &Family) -> Table {
     let of_ztunnel = Rule::builder().matching(Match::Mark(mark(IS, ZTUNNEL_MARK)));
     let save = of_ztunnel.target(Target::Connmark(Connmark::Set(Xmark {
@@ -89,7 +89,7 @@ fn mangle(family: &Family) -> Table {
     table(family, "mangle", vec![save], vec![restore])
 }
 
-/// As the rules of nf_tables, one family at a time.
+/// The rules of the nf_tables `nat` table, for one family.
 fn nat(redirect: &Redirect, family: &Family) -> Table {
     let (mut inbound, mut outbound) = (Vec::new(), Vec::new());
     for interface in &redirect.interfaces {
@@ -124,7 +124,7 @@ fn nat(redirect: &Redirect, family: &Family) -> Table {
     table(family, "nat", inbound, outbound)
 }
 
-/// Queries of ztunnel and their answers are in a conntrack zone of their own.
+/// Queries of ztunnel and their answers are in a separate conntrack zone.
 fn raw(family: &Family) -> Table {
     let query = Rule::builder().matching(Match::Mark(mark(IS, ZTUNNEL_MARK)));
     let query = query.udp_dport(DNS_PORT.into());

@@ -1,9 +1,9 @@
-//! Foreign rules that take packets of probes before the rules of the host do: the first translation counts, and a probe that keeps
-//! the host's address is captured in the pod.
+//! Foreign rules that translate packets of probes before the host rules do: only the first translation of a connection counts,
+//! and a probe that keeps the host's address is captured in the pod.
 //!
-//! Only what surely takes them is found: a rule that holds for all TCP, or all to the address of a pod that is enrolled, in a chain
-//! that such rules lead to. Rules with other conditions, as kube-proxy and network plugins write them, are for other packets as a
-//! rule.
+//! Reports only rules that certainly match: for all TCP, or for all TCP to the address of an enrolled pod, in a chain that
+//! such rules lead to. Rules with other matches, such as those of kube-proxy and network plugins, are usually for other
+//! packets.
 
 use super::Host;
 use super::legacy::CHAIN;
@@ -20,27 +20,27 @@ use weir_netfilter::xtables::{
 };
 use weir_netlink::Result;
 
-/// Rules that are looked at; where there are more they are not known to take packets.
+/// Maximum number of rules to follow; beyond that the result is unknown, and nothing is reported.
 const MAX_RULES: usize = 100_000;
-/// Chains that lead to each other.
+/// Maximum depth of chains that jump to each other.
 const MAX_DEPTH: usize = 32;
 /// `NFT_TABLE_F_DORMANT`: the kernel calls none of its chains.
 const DORMANT: u32 = 1;
 const TCP: u8 = 6;
 
-/// What comes before the rules of the host.
+/// Foreign rules before the host rules.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Ahead {
-    /// Rules that take packets of probes first.
+    /// Rules that certainly match packets of probes first.
     pub takes: Vec<String>,
-    /// Any rule comes before the jump in a legacy table, and [`to_front`](super::to_front) puts it behind.
+    /// Any rule precedes our jump in a legacy table; [`to_front`](super::to_front) moves the jump to the front.
     pub is_behind: bool,
 }
 
-/// Looks at the network namespace of this thread.
+/// Finds such rules in the network namespace of this thread.
 ///
 /// # Errors
-/// It cannot be read.
+/// The rules cannot be read.
 pub fn ahead(host: &Host, engine: Engine) -> Result<Ahead> {
     let mut found = Ahead {
         takes: if_supported(NftEngine::open().and_then(|mut engine| in_tables(&mut engine, host)))?,
@@ -58,7 +58,7 @@ pub fn ahead(host: &Host, engine: Engine) -> Result<Ahead> {
     Ok(found)
 }
 
-/// What a rule does with a packet that it holds for.
+/// What a rule does with a packet that it matches.
 #[derive(Clone, Copy)]
 enum Does<'t> {
     Nothing,
@@ -66,20 +66,20 @@ enum Does<'t> {
     Return,
     Jump(&'t str),
     Goto(&'t str),
-    /// The packet may come to our rules untouched.
+    /// The packet may reach our rules untranslated.
     Leaves,
 }
 
 struct Step<'t> {
     does: Does<'t>,
-    /// It holds for packets of probes.
+    /// The rule matches all packets of probes.
     holds: bool,
-    /// It and its chain, as a number of a rule.
+    /// The chain, and the index of the rule in it.
     at: (&'t str, usize),
 }
 
-/// Follows the rules. `Break(Some)`: this one takes the packets; `Break(None)`: whether one does depends on more than is known here;
-/// `Continue`: they come to the end of the chain.
+/// Follows the rules. `Break(Some)`: this rule takes the packets; `Break(None)`: unknown; `Continue`: the packets reach the
+/// end of the chain.
 fn follow<'t>(
     steps: Vec<Step<'t>>,
     chain: &dyn Fn(&str) -> Vec<Step<'t>>,
@@ -149,7 +149,7 @@ fn in_legacy_chain<'t>(host: &Host, table: &'t Table, name: &str) -> Vec<Step<'t
     rules.map(step).collect()
 }
 
-/// What ends the built-in chain is as good as a translation.
+/// A verdict that ends the built-in chain counts as a translation.
 fn legacy_does(rule: &Rule) -> Does<'_> {
     match &rule.target {
         Some(Target::Jump(to)) => Does::Jump(to),
@@ -190,8 +190,8 @@ fn contains(network: &Network, address: IpAddr) -> bool {
     Network::new(address, network.mask).is_some_and(|of| of.address == network.address)
 }
 
-/// In chains that are called before ours. Of those with the same priority the one that was registered last is called first, and the
-/// kernel does not say when that was.
+/// Checks base chains with a lower priority than ours. Of chains with the same priority the kernel calls the one registered
+/// last first, and it does not report the order of registration.
 fn in_tables(engine: &mut NftEngine, host: &Host) -> Result<Vec<String>> {
     let is_before = |chain: &nft::Chain| {
         let mut base = chain.base.iter();
@@ -247,7 +247,7 @@ fn in_chain<'t>(table: &'t nft::Table, name: &str) -> Vec<Step<'t>> {
     rules.map(step).collect()
 }
 
-/// What the rule does, and whether it holds for all TCP. One that accepts leaves the packet to the next chain.
+/// What the rule does, and whether it matches all TCP. `accept` passes the packet on to the next chain.
 fn nft_does(rule: &nft::Rule) -> (Does<'_>, bool) {
     let mut holds = true;
     for statement in &rule.statements {

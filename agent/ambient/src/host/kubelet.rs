@@ -1,4 +1,4 @@
-//! Who the kubelet is.
+//! Detection of the kubelet's user.
 
 /// Returns the user of the kubelet, by its processes below a mount of `/proc`; `None` if none is found.
 ///

@@ -1,6 +1,6 @@
-//! The host's part as Istio's agent wrote it through `iptables-nft`.
+//! Host rules that Istio's agent wrote through `iptables-nft`.
 //!
-//! It has its rules in `nat` of the families `ip` and `ip6`, which kube-proxy and the network's plugin use, too.
+//! They are in table `nat` of the families `ip` and `ip6`, which kube-proxy and network plugins use, too.
 //! Only the chain of Istio's agent and the rules that jump to it are deleted. These tables may be large, so they are read
 //! once, not with every change.
 
@@ -12,12 +12,12 @@ use weir_netfilter::nft::{
 use weir_netlink::contention::{Attempts, CONTENTION};
 use weir_netlink::{Error, Result};
 
-/// Where `iptables-nft` and `ip6tables-nft` have the table `nat`.
+/// The tables `nat` of `iptables-nft` and `ip6tables-nft`.
 fn tables() -> [TableId; 2] {
     [TableFamily::Ip, TableFamily::Ip6].map(|family| (family, "nat".to_owned()))
 }
 
-/// Whether Istio's agent wrote its rules through `iptables-nft`: without its chain nothing jumps there, and no rule is read.
+/// Whether Istio's agent wrote its rules through `iptables-nft`. Only chains are read: without its chain no rule jumps there.
 pub(super) fn are_there(engine: &mut NftEngine) -> Result<bool> {
     let mut chains = engine.chains()?.into_iter();
     Ok(chains.any(|(table, chain)| is_its(&chain) && tables().contains(&table)))
@@ -32,13 +32,13 @@ fn is_its(chain: &Chain) -> bool {
     chain.base.is_none() && chain.name == CHAIN
 }
 
-/// Removes these chains and rules from the network namespace of this thread. Returns what was removed, a line each.
+/// Removes these chains and rules from the network namespace of this thread. Returns one line per change.
 ///
 /// # Errors
-/// What may be there still.
+/// Chains or rules may remain.
 pub fn remove_of_iptables_nft() -> Result<Vec<String>> {
     let mut engine = match NftEngine::open() {
-        // A kernel without nf_tables has none.
+        // A kernel without nf_tables has no such rules.
         Err(e) if e.is_unsupported() => return Ok(Vec::new()),
         opened => opened?,
     };
@@ -76,7 +76,7 @@ pub fn remove_of_iptables_nft() -> Result<Vec<String>> {
 /// Rules are deleted first, because a chain can be deleted only when nothing jumps to it.
 fn plan(observed: &Snapshot) -> Transaction {
     let leads_there = |rule: &Rule| {
-        // A jump of its own chain (`jump { ... }`) counts, too.
+        // A jump inside an anonymous chain (`jump { ... }`) counts, too.
         let mut statements = rule.with_own().flat_map(|r| &r.statements);
         statements.any(|s| matches!(s, Statement::Verdict(v) if v.chain() == Some(CHAIN)))
     };

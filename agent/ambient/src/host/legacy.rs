@@ -1,4 +1,4 @@
-//! The host's part by legacy tables and sets of ipset.
+//! Host rules in legacy tables, with sets of ipset.
 
 use super::{Host, SETS, leftovers, remove_of_iptables_nft, set_name};
 use std::net::IpAddr;
@@ -10,12 +10,12 @@ use weir_netlink::Result;
 
 /// The legacy chain.
 pub(super) const CHAIN: &str = "ISTIO_POSTRT";
-/// The tag of the rule that jumps to it. Not that of rules which capture at the node (`weir_node_ambient`): they are in the same
-/// tables, and each would remove the other's.
+/// Tag of the rule that jumps to it. It differs from the tag of rules that capture at the node (`weir_node_ambient`): both
+/// are in the same tables, and with one tag each would remove the other's rules.
 const TAG: u32 = u32::from_be_bytes(*b"wprb");
 
-/// Sets that rules need come first: a rule refers to one by its number. Those of a family that is not captured any more go
-/// after its rules: a set that a rule refers to cannot be destroyed.
+/// Sets are written before the rules, which refer to a set by its index. Sets of a family that is no longer captured are
+/// destroyed after its rules: a referenced set cannot be destroyed.
 pub(super) fn by_legacy(host: &Host) -> Result<Vec<String>> {
     let desired = sets(host);
     let write = |names: &[String]| -> Result<Vec<String>> {
@@ -32,27 +32,27 @@ pub(super) fn by_legacy(host: &Host) -> Result<Vec<String>> {
     Ok(changes)
 }
 
-/// Puts the rules before foreign ones, as at each start of Istio's agent: they are removed and written again, and probes that begin
-/// in between are captured. Returns what was changed, a line each.
+/// Moves the rules before foreign ones, as each start of Istio's agent does: they are removed and written again. Probes that
+/// start in between are captured. Returns one line per change.
 ///
 /// # Errors
-/// What failed; the rules may not be there.
+/// The operation that failed; the rules may be missing.
 pub fn to_front(host: &Host) -> Result<Vec<String>> {
     let gone = legacy_tables()?.remove(&ownership());
     if let Some(e) = gone.failures.into_iter().next() {
         return Err(e);
     }
     let mut changes: Vec<String> = gone.ops.iter().map(ToString::to_string).collect();
-    // No probe passes meanwhile.
+    // No probe passes until the rules are back: retry once.
     changes.extend(by_legacy(host).or_else(|_| by_legacy(host))?);
     Ok(changes)
 }
 
-/// Removes all of it from the network namespace of this thread, and what was written through `iptables-nft` beside it, or
-/// leaves sets that only such rules use. Returns what was removed.
+/// Removes rules and sets from the network namespace of this thread. Rules written through `iptables-nft` are removed, too, or
+/// else the sets that only such rules use are kept. Returns one line per change.
 ///
 /// # Errors
-/// What may be there still.
+/// Rules or sets may remain.
 pub(super) fn remove(with_iptables_nft: bool) -> Result<Vec<String>> {
     let mut removed = Vec::new();
     if has_legacy_tables()? {
@@ -65,7 +65,7 @@ pub(super) fn remove(with_iptables_nft: bool) -> Result<Vec<String>> {
     let names = sets_among(&SETS)?;
     let mut were_in_use = false;
     if !names.is_empty() && with_iptables_nft {
-        // Of these it may be that uses them.
+        // Such rules may refer to the sets.
         let gone = remove_of_iptables_nft()?;
         were_in_use = !gone.is_empty();
         removed.extend(gone);
@@ -87,7 +87,7 @@ fn ownership() -> xtables::Ownership {
     xtables::Ownership {
         prefix: CHAIN.to_owned(),
         tag: TAG,
-        // A rule of the network's plugin may end the chain.
+        // A rule of a network plugin may end the chain.
         first: true,
         ..xtables::Ownership::default()
     }

@@ -1,14 +1,17 @@
-//! The host's part: probes of the kubelet reach pods of ambient mode in plain text.
+//! Rules of the host's network namespace: probes of the kubelet reach pods of ambient mode in plain text.
 //!
-//! A probe has the source address of the host, as traffic of kube-proxy has. So packets of the host's own sockets to pods
-//! of ambient mode get a link-local source address of their own, which the rules of the pod let through. The pods are a
-//! set of addresses, each with the UID of its pod as comment: an address that another pod has now is not removed with the
-//! pod that had it before.
+//! A probe has the source address of the host, as traffic of kube-proxy has. So packets from the host's own sockets to pods
+//! of ambient mode get a dedicated link-local source address, which the rules of the pod accept. The pods are a set of
+//! addresses, each with the UID of its pod as comment: if an address was reused by another pod, deleting the first pod does
+//! not remove it.
 //!
-//! Two forms, as Istio's agent has them (what it wrote through `iptables-nft` is replaced by one of them): legacy tables
-//! with sets of ipset, and nf_tables with sets of their own, where the sender is known by its user: that of the kubelet as upstream (`NATIVE_NFTABLES`), or whoever
-//! has a socket, as in legacy tables. Everything is desired state: [`apply`] writes what differs. The tables have no owner (`NFT_TABLE_F_OWNER`): with one they would go with the agent's socket, and probes would fail until the
-//! next agent runs.
+//! There are two forms, as in Istio's agent (rules that it wrote through `iptables-nft` are replaced by one of them):
+//! - legacy tables with sets of ipset;
+//! - nf_tables with its own sets. They match the sender by user: that of the kubelet as upstream (`NATIVE_NFTABLES`), or every
+//!   user with a socket, as in legacy tables.
+//!
+//! Everything is desired state: [`apply`] writes the differences. The tables have no owner (`NFT_TABLE_F_OWNER`): otherwise
+//! the kernel would delete them with the agent's socket, and probes would fail until the next agent runs.
 
 mod ahead;
 mod kubelet;
@@ -39,17 +42,17 @@ use weir_netlink::Result;
 
 /// The sets of addresses, by family.
 pub const SETS: [&str; 2] = ["istio-inpod-probes-v4", "istio-inpod-probes-v6"];
-/// Whoever has a socket on the host, as for `-m owner --socket-exists` in legacy tables. `(uid_t) -1` is nobody.
+/// Every user with a socket on the host, as `-m owner --socket-exists` in legacy tables. `(uid_t) -1` is not a user.
 pub const EVERY_USER: RangeInclusive<u32> = 0..=u32::MAX - 1;
 
-/// What the host should have.
+/// Desired state of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     /// Settings of the node.
     pub config: Config,
-    /// Addresses of pods, each with the UID of its pod. Those of a family that is not captured are left out.
+    /// Addresses of pods, each with the UID of its pod. Addresses of a family that is not captured are ignored.
     pub addresses: BTreeMap<IpAddr, Arc<str>>,
-    /// Users whose connections to pods are taken for probes: that of the kubelet, or [`EVERY_USER`]. Needed for nf_tables.
+    /// Users whose connections to pods count as probes: that of the kubelet, or [`EVERY_USER`]. Required for nf_tables.
     pub users: Option<RangeInclusive<u32>>,
 }
 
@@ -79,12 +82,12 @@ fn set_name(is_v6: bool) -> &'static str {
     if is_v6 { v6 } else { v4 }
 }
 
-/// Which form the network namespace of this thread has, or should get. What is there already decides, so that a restart
-/// changes nothing; then what the settings say; then legacy tables if any are in use here. Sets of ipset whose rules are those
-/// of `iptables-nft` are no reason to begin with legacy tables, which this kernel may not have.
+/// Chooses the form for the network namespace of this thread. An existing form is kept, so that a restart changes nothing;
+/// then the setting decides; then legacy tables are chosen if any are in use here. Sets of ipset used by rules of
+/// `iptables-nft` do not count as an existing form: this kernel may have no legacy tables.
 ///
 /// # Errors
-/// Neither can be read.
+/// Neither form can be read.
 pub fn choose(native_nftables: bool) -> Result<Engine> {
     let in_nft = NftEngine::open().and_then(|mut engine| engine.tables());
     if in_nft.as_ref().is_ok_and(|tables| tables.contains(&id())) {
@@ -108,20 +111,20 @@ pub fn choose(native_nftables: bool) -> Result<Engine> {
     }
 }
 
-/// Makes the network namespace of this thread as it should be; what an earlier run left in the other form goes last. Returns
-/// what was changed, a line each.
+/// Brings the network namespace of this thread in sync, then removes the other form if an earlier run left it. Returns one
+/// line per change.
 ///
 /// # Errors
-/// What failed; of legacy tables and sets the rest may be in force.
+/// The operation that failed. Legacy tables and sets may be partly in force.
 pub fn apply(host: &Host, engine: Engine) -> Result<Vec<String>> {
     let mut changes = update(host, engine, &mut None)?;
     changes.extend(remove_other(engine)?);
     Ok(changes)
 }
 
-/// As [`apply`], for a node with many pods of which one changes: what was verified last, and that no other writer has
-/// committed anything since, leaves only the addresses that differ to be written and read back. Legacy tables and sets of
-/// ipset have no generation, and are compared as a whole. What is there in the other form is for [`remove_other`].
+/// Like [`apply`], but cheap for a node with many pods if one changes: if no other writer has committed since the last
+/// verified state, only the addresses that differ are written and read back. Legacy tables and sets of ipset have no
+/// generation and are compared as a whole. The other form is not removed: see [`remove_other`].
 ///
 /// # Errors
 /// As [`apply`].
@@ -133,11 +136,11 @@ pub fn update(host: &Host, engine: Engine, in_force: &mut Option<InForce>) -> Re
     }
 }
 
-/// Removes what an earlier run wrote in another form than this. Beside the present one it does no harm: both give probes the
-/// same address. Returns what was removed, a line each.
+/// Removes what an earlier run wrote in another form than `engine`. Both forms together do no harm: they give probes the
+/// same address. Returns one line per change.
 ///
 /// # Errors
-/// What may be there still.
+/// Rules or sets may remain.
 pub fn remove_other(engine: Engine) -> Result<Vec<String>> {
     match engine {
         Engine::Nft => legacy::remove(true),
@@ -145,11 +148,11 @@ pub fn remove_other(engine: Engine) -> Result<Vec<String>> {
     }
 }
 
-/// The addresses that are there now, each with its comment, in the network namespace of this thread; with nf_tables also those
-/// of sets of ipset that they take the place of.
+/// Reads the current addresses in the network namespace of this thread, each with its comment. With nf_tables, addresses in
+/// the sets of ipset that it replaces are included.
 ///
 /// # Errors
-/// They cannot be read.
+/// The sets cannot be read.
 pub fn addresses(engine: Engine) -> Result<BTreeMap<IpAddr, Arc<str>>> {
     if engine == Engine::Xtables {
         return in_sets();
@@ -199,29 +202,29 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
         .ok()
 }
 
-/// Whether any of it is in the network namespace of this thread, in whichever form that is written here.
+/// Whether the network namespace of this thread has host rules in any form that this module writes.
 ///
 /// # Errors
-/// It cannot be read.
+/// The rules cannot be read.
 pub fn is_present() -> Result<bool> {
     let in_nft = NftEngine::open().and_then(|mut engine| {
         let has_table = engine.tables()?.contains(&id());
         Ok((has_table, leftovers::are_there(&mut engine)?))
     });
     let (has_table, has_others) = if_supported(in_nft)?;
-    // Rules in legacy tables need the sets, and so do those of Istio's agent.
+    // Rules in legacy tables need the sets, but so do those of Istio's agent.
     Ok(has_table || (!has_others && !sets_among(&SETS)?.is_empty()))
 }
 
-/// Removes all of it from the network namespace of this thread, in whichever form it is there. Returns what was removed.
+/// Removes host rules and sets in every form from the network namespace of this thread. Returns one line per change.
 ///
 /// # Errors
-/// What may be there still.
+/// Rules or sets may remain.
 pub fn remove() -> Result<Vec<String>> {
     remove_all(true)
 }
 
-/// The same, but what only Istio's agent writes, through `iptables-nft`: it may be in use.
+/// Like [`remove`], but keeps rules that only Istio's agent writes, through `iptables-nft`: they may be in use.
 ///
 /// # Errors
 /// As [`remove`].
@@ -237,7 +240,7 @@ fn remove_all(with_iptables_nft: bool) -> Result<Vec<String>> {
     let of_legacy = || legacy::remove(with_iptables_nft);
     let parts: [&dyn Fn() -> Result<Vec<String>>; 3] =
         [&nftables::remove, &of_legacy, &of_iptables_nft];
-    // One form that cannot be removed keeps none of the others.
+    // If one form cannot be removed, the others still are.
     let (mut removed, mut failed) = (Vec::new(), None);
     for part in parts {
         match part() {

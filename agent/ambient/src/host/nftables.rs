@@ -1,4 +1,4 @@
-//! The host's part by nf_tables: a table with both sets, and a rule for each family.
+//! Host rules in nf_tables: a table with both sets, and a rule for each family.
 
 use super::{Host, set_name};
 use std::net::IpAddr;
@@ -13,15 +13,16 @@ use weir_netlink::{Error, Result};
 /// The table.
 const TABLE: &str = crate::redirect::TABLES[0];
 
-/// What [`update`](super::update) has verified last.
+/// The state that [`update`](super::update) verified last.
 #[derive(Debug)]
 pub struct InForce {
     host: Host,
-    /// Of nf_tables; every commit of any writer is another one.
+    /// Generation of nf_tables; every commit by any writer changes it.
     generation: u32,
 }
 
-/// The changes, and the generation after them. `None`: more differs, or something failed, or another writer was there.
+/// Writes only the addresses that differ. Returns the changes and the generation after them; `None` if anything else
+/// differs, an operation failed, or another writer committed.
 fn addresses_that_differ(
     engine: &mut NftEngine,
     host: &Host,
@@ -76,7 +77,7 @@ pub(super) fn id() -> TableId {
     (TableFamily::Inet, TABLE.to_owned())
 }
 
-/// As [`update`](super::update).
+/// [`update`](super::update) with nf_tables.
 pub(super) fn by_nft(
     host: &Host,
     known: Option<InForce>,
@@ -101,13 +102,13 @@ fn whole(engine: &mut NftEngine, host: &Host) -> Result<(Vec<String>, u32)> {
     Ok((changes.collect(), applied.generation))
 }
 
-/// Removes the table from the network namespace of this thread. Returns what was removed.
+/// Removes the table from the network namespace of this thread. Returns one line per change.
 ///
 /// # Errors
-/// It may be there still.
+/// The table may remain.
 pub(super) fn remove() -> Result<Vec<String>> {
     let mut engine = match NftEngine::open() {
-        // A kernel without nf_tables has none.
+        // A kernel without nf_tables has no such table.
         Err(e) if e.is_unsupported() => return Ok(Vec::new()),
         opened => opened?,
     };
@@ -140,10 +141,10 @@ fn element((address, uid): (&IpAddr, &Arc<str>)) -> Element {
     })
 }
 
-/// The table for nf_tables: both sets, whatever is captured, and a rule for each family.
+/// The table for nf_tables: both sets, even if IPv6 is not captured, and a rule for each captured family.
 ///
 /// # Errors
-/// It is not known who the kubelet is.
+/// The user of the kubelet is unknown.
 pub fn ruleset(host: &Host) -> Result<Ruleset> {
     let Some(users) = &host.users else {
         let reason = "no process of the kubelet is seen; mount the node's /proc at /host/proc";
