@@ -94,7 +94,7 @@ mod tests {
     use super::Cli;
     use clap::{CommandFactory, Parser as _};
 
-    /// Every command and its own ones, with the words that call it.
+    /// Every command and subcommand, with its command line words.
     fn all(command: &clap::Command, words: &str, found: &mut Vec<(String, clap::Command)>) {
         let words = format!("{words} {}", command.get_name());
         for one in command.get_subcommands().filter(|c| c.get_name() != "help") {
@@ -111,7 +111,7 @@ mod tests {
         found
     }
 
-    /// What help texts begin with; another verb is added here.
+    /// The verbs that begin help texts; new verbs are added here.
     const VERBS: [&str; 17] = [
         "Ask", "Attach", "Check", "Compare", "Detach", "Install", "Make", "Print", "Probe",
         "Program", "Put", "Redirect", "Remove", "Run", "Steer", "Write", "Show",
@@ -136,7 +136,7 @@ mod tests {
                 example.contains(own),
                 "{words}: no example with it in: {after}"
             );
-            // Read by a person beside the example, and by one who writes a script.
+            // For readers of the example, and for authors of scripts.
             let codes = after.split("Exit codes: 0 ").nth(1).unwrap_or_default();
             assert!(
                 codes.contains("; 2 ") || codes.contains(", 2 ") || own == "weir agent",

@@ -234,7 +234,7 @@ mod tests {
             "é".repeat(20_000)
         );
         assert!(said(&[&long]).len() < 20_000);
-        // Few lines may be long, with many labels.
+        // A few lines may be long, with many labels.
         let labels: Vec<String> = (0..100)
             .map(|n| format!(r#""l{n}":"{}""#, "x".repeat(8000)))
             .collect();

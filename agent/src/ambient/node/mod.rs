@@ -67,7 +67,7 @@ struct State {
     applied: Option<Config>,
     /// The addresses of pods that are captured, or will be when a proxy is ready; `None`: they have to be read from the node.
     captured: Option<BTreeSet<IpAddr>>,
-    /// The state found in force by the last look; `None`: it failed.
+    /// The state found in force by the last comparison; `None`: it failed.
     seen: Option<Seen>,
     /// Host ends of pods' links, with the pod configuration for which they were found.
     devices: BTreeMap<String, (Pod, Vec<String>)>,
