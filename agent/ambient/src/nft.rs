@@ -128,7 +128,7 @@ fn accept(rule: RuleBuilder) -> Rule {
 
 /// `istio-prerouting`:
 /// 1. TCP from interfaces of virtual machines is outbound traffic; no later rule applies to it.
-/// 2. Unless inbound traffic is not captured: probes are accepted; other TCP without ztunnel's mark is redirected to it, except
+/// 2. If inbound traffic is captured: probes are accepted; other TCP without ztunnel's mark is redirected to it, except
 ///    HBONE and packets to loopback.
 ///
 /// `istio-output`:

@@ -1,7 +1,8 @@
 //! eBPF: program types, helpers, maps, and where a program can be attached.
 //!
-//! Every trial is of its own: two or three instructions, loaded and forgotten; the last word on `--engine ebpf` have its own
-//! programs, loaded as for a pod or for a node. Only what is attached needs a namespace; nothing is attached to a cgroup, because those belong to the machine.
+//! Trials are independent: each loads two or three instructions and drops them. Whether `--engine ebpf` works is decided by
+//! its own programs, loaded as for a pod or for a node. Only attaching needs a namespace; nothing is attached to a cgroup,
+//! because cgroups belong to the machine.
 
 use nix::errno::Errno;
 use std::io;
@@ -14,7 +15,7 @@ use weir_netlink::{Error, Netns, Result};
 /// The name of the area in findings.
 pub const AREA: &str = "ebpf";
 
-/// Errors that say "I have no such thing". 524 is `ENOTSUPP` of the kernel's own numbers.
+/// Errors that mean "not supported". 524 is `ENOTSUPP`, which is internal to the kernel.
 const ABSENT: &[i32] = &[
     Errno::EINVAL as i32,
     Errno::E2BIG as i32,
@@ -34,22 +35,22 @@ const TCX_INGRESS: u32 = 46;
 /// How a feature is tried.
 #[derive(Clone, Copy, Debug)]
 pub enum Trial {
-    /// A program that returns 1, of this type and for this attach type.
+    /// Load a program that returns 1, of this type and for this attach type.
     Program(u32, u32),
-    /// A `SCHED_CLS` program that calls this helper without arguments: the verifier complains of the arguments
-    /// (`EACCES`) where it knows the helper, else of the helper (`EINVAL`).
+    /// Load a `SCHED_CLS` program that calls this helper without arguments: the verifier rejects the arguments (`EACCES`) if
+    /// it knows the helper, otherwise the helper (`EINVAL`).
     Helper(u32),
-    /// A map: type, bytes of key and value, entries, flags.
+    /// Create a map: type, bytes of key and value, entries, flags.
     Map(u32, u32, u32, u32, u32),
-    /// A direct-action filter on `lo`'s clsact.
+    /// Add a direct-action filter to `lo`'s clsact.
     Filter,
-    /// A tcx link on `lo`.
+    /// Create a tcx link on `lo`.
     Tcx,
-    /// An `sk_lookup` link on the namespace.
+    /// Create an `sk_lookup` link on the network namespace.
     SkLookup,
-    /// Every program that `weir apply ambient --engine ebpf` attaches, with its maps.
+    /// Load every program that `weir apply ambient --engine ebpf` attaches, with its maps.
     PodPrograms,
-    /// Every program that `weir apply node-ambient --engine ebpf` attaches, with its maps.
+    /// Load every program that `weir apply node-ambient --engine ebpf` attaches, with its maps.
     NodePrograms,
 }
 
@@ -83,7 +84,7 @@ pub const ROWS: &[Row<Trial>] = &[
     row("attach sk_lookup", Trial::SkLookup, "bpf_syscall bpf_inet", "5.9", NF),
 ];
 
-/// Tries every row. The throwaway namespace is that of the calling thread; without one nothing is attached.
+/// Tries every row. `netns` is the throwaway namespace, which the calling thread is in; without one nothing is attached.
 #[must_use]
 pub fn features(kernel: &RunningKernel, netns: Result<&Netns, &str>) -> Vec<Finding> {
     weir_ebpf::allow_locked_memory();
@@ -105,13 +106,13 @@ pub fn features(kernel: &RunningKernel, netns: Result<&Netns, &str>) -> Vec<Find
 /// `exit`
 const EXIT: [u8; 8] = [0x95, 0, 0, 0, 0, 0, 0, 0];
 
-/// `call HELPER`; the number is in the machine's order.
+/// `call HELPER`; the number is in host byte order.
 fn call(helper: u32) -> [u8; 8] {
     let [a, b, c, d] = helper.to_ne_bytes();
     [0x85, 0, 0, 0, a, b, c, d]
 }
 
-/// `r0 = 1` with the number in the machine's order.
+/// `r0 = 1`; the number is in host byte order.
 fn return_1() -> [u8; 8] {
     let [a, b, c, d] = 1u32.to_ne_bytes();
     [0xb7, 0, 0, 0, a, b, c, d]
@@ -125,7 +126,7 @@ fn simplest(kind: u32, attach: u32) -> Result<Program> {
     load(kind, attach, &[return_1(), EXIT]).map_err(|e| denied("load", "a program", &e))
 }
 
-/// What the rights are called here.
+/// Replaces a permission error by one that names the required rights.
 fn denied(operation: &str, object: &str, error: &io::Error) -> Error {
     let error = Error::io(operation, object, error);
     match error.is_permission() {
@@ -144,7 +145,7 @@ fn try_one(trial: &Trial, netns: Option<&Netns>) -> Result<()> {
     match *trial {
         Trial::Program(kind, attach) => simplest(kind, attach).map(drop),
         Trial::Helper(helper) => {
-            // Where this fails, the answer below would be about rights and not about the helper.
+            // If this fails, the result below would depend on rights, not on the helper.
             simplest(SCHED_CLS, 0)?;
             match load(SCHED_CLS, 0, &[call(helper), return_1(), EXIT]) {
                 Ok(_) => Ok(()),
@@ -153,7 +154,7 @@ fn try_one(trial: &Trial, netns: Option<&Netns>) -> Result<()> {
             }
         }
         Trial::Map(kind, key, value, entries, flags) => {
-            // A ring buffer is whole pages.
+            // The size of a ring buffer is a multiple of the page size.
             let entries = if entries >= 4096 {
                 page_size()
             } else {

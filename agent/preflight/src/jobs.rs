@@ -1,60 +1,60 @@
-//! What each job needs, and what the findings allow.
+//! The needs of each job, and the verdict from the findings.
 //!
-//! A need is met by the first of its ways whose features are all there. A way after the first is a fallback.
+//! A need is met by the first of its ways whose features are all present. Any way but the first is a fallback.
 
 use super::{Rules, Survey};
 use std::collections::BTreeSet;
 use weir_cni::compile::Engine;
 use weir_netfilter::probe::Answer;
 
-/// Something that weir is asked to do on a node.
+/// A job of weir on a node.
 #[derive(Debug)]
 pub struct Job {
-    /// As `--job` takes it.
+    /// The name that `--job` accepts.
     pub name: &'static str,
-    /// In words.
+    /// Description for people.
     pub title: &'static str,
-    /// All of them must be met.
+    /// Needs; all of them must be met.
     pub needs: &'static [Need],
-    /// Capabilities that the process which does it must have.
+    /// Capabilities required by the process that does the job.
     pub capabilities: &'static [&'static str],
 }
 
-/// One thing that a job needs.
+/// One need of a job.
 #[derive(Debug)]
 pub struct Need {
-    /// In words.
+    /// Description of the need.
     pub what: &'static str,
-    /// The best first.
+    /// Alternatives, the best first.
     pub ways: &'static [Way],
 }
 
 /// Features that together meet a need.
 #[derive(Debug)]
 pub struct Way {
-    /// In words.
+    /// Description of the way.
     pub name: &'static str,
     /// Keys of findings, `AREA/FEATURE`, in groups.
     pub features: &'static [&'static [&'static str]],
-    /// Rules whose needs are added.
+    /// Rules whose needs are added to `features`.
     pub rules: Option<(Engine, Rules)>,
 }
 
-/// How a job would go.
+/// Expected result of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// As it should.
+    /// It works without a fallback.
     Works,
-    /// With something weaker in at least one place.
+    /// It works; at least one need is met by a fallback.
     WorksWithFallback,
-    /// The kernel lacks something that nothing replaces.
+    /// The kernel lacks a feature that has no fallback.
     DoesNotWork,
     /// It is not known.
     Unknown,
 }
 
 impl Outcome {
-    /// The word in JSON.
+    /// The name in JSON.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -65,7 +65,7 @@ impl Outcome {
         }
     }
 
-    /// For people.
+    /// The text in human-readable output.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -80,33 +80,33 @@ impl Outcome {
 /// The outcome and its reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// How the job would go.
+    /// Expected result of the job.
     pub outcome: Outcome,
-    /// Fallbacks, what is lacking, or what could not be told; one text each.
+    /// One text per fallback, missing feature, or feature that could not be determined.
     pub reasons: Vec<String>,
-    /// Capabilities that the job needs and this process does not have: the process that does the job needs them.
+    /// Capabilities that the job needs and this process lacks: the process that does the job needs them.
     pub missing_capabilities: Vec<&'static str>,
 }
 
-/// Jobs that a setting or an option chooses, in place of another one: where they do not work, weir does its work otherwise, so that the
-/// verdict counts them only when they are named with --job.
+/// Jobs that a setting or an option selects instead of another one. If they do not work, weir works without them, so the overall
+/// verdict counts them only if they are named with `--job`.
 const CHOSEN: [&str; 3] = ["node-ambient", "ebpf", "node-ebpf"];
 
 impl Job {
-    /// Nothing has to choose it.
+    /// Whether the job runs without being selected by a setting or an option.
     #[must_use]
     pub fn is_default(&self) -> bool {
         !CHOSEN.contains(&self.name)
     }
 
-    /// What the findings allow. Pure.
+    /// Derives the verdict from the findings. Pure.
     #[must_use]
     pub fn judge(&self, survey: &Survey) -> Verdict {
         let mut outcome = Outcome::Works;
         let mut reasons = BTreeSet::new();
         for need in self.needs {
             let (found, reason) = need.judge(survey);
-            // The worst need decides; only its kind of reasons is worth a person's time.
+            // The worst need decides; only reasons for that outcome are reported.
             if weight(found) > weight(outcome) {
                 reasons.clear();
             }
@@ -159,17 +159,17 @@ impl Need {
                 let text = format!("{}: {}", self.what, lacking.join("; "));
                 (Outcome::DoesNotWork, Some(text))
             }
-            // The other ways could not be told either, or are worse.
+            // The other ways are unknown, too, or known not to work.
             Some(first) => (Outcome::Unknown, Some(format!("{} ({first})", self.what))),
         }
     }
 }
 
-/// How many features a reason names.
+/// Maximum number of features that a reason names.
 const NAMED: usize = 2;
 
 impl Way {
-    /// Keys of all findings that it needs.
+    /// Returns the keys of all findings that this way needs.
     #[must_use]
     pub fn keys(&self) -> Vec<String> {
         let named = self.features.iter().flat_map(|group| group.iter());
@@ -208,7 +208,7 @@ fn list(names: &[String]) -> String {
     }
 }
 
-/// The job of this name.
+/// Finds a job by name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Job> {
     JOBS.iter().find(|j| j.name == name)

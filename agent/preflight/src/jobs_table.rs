@@ -5,7 +5,7 @@ use super::jobs::{Job, Need, Way};
 use weir_cni::compile::Engine;
 use weir_node_ambient::rules::Side;
 
-/// What every rule of nf_tables is made of.
+/// Features that every nf_tables rule needs.
 const NFT: &[&str] = &[
     "nf_tables/family inet",
     "nf_tables/expression meta",
@@ -17,13 +17,13 @@ const NFT: &[&str] = &[
     "nf_tables/expression counter",
     "nf_tables/generation guard",
 ];
-/// Redirection by nat.
+/// Features for redirection by nat.
 const NFT_NAT: &[&str] = &[
     "nf_tables/chain inet nat",
     "nf_tables/expression redir",
     "nf_tables/meta skuid",
 ];
-/// Marks of packets and connections.
+/// Features for marks of packets and connections.
 const NFT_MARK: &[&str] = &[
     "nf_tables/chain inet filter",
     "nf_tables/chain inet route",
@@ -73,7 +73,7 @@ const fn way(name: &'static str, features: &'static [&'static [&'static str]]) -
     }
 }
 
-/// By these rules of nf_tables, and what is named besides.
+/// A way with these rules in nf_tables, and additional features.
 const fn nft(rules: Rules, features: &'static [&'static [&'static str]]) -> Way {
     Way {
         rules: Some((Engine::Nft, rules)),
@@ -81,7 +81,7 @@ const fn nft(rules: Rules, features: &'static [&'static [&'static str]]) -> Way 
     }
 }
 
-/// By these rules of legacy tables, and what is named besides.
+/// A way with these rules in legacy tables, and additional features.
 const fn legacy(rules: Rules, features: &'static [&'static [&'static str]]) -> Way {
     Way {
         rules: Some((Engine::Xtables, rules)),
@@ -126,7 +126,7 @@ const PINNING: Need = Need {
     ],
 };
 
-/// Every job, in the order in which they are shown.
+/// All jobs, in the order of output.
 pub const JOBS: &[Job] = &[
     Job {
         name: "sidecar",

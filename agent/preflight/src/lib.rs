@@ -1,16 +1,16 @@
-//! `weir preflight`: what can this node do, and which of weir's jobs does that allow.
+//! `weir preflight`: the features of this node, and which jobs of weir they allow.
 //!
 //! ```text
-//! survey   ask the kernel, in a throwaway namespace, loading no module   -> Survey
-//! judge    a job's needs against the findings, pure                      -> Verdict
+//! survey   probe the kernel, in a throwaway namespace, without loading modules -> Survey
+//! judge    compare a job's needs with the findings (pure)                         -> Verdict
 //! report   a table for people, JSON for programs
 //! ```
-//! What is asked for and what a job needs are tables of data: [`net`], [`bpf`], [`system`], [`process`] and
-//! those of [`weir_netfilter::probe`]; [`jobs`] names their rows. What the rules of a sidecar need is read off the rules,
-//! as it is when an engine is chosen for a pod: see [`Rules`].
+//! Probes and the needs of jobs are tables of data: [`net`], [`bpf`], [`system`], [`process`] and
+//! those of [`weir_netfilter::probe`]; [`jobs`] refers to their rows. The needs of a sidecar's rules are derived from the rules,
+//! as when an engine is chosen for a pod: see [`Rules`].
 //!
-//! Nothing of the machine is changed. No network and no cluster is needed. Without rights it still answers what
-//! files tell, and says why the rest could not be told.
+//! Nothing on the machine is changed. No network and no cluster is needed. Without privileges it still reports what can be read
+//! from files, and why the rest is unknown.
 
 #![forbid(unsafe_code)]
 

@@ -9,31 +9,31 @@ use weir_node_ambient::CarrierChoice;
 /// The name of the area in findings.
 pub const AREA: &str = "net";
 
-/// Errors that say "I have no such thing".
+/// Errors that mean "not supported".
 const ABSENT: &[i32] = &[
     Errno::EOPNOTSUPP as i32,
     Errno::EAFNOSUPPORT as i32,
     Errno::ENOENT as i32,
 ];
 
-/// A table of routes and a mark that nobody uses: the namespace is new.
+/// Routing table and mark of the trials; they are unused, because the namespace is new.
 const TABLE: u32 = 133;
 const MARK: u32 = 1337;
 
 /// How a feature is tried.
 #[derive(Clone, Copy, Debug)]
 pub enum Trial {
-    /// A link of this kind is added.
+    /// Add a link of this kind.
     Link(&'static str),
-    /// As weir finds out what carries first packets at the node.
+    /// Use weir's own check for the links that carry the first packets of connections at the node.
     Carrier(CarrierChoice),
-    /// A link of this kind is added on top of a veth.
+    /// Add a link of this kind on top of a veth.
     Upper(&'static str),
-    /// A rule by mark is added.
+    /// Add a policy rule by mark.
     Rule(AddressFamily),
-    /// A route that delivers everything locally is added to a table of its own.
+    /// Add a route that delivers everything locally to a separate table.
     LocalRoute(AddressFamily),
-    /// The qdisc is added to `lo`.
+    /// Add a clsact qdisc to `lo`.
     Clsact,
 }
 
@@ -72,7 +72,7 @@ pub fn features(kernel: &RunningKernel) -> Vec<Finding> {
     ROWS.iter().map(one).collect()
 }
 
-/// Every row unanswered.
+/// Reports every row as unknown.
 #[must_use]
 pub fn untried(why: &str) -> Vec<Finding> {
     unanswered(AREA, "", ROWS, why)
@@ -102,7 +102,7 @@ impl Lab {
             Trial::Upper(kind) => {
                 const LOWER: &str = "weir-lower";
                 let lower = self.add(LOWER, "veth", None);
-                // That is no answer to the question.
+                // A failure to add the veth says nothing about the upper kind.
                 lower.map_err(|e| {
                     Error::refused("try", "a link on top of another", e.to_string())
                 })?;

@@ -1,4 +1,4 @@
-//! What this process may: capabilities, security modules, container.
+//! Privileges of this process: capabilities, security modules, container.
 
 use std::fs;
 use weir_netfilter::probe::{Answer, Finding, finding};
@@ -52,7 +52,7 @@ pub const CAPABILITIES: [&str; 41] = [
     "CHECKPOINT_RESTORE",
 ];
 
-/// Those that weir uses, and what for.
+/// Capabilities that weir uses, and their purpose.
 #[rustfmt::skip]
 pub const ROWS: &[(&str, &str)] = &[
     ("NET_ADMIN", "rules, routes, links"),
@@ -64,7 +64,7 @@ pub const ROWS: &[(&str, &str)] = &[
     ("DAC_OVERRIDE", "writing into directories of other users"),
 ];
 
-/// The capabilities that are in effect, by name.
+/// Returns the names of the effective capabilities in the text of `/proc/PID/status`.
 #[must_use]
 pub fn effective(status: &str) -> Option<Vec<&'static str>> {
     let line = status.lines().find_map(|l| l.strip_prefix("CapEff:"))?;
@@ -78,7 +78,7 @@ pub fn effective(status: &str) -> Option<Vec<&'static str>> {
     )
 }
 
-/// Whether this thread has each capability that weir uses.
+/// Reports for each capability that weir uses whether this thread has it.
 #[must_use]
 pub fn findings() -> Vec<Finding> {
     let status = fs::read_to_string("/proc/thread-self/status");
@@ -108,12 +108,12 @@ pub fn findings() -> Vec<Finding> {
     findings
 }
 
-/// Whether CAP_NET_ADMIN is in effect there: not if the process has it in a user namespace of its own only.
+/// Whether CAP_NET_ADMIN is effective over the network namespace: not if the process has it only in its own user namespace.
 const OVER_NAMESPACE: &str = "rights over this network namespace";
 
-/// That the process has no such capability is told by the row of it.
+/// A process without the capability is reported by the row of CAP_NET_ADMIN, not here.
 fn over_this_namespace(has_net_admin: bool) -> Answer {
-    // Refused, or not found: no link has this index.
+    // This has no effect: no link has this index, so the error is either "not permitted" or "not found".
     let asked = || Routing::open()?.delete_link(i32::MAX.unsigned_abs());
     match asked() {
         Err(e) if has_net_admin && e.is_permission() => Answer::Unknown(
@@ -125,7 +125,7 @@ fn over_this_namespace(has_net_admin: bool) -> Answer {
     }
 }
 
-/// Facts about the process and where it runs, as name and value.
+/// Facts about the process and its environment, as name and value.
 #[must_use]
 pub fn facts() -> Vec<(&'static str, String)> {
     let first = |path: &str| {
@@ -181,7 +181,7 @@ fn seccomp(mode: &str) -> String {
     .to_owned()
 }
 
-/// The first user namespace maps everything to itself.
+/// The initial user namespace has an identity map of all IDs.
 fn user_namespace() -> String {
     let Ok(map) = fs::read_to_string("/proc/self/uid_map") else {
         return "unknown".to_owned();
@@ -203,7 +203,7 @@ fn selinux(enforce: Option<&str>) -> String {
     .to_owned()
 }
 
-/// Hints, not proofs.
+/// Heuristic: each hint may be wrong.
 fn container() -> String {
     let file = |path: &str| std::path::Path::new(path).exists();
     let set = |name: &str| std::env::var_os(name).is_some();

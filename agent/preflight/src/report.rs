@@ -10,13 +10,13 @@ const GREEN: &str = "32";
 const YELLOW: &str = "33";
 const RED: &str = "31";
 
-/// Widths of the columns feature and answer; the others follow what is in them.
+/// Widths of the columns feature and answer; the others depend on their content.
 const COLUMNS: [usize; 2] = [36, 22];
 
 struct Paint(bool);
 
 impl Paint {
-    /// `text` padded to `width`, and coloured where that is desired.
+    /// Pads `text` to `width`, and colours it if enabled.
     fn word(&self, text: &str, width: usize, colour: &str) -> String {
         let padding = " ".repeat(width.saturating_sub(text.chars().count()));
         match self.0 {
@@ -26,10 +26,10 @@ impl Paint {
     }
 }
 
-/// In one line whether weir can do its work, then one line for each of its jobs; then the table of all features,
-/// and last the jobs that only a setting or an option chooses.
+/// Formats the report: one summary line, one line per default job, the table of all features, and last the jobs that only a
+/// setting or an option selects.
 ///
-/// With `colour` there are escape sequences for a terminal in it.
+/// With `colour` the text contains terminal escape sequences.
 #[must_use]
 pub fn text(survey: &Survey, verdicts: &[(&Job, Verdict)], colour: bool) -> String {
     let paint = Paint(colour);
@@ -79,7 +79,7 @@ pub fn text(survey: &Survey, verdicts: &[(&Job, Verdict)], colour: bool) -> Stri
     out
 }
 
-/// Jobs that a setting has to choose count only where jobs are named.
+/// Whether the job counts for the summary: jobs that a setting selects count only if jobs are named.
 fn counts(job: &Job, verdicts: &[(&Job, Verdict)]) -> bool {
     job.is_default() || verdicts.len() < JOBS.len()
 }
@@ -135,7 +135,7 @@ fn line<'a>(
     let [a, b] = COLUMNS;
     let answer = paint.word(&text, b, colour);
     let row = match &f.answer {
-        // A sysctl's number alone says little: why it matters goes with it.
+        // The value of a sysctl alone says little: add why it matters.
         Answer::Have(_) if f.area == system::AREA && f.feature.contains('.') => {
             format!("{:a$} {answer} {:given$} {}", f.feature, "", f.instead)
         }
@@ -193,11 +193,11 @@ fn verdict_line(job: &Job, verdict: &Verdict, paint: &Paint) -> String {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobReport {
-    /// As `--job` takes it.
+    /// The name that `--job` accepts.
     pub job: &'static str,
-    /// In words.
+    /// Description for people.
     pub title: &'static str,
-    /// Weir does this job today.
+    /// Whether weir implements this job.
     pub done_by_weir: bool,
     /// [`Job::is_default`]
     pub by_default: bool,
@@ -206,14 +206,14 @@ pub struct JobReport {
     /// [`Outcome::words`]
     #[serde(skip)]
     pub words: &'static str,
-    /// One text each.
+    /// [`Verdict::reasons`]
     pub reasons: Vec<String>,
-    /// Without `CAP_`.
+    /// [`Verdict::missing_capabilities`], without `CAP_`.
     pub missing_capabilities: Vec<&'static str>,
 }
 
 impl JobReport {
-    /// Of a job that was judged.
+    /// Builds the report from the verdict on a job.
     #[must_use]
     pub fn of(job: &Job, verdict: &Verdict) -> Self {
         Self {
@@ -229,7 +229,7 @@ impl JobReport {
     }
 }
 
-/// Everything, with stable field names.
+/// The whole survey and all verdicts as JSON, with stable field names.
 #[must_use]
 pub fn json(survey: &Survey, verdicts: &[(&Job, Verdict)]) -> Value {
     let finding = |f: &Finding| {
@@ -259,7 +259,7 @@ pub fn json(survey: &Survey, verdicts: &[(&Job, Verdict)]) -> Value {
     })
 }
 
-/// The word in JSON.
+/// The name of the answer in JSON.
 fn answer(answer: &Answer) -> &'static str {
     match answer {
         Answer::Have(_) => "have",

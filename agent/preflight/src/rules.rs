@@ -1,8 +1,7 @@
-//! What rules need of the kernel, read off the rules themselves.
+//! Kernel features that rules need, derived from the rules themselves.
 //!
-//! An example of each thing that a pod, or the configuration of a node, can ask for is compiled; [`Compiled::needs`] and
-//! [`weir_node_ambient::needs`] then name the rows of the survey. So a verdict cannot forget what the rules use, nor ask for
-//! what they do not.
+//! An example of each configuration of a pod or a node is compiled; [`Compiled::needs`] and [`weir_node_ambient::needs`]
+//! then name the rows of the survey. So a verdict requires exactly the features that the rules use.
 //!
 //! [`Compiled::needs`]: weir_cni::compile::Compiled::needs
 
@@ -11,30 +10,30 @@ use weir_cni::config::{Intent, NameFiles, SidecarConfig};
 use weir_netfilter::probe::needs::Needs;
 use weir_node_ambient::rules::Side;
 
-/// Something that a pod, or the configuration of a node, can ask for.
+/// A configuration of a pod or a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rules {
-    /// Inbound and outbound traffic of IPv4, by REDIRECT.
+    /// Inbound and outbound IPv4 traffic, by REDIRECT.
     Redirect,
-    /// The same, inbound by TPROXY.
+    /// [`Rules::Redirect`], but inbound by TPROXY.
     Tproxy,
-    /// The same as [`Rules::Redirect`] in both families.
+    /// [`Rules::Redirect`] for both families.
     RedirectIpv6,
-    /// The same as [`Rules::Tproxy`] in both families.
+    /// [`Rules::Tproxy`] for both families.
     TproxyIpv6,
     /// [`Rules::Redirect`] with DNS capture.
     Dns,
     /// Ambient mode at the node: one side's rules, for IPv4.
     AtNode(Side),
-    /// The same in both families.
+    /// [`Rules::AtNode`] for both families.
     AtNodeIpv6(Side),
     /// [`Rules::AtNode`] of the node's side, with DNS capture.
     AtNodeDns,
 }
 
 impl Rules {
-    /// Keys of the survey's findings. One engine has to do all of it, so what IPv4 or plain redirection needs is among
-    /// them. Empty only if the example were no configuration, which a test excludes.
+    /// Returns the keys of the findings that these rules need. They include those of IPv4 and of plain redirection, because
+    /// one engine must do everything. Empty only if the example were invalid, which a test excludes.
     #[must_use]
     pub fn needs(self, engine: Engine) -> Needs {
         match self {

@@ -1,4 +1,4 @@
-//! Asking everything, once.
+//! Probes every feature once.
 
 use super::{bpf, net, process, system};
 use std::sync::Mutex;
@@ -7,26 +7,26 @@ use std::time::Duration;
 use weir_netfilter::probe::{Finding, Loading, RunningKernel, ipset, nft, xtables};
 use weir_netlink::Netns;
 
-/// Silence that a person bears.
+/// Delay before progress is printed, and interval between reports.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What was found out.
+/// Result of the probes.
 #[derive(Debug)]
 pub struct Survey {
     /// `uname -r`
     pub release: String,
-    /// Whether the kernel could load modules, in words.
+    /// Whether the kernel could load modules, as text.
     pub modules: String,
-    /// One line each about the process and the machine: name and value.
+    /// Facts about the process and the machine: name and value.
     pub facts: Vec<(&'static str, String)>,
-    /// Why there was no throwaway namespace to try anything in.
+    /// Why no throwaway namespace could be created.
     pub untried: Option<String>,
     /// Every feature, area by area.
     pub findings: Vec<Finding>,
 }
 
 impl Survey {
-    /// The finding of a key `AREA/FEATURE`.
+    /// Finds the finding with the key `AREA/FEATURE`.
     #[must_use]
     pub fn find(&self, key: &str) -> Option<&Finding> {
         let (area, feature) = key.split_once('/')?;
@@ -36,8 +36,8 @@ impl Survey {
     }
 }
 
-/// Asks the running kernel. `progress` is called when it takes longer than a second, with the area
-/// that is being asked.
+/// Probes the running kernel. `progress` is called every second while it runs, with the area
+/// that is being probed.
 #[must_use]
 pub fn survey(progress: impl Fn(&str) + Sync) -> Survey {
     let stage = Mutex::new("the kernel's modules");
@@ -82,7 +82,7 @@ fn ask(at: &(impl Fn(&'static str) + Sync)) -> Survey {
     }
 }
 
-/// Everything that needs a namespace, in one that is gone afterwards; and why there was none.
+/// Runs the probes that need a network namespace, in a temporary one; also returns why none could be created.
 fn in_throwaway(
     kernel: &RunningKernel,
     at: &(impl Fn(&'static str) + Sync),

@@ -1,4 +1,4 @@
-//! What files of the machine tell: sysctls, mounts, BTF.
+//! Facts read from files: sysctls, mounts, BTF.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -11,14 +11,14 @@ use weir_netfilter::probe::{Answer, Finding, finding};
 /// The name of the area in findings.
 pub const AREA: &str = "system";
 
-/// Where an answer is read.
+/// Source of an answer.
 #[derive(Clone, Copy, Debug)]
 pub enum Source {
     /// The first line of a file below `/proc/sys`, dots for slashes.
     Sysctl(&'static str),
-    /// The file is there.
+    /// Whether the file exists.
     File(&'static str),
-    /// A file system of this kind is mounted where this process sees it.
+    /// Whether a file system of this type is mounted in the mount namespace of this process.
     Mounted(&'static str),
     /// The bpf file system is mounted where programs are pinned.
     Pins,
@@ -26,10 +26,10 @@ pub enum Source {
     FileSystem(&'static str),
 }
 
-/// One line: name, where it is read, the module or option that gives it, why it matters.
+/// One row: name, source, the module or option that provides it, why it matters.
 pub type SystemRow = (&'static str, Source, &'static str, &'static str);
 
-/// Every file.
+/// All rows.
 #[rustfmt::skip]
 pub const ROWS: &[SystemRow] = &[
     ("IPv6", Source::File("/proc/net/if_inet6"), "ipv6", "IPv4 only"),
@@ -67,7 +67,7 @@ pub fn kernel_release() -> String {
     text.unwrap_or_default().trim().to_owned()
 }
 
-/// Whether weir can write sysctls, in the throwaway namespace of the calling thread.
+/// Tries to write a sysctl in the throwaway namespace of the calling thread.
 #[must_use]
 pub fn writable() -> Finding {
     of_sysctls(match sysctl::write("ipv4/conf/lo/accept_local", "1") {
@@ -77,7 +77,7 @@ pub fn writable() -> Finding {
     })
 }
 
-/// It was not tried.
+/// The finding for sysctls if nothing was tried.
 #[must_use]
 pub fn untried(why: &str) -> Finding {
     of_sysctls(Answer::Unknown(why.to_owned()))
@@ -100,7 +100,7 @@ pub fn findings() -> Vec<Finding> {
     findings_in(Path::new("/"))
 }
 
-/// The same with another directory for `/`.
+/// Reads every row below `root` instead of `/`.
 #[must_use]
 pub fn findings_in(root: &Path) -> Vec<Finding> {
     ROWS.iter()
@@ -158,7 +158,7 @@ fn read(root: &Path, source: &Source) -> Answer {
     }
 }
 
-/// Whether a file that is not there is lacking, or its file system is not mounted here.
+/// The answer for a file that does not exist: lacking, or unknown if its file system is not mounted.
 fn missing(root: &Path, path: &str) -> Answer {
     let tree = if path.starts_with("/sys/") {
         "sys/kernel"
@@ -171,7 +171,7 @@ fn missing(root: &Path, path: &str) -> Answer {
     }
 }
 
-/// Where a line of `mountinfo` mounts, if it is of this kind (`proc_pid_mountinfo(5)`).
+/// Returns the mount point of a `mountinfo` line, if the file system is of this type (`proc_pid_mountinfo(5)`).
 fn mount_point<'a>(line: &'a str, kind: &str) -> Option<&'a str> {
     let (place, what) = line.split_once(" - ")?;
     let of_kind = what.split(' ').next() == Some(kind);
