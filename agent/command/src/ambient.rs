@@ -95,7 +95,7 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<u8, Failure> {
         let engine = asked.map_or_else(|| visit.engine_to_try().map(|(engine, _)| engine), Ok);
         let engine = engine.map_err(Failure::unknown)?;
         let compiled = redirect.compile_for(asked, engine);
-        // Whether the agent's settings name nf_tables is not known here.
+        // The agent's settings, which may name nf_tables, are not known here: rules of a named engine are accepted, too.
         let of_named = || asked.is_none().then(|| redirect.compile(engine));
         let found = visit.verify_either(&compiled, of_named);
         verified(
@@ -124,7 +124,7 @@ pub(super) fn clean(a: &AmbientCleanArgs) -> Result<u8, Failure> {
             Err(reason) => return nothing(a.json, &reason),
         },
     };
-    // The routing is deleted below, with that of the engines of netfilter.
+    // The routing is deleted below, together with that of the netfilter engines.
     let detached = ebpf::hand_over(&sandbox, a.dry_run)?;
     let inside = |visit: &Visit<'_>| {
         let changes = match a.dry_run {
@@ -148,7 +148,7 @@ pub(super) fn clean(a: &AmbientCleanArgs) -> Result<u8, Failure> {
     })?
 }
 
-/// The pod's namespace, all of whose programs of weir are pinned where this command looks for pins.
+/// Opens the pod's network namespace. Fails if weir's programs in it are pinned where this command does not look.
 pub(super) fn known(
     target: &Target,
     failed: fn(&weir_netlink::Error) -> Failure,
@@ -159,7 +159,7 @@ pub(super) fn known(
     Ok(sandbox)
 }
 
-/// What the file asks for; the inner error is the reason why a pod asks for nothing.
+/// Reads the desired redirection from the file; the inner error is the reason why a pod is not redirected.
 fn redirect(source: &Source) -> Result<Result<Redirect, String>, Failure> {
     let (config, overrides) = match (&source.config, &source.pod) {
         (Some(file), _) => {
@@ -180,7 +180,7 @@ fn redirect(source: &Source) -> Result<Result<Redirect, String>, Failure> {
     Ok(Ok(redirect))
 }
 
-/// Whether its labels select it is a matter of the node agent's settings, and not asked here.
+/// Reads a pod's annotations. Labels are not evaluated: their effect depends on the node agent's settings.
 fn of_pod(file: &Path) -> Result<Result<PodOverrides, String>, Failure> {
     let text = read(file, DESCRIPTION)?;
     let pod = Pod::from_manifest(&text, &name(file)).map_err(Failure::usage)?;

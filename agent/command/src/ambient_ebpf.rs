@@ -1,4 +1,4 @@
-//! `--engine ebpf` of the commands for ambient mode, and what `weir show` and `weir clean` know of eBPF.
+//! `--engine ebpf` of the commands for ambient mode, and eBPF in `weir show` and `weir clean`.
 
 use super::args::{ApplyArgs, EngineArg};
 use super::failure::{Failure, code};
@@ -37,8 +37,8 @@ pub(super) fn plan(redirect: &Redirect, as_json: bool) -> Result<u8, Failure> {
     }
 }
 
-/// `weir apply ambient --engine ebpf`. Rules of netfilter are removed after the programs capture: packets are captured by one
-/// or by both at any moment.
+/// `weir apply ambient --engine ebpf`. Netfilter rules are removed after the programs are attached: at any moment, packets are
+/// captured by one or both.
 pub(super) fn apply(redirect: &Redirect, sandbox: &Sandbox, a: &ApplyArgs) -> Result<u8, Failure> {
     let (bpffs, node) = (bpffs().map_err(Failure::failed)?, node()?);
     let pod = Pod::in_sandbox(sandbox, &bpffs);
@@ -109,18 +109,18 @@ pub(super) fn verify(redirect: &Redirect, sandbox: &Sandbox, as_json: bool) -> R
     })
 }
 
-/// Whether eBPF is to be used: it is named, or the namespace uses it already.
+/// Whether to use eBPF for a pod: `--engine` names it, or is `auto` and the namespace already uses it.
 ///
 /// # Errors
-/// As [`is_ebpf`].
+/// See [`is_ebpf`].
 pub(super) fn is_asked(engine: EngineArg, sandbox: &Sandbox) -> KernelResult<bool> {
     is_ebpf(engine, |bpffs| Pod::in_sandbox(sandbox, bpffs).is_present())
 }
 
-/// Whether eBPF is to be used: it is named, or none is and it is in use, as the pins say.
+/// Whether to use eBPF: `--engine` names it, or is `auto` and `is_in_use` finds it by its pins.
 ///
 /// # Errors
-/// The pins cannot be looked for: programs may capture all the same.
+/// The pins cannot be read: programs may capture nevertheless.
 pub(super) fn is_ebpf(
     engine: EngineArg,
     is_in_use: impl FnOnce(&Bpffs) -> KernelResult<bool>,
@@ -144,7 +144,7 @@ pub(super) fn is_ebpf(
     })
 }
 
-/// Detaches what weir attached, and leaves the routing to rules of netfilter, or to their removal.
+/// Detaches weir's programs but keeps the routing for netfilter rules, or for their removal.
 pub(super) fn hand_over(sandbox: &Sandbox, dry_run: bool) -> Result<Vec<Change>, Failure> {
     removed(sandbox, |pod| match dry_run {
         true => {
@@ -156,7 +156,7 @@ pub(super) fn hand_over(sandbox: &Sandbox, dry_run: bool) -> Result<Vec<Change>,
     })
 }
 
-/// Detaches what weir attached in a namespace. Without a bpf file system there is nothing of it.
+/// Detaches weir's programs in a namespace. Without a bpf file system there are none.
 pub(super) fn clean(sandbox: &Sandbox) -> Result<Vec<Change>, Failure> {
     removed(sandbox, |pod| pod.remove().map_err(gone))
 }
@@ -165,7 +165,7 @@ fn gone(e: Error) -> Failure {
     Failure::failed(format!("{e}; what could be removed is gone"))
 }
 
-/// The failure of a removal that continued after programs were detached.
+/// The error of a removal that failed after programs were detached.
 pub(super) fn after(detached: &[Change], e: impl Display) -> Failure {
     match detached.is_empty() {
         true => Failure::failed(e),
@@ -183,20 +183,20 @@ fn removed(
     removed.map_err(Failure::failed)?.unwrap_or(Ok(Vec::new()))
 }
 
-/// Before anything is compared or removed: programs that are pinned in another bpf file system would be left out.
+/// Fails if weir's programs are pinned in another bpf file system: comparing or removing would miss them.
 ///
 /// # Errors
-/// There are some in one of these namespaces, or it cannot be read.
+/// A namespace has such programs, or cannot be read.
 pub(super) fn refuse_elsewhere<'a>(
     netns: impl IntoIterator<Item = &'a Netns>,
     of: Of,
 ) -> KernelResult<()> {
     let root = root();
-    // One that cannot be used has no pins.
+    // An unusable file system has no pins.
     let bpffs = Bpffs::if_mounted(&root).ok().flatten();
     for netns in netns {
         let found = match programs::elsewhere(netns, bpffs.as_ref(), of) {
-            // Without bpf(2) nothing of weir is attached by this user, and rules are all there is to look at.
+            // Without bpf(2) this user cannot have attached programs; only rules matter.
             Err(e) if e.is_permission() || e.is_unsupported() => continue,
             found => found?,
         };
@@ -212,12 +212,12 @@ pub(super) fn refuse_elsewhere<'a>(
     Ok(())
 }
 
-/// What is attached in a namespace.
+/// Reads the programs attached in a namespace.
 pub(super) fn show(netns: &Netns) -> KernelResult<programs::Shown> {
     programs::read(netns, bpffs().ok().as_ref())
 }
 
-/// The same for programs that read it.
+/// The attached programs as JSON.
 pub(super) fn json(shown: &programs::Shown) -> Value {
     let one = |program: &programs::Attached| {
         json!({

@@ -1,11 +1,11 @@
-//! Arguments that several commands have, with the help that a stranger reads.
+//! Arguments shared by several commands, with their help.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Arg, Args, ValueEnum};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-/// An address, or an address with a prefix length, which says nothing more.
+/// Parses an address, optionally with a prefix length, which is checked and ignored.
 pub(super) fn address(text: &str) -> Result<IpAddr, String> {
     let (address, length) = text.split_once('/').unwrap_or((text, "0"));
     let parsed: IpAddr = address
@@ -18,10 +18,10 @@ pub(super) fn address(text: &str) -> Result<IpAddr, String> {
     }
 }
 
-/// Where `ip netns` keeps namespaces; the second is the same where `/var/run` is a link.
+/// Directories of `ip netns`; they are the same if `/var/run` is a symbolic link.
 const NAMED: [&str; 2] = ["/run/netns", "/var/run/netns"];
 
-/// A path has a slash; everything else is a name, as `ip netns` takes it.
+/// Parses a network namespace: a path if it contains a slash, otherwise a name as of `ip netns`.
 pub(super) fn namespace(text: &str) -> Result<PathBuf, String> {
     if text.contains('/') {
         return Ok(text.into());
@@ -103,10 +103,10 @@ pub(super) enum EngineArg {
     Ebpf,
 }
 
-/// What a plan of rules takes for `auto`: it reads no namespace.
+/// Help of `auto` for plans of rules, which read no namespace.
 const PLANNED: &str = "nf_tables: a plan reads no namespace";
 
-/// `--engine` of sidecars, which eBPF does not redirect.
+/// `--engine` of commands for sidecars, which eBPF does not support.
 pub(super) fn engine_of_rules(arg: Arg) -> Arg {
     arg.value_parser(engines(None, |engine| engine != EngineArg::Ebpf))
 }
@@ -119,7 +119,7 @@ pub(super) fn planned_engine_or_programs(arg: Arg) -> Arg {
     arg.value_parser(engines(Some(PLANNED), |_| true))
 }
 
-/// The engines that a command has, with what `auto` means there.
+/// Parser of the engines that a command supports, with its meaning of `auto`.
 fn engines(
     auto: Option<&'static str>,
     has: fn(EngineArg) -> bool,

@@ -12,10 +12,10 @@ use weir_bundle::Bundle;
 use weir_core::sandboxes::cri;
 use weir_install::replace;
 
-/// For its owner alone: rules and addresses of pods are in it.
+/// Mode of the archive: only for its owner, because it contains rules and addresses of pods.
 const MODE: u32 = 0o600;
 
-/// Makes the report and writes it.
+/// Creates the archive and writes it.
 pub(super) fn run(a: &PreflightArgs, file: &Path) -> Result<u8, Failure> {
     let to_stdout = file == Path::new("-");
     check(file, to_stdout, a.json)?;
@@ -45,7 +45,7 @@ pub(super) fn run(a: &PreflightArgs, file: &Path) -> Result<u8, Failure> {
     }
 }
 
-/// Before anything takes long.
+/// Checks the arguments before the slow part.
 fn check(file: &Path, to_stdout: bool, json: bool) -> Result<(), Failure> {
     if to_stdout && json {
         return Err(Failure::usage(
@@ -57,7 +57,7 @@ fn check(file: &Path, to_stdout: bool, json: bool) -> Result<(), Failure> {
             "with --bundle - the archive goes to stdout, and that is a terminal; redirect it, or name a file",
         ));
     }
-    // A device would be replaced by a file.
+    // Writing replaces the path by a regular file, which would destroy a device.
     match std::fs::symlink_metadata(file) {
         Ok(meta) if !to_stdout && !meta.is_file() => Err(Failure::usage(format!(
             "{} is there and is no regular file; name one that may be replaced, or \"-\" for stdout",
@@ -67,7 +67,7 @@ fn check(file: &Path, to_stdout: bool, json: bool) -> Result<(), Failure> {
     }
 }
 
-/// What was written, and what is not in it.
+/// The size of the archive, and which contents are missing.
 fn summary(bundle: &Bundle, place: &str) -> String {
     let files = bundle.manifest.get("files").and_then(Value::as_array);
     let files = files.map_or(&[][..], Vec::as_slice);

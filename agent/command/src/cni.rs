@@ -142,7 +142,7 @@ pub(super) fn run(verb: CniCommand) -> Result<u8, Failure> {
     }
 }
 
-/// What ADD, CHECK and DEL are about.
+/// The arguments of ADD, CHECK and DEL.
 struct Pod {
     runner: Runner,
     networks: PodNetworks,
@@ -167,7 +167,7 @@ impl Pod {
     }
 }
 
-/// Interfaces of networks are compared when these are attached.
+/// Interface names of the networks are only compared when the networks are attached: a configuration error is a usage error.
 fn failure(e: Error) -> Failure {
     match e {
         Error::Config { .. } => Failure::usage(e),
@@ -175,7 +175,7 @@ fn failure(e: Error) -> Failure {
     }
 }
 
-/// Plugins say in words of their own, or not at all, that there is no such namespace. For DEL it may be gone.
+/// Checks that the network namespace exists: plugins report this in different words or not at all. For DEL it may be gone.
 fn has_namespace(attachment: &Attachment) -> Result<(), Failure> {
     if attachment.netns.is_empty() {
         return Err(Failure::usage(

@@ -1,8 +1,8 @@
-//! The commands, and what each is for.
+//! The commands and their descriptions.
 //!
-//! Written by hand where clap could derive it: a derived tree describes every argument of every command before
-//! it looks at the first word, and a call that runs for every pod needs one command of it. Here a
-//! command's arguments are described when it is the one that was called ([`clap::Command::defer`]).
+//! Written by hand instead of derived by clap: a derived command tree builds every argument of every command before
+//! it parses the first word, but a call that runs for every pod needs only one command. Here the arguments
+//! of a command are built only when it is called ([`clap::Command::defer`]).
 
 use super::ambient::AmbientCleanArgs;
 use super::args::{
@@ -22,8 +22,8 @@ use super::{ambient, cni, live, node_ambient, preflight, restore, show, sidecar}
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Error, FromArgMatches, Subcommand};
 
-/// Each command once: its arguments, the word that calls it, what it does, its help, and the exit codes of its class, empty where
-/// the help has its own.
+/// Defines each command: its arguments type, name, description, help, and the exit codes of its class (empty if the help has its
+/// own).
 macro_rules! commands {
     ($($Args:ident as $Command:ident, $name:literal, $about:literal, $help:expr, $codes:expr;)*) => {
         /// A command with its arguments.
@@ -97,7 +97,7 @@ commands! {
         help::DEMO, "";
 }
 
-/// One command, described when it is the one that was called.
+/// One command; its arguments are built only when it is called.
 pub fn one<A: Args>(
     name: &'static str,
     about: &'static str,
@@ -206,10 +206,10 @@ pub(super) enum CleanCommand {
 }
 
 impl Command {
-    /// Runs it. Its exit code.
+    /// Runs the command and returns its exit code.
     ///
     /// # Errors
-    /// It ended without doing what it was asked.
+    /// The command failed.
     pub fn run(self) -> Result<u8, Failure> {
         match self {
             Self::Plan(Plan { what }) => match what {

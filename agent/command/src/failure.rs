@@ -1,34 +1,34 @@
-//! Why a command ended without doing what it was asked.
+//! Failures of commands, with their exit codes.
 
 use std::fmt;
 
 /// Exit codes, the same for every command.
 pub mod code {
-    /// Done, or as desired.
+    /// Done, or in sync.
     pub const SUCCESS: u8 = 0;
     /// Failed; for `verify`: there is drift.
     pub const FAILED: u8 = 1;
     /// The arguments or the files that they name cannot be used.
     pub const USAGE: u8 = 2;
-    /// It could not be found out.
+    /// The state could not be determined.
     pub const UNKNOWN: u8 = 3;
-    /// `agent`: a signal asked to end, and the installation could not be removed.
+    /// `agent`: stopped by a signal, but the installation could not be removed.
     pub const NOT_REMOVED: u8 = 4;
-    /// The probe of `run_validation` failed, as `istio-iptables` ends and as the repair controller looks for.
+    /// The probe of `run_validation` failed; same code as `istio-iptables`, and the repair controller checks for it.
     pub const PROBE: u8 = 126;
 }
 
-/// A message for a person and a code for a program.
+/// A message and an exit code.
 #[derive(Debug)]
 pub struct Failure {
-    /// Of [`code`].
+    /// Exit code, one of [`code`].
     pub code: u8,
-    /// For a person; nothing is said if it is empty.
+    /// Message; nothing is printed if it is empty.
     pub message: String,
 }
 
 impl Failure {
-    /// Tells a person. The exit code.
+    /// Prints the message to stderr and returns the exit code.
     pub fn tell(&self) -> u8 {
         if !self.message.is_empty() {
             eprintln!("weir: {}", plain(&self.message));
@@ -36,7 +36,7 @@ impl Failure {
         self.code
     }
 
-    /// What was asked for was tried and failed.
+    /// An operation failed.
     pub fn failed(e: impl fmt::Display) -> Self {
         Self {
             code: code::FAILED,
@@ -44,7 +44,7 @@ impl Failure {
         }
     }
 
-    /// What was given cannot be used.
+    /// The arguments or input files cannot be used.
     pub fn usage(e: impl fmt::Display) -> Self {
         Self {
             code: code::USAGE,
@@ -52,8 +52,8 @@ impl Failure {
         }
     }
 
-    /// A namespace could not be opened: the argument cannot be used, unless this process may not look or lacks
-    /// the means, which is what `otherwise` says.
+    /// A namespace could not be opened: a usage error, unless this process lacks permission or resources; then
+    /// `otherwise` decides.
     pub(super) fn of_namespace(
         e: &weir_netlink::Error,
         otherwise: fn(&weir_netlink::Error) -> Self,
@@ -66,7 +66,7 @@ impl Failure {
         }
     }
 
-    /// The question has no answer.
+    /// The state could not be determined.
     pub fn unknown(e: impl fmt::Display) -> Self {
         Self {
             code: code::UNKNOWN,
@@ -75,7 +75,7 @@ impl Failure {
     }
 }
 
-/// Without the control characters of a word from a file, which a terminal would obey.
+/// Escapes control characters, which may come from a file and which a terminal would interpret.
 fn plain(message: &str) -> String {
     let is_obeyed = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
     let escaped = message.chars().map(|c| match is_obeyed(c) {

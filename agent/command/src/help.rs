@@ -1,35 +1,35 @@
-//! What the help of a command says below its arguments: examples, and the exit codes of its class.
+//! Help printed below a command's arguments: examples, and the exit codes of its class.
 
-/// Commands that print what they would write.
+/// Exit codes of commands that print desired rules.
 pub(super) const PRINTS: &str = "\
 Exit codes: 0 printed; 1 the rules cannot be made or the node's state cannot be read; 2 the arguments or input files \
 cannot be used; 3 the output could not be written.";
 
-/// Commands that only look.
+/// Exit codes of commands that only read.
 pub(super) const LOOKS: &str = "\
 Exit codes: 0 printed; 2 the arguments cannot be used; 3 the state could not be read or the output could not be written.";
 
-/// Commands that compare with a desired state.
+/// Exit codes of commands that compare with a desired state.
 pub(super) const COMPARES: &str = "\
 Exit codes: 0 in sync; 1 drift, or a foreign rule keeps packets from the redirection; 2 the arguments or input files \
 cannot be used; 3 the state could not be determined or the output could not be written.";
 
-/// Commands that write to a namespace.
+/// Exit codes of commands that write to a namespace.
 pub(super) const CHANGES: &str = "\
 Exit codes: 0 done, or nothing to do; 1 failed; 2 the arguments or input files cannot be used; 3 the output could not \
 be written.";
 
-/// The one that can test what it wrote.
+/// Exit codes of the command that can probe what it wrote.
 pub(super) const CHANGES_AND_PROBES: &str = "\
 Exit codes: 0 done, or nothing to do; 1 failed; 2 the arguments or input files cannot be used; 3 the output could not \
 be written; 126 the probe of run_validation failed, as istio-iptables ends.";
 
-/// Commands that run plugins.
+/// Exit codes of commands that run plugins.
 pub(super) const RUNS_PLUGINS: &str = "\
 Exit codes: 0 every plugin succeeded; 1 a plugin failed, could not be run or is not ready; 2 the arguments or the \
 configuration cannot be used; 3 the output could not be written.";
 
-/// The help of a command, with the codes of its class last.
+/// Appends the exit codes of the class to the help of a command.
 pub(super) fn with(text: &str, codes: &str) -> String {
     format!("{text}\n\n{codes}")
 }

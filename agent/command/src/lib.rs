@@ -1,12 +1,12 @@
-//! The commands of `weir` for people and scripts: they plan, write, compare, show and remove what is in one network namespace, run a
-//! chain of CNI plugins, and ask a kernel what it can do. None of them needs an agent, or knows one.
+//! The commands of `weir` for people and scripts: they plan, apply, verify, show and remove objects in one network namespace, run
+//! a chain of CNI plugins, and probe the features of a kernel. None of them needs or contacts an agent.
 //!
-//! [`Command`] is parsed and run; [`failure`] says how it ends, [`output`] writes what it answers. `args` are arguments that several
-//! commands have, `source` reads what is desired, and each other file is a command.
+//! [`Command`] is parsed and run; [`failure`] has the exit codes, [`output`] writes the result. `args` are arguments shared by
+//! several commands, `source` reads the desired state, and each other file is a command.
 #![forbid(unsafe_code)]
 
-/// In place of the macro of std, which panics when stderr cannot be written (a full disk, a closed terminal): a
-/// message that nobody can read must not end a command half-way, nor change its exit code.
+/// Replaces the macro of std, which panics if stderr cannot be written (a full disk, a closed terminal): an
+/// unwritable message must neither interrupt a command nor change its exit code.
 macro_rules! eprintln {
     ($($message:tt)*) => {{
         use std::io::Write as _;

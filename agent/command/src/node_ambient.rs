@@ -1,6 +1,6 @@
 //! `weir plan|apply|verify|clean node-ambient`
 //!
-//! They act on the network namespace of the node, by default on the one that the command runs in.
+//! They act on the network namespace of the node; by default, the one that the command runs in.
 
 use super::ambient_ebpf::{bpffs, is_ebpf, refuse_elsewhere};
 use super::args::{EngineArg, namespace as at};
@@ -92,8 +92,8 @@ pub(super) fn plan(a: &NodeAmbientArgs) -> Result<u8, Failure> {
     }
 }
 
-/// `weir verify node-ambient`: others' objects with the same numbers are warnings, but for those by which packets pass the proxy or
-/// are lost.
+/// `weir verify node-ambient`. Foreign objects with the same numbers are only warnings, unless they make packets bypass the proxy
+/// or be lost.
 pub(super) fn verify(a: &NodeAmbientArgs) -> Result<u8, Failure> {
     let ending = |is_empty| match is_empty {
         true => code::SUCCESS,
@@ -128,7 +128,7 @@ pub(super) fn apply(a: &NodeAmbientApplyArgs) -> Result<u8, Failure> {
     let apply = || weir_node_ambient::apply(&config, &netns, engine, a.force);
     let change = apply().map_err(Failure::failed)?;
     if detach(&netns, Some(&config))?.is_some() {
-        // Both need a route and a policy rule in the proxy's namespace, which went as well.
+        // Programs and rules share a route and a policy rule in the proxy's namespace, which detaching removed.
         apply().map_err(Failure::failed)?;
     }
     shown(&change, a.about.json, "changed")
@@ -155,7 +155,7 @@ pub(super) fn clean(a: &NodeAmbientCleanArgs) -> Result<u8, Failure> {
     let config = a.config.as_deref().map(config).transpose()?;
     let netns = namespace(a.host_netns.as_deref())?;
     known(&netns, config.as_ref()).map_err(Failure::failed)?;
-    // What keeps one of both does not keep the other.
+    // A failure to remove one does not prevent removing the other.
     let detached = detach(&netns, config.as_ref());
     let removed = weir_node_ambient::remove(&netns, config.as_ref());
     let (detached, mut removed) = match (detached, removed) {
@@ -183,15 +183,15 @@ pub(super) fn clean(a: &NodeAmbientCleanArgs) -> Result<u8, Failure> {
     output::text(&text)
 }
 
-/// Removes programs of eBPF, if there are any at the node or at a proxy; `None`: there are none.
+/// Removes eBPF programs at the node and at its proxies; `None` if there are none.
 fn detach(netns: &Netns, config: Option<&Config>) -> Result<Option<Vec<String>>, Failure> {
     ebpf::remove_pinned(netns, &root(), config).map_err(Failure::failed)
 }
 
-/// All programs of weir, at the node and at these proxies, are pinned where this command looks for pins.
+/// Fails if weir's programs at the node or at these proxies are pinned where this command does not look.
 fn known(netns: &Netns, config: Option<&Config>) -> weir_netlink::Result<()> {
     let proxies = config.into_iter().flat_map(|config| &config.proxies);
-    // One that cannot be opened is told of by what needs it.
+    // A namespace that cannot be opened is reported by the code that needs it.
     let proxies = proxies.filter_map(|proxy| Netns::open(&proxy.netns).ok());
     let proxies: Vec<Netns> = proxies.collect();
     refuse_elsewhere(std::iter::once(netns).chain(&proxies), Of::Node)
@@ -212,12 +212,12 @@ fn asked(a: &NodeAmbientArgs) -> Result<(Config, Netns, Option<Engine>), Failure
     Ok((config(&a.config)?, netns, named(a.engine, None)))
 }
 
-/// Programs are named, or the node has some.
+/// Whether to use eBPF: `--engine` names it, or is `auto` and the node already uses it.
 fn is_by_programs(engine: EngineArg, netns: &Netns) -> weir_netlink::Result<bool> {
     is_ebpf(engine, |bpffs| Programs::of(netns, bpffs).is_in_use())
 }
 
-/// How the node differs from what is asked for.
+/// Differences between the node and the configuration.
 enum Compared {
     Rules(Box<Change>),
     Programs(Box<ebpf::Change>),
@@ -301,7 +301,7 @@ fn shown(change: &Change, is_json: bool, verb: &str) -> Result<u8, Failure> {
             "capturing": node.is_capturing(),
             "proxy": proxy,
             "tunnel": node.carrier.to_string(),
-            // Its name before.
+            // Former name of `tunnel`.
             "carrier": node.carrier.to_string(),
             "engine": change.engine.to_string(),
             "host": lines(&change.host),

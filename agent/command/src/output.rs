@@ -1,4 +1,4 @@
-//! What is printed.
+//! Output of the commands.
 
 use super::failure::{Failure, code};
 use serde_json::{Value, json};
@@ -13,35 +13,35 @@ use weir_netlink::attr::bytes_of;
 /// Writes text to stdout.
 ///
 /// # Errors
-/// It cannot be written.
+/// Stdout cannot be written.
 pub fn text(text: &str) -> Result<u8, Failure> {
     stream(|out| out.write_all(text.as_bytes()))
 }
 
-/// Writes an answer to stdout, piece by piece. One that cannot be written counts as one that could not be found out: 1 is
-/// an answer of its own (drift, a job that does not work).
+/// Writes a result to stdout, piece by piece. If it cannot be written, the exit code is [`code::UNKNOWN`]: 1 is
+/// a result of its own (drift, a job that does not work).
 pub(super) fn stream(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<u8, Failure> {
     written(write_out(write))
 }
 
-/// The same where it was written already.
+/// Converts the result of writing to stdout, as `stream` does.
 ///
 /// # Errors
-/// It cannot be written.
+/// Stdout cannot be written.
 pub fn written(result: io::Result<()>) -> Result<u8, Failure> {
     match result {
         Ok(()) => Ok(code::SUCCESS),
-        // The reader has seen enough (`weir show | head`), and a script that needs all of it is told by the code.
+        // The reader closed the pipe (`weir show | head`): no message, but the exit code tells a script that output is missing.
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Err(Failure::unknown("")),
         Err(e) => Err(match e.downcast::<weir_netlink::Error>() {
-            // What was to be written could not be read to its end.
+            // The data to be written could not be read completely.
             Ok(e) => Failure::unknown(e),
             Err(e) => Failure::unknown(format!("cannot write to stdout: {e}")),
         }),
     }
 }
 
-/// Writes comments and names in the encoding that they have in the kernel, see [`bytes_of`].
+/// Writes comments and names in the kernel's encoding, see [`bytes_of`].
 pub(super) struct Bytes<'a>(pub(super) &'a mut dyn Write);
 
 impl Write for Bytes<'_> {
@@ -58,11 +58,11 @@ impl Write for Bytes<'_> {
     }
 }
 
-/// Writes what a command has done. One that cannot be written counts as in `stream`, also when the reader is gone: the
-/// message says what is so all the same.
+/// Writes a report of changes. If it cannot be written, the exit code is as in `stream`, even if the reader closed the pipe;
+/// the message adds `is_so`, the state that is in force nevertheless.
 ///
 /// # Errors
-/// It cannot be written.
+/// Stdout cannot be written.
 pub fn report(text: &str, is_so: &str) -> Result<u8, Failure> {
     match write_out(|out| out.write_all(text.as_bytes())) {
         Ok(()) => Ok(code::SUCCESS),
@@ -80,20 +80,20 @@ fn write_out(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result
 /// Writes JSON to stdout, with a newline.
 ///
 /// # Errors
-/// It cannot be written.
+/// Stdout cannot be written.
 pub fn json(value: &Value) -> Result<u8, Failure> {
     text(&json_text(value))
 }
 
-/// As it is written.
+/// The text of `value` as [`json`] writes it.
 pub fn json_text(value: &Value) -> String {
     format!("{value:#}\n")
 }
 
-/// Appends one line, whatever is in the value.
+/// Appends the value as one line: line breaks in it become spaces.
 pub fn push_line(text: &mut String, value: &impl Display) {
     let start = text.len();
-    // Writing to a String does not fail.
+    // Writing to a `String` does not fail.
     let _ = write!(text, "{value}");
     let written = text.get(start..).unwrap_or_default();
     let breaks: Vec<usize> = written.match_indices('\n').map(|(at, _)| at).collect();
@@ -194,7 +194,7 @@ pub(super) fn sets(sets: &[Set]) -> Value {
     sets.iter().map(set).collect()
 }
 
-/// A diff that a person reads at a glance.
+/// A short diff for people.
 pub(super) fn differences(changes: &[Change], netns: &str) -> String {
     let n = changes.len();
     let plural = if n == 1 { "" } else { "s" };

@@ -1,4 +1,4 @@
-//! Reading what may be a pipe: with a deadline, unlike `read(2)`.
+//! Reads a file or pipe with a deadline, unlike `read(2)`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, IsTerminal, Read, Result};
@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// How long the other end of a pipe may be silent: the program there may have to think.
+/// Maximum time without data: the program at the other end of a pipe may need time.
 const SILENCE: Duration = Duration::from_secs(30);
 /// Delay before the name of the silent file is printed.
 const NOTICE: Duration = Duration::from_secs(3);
-/// How long all of it may take.
+/// Maximum time for the whole input.
 const WHOLE: Duration = Duration::from_secs(300);
 
 /// A file, a pipe or a device, read with a deadline.
 #[derive(Debug)]
 pub(super) struct Patient {
     file: File,
-    /// None for a person at a terminal.
+    /// [`SILENCE`]; `None` for a terminal, where a person may type slowly.
     silence: Option<Duration>,
     until: Instant,
     /// Its name in the line about the delay; `None` once it is printed.
@@ -38,7 +38,7 @@ impl Patient {
         }
     }
 
-    /// What is at this path. A pipe without a writer is opened at once; reading it waits.
+    /// Opens a path. Opening a pipe without a writer does not block; reading it waits.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let file = OpenOptions::new()
@@ -48,14 +48,14 @@ impl Patient {
         Ok(Self::new(file, Some(SILENCE), &path.display().to_string()))
     }
 
-    /// Stdin, of which nothing has been read yet.
+    /// Opens stdin, of which nothing has been read yet.
     pub(super) fn stdin() -> Result<Self> {
         let file = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
         let silence = (!file.is_terminal()).then_some(SILENCE);
         Ok(Self::new(file, silence, "stdin"))
     }
 
-    /// Returns when there is something to read, or the end.
+    /// Waits for data or end of file.
     fn wait(&mut self) -> Result<()> {
         let Some(silence) = self.silence else {
             return Ok(());
@@ -77,7 +77,7 @@ impl Patient {
         Ok(())
     }
 
-    /// Whether there is something to read, or the end, within this time.
+    /// Whether data or end of file arrives within this time.
     fn comes(&self, wait: Duration) -> Result<bool> {
         let wait = PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX);
         let mut fds = [PollFd::new(self.file.as_fd(), PollFlags::POLLIN)];
@@ -90,7 +90,7 @@ impl Read for Patient {
         loop {
             self.wait()?;
             match self.file.read(buf) {
-                // Another reader of the same pipe was first.
+                // Another reader of the pipe took the data.
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {}
                 read => return read,
             }

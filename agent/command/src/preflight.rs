@@ -43,7 +43,7 @@ pub(super) enum JobArg {
     NodeEbpf,
 }
 
-/// Asks the kernel and judges the jobs.
+/// Probes the kernel and judges the jobs.
 pub(super) fn run(a: &PreflightArgs) -> Result<u8, Failure> {
     if let Some(file) = &a.bundle {
         return bundle::run(a, file);
@@ -63,18 +63,18 @@ pub(super) fn run(a: &PreflightArgs) -> Result<u8, Failure> {
         let colour = !plain && std::io::stdout().is_terminal();
         output::text(&weir_preflight::text(&survey, &verdicts, colour))?;
     }
-    // The exit code counts jobs that only a setting chooses when `--job` names them.
+    // Jobs that only a setting selects count for the exit code only if `--job` names them.
     let counts = |(job, _): &(&Job, Verdict)| job.is_default() || !a.job.is_empty();
     let verdicts: Vec<_> = verdicts.into_iter().filter(counts).collect();
     Ok(exit_code(&verdicts))
 }
 
-/// What takes long is said.
+/// Prints progress of a slow probe.
 pub(super) fn progress(stage: &str) {
     eprintln!("weir: still asking about {stage}");
 }
 
-/// A job that does not work counts more than one that could not be judged.
+/// A job that does not work takes precedence over one that could not be judged.
 fn exit_code(verdicts: &[(&Job, Verdict)]) -> u8 {
     let any = |outcome| verdicts.iter().any(|(_, v)| v.outcome == outcome);
     if any(Outcome::DoesNotWork) {
@@ -87,7 +87,7 @@ fn exit_code(verdicts: &[(&Job, Verdict)]) -> u8 {
 }
 
 impl JobArg {
-    /// As in [`JOBS`].
+    /// Its name in [`JOBS`].
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Sidecar => "sidecar",

@@ -1,7 +1,7 @@
-//! Addresses, policy rules and routes of a namespace, for `weir show`: in the words of `ip`, as `weir plan` and
+//! Addresses, policy rules and routes of a namespace, for `weir show`: in the syntax of `ip`, as `weir plan` and
 //! `weir verify` print them.
 //!
-//! What the kernel puts into every namespace is left out: `127.0.0.1/8` and `::1/128` of `lo` and their routes,
+//! Objects that the kernel creates in every namespace are omitted: `127.0.0.1/8` and `::1/128` of `lo` and their routes,
 //! the rules for the tables local, main and default, and its own routes in the table local.
 
 use serde_json::{Value, json};
@@ -16,20 +16,20 @@ use weir_netlink::{Netns, Result};
 /// The priorities and tables of the kernel's own rules (`fib_default_rules_init()` in net/ipv4/fib_rules.c).
 const DEFAULT_RULES: [(u32, u32); 3] = [(0, RT_TABLE_LOCAL), (32766, RT_TABLE_MAIN), (32767, 253)];
 
-/// A line without the word "ip", and whether weir made the object.
+/// A line without the word `ip`, and whether weir created the object.
 struct Line {
     text: String,
     ours: bool,
 }
 
-/// What a namespace has.
+/// Addresses, policy rules and routes of a namespace.
 pub(super) struct Shown {
     addresses: Vec<Line>,
     rules: Vec<Line>,
     routes: Vec<Line>,
 }
 
-/// Reads all of it.
+/// Reads the network namespace.
 pub(super) fn read(netns: &Netns) -> Result<Shown> {
     let routing = Routing::open_in(netns)?;
     let links: BTreeMap<u32, String> = routing
@@ -38,7 +38,7 @@ pub(super) fn read(netns: &Netns) -> Result<Shown> {
         .map(|link| (link.index, link.name))
         .collect();
     let all_rules = routing.rules()?;
-    // Of all tables: what no rule looks up may be looked up by a packet's link, or by a rule that comes later.
+    // Routes of all tables: a table without a policy rule may be used by a packet's link (VRF), or by a rule added later.
     let mut routes = routing.all_routes()?;
     routes.retain(|route| !is_of_lo(route, &links) && !is_local(route));
     routes.sort_by_key(|route| route.table);
@@ -57,7 +57,7 @@ pub(super) fn read(netns: &Netns) -> Result<Shown> {
 }
 
 impl Shown {
-    /// One line for each object.
+    /// One line per object.
     pub(super) fn text(&self) -> String {
         let lines = [&self.addresses, &self.rules, &self.routes];
         let mut text = String::new();
@@ -91,7 +91,7 @@ fn dash(family: AddressFamily) -> &'static str {
 fn device(index: u32, links: &BTreeMap<u32, String>) -> String {
     match links.get(&index) {
         Some(name) => name.clone(),
-        // It came into being in the meantime.
+        // The link was created after the links were read.
         None => format!("if{index}"),
     }
 }
@@ -110,8 +110,8 @@ fn is_of_lo(route: &Route, links: &BTreeMap<u32, String>) -> bool {
             .is_some_and(|name| name == "lo")
 }
 
-/// The kernel's own routes in the table local. Before 5.11 that of multicast over IPv6 has the protocol of `ip`, and others
-/// may have none.
+/// Whether this is one of the kernel's own routes in the table local. Before 5.11 the IPv6 multicast route has the protocol of
+/// `ip` (boot), and others may have none.
 fn is_local(route: &Route) -> bool {
     let made = matches!(u8::from(route.protocol), 0 | 2);
     route.table == RT_TABLE_LOCAL && (made || route.dst.to_string() == "ff00::/8")
@@ -138,7 +138,7 @@ fn of_address(address: &Address, links: &BTreeMap<u32, String>) -> Line {
     }
     Line {
         text,
-        // An address bears no sign of who made it; this one has no other use.
+        // Addresses do not record their creator; this one has no other use.
         ours: address.net.to_string() == "::6/128",
     }
 }
@@ -212,7 +212,7 @@ fn table(number: u32) -> String {
     }
 }
 
-/// Who made it, with the names of `rt_protos`; nothing where nobody said.
+/// The creator of a route or rule (`proto`), with the names of `rt_protos`; empty for protocol 0.
 fn proto(protocol: RouteProtocol) -> String {
     let name = match u8::from(protocol) {
         0 => return String::new(),

@@ -38,7 +38,7 @@ pub struct ShowArgs {
     pub(super) json: bool,
 }
 
-/// `weir show`: any namespace may be looked at, the host's too.
+/// `weir show`. Any namespace is allowed, even the host's.
 pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
     let netns = source::netns(&a.target, |e| Failure::unknown(e))?;
     let wants = |engine| a.engine == ShowEngine::All || a.engine == engine;

@@ -41,7 +41,7 @@ pub(super) fn plan(a: &PlanArgs) -> Result<u8, Failure> {
     }
 }
 
-/// What [`report`] has to say of a removal.
+/// Argument of [`report`] for a removal: no engine, no warnings.
 pub(super) const NO_ENGINE: (Option<Engine>, Vec<String>) = (None, Vec::new());
 
 pub(super) fn nothing(json: bool, reason: &str) -> Result<u8, Failure> {
@@ -52,7 +52,7 @@ pub(super) fn nothing(json: bool, reason: &str) -> Result<u8, Failure> {
     Ok(code::SUCCESS)
 }
 
-/// What there is although the pod asks for no redirection, and makes none itself.
+/// Lists the objects of a redirection in the namespace of a pod that asks for none. Empty if the pod's init container makes its own.
 fn left_over(declined: &Declined, visit: &Visit<'_>) -> weir_netlink::Result<Vec<Change>> {
     match declined.has_own {
         true => Ok(Vec::new()),
@@ -60,7 +60,7 @@ fn left_over(declined: &Declined, visit: &Visit<'_>) -> weir_netlink::Result<Vec
     }
 }
 
-/// `weir apply` for a pod that asks for no redirection: an apply removes none.
+/// `weir apply` for a pod that asks for no redirection. It removes nothing.
 fn left_alone(declined: &Declined, visit: &Visit<'_>, json: bool) -> Result<u8, Failure> {
     let left = left_over(declined, visit).map_err(Failure::failed)?;
     if left.is_empty() {
@@ -130,7 +130,8 @@ fn apply_in(a: &ApplyArgs, given: &Text, visit: &Visit<'_>) -> Result<u8, Failur
     reported
 }
 
-/// Writes a redirection, or only finds what would be written. The texts are warnings of what `weir verify` reports all the same.
+/// Applies a redirection, or with `dry_run` only plans it. The returned texts are warnings: problems that remain and that
+/// `weir verify` reports, too.
 pub(super) fn written<D: Intended>(
     visit: &Visit<'_>,
     redirect: &D,
@@ -154,7 +155,7 @@ pub(super) fn written<D: Intended>(
     Ok((changes, engine, warnings))
 }
 
-/// The probe that `run_validation` asks for.
+/// Prepares the probe of `run_validation`.
 fn probe(redirect: &Redirect, netns: &Netns) -> Result<Probe, Failure> {
     let Redirect { config, intent, .. } = redirect;
     let first = |ids: &[IdRange]| ids.first().map(|range| *range.0.start());
@@ -176,7 +177,7 @@ fn probe(redirect: &Redirect, netns: &Netns) -> Result<Probe, Failure> {
     })
 }
 
-/// One line for each change; the warnings are on stderr.
+/// Prints one line per change, and warnings to stderr.
 pub(super) fn report(
     changes: &[impl Display],
     sandbox: &Sandbox,
@@ -255,7 +256,7 @@ fn verify_in(a: &VerifyArgs, given: &Text, visit: &Visit<'_>) -> Result<u8, Fail
     verified(found, visit, engine, a.desired.json)
 }
 
-/// What `verify` found where nothing is desired.
+/// Prints the result of `verify` if no redirection is desired.
 fn unexpected(left: &[Change], visit: &Visit<'_>, reason: &str, json: bool) -> Result<u8, Failure> {
     if left.is_empty() {
         return nothing(json, reason);
@@ -283,7 +284,7 @@ fn differences(changes: &[Change]) -> Vec<serde_json::Value> {
     changes.iter().map(one).collect()
 }
 
-/// What `verify` found: lines or JSON, and the exit code. What hinders is told from drift: `apply` does not change it.
+/// Prints the result of `verify` and returns the exit code. Hindrances are not drift: `apply` does not change them.
 pub(super) fn verified(
     found: Vec<Change>,
     visit: &Visit<'_>,
@@ -297,7 +298,7 @@ pub(super) fn verified(
     let is_good = changes.is_empty() && warnings.is_empty();
     let netns = visit.sandbox().netns().id();
     let is_lacking =
-        // What is blocked is no simple lack: the line that names the foreign object is needed.
+        // A blocked object is not simply missing: print the line that names the foreign object.
         |c: &Change| c.difference() == Difference::Missing && !matches!(c, Change::Overtake(..) | Change::Blocked(..));
     if json {
         output::json(&json!({
@@ -332,12 +333,12 @@ pub(super) fn verified(
     })
 }
 
-/// All of the redirection is there, and packets are kept from it.
+/// The redirection is complete, but foreign rules keep packets from it.
 pub(super) fn conflict(netns: impl Display) -> String {
     format!("conflict: {netns} holds the redirection, and foreign rules keep packets from it\n")
 }
 
-/// What keeps them, a line for each.
+/// One line per warning.
 pub(super) fn warned(warnings: &[String]) -> String {
     let mut text = String::new();
     for warning in warnings {

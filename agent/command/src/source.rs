@@ -1,4 +1,4 @@
-//! What is desired, from a file: a configuration or a pod.
+//! Desired state, read from a file: a configuration or a pod.
 
 use super::agent_settings::AgentSettings;
 use super::args::{EngineArg, Source, Target};
@@ -17,30 +17,30 @@ use weir_cni::redirection::{Desired as _, Sandbox, Scheme, Visit};
 use weir_netlink::Netns;
 use weir_netlink::attr::text_of;
 
-/// What a file asks for.
+/// Desired state of a namespace.
 pub(super) enum Desired {
     /// This redirection.
     Redirect(Box<Redirect>),
-    /// A pod that asks for none.
+    /// The pod asks for no redirection.
     Nothing(Declined),
 }
 
 /// Why a pod asks for no redirection.
 pub(super) struct Declined {
     pub(super) reason: String,
-    /// It makes one itself.
+    /// Whether the pod makes its own redirection (init container).
     pub(super) has_own: bool,
 }
 
-/// A redirection as it was given and as it was understood.
+/// A redirection as given and as parsed.
 pub(super) struct Redirect {
-    /// The command's switches; of a pod none is set.
+    /// The configuration with its switches; the default for a pod.
     pub(super) config: SidecarConfig,
     pub(super) intent: Intent,
-    /// The engine that the command line or the configuration names.
+    /// The engine named by the command line or the configuration.
     pub(super) named: Option<Engine>,
-    /// An engine that is chosen gets upstream's rules for it, as a named one does: those of a configuration, which is for the rules
-    /// alone. A pod has what the plugin would write.
+    /// True for a configuration: an engine that is chosen automatically gets the same rules as a named one (upstream's). False for
+    /// a pod: it gets the rules that the plugin would write.
     pub(super) as_named: bool,
 }
 
@@ -59,23 +59,23 @@ impl weir_cni::redirection::Desired for Redirect {
     }
 }
 
-/// Where a pod's addresses are found.
+/// Source of a pod's addresses.
 pub(super) enum Addresses<'a> {
-    /// In its namespace; and what it means when that cannot be read.
+    /// The network namespace; `failed` converts an error of reading it.
     Of {
         visit: &'a Visit<'a>,
         failed: fn(&weir_netlink::Error) -> Failure,
     },
-    /// As given; if none are given, as the pod's status says.
+    /// The given addresses; if empty, those in the pod's status.
     Given(&'a [IpAddr]),
 }
 
-/// The engine that is named; none where it is to be chosen. What the command line says goes before what the
-/// configuration says.
+/// Returns the named engine; `None` if it is chosen automatically. The command line takes precedence over the
+/// configuration.
 pub(super) fn named(arg: EngineArg, config: Option<&SidecarConfig>) -> Option<Engine> {
     let configured = config.and_then(SidecarConfig::engine);
     let asked = match arg {
-        // eBPF is no engine of rules: sidecars do not have it, and the commands that have it ask before this.
+        // eBPF is not an engine of rules: sidecars do not support it, and commands that do handle it before this call.
         EngineArg::Auto | EngineArg::Ebpf => None,
         EngineArg::Nft => Some(Engine::Nft),
         EngineArg::Xtables => Some(Engine::Xtables),
@@ -92,8 +92,8 @@ pub(super) fn named(arg: EngineArg, config: Option<&SidecarConfig>) -> Option<En
 }
 
 impl Redirect {
-    /// The engine to begin with: the one that is named, else what the namespace uses already, or what the kernel has;
-    /// of a plan, which knows no namespace, nf_tables.
+    /// The engine to try first: the named one, else the one that the namespace already uses, else one that the kernel has;
+    /// nf_tables for a plan, which has no namespace.
     pub(super) fn engine(&self, addresses: &Addresses<'_>) -> Result<Engine, Failure> {
         match (self.named, addresses) {
             (Some(engine), _) => Ok(engine),
@@ -105,7 +105,7 @@ impl Redirect {
         }
     }
 
-    /// As rules of that engine.
+    /// Compiles the redirection for [`Self::engine`].
     pub(super) fn compiled(
         &self,
         addresses: &Addresses<'_>,
@@ -114,7 +114,7 @@ impl Redirect {
         Ok((self.compile_for(self.named, engine), engine))
     }
 
-    /// What is as good where no engine is named: what the plugin writes for one that it chooses, or upstream's rules for it.
+    /// An equally valid redirection if no engine is named: the rules of the plugin for a chosen engine, or upstream's rules for it.
     pub(super) fn other(&self, engine: Engine) -> Option<Compiled> {
         if self.named.is_some() || engine != Engine::Nft {
             return None;
@@ -126,7 +126,7 @@ impl Redirect {
     }
 }
 
-/// A configuration or a pod, as it was given.
+/// The text of a configuration or a pod.
 pub(super) struct Text {
     text: String,
     name: String,
@@ -160,7 +160,7 @@ impl Text {
     }
 }
 
-/// Understands everything before anything is done.
+/// Parses and validates all input before anything is changed.
 pub(super) fn desired(
     given: &Text,
     arg: EngineArg,
@@ -195,7 +195,7 @@ pub(super) fn desired(
     })))
 }
 
-/// The configuration, and whether it says if IPv6 is redirected.
+/// Parses the configuration; also returns whether `enable_ipv6` is given.
 fn from_config(given: &Text) -> Result<(SidecarConfig, bool), Failure> {
     let mut config = SidecarConfig::from_json(&given.text, &given.name).map_err(Failure::usage)?;
     let env = |name: &str| std::env::var(name).ok();
@@ -207,8 +207,8 @@ fn from_config(given: &Text) -> Result<(SidecarConfig, bool), Failure> {
     Ok((config, is_given))
 }
 
-/// Why IPv6 is left out, where that may not be what is wanted: upstream finds out itself whether the pod has IPv6, and
-/// writes down what it found.
+/// Warns if IPv6 is not redirected and that may be unintended: upstream detects whether the pod has IPv6 and writes the
+/// result into the configuration.
 fn only_ipv4(
     config: &SidecarConfig,
     is_given: bool,
@@ -236,7 +236,7 @@ fn only_ipv4(
         Addresses::Of { visit, .. } => visit.addresses(),
         Addresses::Given(given) => given.to_vec(),
     };
-    // Loopback and link-local addresses are there wherever there is IPv6.
+    // Loopback and link-local addresses exist wherever IPv6 is enabled.
     let reaches_far = |ip: &IpAddr| match ip {
         IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local() && !ip.is_multicast(),
         IpAddr::V4(_) => false,
@@ -247,7 +247,7 @@ fn only_ipv4(
     ))
 }
 
-/// The inner error is why the pod asks for nothing.
+/// Parses a pod; the inner error is why it is not redirected.
 fn from_pod(given: &Text, addresses: &Addresses<'_>) -> Result<Result<Intent, Declined>, Failure> {
     let pod = Pod::from_manifest(&given.text, &given.name).map_err(Failure::usage)?;
     let facts = PodFacts::of(&pod);
@@ -277,7 +277,7 @@ fn in_order(mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
     addresses
 }
 
-/// The addresses that the API server knows; a manifest that was never scheduled has none.
+/// The addresses in the pod's status; a manifest of an unscheduled pod has none.
 fn status_addresses(pod: &Pod, facts: &PodFacts) -> Vec<IpAddr> {
     let status = &pod.status;
     let mut found: Vec<IpAddr> = status.pod_ips.clone();
@@ -287,13 +287,13 @@ fn status_addresses(pod: &Pod, facts: &PodFacts) -> Vec<IpAddr> {
             "weir: pod {facts} has no address yet: planned as if it had an IPv4 address; \
              --address ADDRESS says otherwise"
         );
-        // From the network that is kept for documentation (RFC 5737).
+        // An address reserved for documentation (RFC 5737).
         return vec![IpAddr::from([192, 0, 2, 1])];
     }
     found
 }
 
-/// What a file is called in messages; "-" is stdin.
+/// The name of a file in messages; `-` is stdin.
 pub(super) fn name(file: &Path) -> String {
     match is_stdin(file) {
         true => "stdin".to_owned(),
@@ -306,12 +306,12 @@ fn is_stdin(file: &Path) -> bool {
 }
 
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
-/// The largest text that is restored: several million entries of `ipset save`.
+/// Maximum size of a text to restore: several million entries of `ipset save`.
 pub(super) const RESTORED: u64 = 256 << 20;
-/// The largest configuration or manifest, as everywhere: the API server stores objects of at most 1.5 MiB.
+/// Maximum size of a configuration or manifest, the same limit as everywhere: the API server stores objects of at most 1.5 MiB.
 pub(super) const DESCRIPTION: u64 = weir_cni::files::LIMIT;
 
-/// A file of at most `limit` bytes as text; "-" is stdin. Pipes and devices are read too: a shell gives them in place of files.
+/// Reads a file of at most `limit` bytes as UTF-8 text; `-` is stdin. Pipes and devices are accepted: a shell may pass them as files.
 pub(super) fn read(file: &Path, limit: u64) -> Result<String, Failure> {
     String::from_utf8(read_bytes(file, limit)?).map_err(|e| {
         let remedy = match is_stdin(file) {
@@ -322,7 +322,7 @@ pub(super) fn read(file: &Path, limit: u64) -> Result<String, Failure> {
     })
 }
 
-/// The same in any encoding: see [`text_of`].
+/// Reads a file in any encoding: see [`text_of`].
 pub(super) fn read_any(file: &Path, limit: u64) -> Result<String, Failure> {
     let bytes = read_bytes(file, limit)?;
     Ok(match bytes.is_ascii() {
@@ -352,14 +352,14 @@ fn read_bytes(file: &Path, limit: u64) -> Result<Vec<u8>, Failure> {
             limit >> 20
         )));
     }
-    // The byte order mark that editors of other systems put first.
+    // Some editors write a byte order mark.
     if text.starts_with(BYTE_ORDER_MARK) {
         text.drain(..BYTE_ORDER_MARK.len());
     }
     Ok(text)
 }
 
-/// The pod's namespace; `failed` says what it means when it cannot be opened and the argument is not to blame.
+/// Opens the pod's network namespace; `failed` converts an error that is not caused by the argument.
 pub(super) fn sandbox(
     target: &Target,
     failed: fn(&weir_netlink::Error) -> Failure,
@@ -368,7 +368,7 @@ pub(super) fn sandbox(
     sandbox.map_err(|e| Failure::of_namespace(&e, failed))
 }
 
-/// Any namespace.
+/// Opens any network namespace.
 pub(super) fn netns(
     target: &Target,
     failed: fn(&weir_netlink::Error) -> Failure,
@@ -379,7 +379,7 @@ pub(super) fn netns(
 fn open(target: &Target) -> weir_netlink::Result<Netns> {
     match (&target.netns, target.pid) {
         (Some(path), _) => Netns::open(path),
-        // The parser lets nobody through with neither; 0 is no process.
+        // clap requires one of the two; 0 is not a valid PID.
         (None, pid) => Netns::of_pid(pid.unwrap_or(0)),
     }
 }

@@ -1,4 +1,4 @@
-//! `weir restore --test`: what the kernel would say, while nothing is changed and no module is loaded.
+//! `weir restore --test`: checks what the kernel would accept, without changing anything or loading modules.
 
 use super::failure::Failure;
 use std::collections::BTreeSet;
@@ -7,11 +7,11 @@ use weir_netfilter::probe::{self, Answer};
 use weir_netfilter::xtables::{self, Script, XtFamily};
 use weir_netlink::Netns;
 
-/// What could not be found out, once nothing was found to be lacking.
+/// Facts that could not be determined, if nothing is known to be lacking.
 pub(super) type Untold = Vec<String>;
 
-/// For `iptables-restore`. The kernel is asked for tables in a throwaway namespace, where they may come into
-/// being.
+/// Checks a text of `iptables-restore`. Tables are probed in a throwaway namespace, because probing may create
+/// them.
 pub(super) fn tables(netns: &Netns, script: &Script, keep: bool) -> Result<Untold, Failure> {
     let kernel = probe::RunningKernel::read();
     let checked = netns.run(|| xtables::XtEngine::open()?.check(script, keep, &kernel));
@@ -42,12 +42,12 @@ pub(super) fn tables(netns: &Netns, script: &Script, keep: bool) -> Result<Untol
     verdict(lacking, untold)
 }
 
-/// For `ipset restore`: the types and options of the sets that the text creates.
+/// Checks a text of `ipset restore`: the types and options of the sets that it creates.
 pub(super) fn sets(netns: &Netns, text: &str, known: Vec<Header>) -> Result<Untold, Failure> {
     let mut parser = ipset::restore::Parser::new(known);
     let mut created = Vec::new();
     for (n, line) in text.lines().enumerate() {
-        // The text was read before; what it says is known to be sound.
+        // The caller has already checked the text.
         if let Ok(Some(statement)) = parser.line(line)
             && let ipset::restore::Command::Create(header) = statement.command
         {

@@ -1,8 +1,8 @@
 //! `weir preflight`: the features of this node, and which jobs of weir they allow.
 //!
 //! ```text
-//! survey   probe the kernel, in a throwaway namespace, without loading modules -> Survey
-//! judge    compare a job's needs with the findings (pure)                         -> Verdict
+//! survey   probe the kernel, in a throwaway namespace, without loading modules   -> Survey
+//! judge    compare a job's needs with the findings (pure)                        -> Verdict
 //! report   a table for people, JSON for programs
 //! ```
 //! Probes and the needs of jobs are tables of data: [`net`], [`bpf`], [`system`], [`process`] and
