@@ -1,4 +1,4 @@
-//! The numbers and addresses of a lab's networks.
+//! Numbers and addresses of a lab's networks.
 
 use super::lab::Place;
 use ipnet::IpNet;
@@ -14,8 +14,8 @@ pub(super) fn network(place: Place) -> u8 {
     }
 }
 
-/// A host in `10.244.N.0/24` or `fd00:10:244:N::/64`. The IPv6 number is written
-/// as the IPv4 one is: `10` is `::10`.
+/// A host in `10.244.N.0/24` or `fd00:10:244:N::/64`. The IPv6 number has the digits
+/// of the IPv4 one: `10` is `::10`.
 pub(super) fn host(number: u8, family: AddressFamily, at: u8) -> IpAddr {
     match family {
         AddressFamily::V4 => Ipv4Addr::new(10, 244, number, at).into(),

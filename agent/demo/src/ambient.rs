@@ -1,4 +1,4 @@
-//! The flows of a pod in ambient mode.
+//! Flows of a pod in ambient mode.
 
 use super::flow::{Flow, Protocol, Receiver};
 use super::lab::{Lab, Place};
@@ -17,7 +17,7 @@ pub(super) fn probe(family: AddressFamily) -> IpAddr {
     }
 }
 
-/// The flows of a family, for rules of ambient mode that capture DNS, too. The client must have the address of probes
+/// Returns the flows of a family, for rules of ambient mode with DNS capture. The client must have the source address of probes
 /// ([`Lab::add_address`]).
 #[must_use]
 pub fn ambient_scenes(lab: &Lab, family: AddressFamily) -> Vec<Scene> {
@@ -45,7 +45,7 @@ pub fn ambient_scenes(lab: &Lab, family: AddressFamily) -> Vec<Scene> {
             Receiver::Application,
         ),
         (
-            // Its answer must return to ztunnel, although it is addressed to the client.
+            // The reply must return to ztunnel, although it is addressed to the client.
             tcp("ztunnel as the client", Place::Pod, at(pod, 8080))
                 .source(client)
                 .mark(ZTUNNEL_MARK),

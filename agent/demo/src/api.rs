@@ -1,4 +1,4 @@
-//! Stands in for the API server: answers with one pod, on loopback.
+//! A substitute for the API server: serves one pod, on loopback.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// A caller that says nothing for so long is not the plugin.
+/// Timeout of a connection; the plugin is faster.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Serves until it is dropped.
+/// A server that runs until it is dropped.
 #[derive(Debug)]
 pub(super) struct PodServer {
     address: SocketAddr,
@@ -33,7 +33,7 @@ impl PodServer {
                 if told.load(Ordering::Acquire) {
                     return;
                 }
-                // A caller that goes away in the middle is its own affair.
+                // A client that disconnects is no error.
                 let _ = answer(&stream, &path, &pod);
             }
         })?;
@@ -44,7 +44,7 @@ impl PodServer {
         })
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     #[must_use]
     pub(super) fn address(&self) -> SocketAddr {
         self.address
@@ -54,7 +54,7 @@ impl PodServer {
 impl Drop for PodServer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // Wakes the accept.
+        // Wakes `accept`.
         let woken = TcpStream::connect_timeout(&self.address, PATIENCE).is_ok();
         if let Some(thread) = self.thread.take().filter(|_| woken) {
             let _ = thread.join();

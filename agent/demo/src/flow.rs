@@ -1,4 +1,4 @@
-//! One flow: who sends what where, and who got it.
+//! One flow: its sender, its destination, and its receiver.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,9 +9,9 @@ use super::owner::Owner;
 /// `IPPROTO_TCP` or `IPPROTO_UDP`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Protocol {
-    /// A connection.
+    /// A TCP connection.
     Tcp,
-    /// One datagram and its answer.
+    /// One UDP datagram and its answer.
     Udp,
 }
 
@@ -24,29 +24,29 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// What is to be sent.
+/// A flow to send.
 #[derive(Debug, Clone)]
 pub struct Flow {
-    /// In a few words, for people.
+    /// Short description for people.
     pub name: String,
-    /// Where the sender is.
+    /// Place of the sender.
     pub from: Place,
-    /// Whose socket it is.
+    /// Owner of the socket.
     pub owner: Owner,
-    /// Where it is bound to. Otherwise the kernel chooses the address; a port that is not given is one that
-    /// no other flow has. An address that is not the sender's own needs [`Flow::mark`].
+    /// Address to bind to; `None`: the kernel chooses the address. If no port is given (0), one that no other flow has is
+    /// used. An address that is not the sender's own needs [`Flow::mark`].
     pub source: Option<SocketAddr>,
-    /// `SO_MARK`, together with `IP_TRANSPARENT`: how a proxy calls the application
-    /// with the address of the caller.
+    /// `SO_MARK`, together with `IP_TRANSPARENT`: a proxy connects to the application
+    /// like this, with the client's address.
     pub mark: Option<u32>,
     /// TCP or UDP.
     pub protocol: Protocol,
-    /// The address that the sender asks for.
+    /// Destination.
     pub to: SocketAddr,
 }
 
 impl Flow {
-    /// A flow from a place, as the application's user.
+    /// Creates a flow from a place, owned by the application's user.
     #[must_use]
     pub fn new(name: &str, protocol: Protocol, from: Place, to: SocketAddr) -> Self {
         let owner = Owner::APPLICATION;
@@ -61,13 +61,13 @@ impl Flow {
         }
     }
 
-    /// The same flow of another sender.
+    /// Sets the owner of the socket.
     #[must_use]
     pub fn of(self, owner: Owner) -> Self {
         Self { owner, ..self }
     }
 
-    /// The same flow from a chosen address.
+    /// Sets the source address.
     #[must_use]
     pub fn source(self, source: SocketAddr) -> Self {
         Self {
@@ -76,7 +76,7 @@ impl Flow {
         }
     }
 
-    /// The same flow with a mark, from an address that may be foreign.
+    /// Sets the mark; the source address may then be foreign.
     #[must_use]
     pub fn mark(self, mark: u32) -> Self {
         Self {
@@ -96,16 +96,16 @@ impl fmt::Display for Flow {
     }
 }
 
-/// Who can be found at the other end.
+/// A listener that can receive a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Receiver {
-    /// The proxy, where it expects what the application sends: port 15001.
+    /// The proxy's outbound port, 15001.
     ProxyOutbound,
-    /// The proxy, where it expects what is sent to the pod: port 15006.
+    /// The proxy's inbound port, 15006.
     ProxyInbound,
-    /// The proxy, where it expects name queries: port 15053.
+    /// The proxy's DNS port, 15053.
     ProxyDns,
-    /// ztunnel, where it expects connections of another ztunnel: port 15008.
+    /// ztunnel's port for connections of another ztunnel, 15008.
     ProxyTunnel,
     /// The application itself.
     Application,
@@ -114,7 +114,7 @@ pub enum Receiver {
 }
 
 impl Receiver {
-    /// One of the three listeners of the proxy to which rules hand traffic.
+    /// Whether it is one of the three listeners of the proxy that rules redirect traffic to.
     #[must_use]
     pub fn is_proxy(self) -> bool {
         matches!(
@@ -137,31 +137,31 @@ impl fmt::Display for Receiver {
     }
 }
 
-/// What became of a flow.
+/// Result of a flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Somebody got it.
+    /// A listener received it.
     Received {
-        /// Who.
+        /// The receiver.
         by: Receiver,
-        /// The address that was asked for, as the receiver can find out: from
-        /// connection tracking (`SO_ORIGINAL_DST`), else its own address. For UDP the
-        /// port that it came in at is all there is.
+        /// The original destination as the receiver can determine it: from
+        /// connection tracking (`SO_ORIGINAL_DST`), else its own address. For UDP,
+        /// only the receiver's own address is known.
         original: SocketAddr,
-        /// The receiver's own end (`getsockname`): under TPROXY the address that was
-        /// asked for, under REDIRECT the proxy's port.
+        /// The receiver's local address (`getsockname`): with TPROXY the original
+        /// destination, with REDIRECT the proxy's port.
         local: SocketAddr,
-        /// The sender as the receiver sees it.
+        /// The source address as the receiver sees it.
         source: SocketAddr,
-        /// The answer came back to the sender, from the address that it had asked.
+        /// The sender received the answer, from the address that it had sent to.
         answered: bool,
     },
-    /// Nobody got it; the reason as the sender saw it.
+    /// No listener received it; the reason as the sender saw it.
     Lost(String),
 }
 
 impl Outcome {
-    /// Who got it.
+    /// The receiver; `None` if the flow was lost.
     #[must_use]
     pub fn by(&self) -> Option<Receiver> {
         match self {
@@ -170,7 +170,7 @@ impl Outcome {
         }
     }
 
-    /// The address that was asked for, as the receiver knows it.
+    /// The original destination as the receiver knows it.
     #[must_use]
     pub fn original(&self) -> Option<SocketAddr> {
         match self {

@@ -1,4 +1,4 @@
-//! A throwaway node: a client, a pod and a server, each in a namespace of its own.
+//! A throwaway node: a client, a pod and a server, each in its own network namespace.
 //!
 //! ```text
 //!   client                    pod                      server
@@ -10,9 +10,9 @@
 //!              (.1 and ::1 of each network)
 //! ```
 //!
-//! Nothing of it has a name: the namespaces live by the descriptors held here,
-//! and the links live in the namespaces. So nothing is left behind, also when the
-//! process is killed.
+//! Nothing has a name: the descriptors held here keep the namespaces alive, and the
+//! links live in the namespaces. So nothing is left behind, even if the process is
+//! killed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -24,51 +24,51 @@ use weir_netlink::Netns;
 use weir_netlink::route::{AddressFamily, Link, LinkKind, Netkit, RT_TABLE_MAIN, Route, Routing};
 use weir_netlink::{Error, Result};
 
-/// Who takes part.
+/// A participant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// Somebody who calls the pod.
+    /// A client of the pod.
     Client,
-    /// The pod, where rules are to be.
+    /// The pod that rules are written for.
     Pod,
-    /// Whoever the pod calls: another pod, a service, the world.
+    /// The destinations of the pod: another pod, a service, the world outside.
     Server,
 }
 
-/// Three namespaces with addresses and routes, and the router between them.
+/// Three network namespaces with addresses and routes, and the router between them.
 #[derive(Debug)]
 pub struct Lab {
     client: Netns,
     pod: Netns,
     server: Netns,
     router: Netns,
-    /// What this kernel can send with.
+    /// The address families of this kernel.
     families: &'static [AddressFamily],
     /// The source port of the next flow.
     port: AtomicU16,
 }
 
-/// Above every port that has a listener.
+/// Higher than every port with a listener.
 const FIRST_SOURCE_PORT: u16 = 20_000;
 const PLACES: [Place; 3] = [Place::Pod, Place::Client, Place::Server];
 const FORWARD4: &str = "/proc/sys/net/ipv4/ip_forward";
 const FORWARD6: &str = "/proc/sys/net/ipv6/conf/all/forwarding";
-/// Not there where IPv6 is not built in, or switched off at boot (`ipv6.disable=1`).
+/// Does not exist if IPv6 is not built in, or disabled at boot (`ipv6.disable=1`).
 const IPV6: &str = "/proc/sys/net/ipv6";
-/// Without these a router's link-local address is probed for a duplicate first, and it asks
-/// for no neighbour before that is over: the first flow would take two seconds.
+/// Sysctls of duplicate address detection, to disable it. A router sends no neighbour solicitations before it is
+/// complete for its link-local address: the first flow would take two seconds.
 const NO_DAD: [&str; 2] = [
     "/proc/sys/net/ipv6/conf/all/accept_dad",
     "/proc/sys/net/ipv6/conf/default/accept_dad",
 ];
 
 impl Lab {
-    /// Builds it; about 10 ms.
+    /// Creates the lab; takes about 10 ms.
     ///
     /// # Errors
     ///
     /// `EPERM` without `CAP_SYS_ADMIN` and `CAP_NET_ADMIN`
-    /// ([`Error::is_permission`]); `EOPNOTSUPP` where the kernel has no veth.
+    /// ([`Error::is_permission`]); `EOPNOTSUPP` if the kernel has no veth.
     pub fn create() -> Result<Self> {
         let lab = Self {
             client: Netns::create()?,
@@ -100,7 +100,7 @@ impl Lab {
         Ok(lab)
     }
 
-    /// The families that this kernel has: IPv4, and IPv6 unless it is switched off.
+    /// The address families of this kernel: IPv4, and IPv6 unless it is disabled.
     #[must_use]
     pub fn families(&self) -> &'static [AddressFamily] {
         self.families
@@ -110,7 +110,7 @@ impl Lab {
         self.families.contains(&AddressFamily::V6)
     }
 
-    /// IPv4 works at once.
+    /// Waits until IPv6 works; IPv4 works immediately.
     fn wait(&self, netns: &Netns) -> Result<()> {
         match self.has_ipv6() {
             true => ready::wait(netns),
@@ -128,22 +128,21 @@ impl Lab {
         }
     }
 
-    /// A source port that no flow here had before.
+    /// Returns a source port that no earlier flow had.
     ///
-    /// Connection tracking remembers who sent to whom for a while. A flow with the same addresses and ports
-    /// would get the decision about the earlier one; one that only looks the same once it is redirected would
-    /// get another source port.
+    /// Connection tracking keeps entries for a while. A flow with the same addresses and ports would match the earlier
+    /// entry and its NAT decision; one that only collides after redirection would get another source port.
     pub(super) fn source_port(&self) -> u16 {
         self.port.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The address of a place on its `eth0`.
+    /// The address of a place, on its `eth0`.
     #[must_use]
     pub fn address(&self, place: Place, family: AddressFamily) -> IpAddr {
         host(network(place), family, 10)
     }
 
-    /// An address of the server that stands for a service: in `10.96.0.0/16` and
+    /// An address of the server that represents a service: in `10.96.0.0/16` and
     /// `fd00:10:96::/112`.
     #[must_use]
     pub fn service(&self, family: AddressFamily) -> IpAddr {
@@ -153,8 +152,8 @@ impl Lab {
         }
     }
 
-    /// An address of the server that stands for the world outside: in
-    /// `192.0.2.0/24` and `2001:db8::/32`, which are kept for documentation.
+    /// An address of the server that represents the world outside: in
+    /// `192.0.2.0/24` and `2001:db8::/32`, which are reserved for documentation.
     #[must_use]
     pub fn outside(&self, family: AddressFamily) -> IpAddr {
         match family {
@@ -163,23 +162,24 @@ impl Lab {
         }
     }
 
-    /// Gives the pod one more interface, straight to the client or the server:
+    /// Adds an interface to the pod, directly connected to the client or the server:
     /// network `10.244.N.0/24` and `fd00:10:244:N::/64`, with the pod at `.10` and
-    /// the other side at `.1`. Answers with [`Attached`], which knows both.
+    /// the peer at `.1`. [`Attached`] has both addresses.
     ///
     /// # Errors
     ///
-    /// The name or the number is taken; 1 to 3 are.
+    /// The name or the number is in use; 1 to 3 always are.
     pub fn attach(&self, name: &str, peer: Place, number: u8) -> Result<Attached> {
         Routing::open_in(&self.pod)?.add_veth(name, name, self.netns(peer))?;
         self.number_ends(name, peer, number)
     }
 
-    /// The same with a netkit pair of this mode (`NETKIT_L2` 0, `NETKIT_L3` 1), whose peer is in the pod. Since Linux 6.7.
+    /// Like [`Lab::attach`], but with a netkit pair in this mode (`NETKIT_L2` 0, `NETKIT_L3` 1), whose peer is in the pod. Since
+    /// Linux 6.7.
     ///
     /// # Errors
     ///
-    /// As of [`Lab::attach`]; `EOPNOTSUPP`: the kernel has no such links.
+    /// As of [`Lab::attach`]; `EOPNOTSUPP` if the kernel has no netkit.
     pub fn attach_netkit(
         &self,
         mode: u32,
@@ -202,7 +202,7 @@ impl Lab {
         self.number_ends(name, peer, number)
     }
 
-    /// Both ends of a pair up, with their addresses.
+    /// Sets both ends of a pair up and adds their addresses.
     fn number_ends(&self, name: &str, peer: Place, number: u8) -> Result<Attached> {
         let pod = Routing::open_in(&self.pod)?;
         let other = Routing::open_in(self.netns(peer))?;
@@ -217,7 +217,7 @@ impl Lab {
         Ok(Attached { number })
     }
 
-    /// `eth0` of one place, its peer on the router, and the default routes.
+    /// Adds `eth0` of one place, its peer on the router, and the default routes.
     fn connect(&self, router: &Routing, place: Place) -> Result<()> {
         let number = network(place);
         let routing = Routing::open_in(self.netns(place))?;
@@ -235,7 +235,7 @@ impl Lab {
         Ok(())
     }
 
-    /// The server's further addresses, and the way to them.
+    /// Adds the server's other addresses, and routes to them.
     fn add_services(&self, router: &Routing) -> Result<()> {
         for &family in self.families {
             for address in [self.service(family), self.outside(family)] {
@@ -245,17 +245,17 @@ impl Lab {
         Ok(())
     }
 
-    /// Gives a place one more address on its `eth0`, which the others reach through the router.
+    /// Adds an address to a place's `eth0`, which other places reach through the router.
     ///
     /// # Errors
     ///
-    /// The address is taken, or of a family that this kernel does not have.
+    /// The address is in use, or this kernel does not have its family.
     pub fn add_address(&self, place: Place, address: IpAddr) -> Result<()> {
         self.add_to(&Routing::open_in(&self.router)?, place, address)?;
         self.wait(self.netns(place))
     }
 
-    /// Gives a place an address that another one had, which was deleted there.
+    /// Adds an address that another place had before and from which it was deleted.
     ///
     /// # Errors
     ///
@@ -286,27 +286,27 @@ impl Lab {
     }
 }
 
-/// A further interface of the pod.
+/// An additional interface of the pod.
 #[derive(Debug, Clone, Copy)]
 pub struct Attached {
     number: u8,
 }
 
 impl Attached {
-    /// The pod's address on it.
+    /// The pod's address on this interface.
     #[must_use]
     pub fn pod(&self, family: AddressFamily) -> IpAddr {
         host(self.number, family, 10)
     }
 
-    /// The address of the other side.
+    /// The peer's address.
     #[must_use]
     pub fn peer(&self, family: AddressFamily) -> IpAddr {
         host(self.number, family, 1)
     }
 }
 
-/// Writes switches of a namespace: `/proc/sys/net` is that of the thread that looks.
+/// Writes sysctls of a network namespace: `/proc/sys/net` depends on the namespace of the calling thread.
 fn set(netns: &Netns, switches: &[&str], value: &str) -> Result<()> {
     netns.run(|| {
         for switch in switches {
@@ -316,7 +316,7 @@ fn set(netns: &Netns, switches: &[&str], value: &str) -> Result<()> {
     })?
 }
 
-/// Switches a link on and answers with its index.
+/// Sets a link up and returns its index.
 fn up(routing: &Routing, name: &str) -> Result<u32> {
     let index = routing.link(name)?.index;
     routing.set_up(index)?;

@@ -1,12 +1,11 @@
-//! A mesh pod that can be watched: real namespaces, real sockets, real rules.
+//! A demonstration pod: real network namespaces, sockets and rules.
 //!
-//! [`Lab`] is the place, [`Stage`] puts the proxy, the application and the server into it, and
-//! a [`Flow`] sent through it answers with who got it and what address the receiver saw.
-//! Nothing needs a cluster and nothing is left behind. What `weir demo` shows and
-//! what the traffic tests assert is found out by the same code.
+//! [`Lab`] has the namespaces, [`Stage`] opens the listeners of the proxy, the application and the server in them, and
+//! sending a [`Flow`] returns the receiver and the address that the receiver saw.
+//! It needs no cluster and leaves nothing behind. `weir demo` and the traffic tests use the same code.
 //!
-//! It does not make rules: they are programmed into the pod's namespace
-//! ([`Lab::netns`] of [`Place::Pod`]) between building the lab and sending flows.
+//! It does not write rules: the caller writes them into the pod's namespace
+//! ([`Lab::netns`] of [`Place::Pod`]) after creating the lab and before sending flows.
 
 #![forbid(unsafe_code)]
 

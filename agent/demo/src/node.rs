@@ -1,4 +1,4 @@
-//! What a node has for the plugin: a directory with the plugin, its configuration and credentials.
+//! The node as the plugin sees it: a directory with the plugin, its configuration and credentials.
 
 use super::api::PodServer;
 use super::{EXCLUDED_INBOUND_PORT, Lab, excluded_cidr};
@@ -12,7 +12,7 @@ const NAMESPACE: &str = "demo";
 const POD: &str = "web";
 const CONTAINER: &str = "weir-demo";
 
-/// A throwaway node; its directory goes when it is dropped.
+/// A throwaway node; dropping it removes its directory.
 #[derive(Debug)]
 pub(super) struct Node {
     dir: PathBuf,
@@ -22,10 +22,10 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Makes the directory and starts the API server's stand-in.
+    /// Creates the directory and starts the substitute of the API server.
     ///
     /// # Errors
-    /// In words: what could not be made.
+    /// A description of what could not be created.
     pub(super) fn create(lab: &Lab) -> Result<Self, String> {
         let dir = std::env::temp_dir().join(format!("weir-demo-{}", std::process::id()));
         let fail = |e: io::Error| {
@@ -35,7 +35,7 @@ impl Node {
             )
         };
         std::fs::create_dir_all(dir.join("bin")).map_err(fail)?;
-        // From here on the directory is removed on failure too.
+        // From here on, a failure removes the directory.
         let guard = Directory(Some(dir.clone()));
         let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{POD}");
         let api = PodServer::start(path, pod(lab).to_string())
@@ -56,37 +56,37 @@ impl Node {
         })
     }
 
-    /// ADD
+    /// Runs ADD.
     ///
     /// # Errors
-    /// The plugin's own words.
+    /// The plugin's error message.
     pub(super) fn add(&self, pod: &Netns) -> Result<Value, String> {
         self.runner
             .add(&self.list, &attachment(pod))
             .map_err(|e| e.to_string())
     }
 
-    /// CHECK
+    /// Runs CHECK.
     ///
     /// # Errors
-    /// The plugin's own words.
+    /// The plugin's error message.
     pub(super) fn check(&self, pod: &Netns) -> Result<(), String> {
         self.runner
             .check(&self.list, &attachment(pod))
             .map_err(|e| e.to_string())
     }
 
-    /// DEL
+    /// Runs DEL.
     ///
     /// # Errors
-    /// The plugin's own words.
+    /// The plugin's error message.
     pub(super) fn del(&self, pod: &Netns) -> Result<(), String> {
         self.runner
             .del(&self.list, &attachment(pod))
             .map_err(|e| e.to_string())
     }
 
-    /// Its directory.
+    /// The node's directory.
     #[must_use]
     pub(super) fn dir(&self) -> &Path {
         &self.dir
@@ -99,7 +99,7 @@ impl Drop for Node {
     }
 }
 
-/// Removes a directory unless it is kept.
+/// Removes a directory on drop, unless [`Self::keep`] was called.
 struct Directory(Option<PathBuf>);
 
 impl Directory {
@@ -170,7 +170,7 @@ fn conflist(dir: &Path) -> Value {
         "plugins": [{
             "type": "weir-cni",
             "cni_agent_run_dir": dir.display().to_string(),
-            // The engine that this kernel has.
+            // The plugin chooses an engine that this kernel has.
             "native_nftables": false,
             "plugin_log_level": "warn",
         }],

@@ -1,9 +1,9 @@
-//! Sockets with an owner: what `meta skuid` and `-m owner` look at.
+//! Sockets with an owner, as `meta skuid` and `-m owner` match it.
 //!
 //! The kernel takes the owner of a packet from the credentials of the file that its
 //! socket was opened as (`f_cred->fsuid`). `setfsuid(2)` changes those of one
-//! thread, so a thread of its own opens the socket and nobody else's rights
-//! change: no child, no `setuid` of the process.
+//! thread, so a separate thread opens the socket, and the rights of other threads do not
+//! change: no child process and no `setuid` is needed.
 
 use std::fmt;
 use std::fs::{File, Metadata, metadata};
@@ -36,10 +36,10 @@ impl Owner {
     /// The superuser.
     pub const ROOT: Self = Self { uid: 0, gid: 0 };
 
-    /// The user and group that have these numbers in the user namespace of a network namespace: rules there know them by these.
+    /// Maps these numbers from the user namespace of a network namespace: rules there use the numbers of that user namespace.
     ///
     /// # Errors
-    /// They are not mapped there; no process in that user namespace is seen.
+    /// The numbers are not mapped there, or no process in that user namespace is visible.
     pub fn inside(self, netns: &Netns) -> Result<Self> {
         let refused = |why: String| {
             let object = format!("{self} of the pod's user namespace");
@@ -75,7 +75,7 @@ impl Owner {
     ///
     /// # Errors
     ///
-    /// `EPERM` without `CAP_SETUID` and `CAP_SETGID`, or where the user namespace
+    /// `EPERM` without `CAP_SETUID` and `CAP_SETGID`, or if the user namespace
     /// does not map the number; as [`Netns::run`].
     pub fn run<T: Send>(self, netns: &Netns, f: impl FnOnce() -> T + Send) -> Result<T> {
         netns.run(|| {
@@ -84,9 +84,9 @@ impl Owner {
         })?
     }
 
-    /// Makes the calling thread open sockets as this owner from now on. The group
-    /// first: the calls answer with the number before, never with an
-    /// error, so asking once more is the only way to know.
+    /// Makes the calling thread open sockets as this owner from now on. The group is set
+    /// first. The calls return the previous ID, never an
+    /// error, so each is repeated to check that it took effect.
     pub(crate) fn become_it(self) -> Result<()> {
         let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
         setfsgid(gid);
@@ -102,14 +102,14 @@ impl Owner {
     }
 }
 
-/// The folder in `/proc` of a process in this user namespace.
+/// Finds the `/proc` directory of a process in this user namespace.
 fn process_in(user_ns: &Metadata) -> std::io::Result<Option<PathBuf>> {
     let id = |of: &Metadata| (of.dev(), of.ino());
     for entry in Path::new("/proc").read_dir()? {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str());
         let is_process = name.is_some_and(|name| name.bytes().all(|b| b.is_ascii_digit()));
-        // One that ends meanwhile is in no namespace any more.
+        // A process that has exited in the meantime has no namespace.
         if is_process && metadata(path.join("ns/user")).is_ok_and(|of| id(&of) == id(user_ns)) {
             return Ok(Some(path));
         }
@@ -117,8 +117,8 @@ fn process_in(user_ns: &Metadata) -> std::io::Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// The number that a number of a user namespace has outside, by its `uid_map` or `gid_map`: lines of the first number inside, the
-/// first one outside, and how many there are.
+/// Maps an ID inside a user namespace to the ID outside, by its `uid_map` or `gid_map`. Each line has the first ID inside, the
+/// first ID outside, and the number of IDs.
 fn outside(map: &str, inside: u32) -> Option<u32> {
     map.lines().find_map(|line| {
         let mut numbers = line.split_whitespace().map(str::parse::<u32>);

@@ -1,9 +1,9 @@
-//! `run_validation`: whether a connection of the proxy to a port that nobody listens on is redirected.
+//! `run_validation`: checks that a connection of the proxy to a port without a listener is redirected.
 //!
-//! The proof that upstream's `istio-validation` container gives: sockets at the proxy's ports on the loopback
+//! The same check as upstream's `istio-validation` container: sockets at the proxy's ports on the loopback
 //! address, and connections to the probe's port at the passthrough address, `127.0.0.6` or `::6`. They are opened
-//! as the proxy's user: the rules leave everybody else's traffic on `lo` alone. The probe succeeds when one of the
-//! listeners gets a connection that was meant for the probe's port.
+//! as the proxy's user: the rules do not redirect traffic of other users on `lo`. The probe succeeds if one of the
+//! listeners accepts a connection whose original destination is the probe's port.
 
 use crate::Owner;
 use crate::socket::original_destination;
@@ -14,15 +14,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// A connection that gets no answer is given up after this, and another one is made.
+/// Timeout of one connection; then another one is made.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// What is probed.
+/// Parameters of the probe.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe {
-    /// Whose sockets these are.
+    /// Owner of the sockets.
     pub owner: Owner,
-    /// The family is that of the pod's first address.
+    /// Use IPv6: the pod's first address is IPv6.
     pub ipv6: bool,
     /// The proxy's outbound and inbound ports.
     pub listen: [u16; 2],
@@ -33,12 +33,12 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Probes from the namespace of the calling thread, on a thread of its own.
+    /// Probes in the network namespace of the calling thread, on a separate thread.
     ///
     /// # Errors
-    /// Why the redirection is not proven: no listener, or no connection within the limit.
+    /// The reason why the check failed: no listener could be opened, or no connection arrived within the limit.
     pub fn run(self) -> Result<(), String> {
-        // The owner of a thread's sockets is not given back.
+        // The owner of a thread's sockets is not restored, so the thread must end.
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 self.owner.become_it().map_err(|e| e.to_string())?;
@@ -88,7 +88,7 @@ impl Probe {
                 ));
             }
             let round = deadline.min(now + ROUND);
-            // What fails here will be tried again: an address may still be on its way.
+            // A failure is retried: an address may still be tentative.
             let client = connect(from, to);
             if self.accepts(&listeners, round)? {
                 return Ok(());
@@ -97,7 +97,7 @@ impl Probe {
         }
     }
 
-    /// Whether a connection for the probe's port arrives until then; others are answered and left.
+    /// Whether a connection for the probe's port arrives before `until`; other connections are answered and closed.
     fn accepts(self, listeners: &[Socket], until: Instant) -> Result<bool, String> {
         let failed = |e: &dyn std::fmt::Display| format!("cannot wait for a connection: {e}");
         loop {
@@ -126,12 +126,12 @@ impl Probe {
     }
 }
 
-/// Tells the caller the port that it asked for, as upstream's listener does.
+/// Sends the client its original destination port, as upstream's listener does.
 fn answer(accepted: Socket) -> Option<u16> {
     let local = accepted.local_addr().ok()?.as_socket()?;
     let port = original_destination(&accepted, local).port();
     let mut stream = TcpStream::from(accepted);
-    // The port is what counts; a caller that has gone is none the worse for it.
+    // Only the port matters; the client may have disconnected.
     let _ = stream.write_all(port.to_string().as_bytes());
     Some(port)
 }
@@ -155,7 +155,7 @@ fn listen(at: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Begins a connection; it goes on in the background until the listener accepts.
+/// Starts a non-blocking connection; the kernel completes it in the background.
 fn connect(from: IpAddr, to: SocketAddr) -> io::Result<Socket> {
     let socket = open(to)?;
     socket.bind(&SocketAddr::new(from, 0).into())?;

@@ -1,11 +1,10 @@
-//! When IPv6 works on a new link, which is later than the calls that set it up return.
+//! Waits until IPv6 works on a new link, which is later than the calls that set it up return.
 //!
-//! The kernel does three things in work queues: it starts the queue of a link whose other end
-//! came up after it (until then what is sent is dropped), gives the link its `fe80` address (from
-//! which neighbours are asked), and for each address joins the group at which neighbours ask
-//! and adds the route to itself. On a busy machine that is long enough to lose a datagram; a
-//! connection would try again. The last step makes the route in table "local", for `fe80` too, so
-//! that is what is looked at, each time the kernel says that something has changed.
+//! The kernel does three things in work queues: it starts the queue of a link whose peer came up after it (packets are
+//! dropped until then), adds the link's `fe80` address (the source of neighbour solicitations), and for each address joins
+//! the solicited-node multicast group and adds the local route. On a busy machine this takes long enough to lose a datagram;
+//! a TCP connection would retransmit. The last step adds the route to table "local", for `fe80`, too, so this code checks
+//! for it after each notification of the kernel.
 
 use std::time::{Duration, Instant};
 
@@ -18,19 +17,19 @@ use weir_netlink::route::{
 };
 use weir_netlink::{Error, Result};
 
-/// What is listened to.
+/// Multicast groups of the notifications.
 const GROUPS: [u32; 3] = [RTNLGRP_LINK, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE];
-/// Many times what a machine that is out of breath needs.
+/// Timeout; much longer than an overloaded machine needs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits until every address of the namespace can be reached over every link that is up.
 ///
 /// # Errors
 ///
-/// [`Error::is_timed_out`] where the kernel gives a link no `fe80` address (`addr_gen_mode`), or the other end is
+/// [`Error::is_timed_out`] if the kernel adds no `fe80` address to a link (`addr_gen_mode`), or the peer is
 /// not up.
 pub(super) fn wait(netns: &Netns) -> Result<()> {
-    // Listening comes first: a change after the look is not missed.
+    // Subscribe before checking, so that no change is missed.
     let mut news = netns.run(|| Events::<message::Rtnetlink>::open(&GROUPS))??;
     let routing = Routing::open_in(netns)?;
     let begun = Instant::now();
@@ -40,7 +39,7 @@ pub(super) fn wait(netns: &Netns) -> Result<()> {
             let what = "IPv6 on the links of the lab";
             return Err(Error::timed_out("wait for", what, begun.elapsed()));
         }
-        // That something came is all that is asked, also when some of it was lost.
+        // The content does not matter, nor whether some notifications were lost.
         while news.next(Duration::ZERO)?.is_some() {}
     }
     Ok(())
@@ -49,8 +48,8 @@ pub(super) fn wait(netns: &Netns) -> Result<()> {
 fn is_ready(routing: &Routing) -> Result<bool> {
     let links = routing.links()?;
     for link in &links {
-        // Asked for one link, newer kernels first do what is pending for it; otherwise a carrier that
-        // comes up may be noticed up to 1 s later (net/core/link_watch.c).
+        // A request for one link makes newer kernels process its pending events first; otherwise a carrier
+        // change may be noticed up to 1 s later (net/core/link_watch.c).
         routing.link_by_index(link.index)?;
     }
     let addresses = routing.addresses()?;

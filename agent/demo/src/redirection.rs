@@ -1,4 +1,4 @@
-//! How the pod is redirected: to a sidecar by the CNI plugin, in ambient mode as the node agent does it.
+//! Redirection of the pod: to a sidecar by the CNI plugin, or in ambient mode as the node agent does it.
 
 use super::ambient::{ambient_scenes, probe};
 use super::node::Node;
@@ -10,28 +10,28 @@ use weir_cni::redirection::{Desired, Sandbox, Visit};
 use weir_netlink::Netns;
 use weir_netlink::route::AddressFamily;
 
-/// One of the two ways.
+/// The redirection of the demonstration.
 #[derive(Debug)]
 pub(super) enum Redirection {
-    /// To a sidecar.
+    /// To a sidecar, by the CNI plugin.
     Sidecar(Node),
-    /// To ztunnel.
+    /// To ztunnel, with the rules of ambient mode.
     Ambient(Redirect),
 }
 
 impl Redirection {
-    /// A throwaway node with the plugin.
+    /// Creates a throwaway node with the plugin.
     ///
     /// # Errors
-    /// What could not be made.
+    /// A description of what could not be created.
     pub(super) fn sidecar(lab: &Lab) -> Result<Self, String> {
         Node::create(lab).map(Self::Sidecar)
     }
 
-    /// The rules with DNS for the families of this kernel; the client stands in for the kubelet, too.
+    /// Builds the redirection with DNS capture for the families of this kernel; the client also acts as the kubelet.
     ///
     /// # Errors
-    /// The client could not get the address of probes.
+    /// The source address of probes cannot be added to the client.
     pub(super) fn ambient(lab: &Lab) -> Result<Self, String> {
         for &family in lab.families() {
             lab.add_address(Place::Client, probe(family))
@@ -46,10 +46,10 @@ impl Redirection {
         Ok(Self::Ambient(redirect))
     }
 
-    /// Puts the rules into the pod, and proves that they are there.
+    /// Writes the rules to the pod and verifies them.
     ///
     /// # Errors
-    /// Why not.
+    /// A description of the failure.
     pub(super) fn add(&self, pod: &Netns) -> Result<(), String> {
         match self {
             Self::Sidecar(node) => {
@@ -67,7 +67,7 @@ impl Redirection {
         }
     }
 
-    /// All listeners, as this proxy opens them.
+    /// Opens all listeners, as this proxy does.
     ///
     /// # Errors
     /// As [`Stage::open`].
@@ -79,7 +79,7 @@ impl Redirection {
         .map_err(text)
     }
 
-    /// What is sent.
+    /// The flows to send.
     pub(super) fn scenes(&self, lab: &Lab, family: AddressFamily) -> Vec<Scene> {
         match self {
             Self::Sidecar(_) => scenes(lab, family),
@@ -87,15 +87,15 @@ impl Redirection {
         }
     }
 
-    /// Takes the rules away; returns the directory that must be gone now, if there was one.
+    /// Removes the rules; returns the directory that must have been deleted after dropping `self`, if there was one.
     ///
     /// # Errors
-    /// What could not be removed.
+    /// A description of what could not be removed.
     pub(super) fn remove(self, sandbox: &Sandbox) -> Result<Option<PathBuf>, String> {
         match self {
             Self::Sidecar(node) => {
                 step("run the CNI plugin again: DEL; take the rules away, then the namespaces");
-                // The second one finds nothing to do.
+                // The second DEL finds nothing to do.
                 node.del(sandbox.netns())?;
                 node.del(sandbox.netns())?;
                 sandbox.clean(None).map_err(text)?;
@@ -113,7 +113,7 @@ impl Redirection {
     }
 }
 
-/// Progress goes to stderr, apart from the result.
+/// Prints progress to stderr, separate from the result.
 pub(super) fn step(what: &str) {
     eprintln!("weir demo: {what}");
 }

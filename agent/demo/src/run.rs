@@ -1,4 +1,4 @@
-//! `weir demo`: a pod is made, redirected, watched and taken away.
+//! `weir demo`: creates a pod, redirects it, sends traffic, and removes everything.
 
 use super::flow::{Outcome, Protocol};
 use super::owner::Owner;
@@ -12,17 +12,17 @@ use weir_cni::redirection::Sandbox;
 use weir_netlink::Netns;
 use weir_netlink::route::Routing;
 
-/// A flow as it went, and the rule that decided.
+/// The result of a flow, and the rule that decided.
 struct Watched {
     played: Played,
     rule: Option<String>,
 }
 
-/// Runs the demonstration for a pod with a sidecar, or for one in ambient mode: what is to be printed, and whether every flow went where it
-/// should and nothing is left.
+/// Runs the demonstration for a pod with a sidecar, or for one in ambient mode. Returns the output, and whether every flow was
+/// as expected and nothing is left behind.
 ///
 /// # Errors
-/// In words: what could not be made, and what to do about it.
+/// A description of what could not be created, and the remedy.
 pub fn run(ambient: bool, as_json: bool, keep_going: bool) -> Result<(String, bool), String> {
     let start = Instant::now();
     let host = Host::look();
@@ -55,8 +55,8 @@ pub fn run(ambient: bool, as_json: bool, keep_going: bool) -> Result<(String, bo
     Ok((printed, good))
 }
 
-/// Tried before anything is built on it: `unshare --map-root-user` gives all capabilities, but
-/// its user namespace has no number besides 0.
+/// Checks early that sockets can be opened as these users: `unshare --map-root-user` grants all capabilities, but
+/// its user namespace maps only ID 0.
 fn may_send_as_everybody(lab: &Lab) -> Result<(), String> {
     for owner in [Owner::PROXY, Owner::APPLICATION] {
         match owner.run(lab.netns(Place::Pod), || ()) {
@@ -97,7 +97,7 @@ fn watch(lab: &Lab, redirection: &Redirection, keep_going: bool) -> Result<Vec<W
     Ok(watched)
 }
 
-/// What is left behind, in words; nothing when all is as it was before.
+/// Removes everything; returns descriptions of what is left behind.
 fn take_away(redirection: Redirection, lab: Lab, host: &Host) -> Result<Vec<String>, String> {
     let pod = lab.netns(Place::Pod).try_clone().map_err(text)?;
     let sandbox = Sandbox::of(pod).map_err(text)?;
@@ -112,7 +112,7 @@ fn take_away(redirection: Redirection, lab: Lab, host: &Host) -> Result<Vec<Stri
     Ok(left)
 }
 
-/// What of the caller's own namespace must be afterwards as it was before.
+/// State of the caller's network namespace that must not change.
 #[derive(Debug, PartialEq)]
 pub(super) struct Host {
     links: Option<Vec<String>>,
@@ -125,7 +125,7 @@ impl Host {
         let ruleset = Netns::current().and_then(|n| Sandbox::show(&n)).ok();
         Self {
             links: links.map(|l| l.into_iter().map(|link| link.name).collect()),
-            // Counters of the host's own rules go on meanwhile.
+            // Counters of the host's rules keep counting.
             ruleset: ruleset.map(|mut r| {
                 let chains = r.tables.iter_mut().flat_map(|t| &mut t.chains);
                 for rule in chains.flat_map(|c| &mut c.rules) {
@@ -197,7 +197,7 @@ fn to_text(watched: &[Watched], left: &[String], seconds: f32) -> String {
     )
 }
 
-/// The user and the group, and the mark if there is one.
+/// Describes the sender: user and group, and the mark if set.
 fn sender(flow: &Flow) -> String {
     match flow.mark {
         Some(mark) => format!("{} mark {mark:#x}", flow.owner),

@@ -1,4 +1,4 @@
-//! The flows that are shown, and what is expected of each.
+//! The flows of the demonstration, and their expected receivers.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,29 +11,29 @@ use super::owner::Owner;
 use super::stage::Stage;
 use super::table::{Table, Tone};
 
-/// The inbound port that the demonstration keeps away from the proxy.
+/// The inbound port that the demonstration excludes from redirection.
 pub const EXCLUDED_INBOUND_PORT: u16 = 9090;
 
-/// A flow, and who is to get it once the rules are in place.
+/// A flow, and its expected receiver once the rules are in force.
 #[derive(Debug, Clone)]
 pub struct Scene {
-    /// What is sent.
+    /// The flow to send.
     pub flow: Flow,
-    /// Who must get it.
+    /// The expected receiver.
     pub expect: Receiver,
 }
 
-/// A scene as it went.
+/// A scene and its result.
 #[derive(Debug, Clone)]
 pub struct Played {
-    /// What was to happen.
+    /// The scene.
     pub scene: Scene,
-    /// What happened.
+    /// The result.
     pub outcome: Outcome,
 }
 
 impl Played {
-    /// The right one got it, knows where it was meant to go, and could answer.
+    /// Whether the expected receiver got the flow, knows the original destination, and could answer.
     #[must_use]
     pub fn is_good(&self) -> bool {
         let Outcome::Received {
@@ -45,14 +45,14 @@ impl Played {
         else {
             return false;
         };
-        // A rewritten datagram keeps no trace of where it was sent.
+        // The original destination of a rewritten datagram is unknown.
         let knows = self.scene.flow.protocol == Protocol::Udp || *original == self.scene.flow.to;
         *by == self.scene.expect && knows && *answered
     }
 }
 
-/// The flows of a family, for rules that capture everything except
-/// [`EXCLUDED_INBOUND_PORT`] and [`excluded_cidr`], with all name queries.
+/// Returns the flows of a family, for rules that capture everything except
+/// [`EXCLUDED_INBOUND_PORT`] and [`excluded_cidr`], including all DNS queries.
 #[must_use]
 pub fn scenes(lab: &Lab, family: AddressFamily) -> Vec<Scene> {
     let at = SocketAddr::new;
@@ -99,8 +99,8 @@ pub fn scenes(lab: &Lab, family: AddressFamily) -> Vec<Scene> {
     ]
 }
 
-/// The destinations that the demonstration keeps away from the proxy: where
-/// [`Lab::outside`] is.
+/// The destinations that the demonstration excludes from redirection: the address
+/// [`Lab::outside`].
 #[must_use]
 pub fn excluded_cidr(lab: &Lab, family: AddressFamily) -> String {
     match lab.outside(family) {
@@ -109,7 +109,7 @@ pub fn excluded_cidr(lab: &Lab, family: AddressFamily) -> String {
     }
 }
 
-/// Plays scenes one after the other.
+/// Sends the flows of scenes one after the other.
 ///
 /// # Errors
 ///
@@ -126,7 +126,7 @@ pub fn play(stage: &Stage<'_>, scenes: Vec<Scene>) -> Result<Vec<Played>> {
         .collect()
 }
 
-/// The table that people see.
+/// Formats the results as a table.
 #[must_use]
 pub fn table(played: &[Played], colours: bool) -> Table {
     let heading = [

@@ -1,4 +1,4 @@
-//! Sockets as a proxy, an application and their callers open them. Every wait ends.
+//! Sockets of a proxy, an application and their clients. Every wait has a timeout.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol as Ip, Socket, Type};
 
 use super::flow::{Flow, Protocol};
 
-/// How long anything may take that does happen. A retransmitted SYN comes after 1 s.
+/// Timeout of every operation. A SYN is retransmitted after 1 s.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Opens a socket of the right kind for an address.
@@ -22,7 +22,7 @@ fn open(protocol: Protocol, address: SocketAddr) -> io::Result<Socket> {
     };
     let socket = Socket::new(Domain::for_address(address), kind, Some(ip))?;
     if address.is_ipv6() {
-        // Each family has a listener of its own; neither may take the other's flows.
+        // Each family has its own listener; neither may receive the other's flows.
         socket.set_only_v6(true)?;
     }
     socket.set_read_timeout(Some(PATIENCE))?;
@@ -39,23 +39,23 @@ fn make_transparent(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// How a listener is opened.
+/// Options of a listener.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Options {
     /// `IP_TRANSPARENT`
     pub(super) transparent: bool,
-    /// `SO_MARK`, which accepted connections have, too.
+    /// `SO_MARK`, which accepted connections inherit.
     pub(super) mark: Option<u32>,
 }
 
-/// A socket that listens, and no longer than this value is there: a process that another thread starts has the sockets of this one
-/// until it executes its program, so that closing alone would not free the port for the next listener.
+/// A listening socket that is shut down on drop. Closing alone would not free the port for the next listener: a process started
+/// by another thread holds copies of the sockets of this process until it executes its program.
 #[derive(Debug)]
 pub(super) struct Listening(Socket);
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        // `ENOTCONN` of datagram sockets, which share their port (`SO_REUSEADDR`).
+        // Datagram sockets return `ENOTCONN`; they share their port anyway (`SO_REUSEADDR`).
         let _ = self.0.shutdown(Shutdown::Both);
     }
 }
@@ -68,7 +68,7 @@ impl Deref for Listening {
     }
 }
 
-/// A listening socket. Calls of `accept` and `recv` do not block.
+/// Opens a listening socket. `accept` and `recv` do not block.
 pub(super) fn listen(
     protocol: Protocol,
     address: SocketAddr,
@@ -90,8 +90,8 @@ pub(super) fn listen(
     Ok(Listening(socket))
 }
 
-/// The sender's end of a flow, at `port` unless the flow says which. A UDP socket is connected too: it takes answers only from the
-/// address that it asked.
+/// Opens the sender's socket of a flow, at `port` unless the flow has one. A UDP socket is connected, too: it accepts answers only
+/// from its destination.
 pub(super) fn connect(flow: &Flow, port: u16) -> io::Result<Socket> {
     let socket = open(flow.protocol, flow.to)?;
     if let Some(mark) = flow.mark {
@@ -111,7 +111,7 @@ pub(super) fn connect(flow: &Flow, port: u16) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// A connection of a proxy with the address of its client.
+/// Connects as a proxy does, with the address of its client.
 pub(super) fn connect_as(client: IpAddr, to: SocketAddr, mark: Option<u32>) -> io::Result<Socket> {
     let socket = open(Protocol::Tcp, to)?;
     if let Some(mark) = mark {
@@ -123,8 +123,8 @@ pub(super) fn connect_as(client: IpAddr, to: SocketAddr, mark: Option<u32>) -> i
     Ok(socket)
 }
 
-/// The address that was asked for before it was rewritten, from connection tracking:
-/// `getsockopt(SO_ORIGINAL_DST)`. Without an entry the socket's own address.
+/// The original destination before it was rewritten, from connection tracking:
+/// `getsockopt(SO_ORIGINAL_DST)`. Without an entry, the socket's local address.
 pub fn original_destination(socket: &impl AsFd, local: SocketAddr) -> SocketAddr {
     let found = if local.is_ipv6() {
         getsockopt(socket, sockopt::Ip6tOriginalDst).map(|raw| {
@@ -140,14 +140,14 @@ pub fn original_destination(socket: &impl AsFd, local: SocketAddr) -> SocketAddr
     found.unwrap_or(local)
 }
 
-/// A socket address that is an IP address.
+/// Converts a socket address to an IP address and port.
 pub(super) fn ip(address: &socket2::SockAddr) -> io::Result<SocketAddr> {
     address
         .as_socket()
         .ok_or_else(|| io::Error::other("an address of another family"))
 }
 
-/// Another listener was faster to be looked at, or the caller has gone.
+/// Maps errors of `accept` that mean "no connection" to `None`: nothing is queued, or the client has disconnected.
 pub(super) fn or_nothing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -163,7 +163,7 @@ pub(super) fn or_nothing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// The network's answer to a flow, as opposed to a mistake of ours.
+/// Whether the error is the network's answer to a flow, not a failure of this program.
 pub(super) fn is_refusal(error: &io::Error) -> bool {
     use io::ErrorKind as Kind;
     matches!(

@@ -1,5 +1,5 @@
-//! Everybody in place: the proxy, the application and the server wait, flows are
-//! sent one after the other, and it is seen who gets each.
+//! The stage: opens the listeners of the proxy, the application and the server, sends
+//! flows one after the other, and finds the receiver of each.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
@@ -16,27 +16,27 @@ use super::lab::{Lab, Place};
 use super::owner::Owner;
 use super::socket::{self, Listening, Options, PATIENCE, is_refusal, or_nothing};
 
-/// The proxy's port for what the application sends.
+/// The proxy's outbound port.
 pub const PROXY_OUTBOUND_PORT: u16 = 15001;
-/// The proxy's port for what is sent to the pod.
+/// The proxy's inbound port.
 pub const PROXY_INBOUND_PORT: u16 = 15006;
-/// The proxy's port for name queries.
+/// The proxy's port for DNS.
 pub const PROXY_DNS_PORT: u16 = 15053;
 /// ztunnel's port for connections of another ztunnel. The application listens there if its proxy is a sidecar.
 pub const PROXY_TUNNEL_PORT: u16 = 15008;
 /// `SO_MARK` of all sockets of ztunnel.
 pub const ZTUNNEL_MARK: u32 = 0x539;
-/// Where the application waits.
+/// The application's ports.
 pub const APPLICATION_PORTS: [u16; 4] = [8080, 9090, 15020, PROXY_TUNNEL_PORT];
-/// Where the server waits, with TCP; for names with UDP too.
+/// The server's TCP ports; DNS (53) is also served over UDP.
 pub const SERVER_PORTS: [u16; 4] = [80, 443, 5432, 53];
 
-/// How the rules hand a connection to the proxy's inbound port.
+/// How the rules redirect a connection to the proxy's inbound port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// By rewriting its destination.
+    /// REDIRECT: the destination is rewritten.
     Redirect,
-    /// By delivering it as it is: the proxy's socket must be transparent.
+    /// TPROXY: the destination is kept; the proxy's socket must be transparent.
     Tproxy,
 }
 
@@ -48,7 +48,7 @@ struct Listener {
     socket: Listening,
 }
 
-/// A lab with everybody waiting in it.
+/// A lab with all listeners open.
 pub struct Stage<'a> {
     lab: &'a Lab,
     listeners: Vec<Listener>,
@@ -60,7 +60,7 @@ impl<'a> Stage<'a> {
     ///
     /// # Errors
     ///
-    /// A port is taken; `EPERM` as [`Owner::run`].
+    /// A port is in use; `EPERM` as [`Owner::run`].
     pub fn open(lab: &'a Lab, mode: Mode) -> Result<Self> {
         let inbound = Options {
             transparent: mode == Mode::Tproxy,
@@ -69,8 +69,8 @@ impl<'a> Stage<'a> {
         Self::with(lab, Options::default(), inbound, Receiver::Application)
     }
 
-    /// Opens all listeners as a pod in ambient mode has them: those of the proxy are transparent and marked, as ztunnel
-    /// opens them, and port 15008 is one of them.
+    /// Opens all listeners of a pod in ambient mode: those of the proxy are transparent and marked, as ztunnel
+    /// opens them, and include port 15008.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ impl<'a> Stage<'a> {
         Ok(stage)
     }
 
-    /// One listener for each family.
+    /// Opens one listener per family.
     fn listen(
         &mut self,
         receiver: Receiver,
@@ -140,9 +140,9 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// An answer must leave from where the datagram came in. A connection does
-    /// that by itself; a UDP socket at "any" lets the routing choose, so it is bound. What
-    /// is redirected on its way out comes in at loopback.
+    /// Returns the address to listen on. An answer must have the address that the datagram
+    /// was sent to. TCP does that; for a UDP socket at "any" the routing chooses the source, so it is bound to an
+    /// address. Outbound datagrams that are redirected arrive at loopback.
     fn listening_at(
         &self,
         receiver: Receiver,
@@ -158,12 +158,12 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Sends a flow, finds who got it, and sends an answer back.
+    /// Sends a flow, finds its receiver, and sends an answer back.
     ///
     /// # Errors
     ///
-    /// The flow could not be sent for a reason of its own (its owner, its source).
-    /// That nobody got it is no error but [`Outcome::Lost`].
+    /// The flow could not be sent because of its owner or its source.
+    /// A flow without a receiver is [`Outcome::Lost`], not an error.
     pub fn send(&self, flow: &Flow) -> Result<Outcome> {
         let token = self.token.fetch_add(1, Ordering::Relaxed).to_be_bytes();
         let failed = |e: &io::Error| Error::io("send", flow.to_string(), e);
@@ -211,7 +211,7 @@ impl<'a> Stage<'a> {
         ))
     }
 
-    /// The listeners of a protocol that have something, `None` when the time is over.
+    /// Waits for listeners of a protocol that are readable; `None` on timeout.
     fn wait(&self, protocol: Protocol, deadline: Instant) -> Result<Option<Vec<&Listener>>> {
         let waiting: Vec<&Listener> = self
             .listeners
@@ -237,12 +237,12 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// The original destination, the receiver's own end, and the sender.
+/// The original destination, the receiver's local address, and the source address.
 type Taken = Option<(SocketAddr, SocketAddr, SocketAddr)>;
 
 impl Listener {
-    /// Takes one connection or datagram, answers if it is the one that is
-    /// waited for, and forgets it otherwise.
+    /// Receives one connection or datagram; answers it if it is the expected one, drops it
+    /// otherwise.
     fn take(&self, token: &[u8; 4], sent_from: SocketAddr) -> io::Result<Taken> {
         match self.protocol {
             Protocol::Tcp => self.accept(token, sent_from),

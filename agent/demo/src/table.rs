@@ -1,4 +1,4 @@
-//! A plain table: columns as wide as they need to be.
+//! A text table; columns are as wide as their longest cell.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ pub struct Table {
     colours: bool,
 }
 
-/// How a row is meant: its colour, where colours are wanted.
+/// The tone of a row: its colour, if colours are enabled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     /// As expected.
@@ -20,7 +20,7 @@ pub enum Tone {
 }
 
 impl Table {
-    /// An empty table. Colours only if told: the caller knows what it prints to.
+    /// Creates an empty table. The caller enables colours, because it knows what it prints to.
     #[must_use]
     pub fn new(heading: &[&str], colours: bool) -> Self {
         let heading = heading.iter().map(|&h| h.to_owned()).collect();

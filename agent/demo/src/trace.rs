@@ -1,4 +1,4 @@
-//! Which rule decided: the counters before and after a flow say it.
+//! Finds the rule that decided about a flow, from the counters before and after it.
 
 use std::fmt;
 use weir_cni::redirection::Sandbox;
@@ -6,12 +6,12 @@ use weir_netfilter::nft::{Chain, Rule, Ruleset, Statement, Table, Verdict};
 use weir_netfilter::xtables;
 use weir_netlink::{Error, ErrorKind, Netns, Result};
 
-/// The tables where the first packet of every connection is decided upon.
+/// The tables that decide about the first packet of every connection.
 const NAT: [&str; 2] = ["istio-proxy-nat", "istio-ambient-nat"];
-/// Chains that only carry out what another rule decided.
+/// Chains that only carry out the decision of another rule.
 const CARRY_OUT: [&str; 2] = ["istio-redirect", "istio-in-redirect"];
 
-/// What the kernel holds for the pod, whichever engine wrote it.
+/// Rules in the pod's network namespace, of both engines.
 #[derive(Debug)]
 pub(super) struct Held {
     nft: Ruleset,
@@ -19,13 +19,13 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Reads it.
+    /// Reads the rules.
     ///
     /// # Errors
     /// As [`Sandbox::show`] and [`Sandbox::show_legacy`].
     pub(super) fn read(pod: &Netns) -> Result<Self> {
         let nft = match Sandbox::show(pod) {
-            // A kernel without nf_tables holds nothing there.
+            // A kernel without nf_tables has no rules there.
             Err(Error {
                 kind: ErrorKind::Unsupported(_),
                 ..
@@ -33,7 +33,7 @@ impl Held {
             other => other?,
         };
         let mut legacy = Sandbox::show_legacy(pod)?;
-        // A table that was looked at stays, with nothing in it.
+        // A legacy table that was read remains in the kernel, empty.
         legacy.tables.retain(|t| {
             let is_used = |c: &xtables::Chain| {
                 !matches!(c.kind, xtables::ChainKind::Builtin(_)) || !c.rules.is_empty()
@@ -43,7 +43,7 @@ impl Held {
         Ok(Self { nft, legacy })
     }
 
-    /// Every table, in words.
+    /// Descriptions of all tables.
     pub(super) fn names(&self) -> Vec<String> {
         let nft = self.nft.tables.iter();
         let nft = nft.map(|t| format!("table {} {} in the pod", t.family, t.name));
@@ -78,12 +78,12 @@ impl fmt::Display for Held {
     }
 }
 
-/// The rules with their counters at one moment.
+/// A snapshot of the rules with their counters.
 #[derive(Debug)]
 pub(super) struct Counters(Held);
 
 impl Counters {
-    /// Reads them.
+    /// Reads the rules and counters.
     ///
     /// # Errors
     /// As [`Sandbox::show`].
@@ -91,8 +91,8 @@ impl Counters {
         Held::read(pod).map(Self)
     }
 
-    /// The rule that decided about what came by since `before`: the last one on the way through the
-    /// chains, without those that only carry out. `None` when no rule matched.
+    /// The rule that decided about the packets since `before`: the last one on the path through the
+    /// chains, except those in [`CARRY_OUT`]. `None` if no rule matched.
     #[must_use]
     pub(super) fn decided_since(&self, before: &Self) -> Option<String> {
         let (Some(now), Some(then)) = (nat(&self.0.nft), nat(&before.0.nft)) else {
@@ -118,7 +118,7 @@ fn nat(ruleset: &Ruleset) -> Option<&Table> {
         .find(|t| NAT.contains(&t.name.as_str()))
 }
 
-/// Rules that counted something, in the order in which the packet met them.
+/// Appends rules whose counter increased, in the order in which the packet traversed them.
 fn walk(now: &Table, then: &Table, chain: &Chain, path: &mut Vec<(String, Rule)>) {
     let old = then.chain(&chain.name);
     for (i, rule) in chain.rules.iter().enumerate() {
@@ -128,7 +128,7 @@ fn walk(now: &Table, then: &Table, chain: &Chain, path: &mut Vec<(String, Rule)>
         } else if has_counter(rule) {
             continue;
         }
-        // A jump without a counter may have been taken: the rules of that chain show it.
+        // A jump without a counter may have been taken: the counters of that chain tell.
         if let Some(Statement::Verdict(Verdict::Jump(to))) = rule.statements.last()
             && let Some(next) = now.chain(to)
         {

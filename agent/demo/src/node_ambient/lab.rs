@@ -19,10 +19,10 @@ use weir_netlink::route::{AddressFamily, Route, Routing};
 use weir_netlink::{Error, Netns, Result};
 use weir_node_ambient::Config;
 
-/// Where sockets are.
+/// A network namespace of the lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// The node's own namespace.
+    /// The node's own network namespace.
     Node,
     /// The enrolled pod.
     Web,
@@ -30,7 +30,7 @@ pub enum Place {
     Plain,
     /// The proxy of the node.
     Proxy,
-    /// Beyond the node.
+    /// The network outside.
     Outside,
 }
 
@@ -41,11 +41,11 @@ const CONNECTED: [(Place, u8); 4] = [
     (Place::Outside, 4),
 ];
 
-/// The namespaces; they go when this is dropped.
+/// The network namespaces; dropping this deletes them.
 #[derive(Debug)]
 pub struct Lab {
     netns: [(Place, Netns); 5],
-    /// IPv4, and IPv6 where the kernel has it.
+    /// IPv4, and IPv6 if the kernel has it.
     pub families: &'static [AddressFamily],
 }
 
@@ -56,7 +56,7 @@ fn number(place: Place) -> u8 {
 }
 
 impl Lab {
-    /// Makes the namespaces and connects them.
+    /// Creates the network namespaces and connects them.
     ///
     /// # Errors
     /// `EPERM` without `CAP_SYS_ADMIN` and `CAP_NET_ADMIN`.
@@ -78,7 +78,7 @@ impl Lab {
         set(lab.netns(Place::Node), "ipv4/ip_forward", "1")?;
         for (_, netns) in lab.netns.iter().filter(|_| has_ipv6) {
             set(netns, "ipv6/conf/all/forwarding", "1")?;
-            // Duplicates are not looked for: that takes seconds.
+            // Disable duplicate address detection, which takes seconds.
             set(netns, "ipv6/conf/all/accept_dad", "0")?;
             set(netns, "ipv6/conf/default/accept_dad", "0")?;
         }
@@ -122,11 +122,11 @@ impl Lab {
     #[must_use]
     pub fn netns(&self, place: Place) -> &Netns {
         let found = self.netns.iter().find(|(p, _)| *p == place);
-        // Every place is in the list; the first entry is the node.
+        // Every place is in the list, so the default is never used.
         found.map_or(&self.netns[0].1, |(_, netns)| netns)
     }
 
-    /// The address of a place; of the node, the one towards the enrolled pod.
+    /// The address of a place; for the node, its address in the network of the enrolled pod.
     #[must_use]
     pub fn address(&self, place: Place, family: AddressFamily) -> IpAddr {
         let last = if place == Place::Node { 1 } else { 10 };
@@ -139,10 +139,10 @@ impl Lab {
         service(family)
     }
 
-    /// One pod is enrolled, the other is not; DNS is captured.
+    /// Returns a configuration with one enrolled pod and DNS capture.
     ///
     /// # Errors
-    /// In words: a mistake in this source.
+    /// A description of a bug in this function.
     pub fn config(&self) -> std::result::Result<Config, String> {
         let all = |place| -> Vec<IpAddr> {
             let of = |f: &AddressFamily| self.address(place, *f);
@@ -159,7 +159,7 @@ impl Lab {
     }
 }
 
-/// An address outside that stands for a service.
+/// An address outside that represents a service.
 pub(super) fn service(family: AddressFamily) -> IpAddr {
     match family {
         AddressFamily::V4 => Ipv4Addr::new(10, 96, 0, 10).into(),

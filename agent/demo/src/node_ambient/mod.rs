@@ -25,14 +25,14 @@ use weir_node_ambient::{Config, apply, compare, ebpf, remove};
 /// What captures at the node.
 #[derive(Clone, Copy, Debug)]
 pub enum Way<'a> {
-    /// Rules, routes and tunnels; the engine that the kernel has, if none is asked for.
+    /// Rules, routes and tunnels; `None`: the engine that the kernel has.
     Rules(Option<Engine>),
-    /// Programs at the links, with their pins there.
+    /// eBPF programs at the links, pinned in this file system.
     Programs(&'a Bpffs),
 }
 
 impl Way<'_> {
-    /// Captures, and reads back; what was done, in words.
+    /// Applies the redirection and verifies it; returns a description of the changes.
     fn apply(self, config: &Config, node: &Netns) -> Result<String, String> {
         let differs = || "the node differs from what was just applied".to_owned();
         match self {
@@ -61,7 +61,7 @@ impl Way<'_> {
         }
     }
 
-    /// Twice: what the second call removes was left by the first one.
+    /// Removes the redirection twice; returns what the second call removed, which the first one had left.
     fn remove(self, config: &Config, node: &Netns) -> Result<Vec<String>, String> {
         let remove = || match self {
             Self::Rules(_) => remove(node, Some(config)).map_err(text),
@@ -74,7 +74,7 @@ impl Way<'_> {
         remove()
     }
 
-    /// What programs have counted so far.
+    /// Counters of the programs; `None` for rules.
     fn counted(self, node: &Netns) -> Option<Vec<(&'static str, u64)>> {
         match self {
             Self::Rules(_) => None,
@@ -83,7 +83,7 @@ impl Way<'_> {
     }
 }
 
-/// What is sent, and who is to get it.
+/// A flow and its expected receivers.
 struct Scene {
     from: Place,
     flow: Flow,
@@ -98,7 +98,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// The right ones received it, with the addresses of the client and of what the client asked for.
+    /// Whether the expected receivers got the flow, with the client's address and the original destination.
     fn is_good(&self) -> bool {
         let Arrival {
             captured,
@@ -117,10 +117,10 @@ impl Watched {
     }
 }
 
-/// Runs the demonstration: what is to be printed, and whether every flow went where it should and nothing is left.
+/// Runs the demonstration. Returns the output, and whether every flow was as expected and nothing is left behind.
 ///
 /// # Errors
-/// In words: what could not be made, and what to do about it.
+/// A description of what could not be created, and the remedy.
 pub fn run(way: Way<'_>, as_json: bool, keep_going: bool) -> Result<(String, bool), String> {
     let start = Instant::now();
     let host = Host::look();
@@ -137,7 +137,7 @@ pub fn run(way: Way<'_>, as_json: bool, keep_going: bool) -> Result<(String, boo
     step(&format!("{done}; send traffic"));
     let watched = watch(&lab, &config, way, keep_going);
     step("take the redirection away, then the namespaces");
-    // Pins stay when the namespaces go: also after an error.
+    // Pins outlive the network namespaces, so remove them even after an error.
     let left = way.remove(&config, node);
     let (watched, mut left) = (watched?, left?);
     drop(lab);
@@ -240,7 +240,7 @@ fn scenes(lab: &Lab, family: AddressFamily) -> Vec<Scene> {
     .into_iter()
     .map(|(name, protocol, from, to, captured, reached)| Scene {
         from,
-        // The place of a flow is one of the other lab.
+        // `Flow` uses the places of the other lab; this one is ignored.
         flow: Flow::new(name, protocol, crate::Place::Pod, to),
         captured,
         reached,
@@ -248,7 +248,7 @@ fn scenes(lab: &Lab, family: AddressFamily) -> Vec<Scene> {
     .collect()
 }
 
-/// The counters that went on.
+/// Lists the counters that increased.
 fn counted(before: &[(&str, u64)], after: &[(&str, u64)]) -> String {
     let both = before.iter().zip(after);
     let more = both.filter(|((_, before), (_, after))| after > before);
@@ -259,7 +259,7 @@ fn counted(before: &[(&str, u64)], after: &[(&str, u64)]) -> String {
     }
 }
 
-/// What the node remembers of the connection: its mark.
+/// Describes the decision of the node by the connection's mark in its connection tracking.
 fn reason(lab: &Lab, config: &Config, scene: &Scene, arrival: &Arrival) -> String {
     let Some(source) = arrival.sent_from else {
         return String::new();
@@ -296,7 +296,8 @@ fn reason(lab: &Lab, config: &Config, scene: &Scene, arrival: &Arrival) -> Strin
     format!("connection mark {mark:#x}: {why}")
 }
 
-/// The proxy's listener, who received it in the end, the destination seen by the proxy and the client seen at the end.
+/// Describes the arrival: the receivers (the proxy's listener, then the final one), the original destination seen by the proxy, and
+/// the client address seen by the final receiver.
 fn arrived(w: &Watched) -> [String; 3] {
     let Arrival {
         captured,

@@ -1,6 +1,6 @@
-//! The listeners of the proxy, the pods and the network outside, and flows that are sent one after the other.
+//! Listeners of the proxy, the pods and the network outside; flows are sent one after the other.
 //!
-//! The stand-in for the proxy connects to the address that was asked for, with its client's address, as ztunnel does.
+//! The substitute of the proxy connects to the original destination with the client's address, as ztunnel does.
 
 use super::lab::{Lab, Place, service};
 use crate::flow::{Flow, Protocol, Receiver};
@@ -17,10 +17,10 @@ use std::time::Instant;
 use weir_netlink::route::AddressFamily;
 use weir_netlink::{Error, Result};
 
-/// First of the source ports, which no flow shares with another.
+/// First source port; each flow has its own.
 const FIRST_PORT: u16 = 20_000;
 
-/// One listener: whose it is, and what the people who watch call it.
+/// A listener and its place.
 #[derive(Debug)]
 struct Listener {
     receiver: Receiver,
@@ -29,38 +29,38 @@ struct Listener {
     socket: Listening,
 }
 
-/// Everything that listens.
+/// All listeners.
 #[derive(Debug)]
 pub struct Stage<'a> {
     lab: &'a Lab,
     listeners: Vec<Listener>,
     port: u16,
-    /// Where the proxy is: in a namespace of its own, or in the enrolled pod.
+    /// Place of the proxy: its own network namespace, or the enrolled pod.
     proxy: Place,
 }
 
-/// Of all listeners of the proxy, also the one that traffic may come to without being redirected.
+/// Whether this is a listener of the proxy, including the one that also receives traffic without redirection.
 fn is_of_proxy(receiver: Receiver) -> bool {
     receiver.is_proxy() || receiver == Receiver::ProxyTunnel
 }
 
-/// What became of a flow.
+/// Result of a flow.
 #[derive(Debug, Default)]
 pub struct Arrival {
-    /// The listener of the proxy that got it, and the destination that it saw.
+    /// The proxy's listener that received the flow, and the original destination that it saw.
     pub captured: Option<(Receiver, SocketAddr)>,
-    /// Who got it in the end, and the client's address there.
+    /// The final receiver, and the client address that it saw.
     pub reached: Option<(Place, IpAddr)>,
-    /// The sender's own end.
+    /// The sender's local address.
     pub sent_from: Option<SocketAddr>,
-    /// The answer came back.
+    /// The sender received the answer.
     pub answered: bool,
-    /// Why it did not arrive.
+    /// Why the flow was lost.
     pub lost: Option<String>,
 }
 
 impl<'a> Stage<'a> {
-    /// With the proxy there: [`Place::Proxy`], or in the pod itself [`Place::Web`].
+    /// Opens all listeners, with the proxy at this place: [`Place::Proxy`], or [`Place::Web`] for the pod itself.
     ///
     /// # Errors
     /// A listener cannot be opened.
@@ -83,7 +83,7 @@ impl<'a> Stage<'a> {
             ] {
                 stage.listen(receiver, Protocol::Tcp, proxy, (any, port).into())?;
             }
-            // An answer must leave from the address that the datagram came to; in a pod that is loopback.
+            // An answer must have the address that the datagram was sent to; in a pod that is loopback.
             let address = match (proxy, family) {
                 (Place::Proxy, _) => lab.address(Place::Proxy, family),
                 (_, AddressFamily::V4) => Ipv4Addr::LOCALHOST.into(),
@@ -131,12 +131,12 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// In the pod what the proxy sends has a mark, and is not captured again.
+    /// The proxy in the pod marks its packets, so that they are not captured again.
     fn mark(&self) -> Option<u32> {
         (self.proxy == Place::Web).then_some(ZTUNNEL_MARK)
     }
 
-    /// An application that listens on one more port, at all addresses of a place. Where one does already nothing is changed.
+    /// Opens an application's listener on another port, at all addresses of a place, unless one is already open.
     ///
     /// # Errors
     /// The listener cannot be opened.
@@ -146,7 +146,7 @@ impl<'a> Stage<'a> {
                 AddressFamily::V4 => Ipv4Addr::UNSPECIFIED.into(),
                 AddressFamily::V6 => Ipv6Addr::UNSPECIFIED.into(),
             };
-            // An answer must leave from the address that the datagram came to.
+            // An answer must have the address that the datagram was sent to.
             let at = match (protocol, place) {
                 (Protocol::Udp, Place::Outside) => service(family),
                 _ => any,
@@ -166,7 +166,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Sends a flow from a place, follows it to its end, and sends an answer back.
+    /// Sends a flow from a place, follows it to the final receiver, and sends an answer back.
     ///
     /// # Errors
     /// The sender's namespace cannot be entered.
@@ -194,7 +194,7 @@ impl<'a> Stage<'a> {
                 if is_of_proxy(first.receiver) {
                     let to = socket::original_destination(&stream, stream.local_addr()?);
                     arrival.captured = Some((first.receiver, to));
-                    // The stand-in speaks no HBONE: it answers there by itself.
+                    // The substitute does not support HBONE: it answers itself.
                     if first.receiver != Receiver::ProxyTunnel {
                         self.pass_on(&token, from.ip(), to, arrival)?;
                     }
@@ -225,7 +225,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// What the proxy does: a connection to the same destination with the client's address, and the same bytes on it.
+    /// Acts as the proxy: connects to the same destination with the client's address, and forwards the bytes.
     fn pass_on(
         &self,
         token: &[u8; 2],
@@ -249,7 +249,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// The next connection, and the listener that has it.
+    /// Accepts the next connection that sends this token; returns its listener, too.
     fn accept(&self, token: &[u8; 2]) -> io::Result<(&Listener, TcpStream, SocketAddr)> {
         loop {
             let listener = self.wait(Protocol::Tcp)?;
@@ -262,7 +262,7 @@ impl<'a> Stage<'a> {
             let mut stream = TcpStream::from(connection);
             let mut got = [0; 2];
             stream.read_exact(&mut got)?;
-            // One of a flow that was given up may still be in the queue.
+            // The connection of an earlier, abandoned flow may still be queued.
             if got == *token {
                 return Ok((listener, stream, socket::ip(&from)?));
             }
