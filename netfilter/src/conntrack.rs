@@ -1,13 +1,13 @@
-//! Connection tracking, read through `nf_conntrack_netlink`: what was made of a connection's addresses.
+//! Connection tracking, read through `nf_conntrack_netlink`: the result of NAT for a connection.
 //!
-//! An entry has two tuples: the packet as the sender made it, and the answer to it as it is expected. Where NAT changed
-//! the destination, the source of the expected answer is the changed one: `192.0.2.1:443` redirected to a local port reads
+//! An entry has two tuples: the original direction as sent, and the expected reply. If NAT changed
+//! the destination, the source of the expected reply is the new destination: `192.0.2.1:443` redirected to a local port reads
 //! `dst=192.0.2.1 dport=443 … src=127.0.0.1 sport=15001`. An entry is in the table as soon as the first packet has
-//! passed its last hook, so for a packet that this machine sends, when `connect(2)` or `send(2)` returns.
+//! passed its last hook: for a packet sent by this machine, when `connect(2)` or `send(2)` returns.
 //!
-//! A connection that is refused at once leaves no entry: the reset removes it. [`NewConnections`] reports that one, too.
+//! A connection that is refused immediately leaves no entry: the reset removes it. [`NewConnections`] reports it, too.
 //!
-//! Nothing is written, no entry is removed. Listed entries are those of the network namespace of the thread that opened
+//! This module only reads; it never changes or removes entries. It lists those of the network namespace of the thread that opened
 //! [`Conntrack`].
 //!
 //! ```text
@@ -38,9 +38,9 @@ const WHAT: &str = "connection tracking";
 weir_netlink::attributes! {
     /// `enum ctattr_type`
     pub struct ConntrackAttrs {
-        /// the packet as the sender made it
+        /// original direction
         original: Nest<TupleAttrs> = CTA_TUPLE_ORIG 1,
-        /// the expected answer
+        /// expected reply
         reply: Nest<TupleAttrs> = CTA_TUPLE_REPLY 2,
         /// connection mark; absent: 0
         mark: Be32 = CTA_MARK 8,
@@ -69,7 +69,7 @@ weir_netlink::attributes! {
         v6_destination: Ip = CTA_IP_V6_DST 4,
     }
 
-    /// `enum ctattr_l4proto`; of ICMP and others more, which stays unknown here
+    /// `enum ctattr_l4proto`; other attributes, such as those of ICMP, are not decoded
     pub struct ProtocolAttrs {
         /// `IPPROTO_*`
         number: U8 = CTA_PROTO_NUM 1,
@@ -80,7 +80,7 @@ weir_netlink::attributes! {
     }
 }
 
-/// C names and numbers of every attribute and message, for the comparison with the system's headers.
+/// C names and numbers of all attributes and messages, for a test that compares them with the system's headers.
 #[must_use]
 pub fn constants() -> Vec<(&'static str, i64)> {
     let messages = [
@@ -131,11 +131,11 @@ impl fmt::Display for Transport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "nf_conntrack_tuple")]
 pub struct Tuple {
-    /// The protocol.
+    /// The transport protocol.
     pub transport: Transport,
-    /// Who sends.
+    /// Source address and port.
     pub source: SocketAddr,
-    /// Where to.
+    /// Destination address and port.
     pub destination: SocketAddr,
 }
 
@@ -167,7 +167,7 @@ impl Tuple {
         }
     }
 
-    /// `None`: of a protocol without ports, or one that is not [`Transport`].
+    /// `None` for a protocol that is not in [`Transport`], and for tuples without ports.
     fn decode(attrs: &TupleAttrs) -> Option<Self> {
         let (addresses, protocol) = (attrs.addresses.as_ref()?, attrs.protocol.as_ref()?);
         let transport = [Transport::Tcp, Transport::Udp]
@@ -206,18 +206,18 @@ impl fmt::Display for Tuple {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "nf_conn")]
 pub struct Entry {
-    /// The packet as the sender made it.
+    /// The original direction, as sent.
     pub original: Tuple,
-    /// The expected answer.
+    /// The expected reply.
     pub reply: Tuple,
     /// The zone of both directions.
     pub zone: u16,
-    /// The mark that rules gave to the connection; 0 without one.
+    /// The connection mark that rules set; 0 without one.
     pub mark: u32,
 }
 
 impl Entry {
-    /// Where the connection was sent by NAT; without NAT, the destination that the sender asked for.
+    /// The destination after NAT; without NAT, the original destination.
     #[must_use]
     pub fn lands_at(&self) -> SocketAddr {
         self.reply.source
@@ -249,7 +249,7 @@ impl Entry {
 pub struct Conntrack<T: weir_netlink::Transport = NetlinkSocket>(Socket<T>);
 
 impl Conntrack {
-    /// Of the namespace of the calling thread.
+    /// Opens the table of the network namespace of the calling thread.
     ///
     /// # Errors
     /// The kernel has no nfnetlink.
@@ -264,7 +264,7 @@ impl<T: weir_netlink::Transport> Conntrack<T> {
         Self(socket)
     }
 
-    /// The connection that was begun with this tuple, in one zone (0 unless a rule chose another).
+    /// Finds the connection with this original tuple in a zone (0 unless a rule set another).
     ///
     /// # Errors
     /// [`Error::is_unsupported`] without `nf_conntrack_netlink`, [`Error::is_permission`] without `CAP_NET_ADMIN`.
@@ -282,10 +282,10 @@ impl<T: weir_netlink::Transport> Conntrack<T> {
         }
     }
 
-    /// Every connection of TCP and UDP to an address of this family.
+    /// Calls `f` for every TCP and UDP connection of this address family.
     ///
     /// # Errors
-    /// As [`Conntrack::find`]; the list changed all the time; the error of `f`.
+    /// As [`Conntrack::find`]; the list kept changing while it was read; the error of `f`.
     pub fn each(&mut self, ipv6: bool, mut f: impl FnMut(Entry) -> Result<()>) -> Result<()> {
         let family = if ipv6 { NFPROTO_IPV6 } else { NFPROTO_IPV4 };
         let kind = message_type(NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_GET);
@@ -296,16 +296,16 @@ impl<T: weir_netlink::Transport> Conntrack<T> {
     }
 }
 
-/// Connections as they are entered into the table of one network namespace (`conntrack -E -e NEW`). The kernel notifies
-/// before the packet goes on.
+/// Notifications of new entries in the table of one network namespace (`conntrack -E -e NEW`). The kernel sends them
+/// before the packet continues.
 ///
-/// There are none where `net.netfilter.nf_conntrack_events` is 0.
+/// There are none if `net.netfilter.nf_conntrack_events` is 0.
 #[derive(Debug)]
 #[doc(alias = "NFNLGRP_CONNTRACK_NEW")]
 pub struct NewConnections(Events<Netfilter>);
 
 impl NewConnections {
-    /// Listens in the network namespace of the calling thread. Connections after this returns are reported.
+    /// Subscribes in the network namespace of the calling thread. Connections made after this returns are reported.
     ///
     /// # Errors
     /// As [`Events::open`].
@@ -313,7 +313,7 @@ impl NewConnections {
         Events::open(&[NFNLGRP_CONNTRACK_NEW]).map(Self)
     }
 
-    /// The next connection of TCP or UDP; `None` if there is none within `wait`, which may be zero.
+    /// Returns the next TCP or UDP connection; `None` if there is none within `wait`, which may be zero.
     ///
     /// # Errors
     /// Notifications were lost (`ENOBUFS`); as [`Events::next`].
@@ -335,7 +335,7 @@ impl NewConnections {
     }
 }
 
-/// nfnetlink answers `EINVAL` for a subsystem that no module provides.
+/// nfnetlink returns `EINVAL` for a subsystem that no module provides.
 fn supported(e: Error) -> Error {
     match e.errno() {
         Some(libc::EINVAL | libc::EOPNOTSUPP) => Error::unsupported(

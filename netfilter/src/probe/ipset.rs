@@ -17,7 +17,7 @@ pub const BASE: &str = "nfnetlink ip_set";
 
 const ABSENT: &[i32] = &[libc::ENOENT, libc::EINVAL, libc::EPROTONOSUPPORT];
 
-/// Every type, with its families: `NFPROTO_*`, and the name of the feature.
+/// Every type with each of its families (`NFPROTO_*`), and the name of the feature.
 fn each() -> impl Iterator<Item = (&'static SetType, u8, String)> {
     SetType::all().flat_map(|kind| {
         let families: &[(u8, &str)] = match kind {
@@ -41,7 +41,7 @@ pub fn features(kernel: &RunningKernel) -> Vec<Finding> {
     let mut socket: Option<Result<Socket, Answer>> = None;
     let one = |(kind, family, feature): (&SetType, u8, String)| {
         let answer = guard(kernel, kind.name()).unwrap_or_else(|| {
-            // Opened late: the socket alone could load a module.
+            // Opened only after the guard: opening the socket could load a module.
             match socket.get_or_insert_with(open) {
                 Ok(socket) => match ask(socket, kind.name(), family) {
                     // A private errno of ipset; errno(3) has no name for it.
@@ -58,7 +58,7 @@ pub fn features(kernel: &RunningKernel) -> Vec<Finding> {
     each().map(one).collect()
 }
 
-/// The answer instead of a request for a type that could load a module; `None` when it can be sent.
+/// The answer if a request for this type could load a module; `None` if the request can be sent.
 #[must_use]
 pub fn guard(kernel: &RunningKernel, kind: &str) -> Option<Answer> {
     let needs = || SetType::from(kind).module_name();
@@ -66,7 +66,7 @@ pub fn guard(kernel: &RunningKernel, kind: &str) -> Option<Answer> {
     base.or_else(|| kernel.guard(&needs()))
 }
 
-/// Every type with the answer "unknown".
+/// Answers every type with [`Answer::Unknown`].
 #[must_use]
 pub fn untried(why: &str) -> Vec<Finding> {
     let unknown = || Answer::Unknown(why.to_owned());
@@ -79,7 +79,7 @@ fn open() -> Result<Socket, Answer> {
 }
 
 fn ask(socket: &mut Socket, kind: &str, family: u8) -> Result<String> {
-    // Every kernel still speaks the oldest version.
+    // Every kernel still supports the oldest protocol version.
     let range = ask_type(socket, IPSET_PROTOCOL_MIN, (kind, family), kind)?;
     Ok(match (range.start(), range.end()) {
         (oldest, newest) if oldest != newest => format!("revisions {oldest}-{newest}"),

@@ -1,9 +1,9 @@
 //! The features of this kernel's packet filters, determined by trials.
 //!
-//! Three answers, none of them guessed: the kernel did it ([`Answer::Have`]), the kernel reported that it cannot
+//! There are three answers, none of them guessed: the kernel did it ([`Answer::Have`]), the kernel reported that it cannot
 //! ([`Answer::Lack`]), or it could not be tried ([`Answer::Unknown`]).
 //!
-//! - **Tried, not looked up.** A feature is present when a rule that uses it was committed.
+//! - **Tried, not looked up.** A feature is present if a rule that uses it was committed.
 //! - **In a throwaway namespace.** Every `*_features` function works in the network namespace of the calling thread
 //!   and leaves objects there. Call it inside [`Netns::run`](weir_netlink::Netns::run) of a namespace created for it:
 //!   the kernel creates a legacy table, for instance, when it is read.
@@ -26,13 +26,13 @@ pub use crate::features::{Answer, Loading, RunningKernel};
 pub struct Row<P: 'static> {
     /// Its name, unique in the area.
     pub feature: &'static str,
-    /// How it is tried.
+    /// The trial.
     pub probe: P,
     /// Modules that the trial uses, separated by spaces.
     pub needs: &'static str,
     /// First kernel that has it; empty if every supported one has it.
     pub since: &'static str,
-    /// The substitute where it is missing.
+    /// The substitute if it is missing.
     pub instead: &'static str,
 }
 
@@ -65,17 +65,17 @@ pub struct Finding {
     pub answer: Answer,
     /// Configuration options that provide it (`CONFIG_*`).
     pub options: Vec<String>,
-    /// Modules that provide it where it is not built in.
+    /// Modules that provide it if it is not built in.
     pub modules: Vec<String>,
     /// First kernel that has it, or empty.
     pub since: &'static str,
-    /// The substitute where it is missing.
+    /// The substitute if it is missing.
     pub instead: &'static str,
 }
 
 /// Answers one row: tries it unless that could load a module.
 ///
-/// `base` are modules that every trial of the area needs; they are not reported as what provides the feature.
+/// `base` are the modules that every trial of the area needs; they are reported as provider only for a row without its own modules.
 pub fn answer<P>(
     area: &'static str,
     base: &str,
@@ -119,7 +119,7 @@ pub fn finding(
     }
 }
 
-/// Every row of a table with the same answer, for the case that none can be tried.
+/// Answers every row of a table with [`Answer::Unknown`], if none can be tried.
 #[must_use]
 pub fn unanswered<P>(area: &'static str, base: &str, rows: &[Row<P>], why: &str) -> Vec<Finding> {
     let one = |row: &Row<P>| {

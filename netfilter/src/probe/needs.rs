@@ -1,7 +1,7 @@
-//! The kernel features that rules need: the rows of the probe tables for them.
+//! Kernel features that rules need, as rows of the probe tables.
 //!
-//! Derived from the rules themselves, so nothing can be used here and forgotten there. The choice of an engine, the
-//! report on a kernel and the text of a refusal use the same rows.
+//! They are derived from the rules themselves, so no feature in use can be missed. The choice of an engine, the
+//! report on a kernel and error messages use the same rows.
 
 use super::{Finding, RunningKernel, nft, xtables};
 use crate::nft::expr::Expr;
@@ -62,7 +62,7 @@ pub fn of_nft(ruleset: &crate::nft::Ruleset) -> Needs {
     needs
 }
 
-/// The findings for these needs, in the network namespace of the calling thread, which must be a throwaway one.
+/// Determines the findings for these needs, in the network namespace of the calling thread, which must be a throwaway one.
 #[must_use]
 pub fn findings(kernel: &RunningKernel, needs: &Needs) -> Vec<Finding> {
     let wanted = |area: &str, feature: &str| needs.contains(&format!("{area}/{feature}"));
@@ -73,7 +73,7 @@ pub fn findings(kernel: &RunningKernel, needs: &Needs) -> Vec<Finding> {
     findings
 }
 
-/// A key of `meta` or `ct` that not every kernel with the expression has, or that another option provides.
+/// The feature of a `meta` or `ct` key that some kernels with the expression lack, or that another option provides.
 fn of_key(expr: &Expr) -> Option<&'static str> {
     match expr {
         Expr::Meta(m) => match (MetaKey::from(m.key?), m.sreg) {
@@ -90,7 +90,7 @@ fn of_key(expr: &Expr) -> Option<&'static str> {
     }
 }
 
-/// The kind of a match's anonymous set.
+/// The feature of a match's anonymous set.
 fn anonymous(statement: &Statement) -> Option<&'static str> {
     match statement {
         Statement::Match(m) => match &m.operand {

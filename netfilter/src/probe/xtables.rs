@@ -1,11 +1,11 @@
-//! Legacy xtables: tables, matches and targets with their revisions, of each family.
+//! Legacy xtables: tables, and matches and targets with their revisions, per family.
 //!
 //! ```text
 //! IPT_SO_GET_INFO               struct ipt_getinfo, 84 bytes: name[32], then numbers
 //! IPT_SO_GET_REVISION_MATCH     struct xt_get_revision, 30 bytes: name[29], u8 revision
 //! ```
-//! A revision is supported when the call succeeds; `EPROTONOSUPPORT` means that only other revisions of that name
-//! exist, `ENOENT` that no extension has that name. The kernel creates a table when it is asked for it: only in a
+//! A revision is supported if the call succeeds; `EPROTONOSUPPORT` means that only other revisions of that name
+//! exist, `ENOENT` that no extension has that name. A query makes the kernel create the table, so use only a
 //! throwaway namespace.
 
 use super::{Answer, Finding, RunningKernel, finding};
@@ -43,7 +43,7 @@ pub fn features(kernel: &RunningKernel) -> Vec<Finding> {
     features_of(kernel, |_| true)
 }
 
-/// As [`features`], for the rows of the selected features.
+/// As [`features`], but only for features that `wanted` selects.
 #[must_use]
 pub fn features_of(kernel: &RunningKernel, wanted: impl Fn(&str) -> bool) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -78,7 +78,7 @@ pub fn table_answer(kernel: &RunningKernel, name: &str, ipv6: bool) -> Answer {
     })
 }
 
-/// Every row with the answer "unknown".
+/// Answers every row with [`Answer::Unknown`].
 #[must_use]
 pub fn untried(why: &str) -> Vec<Finding> {
     let one = |ipv6| rows().filter_map(move |row| with(row, ipv6, Answer::Unknown(why.to_owned())));
@@ -108,7 +108,7 @@ fn ask(socket: &RawSocket, row: XtRow, ipv6: bool) -> Result<String, Error> {
     }
 }
 
-/// Every revision that is accepted.
+/// The supported revisions, as text.
 fn revisions(
     socket: &RawSocket,
     ipv6: bool,

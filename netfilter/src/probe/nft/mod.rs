@@ -39,7 +39,7 @@ pub struct At {
     pub priority: i32,
 }
 
-/// How a feature of nf_tables is tried: the content of the commit.
+/// The trial of an nf_tables feature: the content of the commit.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Trial {
@@ -51,11 +51,11 @@ pub enum Trial {
     Rule(At, fn() -> Vec<Expr>),
     /// A set, its elements, and a rule that uses it.
     Set(SetTrial),
-    /// A comment of a table, which must be listed when it is read back.
+    /// A comment of a table, which must be present when the table is read back.
     TableComment,
     /// A comment of a chain.
     ChainComment,
-    /// A change for an old generation, which must be refused.
+    /// A change with an old generation, which the kernel must refuse.
     Generation,
 }
 
@@ -65,13 +65,13 @@ pub fn features(kernel: &RunningKernel) -> Vec<Finding> {
     features_of(kernel, |_| true)
 }
 
-/// As [`features`], for the rows of the selected features.
+/// As [`features`], but only for features that `wanted` selects.
 #[must_use]
 pub fn features_of(kernel: &RunningKernel, wanted: impl Fn(&str) -> bool) -> Vec<Finding> {
     let mut lab: Option<Result<Lab, Answer>> = None;
     let mut one = |row: &Row<Trial>| {
         answer(AREA, BASE, row, kernel, |trial| {
-            // Opened late: the socket alone could load a module.
+            // Opened only after the guard: opening the socket could load a module.
             match lab.get_or_insert_with(Lab::open) {
                 Ok(lab) => Answer::of(lab.try_one(trial).map(|()| String::new()), ABSENT),
                 Err(why) => why.clone(),
@@ -82,7 +82,7 @@ pub fn features_of(kernel: &RunningKernel, wanted: impl Fn(&str) -> bool) -> Vec
     rows.map(&mut one).collect()
 }
 
-/// Every row unanswered.
+/// Answers every row with [`Answer::Unknown`].
 #[must_use]
 pub fn untried(why: &str) -> Vec<Finding> {
     unanswered(AREA, BASE, ROWS, why)

@@ -1,4 +1,4 @@
-//! The features, a line each, with what is committed to try them.
+//! The features, one line each, with their trials.
 
 use super::{At, SetTrial, Trial};
 use crate::features::expressions::{self, LEGACY};
@@ -72,7 +72,7 @@ fn xt_match() -> Vec<Expr> {
     })]
 }
 
-/// The row of an expression. A test proves that each has one in the table of features.
+/// The row of an expression. A test checks that each expression is in the table of features.
 const fn expression(feature: &'static str, probe: Trial) -> Row<Trial> {
     match expressions::find(feature) {
         Some(e) => row(feature, probe, e.needs, e.since, e.instead),
@@ -85,7 +85,7 @@ const fn rule(feature: &'static str, at: At, exprs: fn() -> Vec<Expr>) -> Row<Tr
     expression(feature, Trial::Rule(at, exprs))
 }
 
-/// Every feature: name, trial, modules, first kernel, the substitute where it is missing. A comment says what nft calls the rule.
+/// Every feature: name, trial, modules, first kernel, the substitute if it is missing. Comments have the rule in nft's syntax.
 #[rustfmt::skip]
 pub const ROWS: &[Row<Trial>] = &[
     row("family inet", Trial::Table(NFPROTO_INET), "nf_tables_inet", "3.14", LEGACY),
@@ -128,7 +128,7 @@ pub const ROWS: &[Row<Trial>] = &[
     rule("expression fib", PRE, || {
         vec![expr!(Fib { flags: NFTA_FIB_F_DADDR, result: NFT_FIB_RESULT_ADDRTYPE, dreg: REG })]
     }),
-    // `fwd to lo`: the number of the interface, in host order
+    // `fwd to lo`: the interface index, in host byte order
     rule("expression fwd", NETDEV, || vec![value(&1u32.to_ne_bytes()), expr!(Fwd { sreg_dev: REG })]),
     // `symhash mod 2`
     rule("expression hash", OUT, || vec![expr!(Hash { dreg: REG, modulus: 2, kind: NFT_HASH_SYM })]),
@@ -197,7 +197,7 @@ pub const ROWS: &[Row<Trial>] = &[
     row("ct mark set", Trial::Rule(PRE, || {
         vec![load(NFT_META_MARK), expr!(Ct { key: NFT_CT_MARK, sreg: REG })]
     }), "nft_ct nf_conntrack conntrack_mark", "3.18", "none: TPROXY and ambient need it"),
-    // `ct zone set 1`: a number of two bytes in host order
+    // `ct zone set 1`: a two-byte value in host byte order
     row("ct zone set", Trial::Rule(RAW, || {
         vec![value(&1u16.to_ne_bytes()), expr!(Ct { key: NFT_CT_ZONE, sreg: REG })]
     }), "nft_ct nf_conntrack conntrack_zones", "4.11", "none: DNS capture needs it"),

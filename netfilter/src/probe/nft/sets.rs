@@ -8,7 +8,7 @@ use weir_netlink::attr::Writer;
 /// The name of the set in its table.
 pub(super) const NAME: &str = "weir";
 
-/// A set, its elements, and a rule that uses it.
+/// A trial of a set: the set, its elements, and a rule that uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SetTrial {
@@ -20,7 +20,7 @@ pub enum SetTrial {
     Timeout,
     /// `type ipv4_addr . mark`
     Concatenation,
-    /// The same with `flags interval`
+    /// `type ipv4_addr . mark; flags interval`
     IntervalConcatenation,
     /// `type mark : verdict`
     VerdictMap,
@@ -32,7 +32,7 @@ pub enum SetTrial {
     Dynset,
 }
 
-/// nft's numbers of key types: the kernel does not interpret them.
+/// Key type numbers of nft; the kernel does not interpret them.
 const IPV4_ADDR: u32 = 7;
 const MARK: u32 = 19;
 
@@ -58,7 +58,7 @@ impl SetTrial {
                 timeout: Some(60_000),
                 ..ipv4(raw::NFT_SET_TIMEOUT)
             },
-            // Only the key is longer: NFT_SET_CONCAT is for sets with intervals.
+            // Without intervals a concatenation is only a longer key: `NFT_SET_CONCAT` is for sets with intervals.
             Self::Concatenation => SetAttrs {
                 key_len: Some(8),
                 ..ipv4(0)

@@ -113,14 +113,14 @@ impl Draft {
 }
 
 impl Lab {
-    /// In the namespace of the calling thread; if that fails, the answer to every trial.
+    /// Opens nf_tables in the network namespace of the calling thread; on failure, returns the answer for every trial.
     pub(super) fn open() -> Result<Self, Answer> {
         let opened = Socket::open().and_then(|socket| {
             let mut lab = Self { socket };
             generation(&mut lab.socket).map(|_| lab)
         });
         opened.map_err(|e| match e.errno() {
-            // No nfnetlink, or no subsystem with this number.
+            // The kernel has no nfnetlink, or no subsystem with this number.
             Some(libc::EPROTONOSUPPORT | libc::EINVAL) => {
                 Answer::Lack("the kernel has no nf_tables".to_owned())
             }
@@ -228,7 +228,7 @@ impl Lab {
     }
 }
 
-/// A generation that the ruleset does not have. 0, the one before a fresh namespace's 1, guards nothing
+/// Returns a generation that differs from the ruleset's. 0, the one before the 1 of a new namespace, guards nothing
 /// (`nft_valid_genid()`, net/netfilter/nf_tables_api.c).
 fn other_than(generation: u32) -> u32 {
     match generation.wrapping_sub(1) {
@@ -244,7 +244,7 @@ fn kept(userdata: Option<Vec<u8>>) -> Result<()> {
     }
 }
 
-/// Acknowledged without effect: the kernel ignores attributes that it does not know.
+/// The error for a request that was acknowledged without effect: the kernel ignores unknown attributes.
 fn ignored(what: &str) -> Error {
     let kind = ErrorKind::Kernel {
         errno: libc::EOPNOTSUPP,
