@@ -15,31 +15,31 @@ const FIRST_PAUSE: Duration = Duration::from_micros(50);
 /// Upper bound of every pause.
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
-/// The longest time that is waited for: `Instant` cannot hold every sum.
+/// Upper bound of every limit, because `Instant` cannot represent every sum.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The end of `limit` from now; of more than a year, which may stand for no limit at all, a year.
+/// The time `limit` from now; more than a year, which may mean no limit, counts as a year.
 pub(crate) fn deadline(limit: Duration) -> Instant {
     Instant::now() + limit.min(YEAR)
 }
 
-/// What a single exchange may still take when the time of [`within`] is over: an answer that is there is read.
+/// Time that a single exchange still has after the limit of [`within`] is reached, to read an answer that is already queued.
 const GRACE: Duration = Duration::from_secs(1);
 
 thread_local! {
-    /// When all exchanges and attempts of this thread are to end.
+    /// The time limit of all exchanges and attempts of this thread.
     static END: Cell<Option<End>> = const { Cell::new(None) };
 }
 
-/// The end of [`within`], and the time limit that it is of.
+/// The end of a [`within`] call, and its time limit.
 #[derive(Clone, Copy, Debug)]
 struct End {
     at: Instant,
     limit: Duration,
 }
 
-/// Calls `f`, and lets all its exchanges and [`Attempts`] on this thread share one time limit: what begins after it is tried once,
-/// and waits for a second at most. Within another call the limit of that one does not count.
+/// Calls `f`; all its exchanges and [`Attempts`] on this thread share one time limit. An operation that starts after the limit is
+/// tried once and waits at most a second. In a nested call, the outer limit does not apply.
 pub fn within<R>(limit: Duration, f: impl FnOnce() -> R) -> R {
     struct Before(Option<End>);
     impl Drop for Before {
@@ -52,13 +52,13 @@ pub fn within<R>(limit: Duration, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Of this time what [`within`] leaves.
+/// The part of `limit` that [`within`] leaves.
 fn left(limit: Duration) -> Duration {
     let left = |end: End| end.at.saturating_duration_since(Instant::now());
     END.get().map_or(limit, |end| limit.min(left(end)))
 }
 
-/// The same for an exchange.
+/// The same for an exchange, which always has [`GRACE`].
 pub(crate) fn left_for_exchange(limit: Duration) -> Duration {
     left(limit).max(limit.min(GRACE))
 }
@@ -68,7 +68,7 @@ pub(crate) fn left_for_exchange(limit: Duration) -> Duration {
 pub struct Attempts {
     until: Instant,
     limit: Duration,
-    /// The limit of [`within`], where that ends before the limit of these attempts.
+    /// The limit of [`within`], if it ends before the limit of these attempts.
     whole: Option<Duration>,
     made: u32,
 }
@@ -115,7 +115,7 @@ impl Attempts {
     /// As [`Attempts::again`].
     ///
     /// # Errors
-    /// The time limit is reached: the own one, or that of [`within`], which other parts of the operation may have used up.
+    /// The time limit is reached: that of these attempts, or that of [`within`], which other parts of the operation may have used up.
     pub fn try_again(&mut self, operation: &str, object: impl Into<String>) -> Result<()> {
         if self.again() {
             return Ok(());

@@ -4,7 +4,7 @@ use crate::attr::Path;
 use std::fmt;
 use std::time::Duration;
 
-/// Which operation failed, on what, why, and what the kernel said about it.
+/// A failed operation: its object, the reason, and the kernel's extended ack.
 #[derive(Clone, Debug)]
 #[doc(alias = "NLMSG_ERROR")]
 pub struct Error {
@@ -14,12 +14,12 @@ pub struct Error {
     pub object: String,
     /// Why it failed.
     pub kind: ErrorKind,
-    /// Whether the change that the operation was to make is in force.
+    /// Whether the requested change is in force.
     pub in_force: InForce,
 }
 
-/// Whether a change is in force although its operation failed. A caller that has to undo more, such as routes beside
-/// rules, decides by it.
+/// Whether a change is in force although its operation failed. Callers use it to decide whether to undo other changes, such as
+/// routes in addition to rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InForce {
     /// The change is not in force: it was not sent, it was refused, or it was rolled back. Also the value for
@@ -152,7 +152,7 @@ impl Error {
         Self::new(operation, object, ErrorKind::TimedOut(waited))
     }
 
-    /// Sets what is known about the change.
+    /// Sets whether the change is in force.
     #[must_use]
     pub fn with_in_force(mut self, in_force: InForce) -> Self {
         self.in_force = in_force;
@@ -247,7 +247,7 @@ impl fmt::Display for Error {
                 if let Some(m) = extack {
                     write!(f, ": the kernel says \"{m}\"")?;
                 }
-                // A text of the kernel says why it refuses, which is no lack of rights.
+                // With an extended ack text, the kernel has another reason than missing privileges.
                 let is_told = *errno == libc::EACCES && extack.is_some();
                 if let Some(r) = remedy(*errno).filter(|_| !is_told) {
                     write!(f, "; {r}")?;

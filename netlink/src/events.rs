@@ -86,7 +86,7 @@ impl<P: Notifies, T: Transport + AsFd> AsFd for Events<P, T> {
 }
 
 impl<P: Notifies, T: Transport> Events<P, T> {
-    /// On another transport.
+    /// Uses another transport.
     pub fn with_transport(transport: T) -> Self {
         Self {
             transport,
@@ -116,14 +116,14 @@ impl<P: Notifies, T: Transport> Events<P, T> {
             }
             let rest = until.saturating_duration_since(Instant::now());
             if self.buf.is_empty() {
-                // Zero pages of the kernel, which are not written here.
+                // Zeroed pages from the kernel, which are not touched here.
                 self.buf = vec![0; BUFFER];
             }
             match self.transport.receive(&mut self.buf, rest) {
                 Ok(n) if n > self.buf.len() => return Ok(Some(Notification::Overrun)),
                 Ok(n) => self.take(n),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    // A program has one of these for each of many namespaces, nearly all of which are silent.
+                    // Free the buffer: a program may have one stream per network namespace, nearly all of them idle.
                     self.buf = Vec::new();
                     return Ok(None);
                 }
@@ -136,17 +136,17 @@ impl<P: Notifies, T: Transport> Events<P, T> {
         }
     }
 
-    /// Discards what was reported, without decoding it, and returns whether there was anything: something changed since the
+    /// Discards pending notifications without decoding them, and returns whether there were any: something changed since the
     /// last call, or notifications were lost. Cheaper than reading the state again to see whether it changed.
     ///
-    /// Ends after a bounded number of notifications; those that are left make the next call return `true`.
+    /// Stops after a bounded number of notifications; the remaining ones make the next call return `true`.
     ///
     /// # Errors
     /// As `recvmsg(2)`.
     pub fn discard(&mut self) -> Result<bool> {
         let mut any = !std::mem::take(&mut self.queue).is_empty();
         for _ in 0..DISCARDED {
-            // The rest of a datagram goes with its first byte.
+            // Receiving one byte discards the whole datagram.
             match self.transport.receive(&mut [0], Duration::ZERO) {
                 Ok(_) => any = true,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,

@@ -142,7 +142,7 @@ impl Netns {
         self.id
     }
 
-    /// The cookie of the namespace, which no other one has until the machine is started again: unlike the inode, which is reused.
+    /// The cookie of the namespace, unique until the machine is restarted, unlike the inode, which is reused.
     /// `None`: the kernel has none (before 5.14).
     ///
     /// # Errors

@@ -114,8 +114,8 @@ impl NetlinkSocket {
         self.socket.add_mcast_membership(groups)
     }
 
-    /// One datagram of the kernel. Another process of the namespace with CAP_NET_ADMIN may send to this socket too;
-    /// such a datagram is no answer and is dropped.
+    /// Receives one datagram of the kernel. Another process of the namespace with CAP_NET_ADMIN may send to this socket, too;
+    /// such a datagram is not an answer and is dropped.
     fn take(&self, buf: &mut [u8], flags: MsgFlags) -> io::Result<Option<usize>> {
         let mut parts = [IoSliceMut::new(buf)];
         let flags = flags | MsgFlags::MSG_TRUNC;
@@ -151,7 +151,7 @@ impl Transport for NetlinkSocket {
                     if rest.is_zero() {
                         return Err(e);
                     }
-                    // A timeout of zero would mean to wait forever.
+                    // A timeout of zero would wait forever.
                     let micros = i64::try_from(rest.as_micros()).unwrap_or(i64::MAX).max(1);
                     let rest = TimeVal::new(micros / 1_000_000, micros % 1_000_000);
                     setsockopt(&self.fd(), sockopt::ReceiveTimeout, &rest)?;
@@ -191,7 +191,7 @@ impl Transport for NetlinkSocket {
 /// Enlarges both buffers to `want`; a larger one stays. `SO_*BUFFORCE` needs CAP_NET_ADMIN in the initial namespace;
 /// without it `net.core.wmem_max` is the limit, and a larger datagram is refused with `EMSGSIZE`.
 fn resize(fd: BorrowedFd<'_>, want: usize) -> io::Result<()> {
-    // socket(7): the kernel doubles what it is given, and answers with that.
+    // socket(7): the kernel doubles the given value, and returns the doubled one.
     let there = want.saturating_mul(2);
     if getsockopt(&fd, sockopt::SndBuf)? < there
         && setsockopt(&fd, sockopt::SndBufForce, &want).is_err()

@@ -18,7 +18,7 @@ pub enum Owner {
     Own,
     /// Another one, opened.
     Other(OwnedFd),
-    /// Neither the user namespace of this thread nor a descendant of it: it cannot be opened.
+    /// Neither the user namespace of this thread nor a descendant of it, so it cannot be opened.
     OutOfSight,
 }
 

@@ -8,7 +8,7 @@
 //!   and leaves objects there. Call it inside [`Netns::run`](weir_netlink::Netns::run) of a namespace created for it:
 //!   the kernel creates a legacy table, for instance, when it is read.
 //! - **No module is loaded.** The kernel loads a module when a missing feature is requested. So [`RunningKernel`] is
-//!   consulted first, and where a module might be loaded the answer is [`Answer::Unknown`] with the name of the
+//!   consulted first, and if a module might be loaded, the answer is [`Answer::Unknown`] with the name of the
 //!   module.
 //!
 //! The features are rows of tables, one line each: [`nft::ROWS`], [`xtables::rows`], and the types of [`ipset`]; the
@@ -75,7 +75,7 @@ pub struct Finding {
 
 /// Answers one row: tries it unless that could load a module.
 ///
-/// `base` are the modules that every trial of the area needs; they are reported as provider only for a row without its own modules.
+/// `base` are the modules that every trial of the area needs; they are reported as the provider only of rows without modules.
 pub fn answer<P>(
     area: &'static str,
     base: &str,

@@ -23,7 +23,7 @@ pub trait AttrKind {
     /// The length is wrong, or the content does not match this kind.
     fn decode(bytes: &[u8]) -> Result<Self::Value, DecodeError>;
 
-    /// The path to what the kernel points at inside. `around` is the run of attributes that contains this one.
+    /// The path to the attribute inside that the kernel points at. `around` is the run of attributes that contains this one.
     fn path(_bytes: &[u8], _target: Target, _around: &[u8]) -> Option<Path> {
         None
     }
@@ -84,8 +84,8 @@ fixed! {
     Ip6: Ipv6Addr, octets, from, true;
 }
 
-/// A string that ends with a NUL (`NLA_NUL_STRING`); a missing NUL is tolerated when read. What is not UTF-8 comes back as
-/// it was: see [`text_of`].
+/// A string that ends with a NUL (`NLA_NUL_STRING`); decoding tolerates a missing NUL. Bytes that are not UTF-8 survive a
+/// round trip: see [`text_of`].
 #[derive(Clone, Copy, Debug)]
 #[doc(alias = "nla_put_string")]
 pub enum Str {}
@@ -115,7 +115,7 @@ pub type Bytes = Opaque<false>;
 /// Attributes whose declaration depends on a sibling, such as the data of an expression on its name.
 pub type RawNest = Opaque<true>;
 
-/// Bytes that are kept as they are; with `NLA_F_NESTED` if they are attributes.
+/// Uninterpreted bytes; `NESTED`: they are attributes, written with `NLA_F_NESTED`.
 #[derive(Clone, Copy, Debug)]
 pub enum Opaque<const NESTED: bool> {}
 
@@ -168,7 +168,7 @@ pub type NumberedListOf<T> = ListOf<T, COUNTED>;
 
 /// `NFTA_LIST_ELEM` (`linux/netfilter/nf_tables.h`)
 pub const NFTA_LIST_ELEM: u16 = 1;
-/// In place of a number: the attributes are counted.
+/// Special value instead of a number: the attributes are numbered from 1.
 const COUNTED: u16 = 0;
 
 impl<T: AttrSet, const N: u16> AttrKind for ListOf<T, N> {

@@ -1,9 +1,9 @@
 //! Netlink attributes, declared once.
 //!
 //! [`attributes!`](crate::attributes) takes one line per attribute: field, [`AttrKind`] (type *and byte order*), C name,
-//! number. From that line follow the struct, encoding, decoding, the path that an error offset points at, the list
+//! number. The macro derives from it the struct, encoding, decoding, the path that an error offset points at, the list
 //! that a test compares with the system's headers, and (feature `testing`) a generator of values. Fields are encoded
-//! in the order of their lines, which is the order in which the tools of the field write them.
+//! in the order of their lines, which is the order in which tools such as `nft` write them.
 //!
 //! Attributes that a declaration does not name are kept in `unknown` and written back.
 
@@ -52,7 +52,7 @@ pub trait AttrSet: Arbitrary + Clone + std::fmt::Debug + PartialEq + 'static {
     /// A truncated or overlong attribute, or a payload that does not match its kind.
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError>;
 
-    /// The path from this set to what the kernel points at.
+    /// The path from this set to the attribute that the kernel points at.
     fn path(bytes: &[u8], target: Target) -> Option<Path>;
 
     /// The C name of one attribute.

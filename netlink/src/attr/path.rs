@@ -66,7 +66,7 @@ impl Path {
         self.steps.is_empty()
     }
 
-    /// What the kernel accepts there, if it reported that (`NLMSGERR_ATTR_POLICY`, since 5.10).
+    /// The values that the kernel accepts there, if it reported them (`NLMSGERR_ATTR_POLICY`, since 5.10).
     #[must_use]
     pub fn policy(&self) -> Option<&PolicyAttrs> {
         self.policy.as_deref()
@@ -107,7 +107,7 @@ impl fmt::Display for Path {
     }
 }
 
-/// What the kernel points at, relative to a run of attributes.
+/// The location that the kernel points at, relative to a run of attributes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Target {
     /// Offset in the run: `NLMSGERR_ATTR_OFFS`, or the start of the nest in which an attribute is missing

@@ -1,25 +1,25 @@
-//! Names of any bytes as text, and back.
+//! Conversion of names, which may be any bytes, to text and back.
 //!
-//! The kernel compares the names of tables, chains and sets as bytes, and takes any but a zero. A name that is not UTF-8 must
-//! neither hide what is listed beside it nor be sent back changed: each byte that is part of no UTF-8 character becomes a
-//! character of a private use area, and that character becomes the byte again. Such a character in a name is kept as its
-//! bytes too, so no two names become the same text.
+//! The kernel compares the names of tables, chains and sets as bytes, and accepts any byte but zero. A name that is not UTF-8 must
+//! neither make a listing fail nor be changed when it is sent back: each byte that is not part of a UTF-8 character is mapped to a
+//! character of a private use area, and that character is mapped back to the byte. Such a character in a name is mapped bytewise,
+//! too, so no two names become the same text.
 
 use std::borrow::Cow;
 
-/// What stands for the byte 0: those below 0x80 are never used, they are ASCII.
+/// The character for byte 0; those of bytes below 0x80 are never used, because these are ASCII.
 const FIRST: u32 = 0xf700;
 
-/// The byte that a character stands for.
+/// The byte that a character represents.
 fn byte_of(c: char) -> Option<u8> {
     let offset = u32::from(c).checked_sub(FIRST)?;
     u8::try_from(offset).ok().filter(|byte| *byte >= 0x80)
 }
 
-/// The text of these bytes; of valid UTF-8 without characters of U+F780 to U+F7FF the text itself.
+/// Converts bytes to text. Valid UTF-8 without characters of U+F780 to U+F7FF is unchanged.
 #[must_use]
 pub fn text_of(bytes: &[u8]) -> String {
-    // Nearly every name: a dump has several in each rule.
+    // Fast path: nearly every name is ASCII, and a dump has several in each rule.
     if let Ok(text) = std::str::from_utf8(bytes)
         && text.is_ascii()
     {
@@ -39,7 +39,7 @@ pub fn text_of(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes of this text: of what [`text_of`] made the bytes that it was made of.
+/// Converts text to bytes; the inverse of [`text_of`].
 #[must_use]
 pub fn bytes_of(text: &str) -> Cow<'_, [u8]> {
     if text.is_ascii() || !text.chars().any(|c| byte_of(c).is_some()) {

@@ -7,7 +7,7 @@ use crate::attr::{AttrSet, EncodeError, Path, Target, Writer};
 use crate::{Error, ErrorKind};
 use std::marker::PhantomData;
 
-/// Most requests are smaller, in bytes; a batch grows from here.
+/// Initial size in bytes; most requests are smaller, a batch grows.
 const ROOM: usize = 256;
 
 /// Messages of one protocol that are sent with one `sendmsg(2)`.

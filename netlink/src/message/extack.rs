@@ -71,7 +71,7 @@ pub const NL_ATTR_TYPES: [&str; 18] = [
 ];
 
 impl fmt::Display for PolicyAttrs {
-    /// As `TYPE from MIN to MAX`: what the kernel accepts.
+    /// `TYPE from MIN to MAX`: the values that the kernel accepts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = self.kind.and_then(|n| usize::try_from(n).ok());
         let name = kind.and_then(|n| NL_ATTR_TYPES.get(n));
@@ -145,7 +145,7 @@ impl Ack {
         Some(ack)
     }
 
-    /// What the kernel points at, relative to the start of the request.
+    /// The location that the kernel points at, relative to the start of the request.
     pub(crate) fn target(&self) -> Target {
         let missing = self.attrs.miss_type;
         let offset = match missing {

@@ -7,7 +7,7 @@
 //! interrupted dumps. Only its `NlSocket` is used.
 //!
 //! Every exchange has a deadline ([`Patience`](crate::Patience)). An answer that was lost, or that cannot be read, is an error of its
-//! exchange and says what is known of the change ([`InForce`](crate::InForce)).
+//! exchange and says whether the change is in force ([`InForce`](crate::InForce)).
 
 mod batch;
 mod number;

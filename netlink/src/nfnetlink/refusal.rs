@@ -5,8 +5,8 @@ use crate::message::{FamilyHeader, NfGenMsg, Sent};
 use crate::socket::Refused;
 use crate::{Error, ErrorKind};
 
-/// Why one message was refused: of a [`Batch`](super::Batch), of which nothing is in force then, or of
-/// [`Requests`](super::Requests), of which the others are.
+/// The refusal of one message of a [`Batch`](super::Batch), of which nothing is in force then, or of
+/// [`Requests`](super::Requests), of which the other ones are in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Index of the pushed message, from 0; `None` when a batch as a whole was refused.
@@ -37,7 +37,7 @@ impl Refusal {
         }
     }
 
-    /// The error of what was to be done with the message.
+    /// Converts the refusal to the error of an operation.
     #[must_use]
     pub fn into_error(self, operation: &str, object: impl Into<String>) -> Error {
         Error {

@@ -18,7 +18,7 @@ pub(super) fn family(family: u8) -> NfGenMsg {
 }
 
 impl<T: Transport> Socket<T> {
-    /// Every object that the kernel lists.
+    /// Lists all objects.
     ///
     /// # Errors
     /// As [`Socket::list`].
@@ -53,10 +53,10 @@ impl<T: Transport> Socket<T> {
         self.list(&request, f)
     }
 
-    /// One object.
+    /// Reads one object.
     ///
     /// # Errors
-    /// As the kernel answers: `ENOENT` when there is none.
+    /// As the kernel returns: `ENOENT` if there is none.
     pub fn get<A: AttrSet>(
         &mut self,
         kind: u16,

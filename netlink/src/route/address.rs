@@ -19,7 +19,7 @@ crate::attributes! {
         local: Ip = IFA_LOCAL 2,
         /// all bits of `IFA_F_*`; the header has only the low eight
         flags: Ne32 = IFA_FLAGS 8,
-        /// who added it; since 5.18
+        /// the writer that added it; since 5.18
         protocol: U8 = IFA_PROTO 11,
     }
 }
@@ -37,7 +37,7 @@ pub struct Address {
     pub scope: RouteScope,
     /// `IFA_F_TENTATIVE`: IPv6, duplicate address detection is still running, and the address is not yet usable.
     pub tentative: bool,
-    /// `IFA_PROTO`: who added it; `None` when that was not stated, or the kernel does not keep it (before Linux
+    /// `IFA_PROTO`: the writer that added it; `None` if it was not set, or the kernel does not store it (before Linux
     /// 5.18).
     pub protocol: Option<u8>,
 }
@@ -58,8 +58,8 @@ impl Routing {
         self.list(RTM_GETADDR, all, "the addresses", read)
     }
 
-    /// `ip address add NET dev LINK`, for IPv6 with `nodad`: it is usable immediately. False when the link has the
-    /// address already, for IPv6 with any prefix length.
+    /// `ip address add NET dev LINK`, for IPv6 with `nodad`: it is usable immediately. False if the link already has the
+    /// address, for IPv6 with any prefix length.
     ///
     /// # Errors
     /// `ENODEV`; `EACCES` for IPv6 where `disable_ipv6` is set on the link.

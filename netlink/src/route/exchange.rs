@@ -15,12 +15,12 @@ const ROOM: usize = 4 << 20;
 pub(super) trait RouteHeader: FamilyHeader<Protocol = Rtnetlink> {}
 impl<H: FamilyHeader<Protocol = Rtnetlink>> RouteHeader for H {}
 
-/// How often a dump is repeated that lost answers. With that buffer it is not for a busy writer that it does.
+/// How often a dump that lost answers is repeated. With that buffer, a busy writer is not the cause of losses.
 const LOSSES: u32 = 3;
 
 /// The flags of a request that adds an object, which must be new.
 pub(super) const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
-/// The flags of a request that adds an object, or takes the place of the one with the same key.
+/// The flags of a request that adds an object, or replaces the one with the same key.
 pub(super) const IN_PLACE: u16 = NLM_F_CREATE | NLM_F_REPLACE;
 
 impl Routing {
@@ -50,7 +50,7 @@ impl Routing {
         }
     }
 
-    /// A change, with these flags besides those of every request.
+    /// Requests a change; `flags` are added to those of every request.
     pub(super) fn change<H: RouteHeader, A: AttrSet>(
         &self,
         (kind, flags): (u16, u16),

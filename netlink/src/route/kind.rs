@@ -99,8 +99,8 @@ chosen! {
 }
 
 impl LinkKind {
-    /// A pair, `ip link add ... type veth peer name PEER netns NETNS`. Of a descriptor the value holds the number, as the
-    /// message does: keep it open until the link is added.
+    /// A pair, `ip link add ... type veth peer name PEER netns NETNS`. The value holds only the number of a descriptor, as the
+    /// message does: keep the descriptor open until the link is added.
     ///
     /// # Errors
     /// The peer's attributes do not fit a message.

@@ -311,7 +311,7 @@ fn check_name(operation: &str, name: &str) -> Result<()> {
     Err(Error::refused(operation, format!("link {name:?}"), reason))
 }
 
-/// `None`: it is about one protocol's part of a link. A port that leaves its bridge is reported as `RTM_DELLINK` with
+/// `None`: the message is about one protocol's part of a link. A port that leaves its bridge is reported as `RTM_DELLINK` with
 /// `AF_BRIDGE` (`br_ifinfo_notify()`, net/bridge/br_netlink.c); the link is still there.
 pub(super) fn read(message: &Message<IfInfoMsg>) -> Result<Option<Link>, DecodeError> {
     if i32::from(message.header.family) != libc::AF_UNSPEC {

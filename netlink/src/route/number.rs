@@ -69,13 +69,13 @@ constants! {
     pub(super) ICMPV6_ROUTER_PREF_MEDIUM: u8 = 0,
     /// The rule applies to packets that its selectors do not match.
     pub(super) FIB_RULE_INVERT: u32 = 2,
-    /// There is no rule of the priority that it goes to.
+    /// No rule has the priority that it goes to.
     pub(super) FIB_RULE_UNRESOLVED: u32 = 4,
-    /// There is no link of the name in `FRA_IIFNAME`.
+    /// No link has the name in `FRA_IIFNAME`.
     pub(super) FIB_RULE_IIF_DETACHED: u32 = 8,
-    /// There is no link of the name in `FRA_OIFNAME`.
+    /// No link has the name in `FRA_OIFNAME`.
     pub(super) FIB_RULE_OIF_DETACHED: u32 = 16,
-    /// No address is probed for duplicates.
+    /// Skip duplicate address detection.
     pub(super) IFA_F_NODAD: u8 = 2,
     pub(super) IFA_F_TENTATIVE: u32 = 0x40,
     pub(super) IFF_UP: u32 = 1,
@@ -138,7 +138,7 @@ macro_rules! open_enum {
 }
 
 open_enum! {
-    /// Who made a route, a policy rule or an address (`rtm_protocol`, `FRA_PROTOCOL`, `IFA_PROTO`). The kernel gives
+    /// The creator of a route, a policy rule or an address (`rtm_protocol`, `FRA_PROTOCOL`, `IFA_PROTO`). The kernel gives
     /// no meaning to numbers above `RTPROT_STATIC`.
     #[doc(alias = "rtm_protocol")]
     pub enum RouteProtocol: u8 {
@@ -151,7 +151,7 @@ open_enum! {
         Ra = "RTPROT_RA" 9 "ra",
         Dhcp = "RTPROT_DHCP" 16 "dhcp",
     }
-    /// How far away a destination is (`rtm_scope`, `ifa_scope`).
+    /// The distance of a destination (`rtm_scope`, `ifa_scope`).
     #[doc(alias = "rtm_scope")]
     pub enum RouteScope: u8 {
         Universe = "RT_SCOPE_UNIVERSE" 0 "global",

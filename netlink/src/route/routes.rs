@@ -21,7 +21,7 @@ crate::attributes! {
     pub(super) struct RouteAttrs {
         /// destination; absent for the default route
         dst: Ip = RTA_DST 1,
-        /// source of the packets; how many bits of it count is in the header
+        /// source of the packets; the prefix length is in the header
         src: Ip = RTA_SRC 2,
         /// the next router
         gateway: Ip = RTA_GATEWAY 5,
@@ -65,11 +65,11 @@ pub struct Route {
     pub kind: RouteType,
     /// `rtm_scope`: IPv4 only, the kernel reports `universe` for IPv6.
     pub scope: RouteScope,
-    /// `rtm_protocol`: who made it; [`RouteProtocol::Boot`] unless set, as with `ip route add`.
+    /// `rtm_protocol`: its creator; [`RouteProtocol::Boot`] unless set, as with `ip route add`.
     pub protocol: RouteProtocol,
     /// `RTA_PRIORITY`, the metric. IPv6 routes get 1024 unless it is set.
     pub priority: Option<u32>,
-    /// `RTA_PREFSRC`, `src ADDRESS`: what this machine's own packets get as source; it must be an address of the
+    /// `RTA_PREFSRC`, `src ADDRESS`: the source address of this machine's own packets; it must be an address of the
     /// machine.
     pub prefsrc: Option<IpAddr>,
     /// `RTNH_F_ONLINK`, `onlink`: the gateway is taken to be on the link, whatever its address.
@@ -78,7 +78,7 @@ pub struct Route {
     pub from: Option<IpNet>,
     /// `RTA_VIA`, `via inet6 ADDRESS`: the next router, of the other family. Read only.
     pub via: Option<IpAddr>,
-    /// It has properties without a field here: next hops, metrics, encapsulation, TOS, expiry and others. Read only.
+    /// The route has properties without a field here: next hops, metrics, encapsulation, TOS, expiry and others. Read only.
     pub more: bool,
     /// The route has nothing that changes its effect besides the fields before `prefsrc`: no source, next hops, metrics,
     /// encapsulation or expiry, and its link exists. Ignored by [`Routing::add_route`] and [`Routing::del_route`].
@@ -136,7 +136,7 @@ impl Route {
         Self { protocol, ..self }
     }
 
-    /// Both have the same effect on the same packets, whatever their protocol and metric.
+    /// Whether both have the same effect on the same packets, regardless of protocol and metric.
     #[must_use]
     pub fn same_effect(&self, other: &Self) -> bool {
         let key = |r: &Self| {
@@ -257,7 +257,7 @@ impl Routing {
         let mut routes = Vec::new();
         for family in [AddressFamily::V4, AddressFamily::V6] {
             match dump(family.number()) {
-                // Asked for a family that it is built without, the kernel lists all of the others.
+                // For a family that the kernel is built without, it lists all other families.
                 Ok(found) => {
                     routes.extend(found.into_iter().filter(|r: &Route| r.family() == family))
                 }
@@ -282,8 +282,8 @@ impl Routing {
         self.add(RTM_NEWROUTE, build(route), &object)
     }
 
-    /// `ip route replace`: added, or in the place of the route to the same destination with the same metric in that table. No
-    /// packet finds neither of them.
+    /// `ip route replace`: adds the route, or atomically replaces the one to the same destination with the same metric in that
+    /// table: no packet finds neither of them.
     ///
     /// # Errors
     /// As of [`Routing::add_route`].
@@ -293,7 +293,7 @@ impl Routing {
         self.change((RTM_NEWROUTE, IN_PLACE), build(route), "replace", &object)
     }
 
-    /// `ip route delete`: the first route that agrees with all fields that are set. False when there is none.
+    /// `ip route delete`: deletes the first route that matches all fields that are set. False if there is none.
     ///
     /// # Errors
     /// `EPERM` without `CAP_NET_ADMIN`.
@@ -312,8 +312,8 @@ fn set_table(header: &mut RtMsg, attrs: &mut RouteAttrs, table: u32) {
     }
 }
 
-/// `RTA_GATEWAY` is an address of the route's family (`fib_gw_from_attr()`, net/ipv4/fib_semantics.c): a gateway of
-/// another family takes `RTA_VIA`.
+/// `RTA_GATEWAY` is an address of the route's family (`fib_gw_from_attr()`, net/ipv4/fib_semantics.c): for a gateway of
+/// another family the kernel uses `RTA_VIA`.
 fn check_gateway(operation: &str, route: &Route, object: &str) -> Result<()> {
     match route.gateway.map(AddressFamily::of_address) {
         Some(gateway) if gateway != route.family() => {

@@ -16,13 +16,13 @@ use crate::{Error, Result};
 crate::attributes! {
     /// `FRA_*` (`linux/fib_rules.h`)
     pub(super) struct RuleAttrs {
-        /// the destination; how many bits of it count is in the header
+        /// the destination; the prefix length is in the header
         dst: Ip = FRA_DST 1,
         /// the source
         src: Ip = FRA_SRC 2,
-        /// the link that a packet came in by
+        /// the link that received the packet
         iif: Str = FRA_IIFNAME 3,
-        /// the priority of the rule that is asked next
+        /// the priority of the rule that is evaluated next
         goto: Ne32 = FRA_GOTO 4,
         /// lower ones are evaluated first
         priority: Ne32 = FRA_PRIORITY 6,
@@ -32,7 +32,7 @@ crate::attributes! {
         realms: Ne32 = FRA_FLOW 11,
         /// the tunnel's id, in network order
         tunnel: Be64 = FRA_TUN_ID 12,
-        /// a route over a link of this group does not count
+        /// a route over a link of this group is ignored
         suppress_ifgroup: Ne32 = FRA_SUPPRESS_IFGROUP 13,
         /// routes with a prefix of at most this length are ignored
         suppress_prefixlen: Ne32 = FRA_SUPPRESS_PREFIXLEN 14,
@@ -40,13 +40,13 @@ crate::attributes! {
         table: Ne32 = FRA_TABLE 15,
         /// the bits of the mark that are compared
         fwmask: Ne32 = FRA_FWMASK 16,
-        /// the link that a packet is to leave by: of a socket that is bound to it
+        /// the outgoing link, for packets of a socket that is bound to it
         oif: Str = FRA_OIFNAME 17,
         /// the table is that of the VRF
         l3mdev: U8 = FRA_L3MDEV 19,
         /// `struct fib_rule_uid_range`
         uids: Bytes = FRA_UID_RANGE 20,
-        /// who made it; since 4.17
+        /// its creator; since 4.17
         protocol: U8 = FRA_PROTOCOL 21,
         /// `IPPROTO_*`
         ip_proto: U8 = FRA_IP_PROTO 22,
@@ -57,7 +57,7 @@ crate::attributes! {
     }
 }
 
-/// A policy rule. Those that are added and deleted select by mark, destination and incoming link alone.
+/// A policy rule. Rules that this crate adds and deletes select only by mark, destination and incoming link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[doc(alias = "ip-rule")]
 pub struct PolicyRule {
@@ -72,7 +72,7 @@ pub struct PolicyRule {
     /// `FRA_PRIORITY`: lower ones are evaluated first. Without one the kernel takes the number below the lowest in
     /// use, except that of the rule for "local".
     pub priority: Option<u32>,
-    /// `FRA_PROTOCOL`: who made it (Linux 4.17); [`RouteProtocol::Boot`] unless set, as with `ip rule add`.
+    /// `FRA_PROTOCOL`: its creator (Linux 4.17); [`RouteProtocol::Boot`] unless set, as with `ip rule add`.
     pub protocol: RouteProtocol,
     /// The action for the packets; only [`RuleAction::Lookup`] has a table.
     pub action: RuleAction,
@@ -80,7 +80,7 @@ pub struct PolicyRule {
     pub goto: Option<u32>,
     /// `FIB_RULE_INVERT`: the rule applies to packets that its selectors do not match (`not`).
     pub not: bool,
-    /// What else it selects by, and conditions for the routes that count. Only `to` and `iif` are written.
+    /// Other selectors, and conditions for routes. Only `to` and `iif` are written.
     pub selectors: RuleSelectors,
 }
 
@@ -136,26 +136,26 @@ impl PolicyRule {
         }
     }
 
-    /// The rule has no selector besides the mark, and looks up a table.
+    /// Whether the rule has no selector besides the mark, and looks up a table.
     #[must_use]
     pub fn only_mark(&self) -> bool {
         self.action == RuleAction::Lookup && !self.not && !self.selects_more()
     }
 
-    /// The rule looks up the table that has this route.
+    /// Whether the rule looks up the table that contains this route.
     #[must_use]
     pub fn leads_to(&self, route: &Route) -> bool {
         let to = (self.action, self.family, self.table);
         to == (RuleAction::Lookup, route.family(), route.table)
     }
 
-    /// There is more to it than the mark: another selector, or a condition for the routes that count.
+    /// Whether the rule has another selector besides the mark, or a condition for routes.
     #[must_use]
     pub fn selects_more(&self) -> bool {
         self.selectors != RuleSelectors::default()
     }
 
-    /// `ip -details rule` without priority, protocol and `from all`; the table as `table` calls it.
+    /// `ip -details rule` without priority, protocol and `from all`; `table` names the table.
     pub fn words(&self, table: impl Fn(u32) -> String) -> impl fmt::Display {
         fmt::from_fn(move |f| self.write(f, &table))
     }
@@ -195,11 +195,11 @@ impl PolicyRule {
         Self { protocol, ..self }
     }
 
-    /// Both send the same packets to the same table, whatever their protocol and priority.
+    /// Whether both send the same packets to the same table, regardless of protocol and priority.
     #[must_use]
     pub fn same_effect(&self, other: &Self) -> bool {
         let key = |r: &Self| {
-            // Flags tell of the moment: whether the link is there.
+            // Flags describe the current state, such as whether the link exists.
             let mut selectors = r.selectors.clone();
             selectors.flags = 0;
             let mark = (r.fwmark, r.fwmask);
@@ -238,9 +238,9 @@ impl Routing {
         Ok(rules)
     }
 
-    /// Whether some packet that `rule` selects does not come to `later`, a rule of the same family that is evaluated after it:
-    /// a route that may count, outside of the tables of `later` and of the host's own addresses, a jump beyond `later`, or an action
-    /// that ends the evaluation (`fib_rules_lookup`). What is delivered locally comes past no rule.
+    /// Whether a packet that `rule` selects may not reach `later`, a rule of the same family that is evaluated after it: `rule` finds
+    /// a route (outside of the table of `later` and the table "local"), jumps beyond `later`, or has an action that ends the
+    /// evaluation (`fib_rules_lookup`). Routes for local delivery do not count.
     ///
     /// # Errors
     /// The routes of the table that `rule` looks up cannot be read.
@@ -254,16 +254,16 @@ impl Routing {
         Ok(match rule.action {
             RuleAction::Lookup if [later.table, RT_TABLE_LOCAL].contains(&rule.table) => false,
             RuleAction::Lookup => self.routes(rule.table)?.iter().any(leads),
-            // The kernel passes over one that leads to no rule.
+            // The kernel skips a `goto` without a target.
             RuleAction::Goto => rule.goto > later.priority && !rule.selectors.is_unresolved(),
             RuleAction::Nop => false,
             _ => true,
         })
     }
 
-    /// `ip rule add`, unless a rule of the same effect exists: the kernel would accept any number of equal rules.
-    /// Returns whether the rule was added. One with a priority is the same only there: what other rules do with its packets
-    /// decides where it has to be.
+    /// `ip rule add`, unless a rule with the same effect exists: the kernel would accept any number of equal rules.
+    /// Returns whether the rule was added. If the rule has a priority, an existing one must have the same, because rules
+    /// between them could apply to its packets.
     ///
     /// # Errors
     /// As [`Routing::rules`]; `EPERM`. Refused: the rule has selectors that are not written.
@@ -282,8 +282,8 @@ impl Routing {
         self.add(RTM_NEWRULE, build(rule), &object)
     }
 
-    /// `ip rule delete`: the first rule with this mark, mask, destination, link, table and protocol, and with this
-    /// priority if it is set. False when there is none.
+    /// `ip rule delete`: deletes the first rule with this mark, mask, destination, link, table and protocol, and with this
+    /// priority if it is set. False if there is none.
     ///
     /// # Errors
     /// Refused: it has selectors that are not written. `EPERM` without `CAP_NET_ADMIN`.
@@ -304,7 +304,7 @@ impl Routing {
         }
     }
 
-    /// Of one family, or of all: `fib_nl_dumprule()` accepts `AF_UNSPEC` (net/core/fib_rules.c, since 2.6.22).
+    /// Lists rules of one family, or of all: `fib_nl_dumprule()` accepts `AF_UNSPEC` (net/core/fib_rules.c, since 2.6.22).
     fn dump_rules(&self, family: u8, object: &str) -> Result<Vec<PolicyRule>> {
         let header = FibRuleHdr {
             family,
@@ -314,7 +314,7 @@ impl Routing {
     }
 }
 
-/// For addition and deletion: with a protocol, the kernel deletes no rule of another writer instead of the owned one
+/// Builds a request to add or delete. The protocol prevents the kernel from deleting another writer's rule instead
 /// (`rule_find()`, net/core/fib_rules.c).
 pub(super) fn build(rule: &PolicyRule) -> (FibRuleHdr, RuleAttrs) {
     let small = u8::try_from(rule.table).ok();
@@ -341,7 +341,8 @@ pub(super) fn build(rule: &PolicyRule) -> (FibRuleHdr, RuleAttrs) {
     (header, attrs)
 }
 
-/// Without its other selectors it would be added for more packets, and another writer's be deleted in its place.
+/// Refuses selectors that are not written: without them the rule would apply to more packets, and a delete could remove another
+/// writer's rule.
 fn refuse_selectors(operation: &str, rule: &PolicyRule, object: &str) -> Result<()> {
     let mut rest = rule.selectors.clone();
     (rest.to, rest.iif) = (None, None);
@@ -361,7 +362,7 @@ pub(super) fn read(message: &Message<FibRuleHdr>) -> Result<Option<PolicyRule>, 
     let attrs: RuleAttrs = message.decode()?;
     Ok(Some(PolicyRule {
         family,
-        // Of a mark of 0 the kernel lists the mask alone, and of a mask of 0 nothing (`fib_nl_fill_rule()`).
+        // For mark 0 the kernel sends only the mask, and for mask 0 nothing (`fib_nl_fill_rule()`).
         fwmark: attrs.fwmark.or(attrs.fwmask.map(|_| 0)),
         fwmask: attrs.fwmask,
         table: attrs.table.unwrap_or(u32::from(header.table)),

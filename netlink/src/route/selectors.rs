@@ -1,4 +1,4 @@
-//! What a policy rule selects by besides the mark, and which routes of its table count.
+//! Selectors of a policy rule besides the mark, and its conditions for routes.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -21,7 +21,7 @@ const FRA_DPORT_MASK: u16 = 29;
 /// All of them.
 const ALL_BITS: [u8; 2] = [0xff; 2];
 
-/// Everything of a policy rule but mark, table, action, priority and protocol (`linux/fib_rules.h`). Only `to` and
+/// All parts of a policy rule except mark, table, action, priority and protocol (`linux/fib_rules.h`). Only `to` and
 /// `iif` are written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -48,20 +48,20 @@ pub struct RuleSelectors {
     pub dports: Option<RangeInclusive<u16>>,
     /// `tun_id`: `FRA_TUN_ID` (Linux 4.3).
     pub tunnel: Option<u64>,
-    /// `suppress_prefixlength`: a route with a prefix of at most this length does not count.
+    /// `suppress_prefixlength`: a route with a prefix of at most this length is ignored.
     pub suppress_prefixlength: Option<u32>,
-    /// `suppress_ifgroup`: a route over a link of this group does not count.
+    /// `suppress_ifgroup`: a route over a link of this group is ignored.
     pub suppress_ifgroup: Option<u32>,
     /// `realms`: `FRA_FLOW`, the upper 16 bits from, the lower to.
     pub realms: Option<u32>,
-    /// `FIB_RULE_*` but `FIB_RULE_INVERT`.
+    /// `FIB_RULE_*` except `FIB_RULE_INVERT`.
     pub flags: u32,
-    /// Numbers of attributes that this version has no word for.
+    /// Numbers of attributes that this version does not know.
     pub others: Vec<u16>,
 }
 
 impl RuleSelectors {
-    /// Of a rule as the kernel sends it.
+    /// Reads the selectors from the kernel's message.
     pub(super) fn read(
         header: &FibRuleHdr,
         attrs: &RuleAttrs,
@@ -89,7 +89,7 @@ impl RuleSelectors {
         })
     }
 
-    /// The words before the mark, each with a blank after it.
+    /// Writes the words before the mark, each followed by a space.
     pub(super) fn before_mark(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (word, net) in [("from", self.from), ("to", self.to)] {
             if let Some(net) = net {
@@ -102,7 +102,7 @@ impl RuleSelectors {
         }
     }
 
-    /// The words between mark and action, each with a blank after it.
+    /// Writes the words between mark and action, each followed by a space.
     pub(super) fn after_mark(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (word, name, detached) in [
             ("iif", &self.iif, FIB_RULE_IIF_DETACHED),
@@ -140,7 +140,7 @@ impl RuleSelectors {
         Ok(())
     }
 
-    /// The words after the table, each with a blank before it.
+    /// Writes the words after the table, each preceded by a space.
     pub(super) fn after_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(length) = self.suppress_prefixlength {
             write!(f, " suppress_prefixlength {length}")?;
@@ -157,19 +157,19 @@ impl RuleSelectors {
         }
     }
 
-    /// There is no rule of the priority that `goto` names.
+    /// Whether no rule has the priority that `goto` names.
     pub fn is_unresolved(&self) -> bool {
         self.flags & FIB_RULE_UNRESOLVED != 0
     }
 }
 
-/// The number of an attribute, unless it changes nothing.
+/// The number of an unknown attribute, unless it has no effect.
 fn more((number, payload): &Unknown) -> Option<u16> {
     let is_port_mask = matches!(*number, FRA_SPORT_MASK | FRA_DPORT_MASK);
     (!is_port_mask || payload[..] != ALL_BITS).then_some(*number)
 }
 
-/// Without the length where it is that of one address.
+/// Omits the prefix length for a single address.
 struct Short(IpNet);
 
 impl fmt::Display for Short {
@@ -204,7 +204,7 @@ fn range<K: AttrKind>(bytes: &[u8]) -> Result<RangeInclusive<K::Value>, DecodeEr
     Ok(K::decode(start)?..=K::decode(end)?)
 }
 
-/// The names that `ip` takes from `/etc/protocols`, of the protocols that policy rules usually name.
+/// The names of `ip` (from `/etc/protocols`), for protocols that are common in policy rules.
 fn protocol(number: u8) -> Option<&'static str> {
     // IANA, Protocol Numbers.
     match number {

@@ -66,7 +66,7 @@ chosen! {
 }
 
 impl FilterKind {
-    /// `bpf direct-action fd PROGRAM name NAME`. The value holds the number of the descriptor: keep it open until the filter
+    /// `bpf direct-action fd PROGRAM name NAME`. The value holds only the number of the descriptor: keep it open until the filter
     /// is added.
     #[must_use]
     pub fn bpf(program: BorrowedFd<'_>, name: &str) -> Self {
@@ -302,7 +302,7 @@ impl Routing {
         self.add(RTM_NEWTFILTER, filter.about("add")?, &filter.to_string())
     }
 
-    /// `tc filter replace`: added, or in the place of the filter with this priority and handle, between two packets.
+    /// `tc filter replace`: adds the filter, or atomically replaces the one with this priority and handle.
     ///
     /// # Errors
     /// As of [`Routing::add_filter`].
@@ -312,7 +312,7 @@ impl Routing {
         self.change((kind, flags), about, "replace", &filter.to_string())
     }
 
-    /// `tc filter delete`: the filter with this priority and handle, with handle 0 all of the priority. False when
+    /// `tc filter delete`: deletes the filter with this priority and handle, or with handle 0 all filters of the priority. False if
     /// there is none.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Programs at the first hook of an interface: `ip link show`, the word `xdp`.
+//! XDP programs of an interface: `ip link show`, the word `xdp`.
 
 use super::Link;
 use crate::attr::{AttrSet as _, DecodeError, Ne32, U8};
@@ -6,7 +6,7 @@ use crate::attr::{AttrSet as _, DecodeError, Ne32, U8};
 crate::attributes! {
     /// `IFLA_XDP_*` (`linux/if_link.h`), inside of `IFLA_XDP`. Since 4.8; the numbers by mode since 4.19
     pub struct XdpAttrs {
-        /// `XDP_ATTACHED_*`: the mode, or that there are several
+        /// `XDP_ATTACHED_*`: the mode, or `XDP_ATTACHED_MULTI`
         attached: U8 = IFLA_XDP_ATTACHED 2,
         /// the program, if it is the only one
         program: Ne32 = IFLA_XDP_PROG_ID 4,
@@ -22,23 +22,23 @@ crate::attributes! {
 /// `linux/if_link.h`
 pub(super) const IFLA_XDP: u16 = 43;
 
-/// Who runs a program at the hook of XDP.
+/// Where an XDP program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum XdpMode {
-    /// `xdp`: the driver, before there is a packet of the kernel. `XDP_ATTACHED_DRV`
+    /// `xdp`: in the driver, before the kernel allocates a packet buffer. `XDP_ATTACHED_DRV`
     #[doc(alias = "XDP_ATTACHED_DRV")]
     Driver,
-    /// `xdpgeneric`: the kernel, before all of traffic control. `XDP_ATTACHED_SKB`
+    /// `xdpgeneric`: in the kernel, before traffic control. `XDP_ATTACHED_SKB`
     #[doc(alias = "XDP_ATTACHED_SKB")]
     Generic,
-    /// `xdpoffload`: the device. `XDP_ATTACHED_HW`
+    /// `xdpoffload`: in the device. `XDP_ATTACHED_HW`
     #[doc(alias = "XDP_ATTACHED_HW")]
     Hardware,
 }
 
 impl XdpMode {
-    /// As `ip link` calls it.
+    /// The name in `ip link`.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {

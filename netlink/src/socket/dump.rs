@@ -8,7 +8,7 @@ use crate::transport::Transport;
 use crate::{Error, Result};
 
 impl<T: Transport, P> Socket<T, P> {
-    /// Every object that the kernel lists, one at a time.
+    /// Lists all objects, one at a time.
     ///
     /// # Errors
     /// `EINTR` when the list changed during the dump: start again ([`Error::errno`]); `ENOBUFS` when a part of it was

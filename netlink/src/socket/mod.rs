@@ -32,8 +32,8 @@ const ANSWER: usize = 256 << 20;
 const INTERRUPTIONS: usize = 256;
 
 thread_local! {
-    /// Where all sockets of the thread receive; empty until something is received. A program may have sockets in each of many
-    /// namespaces, and a pod has several after each other: none of them maps pages of its own.
+    /// Receive buffer of all sockets of the thread; empty until first used. A program may have sockets in each of many
+    /// namespaces, and opens several per pod one after another: they share the mapped pages.
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -44,7 +44,7 @@ pub struct Socket<T, P> {
     /// The last sequence number that was used. No two messages of a socket have the same, so a late answer is never
     /// taken for the answer to another request.
     seq: u32,
-    /// A request was sent and its answer not read to the end.
+    /// True if a request was sent and its answer was not read completely.
     unread: bool,
     /// The largest size that was reserved; a reopened socket gets it too.
     room: usize,
@@ -90,7 +90,7 @@ impl<P: Protocol> Socket<NetlinkSocket, P> {
 }
 
 impl<T: Transport, P> Socket<T, P> {
-    /// On another transport.
+    /// Uses another transport.
     pub fn with_transport(transport: T) -> Self {
         Self {
             transport,
@@ -151,7 +151,7 @@ impl<T: Transport, P> Socket<T, P> {
         datagram: Datagram<P>,
         what: &str,
     ) -> Result<(Sent, Option<Error>)> {
-        // First: it may reopen the socket, which starts with numbers and buffers of its own.
+        // This must be first: it may reopen the socket, which starts with new sequence numbers and buffers.
         self.read_leftovers(operation, what)?;
         let first = self.numbers(datagram.len());
         let sent = datagram
@@ -177,7 +177,7 @@ impl<T: Transport, P> Socket<T, P> {
         first
     }
 
-    /// Reads what an earlier request left behind: while a dump is unfinished, the kernel starts no other (`EBUSY`).
+    /// Reads answers left by an earlier request: while a dump is unfinished, the kernel starts no other (`EBUSY`).
     fn read_leftovers(&mut self, operation: &str, what: &str) -> Result<()> {
         let fail = |e: io::Error| Error::io(operation, what, &e);
         let mut losses = 0;
@@ -232,7 +232,7 @@ impl<T: Transport, P> Socket<T, P> {
             let wait = until.saturating_duration_since(Instant::now());
             let mut buf = BUFFER.take();
             if buf.is_empty() {
-                // Zero pages (calloc) that are not touched until the kernel writes to them; `resize` would write them all.
+                // Zeroed pages (calloc), not touched until the kernel writes to them; `resize` would write all of them.
                 buf = vec![0; RECEIVE_BUFFER];
             }
             let received = self.transport.receive(&mut buf, wait).and_then(|n| {

@@ -1,18 +1,18 @@
-//! What a process sets for itself, and a machine for its start: the C library's heap, `mallopt(3)`, what a limit does to it, `signal(2)`,
+//! Settings of the process and the machine: the C library's heap, `mallopt(3)`, the effect of a file size limit, `signal(2)`,
 //! and the seed of the kernel's random numbers, `ioctl(2)` on `/dev/urandom`.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// One heap for all threads, grown in large steps: `mallopt(3)`. To be called before any thread is started.
+/// One heap for all threads, grown in large steps: `mallopt(3)`. Call it before any thread is started.
 ///
-/// For a short process with one worker thread at a time. glibc would give that
-/// thread a heap of its own, and grow and shrink it by single pages, which costs such a process more system calls
+/// For a short-lived process with one worker thread at a time. glibc would give that
+/// thread its own heap, and grow and shrink it by single pages, which costs such a process more system calls
 /// than its work does. Large blocks, as the buffers that sockets receive into, are mapped one by one: most of such
 /// a buffer is never written to, and a page that is not touched costs nothing. Small blocks are merged when they are
 /// freed and not kept in lists, which glibc would merge all at once with every larger block that is freed: a
-/// twentieth of the time of a long listing. Without effect on another C library.
+/// twentieth of the time of a long listing. It has no effect with another C library.
 pub fn one_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt(3) is an `extern` function that takes two integers and touches no memory of ours. It is not
@@ -26,8 +26,8 @@ pub fn one_heap() {
     }
 }
 
-/// A file that would exceed this process's limit is an error of `write(2)` (`EFBIG`) and does not end the process: ignores `SIGXFSZ`,
-/// `signal(2)`. Programs that it starts inherit this.
+/// Makes `write(2)` return `EFBIG` at the file size limit instead of killing the process: ignores `SIGXFSZ`,
+/// `signal(2)`. Child processes inherit this.
 pub fn limits_are_errors() {
     // SAFETY: signal(2) is an `extern` function. With SIG_IGN it installs no handler, and touches no memory of ours.
     unsafe {
@@ -39,7 +39,7 @@ pub fn limits_are_errors() {
 const RNDADDENTROPY: libc::Ioctl = 0x4008_5203;
 /// `_IO('R', 0x07)`. Since 4.17
 const RNDRESEEDCRNG: libc::Ioctl = 0x5207;
-/// How many bytes [`seed_random`] takes: 256 bits, the size of the generator's key.
+/// Size of the seed of [`seed_random`] in bytes: 256 bits, the size of the generator's key.
 pub const SEED_BYTES: usize = 32;
 
 /// `struct rand_pool_info` with room for one seed.
@@ -53,7 +53,7 @@ struct RandPoolInfo {
 /// `ioctl(open("/dev/urandom"), RNDADDENTROPY)`, then `ioctl(fd, RNDRESEEDCRNG)`: mixes `seed` in, counts all its bits as
 /// entropy, and makes every number from then on depend on it.
 ///
-/// For a machine that goes on from a saved state: without it each copy of the machine draws the same numbers.
+/// For a machine that resumes from a saved state: without it, each copy of the machine generates the same numbers.
 ///
 /// # Errors
 /// `EPERM` without CAP_SYS_ADMIN; `ENOTTY` for a kernel older than 4.17; `ENOENT` without `/dev`.

@@ -1,4 +1,4 @@
-//! Sockets that the legacy tables and `ip_set` are asked through: `getsockopt(2)` and `setsockopt(2)` with the structs of
+//! Sockets for requests to the legacy tables and `ip_set`: `getsockopt(2)` and `setsockopt(2)` with the structs of
 //! `linux/netfilter_ipv4/ip_tables.h` and `linux/netfilter/ipset/ip_set.h`, which callers build and read.
 
 mod inside;
@@ -16,11 +16,11 @@ const IPT_SO_SET_REPLACE: libc::c_int = 64;
 const IPT_SO_SET_ADD_COUNTERS: libc::c_int = 65;
 /// `SO_IP_SET`
 const SO_IP_SET: libc::c_int = 83;
-/// Where `struct ipt_replace` and `struct ip6t_replace` say how many bytes of entries follow.
+/// Offset in `struct ipt_replace` and `struct ip6t_replace` of `size`, the number of bytes of entries that follow.
 const REPLACE_SIZE: usize = 40;
-/// Where they say how many counters the kernel may write.
+/// Offset of `num_counters`, the number of counters that the kernel may write.
 const REPLACE_NUM_COUNTERS: usize = 84;
-/// Where they say where to.
+/// Offset of `counters`, the address that it writes them to.
 const REPLACE_COUNTERS: usize = 88;
 /// `sizeof(struct ipt_replace)`
 const REPLACE_HEADER: usize = 96;
@@ -50,7 +50,7 @@ impl RawSocket {
         Ok(Self { fd, is_v6 })
     }
 
-    /// The level that the options of its family belong to.
+    /// The level of the family's options.
     fn level(&self) -> libc::c_int {
         match self.is_v6 {
             true => libc::IPPROTO_IPV6,
@@ -62,9 +62,9 @@ impl RawSocket {
     /// The result is the answer's length.
     ///
     /// # Errors
-    /// What the kernel answers; `EINVAL` for options that are not of those two.
+    /// The errno of the kernel; `EINVAL` for options of neither subsystem.
     pub fn get(&self, option: i32, value: &mut [u8]) -> io::Result<usize> {
-        // Options of others may hold pointers.
+        // Options of other subsystems may contain pointers.
         if !(64..=69).contains(&option) && (option != SO_IP_SET || self.is_v6) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
@@ -82,12 +82,12 @@ impl RawSocket {
         }
     }
 
-    /// `setsockopt(IPT_SO_SET_REPLACE)`: a whole new table. `value` is a `struct ipt_replace` with its entries; the
-    /// counters of the entries before are written to `counters`, 16 bytes each, and their number and address to `value`.
+    /// `setsockopt(IPT_SO_SET_REPLACE)`: replaces a whole table. `value` is a `struct ipt_replace` with its entries. The
+    /// counters of the old entries are written to `counters`, 16 bytes each, and their number and address to `value`.
     ///
     /// # Errors
-    /// What the kernel answers: `EAGAIN` when the table does not have as many entries as `counters` has room for.
-    /// `EINVAL` when `value` has another size than it states.
+    /// The errno of the kernel: `EAGAIN` if the table does not have as many entries as `counters` has room for.
+    /// `EINVAL` if the size of `value` differs from the size stated in it.
     pub fn replace(&self, value: &mut [u8], counters: &mut [u8]) -> io::Result<()> {
         replace_request(value, counters)?;
         self.set(IPT_SO_SET_REPLACE, value)
@@ -95,15 +95,15 @@ impl RawSocket {
         // length of `counters`, which is ours alone during the call.
     }
 
-    /// [`Self::replace`] from inside of a user namespace: of the one that the network namespace belongs to the kernel
-    /// accepts the match `owner` from no other process. The socket may have been opened in another.
+    /// [`Self::replace`] from inside the user namespace that owns the network namespace: the kernel accepts the match `owner` only
+    /// from a process in it. The socket may have been opened in another user namespace.
     ///
     /// # Errors
-    /// As [`Self::replace`]; what `setns(2)` answers: `EPERM` without `CAP_SYS_ADMIN` there; what `fork(2)` answers:
-    /// `EAGAIN` when the limit of processes is reached. Without an errno, whether the table was replaced is not known, and
-    /// `counters` are not those of the table before: `UnexpectedEof` when the child was killed, or was late and has ended
-    /// since, so that reading the table tells; `TimedOut` when it is still in the call [`REPLACE_INSIDE`] after it was
-    /// begun, and may replace the table at any time.
+    /// As [`Self::replace`]; those of `setns(2)`: `EPERM` without `CAP_SYS_ADMIN` there; those of `fork(2)`: `EAGAIN` if the
+    /// limit of processes is reached. Errors without an errno: it is unknown whether the table was replaced, and `counters`
+    /// are not those of the old table. `UnexpectedEof`: the child was killed, or missed the deadline and has exited since,
+    /// so reading the table tells. `TimedOut`: the child is still in the call after [`REPLACE_INSIDE`], and may replace the
+    /// table at any time.
     ///
     /// # References
     /// `setns(2)`, `user_namespaces(7)`, `signal-safety(7)`.
@@ -120,7 +120,7 @@ impl RawSocket {
     /// `setsockopt(IPT_SO_SET_ADD_COUNTERS)`: `value` is a `struct xt_counters_info` with its counters.
     ///
     /// # Errors
-    /// What the kernel answers: `EINVAL` when the table does not have as many entries.
+    /// The errno of the kernel: `EINVAL` if the table does not have as many entries.
     pub fn add_counters(&self, value: &[u8]) -> io::Result<()> {
         self.set(IPT_SO_SET_ADD_COUNTERS, value)
     }
@@ -144,7 +144,7 @@ impl RawSocket {
     }
 }
 
-/// Puts the number and the address of the counters into a `struct ipt_replace`, which must have the size that it states.
+/// Writes the number and the address of the counters to a `struct ipt_replace`, whose size must equal the size stated in it.
 fn replace_request(value: &mut [u8], counters: &mut [u8]) -> io::Result<()> {
     let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
     let number = u32::try_from(counters.len() / XT_COUNTERS).map_err(|_| invalid())?;

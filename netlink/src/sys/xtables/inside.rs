@@ -41,7 +41,7 @@ struct Request<'a> {
     len: libc::socklen_t,
 }
 
-/// [`RawSocket::replace_inside`]; `value` has its pointer.
+/// Implements [`RawSocket::replace_inside`]; `value` already contains the pointer.
 pub(super) fn replace(
     socket: &RawSocket,
     user_ns: BorrowedFd<'_>,
@@ -163,7 +163,7 @@ fn answer(
     Ok(())
 }
 
-/// The other end of its pipe is closed.
+/// Whether the other end of the pipe was closed.
 fn has_ended(e: &io::Error) -> bool {
     e.kind() == io::ErrorKind::UnexpectedEof
 }
