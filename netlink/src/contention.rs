@@ -153,7 +153,7 @@ mod tests {
             }
             assert_eq!(left_for_exchange(Duration::from_secs(60)), GRACE);
             assert_eq!(left_for_exchange(limit), limit);
-            // What takes back has a time of its own.
+            // A rollback has its own limit.
             within(Duration::from_secs(60), || {
                 assert!(Attempts::begin(Duration::from_secs(30)).again());
             });

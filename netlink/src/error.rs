@@ -54,7 +54,7 @@ pub enum ErrorKind {
         errno: i32,
         /// Its C name.
         name: &'static str,
-        /// What it means, and the remedy.
+        /// Its meaning, and the remedy.
         reason: String,
     },
     /// A reply that this code cannot read.
@@ -63,7 +63,7 @@ pub enum ErrorKind {
     Refused(String),
     /// The kernel lacks the requested feature. Holds what provides it.
     Unsupported(String),
-    /// The limit of attempts or of time is reached. Holds what kept happening.
+    /// The limit of attempts or of time is reached. Holds the repeated cause.
     Exhausted(String),
     /// The kernel did not answer within this time.
     TimedOut(Duration),
@@ -208,7 +208,7 @@ impl Error {
     }
 }
 
-/// What an operator can do about an errno, where one cause is likely.
+/// The remedy for an errno, if one cause is likely.
 fn remedy(errno: i32) -> Option<&'static str> {
     match errno {
         libc::EPERM | libc::EACCES => Some(

@@ -10,9 +10,9 @@
 //! - [`nfnetlink::Socket`] sends requests, dumps and batches to netfilter and matches every answer to its question.
 //! - [`events::Events`] is the notifications of the kernel, of both families.
 //!
-//! All of them fail with one [`Error`]: the operation, the object, the errno and the kernel's own words. Messages that
+//! All of them return one [`Error`] type: the operation, the object, the errno and the kernel's extended ack. Messages that
 //! have no type yet are declared with [`attr`]: encoding, decoding and error paths follow from one declaration.
-//! Every `unsafe` of this crate is in the private module `sys`; what others need of it has typed faces: [`xtables`], the
+//! Every `unsafe` of this crate is in the private module `sys`; other crates use its typed interfaces: [`xtables`], the
 //! sockets of the legacy tables, and [`tuning`].
 //!
 //! ```

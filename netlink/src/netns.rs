@@ -42,8 +42,8 @@ pub struct NetnsId {
 }
 
 impl NetnsId {
-    /// Identity of a link in `/proc/PID/ns`, without opening the namespace: for one that lives as long as its process
-    /// does, and that this process need not hold open.
+    /// Identity of a link in `/proc/PID/ns`, without opening the namespace: for a namespace that lives as long as its process
+    /// does, and that need not be held open here.
     fn of(link: &Path) -> Result<Self> {
         let meta = std::fs::metadata(link).map_err(|e| open_error(link, &e))?;
         Ok(Self {
@@ -162,7 +162,7 @@ impl Netns {
         }
     }
 
-    /// A path by which other processes can open it while this value lives: `/proc/PID/fd/N`.
+    /// A path that other processes can use to open it while this value lives: `/proc/PID/fd/N`.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!(

@@ -91,7 +91,7 @@ pub const REPLY_ROUTING: (u32, u32, u32, u32) = (REPLY_MARK, MASK, TABLE, PRIORI
 pub struct Redirect {
     config: Config,
     pub(crate) interfaces: Vec<InterfaceName>,
-    /// Inbound traffic is left alone.
+    /// Inbound traffic is not captured.
     pub(crate) ingress: bool,
     pub(crate) dns: bool,
 }

@@ -85,7 +85,7 @@ pub fn json(value: &Value) -> Result<u8, Failure> {
     text(&json_text(value))
 }
 
-/// The text of `value` as [`json`] writes it.
+/// The text that [`json()`] writes.
 pub fn json_text(value: &Value) -> String {
     format!("{value:#}\n")
 }

@@ -19,7 +19,7 @@ impl Finding {
         format!("{}/{}", self.area, self.feature)
     }
 
-    /// What provides it: `CONFIG_NFT_TPROXY (module nft_tproxy)`; empty if unknown.
+    /// The option and module that provide it: `CONFIG_NFT_TPROXY (module nft_tproxy)`; empty if unknown.
     #[must_use]
     pub fn given_by(&self) -> String {
         let modules = match self.modules.is_empty() {

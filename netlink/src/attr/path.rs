@@ -12,7 +12,7 @@ pub enum Step {
     Attribute {
         /// Its number, without flags.
         number: u16,
-        /// Its C name, where the declaration names it.
+        /// Its C name, if the declaration has it.
         name: Option<&'static str>,
     },
     /// An element of a list, from 0.
@@ -23,7 +23,7 @@ pub enum Step {
     Missing {
         /// Its number.
         number: u32,
-        /// Its C name, where the declaration names it.
+        /// Its C name, if the declaration has it.
         name: Option<&'static str>,
     },
 }

@@ -31,7 +31,7 @@ constants! {
     pub(crate) NLM_F_CAPPED: u16 = 0x100,
     /// The answer carries attributes (`NLMSGERR_ATTR_*`).
     pub(crate) NLM_F_ACK_TLVS: u16 = 0x200,
-    /// To be ignored.
+    /// A message to ignore.
     pub(crate) NLMSG_NOOP: u16 = 1,
     /// An answer: a negative errno, 0 for success.
     pub(crate) NLMSG_ERROR: u16 = 2,

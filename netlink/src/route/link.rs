@@ -209,7 +209,7 @@ impl Routing {
     /// `ip link set dev NAME up`.
     ///
     /// # Errors
-    /// `ENODEV`, or what the driver answers.
+    /// `ENODEV`, or the errno of the driver.
     pub fn set_up(&self, index: u32) -> Result<()> {
         let header = IfInfoMsg {
             flags: IFF_UP,

@@ -126,7 +126,7 @@ macro_rules! open_enum {
         }
 
         impl std::fmt::Display for $name {
-            /// As iproute2 prints it; the number where iproute2 has no name.
+            /// As iproute2 prints it; the number if iproute2 has no name.
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 match self {
                     $(Self::$variant => f.write_str($word),)*

@@ -72,7 +72,7 @@ pub struct Route {
     /// `RTA_PREFSRC`, `src ADDRESS`: the source address of this machine's own packets; it must be an address of the
     /// machine.
     pub prefsrc: Option<IpAddr>,
-    /// `RTNH_F_ONLINK`, `onlink`: the gateway is taken to be on the link, whatever its address.
+    /// `RTNH_F_ONLINK`, `onlink`: the gateway counts as on the link, regardless of its address.
     pub onlink: bool,
     /// `RTA_SRC`, `from NETWORK`: the route is for packets from there (IPv6). Read only.
     pub from: Option<IpNet>,

@@ -175,7 +175,7 @@ impl fmt::Display for Qdisc {
 pub struct Filter {
     /// The link's index.
     pub link: u32,
-    /// What it is attached to: [`TcHandle::INGRESS`], [`TcHandle::EGRESS`], or the handle of a qdisc or class.
+    /// Its parent: [`TcHandle::INGRESS`], [`TcHandle::EGRESS`], or the handle of a qdisc or class.
     pub parent: TcHandle,
     /// Lower ones are evaluated first; 0 lets the kernel choose.
     pub priority: u16,

@@ -210,7 +210,7 @@ impl<T: Transport, P> Socket<T, P> {
         }
     }
 
-    /// The next datagram of an exchange; `ETIMEDOUT` when none comes in time.
+    /// Receives the next datagram of an exchange; `ETIMEDOUT` if none arrives in time.
     fn receive(&mut self, deadline: &Deadline) -> io::Result<Vec<u8>> {
         let timed_out = || io::Error::from(io::ErrorKind::TimedOut);
         if deadline.is_over() {
@@ -222,7 +222,7 @@ impl<T: Transport, P> Socket<T, P> {
         }
     }
 
-    /// A datagram that is queued already; `EAGAIN` when there is none.
+    /// Receives a datagram that is already queued; `EAGAIN` if there is none.
     fn receive_queued(&mut self) -> io::Result<Vec<u8>> {
         self.receive_until(Instant::now())
     }

@@ -90,7 +90,7 @@ impl<T: Transport, P> Socket<T, P> {
         }
     }
 
-    /// Reads until the acknowledgement; without a deadline only what is queued.
+    /// Reads until the acknowledgement; without a deadline, only datagrams that are already queued.
     fn acknowledgement<H: FamilyHeader>(
         &mut self,
         sent: &Sent,
@@ -123,7 +123,7 @@ impl<T: Transport, P> Socket<T, P> {
         }
     }
 
-    /// The next datagram; without a deadline only one that is queued.
+    /// Receives the next datagram; without a deadline, only one that is already queued.
     pub(super) fn next(
         &mut self,
         wait: Option<&Deadline>,

@@ -190,8 +190,8 @@ fn contains(network: &Network, address: IpAddr) -> bool {
     Network::new(address, network.mask).is_some_and(|of| of.address == network.address)
 }
 
-/// Checks base chains with a lower priority than ours. Of chains with the same priority the kernel calls the one registered
-/// last first, and it does not report the order of registration.
+/// Checks base chains with a lower priority value than ours, which are called earlier. Of chains with the same priority the
+/// kernel calls the one registered last first, and it does not report the order of registration.
 fn in_tables(engine: &mut NftEngine, host: &Host) -> Result<Vec<String>> {
     let is_before = |chain: &nft::Chain| {
         let mut base = chain.base.iter();

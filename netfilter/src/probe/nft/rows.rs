@@ -53,7 +53,7 @@ fn equal(bytes: &[u8]) -> Expr {
     })
 }
 
-/// What iptables-nft writes for `-m comment`.
+/// The expression that iptables-nft writes for `-m comment`.
 fn xt_match() -> Vec<Expr> {
     /// `sizeof(struct xt_comment_info)`
     const INFO: [u8; 256] = [0; 256];
