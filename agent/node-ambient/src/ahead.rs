@@ -1,4 +1,4 @@
-//! Policy rules of other writers that come before those of this crate, and packets of enrolled pods that they take.
+//! Foreign policy rules that come before those of this crate, and the packets of enrolled pods that they select.
 
 use crate::node::{Family, Node};
 use crate::objects::{CARRIERS, SECOND_CARRIERS, WEIR};
@@ -9,10 +9,10 @@ use weir_netlink::route::{
     Address, AddressFamily, Link, PolicyRule, RT_TABLE_LOCAL, Route, RouteType, Routing, RuleAction,
 };
 
-/// Of IP, the number of TCP: other protocols are not captured.
+/// `IPPROTO_TCP`: other protocols are not captured.
 const TCP: u8 = 6;
 
-/// What the node has, as far as a rule may ask for it.
+/// State of the node that the selectors of a rule are compared with.
 pub(crate) struct Ahead<'a> {
     pub(crate) node: &'a Node,
     pub(crate) routing: &'a Routing,
@@ -21,11 +21,11 @@ pub(crate) struct Ahead<'a> {
 }
 
 impl Ahead<'_> {
-    /// Whether packets of connections of pods, or to them, leave by this rule before a rule of this crate sees them. What a rule
-    /// surely does not select is not among them: packets of the node itself, of other links and other addresses.
+    /// True if this rule routes packets from or to pods before a rule of this crate sees them. Rules that certainly select no
+    /// such packets are left out: those for packets of the node itself, of other links or of other addresses.
     ///
     /// # Errors
-    /// The table to which it leads cannot be read.
+    /// The table that the rule looks up cannot be read.
     pub(crate) fn takes(&self, rule: &PolicyRule) -> Result<bool> {
         let of = |f: &Family| f.is_v6 == (rule.family == AddressFamily::V6);
         let Some(family) = self.node.families().into_iter().find(of) else {
@@ -39,7 +39,7 @@ impl Ahead<'_> {
             RuleAction::Nop => false,
             _ => true,
         };
-        // Those that the node agent makes are for single pods.
+        // The node agent's own rules are for single pods.
         if rule.priority.unwrap_or(0) >= first + 3 || !passes_over || rule.protocol == WEIR {
             return Ok(false);
         }
@@ -49,7 +49,7 @@ impl Ahead<'_> {
         }
         let pods = self.node.addresses(family);
         let leads = |route: &Route| {
-            // By a default route alone, connections to pods of this node go nowhere.
+            // A default route alone does not divert connections to pods of this node.
             let is_to_pod = |pod: &IpAddr| route.dst.contains(pod);
             let to_pod = route.dst.prefix_len() > 0 && pods.keys().any(is_to_pod);
             from_pods || to_pod
@@ -64,15 +64,15 @@ impl Ahead<'_> {
         Ok(counting.any(|route| leads(&route)))
     }
 
-    /// Whether it may select packets from pods, and to them.
+    /// Returns whether the rule may select packets from pods, and packets to pods.
     fn selected(&self, rule: &PolicyRule, family: Family) -> [bool; 2] {
         let by = &rule.selectors;
-        // What the others do not select.
+        // An inverted rule (`FIB_RULE_INVERT`) may select any packet.
         if rule.not {
             return [true; 2];
         }
         let is_of_root = by.uids.as_ref().is_none_or(|uids| *uids.start() == 0);
-        // A packet that is forwarded has no link that it must leave by, and counts as root's.
+        // A forwarded packet has no output interface yet, and its UID is 0.
         if by.oif.is_some() || !is_of_root || by.ip_proto.is_some_and(|p| p != TCP) {
             return [false; 2];
         }
@@ -101,7 +101,7 @@ impl Ahead<'_> {
         ]
     }
 
-    /// Whether packets of pods arrive at this link, and whether others for pods do that no proxy has sent.
+    /// Returns whether packets from pods arrive at this link, and whether packets to pods arrive there that no proxy has sent.
     fn arrival(&self, name: &str) -> [bool; 2] {
         let mut devices = self.node.devices.values().flatten();
         let of_pods = devices.any(|device| self.node.arrival(device) == name);

@@ -1,14 +1,14 @@
-//! From a configuration to a node that has it, and back.
+//! Applies a configuration to a node, and removes it.
 //!
 //! Order of a change, so that no packet of an enrolled pod sees half of it:
-//! 1. The routes for everything that refuse come, and policy rules that are not desired any longer go.
-//! 2. Links, then everything in the proxy's namespace.
-//! 3. Routes of the node, the guards among them; rules and sets, with what sysctls were before; the sysctls.
-//! 4. Policy rules: marks have an effect from now on.
-//! 5. Routes that led to another proxy before, each replaced in place; then the links to it, and addresses of links.
+//! 1. Add the unreachable default routes; delete policy rules that are no longer desired.
+//! 2. Add the links, then everything in the proxy's namespace.
+//! 3. Add the routes of the node, including the guards; write rules and sets, with the previous values of sysctls; then the sysctls.
+//! 4. Add the policy rules: from now on marks take effect.
+//! 5. Replace in place the routes that led to another proxy; then delete the links to it, and addresses of links.
 //!
-//! When a step of the first change fails, all of it is removed again. A later change that fails leaves the guards in place:
-//! captured packets are refused, and the next attempt continues from what is there.
+//! If a step of the first change fails, the whole change is rolled back. A later change that fails leaves the guards in place:
+//! captured packets are refused, and the next attempt continues from the current state.
 
 use crate::collide::{Collision, collisions, has_own};
 use crate::config::Config;
@@ -27,10 +27,10 @@ use weir_ebpf::Lock;
 use weir_netlink::route::{Geneve, Link, LinkKind, Route, Routing, Vxlan};
 use weir_netlink::{Error, InForce, Netns, Result};
 
-/// What a change of the node would do, or did.
+/// The steps of a change of the node, planned or done.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// What it was computed from.
+    /// The node that the steps were computed from.
     pub node: Node,
     /// The engine of the rules in the node's namespace.
     pub engine: Engine,
@@ -38,24 +38,24 @@ pub struct Change {
     pub host: Vec<Step>,
     /// Steps in the proxy's namespace.
     pub proxy: Vec<Step>,
-    /// Others' objects with the same numbers or names.
+    /// Foreign objects with the same numbers or names.
     pub collisions: Vec<Collision>,
-    /// What the sysctls that it needs were before.
+    /// Previous values of the sysctls that the change needs.
     pub sysctls: BTreeMap<String, String>,
 }
 
 impl Change {
-    /// Nothing is missing and nothing is in excess.
+    /// True if the node is in sync.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.host.is_empty() && self.proxy.is_empty()
     }
 
-    /// What prevents it: a collision, where nothing is in force yet. What would capture for a proxy or a pod that is gone is
-    /// worse than a collision that came later, and removing is never refused.
+    /// Returns the collision that prevents the change, if nothing is in force yet. Once something is in force, a collision does not
+    /// prevent an update: capturing for a proxy or a pod that is gone would be worse. A removal is never refused.
     ///
     /// # Errors
-    /// What is in force cannot be read.
+    /// The current state cannot be read.
     pub fn refused(&self, host: &Netns) -> Result<Option<&Collision>> {
         let first = self.collisions.first();
         match first.filter(|_| self.node.is_capturing()) {
@@ -65,10 +65,10 @@ impl Change {
     }
 }
 
-/// Compares a node with what the configuration asks for. Nothing is changed.
+/// Compares a node with the configuration. Changes nothing.
 ///
 /// # Errors
-/// Something was not found, or cannot be read.
+/// An object was not found, or cannot be read.
 pub fn compare(config: &Config, host: &Netns, engine: Option<Engine>) -> Result<Change> {
     host.run(|| compare_here(config, engine))?
 }
@@ -133,15 +133,15 @@ fn look(
     Ok((observed, memory))
 }
 
-/// What sysctls were before; what the rules say counts.
+/// Returns the previous values of sysctls; those stored in the rules take precedence.
 fn remembered(config: &Config) -> Result<BTreeMap<String, String>> {
     let mut all = config.sysctls.clone();
     all.extend(rules::memory()?);
     Ok(all)
 }
 
-/// Rules and their memory come before the sysctls that are changed, and after those that get back what they were: what is
-/// forgotten is restored.
+/// Inserts the step for rules. Rules, which store the previous values, come before the sysctls that are changed, and after the
+/// sysctls that are restored: a stored value is dropped only after it was restored.
 pub(crate) fn insert_rules(desired: &Objects, steps: &mut Vec<Step>, changes: Vec<String>) {
     if !changes.is_empty() {
         let late = |s: &Step| match s {
@@ -154,7 +154,7 @@ pub(crate) fn insert_rules(desired: &Objects, steps: &mut Vec<Step>, changes: Ve
     }
 }
 
-/// With what sysctls were before.
+/// Returns the steps in the proxy's namespace and the previous values of sysctls there.
 fn proxy_steps(node: &Node) -> Result<(Vec<Step>, BTreeMap<String, String>)> {
     let desired = objects::proxy(node);
     let observed = observe(&Routing::open()?, &desired, rules::memory()?)?;
@@ -166,11 +166,11 @@ fn proxy_steps(node: &Node) -> Result<(Vec<Step>, BTreeMap<String, String>)> {
     Ok((steps, memory))
 }
 
-/// Makes the node what the configuration asks for. Without `force`, numbers and names of others are respected: nothing is
-/// written if there is a collision ([`Change::refused`]).
+/// Applies the configuration to the node. Without `force`, nothing is written if a foreign object has the same number or name
+/// ([`Change::refused`]).
 ///
 /// # Errors
-/// A collision, or what failed; see the order of a change above for what is in force then.
+/// A collision, or the step that failed; the order of a change above tells what is in force then.
 pub fn apply(config: &Config, host: &Netns, engine: Option<Engine>, force: bool) -> Result<Change> {
     let _lock = lock(host)?;
     let change = compare(config, host, engine)?;
@@ -193,7 +193,7 @@ pub fn apply(config: &Config, host: &Netns, engine: Option<Engine>, force: bool)
     let was_empty = !is_in_force(host)?;
     let done = write(&change, host);
     done.map_err(|e| {
-        // The first error is the one that matters, and says if something may be left; its own change was a part only.
+        // Report the first error, with whether something may be left. Its own value covers only the step that failed.
         e.with_in_force(
             match was_empty && remove_locked(host, Some(config)).is_ok() {
                 true => InForce::No,
@@ -204,18 +204,19 @@ pub fn apply(config: &Config, host: &Netns, engine: Option<Engine>, force: bool)
     Ok(change)
 }
 
-/// One writer at a time: what is observed here is what is changed. The file is that of the network namespace, the only one that is the same
-/// in every container. `None`: a process that cannot write rules holds the lock, which is ignored.
+/// Locks the network namespace, so that no other writer changes it between observation and change. The lock is on the file of the
+/// network namespace, the only one that is the same in every container. `None`: the lock is held by a process that cannot write
+/// rules, and is ignored.
 fn lock(host: &Netns) -> Result<Option<Lock>> {
     Lock::wait(&host.path(), &format!("network namespace {}", host.id()))
 }
 
-/// Whether this crate has written in a namespace: its legacy rules have chains of the same names as those of Istio's agent.
+/// True if this crate has written to a namespace. Legacy rules do not count: their chains have the same names as those of Istio's agent.
 fn is_in_force(host: &Netns) -> Result<bool> {
     host.run(|| has_own(&Routing::open()?))?
 }
 
-/// Whether a namespace has policy rules, routes or rules of this kind.
+/// True if a namespace has policy rules, routes or netfilter rules of this redirection.
 ///
 /// # Errors
 /// They cannot be read.
@@ -230,7 +231,8 @@ fn write(change: &Change, host: &Netns) -> Result<()> {
         let mut steps = change.host.iter();
         steps.any(|s| matches!(s, Step::AddLink(link) if link.name == *name))
     };
-    // What shows that there is something of this crate comes first, as it goes last: what a killed process left is found.
+    // The routes by which `has_own` recognizes the redirection are added first and deleted last, so that leftovers of a killed
+    // process are found.
     let is_sign =
         |s: &&Step| matches!(s, Step::AddRoute(spec) if objects::is_guard_of_all(&spec.route));
     let is_early = |s: &&Step| match s {
@@ -252,7 +254,7 @@ fn write(change: &Change, host: &Netns) -> Result<()> {
     if let Some(netns) = &proxy {
         netns.run(|| {
             let routing = Routing::open()?;
-            // Again: pairs are there now. Its route is what shows that something is there.
+            // Plan again, because the pairs exist now. The route comes first: `has_own` looks for it.
             let (mut steps, memory) = proxy_steps(node)?;
             steps.sort_by_key(|s| !matches!(s, Step::AddRoute(_)));
             for step in steps {
@@ -328,7 +330,7 @@ fn execute(routing: &Routing, step: &Step, proxy: Option<&Netns>) -> Result<()> 
                 routing.add_link(&Link::new(&spec.name, kind), None)
             }
             (Carrier::Veth, Some(peer), Some(netns)) => {
-                // A tunnel, or an end whose pair another namespace has: with those of this one both ends are gone.
+                // The name may belong to a tunnel, or to an end whose peer is in another namespace; pairs with an end here are already deleted.
                 let inside = Routing::open_in(netns)?;
                 execute(&inside, &Step::DeleteLink(peer.clone()), None)?;
                 routing.add_veth(&spec.name, peer, netns)
@@ -364,7 +366,7 @@ fn split(remote: Option<IpAddr>) -> (Option<IpAddr>, Option<IpAddr>) {
     )
 }
 
-/// A device may go at any time, with its sysctls.
+/// Writes a sysctl; a missing one is no error, because a device may disappear at any time, with its sysctls.
 fn write_sysctl(key: &str, value: &str) -> Result<()> {
     match weir_cni::sysctl::write(key, value) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
@@ -378,11 +380,11 @@ fn write_sysctl(key: &str, value: &str) -> Result<()> {
     }
 }
 
-/// Removes everything from the node's namespace, and from those of the configured proxies; sysctls get back what they were
+/// Removes everything from the node's namespace and from those of the configured proxies, and restores sysctls
 /// unless another writer changed them since. Returns what was removed.
 ///
 /// # Errors
-/// Another writer is at work, and nothing was attempted; or the first failure, and the rest was attempted.
+/// Another writer holds the lock, and nothing was attempted; or the first failure, and the rest was attempted.
 pub fn remove(host: &Netns, config: Option<&Config>) -> Result<Vec<String>> {
     let _lock = lock(host)?;
     remove_locked(host, config)
@@ -398,7 +400,7 @@ fn remove_locked(host: &Netns, config: Option<&Config>) -> Result<Vec<String>> {
     let mut of = |netns: &Netns, config: Option<&Config>| {
         let done = netns.run(|| remove_here(config));
         if done.is_ok() {
-            // It was entered, and something of it may be gone.
+            // The namespace was entered, so part of its state may be removed.
             in_force = InForce::Unknown;
         }
         match done.and_then(|r| r) {
@@ -411,7 +413,7 @@ fn remove_locked(host: &Netns, config: Option<&Config>) -> Result<Vec<String>> {
     for proxy in config.into_iter().flat_map(|c| &c.proxies) {
         match Netns::open(&proxy.netns) {
             Ok(netns) => of(&netns, at_proxy.as_ref()),
-            // A namespace that has ended took everything with it.
+            // If the namespace is gone, so is everything in it.
             Err(e) if e.is_not_found() || e.errno().is_none() => {}
             Err(e) => unopened = Some(e),
         }
@@ -426,11 +428,11 @@ fn remove_here(config: Option<&Config>) -> Result<Vec<String>> {
     let nothing = Objects::default();
     let before = config.map_or_else(rules::memory, remembered)?;
     let mut observed = observe(&routing, &nothing, before)?;
-    // That of the local route in the proxy's namespace, if it is known.
+    // The table of the local route in the proxy's namespace, if known.
     observed
         .tables
         .extend(config.map(|c| c.routing.inbound_table));
-    // Links of the proxy's side go with it when it ends; of ours only if there is something else of ours.
+    // Links in the proxy's namespace disappear with it. Links here count only if there is another object of this crate.
     let is_ours = observed.rules.iter().any(is_own)
         || observed.own_routes(&nothing).next().is_some()
         || rules::present()?.is_some();
@@ -446,15 +448,16 @@ fn remove_here(config: Option<&Config>) -> Result<Vec<String>> {
         _ => 3,
     };
     steps.push(Step::Netfilter(Vec::new()));
-    // The routes of a link go with it, and are planned as gone. The others show until the end that something is there.
+    // The kernel deletes the routes of a link with it, and the plan expects that. The other routes are deleted last, as the sign that
+    // something is left.
     steps.sort_by_key(rank);
     let (mut lines, mut failure) = (Vec::new(), None);
-    // Of sysctls that could not be put back: for the next attempt.
+    // Previous values of sysctls that could not be restored, kept for the next attempt.
     let mut kept = BTreeMap::new();
     for step in &steps {
         let is_sign = |route| objects::is_guard_of_all(route) || objects::is_local_default(route);
         if failure.is_some() && matches!(step, Step::DeleteRoute(spec) if is_sign(&spec.route)) {
-            // By it the next attempt finds what is left, such as sets, links and sysctls.
+            // The next attempt needs it to find what is left, such as sets, links and sysctls.
             continue;
         }
         let done = match step {

@@ -1,18 +1,18 @@
-//! Rules for bridges of which links of pods, or of the proxy, are ports.
+//! Rules for bridges that have links of pods, or of the proxy, as ports.
 //!
-//! The node's other rules cannot see by which port a packet arrived, nor the packets between two ports. So each frame with
-//! TCP from or to an enrolled pod that is for another host than this one is addressed to the bridge: the node routes it then,
-//! as where pods have links of their own. What the proxy sends gets the marks here that it gets elsewhere by its link.
+//! The node's other rules cannot see the port at which a packet arrived, nor packets between two ports. So the destination address
+//! of each frame with TCP from or to an enrolled pod that is for another host is set to the bridge's own: the node then routes it,
+//! as it does where each pod has its own link. Packets of the proxy get the same marks here that they get elsewhere by their link.
 //!
-//! TCP of a pod's port that has none of its addresses is not captured and does not pass, but from and to the node: the bridge
-//! switches none, what is to be routed gets the mark of what goes to the proxy, and the node's other rules drop that.
+//! TCP at a pod's port without one of its addresses is not captured and does not pass, except from and to the node: the bridge
+//! does not forward it, packets that would be routed get the mark of packets to the proxy, and the node's other rules drop them.
 //!
-//! Others' bridge rules of later priorities, and connection tracking on bridges (`br_netfilter`), see what is written here.
+//! Foreign bridge rules with later priorities, and connection tracking on bridges (`br_netfilter`), see the changed frames.
 //!
-//! With `br_netfilter` the rules for IP see a frame before the bridge looks for its port, and a connection may be translated then. The
-//! bridge itself switches a frame that was for this host if its route leads to another port now: to the proxy, or past the capture. It
-//! passes if those rules have marked it so, and is dropped as all others without their mark. Where `br_netfilter` is off, the same packet is
-//! routed, so that it may be switched on and off.
+//! With `br_netfilter` the rules for IP see a frame before the bridge looks up its port, and may translate the connection. The
+//! bridge then forwards a frame that was for this host if its new route leads to another port: to the proxy, or past the capture. The
+//! frame passes if those rules have marked it, and is dropped like all others without such a mark. If `br_netfilter` is off, the same
+//! packet is routed, so that `br_netfilter` may be turned on and off.
 
 use crate::nft::{
     HOST_TABLE, MARK, address, at_links, links, mark, masked, matching, named, rule, set,
@@ -27,14 +27,14 @@ use weir_netfilter::nft::{
 
 /// `NF_BR_PRI_NAT_DST_BRIDGED` of `linux/netfilter_bridge.h`: before `br_netfilter` shows frames to rules for IP.
 const PRIORITY: i32 = -300;
-/// `PACKET_HOST` of `linux/if_packet.h`: for this host. The kernel found that out before the address was changed.
+/// `PACKET_HOST` of `linux/if_packet.h`: for this host. The kernel sets the type before the rules here change the address.
 const PACKET_HOST: u8 = 0;
 /// `PACKET_OTHERHOST`: not for the bridge at whose port it arrived. `meta ibrname` needs a module that not all kernels have.
 const PACKET_OTHERHOST: u8 = 3;
 /// `ETH_P_IP` and `ETH_P_IPV6` of `linux/if_ether.h`
 const ETH_P: [u16; 2] = [0x0800, 0x86dd];
 
-/// The table, if there is such a bridge.
+/// Returns the table, or `None` without such a bridge.
 pub(crate) fn table(node: &Node) -> Option<Table> {
     let bridges: BTreeMap<&str, &Bridge> = node
         .bridges
@@ -45,7 +45,7 @@ pub(crate) fn table(node: &Node) -> Option<Table> {
         return None;
     }
     let (mut rules, mut sets) = (Vec::new(), Vec::new());
-    // What the node's own processes send has a socket.
+    // Packets of the node's own processes have a socket.
     let own = rule().skuid(CmpOp::Neq, u32::MAX..=u32::MAX);
     let (mut switched, mut sent) = (Vec::new(), vec![own.verdict(Verdict::Return)]);
     for bridge in bridges.values() {
@@ -54,7 +54,7 @@ pub(crate) fn table(node: &Node) -> Option<Table> {
             node.devices_of_pods(Some(&bridge.name)),
         ));
     }
-    // Of what goes to the proxy's connections, or is not captured.
+    // Marks of packets that belong to the proxy's connections, or are not captured.
     let past = node.config.marks.skip | node.config.marks.proxy_return;
     for family in node.families() {
         rules.extend(of_proxies(node, family));
@@ -100,12 +100,12 @@ pub(crate) fn table(node: &Node) -> Option<Table> {
     })
 }
 
-/// The name of the set of the pods' ports at the bridge.
+/// Returns the name of the set of the pods' ports at the bridge.
 fn ports(bridge: &Bridge) -> String {
     format!("ports-{}", bridge.name)
 }
 
-/// Addresses of the pods that have a link at the bridge.
+/// Returns the set of addresses of the pods that have a link at the bridge.
 fn pods(node: &Node, bridge: &Bridge, family: Family) -> Set {
     let is_there = |uid: &str| {
         let devices = node.devices.get(uid);
@@ -118,7 +118,8 @@ fn pods(node: &Node, bridge: &Bridge, family: Family) -> Set {
     set(&format!("pods-{}{suffix}", bridge.name), family, pods)
 }
 
-/// What a proxy sends by its port: with a client's address it is of a connection that it made for it.
+/// Returns the rules for packets from a proxy's port. A packet with the address of a client belongs to a connection that the
+/// proxy made on behalf of the client.
 fn of_proxies(node: &Node, family: Family) -> Vec<Rule> {
     let marks = &node.config.marks;
     let mut rules = Vec::new();
@@ -146,7 +147,8 @@ fn of_proxies(node: &Node, family: Family) -> Vec<Rule> {
     rules
 }
 
-/// From and to enrolled pods; answers to names as well, which have to get back the address of the server that was asked.
+/// Returns the rules that address frames from and to enrolled pods to the bridge. With DNS capture this includes UDP, because the
+/// source of a DNS answer must be translated back to the server that was asked.
 fn to_node(node: &Node, bridge: &Bridge, family: Family, pods: &str) -> Vec<Rule> {
     let names = node.config.dns_capture.then_some(L4Proto::Udp);
     let mut rules = Vec::new();
@@ -170,7 +172,7 @@ fn to_node(node: &Node, bridge: &Bridge, family: Family, pods: &str) -> Vec<Rule
     rules
 }
 
-/// `meta protocol` and `meta l4proto`: a bridge has no family.
+/// Matches `meta protocol` and `meta l4proto`: the bridge family covers both versions of IP.
 fn of_family(rule: RuleBuilder, family: Family, proto: L4Proto) -> RuleBuilder {
     let [v4, v6] = ETH_P.map(|number| Operand::Value(Data::be16(number)));
     let protocol = Selector::Meta(MetaKey::Protocol);

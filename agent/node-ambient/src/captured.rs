@@ -1,4 +1,4 @@
-//! Whose traffic is captured now, whoever wrote that: for an agent that has just started and does not know it.
+//! The pods whose traffic is captured now, whichever process set that up: for an agent that has just started.
 
 use crate::objects::{GUARD, WEIR};
 use std::collections::BTreeSet;
@@ -8,13 +8,13 @@ use weir_ebpf::node::Node as Programs;
 use weir_netlink::route::{Route, RouteType, Routing};
 use weir_netlink::{Netns, Result};
 
-/// The addresses of pods that are captured in a node's namespace, by rules or, with the file system of their pins, by programs.
+/// Returns the addresses of pods that are captured in a node's namespace, by rules or, if `bpffs` is given, by pinned programs.
 ///
 /// # Errors
 /// They cannot be read.
 pub fn captured(host: &Netns, bpffs: Option<&Bpffs>) -> Result<BTreeSet<IpAddr>> {
     let routes = host.run(|| Routing::open()?.routes_by(WEIR))??;
-    // Whatever the engine of the rules and the numbers of tables are, each address has a guard.
+    // Each address has a guard, independent of the engine of the rules and the numbers of tables.
     let is_guard = |route: &&Route| {
         let is_of_one = route.dst.prefix_len() == route.dst.max_prefix_len();
         is_of_one && route.kind == RouteType::Unreachable && route.priority == Some(GUARD)

@@ -1,4 +1,4 @@
-//! What carries first packets: which kinds of links this kernel makes, and which one of them is taken.
+//! The carrier of first packets: the kinds of links that this kernel supports, and the choice among them.
 
 use crate::config::{CarrierChoice, Config};
 use crate::node::Carrier;
@@ -9,11 +9,11 @@ use weir_netlink::{Error, Netns, Result};
 
 /// `GENEVE_UDP_PORT` of the kernel's `include/net/geneve.h`.
 const FIRST_PORT: u16 = 6081;
-/// `EOPNOTSUPP` and `EAFNOSUPPORT`: the kernel knows no links of this kind.
+/// `EOPNOTSUPP` and `EAFNOSUPPORT`: the kernel does not support links of this kind.
 const ABSENT: [i32; 2] = [95, 97];
 
 impl CarrierChoice {
-    /// What `auto` takes: the first of these that the kernel makes.
+    /// Order of preference of `auto`: the first kind that the kernel supports.
     pub const ORDER: [Self; 3] = [Self::Geneve, Self::Vxlan, Self::Veth];
 
     fn of(carrier: Carrier) -> Self {
@@ -24,7 +24,7 @@ impl CarrierChoice {
         }
     }
 
-    /// In words, in the plural.
+    /// Returns the name of the kind for messages, in the plural.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -35,14 +35,14 @@ impl CarrierChoice {
         }
     }
 
-    /// Whether the kernel makes links of this kind: one is added and deleted again in the network namespace of `routing`,
+    /// Tries whether the kernel supports links of this kind: adds and deletes one in the network namespace of `routing`,
     /// which must be a throwaway one.
     ///
     /// # Errors
-    /// The kernel's answer.
+    /// The error of the kernel.
     pub fn try_in(self, routing: &Routing) -> Result<()> {
         const NAME: &str = "weir-trial";
-        // TEST-NET-1: nobody has it.
+        // TEST-NET-1 (RFC 5737): no host has this address.
         let remote = Some(Ipv4Addr::new(192, 0, 2, 1).into());
         let kind = match self {
             Self::Geneve => LinkKind::Geneve(Geneve {
@@ -62,7 +62,7 @@ impl CarrierChoice {
         routing.delete_link(index).map(drop)
     }
 
-    /// Tried in a namespace of its own, so that nothing changes here.
+    /// Tries the kind in a new network namespace, so that nothing changes in the current one.
     fn is_made(self) -> Result<bool> {
         match self.try_in(&Routing::open_in(&Netns::create()?)?) {
             Ok(()) => Ok(true),
@@ -74,7 +74,7 @@ impl CarrierChoice {
     }
 }
 
-/// The kind for what is asked for. Links that are there stay of their kind, which the kernel evidently makes.
+/// Chooses the kind of links. Existing links keep their kind, which the kernel evidently supports.
 fn choose(
     asked: CarrierChoice,
     there: Option<CarrierChoice>,
@@ -102,7 +102,7 @@ fn choose(
     Err(Error::unsupported("add", "the link to the proxy", reason))
 }
 
-/// The carrier of a node with these links. A tunnel that is there keeps its kind and port, unless the configuration says
+/// Returns the carrier of a node with these links. An existing tunnel keeps its kind and port, unless the configuration says
 /// otherwise.
 pub(crate) fn carrier(config: &Config, links: &[Link], remote: Option<IpAddr>) -> Result<Carrier> {
     let there = links.iter().find(|l| is_ours(l));
@@ -136,8 +136,8 @@ fn is_ours(link: &Link) -> bool {
     names.any(|name| link.name == *name)
 }
 
-/// The first port from 6081 that no GENEVE link with per-packet tunnels, and none to the same peer with one of our network
-/// identifiers, has.
+/// Returns the first port from 6081 that is used neither by a foreign GENEVE link with `IFLA_GENEVE_COLLECT_METADATA`, nor by one to
+/// the same peer with one of our network identifiers.
 fn free_port(links: &[Link], remote: Option<IpAddr>) -> Result<u16> {
     let taken = |port: u16| {
         let others = links.iter().filter(|l| !is_ours(l));

@@ -1,4 +1,4 @@
-//! Marks, tables, priorities and names of others that this configuration would share, found before anything is written.
+//! Collisions: marks, tables, priorities and names that another writer already uses, found before anything is written.
 
 use crate::ahead::Ahead;
 use crate::config::Numbers;
@@ -13,16 +13,16 @@ use std::fmt;
 use weir_netlink::Result;
 use weir_netlink::route::{AddressFamily, PolicyRule, RT_TABLE_LOCAL, Route, Routing, RuleAction};
 
-/// Something of another writer that has the same number or name, and how to avoid it.
+/// A foreign object with the same number or name, and the setting that avoids it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collision {
-    /// What was found.
+    /// The foreign object.
     pub found: String,
-    /// What it means.
+    /// Consequence of the collision.
     pub effect: String,
     /// The setting that avoids it.
     pub setting: &'static str,
-    /// Connections of enrolled pods reach their peer without the proxy, or packets are lost, also where everything is in sync.
+    /// True if connections of enrolled pods bypass the proxy, or packets are lost, even if everything is in sync.
     pub bypasses: bool,
 }
 
@@ -36,15 +36,15 @@ impl fmt::Display for Collision {
     }
 }
 
-/// Looks in the network namespace of this thread. Rules of an engine that the kernel does not have are none.
+/// Finds collisions in the network namespace of this thread. If the kernel does not support an engine, there are no rules of it.
 ///
 /// # Errors
-/// Something cannot be read.
+/// The state of the kernel cannot be read.
 pub(crate) fn collisions(node: &Node) -> Result<Vec<Collision>> {
     let config = &node.config;
     let routing = Routing::open()?;
     let mut found = Vec::new();
-    // In this order, so that the link of every address is known.
+    // Addresses are read before links, so that the link of every address is known.
     let addresses = routing.addresses()?;
     let links = routing.links()?;
     let ahead = Ahead {
@@ -69,7 +69,7 @@ pub(crate) fn collisions(node: &Node) -> Result<Vec<Collision>> {
         });
     }
     let marks = marks::of_others();
-    // Removing, and keeping up what is in force, do not depend on it.
+    // Not an error: removal and updates of an existing redirection do not depend on the marks of other writers.
     found.extend(marks.as_ref().err().map(|e| Collision {
         found: "rules of other writers".to_owned(),
         effect: format!("whether they use the same bits of the mark could not be found out: {e}"),
@@ -101,7 +101,7 @@ pub(crate) fn collisions(node: &Node) -> Result<Vec<Collision>> {
     Ok(found)
 }
 
-/// Whether the namespace of this thread has policy rules or routes of this crate. They come first, and go last.
+/// True if the namespace of this thread has policy rules or routes of this crate. They are added first and deleted last.
 pub(crate) fn has_own(routing: &Routing) -> Result<bool> {
     let rules = routing.rules()?;
     let table = Numbers::default().inbound_table;
@@ -109,7 +109,8 @@ pub(crate) fn has_own(routing: &Routing) -> Result<bool> {
     Ok(rules.iter().any(is_own) || routes.iter().any(|r| is_own_route(r, &rules, &[table])))
 }
 
-/// The table of local routes comes before every policy rule, so that no mark leads a packet elsewhere.
+/// Returns the collision with services of IPVS. The local table comes before every policy rule, so no mark can route their
+/// packets elsewhere.
 fn of_services(services: &Services) -> Collision {
     let first = services.addresses.first().map(ToString::to_string);
     let (count, link) = (services.addresses.len(), services.link);
@@ -131,7 +132,7 @@ fn routes_and_rules(ahead: &Ahead<'_>, found: &mut Vec<Collision>) -> Result<()>
     let numbers = &config.routing;
     let own = objects::host(ahead.node).routes;
     for table in numbers.tables() {
-        // A local one with our number is of a redirection in a pod.
+        // A local default route with our protocol number belongs to a redirection inside a pod.
         let is_foreign = |r: &&Route| r.protocol != WEIR || is_local_default(r);
         for route in routing.routes(table)?.iter().filter(is_foreign) {
             let wins = wins(route, own.iter().map(|spec| &spec.route));
@@ -149,7 +150,7 @@ fn routes_and_rules(ahead: &Ahead<'_>, found: &mut Vec<Collision>) -> Result<()>
     }
     let priorities = numbers.priority..=numbers.priority + 3;
     let rules = routing.rules()?;
-    // What is sent to the node itself.
+    // A rule for packets to the node itself.
     let is_of_local = |rule: &PolicyRule| {
         rule.only_mark() && rule.fwmark.is_none() && rule.table == RT_TABLE_LOCAL
     };
@@ -191,15 +192,15 @@ fn routes_and_rules(ahead: &Ahead<'_>, found: &mut Vec<Collision>) -> Result<()>
             found: format!("policy rule {rule}"),
             effect: effect.to_owned(),
             setting: "routing or marks",
-            // Others refuse the packets.
+            // Rules with other actions refuse the packets.
             bypasses: takes && matches!(rule.action, RuleAction::Lookup | RuleAction::Goto),
         });
     }
     Ok(())
 }
 
-/// Whether the kernel takes a route before each of these that is for the same packets, for some of them. Those of other tables do
-/// not count.
+/// True if the kernel prefers `route`, for some packets, to every route in `own` for the same destinations. Routes of other
+/// tables do not count.
 pub(crate) fn wins<'a>(route: &Route, own: impl Iterator<Item = &'a Route>) -> bool {
     let rank = |r: &Route| (r.dst.prefix_len(), Reverse(r.metric()));
     let same = own.filter(|own| own.table == route.table && own.dst.contains(&route.dst));

@@ -1,4 +1,4 @@
-//! What is asked for: the proxies of the node, the enrolled pods, and numbers that others may use, too.
+//! The configuration: the proxies of the node, the enrolled pods, and numbers that other writers may use, too.
 
 use crate::exclude::{Exclude, fit};
 use serde::Deserialize;
@@ -8,29 +8,29 @@ use std::path::PathBuf;
 use weir_cni::config::InputError;
 use weir_cni::json;
 
-/// Most pods of one node, and most proxies: the kubelet's default limit is 110 pods.
+/// Maximum number of pods of one node, and of proxies. The kubelet's default limit is 110 pods.
 const MAX_PODS: usize = 4096;
 const MAX_PROXIES: usize = 16;
 
-/// The whole request. Names in JSON are those of the fields.
+/// The desired state of a node. Names in JSON are those of the fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Proxies on this node. The ready one that was created last is the active one.
+    /// Proxies on this node. The active one is the newest that is ready.
     pub proxies: Vec<Proxy>,
     /// Enrolled pods.
     pub pods: Vec<Pod>,
-    /// Addresses of the node that its own connections to enrolled pods get as source, at most one per family; without one
+    /// Source addresses of the node's own connections to enrolled pods, at most one per family; without one
     /// the kernel chooses.
     pub host_addresses: Vec<IpAddr>,
-    /// What carries the first packet of a connection to the proxy. The key was `carrier` before.
+    /// The link that carries the first packet of a connection to the proxy. The old name of the key is `carrier`.
     #[serde(rename = "tunnel", alias = "carrier")]
     pub carrier: CarrierChoice,
-    /// UDP port of the tunnels; without it the first one from 6081 that is free.
+    /// UDP port of the tunnels; by default the first free one from 6081.
     pub tunnel_port: Option<u16>,
-    /// DNS over UDP of enrolled pods goes to the proxy.
+    /// True to redirect DNS over UDP of enrolled pods to the proxy.
     pub dns_capture: bool,
-    /// What is not captured.
+    /// Traffic that is not captured.
     pub exclude: Exclude,
     /// What happens to enrolled pods while no proxy is ready.
     pub without_proxy: WithoutProxy,
@@ -38,19 +38,19 @@ pub struct Config {
     pub marks: Marks,
     /// Numbers of routing tables and policy rules.
     pub routing: Numbers,
-    /// Host ends of pods' links that were found before, by UID: while a link of that name is there, the pod's namespace is
+    /// Host ends of pods' links from an earlier discovery, by UID: while a link of that name exists, the pod's namespace is
     /// not entered again.
     #[serde(skip)]
     pub devices: BTreeMap<String, Vec<String>>,
-    /// A pod whose link is not found, or is of a kind that cannot be captured, is left out ([`crate::Node::left_out`]) and
-    /// the others are captured; else it is an error.
+    /// If true, a pod whose link is not found, or is of a kind that cannot be captured, is left out ([`crate::Node::left_out`]) and
+    /// the others are captured; if false, it is an error.
     #[serde(skip)]
     pub leave_out: bool,
-    /// Nothing of IPv6 is made: see [`Config::without_ipv6`].
+    /// If true, nothing is set up for IPv6: see [`Config::without_ipv6`].
     #[serde(skip)]
     pub ipv4_only: bool,
-    /// What sysctls were before by an earlier [`crate::Change`], where the rules that remember it may have been deleted since, or before
-    /// programs that capture now ([`crate::ebpf::sysctls_before`]).
+    /// Previous values of sysctls: from an earlier [`crate::Change`], because the rules that store them may have been deleted since, or
+    /// from before the programs that capture now ([`crate::ebpf::sysctls_before`]).
     #[serde(skip)]
     pub sysctls: BTreeMap<String, String>,
 }
@@ -69,7 +69,7 @@ pub struct Proxy {
     /// Creation time in seconds; a later one wins.
     #[serde(default)]
     pub created: u64,
-    /// Whether it is Ready.
+    /// True if the pod is Ready.
     #[serde(default = "yes")]
     pub ready: bool,
 }
@@ -86,25 +86,25 @@ pub struct Pod {
     pub uid: String,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
-    /// Its network namespace, if it is known: then its device is found by the peer of the pod's own interface.
+    /// Its network namespace, if known: then its device is found as the peer of the pod's own interface.
     #[serde(default)]
     pub netns: Option<PathBuf>,
-    /// What of this pod is not captured, beside [`Config::exclude`]. What it says of a network decides.
+    /// Traffic of this pod that is not captured, in addition to [`Config::exclude`]. For a network in both, this one takes precedence.
     #[serde(default)]
     pub exclude: Exclude,
-    /// Why nothing of it is in force.
+    /// Reason why `exclude` is not in force, if it is not.
     #[serde(skip)]
     pub refused: Option<String>,
 }
 
-/// What carries the first packet of a connection from the node's namespace to the proxy's.
+/// The kind of link that carries the first packet of a connection from the node's namespace to the proxy's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CarrierChoice {
-    /// The first of [`CarrierChoice::ORDER`] that the kernel makes: GENEVE, VXLAN, veth pairs.
+    /// The first of [`CarrierChoice::ORDER`] that the kernel supports: GENEVE, VXLAN, veth pairs.
     #[default]
     Auto,
-    /// GENEVE, as Istio 1.18 to 1.20 had it.
+    /// GENEVE, as in Istio 1.18 to 1.20.
     Geneve,
     /// VXLAN with the same network identifiers.
     Vxlan,
@@ -127,17 +127,17 @@ pub enum WithoutProxy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Marks {
-    /// TCP from an enrolled pod, for the proxy's outbound port.
+    /// Mark of TCP from an enrolled pod to the proxy's outbound port.
     pub outbound: u32,
-    /// The main table decides.
+    /// Mark of packets that are routed by the main table.
     pub skip: u32,
-    /// With [`Marks::skip`]: remembered in the connection mark, so that replies are skipped, too.
+    /// With [`Marks::skip`]: saved in the connection mark, so that replies are skipped, too.
     pub conn_skip: u32,
     /// With [`Marks::skip`]: the connection was made by the proxy with the address of a client.
     pub proxy: u32,
     /// A reply to such a connection, for the proxy.
     pub proxy_return: u32,
-    /// With [`Marks::proxy`] and [`Marks::proxy_return`]: of the second of two proxies, while one takes over from the other.
+    /// With [`Marks::proxy`] and [`Marks::proxy_return`]: the second of two proxies, while one takes over from the other.
     pub second: u32,
 }
 
@@ -161,7 +161,7 @@ impl Marks {
         self.outbound | self.skip | self.conn_skip | self.proxy | self.proxy_return | self.second
     }
 
-    /// Of these the ones that connections remember.
+    /// The bits of [`Marks::all`] that are saved in connection marks.
     #[must_use]
     pub fn of_connections(&self) -> u32 {
         self.conn_skip | self.proxy | self.second
@@ -207,7 +207,7 @@ impl Marks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Numbers {
-    /// Table for connections to enrolled pods; in the proxy's namespace, of the local route.
+    /// Table for connections to enrolled pods; in the proxy's namespace, the table of the local route.
     pub inbound_table: u32,
     /// Table for connections of enrolled pods.
     pub outbound_table: u32,
@@ -239,7 +239,7 @@ impl Numbers {
         [self.inbound_table, self.outbound_table, first, second]
     }
 
-    /// Those for replies, by [`crate::Place::slot`].
+    /// The tables for replies, by [`crate::Place::slot`].
     #[must_use]
     pub fn proxy_tables(&self) -> [u32; 2] {
         [self.proxy_table, self.second_table]
@@ -271,7 +271,7 @@ impl Config {
     /// Reads and checks the JSON text.
     ///
     /// # Errors
-    /// It is no JSON object of this form, or a value cannot be: which one, why, and what is accepted.
+    /// The text is not a JSON object of this form, or a value is invalid: which one, why, and what is accepted.
     pub fn from_json(text: &str, source: &str) -> Result<Self, InputError> {
         let accepted = "an object with the keys that `weir plan node-ambient --help` shows";
         let value = json::from_str(text)
@@ -282,7 +282,7 @@ impl Config {
         Ok(config)
     }
 
-    /// For IPv4 alone: connections over IPv6 pass as without weir.
+    /// Restricts the configuration to IPv4: connections over IPv6 pass as without weir.
     #[must_use]
     pub fn without_ipv6(mut self) -> Self {
         let addresses = self.pods.iter_mut().map(|pod| &mut pod.addresses);
@@ -294,7 +294,7 @@ impl Config {
         self
     }
 
-    /// The active proxy: of the ready ones the newest.
+    /// The active proxy: the newest that is ready.
     #[must_use]
     pub fn active(&self) -> Option<&Proxy> {
         let ready = self.proxies.iter().filter(|p| p.ready);
@@ -408,7 +408,7 @@ impl Config {
     }
 }
 
-/// It is printed as it is.
+/// True if the text can be printed without escaping.
 fn is_uid(text: &str) -> bool {
     text.len() <= 64 && text.bytes().all(|byte| byte.is_ascii_graphic())
 }

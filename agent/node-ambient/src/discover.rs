@@ -1,4 +1,4 @@
-//! Where the proxy and the pods are: devices, namespaces, and the node's address towards the proxy.
+//! Discovery of the proxy and the pods: devices, namespaces, and the node's address towards the proxy.
 
 use crate::carrier::carrier;
 use crate::config::{Config, Pod, Proxy};
@@ -13,22 +13,22 @@ use weir_netlink::{Error, Netns, Result};
 
 /// Where container runtimes mount network namespaces.
 const NETNS_DIR: &str = "/run/netns";
-/// Most files of it that are opened.
+/// Maximum number of its files that are opened.
 const MAX_NETNS: usize = 4096;
 
-/// What captures, as far as the links that can be captured depend on it.
+/// The mechanism that captures, on which the kinds of links that can be captured depend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// Rules and routes: packets have to arrive at an interface of the node.
     Rules,
-    /// Programs at the links themselves.
+    /// eBPF programs at the links themselves.
     Programs,
 }
 
-/// Finds the node's side of everything in the network namespace of this thread.
+/// Finds the node's end of all links in the network namespace of this thread.
 ///
 /// # Errors
-/// What was not found, by name, or is of a kind that cannot be captured.
+/// An object was not found, or is of a kind that cannot be captured; the error names it.
 pub fn discover(config: &Config, by: By) -> Result<Node> {
     let routing = Routing::open()?;
     let links = routing.links()?;
@@ -41,7 +41,7 @@ pub fn discover(config: &Config, by: By) -> Result<Node> {
         bridges.extend(bridge_of(&links, &found.device, by, &object)?);
         place = Some(found);
     }
-    // Of those that were active before, the newest that is still there.
+    // The newest of the previously active proxies that still exists.
     let mut others: Vec<&Proxy> = config.proxies.iter().collect();
     others.retain(|p| place.as_ref().is_none_or(|place| place.proxy != **p));
     others.sort_by_key(|p| std::cmp::Reverse((p.created, p.uid.as_str())));
@@ -101,7 +101,7 @@ pub fn discover(config: &Config, by: By) -> Result<Node> {
     Ok(Node {
         carrier: match by {
             By::Rules => carrier(&config, &links, remote)?,
-            // They need none.
+            // Programs need no carrier.
             By::Programs => Carrier::Veth,
         },
         config,
@@ -114,7 +114,7 @@ pub fn discover(config: &Config, by: By) -> Result<Node> {
     })
 }
 
-/// Host ends of the links of proxies that are not the active one, as far as they are there.
+/// Returns the host ends of the links of inactive proxies, without those that are not found.
 pub(crate) fn devices_of_others(
     routing: &Routing,
     links: &[Link],
@@ -126,7 +126,7 @@ pub(crate) fn devices_of_others(
     found.map(|place| place.device).collect()
 }
 
-/// Where a proxy is, but for its slot.
+/// Finds the place of a proxy, except for its slot.
 fn find(routing: &Routing, links: &[Link], proxy: &Proxy) -> Result<Place> {
     let netns = Netns::open(&proxy.netns)?;
     let Some(address) = proxy.addresses.first() else {
@@ -146,7 +146,7 @@ fn find(routing: &Routing, links: &[Link], proxy: &Proxy) -> Result<Place> {
     })
 }
 
-/// By slot: the interfaces by which replies are routed to proxies now, each with the proxy's address.
+/// The interfaces by which replies are routed to proxies now, each with the proxy's address, by slot.
 type Slots = [Vec<(u32, IpAddr)>; 2];
 
 fn slots(routing: &Routing, config: &Config) -> Result<Slots> {
@@ -157,7 +157,7 @@ fn slots(routing: &Routing, config: &Config) -> Result<Slots> {
     }))
 }
 
-/// Where a proxy is now. By a bridge more than one can be reached: there its address tells.
+/// Returns the current slot of a proxy. A bridge can lead to more than one proxy: there the address decides.
 fn slot_of(
     slots: &Slots,
     links: &[Link],
@@ -173,7 +173,7 @@ fn slot_of(
     slots.iter().position(|slot| slot.iter().any(is_its))
 }
 
-/// The bridge of which a link is a port. Rules do not see what Open vSwitch forwards.
+/// Returns the bridge that has the link as a port. Rules do not see packets that Open vSwitch forwards.
 fn bridge_of(
     links: &[Link],
     device: &str,
@@ -198,7 +198,7 @@ fn bridge_of(
     }
 }
 
-/// The host ends of a pod's links; a pod may have an address on each of several.
+/// Returns the host ends of a pod's links; a pod may have several links with an address each.
 pub(crate) fn devices_of(routing: &Routing, links: &[Link], pod: &Pod) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for address in &pod.addresses {
@@ -214,7 +214,7 @@ pub(crate) fn devices_of(routing: &Routing, links: &[Link], pod: &Pod) -> Result
     Ok(names)
 }
 
-/// The host's end and the pod's end of the pair that has an address in a namespace.
+/// Returns the host's end and the pod's end of the pair whose end in `netns` has the address.
 fn by_peer(
     routing: &Routing,
     links: &[Link],
@@ -249,7 +249,7 @@ fn by_peer(
     }
 }
 
-/// ipvlan and macvlan packets reach the node's hardware without passing a hook of its namespace.
+/// Accepts only veth and netkit: packets of ipvlan and macvlan reach the node's hardware without passing a hook of its namespace.
 fn check_kind(link: &Link, object: &str) -> Result<()> {
     match &link.kind {
         Some(LinkKind::Veth(_) | LinkKind::Netkit(_)) => Ok(()),
@@ -264,7 +264,7 @@ fn check_kind(link: &Link, object: &str) -> Result<()> {
     }
 }
 
-/// By a host route of the main table, else by looking at the other ends of all pairs: bridges have one route for all pods.
+/// Finds the device by a host route in the main table, else by the other ends of all pairs: a bridge has one route for all pods.
 fn device(routing: &Routing, links: &[Link], address: IpAddr, object: &str) -> Result<String> {
     let routes = routing.routes(RT_TABLE_MAIN)?;
     let own = routes.iter().find(|r| r.dst == address.into());
@@ -274,7 +274,7 @@ fn device(routing: &Routing, links: &[Link], address: IpAddr, object: &str) -> R
     }
     let files = std::fs::read_dir(NETNS_DIR).into_iter().flatten().flatten();
     for file in files.take(MAX_NETNS) {
-        // A namespace may end at any time: it is not that of a running pod then.
+        // A namespace may disappear at any time; then it is not that of a running pod.
         let Ok(netns) = Netns::open(&file.path()) else {
             continue;
         };
@@ -292,7 +292,7 @@ fn device(routing: &Routing, links: &[Link], address: IpAddr, object: &str) -> R
     Err(Error::refused("find the device of", object, reason))
 }
 
-/// The source address that the kernel chooses towards the proxy. Nothing is sent.
+/// Returns the source address that the kernel chooses towards the proxy. Sends nothing.
 fn source_towards(address: IpAddr) -> Result<IpAddr> {
     let any = if address.is_ipv4() {
         "0.0.0.0:0"

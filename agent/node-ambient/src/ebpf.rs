@@ -1,7 +1,7 @@
 //! The same redirection by eBPF programs at the links of pods and of the proxy, without tunnels, rules and routes in the
 //! node's namespace: see [`weir_ebpf::node`].
 //!
-//! Of a [`Config`] carrier, marks and routing are of no use here.
+//! Carrier, marks and routing of a [`Config`] are not used here.
 
 use crate::collide::Collision;
 use crate::config::{Config, Numbers, Pod};
@@ -19,31 +19,31 @@ use weir_ebpf::node::{Changes, Exclusions, Node as Programs, Proxy, Wanted};
 use weir_netlink::route::{Link, Routing};
 use weir_netlink::{Netns, Result};
 
-/// What a change of the node would do, or did.
+/// The steps of a change of the node, planned or done.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// What it was computed from.
+    /// The node that the steps were computed from.
     pub node: Node,
-    /// The programs, maps and sysctls of both namespaces.
+    /// Changes of programs, maps and sysctls in both namespaces.
     pub steps: Changes,
-    /// Objects of netfilter and routing, which capture instead, are there: [`apply`] removes them.
+    /// True if rules and routes capture now: [`apply`] removes them.
     pub replaces: bool,
-    /// What others have in the proxy's namespace that takes what is redirected.
+    /// Foreign objects in the proxy's namespace that take redirected packets.
     pub collisions: Vec<Collision>,
 }
 
 impl Change {
-    /// Nothing is missing and nothing is in excess.
+    /// True if the node is in sync.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty() && !self.replaces
     }
 }
 
-/// Compares a node with what the configuration asks for. Nothing is changed.
+/// Compares a node with the configuration. Changes nothing.
 ///
 /// # Errors
-/// Something was not found, or cannot be read or captured so.
+/// An object was not found, cannot be read, or cannot be captured by programs.
 pub fn compare(config: &Config, host: &Netns, bpffs: &Bpffs) -> Result<Change> {
     let (node, wanted) = host.run(|| desired(config))??;
     let programs = Programs::of(host, bpffs);
@@ -64,7 +64,7 @@ pub fn compare(config: &Config, host: &Netns, bpffs: &Bpffs) -> Result<Change> {
     })
 }
 
-/// The table and the mark of the programs are always these.
+/// Returns collisions in the proxy's namespace. The programs always use the default table and this mark.
 fn collisions(node: &Node) -> Result<Vec<Collision>> {
     let redirected = Redirected {
         table: Numbers::default().inbound_table,
@@ -73,11 +73,11 @@ fn collisions(node: &Node) -> Result<Vec<Collision>> {
     proxied::collisions(node, redirected)
 }
 
-/// Makes the node what the configuration asks for. What rules and routing captured before is captured by the programs first;
-/// then the rules go. Connections that the proxy has meanwhile go on.
+/// Applies the configuration to the node. If rules and routing capture now, the programs are attached before the rules are
+/// removed. Existing connections of the proxy continue.
 ///
 /// # Errors
-/// What failed; hooks that were attached by this call are detached again.
+/// The step that failed; programs that this call attached are detached again.
 pub fn apply(config: &Config, host: &Netns, bpffs: &Bpffs) -> Result<Change> {
     let (node, wanted) = host.run(|| desired(config))??;
     let programs = Programs::of(host, bpffs);
@@ -99,7 +99,7 @@ pub fn apply(config: &Config, host: &Netns, bpffs: &Bpffs) -> Result<Change> {
     let steps = programs.apply(&wanted)?;
     if replaces {
         crate::remove(host, Some(config))?;
-        // Addresses of tunnels are gone, and a route and a policy rule in the proxy's namespace, which both need, as well.
+        // The removal also deleted addresses of tunnels, and a route and a policy rule in the proxy's namespace that the programs need.
         let (_, wanted) = host.run(|| desired(config))??;
         programs.apply(&wanted)?;
     }
@@ -112,8 +112,8 @@ pub fn apply(config: &Config, host: &Netns, bpffs: &Bpffs) -> Result<Change> {
     })
 }
 
-/// Objects of the other way are in the node's namespace, or rules of it in that of a proxy. Routes and policy rules there are of
-/// both.
+/// True if the redirection by rules is present in the node's namespace, or its netfilter rules in that of a proxy. Routes and
+/// policy rules in the proxy's namespace do not count: both mechanisms use them.
 fn has_rules(host: &Netns, config: &Config) -> Result<bool> {
     if crate::apply::is_present(host)? {
         return Ok(true);
@@ -146,10 +146,11 @@ pub fn remove(
     Programs::of(host, bpffs).remove(&proxies)
 }
 
-/// As [`remove`] by the pins at this folder, in words; `None`: nothing is pinned for the node or a configured proxy.
+/// Like [`remove`], with the pins in this directory, and returns the changes as text; `None`: nothing is pinned for the node or a
+/// configured proxy.
 ///
 /// # Errors
-/// As [`Bpffs::if_mounted`] and [`remove`].
+/// Those of [`Bpffs::if_mounted`] and [`remove`].
 pub fn remove_pinned(
     host: &Netns,
     root: &Path,
@@ -167,8 +168,8 @@ pub fn remove_pinned(
     Ok(Some(changes.iter().map(ToString::to_string).collect()))
 }
 
-/// What sysctls of the node were before the programs that are pinned at this folder changed them, for [`Config::sysctls`]: rules that
-/// follow programs find changed ones.
+/// Returns the values of the node's sysctls from before the programs pinned in this directory changed them, for
+/// [`Config::sysctls`]: rules that replace the programs find the changed values.
 ///
 /// # Errors
 /// They cannot be read.
@@ -182,11 +183,11 @@ pub fn sysctls_before(host: &Netns, root: &Path) -> Result<BTreeMap<String, Stri
         .collect())
 }
 
-/// In the node's namespace.
+/// Computes the desired state. Runs in the node's namespace.
 fn desired(config: &Config) -> Result<(Node, Wanted)> {
     let mut node = discover(config, By::Programs)?;
     let routing = Routing::open()?;
-    // In this order, so that the link of every address is known.
+    // Addresses are read before links, so that the link of every address is known.
     let held = routing.addresses()?;
     let links = routing.links()?;
     let (mut pods, mut left_out) = (BTreeMap::new(), BTreeMap::new());
@@ -201,7 +202,7 @@ fn desired(config: &Config) -> Result<(Node, Wanted)> {
         .pods
         .retain(|pod| !left_out.contains_key(&pod.uid));
     node.left_out.extend(left_out);
-    // What goes to the address of a service goes to the proxy, as everywhere.
+    // Packets to the address of a service go to the proxy, as without IPVS.
     let services = services(&links, &held);
     let is_service = |a: &IpAddr| services.iter().any(|s| s.addresses.contains(a));
     let own = held.into_iter().map(|a| a.net.addr());
@@ -240,7 +241,7 @@ fn exclusions(exclude: &Exclude) -> Exclusions {
     }
 }
 
-/// What single pods exclude, by their addresses.
+/// Returns the exclusions of single pods, by their addresses.
 fn of_pods(node: &Node) -> impl Iterator<Item = (IpAddr, Exclusions)> {
     let all = node
         .config
@@ -250,7 +251,7 @@ fn of_pods(node: &Node) -> impl Iterator<Item = (IpAddr, Exclusions)> {
     all.flat_map(|pod| pod.addresses.iter().map(|a| (*a, exclusions(&pod.exclude))))
 }
 
-/// The host end of the link that has each address of a pod.
+/// Returns each address of a pod with the host end of the link that has it.
 fn devices_by_address(
     node: &Node,
     routing: &Routing,

@@ -1,4 +1,4 @@
-//! TCP of enrolled pods that is not captured, by peer and by port: of all pods of a node, and of single ones.
+//! Exclusions: TCP of enrolled pods that is not captured, by peer and by port, for all pods of a node and for single ones.
 
 use crate::config::Pod;
 use ipnet::IpNet;
@@ -9,22 +9,23 @@ use weir_cni::config::InputError;
 use weir_cni::json;
 use weir_ebpf::node::canonical;
 
-/// Most networks, and most ports of each direction.
+/// Maximum number of networks, and of ports per direction.
 const MOST: usize = 1000;
-/// Bytes of an annotation.
+/// Maximum length of an annotation, in bytes.
 const LONGEST: usize = 4096;
-/// Most entries of one pod, so that none takes the room of others. Each network and port counts for each address that it is about.
+/// Maximum number of entries of one pod, so that one pod cannot use up the space. Each network and port counts once for each
+/// address of the pod that it applies to.
 const MOST_OF_POD: usize = 64;
-/// Most networks, and most ports, of all pods of a node: half of what the maps of the programs have room for, so that new ones are
+/// Maximum number of networks, and of ports, of all pods of a node: half the size of the programs' maps, so that new entries can be
 /// written before old ones are deleted.
 const MOST_OF_PODS: usize = 32_768;
 
-/// What is not captured.
+/// Traffic that is not captured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Exclude {
-    /// Networks: connections of pods to them, and of them to pods, are not captured. Of several the longest prefix decides.
-    /// Mapped addresses (`::ffff:10.0.0.0/104`) are those of IPv4.
+    /// Networks: connections of pods to them, and from them to pods, are not captured. The longest prefix decides.
+    /// IPv4-mapped addresses (`::ffff:10.0.0.0/104`) count as IPv4.
     pub peers: Vec<IpNet>,
     /// Networks that are captured although a shorter prefix of `peers` contains them.
     pub except: Vec<IpNet>,
@@ -35,10 +36,10 @@ pub struct Exclude {
 }
 
 impl Exclude {
-    /// What a pod says of itself, as JSON.
+    /// Reads the exclusions of a pod from its annotation, which is JSON.
     ///
     /// # Errors
-    /// It is no such object, or a value cannot be: which one, why, and what is accepted.
+    /// The text is not such an object, or a value is invalid: which one, why, and what is accepted.
     pub fn from_annotation(text: &str, name: &str) -> Result<Self, InputError> {
         let accepted = r#"an object with any of "peers", "except" (networks), "outbound_ports" and "inbound_ports""#;
         let bad = |reason: String| InputError::whole(name, reason, accepted);
@@ -51,20 +52,20 @@ impl Exclude {
         Ok(exclude)
     }
 
-    /// Networks in which an address of this family can have peers; the longest prefixes first.
+    /// Returns the networks of the same family as the pod's address, longest prefix first.
     pub(crate) fn of(&self, pod: IpAddr) -> impl Iterator<Item = (IpNet, bool)> {
         let all = self.ordered().into_iter();
         all.filter(move |(net, _)| net.addr().is_ipv4() == pod.is_ipv4())
     }
 
-    /// Entries of networks and of ports for a pod with these addresses.
+    /// Returns the number of entries of networks and of ports for a pod with these addresses.
     fn entries(&self, addresses: &[IpAddr]) -> [usize; 2] {
         let networks = addresses.iter().map(|pod| self.of(*pod).count()).sum();
         let ports = self.outbound_ports.len() + self.inbound_ports.len();
         [networks, ports * addresses.len()]
     }
 
-    /// Each network, and whether it is excluded. No prefix of IPv6 contains addresses of IPv4.
+    /// Each network, with true if it is excluded. No IPv6 prefix contains IPv4 addresses.
     #[must_use]
     pub fn networks(&self) -> BTreeMap<IpNet, bool> {
         let peers = self.peers.iter().map(|net| (canonical(*net), true));
@@ -79,7 +80,7 @@ impl Exclude {
         all
     }
 
-    /// Nothing is excluded.
+    /// True if nothing is excluded.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -114,16 +115,16 @@ impl Exclude {
     }
 }
 
-/// The chain of a pod that excludes something: at most 28 bytes, as names of chains of legacy tables are.
+/// Returns the chain of a pod with exclusions: at most 28 bytes, the limit of chain names in legacy tables.
 pub(crate) fn chain_of(pod: &Pod) -> String {
-    // FNV-1a, which is the same in every version.
+    // FNV-1a: names must not change between versions.
     let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = pod.uid.bytes().fold(0xcbf2_9ce4_8422_2325, hash);
     format!("ztunnel-X-{hash:016x}")
 }
 
-/// Takes back what a pod excludes where that is more than one pod may, or than the node has room for: the pods that come first have
-/// it. [`Pod::refused`] says why.
+/// Clears the exclusions of a pod that has more than [`MOST_OF_POD`], or more than fit on the node, where earlier pods in the list
+/// take precedence. [`Pod::refused`] gets the reason.
 pub(crate) fn fit(pods: &mut [Pod]) {
     let mut used = [0; 2];
     for pod in pods {

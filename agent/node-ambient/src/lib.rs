@@ -8,7 +8,7 @@
 //! gives it to a listener; all others follow the connection's mark to the proxy's own veth pair. The proxy's sockets are
 //! transparent: both sides see each other's addresses.
 //!
-//! Without a proxy, routes of type `unreachable` remain: nothing of an enrolled pod leaves in plain text unless the
+//! Without a proxy, routes of type `unreachable` remain: no traffic of an enrolled pod leaves in plain text unless the
 //! configuration says so.
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Bits of marks that rules of other writers compare or set.
+//! Bits of marks that foreign rules compare or set.
 
 use crate::nft::{HOST_TABLE, PROXY_TABLE};
 use crate::reach::{self, Reached};
@@ -14,17 +14,17 @@ use weir_netfilter::xtables::raw::IPSET_FLAG_MAP_SKBMARK;
 use weir_netfilter::xtables::{Connmark, Match as XtMatch, Target, XtEngine};
 use weir_netlink::Result;
 
-/// What has the mark.
+/// The object that carries the mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Owner {
     Packet,
     Connection,
-    /// `SO_MARK`, which becomes the mark of the packets that the socket sends.
+    /// `SO_MARK`, which the kernel copies to the packets of the socket.
     Socket,
 }
 
 impl Owner {
-    /// In front of "mark".
+    /// Returns the prefix of "mark" in messages.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Packet => "",
@@ -40,9 +40,9 @@ struct Bits {
     owner: Owner,
     /// Compared, or changed.
     used: u32,
-    /// They may be 1 afterwards though they were 0.
+    /// May change from 0 to 1.
     set: u32,
-    /// And 0 though they were 1.
+    /// May change from 1 to 0.
     cleared: u32,
 }
 
@@ -66,7 +66,7 @@ impl Bits {
         }
     }
 
-    /// These get bits of another mark, of which nothing is known.
+    /// Bits that are copied from another mark, with unknown values.
     fn copied(owner: Owner, used: u32) -> Self {
         Self {
             owner,
@@ -77,7 +77,8 @@ impl Bits {
     }
 
     fn at(self, place: &str, reached: Option<&i32>) -> Used {
-        // That a mark has no bits is so anyway before the chains of this crate; those of connections are written after routing.
+        // Before the chains of this crate a packet's mark is empty anyway, so clearing bits has no effect; connection marks are written
+        // after routing.
         let is_after = self.owner == Owner::Packet && reached > Some(&priority::MANGLE);
         let (set, cleared) = (reached.map_or(0, |_| self.set), self.cleared);
         Used {
@@ -95,11 +96,11 @@ pub(crate) struct Used {
     pub(crate) place: String,
     pub(crate) owner: Owner,
     pub(crate) bits: u32,
-    /// Of these the ones by which it may decide where packets of pods go: it changes them before they are routed.
+    /// The subset that the chain may change before packets of pods are routed, and which so may decide where they go.
     pub(crate) decides: u32,
 }
 
-/// Each once. Rules of an engine that the kernel does not have are none.
+/// Returns the bits that foreign rules use, without duplicates. If the kernel does not support an engine, there are no rules of it.
 pub(crate) fn of_others() -> Result<Vec<Used>> {
     let mut used = of_nft()?;
     used.extend(of_legacy()?);
@@ -131,7 +132,7 @@ fn of_nft() -> Result<Vec<Used>> {
     Ok(used)
 }
 
-/// Those of own chains (`jump { ... }`) count, too.
+/// Includes the rules of anonymous chains (`jump { ... }`).
 fn of_rules(rules: &[Rule], family: TableFamily) -> Vec<Bits> {
     let mut bits = Vec::new();
     let statements = rules.iter().flat_map(Rule::with_own);
@@ -165,18 +166,18 @@ fn of_match(found: &XtMatch) -> Option<Bits> {
     match found {
         XtMatch::Mark(mark) => Some(Bits::compared(Owner::Packet, mark.mask)),
         XtMatch::Connmark(mark) => Some(Bits::compared(Owner::Connection, mark.mask)),
-        // It sets the packet's mark to the socket's, of a socket of the node itself.
+        // Sets the packet's mark to that of a socket of the node itself.
         XtMatch::Socket(socket) if socket.restore_skmark => {
             Some(Bits::compared(Owner::Packet, u32::MAX))
         }
-        // Of a revision that is not decoded.
+        // A revision that is not decoded.
         other if other.name() == "mark" => Some(Bits::compared(Owner::Packet, u32::MAX)),
         other if other.name() == "connmark" => Some(Bits::compared(Owner::Connection, u32::MAX)),
         _ => None,
     }
 }
 
-/// Bits that it sets. What it copies from another mark counts only there.
+/// Returns the bits that a target sets. Bits copied from another mark count only as bits of the destination.
 fn of_target(target: &Target) -> Option<Bits> {
     let copied = |owner, to: u32, from: u32| Bits {
         set: from,
@@ -189,7 +190,7 @@ fn of_target(target: &Target) -> Option<Bits> {
             Connmark::Set(set) => Bits::written(Owner::Connection, set.value, set.mask),
             Connmark::Save { nfmask, ctmask } => copied(Owner::Connection, *ctmask, *nfmask),
             Connmark::Restore { nfmask, ctmask } => copied(Owner::Packet, *nfmask, *ctmask),
-            // Which bits a shift reaches is not worked out.
+            // A shift counts as a change of every bit.
             Connmark::Shifted(of, _) => match **of {
                 Connmark::Restore { .. } => Bits::copied(Owner::Packet, u32::MAX),
                 _ => Bits::copied(Owner::Connection, u32::MAX),
@@ -198,7 +199,7 @@ fn of_target(target: &Target) -> Option<Bits> {
         Target::Set(set) if set.map.is_some() && set.map_flags & IPSET_FLAG_MAP_SKBMARK != 0 => {
             Some(Bits::copied(Owner::Packet, u32::MAX))
         }
-        // In a form that is not decoded.
+        // A form that is not decoded.
         other => match other.extension()? {
             "MARK" => Some(Bits::copied(Owner::Packet, u32::MAX)),
             "CONNMARK" => Some(Bits::copied(Owner::Connection, u32::MAX)),
@@ -250,7 +251,7 @@ fn of_statement(statement: &Statement, family: TableFamily, bits: &mut Vec<Bits>
     }
 }
 
-/// `set`: what gets the value, if that is a mark.
+/// `set`: the mark that gets the value, if it is one.
 fn of_source(set: Option<Owner>, source: &Source, bits: &mut Vec<Bits>) {
     bits.extend(set.map(|set| match source {
         Source::Value(value) => Bits::written(set, number(value), u32::MAX),
@@ -262,7 +263,7 @@ fn of_source(set: Option<Owner>, source: &Source, bits: &mut Vec<Bits>) {
             let (mask, xor) = (number(mask), number(xor));
             match owner(selector) == Some(set) {
                 true => Bits::written(set, xor, !mask),
-                // Of another mark
+                // Copied from another mark
                 false => Bits {
                     set: mask | xor,
                     ..Bits::copied(set, u32::MAX)
@@ -282,7 +283,7 @@ struct Loaded {
     register: Option<u32>,
 }
 
-/// What has no statement of its own: rules of `iptables-nft`, maps and sets with a key of several parts or with a mask.
+/// Reads expressions that are not decoded as statements: rules of `iptables-nft`, maps and sets with a concatenated key or a mask.
 fn of_expressions(exprs: &[Expr], family: TableFamily, bits: &mut Vec<Bits>) {
     let mut loaded = Vec::new();
     let mut stored = Vec::new();
@@ -308,7 +309,7 @@ fn of_expressions(exprs: &[Expr], family: TableFamily, bits: &mut Vec<Bits>) {
         loaded.extend(of(load));
         stored.extend(of(store));
     }
-    // A mark that only gets some of its bits changed is loaded, masked and stored.
+    // To change some bits of a mark, a rule loads, masks and stores it.
     for Loaded { owner, .. } in &stored {
         bits.push(Bits::copied(*owner, u32::MAX));
     }
@@ -318,7 +319,7 @@ fn of_expressions(exprs: &[Expr], family: TableFamily, bits: &mut Vec<Bits>) {
     }
 }
 
-/// Bits of a register that are kept before it is used.
+/// Returns the mask that is applied to a register before use.
 fn mask_of(exprs: &[Expr], register: Option<u32>) -> u32 {
     let mask = exprs.iter().find_map(|expr| match expr {
         Expr::Bitwise(b) if b.sreg == register => Some(b.mask.as_ref()?.value.as_deref()?),

@@ -1,4 +1,4 @@
-//! What the rules need of a kernel, read off the rules of an example.
+//! The kernel features that the rules need, derived from the rules of an example.
 
 use crate::config::{Config, Pod, Proxy};
 use crate::node::{Carrier, Node, Place};
@@ -8,8 +8,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_cni::compile::Engine;
 use weir_netfilter::probe::needs::{Needs, of_nft, of_xtables};
 
-/// Rows of the survey for the rules of one side by one engine. On a kernel with IPv6 they are for both families, since one
-/// engine writes all of a side.
+/// Returns the rows of the survey for the rules of one side by one engine. On a kernel with IPv6 they are for both families, since one
+/// engine writes all rules of a side.
 #[must_use]
 pub fn needs(side: Side, engine: Engine, has_ipv6: bool, dns: bool) -> Needs {
     let memory = [("ipv4/conf/all/rp_filter".to_owned(), "1".to_owned())];
@@ -35,7 +35,7 @@ pub fn needs(side: Side, engine: Engine, has_ipv6: bool, dns: bool) -> Needs {
     }
 }
 
-/// A proxy and a pod with an address of each family.
+/// Returns a node with a proxy and a pod that have an address of each family.
 fn example(has_ipv6: bool, dns: bool) -> Node {
     let addresses = |last: u8| {
         let v4 = IpAddr::from(Ipv4Addr::new(192, 0, 2, last));

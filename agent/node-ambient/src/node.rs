@@ -1,11 +1,11 @@
-//! A configuration with what was found on the node: all that the desired objects depend on.
+//! A configuration with the discovered state of the node: everything that the desired objects depend on.
 
 use crate::config::{Config, Proxy, WithoutProxy};
 use ipnet::IpNet;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What carries the first packet of a connection.
+/// The kind of link that carries the first packet of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
     /// GENEVE to this UDP port.
@@ -26,7 +26,7 @@ impl std::fmt::Display for Carrier {
     }
 }
 
-/// The active proxy, and where it is.
+/// A proxy with its links and addresses on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// As configured.
@@ -35,9 +35,9 @@ pub struct Place {
     pub device: String,
     /// Its own end.
     pub interface: String,
-    /// The source address that the node has towards it: the far end of its tunnels.
+    /// The node's source address towards the proxy, which is the remote address of the proxy's tunnels.
     pub host: IpAddr,
-    /// Which of two tables, marks and pairs of carriers it has: 0, or 1 if it took over while the other one was there.
+    /// Index of its table, marks and pair of carriers: 0, or 1 if it took over while the other proxy was there.
     pub slot: usize,
 }
 
@@ -55,19 +55,19 @@ pub struct Bridge {
 pub struct Node {
     /// As configured.
     pub config: Config,
-    /// What carries first packets.
+    /// The kind of link for first packets.
     pub carrier: Carrier,
-    /// Where the active proxy is; `None` without one.
+    /// The active proxy; `None` without one.
     pub place: Option<Place>,
-    /// Where the proxy is that was active before, until it is gone: connections that it has go on.
+    /// The previously active proxy, until it is gone: its connections continue.
     pub before: Option<Place>,
     /// Host ends of the pods' links, by UID.
     pub devices: BTreeMap<String, Vec<String>>,
-    /// Those of these links, and of the proxies', that are ports of a bridge.
+    /// The bridges of those links, and of the proxies' links, that are ports of one, by the link's name.
     pub bridges: BTreeMap<String, Bridge>,
     /// UIDs of pods that are not captured, each with the reason; they are not in [`Node::config`].
     pub left_out: BTreeMap<String, String>,
-    /// Families that the node has: IPv6 is absent where it is not built in.
+    /// True if the kernel has IPv6 and it is captured.
     pub has_ipv6: bool,
 }
 
@@ -80,22 +80,22 @@ pub(crate) struct ProxyBits {
 }
 
 impl Place {
-    /// The proxy's address of a family.
+    /// Returns the proxy's address of a family.
     pub(crate) fn address(&self, family: Family) -> Option<IpAddr> {
         let addresses = &self.proxy.addresses;
         addresses.iter().copied().find(|a| family.of(a))
     }
 }
 
-/// What differs between the families.
+/// The addresses that differ between the families.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Family {
     pub(crate) is_v6: bool,
     /// The proxy's address.
     pub(crate) proxy: Option<IpAddr>,
-    /// Host's and proxy's address of the inbound carrier.
+    /// The host's and the proxy's address of the inbound carrier.
     pub(crate) inbound: [IpNet; 2],
-    /// Of the outbound carrier.
+    /// The host's and the proxy's address of the outbound carrier.
     pub(crate) outbound: [IpNet; 2],
 }
 
@@ -113,7 +113,7 @@ impl Family {
 /// A unique local prefix; 7765:6972 is "weir".
 const PREFIX: [u16; 3] = [0xfd00, 0x7765, 0x6972];
 
-/// Of the ranges that addresses of carriers are taken from.
+/// True if the address is in one of the ranges for carriers.
 pub(crate) fn is_carrier_address(net: &IpNet) -> bool {
     match net.addr() {
         IpAddr::V4(v4) => matches!(v4.octets(), [192, 168, 126 | 127, _]),
@@ -135,24 +135,24 @@ fn carrier_address(is_v6: bool, third: u8, last: u8) -> IpNet {
 }
 
 impl Node {
-    /// Whether pods are captured: no, if there is no proxy and the setting says so.
+    /// True if pods are captured: always with a proxy, and without one if [`WithoutProxy::Closed`] is configured.
     #[must_use]
     pub fn is_capturing(&self) -> bool {
         self.place.is_some() || self.config.without_proxy == WithoutProxy::Closed
     }
 
-    /// The proxies that have connections, the active one first.
+    /// Returns the proxies that may have connections, the active one first.
     pub(crate) fn places(&self) -> impl Iterator<Item = &Place> {
         self.place.iter().chain(&self.before)
     }
 
-    /// The interface where packets of a link arrive and by which they are routed to it: the bridge of which it is a port, or
-    /// itself.
+    /// Returns the interface where packets of a link arrive and by which they are routed to it: its bridge if the link is a port of
+    /// one, otherwise the link itself.
     pub(crate) fn arrival<'a>(&'a self, device: &'a str) -> &'a str {
         self.bridges.get(device).map_or(device, |b| b.name.as_str())
     }
 
-    /// Host ends of the pods' links that are ports of this bridge, or of none.
+    /// Returns the host ends of the pods' links that are ports of this bridge; `None`: those that are ports of no bridge.
     pub(crate) fn devices_of_pods<'a>(
         &'a self,
         bridge: Option<&'a str>,
@@ -161,12 +161,12 @@ impl Node {
         all.filter(move |device| self.bridges.get(*device).map(|b| b.name.as_str()) == bridge)
     }
 
-    /// Two proxies have to be told from each other, or the only one is in the second place.
+    /// True if two proxies must be distinguished, or the only one has the second slot.
     pub(crate) fn is_split(&self) -> bool {
         self.places().any(|place| place.slot == 1)
     }
 
-    /// The bits of a connection of this proxy, and of its replies, and those that are to be compared.
+    /// Returns the mark bits of this proxy's connections and of their replies, and the mask to compare them with.
     pub(crate) fn bits(&self, place: &Place) -> ProxyBits {
         let marks = &self.config.marks;
         let second = if self.is_split() { marks.second } else { 0 };
@@ -181,7 +181,7 @@ impl Node {
     pub(crate) fn families(&self) -> Vec<Family> {
         let of = |is_v6: &bool| {
             let slot = self.place.as_ref().map_or(0, |place| place.slot);
-            // Of the second proxy: the next prefix.
+            // The second proxy uses the next prefix.
             let first = if slot == 0 { 1 } else { 5 };
             let pair = |third| [first, first + 1].map(|last| carrier_address(*is_v6, third, last));
             let addresses = self.place.iter().flat_map(|p| &p.proxy.addresses);
@@ -200,14 +200,14 @@ impl Node {
         all.iter().map(of).collect()
     }
 
-    /// The pods' addresses of a family, each with the UID of its pod.
+    /// Returns the pods' addresses of a family, each with the UID of its pod.
     pub(crate) fn addresses(&self, family: Family) -> BTreeMap<IpAddr, &str> {
         let pairs = self.config.pods.iter();
         let pairs = pairs.flat_map(|p| p.addresses.iter().map(|a| (*a, p.uid.as_str())));
         pairs.filter(|(a, _)| family.of(a)).collect()
     }
 
-    /// The node's end of the tunnels: its address and port.
+    /// Returns the address and port of the node's end of the tunnels.
     pub(crate) fn tunnel(&self) -> Option<(IpAddr, u16)> {
         match self.carrier {
             Carrier::Geneve(port) | Carrier::Vxlan(port) => Some((self.place.as_ref()?.host, port)),
@@ -215,7 +215,7 @@ impl Node {
         }
     }
 
-    /// The address at which the proxy's end of the tunnels is reached.
+    /// Returns the address of the proxy's end of the tunnels.
     pub(crate) fn remote(&self) -> Option<IpAddr> {
         let addresses = &self.place.as_ref()?.proxy.addresses;
         let v4 = addresses.iter().find(|a| a.is_ipv4());

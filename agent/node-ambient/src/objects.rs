@@ -3,18 +3,18 @@
 //! Rules are in [`crate::nft`] and [`crate::xtables`]. Numbers and names are those of Istio 1.18 to 1.20.
 //!
 //! Node:
-//! - Table 100 (inbound): each pod's address by `istioin`; the proxy's own address by its device.
-//! - Table 101 (outbound): everything by `istioout`. Table 102 (proxy): everything by the proxy's device.
+//! - Table 100 (inbound): each pod's address via `istioin`; the proxy's own address via its device.
+//! - Table 101 (outbound): everything via `istioout`. Table 102 (proxy): everything via the proxy's device.
 //! - The proxy's address is in all three: the outer packet of a tunnel has the mark of the inner one, and without that
 //!   route it would enter the tunnel again.
-//! - Each has an `unreachable` route of the highest metric beside it. The kernel deletes routes with their link: when the
-//!   proxy's namespace ends, packets of established connections would otherwise fall through to the main table, and leave
+//! - Each has an additional `unreachable` route with the highest metric (a guard). The kernel deletes routes with their link: when
+//!   the proxy's namespace is destroyed, packets of established connections would otherwise fall through to the main table, and leave
 //!   the node in plain text.
 //! - Policy rules 100 to 103: skip, outbound, proxy, and table 100 for all others.
-//! - While a proxy takes over from another one that goes on running, the new one has carriers, a table and a bit of marks of
-//!   its own: connections of the old one go on, and routes are replaced in place, so that no new connection is refused.
+//! - While a proxy takes over from another one that is still running, the new one has separate carriers, a separate table and a
+//!   mark bit: connections of the old one continue, and routes are replaced in place, so that no new connection is refused.
 //!
-//! Where a link is a port of a bridge, routes and sysctls are those of the bridge.
+//! If a link is a port of a bridge, routes and sysctls are those of the bridge.
 //!
 //! Proxy: a local default route in table 100 for the two marks, so that packets to foreign addresses are delivered.
 
@@ -28,12 +28,12 @@ use weir_netlink::route::{
     RuleSelectors,
 };
 
-/// Who made routes and policy rules.
+/// The protocol number of routes and policy rules of this crate.
 pub(crate) const WEIR: RouteProtocol = RouteProtocol::Other(RTPROT_WEIR);
 
-/// Whether a policy rule is of this crate: a `goto`, one for bits of a mark, one for a mark in the proxy's namespace, or one
-/// for every packet. Others have the same protocol number: those of redirections in a pod, whose marks are compared under other
-/// masks, and those that the node agent makes for branch ENIs of AWS, which select by an address or a pod's link.
+/// True if a policy rule belongs to this crate: a `goto`, one for bits of a mark, one for a mark in the proxy's namespace, or one
+/// for every packet. Other rules have the same protocol number: those of redirections in a pod, whose marks are compared under other
+/// masks, and the node agent's rules for branch ENIs of AWS, which select by an address or a pod's link.
 pub(crate) fn is_own(rule: &PolicyRule) -> bool {
     if rule.protocol != WEIR {
         return false;
@@ -49,8 +49,8 @@ pub(crate) fn is_own(rule: &PolicyRule) -> bool {
     rule.only_mark() && is_of_mark
 }
 
-/// Whether a route with our protocol number is of this crate. Redirections in a pod have a local default route, too: one to
-/// which a policy rule of theirs leads is kept for them. One to which none leads is of this crate in one of `tables`.
+/// True if a route with our protocol number belongs to this crate. Redirections in a pod have a local default route, too: it is
+/// theirs if one of their policy rules leads to it. If no policy rule leads to it, it belongs to this crate if it is in one of `tables`.
 pub(crate) fn is_own_route(route: &Route, rules: &[PolicyRule], tables: &[u32]) -> bool {
     if !is_local_default(route) {
         return true;
@@ -62,12 +62,12 @@ pub(crate) fn is_own_route(route: &Route, rules: &[PolicyRule], tables: &[u32]) 
     first.unwrap_or(tables.contains(&route.table)) && leading.all(is_own)
 }
 
-/// The route of a table that refuses everything for which no other one is there.
+/// True for the route of a table that refuses everything that no other route matches.
 pub(crate) fn is_guard_of_all(route: &Route) -> bool {
     route.kind == RouteType::Unreachable && route.dst.prefix_len() == 0
 }
 
-/// It is the route of a proxy's namespace, or of a pod's.
+/// True for the local default route of a proxy's or a pod's namespace.
 pub(crate) fn is_local_default(route: &Route) -> bool {
     let lo = weir_netlink::route::LOOPBACK_IFINDEX;
     route.same_effect(&Route::local_default(route.family(), lo, route.table))
@@ -75,25 +75,25 @@ pub(crate) fn is_local_default(route: &Route) -> bool {
 
 /// Host ends of the carriers, for connections to pods and of pods.
 pub const CARRIERS: [&str; 2] = ["istioin", "istioout"];
-/// Those of the second of two proxies, while one takes over from the other.
+/// [`CARRIERS`] of the second of two proxies, while one takes over from the other.
 pub const SECOND_CARRIERS: [&str; 2] = ["istioin2", "istioout2"];
-/// Network identifiers of these.
+/// Network identifiers of [`SECOND_CARRIERS`].
 pub(crate) const SECOND_VNIS: [u32; 2] = [1002, 1003];
-/// The proxy's ends.
+/// The proxy's ends of the carriers.
 pub const PROXY_CARRIERS: [&str; 2] = ["pistioin", "pistioout"];
-/// Network identifiers of both.
+/// Network identifiers of [`CARRIERS`].
 pub(crate) const VNIS: [u32; 2] = [1000, 1001];
 /// Metric of the guards: any other route comes first.
 pub(crate) const GUARD: u32 = u32::MAX;
 /// The priority of the policy rule for the main table (`fib_default_rules_init()`, net/ipv4/fib_rules.c).
 const MAIN_RULE: u32 = 32_766;
-/// In the proxy's namespace: delivered by TPROXY; a reply to a socket with a foreign address.
+/// Mark in the proxy's namespace of a packet that TPROXY delivers.
 pub const TPROXY_MARK: u32 = 0x400;
-/// See [`TPROXY_MARK`].
+/// Mark in the proxy's namespace of a reply to a socket with a foreign address.
 pub const RETURN_MARK: u32 = 0x4d3;
-/// Bits of both that are set and compared.
+/// Bits of both marks that are set and compared.
 pub const PROXY_MASK: u32 = 0xfff;
-/// Priorities of the policy rules for them.
+/// Priorities of the policy rules for [`TPROXY_MARK`] and [`RETURN_MARK`].
 pub const PROXY_PRIORITIES: [u32; 2] = [20_000, 20_003];
 
 /// One end of a carrier.
@@ -107,7 +107,7 @@ pub struct LinkSpec {
     pub vni: u32,
     /// The other end of a tunnel.
     pub remote: Option<IpAddr>,
-    /// The name of a pair's other end, if this end is the one that is created.
+    /// The name of a pair's other end, if the pair is created from this end.
     pub peer: Option<String>,
     /// Its addresses.
     pub addresses: Vec<IpNet>,
@@ -116,7 +116,7 @@ pub struct LinkSpec {
 /// A route, with its link by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteSpec {
-    /// All of it but for the link.
+    /// The route without its link.
     pub route: Route,
     /// The link's name.
     pub device: Option<String>,
@@ -131,7 +131,7 @@ pub struct Sysctl {
     pub value: &'static str,
 }
 
-/// What one namespace should have, besides rules.
+/// The desired objects of one namespace, without netfilter rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Objects {
     /// Carriers.
@@ -145,7 +145,7 @@ pub struct Objects {
 }
 
 impl std::fmt::Display for LinkSpec {
-    /// As arguments of `ip link add`.
+    /// Writes the arguments of `ip link add`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} type ", self.name)?;
         let remote = |f: &mut std::fmt::Formatter<'_>| match self.remote {
@@ -172,7 +172,7 @@ impl std::fmt::Display for LinkSpec {
 }
 
 impl std::fmt::Display for RouteSpec {
-    /// Close to `ip route show`.
+    /// Writes a form close to `ip route show`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let r = &self.route;
         if r.kind != RouteType::Unicast {
@@ -190,7 +190,7 @@ impl std::fmt::Display for RouteSpec {
     }
 }
 
-/// What the node's namespace should have. Empty if nothing is captured.
+/// Returns the desired objects of the node's namespace. Empty if nothing is captured.
 #[must_use]
 pub fn host(node: &Node) -> Objects {
     if !node.is_capturing() {
@@ -229,7 +229,7 @@ pub fn host(node: &Node) -> Objects {
     objects
 }
 
-/// What the namespace of the active proxy should have.
+/// Returns the desired objects of the active proxy's namespace.
 #[must_use]
 pub fn proxy(node: &Node) -> Objects {
     let Some(place) = &node.place else {
@@ -268,8 +268,8 @@ pub fn proxy(node: &Node) -> Objects {
     objects
 }
 
-/// By the mark of the proxy's namespace the source of a packet would be looked up in the table of the local route, by which every
-/// address is the proxy's own, and be refused. The kernel takes the larger value of `all` and of the interface.
+/// Disables `src_valid_mark`. With it, the mark would select the table of the local route for source validation; there every
+/// address is the proxy's own, so the packet would be refused. The kernel takes the larger value of `all` and of the interface.
 fn src_valid_mark(device: &str) -> Sysctl {
     Sysctl {
         key: format!("ipv4/conf/{device}/src_valid_mark"),
@@ -277,7 +277,7 @@ fn src_valid_mark(device: &str) -> Sysctl {
     }
 }
 
-/// The kernel takes the larger of the values of `all` and of the interface.
+/// Disables `rp_filter`. The kernel takes the larger value of `all` and of the interface.
 fn rp_filter(device: &str) -> Sysctl {
     Sysctl {
         key: format!("ipv4/conf/{device}/rp_filter"),
@@ -285,7 +285,7 @@ fn rp_filter(device: &str) -> Sysctl {
     }
 }
 
-/// The proxy may send packets whose source is an address of the node.
+/// Accepts packets from the proxy whose source is an address of the node.
 fn accepting(device: &str) -> [Sysctl; 2] {
     let accept_local = Sysctl {
         key: format!("ipv4/conf/{device}/accept_local"),
@@ -319,7 +319,7 @@ fn links(node: &Node, names: [&str; 2], remote: Option<IpAddr>, end: usize) -> V
     names.into_iter().enumerate().map(of).collect()
 }
 
-/// Host ends of the carriers of a proxy in this slot.
+/// Returns the host ends of the carriers of a proxy in this slot.
 pub(crate) fn carriers(slot: usize) -> [&'static str; 2] {
     match slot {
         0 => CARRIERS,
@@ -373,7 +373,7 @@ fn guard(dst: IpNet, table: u32) -> RouteSpec {
     }
 }
 
-/// Guards come first, so that no packet sees a table without them.
+/// Appends the routes of the node. Guards come first, so that no packet sees a table without them.
 fn host_routes(node: &Node, family: Family, routes: &mut Vec<RouteSpec>) {
     let [inbound, outbound, proxy, second] = node.config.routing.tables();
     let pods = node.addresses(family);
@@ -409,7 +409,7 @@ fn host_routes(node: &Node, family: Family, routes: &mut Vec<RouteSpec>) {
     }
 }
 
-/// The table of replies to a proxy.
+/// Appends the routes of the table for replies to a proxy.
 fn to_proxy(node: &Node, place: &Place, family: Family, routes: &mut Vec<RouteSpec>) {
     let tables = node.config.routing.proxy_tables();
     let table = tables.get(place.slot);
@@ -422,8 +422,8 @@ fn to_proxy(node: &Node, place: &Place, family: Family, routes: &mut Vec<RouteSp
     }
 }
 
-/// Without a proxy only guards are in the table for connections to pods: what the node itself sends passes it by, or no probe
-/// would reach a pod.
+/// Returns the policy rules of the node. Without a proxy, the table for connections to pods has only guards; packets of the node
+/// itself then skip it, because no probe would reach a pod otherwise.
 fn host_rules(node: &Node, family: Family) -> Vec<PolicyRule> {
     let (marks, numbers) = (&node.config.marks, &node.config.routing);
     let of = address_family(family);
@@ -457,7 +457,7 @@ fn host_rules(node: &Node, family: Family) -> Vec<PolicyRule> {
         all,
     ];
     rules.extend(node.place.is_none().then_some(own));
-    // It has the bit of the rule for the first proxy, too, and comes before it.
+    // Packets of the second proxy also match the rule for the first, so this rule comes before it.
     let of_second = marked(marks.proxy_return | marks.second, second, 1);
     rules.extend(node.is_split().then_some(of_second));
     rules

@@ -1,5 +1,5 @@
-//! What a namespace has, and the steps from there to the desired objects. Planning is pure; every step prints as the command
-//! that it equals.
+//! The observed state of a namespace, and the steps from there to the desired objects. Planning is pure; every step prints as the
+//! equivalent command.
 
 use crate::config::Numbers;
 use crate::node::{Carrier, is_carrier_address};
@@ -14,24 +14,24 @@ use std::net::IpAddr;
 use weir_netlink::Result;
 use weir_netlink::route::{Address, Link, LinkKind, PolicyRule, Route, RouteType, Routing};
 
-/// What was found in a namespace, besides rules.
+/// The observed state of a namespace, without netfilter rules.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
     /// All links.
     pub links: Vec<Link>,
     /// All addresses.
     pub addresses: Vec<Address>,
-    /// Routes with our protocol number, of all tables; and of other writers those with the effect of a desired local one.
+    /// Routes with our protocol number, of all tables; and foreign routes with the effect of a desired local route.
     pub routes: Vec<Route>,
     /// All policy rules.
     pub rules: Vec<PolicyRule>,
-    /// Sysctls by key; those whose file is absent are not in it.
+    /// Sysctls by key, without those whose file is absent.
     pub sysctls: BTreeMap<String, String>,
-    /// What sysctls were before, as the rules remember it.
+    /// Previous values of sysctls, as stored in the rules.
     pub memory: BTreeMap<String, String>,
     /// The id of the proxy's namespace in this one.
     pub peer_nsid: Option<i32>,
-    /// Tables that are of this crate, besides those of desired routes.
+    /// Tables of this crate, in addition to those of desired routes.
     pub tables: Vec<u32>,
 }
 
@@ -50,8 +50,8 @@ pub enum Step {
     AddAddress(String, IpNet),
     /// `ip address delete`
     DeleteAddress(String, IpNet),
-    /// `sysctl -w net.ipv6.conf.LINK.accept_dad=0`: a new link has its addresses at once. Until detection of duplicates ends,
-    /// a second or two, the kernel finds no neighbour by it, and connections over IPv6 wait.
+    /// `sysctl -w net.ipv6.conf.LINK.accept_dad=0`: the addresses of a new link are usable at once. Until duplicate address detection
+    /// ends, after a second or two, the kernel resolves no neighbour on the link, and connections over IPv6 wait.
     SkipDad(String),
     /// `ip link set up`
     SetUp(String),
@@ -90,7 +90,7 @@ impl fmt::Display for Step {
 }
 
 impl Observed {
-    /// The routes that are of this crate, and may be deleted. Tables of `desired` are its own.
+    /// Returns the routes of this crate, which may be deleted. Tables of `desired` belong to this crate.
     pub(crate) fn own_routes(&self, desired: &Objects) -> impl Iterator<Item = &Route> {
         let tables = desired.routes.iter().map(|spec| spec.route.table);
         let default = Numbers::default().inbound_table;
@@ -100,10 +100,10 @@ impl Observed {
     }
 }
 
-/// Reads what the network namespace of this thread has; `memory` is from its rules.
+/// Reads the state of the network namespace of this thread; `memory` is from its rules.
 ///
 /// # Errors
-/// It cannot be read.
+/// The state cannot be read.
 pub fn observe(
     routing: &Routing,
     desired: &Objects,
@@ -112,7 +112,7 @@ pub fn observe(
     let keys = desired.sysctls.iter().map(|s| &s.key).chain(memory.keys());
     let mut sysctls = BTreeMap::new();
     for key in keys {
-        // `None`: its link is not there. One that cannot be read would be written without what it was.
+        // `None`: its link does not exist. A read error is returned: otherwise the sysctl would be written without its previous value.
         sysctls.extend(weir_cni::sysctl::find(key)?.map(|value| (key.clone(), value)));
     }
     let mut routes = routing.routes_by(WEIR)?;
@@ -134,8 +134,8 @@ pub fn observe(
     })
 }
 
-/// Sysctls that are to be changed, with their values before: those that are remembered already, and new ones. A key whose
-/// link is one of ours, or that has the desired value, needs no memory.
+/// Returns the previous values of desired sysctls: those already stored, and new ones. A key whose link belongs to this crate, or
+/// that has the desired value, needs no stored value.
 #[must_use]
 pub fn memory(desired: &Objects, observed: &Observed) -> BTreeMap<String, String> {
     let mut memory = observed.memory.clone();
@@ -158,8 +158,8 @@ pub fn memory(desired: &Objects, observed: &Observed) -> BTreeMap<String, String
     memory
 }
 
-/// The steps to the desired objects, without those for rules. Policy rules are deleted first and added late: no packet is
-/// sent to a table that is not complete. Routes that lead elsewhere now come after them, and links that no route needs then.
+/// Returns the steps to the desired objects, without those for rules. Policy rules are deleted first and added late, so that no
+/// packet is routed by an incomplete table. After them come replaced routes, then links that no route needs any longer.
 #[must_use]
 pub fn plan(desired: &Objects, observed: &Observed) -> Vec<Step> {
     let mut steps = Vec::new();
@@ -185,8 +185,8 @@ fn same_rule(a: &PolicyRule, b: &PolicyRule) -> bool {
     a.same_effect(b) && a.priority == b.priority
 }
 
-/// Returns the indexes of the links that go; the kernel deletes their routes with them. Those that go after the routes are
-/// returned beside them: links of one proxy, when another one takes over.
+/// Returns the indexes of the deleted links, whose routes the kernel deletes with them; and the steps that come after the routes,
+/// such as deletion of the links of one proxy when another one takes over.
 fn links(desired: &Objects, observed: &Observed, steps: &mut Vec<Step>) -> (Vec<u32>, Vec<Step>) {
     let (mut deleted, mut late) = (Vec::new(), Vec::new());
     let names = CARRIERS.iter().chain(&SECOND_CARRIERS);
@@ -212,7 +212,7 @@ fn links(desired: &Objects, observed: &Observed, steps: &mut Vec<Step>) -> (Vec<
             .links
             .iter()
             .find(|l| l.name == link.name && !deleted.contains(&l.index));
-        // The proxy's end of a pair comes with the node's end.
+        // The proxy's end of a pair is created with the node's end.
         let is_created = link.carrier != Carrier::Veth || link.peer.is_some();
         if there.is_none() && is_created {
             steps.push(Step::AddLink(link.clone()));
@@ -236,7 +236,7 @@ fn links(desired: &Objects, observed: &Observed, steps: &mut Vec<Step>) -> (Vec<
         if !is_up {
             steps.push(Step::SetUp(link.name.clone()));
         }
-        // After the routes by it.
+        // Old addresses are deleted after the routes of the link.
         let of_link = observed.addresses.iter();
         let of_link = of_link.filter(|a| there.is_some_and(|l| l.index == a.index));
         let gone =
@@ -266,8 +266,8 @@ fn is_same_link(wanted: &LinkSpec, there: &Link, peer_nsid: Option<i32>) -> bool
     }
 }
 
-/// Returns what comes last: the routes that lead elsewhere now, and after them those that go. The outer packet of a tunnel
-/// needs its route for as long as another one leads into the tunnel.
+/// Returns the steps that come last: the replaced routes, and after them the deleted ones. The outer packet of a tunnel
+/// needs its route for as long as another route leads into the tunnel.
 fn routes(
     desired: &Objects,
     observed: &Observed,
@@ -316,7 +316,7 @@ fn routes(
     moved.chain(gone).collect()
 }
 
-/// What the kernel allows once.
+/// Returns the key of a route: the kernel allows one route per table, destination and metric.
 fn place_of(spec: &RouteSpec) -> (u32, IpNet, u32) {
     (spec.route.table, spec.route.dst, spec.route.metric())
 }
@@ -330,7 +330,7 @@ fn same_route(a: &RouteSpec, b: &RouteSpec) -> bool {
     key(a) == key(b)
 }
 
-/// Desired ones, and remembered ones that are desired no longer: they get back what they were, unless another writer has
+/// Returns the sysctls to write: desired values, and the previous values of those no longer desired, unless another writer has
 /// changed them since.
 fn sysctls(desired: &Objects, observed: &Observed) -> Vec<(String, String)> {
     let mut changes = Vec::new();
@@ -346,7 +346,7 @@ fn sysctls(desired: &Objects, observed: &Observed) -> Vec<(String, String)> {
         }
     }
     for sysctl in &desired.sysctls {
-        // A file that is absent appears with its link.
+        // An absent file appears when its link is created.
         if observed
             .sysctls
             .get(&sysctl.key)

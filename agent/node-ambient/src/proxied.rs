@@ -1,4 +1,4 @@
-//! Policy rules and routes of other writers in the proxy's namespace that take what is redirected, before the local route does.
+//! Foreign policy rules and routes in the proxy's namespace that take redirected packets before the local route does.
 
 use crate::collide::{Collision, wins};
 use crate::node::{Node, Place};
@@ -7,21 +7,21 @@ use std::net::IpAddr;
 use weir_netlink::route::{AddressFamily, LOOPBACK_IFINDEX, PolicyRule, Route, Routing};
 use weir_netlink::{Netns, Result};
 
-/// Of IP, the numbers of the protocols that are redirected.
+/// `IPPROTO_TCP` and `IPPROTO_UDP`: the protocols that are redirected.
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// What redirected packets have there: the table of their local route, and each mark with the priority of its rule.
+/// How redirected packets are routed there: the table of their local route, and each mark with the priority of its rule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Redirected<'a> {
     pub(crate) table: u32,
     pub(crate) marks: &'a [(u32, u32)],
 }
 
-/// Looks in the namespace of the active proxy.
+/// Finds collisions in the namespace of the active proxy.
 ///
 /// # Errors
-/// Something cannot be read.
+/// The state of the namespace cannot be read.
 pub(crate) fn collisions(node: &Node, of: Redirected<'_>) -> Result<Vec<Collision>> {
     match &node.place {
         Some(place) => Netns::open(&place.proxy.netns)?.run(|| look(node, place, of))?,
@@ -81,7 +81,7 @@ fn collision(what: &str) -> Collision {
     }
 }
 
-/// Those that are redirected, with one of the marks, the address of a pod or of its peer, and another one's as destination.
+/// The redirected packets: they have one of the marks, the address of a pod or of its peer as source, and a foreign destination.
 struct Packets<'a> {
     interface: &'a str,
     addresses: Vec<IpAddr>,
@@ -89,10 +89,10 @@ struct Packets<'a> {
 }
 
 impl Packets<'_> {
-    /// Whether it may select them. What other attached networks have is for their addresses, which are the proxy's own.
+    /// True if the rule may select redirected packets. Rules for other attached networks do not: they select by addresses of the proxy.
     fn may_have(&self, rule: &PolicyRule, mark: u32) -> bool {
         let by = &rule.selectors;
-        // What the others do not select.
+        // An inverted rule (`FIB_RULE_INVERT`) may select any packet.
         if rule.not {
             return true;
         }
@@ -109,7 +109,7 @@ impl Packets<'_> {
             && by.iif.as_ref().is_none_or(arrive)
             && !by.from.iter().chain(&by.to).any(is_own)
             && by.ip_proto.is_none_or(is_redirected)
-            // What arrives counts as root's.
+            // The UID of an arriving packet is 0.
             && by.uids.as_ref().is_none_or(|uids| *uids.start() == 0)
     }
 }

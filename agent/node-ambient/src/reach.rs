@@ -1,22 +1,22 @@
-//! Chains of other writers that packets come to before they are routed.
+//! Foreign chains that packets traverse before they are routed.
 
 use std::collections::BTreeMap;
 use weir_netfilter::nft::raw::NFT_TABLE_F_DORMANT;
 use weir_netfilter::nft::{self, Hook, TableFamily, priority};
 use weir_netfilter::xtables;
 
-/// The chains by name, each with the last priority among the hooks that lead to it.
+/// The chains by name, each with the highest priority number among the hooks that lead to it.
 pub(crate) type Reached<'t> = BTreeMap<&'t str, i32>;
 
 pub(crate) fn of_nft(table: &nft::Table) -> Reached<'_> {
     let mut reached = Reached::new();
-    // The kernel calls none of its chains.
+    // The kernel does not evaluate the chains of a dormant table.
     if table.flags & NFT_TABLE_F_DORMANT != 0 {
         return reached;
     }
     for chain in &table.chains {
         let hook = chain.base.as_ref().map(|base| (base.hook, base.priority));
-        // Frames have the mark of their packets, and come first whatever the number.
+        // Frames share the mark with their packets, and these hooks come first independent of the priority.
         let at = match (table.family, hook) {
             (TableFamily::Bridge, Some((Hook::Prerouting | Hook::Input, _)))
             | (_, Some((Hook::Ingress, _))) => i32::MIN,
@@ -53,7 +53,7 @@ pub(crate) fn of_legacy(table: &xtables::Table) -> Reached<'_> {
     reached
 }
 
-/// `chain`: the name as the table has it, and the chains to which its rules lead.
+/// Records `from` and all chains that it leads to. `chain` returns the name stored in the table and the chains that its rules lead to.
 fn follow<'t, C: IntoIterator<Item = &'t str>>(
     reached: &mut Reached<'t>,
     from: &'t str,

@@ -1,4 +1,4 @@
-//! Rules and sets of one namespace, by either engine, and what they remember.
+//! Rules and sets of one namespace, by either engine, and the previous values of sysctls stored in them.
 
 use crate::nft::{HOST_TABLE, MEMORY, PROXY_TABLE, SET};
 use crate::node::Node;
@@ -11,10 +11,10 @@ use weir_netfilter::nft::{NftEngine, Ruleset, TableFamily, TableId};
 use weir_netfilter::xtables::XtFamily;
 use weir_netlink::{Error, Netns, Result};
 
-/// Most sysctls that are remembered: one per pod and a few more.
+/// Maximum number of sysctls with a stored value: one per pod and a few more.
 const MAX_MEMORY: usize = 8192;
 
-/// Whose namespace it is.
+/// The owner of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The node's.
@@ -38,12 +38,12 @@ fn set_names() -> [String; 2] {
     [SET.to_owned(), format!("{SET}-v6")]
 }
 
-/// Those of this crate that are there.
+/// Returns the existing sets of this crate.
 fn sets() -> Result<Vec<String>> {
     sets_among(&set_names().each_ref().map(String::as_str))
 }
 
-/// Whether rules of this engine are in the network namespace of this thread.
+/// True if rules of this engine are in the network namespace of this thread.
 fn is_there(engine: Engine) -> Result<bool> {
     match engine {
         Engine::Nft => {
@@ -57,10 +57,10 @@ fn is_there(engine: Engine) -> Result<bool> {
     }
 }
 
-/// The engine whose rules are in the network namespace of this thread.
+/// Returns the engine whose rules are in the network namespace of this thread.
 ///
 /// # Errors
-/// It cannot be read.
+/// The rules cannot be read.
 pub fn present() -> Result<Option<Engine>> {
     for engine in [Engine::Nft, Engine::Xtables] {
         if is_there(engine)? {
@@ -77,11 +77,11 @@ fn other(engine: Engine) -> Engine {
     }
 }
 
-/// What is there already decides, then nf_tables if the kernel has all that these rules need: that is tried in a namespace
-/// of its own, so that nothing changes here.
+/// Chooses the engine: that of existing rules, else nf_tables if the kernel supports everything that these rules need. This is
+/// tried in a new network namespace, so that nothing changes in the current one.
 ///
 /// # Errors
-/// Neither can be read.
+/// The rules cannot be read, or the trial failed for another reason than missing support.
 pub fn choose(node: &Node, side: Side) -> Result<Engine> {
     if let Some(engine) = present()? {
         return Ok(engine);
@@ -93,7 +93,7 @@ pub fn choose(node: &Node, side: Side) -> Result<Engine> {
     match tried {
         Ok(_) => Ok(Engine::Nft),
         Err(e) if e.is_unsupported() => Ok(Engine::Xtables),
-        // What was tried is in force nowhere.
+        // The trial namespace is gone, so nothing is in force.
         Err(e) => Err(e.with_in_force(weir_netlink::InForce::No)),
     }
 }
@@ -101,7 +101,7 @@ pub fn choose(node: &Node, side: Side) -> Result<Engine> {
 /// Bridges need rules of nf_tables.
 ///
 /// # Errors
-/// The engine has none of them, although links of pods or of the proxy are ports of a bridge.
+/// The engine is that of the legacy tables, and links of pods or of the proxy are ports of a bridge.
 pub(crate) fn check_bridges(node: &Node, engine: Engine) -> Result<()> {
     match (engine, node.bridges.iter().next()) {
         (Engine::Xtables, Some((port, bridge))) => {
@@ -115,13 +115,13 @@ pub(crate) fn check_bridges(node: &Node, engine: Engine) -> Result<()> {
     }
 }
 
-/// What sysctls were before, as the rules of this namespace remember it.
+/// Returns the previous values of sysctls stored in the rules of this namespace.
 ///
 /// # Errors
 /// The rules cannot be read.
 pub fn memory() -> Result<BTreeMap<String, String>> {
     let mut texts: Vec<String> = Vec::new();
-    // Both, while one follows the other.
+    // Read both: during a change of engine, rules of both exist.
     if is_there(Engine::Nft)? {
         let read = NftEngine::open()?.read_tables(&tables())?;
         let found = read.ruleset.tables.iter().filter_map(|t| t.chain(MEMORY));
@@ -129,7 +129,7 @@ pub fn memory() -> Result<BTreeMap<String, String>> {
         texts.extend(rules.filter_map(|r| r.comment.clone()));
     }
     if is_there(Engine::Xtables)? {
-        // Tables of other writers may be large.
+        // Foreign tables may be large, so read only `mangle`.
         let mut legacy = legacy_tables()?;
         let mut names = legacy.names(XtFamily::Ip)?.into_iter();
         let table = names.find(|name| name == "mangle");
@@ -143,7 +143,7 @@ pub fn memory() -> Result<BTreeMap<String, String>> {
     Ok(pairs.take(MAX_MEMORY).collect())
 }
 
-/// It becomes a path: only these sysctls of one interface.
+/// True for the sysctls of one interface that this crate changes. The key is used as a path, so nothing else is accepted.
 fn is_usual(key: &str) -> bool {
     let mut parts = key.split('/');
     let fixed = (parts.next(), parts.next()) == (Some("ipv4"), Some("conf"));
@@ -183,7 +183,7 @@ pub(crate) fn desired(
     }
 }
 
-/// The rules as text, for `plan`.
+/// Returns the rules as text, for `plan`.
 #[must_use]
 pub fn text(node: &Node, side: Side, engine: Engine) -> String {
     match desired(node, side, engine, &BTreeMap::new()) {
@@ -195,7 +195,7 @@ pub fn text(node: &Node, side: Side, engine: Engine) -> String {
     }
 }
 
-/// What is missing, a line per change; nothing is changed.
+/// Returns the difference from the desired rules, one line per change. Changes nothing.
 ///
 /// # Errors
 /// The rules cannot be read.
@@ -232,10 +232,10 @@ pub fn drift(
     Ok(lines)
 }
 
-/// Writes what differs; each engine's change is atomic. Rules of the other engine go after that.
+/// Writes the difference; each engine's change is atomic. Removes rules of the other engine after that.
 ///
 /// # Errors
-/// What failed; of legacy tables and sets the rest may be in force.
+/// The step that failed. With legacy tables and sets, other parts may be in force.
 pub fn apply(
     node: &Node,
     side: Side,
@@ -259,7 +259,7 @@ pub fn apply(
                 write(&names)?;
             }
             let applied = legacy_tables()?.apply(&rules, &xtables::ownership())?;
-            // One that a rule refers to cannot be destroyed.
+            // Unused sets are destroyed last: a set that a rule refers to cannot be destroyed.
             if !names.is_empty() {
                 write(&set_names())?;
             }
@@ -270,10 +270,10 @@ pub fn apply(
     Ok(lines)
 }
 
-/// Removes rules and sets by whichever engine they are there, but for the memory of these sysctls.
+/// Removes rules and sets of both engines, except for the stored values of the sysctls in `kept`.
 ///
 /// # Errors
-/// What may be there still.
+/// The first failure per engine; rules may be left.
 pub fn remove(kept: &BTreeMap<String, String>) -> Result<Vec<String>> {
     let [by_nft, legacy] = [Engine::Nft, Engine::Xtables].map(|engine| remove_of(engine, kept));
     let mut lines = by_nft?;

@@ -1,10 +1,10 @@
-//! Services that IPVS translates: their addresses are the node's own, on a link that only holds them.
+//! Services translated by IPVS: their addresses are local to the node, on a link that only holds them.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use weir_netlink::route::{Address, Link};
 
-/// Of kube-proxy in IPVS mode, and of kube-router.
+/// Links of kube-proxy in IPVS mode, and of kube-router.
 const HOLDERS: [&str; 2] = ["kube-ipvs0", "kube-dummy-if"];
 
 /// Addresses of services, and the link that holds them.
@@ -14,7 +14,8 @@ pub(crate) struct Services {
     pub(crate) addresses: Vec<IpAddr>,
 }
 
-/// Among the links and addresses of a node; without such a link none. What another link has too is the node's own.
+/// Finds services among the links and addresses of a node; none without such a link. An address that another link has, too, is
+/// the node's own.
 pub(crate) fn services(links: &[Link], addresses: &[Address]) -> Vec<Services> {
     let holder = |index: u32| {
         let link = links.iter().find(|l| l.index == index)?;
@@ -25,7 +26,7 @@ pub(crate) fn services(links: &[Link], addresses: &[Address]) -> Vec<Services> {
     let of_link = |link: &'static str| {
         let held = addresses.iter().filter(|a| holder(a.index) == Some(link));
         let held = held.map(|a| a.net.addr());
-        // Each link has an address of its own in IPv6.
+        // Each link has its own link-local address in IPv6.
         let held = held.filter(|a| !own.contains(a) && !is_link_local(a));
         let addresses: Vec<IpAddr> = held.collect();
         (!addresses.is_empty()).then_some(Services { link, addresses })

@@ -1,9 +1,9 @@
-//! Rules for the legacy tables with a set of ipset per family: the chains of the reference.
+//! Rules for the legacy tables with one ipset per family: the chains of the reference.
 //!
-//! Differences: as in [`crate::nft`], everything that the node itself sends to enrolled pods is exempt and the connection
-//! remembers it; other protocols than TCP are left alone. Services of kube-proxy that the node's own processes call are
-//! translated after this chain, and reach the proxy; the pod's answers to it have an address of the node and do not. TCP of
-//! addresses of a pod that are not listed passes.
+//! Differences: as in [`crate::nft`], everything that the node itself sends to enrolled pods is exempt, which is saved in the
+//! connection mark; other protocols than TCP are left alone. Services of kube-proxy that the node's own processes call are
+//! translated after this chain, and reach the proxy; the pod's answers to the proxy have an address of the node as destination and
+//! do not reach it. TCP of pod addresses that are not listed passes.
 
 mod of_pod;
 mod proxy;
@@ -22,19 +22,19 @@ use weir_netfilter::xtables::{
     TcpFlags, Xmark, XtFamily,
 };
 
-/// The tag of rules in built-in chains. Not that of redirections in pods, which a namespace may have, too.
+/// The tag of rules in built-in chains. It differs from that of redirections in pods, which the same namespace may have, too.
 const TAG: u32 = u32::from_be_bytes(*b"wnod");
 /// `linux/netfilter/xt_addrtype.h`: an address of this host.
 const XT_ADDRTYPE_LOCAL: u16 = 1 << 2;
 /// Chains with this prefix are owned.
 pub(crate) const PREFIX: &str = "ztunnel-";
 
-/// Who owns which chains and rules.
+/// Returns which chains and rules belong to this crate.
 pub(crate) fn ownership() -> Ownership {
     Ownership {
         prefix: PREFIX.to_owned(),
         tag: TAG,
-        // Before rules of kube-proxy, which translate and reject services.
+        // Before the rules of kube-proxy, which translate and reject services.
         first: true,
         ..Ownership::default()
     }
@@ -55,7 +55,7 @@ fn not_tcp(rule: Rule) -> Rule {
     }
 }
 
-/// As in [`crate::nft`]: a segment that does not open a connection.
+/// Matches a segment that does not open a connection, as in [`crate::nft`].
 fn not_first() -> RuleBuilder {
     let flags = TcpFlags {
         mask: SYN | ACK,
@@ -124,7 +124,7 @@ fn xt(family: Family) -> XtFamily {
     }
 }
 
-/// Each built-in chain jumps to a chain of its own.
+/// Returns a table in which each built-in chain jumps to its own user chain.
 fn table(family: Family, name: &str, chains: Vec<(&str, Vec<Rule>)>) -> Table {
     let mut all = Vec::new();
     for (hook, _) in &chains {
@@ -145,7 +145,7 @@ fn table(family: Family, name: &str, chains: Vec<(&str, Vec<Rule>)>) -> Table {
     }
 }
 
-/// The sets of the pods' addresses.
+/// Returns the sets of the pods' addresses.
 #[must_use]
 pub fn sets(node: &Node) -> Vec<ipset::Set> {
     let set = |family: Family| {
@@ -168,20 +168,20 @@ pub fn sets(node: &Node) -> Vec<ipset::Set> {
     node.families().into_iter().map(set).collect()
 }
 
-/// A sysctl and its value before.
+/// Returns a rule that stores a sysctl and its previous value.
 fn remembered((key, value): (&str, &str)) -> Rule {
     let text = Match::Comment(Comment(format!("{key}={value}")));
     rule().matching(text).target(Target::Return)
 }
 
-/// The tables of the node. `memory`: sysctls and their values before.
+/// Returns the tables of the node. `memory`: sysctls and their previous values.
 #[must_use]
 pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)>) -> Ruleset {
     let marks = &node.config.marks;
     let mut remembered: Vec<Rule> = memory.into_iter().map(remembered).collect();
     let mut tables = Vec::new();
     for family in node.families() {
-        // As in nf_tables: errors say nothing of the connection that they quote.
+        // As in nf_tables: the mark of an ICMP error is not saved in the connection that it quotes.
         let mut save = vec![
             not_tcp(stop(rule().ctstate(&[ConntrackState::Related]))),
             remember(marked(rule(), marks.conn_skip), marks.conn_skip),
@@ -207,14 +207,14 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
         }
         output.extend([
             mark(connection(rule(), marks.conn_skip), marks.conn_skip),
-            // As in nf_tables: errors of the node about connections of a pod.
+            // As in nf_tables: ICMP errors of the node about connections of a pod.
             mark(rule().ctstate(&[ConntrackState::Related]), marks.skip),
             stop(rule().ctstate(&[ConntrackState::Related])),
             remember(to_pods(), marks.conn_skip),
             mark(to_pods(), marks.conn_skip),
         ]);
         let outbound = || marked(rule(), marks.outbound).target(Target::Accept);
-        // As in nf_tables: what goes to the node itself is translated, or stays.
+        // As in nf_tables: packets to the node itself are translated, or delivered locally.
         let mut elsewhere = marked(rule(), marks.outbound);
         elsewhere = elsewhere.matching(Match::Addrtype(Addrtype {
             destination: Some((Not(true), XT_ADDRTYPE_LOCAL)),
@@ -237,7 +237,7 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
                 ("INPUT", save.clone()),
                 ("FORWARD", save),
                 ("OUTPUT", output),
-                // Empty in the reference; of IPv4 it holds the memory of sysctls.
+                // Empty in the reference; here the IPv4 chain stores the previous values of sysctls.
                 ("POSTROUTING", std::mem::take(&mut remembered)),
             ],
         );
@@ -251,7 +251,7 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
         tables.push(mangle);
         let mut to_proxy = vec![outbound()];
         if let Some(place) = &node.place {
-            // As in nf_tables: what is masqueraded could not be answered.
+            // As in nf_tables: answers to masqueraded connections would not reach the proxy.
             let [inbound, _] = carriers(place.slot);
             to_proxy.push(rule().out_interface(inbound).target(Target::Accept));
         }
@@ -316,7 +316,7 @@ fn prerouting(node: &Node, family: Family) -> Vec<Rule> {
     rules
 }
 
-/// What all pods exclude, and the rest.
+/// Returns the exclusions of all pods and the rule that captures the rest.
 fn last(node: &Node, family: Family) -> Vec<Rule> {
     let mut rules = Vec::new();
     if !node.config.exclude.is_empty() {
@@ -332,7 +332,7 @@ fn outbound(node: &Node, family: Family) -> Rule {
     mark(of_pods(tcp(), family, true), bits)
 }
 
-/// As for nf_tables; a port a rule, since `multiport` has room for 15.
+/// Returns the exclusions as for nf_tables, but one rule per port, since `multiport` has room for 15 ports.
 fn excluded(node: &Node, family: Family) -> Vec<Rule> {
     let (exclude, bits) = (&node.config.exclude, node.config.marks.conn_skip);
     let mut rules = excluded_ports(node, family);
@@ -363,7 +363,7 @@ fn excluded_ports(node: &Node, family: Family) -> Vec<Rule> {
     rules
 }
 
-/// A chain that remembers sysctls and their values before, and that no rule leads to.
+/// Returns a chain that stores sysctls and their previous values, and that no rule leads to.
 pub(crate) fn only_memory<'a>(memory: impl Iterator<Item = (&'a str, &'a str)>) -> Ruleset {
     let chain = Chain {
         rules: memory.map(remembered).collect(),
@@ -377,7 +377,7 @@ pub(crate) fn only_memory<'a>(memory: impl Iterator<Item = (&'a str, &'a str)>) 
     }
 }
 
-/// What the memory of a ruleset says.
+/// Returns the stored sysctls of a ruleset.
 pub(crate) fn memory(rules: &Ruleset) -> Vec<&str> {
     let chains = rules.tables.iter().flat_map(|t| &t.chains);
     let chains = chains.filter(|c| c.name == MEMORY);

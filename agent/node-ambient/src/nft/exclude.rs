@@ -1,4 +1,4 @@
-//! What all pods exclude.
+//! Exclusions that apply to all pods.
 
 use super::outbound;
 use super::parts::{
@@ -7,7 +7,7 @@ use super::parts::{
 use crate::node::{Family, Node};
 use weir_netfilter::nft::{CmpOp, L4Proto, Rule, RuleBuilder};
 
-/// What all pods exclude, and 15.
+/// Returns the exclusions of all pods, and step 15.
 pub(super) fn last(node: &Node, families: &[Family]) -> Vec<Rule> {
     let mut rules = Vec::new();
     if !node.config.exclude.is_empty() {
@@ -18,12 +18,13 @@ pub(super) fn last(node: &Node, families: &[Family]) -> Vec<Rule> {
     rules
 }
 
-/// What a pod sends to an excluded service, and is translated to another enrolled pod: that one does not exclude it, unless all do. It
-/// is judged by its new destination, as if the pod had sent it there.
+/// Returns the rules for a packet from a pod to an excluded service that destination NAT translated to another enrolled pod. The
+/// exclusion of the sender does not apply there, only exclusions of all pods: the packet is matched by its new destination, as if
+/// the pod had sent it there.
 pub(super) fn translated(node: &Node, families: &[Family]) -> [Vec<Rule>; 2] {
     let bits = node.config.marks.conn_skip;
     let of_family = |family: &Family| {
-        // Known connections keep what they are.
+        // Connections that already have a mark keep it.
         let new = lacks(has(rule().l4proto(L4Proto::Tcp), MARK, bits), CT_MARK, bits);
         let new = has(new, CT_STATUS, IPS_DST_NAT);
         let of = of_pods(of_pods(new, *family, true), *family, false);
@@ -34,8 +35,8 @@ pub(super) fn translated(node: &Node, families: &[Family]) -> [Vec<Rule>; 2] {
     [families.iter().map(of_family).collect(), again.collect()]
 }
 
-/// Ports first, since an exception is one from networks only, and ends the chain. Of networks the longest prefix decides. What
-/// connections are is remembered as for everything that is skipped.
+/// Returns the exclusions. Ports come first, since an exception applies to networks only, and ends the chain. For networks the
+/// longest prefix decides. The mark is saved in the connection like that of everything that is skipped.
 pub(super) fn excluded(node: &Node, families: &[Family]) -> Vec<Rule> {
     let (exclude, bits) = (&node.config.exclude, node.config.marks.conn_skip);
     let mut rules = excluded_ports(node, families);

@@ -1,16 +1,16 @@
 //! Rules for nf_tables: one `inet` table per namespace for both families.
 //!
 //! Differences from the reference, which uses chains of iptables:
-//! - `accept` in a nat chain of this table would not stop kube-proxy's nat chain: the kernel tries one after the other until
-//!   one makes a binding. So captured packets get a binding that changes nothing, one step before the usual priorities.
-//! - Everything that the node itself sends to enrolled pods is exempt, whatever its source address and with or without a
-//!   socket (the last acknowledgement of a closed connection has none); the connection remembers it. It is tested before and
-//!   after destination NAT, so that a service of kube-proxy counts as the pod that it stands for.
-//! - Connections to enrolled pods that the node forwards are not masqueraded: the proxy sees the client, whatever kube-proxy marks.
+//! - `accept` in a nat chain of this table would not stop kube-proxy's nat chain: the kernel evaluates one after the other until
+//!   one sets up a NAT binding. So captured packets get a binding that changes nothing, one step before the usual priorities.
+//! - Everything that the node itself sends to enrolled pods is exempt, independent of its source address and with or without a
+//!   socket (the last acknowledgement of a closed connection has none); this is saved in the connection mark. It is tested before and
+//!   after destination NAT, so that a service of kube-proxy counts as the pod that it is translated to.
+//! - Connections to enrolled pods that the node forwards are not masqueraded, even if kube-proxy marks them: the proxy sees the client.
 //! - Other protocols than TCP are left alone in both directions, not UDP only.
-//! - TCP that is forwarded from or to a pod's link with none of the addresses that are captured is dropped.
-//! - A reject of another table cannot be overruled: kube-proxy's, of services without endpoints, stays in force, and the pod gets
-//!   its error as without these rules.
+//! - TCP that is forwarded from or to a pod's link with an address that is not captured is dropped.
+//! - A reject in another table cannot be overruled: that of kube-proxy for services without endpoints stays in force, and the pod
+//!   gets its error as without these rules.
 
 mod exclude;
 mod of_pod;
@@ -42,10 +42,10 @@ pub const HOST_TABLE: &str = "istio-ambient-node";
 pub const PROXY_TABLE: &str = "istio-ambient-proxy";
 /// The set of the pods' addresses, with `-v6` for IPv6.
 pub const SET: &str = "ztunnel-pods-ips";
-/// The chain that remembers what sysctls were before: a rule each, with it as comment.
+/// The chain that stores the previous values of sysctls, as the comment of one rule each.
 pub const MEMORY: &str = "ztunnel-POSTROUTING";
 
-/// The set of the host ends of pods' links that are no ports of a bridge.
+/// The set of the host ends of pods' links that are not ports of a bridge.
 const LINKS: &str = "ztunnel-pods-links";
 
 /// ztunnel's ports: outbound, inbound plain text, inbound HBONE, DNS.
@@ -59,7 +59,7 @@ pub const DNS: u16 = 15053;
 /// `linux/rtnetlink.h`: the type of an address of this host.
 const RTN_LOCAL: u32 = 2;
 
-/// The table of the node. `memory`: sysctls and their values before.
+/// Returns the tables of the node. `memory`: sysctls and their previous values.
 #[must_use]
 pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)>) -> Ruleset {
     let families = node.families();
@@ -168,7 +168,7 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
     }
 }
 
-/// A table that remembers sysctls and their values before, and does nothing.
+/// Returns a table that stores sysctls and their previous values, and has no hooks.
 pub(crate) fn only_memory<'a>(memory: impl Iterator<Item = (&'a str, &'a str)>) -> Ruleset {
     let chain = Chain {
         rules: memory.map(remembered).collect(),
@@ -182,7 +182,7 @@ pub(crate) fn only_memory<'a>(memory: impl Iterator<Item = (&'a str, &'a str)>) 
     }
 }
 
-/// A sysctl and its value before.
+/// Returns a rule that stores a sysctl and its previous value.
 fn remembered((key, value): (&str, &str)) -> Rule {
     Rule {
         comment: Some(format!("{key}={value}")),
@@ -190,17 +190,17 @@ fn remembered((key, value): (&str, &str)) -> Rule {
     }
 }
 
-/// Section 6.2 of the reference's behaviour, in its order.
+/// Returns the rules of section 6.2 of the reference's behaviour, in its order.
 fn prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
     let marks = &node.config.marks;
     let skip = |builder| mark(builder, marks.skip).build();
     let mut rules = Vec::new();
-    // 1 to 4: what leaves a tunnel again goes the usual way.
+    // 1 to 4: packets that arrive by a tunnel are routed normally.
     for link in carriers(node.place.as_ref().map_or(0, |place| place.slot)) {
         let from = || rule().iifname(CmpOp::Eq, link);
         rules.extend([skip(from()), stop(from())]);
     }
-    // 5: the inner packet inherits the mark of the outer one. Those from the tunnel's other end are for the node.
+    // 5: the inner packet inherits the mark of the outer one. Outer packets from the tunnel's other end are for the node.
     if let Some((host, port)) = node.tunnel() {
         let to_node = rule().daddr(CmpOp::Eq, host.into());
         rules.push(stop(to_node.dport(L4Proto::Udp, CmpOp::Eq, port..=port)));
@@ -209,12 +209,12 @@ fn prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
     // 6 and 7
     rules.push(skip(has(rule(), CT_MARK, marks.conn_skip)));
     rules.push(skipped());
-    // 8 and 9. Connection tracking keeps the entry of a connection that was reset for some seconds: a port that is used again
-    // meanwhile begins a connection with that entry, and no reply of the one before.
+    // 8 and 9. Connection tracking keeps the entry of a reset connection for some seconds: if the port is reused in that time, the
+    // first packet of the new connection has that entry, but is not a reply of the old one.
     let mut replies = Vec::new();
     for place in node.places() {
         let bits = node.bits(place);
-        // Its packets by a bridge have been skipped.
+        // Packets that the proxy sends by a bridge are already skipped.
         let elsewhere = || match node.bridges.contains_key(&place.device) {
             true => rule(),
             false => rule().iifname(CmpOp::Neq, &place.device),
@@ -228,7 +228,7 @@ fn prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
         replies.push(mark(has(rule(), CT_MARK, marks.proxy), marks.proxy_return).build());
     }
     replies.push(stop(has(rule(), MARK, marks.proxy_return)));
-    // 10 to 12; of ports of a bridge, that did them
+    // 10 to 12; for ports of a bridge, the bridge rules do this
     let mut own = Vec::new();
     let is_routed = |place: &&Place| !node.bridges.contains_key(&place.device);
     for place in node.places().filter(is_routed) {
@@ -251,7 +251,7 @@ fn prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
     rules
 }
 
-/// 15
+/// Returns step 15.
 fn outbound(node: &Node, families: &[Family]) -> impl Iterator<Item = Rule> {
     let from_pods = |family: &Family| {
         let tcp = of_pods(rule().l4proto(L4Proto::Tcp), *family, true);
@@ -260,9 +260,9 @@ fn outbound(node: &Node, families: &[Family]) -> impl Iterator<Item = Rule> {
     families.iter().map(from_pods)
 }
 
-/// Rules about replies to proxies come before those about their own packets. Of two proxies that follow each other the second
-/// may answer or use a port that the first had a moment ago: connection tracking takes its packets for those of the older
-/// connection, and they would be replies to the first. So with two their own packets come first.
+/// Orders the rules: those for replies to proxies come before those for the proxies' own packets. While one proxy takes over from
+/// another, the second may use a port that the first had a moment ago: connection tracking assigns its packets to the older
+/// connection, and they would count as replies to the first. So with two proxies their own packets come first.
 pub(crate) fn in_order<T>(node: &Node, replies: Vec<T>, own: Vec<T>) -> impl Iterator<Item = T> {
     let (first, then) = match node.places().nth(1) {
         None => (replies, own),
@@ -271,8 +271,8 @@ pub(crate) fn in_order<T>(node: &Node, replies: Vec<T>, own: Vec<T>) -> impl Ite
     first.into_iter().chain(then)
 }
 
-/// What the node forwards from or to a link of a pod has one of the addresses that are captured, or is dropped: others would pass in
-/// plain text. Ports of bridges are known to the rules for bridges only, which mark what arrives there.
+/// Returns the rules that drop TCP forwarded from or to a link of a pod with an address that is not captured: it would pass in plain
+/// text. Only the bridge rules see ports of bridges, and mark the packets that arrive there.
 fn unlisted(node: &Node, families: &[Family]) -> impl Iterator<Item = Rule> {
     let drop = |of: RuleBuilder| of.counter().verdict(Verdict::Drop);
     let of_family = move |family: &Family| {
@@ -289,8 +289,8 @@ fn unlisted(node: &Node, families: &[Family]) -> impl Iterator<Item = Rule> {
         .into_iter()
 }
 
-/// Only after NAT and routing the connection remembers what its packets are. An ICMP error has the connection of the packet
-/// that it quotes, and anybody can send one: it passes, and says nothing of that connection.
+/// Returns the rules that save packet marks in connection marks, after NAT and routing. An ICMP error has the connection of the
+/// packet that it quotes, and any host can send one: it passes, and its mark is not saved.
 fn saving(node: &Node) -> Vec<Rule> {
     let marks = &node.config.marks;
     let save = |value, mask| {
@@ -309,16 +309,16 @@ fn saving(node: &Node) -> Vec<Rule> {
 fn output(node: &Node, families: &[Family]) -> Vec<Rule> {
     let bits = node.config.marks.conn_skip;
     let mut rules = Vec::new();
-    // The node's answers to the proxy, and its errors about what the proxy sent, go to the address of a pod.
+    // The node's answers to the proxy, and its ICMP errors about packets of the proxy, have the address of a pod as destination.
     for of in node.places().map(|place| node.bits(place)) {
         let known = || masked(rule(), CT_MARK, of.connection, of.mask);
         rules.extend([mark(known(), of.reply).build(), stop(known())]);
     }
     let known = has(rule(), CT_MARK, bits);
     rules.push(mark(known, bits).build());
-    // An error of the node about a connection of a pod goes to the pod, and not by the carrier, where it would be lost. It says
-    // nothing of who made the connection: without a proxy it is one of the pod's, which is not to pass from then on, so that
-    // nothing is remembered.
+    // An ICMP error of the node about a connection of a pod goes to the pod directly; on the carrier it would be lost. Its mark is not
+    // saved, because it does not tell who opened the connection: without a proxy it is the pod's own, which must not be exempt from
+    // then on.
     let error = || rule().ct_state(RELATED);
     rules.extend([mark(error(), node.config.marks.skip).build(), stop(error())]);
     for family in families {
@@ -338,8 +338,8 @@ fn everything(family: Family) -> (IpAddr, IpAddr) {
     }
 }
 
-/// A binding that changes nothing: `dnat ip prefix to 0.0.0.0-255.255.255.255` replaces no bit of the address. The kernel
-/// refuses one without an address.
+/// Adds a NAT binding that changes nothing: `dnat ip prefix to 0.0.0.0-255.255.255.255` replaces no bit of the address. The kernel
+/// rejects a binding without an address.
 fn unchanged(rule: RuleBuilder, family: Family, kind: NatKind) -> Rule {
     rule.counter()
         .push(Statement::Nat(Nat {
@@ -352,9 +352,9 @@ fn unchanged(rule: RuleBuilder, family: Family, kind: NatKind) -> Rule {
         .build()
 }
 
-/// Connections of pods keep their addresses on the way to the proxy. So do connections to pods. Masqueraded, as kube-proxy does for
-/// NodePorts, they would have an address of the node: the proxy would not see the client, and the pod's answers to the proxy would be
-/// delivered to the node.
+/// Keeps the addresses of connections from and to pods on the way to the proxy. If connections to pods were masqueraded, as kube-proxy
+/// does for NodePorts, they would have an address of the node: the proxy would not see the client, and the pod's answers to the proxy
+/// would be delivered to the node.
 fn nat_postrouting(node: &Node, families: &[Family]) -> Vec<Rule> {
     let of_pods = |family: &Family| {
         let outbound = has(of_family(rule(), *family), MARK, node.config.marks.outbound);
@@ -373,8 +373,8 @@ fn nat_postrouting(node: &Node, families: &[Family]) -> Vec<Rule> {
 }
 
 fn nat_prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
-    // What a pod sends to the node itself is not routed by its mark, but delivered here: only translated, as to a NodePort, it
-    // leaves, and reaches the proxy with its new destination.
+    // Packets of a pod to the node itself are delivered locally and not routed by their mark. They leave the node only if translated,
+    // such as those to a NodePort, and then reach the proxy with their new destination.
     let of = |family: &Family| {
         let outbound = has(of_family(rule(), *family), MARK, node.config.marks.outbound);
         let of_destination = Selector::Fib {

@@ -1,7 +1,7 @@
-//! What single pods exclude: a chain for each, in which a packet from or to its addresses goes on.
+//! Exclusions of single pods: one chain per pod, for packets from and to its addresses.
 //!
-//! A pod decides of its own traffic only. What it sends to another enrolled pod of the node is captured on the way to that one,
-//! and what another enrolled pod sends to it on the way from there.
+//! A pod decides about its own traffic only. Packets to another enrolled pod of the node are captured on the way to that pod,
+//! and packets from another enrolled pod on the way from there.
 
 use super::parts::{MARK, address, has, mark, matching, of_family, rule, set_name, stop};
 use crate::config::Pod;
@@ -10,9 +10,9 @@ use crate::node::{Family, Node};
 use std::net::IpAddr;
 use weir_netfilter::nft::{Chain, CmpOp, Data, L4Proto, Operand, Rule, RuleBuilder, Verdict};
 
-/// Where packets go on of which a pod says nothing.
+/// The chain for packets that match no exclusion or exception of a pod.
 const REST: &str = "ztunnel-OUTBOUND";
-/// And those of which it says that they are not excluded: the networks that all pods exclude are not asked.
+/// The chain for packets that match an exception of a pod: the networks that all pods exclude are not tested.
 const CAPTURED: &str = "ztunnel-CAPTURED";
 
 fn excluding(node: &Node) -> impl Iterator<Item = &Pod> {
@@ -22,7 +22,7 @@ fn excluding(node: &Node) -> impl Iterator<Item = &Pod> {
         .filter(|pod| !pod.exclude.is_empty())
 }
 
-/// Whether any pod excludes something.
+/// True if any pod has exclusions.
 pub(super) fn any(node: &Node) -> bool {
     excluding(node).next().is_some()
 }
@@ -31,14 +31,14 @@ fn family_of(families: &[Family], pod: IpAddr) -> Option<Family> {
     families.iter().copied().find(|family| family.of(&pod))
 }
 
-/// TCP from the address, or else to it.
+/// Matches TCP from the address if `is_source`, otherwise to it.
 fn tcp(family: Family, pod: IpAddr, is_source: bool) -> RuleBuilder {
     let own = Operand::Value(Data::addr(pod));
     let of = of_family(rule().l4proto(L4Proto::Tcp), family);
     matching(of, address(family, is_source), CmpOp::Eq, own)
 }
 
-/// The end of `prerouting`: to the chain of the sender, or of the receiver, or to the rest.
+/// Returns the end of `prerouting`: it leads to the chain of the sender, or of the receiver, or to [`REST`].
 pub(super) fn dispatch(node: &Node, families: &[Family]) -> Vec<Rule> {
     let mut rules = Vec::new();
     for is_source in [true, false] {
@@ -56,7 +56,7 @@ pub(super) fn dispatch(node: &Node, families: &[Family]) -> Vec<Rule> {
     rules
 }
 
-/// The chains of pods, and the rest. None if no pod excludes anything.
+/// Returns the chains of pods and the chains that they lead to. Empty if no pod has exclusions.
 pub(super) fn chains(node: &Node, families: &[Family]) -> Vec<Chain> {
     if !any(node) {
         return Vec::new();
@@ -78,7 +78,7 @@ fn goes_on() -> Verdict {
     Verdict::Goto(REST.to_owned())
 }
 
-/// These are not captured, unless another enrolled pod is at the other end.
+/// Excludes the packets from capture, unless the peer is another enrolled pod.
 fn exclude(rules: &mut Vec<Rule>, bits: u32, of: RuleBuilder, (family, is_source): (Family, bool)) {
     let pods = Operand::Named {
         set: set_name(family),
@@ -93,7 +93,7 @@ fn exclude(rules: &mut Vec<Rule>, bits: u32, of: RuleBuilder, (family, is_source
     rules.push(stop(of));
 }
 
-/// Ports first, then the longest prefixes, as for all pods.
+/// Returns the chain of a pod: ports first, then the longest prefixes, as in the exclusions of all pods.
 fn of_pod(node: &Node, families: &[Family], pod: &Pod) -> Vec<Rule> {
     let (mut rules, bits) = (Vec::new(), node.config.marks.conn_skip);
     for own in &pod.addresses {

@@ -1,4 +1,4 @@
-//! Parts of rules that more than one table has.
+//! Parts of rules that more than one table uses.
 
 use super::SET;
 use crate::node::Family;
@@ -14,7 +14,7 @@ pub(crate) const SYN: u8 = 2;
 /// See [`SYN`].
 pub(crate) const ACK: u8 = 16;
 
-/// The name of the set for a family.
+/// Returns the name of the set for a family.
 pub(crate) fn set_name(family: Family) -> String {
     format!("{SET}{}", if family.is_v6 { "-v6" } else { "" })
 }
@@ -82,7 +82,7 @@ pub(crate) fn mark(rule: RuleBuilder, bits: u32) -> RuleBuilder {
         .push(Statement::MetaSet(MetaKey::Mark, keeping(MARK, bits, bits)))
 }
 
-/// Takes the bits away from the mark.
+/// Clears the bits of the mark.
 pub(crate) fn clear(rule: RuleBuilder, bits: u32) -> RuleBuilder {
     let source = keeping(MARK, 0, bits);
     rule.counter()
@@ -116,7 +116,7 @@ pub(crate) fn not_tcp(rule: RuleBuilder) -> RuleBuilder {
     matching(rule, Selector::Meta(MetaKey::L4proto), CmpOp::Neq, tcp)
 }
 
-/// `tcp flags & (syn | ack) != syn`: it does not open a connection.
+/// `tcp flags & (syn | ack) != syn`: the segment does not open a connection.
 pub(crate) fn not_first(rule: RuleBuilder) -> RuleBuilder {
     rule.l4proto(L4Proto::Tcp).push(Statement::Match(Match {
         selector: Selector::Payload {
@@ -130,7 +130,7 @@ pub(crate) fn not_first(rule: RuleBuilder) -> RuleBuilder {
     }))
 }
 
-/// The source address, or else the destination address.
+/// Selects the source address if `is_source`, otherwise the destination address.
 pub(crate) fn address(family: Family, is_source: bool) -> Selector {
     let (offset, len) = match (family.is_v6, is_source) {
         (false, true) => (12, 4),
@@ -145,19 +145,19 @@ pub(crate) fn address(family: Family, is_source: bool) -> Selector {
     }
 }
 
-/// The source, or else the destination, is the address of an enrolled pod.
+/// Matches if the source (`is_source`) or the destination is an address of an enrolled pod.
 pub(crate) fn of_pods(rule: RuleBuilder, family: Family, is_source: bool) -> RuleBuilder {
     let (rule, pods) = (of_family(rule, family), named(&set_name(family)));
     matching(rule, address(family, is_source), CmpOp::Eq, pods)
 }
 
-/// The source, or else the destination, is no address of an enrolled pod.
+/// Matches if the source (`is_source`) or the destination is not an address of an enrolled pod.
 pub(crate) fn not_of_pods(rule: RuleBuilder, family: Family, is_source: bool) -> RuleBuilder {
     let (rule, pods) = (of_family(rule, family), named(&set_name(family)));
     matching(rule, address(family, is_source), CmpOp::Neq, pods)
 }
 
-/// A set of pods' addresses, each with the UID of its pod.
+/// Returns a set of pods' addresses, each with the UID of its pod.
 pub(crate) fn set(name: &str, family: Family, pods: BTreeMap<IpAddr, &str>) -> Set {
     let (key_type, key_len) = match family.is_v6 {
         true => (DataType::IPV6_ADDR, 16),
@@ -175,7 +175,7 @@ pub(crate) fn set(name: &str, family: Family, pods: BTreeMap<IpAddr, &str>) -> S
     }
 }
 
-/// A set of names of links.
+/// Returns a set of link names.
 pub(crate) fn links<'a>(name: &str, links: impl IntoIterator<Item = &'a str>) -> Set {
     let links: BTreeSet<&str> = links.into_iter().collect();
     let elements = links.into_iter().map(|l| Element::value(Data::ifname(l)));
@@ -185,7 +185,7 @@ pub(crate) fn links<'a>(name: &str, links: impl IntoIterator<Item = &'a str>) ->
     }
 }
 
-/// `iifname @SET`, or else `oifname @SET`
+/// `iifname @SET` if `is_source`, otherwise `oifname @SET`
 pub(crate) fn at_links(rule: RuleBuilder, set: &str, is_source: bool) -> RuleBuilder {
     let key = match is_source {
         true => MetaKey::Iifname,

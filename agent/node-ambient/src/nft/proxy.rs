@@ -10,7 +10,7 @@ use weir_netfilter::nft::{
     RuleBuilder, Ruleset, Selector, Statement, Table, TableFamily, Tproxy, Verdict, priority,
 };
 
-/// Errors of ICMP. Neighbour discovery is ICMP, too, and is not theirs.
+/// Matches ICMP errors. Neighbour discovery is ICMP, too, and not matched.
 fn of_errors(rule: RuleBuilder, family: Family) -> RuleBuilder {
     let (proto, types) = errors(family);
     let types = types.iter().map(|kind| Element::value(Data::u8(*kind)));
@@ -24,7 +24,7 @@ fn of_errors(rule: RuleBuilder, family: Family) -> RuleBuilder {
     matching(rule, kind, CmpOp::Eq, Operand::Anonymous(types.collect()))
 }
 
-/// Protocol number and types: `linux/icmp.h` and `linux/icmpv6.h`.
+/// Returns the protocol number and the types of ICMP errors: `linux/icmp.h` and `linux/icmpv6.h`.
 pub(crate) fn errors(family: Family) -> (u8, &'static [u8]) {
     match family.is_v6 {
         false => (1, &[3, 11, 12]),
@@ -32,9 +32,9 @@ pub(crate) fn errors(family: Family) -> (u8, &'static [u8]) {
     }
 }
 
-/// The table of the proxy's namespace: HBONE keeps its listener, other inbound TCP and outbound TCP have theirs; replies to
-/// sockets with foreign addresses, and errors about what these sent, arrive by the proxy's own interface. `memory`: sysctls and
-/// their values before.
+/// Returns the table of the proxy's namespace: HBONE, other inbound TCP and outbound TCP each have a listener; replies to
+/// sockets with foreign addresses, and ICMP errors about their packets, arrive at the proxy's own interface. `memory`: sysctls and
+/// their previous values.
 #[must_use]
 pub fn proxy<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)>) -> Ruleset {
     let Some(place) = &node.place else {
@@ -53,7 +53,7 @@ pub fn proxy<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str
             true => Ipv6Addr::LOCALHOST.into(),
             false => Ipv4Addr::LOCALHOST.into(),
         };
-        // The statement leaves the mark as it is, so that comes first.
+        // `tproxy` does not change the mark, so the mark is set first.
         let to = |builder, port| {
             set_mark(of_family(builder, family), TPROXY_MARK)
                 .push(Statement::Tproxy(Tproxy {

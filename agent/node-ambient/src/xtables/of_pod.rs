@@ -1,4 +1,4 @@
-//! What single pods exclude, as in nf_tables: a chain for each. A port is a rule, since `multiport` has room for 15.
+//! Exclusions of single pods, as in nf_tables: one chain per pod, and one rule per port, since `multiport` has room for 15 ports.
 
 use super::{PREFIX, mark, of_pods, rule, stop, tcp};
 use crate::config::Pod;
@@ -28,12 +28,12 @@ fn goes_on(rule: RuleBuilder) -> Rule {
     rule.target(Target::Goto(format!("{PREFIX}OUTBOUND")))
 }
 
-/// Whether any pod excludes something.
+/// True if any pod has exclusions.
 pub(super) fn any(node: &Node) -> bool {
     excluding(node).next().is_some()
 }
 
-/// The end of `PREROUTING`: to the chain of the sender, or of the receiver, or to the rest.
+/// Returns the end of `PREROUTING`: it leads to the chain of the sender, or of the receiver, or to the chain for all others.
 pub(super) fn dispatch(node: &Node, family: Family) -> Vec<Rule> {
     let mut rules = Vec::new();
     for is_source in [true, false] {
@@ -46,7 +46,7 @@ pub(super) fn dispatch(node: &Node, family: Family) -> Vec<Rule> {
     rules
 }
 
-/// The chains of pods, and the rest. None if no pod excludes anything.
+/// Returns the chains of pods and the chains that they lead to. Empty if no pod has exclusions.
 pub(super) fn chains(node: &Node, family: Family) -> Vec<Chain> {
     let chain = |name: &str, rules| Chain {
         rules,

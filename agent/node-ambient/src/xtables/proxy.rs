@@ -10,7 +10,7 @@ use weir_netfilter::xtables::{
     Chain, IcmpType, Match, Not, Protocol, Rule, RuleBuilder, Ruleset, Target, Tproxy, Xmark,
 };
 
-/// The tables of the proxy's namespace. `memory`: sysctls and their values before.
+/// Returns the tables of the proxy's namespace. `memory`: sysctls and their previous values.
 #[must_use]
 pub fn proxy<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)>) -> Ruleset {
     let Some(place) = &node.place else {
@@ -68,7 +68,7 @@ pub fn proxy<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str
         ];
         rules.extend(errors);
         let mut mangle = table(family, "mangle", vec![("PREROUTING", rules)]);
-        // As at the node: of IPv4.
+        // As at the node, the IPv4 table stores the values.
         if !family.is_v6 && !memory.is_empty() {
             let rules = std::mem::take(&mut memory);
             mangle.chains.push(Chain {
