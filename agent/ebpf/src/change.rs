@@ -1,4 +1,4 @@
-//! Changes of a pod's namespace, as values and in words.
+//! Changes of a pod's namespace, and their text.
 
 use crate::hook::{Detached, Hook};
 use crate::inpod::Role;
@@ -9,9 +9,9 @@ use weir_netlink::route::{PolicyRule, Route};
 /// One change of the namespace.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// A switch of `lo` is set.
+    /// A sysctl of `lo` is set.
     Switch(&'static str, bool),
-    /// Connections of the node's own processes pass from now on, or are captured.
+    /// Connections of the node's own processes pass (true), or are captured.
     Node(bool),
     /// A route is added.
     AddRoute(Route),
@@ -23,23 +23,23 @@ pub enum Change {
     DeleteRule(PolicyRule),
     /// A program is attached to an interface.
     Attach(Attachment),
-    /// The program of a link is replaced, in one step.
+    /// The program of a link is replaced atomically.
     Replace(Attachment),
-    /// A program is attached again, before what another writer put before it.
+    /// A program is attached again, before a foreign program that was put before it.
     MoveFirst(Attachment, String),
-    /// A program of weir is detached: interface, and its name.
+    /// A program of weir is detached: the interface, the hook, and the program's name.
     Detach(String, Detached, String),
-    /// Pins that a version of weir with another layout left behind are removed.
+    /// Pins left by a version of weir with another layout are removed.
     RemoveOtherLayout,
 }
 
-/// A program and where it runs.
+/// A program and its hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attachment {
     /// The interface.
     pub interface: String,
     pub(crate) hook: Hook,
-    /// Which program.
+    /// The role of the program.
     pub role: Role,
     /// Its name in the kernel.
     pub program: String,

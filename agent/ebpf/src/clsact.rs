@@ -1,9 +1,10 @@
 //! Programs as filters of a clsact qdisc, for kernels without tcx links (before 6.6).
 //!
-//! A filter keeps its program alive, and its program is pinned: a filter is weir's if its program is the pinned one. It has
-//! the first preference and one of two handles of its own there, so that it runs beside filters of other writers with the same
-//! preference, of which the newest comes first: to come first again it is added with the other handle. A folder `qdisc_2` among the pins says that weir created the qdisc of that interface, which it
-//! deletes when no filter is left.
+//! A filter keeps its program alive, and its program is pinned: a filter belongs to weir if its program is the pinned one. It has
+//! the first preference and one of two handles that only weir uses, so that it coexists with foreign filters of the same
+//! preference. The kernel runs the newest of those first, so to be first again weir adds its filter with the other handle. A
+//! directory `qdisc_2` among the pins records that weir created the qdisc of that interface; weir deletes the qdisc when no filter
+//! is left.
 
 use crate::failed;
 use crate::hook::{Direction, Hook, Occupants, Place};
@@ -17,10 +18,10 @@ use weir_netlink::{Error, Result};
 
 /// The preference: filters of the lowest one run first.
 const PREFERENCE: u16 = 1;
-/// The handles: "weir", and the one behind it.
+/// The handles: "weir" in ASCII, and the next number.
 const HANDLES: [u32; 2] = [0x7765_6972, 0x7765_6973];
 
-/// Filters of the namespace that the calling thread is in, with their pins.
+/// The filters of the calling thread's network namespace, with their pins.
 pub(crate) struct Filters<'a> {
     pub(crate) folder: &'a Path,
     pub(crate) routing: &'a Routing,
@@ -33,14 +34,14 @@ fn parent(direction: Direction) -> TcHandle {
     }
 }
 
-/// What begins the name of the folder among the pins that says that weir created the qdisc.
+/// Prefix of the directory among the pins that records that weir created the qdisc.
 const MARK: &str = "qdisc_";
 
 fn mark_name(index: u32) -> String {
     format!("{MARK}{index}")
 }
 
-/// Interfaces whose qdiscs weir created.
+/// Returns the interfaces whose qdiscs weir created.
 fn marked(folder: &Path) -> Result<Vec<u32>> {
     let index = |path: PathBuf| path.file_name()?.to_str()?.strip_prefix(MARK)?.parse().ok();
     Ok(pins::entries(folder)?
@@ -49,8 +50,8 @@ fn marked(folder: &Path) -> Result<Vec<u32>> {
         .collect())
 }
 
-/// What a version with another layout wrote down of qdiscs is of this one now: its filters take the place of the older ones, so
-/// that the qdisc stays when those are removed.
+/// Moves the records of created qdiscs from the pins of a version with another layout: filters of this version replace the older
+/// ones, and the qdisc must stay when those are removed.
 pub(crate) fn take_over(older: &Path, folder: &Path) -> Result<()> {
     for index in marked(older)? {
         let [from, to] = [older, folder].map(|folder| folder.join(mark_name(index)));
@@ -70,7 +71,7 @@ fn id(program: &Program) -> Result<u32> {
 }
 
 impl Filters<'_> {
-    /// Handles and programs of the filters of weir's preference, in the order in which they run.
+    /// Returns handles and programs of the filters with weir's preference, in the order in which they run.
     fn all(&self, (index, direction): Hook) -> Result<Vec<(u32, u32)>> {
         let filters = self.routing.filters(index, parent(direction))?;
         let first = filters
@@ -83,7 +84,7 @@ impl Filters<'_> {
         Ok(first.filter_map(program).collect())
     }
 
-    /// What is attached to an interface.
+    /// Returns the qdisc and the filters of an interface.
     pub(crate) fn occupants(&self, index: u32) -> Result<Occupants> {
         let at = |q: &Qdisc| q.link == index && q.parent == TcHandle::INGRESS_QDISC;
         let qdisc = self.routing.qdiscs()?.into_iter().find(at);
@@ -102,8 +103,8 @@ impl Filters<'_> {
         Ok(Occupants::Clsact(qdisc.map(|q| q.kind), filters.collect()))
     }
 
-    /// The pinned program of a hook, and where a filter runs it. If weir was killed while it replaced a program, it is
-    /// the next one that runs.
+    /// Returns the program of a hook, and the place of its filter. If weir was killed while it replaced the program, this is the next
+    /// program instead of the pinned one.
     pub(crate) fn running(&self, hook: Hook, pinned: Program) -> Result<(Option<Program>, Place)> {
         let all = self.all(hook)?;
         let place = |handle| match all.first() {
@@ -125,7 +126,7 @@ impl Filters<'_> {
         Ok((Some(pinned), Place::Nowhere))
     }
 
-    /// Adds the filter, or gives the filter of weir another program; before those of other writers with the same preference.
+    /// Adds weir's filter before foreign filters of the same preference, or replaces its program.
     pub(crate) fn attach(&self, object: &str, hook: Hook, program: &Program) -> Result<()> {
         let (index, direction) = hook;
         self.add_qdisc(object, index)?;
@@ -154,14 +155,15 @@ impl Filters<'_> {
         if !added? {
             self.routing.replace_filter(&filter)?;
         }
-        // Before the pin by which the older one is known to be weir's is gone.
+        // Delete older filters while the pin that identifies them as weir's still exists.
         let handles = all.iter().map(|(of, _)| *of);
         let mut older = handles.filter(|of| HANDLES.contains(of) && *of != handle);
         older.try_for_each(|of| self.delete(hook, of))?;
         pins::rename_next(self.folder, hook)
     }
 
-    /// That of weir's filter if it comes first, and another one otherwise. An older one that weir was killed before it deleted goes.
+    /// Returns the handle of weir's filter if that is the first, otherwise a free one of the two handles. Deletes an older filter that
+    /// is left because weir was killed.
     fn free_handle(&self, hook: Hook, all: &[(u32, u32)]) -> Result<u32> {
         let mut own = all.iter().map(|(handle, _)| *handle);
         if let Some(first) = own.next().filter(|first| HANDLES.contains(first)) {
@@ -189,7 +191,8 @@ impl Filters<'_> {
         self.routing.delete_filter(&filter).map(drop)
     }
 
-    /// Filters with weir's handles run programs of weir, by the form of their names: of a version with another layout of pins, too.
+    /// Checks that filters with weir's handles run programs of weir, by the form of their names, which includes versions with another
+    /// layout of pins.
     fn must_be_weirs(&self, object: &str, all: &[(u32, u32)]) -> Result<()> {
         for (handle, id) in all.iter().filter(|(handle, _)| HANDLES.contains(handle)) {
             let there = Program::by_id(*id);
@@ -205,7 +208,7 @@ impl Filters<'_> {
         Ok(())
     }
 
-    /// What is written down first can be removed, whenever weir is killed.
+    /// Adds the qdisc. The record is created first, so that the qdisc is removed later even if weir is killed.
     fn add_qdisc(&self, object: &str, index: u32) -> Result<()> {
         let mark = self.folder.join(mark_name(index));
         let is_new = match std::fs::create_dir(&mark) {
@@ -230,7 +233,7 @@ impl Filters<'_> {
         }
     }
 
-    /// The kernel takes a filter for what is sent also at an ingress qdisc, and runs it for what arrives.
+    /// Checks the kind of the qdisc: an ingress qdisc also accepts a filter for egress, and runs it for ingress.
     fn must_be_clsact(&self, object: &str, index: u32) -> Result<()> {
         let at = |q: &Qdisc| q.link == index && q.parent == TcHandle::INGRESS_QDISC;
         match self.routing.qdiscs()?.into_iter().find(at) {

@@ -1,15 +1,15 @@
-//! Whose pins a folder has. It is named after the inode of a namespace, which the kernel gives to another one when that is gone; a folder
-//! `netns_COOKIE` in it says which namespace it was. Before 5.14 there are no cookies.
+//! The namespace that a directory of pins belongs to. The directory is named after the inode of the namespace, which the kernel reuses
+//! for another namespace later; a directory `netns_COOKIE` inside records the cookie. Before 5.14 there are no cookies.
 
 use crate::failed;
 use crate::pins::{Bpffs, entries};
 use std::path::{Path, PathBuf};
 use weir_netlink::{Netns, Result};
 
-/// What begins the name of the folder with the cookie of the namespace. A bpf file system allows no dot in names.
+/// Prefix of the directory with the cookie of the namespace. A bpf file system allows no dot in names.
 const COOKIE: &str = "netns_";
 
-/// Makes the folder of a namespace, and writes down whose it is.
+/// Creates the directory of a namespace, and records its cookie.
 pub(crate) fn make_folder(bpffs: &Bpffs, netns: &Netns) -> Result<()> {
     let folder = bpffs.folder(netns);
     let cookie = netns.cookie()?;
@@ -21,8 +21,8 @@ pub(crate) fn make_folder(bpffs: &Bpffs, netns: &Netns) -> Result<()> {
     Ok(())
 }
 
-/// Whether what is pinned in a folder is of a namespace that is gone, and had the same inode as this one. `None`: the folder does not
-/// say whose it is.
+/// True if the pins in a directory belong to a former namespace with the same inode as this one. `None`: the directory has no
+/// cookie, or the kernel does not support them.
 pub(crate) fn is_of_another(folder: &Path, netns: &Netns) -> Result<Option<bool>> {
     let cookie_of = |path: PathBuf| {
         let name = path.file_name()?.to_str()?.strip_prefix(COOKIE)?;
@@ -34,7 +34,7 @@ pub(crate) fn is_of_another(folder: &Path, netns: &Netns) -> Result<Option<bool>
     Ok(netns.cookie()?.map(|own| own != cookie))
 }
 
-/// For what is only shown.
+/// True unless the pins are known to belong to another namespace. For output only.
 pub(crate) fn may_be_own(folder: &Path, netns: &Netns) -> bool {
     is_of_another(folder, netns).is_ok_and(|it_is| it_is != Some(true))
 }

@@ -1,6 +1,6 @@
-//! Where programs are attached, and how: by links of tcx, or where the kernel has none by filters of a clsact qdisc.
+//! Hooks and the ways to attach programs to them: by tcx links, or by filters of a clsact qdisc if the kernel has no tcx.
 //!
-//! A pin `egress_2` is that of the link, or that of the program that the filter runs: what is pinned tells which way it is.
+//! A pin `egress_2` is a link, or the program that the filter runs: the kind of the pinned object tells the way.
 
 use crate::clsact::Filters;
 use crate::pins::{self, Bpffs};
@@ -40,19 +40,19 @@ impl fmt::Display for Direction {
     }
 }
 
-/// Where a program is attached: the index of the interface, and the direction.
+/// The index of an interface, and the direction.
 pub(crate) type Hook = (u32, Direction);
 
 /// The hook that a program is detached from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Detached(pub(crate) Hook);
 
-/// The name of a pin: `egress_2`.
+/// Returns the name of a pin: `egress_2`.
 pub(crate) fn pin_name((index, direction): Hook) -> String {
     format!("{direction}_{index}")
 }
 
-/// The hook of a pin of this name.
+/// Returns the hook of a pin with this name.
 fn hook_of(name: &str) -> Option<Hook> {
     let (direction, index) = name.split_once('_')?;
     let direction = match direction {
@@ -63,7 +63,7 @@ fn hook_of(name: &str) -> Option<Hook> {
     Some((index.parse().ok()?, direction))
 }
 
-/// Interfaces that something is pinned for in a folder.
+/// Returns the interfaces that have pins in a directory.
 pub(crate) fn interfaces(folder: &Path) -> Result<Vec<u32>> {
     let index = |path: PathBuf| Some(hook_of(path.file_name()?.to_str()?)?.0);
     Ok(pins::entries(folder)?
@@ -72,15 +72,15 @@ pub(crate) fn interfaces(folder: &Path) -> Result<Vec<u32>> {
         .collect())
 }
 
-/// Links of one pod that are looked at again and again; a pod has some three.
+/// Maximum number of links per pod that [`Links`] checks; a pod has about three.
 const MOST_LINKS: usize = 64;
 
-/// Links of a pod's programs as they were read. As long as they hold none was detached, and none has another program.
+/// A snapshot of the links of a pod's programs. While it holds, no link is detached, and none has another program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Links(Vec<LinkInfo>);
 
 impl Links {
-    /// Of the hooks that something is pinned for in a folder.
+    /// Reads the links of the hooks that have pins in a directory.
     pub(crate) fn of(folder: &Path) -> Result<Self> {
         let is_of_hook = |path: &Path| {
             let name = path.file_name().and_then(|name| name.to_str());
@@ -95,8 +95,8 @@ impl Links {
         links.map(read).collect::<Result<_>>().map(Self)
     }
 
-    /// Whether each is attached, and as it was. No namespace is entered, and no pin is opened: a few system calls for each. What cannot
-    /// be read may have changed.
+    /// True if each link is attached and unchanged. Enters no namespace and opens no pin: a few system calls per link. A link that
+    /// cannot be read counts as changed.
     #[must_use]
     pub fn hold(&self) -> bool {
         self.0.iter().all(|was| {
@@ -111,36 +111,36 @@ impl Links {
 /// A program of weir at a hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
-    /// The name of the program; it has a digest of the instructions.
+    /// The name of the program, which contains a digest of the instructions.
     pub(crate) program: String,
-    /// It is attached there, and not only pinned.
+    /// True if the program is attached there, and not only pinned.
     pub(crate) is_attached: bool,
-    /// What another writer put before it, in words: that may let packets escape.
+    /// Description of a foreign program that runs first, which may let packets escape.
     pub(crate) behind: Option<String>,
     /// The ids of the maps that it uses.
     pub(crate) maps: Vec<u32>,
 }
 
-/// What is attached to an interface, whichever the writer: whether the kernel takes a program there depends on it.
+/// The programs of all writers at an interface, on which depends whether the kernel accepts another program there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Occupants {
-    /// The ids of programs, in their order: at ingress, and at egress.
+    /// The ids of programs in order of execution: at ingress, and at egress.
     Tcx([Vec<u32>; 2]),
-    /// The kind of the qdisc, and of each filter its parent, preference, handle and program.
+    /// The kind of the qdisc, and parent, preference, handle and program of each filter.
     Clsact(Option<String>, Vec<(TcHandle, u16, u32, Option<u32>)>),
 }
 
 /// How programs are attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// By links. Since 6.6
+    /// By tcx links. Since 6.6
     Tcx,
     /// By filters of a clsact qdisc. Since 4.5
     Clsact,
 }
 
 impl Way {
-    /// Asks the kernel.
+    /// Detects the way that the kernel supports.
     fn of_kernel() -> Result<Self> {
         match weir_bpf::attached(LOOPBACK_IFINDEX, BPF_TCX_INGRESS) {
             Ok(_) => Ok(Self::Tcx),
@@ -150,12 +150,12 @@ impl Way {
     }
 }
 
-/// The kernel does not know the command for this kind of hook.
+/// True if the kernel does not support the command for this kind of hook.
 fn is_without_tcx(error: &std::io::Error) -> bool {
     error.raw_os_error() == Some(libc_errno::EINVAL)
 }
 
-/// The hooks of the namespace that the calling thread is in, with their pins.
+/// The hooks of the calling thread's network namespace, with their pins.
 pub(crate) struct Hooks<'a> {
     folder: &'a Path,
     routing: &'a Routing,
@@ -163,7 +163,7 @@ pub(crate) struct Hooks<'a> {
 }
 
 impl<'a> Hooks<'a> {
-    /// `bpffs` says which way is taken, if not the kernel's choice.
+    /// Creates the value; `bpffs` may override the way that the kernel supports.
     pub(crate) fn of(bpffs: &Bpffs, folder: &'a Path, routing: &'a Routing) -> Self {
         Self {
             folder,
@@ -172,7 +172,7 @@ impl<'a> Hooks<'a> {
         }
     }
 
-    /// The way in which programs are attached from now on. The kernel is asked before anything is changed.
+    /// Returns the way to attach programs. It is detected before anything is changed.
     ///
     /// # Errors
     /// bpf(2) is not permitted.
@@ -191,7 +191,7 @@ impl<'a> Hooks<'a> {
         self.folder.join(pin_name(hook))
     }
 
-    /// What is pinned, and whether each is still attached to one of these interfaces.
+    /// Returns the pinned programs, with whether each is still attached to one of these interfaces.
     pub(crate) fn held(&self, is_there: impl Fn(u32) -> bool) -> Result<BTreeMap<Hook, Held>> {
         let mut held = BTreeMap::new();
         for path in pins::entries(self.folder)? {
@@ -218,7 +218,7 @@ impl<'a> Hooks<'a> {
                     false => (Some(pinned), Place::Nowhere),
                 },
                 Ok(Pinned::Map(_)) => continue,
-                // Listed, and unpinned since: readers take no lock.
+                // Unpinned after it was listed: readers take no lock.
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
                 Err(e) => return Err(failed("open", &object, &e)),
             };
@@ -241,8 +241,8 @@ impl<'a> Hooks<'a> {
         Ok(held)
     }
 
-    /// A program that comes before that of weir, in words: one of another writer, or one that weir attached and was killed before it
-    /// pinned it in the place of the older one.
+    /// Describes a program that runs before that of weir: a foreign one, or one that weir attached but did not pin in place of the
+    /// older one because it was killed.
     fn named(&self, hook: Hook, id: u32) -> Result<String> {
         let read = |e| failed("read", &format!("program {id}"), &e);
         let next = match open_pin(&pins::next(self.folder, hook)) {
@@ -262,7 +262,7 @@ impl<'a> Hooks<'a> {
         })
     }
 
-    /// What is attached to an interface.
+    /// Returns the programs of all writers at an interface.
     pub(crate) fn occupants(&self, index: u32) -> Result<Occupants> {
         if self.way()? == Way::Clsact {
             return self.filters().occupants(index);
@@ -277,8 +277,8 @@ impl<'a> Hooks<'a> {
         Ok(Occupants::Tcx([ingress?, egress?]))
     }
 
-    /// Before all other programs of the hook: one that consumes or redirects packets would let them escape. What is pinned for the hook
-    /// is detached only then, so that no packet finds none.
+    /// Attaches a program before all others of the hook: a program that runs earlier and consumes or redirects packets would let them
+    /// escape. The pinned program is detached only afterwards, so that one is attached at any time.
     pub(crate) fn attach(&self, object: &str, hook: Hook, program: &Program) -> Result<()> {
         if self.way()? == Way::Clsact {
             return self.filters().attach(object, hook, program);
@@ -292,7 +292,7 @@ impl<'a> Hooks<'a> {
         let attach_type = hook.1.attach_type();
         let attach = || Link::to_interface(program, hook.0, attach_type, Anchor::First);
         let link = match (attach(), &older) {
-            // As many as one hook takes, one of them weir's.
+            // The hook has the maximum number of programs, and one of them is weir's.
             (Err(e), Ok(Pinned::Link(older)))
                 if e.raw_os_error() == Some(libc_errno::ERANGE) && older.detach().is_ok() =>
             {
@@ -304,13 +304,13 @@ impl<'a> Hooks<'a> {
         pins::pin_next(self.folder, hook, link.as_fd())?;
         pins::rename_next(self.folder, hook)?;
         match older {
-            // Without its pin it is detached with its last descriptor, but later.
+            // Detach explicitly: without its pin the link is detached with its last descriptor, but later.
             Ok(Pinned::Link(older)) => pins::detach(&older, &path),
             _ => Ok(()),
         }
     }
 
-    /// Another program for what is attached, between two packets.
+    /// Replaces the attached program atomically.
     pub(crate) fn replace(&self, object: &str, hook: Hook, program: &Program) -> Result<()> {
         let path = self.path(hook);
         match open_pin(&path) {
@@ -326,7 +326,7 @@ impl<'a> Hooks<'a> {
         }
     }
 
-    /// Detaches what is pinned for a hook. Nothing there is success.
+    /// Detaches the program pinned for a hook. A missing pin is not an error.
     pub(crate) fn detach(&self, hook: Hook) -> Result<()> {
         let path = self.path(hook);
         if let Ok(Pinned::Program(program)) = open_pin(&path) {
@@ -336,13 +336,13 @@ impl<'a> Hooks<'a> {
         pins::unpin(&path)
     }
 
-    /// Detaches everything that is pinned, and deletes the folder.
+    /// Detaches all pinned programs, and deletes the directory.
     pub(crate) fn delete(&self) -> Result<()> {
         self.detach_all()?;
         pins::delete(self.folder)
     }
 
-    /// Detaches everything that is pinned; continues after a failure, and returns the first.
+    /// Detaches all pinned programs; continues after a failure, and returns the first one.
     pub(crate) fn detach_all(&self) -> Result<()> {
         let mut done = Ok(());
         for path in pins::entries(self.folder)? {
@@ -360,16 +360,16 @@ impl<'a> Hooks<'a> {
     }
 }
 
-/// Where a program is among those of its hook.
+/// The position of a program among those of its hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Nowhere,
     First,
-    /// The program with this id is the first one.
+    /// Not first: the program with this id is.
     Behind(u32),
 }
 
-/// Where the link with this id is at the hook.
+/// Returns the position of the link with this id at the hook.
 fn place_of((index, direction): Hook, id: u32) -> Result<Place> {
     let object = format!("the programs at {direction} of interface {index}");
     let list = weir_bpf::attached(index, direction.attach_type());

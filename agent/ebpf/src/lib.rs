@@ -3,21 +3,21 @@
 //! ```text
 //! Redirect (what is desired) -> Hooks, sysctls, routing  --plan(observed)--> Changes -> apply -> read back
 //! ```
-//! Programs are assembled in Rust ([`asm`]), as the C compiler and its object files would be one more thing that a build
-//! needs and that a reviewer has to trust: these programs are short, need nothing of the kernel's own structs (only
-//! `struct __sk_buff` and `struct bpf_sock`, which are its stable interface), and an instruction is a line of source to
-//! which an error of the verifier points. No helper is reserved for the GPL.
+//! Programs are assembled in Rust ([`asm`]), because a C compiler and its object files would be one more build dependency
+//! that a reviewer has to trust. The programs are short, use no internal structs of the kernel (only
+//! `struct __sk_buff` and `struct bpf_sock`, which are its stable interface), and each instruction is a line of source to
+//! which an error of the verifier points. No helper is reserved for GPL programs.
 //!
 //! - [`inpod`]: the programs in a pod's namespace.
-//! - [`node`]: the programs in the namespaces of the node and of its proxy, and what plans, applies and removes them there.
-//! - [`Pod`]: plans, applies, compares and removes them there.
-//! - [`Bpffs`]: the folder of pins. Links and maps are pinned, so that nothing on the wire depends on a process of weir:
-//!   an upgrade replaces the program of a pinned link in one step.
-//! - [`events`]: what the programs report of packets.
-//! - [`try_programs`]: whether the kernel accepts them.
-//! - [`show`]: what is attached in a namespace, of weir and of other writers, in words.
+//! - [`node`]: the programs in the namespaces of the node and of its proxy, with the code that plans, applies and removes them.
+//! - [`Pod`]: plans, applies, compares and removes the programs in a pod's namespace.
+//! - [`Bpffs`]: the directory of pins. Links and maps are pinned, so that no traffic depends on a process of weir:
+//!   an upgrade replaces the program of a pinned link atomically.
+//! - [`events`]: the events that programs report about packets.
+//! - [`try_programs`]: tests whether the kernel accepts the programs.
+//! - [`show`]: describes the programs attached in a namespace, of weir and of other writers.
 //!
-//! The names of loaded programs hold a digest of their instructions: what is in force is compared without loading anything.
+//! The names of loaded programs contain a digest of their instructions, so that comparing them needs no loading.
 #![forbid(unsafe_code)]
 
 pub mod asm;
@@ -49,13 +49,13 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use std::io;
 use weir_netlink::Error;
 
-/// Before 5.11 programs and maps count against RLIMIT_MEMLOCK, of which there usually are 64 KiB. When those are used up
-/// the kernel says `EPERM`, as if a right were missing. Only this process gets the room.
+/// Raises RLIMIT_MEMLOCK of this process. Before 5.11 programs and maps count against it; it is usually 64 KiB, and when it is used
+/// up the kernel returns `EPERM`, as if a capability were missing.
 pub fn allow_locked_memory() {
     let _ = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
 }
 
-/// An error of bpf(2), with what the rights are called here.
+/// Returns an error of bpf(2), with the names of the required capabilities.
 fn failed(operation: &str, object: &str, error: &io::Error) -> Error {
     let error = Error::io(operation, object, error);
     match error.errno() {

@@ -1,4 +1,4 @@
-//! Programs: their names, and how they are loaded.
+//! Names of programs, and loading.
 
 use crate::asm::Code;
 use crate::change::Attachment;
@@ -10,7 +10,7 @@ use std::fmt;
 use weir_bpf::{Map, Program};
 use weir_netlink::{Error, Result};
 
-/// Digits of a digest in the name of a program, which has at most 15 characters.
+/// Bits of the digest in the name of a program, which has at most 15 characters.
 const DIGEST_BITS: u32 = 36;
 
 /// `weir_e0123456789`: the role, and a digest of the instructions.
@@ -24,7 +24,7 @@ pub(crate) fn name_of(letter: char, code: &Code) -> String {
     format!("weir_{letter}{digest:09x}")
 }
 
-/// Whether a name has the form of [`name_of`].
+/// True if a name has the form of [`name_of`].
 pub(crate) fn has_digest(name: &str) -> bool {
     let digest = name.strip_prefix("weir_").and_then(|rest| rest.get(1..));
     let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);

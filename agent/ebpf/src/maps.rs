@@ -10,9 +10,9 @@ use weir_bpf::{
 };
 use weir_netlink::{Error, Result};
 
-/// The most DNS queries under way; beyond it, the answers to the oldest ones are not translated, and it is asked again.
+/// Maximum number of pending DNS queries; with more, the answers to the oldest ones are not translated, and the client retries.
 const QUERIES: u32 = 4096;
-/// Bytes of what was there before weir: see [`crate::switches`].
+/// Size of the stored previous values: see [`crate::switches`].
 const BEFORE: u32 = 8;
 
 const SOCKETS_MAP: MapSpec<'_> = MapSpec {
@@ -24,7 +24,7 @@ const SOCKETS_MAP: MapSpec<'_> = MapSpec {
     name: "weir_sockets",
     describe: true,
 };
-/// Of each CPU, so that they do not wait for each other.
+/// Per CPU, to avoid contention.
 pub(crate) const COUNTS_MAP: MapSpec<'_> = MapSpec {
     kind: BPF_MAP_TYPE_PERCPU_ARRAY,
     key_size: 4,
@@ -59,16 +59,16 @@ const QUERIES_MAP: MapSpec<'_> = MapSpec {
 
 const NODE_KEY: [u8; 4] = [0; 4];
 
-/// Maps of one pod. They live as long as this value, a program that uses them, or a pin.
+/// The maps of one pod. They exist as long as this value, a program that uses them, or a pin.
 #[derive(Debug)]
 pub(crate) struct Maps {
     pub(crate) sockets: Map,
     pub(crate) counts: Map,
     pub(crate) before: Map,
     node: Map,
-    /// With the capture of DNS.
+    /// Only with DNS capture.
     pub(crate) queries: Option<Map>,
-    /// With events of packets.
+    /// Only with events.
     pub(crate) events: Option<events::Maps>,
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn create(spec: &MapSpec<'_>) -> Result<Map> {
     Map::new(spec).map_err(|e| failed("create", &format!("map {}", spec.name), &e))
 }
 
-/// Opens a pinned map and compares its form, or creates and pins it.
+/// Opens a pinned map and checks its type and sizes, or creates and pins it.
 pub(crate) fn open_or_create(folder: &Path, spec: &MapSpec<'_>) -> Result<Map> {
     let path = folder.join(spec.name);
     let object = path.display().to_string();
@@ -123,7 +123,7 @@ pub(crate) fn open_or_create(folder: &Path, spec: &MapSpec<'_>) -> Result<Map> {
 }
 
 impl Maps {
-    /// Without pins, for trials.
+    /// Creates the maps without pins, for trials.
     pub(crate) fn create(dns: bool, reports: bool) -> Result<Self> {
         Ok(Self {
             sockets: create(&SOCKETS_MAP)?,
@@ -135,7 +135,7 @@ impl Maps {
         })
     }
 
-    /// Opens the pinned maps of a folder, and creates those that are absent.
+    /// Opens the pinned maps of a directory, and creates missing ones.
     pub(crate) fn pinned(folder: &Path, dns: bool, reports: bool) -> Result<Self> {
         let of_events = || events::Maps::pinned(folder);
         Ok(Self {
@@ -150,14 +150,14 @@ impl Maps {
         })
     }
 
-    /// Sets whose connections pass: those of the namespace that has this id in the pod's.
+    /// Sets the namespace whose connections pass, by its id in the pod's namespace.
     pub(crate) fn set_node(&self, id: Option<i32>) -> Result<()> {
         let number = id.map_or(NODE_NONE, |id| id.wrapping_add(1));
         let written = self.node.set(&NODE_KEY, &number.to_ne_bytes());
         written.map_err(|e| failed("write", &format!("map {}", NODE_MAP.name), &e))
     }
 
-    /// In the order of `MapRef`.
+    /// Returns the maps in the order of `MapRef`.
     pub(crate) fn list(&self) -> Vec<&Map> {
         [&self.sockets, &self.counts, &self.node]
             .into_iter()
@@ -167,12 +167,12 @@ impl Maps {
     }
 }
 
-/// The counters of a pod's pinned map, with their names.
+/// Returns the counters of a pod's pinned map, with their names.
 pub(crate) fn counters(folder: &Path) -> Option<Vec<(&'static str, u64)>> {
     sums(&folder.join(COUNTS_MAP.name), COUNTERS)
 }
 
-/// The sums over all CPUs of a pinned map, with a name each.
+/// Returns the sums over all CPUs of a pinned map, with their names.
 pub(crate) fn sums(
     pin: &Path,
     names: impl IntoIterator<Item = &'static str>,
@@ -187,12 +187,12 @@ pub(crate) fn sums(
     names.into_iter().enumerate().map(read).collect()
 }
 
-/// What a folder remembers from before, without creating anything.
+/// Opens the map of previous values in a directory, without creating it.
 pub(crate) fn before(folder: &Path) -> Result<Option<Map>> {
     open(&folder.join(BEFORE_MAP.name))
 }
 
-/// A pinned map; `None`: nothing is pinned there, or no map.
+/// Opens a pinned map; `None`: nothing is pinned there, or not a map.
 pub(crate) fn open(path: &Path) -> Result<Option<Map>> {
     match open_pin(path) {
         Ok(Pinned::Map(map)) => Ok(Some(map)),
@@ -209,16 +209,16 @@ fn opened(folder: &Path, spec: &MapSpec<'_>) -> Option<Map> {
     }
 }
 
-/// What the pinned map of the node's namespace says, without creating anything.
+/// The contents of the pinned map with the node's namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Node {
-    /// Of the map.
+    /// The id of the map.
     pub(crate) map: u32,
-    /// The id of the node's namespace in the pod's. `None`: none is let through.
+    /// The id of the node's namespace in the pod's. `None`: no namespace is exempt.
     pub(crate) id: Option<i32>,
 }
 
-/// `None`: there is no such map, or it cannot be read.
+/// Reads the map, without creating it. `None`: it does not exist, or cannot be read.
 pub(crate) fn node(folder: &Path) -> Option<Node> {
     let map = opened(folder, &NODE_MAP)?;
     let value = map.get(&NODE_KEY).ok()??;

@@ -1,4 +1,4 @@
-//! Assembled instructions: load them, and read the verifier's log against the source.
+//! Assembled instructions: loading, and mapping the verifier's log to the source.
 
 use std::fmt;
 use std::io;
@@ -6,11 +6,11 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::panic::Location;
 use weir_bpf::{BPF_PROG_TYPE_SCHED_CLS, LoadError, Map, Program, ProgramSpec};
 
-/// The position of a map in the list that code is loaded with.
+/// The position of a map in the list passed to [`Code::load`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapRef(pub usize);
 
-/// How many of the verifier's last lines an error shows.
+/// Number of the verifier's last lines that an error shows.
 const SHOWN_LINES: usize = 4;
 
 /// Assembled instructions, which need their maps to be loaded.
@@ -28,9 +28,9 @@ pub struct Refused {
     pub program: String,
     /// The errno.
     pub error: io::Error,
-    /// The instruction that the verifier wrote last about, and the source line that made it.
+    /// The last instruction in the verifier's log, and the source line that appended it.
     pub at: Option<(usize, String)>,
-    /// Everything that the verifier wrote.
+    /// The log of the verifier.
     pub log: String,
 }
 
@@ -75,14 +75,14 @@ impl Code {
         }
     }
 
-    /// Each is a `struct bpf_insn`. Addresses of maps are zero.
+    /// The instructions, each a `struct bpf_insn`. Addresses of maps are zero.
     #[must_use]
     pub fn bytes(&self) -> &[[u8; 8]] {
         &self.bytes
     }
 
-    /// A number that differs, in all likelihood, for different code: FNV-1a over instructions and positions of maps. It
-    /// recognizes what an earlier version of weir loaded; it is no protection against an adversary.
+    /// A hash of the code: FNV-1a over instructions and positions of maps. It recognizes programs that an earlier version of weir
+    /// loaded, and is not cryptographic.
     #[must_use]
     pub fn digest(&self) -> u64 {
         let maps = self.maps.iter().flat_map(|(at, map)| [*at, map.0]);
@@ -93,10 +93,10 @@ impl Code {
         })
     }
 
-    /// Loads it as a program of traffic control, with these maps.
+    /// Loads the code as a program of traffic control, with these maps.
     ///
     /// # Errors
-    /// The kernel refuses it, or a map is missing.
+    /// The kernel refuses the program, or a map is missing.
     pub fn load(&self, name: &str, maps: &[&Map]) -> Result<Program, Box<Refused>> {
         let mut bytes = self.bytes.clone();
         for (at, map) in &self.maps {
@@ -136,7 +136,7 @@ impl Code {
     }
 }
 
-/// The instruction that the verifier's log is about at its end: the last line that begins as `12: (85) call ...`.
+/// Returns the last instruction in the verifier's log: that of the last line of the form `12: (85) call ...`.
 fn last_instruction(log: &str) -> Option<usize> {
     let number = |line: &str| {
         let (number, rest) = line.split_once(": ")?;

@@ -10,7 +10,7 @@ pub enum Helper {
     MapUpdate = 2,
     /// `bpf_map_delete_elem(map, key)`
     MapDelete = 3,
-    /// `bpf_ktime_get_ns()`: since the machine was started. Not reserved for the GPL since 5.8
+    /// `bpf_ktime_get_ns()`: time since boot. Not reserved for the GPL since 5.8
     KtimeGetNs = 5,
     /// `bpf_skb_store_bytes(skb, offset, from, length, flags)`
     StoreBytes = 9,
@@ -18,7 +18,7 @@ pub enum Helper {
     L3Checksum = 10,
     /// `bpf_l4_csum_replace(skb, offset, from, to, flags)`
     L4Checksum = 11,
-    /// `bpf_skb_vlan_push(skb, protocol, tag)`. Since 4.3; tests send tagged frames by it
+    /// `bpf_skb_vlan_push(skb, protocol, tag)`. Since 4.3; tests use it to send tagged frames
     VlanPush = 18,
     /// `bpf_redirect(index, flags)`. Since 4.4
     Redirect = 23,

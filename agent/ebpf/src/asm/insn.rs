@@ -17,7 +17,7 @@ pub enum Reg {
     R10,
 }
 
-/// What is loaded from memory or stored there.
+/// The size of a load or store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     /// One byte.
@@ -30,7 +30,7 @@ pub enum Size {
     D,
 }
 
-/// `BPF_ADD` and its like, of 64 bits.
+/// Operations on 64 bits, such as `BPF_ADD`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Alu {
@@ -43,7 +43,7 @@ pub enum Alu {
     Xor,
 }
 
-/// When a jump is made. Comparisons are of 64 bits without a sign.
+/// The condition of a jump. Comparisons are unsigned, on 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum If {
     /// `==`
@@ -58,7 +58,7 @@ pub enum If {
     Any,
 }
 
-/// A register or a number of 32 bits, which is extended with its sign.
+/// A register, or a 32-bit number, which is sign-extended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// A register.
@@ -90,7 +90,7 @@ pub(super) struct Insn {
 }
 
 impl Insn {
-    /// In the order of the machine; the two registers are bit fields.
+    /// Returns the bytes in host order; the two registers are bit fields.
     pub(super) fn bytes(self) -> [u8; 8] {
         let registers = match cfg!(target_endian = "little") {
             true => self.src << 4 | self.dst,
@@ -157,7 +157,7 @@ impl If {
     }
 }
 
-/// The source bit, the register and the number of an operand.
+/// Returns the source bit, the register and the number of an operand.
 pub(super) fn split(operand: Operand) -> (u8, u8, i32) {
     match operand {
         Operand::Reg(reg) => (BPF_X, reg as u8, 0),

@@ -1,8 +1,8 @@
 //! An assembler for eBPF: `struct bpf_insn` (`linux/bpf.h`, Documentation/bpf/standardization/instruction-set.rst).
 //!
-//! Each method of [`Assembler`] appends one instruction and is named by what it does; jumps go to [`Label`]s. Mistakes that
-//! can only be seen at the end (a label that stands nowhere, a jump over more than 32,767 instructions) are errors of
-//! [`Assembler::finish`]. The source line of every instruction is kept, so that the verifier's log can be read against it.
+//! Each method of [`Assembler`] appends one instruction and is named after it; jumps go to [`Label`]s. Mistakes that
+//! can only be detected at the end (an unbound label, a jump over more than 32,767 instructions) are errors of
+//! [`Assembler::finish`]. The source line of every instruction is kept, to map the verifier's log to the source.
 
 mod code;
 mod helper;
@@ -18,14 +18,14 @@ pub use insn::{Alu, If, Operand, Reg, Size};
 use std::fmt;
 use std::panic::Location;
 
-/// A place in the code that jumps go to.
+/// The target of jumps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label(usize);
 
-/// Why code cannot be assembled: a mistake in weir's own source.
+/// An assembly error: a mistake in weir's own source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AsmError {
-    /// What is wrong.
+    /// The mistake.
     pub reason: &'static str,
     /// The source line that appended the instruction.
     pub place: String,
@@ -44,7 +44,7 @@ impl std::error::Error for AsmError {}
 pub struct Assembler {
     code: Vec<Insn>,
     places: Vec<&'static Location<'static>>,
-    /// Where each label stands.
+    /// The instruction before which each label is bound.
     labels: Vec<Option<usize>>,
     /// Instructions that jump, and the label they jump to.
     jumps: Vec<(usize, Label)>,
@@ -65,20 +65,20 @@ impl Assembler {
         });
     }
 
-    /// Nothing yet.
+    /// Creates an assembler without instructions.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A label that stands nowhere yet.
+    /// Creates an unbound label.
     #[must_use = "a label is for jumps"]
     pub fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)
     }
 
-    /// The label stands before the next instruction.
+    /// Binds the label before the next instruction.
     pub fn bind(&mut self, label: Label) {
         let here = self.code.len();
         if let Some(place) = self.labels.get_mut(label.0) {
@@ -165,7 +165,7 @@ impl Assembler {
         self.push(code, dst as u8, src, 0, imm);
     }
 
-    /// `call HELPER`: arguments in `R1` to `R5`, which are lost, and the result in `R0`.
+    /// `call HELPER`: arguments in `R1` to `R5`, which are clobbered, and the result in `R0`.
     #[track_caller]
     pub fn call(&mut self, helper: Helper) {
         self.push(BPF_JMP | BPF_CALL, 0, 0, 0, helper as i32);
@@ -177,10 +177,10 @@ impl Assembler {
         self.push(BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
     }
 
-    /// Joins jumps with their labels.
+    /// Resolves the labels of jumps.
     ///
     /// # Errors
-    /// A label that stands nowhere, or a jump over more than 32,767 instructions.
+    /// An unbound label, or a jump over more than 32,767 instructions.
     pub fn finish(mut self) -> Result<Code, AsmError> {
         for (at, label) in &self.jumps {
             let place = self.places.get(*at);

@@ -1,4 +1,4 @@
-//! The maps of events: the ring and what is watched, which all namespaces share, and the pace of each.
+//! The maps of events: the ring and the watch map, which all namespaces share, and the pace map of each namespace.
 
 use crate::failed;
 use crate::inpod::layout::{PACE_COUNT, WATCH_LOST};
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use weir_bpf::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_RINGBUF, Map, MapSpec};
 use weir_netlink::Result;
 
-/// Bytes of the ring: some 680 events. A power of two, and a multiple of the page on every machine.
+/// Size of the ring in bytes: about 680 events. A power of two, and a multiple of the page size on every architecture.
 const ROOM: u32 = 64 << 10;
 pub(super) const RING_MAP: MapSpec<'_> = MapSpec {
     kind: BPF_MAP_TYPE_RINGBUF,
@@ -36,12 +36,12 @@ const PACE_MAP: MapSpec<'_> = MapSpec {
 };
 pub(super) const KEY_0: [u8; 4] = [0; 4];
 
-/// The maps of events of one namespace. They live as long as this value, a program that uses them, or a pin.
+/// The maps of events of one namespace. They exist as long as this value, a program that uses them, or a pin.
 #[derive(Debug)]
 pub(crate) struct Maps([Map; 3]);
 
 impl Maps {
-    /// Without pins, for trials.
+    /// Creates the maps without pins, for trials.
     pub(crate) fn create() -> Result<Self> {
         Ok(Self([
             create(&RING_MAP)?,
@@ -50,7 +50,7 @@ impl Maps {
         ]))
     }
 
-    /// Opens those of a folder of a namespace and those that all folders share, and creates what is absent.
+    /// Opens the map in the directory of a namespace and the shared maps, and creates missing ones.
     pub(crate) fn pinned(folder: &Path) -> Result<Self> {
         let shared = shared(folder);
         let ring = open_or_create(shared, &RING_MAP)?;
@@ -67,18 +67,18 @@ impl Maps {
         Ok(Self([ring, watch, pace]))
     }
 
-    /// In the order of the programs' references.
+    /// Returns the maps in the order of the programs' references.
     pub(crate) fn list(&self) -> impl Iterator<Item = &Map> {
         self.0.iter()
     }
 }
 
-/// Where what all namespaces share is pinned: above the folder of the layout.
+/// Returns the directory of the shared pins, which is the parent of the layout's directory.
 fn shared(folder: &Path) -> &Path {
     folder.ancestors().nth(2).unwrap_or(folder)
 }
 
-/// The pins of the maps that programs of this folder use for events.
+/// Returns the pins of the maps that programs of this directory use for events.
 pub(crate) fn pins(folder: &Path) -> [PathBuf; 3] {
     let shared = shared(folder);
     [
@@ -88,10 +88,10 @@ pub(crate) fn pins(folder: &Path) -> [PathBuf; 3] {
     ]
 }
 
-/// Whether this kernel has ring buffers: by creating one.
+/// Tests whether this kernel supports ring buffers by creating one.
 ///
 /// # Errors
-/// bpf(2) is not permitted, or there is no memory: it is not known.
+/// bpf(2) is not permitted, or there is no memory, so the answer is unknown.
 pub(crate) fn is_supported() -> Result<bool> {
     static KNOWN: OnceLock<bool> = OnceLock::new();
     if let Some(known) = KNOWN.get() {
@@ -107,7 +107,7 @@ pub(crate) fn is_supported() -> Result<bool> {
 
 const SHARED: [&str; 2] = [RING_MAP.name, WATCH_MAP.name];
 
-/// Unpins what is shared once no namespace is left. The caller holds the lock.
+/// Unpins the shared maps once no namespace is left. The caller holds the lock.
 pub(crate) fn forget(bpffs: &Bpffs) -> Result<()> {
     match is_left(bpffs)? {
         true => SHARED
@@ -117,7 +117,7 @@ pub(crate) fn forget(bpffs: &Bpffs) -> Result<()> {
     }
 }
 
-/// Something is pinned that namespaces share, and none is left that uses it.
+/// True if shared maps are pinned, and no namespace is left that uses them.
 pub(crate) fn is_left(bpffs: &Bpffs) -> Result<bool> {
     let weir = bpffs.weir();
     let is_shared = |path: PathBuf| SHARED.iter().any(|name| path.ends_with(name));

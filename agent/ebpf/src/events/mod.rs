@@ -1,8 +1,8 @@
-//! What programs report of packets: events in a ring buffer, which one process reads.
+//! Events about packets, which programs write to a ring buffer that one process reads.
 //!
-//! All namespaces of a node share one ring and one map `weir_watch` beside the folders of pins, so that a reader has one thing to
-//! wait for, whatever the number of pods. Programs write nothing until a reader says in that map what it watches, no more than a
-//! few events of one namespace in a second, and count those that they did not write. A kernel without ring buffers (before 5.8)
+//! All namespaces of a node share one ring and one map `weir_watch` beside the directories of pins, so that a reader polls a single
+//! descriptor, independent of the number of pods. Programs write no event until a reader selects reasons in that map, and at most a
+//! few events per namespace and second; they count the events that they drop. A kernel without ring buffers (before 5.8)
 //! has the counters only.
 
 mod maps;
@@ -17,14 +17,14 @@ use crate::inpod::layout::*;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What happened to a packet.
+/// The verdict on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// It goes to ztunnel.
+    /// Redirected to ztunnel.
     Captured,
-    /// It passes without ztunnel, as it is to.
+    /// Passed without ztunnel, as desired.
     Passed,
-    /// It was dropped.
+    /// Dropped.
     Dropped,
 }
 
@@ -43,7 +43,7 @@ impl Verdict {
     }
 }
 
-/// Numbers of reasons: what becomes of the packet, a word for programs, and one for people.
+/// The reasons: number, verdict, name in metrics, and description.
 const REASONS: [(i32, Verdict, &str, &str); 14] = {
     use Verdict::{Captured, Dropped, Passed};
     [
@@ -145,12 +145,12 @@ impl Reason {
     }
 
     fn row(self) -> (i32, Verdict, &'static str, &'static str) {
-        // Only rows of the table are made.
+        // A `Reason` is always an index into the table.
         let first = (0, Verdict::Dropped, "unknown", "unknown");
         REASONS.get(self.0).copied().unwrap_or(first)
     }
 
-    /// What became of the packet.
+    /// Returns the verdict on the packet.
     #[must_use]
     pub fn verdict(self) -> Verdict {
         self.row().1
@@ -163,14 +163,14 @@ impl Reason {
     }
 }
 
-/// In words.
+/// Writes the description.
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.row().3)
     }
 }
 
-/// One end of a packet; the port only where it is known.
+/// One end of a packet, with the port if known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct End {
     /// The address.
@@ -188,27 +188,27 @@ impl fmt::Display for End {
     }
 }
 
-/// An event. A record is, in the order of the machine: the inode of the namespace whose maps the program uses (8 bytes), the
+/// An event. A record has these fields in host order: the inode of the namespace whose maps the program uses (8 bytes), the
 /// number of the reason, the index of the interface, the letter of the program, the length of the frame (4 each), 60 bytes of
-/// the packet from its IP header, and how many of these are there (4).
+/// the packet from its IP header, and the number of valid bytes among these (4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The inode of the network namespace: the pod's, or for programs at the node that of the node.
+    /// The inode of the network namespace: the pod's, or the node's for programs at the node.
     pub netns: u64,
-    /// What became of the packet, and why.
+    /// The reason, which implies the verdict.
     pub reason: Reason,
     /// The index of the interface, in the namespace where the program runs.
     pub interface: u32,
-    /// Whether the program looks at what leaves a pod, or at what goes to it.
+    /// True if the program handles packets that leave a pod, false for packets to it.
     pub leaves: bool,
-    /// Bytes of the frame.
+    /// Length of the frame in bytes.
     pub length: u32,
     /// Source and destination; `None`: the IP header could not be read.
     pub ends: Option<[End; 2]>,
 }
 
 impl Event {
-    /// `None`: the record is none of this version of weir.
+    /// Decodes a record. `None`: it was not written by this version of weir.
     fn of(record: &[u8]) -> Option<Self> {
         let place = |at: i16| usize::try_from(at).ok();
         let word = |at: i16| {
@@ -234,7 +234,7 @@ impl Event {
         })
     }
 
-    /// The end that is the pod's.
+    /// Returns the pod's end.
     #[must_use]
     pub fn own(&self) -> Option<End> {
         let [source, destination] = self.ends?;
@@ -247,7 +247,7 @@ impl Event {
     }
 }
 
-/// Without the namespace.
+/// Writes the event without its namespace.
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.ends {
@@ -258,7 +258,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// Addresses, and ports if the header behind that of IP has some and is there.
+/// Returns addresses, and ports if a TCP or UDP header follows the IP header.
 fn ends(packet: &[u8]) -> Option<[End; 2]> {
     let (source, destination, protocol, at): (IpAddr, IpAddr, u8, usize) =
         match packet.first()? >> 4 {

@@ -1,4 +1,4 @@
-//! Reads the ring.
+//! The reader of the ring.
 
 use super::maps::{KEY_0, RING_MAP, WATCH_MAP};
 use super::{Event, REASONS, Verdict};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use weir_bpf::{Map, Pinned, Ring, open_pin};
 use weir_netlink::{Error, Result};
 
-/// Events that one call of [`Reader::read`] takes at most.
+/// Maximum number of events per call of [`Reader::read`].
 const AT_ONCE: usize = 1024;
 
 /// Reads the events of a node. There is one reader at a time.
@@ -25,11 +25,11 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Programs report what has one of these verdicts from now on. `None`: nothing is attached yet, or the kernel has no ring
-    /// buffers.
+    /// Opens the ring and makes programs report packets with one of these verdicts. `None`: no program is attached yet, or the kernel
+    /// has no ring buffers.
     ///
     /// # Errors
-    /// Another process reads; or the pins cannot be opened.
+    /// Another process reads the events; or the pins cannot be opened.
     pub fn open(bpffs: &Bpffs, verdicts: &[Verdict]) -> Result<Option<Self>> {
         let weir = bpffs.weir();
         let layout = weir.join(LAYOUT);
@@ -69,7 +69,7 @@ impl Reader {
         Ok(value.unwrap_or_default())
     }
 
-    /// Events that are not written meanwhile may be missing in the count of those that are lost.
+    /// Writes the mask. Events lost at the same time may be missing in the count of lost events, which is overwritten.
     fn set(&self, mask: u64) -> Result<()> {
         let mut value = self.value()?;
         if let Some(place) = value.first_chunk_mut() {
@@ -79,7 +79,7 @@ impl Reader {
         written.map_err(|e| failed("write", "map weir_watch", &e))
     }
 
-    /// Waits until something is reported. False: nothing was, in that time.
+    /// Waits for an event. Returns false after a timeout.
     ///
     /// # Errors
     /// poll(2) fails.
@@ -88,10 +88,10 @@ impl Reader {
         ready.map_err(|e| failed("wait for", "events of packets", &e))
     }
 
-    /// The events that are there, some thousand at most.
+    /// Reads the available events, about a thousand at most.
     ///
     /// # Errors
-    /// What is there are no events; they were skipped.
+    /// The ring has invalid records, which were skipped.
     pub fn read(&mut self) -> Result<Vec<Event>> {
         let mut events = Vec::new();
         let take = |record: &[u8]| events.extend(Event::of(record));
@@ -100,7 +100,7 @@ impl Reader {
         Ok(events)
     }
 
-    /// How many events were not reported since the ring was made: too many came from one namespace, or nobody read.
+    /// Returns the number of events lost since the ring was created: one namespace exceeded its rate, or the ring was full.
     ///
     /// # Errors
     /// The map cannot be read.
@@ -111,7 +111,7 @@ impl Reader {
         Ok(lost.map_or(0, |bytes| u64::from_ne_bytes(*bytes)))
     }
 
-    /// Programs still write to this ring: it was not removed, nor another one made.
+    /// True if programs still write to this ring: it was neither removed nor replaced by another one.
     #[must_use]
     pub fn is_current(&self) -> bool {
         match open_pin(&self.pin) {
@@ -123,7 +123,7 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        // A ring that nobody reads is full soon, and then every event costs the programs something for nothing.
+        // Without a reader the ring is soon full, and every further event is wasted work in the programs.
         let _ = self.set(0);
     }
 }

@@ -1,4 +1,4 @@
-//! What the programs share with each other and with the kernel: marks, maps, counters, places on the stack.
+//! Values that the programs share with each other and with the kernel: marks, maps, counters, offsets on the stack.
 
 use crate::asm::MapRef;
 
@@ -22,14 +22,14 @@ pub(crate) const BPF_TCP_TIME_WAIT: i32 = 6;
 pub(crate) const BPF_TCP_LISTEN: i32 = 10;
 /// The header that `bpf_skb_load_bytes_relative` counts from: that of the link.
 pub(crate) const BPF_HDR_START_MAC: i32 = 0;
-/// The IP header, whatever the kind of the link.
+/// The IP header, independent of the kind of the link.
 pub(crate) const BPF_HDR_START_NET: i32 = 1;
 pub(crate) const BPF_F_INGRESS: i32 = 1;
 pub(crate) const BPF_F_PSEUDO_HDR: i32 = 0x10;
 pub(crate) const BPF_F_MARK_MANGLED_0: i32 = 0x20;
 pub(crate) const BPF_SK_STORAGE_GET_F_CREATE: i32 = 1;
 
-/// `TC_ACT_UNSPEC`, and `TCX_NEXT`: programs of other writers and filters of clsact decide.
+/// `TC_ACT_UNSPEC`, and `TCX_NEXT`: the next program of the hook, or the next filter of clsact, decides.
 pub(crate) const NEXT: i32 = -1;
 /// `TC_ACT_SHOT`, and `TCX_DROP`
 pub(crate) const DROP: i32 = 2;
@@ -41,14 +41,14 @@ pub(crate) const IPPROTO_UDP: i32 = 17;
 
 /// Every lower bit of a mark that ambient mode compares.
 pub(crate) const MASK: i32 = 0xfff;
-/// Packets of ztunnel.
+/// The mark of ztunnel's packets.
 pub(crate) const ZTUNNEL: i32 = 0x539;
-/// The packet is for a socket of this namespace although its destination is another host: the policy rule of ambient
+/// The packet is for a socket of this namespace, although its destination is another host: the policy rule of ambient
 /// mode compares these bits under [`MASK`], and its route leads to `lo`.
 pub(crate) const LOCAL: i32 = 0x111;
-/// As [`LOCAL`], and ztunnel's outbound listener gets what has no connection yet.
+/// Like [`LOCAL`], and packets without a connection go to ztunnel's outbound listener.
 pub(crate) const OUTBOUND: i32 = 0x1000 | LOCAL;
-/// As [`LOCAL`], and the packet is a DNS query.
+/// Like [`LOCAL`], and the packet is a DNS query.
 pub(crate) const QUERY: i32 = 0x2000 | LOCAL;
 
 /// `lo` has this index in every network namespace (`LOOPBACK_IFINDEX`).
@@ -60,20 +60,20 @@ pub(crate) const ETHERNET: i16 = 14;
 pub(crate) const SOCKETS: MapRef = MapRef(0);
 /// [`COUNTERS`], 64 bits each.
 pub(crate) const COUNTS: MapRef = MapRef(1);
-/// The node's network namespace: [`NODE_NONE`], or its id in this one and one more.
+/// The node's network namespace: [`NODE_NONE`], or its id in this namespace plus one.
 pub(crate) const NODE: MapRef = MapRef(2);
-/// The servers that DNS queries were sent to, by the sender. Only with the capture of DNS.
+/// The servers that DNS queries were sent to, by sender. Only with DNS capture.
 pub(crate) const QUERIES: MapRef = MapRef(3);
 
-/// A value of [`NODE`]: no namespace, as the kernel makes the map.
+/// A value of [`NODE`]: no namespace. The kernel initializes the map with it.
 pub(crate) const NODE_NONE: i32 = 0;
 
-/// A key of [`QUERIES`]: 16 bytes of address, 2 of port, 2 of protocol.
+/// Size of a key of [`QUERIES`]: 16 bytes of address, 2 of port, 2 of protocol.
 pub(crate) const QUERY_KEY: i16 = 20;
-/// A value of [`QUERIES`]: the server's address.
+/// Size of a value of [`QUERIES`]: the server's address.
 pub(crate) const QUERY_VALUE: i16 = 16;
 
-/// What is counted. Connections are counted at their first packet, and again at each repetition of it.
+/// The counters. Connections are counted at their first packet, and again at each retransmission of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(crate) enum Count {
@@ -86,9 +86,9 @@ pub(crate) enum Count {
     Malformed,
     OutOfMemory,
     Unassigned,
-    /// At the node only, as all that follow.
+    /// At the node only, like all that follow.
     NoProxy,
-    /// The pod's end has none of the addresses that are captured.
+    /// The pod's end has an address that is not captured.
     Unlisted,
 }
 
@@ -105,23 +105,23 @@ pub const COUNTERS: [&str; 9] = [
     "dropped: the kernel refused the listener",
 ];
 
-/// Why a first packet of a connection is not captured: further numbers of an event.
+/// The reasons why the first packet of a connection is not captured: further reason numbers of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(crate) enum Pass {
-    /// Its end is the address of probes.
+    /// One end has the address of probes.
     Probe = 16,
     /// No socket of the pod sent it.
     Forwarded,
-    /// From the node itself, or to it. In a pod: a socket of the node's namespace made the connection.
+    /// From the node itself, or to it. In a pod: a socket of the node's namespace opened the connection.
     Node,
     /// A peer or a port is excluded.
     Excluded,
 }
 
-/// Bytes of the packet in an event: the header of IPv6 with that of TCP.
+/// Bytes of the packet in an event: an IPv6 header and a TCP header.
 pub(crate) const EVENT_HEADERS: i16 = 60;
-/// What an event has: see [`crate::events::Event`].
+/// Offsets in an event: see [`crate::events::Event`].
 pub(crate) const EVENT_NETNS: i16 = 0;
 pub(crate) const EVENT_REASON: i16 = 8;
 pub(crate) const EVENT_IFINDEX: i16 = 12;
@@ -130,25 +130,25 @@ pub(crate) const EVENT_LENGTH: i16 = 20;
 pub(crate) const EVENT_PACKET: i16 = 24;
 pub(crate) const EVENT_THERE: i16 = EVENT_PACKET + EVENT_HEADERS;
 pub(crate) const EVENT_SIZE: i16 = EVENT_THERE + 4;
-/// The value that all programs share: which numbers are reported, one bit each, and how many events were not.
+/// Offsets in the value of `weir_watch`, which all programs share: the mask of reported numbers, and the number of lost events.
 pub(crate) const WATCH_MASK: i16 = 0;
 pub(crate) const WATCH_LOST: i16 = 8;
-/// The value of one namespace: its inode, the second of which events are counted, and how many there were in it.
+/// Offsets in the value of `weir_pace`, one per namespace: its inode, the current second, and the number of events in it.
 pub(crate) const PACE_NETNS: i16 = 0;
 pub(crate) const PACE_SECOND: i16 = 8;
 pub(crate) const PACE_COUNT: i16 = 16;
-/// Events of one namespace in a second (2^30 nanoseconds), some more where processors count at the same time.
+/// Maximum number of events per namespace and second (2^30 nanoseconds); a few more if processors count at the same time.
 pub(crate) const EVENTS_IN_A_SECOND: i32 = 10;
 
-// The stack, below R10. The IP header is over the tuple's end on purpose: 40 bytes, 8-byte aligned.
+// Offsets on the stack, relative to R10. The IP header ends where the tuple begins: 40 bytes, 8-byte aligned.
 /// `struct bpf_sock_tuple`: 12 bytes for IPv4, 36 for IPv6.
 pub(crate) const TUPLE: i16 = -40;
 pub(crate) const HEADER: i16 = -80;
 /// The first 14 bytes of the TCP header, 4 of the UDP header, 8 of an extension header.
 pub(crate) const PORTS: i16 = -96;
-/// Key of [`COUNTS`].
+/// The key of [`COUNTS`].
 pub(crate) const INDEX: i16 = -100;
-/// Flags for corrections of a checksum.
+/// Flags for checksum updates.
 pub(crate) const FLAGS: i16 = -104;
 /// Zeros, or a number that is stored into the packet.
 pub(crate) const SCRATCH: i16 = -120;
@@ -157,7 +157,7 @@ pub(crate) const KEY: i16 = -144;
 pub(crate) const VALUE: i16 = -160;
 /// An event: see [`crate::events`].
 pub(crate) const EVENT: i16 = VALUE - EVENT_SIZE;
-/// Addresses of values of maps, while an event is made.
+/// Addresses of map values, while an event is built.
 pub(crate) const WATCH_AT: i16 = EVENT - 8;
 pub(crate) const PACE_AT: i16 = EVENT - 16;
 /// Key and value of a map of connections, at the node only.

@@ -1,4 +1,4 @@
-//! Redirection inside of the pod's namespace, without any netfilter object.
+//! Redirection inside the pod's namespace, without any netfilter object.
 //!
 //! ```text
 //! application -> eth0 egress [Egress] --redirect--> lo ingress [Loopback] --sk_assign--> ztunnel 15001
@@ -8,7 +8,7 @@
 //! process of the node, as the kubelet with its probes -> eth0 ingress [Ingress] -> application -> eth0
 //! ```
 //! Packets keep their addresses, so the local address of a connection that ztunnel accepts is its original destination.
-//! Those for another host are marked; the policy rule and the local route of ambient mode keep them in this namespace.
+//! Packets for another host are marked; the policy rule and the local route of ambient mode keep them in this namespace.
 
 pub(crate) mod layout;
 pub(crate) mod nat;

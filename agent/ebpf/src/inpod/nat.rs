@@ -1,7 +1,7 @@
 //! DNS: queries are translated to ztunnel's address at loopback, and its answers back.
 //!
-//! ztunnel listens for DNS at 127.0.0.1 and ::1, and its sockets there are not transparent, so that packets must have
-//! these addresses. A map remembers, by the sender's address, port and protocol, which server was asked.
+//! ztunnel listens for DNS at 127.0.0.1 and ::1, and its sockets there are not transparent, so packets must have
+//! these addresses. A map stores the server of each query, by the sender's address, port and protocol.
 
 use super::layout::*;
 use super::packet::{Builder, TUPLE_SIZE, be16};
@@ -10,7 +10,7 @@ use crate::asm::{Alu, Helper, If, MapRef, Operand, Reg, Size};
 use Reg::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Where ztunnel listens for DNS.
+/// ztunnel's port for DNS.
 pub(crate) const PROXY_PORT: u16 = 15053;
 pub(crate) const DNS_PORT: u16 = 53;
 /// Offsets of the checksums in the headers.
@@ -46,7 +46,7 @@ fn key(b: &mut Builder, end: End) {
     b.asm.store(Size::H, R10, KEY + 18, R8);
 }
 
-/// Remembers which server the sender asks; if there is no room, the packet is dropped.
+/// Stores the server that the sender queries; if the map is full, the packet is dropped.
 #[track_caller]
 pub(crate) fn remember(b: &mut Builder, queries: MapRef) {
     key(b, End::Source);
@@ -75,7 +75,7 @@ pub(crate) fn remember(b: &mut Builder, queries: MapRef) {
     b.asm.bind(added);
 }
 
-/// On `lo`, for packets without the mark of outbound connections: translates queries and answers, and lets all pass.
+/// On `lo`, for packets without the mark of outbound connections: translates queries and answers, and passes all packets.
 #[track_caller]
 pub(super) fn translate(b: &mut Builder) {
     let [query, answer] = [(); 2].map(|()| b.asm.label());
@@ -88,7 +88,7 @@ pub(super) fn translate(b: &mut Builder) {
 
     b.asm.bind(query);
     b.parse(Udp::Read);
-    // The new address of the destination.
+    // The new destination address.
     let v6 = Ipv6Addr::LOCALHOST.octets();
     let [a, bb, c, d, e, f, g, h, low @ ..] = v6;
     let v4 = Ipv4Addr::LOCALHOST.octets();
@@ -107,7 +107,7 @@ pub(super) fn translate(b: &mut Builder) {
     b.asm.store(Size::W, R10, VALUE, R1);
     b.asm.bind(over);
     rewrite(b, End::Destination, PROXY_PORT);
-    // The policy rule of ambient mode compares only these bits, but nothing else needs the others.
+    // The policy rule of ambient mode compares only these bits; the others are not needed any longer.
     b.asm.mov(R1, LOCAL);
     b.asm.store(Size::W, R6, SKB_MARK, R1);
     b.asm.jump(pass);
@@ -124,7 +124,7 @@ pub(super) fn translate(b: &mut Builder) {
     b.asm.jump(pass);
 }
 
-/// Gives an answer the address of the server that was asked. Others pass: someone asked ztunnel itself.
+/// Sets the source of an answer to the server that was queried. An answer without an entry passes: the query was to ztunnel itself.
 #[track_caller]
 pub(crate) fn answer_from_server(b: &mut Builder, queries: MapRef) {
     key(b, End::Destination);
@@ -144,12 +144,12 @@ pub(crate) fn value_from(b: &mut Builder) {
     }
 }
 
-/// Writes the address at `VALUE` and a port to one end of the packet, and corrects the checksums.
+/// Writes the address at `VALUE` and a port to one end of the packet, and updates the checksums.
 #[track_caller]
 pub(crate) fn rewrite(b: &mut Builder, end: End, port: u16) {
     let place = i16::from(end == End::Destination);
     let [is_v4, done] = [(); 2].map(|()| b.asm.label());
-    // From here on R8 is where the checksum of the transport header is in the frame.
+    // From here on R8 is the offset of the transport header's checksum in the frame.
     let [udp, known] = [(); 2].map(|()| b.asm.label());
     let frame = i32::from(ETHERNET);
     b.asm.jump_if(If::Eq, R8, IPPROTO_UDP, udp);
@@ -158,7 +158,7 @@ pub(crate) fn rewrite(b: &mut Builder, end: End, port: u16) {
     b.asm.jump(known);
     b.asm.bind(udp);
     b.asm.mov(R8, UDP_CHECKSUM);
-    // No checksum stays none. In TCP it has no such meaning: there 0 is a checksum as any other.
+    // In UDP, 0 means no checksum, and stays 0. In TCP, 0 is a valid checksum.
     b.asm.store(Size::W, R10, FLAGS, BPF_F_MARK_MANGLED_0);
     b.asm.bind(known);
     b.asm.alu(Alu::Add, R7, frame);
@@ -203,14 +203,14 @@ pub(crate) fn rewrite(b: &mut Builder, end: End, port: u16) {
     store(b, Operand::Reg(R7), SCRATCH + 4, 2);
 }
 
-/// Sets ACK in the TCP header, at `R7` from the IP header. Destroys `R7` and `R8`.
+/// Sets ACK in the TCP header, at `R7` from the IP header. Clobbers `R7` and `R8`.
 #[track_caller]
 pub(crate) fn acknowledge(b: &mut Builder) {
     let asm = &mut b.asm;
     asm.store(Size::W, R10, FLAGS, 0);
     asm.store(Size::W, R10, SCRATCH, 0);
     asm.store(Size::W, R10, SCRATCH + 4, 0);
-    // The length of the header, and the flags.
+    // The header length and the flags.
     asm.load(Size::H, R1, R10, PORTS + 12);
     asm.store(Size::H, R10, SCRATCH, R1);
     asm.alu(Alu::Or, R1, be16(0x10));
@@ -223,7 +223,7 @@ pub(crate) fn acknowledge(b: &mut Builder) {
     store(b, Operand::Reg(R7), SCRATCH + 4, 2);
 }
 
-/// Corrects the checksum of the transport header for a word that changes.
+/// Updates the checksum of the transport header for a changed word.
 #[track_caller]
 fn replace(b: &mut Builder, from: i16, to: i16, flags: i32) {
     let asm = &mut b.asm;

@@ -1,14 +1,14 @@
-//! Parts of programs: read a packet, look up and assign sockets.
+//! Parts of programs that read a packet, and look up and assign sockets.
 
 use super::layout::*;
 use super::report::Events;
 use crate::asm::{Alu, Assembler, Helper, If, Label, MapRef, Reg, Size};
 use Reg::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 
-/// What `TUPLE` has for each family: bytes, and where the two ports are.
+/// The size of `TUPLE` for each family, and the offset of the two ports.
 pub(crate) const TUPLE_SIZE: [(i32, i16); 2] = [(12, TUPLE + 8), (36, TUPLE + 32)];
 
-/// A program under construction. `R6` is the packet everywhere.
+/// A program under construction. `R6` always holds the packet.
 pub(crate) struct Builder {
     pub(crate) asm: Assembler,
     /// Returns [`NEXT`].
@@ -17,17 +17,17 @@ pub(crate) struct Builder {
     pub(crate) drop: Label,
     /// Counts the number at `INDEX`, reports and drops.
     pub(super) refused: Label,
-    /// Where TCP goes that passes for a reason.
+    /// Labels for TCP that passes for a reason.
     pub(super) passed: Vec<(Label, Pass)>,
-    /// Where events go; `None`: the kernel has no ring buffer.
+    /// The destination of events; `None`: the kernel has no ring buffer.
     pub(super) events: Option<Events>,
     /// With IPv6.
     pub(crate) dual: bool,
-    /// Where ICMP goes on; without it, it passes.
+    /// Label for ICMP; `None`: it passes.
     pub(crate) icmp: Option<Label>,
 }
 
-/// A number as it is in a packet, compared with what was loaded from there.
+/// Converts a number to network order, for comparison with a value loaded from the packet.
 pub(crate) fn be16(number: u16) -> i32 {
     i32::from(u16::from_ne_bytes(number.to_be_bytes()))
 }
@@ -50,7 +50,7 @@ impl Builder {
         }
     }
 
-    /// Copies bytes of the packet, counted from its IP header, to the stack. `from` is a number or a register.
+    /// Copies bytes of the packet to the stack. `from`, a number or a register, is the offset from the IP header.
     #[track_caller]
     pub(crate) fn read(
         &mut self,
@@ -62,7 +62,7 @@ impl Builder {
         self.read_from(BPF_HDR_START_NET, from, to, length, failed);
     }
 
-    /// The same, counted from this `BPF_HDR_START_*`.
+    /// Like [`Self::read`], with an offset from this `BPF_HDR_START_*`.
     #[track_caller]
     pub(super) fn read_from(
         &mut self,
@@ -83,7 +83,7 @@ impl Builder {
         asm.jump_if(If::Ne, R0, 0, failed);
     }
 
-    /// Looks up the key that is on the stack there: `R0` is the value or null.
+    /// Looks up the key at this offset on the stack. `R0` is the address of the value, or null.
     #[track_caller]
     pub(crate) fn look_up(&mut self, map: MapRef, key: i16) {
         let asm = &mut self.asm;
@@ -93,7 +93,7 @@ impl Builder {
         asm.call(Helper::MapLookup);
     }
 
-    /// Copies the ports that were read into the tuple. `R1` is lost.
+    /// Copies the ports that were read into the tuple. Clobbers `R1`.
     #[track_caller]
     pub(crate) fn put_ports(&mut self) {
         let [ports4, over] = [(); 2].map(|()| self.asm.label());
@@ -109,7 +109,7 @@ impl Builder {
         asm.bind(over);
     }
 
-    /// Copies bytes within the stack. `R1` is lost.
+    /// Copies bytes within the stack. Clobbers `R1`.
     #[track_caller]
     pub(crate) fn copy(&mut self, from: i16, to: i16, length: i16, unit: Size) {
         let step = if unit == Size::D { 8 } else { 4 };
@@ -119,7 +119,7 @@ impl Builder {
         }
     }
 
-    /// Jumps if the tuple's address at this position (0 the source, 1 the destination) is this one.
+    /// Jumps if the tuple's address at this position (0: source, 1: destination) equals `v4` or `v6`.
     #[track_caller]
     pub(crate) fn jump_if_address(&mut self, position: i16, v4: [u8; 4], v6: [u8; 16], to: Label) {
         let [is_v4, over] = [(); 2].map(|()| self.asm.label());
@@ -142,7 +142,7 @@ impl Builder {
         asm.bind(over);
     }
 
-    /// Looks up the socket of the tuple, in this namespace: `R0`, or null.
+    /// Looks up the socket of the tuple in this namespace. `R0` is the socket, or null.
     #[track_caller]
     pub(crate) fn lookup(&mut self) {
         let asm = &mut self.asm;
@@ -156,8 +156,8 @@ impl Builder {
         asm.call(Helper::SkcLookupTcp);
     }
 
-    /// Jumps if a socket of the node's network namespace sent the packet. An address would not tell: masqueraded connections of
-    /// others have one of the node, too. `R7` and the tuple stay; `R8` and the header are lost.
+    /// Jumps if a socket of the node's network namespace sent the packet. The source address is not sufficient: masqueraded connections
+    /// of other hosts have one of the node, too. Keeps `R7` and the tuple; clobbers `R8` and the header.
     #[track_caller]
     pub(crate) fn jump_if_of_node(&mut self, to: Label) {
         let no = self.asm.label();
@@ -172,11 +172,11 @@ impl Builder {
         self.asm.bind(no);
     }
 
-    /// Jumps if a socket of the network namespace in `R4` sent the packet. `R8` and the header are lost.
+    /// Jumps if a socket of the network namespace in `R4` sent the packet. Clobbers `R8` and the header.
     #[track_caller]
     pub(crate) fn jump_if_sent_in(&mut self, to: Label) {
         let [v4, turned] = [(); 2].map(|()| self.asm.label());
-        // The socket has the packet's source as its own address.
+        // The local address of the socket is the source of the packet.
         if self.dual {
             self.asm.jump_if(If::Eq, R9, TUPLE_SIZE[0].0, v4);
             self.turn(16, Size::D);
@@ -188,8 +188,7 @@ impl Builder {
         self.jump_if_connected_in(to);
     }
 
-    /// Jumps if a socket of the network namespace in `R4` has the connection with the ends that are where the header was. `R8` is
-    /// lost.
+    /// Jumps if a socket of the network namespace in `R4` has the connection whose tuple is stored at the header's place. Clobbers `R8`.
     #[track_caller]
     pub(crate) fn jump_if_connected_in(&mut self, to: Label) {
         let (no, asm) = (self.asm.label(), &mut self.asm);
@@ -203,13 +202,13 @@ impl Builder {
         asm.load(Size::W, R8, R0, SOCK_STATE);
         asm.mov(R1, R0);
         asm.call(Helper::SkRelease);
-        // One that listens is found by its port alone.
+        // A listener is found by its port alone.
         asm.jump_if(If::Eq, R8, BPF_TCP_LISTEN, no);
         asm.jump_if(If::Ne, R8, BPF_TCP_TIME_WAIT, to);
         asm.bind(no);
     }
 
-    /// Writes the tuple with its ends exchanged over the header; an address has this length.
+    /// Writes the tuple with its ends swapped to the header's place. `address` is the length of an address.
     #[track_caller]
     fn turn(&mut self, address: i16, unit: Size) {
         self.copy(TUPLE + address, HEADER, address, unit);
@@ -221,7 +220,7 @@ impl Builder {
         }
     }
 
-    /// `R1` is not zero if the TCP header on the stack has SYN and no ACK.
+    /// Sets `R1` to 1 if the TCP header on the stack has SYN and no ACK, otherwise to 0.
     #[track_caller]
     pub(crate) fn is_first(&mut self) {
         let (no, asm) = (self.asm.label(), &mut self.asm);
@@ -234,7 +233,8 @@ impl Builder {
         asm.bind(no);
     }
 
-    /// Gives the packet to a listener at this port of the unspecified address; without one it is dropped and counted, or passes.
+    /// Assigns the packet to a listener at this port of the unspecified address; without one it is dropped and counted as `absent`, or
+    /// passes.
     #[track_caller]
     pub(crate) fn assign(&mut self, port: u16, absent: Option<Count>) {
         let [none, refused, done] = [(); 3].map(|()| self.asm.label());
@@ -243,14 +243,14 @@ impl Builder {
             asm.store(Size::D, R10, TUPLE + at, 0);
         }
         asm.store(Size::W, R10, TUPLE + 32, 0);
-        // The destination port is behind the source port. What is beyond a tuple of IPv4 is not read for it.
+        // The destination port follows the source port. The kernel does not read beyond the end of an IPv4 tuple.
         for (_, ports) in TUPLE_SIZE {
             asm.store(Size::H, R10, ports + 2, be16(port));
         }
         if self.dual {
             let is_v4 = asm.label();
             asm.jump_if(If::Eq, R9, TUPLE_SIZE[0].0, is_v4);
-            // In a tuple of IPv6 that place is inside of the source address.
+            // In an IPv6 tuple this offset is inside the source address.
             asm.store(Size::H, R10, TUPLE_SIZE[0].1 + 2, 0);
             asm.bind(is_v4);
         }

@@ -10,26 +10,26 @@ use Reg::{R1, R2, R6, R7, R8, R9, R10};
 pub(super) const ETH_P: [u16; 2] = [0x0800, 0x86dd];
 /// `ETH_P_8021Q` and `ETH_P_8021AD`
 pub(super) const ETH_P_VLAN: [u16; 2] = [0x8100, 0x88a8];
-/// The number of the VLAN in a tag: `VLAN_VID_MASK`.
+/// `VLAN_VID_MASK`: the VLAN id in a tag.
 const VLAN_ID: u16 = 0x0fff;
-/// Extension headers that are read in one packet. The kernel reads any number; a packet with more is dropped.
+/// Maximum number of extension headers that are read. The kernel reads any number; a packet with more is dropped.
 const EXTENSIONS: usize = 6;
 
-/// What becomes of UDP.
+/// The treatment of UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Udp {
     /// It passes.
     Passes,
     /// Its ports are read; fragments pass.
     Read,
-    /// The same, but the first fragment of a DNS query is dropped: it is to be captured, and the others have no ports.
+    /// Like `Read`, but the first fragment of a DNS query is dropped: it would have to be captured, and the others have no ports.
     Queries,
 }
 
 impl Builder {
-    /// Parses the packet. What is neither TCP nor read UDP passes; fragments of TCP and headers that cannot be read are dropped.
-    /// After it: `R7` is the offset of the transport header from the IP header, `R8` the protocol, `R9` the size of the tuple, and
-    /// the tuple and the ports are on the stack.
+    /// Parses the packet. Other protocols than TCP, and UDP that is not read, pass; fragments of TCP and packets with headers that cannot
+    /// be read are dropped. Afterwards `R7` is the offset of the transport header from the IP header, `R8` the protocol, `R9` the size of
+    /// the tuple, and the tuple and the ports are on the stack.
     #[track_caller]
     pub(crate) fn parse(&mut self, udp: Udp) {
         let [v4, v6, transport, read] = [(); 4].map(|()| self.asm.label());
@@ -97,7 +97,7 @@ impl Builder {
         let asm = &mut self.asm;
         asm.jump(over);
 
-        // In R8 is the protocol, or a further extension header; in R1 the offset, and R7 is that of what follows.
+        // R8 is the protocol, or a further extension header; R1 the fragment offset, and R7 the offset of the next header.
         asm.bind(fragment);
         asm.jump_if(If::Eq, R8, IPPROTO_ICMP, pass);
         asm.jump_if(If::Eq, R8, IPPROTO_ICMPV6, pass);
@@ -118,9 +118,9 @@ impl Builder {
         self.asm.bind(over);
     }
 
-    /// Of a frame with a tag that has not been taken off: one that arrives with more tags than one, or one of a packet socket that
-    /// leaves. Where it says no VLAN, but a priority only, the kernel that receives it takes all tags off and delivers what is in
-    /// them, and asks no program again. Nobody sends such frames but to hide in them.
+    /// Drops a frame with a VLAN tag in its data that has a priority only, but no VLAN id. Such a tag remains in a frame that arrives with
+    /// more than one tag, or that a packet socket sends. The receiving kernel removes all such tags and delivers the packet without
+    /// running a program again. The only use of such frames is to evade the programs.
     #[track_caller]
     fn tags(&mut self, hidden: Label) {
         let [tagged, known, leaves] = [(); 3].map(|()| self.asm.label());
@@ -144,12 +144,12 @@ impl Builder {
         asm.jump_if(If::Eq, R1, 0, hidden);
     }
 
-    /// Follows extension headers from the next header in `R8` at `R7`.
+    /// Skips extension headers, starting with the header at `R7` of the kind in `R8`.
     #[track_caller]
     fn extensions(&mut self, done: Label, fragment: Label, malformed: Label) {
         for _ in 0..EXTENSIONS {
             let [usual, fragmented, whole, next] = [(); 4].map(|()| self.asm.label());
-            // Hop by hop, routing, destination options.
+            // Hop-by-hop options, routing, destination options.
             for kind in [0, 43, 60] {
                 self.asm.jump_if(If::Eq, R8, kind, usual);
             }
@@ -176,7 +176,7 @@ impl Builder {
             self.read(R7, PORTS, 8, malformed);
             self.asm.load(Size::B, R8, R10, PORTS);
             self.asm.load(Size::H, R1, R10, PORTS + 2);
-            // Offset and "more": a fragment that is the whole packet is none.
+            // Offset and M flag: without both, the fragment is the whole packet.
             self.asm.alu(Alu::And, R1, be16(0xfff9));
             self.asm.alu(Alu::Add, R7, 8);
             self.asm.jump_if(If::Eq, R1, 0, whole);

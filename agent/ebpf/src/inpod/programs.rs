@@ -11,28 +11,28 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// ztunnel's port for outbound traffic.
 const OUTBOUND_PORT: u16 = 15001;
-/// For inbound plain text.
+/// ztunnel's port for inbound plain text.
 const INBOUND_PORT: u16 = 15006;
-/// For inbound HBONE, which ztunnel's listener gets without help.
+/// ztunnel's port for inbound HBONE, which reaches its listener without redirection.
 const HBONE_PORT: u16 = 15008;
 
-/// What the programs depend on. Equal values need the same programs.
+/// Parameters of the programs. Equal values result in equal programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traits {
-    /// IPv6 is captured, too.
+    /// True if IPv6 is captured, too.
     pub dual: bool,
-    /// DNS goes to ztunnel.
+    /// True if DNS is redirected to ztunnel.
     pub dns: bool,
-    /// Address of the kubelet's probes over IPv4.
+    /// Source address of the kubelet's probes over IPv4.
     pub probe4: Ipv4Addr,
-    /// The same over IPv6.
+    /// Source address of the kubelet's probes over IPv6.
     pub probe6: Ipv6Addr,
-    /// What happens to packets is reported in a ring buffer.
+    /// True if events are written to a ring buffer.
     pub events: bool,
 }
 
 impl Traits {
-    /// Behind the maps that every pod has.
+    /// Creates a builder. The maps of events follow those that every pod has.
     fn builder(&self, role: Role) -> Builder {
         let events = self.events.then(|| Events {
             first: MapRef(QUERIES.0 + usize::from(self.dns)),
@@ -42,22 +42,22 @@ impl Traits {
     }
 }
 
-/// Which program it is.
+/// The role of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// What leaves through an interface: new connections and their packets go to `lo`.
+    /// For packets that leave by an interface: new connections and their packets go to `lo`.
     Egress,
-    /// What arrives at an interface: new connections go to ztunnel's inbound listener.
+    /// For packets that arrive at an interface: new connections go to ztunnel's inbound listener.
     Ingress,
-    /// What arrives at the interface of a virtual machine: it is outbound traffic.
+    /// For packets that arrive at the interface of a virtual machine: they are outbound traffic.
     Guest,
-    /// What arrives at `lo`, where the program for egress sent it: it goes to ztunnel's outbound listener, and DNS is
+    /// For packets that arrive at `lo`, redirected by the program for egress: they go to ztunnel's outbound listener, and DNS is
     /// translated.
     Loopback,
 }
 
 impl Role {
-    /// One letter, for the name of the program.
+    /// Returns the letter of the role in the name of the program.
     pub(crate) fn letter(self) -> char {
         match self {
             Self::Egress => 'e',
@@ -67,14 +67,14 @@ impl Role {
         }
     }
 
-    /// The role of a program with this name, which [`crate::Pod`] gave it.
+    /// Returns the role of a program with this name, as chosen by [`crate::Pod`].
     pub(crate) fn of_name(name: &str) -> Option<Self> {
         let letter = name.strip_prefix("weir_")?.chars().next()?;
         let all = [Self::Egress, Self::Ingress, Self::Guest, Self::Loopback];
         all.into_iter().find(|role| role.letter() == letter)
     }
 
-    /// What the program does, in words.
+    /// Returns a description of what the program does.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Egress => "sends TCP that leaves the pod to ztunnel's outbound port 15001",
@@ -85,7 +85,7 @@ impl Role {
     }
 }
 
-/// The code of one program.
+/// Assembles one program.
 ///
 /// # Errors
 /// A mistake in this source.
@@ -111,7 +111,7 @@ fn jump_if_probe(b: &mut Builder, position: i16, traits: &Traits, to: Label) {
     b.jump_if_address(position, v4, v6, to);
 }
 
-/// Marks the packet and lets it arrive at `lo`, as what was sent there does: with addresses of zeros.
+/// Marks the packet and redirects it to ingress of `lo`. Link-layer addresses are set to zero, as in packets sent on `lo`.
 #[track_caller]
 fn to_loopback(b: &mut Builder, mark: i32) {
     let asm = &mut b.asm;
@@ -133,11 +133,12 @@ fn to_loopback(b: &mut Builder, mark: i32) {
     asm.exit();
 }
 
-/// 1. ztunnel's own packets, what is no TCP, and answers to probes pass. With the capture of DNS, port 53 goes to `lo`.
-/// 2. The first packet of a connection marks the socket that sends it, and goes to `lo`, as all later ones of that socket.
-/// 3. Packets for which ztunnel has a socket at the other end go to `lo`: the application answers a connection that
-///    ztunnel made with the client's address, or its own connection was captured by programs that are gone.
-/// 4. Everything else passes: answers to connections that are not captured, and what is forwarded.
+/// Assembles the program for egress:
+/// 1. ztunnel's own packets, packets other than TCP, and answers to probes pass. With DNS capture, port 53 goes to `lo`.
+/// 2. The first packet of a connection marks the sending socket, and goes to `lo`, like all later packets of that socket.
+/// 3. Packets whose other end is a socket of ztunnel go to `lo`: the application answers a connection that
+///    ztunnel opened with the client's address, or its own connection was captured by programs that are gone.
+/// 4. Everything else passes: answers to connections that are not captured, and forwarded packets.
 fn egress(traits: &Traits) -> Result<Code, AsmError> {
     let mut b = traits.builder(Role::Egress);
     let pass = b.pass;
@@ -202,13 +203,13 @@ fn egress(traits: &Traits) -> Result<Code, AsmError> {
     b.finish()
 }
 
-/// Jumps to `known` if the packet belongs to a connection of this namespace; otherwise `R7` is not zero if a listener
-/// of the application would get it.
+/// Jumps to `known` if the packet belongs to a connection of this namespace; otherwise sets `R7` to 1 if a listener
+/// of the application would get it, and to 0 if not.
 ///
-/// A first packet does not belong to a connection that is in `TIME_WAIT`, whose ports a client may use again. A listener cannot have
-/// it as long as that is there: the kernel drops it then without a word (`inet_ehash_insert`; seen on 6.18). With ACK it is neither a
-/// first packet nor part of the connection: the kernel answers with what it has (`tcp_timewait_state_process`), the client resets
-/// that, which ends `TIME_WAIT`, and sends its first packet again at once.
+/// A first packet does not belong to a connection in `TIME_WAIT`, whose ports a client may reuse. A listener cannot accept it
+/// while that connection exists: the kernel silently drops it (`inet_ehash_insert`; seen on 6.18). So ACK is set in the packet, which
+/// makes it neither a first packet nor part of the connection: the kernel answers with the state of the old connection
+/// (`tcp_timewait_state_process`), the client replies with a reset, which ends `TIME_WAIT`, and resends its first packet at once.
 #[track_caller]
 pub(crate) fn jump_if_connected(b: &mut Builder, known: Label) {
     let [none, listens, waits, done] = [(); 4].map(|()| b.asm.label());
@@ -234,13 +235,14 @@ pub(crate) fn jump_if_connected(b: &mut Builder, known: Label) {
     b.asm.mov(R8, IPPROTO_TCP);
 }
 
-/// 1. Packets with the address of probes, HBONE, and what is no TCP pass.
-/// 2. Packets of connections pass; ztunnel's are among them.
-/// 3. What a process of the node's namespace sends passes: the kubelet's probes are among that, and need no rule at the node.
-/// 4. What is no first packet passes if the application does not listen there: the kernel resets it.
+/// Assembles the program for ingress:
+/// 1. Packets with the address of probes, HBONE, and packets other than TCP pass.
+/// 2. Packets of existing connections pass, including ztunnel's.
+/// 3. Packets of a process in the node's namespace pass: this includes the kubelet's probes, which so need no rule at the node.
+/// 4. A packet that is not a first packet passes if the application does not listen there: the kernel resets it.
 /// 5. Everything else goes to ztunnel's listener.
 ///
-/// The application's answers to the node leave by rule 4 of the program for egress: ztunnel has no socket at their other end.
+/// The application's answers to the node leave by rule 4 of the program for egress: their other end is not a socket of ztunnel.
 fn ingress(traits: &Traits) -> Result<Code, AsmError> {
     let mut b = traits.builder(Role::Ingress);
     let (pass, new) = (b.pass, b.asm.label());
@@ -265,8 +267,8 @@ fn ingress(traits: &Traits) -> Result<Code, AsmError> {
     b.finish()
 }
 
-/// All TCP of a virtual machine is marked, so that it stays in this namespace; what belongs to no connection goes to
-/// ztunnel's outbound listener.
+/// Assembles the program for virtual machines: it marks all TCP, which therefore stays in this namespace; packets without a
+/// connection go to ztunnel's outbound listener.
 fn guest(traits: &Traits) -> Result<Code, AsmError> {
     let mut b = traits.builder(Role::Guest);
     let pass = b.pass;
@@ -284,9 +286,10 @@ fn guest(traits: &Traits) -> Result<Code, AsmError> {
     b.finish()
 }
 
-/// 1. What the program for egress sent here and has no connection yet goes to ztunnel's outbound listener. So does a packet of
-///    a connection that ztunnel does not have: it begins one if it returns a SYN cookie, and is reset otherwise.
-/// 2. Queries go to ztunnel's address for DNS, and its answers come from the server that was asked.
+/// Assembles the program for `lo`:
+/// 1. Packets that the program for egress sent here and that have no connection yet go to ztunnel's outbound listener. This includes
+///    a packet of a connection that ztunnel does not have: it opens one if it returns a SYN cookie, and is reset otherwise.
+/// 2. Queries go to ztunnel's address for DNS, and the source of its answers is set to the server that was queried.
 fn loopback(traits: &Traits) -> Result<Code, AsmError> {
     let mut b = traits.builder(Role::Loopback);
     let (pass, outbound, first) = (b.pass, b.asm.label(), b.asm.label());
@@ -303,7 +306,7 @@ fn loopback(traits: &Traits) -> Result<Code, AsmError> {
     b.is_first();
     b.asm.jump_if(If::Ne, R1, 0, first);
     b.asm.jump_if(If::Ne, R7, 0, first);
-    // Without a listener of ztunnel the kernel resets it.
+    // If ztunnel does not listen, the kernel resets the connection.
     b.assign(OUTBOUND_PORT, None);
     b.asm.jump(pass);
     b.asm.bind(first);

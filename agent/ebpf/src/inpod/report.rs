@@ -1,17 +1,17 @@
-//! Parts of programs: how a packet ends, what is counted, and what is reported of it.
+//! Parts of programs: verdicts, counters and events.
 //!
-//! A report is an event in a ring buffer that all namespaces of a node share. Nothing is reported unless its bit is set in the
-//! map `weir_watch`, which a reader does; and of one namespace no more than a few a second. What finds no room is counted.
+//! An event is a record in a ring buffer that all namespaces of a node share. A reader sets the bits of reported reasons in the
+//! map `weir_watch`; each namespace reports at most a few events per second. Events that are lost, also for lack of space, are counted.
 
 use super::layout::*;
 use super::packet::Builder;
 use crate::asm::{Alu, AsmError, Code, Helper, If, Label, MapRef, Reg, Size};
 use Reg::{R0, R1, R2, R3, R4, R6, R10};
 
-/// Where events go.
+/// The destination of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Events {
-    /// The first of three maps, in this order: the ring, what is watched, and the pace of the namespace.
+    /// The first of three maps, in this order: the ring, the watch map, and the pace map of the namespace.
     pub(crate) first: MapRef,
     /// The letter of the program's role.
     pub(crate) role: char,
@@ -23,11 +23,11 @@ impl Events {
     }
 }
 
-/// Packets are of different lengths: the first of these that is there is copied.
+/// Lengths to copy from a packet: the first one that the packet has.
 const LENGTHS: [i16; 4] = [EVENT_HEADERS, 40, 28, 20];
 
 impl Builder {
-    /// Appends the ends that most jumps lead to.
+    /// Appends the final blocks that most jumps lead to.
     #[track_caller]
     pub(crate) fn finish(mut self) -> Result<Code, AsmError> {
         let (passed, passes) = (self.asm.label(), std::mem::take(&mut self.passed));
@@ -59,14 +59,14 @@ impl Builder {
         self.asm.exit();
     }
 
-    /// Adds one to a counter. `R0` to `R5` are lost.
+    /// Increments a counter. Clobbers `R0` to `R5`.
     #[track_caller]
     pub(crate) fn count(&mut self, what: Count) {
         self.asm.store(Size::W, R10, INDEX, what as i32);
         self.add_one();
     }
 
-    /// Counts and reports the first packet of a connection that is captured. `R0` to `R5` are lost.
+    /// Counts and reports the first packet of a captured connection. Clobbers `R0` to `R5`.
     #[track_caller]
     pub(crate) fn captured(&mut self, what: Count) {
         self.count(what);
@@ -84,14 +84,14 @@ impl Builder {
         asm.bind(absent);
     }
 
-    /// Counts, reports and drops.
+    /// Counts, reports and drops the packet.
     #[track_caller]
     pub(crate) fn refuse(&mut self, why: Count) {
         self.asm.store(Size::W, R10, INDEX, why as i32);
         self.asm.jump(self.refused);
     }
 
-    /// Where TCP goes that passes for this reason: it is reported if it begins a connection. The TCP header is on the stack.
+    /// Returns the label for TCP that passes for this reason, which is reported if it opens a connection. The TCP header is on the stack.
     pub(crate) fn pass_for(&mut self, why: Pass) -> Label {
         if self.events.is_none() {
             return self.pass;
@@ -104,7 +104,7 @@ impl Builder {
         label
     }
 
-    /// Writes an event about the packet and the number at `INDEX`, if that is watched. `R0` to `R5` are lost.
+    /// Writes an event about the packet with the number at `INDEX`, if that is watched. Clobbers `R0` to `R5`.
     #[track_caller]
     fn report(&mut self) {
         let Some(events) = self.events else { return };
@@ -145,7 +145,7 @@ impl Builder {
         asm.store(Size::W, R10, EVENT + EVENT_REASON, R2);
         let role = i32::from(u8::try_from(events.role).unwrap_or(b'?'));
         asm.store(Size::W, R10, EVENT + EVENT_ROLE, role);
-        // What is not read stays zero.
+        // Bytes that are not read stay zero.
         for at in (EVENT_PACKET..EVENT_SIZE).step_by(8) {
             asm.store(Size::D, R10, EVENT + at, 0);
         }

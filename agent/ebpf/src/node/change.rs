@@ -1,4 +1,4 @@
-//! One change of the node's or of the proxy's namespace, in words.
+//! Changes of the node's or of the proxy's namespace, and their text.
 
 use super::desired::Wanted;
 use super::maps::{Excluded, Which};
@@ -24,43 +24,43 @@ pub enum Change {
     DeleteRoute(Route),
     /// A policy rule of weir is deleted.
     DeleteRule(PolicyRule),
-    /// An address of an enrolled pod, with the host end of its link, or its index where that is gone.
+    /// An address of an enrolled pod is written, with the host end of its link, or its index if that is gone.
     Pod(IpAddr, String, u32),
-    /// An address that is no enrolled pod's any more.
+    /// The address of a pod that is no longer enrolled is deleted.
     NoPod(IpAddr),
-    /// An address of the node.
+    /// An address of the node is written.
     Address(IpAddr),
-    /// An address of a proxy.
+    /// An address of a proxy is written.
     ProxyAddress(IpAddr),
-    /// An address that neither the node nor a proxy has any more.
+    /// An address that neither the node nor a proxy has any longer is deleted.
     NoAddress(IpAddr),
-    /// The active proxy is behind this link.
+    /// The link of the active proxy is set.
     Proxy(String, u32),
     /// No proxy is ready.
     NoProxy,
-    /// So many proxies that were active before keep their connections.
+    /// The number of previously active proxies that keep their connections.
     Former(u32),
-    /// Names are asked for at these addresses; with none, queries pass.
+    /// DNS queries go to these addresses; with none, they pass.
     Names(BTreeSet<IpAddr>),
-    /// Peers or a port are excluded (1), or peers of a longer prefix captured (0).
+    /// Peers or a port are excluded (1), or peers in a longer prefix are captured (0).
     Exclude(Excluded, u32),
-    /// They are not excluded any more.
+    /// An exclusion is deleted.
     NoExclude(Excluded),
     /// A program is attached.
     Attach(Attachment),
-    /// The program of a link is replaced, in one step.
+    /// The program of a link is replaced atomically.
     Replace(Attachment),
-    /// A program is attached again, before what another writer put before it.
+    /// A program is attached again, before a foreign program that was put before it.
     MoveFirst(Attachment, String),
-    /// A program of weir is detached: interface, and its name.
+    /// A program of weir is detached: the interface, the hook, and the program's name.
     Detach(String, Detached, String),
     /// A map that an earlier version pinned is unpinned: no program uses it any more.
     Unpin(&'static str),
-    /// What a version of weir with another layout of its pins left behind is removed.
+    /// Pins left by a version of weir with another layout are removed.
     RemoveOtherLayout,
 }
 
-/// A program and where it runs.
+/// A program and its hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attachment {
     pub(super) interface: String,
@@ -70,7 +70,7 @@ pub struct Attachment {
 }
 
 impl Change {
-    /// It is about a pod at this link.
+    /// True if the change is about a pod at this link.
     pub(super) fn is_at(&self, link: &str, wanted: &Wanted) -> bool {
         let has = |pod: &IpAddr| wanted.pods.get(pod).is_some_and(|device| device == link);
         match self {
@@ -81,7 +81,7 @@ impl Change {
         }
     }
 
-    /// The address that it writes to a map, and its value.
+    /// Returns the map, the address and the value that the change writes.
     pub(super) fn written(&self) -> Option<(Which, IpAddr, u32)> {
         match self {
             Self::Pod(address, _, index) => Some((Which::Pods, *address, *index)),

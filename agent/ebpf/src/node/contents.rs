@@ -1,4 +1,4 @@
-//! What pinned maps hold.
+//! The contents of pinned maps.
 
 use super::exclude::{self, Side};
 use super::maps::*;
@@ -16,16 +16,16 @@ use weir_netlink::Result;
 /// Addresses with a number each: the index of a link, or 1.
 pub(super) type Addresses = BTreeMap<IpAddr, u32>;
 
-/// What maps hold.
+/// The contents of all maps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Contents {
     pub(super) pods: Addresses,
     pub(super) node: Addresses,
-    /// 0: none.
+    /// Index of the active proxy's link; 0: none.
     pub(super) proxy: u32,
-    /// How many have connections that were active before.
+    /// Number of previously active proxies that have connections.
     pub(super) former: u32,
-    /// Where it is asked for names.
+    /// Addresses of the proxy for DNS queries.
     pub(super) names: BTreeSet<IpAddr>,
     pub(super) peers: BTreeMap<IpNet, bool>,
     pub(super) ports: BTreeSet<(Side, u16)>,
@@ -33,10 +33,10 @@ pub(super) struct Contents {
     pub(super) ports_of_pods: BTreeSet<(IpAddr, Side, u16)>,
 }
 
-/// Maps that earlier versions pinned beside these.
+/// Maps that only earlier versions pinned.
 const OBSOLETE: [&str; 3] = ["weir_asked", "weir_node_count", "weir_flows"];
 
-/// The pins of such maps in a folder.
+/// Returns the pins of such maps in a directory.
 pub(super) fn obsolete(folder: &Path) -> Vec<&'static str> {
     let is_there = |name: &&str| folder.join(name).exists();
     OBSOLETE.into_iter().filter(is_there).collect()
@@ -46,7 +46,7 @@ fn number(value: &[u8]) -> u32 {
     value.try_into().map_or(0, u32::from_ne_bytes)
 }
 
-/// What pinned maps hold; empty without pins. Nothing is created.
+/// Reads the pinned maps; empty without pins. Creates nothing.
 pub(super) fn contents(folder: &Path) -> Result<Contents> {
     let read = |spec: &MapSpec<'_>| match open(&folder.join(spec.name))? {
         Some(map) => entries(&map, spec),
@@ -87,12 +87,12 @@ pub(super) fn contents(folder: &Path) -> Result<Contents> {
     })
 }
 
-/// The number of an array of one.
+/// Returns the number in an array with one element.
 fn only(entries: Vec<Entry>) -> u32 {
     entries.first().map_or(0, |(_, value)| number(value))
 }
 
-/// An element of `weir_names`; `None`: there is no address.
+/// Decodes an element of `weir_names`; `None`: it has no address.
 fn name_server(place: u32, value: Vec<u8>) -> Option<IpAddr> {
     let octets: [u8; 16] = value.try_into().ok()?;
     let address = match (place, octets) {
@@ -102,7 +102,7 @@ fn name_server(place: u32, value: Vec<u8>) -> Option<IpAddr> {
     (!address.is_unspecified()).then_some(address)
 }
 
-/// The ids of the pinned maps that programs use.
+/// Returns the ids of the pinned maps that programs use.
 pub(super) fn ids(folder: &Path) -> Result<BTreeSet<u32>> {
     let mut ids = BTreeSet::new();
     let all = [
@@ -138,16 +138,16 @@ fn entries(map: &Map, spec: &MapSpec<'_>) -> Result<Vec<Entry>> {
     entries.map_err(|e| failed("read", &format!("map {}", spec.name), &e))
 }
 
-/// The counters of the node's pinned map, with their names.
+/// Returns the counters of the node's pinned map, with their names.
 pub(crate) fn counters(folder: &Path) -> Option<Vec<(&'static str, u64)>> {
     let names = COUNTERS.into_iter().chain(OWN_COUNTERS);
     maps::sums(&folder.join(NODE_COUNTS.name), names)
 }
 
-/// Where numbers of sysctls are, before weir changed them. Those of the second one count: an earlier version wrote them.
+/// Maps with the previous values of sysctls. The second takes precedence: an earlier version wrote it.
 const BEFORE: [&MapSpec<'_>; 2] = [&RP_FILTERS_MAP, &BEFORE_MAP];
 
-/// Numbers of sysctls before weir changed them, by a key of the caller; the first one that is written down stays.
+/// Stores the previous value of a sysctl under a key chosen by the caller, unless the key exists.
 pub(super) fn remember(folder: &Path, spec: &MapSpec<'_>, key: u32, value: u32) -> Result<()> {
     let map = open_or_create(folder, spec)?;
     let added = map.add(&key.to_ne_bytes(), &value.to_ne_bytes());
@@ -156,7 +156,7 @@ pub(super) fn remember(folder: &Path, spec: &MapSpec<'_>, key: u32, value: u32) 
         .map_err(|e| failed("write", &format!("map {}", spec.name), &e))
 }
 
-/// Forgets what was written down of these keys.
+/// Deletes the stored values of these keys.
 pub(super) fn forget(folder: &Path, which: impl Fn(u32) -> bool) -> Result<()> {
     for spec in BEFORE {
         let Some(map) = open(&folder.join(spec.name))? else {
@@ -173,7 +173,7 @@ pub(super) fn forget(folder: &Path, which: impl Fn(u32) -> bool) -> Result<()> {
     Ok(())
 }
 
-/// All that was written down.
+/// Returns all stored values.
 pub(super) fn before(folder: &Path) -> Result<BTreeMap<u32, u32>> {
     let mut all = BTreeMap::new();
     for spec in BEFORE {

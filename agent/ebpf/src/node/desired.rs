@@ -1,4 +1,4 @@
-//! What is asked for, and what the namespaces of the node and of its proxy need for it beside programs and maps.
+//! The desired state, and the sysctls, routes and rules that it needs in the namespaces of the node and of its proxy.
 
 use super::exclude::Exclusions;
 use super::parts::TPROXY_MARK;
@@ -13,37 +13,37 @@ use weir_netlink::route::{
 };
 
 const WEIR: RouteProtocol = RouteProtocol::Other(RTPROT_WEIR);
-/// Of the proxy's namespace: the table with the local route, and the priority of its rule.
+/// In the proxy's namespace: the table with the local route, and the priority of its rule.
 const TABLE: u32 = 100;
 const PRIORITY: u32 = 20_000;
 /// Bits of marks that the rule compares.
 const MASK: u32 = 0xfff;
 
-/// What is asked for.
+/// The desired state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Host ends of the links of enrolled pods, by address.
     pub pods: BTreeMap<IpAddr, String>,
     /// Every address of the node.
     pub addresses: BTreeSet<IpAddr>,
-    /// Every address of its proxies: what a pod sends there is for the proxy itself.
+    /// Every address of the node's proxies: packets of a pod to these are for the proxy itself.
     pub proxies: BTreeSet<IpAddr>,
-    /// The active proxy; without one TCP of enrolled pods is dropped.
+    /// The active proxy; without one, TCP of enrolled pods is dropped.
     pub proxy: Option<Proxy>,
-    /// Host ends of the links of other proxies of the node: those that were active before keep their connections.
+    /// Host ends of the links of the node's other proxies: those that were active before keep their connections.
     pub others: BTreeSet<String>,
-    /// The kernel has IPv6.
+    /// True if the kernel has IPv6.
     pub has_ipv6: bool,
-    /// DNS over UDP of enrolled pods goes to port 15053 of the proxy.
+    /// True if DNS over UDP of enrolled pods goes to port 15053 of the proxy.
     pub dns: bool,
-    /// What is not captured.
+    /// Traffic of all pods that is not captured.
     pub exclude: Exclusions,
-    /// What is not captured of single pods, by their addresses.
+    /// Traffic of single pods that is not captured, by their addresses.
     pub exclude_of: BTreeMap<IpAddr, Exclusions>,
 }
 
 impl Wanted {
-    /// Anything is excluded.
+    /// True if anything is excluded.
     pub(super) fn excludes(&self) -> bool {
         let mut of_pods = self.exclude_of.values();
         !self.exclude.is_empty() || of_pods.any(|of_pod| !of_pod.is_empty())
@@ -59,7 +59,7 @@ impl Wanted {
     }
 }
 
-/// Where the proxy is.
+/// The proxy with its link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proxy {
     /// Its namespace.
@@ -68,23 +68,23 @@ pub struct Proxy {
     pub interface: String,
     /// The host's end.
     pub device: String,
-    /// Where it is asked for names: at most one of each family.
+    /// Its addresses for DNS queries: at most one per family.
     pub addresses: BTreeSet<IpAddr>,
 }
 
-/// `net.ipv4.conf.DEVICE.rp_filter`: with 1 the kernel drops what the proxy sends with addresses of pods.
+/// `net.ipv4.conf.DEVICE.rp_filter`: with 1 the kernel drops packets that the proxy sends with addresses of pods.
 pub(super) fn rp_filter(device: &str) -> String {
     format!("ipv4/conf/{device}/rp_filter")
 }
 
-/// What the kernel compares with instead of 0 and 1: the source has any route. At a link without an IPv4 address, as of Calico, that
-/// drops what has another source than the link leads to (`no_addr` in `__fib_validate_source()`, net/ipv4/fib_frontend.c):
-/// there only 0 lets it pass. An address would do, too, but the kernel deletes all routes of a link with its last one.
+/// `rp_filter` in loose mode: the source must have any route. At a link without an IPv4 address, as with Calico, the kernel
+/// still drops packets whose source is not reached by the link (`no_addr` in `__fib_validate_source()`, net/ipv4/fib_frontend.c);
+/// only 0 lets them pass there. An address would help, too, but the kernel deletes all routes of a link with its last address.
 pub(super) const LOOSE: u32 = 2;
 
-/// In the proxy's namespace these are 0. Nothing is forwarded: what is redirected is for ztunnel or dropped. By the mark the
-/// source of what is redirected would be looked up in the table of the local route, by which every address is the proxy's own,
-/// and be refused: the kernel takes the larger value of `all` and of the interface.
+/// Returns the sysctls that are set to 0 in the proxy's namespace. Forwarding is off: redirected packets are for ztunnel or dropped.
+/// With `src_valid_mark`, the mark would select the table of the local route for source validation; there every address is the
+/// proxy's own, so redirected packets would be refused. The kernel takes the larger value of `all` and of the interface.
 pub(super) fn switched_off(interface: &str) -> [String; 4] {
     [
         format!("ipv4/conf/{interface}/forwarding"),
@@ -94,7 +94,7 @@ pub(super) fn switched_off(interface: &str) -> [String; 4] {
     ]
 }
 
-/// The route and the policy rule of the proxy's namespace, by family.
+/// Returns the route and the policy rule of the proxy's namespace, by family.
 pub(super) fn routing(has_ipv6: bool) -> Vec<(Route, PolicyRule)> {
     let families: &[AddressFamily] = match has_ipv6 {
         true => &[AddressFamily::V4, AddressFamily::V6],
@@ -112,13 +112,13 @@ pub(super) fn routing(has_ipv6: bool) -> Vec<(Route, PolicyRule)> {
     families.iter().map(of).collect()
 }
 
-/// The routes and rules of the table in the namespace of the socket.
+/// Reads the routes of the table, and all policy rules, in the namespace of the socket.
 pub(super) fn read_routing(routing: &Routing) -> Result<(Vec<Route>, Vec<PolicyRule>)> {
     Ok((routing.routes(TABLE)?, routing.rules()?))
 }
 
-/// Of these the ones that weir wrote for its programs. A route to which another policy rule of weir leads is kept for that: a
-/// redirection in the pod has the same one.
+/// Returns the routes and rules that weir wrote for its programs. A route is left out if another policy rule of weir leads to it: a
+/// redirection in the pod uses the same route.
 pub(super) fn owned(routes: &[Route], rules: &[PolicyRule]) -> (Vec<Route>, Vec<PolicyRule>) {
     let own = routing(true);
     let is_rule = |r: &PolicyRule| own.iter().any(|(_, rule)| rule.same_effect(r));

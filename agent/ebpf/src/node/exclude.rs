@@ -1,10 +1,10 @@
-//! What enrolled pods send and receive although it is not captured: by peer and by port.
+//! Exclusions: traffic of enrolled pods that is not captured, by peer and by port.
 //!
-//! No connection is tracked here, so that the direction of a connection has to be told packet by packet:
+//! The programs do not track connections, so they determine the direction of a connection packet by packet:
 //! - Peers are excluded in both directions. The longest prefix decides.
-//! - Answers to an excluded port are known by what the pod sent there: a client cannot choose a source port to avoid the proxy.
-//! - What a pod sends from an excluded port of its own passes unless it begins a connection.
-//! - Each pod may exclude more for itself. What it says of a network decides, whatever the node says of it.
+//! - Answers from an excluded port pass only if the pod sent to it: a client cannot choose a source port to avoid the proxy.
+//! - Packets from an excluded port of a pod pass unless they open a connection.
+//! - Each pod may have its own exclusions. For networks, these take precedence over those of the node.
 
 use super::owner;
 use super::parts::put_address;
@@ -21,7 +21,7 @@ use std::net::{IpAddr, Ipv6Addr};
 /// TCP that is not captured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exclusions {
-    /// Networks of peers: whether these are excluded. The longest prefix decides; peers in none are captured.
+    /// Networks of peers, with true if they are excluded. The longest prefix decides; peers in no network are captured.
     pub peers: BTreeMap<IpNet, bool>,
     /// Ports of peers that pods connect to.
     pub outbound_ports: BTreeSet<u16>,
@@ -29,12 +29,12 @@ pub struct Exclusions {
     pub inbound_ports: BTreeSet<u16>,
 }
 
-/// Whose port it is.
+/// The owner of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
-    /// A peer's, that a pod connects to.
+    /// A peer that a pod connects to.
     Outbound,
-    /// A pod's.
+    /// A pod.
     Inbound,
 }
 
@@ -48,13 +48,13 @@ impl std::fmt::Display for Side {
 }
 
 impl Exclusions {
-    /// Nothing is excluded.
+    /// True if nothing is excluded.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.peers.is_empty() && self.outbound_ports.is_empty() && self.inbound_ports.is_empty()
     }
 
-    /// As the map has them: its keys of IPv4 are mapped addresses, which a short prefix of IPv6 would contain.
+    /// Returns the networks for the map: its IPv4 keys are mapped addresses, which a short IPv6 prefix would contain.
     pub(super) fn networks(&self) -> BTreeMap<IpNet, bool> {
         let mut all = self.peers.clone();
         let is_short = |net: &IpNet| match net {
@@ -68,7 +68,7 @@ impl Exclusions {
         all
     }
 
-    /// Those that an address of this family can have as peers.
+    /// Returns the networks of the same family as the pod's address.
     pub(super) fn networks_of(&self, pod: IpAddr) -> impl Iterator<Item = (IpNet, bool)> {
         let all = self.peers.iter().map(|(net, is)| (*net, *is));
         all.filter(move |(net, _)| net.addr().is_ipv4() == pod.is_ipv4())
@@ -81,10 +81,10 @@ impl Exclusions {
     }
 }
 
-/// Bytes of a key of the map of peers: `struct bpf_lpm_trie_key` with an address of IPv6, or one of IPv4 mapped to it.
+/// Size of a key of the map of peers: `struct bpf_lpm_trie_key` with an IPv6 or IPv4-mapped address.
 pub(super) const PEER_KEY: u32 = 20;
 
-/// The key of a network.
+/// Returns the key of a network.
 pub(super) fn peer_key(net: IpNet) -> [u8; PEER_KEY as usize] {
     let (address, length) = match net {
         IpNet::V4(v4) => (
@@ -100,7 +100,7 @@ pub(super) fn peer_key(net: IpNet) -> [u8; PEER_KEY as usize] {
     key
 }
 
-/// The network of a key.
+/// Returns the network of a key.
 pub(super) fn peer_of(key: &[u8]) -> Option<IpNet> {
     let (length, address) = key.split_first_chunk::<4>()?;
     let length = u8::try_from(u32::from_ne_bytes(*length)).ok()?;
@@ -109,7 +109,7 @@ pub(super) fn peer_of(key: &[u8]) -> Option<IpNet> {
     Some(canonical(v6.into()))
 }
 
-/// A network of mapped addresses is one of IPv4.
+/// Converts a network of IPv4-mapped addresses to IPv4.
 #[must_use]
 pub fn canonical(net: IpNet) -> IpNet {
     let mapped = match (net.addr(), net.prefix_len().checked_sub(96)) {
@@ -120,14 +120,14 @@ pub fn canonical(net: IpNet) -> IpNet {
     v4.unwrap_or(net).trunc()
 }
 
-/// Bytes of a key of the map of pods' peers: the length, the address of the pod, and that of the peer.
+/// Size of a key of the map of pods' peers: the prefix length, the address of the pod, and that of the peer.
 pub(super) const POD_PEER_KEY: u32 = PEER_KEY + 16;
-/// Of the map of pods' ports: the address of the pod, and the key of a port.
+/// Size of a key of the map of pods' ports: the address of the pod, and the key of a port.
 pub(super) const POD_PORT_KEY: u32 = 20;
-/// Bits of an address, which all count.
+/// Bits of the pod's address, all of which are part of the prefix.
 const ADDRESS: u32 = 128;
 
-/// As in the tuple of the programs.
+/// Returns the address in the form of the programs' keys.
 pub(super) fn octets(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
@@ -140,14 +140,14 @@ fn address_of(octets: &[u8]) -> Option<IpAddr> {
     Some(Ipv6Addr::from(octets).to_canonical())
 }
 
-/// The key of a network that a pod excludes.
+/// Returns the key of a network that a pod excludes.
 pub(super) fn pod_peer_key(pod: IpAddr, net: IpNet) -> Vec<u8> {
     let [a, b, c, d, peer @ ..] = peer_key(net);
     let length = ADDRESS + u32::from_ne_bytes([a, b, c, d]);
     [&length.to_ne_bytes()[..], &octets(pod), &peer].concat()
 }
 
-/// The pod and the network of a key.
+/// Returns the pod and the network of a key.
 pub(super) fn pod_peer_of(key: &[u8]) -> Option<(IpAddr, IpNet)> {
     let (length, rest) = key.split_first_chunk::<4>()?;
     let (pod, peer) = rest.split_first_chunk::<16>()?;
@@ -156,26 +156,26 @@ pub(super) fn pod_peer_of(key: &[u8]) -> Option<(IpAddr, IpNet)> {
     Some((address_of(pod)?, net))
 }
 
-/// The key of a port that a pod excludes.
+/// Returns the key of a port that a pod excludes.
 pub(super) fn pod_port_key(pod: IpAddr, port: (Side, u16)) -> Vec<u8> {
     [&octets(pod)[..], &port_key(port)].concat()
 }
 
-/// The pod and the port of a key.
+/// Returns the pod and the port of a key.
 pub(super) fn pod_port_of(key: &[u8]) -> Option<(IpAddr, Side, u16)> {
     let (pod, port) = key.split_first_chunk::<16>()?;
     let (side, port) = port_of(port)?;
     Some((address_of(pod)?, side, port))
 }
 
-/// As the programs store it: the port in the order of the packet, then the side.
+/// Returns the key as the programs build it: the port in network order, then the side in host order.
 pub(super) fn port_key((side, port): (Side, u16)) -> [u8; 4] {
     let [a, b] = port.to_be_bytes();
     let [c, d] = number(side).to_ne_bytes();
     [a, b, c, d]
 }
 
-/// The port of a key.
+/// Returns the port of a key.
 pub(super) fn port_of(key: &[u8]) -> Option<(Side, u16)> {
     let [a, b, c, d] = key.try_into().ok()?;
     let side = [Side::Outbound, Side::Inbound];
@@ -192,7 +192,7 @@ fn number(side: Side) -> u16 {
     }
 }
 
-/// The maps, behind those of names.
+/// The maps, which follow those of DNS.
 struct Refs {
     peers: MapRef,
     ports: MapRef,
@@ -212,16 +212,16 @@ fn refs(traits: NodeTraits) -> Refs {
     }
 }
 
-/// What is known of the packet in the tuple.
+/// The origin of the tuple.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
     /// The pod sent it.
     ByPod,
-    /// An error quotes it, which anybody may send.
+    /// An ICMP error quotes it, which any host may send.
     ByError,
 }
 
-/// Lets pass what an enrolled pod sends to an excluded peer or port, or answers from one.
+/// Passes packets of an enrolled pod to an excluded peer or port, and its answers from an excluded port.
 #[track_caller]
 pub(super) fn from_pod(b: &mut Builder, traits: NodeTraits, told: Told) {
     let refs = refs(traits);
@@ -242,7 +242,7 @@ pub(super) fn from_pod(b: &mut Builder, traits: NodeTraits, told: Told) {
     b.asm.bind(captured);
 }
 
-/// Lets pass what comes from an excluded peer, for an excluded port of the pod, or in answer to the pod from an excluded port.
+/// Passes packets from an excluded peer, to an excluded port of the pod, and answers to the pod from an excluded port.
 #[track_caller]
 pub(super) fn to_pod(b: &mut Builder, traits: NodeTraits) {
     let refs = refs(traits);
@@ -259,8 +259,8 @@ pub(super) fn to_pod(b: &mut Builder, traits: NodeTraits) {
     b.asm.bind(captured);
 }
 
-/// Writes down that the pod sent the packet, unless that is known: looking it up keeps it from being evicted. Without room the packet is
-/// dropped.
+/// Stores that the pod sent the packet, unless it is stored; the lookup keeps the entry from eviction. If the map is full, the packet
+/// is dropped.
 #[track_caller]
 fn remember(b: &mut Builder, flows: MapRef) {
     let known = b.asm.label();
@@ -274,7 +274,7 @@ fn remember(b: &mut Builder, flows: MapRef) {
     b.asm.bind(known);
 }
 
-/// Jumps if what the pod sends there is excluded, and it is captured on its way to another pod.
+/// Jumps if the packet of the pod is excluded, and so captured on its way to another pod.
 #[track_caller]
 pub(super) fn jump_if_sent_past(b: &mut Builder, traits: NodeTraits, to: Label) {
     let refs = refs(traits);
@@ -306,7 +306,7 @@ fn jump_if_peer(b: &mut Builder, refs: &Refs, end: End, to: Label) {
     b.asm.bind(over);
 }
 
-/// `R0` is not null if the port of this end is excluded.
+/// Sets `R0` to non-null if the port of this end is excluded.
 #[track_caller]
 fn find_port(b: &mut Builder, refs: &Refs, end: End, side: Side) {
     let place = i16::from(end == End::Destination);

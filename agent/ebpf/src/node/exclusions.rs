@@ -1,8 +1,8 @@
-//! How the maps of exclusions differ from what is desired.
+//! The changes of the exclusion maps.
 //!
-//! What is new is added before what is old is deleted, and what is captured before what is excluded: a longer prefix that is captured
-//! protects a part of a shorter one. Where a map has no room for both, old exclusions are deleted first, which captures more for a
-//! moment and never less. What pods excluded that are gone is deleted before all, which has no effect on any packet.
+//! New entries are added before old ones are deleted, and captured networks before excluded ones: a longer prefix that is captured
+//! protects a part of a shorter one. If a map has no space for both, old exclusions are deleted first, which temporarily captures more,
+//! never less. Entries of pods that are gone are deleted first of all, which affects no packet.
 
 use super::change::Change;
 use super::contents::Contents;
@@ -14,10 +14,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use weir_bpf::MapSpec;
 
-/// What a map has or is to have: excluded (1), or captured though a shorter prefix is excluded (0).
+/// Existing or desired entries of a map: excluded (1), or captured although a shorter prefix is excluded (0).
 type Entries = BTreeMap<Excluded, u32>;
 
-/// Pure. Programs without exclusions do not read these maps.
+/// Plans the changes. Pure. Programs without exclusions do not read these maps.
 pub(super) fn plan(wanted: &Wanted, there: &Contents) -> Vec<Change> {
     if !wanted.excludes() {
         return Vec::new();
@@ -30,7 +30,7 @@ pub(super) fn plan(wanted: &Wanted, there: &Contents) -> Vec<Change> {
     let port_of =
         |(pod, side, port): &(IpAddr, Side, u16)| (Excluded::PodPort(*pod, *side, *port), 1);
     let (mut of_pods, mut ports_of_pods) = (Entries::new(), Entries::new());
-    // Of a pod that is left out there is nothing.
+    // Pods that are left out have no entries.
     let of_pods_there = wanted.exclude_of.iter();
     for (pod, exclude) in of_pods_there.filter(|(pod, _)| wanted.pods.contains_key(pod)) {
         let peers = exclude.networks_of(*pod);
@@ -67,7 +67,7 @@ pub(super) fn plan(wanted: &Wanted, there: &Contents) -> Vec<Change> {
     changes.collect()
 }
 
-/// What changes in one map.
+/// Returns the changes of one map.
 fn difference(
     room: u32,
     mut there: Entries,
@@ -89,7 +89,7 @@ fn difference(
         _ => false,
     });
     let is_old = |what: &Excluded| !desired.contains_key(what);
-    // Before 6.12 a full trie refuses another value of what it has, too.
+    // Before 6.12 a full trie also rejects a new value for an existing key.
     let has_room = |there: &Entries| {
         let added = desired.keys().filter(|what| !there.contains_key(what));
         u32::try_from(there.len() + added.count()).is_ok_and(|both| both < room)
@@ -98,7 +98,7 @@ fn difference(
         delete(&mut there, &|what, value| value != 0 && is_old(what));
     }
     if !has_room(&there) {
-        // Nothing is excluded while no prefix is protected.
+        // Delete all exclusions before the longer prefixes that protect parts of them.
         delete(&mut there, &|_, value| value != 0);
         delete(&mut there, &|what, _| is_old(what));
     }

@@ -1,6 +1,6 @@
-//! Errors of ICMP about what the proxy sent with the address of a pod: they come to that address, and are for the proxy.
+//! ICMP errors about packets that the proxy sent with the address of a pod: they are sent to that address, and are for the proxy.
 //!
-//! Without the size of the path, which is one of them, large segments of the proxy would be lost again and again.
+//! One of them reports the path MTU; without it, large segments of the proxy would be lost repeatedly.
 
 use crate::asm::{Alu, If, Reg, Size};
 use crate::inpod::layout::{HEADER, IPPROTO_ICMP, IPPROTO_TCP, PORTS, TUPLE};
@@ -11,11 +11,11 @@ use Reg::{R1, R7, R8, R9, R10};
 const ERRORS: [i32; 3] = [3, 11, 12];
 /// `ICMPV6_DEST_UNREACH`, `ICMPV6_PKT_TOOBIG`, `ICMPV6_TIME_EXCEED` and `ICMPV6_PARAMPROB` of `linux/icmpv6.h`
 const ERRORS_V6: [i32; 4] = [1, 2, 3, 4];
-/// Before the packet that the error is about; of both families.
+/// Length of the ICMP header before the quoted packet, in both families.
 const LENGTH: i32 = 8;
 
-/// Puts the addresses and ports of the packet that an error is about into the tuple, as if it had been parsed. What is no error
-/// about TCP passes, as does one about a packet with extension headers of IPv6.
+/// Copies the addresses and ports of the packet that an error quotes to the tuple, as if it had been parsed. Packets other than errors
+/// about TCP pass, and so do errors about a packet with IPv6 extension headers.
 #[track_caller]
 pub(super) fn inner(b: &mut Builder) {
     let [v4, v6, of_v4, of_v6, ports] = [(); 5].map(|()| b.asm.label());
@@ -62,7 +62,7 @@ pub(super) fn inner(b: &mut Builder) {
     }
 
     b.asm.bind(ports);
-    // More than the ports need not be in it: the flags are none.
+    // The quoted packet may end after the ports, so the flags are set to none.
     b.asm.store(Size::W, R10, PORTS + 12, 0);
     b.read(R7, PORTS, 4, pass);
     b.put_ports();
