@@ -1,5 +1,5 @@
-//! Maps: many entries with one call, and one by one where the kernel has no batches (before 5.6, and for LPM tries before
-//! 5.13). Of 10,000 entries of a hash, reading takes 0.11 of the time of single entries, and writing 0.3
+//! Maps: many entries per call, or single entries if the kernel has no batches (before 5.6, and for LPM tries before
+//! 5.13). With 10,000 entries of a hash, reading in batches takes 0.11 of the time of single entries, and writing 0.3
 //! (6.18, one thread).
 
 use super::map::Map;
@@ -10,14 +10,14 @@ use std::mem::offset_of;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// Entries of one call.
+/// Maximum number of entries per call.
 const AT_ONCE: usize = 4096;
-/// Entries of a map without room made beforehand come from a small stock, which the kernel fills up in the background: many at
-/// once find it empty (`ENOMEM`), with any amount of memory free.
+/// Pause before a retry after `ENOMEM`. The kernel allocates entries of maps without preallocation from a small cache, which it refills
+/// in the background: many allocations at once may find it empty, even with free memory.
 const PAUSE: Duration = Duration::from_millis(1);
-/// So often at most without an entry in between.
+/// Maximum number of successive retries without progress.
 const PAUSES: u32 = 200;
-/// `ENOTSUPP` of the kernel, which is no number of `errno.h`: such a map has no batches.
+/// `ENOTSUPP` of the kernel, which `errno.h` does not have: the map does not support batches.
 const ENOTSUPP: i32 = 524;
 
 /// The prefix of `union bpf_attr` that the commands for many entries read.
@@ -72,39 +72,39 @@ pub(super) const LAYOUT: &[(&str, i64)] = &[
 /// A key and its value.
 pub type Entry = (Vec<u8>, Vec<u8>);
 
-/// How far a batch of reads came.
+/// The result of a batch of reads.
 enum Read {
-    /// There may be more.
+    /// There may be more entries.
     Some,
-    /// That was all.
+    /// There are no more entries.
     All,
-    /// Not even the entries of one bucket of the hash have room.
+    /// The buffer is too small for the entries of one bucket of the hash.
     NoRoom,
-    /// The kernel has no batches for such a map.
+    /// The kernel does not support batches for this map.
     Unsupported,
 }
 
 impl Map {
-    /// All entries, `most` of them: `bpf(BPF_MAP_LOOKUP_BATCH)`, or [`Map::next_key`] and [`Map::get`] where there are no batches.
-    /// What another writer adds or deletes meanwhile may be there or not.
+    /// Reads all entries, at most `most`: `bpf(BPF_MAP_LOOKUP_BATCH)`, or [`Map::next_key`] and [`Map::get`] without batches.
+    /// Entries that another writer adds or deletes at the same time may be missing or present.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: entries of such a map cannot be read here; `E2BIG`: there are more.
+    /// `EINVAL`: entries of this type of map cannot be read here; `E2BIG`: there are more than `most`.
     pub fn entries(&self, most: usize) -> io::Result<Vec<Entry>> {
         if !self.is_plain() || self.key_size == 0 || self.value_size == 0 {
             return Err(invalid());
         }
         let mut room = AT_ONCE.min(most.max(1));
         let mut entries = Vec::new();
-        // Where to go on: a number of a bucket, or a key.
+        // Where the next batch starts: the number of a bucket, or a key.
         let mut place: Option<Vec<u8>> = None;
         loop {
             match self.read_batch(&mut place, room, &mut entries)? {
                 Read::All | Read::Some if entries.len() > most => return Err(too_big(())),
                 Read::All => return Ok(entries),
                 Read::Some => {}
-                // A bucket has few entries, unless another writer made the keys for it.
+                // A bucket has few entries, unless another writer chose the keys to collide.
                 Read::NoRoom if room < most => room = room.saturating_mul(2).min(most),
                 Read::NoRoom => return Err(too_big(())),
                 Read::Unsupported => return self.entries_singly(most),
@@ -130,8 +130,8 @@ impl Map {
             map_fd: number(self.fd.as_fd())?,
             ..Batch::default()
         };
-        // SAFETY: `keys` and `values` have room for `count` keys and values of the map, whose type is one of those whose values are
-        // copied as they are; a place is a number of 4 bytes or a key, and `next` and `in_batch`, unless it is null, have room
+        // SAFETY: `keys` and `values` have space for `count` keys and values of the map, whose type is one of those whose values are
+        // copied unchanged; a place is a number of 4 bytes or a key, and `next` and `in_batch`, unless it is null, have space
         // for either. All are owned by this function or borrowed.
         let answer = unsafe { call(BPF_MAP_LOOKUP_BATCH, &mut attr) };
         let read = match answer {
@@ -140,7 +140,7 @@ impl Map {
                 Some(libc::ENOENT) => Read::All,
                 Some(libc::ENOSPC) => return Ok(Read::NoRoom),
                 Some(libc::EINVAL | ENOTSUPP) if place.is_none() => return Ok(Read::Unsupported),
-                // Keys vanished again and again.
+                // Keys were deleted repeatedly during the call.
                 Some(libc::EINTR) => return Ok(Read::Unsupported),
                 _ => return Err(e),
             },
@@ -168,11 +168,11 @@ impl Map {
         Err(too_big(()))
     }
 
-    /// Adds entries or replaces them: `bpf(BPF_MAP_UPDATE_BATCH)`, or [`Map::set`] where there are no batches.
+    /// Adds entries or replaces them: `bpf(BPF_MAP_UPDATE_BATCH)`, or [`Map::set`] without batches.
     ///
     /// # Errors
     ///
-    /// How many are written, and of the next one as [`Map::set`].
+    /// The number of written entries, and the error of the next one as in [`Map::set`].
     pub fn set_all(&self, entries: &[Entry]) -> Result<(), (usize, io::Error)> {
         write_all(entries, |some| self.write_batch(some), PAUSE)
     }
@@ -195,7 +195,7 @@ impl Map {
             ..Batch::default()
         };
         // SAFETY: `keys` and `values` hold `count` keys and values of the map, are owned by this function, and the kernel only reads
-        // them; the type of the map is one of those whose values are copied as they are.
+        // them; the type of the map is one of those whose values are copied unchanged.
         let answer = unsafe { call(BPF_MAP_UPDATE_BATCH, &mut attr) };
         match answer {
             Ok(_) => Ok(()),
@@ -206,7 +206,7 @@ impl Map {
                 entries.iter().enumerate().try_for_each(singly)
             }
             Err(e) => {
-                // A count that is as it was is of a call that failed before the first entry.
+                // If the count is unchanged, the call failed before the first entry.
                 let done = usize::try_from(attr.count).unwrap_or(0);
                 Err((if done < entries.len() { done } else { 0 }, e))
             }
@@ -214,7 +214,7 @@ impl Map {
     }
 }
 
-/// Writes by parts. An error of a part has how many of it were written.
+/// Writes in parts. The error of a part has the number of its entries that were written.
 fn write_all(
     entries: &[Entry],
     mut write: impl FnMut(&[Entry]) -> Result<(), (usize, io::Error)>,
@@ -226,7 +226,7 @@ fn write_all(
         match write(some) {
             Ok(()) => done += some.len(),
             Err((here, e)) if e.raw_os_error() == Some(libc::ENOMEM) && pauses > 0 => {
-                // The stock is of some dozens of entries: many entries may need many pauses.
+                // The cache has a few dozen entries: many entries may need many pauses.
                 pauses = if here > 0 { PAUSES } else { pauses - 1 };
                 done += here;
                 std::thread::sleep(pause);

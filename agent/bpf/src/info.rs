@@ -1,4 +1,4 @@
-//! Questions: what an object is.
+//! Information about objects.
 
 use super::numbers::{
     BPF_LINK_GET_FD_BY_ID, BPF_LINK_TYPE_CGROUP, BPF_LINK_TYPE_NETKIT, BPF_LINK_TYPE_NETNS,
@@ -10,7 +10,7 @@ use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Maps of one program that are read: `MAX_USED_MAPS` of the verifier.
+/// Maximum number of maps of one program: `MAX_USED_MAPS` of the verifier.
 const MOST_MAPS: usize = 64;
 /// The prefix of `union bpf_attr` that `BPF_*_GET_NEXT_ID` and `BPF_*_GET_FD_BY_ID` read.
 #[repr(C)]
@@ -175,7 +175,7 @@ pub struct MapInfo {
     pub key_size: u32,
     /// Bytes of a value.
     pub value_size: u32,
-    /// The most entries.
+    /// Maximum number of entries.
     pub max_entries: u32,
     /// `BPF_F_*`
     pub flags: u32,
@@ -183,10 +183,10 @@ pub struct MapInfo {
     pub name: String,
 }
 
-/// What a link is attached to.
+/// The object that a link is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkTarget {
-    /// A tcx, netkit or XDP link: index of the interface, 0 when it was deleted, and `BPF_*` of `enum bpf_attach_type`.
+    /// A tcx, netkit or XDP link: index of the interface, 0 if it was deleted, and `BPF_*` of `enum bpf_attach_type`.
     Interface(u32, u32),
     /// A cgroup: its id, and the attach type.
     Cgroup(u64, u32),
@@ -203,18 +203,18 @@ pub struct LinkInfo {
     pub kind: u32,
     /// Unique on this machine while the link exists.
     pub id: u32,
-    /// The program's.
+    /// The id of the program.
     pub program: u32,
-    /// Where it is attached.
+    /// The object that it is attached to.
     pub target: LinkTarget,
 }
 
-/// Reads a struct of the kernel about an object.
+/// Reads the kernel's struct about an object.
 ///
 /// # Safety
 ///
-/// `R` is a prefix of what the kernel writes for this kind of object, any bytes are a valid `R`, and a pointer in it is
-/// valid for what the kernel writes to it.
+/// `R` is a prefix of the struct that the kernel writes for this kind of object, any bytes are a valid `R`, and a pointer in it is
+/// valid for the kernel's writes.
 unsafe fn read<R>(object: BorrowedFd<'_>, raw: &mut R) -> io::Result<()> {
     let mut attr = InfoByFd {
         bpf_fd: number(object)?,
@@ -222,12 +222,12 @@ unsafe fn read<R>(object: BorrowedFd<'_>, raw: &mut R) -> io::Result<()> {
         info: std::ptr::from_mut(raw) as u64,
     };
     // SAFETY: `info` is borrowed mutably and `info_len` bytes long; the kernel writes no more than that. The object is
-    // open during the call, the caller guarantees the rest. The answer is no descriptor.
+    // open during the call, the caller guarantees the rest. The command does not return a descriptor.
     unsafe { call(BPF_OBJ_GET_INFO_BY_FD, &mut attr) }.map(drop)
 }
 
 impl Program {
-    /// What the kernel states about it.
+    /// Returns the kernel's information about the program.
     ///
     /// # Errors
     ///
@@ -240,7 +240,7 @@ impl Program {
             ..RawProgram::default()
         };
         // SAFETY: the struct is a prefix of `struct bpf_prog_info` and has only integers. `map_ids` is owned by this function
-        // and `nr_map_ids` numbers long; the other pointers are null and their lengths 0, so nothing is written there.
+        // and `nr_map_ids` numbers long; the other pointers are null and their lengths 0, so the kernel does not write there.
         unsafe { read(self.as_fd(), &mut raw) }?;
         maps.truncate(usize::try_from(raw.nr_map_ids).map_err(too_big)?);
         Ok(ProgramInfo {
@@ -342,7 +342,7 @@ impl LinkInfo {
     }
 }
 
-/// Two halves of a number in the machine's order.
+/// Joins the two halves of a number in host order.
 fn word(first: u32, second: u32) -> u64 {
     let (low, high) = match cfg!(target_endian = "little") {
         true => (first, second),
@@ -356,7 +356,7 @@ fn open(command: libc::c_int, id: u32) -> io::Result<Option<std::os::fd::OwnedFd
         id,
         ..ById::default()
     };
-    // SAFETY: the struct holds no pointer. The command answers with a new descriptor.
+    // SAFETY: the struct holds no pointer. The command returns a new descriptor.
     match unsafe { call_for_fd(command, &mut attr) } {
         Ok(fd) => Ok(Some(fd)),
         Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(None),
@@ -369,7 +369,7 @@ pub(super) fn next(command: libc::c_int, id: u32) -> io::Result<Option<u32>> {
         id,
         ..ById::default()
     };
-    // SAFETY: the struct holds no pointer. The answer is no descriptor.
+    // SAFETY: the struct holds no pointer. The command does not return a descriptor.
     match unsafe { call(command, &mut attr) } {
         Ok(_) => Ok(Some(attr.next_id)),
         Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(None),

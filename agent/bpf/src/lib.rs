@@ -1,6 +1,6 @@
-//! `bpf(2)`: programs, maps, ring buffers, links, pins, and questions about those that are loaded.
+//! `bpf(2)`: programs, maps, ring buffers, links, pins, and information about loaded objects.
 //!
-//! Who keeps what alive: a [`Program`] lives as long as a descriptor, a pin or an attachment refers to it; a [`Map`] as
+//! Lifetimes: a [`Program`] exists as long as a descriptor, a pin or an attachment refers to it; a [`Map`] as
 //! long as a descriptor, a pin or a loaded program does; a [`Link`], and with it the attachment, as long as a
 //! descriptor or a pin does. When the interface of a link is deleted, the link remains and has no effect.
 //!
@@ -13,11 +13,11 @@
 //! No dependency offers bpf(2) as safe functions. For every `unsafe` block in this crate, these hold:
 //!
 //! - a descriptor is passed borrowed, so it is open during the call and nothing here closes it;
-//! - memory that the kernel reads or writes is owned by the calling function, is at least as large as the kernel was told,
+//! - memory that the kernel reads or writes is owned by the calling function, is at least as large as stated to the kernel,
 //!   and is read only after the call reported how much of it is filled;
 //! - no pointer outlives the call that it is passed to.
 //!
-//! The pages of a [`Ring`] are shared with the kernel for longer than a call; its blocks have reasons of their own.
+//! The pages of a [`Ring`] are shared with the kernel for longer than a call; its blocks state their own reasons.
 #![allow(unsafe_code)]
 
 mod batch;
@@ -104,15 +104,15 @@ unsafe fn call<A>(command: libc::c_int, attr: &mut A) -> io::Result<libc::c_long
     }
 }
 
-/// As [`call`], for commands that answer with a descriptor.
+/// Like [`call`], for commands that return a descriptor.
 ///
 /// # Safety
 ///
-/// As [`call`], and `command` returns a new descriptor.
+/// The same as for [`call`], and `command` returns a new descriptor.
 unsafe fn call_for_fd<A>(command: libc::c_int, attr: &mut A) -> io::Result<OwnedFd> {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let fd = unsafe { call(command, attr) }?;
     let fd = i32::try_from(fd).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
-    // SAFETY: it is not negative, and the command returns a new descriptor that nothing else owns.
+    // SAFETY: the number is not negative, and the command returns a new descriptor that has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

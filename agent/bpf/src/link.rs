@@ -1,4 +1,4 @@
-//! Links: a program attached to something, until the link is gone.
+//! Links: attachments of programs, which last until the link is gone.
 
 use super::info::LinkInfo;
 use super::numbers::{
@@ -63,10 +63,10 @@ pub(super) const LAYOUT: &[(&str, i64)] = &[
     ),
 ];
 
-/// Where a link stands among those of the same hook.
+/// The position of a link among those of the same hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anchor {
-    /// Behind those that are there; the only one for attach types without an order.
+    /// After existing ones; the only choice for attach types without an order.
     Any,
     /// Before all others.
     First,
@@ -74,13 +74,13 @@ pub enum Anchor {
     Last,
 }
 
-/// A program that is attached, until this descriptor is closed, unless the link is pinned.
+/// An attachment of a program. It ends when this descriptor is closed, unless the link is pinned.
 #[derive(Debug)]
 pub struct Link(pub(super) OwnedFd);
 
 impl Link {
     /// `bpf(BPF_LINK_CREATE)`. `target` is the index of an interface of the calling thread's namespace, or the number of
-    /// an open descriptor, as the attach type has it.
+    /// an open descriptor, depending on the attach type.
     ///
     /// # Errors
     ///
@@ -102,12 +102,12 @@ impl Link {
             },
             ..LinkCreate::default()
         };
-        // SAFETY: the struct holds no pointer and the program is open during the call. A wrong `target` is an error of
-        // the kernel. A `BPF_LINK_CREATE` answers with a new descriptor.
+        // SAFETY: the struct holds no pointer and the program is open during the call. The kernel rejects a wrong `target`.
+        // `BPF_LINK_CREATE` returns a new descriptor.
         unsafe { call_for_fd(BPF_LINK_CREATE, &mut attr) }.map(Self)
     }
 
-    /// A tcx link to an interface of the calling thread's namespace: `BPF_TCX_INGRESS` or `BPF_TCX_EGRESS`. Since 6.6
+    /// Creates a tcx link to an interface of the calling thread's namespace: `BPF_TCX_INGRESS` or `BPF_TCX_EGRESS`. Since 6.6
     ///
     /// # Errors
     ///
@@ -121,11 +121,11 @@ impl Link {
         Self::create(program, index, attach_type, anchor)
     }
 
-    /// A link to an open cgroup (version 2): `BPF_CGROUP_INET4_CONNECT` and its like. Since 5.7
+    /// Creates a link to an open cgroup (version 2): `BPF_CGROUP_INET4_CONNECT` and similar attach types. Since 5.7
     ///
     /// # Errors
     ///
-    /// `EINVAL`: the kernel does not know the attach type; `EBADF`: it is no cgroup; `EPERM`.
+    /// `EINVAL`: the kernel does not know the attach type; `EBADF`: not a cgroup; `EPERM`.
     pub fn to_cgroup(
         program: &Program,
         cgroup: BorrowedFd<'_>,
@@ -134,7 +134,7 @@ impl Link {
         Self::create(program, number(cgroup)?, attach_type, Anchor::Any)
     }
 
-    /// `bpf(BPF_LINK_UPDATE)`: puts another program into the place of `old`, in one step for packets.
+    /// `bpf(BPF_LINK_UPDATE)`: replaces the program atomically; if `old` is given, only that one.
     ///
     /// # Errors
     ///
@@ -146,25 +146,25 @@ impl Link {
             flags: if old.is_some() { BPF_F_REPLACE } else { 0 },
             old_prog_fd: old.map_or(Ok(0), |old| number(old.as_fd()))?,
         };
-        // SAFETY: the struct holds no pointer, and all descriptors are open during the call. The answer is no descriptor.
+        // SAFETY: the struct holds no pointer, and all descriptors are open during the call. The command does not return a descriptor.
         unsafe { call(BPF_LINK_UPDATE, &mut attr) }.map(drop)
     }
 
-    /// `bpf(BPF_LINK_DETACH)`: the program is detached although descriptors or pins of the link remain. Since 5.9
+    /// `bpf(BPF_LINK_DETACH)`: detaches the program, although descriptors or pins of the link remain. Since 5.9
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP`: not for this kind of link.
+    /// `EOPNOTSUPP`: not supported for this kind of link.
     pub fn detach(&self) -> io::Result<()> {
         let mut attr = LinkUpdate {
             link_fd: number(self.as_fd())?,
             ..LinkUpdate::default()
         };
-        // SAFETY: the struct holds no pointer, and the link is open during the call. The answer is no descriptor.
+        // SAFETY: the struct holds no pointer, and the link is open during the call. The command does not return a descriptor.
         unsafe { call(BPF_LINK_DETACH, &mut attr) }.map(drop)
     }
 
-    /// What the kernel states about it.
+    /// Returns the kernel's information about the link.
     ///
     /// # Errors
     ///

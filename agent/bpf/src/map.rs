@@ -1,4 +1,4 @@
-//! Maps: create, and read and write single entries. Many at once: [`super::batch`].
+//! Maps: creation, and reads and writes of single entries. For batches see [`super::batch`].
 
 use super::info::MapInfo;
 use super::numbers::{
@@ -96,8 +96,8 @@ pub(super) const LAYOUT: &[(&str, i64)] = &[
     ),
 ];
 
-/// The type information of an `int` of 4 bytes, in the format of `linux/btf.h`: it describes keys and values of maps
-/// whose creation needs some.
+/// Returns the type information (BTF) of an `int` of 4 bytes, in the format of `linux/btf.h`. It describes keys and values of maps
+/// that cannot be created without BTF.
 fn btf_of_int() -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut put = |word: u32| bytes.extend_from_slice(&word.to_ne_bytes());
@@ -118,7 +118,7 @@ fn btf_of_int() -> Vec<u8> {
     bytes
 }
 
-/// What a map is created as.
+/// Parameters of a new map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapSpec<'a> {
     /// `BPF_MAP_TYPE_*`
@@ -127,17 +127,17 @@ pub struct MapSpec<'a> {
     pub key_size: u32,
     /// Bytes of a value.
     pub value_size: u32,
-    /// The most entries; 0 for types without a limit.
+    /// Maximum number of entries; 0 for types without a limit.
     pub max_entries: u32,
     /// `BPF_F_*`
     pub flags: u32,
-    /// At most 15 letters, digits, `_` and `.`; it is shown by `bpftool map`.
+    /// At most 15 letters, digits, `_` and `.`; `bpftool map` shows it.
     pub name: &'a str,
-    /// Keys and values are described as integers of 4 bytes: storage of sockets needs it (`BPF_BTF_LOAD`).
+    /// True to describe keys and values as integers of 4 bytes (`BPF_BTF_LOAD`), which socket storage needs.
     pub describe: bool,
 }
 
-/// A map. It lives as long as this descriptor, unless it is pinned or a program uses it.
+/// A map. It exists as long as this descriptor, a pin, or a program that uses it.
 #[derive(Debug)]
 pub struct Map {
     pub(super) fd: OwnedFd,
@@ -174,7 +174,7 @@ impl Map {
     ///
     /// # Errors
     ///
-    /// As [`Map::create`]; `EINVAL` also for a name that the kernel does not accept.
+    /// Those of [`Map::create`]; `EINVAL` also for a name that the kernel does not accept.
     pub fn new(spec: &MapSpec<'_>) -> io::Result<Self> {
         let btf = spec.describe.then(|| {
             let data = btf_of_int();
@@ -184,7 +184,7 @@ impl Map {
                 ..BtfLoad::default()
             };
             // SAFETY: `btf` points at `btf_size` bytes that live until the call returns, and the kernel only reads them;
-            // no log is asked for. A `BPF_BTF_LOAD` answers with a new descriptor.
+            // no log is requested. `BPF_BTF_LOAD` returns a new descriptor.
             unsafe { call_for_fd(BPF_BTF_LOAD, &mut attr) }
         });
         let btf = btf.transpose()?;
@@ -204,7 +204,7 @@ impl Map {
             btf_value_type_id: type_id,
             ..MapCreate::default()
         };
-        // SAFETY: the struct holds no pointer. A `BPF_MAP_CREATE` answers with a new descriptor.
+        // SAFETY: the struct holds no pointer. `BPF_MAP_CREATE` returns a new descriptor.
         let fd = unsafe { call_for_fd(BPF_MAP_CREATE, &mut attr) }?;
         Ok(Self {
             fd,
@@ -214,7 +214,7 @@ impl Map {
         })
     }
 
-    /// A descriptor that is known to be of a map: sizes are those that the kernel states.
+    /// Creates the value from a descriptor that is known to be a map. The sizes come from the kernel.
     pub(super) fn of(fd: OwnedFd) -> io::Result<Self> {
         let info = MapInfo::of(fd.as_fd())?;
         Ok(Self {
@@ -225,8 +225,7 @@ impl Map {
         })
     }
 
-    /// The length of what the kernel copies for a value is known to be the value's for these types only: values of
-    /// per-CPU maps are longer.
+    /// True for types where the kernel copies exactly `value_size` bytes per value: values of per-CPU maps are longer.
     pub(super) fn is_plain(&self) -> bool {
         matches!(
             self.kind,
@@ -249,24 +248,24 @@ impl Map {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: the key has another length, or single entries of such a map cannot be read here.
+    /// `EINVAL`: the key has another length, or single entries of this type of map cannot be read here.
     pub fn get(&self, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
         let mut value = vec![0; self.value_size];
         let mut attr = self.element(Some(key))?;
         attr.value = value.as_mut_ptr() as u64;
         // SAFETY: `key` is borrowed and, as was checked, as long as a key of the map; `value` is owned by this function and
-        // as long as a value, and the type of the map is one of those whose values are copied as they are.
+        // as long as a value, and the type of the map is one of those whose values are copied unchanged.
         found(unsafe { call(BPF_MAP_LOOKUP_ELEM, &mut attr) })
             .map(|is_there| is_there.then_some(value))
     }
 
-    /// `bpf(BPF_MAP_LOOKUP_ELEM)` of an array with a counter of 8 bytes for each CPU: the sum of all CPUs. `None`: there is no
+    /// `bpf(BPF_MAP_LOOKUP_ELEM)` of an array with a counter of 8 bytes per CPU: returns the sum of all CPUs. `None`: there is no
     /// such entry.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: it is another kind of map, or the key has another length; or the kernel does not say how many CPUs there
-    /// can be (`/sys/devices/system/cpu/possible`).
+    /// `EINVAL`: another type of map, or the key has another length; or the number of possible CPUs is unknown
+    /// (`/sys/devices/system/cpu/possible`).
     pub fn sum(&self, key: &[u8]) -> io::Result<Option<u64>> {
         const COUNTER: usize = size_of::<u64>();
         let is_counter = self.kind == BPF_MAP_TYPE_PERCPU_ARRAY && self.value_size == COUNTER;
@@ -281,7 +280,7 @@ impl Map {
             ..Element::default()
         };
         // SAFETY: `key` is borrowed and as long as a key of the map. For this type, `bpf_percpu_array_copy()` writes one value
-        // of 8 bytes for each CPU that is possible, and `values`, owned by this function, has room for so many.
+        // of 8 bytes for each possible CPU, and `values`, owned by this function, has space for that many.
         let is_there = found(unsafe { call(BPF_MAP_LOOKUP_ELEM, &mut attr) })?;
         Ok(is_there.then(|| {
             values
@@ -299,11 +298,11 @@ impl Map {
         self.write(key, value, BPF_ANY)
     }
 
-    /// `bpf(BPF_MAP_UPDATE_ELEM)` with `BPF_NOEXIST`: adds the entry. False when there is one.
+    /// `bpf(BPF_MAP_UPDATE_ELEM)` with `BPF_NOEXIST`: adds the entry. Returns false if it exists.
     ///
     /// # Errors
     ///
-    /// As [`Map::set`].
+    /// Those of [`Map::set`].
     pub fn add(&self, key: &[u8], value: &[u8]) -> io::Result<bool> {
         match self.write(key, value, BPF_NOEXIST) {
             Err(e) if e.raw_os_error() == Some(libc::EEXIST) => Ok(false),
@@ -319,22 +318,22 @@ impl Map {
         attr.value = value.as_ptr() as u64;
         attr.flags = flags;
         // SAFETY: `key` and `value` are borrowed and, as was checked, as long as those of the map; the kernel only reads
-        // them, and the type of the map is one of those whose values are copied as they are.
+        // them, and the type of the map is one of those whose values are copied unchanged.
         unsafe { call(BPF_MAP_UPDATE_ELEM, &mut attr) }.map(drop)
     }
 
-    /// `bpf(BPF_MAP_DELETE_ELEM)`. False when there is no such entry.
+    /// `bpf(BPF_MAP_DELETE_ELEM)`. Returns false if there is no such entry.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: the key has another length, or entries of such a map cannot be deleted.
+    /// `EINVAL`: the key has another length, or entries of this type of map cannot be deleted.
     pub fn delete(&self, key: &[u8]) -> io::Result<bool> {
         let mut attr = self.element(Some(key))?;
         // SAFETY: `key` is borrowed and, as was checked, as long as a key of the map; the kernel only reads it.
         found(unsafe { call(BPF_MAP_DELETE_ELEM, &mut attr) })
     }
 
-    /// `bpf(BPF_MAP_GET_NEXT_KEY)`: the key after this one, without one the first. `None`: it was the last.
+    /// `bpf(BPF_MAP_GET_NEXT_KEY)`: returns the key after this one, or the first if `key` is `None`. `None`: `key` was the last.
     ///
     /// # Errors
     ///
@@ -349,7 +348,7 @@ impl Map {
             .map(|is_there| is_there.then_some(next))
     }
 
-    /// What the kernel states about it.
+    /// Returns the kernel's information about the map.
     ///
     /// # Errors
     ///
@@ -373,10 +372,10 @@ fn found(answer: io::Result<libc::c_long>) -> io::Result<bool> {
     }
 }
 
-/// Far above what any kernel is built for.
+/// Upper limit of CPU numbers, far above that of any kernel.
 const MOST_CPUS: usize = 1 << 16;
 
-/// How many CPUs there can be, at least as many as the kernel counts: the last number of a list like `0-3,8-11`, and one.
+/// Returns an upper bound of the number of possible CPUs: the last number of a list like `0-3,8-11`, plus one.
 fn possible_cpus() -> io::Result<usize> {
     static KNOWN: OnceLock<usize> = OnceLock::new();
     if let Some(known) = KNOWN.get() {

@@ -1,4 +1,4 @@
-//! Numbers of `linux/bpf.h`, grouped as its enums are.
+//! Numbers of `linux/bpf.h`, grouped like its enums.
 
 macro_rules! numbers {
     ($($(#[$meta:meta])* $visibility:vis const $name:ident: $ty:ty = $value:literal;)*) => {
@@ -40,9 +40,9 @@ numbers! {
     pub const BPF_MAP_TYPE_HASH: u32 = 1;
     /// Keys are the numbers below `max_entries`; every entry exists.
     pub const BPF_MAP_TYPE_ARRAY: u32 = 2;
-    /// As an array, with a value for each CPU. Since 4.6
+    /// An array with one value per CPU. Since 4.6
     pub const BPF_MAP_TYPE_PERCPU_ARRAY: u32 = 6;
-    /// A full map evicts what was not used for the longest time.
+    /// A hash that evicts the least recently used entries when it is full.
     pub const BPF_MAP_TYPE_LRU_HASH: u32 = 9;
     /// Longest prefix match. Since 4.11
     pub const BPF_MAP_TYPE_LPM_TRIE: u32 = 11;
@@ -53,7 +53,7 @@ numbers! {
     /// Entries are allocated when they are added.
     pub const BPF_F_NO_PREALLOC: u32 = 1;
 
-    // Of the header of a record in a ring buffer
+    // The header of a record in a ring buffer
     pub(super) const BPF_RINGBUF_BUSY_BIT: u32 = 0x8000_0000;
     pub(super) const BPF_RINGBUF_DISCARD_BIT: u32 = 0x4000_0000;
     pub(super) const BPF_RINGBUF_HDR_SZ: u32 = 8;
@@ -73,15 +73,15 @@ numbers! {
     pub const BPF_CGROUP_INET4_CONNECT: u32 = 10;
     /// Choice of the socket for a packet, in a network namespace.
     pub const BPF_SK_LOOKUP: u32 = 36;
-    /// What arrives at an interface, before there is a packet of the kernel.
+    /// Ingress of an interface, before the kernel allocates an `sk_buff`.
     pub const BPF_XDP: u32 = 37;
-    /// What arrives at an interface. Since 6.6
+    /// Ingress of an interface. Since 6.6
     pub const BPF_TCX_INGRESS: u32 = 46;
-    /// What leaves through an interface. Since 6.6
+    /// Egress of an interface. Since 6.6
     pub const BPF_TCX_EGRESS: u32 = 47;
-    /// What leaves through the host's end of a netkit pair. Since 6.7
+    /// Egress of the host's end of a netkit pair. Since 6.7
     pub const BPF_NETKIT_PRIMARY: u32 = 54;
-    /// What leaves through the pod's end of a netkit pair. Since 6.7
+    /// Egress of the pod's end of a netkit pair. Since 6.7
     pub const BPF_NETKIT_PEER: u32 = 55;
 
     // enum bpf_link_type
@@ -104,7 +104,7 @@ numbers! {
     pub(super) const BPF_NOEXIST: u64 = 1;
 }
 
-/// Every number of this module, and every size and offset of its structs, as C expressions and values.
+/// Returns all numbers of this module, and all sizes and offsets of its structs, as C expressions and values.
 #[must_use]
 pub fn constants() -> Vec<(&'static str, i64)> {
     CONSTANTS

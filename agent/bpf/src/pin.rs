@@ -27,7 +27,7 @@ pub(super) const LAYOUT: &[(&str, i64)] = &[
     ),
 ];
 
-/// What a pin keeps.
+/// A pinned object.
 #[derive(Debug)]
 pub enum Pinned {
     /// A program.
@@ -38,11 +38,11 @@ pub enum Pinned {
     Link(Link),
 }
 
-/// `bpf(BPF_OBJ_PIN)`: names a program, a map or a link. Deleting the file takes the name away.
+/// `bpf(BPF_OBJ_PIN)`: pins a program, a map or a link. Deleting the file unpins it.
 ///
 /// # Errors
 ///
-/// `EEXIST`; `ENOENT`: the folder does not exist; `EPERM`: the folder is not in a bpf file system, or `CAP_BPF` is missing.
+/// `EEXIST`; `ENOENT`: the directory does not exist; `EPERM`: the directory is not in a bpf file system, or `CAP_BPF` is missing.
 pub fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let path = c_path(path)?;
     let mut attr = Object {
@@ -51,16 +51,16 @@ pub fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
         file_flags: 0,
     };
     // SAFETY: `pathname` points at a string with its NUL that lives until the call returns, and the kernel only reads it;
-    // the object is open during the call. The answer is no descriptor.
+    // the object is open during the call. The command does not return a descriptor.
     unsafe { call(BPF_OBJ_PIN, &mut attr) }.map(drop)
 }
 
-/// `bpf(BPF_OBJ_GET)`: what is pinned there.
+/// `bpf(BPF_OBJ_GET)`: opens the pinned object.
 ///
 /// # Errors
 ///
-/// `ENOENT`: nothing; `EACCES`: the file is no pin, or may not be opened; `EINVAL`: an object of a kind that is not one of
-/// [`Pinned`].
+/// `ENOENT`: there is no pin; `EACCES`: the file is not a pin, or may not be opened; `EINVAL`: an object of another kind than those
+/// of [`Pinned`].
 pub fn open_pin(path: &Path) -> io::Result<Pinned> {
     let path = c_path(path)?;
     let mut attr = Object {
@@ -68,9 +68,9 @@ pub fn open_pin(path: &Path) -> io::Result<Pinned> {
         ..Object::default()
     };
     // SAFETY: `pathname` points at a string with its NUL that lives until the call returns, and the kernel only reads it.
-    // A `BPF_OBJ_GET` answers with a new descriptor.
+    // `BPF_OBJ_GET` returns a new descriptor.
     let fd = unsafe { call_for_fd(BPF_OBJ_GET, &mut attr) }?;
-    // The kernel says the kind only so: `bpf_get_inode_type()` is not in its interface.
+    // There is no other interface for the kind: `bpf_get_inode_type()` is internal to the kernel.
     let kind = std::fs::read_link(format!("/proc/thread-self/fd/{}", fd.as_raw_fd()))?;
     match kind.to_str() {
         Some("anon_inode:bpf-prog") => Ok(Pinned::Program(Program(fd))),

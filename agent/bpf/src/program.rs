@@ -1,4 +1,4 @@
-//! Programs: load, and run on a packet of one's own.
+//! Programs: loading, and test runs on a packet.
 
 use super::numbers::{BPF_PROG_LOAD, BPF_PROG_TEST_RUN};
 use super::{Link, call, call_for_fd, invalid, number, object_name, too_big};
@@ -8,9 +8,9 @@ use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// How much of the verifier's log is kept: of the largest program here it is 200 KiB.
+/// Size of the buffer for the verifier's log. The log of the largest program here has 200 KiB.
 const LOG_BYTES: usize = 1 << 20;
-/// The largest packet of a test run. The kernel takes at most a page without fragments.
+/// Maximum size of the packet of a test run. The kernel accepts at most a page without fragments.
 const PACKET_BYTES: usize = 4096;
 
 /// The prefix of `union bpf_attr` that `BPF_PROG_LOAD` reads.
@@ -31,7 +31,7 @@ struct ProgLoad {
     expected_attach_type: u32,
 }
 
-/// The prefix that `BPF_PROG_TEST_RUN` reads, and writes its answer to.
+/// The prefix that `BPF_PROG_TEST_RUN` reads, and writes the result to.
 #[repr(C)]
 #[derive(Default)]
 struct TestRun {
@@ -92,28 +92,28 @@ pub(super) const LAYOUT: &[(&str, i64)] = &[
     ),
 ];
 
-/// What is loaded. The kernel copies all of it.
+/// Parameters of a program to load. The kernel copies all of them.
 #[derive(Clone, Copy, Debug)]
 pub struct ProgramSpec<'a> {
     /// `BPF_PROG_TYPE_*`
     pub kind: u32,
     /// `expected_attach_type`: 0 for types without one.
     pub attach_type: u32,
-    /// At most 15 letters, digits, `_` and `.`; it is shown by `bpftool prog`.
+    /// At most 15 letters, digits, `_` and `.`; `bpftool prog` shows it.
     pub name: &'a str,
-    /// Helpers that are reserved for GPL programs need a license that is compatible with it.
+    /// Helpers that are reserved for GPL programs need a GPL-compatible license.
     pub license: &'a CStr,
-    /// Each is a `struct bpf_insn`. Descriptors of maps are in it as numbers: keep them open during the call.
+    /// Each is a `struct bpf_insn`. They contain the descriptors of maps as numbers: keep these open during the call.
     pub instructions: &'a [[u8; 8]],
 }
 
-/// Why a program was not loaded.
+/// The error of a failed load.
 #[derive(Debug)]
 pub struct LoadError {
     /// `EINVAL`: the kernel does not know the type, or a helper that is called; `EACCES`: the verifier refuses; `EPERM`
     /// without `CAP_BPF` (and `CAP_NET_ADMIN` for networking types); `ENOSYS`: built without `CONFIG_BPF_SYSCALL`.
     pub error: io::Error,
-    /// What the verifier wrote; empty if it did not come to that.
+    /// The log of the verifier; empty if the verifier did not run.
     pub log: String,
 }
 
@@ -130,7 +130,7 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// A loaded program. It lives as long as this descriptor, unless it is attached or pinned.
+/// A loaded program. It exists as long as this descriptor, an attachment, or a pin.
 #[derive(Debug)]
 pub struct Program(pub(super) OwnedFd);
 
@@ -161,7 +161,7 @@ impl Program {
         Self::load_once(&spec, &mut [])
     }
 
-    /// `bpf(BPF_PROG_LOAD)`. After a failure it is tried once more, for the verifier's log.
+    /// `bpf(BPF_PROG_LOAD)`. After a failure it is repeated once, to get the verifier's log.
     ///
     /// # Errors
     ///
@@ -177,7 +177,7 @@ impl Program {
             Err(error) => {
                 let end = log.iter().position(|b| *b == 0).unwrap_or(log.len());
                 log.truncate(end);
-                // A log that is too long for the buffer is an error of its own.
+                // If the log does not fit into the buffer, the kernel returns `ENOSPC` instead of the first error.
                 let is_cut = error.raw_os_error() == Some(libc::ENOSPC);
                 Err(LoadError {
                     error: if is_cut { first } else { error },
@@ -207,17 +207,17 @@ impl Program {
         };
         // SAFETY: `insns` points at `insn_cnt` instructions of 8 bytes and `license` at a string with its NUL; both are
         // borrowed until this function returns, and the kernel only reads them. `log_buf` is borrowed mutably and is
-        // `log_size` bytes long; without a log both are zero and nothing is written. A `BPF_PROG_LOAD` answers with a
+        // `log_size` bytes long; without a log both are zero and the kernel does not write. `BPF_PROG_LOAD` returns a
         // new descriptor.
         unsafe { call_for_fd(BPF_PROG_LOAD, &mut attr) }.map(Self)
     }
 
-    /// `bpf(BPF_PROG_TEST_RUN)`: runs the program once on a packet, which arrives at `lo`. Returns what the program
-    /// returned, and the packet as it left it.
+    /// `bpf(BPF_PROG_TEST_RUN)`: runs the program once on a packet, which arrives at `lo`. Returns the return value of the
+    /// program, and the packet after the run.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: the packet is shorter than an Ethernet header, or longer than 4096 bytes; `EOPNOTSUPP`: not for this type.
+    /// `EINVAL`: the packet is shorter than an Ethernet header, or longer than 4096 bytes; `EOPNOTSUPP`: not supported for this type.
     pub fn test_run(&self, packet: &[u8]) -> io::Result<(u32, Vec<u8>)> {
         if packet.len() > PACKET_BYTES {
             return Err(invalid());
@@ -233,13 +233,13 @@ impl Program {
             ..TestRun::default()
         };
         // SAFETY: `data_in` is borrowed and `data_size_in` bytes long, and the kernel only reads it; `data_out` is owned by
-        // this function and `data_size_out` bytes long. The program is open during the call. The answer is no descriptor.
+        // this function and `data_size_out` bytes long. The program is open during the call. The command does not return a descriptor.
         unsafe { call(BPF_PROG_TEST_RUN, &mut attr) }?;
         after.truncate(usize::try_from(attr.data_size_out).map_err(too_big)?);
         Ok((attr.retval, after))
     }
 
-    /// `bpf(BPF_LINK_CREATE)` to a network interface of the calling thread's namespace: `BPF_TCX_INGRESS` and its like.
+    /// `bpf(BPF_LINK_CREATE)` to a network interface of the calling thread's namespace: `BPF_TCX_INGRESS` and similar attach types.
     ///
     /// # Errors
     ///
@@ -252,7 +252,7 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: the kernel does not know the attach type, or `netns` is no network namespace; `EPERM`.
+    /// `EINVAL`: the kernel does not know the attach type, or `netns` is not a network namespace; `EPERM`.
     pub fn attach_to_netns(&self, netns: BorrowedFd<'_>, attach_type: u32) -> io::Result<Link> {
         Link::create(self, number(netns)?, attach_type, super::Anchor::Any)
     }

@@ -1,4 +1,4 @@
-//! Questions: what is attached where.
+//! Queries of attached programs.
 
 use super::info::next;
 use super::numbers::{BPF_LINK_GET_NEXT_ID, BPF_PROG_QUERY};
@@ -6,9 +6,9 @@ use super::{Link, LinkInfo, call, too_big};
 use std::io;
 use std::mem::offset_of;
 
-/// `BPF_MPROG_MAX`: the most programs at one hook of an interface (`include/linux/bpf_mprog.h`).
+/// `BPF_MPROG_MAX`: the maximum number of programs at one hook of an interface (`include/linux/bpf_mprog.h`).
 const MOST_AT_A_HOOK: usize = 64;
-/// Links of a machine that are read; a node with a thousand pods has a few thousands.
+/// Maximum number of links that are read; a node with a thousand pods has a few thousand.
 const MOST_LINKS: usize = 65_536;
 
 /// The prefix that `BPF_PROG_QUERY` reads.
@@ -58,13 +58,13 @@ pub(super) const LAYOUT: &[(&str, i64)] = &[
 /// A program at a hook of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attached {
-    /// The program's.
+    /// The id of the program.
     pub program: u32,
-    /// The link's; 0 when it was attached without one.
+    /// The id of the link; 0 if the program was attached without one.
     pub link: u32,
 }
 
-/// Every link of this machine that still exists when it is read. Since 5.8
+/// Returns all links of this machine that still exist when they are read. Since 5.8
 ///
 /// # Errors
 ///
@@ -84,8 +84,8 @@ pub fn links() -> io::Result<Vec<LinkInfo>> {
     Ok(found)
 }
 
-/// `bpf(BPF_PROG_QUERY)`: programs at a hook of an interface of the calling thread's namespace, in the order in which they
-/// run. Attach types are those of tcx and netkit. Since 6.6
+/// `bpf(BPF_PROG_QUERY)`: returns the programs at a hook of an interface of the calling thread's namespace, in the order in which
+/// they run. Attach types are those of tcx and netkit. Since 6.6
 ///
 /// # Errors
 ///
@@ -102,10 +102,10 @@ pub fn attached(index: u32, attach_type: u32) -> io::Result<Vec<Attached>> {
         ..Query::default()
     };
     // SAFETY: `prog_ids` and `link_ids` are owned by this function and `count` numbers long; the other pointers are null,
-    // which the kernel reads as "not wanted". The answer is no descriptor.
+    // which the kernel reads as "not wanted". The command does not return a descriptor.
     match unsafe { call(BPF_PROG_QUERY, &mut attr) } {
         Ok(_) => {}
-        // Nothing was ever attached to that hook.
+        // No program was ever attached to the hook.
         Err(e) if e.raw_os_error() == Some(libc::ENOENT) => return Ok(Vec::new()),
         Err(e) => return Err(e),
     }

@@ -1,7 +1,7 @@
 //! Ring buffers: records of programs, in the order in which they were written.
 //!
-//! The kernel writes, and one process reads: the position of the reader is a number in memory that both share, and what is
-//! behind it may be overwritten.
+//! The kernel writes, and one process reads: the position of the reader is a number in memory that both share, and the kernel may
+//! overwrite records before that position.
 
 use super::numbers::{
     BPF_MAP_TYPE_RINGBUF, BPF_RINGBUF_BUSY_BIT, BPF_RINGBUF_DISCARD_BIT, BPF_RINGBUF_HDR_SZ,
@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Records are aligned to it.
+/// Alignment of records.
 const WORD: usize = size_of::<u64>();
 
 /// Pages of a map that are mapped into this process, until this value is dropped.
@@ -34,7 +34,7 @@ impl Mapping {
         offset: usize,
     ) -> io::Result<Self> {
         let offset = libc::off_t::try_from(offset).map_err(too_big)?;
-        // SAFETY: without MAP_FIXED and at no address of the caller's, mmap(2) replaces nothing that is mapped. The map is
+        // SAFETY: without MAP_FIXED and without an address, mmap(2) replaces no existing mapping. The map is
         // open during the call, and the mapping keeps it alive from then on.
         let at = unsafe {
             libc::mmap(
@@ -53,11 +53,11 @@ impl Mapping {
         Ok(Self { at, length })
     }
 
-    /// The place of an object of `size` bytes, which is aligned to its size.
+    /// Returns the address of an object of `size` bytes, which is aligned to its size.
     fn place(&self, offset: usize, size: usize) -> io::Result<NonNull<u8>> {
         let end = offset.checked_add(size).ok_or_else(invalid)?;
         match end <= self.length && offset.is_multiple_of(size) {
-            // SAFETY: the object is within the mapping, as was compared, which is no longer than `isize::MAX`.
+            // SAFETY: the object is within the mapping, as was checked, which is no longer than `isize::MAX`.
             true => Ok(unsafe { self.at.add(offset) }),
             false => Err(invalid()),
         }
@@ -65,12 +65,12 @@ impl Mapping {
 
     fn position(&self) -> io::Result<&AtomicUsize> {
         let place = self.place(0, size_of::<AtomicUsize>())?;
-        // SAFETY: the place is mapped as long as `self`, aligned, and all who write there do so atomically: the kernel by
+        // SAFETY: the place is mapped as long as `self`, aligned, and all writers use atomic operations: the kernel uses
         // `smp_store_release()`.
         Ok(unsafe { place.cast().as_ref() })
     }
 
-    /// The length of a record, with its two bits, is complete once it is read.
+    /// Reads the length of a record, with its two flag bits. The record is complete once the length is read.
     fn length_at(&self, offset: usize) -> io::Result<u32> {
         let place = self.place(offset, size_of::<AtomicU32>())?;
         // SAFETY: as in `position`.
@@ -80,8 +80,8 @@ impl Mapping {
 
     fn word_at(&self, offset: usize) -> io::Result<[u8; WORD]> {
         let place = self.place(offset, WORD)?;
-        // SAFETY: as in `position`. The kernel writes a record before its length, and nothing there until the position of the
-        // reader is behind it; if another process moves that, the bytes are those of another record.
+        // SAFETY: as in `position`. The kernel writes a record before its length, and does not write there again until the reader's
+        // position is after it; if another process moves the position, the bytes are those of another record.
         let word: &AtomicU64 = unsafe { place.cast().as_ref() };
         Ok(word.load(Ordering::Relaxed).to_ne_bytes())
     }
@@ -89,7 +89,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it was mapped with this length, and no reference into it outlives `self`.
+        // SAFETY: the memory was mapped with this length, and no reference into it outlives `self`.
         unsafe { libc::munmap(self.at.as_ptr().cast(), self.length) };
     }
 }
@@ -98,12 +98,12 @@ impl Drop for Mapping {
 #[derive(Debug)]
 pub struct Ring {
     map: Map,
-    /// The first page: how far was read.
+    /// The first page, with the position of the reader.
     consumer: Mapping,
-    /// One page: how far was written. Behind it the records, twice, so that none is broken at the end.
+    /// One page with the position of the writer, followed by the records, mapped twice so that none is split at the end.
     producer: Mapping,
     page: usize,
-    /// Bytes of records.
+    /// Size of the records' area in bytes.
     size: usize,
 }
 
@@ -112,7 +112,7 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: it is a map of another type; `EPERM`: it may not be written.
+    /// `EINVAL`: another type of map; `EPERM`: it may not be written.
     ///
     /// # References
     ///
@@ -140,13 +140,13 @@ impl Ring {
         })
     }
 
-    /// The map.
+    /// Returns the map.
     #[must_use]
     pub fn map(&self) -> &Map {
         &self.map
     }
 
-    /// `poll(2)`: waits until there is a record. False: there was none in that time, or a signal came.
+    /// `poll(2)`: waits until there is a record. Returns false after a timeout or a signal.
     ///
     /// # Errors
     ///
@@ -168,11 +168,11 @@ impl Ring {
         }
     }
 
-    /// Takes the records that are there, at most so many, and makes room for others. Returns how many it took.
+    /// Passes the available records to `take`, at most `most`, and frees their space. Returns their number.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: what is there is no record, since another process read it at the same time; everything is skipped.
+    /// `EINVAL`: the data is not a record, because another process reads at the same time; everything is skipped.
     pub fn read(&mut self, most: usize, mut take: impl FnMut(&[u8])) -> io::Result<usize> {
         for taken in 0..most {
             let written = self.producer.position()?.load(Ordering::Acquire);
@@ -185,7 +185,7 @@ impl Ring {
                     record.iter().for_each(|record| take(record));
                     next
                 }
-                // It is being written.
+                // The record is being written.
                 Ok(None) => return Ok(taken),
                 Err(e) => {
                     self.consumer.position()?.store(written, Ordering::Release);
@@ -197,7 +197,7 @@ impl Ring {
         Ok(most)
     }
 
-    /// The record at a position, unless it was discarded, and the position behind it. `None`: it is being written.
+    /// Returns the record at a position, unless it was discarded, and the position after it. `None`: it is being written.
     fn record(&self, read: usize, written: usize) -> io::Result<Option<(Option<Vec<u8>>, usize)>> {
         let header = usize::try_from(BPF_RINGBUF_HDR_SZ).map_err(too_big)?;
         let start = self.page + (read & (self.size - 1));
