@@ -1,9 +1,9 @@
-//! The folder of pins: `weir/v2/NETNS` in a bpf file system, one folder for each namespace.
+//! The directory of pins: `weir/v2/NETNS` in a bpf file system, one directory per namespace.
 //!
-//! `NETNS` is the inode of the network namespace. The kernel reuses inodes: a folder `netns_COOKIE` among the pins says which
-//! namespace they are of, and what is of another one is deleted. Where the kernel has no cookies (before 5.14) it is taken for
-//! that if no program is attached any more. The number in `v2` is that of the layout of maps and pins; another version of
-//! weir with the same layout continues with what is pinned, one with another layout removes what the old one pinned after
+//! `NETNS` is the inode of the network namespace. The kernel reuses inodes: a directory `netns_COOKIE` among the pins records the
+//! namespace that they belong to, and pins of another one are deleted. If the kernel has no cookies (before 5.14), pins count as those
+//! of another namespace when no program is attached any longer. The number in `v2` is that of the layout of maps and pins; another
+//! version of weir with the same layout continues with the existing pins, one with another layout removes the old pins after
 //! its own programs are attached.
 
 mod holders;
@@ -22,25 +22,27 @@ use std::time::{Duration, Instant};
 use weir_bpf::{Link, LinkTarget, Pinned, open_pin, pin};
 use weir_netlink::{Error, Netns, Result};
 
-/// Where it is mounted on most machines.
+/// The usual mount point of the bpf file system.
 pub const BPFFS: &str = "/sys/fs/bpf";
 /// The number of the layout.
 pub(crate) const LAYOUT: &str = "v2";
-/// Entries of one folder that are read: a pod has a few interfaces and four maps, a node at most thousands of pods.
+/// Maximum number of entries of one directory: a pod has a few interfaces and four maps, a node at most thousands of pods.
 const MOST_PINS: usize = 65_536;
 /// Maximum time to wait for another writer.
 const LOCK_TIME: Duration = Duration::from_secs(10);
-/// Interval between two looks at who holds the lock.
+/// Interval between checks for the holders of the lock.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// A locked file or folder (`flock(2)`), until the end of the process at the latest. Unlocked on purpose: a thread with a descriptor
-/// table of its own may hold a copy.
+/// A locked file or directory (`flock(2)`), until the end of the process at the latest. It is unlocked explicitly, because a thread
+/// with a separate descriptor table may hold a copy of the descriptor.
 #[derive(Debug)]
 pub struct Lock(File);
 
 impl Lock {
+    /// Locks the file without waiting.
+    ///
     /// # Errors
-    /// Another process or thread has it, or `flock(2)` fails.
+    /// Another process or thread holds the lock, or `flock(2)` fails.
     pub(crate) fn of(file: File) -> std::result::Result<Self, (File, TryLockError)> {
         match file.try_lock() {
             Ok(()) => Ok(Self(file)),
@@ -48,7 +50,7 @@ impl Lock {
         }
     }
 
-    /// Locks the file or folder at `path`; `object` is its name in errors. Waits up to 10 s for another writer.
+    /// Locks the file or directory at `path`; `object` is its name in errors. Waits up to 10 s for another writer.
     ///
     /// Any process that may open the file can lock it, also one without privileges. Locks of processes that cannot be writers,
     /// because they are not root or cannot have `CAP_NET_ADMIN`, are ignored: then this returns `None`, without a lock.
@@ -84,7 +86,7 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // It is closed in any case.
+        // The file is closed in any case.
         let _ = self.0.unlock();
     }
 }
@@ -93,17 +95,19 @@ impl Drop for Lock {
 #[derive(Clone, Debug)]
 pub struct Bpffs {
     root: PathBuf,
-    /// `None`: as the kernel can.
+    /// `None`: the way that the kernel supports.
     way: Option<Way>,
-    /// Programs report events, where the kernel has ring buffers.
+    /// True if programs report events, provided that the kernel has ring buffers.
     reports: bool,
     /// See [`Bpffs::leaving_out`].
     pub(crate) refusals: Option<Refusals>,
 }
 
 impl Bpffs {
+    /// Opens the file system mounted at `root`.
+    ///
     /// # Errors
-    /// It is no bpf file system: the remedy.
+    /// It is not a bpf file system; the error has the remedy.
     pub fn at(root: &Path) -> Result<Self> {
         let object = root.display().to_string();
         let stats = statfs(root).map_err(|e| match e {
@@ -131,19 +135,19 @@ impl Bpffs {
         })
     }
 
-    /// Where none is mounted nothing is pinned; any other error says nothing of pins.
+    /// Like [`Bpffs::at`], but `None` if no bpf file system is mounted, in which case there are no pins.
     ///
     /// # Errors
-    /// Whether one is there cannot be found out.
+    /// It is unknown whether one is mounted.
     pub fn if_mounted(root: &Path) -> Result<Option<Self>> {
         match Self::at(root) {
-            // Refused by `at` itself, without an error of the kernel.
+            // `at` itself refused it, without an error of the kernel.
             Err(e) if e.errno().is_none() || e.is_not_found() => Ok(None),
             found => found.map(Some),
         }
     }
 
-    /// Programs are attached as filters of a clsact qdisc, as on a kernel before 6.6. What is attached already stays as it is.
+    /// Attaches programs as filters of a clsact qdisc, as on a kernel before 6.6. Existing attachments are kept.
     #[must_use]
     pub fn by_filters(self) -> Self {
         Self {
@@ -152,8 +156,8 @@ impl Bpffs {
         }
     }
 
-    /// A pod whose link takes no program is left out of a change of the node ([`crate::node::Changes::left_out`]), which fails
-    /// otherwise. Such links are remembered there, and left alone until something changes that the kernel's answer depends on.
+    /// Leaves out a pod from a change of the node ([`crate::node::Changes::left_out`]) if no program can be attached to its link, instead
+    /// of failing. `refusals` stores such links, which are not retried until something changes that the result depends on.
     #[must_use]
     pub fn leaving_out(self, refusals: &Refusals) -> Self {
         Self {
@@ -166,7 +170,7 @@ impl Bpffs {
         self.way
     }
 
-    /// Programs report no events, as on a kernel before 5.8. What is attached already stays as it is until it is compared.
+    /// Disables events, as on a kernel before 5.8. Existing programs are kept until the next comparison.
     #[must_use]
     pub fn without_events(self) -> Self {
         Self {
@@ -175,10 +179,10 @@ impl Bpffs {
         }
     }
 
-    /// Whether programs report events.
+    /// True if programs report events.
     ///
     /// # Errors
-    /// The kernel does not say whether it has ring buffers.
+    /// It is unknown whether the kernel has ring buffers.
     pub fn has_events(&self) -> Result<bool> {
         match self.reports {
             true => events::is_supported(),
@@ -194,19 +198,19 @@ impl Bpffs {
         self.root.join("weir")
     }
 
-    /// The folder of a namespace, which need not exist.
+    /// Returns the directory of a namespace, which need not exist.
     pub(crate) fn folder(&self, netns: &Netns) -> PathBuf {
         self.weir().join(LAYOUT).join(netns.id().ino.to_string())
     }
 
-    /// Folders of the same namespace by versions with another layout.
+    /// Returns the directories of the same namespace by versions with another layout.
     pub(crate) fn other_layouts(&self, netns: &Netns) -> Result<Vec<PathBuf>> {
         let name = netns.id().ino.to_string();
         let layouts = entries(&self.weir())?;
         let others = layouts.into_iter().filter(|path| !path.ends_with(LAYOUT));
         let mut found = Vec::new();
         for folder in others.map(|path| path.join(&name)) {
-            // A map that all share is beside them.
+            // Shared maps are in the same directory as the layouts.
             match is_folder(&folder) {
                 Ok(true) => found.push(folder),
                 Ok(false) => {}
@@ -217,12 +221,12 @@ impl Bpffs {
         Ok(found)
     }
 
-    /// Something is pinned under the inode of a namespace, whichever the layout.
+    /// True if there are pins under the inode of a namespace, in any layout.
     pub(crate) fn has_folder(&self, netns: &Netns) -> Result<bool> {
         Ok(is_folder(&self.folder(netns))? || !self.other_layouts(netns)?.is_empty())
     }
 
-    /// The folders of a namespace, that of this layout first; none of another namespace that had the same inode and is gone.
+    /// Returns the directories of a namespace, that of this layout first, without those of a former namespace with the same inode.
     pub(crate) fn folders(&self, netns: &Netns) -> Result<Vec<PathBuf>> {
         let own = self.folder(netns);
         let is_there = is_folder(&own)?;
@@ -237,11 +241,11 @@ impl Bpffs {
         Ok(folders)
     }
 
-    /// One writer at a time, on this machine; see [`Lock::wait`].
+    /// Locks the pins against other writers on this machine; see [`Lock::wait`].
     pub(crate) fn lock(&self) -> Result<Option<Lock>> {
         let folder = self.weir();
         let object = folder.display().to_string();
-        // Only root may open it, and lock it.
+        // Only root may open the directory, and so lock it.
         let made = DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -252,12 +256,12 @@ impl Bpffs {
         Lock::wait(&folder, &object)
     }
 
-    /// Deletes the folders of namespaces that are gone. Returns how many. If no link has an interface any more or there are none, as
-    /// of a filter only its program is pinned, `living` is asked for the inodes of the namespaces that exist. `None`: they cannot be
-    /// told. Then a folder stays that has no links, and one whose links have lost their interfaces is deleted.
+    /// Deletes the directories of namespaces that are gone, and returns their number. If a directory has no link with an interface, or no
+    /// links at all (for filters only the program is pinned), `living` is called for the inodes of the namespaces that exist. If it
+    /// returns `None`, they are unknown: then a directory without links stays, and one whose links have lost their interfaces is deleted.
     ///
     /// # Errors
-    /// A folder cannot be read.
+    /// A directory cannot be read.
     pub fn sweep(&self, living: impl FnOnce() -> Option<BTreeSet<u64>>) -> Result<usize> {
         let _lock = self.lock()?;
         let gone = self.sweep_locked(living)?;
@@ -267,7 +271,7 @@ impl Bpffs {
 
     fn sweep_locked(&self, living: impl FnOnce() -> Option<BTreeSet<u64>>) -> Result<usize> {
         let mut unknown = Vec::new();
-        // Of pods that ended before another layout took over as well. Beside layouts there are maps that all share.
+        // All layouts, because pods may have ended before an upgrade to another layout. Shared maps are in the same directory.
         let layouts = entries(&self.weir())?.into_iter();
         let folders = layouts
             .filter(|path| path.is_dir())
@@ -298,7 +302,7 @@ impl Bpffs {
     }
 }
 
-/// Whether there is a folder of this name.
+/// True if there is a directory of this name.
 pub(crate) fn is_folder(path: &Path) -> Result<bool> {
     match std::fs::metadata(path) {
         Ok(found) => Ok(found.is_dir()),
@@ -307,7 +311,7 @@ pub(crate) fn is_folder(path: &Path) -> Result<bool> {
     }
 }
 
-/// The paths in a folder; none when it does not exist.
+/// Returns the paths in a directory; empty if it does not exist.
 pub(crate) fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let object = folder.display().to_string();
     let list = match std::fs::read_dir(folder) {
@@ -335,14 +339,14 @@ pub(crate) fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     }
 }
 
-/// The pinned links of a folder.
+/// Returns the pinned links of a directory.
 pub(crate) fn links(folder: &Path) -> Result<Vec<(PathBuf, Link)>> {
     let mut links = Vec::new();
     for path in entries(folder)? {
         match open_pin(&path) {
             Ok(Pinned::Link(link)) => links.push((path, link)),
             Ok(_) => {}
-            // Listed, and unpinned since: readers take no lock. A folder is no pin.
+            // Unpinned after it was listed, since readers take no lock; or a directory, which is not a pin.
             Err(e) if e.kind() == std::io::ErrorKind::NotFound || path.is_dir() => {}
             Err(e) => return Err(failed("open", &path.display().to_string(), &e)),
         }
@@ -350,7 +354,7 @@ pub(crate) fn links(folder: &Path) -> Result<Vec<(PathBuf, Link)>> {
     Ok(links)
 }
 
-/// Its links are of no interface any more; `lo` goes with the namespace only. `None`: it has no links.
+/// True if no link of the directory has an interface any longer; `lo` is deleted only with the namespace. `None`: it has no links.
 fn has_lost_its_interfaces(folder: &Path) -> Result<Option<bool>> {
     let mut all = None;
     for (path, link) in links(folder)? {
@@ -362,8 +366,8 @@ fn has_lost_its_interfaces(folder: &Path) -> Result<Option<bool>> {
     Ok(all)
 }
 
-/// Deletes a folder and its pins: what only they kept alive is detached. Links go first, so that no program runs
-/// without a map that its reader expects.
+/// Deletes a directory and its pins, which detaches programs without other references. Links are deleted first, so that no program
+/// runs without a map that its reader expects.
 pub(crate) fn delete(folder: &Path) -> Result<()> {
     let links: Vec<PathBuf> = links(folder)?.into_iter().map(|(path, _)| path).collect();
     let rest = entries(folder)?
@@ -380,30 +384,30 @@ pub(crate) fn delete(folder: &Path) -> Result<()> {
     }
 }
 
-/// The pin of what is attached for a hook, until it takes the place of the older one. A bpf file system allows no dot in names.
+/// Returns the temporary pin of a new attachment, until it replaces the older one. A bpf file system allows no dot in names.
 pub(crate) fn next(folder: &Path, hook: Hook) -> PathBuf {
     folder.join(format!("next_{}", pin_name(hook)))
 }
 
-/// Pins what is to take the place of the older one. What has this name is known to be weir's, whenever weir is killed; what had it before
-/// is of an attempt that was not finished.
+/// Pins the object that will replace the older one. An object with this name is known to be weir's, even if weir is killed; a previous
+/// one is from an attempt that was not finished.
 pub(crate) fn pin_next(folder: &Path, hook: Hook, object: BorrowedFd<'_>) -> Result<()> {
     let path = next(folder, hook);
     unpin(&path)?;
     pin(object, &path).map_err(|e| failed("pin", &path.display().to_string(), &e))
 }
 
-/// It has the place of the older one, whose pin is gone.
+/// Moves the pin to the place of the older one, which it replaces.
 pub(crate) fn rename_next(folder: &Path, hook: Hook) -> Result<()> {
     let path = folder.join(pin_name(hook));
     let renamed = std::fs::rename(next(folder, hook), &path);
     renamed.map_err(|e| failed("pin", &path.display().to_string(), &e))
 }
 
-/// Detaches a link that is or was pinned there.
+/// Detaches a link that is or was pinned at this path.
 pub(crate) fn detach(link: &Link, path: &Path) -> Result<()> {
     match link.detach() {
-        // Only some kinds of links can be told to detach.
+        // Only some kinds of links support `BPF_LINK_DETACH`.
         Err(e) if e.raw_os_error() != Some(libc_errno::EOPNOTSUPP) => {
             Err(failed("detach", &path.display().to_string(), &e))
         }
@@ -411,8 +415,8 @@ pub(crate) fn detach(link: &Link, path: &Path) -> Result<()> {
     }
 }
 
-/// Takes a name away. A link is detached first: the kernel does that with the last reference to it, but later, after a grace
-/// period of RCU.
+/// Deletes a pin. A link is detached first: the kernel detaches it with the last reference, but later, after an RCU grace
+/// period.
 pub(crate) fn unpin(path: &Path) -> Result<()> {
     let object = path.display().to_string();
     if let Ok(Pinned::Link(link)) = open_pin(path) {

@@ -1,4 +1,4 @@
-//! What a pod's namespace should have, what it has, and the difference.
+//! The desired and the observed state of a pod's namespace, and the difference.
 
 use crate::change::{Attachment, Change};
 use crate::hook::{Detached, Direction, Held, Hook};
@@ -17,33 +17,33 @@ pub(crate) struct Interface {
     pub(crate) index: u32,
     pub(crate) name: String,
     pub(crate) is_up: bool,
-    /// Frames have an Ethernet header, as on `lo`.
+    /// True if frames have an Ethernet header, as on `lo`.
     pub(crate) is_ethernet: bool,
 }
 
-/// What was read from the namespace and from the pins.
+/// The observed state of the namespace and of the pins.
 #[derive(Debug, Default)]
 pub(crate) struct Observed {
     pub(crate) interfaces: Vec<Interface>,
     pub(crate) held: BTreeMap<Hook, Held>,
     pub(crate) routes: Routes,
     pub(crate) switches: Vec<(Switch, bool)>,
-    /// The id that this namespace has given to the node's.
+    /// The id of the node's namespace in this one.
     pub(crate) node_id: Option<i32>,
-    /// What the map says of it; `None`: there is no map.
+    /// The contents of the map with the node's namespace; `None`: there is no map.
     pub(crate) node: Option<maps::Node>,
-    /// A folder of another layout.
+    /// True if there is a directory of another layout.
     pub(crate) has_other_layout: bool,
 }
 
-/// What is desired.
+/// The desired state.
 #[derive(Clone, Debug)]
 pub(crate) struct Desired {
     pub(crate) traits: Traits,
     /// Interfaces of virtual machines.
     guests: Vec<String>,
     inbound: bool,
-    /// The node's namespace is known: connections of its own processes pass.
+    /// True if the node's namespace is known: connections of its processes pass.
     node: bool,
     /// The name of each program.
     names: BTreeMap<Role, String>,
@@ -74,12 +74,12 @@ impl Desired {
         })
     }
 
-    /// Connections of the node's own processes pass where others are captured.
+    /// True if connections of the node's own processes pass while others are captured.
     pub(crate) fn lets_node_pass(&self) -> bool {
         self.node && self.inbound
     }
 
-    /// Programs, switches and routing, one a line.
+    /// Describes programs, sysctls and routing, one per line.
     pub(crate) fn describe(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for switch in self.switches() {
@@ -131,7 +131,7 @@ impl Desired {
             .filter(move |switch| dns || *switch == Switch::AcceptLocal)
     }
 
-    /// A name in the list may end with a wildcard, as nf_tables or xtables have it.
+    /// True if the interface belongs to a virtual machine. A name in the list may end with a wildcard of nf_tables or xtables.
     fn is_guest(&self, name: &str) -> bool {
         let matches = |guest: &String| match guest.strip_suffix(['*', '+']) {
             Some(start) => name.starts_with(start),
@@ -140,10 +140,10 @@ impl Desired {
         self.guests.iter().any(matches)
     }
 
-    /// Programs in the order in which they are attached: `lo` before what sends packets there.
+    /// Returns programs in the order of attachment: the one at `lo` before those that send packets there.
     ///
     /// # Errors
-    /// An interface without Ethernet headers is up: what leaves through it cannot be redirected.
+    /// An interface without Ethernet headers is up: packets that leave by it cannot be redirected.
     fn attachments(&self, interfaces: &[Interface]) -> Result<Vec<Attachment>> {
         let mut list = Vec::new();
         let mut push = |interface: &Interface, direction, role: Role| {
@@ -182,10 +182,10 @@ impl Desired {
     }
 }
 
-/// The difference, in the order in which it is applied. Pure.
+/// Returns the changes, in the order in which they are applied. Pure.
 ///
 /// # Errors
-/// The namespace cannot be redirected so: what prevents it.
+/// The reason why the namespace cannot be redirected by programs.
 pub(crate) fn plan(desired: &Desired, observed: &Observed) -> Result<Vec<Change>> {
     let attachments = desired.attachments(&observed.interfaces)?;
     let mut changes = Vec::new();
@@ -214,7 +214,7 @@ pub(crate) fn plan(desired: &Desired, observed: &Observed) -> Result<Vec<Change>
     if !is_so {
         changes.push(Change::Node(desired.lets_node_pass()));
     }
-    // One that was loaded before the pin of the map was lost has another map.
+    // A program that was loaded before the pin of the map was lost has another map.
     let uses_map = |held: &Held| {
         let map = observed.node.map(|node| node.map);
         map.is_some_and(|map| held.maps.contains(&map))
@@ -247,7 +247,7 @@ pub(crate) fn plan(desired: &Desired, observed: &Observed) -> Result<Vec<Change>
     Ok(changes)
 }
 
-/// The removal of one program.
+/// Returns the change that detaches one program.
 pub(crate) fn detach(observed: &Observed, hook: Hook, held: &Held) -> Change {
     let index = hook.0;
     let interface = observed.interfaces.iter().find(|i| i.index == index);
@@ -258,12 +258,12 @@ pub(crate) fn detach(observed: &Observed, hook: Hook, held: &Held) -> Change {
     Change::Detach(name, Detached(hook), held.program.clone())
 }
 
-/// What [`crate::Pod::apply`] attaches, in words, for namespaces that are not there to be read.
+/// Describes what [`crate::Pod::apply`] attaches, for namespaces that cannot be read.
 ///
 /// # Errors
 /// A mistake in weir's own source.
 pub fn describe(redirect: &Redirect) -> Result<Vec<String>> {
-    // Without an answer it would not be applied either.
+    // If this is unknown, `apply` would fail as well.
     let events = events::is_supported().unwrap_or(true);
     let desired = Desired::of(redirect, (events, true), program_name)?;
     Ok(desired.describe())

@@ -19,7 +19,7 @@ use weir_cni::redirection::{Sandbox, refuse_host};
 use weir_netlink::route::Routing;
 use weir_netlink::{Error, InForce, Netns, Result};
 
-/// The namespace of a pod, and the folder of its pins.
+/// The namespace of a pod, and the directory of its pins.
 #[derive(Debug)]
 pub struct Pod<'a> {
     netns: &'a Netns,
@@ -28,10 +28,10 @@ pub struct Pod<'a> {
     node: Option<&'a Netns>,
 }
 
-/// Does this where something of the pod is pinned at `root`, or left there that namespaces share and none uses.
+/// Runs `work` if the pod has pins at `root`, or if shared maps are left there that no namespace uses.
 ///
 /// # Errors
-/// Whether that is so cannot be found out.
+/// The pins cannot be read.
 pub fn if_pinned<T>(
     sandbox: &Sandbox,
     root: &Path,
@@ -45,6 +45,8 @@ pub fn if_pinned<T>(
 }
 
 impl<'a> Pod<'a> {
+    /// Checks that the namespace may be a pod's.
+    ///
     /// # Errors
     /// It is the host's namespace, or that of this thread.
     pub fn of(netns: &'a Netns, bpffs: &'a Bpffs) -> Result<Self> {
@@ -52,7 +54,7 @@ impl<'a> Pod<'a> {
         Ok(Self::at(netns, bpffs))
     }
 
-    /// The same of what is known to be a pod's; also for a thread that has entered the namespace.
+    /// Like [`Pod::of`], for a namespace that is known to be a pod's; also for a thread that has entered it.
     #[must_use]
     pub fn in_sandbox(sandbox: &'a Sandbox, bpffs: &'a Bpffs) -> Self {
         Self::at(sandbox.netns(), bpffs)
@@ -67,8 +69,8 @@ impl<'a> Pod<'a> {
         }
     }
 
-    /// Connections that processes in this namespace make are not captured: the node's, where the kubelet sends its probes from.
-    /// Without it they are captured as those of others are.
+    /// Exempts connections of processes in this namespace, the node's, from which the kubelet sends its probes.
+    /// Without it they are captured like those of other hosts.
     #[must_use]
     pub fn beside(self, node: &'a Netns) -> Self {
         let is_other = node.id() != self.netns.id();
@@ -83,29 +85,29 @@ impl<'a> Pod<'a> {
         Desired::of(redirect, (events, node), program_name)
     }
 
-    /// What would change; nothing is changed.
+    /// Returns the changes of [`Pod::apply`]. Changes nothing.
     ///
     /// # Errors
-    /// The namespace cannot be read, or cannot be redirected by eBPF: the reason.
+    /// The namespace cannot be read, or the reason why it cannot be redirected by eBPF.
     pub fn plan(&self, redirect: &Redirect) -> Result<Vec<Change>> {
         let desired = self.desired(redirect)?;
         self.netns.run(|| plan(&desired, &self.observe()?))?
     }
 
-    /// How the namespace differs from what is desired: empty if it does not.
+    /// Returns the difference from the desired state: empty if the namespace is in sync.
     ///
     /// # Errors
-    /// As [`Pod::plan`].
+    /// Those of [`Pod::plan`].
     pub fn verify(&self, redirect: &Redirect) -> Result<Vec<Change>> {
         self.plan(redirect)
     }
 
-    /// Attaches what is desired, and reads it back. What is attached stays when this process ends. After an error all that was
-    /// begun is undone, but programs that replaced older ones stay.
+    /// Applies the desired state, and reads it back. Programs stay attached when this process exits. After an error all changes
+    /// are undone, except for programs that replaced older ones.
     ///
     /// # Errors
-    /// The kernel refuses a part, or something else is there when it is read back. [`Error::in_force`]: unknown where not all
-    /// could be undone.
+    /// The kernel refuses a change, or the state that is read back differs from the desired one. [`Error::in_force`]: unknown if not all
+    /// changes could be undone.
     pub fn apply(&self, redirect: &Redirect) -> Result<Vec<Change>> {
         let desired = self.desired(redirect)?;
         let _lock = self.bpffs.lock()?;
@@ -127,7 +129,7 @@ impl<'a> Pod<'a> {
             let written = self.write(&desired, &changes, &mut begun);
             let is_written = written.is_ok();
             if let Err(e) = written.and_then(|()| self.compare(&desired)) {
-                // What was repaired of an older redirection is right, whatever else has changed meanwhile.
+                // Repairs of an older redirection are kept, whatever else has changed in the meantime.
                 if is_written && !is_new {
                     return Err(e.with_in_force(InForce::Unknown));
                 }
@@ -142,7 +144,7 @@ impl<'a> Pod<'a> {
         })?
     }
 
-    /// What [`Pod::remove`] would change.
+    /// Returns the changes of [`Pod::remove`].
     ///
     /// # Errors
     /// The namespace cannot be read.
@@ -150,18 +152,18 @@ impl<'a> Pod<'a> {
         self.netns.run(|| self.removal(&self.observe()?))?
     }
 
-    /// Detaches the programs of weir, deletes its routing, and puts the switches of `lo` back. Nothing there is success.
+    /// Detaches the programs of weir, deletes its routing, and restores the sysctls of `lo`. Missing objects are not an error.
     ///
     /// # Errors
-    /// What could not be removed; the rest is.
+    /// The first failure; the rest was attempted.
     pub fn remove(&self) -> Result<Vec<Change>> {
         self.remove_except(|_| false)
     }
 
-    /// As [`Pod::remove`], and the routing stays: rules of netfilter, which need it too, capture instead.
+    /// Like [`Pod::remove`], but keeps the routing: netfilter rules, which need it too, capture instead.
     ///
     /// # Errors
-    /// As [`Pod::remove`].
+    /// Those of [`Pod::remove`].
     pub fn hand_over(&self) -> Result<Vec<Change>> {
         self.remove_except(|change| {
             matches!(change, Change::DeleteRoute(_) | Change::DeleteRule(_))
@@ -186,12 +188,12 @@ impl<'a> Pod<'a> {
                     _ => Ok(()),
                 });
             }
-            // Last: they know how the switches were.
+            // The pins are deleted last: they have the previous values of the sysctls.
             for folder in self.bpffs.other_layouts(self.netns)? {
                 failure = failure.and(self.hooks(&folder, &routing).delete());
             }
             let hooks = self.hooks(&self.folder, &routing);
-            // What could not be put back is remembered there.
+            // Keep the map with the values that could not be restored.
             if let Err(e) = failure.and_then(|()| hooks.delete()) {
                 let _ = hooks.detach_all();
                 return Err(e);
@@ -201,10 +203,10 @@ impl<'a> Pod<'a> {
         })?
     }
 
-    /// Something is pinned for this namespace.
+    /// True if there are pins for this namespace.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The directories cannot be read.
     pub fn is_present(&self) -> Result<bool> {
         self.bpffs.has_folder(self.netns)
     }
@@ -213,15 +215,15 @@ impl<'a> Pod<'a> {
         Ok(self.is_present()? || events::is_left(self.bpffs)?)
     }
 
-    /// The links of its programs as they are now, for a look at them that costs less than [`Pod::verify`].
+    /// Returns a snapshot of the links of the pod's programs, for a check that costs less than [`Pod::verify`].
     ///
     /// # Errors
-    /// They cannot be read.
+    /// The links cannot be read.
     pub fn links(&self) -> Result<Links> {
         Links::of(&self.folder)
     }
 
-    /// How many connections that the pod makes, or packets of DNS, its programs have captured; `None`: that cannot be read.
+    /// Returns the number of the pod's outbound connections, or of its DNS packets, that were captured; `None`: it cannot be read.
     #[must_use]
     pub fn captured(&self, dns: bool) -> Option<u64> {
         let of = if dns { Count::Dns } else { Count::Outbound };
@@ -229,13 +231,13 @@ impl<'a> Pod<'a> {
         counters.get(of as usize).map(|(_, count)| *count)
     }
 
-    /// The counters of its programs; `None` if it has none.
+    /// Returns the counters of the pod's programs; `None` without programs.
     #[must_use]
     pub fn counters(&self) -> Option<Vec<(&'static str, u64)>> {
         cookie::may_be_own(&self.folder, self.netns).then(|| maps::counters(&self.folder))?
     }
 
-    /// What is pinned is of a namespace that is gone. That all programs are detached says so only where the folder has no cookie.
+    /// True if the pins belong to a namespace that is gone. Without a cookie, they do if all programs are detached.
     fn is_of_another(&self, observed: &Observed) -> Result<bool> {
         let held = &observed.held;
         let is_detached = || !held.is_empty() && held.values().all(|held| !held.is_attached);
@@ -245,7 +247,7 @@ impl<'a> Pod<'a> {
     fn removal(&self, observed: &Observed) -> Result<Vec<Change>> {
         let detach = |(hook, held): (&Hook, &Held)| detach(observed, *hook, held);
         let mut changes: Vec<Change> = observed.held.iter().map(detach).collect();
-        // Without pins the routing and the switches are not of this engine.
+        // Without pins the routing and the sysctls do not belong to this engine.
         let before = match maps::before(&self.folder)? {
             None => self.before_of_older()?,
             own => own,
@@ -266,19 +268,19 @@ impl<'a> Pod<'a> {
         Ok(changes)
     }
 
-    /// What a version with another layout remembers.
+    /// Returns the previous values stored by a version with another layout.
     fn before_of_older(&self) -> Result<Option<Map>> {
         let older = self.bpffs.other_layouts(self.netns)?;
         let older: Result<Vec<_>> = older.iter().map(|folder| maps::before(folder)).collect();
         Ok(older?.into_iter().flatten().next())
     }
 
-    /// In the namespace.
+    /// Must run in the pod's namespace.
     fn hooks<'b>(&self, folder: &'b Path, routing: &'b Routing) -> Hooks<'b> {
         Hooks::of(self.bpffs, folder, routing)
     }
 
-    /// In the namespace.
+    /// Must run in the pod's namespace.
     fn observe(&self) -> Result<Observed> {
         let routing = Routing::open()?;
         let interfaces = routing.links()?.into_iter().map(|link| Interface {
@@ -303,7 +305,7 @@ impl<'a> Pod<'a> {
         })
     }
 
-    /// Counts the changes that it begins.
+    /// Writes the changes; `begun` counts those that were started.
     fn write(&self, desired: &Desired, changes: &[Change], begun: &mut usize) -> Result<()> {
         let routing = Routing::open()?;
         let hooks = self.hooks(&self.folder, &routing);
@@ -355,11 +357,11 @@ impl<'a> Pod<'a> {
         Ok(())
     }
 
-    /// Takes back what was begun, the last first; continues after a failure, and returns the first.
+    /// Undoes the started changes in reverse order; continues after a failure, and returns the first one.
     fn undo(&self, begun: &[Change], is_new: bool) -> Result<()> {
         let routing = Routing::open()?;
         let hooks = self.hooks(&self.folder, &routing);
-        // The programs of the older layout are gone: without the new ones nothing would capture.
+        // The programs of the older layout are gone: without the new ones the pod would not be captured.
         if begun.contains(&Change::RemoveOtherLayout) {
             let reason = "programs of another version of weir were removed";
             return Err(Error::refused("undo", "the redirection by eBPF", reason));
@@ -371,7 +373,7 @@ impl<'a> Pod<'a> {
                 Change::AddRule(rule) => routing.del_rule(rule).map(drop),
                 Change::AddRoute(route) => routing.del_route(route).map(drop),
                 Change::Switch(name, on) => switches::set(name, !on),
-                // The older ones are gone.
+                // The older program is gone.
                 Change::Replace(_)
                 | Change::MoveFirst(..)
                 | Change::Detach(..)

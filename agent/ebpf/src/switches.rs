@@ -1,8 +1,8 @@
-//! What the programs need of the namespace: two switches of `lo`, the routing of ambient mode, and an id of the node's namespace.
+//! State of the namespace that the programs need: two sysctls of `lo`, the routing of ambient mode, and an id of the node's namespace.
 //!
 //! A redirected packet arrives at `lo` with an address of the pod as its source, and a DNS query with 127.0.0.1 as its
-//! destination; both are refused unless `lo` is told to accept them. Other interfaces keep refusing them. What the switches
-//! were before is remembered in a pinned map, and they are put back.
+//! destination; both are refused unless these sysctls of `lo` are on. Other interfaces still refuse them. A pinned map stores the
+//! previous values, which are restored later.
 
 use std::io;
 use weir_ambient::REPLY_ROUTING;
@@ -16,7 +16,7 @@ use weir_netlink::{Error, Netns, Result};
 
 const WEIR: RouteProtocol = RouteProtocol::Other(RTPROT_WEIR);
 
-/// A switch of `lo`.
+/// A boolean sysctl of `lo`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Switch {
     /// `accept_local`
@@ -49,7 +49,7 @@ impl Switch {
         }
     }
 
-    /// In the calling thread's namespace.
+    /// Reads the sysctl in the calling thread's namespace.
     pub(crate) fn is_on(self) -> Result<bool> {
         let text = sysctl::read(&self.key()).map_err(|e| self.failed("read", &e))?;
         Ok(text != "0")
@@ -61,17 +61,17 @@ impl Switch {
     }
 }
 
-/// Sets the switch of this name.
+/// Sets the sysctl of this name.
 pub(crate) fn set(name: &str, on: bool) -> Result<()> {
     let switch = Switch::ALL.into_iter().find(|switch| switch.name() == name);
     switch.map_or(Ok(()), |switch| switch.set(on))
 }
 
-// The value of the map of what was before: byte 0 is 1 once it is written, then one byte for each switch.
+// The value of the map of previous values: byte 0 is 1 once it is written, then one byte for each sysctl.
 const KEY: [u8; 4] = [0; 4];
 
-/// Writes down how the switches are, unless that was done already. What was written by a version with another layout is
-/// how they were: it changed them.
+/// Stores the current values of the sysctls, unless they are stored. Values stored by a version with another layout take precedence,
+/// because that version changed the sysctls.
 pub(crate) fn remember(before: &Map, older: Option<&Map>) -> Result<()> {
     let failed = |e: &io::Error| crate::failed("write", "map weir_before", e);
     let written = |map: &Map| -> Result<Option<Vec<u8>>> {
@@ -91,7 +91,7 @@ pub(crate) fn remember(before: &Map, older: Option<&Map>) -> Result<()> {
     before.set(&KEY, &value).map_err(|e| failed(&e))
 }
 
-/// How a switch was. It was off, as the kernel makes it, if that was never written down.
+/// Returns the previous value of a sysctl. If none is stored, it was off, which is the kernel's default.
 pub(crate) fn was_on(before: &Map, switch: Switch) -> Result<bool> {
     let value = before.get(&KEY);
     let value = value.map_err(|e| crate::failed("read", "map weir_before", &e))?;
@@ -103,20 +103,20 @@ pub(crate) fn was_on(before: &Map, switch: Switch) -> Result<bool> {
     Ok(value.get(at) == Some(&1))
 }
 
-/// Gives the node's namespace an id in the calling thread's, by which programs find its sockets. One that it has is kept: the kernel
-/// gives it one with the first link between both. None can be taken away again, and by itself it does nothing.
+/// Assigns the node's namespace an id in the calling thread's, by which programs find its sockets. An existing id is kept: the kernel
+/// assigns one with the first link between both namespaces. An id cannot be removed, and has no effect by itself.
 pub(crate) fn name_node(node: &Netns) -> Result<()> {
     /// The kernel chooses (`ip netns set NETNS auto`).
     const ANY: i32 = -1;
     let routing = Routing::open()?;
     if routing.nsid(node)?.is_none() {
-        // Another process may have been faster.
+        // Another process may have set it in the meantime.
         routing.set_nsid(node, ANY)?;
     }
     Ok(())
 }
 
-/// The policy rule and the route of a family, as those of the netfilter engines.
+/// Returns the route and the policy rule of a family, the same as those of the netfilter engines.
 pub(crate) fn routing(family: AddressFamily) -> (Route, PolicyRule) {
     let (mark, mask, table, priority) = REPLY_ROUTING;
     let route = Route::local_default(family, LOOPBACK_IFINDEX, table).by(WEIR);
@@ -128,7 +128,7 @@ pub(crate) fn routing(family: AddressFamily) -> (Route, PolicyRule) {
     (route, rule)
 }
 
-/// What of the routing is there.
+/// The observed routes and policy rules.
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
     routes: Vec<Route>,
@@ -152,8 +152,8 @@ impl Routes {
         self.rules.iter().any(|r| r.same_effect(rule))
     }
 
-    /// Those that weir wrote for this, of both families. A route to which another policy rule of weir leads is kept for that:
-    /// another redirection in the namespace has the same one.
+    /// Returns the routes and rules that weir wrote for the programs, of both families. A route is left out if another policy rule of weir
+    /// leads to it: another redirection in the namespace uses the same route.
     pub(crate) fn owned(&self) -> (Vec<Route>, Vec<PolicyRule>) {
         let own = |family| routing(family);
         let families = [AddressFamily::V4, AddressFamily::V6].map(own);

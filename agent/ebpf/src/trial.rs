@@ -1,4 +1,4 @@
-//! Whether this kernel accepts the programs, without attaching anything.
+//! Tests whether this kernel accepts the programs, without attaching them.
 
 use crate::asm::Code;
 use crate::failed;
@@ -10,11 +10,11 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use weir_bpf::Map;
 use weir_netlink::{Error, Result};
 
-/// Loads every program of a pod with its maps, for both families and with the capture of DNS, and forgets them. What passes
-/// here is refused later only by an attachment or a pin.
+/// Loads every program of a pod with its maps, for both families and with DNS capture, and unloads them. After success, only
+/// attachments and pins can still fail.
 ///
 /// # Errors
-/// The kernel refuses a map or a program: [`Error::is_unsupported`] if it lacks something, and another kind if bpf(2) is not
+/// The kernel refuses a map or a program: [`Error::is_unsupported`] if it lacks a feature, and another kind if bpf(2) is not
 /// permitted.
 pub fn try_programs() -> Result<()> {
     let events = crate::events::is_supported().map_err(|e| lacking(e, "create the maps", ""))?;
@@ -35,10 +35,10 @@ pub fn try_programs() -> Result<()> {
     Ok(())
 }
 
-/// As [`try_programs`], for the programs of the node.
+/// Like [`try_programs`], for the programs of the node.
 ///
 /// # Errors
-/// As [`try_programs`].
+/// Those of [`try_programs`].
 pub fn try_node_programs() -> Result<()> {
     let events = crate::events::is_supported().map_err(|e| lacking(e, "create the maps", ""))?;
     let maps = node::trial_maps(events).map_err(|e| lacking(e, "create the maps", ""))?;
@@ -68,8 +68,8 @@ fn try_code(code: &Code, maps: &[&Map]) -> Result<()> {
     })
 }
 
-/// The verifier refuses with `EACCES`, an unknown helper or kind of map is `EINVAL`: the kernel lacks something. Missing
-/// rights are `EPERM`, and an exhausted machine is neither.
+/// Converts an error that shows a missing feature: the verifier refuses with `EACCES`, an unknown helper or map type is `EINVAL`.
+/// Missing capabilities are `EPERM`, and exhausted resources are neither.
 fn lacking(error: Error, operation: &str, text: &str) -> Error {
     use crate::libc_errno::{EACCES, EINVAL};
     match error.errno() {

@@ -1,10 +1,10 @@
-//! What changes of a pod's namespace and of a node's have in common, in words.
+//! The text of changes that occur in both a pod's and a node's namespace.
 
 use crate::hook::{Detached, Hook};
 use std::fmt::{self, Display, Formatter};
 use weir_netlink::route::{PolicyRule, Route};
 
-/// A change of either.
+/// A change of either namespace.
 pub(crate) enum Words<'a> {
     AddRoute(&'a Route),
     AddRule(&'a PolicyRule),
@@ -12,7 +12,7 @@ pub(crate) enum Words<'a> {
     DeleteRule(&'a PolicyRule),
     Attach(&'a dyn Display),
     Replace(&'a dyn Display),
-    /// Before this program.
+    /// The program, and the one that it is moved before.
     MoveFirst(&'a dyn Display, &'a str),
     /// Interface, hook, and the name of the program.
     Detach(&'a str, Detached, &'a str),
@@ -38,7 +38,7 @@ impl Display for Words<'_> {
     }
 }
 
-/// A program, where it runs and what it does there.
+/// Writes a program, its hook, and what it does there.
 pub(crate) fn attachment(
     f: &mut Formatter<'_>,
     (program, interface): (&str, &str),

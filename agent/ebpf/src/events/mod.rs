@@ -29,10 +29,10 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Every one of them.
+    /// All of them.
     pub const ALL: [Self; 3] = [Self::Captured, Self::Passed, Self::Dropped];
 
-    /// As metrics have it.
+    /// Returns the name in metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -139,7 +139,7 @@ const REASONS: [(i32, Verdict, &str, &str); 14] = {
 pub struct Reason(usize);
 
 impl Reason {
-    /// Every one of them.
+    /// All of them.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..REASONS.len()).map(Self)
     }
@@ -156,7 +156,7 @@ impl Reason {
         self.row().1
     }
 
-    /// As metrics have it.
+    /// Returns the name in metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.row().2

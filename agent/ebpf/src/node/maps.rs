@@ -1,4 +1,4 @@
-//! The maps of the node's programs, and what is written to them.
+//! The maps of the node's programs, and writes to them.
 
 use super::exclude::{self, Side};
 use super::owner;
@@ -16,22 +16,22 @@ use weir_bpf::{
 };
 use weir_netlink::{Error, Result};
 
-/// Most addresses of enrolled pods: a node has at most thousands of pods, with two addresses each.
+/// Maximum number of addresses of enrolled pods: a node has at most thousands of pods, with two addresses each.
 const MOST_PODS: u32 = 16_384;
-/// Most addresses of the node itself; kube-proxy in IPVS mode has one for each service.
+/// Maximum number of addresses of the node itself; kube-proxy in IPVS mode has one per service.
 const MOST_ADDRESSES: u32 = 65_536;
-/// The most DNS queries under way; beyond it, the answers to the oldest ones are not translated, and it is asked again.
+/// Maximum number of pending DNS queries; with more, the answers to the oldest ones are not translated, and the client retries.
 const MOST_QUERIES: u32 = 16_384;
-/// Most networks, and most ports of each direction, that are excluded.
+/// Maximum number of excluded networks, and of excluded ports per direction.
 const MOST_EXCLUDED: u32 = 1024;
-/// Most networks, and most ports, that single pods exclude.
+/// Maximum number of networks, and of ports, excluded for single pods.
 const MOST_OF_PODS: u32 = 65_536;
-/// Most connections to excluded ports, of the proxy with an address of the node, and of which is known whose they are; beyond it,
-/// the one that was idle for longest is reset, the last at a hand-over only.
+/// Maximum number of connections in each of `weir_excluded`, `weir_proxied` and `weir_owners`; with more, the connection that was
+/// idle for longest is reset, in `weir_owners` only at a hand-over.
 const MOST_FLOWS: u32 = 65_536;
-/// Most sysctls that are remembered.
+/// Maximum number of sysctls with a stored value.
 const MOST_BEFORE: u32 = 64;
-/// Most links of which `rp_filter` is remembered.
+/// Maximum number of links with a stored `rp_filter`.
 const MOST_RP_FILTERS: u32 = 8192;
 
 pub(super) const PODS_MAP: MapSpec<'_> = MapSpec {
@@ -56,7 +56,7 @@ pub(super) const PROXY_MAP: MapSpec<'_> = MapSpec {
     name: "weir_proxy",
     ..PODS_MAP
 };
-/// The proxy's addresses for names: of IPv4 and of IPv6, in network order; zeros without one.
+/// The proxy's IPv4 and IPv6 address for DNS, in network order; zeros without one.
 pub(super) const NAMES_MAP: MapSpec<'_> = MapSpec {
     value_size: 16,
     max_entries: 2,
@@ -77,7 +77,7 @@ pub(super) const OWNERS_MAP: MapSpec<'_> = MapSpec {
     name: "weir_owners",
     ..QUERIES_MAP
 };
-/// How many proxies that were active before have connections.
+/// The number of previously active proxies that have connections.
 pub(super) const FORMER_MAP: MapSpec<'_> = MapSpec {
     name: "weir_former",
     ..PROXY_MAP
@@ -127,7 +127,7 @@ pub(super) const BEFORE_MAP: MapSpec<'_> = MapSpec {
     name: "weir_sysctls",
     ..PODS_MAP
 };
-/// Earlier versions have these in [`BEFORE_MAP`].
+/// Previous values of `rp_filter`. Earlier versions store them in [`BEFORE_MAP`].
 pub(super) const RP_FILTERS_MAP: MapSpec<'_> = MapSpec {
     max_entries: MOST_RP_FILTERS,
     name: "weir_rp_filters",
@@ -144,7 +144,7 @@ pub(super) const OWN_COUNTERS: [&str; 2] = [
     "dropped: the pod's address is none of those that it is enrolled with",
 ];
 
-/// Maps of the node. They live as long as this value, a program that uses them, or a pin.
+/// The maps of the node. They exist as long as this value, a program that uses them, or a pin.
 #[derive(Debug)]
 pub(crate) struct Maps {
     pods: Map,
@@ -154,15 +154,15 @@ pub(crate) struct Maps {
     proxied: Map,
     owners: Map,
     former: Map,
-    /// With the capture of DNS: where names are asked for, and what was asked.
+    /// Only with DNS capture: the proxy's addresses for DNS, and the pending queries.
     names: Option<[Map; 2]>,
-    /// With exclusions: networks of peers, ports, the connections to excluded ports, and networks and ports of single pods.
+    /// Only with exclusions: networks of peers, ports, the connections to excluded ports, and networks and ports of single pods.
     exclude: Option<[Map; 5]>,
-    /// With events of packets.
+    /// Only with events.
     events: Option<events::Maps>,
 }
 
-/// Which map.
+/// The map to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
     Pods,
@@ -194,12 +194,12 @@ impl std::fmt::Display for Excluded {
 }
 
 impl Maps {
-    /// Without pins, for trials.
+    /// Creates the maps without pins, for trials.
     pub(super) fn create(traits: NodeTraits) -> Result<Self> {
         Self::by(create, events::Maps::create, traits)
     }
 
-    /// Opens the pinned maps of a folder, and creates those that are absent.
+    /// Opens the pinned maps of a directory, and creates missing ones.
     pub(super) fn pinned(folder: &Path, traits: NodeTraits) -> Result<Self> {
         let of_events = || events::Maps::pinned(folder);
         Self::by(|spec| open_or_create(folder, spec), of_events, traits)
@@ -234,7 +234,7 @@ impl Maps {
         })
     }
 
-    /// In the order of `MapRef`.
+    /// Returns the maps in the order of `MapRef`.
     pub(crate) fn list(&self) -> Vec<&Map> {
         let always = [
             &self.pods,
@@ -251,7 +251,7 @@ impl Maps {
         always.into_iter().chain(some).chain(events).collect()
     }
 
-    /// Writes or, without a value, deletes what is excluded. Without exclusions there is nothing to write.
+    /// Writes or, without a value, deletes an exclusion. Does nothing if the maps of exclusions do not exist.
     pub(super) fn exclude(&self, what: Excluded, value: Option<u32>) -> Result<()> {
         let Some([peers, ports, _, of_pods, ports_of_pods]) = &self.exclude else {
             return Ok(());
@@ -265,7 +265,7 @@ impl Maps {
             }
         };
         let done = match value {
-            // It waits for memory, which such a map takes entry by entry.
+            // `set_all` waits for memory, which such a map allocates per entry.
             Some(value) => map
                 .set_all(&[(key, value.to_ne_bytes().to_vec())])
                 .map_err(|(_, e)| e),
@@ -274,7 +274,7 @@ impl Maps {
         done.map_err(|e| failed("write", &format!("{what} in the map of exclusions"), &e))
     }
 
-    /// Writes addresses with their values, many at once where the kernel can.
+    /// Writes addresses with their values, in batches if the kernel supports them.
     pub(super) fn put(&self, which: Which, addresses: &[(IpAddr, u32)]) -> Result<()> {
         let (map, spec) = self.of(which);
         let entry = |(a, value): &(IpAddr, u32)| {
@@ -324,7 +324,7 @@ impl Maps {
         written.map_err(|e| failed("write", "map weir_former", &e))
     }
 
-    /// At most one address of each family. Without the capture of DNS there is nothing to write.
+    /// Writes the proxy's addresses for DNS, at most one per family. Does nothing without DNS capture.
     pub(super) fn set_names(&self, addresses: &BTreeSet<IpAddr>) -> Result<()> {
         let Some([names, _]) = &self.names else {
             return Ok(());

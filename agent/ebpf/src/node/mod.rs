@@ -1,5 +1,5 @@
-//! Redirection at the node: what enrolled pods send and receive goes to the one proxy of the node, without tunnels, rules of
-//! netfilter and routes in the node's namespace.
+//! Redirection at the node: traffic from and to enrolled pods goes to the node's single proxy, without tunnels, netfilter rules
+//! and routes in the node's namespace.
 //!
 //! ```text
 //! pod eth0 -- host end [ingress: FromPod] --redirect_peer--> proxy eth0 [ingress: Proxy] --sk_assign--> ztunnel 15001
@@ -8,15 +8,16 @@
 //! ```
 //! Packets keep their addresses. Differences from the programs of Istio 1.20:
 //!
-//! - The direction is told by the addresses, not by the control block of the packet, which GRO overwrites.
-//! - IPv6, IP options and extension headers; every address of the node and of a pod.
-//! - What the node masquerades for others is theirs, although it comes from an address of the node: see `proxied.rs`.
+//! - The direction is determined by the addresses, not by the control block of the packet, which GRO overwrites.
+//! - IPv6, IP options and extension headers are supported, and every address of the node and of a pod.
+//! - Connections that the node masquerades for other hosts are not the node's own, although they come from an address of the node:
+//!   see `proxied.rs`.
 //! - Without a socket of ztunnel a packet is dropped, and the proxy's namespace forwards nothing.
-//! - Frames keep their hardware addresses: the receiver's program says that they are for it.
-//! - What is not TCP passes, except for queries for names where they are captured: these get the address of the proxy, and
-//!   its answers that of the server that was asked.
-//! - Programs of other writers at the same hooks go on running.
-//! - While one proxy takes over from another, open connections stay with the one that has them: see `owner.rs`.
+//! - Frames keep their hardware addresses: the receiver's program marks them as addressed to this host.
+//! - Other protocols than TCP pass, except for DNS queries with DNS capture: their destination is set to the proxy, and the source of
+//!   the answers to the server that was queried.
+//! - Foreign programs at the same hooks continue to run.
+//! - While one proxy takes over from another, open connections stay with their proxy: see `owner.rs`.
 
 mod change;
 mod contents;
@@ -57,34 +58,34 @@ use std::net::IpAddr;
 use std::path::Path;
 use weir_netlink::{Error, Netns, Result};
 
-/// The node's namespace, and the folder of its pins.
+/// The node's namespace, and the directory of its pins.
 #[derive(Debug)]
 pub struct Node<'a>(Space<'a>);
 
-/// Programs and where they are attached, to be compared with another answer of [`Node::attached`].
+/// The attached programs and their hooks, for comparison with a later result of [`Node::attached`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attached(Vec<BTreeMap<Hook, Held>>);
 
-/// What differs.
+/// The difference from the desired state.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// In the node's namespace.
+    /// Changes in the node's namespace.
     pub host: Vec<Change>,
-    /// In the proxy's.
+    /// Changes in the proxy's namespace.
     pub proxy: Vec<Change>,
-    /// Links of pods that took no program, and why: those pods are not captured.
+    /// Links of pods where no program could be attached, with the reason: those pods are not captured.
     pub left_out: BTreeMap<String, String>,
 }
 
 impl Changes {
-    /// Nothing is missing and nothing is in excess, but for what is left out.
+    /// True if everything is in sync, except for links that are left out.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.host.is_empty() && self.proxy.is_empty()
     }
 }
 
-/// Maps for a trial of the programs.
+/// Creates maps for a trial of the programs.
 pub(crate) fn trial_maps(events: bool) -> Result<Maps> {
     Maps::create(NodeTraits {
         events,
@@ -108,7 +109,7 @@ fn keys_of_host(wanted: &Wanted) -> Vec<String> {
 }
 
 impl<'a> Node<'a> {
-    /// The node with this namespace.
+    /// Returns the node with this namespace.
     #[must_use]
     pub fn of(host: &'a Netns, bpffs: &'a Bpffs) -> Self {
         Self(Space::of(host, bpffs))
@@ -118,7 +119,7 @@ impl<'a> Node<'a> {
         Ok(wanted.traits(self.0.bpffs.has_events()?))
     }
 
-    /// How the node differs from what is wanted. Nothing is changed.
+    /// Compares the node with the desired state. Changes nothing.
     ///
     /// # Errors
     /// A namespace cannot be read, or a link is gone.
@@ -130,7 +131,7 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// The same with every link.
+    /// Like [`Self::compare`], without leaving out links.
     fn differences(&self, wanted: &Wanted) -> Result<Changes> {
         let names = names(self.traits(wanted)?)?;
         let maps = &self.0.folder;
@@ -152,13 +153,13 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// Makes the node as is wanted: the proxy's namespace first, then the maps, and the programs of pods last. What is
-    /// attached stays when this process ends. After an error hooks of pods that were attached by this call are detached again, and
-    /// so are those of the proxy, unless it is the active one by then. What took the place of a program of another layout stays. All
-    /// of a first change is undone. See [`Bpffs::leaving_out`] for a pod that cannot be captured.
+    /// Applies the desired state: the proxy's namespace first, then the maps, and the programs of pods last. Programs stay
+    /// attached when this process exits. After an error, programs that this call attached for pods are detached again, and
+    /// so are those of the proxy, unless it has already become the active one. A program that replaced one of another layout stays. A
+    /// failed first change is undone completely. See [`Bpffs::leaving_out`] for a pod that cannot be captured.
     ///
     /// # Errors
-    /// The kernel refuses a part, or something else is there when it is read back.
+    /// The kernel refuses a change, or the state that is read back differs from the desired one.
     pub fn apply(&self, wanted: &Wanted) -> Result<Changes> {
         let _lock = self.0.bpffs.lock()?;
         let netns = wanted.proxy.as_ref().map(|proxy| Netns::open(&proxy.netns));
@@ -182,7 +183,7 @@ impl<'a> Node<'a> {
         let older = self.0.interfaces_of_other_layouts()?;
         let older_at_proxy = proxy.as_ref().map(Space::interfaces_of_other_layouts);
         let older_at_proxy = older_at_proxy.transpose()?.unwrap_or_default();
-        // What older programs at pods send there needs the older one until the maps are filled.
+        // Packets from older programs at pods need the proxy's older program until the maps are filled.
         let is_last = |change: &Change| *change == Change::RemoveOtherLayout;
         let at = changes.proxy.iter().position(is_last);
         let (first, last) = changes.proxy.split_at(at.unwrap_or(changes.proxy.len()));
@@ -198,7 +199,7 @@ impl<'a> Node<'a> {
                 .pods
                 .retain(|_, device| !refused.contains_key(device));
             if !refused.is_empty() {
-                // What was written of them.
+                // Remove the entries of refused pods.
                 let rest = self.differences(&wanted)?.host;
                 self.0.write(&rest, &mut programs, &mut at_host)?;
             }
@@ -245,8 +246,8 @@ impl<'a> Node<'a> {
         Ok(changes)
     }
 
-    /// After an error. What pods that were captured before need now stays: the new proxy, if their packets go to it already. At the
-    /// interfaces `older` they were captured by programs of another layout.
+    /// Undoes a change after an error, except what previously captured pods need now: the new proxy, if their packets already go to
+    /// it. At the interfaces `older`, pods were captured by programs of another layout.
     fn undo(
         &self,
         changes: &Changes,
@@ -255,7 +256,7 @@ impl<'a> Node<'a> {
         (proxy, at_proxy): (Option<&Space<'_>>, &[Attachment]),
     ) -> Result<()> {
         let is_of_proxy = |a: &&Attachment| !a.role.is_of_pod();
-        // Those of pods first, so that nothing is redirected to where nothing is.
+        // Programs of pods first, so that no packet is redirected to a link without a program.
         let detached = self.0.detach(attached.iter().filter(|a| !is_of_proxy(a)));
         let left = self.0.held()?;
         let is_of_pod = |(hook, held): (&Hook, &Held)| {
@@ -265,7 +266,7 @@ impl<'a> Node<'a> {
         let mut captured: BTreeSet<u32> = left.iter().filter_map(is_of_pod).collect();
         captured.extend(older);
         let there = contents::contents(&self.0.folder)?;
-        // They would be taken for those of captured pods, and take the room of others.
+        // These addresses would count as those of captured pods, and use up space in the map.
         let pods = there.pods.iter();
         let mut forgotten = pods.filter(|(_, index)| !captured.contains(index));
         let forgotten = forgotten.try_for_each(|(address, _)| maps.delete(Which::Pods, *address));
@@ -283,16 +284,16 @@ impl<'a> Node<'a> {
         detached.and(forgotten).and(proxy)
     }
 
-    /// What [`Node::remove`] would change in the node's namespace.
+    /// Returns the changes of [`Node::remove`] in the node's namespace.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The namespace cannot be read.
     pub fn plan_removal(&self) -> Result<Vec<Change>> {
         self.0.removal(false)
     }
 
-    /// Detaches the programs of weir from the node and from these namespaces of proxies, deletes the routing there, and puts
-    /// sysctls back. Nothing there is success.
+    /// Detaches the programs of weir from the node and from these namespaces of proxies, deletes the routing there, and restores
+    /// sysctls. Missing objects are not an error.
     ///
     /// # Errors
     /// The first failure; the rest was attempted.
@@ -300,7 +301,7 @@ impl<'a> Node<'a> {
         let _lock = self.0.bpffs.lock()?;
         let known = self.known();
         let done = self.0.remove(false);
-        // Only now: a program at the link of a pod that is not known drops what it sends.
+        // After the detachment: a program at the link of a pod without an entry drops the pod's packets.
         let forgotten = known.and_then(|(maps, pods)| {
             let mut pods = pods.into_iter();
             pods.try_for_each(|address| {
@@ -324,8 +325,8 @@ impl<'a> Node<'a> {
         Ok(changes)
     }
 
-    /// The maps, and the pods that are in them, which are to be forgotten: a program in the namespace of a proxy that is not known here
-    /// lets everything pass then.
+    /// Returns the maps and the pods in them, which the caller deletes: without entries, a program in the namespace of a proxy that is
+    /// not configured here passes everything.
     fn known(&self) -> Result<(Option<Maps>, Vec<IpAddr>)> {
         let folder = &self.0.folder;
         if !pins::is_folder(folder)? {
@@ -336,11 +337,11 @@ impl<'a> Node<'a> {
         Ok((Some(maps), pods.into_keys().collect()))
     }
 
-    /// The programs that are attached now, here and in the namespaces of these proxies. As long as the answer is the same,
-    /// none was detached or replaced; this costs less than [`Node::compare`].
+    /// Returns the programs that are attached now, in the node's namespace and in those of these proxies. While the result is unchanged,
+    /// no program was detached or replaced; this costs less than [`Node::compare`].
     ///
     /// # Errors
-    /// They cannot be read.
+    /// The programs cannot be read.
     pub fn attached(&self, proxies: &[Netns]) -> Result<Attached> {
         let spaces = proxies.iter().map(|netns| Space::of(netns, self.0.bpffs));
         let of_proxies: Result<Vec<_>> = spaces.map(|space| space.held()).collect();
@@ -349,17 +350,17 @@ impl<'a> Node<'a> {
         Ok(Attached(all))
     }
 
-    /// Something is pinned for this node, or for one of these namespaces of proxies.
+    /// True if there are pins for this node, or for one of these namespaces of proxies.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The directories cannot be read.
     pub fn is_present<'p>(&self, proxies: impl IntoIterator<Item = &'p Path>) -> Result<bool> {
         let bpffs = self.0.bpffs;
         if bpffs.has_folder(self.0.netns)? {
             return Ok(true);
         }
         for proxy in proxies {
-            // A namespace that has ended took everything with it.
+            // If the namespace is gone, so is everything in it.
             if let Ok(netns) = Netns::open(proxy)
                 && bpffs.has_folder(&netns)?
             {
@@ -369,26 +370,26 @@ impl<'a> Node<'a> {
         Ok(false)
     }
 
-    /// Something of this very node is pinned, whichever the layout.
+    /// True if there are pins of exactly this node, in any layout.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The directories cannot be read.
     pub fn is_in_use(&self) -> Result<bool> {
         Ok(!self.0.bpffs.folders(self.0.netns)?.is_empty())
     }
 
-    /// What sysctls of the node's namespace were before its programs changed them, by their keys below `net/`.
+    /// Returns the values of the node's sysctls from before weir changed them, by their keys below `net/`.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// The stored values cannot be read.
     pub fn sysctls_before(&self) -> Result<BTreeMap<String, u32>> {
         self.0.sysctls_before()
     }
 
-    /// The addresses of pods that its programs capture; none where nothing is pinned for this node.
+    /// Returns the addresses of pods that the node's programs capture; none if there are no pins for this node.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// The map cannot be read.
     pub fn pods(&self) -> Result<BTreeSet<IpAddr>> {
         let folder = &self.0.folder;
         if !pins::is_folder(folder)? || cookie::is_of_another(folder, self.0.netns)? == Some(true) {
@@ -397,7 +398,7 @@ impl<'a> Node<'a> {
         Ok(contents::contents(folder)?.pods.into_keys().collect())
     }
 
-    /// The counters of its programs; `None` if it has none.
+    /// Returns the counters of the node's programs; `None` without programs.
     #[must_use]
     pub fn counters(&self) -> Option<Vec<(&'static str, u64)>> {
         let folder = &self.0.folder;

@@ -1,8 +1,8 @@
-//! Which proxy has a connection, while one takes over from another: its packets go on to the proxy that began it.
+//! The proxy of each connection, while one proxy takes over from another: packets continue to go to the proxy that has the connection.
 //!
-//! What the proxy sends first is written down: the answer to a pod's or a client's first packet, and the first packet of its own
-//! connection. It is looked up only where another proxy was active before and is still there, so that otherwise a packet costs one
-//! look at an array more.
+//! The first packet of the proxy is stored: its answer to the first packet of a pod or a client, or the first packet of its own
+//! connection. The map is looked up only while a previously active proxy still exists; otherwise a packet costs one additional array
+//! lookup.
 
 use super::parts::{PODS, element, find, put_address};
 use crate::asm::{Alu, Helper, If, Label, MapRef, Reg, Size};
@@ -13,9 +13,9 @@ use Reg::{R0, R1, R2, R3, R4, R6, R7, R10};
 
 /// The host end of the proxy's link, by connection.
 const OWNERS: MapRef = MapRef(5);
-/// How many proxies that were active before have connections.
+/// The number of previously active proxies that have connections.
 const FORMER: MapRef = MapRef(6);
-/// Bytes of a key: the pod's address and the peer's, of IPv6 or mapped to it, the port of the pod and that of the peer.
+/// Size of a key: the address of the pod and that of the peer, as IPv6 or IPv4-mapped, then the port of the pod and that of the peer.
 pub(super) const KEY_SIZE: u32 = 36;
 
 impl End {
@@ -27,7 +27,7 @@ impl End {
     }
 }
 
-/// Builds the key on the stack; the pod is at this end of the packet.
+/// Builds the key on the stack; `pod` is the pod's end of the packet.
 #[track_caller]
 pub(super) fn key(b: &mut Builder, pod: End) {
     put_address(b, pod, OWNER_KEY);
@@ -39,7 +39,7 @@ pub(super) fn key(b: &mut Builder, pod: End) {
     }
 }
 
-/// Jumps, with the link in `R7`, if a proxy that was active before has the connection of a packet that does not begin one.
+/// Jumps, with the link in `R7`, if a previously active proxy has the connection of the packet. First packets do not jump.
 #[track_caller]
 pub(super) fn jump_to_former(b: &mut Builder, pod: End, found: Label) {
     let active = b.asm.label();
@@ -56,8 +56,8 @@ pub(super) fn jump_to_former(b: &mut Builder, pod: End, found: Label) {
     b.asm.bind(active);
 }
 
-/// Writes down that the connection is of the proxy behind this link, if the packet has SYN. Without room in the map, which evicts
-/// what was idle for longest, the connection ends at a hand-over.
+/// If the packet has SYN, stores that the connection belongs to the proxy at this link. If the entry is evicted because it was idle
+/// for longest in a full map, the connection ends at a hand-over.
 #[track_caller]
 pub(super) fn remember(b: &mut Builder) {
     let [of_source, write, over] = [(); 3].map(|()| b.asm.label());
@@ -85,7 +85,7 @@ pub(super) fn jump_unless_syn(b: &mut Builder, to: Label) {
     b.asm.jump_if(If::Eq, R1, 0, to);
 }
 
-/// Enters the key and the value that are on the stack into a map.
+/// Stores the key and the value on the stack in a map.
 #[track_caller]
 pub(super) fn store(b: &mut Builder, map: MapRef) {
     let asm = &mut b.asm;

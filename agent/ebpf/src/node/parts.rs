@@ -1,4 +1,4 @@
-//! Parts of the node's programs: its maps, the proxy of a packet, and how the packet gets there.
+//! Parts of the node's programs: maps, the choice of the proxy for a packet, and redirection.
 
 use super::owner;
 use crate::asm::{Helper, If, Label, MapRef, Reg, Size};
@@ -20,24 +20,24 @@ pub(super) const PROXY: MapRef = MapRef(3);
 /// Connections of the proxy with an address of the node at the other end: see `proxied`.
 pub(super) const PROXIED: MapRef = MapRef(4);
 // MapRef(5) and MapRef(6) are of connections and their proxies: see `owner`.
-/// The proxy's address for names, by family; zeros without one. Only with the capture of DNS.
+/// The proxy's address for DNS, by family; zeros without one. Only with DNS capture.
 pub(super) const NAMES: MapRef = MapRef(7);
-/// The servers that DNS queries were sent to, by the sender. Only with the capture of DNS.
+/// The servers that DNS queries were sent to, by sender. Only with DNS capture.
 pub(super) const QUERIES: MapRef = MapRef(8);
 
-/// The mark of packets that are for a socket of the proxy although their destination is another host.
+/// The mark of packets that are for a socket of the proxy, although their destination is another host.
 pub(super) const TPROXY_MARK: u32 = 0x400;
 /// `PACKET_HOST` of `linux/if_packet.h`
 const PACKET_HOST: i32 = 0;
 
-/// Looks an address up: `R0` is the value or null. Keys are of IPv6, and those of IPv4 mapped to it.
+/// Looks up an address. `R0` is the address of the value, or null. Keys are IPv6 or IPv4-mapped addresses.
 #[track_caller]
 pub(super) fn find(b: &mut Builder, map: MapRef, end: End) {
     put_address(b, end, KEY);
     b.look_up(map, KEY);
 }
 
-/// Copies an address of the tuple to the stack, one of IPv4 mapped to IPv6.
+/// Copies an address of the tuple to the stack, as IPv6 or IPv4-mapped address.
 #[track_caller]
 pub(super) fn put_address(b: &mut Builder, end: End, at: i16) {
     let place = i16::from(end == End::Destination);
@@ -56,8 +56,8 @@ pub(super) fn put_address(b: &mut Builder, end: End, at: i16) {
     b.asm.bind(done);
 }
 
-/// `R7` is the index of the link of the proxy that has the connection of the pod at this end, or of the active one; without a proxy
-/// the packet is dropped and counted.
+/// Sets `R7` to the link index of the proxy that has the connection of the pod at this end, or else of the active proxy; without a
+/// proxy the packet is dropped and counted.
 #[track_caller]
 pub(super) fn find_proxy(b: &mut Builder, pod: End) {
     let found = b.asm.label();
@@ -66,7 +66,7 @@ pub(super) fn find_proxy(b: &mut Builder, pod: End) {
     b.asm.bind(found);
 }
 
-/// The same for the active one.
+/// Like [`find_proxy`], for the active proxy only.
 #[track_caller]
 pub(super) fn find_active(b: &mut Builder, found: Label) {
     element(b, PROXY, false);
@@ -89,8 +89,8 @@ pub(super) fn count_first(b: &mut Builder, what: Count) {
 #[track_caller]
 pub(super) fn redirect(b: &mut Builder, helper: Helper) {
     if helper == Helper::RedirectPeer {
-        // At a port of a bridge it has, and what arrives in the other namespace by a direct redirection keeps its kind;
-        // since 6.15 it does not.
+        // At a port of a bridge the frame may be for another host, and before 6.15 `bpf_redirect_peer` keeps that packet type
+        // in the other namespace.
         for_this_host(b);
     }
     let asm = &mut b.asm;
@@ -100,7 +100,7 @@ pub(super) fn redirect(b: &mut Builder, helper: Helper) {
     asm.exit();
 }
 
-/// `R0` is the value of an array, which has every element: the only one, or that of the tuple's family.
+/// Sets `R0` to the address of an array element: the only one, or that of the tuple's family.
 #[track_caller]
 pub(super) fn element(b: &mut Builder, map: MapRef, by_family: bool) {
     let known = b.asm.label();
@@ -114,7 +114,7 @@ pub(super) fn element(b: &mut Builder, map: MapRef, by_family: bool) {
     b.asm.jump_if(If::Eq, R0, 0, b.pass);
 }
 
-/// The packet is delivered in this namespace, although its destination is an address of another one.
+/// Makes the kernel deliver the packet in this namespace, although its destination is an address of another one.
 #[track_caller]
 pub(super) fn keep_here(b: &mut Builder) {
     b.asm.mov(R1, TPROXY_MARK.cast_signed());
@@ -122,7 +122,7 @@ pub(super) fn keep_here(b: &mut Builder) {
     for_this_host(b);
 }
 
-/// Its frame may have the address of another host.
+/// Sets the packet type to `PACKET_HOST`, because the frame may have the address of another host.
 #[track_caller]
 pub(super) fn for_this_host(b: &mut Builder) {
     let asm = &mut b.asm;

@@ -1,4 +1,4 @@
-//! What the node and its proxy have, and how that differs from what is desired.
+//! The observed state of the node and its proxy, and the difference from the desired state.
 
 use super::change::{Attachment, Change};
 use super::contents::{Addresses, Contents};
@@ -15,23 +15,23 @@ use weir_netlink::{Error, Result};
 /// The names of the programs.
 pub(super) type Names = BTreeMap<NodeRole, String>;
 
-/// What was read from one namespace and from its pins.
+/// The observed state of one namespace and its pins.
 #[derive(Debug, Default)]
 pub(super) struct Observed {
     /// Names by index.
     pub(super) links: BTreeMap<u32, String>,
-    /// Links where [`LOOSE`] lets everything pass: with an IPv4 address, and ports of bridges, which look no source up.
+    /// Links where [`LOOSE`] passes every packet: those with an IPv4 address, and ports of bridges, where no source is looked up.
     pub(super) may_be_loose: BTreeSet<u32>,
     pub(super) held: BTreeMap<Hook, Held>,
     /// The ids of the node's pinned maps, which its programs and those of the proxy use.
     pub(super) maps: BTreeSet<u32>,
     pub(super) contents: Contents,
-    /// Those of [`Wanted`] that are not as they should be, and of what was changed before.
+    /// The current values of the sysctls that may have to change.
     pub(super) sysctls: BTreeMap<String, u32>,
     pub(super) routes: Vec<Route>,
     pub(super) rules: Vec<PolicyRule>,
     pub(super) has_other_layout: bool,
-    /// Pinned maps that no program uses any more.
+    /// Pinned maps that no program uses any longer.
     pub(super) obsolete: Vec<&'static str>,
 }
 
@@ -52,7 +52,7 @@ impl Observed {
         name.unwrap_or_else(|| format!("interface {index}, which is gone"))
     }
 
-    /// The change of each hook, in the order of the list, and the hooks that are not in it.
+    /// Returns the change of each hook, in the order of `wanted`, and the changes of hooks that are not in it.
     fn hooks(&self, wanted: Vec<Attachment>) -> (Vec<Change>, Vec<Change>) {
         let is_wanted = |hook: &Hook| wanted.iter().any(|a| a.hook == *hook);
         let gone = self.held.iter().filter(|(hook, _)| !is_wanted(hook));
@@ -71,7 +71,7 @@ impl Observed {
         (wanted.into_iter().filter_map(change).collect(), gone)
     }
 
-    /// Last: until then both versions capture.
+    /// The last change: until then both versions capture.
     fn other_layout(&self) -> Option<Change> {
         self.has_other_layout.then_some(Change::RemoveOtherLayout)
     }
@@ -81,7 +81,7 @@ impl Observed {
     }
 }
 
-/// The difference of the proxy's namespace, in the order in which it is applied. Pure.
+/// Returns the changes of the proxy's namespace, in the order in which they are applied. Pure.
 pub(super) fn plan_proxy(
     proxy: &Proxy,
     has_ipv6: bool,
@@ -137,7 +137,8 @@ fn attachments<'a>(
     wanted.into_iter().map(attachment).collect()
 }
 
-/// What the proxy sends with other addresses than its own is to pass. The kernel uses the larger value of `all` and of the link.
+/// Returns the changes of `rp_filter` that pass packets of the proxy with foreign source addresses. The kernel uses the larger value
+/// of `all` and of the link.
 fn unfiltered(observed: &Observed, device: &str) -> Result<Vec<Change>> {
     let of = |key: &str| observed.sysctls.get(key).copied().unwrap_or(0);
     let (key, all) = (rp_filter(device), rp_filter("all"));
@@ -151,7 +152,7 @@ fn unfiltered(observed: &Observed, device: &str) -> Result<Vec<Change>> {
     }
     let mut changes = Vec::new();
     if of_all > 0 {
-        // First, so that each is as strict as before all the time.
+        // The other links come first, so that each stays as strict as before at any time.
         let names = observed.links.values().map(String::as_str);
         let others = names.chain(["default"]).filter(|name| *name != device);
         let weaker = others.map(rp_filter).filter(|key| of(key) < of_all);
@@ -164,7 +165,7 @@ fn unfiltered(observed: &Observed, device: &str) -> Result<Vec<Change>> {
     Ok(changes)
 }
 
-/// The difference of the node's namespace, in the order in which it is applied. Pure.
+/// Returns the changes of the node's namespace, in the order in which they are applied. Pure.
 ///
 /// # Errors
 /// A link is gone.
@@ -200,7 +201,7 @@ pub(super) fn plan_host(
             NodeRole::FromProxy,
         )
     });
-    // What was never active has no program there.
+    // The link of a proxy that was never active has no program.
     let was_active = |name: &&String| {
         let index = observed.index(name);
         index.is_ok_and(|index| observed.held.contains_key(&(index, Direction::Ingress)))
@@ -221,7 +222,8 @@ pub(super) fn plan_host(
     let hooks = hooks.into_iter().chain(of_former).chain(of_pods);
     let hooks = attachments(observed, names, hooks)?;
     let (new, gone) = observed.hooks(hooks);
-    // First, so that a full map takes others instead. The hooks before that: a program drops what an unknown pod sends.
+    // Old pods come first, so that a full map has space for new ones. Their hooks come before that: a program drops packets of a pod
+    // without an entry.
     let old = there.pods.iter();
     let old = old.filter(|(address, _)| !pods.contains_key(address));
     let left: BTreeSet<u32> = old.clone().map(|(_, index)| *index).collect();
@@ -236,7 +238,7 @@ pub(super) fn plan_host(
         }
     }
     let count = u32::try_from(former.len()).unwrap_or(u32::MAX);
-    // Before new connections go to another one.
+    // Before new connections go to another proxy.
     if count > there.former {
         changes.push(Change::Former(count));
     }
@@ -255,7 +257,7 @@ pub(super) fn plan_host(
     }
     let names = proxy.map(|proxy| proxy.addresses.clone());
     let names = names.unwrap_or_default();
-    // Programs without the capture of DNS do not read them.
+    // Programs without DNS capture do not read this map.
     if wanted.dns && there.names != names {
         changes.push(Change::Names(names));
     }
@@ -265,7 +267,7 @@ pub(super) fn plan_host(
     changes.extend(exclusions::plan(wanted, there));
     changes.extend(of_pods);
     changes.extend(gone);
-    // No program uses them now.
+    // At this point no program uses these maps.
     changes.extend(observed.obsolete.iter().map(|name| Change::Unpin(name)));
     changes.extend(observed.other_layout());
     Ok(changes)

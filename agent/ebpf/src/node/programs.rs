@@ -20,24 +20,24 @@ const OUTBOUND_PORT: u16 = 15001;
 const INBOUND_PORT: u16 = 15006;
 const HBONE_PORT: u16 = 15008;
 
-/// Which program it is.
+/// The role of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NodeRole {
-    /// At the proxy's own interface: what is redirected goes to its listeners and sockets.
+    /// At the proxy's own interface: redirected packets go to its listeners and sockets.
     Proxy,
-    /// What the proxy sends: to enrolled pods directly.
+    /// For packets of the proxy: those to enrolled pods go there directly.
     FromProxy,
-    /// What goes to an enrolled pod: to the proxy.
+    /// For packets to an enrolled pod: they go to the proxy.
     ToPod,
-    /// What an enrolled pod sends: to the proxy.
+    /// For packets of an enrolled pod: they go to the proxy.
     FromPod,
 }
 
 impl NodeRole {
-    /// In the order in which they are attached: nothing is redirected before the other end is there.
+    /// All roles in the order of attachment: a program that redirects is attached after the one that receives.
     pub(crate) const ALL: [Self; 4] = [Self::Proxy, Self::FromProxy, Self::ToPod, Self::FromPod];
 
-    /// One letter, for the name of the program.
+    /// Returns the letter of the role in the name of the program.
     pub(crate) fn letter(self) -> char {
         match self {
             Self::Proxy => 'p',
@@ -47,18 +47,18 @@ impl NodeRole {
         }
     }
 
-    /// It is at the link of a pod.
+    /// True if the program is attached to the link of a pod.
     pub(super) fn is_of_pod(self) -> bool {
         matches!(self, Self::ToPod | Self::FromPod)
     }
 
-    /// The role of a program with this name, which [`super::Node`] gave it.
+    /// Returns the role of a program with this name, as chosen by [`super::Node`].
     pub(crate) fn of_name(name: &str) -> Option<Self> {
         let letter = name.strip_prefix("weir_")?.chars().next()?;
         Self::ALL.into_iter().find(|role| role.letter() == letter)
     }
 
-    /// What the program does, in words.
+    /// Returns a description of what the program does.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Proxy => "gives redirected TCP to ztunnel's listeners and connections",
@@ -69,7 +69,7 @@ impl NodeRole {
     }
 }
 
-/// The code of one program.
+/// Assembles one program.
 ///
 /// # Errors
 /// A mistake in this source.
@@ -116,32 +116,32 @@ pub fn assemble(role: NodeRole, traits: NodeTraits) -> Result<Code, AsmError> {
     b.finish()
 }
 
-/// What the programs depend on. Equal values need the same programs.
+/// Parameters of the programs. Equal values result in equal programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeTraits {
-    /// IPv6 is captured, too.
+    /// True if IPv6 is captured, too.
     pub dual: bool,
-    /// DNS over UDP goes to the proxy.
+    /// True if DNS over UDP is redirected to the proxy.
     pub dns: bool,
-    /// Peers or ports are excluded.
+    /// True if peers or ports are excluded.
     pub exclude: bool,
-    /// What happens to packets is reported in a ring buffer.
+    /// True if events are written to a ring buffer.
     pub events: bool,
 }
 
 impl NodeTraits {
-    /// The first map behind those that are always there and those of names.
+    /// Returns the first map of exclusions, which follow the permanent maps and those of DNS.
     pub(super) fn exclude_map(self) -> MapRef {
         MapRef(if self.dns { 9 } else { 7 })
     }
 
-    /// The first map of events, behind all others.
+    /// Returns the first map of events, which follow all others.
     fn events_map(self) -> MapRef {
         MapRef(self.exclude_map().0 + if self.exclude { 5 } else { 0 })
     }
 }
 
-/// A datagram of a pod: a query for a name goes to the proxy, whose address it gets. Without a proxy it passes.
+/// Handles a UDP packet of a pod: the destination of a DNS query is set to the proxy, and it goes there. Without a proxy it passes.
 #[track_caller]
 fn query(b: &mut Builder) {
     let pass = b.pass;
@@ -168,7 +168,7 @@ fn query(b: &mut Builder) {
     redirect(b, Helper::RedirectPeer);
 }
 
-/// A datagram of the proxy: an answer to a query gets the address of the server that was asked, and goes to the pod.
+/// Handles a UDP packet of the proxy: the source of an answer to a query is set to the server that was queried, and it goes to the pod.
 #[track_caller]
 fn answer(b: &mut Builder) {
     let pass = b.pass;
@@ -183,8 +183,9 @@ fn answer(b: &mut Builder) {
     redirect(b, Helper::RedirectPeer);
 }
 
-/// What goes to the node itself or to a proxy passes, answers to probes among it, but for connections of the proxy. What has another source than
-/// the addresses of enrolled pods is dropped: ztunnel knows no workload for it, and it would pass in plain text.
+/// Handles TCP of a pod. Packets to the node itself or to a proxy, including answers to probes, pass unless they belong to a connection
+/// of the proxy. A packet whose source is not an address of an enrolled pod is dropped: ztunnel knows no workload for it, and it would
+/// pass in plain text.
 #[track_caller]
 fn from_pod(b: &mut Builder, traits: NodeTraits) {
     let [others, captured, unlisted] = [(); 3].map(|()| b.asm.label());
@@ -196,7 +197,7 @@ fn from_pod(b: &mut Builder, traits: NodeTraits) {
     find(b, PODS, End::Source);
     b.asm.jump_if(If::Eq, R0, 0, unlisted);
     if traits.exclude {
-        // With the address of another pod nothing is excluded for it.
+        // A packet with the address of another pod is not excluded.
         b.asm.load(Size::W, R1, R0, 0);
         b.asm.load(Size::W, R2, R6, SKB_IFINDEX);
         b.asm.jump_if(If::Ne, R1, R2, captured);
@@ -211,9 +212,9 @@ fn from_pod(b: &mut Builder, traits: NodeTraits) {
     b.refuse(Count::Unlisted);
 }
 
-/// What comes from the node itself passes, probes among it, but for answers to the proxy. What the node masquerades for others is
-/// not its own. What others send to an address that is not captured, as a neighbour on a bridge does to the pod's link-local one, is
-/// dropped.
+/// Handles TCP to a pod. Packets from the node itself, including probes, pass, except answers to the proxy. Connections that the node
+/// masquerades for other hosts are not its own. Packets of other hosts to an address that is not captured, such as those of a neighbour
+/// on a bridge to the pod's link-local address, are dropped.
 #[track_caller]
 fn to_pod(b: &mut Builder, traits: NodeTraits) {
     let [others, captured, unlisted, refused] = [(); 4].map(|()| b.asm.label());
@@ -231,7 +232,7 @@ fn to_pod(b: &mut Builder, traits: NodeTraits) {
     proxied::remember_of_pod(b);
     find_proxy(b, End::Destination);
     count_first(b, Count::Inbound);
-    // The other end of a pair can be reached from the ingress hook only.
+    // `bpf_redirect_peer` works at the ingress hook only.
     redirect(b, Helper::Redirect);
 
     b.asm.bind(unlisted);
@@ -242,7 +243,8 @@ fn to_pod(b: &mut Builder, traits: NodeTraits) {
     b.refuse(Count::Unlisted);
 }
 
-/// An error about what a pod sent: unless it went to the node or is excluded, the proxy sent it.
+/// Handles an ICMP error about a packet with a pod's source address: the proxy sent the packet, unless it went to the node or is
+/// excluded.
 #[track_caller]
 fn error_to_pod(b: &mut Builder, traits: NodeTraits) {
     let [others, captured] = [(); 2].map(|()| b.asm.label());
@@ -263,7 +265,7 @@ fn error_to_pod(b: &mut Builder, traits: NodeTraits) {
     redirect(b, Helper::Redirect);
 }
 
-/// It is for a connection of this namespace.
+/// Handles an ICMP error at the proxy: it is for a connection of this namespace.
 #[track_caller]
 fn error_to_proxy(b: &mut Builder) {
     let pass = b.pass;
@@ -274,9 +276,9 @@ fn error_to_proxy(b: &mut Builder) {
     b.asm.jump(pass);
 }
 
-/// To an enrolled pod directly: the programs at the pod's link do not see it again. What has the address of a pod at one end and one
-/// of the node at the other is remembered, since the answer has these addresses as well. An answer to another pod whose first packet the
-/// node forwarded goes back through the node, which may have translated it.
+/// Handles TCP of the proxy: packets to an enrolled pod go there directly, and the programs at the pod's link do not see them again.
+/// A connection with an address of a pod at one end and one of the node at the other is stored, because the answers have the same
+/// addresses. An answer to another pod whose first packet the node forwarded goes back through the node, which may have translated it.
 #[track_caller]
 fn from_proxy(b: &mut Builder) {
     let pass = b.pass;
@@ -303,12 +305,13 @@ fn from_proxy(b: &mut Builder) {
     b.asm.jump(pass);
 }
 
-/// 1. What has no address of an enrolled pod passes: it is ztunnel's own. So does what a pod sends to an address of the proxy.
+/// Handles TCP that arrives at the proxy:
+/// 1. Packets without an address of an enrolled pod pass: they are ztunnel's own. So do packets of a pod to an address of the proxy.
 /// 2. Packets of ztunnel's connections are marked, so that they stay in this namespace.
-/// 3. A first packet goes to a listener: of a pod to the outbound one, to a pod to an inbound one. Without it, it is
+/// 3. A first packet goes to a listener: from a pod to the outbound one, to a pod to an inbound one. Without a listener it is
 ///    dropped; it never passes. Between two pods it is outbound, unless that is excluded.
-/// 4. So does what belongs to no connection: it begins one if it returns a SYN cookie of the listener. Otherwise it is reset by that or,
-///    without it, by the kernel.
+/// 4. A packet without a connection goes to a listener, too: it opens a connection if it returns a SYN cookie of the listener.
+///    Otherwise the listener resets it or, without one, the kernel.
 #[track_caller]
 fn proxy(b: &mut Builder, traits: NodeTraits) {
     let [outbound, inbound] = [(); 2].map(|()| b.asm.label());
@@ -344,7 +347,7 @@ fn proxy(b: &mut Builder, traits: NodeTraits) {
     to_listener(b, INBOUND_PORT, Count::NoInboundListener);
 }
 
-/// Packets of connections of this namespace pass, everything else goes to this listener.
+/// Passes packets of connections of this namespace, and assigns all others to this listener.
 #[track_caller]
 fn to_listener(b: &mut Builder, port: u16, absent: Count) {
     let (pass, new) = (b.pass, b.asm.label());

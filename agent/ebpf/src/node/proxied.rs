@@ -1,14 +1,14 @@
-//! Connections of the proxy whose other end has an address of the node: what it asks the node with the address of a pod, and what
-//! others send to a pod through the node, which gives them its own address (NodePorts, masquerading).
+//! Connections of the proxy whose other end has an address of the node: those that the proxy opens to the node with the address of a
+//! pod, and those of other hosts to a pod through the node, which replaces their source by its own (NodePorts, masquerading).
 //!
-//! An address of the node does not say whose a connection is. Who began it does:
-//! - The first packet of the node's own connections, probes among them, has a socket in the node's namespace. If the node
-//!   translates their destination (services), that socket has other ends than the packet.
-//! - What the proxy sends to such an address, or in the name of one, is written down; later packets are looked up.
-//! - A first packet of the node or of the pod itself with the same ends takes the connection back.
+//! An address of the node does not tell to whom a connection belongs. The origin of its first packet does:
+//! - The first packet of the node's own connections, including probes, has a socket in the node's namespace. If the node
+//!   translates the destination (services), that socket has other ends than the packet.
+//! - Connections in which the proxy sends packets to or from such an address are stored; later packets are looked up.
+//! - A first packet of the node or of the pod itself with the same ends deletes the entry.
 //!
-//! What one pod sends to another through the node (a NodePort, or a service that it excludes) is written down in the same way: the node
-//! may have translated it, and only the node knows what the answer is to look like.
+//! Connections of one pod to another through the node (a NodePort, or a service that it excludes) are stored in the same way: the node
+//! may have translated them, and only the node knows the addresses of the answer.
 
 use super::owner::{jump_unless_syn, key, store};
 use super::parts::{PODS, PROXIED, find};
@@ -24,7 +24,7 @@ use Reg::{R0, R1, R2, R3, R4, R6, R8, R9, R10};
 /// `BPF_F_CURRENT_NETNS`
 const CURRENT_NETNS: i32 = -1;
 
-/// Jumps if the connection of the packet is the proxy's; the pod is at this end.
+/// Jumps if the connection of the packet belongs to the proxy; `pod` is the pod's end.
 #[track_caller]
 pub(super) fn jump_if_proxied(b: &mut Builder, pod: End, to: Label) {
     key(b, pod);
@@ -32,7 +32,7 @@ pub(super) fn jump_if_proxied(b: &mut Builder, pod: End, to: Label) {
     b.asm.jump_if(If::Ne, R0, 0, to);
 }
 
-/// Writes down that it is, unless that is there: looking it up keeps it from being evicted, and costs less.
+/// Stores that the connection belongs to the proxy, unless it is stored: the lookup keeps the entry from eviction, and costs less.
 #[track_caller]
 pub(super) fn remember(b: &mut Builder, pod: End) {
     let known = b.asm.label();
@@ -42,7 +42,7 @@ pub(super) fn remember(b: &mut Builder, pod: End) {
     b.asm.bind(known);
 }
 
-/// The same at the first packet and its answer only.
+/// Like [`remember`], only for the first packet and its answer.
 #[track_caller]
 pub(super) fn remember_first(b: &mut Builder, pod: End) {
     let over = b.asm.label();
@@ -51,7 +51,7 @@ pub(super) fn remember_first(b: &mut Builder, pod: End) {
     b.asm.bind(over);
 }
 
-/// Of a first packet from another pod, which did not go to the proxy at once: the node forwarded it.
+/// Stores the connection of a first packet from another pod, which the node forwarded instead of the proxy.
 #[track_caller]
 pub(super) fn remember_of_pod(b: &mut Builder) {
     let over = b.asm.label();
@@ -63,7 +63,7 @@ pub(super) fn remember_of_pod(b: &mut Builder) {
     b.asm.bind(over);
 }
 
-/// A first packet goes to the proxy at once: no earlier connection with these ends counts.
+/// Deletes the entry of an earlier connection with the same ends, for a first packet that goes to the proxy.
 #[track_caller]
 pub(super) fn forget_first(b: &mut Builder, pod: End) {
     let over = b.asm.label();
@@ -82,8 +82,8 @@ fn forget(b: &mut Builder, pod: End) {
     b.asm.call(Helper::MapDelete);
 }
 
-/// Of a packet to a pod from an address of the node: goes on where it is another's first one, and jumps to `node` if it is the
-/// node's, or to `captured` if it is of a connection of the proxy.
+/// Handles a packet to a pod from an address of the node: jumps to `node` if it is the node's own, or to `captured` if it belongs to a
+/// connection of the proxy; continues if it is the first packet of another host.
 #[track_caller]
 pub(super) fn from_node(b: &mut Builder, node: Label, captured: Label) {
     let [first, own, of_others] = [(); 3].map(|()| b.asm.label());
@@ -107,7 +107,8 @@ pub(super) fn from_node(b: &mut Builder, node: Label, captured: Label) {
     b.asm.mov(R8, IPPROTO_TCP);
 }
 
-/// Of a packet of a pod to an address of the node: jumps to `captured` if it is of a connection of the proxy.
+/// Handles a packet of a pod to an address of the node: jumps to `captured` if it belongs to a connection of the proxy, otherwise to
+/// `node`.
 #[track_caller]
 pub(super) fn to_node(b: &mut Builder, node: Label, captured: Label) {
     let first = b.asm.label();
@@ -115,7 +116,7 @@ pub(super) fn to_node(b: &mut Builder, node: Label, captured: Label) {
     b.asm.jump_if(If::Ne, R1, 0, first);
     jump_if_proxied(b, End::Source, captured);
     b.asm.jump(node);
-    // With the address of another pod it says nothing.
+    // A packet with the address of another pod deletes no entry.
     b.asm.bind(first);
     find(b, PODS, End::Source);
     b.asm.jump_if(If::Eq, R0, 0, node);
@@ -126,8 +127,8 @@ pub(super) fn to_node(b: &mut Builder, node: Label, captured: Label) {
     b.asm.jump(node);
 }
 
-/// Writes the ends of the socket that sent the packet over the header, as a packet to it has them. At a port of a bridge it may be
-/// one of another namespace.
+/// Writes the ends of the sending socket to the header's place, in the order of a packet to that socket. At a port of a bridge the
+/// socket may belong to another namespace.
 #[track_caller]
 fn sender(b: &mut Builder, none: Label) {
     let [v4, over] = [(); 2].map(|()| b.asm.label());
@@ -135,7 +136,7 @@ fn sender(b: &mut Builder, none: Label) {
     b.asm.jump_if(If::Eq, R1, 0, none);
     b.asm.call(Helper::SkFullsock);
     b.asm.jump_if(If::Eq, R0, 0, none);
-    // In network order, and the other one is not.
+    // `dst_port` is in network order, `src_port` in host order.
     b.asm.load(Size::W, R3, R0, SOCK_DST_PORT);
     b.asm.load(Size::W, R4, R0, SOCK_SRC_PORT);
     b.asm.mov(R1, R4);

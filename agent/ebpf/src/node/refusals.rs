@@ -1,5 +1,5 @@
-//! Links of pods that took no program. They are left alone until something changes that the kernel's answer depends on: each
-//! attempt attaches a program at one hook, which drops what the pod sends, and detaches it again.
+//! Links of pods where no program could be attached. They are not retried until something changes that the result depends on: each
+//! attempt attaches a program at one hook, which drops packets of the pod, and detaches it again.
 
 use super::desired::Wanted;
 use super::programs::NodeTraits;
@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use weir_netlink::route::Routing;
 use weir_netlink::{Error, Result};
 
-/// Links that took no program, for as long as their writer runs: see [`crate::Bpffs::leaving_out`]. Clones are the same.
+/// Links where no program could be attached, kept while the process runs: see [`crate::Bpffs::leaving_out`]. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub struct Refusals(Arc<Mutex<BTreeMap<String, Refusal>>>);
 
-/// What the answer depends on: the index of the link, what was attached there, and which programs were to be.
+/// What the result depends on: the index of the link, the programs attached there, and the desired programs.
 type Place = (u32, Occupants, NodeTraits);
 
 #[derive(Debug)]
@@ -27,15 +27,15 @@ struct Refusal {
     at: Instant,
 }
 
-/// What the kernel was short of, or another program held, may be there again: it is tried again after this time.
+/// Time until a retry, because a shortage in the kernel or in another program may have ended.
 const AGAIN: Duration = Duration::from_secs(600);
 
-/// They say nothing of the link.
+/// Errors that do not depend on the link.
 const TRANSIENT: [Errno; 4] = [Errno::ENOMEM, Errno::ENOBUFS, Errno::EAGAIN, Errno::EINTR];
 
 impl Refusals {
     fn all(&self) -> MutexGuard<'_, BTreeMap<String, Refusal>> {
-        // Nothing in here panics half-way.
+        // No code that holds the lock panics in the middle of a change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -49,8 +49,8 @@ impl Refusals {
     }
 }
 
-/// What is wanted without pods at links that took no program as they are, and those links with the reason. Others that are
-/// remembered are forgotten.
+/// Returns the desired state without pods at links that are refused in their current state, and those links with the reason. Deletes
+/// the other refusals.
 pub(super) fn possible<'w>(
     space: &Space<'_>,
     wanted: &'w Wanted,

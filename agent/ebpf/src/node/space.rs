@@ -1,4 +1,4 @@
-//! One namespace, the node's or a proxy's: what it has, what is written there, and what is removed from it.
+//! One namespace, the node's or a proxy's: reads its state, and writes and removes programs, maps, sysctls and routing.
 
 use super::change::{Attachment, Change};
 use super::maps::{Maps, Which};
@@ -19,7 +19,7 @@ use weir_bpf::Program;
 use weir_netlink::route::Routing;
 use weir_netlink::{Error, Netns, Result};
 
-/// A namespace, and the folder of its pins.
+/// A namespace, and the directory of its pins.
 #[derive(Debug)]
 pub(super) struct Space<'a> {
     pub(super) netns: &'a Netns,
@@ -36,7 +36,7 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// What is attached to these interfaces, as far as they are there.
+    /// Returns the attached programs of all writers at these interfaces, without interfaces that do not exist.
     pub(super) fn occupants(&self, of: &BTreeSet<u32>) -> Result<BTreeMap<u32, Occupants>> {
         self.netns.run(|| {
             let routing = Routing::open()?;
@@ -50,7 +50,7 @@ impl<'a> Space<'a> {
         Hooks::of(self.bpffs, folder, routing)
     }
 
-    /// The programs of this namespace.
+    /// Returns the programs of weir in this namespace.
     pub(super) fn held(&self) -> Result<BTreeMap<Hook, Held>> {
         self.netns.run(|| {
             let routing = Routing::open()?;
@@ -60,14 +60,14 @@ impl<'a> Space<'a> {
         })?
     }
 
-    /// Where programs of versions with another layout are attached.
+    /// Returns the interfaces where programs of versions with another layout are attached.
     pub(super) fn interfaces_of_other_layouts(&self) -> Result<BTreeSet<u32>> {
         let folders = self.bpffs.other_layouts(self.netns)?.into_iter();
         let each: Result<Vec<_>> = folders.map(|f| hook::interfaces(&f)).collect();
         Ok(each?.into_iter().flatten().collect())
     }
 
-    /// With these sysctls. The programs use the maps that are pinned in `maps`.
+    /// Reads the state of the namespace, with these sysctls. The programs use the maps that are pinned in `maps`.
     pub(super) fn observe(
         &self,
         maps: &Path,
@@ -76,7 +76,7 @@ impl<'a> Space<'a> {
         self.netns.run(|| {
             let routing = Routing::open()?;
             let links = routing.links()?;
-            // What comes in by a port arrives at its bridge.
+            // Packets that arrive at a port are received by its bridge.
             let ports = links.iter().filter(|link| link.master.is_some());
             let mut may_be_loose: BTreeSet<u32> = ports.map(|link| link.index).collect();
             let links = links.into_iter().map(|link| (link.index, link.name));
@@ -90,7 +90,7 @@ impl<'a> Space<'a> {
                     sysctls.insert(key, value);
                 }
             }
-            // Other links keep theirs, if that of all is switched off.
+            // Other links must stay as strict if `all` is set to 0.
             if sysctls
                 .get(&desired::rp_filter("all"))
                 .is_some_and(|value| *value > 0)
@@ -119,7 +119,7 @@ impl<'a> Space<'a> {
         })?
     }
 
-    /// The inode of a namespace that is gone is given to another one: what was pinned for the old one is deleted.
+    /// Deletes the pins of a former namespace with the same inode, which the kernel reuses.
     pub(super) fn forget_older(&self) -> Result<()> {
         if let Some(is_of_another) = cookie::is_of_another(&self.folder, self.netns)? {
             return match is_of_another {
@@ -135,7 +135,8 @@ impl<'a> Space<'a> {
             .run(|| self.hooks(&self.folder, &Routing::open()?).delete())?
     }
 
-    /// Nothing is changed yet: the kernel can attach programs.
+    /// Checks, before anything is changed, that the kernel can attach programs; then creates the directory, and takes over the records
+    /// of other layouts.
     pub(super) fn prepare(&self) -> Result<()> {
         self.netns
             .run(|| self.hooks(&self.folder, &Routing::open()?).way())??;
@@ -150,7 +151,7 @@ impl<'a> Space<'a> {
         Ok(())
     }
 
-    /// Writes changes. What was attached is added to the list, also after an error.
+    /// Writes changes. Attached programs are appended to `attached`, also if an error follows.
     pub(super) fn write(
         &self,
         changes: &[Change],
@@ -184,7 +185,7 @@ impl<'a> Space<'a> {
                     Change::AddRule(rule) => drop(routing.add_rule(rule)?),
                     Change::DeleteRoute(route) => drop(routing.del_route(route)?),
                     Change::DeleteRule(rule) => drop(routing.del_rule(rule)?),
-                    // Written above, with the others of their map.
+                    // Written above, in one batch per map.
                     Change::Pod(..) | Change::Address(_) | Change::ProxyAddress(_) => {}
                     Change::NoPod(address) => programs.maps.delete(Which::Pods, *address)?,
                     Change::NoAddress(address) => programs.maps.delete(Which::Node, *address)?,
@@ -196,7 +197,7 @@ impl<'a> Space<'a> {
                     Change::Names(addresses) => programs.maps.set_names(addresses)?,
                     Change::Attach(a) if programs.refused.contains_key(&a.interface) => {}
                     Change::Attach(a) | Change::Replace(a) | Change::MoveFirst(a, _) => {
-                        // Once of each link: before this change has attached anything there.
+                        // Read once per link, before this change has attached anything there.
                         if self.bpffs.refusals.is_some()
                             && a.role.is_of_pod()
                             && !programs.occupants.contains_key(&a.hook.0)
@@ -213,7 +214,7 @@ impl<'a> Space<'a> {
                         match hooks.attach(&object, a.hook, program) {
                             Ok(()) if matches!(change, Change::MoveFirst(..)) => {}
                             Ok(()) => attached.push(a.clone()),
-                            // One that is only behind another captures all the same.
+                            // A program that is only not the first still captures, so a failed move is no reason to leave out the pod.
                             Err(e)
                                 if self.bpffs.refusals.is_some()
                                     && a.role.is_of_pod()
@@ -236,11 +237,11 @@ impl<'a> Space<'a> {
     fn remove_other_layouts(&self, routing: &Routing) -> Result<()> {
         let mut others = self.bpffs.other_layouts(self.netns)?.into_iter();
         others.try_for_each(|folder| self.hooks(&folder, routing).delete())?;
-        // Of interfaces that have no program in this layout.
+        // Qdiscs of interfaces that have no program in this layout.
         self.hooks(&self.folder, routing).delete_empty_qdiscs()
     }
 
-    /// Detaches what was attached, after an error.
+    /// Detaches the attached programs, after an error.
     pub(super) fn detach<'b>(
         &self,
         attached: impl DoubleEndedIterator<Item = &'b Attachment> + Send,
@@ -248,13 +249,13 @@ impl<'a> Space<'a> {
         self.netns.run(|| {
             let routing = Routing::open()?;
             let hooks = self.hooks(&self.folder, &routing);
-            // The last first, so that nothing is redirected to where nothing is.
+            // In reverse order, so that no packet is redirected to a link without a program.
             let mut attached = attached.rev();
             attached.try_for_each(|a| hooks.detach(a.hook))
         })?
     }
 
-    /// Numbers of sysctls before they were changed. What an older version found is how it was.
+    /// Returns the stored values of sysctls. A value stored by an older version takes precedence.
     fn before(&self) -> Result<BTreeMap<u32, u32>> {
         let mut before = BTreeMap::new();
         for folder in self.bpffs.folders(self.netns)?.iter().rev() {
@@ -265,7 +266,7 @@ impl<'a> Space<'a> {
         Ok(before)
     }
 
-    /// The same by the keys of sysctls, of links that are there.
+    /// Returns the stored values by sysctl, for existing links.
     pub(super) fn sysctls_before(&self) -> Result<BTreeMap<String, u32>> {
         let before = self.before()?;
         if before.is_empty() {
@@ -277,7 +278,7 @@ impl<'a> Space<'a> {
         Ok(before.into_iter().filter_map(named).collect())
     }
 
-    /// After a first change of the proxy's namespace that failed. Rules may use the routing that was there.
+    /// Undoes a failed first change of the proxy's namespace. Routing that existed before is kept, because rules may use it.
     pub(super) fn undo_all(&self, changes: &[Change]) -> Result<()> {
         let removed = self.remove(false);
         let routed = self.netns.run(|| {
@@ -292,7 +293,7 @@ impl<'a> Space<'a> {
         removed.and(routed?)
     }
 
-    /// What would be removed.
+    /// Returns the changes of [`Self::remove`].
     pub(super) fn removal(&self, is_proxy: bool) -> Result<Vec<Change>> {
         let observed = self.observe(&self.folder, [])?;
         let mut changes = Vec::new();
@@ -307,12 +308,12 @@ impl<'a> Space<'a> {
         changes.extend(held.map(|(hook, held)| observed.detach(*hook, held)));
         let before = self.before()?;
         let mut there: Vec<u32> = before.get(&INTERFACE).copied().into_iter().collect();
-        // Earlier versions did not write it down.
+        // Earlier versions did not store the interface.
         for folder in &folders {
             there.extend(hook::interfaces(folder)?);
         }
         let mut there = there.iter().filter_map(|index| observed.links.get(index));
-        // Neither, after an attempt that failed. The kubelet gives this name to every pod.
+        // After a failed attempt, there is no pin either. The interface of every pod has this name with the kubelet.
         let usual = || observed.links.values().find(|name| *name == "eth0");
         let interface = there.next().or_else(usual).map(String::as_str);
         let of_all = before.get(&ALL).copied();
@@ -320,9 +321,9 @@ impl<'a> Space<'a> {
             let Some((name, mut ours)) = sysctl_of(key, &observed.links, interface) else {
                 continue;
             };
-            // Other links got that of all.
+            // Other links were set to the previous value of `all`.
             ours.extend(of_all.filter(|_| name.ends_with("rp_filter")));
-            // What another writer set since stays.
+            // A value that another writer set since is kept.
             let now = self.netns.run(|| read_number(&name))??;
             if now.is_some_and(|now| now != value && ours.contains(&now)) {
                 changes.push(Change::Sysctl(name, value));
@@ -336,7 +337,7 @@ impl<'a> Space<'a> {
         Ok(changes)
     }
 
-    /// Removes it.
+    /// Removes everything that weir has written to this namespace; with `is_proxy` also the routing.
     pub(super) fn remove(&self, is_proxy: bool) -> Result<Vec<Change>> {
         if cookie::is_of_another(&self.folder, self.netns)? == Some(true) {
             pins::delete(&self.folder)?;
@@ -358,7 +359,7 @@ impl<'a> Space<'a> {
                 });
             }
             let hooks = self.hooks(&self.folder, &routing);
-            // Last, and only if nothing is left: it knows how the sysctls were.
+            // The pins are deleted last, and only after success: they have the previous values of sysctls.
             let detached = failure.and(hooks.detach_all());
             detached.and_then(|()| pins::delete(&self.folder))
         })??;
@@ -371,9 +372,9 @@ pub(super) struct Programs {
     pub(super) maps: Maps,
     traits: NodeTraits,
     loaded: BTreeMap<NodeRole, Program>,
-    /// Links of pods that took no program, with their index, and why.
+    /// Links of pods where no program could be attached, with their index and the error.
     pub(super) refused: BTreeMap<String, (u32, Error)>,
-    /// What was attached to links of pods before.
+    /// The programs at links of pods before the change.
     pub(super) occupants: BTreeMap<u32, Occupants>,
 }
 

@@ -1,4 +1,4 @@
-//! Numbers of sysctls: what they are, and what they were before.
+//! Values of sysctls: reads, writes, and storage of the previous values.
 
 use super::maps::{BEFORE_MAP, RP_FILTERS_MAP};
 use super::{contents, desired};
@@ -8,20 +8,21 @@ use weir_cni::sysctl;
 use weir_netlink::route::Routing;
 use weir_netlink::{Error, Result};
 
-/// Keys of what was changed: an index of a link for its `rp_filter`, or these of [`desired::switched_off`].
+/// Keys of stored values: the index of a link for its `rp_filter`, or these for [`desired::switched_off`].
 const SWITCHED_OFF: [u32; 4] = [u32::MAX, u32::MAX - 1, u32::MAX - 2, u32::MAX - 3];
 /// The `rp_filter` of all links, and that of new ones.
 pub(super) const ALL: u32 = u32::MAX - 4;
 const DEFAULT: u32 = u32::MAX - 5;
-/// The index of the proxy's interface, of which the first and the last of [`SWITCHED_OFF`] are: it outlives the pins of its hooks.
+/// Key of the index of the proxy's interface, which the first and the last of [`SWITCHED_OFF`] belong to. It outlives the pins of the
+/// interface's hooks.
 pub(super) const INTERFACE: u32 = u32::MAX - 6;
 
-/// A number of a sysctl; `None` where this kernel or namespace does not have it.
+/// Reads a sysctl; `None` if this kernel or namespace does not have it.
 pub(super) fn read_number(key: &str) -> Result<Option<u32>> {
     Ok(sysctl::find(key)?.and_then(|text| text.parse().ok()))
 }
 
-/// A link may go at any time, with its sysctls.
+/// Writes a sysctl; a missing one is no error, because a link may disappear at any time, with its sysctls.
 pub(super) fn write_number(key: &str, value: u32) -> Result<()> {
     let written = sysctl::write(key, &value.to_string());
     let object = || format!("sysctl net/{key}");
@@ -34,7 +35,7 @@ pub(super) fn write_number(key: &str, value: u32) -> Result<()> {
     })
 }
 
-/// The sysctl of a key that is written down, in this namespace, and the values that it is given.
+/// Returns the sysctl of a stored key in this namespace, and the values that weir sets.
 pub(super) fn sysctl_of(
     key: u32,
     links: &BTreeMap<u32, String>,
@@ -52,7 +53,7 @@ pub(super) fn sysctl_of(
     Some((desired::rp_filter(name), vec![0, desired::LOOSE]))
 }
 
-/// What is known of links that are gone: each proxy has another one.
+/// Deletes the stored values of links that are gone, because each proxy has a new link.
 pub(super) fn forget_links_that_are_gone(folder: &Path, routing: &Routing) -> Result<()> {
     let links: BTreeSet<u32> = routing.links()?.iter().map(|link| link.index).collect();
     let interface = contents::before(folder)?.get(&INTERFACE).copied();
@@ -65,7 +66,7 @@ pub(super) fn forget_links_that_are_gone(folder: &Path, routing: &Routing) -> Re
     })
 }
 
-/// Writes down what a sysctl is before it is changed.
+/// Stores the value of a sysctl before it is changed.
 pub(super) fn remember(folder: &Path, routing: &Routing, key: &str) -> Result<()> {
     let mut parts = key.split('/').rev();
     let (last, name) = (parts.next(), parts.next().unwrap_or_default());
@@ -91,7 +92,7 @@ pub(super) fn remember(folder: &Path, routing: &Routing, key: &str) -> Result<()
     }
 }
 
-/// By the key of a sysctl.
+/// Stores a value by key.
 pub(super) fn remember_number(folder: &Path, key: u32, value: u32) -> Result<()> {
     let spec = match SWITCHED_OFF.contains(&key) || key == INTERFACE {
         true => &BEFORE_MAP,

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{Read, Result};
 use std::os::unix::fs::MetadataExt;
 
-/// Where processes are listed: those of the node, as a container sees them, and those of this PID namespace. The kernel lists only
+/// Mount points of procfs: that of the node, as a container sees it, and that of this PID namespace. The kernel lists only
 /// locks of processes in the PID namespace of the mount.
 const PROC: [&str; 2] = ["/host/proc", "/proc"];
 /// Maximum size of `/proc/locks` that is read.
@@ -31,9 +31,9 @@ impl Holder {
             .map(|(_, value)| value.trim())
     }
 
-    /// False for a process that is not root, or is so in another user namespace only, and for one whose bounding set lacks
-    /// `CAP_NET_ADMIN`: it cannot change the network. True if that is not known. (A thread of the agent may hold the lock while the
-    /// main thread, which is the one shown, has given up the capability itself.)
+    /// False for a process that is not root, or only in another user namespace, and for one whose bounding set lacks
+    /// `CAP_NET_ADMIN`: it cannot change the network. True if this is unknown. The bounding set counts because a thread of the agent may
+    /// hold the lock while the main thread, which procfs shows, has dropped the capability.
     pub(super) fn may_write(&self) -> bool {
         // Real, effective, saved and file system UID, in the user namespace of this process.
         let uid = self
@@ -48,7 +48,7 @@ impl Holder {
     }
 }
 
-/// Returns the holders that can be seen from here.
+/// Returns the holders that are visible in this container.
 pub(super) fn of(file: &File) -> Vec<Holder> {
     let all = PROC.into_iter().filter_map(|proc| below(proc, file).ok());
     all.into_iter()

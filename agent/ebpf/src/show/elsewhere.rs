@@ -1,27 +1,27 @@
-//! What others have pinned: anywhere in the bpf file system but in the folder of weir.
+//! Pins of other writers: anywhere in the bpf file system, except in the directory of weir.
 
 use crate::pins::Bpffs;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use weir_bpf::{Pinned, open_pin};
 
-/// Entries that are looked at, of all folders together; a node of Cilium has some hundred.
+/// Maximum number of entries that are read in all directories; a node with Cilium has a few hundred.
 const ENTRIES: usize = 4096;
-/// Folders in folders.
+/// Maximum depth of directories.
 const DEPTH: usize = 8;
 
-/// The paths of pins, by the ids of what they keep.
+/// The paths of pins, by the ids of the pinned objects.
 #[derive(Debug, Default)]
 pub(super) struct Elsewhere {
     links: BTreeMap<u32, Vec<PathBuf>>,
     programs: BTreeMap<u32, Vec<PathBuf>>,
     maps: BTreeMap<u32, Vec<PathBuf>>,
-    /// There is more than is looked at.
+    /// True if there are more entries than were read.
     pub(super) is_cut: bool,
 }
 
 impl Elsewhere {
-    /// What cannot be opened, because it is gone or of another kind, is left out: whose it is would not be known by it.
+    /// Reads the pins. A file that cannot be opened, because it is gone or of another kind, is left out.
     pub(super) fn read(bpffs: &Bpffs) -> Self {
         let (root, weir) = (bpffs.root(), bpffs.weir());
         let mut found = Self::default();
@@ -60,20 +60,20 @@ impl Elsewhere {
         }
     }
 
-    /// Of a program that is attached, and of its link.
+    /// Returns the pins of an attached program and of its link.
     pub(super) fn of_program(&self, id: u32, link: Option<u32>) -> Vec<PathBuf> {
         let of_link = link.and_then(|link| self.links.get(&link));
         let all = of_link.into_iter().chain(self.programs.get(&id)).flatten();
         all.cloned().collect()
     }
 
-    /// Of a map.
+    /// Returns the pins of a map.
     pub(super) fn of_map(&self, id: u32) -> &[PathBuf] {
         self.maps.get(&id).map_or(&[], Vec::as_slice)
     }
 }
 
-/// `, pinned at A and B`, or nothing.
+/// Returns `, pinned at A and B`, or an empty string.
 pub(super) fn words(pins: &[PathBuf]) -> String {
     let paths: Vec<String> = pins.iter().map(|pin| pin.display().to_string()).collect();
     match paths.is_empty() {

@@ -1,4 +1,4 @@
-//! What is attached in a namespace, of weir and of other writers, in words.
+//! Describes the programs attached in a namespace, of weir and of other writers.
 
 mod elsewhere;
 
@@ -19,14 +19,14 @@ use weir_bpf::{
 use weir_netlink::route::{FilterKind, Link, LinkKind, Routing, TcHandle};
 use weir_netlink::{Netns, Result};
 
-/// Everything that is attached to the interfaces of a namespace.
+/// All programs attached to the interfaces of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// In the order of the interfaces; at each hook in the order in which programs run.
+    /// The programs in the order of the interfaces, and at each hook in the order in which they run.
     pub programs: Vec<Attached>,
     /// Counters of weir's programs; empty without any.
     pub counters: Vec<(&'static str, u64)>,
-    /// The bpf file system holds more than was looked at: other writers may have pins that are not named.
+    /// True if the bpf file system has more entries than were read: pins of other writers may be missing.
     pub has_more_pins: bool,
 }
 
@@ -37,24 +37,24 @@ pub struct Attached {
     pub interface: String,
     /// `xdpgeneric`, `tcx ingress`, `netkit peer`, `clsact egress pref 1 handle 0x1`
     pub hook: String,
-    /// Its id; unique on this machine while it is loaded.
+    /// Its id, unique on this machine while it is loaded.
     pub id: u32,
-    /// Its name, which its writer chose.
+    /// Its name, as chosen by its writer.
     pub name: String,
-    /// The digest of its instructions, as the kernel states it.
+    /// The digest of its instructions, as computed by the kernel.
     pub tag: String,
-    /// The id of the link; `None` for a filter, and for what was attached without a link.
+    /// The id of the link; `None` for a filter, and for a program that was attached without a link.
     pub link: Option<u32>,
-    /// The pin of the link, or of a filter's program, in the folder of weir: it is weir's.
+    /// The pin of the link, or of a filter's program, in the directory of weir: the program belongs to weir.
     pub pin: Option<PathBuf>,
-    /// Where others have pinned its link or itself.
+    /// Pins of the program or its link by other writers.
     pub pins: Vec<PathBuf>,
-    /// Its maps: names, forms, and where others have pinned them.
+    /// Its maps: names, types, sizes, and pins of other writers.
     pub maps: Vec<String>,
 }
 
 impl Attached {
-    /// What it does, for a program of weir.
+    /// Describes what the program does, if it belongs to weir.
     #[must_use]
     pub fn words(&self) -> Option<&'static str> {
         let _ = self.pin.as_ref()?;
@@ -62,8 +62,8 @@ impl Attached {
         of_pod.or_else(|| NodeRole::of_name(&self.name).map(NodeRole::words))
     }
 
-    /// It is a link with a name that weir gives, and no pin in the folder of weir: another bpf file system has it. A filter outlives
-    /// its pin, and says nothing of one.
+    /// True for a link whose program has a name of weir, but no pin in the directory of weir: it is pinned in another bpf file system.
+    /// False for a filter, which outlives its pin.
     #[must_use]
     pub fn is_pinned_elsewhere(&self) -> bool {
         let is_role =
@@ -121,10 +121,10 @@ impl fmt::Display for Shown {
     }
 }
 
-/// Reads any namespace, the host's too. Without a bpf file system nothing is known to be weir's.
+/// Reads any namespace, including the host's. Without a bpf file system no program is known to belong to weir.
 ///
 /// # Errors
-/// The kernel refuses to say: bpf(2) is not permitted.
+/// bpf(2) is not permitted.
 pub fn read(netns: &Netns, bpffs: Option<&Bpffs>) -> Result<Shown> {
     let (folders, weir) = of_weir(netns, bpffs)?;
     let mut counters = folders.iter();
@@ -147,7 +147,7 @@ pub fn read(netns: &Netns, bpffs: Option<&Bpffs>) -> Result<Shown> {
     })
 }
 
-/// The folders of a namespace, and what is pinned there: of each layout, but none of a namespace that is gone.
+/// Returns the directories of a namespace in all layouts, and the pins there, without those of a namespace that is gone.
 fn of_weir(netns: &Netns, bpffs: Option<&Bpffs>) -> Result<(Vec<PathBuf>, OfWeir)> {
     let folders = bpffs.map(|bpffs| bpffs.folders(netns)).transpose()?;
     let folders = folders.unwrap_or_default();
@@ -158,7 +158,7 @@ fn of_weir(netns: &Netns, bpffs: Option<&Bpffs>) -> Result<(Vec<PathBuf>, OfWeir
     Ok((folders, pins))
 }
 
-/// What is found at each link of a namespace, in it.
+/// Calls `find` for each link of a namespace, inside it, and returns all results.
 fn at_links(
     netns: &Netns,
     find: impl Fn(&Routing, &Link) -> Result<Vec<Attached>> + Sync,
@@ -173,23 +173,23 @@ fn at_links(
     })?
 }
 
-/// Which programs of weir.
+/// A group of programs of weir.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
-    /// Those of redirection in a pod.
+    /// Programs of redirection in a pod.
     Pod,
-    /// Those of redirection at the node.
+    /// Programs of redirection at the node.
     Node,
 }
 
-/// How long the kernel may take to detach what a process had that was killed.
+/// Maximum time for the kernel to detach the programs of a killed process.
 const KILLED: Duration = Duration::from_millis(500);
 
-/// The programs of this redirection that are attached here and are not pinned in this bpf file system, but in another one: from
-/// here they can be neither compared nor removed.
+/// Returns the programs of this redirection that are attached here, but pinned in another bpf file system: they can be neither
+/// compared nor removed by this process.
 ///
 /// # Errors
-/// As [`read`].
+/// Those of [`read`].
 pub fn elsewhere(netns: &Netns, bpffs: Option<&Bpffs>, of: Of) -> Result<Vec<Attached>> {
     let is_it = |name: &str| match of {
         Of::Pod => Role::of_name(name).is_some(),
@@ -206,7 +206,7 @@ pub fn elsewhere(netns: &Netns, bpffs: Option<&Bpffs>, of: Of) -> Result<Vec<Att
     if find()?.is_empty() {
         return Ok(Vec::new());
     }
-    // One that another process attached a moment ago is pinned by it before it gives the lock back.
+    // A program that another process has just attached is pinned before that process releases the lock.
     let bpffs = bpffs.filter(|bpffs| bpffs.weir().is_dir());
     let _lock = bpffs.map(Bpffs::lock).transpose()?;
     let begun = Instant::now();
@@ -219,13 +219,13 @@ pub fn elsewhere(netns: &Netns, bpffs: Option<&Bpffs>, of: Of) -> Result<Vec<Att
     }
 }
 
-/// What is pinned.
+/// All pins.
 struct Pins {
     weir: OfWeir,
     elsewhere: Elsewhere,
 }
 
-/// Pins in the folder of weir.
+/// Pins in the directory of weir.
 #[derive(Default)]
 struct OfWeir {
     /// By the id of the link.
@@ -247,7 +247,7 @@ fn pinned(folder: &Path, pins: &mut OfWeir) -> Result<()> {
                 pins.programs.insert(id, path);
             }
             Ok(Pinned::Map(_)) => {}
-            // Unpinned since it was listed; or the folder that tells of a qdisc.
+            // Unpinned after it was listed; or a directory, which records a qdisc.
             Err(e) if e.kind() == std::io::ErrorKind::NotFound || path.is_dir() => {}
             Err(e) => return Err(read(&e)),
         }
@@ -255,7 +255,7 @@ fn pinned(folder: &Path, pins: &mut OfWeir) -> Result<()> {
     Ok(())
 }
 
-/// They run first, and take what they like before any other hook sees it.
+/// Returns the XDP programs, which run before any other hook.
 fn xdp_of(link: &Link, pins: &Pins) -> Result<Vec<Attached>> {
     let at = format!("the programs at the hook of XDP of {}", link.name);
     let programs = link
@@ -264,7 +264,7 @@ fn xdp_of(link: &Link, pins: &Pins) -> Result<Vec<Attached>> {
     if programs.is_empty() {
         return Ok(Vec::new());
     }
-    // What "ip link set xdp" attached has no link, and before Linux 5.8 nothing has one that is listed.
+    // A program attached by "ip link set xdp" has no link, and before Linux 5.8 links cannot be listed.
     let links = weir_bpf::links().unwrap_or_default();
     let mut found = Vec::new();
     for (mode, id) in programs {
@@ -294,7 +294,7 @@ fn links_of(link: &Link, pins: &Pins) -> Result<Vec<Attached>> {
         let object = format!("the programs at {hook} of {}", link.name);
         let list = match weir_bpf::attached(link.index, attach_type) {
             Ok(list) => list,
-            // The kernel does not know the hook, or only the other end of the pair has it; or the interface is gone.
+            // The kernel does not support the hook, or only the other end of the pair has it; or the interface is gone.
             Err(e)
                 if [libc_errno::EINVAL, libc_errno::EACCES, libc_errno::ENODEV]
                     .contains(&e.raw_os_error().unwrap_or(0)) =>
@@ -334,7 +334,7 @@ fn filters_of(routing: &Routing, link: &Link, pins: &Pins) -> Result<Vec<Attache
     Ok(found)
 }
 
-/// `None`: it was detached and unloaded meanwhile.
+/// Describes a program. `None`: it was unloaded in the meantime.
 fn describe(
     (interface, hook): (&str, String),
     (id, link): (u32, Option<u32>),
@@ -378,7 +378,7 @@ fn describe(
     }))
 }
 
-/// The word of `bpftool map` for a type.
+/// Returns the name of a map type in `bpftool map`.
 fn kind(number: u32) -> String {
     let words = [
         (1, "hash"),
