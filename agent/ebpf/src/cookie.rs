@@ -34,7 +34,7 @@ pub(crate) fn is_of_another(folder: &Path, netns: &Netns) -> Result<Option<bool>
     Ok(netns.cookie()?.map(|own| own != cookie))
 }
 
-/// True unless the pins are known to belong to another namespace. For output only.
+/// False if the pins are known to belong to another namespace, or cannot be read. For output only.
 pub(crate) fn may_be_own(folder: &Path, netns: &Netns) -> bool {
     is_of_another(folder, netns).is_ok_and(|it_is| it_is != Some(true))
 }

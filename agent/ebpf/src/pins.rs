@@ -56,7 +56,7 @@ impl Lock {
     /// because they are not root or cannot have `CAP_NET_ADMIN`, are ignored: then this returns `None`, without a lock.
     ///
     /// # Errors
-    /// Another writer, or a process that cannot be seen from here, holds the lock for longer; or the file cannot be opened.
+    /// Another writer, or a process that is not visible here, holds the lock for longer; or the file cannot be opened.
     pub fn wait(path: &Path, object: &str) -> Result<Option<Self>> {
         let io = |e: &std::io::Error| failed("lock", object, e);
         let mut file = File::open(path).map_err(|e| io(&e))?;

@@ -219,7 +219,7 @@ fn is_in_force(host: &Netns) -> Result<bool> {
 /// True if a namespace has policy rules, routes or netfilter rules of this redirection.
 ///
 /// # Errors
-/// They cannot be read.
+/// The state of the namespace cannot be read.
 pub fn is_present(host: &Netns) -> Result<bool> {
     host.run(|| Ok(has_own(&Routing::open()?)? || rules::present()?.is_some()))?
 }
@@ -330,7 +330,8 @@ fn execute(routing: &Routing, step: &Step, proxy: Option<&Netns>) -> Result<()> 
                 routing.add_link(&Link::new(&spec.name, kind), None)
             }
             (Carrier::Veth, Some(peer), Some(netns)) => {
-                // The name may belong to a tunnel, or to an end whose peer is in another namespace; pairs with an end here are already deleted.
+                // The name may belong to a tunnel, or to an end whose peer is in another namespace; pairs with an end here are
+                // already deleted.
                 let inside = Routing::open_in(netns)?;
                 execute(&inside, &Step::DeleteLink(peer.clone()), None)?;
                 routing.add_veth(&spec.name, peer, netns)

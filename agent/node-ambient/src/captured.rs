@@ -11,7 +11,7 @@ use weir_netlink::{Netns, Result};
 /// Returns the addresses of pods that are captured in a node's namespace, by rules or, if `bpffs` is given, by pinned programs.
 ///
 /// # Errors
-/// They cannot be read.
+/// The routes or the maps of programs cannot be read.
 pub fn captured(host: &Netns, bpffs: Option<&Bpffs>) -> Result<BTreeSet<IpAddr>> {
     let routes = host.run(|| Routing::open()?.routes_by(WEIR))??;
     // Each address has a guard, independent of the engine of the rules and the numbers of tables.

@@ -119,7 +119,7 @@ fn has_rules(host: &Netns, config: &Config) -> Result<bool> {
         return Ok(true);
     }
     for proxy in &config.proxies {
-        // A namespace that has ended took everything with it.
+        // If the namespace is gone, so is everything in it.
         if let Ok(netns) = Netns::open(&proxy.netns)
             && netns.run(crate::rules::present)??.is_some()
         {
@@ -139,7 +139,7 @@ pub fn remove(
     config: Option<&Config>,
 ) -> Result<Vec<weir_ebpf::node::Change>> {
     let proxies = config.into_iter().flat_map(|c| &c.proxies);
-    // A namespace that has ended took everything with it.
+    // If the namespace is gone, so is everything in it.
     let proxies: Vec<Netns> = proxies
         .filter_map(|proxy| Netns::open(&proxy.netns).ok())
         .collect();
@@ -172,7 +172,7 @@ pub fn remove_pinned(
 /// [`Config::sysctls`]: rules that replace the programs find the changed values.
 ///
 /// # Errors
-/// They cannot be read.
+/// The stored values cannot be read.
 pub fn sysctls_before(host: &Netns, root: &Path) -> Result<BTreeMap<String, String>> {
     let Some(bpffs) = Bpffs::if_mounted(root)? else {
         return Ok(BTreeMap::new());

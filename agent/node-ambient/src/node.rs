@@ -29,11 +29,11 @@ impl std::fmt::Display for Carrier {
 /// A proxy with its links and addresses on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// As configured.
+    /// The configured proxy.
     pub proxy: Proxy,
     /// The host's end of its veth pair.
     pub device: String,
-    /// Its own end.
+    /// The proxy's end of the pair.
     pub interface: String,
     /// The node's source address towards the proxy, which is the remote address of the proxy's tunnels.
     pub host: IpAddr,
@@ -53,7 +53,7 @@ pub struct Bridge {
 /// Everything that the desired objects are computed from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// As configured.
+    /// The configuration.
     pub config: Config,
     /// The kind of link for first packets.
     pub carrier: Carrier,
@@ -104,13 +104,13 @@ impl Family {
         address.is_ipv6() == self.is_v6
     }
 
-    /// A prefix of full length.
+    /// Returns the prefix of full length for an address.
     pub(crate) fn alone(address: IpAddr) -> IpNet {
         address.into()
     }
 }
 
-/// A unique local prefix; 7765:6972 is "weir".
+/// A unique local prefix; 7765:6972 is "weir" in ASCII.
 const PREFIX: [u16; 3] = [0xfd00, 0x7765, 0x6972];
 
 /// True if the address is in one of the ranges for carriers.

@@ -98,7 +98,7 @@ pub fn choose(node: &Node, side: Side) -> Result<Engine> {
     }
 }
 
-/// Bridges need rules of nf_tables.
+/// Checks that the engine supports the node's bridges, which need nf_tables.
 ///
 /// # Errors
 /// The engine is that of the legacy tables, and links of pods or of the proxy are ports of a bridge.
@@ -273,7 +273,7 @@ pub fn apply(
 /// Removes rules and sets of both engines, except for the stored values of the sysctls in `kept`.
 ///
 /// # Errors
-/// The first failure per engine; rules may be left.
+/// The first failure; the other engine was attempted, and some rules or sets may be left.
 pub fn remove(kept: &BTreeMap<String, String>) -> Result<Vec<String>> {
     let [by_nft, legacy] = [Engine::Nft, Engine::Xtables].map(|engine| remove_of(engine, kept));
     let mut lines = by_nft?;

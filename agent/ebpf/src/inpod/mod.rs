@@ -5,7 +5,7 @@
 //! ztunnel 15001 -> lo -> application                (its accepted socket has the server's address)
 //! client -> eth0 ingress [Ingress] --sk_assign--> ztunnel 15006 -> eth0 -> client
 //! ztunnel (with the client's address) -> lo -> application -> eth0 egress [Egress] --redirect--> lo -> ztunnel
-//! process of the node, as the kubelet with its probes -> eth0 ingress [Ingress] -> application -> eth0
+//! process of the node, such as the kubelet with its probes -> eth0 ingress [Ingress] -> application -> eth0
 //! ```
 //! Packets keep their addresses, so the local address of a connection that ztunnel accepts is its original destination.
 //! Packets for another host are marked; the policy rule and the local route of ambient mode keep them in this namespace.

@@ -46,7 +46,7 @@ fn key(b: &mut Builder, end: End) {
     b.asm.store(Size::H, R10, KEY + 18, R8);
 }
 
-/// Stores the server that the sender queries; if the map is full, the packet is dropped.
+/// Stores the server that the sender queries; without space in the map the packet is dropped.
 #[track_caller]
 pub(crate) fn remember(b: &mut Builder, queries: MapRef) {
     key(b, End::Source);

@@ -21,7 +21,7 @@ pub(crate) struct Builder {
     pub(super) passed: Vec<(Label, Pass)>,
     /// The destination of events; `None`: the kernel has no ring buffer.
     pub(super) events: Option<Events>,
-    /// With IPv6.
+    /// True if the program handles IPv6, too.
     pub(crate) dual: bool,
     /// Label for ICMP; `None`: it passes.
     pub(crate) icmp: Option<Label>,

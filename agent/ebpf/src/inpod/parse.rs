@@ -1,4 +1,4 @@
-//! Parts of programs: the headers of a packet.
+//! Parts of programs that parse the headers of a packet.
 
 use super::layout::*;
 use super::nat::DNS_PORT;
@@ -118,9 +118,9 @@ impl Builder {
         self.asm.bind(over);
     }
 
-    /// Drops a frame with a VLAN tag in its data that has a priority only, but no VLAN id. Such a tag remains in a frame that arrives with
-    /// more than one tag, or that a packet socket sends. The receiving kernel removes all such tags and delivers the packet without
-    /// running a program again. The only use of such frames is to evade the programs.
+    /// Handles a frame with a VLAN tag in its data: one that arrives with more than one tag, or that a packet socket sends. Jumps to
+    /// `hidden` if the outer tag has a priority only, but no VLAN id: the receiving kernel then removes all tags and delivers the packet
+    /// without running a program again. The only use of such frames is to evade the programs.
     #[track_caller]
     fn tags(&mut self, hidden: Label) {
         let [tagged, known, leaves] = [(); 3].map(|()| self.asm.label());

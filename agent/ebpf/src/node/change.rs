@@ -36,9 +36,9 @@ pub enum Change {
     NoAddress(IpAddr),
     /// The link of the active proxy is set.
     Proxy(String, u32),
-    /// No proxy is ready.
+    /// The link of the active proxy is cleared: no proxy is ready.
     NoProxy,
-    /// The number of previously active proxies that keep their connections.
+    /// The number of previously active proxies that keep their connections is set.
     Former(u32),
     /// DNS queries go to these addresses; with none, they pass.
     Names(BTreeSet<IpAddr>),
@@ -54,7 +54,7 @@ pub enum Change {
     MoveFirst(Attachment, String),
     /// A program of weir is detached: the interface, the hook, and the program's name.
     Detach(String, Detached, String),
-    /// A map that an earlier version pinned is unpinned: no program uses it any more.
+    /// A map that an earlier version pinned is unpinned: no program uses it any longer.
     Unpin(&'static str),
     /// Pins left by a version of weir with another layout are removed.
     RemoveOtherLayout,

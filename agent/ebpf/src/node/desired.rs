@@ -78,7 +78,7 @@ pub(super) fn rp_filter(device: &str) -> String {
 }
 
 /// `rp_filter` in loose mode: the source must have any route. At a link without an IPv4 address, as with Calico, the kernel
-/// still drops packets whose source is not reached by the link (`no_addr` in `__fib_validate_source()`, net/ipv4/fib_frontend.c);
+/// still drops packets if the route to their source is not by that link (`no_addr` in `__fib_validate_source()`, net/ipv4/fib_frontend.c);
 /// only 0 lets them pass there. An address would help, too, but the kernel deletes all routes of a link with its last address.
 pub(super) const LOOSE: u32 = 2;
 

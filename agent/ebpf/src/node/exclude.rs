@@ -259,8 +259,8 @@ pub(super) fn to_pod(b: &mut Builder, traits: NodeTraits) {
     b.asm.bind(captured);
 }
 
-/// Stores that the pod sent the packet, unless it is stored; the lookup keeps the entry from eviction. If the map is full, the packet
-/// is dropped.
+/// Stores that the pod sent the packet, unless it is stored; the lookup keeps the entry from eviction. Without space in the map the
+/// packet is dropped.
 #[track_caller]
 fn remember(b: &mut Builder, flows: MapRef) {
     let known = b.asm.label();
@@ -283,7 +283,7 @@ pub(super) fn jump_if_sent_past(b: &mut Builder, traits: NodeTraits, to: Label) 
     b.asm.jump_if(If::Ne, R0, 0, to);
 }
 
-/// Jumps if one end of the tuple is excluded; the pod is at the other one.
+/// Jumps if `end` of the tuple is an excluded peer; the pod is at the other end.
 #[track_caller]
 fn jump_if_peer(b: &mut Builder, refs: &Refs, end: End, to: Label) {
     let [over, of_node] = [(); 2].map(|()| b.asm.label());

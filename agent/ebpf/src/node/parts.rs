@@ -9,7 +9,7 @@ use Reg::{R0, R1, R2, R6, R7, R9, R10};
 
 /// Host ends of the links of enrolled pods, by address.
 pub(super) const PODS: MapRef = MapRef(0);
-// MapRef(1) is that of the counters, as in a pod.
+// MapRef(1) is the map of counters, as in a pod.
 /// Addresses of the node, with [`OF_NODE`], and those of its proxies, with [`OF_PROXY`].
 pub(super) const NODE: MapRef = MapRef(2);
 pub(super) const OF_NODE: u32 = 1;
@@ -19,7 +19,7 @@ pub(super) const PROXY: MapRef = MapRef(3);
 
 /// Connections of the proxy with an address of the node at the other end: see `proxied`.
 pub(super) const PROXIED: MapRef = MapRef(4);
-// MapRef(5) and MapRef(6) are of connections and their proxies: see `owner`.
+// MapRef(5) and MapRef(6) are the maps of connections and their proxies: see `owner`.
 /// The proxy's address for DNS, by family; zeros without one. Only with DNS capture.
 pub(super) const NAMES: MapRef = MapRef(7);
 /// The servers that DNS queries were sent to, by sender. Only with DNS capture.
@@ -85,7 +85,7 @@ pub(super) fn count_first(b: &mut Builder, what: Count) {
     b.asm.bind(later);
 }
 
-/// Ends with a redirection to the link in `R7`.
+/// Redirects the packet to the link in `R7`, and ends the program.
 #[track_caller]
 pub(super) fn redirect(b: &mut Builder, helper: Helper) {
     if helper == Helper::RedirectPeer {

@@ -51,7 +51,7 @@ pub(super) fn remember_first(b: &mut Builder, pod: End) {
     b.asm.bind(over);
 }
 
-/// Stores the connection of a first packet from another pod, which the node forwarded instead of the proxy.
+/// Stores the connection of a first packet from another pod that did not go to the proxy directly, but was forwarded by the node.
 #[track_caller]
 pub(super) fn remember_of_pod(b: &mut Builder) {
     let over = b.asm.label();

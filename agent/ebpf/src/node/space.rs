@@ -313,7 +313,7 @@ impl<'a> Space<'a> {
             there.extend(hook::interfaces(folder)?);
         }
         let mut there = there.iter().filter_map(|index| observed.links.get(index));
-        // After a failed attempt, there is no pin either. The interface of every pod has this name with the kubelet.
+        // After a failed attempt there is no pin either. The kubelet gives this name to the interface of every pod.
         let usual = || observed.links.values().find(|name| *name == "eth0");
         let interface = there.next().or_else(usual).map(String::as_str);
         let of_all = before.get(&ALL).copied();

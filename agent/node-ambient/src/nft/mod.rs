@@ -7,7 +7,7 @@
 //!   socket (the last acknowledgement of a closed connection has none); this is saved in the connection mark. It is tested before and
 //!   after destination NAT, so that a service of kube-proxy counts as the pod that it is translated to.
 //! - Connections to enrolled pods that the node forwards are not masqueraded, even if kube-proxy marks them: the proxy sees the client.
-//! - Other protocols than TCP are left alone in both directions, not UDP only.
+//! - All other protocols than TCP, not only UDP, are left alone in both directions.
 //! - TCP that is forwarded from or to a pod's link with an address that is not captured is dropped.
 //! - A reject in another table cannot be overruled: that of kube-proxy for services without endpoints stays in force, and the pod
 //!   gets its error as without these rules.
