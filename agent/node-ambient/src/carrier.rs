@@ -42,7 +42,7 @@ impl CarrierChoice {
     /// The error of the kernel.
     pub fn try_in(self, routing: &Routing) -> Result<()> {
         const NAME: &str = "weir-trial";
-        // TEST-NET-1 (RFC 5737): no host has this address.
+        // TEST-NET-1: no host has this address.
         let remote = Some(Ipv4Addr::new(192, 0, 2, 1).into());
         let kind = match self {
             Self::Geneve => LinkKind::Geneve(Geneve {
