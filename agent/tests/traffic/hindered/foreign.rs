@@ -562,6 +562,15 @@ pub(super) const SOCKETS: &[Foreign] = &[
     Foreign {
         of: Of::Client,
         ..nft(
+            "tproxy behind ours, for all ports but one",
+            &[
+                "table ip t { chain c { type filter hook prerouting priority -50; tcp dport != 22 tproxy to :15001; }; }",
+            ],
+        )
+    },
+    Foreign {
+        of: Of::Client,
+        ..nft(
             "tproxy behind ours, for the port from before it was translated",
             &[
                 "table ip t { chain c { type filter hook prerouting priority 0; tcp dport 8080 tproxy to :15001; }; }",

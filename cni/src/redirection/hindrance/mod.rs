@@ -63,13 +63,26 @@ pub(super) fn find(
         lines.extend(legacy::elsewhere(&ours, &found));
         lines.extend(tables::find(desired, &ours)?);
     }
-    lines.extend(routing::find(desired, routing, addresses)?);
+    extend(&mut lines, routing::find(desired, routing, addresses))?;
     let more = lines.len().saturating_sub(LINES);
     if more > 0 {
         lines.truncate(LINES);
         lines.push(format!("{more} more foreign rules and policies like these"));
     }
     Ok(lines)
+}
+
+/// Adds what a further search found. An error of that does not invalidate the lines found so far.
+///
+/// # Errors
+/// The search failed, and nothing was found so far.
+fn extend(lines: &mut Vec<String>, found: Result<Vec<String>>) -> Result<()> {
+    match found {
+        Ok(found) => lines.extend(found),
+        Err(e) if lines.is_empty() => return Err(e),
+        Err(e) => lines.push(unknown(&e)),
+    }
+    Ok(())
 }
 
 /// The line reported if the search failed.

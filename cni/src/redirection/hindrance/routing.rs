@@ -46,8 +46,7 @@ pub(super) fn find(
     };
     let mut lines: Vec<String> = found.iter().map(line).collect();
     if desired.scheme() == &SIDECAR {
-        // An error here does not invalidate the lines found so far.
-        lines.extend(sysctls().unwrap_or_else(|e| vec![super::unknown(&e)]));
+        super::extend(&mut lines, sysctls())?;
     }
     Ok(lines)
 }
@@ -66,6 +65,9 @@ pub(in crate::redirection) fn past(
     rules: &[PolicyRule],
     addresses: &[Address],
 ) -> Result<Vec<(PolicyRule, u32)>> {
+    if ours(desired).next().is_none() {
+        return Ok(Vec::new());
+    }
     // A sidecar's proxy also connects to loopback addresses, with the client's address and the mark.
     let by_lo = desired.scheme() == &SIDECAR;
     // Such a rule may be meant for addresses of interfaces that are excluded from the redirection.

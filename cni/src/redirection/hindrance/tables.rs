@@ -8,9 +8,9 @@ use std::time::Duration;
 use weir_netfilter::nft::compat::Compat;
 use weir_netfilter::nft::expr::Expr;
 use weir_netfilter::nft::{
-    BaseChain, Chain, ChainType, CtDirection, CtKey, Data, Hook, NatKind, NftEngine, PayloadBase,
-    Policy, Rule, Selector, Source, Statement, Table, TableFamily, TableId, Verdict, raw,
-    text_without_counters,
+    BaseChain, Chain, ChainType, CmpOp, CtDirection, CtKey, Data, ElementKey, Hook, NatKind,
+    NftEngine, Operand, PayloadBase, Policy, Rule, Selector, Source, Statement, Table, TableFamily,
+    TableId, Verdict, raw, text_without_counters,
 };
 use weir_netfilter::xtables::XtFamily;
 use weir_netlink::Result;
@@ -84,7 +84,7 @@ pub(super) fn in_table(ours: &Ours, table: &Table) -> Vec<String> {
         for class in ours.classes(hook, |of| sees(family, of)) {
             for (at, rule) in reachable(ours, table, &chain.name, class) {
                 let mut statements = rule.statements.iter();
-                // A rule that compares a port there does not match packets that were already redirected.
+                // A rule for single destination ports does not match packets that were already redirected, unless it names the proxy's.
                 let is_other = ours.has_translated(hook, priority) && is_of_port(rule);
                 let taking = statements.find_map(|s| taking(s, family, class));
                 let taking = taking.filter(|taking| *taking != Taking::Diverted || !is_other);
@@ -165,15 +165,25 @@ fn taking(statement: &Statement, family: TableFamily, class: Class) -> Option<Ta
     class.suffers(taking).then_some(taking)
 }
 
+/// True if the rule matches single destination ports only.
 fn is_of_port(rule: &Rule) -> bool {
+    let port = Selector::Payload {
+        base: PayloadBase::Transport,
+        offset: 2,
+        len: 2,
+    };
+    let is_single = |operand: &Operand| match operand {
+        Operand::Value(_) => true,
+        Operand::Anonymous(all) => all
+            .iter()
+            .all(|element| matches!(element.key, ElementKey::Value(_))),
+        _ => false,
+    };
     let is_port = |statement: &Statement| match statement {
-        Statement::Match(condition) => matches!(
-            condition.selector,
-            Selector::Payload {
-                base: PayloadBase::Transport,
-                ..
-            }
-        ),
+        Statement::Match(c) => {
+            let is_equal = c.op == CmpOp::Eq && c.mask.is_none();
+            c.selector == port && is_equal && is_single(&c.operand)
+        }
         _ => false,
     };
     rule.statements.iter().any(is_port)
