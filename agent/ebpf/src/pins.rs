@@ -33,8 +33,8 @@ const LOCK_TIME: Duration = Duration::from_secs(10);
 /// Interval between checks for the holders of the lock.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// A locked file or directory (`flock(2)`), until the end of the process at the latest. It is unlocked explicitly, because a thread
-/// with a separate descriptor table may hold a copy of the descriptor.
+/// A locked file or directory (`flock(2)`). It is unlocked explicitly, because a thread with a separate descriptor table may hold a
+/// copy of the descriptor.
 #[derive(Debug)]
 pub struct Lock(File);
 
@@ -61,7 +61,7 @@ impl Lock {
         let io = |e: &std::io::Error| failed("lock", object, e);
         let mut file = File::open(path).map_err(|e| io(&e))?;
         let begun = Instant::now();
-        let mut looked = begun;
+        let (mut looked, mut without_writers) = (begun, 0);
         loop {
             file = match Self::of(file) {
                 Ok(lock) => return Ok(Some(lock)),
@@ -72,8 +72,14 @@ impl Lock {
             if is_over || looked.elapsed() > LOOK {
                 looked = Instant::now();
                 let holders = holders::of(&file);
-                if !holders.is_empty() && !holders.iter().any(holders::Holder::may_write) {
-                    return Ok(None);
+                let may_write = holders.iter().any(holders::Holder::may_write);
+                without_writers = match holders.is_empty() || may_write {
+                    true => 0,
+                    false => without_writers + 1,
+                };
+                // Twice: a writer that has just ended may be followed by another one.
+                if without_writers == 2 {
+                    return Ok(Self::of(file).ok());
                 }
                 if is_over {
                     return Err(Error::exhausted("lock", object, holders::text(&holders)));

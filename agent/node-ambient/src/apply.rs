@@ -191,17 +191,33 @@ pub fn apply(config: &Config, host: &Netns, engine: Option<Engine>, force: bool)
         return Ok(change);
     }
     let was_empty = !is_in_force(host)?;
+    // Programs that capture until the rules do need these values, also if the change to rules fails.
+    let in_use = host.run(|| values(config.sysctls.keys()))??;
     let done = write(&change, host);
     done.map_err(|e| {
+        let is_undone = was_empty && remove_locked(host, Some(config)).is_ok();
+        let restore = || {
+            in_use
+                .iter()
+                .try_for_each(|(key, value)| write_sysctl(key, value))
+        };
+        let is_restored = matches!(host.run(restore), Ok(Ok(())));
         // Report the first error, with whether something may be left. Its own value covers only the step that failed.
-        e.with_in_force(
-            match was_empty && remove_locked(host, Some(config)).is_ok() {
-                true => InForce::No,
-                false => InForce::Unknown,
-            },
-        )
+        e.with_in_force(match is_undone && is_restored {
+            true => InForce::No,
+            false => InForce::Unknown,
+        })
     })?;
     Ok(change)
+}
+
+/// Reads sysctls in the network namespace of the calling thread; missing ones are left out.
+fn values<'a>(keys: impl Iterator<Item = &'a String>) -> Result<Vec<(String, String)>> {
+    let mut values = Vec::new();
+    for key in keys {
+        values.extend(weir_cni::sysctl::find(key)?.map(|value| (key.clone(), value)));
+    }
+    Ok(values)
 }
 
 /// Locks the network namespace, so that no other writer changes it between observation and change. The lock is on the file of the

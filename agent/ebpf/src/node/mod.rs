@@ -176,13 +176,18 @@ impl<'a> Node<'a> {
             return Ok(changes);
         }
         let is_first = !self.is_in_use()?;
-        self.0.prepare()?;
-        let maps = Maps::pinned(&self.0.folder, traits)?;
-        let mut programs = Programs::new(maps, traits);
-        let (mut at_proxy, mut at_host) = (Vec::new(), Vec::new());
         let older = self.0.interfaces_of_other_layouts()?;
         let older_at_proxy = proxy.as_ref().map(Space::interfaces_of_other_layouts);
         let older_at_proxy = older_at_proxy.transpose()?.unwrap_or_default();
+        let maps = self.0.prepare();
+        let maps = maps.and_then(|()| Maps::pinned(&self.0.folder, traits));
+        if maps.is_err() && is_first {
+            // By the directory of pins, programs would count as in use. The first error is reported.
+            let _ = self.0.remove(false);
+            let _ = events::forget(self.0.bpffs);
+        }
+        let mut programs = Programs::new(maps?, traits);
+        let (mut at_proxy, mut at_host) = (Vec::new(), Vec::new());
         // Packets from older programs at pods need the proxy's older program until the maps are filled.
         let is_last = |change: &Change| *change == Change::RemoveOtherLayout;
         let at = changes.proxy.iter().position(is_last);

@@ -1,15 +1,16 @@
 //! The processes that hold a lock of `flock(2)`, by `/proc/locks`.
 
+use nix::errno::Errno;
 use nix::sys::stat::{major, minor};
 use std::fs::File;
-use std::io::{Read, Result};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Result};
 use std::os::unix::fs::MetadataExt;
 
 /// Mount points of procfs: that of the node, as a container sees it, and that of this PID namespace. The kernel lists only
 /// locks of processes in the PID namespace of the mount.
 const PROC: [&str; 2] = ["/host/proc", "/proc"];
 /// Maximum size of `/proc/locks` that is read.
-const LOCKS: u64 = 1 << 20;
+const LOCKS: u64 = 64 << 20;
 /// Maximum size of `/proc/PID/status` that is read.
 const STATUS: u64 = 64 << 10;
 /// `CAP_NET_ADMIN` (linux/capability.h).
@@ -19,7 +20,9 @@ const CAP_NET_ADMIN: u32 = 12;
 #[derive(Debug)]
 pub(super) struct Holder {
     pid: u32,
-    /// Content of `/proc/PID/status`; empty if the process has ended.
+    /// There is no such process any more.
+    has_ended: bool,
+    /// Content of `/proc/PID/status`; empty if it cannot be read.
     status: String,
 }
 
@@ -32,17 +35,18 @@ impl Holder {
     }
 
     /// False for a process that is not root, or only in another user namespace, and for one whose bounding set lacks
-    /// `CAP_NET_ADMIN`: it cannot change the network. True if this is unknown. The bounding set counts because a thread of the agent may
+    /// `CAP_NET_ADMIN`: it cannot change the network. False for a process that has ended: no lock of weir outlives its process, but a
+    /// copy of the descriptor in a child keeps another one. True if this is unknown. The bounding set counts because a thread of the agent may
     /// hold the lock while the main thread, which procfs shows, has dropped the capability.
     pub(super) fn may_write(&self) -> bool {
         // Real, effective, saved and file system UID, in the user namespace of this process.
-        let uid = self
-            .field("Uid")
-            .and_then(|ids| ids.split_whitespace().nth(1));
+        let ids = self.field("Uid");
+        let is_root = ids.map(|ids| ids.split_whitespace().all(|id| id == "0"));
         let bounding = self.field("CapBnd");
         let bounding = bounding.and_then(|bits| u64::from_str_radix(bits, 16).ok());
-        match (uid, bounding) {
-            (Some(uid), Some(bits)) => uid == "0" && bits >> CAP_NET_ADMIN & 1 == 1,
+        match (self.has_ended, is_root, bounding) {
+            (true, ..) => false,
+            (_, Some(is_root), Some(bits)) => is_root && bits >> CAP_NET_ADMIN & 1 == 1,
             _ => true,
         }
     }
@@ -68,12 +72,24 @@ fn below(proc: &str, file: &File) -> Result<Vec<Holder>> {
             _ => None,
         }
     };
-    let locks = head(&format!("{proc}/locks"), LOCKS)?;
-    let holder = |pid| Holder {
-        pid,
-        status: head(&format!("{proc}/{pid}/status"), STATUS).unwrap_or_default(),
+    let holder = |pid| {
+        let status = head(&format!("{proc}/{pid}/status"), STATUS);
+        // A process that ends while it is read has no more such file: ESRCH.
+        let ended = |e: &std::io::Error| {
+            e.kind() == ErrorKind::NotFound || e.raw_os_error() == Some(Errno::ESRCH as i32)
+        };
+        Holder {
+            pid,
+            has_ended: status.as_ref().is_err_and(ended),
+            status: status.unwrap_or_default(),
+        }
     };
-    Ok(locks.lines().filter_map(pid).map(holder).collect())
+    let mut holders = Vec::new();
+    // Line by line: other users may hold any number of locks.
+    for line in BufReader::new(File::open(format!("{proc}/locks"))?.take(LOCKS)).lines() {
+        holders.extend(pid(&line?).map(holder));
+    }
+    Ok(holders)
 }
 
 fn head(path: &str, most: u64) -> Result<String> {

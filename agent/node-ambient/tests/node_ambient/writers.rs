@@ -127,11 +127,21 @@ fn rules_have_one_writer_at_a_time() {
 #[test]
 fn a_lock_of_a_process_without_rights_is_ignored() {
     let Some(scene) = Scene::build() else { return };
+    // By the process that took the lock, and by another one with a copy of its descriptor after it has ended.
+    for script in [
+        "exec flock /proc/self/ns/net sh -c 'echo locked; exec cat'",
+        "exec 9</proc/self/ns/net; flock 9; echo locked; exec cat",
+    ] {
+        a_lock_is_ignored(&scene, script);
+    }
+}
+
+fn a_lock_is_ignored(scene: &Scene, script: &str) {
     let config = scene.config(&[(PROXY, 1)], &carrier("veth"));
-    let before = state(&scene);
+    let before = state(scene);
     let hold = || {
-        let mut command = Command::new("flock");
-        command.args(["/proc/self/ns/net", "sh", "-c", "echo locked; exec cat"]);
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
         let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         piped.uid(65_534).gid(65_534).spawn()
     };
@@ -149,5 +159,5 @@ fn a_lock_of_a_process_without_rights_is_ignored() {
     assert!(refused.is_err(), "it is locked");
     applied.unwrap();
     removed.unwrap();
-    assert_eq!(state(&scene), before);
+    assert_eq!(state(scene), before);
 }
