@@ -42,6 +42,9 @@ impl AgentSettings {
                 }),
                 Err(e) => why = e,
             }
+            if why.is_empty() {
+                why = "the running agent does not have them".to_owned();
+            }
         }
         Self {
             known,

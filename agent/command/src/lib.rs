@@ -1,5 +1,5 @@
 //! The commands of `weir` for people and scripts: they plan, apply, verify, show and remove objects in one network namespace, run
-//! a chain of CNI plugins, and probe the features of a kernel. None of them needs or contacts an agent.
+//! a chain of CNI plugins, and probe the features of a kernel. None of them needs an agent; `--pod` asks a running one for its settings.
 //!
 //! [`Command`] is parsed and run; [`failure`] has the exit codes, [`output`] writes the result. `args` are arguments shared by
 //! several commands, `source` reads the desired state, and each other file is a command.

@@ -43,6 +43,11 @@ impl Captured {
         }
     }
 
+    /// True if it is unknown whether packets reach the rules, or will: this is tried again.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        matches!(self.hindered, Some(Hindrance::Unknown(_)))
+    }
+
     /// Creates an entry for this network namespace, without results about its rules.
     pub(super) fn at(held: Arc<Held>, asked: &Asked) -> Self {
         Self {

@@ -113,8 +113,8 @@ mod tests {
 
     /// The verbs that begin help texts; new verbs are added here.
     const VERBS: [&str; 17] = [
-        "Ask", "Attach", "Check", "Compare", "Detach", "Install", "Make", "Print", "Probe",
-        "Program", "Put", "Redirect", "Remove", "Run", "Steer", "Write", "Show",
+        "Ask", "Attach", "Check", "Compare", "Detach", "Install", "Load", "Make", "Print", "Probe",
+        "Put", "Redirect", "Remove", "Run", "Steer", "Write", "Show",
     ];
 
     #[test]

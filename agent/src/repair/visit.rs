@@ -69,11 +69,13 @@ pub(super) fn visit(
     }
     let find = || sandboxes.find(&look.identity, since);
     let held = spent.measure(Phase::Facts, find)?;
-    let is_watched = match (look.identity.uid(), &look.desired) {
-        // The watch starts before the rules are read. If it fails, the periodic verification detects drift and tries again.
-        (Some(uid), Desired::Redirection { .. }) => drift.watch(&uid.into(), &held).is_ok(),
-        _ => true,
+    // The watch starts before the rules are read. While it fails, the pod does not count as verified, and is compared again.
+    let unwatched = match (look.identity.uid(), &look.desired) {
+        (Some(uid), Desired::Redirection { .. }) => drift.watch(&uid.into(), &held).err(),
+        _ => None,
     };
+    let unwatched =
+        unwatched.map(|why| format!("it is not known when other programs change its rules: {why}"));
     let tables = look.identity.uid();
     let tables = tables.and_then(|uid| drift.tables(&uid.into(), &held));
     let is_still_its = || sandboxes.check(&held, &look.identity);
@@ -86,7 +88,7 @@ pub(super) fn visit(
         look: look.clone(),
         netns: held.id(),
         engine,
-        fingerprint: Option::filter(fingerprint, |_| is_watched),
+        fingerprint: Option::filter(fingerprint, |_| unwatched.is_none()),
         compared: Instant::now(),
     };
     let in_tables = |engine, before| {
@@ -116,12 +118,15 @@ pub(super) fn visit(
             Ok(Seen::Repaired {
                 now: in_sync(applied.engine, applied.fingerprint),
                 repair: repair(changes, applied.summary),
-                hindered: applied.hindered,
+                hindered: applied.hindered.or_else(|| unwatched.clone()),
             })
         }
         (_, Plan::Leave(why), None) => Err(why),
         (Found::Unasked(None), ..) => Ok(Seen::InSync(in_sync(None, observed.fingerprint))),
         (Found::Compared { .. }, _, None) => {
+            if let Some(why) = unwatched {
+                return Err(why);
+            }
             let by_nft = observed.engine == Some(Engine::Nft);
             in_tables(observed.engine, tables);
             let fingerprint = observed.fingerprint.filter(|_| by_nft);

@@ -33,9 +33,14 @@ pub fn kubelet(proc: &std::path::Path, is_of_pod: impl Fn(&str) -> bool) -> Opti
         let users = status.lines().find_map(|l| l.strip_prefix("Uid:"))?;
         users.split_whitespace().next()?.parse().ok()
     };
-    let users: Vec<u32> = pids.into_iter().filter_map(user).collect();
-    let root = users.iter().find(|user| **user == 0);
-    root.or(users.first()).copied()
+    let mut first = None;
+    for user in pids.into_iter().filter_map(user) {
+        if user == 0 {
+            return Some(0);
+        }
+        first.get_or_insert(user);
+    }
+    first
 }
 
 #[cfg(test)]

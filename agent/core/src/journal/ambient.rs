@@ -20,10 +20,11 @@ pub enum State {
     /// Its rules are in force and verified, but the proxy or the host does not know the pod yet, so its captured traffic is
     /// not answered; or its annotation is not written, so other nodes send to it in plain text.
     Pending,
-    /// Its rules are in force and verified, the proxy has acknowledged the pod, and probes from the host reach it.
+    /// Its rules are in force and verified, the proxy has acknowledged the pod, and probes from the host reach it. With a reason, it
+    /// is unknown whether foreign rules keep packets from its rules, or whether other programs change them.
     Enrolled,
-    /// Enrolled, but foreign rules or policies keep packets from its rules, or it is not known whether they do: some of its traffic
-    /// may be in plain text. The proxy keeps the pod, which would have no network without it.
+    /// Enrolled, but foreign rules or policies keep packets from its rules: some of its traffic may be in plain text. The proxy keeps
+    /// the pod, which would have no network without it.
     Conflict,
     /// Its rules cannot be written or verified: its traffic may be in plain text.
     Failed,
@@ -87,7 +88,7 @@ pub struct Member {
     pub verified_at: Option<SystemTime>,
     /// Result of the test connection after the last write of its rules; `None` if there was none.
     pub proved: Option<Answer>,
-    /// Reason why it is not enrolled, or what keeps packets from its rules.
+    /// Reason why it is not enrolled, what keeps packets from its rules, or what is unknown about it.
     pub why: Option<Box<str>>,
 }
 

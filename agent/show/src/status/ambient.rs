@@ -188,8 +188,9 @@ impl AmbientFacts {
         }
         h.raw("<table class=\"pods\"><thead><tr><th scope=\"col\">Pod</th><th scope=\"col\">State</th>")
             .raw("<th scope=\"col\">Rules in</th></tr></thead><tbody>\n");
-        let enrolled = State::Enrolled.name();
-        let (good, bad): (Vec<_>, Vec<_>) = pods.iter().partition(|p| p.state == enrolled);
+        // An enrolled pod with a reason: something about it is unknown.
+        let is_good = |p: &MemberFacts| p.state == State::Enrolled.name() && p.why.is_none();
+        let (good, bad): (Vec<_>, Vec<_>) = pods.iter().partition(|p| is_good(p));
         for pod in bad.into_iter().chain(good) {
             h.raw("<tr><th scope=\"row\"><span class=\"quiet\">");
             h.text(&pod.namespace).raw("/</span><wbr>").text(&pod.name);
@@ -197,7 +198,7 @@ impl AmbientFacts {
                 h.raw("<small class=\"why\">").text(why).raw("</small>");
             }
             h.raw("</th><td data-label=\"State\"><span class=\"chip ");
-            h.raw(match pod.state == enrolled {
+            h.raw(match is_good(pod) {
                 true => "good\">",
                 false => "bad\">",
             });

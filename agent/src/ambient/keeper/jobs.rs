@@ -21,6 +21,14 @@ const PENDING: Duration = Duration::from_secs(5);
 /// The reason of a pending pod until the proxy has answered.
 const WAITS: &str = "it is redirected, and waits for ztunnel";
 
+/// Nothing follows, unless something about the pod's rules is unknown.
+fn settled(memory: &Memory) -> Next {
+    match memory.captured.as_ref().is_some_and(Captured::is_in_doubt) {
+        true => Next::Retry,
+        false => Next::Settled,
+    }
+}
+
 impl Keeper {
     pub(super) fn start(
         &self,
@@ -246,7 +254,7 @@ impl Keeper {
         match (is_due || is_outdated, is_settled) {
             (true, true) => Next::After(pause),
             (true, false) => Next::After(pause.min(PENDING)),
-            (false, true) => Next::Settled,
+            (false, true) => settled(memory),
             // It has no network until the proxy takes it.
             (false, false) if newest.is_some() => Next::Within(PENDING),
             (false, false) => Next::Retry,
@@ -337,11 +345,11 @@ impl Keeper {
                         let (state, why) =
                             captured.map_or((State::Enrolled, None), Captured::state);
                         self.turn(memory, Some(state), why);
-                        Next::Settled
+                        settled(memory)
                     }
                     Some(State::Pending | State::Failed) => Next::Retry,
                     Some(State::Leaving) => Next::After(Duration::ZERO),
-                    _ => Next::Settled,
+                    _ => settled(memory),
                 }
             }
             // A pod that is being deleted needs no change of the annotation.

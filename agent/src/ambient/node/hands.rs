@@ -33,11 +33,12 @@ impl AtNode {
     /// routing without rules.
     fn remove_in_pod(&self, held: &Held, asked: &Asked) -> Result<(), String> {
         ebpf::hand_over(held, &self.0.places.bpffs)?;
-        let plan = self.0.plane.redirect(&asked.overrides)?;
-        let plan = plan.compile(Engine::Xtables);
+        // The pod's overrides may be invalid, and capture at the node does not need them.
+        let plan = self.0.plane.redirect(&asked.overrides).ok();
+        let plan = plan.map(|redirect| redirect.compile(Engine::Xtables));
         let cleaned = held
             .sandbox
-            .visit_for(&AMBIENT, |visit| visit.clean(Some(&plan)));
+            .visit_for(&AMBIENT, |visit| visit.clean(plan.as_ref()));
         cleaned.map_err(text)?.map(drop).map_err(text)
     }
 }

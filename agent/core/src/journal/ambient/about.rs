@@ -236,7 +236,7 @@ fn turned(pod: &PodRef, from: Option<State>, to: Option<State>, why: Option<&str
             format!("is enrolled in ambient mode, and not surely redirected{why}")
         }
         Some(State::Leaving) if !why.is_empty() => {
-            format!("leaves ambient mode, and something of it is left{why}; it is tried again")
+            format!("leaves ambient mode, and has not left it yet{why}")
         }
         Some(state) => format!("is {} in ambient mode{why}", state.name()),
         None => format!("has left ambient mode{why}"),
