@@ -17,7 +17,7 @@ use crate::node::{Carrier, Node};
 use crate::objects::{
     self, Objects, PROXY_PRIORITIES, RETURN_MARK, RouteSpec, TPROXY_MARK, is_own,
 };
-use crate::plan::{Observed, Step, memory, observe, plan};
+use crate::plan::{Observed, Step, memory, observe, plan, values};
 use crate::proxied::{self, Redirected};
 use crate::rules::{self, Side};
 use std::collections::BTreeMap;
@@ -209,15 +209,6 @@ pub fn apply(config: &Config, host: &Netns, engine: Option<Engine>, force: bool)
         })
     })?;
     Ok(change)
-}
-
-/// Reads sysctls in the network namespace of the calling thread; missing ones are left out.
-fn values<'a>(keys: impl Iterator<Item = &'a String>) -> Result<Vec<(String, String)>> {
-    let mut values = Vec::new();
-    for key in keys {
-        values.extend(weir_cni::sysctl::find(key)?.map(|value| (key.clone(), value)));
-    }
-    Ok(values)
 }
 
 /// Locks the network namespace, so that no other writer changes it between observation and change. The lock is on the file of the

@@ -100,6 +100,18 @@ impl Observed {
     }
 }
 
+/// Reads sysctls in the network namespace of this thread. One whose link does not exist is left out.
+///
+/// # Errors
+/// One cannot be read: it would be written without its previous value.
+pub fn values<'a>(keys: impl Iterator<Item = &'a String>) -> Result<BTreeMap<String, String>> {
+    let mut values = BTreeMap::new();
+    for key in keys {
+        values.extend(weir_cni::sysctl::find(key)?.map(|value| (key.clone(), value)));
+    }
+    Ok(values)
+}
+
 /// Reads the state of the network namespace of this thread; `memory` is from its rules.
 ///
 /// # Errors
@@ -110,11 +122,7 @@ pub fn observe(
     memory: BTreeMap<String, String>,
 ) -> Result<Observed> {
     let keys = desired.sysctls.iter().map(|s| &s.key).chain(memory.keys());
-    let mut sysctls = BTreeMap::new();
-    for key in keys {
-        // `None`: its link does not exist. A read error is returned: otherwise the sysctl would be written without its previous value.
-        sysctls.extend(weir_cni::sysctl::find(key)?.map(|value| (key.clone(), value)));
-    }
+    let sysctls = values(keys)?;
     let mut routes = routing.routes_by(WEIR)?;
     let local = desired.routes.iter().map(|spec| &spec.route);
     let local = local.filter(|route| route.kind == RouteType::Local);

@@ -253,7 +253,7 @@ mod tests {
     fn a_list_of_another_kind_is_none() {
         let kinds: Kinds = &["PodList", "NamespaceList"];
         let of = |text: &str| check(text.as_bytes(), kinds);
-        // As Go writes a list of nothing.
+        // Go encodes an empty slice like this.
         for list in [
             r#"{"kind": "PodList", "items": null}"#,
             r#"{"items": [{"kind": "x"}], "kind": "NamespaceList"}"#,
