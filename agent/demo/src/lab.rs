@@ -53,8 +53,6 @@ const FIRST_SOURCE_PORT: u16 = 20_000;
 const PLACES: [Place; 3] = [Place::Pod, Place::Client, Place::Server];
 const FORWARD4: &str = "/proc/sys/net/ipv4/ip_forward";
 const FORWARD6: &str = "/proc/sys/net/ipv6/conf/all/forwarding";
-/// Does not exist if IPv6 is not built in, or disabled at boot (`ipv6.disable=1`).
-const IPV6: &str = "/proc/sys/net/ipv6";
 /// Sysctls of duplicate address detection, to disable it. A router sends no neighbour solicitations before it is
 /// complete for its link-local address: the first flow would take two seconds.
 const NO_DAD: [&str; 2] = [
@@ -75,7 +73,7 @@ impl Lab {
             pod: Netns::create()?,
             server: Netns::create()?,
             router: Netns::create()?,
-            families: match std::path::Path::new(IPV6).exists() {
+            families: match weir_cni::redirection::has_ipv6() {
                 true => &[AddressFamily::V4, AddressFamily::V6],
                 false => &[AddressFamily::V4],
             },

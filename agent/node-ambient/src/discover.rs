@@ -7,7 +7,6 @@ use crate::node::{Bridge, Carrier, Node, Place};
 use crate::objects::WEIR;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, UdpSocket};
-use std::path::Path;
 use weir_netlink::route::{Link, LinkKind, RT_TABLE_MAIN, Routing};
 use weir_netlink::{Error, Netns, Result};
 
@@ -97,7 +96,7 @@ pub fn discover(config: &Config, by: By) -> Result<Node> {
             .or(addresses.first())
             .copied()
     });
-    let has_ipv6 = !config.ipv4_only && Path::new("/proc/sys/net/ipv6").exists();
+    let has_ipv6 = !config.ipv4_only && weir_cni::redirection::has_ipv6();
     Ok(Node {
         carrier: match by {
             By::Rules => carrier(&config, &links, remote)?,

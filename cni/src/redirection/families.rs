@@ -34,8 +34,12 @@ fn without_routes_of_ipv6(desired: &Compiled) -> Compiled {
     rest
 }
 
-/// True unless the kernel answers `EAFNOSUPPORT`: failing to capture traffic by mistake would be worse than an error.
-fn has_ipv6() -> bool {
+/// True if this kernel has IPv6: it is built in and not disabled at boot (`ipv6.disable=1`).
+///
+/// The kernel is asked for a socket, and only its answer `EAFNOSUPPORT` means that it has no IPv6. A file in `/proc` does
+/// not tell: it can be missing for other reasons, and IPv6 traffic would then not be captured.
+#[must_use]
+pub fn has_ipv6() -> bool {
     let flags = SockFlag::SOCK_CLOEXEC;
     let opened = socket(AddressFamily::Inet6, SockType::Datagram, flags, None);
     !matches!(opened, Err(Errno::EAFNOSUPPORT))
@@ -87,7 +91,9 @@ mod tests {
     fn the_kernel_is_asked() {
         assert_eq!(
             has_ipv6(),
-            std::path::Path::new("/proc/sys/net/ipv6").exists()
+            std::path::Path::new("/proc/sys/net/ipv6")
+                .try_exists()
+                .unwrap()
         );
     }
 }

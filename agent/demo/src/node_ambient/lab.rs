@@ -61,7 +61,7 @@ impl Lab {
     /// # Errors
     /// `EPERM` without `CAP_SYS_ADMIN` and `CAP_NET_ADMIN`.
     pub fn create() -> Result<Self> {
-        let has_ipv6 = std::path::Path::new("/proc/sys/net/ipv6").exists();
+        let has_ipv6 = weir_cni::redirection::has_ipv6();
         let lab = Self {
             netns: [
                 (Place::Node, Netns::create()?),
