@@ -1,4 +1,4 @@
-//! Other people's tables: left as they are, bytes and counters, whatever happens.
+//! Tables of other programs stay as they are, rules and counters included, whatever weir does.
 // matrix: newest
 
 use crate::support::{config, inside, path, weir};
@@ -31,7 +31,7 @@ fn foreign_tables_survive_apply_failure_and_clean() {
     let both = inside(&pod, "nft", &["-a", "list", "ruleset"]);
     assert!(both.starts_with(&foreign), "{both}");
 
-    // The address that IPv6 needs is refused: nothing of the redirection may come.
+    // The kernel refuses the address that IPv6 needs: no part of the redirection may remain.
     let clean = weir(&["clean", "--netns", &ns]);
     assert_eq!(clean.code, 0, "{}", clean.stderr);
     inside(&pod, "sysctl", &["-qw", "net.ipv6.conf.lo.disable_ipv6=1"]);
@@ -42,7 +42,7 @@ fn foreign_tables_survive_apply_failure_and_clean() {
     }
     assert_eq!(inside(&pod, "nft", &["-a", "list", "ruleset"]), foreign);
 
-    // Once the cause is gone it succeeds.
+    // After the cause is removed, `apply` succeeds.
     inside(&pod, "sysctl", &["-qw", "net.ipv6.conf.lo.disable_ipv6=0"]);
     assert_eq!(
         weir(&["apply", "sidecar", "--config", file.path(), "--netns", &ns]).code,
@@ -68,7 +68,7 @@ fn routing_is_taken_back_when_the_rules_are_refused() {
         let why = String::from_utf8_lossy(&probe.stderr);
         return crate::lacks::skip("table flag owner", "5.12", why);
     }
-    // A table of ours that another process owns cannot be changed by anybody else (since 5.12).
+    // Since 5.12 a process can own a table; no other process can then change it.
     let mut owner = std::process::Command::new("nsenter")
         .args([&format!("--net={ns}"), "nft", "-i"])
         .stdin(std::process::Stdio::piped())
@@ -100,7 +100,7 @@ fn routing_is_taken_back_when_the_rules_are_refused() {
     assert!(!inside(&pod, "ip", &["-6", "addr", "show", "dev", "lo"]).contains("::6"));
 }
 
-/// `weir apply` changes nothing there, and says what `weir verify` reports.
+/// `weir apply` leaves a foreign object in a table of weir, and reports it as `weir verify` does.
 #[test]
 fn what_stays_in_a_table_of_ours_is_said_by_apply() {
     let pod = pod_or_skip!();
@@ -124,7 +124,7 @@ fn what_stays_in_a_table_of_ours_is_said_by_apply() {
     }
 }
 
-/// What keeps packets from the redirection is said when it is applied, and when it was in force already.
+/// `weir apply` warns of foreign rules that take packets first, also if the redirection was installed before.
 #[test]
 fn foreign_rules_that_take_packets_first_are_said_by_apply() {
     let pod = pod_or_skip!();
@@ -155,7 +155,7 @@ fn foreign_rules_that_take_packets_first_are_said_by_apply() {
         let verified: serde_json::Value = serde_json::from_str(&verified.stdout).unwrap();
         assert_eq!(json["warnings"], verified["warnings"], "{what}");
         assert_eq!(json["warnings"].as_array().unwrap().len(), 1, "{what}");
-        // Without it nothing is said.
+        // Without the redirection there is no warning.
         let clean = match what {
             "sidecar" => weir(&["clean", "--netns", &ns]),
             _ => weir(&["clean", "ambient", "--netns", &ns]),

@@ -6,12 +6,12 @@ use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
 use weir_netlink::{Netns, Owner};
 
-/// What a container runtime maps: the pod's users are others of the node's.
+/// The mapping that a container runtime writes: the users of the pod are other users of the node.
 const USERS: &str = "0 100000 65536";
-/// What an ordinary user can map: one user.
+/// The only mapping that an ordinary user may write: a single user.
 const ONE_USER: &str = "0 0 1";
 
-/// Something that lives in user and network namespaces of its own and ends with the test.
+/// A process in user and network namespaces of its own, which ends with the test.
 struct Pod {
     process: Child,
     netns: Netns,
@@ -36,7 +36,7 @@ impl Pod {
         Self { process, netns }
     }
 
-    /// Runs a tool as the pod's own root would.
+    /// Runs a tool as root of the pod.
     fn inside(&self, command: &[&str]) -> String {
         let out = Command::new("nsenter")
             .arg(format!("--target={}", self.process.id()))
@@ -62,7 +62,7 @@ impl Pod {
 
     fn legacy_rules(&self) -> String {
         let saved = self.inside(&["iptables-legacy-save", "-t", "nat"]);
-        // Comments hold the time.
+        // Comments contain the time.
         let rules = saved.lines().filter(|line| !line.starts_with('#'));
         rules.map(|line| format!("{line}\n")).collect()
     }
@@ -105,7 +105,7 @@ fn nf_tables_is_chosen_and_verified() {
     }
 }
 
-/// The kernel takes rules that match users only from inside of the pod's user namespace, and a child goes there.
+/// The kernel accepts rules that match users only from the pod's user namespace, which a child process enters.
 #[test]
 fn legacy_tables_are_written_from_inside() {
     let pod = pod_or_skip!(USERS);
@@ -137,7 +137,7 @@ fn legacy_tables_are_written_from_inside() {
     assert!(!left.contains("ISTIO") && left.contains(rule), "{left}");
 }
 
-/// Root of the pod may trace what enters its user namespace, and the child has a copy of weir's memory.
+/// The child has a copy of weir's memory, and root of the pod may trace processes that enter its user namespace.
 #[test]
 fn the_pod_cannot_look_into_the_child() {
     let pod = pod_or_skip!(USERS);
@@ -159,7 +159,7 @@ fn the_pod_cannot_look_into_the_child() {
     assert!(shut.is_some() && shut < entered, "{calls}");
 }
 
-/// The proxy's user does not exist in such a pod, and a rule cannot name it.
+/// The user of the proxy does not exist in such a pod, so no rule can match it.
 #[test]
 fn users_that_the_pod_does_not_have_are_refused() {
     let pod = pod_or_skip!(ONE_USER);
@@ -172,7 +172,7 @@ fn users_that_the_pod_does_not_have_are_refused() {
     assert!(!pod.legacy_rules().contains("ISTIO"));
 }
 
-/// Upstream's installer ran in the pod and used legacy tables: they stay in use.
+/// Upstream's installer ran in the pod and used legacy tables: weir keeps them in use.
 #[test]
 fn what_the_pod_wrote_stays_in_legacy_tables() {
     let pod = pod_or_skip!(USERS);
@@ -194,7 +194,7 @@ fn what_the_pod_wrote_stays_in_legacy_tables() {
     );
 }
 
-/// Rules know the proxy by its number in the pod, and so must the probe's sockets.
+/// Rules match the proxy by its user ID in the pod, so the sockets of the probe need that ID as well.
 #[test]
 fn run_validation_probes_as_the_proxy_of_the_pod() {
     for engine in ["nft", "xtables"] {

@@ -1,4 +1,4 @@
-//! The container image of `ci/image`, and the manifests that name it.
+//! The container image of `ci/image`, and the manifests that refer to it.
 // matrix: none: makes files and asks no kernel
 
 use serde_json::Value;
@@ -11,7 +11,7 @@ use weir_core::settings::TABLE;
 const MANIFEST: &str = include_str!("../../deploy/weir.yaml");
 const VALUES: &str = include_str!("../../deploy/values.yaml");
 
-/// A directory that goes away with this value.
+/// A directory that is deleted with this value.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -48,7 +48,7 @@ fn json(path: &Path) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The file of a descriptor, which must have the size and the digest that it says.
+/// The file of a descriptor. Checks its size and digest.
 fn blob(layout: &Path, descriptor: &Value) -> PathBuf {
     let digest = descriptor["digest"]
         .as_str()
@@ -62,7 +62,7 @@ fn blob(layout: &Path, descriptor: &Value) -> PathBuf {
     path
 }
 
-/// Paths and sizes of all files below, sorted.
+/// Paths and sizes of all files below `root`, sorted.
 fn files(root: &Path) -> Vec<(String, u64)> {
     let listing = good(
         "find",
@@ -150,7 +150,7 @@ fn the_image_is_small_whole_and_the_same_again() {
         "usr/share/doc/weir/sbom.cdx.json",
     ];
     assert_eq!(names, wanted);
-    // "weir" and "install-cni" are one file.
+    // "weir" and "install-cni" are the same file.
     let sizes = files
         .iter()
         .filter(|(name, _)| name != "usr/local/bin/weir");
@@ -189,7 +189,7 @@ fn of_kind<'a>(documents: &'a [Value], kind: &str) -> &'a Value {
     documents.iter().find(|d| d["kind"] == kind).expect(kind)
 }
 
-/// Every variable that the manifest sets is a setting, and every directory is where the agent looks for it.
+/// Every variable in the manifest is a setting, and the agent reads every directory where the manifest mounts it.
 #[test]
 fn the_manifest_fits_the_agent() {
     let documents = documents();

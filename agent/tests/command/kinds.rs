@@ -1,12 +1,12 @@
-//! Several redirections of different kinds in one namespace: each is in sync, and none changes what is of another one or of
-//! another program.
+//! Several redirections of different kinds in one namespace: each is in sync, and none changes objects of another one or of another
+//! program.
 // matrix: newest
 
 use crate::support::{Run, TempFile, config, inside, path, settle, weir};
 use serde_json::json;
 use weir_netlink::Netns;
 
-/// A kind with its engine, as arguments of the commands.
+/// A kind of redirection with its engine, as arguments of the commands.
 pub(crate) struct Kind {
     name: &'static str,
     engine: &'static str,
@@ -27,7 +27,7 @@ impl Kind {
             _ => args.extend(["--config", self.file.path(), "--engine", self.engine]),
         }
         if (self.name, verb) == ("node-ambient", "apply") {
-            // Both compare bits of marks of the other one: these do not have the same meaning to both.
+            // Both redirections match bits of the marks that the other one sets, with different meanings.
             args.push("--force");
         }
         weir(&args)
@@ -35,7 +35,7 @@ impl Kind {
 
     pub(crate) fn done(&self, verb: &str, pod: &Netns) {
         let run = self.run(verb, pod);
-        // All of it is there; the other one takes some packets first, and that is not shown as good.
+        // The rules are complete, but the other redirection takes some packets first, so `verify` reports a conflict.
         let is_told = run.stdout.starts_with("conflict: ")
             || run
                 .stdout
@@ -58,7 +58,7 @@ pub(crate) fn sidecar(engine: &'static str, v6: bool) -> Kind {
     Kind {
         name: "sidecar",
         engine,
-        // Rules of its own in built-in chains, too.
+        // These settings also add rules to built-in chains.
         file: config(&json!({
             "inbound_interception_mode": "TPROXY",
             "drop_invalid": true,
@@ -70,7 +70,7 @@ pub(crate) fn sidecar(engine: &'static str, v6: bool) -> Kind {
     }
 }
 
-/// By this table instead of its own.
+/// The routes go into this table instead of the table of the mode.
 pub(crate) fn sidecar_by_table(table: &str) -> Kind {
     Kind {
         name: "sidecar",
@@ -91,7 +91,7 @@ pub(crate) fn in_pod(engine: &'static str, v6: bool) -> Kind {
     }
 }
 
-/// At a node without a proxy, with numbers that nothing else there has.
+/// Ambient mode of a node without a proxy, with marks and tables that nothing else there uses.
 fn at_node(engine: &'static str) -> Kind {
     let request = json!({
         "marks": {
@@ -120,7 +120,7 @@ pub(crate) fn ip(pod: &Netns, args: &str) -> String {
     inside(pod, "ip", &args.split_whitespace().collect::<Vec<_>>())
 }
 
-/// Another program's routes in the table of ambient mode. They do not take its packets.
+/// Another program's routes in the table of ambient mode. They do not match packets of ambient mode.
 fn foreign_routes(pod: &Netns) {
     ip(
         pod,
@@ -133,7 +133,7 @@ fn foreign_routes(pod: &Netns) {
     ip(pod, "route add local 198.51.100.8 dev lo table 100");
 }
 
-/// Everything there is, but for numbers of packets, and for legacy tables without rules, which the kernel keeps.
+/// The complete state, without packet counters and without empty legacy tables, which the kernel never removes.
 pub(crate) fn state(pod: &Netns) -> String {
     settle(pod);
     let mut text = inside(pod, "nft", &["-a", "list", "ruleset"]);
@@ -170,7 +170,7 @@ pub(crate) fn state(pod: &Netns) -> String {
     words.collect::<Vec<_>>().join("\n")
 }
 
-/// `first`, then `second` beside it, which goes again.
+/// Installs `first`, then `second` beside it, and removes `second` again.
 fn beside(pod: &Netns, first: &Kind, second: &Kind) {
     let what = format!("{} beside {}", second.what(), first.what());
     foreign_routes(pod);
@@ -181,7 +181,7 @@ fn beside(pod: &Netns, first: &Kind, second: &Kind) {
     first.done("apply", pod);
     let alone = state(pod);
     assert_ne!(alone, nothing, "{what}");
-    // There is nothing to be removed yet.
+    // There is nothing to remove yet.
     second.done("clean", pod);
     assert_eq!(state(pod), alone, "{what}: cleaned first");
 
@@ -213,7 +213,7 @@ fn beside(pod: &Netns, first: &Kind, second: &Kind) {
     assert_eq!(state(pod), nothing, "{what}: all cleaned");
 }
 
-/// Every pair of kinds, in both orders, by each engine.
+/// Every pair of kinds, in both orders, with each engine.
 fn every_pair(v6: bool, first_engine: &'static str) {
     let kinds = |engine| [sidecar(engine, v6), in_pod(engine, v6), at_node(engine)];
     for first in kinds(first_engine) {

@@ -1,4 +1,4 @@
-//! Routes and policy rules that several redirections of one namespace use, and those of other programs in the same tables.
+//! Routes and policy rules that several redirections of one namespace share, and those of other programs in the same tables.
 // matrix: newest
 
 use crate::kinds::{Kind, in_pod, ip, sidecar, sidecar_by_table, state};
@@ -10,7 +10,7 @@ use weir_netlink::route::Routing;
 const RULE: &str = "rule add fwmark 0x111/0xfff pref 32764 lookup 100";
 const ROUTE: &str = "route add local default dev lo table 100";
 
-/// They have the effect of ours, and another number or no policy rule that upstream writes.
+/// The foreign routes have the effect of weir's. They differ in the protocol number, or have no policy rule of upstream beside them.
 #[test]
 fn default_routes_of_other_programs_stay() {
     let pod = pod_or_skip!();
@@ -26,7 +26,7 @@ fn default_routes_of_other_programs_stay() {
     assert_eq!(state(&pod), before);
 }
 
-/// The rule shows that the route is upstream's, too.
+/// The policy rule beside the route shows that upstream wrote the route as well.
 #[test]
 fn routing_of_upstream_is_adopted_and_goes() {
     let pod = pod_or_skip!();
@@ -72,7 +72,7 @@ fn a_route_of_two_redirections_goes_with_the_last_one() {
     }
 }
 
-/// With the numbers that both have by default each would lead the other one's packets astray.
+/// With the default numbers of both modes, each one's policy rule would lead the packets of the other into its own table.
 #[test]
 fn in_a_pod_and_at_a_node_with_the_same_numbers_is_refused() {
     let pod = pod_or_skip!();
@@ -101,7 +101,7 @@ fn in_a_pod_and_at_a_node_with_the_same_numbers_is_refused() {
     assert_eq!(at_node("clean").code, 0);
 }
 
-/// A node with a proxy, in whose namespace there is another redirection.
+/// A node with a proxy whose network namespace contains another redirection.
 struct Node {
     host: Netns,
     proxy: Netns,
@@ -136,7 +136,7 @@ impl Node {
         assert_eq!(run.code, 0, "{verb}: {run:?}");
     }
 
-    /// What of the proxy's namespace does not change by itself: the kernel gives links addresses some time later.
+    /// The stable state of the proxy's namespace: the kernel adds link-local addresses and routes some time later.
     fn state(&self) -> String {
         let lines = state(&self.proxy);
         let is_own = |line: &&str| !line.contains("fe80") && !line.contains("ff00");
@@ -151,7 +151,7 @@ fn beside_a_proxy(kind: &Kind, default: Option<&str>) {
         ip(&node.proxy, route);
     }
     let nothing = node.state();
-    // First the proxy's redirection, then the other one; and the reverse.
+    // First the proxy's redirection, then the other one; after that in the reverse order.
     node.done("apply");
     let alone = node.state();
     kind.done("apply", &node.proxy);

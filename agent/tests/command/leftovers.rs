@@ -1,5 +1,4 @@
-//! What upstream's installer left by way of the real `iptables-nft`: found, replaced, removed; the rest of
-//! those tables stays.
+//! The rules that upstream's installer wrote with the real `iptables-nft` are found, replaced and removed; the rest of those tables stays.
 
 use crate::support::{TempFile, config, inside, path, tproxy, weir};
 use serde_json::json;
@@ -14,7 +13,7 @@ const TOOLS: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// Other people's rules, with counters that stand for live ones.
+/// Rules of another writer, with counters that differ from zero.
 const FOREIGN: &str = "
 *nat
 :PREROUTING ACCEPT [0:0]
@@ -36,7 +35,7 @@ COMMIT
 COMMIT
 ";
 
-/// Rules of legacy text, loaded by the real tools into nf_tables after what is there.
+/// Adds rules in the notation of `iptables-save` to nf_tables with the real tools.
 fn load(pod: &Netns, file: &str) {
     let planned = weir(&["plan", "sidecar", "--config", file, "--engine", "xtables"]);
     assert_eq!(planned.code, 0, "{}", planned.stderr);
@@ -57,7 +56,7 @@ fn load_foreign(pod: &Netns) {
     }
 }
 
-/// What the tools list, with counters and without dates.
+/// The output of the tools, with counters and without dates.
 fn saved(pod: &Netns) -> String {
     let texts = TOOLS.map(|(.., save)| inside(pod, save, &["--counters"]));
     let lines = texts
@@ -67,7 +66,7 @@ fn saved(pod: &Netns) -> String {
     lines.map(|l| format!("{l}\n")).collect()
 }
 
-/// The handles too, so that a rule that goes and comes is found.
+/// Also lists the handles, to detect a rule that was removed and added again.
 fn handles(pod: &Netns) -> String {
     let tables = ["nat", "filter"]
         .iter()
@@ -102,7 +101,7 @@ fn apply_replaces_what_iptables_nft_left() {
 
         let applied = weir(&with("apply"));
         assert_eq!(applied.code, 0, "{}", applied.stderr);
-        // The new rules are there before the old ones go.
+        // The new rules are installed before the old ones are removed.
         let lines: Vec<&str> = applied.stdout.lines().collect();
         let last_old = lines
             .iter()
@@ -141,7 +140,7 @@ fn clean_removes_what_iptables_nft_left() {
     assert_eq!(weir(&["clean", "--netns", &ns]).stdout, "unchanged\n");
 }
 
-/// A removal that comes too late reads again: neither side loses a rule.
+/// If another writer changes the ruleset first, the removal reads it again: neither side loses a rule.
 #[test]
 fn another_writer_loses_nothing() {
     let pod = legacy_pod_or_skip!();
@@ -169,8 +168,9 @@ fn another_writer_loses_nothing() {
     assert_eq!(left.matches("--dport").count(), 60, "{left}");
 }
 
-/// Chains that call each other, in a table that holds nothing else; rules of built-in chains that are no
-/// jumps do not say whose they are.
+/// Removes chains that call each other, in a table that contains nothing else.
+///
+/// A rule of a built-in chain that is no jump does not show who wrote it.
 #[test]
 fn tables_and_other_people_s_rules_are_left() {
     let pod = legacy_pod_or_skip!();
@@ -192,13 +192,13 @@ fn tables_and_other_people_s_rules_are_left() {
     assert!(inside(&pod, "nft", &["list", "tables"]).contains("table inet istio-proxy-mangle"));
 }
 
-/// With the plan that made them, they say whose they are: as in legacy tables.
+/// With the plan they can be recognized, as in legacy tables.
 #[test]
 fn plain_rules_of_builtin_chains_go_with_the_plan_that_names_them() {
     let pod = legacy_pod_or_skip!();
     let ns = path(&pod);
     load_foreign(&pod);
-    // Equal to a rule of the plan, and there before it.
+    // This foreign rule equals one of the plan, and precedes it.
     let twin = ["-t", "mangle", "-A", "OUTPUT", "-o", "net1", "-j", "RETURN"];
     inside(&pod, "iptables-nft", &twin);
     let rules = |text: &str| -> Vec<String> {
@@ -219,7 +219,7 @@ fn plain_rules_of_builtin_chains_go_with_the_plan_that_names_them() {
     let cleaned = weir(&on);
     assert_eq!(cleaned.code, 0, "{}", cleaned.stderr);
     assert_eq!(rules(&saved(&pod)), foreign);
-    // Without a chain of upstream's the twin is another writer's.
+    // Without a chain of upstream beside it, the twin belongs to another writer.
     assert_eq!(weir(&on).stdout, "unchanged\n");
     assert_eq!(rules(&saved(&pod)), foreign);
 }

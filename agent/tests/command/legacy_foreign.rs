@@ -1,5 +1,6 @@
-//! Rules in built-in chains of legacy tables: ours go without being asked for by name, others' stay, however much
-//! they look like ours.
+//! Rules in built-in chains of legacy tables: weir removes its own without being given the configuration.
+//!
+//! Rules of other writers stay, even if they equal rules of weir.
 
 use crate::support::{TempFile, config, inside, path, weir};
 use serde_json::json;
@@ -7,7 +8,7 @@ use weir_netlink::Netns;
 
 const TOOLS: [&str; 2] = ["iptables-legacy", "ip6tables-legacy"];
 
-/// Other people's rules, with counters that stand for live ones. Most equal rules of ours.
+/// Rules of other writers, with counters that differ from zero. Most of them equal rules of weir.
 const FOREIGN: &str = "
 *nat
 :PREROUTING ACCEPT [1:100]
@@ -47,7 +48,7 @@ fn each_tool(pod: &Netns, rules: &[&str]) {
     }
 }
 
-/// What the tools list, with counters and without dates.
+/// The output of the tools, with counters and without dates.
 fn saved(pod: &Netns) -> String {
     let texts = TOOLS.map(|t| inside(pod, &format!("{t}-save"), &["--counters"]));
     let lines = texts
@@ -57,7 +58,7 @@ fn saved(pod: &Netns) -> String {
     lines.map(|l| format!("{l}\n")).collect()
 }
 
-/// Everything that puts rules other than jumps into built-in chains.
+/// A configuration with every option that adds rules other than jumps to built-in chains.
 fn everything(interfaces: &str) -> TempFile {
     config(&json!({
         "inbound_interception_mode": "TPROXY",
@@ -81,7 +82,7 @@ fn clean_leaves_the_tables_as_they_were_without_knowing_the_configuration() {
     let file = everything("net1,net2");
     let applied = sidecar("apply", &pod, &file);
     assert_eq!(applied.code, 0, "{}", applied.stderr);
-    // More of them come later, before ours and behind them.
+    // Foreign rules that are added later, before and after the rules of weir.
     let later = [
         "-t nat -I PREROUTING 1 -i net2 -j RETURN",
         "-t nat -A PREROUTING -i net2 -j RETURN",
@@ -101,7 +102,7 @@ fn clean_leaves_the_tables_as_they_were_without_knowing_the_configuration() {
     assert_eq!(again.stdout, "unchanged\n");
 }
 
-/// No redirection has chains in `filter`: what has such a name there is another program's.
+/// No redirection has chains in `filter`: a chain with such a name belongs to another program.
 #[test]
 fn chains_of_the_filter_table_stay_whatever_they_are_called() {
     let pod = legacy_pod_or_skip!();
@@ -112,7 +113,7 @@ fn chains_of_the_filter_table_stay_whatever_they_are_called() {
     ];
     each_tool(&pod, &chains);
     let before = saved(&pod);
-    // Not taken for rules of ours, which would decide about the engine.
+    // Weir does not take these chains for its own, so they do not affect the choice of the engine.
     let file = everything("net1");
     let (ns, of) = (path(&pod), file.path());
     let on = ["sidecar", "--config", of, "--netns", &ns, "--engine"];
@@ -147,7 +148,7 @@ fn another_configuration_takes_the_place_of_the_first() {
     assert_eq!(saved(&pod), saved(&twin));
 }
 
-/// The real tools change a table that holds rules of ours: what is ours is still known.
+/// The real tools rewrite a table that contains rules of weir; weir still recognizes its own.
 #[test]
 fn the_sign_outlives_the_tools() {
     let pod = legacy_pod_or_skip!();
@@ -170,8 +171,8 @@ fn the_sign_outlives_the_tools() {
     assert_eq!(saved(&pod), before);
 }
 
-/// What upstream's installer wrote has no sign. With the configuration that made it, it goes: of each rule that
-/// equals a planned one the last.
+/// Rules of upstream's installer lack the signature of weir. A cleanup recognizes them by the configuration: of the rules that equal a
+/// planned one, it removes the last.
 #[test]
 fn a_cleanup_with_the_configuration_takes_what_upstream_made() {
     let pod = legacy_pod_or_skip!();
@@ -205,20 +206,20 @@ fn a_cleanup_with_the_configuration_takes_what_upstream_made() {
     let cleaned = sidecar("apply", &pod, &TempFile::new(&only.to_string()));
     assert_eq!(cleaned.code, 0, "{}", cleaned.stderr);
     let after = saved(&pod);
-    // The tool itself begins the counters of the policies anew.
+    // The real tool resets the counters of the policies.
     let rules = |text: &str| -> Vec<String> {
         let rules = text.lines().filter(|l| l.starts_with('['));
         rules.map(str::to_owned).collect()
     };
     assert_eq!(rules(&after), rules(&before));
     assert!(!after.contains("ISTIO"), "{after}");
-    // Without a trace of upstream what looks like its rules is somebody else's.
+    // Without a chain of upstream, rules that equal its rules belong to another writer.
     let again = sidecar("apply", &pod, &TempFile::new(&only.to_string()));
     assert_eq!(again.stdout, "unchanged\n");
     assert_eq!(saved(&pod), after);
 }
 
-/// Thousands of foreign rules in a chain of ours are one line of a report, and go as one.
+/// Thousands of foreign rules in a chain of weir are one line of the report, and weir removes them with one flush.
 #[test]
 fn a_chain_of_ours_with_very_many_foreign_rules_is_flushed() {
     let pod = legacy_pod_or_skip!();
@@ -264,13 +265,13 @@ fn a_chain_of_ours_with_very_many_foreign_rules_is_flushed() {
     assert!(!saved(&pod).contains("ISTIO"));
 }
 
-/// The redirection is there, and packets do not reach it: a pod like that is not shown as good.
+/// The redirection is complete, but packets do not reach it: `verify` fails and names the cause.
 #[test]
 fn what_keeps_packets_from_our_rules_is_named_and_no_success() {
     let pod = legacy_pod_or_skip!();
     let file = everything("net1");
     assert_eq!(sidecar("apply", &pod, &file).code, 0);
-    // Behind ours, without a verdict, or in a chain that is none of ours: no warning.
+    // No warning for foreign rules behind weir's, for rules without a verdict, and for chains that hold no rules of weir.
     each_tool(
         &pod,
         &[
@@ -283,7 +284,7 @@ fn what_keeps_packets_from_our_rules_is_named_and_no_success() {
             "-t nat -I OUTPUT -j COUNTS",
         ],
     );
-    // iptables itself refuses the policy in this table, and its restore does not.
+    // `iptables -P` refuses DROP in this table; `iptables-restore` accepts it.
     load(&pod, "*nat\n:INPUT DROP [0:0]\nCOMMIT\n");
     let verified = sidecar("verify", &pod, &file);
     assert_eq!(verified.code, 0, "{}", verified.stdout);
@@ -311,7 +312,7 @@ fn what_keeps_packets_from_our_rules_is_named_and_no_success() {
     }
 }
 
-/// The kernel lists neither a network of length 0 nor an interface that is any.
+/// The kernel lists neither a network with prefix length 0 nor an interface pattern that matches every interface.
 #[test]
 fn our_own_rules_are_not_taken_for_foreign_ones() {
     for fields in [

@@ -1,4 +1,4 @@
-//! apply, verify, show, clean: and again.
+//! apply, verify, show and clean, also repeatedly.
 
 use crate::support::{config, inside, path, tproxy, weir};
 use serde_json::{Value, json};
@@ -82,7 +82,7 @@ fn drift_is_found_named_and_healed_without_touching_the_rest() {
     let on = ["--config", file.path(), "--netns", &ns];
     assert_eq!(weir(&[&["apply", "sidecar"][..], &on].concat()).code, 0);
     let before = inside(&pod, "nft", &["list", "ruleset"]);
-    // Handles tell which rules stayed.
+    // Handles show which rules were kept.
     let handles = || {
         inside(
             &pod,
@@ -263,7 +263,7 @@ fn a_process_names_its_namespace_too() {
     let pid = child.id().to_string();
     let file = config(&json!({}));
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
-    // Until nsenter has entered, the process is in our own namespace, which is refused.
+    // Until nsenter has entered the namespace, the process is in the namespace of the test, which weir refuses.
     let run = loop {
         let run = weir(&["apply", "sidecar", "--config", file.path(), "--pid", &pid]);
         if run.code == 0 || std::time::Instant::now() > deadline {
@@ -276,8 +276,9 @@ fn a_process_names_its_namespace_too() {
     assert!(inside(&pod, "nft", &["list", "ruleset"]).contains("istio-proxy-nat"));
 }
 
-/// Another tool may say the same with other expressions: that is one difference, which says what differs, and not twice the
-/// same line.
+/// Another tool may encode the same rule with other expressions.
+///
+/// The report is one difference that explains this, instead of the same line twice.
 #[test]
 fn a_rule_of_another_encoding_is_named_as_that() {
     let pod = pod_or_skip!();
@@ -294,7 +295,7 @@ fn a_rule_of_another_encoding_is_named_as_that() {
         .lines()
         .find(|l| l.contains("ip daddr != 127.0.0.1 "));
     let (text, handle) = line.unwrap().trim().rsplit_once(" # handle ").unwrap();
-    // What the address needs is asked first here, and nft does not print it in either place.
+    // This rule checks the family first, for the address match. nft prints that check at neither position.
     let text = text.replace("counter packets 0 bytes 0", "counter");
     let rule = format!("meta nfproto ipv4 {text}");
     let place = format!("{} handle {handle}", chain.join(" "));

@@ -1,9 +1,9 @@
-//! As much as an intent may hold.
+//! The maximum size of an intent.
 
 use crate::support::{TempFile, config, inside, path, weir};
 use serde_json::json;
 
-/// `nft` reads the set that belongs to the rule, and what is there counts as what is desired.
+/// `nft` reads the anonymous set of the rule, and weir finds the installed rules equal to the desired ones.
 #[test]
 fn many_included_groups_are_a_set_of_their_rule() {
     let pod = pod_or_skip!();
@@ -26,7 +26,7 @@ fn many_included_groups_are_a_set_of_their_rule() {
     }
 }
 
-/// Whoever may create a pod may write this. It is refused before anything is asked of the kernel, and in no time.
+/// Any user who may create a pod may write this configuration. Weir refuses it at once, before any request to the kernel.
 #[test]
 fn more_rules_than_a_pod_may_have_are_refused() {
     let pod = pod_or_skip!();
@@ -74,8 +74,7 @@ fn more_rules_than_a_pod_may_have_are_refused() {
     }
 }
 
-/// What another program has in its own tables may be too much to be looked through. Whether it takes packets first is not
-/// known then; drift is.
+/// The tables of another program may be too large to be read. Weir then does not know whether they take packets first, but detects drift.
 #[test]
 fn drift_is_reported_and_removed_where_a_foreign_table_is_too_large_to_be_read() {
     let pod = legacy_pod_or_skip!();
@@ -84,7 +83,7 @@ fn drift_is_reported_and_removed_where_a_foreign_table_is_too_large_to_be_read()
     let run = |verb| weir(&[&[verb, "sidecar"][..], &on].concat());
     let applied = run("apply");
     assert_eq!(applied.code, 0, "{}", applied.stderr);
-    // Each takes more than 400 bytes; 16 MiB are read.
+    // A rule takes more than 400 bytes; weir reads at most 16 MiB.
     let rule = "-A OTHER -m comment --comment foreign -j RETURN\n";
     let rules = format!("*raw\n:OTHER - [0:0]\n{}COMMIT\n", rule.repeat(45_000));
     let large = TempFile::new(&rules);

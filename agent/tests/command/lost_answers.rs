@@ -1,6 +1,7 @@
-//! An exchange with the kernel that fails in the middle, once at every place: what `apply` says is what the namespace
-//! holds, and the next run mends it. `strace` makes the failures: the call is not executed, so after a commit
-//! its answer is lost.
+//! An exchange with the kernel fails in the middle, once at every call: the message of `apply` agrees with the state of the namespace, and
+//! the next run repairs it.
+//!
+//! `strace` injects the failures. It does not execute the system call, so after a commit the answer is lost.
 
 use crate::support::{inside, path, tproxy, weir};
 use std::process::Command;
@@ -25,7 +26,8 @@ pub(crate) fn held(pod: &Netns) -> String {
     rules + &legacy.concat() + &routing.map(words).concat()
 }
 
-/// `weir apply` with the Nth of these system calls of each thread failing; whether one did, its exit code and error.
+/// Runs `weir apply` while calls `n..=n + more` of these system calls fail in each thread. Returns whether one failed, the exit code and
+/// the error.
 fn apply(
     calls: &str,
     error: &str,
@@ -49,7 +51,7 @@ fn each(engine: &str, calls: &str, error: &str) {
     each_of(engine, calls, error, 0);
 }
 
-/// With so many failures more after the first one.
+/// Lets `more` further calls fail after the first one.
 fn each_of(engine: &str, calls: &str, error: &str, more: usize) {
     let file = tproxy();
     let args = |ns: &str| {
@@ -111,7 +113,7 @@ fn a_lost_answer_leaves_all_or_nothing_in_legacy_tables() {
     );
 }
 
-/// The request is not sent: once, which a second try heals, and twice in a row.
+/// Weir cannot send the request: once, so that a second attempt succeeds, and twice in a row.
 #[test]
 fn a_request_that_fails_leaves_the_namespace_as_it_was() {
     for engine in ["nft", "xtables"] {
@@ -121,7 +123,7 @@ fn a_request_that_fails_leaves_the_namespace_as_it_was() {
     }
 }
 
-/// Rules of the other engine that cannot be taken away: the new ones stay, and the error says so.
+/// Weir cannot remove the rules of the other engine: the new rules stay, and the error reports it.
 #[test]
 fn older_rules_that_stay_beside_the_new_ones_are_named() {
     let file = tproxy();
@@ -154,7 +156,7 @@ fn older_rules_that_stay_beside_the_new_ones_are_named() {
     assert!(named > 0, "no failure came after the commit");
 }
 
-/// From one call on none succeeds, so that nothing can be undone or read: what may be left is named.
+/// From one call on every call fails, so that weir can neither undo nor read anything: the error names what may be left.
 #[test]
 fn what_may_be_left_is_named_where_nothing_can_be_read() {
     let file = tproxy();

@@ -1,7 +1,9 @@
-//! The command `weir` as a user meets it: real namespaces, real kernel, the real `nft` as oracle. Also what is true of
-//! the programs as a whole: they execute nothing and need no other file. One program of tests: each would link all of weir.
+//! The command `weir` with real namespaces, the real kernel, and the real `nft` as oracle.
+//!
+//! Also properties of the programs as a whole: they execute nothing and need no other file. All tests are one program, because each program
+//! would link all of weir.
 // matrix: oldest
-// Helpers are tests, too: clippy.toml allows them the same.
+// Helpers are part of the tests: clippy.toml grants them the same exceptions.
 #![cfg(test)]
 
 #[macro_use]

@@ -1,5 +1,6 @@
-//! What upstream's installer wrote with the real tools is replaced by nf_tables of the same configuration: its rules in
-//! built-in chains go with its chains, and other people's stay.
+//! Weir replaces what upstream's installer wrote with the real tools by the nf_tables rules of the same configuration.
+//!
+//! Upstream's rules in built-in chains are removed with its chains, and foreign rules stay.
 
 use crate::support::{TempFile, inside, path, weir};
 use serde_json::Value;
@@ -17,7 +18,7 @@ const CASES: [&str; 5] = [
     "ipv6-uid-gid",
     "kube-virt-interfaces",
 ];
-/// Other people's, before upstream's: one of them equals a rule of upstream's.
+/// Foreign rules that precede upstream's; one of them equals a rule of upstream.
 const FOREIGN: &str = "
 *mangle
 :SOMEBODY - [0:0]

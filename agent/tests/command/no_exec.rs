@@ -1,11 +1,10 @@
 //! Weir executes nothing: no iptables, no nft, no ip, no nsenter.
 //!
-//! Three looks, because each has a blind spot. The sources say what we wrote, and not what a
-//! dependency does. The program file says what is linked, and not whether it is called. The
-//! trace says what one run did, and nothing about another.
+//! Three checks complement each other. The sources show what we wrote, but not what a dependency does. The program file shows what is
+//! linked, but not whether it is called. A trace shows what a single run did.
 //!
-//! One file may execute: the runner of CNI plugins, which `weir cni` is made of. One may make a process, which executes
-//! nothing: see `source`.
+//! Two files are exceptions. The runner of CNI plugins, which `weir cni` consists of, may execute programs. Another one may fork a process
+//! that executes nothing: see `source`.
 // matrix: newest
 
 mod elf;
@@ -15,14 +14,14 @@ mod trace;
 
 use std::path::{Path, PathBuf};
 
-/// The top of the repository.
+/// The root of the repository.
 fn top() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// `weir-cni` of the same build as the `weir` that is tested.
+/// `weir-cni` of the same build as the tested `weir`.
 ///
-/// `None`, with the reason printed, where only this package was built.
+/// Prints the reason and returns `None` if only this package was built.
 fn plugin() -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_BIN_EXE_weir")).with_file_name("weir-cni");
     if path.exists() {
