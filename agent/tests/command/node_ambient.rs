@@ -1,4 +1,4 @@
-//! `weir plan|apply|verify|clean node-ambient` beside objects of others with the same numbers.
+//! `weir plan|apply|verify|clean node-ambient` beside objects of other writers with the same numbers.
 // matrix: every
 
 use crate::support::{Run, TempFile, path, weir, weir_with};
@@ -10,7 +10,7 @@ use weir_netlink::route::{AddressFamily, PolicyRule, Route, Routing};
 fn collisions_are_shown_first_and_refused_without_force() {
     let netns = pod_or_skip!();
     let routing = Routing::open_in(&netns).unwrap();
-    // As of a network plugin that has these numbers, too.
+    // A network plugin could use the same mark and table.
     let foreign = PolicyRule::mark(AddressFamily::V4, 0x200, 7).at(9);
     routing.add_rule(&foreign).unwrap();
     let lo = routing.link("lo").unwrap().index;
@@ -60,7 +60,7 @@ fn collisions_are_shown_first_and_refused_without_force() {
     let forced = run("apply", &["--force"]);
     assert_eq!(forced.code, 0, "{forced:?}");
     assert_ne!(state(), before);
-    // Packets of pods to that network take the foreign route.
+    // The foreign route takes packets of pods to that network.
     let verified = run("verify", &[]);
     assert_eq!(verified.code, 1, "{verified:?}");
     let line = "192.0.2.0/24 dev #1 table 101";
@@ -106,7 +106,7 @@ fn programs_instead_of_rules() {
     let verified = run("verify", &config, &["--engine", "ebpf"]);
     assert_eq!(verified.code, 0, "{verified:?}");
     assert!(verified.stdout.contains("nothing differs"), "{verified:?}");
-    // What is in use is compared, and stays.
+    // `auto` compares with the engine in use, and keeps it.
     for (verb, is_so) in [("verify", "nothing differs"), ("apply", "")] {
         let same = run(verb, &config, &["--engine", "auto"]);
         assert_eq!(same.code, 0, "{same:?}");
@@ -114,7 +114,7 @@ fn programs_instead_of_rules() {
     }
     let folders = || std::fs::read_dir(mounted.path().join("weir/v2")).unwrap();
     assert_eq!(folders().count(), 1);
-    // Rules instead: the programs' maps go.
+    // After the change to rules, the maps of the programs are removed.
     let applied = run("apply", &config, &["--engine", "nft"]);
     assert_eq!(applied.code, 0, "{applied:?}");
     assert_eq!(folders().count(), 0);
@@ -126,7 +126,7 @@ fn programs_instead_of_rules() {
     assert_eq!(folders().count(), 0);
 }
 
-/// The configuration of a node with this namespace of a proxy, to which a link is made.
+/// The configuration of a node with a proxy in the namespace `proxy`, with a link to it.
 fn with_proxy(netns: &Netns, proxy: &Netns) -> TempFile {
     let node = Routing::open_in(netns).unwrap();
     let inner = Routing::open_in(proxy).unwrap();
@@ -143,7 +143,7 @@ fn with_proxy(netns: &Netns, proxy: &Netns) -> TempFile {
     ))
 }
 
-/// The node's side was cleaned alone, without the configuration or by a command that was killed: the proxy's side is cleaned later.
+/// The proxy's namespace is cleaned after the node's, because the first `clean` had no configuration or was killed.
 // matrix: newest
 #[test]
 fn the_proxys_namespace_is_cleaned_after_the_nodes() {
@@ -180,8 +180,9 @@ fn the_proxys_namespace_is_cleaned_after_the_nodes() {
     assert_eq!(run("clean", &known), "nothing to remove\n");
 }
 
-/// bpf(2) fails as under a seccomp filter or lockdown, and as in a kernel without it; no bpf file system is mounted: the reason is named,
-/// nothing is changed, and the same command with rules works.
+/// bpf(2) fails as it does under a seccomp filter or lockdown, and as in a kernel without it; or no bpf file system is mounted.
+///
+/// The error names the reason, nothing is changed, and the same command with rules works.
 // matrix: newest
 #[test]
 fn what_programs_lack_is_named_and_nothing_is_changed() {
@@ -231,7 +232,7 @@ fn what_programs_lack_is_named_and_nothing_is_changed() {
     }
 }
 
-/// What keeps programs does not keep rules; a file system that cannot be asked is not taken for none.
+/// `clean` removes rules without a bpf file system. A path that cannot be read does not count as the absence of one.
 // matrix: newest
 #[test]
 fn clean_removes_rules_although_programs_cannot_be_looked_for() {
@@ -259,7 +260,7 @@ fn clean_removes_rules_although_programs_cannot_be_looked_for() {
     assert!(cleaned.stdout.contains("nothing to remove"), "{cleaned:?}");
 }
 
-/// Whether programs capture is asked for where no engine is named: without an answer nothing is compared or written.
+/// Without `--engine` weir first finds out whether programs capture traffic; if it cannot, it neither compares nor writes anything.
 // matrix: newest
 #[test]
 fn an_engine_is_not_chosen_where_programs_cannot_be_looked_for() {
@@ -281,14 +282,14 @@ fn an_engine_is_not_chosen_where_programs_cannot_be_looked_for() {
         }
         assert_eq!((refused.stdout.as_str(), rules()), ("", before.clone()));
     }
-    // What programs left of sysctls is not known either.
+    // The sysctls that programs may have left changed are unknown, too.
     assert_eq!(run("apply", &["--engine", "nft"]).code, 1);
     assert_eq!(rules(), before);
     let planned = run("plan", &["--engine", "nft"]);
     assert!(planned.code == 0 || planned.stderr.contains("not supported"));
 }
 
-/// Each engine changes sysctls, and finds those that the other one changed: what they were before both is put back.
+/// Each engine changes sysctls that the previous engine had changed: `clean` restores the values from before both.
 // matrix: newest
 #[test]
 fn sysctls_get_back_what_they_were_before_the_engine_changed() {
@@ -354,7 +355,7 @@ fn sysctls_get_back_what_they_were_before_the_engine_changed() {
     }
 }
 
-/// Programs that are pinned in another bpf file system are neither taken for none nor left beside others.
+/// Programs that are pinned in another bpf file system are neither overlooked nor kept beside the rules of another engine.
 // matrix: newest
 #[test]
 fn programs_that_are_pinned_elsewhere_are_named() {
@@ -377,7 +378,7 @@ fn programs_that_are_pinned_elsewhere_are_named() {
         let args = ["show", "--netns", netns, "--engine", "all"];
         weir_with(&args, &[("WEIR_BPFFS", bpffs.to_str().unwrap())]).stdout
     };
-    // Without counters, and addresses that the kernel makes for links.
+    // Without packet counters, and without the link-local addresses that the kernel adds.
     let is_ours = |line: &&str| line.contains(" weir_") || line.contains("proto 119");
     let state = || {
         let shown = [&place, &inside].map(|netns| show(netns, first.path()));
@@ -391,7 +392,7 @@ fn programs_that_are_pinned_elsewhere_are_named() {
         "{before:?}"
     );
     assert!(!has("elsewhere"), "{before:?}");
-    // Named by the node's own programs, and by those of the proxy.
+    // The node's own programs show the other pins, and so do those in the proxy's namespace.
     for netns in [&place, &inside] {
         let shown = show(netns, second.path());
         assert!(shown.contains(", of weir, pinned elsewhere"), "{shown}");
@@ -421,7 +422,7 @@ fn programs_that_are_pinned_elsewhere_are_named() {
         }
     }
     assert_eq!(run("verify", first.path(), &by_programs).code, 0);
-    // The node's side alone: that of the proxy is found by the configuration.
+    // `clean` without a proxy in the configuration cleans the node's namespace alone.
     assert_eq!(run("clean", first.path(), &[]).code, 0);
     assert_eq!(run("clean", second.path(), &known).code, 1);
     assert_eq!(run("clean", first.path(), &known).code, 0);
@@ -429,7 +430,7 @@ fn programs_that_are_pinned_elsewhere_are_named() {
     assert_eq!(cleaned.stdout, "nothing to remove\n", "{cleaned:?}");
 }
 
-/// Which place is meant, and what to do about it.
+/// The error names the path and the remedy.
 // matrix: newest
 #[test]
 fn a_bpf_file_system_that_is_not_there_is_told_with_its_variable() {
@@ -448,7 +449,7 @@ fn a_bpf_file_system_that_is_not_there_is_told_with_its_variable() {
     for words in ["/nonexistent", "WEIR_BPFFS", "mount -t bpf bpf"] {
         assert!(missing.stderr.contains(words), "{words}: {missing:?}");
     }
-    // Empty is as not set.
+    // An empty variable counts as unset.
     let [empty, unset] = [&[("WEIR_BPFFS", "")][..], &[]].map(|all| weir_with(&plan, all));
     assert_eq!((empty.code, empty.stderr), (unset.code, unset.stderr));
 }

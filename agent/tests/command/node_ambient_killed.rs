@@ -1,4 +1,4 @@
-//! `weir apply node-ambient` and `weir clean node-ambient`, killed between any two steps, and where something cannot be read.
+//! `weir apply node-ambient` and `weir clean node-ambient` are killed between any two steps, or cannot read something.
 // matrix: newest
 
 use crate::support::{Run, TempFile, path, weir};
@@ -57,7 +57,7 @@ impl Scene {
         weir(&[&args, more].concat())
     }
 
-    /// Each request to the kernel is held up, so that there is time between the steps; false: it ended before.
+    /// Starts a command, delays each of its requests to the kernel, and kills it after a time. Returns false if it succeeded before.
     fn killed(&self, verb: &str, more: &[&str], after: Duration) -> bool {
         let started = Command::new("strace")
             .args(["-D", "-f", "-qq", "-e", "trace=sendto", "-e"])
@@ -69,7 +69,7 @@ impl Scene {
             .stderr(Stdio::null())
             .spawn();
         let mut child: Child = started.expect("strace is needed here");
-        // A tracer whose process is killed before it follows it waits for ever.
+        // strace waits forever if the process is killed before strace has attached to it.
         let program = Path::new(env!("CARGO_BIN_EXE_weir"))
             .canonicalize()
             .unwrap();
@@ -86,7 +86,7 @@ impl Scene {
         !child.wait().unwrap().success()
     }
 
-    /// The socket of this number fails, counted in each thread.
+    /// Lets the socket with this number, counted in each thread, fail.
     fn failed(&self, verb: &str, number: usize) -> bool {
         let run = Command::new("strace")
             .args(["-f", "-qq", "-e", "trace=socket", "-e"])
@@ -97,7 +97,7 @@ impl Scene {
         !run.expect("strace is needed here").status.success()
     }
 
-    /// All that it changes.
+    /// Everything that the commands change.
     fn state(&self) -> String {
         let of = |netns: &Netns| {
             let routing = Routing::open_in(netns).unwrap();
@@ -105,7 +105,7 @@ impl Scene {
             let rules = routing.rules().unwrap();
             let rules: Vec<String> = rules.iter().map(ToString::to_string).collect();
             let shown = weir(&["show", "--netns", &path(netns), "--engine", "all"]);
-            // The kernel gives links addresses of their own when it likes, and legacy tables stay, without rules.
+            // The kernel adds link-local addresses at any time, and never removes empty legacy tables.
             let is_rest = |line: &str| {
                 let table = ["*", "COMMIT", "# ip"]
                     .iter()
@@ -156,7 +156,7 @@ fn ready(node: &Netns, number: u8) -> Netns {
     netns
 }
 
-/// The moments of a command that is killed, until one ends before.
+/// Delays after which a command is killed; the test ends with the first command that succeeded before its delay.
 fn moments() -> impl Iterator<Item = Duration> {
     (0..40).map(|n| Duration::from_millis(70 * n))
 }
@@ -202,7 +202,7 @@ fn killed_at_any_moment_the_next_apply_completes_it_and_the_next_clean_removes_i
     }
 }
 
-/// What cannot be read is not taken for something that is not there.
+/// Weir does not take an object that it cannot read for one that is absent.
 #[test]
 fn where_something_cannot_be_read_nothing_is_forgotten() {
     for engine in ["nft", "xtables"] {
@@ -215,7 +215,7 @@ fn where_something_cannot_be_read_nothing_is_forgotten() {
         let mut counts = [0, 0];
         for number in 1..=8 {
             assert_eq!(apply().code, 0);
-            // Another engine must not be chosen, nor the values of sysctls be lost.
+            // Weir must neither choose another engine nor lose the original values of sysctls.
             counts[0] += usize::from(scene.failed("apply", number));
             let has_failed = scene.failed("clean", number);
             counts[1] += usize::from(has_failed);

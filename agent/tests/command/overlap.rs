@@ -1,6 +1,7 @@
-//! Two commands at once in one namespace. The first is stopped at each place of its exchange with the kernel, the second
-//! runs there to its end, and the first goes on: if both report success, the result of one of them stands, whole.
-//! `strace` stops it: with `SIGSTOP`, after the Nth of these system calls.
+//! Two commands run at once in one namespace.
+//!
+//! The first is stopped at each of its exchanges with the kernel, the second runs to its end, and the first continues. If both report
+//! success, the complete result of one of them is in force. `strace` stops the first with `SIGSTOP` after the Nth of these system calls.
 
 use crate::lost_answers::held;
 use crate::rights::not_first_user_namespace;
@@ -10,15 +11,15 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use weir_netlink::Netns;
 
-/// Calls that read or change something in the kernel.
+/// System calls that read or change something in the kernel.
 const CALLS: &str = "sendto,sendmsg,getsockopt,setsockopt";
 
-/// Runs `weir`, and `meanwhile` after its Nth of these calls; whether it came to that, and its exit code.
+/// Runs `weir`, and `meanwhile` after the Nth of these calls. Returns whether there was such a call, and the exit code.
 fn stopped(n: usize, args: &[&str], meanwhile: impl FnOnce()) -> (bool, i32) {
     stopped_with(n, &format!("trace={CALLS}"), args, meanwhile)
 }
 
-/// The same with one more fault.
+/// Like [`stopped`], with one more fault.
 fn stopped_with(n: usize, fault: &str, args: &[&str], meanwhile: impl FnOnce()) -> (bool, i32) {
     let inject = format!("inject={CALLS}:signal=SIGSTOP:when={n}");
     let mut child = Command::new("strace")
@@ -37,7 +38,7 @@ fn stopped_with(n: usize, fault: &str, args: &[&str], meanwhile: impl FnOnce()) 
             if let Some(meanwhile) = meanwhile.take() {
                 meanwhile();
             }
-            // Each thread says that it stops, and a later one may do so at its own Nth call.
+            // Each thread reports that it stops, and a later one may stop at its own Nth call.
             let of_strace = format!("/proc/{0}/task/{0}/children", child.id());
             let weir = std::fs::read_to_string(of_strace).unwrap();
             let mut kill = Command::new("kill");
@@ -51,7 +52,7 @@ fn stopped_with(n: usize, fault: &str, args: &[&str], meanwhile: impl FnOnce()) 
     (meanwhile.is_none(), code)
 }
 
-/// The words of a command for this namespace.
+/// The arguments of a command for this namespace.
 fn words<'a>(verb: &'a str, file: &'a TempFile, engine: &'a str, ns: &'a str) -> Vec<&'a str> {
     let words = [verb, "sidecar", "--config", file.path(), "--netns", ns];
     match verb {
@@ -67,7 +68,7 @@ fn run(pod: &Netns, (verb, file, engine): Step<'_>) -> i32 {
     weir(&words(verb, file, engine, &path(pod))).code
 }
 
-/// A namespace after this command; `None` where this user may not make one.
+/// A namespace after this command. Returns `None` if this user may not create one.
 fn pod(before: Option<Step<'_>>) -> Option<Netns> {
     if let Some(reason) = not_first_user_namespace() {
         eprintln!("skipped: {reason}");
@@ -81,14 +82,14 @@ fn pod(before: Option<Step<'_>>) -> Option<Netns> {
     Some(pod)
 }
 
-/// All that there is, whatever was made first.
+/// The complete state, independent of the order in which it was created.
 fn lines(pod: &Netns) -> Vec<String> {
     let mut lines: Vec<String> = held(pod).lines().map(str::to_owned).collect();
     lines.sort_unstable();
     lines
 }
 
-/// After `before`: `first`, stopped everywhere, and `second`.
+/// Runs `before`, then `first`, stopped at each call, with `second` in between.
 fn overlap(before: Option<Step<'_>>, first: Step<'_>, second: Step<'_>) {
     let alone = |step| {
         let pod = pod(before)?;
@@ -158,8 +159,9 @@ fn rules_that_mark_have_their_routing_beside_rules_that_do_not() {
     }
 }
 
-/// The first one finds what the second has written, and fails afterwards, when it looks at legacy tables: it takes nothing
-/// back that it did not write.
+/// A failed command does not undo what another process wrote.
+///
+/// The first command finds the result of the second, and fails afterwards, when it reads legacy tables.
 #[test]
 fn what_another_process_wrote_stands_though_this_one_fails() {
     let file = config(&json!({}));
@@ -173,7 +175,7 @@ fn what_another_process_wrote_stands_though_this_one_fails() {
             let done = weir(&words(apply.0, apply.1, apply.2, &ns));
             assert_eq!(done.code, 0, "{}", done.stderr);
             has_written = done.stdout.contains("add table");
-            // It comes into being, empty.
+            // This creates the table, empty.
             inside(&pod, "iptables-legacy", &["-t", "nat", "-S"]);
         };
         let args = words(apply.0, apply.1, apply.2, &ns);

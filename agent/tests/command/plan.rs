@@ -1,4 +1,4 @@
-//! `weir plan`: text and JSON, no kernel.
+//! `weir plan`: text and JSON, without the kernel.
 // matrix: none: about values and programs, with no namespace, no rule and no kernel
 
 use crate::support::{Run, TempFile, config, inside, path, weir};
@@ -123,7 +123,7 @@ fn a_pod_that_wants_nothing_gets_nothing() {
     );
 }
 
-/// Upstream finds out whether the pod has IPv6; a configuration has to say it.
+/// Upstream's installer detects whether the pod has IPv6; a configuration must state it.
 #[test]
 fn ipv6_that_is_left_out_is_said() {
     let warned = |run: &Run, words: &str| {
@@ -150,7 +150,7 @@ fn ipv6_that_is_left_out_is_said() {
         let file = TempFile::new(&fields.to_string());
         weir(&["apply", "sidecar", "--config", file.path(), "--netns", &ns])
     };
-    // The loopback address says nothing.
+    // The loopback address does not show that the pod has IPv6.
     warned(&apply(json!({})), "");
     inside(
         &pod,
@@ -162,7 +162,7 @@ fn ipv6_that_is_left_out_is_said() {
     warned(&apply(json!({"enable_ipv6": true})), "");
 }
 
-/// As upstream fills a configuration: the user of the proxy by its name, else 1337, and the group of the same number.
+/// As upstream fills in a configuration: the user named by `ENVOY_USER`, else 1337, and the group with the same number.
 #[test]
 fn a_configuration_without_the_proxys_ids_has_them_filled() {
     for (given, variables, uid, gid) in [

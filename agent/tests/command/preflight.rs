@@ -1,5 +1,5 @@
-//! `weir preflight` on the real kernel: its answers against the real tools, what it leaves unchanged, and how
-//! it ends.
+//! `weir preflight` on the real kernel: the real tools confirm its answers, it changes nothing, and its exit codes are right.
+//! matrix: every
 // matrix: every
 
 mod batch;

@@ -1,4 +1,4 @@
-//! `weir restore` and the sets of `weir show`, with the real tools as oracles.
+//! `weir restore`, and the sets in `weir show`, with the real tools as oracles.
 
 use crate::support::{Run, TempFile, inside, path, weir, write_to};
 use std::fs::File;
@@ -52,7 +52,7 @@ add web 80
 add all pods
 ";
 
-/// Begins a program in a namespace, with a text on its stdin.
+/// Starts a program in a namespace, with a text on its stdin.
 fn begin(netns: &Netns, args: &[&str], text: &str) -> Child {
     let mut child = Command::new("nsenter")
         .arg(format!("--net={}", netns.path().display()))
@@ -92,7 +92,7 @@ fn load(netns: &Netns, program: &str, text: &str) {
     load_by(netns, &[program], text);
 }
 
-/// What is there already stays.
+/// Adds rules to the existing ones.
 pub(crate) fn load_noflush(netns: &Netns, program: &str, text: &str) {
     load_by(netns, &[program, "--noflush", "-w", "60"], text);
 }
@@ -102,8 +102,9 @@ fn load_by(netns: &Netns, command: &[&str], text: &str) {
     assert_eq!(run.code, 0, "{command:?}: {}\n{text}", run.stderr);
 }
 
-/// Without the lines that hold the date, and without what packets did in the meantime. The tools list
-/// the table first that was used last; here they are sorted.
+/// The output without the lines that contain the date, and without counters.
+///
+/// The tools list the most recently used table first; here the tables are sorted.
 pub(crate) fn rules(netns: &Netns, program: &str) -> String {
     let text = inside(netns, program, &[]);
     let lines = text.lines().filter(|l| !l.starts_with('#'));
@@ -115,7 +116,7 @@ pub(crate) fn rules(netns: &Netns, program: &str) -> String {
     tables.concat()
 }
 
-/// Entries of a hash come in no order.
+/// The kernel lists the entries of a hash in no particular order.
 fn sorted(text: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = text.lines().collect();
     lines.sort_unstable();
@@ -189,7 +190,7 @@ fn sets_of_one_namespace_are_restored_into_another_and_shown() {
     assert_eq!(json["ipset"][0]["type"], "hash:ip");
     assert_eq!(json["ipset"][0]["entries"].as_array().unwrap().len(), 2);
 
-    // The kernel has no transactions for sets, and the message says how far it came.
+    // The kernel has no transactions for sets, so the message reports how many lines were executed.
     let late = TempFile::new("create late hash:ip\ncreate pods hash:ip\n");
     let refused = weir(&["restore", "--netns", &ns, late.path()]);
     assert_eq!(refused.code, 1);
@@ -198,7 +199,7 @@ fn sets_of_one_namespace_are_restored_into_another_and_shown() {
     }
     assert!(inside(&to, "ipset", &["list", "-name"]).contains("late"));
 
-    // A rule may name them, and all engines are shown one after the other.
+    // A rule may refer to the restored sets, and `weir show` lists all engines one after the other.
     let rule = TempFile::new("*filter\n-A INPUT -m set --match-set pods src -j DROP\nCOMMIT\n");
     let args = [
         "restore",
@@ -261,7 +262,7 @@ fn a_text_that_cannot_be_used_changes_nothing() {
         inside(&pod, "ipset", &["save"]),
     );
     for (text, code, words) in [
-        // Its last line only is wrong.
+        // Only the last line is invalid.
         (
             V4.replace("15001", "port"),
             2,
@@ -361,7 +362,7 @@ fn a_test_names_every_line_that_cannot_be() {
 
 #[test]
 fn the_hosts_namespace_is_asked_for_by_name_and_locked() {
-    // For a program that runs in it, this namespace is the host's.
+    // For a program that runs in this namespace, it is the host's.
     let host = legacy_pod_or_skip!();
     let lock = TempFile::new("");
     let set = format!("XTABLES_LOCKFILE={}", lock.path());
@@ -414,7 +415,7 @@ fn clean_takes_the_flag_that_names_both_engines() {
     }
 }
 
-/// A comment and the prefix of a log may be text of any encoding: they are shown and restored byte for byte.
+/// A comment and a log prefix may be bytes of any encoding: weir shows and restores them unchanged.
 // matrix: host: searches and compares bytes by grep and cmp; how texts are encoded no kernel decides
 #[test]
 fn texts_of_any_encoding() {

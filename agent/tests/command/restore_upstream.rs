@@ -1,5 +1,6 @@
-//! Texts that upstream feeds to `iptables-restore`: abbreviated options, `* TABLE`, `-N` and all. The real tool
-//! programs the same text beside us.
+//! Texts that upstream feeds to `iptables-restore`, with abbreviated options, `* TABLE` and `-N`. The real tool loads the same text for
+//! comparison.
+//! matrix: needs WEIR_GOLDEN
 // matrix: needs WEIR_GOLDEN
 
 use crate::support::{TempFile, path, weir};
@@ -9,11 +10,11 @@ use weir_netlink::Netns;
 
 use super::restore::{feed, load_noflush, rules};
 
-/// The sets that rules of ambient mode name.
+/// The sets that rules of ambient mode match.
 const SETS: &str = "create istio-inpod-probes-v4 hash:ip family inet\n\
                     create istio-inpod-probes-v6 hash:ip family inet6\n";
 
-/// Files of both modes, or a printed skip.
+/// The files of both modes. Prints a skip if they are not available.
 fn files() -> Vec<PathBuf> {
     let Some(root) = std::env::var_os("WEIR_GOLDEN").map(PathBuf::from) else {
         eprintln!("skipped: WEIR_GOLDEN does not name the directory of the golden cases");
@@ -34,8 +35,9 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// The text without the calls that save, with numbers for names of groups; the IPv6 half begins with the first
-/// table that comes again.
+/// The text without the calls of `iptables-save`, with numbers instead of group names.
+///
+/// The IPv6 half begins with the first repeated table.
 pub(crate) fn halves(file: &Path) -> [String; 2] {
     let about = std::fs::read_to_string(file.with_extension("json")).unwrap();
     let about: Value = serde_json::from_str(&about).unwrap();
@@ -96,7 +98,7 @@ fn every_text_of_upstream_is_restored_as_the_tools_do() {
     }
 }
 
-/// What the real tool takes is taken, with the same meaning; what it refuses is refused.
+/// Weir accepts what the real tool accepts, with the same meaning, and refuses what it refuses.
 #[test]
 fn abbreviations_of_targets_are_those_of_the_real_tool() {
     let (pod, oracle) = (legacy_pod_or_skip!(), legacy_pod_or_skip!());

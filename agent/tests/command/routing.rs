@@ -1,4 +1,4 @@
-//! Addresses, policy rules and routes beside the rules: judged exactly, never taken from another writer.
+//! Addresses, policy rules and routes that accompany the rules: compared exactly, and never taken from another writer.
 
 use crate::support::{config, inside, path, settle, tproxy, weir};
 use serde_json::json;
@@ -21,7 +21,7 @@ fn on(verb: &str, file: &str, pod: &Netns) -> crate::support::Run {
     weir(&[verb, "sidecar", "--config", file, "--netns", &path(pod)])
 }
 
-/// Everything that routing holds.
+/// The complete routing state of the pod.
 fn routing(pod: &Netns) -> String {
     let listings = [
         "address",
@@ -34,7 +34,7 @@ fn routing(pod: &Netns) -> String {
     listings.map(|l| ip(pod, l)).concat()
 }
 
-/// A link `away` whose other end is down, which the kernel notices later.
+/// Adds a link `away` whose peer is down. The kernel updates the state of the carrier some time later.
 fn add_link_away(pod: &Netns) {
     ip(pod, "link add away type veth peer name there");
     ip(pod, "link set away up");
@@ -45,7 +45,7 @@ fn add_link_away(pod: &Netns) {
     }
 }
 
-/// Whether the kernel keeps who added an address (since Linux 5.18).
+/// Whether the kernel stores which protocol added an address (since Linux 5.18).
 fn keeps_owners(pod: &Netns) -> bool {
     let found = Routing::open_in(pod).unwrap().addresses().unwrap();
     found.iter().any(|a| a.protocol.is_some())
@@ -73,7 +73,7 @@ fn a_foreign_route_in_the_place_of_ours_is_named_and_nothing_is_changed() {
             "{text}"
         );
         assert!(text.contains("nothing is changed"), "{text}");
-        // A dry run refuses what is refused.
+        // A dry run refuses what `apply` refuses.
         let with = ["--config", file.path(), "--netns", &path(&pod), "--dry-run"];
         let dry = weir(&[&["apply", "sidecar"][..], &with].concat());
         assert_eq!((dry.code, dry.stdout.as_str()), (1, ""), "{}", dry.stderr);
@@ -87,7 +87,7 @@ fn a_foreign_route_in_the_place_of_ours_is_named_and_nothing_is_changed() {
         ip(&pod, &format!("{family} route delete {foreign}"));
         assert_eq!(on("apply", file.path(), &pod).code, 0);
         assert_eq!(on("verify", file.path(), &pod).code, 0);
-        // A route with a metric that is not better than ours is not in the way.
+        // A foreign route whose metric is not lower than weir's does not conflict.
         if family == "-4" {
             ip(&pod, "route add blackhole default table 133 metric 9");
             assert_eq!(on("verify", file.path(), &pod).code, 0);
@@ -112,7 +112,7 @@ fn a_foreign_rule_before_ours_is_drift() {
     assert_eq!(on("verify", file.path(), &pod).code, 0);
 }
 
-/// What is foreign and takes packets that our routing is for: it is named, by `apply` too, and stays.
+/// A foreign route or rule that takes packets of weir's routing stays, and both `verify` and `apply` name it.
 #[test]
 fn a_foreign_route_or_rule_that_wins_over_ours_is_named() {
     let pod = pod_or_skip!();
@@ -122,7 +122,7 @@ fn a_foreign_route_or_rule_that_wins_over_ours_is_named() {
     add_link_away(&pod);
     let quiet = routing(&pod);
     for (setup, add, named) in [
-        // More specific than the default.
+        // More specific than the default route.
         (
             "",
             "-4 route add 10.9.0.0/16 dev away table 133",
@@ -138,13 +138,13 @@ fn a_foreign_route_or_rule_that_wins_over_ours_is_named() {
             "-6 route add fd00:9::/32 dev away table 133",
             "route fd00:9::/32",
         ),
-        // For some packets, before ours.
+        // A route for some packets, which the kernel prefers to weir's.
         (
             "",
             "-4 route add default dev away table 133 tos 0x10",
             "route 0.0.0.0/0",
         ),
-        // Where no rule can be before it.
+        // No rule of weir can precede priority 0.
         (
             "",
             "-4 rule add fwmark 0x539 lookup 77 priority 0",
@@ -168,7 +168,7 @@ fn a_foreign_route_or_rule_that_wins_over_ours_is_named() {
         }
         assert_eq!(on("verify", file.path(), &pod).code, 0, "{add}");
     }
-    // What takes nothing away is nothing to speak of.
+    // Routes and rules that take no packets are not mentioned.
     for add in [
         "-4 route add local 10.9.0.0/16 dev lo table 133",
         "-4 rule add lookup 77 priority 5",
@@ -187,14 +187,14 @@ fn a_foreign_route_or_rule_that_wins_over_ours_is_named() {
     assert_eq!(routing(&pod), sync);
 }
 
-/// A rule that another writer added since ours: as a new one, ours is put before it.
+/// If another writer adds a rule after weir did, weir adds its own again in front of it.
 #[test]
 fn a_foreign_rule_that_wins_over_ours_is_overtaken() {
     let pod = pod_or_skip!();
     let file = tproxy();
     add_link_away(&pod);
     for (setup, add, named) in [
-        // Of the same selector, and of one that every packet meets.
+        // A rule with the same selector, and a rule without a selector.
         (
             "",
             "-4 rule add fwmark 0x539 lookup 77 priority 5",
@@ -210,7 +210,7 @@ fn a_foreign_rule_that_wins_over_ours_is_overtaken() {
             "-4 rule add lookup 77 priority 1",
             "lookup 77 priority 1",
         ),
-        // Whatever the mark is, and of all marks but one.
+        // Rules without a mark, and one for all marks but one.
         (
             "",
             "-4 rule add priority 5 prohibit",
@@ -253,7 +253,7 @@ fn a_foreign_rule_that_wins_over_ours_is_overtaken() {
         );
         let applied = on("apply", file.path(), &pod);
         assert_eq!(applied.code, 0, "{add}: {}", applied.stderr);
-        // Ours that was behind is gone, what is foreign stays.
+        // The outdated rule of weir is gone, and the foreign rule stays.
         assert_eq!(count(), before, "{add}");
         let verified = on("verify", file.path(), &pod);
         assert_eq!(verified.code, 0, "{add}: {}", verified.stdout);
@@ -267,7 +267,7 @@ fn a_foreign_rule_that_wins_over_ours_is_overtaken() {
     }
 }
 
-/// An equal rule of another writer behind `main`: ours is added before that, and only ours goes.
+/// An equal rule of another writer follows the rule for `main`: weir adds its own before that, and removes only its own.
 #[test]
 fn a_twin_of_another_writer_without_effect_is_left() {
     let pod = pod_or_skip!();
@@ -283,7 +283,7 @@ fn a_twin_of_another_writer_without_effect_is_left() {
     assert_eq!(ip(&pod, "-4 rule"), before);
 }
 
-/// What has the same effect is as good as ours, and is not ours.
+/// Weir uses an object of another writer with the same effect, and leaves it in place.
 #[test]
 fn what_another_writer_added_is_used_and_left() {
     let pod = pod_or_skip!();
@@ -310,7 +310,7 @@ fn what_another_writer_added_is_used_and_left() {
     assert_eq!(inside(&pod, "nft", &["list", "ruleset"]), "");
 }
 
-/// One of ours beside an equal one of another writer: ours goes, whichever is asked first.
+/// A policy rule of weir beside an equal one of another writer: weir's is deleted, whichever precedes the other.
 #[test]
 fn clean_deletes_our_policy_rule_and_not_its_twin() {
     let pod = pod_or_skip!();
@@ -387,7 +387,7 @@ fn damaged_routing_is_found_named_and_healed() {
     }
 }
 
-/// IPv6 was on and is off now.
+/// A later configuration disables IPv6.
 #[test]
 fn nothing_of_ipv6_stays_when_it_is_switched_off() {
     for engine in ["nft", "xtables"] {
@@ -424,7 +424,7 @@ fn nothing_of_ipv6_stays_when_it_is_switched_off() {
     }
 }
 
-/// Lines of `ip monitor` until one contains this word; the word comes again and again by `make`.
+/// Returns the lines of `ip monitor` until one contains this word. Repeats `make`, which makes the kernel report it.
 fn until(lines: &Receiver<String>, word: &str, make: impl Fn()) -> Vec<String> {
     let (mut seen, begun) = (Vec::new(), Instant::now());
     while begun.elapsed() < Duration::from_secs(20) {
@@ -483,7 +483,7 @@ fn clean_deletes_a_route_before_the_rule_that_leads_to_it() {
     assert!(routes.iter().max() < rules.iter().min(), "{seen:?}");
 }
 
-/// The lines of `ip -details rule` without what every namespace has; priority and protocol are last, as we print them.
+/// The lines of `ip -details rule` without those of every namespace, with priority and protocol last, as weir prints them.
 fn rules_of_ip(pod: &Netns, family: &str) -> Vec<String> {
     let listed = ip(pod, &format!("{family} -details rule"));
     let line = |line: &str| {
@@ -502,7 +502,7 @@ fn rules_of_ip(pod: &Netns, family: &str) -> Vec<String> {
     made.map(line).collect()
 }
 
-/// Of every table, whether a rule leads there or not, and with all that changes where a packet goes.
+/// Lists the routes of every table, also if no policy rule refers to it, with every attribute that affects the path of a packet.
 #[test]
 fn routes_of_every_table_are_shown() {
     let pod = pod_or_skip!();
@@ -530,7 +530,7 @@ fn routes_of_every_table_are_shown() {
     ];
     let from = "-6 route add fd07::/64 from fd06::/64 dev d0";
     let words: Vec<&str> = from.split(' ').collect();
-    // CONFIG_IPV6_SUBTREES
+    // This needs CONFIG_IPV6_SUBTREES.
     if weir_testing::tool::tool(&pod, "ip", &words, "").is_ok() {
         expected.push("ip -6 route fd07::/64 from fd06::/64 dev d0 metric 1024 proto boot");
     }

@@ -1,4 +1,5 @@
-//! The release binaries are all that is needed: they run where there is no other file.
+//! The release binaries run in a root directory that contains no other file.
+//! matrix: every; needs WEIR_BIN_DIR
 // matrix: every; needs WEIR_BIN_DIR
 
 use std::path::{Path, PathBuf};
@@ -7,13 +8,13 @@ use weir_testing::copy_program;
 
 const CONFIG: &str = r#"{"inbound_ports_include": "*", "outbound_ip_ranges_include": "*"}"#;
 
-/// A directory that goes away with this value, also when the test fails.
+/// A directory that is deleted with this value, also if the test fails.
 struct EmptyRoot(PathBuf);
 
 impl EmptyRoot {
-    /// With the two binaries of `ci/build` and a configuration in it, and nothing else.
+    /// A directory that contains the two binaries of `ci/build` and a configuration, and nothing else.
     ///
-    /// `None`, with the reason printed, where there are no binaries or no `chroot(2)`.
+    /// Prints the reason and returns `None` if there are no binaries or if `chroot(2)` is not permitted.
     fn new(name: &str) -> Option<Self> {
         let Some(binaries) = std::env::var_os("WEIR_BIN_DIR") else {
             println!(
@@ -38,7 +39,7 @@ impl EmptyRoot {
         Some(root)
     }
 
-    /// `chroot ROOT COMMAND`, with this environment and no other.
+    /// Runs `chroot ROOT COMMAND` with exactly this environment.
     fn run(&self, command: &[&str], env: &[(&str, &str)]) -> Output {
         let mut chroot = Command::new("/usr/sbin/chroot");
         chroot.arg(&self.0).args(command);
@@ -49,7 +50,7 @@ impl EmptyRoot {
         chroot.output().expect("chroot of coreutils is needed")
     }
 
-    /// What a run that succeeds prints.
+    /// The stdout of a run that must succeed.
     fn stdout(&self, command: &[&str], env: &[(&str, &str)]) -> String {
         let output = self.run(command, env);
         let errors = String::from_utf8_lossy(&output.stderr);

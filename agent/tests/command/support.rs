@@ -1,4 +1,4 @@
-//! Runs the command and the oracle.
+//! Functions that run the command and the oracles.
 
 use ipnet::IpNet;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use weir_netlink::Netns;
 use weir_netlink::route::{LOOPBACK_IFINDEX, RT_TABLE_LOCAL, Routing};
 
-/// What a run printed and how it ended.
+/// The output and the exit code of a run.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) code: i32,
@@ -29,7 +29,7 @@ pub(crate) fn weir_with(args: &[&str], variables: &[(&str, &str)]) -> Run {
     run(command.args(args).envs(variables.iter().copied()))
 }
 
-/// Runs `weir` with something on its stdin.
+/// Runs `weir` with this stdin.
 pub(crate) fn weir_fed(args: &[&str], stdin: &[u8]) -> Run {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     let piped = || std::process::Stdio::piped();
@@ -43,7 +43,7 @@ pub(crate) fn weir_fed(args: &[&str], stdin: &[u8]) -> Run {
     ended(child.wait_with_output().unwrap())
 }
 
-/// Writes to its stdin, and closes it. A process that cannot use its arguments may have ended without reading.
+/// Writes to its stdin and closes it. A process with invalid arguments may have exited without reading.
 pub(crate) fn write_to(child: &mut std::process::Child, stdin: &[u8]) {
     match child.stdin.take().unwrap().write_all(stdin) {
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => {}
@@ -73,7 +73,7 @@ pub(crate) fn inside(netns: &Netns, program: &str, args: &[&str]) -> String {
     out.stdout
 }
 
-/// A namespace with `lo` up, or a printed skip where this user may not make one.
+/// Creates a namespace with `lo` up. Prints a skip if this user may not create one.
 macro_rules! pod_or_skip {
     () => {{
         let netns = weir_testing::namespace_or_skip!();
@@ -82,8 +82,9 @@ macro_rules! pod_or_skip {
     }};
 }
 
-/// The same where legacy tables are written: a rule names the proxy's user, which must be mapped here, and
-/// the tools want a lock that belongs to the machine.
+/// Like `pod_or_skip`, for tests that write legacy tables.
+///
+/// A rule matches the proxy's user, which must be mapped here, and the tools need a lock file that belongs to the machine.
 macro_rules! legacy_pod_or_skip {
     () => {{
         if let Some(reason) = $crate::rights::not_first_user_namespace() {
@@ -100,7 +101,7 @@ pub(crate) fn lo_up(netns: &Netns) {
     routing.set_up(lo.index).unwrap();
 }
 
-/// Waits for the routes to the addresses of `lo`: those of IPv6 the kernel adds later, from its work queue for addresses.
+/// Waits for the routes to the addresses of `lo`: the kernel adds those of IPv6 later, from a work queue.
 pub(crate) fn settle(netns: &Netns) {
     let routing = Routing::open_in(netns).unwrap();
     let begun = Instant::now();
@@ -124,7 +125,7 @@ pub(crate) fn path(netns: &Netns) -> String {
     netns.path().display().to_string()
 }
 
-/// A file that goes when it is dropped.
+/// A file that is deleted with this value.
 pub(crate) struct TempFile(PathBuf);
 
 impl TempFile {
@@ -147,7 +148,7 @@ impl Drop for TempFile {
     }
 }
 
-/// A configuration: everything captured, both families, with these fields changed.
+/// A configuration that captures everything in both families, with these fields changed.
 pub(crate) fn config(changes: &Value) -> TempFile {
     let mut config = json!({
         "proxy_uid": "1337",
@@ -161,12 +162,12 @@ pub(crate) fn config(changes: &Value) -> TempFile {
     TempFile::new(&config.to_string())
 }
 
-/// The same for transparent proxying.
+/// Like [`config`], for transparent proxying.
 pub(crate) fn tproxy() -> TempFile {
     config(&json!({ "inbound_interception_mode": "TPROXY" }))
 }
 
-/// Whether a path is there.
+/// Whether a path exists.
 pub(crate) fn exists(path: &str) -> bool {
     Path::new(path).exists()
 }

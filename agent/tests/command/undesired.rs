@@ -1,10 +1,10 @@
-//! A redirection that is there and not asked for, or no longer; and what is said about a configuration before it is applied.
+//! A redirection that nothing requests or no longer requests, and the warnings about a configuration before it is applied.
 
 use crate::support::{TempFile, config, inside, path, weir};
 use serde_json::{Value, json};
 use weir_netlink::Netns;
 
-/// A pod with these annotations and containers.
+/// The manifest of a pod with these annotations and containers.
 fn manifest(annotations: &Value, containers: &[&str]) -> TempFile {
     let containers: Vec<Value> = containers.iter().map(|c| json!({ "name": c })).collect();
     TempFile::new(
@@ -66,7 +66,7 @@ fn rules_of_a_pod_that_no_longer_asks_are_reported() {
     assert_eq!(applied.code, 0, "{}", applied.stderr);
     assert_eq!(json_of(&applied)["redirected"], true);
     assert!(applied.stderr.contains("weir clean"), "{}", applied.stderr);
-    // Those are the rules of the pod's own container.
+    // The pod's own container writes these rules.
     assert_eq!(sidecar("verify", "--pod", &by_itself, &pod).code, 0);
 
     assert_eq!(weir(&["clean", "--netns", &path(&pod)]).code, 0);
@@ -104,7 +104,7 @@ fn a_plan_says_what_is_not_as_upstream() {
     }
 }
 
-/// The redirection's own address says nothing about the pod's.
+/// The address that the redirection adds does not count as an address of the pod.
 #[test]
 fn the_passthrough_address_is_none_of_the_pod() {
     let pod = pod_or_skip!();

@@ -1,5 +1,5 @@
-//! Policy rules that lead packets without a mark into the table of the redirection, where every address is local: none is
-//! made, and one that is there is named.
+//! Policy rules that lead packets without a mark into the table of the redirection, in which every address is local: weir adds none, and
+//! names an existing one.
 
 use crate::support::{Run, config, inside, path, tproxy, weir};
 use serde_json::json;
@@ -28,7 +28,7 @@ fn a_mark_of_0_is_refused() {
     assert_eq!(ip(&pod, "rule"), before);
 }
 
-/// Such rules bear our number: an older program, or one that was changed, left them.
+/// An older version of weir, or a modified one, left such rules, which carry weir's protocol number.
 #[test]
 fn one_with_our_number_is_removed() {
     for rule in [
@@ -77,7 +77,7 @@ fn a_foreign_one_is_named_and_stays() {
         ip(&pod, &format!("rule delete {rule}"));
         assert_eq!(on("verify", file.path(), &pod).code, 0, "{rule}");
     }
-    // For other marks, and for packets of its own.
+    // Rules for other marks, and for packets that the pod itself sends.
     for rule in [
         "fwmark 0x7 lookup 133 priority 100",
         "from 192.0.2.77 lookup 133 priority 100",

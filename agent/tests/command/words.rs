@@ -1,15 +1,15 @@
-//! Names, exit codes and one-line answers, as a user meets them.
+//! Names, exit codes and one-line answers of the command.
 
 use crate::support::{TempFile, config, inside, path, tproxy, weir, weir_fed};
 use serde_json::{Value, json};
 use std::process::Command;
 use weir_netlink::Netns;
 
-/// A namespace that `ip netns` knows; it goes when this is dropped.
+/// A namespace with a name for `ip netns`, which is deleted with this value.
 struct Named(String);
 
 impl Named {
-    /// `None` where this user may not make one.
+    /// Returns `None` if this user may not create one.
     fn new() -> Option<Self> {
         let name = format!("weir-test-{}", std::process::id());
         let made = Command::new("ip").args(["netns", "add", &name]).output();
@@ -142,7 +142,7 @@ fn an_argument_that_cannot_be_used_is_2() {
     let add = weir(&[
         "cni", "add", "--conf", &conflist, "--netns", &ns, "--id", "c1",
     ]);
-    // The plugin, which does not exist, is not called for a namespace that does not.
+    // Weir reports the missing namespace without calling the plugin, which does not exist either.
     for verb in ["add", "check"] {
         let nope = "weir-no-such-namespace";
         let run = weir(&[
@@ -162,7 +162,7 @@ fn an_argument_that_cannot_be_used_is_2() {
     let named = add.stderr.matches("\"weir-no-such-plugin\"").count();
     assert_eq!(named, 1, "{}", add.stderr);
     assert!(add.stderr.contains("install it there"), "{}", add.stderr);
-    // As install-cni ends.
+    // install-cni exits with the same code.
     assert_eq!(weir(&["agent", "--no-such-flag"]).code, 1);
 }
 
@@ -221,7 +221,7 @@ fn an_empty_namespace_is_one_line() {
         "{}",
         empty.stdout
     );
-    // One thing of ours, and each difference counts.
+    // A single object of weir exists, and `verify` counts every other one as a difference.
     inside(&pod, "nft", &["add", "table", "inet", "istio-proxy-nat"]);
     let some = weir(&verify);
     assert!(some.stdout.lines().count() > 10, "{}", some.stdout);
@@ -277,7 +277,7 @@ fn show_has_the_routing_in_the_words_of_ip() {
             shown.stdout
         );
     }
-    // The kernel's own are in every namespace.
+    // Every namespace has these objects of the kernel.
     for never in ["127.0.0.1/8", "lookup local", "lookup main"] {
         assert!(!shown.stdout.contains(never), "{never}\n{}", shown.stdout);
     }
@@ -327,7 +327,7 @@ status:
   podIPs: [{ip: 'fd00::2'}, {ip: 10.0.0.2}]
 ";
 
-/// In a namespace the kernel lists IPv4 first, and the first address decides about IPv6.
+/// The kernel lists IPv4 addresses first; the plugin looks at the first address to decide about IPv6.
 #[test]
 fn a_pod_is_planned_as_the_plugin_decides() {
     let pod = TempFile::new(DUAL);
@@ -409,7 +409,7 @@ fn run_validation_probes() {
         proven.stderr
     );
 
-    // Nothing can listen where somebody listens already.
+    // The port is in use, so the probe cannot listen there.
     let taken = pod.run(|| {
         [15001, 15006].map(|port| std::net::TcpListener::bind(("127.0.0.1", port)).unwrap())
     });

@@ -74,13 +74,13 @@ fn executing(path: &Path) -> Vec<String> {
 
 #[test]
 fn the_plugin_is_linked_with_nothing_that_executes() {
-    // This test runs programs, so that its own file shows what would be found.
+    // This test starts programs itself, so its own file must contain such imports.
     let own = executing(&std::env::current_exe().unwrap());
     assert!(own.iter().any(|name| name == "posix_spawnp"), "{own:?}");
     let Some(plugin) = super::plugin() else {
         return;
     };
-    // Nothing is executed after it: see the exception in `source`.
+    // The child process executes nothing: see the exception in `source`.
     assert_eq!(
         executing(&plugin),
         ["fork"],

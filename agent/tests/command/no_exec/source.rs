@@ -1,4 +1,4 @@
-//! What we wrote: the sources of the product, without its tests.
+//! The sources of the product, without its tests.
 // matrix: none: reads the sources and the crates of Cargo's registry, and asks no kernel
 
 use std::collections::BTreeSet;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::tokens::{Token, tokens, without_tests};
 
-/// The crates that the product is built from: the workspace's default members, but for the runner of virtual machines.
+/// The crates of the product: the default members of the workspace except the runner of virtual machines.
 fn crates() -> Vec<String> {
     let manifest = std::fs::read_to_string(super::top().join("Cargo.toml")).unwrap();
     let members = manifest.split_once("default-members = [").unwrap().1;
@@ -15,14 +15,13 @@ fn crates() -> Vec<String> {
     names.filter(|name| !name.starts_with("vmtests/")).collect()
 }
 
-/// The one file that may: it plays the container runtime, and a CNI plugin is a program.
+/// The only file that may start programs: it acts as a container runtime, and a CNI plugin is a program.
 const RUNNER: &str = "agent/runner/src/exec.rs";
 
-/// The one file that makes a process, once, without executing anything in it: a single system call has to come from a
-/// process of one thread.
+/// The only file that forks a process, which executes nothing: a certain system call requires a process with a single thread.
 const FORKS: &str = "netlink/src/sys/xtables/inside.rs";
 
-/// Words that stand for nothing else in our sources.
+/// Identifiers that have no other meaning in the sources.
 const CALLS: [&str; 24] = [
     "CommandExt",
     "posix_spawn",
@@ -50,10 +49,10 @@ const CALLS: [&str; 24] = [
     "dlopen",
 ];
 
-/// What of `std::process` (or tokio's) starts a program.
+/// The items of `std::process` and `tokio::process` that start a program.
 const PROCESS: [&str; 3] = ["Command", "Child", "*"];
 
-/// The lines that can execute something, each with what is there.
+/// The lines that can execute something, each with its reason.
 fn findings(code: &[Token]) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (n, token) in code.iter().enumerate() {
@@ -61,16 +60,16 @@ fn findings(code: &[Token]) -> Vec<(usize, String)> {
         let mut report = |what: &str| found.push((token.line, what.to_owned()));
         match token.text.as_str() {
             word if CALLS.contains(&word) => report(word),
-            // Ours have no foreign functions: what there is comes from the libc crate.
+            // The sources declare no foreign functions: all of them come from the libc crate.
             "extern" if next(1) == "{" || (next(1) == "\"" && next(2) == "{") => {
                 report("foreign functions");
             }
             "libc" if next(1) == "::" && matches!(next(2), "system" | "clone" | "*") => {
                 report(&format!("libc::{}", next(2)));
             }
-            // The assembler of eBPF programs has modules and values of that name.
+            // The assembler of eBPF programs has modules and values with these names.
             "asm" | "global_asm" | "naked_asm" if matches!(next(1), "!" | "as") => report("asm!"),
-            // Under another name it could not be followed.
+            // An alias would hide later uses.
             "arch" if next(1) == "as" => report("arch as"),
             "process" if next(1) == "as" => report("process as"),
             "process" if next(1) == "::" => {
@@ -86,7 +85,7 @@ fn findings(code: &[Token]) -> Vec<(usize, String)> {
     found
 }
 
-/// `a` of `a::b`, or the words of `{a, b as c}`.
+/// `a` of `a::b`, or the identifiers of `{a, b as c}`.
 fn imported(after: &[Token]) -> Vec<&str> {
     let words = after.iter().map(|t| t.text.as_str());
     match after.first().map(|t| t.text.as_str()) {
@@ -95,7 +94,7 @@ fn imported(after: &[Token]) -> Vec<&str> {
     }
 }
 
-/// Every file of a room's `src`, but not those of modules that only tests have.
+/// All files of the crate's `src`, except the modules that only tests contain.
 fn files(room: &Path) -> Vec<(PathBuf, Vec<Token>)> {
     let mut all = Vec::new();
     let mut dirs = vec![room.join("src")];

@@ -1,14 +1,14 @@
-//! Just enough of Rust's grammar: words and punctuation, without comments, texts and test code.
+//! The part of Rust's grammar that the check needs: words and punctuation, without comments, literals and test code.
 // matrix: none: reads the sources and the crates of Cargo's registry, and asks no kernel
 
-/// A word or one character of punctuation (`::` is one), and its line.
+/// A word or one character of punctuation (`::` counts as one), with its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) text: String,
     pub(crate) line: usize,
 }
 
-/// The tokens of a source file. A text or character literal is the token `"`.
+/// The tokens of a source file. A string or character literal becomes the token `"`.
 pub(crate) fn tokens(source: &str) -> Vec<Token> {
     let chars: Vec<char> = source.chars().collect();
     let mut out = Vec::new();
@@ -46,7 +46,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Length of a comment that may hold others.
+/// Length of a comment, which may contain other comments.
 fn block_comment(chars: &[char]) -> usize {
     let (mut depth, mut at) = (0_usize, 0);
     while at < chars.len() {
@@ -62,7 +62,7 @@ fn block_comment(chars: &[char]) -> usize {
     at
 }
 
-/// Length of a text or character literal at the start, raw and byte forms included.
+/// Length of a string or character literal at the start, including raw and byte literals.
 fn literal(chars: &[char]) -> Option<usize> {
     let prefix = chars
         .iter()
@@ -98,8 +98,9 @@ fn quoted(chars: &[char], open: usize, quote: char) -> usize {
     (at + 1).min(chars.len())
 }
 
-/// Product code only: without the items under `#[cfg(test)]`. The second value
-/// names the modules among them that are files of their own.
+/// Product code only: without the items under `#[cfg(test)]`.
+///
+/// The second value names the modules among those items that are files of their own.
 pub(crate) fn without_tests(tokens: &[Token]) -> (Vec<Token>, Vec<String>) {
     const MARK: [&str; 7] = ["#", "[", "cfg", "(", "test", ")", "]"];
     let (mut kept, mut modules) = (Vec::new(), Vec::new());
@@ -126,7 +127,7 @@ pub(crate) fn without_tests(tokens: &[Token]) -> (Vec<Token>, Vec<String>) {
     (kept, modules)
 }
 
-/// Up to the `;` or the `}` that ends an item, its other attributes included.
+/// The tokens up to the `;` or `}` that ends an item, including its other attributes.
 fn item_length(tokens: &[Token]) -> usize {
     let mut depth = 0_usize;
     for (n, token) in tokens.iter().enumerate() {

@@ -1,9 +1,9 @@
-//! What a run does: the calls around processes, as strace sees them.
+//! The process-related system calls of a run, as strace reports them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A directory that goes away with this value, also when the test fails.
+/// A directory that is deleted with this value, also if the test fails.
 struct TempDir(PathBuf);
 
 impl TempDir {
@@ -22,7 +22,7 @@ impl Drop for TempDir {
 
 /// The lines of `strace -f -e trace=process` of a run that must succeed.
 ///
-/// `None`, with the reason printed, where strace cannot be used.
+/// Prints the reason and returns `None` if strace cannot be used.
 fn trace(dir: &TempDir, program: &Path, arguments: &[&str]) -> Option<String> {
     let output = dir.0.join("trace");
     let strace = |command: &Path| {
@@ -65,7 +65,7 @@ fn trace(dir: &TempDir, program: &Path, arguments: &[&str]) -> Option<String> {
     Some(std::fs::read_to_string(&output).unwrap())
 }
 
-/// The lines that are more than a program's own start, its threads and its end.
+/// The lines other than the start of the program, its threads and its exit.
 fn offences(trace: &str) -> Vec<&str> {
     let mut started = false;
     let harmless = |line: &&str| {

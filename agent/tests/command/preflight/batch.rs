@@ -1,16 +1,18 @@
-//! Many commands of the tools with few processes: each tool has a way to take them as text, whole or not at all.
+//! Runs many commands of the tools with few processes: each tool can read commands as text, and applies all of them or none.
 //!
-//! A process for each feature is most of what the comparison takes, above all on a machine that is emulated.
+//! Starting a process for each feature takes most of the time of the comparison, above all on an emulated machine.
+//! matrix: none: about values and programs, with no namespace, no rule and no kernel
 // matrix: none: about values and programs, with no namespace, no rule and no kernel
 
 use super::tools::Commands;
 use std::collections::BTreeMap;
 
-/// A program with its arguments, and the text that it is to read; the file's name comes last.
+/// A program with its arguments, and its input; the name of the input file becomes the last argument.
 pub(crate) type Batch = (Vec<String>, String);
 
-/// The commands as input for the programs that take many: sets first, which rules may name.
-/// `None` if one of them is for another program.
+/// The commands as input for the programs that read many: sets come first, because rules refer to them.
+///
+/// Returns `None` if a command is for another program.
 pub(crate) fn batches(commands: &[Commands]) -> Option<Vec<Batch>> {
     // By rank, then by program.
     let mut lines: BTreeMap<(usize, Vec<String>), Vec<Vec<String>>> = BTreeMap::new();
@@ -29,7 +31,7 @@ pub(crate) fn batches(commands: &[Commands]) -> Option<Vec<Batch>> {
         let batch = batch.iter().map(|word| (*word).to_owned()).collect();
         let lines = lines.entry((rank, batch)).or_default();
         let line = arguments.collect();
-        // The set that two rules want.
+        // Two rules may need the same set.
         if !lines.contains(&line) {
             lines.push(line);
         }
@@ -46,7 +48,7 @@ pub(crate) fn batches(commands: &[Commands]) -> Option<Vec<Batch>> {
     Some(batches.collect())
 }
 
-/// `-t mangle -A OUTPUT ...` in the order of tables. One that is only listed is there if it can be named.
+/// The commands as restore input such as `-t mangle -A OUTPUT ...`, by table. A command that only lists a table contributes just its name.
 fn of_tables(lines: Vec<Vec<String>>) -> String {
     let mut tables: BTreeMap<String, String> = BTreeMap::new();
     for mut line in lines {

@@ -1,6 +1,6 @@
-//! For every feature of nf_tables a script that `nft` can load only where the kernel has it.
+//! For every feature of nf_tables a script that `nft` can load only if the kernel has the feature.
 
-/// Input for `nft -f -` that makes a table of this name; `None` for what no script can show.
+/// Input for `nft -f -` that creates a table with this name; `None` if no script can use the feature.
 pub(crate) fn script(feature: &str, t: &str) -> Option<String> {
     let chain = |kind: &str, hook: &str, priority: i32, rule: &str| {
         Some(format!(

@@ -1,11 +1,11 @@
-//! Numbers of `linux/bpf.h`, compared with the system's header.
+//! Compares the numbers of `linux/bpf.h` with the system's header.
+//! matrix: none: asks a C compiler about the system's headers, and no kernel
 // matrix: none: asks a C compiler about the system's headers, and no kernel
 
 use std::process::Command;
 use weir_preflight::bpf::{ROWS, Trial};
 
-/// Features and the C names of their numbers. Left out is what came after the headers of 6.1: `BPF_NETFILTER`,
-/// `BPF_TCX_INGRESS`.
+/// Features and the C names of their numbers. `BPF_NETFILTER` and `BPF_TCX_INGRESS` are newer than the headers of 6.1 and therefore absent.
 const NAMES: &[(&str, &[&str])] = &[
     ("program sched_cls", &["BPF_PROG_TYPE_SCHED_CLS", "0"]),
     (

@@ -1,4 +1,5 @@
-//! Every "have" is used by the real tool, and every "lack" fails in it.
+//! The real tool can use every feature that weir reports as "have", and fails with every one that it reports as "lack".
+//! matrix: smoke; variants no-ipv6 6.12-rt
 // matrix: smoke; variants no-ipv6 6.12-rt
 
 use super::batch::{self, Batch};
@@ -12,7 +13,7 @@ use weir_netlink::Netns;
 /// Area, name, answer, detail.
 pub(crate) type Feature = (String, String, String, String);
 
-/// The features as `weir preflight --json` gives them.
+/// The features in the output of `weir preflight --json`.
 pub(crate) fn features() -> Vec<Feature> {
     let run = weir(&["preflight", "--json"]);
     let report: Value = serde_json::from_str(&run.stdout).expect("JSON");
@@ -31,11 +32,10 @@ pub(crate) fn features() -> Vec<Feature> {
         .collect()
 }
 
-/// The answers of one area, each with what the tool makes of it. A row that could not be told is
-/// an error where the kernel has no modules.
+/// Compares the answers of one area with the result of the tool.
 ///
-/// `together` is asked about all that the kernel has, and gives those that it saw working at once; about each of the others,
-/// `ask` is asked alone.
+/// An "unknown" answer is an error on a kernel without modules. `together` gets all features that the kernel has, and returns those that
+/// work at once; `ask` gets each of the others.
 fn compare(
     (area, features): (&str, &[Feature]),
     untold: &[&str],
@@ -57,10 +57,10 @@ fn compare(
         match ask(&place(), feature) {
             Some((works, words)) => {
                 compared += 1;
-                // A tool that did not understand the question gives no answer.
-                // Of an extension that the kernel lacks it says so, and then how to get help.
+                // A tool that rejects its arguments gives no answer. For an extension that the kernel lacks, it reports that and then
+                // mentions --help.
                 let is_told = words.contains("missing kernel module");
-                // Of one whose newer revision alone has the option, iptables offers what the oldest has.
+                // If only a newer revision has the option, iptables offers the options of the oldest one.
                 let is_told = is_told || (words.contains("unknown option") && answer == "lack");
                 for confused in ["syntax error", "is wrong", "--help", "garbage"] {
                     let is_confused = words.contains(confused) && !is_told;
@@ -88,14 +88,14 @@ fn place() -> Netns {
     netns
 }
 
-/// Those of the features whose commands all work in one namespace: all or none.
+/// The features, if all their commands work in one namespace; otherwise none.
 fn at_once(features: &[&str], commands: impl Fn(usize, &str) -> Option<Commands>) -> Vec<String> {
     let batches =
         |commands: Vec<Commands>| batch::batches(&commands).expect("tools that take many commands");
     all_or_none(features, commands, batches)
 }
 
-/// The same, from what each feature has a tool do to what the tools are started with.
+/// Like [`at_once`]; `commands` returns the commands for a feature, and `batches` converts them to the input of the tools.
 fn all_or_none<T>(
     features: &[&str],
     ask: impl Fn(usize, &str) -> Option<T>,
@@ -139,7 +139,7 @@ fn told(out: &Output) -> (bool, String) {
 }
 
 fn inside(netns: &Netns, words: &[String]) -> Output {
-    // The usual one is the machine's: others may hold it.
+    // The default lock file is shared with the whole machine, so another process could hold it.
     let lock = TempFile::new("");
     Command::new("nsenter")
         .arg(format!("--net={}", path(netns)))
@@ -153,7 +153,7 @@ fn all(netns: &Netns, commands: &Commands) -> (bool, String) {
     let (last, before) = commands.split_last().unwrap();
     for words in before {
         let (works, words) = told(&inside(netns, words));
-        // Without a set there is no match on one.
+        // A match on a set needs the set.
         if !works {
             return (false, words);
         }
@@ -173,7 +173,7 @@ fn nft_agrees_about_every_feature() {
     };
     let in_one_script = |have: &[&str]| {
         let script = |n: usize, feature: &str| {
-            // Of a comment, the listing tells.
+            // The listing shows whether the kernel stores comments.
             let is_told = !feature.starts_with("comment");
             is_told.then(|| nft_scripts::script(feature, &format!("t{n}")))?
         };
@@ -183,7 +183,7 @@ fn nft_agrees_about_every_feature() {
         };
         all_or_none(have, script, one)
     };
-    // No tool can make a batch that is late, and nft 1.0.6 reads no rule with `last`.
+    // No tool can send a batch with an outdated generation, and nft 1.0.6 cannot parse `last` in a rule.
     let untold = ["generation guard", "expression last"];
     compare(
         ("nf_tables", &features()),
@@ -212,15 +212,15 @@ fn iptables_legacy_agrees_about_every_feature() {
     if !root() {
         return;
     }
-    // The set that rules match has a family.
+    // The set that a rule matches has an address family.
     let of_family = |have: &[&str], family: &str| {
         let is_of = |feature: &&&str| feature.split(' ').nth(1) == Some(family);
         let have: Vec<&str> = have.iter().filter(is_of).copied().collect();
         at_once(&have, |_, feature| tools::xtables(feature))
     };
-    // Their arguments have spaces, or name an object of another program.
+    // Their arguments contain spaces, or refer to an object of another program.
     let untold = ["ip bpf", "ip6 bpf", "ip nfacct", "ip6 nfacct"].map(|m| format!("match {m}"));
-    // SELinux has to know the label.
+    // SELinux must know the label.
     let secmark = ["ip", "ip6"].map(|family| format!("target {family} SECMARK"));
     let untold: Vec<&str> = untold.iter().chain(&secmark).map(String::as_str).collect();
     compare(

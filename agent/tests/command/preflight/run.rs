@@ -1,4 +1,5 @@
-//! How it ends: exit codes, JSON, without rights, and on a kernel that could load modules.
+//! Exit codes and JSON of `weir preflight`, also without rights and on a kernel that could load modules.
+//! matrix: newest
 // matrix: newest
 
 use crate::support::{weir, weir_with};
@@ -9,7 +10,7 @@ use std::process::{Command, Output};
 use weir_netlink::Netns;
 use weir_testing::{BpfFs, copy_program};
 
-/// A copy of the program that every user may run.
+/// A copy of the program that every user may execute.
 struct Public(PathBuf);
 
 impl Public {
@@ -72,7 +73,7 @@ fn root_gets_an_answer_to_everything_and_the_jobs_that_were_asked_for() {
         "--job",
         "ambient",
     ]);
-    // A slow machine says what it waits for.
+    // On a slow machine weir reports what it waits for.
     let complaints = run.stderr.lines().filter(|l| !l.contains("still asking"));
     assert_eq!(
         (run.code, complaints.count()),
@@ -116,7 +117,7 @@ fn root_gets_an_answer_to_everything_and_the_jobs_that_were_asked_for() {
         assert!(run.stdout.lines().any(|l| l.starts_with(job)), "{job}");
     }
     assert!(!run.stdout.contains('\x1b'), "no colours in a pipe");
-    // The answer first, and about what weir does; the rest after the details.
+    // The verdicts come first, in terms of what weir does; the rest follows the details.
     let lines: Vec<&str> = run.stdout.lines().collect();
     let sentence = lines[0].contains("here: sidecar, sidecar-tproxy, ambient");
     assert!(sentence && !lines[0].contains("ebpf"), "{}", run.stdout);
@@ -125,7 +126,7 @@ fn root_gets_an_answer_to_everything_and_the_jobs_that_were_asked_for() {
     assert!(at("kernel ") < at("What weir does only where") && at("NF_TABLES") < at("ebpf "));
 }
 
-/// Without bpf(2) nothing is lost that weir does without a setting.
+/// Without bpf(2) the default settings lose nothing.
 #[test]
 fn what_only_a_setting_chooses_spoils_no_verdict() {
     if !is_root() {
@@ -164,7 +165,7 @@ fn a_slow_run_says_what_it_waits_for() {
         println!("skipped: a network namespace cannot be made");
         return;
     }
-    // Every socket takes a while.
+    // Every socket() call is delayed.
     let slow = "inject=socket:delay_enter=700000";
     let weir = env!("CARGO_BIN_EXE_weir");
     let out = command(&[
@@ -224,7 +225,7 @@ fn nobody_is_told_what_could_not_be_told_and_why() {
         text.contains("unknown [1]") && text.contains("run as root"),
         "{text}"
     );
-    // What its own user namespace allows, it is told.
+    // In a user namespace of its own the same user gets the answers that the namespace permits.
     let own = [
         "unshare",
         "--user",
@@ -280,7 +281,7 @@ fn a_job_that_does_not_work_is_exit_code_1() {
     assert_eq!(run("sidecar").status.code(), Some(0));
 }
 
-/// One that is mounted elsewhere is of no use to the commands and the agent.
+/// A bpf file system that is mounted elsewhere does not help the commands and the agent.
 #[test]
 fn the_bpf_file_system_is_looked_for_where_programs_would_be_pinned() {
     let Some(mounted) = BpfFs::mount() else {
@@ -311,7 +312,7 @@ fn what_could_load_a_module_is_not_even_asked() {
     }
     let weir = env!("CARGO_BIN_EXE_weir");
     let trace = std::env::temp_dir().join(format!("weir-preflight-{}.trace", std::process::id()));
-    // A kernel with modules, none of which is loaded, as far as files tell.
+    // The files show a kernel with modules, none of which is loaded.
     let script = format!(
         "mount -t tmpfs none /proc/sys/kernel && mount -t tmpfs none /sys/module \
          && echo 6.1.0-modular > /proc/sys/kernel/osrelease \
@@ -356,7 +357,7 @@ fn what_could_load_a_module_is_not_even_asked() {
             "{feature}"
         );
     }
-    // These belong to the kernel itself.
+    // These features are built into the kernel.
     match crate::rights::not_first_user_namespace() {
         Some(reason) => println!("skipped, the eBPF part: {reason}"),
         None => assert_eq!(of("ebpf", "program sched_cls")["answer"], "have"),

@@ -1,13 +1,13 @@
-//! For every feature of legacy tables, ipset and rtnetlink a command that succeeds only where the kernel has it.
+//! For every feature of legacy tables, ipset and rtnetlink a command that succeeds only if the kernel has the feature.
 
-/// Programs with their arguments, in order; the last one is the question.
+/// Programs with their arguments, in order; the result of the last one is the answer.
 pub(crate) type Commands = Vec<Vec<String>>;
 
 fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// `match ip6 owner` and the like.
+/// Commands for features such as `match ip6 owner`.
 pub(crate) fn xtables(feature: &str) -> Option<Commands> {
     let mut parts = feature.split(' ');
     let (kind, family, name) = (parts.next()?, parts.next()?, parts.next()?);
@@ -143,7 +143,7 @@ pub(crate) fn xtables(feature: &str) -> Option<Commands> {
     })
 }
 
-/// `hash:ip inet6`, `bitmap:port`: a set of this name.
+/// Commands that create a set with this name, for features such as `hash:ip inet6` and `bitmap:port`.
 pub(crate) fn ipset(feature: &str, set: &str) -> Option<Commands> {
     let (name, family) = feature.split_once(' ').unwrap_or((feature, ""));
     let more = match (name, family) {
@@ -155,7 +155,7 @@ pub(crate) fn ipset(feature: &str, set: &str) -> Option<Commands> {
     Some(vec![words(&format!("ipset create {set} {name} {more}"))])
 }
 
-/// Links, routes, qdiscs: a link of this name.
+/// Commands that create a link with this name, for links, routes and qdiscs.
 pub(crate) fn net(feature: &str, link: &str) -> Option<Commands> {
     let add = format!("ip link add {link}");
     let lower = format!("ip link add {link}-low type veth");
@@ -171,7 +171,7 @@ pub(crate) fn net(feature: &str, link: &str) -> Option<Commands> {
         "link vxlan" => format!("{add} type vxlan id 1 remote 192.0.2.1 dstport 4789"),
         "link bridge" => format!("{add} type bridge"),
         "link dummy" => format!("{add} type dummy"),
-        // The tool here is older than the kind: it sends a bare name, which is all that is needed.
+        // This version of ip predates the kind: it sends the bare name, and the kernel needs no more.
         "link netkit" => format!("{add} type netkit"),
         "policy routing ip" => "ip rule add fwmark 1 lookup 133".to_owned(),
         "policy routing ip6" => "ip -6 rule add fwmark 1 lookup 133".to_owned(),
@@ -183,7 +183,7 @@ pub(crate) fn net(feature: &str, link: &str) -> Option<Commands> {
     Some(vec![words(&command)])
 }
 
-/// What `tc` can attach by itself: a classic program.
+/// A program that `tc` can attach by itself: a classic BPF program.
 pub(crate) fn ebpf(feature: &str) -> Option<Commands> {
     let filter = "tc filter add dev lo ingress bpf direct-action bytecode".split(' ');
     let filter = filter

@@ -1,4 +1,4 @@
-//! Nothing of the machine is changed: not the namespace it runs in, not another one, not the modules.
+//! `weir preflight` changes nothing of the machine: neither its own nor another namespace, nor the loaded modules.
 
 use crate::support::{inside, lo_up, path};
 use std::process::Command;
@@ -6,7 +6,7 @@ use weir_netfilter::nft::NftEngine;
 use weir_netlink::Netns;
 use weir_netlink::route::Routing;
 
-/// What could betray a change in one namespace.
+/// Everything in a namespace that would show a change.
 fn state(netns: &Netns) -> Vec<String> {
     let inner = netns.run(|| {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
@@ -14,7 +14,7 @@ fn state(netns: &Netns) -> Vec<String> {
         vec![
             read("/proc/thread-self/net/ip_tables_names"),
             read("/proc/thread-self/net/ip6_tables_names"),
-            // Without their counters and times, which change by themselves.
+            // Without counters and times, which change on their own.
             routing
                 .links()
                 .unwrap()
@@ -27,7 +27,7 @@ fn state(netns: &Netns) -> Vec<String> {
                 "generation {}",
                 NftEngine::open().and_then(|mut e| e.generation()).unwrap()
             ),
-            // Names only: the kernel still lets go of what earlier namespaces used.
+            // Only the names: reference counts change while the kernel frees what deleted namespaces used.
             read("/proc/modules")
                 .lines()
                 .filter_map(|l| l.split(' ').next())
@@ -43,7 +43,7 @@ fn state(netns: &Netns) -> Vec<String> {
     all
 }
 
-/// The same of the namespace of this test.
+/// Like [`state`], of the namespace of this test.
 fn own() -> Vec<String> {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     vec![
@@ -60,7 +60,7 @@ fn own() -> Vec<String> {
 fn nothing_is_changed_where_it_runs_or_elsewhere() {
     let here = pod_or_skip!();
     let (used, bystander) = (pod_or_skip!(), pod_or_skip!());
-    // One that has tables, legacy and new ones, and one that has none.
+    // One namespace with legacy tables and nf_tables tables, and one without any table.
     lo_up(&used);
     for program in ["iptables-legacy", "ip6tables-legacy"] {
         let rule = ["-w", "-t", "mangle", "-A", "OUTPUT", "-j", "ACCEPT"];
@@ -88,7 +88,7 @@ fn nothing_is_changed_where_it_runs_or_elsewhere() {
         before.0[0].is_empty() && before.1[0] == "mangle\n",
         "{before:?}"
     );
-    // The state is one that a change shows in.
+    // This state has objects of every kind, so that a change is visible.
     inside(
         &bystander,
         "iptables-legacy",

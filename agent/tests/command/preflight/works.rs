@@ -1,4 +1,4 @@
-//! What `weir preflight` says of capture at the node is what then works there.
+//! The verdict of `weir preflight` on capture at the node agrees with what works there.
 
 use crate::support::weir;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use weir_ebpf::Bpffs;
 use weir_node_ambient::{Carrier, CarrierChoice};
 use weir_testing::BpfFs;
 
-/// Whether a job works, and the reasons. `None`: it could not be found out without loading a module.
+/// Whether a job works, and the reasons. `None` if weir could not find out without loading a module.
 fn said(job: &str) -> Option<(bool, Vec<String>)> {
     let run = weir(&["preflight", "--json", "--job", job]);
     let report: Value = serde_json::from_str(&run.stdout).expect("JSON");
@@ -44,7 +44,7 @@ fn rules_at_the_node_work_where_it_says_so_with_the_carrier_that_it_says() {
         Carrier::Vxlan(_) => CarrierChoice::Vxlan,
         Carrier::Veth => CarrierChoice::Veth,
     };
-    // Of the first choice nothing is said.
+    // Preflight does not mention the first choice.
     let named = |kind: CarrierChoice| {
         let text = format!("tunnel to the proxy: {} ", kind.words());
         reasons.iter().any(|reason| reason.starts_with(&text))
