@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// An address as `inet_ntop(3)` prints it: an IPv6 address whose first 96 bits are zero ends in dotted decimals, unless
-/// only its last 16 bits are set. `std` prints such a one in hexadecimal.
+/// only its last 16 bits are set. `std` prints such an address in hexadecimal.
 pub(crate) struct Address(pub(crate) IpAddr);
 
 impl Display for Address {
@@ -22,7 +22,7 @@ impl Display for Address {
     }
 }
 
-/// The output of [`Ipv4Addr`], in a third of the time: it took a fifth of the time of listing a large set.
+/// Prints the same as [`Ipv4Addr`] in a third of the time: its `Display` took a fifth of the time of listing a large set.
 fn dotted(address: Ipv4Addr, f: &mut Formatter<'_>) -> fmt::Result {
     let mut text = [0; "255.255.255.255".len()];
     let mut free = text.iter_mut();

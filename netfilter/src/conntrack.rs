@@ -5,10 +5,11 @@
 //! `dst=192.0.2.1 dport=443 … src=127.0.0.1 sport=15001`. An entry is in the table as soon as the first packet has
 //! passed its last hook: for a packet sent by this machine, when `connect(2)` or `send(2)` returns.
 //!
-//! A connection that is refused immediately leaves no entry: the reset removes it. [`NewConnections`] reports it, too.
+//! A connection that is refused immediately leaves no entry: the reset removes it. [`NewConnections`] reports such a
+//! connection, too.
 //!
-//! This module only reads; it never changes or removes entries. It lists those of the network namespace of the thread that opened
-//! [`Conntrack`].
+//! This module only reads; it never changes or removes entries. It lists the entries of the network namespace of the thread
+//! that opened [`Conntrack`].
 //!
 //! ```text
 //! GET   ConntrackAttrs > TupleAttrs > AddressAttrs, ProtocolAttrs
@@ -36,7 +37,7 @@ pub const IPCTNL_MSG_CT_GET: u16 = 1;
 const WHAT: &str = "connection tracking";
 
 weir_netlink::attributes! {
-    /// `enum ctattr_type`
+    /// `enum ctattr_type` (`linux/netfilter/nfnetlink_conntrack.h`)
     pub struct ConntrackAttrs {
         /// original direction
         original: Nest<TupleAttrs> = CTA_TUPLE_ORIG 1,
@@ -48,7 +49,7 @@ weir_netlink::attributes! {
         zone: Be16 = CTA_ZONE 18,
     }
 
-    /// `enum ctattr_tuple`
+    /// `enum ctattr_tuple` (`linux/netfilter/nfnetlink_conntrack.h`)
     pub struct TupleAttrs {
         addresses: Nest<AddressAttrs> = CTA_TUPLE_IP 1,
         /// protocol and ports
@@ -57,7 +58,7 @@ weir_netlink::attributes! {
         zone: Be16 = CTA_TUPLE_ZONE 3,
     }
 
-    /// `enum ctattr_ip`
+    /// `enum ctattr_ip` (`linux/netfilter/nfnetlink_conntrack.h`)
     pub struct AddressAttrs {
         /// IPv4 source
         v4_source: Ip = CTA_IP_V4_SRC 1,
@@ -69,7 +70,8 @@ weir_netlink::attributes! {
         v6_destination: Ip = CTA_IP_V6_DST 4,
     }
 
-    /// `enum ctattr_l4proto`; other attributes, such as those of ICMP, are not decoded
+    /// `enum ctattr_l4proto` (`linux/netfilter/nfnetlink_conntrack.h`); other attributes, such as those of ICMP, are not
+    /// decoded
     pub struct ProtocolAttrs {
         /// `IPPROTO_*`
         number: U8 = CTA_PROTO_NUM 1,
@@ -217,7 +219,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The destination after NAT; without NAT, the original destination.
+    /// The destination after NAT, which is the source of the expected reply; without NAT, the original destination.
     #[must_use]
     pub fn lands_at(&self) -> SocketAddr {
         self.reply.source
@@ -252,7 +254,7 @@ impl Conntrack {
     /// Opens the table of the network namespace of the calling thread.
     ///
     /// # Errors
-    /// The kernel has no nfnetlink.
+    /// `EPROTONOSUPPORT` if the kernel has no nfnetlink; `EMFILE`.
     pub fn open() -> Result<Self> {
         Ok(Self(Socket::open()?))
     }
@@ -264,10 +266,13 @@ impl<T: weir_netlink::Transport> Conntrack<T> {
         Self(socket)
     }
 
-    /// Finds the connection with this original tuple in a zone (0 unless a rule set another).
+    /// Finds the connection with this original tuple in a zone (0 unless a rule set another); `IPCTNL_MSG_CT_GET`.
+    ///
+    /// `None` if the table has no such entry, or its tuples have no ports.
     ///
     /// # Errors
-    /// [`Error::is_unsupported`] without `nf_conntrack_netlink`, [`Error::is_permission`] without `CAP_NET_ADMIN`.
+    /// [`Error::is_unsupported`] without `nf_conntrack_netlink`, [`Error::is_permission`] without `CAP_NET_ADMIN` over
+    /// the network namespace.
     pub fn find(&mut self, original: &Tuple, zone: u16) -> Result<Option<Entry>> {
         let attrs = ConntrackAttrs {
             original: Some(original.encode()),
@@ -282,10 +287,10 @@ impl<T: weir_netlink::Transport> Conntrack<T> {
         }
     }
 
-    /// Calls `f` for every TCP and UDP connection of this address family.
+    /// Calls `f` for every TCP and UDP connection of an address family (`conntrack -L -f ipv4` or `-f ipv6`).
     ///
     /// # Errors
-    /// As [`Conntrack::find`]; the list kept changing while it was read; the error of `f`.
+    /// As [`Conntrack::find`]; `EINTR` if the list changed while it was read; the error of `f`.
     pub fn each(&mut self, ipv6: bool, mut f: impl FnMut(Entry) -> Result<()>) -> Result<()> {
         let family = if ipv6 { NFPROTO_IPV6 } else { NFPROTO_IPV4 };
         let kind = message_type(NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_GET);
@@ -335,7 +340,7 @@ impl NewConnections {
     }
 }
 
-/// nfnetlink returns `EINVAL` for a subsystem that no module provides.
+/// Replaces the errnos of a missing subsystem: nfnetlink returns `EINVAL` if no module provides it.
 fn supported(e: Error) -> Error {
     match e.errno() {
         Some(libc::EINVAL | libc::EOPNOTSUPP) => Error::unsupported(

@@ -6,8 +6,8 @@
 //!    |   another writer was first   another writer changed it since
 //!    '--------------------------------------------------------------'   for at most `CONTENTION`
 //! ```
-//! An engine defines its steps ([`Converge`]); only this module decides what follows from their outcome: when to
-//! retry, how to find out whether a commit with a lost answer is in force, and what an error reports about that
+//! An engine defines its steps ([`Converge`]); this module alone decides what follows from their outcome: when to
+//! retry, how to determine whether a commit with a lost answer is in force, and what an error reports about that
 //! ([`Error::in_force`]).
 
 use std::fmt;
@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 use weir_netlink::contention::Attempts;
 use weir_netlink::{Error, InForce, Result};
 
-/// How often a desired state is committed again that was acknowledged and then read back differently, where the
-/// engine cannot distinguish another writer from a kernel that lists something else than it was given.
+/// How often a desired state is committed that the kernel acknowledges and then lists differently, where the engine
+/// cannot distinguish another writer from a kernel that lists something else than it was given.
 const ROUNDS: u32 = 8;
 
-/// How many lost answers are resolved by reading before the last one is reported.
+/// Maximum number of lost answers: the last one is reported instead of resolved by reading.
 const LOST: u32 = 3;
 
 /// The desired state of one engine, and the steps towards it.
@@ -45,7 +45,7 @@ pub(crate) trait Converge {
 
     /// Sends a plan. `late` counts the consecutive plans that were refused because another writer committed first.
     ///
-    /// If [`Error::in_force`] of the error is unknown, the loop reads the state to find out.
+    /// If [`Error::in_force`] of the error is unknown, the loop reads the state to determine it.
     fn commit(&mut self, plan: &mut Self::Plan, late: u32) -> Result<Committed>;
 
     /// Compares the actual state with what was committed; `before` is the state that the plan was made for.
@@ -55,10 +55,10 @@ pub(crate) trait Converge {
         before: &Self::Observed,
     ) -> Result<ReadBack<Self::Observed>>;
 
-    /// Whether nothing was committed between the two.
+    /// Whether nothing was committed between the two readings.
     fn is_same(&mut self, before: &Self::Observed, now: &Self::Observed) -> bool;
 
-    /// Opens a new socket, on which no late answer can be taken for a new one.
+    /// Opens a new socket, on which no late answer can be mistaken for the answer to a new request.
     fn reopen(&mut self) -> Result<()>;
 
     /// Whether the plan describes a target state, so that it may be planned again after a lost answer.
@@ -82,13 +82,13 @@ pub(crate) enum ReadBack<O> {
     InSync(O),
     /// Another writer has changed it since.
     Overwritten,
-    /// The actual state is not what was acknowledged; the text counts the differences. `is_certain`: no other writer
-    /// did it.
+    /// The actual state is not what was acknowledged; `detail` counts the differences. `is_certain`: no other writer
+    /// caused them.
     Differs { detail: String, is_certain: bool },
 }
 
 impl<O> ReadBack<O> {
-    /// [`ReadBack::Differs`] with the operations that are missing; `what` names what the kernel lists.
+    /// [`ReadBack::Differs`] for the operations that are missing; `what` names what the kernel lists.
     pub(crate) fn differs<P: fmt::Display>(what: &str, missing: &[P], is_certain: bool) -> Self {
         let first = missing.first().map(P::to_string).unwrap_or_default();
         let first = first.lines().next().unwrap_or_default();
@@ -107,7 +107,7 @@ impl<O> ReadBack<O> {
 /// The actual state is in sync.
 #[derive(Debug)]
 pub(crate) struct Converged<O, P> {
-    /// The changes that were made, in this order; empty when it was in sync already.
+    /// The changes that were made, in this order; empty if the state was already in sync.
     pub(crate) ops: Vec<P>,
     /// The state that was read last.
     pub(crate) observed: O,
@@ -145,7 +145,7 @@ pub(crate) fn converge<C: Converge>(
             observed,
             read_back: progress.read_back,
         }),
-        // Later errors are less informative: they name what could not be restored.
+        // A later error is less informative: it describes only what could not be repeated.
         Err(e) => match progress.lost {
             Some(lost) => Err(lost),
             None => Err(of_all_rounds(e, progress.in_force)),
@@ -153,7 +153,7 @@ pub(crate) fn converge<C: Converge>(
     }
 }
 
-/// A later round that changed nothing does not undo the change of an earlier one.
+/// Adds the effect of earlier rounds to the error of the last one: a round that changed nothing does not undo them.
 fn of_all_rounds(error: Error, in_force: InForce) -> Error {
     match error.in_force {
         InForce::No => error.with_in_force(in_force),
@@ -212,8 +212,8 @@ fn rounds<C: Converge>(
                 if !desired.is_idempotent() || lost == LOST {
                     return Err(e);
                 }
-                // All or a part of it is in force: the next plan shows which. The wait was long, so it does not count
-                // as an attempt.
+                // All or a part of the plan is in force: the next plan shows which. The wait for the answer was long, so
+                // this round does not count as an attempt.
                 progress.in_force = InForce::Unknown;
                 progress.read_back = Some(begun.elapsed());
                 progress.lost.get_or_insert(e);
@@ -228,7 +228,7 @@ fn rounds<C: Converge>(
     }
 }
 
-/// Reads back once more after a lost answer, because the commit is in force.
+/// Reads back; after a lost answer once more on a new socket, because the commit is already in force.
 fn read_back<C: Converge>(
     desired: &mut C,
     plan: &C::Plan,

@@ -1,8 +1,8 @@
 //! The shortest way from one list of rules to another.
 //!
-//! Not by the crate `similar`: its Myers with a bound on time wants rules that can be hashed, and version 3.2 made the
-//! static CNI plugin 90 kB larger (4.63 to 4.72 MB, before unwind tables go), more than the 4 MiB of it have room for; its
-//! Myers without hashing has no bound but a deadline, and a plan has to be the same each time.
+//! The crate `similar` is not used. Its Myers algorithm with a bound on time needs rules that can be hashed, and version 3.2
+//! made the static CNI plugin 90 kB larger (4.63 to 4.72 MB, before unwind tables are removed), more than its limit of 4 MiB
+//! permits. Its Myers algorithm without hashing has no bound but a deadline, and a plan has to be the same each time.
 
 /// One step; indexes refer to the old and the new list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,12 +15,12 @@ pub(crate) enum Step {
     Add(usize),
 }
 
-/// Limit of compared pairs: 16 MiB of lengths.
+/// Maximum number of compared pairs: their lengths take 16 MiB.
 const PAIRS: usize = 4 << 20;
 
 /// Keeps a longest common subsequence. Rules that are kept keep their counters. Two long lists that have little in
-/// common would need memory and time proportional to the product of their lengths: of those only the common prefix
-/// and suffix are kept, and the rest is replaced.
+/// common would need memory and time proportional to the product of their lengths: of such lists only the common
+/// prefix and suffix are kept, and the rest is replaced.
 pub(crate) fn diff<T: PartialEq>(old: &[T], new: &[T]) -> Vec<Step> {
     let start = old.iter().zip(new).take_while(|(a, b)| a == b).count();
     let (old_rest, new_rest) = (

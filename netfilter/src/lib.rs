@@ -1,8 +1,9 @@
 //! Packet filter rules as plain values, and the engines that read and write them.
 //!
-//! Nothing here knows Istio, Kubernetes or CNI. There are three engines, each with values of its own, which it
-//! reads, plans, applies and reads back: [`nft`] (nf_tables), [`xtables`] (legacy tables) and [`ipset`]. [`probe`] tells
-//! what of them a kernel has, and [`conntrack`] reads what NAT made of a connection. Start with [`nft::Ruleset`], the rules as values, and [`nft::NftEngine::apply`].
+//! The crate is independent of Istio, Kubernetes and CNI. It has three engines, each with its own values, which it reads,
+//! plans, applies and reads back: [`nft`] (nf_tables), [`xtables`] (legacy tables) and [`ipset`]. [`probe`] determines
+//! which of their features a kernel has, and [`conntrack`] reads the result of NAT for a connection. Start with
+//! [`nft::Ruleset`], the rules as values, and [`nft::NftEngine::apply`].
 //!
 //! Four types matter in each engine: a `Ruleset` (in [`ipset`]: a `Set`) is plain data;
 //! [`NftEngine`](nft::NftEngine), [`XtEngine`](xtables::XtEngine) or [`IpsetEngine`](ipset::IpsetEngine) is a connection
@@ -39,7 +40,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
-/// Declares constants of the kernel's interface by their C names: first those of enums, which are numbered as in C.
+/// Declares constants of the kernel's interface by their C names: first the enums, whose members are numbered as in C.
 macro_rules! constants {
     (
         $(enum $enum:ident: $of:ident { $($constant:ident $(= $number:literal)?),* $(,)? })+
@@ -64,8 +65,8 @@ macro_rules! constants {
     ($first:ident $($rest:tt)*) => { constants! { @ [] $first $($rest)* } };
 }
 
-/// Declares an enum of numbers that a newer kernel may have more of: variant, the constant in `raw`, and its word for `Display`
-/// where it has one; what an unknown number prints as begins with the text after the type.
+/// Declares an enum of numbers to which a newer kernel may add: per variant the constant in `raw` and, where it has one, its
+/// word for `Display`. An unknown number is printed after the text that follows the type.
 macro_rules! open_enum {
     ($(#[$m:meta])* $name:ident: $ty:ty $(, $other:literal)? {
         $($(#[$vm:meta])* $v:ident = $c:ident $($word:literal)?,)*

@@ -59,7 +59,7 @@ pub(crate) const PROTOCOLS: &[(u64, &str)] = &[
     (143, "ethernet"),
 ];
 
-/// `getprotobynumber(3)`; 0 has no name, which is every protocol in most places.
+/// `getprotobynumber(3)`. 0 has no name: in most places it means every protocol.
 pub(crate) fn name(protocol: u8) -> Option<&'static str> {
     let mut known = PROTOCOLS.iter().skip(1);
     known
@@ -67,8 +67,8 @@ pub(crate) fn name(protocol: u8) -> Option<&'static str> {
         .map(|(_, name)| *name)
 }
 
-/// `getprotobyname(3)`, with the other name of ICMPv6; or a number in decimal. One that begins with 0 is octal for
-/// the tools, and none here.
+/// `getprotobyname(3)`, with the alias `icmpv6`; or a decimal number. `None` for a number of several digits that begins with
+/// 0, which the tools read as octal.
 pub(crate) fn number(text: &str) -> Option<u8> {
     if text.eq_ignore_ascii_case("icmpv6") {
         return Some(58);

@@ -1,4 +1,4 @@
-//! The expressions of nf_tables: the modules that provide them, the first kernel that has them, the substitute where one is missing.
+//! The expressions of nf_tables: the modules that provide them, the first kernel that has them, the substitute for a missing one.
 
 /// One expression.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ const fn expression(
 pub(crate) const LEGACY: &str = "legacy tables (--engine xtables)";
 pub(crate) const NONE: &str = "nothing: only where the feature is asked for";
 
-/// Every expression that has a value here.
+/// Every expression that has a type in [`nft::expr`](crate::nft::expr).
 #[rustfmt::skip]
 pub(crate) const EXPRESSIONS: &[Expression] = &[
     expression("expression bitwise", "", "3.13", LEGACY),
@@ -92,7 +92,8 @@ const fn is_same(mut a: &[u8], mut b: &[u8]) -> bool {
     a.is_empty() && b.is_empty()
 }
 
-/// What provides an expression of nf_tables: `CONFIG_NFT_TPROXY (module nft_tproxy)`. `None` if every nf_tables has it.
+/// The option and module that provide an expression: `CONFIG_NFT_TPROXY (module nft_tproxy)`. `None` for an expression that
+/// is part of nf_tables or not in the table.
 #[must_use]
 pub(crate) fn given_by(name: &str) -> Option<String> {
     let row = find(&format!("expression {name}"))?;

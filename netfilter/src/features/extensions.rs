@@ -1,8 +1,9 @@
 //! Tables, matches and targets of legacy xtables, with the modules that provide them in each family.
 //!
-//! A module may provide several, and its name says little: `-m tcp` is in xt_tcpudp, `-j SNAT` in xt_nat, `-m dst` in ip6t_hbh. The
-//! kernel finds them by `MODULE_ALIAS("ipt_tcp")` and the like in `net/netfilter`, `net/ipv4/netfilter` and `net/ipv6/netfilter`; the
-//! names were compared with the aliases in Debian's modules of 5.10 and 6.12. (In 5.10 `-m icmp` is in ip_tables itself.)
+//! A module may provide several extensions under a different name: `-m tcp` is in xt_tcpudp, `-j SNAT` in xt_nat, `-m dst` in
+//! ip6t_hbh. The kernel finds them by `MODULE_ALIAS("ipt_tcp")` and similar aliases in `net/netfilter`, `net/ipv4/netfilter` and
+//! `net/ipv6/netfilter`; the names were compared with the aliases in Debian's modules of 5.10 and 6.12. (In 5.10 `-m icmp` is in
+//! ip_tables itself.)
 
 use super::{Answer, RunningKernel};
 
@@ -20,7 +21,7 @@ pub enum XtObject {
 /// A table, match or target.
 #[derive(Clone, Copy, Debug)]
 pub struct XtRow {
-    /// What it is.
+    /// Whether it is a table, a match or a target.
     pub kind: XtObject,
     /// Its name in the kernel.
     pub name: &'static str,
@@ -44,8 +45,8 @@ const TARGETS: &str = "\
     MARK MASQUERADE NETMAP NFLOG NFQUEUE NOTRACK RATEEST REDIRECT REJECT SECMARK SET SNAT SNPT \
     SYNPROXY TCPMSS TCPOPTSTRIP TEE TOS TPROXY TRACE TTL";
 
-/// Those whose module is not called `xt_NAME` in both families: the modules for IPv4 and for IPv6, empty where the family has
-/// none.
+/// Extensions whose module is not called `xt_NAME` in both families: the modules for IPv4 and for IPv6, empty where the family
+/// has none.
 const EXCEPTIONS: &[(XtObject, &str, &str, &str)] = &[
     (M, "ah", "ipt_ah", "ip6t_ah"),
     (M, "dst", "", "ip6t_hbh"),
@@ -131,8 +132,9 @@ pub(crate) const fn base(ipv6: bool) -> &'static str {
     if ipv6 { "ipv6 ip6_tables" } else { "ip_tables" }
 }
 
-/// The answer instead of a request that could load a module; `None` when it can be sent. `None` also for what the family
-/// has not: the kernel has no module for it. An extension that is not listed is assumed to have the usual module name.
+/// The answer instead of a request that could load a module; `None` if the request can be sent. That includes an extension
+/// that the family lacks, since the kernel has no module for it. For an extension that is not listed the usual module name is
+/// assumed.
 #[must_use]
 pub fn guard(kernel: &RunningKernel, kind: XtObject, name: &str, ipv6: bool) -> Option<Answer> {
     let guard = kernel.guard(base(ipv6));

@@ -1,16 +1,16 @@
-//! What is known about the kernel without any request that could load a module: its release and its modules.
+//! Facts about the running kernel that need no request that could load a module: its release and its modules.
 
 use super::{Answer, modules};
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
-/// Whether the kernel can load modules at all.
+/// Whether the kernel can load modules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Loading {
-    /// No trial can load one, for this reason.
+    /// No trial can load a module, for this reason.
     Never(String),
-    /// A trial could load one.
+    /// A trial could load a module.
     Possible,
 }
 
@@ -30,9 +30,9 @@ pub struct RunningKernel {
 }
 
 impl RunningKernel {
-    /// Reads the running kernel's files.
+    /// Reads the release and modules from `/proc`, `/sys/module` and `/lib/modules/RELEASE`.
     ///
-    /// It never fails: a file that cannot be read makes fewer trials safe.
+    /// It never fails: without one of these files, fewer trials are known to be safe.
     #[must_use]
     pub fn read() -> Self {
         Self::read_from(Path::new("/"))
@@ -57,7 +57,7 @@ impl RunningKernel {
                 .filter_map(|l| l.split(' ').next())
                 .map(str::to_owned),
         );
-        // Every loaded module has a directory, and every built-in one with parameters.
+        // Every loaded module has a directory there, and every built-in module that has parameters.
         if let Ok(entries) = fs::read_dir(root.join("sys/module")) {
             let names = entries
                 .flatten()
@@ -85,8 +85,8 @@ impl RunningKernel {
         }
     }
 
-    /// Whether the module is loaded or built in, or the kernel has no module of that name: it was merged into another
-    /// one, or added later.
+    /// Whether the module is loaded or built in, or this kernel has no module of that name, because it was merged into
+    /// another one or added later.
     #[must_use]
     pub fn has_module(&self, name: &str) -> bool {
         let is_none = modules::exception(name).is_some_and(|m| {
@@ -95,7 +95,8 @@ impl RunningKernel {
         is_none || self.present.contains(name)
     }
 
-    /// The answer instead of a trial that could load one of these modules; `None` when it can be tried.
+    /// The answer instead of a trial that could load one of these modules (names separated by spaces); `None` if the trial is
+    /// safe.
     #[must_use]
     pub fn guard(&self, needs: &str) -> Option<Answer> {
         if matches!(self.loading, Loading::Never(_)) {

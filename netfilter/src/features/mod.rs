@@ -1,7 +1,7 @@
-//! What each extension, expression and module of the kernel is called where it is built: by which option, in which module, since
-//! which kernel. Errors, probes and the report on a kernel read the same tables.
+//! Tables of the kernel's extensions, expressions and modules: the option that builds each, its module, the first kernel that
+//! has it. Errors, probes and the report on a kernel read the same tables.
 //!
-//! Below the engines: nothing here asks the kernel for anything that could load a module.
+//! This module is below the engines: it sends the kernel no request that could load a module.
 
 pub(crate) mod expressions;
 pub(crate) mod extensions;
@@ -12,7 +12,7 @@ pub use kernel::{Loading, RunningKernel};
 
 use weir_netlink::Error;
 
-/// What these modules are called in a message: `CONFIG_NFT_TPROXY (module nft_tproxy)`. Empty if none is known.
+/// The options and modules as the text of a message: `CONFIG_NFT_TPROXY (module nft_tproxy)`. Empty without a module.
 pub(crate) fn given_by(needs: &str) -> String {
     let (options, modules) = names(needs);
     let modules = match modules.is_empty() {
@@ -22,7 +22,7 @@ pub(crate) fn given_by(needs: &str) -> String {
     format!("{}{modules}", options.join(" "))
 }
 
-/// The options that provide these modules, and those of them that are modules of their own.
+/// The options that provide these modules, and which of them can be loaded as modules.
 pub(crate) fn names(needs: &str) -> (Vec<String>, Vec<String>) {
     let given = needs.split_whitespace();
     let mut options: Vec<String> = given.clone().map(modules::option).collect();
@@ -32,25 +32,25 @@ pub(crate) fn names(needs: &str) -> (Vec<String>, Vec<String>) {
     (options, own.map(str::to_owned).collect())
 }
 
-/// The three answers. The text holds the revisions, the kernel's error, or the reason.
+/// Whether the kernel has a feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The kernel did it.
+    /// The kernel accepted the trial. The text names the supported revisions; empty where a feature has none.
     Have(String),
-    /// The kernel lacks the feature.
+    /// The kernel lacks the feature. The text is the kernel's error, or the reason.
     Lack(String),
-    /// It could not be determined.
+    /// The trial was not possible, or failed for another reason, which the text gives.
     Unknown(String),
 }
 
 impl Answer {
-    /// Whether the kernel did it.
+    /// Whether it is [`Answer::Have`].
     #[must_use]
     pub fn is_have(&self) -> bool {
         matches!(self, Self::Have(_))
     }
 
-    /// Whether the kernel lacks the feature.
+    /// Whether it is [`Answer::Lack`].
     #[must_use]
     pub fn is_lack(&self) -> bool {
         matches!(self, Self::Lack(_))
@@ -74,7 +74,7 @@ impl Answer {
         }
     }
 
-    /// The answer of a trial: an errno in `absent` is [`Answer::Lack`]; any other failure is [`Answer::Unknown`].
+    /// Converts the outcome of a trial: an errno in `absent` is [`Answer::Lack`]; any other failure is [`Answer::Unknown`].
     #[must_use]
     pub fn of(trial: Result<String, Error>, absent: &[i32]) -> Self {
         match trial {

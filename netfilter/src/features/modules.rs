@@ -7,7 +7,8 @@ pub(crate) struct Exception {
     name: &'static str,
     /// The option that builds it.
     option: &'static str,
-    /// The first kernel without a module of this name: it was merged into a larger one. 0.0 if it was not.
+    /// The first kernel without a module of this name, because it was merged into a larger one or is no module at all. 0.0 if
+    /// the module still exists.
     pub(crate) merged: (u32, u32),
     /// The first kernel that has a module of this name. 0.0 if all relevant kernels have it.
     pub(crate) since: (u32, u32),
@@ -36,8 +37,8 @@ const fn newer(name: &'static str, option: &'static str, since: (u32, u32)) -> E
     }
 }
 
-/// Releases of `merged` are upper bounds: one that is too late costs an answer, one that is too early would let the kernel
-/// load a module.
+/// Releases of `merged` are upper bounds: a release that is too late costs an answer, and one that is too early would make the
+/// kernel load a module.
 const EXCEPTIONS: &[Exception] = &[
     other("nfnetlink", "CONFIG_NETFILTER_NETLINK"),
     merged("nf_tables_inet", "CONFIG_NF_TABLES_INET", (5, 8)),
@@ -49,13 +50,13 @@ const EXCEPTIONS: &[Exception] = &[
     merged("nft_meta", "CONFIG_NF_TABLES", (5, 8)),
     merged("nft_counter", "CONFIG_NFT_COUNTER", (5, 18)),
     other("nft_chain_nat", "CONFIG_NFT_NAT"),
-    // Merged from the next two; an older kernel could not load it, because it lacks it.
+    // The next two were merged into it; an older kernel cannot load it, because it lacks it.
     newer("nf_log_syslog", "CONFIG_NF_LOG_SYSLOG", (5, 13)),
     merged("nf_log_ipv4", "CONFIG_NF_LOG_IPV4", (5, 14)),
     merged("nf_log_ipv6", "CONFIG_NF_LOG_IPV6", (5, 14)),
     merged("nft_objref", "CONFIG_NFT_OBJREF", (6, 3)),
     other("x_tables", "CONFIG_NETFILTER_XTABLES"),
-    // The option that is off by default since 6.17; older kernels have no such option.
+    // An option without a module, off by default since 6.17; older kernels do not have it.
     merged("xtables_legacy", "CONFIG_NETFILTER_XTABLES_LEGACY", (0, 1)),
     other("ip_tables", "CONFIG_IP_NF_IPTABLES"),
     other("ip6_tables", "CONFIG_IP6_NF_IPTABLES"),
@@ -84,7 +85,8 @@ pub(crate) fn exception(name: &str) -> Option<&'static Exception> {
     EXCEPTIONS.iter().find(|e| e.name == name)
 }
 
-/// Beginnings of names: what stands for them in the option, and whether a match or a target comes after them.
+/// Prefixes of module names: the text that replaces each in the name of the option, and whether the name of a match or a
+/// target follows it.
 const BEGINNINGS: [(&str, &str, bool); 5] = [
     ("xt_", "NETFILTER_XT_", true),
     ("ipt_", "IP_NF_", true),

@@ -17,7 +17,7 @@ pub const BASE: &str = "nfnetlink ip_set";
 
 const ABSENT: &[i32] = &[libc::ENOENT, libc::EINVAL, libc::EPROTONOSUPPORT];
 
-/// Every type with each of its families (`NFPROTO_*`), and the name of the feature.
+/// Every type with each of its families (`NFPROTO_*`) and the name of that feature.
 fn each() -> impl Iterator<Item = (&'static SetType, u8, String)> {
     SetType::all().flat_map(|kind| {
         let families: &[(u8, &str)] = match kind {
@@ -35,7 +35,7 @@ fn with(kind: &SetType, feature: String, answer: Answer) -> Finding {
     finding(AREA, feature, answer, &kind.module_name(), ("", instead))
 }
 
-/// Tries every type in the network namespace of the calling thread.
+/// Requests the revisions of every type (`IPSET_CMD_TYPE`) in the network namespace of the calling thread. No set is created.
 #[must_use]
 pub fn features(kernel: &RunningKernel) -> Vec<Finding> {
     let mut socket: Option<Result<Socket, Answer>> = None;

@@ -1,9 +1,9 @@
 //! The features of this kernel's packet filters, determined by trials.
 //!
-//! There are three answers, none of them guessed: the kernel did it ([`Answer::Have`]), the kernel reported that it cannot
-//! ([`Answer::Lack`]), or it could not be tried ([`Answer::Unknown`]).
+//! There are three answers, none of them guessed: the kernel accepted the trial ([`Answer::Have`]), it answered that it
+//! lacks the feature ([`Answer::Lack`]), or the trial was not possible ([`Answer::Unknown`]).
 //!
-//! - **Tried, not looked up.** A feature is present if a rule that uses it was committed.
+//! - **By trial, not by version.** A feature is present if the kernel committed a rule that uses it.
 //! - **In a throwaway namespace.** Every `*_features` function works in the network namespace of the calling thread
 //!   and leaves objects there. Call it inside [`Netns::run`](weir_netlink::Netns::run) of a namespace created for it:
 //!   the kernel creates a legacy table, for instance, when it is read.
@@ -24,13 +24,13 @@ pub use crate::features::{Answer, Loading, RunningKernel};
 /// One feature: a row of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<P: 'static> {
-    /// Its name, unique in the area.
+    /// The name of the feature, unique in the area.
     pub feature: &'static str,
     /// The trial.
     pub probe: P,
     /// Modules that the trial uses, separated by spaces.
     pub needs: &'static str,
-    /// First kernel that has it; empty if every supported one has it.
+    /// First kernel that has it, such as `5.2`; empty if every supported kernel has it.
     pub since: &'static str,
     /// The substitute if it is missing.
     pub instead: &'static str,
@@ -54,7 +54,7 @@ pub const fn row<P>(
     }
 }
 
-/// The answer for one feature.
+/// The answer for one feature, with the options and modules that provide it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The area, which names the table of the row.
@@ -67,15 +67,16 @@ pub struct Finding {
     pub options: Vec<String>,
     /// Modules that provide it if it is not built in.
     pub modules: Vec<String>,
-    /// First kernel that has it, or empty.
+    /// First kernel that has it, such as `5.2`; empty if every supported kernel has it.
     pub since: &'static str,
     /// The substitute if it is missing.
     pub instead: &'static str,
 }
 
-/// Answers one row: tries it unless that could load a module.
+/// Answers one row: calls `trial` unless that could load a module.
 ///
-/// `base` are the modules that every trial of the area needs; they are reported as the provider only of rows without modules.
+/// `base` names the modules that every trial of the area needs, separated by spaces; a finding reports them only if its row
+/// names no module.
 pub fn answer<P>(
     area: &'static str,
     base: &str,
@@ -98,7 +99,7 @@ pub fn answer<P>(
     )
 }
 
-/// A finding, with its options and modules looked up.
+/// Makes a finding; `gives` names the modules that provide the feature, from which its options follow.
 #[must_use]
 pub fn finding(
     area: &'static str,
@@ -119,7 +120,7 @@ pub fn finding(
     }
 }
 
-/// Answers every row of a table with [`Answer::Unknown`], if none can be tried.
+/// Answers every row of a table with [`Answer::Unknown`], for an area in which no trial is possible.
 #[must_use]
 pub fn unanswered<P>(area: &'static str, base: &str, rows: &[Row<P>], why: &str) -> Vec<Finding> {
     let one = |row: &Row<P>| {

@@ -1,7 +1,7 @@
 //! Kernel features that rules need, as rows of the probe tables.
 //!
-//! They are derived from the rules themselves, so no feature in use can be missed. The choice of an engine, the
-//! report on a kernel and error messages use the same rows.
+//! They are derived from the rules themselves, so that no feature in use is missed. The choice of an engine, the report
+//! on a kernel and error messages use the same rows.
 
 use super::{Finding, RunningKernel, nft, xtables};
 use crate::nft::expr::Expr;
@@ -62,7 +62,7 @@ pub fn of_nft(ruleset: &crate::nft::Ruleset) -> Needs {
     needs
 }
 
-/// Determines the findings for these needs, in the network namespace of the calling thread, which must be a throwaway one.
+/// Tries the features of these needs in the network namespace of the calling thread, which must be a throwaway one.
 #[must_use]
 pub fn findings(kernel: &RunningKernel, needs: &Needs) -> Vec<Finding> {
     let wanted = |area: &str, feature: &str| needs.contains(&format!("{area}/{feature}"));
@@ -73,7 +73,8 @@ pub fn findings(kernel: &RunningKernel, needs: &Needs) -> Vec<Finding> {
     findings
 }
 
-/// The feature of a `meta` or `ct` key that some kernels with the expression lack, or that another option provides.
+/// The feature of a `meta` or `ct` key that some kernels lack although they have the expression, or that another option
+/// provides.
 fn of_key(expr: &Expr) -> Option<&'static str> {
     match expr {
         Expr::Meta(m) => match (MetaKey::from(m.key?), m.sreg) {

@@ -5,8 +5,8 @@
 //! IPT_SO_GET_REVISION_MATCH     struct xt_get_revision, 30 bytes: name[29], u8 revision
 //! ```
 //! A revision is supported if the call succeeds; `EPROTONOSUPPORT` means that only other revisions of that name
-//! exist, `ENOENT` that no extension has that name. A query makes the kernel create the table, so use only a
-//! throwaway namespace.
+//! exist, `ENOENT` that no extension has that name. A query for a table makes the kernel create it, so call these
+//! functions only in a throwaway namespace.
 
 use super::{Answer, Finding, RunningKernel, finding};
 use crate::features::extensions::{INSTEAD, base};
@@ -20,7 +20,7 @@ use weir_netlink::xtables::RawSocket;
 /// The name of the area in findings.
 pub const AREA: &str = "xtables";
 
-/// No extension has more revisions; `set` has five.
+/// Number of revisions that are queried, from 0. No extension has more; `set` has five.
 const REVISIONS: u8 = 8;
 
 /// Errnos of a missing feature. `ENOPROTOOPT`: no module handles the options.

@@ -33,13 +33,13 @@ pub struct At {
     pub family: u8,
     /// `filter`, `nat`, `route`
     pub kind: &'static str,
-    /// `enum nf_inet_hooks`, or the hook of `netdev`
+    /// `enum nf_inet_hooks`, or for `netdev` `enum nf_dev_hooks`
     pub hook: u32,
-    /// lower ones are called earlier
+    /// chains with lower numbers are called earlier
     pub priority: i32,
 }
 
-/// The trial of an nf_tables feature: the content of the commit.
+/// The trial of an nf_tables feature: the content of the transaction.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Trial {
@@ -55,7 +55,7 @@ pub enum Trial {
     TableComment,
     /// A comment of a chain.
     ChainComment,
-    /// A change with an old generation, which the kernel must refuse.
+    /// A transaction for an old generation, which the kernel must refuse (`ERESTART`).
     Generation,
 }
 

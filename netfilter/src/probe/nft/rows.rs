@@ -85,7 +85,8 @@ const fn rule(feature: &'static str, at: At, exprs: fn() -> Vec<Expr>) -> Row<Tr
     expression(feature, Trial::Rule(at, exprs))
 }
 
-/// Every feature: name, trial, modules, first kernel, the substitute if it is missing. Comments have the rule in nft's syntax.
+/// Every feature: name, trial, modules, first kernel, the substitute if it is missing. The comments show the rule in nft's
+/// syntax.
 #[rustfmt::skip]
 pub const ROWS: &[Row<Trial>] = &[
     row("family inet", Trial::Table(NFPROTO_INET), "nf_tables_inet", "3.14", LEGACY),
@@ -197,7 +198,7 @@ pub const ROWS: &[Row<Trial>] = &[
     row("ct mark set", Trial::Rule(PRE, || {
         vec![load(NFT_META_MARK), expr!(Ct { key: NFT_CT_MARK, sreg: REG })]
     }), "nft_ct nf_conntrack conntrack_mark", "3.18", "none: TPROXY and ambient need it"),
-    // `ct zone set 1`: a two-byte value in host byte order
+    // `ct zone set 1`: a value of two bytes in host byte order
     row("ct zone set", Trial::Rule(RAW, || {
         vec![value(&1u16.to_ne_bytes()), expr!(Ct { key: NFT_CT_ZONE, sreg: REG })]
     }), "nft_ct nf_conntrack conntrack_zones", "4.11", "none: DNS capture needs it"),

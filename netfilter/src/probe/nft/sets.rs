@@ -58,7 +58,7 @@ impl SetTrial {
                 timeout: Some(60_000),
                 ..ipv4(raw::NFT_SET_TIMEOUT)
             },
-            // Without intervals a concatenation is only a longer key: `NFT_SET_CONCAT` is for sets with intervals.
+            // Without intervals a concatenation is only a longer key; `NFT_SET_CONCAT` is for sets with intervals.
             Self::Concatenation => SetAttrs {
                 key_len: Some(8),
                 ..ipv4(0)

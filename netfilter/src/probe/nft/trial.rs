@@ -228,8 +228,8 @@ impl Lab {
     }
 }
 
-/// Returns a generation that differs from the ruleset's. 0, the one before the 1 of a new namespace, guards nothing
-/// (`nft_valid_genid()`, net/netfilter/nf_tables_api.c).
+/// Returns a generation that differs from the ruleset's. It is never 0, which precedes the 1 of a new namespace: the kernel
+/// does not compare it (`nf_tables_valid_genid()`, net/netfilter/nf_tables_api.c).
 fn other_than(generation: u32) -> u32 {
     match generation.wrapping_sub(1) {
         0 => u32::MAX,
