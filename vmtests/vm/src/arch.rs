@@ -1,8 +1,8 @@
-//! The architecture of a kernel, and what differs with it.
+//! The architecture of a guest's kernel, and the settings that depend on it.
 use crate::qemu::accel::Accel;
 use serde::{Deserialize, Serialize};
 
-/// An architecture, as Debian names it.
+/// A CPU architecture that kernels are tested on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Arch {
@@ -14,13 +14,13 @@ pub enum Arch {
 }
 
 impl Arch {
-    /// That of this program.
+    /// The architecture that this program was built for.
     pub const HOST: Self = match cfg!(target_arch = "aarch64") {
         true => Self::Arm64,
         false => Self::Amd64,
     };
 
-    /// In names of packages and indexes of Debian.
+    /// The name in Debian package names and index paths.
     pub const fn debian(self) -> &'static str {
         match self {
             Self::Amd64 => "amd64",
@@ -28,7 +28,7 @@ impl Arch {
         }
     }
 
-    /// The program that emulates it.
+    /// The QEMU program that emulates this architecture.
     pub const fn qemu(self) -> &'static str {
         match self {
             Self::Amd64 => "qemu-system-x86_64",
@@ -36,7 +36,7 @@ impl Arch {
         }
     }
 
-    /// The machine: one with PCI, where the devices of a guest are.
+    /// The QEMU machine type; each has a PCI bus, which the virtio devices need.
     pub(crate) const fn machine(self) -> &'static str {
         match self {
             Self::Amd64 => "q35",
@@ -47,14 +47,14 @@ impl Arch {
     pub(crate) const fn cpu(self, accel: Accel) -> &'static str {
         match (accel, self) {
             (Accel::Kvm, _) => "host",
-            // No test is about a fifth level of page tables, and each emulated walk would go through it.
+            // No test needs five-level page tables (LA57), and a fifth level slows every emulated page walk.
             (Accel::Tcg, Self::Amd64) => "max,-la57",
-            // Later ones authenticate pointers, which costs an emulation more than all else.
+            // Later CPU models have pointer authentication, which is the most expensive part of an emulation.
             (Accel::Tcg, Self::Arm64) => "cortex-a57",
         }
     }
 
-    /// The serial port that a kernel writes its messages to.
+    /// The serial device that the kernel uses as its console.
     pub(crate) const fn console(self) -> &'static str {
         match self {
             Self::Amd64 => "ttyS0",
@@ -62,7 +62,7 @@ impl Arch {
         }
     }
 
-    /// The option of a kernel that has such a port.
+    /// The kernel config option of the console driver for [`Arch::console`].
     pub(crate) const fn console_option(self) -> &'static str {
         match self {
             Self::Amd64 => "CONFIG_SERIAL_8250_CONSOLE",

@@ -1,23 +1,22 @@
-//! Where everything is kept, and how two runs stay out of each other's way.
+//! The cache directory, and the locks that separate concurrent runs.
 //!
-//! A thing is made in a scratch folder and renamed to its place when it is complete: a reader finds it
-//! whole. A scratch folder is locked as long as its owner lives; one that nobody has locked was left by a
-//! run that was killed, and the next run removes it.
+//! An entry is made in a scratch directory and renamed to its place when it is complete, so a reader never sees a
+//! partial one. A scratch directory is locked while its owner is running; an unlocked one was left by a run that was
+//! killed, and the next run removes it.
 use crate::{At, Error, Result};
 use std::fs::{self, File, Metadata, TryLockError};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The folder that holds packages, kernels and saved states. Nothing is written outside it.
+/// The directory that holds packages, kernels and saved states. Nothing is written outside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cache {
     root: PathBuf,
 }
 
 impl Cache {
-    /// The cache at `root`, else where `VMTESTS_CACHE` says, else `vmtests` in Cargo's target directory.
-    /// It need not be there yet.
+    /// The cache at `root`, else at `VMTESTS_CACHE`, else at `vmtests` in Cargo's target directory. It need not exist yet.
     pub fn open(root: Option<PathBuf>) -> Result<Self> {
         let root = root
             .or_else(|| variable("VMTESTS_CACHE"))
@@ -27,32 +26,32 @@ impl Cache {
         Ok(Self { root })
     }
 
-    /// The folder itself.
+    /// The root directory of the cache.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Packages as they were downloaded, by file name.
+    /// The directory of downloaded packages, by file name.
     pub fn debs(&self) -> PathBuf {
         self.root.join("debs")
     }
 
-    /// Kernels that are ready to boot, a folder each.
+    /// The directory of bootable kernels, one subdirectory per kernel.
     pub fn kernels(&self) -> PathBuf {
         self.root.join("kernel")
     }
 
-    /// Saved states of booted machines.
+    /// The directory of saved states of booted machines.
     pub fn states(&self) -> PathBuf {
         self.root.join("state")
     }
 
-    /// What a run needs while it lasts.
+    /// The directory of scratch directories, which live as long as their run.
     pub fn scratches(&self) -> PathBuf {
         self.root.join("tmp")
     }
 
-    /// A file or folder below the cache, its parent made.
+    /// The path of a file or directory below the cache; its parent is created.
     pub fn place(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let path = self.root.join(path);
         if let Some(parent) = path.parent() {
@@ -61,7 +60,7 @@ impl Cache {
         Ok(path)
     }
 
-    /// Waits until no other run works on `what`, and keeps others away until the file is closed.
+    /// Takes the exclusive lock of `what`, waiting for other runs; closing the file releases it.
     pub fn lock(&self, what: &str) -> Result<File> {
         loop {
             let path = self.place(format!("lock/{what}"))?;
@@ -70,9 +69,9 @@ impl Cache {
             if let Err(TryLockError::WouldBlock) = file.try_lock() {
                 crate::program::note(&format!("another run works on {what}: waiting for it"));
             }
-            // One that we have already stays as it is.
+            // A lock that try_lock has taken stays as it is.
             file.lock().at(&path)?;
-            // `clean` may have removed the file meanwhile: then the others lock a new one.
+            // `clean` may have removed the file in the meantime; other runs would then lock a new file.
             let same = |a: Metadata, b: Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
             if let (Ok(ours), Ok(theirs)) = (file.metadata(), fs::metadata(&path))
                 && same(ours, theirs)
@@ -82,7 +81,7 @@ impl Cache {
         }
     }
 
-    /// A new empty folder of this run, removed when the value is dropped.
+    /// Creates an empty directory for this run; dropping the value removes it.
     pub fn scratch(&self) -> Result<Scratch> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let folder = self.scratches();
@@ -92,11 +91,11 @@ impl Cache {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let path = folder.join(format!("{}-{number}", std::process::id()));
             match fs::create_dir(&path) {
-                // A run that had the same process id was killed, and its folder is not removed yet.
+                // Left by a killed run with the same process id, and not yet removed.
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => continue,
                 other => other.at(&path)?,
             }
-            // Another run may take the folder for an abandoned one until it is locked.
+            // Until the directory is locked, another run may consider it abandoned and remove it.
             let Ok(guard) = File::open(&path) else {
                 continue;
             };
@@ -111,7 +110,7 @@ impl Cache {
     }
 }
 
-/// A folder of this run; goes away with the value.
+/// A directory of this run, removed on drop.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
@@ -119,19 +118,19 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Moves `name` out of here to its place, in one step; what is there is replaced.
+    /// Renames `name` from this directory to `place`, replacing what is there.
     pub fn publish(&self, name: &str, place: &Path) -> Result<()> {
         let from = self.path.join(name);
         if let Some(parent) = place.parent() {
             fs::create_dir_all(parent).at(parent)?;
         }
         if place.is_dir() {
-            // rename(2) replaces an empty directory only; a broken one goes where it is removed with us.
+            // rename(2) replaces only an empty directory, so the old one moves into the scratch directory and is removed with it.
             let old = self.path.join("replaced");
             fs::rename(place, &old).at(place)?;
         }
@@ -146,14 +145,14 @@ impl Drop for Scratch {
     }
 }
 
-/// Writes a file under a name beside it first: a reader never sees half of it.
+/// Writes a file through a temporary file and rename(2), so that a reader never sees a partial one.
 pub fn replace(file: &Path, content: &str) -> Result<()> {
     let mut name = file.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".{}.new", std::process::id()));
     let new = file.with_file_name(name);
     let written = fs::write(&new, content).and_then(|()| fs::rename(&new, file));
     written.map_err(|e| {
-        // What is left of it helps nobody.
+        // Best effort: the write or the rename has failed already.
         let _ = fs::remove_file(&new);
         Error::io(file.display(), &e)
     })
@@ -165,7 +164,7 @@ pub fn variable(name: &str) -> Option<PathBuf> {
     value.map(PathBuf::from)
 }
 
-/// Cargo's target directory: the one of this build.
+/// Cargo's target directory of the build that this program comes from.
 fn target_directory() -> PathBuf {
     let executable = std::env::current_exe().unwrap_or_default();
     let of_build = || target_directory_of(&executable).map(Path::to_owned);
@@ -173,19 +172,19 @@ fn target_directory() -> PathBuf {
     found.unwrap_or_else(|| "target".into())
 }
 
-/// The target directory in which a program was built. Cargo marks it with `CACHEDIR.TAG` if it made it, and keeps
-/// what it knows of the compiler there in any case.
+/// The target directory in which a program was built. Cargo marks a target directory that it created with
+/// `CACHEDIR.TAG`, and writes `.rustc_info.json` into any.
 pub(crate) fn target_directory_of(program: &Path) -> Option<&Path> {
     let marks = ["CACHEDIR.TAG", ".rustc_info.json"];
     let mut folders = program.ancestors();
     folders.find(|d| marks.iter().any(|mark| d.join(mark).is_file()))
 }
 
-/// Removes the scratch folders of runs that are no more.
+/// Removes the scratch directories of runs that have ended.
 fn remove_abandoned(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
-        // Unlocked when it is closed.
+        // Closing the file releases the lock.
         if let Ok(folder) = File::open(&path)
             && folder.try_lock().is_ok()
         {

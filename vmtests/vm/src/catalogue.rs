@@ -1,104 +1,104 @@
-//! `kernels.toml`: the kernels and variants that there are, and the modules that a guest wants.
+//! `kernels.toml`: the kernels and variants of the matrix, and the modules that a guest loads.
 use crate::{Arch, Error, Result};
 use serde::Deserialize;
 
-/// The list that this build was made with.
+/// The content of `kernels.toml` at build time.
 const TEXT: &str = include_str!("../kernels.toml");
 
-/// All of `kernels.toml`.
+/// The parsed `kernels.toml`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Catalogue {
     /// The kernels, oldest first.
     #[serde(rename = "kernel")]
     pub kernels: Vec<Entry>,
-    /// What can be left out of each.
+    /// The variants, each of which omits something.
     #[serde(rename = "variant")]
     pub variants: Vec<Variant>,
-    /// The modules of a guest.
+    /// The modules that a guest loads.
     pub modules: Modules,
 }
 
-/// Where a kernel comes from.
+/// A kernel: its name, its origin, and its place in the matrix.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// What it is called in `kernels.lock` and on the command line: `6.12`, `newest`.
+    /// The name in `kernels.lock` and on the command line: `6.12`, `newest`.
     pub name: String,
-    /// Versions must start with it: `6.12`. `None`: the highest that there is.
+    /// The prefix that package versions must have: `6.12`. `None`: the highest version of the suite.
     pub series: Option<String>,
     /// The suite of the Debian archive: `trixie-security`.
     pub suite: String,
     /// The package flavour: `cloud`, `rt`.
     pub flavour: String,
-    /// The architecture; that of a whole matrix when the file does not say.
+    /// The architecture; by default that of a whole matrix.
     #[serde(default)]
     pub arch: Arch,
-    /// Is it a failure when the archive does not have it any more?
+    /// Whether it is a failure if the archive no longer has it.
     pub required: bool,
-    /// What tests find on a kernel that only some of them run on, as on a variant.
+    /// Set if, as on a variant, only some tests run on this kernel: what they find there.
     pub special: Option<Special>,
 }
 
-/// What tests find on a kernel that is not like the others.
+/// What tests find on a kernel or variant that lacks features.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Special {
-    /// Rows of `weir preflight` that must be lacking there: area and feature.
+    /// Rows of `weir preflight` (area and feature) that must be reported as lacking there.
     pub lacks: Vec<(String, String)>,
-    /// Rows that must be there all the same.
+    /// Rows that must nevertheless be reported as present there.
     pub has: Vec<(String, String)>,
-    /// Probes that tests may skip there, whatever the kernel's version: how they start.
+    /// Prefixes of the probes that tests may skip there, whatever the kernel's version.
     pub skips: Vec<String>,
 }
 
 impl Entry {
-    /// Is it of the architecture of this program? A whole matrix has no others.
+    /// Whether the architecture is that of this program. A whole matrix contains only such kernels.
     pub fn is_of_host(&self) -> bool {
         self.arch == Arch::HOST
     }
 }
 
-/// A kernel with something left out.
+/// A modification of a kernel that omits something.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Variant {
-    /// What is appended to the kernel's name: `no-xtables`.
+    /// The suffix of the kernel's name: `no-xtables`.
     pub name: String,
-    /// What such a kernel is like, for a person.
+    /// A description for the user.
     pub says: String,
-    /// Modules that are not loaded; with a `*` at the end, all that start so.
+    /// Modules that are not loaded; a trailing `*` matches any suffix.
     #[serde(default)]
     pub without: Vec<String>,
-    /// Modules that must be neither loaded nor built in, or the variant would not be what its name says.
+    /// Modules that must be neither loaded nor built in; otherwise the variant would not be what its name states.
     #[serde(default)]
     pub gone: Vec<String>,
-    /// Added to the kernel's command line.
+    /// Parameters that are appended to the kernel's command line.
     #[serde(default)]
     pub parameters: Vec<String>,
-    /// Options of the kernel that must be `y` for the parameters to have an effect.
+    /// Kernel config options that must be `y` for the parameters to have an effect.
     #[serde(default)]
     pub builtin: Vec<String>,
-    /// Sections of modules that the kernel must not find.
+    /// ELF sections of modules that are hidden from the kernel.
     #[serde(default)]
     pub hide_sections: Vec<String>,
-    /// The kernels that a whole matrix runs it on.
+    /// The kernels that a whole matrix combines with this variant.
     #[serde(default)]
     pub on: Vec<String>,
-    /// What tests find there.
+    /// What tests find on this variant.
     pub special: Special,
 }
 
-/// The modules of a guest.
+/// The modules that a guest loads.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Modules {
-    /// Names; with a `*` at the end, all that start so.
+    /// Module names; a trailing `*` matches any suffix.
     pub wanted: Vec<String>,
 }
 
 impl Catalogue {
-    /// The kernels and variants that this program knows.
+    /// The kernels and variants of this build.
     pub fn load() -> Result<Self> {
         Self::parse(TEXT)
     }
@@ -119,7 +119,7 @@ impl Catalogue {
         Ok(catalogue)
     }
 
-    /// Takes `6.12-no-xtables` apart into the kernel's name and the variant.
+    /// Splits `6.12-no-xtables` into the kernel's name and the variant.
     pub fn split<'a>(&self, name: &'a str) -> (&'a str, Option<&Variant>) {
         let found = self.variants.iter().find_map(|variant| {
             let kernel = name.strip_suffix(&variant.name)?.strip_suffix('-')?;
@@ -128,7 +128,7 @@ impl Catalogue {
         found.unwrap_or((name, None))
     }
 
-    /// What tests find on the variant of that name, or on the kernel, if that is special.
+    /// What tests find on the variant of that name, or on the kernel if it is marked as special.
     pub fn special(&self, name: &str) -> Option<&Special> {
         let variant = self.variants.iter().find(|v| v.name == name);
         let kernel = || self.kernels.iter().find(|k| k.name == name);
@@ -137,7 +137,7 @@ impl Catalogue {
     }
 }
 
-/// Does the module's name match the pattern: equal, or starting with what stands before its `*`?
+/// Whether the module's name matches the pattern: it is equal, or has the prefix before a trailing `*`.
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(start) => name.starts_with(start),

@@ -1,5 +1,5 @@
-//! What a program needs to start: its loader and every shared library, as the loader itself lists them. It maps the files and runs
-//! none of their code.
+//! The files that a program needs to start: its loader and every shared library, as the loader itself lists them. The
+//! loader maps the files and runs none of their code.
 use crate::elf::segments;
 use crate::{At, Error, Result};
 use object::LittleEndian as LE;
@@ -13,11 +13,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A program that has the loader for plug-ins, which name none.
+/// A program whose loader is used for plug-ins, because they name no loader.
 const SHELL: &str = "/bin/sh";
 
-/// The files that `programs` need besides themselves, under the names by which they are looked for. Empty for a static
-/// program, or for a file that is no program at all.
+/// The files that `programs` need besides themselves, under the paths that the loader opens. Empty for a static program
+/// and for a file that is not a program.
 pub fn closure(programs: &[PathBuf]) -> Result<BTreeSet<PathBuf>> {
     let mut found = BTreeSet::new();
     for program in programs {
@@ -41,7 +41,7 @@ fn open(path: &Path) -> Result<File> {
     File::open(path).map_err(|e| Error::new(name.to_string(), e, remedy))
 }
 
-/// The loader that a program names. None: a plug-in, a static program, or no program.
+/// The loader (PT_INTERP) that a program names. `None`: a plug-in, a static program, or not a program.
 fn interpreter<'d>(file: impl ReadRef<'d>) -> Option<PathBuf> {
     let mut segments = segments(file)?.iter();
     let path = segments.find_map(|s| s.interpreter(LE, file).ok()?)?;
@@ -77,7 +77,7 @@ fn list(loader: &Path, program: &Path) -> Result<Vec<PathBuf>> {
         }
         let path = line.rsplit_once(" (0x").map_or("", |(path, _)| path);
         let path = path.split_once(" => ").map_or(path, |(_, path)| path);
-        // The kernel's own has no path.
+        // The vDSO has no path.
         if path.starts_with('/') {
             found.push(PathBuf::from(path));
         }
@@ -127,7 +127,7 @@ mod tests {
         assert!(closure(&["/nonexistent".into()]).is_err());
     }
 
-    /// The name of a library is changed in place, to one of the same length.
+    /// The test replaces the name of a library in the file by another of the same length.
     #[test]
     fn a_library_that_is_nowhere_is_named() {
         let mut bytes = fs::read("/bin/true").unwrap();
@@ -151,7 +151,7 @@ mod tests {
         for end in (0..bytes.len()).step_by(97) {
             let _ = read(&bytes[..end]);
         }
-        // The header and the table of segments behind it.
+        // The ELF header, and the program headers that follow it.
         let head = 64 + 13 * 56;
         for at in 0..head {
             let mut changed = bytes.clone();

@@ -1,14 +1,14 @@
-//! Decompression of whatever a kernel, a module or a package is packed with, told by its first bytes.
+//! Decompression of kernels, modules and packages; the format is detected from the first bytes.
 use crate::{Error, Result};
 use std::io::{BufRead, BufReader, Read};
 
-/// More than any kernel or module has; a smaller file that claims to hold more is damaged or hostile.
+/// The upper bound of decompressed bytes, above any kernel or module; a file that expands to more is damaged or hostile.
 const LIMIT: u64 = 1 << 30;
 
-/// The kernel's build packs with `zstd -22 --ultra`: a window of 128 MiB.
+/// The window size, 128 MiB: the kernel's build compresses with `zstd -22 --ultra`.
 const WINDOW: u64 = 128 << 20;
 
-/// A reader of what is in `packed`; of `packed` itself, if it is packed in no way that we know.
+/// A reader of the decompressed content; of `packed` itself, if its format is not a known compression.
 pub(crate) fn reader<'a>(name: &str, packed: impl Read + 'a) -> Result<Box<dyn Read + 'a>> {
     let mut packed = BufReader::with_capacity(1 << 16, packed);
     let start = packed.fill_buf().map_err(|e| damaged(name, &e))?;
@@ -19,13 +19,13 @@ pub(crate) fn reader<'a>(name: &str, packed: impl Read + 'a) -> Result<Box<dyn R
             ruzstd::decoding::StreamingDecoder::new_with_max_window_size(packed, WINDOW)
                 .map_err(|e| damaged(name, &e))?,
         ),
-        // The old frame that `lz4 -l` writes: no checksums, blocks of up to 8 MiB.
+        // The legacy frame format that `lz4 -l` writes: no checksums, blocks of up to 8 MiB.
         [0x02, 0x21, 0x4c, 0x18, ..] => Box::new(lz4_flex::frame::FrameDecoder::new(packed)),
         _ => Box::new(packed),
     })
 }
 
-/// All of what is in `packed`.
+/// Decompresses all of `packed`.
 pub(crate) fn unpack(name: &str, packed: &[u8]) -> Result<Vec<u8>> {
     let mut content = Vec::new();
     let mut reader = reader(name, packed)?.take(LIMIT + 1);

@@ -1,6 +1,6 @@
 //! The archive format of an initramfs: `cpio -o -H newc`.
 //!
-//! Nothing here asks the file system: a device node is a header like any other, which needs neither root nor `mknod`.
+//! The writer does not touch the file system: a device node is a header like any other and needs neither root nor `mknod`.
 use crate::{Error, Result};
 use cpio::newc::{Builder, ModeFileType, trailer};
 use std::io::{self, Read, Write};
@@ -12,35 +12,35 @@ pub(crate) struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// An empty archive that goes to `out`.
+    /// Starts an empty archive that is written to `out`.
     pub(crate) fn new(out: W) -> Self {
         Self { out, inode: 0 }
     }
 
-    /// A directory; its parents have to come first.
+    /// Adds a directory; its parents must have been added before.
     pub(crate) fn directory(&mut self, name: &str, mode: u32) -> Result<()> {
         let entry = Builder::new(name).mode(mode).nlink(2);
         self.entry(name, entry, ModeFileType::Directory, 0, io::empty())
     }
 
-    /// A regular file of `size` bytes that come from `content`; it is an error if that ends early.
+    /// Adds a regular file of `size` bytes from `from`; fewer bytes are an error.
     pub(crate) fn file(&mut self, name: &str, mode: u32, size: u64, from: impl Read) -> Result<()> {
         let entry = Builder::new(name).mode(mode);
         self.entry(name, entry, ModeFileType::Regular, size, from)
     }
 
-    /// A regular file with this text.
+    /// Adds a regular file with this text.
     pub(crate) fn text(&mut self, name: &str, text: &str) -> Result<()> {
         self.file(name, 0o644, text.len() as u64, text.as_bytes())
     }
 
-    /// A symbolic link.
+    /// Adds a symbolic link.
     pub(crate) fn symlink(&mut self, name: &str, target: &str) -> Result<()> {
         let (entry, size) = (Builder::new(name).mode(0o777), target.len() as u64);
         self.entry(name, entry, ModeFileType::Symlink, size, target.as_bytes())
     }
 
-    /// A character device, as `mknod NAME c MAJOR MINOR`.
+    /// Adds a character device, as `mknod NAME c MAJOR MINOR`.
     pub(crate) fn character_device(
         &mut self,
         name: &str,
@@ -53,12 +53,13 @@ impl<W: Write> Writer<W> {
         self.entry(name, entry, ModeFileType::Char, 0, io::empty())
     }
 
-    /// Ends the archive and gives the writer back.
+    /// Ends the archive and returns the writer.
     pub(crate) fn finish(self) -> Result<W> {
         trailer(self.out).map_err(|e| failed("the end", e))
     }
 
-    /// No name that is absolute, empty or has `..` in it, and no more than 4 GiB: the format has eight hexadecimal digits.
+    /// Adds an entry. Refuses an absolute name, one with an empty, `.` or `..` component, and a file above 4 GiB: the format
+    /// has eight hexadecimal digits for the size.
     fn entry(
         &mut self,
         name: &str,
@@ -97,7 +98,7 @@ fn failed(name: &str, e: io::Error) -> Error {
 mod tests {
     use super::*;
 
-    /// The first entry, byte for byte as `echo dev | cpio -o -H newc` writes it, with our numbers and small letters.
+    /// The first entry equals the bytes of `echo dev | cpio -o -H newc`, except for our numbers and lower-case digits.
     #[test]
     fn a_device_node() {
         let mut layer = Writer::new(Vec::new());
@@ -165,7 +166,7 @@ mod tests {
         assert!(e.to_string().contains("5 of 10 bytes"), "{e}");
     }
 
-    /// As the kernel reads it (init/initramfs.c): names and contents of every layer.
+    /// Parses as the kernel does (init/initramfs.c) and returns the names and contents of every layer.
     fn parse(mut bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
         let mut entries = Vec::new();
         let start = bytes.len();

@@ -1,14 +1,14 @@
 //! A Debian package: an `ar` archive whose member `data.tar.*` holds the files.
 //!
-//! It is read as a stream, once.
+//! The archive is read once, as a stream.
 use crate::{Error, Result, compress};
 use std::io::Read;
 use std::path::Path;
 
-/// `struct ar_hdr` of <ar.h>: the name, five fields of no use here, the size as decimal text, the magic.
+/// The size of `struct ar_hdr` of <ar.h>: the name, five fields that are not used here, the size as decimal text, the magic.
 const HEADER: usize = 60;
 
-/// Puts all that the package holds into a folder.
+/// Extracts all files of a package into a directory.
 pub(crate) fn extract(name: &str, mut package: impl Read, into: &Path) -> Result<()> {
     let mut magic = [0; 8];
     let read = package.read_exact(&mut magic);
@@ -22,7 +22,7 @@ pub(crate) fn extract(name: &str, mut package: impl Read, into: &Path) -> Result
         if member.starts_with("data.tar") {
             return unpack(name, compress::reader(name, content)?, into);
         }
-        // Members start at even offsets.
+        // Members start at even offsets, so a byte of padding may follow.
         let skipped = std::io::copy(&mut content, &mut std::io::sink())
             .and_then(|n| Ok(n + package.by_ref().take(size % 2).read(&mut [0])? as u64))
             .map_err(|e| damaged(name, &e))?;
@@ -32,7 +32,7 @@ pub(crate) fn extract(name: &str, mut package: impl Read, into: &Path) -> Result
     }
 }
 
-/// Puts all that a tar archive holds into a folder. Nothing gets out of it.
+/// Extracts all files of a tar archive into a directory. No entry can escape the directory.
 pub(crate) fn unpack(name: &str, tar: impl Read, into: &Path) -> Result<()> {
     let mut archive = tar::Archive::new(tar);
     archive.set_preserve_permissions(true);

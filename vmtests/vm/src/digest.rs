@@ -1,8 +1,8 @@
-//! SHA-256, in hexadecimal.
+//! SHA-256 in hexadecimal.
 use sha2::{Digest, Sha256};
 use std::io::{self, Read};
 
-/// A hash that grows with what is read.
+/// An incremental hash.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Hasher(Sha256);
 
@@ -17,14 +17,14 @@ impl Hasher {
     }
 }
 
-/// `sha256sum` of some bytes.
+/// Returns the SHA-256 of some bytes, as `sha256sum` prints it.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
     let mut hasher = Hasher::default();
     hasher.update(bytes);
     hasher.hex()
 }
 
-/// `sha256sum` of a file.
+/// Returns the SHA-256 of a file, as `sha256sum` prints it.
 pub(crate) fn sha256_of(mut file: impl Read) -> io::Result<String> {
     let mut hasher = Hasher::default();
     let mut buffer = vec![0; 1 << 16];

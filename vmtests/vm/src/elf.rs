@@ -1,5 +1,5 @@
-//! ELF files of 64 bits, little-endian: kernels and modules (sections by name, notes), and of programs as much as a loader looks
-//! at, the segments. Those are read in pieces: a test binary has tens of megabytes, most of them for debuggers.
+//! Reads 64-bit little-endian ELF files: sections and notes of kernels and modules, segments of programs. Programs are
+//! read in pieces, because a test binary has tens of megabytes, most of them debug information.
 use object::LittleEndian as LE;
 use object::elf::{FileHeader64, ProgramHeader64, SectionHeader64};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
@@ -7,16 +7,16 @@ use object::read::{ReadCache, ReadRef};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// Elf64_Ehdr (<elf.h>).
+/// The size of Elf64_Ehdr (<elf.h>).
 const EHDR: usize = 64;
 
-/// The header of a file of 64 bits, little-endian; `None` for another file.
+/// The header of a 64-bit little-endian file; `None` for another file.
 pub(crate) fn header<'d>(data: impl ReadRef<'d>) -> Option<&'d FileHeader64<LE>> {
     let header = FileHeader64::<LE>::parse(data).ok()?;
     header.endian().ok().map(|_| header)
 }
 
-/// The section of that name: where its header is, and its content.
+/// The section of that name: the offset of its header, and its content.
 pub(crate) fn section<'d>(file: &'d [u8], name: &str) -> Option<(usize, &'d [u8])> {
     let header = header(file)?;
     let sections = header.sections(LE, file).ok()?;
@@ -26,7 +26,7 @@ pub(crate) fn section<'d>(file: &'d [u8], name: &str) -> Option<(usize, &'d [u8]
     Some((at, section.data(LE, file).ok()?))
 }
 
-/// Is there a note of this owner and type in a PT_NOTE segment?
+/// Whether a PT_NOTE segment holds a note of this owner and type.
 pub(crate) fn has_note(file: &[u8], owner: &str, wanted: u32) -> bool {
     let segments = segments(file).unwrap_or_default().iter();
     let mut notes = segments.filter_map(|segment| segment.notes(LE, file).ok()?);
@@ -40,8 +40,8 @@ pub(crate) fn segments<'d>(data: impl ReadRef<'d>) -> Option<&'d [ProgramHeader6
     header(data)?.program_headers(LE, data).ok()
 }
 
-/// Where what a program is made of when it runs ends. Behind are symbols and lines, for debuggers and backtraces.
-/// None: not a program.
+/// The end of the last segment, the size that a program needs in order to run. Symbols and debug information follow it.
+/// `None`: not a program.
 pub(crate) fn loaded_size(file: &File) -> Option<u64> {
     let cache = ReadCache::new(file);
     let ends = segments(&cache)?.iter().map(|segment| {
@@ -52,12 +52,12 @@ pub(crate) fn loaded_size(file: &File) -> Option<u64> {
     ends.max().filter(|end| *end >= EHDR as u64)
 }
 
-/// Where a file of that size is cut off for a guest: at [`loaded_size`], if there is anything behind it.
+/// The size to which a file is truncated for a guest: [`loaded_size`], if anything follows it.
 pub(crate) fn cut_at(file: &File, size: u64) -> Option<u64> {
     loaded_size(file).filter(|end| *end < size)
 }
 
-/// The start of a program that is cut off at [`loaded_size`]: its header, which no longer speaks of sections.
+/// The ELF header for a program truncated to [`loaded_size`]: without a reference to the sections.
 pub(crate) fn header_without_sections(file: &File) -> Option<[u8; EHDR]> {
     let mut header = [0; EHDR];
     file.read_exact_at(&mut header, 0).ok()?;

@@ -1,24 +1,24 @@
-//! The one error of this crate: what was being done to which input, why it failed, what helps.
+//! The error type of this crate: the input, the reason, and the remedy.
 use crate::program::renamed;
 use std::fmt;
 use std::path::Path;
 
-/// Why something could not be done, in three parts that a person needs: the input, the reason, the remedy.
+/// A failure in the three parts that a user needs: the input, the reason, the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
-    /// What it is about: a path, a package, a kernel, an option.
+    /// The object of the operation: a path, a package, a kernel, an option.
     pub input: String,
-    /// What is wrong with it.
+    /// What is wrong with the input.
     pub reason: String,
-    /// What the reader can do.
+    /// What the user can do about it.
     pub remedy: String,
 }
 
-/// The result of everything in this crate that can fail.
+/// The result of every fallible operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// An error about `input`. Commands in the remedy are those of `weir-vm`; a reader sees the name of the program.
+    /// An error about `input`. The remedy names commands of `weir-vm`; they are printed with the name of the running program.
     pub fn new(
         input: impl Into<String>,
         reason: impl fmt::Display,
@@ -31,7 +31,7 @@ impl Error {
         }
     }
 
-    /// An error of the operating system about `input`, with the remedy that goes with its kind.
+    /// An I/O error about `input`, with the remedy for its kind.
     pub fn io(input: impl fmt::Display, reason: &std::io::Error) -> Self {
         use std::io::ErrorKind;
         let remedy = match reason.kind() {
@@ -56,12 +56,12 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Says what an operation of the system was about.
+/// Adds the input to an I/O error.
 pub trait At<T> {
-    /// With [`Error::io`] about this file, or what else was being done.
+    /// Maps the error with [`Error::io`]; `input` is the file or the operation.
     fn at(self, input: impl AsRef<Path>) -> Result<T>;
 
-    /// The same; `None` where there is no such file.
+    /// As [`At::at`], but `None` if the file does not exist.
     fn if_there(self, input: impl AsRef<Path>) -> Result<Option<T>>;
 }
 

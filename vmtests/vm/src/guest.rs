@@ -1,8 +1,8 @@
 //! The agent: `/init` of every guest.
 //!
-//! It is the same program as the host's, so both always speak the same version, and plain `cargo` builds it. As
-//! process 1 it mounts what a program expects, loads the modules, and serves the frames of [`crate::proto`] until
-//! its host is gone; then it powers off. There is no shell in the guest, and nothing here starts one.
+//! The agent and the host are the same program, so both always have the same protocol version, and plain `cargo` builds
+//! it. As process 1 it mounts the file systems that a program expects, loads the modules, and serves the frames of
+//! [`crate::proto`] until its host is gone; then it powers the guest off. The guest has no shell.
 
 mod exec;
 mod kmsg;
@@ -18,27 +18,27 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
-/// Where the agent is in the initramfs.
+/// The path of the agent in the initramfs.
 pub const INIT: &str = "/init";
 /// The name of the virtio-serial port.
 pub const PORT: &str = "ctl";
-/// The modules to load, one path in a line.
+/// The file that lists the modules to load, one path per line.
 pub const MODULES_LIST: &str = "/modules.list";
 
-/// Is this process the agent: the first process, started as `/init`?
+/// Whether this process is the agent: process 1, started as `/init`.
 pub fn is_init() -> bool {
     std::process::id() == 1 && std::env::args_os().next().is_some_and(|name| name == INIT)
 }
 
-/// Serves until the host is gone, then powers the guest off. For process 1 of a guest and nothing else.
+/// Serves until the host is gone, then powers the guest off. Only process 1 of a guest may call it.
 pub fn main() {
-    // The console is the only place to complain at: the port may be what does not work.
+    // Errors go to the console, because the port itself may not work.
     if let Err(e) = serve() {
         let _ = writeln!(io::stderr(), "weir-vm: the agent gave up: {e}");
     }
     nix::unistd::sync();
     let e = reboot(RebootMode::RB_POWER_OFF);
-    // Process 1 must not return while this fails: the kernel would panic and hide the reason.
+    // Process 1 must not return if the power-off fails: the kernel would panic and hide the reason.
     let _ = writeln!(io::stderr(), "weir-vm: power off: {e:?}");
     loop {
         std::thread::sleep(Duration::from_secs(3600));
@@ -50,13 +50,13 @@ fn serve() -> io::Result<()> {
     let mut log = Kmsg::open()?;
     let mut port = Port::open(PORT)?;
     while session(&mut port, &mut log, &hello)? {
-        // What the machine logged until it was saved belongs to that life.
+        // Messages from before the state was saved do not belong to this run.
         log.skip();
     }
     Ok(())
 }
 
-/// Serves one host. True: it said [`Frame::Park`], and another may follow.
+/// Serves one host. Returns true if it sent [`Frame::Park`] and another host may follow.
 fn session(port: &mut Port, log: &mut Kmsg, hello: &Hello) -> io::Result<bool> {
     let mut is_synced = false;
     while let Some(frame) = port.next(is_synced)? {
@@ -95,7 +95,7 @@ fn send_file(port: &mut Port, path: &Path) -> io::Result<()> {
     let read = File::open(path).and_then(|file| {
         loop {
             let mut bytes = Vec::new();
-            // The size of a file in /proc is not known before its end, so the last piece is an empty one.
+            // The size of a file in /proc is unknown until its end, so an empty piece marks the end.
             let is_last = (&file).take(CHUNK as u64).read_to_end(&mut bytes)? == 0;
             port.send(&Frame::Piece { bytes, is_last })?;
             if is_last {

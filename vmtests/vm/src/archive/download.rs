@@ -1,4 +1,4 @@
-//! HTTP, and plain files: one request, one file, hashed while it comes.
+//! Downloads over HTTP, and copies of `file:` URLs: one request per file, hashed while it is read.
 use crate::digest::Hasher;
 use crate::program::bar;
 use crate::{At, Error, Result};
@@ -9,16 +9,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
-/// The certificates of the system, where Debian and those that follow it keep them in one file.
+/// The CA certificates of the system, at the path that Debian and its derivatives use.
 const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// Larger than any package of a kernel.
+/// The upper bound of a download in bytes; every kernel package is smaller.
 const LIMIT: u64 = 2 << 30;
 
 const REMEDY: &str = "Check the network, or use another mirror with --archive URL. What is in the cache \
                       works without one";
 
-/// Downloads. Proxies are taken from the usual variables (http_proxy, https_proxy, no_proxy).
+/// An HTTP client. It takes proxies from the usual variables (http_proxy, https_proxy, no_proxy).
 #[derive(Debug)]
 pub(crate) struct Client {
     agent: ureq::Agent,
@@ -43,8 +43,8 @@ impl Client {
         })
     }
 
-    /// Gets `url` into the new file `to` and gives its SHA-256; `None` if it is not there. Its size must be
-    /// `size`, if that is known.
+    /// Downloads `url` into the new file `to` and returns its SHA-256; `None` if the URL does not exist. If `size` is
+    /// given, a file of another size is an error.
     pub(crate) fn file(&self, url: &str, to: &Path, size: Option<u64>) -> Result<Option<String>> {
         let mut expected = size;
         let mut body: Box<dyn Read> = if let Some(path) = url.strip_prefix("file:") {
@@ -54,7 +54,7 @@ impl Client {
                 None => return Ok(None),
             }
         } else {
-            // A plus is a space to some servers.
+            // Some servers decode a plus sign in a path as a space.
             let response = self.agent.get(url.replace('+', "%2B")).call();
             let response = response.map_err(|e| Error::new(url, e, REMEDY))?;
             match response.status().as_u16() {
@@ -96,7 +96,8 @@ impl Client {
     }
 }
 
-/// None is no error: most archives are not on HTTPS, and the handshake says what is wrong.
+/// The system's CA certificates. An empty list is no error: most archives use plain HTTP, and with HTTPS the TLS
+/// handshake reports the failure.
 fn certificates() -> Vec<Certificate<'static>> {
     let pem = std::fs::read(CERTIFICATES).unwrap_or_default();
     let items = parse_pem(&pem).filter_map(|item| match item {

@@ -1,19 +1,19 @@
-//! `Packages.xz` and `Sources.xz`: what a suite has.
+//! `Packages.xz` and `Sources.xz`: the indexes that list a suite's binary and source packages.
 use super::Client;
 use super::release::Release;
 use crate::lock::Part;
 use crate::{Arch, At, Error, Result, Scratch, compress, digest};
 use std::fs;
 
-/// The index of packages of an architecture, named as from the suite's folder.
+/// The path of an architecture's package index, relative to the suite's directory.
 pub(super) fn packages_of(arch: Arch) -> String {
     format!("main/binary-{}/Packages.xz", arch.debian())
 }
 
-/// The index of sources.
+/// The path of the source index, relative to the suite's directory.
 pub(super) const SOURCES: &str = "main/source/Sources.xz";
 
-/// One package.
+/// A paragraph of a package index: one binary package.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Package {
     pub(super) name: String,
@@ -26,7 +26,7 @@ pub(super) struct Package {
 }
 
 impl Package {
-    /// What a system has anyway comes first.
+    /// The order of preference among several providers: packages that every system has (`required`) come first.
     pub(super) fn rank(&self) -> usize {
         let order = ["required", "important", "standard"];
         let place = order.iter().position(|p| *p == self.priority);
@@ -34,15 +34,15 @@ impl Package {
     }
 }
 
-/// One source package.
+/// A paragraph of a source index: one source package.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) version: String,
-    /// The archive of its author.
+    /// The `.orig.tar.*` file: the source as the upstream author published it.
     pub(super) original: Part,
 }
 
-/// Gets an index and compares it with what the release file says.
+/// Downloads an index and compares its hash with the release file.
 pub(super) fn get(
     client: &Client,
     scratch: &Scratch,
@@ -69,12 +69,12 @@ pub(super) fn get(
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// The packages of an index.
+/// Parses a package index.
 pub(super) fn packages(text: &str) -> Vec<Package> {
     text.split("\n\n").filter_map(package).collect()
 }
 
-/// The sources of that name.
+/// Parses the entries of a source index that have the given package name.
 pub(super) fn sources(text: &str, name: &str) -> Vec<Source> {
     let first = format!("Package: {name}");
     text.split("\n\n")
@@ -95,7 +95,7 @@ fn source(paragraph: &str) -> Option<Source> {
         let (sum, size, file) = (words.next()?, words.next()?, words.next()?);
         Some((sum, size.parse().ok()?, file))
     });
-    // A package without one is Debian's own and has all in one archive; none of those is asked for.
+    // Native Debian packages have no `.orig.tar.*`; they are skipped, since no caller asks for one.
     let (sum, size, file) =
         files.find(|(_, _, file)| file.contains(".orig.tar.") && !file.ends_with(".asc"))?;
     Some(Source {

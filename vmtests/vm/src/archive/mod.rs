@@ -1,4 +1,4 @@
-//! The Debian archive: where it is, what it lists, and its packages, downloaded and checked.
+//! The Debian archive: its URLs, its indexes, and verified downloads of its packages.
 
 mod download;
 mod index;
@@ -16,12 +16,12 @@ use crate::catalogue::Entry;
 use crate::lock::{Locked, Part};
 use crate::{Cache, Error, Result, Scratch, note};
 
-/// An archive, or several that may be it.
+/// An archive, with the base URLs to try in order.
 #[derive(Debug)]
 pub(crate) struct Archive {
     bases: Bases,
     client: Client,
-    /// Is a signature asked for?
+    /// Whether signatures of release files are verified.
     verify: bool,
 }
 
@@ -34,7 +34,7 @@ impl Archive {
         })
     }
 
-    /// The newest build of the kernel whose packages are all there; `None` if the suite has none.
+    /// The newest build of the kernel for which every package is listed; `None` if the suite has none.
     pub(crate) fn newest(&self, cache: &Cache, entry: &Entry) -> Result<Option<Locked>> {
         let scratch = cache.scratch()?;
         let index = self.index(&scratch, &entry.suite, &index::packages_of(entry.arch))?;
@@ -45,7 +45,7 @@ impl Archive {
         }))
     }
 
-    /// An index of a suite; `None` if no archive has the suite.
+    /// Downloads an index of a suite; `None` if no base URL has the suite.
     fn index(&self, scratch: &Scratch, suite: &str, name: &str) -> Result<Option<String>> {
         for base in self.bases.of(suite) {
             let release = release::get(&self.client, scratch, base, suite, self.verify)?;
@@ -56,7 +56,7 @@ impl Archive {
         Ok(None)
     }
 
-    /// Gets a package into the scratch folder, checked; `None` if no archive has it.
+    /// Downloads a package into the scratch directory and verifies it; `None` if no base URL has it.
     pub(crate) fn download(
         &self,
         scratch: &Scratch,

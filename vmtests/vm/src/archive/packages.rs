@@ -1,4 +1,4 @@
-//! Packages for tests: with all that they depend on, or their source, extracted and not installed.
+//! Extracts packages for tests, either with all their dependencies or as upstream source. Nothing is installed.
 use super::index::{Package, Source};
 use super::version::compare;
 use super::{Archive, index};
@@ -9,11 +9,12 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
-/// More than any of these depends on.
+/// The upper bound of packages in one dependency closure, far above any real one.
 const MOST: usize = 2000;
 
 impl Archive {
-    /// Extracts the packages of a suite into a folder, with all that they depend on: no package counts as installed.
+    /// Extracts packages of a suite and all their dependencies into a directory. Packages installed on the system are not
+    /// taken into account.
     pub(crate) fn extract(
         &self,
         cache: &Cache,
@@ -29,14 +30,14 @@ impl Archive {
             let file = self.get(&scratch, suite, &package.part)?;
             let open = File::open(&file).at(&file)?;
             deb::extract(&package.part.path, open, into)?;
-            // Some hundred megabytes of packages are not needed twice.
+            // The packages are extracted, and keeping some hundred megabytes twice helps nobody.
             let _ = std::fs::remove_file(&file);
         }
         let said = chosen.values().map(|p| format!("{} {}", p.name, p.version));
         Ok(said.collect())
     }
 
-    /// Extracts the newest source of that name in a suite, as its author published it, into a folder.
+    /// Extracts the newest version of a source package in a suite, as the upstream author published it, into a directory.
     pub(crate) fn extract_source(
         &self,
         cache: &Cache,
@@ -53,7 +54,7 @@ impl Archive {
         let file = self.get(&scratch, suite, original)?;
         let open = File::open(&file).at(&file)?;
         let tar = compress::reader(&original.path, open)?;
-        // Into a folder beside: all is below one folder there, whose name nobody needs.
+        // The tarball has one top-level directory with an unpredictable name, so it is unpacked beside and then lifted.
         let whole = scratch.path().join("source");
         deb::unpack(&original.path, tar, &whole)?;
         lift(&whole, into)?;
@@ -78,7 +79,7 @@ impl Archive {
     }
 }
 
-/// Moves what is in the only folder of `whole`.
+/// Moves the content of the top-level directory of `whole` into `into`.
 fn lift(whole: &Path, into: &Path) -> Result<()> {
     for top in std::fs::read_dir(whole).at(whole)? {
         for entry in std::fs::read_dir(top.at(whole)?.path()).at(whole)? {
@@ -95,7 +96,7 @@ fn missing(suite: &str, name: &str) -> Error {
     Error::new(format!("the package {name}"), reason, remedy)
 }
 
-/// Which packages fulfil the dependencies.
+/// The state of dependency resolution: which packages are selected.
 struct Choice<'a> {
     by_name: BTreeMap<&'a str, &'a Package>,
     providers: BTreeMap<&'a str, Vec<&'a Package>>,
@@ -148,7 +149,7 @@ impl<'a> Choice<'a> {
         Ok(choice.chosen)
     }
 
-    /// A package for one of `a | b`: one that is chosen already, else the first that there is.
+    /// Selects a package for the alternatives `a | b`: one that is already selected, else the first that exists.
     fn fulfil(&self, group: &'a str) -> Option<&'a Package> {
         let alternatives = || group.split('|').map(Relation::parse);
         let chosen = alternatives().find_map(|r| {
@@ -162,7 +163,7 @@ impl<'a> Choice<'a> {
         };
         let provider = |r: &Relation<'a>| {
             let all = self.providers.get(r.name).into_iter().flatten().copied();
-            // Of several, the one that a system has anyway.
+            // Among several providers, prefer the one with the highest priority (`required` first).
             all.filter(|p| p.provides(r)).min_by_key(|p| p.rank())
         };
         let found = alternatives().find_map(|r| named(&r).or_else(|| provider(&r)));
@@ -243,7 +244,7 @@ mod tests {
             choose(INDEX, &["tool"]).unwrap(),
             "b 1, lib 1, libc6 2.31-1, mawk 1, tool 1"
         );
-        // What is chosen already will do.
+        // gawk is selected already and provides awk, so mawk is not added.
         assert!(!choose(INDEX, &["tool", "gawk"]).unwrap().contains("mawk"));
     }
 
@@ -254,7 +255,7 @@ mod tests {
                 .unwrap_err()
                 .contains("the package none")
         );
-        // A version of what is provided is not that of the package.
+        // The version of a virtual package is that of its Provides field, not that of the providing package.
         assert!(
             choose(INDEX, &["odd"])
                 .unwrap_err()

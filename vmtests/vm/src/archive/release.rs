@@ -6,15 +6,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The keys of the Debian archive, as the package debian-archive-keyring installs them. VMTESTS_KEYRING names others.
+/// The keyring of the Debian archive, from the package debian-archive-keyring. VMTESTS_KEYRING overrides it.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// What a release file says.
+/// The text of a release file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Release(String);
 
 impl Release {
-    /// The hash that a file must have, named as from the suite's folder.
+    /// The SHA-256 that the release file lists for a path relative to the suite's directory.
     pub(super) fn sha256(&self, file: &str) -> Option<&str> {
         let mut inside = false;
         self.0.lines().find_map(|line| {
@@ -29,7 +29,7 @@ impl Release {
     }
 }
 
-/// Gets the release file of a suite and checks its signature; `None` if the archive has no such suite.
+/// Downloads the release file of a suite and verifies its signature; `None` if the archive has no such suite.
 pub(super) fn get(
     client: &Client,
     scratch: &Scratch,
@@ -57,7 +57,7 @@ pub(super) fn get(
             "{keyring} is missing (package debian-archive-keyring)"
         ));
     }
-    // The output is what is signed: there may be text before and after it in the file.
+    // gpgv writes the signed part alone to --output; the file may hold unsigned text before and after it.
     let signed = scratch.path().join(format!("{suite}-Release"));
     let mut command = Command::new("gpgv");
     command.args(["--quiet", "--keyring"]).arg(&keyring);

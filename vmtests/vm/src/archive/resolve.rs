@@ -1,20 +1,22 @@
-//! Which build of a kernel: the newest of its series for which every package exists.
+//! Selects a build of a kernel: the newest of its series for which every package exists.
 //!
-//! Up to 6.18 `linux-image-RELEASE` holds everything. From 6.19 on it is empty and depends on `linux-base-`,
-//! `linux-binary-` and `linux-modules-RELEASE` of the same version. An index may list some of them before the
-//! others are built, and only the last few unsigned builds: so signed names, and nothing that is incomplete.
-//! `linux-base-RELEASE` of 6.18 and older is different: a full image depends on it and holds all that is needed
-//! without it, and the archive drops it earlier.
+//! Up to 6.18, `linux-image-RELEASE` holds everything. From 6.19 on it is empty and depends on `linux-base-`,
+//! `linux-binary-` and `linux-modules-RELEASE` of the same version. An index may list some of these before the
+//! others are built, and it keeps only the last few unsigned builds. So only signed package names are considered,
+//! and incomplete builds are skipped.
+//!
+//! `linux-base-RELEASE` of 6.18 and older is different: a full image depends on it but works without it, and
+//! the archive deletes it earlier than the image.
 use super::index::Package;
 use super::packages::Relation;
 use super::version::compare;
 use crate::catalogue::Entry;
 use crate::lock::{Locked, Part};
 
-/// A package that is larger than this holds more than its documentation.
+/// A package above this size holds files besides its documentation.
 const SHELL: u64 = 1 << 20;
 
-/// Finds it, and says what it passed over.
+/// Returns the newest complete build, and a note for each newer build that was skipped.
 pub(super) fn newest(packages: &[Package], entry: &Entry) -> Option<(Locked, Vec<String>)> {
     let images = packages.iter().filter(|p| is_build(p, entry));
     let mut images: Vec<&Package> = images.collect();
@@ -42,14 +44,14 @@ pub(super) fn newest(packages: &[Package], entry: &Entry) -> Option<(Locked, Vec
     None
 }
 
-/// Is the package one called `linux-image-RELEASE-FLAVOUR-ARCH`, a build of the kernel?
+/// Whether the package is a kernel build of this entry, named `linux-image-RELEASE-FLAVOUR-ARCH`.
 fn is_build(package: &Package, entry: &Entry) -> bool {
     let flavour = format!("-{}-{}", entry.flavour, entry.arch.debian());
     let release = package.name.strip_prefix("linux-image-");
     let release = release
         .and_then(|r| r.strip_suffix(&flavour))
         .unwrap_or_default();
-    // linux-image-6.12-cloud-amd64 has no third number: it follows the newest build and holds nothing.
+    // linux-image-6.12-cloud-amd64 has no third number: it is a metapackage that depends on the newest build.
     let numbers = release.split(['-', '+']).next().unwrap_or_default();
     let is_digit = |c: char| c.is_ascii_digit();
     let is_wanted = entry.series.as_ref().is_none_or(|s| {
@@ -59,13 +61,13 @@ fn is_build(package: &Package, entry: &Entry) -> bool {
     is_wanted && numbers.split('.').count() >= 3 && numbers.starts_with(is_digit)
 }
 
-/// "7.2" of "7.2.12-1~bpo13+1".
+/// Returns "7.2" for "7.2.12-1~bpo13+1".
 fn series(version: &str) -> String {
     let numbers: Vec<&str> = version.split(['.', '-', '~']).take(2).collect();
     numbers.join(".")
 }
 
-/// The package and the packages of the kernel that it depends on in exactly this version.
+/// Collects the package and, recursively, the `linux-*` packages that it depends on with `=`.
 fn collect(packages: &[Package], package: &Package, parts: &mut Vec<Part>) -> Result<(), String> {
     if parts.contains(&package.part) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Where the archive is: the apt sources of this system, or an option. No host is named anywhere here.
+//! The archive's base URLs: from an option, or from the system's apt sources. The code names no host.
 use crate::cache::variable;
 use crate::{Error, Result};
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::Command;
 const REMEDY: &str = "Name a mirror of the Debian archive with --archive URL (what stands before /dists), or \
                       copy a filled cache from another machine";
 
-/// Base URLs, best first. Which of several is the archive shows when one has what is looked for.
+/// Base URLs in order of preference. With several, the first that has the requested file is used.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Bases {
     main: Vec<String>,
@@ -15,7 +15,7 @@ pub(crate) struct Bases {
 }
 
 impl Bases {
-    /// The archive at `option` or in `VMTESTS_ARCHIVE`, else those of the system's apt sources.
+    /// The archive given by `option` or `VMTESTS_ARCHIVE`, else the archives in the system's apt sources.
     pub(crate) fn find(option: Option<&str>) -> Result<Self> {
         let named = option
             .map(Into::into)
@@ -26,7 +26,7 @@ impl Bases {
         }
     }
 
-    /// A mirror. Its security archive is beside it, called the same with `-security`, or the same.
+    /// A given mirror. Its security archive is expected at the same URL with `-security` appended, or at the same URL.
     fn at(url: &str) -> Result<Self> {
         let base = usable(url).ok_or_else(|| {
             let reason = "not a URL of the kind http://, https:// or file://";
@@ -39,8 +39,8 @@ impl Bases {
         })
     }
 
-    /// What apt would fetch by the files in that folder. It only says so: a file that only root may read names a private
-    /// archive, and is passed over.
+    /// The archives that apt would use with the configuration in `directory`, from `apt-get update --print-uris`. Source
+    /// files that only root may read are ignored: they usually name private archives.
     fn of_system(directory: &Path) -> Result<Self> {
         let output = Command::new("apt-get")
             .args(["update", "--print-uris", "-o"])
@@ -55,7 +55,8 @@ impl Bases {
         Ok(bases)
     }
 
-    /// An archive that calls itself "debian" comes before one that only has such a suite.
+    /// Selects base URLs from apt's list. Archives whose path ends in "debian" come before others that have a suite of the
+    /// same name.
     fn pick(uris: &str) -> Self {
         let mut bases = Self::default();
         for line in uris.lines() {
@@ -76,7 +77,7 @@ impl Bases {
         bases.main.sort_by_key(|base| !base.ends_with("/debian"));
         let security = &mut bases.security;
         security.sort_by_key(|base| !base.ends_with("/debian-security"));
-        // One may be named without the other: mirrors have both side by side.
+        // The sources may name only one of the two archives; mirrors serve both side by side.
         for base in bases.main.clone() {
             push(&mut bases.security, format!("{base}-security"));
         }
@@ -88,7 +89,7 @@ impl Bases {
         bases
     }
 
-    /// The archives that may have the suite.
+    /// The base URLs that may have the suite.
     pub(crate) fn of(&self, suite: &str) -> impl Iterator<Item = &String> {
         match suite.ends_with("-security") {
             true => self.security.iter(),
@@ -109,7 +110,7 @@ fn usable(url: &str) -> Option<String> {
     is_known.then(|| url.trim_end_matches('/').to_owned())
 }
 
-/// Is it a suite of Debian itself? Other archives use its names too, but not with every ending.
+/// Whether it is a suite of Debian itself. Other archives use Debian's code names too, mostly with other suffixes.
 fn is_debian(suite: &str) -> bool {
     const SUITES: &str = "bullseye bookworm trixie forky duke sid unstable experimental testing stable oldstable oldoldstable";
     let name = suite.split('-').next().unwrap_or(suite);
@@ -154,7 +155,7 @@ mod tests {
             "http://tool.test/apt/dists/tool-bookworm/main/binary-amd64/",
         ]);
         assert_eq!(bases.main, ["https://m.test/debian"]);
-        // Named nowhere: beside the archive.
+        // The list names no security archive, so it is derived from the main one.
         assert_eq!(bases.security, ["https://m.test/debian-security"]);
     }
 

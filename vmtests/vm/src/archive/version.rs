@@ -14,7 +14,7 @@ fn parts(version: &str) -> (u32, &str, &str) {
     (epoch.parse().unwrap_or(0), upstream, revision)
 }
 
-/// In turn the longest parts without and with digits.
+/// Compares alternating runs of non-digits and digits.
 fn compare_part(mut a: &str, mut b: &str) -> Ordering {
     while !a.is_empty() || !b.is_empty() {
         let (a_text, a_rest) = split(a, |c| !c.is_ascii_digit());
@@ -36,7 +36,7 @@ fn split(text: &str, belongs: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// Letters before other characters, and "~" before everything, the end too.
+/// Letters sort before other characters, and "~" sorts before everything, even the end of the string.
 fn compare_text(a: &str, b: &str) -> Ordering {
     let weight = |c: Option<char>| match c {
         Some('~') => -1,
@@ -62,7 +62,7 @@ fn number(text: &str) -> u64 {
 mod tests {
     use super::*;
 
-    /// Each pair as `dpkg --compare-versions A lt B` has it.
+    /// Each pair is in the order of `dpkg --compare-versions A lt B`.
     #[test]
     fn as_dpkg() {
         for (low, high) in [

@@ -1,4 +1,4 @@
-//! `weir-vm boot`: a guest for a person.
+//! `weir-vm boot`: an interactive guest.
 use super::guest::{GuestArgs, pass_on, report};
 use super::{code, say};
 use crate::program::program;
@@ -68,7 +68,7 @@ pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
             Err(e) => {
                 crate::program::note(&e.to_string());
                 last = code::FAILURE;
-                // A dead guest answers nothing any more.
+                // A guest that has died does not answer any more.
                 machine.dmesg()?;
             }
         }
@@ -76,7 +76,7 @@ pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
     Ok(last)
 }
 
-/// Does what a line says. None: the person is done.
+/// Executes a line of input. `None`: the user has ended the session.
 fn obey(machine: &mut Machine, args: &Args, line: &str) -> Result<Option<u8>> {
     let words = words(line)?;
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -107,7 +107,7 @@ fn one(machine: &mut Machine, guest: &GuestArgs, argv: Vec<OsString>) -> Result<
     Ok(report(&machine.run(&run, &mut pass_on)?))
 }
 
-/// The words of a line as a shell splits them: quotes keep spaces, a backslash keeps the next character.
+/// Splits a line into words as a shell does: quotes keep spaces, a backslash escapes the next character.
 fn words(line: &str) -> Result<Vec<String>> {
     let reason = "a quote is not closed";
     shlex::split(line).ok_or_else(|| Error::new(line, reason, "Close it on the same line"))

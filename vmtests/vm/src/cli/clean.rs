@@ -1,4 +1,4 @@
-//! `weir-vm clean`: room on the disk.
+//! `weir-vm clean`: frees disk space.
 use super::{code, say};
 use crate::kernels::Kernels;
 use crate::{At, Cache, Result};
@@ -27,7 +27,7 @@ pub struct Args {
 }
 
 pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
-    // Whoever makes a kernel right now would lose it.
+    // The locks keep a kernel that another run is making from being removed.
     let kernels = Kernels::open(cache, None);
     let _guards = kernels.as_ref().map(|kernels| guards(cache, kernels));
     let mut freed = 0;
@@ -38,11 +38,11 @@ pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
     } else if args.states {
         freed += remove(&cache.states())?;
     } else {
-        // By name: the folder may hold what is not ours.
+        // Only known names are removed: the directory may hold other files.
         for name in ["state", "kernel", "debs", "tmp", "used.lock", "lock"] {
             freed += remove(&cache.root().join(name))?;
         }
-        // Stays if there is something else in it.
+        // Fails, and so keeps the directory, if it holds other files.
         let _ = fs::remove_dir(cache.root());
     }
     let (mib, root) = (freed >> 20, cache.root().display());
@@ -69,7 +69,7 @@ fn remove_others(folder: &Path, keep: &[String]) -> Result<u64> {
     Ok(freed)
 }
 
-/// Removes a file or folder and gives its size. One that is not there is removed already.
+/// Removes a file or directory and returns its size; 0 if it does not exist.
 fn remove(path: &Path) -> Result<u64> {
     let size = size(path);
     let removed = if path.is_dir() {

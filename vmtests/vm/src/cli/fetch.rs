@@ -1,4 +1,4 @@
-//! `weir-vm fetch`: kernels into the cache.
+//! `weir-vm fetch`: downloads kernels into the cache.
 use super::{code, kernel_names};
 use crate::kernels::{How, Kernels, LazyArchive};
 use crate::program::note;
@@ -55,7 +55,7 @@ pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
             Ok(None) => note(&format!(
                 "{name}: skipped, the archive does not have it any more (required = false in kernels.toml)"
             )),
-            // The others may still be had.
+            // A failure does not stop the download of the other kernels.
             Err(e) => {
                 note(&e.to_string());
                 failed = true;

@@ -1,4 +1,4 @@
-//! What `boot` and `run` have in common: the arguments that make a guest, and how a program's end becomes ours.
+//! The common part of `boot` and `run`: the arguments of a guest, and the mapping of a program's end to our exit status.
 use super::code;
 use crate::own::Own;
 use crate::program::note;
@@ -11,14 +11,14 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Where programs are looked for in a guest.
+/// The search path for programs in a guest.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// How many of a guest's notes are shown.
+/// How many of a guest's notes are printed.
 const SHOWN: usize = 3;
-/// As timeout(1) has it.
+/// The exit status of timeout(1).
 const TIMED_OUT: u8 = 124;
 
-/// Which kernel.
+/// The arguments that select the kernel.
 #[derive(clap::Args)]
 struct KernelArgs {
     /// The kernel: a name of `weir-vm list`, such as 6.12, newest, or a variant
@@ -36,7 +36,7 @@ struct KernelArgs {
 }
 
 impl KernelArgs {
-    /// The kernel, ready to boot.
+    /// Makes the kernel ready to boot.
     fn get(&self, cache: &Cache) -> Result<Kernel> {
         let mut kernels = Kernels::open(cache, None)?;
         let name = self.kernel.as_deref().unwrap_or("own");
@@ -51,7 +51,7 @@ impl KernelArgs {
     }
 }
 
-/// Arguments that make a guest.
+/// The arguments that describe a guest.
 #[derive(clap::Args)]
 pub(super) struct GuestArgs {
     #[command(flatten)]
@@ -88,8 +88,8 @@ pub(super) struct GuestArgs {
 }
 
 impl GuestArgs {
-    /// Starts the machine, with the files of `--with` besides the payload's. [`crate::interrupt::install`] was called before the
-    /// payload was made: that starts processes, too.
+    /// Starts the machine, with the files of `--with` added to the payload. [`crate::interrupt::install`] must be called
+    /// before the payload is made, because that starts processes, too.
     pub(super) fn start(&self, cache: &Cache, mut payload: Payload) -> Result<Machine> {
         let kernel = self.kernel.get(cache)?;
         for with in &self.with {
@@ -124,7 +124,7 @@ impl GuestArgs {
         Ok(machine)
     }
 
-    /// The program as the guest is to run it; `more` may be overridden by `--env`.
+    /// The request to run a program in the guest; `--env` may override the variables in `more`.
     pub(super) fn run(
         &self,
         argv: Vec<OsString>,
@@ -151,7 +151,7 @@ impl GuestArgs {
     }
 }
 
-/// A directory, a program with what it needs, or a plain file. A program is found by its name, too.
+/// Adds a directory, a program with its libraries, or a plain file. A program is also linked into a directory of PATH.
 fn add(payload: &mut Payload, host: &Path, guest: &Path) -> Result<()> {
     if host.is_dir() {
         return payload.tree(host, guest, &["target", ".git"]).map(drop);
@@ -165,7 +165,7 @@ fn add(payload: &mut Payload, host: &Path, guest: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Passes a program's output on as it comes. Who closed our output does not want the rest.
+/// Passes a program's output on as it arrives. Errors are ignored: a reader that has closed our output wants no more.
 pub(super) fn pass_on(stream: Stream, bytes: &[u8]) {
     let mut out = std::io::stdout();
     let _ = match stream {
@@ -174,10 +174,10 @@ pub(super) fn pass_on(stream: Stream, bytes: &[u8]) {
     };
 }
 
-/// Tells about trouble; a kernel in trouble turns success into failure.
+/// Prints kernel trouble and returns the exit status; a kernel in trouble turns success into failure.
 pub(super) fn report(outcome: &Outcome) -> u8 {
     let status = match outcome.exit.ending {
-        // A status of a process has eight bits.
+        // The exit status of a process has eight bits.
         Ending::Status(status) => u8::try_from(status & 0xff).unwrap_or(code::FAILURE),
         Ending::Signal(signal) => u8::try_from(128 + signal).unwrap_or(code::FAILURE),
         Ending::TimedOut => {
@@ -195,19 +195,19 @@ pub(super) fn report(outcome: &Outcome) -> u8 {
     }
 }
 
-/// Ends this process by the signal that ended the program, so that who started us sees the same. Returns when that
+/// Ends this process by the signal that ended the program, so that our parent process sees the same. Returns if that
 /// signal does not end a process.
 pub(super) fn end_as(outcome: &Outcome) {
     if let Ending::Signal(number) = outcome.exit.ending
         && let Ok(signal) = Signal::try_from(number)
     {
-        // The core of interest was the guest's.
+        // The relevant core dump is that of the program in the guest.
         let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
         let mut set = SigSet::empty();
         set.add(signal);
         let _ = set.thread_unblock();
-        // Rust's own handler of SIGSEGV and SIGBUS (it looks for overflows of the stack) takes the first, and
-        // removes itself.
+        // Rust's handler of SIGSEGV and SIGBUS (it detects stack overflows) takes the first signal and removes itself; the
+        // second one ends the process.
         let _ = raise(signal);
         let _ = raise(signal);
     }

@@ -1,4 +1,4 @@
-//! `weir-vm list`: what there is.
+//! `weir-vm list`: shows the kernels and variants, and the state of the cache.
 use super::{code, say};
 use crate::kernels::{Kernels, State, Status};
 use crate::{Cache, Error, Result};
@@ -72,7 +72,7 @@ pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
     Ok(code::SUCCESS)
 }
 
-/// Its name in the matrix, and the one in kernels.toml if that is another.
+/// The kernel's name in the matrix, followed by the name in kernels.toml if they differ.
 fn shown_name(status: &Status<'_>) -> String {
     match status.locked.map(crate::Locked::environment) {
         Some(series) if series != status.entry.name => format!("{series} {}", status.entry.name),
@@ -92,7 +92,7 @@ fn coloured(state: &State) -> String {
     }
 }
 
-/// What every variant comes to on every kernel that is ready.
+/// Prints the effect of every variant on every kernel that is ready to boot.
 fn effects(kernels: &Kernels) -> Result<()> {
     let all = kernels.status().into_iter();
     for status in all.filter(|s| s.state == State::Ready) {

@@ -1,4 +1,4 @@
-//! The command line: arguments in, text or JSON out, documented exit codes.
+//! The command line: parses arguments, prints text or JSON, returns documented exit codes.
 
 mod boot;
 mod clean;
@@ -18,19 +18,19 @@ use clap::{CommandFactory, FromArgMatches, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// The exit codes. Every `--help` shows them.
+/// The exit codes. Every `--help` lists them.
 pub mod code {
-    /// Done; every case passed.
+    /// Success; every case passed.
     pub const SUCCESS: u8 = 0;
-    /// The command did its work, and a case failed.
+    /// The command completed, and a case failed.
     pub const CASES: u8 = 1;
-    /// The arguments do not make sense.
+    /// The arguments are invalid.
     pub const USAGE: u8 = 2;
-    /// It could not be done: no kernel, no QEMU, no archive, a full disk.
+    /// The command could not be completed: no kernel, no QEMU, no archive, a full disk.
     pub const FAILURE: u8 = 3;
 }
 
-/// For the end of every `--help`.
+/// The text about exit codes at the end of every `--help`.
 pub const EXIT_CODES: &str =
     "Exit codes: 0 ok, 1 a case failed, 2 wrong arguments, 3 it could not be done";
 
@@ -48,7 +48,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Runs it; the exit code comes back.
+    /// Runs the command and returns its exit code.
     pub fn run(&self, cache: &Cache) -> Result<u8> {
         match self {
             Self::Fetch(a) => fetch::run(cache, a),
@@ -62,7 +62,7 @@ impl Command {
     }
 }
 
-/// The option for the cache.
+/// The option that names the cache directory.
 #[derive(clap::Args)]
 pub struct Place {
     /// Where packages, kernels and saved states are kept
@@ -72,16 +72,17 @@ pub struct Place {
 }
 
 impl Place {
-    /// The cache.
+    /// Opens the cache.
     pub fn open(&self) -> Result<Cache> {
         Cache::open(self.cache.clone())
     }
 }
 
-/// Parses the arguments as a `P`, runs the command and reports how it ended. Examples show the name of the program.
+/// Parses the arguments as a `P`, runs the command and reports its result. Examples in the help show the name of the
+/// running program.
 #[must_use]
 pub fn run<P: CommandFactory + FromArgMatches>(run: impl FnOnce(&P) -> Result<u8>) -> ExitCode {
-    // It prints help and version, which are answers, and ends with the code of wrong arguments else.
+    // get_matches exits by itself: with 0 after help and version, with the code for wrong arguments otherwise.
     let matches = renamed(P::command()).get_matches();
     let arguments = P::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
     let code = run(&arguments).unwrap_or_else(|e| {
@@ -91,7 +92,7 @@ pub fn run<P: CommandFactory + FromArgMatches>(run: impl FnOnce(&P) -> Result<u8
     ExitCode::from(code)
 }
 
-/// With the name and the variables of the program in the examples and options of the commands here.
+/// Puts the name and the variables of the running program into the examples and options of the commands in this crate.
 fn renamed(command: clap::Command) -> clap::Command {
     let rename = |text: String| {
         let text = text.replace("weir-vm ", &format!("{} ", program::name()));
@@ -110,7 +111,7 @@ fn renamed(command: clap::Command) -> clap::Command {
     })
 }
 
-/// Where kernels come from.
+/// The options that select the Debian archive.
 #[derive(clap::Args)]
 struct ArchiveArgs {
     /// The base of a Debian mirror: what stands before /dists
@@ -132,7 +133,7 @@ impl ArchiveArgs {
     }
 }
 
-/// The names in kernels.toml that the arguments stand for; without an argument those that `by_default` takes.
+/// Expands the arguments to names in kernels.toml; without arguments, to those that `by_default` accepts.
 fn kernel_names(
     kernels: &crate::Kernels,
     arguments: &[String],
@@ -152,7 +153,7 @@ fn kernel_names(
     Ok(names)
 }
 
-/// One line of output.
+/// Writes a line to standard output.
 pub fn say(line: &str) -> Result<()> {
     use std::io::Write;
     writeln!(std::io::stdout(), "{line}").at("standard output")

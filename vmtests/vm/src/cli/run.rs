@@ -1,4 +1,4 @@
-//! `weir-vm run`: one program in a fresh guest, with the manners of Cargo's runner.
+//! `weir-vm run`: runs one program in a fresh guest; usable as Cargo's runner.
 use super::guest::{GuestArgs, end_as, pass_on, report};
 use crate::cache::variable;
 use crate::program::program;
@@ -41,10 +41,10 @@ pub struct Args {
     program: Vec<OsString>,
 }
 
-/// Variables that a test may read.
+/// Prefixes of the variables that are passed to a test.
 const PASSED: [&str; 4] = ["CARGO", "RUST", "PROPTEST_", "NEXTEST"];
 
-/// Is it one of those that the program passes on?
+/// Whether the variable has the prefix that this program passes on.
 fn is_ours(name: &[u8]) -> bool {
     let prefix = program().variables;
     !prefix.is_empty() && name.starts_with(prefix.as_bytes())
@@ -73,7 +73,7 @@ pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
     Ok(status)
 }
 
-/// A name without a slash is looked for as a shell does.
+/// Resolves a program name; a name without a slash is searched in PATH, as by a shell.
 fn find(name: &OsStr) -> Result<PathBuf> {
     let remedy = "Name its path";
     which::which(name).map_err(|_| Error::new(name.to_string_lossy(), "no such program", remedy))
@@ -90,7 +90,7 @@ fn environment() -> Vec<(OsString, OsString)> {
         .collect()
 }
 
-/// What a test of a Cargo package may want.
+/// The files that a test of a Cargo package may need.
 fn payload(tested: &Path) -> Result<Payload> {
     let mut payload = (program().payload)()?;
     payload.program(tested)?;
@@ -99,7 +99,7 @@ fn payload(tested: &Path) -> Result<Payload> {
         if name.starts_with(b"CARGO_BIN_EXE_") && path.is_file() {
             payload.program(path)?;
         } else if is_ours(name) && path.is_absolute() {
-            // Test data and programs, named by the user.
+            // A variable with the program's prefix may name test data or programs.
             if path.is_dir() {
                 add_tree(&mut payload, path)?;
             } else if path.is_file() {
@@ -114,9 +114,9 @@ fn payload(tested: &Path) -> Result<Payload> {
     Ok(payload)
 }
 
-/// A directory of data, or of programs, which need their libraries.
+/// Adds a directory of data, or of programs with their libraries.
 fn add_tree(payload: &mut Payload, folder: &Path) -> Result<()> {
-    // Where Cargo puts programs, gigabytes lie beside them that change with every build.
+    // A build directory of Cargo holds gigabytes besides the programs, which change with every build.
     let skip: &[&str] = match folder.join(".fingerprint").is_dir() {
         true => &[".fingerprint", "build", "deps", "examples", "incremental"],
         false => &["target", ".git"],

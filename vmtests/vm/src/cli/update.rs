@@ -1,4 +1,4 @@
-//! `weir-vm update`: kernels.lock, anew.
+//! `weir-vm update`: rewrites kernels.lock.
 use super::{code, kernel_names, say};
 use crate::kernels::Kernels;
 use crate::{Cache, Result, interrupt, lock, replace};
@@ -36,7 +36,7 @@ pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
     interrupt::install();
     let path = args.lock.clone().unwrap_or_else(lock::committed);
     let _guard = cache.lock("update")?;
-    // With --lock, the file may be about to be made.
+    // With --lock, the file need not exist yet.
     let existing = path.is_file().then_some(path.as_path());
     let mut kernels = Kernels::open(cache, existing)?;
     let names = kernel_names(&kernels, &args.kernels, |_| true)?;

@@ -1,4 +1,4 @@
-//! Run one program, pass its output on, and leave nothing of it.
+//! Runs one program, passes its output on, and kills what it leaves behind.
 use super::port::Port;
 use crate::process::{self, DRAIN};
 use crate::proto::{Ending, Frame, Run};
@@ -9,7 +9,7 @@ use std::io;
 use std::process::Command;
 use std::time::Instant;
 
-/// Runs a program to its end. The outer error is the port's, the inner one says why the program did not start.
+/// Runs a program to its end. The outer error is that of the port; the inner one states why the program did not start.
 pub(super) fn run(port: &mut Port, run: &Run) -> io::Result<Result<Ending, String>> {
     let Some((program, arguments)) = run.argv.split_first() else {
         return Ok(Err("no program was named".into()));
@@ -23,7 +23,7 @@ pub(super) fn run(port: &mut Port, run: &Run) -> io::Result<Result<Ending, Strin
     let ending = process::run(
         command,
         run,
-        // Whatever it left behind, in whatever session: process 1 may end everything but itself.
+        // Kills all processes that the program left behind, in any session: kill(-1) spares only process 1.
         |_| _ = kill(Pid::from_raw(-1), Signal::SIGKILL),
         &mut |stream, bytes| {
             if sent.is_ok() {
@@ -36,7 +36,7 @@ pub(super) fn run(port: &mut Port, run: &Run) -> io::Result<Result<Ending, Strin
     Ok(ending.map_err(|e| format!("{}: {e}", program.display())))
 }
 
-/// Takes the orphans, all of which have been killed.
+/// Reaps the orphans, all of which have been killed.
 fn reap() {
     let until = Instant::now() + DRAIN;
     while let Ok(status) = waitpid(Pid::from_raw(-1), Some(WaitPidFlag::WNOHANG)) {

@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 
-/// No more text than this is kept: an oops has some 5 KiB, and a frame has an end.
+/// The upper bound of the kept text: an oops has some 5 KiB, and the size of a frame is limited.
 const MOST: usize = 400 << 10;
 
-/// A reader of the log that remembers where it was.
+/// A reader of the log that keeps its position.
 pub(super) struct Kmsg {
     file: File,
     text: String,
@@ -15,7 +15,7 @@ pub(super) struct Kmsg {
 }
 
 impl Kmsg {
-    /// From the oldest record that the kernel still has.
+    /// Opens the log at the oldest record that the kernel still has.
     pub(super) fn open() -> io::Result<Self> {
         let mut options = File::options();
         options.read(true).custom_flags(nix::libc::O_NONBLOCK);
@@ -26,26 +26,26 @@ impl Kmsg {
         })
     }
 
-    /// All of it since [`Kmsg::skip`], or since boot.
+    /// All text since [`Kmsg::skip`], or since boot.
     pub(super) fn all(&mut self) -> String {
         self.read();
         self.text.clone()
     }
 
-    /// Forgets what is there.
+    /// Discards all records so far.
     pub(super) fn skip(&mut self) {
         self.read();
         self.text.clear();
         self.mark = 0;
     }
 
-    /// [`Kmsg::since_mark`] starts here.
+    /// Sets the position where [`Kmsg::since_mark`] starts.
     pub(super) fn mark(&mut self) {
         self.read();
         self.mark = self.text.len();
     }
 
-    /// What came since [`Kmsg::mark`].
+    /// The text since [`Kmsg::mark`].
     pub(super) fn since_mark(&mut self) -> String {
         self.read();
         self.text.get(self.mark..).unwrap_or_default().to_owned()
@@ -62,7 +62,7 @@ impl Kmsg {
                     let record = record.get(..got).unwrap_or_default();
                     self.text += &line(&String::from_utf8_lossy(record));
                 }
-                // EPIPE: records were overwritten before they were read; the next one is there.
+                // EPIPE: records were overwritten before they were read; the next read returns the oldest that is left.
                 Err(e) if e.raw_os_error() == Some(Errno::EPIPE as i32) => {
                     self.text += "(some records of the kernel's log are lost)\n";
                 }
@@ -73,7 +73,7 @@ impl Kmsg {
     }
 }
 
-/// `prefix,sequence,microseconds,flags;text`, then lines of a device's properties, as `dmesg` prints it.
+/// Formats a record as `dmesg` does. It is `prefix,sequence,microseconds,flags;text`, then lines with device properties.
 fn line(record: &str) -> String {
     let (front, text) = record.split_once(';').unwrap_or(("", record));
     let text = text.split('\n').next().unwrap_or_default();

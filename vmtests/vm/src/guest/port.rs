@@ -1,15 +1,15 @@
-//! The virtio-serial port: frames in, frames out.
+//! The virtio-serial port, which carries the frames in both directions.
 use crate::proto::Frame;
 use std::fs::{self, DirEntry, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Where the kernel lists the ports with their names (`drivers/char/virtio_console.c`).
+/// The directory where the kernel lists the ports and their names (`drivers/char/virtio_console.c`).
 const PORTS: &str = "/sys/class/virtio-ports";
-/// A guest that no host ever talks to ends after this.
+/// After this time without a host the guest powers off.
 const LONELY: Duration = Duration::from_secs(120);
-/// How often a port without a host is looked at: it reads as an empty file at once.
+/// The polling interval for a port without a host, where read(2) returns end of file at once.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The open port.
@@ -33,12 +33,12 @@ impl Port {
         }
     }
 
-    /// The next frame; `None` when the host is gone. With `is_synced`, a port that its host has closed means that;
-    /// without, that the host is still to come.
+    /// The next frame; `None` when the host is gone. End of file means that the host has closed the port if `is_synced`, and
+    /// that no host has opened it yet otherwise.
     pub(super) fn next(&mut self, is_synced: bool) -> io::Result<Option<Frame>> {
         let start = Instant::now();
         loop {
-            // Waits for the host to say something; a port without a host reads as an empty file.
+            // Blocks until the host sends a frame; without a host, read(2) returns end of file.
             match Frame::read(&mut self.0) {
                 Err(e) if e.kind() == ErrorKind::UnexpectedEof => {
                     if is_synced || start.elapsed() > LONELY {

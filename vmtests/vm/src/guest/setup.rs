@@ -1,4 +1,4 @@
-//! What a program expects of a machine: file systems, names, devices, modules, the time.
+//! Sets up what a program expects of a machine: file systems, host name, devices, modules, clock.
 use super::MODULES_LIST;
 use crate::proto::Hello;
 use nix::errno::Errno;
@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::time::Duration;
 
-/// What is mounted: where, the type, the options, and whether a kernel may do without it.
+/// The mounts: target, type, options, and whether a failure is reported.
 const MOUNTS: &[(&str, &str, &str, bool)] = &[
     ("/proc", "proc", "", true),
     ("/sys", "sysfs", "", true),
@@ -24,17 +24,18 @@ const MOUNTS: &[(&str, &str, &str, bool)] = &[
     ("/sys/kernel/tracing", "tracefs", "", false),
 ];
 
-/// The program that loads modules for the kernel; nothing in it: none.
+/// The path of the program that the kernel runs to load modules; empty: none.
 const MODPROBE: &str = "/proc/sys/kernel/modprobe";
 
-/// Mounts, names, loads. What fails is a note: the host decides whether it matters.
+/// Mounts the file systems, sets the host name and loads the modules. A failure becomes a note: the host decides whether
+/// it matters.
 pub(super) fn prepare() -> Hello {
     let mut notes = Vec::new();
     mount_all(&mut notes);
     if let Err(e) = nix::unistd::sethostname("weir-vm") {
         notes.push(format!("sethostname: {e}"));
     }
-    // devtmpfs has no such links; programs ask for them.
+    // devtmpfs does not have these links, but programs use them.
     for (link, target) in [
         ("fd", "/proc/self/fd"),
         ("stdin", "fd/0"),
@@ -43,8 +44,8 @@ pub(super) fn prepare() -> Hello {
     ] {
         let _ = std::os::unix::fs::symlink(target, Path::new("/dev").join(link));
     }
-    // There is no modprobe here. The kernel is told, so that it does not look for one each time, and a test that wants to
-    // know whether something could be loaded later can tell.
+    // The guest has no modprobe. An empty path keeps the kernel from trying to start it, and lets a test find out that no
+    // module can be loaded later.
     if let Err(e) = fs::write(MODPROBE, "\n")
         && Path::new(MODPROBE).exists()
     {
@@ -69,7 +70,7 @@ fn mount_all(notes: &mut Vec<String>) {
     for &(target, kind, options, is_needed) in MOUNTS {
         let _ = fs::create_dir_all(target);
         let options = (!options.is_empty()).then_some(options);
-        // Devices work under `/dev` and nowhere else.
+        // Device nodes work only below `/dev`.
         let mut flags = MsFlags::MS_NOSUID;
         flags.set(MsFlags::MS_NODEV, !["/dev", "/dev/pts"].contains(&target));
         let done = mount(Some(kind), target, Some(kind), flags, options);
@@ -83,7 +84,7 @@ fn mount_all(notes: &mut Vec<String>) {
     }
 }
 
-/// `insmod FILE`. A module that is there already, or that the kernel has built in, is as good as loaded.
+/// Loads a module, as `insmod FILE`. A module that is loaded or built in already is no error.
 fn load_module(file: &Path) -> Result<(), String> {
     let failed = |e: &dyn std::fmt::Display| format!("module {}: {e}", file.display());
     let open = File::open(file).map_err(|e| failed(&e))?;
@@ -93,7 +94,8 @@ fn load_module(file: &Path) -> Result<(), String> {
     }
 }
 
-/// Sets the clock and seeds the random numbers: a saved state knows neither, and each copy would have the same.
+/// Sets the clock and seeds the random number generator: a saved state has old values of both, and every copy of it the
+/// same ones.
 pub(super) fn sync(unix_nanos: u64, seed: &[u8; 32]) -> Vec<String> {
     let mut notes = Vec::new();
     let now = TimeSpec::from_duration(Duration::from_nanos(unix_nanos));
