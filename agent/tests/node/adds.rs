@@ -1,4 +1,4 @@
-//! The plugin as a runtime calls it, beside a running agent.
+//! The plugin as a runtime calls it, while an agent runs.
 
 use crate::api_server::{ApiServer, Asked, pod};
 use crate::pods::{lookups, start, synced};
@@ -25,7 +25,7 @@ pub(crate) fn sidecar(name: &str, uid: &str) -> Value {
     pod
 }
 
-/// The plugin, with its configuration as the agent has written it.
+/// Starts the plugin with the configuration that the agent has written.
 fn spawn(node: &Node, verb: &str, netns: &Netns, name: &str, uid: &str) -> Child {
     let list: Value = serde_json::from_str(&node.read("net.d/10-pods.conflist")).unwrap();
     let plugins = list["plugins"].as_array().unwrap();
@@ -63,7 +63,7 @@ pub(crate) fn run(node: &Node, verb: &str, netns: &Netns, name: &str, uid: &str)
         .unwrap()
 }
 
-/// With an address, as other plugins leave it. `None`, printed, where this user may not make one.
+/// Creates a namespace with an address, as other plugins leave it. Prints a skip and returns `None` if this user may not create one.
 pub(crate) fn new_netns() -> Option<Netns> {
     let netns = weir_testing::namespace()?;
     let routing = Routing::open_in(&netns).unwrap();
@@ -108,7 +108,7 @@ fn a_pod_starts_without_the_api_server() {
     );
 }
 
-/// A pod of this name that the API server knows, and the agent does not: it is bound to another node there.
+/// The API server has a pod of this name on another node, so the agent does not have it.
 #[test]
 fn an_agent_that_ends_during_an_add() {
     let server = ApiServer::start();
@@ -121,7 +121,7 @@ fn an_agent_that_ends_during_an_add() {
     let Some(netns) = new_netns() else {
         return;
     };
-    // It is waited for, in vain; then the API server is asked.
+    // The agent waits for the pod in vain; then the plugin asks the API server.
     assert_ok(&run(&node, "ADD", &netns, "web-0", "uid-0"));
     assert_eq!(lookups(&agent, "unknown"), 1);
     let begun = Instant::now();
@@ -129,13 +129,13 @@ fn an_agent_that_ends_during_an_add() {
         let of_pod = |a: &&Asked| a.path.ends_with("/pods/web-0");
         server.asked().iter().filter(of_pod).count()
     };
-    // A stopped one is connected to and says nothing; the kernel lists both sockets by the path.
+    // A stopped agent accepts no connection, but a client can connect. The kernel then lists two sockets with this path.
     let socket = node.path("run/pods.sock").display().to_string();
     let sockets = || {
         let all = std::fs::read_to_string("/proc/net/unix").unwrap();
         all.lines().filter(|l| l.ends_with(&socket)).count()
     };
-    // That of the connection before may be closed a moment later.
+    // The agent may close the previous connection a moment later.
     agent.until("one socket", || sockets() == 1);
     agent.signal(Signal::SIGSTOP);
     let child = spawn(&node, "ADD", &netns, "web-0", "uid-0");
@@ -144,7 +144,7 @@ fn an_agent_that_ends_during_an_add() {
     assert!(!agent.ended().success());
     assert_ok(&child.wait_with_output().unwrap());
     assert_eq!(asked(&server), 2);
-    // And without any agent.
+    // The same without an agent.
     assert_ok(&run(&node, "ADD", &netns, "web-0", "uid-0"));
     assert_eq!(asked(&server), 3);
     assert!(begun.elapsed() < PATIENCE);
@@ -177,7 +177,7 @@ fn a_stopped_agent_costs_little_time() {
     assert!(node.read("run/istio-cni.log").contains("no answer within"));
 }
 
-/// Names the socket for [`as_somebody_else`], which is this program run again as another user.
+/// Names the socket for [`as_somebody_else`], which is this program, started again as another user.
 const SOCKET: &str = "WEIR_TEST_POD_SOCKET";
 
 #[test]
@@ -207,15 +207,15 @@ fn only_root_is_answered() {
         assert!(out.status.success(), "{out:?}");
         String::from_utf8(out.stdout).unwrap()
     };
-    // The mode of directory and socket keeps others out.
+    // The modes of directory and socket deny other users access.
     assert!(ask().contains("PermissionDenied"));
     assert_eq!(lookups(&agent, "refused"), 0);
-    // And so does the agent, should somebody change them.
+    // The agent refuses them as well if the modes are changed.
     for (file, mode) in [("run", 0o755), ("run/pods.sock", 0o666)] {
         std::fs::set_permissions(node.path(file), PermissionsExt::from_mode(mode)).unwrap();
     }
     let answer = ask();
-    // A connection that is closed may lose what was said last.
+    // A closed connection may lose the last answer.
     assert!(
         answer.contains("403") || answer.contains("None"),
         "{answer}"

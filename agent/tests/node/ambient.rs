@@ -1,4 +1,4 @@
-//! Ambient mode, from the label to the proxy: real namespaces and rules, a fake API server, a ztunnel that only speaks ZDS.
+//! Ambient mode from the label to the proxy, with real namespaces and rules, a fake API server, and a ztunnel that only speaks ZDS.
 
 use crate::api_server::{Answer, ApiServer, Asked, namespace, pod};
 use crate::repair::{Sandbox, events};
@@ -14,17 +14,17 @@ use weir_testing::ztunnel::Ztunnel;
 
 pub(crate) const MODE: &str = "istio.io/dataplane-mode";
 pub(crate) const ANNOTATION: &str = "ambient.istio.io/redirection";
-/// As the chart has it.
+/// The selectors of the chart.
 const SELECTORS: &str = "[{podSelector: {matchLabels: {istio.io/dataplane-mode: ambient}}}, \
     {podSelector: {matchExpressions: [{key: istio.io/dataplane-mode, operator: NotIn, values: [none]}]}, \
      namespaceSelector: {matchLabels: {istio.io/dataplane-mode: ambient}}}]";
 
-/// No round over the pods comes within the patience of a test: a notification of the kernel leads to a repair.
+/// The interval exceeds the deadlines of the tests, so only a notification of the kernel can cause a repair.
 pub(crate) const SELDOM: (&str, &str) = ("WEIR_VERIFY_INTERVAL", "3600");
-/// From one round over the rules of the host to the next one.
+/// The interval between two comparisons of the host's rules.
 const ROUND: Duration = Duration::from_secs(30);
 
-/// A node with a host's namespace of its own, and its API server.
+/// A node with a network namespace for the host, and its API server.
 pub(crate) struct Scene {
     pub(crate) node: Node,
     pub(crate) server: ApiServer,
@@ -46,7 +46,7 @@ impl Scene {
         self.node.path("ztunnel.sock").display().to_string()
     }
 
-    /// What every agent of this scene is told.
+    /// The settings of every agent of this scene.
     pub(crate) fn settings(&self) -> Vec<(String, String)> {
         let (socket, host) = (self.socket(), self.host.path().display().to_string());
         let own = [
@@ -63,12 +63,12 @@ impl Scene {
         self.server.env().into_iter().chain(own).collect()
     }
 
-    /// An agent; `settings` go before the others.
+    /// Starts an agent; `settings` precede the settings of the scene.
     pub(crate) fn start(&self, settings: &[(&str, &str)]) -> Agent {
         self.start_by(weir(), settings)
     }
 
-    /// The same by a command that goes before `agent`.
+    /// Like [`Scene::start`], with a command that precedes `agent`.
     pub(crate) fn start_by(&self, command: Command, settings: &[(&str, &str)]) -> Agent {
         self.node.write("net.d/10-pods.conflist", BRIDGE);
         let env = self.settings();
@@ -84,7 +84,7 @@ impl Scene {
         Ztunnel::connect(&self.node.path("ztunnel.sock"))
     }
 
-    /// A running pod in this sandbox.
+    /// Adds a running pod with this sandbox to the API server.
     pub(crate) fn put(&self, name: &str, sandbox: &Sandbox) {
         self.server.put(running(name, &sandbox.address));
     }
@@ -93,7 +93,7 @@ impl Scene {
         self.server.annotations("shop", name)[ANNOTATION].clone()
     }
 
-    /// The addresses that probes are let through to, with the UIDs.
+    /// The rules of the host, with the addresses that probes may reach and the UIDs of their pods.
     pub(crate) fn probed(&self) -> String {
         let host = self.host.path().display().to_string();
         let mut nft = Command::new("nsenter");
@@ -152,20 +152,20 @@ pub(crate) fn why(agent: &Agent, name: &str) -> String {
     pod.map(|p| p["why"].to_string()).unwrap_or_default()
 }
 
-/// As the plugin posts it.
+/// Hands a pod over as the plugin does.
 pub(crate) fn hand_over(node: &Node, name: &str, sandbox: &Sandbox) -> (u16, String) {
     let address = json!({"IP": sandbox.address, "Mask": "/////w=="});
     let ips = json!([{"Interface": 0, "Gateway": "", "Address": address}]);
     post(node, &event(name, sandbox.netns().path(), &ips))
 }
 
-/// What the plugin says of a pod of the namespace `shop`.
+/// The request of the plugin for a pod of the namespace `shop`.
 pub(crate) fn event(name: &str, netns: impl AsRef<Path>, ips: &Value) -> String {
     let netns = netns.as_ref();
     json!({"Netns": netns, "PodName": name, "PodNamespace": "shop", "IPs": ips}).to_string()
 }
 
-/// The agent takes what the plugin posts.
+/// Waits until the agent accepts requests of the plugin.
 pub(crate) fn until_it_listens(agent: &Agent, node: &Node) {
     let socket = node.path("run/pluginevent.sock");
     agent.until("it listens", || UnixStream::connect(&socket).is_ok());
@@ -210,8 +210,8 @@ fn a_pod_joins_is_healed_and_leaves() {
     );
     assert_eq!(agent.metric("ztunnel_connected"), 1);
     assert!(agent.metric("nodeagent_reconcile_events_total{type=\"add\"}") >= 2);
-    // Another program writes: it is healed at once, and the log has the program's name, unless the pod is compared for another
-    // reason in that moment.
+    // After a change by another program the agent restores the rules at once, and the log contains that program's name, unless another
+    // event causes the comparison at the same moment.
     let mut healed = 0;
     while !agent.log().contains("(nft)") {
         healed += 1;
@@ -222,7 +222,7 @@ fn a_pod_joins_is_healed_and_leaves() {
             agent.metric("weir_ambient_healed_total{cause=\"missing\"}") == healed
         });
     }
-    // The namespace is not in the mesh any more.
+    // The namespace leaves the mesh.
     scene.server.put(labelled("none"));
     agent.until("it has left", || {
         has_no_rules(&sandbox) && scene.annotation("web") == Value::Null
@@ -230,7 +230,7 @@ fn a_pod_joins_is_healed_and_leaves() {
     ztunnel.carries("uid-web", None);
     agent.until("no address is left", || !scene.probed().contains("uid-web"));
     assert_eq!(ztunnel.faults(), Vec::<String>::new());
-    // The agent goes for good, and so do the host's rules; those of the pod stay.
+    // When the agent ends for good, it removes the host's rules; those of the pod stay.
     scene.server.put(labelled("ambient"));
     agent.until("again", || scene.probed().contains("uid-web"));
     assert!(agent.terminate().success(), "{}", agent.log());
@@ -265,7 +265,7 @@ fn routing_that_another_program_deletes_comes_back_at_once() {
         for (what, delete) in [
             ("rule", "rule del priority 32764"),
             ("route", "route flush table 100"),
-            // No report names the routes that go with it.
+            // The kernel deletes the routes of such a link without a notification for each.
             ("route", "link set lo down"),
         ] {
             assert!(
@@ -320,7 +320,7 @@ fn rules_of_the_host_that_another_program_deletes_come_back_at_once_and_are_coun
             scene.probed() == whole && healed() == times as u64 + 1
         });
     }
-    // From the first that a round heals to the third there would be two more.
+    // If only the periodic comparison repaired the rules, two more intervals would pass between the first repair and the third.
     assert!(begun.elapsed() < 2 * ROUND, "{:?}", begun.elapsed());
     assert!(
         agent.log().contains("ambient_host_healed")
@@ -328,7 +328,7 @@ fn rules_of_the_host_that_another_program_deletes_come_back_at_once_and_are_coun
         "{}",
         agent.log()
     );
-    // What others do to tables of theirs is none of it.
+    // Changes to foreign tables cause no repair.
     let mut nft = Command::new("nsenter");
     nft.args([&format!("--net={host}"), "nft", "add", "table", "inet", "x"]);
     assert!(nft.status().unwrap().success());
@@ -336,7 +336,7 @@ fn rules_of_the_host_that_another_program_deletes_come_back_at_once_and_are_coun
     assert_eq!(healed(), 3);
 }
 
-/// They are repaired each time, and probes fail meanwhile.
+/// The agent repairs the rules each time, but probes fail until then.
 #[test]
 fn rules_of_the_host_that_are_removed_again_and_again_are_not_shown_as_in_force() {
     let Some(sandbox) = Sandbox::of("contended") else {
@@ -366,7 +366,7 @@ fn rules_of_the_host_that_are_removed_again_and_again_are_not_shown_as_in_force(
         let (status, missing) = get(agent.health, "/readyz").unwrap();
         reason.contains(why) && status == 503 && missing.contains(why)
     });
-    // Now they are there, and nothing says that they will be. They are repaired as before, and not told each time.
+    // The rules are in force now, but may be removed again. The agent still repairs them, without a message each time.
     for _ in 0..4 {
         flush();
         agent.until("repaired", || scene.probed() == whole);
@@ -386,7 +386,7 @@ fn a_pod_whose_annotation_is_not_written_is_not_shown_as_enrolled() {
     object["kind"] = "Pod".into();
     scene.server.fault(move |asked| {
         let of = |name: &str| asked.method == "PATCH" && asked.path.contains(name);
-        // The right to do it is missing; a webhook takes back what it does not know.
+        // In one pod the agent lacks the permission; in the other a webhook drops the annotation.
         match (of("/refused/"), of("/stripped/")) {
             (true, _) => Some(Answer::Status(403)),
             (_, true) => Some(Answer::Chunk(object.to_string().into_bytes())),
@@ -408,7 +408,7 @@ fn a_pod_whose_annotation_is_not_written_is_not_shown_as_enrolled() {
         assert!(is_captured(sandbox));
         assert!(scene.probed().contains(&sandbox.address));
     }
-    // Written again and again, whatever was answered.
+    // The agent repeats the request whatever the answer was.
     let tried = || {
         let asked = scene.server.asked();
         let is_it = |a: &&Asked| a.method == "PATCH" && a.path.contains("/stripped/");
@@ -422,7 +422,7 @@ fn a_pod_whose_annotation_is_not_written_is_not_shown_as_enrolled() {
     for name in names {
         assert_eq!(scene.annotation(name), "enabled", "{name}");
     }
-    // The removal is refused, too.
+    // The API server refuses the removal, too.
     scene.server.fault(|asked| {
         let is_it = asked.method == "PATCH" && asked.path.contains("/refused/");
         is_it.then_some(Answer::Status(403))
@@ -457,7 +457,7 @@ fn legacy_rules_and_sets_of_the_host_come_back_in_seconds() {
         assert!(run.status.success(), "{words}: {run:?}");
         String::from_utf8(run.stdout).unwrap()
     };
-    // What is there decides about the engine.
+    // The existing set determines the engine.
     tool("ipset create istio-inpod-probes-v4 hash:ip comment");
     let agent = scene.start(&[("NATIVE_NFTABLES", "false")]);
     let _ztunnel = scene.ztunnel();
@@ -485,7 +485,7 @@ fn legacy_rules_and_sets_of_the_host_come_back_in_seconds() {
             state() == whole && healed() == times as u64 + 1
         });
     }
-    // From the first that a round heals to the second there would be one more.
+    // If only the periodic comparison repaired the rules, one more interval would pass between the first repair and the second.
     assert!(begun.elapsed() < ROUND, "{:?}", begun.elapsed());
 }
 
@@ -543,7 +543,7 @@ fn the_agent_and_ztunnel_come_and_go() {
     agent.signal(nix::sys::signal::Signal::SIGKILL);
     drop(agent);
     assert_eq!(ztunnel.pods().len(), 2, "they stay");
-    // While no agent runs: one pod is deleted, the rules of the other are lost.
+    // While no agent runs, one pod is deleted and the other one loses its rules.
     let gone = running("one", &one.address);
     scene.server.remove(&gone);
     two.tool("nft", &["flush", "ruleset"]);
@@ -556,7 +556,7 @@ fn the_agent_and_ztunnel_come_and_go() {
     agent.until("the address is gone", || {
         !scene.probed().contains("uid-one")
     });
-    // A new ztunnel takes over; the old one ends.
+    // A new ztunnel takes over, and the old one ends.
     let new = scene.ztunnel();
     new.snapshots(1);
     new.carries("uid-two", Some(id(&two)));
@@ -566,7 +566,7 @@ fn the_agent_and_ztunnel_come_and_go() {
     assert_eq!(new.faults(), Vec::<String>::new());
 }
 
-/// Other nodes would send to these pods in plain text until they are annotated again.
+/// Without the annotation, other nodes would send to these pods in plain text.
 #[test]
 fn pods_stay_annotated_while_ztunnel_or_the_agent_is_replaced() {
     let names = ["one", "two", "three"];
@@ -601,7 +601,7 @@ fn pods_stay_annotated_while_ztunnel_or_the_agent_is_replaced() {
     assert!(scene.probed().contains("uid-one"), "the next one follows");
 }
 
-/// It is not shown as good; without ztunnel the pod would have no network at all.
+/// The agent reports a conflict. It keeps the pod in ztunnel, because without ztunnel the pod would have no network at all.
 #[test]
 fn a_pod_in_which_another_program_takes_packets_first_stays_enrolled() {
     let Some(sandbox) = Sandbox::of("passed-by") else {
@@ -626,13 +626,13 @@ fn a_pod_in_which_another_program_takes_packets_first_stays_enrolled() {
     let event = "RedirectionConflict";
     agent.until("the event", || events(&scene.server, event).len() == 1);
     agent.until("logged", || agent.log().contains(notrack));
-    // The next agent compares what is there.
+    // The next agent finds the conflict when it compares the rules.
     agent.signal(nix::sys::signal::Signal::SIGKILL);
     agent.ended();
     agent = scene.start(&[]);
     agent.until("told again", || is_told(&agent, notrack));
     ztunnel.carries("uid-passed-by", Some(id(&sandbox)));
-    // A repair does not hide it.
+    // A repair does not hide the conflict.
     sandbox.tool("nft", &["delete", "table", "inet", "istio-ambient-nat"]);
     agent.until("repaired", || is_captured(&sandbox));
     agent.until("told still", || is_told(&agent, notrack));
@@ -642,7 +642,7 @@ fn a_pod_in_which_another_program_takes_packets_first_stays_enrolled() {
     ip("link add d0 type veth peer name d1");
     ip("address add 10.99.0.1/24 dev d0");
     ip("route add blackhole default table 50");
-    // As the sbr plugin writes it.
+    // A policy rule as the sbr plugin adds it.
     ip("rule add from 10.99.0.1 lookup 50 priority 50");
     agent.until("told of routing", || is_told(&agent, "lookup 50"));
     ip("rule del priority 50");
@@ -652,7 +652,7 @@ fn a_pod_in_which_another_program_takes_packets_first_stays_enrolled() {
     assert!(agent.terminate().success(), "{}", agent.log());
 }
 
-/// Its sandbox ended, and an earlier agent had enrolled it.
+/// An earlier agent had enrolled the pod, and its sandbox no longer exists.
 #[test]
 fn a_pod_of_which_nothing_runs_leaves_the_mesh() {
     let Some(other) = Sandbox::of("other") else {
@@ -668,7 +668,7 @@ fn a_pod_of_which_nothing_runs_leaves_the_mesh() {
     agent.until("left", || scene.annotation("ended") == Value::Null);
 }
 
-/// Probes of a pod that the next agent cannot look at yet would fail, and the kubelet would kill it.
+/// If they were removed before the next agent has examined the pod, its probes would fail and the kubelet would restart it.
 #[test]
 fn addresses_of_pods_that_an_earlier_agent_enrolled_stay_until_they_are_looked_at() {
     let all = ["claimed", "blank", "deleted"].map(|name| (name, Sandbox::of(name)));
@@ -689,7 +689,7 @@ fn addresses_of_pods_that_an_earlier_agent_enrolled_stay_until_they_are_looked_a
     agent.until("enrolled", || states(&agent, "enrolled") == 3);
     agent.signal(nix::sys::signal::Signal::SIGKILL);
     drop(agent);
-    // One has an address that another pod claims too, of one the API server does not know any.
+    // Another pod claims the address of the first, and the API server has no address of the second.
     scene.server.remove(&running("deleted", &deleted.address));
     let thief = running("thief", &claimed.address);
     scene.server.put(thief.clone());
@@ -704,7 +704,7 @@ fn addresses_of_pods_that_an_earlier_agent_enrolled_stay_until_they_are_looked_a
         probed.contains("uid-claimed") && probed.contains("uid-blank"),
         "{probed}"
     );
-    // One leaves before it was looked at.
+    // One pod leaves the mesh before the agent has examined it.
     let mut out = running("blank", &blank.address);
     out["metadata"]["annotations"][ANNOTATION] = "enabled".into();
     out["metadata"]["labels"][MODE] = "none".into();
@@ -759,7 +759,7 @@ fn the_connections_of_ztunnel_are_listed() {
         let facts = agent.facts();
         facts["ambient"]["ztunnels"].clone()
     };
-    // At least the end of the snapshot and the pod.
+    // ztunnel has acknowledged at least the end of the snapshot and the pod.
     agent.until("listed", || listed()[0]["acked"].as_u64() >= Some(2));
     let peer = &listed()[0];
     assert_eq!(peer["pid"], std::process::id());

@@ -1,5 +1,4 @@
-//! The agent of ambient mode where other redirections and other programs' routes are: neither its start nor what it repairs
-//! changes them.
+//! The agent of ambient mode beside other redirections and routes of other programs: neither its start nor its repairs change them.
 
 use crate::ambient::{ANNOTATION, Scene, is_captured, running, states};
 use crate::repair::{IN_PLACE, Sandbox, sidecar};
@@ -9,7 +8,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
 
-/// Of another program, and of one that says nothing of itself.
+/// Routes and rules of another program, with a protocol number of its own and without one.
 const FOREIGN: [&str; 5] = [
     "route add local 198.51.100.7 dev lo table 100 proto 42",
     "route add local 198.51.100.8 dev lo table 100",
@@ -33,7 +32,7 @@ fn foreign_routes(netns: &Path) {
     }
 }
 
-/// Routes and policy rules, but for those that the kernel makes.
+/// Routes and policy rules, without those that the kernel creates.
 fn routing(netns: &Path) -> Vec<String> {
     let lists = [
         "rule",
@@ -46,7 +45,7 @@ fn routing(netns: &Path) -> Vec<String> {
     lines.map(|line| line.trim().to_owned()).collect()
 }
 
-/// All of it, but for numbers of packets.
+/// The complete state, without packet counters.
 fn state(sandbox: &Sandbox) -> String {
     let netns = sandbox.netns().path();
     let mut text = inside(&netns, "nft", "list ruleset");
@@ -64,7 +63,7 @@ fn state(sandbox: &Sandbox) -> String {
     lines.join("\n")
 }
 
-/// A pod with a sidecar that takes packets transparently, and that an agent announced as one of ambient mode once.
+/// A pod with a sidecar in TPROXY mode that an earlier agent once annotated as a pod of ambient mode.
 fn with_sidecar(name: &str, address: &str) -> Value {
     let mut pod = sidecar(name, address);
     pod["metadata"]["annotations"]["sidecar.istio.io/interceptionMode"] = "TPROXY".into();
@@ -85,7 +84,7 @@ impl Scene {
         assert!(done.status.success(), "{done:?}");
     }
 
-    /// The agent has looked at the pod, and has told that it is none of ambient mode.
+    /// Whether the pod no longer has the annotation of ambient mode: the agent has examined it.
     fn has_left(&self, name: &str) -> bool {
         self.annotation(name) == Value::Null
     }
@@ -124,7 +123,7 @@ fn a_sidecar_and_routes_of_others_are_left_alone() {
             assert!(now.contains(line), "{engine}: {line}: {now:#?}");
         }
         assert_eq!(routing(&host), at_host, "{engine}");
-        // It is a pod of ambient mode no more.
+        // The pod leaves ambient mode.
         let mut pod = running("web", &web.address);
         pod["metadata"]["labels"] = json!({ crate::ambient::MODE: "none" });
         scene.server.put(pod);
@@ -138,7 +137,7 @@ fn a_sidecar_and_routes_of_others_are_left_alone() {
     }
 }
 
-/// One agent for both: what it repairs of one is not what it has made of the other.
+/// A single agent serves both modes; a repair for one mode does not touch the objects of the other.
 #[test]
 fn an_agent_of_both_keeps_both() {
     let (Some(side), Some(web)) = (Sandbox::of("side"), Sandbox::of("web")) else {

@@ -1,4 +1,4 @@
-//! Ambient mode at the node: a pod of which something is not known stays captured.
+//! Ambient mode at the node: a pod stays captured while information about it is missing.
 
 use crate::ambient::{Scene, event, post, running, until_it_listens, why};
 use crate::ambient_killed::by_programs;
@@ -8,12 +8,12 @@ use crate::support::Agent;
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-/// No annotation says that the pod is captured.
+/// The annotation that marks a pod as captured cannot be written.
 fn is_annotation(asked: &Asked) -> bool {
     asked.method == "PATCH"
 }
 
-/// The next agent, which has looked at the node.
+/// Starts the next agent, and waits until it has read the state of the node.
 fn next(scene: &Scene, mut agent: Agent, settings: &[(&str, &str)]) -> Agent {
     let looked = |agent: &Agent| {
         let log = agent.log();
@@ -28,7 +28,7 @@ fn next(scene: &Scene, mut agent: Agent, settings: &[(&str, &str)]) -> Agent {
     agent
 }
 
-/// Tests run side by side: `name` and the numbers are of no other pod.
+/// Tests run in parallel, so `name` and the numbers must be unique.
 fn stays_captured(name: &str, numbers: [u8; 2], settings: &[(&str, &str)]) {
     let scene = Scene::new();
     set(&scene.host, "ipv4/ip_forward", "1");
@@ -48,7 +48,7 @@ fn stays_captured(name: &str, numbers: [u8; 2], settings: &[(&str, &str)]) {
     let agent = scene.start(settings);
     agent.until("captured", || listener.gets(&web));
 
-    // The API server has an address of another pod's former sandbox, and the agent is another one.
+    // The API server lists the pod's address for another pod with a former sandbox, and the next agent starts.
     let stale = running("stale", &address(numbers[0], 10).to_string());
     scene.server.put(stale.clone());
     agent.until("captured", || listener.gets(&web));
@@ -56,7 +56,7 @@ fn stays_captured(name: &str, numbers: [u8; 2], settings: &[(&str, &str)]) {
     agent.until("claimed", || why(&agent, name).contains("claimed by"));
     agent.until("captured", || listener.gets(&web));
 
-    // The next one is not told of namespaces.
+    // The next agent cannot list namespaces.
     scene.server.remove(&stale);
     scene.server.fault(|asked| {
         let is_refused = is_annotation(asked) || asked.path.starts_with("/api/v1/namespaces");
@@ -79,8 +79,8 @@ fn by_programs_a_pod_stays_captured_while_something_is_not_known() {
     }
 }
 
-/// The plugin has handed the pod over, and the API server has no address of it, or that of the sandbox before. The next agent does
-/// not know what the plugin said.
+/// The plugin hands the pod over, while the API server has no address of it, or that of the previous sandbox. The next agent does not have
+/// the request of the plugin.
 fn stays_captured_after_a_hand_over(name: &str, numbers: [u8; 2], settings: &[(&str, &str)]) {
     let scene = Scene::new();
     set(&scene.host, "ipv4/ip_forward", "1");
@@ -102,7 +102,7 @@ fn stays_captured_after_a_hand_over(name: &str, numbers: [u8; 2], settings: &[(&
         object["status"] = status;
         scene.server.put(object.clone());
         let agent = scene.start(settings);
-        // The socket of the agent before may be there.
+        // The socket of the previous agent may still exist.
         until_it_listens(&agent, &scene.node);
         agent.until("handed over", || post(&scene.node, &told).0 == 200);
         agent.until("captured", || listener.gets(&web));

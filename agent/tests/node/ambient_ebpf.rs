@@ -1,4 +1,4 @@
-//! Ambient mode by programs of eBPF, and back to rules. Probes need no rule at the host then.
+//! Ambient mode by eBPF programs, and the change back to rules. With programs, probes need no rule at the host.
 
 use crate::ambient::{SELDOM, Scene, has_no_rules, id, is_captured, labelled, states, why};
 use crate::ambient_node::arrived;
@@ -16,7 +16,7 @@ use weir_netlink::Netns;
 use weir_netlink::route::{Route, Routing};
 use weir_testing::{BpfFs, Ends, lacks};
 
-/// A bpf file system of the test's own; `None` without the rights, or on a kernel without tcx.
+/// Mounts a bpf file system for the test. Returns `None` without the rights, or on a kernel without tcx.
 fn mount() -> Option<BpfFs> {
     let mounted = BpfFs::mount()?;
     match attached(1, BPF_TCX_INGRESS) {
@@ -28,13 +28,13 @@ fn mount() -> Option<BpfFs> {
     }
 }
 
-/// A program that lets everything pass: `r0 = 0; exit`.
+/// A program that accepts every packet: `r0 = 0; exit`.
 fn passes() -> Program {
     let code = [[0xb7, 0, 0, 0, 0, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]];
     Program::load(BPF_PROG_TYPE_SCHED_CLS, 0, &code, c"GPL").unwrap()
 }
 
-/// The same by eBPF; and an agent with the other setting replaces programs by rules, and rules by programs.
+/// Also, an agent with the other setting replaces programs by rules, and rules by programs.
 #[test]
 fn by_ebpf_a_pod_joins_is_healed_is_switched_and_leaves() {
     let Some(mounted) = mount() else { return };
@@ -48,7 +48,7 @@ fn by_ebpf_a_pod_joins_is_healed_is_switched_and_leaves() {
     let root = mounted.path().to_str().unwrap();
     let bpffs = Bpffs::at(mounted.path()).unwrap();
     let shown = || weir_ebpf::show::read(sandbox.netns(), Some(&bpffs)).unwrap();
-    // A kernel with GRE adds gretap0 and erspan0 to every namespace.
+    // A kernel with GRE adds gretap0 and erspan0 to every network namespace.
     let by_programs = || {
         let mut programs = shown().programs;
         programs.retain(|p| ["lo", "eth0"].contains(&p.interface.as_str()));
@@ -67,7 +67,7 @@ fn by_ebpf_a_pod_joins_is_healed_is_switched_and_leaves() {
     agent.until("enrolled", || {
         scene.annotation("web") == "enabled" && states(&agent, "enrolled") == 1
     });
-    // A pin is deleted, and with it the attachment.
+    // Deleting the pin also detaches the program.
     let program = shown()
         .programs
         .into_iter()
@@ -80,7 +80,7 @@ fn by_ebpf_a_pod_joins_is_healed_is_switched_and_leaves() {
     agent.until("told", || {
         agent.metric("weir_ambient_healed_total{cause=\"missing\"}") == 1
     });
-    // Another writer's program lets everything pass before that of weir.
+    // A program of another writer accepts every packet before weir's program runs.
     let pass = passes();
     let attach = || {
         let index = Routing::open().unwrap().link("eth0").unwrap().index;
@@ -97,7 +97,7 @@ fn by_ebpf_a_pod_joins_is_healed_is_switched_and_leaves() {
         agent.metric("weir_ambient_healed_total{cause=\"missing\"}") == 2
     });
     drop((agent, link));
-    // Nothing depends on the process.
+    // The programs stay attached without the agent.
     assert!(by_programs());
 
     let by_rules = || shown().programs.is_empty() && is_captured(&sandbox);
@@ -118,7 +118,7 @@ fn by_ebpf_a_pod_joins_is_healed_is_switched_and_leaves() {
     });
 }
 
-/// No round comes in time to find it.
+/// The periodic comparison would be too late to find it.
 #[test]
 fn by_ebpf_routing_that_another_program_deletes_comes_back_at_once() {
     let Some(mounted) = mount() else { return };
@@ -142,7 +142,7 @@ fn by_ebpf_routing_that_another_program_deletes_comes_back_at_once() {
     assert!(whole.contains("lookup 100"), "{whole}");
     let routes = || sandbox.tool("ip", &["route", "show", "table", "100"]);
     let all_routes = routes();
-    // A repair that is under way when the next one is due would do both.
+    // A repair in progress when the next one becomes due would cover both, hence the wait for the counter.
     let counted = || agent.metric("weir_ambient_healed_total{cause=\"missing\"}");
     sandbox.tool("ip", &["rule", "del", "table", "100"]);
     agent.until("the rule is back", || rules() == whole && counted() == 1);
@@ -150,7 +150,7 @@ fn by_ebpf_routing_that_another_program_deletes_comes_back_at_once() {
     agent.until("the route is back", || {
         routes() == all_routes && counted() == 2
     });
-    // What leads packets past the programs stays, and is not shown as good.
+    // A rule that leads packets past the programs stays, and the agent reports a conflict.
     let ip = |line: &str| sandbox.tool("ip", &line.split(' ').collect::<Vec<_>>());
     ip("address add 10.99.0.1/24 dev eth0");
     ip("route add blackhole default table 50");
@@ -163,7 +163,8 @@ fn by_ebpf_routing_that_another_program_deletes_comes_back_at_once() {
     assert_eq!(counted(), 2);
 }
 
-/// The kernel reports none of it, and no round comes in time to find it. After each repair a connection proves that the programs capture.
+/// The kernel reports none of these changes, and the periodic comparison would be too late. After each repair a connection proves that the
+/// programs capture.
 #[test]
 fn by_ebpf_programs_that_another_one_detaches_or_replaces_come_back_at_once() {
     let Some(mounted) = mount() else { return };
@@ -218,7 +219,7 @@ fn by_ebpf_programs_that_another_one_detaches_or_replaces_come_back_at_once() {
     assert!(link(("lo", "tcx ingress")).info().is_ok());
 }
 
-/// Whether it succeeds within the patience of a test.
+/// Whether `attempt` succeeds before the deadline of a test.
 fn soon(attempt: impl Fn() -> bool) -> bool {
     let begun = Instant::now();
     while !attempt() {
@@ -290,13 +291,13 @@ impl Net {
         })
     }
 
-    /// As [`Net::reaches`], if not at once: links that have just been made send nothing for a moment, and a busy machine takes its time.
+    /// Like [`Net::reaches`], repeated until a deadline: a new link drops packets for a moment, and a busy machine is slow.
     #[track_caller]
     fn is_reached(&self, from: &Netns, source: Option<&str>) -> bool {
         soon(|| self.reaches(from, source))
     }
 
-    /// Whether the application gets a connection. Nobody listens at ztunnel's port: one that is captured comes to nothing.
+    /// Whether the application receives a connection. Nothing listens on ztunnel's port, so a captured connection fails.
     #[track_caller]
     fn reaches(&self, from: &Netns, source: Option<&str>) -> bool {
         let connect = || {
@@ -323,7 +324,7 @@ impl Net {
     }
 }
 
-/// What there is of netfilter in a namespace; where the kernel has none the tools fail and say nothing.
+/// The netfilter objects of a namespace. On a kernel without netfilter the tools fail and print nothing.
 fn netfilter(netns: &Netns) -> String {
     let look = || {
         let tables = ["ip_tables_names", "ip6_tables_names"].map(|name| {
@@ -364,7 +365,7 @@ fn by_ebpf_the_host_reaches_the_pod_and_nothing_of_netfilter_is_anywhere() {
     });
     assert!(net.is_reached(host, None), "a probe");
     assert!(!net.reaches(&net.other, None), "captured");
-    // It gets an address, which is another machine's later.
+    // The host gets an address that another machine has later.
     give(host, "veth0", "192.168.77.9/24");
     let new = Some("192.168.77.9");
     assert!(net.is_reached(host, new), "a new address");
@@ -380,7 +381,7 @@ fn by_ebpf_the_host_reaches_the_pod_and_nothing_of_netfilter_is_anywhere() {
         assert_eq!(netfilter(netns), "");
     }
 
-    // Nothing depends on the process, and the next one finds all as it should be.
+    // Traffic stays captured without the agent, and the next agent finds everything in sync.
     drop((agent, ztunnel));
     assert!(net.is_reached(host, None) && !net.reaches(&net.other, None));
     let agent = scene.start(&settings);
@@ -393,7 +394,7 @@ fn by_ebpf_the_host_reaches_the_pod_and_nothing_of_netfilter_is_anywhere() {
     );
 }
 
-/// The agent is killed and begins again while others connect to the pod and it to them: all of that is captured, and probes pass.
+/// The agent is killed and restarted while connections to and from the pod begin: all of them are captured, and probes pass.
 #[test]
 fn by_ebpf_all_is_captured_while_the_agent_is_killed() {
     let Some(mounted) = mount() else { return };
@@ -453,7 +454,7 @@ fn by_ebpf_all_is_captured_while_the_agent_is_killed() {
     assert_eq!(healed, 0, "{}", agent.log());
 }
 
-/// All is captured then, also what the host sends, and the pod says why.
+/// In this case even connections from the host are captured, and the state of the pod gives the reason.
 #[test]
 fn where_the_namespace_of_the_host_is_not_found_the_pod_is_captured_and_pending() {
     let Some(mounted) = mount() else { return };

@@ -1,4 +1,4 @@
-//! Pods of ambient mode that the plugin hands over, and the proof of their redirection.
+//! Pods of ambient mode that the plugin hands over, and the live proof of their redirection.
 
 use crate::ambient::{
     ANNOTATION, MODE, Scene, event, hand_over, id, is_captured, post, post_to, running, states,
@@ -23,7 +23,7 @@ fn where_the_connections_of_a_pod_land_is_proved_at_enrolment() {
     let Some(sandbox) = Sandbox::of("proved") else {
         return;
     };
-    // A way out: what is only on lo sends nothing.
+    // The pod needs a route: with lo alone it sends no packets.
     for command in [
         "link set lo up",
         "link add eth0 type veth peer name outside",
@@ -44,7 +44,7 @@ fn where_the_connections_of_a_pod_land_is_proved_at_enrolment() {
         get(agent.metrics, "/metrics").is_some() && proved(&agent) == 1
     });
     agent.until("enrolled", || states(&agent, "enrolled") == 1);
-    // The next agent finds everything as it is, and knows nothing of that.
+    // The next agent finds everything in sync, but has no record of the proof.
     agent.signal(nix::sys::signal::Signal::SIGKILL);
     drop(agent);
     agent = scene.start(&[("WEIR_LIVE_PROOF", "true"), ("WEIR_VERIFY_INTERVAL", "1")]);
@@ -74,7 +74,7 @@ fn a_pod_that_the_plugin_hands_over_is_captured_before_the_answer() {
     let agent = scene.start(&[]);
     let ztunnel = scene.ztunnel();
     ztunnel.snapshots(1);
-    // The API server knows no address yet.
+    // The API server does not have the pod's address yet.
     let mut starting = running("new", &sandbox.address);
     starting["status"] = json!({"phase": "Pending"});
     scene.server.put(starting);
@@ -84,7 +84,7 @@ fn a_pod_that_the_plugin_hands_over_is_captured_before_the_answer() {
     assert_eq!(ztunnel.pods()["uid-new"].netns, id(&sandbox));
     assert!(scene.probed().contains(&sandbox.address));
     agent.until("annotated", || scene.annotation("new") == "enabled");
-    // The same sandbox again, and another one of the same UID, as after a reboot.
+    // The same sandbox again, and another one with the same UID, as after a reboot.
     assert_eq!(hand_over(&scene.node, "new", &sandbox).0, 200);
     let Some(other) = Sandbox::within(Group::of_pod("uid-new-2").unwrap()) else {
         return;
@@ -144,7 +144,8 @@ fn what_the_plugin_may_not_hand_over() {
     );
     let malformed = "istio_cni_plugin_requests_total{response_code=\"400\"}";
     assert_eq!(agent.metric(malformed), 5, "a question hands nothing over");
-    // The plugin has applied the exclusion, but for one with another configuration: the pod starts, and the log has the reason.
+    // The plugin has already excluded the namespace, unless its configuration differs from the agent's: the pod starts, and the log has the
+    // reason.
     let mut excluded = running("excluded", "10.99.0.9");
     excluded["metadata"]["namespace"] = "kube-system".into();
     excluded["metadata"]["uid"] = "uid-excluded".into();
@@ -161,7 +162,7 @@ fn what_the_plugin_may_not_hand_over() {
             .any(|line| line.contains("kube-system/excluded") && line.contains(why))
     });
     scene.put("odd", &sandbox);
-    // Without a proxy it is captured, and does not start.
+    // Without a proxy the pod is captured, but does not start.
     agent.until("its new label is seen", || {
         let (_, why) = hand_over(&scene.node, "odd", &sandbox);
         why.contains("no ztunnel is connected")
@@ -171,7 +172,7 @@ fn what_the_plugin_may_not_hand_over() {
     let (fifo, file, host, of_users) = (path("fifo"), path("file"), path("host"), path("users"));
     nix::unistd::mkfifo(fifo.as_str(), nix::sys::stat::Mode::S_IRUSR).unwrap();
     std::fs::write(&file, "").unwrap();
-    // Of the agent, which has the namespaces of the node here.
+    // The agent's own namespaces stand for those of the node here.
     std::os::unix::fs::symlink("/proc/self/ns/net", &host).unwrap();
     std::os::unix::fs::symlink("/proc/self/ns/user", &of_users).unwrap();
     for (netns, part) in [
@@ -199,7 +200,7 @@ fn what_the_plugin_may_not_hand_over() {
     assert!(agent.is_ready());
 }
 
-/// A previous plugin may tell no addresses, and the API server has those of the sandbox before until the kubelet has told it.
+/// A previous plugin may report no addresses, while the API server has those of the previous sandbox until the kubelet updates the status.
 #[test]
 fn a_sandbox_without_addresses_is_not_refused_for_those_of_the_one_before() {
     let Some(sandbox) = Sandbox::of("again") else {
@@ -246,7 +247,7 @@ fn another_attachment_takes_no_addresses_away() {
     }
 }
 
-/// The same where it is captured by its addresses: it would send in plain text.
+/// If the addresses of a pod that is captured by address were lost, it would send in plain text.
 #[test]
 fn another_attachment_of_a_pod_that_is_captured_at_the_node() {
     let scene = Scene::new();
@@ -273,7 +274,7 @@ fn another_attachment_of_a_pod_that_is_captured_at_the_node() {
     }
 }
 
-/// A result of CNI lists addresses of the host's end of a link, too.
+/// A CNI result also lists addresses of the host's end of a link.
 #[test]
 fn addresses_that_are_not_in_the_namespace_that_the_plugin_names_are_left_out() {
     let Some(sandbox) = Sandbox::of("ends") else {
@@ -295,7 +296,7 @@ fn addresses_that_are_not_in_the_namespace_that_the_plugin_names_are_left_out() 
         post(&scene.node, &body)
     };
     until_it_listens(&agent, &scene.node);
-    // None of them is: it is another pod's, or the addresses come later.
+    // None of the addresses is in the namespace: it belongs to another pod, or the addresses are added later.
     agent.until("refused", || {
         let (status, why) = of(&["10.99.99.1"]);
         let words = ["is not taken: ", "does not have the addresses 10.99.99.1"];
@@ -331,7 +332,7 @@ fn the_plugin_is_told_at_check_whether_a_pod_is_enrolled() {
     });
     let _ztunnel = scene.ztunnel();
     agent.until("enrolled", || check() == (200, String::new()));
-    // What is foreign takes packets first, as in a pod with a sidecar.
+    // A foreign rule takes packets first, as in a pod with a sidecar.
     let chain = "{ type filter hook output priority -310 ; }";
     sandbox.tool("nft", &["add", "table", "inet", "t"]);
     sandbox.tool("nft", &["add", "chain", "inet", "t", "c", chain]);
@@ -346,18 +347,18 @@ fn the_plugin_is_told_at_check_whether_a_pod_is_enrolled() {
     out["metadata"]["labels"][MODE] = "none".into();
     scene.server.put(out);
     agent.until("left", || check().1.contains("no pod of ambient mode"));
-    // A question hands nothing over.
+    // A check hands no pod over.
     assert_eq!(
         agent.metric("istio_cni_plugin_requests_total{response_code=\"200\"}"),
         0
     );
 }
 
-/// A namespace where the runtime has it, until this is dropped.
+/// A namespace that is mounted where a runtime mounts it, until this value is dropped.
 struct Mounted(TempDir);
 
 impl Mounted {
-    /// `None`: nothing can be mounted here.
+    /// Returns `None` if mounting is not permitted.
     fn of(netns: &Netns) -> Option<Self> {
         let mounted = Self(TempDir::new());
         std::fs::write(mounted.path(), "").unwrap();
@@ -398,11 +399,11 @@ fn check_for_another_namespace_than_that_of_the_pod_fails() {
     agent.until("its own", || check(&own.path()) == (200, String::new()));
     let (status, why) = check(&other.path());
     assert!(status == 500 && why.contains("is another one"), "{why}");
-    // Where it is not seen nothing is known of it.
+    // A path that the agent cannot see cannot be checked.
     assert_eq!(check(Path::new("/nowhere")).0, 200);
 }
 
-/// The mode of the socket is that of `install-cni`; who may say which namespace is a pod's may have any captured.
+/// `install-cni` uses the same mode for the socket. A user who may name the namespace of a pod could have any namespace captured.
 #[test]
 fn a_user_who_is_not_root_hands_no_pod_over() {
     use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! Ambient mode by eBPF where it cannot work: the status names what is missing, what is captured stays so, and a pod that cannot be
+//! Ambient mode by eBPF where it cannot work: the status names what is missing, captured pods stay captured, and a pod that cannot be
 //! captured does not start.
 
 use crate::ambient::{Scene, hand_over, why};
@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::process::Command;
 use weir_testing::{BpfFs, TempDir};
 
-/// bpf(2) fails as under a seccomp filter. The agent is the process that is started, and what traces it its child.
+/// bpf(2) fails as it does under a seccomp filter. The agent is the started process itself, and its tracer is its child.
 fn without_bpf() -> Command {
     let mut strace = Command::new("strace");
     strace.env_clear();
@@ -21,10 +21,11 @@ fn without_bpf() -> Command {
     strace
 }
 
-/// At the node: pods that an agent captured stay captured while the next one cannot work, which says why. One that begins then is not
-/// captured, and is not said to be.
+/// At the node: pods that an earlier agent captured stay captured while the next agent cannot work and reports the reason.
+///
+/// A pod that starts meanwhile is neither captured nor reported as captured.
 fn at_node(names: [&str; 3], mounted: &BpfFs, start: impl Fn(&Scene) -> Agent, reason: &str) {
-    // They are those of control groups, which tests of the same moment share.
+    // The pod names become names of control groups, which parallel tests share.
     let [web_name, proxy_name, next_name] = names;
     let scene = Scene::new();
     set(&scene.host, "ipv4/ip_forward", "1");
@@ -50,7 +51,7 @@ fn at_node(names: [&str; 3], mounted: &BpfFs, start: impl Fn(&Scene) -> Agent, r
     assert!(listener.gets(&web), "{}", agent.log());
     assert!(!uplink.gets(&web), "{}", agent.log());
     assert_ne!(scene.annotation(next_name), "enabled", "{}", agent.log());
-    // What was missing is there.
+    // The requirement is met now.
     drop(agent);
     let agent = scene.start(&settings);
     agent.until("both", || listener.gets(&web) && listener.gets(&next));
@@ -81,7 +82,7 @@ fn without_a_bpf_file_system_what_is_captured_at_the_node_stays_captured() {
     at_node(names, &mounted, |scene| scene.start(&settings), &reason);
 }
 
-/// In pods: one that is captured stays so, and the plugin is told why the next one cannot start.
+/// In pods: a captured pod stays captured, and the plugin receives the reason why the next one cannot start.
 #[test]
 fn without_bpf_no_pod_starts_uncaptured() {
     let Some(mounted) = programs_or_skip() else {
@@ -114,7 +115,7 @@ fn without_bpf_no_pod_starts_uncaptured() {
     assert_eq!(scene.annotation("next"), Value::Null, "{}", agent.log());
 }
 
-/// An agent that could capture no pod ends, and its last words name what to mount.
+/// An agent that could not capture any pod exits, and its last message names the missing mount.
 #[test]
 fn without_a_bpf_file_system_an_agent_for_pods_says_what_to_mount() {
     let (scene, folder) = (Scene::new(), TempDir::new());

@@ -1,5 +1,4 @@
-//! Ambient mode at the node while the agent is killed and begins again: pods go on connecting, and nothing leaves the node in plain
-//! text.
+//! Ambient mode at the node while the agent is killed and restarted: pods keep connecting, and nothing leaves the node in plain text.
 
 use crate::ambient::{Scene, states};
 use crate::ambient_node::{
@@ -17,17 +16,17 @@ use weir_netlink::Netns;
 use weir_netlink::route::{LOOPBACK_IFINDEX, Route, Routing};
 use weir_testing::{BpfFs, Ends};
 
-/// `linux/if_ether.h`: of every protocol.
+/// From `linux/if_ether.h`: frames of every protocol.
 const ETH_P_ALL: u16 = 3;
 const TCP: u8 = 6;
 
-/// The network beyond the node, where [`ELSEWHERE`] is served, and what comes there.
+/// The network beyond the node, which serves [`ELSEWHERE`], and the frames that arrive there.
 pub(crate) struct Uplink {
     outside: Netns,
     frames: Socket,
     server: TcpListener,
-    /// The pod's ports of connections from before capture. These stay as they are: whatever is sent again for one of them on a busy
-    /// machine comes here, at any time.
+    /// The pod's ports of connections that began before capture. They are not captured: on a busy machine their retransmissions can arrive
+    /// at any time.
     before: RefCell<HashSet<u16>>,
 }
 
@@ -71,14 +70,14 @@ impl Uplink {
         }
     }
 
-    /// A connection of the pod arrives here in plain text.
+    /// Whether a connection of the pod arrives here in plain text.
     pub(crate) fn gets(&self, from: &Pod) -> bool {
         while self.server.accept().is_ok() {}
         let connected = connect(from).is_ok();
         connected && arrived(true, || self.server.accept()).is_some()
     }
 
-    /// As [`Uplink::gets`], while nothing captures.
+    /// Like [`Uplink::gets`], before anything captures.
     fn gets_before(&self, from: &Pod) -> bool {
         while self.server.accept().is_ok() {}
         let socket = || {
@@ -95,8 +94,9 @@ impl Uplink {
         connected && arrived(true, || self.server.accept()).is_some()
     }
 
-    /// How many segments of TCP have come from the pod since the last look, but for connections from before capture. A datagram, which
-    /// nothing captures, comes after them.
+    /// The number of TCP segments from the pod since the last call, without those of connections from before capture.
+    ///
+    /// A datagram, which is never captured, marks the end of these segments.
     fn left(&self, from: &Pod, number: u8) -> usize {
         let own = address(number, 10);
         let send = || UdpSocket::bind((own, 0)).unwrap();
@@ -125,7 +125,7 @@ impl Uplink {
     }
 }
 
-/// Names of pods are those of control groups, which tests of the same moment share.
+/// The pod names become names of control groups, which parallel tests share.
 fn killed([web_name, proxy_name]: [&str; 2], settings: &[(&str, &str)]) {
     let scene = Scene::new();
     crate::ambient_node::set(&scene.host, "ipv4/ip_forward", "1");
@@ -134,7 +134,7 @@ fn killed([web_name, proxy_name]: [&str; 2], settings: &[(&str, &str)]) {
         return;
     };
     let uplink = Uplink::of(&scene.host);
-    // Without an agent it is plain text, and seen. Links that have just been made lose the first packets.
+    // Without an agent, connections arrive in plain text. A new link drops the first packets.
     let begun = Instant::now();
     while !uplink.gets_before(&web) {
         assert!(begun.elapsed() < crate::support::PATIENCE, "no way out");
@@ -180,7 +180,7 @@ fn killed([web_name, proxy_name]: [&str; 2], settings: &[(&str, &str)]) {
         connects.join().unwrap()
     });
     assert_eq!((lost, uplink.left(&web, 1)), (0, 0), "{}", agent.log());
-    // The same without the process of the proxy: nothing is captured, and nothing leaves.
+    // Without the proxy's process no connection succeeds, and nothing leaves the node.
     drop(listener);
     agent.signal(nix::sys::signal::Signal::SIGKILL);
     agent.ended();

@@ -1,4 +1,4 @@
-//! Addresses that pods have one after the other: a pod that is in no mesh is not captured because one before it was.
+//! Addresses that several pods have one after the other: a pod outside the mesh is not captured because of its predecessor.
 
 use crate::ambient::{MODE, Scene, states};
 use crate::ambient_killed::{Uplink, by_programs};
@@ -7,7 +7,7 @@ use crate::api_server::namespace;
 use crate::support::Agent;
 use weir_netlink::route::Routing;
 
-/// The pod is deleted, its link first as network plugins do it, and the next one has its address.
+/// Deletes the pod, its link first as network plugins do, and creates the next one with its address.
 fn follow(scene: &Scene, old: Pod, name: &str) -> Pod {
     let routing = Routing::open_in(&scene.host).unwrap();
     routing
@@ -17,7 +17,7 @@ fn follow(scene: &Scene, old: Pod, name: &str) -> Pod {
     Pod::new(name, 1, &scene.host).expect("there was one before")
 }
 
-/// Names of pods are those of control groups, which tests of the same moment share.
+/// The pod names become names of control groups, which parallel tests share.
 fn moved(prefix: &str, settings: &[(&str, &str)]) {
     let [first, second, third, fourth, of_proxy] =
         ["one", "two", "three", "four", "proxy"].map(|name| format!("{prefix}-{name}"));
@@ -37,7 +37,7 @@ fn moved(prefix: &str, settings: &[(&str, &str)]) {
     agent.until("enrolled", || is_enrolled(&agent));
     assert!(listener.gets(&one), "{}", agent.log());
 
-    // The next pod is in no mesh.
+    // The next pod is not in the mesh.
     let put = |pod: &Pod, name: &str, mode: &str| {
         let mut object = pod.object("shop", name);
         object["metadata"]["labels"][MODE] = mode.into();
@@ -48,18 +48,18 @@ fn moved(prefix: &str, settings: &[(&str, &str)]) {
     put(&two, &second, "none");
     agent.until("left alone", || uplink.gets(&two));
     assert!(!listener.gets(&two));
-    // Now it is.
+    // The pod joins the mesh.
     put(&two, &second, "ambient");
     agent.until("captured", || is_enrolled(&agent) && listener.gets(&two));
     assert!(!uplink.gets(&two));
-    // The next one as well: it is captured as its own.
+    // The next pod is also in the mesh, and is captured as a pod of its own.
     scene.server.remove(&two.object("shop", &second));
     let three = follow(&scene, two, &third);
     put(&three, &third, "ambient");
     agent.until("captured", || is_enrolled(&agent) && listener.gets(&three));
     assert!(!uplink.gets(&three));
 
-    // While no agent runs.
+    // The same while no agent runs.
     drop(agent);
     scene.server.remove(&three.object("shop", &third));
     let four = follow(&scene, three, &fourth);

@@ -1,4 +1,4 @@
-//! Namespaces that the API server does not list, by whose labels pods of ambient mode are decided.
+//! The API server does not list namespaces, whose labels decide whether pods belong to ambient mode.
 
 use crate::ambient::{
     MODE, Scene, hand_over, has_no_rules, id, is_captured, labelled, running, states, why,
@@ -21,7 +21,7 @@ fn refusals(agent: &Agent) -> u64 {
 
 const TOLD: &str = "the namespaces are not watched: status 403";
 
-/// A namespace that is labelled meanwhile has no effect: its pods send in plain text.
+/// A label that a namespace gets meanwhile has no effect: its pods send in plain text.
 #[test]
 fn that_namespaces_are_not_watched_is_told_and_shown() {
     let scene = Scene::new();
@@ -41,7 +41,7 @@ fn that_namespaces_are_not_watched_is_told_and_shown() {
         page.contains("pods or namespaces are not watched"),
         "{page}"
     );
-    // Pods are.
+    // The watch of pods works.
     agent.until("pods", || agent.metric("weir_pod_watch_synced") == 1);
     scene.server.fault(|_| None);
     agent.until("seen again", || {
@@ -50,7 +50,7 @@ fn that_namespaces_are_not_watched_is_told_and_shown() {
     assert!(agent.log().contains("the namespaces are watched again"));
 }
 
-/// Nothing is decided by them.
+/// Other modes do not use labels of namespaces.
 #[test]
 fn without_ambient_mode_namespaces_may_be_unknown() {
     let server = ApiServer::start();
@@ -63,7 +63,7 @@ fn without_ambient_mode_namespaces_may_be_unknown() {
     assert!(!agent.log().contains(TOLD), "{}", agent.log());
 }
 
-/// Other nodes send to them by HBONE, and without a proxy they have no network.
+/// Other nodes send to these pods by HBONE, and without a proxy they have no network.
 #[test]
 fn pods_that_an_earlier_agent_enrolled_are_looked_after_while_no_namespace_is_known() {
     let names = ["by-namespace", "by-label", "new-by-label", "new"];
@@ -104,7 +104,7 @@ fn pods_that_an_earlier_agent_enrolled_are_looked_after_while_no_namespace_is_kn
     let next = scene.ztunnel();
     next.carries("uid-by-namespace", Some(id(by_namespace)));
     next.carries("uid-by-label", Some(id(by_label)));
-    // Of new ones those are captured to whom no label of the namespace matters.
+    // New pods are captured if no label of the namespace affects the decision.
     scene.server.put(selected("new-by-label", new_by_label));
     agent.until("handed over", || {
         hand_over(&scene.node, "new-by-label", new_by_label).0 == 200
@@ -116,7 +116,7 @@ fn pods_that_an_earlier_agent_enrolled_are_looked_after_while_no_namespace_is_kn
     });
     assert!(has_no_rules(new));
     assert_eq!(blind(&agent), 1);
-    // It left the mesh meanwhile.
+    // The pod left the mesh in the meantime.
     scene.server.put(labelled("none"));
     scene.server.fault(|_| None);
     agent.until("left", || has_no_rules(by_namespace));

@@ -1,5 +1,4 @@
-//! Ambient mode at the node: the agent captures in the node's namespace, and a stand-in for the proxy sees who connects to
-//! whom.
+//! Ambient mode at the node: the agent captures in the node's namespace, and a stand-in for the proxy receives the connections.
 
 use crate::ambient::{Scene, labelled, why};
 use crate::api_server::{namespace, pod};
@@ -12,15 +11,14 @@ use weir_netlink::Netns;
 use weir_netlink::route::{Link, LinkKind, Route, Routing};
 use weir_testing::BpfFs;
 
-/// Nothing has this address; where packets to it go is the question.
+/// No machine has this address; only the path of packets to it matters.
 pub(crate) const ELSEWHERE: &str = "203.0.113.9:80";
-/// How long a SYN may be on its way: the first may be lost, for a link that has just been made sends nothing for a moment, and is
-/// repeated after a second.
+/// How long a SYN may take: a new link may drop the first one, which is retransmitted after a second.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
-/// How long the last segment of a handshake may be on its way. Also the time until a connection is known to be another listener's.
+/// How long the last segment of a handshake may take. Also the time after which a connection counts as another listener's.
 const HANDSHAKE: Duration = Duration::from_secs(3);
 
-/// A pod with a pair of links to the node: the tenth address of its network inside, and the first at the node.
+/// A pod with a veth pair to the node. The pod has the tenth address of its network, and the node the first.
 pub(crate) struct Pod {
     pub(crate) sandbox: Sandbox,
     number: u8,
@@ -57,17 +55,19 @@ impl Pod {
     }
 }
 
-/// An agent looks for pods among all processes of the machine, those of tests of another run too, whose pods have the same UIDs.
+/// An address of the pod with this number, unique on this machine.
+///
+/// An agent searches all processes of the machine for pods. Those of a parallel test run have the same UIDs.
 pub(crate) fn address(number: u8, last: u8) -> IpAddr {
     [11, std::process::id() as u8, number, last].into()
 }
 
-/// All those networks.
+/// The network that contains the networks of all pods.
 pub(crate) fn networks() -> ipnet::IpNet {
     ipnet::IpNet::new(address(0, 0), 16).unwrap()
 }
 
-/// ztunnel's pod, newer with a larger number.
+/// The pod of ztunnel; a larger number makes it newer.
 pub(crate) fn ztunnel(pod: &Pod, name: &str, is_ready: bool) -> Value {
     let mut object = pod.object("istio-system", name);
     object["metadata"]["labels"] = json!({"app": "ztunnel"});
@@ -94,9 +94,9 @@ impl Listener {
         Self(pod.sandbox.netns().run(listen).unwrap())
     }
 
-    /// A connection of the pod arrives here, with both addresses kept.
+    /// Whether a connection of the pod arrives here with both addresses unchanged.
     pub(crate) fn gets(&self, from: &Pod) -> bool {
-        // What arrived before and was not accepted.
+        // Discards connections that arrived earlier.
         while self.0.accept().is_ok() {}
         let connected = connect(from);
         let Some((stream, peer)) = arrived(connected.is_ok(), || self.0.accept()) else {
@@ -115,8 +115,10 @@ pub(crate) fn connect(from: &Pod) -> std::io::Result<TcpStream> {
     from.sandbox.netns().run(connect).unwrap()
 }
 
-/// What a listener that does not block accepts. It has a connection only when it has got the client's last segment of the handshake,
-/// and on a busy machine that is after the client was told that it is connected.
+/// The next connection of a non-blocking listener, or `None` if none arrives in time.
+///
+/// The listener has a connection only after the client's last segment of the handshake. On a busy machine this is later than the success of
+/// connect().
 pub(crate) fn arrived<T>(connected: bool, accept: impl Fn() -> std::io::Result<T>) -> Option<T> {
     let begun = Instant::now();
     loop {
