@@ -1,4 +1,4 @@
-//! The initramfs of one machine: the base, the agent as `/init`, the modules in their order, the payload.
+//! The initramfs of one machine: base directories, the agent as `/init`, the modules in load order, the payload.
 use crate::cpio::Writer;
 use crate::elf::{cut_at, header_without_sections};
 use crate::guest::{INIT, MODULES_LIST};
@@ -9,12 +9,12 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// The directories of every guest.
+/// The directories that every guest has.
 const BASE: [&str; 8] = ["dev", "proc", "sys", "run", "tmp", "etc", "root", "modules"];
 
 type Archive = Writer<File>;
 
-/// All that a machine starts with.
+/// The content of an initramfs.
 #[derive(Debug)]
 pub(crate) struct Initramfs<'a> {
     kernel: &'a Kernel,
@@ -23,14 +23,14 @@ pub(crate) struct Initramfs<'a> {
 }
 
 impl<'a> Initramfs<'a> {
-    /// `agent` is the program that is `/init`.
+    /// `agent` is the program that becomes `/init`.
     pub(crate) fn new(kernel: &'a Kernel, agent: &Path, payload: &Payload) -> Result<Self> {
         let mut files = payload.clone();
         files.program_at(agent, Path::new(INIT))?;
         Ok(Self { kernel, files })
     }
 
-    /// How many bytes it unpacks to.
+    /// The unpacked size in bytes.
     pub(crate) fn size(&self) -> Result<u64> {
         let mut size = self.files.size()?;
         for module in &self.kernel.modules {
@@ -39,7 +39,7 @@ impl<'a> Initramfs<'a> {
         Ok(size)
     }
 
-    /// A text that is another one whenever the content is another one.
+    /// A text that changes whenever the content changes.
     pub(crate) fn fingerprint(&self) -> Result<String> {
         let mut text = self.files.fingerprint()?;
         for module in &self.kernel.modules {
@@ -48,11 +48,11 @@ impl<'a> Initramfs<'a> {
         Ok(text)
     }
 
-    /// Writes it.
+    /// Writes the archive to a file.
     pub(crate) fn write(&self, path: &Path) -> Result<()> {
         let out = File::create(path).at(path)?;
         let mut archive = Writer::new(out);
-        // What `/init` mounts on, and where the kernel opens its standard descriptors.
+        // `/init` mounts file systems on them, and the kernel opens the standard descriptors of `/init` at dev/console.
         for directory in BASE {
             archive.directory(directory, mode_of(directory))?;
         }
@@ -88,7 +88,7 @@ impl<'a> Initramfs<'a> {
     }
 }
 
-/// Copies a file into the archive; with `is_cut`, of a program only what is loaded.
+/// Copies a file into the archive; with `is_cut`, only the loaded part of a program.
 fn copy(out: &mut Archive, name: &str, mode: u32, host: &Path, is_cut: bool) -> Result<()> {
     let mut file = File::open(host).at(host)?;
     let size = file.metadata().at(host)?.len();
@@ -106,7 +106,7 @@ fn copy(out: &mut Archive, name: &str, mode: u32, host: &Path, is_cut: bool) -> 
     }
 }
 
-/// The kernel does not make a directory for a file in it. It does not mind one that is there.
+/// Adds the parent directories of a file, which the kernel does not create. An entry for an existing directory is harmless.
 fn parents(archive: &mut Archive, made: &mut BTreeSet<String>, name: &str) -> Result<()> {
     for (end, _) in name.match_indices('/') {
         let parent = name.get(..end).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Ctrl-C: what this run was making goes away, at once.
+//! Removes this run's scratch directories on Ctrl-C.
 use nix::sys::signal::{SigSet, Signal};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,9 +17,9 @@ pub(crate) fn forget(folder: &Path) {
     folders().retain(|f| f != folder);
 }
 
-/// From now on SIGINT and SIGTERM remove the scratch folders and end the program with 128 and the signal's
-/// number. Call it before any thread is started: a thread made earlier would still die of the signal itself,
-/// which leaves the folders to the next run.
+/// Makes SIGINT and SIGTERM remove the scratch directories and end the program with 128 plus the signal's number. Call it
+/// before any thread is started: an earlier thread does not block the signals, so they would end the process at once
+/// and leave the directories to the next run.
 pub fn install() {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGINT);
@@ -36,8 +36,8 @@ pub fn install() {
     });
 }
 
-/// A QEMU that has just started may make a file while its folder is emptied, which then cannot be removed. It makes
-/// a few.
+/// Removes a directory, with retries: a QEMU that has just started may create a few files in it meanwhile, and rmdir(2)
+/// then fails with ENOTEMPTY.
 fn remove(folder: &Path) {
     const ATTEMPTS: usize = 100;
     let gone = || std::fs::remove_dir_all(folder).is_ok() || !folder.exists();

@@ -1,11 +1,11 @@
-//! A kernel that is ready to boot: what the preparation hands to the machine.
+//! A kernel that is ready to boot: the interface between preparation and machine.
 use crate::Arch;
 use std::path::PathBuf;
 
-/// One kernel module, decompressed, at the place where the preparation left it.
+/// One kernel module, decompressed, in the preparation's directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Module {
-    /// Its name as the kernel spells it (`nf_tables`), without a suffix.
+    /// Its name in the kernel's spelling (`nf_tables`), without a suffix.
     pub name: String,
     /// The plain `.ko` file on the host.
     pub file: PathBuf,
@@ -14,26 +14,26 @@ pub struct Module {
 /// A kernel that is ready to boot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Kernel {
-    /// The environment's name in the matrix: `6.12`, or `6.12-nolegacy` for a variant.
+    /// The environment's name in the matrix: `6.12`, or `6.12-no-xtables` for a variant.
     pub name: String,
-    /// What it runs on.
+    /// The architecture that it runs on.
     pub arch: Arch,
     /// `uname -r`.
     pub release: String,
-    /// The Debian package's version, or a description of where a person's own kernel comes from.
+    /// The version of the Debian package, or for a user's own kernel the path of its files.
     pub package: String,
-    /// SHA-256 of every package (or file) it was made of, with its name.
+    /// The name and SHA-256 of every package or file that it was made from.
     pub sources: Vec<(String, String)>,
-    /// What QEMU boots: an ELF `vmlinux` with a PVH note, or a bzImage where there is no such note; of arm64 an `Image`.
+    /// The file for QEMU's `-kernel`: an ELF `vmlinux` with a PVH note, a bzImage without such a note, an `Image` for arm64.
     pub image: PathBuf,
-    /// The modules to load, in an order in which each finds what it needs.
+    /// The modules to load, each after its dependencies.
     pub modules: Vec<Module>,
-    /// The text of its configuration, where one is known.
+    /// The file with its configuration, if known.
     pub config: Option<PathBuf>,
-    /// What a variant adds to the command line (`ipv6.disable=1`).
+    /// The kernel parameters that a variant adds (`ipv6.disable=1`).
     pub parameters: Vec<String>,
-    /// The modules that a variant leaves out, and those that cannot be loaded without them.
+    /// The modules that a variant omits, and those that depend on them.
     pub left_out: Vec<String>,
-    /// What a reader of results should know about it.
+    /// Remarks for readers of the results.
     pub notes: Vec<String>,
 }

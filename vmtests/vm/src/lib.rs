@@ -1,18 +1,18 @@
-//! This program on that kernel: real distribution kernels in QEMU, without root and without KVM.
+//! Runs a program on a given kernel: real distribution kernels in QEMU, without root and without KVM.
 //!
-//! What it is for: to run a program in a fresh guest and to get its output, its verdict and the kernel's complaints back.
-//! What it refuses: to call anything but QEMU (for a fetch also apt-get, which knows the mirror, and gpgv), to use the
-//! network unless it is asked to fetch, and to take silence for success.
+//! The crate runs a program in a fresh guest and returns its output, its exit status and the kernel's warnings. It starts
+//! no program but QEMU (when fetching also apt-get, to find the mirror, and gpgv), uses the network only when it is asked
+//! to fetch, and never takes a missing answer for success.
 //!
-//! - [`Kernels`] prepares kernels from packages or from a person's own files, and gives a [`Kernel`].
-//! - [`Payload`] is what a guest has on its file system: programs with the libraries that they need, and data.
-//! - [`Machine`] is a running guest. The first of its kind is booted and saved; all others are copies that map the
-//!   memory of the saved one, which takes 0.1 s and is why each case can have its own.
-//! - [`proto`] is what host and guest say to each other; [`guest`] is the other end, `/init`. Both are this program,
-//!   so nothing has to be built for the guest.
-//! - [`trouble()`] reads a kernel's log.
+//! - [`Kernels`] prepares kernels from packages or from a user's own files, and returns a [`Kernel`].
+//! - [`Payload`] is the content of a guest's file system: programs with their libraries, and data.
+//! - [`Machine`] is a running guest. The first machine with a given content is booted and saved; all others are copies
+//!   that map the saved memory, which takes 0.1 s. This makes a machine per test case affordable.
+//! - [`proto`] is the protocol between host and guest; [`guest`] is the guest's end, `/init`. Both are in this program, so
+//!   nothing has to be built for the guest.
+//! - [`trouble()`] finds errors in a kernel's log.
 //!
-//! Everything is kept in one [`Cache`]. Start reading at [`Machine::start`].
+//! All files are kept in one [`Cache`]. Start reading at [`Machine::start`].
 #![forbid(unsafe_code)]
 
 mod arch;
@@ -69,9 +69,10 @@ pub use qemu::program::find as find_qemu;
 pub use tools::TOOLS;
 pub use trouble::{Trouble, trouble};
 
-/// When this process is the first one of a guest, or is to become QEMU, does that and does not return; else does nothing.
+/// Acts as a guest's `/init` or as QEMU's launcher if this process was started as such, and then does not return;
+/// otherwise does nothing.
 ///
-/// To be called first in `main` of every program that [`Options::program`] may name.
+/// Call it first in `main` of every program that [`Options::program`] may name.
 pub fn play_another_part_if_asked() {
     if guest::is_init() {
         guest::main();

@@ -1,19 +1,19 @@
-//! `kernels.lock`: which build of each kernel is used, down to the bytes of its packages.
+//! `kernels.lock`: the build of each kernel that is used, with the hashes of its packages.
 //!
-//! It names no host: a path counts from the base of whatever mirror is used.
+//! The file names no host: paths are relative to the base URL of the archive.
 use crate::{At, Error, Result};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The lock that this build was made with, for a program that is used away from its sources.
+/// The lock at build time, for a program that is used away from its sources.
 const TEXT: &str = include_str!("../kernels.lock");
 
 const HEADER: &str = "# Which build of each kernel is used. The command `update` writes it; do not edit.\n\
                       # Paths count from the base of the archive, which the system's apt sources name.\n\n";
 
-/// All of `kernels.lock`.
+/// The content of `kernels.lock`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KernelLock {
@@ -28,22 +28,22 @@ pub struct KernelLock {
 pub struct Locked {
     /// Its name in `kernels.toml`.
     pub name: String,
-    /// Its series: `7.2` for `newest`.
+    /// The series: `7.2` for `newest`.
     pub series: String,
-    /// The version of the package.
+    /// The Debian version of the package.
     pub version: String,
-    /// The suite that it was found in.
+    /// The suite in which it was found.
     pub suite: String,
-    /// The packages that it is made of.
+    /// The packages that form it.
     #[serde(rename = "part")]
     pub parts: Vec<Part>,
 }
 
-/// A package.
+/// A package file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Part {
-    /// Its path inside the archive.
+    /// The path relative to the archive's base URL.
     pub path: String,
     /// Its size in bytes.
     pub size: u64,
@@ -52,14 +52,14 @@ pub struct Part {
 }
 
 impl Part {
-    /// The last part of the path.
+    /// The last component of the path.
     pub fn file(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or(&self.path)
     }
 }
 
 impl Locked {
-    /// What the kernel is called in the matrix: by its series where `kernels.toml` names none.
+    /// The kernel's name in the matrix: the series, if `kernels.toml` names none.
     pub fn environment(&self) -> Cow<'_, str> {
         match self.name.strip_prefix("newest") {
             Some(arch) => (self.series.clone() + arch).into(),
@@ -69,7 +69,7 @@ impl Locked {
 }
 
 impl KernelLock {
-    /// Reads `path`; without one, the lock in the sources, or the copy of it in this program.
+    /// Reads `path`; without one, the file in the sources, or the copy in this program.
     pub fn load(path: Option<&Path>) -> Result<Self> {
         let file = path.map_or_else(committed, Path::to_owned);
         let text = fs::read_to_string(&file);
@@ -80,13 +80,13 @@ impl KernelLock {
         Self::parse(&file.display().to_string(), &text)
     }
 
-    /// Reads the text of the file `name`.
+    /// Parses the text of the file `name`.
     pub fn parse(name: &str, text: &str) -> Result<Self> {
         let remedy = "Take the committed file again, or run `weir-vm update`";
         let lock: Self = toml::from_str(text).map_err(|e| Error::new(name, e, remedy))?;
         for part in lock.kernels.iter().flat_map(|k| &k.parts) {
             let hex = part.sha256.len() == 64 && part.sha256.bytes().all(|b| b.is_ascii_hexdigit());
-            // The path goes into a URL and its last part into a file name.
+            // The path becomes part of a URL, and its last component a file name.
             let inside = !part.path.starts_with('/')
                 && part.path.split('/').all(|p| !p.is_empty() && p != "..");
             if !hex || !inside {
@@ -97,18 +97,18 @@ impl KernelLock {
         Ok(lock)
     }
 
-    /// The text of the file.
+    /// Formats the file.
     pub fn text(&self) -> Result<String> {
         let body = toml::to_string(self).map_err(|e| Error::new("kernels.lock", e, "Report it"))?;
         Ok(format!("{HEADER}{body}"))
     }
 
-    /// The entry of that name.
+    /// Returns the entry of that name.
     pub fn find(&self, name: &str) -> Option<&Locked> {
         self.kernels.iter().find(|k| k.name == name)
     }
 
-    /// Puts the entry in the place of the one with its name.
+    /// Adds the entry, or replaces the one of the same name.
     pub fn set(&mut self, entry: Locked) {
         match self.kernels.iter_mut().find(|k| k.name == entry.name) {
             Some(old) => *old = entry,
@@ -117,7 +117,7 @@ impl KernelLock {
     }
 }
 
-/// The lock in the sources that this program was built from.
+/// The path of the lock in the sources that this program was built from.
 pub(crate) fn committed() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels.lock")
 }

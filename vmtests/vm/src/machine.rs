@@ -1,4 +1,4 @@
-//! A guest that is ready: booted, or going on from the state in which an equal one was saved.
+//! A running guest, either booted or restored from a saved state with the same content.
 mod maker;
 mod options;
 mod start;
@@ -17,9 +17,9 @@ use maker::Booted;
 use std::path::Path;
 use std::time::Duration;
 
-/// A file, a module, the log: for all of these a guest under emulation needs milliseconds.
+/// The deadline for reading a file or the log; an emulated guest needs milliseconds.
 const SHORT: Duration = Duration::from_secs(30);
-/// How much of the console an error shows.
+/// How many lines of the console an error shows.
 const CONSOLE_LINES: usize = 60;
 const CONSOLE: &str = "console.log";
 const STDERR: &str = "qemu.log";
@@ -29,36 +29,37 @@ const STDERR: &str = "qemu.log";
 pub struct Machine {
     guest: Booted,
     kernel: String,
-    /// Whether it was booted or restored.
+    /// How the machine was created.
     pub origin: Origin,
-    /// Who executes its instructions.
+    /// The accelerator in use.
     pub accel: Accel,
     grace: Duration,
     slow: u32,
 }
 
-/// How a program did in a guest, and what the kernel thought of it.
+/// The result of a program in a guest, with the errors of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// The verdict, with what the kernel logged meanwhile.
+    /// How the program ended, and what the kernel logged meanwhile.
     pub exit: Exit,
-    /// The first sign of trouble in that log or on the console: a failure, whatever the verdict says.
+    /// The first sign of trouble in that log or on the console; it is a failure, whatever the exit status.
     pub trouble: Option<Trouble>,
 }
 
 impl Machine {
-    /// What the guest says of itself: its kernel's release, and what went wrong while it booted.
+    /// The guest's greeting: its kernel release, and the problems while it booted.
     pub fn hello(&self) -> &Hello {
         &self.guest.hello
     }
 
-    /// QEMU's process id.
+    /// The process id of QEMU.
     pub fn pid(&self) -> u32 {
         self.guest.qemu.pid()
     }
 
-    /// Runs a program to its end, its output handed on as it comes.
-    /// An error is no verdict: the program did not start, the guest died or hangs. It holds the end of the console.
+    /// Runs a program to its end and passes its output on as it arrives.
+    /// An error is not a result of the program: it did not start, or the guest died or hangs. The error includes the end of
+    /// the console.
     pub fn run(&mut self, run: &Run, output: &mut dyn FnMut(Stream, &[u8])) -> Result<Outcome> {
         let deadline = Duration::from_millis(run.deadline_ms) + self.grace * self.slow;
         match self.guest.session.run(run, deadline, output) {
@@ -79,18 +80,18 @@ impl Machine {
         got.map_err(|lost| self.lost(&path.display().to_string(), &lost))
     }
 
-    /// What the kernel has logged; since the state was saved, where it goes on from one.
+    /// Returns the kernel's log; of a restored machine, the log since its state was saved.
     pub fn dmesg(&mut self) -> Result<String> {
         let got = self.guest.session.dmesg(SHORT * self.slow);
         got.map_err(|lost| self.lost("dmesg", &lost))
     }
 
-    /// The serial console so far: what the kernel prints when it dies, and little else.
+    /// The serial console so far: mainly what the kernel prints when it dies.
     pub fn console(&self) -> String {
         console(&self.guest.scratch)
     }
 
-    /// An error that shows what is known of the guest's end.
+    /// Makes an error with the console and QEMU's messages.
     fn lost(&self, what: &str, lost: &Lost) -> Error {
         let input = format!("{what} on kernel {}", self.kernel);
         if let Lost::Refused(why) = lost {
@@ -101,9 +102,9 @@ impl Machine {
     }
 }
 
-/// Adds what the console and QEMU said.
+/// Adds the console and QEMU's messages to an error.
 fn explain(mut e: Error, scratch: &Scratch) -> Error {
-    // Nothing of QEMU's goes to the terminal, where it would be mixed with the output of tests.
+    // QEMU's messages go to a file: on the terminal they would be mixed with the output of tests.
     let said = std::fs::read_to_string(scratch.path().join(STDERR)).unwrap_or_default();
     if !said.trim().is_empty() {
         e.reason += &format!(". QEMU says: {}", said.trim());
@@ -121,7 +122,7 @@ fn console(scratch: &Scratch) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The end of a log, to be put below an error.
+/// Formats the end of a log for display below an error.
 fn attachment(name: &str, log: &str) -> String {
     let lines: Vec<&str> = log.lines().filter(|l| !l.trim().is_empty()).collect();
     if lines.is_empty() {

@@ -1,4 +1,4 @@
-//! `weir-vm`: this program on that kernel.
+//! `weir-vm`: runs a program on a given kernel.
 #![forbid(unsafe_code)]
 
 use clap::Parser;

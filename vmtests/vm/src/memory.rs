@@ -1,7 +1,7 @@
-//! The memory of a machine that is to be saved, while it boots.
+//! The memory of a machine that will be saved, while it boots.
 //!
-//! In a file on disk each page that the guest writes for the first time would cost the file system a block: half of
-//! the time of a boot. So it is a memfd, and its content becomes a file afterwards.
+//! It is a memfd whose content is written to a file afterwards. With a file on disk, the file system would allocate a
+//! block for each page that the guest writes first, which takes half of the boot time.
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::Whence;
 use std::fs::File;
@@ -9,23 +9,23 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-/// Goes with the last process that has it open, however that ends.
+/// A memfd; the kernel frees it with the last process that has it open.
 pub(crate) struct BootMemory(File);
 
 impl BootMemory {
-    /// Empty: QEMU gives it its size.
+    /// Creates an empty memfd: QEMU sets its size.
     pub(crate) fn new() -> io::Result<Self> {
         let memory = memfd_create(c"weir-vm memory", MFdFlags::MFD_CLOEXEC)?;
         Ok(Self(memory.into()))
     }
 
-    /// Where another process of ours finds it.
+    /// The path under which our other processes can open it.
     pub(crate) fn path(&self) -> PathBuf {
         let (pid, fd) = (std::process::id(), self.0.as_raw_fd());
         format!("/proc/{pid}/fd/{fd}").into()
     }
 
-    /// Writes it to a new file, with holes where the guest never wrote.
+    /// Writes the content to a new file, with holes where the guest never wrote.
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
         let mut to = File::create_new(path)?;
         let size = self.0.metadata()?.len();
@@ -42,12 +42,12 @@ impl BootMemory {
         Ok(())
     }
 
-    /// Where data or a hole begins, from `at` on; lseek(2).
+    /// The start of the next data or hole at or after `at`; lseek(2).
     fn find(&self, at: u64, what: Whence) -> io::Result<Option<u64>> {
         let at = i64::try_from(at).map_err(io::Error::other)?;
         match nix::unistd::lseek64(&self.0, at, what) {
             Ok(found) => Ok(u64::try_from(found).ok()),
-            // Nothing but a hole follows.
+            // ENXIO: only a hole follows.
             Err(nix::errno::Errno::ENXIO) => Ok(None),
             Err(e) => Err(e.into()),
         }

@@ -1,4 +1,4 @@
-//! A person's own kernel: a `vmlinuz` (or `vmlinux`) and the modules that belong to it.
+//! A user's own kernel: a `vmlinuz` (or `vmlinux`) and its modules.
 use crate::cache::variable;
 use crate::modules::{Found, Signature};
 use crate::prepare::{self, Material, Prepared};
@@ -7,7 +7,7 @@ use crate::{At, Cache, Error, Result, digest};
 use std::fs;
 use std::path::PathBuf;
 
-/// The variable that names own kernels: `NAME=VMLINUZ[,MODULES]`, several with `;` between them.
+/// The variable that names own kernels: `NAME=VMLINUZ[,MODULES]`, several separated by `;`.
 pub const KERNEL_VARIABLE: &str = "VMTESTS_KERNEL";
 
 const FORM: &str =
@@ -16,7 +16,7 @@ const FORM: &str =
 /// A kernel from files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Own {
-    /// What it is called in the matrix.
+    /// Its name in the matrix.
     pub name: String,
     /// A bzImage or an ELF vmlinux.
     pub vmlinuz: PathBuf,
@@ -31,7 +31,7 @@ impl Own {
         let parts = text.split_once('=');
         let (name, files) = parts.ok_or_else(|| bad("no NAME= before the file"))?;
         let (vmlinuz, modules) = files.split_once(',').unwrap_or((files, ""));
-        // It becomes a part of file names and of test names.
+        // The name becomes part of file names and test names.
         let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         if name.is_empty() || !name.chars().all(plain) {
             let reason = "the name has to be of letters, digits, dots and dashes";
@@ -47,7 +47,7 @@ impl Own {
         })
     }
 
-    /// Those in [`KERNEL_VARIABLE`].
+    /// Parses the kernels in [`KERNEL_VARIABLE`].
     pub fn from_environment() -> Result<Vec<Self>> {
         let value = variable(KERNEL_VARIABLE).unwrap_or_default();
         let value = value.to_string_lossy();
@@ -55,7 +55,7 @@ impl Own {
         items.filter(|i| !i.is_empty()).map(Self::parse).collect()
     }
 
-    /// Makes it ready to boot, or finds that it is.
+    /// Makes the kernel ready to boot, unless it is already.
     pub(crate) fn prepare(&self, cache: &Cache, wanted: &[String]) -> Result<Prepared> {
         let shown = self.vmlinuz.display().to_string();
         let image = fs::read(&self.vmlinuz).at(&shown)?;
@@ -78,7 +78,7 @@ impl Own {
         let sum = digest::sha256(&image);
         let key = prepare::key(&self.name, &[&sum, &state, &text], wanted, signature);
         let _guard = cache.lock(&format!("kernel-{}", self.name))?;
-        // One that is not whole is made again.
+        // A damaged or incomplete entry is made again.
         if let Ok(Some(prepared)) = prepare::open(cache, &key) {
             return Ok(prepared);
         }
@@ -98,13 +98,13 @@ impl Own {
         prepare::build(cache, &key, material, wanted)
     }
 
-    /// The configuration that distributions put beside a kernel: `config-RELEASE`, or `config` with the modules.
+    /// The configuration that distributions install beside a kernel: `config-RELEASE`, or `config` with the modules.
     fn config(&self, modules: &Found) -> Option<String> {
         let file = self.vmlinuz.file_name()?.to_str()?;
         let release = file.strip_prefix("vmlinuz-");
         let release = release.or(file.strip_prefix("vmlinux-"));
         let beside = release.map(|r| self.vmlinuz.with_file_name(format!("config-{r}")));
-        // A kernel that was just built: arch/x86/boot/bzImage below the .config.
+        // In a build tree, arch/x86/boot/bzImage is below the directory of .config.
         let built = self.vmlinuz.ancestors().nth(4);
         let built = built.map(|top| top.join(".config"));
         let inside = modules.config.clone();

@@ -1,4 +1,4 @@
-//! What a guest has on its file system, besides the agent and the modules.
+//! The content of a guest's file system, besides the agent and the modules.
 #[cfg(test)]
 mod tests;
 
@@ -12,7 +12,7 @@ use std::fs::{self, File, Metadata};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
-/// Files that C libraries ask for by name. Users and groups: root and nobody.
+/// Files that C libraries read. Users and groups: root and nobody.
 #[rustfmt::skip]
 const ETC: [(&str, &str); 6] = [
     ("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"),
@@ -23,7 +23,7 @@ const ETC: [(&str, &str); 6] = [
     ("/etc/services", "domain 53/tcp\ndomain 53/udp\nhttp 80/tcp\nhttps 443/tcp\nssh 22/tcp\n"),
 ];
 
-/// One thing at one path of the guest.
+/// The object at one path of the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Entry {
     Directory { mode: u32 },
@@ -32,9 +32,9 @@ pub(crate) enum Entry {
     Link { target: String },
 }
 
-/// Files for a guest. It goes into the saved state, so what it holds costs a machine nothing.
+/// Files for a guest. They are part of the saved state, so they do not slow the start of a restored machine.
 ///
-/// The default one has nothing at all, for a program that needs nothing.
+/// The default payload is empty, for a program that needs no files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Payload {
     pub(crate) is_stripped: bool,
@@ -42,7 +42,7 @@ pub struct Payload {
 }
 
 impl Payload {
-    /// The few files under `/etc` that C libraries ask for.
+    /// Creates a payload with the few files under `/etc` that C libraries read.
     pub fn new() -> Self {
         let entry = |(path, text): (&str, &str)| (path.to_owned(), Entry::Text(text.to_owned()));
         Self {
@@ -51,21 +51,21 @@ impl Payload {
         }
     }
 
-    /// Leaves out of all programs what is for debuggers, nine tenths of a test binary. States get smaller by twice that;
-    /// the backtrace of a failed test has no names.
+    /// Omits debug information and symbols from all programs, which is nine tenths of a test binary. Saved states shrink by
+    /// twice that; backtraces of failed tests then have no names.
     #[must_use]
     pub fn stripped(mut self) -> Self {
         self.is_stripped = true;
         self
     }
 
-    /// A program of the host, at the same path, with its loader and libraries.
+    /// Adds a program of the host, at the same path, with its loader and libraries.
     pub fn program(&mut self, host: impl AsRef<Path>) -> Result<&mut Self> {
         let host = absolute(host.as_ref())?;
         self.program_at(&host, &host)
     }
 
-    /// A program of the host at another path.
+    /// Adds a program of the host at another path, with its loader and libraries.
     pub fn program_at(&mut self, host: &Path, guest: &Path) -> Result<&mut Self> {
         for library in closure(&[host.to_owned()])? {
             self.file(&library, &library)?;
@@ -77,7 +77,7 @@ impl Payload {
         self.file(host, guest)
     }
 
-    /// A file of the host; a link is followed.
+    /// Adds a file of the host; a symbolic link is followed.
     pub fn file(&mut self, host: &Path, guest: &Path) -> Result<&mut Self> {
         let host = absolute(host)?;
         let metadata = metadata(&host)?;
@@ -89,7 +89,7 @@ impl Payload {
         self.put(guest, Entry::File { host, mode })
     }
 
-    /// More text for a file that is here as text; another file is replaced.
+    /// Appends text to a text file of the payload; a file of another kind is replaced.
     pub fn append(&mut self, guest: &Path, text: &str) -> Result<&mut Self> {
         let text = match guest.to_str().and_then(|path| self.entries.get(path)) {
             Some(Entry::Text(before)) => format!("{before}{text}"),
@@ -98,12 +98,13 @@ impl Payload {
         self.put(guest, Entry::Text(text))
     }
 
-    /// An empty directory.
+    /// Adds an empty directory.
     pub fn directory(&mut self, guest: &Path, mode: u32) -> Result<&mut Self> {
         self.put(guest, Entry::Directory { mode })
     }
 
-    /// The `CARGO_TARGET_TMPDIR` of a test program: it is compiled into it, and Cargo makes it before tests run.
+    /// Adds the `CARGO_TARGET_TMPDIR` of a test program: the path is compiled into the program, and Cargo creates the
+    /// directory before tests run.
     pub fn temporary_of(&mut self, program: &Path) -> Result<()> {
         if let Some(target) = target_directory_of(program) {
             self.directory(&target.join("tmp"), 0o777)?;
@@ -111,13 +112,13 @@ impl Payload {
         Ok(())
     }
 
-    /// A symbolic link.
+    /// Adds a symbolic link.
     pub fn link(&mut self, guest: &Path, target: &str) -> Result<&mut Self> {
         let target = target.to_owned();
         self.put(guest, Entry::Link { target })
     }
 
-    /// A directory of the host with all below it, but for names in `skip`. Links stay links.
+    /// Adds a directory of the host and everything below it, except names in `skip`. Symbolic links are not followed.
     pub fn tree(&mut self, host: &Path, guest: &Path, skip: &[&str]) -> Result<&mut Self> {
         let host = absolute(host)?;
         self.put(guest, Entry::Directory { mode: 0o755 })?;
@@ -141,12 +142,12 @@ impl Payload {
         Ok(self)
     }
 
-    /// Is there something at this path?
+    /// Whether the payload has an entry at this path.
     pub fn has(&self, guest: &Path) -> bool {
         guest.to_str().is_some_and(|g| self.entries.contains_key(g))
     }
 
-    /// How many bytes its files have in a guest.
+    /// The total size of its files in a guest, in bytes.
     pub fn size(&self) -> Result<u64> {
         let size = |entry: &Entry| -> Result<u64> {
             match entry {
@@ -162,7 +163,7 @@ impl Payload {
         self.entries.values().map(size).sum()
     }
 
-    /// A text that is another one whenever the content is another one.
+    /// A text that changes whenever the content changes.
     pub(crate) fn fingerprint(&self) -> Result<String> {
         let mut text = format!("{}\n", self.is_stripped);
         for (path, entry) in &self.entries {
@@ -184,7 +185,7 @@ impl Payload {
             let (guest, reason) = (format!("{guest:?}"), "not a path for a file of a guest");
             return Err(Error::new(guest, reason, remedy));
         };
-        // What is there stays, if a directory is only to be there.
+        // A directory does not replace an existing entry.
         let is_directory = matches!(entry, Entry::Directory { .. });
         if !(is_directory && self.entries.contains_key(path)) {
             self.entries.insert(path.to_owned(), entry);
@@ -193,8 +194,8 @@ impl Payload {
     }
 }
 
-/// What tells a file from an earlier one of that name without reading it, as Cargo and make do; the time of the last
-/// change of its inode (ctime) cannot be set back.
+/// A text that changes when a file is replaced or written, without reading it: like Cargo and make it uses metadata. The
+/// inode's change time (ctime) cannot be set back.
 pub(crate) fn fingerprint(host: &Path) -> Result<String> {
     let m = metadata(host)?;
     let (ino, len, time, nanos) = (m.ino(), m.len(), m.ctime(), m.ctime_nsec());
@@ -207,7 +208,7 @@ fn metadata(host: &Path) -> Result<Metadata> {
         .map_err(|e| Error::new(name.to_string(), e, remedy))
 }
 
-/// Without `.` and `..`, which a path of an initramfs cannot have; links are not followed.
+/// An absolute path without `.` and `..`, which an initramfs does not allow; symbolic links are not resolved.
 fn absolute(host: &Path) -> Result<PathBuf> {
     let path = std::path::absolute(host).at(host)?;
     let mut plain = PathBuf::new();

@@ -1,21 +1,21 @@
-//! From packages or files to a folder that a machine boots from: `kernel/KEY/{image,config,modules/,kernel.json}`.
+//! Makes a bootable directory from packages or files: `kernel/KEY/{image,config,modules/,kernel.json}`.
 //!
-//! The folder is made beside its place and renamed, with `kernel.json` in it as the list of what belongs there.
+//! The directory is made in a scratch directory and renamed; `kernel.json` in it lists its content.
 use crate::modules::{Found, Signature};
 use crate::{Arch, At, Cache, Error, Result, Scratch, deb, digest, requirements, vmlinux};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// Changes whenever the content of a folder would be another for the same packages.
+/// Changes whenever the same packages would give a directory with other content.
 const FORMAT: u32 = 2;
 
-/// What a kernel is made of.
+/// The input of a kernel's preparation.
 #[derive(Debug)]
 pub(crate) struct Material {
-    /// What it is called in messages.
+    /// The name in messages.
     pub(crate) name: String,
-    /// The version of its package, or where a person's own files are.
+    /// The version of the package, or the path of a user's own files.
     pub(crate) package: String,
     /// File name and SHA-256 of each package or file.
     pub(crate) sources: Vec<(String, String)>,
@@ -50,19 +50,19 @@ pub(crate) struct ModuleRecord {
     pub(crate) depends: Vec<String>,
 }
 
-/// A folder of the cache that is complete.
+/// A complete kernel directory in the cache.
 #[derive(Debug, Clone)]
 pub(crate) struct Prepared {
     pub(crate) folder: PathBuf,
     pub(crate) record: Record,
 }
 
-/// Where a prepared kernel in that folder has a module.
+/// The path of a module in the directory of a prepared kernel.
 pub(crate) fn module_file(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("modules/{name}.ko"))
 }
 
-/// The name of the folder: the same for the same input, another for any other.
+/// The name of the directory, which depends on the whole input.
 pub(crate) fn key(label: &str, hashes: &[&str], wanted: &[String], signature: Signature) -> String {
     let odd = |c: char| !c.is_ascii_alphanumeric() && !".+-~".contains(c);
     let label: String = label.replace(odd, "_").chars().take(60).collect();
@@ -71,7 +71,7 @@ pub(crate) fn key(label: &str, hashes: &[&str], wanted: &[String], signature: Si
     format!("{label}-{hash}")
 }
 
-/// The folder for `key`, if it is there and whole.
+/// Returns the directory for `key` if it exists; an incomplete one is an error.
 pub(crate) fn open(cache: &Cache, key: &str) -> Result<Option<Prepared>> {
     let folder = cache.kernels().join(key);
     let text = match fs::read_to_string(folder.join("kernel.json")) {
@@ -97,7 +97,7 @@ pub(crate) fn open(cache: &Cache, key: &str) -> Result<Option<Prepared>> {
     Ok(Some(Prepared { folder, record }))
 }
 
-/// Makes the folder for `key`.
+/// Makes the directory for `key`.
 pub(crate) fn build(
     cache: &Cache,
     key: &str,

@@ -1,4 +1,4 @@
-//! One program, run to its end, with nothing left of it: on this machine and, by `/init`, in a guest.
+//! Runs one program to its end and kills what is left of it; used on the host and, by `/init`, in a guest.
 use crate::proto::{Ending, Run};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
@@ -12,13 +12,13 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use weir_netlink::route::Routing;
 
-/// How long the output of a program that has ended is waited for. All that could still write is killed by then, so
-/// this is for a process that the kernel cannot end.
+/// How long to wait for the output of a program that has ended. All processes that could still write have been killed by
+/// then, so this only expires if the kernel cannot end one of them.
 pub(crate) const DRAIN: Duration = Duration::from_secs(10);
-/// How many pieces of output may wait for the one who reads them.
+/// How many pieces of output may be queued for the reader.
 const WAITING: usize = 16;
 
-/// Which of its two outputs a program wrote to.
+/// The output stream that a program wrote to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stream {
     /// Standard output.
@@ -32,8 +32,8 @@ enum Event {
     End(io::Result<ExitStatus>),
 }
 
-/// Runs it where and with what `run` says, in a process group of its own, and hands its output on as it comes. At its end, or at the deadline, `kill_rest`
-/// is called with the group, and has to kill what is left.
+/// Runs a program in the directory and environment of `run`, in its own process group, and passes its output on as it
+/// arrives. At its end or deadline it calls `kill_rest` with the group; `kill_rest` must kill the remaining processes.
 pub fn run(
     mut command: Command,
     run: &Run,
@@ -68,7 +68,7 @@ pub fn run(
             Err(_) => return Ok(ending.unwrap_or(Ending::TimedOut)),
         };
         ending = ending.or(Some(end));
-        // What it left behind must not hold its output open.
+        // Processes that the program left behind must not keep its output open.
         kill_rest(group);
         until = Instant::now() + DRAIN;
     }
@@ -87,11 +87,11 @@ fn pass_on(pipe: Option<impl Read + Send + 'static>, stream: Stream, to: SyncSen
     });
 }
 
-/// When `argv[1]` is `word`, becomes the program that follows and does not return; else does nothing. `argv[2]` is the id
-/// of the process that wants it; then come the program and its arguments. `prepare` is called before.
+/// If `argv[1]` is `word`, executes the program that follows and does not return; otherwise does nothing. `argv[2]` is the
+/// id of the requesting process; the program and its arguments follow. `prepare` is called before execve(2).
 ///
-/// It dies when that process does, however that ends (`PR_SET_PDEATHSIG`): only a process itself can ask for it, and
-/// execve(2) keeps it.
+/// The program dies when the requesting process ends, for any reason (`PR_SET_PDEATHSIG`): only a process itself can set
+/// this, and execve(2) preserves it.
 pub fn become_another_if_asked(word: &str, prepare: fn() -> Result<(), String>) {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next().as_deref() != Some(OsStr::new(word)) {
@@ -117,8 +117,8 @@ fn die_with(parent: &OsStr) -> Result<(), String> {
     }
 }
 
-/// `ip link set lo up` in the namespace of this thread. Nothing answers on 127.0.0.1 before, and a connection to it
-/// does not fail but wait.
+/// Sets `lo` up in the network namespace of this thread, as `ip link set lo up`. Before that, a connection to 127.0.0.1
+/// does not fail but waits.
 pub fn loopback_up() -> Result<(), String> {
     let up = || {
         let routing = Routing::open()?;

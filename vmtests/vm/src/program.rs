@@ -1,4 +1,4 @@
-//! The program that this library is in: what messages call it, what it adds to its guests, and how it shows what takes longer.
+//! The program that uses this library: its name in messages, its additions to guests, its progress display.
 use crate::{Cache, Payload, Result};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use std::io::Write;
@@ -7,17 +7,17 @@ use std::sync::OnceLock;
 /// A program with the commands of [`crate::cli`].
 #[derive(Debug, Clone, Copy)]
 pub struct Program {
-    /// What messages and examples call it.
+    /// Its name in messages and examples.
     pub name: &'static str,
-    /// `run` passes variables that begin so, and the files that they name, to the guest; empty: none.
+    /// The prefix of the variables that `run` passes to the guest, with the files that they name; empty: none.
     pub variables: &'static str,
-    /// What every guest of `run` and `boot` gets.
+    /// Creates the payload of every guest of `run` and `boot`.
     pub payload: fn() -> Result<Payload>,
-    /// What a guest of `boot` gets, too.
+    /// Adds to the payload of a guest of `boot`.
     pub boot: fn(&Cache, &mut Payload) -> Result<()>,
 }
 
-/// This package's own.
+/// The default: this package's own program.
 const OWN: Program = Program {
     name: "weir-vm",
     variables: "VM_",
@@ -27,7 +27,7 @@ const OWN: Program = Program {
 
 static PROGRAM: OnceLock<Program> = OnceLock::new();
 
-/// Sets it, once. Without that it is `weir-vm`.
+/// Sets the program, once. The default is `weir-vm`.
 pub fn set(program: Program) {
     let _ = PROGRAM.set(program);
 }
@@ -36,24 +36,25 @@ pub(crate) fn program() -> &'static Program {
     PROGRAM.get().unwrap_or(&OWN)
 }
 
-/// A message in which commands are those of `weir-vm`, with the name of the program.
+/// Replaces `weir-vm` in the commands of a message by the name of the program.
 pub(crate) fn renamed(text: &str) -> String {
     text.replace("`weir-vm ", &format!("`{} ", name()))
 }
 
-/// What messages call it.
+/// The name of the program in messages.
 pub(crate) fn name() -> &'static str {
     program().name
 }
 
-/// A line that has to be read, also in a log. Commands in it are those of `weir-vm`.
+/// Prints a message to standard error. Commands in it are written as those of `weir-vm`.
 pub fn note(text: &str) {
-    // In one piece: other processes may write to the same place.
+    // One write(2): other processes may write to the same stream.
     let line = format!("{}: {}\n", name(), renamed(text));
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
-/// What takes more than a moment says so, with one line that changes on a terminal, nothing elsewhere: shows how much of `total` bytes (0: not known) is done; goes when it is dropped.
+/// A progress bar: a changing line on a terminal, nothing elsewhere. It shows how much of `total` bytes (0: unknown) is
+/// done and disappears when dropped.
 pub(crate) fn bar(what: String, total: u64) -> ProgressBar {
     let form = match total {
         0 => "{msg}: {bytes}",

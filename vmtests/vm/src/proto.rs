@@ -1,8 +1,8 @@
-//! What host and guest say to each other over the virtio-serial port `ctl`.
+//! The protocol between host and guest over the virtio-serial port `ctl`.
 //!
-//! A frame is its length (`u32`, little-endian) and its value in the format of [`postcard`]. The host asks, the guest
-//! answers; only [`Frame::Output`] comes unasked, between a [`Frame::Run`] and its [`Frame::Exit`]. A
-//! guest that dies sends nothing: the verdict is a frame, and no frame is no verdict.
+//! A frame is its length (`u32`, little-endian) and its value in the format of [`postcard`]. The host sends requests, the
+//! guest answers; only [`Frame::Output`] is unsolicited, between a [`Frame::Run`] and its [`Frame::Exit`]. A guest that
+//! dies sends nothing: without the frame there is no result.
 
 #[cfg(test)]
 mod tests;
@@ -13,84 +13,84 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Read};
 
-/// Both sides must have the same. Raise it with every change of a frame.
+/// The protocol version; it must be equal on both sides. Increment it with every change of a frame.
 pub const VERSION: u32 = 4;
-/// No frame is longer; longer files and output come in several.
+/// The maximum length of a frame; longer files and output are split.
 pub const MAX_FRAME: usize = 1 << 20;
-/// How much of a file or of a program's output goes into one frame.
+/// The maximum size of a piece of a file or of a program's output in one frame.
 pub const CHUNK: usize = 256 << 10;
 
-/// One message.
+/// A message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Frame {
-    /// Host: the time, and bytes that make this guest's random numbers its own. Answer: [`Frame::Hello`].
+    /// Host: sets the clock and seeds this guest's random number generator. Answer: [`Frame::Hello`].
     Sync {
         /// Nanoseconds since 1970.
         unix_nanos: u64,
-        /// Random bytes of the host.
+        /// Random bytes from the host.
         seed: [u8; 32],
     },
-    /// Host: run a program. Answers: output as it comes, then [`Frame::Exit`] or [`Frame::Failed`].
+    /// Host: run a program. Answers: output as it arrives, then [`Frame::Exit`] or [`Frame::Failed`].
     Run(Run),
-    /// Host: send a file back. Answer: [`Frame::Piece`], as many as it takes, or [`Frame::Failed`].
+    /// Host: send a file. Answers: [`Frame::Piece`] until the last one, or [`Frame::Failed`].
     Get(OsString),
-    /// Host: what the kernel logged since the last [`Frame::Sync`]. Answer: [`Frame::Log`].
+    /// Host: send the kernel's log since the last [`Frame::Park`], or since boot. Answer: [`Frame::Log`].
     Dmesg,
-    /// Host: wait for the next host; this machine is going to be saved. Answer: [`Frame::Done`].
+    /// Host: wait for the next host, since this machine will be saved. Answer: [`Frame::Done`].
     Park,
 
     /// Guest: ready.
     Hello(Hello),
-    /// Guest: what the program wrote.
+    /// Guest: output of the program.
     Output(Stream, #[serde(with = "serde_bytes")] Vec<u8>),
     /// Guest: how the program ended.
     Exit(Exit),
-    /// Guest: a piece of the file asked for.
+    /// Guest: a piece of the requested file.
     Piece {
         /// The next bytes.
         #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
-        /// No more comes.
+        /// Whether this is the last piece.
         is_last: bool,
     },
-    /// Guest: text of the kernel's log.
+    /// Guest: the text of the kernel's log.
     Log(String),
-    /// Guest: done as asked.
+    /// Guest: the request is done.
     Done,
-    /// Guest: could not be done, and why.
+    /// Guest: the request failed; the reason.
     Failed(String),
 }
 
 /// A program to run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// Its path in the guest, and its arguments. A path without a slash is looked for in `PATH` of `env`.
+    /// Its path in the guest, and its arguments. A name without a slash is searched in `PATH` of `env`.
     pub argv: Vec<OsString>,
-    /// Where it starts; made if it is missing.
+    /// Its working directory, which is created if it is missing.
     pub cwd: OsString,
-    /// Its whole environment.
+    /// Its complete environment.
     pub env: Vec<(OsString, OsString)>,
-    /// Killed, with all that it started, after so many milliseconds.
+    /// Milliseconds after which it is killed, with all processes that it started.
     pub deadline_ms: u64,
 }
 
-/// What a guest says of itself.
+/// The greeting of a guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// [`VERSION`] of the agent.
+    /// The agent's [`VERSION`].
     pub version: u32,
     /// `uname -r`.
     pub release: String,
-    /// What went wrong while it started, in words: a module that did not load, a file system that did not mount.
+    /// Problems during its start: a module that did not load, a file system that could not be mounted.
     pub notes: Vec<String>,
 }
 
 /// How a program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ending {
-    /// By itself, with this status.
+    /// It exited with this status.
     Status(i32),
-    /// By this signal.
+    /// This signal ended it.
     Signal(i32),
     /// It was killed at its deadline.
     TimedOut,
@@ -106,7 +106,7 @@ impl fmt::Display for Ending {
     }
 }
 
-/// The verdict on a program.
+/// The result of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
     /// How it ended.
@@ -116,15 +116,15 @@ pub struct Exit {
 }
 
 impl Frame {
-    /// What kind of frame it is: the name of the variant.
+    /// The kind of the frame: the name of the variant.
     pub(crate) fn name(&self) -> String {
         let text = format!("{self:?}");
         let name = text.split([' ', '(', '{']).next();
         name.unwrap_or_default().to_owned()
     }
 
-    /// The frame as bytes, its length first.
-    /// One that is too long is an error: senders of long content keep to [`CHUNK`].
+    /// Encodes the frame, with its length first.
+    /// A frame that is too long is an error: senders split long content into pieces of [`CHUNK`].
     pub fn encode(&self) -> io::Result<Vec<u8>> {
         let mut bytes = postcard::to_extend(self, vec![0; 4]).map_err(io::Error::other)?;
         let length = bytes.len() - 4;
@@ -136,7 +136,7 @@ impl Frame {
     }
 
     /// Reads the next frame.
-    /// `UnexpectedEof`: the other side is gone; `InvalidData`: what comes is no frame, and nothing after it can be read.
+    /// `UnexpectedEof`: the other side is gone; `InvalidData`: the bytes are not a frame, and the stream is unusable from here.
     pub fn read(from: &mut impl Read) -> io::Result<Self> {
         let mut front = [0; 4];
         from.read_exact(&mut front)?;

@@ -1,4 +1,4 @@
-//! QEMU: where it is, how it is called, how it is spoken to, and that it never outlives us.
+//! QEMU: the program, its command line, its monitor, and its lifetime, which never exceeds ours.
 
 pub(crate) mod accel;
 pub(crate) mod child;

@@ -1,8 +1,8 @@
-//! What a kernel must have for a guest to start and to talk to us, read from its configuration.
+//! The kernel features that a guest needs to start and to communicate, checked in its configuration.
 use crate::modules::Found;
 use crate::{Arch, Error, Result};
 
-/// An option, the module that it may be instead, and what is impossible without it.
+/// A config option, the module that may replace it, and what is impossible without both.
 type Need = (&'static str, Option<&'static str>, &'static str);
 
 #[rustfmt::skip]
@@ -18,14 +18,14 @@ const NEEDS: &[Need] = &[
     ("CONFIG_VIRTIO_CONSOLE", Some("virtio_console"), "the channel to the host is a virtio port"),
 ];
 
-/// Is the option `y` (or, with `module`, `m`)?
+/// Whether the option has this value, `y` or `m`.
 pub(crate) fn is_set(config: &str, option: &str, value: &str) -> bool {
     let mut set = config.lines().filter_map(|line| line.split_once('='));
     set.any(|(o, v)| o == option && v == value)
 }
 
-/// Checks the kernel called `name`. What could not be checked comes back as notes.
-/// The error names everything that is missing.
+/// Checks the kernel called `name`. The notes list what could not be checked.
+/// The error lists everything that is missing.
 pub(crate) fn check(
     name: &str,
     arch: Arch,
@@ -60,7 +60,7 @@ pub(crate) fn check(
     Err(Error::new(format!("the kernel {name}"), reason, remedy))
 }
 
-/// No configuration is known. The list of built-in modules says something, if there is one.
+/// The check without a configuration: it can only use the list of built-in modules, if there is one.
 fn without_config(name: &str, found: &Found) -> Result<Vec<String>> {
     let is_there = |m: &str| found.builtin.is_empty() || found.has(m) || found.builtin.contains(m);
     let modules = NEEDS.iter().filter_map(|(_, module, _)| *module);

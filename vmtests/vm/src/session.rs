@@ -1,4 +1,4 @@
-//! The host's end of the port: a question, its answer, and a deadline for each.
+//! The host's end of the port: requests, answers, and a deadline for each.
 use crate::process::Stream;
 use crate::proto::{Exit, Frame, Hello, Run, VERSION};
 use std::fmt;
@@ -11,9 +11,9 @@ use std::time::{Duration, Instant, SystemTime};
 /// Why there is no answer.
 #[derive(Debug)]
 pub(crate) enum Lost {
-    /// The guest could not do what it was asked to.
+    /// The guest could not fulfil the request.
     Refused(String),
-    /// The guest ended, hangs, or sent what is no answer.
+    /// The guest ended, hangs, or sent an unexpected answer.
     Silent(String),
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for Lost {
 
 type Answer<T> = std::result::Result<T, Lost>;
 
-/// A port that is open, and until when an answer may come.
+/// An open port, and the deadline of the present request.
 #[derive(Debug)]
 pub(crate) struct Session {
     stream: UnixStream,
@@ -38,7 +38,7 @@ pub(crate) struct Session {
 impl Read for Session {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = self.until.saturating_duration_since(Instant::now());
-        // A timeout of zero would mean none.
+        // SO_RCVTIMEO treats zero as no timeout.
         if left.is_zero() {
             return Err(ErrorKind::TimedOut.into());
         }
@@ -56,7 +56,7 @@ impl Session {
         }
     }
 
-    /// Gives the guest the time and random bytes, and waits until it answers: the first thing after every start.
+    /// Sends the time and random bytes and waits for the greeting; must be the first request after every start.
     pub(crate) fn sync(&mut self, deadline: Duration) -> Answer<Hello> {
         let mut seed = [0; 32];
         let filled = File::open("/dev/urandom").and_then(|mut f| f.read_exact(&mut seed));
@@ -72,7 +72,7 @@ impl Session {
         }
     }
 
-    /// Runs a program. `deadline` is for the guest's whole answer and has to be the longer one.
+    /// Runs a program. `deadline` is that of the guest's answer and must exceed the deadline in `run`.
     pub(crate) fn run(
         &mut self,
         run: &Run,
@@ -125,7 +125,7 @@ impl Session {
         self.receive()
     }
 
-    /// Asks for what [`Session::receive`] has to get within `deadline`.
+    /// Sends a request; [`Session::receive`] must get the answer within `deadline`.
     fn send(&mut self, frame: &Frame, deadline: Duration) -> Answer<()> {
         (self.deadline, self.until) = (deadline, Instant::now() + deadline);
         let long =
@@ -162,10 +162,10 @@ fn unexpected(frame: &Frame) -> Lost {
 mod tests {
     use super::*;
 
-    /// For an answer that comes, however busy the machine is.
+    /// The deadline for answers that do arrive, even on a busy machine.
     const LONG: Duration = Duration::from_secs(30);
 
-    /// A session with a guest that answers the first bytes with these.
+    /// A session with a fake guest that sends these bytes after the first request.
     fn guest(answer: Vec<u8>) -> (Session, std::thread::JoinHandle<()>) {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let thread = std::thread::spawn(move || {

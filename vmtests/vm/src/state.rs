@@ -1,9 +1,9 @@
 //! Saved states of booted machines: `state/KEY/` with `memory`, `devices` and `state.json`.
 //!
-//! The memory is as the machine had it. A copy maps it privately and reads only what it uses, so a state
-//! with 100 MiB of test programs in its page cache is as quick as an empty one.
+//! The memory is a plain image. A restored machine maps it privately and reads only the pages that it uses, so a state
+//! with 100 MiB of test programs in its page cache is restored as fast as an empty one.
 //!
-//! A state is never repaired: whatever is doubtful is deleted and made again, which takes seconds.
+//! A state is never repaired: a doubtful one is deleted and made again, which takes seconds.
 use crate::cache::Scratch;
 use crate::digest::sha256;
 use crate::memory::BootMemory;
@@ -15,28 +15,28 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// A part of every key, to be raised when the meaning of a file here changes.
+/// The format version, part of every key; increment it when the meaning of a file changes.
 const FORMAT: u32 = 2;
-/// MiB of disk for all states together, unless VMTESTS_STATES_MIB says another number. Room for all kernels and variants: a state takes
-/// 150 to 400.
+/// The disk space for all states together, in MiB, unless VMTESTS_STATES_MIB overrides it. It suffices for all kernels and
+/// variants: a state takes 150 to 400 MiB.
 const LIMIT_MIB: u64 = 8 << 10;
 
 const MEMORY: &str = "memory";
 const DEVICES: &str = "devices";
 const RECORD: &str = "state.json";
-/// The folder's name in a scratch, until it is complete.
+/// The directory's name in the scratch directory, until it is complete.
 pub(crate) const NEW: &str = "state";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Record {
-    /// After a crash of this machine the memory may lack what was not on disk yet.
+    /// The boot of the host. After a crash of the host, the memory file may lack pages that had not been written to disk.
     boot_id: String,
     qemu: String,
     memory_bytes: u64,
     devices_sha256: String,
 }
 
-/// A state that looks whole.
+/// A state whose files have passed the checks.
 #[derive(Debug)]
 pub(crate) struct Saved {
     pub(crate) memory: PathBuf,
@@ -44,11 +44,11 @@ pub(crate) struct Saved {
     pub(crate) qemu: String,
 }
 
-/// The name of a state: a hash of everything that it depends on.
+/// The key of a state: a hash of everything that it depends on.
 pub(crate) fn key(parts: &[&str]) -> String {
     let mut text = format!("{FORMAT} {}\n", crate::proto::VERSION);
     for part in parts {
-        // Each with its length: no two lists of parts make the same text.
+        // The length prefix ensures that different lists of parts give different texts.
         text += &format!("{}:{part}\n", part.len());
     }
     sha256(text.as_bytes()).chars().take(32).collect()
@@ -58,15 +58,15 @@ fn folder(cache: &Cache, key: &str) -> PathBuf {
     cache.states().join(key)
 }
 
-/// The state of that name. `Ok(None)`: there is none.
-/// The error says what is wrong with the one that is there.
+/// Opens the state of that key. `Ok(None)`: there is none.
+/// The error states what is wrong with an existing one.
 pub(crate) fn open(cache: &Cache, key: &str) -> std::result::Result<Option<Saved>, String> {
     let folder = folder(cache, key);
     let record = match File::open(folder.join(RECORD)) {
         Err(_) if !folder.exists() => return Ok(None),
         other => other.map_err(|e| format!("{RECORD}: {e}"))?,
     };
-    // The least recently used states go first.
+    // Marks the state as used: the least recently used states are deleted first.
     let _ = record.set_modified(SystemTime::now());
     let record: Record = serde_json::from_reader(record).map_err(|e| format!("{RECORD}: {e}"))?;
     if record.boot_id != boot_id() {
@@ -89,7 +89,7 @@ pub(crate) fn open(cache: &Cache, key: &str) -> std::result::Result<Option<Saved
     }))
 }
 
-/// Makes a state in `scratch`, and makes it known under its name when it is whole.
+/// Writes a state to `scratch` and renames it to its key when it is complete.
 pub(crate) fn publish(
     cache: &Cache,
     scratch: &Scratch,
@@ -117,7 +117,7 @@ pub(crate) fn publish(
     Ok(())
 }
 
-/// Removes a state that cannot be used. A machine that runs from it is not disturbed: it has the file open.
+/// Deletes an unusable state. A machine that runs from it is not affected: it has the file open.
 pub(crate) fn remove(cache: &Cache, key: &str) {
     let _ = fs::remove_dir_all(folder(cache, key));
 }
@@ -127,7 +127,7 @@ fn limit() -> u64 {
     mib.and_then(|v| v.parse().ok()).unwrap_or(LIMIT_MIB) << 20
 }
 
-/// Removes the least recently used states until the rest takes no more than `limit` bytes of disk; `keep` stays.
+/// Deletes the least recently used states until the others take at most `limit` bytes of disk; `keep` is kept.
 fn trim(cache: &Cache, keep: &str, limit: u64) {
     let entries = fs::read_dir(cache.states()).into_iter().flatten().flatten();
     let states = entries.map(|entry| entry.path()).filter_map(|path| {
@@ -148,7 +148,7 @@ fn trim(cache: &Cache, keep: &str, limit: u64) {
     }
 }
 
-/// A memory file has holes where the guest never wrote.
+/// The allocated size: a memory file has holes where the guest never wrote.
 fn on_disk(file: &Path) -> u64 {
     file.metadata().map_or(0, |m| m.blocks() * 512)
 }
@@ -194,7 +194,7 @@ mod tests {
             (&b"devices"[..], "7.2")
         );
         assert_eq!(fs::read(saved.memory).unwrap(), b"memory");
-        // Again, over the first.
+        // A second save replaces the first.
         f.save("k", b"other");
         assert_eq!(fs::read(f.file("k", MEMORY)).unwrap(), b"other");
         remove(&f.0, "k");

@@ -1,8 +1,8 @@
-//! Common tools of the network and the shell. A guest has them only where it is asked to.
+//! Common network and shell tools. A guest has them only on request.
 use crate::{At, Payload, Result};
 use std::path::{Path, PathBuf};
 
-/// What tests often start.
+/// Tools that tests often start.
 pub const TOOLS: &str = "ip nft ipset tc ethtool ipvsadm unshare nsenter prlimit strace sh bash true false cat echo \
      env id kill ls mount umount readlink rm sleep stat touch uname \
      iptables iptables-save iptables-restore ip6tables ip6tables-save ip6tables-restore \
@@ -10,16 +10,16 @@ pub const TOOLS: &str = "ip nft ipset tc ethtool ipvsadm unshare nsenter prlimit
      iptables-legacy iptables-legacy-save iptables-legacy-restore \
      ip6tables-legacy ip6tables-legacy-save ip6tables-legacy-restore";
 
-/// What some of them read or load: directories, and shared objects in them.
+/// Directories that some of the tools read, or load shared objects from.
 const DATA: &str = "/usr/lib/x86_64-linux-gnu/xtables /usr/lib64/xtables /usr/lib/xtables \
      /etc/iproute2 /usr/share/iproute2";
 
-/// Where tools are that the PATH of an ordinary user does not have.
+/// Directories of tools that may be missing from an ordinary user's PATH.
 const FOLDERS: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
 impl Payload {
-    /// Adds those of these tools (words) that this machine has, with what they load, each where it is here. The names of the
-    /// others come back: what needs them cannot run.
+    /// Adds those of these tools (separated by spaces) that the host has, with their data and libraries, at the same paths.
+    /// Returns the names of the others; tests that need them cannot run.
     pub fn tools<'a>(&mut self, names: &'a str) -> Result<Vec<&'a str>> {
         let mut missing = Vec::new();
         for name in names.split_whitespace() {
@@ -28,7 +28,7 @@ impl Payload {
                 continue;
             };
             self.program(&path)?;
-            // Scripts name their interpreter by its old place.
+            // The interpreter line of scripts is /bin/sh, wherever the host has it.
             if name == "sh" {
                 self.program_at(&path, Path::new("/bin/sh"))?;
             }

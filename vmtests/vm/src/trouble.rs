@@ -1,10 +1,10 @@
-//! What a kernel says when something is wrong with it.
+//! Finds reports of errors in a kernel's log.
 
-/// Text that no healthy kernel prints, and what it means.
+/// Texts that no healthy kernel prints, and their kinds.
 const SIGNS: &[(&str, &str)] = &[
     ("Kernel panic - not syncing", "panic"),
     ("Oops", "oops"),
-    // "general protection fault: 0000 [#1]", "int3: 0000 [#1]": every fatal exception counts itself.
+    // "general protection fault: 0000 [#1]", "int3: 0000 [#1]": every fatal exception prints its count.
     ("0000 [#", "oops"),
     ("BUG: ", "bug"),
     ("kernel BUG at ", "bug"),
@@ -13,7 +13,7 @@ const SIGNS: &[(&str, &str)] = &[
     ("self-detected stall", "lockup"),
     ("detected stalls on CPUs", "lockup"),
     ("blocked for more than", "hung task"),
-    // Every WARN() begins so, also where the line with WARNING is in another form (it changed in 6.19).
+    // Every WARN() begins with this line; the format of the WARNING line itself changed in 6.19.
     ("------------[ cut here ]------------", "warning"),
     ("WARNING: CPU: ", "warning"),
     ("WARNING: possible circular locking", "warning"),
@@ -27,7 +27,7 @@ const SIGNS: &[(&str, &str)] = &[
     ("the agent gave up", "agent"),
 ];
 
-/// A line of a kernel's log that tells of trouble.
+/// A line of a kernel's log that reports trouble.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trouble {
     /// One word: `panic`, `oops`, `bug`, `lockup`, `hung task`, `warning`, `trace`, `out of memory`, `agent`.
@@ -36,7 +36,7 @@ pub struct Trouble {
     pub line: String,
 }
 
-/// The first trouble in a console log or in `dmesg`.
+/// Finds the first trouble in a console log or in `dmesg`.
 pub fn trouble(log: &str) -> Option<Trouble> {
     log.lines().find_map(|line| {
         let (_, kind) = SIGNS.iter().find(|(sign, _)| line.contains(sign))?;

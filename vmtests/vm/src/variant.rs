@@ -1,4 +1,4 @@
-//! A variant: a prepared kernel with modules left out or parameters added, told from what it really comes to.
+//! Applies a variant to a prepared kernel: omits modules, adds parameters, and checks the effect.
 use crate::catalogue::{Variant, matches};
 use crate::modules::hide_section;
 use crate::prepare::{ModuleRecord, Prepared, module_file};
@@ -7,11 +7,11 @@ use crate::{At, Cache, Error, Kernel, Module, Result};
 use std::fs;
 use std::path::PathBuf;
 
-/// The modules that a variant leaves, and the names of those that it leaves out.
+/// The modules that a variant keeps, and the names of those that it omits.
 type Split<'a> = (Vec<&'a ModuleRecord>, Vec<String>);
 
-/// The kernel in the form that machines take, with what the variant changes.
-/// Not every kernel allows a variant: what has to go may be built in, or was never there.
+/// The kernel in the form that machines use, with the changes of the variant.
+/// Not every kernel allows a variant: what it omits may be built in, or the kernel may never have had it.
 pub(crate) fn kernel(
     cache: &Cache,
     prepared: &Prepared,
@@ -48,7 +48,7 @@ pub(crate) fn kernel(
     })
 }
 
-/// A folder with copies of the modules in which the kernel does not find the sections.
+/// A directory with copies of the modules in which the kernel does not find the sections.
 fn hidden(cache: &Cache, prepared: &Prepared, variant: &Variant) -> Result<PathBuf> {
     let name = format!("modules-{}", variant.name);
     let place = prepared.folder.join(&name);
@@ -67,17 +67,17 @@ fn hidden(cache: &Cache, prepared: &Prepared, variant: &Variant) -> Result<PathB
         let to = folder.join(format!("{}.ko", module.name));
         fs::write(&to, &content).at(&to)?;
     }
-    // Another run may have been quicker: its folder is as good as this one.
+    // Another run may have made the directory first; its content is the same.
     match scratch.publish(&name, &place) {
         Err(_) if place.is_dir() => Ok(place),
         other => other.map(|()| place),
     }
 }
 
-/// Takes away what the patterns name, and then whatever cannot be loaded without it.
+/// Removes the modules that match the patterns, and then those that depend on them.
 fn leave_out<'a>(modules: &'a [ModuleRecord], patterns: &[String]) -> Split<'a> {
     let (mut kept, mut gone) = (Vec::new(), Vec::new());
-    // Load order: what a module needs has been decided before it.
+    // In load order, a module comes after its dependencies.
     for module in modules {
         let named = patterns.iter().any(|p| matches(p, &module.name));
         if named || module.depends.iter().any(|d| gone.contains(d)) {
@@ -89,7 +89,7 @@ fn leave_out<'a>(modules: &'a [ModuleRecord], patterns: &[String]) -> Split<'a> 
     (kept, gone)
 }
 
-/// Is the kernel now what the variant's name says? Gives notes about what remains.
+/// Checks that the variant has the effect that its name states. Returns notes about built-in modules that remain.
 fn check(prepared: &Prepared, name: &str, variant: &Variant, has_all: bool) -> Result<Vec<String>> {
     let (what, builtin) = (&variant.name, &prepared.record.builtin);
     let config = fs::read_to_string(prepared.folder.join("config")).unwrap_or_default();

@@ -1,6 +1,6 @@
-//! What QEMU boots: the ELF kernel out of a bzImage, so that the guest need not unpack it.
+//! The kernel image for QEMU: the ELF kernel from a bzImage, so that the guest need not unpack it.
 //!
-//! Under emulation a guest takes 0.25 s (LZ4) to 0.6 s (zstd) to unpack itself; here it happens once.
+//! Under emulation a guest takes 0.25 s (LZ4) to 0.6 s (zstd) to unpack itself; the host does it once.
 use crate::compress;
 use crate::elf::{has_note, header};
 use crate::{Arch, Error, Result};
@@ -12,20 +12,20 @@ mod arm;
 /// (PVH, CONFIG_PVH, from Linux 4.21).
 const PHYS32_ENTRY: u32 = 18;
 
-/// What to give in the place of a file that is no kernel.
+/// The remedy for a file that is not a kernel.
 const VMLINUZ: &str = "Give the file that is called vmlinuz-VERSION in /boot";
 
 /// A kernel image in a form that QEMU boots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Image {
     pub(crate) arch: Arch,
-    /// The bytes for `-kernel`.
+    /// The bytes of the file for `-kernel`.
     pub(crate) boot: Vec<u8>,
-    /// The ELF kernel, where it could be had; the same as `boot` if that has a PVH note.
+    /// The ELF kernel if `boot` is a bzImage that could be unpacked.
     pub(crate) vmlinux: Option<Vec<u8>>,
 }
 
-/// Takes a bzImage or an ELF vmlinux, packed or not; of arm64 an `Image`, packed or in a program of EFI.
+/// Accepts a bzImage or an ELF vmlinux, compressed or not; for arm64 an `Image`, compressed or in an EFI zboot program.
 pub(crate) fn image(name: &str, file: Vec<u8>) -> Result<Image> {
     let file = compress::unpack(name, &file)?;
     let image = |arch, boot, vmlinux| Image {
@@ -51,7 +51,7 @@ pub(crate) fn image(name: &str, file: Vec<u8>) -> Result<Image> {
             "neither a bzImage nor an ELF vmlinux for 64-bit x86, nor an Image for 64-bit ARM";
         Error::new(name, reason, VMLINUZ)
     })?;
-    // What is packed in a way that we do not know, the guest unpacks itself.
+    // A payload in an unknown compression is left to the guest.
     let vmlinux = compress::unpack(name, payload)?;
     Ok(match vmlinux == payload {
         false if enters(&vmlinux) => image(arch, vmlinux, None),
@@ -61,7 +61,7 @@ pub(crate) fn image(name: &str, file: Vec<u8>) -> Result<Image> {
 }
 
 impl Image {
-    /// The unpacked kernel, for a look into it.
+    /// The ELF kernel for inspection; `boot` if there is none.
     pub(crate) fn elf(&self) -> &[u8] {
         self.vmlinux.as_deref().unwrap_or(&self.boot)
     }
@@ -72,13 +72,13 @@ fn u32_at(file: &[u8], at: usize) -> Option<usize> {
     usize::try_from(u32::from_le_bytes(*bytes)).ok()
 }
 
-/// The compressed kernel in a bzImage: Documentation/arch/x86/boot.rst, setup_sects at 0x1f1, "HdrS" at
-/// 0x202, payload_offset and payload_length at 0x248 and 0x24c (protocol 2.08).
+/// The compressed kernel in a bzImage, by Documentation/arch/x86/boot.rst: setup_sects at 0x1f1, "HdrS" at 0x202,
+/// payload_offset and payload_length at 0x248 and 0x24c (protocol 2.08).
 fn payload(file: &[u8]) -> Option<&[u8]> {
     if file.get(0x202..0x206)? != b"HdrS" {
         return None;
     }
-    // 0 means 4, for compatibility.
+    // For compatibility, 0 means 4.
     let setup = Some(*file.get(0x1f1)?).filter(|n| *n > 0).unwrap_or(4);
     let start = (usize::from(setup) + 1) * 512 + u32_at(file, 0x248)?;
     // The build appends the unpacked size, four bytes that the decompressors do not expect.
@@ -86,7 +86,7 @@ fn payload(file: &[u8]) -> Option<&[u8]> {
     file.get(start..end)
 }
 
-/// The configuration that CONFIG_IKCONFIG puts into a kernel, as `scripts/extract-ikconfig` finds it.
+/// The configuration that CONFIG_IKCONFIG embeds in a kernel, as `scripts/extract-ikconfig` finds it.
 pub(crate) fn embedded_config(vmlinux: &[u8]) -> Option<String> {
     const START: &[u8] = b"IKCFG_ST";
     let at = vmlinux.windows(START.len()).position(|w| w == START)?;
@@ -104,7 +104,7 @@ pub(crate) fn release(vmlinux: &[u8]) -> Option<String> {
     starts.filter(|(_, w)| *w == BANNER).find_map(|(at, _)| {
         let rest = vmlinux.get(at + BANNER.len()..)?;
         let word = rest.split(|b| *b == b' ').next()?;
-        // The format string of the banner, "%s", is in the image as well.
+        // The image also contains the banner's format string, with "%s".
         let release = std::str::from_utf8(word).ok()?;
         let plausible = release.starts_with(|c: char| c.is_ascii_digit()) && release.len() < 65;
         plausible.then(|| release.to_owned())
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// A bzImage as far as its header says: one sector of setup, then the payload and its size.
+    /// A minimal bzImage: one sector of setup, then the payload and its size.
     fn bzimage(payload: &[u8]) -> Vec<u8> {
         let mut file = vec![0; 1024];
         file[0x1f1] = 1;
@@ -181,7 +181,7 @@ mod tests {
         let image = image("x", file.clone()).unwrap();
         assert_eq!(image.boot, file);
         assert_eq!(image.vmlinux, Some(kernel));
-        // A packing that is not known, such as bzip2.
+        // An unsupported compression, such as bzip2.
         let file = bzimage(b"BZh91AY");
         assert_eq!(super::image("x", file.clone()).unwrap().boot, file);
     }

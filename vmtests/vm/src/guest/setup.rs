@@ -84,7 +84,7 @@ fn mount_all(notes: &mut Vec<String>) {
     }
 }
 
-/// Loads a module, as `insmod FILE`. A module that is loaded or built in already is no error.
+/// Loads a module, as `insmod FILE`. EEXIST, for a module that is loaded already, is no error.
 fn load_module(file: &Path) -> Result<(), String> {
     let failed = |e: &dyn std::fmt::Display| format!("module {}: {e}", file.display());
     let open = File::open(file).map_err(|e| failed(&e))?;

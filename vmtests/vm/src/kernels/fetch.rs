@@ -1,4 +1,4 @@
-//! Getting kernels: from the cache, else from the archive; and looking for newer ones.
+//! Gets kernels from the cache or the archive, and looks for newer builds.
 use super::{Kernels, USED};
 use crate::archive::Archive;
 use crate::catalogue::Entry;
@@ -10,13 +10,12 @@ use std::cell::LazyCell;
 use std::fs::File;
 use std::path::Path;
 
-/// What helps against an archive that does not have all that it lists.
+/// The remedy for an archive that lacks files that it lists.
 pub(crate) const UPDATING: &str = "Try again later: the mirror may be in the middle of an update";
 
 impl Kernels {
-    /// Makes a kernel ready to boot: from the cache, else from the archive. `None` if the archive does not have
-    /// it and it may be missing.
-    /// With `locked`, another build than that of `kernels.lock` is an error.
+    /// Makes a kernel ready to boot, from the cache or the archive. `None` if the archive does not have it and it is not
+    /// required. With `locked`, any build other than that of `kernels.lock` is an error.
     pub(crate) fn fetch(
         &mut self,
         archive: &LazyArchive,
@@ -28,7 +27,7 @@ impl Kernels {
         if let Some(build) = self.lock.find(&entry.name).cloned() {
             match (self.make(archive, &build), self.fallback(&entry.name)) {
                 (Ok(Some(how)), _) => return Ok(Some((build, how))),
-                // Offline, and the build that was taken the last time is there.
+                // The archive cannot be reached, but the build that replaced the locked one earlier is in the cache.
                 (Err(e), Some(used)) if !locked => {
                     note(&format!("{e}. {} is used meanwhile", used.version));
                     return Ok(Some((used, How::Cached)));
@@ -63,7 +62,7 @@ impl Kernels {
         Ok(Some((found, how)))
     }
 
-    /// The newest build of every named kernel goes into the lock that will be written. Gives what changed.
+    /// Enters the newest build of each named kernel into the lock, which the caller writes. Returns the changes.
     pub(crate) fn update(
         &mut self,
         archive: &LazyArchive,
@@ -84,7 +83,7 @@ impl Kernels {
         Ok(updates)
     }
 
-    /// The newest build in the archive; `None`: there is none, and it may be missing.
+    /// The newest build in the archive; `None` if there is none and the kernel is not required.
     fn newest(&self, archive: &LazyArchive, entry: &Entry) -> Result<Option<Locked>> {
         match opened(archive)?.newest(&self.cache, entry)? {
             None if entry.required => {
@@ -98,14 +97,14 @@ impl Kernels {
         }
     }
 
-    /// The build that was taken in the place of the locked one, if it is ready to boot.
+    /// The build that was used instead of the locked one, if it is ready to boot.
     fn fallback(&self, name: &str) -> Option<Locked> {
         let used = self.used.find(name)?;
         let ready = matches!(prepare::open(&self.cache, &self.key(used)), Ok(Some(_)));
         ready.then(|| used.clone())
     }
 
-    /// Another run may have written the file since it was read.
+    /// Records a build that was used instead of the locked one. The file is read again, since another run may have written it.
     fn remember(&mut self, build: Locked) -> Result<()> {
         let _guard = self.cache.lock("used")?;
         let place = self.cache.place(USED)?;
@@ -116,10 +115,10 @@ impl Kernels {
         replace(&place, &self.used.text()?)
     }
 
-    /// `None`: the archive does not have the packages.
+    /// Makes a build ready to boot. `None`: the archive does not have its packages.
     fn make(&self, archive: &LazyArchive, build: &Locked) -> Result<Option<How>> {
         let key = self.key(build);
-        // One that is not whole is made again.
+        // A damaged or incomplete entry is made again.
         if let Ok(Some(_)) = prepare::open(&self.cache, &key) {
             return Ok(Some(How::Cached));
         }
@@ -146,11 +145,11 @@ impl Kernels {
     }
 }
 
-/// What `update` found about one kernel: its name, the build of the lock, and the newest one. `None`: the archive does not have it
-/// any more, and the old entry stays.
+/// The result of `update` for one kernel: its name, the locked build, the newest build. A newest build of `None` means that
+/// the archive has none; the lock then keeps the old entry.
 pub(crate) type Update = (String, Option<Locked>, Option<Locked>);
 
-/// What had to be done.
+/// The work that was necessary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
     Cached,
@@ -158,15 +157,15 @@ pub(crate) enum How {
     Downloaded,
 }
 
-/// An archive that is looked for when it is needed: a warm cache works on a system without one.
+/// An archive that is located on first use, so that a filled cache works on a system without apt sources.
 pub(crate) type LazyArchive = LazyCell<Result<Archive>, Box<dyn FnOnce() -> Result<Archive>>>;
 
-/// The archive, looked for.
+/// Locates the archive, or returns the earlier result.
 pub(crate) fn opened(archive: &LazyArchive) -> Result<&Archive> {
     archive.as_ref().map_err(Clone::clone)
 }
 
-/// Is the package there with the right bytes? One with others is as good as none.
+/// Whether the package is in the cache with the right hash. A file with another hash is replaced.
 fn is_whole(place: &Path, part: &Part) -> Result<bool> {
     let Some(file) = File::open(place).if_there(place)? else {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! The kernels of the matrix: what is known of each, and what is in the cache.
+//! The kernels of the matrix, and their state in the cache.
 mod fetch;
 
 pub(crate) use fetch::{How, LazyArchive, UPDATING, opened};
@@ -10,7 +10,7 @@ use crate::own::Own;
 use crate::{Cache, Catalogue, Error, Kernel, Result, prepare, variant};
 use std::path::Path;
 
-/// The builds that were taken because the locked ones are not in the archive any more.
+/// The file with the builds that were used because the archive no longer has the locked ones.
 const USED: &str = "used.lock";
 
 /// `kernels.toml`, `kernels.lock` and a cache.
@@ -23,32 +23,32 @@ pub struct Kernels {
     own: Vec<Own>,
 }
 
-/// What is known about one kernel without a look into the archive.
+/// The state of one kernel, determined without access to the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status<'a> {
-    /// Its line in `kernels.toml`.
+    /// Its entry in `kernels.toml`.
     pub entry: &'a Entry,
-    /// The build that is used, if one is known.
+    /// The build in use, if one is known.
     pub locked: Option<&'a Locked>,
-    /// Is it the one of `kernels.lock`?
+    /// Whether that build is the one of `kernels.lock`.
     pub from_lock: bool,
-    /// Is it ready to boot?
+    /// Its state in the cache.
     pub state: State,
 }
 
-/// Is a kernel in the cache?
+/// The state of a kernel in the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
     /// Ready to boot.
     Ready,
-    /// Not there.
+    /// Not in the cache.
     Absent,
-    /// There, and not whole: why.
+    /// In the cache, but damaged or incomplete; the reason.
     Damaged(String),
 }
 
 impl Kernels {
-    /// Reads `kernels.lock`, or the file that is given in its place.
+    /// Reads `kernels.lock`, or the given file instead.
     pub fn open(cache: &Cache, lock: Option<&Path>) -> Result<Self> {
         let used = cache.root().join(USED);
         Ok(Self {
@@ -63,28 +63,28 @@ impl Kernels {
         })
     }
 
-    /// The kernels and variants that there are.
+    /// The catalogue of kernels and variants.
     pub fn catalogue(&self) -> &Catalogue {
         &self.catalogue
     }
 
-    /// The kernels of a person's own, from [`crate::own::KERNEL_VARIABLE`] and [`Kernels::add`].
+    /// The user's own kernels, from [`crate::own::KERNEL_VARIABLE`] and [`Kernels::add`].
     pub fn own(&self) -> &[Own] {
         &self.own
     }
 
-    /// One more kernel, in the place of one that has its name.
+    /// Adds a kernel; it replaces one of the same name.
     pub fn add(&mut self, own: Own) {
         self.own.retain(|o| o.name != own.name);
         self.own.push(own);
     }
 
-    /// The lock.
+    /// The content of the lock.
     pub fn lock(&self) -> &KernelLock {
         &self.lock
     }
 
-    /// All kernels, oldest first.
+    /// The state of all kernels, oldest first.
     pub fn status(&self) -> Vec<Status<'_>> {
         let all = self.catalogue.kernels.iter();
         all.map(|e| self.status_of(e)).collect()
@@ -100,7 +100,7 @@ impl Kernels {
         let is_there = |(_, state): &(_, State)| *state != State::Absent;
         let locked = known(&self.lock);
         let from_lock = locked.as_ref().is_some_and(is_there);
-        // A build that had to be taken instead counts as long as the locked one is not there.
+        // A replacement build is in use only while the locked build is not in the cache.
         let used = known(&self.used).filter(|used| !from_lock && is_there(used));
         let from_lock = used.is_none() && locked.is_some();
         let (locked, state) = used.or(locked).unwrap_or((None, State::Absent));
@@ -112,7 +112,7 @@ impl Kernels {
         }
     }
 
-    /// The folders of kernels and the names of packages that belong to a known build.
+    /// The kernel directories and the package names that belong to a known build.
     pub(crate) fn in_use(&self) -> (Vec<String>, Vec<String>) {
         let known = || self.lock.kernels.iter().chain(&self.used.kernels);
         let packages = known().flat_map(|l| &l.parts);
@@ -120,7 +120,7 @@ impl Kernels {
         (known().map(|l| self.key(l)).collect(), packages)
     }
 
-    /// The kernel of that name, ready to boot: `6.12`, `newest`, `7.2`, `6.1-no-xtables`. Offline.
+    /// Returns a kernel that is ready to boot, by name: `6.12`, `newest`, `7.2`, `6.1-no-xtables`. Uses only the cache.
     pub fn get(&self, name: &str) -> Result<Kernel> {
         let (kernel, variant) = self.catalogue.split(name);
         if let Some(own) = self.own.iter().find(|o| o.name == name || o.name == kernel) {
@@ -145,7 +145,7 @@ impl Kernels {
         variant::kernel(&self.cache, &prepared, &name, variant)
     }
 
-    /// The line of `kernels.toml`, and the variant, that a name stands for.
+    /// Returns the entry of `kernels.toml` and the variant for a name.
     pub fn find(&self, name: &str) -> Result<(&Entry, Option<&Variant>)> {
         let (kernel, variant) = self.catalogue.split(name);
         let entry = self.catalogue.kernels.iter().find(|entry| {

@@ -1,4 +1,4 @@
-//! How a machine is made: booted, or copied from a saved one.
+//! Creates machines: boots one, or restores a saved one.
 use super::{CONSOLE, Options, STDERR, attachment, explain};
 use crate::cache::Scratch;
 use crate::initramfs::Initramfs;
@@ -16,14 +16,14 @@ use crate::{At, Cache, Error, Kernel, Result};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A copy answers in 0.2 s.
+/// The deadline of a restored machine's first answer; it usually comes within 0.2 s.
 const RESTORE: Duration = Duration::from_secs(5);
-/// For QEMU's own answers.
+/// The deadline of QEMU's own answers.
 pub(super) const MONITOR: Duration = Duration::from_secs(20);
-/// Memory for the kernel and for what tests need; the payload comes on top.
+/// Memory in MiB for the kernel and the tests; memory for the payload is added.
 const MEMORY_MIB: u64 = 512;
 
-/// All that goes into a machine.
+/// Everything that determines a machine.
 pub(super) struct Maker<'a> {
     pub(super) cache: &'a Cache,
     pub(super) kernel: &'a Kernel,
@@ -65,8 +65,8 @@ impl<'a> Maker<'a> {
         qemu: PathBuf,
         accel: Accel,
     ) -> Result<Self> {
-        // While it unpacks, the kernel holds the archive and its content; and its root file system may take half
-        // of the memory.
+        // While unpacking, the kernel holds both the archive and its content, and the root file system may use only half of
+        // the memory.
         let memory = MEMORY_MIB + (initramfs.size()? >> 20) * 5 / 2;
         let memory = u32::try_from(memory.next_multiple_of(256)).unwrap_or(u32::MAX);
         Ok(Self {
@@ -84,7 +84,7 @@ impl<'a> Maker<'a> {
         })
     }
 
-    /// The name of the state of such a machine.
+    /// The key of the saved state for such a machine.
     pub(super) fn key(&self) -> Result<String> {
         let arguments = format!("{:?} {:?}", self.hardware, fixed(&self.hardware));
         Ok(state::key(&[
@@ -96,7 +96,7 @@ impl<'a> Maker<'a> {
         ]))
     }
 
-    /// A copy of a saved machine.
+    /// Restores a saved machine.
     pub(super) fn copy(&self, saved: Saved) -> Result<Booted> {
         let scratch = self.cache.scratch()?;
         let qemu = self.launch(Memory::CopyOf(&saved.memory), &scratch, None)?;
@@ -116,7 +116,7 @@ impl<'a> Maker<'a> {
         Booted::of(qemu, scratch, attempt)
     }
 
-    /// Boots one, and fails if its kernel complained on the way.
+    /// Boots a machine, and fails if its kernel reported trouble meanwhile.
     pub(super) fn cold(
         &self,
         memory: Memory<'_>,

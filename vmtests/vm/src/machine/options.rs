@@ -1,42 +1,42 @@
-//! What a machine may be asked to be.
+//! The options of a machine.
 use crate::cache::variable;
 use crate::qemu::accel::Accel;
 use crate::{Arch, At, Error, Kernel, Result};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How much longer than the guest the host waits before it calls a guest hanging.
+/// How much longer than the guest the host waits before it considers the guest hanging.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// The variable that names the program of a guest of another architecture.
+/// The variable that names the program for guests of another architecture.
 const GUEST_VARIABLE: &str = "VMTESTS_GUEST_PROGRAM";
 
-/// How a machine is made. [`Options::new`] is right for tests.
+/// How a machine is created. [`Options::new`] suits tests.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The program that becomes `/init` in the guest and QEMU's launcher on the host: this crate's binary, or one whose
-    /// `main` begins with [`crate::play_another_part_if_asked`] as that does.
+    /// The program that becomes `/init` in the guest and QEMU's launcher on the host: this crate's binary, or another whose
+    /// `main` begins with [`crate::play_another_part_if_asked`] in the same way.
     pub program: PathBuf,
-    /// The same program for a guest of another architecture, linked statically; `VMTESTS_GUEST_PROGRAM` names it.
+    /// The same program for a guest of another architecture, linked statically; from `VMTESTS_GUEST_PROGRAM`.
     pub guest: Option<PathBuf>,
-    /// QEMU; looked for when absent.
+    /// The QEMU program; searched if absent.
     pub qemu: Option<PathBuf>,
-    /// Who executes the guest; `VMTESTS_ACCEL` or a trial decides when absent.
+    /// The accelerator; if absent, `VMTESTS_ACCEL` or a trial decides.
     pub accel: Option<Accel>,
-    /// Memory in MiB; by the size of the payload when absent.
+    /// Memory in MiB; if absent, derived from the size of the payload.
     pub memory_mib: Option<u32>,
-    /// Processors. Under emulation more than one makes everything slower.
+    /// Number of processors. Under emulation more than one slows everything down.
     pub cpus: u32,
-    /// Go on from a saved state, and save one where there is none.
+    /// Whether to restore a saved state, and to save one if there is none.
     pub is_saved: bool,
-    /// How long after its deadline a program's verdict may come before the guest counts as hanging.
+    /// How long after its deadline a program's result may arrive before the guest counts as hanging.
     pub grace: Duration,
-    /// All deadlines are so many times longer.
+    /// The factor by which all deadlines are multiplied.
     pub slow: u32,
 }
 
-/// The file of the running program. A build that ends meanwhile may have put the same program under this name once more;
-/// the kernel then adds " (deleted)" to the name of the running one (proc_pid_exe(5)).
+/// The file of the running program. If a concurrent build replaces the file, the kernel appends " (deleted)" to its name
+/// (proc_pid_exe(5)); the new file of the original name is then used.
 pub(crate) fn own_program() -> Result<PathBuf> {
     std::env::current_exe().at("/proc/self/exe").map(in_place)
 }
@@ -50,8 +50,8 @@ fn in_place(named: PathBuf) -> PathBuf {
 }
 
 impl Options {
-    /// One processor, saved states, and what `VMTESTS_SNAPSHOT` (0: no saved states) and `VMTESTS_SLOW` (a factor) say.
-    /// `program` is the running one.
+    /// One processor and saved states, unless `VMTESTS_SNAPSHOT` (0: no saved states) and `VMTESTS_SLOW` (a factor for
+    /// deadlines) change this. `program` is the running program.
     pub fn new() -> Result<Self> {
         let program = own_program()?;
         let value = |name: &str| std::env::var(name).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! How a machine comes to be.
+//! Starts a machine: decides between restoring and booting.
 use super::maker::{Booted, MONITOR, Maker};
 use super::{Machine, Options};
 use crate::initramfs::Initramfs;
@@ -11,29 +11,30 @@ use crate::state;
 use crate::{Arch, At, Cache, Error, Kernel, Result};
 use std::time::Duration;
 
-/// A boot under emulation takes 2 s; much more on a machine with other work.
+/// The deadline of a boot. Under emulation it takes 2 s, much more on a busy host.
 const BOOT: Duration = Duration::from_secs(60);
-/// What must stay free on disk beside a state.
+/// The disk space in MiB that must remain free after a state is saved.
 const SPARE_MIB: u64 = 256;
 
-/// Where a machine comes from.
+/// How a machine was created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// Booted; not to be saved, or it could not be: the reason.
+    /// Booted, because its state is not to be or could not be saved; the reason.
     Cold(String),
-    /// From a saved state.
+    /// Restored from a saved state.
     Restored,
-    /// From a state that was saved just now.
+    /// Restored from a state that was just saved.
     Saved,
-    /// From a state that was saved just now, because the one that was there was no good: the reason.
+    /// Restored from a state that was just saved because the existing one was unusable; the reason.
     Renewed(String),
 }
 
 impl Machine {
-    /// A fresh machine with that kernel and these files.
+    /// Starts a machine with this kernel and these files.
     ///
-    /// The first of its kind is booted and saved, under a lock; all others are copies of it. A saved state that is
-    /// damaged, or that does not answer, is deleted and made anew. The error of one that does not boot has the end of its console.
+    /// The first machine with a given content is booted and saved, under a lock; all others are restored from that state. A
+    /// saved state that is damaged, or whose guest does not answer, is deleted and made again. The error of a failed boot
+    /// includes the end of the console.
     pub fn start(
         cache: &Cache,
         kernel: &Kernel,
@@ -61,7 +62,7 @@ impl Machine {
     }
 }
 
-/// When to boot, when to copy, and what to do with a state that is no good.
+/// Decides when to boot, when to restore, and what to do with an unusable state.
 impl Maker<'_> {
     fn restored_or_saved(&self) -> Result<Machine> {
         let key = self.key()?;
@@ -69,9 +70,9 @@ impl Maker<'_> {
             Ok(Some(machine)) => return Ok(machine),
             other => other.err(),
         };
-        // A file for each key would stay for ever; few runs boot the same kernel with other files at once.
+        // A lock file per key would accumulate files; runs seldom boot the same kernel with different files at the same time.
         let _lock = self.cache.lock(&format!("state-{}", self.kernel.name))?;
-        // Another run may have made it anew while we waited.
+        // Another run may have made the state while this one waited for the lock.
         let reason = match self.restore(&key) {
             Ok(Some(machine)) => return Ok(machine),
             Ok(None) => first,
@@ -102,7 +103,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A copy of the saved machine. None: there is no saved one.
+    /// Restores a machine. `None`: there is no saved state.
     fn restore(&self, key: &str) -> std::result::Result<Option<Machine>, String> {
         let Some(saved) = state::open(self.cache, key)? else {
             return Ok(None);
@@ -111,7 +112,7 @@ impl Maker<'_> {
         Ok(Some(self.machine(booted, Origin::Restored)))
     }
 
-    /// Boots one and saves it. It does not go on from there.
+    /// Boots a machine, saves its state and ends it.
     fn save(&self, key: &str) -> Result<()> {
         let scratch = self.cache.scratch()?;
         let memory = BootMemory::new().at("memory for the machine")?;
@@ -131,7 +132,8 @@ impl Maker<'_> {
         Ok(self.machine(booted, Origin::Cold(why.to_owned())))
     }
 
-    /// Is there too little room on disk for a state? Its boot would be for nothing. None also where it cannot be told.
+    /// The reason if the disk has too little space for a state, which would make booting for it pointless. `None` also if
+    /// the space cannot be determined.
     fn lack_of_room(&self) -> Option<String> {
         let states = self.cache.states();
         let folder = states.ancestors().find(|f| f.exists())?;

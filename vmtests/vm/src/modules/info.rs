@@ -1,23 +1,23 @@
-//! One module: what it says about itself, and what is taken off before it goes into a guest.
+//! One module: its metadata, and the parts that are removed before it goes into a guest.
 use crate::elf::section;
 use crate::{Error, Result};
 
-/// Ends a signed module: MODULE_SIG_STRING of include/linux/module_signature.h.
+/// The end of a signed module: MODULE_SIG_STRING of include/linux/module_signature.h.
 const SIGNATURE_END: &[u8] = b"~Module signature appended~\n";
 
-/// `struct module_signature` before that: its last four bytes are the length of the signature, big-endian.
+/// The size of `struct module_signature`, which precedes it: its last four bytes are the signature's length, big-endian.
 const SIGNATURE_INFO: usize = 12;
 
-/// What a module says about others.
+/// The metadata about a module's relations to others.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Info {
-    /// `depends=`: it cannot be loaded without them.
+    /// `depends=`: modules without which it cannot be loaded.
     pub(super) depends: Vec<String>,
-    /// `alias=`: other names that it is asked for by.
+    /// `alias=`: other names under which it is requested.
     pub(super) aliases: Vec<String>,
-    /// The first word of `vermagic=`: the kernel that it was built for.
+    /// The first word of `vermagic=`: the release of the kernel that it was built for.
     pub(super) release: String,
-    /// `softdep=pre:`: better loaded before it, where they exist.
+    /// `softdep=pre:`: modules to load before it, if they exist.
     pub(super) before: Vec<String>,
 }
 
@@ -48,7 +48,7 @@ impl Info {
     }
 }
 
-/// The modules after `pre:` in `pre: a b post: c`.
+/// Returns the modules after `pre:` in `pre: a b post: c`.
 fn softdep_before(text: &str) -> Vec<String> {
     let mut before = false;
     let mut names = Vec::new();
@@ -63,7 +63,7 @@ fn softdep_before(text: &str) -> Vec<String> {
     names
 }
 
-/// `kernel/net/nf-tables.ko.xz` is `nf_tables`.
+/// Returns `nf_tables` for `kernel/net/nf-tables.ko.xz`.
 pub(crate) fn module_name(path: &str) -> Option<String> {
     let file = path.trim().rsplit('/').next()?;
     let mut suffixes = [".ko", ".ko.xz", ".ko.zst", ".ko.gz"].iter();
@@ -71,12 +71,12 @@ pub(crate) fn module_name(path: &str) -> Option<String> {
     Some(spelled(stem))
 }
 
-/// Files may have dashes; the kernel has underscores.
+/// The kernel's spelling: file names may have dashes where the kernel has underscores.
 fn spelled(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// The module without what `scripts/sign-file` appended.
+/// The module without the signature that `scripts/sign-file` appended.
 pub(super) fn without_signature(module: &[u8]) -> &[u8] {
     let cut = || {
         let body = module.strip_suffix(SIGNATURE_END)?;
@@ -87,12 +87,12 @@ pub(super) fn without_signature(module: &[u8]) -> &[u8] {
     cut().unwrap_or(module)
 }
 
-/// The module with the name of a section taken away, so that the kernel does not find it.
+/// Clears the name of a section in a module, so that the kernel does not find the section.
 pub(crate) fn hide_section(module: &mut [u8], name: &str) {
     let Some((header, _)) = section(module, name) else {
         return;
     };
-    // sh_name, the first field: offset 0 of every string table is the empty name.
+    // sh_name is the first field; offset 0 of a string table is the empty name.
     if let Some(field) = module.get_mut(header..header + 4) {
         field.fill(0);
     }
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(softdep_before("x"), Vec::<String>::new());
     }
 
-    /// `struct module_signature`: five bytes, three of padding, the length.
+    /// `struct module_signature`: five bytes, three bytes of padding, the length.
     #[test]
     fn signatures() {
         let module = b"the module".to_vec();
@@ -137,7 +137,7 @@ mod tests {
             signed
         };
         assert_eq!(without_signature(&signed(300)), module);
-        // A length that cannot be: left as it is.
+        // An impossible length: the module is left unchanged.
         assert_eq!(without_signature(&signed(4000)), signed(4000));
     }
 }

@@ -1,7 +1,7 @@
-//! Modules: which ones, in which order, and in which form they go into the guest.
+//! The modules of a guest: their selection, load order and form.
 //!
-//! No package carries `modules.dep`. Each module names what it needs itself, in its section `.modinfo`
-//! (include/linux/module.h, MODULE_INFO); walking that gives the order that depmod and modprobe would.
+//! Packages do not contain `modules.dep`. Each module lists its own dependencies in its section `.modinfo`
+//! (include/linux/module.h, MODULE_INFO); following these gives the same order as depmod and modprobe.
 mod info;
 
 pub(crate) use info::{hide_section, module_name};
@@ -17,11 +17,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// What is in a directory: modules, packed or not, by name, and what belongs to them.
+/// The relevant content of a directory: modules by name, compressed or not, and the files that belong to them.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     files: BTreeMap<String, PathBuf>,
-    /// The modules that are part of the kernel: `modules.builtin`.
+    /// The modules that are built into the kernel: `modules.builtin`.
     pub(crate) builtin: BTreeSet<String>,
     /// `vmlinuz` or `vmlinuz-RELEASE`.
     pub(crate) image: Option<PathBuf>,
@@ -29,7 +29,7 @@ pub(crate) struct Found {
     pub(crate) config: Option<PathBuf>,
 }
 
-/// A module as it goes into the guest.
+/// A module in the form in which it goes into the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Loadable {
     pub(crate) name: String,
@@ -37,17 +37,17 @@ pub(crate) struct Loadable {
     pub(crate) depends: Vec<String>,
 }
 
-/// What becomes of the signature at the end of a module.
+/// What happens to the signature at the end of a module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Signature {
-    /// Cut off. Checking one takes 20 ms under emulation; without it the kernel is tainted (E).
+    /// Removed. Checking one takes 20 ms under emulation; a missing one only taints the kernel (E).
     Cut,
     /// Kept, for a kernel with module.sig_enforce or in lockdown.
     Keep,
 }
 
-/// The way through what modules need.
+/// The state of a dependency traversal.
 struct Walk<'a> {
     found: &'a Found,
     release: &'a str,
@@ -57,7 +57,7 @@ struct Walk<'a> {
 }
 
 impl Found {
-    /// All of a directory such as `/lib/modules/RELEASE`, and what tells this state of it from another.
+    /// Reads a directory such as `/lib/modules/RELEASE`; also returns a text that identifies its present content.
     pub(crate) fn directory(root: &Path) -> Result<(Self, String)> {
         let mut found = Self::default();
         let mut state = String::new();
@@ -65,7 +65,7 @@ impl Found {
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(&folder).at(&folder)? {
                 let entry = entry.at(&folder)?;
-                // The links `build` and `source` lead to the kernel's sources.
+                // Symbolic links are not followed: `build` and `source` lead to the kernel's sources.
                 let kind = entry.file_type().at(&folder)?;
                 if kind.is_dir() {
                     folders.push(entry.path());
@@ -78,7 +78,7 @@ impl Found {
         Ok((found, sha256(state.as_bytes())))
     }
 
-    /// Remembers a file; false: it is of no use.
+    /// Records a file; false: the file is not relevant.
     pub(crate) fn take(&mut self, path: &Path) -> io::Result<bool> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let is = |what: &str| name.split('-').next() == Some(what);
@@ -98,18 +98,18 @@ impl Found {
         Ok(true)
     }
 
-    /// No module at all?
+    /// Whether there is no module.
     pub(crate) fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// Is it there to be loaded?
+    /// Whether there is a loadable module of that name.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.files.contains_key(name)
     }
 
-    /// The modules of the kernel `release` that the patterns name, as far as there are such, and all that they need, in load
-    /// order: each module after those that it needs. Names come and go between releases.
+    /// The modules of the kernel `release` that match the patterns, and their dependencies, in load order. A pattern without
+    /// a match is no error: module names appear and disappear between releases.
     pub(crate) fn closure(
         &self,
         wanted: &[String],
@@ -131,10 +131,10 @@ impl Found {
         Ok(walk.closure)
     }
 
-    /// The module that a softdep names: by its name, or by an alias. libcrc32c asks for "crc32c" so.
+    /// The modules for the name in a softdep, which may be an alias: libcrc32c requests "crc32c".
     ///
-    /// A provider of an alias is looked for among those whose names start with it, `crc32c_generic`: reading
-    /// thousands of modules would take seconds. One that is for certain processors may refuse to be loaded.
+    /// Providers of an alias are searched only among modules whose names start with it, such as `crc32c_generic`: reading
+    /// thousands of modules would take seconds. Providers for certain processors are excluded: they may refuse to load.
     fn named_or_alias(&self, name: &str) -> Vec<String> {
         if self.has(name) || self.builtin.contains(name) {
             return vec![name.to_owned()];

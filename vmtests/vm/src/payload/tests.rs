@@ -1,4 +1,4 @@
-//! What a payload holds, and what tells it from another.
+//! Tests of a payload's content and of its fingerprint.
 use super::*;
 
 #[test]
@@ -19,7 +19,7 @@ fn a_program_brings_its_libraries_and_what_libc_reads() {
 
 #[test]
 fn what_is_cut_off_takes_no_room() {
-    // This program, with its lines for debuggers.
+    // This test program has debug information.
     let program = std::env::current_exe().unwrap();
     let size = |mut payload: Payload| {
         payload.file(&program, Path::new("/x")).unwrap();

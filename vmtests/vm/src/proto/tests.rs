@@ -1,11 +1,11 @@
-//! The frames on the wire.
+//! Tests of the encoding of frames.
 use super::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-/// Gives what it has in pieces of these sizes, as a port does.
+/// A reader that returns its content in pieces of these sizes, as a port does.
 struct Cut<'a, S>(&'a [u8], S);
 
 impl<'a, S: Iterator<Item = &'a usize>> Read for Cut<'_, S> {

@@ -1,14 +1,14 @@
-//! Who executes the guest's instructions: the processor (KVM) or QEMU (TCG).
+//! The accelerator: KVM (the processor executes the guest) or TCG (QEMU emulates it).
 //!
-//! That `/dev/kvm` opens says little: on some machines every Linux guest under it hangs at full load. So KVM is used
-//! only after a real kernel has booted under it, and the verdict is kept until this machine boots again.
+//! An accessible `/dev/kvm` does not suffice: on some machines every Linux guest hangs under KVM, at full load. So KVM is
+//! used only after a kernel has booted under it; the result is kept until the host boots again.
 use crate::{Cache, Error, Result, replace};
 use std::fs::{self, File};
 use std::time::Duration;
 
-/// How long a kernel under KVM may take until its agent answers. It needs less than one second.
+/// The deadline of the trial under KVM until the agent answers. A working KVM needs less than one second.
 pub(crate) const TRIAL: Duration = Duration::from_secs(10);
-/// The variable that decides.
+/// The variable that overrides the choice.
 const VARIABLE: &str = "VMTESTS_ACCEL";
 const KVM: &str = "/dev/kvm";
 
@@ -22,7 +22,7 @@ pub enum Accel {
 }
 
 impl Accel {
-    /// Its name in QEMU's command line.
+    /// The name on QEMU's command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tcg => "tcg",
@@ -31,8 +31,8 @@ impl Accel {
     }
 }
 
-/// Which one to take: the one that `VMTESTS_ACCEL` names; TCG without a `/dev/kvm` that opens; the verdict of an earlier
-/// trial; else KVM when `trial` succeeds.
+/// Chooses the accelerator: the one named by `VMTESTS_ACCEL`; TCG if `/dev/kvm` cannot be opened; the result of an earlier
+/// trial; else KVM if `trial` succeeds.
 pub(crate) fn choose(cache: &Cache, trial: impl FnOnce() -> Result<()>) -> Result<Accel> {
     match &*std::env::var(VARIABLE).unwrap_or_default() {
         "tcg" => return Ok(Accel::Tcg),
@@ -55,7 +55,7 @@ fn verdict(cache: &Cache, trial: impl FnOnce() -> Result<()>) -> Result<Accel> {
         return Ok(accel);
     }
     let _lock = cache.lock("kvm")?;
-    // Another run may have tried meanwhile.
+    // Another run may have made the trial while this one waited for the lock.
     if let Some(accel) = read(&file) {
         return Ok(accel);
     }
@@ -80,7 +80,7 @@ fn read(file: &std::path::Path) -> Option<Accel> {
     }
 }
 
-/// Which boot of this machine this is.
+/// An identifier of the host's current boot.
 pub(crate) fn boot_id() -> String {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id");
     id.unwrap_or_default().trim().to_owned()

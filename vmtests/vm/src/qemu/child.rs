@@ -8,22 +8,22 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::{OnceLock, mpsc};
 
-/// `argv[1]` of this program when it is to become QEMU: see [`crate::process::become_another_if_asked`]. So QEMU dies with
-/// us, however we die.
+/// `argv[1]` of this program if it is to execute QEMU: see [`crate::process::become_another_if_asked`]. QEMU then dies with
+/// this process, whatever ends it.
 pub(crate) const LAUNCH: &str = "launch-qemu";
 
-/// A QEMU process with its two sockets; killed when the value is dropped.
+/// A QEMU process with its two sockets; it is killed on drop.
 #[derive(Debug)]
 pub(crate) struct Qemu {
     child: Child,
-    /// The guest's port.
+    /// The socket of the guest's port.
     pub(crate) ctl: UnixStream,
-    /// QEMU's own monitor.
+    /// The socket of QEMU's monitor.
     pub(crate) qmp: UnixStream,
 }
 
 impl Qemu {
-    /// Starts `qemu` through `program`, which is this crate's binary. What QEMU complains of goes to `stderr`.
+    /// Starts `qemu` through `program`, which is this crate's binary. QEMU's messages go to `stderr`.
     pub(crate) fn start(
         program: &Path,
         qemu: &Path,
@@ -53,7 +53,7 @@ impl Qemu {
         self.child.id()
     }
 
-    /// Ends it at once and waits until it is gone.
+    /// Kills the process and waits until it has ended.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -68,8 +68,8 @@ impl Drop for Qemu {
 
 type Order = (Command, mpsc::Sender<std::io::Result<Child>>);
 
-/// Starts a process on a thread that never ends: PR_SET_PDEATHSIG means the end of the *thread* that started it, and
-/// a machine may outlive the thread that wanted it.
+/// Starts a process from a thread that never ends: PR_SET_PDEATHSIG takes effect when the starting *thread* ends, and a
+/// machine may outlive the thread that requested it.
 fn spawn(command: Command) -> std::io::Result<Child> {
     static SPAWNER: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {
@@ -77,7 +77,7 @@ fn spawn(command: Command) -> std::io::Result<Child> {
         std::thread::spawn(move || {
             for (mut command, answer) in orders {
                 let _ = answer.send(command.spawn());
-                // The ends of the sockets that are QEMU's must not stay open here.
+                // QEMU's ends of the sockets must not stay open in this process.
                 drop(command);
             }
         });

@@ -4,20 +4,21 @@ use crate::Arch;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// What the kernel is told.
+/// The kernel parameters.
 ///
-/// `panic=-1` with `-no-reboot` ends QEMU at a panic, and `oops=panic` makes one of an oops: the console then has it
-/// all. `no_timer_check`: when the host stalls for some milliseconds at the wrong moment, the kernel would find that
-/// its timer does not tick, and panic ("IO-APIC + timer doesn't work!"). A host that is busy for longer looks like a
-/// lockup after 21 s; a real one outlives any deadline. `norandmaps`: QEMU before 8.0 finds what it has translated by
-/// virtual address, so with random ones it translates each program and library anew whenever one starts, which is most
-/// of what such a start costs. The rest saves a third of the boot under emulation: self-tests of ciphers, certificates
-/// for signatures that are cut off, and the jitter generator, which measures for a while.
+/// `panic=-1` with `-no-reboot` ends QEMU at a panic, and `oops=panic` turns an oops into a panic, so that the console
+/// has the complete message. `no_timer_check`: if the host stalls for some milliseconds at a critical moment, the kernel
+/// would decide that its timer does not tick and panic ("IO-APIC + timer doesn't work!").
+/// `rcupdate.rcu_cpu_stall_timeout`: after the default of 21 s, a busy host looks like a stall; a real lockup exceeds any
+/// deadline of a test. `norandmaps`: QEMU before 8.0 looks up translated code by virtual address, so with address space
+/// randomization it would translate each program and library again at every start, which is most of the cost of a start.
+/// The other parameters save a third of the boot time under emulation: they skip the self-tests of ciphers, the loading of
+/// certificates for module signatures (which are removed), and the measurements of the jitter entropy generator.
 const PARAMETERS: &str = "panic=-1 oops=panic quiet no_timer_check norandmaps \
      rcupdate.rcu_cpu_stall_timeout=120 cryptomgr.notests=1 \
      initcall_blacklist=load_system_certificate_list,load_revocation_certificate_list,jent_mod_init";
 
-/// What is the same for a machine that boots and for its copy that goes on from the saved state.
+/// The hardware, which is the same for the machine that is saved and for those restored from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Hardware {
     pub(crate) arch: Arch,
@@ -26,19 +27,19 @@ pub(crate) struct Hardware {
     pub(crate) cpus: u32,
 }
 
-/// Where a machine's memory is.
+/// The backing of a machine's memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Memory<'a> {
-    /// Nowhere else: such a machine cannot be saved.
+    /// Anonymous memory: such a machine cannot be saved.
     Own,
-    /// In a file without content, which the machine writes.
+    /// A shared file, empty at first, which receives what the machine writes.
     Saved(&'a Path),
-    /// As a file has it; what the machine changes stays its own (`MAP_PRIVATE`). Nothing is read before it is used, so
-    /// the size of the memory does not matter to the time it takes.
+    /// A private mapping of a file (`MAP_PRIVATE`): changes do not reach the file. Pages are read on first use, so the start
+    /// does not depend on the size of the memory.
     CopyOf(&'a Path),
 }
 
-/// What QEMU boots.
+/// The files that QEMU boots.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Boot<'a> {
     pub(crate) image: &'a Path,
@@ -46,7 +47,7 @@ pub(crate) struct Boot<'a> {
     pub(crate) parameters: &'a [String],
 }
 
-/// Everything that a saved state must agree with.
+/// The arguments that must be equal for a saved state and the machines restored from it.
 pub(crate) fn fixed(hardware: &Hardware) -> Vec<OsString> {
     let (accel, cpu) = (hardware.accel.name(), hardware.arch.cpu(hardware.accel));
     let cpus = hardware.cpus.to_string();
@@ -55,7 +56,7 @@ pub(crate) fn fixed(hardware: &Hardware) -> Vec<OsString> {
     let line = [
         "-accel", accel, "-cpu", cpu, "-m", &memory, "-smp", &cpus,
         "-display", "none", "-nodefaults", "-no-user-config", "-no-reboot",
-        // Both are sockets that we made: no path, no race, and their end is the end of QEMU.
+        // Both are sockets that we created: there is no path and no race, and closing them ends QEMU.
         "-chardev", "socket,id=qmp,fd=1", "-mon", "chardev=qmp,mode=control",
         "-chardev", "socket,id=ctl,fd=0", "-device", "virtio-serial-pci",
         "-device", "virtserialport,chardev=ctl,name=ctl",
@@ -64,7 +65,7 @@ pub(crate) fn fixed(hardware: &Hardware) -> Vec<OsString> {
     line.map(OsString::from).to_vec()
 }
 
-/// The whole line. Without `boot` the machine waits for a saved state.
+/// The complete command line. Without `boot` the machine waits for a saved state.
 pub(crate) fn line(
     hardware: &Hardware,
     memory: Memory<'_>,
@@ -103,7 +104,7 @@ pub(crate) fn parameters(arch: Arch, more: &[String]) -> String {
     [&[all], more].concat().join(" ")
 }
 
-/// An option that ends with a path. QEMU separates options by commas and reads two of them as one.
+/// An option that ends with a path. QEMU separates options by commas; a doubled comma stands for one.
 fn option(front: &str, path: &Path) -> OsString {
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
     let mut bytes = front.as_bytes().to_vec();

@@ -1,4 +1,4 @@
-//! Which QEMU.
+//! Finds the QEMU program.
 use crate::cache::variable;
 use crate::{Arch, Cache, Error, Result};
 use std::path::{Path, PathBuf};
@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 const REMEDY: &str = "Run `ci/fetch-qemu`, or `ci/fetch-qemu arm64`, which puts one under target/qemu without installing it; or \
      install the package qemu-system-x86 or qemu-system-arm; or name one with VMTESTS_QEMU=FILE";
 
-/// The program to start: the one asked for, else of `VMTESTS_QEMU`, else `qemu/` beside the cache (where ci/fetch-qemu
-/// puts it) or in the target directory of the workspace, else of `PATH`.
+/// The QEMU program: the given one, else that of `VMTESTS_QEMU`, else in `qemu/` beside the cache (where ci/fetch-qemu
+/// installs it) or in the target directory of the workspace, else in `PATH`.
 pub fn find(asked: Option<&Path>, cache: &Cache, arch: Arch) -> Result<PathBuf> {
     let asked = asked.map(Path::to_owned);
     if let Some(path) = asked.or_else(|| variable("VMTESTS_QEMU")) {

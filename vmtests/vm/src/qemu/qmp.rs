@@ -1,4 +1,4 @@
-//! QMP, QEMU's monitor in JSON: as much as saving and restoring needs.
+//! QMP, QEMU's JSON monitor: the commands for saving and restoring.
 use crate::{Error, Result};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use serde_json::{Value, json};
@@ -8,19 +8,19 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// The name under which QEMU keeps the descriptor that a state goes through.
+/// The name of the file descriptor in QEMU that carries a state.
 const STATE_FD: &str = "state";
 
-/// A monitor that has been greeted.
+/// A monitor connection after the greeting.
 #[derive(Debug)]
 pub(crate) struct Qmp {
     reader: BufReader<UnixStream>,
-    /// QEMU's version, with the distribution's.
+    /// QEMU's version, including the distribution's.
     pub(crate) version: String,
 }
 
 impl Qmp {
-    /// Reads the greeting. Every later wait is bounded by `deadline`, too.
+    /// Reads the greeting. `deadline` also bounds every later wait.
     pub(crate) fn greet(stream: &UnixStream, deadline: Duration) -> Result<Self> {
         let failed = |e| failed("greeting", e);
         let stream = stream.try_clone().map_err(failed)?;
@@ -37,8 +37,8 @@ impl Qmp {
         Ok(qmp)
     }
 
-    /// Saves the state of the devices, and of the processor; the memory is in its own file and stays there. The guest
-    /// stands still afterwards.
+    /// Saves the state of devices and processors; the memory is in its own file and is not part of it. The guest is stopped
+    /// afterwards.
     pub(crate) fn save(&mut self, deadline: Duration) -> Result<Vec<u8>> {
         let failed_io = |e: std::io::Error| failed("migrate", e);
         let (mut ours, mut state) = (self.prepare()?, Vec::new());
@@ -50,7 +50,7 @@ impl Qmp {
             let answer = self.command("query-migrate", json!({}), None)?;
             match answer.get("status").and_then(Value::as_str) {
                 Some("completed") => return Ok(state),
-                // The last bytes come a moment before QEMU says so.
+                // The last bytes arrive shortly before QEMU reports completion.
                 Some("active" | "device" | "setup") if start.elapsed() < deadline => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
@@ -59,18 +59,18 @@ impl Qmp {
         }
     }
 
-    /// Goes on from a saved state.
-    /// QEMU reads the state afterwards and ends when it does not like it.
+    /// Restores a saved state.
+    /// QEMU reads the state afterwards, and exits if it cannot use it.
     pub(crate) fn restore(&mut self, state: Vec<u8>) -> Result<()> {
         let mut ours = self.prepare()?;
         let uri = json!({"uri": format!("fd:{STATE_FD}")});
         self.command("migrate-incoming", uri, None)?;
-        // A QEMU that ends early is seen at its port.
+        // An early exit of QEMU shows as a closed port.
         std::thread::spawn(move || ours.write_all(&state));
         Ok(())
     }
 
-    /// A socket whose other end QEMU has. Shared memory is left alone.
+    /// Passes one end of a new socket pair to QEMU and returns the other. Shared memory is excluded from the migration.
     fn prepare(&mut self) -> Result<UnixStream> {
         let capability =
             json!({"capabilities": [{"capability": "x-ignore-shared", "state": true}]});
@@ -97,7 +97,7 @@ impl Qmp {
                 let said = error.get("desc").and_then(Value::as_str);
                 return Err(failed(name, said.unwrap_or("an error without text")));
             }
-            // An event.
+            // Events are skipped.
         }
     }
 
@@ -122,7 +122,7 @@ mod tests {
 
     const SOON: Duration = Duration::from_millis(200);
 
-    /// A monitor that has said these lines already, whatever it will be asked; its own end is the second.
+    /// A fake monitor that has sent these lines in advance, whatever the commands will be; returns both ends.
     fn monitor(lines: &[&str]) -> (UnixStream, UnixStream) {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         for line in lines {

@@ -1,15 +1,15 @@
-//! Kernels of arm64: an `Image`, as it is or in a program of EFI that unpacks it.
+//! Kernels of arm64: an `Image`, plain or in an EFI zboot program that unpacks it.
 use super::{VMLINUZ, u32_at};
 use crate::compress;
 use crate::{Error, Result};
 
-/// Documentation/arch/arm64/booting.rst: `magic`, and its place in the header.
+/// Documentation/arch/arm64/booting.rst: the offset and value of `magic` in the header.
 const MAGIC: (usize, &[u8]) = (56, b"ARM\x64");
-/// drivers/firmware/efi/libstub/zboot-header.S: the program of EFI ("MZ"), and that it holds a kernel ("zimg" at 4). Then
-/// come the place and the size of the payload, each in four bytes, at 8 and 12.
+/// drivers/firmware/efi/libstub/zboot-header.S: "MZ" marks an EFI program, and "zimg" at offset 4 a kernel in it. The
+/// offset and the size of the payload follow at 8 and 12, four bytes each.
 const ZBOOT: (&[u8], usize, &[u8]) = (b"MZ", 4, b"zimg");
 
-/// The bytes for `-kernel`; `None` if it is no kernel of arm64.
+/// The bytes of the file for `-kernel`; `None` if the file is not a kernel of arm64.
 pub(super) fn image(name: &str, file: &[u8]) -> Result<Option<Vec<u8>>> {
     if is_image(file) {
         return Ok(Some(file.to_owned()));

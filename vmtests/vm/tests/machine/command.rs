@@ -1,11 +1,11 @@
-//! `weir-vm run` and `boot`, as Cargo and a person call them.
+//! `weir-vm run` and `boot`, called as by Cargo and by a user.
 use super::*;
 use nix::sys::signal::{Signal, kill};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// `weir-vm run --kernel X -- WORDS`; None without a kernel.
+/// `weir-vm run --kernel X -- WORDS`; `None` without a kernel.
 fn run_command(words: &[&str]) -> Option<Output> {
     let kernel = kernel()?;
     options();
@@ -21,7 +21,7 @@ fn run_command(words: &[&str]) -> Option<Output> {
 
 #[test]
 fn a_list_is_made_on_the_host() {
-    // No such kernel: it is not even looked for.
+    // The kernel does not exist: --list must not look it up.
     let words = [
         "run",
         "--kernel",
@@ -94,7 +94,7 @@ fn sleeper() -> Child {
         .unwrap()
 }
 
-/// The QEMU that a process started, among others that list libraries.
+/// The QEMU that a process started; the process also has children that list libraries.
 fn qemu_of(child: &Child) -> Option<u32> {
     let tasks = fs::read_dir(format!("/proc/{}/task", child.id())).ok()?;
     let is_qemu = |pid: &u32| {
@@ -110,7 +110,7 @@ fn qemu_of(child: &Child) -> Option<u32> {
     })
 }
 
-/// Waits for something with a deadline.
+/// Polls a condition with a deadline.
 fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -138,12 +138,12 @@ fn no_qemu_outlives_its_parent_however_that_ends() {
         let pid = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
         kill(pid, signal).unwrap();
         child.wait().unwrap();
-        // A zombie of another parent is gone as well.
+        // A zombie whose parent has not reaped it has ended as well.
         eventually("QEMU ends", || {
             let stat = fs::read_to_string(&status).unwrap_or_default();
             (stat.is_empty() || stat.contains(") Z ")).then_some(())
         });
-        // Nobody can clean up after SIGKILL; the next run does.
+        // After SIGKILL nothing can clean up; the next run does.
         let prefix = format!("{pid}-");
         let mut scratches = fs::read_dir(cache().scratches()).unwrap().flatten();
         let left = scratches.any(|e| e.file_name().to_str().unwrap().starts_with(&prefix));

@@ -1,4 +1,4 @@
-//! Guests that die, hang, complain, or never start.
+//! Guests that die, hang, report trouble, or never start.
 use super::*;
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ fn a_warning_is_trouble_though_the_program_is_happy() {
     let outcome = m.run(&script, &mut |_, _| {}).unwrap();
     assert_eq!(outcome.exit.ending, Ending::Status(0));
     assert_eq!(outcome.trouble.unwrap().kind, "warning");
-    // It belongs to that program, not to the next.
+    // The trouble belongs to that program, not to the next one.
     assert_eq!(run(&mut m, &sh("exit 0")).0, Ending::Status(0));
 }
 
@@ -76,6 +76,6 @@ fn a_file_that_is_no_kernel_is_an_error() {
     let private = Private::new("nokernel");
     let e = Machine::start(&private.0, &kernel, &payload(), &options()).unwrap_err();
     assert!(e.reason.contains("QEMU says"), "{e}");
-    // No half state, no scratch.
+    // Neither a partial state nor a scratch directory is left.
     assert!(!fs::read_dir(private.0.scratches()).unwrap().any(|_| true));
 }

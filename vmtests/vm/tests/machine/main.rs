@@ -1,7 +1,7 @@
-//! Real guests: what comes back from them, and that nothing of them stays.
+//! Tests with real guests: their results, and that nothing of them is left behind.
 //!
-//! They need QEMU (ci/fetch-qemu) and a kernel (`weir-vm fetch`). Without, each test says so and passes, unless
-//! `VMTESTS_REQUIRE` names a kernel.
+//! They need QEMU (ci/fetch-qemu) and a kernel (`weir-vm fetch`). Without these, each test prints the reason and passes,
+//! unless `VMTESTS_REQUIRE` names a kernel.
 // Helpers are tests, too: clippy.toml allows them the same.
 #![cfg(test)]
 
@@ -19,14 +19,14 @@ use weir_vm::{Accel, Cache, Kernel, Kernels, Machine, Options, Payload, Result, 
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_weir-vm");
 
-/// A kernel with virtio as modules: more has to work than for one with it built in.
+/// Kernels to use, in order of preference: those with virtio as modules come first, since they need more to work.
 const KERNELS: [&str; 5] = ["6.1", "5.10", "6.12", "6.18", "newest"];
 
 fn cache() -> Cache {
     Cache::open(None).unwrap()
 }
 
-/// A kernel that is ready; None, and the reason on standard output, when there is none.
+/// A kernel that is ready to boot; without one, `None`, and the reason on standard output.
 fn kernel() -> Option<Kernel> {
     let kernels = Kernels::open(&cache(), None).unwrap();
     let found = KERNELS
@@ -57,7 +57,7 @@ fn kernel() -> Option<Kernel> {
     }
 }
 
-/// Programs of this machine that the tests run in guests.
+/// Programs of the host that the tests run in guests.
 fn payload() -> Payload {
     let mut payload = Payload::new();
     for program in [
@@ -77,7 +77,7 @@ fn options() -> Options {
     static ACCEL: OnceLock<Accel> = OnceLock::new();
     let mut options = Options::new().unwrap();
     options.program = PROGRAM.into();
-    // One trial of KVM for all caches of these tests.
+    // One trial of KVM suffices for all caches of these tests.
     let accel = ACCEL.get_or_init(|| {
         let machine = Machine::start(&cache(), &kernel().unwrap(), &payload(), &options).unwrap();
         machine.accel
@@ -116,7 +116,7 @@ fn run(machine: &mut Machine, run: &Run) -> (Ending, String, String) {
     (outcome.exit.ending, text(out), text(err))
 }
 
-/// A cache of its own below the real one, for what would disturb others. The kernel comes from the real one.
+/// A separate cache below the real one, for tests that would disturb others. The kernel is from the real one.
 struct Private(Cache);
 
 impl Private {
@@ -131,7 +131,7 @@ impl Private {
         Machine::start(&self.0, &kernel().unwrap(), &payload(), &options()).unwrap()
     }
 
-    /// The one saved state's file of that name.
+    /// The path of a file in the only saved state.
     fn state_file(&self, name: &str) -> PathBuf {
         let mut found = fs::read_dir(self.0.states())
             .unwrap()

@@ -1,4 +1,4 @@
-//! What a program in a guest gets, and what comes back.
+//! The environment of a program in a guest, and its results.
 use super::*;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -30,7 +30,7 @@ fn a_program_that_is_not_there_is_named() {
         e.input.contains("/bin/nonexistent") && e.reason.contains("No such file"),
         "{e}"
     );
-    // And the guest goes on.
+    // The guest remains usable.
     assert_eq!(run(&mut m, &sh("exit 0")).0, Ending::Status(0));
 }
 
@@ -38,13 +38,13 @@ fn a_program_that_is_not_there_is_named() {
 fn a_deadline_ends_the_program_and_all_that_it_started() {
     let Some(mut m) = start() else { return };
     let mut slow = sh("sleep 1000 & echo started; sleep 1000");
-    // Time enough for the program to begin, also in an emulated guest on a busy machine.
+    // Long enough for the program to begin, also in an emulated guest on a busy machine.
     slow.deadline_ms = 5000;
     let start = Instant::now();
     let (ending, out, _) = run(&mut m, &slow);
     assert_eq!((ending, out.as_str()), (Ending::TimedOut, "started\n"));
     assert!(start.elapsed() < Duration::from_secs(60));
-    // An orphan that holds the output open does not hold up the verdict, and does not stay.
+    // An orphan that keeps the output open does not delay the result, and is killed.
     let orphan = sh("sleep 1000 & exit 3");
     assert_eq!(run(&mut m, &orphan).0, Ending::Status(3));
     let (_, out, _) = run(&mut m, &sh("cat /proc/[0-9]*/comm"));
@@ -54,7 +54,7 @@ fn a_deadline_ends_the_program_and_all_that_it_started() {
 #[test]
 fn files_come_out() {
     let Some(mut m) = start() else { return };
-    // More than one piece.
+    // The file needs more than one piece.
     let script =
         "i=0; while [ $i -lt 30000 ]; do i=$((i + 1)); echo line $i; done >/file; cat /file";
     let (ending, out, _) = run(&mut m, &sh(script));
@@ -81,7 +81,7 @@ fn copies_have_the_time_of_now_and_random_numbers_of_their_own() {
     };
     let drawn = [draw(&mut one), draw(&mut two)];
     assert_ne!(drawn[0], drawn[1]);
-    // A copy does not see what another wrote.
+    // Restored machines do not see each other's writes.
     let cat = sh("cat /dev/null");
     run(&mut one, &sh("echo gone >/bin/cat"));
     assert_ne!(run(&mut one, &cat).0, Ending::Status(0));

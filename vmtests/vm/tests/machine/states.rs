@@ -1,4 +1,4 @@
-//! Saved states: damaged, and wanted by several at once.
+//! Saved states that are damaged, and concurrent requests for one state.
 use super::*;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,7 +12,7 @@ fn a_damaged_state_is_made_anew() {
     let private = Private::new("damaged");
     assert_eq!(private.start().origin, Origin::Saved);
     assert_eq!(private.start().origin, Origin::Restored);
-    // Cut off: seen at once.
+    // A truncated file is detected at once.
     File::options()
         .write(true)
         .open(private.state_file("memory"))
@@ -25,7 +25,7 @@ fn a_damaged_state_is_made_anew() {
         "{:?}",
         m.origin
     );
-    // Of the right size, and nonsense: the guest does not answer.
+    // A file of the right size with wrong content: the guest does not answer.
     let memory = File::options()
         .write(true)
         .open(private.state_file("memory"))

@@ -1,4 +1,4 @@
-//! A Debian archive with the kernel 6.1 in it.
+//! A Debian archive that contains the kernel 6.1.
 use crate::elf;
 use crate::server::{Answer, Server};
 use std::io::Write;
@@ -83,12 +83,12 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
     sum.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Where the package of a version is.
+/// The path of the package of a version.
 pub(crate) fn path(version: &str) -> String {
     format!("pool/linux-image-{}_{version}_amd64.deb", elf::RELEASE)
 }
 
-/// Puts a package into the archive as the only kernel of bookworm-security, and gives its lock.
+/// Puts a package into the archive as the only kernel of bookworm-security, and returns its lock.
 pub(crate) fn publish(server: &Server, version: &str, package: &[u8]) -> String {
     let path = path(version);
     let sum = sha256(package);

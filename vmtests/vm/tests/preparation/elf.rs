@@ -1,9 +1,9 @@
-//! Kernels and modules of a few hundred bytes: valid ELF, with what the preparation reads and nothing else.
+//! Kernels and modules of a few hundred bytes: valid ELF files with only what the preparation reads.
 
-/// `uname -r` of every kernel here.
+/// The release (`uname -r`) of every kernel here.
 pub(crate) const RELEASE: &str = "6.1.0-99-cloud-amd64";
 
-/// A module that needs others.
+/// A module with dependencies.
 pub(crate) fn module(depends: &str) -> Vec<u8> {
     module_of(RELEASE, depends, "")
 }
@@ -13,7 +13,7 @@ pub(crate) fn module_of(release: &str, depends: &str, more: &str) -> Vec<u8> {
     file(&[(".modinfo", info.as_bytes()), (".BTF", b"types")], None)
 }
 
-/// A kernel that QEMU could enter, as far as its notes say.
+/// A kernel whose PVH note QEMU would accept.
 pub(crate) fn vmlinux() -> Vec<u8> {
     let banner = format!("Linux version %s\0Linux version {RELEASE} (someone) #1\0");
     // Owner "Xen", XEN_ELFNOTE_PHYS32_ENTRY, eight bytes.
@@ -45,7 +45,7 @@ pub(crate) fn config() -> String {
     .collect()
 }
 
-/// Elf64_Ehdr, one Elf64_Phdr for the note, the contents, the Elf64_Shdr table.
+/// The file: Elf64_Ehdr, one Elf64_Phdr for the note, the contents, the Elf64_Shdr table.
 fn file(sections: &[(&str, &[u8])], note: Option<&[u8]>) -> Vec<u8> {
     let mut names = vec![0_u8];
     let mut body = Vec::new();

@@ -1,4 +1,4 @@
-//! What can go wrong: one clear message each, and nothing half-made in the cache.
+//! Failures: each gives a clear message and leaves nothing incomplete in the cache.
 use crate::archive::{Files, VERSION, kernel_files, package, path, publish};
 use crate::elf;
 use crate::program::{Program, Ran};
@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use std::fs;
 use std::process::Stdio;
 
-/// Fetches a kernel made of `files`, which must fail with these words and leave nothing but the package.
+/// Fetches a kernel made of `files`; the fetch must fail with this text and leave only the package.
 #[track_caller]
 fn refused(files: &Files, said: &[&str]) {
     let server = Server::start();
@@ -50,7 +50,7 @@ fn the_archive_has_no_such_suite() {
         .fetch(&url)
         .expect(3, &["6.1", "bookworm-security", "--archive URL"]);
     program.assert_nothing_left();
-    // This one may be missing.
+    // This kernel is not required.
     let optional = ["fetch", "5.10", "--no-signature", "--archive", &url];
     program
         .run(&optional)
@@ -186,7 +186,7 @@ fn a_full_disk() {
     }
     let server = Server::start();
     let mut files = kernel_files();
-    // Does not compress, so that the package does not fit.
+    // Incompressible content, so that the package does not fit on the disk.
     let noise: Vec<u8> = (0_u32..100_000)
         .flat_map(|i| {
             i.wrapping_mul(2_654_435_761)
@@ -199,7 +199,7 @@ fn a_full_disk() {
     let program = Program::new(&text);
     fs::create_dir_all(program.cache()).unwrap();
     let (cache, url) = (program.cache(), server.url());
-    // The mount namespace of this thread, and of what it starts: gone with it, whatever happens.
+    // The mounts are in a mount namespace of this thread and its children, so they disappear with it in any case.
     let worker = std::thread::spawn(move || {
         unshare(CloneFlags::CLONE_NEWNS).unwrap();
         let none = None::<&str>;
@@ -211,7 +211,7 @@ fn a_full_disk() {
         program.assert_nothing_left();
         program
     });
-    // Removed out here, where nothing is mounted in it.
+    // The directory is removed outside that namespace, where nothing is mounted in it.
     drop(worker.join().unwrap());
 }
 
@@ -243,7 +243,7 @@ fn what_a_killed_run_left_goes_with_the_next() {
     assert_eq!(program.names("tmp"), Vec::<String>::new());
 }
 
-/// A run that has half of a package.
+/// A run that is in the middle of the download of a package.
 fn stalled() -> (Program, Server, std::process::Child) {
     let server = Server::start();
     let bytes = package(&kernel_files());

@@ -1,4 +1,4 @@
-//! The good way, and what happens to a cache afterwards.
+//! Successful fetches, and the use of the cache afterwards.
 use crate::archive::{VERSION, kernel_files, lock, package, path, publish};
 use crate::program::Program;
 use crate::server::{Answer, Server};
@@ -29,7 +29,7 @@ fn a_locked_kernel_is_fetched_once_and_then_works_without_a_network() {
     assert_eq!(kernel.release, crate::elf::RELEASE);
     assert_eq!(kernel.package, VERSION);
     let names: Vec<_> = kernel.modules.iter().map(|m| m.name.as_str()).collect();
-    // In load order, with what is needed, and without what nobody wants.
+    // In load order, with dependencies, and without modules that are not wanted.
     assert_eq!(
         names,
         [
@@ -42,11 +42,11 @@ fn a_locked_kernel_is_fetched_once_and_then_works_without_a_network() {
     );
     assert!(kernel.modules.iter().all(|m| m.file.is_file()));
 
-    // Nobody listens on port 1.
+    // Nothing listens on port 1.
     program
         .fetch("http://127.0.0.1:1/debian")
         .expect(0, &["there already"]);
-    // Without the packages too; and without the prepared kernel, from the packages.
+    // The prepared kernel is missing: it is made again from the packages.
     fs::remove_dir_all(program.cache().join("kernel")).unwrap();
     program
         .fetch("http://127.0.0.1:1/debian")
@@ -111,7 +111,7 @@ fn a_cache_that_is_not_whole_is_noticed_and_mended() {
     program.fetch(&server.url()).expect(0, &["made ready"]);
     assert_eq!(kernels(&program).get("6.1").unwrap(), kernel);
 
-    // Both damaged: the package is fetched again.
+    // The kernel and the package are damaged: the package is downloaded again.
     fs::remove_file(&kernel.image).unwrap();
     let deb = program
         .cache()
@@ -201,7 +201,7 @@ fn clean_removes_what_it_says_and_nothing_of_others() {
     program.run(&["clean", "--states"]).expect(0, &["removed"]);
     assert!(!state.exists());
     assert!(matches!(kernels(&program).status()[1].state, State::Ready));
-    // Not in the lock that the program was built with.
+    // The build is not in the lock that was compiled into the program.
     program.run(&["clean", "--old"]).expect(0, &[]);
     assert_eq!(program.names("kernel"), Vec::<String>::new());
     let foreign = program.cache().join("notes.txt");

@@ -1,4 +1,4 @@
-//! Fetching and preparing kernels, against a small archive on this machine and kernels of a few bytes.
+//! Fetching and preparing kernels, with a small local archive and kernels of a few hundred bytes.
 #![forbid(unsafe_code)]
 // Helpers are tests, too: clippy.toml allows them the same.
 #![cfg(test)]

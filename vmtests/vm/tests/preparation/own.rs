@@ -1,4 +1,4 @@
-//! A person's own kernel, from files.
+//! A user's own kernel, from files.
 use crate::archive::xz;
 use crate::elf;
 use std::fs;
@@ -13,7 +13,7 @@ struct Files {
 }
 
 impl Files {
-    /// `vmlinuz-X` with `config-X` beside it, and a modules directory.
+    /// Makes `vmlinuz-X` with `config-X` beside it, and a modules directory.
     fn new(config: Option<&str>) -> Self {
         let files = Self {
             folder: tempfile::tempdir().unwrap(),
@@ -85,7 +85,7 @@ fn modules_in_every_packing() {
     }
     assert!(kernel.package.contains("vmlinuz-x"));
     assert!(kernel.notes.is_empty(), "{:?}", kernel.notes);
-    // A variant of it; and a rebuilt module is another kernel.
+    // A variant of the kernel; then a module is rebuilt, which gives another kernel.
     let variant = files.get(files.own(true), "mine-no-nftables").unwrap();
     assert_eq!(variant.left_out, ["nf_tables"]);
     files.write("modules/dummy.ko.gz", &gz(&elf::module("veth")));
@@ -147,7 +147,7 @@ fn what_is_built_in_cannot_be_left_out() {
         .unwrap_err()
         .to_string();
     assert!(e.contains("nf_tables is built into the kernel"), "{e}");
-    // Not what the variant is about, so it is said and no more.
+    // The variant is not about this module, so there is only a note.
     let kernel = files.get(files.own(true), "mine-no-ipset").unwrap();
     assert_eq!(kernel.notes, ["ip_set_hash_ip is built in and stays"]);
 }

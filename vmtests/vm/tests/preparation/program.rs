@@ -1,4 +1,4 @@
-//! The program, with a cache and a lock of its own.
+//! Runs the program with its own cache and lock.
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
@@ -7,14 +7,14 @@ pub(crate) struct Program {
     folder: TempDir,
 }
 
-/// What it said.
+/// The exit code and the output of the program.
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
     pub(crate) text: String,
 }
 
 impl Program {
-    /// With this text as kernels.lock.
+    /// Creates a directory with this text as kernels.lock.
     pub(crate) fn new(lock: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("kernels.lock"), lock).unwrap();
@@ -49,7 +49,7 @@ impl Program {
         Ran::of(self.command(arguments).output().unwrap())
     }
 
-    /// `fetch 6.1` without a look at signatures.
+    /// Runs `fetch 6.1` without verifying signatures.
     pub(crate) fn fetch(&self, url: &str) -> Ran {
         self.run(&["fetch", "6.1", "--no-signature", "--archive", url])
     }
@@ -70,7 +70,7 @@ impl Program {
             .collect()
     }
 
-    /// The names in a folder of the cache.
+    /// The names in a directory of the cache.
     pub(crate) fn names(&self, folder: &str) -> Vec<String> {
         let entries = std::fs::read_dir(self.cache().join(folder));
         let names = entries.into_iter().flatten().flatten();
@@ -79,7 +79,7 @@ impl Program {
             .collect()
     }
 
-    /// Fails unless nothing but empty folders is in the cache.
+    /// Fails unless the cache contains only empty directories.
     pub(crate) fn assert_nothing_left(&self) {
         assert_eq!(self.files(), Vec::<String>::new());
         assert_eq!(self.names("tmp"), Vec::<String>::new());
@@ -95,7 +95,7 @@ impl Ran {
         }
     }
 
-    /// Fails unless it ended with the code and said all of this.
+    /// Fails unless the program ended with this code and printed all of these texts.
     #[track_caller]
     pub(crate) fn expect(&self, code: i32, said: &[&str]) {
         assert_eq!(self.code, Some(code), "{}", self.text);

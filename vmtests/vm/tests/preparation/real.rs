@@ -1,15 +1,15 @@
-//! The kernels that are in the cache, as far as they are: what the variants make of them.
+//! The kernels that are in the cache, and the effect of the variants on them.
 use std::collections::BTreeSet;
 use weir_vm::{Cache, Kernel, Kernels, State};
 
-/// `depends` of each module, as kernel.json has it.
+/// The `depends` of each module, from kernel.json.
 fn depends(kernel: &Kernel) -> serde_json::Value {
     let file = kernel.image.with_file_name("kernel.json");
     let text = std::fs::read_to_string(file).unwrap();
     serde_json::from_str::<serde_json::Value>(&text).unwrap()["modules"].clone()
 }
 
-/// Each module comes after all that it needs, so nothing that was left out is needed.
+/// Fails unless each module comes after its dependencies, so that no omitted module is needed.
 fn assert_loadable(kernel: &Kernel) {
     let records = depends(kernel);
     let mut loaded = BTreeSet::new();

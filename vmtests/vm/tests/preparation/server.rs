@@ -1,4 +1,4 @@
-//! An HTTP server for a folder in memory, with the faults that a real one may have.
+//! An HTTP server for files in memory, with the faults of real servers.
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -6,13 +6,13 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-/// What happens to a request for a path.
+/// The answer to a request for a path.
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
     Content(Vec<u8>),
-    /// Announces all of it and sends so much.
+    /// Announces the whole content and sends only so many bytes.
     Cut(Vec<u8>, usize),
-    /// Sends half of it, tells the test, and waits until the client goes away.
+    /// Sends half of the content, notifies the test, and waits until the client disconnects.
     Stall(Vec<u8>),
     Status(u16),
 }
@@ -23,7 +23,7 @@ pub(crate) struct Server {
     port: u16,
     paths: Paths,
     asked: Arc<Mutex<Vec<String>>>,
-    /// Gets a word when a client is in the middle of [`Answer::Stall`].
+    /// Receives a message when a client has got half of an [`Answer::Stall`].
     pub(crate) stalled: Receiver<()>,
 }
 
@@ -35,7 +35,7 @@ impl Server {
         let asked = Arc::default();
         let (tell, stalled) = channel();
         let shared = (Arc::clone(&paths), Arc::clone(&asked));
-        // Ends with the process: a test binary has no use for the port afterwards.
+        // The thread ends with the process.
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (paths, asked) = (Arc::clone(&shared.0), Arc::clone(&shared.1));
@@ -55,7 +55,7 @@ impl Server {
         format!("http://127.0.0.1:{}/debian", self.port)
     }
 
-    /// `path` counts from the server's root, and has a plus where the client sends %2B.
+    /// `path` is relative to the server's root, and has a plus where the client sends %2B.
     pub(crate) fn set(&self, path: &str, answer: Answer) {
         self.paths.lock().unwrap().insert(path.to_owned(), answer);
     }
@@ -64,7 +64,7 @@ impl Server {
         self.paths.lock().unwrap().remove(path);
     }
 
-    /// The same archive as files.
+    /// Writes the same archive to a directory.
     pub(crate) fn copy_to(&self, folder: &Path) {
         for (path, answer) in self.paths.lock().unwrap().iter() {
             if let Answer::Content(bytes) = answer {
@@ -75,7 +75,7 @@ impl Server {
         }
     }
 
-    /// How often a path that contains the text was asked for.
+    /// The number of requests for paths that contain the text.
     pub(crate) fn count(&self, text: &str) -> usize {
         let asked = self.asked.lock().unwrap();
         asked.iter().filter(|path| path.contains(text)).count()
@@ -104,7 +104,7 @@ fn serve(mut stream: TcpStream, paths: &Paths, asked: &Mutex<Vec<String>>, tell:
     let head = |status: u16, length: usize| {
         format!("HTTP/1.1 {status} x\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n")
     };
-    // The client may go away at any time; that is what some tests are about.
+    // The client may disconnect at any time; some tests depend on that.
     let _ = match answer.unwrap_or(Answer::Status(404)) {
         Answer::Status(status) => stream.write_all(head(status, 0).as_bytes()),
         Answer::Content(bytes) => stream
@@ -118,7 +118,7 @@ fn serve(mut stream: TcpStream, paths: &Paths, asked: &Mutex<Vec<String>>, tell:
                 .write_all(head(200, bytes.len()).as_bytes())
                 .and_then(|()| stream.write_all(&bytes[..bytes.len() / 2]));
             let _ = tell.send(());
-            // Ends when the client closes the connection.
+            // Returns when the client closes the connection.
             let _ = reader.read_line(&mut line);
             sent
         }

@@ -1,4 +1,4 @@
-//! kernels.lock: written, checked against the archive, and what the archive's signature is worth.
+//! kernels.lock: how it is written and compared with the archive, and how the archive's signature is verified.
 use crate::archive::{VERSION, kernel_files, package, publish, xz};
 use crate::program::Program;
 use crate::server::{Answer, Server};
@@ -91,7 +91,7 @@ fn a_release_file_without_a_good_signature() {
     publish(&server, VERSION, &package(&kernel_files()));
     let program = Program::new("");
     let url = server.url();
-    // Without keys it says that it could not look.
+    // Without keys, it reports that the signature was not checked.
     let ran = program
         .command(&update(&url, &[]))
         .env("VMTESTS_KEYRING", "/nonexistent/keys.gpg")
