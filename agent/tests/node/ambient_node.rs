@@ -130,7 +130,7 @@ pub(crate) fn arrived<T>(connected: bool, accept: impl Fn() -> std::io::Result<T
     }
 }
 
-/// The node's policy rules with weir's protocol number, and its routes in the three tables.
+/// The number of the node's policy rules with weir's protocol number, and the number of its routes in the three tables.
 fn at_node(host: &Netns) -> (usize, usize) {
     let routing = Routing::open_in(host).unwrap();
     let rules = routing.rules().unwrap();
@@ -157,7 +157,7 @@ fn sysctl(netns: &Netns, key: &str) -> String {
 pub(crate) const NODE: [(&str, &str); 2] =
     [("WEIR_AMBIENT_ENGINE", "node"), ("AMBIENT_IPV6", "false")];
 
-/// A bpf file system of the test's own, where programs can be attached.
+/// A bpf file system for the test. Prints a skip if programs cannot be attached.
 pub(crate) fn programs_or_skip() -> Option<BpfFs> {
     if let Err(e) = weir_bpf::attached(1, weir_bpf::BPF_TCX_INGRESS) {
         println!("not compared with programs: {e}");
@@ -185,7 +185,7 @@ fn pods_are_captured_at_the_node_healed_switched_and_left() {
     let settings = [NODE[0], NODE[1], ("WEIR_AMBIENT_CONFIG_DIR", &dir)];
     let says = |text: &str| std::fs::read_to_string(&shared).is_ok_and(|all| all == text);
 
-    // No proxy is ready: nothing leaves.
+    // While no proxy is ready, no connection leaves.
     let agent = scene.start(&settings);
     agent.until("said", || {
         says(r#"{"ztunnelReady":false,"redirectMode":"iptables"}"#)
@@ -195,7 +195,7 @@ fn pods_are_captured_at_the_node_healed_switched_and_left() {
     assert_eq!(at_node(&scene.host).0, 5, "{}", agent.log());
     assert!(connect(&web).is_err());
 
-    // It is ready.
+    // A proxy becomes ready.
     let old_listener = Listener::of(&old);
     scene.server.put(ztunnel(&old, "old", true));
     agent.until("enrolled", || scene.annotation("web") == "enabled");
@@ -226,13 +226,13 @@ fn pods_are_captured_at_the_node_healed_switched_and_left() {
         agent.log().contains("services of IPVS at link kube-ipvs0")
     });
 
-    // The next proxy is ready, and the old one goes.
+    // The next proxy becomes ready, and the old one is deleted.
     let new_listener = Listener::of(&new);
     scene.server.put(ztunnel(&new, "new", true));
     agent.until("handed over", || new_listener.gets(&web));
     scene.server.remove(&ztunnel(&old, "old", true));
     assert!(new_listener.gets(&web) && !old_listener.gets(&web));
-    // That was done all the same, and the pod is not shown as good.
+    // The agent changed the proxy anyway, but reports that the pod is not fully captured.
     agent.until("failed", || why(&agent, "web").contains("kube-ipvs0"));
     let in_force = || {
         agent
@@ -245,7 +245,7 @@ fn pods_are_captured_at_the_node_healed_switched_and_left() {
     agent.until("in force", || in_force() > before);
     agent.until("enrolled", || why(&agent, "web") == "null");
 
-    // Nothing depends on the process; the next one captures in the pod, and then the node is as it was.
+    // Traffic stays captured without the agent. The next agent captures in the pod, and restores the node.
     drop(agent);
     assert!(new_listener.gets(&web));
     let agent = scene.start(&[("AMBIENT_IPV6", "false")]);
@@ -261,7 +261,7 @@ fn pods_are_captured_at_the_node_healed_switched_and_left() {
         !scene.probed().contains("istio-ambient-nat")
     });
 
-    // By programs at the node, and by rules there again.
+    // By programs at the node, then by rules at the node again.
     if let Some(mounted) = programs_or_skip() {
         drop(agent);
         let bpffs = mounted.path().display().to_string();
@@ -292,7 +292,7 @@ fn pods_are_captured_at_the_node_healed_switched_and_left() {
             names.filter(|name| name.contains("gress_")).count()
         };
         assert_eq!(links(), 3);
-        // ztunnel has no listener for what comes to pods: it is dropped, and that is reported.
+        // ztunnel has no listener for connections to pods: such packets are dropped, and the agent reports it.
         let to = SocketAddr::new(address(web.number, 10), 80);
         let comes = || TcpStream::connect_timeout(&to, PATIENCE);
         by.until("reported", || {
@@ -317,7 +317,7 @@ fn pods_are_captured_at_the_node_healed_switched_and_left() {
         });
         agent.until("captured", || new_listener.gets(&web));
 
-        // By programs in the pod, and at the node again: neither programs nor their routing stay in the pod.
+        // By programs in the pod, then at the node again: neither programs nor their routing stay in the pod.
         let in_pod = Routing::open_in(web.sandbox.netns()).unwrap();
         let routing_of_pod = || (in_pod.rules().unwrap(), in_pod.routes(100).unwrap());
         let before = routing_of_pod();
@@ -340,7 +340,7 @@ fn pods_are_captured_at_the_node_healed_switched_and_left() {
         agent.until("captured", || new_listener.gets(&web));
     }
 
-    // One that has no link to the node is refused, and others are left alone.
+    // The agent refuses a pod without a link to the node, and the other pods are not affected.
     let Some(alone) = Sandbox::of("alone") else {
         return;
     };
@@ -348,7 +348,7 @@ fn pods_are_captured_at_the_node_healed_switched_and_left() {
     agent.until("refused", || why(&agent, "alone").contains("is of kind"));
     assert!(new_listener.gets(&web));
 
-    // Another program deletes all rules, and what sysctls were before with them.
+    // Another program deletes all rules, and with them the recorded values of sysctls.
     nft(&scene.host, "flush ruleset");
     agent.until("healed", || {
         scene.probed().contains("istio-ambient-node") && new_listener.gets(&web)
@@ -358,14 +358,14 @@ fn pods_are_captured_at_the_node_healed_switched_and_left() {
     scene.server.put(labelled("none"));
     agent.until("left", || scene.annotation("web") == Value::Null);
     assert!(!new_listener.gets(&web));
-    // Without a DaemonSet the agent goes for good.
+    // After its DaemonSet is deleted, the agent removes everything when it ends.
     assert!(at_node(&scene.host).0 > 0);
     assert!(agent.terminate().success(), "{}", agent.log());
     assert_eq!(at_node(&scene.host), (0, 0), "{}", agent.log());
     assert_eq!(sysctl(&scene.host, "ipv4/conf/all/rp_filter"), "1");
 }
 
-/// The agent of an upgrade with ambient mode off is the last that knows whose it is, and so is `weir uninstall`.
+/// Later agents do not recognize these objects: an upgraded agent with ambient mode off must remove them, or `weir uninstall`.
 #[test]
 fn what_an_agent_in_ambient_mode_left_goes_when_that_is_off() {
     let scene = Scene::new();
@@ -386,7 +386,7 @@ fn what_an_agent_in_ambient_mode_left_goes_when_that_is_off() {
     let mut common = vec![("AMBIENT_IPV6", "false")];
     common.extend(bpffs.as_deref().map(|path| ("WEIR_BPFFS", path)));
     let with = |more: &[(&'static str, &'static str)]| [&common[..], more].concat();
-    // Nothing keeps it from being seen there: tables, sets, policy rules, routes, programs.
+    // These functions read every kind of object: tables, sets, policy rules, routes, programs.
     let is_clean = || {
         let probed = scene.probed();
         at_node(&scene.host) == (0, 0) && programs() == 0 && !probed.contains("istio")
@@ -412,7 +412,7 @@ fn what_an_agent_in_ambient_mode_left_goes_when_that_is_off() {
             before.until("there", || {
                 !is_clean() && scene.annotation("kept") != Value::Null
             });
-            // A pod behind a branch ENI that an agent knew.
+            // The policy rule for a pod behind a branch ENI that an agent added.
             let rule = "rule add to 10.9.0.7 lookup 101 priority 512 proto 119";
             ip(&scene.host, rule);
         };
@@ -448,7 +448,7 @@ fn what_an_agent_in_ambient_mode_left_goes_when_that_is_off() {
         leave();
         let (code, text) = uninstall(&[]);
         assert!(is_clean() && !has_eni(), "{way}: {text}");
-        // The program may stay.
+        // The program file may stay.
         assert_eq!(code, Some(0), "{way}: {text}");
     }
 }
@@ -468,7 +468,7 @@ fn ip(netns: &Netns, arguments: &str) {
     assert!(run.status.success(), "{arguments}: {run:?}");
 }
 
-/// As many programs of another writer are at the link of one pod as the kernel takes: the others are enrolled and follow the proxy.
+/// The link of one pod has as many foreign programs as the kernel allows: the other pods are enrolled and follow the proxy.
 #[test]
 fn a_link_that_takes_no_program_holds_back_its_own_pod_only() {
     let Some(mounted) = programs_or_skip() else {
@@ -519,7 +519,7 @@ fn a_link_that_takes_no_program_holds_back_its_own_pod_only() {
     agent.until("enrolled", || scene.annotation("full") == "enabled");
     assert!(new_listener.gets(&full), "{}", agent.log());
 
-    // One that comes before those of weir comes behind them again, without a round.
+    // If a foreign program is attached before those of weir, the agent moves its own to the front without a periodic comparison.
     let foreign = scene.host.run(|| attach(&0).unwrap()).unwrap();
     let other = foreign.info().unwrap().id;
     let list = || weir_bpf::attached(index, weir_bpf::BPF_TCX_INGRESS).unwrap();

@@ -1,4 +1,4 @@
-//! Pods that are not as others: behind a branch ENI, with users or several interfaces of their own.
+//! Pods with peculiarities: behind a branch ENI, in a user namespace of their own, or with several interfaces.
 
 use crate::ambient::{Scene, id, is_captured, running, states};
 use crate::attacks::Pretender;
@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use weir_testing::TempDir;
 
-/// The policy rules of the host that the agent made, which have its protocol number.
+/// The policy rules of the host with the agent's protocol number.
 fn eni_rules(scene: &Scene) -> Vec<String> {
     let rules = scene.ip("rule");
     let ours = rules.lines().filter(|rule| rule.contains("proto 119"));
@@ -27,7 +27,7 @@ impl Scene {
         String::from_utf8(run.stdout).unwrap()
     }
 
-    /// As the VPC plugin of AWS leaves a node with a pod of a security group.
+    /// Configures a pod with a security group as the VPC CNI plugin of AWS does.
     fn behind_eni(&self, address: &str) {
         self.ip("link add eni1 type veth peer name peer1");
         self.ip("link set eni1 up");
@@ -95,7 +95,7 @@ fn pods_behind_a_branch_eni_are_not_looked_for_where_that_is_off() {
     assert_eq!(eni_rules(&scene), Vec::<String>::new());
 }
 
-/// Rules of nf_tables let the kubelet's user through, and its name is free to use.
+/// The nf_tables rules accept packets of the kubelet's user, and any process may have the kubelet's name.
 #[test]
 fn a_process_of_a_pod_that_has_the_name_of_the_kubelet_is_not_the_kubelet() {
     let (Some(sandbox), Some(group)) = (Sandbox::of("named"), Group::of_pod("uid-impostor")) else {
@@ -120,7 +120,7 @@ fn a_process_of_a_pod_that_has_the_name_of_the_kubelet_is_not_the_kubelet() {
     );
 }
 
-/// It is there, whatever it is like now: its capture and the proxy stay.
+/// The pod still exists in an unknown state, so it stays captured and known to ztunnel.
 #[test]
 fn a_pod_that_cannot_be_read_any_more_stays_enrolled() {
     let Some(sandbox) = Sandbox::of("unreadable") else {
@@ -144,7 +144,7 @@ fn a_pod_that_cannot_be_read_any_more_stays_enrolled() {
         "{}",
         agent.log()
     );
-    // It is repaired as before.
+    // The agent still repairs its rules.
     sandbox.tool("nft", &["flush", "ruleset"]);
     agent.until("healed", || is_captured(&sandbox));
     assert_eq!(states(&agent, "enrolled"), 1);
@@ -187,7 +187,7 @@ fn a_pod_with_users_of_its_own_is_enrolled_and_healed() {
     assert_eq!(ztunnel.faults(), Vec::<String>::new());
 }
 
-/// As Multus gives them: the API server knows the first one only, and more may come while the pod runs.
+/// As Multus configures them: the API server has only the first address, and interfaces may be added while the pod runs.
 #[test]
 fn a_pod_with_several_interfaces_is_enrolled_by_the_addresses_that_the_api_server_knows() {
     let Some(sandbox) = Sandbox::of("several") else {
@@ -214,7 +214,7 @@ fn a_pod_with_several_interfaces_is_enrolled_by_the_addresses_that_the_api_serve
         probed.contains(&sandbox.address) && !probed.contains("192.168.77.1"),
         "{probed}"
     );
-    // One more interface is no drift: no round repairs anything.
+    // A further interface is no drift: the periodic comparison repairs nothing.
     add("net2", "192.168.78.1/24");
     let healed =
         |cause: &str| agent.metric(&format!("weir_ambient_healed_total{{cause=\"{cause}\"}}"));

@@ -1,4 +1,4 @@
-//! Ambient mode: a ztunnel that follows another one gets every pod whose namespace is sure, whatever is wrong with its rules.
+//! Ambient mode: a new ztunnel gets every pod whose namespace is certain, whatever state its rules are in.
 
 use crate::ambient::{ANNOTATION, Scene, hand_over, id, is_captured, running, states, why};
 use crate::repair::Sandbox;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use weir_testing::ztunnel::Ztunnel;
 
 impl Scene {
-    /// Another ztunnel takes the place of this one.
+    /// Starts another ztunnel, which replaces this one.
     fn rolled_over(&self, old: Ztunnel) -> Ztunnel {
         let new = self.ztunnel();
         new.snapshots(1);
@@ -17,7 +17,7 @@ impl Scene {
         new
     }
 
-    /// The next agent, after this one was killed.
+    /// Kills this agent and starts the next one.
     fn next(&self, mut agent: Agent) -> Agent {
         agent.signal(Signal::SIGKILL);
         agent.ended();
@@ -69,7 +69,7 @@ fn a_pod_whose_rules_cannot_be_in_force_gets_the_new_ztunnel() {
     let agent = scene.start(&[]);
     let ztunnel = scene.ztunnel();
     agent.until("enrolled", || states(&agent, "enrolled") == 1);
-    // As the sbr plugin numbers its tables.
+    // The sbr plugin uses tables from 100 on.
     let route = ["192.0.2.0/24", "dev", "lo", "table", "100"];
     sandbox.tool("ip", &[&["route", "add"], &route[..]].concat());
     agent.until("failed", || states(&agent, "failed") == 1);
@@ -108,7 +108,7 @@ fn a_pod_that_disables_ipv6_stays_captured_and_gets_the_new_ztunnel() {
     let ztunnel = scene.rolled_over(ztunnel);
     ztunnel.carries("uid-dual", Some(id(&sandbox)));
     lose_rules(&agent, &sandbox);
-    // A pod that was never captured is only taken by all of its addresses.
+    // A pod that was never captured must have all of its addresses to be enrolled.
     let Some(other) = Sandbox::of("half") else {
         return;
     };
@@ -120,7 +120,7 @@ fn a_pod_that_disables_ipv6_stays_captured_and_gets_the_new_ztunnel() {
     });
 }
 
-/// The control group tells whose namespace it is, and the API server has the address of a sandbox that is gone.
+/// The control group proves which pod the namespace belongs to, while the API server still has the address of a deleted sandbox.
 #[test]
 fn a_captured_pod_is_healed_and_handed_over_while_another_one_claims_its_address() {
     let Some(sandbox) = Sandbox::of("owner") else {
@@ -147,7 +147,7 @@ fn a_captured_pod_is_healed_and_handed_over_while_another_one_claims_its_address
     );
 }
 
-/// Its answers come one after the other, long after the work for a pod has ended that asked.
+/// ztunnel answers one request at a time, long after the agent has finished the work on the pod.
 #[test]
 fn a_slow_ztunnel_is_asked_to_take_each_pod_once() {
     let names: Vec<String> = (0..8).map(|n| format!("slow-{n}")).collect();

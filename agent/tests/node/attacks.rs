@@ -1,5 +1,5 @@
-//! Processes that pretend to be a pod: what an ordinary user of one pod can do to have the rules of another, or to keep
-//! it from having them.
+//! Processes that impersonate a pod: what an ordinary user of one pod can try in order to get the rules of another pod, or to keep that pod
+//! from getting them.
 
 use crate::api_server::{ApiServer, pod};
 use crate::groups::Group;
@@ -12,10 +12,10 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use weir_netlink::Netns;
 
-/// Whom nobody trusts with anything.
+/// The unprivileged user `nobody`.
 const NOBODY: u32 = 65534;
 
-/// An ordinary user's process in user and network namespaces that it made itself, with an address of its choice.
+/// The process of an ordinary user in user and network namespaces that it created, with an address of its choice.
 pub(crate) struct Pretender {
     process: Child,
     pub(crate) netns: Netns,
@@ -23,14 +23,14 @@ pub(crate) struct Pretender {
 }
 
 impl Pretender {
-    /// In the control group of this pod. `None`, with the reason in a line, where an ordinary user cannot do that.
+    /// Starts the process in the control group of this pod. Prints the reason and returns `None` if an ordinary user cannot do that.
     pub(crate) fn of_pod(uid: &str, address: &str) -> Option<Self> {
         let script =
             format!("ip link set lo up && ip address add {address}/32 dev lo && echo && exec cat");
         Self::spawn(uid, &[], &script)
     }
 
-    /// Runs a script that says a line when it is ready.
+    /// Runs a script that prints a line when it is ready.
     fn spawn(uid: &str, more: &[&str], script: &str) -> Option<Self> {
         if let Some(why) = unmapped([NOBODY]) {
             println!("skipped: {why}");
@@ -50,7 +50,7 @@ impl Pretender {
             .spawn()
             .expect("unshare is there");
         group.take(process.id());
-        // What it starts is of the group too.
+        // The children that the script starts are in the control group as well.
         let go = process.stdin.as_mut().unwrap().write_all(b"\n");
         let mut ready = [0];
         let said = process.stdout.as_mut().unwrap().read(&mut ready).unwrap();
@@ -67,7 +67,7 @@ impl Pretender {
         })
     }
 
-    /// So many network namespaces below a user namespace of its own, each with a process; they end with the first one.
+    /// Creates `count` network namespaces below one user namespace, each with a process; they end with the first one.
     fn crowd(uid: &str, count: usize) -> Option<Self> {
         let script = format!(
             "i=1; while [ $i -lt {count} ]; do i=$((i+1)); unshare --net sh -c 'echo; exec sleep 1000' & done; echo; exec cat"
@@ -104,7 +104,7 @@ pub(crate) fn state_of(agent: &Agent, name: &str) -> Option<Value> {
     pods.find(|p| p["name"] == name).cloned()
 }
 
-/// Waits until the state of a pod says why nothing is done.
+/// Waits until the state of a pod contains the reason for the refusal.
 pub(crate) fn refused(agent: &Agent, name: &str, words: &[&str]) {
     let error = || {
         let state = state_of(agent, name).unwrap_or_default();
@@ -126,7 +126,7 @@ fn an_ordinary_user_of_another_pod_takes_the_address() {
     let Some(thief) = Sandbox::of("thief") else {
         return;
     };
-    // Older than any process of the victim.
+    // The pretender is older than any process of the victim.
     let Some(pretender) = Pretender::of_pod("uid-thief", &victim.address) else {
         return;
     };
@@ -161,12 +161,12 @@ fn an_ordinary_user_of_the_pod_itself_takes_its_address() {
     assert!(victim.is_redirected());
     assert_eq!(pretender.rules(), "");
     drop(victim);
-    // The pod's own is gone; what was made below it is not taken in its place.
+    // The pod's own namespace is gone. A namespace that a process of the pod created does not replace it.
     refused(&agent, "nested", &["made inside of the pod"]);
     assert_eq!(pretender.rules(), "");
 }
 
-/// Who is root in a pod may make groups below the pod's own.
+/// Root of a pod may create control groups below that of the pod.
 #[test]
 fn a_group_that_is_named_after_another_pod() {
     let path = "kubepods/poduid-thief/c/kubepods/burstable/poduid-named";
@@ -205,7 +205,7 @@ fn an_address_that_the_api_server_has_for_two_pods() {
         return;
     };
     let server = ApiServer::start();
-    // What is known of it is out of date: that address is another pod's now, which asks for nothing.
+    // The API server has an outdated address, which now belongs to a pod that requests no redirection.
     server.put(sidecar("stale", &plain.address));
     let mut other = pod("shop", "stale-plain", "uid-stale-plain");
     other["status"] = json!({"phase": "Running"});
@@ -224,19 +224,19 @@ fn an_address_that_the_api_server_has_for_two_pods() {
     };
     agent.until("the state says who", claimed);
     assert_eq!((web.rules(), plain.rules()), (String::new(), String::new()));
-    // Also when both ask.
+    // The same if both pods request redirection.
     let mut both = sidecar("stale-plain", &plain.address);
     both["metadata"]["uid"] = "uid-stale-plain".into();
     server.put(both);
     refused(&agent, "stale-plain", &["claimed by pod shop/stale too"]);
     assert_eq!(plain.rules(), "");
-    // It is known better now; nothing else has to happen.
+    // The API server has the current address now, which is enough for both.
     server.put(sidecar("stale", &web.address));
     agent.until("both", || agent.metric("weir_pods_verified") == 2);
     assert!(web.is_redirected() && plain.is_redirected());
 }
 
-/// More namespaces than are looked at, which cost an ordinary user of the pod nothing.
+/// There are more namespaces than the agent examines. An ordinary user of the pod can create them at no cost.
 #[test]
 fn a_crowd_of_namespaces_below_the_pod() {
     let Some(victim) = Sandbox::of("crowded") else {
@@ -259,7 +259,7 @@ fn a_pod_that_calls_itself_the_mirror_of_another() {
         return;
     };
     let server = ApiServer::start();
-    // Its address is not known yet.
+    // The API server has no address of this pod yet.
     let mut plain = pod("shop", "mirrored", "uid-mirrored");
     plain["status"] = json!({"phase": "Running"});
     server.put(plain);
@@ -269,7 +269,7 @@ fn a_pod_that_calls_itself_the_mirror_of_another() {
     let node = Node::new();
     let agent = start(&node, &server, &[IN_PLACE, OFTEN]);
     refused(&agent, "mirror", &["UID uid-mirror"]);
-    // Also when it says that the kubelet made it.
+    // The same if the pod claims that the kubelet created it.
     thief["metadata"]["ownerReferences"] = json!([{"kind": "Node", "name": "node1"}]);
     server.put(thief);
     refused(

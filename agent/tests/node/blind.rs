@@ -1,4 +1,4 @@
-//! What the agent does not see it says, and never shows as good.
+//! The agent reports what it cannot observe, and never reports it as good.
 
 use crate::api_server::{Answer, ApiServer};
 use crate::repair::{IN_PLACE, Sandbox, sidecar, start};
@@ -32,7 +32,7 @@ fn an_api_server_that_never_answers() {
     agent.until("trouble", || {
         agent.facts()["podWatch"]["state"] == "trouble"
     });
-    // Verification begins when the pods are known; what is not seen are the pods.
+    // Verification is not overdue before the pods are known: only the watch of pods fails.
     assert!(blind(&agent, "watch") && !blind(&agent, "verification"));
     assert_eq!(ratio(&agent), "NaN");
     let told = agent.facts();
@@ -42,7 +42,7 @@ fn an_api_server_that_never_answers() {
         page.contains("pods or namespaces are not watched") && !page.contains("all is well"),
         "{page}"
     );
-    // All agents would be unready at once, and none could do anything about it.
+    // Otherwise all agents would be unready at once, and none of them could do anything about it.
     assert!(agent.is_ready());
     server.fault(|_| None);
     agent.until("seen", || {
@@ -52,7 +52,7 @@ fn an_api_server_that_never_answers() {
     agent.until("well", || {
         get(agent.metrics, "/").unwrap().1.contains("all is well")
     });
-    // Lost later: what is known is old.
+    // If the watch fails later, the known state is outdated.
     server.fault(|_| Some(Answer::Status(500)));
     server.end();
     agent.until("lost", || blind(&agent, "watch"));
@@ -90,7 +90,7 @@ fn a_socket_for_the_plugin_that_cannot_be_had() {
     let told = agent.facts();
     assert_eq!(told["podSocket"]["state"], "failed", "{told}");
     assert!(get(agent.metrics, "/").unwrap().1.contains("pods.sock"));
-    // The pods are watched all the same.
+    // The watch of pods works nevertheless.
     agent.until("watched", || agent.metric("weir_pods_watched") == 1);
 }
 
@@ -103,7 +103,7 @@ fn a_socket_for_the_plugin_that_is_lost_is_bound_again() {
         let path = node.path("run").join(name);
         let connects = || UnixStream::connect(&path).is_ok();
         assert!(connects(), "{name}");
-        // Deleted, and left by another agent that ended.
+        // The socket is deleted, and left behind by another agent that ended.
         for left in [false, true] {
             std::fs::remove_file(&path).unwrap();
             if left {
@@ -116,7 +116,7 @@ fn a_socket_for_the_plugin_that_is_lost_is_bound_again() {
     agent.until("ready again", || {
         agent.is_ready() && !blind(&agent, "plugin")
     });
-    // A name that another process serves is not taken from it, and said.
+    // If another process serves a socket of this name, the agent leaves the name to it and reports that.
     for name in ["pods.sock", "log.sock"] {
         let path = node.path("run").join(name);
         std::fs::remove_file(&path).unwrap();
@@ -137,7 +137,7 @@ fn a_socket_for_the_plugin_that_is_lost_is_bound_again() {
     }
 }
 
-/// The thread that verifies, held by a tracer: from outside it looks like one that hangs in the kernel.
+/// A tracer stops the thread that verifies, which then resembles a thread that hangs in the kernel.
 struct Held(Pid);
 
 impl Held {
@@ -160,7 +160,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // It stopped long ago; a tracer has to have seen it.
+        // The thread stopped long ago, but the tracer must wait for it before it can detach.
         let flags = nix::sys::wait::WaitPidFlag::__WALL;
         let _ = nix::sys::wait::waitpid(self.0, Some(flags));
         let _ = ptrace::detach(self.0, None);
@@ -198,7 +198,7 @@ fn verification_that_hangs() {
     assert!(told["notReady"].is_string(), "{told}");
     let (_, page) = get(agent.metrics, "/").unwrap();
     assert!(page.contains("verification has stopped"), "{page}");
-    // What was found before says nothing of now.
+    // The earlier result does not describe the current state.
     let (v, pod) = (&told["verification"], &told["pods"][0]);
     assert_eq!(
         (&v["verified"], &v["expected"]),

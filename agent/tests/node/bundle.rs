@@ -1,5 +1,5 @@
-//! `weir preflight --bundle`: what is in it, what is not, and when there is none. Unpacked and checked by `tar` and
-//! `sha256sum`.
+//! `weir preflight --bundle`: its contents, what it leaves out, and when none is written. `tar` and `sha256sum` unpack and check it.
+//! matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::support::{Node, names};
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use weir_netlink::Netns;
 
-/// Every secret has it in it, so that one look finds all.
+/// Every secret contains this word, so that a single search finds all of them.
 const PLANTED: &str = "pLaNtEd";
 
 const CONFIG: &str = r#"{
@@ -30,7 +30,7 @@ const CONFIG: &str = r#"{
 const KUBECONFIG: &str =
     "apiVersion: v1\nusers:\n- name: calico\n  user:\n    token: pLaNtEd-5-of-calico\n";
 
-/// A node with a secret in every place that a report could take it from.
+/// A node with a secret in every place that a report reads.
 pub(crate) fn node() -> Node {
     let node = Node::new();
     node.write("account/token", "pLaNtEd-6-of-the-account\n");
@@ -55,7 +55,7 @@ pub(crate) fn node() -> Node {
     node
 }
 
-/// Lines that somebody wrote carelessly.
+/// Log lines that contain secrets by mistake.
 fn careless_log(node: &Node) {
     let line = |msg: &str| {
         serde_json::json!({"level": "info", "time": "2026-11-20T21:15:02.000001Z", "msg": msg})
@@ -88,7 +88,7 @@ pub(crate) fn bundle(node: &Node, further: &[&str]) -> Output {
     node.run(&args, &ENV)
 }
 
-/// Unpacks it into `unpacked` below the node and checks every sum.
+/// Unpacks the report into `unpacked` below the node and checks every checksum.
 pub(crate) fn unpack(node: &Node, file: &Path) -> std::path::PathBuf {
     let dir = node.path("unpacked");
     std::fs::create_dir(&dir).unwrap();
@@ -127,7 +127,7 @@ fn everything_is_in_it_but_secrets() {
         body.len()
     );
     stream.write_all((head + &body).as_bytes()).unwrap();
-    // The answer comes when the lines are said.
+    // The agent answers after it has logged the lines.
     stream.read_to_end(&mut Vec::new()).unwrap();
     let out = bundle(&node, &["--json"]);
     assert_eq!(out.status.code(), Some(0), "{}", stderr(&out));
@@ -142,7 +142,7 @@ fn everything_is_in_it_but_secrets() {
     let manifest: Value = serde_json::from_slice(&out.stdout).unwrap();
     let listed = manifest["files"].as_array().unwrap();
     let listed: Vec<&str> = listed.iter().map(|f| f["name"].as_str().unwrap()).collect();
-    // Whoever may not look at the first process gets the rules of the own namespace too.
+    // A user who may not read the first process's namespace gets the rules of its own namespace as well.
     let host = std::fs::File::open("/proc/1/ns/net").is_ok();
     let listed: Vec<&str> = listed
         .into_iter()
@@ -175,7 +175,7 @@ fn everything_is_in_it_but_secrets() {
         String::from_utf8(out.stdout).unwrap()
     );
 
-    // What is known of the configuration; what the agent added is in it.
+    // Only known keys of the configuration, and the entry that the agent added.
     let config = read(&top, "cni/net.d/10-pods.conflist");
     let parsed: Value = serde_json::from_str(&config).unwrap();
     assert_eq!(
@@ -187,7 +187,7 @@ fn everything_is_in_it_but_secrets() {
     );
     assert_eq!(parsed["plugins"][2]["(left out)"], "(left out, 5 keys)");
     assert!(config.contains("/etc/cni/net.d/calico-kubeconfig") && config.contains("istio-cni"));
-    // The manifest tells the files that were cut.
+    // The manifest lists the files that were truncated.
     let files = manifest["files"].as_array().unwrap();
     let left_out = |name: &str| -> u64 {
         let file = files.iter().find(|f| f["name"] == name).unwrap();
@@ -234,7 +234,7 @@ fn everything_is_in_it_but_secrets() {
         "{files}"
     );
 
-    // Of the running agent: a flag of this command it has not.
+    // The settings of the running agent: this command does not have that flag.
     let settings = read(&top, "agent/settings.txt");
     assert!(
         settings.starts_with("# those of the running agent\n"),
@@ -314,7 +314,7 @@ fn without_an_agent_it_says_so_and_has_the_rest() {
         "{settings}"
     );
     assert!(settings.contains("POD_NAMESPACE=\"istio-system\"  (environment POD_NAMESPACE; used)"));
-    // Twice is two whole files, one after the other.
+    // A second report replaces the first one completely.
     assert_eq!(bundle(&node, &[]).status.code(), Some(0));
     assert!(!names(&node.root).iter().any(|n| n.contains(".tmp.")));
 }
@@ -358,7 +358,7 @@ fn it_is_written_whole_or_not_at_all() {
         println!("skipped, the full file system: nothing can be mounted");
         return;
     }
-    // There is room for a part of it.
+    // The file system has room for only a part of the report.
     let dir = node.path("full").display().to_string();
     std::fs::create_dir(&dir).unwrap();
     let script = format!(
@@ -411,7 +411,7 @@ fn an_ordinary_user_gets_what_there_is_for_everybody() {
     }
     assert!(read(&top, "cni/net.d/10-pods.conflist").contains("calico"));
     assert!(read(&top, "preflight.txt").contains("unknown: "));
-    // What only this user may not write is refused.
+    // A directory in which only this user may not write is refused, too.
     let refused = node.path("net.d/report.tar").display().to_string();
     let out = Command::new("setpriv")
         .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])

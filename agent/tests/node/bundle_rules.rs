@@ -1,4 +1,5 @@
 //! The rules in a report of the node.
+//! matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::api_server::{ApiServer, pod};
@@ -8,7 +9,7 @@ use crate::support::{Node, names};
 use serde_json::Value;
 use weir_netlink::Netns;
 
-/// Rules of another writer, with a secret wherever there is free text.
+/// Rules of another writer, with a secret in every free text.
 const FOREIGN: &str = r#"
 nft 'add table ip theirs { comment "pLaNtEd"; }'
 nft 'add set ip theirs pLaNtEd { type ipv4_addr; comment "pLaNtEd"; elements = { 1.2.3.4 comment "pLaNtEd" }; }'
@@ -58,7 +59,7 @@ fn rules_of_a_namespace_that_is_named() {
     let rules = read(&top, "rules/namespace.txt");
     let shown = node.run(&["show", "--netns", &path, "--engine", "nft"], &[]);
     let shown = String::from_utf8(shown.stdout).unwrap();
-    // Ours are whole, and listed before those of another writer.
+    // Rules of weir are listed completely, and before those of another writer.
     let (ours, theirs) = shown.split_once("table ip theirs").unwrap();
     assert!(
         ours.contains("istio-proxy-nat") && rules.contains(ours) && theirs.contains("pLaNtEd"),
@@ -77,7 +78,7 @@ fn rules_of_a_namespace_that_is_named() {
         assert!(rules.contains(line), "{line}: {rules}");
     }
     assert!(!rules.contains("pLaNtEd"), "{rules}");
-    // Names that may be keys.
+    // The report leaves out names, which may be keys.
     assert!(!rules.contains("k3y-"), "{rules}");
     assert!(
         rules.contains("-A INPUT -j (left out 3)  # parts (left out)"),
@@ -87,7 +88,7 @@ fn rules_of_a_namespace_that_is_named() {
         rules.starts_with(&format!("# {} at ", netns.id())),
         "{rules}"
     );
-    // One that is not there costs only itself.
+    // If this namespace does not exist, the report only lacks its rules.
     let out = bundle(&node, &["--netns", "/run/netns/none-of-this-name"]);
     assert_eq!(out.status.code(), Some(0), "{}", stderr(&out));
     assert!(

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const PODS: u8 = 60;
 
-/// An API server that takes everything but events, and of these says nothing.
+/// Checks that the agent acts on all pods while the API server accepts every request but never answers those for events.
 fn all_are_asked_for(setting: (&str, &str), is_action: fn(&Asked) -> bool) {
     let server = ApiServer::start();
     server.fault(|asked| {
@@ -25,7 +25,7 @@ fn all_are_asked_for(setting: (&str, &str), is_action: fn(&Asked) -> bool) {
         let paths: BTreeSet<String> = asked.map(|asked| asked.path).collect();
         paths.len() == usize::from(PODS)
     });
-    // One event alone is waited for ten seconds, and there is one for each pod.
+    // The agent waits ten seconds for one event, and there is one event for each pod.
     let given_up = agent.metric("weir_events_total{result=\"failed\"}");
     assert!(given_up < u64::from(PODS) / 2, "{given_up}");
 }

@@ -1,4 +1,5 @@
-//! Questions to the agent that it answers without running, and taking everything away by hand.
+//! Commands that do not need a running agent, and manual removal.
+//! matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::support::{BRIDGE, Node, weir};
@@ -34,7 +35,7 @@ fn a_pod_is_planned_with_the_settings_of_the_running_agent() {
         (stdout(&out), said)
     };
     let (ipv6, dns) = (("AMBIENT_IPV6", "true"), ("AMBIENT_DNS_CAPTURE", "true"));
-    // No agent: it is said which settings are taken as not set, and what is set is not named.
+    // Without an agent, `plan` names the settings that it takes as unset, but not those that are set.
     let (rules, said) = plan("ambient", "pod.json", &[]);
     assert!(!rules.contains("15053"), "{rules}");
     for part in [
@@ -49,7 +50,7 @@ fn a_pod_is_planned_with_the_settings_of_the_running_agent() {
     let groups = ("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "4243");
     let _agent = node.ready(&[ipv6, dns, groups]);
     assert_eq!(plan("ambient", "pod.json", &[]), (full, String::new()));
-    // What the shell says goes before.
+    // Variables of the shell take precedence.
     let off = ("AMBIENT_DNS_CAPTURE", "false");
     let (rules, said) = plan("ambient", "pod.json", &[off]);
     assert!(!rules.contains("15053") && said.is_empty(), "{rules}{said}");
@@ -90,7 +91,7 @@ fn settings_are_explained() {
     assert_eq!(usage("GOMEMLIMIT"), "accepted, unused");
     assert_eq!(find("--log_target")["origin"], "default");
     assert!(value.as_array().unwrap().len() > 55);
-    // What an agent would refuse is explained, and refused as well.
+    // `--explain-settings` explains settings that an agent would refuse, and fails as well.
     for (name, value) in [
         ("AMBIENT_ENABLED", "true"),
         ("KUBECONFIG_MODE", "rw"),
@@ -200,7 +201,7 @@ fn a_dry_run_says_what_a_pass_would_do_and_writes_nothing() {
     }
     assert!(!text.contains("token-1") && node.names("bin").is_empty() && !node.exists("run"));
     assert_eq!(node.names("net.d"), ["10-pods.conf"]);
-    // A pass does what was said, and then there is nothing to do.
+    // A pass does what `--dry-run` announced, and then nothing is left to do.
     let planned = json(&node.run(&["agent", "--dry-run", "--json"], &[]));
     let agent = node.ready(&[]);
     for step in planned
@@ -224,7 +225,7 @@ fn a_dry_run_says_what_a_pass_would_do_and_writes_nothing() {
         "{again}"
     );
     drop(agent);
-    // What a pass would end with, and what it would wait for.
+    // The error that a pass would end with, and what it would wait for.
     std::fs::remove_file(node.path("account/token")).unwrap();
     let out = node.run(
         &["agent", "--dry-run", "--json"],
@@ -240,7 +241,7 @@ fn a_dry_run_says_what_a_pass_would_do_and_writes_nothing() {
     assert_eq!(actions, ["keep", "fail", "wait"]);
 }
 
-/// It would install everything again at once.
+/// A running agent would install everything again at once.
 #[test]
 fn nothing_is_removed_beside_an_agent_that_runs() {
     let _may_look = weir_testing::namespace_or_skip!();
@@ -257,30 +258,30 @@ fn nothing_is_removed_beside_an_agent_that_runs() {
     };
     refused();
     assert!(is_there());
-    // To look is no harm.
+    // `--verify` removes nothing and is therefore permitted.
     let verify = node.run(&["uninstall", "--verify", "--json"], &[]);
     assert_eq!(json(&verify)["left"].as_array().unwrap().len(), 3);
-    // One that hangs is there, too.
+    // A stopped agent counts as running, too.
     agent.signal(nix::sys::signal::Signal::SIGSTOP);
     refused();
     assert!(is_there());
     agent.signal(nix::sys::signal::Signal::SIGKILL);
     agent.ended();
-    // The file of its socket is still there.
+    // The socket file of the ended agent still exists.
     assert!(node.run(&["uninstall"], &[]).status.success());
     assert!(!is_there());
 }
 
 #[test]
 fn uninstall_finds_everything_and_verifies() {
-    // It looks at what ambient mode left at the node, too.
+    // Uninstall also reads what ambient mode left in the node's namespace.
     let _may_look = weir_testing::namespace_or_skip!();
     let node = Node::new();
     node.write(LIST, BRIDGE);
     let mut agent = node.ready(&[]);
     agent.signal(nix::sys::signal::Signal::SIGKILL);
     agent.ended();
-    // Entries in places that the agent would not look at any more.
+    // Entries in files that the agent no longer reads.
     node.write(
         "net.d/20-old.conflist",
         &node.read(LIST).replace("\"name\": \"pods\",", ""),
@@ -311,7 +312,7 @@ fn uninstall_finds_everything_and_verifies() {
         Some(1)
     );
     assert!(stdout(&node.run(&["uninstall"], &all)).contains("nothing is left"));
-    // Twice is success.
+    // A second removal succeeds as well.
     assert!(stdout(&node.run(&["uninstall"], &all)).contains("nothing is left"));
     assert!(node.names("bin").is_empty());
 }

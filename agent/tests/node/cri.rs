@@ -1,5 +1,7 @@
-//! The container runtime that is asked for its directories and for the namespaces of pods: a real containerd where there is
-//! one, and a fake for the faults that it does not have.
+//! The agent asks the container runtime for its directories and for the namespaces of pods.
+//!
+//! The tests use a real containerd if there is one, and a fake for faults that a real one does not have.
+//! matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::api_server::ApiServer;
@@ -25,20 +27,20 @@ const NET_DIR: &str = "MOUNTED_CNI_NET_DIR";
 const BIN_DIR: &str = "WEIR_MOUNTED_CNI_BIN_DIR";
 const SOCKET: &str = "WEIR_CRI_SOCKET";
 
-/// What a fake runtime does with whoever connects.
+/// What a fake runtime answers to a connection.
 #[derive(Clone)]
 enum Answer {
-    /// Nothing, for ever.
+    /// It never answers.
     Silence,
-    /// These bytes, and the end.
+    /// It sends these bytes and closes the connection.
     Bytes(&'static [u8]),
-    /// A gRPC answer: the body, and the status after it unless that is empty.
+    /// A gRPC answer: the body, followed by the status unless that is empty.
     Grpc(Vec<u8>, &'static str),
-    /// Those of a runtime that has these sandboxes, in this order.
+    /// The answers of a runtime with these sandboxes, in this order.
     Sandboxes(Vec<Sandboxed>),
 }
 
-/// What a runtime knows of a sandbox.
+/// The data that a runtime has about a sandbox.
 #[derive(Clone)]
 struct Sandboxed {
     uid: &'static str,
@@ -46,7 +48,7 @@ struct Sandboxed {
     is_ready: bool,
 }
 
-/// Of the pod with this UID.
+/// The sandbox of the pod with this UID.
 fn sandboxed(uid: &'static str, netns: PathBuf) -> Sandboxed {
     Sandboxed {
         uid,
@@ -63,7 +65,7 @@ impl Answer {
                 body.clone()
             }
             (Self::Sandboxes(all), "ListPodSandbox") => {
-                // As a runtime does that knows no filters.
+                // All sandboxes, as a runtime without filters would return them.
                 let items = all.iter().enumerate().map(|(n, sandbox)| {
                     let metadata = field(2, &field(2, sandbox.uid.as_bytes()));
                     let state = [0x18, u8::from(!sandbox.is_ready)];
@@ -131,7 +133,7 @@ impl Fake {
     }
 }
 
-/// One connection of a gRPC server.
+/// Serves one connection of a gRPC server.
 fn grpc(stream: UnixStream, answer: &Answer) {
     let answer = Arc::new(answer.clone());
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -167,7 +169,7 @@ fn grpc(stream: UnixStream, answer: &Answer) {
     });
 }
 
-/// A length as protobuf writes it.
+/// A length in protobuf's encoding.
 fn varint(mut n: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     loop {
@@ -203,7 +205,7 @@ fn containerd(bin: &[PathBuf], net: &Path) -> Answer {
     Answer::Grpc(status("config", &config.to_string()), "0")
 }
 
-/// Value, origin and note of a setting with this environment.
+/// Value, origin and note of a setting in this environment.
 fn explained(env: &[(&str, &str)], name: &str) -> (String, String, String) {
     let mut command = weir();
     command.args(["agent", "--explain-settings", "--json"]);
@@ -229,7 +231,7 @@ fn the_runtime_decides_what_nobody_set() {
         assert_eq!(explained(&env, BIN_DIR), by_runtime(&bin));
         assert_eq!(explained(&env, NET_DIR), by_runtime(&net));
     }
-    // What somebody set stays, and who set everything needs no runtime.
+    // An explicit setting is kept, and if both are explicit the agent does not ask the runtime.
     let env = [
         (SOCKET, fake.socket()),
         ("WEIR_HOST_ROOT", "/"),
@@ -276,7 +278,7 @@ fn a_directory_that_is_not_mounted_is_named_with_what_to_do() {
         assert!(note.contains(part), "{part}: {note}");
     }
     assert!(explained(&env, NET_DIR).2.contains("cniConfDir"));
-    // By the default root the default directory is the runtime's.
+    // With the default root, the default directory is that of the runtime.
     let env = [(SOCKET, fake.socket())];
     let (value, origin, note) = explained(&env, NET_DIR);
     assert_eq!(
@@ -284,7 +286,7 @@ fn a_directory_that_is_not_mounted_is_named_with_what_to_do() {
         ("/host/etc/cni/net.d", "container runtime")
     );
     assert_eq!(note, "");
-    // Mounted it is the node's.
+    // A directory that is mounted there belongs to the node.
     let script = format!(
         "mount --bind {} {root}/usr/lib/cni && exec {} agent --explain-settings",
         node.path("bin").display(),
@@ -398,7 +400,7 @@ fn the_agent_installs_where_the_runtime_looks_and_removes_it_there() {
     assert!(agent.terminate().success());
     assert_eq!(fake.asked(), 1);
     assert!(!node.read("net.d/10-pods.conflist").contains("istio-cni"));
-    // A runtime that cannot be asked is said, and does not keep it from starting.
+    // If the runtime cannot be reached, the agent warns and starts anyway.
     drop(fake);
     std::fs::remove_file(node.path("cri.sock")).unwrap();
     env.insert(NET_DIR.into(), node.path("net.d").display().to_string());
@@ -409,7 +411,7 @@ fn the_agent_installs_where_the_runtime_looks_and_removes_it_there() {
     agent.terminate();
 }
 
-/// A sandbox whose process is in no control group of a pod.
+/// A sandbox whose process is not in the control group of any pod.
 fn unnamed() -> Option<Sandbox> {
     Sandbox::within(Group::at("elsewhere/container")?)
 }
@@ -437,7 +439,7 @@ fn the_runtime_names_the_namespace_of_a_pod_that_no_control_group_names() {
     assert_eq!(other.rules(), "");
 }
 
-/// What a runtime says is no better than what anybody says: the namespace has the pod's addresses, and is none of the host.
+/// The agent does not trust the runtime either: the namespace must have the pod's addresses, and must not be the host's.
 #[test]
 fn a_namespace_that_is_not_the_pods_is_refused_whoever_names_it() {
     let (Some(web), Some(other)) = (unnamed(), unnamed()) else {
@@ -493,7 +495,7 @@ fn a_silent_runtime_holds_up_no_pod_that_a_control_group_names() {
     assert_eq!(fake.asked(), 1);
 }
 
-/// A containerd of its own; ended with this value.
+/// A containerd for one test, which ends with this value.
 struct Containerd(Child);
 
 impl Drop for Containerd {
@@ -503,7 +505,7 @@ impl Drop for Containerd {
     }
 }
 
-/// The programs that `CONTAINERD` names, with colons between them, or that of the path.
+/// The programs that `CONTAINERD` lists, separated by colons, or `containerd` from the path.
 fn containerds() -> Vec<PathBuf> {
     if let Some(named) = std::env::var_os("CONTAINERD") {
         return std::env::split_paths(&named).collect();
@@ -552,7 +554,7 @@ fn a_real_containerd_tells_its_directories() {
             ),
         );
         let log = std::fs::File::create(node.path("containerd.log")).unwrap();
-        // What it makes elsewhere is gone with it.
+        // These mounts keep other files of containerd out of the machine.
         let script = format!(
             "mount -t tmpfs none /opt && mount -t tmpfs none /run && exec {} --config {}",
             program.display(),

@@ -1,4 +1,4 @@
-//! Rules that another program changes, and what is beside the rules, and is lost or comes while they stay as they are.
+//! Drift: another program changes the rules, or addresses, routes and policy rules while the rules stay as they are.
 
 use crate::api_server::ApiServer;
 use crate::repair::{IN_PLACE, Sandbox, events, sidecar, start};
@@ -46,7 +46,7 @@ fn routing_that_is_lost_is_restored() {
         &["rule delete fwmark 0x539 lookup 133"],
     ];
     for (n, loss) in losses.iter().enumerate() {
-        // Rounds that find nothing new: the result of an earlier one is used from here on.
+        // Two rounds that find nothing new; later rounds reuse the cached result.
         for _ in 0..2 {
             let before = verified_at();
             agent.until("another round", || verified_at() != before);
@@ -58,7 +58,7 @@ fn routing_that_is_lost_is_restored() {
     }
 }
 
-/// It stays, and is no reason to write the same again and again.
+/// The object stays, and causes no repeated repairs.
 #[test]
 fn a_foreign_object_in_a_table_of_ours_is_named_and_not_repaired() {
     let Some(sandbox) = Sandbox::of("object") else {
@@ -95,7 +95,7 @@ fn a_foreign_object_in_a_table_of_ours_is_named_and_not_repaired() {
     assert_eq!(repaired(), 1);
 }
 
-/// A foreign rule takes packets first: the rules are as desired, and the pod is not shown as good.
+/// A foreign rule takes packets first: the rules are in sync, but the agent does not report the pod as verified.
 #[test]
 fn a_pod_whose_packets_another_program_takes_is_not_verified() {
     let Some(sandbox) = Sandbox::of("hindered") else {
@@ -120,7 +120,7 @@ fn a_pod_whose_packets_another_program_takes_is_not_verified() {
     agent.until("named", is_named);
     assert_eq!(agent.metric("weir_pods_verified"), 0);
     assert_eq!(repaired(), 1);
-    // A repair does not hide it.
+    // A repair does not hide the conflict.
     sandbox.tool("nft", &["delete", "table", "inet", "istio-proxy-nat"]);
     agent.until("repaired", || repaired() == 2);
     assert!(sandbox.is_redirected());
@@ -131,7 +131,7 @@ fn a_pod_whose_packets_another_program_takes_is_not_verified() {
     assert_eq!(repaired(), 2);
 }
 
-/// The same by legacy tables, of which nf_tables say nothing.
+/// The same for legacy tables, which nf_tables does not list.
 #[test]
 fn a_pod_whose_packets_a_legacy_table_takes_is_not_verified() {
     let Some(sandbox) = Sandbox::of("legacyhindered") else {
@@ -146,7 +146,7 @@ fn a_pod_whose_packets_a_legacy_table_takes_is_not_verified() {
     let node = Node::new();
     let agent = start(&node, &server, &[IN_PLACE, OFTEN]);
     agent.until("verified", || agent.metric("weir_pods_verified") == 1);
-    // From here on the result of an earlier round is used.
+    // From here on the agent uses the cached result.
     let verified_at = || agent.facts()["pods"][0]["verifiedAt"].clone();
     for _ in 0..2 {
         let before = verified_at();
@@ -167,7 +167,7 @@ fn a_pod_whose_packets_a_legacy_table_takes_is_not_verified() {
     agent.until("verified again", || agent.metric("weir_pods_verified") == 1);
 }
 
-/// Why legacy tables cannot be used. Asking makes the table.
+/// The reason why legacy tables cannot be used. The query creates the table.
 fn lacks_raw(sandbox: &Sandbox) -> Option<String> {
     let ask = || {
         let mut tool = std::process::Command::new("iptables-legacy");
@@ -180,7 +180,7 @@ fn lacks_raw(sandbox: &Sandbox) -> Option<String> {
     }
 }
 
-/// Foreign tables that change faster than they can be read: what is in them may not be known, and the rules are repaired.
+/// Foreign tables change faster than the agent can read them: it repairs its rules although it may not know the contents of those tables.
 #[test]
 fn rules_are_repaired_whatever_another_program_does_in_its_own_tables() {
     let Some(sandbox) = Sandbox::of("busy") else {
@@ -192,7 +192,7 @@ fn rules_are_repaired_whatever_another_program_does_in_its_own_tables() {
     let agent = start(&node, &server, &[IN_PLACE, SELDOM]);
     agent.until("verified", || agent.metric("weir_pods_verified") == 1);
     let rules = "add rule inet big c counter\n".repeat(4000);
-    // One that the kernel calls before ours, or it would not be read.
+    // The agent reads only chains that the kernel calls before its own.
     let base = "add chain inet big c { type filter hook output priority -310; }";
     let rules = format!("add table inet big\n{base}\n{rules}");
     let file = node.path("big.nft");
@@ -211,7 +211,7 @@ fn rules_are_repaired_whatever_another_program_does_in_its_own_tables() {
     agent.until("verified again", || agent.metric("weir_pods_verified") == 1);
 }
 
-/// Makes a table anew again and again.
+/// Deletes and creates a table in a loop.
 fn keep_busy(stop: &AtomicBool) {
     let id = (TableFamily::Inet, "busy".to_owned());
     let table = || NftOp::AddTable(Table::new(TableFamily::Inet, "busy"));
@@ -223,7 +223,7 @@ fn keep_busy(stop: &AtomicBool) {
     }
 }
 
-/// The plugin's variables are the container runtime's; the agent has settings of the same names.
+/// The plugin has the environment of the container runtime; the agent has settings with the same names.
 #[test]
 fn what_the_plugin_reads_from_its_environment_is_not_reverted() {
     let Some(sandbox) = Sandbox::of("groups") else {
@@ -242,7 +242,7 @@ fn what_the_plugin_reads_from_its_environment_is_not_reverted() {
         assert!(rules.contains(part), "{part}: {rules}");
     }
     drop(agent);
-    // A group that is not known is refused at start.
+    // The agent refuses to start with an unknown group.
     let refused = node.run(&["agent"], &[groups]);
     assert!(!refused.status.success());
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -273,7 +273,7 @@ fn routing_of_ours_that_comes_to_a_pod_that_asks_for_none_is_removed() {
     }
 }
 
-/// No round comes within the patience of a test: a notification of the kernel, or the look at its counters, leads to the repair.
+/// The interval exceeds the deadlines of the tests, so only a notification or the poll of the counters can cause a repair.
 const SELDOM: (&str, &str) = ("WEIR_VERIFY_INTERVAL", "3600");
 
 #[test]
@@ -295,7 +295,7 @@ fn rules_that_another_program_flushes_are_restored_without_a_round() {
         let log = agent.log();
         log.lines().find(|l| l.contains(line)).map(str::to_owned)
     };
-    // The look after the agent's own commit may find it before the kernel has told who it was.
+    // The comparison after the agent's own commit may find the change before the kernel has reported which process made it.
     let mut repairs = 2;
     while named().is_none() {
         assert!(repairs < 5, "{}", agent.log());
@@ -307,19 +307,19 @@ fn rules_that_another_program_flushes_are_restored_without_a_round() {
     let said = named().unwrap();
     assert!(said.contains(" (nft): "), "{said}");
     agent.until("verified again", || agent.metric("weir_pods_verified") == 2);
-    // Only the pod whose rules were changed was written to.
+    // Only the pod whose rules were changed was repaired.
     let log = agent.log();
     assert_eq!(
         log.matches("pod shop/quiet was not redirected").count(),
         1,
         "{log}"
     );
-    // A repair makes a commit, too: it leads to no other.
+    // The commit of a repair does not cause another repair.
     assert_eq!(drift(), repairs);
     drop(quiet);
 }
 
-/// An interval of 0 is for rounds alone: a new pod is redirected, and one whose rules were changed is repaired.
+/// An interval of 0 disables only the rounds: the agent still redirects new pods, and still repairs changed rules.
 #[test]
 fn without_rounds_rules_that_are_flushed_are_restored_all_the_same() {
     let Some(sandbox) = Sandbox::of("roundless") else {
@@ -334,7 +334,7 @@ fn without_rounds_rules_that_are_flushed_are_restored_all_the_same() {
     agent.until("restored", || sandbox.is_redirected());
 }
 
-/// Which families are redirected is a matter of the pod's addresses; one may come later than the rules.
+/// The addresses of the pod determine which families are redirected; an address may be added after the rules.
 #[test]
 fn an_ipv6_address_that_comes_late_is_redirected_too() {
     if !std::path::Path::new("/proc/sys/net/ipv6").exists() {
@@ -364,14 +364,14 @@ fn an_ipv6_address_that_comes_late_is_redirected_too() {
     agent.until("verified again", || agent.metric("weir_pods_verified") == 1);
 }
 
-/// The kernel announces no change of legacy tables: their sizes are asked for.
+/// The kernel sends no notification for legacy tables, so the agent polls their sizes.
 #[test]
 fn legacy_rules_that_another_program_flushes_are_restored_without_a_round() {
     let Some(sandbox) = Sandbox::of("legacy") else {
         return;
     };
     let node = Node::new();
-    // The engine that is in use is kept.
+    // The agent keeps the engine that is in use.
     redirect_by(&node, &sandbox, "xtables");
     let any = ("NATIVE_NFTABLES", "false");
     let server = ApiServer::start();
@@ -392,7 +392,7 @@ fn legacy_rules_that_another_program_flushes_are_restored_without_a_round() {
     assert_eq!(sandbox.rules(), "", "nothing of nf_tables");
 }
 
-/// A program that flushes the rules again and again: repairs pause, and that is told.
+/// Another program keeps flushing the rules: the agent pauses its repairs and reports the contention.
 #[test]
 fn repairs_that_another_program_reverts_are_put_off_and_told() {
     let Some(sandbox) = Sandbox::of("contended") else {
@@ -420,7 +420,7 @@ fn repairs_that_another_program_reverts_are_put_off_and_told() {
     agent.until("the event", || {
         !events(&server, "RedirectionContended").is_empty()
     });
-    // Reverted during the pause: it is not shown as good, and is repaired when the pause ends.
+    // If the rules are reverted during the pause, the agent reports it, and repairs them when the pause ends.
     sandbox.tool("nft", &["flush", "ruleset"]);
     agent.until("not verified", || agent.metric("weir_pods_verified") == 0);
     agent.until("restored", || sandbox.is_redirected());

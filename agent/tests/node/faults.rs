@@ -1,4 +1,5 @@
-//! What is wrong is named, and nothing is left half-written.
+//! Every fault is named, and no file is left half-written.
+//! matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::ambient::Scene;
@@ -8,17 +9,17 @@ use std::path::{Path, PathBuf};
 
 const LIST: &str = "net.d/10-pods.conflist";
 
-/// A mount that goes away with this value.
+/// A mount that is removed with this value.
 pub(crate) struct Mount(PathBuf);
 
 impl Mount {
-    /// `None` where this user may not mount.
+    /// Returns `None` if this user may not mount.
     pub(crate) fn tmpfs(path: &Path, flags: MsFlags, options: &str) -> Option<Self> {
         let mounted = mount(Some("tmpfs"), path, Some("tmpfs"), flags, Some(options));
         Self::of(path, mounted)
     }
 
-    /// A directory of the node as a container sees it.
+    /// Mounts a directory of the node at another path, as in a container.
     pub(crate) fn bind(source: &Path, path: &Path) -> Option<Self> {
         let flags = MsFlags::MS_BIND;
         Self::of(
@@ -27,7 +28,7 @@ impl Mount {
         )
     }
 
-    /// From now on nothing can be written there.
+    /// Makes the mount read-only.
     pub(crate) fn read_only(&self) {
         let flags = MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
         mount(None::<&str>, &self.0, None::<&str>, flags, None::<&str>).unwrap();
@@ -50,7 +51,7 @@ impl Drop for Mount {
     }
 }
 
-/// Starts an agent that has to end by itself; its log.
+/// Starts an agent that must exit by itself; returns its log.
 fn fails(node: &Node, env: &[(&str, &str)]) -> String {
     let mut agent = node.start(env, &[]);
     assert_eq!(agent.ended().code(), Some(1), "{}", agent.log());
@@ -94,7 +95,7 @@ fn a_full_disk_leaves_everything_as_it_was() {
     );
     assert_eq!(node.read(LIST), BRIDGE);
     drop(mount);
-    // The same for the configuration.
+    // The same for the directory of the configuration.
     node.write("source/istio-cni", "small");
     let Some(_mount) = Mount::tmpfs(&node.path("net.d"), MsFlags::empty(), "size=8k") else {
         return;
@@ -108,7 +109,7 @@ fn a_full_disk_leaves_everything_as_it_was() {
     assert_eq!(node.names("net.d"), ["10-pods.conflist", "filler"]);
 }
 
-/// A file that got into the image by mistake would fill the node's disk.
+/// A large file that is in the image by mistake would fill the node's disk.
 #[test]
 fn a_program_that_is_too_large_is_refused_and_named() {
     let node = Node::new();
@@ -127,7 +128,7 @@ fn a_program_that_is_too_large_is_refused_and_named() {
     assert_eq!(node.read(LIST), BRIDGE);
 }
 
-/// Directories that are removed, settings, and what the log then names.
+/// Directories to remove, settings, and the text that the log must then contain.
 type Missing = (
     &'static [&'static str],
     &'static [(&'static str, &'static str)],
@@ -193,7 +194,7 @@ fn settings_that_cannot_be_used_stop_it_before_anything_is_touched() {
     ] {
         assert_eq!(node.run(&args, &[]).status.code(), Some(1), "{args:?}");
     }
-    // Only the agent stands in for another program.
+    // Only the agent replaces another program, whose exit code for wrong usage is 1.
     let usage = node.run(&["uninstall", "--no-such-flag"], &[]);
     assert_eq!(usage.status.code(), Some(2));
     assert_eq!(node.read(LIST), BRIDGE);
@@ -209,7 +210,7 @@ fn garbage_in_every_configuration_is_waited_out() {
     std::os::unix::fs::symlink("nowhere", node.path("net.d/03-d.conf")).unwrap();
     let mut agent = node.start(&[], &[]);
     agent.until("waiting", || agent.log().contains("waiting for"));
-    // Written piece by piece, as by somebody without rename.
+    // Another component writes the file in two parts instead of renaming it into place.
     let (start, end) = BRIDGE.split_at(BRIDGE.len() / 2);
     node.write(LIST, start);
     agent.until("a look at the half", || {
@@ -227,7 +228,7 @@ fn garbage_in_every_configuration_is_waited_out() {
     assert!(node.read(LIST).contains("istio-cni"));
 }
 
-/// The mount of a container goes on showing the directory that is gone, always empty.
+/// The bind mount of a container keeps showing the deleted directory, which is empty from then on.
 #[test]
 fn a_directory_that_is_deleted_on_the_node_ends_it() {
     for filled in [true, false] {
@@ -283,7 +284,7 @@ fn a_directory_of_sockets_that_is_deleted_on_the_node_ends_it() {
     }
 }
 
-/// Opening a pipe waits for somebody at its other end.
+/// Opening a FIFO blocks until another process opens its other end.
 #[test]
 fn pipes_in_the_place_of_files_hold_nothing_up() {
     let node = Node::new();

@@ -1,4 +1,5 @@
-//! A log that nothing reads.
+//! Nothing reads the log.
+//! matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::api_server::{ApiServer, pod};
@@ -13,7 +14,7 @@ use std::os::fd::OwnedFd;
 
 const DROPPED: &str = "weir_log_lines_dropped_total";
 
-/// Writes until the pipe takes no more; others that write to it block from now on.
+/// Writes until the pipe is full; other writers block from then on.
 fn fill(pipe: &File) {
     let flags = OFlag::from_bits_truncate(fcntl(pipe, FcntlArg::F_GETFL).unwrap());
     fcntl(pipe, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)).unwrap();
@@ -51,7 +52,7 @@ fn nothing_waits_for_a_log_that_nobody_reads() {
     let dropped = agent.metric(DROPPED);
     assert!(dropped >= 2000, "{dropped}");
 
-    // What was queued comes when there is room, and then how many lines are missing.
+    // The agent writes queued lines when there is room, followed by the number of dropped lines.
     let mut lines = BufReader::new(File::from(read)).lines();
     let mut plugins = 0;
     let note = loop {

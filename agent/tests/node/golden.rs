@@ -1,4 +1,5 @@
-//! Files byte for byte as another author's program writes them.
+//! Files must equal those that upstream's program writes, byte for byte.
+//! matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::support::{Node, desired, golden, names};
@@ -25,7 +26,7 @@ fn cases(dir: &Path, operation: &str) -> Vec<Value> {
     cases
 }
 
-/// The settings of a case, under the names of the environment.
+/// The settings of a case, by the names of their variables.
 pub(crate) fn env(node: &Node, config: &Value) -> BTreeMap<String, String> {
     let mut env = node.env();
     for (key, value) in config.as_object().unwrap() {
@@ -49,7 +50,7 @@ fn fill(node: &Node, dir: &Path, case: &Value) {
     }
 }
 
-/// Files that a case expects: with which text, gone, as they were.
+/// Compares the files that a case expects: with a given text, removed, or unchanged.
 fn compare(node: &Node, dir: &Path, case: &Value) {
     let (name, expected) = (&case["case"], &case["expected"]);
     let input = |file: &str| std::fs::read_to_string(dir.join(file)).unwrap();
@@ -94,7 +95,7 @@ fn configurations() {
         assert!(matches!(pass, Ok(Pass::Installed(_))), "{name}");
         compare(&node, &dir, &case);
         assert!(node.names("net.d").len() <= before.len() + 1, "{name}");
-        // Twice is once.
+        // A second pass has nothing to do.
         assert_eq!(installer.config_trouble().unwrap(), None, "{name}");
     }
 }
@@ -121,7 +122,7 @@ fn clean_up() {
     }
 }
 
-/// Whatever stands around the certificates in the file.
+/// The file may contain other bytes around the certificates.
 #[test]
 fn an_authority_need_not_be_text() {
     let node = Node::new();

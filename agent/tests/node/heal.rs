@@ -1,4 +1,5 @@
-//! Everything that was installed is put right when somebody changes it.
+//! The agent restores everything that it installed when another program changes it.
+//! matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::support::{BRIDGE, Node};
@@ -68,7 +69,7 @@ fn a_change_after_a_while_is_not_damped() {
     let node = Node::new();
     node.write(LIST, BRIDGE);
     let agent = node.ready(&[]);
-    // The token of the first pass has to be back; nothing else tells that it is.
+    // The rate limiter must have its token back after the first pass, which only time can show.
     let first = Instant::now();
     agent.until("a token", || first.elapsed() > Duration::from_secs(6));
     node.write(LIST, BRIDGE);
@@ -76,20 +77,20 @@ fn a_change_after_a_while_is_not_damped() {
     assert_eq!(agent.metric("weir_install_damped_total"), 0);
 }
 
-/// The distance that a pass keeps counts from the pass before it, not from the change.
+/// The minimum distance between passes counts from the previous pass, not from the change.
 #[test]
 fn a_second_change_within_a_second_is_healed_within_a_second() {
     let node = Node::new();
     node.write(LIST, BRIDGE);
     let agent = node.ready(&[]);
     let second = Duration::from_secs(1);
-    // Counted from the change it would never take less, however busy this machine is.
+    // Counted from the change it would always take a second or more, even on a busy machine.
     let is_shorter = [(); 12].iter().any(|()| {
         node.write(LIST, BRIDGE);
         let first = Instant::now();
         agent.until("healed", || has_plugin(&node, LIST));
         agent.until("ready", || agent.is_ready());
-        // Most of the distance is over when the next change comes.
+        // Most of the distance has passed when the next change comes.
         agent.until("half a second", || {
             first.elapsed() > Duration::from_millis(500)
         });
@@ -116,7 +117,7 @@ fn a_configuration_that_sorts_first_is_followed_when_none_is_named() {
     assert!(!node.exists("net.d/05-new.conf"));
     assert!(agent.log().contains("is in force now"), "{}", agent.log());
     agent.wait_ready();
-    // And back, when it goes.
+    // When that file is deleted, the agent extends the previous one again.
     std::fs::remove_file(node.path("net.d/05-new.conflist")).unwrap();
     agent.until("back", || has_plugin(&node, LIST));
     assert!(agent.terminate().success());
@@ -155,7 +156,7 @@ fn a_renewed_token_reaches_the_kubeconfig_and_leaves_the_configuration_alone() {
     use std::os::unix::fs::{MetadataExt, symlink};
     let node = Node::new();
     node.write(LIST, BRIDGE);
-    // As the kubelet does it: token -> ..data/token, ..data -> a directory that is exchanged.
+    // The kubelet updates a token like this: token -> ..data/token, where ..data is a link to a directory that it replaces.
     for n in ["1", "2"] {
         std::fs::create_dir(node.path(&format!("account/..{n}"))).unwrap();
         node.write(&format!("account/..{n}/token"), &format!("token-{n}"));
@@ -199,7 +200,7 @@ fn somebody_who_fights_back_is_damped_and_does_not_flood_the_log() {
     agent.until("more damping", || fought(10));
     let more = agent.log().lines().count() - lines;
     assert!(more <= 2, "{more} lines for 4 passes:\n{}", agent.log());
-    // At most one pass a second.
+    // At most one pass per second.
     let passes = agent.metric("weir_install_passes_total") - passes;
     assert!(
         Duration::from_secs(passes) <= start.elapsed() + Duration::from_secs(2),
@@ -208,7 +209,7 @@ fn somebody_who_fights_back_is_damped_and_does_not_flood_the_log() {
     agent.until("healed in the end", || has_plugin(&node, LIST));
 }
 
-/// Nothing of ours changes, and nobody reverts it.
+/// The agent's own files do not change, and nothing reverts them.
 #[test]
 fn a_file_of_another_component_that_changes_all_the_time_is_named() {
     let node = Node::new();
@@ -226,7 +227,7 @@ fn a_file_of_another_component_that_changes_all_the_time_is_named() {
     agent.until("ready", || agent.is_ready());
 }
 
-/// As k3s turns `data/current` at an upgrade. A link makes no event at what it led to.
+/// k3s replaces the link `data/current` at an upgrade, which causes no event in the directory behind the old link.
 #[test]
 fn a_directory_that_a_link_leads_away_from_is_noticed() {
     let node = Node::new();
@@ -271,7 +272,7 @@ fn a_named_file_is_waited_for_and_healed_whatever_sorts_first() {
     assert_eq!(node.read(LIST), BRIDGE);
 }
 
-/// Whoever owns a program can write into it, and a link can be turned.
+/// The owner of a program file may write to it, and a symbolic link may be changed.
 #[test]
 fn a_program_of_somebody_else_is_replaced() {
     use std::os::unix::fs::{MetadataExt, symlink};
@@ -294,7 +295,7 @@ fn a_program_of_somebody_else_is_replaced() {
     assert_eq!(node.read("elsewhere"), same);
 }
 
-/// An agent that wrote a configuration of its own and was killed left it; it gives pods no network.
+/// An agent that wrote a configuration of its own was killed and left it; such a configuration gives pods no network.
 #[test]
 fn what_is_only_ours_is_not_extended_and_goes() {
     let node = Node::new();
