@@ -1,4 +1,5 @@
-//! Start, end, and everything in between that is no tampering.
+//! Start and end of the agent, and changes in between that other programs may make.
+//! matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::faults::Mount;
@@ -32,7 +33,7 @@ fn a_signal_takes_the_installation_away_and_leaves_the_program() {
     }
 }
 
-/// Each upgrade keeps what the agent before wrote, which this one looks after or takes away.
+/// An upgrade keeps what the previous agent wrote; the next agent maintains it or removes it.
 #[test]
 fn what_an_agent_with_other_settings_wrote_does_not_stay_beside_a_configuration_of_its_own() {
     let node = Node::new();
@@ -44,7 +45,7 @@ fn what_an_agent_with_other_settings_wrote_does_not_stay_beside_a_configuration_
         let mut installer = Installer::new(desired(&env, "info"));
         assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
         let (trouble, warning) = installer.trouble().unwrap();
-        // It made no file of the first two steps.
+        // This installer has not run the first two steps, so it wrote no other file.
         assert!(trouble.is_none_or(|t| t.contains("renewed")));
         warning
     };
@@ -57,14 +58,14 @@ fn what_an_agent_with_other_settings_wrote_does_not_stay_beside_a_configuration_
     assert!(!node.read(LIST).contains("istio-cni"));
     install(&[alone, ("CNI_CONF_NAME", "mesh.conf")]);
     assert_eq!(node.names("net.d"), ["10-pods.conflist", "mesh.conf"]);
-    // Where a file is named that is to be extended, the others were not chosen here.
+    // If the settings name the file to extend, this agent did not extend the others.
     let entry = BRIDGE.replace("\"portmap\"", "\"istio-cni\"");
     node.write("net.d/05-other.conflist", &entry);
     let warning = install(&[("CNI_CONF_NAME", "10-pods.conflist")]);
     assert!(warning.is_some_and(|w| w.contains("nobody keeps up to date")));
 }
 
-/// The kubelet says so for each pod; here it is told before there is one.
+/// The kubelet reports this for each pod; the agent reports it before there is one.
 #[test]
 fn a_plugin_that_the_node_does_not_have_is_told_of() {
     let node = Node::new();
@@ -80,7 +81,7 @@ fn a_plugin_that_the_node_does_not_have_is_told_of() {
         line.contains("warn") && line.contains("bin: \"portmap\";"),
         "{line}"
     );
-    // Once, and no more when it is there.
+    // The agent reports it once, and not again after the plugin is installed.
     node.write("bin/portmap", "a program");
     let installs = "istio_cni_installs_total{result=\"SUCCESS\"}";
     node.write(LIST, BRIDGE);
@@ -106,7 +107,7 @@ fn a_signal_ends_the_copying_of_programs() {
     for n in 0..PROGRAMS {
         node.write(&format!("source/program-{n}"), "a program");
     }
-    // Stopped as soon as the first is there: with the signal that follows, at most the one that was begun is finished.
+    // The agent is stopped after it has copied the first program. After the signal it finishes at most the program that it has begun.
     let mut agent = node.start(&[], &[]);
     agent.until("the first", || !node.names("bin").is_empty());
     agent.signal(Signal::SIGSTOP);
@@ -129,7 +130,7 @@ fn a_signal_ends_the_copying_of_programs() {
 fn killed_at_once_and_started_again() {
     let node = Node::new();
     node.write(LIST, BRIDGE);
-    // Kills fall into every part of the first pass.
+    // The agent is killed during every part of the first pass.
     for n in 0..12_u32 {
         let mut agent = node.start(&[], &[]);
         let enough = |agent: &crate::support::Agent| match n % 4 {
@@ -144,7 +145,7 @@ fn killed_at_once_and_started_again() {
         let list: serde_json::Value = serde_json::from_str(&node.read(LIST)).expect("a whole file");
         assert!(list["plugins"].as_array().unwrap().len() >= 2);
     }
-    // What a killed one may leave, and what is not ours.
+    // Files that a killed agent may leave, and files of other components.
     node.write("bin/istio-cni.tmp.123", "half");
     node.write("run/istio-cni-kubeconfig.tmp.weir-7-1", "half");
     node.write("net.d/10-pods.conflist.tmp.other", "another installer's");
@@ -167,7 +168,7 @@ fn killed_at_once_and_started_again() {
     assert!(!node.read(LIST).contains("istio"));
 }
 
-/// Entries of ours that no agent looks after any more would call a plugin that has no kubeconfig.
+/// Entries of the plugin that no agent maintains would call a plugin without a kubeconfig.
 #[test]
 fn a_signal_takes_every_entry_away() {
     let node = Node::new();
@@ -202,7 +203,7 @@ fn a_signal_takes_every_entry_away() {
     assert_eq!(node.read("net.d/95-broken.conflist"), "{");
 }
 
-/// Nothing of ours is in it any more, and the token would stay good for days.
+/// The directory no longer has an entry of the plugin, and the token in the kubeconfig would stay valid for days.
 #[test]
 fn a_configuration_or_directory_that_was_replaced_keeps_no_kubeconfig() {
     for deleted in [false, true] {
@@ -235,7 +236,7 @@ fn a_configuration_or_directory_that_was_replaced_keeps_no_kubeconfig() {
     }
 }
 
-/// During an upgrade two agents may write at the same time, each process 1 of its container.
+/// During an upgrade two agents may write at the same time, each as process 1 of its container.
 #[test]
 fn what_another_agent_is_writing_stays_and_what_was_left_goes() {
     let node = Node::new();
@@ -263,7 +264,7 @@ fn what_another_agent_is_writing_stays_and_what_was_left_goes() {
     let wanted = ["10-pods.conflist", "10-pods.conflist.tmp.weir-0123"];
     assert_eq!(node.names("net.d"), wanted);
     assert!(being_written.iter().all(|name| node.read(name) == "half"));
-    // The writer was killed. A process that another test starts has copies until it executes its program.
+    // The writer is killed. A process that another test starts has copies of the descriptors until it executes its program.
     locks.iter().for_each(|file| file.unlock().unwrap());
     assert!(agent.terminate().success());
     assert!(!being_written.iter().any(|name| node.exists(name)));
@@ -275,7 +276,7 @@ fn a_new_version_replaces_a_program_that_runs() {
     use std::os::unix::fs::MetadataExt;
     let node = Node::new();
     node.write(LIST, BRIDGE);
-    // A real program, in use: writing into it would fail with ETXTBSY.
+    // A real program that is running: writing to its file would fail with ETXTBSY.
     let sleep = std::path::Path::new("/bin/sleep");
     weir_testing::copy_program(sleep, &node.path("bin/istio-cni"));
     let mut running = std::process::Command::new(node.path("bin/istio-cni"))
@@ -287,7 +288,7 @@ fn a_new_version_replaces_a_program_that_runs() {
     let _ = running.kill();
     let _ = running.wait();
     assert!(same);
-    // A program that is what it should be keeps its inode.
+    // A program that is already up to date keeps its inode.
     let inode = || std::fs::metadata(node.path("bin/istio-cni")).unwrap().ino();
     let before = inode();
     let installs = "istio_cni_installs_total{result=\"SUCCESS\"}";
@@ -312,7 +313,7 @@ fn group_read_and_kubeconfig_mode() {
     drop(agent);
 }
 
-/// `fincore`: bytes of a file in the page cache; `None` where they do not count or cannot be asked for.
+/// Bytes of a file in the page cache, as `fincore` prints them. `None` if the file system does not count them or cannot be queried.
 fn in_page_cache(path: &std::path::Path) -> Option<u64> {
     const TMPFS_MAGIC: i64 = 0x0102_1994;
     if nix::sys::statfs::statfs(path).unwrap().filesystem_type().0 == TMPFS_MAGIC {

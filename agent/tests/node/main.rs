@@ -1,7 +1,8 @@
 //! The node agent: its installer against golden data, and the whole process on directories that stand for a node.
+//! matrix: newest
 // matrix: newest
 
-// Helpers are tests, too: clippy.toml allows them the same.
+// Helpers are part of the tests: clippy.toml grants them the same exceptions.
 #![cfg(test)]
 
 mod adds;

@@ -1,4 +1,4 @@
-//! What Prometheus is told, by an agent that runs.
+//! The metrics of a running agent, as Prometheus reads them.
 
 use crate::adds::{assert_ok, new_netns, run, sidecar as to_add};
 use crate::api_server::{ApiServer, pod};
@@ -15,14 +15,14 @@ fn has(agent: &Agent, line: &str) -> bool {
     text(agent).lines().any(|l| l == line)
 }
 
-/// How many times a phase was measured.
+/// The number of measurements of a phase.
 fn times(agent: &Agent, by: &str, phase: &str) -> u64 {
     agent.metric(&format!(
         "weir_phase_seconds_count{{by=\"{by}\",phase=\"{phase}\"}}"
     ))
 }
 
-/// As Prometheus asks.
+/// The request header of Prometheus.
 #[test]
 fn openmetrics_are_for_those_who_ask_for_them() {
     let node = Node::new();
@@ -50,18 +50,18 @@ fn every_name_is_there_from_the_start() {
     let text = text(&agent);
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut lines = vec![
-        // Those of Istio: name, type, labels.
+        // Metrics of Istio: name, type, labels.
         "# TYPE istio_cni_install_ready gauge".to_owned(),
         "istio_cni_install_ready 1".to_owned(),
         "# TYPE istio_cni_installs_total counter".to_owned(),
         "istio_cni_installs_total{result=\"SUCCESS\"} 1".to_owned(),
         "# TYPE ztunnel_connected gauge".to_owned(),
         "ztunnel_connected 0".to_owned(),
-        // Ours.
+        // Metrics of weir.
         format!("weir_kernel_info{{release=\"{}\"}} 1", release.trim()),
         "weir_engine_info{engine=\"nft\"} 0".to_owned(),
         "weir_engine_info{engine=\"xtables\"} 0".to_owned(),
-        // Nothing is known, so nothing is good.
+        // The state is unknown, so the ratio must not look good.
         "weir_pods_verified_ratio NaN".to_owned(),
         "weir_blind{of=\"watch\"} 1".to_owned(),
         "weir_blind{of=\"verification\"} 0".to_owned(),
@@ -132,7 +132,7 @@ fn the_plugin_tells_how_long_its_phases_took() {
     let known = || agent.metric("weir_pods_watched") == 2;
     agent.until("watched", known);
     assert_ok(&run(&node, "ADD", &netns, "web-0", "uid-0"));
-    // The plugin waits for the answer to its lines before it ends.
+    // The plugin waits for the answer to its log lines before it exits.
     for phase in ["facts", "decide", "apply", "verify"] {
         assert_eq!(times(&agent, "plugin", phase), 1, "{phase}");
         assert_eq!(times(&agent, "agent", phase), 0, "{phase}");
@@ -145,15 +145,15 @@ fn the_plugin_tells_how_long_its_phases_took() {
         })
         .unwrap();
     assert!(sum > 0.000_01 && sum < 10.0, "{sum}");
-    // Nothing was to be written, and nothing to be read back.
+    // The rules are in sync already, so the plugin neither writes nor verifies.
     assert_ok(&run(&node, "ADD", &netns, "web-0", "uid-0"));
     assert_eq!(times(&agent, "plugin", "apply"), 2);
     assert_eq!(times(&agent, "plugin", "verify"), 1);
-    // A pod that is let through is looked up and decided about.
+    // For a pod that is not redirected, the plugin only collects facts and decides.
     assert_ok(&run(&node, "ADD", &netns, "plain-0", "uid-1"));
     let of = ["facts", "decide", "apply", "verify"].map(|p| times(&agent, "plugin", p));
     assert_eq!(of, [3, 3, 2, 1]);
-    // Nobody's number who only says so.
+    // The agent ignores values in log lines that are no valid durations.
     let line = |times: &str| {
         format!(r#"{{"level":"debug","time":"2026-11-20T21:15:02Z","msg":"phases",{times}}}"#)
     };
@@ -195,7 +195,7 @@ fn repairs_are_measured_and_pods_counted_by_engine() {
     }
     sandbox.tool("nft", &["delete", "table", "inet", "istio-proxy-nat"]);
     agent.until("repaired", || times(&agent, "agent", "apply") == 2);
-    // Where a repair takes longer than the interval another look came between.
+    // If the repair takes longer than the interval, another comparison runs in between.
     assert!(times(&agent, "agent", "verify") >= 2);
     assert_eq!(times(&agent, "plugin", "apply"), 0);
 }

@@ -1,4 +1,4 @@
-//! The files for Multus and OpenShift: what the agent installs with their values is what Multus finds by their names.
+//! The files for Multus and OpenShift: Multus finds what the agent installs with their values.
 
 use crate::support::{Node, desired, weir};
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ fn of_kind<'a>(documents: &'a [Value], kind: &str) -> &'a Value {
     documents.iter().find(|d| d["kind"] == kind).expect(kind)
 }
 
-/// The chart makes these variables of the values.
+/// The chart converts the values to these variables.
 fn installed() -> Node {
     let values: Value = serde_saphyr::from_str(VALUES).unwrap();
     assert_eq!(values["cniConfDir"], "/etc/cni/multus/net.d");
@@ -32,7 +32,7 @@ fn installed() -> Node {
     let file = values["cniConfFileName"].as_str().unwrap();
     env.insert("CNI_CONF_NAME".into(), file.to_owned());
     env.insert("SKIP_TLS_VERIFY".into(), "true".into());
-    // Another network of Multus, which sorts before.
+    // Another network of Multus, which sorts first.
     let lan = json!({"cniVersion": "1.0.0", "name": "lan", "type": "lan"});
     node.write("net.d/10-lan.conf", &lan.to_string());
     std::fs::create_dir_all(node.path("run")).unwrap();
@@ -44,7 +44,7 @@ fn installed() -> Node {
     node
 }
 
-/// The network that a pod selects by the NetworkAttachmentDefinition is the file that the agent wrote.
+/// The network that a pod selects by its NetworkAttachmentDefinition is the file that the agent wrote.
 #[test]
 fn what_is_installed_is_what_a_pod_selects() {
     let node = installed();
@@ -62,11 +62,11 @@ fn what_is_installed_is_what_a_pod_selects() {
     node.write("main.conf", &main.to_string());
     let answer = json!({"cniVersion": "1.0.0", "dns": {"domain": "main"}});
     let script = format!("cat > /dev/null\n[ $CNI_COMMAND != ADD ] || echo '{answer}'\n");
-    // The real plugin, which lets a container through that is no pod.
+    // The real plugin, which does nothing for a container outside Kubernetes.
     std::fs::remove_file(node.path("bin/istio-cni")).unwrap();
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_weir"), node.path("bin/istio-cni")).unwrap();
     weir_testing::write_script(&node.path("bin/main"), &script);
-    // Any namespace but this one: the plugin does nothing to one that is not of a Kubernetes pod.
+    // Any other namespace works: the plugin changes nothing for a container that belongs to no Kubernetes pod.
     let netns = weir_testing::namespace_or_skip!();
     let netns = netns.path().display().to_string();
     let cni = |verb: &str, selected: &str| {
@@ -100,7 +100,7 @@ fn what_is_installed_is_what_a_pod_selects() {
     assert!(errors.contains("network \"wan\" is not in it"), "{errors}");
 }
 
-/// What weir.yaml is to be changed in is in it, under these names.
+/// weir.yaml contains everything that MULTUS changes, under the same names.
 #[test]
 fn the_changes_without_helm_can_be_made() {
     let documents = [documents(MANIFEST), documents(MULTUS)];

@@ -1,4 +1,5 @@
-//! A list of our own beside the primary configuration (`ISTIO_OWNED_CNI_CONFIG`).
+//! A list of the agent's own beside the primary configuration (`ISTIO_OWNED_CNI_CONFIG`).
+//! matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::ambient::Scene;
@@ -31,7 +32,7 @@ fn owned_mode_extends_a_copy_and_wants_every_plugin_of_the_primary() {
     );
     installer.remove().unwrap();
     assert_eq!(node.names("net.d"), ["10-a.conflist"]);
-    // No runtime takes a list from a .conf.
+    // No runtime reads a list from a .conf file.
     env.insert(
         "ISTIO_OWNED_CNI_CONFIG_FILENAME".into(),
         "00-own.conf".into(),
@@ -42,7 +43,7 @@ fn owned_mode_extends_a_copy_and_wants_every_plugin_of_the_primary() {
     assert_eq!(installer.config_trouble().unwrap(), None);
     installer.remove().unwrap();
     assert_eq!(node.names("net.d"), ["10-a.conflist"]);
-    // Without ambient mode the flag means nothing, when installing and when removing.
+    // Without ambient mode the flag has no effect, neither when installing nor when removing.
     env.insert("AMBIENT_ENABLED".into(), "false".into());
     let mut installer = Installer::new(desired(&env, "info"));
     assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
@@ -51,7 +52,7 @@ fn owned_mode_extends_a_copy_and_wants_every_plugin_of_the_primary() {
     assert!(!node.read("net.d/10-a.conflist").contains("istio"));
 }
 
-/// A list under another name would never come into force, and one under the name of the primary one would replace it.
+/// A list with another extension would never be in force, and one with the name of the primary configuration would replace it.
 #[test]
 fn a_list_of_our_own_has_a_name_that_runtimes_read_and_that_is_free() {
     let node = Node::new();
@@ -80,10 +81,10 @@ fn a_list_of_our_own_has_a_name_that_runtimes_read_and_that_is_free() {
     }
 }
 
-/// Where the agent keeps under which names it wrote lists.
+/// The agent records the names of its lists in this file.
 const NAMES: &str = "run/owned-names";
 
-/// Whatever its name: by what an agent noted, also when the primary configuration is another one by now.
+/// The agent finds its list by the recorded name, even if the primary configuration has changed.
 #[test]
 fn a_list_that_an_agent_wrote_under_any_name_goes_and_is_not_copied() {
     let list = "net.d/10-a.conflist";
@@ -146,7 +147,7 @@ fn a_list_that_an_agent_wrote_under_any_name_goes_and_is_not_copied() {
             }
         }
     }
-    // The name is another component's by now.
+    // Another component uses the name now.
     let node = Node::new();
     std::fs::create_dir(node.path("run")).unwrap();
     node.write(NAMES, "10-a.conflist\n");
@@ -159,7 +160,7 @@ fn a_list_that_an_agent_wrote_under_any_name_goes_and_is_not_copied() {
     }
 }
 
-/// Of a single plugin an agent makes a list.
+/// The agent wraps a single plugin in a list.
 #[test]
 fn a_list_that_an_agent_made_of_a_single_plugin_is_found_again() {
     let node = Node::new();
@@ -178,7 +179,7 @@ fn a_list_that_an_agent_made_of_a_single_plugin_is_found_again() {
     assert_eq!(node.read("net.d/10-a.conf"), single);
 }
 
-/// It is what the settings lead to, and nobody reverts anything.
+/// The settings cause this; no other component reverts the file.
 #[test]
 fn an_owned_name_that_does_not_sort_first_is_told_as_the_reason() {
     let scene = Scene::new();
@@ -206,7 +207,7 @@ fn an_owned_name_that_does_not_sort_first_is_told_as_the_reason() {
     });
 }
 
-/// It is valid, which the name hides.
+/// The file is valid, but its name is that of the agent's own list.
 #[test]
 fn a_configuration_under_the_name_of_our_own_list_is_told_of() {
     let node = Node::new();
@@ -222,7 +223,7 @@ fn a_configuration_under_the_name_of_our_own_list_is_told_of() {
     assert_eq!(node.read("net.d/02-istio-cni.conflist"), BRIDGE);
 }
 
-/// What the copy was made from is gone, or is no longer the one that would be in force.
+/// The source of the copy is deleted, or another configuration would be in force.
 #[test]
 fn a_copy_whose_primary_configuration_is_gone_is_not_intact() {
     let own = "net.d/02-istio-cni.conflist";
@@ -247,7 +248,7 @@ fn a_copy_whose_primary_configuration_is_gone_is_not_intact() {
             panic!("{named:?}: nothing is there to be copied");
         };
         assert!(node.exists(own), "it keeps the plugin in force meanwhile");
-        // Another one takes its place, with the same plugins.
+        // Another configuration with the same plugins replaces it.
         let other = BRIDGE.replace("cni0", "cni1");
         node.write("net.d/20-b.conflist", &other);
         if named.is_none() {
@@ -260,8 +261,9 @@ fn a_copy_whose_primary_configuration_is_gone_is_not_intact() {
     }
 }
 
-/// Owned mode was switched off between two agents: what the first left would come first for ever, and nobody would copy
-/// into it what changes in the primary configuration.
+/// Owned mode was switched off between two agents.
+///
+/// The list of the first agent would always sort first, and nothing would copy changes of the primary configuration into it.
 #[test]
 fn a_copy_of_an_agent_that_was_in_owned_mode_goes() {
     let own = "net.d/02-istio-cni.conflist";
@@ -290,14 +292,14 @@ fn a_copy_of_an_agent_that_was_in_owned_mode_goes() {
     remove_everything(&desired(&env, "info")).unwrap();
     assert_eq!(node.names("net.d"), ["10-a.conflist"]);
     assert_eq!(node.read("net.d/10-a.conflist"), BRIDGE);
-    // One that is named, or that has not all of the plugins, is another component's.
+    // A file that the settings name, or that lacks some of the plugins, belongs to another component.
     let (node, mut env) = left();
     env.insert("CNI_CONF_NAME".into(), "02-istio-cni.conflist".into());
     let mut installer = Installer::new(desired(&env, "info"));
     assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
     assert!(node.exists(own));
     assert_eq!(node.read("net.d/10-a.conflist"), BRIDGE);
-    // (The node has started again, and what the run directory had is gone.)
+    // (The node was rebooted, and the run directory is empty.)
     let (node, env) = left();
     std::fs::remove_file(node.path(NAMES)).unwrap();
     let other = BRIDGE.replace("portmap", "bandwidth");
@@ -308,7 +310,7 @@ fn a_copy_of_an_agent_that_was_in_owned_mode_goes() {
     assert_eq!(node.read("net.d/10-a.conflist"), other);
 }
 
-/// An agent before this one had another name for its list: Istio's does not read what its chart sets.
+/// The previous agent used another name for its list: Istio's agent does not read the variable that its chart sets.
 #[test]
 fn a_copy_under_the_name_of_an_earlier_agent_goes_and_is_not_copied() {
     for (before, now, owned) in [
@@ -327,7 +329,7 @@ fn a_copy_under_the_name_of_an_earlier_agent_goes_and_is_not_copied() {
             let mut first = Installer::new(desired(&env, "info"));
             assert!(matches!(first.config(), Ok(Pass::Installed(_))));
             assert_eq!(node.names("net.d"), [before, "10-calico.conflist"]);
-            // Meanwhile the network has another link, and one more plugin.
+            // In the meantime the network has another bridge and one more plugin.
             let now_is = BRIDGE.replace("cni0", "cni1").replace(
                 "{\"type\": \"portmap\"",
                 "{\"type\": \"bandwidth\"}, {\"type\": \"portmap\"",
@@ -362,7 +364,7 @@ fn a_copy_under_the_name_of_an_earlier_agent_goes_and_is_not_copied() {
             !text.contains("istio-cni") && text.contains("bandwidth"),
             "{text}"
         );
-        // The same where only the removal meets it, chained or not.
+        // The same if only the removal finds the list, with and without chaining.
         for chained in ["true", "false"] {
             let (node, mut env, _) = left();
             env.insert("CHAINED_CNI_PLUGIN".into(), chained.into());
@@ -373,13 +375,13 @@ fn a_copy_under_the_name_of_an_earlier_agent_goes_and_is_not_copied() {
     }
 }
 
-/// The network's own list, which an agent extended that was not in owned mode, is no copy although another one resembles it.
+/// A network's own list that an agent extended outside owned mode is no copy, although another list resembles it.
 #[test]
 fn a_list_that_an_agent_extended_is_no_copy() {
-    // Beside it is another network's file, one that a former plugin of the same network left, or a copy that somebody made.
+    // Beside it there is the file of another network, an old file of the same network, or a copy that a user made.
     let former = BRIDGE.replace("cni0", "cni1");
     let more = former.replace("\"pods\"", "\"more\"");
-    // Our own lists have some of these modes.
+    // Lists of the agent have some of these modes, too.
     let others = [more, former, BRIDGE.to_owned()];
     let cases = others
         .iter()
@@ -407,7 +409,7 @@ fn a_list_that_an_agent_extended_is_no_copy() {
     }
 }
 
-/// `loopback` alone connects no pod: beside such a file the copy is all that pods have.
+/// `loopback` alone connects no pod: beside such a file the copy is the only network configuration.
 #[test]
 fn a_file_without_a_network_is_no_reason_to_delete_or_replace_a_copy() {
     let loopback = r#"{"cniVersion": "1.0.0", "name": "lo", "type": "loopback"}"#;
@@ -448,7 +450,7 @@ fn a_file_without_a_network_is_no_reason_to_delete_or_replace_a_copy() {
     }
 }
 
-/// It gives pods no network, and sorts first: an agent left it that wrote a configuration of its own.
+/// An agent that wrote a configuration of its own left this file. It gives pods no network and sorts first.
 #[test]
 fn a_configuration_that_has_our_entry_alone_goes_in_every_mode() {
     let own = "02-istio-cni.conflist";
@@ -471,7 +473,7 @@ fn a_configuration_that_has_our_entry_alone_goes_in_every_mode() {
         env.insert("CNI_CONF_NAME".into(), name.into());
         env.insert("ISTIO_OWNED_CNI_CONFIG".into(), owned.to_string());
         let mut installer = Installer::new(desired(&env, "info"));
-        // The second one is written by the agent before, which has not ended yet.
+        // The second time, the previous agent writes the file before it ends.
         for time in ["first", "again"] {
             let found = installer.config_trouble().unwrap();
             assert!(found.is_some(), "{owned} {name} {time}");
@@ -487,7 +489,7 @@ fn a_configuration_that_has_our_entry_alone_goes_in_every_mode() {
     }
 }
 
-/// It is not the run directory that is to be looked at.
+/// The message must not name the run directory instead.
 #[test]
 fn a_missing_directory_of_configurations_is_told_as_such() {
     let node = Node::new();
@@ -502,7 +504,7 @@ fn a_missing_directory_of_configurations_is_told_as_such() {
     }
 }
 
-/// The copy calls the plugin all the same, which asks the API server.
+/// The copy still calls the plugin, which sends requests to the API server.
 #[test]
 fn while_the_primary_configuration_is_gone_program_and_token_are_kept() {
     let scene = Scene::new();
@@ -533,7 +535,7 @@ fn while_the_primary_configuration_is_gone_program_and_token_are_kept() {
     });
 }
 
-/// Outside of the directory that is watched.
+/// The change is outside the watched directory.
 #[test]
 fn a_change_behind_a_link_to_the_primary_configuration_is_copied() {
     let scene = Scene::new();
@@ -552,7 +554,7 @@ fn a_change_behind_a_link_to_the_primary_configuration_is_copied() {
     for (n, plugin) in ["bandwidth", "tuning"].into_iter().enumerate() {
         let more = format!("{{\"type\": \"{plugin}\"}}, {{\"type\": \"portmap\"");
         let now = BRIDGE.replace("{\"type\": \"portmap\"", &more);
-        // In place, and by another file.
+        // The first time the file is written in place, the second time it is replaced.
         match n {
             0 => node.write("elsewhere/pods", &now),
             _ => {

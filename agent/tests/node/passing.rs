@@ -1,4 +1,4 @@
-//! Errors of this node that pass: what is installed stays meanwhile, and the agent with it.
+//! Transient errors of a node: what is installed stays, and the agent keeps running.
 
 use crate::faults::Mount;
 use crate::support::{Agent, BRIDGE, Node, get};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const LIST: &str = "net.d/10-pods.conflist";
 
-/// The agent has failed and lives, and what it installed is there; then it is ready again.
+/// Checks that the agent survives a failure and keeps what it installed, and that it is ready again after `mend`.
 fn survives(node: &Node, agent: &mut Agent, mend: impl FnOnce()) {
     agent.until("the failure", || {
         agent.log().contains("what is on the node stays")
@@ -46,7 +46,7 @@ fn a_disk_that_is_full_for_a_while() {
     node.write(LIST, BRIDGE);
     let mut agent = node.ready(&[]);
     node.write("net.d/filler", &"x".repeat(4096));
-    // The entry is changed in place, and there is no room for the file that would take its place.
+    // The entry is changed in place, and the disk has no room for the temporary file that would replace it.
     let changed = node.read(LIST).replace("istio-system", "other");
     node.write(LIST, &changed);
     survives(&node, &mut agent, || {
@@ -54,7 +54,7 @@ fn a_disk_that_is_full_for_a_while() {
     });
 }
 
-/// What is on the node is intact, and readiness says what is not: only the new token cannot be written.
+/// Everything on the node is intact except that the new token cannot be written, which is the reason that readiness reports.
 #[test]
 fn a_disk_that_is_full_after_the_installation_is_the_reason_that_is_given() {
     let node = Node::new();
@@ -76,7 +76,7 @@ fn a_disk_that_is_full_after_the_installation_is_the_reason_that_is_given() {
         ) && text.contains("No space left on device"),
         "{text}"
     );
-    // An entry that is changed is not installed any more, whatever the disk.
+    // A changed entry counts as not installed, whatever the state of the disk.
     node.write(LIST, BRIDGE);
     agent.until("the damage", || why().contains("our entry is missing"));
     let text = why();
@@ -107,19 +107,19 @@ fn no_descriptor_is_free() {
         Ok(status) => assert!(status.success()),
         Err(e) => return println!("skipped: prlimit of util-linux: {e}"),
     }
-    // The watch that is there already tells of it.
+    // The existing watch reports this change.
     node.write(LIST, &node.read(LIST).replace("istio-system", "other"));
     agent.until("the failure", || {
         agent.log().contains("Too many open files")
     });
-    // The kubelet gives up after a second, whoever else has connected.
+    // The kubelet gives up after a second, even if other clients are connected.
     let silent: Vec<_> = (0..3).map(|_| connect(agent.health)).collect();
     for (port, path, status, says) in [
         (agent.health, "/healthz", 200, "ok"),
         (agent.health, "/readyz", 503, ""),
         (agent.metrics, "/metrics", 200, "weir_build_info"),
     ] {
-        // Of this busy machine one answer may be late.
+        // On a busy machine one answer may be late.
         agent.until(path, || {
             ask(port, path).is_ok_and(|(answered, text)| answered == status && text.contains(says))
         });
@@ -129,7 +129,7 @@ fn no_descriptor_is_free() {
         let answer = ask(agent.metrics, "/metrics");
         answer.is_ok_and(|(_, text)| text.contains("weir_descriptors_exhausted 1"))
     });
-    // One descriptor may be free for a moment, when something else was closed.
+    // A descriptor may be free for a moment after another one was closed.
     agent.until("the reason", || {
         ask(agent.health, "/readyz").is_ok_and(|(_, why)| {
             why.contains("this agent can open nothing") && why.contains("Too many open files")
@@ -143,7 +143,7 @@ fn no_descriptor_is_free() {
     assert!(agent.log().contains("descriptors are free again"));
 }
 
-/// The lowest descriptor that the agent holds back. What runs at the same time in this process may leave it others.
+/// The lowest descriptor that the agent reserves. Other threads may leave free descriptors below it.
 fn lowest_spare(pid: u32) -> u32 {
     let all = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     let is_spare = |entry: &std::fs::DirEntry| {
@@ -164,7 +164,7 @@ fn connect(port: u16) -> TcpStream {
     stream
 }
 
-/// One question, by someone who waits as long as the kubelet does.
+/// Sends one request and waits as long as the kubelet does.
 fn ask(port: u16, path: &str) -> std::io::Result<(u16, String)> {
     let mut stream = connect(port);
     write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n")?;

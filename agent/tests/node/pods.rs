@@ -1,4 +1,5 @@
-//! The pods of the node: watched, and looked up over the socket.
+//! The pods of the node: the watch, and the look-up over the socket.
+//! matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::api_server::{Answer, ApiServer, Asked, Streaming, namespace, pod};
@@ -24,7 +25,7 @@ pub(crate) fn synced(agent: &Agent, pods: u64) {
     });
 }
 
-/// Asks as the plugin does.
+/// Sends the request of the plugin.
 pub(crate) fn ask(node: &Node, namespace: &str, name: &str, uid: &str) -> (u16, String) {
     let question = json!({"namespace": namespace, "name": name, "uid": uid}).to_string();
     let stream = UnixStream::connect(node.path("run/pods.sock")).unwrap();
@@ -65,7 +66,7 @@ fn pods_are_followed_and_looked_up() {
         (status, &answer["pod"]["metadata"]["uid"]),
         (200, &json!("uid-7"))
     );
-    // Of namespaces the metadata is asked for.
+    // The agent requests only the metadata of namespaces.
     agent.until("the namespace", || {
         let (_, text) = ask(&node, "shop", "web-7", "uid-7");
         text.contains("kubernetes.io/metadata.name")
@@ -76,7 +77,7 @@ fn pods_are_followed_and_looked_up() {
         .find(|a| a.path == "/api/v1/namespaces")
         .unwrap();
     assert!(of_namespaces.headers["accept"].contains("PartialObjectMetadata"));
-    // Another pod of that name, and one of another node.
+    // Another pod with that name, and a pod of another node.
     for (name, uid) in [("web-7", "uid-8"), ("web-7", ""), ("elsewhere", "uid-e")] {
         let begun = Instant::now();
         assert_eq!(ask(&node, "shop", name, uid).0, 404, "{name} {uid}");
@@ -89,7 +90,7 @@ fn pods_are_followed_and_looked_up() {
     synced(&agent, 119);
     assert_eq!(ask(&node, "shop", "web-7", "uid-7").0, 404);
     assert_eq!(lookups(&agent, "unknown"), 4);
-    // Garbage on the socket is survived.
+    // Invalid requests on the socket do no harm.
     for body in ["", "{}{", "[1]", &"x".repeat(10_000)] {
         let stream = UnixStream::connect(node.path("run/pods.sock")).unwrap();
         let length = body.len();
@@ -99,7 +100,7 @@ fn pods_are_followed_and_looked_up() {
         assert!(matches!(status, Some(400) | None), "{status:?}");
     }
     assert_eq!(ask(&node, "shop", "web-8", "uid-8").0, 200);
-    // All of it was one list and one watch for each kind.
+    // All of this took one list and one watch for each kind.
     let of_pods = server.asked().iter().filter(|a| a.is_for_pods()).count();
     assert_eq!(of_pods, 1, "{:?}", server.asked());
 }
@@ -112,7 +113,7 @@ fn a_pod_that_comes_is_waited_for() {
     synced(&agent, 0);
     let answer = std::thread::scope(|scope| {
         let asking = scope.spawn(|| ask(&node, "shop", "late", "uid-1"));
-        // Another change does not end the wait.
+        // A change of another pod does not end the wait.
         server.put(pod("shop", "other", "uid-2"));
         synced(&agent, 1);
         server.put(pod("shop", "late", "uid-1"));
@@ -123,7 +124,7 @@ fn a_pod_that_comes_is_waited_for() {
 
 #[test]
 fn servers_without_streaming_lists() {
-    // The first costs the time that a stream is waited for.
+    // The first case takes as long as the agent waits for the stream.
     for streaming in [
         Streaming::Ignored,
         Streaming::Invalid,
@@ -147,7 +148,7 @@ fn servers_without_streaming_lists() {
         server.gone();
         server.put(pod("shop", "newer", "uid-n"));
         synced(&agent, 122);
-        // It is not tried again.
+        // The agent does not request a stream again.
         let asked = server.asked();
         let streams = asked
             .iter()
@@ -191,7 +192,7 @@ fn a_watch_that_misbehaves() {
         server.put(pod("shop", "web-0", "uid-0"));
         let count = AtomicU32::new(0);
         let again = fault.clone();
-        // In the list, when there is one, and in the watch after it.
+        // The fault affects the list, if there is one, and the watch after it.
         server.fault(move |asked| {
             let misbehaves = asked.is_for_pods() && count.fetch_add(1, Ordering::Relaxed) < 2;
             misbehaves.then(|| again.clone())
@@ -214,14 +215,14 @@ fn what_is_too_old_is_listed_anew() {
     let node = Node::new();
     let agent = start(&node, &server);
     synced(&agent, 1);
-    // Changes that no event tells of.
+    // No event reports these changes.
     for n in 1..4 {
         server.put(pod("shop", &format!("web-{n}"), "u"));
         server.gone();
     }
     agent.until("a list", || restarts(&agent, "gone") >= 1);
     synced(&agent, 4);
-    // A storm: every watch ends so. Pauses grow.
+    // Every watch ends like this; the agent must make longer and longer pauses.
     server.fault(|asked| {
         let gone = b"{\"type\":\"ERROR\",\"object\":{\"code\":410,\"message\":\"\",\"reason\":\"Expired\",\"status\":\"Failure\"}}\n";
         asked.is_for_pods().then(|| Answer::Chunk(gone.to_vec()))
@@ -234,7 +235,7 @@ fn what_is_too_old_is_listed_anew() {
     assert_eq!(ask(&node, "shop", "web-3", "u").0, 200);
 }
 
-/// As of a proxy on the way that answers with what it has.
+/// A proxy may answer from its cache with another status.
 #[test]
 fn a_list_with_another_status_than_200_is_no_list() {
     let server = ApiServer::start().with(Streaming::Invalid);
@@ -264,7 +265,7 @@ fn garbage(agent: &Agent) -> u64 {
     restarts(agent, "garbage")
 }
 
-/// All pods would count as gone, and ztunnel would drop them.
+/// Otherwise all pods would count as deleted, and ztunnel would drop them.
 #[test]
 fn a_list_of_another_kind_is_no_list() {
     let rest = r#""metadata": {"resourceVersion": "1"}, "items": []}"#;
@@ -310,7 +311,7 @@ fn a_list_of_another_kind_is_no_list() {
     }
 }
 
-/// Nothing is taken from it; what it kept from being seen is listed.
+/// The agent takes nothing from such an event, and lists the pods to find what it missed.
 #[test]
 fn an_event_of_another_kind_is_none_of_a_pod() {
     let server = ApiServer::start();
@@ -340,7 +341,7 @@ fn an_event_of_another_kind_is_none_of_a_pod() {
     }
 }
 
-/// A server that is too busy says when to come again.
+/// A busy server specifies how long to wait.
 #[test]
 fn a_server_that_wants_to_be_left_alone_is() {
     let server = ApiServer::start();
@@ -351,7 +352,7 @@ fn a_server_that_wants_to_be_left_alone_is() {
             return None;
         }
         asked.send(Instant::now()).unwrap();
-        // Without a body of its own, as where it is answered before the API server knows who asks.
+        // The body is plain text, as in answers that the API server sends before it authenticates the client.
         let answer = "HTTP/1.1 429 X\r\nRetry-After: 3\r\nContent-Length: 4\r\n\r\nbusy";
         Some(Answer::Raw(answer.into()))
     });
@@ -365,12 +366,12 @@ fn a_server_that_wants_to_be_left_alone_is() {
     synced(&agent, 1);
 }
 
-/// What a watch cannot tell any more is in the next list.
+/// The next list contains the changes that a watch can no longer report.
 #[test]
 fn what_was_missed_is_listed_anew() {
     let later = br#"{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"1000"}}}"#;
     let unreadable = [b"{\"type\":\"ADDED\",\"object\":{}}\n", &later[..], b"\n"].concat();
-    // The version is too old, none that this server gave, or may have been left behind.
+    // The version is too old or unknown to this server, or events before it were unreadable.
     let refusals = [Answer::Status(410), Answer::Status(400)];
     for fault in refusals.into_iter().chain([Answer::Chunk(unreadable)]) {
         let server = ApiServer::start();
@@ -420,7 +421,7 @@ fn the_authority_may_be_renewed_too() {
     server.gone();
     let remedy = "CA of the service account";
     agent.until("a refusal", || agent.log().contains(remedy));
-    // The log is written first.
+    // The agent writes the log first.
     agent.until("counted", || restarts(&agent, "tls") >= 1);
     server.put(pod("shop", "web-1", "uid-1"));
     node.write("account/ca.crt", &next);
@@ -441,7 +442,7 @@ fn without_an_api_server_what_is_known_is_served() {
     let said = |agent: &Agent| agent.log().matches("node1 are not watched").count();
     assert_eq!(said(&agent), 1, "said once: {}", agent.log());
     assert!(agent.is_ready());
-    // None from the start: it installs and serves.
+    // An API server that never answers: the agent installs and serves anyway.
     let second = Node::new();
     let agent = start(&second, &server);
     agent.until("said", || said(&agent) == 1);

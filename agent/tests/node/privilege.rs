@@ -1,4 +1,5 @@
-//! What the process may do.
+//! The capabilities and limits of the process.
+//! matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::api_server::ApiServer;
@@ -13,11 +14,11 @@ const NET_ADMIN: u64 = 1 << 12;
 /// `CAP_DAC_OVERRIDE`, `CAP_NET_ADMIN`, `CAP_NET_RAW`, `CAP_SYS_PTRACE`, `CAP_SYS_ADMIN` (linux/capability.h).
 const NEEDED: u64 = DAC_OVERRIDE | NET_ADMIN | 1 << 13 | 1 << 19 | 1 << 21;
 
-/// Of every thread by its name: the sets of `/proc/PID/task/TID/status`.
+/// The capability sets in `/proc/PID/task/TID/status`, by the name of the thread.
 fn sets(agent: &Agent) -> BTreeMap<String, BTreeMap<String, u64>> {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", agent.pid())).unwrap();
     let of_task = |task: std::io::Result<std::fs::DirEntry>| {
-        // A thread may end meanwhile.
+        // A thread may end in the meantime.
         let status = std::fs::read_to_string(task.unwrap().path().join("status")).ok()?;
         let field = |line: &str| {
             let (name, value) = line.split_once(":\t")?;
@@ -57,7 +58,7 @@ fn what_is_not_needed_is_given_up_by_every_thread() {
         ("WEIR_HOST_NETNS", &host),
     ]);
     let agent = node.ready(&env);
-    // The trials of the kernel are over.
+    // Waits until the probes of the kernel have ended.
     agent.until("the kernel was asked", || {
         let (_, body) = get(agent.metrics, "/status.json").unwrap_or_default();
         body.contains("\"state\": \"asked\"")
@@ -65,10 +66,10 @@ fn what_is_not_needed_is_given_up_by_every_thread() {
     let of_threads = sets(&agent);
     for (thread, sets) in &of_threads {
         let may = match thread.as_str() {
-            // Those that answer others, or only write, have none at all.
+            // Threads that serve clients, or only write, have no capability.
             "servers" | "health" | "log" | "events" | "owner" => 0,
             "weir" => DAC_OVERRIDE,
-            // Sizes of legacy tables.
+            // The sizes of legacy tables require CAP_NET_ADMIN.
             "drift" => NET_ADMIN,
             "repair" | "ambient" | "pod" | "host" | "zds" => NEEDED & !DAC_OVERRIDE,
             other => panic!("no thread of this name is known: {other}"),
@@ -93,8 +94,9 @@ fn what_is_not_needed_is_given_up_by_every_thread() {
     assert!(!agent.log().contains("is missing"), "{}", agent.log());
 }
 
-/// Whatever the rest of the agent leaves open, the kubelet gets its answer: what was opened after the start of the thread
-/// that answers it, as the sockets for the plugin, is not in its table.
+/// The kubelet gets its answer even if the rest of the agent exhausts the descriptors.
+///
+/// Descriptors that are opened after the start of the health thread, such as the sockets for the plugin, are not in its table.
 #[test]
 fn health_has_a_table_of_descriptors_of_its_own() {
     let node = Node::new();
@@ -114,7 +116,7 @@ fn health_has_a_table_of_descriptors_of_its_own() {
     assert!(tables["servers"] > 0 && tables["health"] == 0, "{tables:?}");
 }
 
-/// A program that any thread has open for writing cannot be executed (`ETXTBSY`): no pod of the node would start.
+/// A program that a thread has open for writing cannot be executed (`ETXTBSY`): no pod of the node could start.
 #[test]
 fn no_thread_keeps_an_installed_program_open() {
     let node = Node::new();
@@ -166,7 +168,7 @@ fn what_is_missing_is_named_with_its_purpose() {
     assert_eq!(sets(&agent)["weir"]["Bnd"], without);
 }
 
-/// The reason in the pod's state is the capability, and nothing about the kubelet or the runtime.
+/// The state of the pod names the missing capability, and does not mention the kubelet or the runtime.
 #[test]
 fn a_pod_that_may_not_be_looked_at_blames_the_missing_capability() {
     let Some(sandbox) = Sandbox::of("unseen") else {
@@ -202,7 +204,7 @@ fn a_pod_that_may_not_be_looked_at_blames_the_missing_capability() {
     assert_eq!(sandbox.rules(), "");
 }
 
-/// Nothing is written but where the node's directories are.
+/// The agent writes only to the directories of the node.
 #[test]
 fn a_root_that_cannot_be_written_will_do() {
     let node = Node::new();

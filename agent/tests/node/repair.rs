@@ -1,5 +1,4 @@
-//! Pods that are outside of the mesh: a process in a network namespace with the pod's address, and what the API
-//! server says of it.
+//! Pods outside the mesh: a process in a network namespace with the pod's address, and the object of the API server.
 
 use crate::api_server::{Answer, ApiServer, Asked, pod};
 use crate::groups::Group;
@@ -11,7 +10,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use weir_netlink::Netns;
 use weir_netlink::route::Routing;
 
-/// A namespace with an address of its own on `lo`, and a process in it that is in the control group of a pod.
+/// A namespace with an address on `lo`, and a process in it that is in the control group of a pod.
 pub(crate) struct Sandbox {
     netns: Netns,
     process: Child,
@@ -20,15 +19,16 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    /// Of the pod of this name as [`sidecar`] makes it. `None`, and a line that says so, where no namespace or no control
-    /// group can be made.
+    /// Creates the sandbox of the pod with this name, as [`sidecar`] describes it.
+    ///
+    /// Prints the reason and returns `None` if a namespace or a control group cannot be created.
     pub(crate) fn of(name: &str) -> Option<Self> {
         Self::within(Group::of_pod(&format!("uid-{name}"))?)
     }
 
-    /// In this control group.
+    /// Creates the sandbox in this control group.
     pub(crate) fn within(group: Group) -> Option<Self> {
-        // Other tests run at the same time, in other processes too.
+        // Other tests run at the same time, also in other processes.
         static COUNT: AtomicU8 = AtomicU8::new(1);
         let [high, low] = (std::process::id() as u16).to_be_bytes();
         let address = format!("10.{high}.{low}.{}", COUNT.fetch_add(1, Ordering::Relaxed));
@@ -55,7 +55,7 @@ impl Sandbox {
         })
     }
 
-    /// The same with a younger process.
+    /// Replaces the process by a younger one.
     pub(crate) fn again(mut self) -> Self {
         let process = process(&self.netns);
         self.group.take(process.id());
@@ -65,7 +65,7 @@ impl Sandbox {
         self
     }
 
-    /// Another namespace, of the pod of this name, with the same address.
+    /// Another namespace with the same address, of the pod with this name.
     pub(crate) fn twin(&self, name: &str) -> Option<Self> {
         Self::at(Group::of_pod(&format!("uid-{name}"))?, self.address.clone())
     }
@@ -74,7 +74,7 @@ impl Sandbox {
         &self.netns
     }
 
-    /// What `nft` or another tool prints in the namespace.
+    /// The output of `nft` or another tool in the namespace.
     pub(crate) fn tool(&self, program: &str, arguments: &[&str]) -> String {
         let output = within(self.netns.path().as_path(), program)
             .args(arguments)
@@ -115,7 +115,7 @@ fn within(netns: &Path, program: &str) -> Command {
     command
 }
 
-/// With a sidecar, running at this address.
+/// A running pod with a sidecar and this address.
 pub(crate) fn sidecar(name: &str, address: &str) -> Value {
     let mut pod = pod("shop", name, &format!("uid-{name}"));
     pod["metadata"]["annotations"] = json!({"sidecar.istio.io/status": "{}"});
@@ -127,7 +127,7 @@ pub(crate) fn sidecar(name: &str, address: &str) -> Value {
     pod
 }
 
-/// The same after `istio-validation` noticed that nothing is redirected.
+/// Like [`sidecar`], after `istio-validation` found that nothing is redirected.
 pub(crate) fn broken(name: &str, address: &str) -> Value {
     let mut pod = sidecar(name, address);
     pod["status"]["initContainerStatuses"] = json!([{
@@ -158,7 +158,7 @@ fn healed(agent: &Agent, result: &str) -> u64 {
     ))
 }
 
-/// What was written to the API server.
+/// The requests that changed something in the API server, or recorded an event.
 fn written(server: &ApiServer) -> Vec<Asked> {
     let all = server.asked().into_iter();
     all.filter(|asked| asked.method != "GET").collect()
@@ -192,7 +192,7 @@ fn a_pod_without_rules_is_repaired_and_one_whose_rule_goes_too() {
     assert_eq!(event.path, "/api/v1/namespaces/shop/events");
     assert_eq!(event.body["involvedObject"]["uid"], "uid-web");
     assert_eq!(event.body["source"]["component"], "cni-repair");
-    // As the operator's command sees it.
+    // `weir verify` of an operator finds the same state.
     node.write("pod.json", &sidecar("web", &sandbox.address).to_string());
     let (manifest, netns) = (node.path("pod.json"), sandbox.netns.path());
     let [manifest, netns] = [manifest, netns].map(|path| path.display().to_string());
@@ -201,7 +201,7 @@ fn a_pod_without_rules_is_repaired_and_one_whose_rule_goes_too() {
     ];
     let verified = node.run(&arguments, &[]);
     assert!(verified.status.success(), "{verified:?}");
-    // Somebody takes a table away.
+    // Another program deletes a table.
     let rules = sandbox.rules();
     sandbox.tool("nft", &["delete", "table", "inet", "istio-proxy-nat"]);
     agent.until("redirected again", || healed(&agent, "success") == 2);
@@ -209,7 +209,7 @@ fn a_pod_without_rules_is_repaired_and_one_whose_rule_goes_too() {
     assert_eq!(agent.metric("weir_drift_total{cause=\"missing\"}"), 2);
     assert_eq!(agent.metric("weir_pods_expected"), 1);
     agent.until("counted", || agent.metric("weir_pods_verified") == 1);
-    // The same again is not told, unless it is known which process did it. Another cause is.
+    // A repeated repair causes no further event unless the process that caused it is known. A repair with another cause does.
     assert!(events(&server, "RedirectionRepaired").len() <= 2, "damped");
     let is_of = |event: &Asked| {
         event.body["message"]
@@ -233,7 +233,7 @@ fn a_pod_without_rules_is_repaired_and_one_whose_rule_goes_too() {
     assert_eq!(other.rules(), "", "it asks for nothing");
 }
 
-/// An API server that takes events and never says so.
+/// The API server accepts events but never answers.
 #[test]
 fn events_that_nobody_takes_hold_up_no_repair() {
     const PODS: usize = 30;
@@ -252,7 +252,7 @@ fn events_that_nobody_takes_hold_up_no_repair() {
     let node = Node::new();
     let agent = start(&node, &server, &[IN_PLACE]);
     agent.until("all", || healed(&agent, "success") == PODS as u64);
-    // One event alone is waited for ten seconds, and there is one for each pod.
+    // The agent waits ten seconds for one event, and there is one event for each pod.
     let given_up = agent.metric("weir_events_total{result=\"failed\"}");
     assert!(given_up < PODS as u64 / 2, "{given_up}");
     assert!(sandboxes.iter().all(Sandbox::is_redirected));
@@ -264,7 +264,7 @@ fn events_that_nobody_takes_hold_up_no_repair() {
             .log()
             .contains("no event RedirectionRepaired on pod shop/many-")
     );
-    // Said once, not thirty times.
+    // The agent logs this once, not thirty times.
     assert_eq!(agent.log().matches("no event ").count(), 1);
 }
 
@@ -274,7 +274,7 @@ fn a_broken_pod_is_repaired_in_place_once() {
         return;
     };
     let server = ApiServer::start();
-    // Not what the plugin would redirect: the criteria alone decide.
+    // The plugin would not redirect this pod: the criteria of repair alone decide.
     let mut pod = broken("web", &sandbox.address);
     pod["status"]["phase"] = "Unknown".into();
     server.put(pod.clone());
@@ -282,12 +282,12 @@ fn a_broken_pod_is_repaired_in_place_once() {
     let agent = start(&node, &server, &[IN_PLACE, ("REPAIR_DELETE_PODS", "true")]);
     agent.until("repaired", || repaired(&agent, "repair", "success") == 1);
     assert!(sandbox.is_redirected());
-    // It says so until its container runs again.
+    // The status stays like this until the container runs again.
     pod["status"]["initContainerStatuses"][0]["restartCount"] = 2.into();
     server.put(pod.clone());
     server.put(sidecar("later", "192.0.2.1"));
     agent.until("seen", || agent.metric("weir_pods_watched") == 2);
-    // The same name, and another pod, without that the first was seen to go.
+    // Another pod with the same name; the agent did not see the deletion of the first.
     pod["metadata"]["uid"] = "uid-next".into();
     server.put(pod);
     agent.until("refused", || agent.log().contains("left alone"));
@@ -347,13 +347,13 @@ fn a_broken_pod_is_labelled_by_way_of_its_status() {
         patch.headers["content-type"],
         "application/merge-patch+json"
     );
-    // Of the same name another pod may be there meanwhile.
+    // Another pod may have the same name by now, so the patch names the UID.
     let wanted = json!({"metadata": {"uid": "uid-web", "labels": {"broken.example/pod": "yes"}}});
     assert_eq!(patch.body, wanted);
     assert_eq!(events(&server, "LabelBrokenPod").len(), 1);
 }
 
-/// With each of its containers that ends its object changes.
+/// The object changes each time one of its containers ends.
 #[test]
 fn a_broken_pod_that_is_being_deleted_is_left_alone() {
     let server = ApiServer::start();
@@ -368,7 +368,7 @@ fn a_broken_pod_that_is_being_deleted_is_left_alone() {
         pod["status"]["initContainerStatuses"][0]["restartCount"] = count.into();
         server.put(pod.clone());
     }
-    // One that comes later is dealt with later.
+    // A pod that breaks later is deleted later.
     server.put(broken("later", "192.0.2.8"));
     agent.until("the other one", || deleted() == 2);
     let written = written(&server);
@@ -376,7 +376,7 @@ fn a_broken_pod_that_is_being_deleted_is_left_alone() {
     assert_eq!(written.iter().filter(of_web).count(), 1, "{written:?}");
 }
 
-/// Priority and fairness of the API server: it is busy, and refuses nothing.
+/// API priority and fairness: the API server is busy, which is not a refusal.
 #[test]
 fn an_api_server_that_is_busy_is_asked_again_within_the_same_attempt() {
     let server = ApiServer::start();
@@ -394,7 +394,7 @@ fn an_api_server_that_is_busy_is_asked_again_within_the_same_attempt() {
     });
     assert_eq!(repaired(&agent, "delete", "fail"), 0);
     assert_eq!(agent.metric("weir_events_total{result=\"failed\"}"), 0);
-    // The refused one and the one that was taken.
+    // The refused request and the accepted one.
     assert_eq!(events(&server, "DeleteBrokenPod").len(), 2);
 }
 
@@ -408,7 +408,7 @@ fn an_api_server_that_refuses_is_asked_five_times_and_again_when_the_pod_changes
     let agent = start(&node, &server, &[("REPAIR_DELETE_PODS", "true")]);
     let failed = || repaired(&agent, "delete", "fail");
     agent.until("given up", || agent.log().contains("given up"));
-    // Recorded after the line.
+    // The agent updates the metric after it has logged the line.
     agent.until("counted", || failed() == 5);
     let log = agent.log();
     assert!(!log.contains("Status {"), "only the server's words: {log}");
@@ -424,7 +424,7 @@ fn what_is_not_the_pods_own_is_left_alone() {
         return;
     };
     let server = ApiServer::start();
-    // One address of two is there.
+    // The namespace has one of the pod's two addresses.
     let mut half = sidecar("half", &sandbox.address);
     half["status"]["podIPs"] = json!([{"ip": sandbox.address}, {"ip": "2001:db8::7"}]);
     server.put(half);

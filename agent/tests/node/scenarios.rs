@@ -1,4 +1,5 @@
-//! What the agent makes of directories, from its start to its end.
+//! The effect of the agent on directories, from its start to its end.
+//! matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::support::{Agent, Node, golden};
@@ -8,7 +9,7 @@ use std::path::Path;
 fn source(dir: &Path, name: &str) -> String {
     let read = |n: &str| std::fs::read_to_string(dir.join(format!("input-{n}"))).unwrap();
     match name {
-        // A list whose plugins are under a key that is spelt wrong.
+        // A list with a misspelt key for its plugins.
         "noplugins_calico.conflist" => read("calico.conflist").replace("\"plugins\"", "\"plugin\""),
         name => read(name),
     }
@@ -64,7 +65,7 @@ fn run(dir: &Path, scenario: &Value) {
     let mut agent = node.start(&env, &["--log_output_level=cni-plugin:debug"]);
     if let Some(words) = scenario["file_written_later"].as_str() {
         agent.until("waiting", || agent.log().contains("waiting for"));
-        // Another one that is valid is not used meanwhile.
+        // Meanwhile the agent uses no other valid configuration.
         node.write("net.d/00-other.conflist", &source(dir, "list.conflist"));
         node.write("net.d/missing_initially.conf.tmp", "half");
         let (input, target) = words.split_once(" written as ").unwrap();

@@ -1,4 +1,5 @@
-//! Health, metrics, and the socket for the plugin's lines, which is asked by the plugin's own client.
+//! Health, metrics, and the socket for the plugin's log lines, with the plugin's own client.
+//! matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::support::{Agent, BRIDGE, Node, PATIENCE, exchange, get};
@@ -50,7 +51,7 @@ fn health_and_metrics() {
         text.ends_with('\n') && text.contains("weir_build_info{version="),
         "{text}"
     );
-    // Without metrics it works too, and with a port that is taken.
+    // The agent also works without metrics, and if their port is in use.
     let other = Node::new();
     other.write("net.d/10-pods.conflist", BRIDGE);
     let taken = agent.metrics.to_string();
@@ -94,7 +95,7 @@ fn lines_as_json_and_levels() {
         "--log_output_level=cni-agent:debug,cni-plugin:error",
     ];
     let (node, agent) = node_and_agent(&[], &args);
-    // The level of the plugin's scope goes to the plugin; here the agent's counts.
+    // The level of the plugin's scope is written for the plugin; the agent logs at its own level.
     assert!(
         node.read("net.d/10-pods.conflist")
             .contains("\"plugin_log_level\": \"error\"")
@@ -128,10 +129,10 @@ fn peers_that_misbehave_are_survived() {
     for body in ["", "{}", "[1]", "null", "\u{0}\u{1}", "[\"{}\"]"] {
         assert_eq!(post(&node, body), Some((200, String::new())), "{body:?}");
     }
-    // More than a batch may have: it is not read to its end.
+    // This exceeds the limit of a batch, so the agent does not read all of it.
     let huge = format!("[\"{}\"]", "x".repeat(4 << 20));
     let _ = post(&node, &huge);
-    // No HTTP, half a request, nothing at all, more than there is room for.
+    // No HTTP, an incomplete request, an empty one, and one that exceeds the limit.
     let mut raw = UnixStream::connect(&socket).unwrap();
     let _ = raw.write_all(b"\x16\x03\x01 hello\r\n\r\n");
     let half = UnixStream::connect(&socket).unwrap();
@@ -146,7 +147,7 @@ fn peers_that_misbehave_are_survived() {
     agent.until("the line", || agent.log().contains("still heard"));
     assert!(agent.is_ready());
     drop((raw, half, silent));
-    // A flood is bounded.
+    // The number of lines that are logged is bounded.
     let flood = serde_json::json!(vec![line; 9000]).to_string();
     assert_eq!(post(&node, &flood), Some((200, String::new())));
     assert!(agent.log().matches("still heard").count() < 6000);
@@ -186,7 +187,7 @@ fn the_agent_tells_root_its_settings_and_its_last_lines() {
         ("cni-agent:debug".into(), "flag --log_output_level".into())
     );
     assert_eq!(of("POD_NAMESPACE").1, "environment POD_NAMESPACE");
-    // What it logged is what it tells, and both leave out what may be a secret.
+    // The answer equals the log, and both leave out possible secrets.
     let last = ask("/log").body;
     assert!(agent.log().starts_with(&last), "{last}");
     assert!(last.contains("weir agent") && last.contains("is installed and in force"));
@@ -217,8 +218,9 @@ fn a_port_that_is_none_costs_only_the_metrics() {
     );
 }
 
-/// The kubelet gives up after a second. Whether this machine is too busy for that is not what is asked here: one answer in time is
-/// enough, each time beside clients that are there anew.
+/// The kubelet gives up after a second.
+///
+/// A busy machine may miss that at times, so one answer in time is enough. Each attempt has new clients beside it.
 fn is_answered<T>(port: u16, path: &str, clients: impl Fn() -> T) {
     let begun = Instant::now();
     loop {
@@ -241,7 +243,7 @@ fn connections_that_ask_nothing_do_not_keep_the_kubelet_out() {
         is_answered(port, path, || {
             let connect = |_| TcpStream::connect(("127.0.0.1", port)).unwrap();
             let idle: Vec<TcpStream> = (0..100).map(connect).collect();
-            // Half a request is none.
+            // An incomplete request is not answered.
             for mut stream in &idle {
                 stream.write_all(b"GET / HTTP/1.1\r\n").unwrap();
             }
@@ -250,7 +252,7 @@ fn connections_that_ask_nothing_do_not_keep_the_kubelet_out() {
     }
 }
 
-/// Each of 400 clients connects again as soon as it is sent away.
+/// Each of 400 clients connects again as soon as it is disconnected.
 #[test]
 fn clients_that_connect_again_and_again_do_not_keep_the_kubelet_out() {
     use std::sync::Arc;
@@ -303,8 +305,9 @@ fn a_client_that_has_no_more_to_say_gets_its_answer() {
     }
 }
 
-/// The status of the answer to a request that a user sends; `None`, with the reason printed, where there is no setpriv or perl.
-/// Perl is an essential package of Debian, and an ordinary user may run it wherever this clone lies.
+/// The status of the answer to a request that a user sends. Prints the reason and returns `None` if setpriv or perl is missing.
+///
+/// Perl is an essential package of Debian, and an ordinary user may execute it wherever this clone is.
 pub(crate) fn ask_as(user: &str, socket: &std::path::Path, request: &str) -> Option<String> {
     let script = r#"use Socket; $SIG{PIPE} = 'IGNORE'; my $s;
         socket($s, PF_UNIX, SOCK_STREAM, 0) && connect($s, sockaddr_un($ARGV[0])) || die "connect: $!";
@@ -321,7 +324,7 @@ pub(crate) fn ask_as(user: &str, socket: &std::path::Path, request: &str) -> Opt
             return None;
         }
     };
-    // As env(1) ends where it finds no program.
+    // env(1) exits with this code if it does not find the program.
     if out.status.code() == Some(127) {
         println!("skipped: perl: {out:?}");
         return None;
@@ -330,7 +333,7 @@ pub(crate) fn ask_as(user: &str, socket: &std::path::Path, request: &str) -> Opt
     Some(String::from_utf8(out.stdout).unwrap())
 }
 
-/// Whatever mode the directory has: the mode of the socket itself is that of `install-cni`.
+/// The mode of the directory does not matter: `install-cni` uses the same mode for the socket itself.
 #[test]
 fn a_user_who_is_not_root_cannot_write_into_the_log() {
     use std::os::unix::fs::PermissionsExt;

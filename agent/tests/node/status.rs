@@ -1,4 +1,5 @@
-//! The page about the node and its JSON, of an agent that runs; and the page in a real browser.
+//! The status page of a running agent and its JSON; also the page in a real browser.
+//! matrix: none: about a page, also in a browser; the rules that it shows are made in repair
 // matrix: none: about a page, also in a browser; the rules that it shows are made in repair
 
 use crate::api_server::{Answer, ApiServer};
@@ -18,7 +19,7 @@ fn page(agent: &Agent) -> String {
     text
 }
 
-/// Waits until the kernel was asked; it has nothing to do with readiness.
+/// Waits until the kernel has been probed, which readiness does not wait for.
 fn asked(agent: &Agent) -> Value {
     agent.until("the kernel asked", || {
         agent.facts()["kernelJobs"]["state"] != "asking"
@@ -32,9 +33,9 @@ fn pod_of<'a>(facts: &'a Value, name: &str) -> &'a Value {
     found.unwrap_or_else(|| panic!("{name}: {pods:?}"))
 }
 
-/// Three pods in namespaces of their own, one that is nowhere, and one that asks for nonsense.
+/// Three pods in namespaces of their own, one without a namespace, and one with invalid annotations.
 struct Scene {
-    // Its end comes before that of the server and the sandboxes.
+    // Declared first, so that it is dropped before the server and the sandboxes.
     agent: Agent,
     _node: Node,
     _server: ApiServer,
@@ -137,7 +138,7 @@ fn the_page_and_its_json_agree_with_the_metrics() {
     );
     let error = gone["error"].as_str().unwrap();
     assert!(error.contains("has the addresses 192.0.2.7"), "{error}");
-    // What others named and wrote is text, and nothing else.
+    // Names and texts of pods are escaped.
     let odd = pod_of(&all, "<img src=x>");
     assert!(odd["error"].as_str().unwrap().contains(HOSTILE), "{odd}");
     let text = page(agent);
@@ -157,7 +158,7 @@ fn the_page_and_its_json_agree_with_the_metrics() {
     ] {
         assert!(text.contains(shown), "{shown}: {text}");
     }
-    // A pod that was right and is not any more says when it was.
+    // A pod that is no longer verified shows when it was last verified.
     let at = pod_of(&all, "db-0")["verifiedAt"].clone();
     agent.until("looked at again", || {
         pod_of(&agent.facts(), "db-0")["verifiedAt"] != at
@@ -221,7 +222,7 @@ fn headers_forbid_everything_but_the_style() {
 
 #[test]
 fn what_is_missing_is_said_in_words() {
-    // No configuration to extend, no watch, nothing to verify.
+    // There is no configuration to extend, no watch, and nothing to verify.
     let node = Node::new();
     let agent = node.start(&[], &[]);
     agent.until("the reason", || {
@@ -245,7 +246,7 @@ fn what_is_missing_is_said_in_words() {
     ] {
         assert!(text.contains(shown), "{shown}: {text}");
     }
-    // An API server that refuses, with a text of its own.
+    // The API server refuses with a message of its own.
     let server = ApiServer::start();
     server.fault(|_| Some(Answer::Status(403)));
     let node = Node::new();
@@ -280,7 +281,7 @@ fn the_kernel_is_judged_as_preflight_does() {
         };
         assert_eq!(of(&kernel["jobs"]), of(&preflight["jobs"]), "{job}");
     }
-    // Without the right to make a namespace.
+    // The agent may not create a namespace.
     let mut command = Command::new("setpriv");
     command.env_clear();
     command.args(["--bounding-set", "-sys_admin"]);
@@ -303,7 +304,7 @@ fn the_kernel_is_judged_as_preflight_does() {
     }
 }
 
-/// `WEIR_STATUS_PICTURE=FILE` keeps what the browser shows: `ci/status-picture`.
+/// `WEIR_STATUS_PICTURE=FILE` stores the page as the browser shows it: `ci/status-picture`.
 #[test]
 fn a_browser_shows_the_page_and_has_nothing_to_refuse() {
     let Some(browser) = Chromium::find() else {

@@ -1,4 +1,4 @@
-//! Rules of ours in the namespaces of pods that ask for none.
+//! Rules of weir in the namespaces of pods that request no redirection.
 
 use crate::api_server::{ApiServer, pod};
 use crate::repair::{IN_PLACE, Sandbox, events, sidecar, start};
@@ -9,14 +9,14 @@ use weir_netlink::route::{LOOPBACK_IFINDEX, Routing};
 
 pub(crate) const OFTEN: (&str, &str) = ("WEIR_VERIFY_INTERVAL", "1");
 
-/// A pod without a proxy, running at this address.
+/// A running pod without a proxy, at this address.
 pub(crate) fn plain(name: &str, address: &str) -> Value {
     let mut pod = pod("shop", name, &format!("uid-{name}"));
     pod["status"] = json!({"phase": "Running", "podIP": address});
     pod
 }
 
-/// Redirects a namespace as if it were that of a pod with a sidecar.
+/// Redirects a namespace like that of a pod with a sidecar.
 fn redirect(node: &Node, sandbox: &Sandbox) {
     redirect_by(node, sandbox, "nft");
     assert!(sandbox.is_redirected());
@@ -68,12 +68,12 @@ fn what_is_surely_ours_is_removed() {
     agent.until("the other one", || agent.metric("weir_pods_verified") == 1);
     assert!(right.is_redirected());
     assert_eq!(agent.metric("weir_pods_unasked"), 0);
-    // And again, should they come back.
+    // The agent removes them again if they return.
     redirect(&node, &wrong);
     agent.until("again", || agent.metric("weir_unasked_removed_total") == 2);
 }
 
-/// An address that bears our protocol number is ours where the kernel keeps that number, also alone.
+/// An address with weir's protocol number belongs to weir if the kernel stores that number, even without rules beside it.
 #[test]
 fn an_address_of_ours_that_stays_alone_is_removed() {
     let (Some(ours), Some(other)) = (Sandbox::of("alone"), Sandbox::of("other")) else {
@@ -109,7 +109,7 @@ fn an_address_of_ours_that_stays_alone_is_removed() {
     );
 }
 
-/// That nothing was found is not that nothing is there.
+/// A namespace that cannot be examined does not count as free of rules.
 #[test]
 fn a_pod_that_cannot_be_looked_at_is_told() {
     let server = ApiServer::start();
@@ -178,7 +178,7 @@ fn what_may_be_somebody_elses_is_told_and_stays() {
     assert_eq!(agent.metric("weir_unasked_removed_total"), 0);
 }
 
-/// A name proves nothing, and neither does company.
+/// Neither a name nor the table in which a rule is proves that weir wrote it.
 #[test]
 fn what_only_bears_our_names_or_stands_among_ours_stays() {
     let names = ["named", "among", "empty", "legacy", "own-legacy"];

@@ -1,5 +1,5 @@
-//! What a signal to end leaves on the node: an upgrade everything that lets pods start within the mesh, an uninstallation
-//! nothing.
+//! Objects that the agent leaves on the node when it ends: at an upgrade everything that lets pods start within the mesh, at an
+//! uninstallation nothing.
 
 use crate::ambient::Scene;
 use crate::api_server::{Answer, ApiServer, pod};
@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 const LIST: &str = "net.d/10-pods.conflist";
 const KUBECONFIG: &str = "run/istio-cni-kubeconfig";
 
-/// The agent's pod, of a DaemonSet.
+/// The pod of the agent, which belongs to a DaemonSet.
 pub(crate) fn own_pod() -> Value {
     let mut own = pod("istio-system", "istio-cni-node-abcde", "uid-agent");
     own["metadata"]["ownerReferences"] =
@@ -26,7 +26,7 @@ pub(crate) fn daemon_set() -> Value {
            "spec": {"template": {"spec": {}}}})
 }
 
-/// An agent that is ready in that pod.
+/// Starts an agent in that pod and waits until it is ready.
 fn agent(node: &Node, server: &ApiServer) -> Agent {
     node.write(LIST, BRIDGE);
     let mut env: Vec<(String, String)> = server.env().into();
@@ -39,7 +39,7 @@ fn has_entry(node: &Node) -> bool {
     node.read(LIST).contains("\"type\": \"istio-cni\"")
 }
 
-/// A node, and an API server that has the agent's pod and its DaemonSet.
+/// A node, and an API server with the pod of the agent and its DaemonSet.
 fn deployed() -> (Node, ApiServer) {
     let (node, server) = (Node::new(), ApiServer::start());
     server.put(own_pod());
@@ -76,12 +76,12 @@ fn an_upgrade_leaves_a_plugin_that_works_by_itself() {
     );
     assert_eq!(request.body["kind"], "TokenRequest");
     assert!(request.body["spec"]["boundObjectRef"].is_null());
-    // With the pod its token ends.
+    // The token becomes invalid when the pod is deleted.
     server.accept("token-of-its-own");
     let client = weir_cni::api::Client::new(&node.path(KUBECONFIG)).unwrap();
     let web: Value = client.pod("shop", "web", PATIENCE).unwrap();
     assert_eq!(web["metadata"]["uid"], "uid-web");
-    // The next agent takes over what is there, and does not write the entry again.
+    // The next agent takes over, and does not write the entry again.
     server.accept("token-1");
     let inode = || std::fs::metadata(node.path(LIST)).unwrap().ino();
     let before = inode();
@@ -91,13 +91,13 @@ fn an_upgrade_leaves_a_plugin_that_works_by_itself() {
     let mut second = node.ready(&env);
     assert_eq!(inode(), before);
     assert!(node.read(KUBECONFIG).contains("token: token-1"));
-    // And when the DaemonSet goes, all of it goes.
+    // After the DaemonSet is deleted, the agent removes everything.
     server.remove(&daemon_set());
     assert!(second.terminate().success(), "{}", second.log());
     assert_gone(&node, &second);
 }
 
-/// An agent that waits for a configuration of a name that is not there.
+/// Starts an agent that waits for a configuration file that does not exist.
 fn waiting(node: &Node, server: &ApiServer) -> Agent {
     let mut env: Vec<(String, String)> = server.env().into();
     env.push(("POD_NAME".into(), "istio-cni-node-abcde".into()));
@@ -108,8 +108,8 @@ fn waiting(node: &Node, server: &ApiServer) -> Agent {
     agent
 }
 
-/// It wrote the kubeconfig with a token of its own pod before it knew that it would wait: the entry that calls the plugin
-/// is of the agent before.
+/// The waiting agent has written the kubeconfig with a token of its own pod, although the entry that calls the plugin is from the previous
+/// agent.
 #[test]
 fn an_agent_that_only_waited_hands_the_kubeconfig_over_too() {
     let (node, server) = deployed();
@@ -213,8 +213,8 @@ fn what_ends_the_mesh_on_this_node_removes_the_installation() {
     }
 }
 
-/// Without a pod that says which DaemonSet it is of, it is the one of Istio's chart, in ambient mode: upstream's agent does
-/// not ask without.
+/// Without a pod name the agent looks for the DaemonSet of Istio's chart, in ambient mode only: upstream's agent does not look for it
+/// otherwise.
 #[test]
 fn the_daemon_set_of_the_chart_is_asked_for_where_no_pod_says_which_it_is() {
     for (what, pod_name, ambient, set, stays) in [
@@ -244,8 +244,9 @@ fn the_daemon_set_of_the_chart_is_asked_for_where_no_pod_says_which_it_is() {
     }
 }
 
-/// `kubectl delete pod --force`, the garbage collection of pods: the object goes before the signal comes. The server
-/// still takes the token for a few seconds, then no longer, which says nothing about the service account.
+/// With `kubectl delete pod --force`, and when pods are garbage-collected, the object is deleted before the signal is sent.
+///
+/// The server accepts the token for a few seconds more. Its rejection afterwards does not show that the service account is deleted.
 #[test]
 fn a_pod_whose_object_went_first_leaves_the_installation_to_the_next_pod() {
     for (what, refused) in [("token still good", false), ("token refused", true)] {
@@ -265,7 +266,7 @@ fn a_pod_whose_object_went_first_leaves_the_installation_to_the_next_pod() {
     }
 }
 
-/// What was learned about the pod does not hide that its DaemonSet goes.
+/// The cached state of the pod does not hide that its DaemonSet is deleted.
 #[test]
 fn a_pod_and_a_daemon_set_that_are_both_gone_are_an_uninstallation() {
     let (node, server) = deployed();
@@ -324,7 +325,7 @@ fn a_service_account_that_is_gone_is_an_uninstallation() {
     assert_gone(&node, &agent);
 }
 
-/// An agent that ends right after its start may know nothing of what the one before left.
+/// An agent that ends right after its start may have no record of what the previous one left.
 #[test]
 fn what_the_agent_before_left_goes_as_well() {
     let (node, server) = deployed();
@@ -332,13 +333,13 @@ fn what_the_agent_before_left_goes_as_well() {
     assert!(first.terminate().success());
     assert_stays(&node, &first);
     server.remove(&daemon_set());
-    // It waits for the file that is named, and does not get to writing one.
+    // The agent waits for the configured file and writes none.
     let mut second = waiting(&node, &server);
     assert!(second.terminate().success());
     assert_gone(&node, &second);
 }
 
-/// The same where the chart's DaemonSet is asked for.
+/// The same with the DaemonSet of the chart.
 #[test]
 fn what_the_agent_before_left_goes_in_ambient_mode_without_a_name_of_the_pod() {
     let scene = Scene::new();
@@ -367,7 +368,7 @@ fn a_crash_removes_nothing() {
     }
 }
 
-/// Users of Istio's chart apply one file, all others the other.
+/// Users of Istio's chart apply one of the files, all other users the other one.
 #[test]
 fn both_manifests_grant_the_same() {
     let rights = include_str!("../../deploy/upgrade-rbac.yaml");

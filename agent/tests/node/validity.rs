@@ -1,4 +1,5 @@
-//! One look at the directory: is what was installed still in force.
+//! A check of the directory: whether the installed configuration is still in force.
+//! matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::golden::env;
@@ -113,15 +114,15 @@ fn what_runtimes_load() {
     }
     std::fs::write(node.path("net.d/o.conf"), [0xff, 0xfe]).unwrap();
     node.write("net.d/t.CONF", BRIDGE);
-    // containerd loads it, and Istio's agent does not extend it.
+    // containerd loads such a file, and Istio's agent does not extend it.
     node.write("net.d/p.json", r#"{"type": "x"}"#);
-    // Not looked at: other names and directories.
+    // Other names and directories are ignored.
     node.write("net.d/list.json", BRIDGE);
     node.write("net.d/q.conf.bak", BRIDGE);
     std::fs::create_dir_all(node.path("net.d/r.conf")).unwrap();
     std::fs::create_dir_all(node.path("net.d/sub")).unwrap();
     node.write("net.d/sub/1.conf", r#"{"type": "x"}"#);
-    // A runtime opens these: it waits in a pipe for ever, and fails at a link to nothing.
+    // A runtime opens these files: it blocks forever on a FIFO, and fails on a dangling link.
     nix::unistd::mkfifo(&node.path("net.d/s.conf"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     for (name, target) in [("u.conf", "/nowhere/at-all"), ("v.conf", "sub")] {
         std::os::unix::fs::symlink(target, node.path(&format!("net.d/{name}"))).unwrap();
@@ -164,7 +165,7 @@ fn an_entry_that_was_changed_or_doubled_is_not_intact() {
     let mut installer = Installer::new(desired(&node.env(), "info"));
     assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
     let installed = node.read("net.d/10-a.conflist");
-    // Numbers are those of the other component, digit by digit.
+    // Numbers of the other component stay unchanged, digit by digit.
     assert!(installed.contains("12345678901234567890.10"), "{installed}");
     assert_eq!(installer.config_trouble().unwrap(), None);
     let moved = installed.replace("\"type\": \"istio-cni\"", "\"type\": \"istio\"");
@@ -183,12 +184,12 @@ fn an_entry_that_was_changed_or_doubled_is_not_intact() {
         node.write("net.d/10-a.conflist", &tampered);
         assert!(installer.config_trouble().unwrap().is_some(), "{tampered}");
     }
-    // Somebody else's part is theirs.
+    // The other component may change its own part.
     node.write("net.d/10-a.conflist", &installed.replace("cni0", "cni1"));
     assert_eq!(installer.config_trouble().unwrap(), None);
 }
 
-/// A runtime would load none of these, and so they are not extended either.
+/// A runtime would load none of these, so the agent does not extend them either.
 #[test]
 fn a_configuration_with_members_of_other_types_is_named_and_left_alone() {
     for (text, field) in [
@@ -225,7 +226,7 @@ fn a_configuration_with_members_of_other_types_is_named_and_left_alone() {
             assert_eq!(node.names("net.d"), ["10-a.conflist"]);
         }
     }
-    // Our entry cannot be taken out of one either.
+    // Nor can the agent remove its entry from such a file.
     let node = Node::new();
     let text = r#"{"name": "n", "plugins": [7, {"type": "istio-cni"}]}"#;
     node.write("net.d/10-a.conflist", text);
@@ -235,7 +236,7 @@ fn a_configuration_with_members_of_other_types_is_named_and_left_alone() {
         "{why}"
     );
     assert_eq!(node.read("net.d/10-a.conflist"), text);
-    // Nor does it keep the entries in others.
+    // Such a file does not keep entries in other files from being removed.
     let entry = BRIDGE.replace("\"portmap\"", "\"istio-cni\"");
     node.write("net.d/20-b.conflist", &entry);
     let why = remove_everything(&desired(&node.env(), "info")).unwrap_err();
@@ -246,7 +247,7 @@ fn a_configuration_with_members_of_other_types_is_named_and_left_alone() {
     assert!(!node.read("net.d/20-b.conflist").contains("istio-cni"));
 }
 
-/// A name that somebody gives is kept; only a `.conf` with a list in it would be read by nobody.
+/// The configured name is kept, except that no runtime would read a list in a `.conf` file.
 #[test]
 fn a_named_file_keeps_its_name() {
     for (name, becomes) in [
@@ -284,7 +285,7 @@ fn a_named_file_keeps_its_name() {
     }
 }
 
-/// Every pod would start outside of the mesh, and all would seem well.
+/// Every pod would start outside the mesh, without any visible fault.
 #[test]
 fn a_name_that_no_runtime_reads_is_refused() {
     let node = Node::new();
@@ -317,7 +318,7 @@ fn a_name_that_no_runtime_reads_is_refused() {
     }
 }
 
-/// Runtimes read such strings with other characters in them, and so pods would start by this file alone.
+/// Runtimes replace invalid characters in such strings, so pods would start with this file unextended.
 #[test]
 fn a_configuration_with_broken_characters_is_extended_as_runtimes_load_it() {
     let odd = |text: &[u8]| {
@@ -354,7 +355,7 @@ fn a_configuration_with_broken_characters_is_extended_as_runtimes_load_it() {
     }
 }
 
-/// A runtime may load what is skipped here, or give up at it.
+/// A runtime may load the file that the agent skips, or fail at it.
 #[test]
 fn a_file_that_is_skipped_and_sorts_first_is_told_of() {
     let node = Node::new();
@@ -380,12 +381,12 @@ fn a_file_that_is_skipped_and_sorts_first_is_told_of() {
         assert!(warning.contains(name), "{warning}");
     }
     assert!(!warning.contains("20-later"), "{warning}");
-    // A removal waits in no pipe either.
+    // A removal does not block on a FIFO either.
     remove_everything(installer.desired()).unwrap();
     assert!(!node.read("net.d/10-a.conflist").contains("istio-cni"));
 }
 
-/// What a runtime does not load sorts after nothing.
+/// A file that a runtime does not load does not count as sorting first.
 #[test]
 fn a_named_list_that_a_runtime_does_not_load_is_told_of() {
     let node = Node::new();
@@ -403,7 +404,7 @@ fn a_named_list_that_a_runtime_does_not_load_is_told_of() {
     assert!(!warning.contains("sorts before"), "{warning}");
 }
 
-/// A component that writes `NAME.conf` does so again after the list was made of it, and runtimes read the `.conf` first.
+/// A component that writes `NAME.conf` writes it again after the agent has converted it to a list, and runtimes read the `.conf` first.
 #[test]
 fn the_conf_that_is_written_again_beside_the_list_is_extended() {
     let single =
@@ -436,7 +437,7 @@ fn the_conf_that_is_written_again_beside_the_list_is_extended() {
     }
 }
 
-/// It is not overwritten by what is in a `.conf` of its stem, which is warned of.
+/// The contents of a `.conf` with the same stem, which causes a warning, do not overwrite it.
 #[test]
 fn a_list_that_is_named_is_extended_although_a_conf_sorts_first() {
     let node = Node::new();
@@ -494,7 +495,7 @@ fn a_file_that_is_replaced_is_not_tidied_up_too() {
     assert_eq!(installer.config_trouble().unwrap(), None);
 }
 
-/// Others install and remove files at the same time; that is no failure.
+/// Other components install and remove files at the same time, which is no failure.
 #[test]
 fn files_that_come_and_go_are_no_failure() {
     let node = Node::new();
@@ -527,8 +528,9 @@ fn files_that_come_and_go_are_no_failure() {
     });
 }
 
-/// As upstream's installer: what the link leads to is read, the file takes the place of the link, and nothing is written
-/// where it leads to, which may be outside of the directory.
+/// As in upstream's installer, the agent reads the target of the link and replaces the link by a file.
+///
+/// It does not write to the target, which may be outside the directory.
 #[test]
 fn a_link_makes_room_for_a_file_and_its_target_stays() {
     let node = Node::new();
@@ -540,7 +542,7 @@ fn a_link_makes_room_for_a_file_and_its_target_stays() {
     assert!(node.read("net.d/10-pods.conflist").contains("istio-cni"));
     assert!(link.symlink_metadata().unwrap().is_file());
     assert_eq!(node.read("elsewhere/pods"), BRIDGE);
-    // The same when only the removal meets the link.
+    // The same if only the removal finds the link.
     let text = node.read("net.d/10-pods.conflist");
     node.write("elsewhere/pods", &text);
     std::fs::remove_file(&link).unwrap();
