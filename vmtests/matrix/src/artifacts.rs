@@ -1,4 +1,4 @@
-//! The test programs, and the programs that they test, as Cargo built them.
+//! The test programs and the binaries under test, as Cargo built them.
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use weir_vm::{At, Error, Result};
 
-/// The rooms whose tests are in the matrix, lowest first: `rooms.txt`, which `ci/matrix` reads, too.
+/// The crates ("rooms") whose tests are in the matrix, dependencies first: `rooms.txt`, which `ci/matrix` reads, too.
 pub fn rooms() -> impl Iterator<Item = &'static str> {
     include_str!("rooms.txt").lines()
 }
 
-/// Selecting this package too makes Cargo choose the features that a plain `cargo test` chooses: nothing is built twice.
+/// This package is selected, too: Cargo then unifies features as in a plain `cargo test`, and nothing is built twice.
 const OURSELVES: &str = "weir-vmtests";
 
 const AGAIN: &str = "Make it with `cargo test --no-run --message-format=json` in this repository";
@@ -19,28 +19,28 @@ const AGAIN: &str = "Make it with `cargo test --no-run --message-format=json` in
 /// One test program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
-    /// `netfilter`.
+    /// The crate without its prefix: `netfilter`.
     pub room: String,
-    /// The integration test (`sets`), or `unit` for the tests in the library itself.
+    /// The name of the integration test (`sets`), or `unit` for the unit tests of the library.
     pub name: String,
-    /// The file that its crate begins with.
+    /// The root source file of the test crate.
     pub source: PathBuf,
-    /// The file that Cargo made.
+    /// The executable that Cargo built.
     pub executable: PathBuf,
-    /// Its package's directory, in which Cargo runs it.
+    /// The directory of its package, in which Cargo runs it.
     pub package: PathBuf,
 }
 
-/// All of them.
+/// All test programs and binaries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Artifacts {
-    /// The test programs, by room and name.
+    /// The test programs, by crate and name.
     pub programs: Vec<Program>,
-    /// The binaries of the rooms, with their names.
+    /// The binaries of the crates, by name.
     pub binaries: BTreeMap<String, PathBuf>,
 }
 
-/// One line of `cargo --message-format=json`, as far as it is of use here.
+/// A line of `cargo --message-format=json`, with the fields that are used here.
 #[derive(Deserialize)]
 struct Message {
     reason: String,
@@ -63,8 +63,8 @@ struct Profile {
 }
 
 impl Artifacts {
-    /// Lets Cargo build them; `top` is the workspace. Cargo uses the network for crates that this machine does not have
-    /// yet, as in a fresh clone. `profile` is one of its Cargo.toml; `test` is what `cargo test` has built already.
+    /// Lets Cargo build the test programs; `top` is the workspace. Cargo downloads crates that are missing on this machine, as
+    /// in a fresh clone. `profile` is a profile of Cargo.toml; `cargo test` uses `test`, so its results are reused.
     pub fn build(top: &Path, profile: &str) -> Result<Self> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(&cargo);
@@ -87,7 +87,7 @@ impl Artifacts {
         Self::parse(what, &output.stdout[..])
     }
 
-    /// Reads what `cargo test --no-run --message-format=json` printed.
+    /// Reads the output of `cargo test --no-run --message-format=json`.
     pub fn load(file: &Path) -> Result<Self> {
         let open = std::fs::File::open(file).at(file)?;
         Self::parse(&file.display().to_string(), std::io::BufReader::new(open))
@@ -144,7 +144,7 @@ impl Artifacts {
     }
 }
 
-/// The place of a room among all of them; what is none comes last.
+/// The position of a crate in the list; others come last.
 pub(crate) fn order(room: &str) -> usize {
     rooms().position(|r| r == room).unwrap_or(usize::MAX)
 }
@@ -165,7 +165,7 @@ mod tests {
             line("cni", "plugin", "test", true),
             line("netlink", "weir_netlink", "lib", true),
             line("agent", "weir", "bin", false),
-            // A binary's own unit tests, and a room that is not one of those.
+            // Unit tests of a binary, and a test of a crate that is not in the list.
             line("agent", "weir", "bin", true),
             line("vmtests", "machine", "test", true),
             r#"{"reason":"build-finished","success":true}"#.to_owned(),

@@ -1,4 +1,4 @@
-//! What `weir preflight --json` says, as rows of the report; and whether a variant is what its name says.
+//! Converts `weir preflight --json` to rows of the report, and compares them with what a variant should lack.
 use super::model::Capability;
 use super::place::Place;
 use serde::Deserialize;
@@ -19,7 +19,7 @@ struct Feature {
     instead: String,
 }
 
-/// The rows.
+/// Parses the rows.
 pub(super) fn rows(environment: &str, json: &str) -> Result<Vec<Capability>, String> {
     let report: Report = serde_json::from_str(json)
         .map_err(|e| format!("weir preflight --json did not print its report: {e}"))?;
@@ -39,7 +39,8 @@ pub(super) fn rows(environment: &str, json: &str) -> Result<Vec<Capability>, Str
     Ok(rows.collect())
 }
 
-/// Why a guest is not what it should be: something that a variant takes away is there, or something else is not.
+/// Returns a reason if a guest differs from what its variant promises: a feature is there that should be lacking, the
+/// reverse, or an answer is missing.
 pub(super) fn objection(place: &Place, rows: &[Capability]) -> Option<String> {
     if place.is_host() {
         return None;

@@ -1,4 +1,4 @@
-//! A case: one test of one test program. The same file runs on the host and in every guest.
+//! A case: one test of one test program. The same executable runs on the host and in every guest.
 use super::artifacts::{Artifacts, Program};
 use super::marks::{Marks, Reader};
 use super::ship::RELEASE;
@@ -6,40 +6,40 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use weir_vm::{At, Error, Result};
 
-/// What runs, and under which name.
+/// A case with its name and its marks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Case {
     /// `netfilter::sets::a_set_with_intervals`.
     pub name: String,
-    /// What runs it.
+    /// What the case runs.
     pub what: What,
-    /// What it says about where it runs.
+    /// Where the case runs, from the marks in its source.
     pub marks: Marks,
 }
 
-/// What a case is made of.
+/// What a case runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     /// A test of a test program.
     Test {
-        /// Which program: its place in [`Artifacts::programs`].
+        /// The index of the program in [`Artifacts::programs`].
         program: usize,
-        /// The test's name in it.
+        /// The name of the test in the program.
         test: String,
     },
-    /// `weir preflight --json`: its rows are in the report, and have to show what a variant takes away.
+    /// `weir preflight --json`: its rows go into the report, and must show what a variant omits.
     Preflight,
-    /// `weir demo` of the release binary, in a guest that holds no other file.
+    /// `weir demo` of the release binary, in a guest without any other file.
     Alone,
 }
 
-/// The case that fills the table of capabilities.
+/// The name of the case that fills the capability table.
 pub const PREFLIGHT: &str = "agent::preflight::report";
-/// The case with the release binary alone.
+/// The name of the case with only the release binary.
 pub const ALONE: &str = "agent::demo::the_static_program_alone";
 
 impl Case {
-    /// Every case, in the order of the rooms, and those of the matrix itself.
+    /// All cases in the order of the crates, then those of the matrix itself.
     pub fn all(artifacts: &Artifacts) -> Result<Vec<Self>> {
         let case = |name: &str, what, marks| Self {
             name: name.to_owned(),
@@ -58,7 +58,7 @@ impl Case {
             for test in tests_of(program)? {
                 let name = format!("{}::{}::{test}", program.room, program.name);
                 let marks = reader.marks(&test)?;
-                // The library's own tests are about values; those that ask the kernel say so.
+                // Most unit tests do not use the kernel; those that do have a mark.
                 if program.name == "unit" && marks.on.is_none() {
                     continue;
                 }
@@ -78,7 +78,7 @@ impl Case {
     }
 }
 
-/// What `PROGRAM --list` says, without the tests that are switched off.
+/// The tests that `PROGRAM --list` prints, without ignored ones.
 fn tests_of(program: &Program) -> Result<Vec<String>> {
     let name = program.executable.display().to_string();
     let list = |more: &[&str]| {
@@ -102,7 +102,7 @@ fn tests_of(program: &Program) -> Result<Vec<String>> {
     Ok(tests)
 }
 
-/// The workspace that this program was built in.
+/// The workspace that this program was built from.
 pub fn top() -> &'static Path {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).unwrap_or(here)

@@ -1,4 +1,4 @@
-//! Cases on the running kernel: a process of its own for each, in a network of its own.
+//! Runs cases on the running kernel, each in its own process and network namespace.
 use super::ran::Ran;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -8,18 +8,18 @@ use std::path::Path;
 use std::process::Command;
 use weir_vm::{At, Result, process};
 
-/// `argv[1]` of this program when it is to enter namespaces and become another one.
+/// `argv[1]` of this program if it is to enter namespaces and execute another program.
 const ENTER: &str = "enter-namespaces";
 
-/// When the arguments say so, enters new namespaces, becomes a program there and does not return; else does nothing.
+/// If the arguments request it, enters new namespaces, executes a program there and does not return; otherwise does nothing.
 ///
-/// To be called in `main`, beside `play_another_part_if_asked` of weir-vm, while there is one thread: a process with several
-/// cannot enter a user namespace.
+/// Call it in `main`, next to `play_another_part_if_asked` of weir-vm, before any thread is started: unshare(2) with
+/// CLONE_NEWUSER fails with EINVAL in a multithreaded process.
 pub fn enter_namespaces_if_asked() {
     process::become_another_if_asked(ENTER, namespaces);
 }
 
-/// As root a network and a mount namespace; as anybody else first a user namespace in which one is root.
+/// Enters a network and a mount namespace, as an ordinary user also a user namespace that maps the user to root.
 fn namespaces() -> std::result::Result<(), String> {
     let (uid, gid) = (geteuid(), getegid());
     let own = |file: &str, text: String| {
@@ -38,7 +38,7 @@ fn namespaces() -> std::result::Result<(), String> {
     let private = mount(none, "/", none, flags, none);
     private.map_err(|e| format!("mount --make-rprivate /: {e}"))?;
     if !uid.is_root() {
-        // The lock of iptables-legacy is in /run.
+        // An ordinary user cannot write to /run, where iptables-legacy has its lock.
         let kind = Some("tmpfs");
         let run = mount(kind, "/run", kind, MsFlags::empty(), none);
         run.map_err(|e| format!("mount /run: {e}"))?;
@@ -46,7 +46,7 @@ fn namespaces() -> std::result::Result<(), String> {
     process::loopback_up()
 }
 
-/// Runs a program to its end; `ours` is this crate's binary.
+/// Runs a program to its end; `ours` is the path of this crate's binary.
 pub(super) fn run(ours: &Path, run: &weir_vm::proto::Run) -> Result<Ran> {
     let mut command = Command::new(ours);
     command.arg(ENTER).arg(std::process::id().to_string());

@@ -1,12 +1,12 @@
-//! The kernel matrix: every case in every environment, and a report.
+//! The kernel matrix: runs every case in every environment and writes a report.
 //!
-//! What it is for: to run the tests of the other rooms on this machine and, through [`weir_vm`], on real distribution
-//! kernels, each case in a fresh guest. What it refuses: to leave a case out of an environment without a reason, and to
-//! take silence for success.
+//! The crate runs the tests of the other crates on this machine and, through [`weir_vm`], on real distribution kernels, each
+//! case in a fresh guest. It never omits a case from an environment without a reason, and never takes a missing result for
+//! success.
 //!
 //! - [`Artifacts`] are the test programs, [`Case`]s the tests in them, [`Place`]s the environments.
-//! - [`Matrix`] decides which case belongs where, and runs them.
-//! - [`report`] shows what came of it.
+//! - [`Matrix`] decides which case belongs to which environment, and runs the cases.
+//! - [`report`] formats the results.
 //!
 //! Start reading at [`Matrix::pairs`].
 #![forbid(unsafe_code)]
@@ -43,22 +43,22 @@ use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 use weir_vm::{Arch, Cache, Kernels, Options, Result, note};
 
-/// Environments that must be there: their names, separated by commas.
+/// The variable with the required environments: their names, separated by commas.
 const REQUIRE: &str = "VMTESTS_REQUIRE";
 
-/// A plan with everything at hand that it needs.
+/// A plan with everything that is needed to run it.
 #[derive(Debug)]
 pub struct Matrix<'a> {
     runner: Runner<'a>,
-    /// Where cases run.
+    /// The environments.
     pub places: Vec<Place>,
-    /// What runs.
+    /// The cases.
     pub cases: Vec<Case>,
     plan: Plan,
 }
 
 impl<'a> Matrix<'a> {
-    /// Finds out what there is to run.
+    /// Prepares the environments and lists the cases.
     pub fn new(cache: &'a Cache, artifacts: Artifacts, plan: Plan) -> Result<Self> {
         let kernels = Kernels::open(cache, None)?;
         let mut places = Vec::new();
@@ -83,7 +83,7 @@ impl<'a> Matrix<'a> {
         })
     }
 
-    /// The pairs of environment and case that the plan asks for, by their places in the two lists.
+    /// The pairs of environment and case that the plan selects, as indexes into the two lists.
     pub fn pairs(&self) -> Vec<(usize, usize)> {
         let mut pairs = Vec::new();
         for (p, place) in self.places.iter().enumerate() {
@@ -98,7 +98,7 @@ impl<'a> Matrix<'a> {
         pairs
     }
 
-    /// Why a case cannot be tried, unless that is a failure.
+    /// The reason if a case cannot run and its environment is not required.
     pub fn why_ignored(&self, place: usize, case: usize) -> Option<String> {
         let (place, case) = (self.places.get(place)?, self.cases.get(case)?);
         let why = self.runner.impossible(case, place);
@@ -113,7 +113,7 @@ impl<'a> Matrix<'a> {
         Some(result)
     }
 
-    /// Runs all, and shows how far it is.
+    /// Runs all cases and shows the progress.
     pub fn run(&self) -> Result<Run> {
         let started = Instant::now();
         let began = SystemTime::now();
@@ -129,13 +129,13 @@ impl<'a> Matrix<'a> {
             let mut done = self.runner.run(case, place);
             demand(place, &mut done.result);
             watch.end(&done.result);
-            // Without it only a run that is stopped begins anew.
+            // A failed write only means that a stopped run starts from the beginning.
             if let Some(Err(e)) = progress.as_ref().map(|progress| progress.add(&done)) {
                 note(&e.to_string());
             }
             Some((p, c, done))
         };
-        // Those of the host wait for timers and processes, most of the time.
+        // Cases on the host mostly wait for timers and processes.
         let kind = |&(p, c): &(usize, usize)| {
             let is_alone = self.cases.get(c).is_some_and(|c| c.what == What::Alone);
             match self.places.get(p).is_some_and(Place::is_host) {
@@ -154,12 +154,12 @@ impl<'a> Matrix<'a> {
         Ok(run)
     }
 
-    /// To be called when the report is written: what the run has done is needed no more.
+    /// Removes the progress file; call it when the report has been written.
     pub fn end(&self) -> Result<()> {
         self.plan.progress.as_deref().map_or(Ok(()), progress::end)
     }
 
-    /// The file of the run, and what need not be run again: the pair of [`Matrix::pairs`], and what came of it.
+    /// Opens the progress file and returns the results that need not be run again.
     fn progress(&self) -> Result<(Option<Progress>, Vec<Ended>)> {
         let Some(path) = &self.plan.progress else {
             return Ok((None, Vec::new()));
@@ -196,7 +196,7 @@ impl<'a> Matrix<'a> {
             run.capabilities.extend(done.capabilities);
         }
         if !self.plan.selection.is_empty() {
-            // Environments in which nothing was asked for.
+            // Removes environments that have no selected case.
             let ran = |name: &str| run.results.iter().any(|r| r.environment == name);
             run.environments.retain(|e| ran(&e.name));
         }
@@ -215,7 +215,7 @@ impl<'a> Matrix<'a> {
         first.replace("QEMU emulator version ", "")
     }
 
-    /// A case that every kernel skips tests nothing: the last environment that skipped it has to answer for it.
+    /// Fails a case that every kernel skips, since it then tests nothing; the last environment gets the failure.
     fn no_case_without_a_kernel(&self, run: &mut Run) {
         let guests = run.environments.iter();
         let guests = guests.filter(|e| e.name != HOST && e.unavailable.is_none());
@@ -236,17 +236,17 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// What came of a pair of [`Matrix::pairs`].
+/// The result of a pair of [`Matrix::pairs`].
 type Ended = (usize, usize, Done);
 
-/// Is the environment one of those that must be there?
+/// Whether the environment is required.
 fn is_required(place: &Place) -> bool {
     let is = |r: &str| r == place.name() || (r == "newest" && place.is_newest);
     let required = std::env::var(REQUIRE).unwrap_or_default();
     required.split(',').any(is)
 }
 
-/// What cannot be tried is a failure where it was demanded.
+/// Turns an ignored case into a failure if its environment is required.
 fn demand(place: &Place, result: &mut CaseResult) {
     if let (true, Verdict::Ignored { reason }) = (is_required(place), &result.verdict) {
         let text = format!("{REQUIRE} demands {}, and {reason}", place.name());
@@ -254,9 +254,9 @@ fn demand(place: &Place, result: &mut CaseResult) {
     }
 }
 
-/// `2026-01-31T12:00:00Z`
+/// The time in UTC, as `2026-01-31T12:00:00Z`.
 fn utc(time: SystemTime) -> String {
-    // A time before the year -9999 is none.
+    // Times outside jiff's range (years -9999 to 9999) give an empty text.
     jiff::Timestamp::try_from(time).map_or_else(|_| String::new(), |time| format!("{time:.0}"))
 }
 

@@ -1,4 +1,4 @@
-//! `weir-vmtests`: this test binary on that kernel.
+//! `weir-vmtests`: runs test programs on given kernels.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -1,16 +1,16 @@
-//! What a test says about where it runs: lines of its source that begin with `// matrix: `.
+//! Marks: source lines of a test that begin with `// matrix: ` and determine where it runs.
 //!
 //! ```text
-//! // matrix: none: asks a C compiler, and no kernel          it is no part of the matrix, and why
-//! // matrix: host: measures microseconds                     on this machine only, and why
-//! // matrix: oldest                                          of all kernels, on the oldest; also: newest, every
+//! // matrix: none: asks a C compiler, and no kernel          not in the matrix, with the reason
+//! // matrix: host: measures microseconds                     only on this machine, with the reason
+//! // matrix: oldest                                          on this machine and the oldest kernel; also: newest, every
 //! // matrix: smoke; variants no-xtables no-ipset             in a quick run; on these variants, or "variants all"
-//! // matrix: needs WEIR_GOLDEN                               a variable without which it cannot run
+//! // matrix: needs WEIR_GOLDEN                               cannot run without this variable
 //! ```
 //!
-//! A line above a test is about that test, and any other line is about the file with the modules in it. What is said
-//! closer to a test counts; `smoke`, variants and needs add up. Without a line, a test runs on this machine and on every
-//! kernel as it is; a unit test is no part of the matrix.
+//! A mark above a test applies to that test, any other mark to its file and the modules in it. The mark nearest to the test
+//! has precedence; `smoke`, variants and needs accumulate. Without a mark, a test runs on this machine and on every kernel
+//! that is not a variant; a unit test is not in the matrix.
 use super::artifacts::Program;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,36 +20,36 @@ use weir_vm::{At, Catalogue, Error, Result};
 
 const MARK: &str = "// matrix: ";
 
-/// Where a test runs, besides on variants.
+/// Where a test runs, apart from variants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum On {
     /// On this machine and on every kernel.
     Every,
-    /// On this machine, and of the kernels that are asked for on the one of the lowest version.
+    /// On this machine, and on the selected kernel with the lowest version.
     Oldest,
-    /// The same with the highest version.
+    /// On this machine, and on the selected kernel with the highest version.
     Newest,
-    /// On this machine, for this reason.
+    /// Only on this machine; the reason.
     Host(String),
-    /// It is no part of the matrix, for this reason.
+    /// Not in the matrix; the reason.
     None(String),
 }
 
-/// What the lines about a test say together.
+/// The combined marks of a test.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// Where it runs; absent: nothing is said.
+    /// Where it runs; `None`: not specified.
     pub on: Option<On>,
-    /// A quick run has it.
+    /// Whether a quick run includes it.
     pub is_smoke: bool,
     /// The variants on which it runs.
     pub variants: BTreeSet<String>,
-    /// Variables that it needs.
+    /// Environment variables that it needs.
     pub needs: BTreeSet<String>,
 }
 
 impl Marks {
-    /// Does it run on the variant?
+    /// Whether it runs on the variant.
     pub fn runs_on(&self, variant: &str) -> bool {
         self.variants.contains("all") || self.variants.contains(variant)
     }
@@ -65,7 +65,7 @@ impl Marks {
         let mut marks = Self::default();
         let mut rest = text;
         while !rest.is_empty() {
-            // A reason may hold any sign, so it is the last.
+            // A reason may contain any character, even ";", so it extends to the end of the line.
             let (clause, after) = match rest {
                 _ if rest.starts_with("none: ") || rest.starts_with("host: ") => (rest, ""),
                 _ => rest.split_once("; ").unwrap_or((rest, "")),
@@ -95,12 +95,12 @@ impl Marks {
     }
 }
 
-/// What one source file says.
+/// The marks of one source file.
 #[derive(Debug, Default)]
 struct Source {
     about_all: Marks,
     about_tests: BTreeMap<String, Marks>,
-    /// Files of modules that are not where their names say: `#[path = "..."]`.
+    /// Files of modules with a `#[path = "..."]` attribute, by module.
     paths: BTreeMap<String, String>,
 }
 
@@ -126,7 +126,7 @@ impl Source {
     }
 }
 
-/// The module and its path, if these two lines declare one with a path.
+/// The module and its path, if these two lines are a module declaration with a path attribute.
 fn elsewhere<'a>(line: &'a str, next: Option<&'a str>) -> Option<(&'a str, &'a str)> {
     let path = line.trim().strip_prefix("#[path = \"")?;
     let path = path.strip_suffix("\"]")?;
@@ -134,7 +134,7 @@ fn elsewhere<'a>(line: &'a str, next: Option<&'a str>) -> Option<(&'a str, &'a s
     Some((declared.rsplit(' ').next()?, path))
 }
 
-/// The name of the function that these lines begin with, after comments and attributes.
+/// The name of the function that follows after comments and attributes, if any.
 fn function_below<'a>(mut lines: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let is_above = |line: &&str| line.starts_with("//") || line.starts_with("#[");
     let first = lines.find(|line| !is_above(&line.trim_start()))?;
@@ -142,17 +142,17 @@ fn function_below<'a>(mut lines: impl Iterator<Item = &'a str>) -> Option<&'a st
     name.split(['(', '<']).next()
 }
 
-/// Reads what the tests of one program say.
+/// Reads the marks of the tests of one program.
 #[derive(Debug, Default)]
 pub struct Reader {
     root: PathBuf,
     sources: BTreeMap<PathBuf, Source>,
-    /// Lines about one test, by file and test, that were asked for.
+    /// The tests whose own marks have been used, by file and name.
     used: BTreeSet<(PathBuf, String)>,
 }
 
 impl Reader {
-    /// Of that program.
+    /// Creates a reader for the program.
     pub fn new(program: &Program) -> Self {
         let root = program.source.clone();
         Self {
@@ -161,7 +161,7 @@ impl Reader {
         }
     }
 
-    /// What is said about the test of that name: `module::test`.
+    /// Returns the marks of a test by its name: `module::test`.
     pub fn marks(&mut self, test: &str) -> Result<Marks> {
         let mut file = self.root.clone();
         let mut folder = file.parent().unwrap_or(Path::new("")).to_owned();
@@ -173,7 +173,7 @@ impl Reader {
             let path = path.map(|path| beside.join(path));
             let plain = folder.join(format!("{module}.rs"));
             folder.push(module);
-            // A module without a file is in the one above.
+            // An inline module has no file: its marks are in the parent's file.
             let below = [plain, folder.join("mod.rs")].into_iter().chain(path);
             if let Some(found) = below.into_iter().find(|f| f.is_file()) {
                 marks.add(&self.source(&found)?.about_all);
@@ -187,7 +187,7 @@ impl Reader {
         Ok(marks)
     }
 
-    /// Lines about tests that there are not, as `FILE: TEST`.
+    /// Marks above tests that do not exist, as `FILE: TEST`.
     pub fn stale(&self) -> Vec<String> {
         let all = self.sources.iter().flat_map(|(file, source)| {
             let names = source.about_tests.keys();

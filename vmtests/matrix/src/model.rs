@@ -1,86 +1,85 @@
-//! What a run of the matrix found out: plain values, read by every form of the report.
+//! The results of a run of the matrix: plain values, from which every form of the report is made.
 use crate::skip::Skip;
 use serde::{Deserialize, Serialize};
 
-/// One run.
+/// The results of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// When it began, in UTC, as `2026-01-31T12:00:00Z`.
+    /// The start time in UTC, as `2026-01-31T12:00:00Z`.
     pub started: String,
-    /// How long it took, in seconds.
+    /// The duration in seconds.
     pub seconds: f64,
-    /// `uname -r` of the machine.
+    /// The kernel release (`uname -r`) of this machine.
     pub host: String,
-    /// QEMU's version, and `tcg` or `kvm`.
+    /// QEMU's version.
     pub qemu: String,
-    /// See [`Run::qemu`].
+    /// The accelerator: `tcg` or `kvm`.
     pub accelerator: String,
-    /// What was asked for, when that was not everything (`--kernels 6.1 --filter nat`); empty for the whole
-    /// matrix.
+    /// The selection of a partial run (`--kernels 6.1 --filter nat`); empty for the whole matrix.
     #[serde(default)]
     pub selection: String,
-    /// The environments, in the order in which they are shown: `host`, then kernels, then variants.
+    /// The environments in display order: `host`, then kernels, then variants.
     pub environments: Vec<Environment>,
-    /// One for each case in each environment that it belongs to.
+    /// One result for each case in each environment to which it belongs.
     pub results: Vec<CaseResult>,
-    /// What `weir preflight` says in each environment.
+    /// The rows of `weir preflight` in each environment.
     pub capabilities: Vec<Capability>,
 }
 
-/// The kernel of the machine, a kernel in QEMU, or a variant of one.
+/// This machine's kernel, a kernel in QEMU, or a variant of one.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
-    /// `host`, `6.12`, `6.12-no-xtables`.
+    /// The name: `host`, `6.12`, `6.12-no-xtables`.
     pub name: String,
-    /// `uname -r`.
+    /// The kernel release (`uname -r`).
     pub release: String,
-    /// The Debian package with its version, or where else it comes from.
+    /// The Debian package with its version, or another description of its origin.
     pub package: String,
-    /// File names with their SHA-256.
+    /// The names of its source files, with their SHA-256.
     pub sources: Vec<(String, String)>,
-    /// What a variant leaves out or adds, in words; empty for others.
+    /// A description of what a variant omits or adds; empty for other kernels.
     pub variant: String,
-    /// Options of its configuration that matter, as `CONFIG_NF_TABLES=m`.
+    /// Relevant config options of the kernel, as `CONFIG_NF_TABLES=m`.
     pub config: Vec<String>,
-    /// Seconds of the cold boot, when this run made one.
+    /// The duration of the cold boot in seconds, if this run made one.
     pub cold_boot: Option<f64>,
-    /// Why none of its cases ran, when none did.
+    /// The reason, if none of its cases could run.
     pub unavailable: Option<String>,
 }
 
-/// How a case ended.
+/// The result of a case.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "verdict", rename_all = "lowercase")]
 pub enum Verdict {
-    /// As it should.
+    /// The case passed.
     Passed,
-    /// With the output of the test and, where the kernel is to blame, the console.
+    /// The case failed; with the output of the test and, if the kernel reported trouble, the console.
     Failed {
-        /// What a person needs to see.
+        /// The text to show.
         text: String,
     },
-    /// The kernel lacks something that it need not have.
+    /// The kernel lacks a feature that it is allowed to lack.
     Skipped(Skip),
-    /// It could not be tried: no QEMU, no kernel.
+    /// The case could not run: no QEMU, no kernel.
     Ignored {
-        /// What is missing and what gives it.
+        /// What is missing, and how to provide it.
         reason: String,
     },
 }
 
-/// One case in one environment.
+/// The result of one case in one environment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CaseResult {
     /// The environment's name.
     pub environment: String,
-    /// `netfilter::sets::a_set_with_intervals`: room, test program, test.
+    /// The crate, the test program and the test: `netfilter::sets::a_set_with_intervals`.
     pub case: String,
-    /// How it ended.
+    /// The result.
     #[serde(flatten)]
     pub verdict: Verdict,
-    /// How long it took, the start of the machine included.
+    /// The duration in seconds, including the start of the machine.
     pub seconds: f64,
-    /// The machine was restored from a saved state, and not booted.
+    /// Whether the machine was restored from a saved state instead of booted.
     pub restored: bool,
 }
 
@@ -95,6 +94,6 @@ pub struct Capability {
     pub name: String,
     /// `have`, `lack` or `could not tell`.
     pub answer: String,
-    /// What gives it, or what weir does instead.
+    /// How to provide it, or what weir does instead.
     pub remark: String,
 }

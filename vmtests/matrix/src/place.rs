@@ -1,47 +1,47 @@
-//! An environment: where cases run.
+//! An environment, in which cases run.
 use super::model::Environment;
 use super::skip::Version;
 use weir_vm::{Kernel, Kernels, Payload, Result, Special};
 
-/// The name of the environment that is this machine.
+/// The name of the environment for this machine.
 pub const HOST: &str = "host";
 
-/// Which of the kernels that are asked for.
+/// A position among the selected kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// The one of the lowest version.
+    /// The kernel with the lowest version.
     Oldest,
-    /// The one of the highest.
+    /// The kernel with the highest version.
     Newest,
 }
 
-/// Options of a kernel's configuration, without CONFIG_, that decide what weir can do there.
+/// The config options, without CONFIG_, that determine which features weir can use.
 const OPTIONS: &str = "NF_TABLES NFT_COMPAT NFT_TPROXY NFT_SOCKET NETFILTER_XTABLES_LEGACY IP_NF_IPTABLES \
      IP_NF_IPTABLES_LEGACY IP6_NF_IPTABLES NETFILTER_XT_TARGET_TPROXY NETFILTER_XT_MATCH_SOCKET \
      NETFILTER_XT_MATCH_OWNER IP_SET NETFILTER_XT_SET IPV6 USER_NS VETH GENEVE NETKIT BPF_SYSCALL DEBUG_INFO_BTF \
      PREEMPT_RT";
 
-/// An environment, and why it cannot be had if it cannot.
+/// An environment, with the reason if it is not available.
 #[derive(Debug, Clone)]
 pub struct Place {
-    /// What the report says about it.
+    /// Its description in the report.
     pub about: Environment,
     /// The kernel to boot. `None`: this machine.
     pub kernel: Option<Kernel>,
-    /// What its guests hold, once it is known what they run. `None`: this machine.
+    /// The payload of its guests, once the cases are known. `None`: this machine.
     pub(super) payload: Option<Payload>,
-    /// The name of a variant, or of a kernel that is like one, and what tests find there.
+    /// The name of a variant, or of a kernel that is treated as one, and what tests find there.
     pub special: Option<(String, Special)>,
-    /// Does it answer to `newest`?
+    /// Whether it has the alias `newest`.
     pub is_newest: bool,
-    /// Is it the oldest of the kernels that were asked for, or the newest? A kernel of the user's own stands for both.
+    /// Whether it is the oldest or the newest of the selected kernels. A user's own kernel counts as both.
     pub ends: Vec<End>,
-    /// Of its kernel; unknown where it cannot be had.
+    /// The version of its kernel; `None` if it is not available.
     pub version: Option<Version>,
 }
 
 impl Place {
-    /// This machine.
+    /// The environment of this machine.
     pub fn host() -> Self {
         let release = release();
         let about = Environment {
@@ -61,7 +61,8 @@ impl Place {
         }
     }
 
-    /// A kernel of the catalogue, or a variant of one. One that is not in the cache is unavailable, and says why.
+    /// A kernel of the catalogue, or a variant of one. A kernel that is not in the cache gives an unavailable environment
+    /// with the reason.
     pub fn guest(kernels: &Kernels, name: &str) -> Result<Self> {
         let is_own = kernels.own().iter().any(|o| o.name == name);
         let (mut variant, mut is_newest, mut ends) = (None, false, Vec::new());
@@ -114,23 +115,23 @@ impl Place {
         }
     }
 
-    /// Its name.
+    /// The name of the environment.
     pub fn name(&self) -> &str {
         &self.about.name
     }
 
-    /// Is it this machine?
+    /// Whether it is this machine.
     pub fn is_host(&self) -> bool {
         self.about.name == HOST
     }
 
-    /// Probes that tests may skip there whatever the version.
+    /// The probes that tests may skip there, whatever the version.
     pub fn taken(&self) -> &[String] {
         self.special.as_ref().map_or(&[], |(_, found)| &found.skips)
     }
 }
 
-/// `uname -r` of this machine.
+/// The kernel release (`uname -r`) of this machine.
 pub(super) fn release() -> String {
     nix::sys::utsname::uname()
         .map(|u| u.release().to_string_lossy().into_owned())

@@ -1,32 +1,32 @@
-//! What is to run where.
+//! The selection of kernels, variants and cases for a run.
 use std::path::PathBuf;
 use weir_vm::{Kernels, Result};
 
-/// What is to run where.
+/// The selection of kernels, variants and cases for a run.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
-    /// Kernels, as `weir-vmtests list` names them.
+    /// Kernels by their names in `weir-vmtests list`.
     pub kernels: Vec<String>,
-    /// Variants by name; each runs on the kernels that `kernels.toml` gives it, as far as they are in `kernels`.
+    /// Variants by name; each runs on those kernels of its list in `kernels.toml` that are in `kernels`.
     pub variants: Vec<String>,
-    /// Run cases on this machine's own kernel, too.
+    /// Whether cases also run on this machine's own kernel.
     pub is_on_host: bool,
-    /// Only what has this in `ENVIRONMENT::CASE`.
+    /// Run only cases whose `ENVIRONMENT::CASE` contains this.
     pub filter: Option<String>,
-    /// How many guests at a time; one case of this machine runs beside them.
+    /// How many guests run at the same time; one case on this machine runs in addition.
     pub jobs: usize,
-    /// What a whole run was cut down to, in words; empty: it is whole.
+    /// A description of the selection; empty for the whole matrix.
     pub selection: String,
-    /// Where what is done is written down case by case, until [`crate::Matrix::end`].
+    /// The file that records each result until [`crate::Matrix::end`].
     pub progress: Option<PathBuf>,
-    /// Go on with the run that was stopped, if this file is of the same one.
+    /// Whether to continue the stopped run in that file, if it is a run of the same programs and cases.
     pub resume: bool,
-    /// The binary of this crate, when the running program is another one.
+    /// The binary of this crate, if the running program is another one.
     pub program: Option<PathBuf>,
 }
 
 impl Plan {
-    /// Kernels, then variants on those of them that the catalogue names.
+    /// The kernels, then the variants on those of them that the catalogue lists.
     pub(crate) fn environments(&self, kernels: &Kernels) -> Result<Vec<String>> {
         let mut names = self.kernels.clone();
         for kernel in &self.kernels {

@@ -1,14 +1,14 @@
-//! Several at a time, and a person who waits.
+//! Runs cases in parallel and displays the progress.
 use super::model::{CaseResult, Verdict};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Does the work for every item, `jobs` at a time: the first item of each group, then the others, in their order.
+/// Processes every item, `jobs` at a time: the first item of each group, then the others, in their order.
 ///
-/// Each item has a `kind`. The first item of each group boots and saves the machine that the others restore. Until it
-/// is done, no other of its group begins: it would only wait.
+/// The first item of each group boots and saves the machine that the others restore. Until it is done, no other item of
+/// its group starts, because it would only wait for the saved state.
 pub(super) fn in_parallel<T: Sync, G: Ord, R: Send>(
     jobs: usize,
     items: &[T],
@@ -27,7 +27,7 @@ pub(super) fn in_parallel<T: Sync, G: Ord, R: Send>(
             },
         }
     }
-    // Held while the first of a group is at work.
+    // One mutex per group, locked while its first item is in progress.
     let made: Vec<Mutex<()>> = groups.iter().map(|_| Mutex::new(())).collect();
     let grouped = Mutex::new(firsts.into_iter().chain(others));
     let beside = Mutex::new(beside.into_iter());
@@ -43,7 +43,7 @@ pub(super) fn in_parallel<T: Sync, G: Ord, R: Send>(
             let Some((item, group, is_first)) = queue.next() else {
                 break;
             };
-            // Locked before another can be taken. Also let go when the work panics: the others would wait for ever.
+            // Locked before the queue is released. The guard is also dropped on panic; the other items would wait forever otherwise.
             let making = made.get(group).filter(|_| is_first).map(lock);
             drop(queue);
             if making.is_none() {
@@ -66,19 +66,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What an item needs.
+/// The resources that an item needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind<G> {
-    /// A processor, and what the first of its group makes.
+    /// A processor, and the result of the first item of its group.
     Grouped(G),
-    /// Time more than a processor: there is always one such item at work besides the `jobs`.
+    /// Mostly waiting time: one such item is always in progress, in addition to the `jobs`.
     Beside,
 }
 
-/// Shows how far it is: one line that changes on a terminal, and a line for each failure everywhere.
+/// Displays the progress: a changing line on a terminal, and a line per failure everywhere.
 pub(super) struct Watch {
     bar: ProgressBar,
-    /// Failed, skipped.
+    /// The numbers of failed and skipped cases.
     counts: Mutex<(usize, usize)>,
 }
 
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn what_waits_takes_no_job() {
-        // 0 and 1 wait for each other: with one job, that is only possible if 1 takes none.
+        // Items 0 and 1 wait for each other; with one job this only succeeds if item 1 does not occupy the job.
         let both = Barrier::new(2);
         let kind = |i: &u32| match i {
             0 => Kind::Grouped(()),

@@ -1,7 +1,7 @@
-//! What a run has done so far, in a file, so that one that was stopped can go on.
+//! Records the results of a run in a file, so that a stopped run can continue.
 //!
-//! The first line says what runs; each further line is a case that ended. Other test programs, variables or another
-//! selection are another run, of which nothing is taken over. What failed or could not be tried is run again.
+//! The first line identifies the run; each further line is the result of a case. A run with other test programs,
+//! variables or another selection is a different one, and nothing is reused. Failed and ignored cases run again.
 use crate::Case;
 use crate::REQUIRE;
 use crate::artifacts::Artifacts;
@@ -16,18 +16,18 @@ use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 use weir_vm::{At, Error, Result, note};
 
-/// What must be the same for a run to go on.
+/// The properties that must be equal for a run to continue.
 #[derive(Serialize)]
 struct Identity<'a> {
-    /// The test programs and binaries: file, size, and when it was written, in nanoseconds since 1970.
+    /// The test programs and binaries: path, size, and modification time in nanoseconds since 1970.
     programs: Vec<(&'a Path, u64, u128)>,
     cases: Vec<&'a str>,
     selection: &'a str,
-    /// Those that decide what cases do and what counts as a failure.
+    /// The variables that change what cases do or what counts as a failure.
     variables: [(&'a str, Option<String>); 3],
 }
 
-/// The first line of the file.
+/// Formats the first line of the file.
 pub(crate) fn identity(artifacts: &Artifacts, cases: &[Case], selection: &str) -> Result<String> {
     let tests = artifacts.programs.iter().map(|p| &p.executable);
     let binaries = artifacts.binaries.values();
@@ -50,7 +50,7 @@ pub(crate) fn identity(artifacts: &Artifacts, cases: &[Case], selection: &str) -
     serde_json::to_string(&identity).map_err(|e| Error::new("the run", e, "Report it"))
 }
 
-/// The file, open for what ends next.
+/// The file, open for appending.
 #[derive(Debug)]
 pub(crate) struct Progress {
     path: PathBuf,
@@ -58,8 +58,8 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Opens the file of a run with this identity, and answers with the cases that it need not run again; without `resume`,
-    /// or if the file is of another run, it begins anew.
+    /// Opens the file of a run and returns the results that are still valid. Without `resume`, or if the file has another
+    /// identity, it is truncated.
     pub(crate) fn open(path: &Path, identity: &str, resume: bool) -> Result<(Self, Vec<Done>)> {
         if let Some(dir) = path.parent() {
             fs::create_dir_all(dir).at(dir)?;
@@ -70,7 +70,7 @@ impl Progress {
         let mut done = Vec::new();
         match lines.next() {
             Some(first) if first == identity => {
-                // The last line may be half of one: the run was killed while it wrote it.
+                // The last line may be incomplete if the run was killed while writing it.
                 done.extend(lines.map_while(|line| serde_json::from_str::<Done>(line).ok()));
                 done.retain(|d| is_settled(&d.result.verdict));
             }
@@ -89,7 +89,7 @@ impl Progress {
         Ok((progress, done))
     }
 
-    /// Writes a case down.
+    /// Appends the result of a case.
     pub(crate) fn add(&self, done: &Done) -> Result<()> {
         let line = serde_json::to_string(done);
         self.line(&line.map_err(|e| Error::new("the run", e, "Report it"))?)
@@ -102,12 +102,12 @@ impl Progress {
     }
 }
 
-/// Whether it would end like that again. What failed or was not there may be mended by now.
+/// Whether the result is final. The cause of a failed or ignored case may have been removed in the meantime.
 fn is_settled(verdict: &Verdict) -> bool {
     matches!(verdict, Verdict::Passed | Verdict::Skipped(_))
 }
 
-/// The run is over, and its report, which says all, is written: removes the file.
+/// Removes the file; the report of the completed run contains all results.
 pub(crate) fn end(path: &Path) -> Result<()> {
     fs::remove_file(path).if_there(path).map(drop)
 }
@@ -150,7 +150,7 @@ mod tests {
         progress.add(&done("a")).unwrap();
         progress.add(&done("b")).unwrap();
         drop(progress);
-        // Killed in the middle of a line.
+        // As if the run had been killed in the middle of a line.
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
         file.write_all(b"{\"result\":{\"envir").unwrap();
         let (progress, results) = kept("one", true);

@@ -1,4 +1,4 @@
-//! How a case went, and what that means.
+//! The output and the exit status of a case, and the verdict that follows from them.
 use super::case::What;
 use super::model::Verdict;
 use super::place::Place;
@@ -6,21 +6,21 @@ use super::skip::Skip;
 use weir_vm::Stream;
 use weir_vm::proto::Ending;
 
-/// No more of a case's output than this is kept.
+/// The upper bound of the recorded output of a case.
 const KEPT: usize = 256 << 10;
 
-/// What a program printed and how it ended.
+/// The output of a program, and how it ended.
 #[derive(Debug, Default)]
 pub(super) struct Ran {
     out: Vec<u8>,
     err: Vec<u8>,
-    /// Both, as they came.
+    /// Both streams in the order of arrival.
     both: Vec<u8>,
-    /// `None`: it has not ended.
+    /// How the program ended; `None`: it has not ended.
     pub(super) ending: Option<Ending>,
-    /// What the kernel complained of, with its log.
+    /// The kernel's trouble, with its log.
     pub(super) trouble: Option<String>,
-    /// The machine was restored, and not booted.
+    /// Whether the machine was restored instead of booted.
     pub(super) restored: bool,
 }
 
@@ -42,13 +42,13 @@ impl Ran {
         String::from_utf8_lossy(&self.both).into_owned()
     }
 
-    /// Every skip in it. The two streams are read apart: a line of one may be in the middle of a line of the other.
+    /// All skips in the output. The streams are parsed separately, because a line of one may interrupt a line of the other.
     fn skips(&self) -> Vec<Skip> {
         let all = |bytes: &Vec<u8>| Skip::all(&String::from_utf8_lossy(bytes));
         [&self.out, &self.err].into_iter().flat_map(all).collect()
     }
 
-    /// The verdict on a test; what is not clearly good is bad.
+    /// The verdict on a case; whatever is not clearly a success is a failure.
     pub(super) fn verdict(&self, what: &What, place: &Place) -> Verdict {
         let failed = |why: &str| Verdict::Failed {
             text: format!("{why}\n{}", self.text()).trim_end().to_owned(),
@@ -69,7 +69,7 @@ impl Ran {
         let Some(first) = skips.first() else {
             return Verdict::Passed;
         };
-        // On this machine the user, or the builder of its kernel, may have other reasons.
+        // On this machine there may be other reasons: the user's permissions, or the configuration of its kernel.
         if !place.is_host() {
             let version = place.version.unwrap_or(super::skip::Version(u32::MAX, 0));
             for skip in &skips {
@@ -140,7 +140,7 @@ mod tests {
         let older = "skipped: expression last (since 5.14): EOPNOTSUPP";
         assert!(matches!(verdict(OK, newer, END), Verdict::Skipped(_)));
         assert!(matches!(verdict(OK, older, END), Verdict::Failed { .. }));
-        // Every one counts.
+        // Every skip is checked, not only the first.
         let both = format!("{newer}\n{older}");
         assert!(matches!(verdict(OK, &both, END), Verdict::Failed { .. }));
         assert!(matches!(

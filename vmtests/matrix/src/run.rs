@@ -1,4 +1,4 @@
-//! Runs cases in environments, several at a time.
+//! Runs cases in environments.
 use super::artifacts::Artifacts;
 use super::capability;
 use super::case::{ALONE, Case, What};
@@ -16,43 +16,43 @@ use weir_vm::cli::PATH;
 use weir_vm::proto::Run as Command;
 use weir_vm::{Cache, Error, Machine, Options, Origin, Payload, Result, Stream, Trouble};
 
-/// The environment of every case.
+/// The environment variables of every case.
 const ALL: [(&str, &str); 4] = [
     ("PATH", PATH),
     ("LANG", "C.UTF-8"),
     ("TERM", "dumb"),
     ("RUST_BACKTRACE", "0"),
 ];
-/// That of a guest. Few random cases of one property: emulation makes each about twenty times slower.
+/// The additional variables of a guest. Properties get few random cases, because emulation makes each twenty times slower.
 const GUEST: [(&str, &str); 2] = [("HOME", "/root"), ("PROPTEST_CASES", "5")];
-/// Variables of this machine's user, who has Cargo and compilers where they say.
+/// Variables that a case on this machine inherits: they give the paths of Cargo, compilers and libraries.
 const HOST: &str = "PATH HOME CARGO_HOME RUSTUP_HOME TMPDIR CC LD_LIBRARY_PATH";
 
-/// How long a case may take, in seconds: the longest take a minute and a half in an emulator that has a processor to itself.
+/// The deadline of a case in seconds. The longest cases take 90 s in an emulated guest with a processor of its own.
 const DEADLINE: u64 = 300;
 
-/// Everything that cases need.
+/// The common context of all cases.
 #[derive(Debug)]
 pub(crate) struct Runner<'a> {
     pub(crate) cache: &'a Cache,
     pub(crate) artifacts: Artifacts,
     pub(crate) options: Options,
-    /// The release binary as all that a guest holds: its files, and where it is.
+    /// The payload with only the release binary, and the path of the binary.
     alone: Option<(Payload, PathBuf)>,
 }
 
-/// What came of one case in one environment.
+/// The result of one case in one environment.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Done {
     pub(crate) result: CaseResult,
-    /// Rows of the capability table, from the case that has them.
+    /// The rows for the capability table, from the case that determines them.
     pub(crate) capabilities: Vec<Capability>,
-    /// How long the cold boot took, if there was one.
+    /// The duration of the cold boot in seconds, if there was one.
     pub(crate) cold_boot: Option<f64>,
 }
 
 impl<'a> Runner<'a> {
-    /// Gives each place what its guests hold.
+    /// Sets the payload of each environment.
     pub(crate) fn new(
         cache: &'a Cache,
         artifacts: Artifacts,
@@ -62,7 +62,7 @@ impl<'a> Runner<'a> {
     ) -> Result<Self> {
         let common = ship::common(&artifacts)?;
         for place in places.iter_mut().filter(|p| p.kernel.is_some()) {
-            // Only the programs of its cases: every file more makes a boot longer.
+            // Only the programs of its cases: each additional file prolongs the boot.
             let belong = cases.iter().filter(|case| Self::belongs(case, place));
             let programs = belong.filter_map(|case| match case.what {
                 What::Test { program, .. } => Some(program),
@@ -83,7 +83,7 @@ impl<'a> Runner<'a> {
         })
     }
 
-    /// Does the case belong to the environment?
+    /// Whether the case belongs to the environment.
     pub(crate) fn belongs(case: &Case, place: &Place) -> bool {
         let on = case.marks.on.as_ref().unwrap_or(&On::Every);
         match (on, &place.special) {
@@ -145,7 +145,7 @@ impl<'a> Runner<'a> {
         if case.what != What::Preflight {
             return verdict;
         }
-        // Exit code 3 says that something could not be told, and the rows say what.
+        // Exit code 3 means that some answers are unknown; the rows contain them.
         match capability::rows(place.name(), &ran.stdout()) {
             Err(why) => failed(format!("{why}\n{}", ran.text())),
             Ok(rows) => {
@@ -164,13 +164,13 @@ impl<'a> Runner<'a> {
         let Some(kernel) = &place.kernel else {
             return host::run(&self.options.program, &command);
         };
-        // Never on the host instead.
+        // A guest without a payload is an error; the case must not run on the host instead.
         let unknown = || Error::new(place.name(), "its guests hold nothing", "Report it");
         let payload = place.payload.as_ref().ok_or_else(unknown)?;
         let mut options = self.options.clone();
         let payload = match (&case.what, &self.alone) {
             (What::Alone, Some((alone, _))) => {
-                // Nobody would use its state again.
+                // No other case could restore its state.
                 options.is_saved = false;
                 alone
             }
@@ -184,7 +184,7 @@ impl<'a> Runner<'a> {
             done.cold_boot = Some(begun.elapsed().as_secs_f64());
         }
         match machine.run(&command, &mut |stream, bytes| ran.add(stream, bytes)) {
-            // What the test said before its guest died is a part of the story.
+            // The output of the test before its guest died remains part of the result.
             Err(e) => {
                 ran.add(Stream::Err, e.to_string().as_bytes());
                 ran.trouble = Some("its guest came to no verdict".to_owned());
@@ -247,7 +247,8 @@ fn failed(text: String) -> Verdict {
     Verdict::Failed { text }
 }
 
-/// A variable of this process that a case may read. Some turn skips of the host into failures; a guest has rules of its own.
+/// Whether a case may read this variable of our process. WEIR_REQUIRE_* turn skips into failures on the host; a guest does
+/// not get them.
 fn passes(name: &OsStr, on_host: bool) -> bool {
     let name = name.to_str().unwrap_or_default();
     let is_host = HOST.split(' ').any(|h| h == name) || name.starts_with("WEIR_REQUIRE_");
@@ -260,7 +261,7 @@ fn missing(what: &str) -> Error {
     Error::new(what, "Cargo did not say where it is", remedy)
 }
 
-/// The binary that plays `/init`, QEMU's launcher and the namespaces' door.
+/// The options of machines; `program` is the binary that acts as `/init`, as QEMU's launcher, and as the entry into namespaces.
 pub(crate) fn options(program: Option<&Path>) -> Result<Options> {
     let mut options = Options::new()?;
     if let Some(program) = program {

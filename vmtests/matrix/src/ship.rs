@@ -1,17 +1,17 @@
-//! What guests hold: the test programs without what only debuggers read, what they read, and the real tools.
+//! The payload of guests: the test programs without debug information, the files that they read, and real tools.
 use super::artifacts::Artifacts;
 use std::path::{Path, PathBuf};
 use weir_vm::{At, Error, Payload, Result, variable};
 
-/// Tools that tests start besides [`weir_vm::TOOLS`].
+/// Tools that tests start, in addition to [`weir_vm::TOOLS`].
 const MORE_TOOLS: &str = "chroot conntrack cp mkdir setpriv sysctl";
 const FOLDERS: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
-/// A directory of test data, and one of programs, of which these are wanted.
+/// The variables that name a directory of test data and a directory of release binaries, and the binaries that are used.
 pub(crate) const GOLDEN: &str = "WEIR_GOLDEN";
 pub(crate) const RELEASE: &str = "WEIR_BIN_DIR";
 const RELEASED: [&str; 2] = ["weir", "weir-cni"];
 
-/// The files under `/etc` that C libraries ask for, with the user of Istio's proxy.
+/// The files under `/etc` that C libraries read, with the user of Istio's proxy added.
 pub(crate) fn users() -> Result<Payload> {
     let mut payload = Payload::new();
     let user = "istio-proxy:x:1337:1337::/:/bin/false\n";
@@ -20,13 +20,13 @@ pub(crate) fn users() -> Result<Payload> {
     Ok(payload)
 }
 
-/// What every guest holds, whatever it runs: the binaries, what tests read, the tools.
+/// The common payload of all guests: the binaries, the files that tests read, the tools.
 pub(crate) fn common(artifacts: &Artifacts) -> Result<Payload> {
     let mut payload = users()?.stripped();
     let released = variable(RELEASE);
     for (name, path) in &artifacts.binaries {
-        // As users get it, where it is there: tests then judge that, and it starts in a fraction of the time that Cargo's own
-        // takes under emulation.
+        // The release binary replaces Cargo's if it exists: the tests then check what users get, and under emulation it starts in
+        // a fraction of the time.
         let user = released.as_ref().map(|folder| folder.join(name));
         let user = user.filter(|file| file.is_file());
         payload.program_at(user.as_ref().unwrap_or(path), path)?;
@@ -45,7 +45,7 @@ pub(crate) fn common(artifacts: &Artifacts) -> Result<Payload> {
             payload.program(folder.join(name))?;
         }
     }
-    // A test that misses one says so.
+    // A missing tool is no error here: a test that needs it reports it.
     for tools in [weir_vm::TOOLS, MORE_TOOLS] {
         payload.tools(tools)?;
         for name in tools.split_whitespace() {
@@ -65,7 +65,7 @@ pub(crate) fn common(artifacts: &Artifacts) -> Result<Payload> {
     Ok(payload)
 }
 
-/// Where `/bin` is a link to `/usr/bin`, a tool has two paths, and a test may use either.
+/// If `/bin` is a link to `/usr/bin`, a tool has two paths, and a test may use either.
 fn link(payload: &mut Payload, name: &str) -> Result<()> {
     let paths = FOLDERS.map(|folder| Path::new(folder).join(name));
     let Some(there) = paths.iter().find(|p| payload.has(p)).cloned() else {
@@ -79,7 +79,7 @@ fn link(payload: &mut Payload, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The release binary and nothing else. `None`: nobody has said where it is.
+/// The payload with only the release binary. `None`: its directory was not given.
 pub(crate) fn alone() -> Result<Option<(Payload, PathBuf)>> {
     let Some(folder) = variable(RELEASE) else {
         return Ok(None);

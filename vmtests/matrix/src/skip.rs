@@ -1,4 +1,4 @@
-//! What a test says when it does not run, and whether that is in order.
+//! The message of a test that does not run, and the check whether the skip is allowed.
 //!
 //! A test that finds that the kernel lacks something prints one line and returns:
 //!
@@ -6,12 +6,12 @@
 //! skipped: expression socket cgroupv2 (since 5.13): Operation not supported
 //! ```
 //!
-//! It names what was tried, the first kernel that must have it, and what the kernel said. A line without
-//! `(since ...)` tells about the user or the machine and not about the kernel.
+//! The line names the probed feature, the first kernel that must have it, and the error of the kernel. A line without
+//! `(since ...)` is about the user or the machine instead of the kernel.
 
 use serde::{Deserialize, Serialize};
 
-/// A version of the kernel, as far as a feature is concerned.
+/// A kernel version: the two numbers that determine its features.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version(pub u32, pub u32);
 
@@ -24,25 +24,25 @@ impl Version {
     }
 }
 
-/// One line of a test that does not run.
+/// The message of a test that does not run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Skip {
-    /// What was tried, as `weir preflight` names it; empty when the kernel is not the reason.
+    /// The probed feature, in the terms of `weir preflight`; empty if the kernel is not the reason.
     pub probe: String,
-    /// The first kernel that must have it (`5.13`); empty as above.
+    /// The first kernel that must have it (`5.13`); empty if the kernel is not the reason.
     pub since: String,
-    /// What the kernel said.
+    /// The error of the kernel, or another reason.
     pub reason: String,
 }
 
 impl Skip {
-    /// Every such line of a test's output.
+    /// Finds all such lines in a test's output.
     pub fn all(output: &str) -> Vec<Self> {
         output.lines().filter_map(Self::parse).collect()
     }
 
     fn parse(line: &str) -> Option<Self> {
-        // The harness writes "test NAME ... " without an end of line before what the test prints.
+        // The test harness writes "test NAME ... " without a line end before the output of the test.
         let line = match line.split_once(" ... ") {
             Some((test, rest)) if test.starts_with("test ") => rest,
             _ => line,
@@ -67,7 +67,7 @@ impl Skip {
         })
     }
 
-    /// Why a guest with this kernel may not skip it, if it may not; `taken` are the probes that a variant takes away.
+    /// The reason if a guest with this kernel must not skip the feature; `taken` are the probes that a variant omits.
     pub fn objection(&self, kernel: Version, taken: &[String]) -> Option<String> {
         if self.probe.is_empty() {
             let why = "it did not run, and names no feature that the kernel lacks: here it has all rights, so \
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(skip.objection(Version(6, 1), &["expression".into()]), None);
         let bare = &Skip::all("skipped: for no reason")[0];
         assert!(bare.objection(Version(5, 10), &[]).is_some());
-        // What is no version is no protocol.
+        // A line without a valid version has no probe.
         let odd = &Skip::all("skipped: it (since ever): no")[0];
         assert!(odd.objection(Version(5, 10), &[]).is_some());
     }

@@ -1,5 +1,5 @@
-//! A fresh clone: Cargo has none of the crates, and the matrix fetches them. The crate here comes from a repository
-//! on this machine, because a test needs no network. And whose tests are in the matrix.
+//! A fresh clone, in which Cargo has none of the dependencies, so the matrix fetches them. The dependency here comes from a
+//! local repository, because a test must not need the network. Also checks which crates have marks.
 
 // Helpers are tests, too: clippy.toml allows them the same.
 #![cfg(test)]
@@ -19,7 +19,7 @@ fn run(program: &str, args: &[&str], dir: &Path, env: &[(&str, &Path)]) {
     assert!(output.status.success(), "{program} {args:?}: {errors}");
 }
 
-/// A package in a directory of its own.
+/// Creates a package in its own directory.
 fn package(dir: &Path, name: &str, more: &str) {
     std::fs::create_dir_all(dir.join("src")).unwrap();
     let manifest = format!("[package]\nname = \"{name}\"\nedition = \"2024\"\n{more}");
@@ -27,8 +27,8 @@ fn package(dir: &Path, name: &str, more: &str) {
     std::fs::write(dir.join("src/lib.rs"), "#[test]\nfn nothing() {}\n").unwrap();
 }
 
-/// The matrix reads its environment from the process, so it is asked in a process of its own: this test, called
-/// again with the place as a variable.
+/// The variable that names the clone. The matrix reads its environment variables from the process, so the test starts itself
+/// again with the variable set.
 const TOP: &str = "WEIR_TEST_FRESH_CLONE";
 
 #[test]
@@ -64,7 +64,7 @@ fn a_fresh_clone_gets_its_crates() {
     std::fs::write(top.join("Cargo.toml"), workspace).unwrap();
     let cargo = env!("CARGO");
     let (other, fresh) = (dir.path().join("other"), dir.path().join("fresh"));
-    // The lock file is part of a clone; the crates are not.
+    // A clone includes the lock file but not the crates.
     run(
         cargo,
         &["generate-lockfile"],
@@ -86,7 +86,7 @@ fn a_fresh_clone_gets_its_crates() {
     );
 }
 
-/// Source files below a folder, without what Cargo and git keep there.
+/// Collects the source files below a directory, without those of Cargo and git.
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();
@@ -100,7 +100,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// A mark in another package says nothing to anything.
+/// Marks in the sources of other packages would have no effect.
 #[test]
 fn every_file_with_a_mark_is_of_a_room() {
     let mut files = Vec::new();

@@ -1,13 +1,13 @@
-//! The kernel matrix as tests: `ENVIRONMENT::CASE`, on this machine's kernel and on the oldest and the newest one of the
+//! The kernel matrix as tests: `ENVIRONMENT::CASE`, on this machine's kernel and on the oldest and the newest kernel in the
 //! cache.
 //!
 //! A plain `cargo test` runs one case of each kind. Variables:
 //!
-//! - `VMTESTS_CASES=all`: all cases of these environments; `guests`: those in virtual machines, where this machine's own
-//!   have just run.
-//! - `VMTESTS_REQUIRE=5.10,newest`: what cannot run there is a failure, and not ignored.
-//! - `VMTESTS_ARTIFACTS=FILE`: what `cargo test --no-run --message-format=json` printed. Without it Cargo is asked,
-//!   which builds nothing after `cargo test`.
+//! - `VMTESTS_CASES=all`: all cases of these environments; `guests`: only those in virtual machines, for use after the
+//!   tests of this machine.
+//! - `VMTESTS_REQUIRE=5.10,newest`: a case that cannot run there fails instead of being ignored.
+//! - `VMTESTS_ARTIFACTS=FILE`: the output of `cargo test --no-run --message-format=json`. Without it Cargo is started, which
+//!   builds nothing after `cargo test`.
 #![allow(clippy::print_stdout)]
 
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
 }
 
 fn trials() -> Result<Vec<Trial>, Error> {
-    // It lives as long as the tests.
+    // The tests need it for the lifetime of the process.
     let cache: &'static Cache = Box::leak(Box::new(Cache::open(None)?));
     let artifacts = match std::env::var_os(ARTIFACTS) {
         Some(file) => Artifacts::load(&PathBuf::from(file))?,
@@ -92,8 +92,8 @@ fn run(matrix: &Matrix<'_>, place: usize, case: usize) -> Result<(), Failed> {
     }
 }
 
-/// Of those that are in the cache, and those that are demanded. None in the cache: the newest, which is listed with
-/// the reason.
+/// The oldest and the newest kernel among those in the cache and those that are required. With an empty cache: the newest,
+/// which is then listed with the reason.
 fn oldest_and_newest(kernels: &Kernels) -> Vec<String> {
     let status = kernels.status();
     let plain = status.iter().filter(|s| s.entry.flavour == "cloud");
@@ -127,7 +127,7 @@ fn oldest_and_newest(kernels: &Kernels) -> Vec<String> {
     names
 }
 
-/// One line, as a harness shows it.
+/// The first line of the reason, in the format of the test harness.
 fn short(reason: &str) -> String {
     let line = reason.lines().next().unwrap_or_default();
     format!("ignored: {line}")

@@ -1,4 +1,4 @@
-//! `weir-vmtests matrix`: every case on every kernel.
+//! `weir-vmtests matrix`: runs every case on every kernel.
 use crate::model::{Run, Verdict};
 use crate::{Artifacts, Matrix, Plan, case, report};
 use std::io::IsTerminal;
@@ -25,7 +25,7 @@ guests get, too, and the binaries are then those that tests start; cases that ne
 named. VMTESTS_REQUIRE=5.10,newest makes it a failure when one of these cannot run. VMTESTS_SLOW=10 makes
 deadlines ten times longer.";
 
-/// As `cargo test` builds them, so that nothing is built twice.
+/// The profile of `cargo test`, so that nothing is built twice.
 const PROFILE: &str = "test";
 
 /// Runs every test of weir on every kernel, each in a fresh machine
@@ -80,7 +80,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
-    // Before any thread: see there.
+    // Must precede the start of any thread, see clean_up_when_interrupted.
     weir_vm::clean_up_when_interrupted();
     let plan = plan(&Kernels::open(cache, None)?, args)?;
     let artifacts = match &args.artifacts {
@@ -114,7 +114,7 @@ pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
     Ok(status(&run))
 }
 
-/// 1 when a case failed; 3 when nothing failed and an environment that was asked for could not be had.
+/// The exit code: 1 if a case failed; 3 if none failed but a requested environment was not available.
 fn status(run: &Run) -> u8 {
     let failed = |v: &Verdict| matches!(v, Verdict::Failed { .. });
     if run.results.iter().any(|r| failed(&r.verdict)) {

@@ -1,4 +1,4 @@
-//! The command line: the commands of [`weir_vm::cli`], and those of the matrix.
+//! The command line: the commands of [`weir_vm::cli`] and those of the matrix.
 
 mod matrix;
 mod report;
@@ -47,7 +47,7 @@ enum Command {
     Report(report::Args),
 }
 
-/// Parses the arguments, runs the command and reports how it ended.
+/// Parses the arguments, runs the command and reports its result.
 #[must_use]
 pub fn run() -> ExitCode {
     program::set(PROGRAM);
@@ -58,7 +58,7 @@ pub fn run() -> ExitCode {
     })
 }
 
-/// The two binaries of weir, where they have been built, under `/bin`.
+/// Adds the two binaries of weir under `/bin`, if they have been built.
 fn binaries(cache: &Cache, payload: &mut Payload) -> Result<()> {
     let built = cache.root().parent();
     let built = built.map(|target| target.join("x86_64-unknown-linux-gnu/release"));

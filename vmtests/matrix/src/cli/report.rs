@@ -1,4 +1,4 @@
-//! `weir-vmtests report`: the report of a run, made again, and the tables of docs/kernels.md.
+//! `weir-vmtests report`: makes the report of a run again, and updates or checks the tables of docs/kernels.md.
 use crate::report::{self, readme};
 use std::io::IsTerminal;
 use std::path::PathBuf;

@@ -1,16 +1,16 @@
-//! Text from outside, made fit to be shown: a console holds escape sequences and whatever a guest wrote.
+//! Sanitizes text for display: a console contains escape sequences and arbitrary output of a guest.
 use std::borrow::Cow;
 use textwrap::{Options, WordSplitter};
 
-/// As one line.
+/// Sanitizes text and joins it to one line.
 pub(super) fn line(text: &str) -> String {
     let cleaned = block(text);
     let words: Vec<&str> = cleaned.split('\n').map(str::trim).collect();
     words.join(" ").trim().to_owned()
 }
 
-/// As lines. Colours and cursor movements of a terminal are dropped, other control characters become the
-/// pictures that Unicode has for them.
+/// Sanitizes text and keeps its lines. Escape sequences of a terminal are removed; other control characters are replaced by
+/// their Unicode symbols.
 pub(super) fn block(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -22,7 +22,7 @@ pub(super) fn block(text: &str) -> String {
             '\t' => out.push_str("    "),
             '\x1b' if chars.peek() == Some(&'[') => {
                 chars.next();
-                // ECMA-48, 5.4: parameters and intermediate bytes, then one final byte.
+                // ECMA-48, 5.4: parameter and intermediate bytes, then one final byte.
                 while chars.next_if(|c| matches!(c, ' '..='?')).is_some() {}
                 chars.next_if(|c| matches!(c, '@'..='~'));
             }
@@ -32,13 +32,13 @@ pub(super) fn block(text: &str) -> String {
     out
 }
 
-/// The character that stands for `c`.
+/// The character that is displayed for `c`.
 fn shown(c: char) -> char {
     match c {
-        // The block "Control Pictures".
+        // The Unicode block "Control Pictures".
         '\0'..='\x1f' => char::from_u32(0x2400 + u32::from(c)).unwrap_or('\u{fffd}'),
         '\x7f' => '\u{2421}',
-        // C1 controls; what changes the direction of writing; what XML does not allow.
+        // C1 controls, characters that change the writing direction, and characters that XML does not allow.
         '\u{80}'..='\u{9f}'
         | '\u{200e}'
         | '\u{200f}'
@@ -50,7 +50,7 @@ fn shown(c: char) -> char {
     }
 }
 
-/// At most `width` characters, with an ellipsis where something is cut off.
+/// Truncates to `width` characters, with an ellipsis at the end.
 pub(super) fn shorten(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -59,14 +59,14 @@ pub(super) fn shorten(text: &str, width: usize) -> String {
     kept + "…"
 }
 
-/// `text` in lines of at most `width` characters, broken at spaces where there are any.
+/// Splits `text` into lines of at most `width` characters, at spaces where possible.
 pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
     let options = Options::new(width).word_splitter(WordSplitter::NoHyphenation);
     let lines = textwrap::wrap(text, options).into_iter();
     lines.map(Cow::into_owned).collect()
 }
 
-/// Seconds as a person says them.
+/// Formats a number of seconds for people.
 pub(super) fn duration(seconds: f64) -> String {
     if !seconds.is_finite() || seconds < 0.0 {
         "unknown".to_owned()
@@ -80,7 +80,7 @@ pub(super) fn duration(seconds: f64) -> String {
     }
 }
 
-/// `1 case`, `2 cases`, `12 345 cases`.
+/// Formats a count with its noun: `1 case`, `2 cases`, `12 345 cases`.
 pub(super) fn count(n: usize, thing: &str) -> String {
     let plural = if n == 1 { "" } else { "s" };
     format!("{n} {thing}{plural}")

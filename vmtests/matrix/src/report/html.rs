@@ -1,4 +1,4 @@
-//! `index.html`: one page without scripts or other files, for a person. How it looks is said in `templates/index.html`.
+//! `index.html`: one page without scripts or other files, for a browser. Its layout is in `templates/index.html`.
 use super::clean::{count, duration, shorten};
 use super::summary::{Feature, Reason, Tally, View, alike, instead, names, parts, room, version};
 use crate::model::{CaseResult, Environment, Run, Verdict};
@@ -9,7 +9,7 @@ use askama::Template;
 struct Page<'a> {
     style: &'static str,
     view: &'a View<'a>,
-    /// A class, and the words.
+    /// The CSS class and the text of the verdict.
     verdict: (&'static str, String),
     all: Tally,
     cases: usize,
@@ -19,27 +19,27 @@ struct Page<'a> {
     reasons: Vec<Reason<'a>>,
 }
 
-/// The cases of a room.
+/// The cases of one crate.
 struct Room<'a> {
     name: &'a str,
     caption: String,
     cases: usize,
     tally: Tally,
-    /// By test program.
+    /// The tests by test program.
     programs: Vec<(&'a str, Vec<&'a str>)>,
 }
 
-/// One row of a table of features, for all that have the same answers.
+/// A row of a feature table, for all features with the same answers.
 struct Kind<'a> {
     shown: String,
     folded: usize,
     rest: String,
-    /// What weir does without.
+    /// What weir does if the feature is lacking.
     way: &'a str,
     answers: Vec<&'static str>,
 }
 
-/// The page: the outcome, failures, cases, capabilities, skips, kernels.
+/// Renders the page: the outcome, failures, cases, capabilities, skips, kernels.
 pub fn html(run: &Run) -> askama::Result<String> {
     let view = View::new(run);
     let rooms: Vec<Room<'_>> = view.rooms.iter().map(|of| one_room(&view, of)).collect();
@@ -87,7 +87,7 @@ fn one_room<'a>(view: &View<'a>, name: &'a str) -> Room<'a> {
     }
 }
 
-/// `6.12-no-xtables`: the kernel, and the variant.
+/// Splits `6.12-no-xtables` into the kernel and the variant.
 fn kernel_and_variant(name: &str) -> (&str, &str) {
     name.find('-').map_or((name, ""), |at| name.split_at(at))
 }
@@ -103,7 +103,7 @@ fn test(case: &str) -> &str {
     }
 }
 
-/// Of each room in one environment, then of all.
+/// The tallies of one environment: of each crate, then of all.
 fn tallies(view: &View<'_>, name: &str) -> Vec<Tally> {
     let of = |of: &&str| view.tally(|r| r.environment == name && room(&r.case) == *of);
     let all = std::iter::once(view.tally_of(name));
@@ -144,7 +144,7 @@ impl View<'_> {
         shorten(self.environment(name).map_or("", version), 60)
     }
 
-    /// How a case ended in each environment: a class, and a word.
+    /// The result of a case in each environment, as a CSS class and a word.
     fn outcomes(&self, case: &str) -> Vec<(&'static str, &'static str)> {
         let results = self.environments.iter().map(|name| self.result(name, case));
         let outcomes = results.map(|result| match result.map(|r| &r.verdict) {
@@ -159,7 +159,7 @@ impl View<'_> {
 }
 
 impl<'a> Reason<'a> {
-    /// The feature, the first kernel that must have it, the reason.
+    /// The columns of a skip: the feature, the first kernel that must have it, the reason.
     fn columns(&self) -> (&'a str, &'a str, &'a str) {
         let (probe, since, reason) = match self.verdict {
             Verdict::Skipped(s) => (&*s.probe, &*s.since, &*s.reason),
@@ -179,18 +179,18 @@ fn how_many_differ(features: &[Feature<'_>]) -> usize {
     features.iter().filter(|f| f.differs()).count()
 }
 
-/// The features in which kernels differ; those with the same answers have one row.
+/// The features in which kernels differ; features with the same answers share a row.
 fn differing<'a>(features: &[Feature<'a>]) -> Vec<Kind<'a>> {
     let kinds = alike(features, true);
     kinds.filter_map(|kind| row(&kind)).collect()
 }
 
-/// Every feature in a row of its own.
+/// All features, each in its own row.
 fn each<'a>(features: &[Feature<'a>]) -> Vec<Kind<'a>> {
     features.iter().filter_map(|f| row(&[f])).collect()
 }
 
-/// So many names of one kind are shown unfolded.
+/// How many names of a row are shown before the fold.
 const SHOWN: usize = 2;
 
 fn row<'a>(kind: &[&Feature<'a>]) -> Option<Kind<'a>> {

@@ -1,12 +1,12 @@
-//! `matrix.json`: a [`Run`] as it is (its fields are described there), with `"format": "weir-vmtests-matrix/1"`. A `verdict` is
-//! beside the fields of its case: `passed`; `failed` with `text`; `skipped` with `probe`, `since` and `reason`; `ignored` with
-//! `reason`. A change that breaks readers changes the number; fields may be added, and readers ignore what they do not know.
+//! `matrix.json`: a serialized [`Run`] with `"format": "weir-vmtests-matrix/1"`. The `verdict` is beside the fields of its
+//! case: `passed`; `failed` with `text`; `skipped` with `probe`, `since` and `reason`; `ignored` with `reason`. A change that
+//! breaks readers changes the number in the format; fields may be added, and readers must ignore unknown ones.
 use crate::model::Run;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use weir_vm::{Error, Result};
 
-/// Its name in the directory of the report.
+/// The file name in the directory of the report.
 pub(super) const FILE: &str = "matrix.json";
 
 const FORMAT: &str = "weir-vmtests-matrix/1";

@@ -1,4 +1,4 @@
-//! `junit.xml`: a test suite for each environment, as CI systems read it.
+//! `junit.xml`: the report for CI systems, with a test suite per environment.
 use super::clean::line;
 use super::summary::{Tally, View};
 use super::text::because;
@@ -12,7 +12,7 @@ struct Suites<'a> {
     all: Tally,
 }
 
-/// The report for CI systems: `testsuites`, `testsuite` per environment, `testcase`.
+/// Renders the report: `testsuites`, `testsuite` per environment, `testcase`.
 pub fn junit(run: &Run) -> askama::Result<String> {
     let view = View::new(run);
     let all = view.tally(|_| true);
@@ -39,7 +39,7 @@ fn properties(view: &View<'_>, e: &Environment) -> Vec<(&'static str, String)> {
     all
 }
 
-/// CI systems group by class: the environment, the room and the test program.
+/// The class is the environment, the crate and the test program, because CI systems group by class.
 fn class_and_name(result: &CaseResult) -> (String, &str) {
     let (class, name) = result.case.rsplit_once("::").unwrap_or(("", &result.case));
     let class = format!("{}::{class}", result.environment);

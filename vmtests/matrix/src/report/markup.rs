@@ -1,9 +1,9 @@
-//! What a template of the report inserts: control characters taken out, and what could be markup escaped.
+//! Escapers for the report's templates: they remove control characters and escape markup.
 use super::clean;
 use askama::filters::Escaper;
 use std::fmt::{self, Write};
 
-/// For HTML and XML.
+/// The escaper for HTML and XML.
 #[derive(Clone, Copy)]
 pub(super) struct Markup;
 
@@ -22,7 +22,7 @@ impl Escaper for Markup {
     }
 }
 
-/// For the cells of a table in Markdown.
+/// The escaper for cells of a Markdown table.
 #[derive(Clone, Copy)]
 pub(super) struct Markdown;
 
@@ -30,7 +30,7 @@ impl Escaper for Markdown {
     fn write_escaped_str<W: Write>(&self, mut out: W, text: &str) -> fmt::Result {
         for c in clean::line(text).chars() {
             match c {
-                // An escaped "<" would still look like the marker at the end.
+                // A backslash would leave "<!--" intact, and readers search for the end marker in the raw text.
                 '<' => out.write_str("&lt;"),
                 '|' | '\\' | '`' | '*' | '[' | ']' | '&' => write!(out, "\\{c}"),
                 c => out.write_char(c),
@@ -69,7 +69,7 @@ mod tests {
             let root = document.root_element();
             let cleaned = clean::block(&text);
             prop_assert_eq!(root.last_child().unwrap().text().unwrap_or_default(), &cleaned);
-            // A parser of XML reads the end of a line in an attribute as a space.
+            // An XML parser normalizes line ends in attributes to spaces.
             prop_assert_eq!(root.attribute("x"), Some(&*cleaned.replace('\n', " ")));
         }
     }

@@ -1,16 +1,16 @@
-//! The report of a run: one set of values, several forms.
+//! The report of a run in several forms.
 //!
 //! | file | for |
 //! | --- | --- |
 //! | `matrix.txt` | a terminal or a log, 100 columns |
-//! | `matrix.json` | programs, and [`read`]: every other form can be made from it again |
+//! | `matrix.json` | programs, and [`read`]: all other forms can be made from it |
 //! | `junit.xml` | CI systems |
-//! | `index.html` | a person with a browser; one file, no scripts |
+//! | `index.html` | a browser; one file, no scripts |
 //!
 //! [`readme`] writes the tables of docs/kernels.md and compares them with a run.
 //!
-//! Names and texts come from test programs and kernels, so every form goes through `clean` and escapes what is
-//! left: no control character reaches a terminal, an XML parser or a browser.
+//! Names and texts come from test programs and kernels, so every form sanitizes them with `clean` and escapes the rest: no
+//! control character reaches a terminal, an XML parser or a browser.
 
 mod clean;
 mod html;
@@ -32,9 +32,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use weir_vm::{At, Error, Result, replace};
 
-/// Writes every form of the report into `dir`, which is made when it is not there. Returns the files.
+/// Writes every form of the report into `dir`, which is created if necessary. Returns the files.
 ///
-/// Each file is complete or is what it was before.
+/// Each file is replaced atomically: on an error it is complete or unchanged.
 pub fn write(run: &Run, dir: &Path) -> Result<Vec<PathBuf>> {
     fs::create_dir_all(dir).at(dir)?;
     let failed = |e| Error::new(dir.display().to_string(), e, "Report it");

@@ -1,7 +1,7 @@
-//! The tables of docs/kernels.md between two markers: written from a run, and compared with one.
+//! The tables of docs/kernels.md between two markers: written from a run, or compared with one.
 //!
-//! No times, and nothing of the host go in. Compared is what is the same wherever the same kernels ran: features, and no versions of
-//! packages, which the archive replaces, nor counts of cases.
+//! The tables contain no times and nothing about the host. The comparison covers what is equal wherever the same kernels
+//! ran, the features. It ignores versions of packages, which the archive replaces, and counts of cases.
 use super::summary::{Feature, Tally, View, instead, version};
 use crate::model::Run;
 use askama::Template;
@@ -12,7 +12,7 @@ use weir_vm::{At, Error, Result, replace};
 const START: &str = "<!-- matrix -->\n";
 const END: &str = "<!-- /matrix -->";
 
-/// A title, and group and name of every feature that must be there for a yes: the columns about capabilities.
+/// The columns about capabilities: the title, and the group and name of every feature that is required for a yes.
 const COLUMNS: &[(&str, &[&str])] = &[
     (
         "nf_tables",
@@ -33,13 +33,13 @@ const COLUMNS: &[(&str, &[&str])] = &[
     ("BTF", &["system/BTF of the kernel"]),
 ];
 
-/// How they look: `templates/readme.md`.
+/// The data of the template `templates/readme.md`.
 #[derive(Template)]
 #[template(path = "readme.md")]
 struct Tables<'a> {
     columns: &'a [(&'a str, &'a [&'a str])],
     rows: Vec<Row<'a>>,
-    /// Group, feature, the kernels that lack it, what weir does then.
+    /// Group, feature, the kernels that lack it, what weir does there instead.
     differences: Vec<(&'a str, &'a str, String, &'a str)>,
 }
 
@@ -47,12 +47,12 @@ struct Row<'a> {
     name: &'a str,
     version: &'a str,
     answers: Vec<&'static str>,
-    /// Or why nothing ran.
+    /// The tally, or the reason why nothing ran.
     outcome: std::result::Result<Tally, &'a str>,
 }
 
-/// The tables in Markdown: every kernel and variant but the host, then what differs between kernels.
-/// A part of the matrix has none.
+/// Renders the tables in Markdown: every kernel and variant except the host, then the differences between kernels.
+/// A run of only a part of the matrix is an error.
 pub fn tables(run: &Run) -> Result<String> {
     let view = View::new(run);
     if !run.selection.is_empty() {
@@ -108,7 +108,7 @@ fn verdict(features: &[&Feature<'_>], at: usize) -> &'static str {
     }
 }
 
-/// What some of the kernels as they are lack, and what weir does then.
+/// The features that some unmodified kernels lack, and what weir does there instead.
 fn differences<'a>(
     view: &View<'a>,
     groups: &[(&'a str, Vec<Feature<'a>>)],
@@ -135,7 +135,7 @@ fn differences<'a>(
     features.filter_map(row).collect()
 }
 
-/// Puts the tables of `run` between the markers of `file`. Says whether that changed it.
+/// Puts the tables of `run` between the markers of `file`. Returns whether that changed the file.
 pub fn update(run: &Run, file: &Path) -> Result<bool> {
     let text = fs::read_to_string(file).at(file)?;
     let (before, old, after) = split(file, &text)?;
@@ -147,7 +147,7 @@ pub fn update(run: &Run, file: &Path) -> Result<bool> {
     Ok(true)
 }
 
-/// What is compared of the tables: of the first one the kernel and its features; the second one as it is.
+/// The compared part of the tables: the kernels and their features in the first table, all of the second table.
 fn comparable(tables: &str) -> Vec<String> {
     let mut is_first = true;
     let row = |line: &str| {
@@ -163,8 +163,8 @@ fn comparable(tables: &str) -> Vec<String> {
     tables.lines().map(row).collect()
 }
 
-/// Checks that `file` has the features that `run` found.
-/// The error has the first line that differs.
+/// Checks that `file` lists the features that `run` found.
+/// The error contains the first line that differs.
 pub fn check(run: &Run, file: &Path) -> Result<()> {
     let text = fs::read_to_string(file).at(file)?;
     let (_, old, _) = split(file, &text)?;
@@ -184,7 +184,7 @@ pub fn check(run: &Run, file: &Path) -> Result<()> {
     Err(Error::new(file, reason, remedy))
 }
 
-/// What stands before the markers, between them, and behind.
+/// Splits the text into the parts before, between and after the markers.
 fn split<'a>(file: &Path, text: &'a str) -> Result<(&'a str, &'a str, &'a str)> {
     let parts = text.split_once(START).and_then(|(before, rest)| {
         let (content, after) = rest.split_once(END)?;

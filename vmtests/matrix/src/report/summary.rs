@@ -1,10 +1,10 @@
-//! A run seen from the sides that a report shows: totals, rooms, features, groups of skips.
+//! Aggregations of a run for the report: totals, crates, features, groups of skips.
 use crate::artifacts::order;
 use crate::model::{Capability, CaseResult, Environment, Run, Verdict};
 use indexmap::{IndexMap, IndexSet};
 use std::collections::{BTreeMap, HashMap};
 
-/// How many cases ended how.
+/// The number of cases per verdict.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) passed: usize,
@@ -23,12 +23,12 @@ impl Tally {
         }
     }
 
-    /// All of them.
+    /// The number of all cases.
     pub(super) fn total(self) -> usize {
         self.passed + self.failed + self.skipped + self.ignored
     }
 
-    /// The counts with their words, worst first.
+    /// The counts with their words, failures first.
     pub(super) fn parts(self) -> [(usize, &'static str); 4] {
         [
             (self.failed, "failed"),
@@ -39,7 +39,7 @@ impl Tally {
     }
 }
 
-/// The word for how a case ended.
+/// The word for a verdict.
 pub(super) fn word(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::Passed => "passed",
@@ -49,7 +49,7 @@ pub(super) fn word(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// The version of an environment's package without the name; of one without a package, the kernel's release.
+/// The version of an environment's package, without the name; without a package, the kernel's release.
 pub(super) fn version(e: &Environment) -> &str {
     let version = e.package.rsplit(' ').next().unwrap_or_default();
     match version.starts_with(|c: char| c.is_ascii_digit()) {
@@ -58,20 +58,20 @@ pub(super) fn version(e: &Environment) -> &str {
     }
 }
 
-/// What weir does where a feature is lacking. The remark may begin with what the kernel said.
+/// What weir does if the feature is lacking. In the remark, an error of the kernel may precede it.
 pub(super) fn instead(remark: &str) -> &str {
     remark.rsplit("Instead: ").next().unwrap_or_default()
 }
 
-/// One feature in every environment.
+/// The answers about one feature in every environment.
 pub(super) struct Feature<'a> {
     pub(super) name: &'a str,
-    /// In the order of [`View::environments`]; `None` where it was not asked.
+    /// In the order of [`View::environments`]; `None` where the feature was not probed.
     pub(super) answers: Vec<Option<&'a Capability>>,
 }
 
 impl<'a> Feature<'a> {
-    /// The answers as words: `have`, `lack`, `unknown`, and `-` where it was not asked.
+    /// The answers as words: `have`, `lack`, `unknown`, and `-` where the feature was not probed.
     pub(super) fn words(&self) -> Vec<&'static str> {
         let word = |answer: &Option<&Capability>| match answer.map(|c| &*c.answer) {
             None => "-",
@@ -82,13 +82,13 @@ impl<'a> Feature<'a> {
         self.answers.iter().map(word).collect()
     }
 
-    /// Is there more than one answer?
+    /// Whether environments differ in their answers.
     pub(super) fn differs(&self) -> bool {
         let given: IndexSet<&str> = self.words().into_iter().filter(|a| *a != "-").collect();
         given.len() > 1
     }
 
-    /// What stands beside a lack, else beside any answer.
+    /// The remark of an environment that lacks the feature, else any remark.
     pub(super) fn remark(&self) -> &'a str {
         let answers = || self.answers.iter().flatten();
         let given = || answers().filter(|c| !c.remark.is_empty());
@@ -97,8 +97,8 @@ impl<'a> Feature<'a> {
     }
 }
 
-/// The features in which kernels differ, or the others: those with the same answer in every environment together, in the
-/// order of the first of each kind. What a variant leaves out takes dozens of features with it.
+/// The features in which kernels differ, or the others, grouped by their answers in all environments and ordered by the
+/// first feature of each group. One omission of a variant often affects dozens of features.
 pub(super) fn alike<'f, 'a>(
     features: &'f [Feature<'a>],
     differ: bool,
@@ -110,22 +110,22 @@ pub(super) fn alike<'f, 'a>(
     kinds.into_values()
 }
 
-/// Their names, with commas between them.
+/// The names of the features, separated by commas.
 pub(super) fn names(features: &[&Feature<'_>]) -> String {
     let names: Vec<&str> = features.iter().map(|f| f.name).collect();
     names.join(", ")
 }
 
-/// The same reason for not running, wherever it was given.
+/// A reason for which cases did not run, in all environments.
 pub(super) struct Reason<'a> {
-    /// The verdict that all of them have.
+    /// The verdict of all its cases.
     pub(super) verdict: &'a Verdict,
-    /// Case by case, the environments.
+    /// The environments of each case.
     pub(super) cases: Vec<(&'a str, Vec<&'a str>)>,
 }
 
 impl Reason<'_> {
-    /// Every environment once.
+    /// All environments, without duplicates.
     pub(super) fn environments(&self) -> Vec<&str> {
         let all = self.cases.iter().flat_map(|(_, e)| e).copied();
         let once: IndexSet<&str> = all.collect();
@@ -133,19 +133,19 @@ impl Reason<'_> {
     }
 }
 
-/// A run with its look-ups.
+/// A run with its indexes.
 pub(super) struct View<'a> {
     pub(super) run: &'a Run,
-    /// Every environment that is mentioned: those of the run, then unknown ones.
+    /// All environments: those that the run lists, then others that occur in results.
     pub(super) environments: IndexSet<&'a str>,
-    /// The first parts of the names of cases: a room after those that it needs, then the rest by name.
+    /// The crates of the cases: those of the matrix in dependency order, then others by name.
     pub(super) rooms: Vec<&'a str>,
-    /// By environment, in the order of those, then by case: a run ends them in any order.
+    /// The results by environment, then by case; a run completes them in any order.
     pub(super) results: Vec<&'a CaseResult>,
     by_name: HashMap<(&'a str, &'a str), &'a CaseResult>,
 }
 
-/// The room, the test program and the test of `room::program::test`; the program is empty where there is none.
+/// The crate, the test program and the test of `room::program::test`; the program may be empty.
 pub(super) fn parts(case: &str) -> (&str, &str, &str) {
     let (room, rest) = case.split_once("::").unwrap_or(("other", case));
     let (program, test) = rest.split_once("::").unwrap_or(("", rest));
@@ -177,17 +177,17 @@ impl<'a> View<'a> {
         }
     }
 
-    /// What is known of an environment.
+    /// The description of an environment.
     pub(super) fn environment(&self, name: &str) -> Option<&'a Environment> {
         self.run.environments.iter().find(|e| e.name == name)
     }
 
-    /// How a case ended in an environment.
+    /// The result of a case in an environment.
     pub(super) fn result(&self, environment: &str, case: &str) -> Option<&'a CaseResult> {
         self.by_name.get(&(environment, case)).copied()
     }
 
-    /// The cases of a room, sorted.
+    /// The cases of a crate, sorted.
     pub(super) fn cases(&self, of: &str) -> Vec<&'a str> {
         let all = self.run.results.iter().map(|r| &*r.case);
         let mut cases: Vec<&str> = all.filter(|c| room(c) == of).collect();
@@ -196,7 +196,7 @@ impl<'a> View<'a> {
         cases
     }
 
-    /// Counts the results that `wanted` takes.
+    /// Counts the results that `wanted` accepts.
     pub(super) fn tally(&self, wanted: impl Fn(&CaseResult) -> bool) -> Tally {
         let mut tally = Tally::default();
         for result in self.run.results.iter().filter(|r| wanted(r)) {
@@ -205,7 +205,7 @@ impl<'a> View<'a> {
         tally
     }
 
-    /// Counts those of an environment.
+    /// Counts the results of an environment.
     pub(super) fn tally_of(&self, environment: &str) -> Tally {
         self.tally(|r| r.environment == environment)
     }
@@ -216,13 +216,13 @@ impl<'a> View<'a> {
         results.filter(move |r| r.environment == environment)
     }
 
-    /// Seconds that the cases of an environment took, one after the other, or `None` when none ran.
+    /// The sum of the durations of an environment's cases in seconds; `None` if none ran.
     pub(super) fn seconds(&self, environment: &str) -> Option<f64> {
         let ran = self.ran(environment);
         (!ran.is_empty()).then(|| ran.iter().map(|r| r.seconds).sum())
     }
 
-    /// How machines came to life in an environment, in words.
+    /// A description of how the machines of an environment were started.
     pub(super) fn starts(&self, environment: &str) -> String {
         let ran = self.ran(environment);
         let restored = ran.iter().filter(|r| r.restored).count();
@@ -230,7 +230,7 @@ impl<'a> View<'a> {
         let boot = self.environment(environment).and_then(|e| e.cold_boot);
         match (restored, cold, boot) {
             (0, 0, None) => "nothing ran".to_owned(),
-            // The machine itself: nothing was booted.
+            // This machine: nothing was booted.
             (0, _, None) => "ran as it is".to_owned(),
             (.., None) => format!("{restored} restored, {cold} booted; the saved state was there"),
             (_, 0, Some(_)) => format!("{restored} restored from a state saved after a cold boot"),
@@ -243,7 +243,7 @@ impl<'a> View<'a> {
         self.results_of(environment).filter(ran).collect()
     }
 
-    /// The failures, environment by environment.
+    /// The failures, by environment.
     pub(super) fn failures(&self) -> Vec<(&'a CaseResult, &'a str)> {
         let failed = |r: &'a CaseResult| match &r.verdict {
             Verdict::Failed { text } => Some((r, &**text)),
@@ -252,7 +252,7 @@ impl<'a> View<'a> {
         self.results.iter().filter_map(|r| failed(r)).collect()
     }
 
-    /// The reasons for not running of one kind (`skipped`, `ignored`), environment by environment.
+    /// The reasons of one kind (`skipped`, `ignored`), by environment.
     pub(super) fn reasons(&self, kind: &str) -> Vec<Reason<'a>> {
         let mut reasons = IndexMap::<_, BTreeMap<&str, Vec<&str>>>::new();
         for result in self.results.iter().filter(|r| word(&r.verdict) == kind) {
@@ -267,7 +267,7 @@ impl<'a> View<'a> {
         reasons.collect()
     }
 
-    /// Every feature, group by group, in the order in which they were asked.
+    /// All features by group, in the order of the probes.
     pub(super) fn features(&self) -> Vec<(&'a str, Vec<Feature<'a>>)> {
         let mut groups = IndexMap::<&str, IndexMap<&str, Feature<'_>>>::new();
         for capability in &self.run.capabilities {

@@ -1,14 +1,14 @@
-//! Tables in text, at most [`WIDTH`] columns wide: what does not fit beside each other goes below.
+//! Text tables, at most [`WIDTH`] columns wide: columns that do not fit continue in another block below.
 use super::clean;
 use console::{Alignment, measure_text_width, pad_str};
 
-/// Columns of a page.
+/// The width of a page in columns.
 pub(super) const WIDTH: usize = 100;
 
-/// Columns of the first cell of a row, at most.
+/// The maximum width of the first cell of a row.
 pub(super) const FIRST: usize = 36;
 
-/// What a piece of text means; on a terminal, its colour.
+/// The meaning of a text; on a terminal it determines the colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tone {
     Plain,
@@ -19,12 +19,12 @@ pub(super) enum Tone {
     Lacking,
 }
 
-/// A cell with one line of text, or what of it fits into `width`.
+/// A cell with one line of text, truncated to `width`.
 pub(super) fn cell(text: &str, width: usize, tone: Tone, colour: bool) -> String {
     paint(&clean::shorten(&clean::line(text), width), tone, colour)
 }
 
-/// `text` in the colour of its tone (ECMA-48, SGR), if colours are wanted.
+/// Colours `text` by its tone (ECMA-48, SGR), if `colour` is set.
 pub(super) fn paint(text: &str, tone: Tone, colour: bool) -> String {
     let code = match tone {
         Tone::Heading => "1",
@@ -40,10 +40,9 @@ pub(super) fn paint(text: &str, tone: Tone, colour: bool) -> String {
     }
 }
 
-/// A table: the first column is repeated in every block of columns that fits the page.
+/// Formats a table; every block of columns that fits the page repeats the first column.
 ///
-/// The parts of a head are put below each other, broken after `-`: `6.12-`, `no-`, `xtables`. A row with only its first cell
-/// is a heading.
+/// Heads are broken after `-` into lines: `6.12-`, `no-`, `xtables`. A row with only its first cell is a heading.
 pub(super) fn table(heads: &[&str], rows: &[Vec<String>], colour: bool) -> String {
     let level = |at: usize| {
         let part = |head: &&str| head.split_inclusive('-').nth(at).unwrap_or("").to_owned();
@@ -83,7 +82,7 @@ pub(super) fn table(heads: &[&str], rows: &[Vec<String>], colour: bool) -> Strin
     };
     let block = |block: &Vec<(usize, usize)>| {
         let lines = rows.iter().map(|row| line(row, block));
-        // A head of this block may have fewer parts than one of another.
+        // The heads of another block may have more parts.
         let lines = lines.filter(|line| !line.is_empty());
         lines.map(|line| line + "\n").collect::<String>()
     };

@@ -1,4 +1,4 @@
-//! `matrix.txt`, and what a terminal shows. What stands where is said in `templates/matrix.txt`.
+//! `matrix.txt`, and the output on a terminal. The layout is in `templates/matrix.txt`.
 mod capabilities;
 
 use super::clean::{block, count, duration, line, wrap};
@@ -7,11 +7,11 @@ use super::table::{FIRST, Tone, WIDTH, cell, paint, table};
 use crate::model::{CaseResult, Run, Verdict};
 use askama::Template;
 
-/// The whole report as text, at most 100 columns wide. With `colour` for a terminal; words say the same.
+/// Renders the report as text, at most 100 columns wide. `colour` adds colours for a terminal; the words stay the same.
 pub fn text(run: &Run, colour: bool) -> String {
     let view = View::new(run);
     let page = Page { view, colour }.render();
-    // The template engine fails for no input.
+    // The template has no input for which it fails.
     page.unwrap_or_else(|e| format!("no report: {e}"))
 }
 
@@ -36,14 +36,14 @@ impl Page<'_> {
         format!("\n{}{line}", self.say(text, Tone::Heading))
     }
 
-    /// Wrapped, each line after `indent` spaces.
+    /// Wraps text; each line is indented by `indent` spaces.
     fn paragraph(&self, text: impl AsRef<str>, indent: usize, tone: Tone) -> String {
         let lines = wrap(&line(text.as_ref()), WIDTH - indent).into_iter();
         let indented = |line| format!("{}{line}", " ".repeat(indent));
         lines.map(|line| self.say(&indented(line), tone)).collect()
     }
 
-    /// What a test said, line by line.
+    /// Formats the output of a test.
     fn output(&self, text: &str) -> String {
         let text = block(text);
         let lines = text.trim_end().lines().flat_map(|l| wrap(l, WIDTH - 4));
@@ -53,7 +53,7 @@ impl Page<'_> {
 
     fn cases(&self) -> String {
         let all = self.view.tally(|_| true);
-        // A column of dashes would take the place of a room.
+        // The column is omitted if it would be empty, to leave room for the crates.
         let columns = if all.ignored > 0 { 5 } else { 4 };
         let words = ["cases", "failed", "passed", "skipped", "ignored"];
         let mut heads = vec!["kernel"];
@@ -128,7 +128,7 @@ impl Page<'_> {
         })
     }
 
-    /// `119/121`
+    /// Passed and total: `119/121`.
     fn share(&self, t: Tally) -> String {
         let (text, tone) = match t.total() {
             0 => ("-".to_owned(), Tone::Quiet),
@@ -152,7 +152,7 @@ fn start(result: &CaseResult) -> &'static str {
     if result.restored { ", restored" } else { "" }
 }
 
-/// Why a case did not run, in one sentence.
+/// The reason why a case did not run, in one sentence.
 pub(super) fn because(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Skipped(skip) => {
@@ -168,7 +168,7 @@ pub(super) fn because(verdict: &Verdict) -> String {
     }
 }
 
-/// The cases of a reason and where they were. Most reasons hold for the same environments in every case.
+/// The cases of a reason, with their environments unless these are the same for every case.
 fn cases(reason: &Reason<'_>) -> String {
     let environments = reason.environments();
     let mut all = reason.cases.iter();

@@ -4,7 +4,7 @@ use crate::example::{hostile, lifelike};
 use std::fs;
 use weir_vmtests::report::html;
 
-/// The page forbids every request, and the browser says on the console that it refused one.
+/// The page's policy forbids all requests, and the browser reports refused ones on its console.
 #[test]
 fn a_browser_shows_the_page_and_has_nothing_to_refuse() {
     let Some(browser) = Chromium::find() else {
@@ -35,7 +35,7 @@ fn a_browser_shows_the_page_and_has_nothing_to_refuse() {
     }
 }
 
-/// Pages in frames of several widths, beside a script that measures them. The page itself has none.
+/// The page is loaded in frames of several widths, next to a script that measures it; the page itself has no script.
 #[test]
 fn everything_can_be_read_at_every_width_in_light_and_dark() {
     let Some(browser) = Chromium::find() else {

@@ -1,4 +1,4 @@
-//! Runs that were made by hand: one as it looks in life, and one with everything that can go wrong in a text.
+//! Hand-made runs: a realistic one, and one with hostile text.
 mod tables;
 
 use tables::{ENVIRONMENTS, FEATURES, PROGRAMS, TESTS};
@@ -50,7 +50,7 @@ pub(crate) fn result(environment: &str, case: &str, verdict: Verdict) -> CaseRes
     }
 }
 
-/// One as it looks in life: 13 environments, 309 cases. `failing`: with two failures.
+/// A realistic run: 13 environments, 309 cases. `failing`: with two failures.
 pub(crate) fn lifelike(failing: bool) -> Run {
     let mut run = Run {
         started: "2026-01-31T12:00:00Z".into(),
@@ -120,10 +120,10 @@ fn ending(environment: &str, program: &str, n: usize, failing: bool) -> Verdict 
     })
 }
 
-/// What no reader of a report may stumble over.
+/// A text with characters that are special in the formats of the report.
 pub(crate) const HOSTILE: &str = "<script>alert(1)</script>&amp;\"'`|*_ \u{202e}dlog\u{7} \u{1b}[2J]]>\0 \u{ffff} größer ✓ 中文 <!-- /matrix -->\r\n-->";
 
-/// Hostile text wherever there is text.
+/// The run with hostile text in every text field.
 pub(crate) fn hostile() -> Run {
     let long = "x".repeat(3000);
     let mut run = lifelike(true);

@@ -1,4 +1,4 @@
-//! Text, JSON, JUnit.
+//! The report as text, JSON and JUnit XML.
 use crate::example::{HOSTILE, hostile, lifelike, result};
 use roxmltree::Document;
 use std::fs;
@@ -58,7 +58,7 @@ fn colour_is_only_added() {
         rest = after.split_once('m').unwrap().1;
     }
     plain.push_str(rest);
-    // Trailing spaces may be coloured and are not cut off then.
+    // Coloured trailing spaces are not trimmed by the report.
     let lines = |t: &str| {
         t.lines()
             .map(|l| l.trim_end().to_owned())

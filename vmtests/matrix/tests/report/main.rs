@@ -1,4 +1,4 @@
-//! The report of runs that were made by hand.
+//! Tests of the report with hand-made runs.
 #![forbid(unsafe_code)]
 // Helpers are tests, too: clippy.toml allows them the same.
 #![cfg(test)]

@@ -1,4 +1,4 @@
-//! The page as markup: it is well-formed XML, too, so a strict parser reads it.
+//! The markup of the page; it is also well-formed XML, so a strict parser can read it.
 use crate::example::{hostile, lifelike};
 use roxmltree::{Document, Node, ParsingOptions};
 use weir_vmtests::report::html;
@@ -191,7 +191,7 @@ fn the_verdict_is_in_words_and_admits_what_did_not_run() {
     assert_eq!(verdict(run), "Nothing ran");
 }
 
-/// What a variant leaves out takes many features with it: they have one row, and all names are there.
+/// One omission of a variant affects many features: they share a row, which contains all names.
 #[test]
 fn features_with_the_same_answers_share_a_row() {
     let page = html(&lifelike(false)).unwrap();

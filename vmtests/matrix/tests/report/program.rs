@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use weir_vmtests::report::write;
 
-/// Exit code, stdout, stderr.
+/// Returns exit code, stdout and stderr.
 fn program(arguments: &[&Path]) -> (i32, String, String) {
     let out = Command::new(env!("CARGO_BIN_EXE_weir-vmtests"))
         .arg("report")

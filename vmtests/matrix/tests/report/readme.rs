@@ -61,7 +61,7 @@ fn it_is_written_between_the_markers_and_then_equal() {
     );
 }
 
-/// The recorded cases of upstream, new tests and newer packages change nothing that kernels have.
+/// Recorded upstream cases, new tests and newer packages do not change the features of the kernels.
 #[test]
 fn features_are_compared_and_neither_counts_nor_versions() {
     let dir = tempfile::tempdir().unwrap();
@@ -69,7 +69,7 @@ fn features_are_compared_and_neither_counts_nor_versions() {
     fs::write(&file, format!("{}old\n{}", AROUND.0, AROUND.1)).unwrap();
     let run = lifelike(false);
     update(&run, &file).unwrap();
-    // A failed case.
+    // The run has failed cases.
     check(&lifelike(true), &file).unwrap();
     let mut newer = lifelike(false);
     for e in &mut newer.environments {
@@ -86,7 +86,7 @@ fn features_are_compared_and_neither_counts_nor_versions() {
     fewer.environments.retain(|e| e.name != "6.12-no-ip6tables");
     let e = check(&fewer, &file).unwrap_err();
     assert!(e.reason.contains("| 6.12-no-ip6tables | "), "{e}");
-    // The second table.
+    // A difference in the second table.
     let text = fs::read_to_string(&file).unwrap();
     fs::write(&file, text.replace("clsact with cls_bpf", "nothing")).unwrap();
     assert!(check(&run, &file).unwrap_err().reason.contains("clsact"));

@@ -1,4 +1,4 @@
-//! Kernel by capability: what differs in a table, the rest in sentences.
+//! The capabilities per kernel: differences in a table, the others in sentences.
 use super::Page;
 use crate::report::summary::{alike, names};
 use crate::report::table::{FIRST, Tone, cell, table};
@@ -57,7 +57,7 @@ impl Page<'_> {
         match word {
             "have" => self.cell(word, Tone::Good),
             "lack" => self.cell(word, Tone::Lacking),
-            // The word would make every column as wide.
+            // The word "unknown" would widen every column.
             "unknown" => self.cell("?", Tone::Lacking),
             _ => self.cell(word, Tone::Quiet),
         }

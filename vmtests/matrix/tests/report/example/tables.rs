@@ -1,6 +1,6 @@
-//! What the run that looks like life is made of.
+//! The data of the realistic run.
 
-/// Name, release, package, what the variant leaves out.
+/// Name, release, package, what the variant omits.
 pub(super) const ENVIRONMENTS: &[(&str, &str, &str, &str)] = &[
     ("host", "6.18.5-amd64", "", ""),
     ("5.10", "5.10.0-39-cloud-amd64", "5.10.262-1", ""),
@@ -168,7 +168,7 @@ pub(super) const FEATURES: &[(&str, &str, &str, &[&str])] = &[
     ),
 ];
 
-/// Room, test program, how many tests.
+/// Crate, test program, number of tests.
 pub(super) const PROGRAMS: &[(&str, &str, usize)] = &[
     ("netlink", "netns", 12),
     ("netlink", "route", 29),
