@@ -1,7 +1,7 @@
 //! `weir-api-lister FILE.json`: prints the public API of one crate, one item per line, sorted.
 //!
-//! The file is what `rustdoc --output-format json` wrote. `ci/public-api` calls this. Implementations that each type
-//! has without being written (blanket, auto traits) are left out; derived ones are listed, because users build on them.
+//! The file is the output of `rustdoc --output-format json`; `ci/public-api` calls this program. Blanket implementations
+//! and auto traits are omitted; derived implementations are listed, because users build on them.
 #![allow(clippy::print_stdout)]
 #![forbid(unsafe_code)]
 

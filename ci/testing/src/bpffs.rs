@@ -1,19 +1,19 @@
-//! A bpf file system for one test.
+//! A BPF file system for one test.
 
 use crate::TempDir;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use std::path::Path;
 
-/// Every mount of this file system is a new, empty one. When the value is dropped, also by a test that fails, it is unmounted, and
-/// everything that only its pins kept alive is detached.
+/// A new, empty BPF file system. When the value is dropped, also by a test that fails, it is unmounted, and everything that
+/// only its pins kept alive is detached.
 pub struct BpfFs {
     folder: TempDir,
     filters: bool,
 }
 
 impl BpfFs {
-    /// One for each way of attaching programs to interfaces that this kernel has: tcx links (6.6), and filters of a clsact
-    /// qdisc. `has_links` asks the kernel. None, with the reason printed, where this user may not mount one.
+    /// Returns a file system for each way of attaching programs to interfaces that this kernel supports: tcx links (6.6) and
+    /// filters of a clsact qdisc. `has_links` probes the kernel. Returns none, and prints the reason, if this user may not mount.
     pub fn each(has_links: impl Fn() -> bool) -> impl Iterator<Item = Self> {
         [false, true].into_iter().filter_map(move |filters| {
             let mounted = Self::mount()?;
@@ -30,13 +30,13 @@ impl BpfFs {
         self
     }
 
-    /// Programs are to be attached as filters.
+    /// Whether programs are attached as filters instead of tcx links.
     #[must_use]
     pub fn by_filters(&self) -> bool {
         self.filters
     }
 
-    /// `None`, with the reason printed, where this user may not mount one.
+    /// Mounts a file system; `None`, with the reason printed, if this user may not.
     #[must_use]
     pub fn mount() -> Option<Self> {
         if let Some(reason) = crate::rights::not_first_user_namespace() {

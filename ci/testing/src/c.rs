@@ -1,4 +1,4 @@
-//! What a C compiler takes names of the system's headers for.
+//! The values of C expressions, as a C compiler computes them from the system's headers.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 pub const REMEDY: &str =
     "install gcc, libc6-dev and linux-libc-dev (Debian), or set CC to a C compiler";
 
-/// What a C compiler takes each of these expressions for, after these includes.
+/// Returns the value of each expression after these includes.
 pub fn values_in_c(includes: &str, expressions: &[&str]) -> BTreeMap<String, i64> {
     let lines: String = expressions
         .iter()

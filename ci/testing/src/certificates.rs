@@ -1,4 +1,4 @@
-//! A certificate for 127.0.0.1, and the CA that signed only this one.
+//! A certificate for 127.0.0.1, and the CA that signed only this certificate.
 
 use std::sync::Arc;
 

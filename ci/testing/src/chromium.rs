@@ -1,4 +1,4 @@
-//! Chromium without a window, as a test uses it.
+//! Headless Chromium for tests.
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::fs::{self, File};
@@ -9,32 +9,32 @@ use std::sync::mpsc;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// On a busy machine it starts in a few seconds.
+/// The deadline of a visit. On a busy machine Chromium takes a few seconds to start.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Light or dark, what `prefers-color-scheme` says.
+/// The value of `prefers-color-scheme`: light or dark.
 #[derive(Clone, Copy)]
 pub enum Scheme {
     Light,
     Dark,
 }
 
-/// A browser with a profile of its own.
+/// A browser with its own profile.
 pub struct Chromium {
     program: PathBuf,
     dir: TempDir,
 }
 
-/// What one page came to.
+/// The result of loading a page.
 pub struct Visit {
     /// The document after loading, as HTML.
     pub dom: String,
-    /// What the page wrote to the console, errors too.
+    /// The console messages of the page, including errors.
     pub console: Vec<String>,
 }
 
 impl Chromium {
-    /// The browser of this machine. `None`, and a line that says so, when there is none.
+    /// Finds the browser of this machine; `None`, with a message, if there is none.
     pub fn find() -> Option<Self> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let places = std::env::split_paths(&path)
@@ -52,20 +52,20 @@ impl Chromium {
         })
     }
 
-    /// Where a test may put pages.
+    /// The directory where a test may put pages.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Loads a file and returns what became of it.
+    /// Loads a file and returns the result.
     pub fn visit(&self, page: &Path, scheme: Scheme) -> Visit {
         self.visit_address(&address(page), scheme)
     }
 
-    /// The same for an address: a file's, or one of a server on 127.0.0.1.
+    /// Loads an address: a file's, or one of a server on 127.0.0.1.
     pub fn visit_address(&self, address: &str, scheme: Scheme) -> Visit {
         let (dom, messages) = self.run(address, scheme, &["--dump-dom"]);
-        // Pages of the browser itself complain too, of a slow machine for one.
+        // The browser's internal pages also write messages, for example about a slow machine.
         let console = messages
             .lines()
             .filter(|l| l.contains(":CONSOLE") && !l.contains("source: chrome://"));
@@ -75,7 +75,7 @@ impl Chromium {
         }
     }
 
-    /// A picture of what is at an address in a window of that size; `format` is `png` or `webp`.
+    /// Takes a screenshot of an address in a window of the given size; `format` is `png` or `webp`.
     pub fn picture(
         &self,
         address: &str,
@@ -90,8 +90,8 @@ impl Chromium {
         fs::read(file).unwrap()
     }
 
-    /// Shows pages, each by its name and its HTML, in frames of several widths, beside a script that measures
-    /// whether everything can be read. What it complains about, one line each; empty is good.
+    /// Shows pages, each given by its name and HTML, in frames of several widths, next to a script that checks whether all
+    /// text is legible. Returns the script's complaints, one per line; empty if there are none.
     pub fn complaints(&self, pages: &[(String, String)], scheme: Scheme) -> String {
         let mut frames = String::new();
         for (title, page) in pages {
@@ -109,7 +109,7 @@ impl Chromium {
         let file = self.dir().join("measure.html");
         fs::write(&file, page).unwrap();
         let visit = self.visit(&file, scheme);
-        // That line shows that a complaint of the browser would be seen.
+        // The script writes this line, which proves that console messages are captured.
         assert_eq!(visit.console.len(), 1, "{:?}", visit.console);
         assert!(visit.console[0].contains("measured"));
         let result = visit.dom.split("<pre id=\"result\">").nth(1).unwrap();
@@ -139,7 +139,7 @@ impl Chromium {
                 "--disable-component-update",
                 "--disable-sync",
             ])
-            // Whatever the browser itself would like to know, it does not leave this machine.
+            // Requests of the browser itself must not leave this machine.
             .args([
                 "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
                 "--enable-logging=stderr",
@@ -162,7 +162,7 @@ impl Chromium {
         let (done, wait) = mpsc::channel::<()>();
         let watch = std::thread::spawn(move || {
             let late = wait.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout);
-            // Its helpers may outlive it for a moment, and write into the profile.
+            // Its helper processes may live slightly longer and would write to the profile.
             let _ = killpg(group, Signal::SIGKILL);
             late
         });
@@ -178,7 +178,7 @@ impl Chromium {
     }
 }
 
-/// Of a file.
+/// The address of a file.
 pub fn address(file: &Path) -> String {
     format!("file://{}", file.display())
 }

@@ -1,17 +1,17 @@
-//! Mounts as a container has them, for the rest of the calling thread's life.
+//! Mounts as in a container, for the remaining lifetime of the calling thread.
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use std::path::Path;
 
-/// Gives the calling thread mounts of its own, of which others see nothing.
+/// Gives the calling thread its own private mount namespace.
 fn own_mounts() -> nix::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS)?;
     let none = None::<&str>;
     mount(none, "/", none, MsFlags::MS_PRIVATE | MsFlags::MS_REC, none)
 }
 
-/// `of` is read-only for the calling thread, with all that is in it.
+/// Makes `of` and everything in it read-only for the calling thread.
 ///
 /// # Errors
 /// `EPERM` for an unprivileged user.
@@ -23,7 +23,7 @@ pub fn read_only(of: &Path) -> nix::Result<()> {
     mount(none, of, none, again, none)
 }
 
-/// `of` is empty and read-only for the calling thread.
+/// Makes `of` empty and read-only for the calling thread.
 ///
 /// # Errors
 /// As [`read_only`].

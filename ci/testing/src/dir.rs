@@ -1,4 +1,4 @@
-//! A folder that goes away with its value, and programs in it.
+//! A temporary directory, and programs in it.
 
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -24,7 +24,7 @@ impl TempDir {
             let name = format!("weir-test-{}-{number}", std::process::id());
             let path = std::env::temp_dir().join(name);
             match std::fs::create_dir(&path) {
-                // Of a process with the same number that was killed.
+                // Left by a process with the same id that was killed.
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
                 made => {
                     made.expect("a new directory");
@@ -61,8 +61,8 @@ impl TempDir {
     }
 }
 
-/// Writes an executable shell script. Another process writes it: a child that another thread of this process starts
-/// at this moment would hold the file open for writing, and the kernel runs no such file (`ETXTBSY`).
+/// Writes an executable shell script through another process: if this process wrote it, a child started by another thread
+/// at this moment would hold the file open for writing, and execve(2) would fail with `ETXTBSY`.
 pub fn write_script(path: &Path, text: &str) {
     let mut sh = Command::new("sh");
     sh.args(["-c", "cat >\"$0\""]).arg(path);
@@ -77,7 +77,7 @@ pub fn write_script(path: &Path, text: &str) {
     std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).expect("chmod");
 }
 
-/// Copies a program that is to be executed to a file or into a folder; another process does it, as with [`write_script`].
+/// Copies a program to a file or into a directory through another process, for the same reason as [`write_script`].
 pub fn copy_program(from: &Path, to: &Path) {
     let copied = Command::new("cp").arg(from).arg(to).status().expect("cp");
     assert!(copied.success(), "{} to {}", from.display(), to.display());

@@ -1,7 +1,7 @@
-//! How much a test does that could go on for ever. Under emulation everything takes twenty times as long, so the
-//! kernel matrix asks for less.
+//! The number of repetitions in tests that could run arbitrarily long. Under emulation everything takes twenty times as
+//! long, so the kernel matrix requests fewer.
 
-/// How many random cases: `PROPTEST_CASES`, else `usual`.
+/// The number of random cases: `PROPTEST_CASES`, else `usual`.
 pub fn cases(usual: u32) -> u32 {
     std::env::var("PROPTEST_CASES")
         .ok()
@@ -9,15 +9,14 @@ pub fn cases(usual: u32) -> u32 {
         .unwrap_or(usual)
 }
 
-/// Every how manieth step of a long walk is taken: all without `PROPTEST_CASES`, else so many that about that number
-/// of `steps` is left.
+/// The stride through a long loop of `steps`: 1 without `PROPTEST_CASES`, else such that about that many steps are left.
 pub fn stride(steps: usize) -> usize {
     let all = u32::try_from(steps).unwrap_or(u32::MAX);
     let wanted = usize::try_from(cases(all)).unwrap_or(steps).max(1);
     steps.div_ceil(wanted).max(1)
 }
 
-/// The seed of random cases: that of `WEIR_SEED`, or of this moment. A test prints it, so that the same cases can be had again.
+/// The seed of random cases: `WEIR_SEED`, else derived from the time. Tests print it so that the cases can be repeated.
 pub fn seed() -> u64 {
     match std::env::var("WEIR_SEED") {
         Ok(text) => text.parse().expect("WEIR_SEED is a number"),

@@ -1,9 +1,9 @@
-//! What ends with a test, also where it fails.
+//! Threads and processes that end with the test, even if it fails.
 
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Sets the flag by which a thread ends.
+/// Sets a thread's stop flag on drop.
 #[derive(Debug)]
 pub struct Ends<'a>(pub &'a AtomicBool);
 
@@ -13,7 +13,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Kills a process and waits for it.
+/// Kills a process on drop and waits for it.
 #[derive(Debug)]
 pub struct Process(pub Child);
 

@@ -1,23 +1,23 @@
-//! Control groups with the names that a kubelet gives to those of pods.
+//! Control groups with the names that the kubelet gives to those of pods.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// A control group of a pod, below one of this test's own; both go away with this value.
+/// A control group of a pod, below one for this test; both are removed on drop.
 pub struct Group {
     top: PathBuf,
     leaf: PathBuf,
 }
 
 impl Group {
-    /// As the kubelet with the driver `cgroupfs` makes it. `None`, with the reason in a line, where this process may not make
-    /// any.
+    /// Creates the group as the kubelet with the driver `cgroupfs` does. `None`, with the reason printed, if this process may
+    /// not create control groups.
     pub fn of_pod(uid: &str) -> Option<Self> {
         Self::at(&format!("kubepods/burstable/pod{uid}/container"))
     }
 
-    /// At a path of one's own below that of the test.
+    /// Creates a group at a path below that of the test.
     pub fn at(path: &str) -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -35,7 +35,7 @@ impl Group {
         None
     }
 
-    /// Moves a process into it.
+    /// Moves a process into the group.
     pub fn take(&self, pid: u32) {
         std::fs::write(self.leaf.join("cgroup.procs"), pid.to_string()).unwrap();
     }
@@ -43,7 +43,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // A process that was killed is in its group for a moment longer.
+        // A killed process remains in its group for a short time, and rmdir(2) then fails with EBUSY.
         let end = Instant::now() + Duration::from_secs(5);
         let mut dir = self.leaf.clone();
         while dir.starts_with(&self.top) {
@@ -57,8 +57,8 @@ impl Drop for Group {
     }
 }
 
-/// Where this process is in the hierarchies that are mounted and need no controllers to be set up: version 2, and
-/// systemd's and the freezer's of version 1.
+/// The control groups of this process in those mounted hierarchies where a new group needs no controller setup: version 2,
+/// and of version 1 systemd's and the freezer's.
 fn own_groups() -> Vec<PathBuf> {
     let (mounts, own) = (
         std::fs::read_to_string("/proc/mounts").unwrap_or_default(),

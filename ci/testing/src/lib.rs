@@ -1,19 +1,19 @@
-//! What the tests of all crates share. Only dev-dependencies and programs of `ci` name this crate.
+//! The common test support of all crates. It is only a dev-dependency, and a dependency of programs in `ci`.
 //!
-//! - [`namespace()`], [`namespace_or_skip!`]: a throwaway network namespace, or the reason why there is none
-//! - [`rights`], [`lacks`]: what this user or this kernel does not allow, one probe for each
-//! - [`tool`]: runs a tool of the machine in a namespace
+//! - [`namespace()`], [`namespace_or_skip!`]: a temporary network namespace, or the reason why there is none
+//! - [`rights`], [`lacks`]: what this user or this kernel does not support, with a probe for each
+//! - [`tool`]: runs a tool of the system in a namespace
 //! - [`Ends`], [`Process`]: threads and processes that end with the test
-//! - [`sockets`]: sockets where others were, and where nobody listens
-//! - [`effort`]: how many random cases, and their seed
-//! - [`c`]: what a C compiler takes names of the system's headers for
-//! - [`TempDir`], [`BpfFs`], [`groups`]: folders, bpf file systems and control groups that go away with their value
+//! - [`sockets`]: sockets at addresses that were in use, and addresses without a listener
+//! - [`effort`]: the number of random cases, and their seed
+//! - [`c`]: values of C expressions from the system's headers
+//! - [`TempDir`], [`BpfFs`], [`groups`]: directories, BPF file systems and control groups that are removed on drop
 //! - [`api_server`], [`pods`], [`certificates`]: a fake API server, and objects for it
-//! - [`container`]: mounts as a container has them
-//! - [`chromium`]: a browser without a window
-//! - [`ztunnel`]: a ztunnel that only speaks ZDS
+//! - [`container`]: mounts as in a container
+//! - [`chromium`]: a headless browser
+//! - [`ztunnel`]: a fake ztunnel that only speaks ZDS
 #![forbid(unsafe_code)]
-// Tests may panic, and so may what only they call.
+// Tests may panic, and so may functions that only tests call.
 #![allow(
     clippy::expect_used,
     clippy::indexing_slicing,

@@ -1,8 +1,8 @@
-//! Throwaway network namespaces.
+//! Temporary network namespaces.
 
 use weir_netlink::{Error, Netns};
 
-/// A fresh namespace, or `None` with the reason printed where this user may not make one.
+/// Creates a namespace; `None`, with the reason printed, if this user may not create one.
 ///
 /// Any other failure fails the test.
 #[must_use]
@@ -10,7 +10,7 @@ pub fn namespace() -> Option<Netns> {
     granted(Netns::create())
 }
 
-/// What was made; `None`, with the reason printed, where this user may not. Any other failure fails the test.
+/// Unwraps a result; `None`, with the reason printed, if it is a permission error. Any other failure fails the test.
 pub fn granted<T>(made: Result<T, Error>) -> Option<T> {
     match made {
         Ok(made) => Some(made),
@@ -22,7 +22,7 @@ pub fn granted<T>(made: Result<T, Error>) -> Option<T> {
     }
 }
 
-/// [`namespace`], or the end of the test, which has said why.
+/// Expands to [`namespace`]; without one the test returns, after the reason has been printed.
 #[macro_export]
 macro_rules! namespace_or_skip {
     () => {

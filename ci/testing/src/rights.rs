@@ -1,8 +1,8 @@
-//! What a user namespace does not give, one probe for each. A test that needs it prints the reason
-//! and ends; nothing else may make it end early.
+//! Probes for what a user namespace does not permit. A test that needs it prints the reason and
+//! returns; it must not return early for any other reason.
 
-/// Why these numbers are nobody here: as users and as groups, none of the kernel's calls takes a
-/// number that this user namespace does not map (`EINVAL`, and `EPERM` from `setfsuid`).
+/// The reason if these user and group IDs are not mapped in this user namespace: system calls
+/// refuse an unmapped ID with `EINVAL`, and `setfsuid` leaves the ID unchanged.
 pub fn unmapped(ids: impl IntoIterator<Item = u32>) -> Option<String> {
     let maps = ["uid", "gid"].map(|kind| (kind, map(kind)));
     for id in ids {
@@ -18,10 +18,10 @@ pub fn unmapped(ids: impl IntoIterator<Item = u32>) -> Option<String> {
     None
 }
 
-/// Why this is not where the kernel looks for `CAP_BPF` and for `CAP_NET_ADMIN` to go beyond
-/// limits of the machine: the first user namespace, which maps every number to itself.
+/// The reason if this is not the initial user namespace, which maps every ID to itself. The
+/// kernel checks `CAP_BPF`, and `CAP_NET_ADMIN` for exceeding system-wide limits, against it.
 pub fn not_first_user_namespace() -> Option<String> {
-    // The last number stands for "none".
+    // The last ID, -1, means "no ID" and is never mapped.
     let first = ["uid", "gid"]
         .iter()
         .all(|kind| map(kind).contains(&(0..u64::from(u32::MAX))));
@@ -30,7 +30,7 @@ pub fn not_first_user_namespace() -> Option<String> {
     (!first).then(|| reason.to_owned())
 }
 
-/// `user_namespaces(7)`: first number inside, first outside, how many.
+/// The ranges of /proc/self/uid_map (`user_namespaces(7)`): first ID inside, first ID outside, length.
 fn map(kind: &str) -> Vec<std::ops::Range<u64>> {
     let text = std::fs::read_to_string(format!("/proc/self/{kind}_map")).expect("procfs");
     let numbers = |line: &str| -> Vec<u64> {

@@ -1,5 +1,5 @@
-//! Sockets in a process whose other threads start processes: until such a process executes its program it has a copy of every
-//! descriptor, so that what was closed here is open for a moment longer.
+//! Sockets in a process whose other threads start processes: until such a child calls execve(2), it has a copy of every
+//! descriptor, so a socket that was closed here stays open for a moment longer.
 
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::io::{ErrorKind, Result};
@@ -7,13 +7,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Many times what such a moment lasts on a busy machine.
+/// Far longer than such a moment on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Opens a socket at an address that another one may have had before.
+/// Opens a socket at an address that another socket may have had before.
 ///
 /// # Errors
-/// Of `open`; `EADDRINUSE` when the address is taken for longer than a moment.
+/// The error of `open`; `EADDRINUSE` if the address stays in use.
 pub fn bound<T>(open: impl Fn() -> Result<T>) -> Result<T> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -26,14 +26,14 @@ pub fn bound<T>(open: impl Fn() -> Result<T>) -> Result<T> {
     }
 }
 
-/// The file of a stream socket at which nobody listens, as a process that was killed leaves it. Nobody ever did.
+/// Creates the file of a stream socket without a listener, as a killed process leaves it.
 pub fn left_over(path: &Path) {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
     let at = SockAddr::unix(path).expect("a path of a socket");
     socket.bind(&at).expect("a new file");
 }
 
-/// A port of 127.0.0.1 that no other process can have and that refuses connections, both as long as the socket is there.
+/// A port of 127.0.0.1 that refuses connections and that no other process can bind while the returned socket is open.
 #[must_use]
 pub fn refusing() -> (Socket, u16) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
@@ -54,7 +54,7 @@ mod tests {
     fn a_port_is_waited_for_while_another_process_has_the_socket() {
         let first = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = first.local_addr().unwrap();
-        // As a process has it that is started and executes nothing yet.
+        // The copy that a child has between fork(2) and execve(2).
         let held = first.try_clone().unwrap();
         drop(first);
         let (tries, tried) = mpsc::channel();
@@ -65,7 +65,7 @@ mod tests {
             });
             let open = || {
                 let opened = TcpListener::bind(at);
-                // After the first attempt nobody may wait for it any more.
+                // The receiver only waits for the first attempt.
                 let _ = tries.send(());
                 opened
             };

@@ -1,10 +1,10 @@
-//! Tools of the machine in a network namespace: oracles, and other writers.
+//! Runs tools of the system in a network namespace, as oracles and as other writers.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
 use weir_netlink::Netns;
 
-/// `nsenter --net=NETNS`, to be completed.
+/// The command `nsenter --net=NETNS`; the caller appends the program.
 #[must_use]
 pub fn inside(netns: &Netns) -> Command {
     let mut command = Command::new("nsenter");
@@ -12,7 +12,7 @@ pub fn inside(netns: &Netns) -> Command {
     command
 }
 
-/// Runs a tool in a namespace with this input: its output, or its complaint.
+/// Runs a tool in a namespace with this input; returns its output or its error message.
 pub fn tool(netns: &Netns, program: &str, args: &[&str], input: &str) -> Result<String, String> {
     let mut child = inside(netns)
         .arg(program)
@@ -33,7 +33,7 @@ pub fn tool(netns: &Netns, program: &str, args: &[&str], input: &str) -> Result<
     }
 }
 
-/// The output of a command line of words, which must not fail.
+/// The output of a command line of words separated by spaces, which must not fail.
 #[must_use]
 pub fn output(netns: &Netns, command: &str) -> String {
     let mut words = command.split_whitespace();

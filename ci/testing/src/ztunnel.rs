@@ -1,8 +1,8 @@
-//! A ztunnel that only speaks ZDS: it keeps the protocol as the real one does, so that a server that breaks it is found out.
+//! A fake ztunnel that only speaks ZDS. It checks the protocol as the real one does, so that a server's violation is found.
 //!
-//! As the real one it ends for good after a request out of order, closes the connection after a packet that it cannot use
-//! (both are [`Ztunnel::faults`]), refuses what it is told to refuse, and connects again when a connection ends. It opens
-//! no listeners.
+//! Like the real one it ends for good after a request out of order, closes the connection after a packet that it cannot use
+//! (both are recorded in [`Ztunnel::faults`]), and reconnects when a connection ends. It refuses the pods that a test tells
+//! it to refuse, and opens no listeners.
 
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use prost::Message;
@@ -17,17 +17,17 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weir_zds::message::{Ack, Request, Response, WorkloadRequest, WorkloadResponse, ZdsHello};
 
-/// How long a test waits for anything.
+/// How long a test waits for an event.
 const LONG: Duration = Duration::from_secs(20);
-/// The most bytes that it reads of a packet, as the real one.
+/// The most bytes that it reads of a packet, as in the real one.
 const REQUEST: usize = 1024;
-/// The most descriptors that a packet can have (`SCM_MAX_FD`, `net/scm.h`).
+/// The maximum number of descriptors in a packet (`SCM_MAX_FD`, `net/scm.h`).
 const DESCRIPTORS: usize = 253;
 
-/// A pod as it is known.
+/// A pod that it carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// `NAMESPACE/NAME`
+    /// The name as `NAMESPACE/NAME`.
     pub name: String,
     /// Device and inode of its network namespace.
     pub netns: (u64, u64),
@@ -36,29 +36,29 @@ pub struct Known {
 #[derive(Default)]
 struct State {
     pods: BTreeMap<String, Known>,
-    /// How often each was to be added.
+    /// The number of add requests per pod.
     adds: BTreeMap<String, usize>,
-    /// Since the connection began: added or kept.
+    /// The pods that were added or kept since the connection began.
     seen: BTreeSet<String>,
     complete: bool,
     snapshots: usize,
     connected: bool,
     stop: bool,
     faults: Vec<String>,
-    /// After a request out of order.
+    /// Set after a request out of order.
     ended: bool,
     refuse: BTreeMap<String, String>,
     pause: Duration,
 }
 
-/// The stand-in; it ends when it is dropped.
+/// The fake ztunnel; it ends on drop.
 pub struct Ztunnel {
     state: Arc<Mutex<State>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Ztunnel {
-    /// Connects there, as soon as it can.
+    /// Starts it; it connects to the socket as soon as that exists.
     #[must_use]
     pub fn connect(path: &Path) -> Self {
         let state = Arc::new(Mutex::new(State::default()));
@@ -71,7 +71,7 @@ impl Ztunnel {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Dropped by a test that fails: a second panic would end all tests of the program.
+        // A failed test may have poisoned the lock; a panic while unwinding would abort the whole test program.
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -81,19 +81,19 @@ impl Ztunnel {
         self.state().pods.clone()
     }
 
-    /// How often it was asked to take each pod, by UID.
+    /// The number of add requests for each pod, by UID.
     #[must_use]
     pub fn adds(&self) -> BTreeMap<String, usize> {
         self.state().adds.clone()
     }
 
-    /// Faults of the server, for which the real one would have ended, or closed the connection.
+    /// Violations by the server for which the real ztunnel would have ended, or closed the connection.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
         self.state().faults.clone()
     }
 
-    /// It answers requests about this pod with this text; without one it takes the pod again.
+    /// Refuses requests about this pod with this text; with `None`, accepts them again.
     pub fn refuse(&self, uid: &str, why: Option<&str>) {
         let mut state = self.state();
         match why {
@@ -102,17 +102,17 @@ impl Ztunnel {
         }
     }
 
-    /// It takes so long for every answer.
+    /// Delays every answer by this time.
     pub fn pause(&self, pause: Duration) {
         self.state().pause = pause;
     }
 
-    /// Waits for so many complete snapshots.
+    /// Waits for this number of complete snapshots.
     pub fn snapshots(&self, count: usize) {
         self.until("snapshots", |state| state.snapshots >= count);
     }
 
-    /// Waits until it carries the pod in this namespace, or does not.
+    /// Waits until it carries the pod in this namespace, or with `None` until it does not carry the pod.
     pub fn carries(&self, uid: &str, netns: Option<(u64, u64)>) {
         self.until(&format!("{uid} in {netns:?}"), |state| {
             state.pods.get(uid).map(|pod| pod.netns) == netns
@@ -165,7 +165,7 @@ fn run(state: &Mutex<State>, path: &PathBuf) {
         let mut state = state.lock().unwrap();
         state.connected = false;
         if state.ended {
-            // Drained, and ended.
+            // Like the real one, it drains its pods before it ends.
             state.pods.clear();
             return;
         }
@@ -204,12 +204,12 @@ fn serve(state: &Mutex<State>, socket: &Socket) {
     }
 }
 
-/// What came at once.
+/// One received packet.
 struct Packet {
     bytes: Vec<u8>,
-    /// There was more of it than is read.
+    /// Whether the packet was longer than the buffer.
     is_cut: bool,
-    /// What its descriptors lead to.
+    /// The namespaces of its descriptors, by device and inode.
     netns: Vec<Result<(u64, u64), String>>,
 }
 
@@ -221,7 +221,7 @@ impl Packet {
         let flags = MsgFlags::MSG_CMSG_CLOEXEC;
         let received = recvmsg::<()>(socket.as_raw_fd(), &mut data, Some(&mut space), flags)?;
         let mut netns = Vec::new();
-        // There is room for all; they cannot be read after the kernel has left one out.
+        // The buffer has room for all descriptors; if the kernel had truncated them, cmsgs() would be an error.
         for message in received.cmsgs().into_iter().flatten() {
             if let ControlMessageOwned::ScmRights(fds) = message {
                 netns.extend(fds.iter().map(|fd| identified(*fd)));
@@ -240,7 +240,7 @@ impl Packet {
     }
 }
 
-/// Of a namespace only (`NSFS_MAGIC`, `linux/magic.h`).
+/// Device and inode of a namespace; an error for a descriptor of another file system (`NSFS_MAGIC`, `linux/magic.h`).
 fn identified(fd: RawFd) -> Result<(u64, u64), String> {
     let path = format!("/proc/self/fd/{fd}");
     let of = nix::sys::statfs::statfs(path.as_str())
@@ -253,22 +253,22 @@ fn identified(fd: RawFd) -> Result<(u64, u64), String> {
     }
 }
 
-/// Why a request is not acknowledged.
+/// The reason why a request is not acknowledged.
 enum Wrong {
-    /// As the test wants it.
+    /// The test requested the refusal.
     Refused(String),
-    /// It breaks the protocol, and is recorded: the connection ends.
+    /// The request violates the protocol; it is recorded and the connection is closed.
     Fault(String),
 }
 
 impl State {
-    /// The connection ends, and what is carried stays.
+    /// Closes the connection; the carried pods stay.
     fn unusable(&mut self, what: String) -> Result<(), Wrong> {
         self.faults.push(what.clone());
         Err(Wrong::Fault(what))
     }
 
-    /// It ends, and carries nothing any more.
+    /// Ends ztunnel; it carries no pods any more.
     fn out_of_order(&mut self, what: &str) -> Result<(), Wrong> {
         self.ended = true;
         self.unusable(what.to_owned())

@@ -1,31 +1,31 @@
-//! What a test gives instead of the answer that the objects would give.
+//! The answers that a test can give instead of the regular ones.
 
 use super::wire::{begin, chunk, end, whole};
 use crate::pods;
 use std::io::{Result, Write};
 use std::time::{Duration, Instant};
 
-/// What happens to one request.
+/// The answer to one request.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// Status and body.
+    /// This status and body.
     Body(u16, String),
-    /// A status, with a `Status` object.
+    /// This status, with a `Status` object as body.
     Status(u16),
-    /// These bytes, which are no HTTP as a rule.
+    /// These bytes, which usually are not valid HTTP.
     Raw(Vec<u8>),
-    /// 200 with this body in a chunk, and the end.
+    /// 200 with this body in one chunk, followed by the last chunk.
     Chunk(Vec<u8>),
-    /// 200 with the beginning of a body, cut off within a chunk.
+    /// 200 with the beginning of a body; the connection is closed within a chunk.
     Half(Vec<u8>),
-    /// The beginning of an answer, byte by byte, for this long.
+    /// The beginning of an answer, sent byte by byte for this long.
     Drip(Duration),
-    /// Nothing, until the server ends.
+    /// No answer until the server is stopped.
     Hang,
 }
 
 impl Answer {
-    /// All but [`Answer::Hang`], which waits for the server's end.
+    /// Sends the answer. [`Answer::Hang`] is not sent: the caller waits for the server's end.
     pub(super) fn give(&self, stream: &mut impl Write) -> Result<()> {
         match self {
             Self::Body(code, body) => whole(stream, *code, body),

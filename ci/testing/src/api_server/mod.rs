@@ -1,7 +1,7 @@
-//! A stand-in for the API server on loopback, over TLS or plain HTTP: lists and watches objects as the real one does, and
-//! misbehaves on request, which the real one does not.
+//! A fake API server on loopback, over TLS or plain HTTP: it lists and watches objects as the real one does, and
+//! misbehaves on request.
 //!
-//! - [`ApiServer::start`]: serves what is [`put`](ApiServer::put) there; [`ApiServer::fault`] chooses what it gives instead
+//! - [`ApiServer::start`]: serves the objects given to [`put`](ApiServer::put); [`ApiServer::fault`] replaces its answers
 //! - [`ApiServer::scripted`], [`always`](ApiServer::always), [`with_pod`](ApiServer::with_pod): only what a test defines, over TLS
 
 mod fault;
@@ -24,7 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// Ends, with its connections, with this value.
+/// A running server; dropping it closes its connections.
 pub struct ApiServer {
     pub port: u16,
     shared: Arc<Shared>,
@@ -32,7 +32,7 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Without objects, over plain HTTP, for the token `token-1`.
+    /// Starts a server without objects, over plain HTTP, that accepts the token `token-1`.
     pub fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -42,12 +42,12 @@ impl ApiServer {
             for stream in listener.incoming() {
                 let shared = Arc::clone(&of_thread);
                 if shared.state().stopped {
-                    // A process that another test starts has a copy of the socket until it executes its program.
+                    // A child of another test has a copy of the socket until it calls execve(2); shutdown(2) affects the copy, too.
                     let _ = socket2::SockRef::from(&listener).shutdown(Shutdown::Both);
                     return;
                 }
                 let stream = stream.unwrap();
-                // Ends when the client goes, or with the server; a failed write is the former.
+                // The thread ends when the client disconnects or the server stops; a failed write means the former.
                 std::thread::spawn(move || _ = shared.accept(stream));
             }
         });
@@ -58,7 +58,7 @@ impl ApiServer {
         }
     }
 
-    /// Over TLS, with an answer to every request.
+    /// Starts a server over TLS that answers every request with the result of `script`.
     pub fn scripted(script: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
         let server = Self::start();
         server.encrypt();
@@ -66,12 +66,12 @@ impl ApiServer {
         server
     }
 
-    /// Gives the same answer to every request.
+    /// Starts a server that gives the same answer to every request.
     pub fn always(answer: Answer) -> Self {
         Self::scripted(move |_| answer.clone())
     }
 
-    /// Serves this pod, whatever its name, and a namespace.
+    /// Starts a server that returns this pod, whatever name is requested, and a namespace.
     pub fn with_pod(pod: Value, namespace: Value) -> Self {
         Self::scripted(move |asked| {
             let object = match asked.path.contains("/pods/") {
@@ -87,25 +87,25 @@ impl ApiServer {
         self
     }
 
-    /// From now on over TLS, with a new authority, whose certificate this is.
+    /// Switches to TLS with a new CA; returns the CA's certificate.
     pub fn encrypt(&self) -> String {
         self.encrypt_with(certificates::of_loopback())
     }
 
-    /// The same with this authority.
+    /// Switches to TLS with this CA.
     pub fn encrypt_with(&self, (ca_pem, config): (String, ServerConfig)) -> String {
         self.shared.state().tls = Some((ca_pem.clone(), Arc::new(config)));
         ca_pem
     }
 
-    /// The certificate of the authority; empty for plain HTTP.
+    /// The certificate of the CA; empty with plain HTTP.
     pub fn ca_pem(&self) -> String {
         let state = self.shared.state();
         let ca_pem = state.tls.as_ref().map(|(ca_pem, _)| ca_pem.clone());
         ca_pem.unwrap_or_default()
     }
 
-    /// What an agent needs to find it, on node `node1`.
+    /// The environment variables with which an agent on node `node1` finds the server.
     pub fn env(&self) -> [(String, String); 4] {
         let protocol = match self.shared.state().tls {
             Some(_) => "https",
@@ -119,18 +119,18 @@ impl ApiServer {
         ]
     }
 
-    /// The kubeconfig that the agent would write for this server, in the form
-    /// that it has on a node: CA embedded, token in clear text.
+    /// Writes the kubeconfig that the agent would write for this server, in its form
+    /// on a node: CA embedded, token in clear text.
     pub fn write_kubeconfig(&self, dir: impl AsRef<Path>) {
         write_kubeconfig(dir, self.port, &self.ca_pem());
     }
 
-    /// Creates or changes a pod, a DaemonSet, a node or a namespace.
+    /// Creates or modifies a pod, a DaemonSet, a node or a namespace.
     pub fn put(&self, object: Value) {
         self.shared.put(object);
     }
 
-    /// The annotations of a pod.
+    /// Returns the annotations of a pod.
     pub fn annotations(&self, namespace: &str, name: &str) -> Value {
         let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
         let state = self.shared.state();
@@ -146,28 +146,28 @@ impl ApiServer {
         self.shared.changed.notify_all();
     }
 
-    /// Asked for each request before it is answered.
+    /// Sets a function that is called for each request and may replace its answer.
     pub fn fault(&self, fault: impl Fn(&Asked) -> Option<Answer> + Send + Sync + 'static) {
         self.shared.state().fault = Arc::new(fault);
     }
 
-    /// Only this token is accepted from now on.
+    /// Accepts only this token from now on.
     pub fn accept(&self, token: &str) {
         self.shared.state().token = token.into();
     }
 
-    /// Requests for a token of a service account get this one.
+    /// Sets the token that TokenRequests for service accounts get.
     pub fn grant(&self, token: &str) {
         self.shared.state().granted = Some(token.into());
     }
 
-    /// Every watch that runs ends with 410 Gone, and the events until now are forgotten.
+    /// Ends every running watch with 410 Gone, and deletes the recorded events.
     pub fn gone(&self) {
         self.shared.state().events.clear();
         self.end_watches(true);
     }
 
-    /// Every watch that runs ends, as after its time.
+    /// Ends every running watch, as after its timeout.
     pub fn end(&self) {
         self.end_watches(false);
     }
@@ -178,12 +178,12 @@ impl ApiServer {
         self.shared.changed.notify_all();
     }
 
-    /// All requests so far.
+    /// Returns all requests so far.
     pub fn asked(&self) -> Vec<Asked> {
         self.shared.state().asked.clone()
     }
 
-    /// Ends it, with its connections.
+    /// Stops the server and closes its connections.
     pub fn stop(&mut self) {
         self.shared.state().stopped = true;
         self.shared.changed.notify_all();
@@ -209,16 +209,16 @@ pub fn write_kubeconfig(dir: impl AsRef<Path>, port: u16, ca_pem: &str) {
          current-context: istio-cni-context\nkind: Config\nusers:\n- name: istio-cni\n  user:\n    \
          token: the-token\n"
     );
-    // As weir_cni::plugin::KUBECONFIG has it.
+    // The file name of weir_cni::plugin::KUBECONFIG.
     std::fs::write(dir.as_ref().join("istio-cni-kubeconfig"), text).expect("written");
 }
 
-/// A CA that signed no certificate in use.
+/// The certificate of a CA that has signed no certificate in use.
 pub fn other_ca() -> String {
     certificates::of_loopback().0
 }
 
-/// A pod of `node1` whose UID tells it from others of its name.
+/// A pod on `node1`; its UID distinguishes it from other pods of the same name.
 pub fn pod(namespace: &str, name: &str, uid: &str) -> Value {
     json!({"kind": "Pod", "apiVersion": "v1",
            "metadata": {"namespace": namespace, "name": name, "uid": uid, "labels": {"app": name},

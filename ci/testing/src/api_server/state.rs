@@ -1,4 +1,4 @@
-//! What the server knows, and what it answers of itself.
+//! The state of the server, and its regular answers.
 
 use super::fault::Answer;
 use super::watch::Streaming;
@@ -15,25 +15,25 @@ type Decide = Arc<dyn Fn(&Asked) -> Option<Answer> + Send + Sync>;
 
 pub(super) struct State {
     pub(super) version: u64,
-    /// By path: the path of the list, and the object.
+    /// The path of the list and the object, by the object's path.
     pub(super) objects: BTreeMap<String, (String, Value)>,
-    /// Version, kind of event, path of the list, object.
+    /// Resource version, event type, path of the list, object.
     pub(super) events: Vec<(u64, &'static str, String, Value)>,
     pub(super) asked: Vec<Asked>,
     pub(super) streaming: Streaming,
     pub(super) token: String,
-    /// What a request for a token is answered with.
+    /// The token in the answer to a TokenRequest.
     pub(super) granted: Option<String>,
-    /// The certificate of the authority, and what it signed; `None` is plain HTTP.
+    /// The CA certificate and the TLS configuration; `None`: plain HTTP.
     pub(super) tls: Option<(String, Arc<ServerConfig>)>,
     pub(super) fault: Decide,
-    /// How often all watches were ended, and whether with 410 Gone.
+    /// How often all watches were ended, and whether the last time with 410 Gone.
     pub(super) ended: (u32, bool),
     pub(super) stopped: bool,
 }
 
 impl State {
-    /// Gives the object the next version, for the watches of its list.
+    /// Assigns the next resource version to the object and records an event for the watches of its list.
     pub(super) fn record(&mut self, kind: &'static str, list: String, mut object: Value) -> Value {
         self.version += 1;
         object["metadata"]["resourceVersion"] = self.version.to_string().into();
@@ -41,7 +41,7 @@ impl State {
         object
     }
 
-    /// Objects of a list, as the request selects them.
+    /// The objects of a list that match the request.
     pub(super) fn listed(&self, asked: &Asked) -> Vec<Value> {
         let all = self.objects.values();
         let of_list = all.filter(|(list, object)| *list == asked.path && on_node(object, asked));
@@ -76,7 +76,7 @@ impl Default for Shared {
     }
 }
 
-/// Path of its list, and its own.
+/// The path of the object's list, and the path of the object.
 pub(super) fn place(object: &Value) -> (String, String) {
     let name = object["metadata"]["name"].as_str().expect("a name");
     let namespace = object["metadata"]["namespace"].as_str();
@@ -116,7 +116,7 @@ impl Shared {
     }
 
     pub(super) fn accept(&self, stream: TcpStream) -> Result<()> {
-        // Like a server in Go: small writes are sent at once.
+        // As in servers written in Go, small writes are sent immediately.
         stream.set_nodelay(true)?;
         let Some((_, tls)) = self.state().tls.clone() else {
             return self.serve(stream);
@@ -125,7 +125,7 @@ impl Shared {
         self.serve(StreamOwned::new(session, stream))
     }
 
-    /// Only after a body of a script the connection stays open: after every other answer the client finds it closed.
+    /// Serves a connection. It stays open only after [`Answer::Body`]; after every other answer it is closed.
     fn serve(&self, stream: impl Read + Write) -> Result<()> {
         let mut stream = BufReader::new(stream);
         while let Some(mut asked) = wire::read(&mut stream) {
@@ -200,7 +200,7 @@ impl Shared {
         (200, list)
     }
 
-    /// A merge patch of a pod's annotations, which changes the object and is seen by watches.
+    /// Applies a merge patch to a pod's annotations; watches see the modified object.
     fn annotate(&self, asked: &Asked) -> (u16, Value) {
         let pod = asked.path.strip_suffix("/status");
         let Some(path) = pod.filter(|path| path.contains("/pods/")) else {

@@ -1,22 +1,22 @@
-//! Watches, and the lists that they begin with.
+//! Watches, and their initial lists.
 
 use super::state::{Shared, on_node, refusal};
 use super::wire::{Asked, begin, end, event, whole};
 use serde_json::{Value, json};
 use std::io::{Result, Write};
 
-/// How streaming lists are answered.
+/// How the server answers requests for a streaming list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Streaming {
-    /// As Kubernetes 1.32 and later.
+    /// As in Kubernetes 1.32 and later.
     Served,
-    /// As 1.20: the parameters are invalid.
+    /// As in 1.20: the parameters are rejected.
     Invalid,
-    /// As 1.36 on etcd 3.4: an event, after all was well.
+    /// As in 1.36 on etcd 3.4: status 200, then an ERROR event.
     ErrorEvent,
-    /// The object of a refusal, in several lines, where events are expected.
+    /// A `Status` object in several lines instead of events.
     StatusObject,
-    /// The watch begins and nothing comes that ends the list.
+    /// The watch starts, but the bookmark that ends the list is not sent.
     Ignored,
 }
 

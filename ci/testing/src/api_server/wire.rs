@@ -1,26 +1,26 @@
-//! Requests and answers as HTTP/1.1.
+//! Requests and answers in HTTP/1.1.
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead, Result, Write};
 
-/// A request that came.
+/// A received request.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// From 1.
+    /// The number of the request, starting at 1.
     pub number: usize,
     pub method: String,
-    /// Without the query.
+    /// The path without the query.
     pub path: String,
     pub query: BTreeMap<String, String>,
-    /// By names in lower case.
+    /// The headers by lower-case name.
     pub headers: BTreeMap<String, String>,
-    /// `Null` when there is none.
+    /// The body; `Null` without one.
     pub body: Value,
 }
 
 impl Asked {
-    /// A parameter of the query; empty when it is not there.
+    /// Returns a parameter of the query; empty if it is absent.
     pub fn get(&self, name: &str) -> &str {
         self.query.get(name).map_or("", String::as_str)
     }
@@ -38,7 +38,7 @@ impl Asked {
     }
 }
 
-/// `None` when there is no further request.
+/// Reads a request; `None` at the end of the connection.
 pub(super) fn read(stream: &mut impl BufRead) -> Option<Asked> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -72,7 +72,7 @@ pub(super) fn read(stream: &mut impl BufRead) -> Option<Asked> {
     })
 }
 
-/// An answer with its length; one write, which is one record of TLS as a rule.
+/// Sends an answer with Content-Length in one write, which usually becomes one TLS record.
 pub(super) fn whole(stream: &mut impl Write, code: u16, body: &str) -> Result<()> {
     let length = body.len();
     let text = format!(
@@ -81,7 +81,7 @@ pub(super) fn whole(stream: &mut impl Write, code: u16, body: &str) -> Result<()
     stream.write_all(text.as_bytes())
 }
 
-/// The head of an answer in chunks.
+/// Sends the head of a chunked answer.
 pub(super) fn begin(stream: &mut impl Write) -> Result<()> {
     stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
 }
@@ -92,13 +92,13 @@ pub(super) fn chunk(stream: &mut impl Write, data: &[u8]) -> Result<()> {
     stream.write_all(b"\r\n")
 }
 
-/// A line of a watch.
+/// Sends an event of a watch.
 pub(super) fn event(stream: &mut impl Write, kind: &str, object: &Value) -> Result<()> {
     let line = format!("{}\n", json!({"type": kind, "object": object}));
     chunk(stream, line.as_bytes())
 }
 
-/// After the last chunk.
+/// Sends the last chunk.
 pub(super) fn end(stream: &mut impl Write) -> Result<()> {
     stream.write_all(b"0\r\n\r\n")
 }
