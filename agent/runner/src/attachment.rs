@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::error::{Error, Result};
 use weir_cni::protocol::{validate_container_id, validate_interface_name};
 
-/// One container's place in one network.
+/// The parameters of a CNI call: a container, its network namespace and an interface.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Attachment {
     /// `CNI_CONTAINERID`.
@@ -38,7 +38,7 @@ impl Attachment {
             .to_vec()
     }
 
-    /// `K=V;K=V`
+    /// `CNI_ARGS` in its text form: `K=V;K=V`.
     pub(crate) fn args_text(&self) -> String {
         let pairs: Vec<_> = self
             .args

@@ -27,11 +27,11 @@ pub(crate) struct Cache {
     dir: PathBuf,
 }
 
-/// Lock on an attachment: only this process adds it.
+/// The lock of an attachment, which excludes other ADDs of it.
 #[derive(Debug)]
 pub(crate) struct Reserved {
     path: PathBuf,
-    /// Locked while it is open.
+    /// Closing the file releases the lock.
     _file: File,
 }
 
@@ -105,7 +105,7 @@ impl Cache {
         read(&self.path(network, attachment))
     }
 
-    /// Forgets a result; success when it is absent.
+    /// Deletes a stored result; success if it is absent.
     pub(crate) fn remove(&self, network: &str, attachment: &Attachment) -> Result<()> {
         let path = self.path(network, attachment);
         match std::fs::remove_file(&path) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use weir_cni::protocol::CniError;
 
-/// The result of everything in this module.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// One failure; [`Error::Chain`] holds several.

@@ -1,8 +1,8 @@
 //! Starts a plugin.
 //!
 //! This is the only place in weir that executes a program. Weir configures the
-//! kernel by itself; but a CNI plugin *is* a program, and a container runtime
-//! must start it.
+//! kernel without external tools, but a CNI plugin *is* a program, and a
+//! container runtime must start it.
 
 use std::io::{Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -25,8 +25,8 @@ pub(crate) struct Output {
     pub(crate) stderr: String,
 }
 
-/// Runs `program` with `stdin`; its environment is this process's without any
-/// `CNI_` variable, and `env`. `None`: the deadline passed, and the process
+/// Runs `program` with `stdin`. Its environment is that of this process without the
+/// `CNI_` variables, plus `env`. `None`: the deadline passed, and the process
 /// group of the program was killed.
 pub(crate) fn run(
     program: &Path,
@@ -63,7 +63,7 @@ pub(crate) fn run(
     let left = || deadline.saturating_duration_since(Instant::now());
     let (Ok(stdout), Ok(stderr)) = (stdout.recv_timeout(left()), stderr.recv_timeout(left()))
     else {
-        // A child process holds the pipes open.
+        // A child process keeps the pipes open.
         kill(&mut child);
         return Ok(None);
     };

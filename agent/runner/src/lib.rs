@@ -3,10 +3,10 @@
 //! For tests, demonstrations and debugging, not for production. A
 //! [`NetworkList`] is read from a file, an [`Attachment`] names the container; a
 //! [`Runner`] finds the plugins, calls them in order, stores results between
-//! calls and calls DEL when an ADD fails half-way. [`PodNetworks`] are the networks of a pod under Multus.
+//! calls and calls DEL if an ADD fails half-way. [`PodNetworks`] are the networks of a pod under Multus.
 //!
-//! Plugins are foreign programs, so this crate starts programs: in the file `exec.rs`, and nowhere else in weir. Neither
-//! the plugin nor the agent uses it: only `weir cni`, `weir demo` and tests.
+//! Plugins are external programs, so this crate starts programs: in the file `exec.rs`, and nowhere else in weir. Only
+//! `weir cni`, `weir demo` and tests use this crate; the CNI plugin and the agent do not.
 //!
 //! References: CNI specification 1.1.0, sections 1 (configuration), 2
 //! (protocol), 3 (execution) and 4 (delegation, which is left to the plugins).

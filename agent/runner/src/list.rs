@@ -10,7 +10,7 @@ use weir_cni::protocol::{IMPLEMENTED, Version, is_supported, validate_network_na
 pub struct PluginConfig {
     /// `type`: the name of the program.
     pub kind: String,
-    /// The whole entry.
+    /// The complete entry.
     pub config: Map<String, Value>,
 }
 

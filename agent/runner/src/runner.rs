@@ -57,10 +57,10 @@ impl Runner {
     /// the last result is stored and returned.
     ///
     /// # Errors
-    /// [`Error::Attached`] when the container has this attachment, which is not
-    /// changed: a roll-back would remove what is in use. Else the error of the
-    /// first plugin that fails; DEL is then called for the whole chain, and its
-    /// errors follow in [`Error::Chain`].
+    /// [`Error::Attached`] if the container already has this attachment. The attachment
+    /// is not changed, because a roll-back would remove an interface that is in use.
+    /// Otherwise the error of the first plugin that fails; DEL is then called for the
+    /// whole chain, and its errors follow in [`Error::Chain`].
     pub fn add(&self, list: &NetworkList, attachment: &Attachment) -> Result<Value> {
         attachment.validate()?;
         let _alone = self.cache.reserve(&list.name, attachment)?;
