@@ -1,4 +1,4 @@
-//! Pods and an agent that hangs, is killed, or is replaced by another.
+//! Pods while the agent hangs, is killed, or is replaced by another one.
 
 use crate::node::node;
 use crate::pods::{Gate, Namespace};
@@ -60,7 +60,7 @@ fn pods_start_while_one_agent_takes_over_from_another() {
     let names: Vec<_> = (0..8).map(|n| format!("pod-{n}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     let old = node.agent_pid();
-    // A moment without the entry would let a pod start outside.
+    // Without the entry, even for a moment, a pod could start outside the mesh.
     let list = "/etc/cni/net.d/10-bridge.conflist";
     node.sh(&format!(
         "rm -f /tmp/absent; touch /tmp/looks

@@ -1,5 +1,5 @@
-//! Ambient mode on a Kubernetes node, with a ztunnel that only speaks ZDS: it runs in the test, and reaches the agent
-//! through the node's own files.
+//! Ambient mode on a Kubernetes node, with a ztunnel that only speaks ZDS: it runs in the test process, and connects to the agent's socket
+//! through the node's file system.
 
 use crate::broken_pods::Policy;
 use crate::node::{Node, node, wait_for};
@@ -9,7 +9,7 @@ use weir_testing::ztunnel::Ztunnel;
 
 const MODE: &str = "istio.io/dataplane-mode";
 
-/// A pod without a sidecar that runs a line of shell again and again; what it says is in its log.
+/// Creates a pod without a sidecar that repeats a line of shell, with its output in the log.
 pub(crate) fn repeating(mesh: &Namespace, name: &str, line: &str) {
     let namespace = mesh.name;
     mesh.node.apply(&format!(
@@ -36,20 +36,20 @@ spec:
     ));
 }
 
-/// One that asks the kubelet, which answers with an error of HTTP, and says whether the answer came: `plain`, or `captured`
-/// where ztunnel would have got the question.
+/// Creates a pod that sends requests to the kubelet, which answers with an HTTP error. It prints `plain` if an answer arrives, and
+/// `captured` if ztunnel would have received the request.
 pub(crate) fn plain(mesh: &Namespace, name: &str) {
     let ask = r#"if printf 'GET / HTTP/1.0\r\n\r\n' | nc -w 2 "$NODE" 10250 2>/dev/null | grep -q HTTP; then echo plain; else echo captured; fi"#;
     repeating(mesh, name, ask);
 }
 
-/// What the container of a pod that runs now has found so far.
+/// The output so far of the running container of a pod.
 pub(crate) fn found(mesh: &Namespace, pod: &str) -> Vec<String> {
     let log = mesh.node.kubectl(&["-n", mesh.name, "logs", pod]);
     log.lines().map(str::to_owned).collect()
 }
 
-/// It goes on asking, and is captured each time.
+/// Checks that the pod continues its requests, and that all of them are captured.
 #[track_caller]
 pub(crate) fn stays_captured(mesh: &Namespace, pod: &str, since: usize) {
     let later = found(mesh, pod).len() + 3;
@@ -96,7 +96,7 @@ fn pods_are_enrolled_healed_and_leave() {
     let policy = Policy::set(node, r#""AMBIENT_ENABLED":"true""#);
     let ztunnel = Ztunnel::connect(&socket(node));
     ztunnel.snapshots(1);
-    // One that runs already, and one that the plugin hands over.
+    // One pod already runs, and the plugin hands over another one.
     label(&mesh, "ambient");
     wait_for("it is enrolled", || {
         (annotation(&mesh, "before") == "enabled").then_some(())
@@ -116,7 +116,7 @@ fn pods_are_enrolled_healed_and_leave() {
             n == 2.0
         });
     stays_captured(&mesh, "after", 0);
-    // The rules are lost, of one pod again and again.
+    // Both pods lose their rules, one of them repeatedly.
     let netns = node.netns_of(mesh.name, "after");
     let healed = "weir_ambient_healed_total{cause=\"missing\"}";
     let metrics = node.metrics();
@@ -139,7 +139,7 @@ fn pods_are_enrolled_healed_and_leave() {
     for reason in ["RedirectionRepaired", "RedirectionContended"] {
         assert!(events.contains(reason), "{events}");
     }
-    // Another agent: nothing changes for them.
+    // Another agent changes nothing for these pods.
     let before = node.handles(&netns);
     node.kubectl(&[
         "-n",
@@ -156,7 +156,7 @@ fn pods_are_enrolled_healed_and_leave() {
         });
     assert_eq!(node.handles(&netns), before);
     by_programs_and_back(&mesh, "after", &policy, &ztunnel);
-    // One is deleted, the other leaves.
+    // One pod is deleted, and the other leaves the mesh.
     let gone = uid(&mesh, "before");
     node.kubectl(&["-n", mesh.name, "delete", "pod", "before"]);
     wait_for("ztunnel forgets it", || {
@@ -172,7 +172,7 @@ fn pods_are_enrolled_healed_and_leave() {
     drop(policy);
 }
 
-/// The pod changes from rules to programs and back, while it sends.
+/// The pod changes from rules to programs and back while it sends requests.
 fn by_programs_and_back(mesh: &Namespace, pod: &str, policy: &Policy, ztunnel: &Ztunnel) {
     let node = mesh.node;
     let netns = node.netns_of(mesh.name, pod);

@@ -1,5 +1,5 @@
-//! Ambient mode on a Kubernetes node while something goes wrong: pods that are deleted while they are enrolled, a ztunnel
-//! that is silent, restarted or away, and another program that flushes the rules of the host.
+//! Ambient mode on a Kubernetes node under faults: pods that are deleted during enrolment, a ztunnel that is silent, restarted or absent,
+//! and another program that flushes the rules of the host.
 
 use crate::ambient::{annotation, found, label, plain, socket, stays_captured, uid};
 use crate::broken_pods::Policy;
@@ -11,11 +11,11 @@ use weir_testing::ztunnel::Ztunnel;
 
 const HOST: &str = "/proc/1/ns/net";
 
-/// Where the plugin was told to add the pod, oldest first: a runtime tries again, each time in another namespace.
+/// The namespaces of the plugin's ADD calls for a pod, oldest first: a runtime repeats ADD, each time in another namespace.
 fn added(node: &Node, namespace: &str, pod: &str) -> Vec<String> {
     let calls = node.sh("cat /run/gate-calls");
     let is_of_pod = |call: &&str| {
-        // In any order, behind `args=`.
+        // The arguments follow `args=` in any order.
         let words: Vec<&str> = call.split([' ', ';']).collect();
         let has = |name: &str, value: &str| {
             let word = format!("{name}={value}");
@@ -28,18 +28,18 @@ fn added(node: &Node, namespace: &str, pod: &str) -> Vec<String> {
     netns.map(str::to_owned).collect()
 }
 
-/// The rules of the host with the addresses that probes are let through to, each with the UID of its pod.
+/// The rules of the host, with the addresses that probes may reach, each with the UID of its pod.
 fn of_host(node: &Node) -> String {
     node.handles(HOST) + &node.inside(HOST, &["ipset", "list"])
 }
 
-/// Device and inode of each of these files that can be had.
+/// Device and inode of each of these files that exists.
 fn ids(node: &Node, files: &str) -> BTreeSet<String> {
     let list = node.sh(&format!("stat -L -c %d:%i {files} 2>/dev/null || true"));
     list.lines().map(str::to_owned).collect()
 }
 
-/// The namespaces that the agent has open. Where they are mounted their links do not say `net:[INODE]`.
+/// The namespaces that the agent has open. The links of mounted ones do not contain `net:[INODE]`.
 fn held(node: &Node) -> BTreeSet<String> {
     let own = node.sh("stat -L -c %d: /proc/self/ns/net");
     let mut open = ids(node, &format!("/proc/{}/task/*/fd/*", node.agent_pid()));
@@ -47,14 +47,14 @@ fn held(node: &Node) -> BTreeSet<String> {
     open
 }
 
-/// The pod as the status page has it: nothing, or one.
+/// The entries of the status page for this pod: none or one.
 fn shown(node: &Node, uid: &str) -> Vec<serde_json::Value> {
     let pods = node.status()["ambient"]["pods"].clone();
     let all = pods.as_array().cloned().unwrap_or_default();
     all.into_iter().filter(|pod| pod["uid"] == uid).collect()
 }
 
-/// A pod that is gone is forgotten by everybody.
+/// Checks that neither the agent nor ztunnel nor the host has anything of a deleted pod.
 #[track_caller]
 fn nothing_is_left(node: &Node, uid: &str, ztunnel: &Ztunnel) {
     wait_for("ztunnel forgets it", || {
@@ -67,7 +67,7 @@ fn nothing_is_left(node: &Node, uid: &str, ztunnel: &Ztunnel) {
         shown(node, uid).is_empty().then_some(())
     });
     wait_for("no namespace is held", || {
-        // What is not of a sandbox, and of no process.
+        // An open namespace must belong to a sandbox or a process.
         let there = ids(node, "/run/netns/* /proc/[0-9]*/ns/*");
         held(node).is_subset(&there).then_some(())
     });
@@ -87,20 +87,20 @@ fn pods_that_are_deleted_while_they_are_enrolled_leave_nothing() {
     let policy = Policy::set(node, r#""AMBIENT_ENABLED":"true""#);
     let ztunnel = Ztunnel::connect(&socket(node));
     ztunnel.snapshots(1);
-    // Before the plugin hands it over: there is no such pod any more.
+    // The pod is deleted before the plugin hands it over.
     let gate = Gate::close(node);
     plain(&mesh, "early");
     gate.somebody_waits();
     let early = uid(&mesh, "early");
     mesh.delete("early");
     drop(gate);
-    // While ztunnel is asked to take it, and answers later than anybody waits.
+    // The pod is deleted while ztunnel delays its answer beyond every timeout.
     ztunnel.pause(Duration::from_millis(2500));
     plain(&mesh, "one");
     wait_for("it is captured", || {
         let netns = added(node, mesh.name, "one").pop()?;
         let net = format!("--net={netns}");
-        // It is gone when the runtime tries again.
+        // The namespace is deleted when the runtime tries again.
         let listed = node.run(&["exec", "nsenter", &net, "nft", "list", "tables"], "");
         let tables = String::from_utf8_lossy(&listed.stdout).into_owned();
         tables.contains("istio-ambient-nat").then_some(())
@@ -115,7 +115,7 @@ fn pods_that_are_deleted_while_they_are_enrolled_leave_nothing() {
         there.is_empty().then_some(())
     });
     nothing_is_left(node, &late, &ztunnel);
-    // The next one of that name is a pod as any other.
+    // The next pod with that name is like any other pod.
     plain(&mesh, "one");
     mesh.ready(&["one"]);
     enabled(&mesh, "one");
@@ -125,7 +125,7 @@ fn pods_that_are_deleted_while_they_are_enrolled_leave_nothing() {
     let own = ids(node, &node.netns_of(mesh.name, "one"));
     assert!(own.len() == 1 && own.is_subset(&held(node)), "{own:?}");
     stays_captured(&mesh, "one", 0);
-    // The plugin still asks for the other one, for half a minute: it may be that nobody has heard of it yet.
+    // The plugin still requests the other pod for half a minute, in case the agent has not received it yet.
     nothing_is_left(node, &early, &ztunnel);
     assert_eq!(ztunnel.faults(), Vec::<String>::new());
     drop(policy);
@@ -146,13 +146,13 @@ fn pods_stay_captured_while_ztunnel_comes_and_goes_and_leave_without_it() {
         ztunnel.snapshots(1);
         assert!(ztunnel.pods().contains_key(&uid), "{:?}", ztunnel.pods());
     };
-    // Restarted: the next one connects while the last one drains.
+    // ztunnel is restarted: the next one connects while the last one drains.
     let second = Ztunnel::connect(&socket(node));
     knows(&second);
     assert_eq!(first.faults(), Vec::<String>::new());
     drop(first);
     stays_captured(&mesh, "one", 0);
-    // Killed.
+    // ztunnel is killed.
     drop(second);
     let metrics = node.metrics();
     metrics.wait("no ztunnel", "ztunnel_connected", |n| n == 0.0);
@@ -162,7 +162,7 @@ fn pods_stay_captured_while_ztunnel_comes_and_goes_and_leave_without_it() {
     enabled(&mesh, "one");
     stays_captured(&mesh, "one", 0);
     assert_eq!(third.faults(), Vec::<String>::new());
-    // The pod leaves while there is none.
+    // The pod leaves while no ztunnel is connected.
     drop(third);
     metrics.wait("no ztunnel", "ztunnel_connected", |n| n == 0.0);
     label(&mesh, "none");
@@ -184,7 +184,7 @@ fn pods_stay_captured_while_ztunnel_comes_and_goes_and_leave_without_it() {
     drop(policy);
 }
 
-/// Another program that flushes what the host has, until this value goes away.
+/// Another program that flushes the rules of the host until this value is dropped.
 struct Flushes(&'static Node);
 
 impl Flushes {
@@ -233,7 +233,7 @@ spec:
     readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, failureThreshold: 1}
 "#,
     );
-    // Nobody listens for ztunnel: a probe that is captured fails.
+    // Nothing listens on ztunnel's port, so a captured probe fails.
     mesh.ready(&["one"]);
     enabled(&mesh, "one");
     let uid = uid(&mesh, "one");
@@ -247,7 +247,7 @@ spec:
         (!is_ready(&mesh, "one")).then_some(())
     });
     drop(flushes);
-    // It is healed when the agent compares it next.
+    // The agent repairs the rules at the next comparison.
     wait_for("it is told", || (count() > before).then_some(()));
     wait_for("probes get through", || {
         is_ready(&mesh, "one").then_some(())

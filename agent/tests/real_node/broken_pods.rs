@@ -1,9 +1,9 @@
-//! Pods that started outside of the mesh.
+//! Pods that started outside the mesh.
 
 use crate::node::{Node, node, wait_for};
 use crate::pods::Namespace;
 
-/// Says what Istio's validation says: 126 when nothing is redirected.
+/// An init container that exits like Istio's validation: with 126 if nothing is redirected.
 const VALIDATION: &str = r#"  initContainers:
   - name: istio-validation
     image: localhost/busybox:1
@@ -14,7 +14,7 @@ const VALIDATION: &str = r#"  initContainers:
     - "nc -ll -p 15001 -e echo outbound & for n in 1 2 3; do [ \"$(echo | nc -w 1 10.99.99.99 80)\" = outbound ] && exit 0; done; exit 126"
 "#;
 
-/// A node whose agent acts as told, until this value goes away.
+/// A node whose agent has other settings until this value is dropped.
 pub(crate) struct Policy(&'static Node);
 
 impl Policy {
@@ -54,12 +54,12 @@ impl Drop for Policy {
     }
 }
 
-/// A pod that was added while our plugin was not in the configuration, and whose validation failed.
+/// Creates a pod while the plugin is not in the configuration, and waits until its validation has failed.
 fn start_outside(mesh: &Namespace, name: &str) {
     let node = mesh.node;
     let list = "/etc/cni/net.d/10-bridge.conflist";
     let agent = node.agent_pid();
-    // It would heal the list at once.
+    // A running agent would repair the list at once.
     node.sh(&format!(
         "kill -STOP {agent}
          jq 'del(.plugins[] | select(.type == \"istio-cni\"))' {list} >{list}.new; mv {list}.new {list}"
@@ -103,7 +103,7 @@ fn a_pod_is_repaired_in_place() {
     assert!(uid(&mesh).ends_with(" 0"), "{}", uid(&mesh));
 }
 
-/// A broken pod on a node whose agent acts as told; `rules` are those that it needs beside reading pods.
+/// A broken pod on a node whose agent has these settings; `rules` are the permissions that it needs besides reading pods.
 fn broken(
     node: &'static Node,
     name: &'static str,

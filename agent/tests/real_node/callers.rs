@@ -1,13 +1,14 @@
-//! Others who call plugins, each in a way of its own.
+//! Other programs that call CNI plugins, each in its own way.
 
 use crate::node::{Node, node};
 use crate::pods::Namespace;
 
-/// A root of busybox, as those want one that know no images.
+/// A root file system with busybox, for callers that need one and use no images.
 const ROOT: &str = "cd /tmp; mkdir -p rootfs/bin rootfs/proc rootfs/sys rootfs/dev rootfs/etc rootfs/tmp rootfs/run; \
     cp /bin/busybox rootfs/bin/busybox; ln -sf busybox rootfs/bin/sh";
 
-/// The container printed an address of the pods' network, and has given it back. Those of others come and go meanwhile.
+/// Checks that the container printed an address of the pods' network, and that the address is released. Other pods may come and go
+/// meanwhile.
 #[track_caller]
 fn gave_back(node: &Node, printed: &str) {
     let words = printed.split([' ', '/']);
@@ -32,7 +33,7 @@ fn ctr_starts_a_container() {
 fn podman_starts_a_container() {
     let Some(node) = node() else { return };
     node.sh(ROOT);
-    // crun does not know the control groups of every machine; limits cannot be raised on every machine.
+    // crun does not support the control groups of every machine, and limits cannot be raised on every machine.
     let conf = r#"[containers]
 default_ulimits = ["nofile=1024:1024","nproc=1024:1024"]
 [network]
@@ -54,8 +55,9 @@ runtime = "runc"
     gave_back(node, &printed);
 }
 
-/// CNI 1.1 has STATUS and GC; so do newer plugins of the network. They have addresses of their own: GC gives back all that are
-/// not named.
+/// CNI 1.1 has STATUS and GC, and so do newer plugins of the network.
+///
+/// They allocate addresses of their own, because GC releases every address that is not in its list.
 #[test]
 fn cnitool_calls_every_verb() {
     let Some(node) = node() else { return };

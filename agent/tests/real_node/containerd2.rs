@@ -1,4 +1,4 @@
-//! containerd 2: STATUS before each answer about itself, and a second DEL without a namespace.
+//! containerd 2 calls STATUS before each report of its own status, and calls DEL a second time without a namespace.
 
 use crate::node::{Node, node, wait_for};
 use crate::pods::Namespace;
@@ -48,7 +48,7 @@ impl Second {
         second
     }
 
-    /// A method of CRI's service of runtimes.
+    /// Calls a method of CRI's RuntimeService.
     fn call(&self, method: &str, message: &[u8]) -> Vec<u8> {
         let method = format!("/runtime.v1.RuntimeService/{method}");
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -70,17 +70,17 @@ impl Drop for Second {
     }
 }
 
-/// A field with bytes; none of ours has more than 16 KiB.
+/// A length-delimited field of protobuf. No field here exceeds 16 KiB.
 fn field(number: u8, bytes: impl AsRef<[u8]>) -> Vec<u8> {
     let bytes = bytes.as_ref();
     let length = [(bytes.len() & 0x7f) as u8 | 0x80, (bytes.len() >> 7) as u8];
     [&[number << 3 | 2], &length[..], bytes].concat()
 }
 
-/// `RunPodSandboxRequest` (CRI v1): metadata, hostname, directory of logs, Linux options.
+/// `RunPodSandboxRequest` (CRI v1): metadata, hostname, log directory, Linux options.
 fn sandbox(namespace: &str, name: &str, uid: &str) -> Vec<u8> {
     let metadata = [field(1, name), field(2, uid), field(3, namespace)].concat();
-    // The second number of NamespaceOption is the one of processes: 1 is one of its own.
+    // The second field of NamespaceOption selects the PID namespace: 1 is a separate one for each container.
     let linux = [field(1, "/two"), field(2, field(1, [2 << 3, 1]))].concat();
     let config = [
         field(1, metadata),
@@ -91,7 +91,7 @@ fn sandbox(namespace: &str, name: &str, uid: &str) -> Vec<u8> {
     field(1, config.concat())
 }
 
-/// What the plugins of its list were called for since the last question.
+/// The commands for which the plugins of its list were called since the last call of this function.
 fn calls(node: &Node) -> String {
     node.sh("cat /run/gate-calls 2>/dev/null || true; rm -f /run/gate-calls")
 }
@@ -100,7 +100,7 @@ fn calls(node: &Node) -> String {
 fn containerd_2_adds_a_pod_and_deletes_it_twice() {
     let Some(node) = node() else { return };
     let mesh = Namespace::new(node, "second");
-    // Of another node: the kubelet of this one leaves it alone.
+    // The pod belongs to another node, so the kubelet of this one ignores it.
     mesh.pod("one", "  nodeName: node2\n");
     let uid = "jsonpath={.metadata.uid}";
     let uid = node.kubectl(&["-n", "second", "get", "pod", "one", "-o", uid]);

@@ -1,4 +1,4 @@
-//! The node's own life: reboots, and others who write the same configuration.
+//! Reboots of the node, and other programs that write the same configuration.
 
 use crate::ambient::{annotation, label, plain, socket, stays_captured, uid};
 use crate::broken_pods::Policy;
@@ -36,10 +36,11 @@ fn after_a_reboot_pods_are_redirected_again() {
     mesh.ready(&["one"]);
     node.rolled_out();
     mesh.captured("one");
-    // Nothing drained the node: the pods of before have sandboxes made anew, and the same UID.
+    // Nothing drained the node: the earlier pods have new sandboxes and the same UID.
     let ztunnel = Ztunnel::connect(&socket(node));
     ambient.ready(&["two"]);
-    // Told on this connection, which is younger. Numbers of namespaces are used again: the new one may have that of the old one.
+    // ztunnel receives this on its new connection. Inode numbers of namespaces are reused, so the new namespace may have that of the old
+    // one.
     wait_for("ztunnel has the new namespace", || {
         ztunnel.pods().contains_key(&uid).then_some(())
     });
@@ -53,7 +54,7 @@ fn after_a_reboot_pods_are_redirected_again() {
 fn another_installer_that_writes_in_a_loop_leaves_no_pod_outside() {
     let Some(node) = node() else { return };
     let mesh = Namespace::new(node, "fight");
-    // What the installer of a network writes: the same list without us, again and again.
+    // The installer of a network writes its list, without the plugin, repeatedly.
     node.sh(&format!(
         "jq 'del(.plugins[] | select(.type == \"istio-cni\"))' {LIST} >/tmp/theirs
          touch /tmp/fight

@@ -1,4 +1,4 @@
-//! As many pods of ambient mode as a node may have. Minutes: `ci/node scale` runs it.
+//! The maximum number of pods of ambient mode on one node. This takes minutes: `ci/node scale` runs it.
 
 use crate::ambient::{label, socket};
 use crate::broken_pods::Policy;
@@ -7,7 +7,7 @@ use crate::pods::Namespace;
 use std::time::{Duration, Instant};
 use weir_testing::ztunnel::Ztunnel;
 
-/// A kubelet on two processors starts one or two pods a second.
+/// A kubelet on two processors starts one or two pods per second.
 const PATIENCE: Duration = Duration::from_secs(900);
 
 #[test]

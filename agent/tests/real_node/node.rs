@@ -1,4 +1,4 @@
-//! The node, as a person at its keyboard has it.
+//! Commands that run on the node, as an administrator would run them.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -6,10 +6,12 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// For whatever a busy machine does; what is waited for takes a second or two.
+/// A deadline for a busy machine; what the tests wait for takes a second or two.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// The same of kubectl. A pod that is deleted seconds after it started may stay until the kubelet looks at it again, some 70 s later, though
-/// its containers have ended; of two such pods in a row each takes as long.
+/// The same deadline for kubectl.
+///
+/// A pod that is deleted seconds after its start may stay until the kubelet examines it again, about 70 s later, although its containers
+/// have ended. Two such pods in a row take twice as long.
 pub(crate) const TIMEOUT: &str = "--timeout=240s";
 const MANIFEST: &str = include_str!("../../deploy/weir.yaml");
 const AGENT: [&str; 2] = ["-n", "istio-system"];
@@ -19,7 +21,7 @@ pub(crate) struct Node {
     script: PathBuf,
 }
 
-/// `None`, said aloud, where there is no node.
+/// Prints a skip and returns `None` if there is no node.
 pub(crate) fn node() -> Option<&'static Node> {
     static NODE: OnceLock<Option<Node>> = OnceLock::new();
     let node = NODE.get_or_init(|| {
@@ -35,7 +37,7 @@ pub(crate) fn node() -> Option<&'static Node> {
     node.as_ref()
 }
 
-/// What a command printed, when it went well.
+/// The output of a command that must succeed.
 #[track_caller]
 fn printed(output: Output, what: &str) -> String {
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -43,7 +45,7 @@ fn printed(output: Output, what: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Asks until there is an answer.
+/// Calls `ask` until it returns a value.
 #[track_caller]
 pub(crate) fn wait_for<T>(what: &str, ask: impl FnMut() -> Option<T>) -> T {
     wait_within(PATIENCE, what, ask)
@@ -61,13 +63,13 @@ pub(crate) fn wait_within<T>(
             return answer;
         }
         assert!(Instant::now() < end, "{what}: not within {patience:?}");
-        // A question starts several processes.
+        // One call starts several processes.
         std::thread::sleep(Duration::from_millis(50));
     }
 }
 
 impl Node {
-    /// `ci/node` with arguments.
+    /// Runs `ci/node` with arguments.
     pub(crate) fn run(&self, args: &[&str], input: &str) -> Output {
         let mut child = Command::new(&self.script)
             .args(args)
@@ -90,7 +92,7 @@ impl Node {
         printed(self.run(args, ""), &args.join(" "))
     }
 
-    /// A line of shell on the node.
+    /// Runs a line of shell on the node.
     #[track_caller]
     pub(crate) fn sh(&self, script: &str) -> String {
         self.ok(&["exec", "sh", "-ec", script])
@@ -109,7 +111,7 @@ impl Node {
         );
     }
 
-    /// Our image and our manifest.
+    /// Installs the container image and the manifest.
     fn install(&self) {
         let image =
             std::env::var("WEIR_NODE_IMAGE").expect("WEIR_NODE_IMAGE, as ci/node test sets it");
@@ -121,15 +123,15 @@ impl Node {
             .output()
             .unwrap();
         printed(import, &image);
-        // Ten seconds between two questions are long for tests.
+        // The default period of ten seconds is too long for tests.
         let probe = "httpGet: {path: /readyz, port: 8000}";
         assert!(MANIFEST.contains(probe));
         self.apply(&MANIFEST.replace(probe, &format!("{probe}\n          periodSeconds: 1")));
         self.rolled_out();
     }
 
-    /// Waits until pods are ready. A node that takes its time is told of at once and waited for: what held it up is
-    /// to be read also where everything went well in the end.
+    /// Waits until pods are ready. Reports a slow node at once and keeps waiting, so that the delay can be analysed even if the test
+    /// succeeds.
     #[track_caller]
     pub(crate) fn ready(&self, namespace: &str, pods: &[&str]) {
         let names: Vec<_> = pods.iter().map(|p| format!("pod/{p}")).collect();
@@ -146,12 +148,12 @@ impl Node {
             let errors = String::from_utf8_lossy(&waited.stderr);
             let told = format!("after {seconds} s: {errors}{}", self.told(namespace));
             assert!(seconds < 240, "{told}");
-            // What `eprintln!` writes is kept until the test fails.
+            // `eprintln!` output is captured unless the test fails.
             let _ = writeln!(std::io::stderr(), "{told}");
         }
     }
 
-    /// What the parts of the node say when pods of a namespace do not start.
+    /// The messages of the node's components when pods of a namespace do not start.
     fn told(&self, namespace: &str) -> String {
         let script = format!(
             "exec 2>&1
@@ -177,7 +179,7 @@ impl Node {
         self.kubectl(&[&AGENT[..], &status].concat());
     }
 
-    /// Of the agent, as the node sees it.
+    /// The agent's process ID on the node.
     #[track_caller]
     pub(crate) fn agent_pid(&self) -> String {
         wait_for("an agent runs", || {
@@ -187,7 +189,7 @@ impl Node {
         })
     }
 
-    /// What all agents of this node said, those that ended too.
+    /// The logs of all agents of this node, including those that ended.
     pub(crate) fn agent_log(&self) -> String {
         self.sh("cat /var/log/pods/istio-system_istio-cni-node-*/install-cni/*.log || true")
     }
@@ -202,7 +204,7 @@ impl Node {
         })
     }
 
-    /// Numbers of the agent; asked over the network of the pods.
+    /// The metrics of the agent, read over the network of the pods.
     pub(crate) fn metrics(&self) -> Metrics<'_> {
         Metrics {
             node: self,
@@ -210,7 +212,7 @@ impl Node {
         }
     }
 
-    /// What the status page of the agent is made of.
+    /// The JSON behind the status page of the agent.
     pub(crate) fn status(&self) -> serde_json::Value {
         wait_for("the status page", || {
             let answer = self.metrics().ask("/status.json");
@@ -219,7 +221,7 @@ impl Node {
         })
     }
 
-    /// Of a pod's sandbox, as a path on the node.
+    /// The network namespace of a pod's sandbox, as a path on the node.
     pub(crate) fn netns_of(&self, namespace: &str, pod: &str) -> String {
         let script = format!(
             "ctr -n k8s.io containers list -q \
@@ -237,8 +239,7 @@ impl Node {
         network["path"].as_str().unwrap().to_owned()
     }
 
-    /// What a command of this machine prints in a namespace of the node: `/var/run/netns/NAME`, or the node's own,
-    /// `/proc/1/ns/net`.
+    /// The output of a command of this machine in a namespace of the node: `/var/run/netns/NAME`, or the node's own, `/proc/1/ns/net`.
     #[track_caller]
     pub(crate) fn inside(&self, netns: &str, command: &[&str]) -> String {
         let init = self.ok(&["pid"]).trim().to_owned();
@@ -255,21 +256,21 @@ impl Node {
         self.inside(netns, &["nft", "flush", "ruleset"]);
     }
 
-    /// The rules of a namespace with their handles, by the real tool of this machine.
+    /// The rules of a namespace with their handles, listed by the real tool of this machine.
     pub(crate) fn handles(&self, netns: &str) -> String {
         let list = ["nft", "--stateless", "--handle", "list", "ruleset"];
         self.inside(netns, &list)
     }
 }
 
-/// Of one agent, also when the API server is away.
+/// The metrics of one agent, which do not need the API server.
 pub(crate) struct Metrics<'a> {
     node: &'a Node,
     address: String,
 }
 
 impl Metrics<'_> {
-    /// The whole answer to a question of HTTP.
+    /// The complete answer to an HTTP request.
     fn ask(&self, path: &str) -> String {
         let question = format!("GET {path} HTTP/1.0\r\n\r\n");
         let connect = ["exec", "busybox", "nc", "-w", "5", &self.address, "15014"];

@@ -1,14 +1,14 @@
-//! Pods, and whether their traffic goes where it should.
+//! Pods, and the destinations of their traffic.
 
 use crate::node::{Node, TIMEOUT, node, wait_for};
 use std::collections::BTreeSet;
 
-/// Where nobody is.
+/// An address that no machine has.
 const NOWHERE: &str = "10.99.99.99";
-/// Holds every ADD on the node while it is there.
+/// Every ADD on the node blocks while this file exists.
 const GATE: &str = "/run/gate";
 
-/// A namespace of the cluster that goes away with this value, and its pods.
+/// A namespace of the cluster, which is deleted with its pods when this value is dropped.
 pub(crate) struct Namespace {
     pub(crate) node: &'static Node,
     pub(crate) name: &'static str,
@@ -22,12 +22,12 @@ impl Namespace {
         Self { node, name }
     }
 
-    /// A pod of an application on port 8080 and a stand-in for the proxy, which tells where it was reached.
+    /// Creates a pod with an application on port 8080 and a stand-in for the proxy, which reports the port on which it was reached.
     pub(crate) fn sidecar(&self, pod: &str) {
         self.pod(pod, "");
     }
 
-    /// The same with more of a specification: two blanks before each line.
+    /// Like [`Namespace::sidecar`], with more lines of the specification, each indented by two blanks.
     pub(crate) fn pod(&self, pod: &str, more: &str) {
         let namespace = self.name;
         self.node.apply(&format!(
@@ -64,7 +64,7 @@ spec:
             .kubectl(&["-n", self.name, "get", "pod", pod, "-o", path])
     }
 
-    /// Both ways, and that the proxy's own traffic is left alone.
+    /// Checks that both directions are captured, and that the proxy's own traffic is not.
     #[track_caller]
     pub(crate) fn captured(&self, pod: &str) {
         let connect = |container| {
@@ -94,13 +94,13 @@ impl Drop for Namespace {
     }
 }
 
-/// Network namespaces and addresses that pods have.
+/// Network namespaces and addresses that pods use.
 fn taken(node: &Node) -> BTreeSet<String> {
     let names = node.sh("ls /run/netns /run/cni-ipam/pods");
     names.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Holds the additions of pods between the network and our plugin.
+/// Blocks the ADD calls of pods between the network's plugins and the plugin of weir.
 pub(crate) struct Gate(&'static Node);
 
 impl Gate {
@@ -125,7 +125,7 @@ impl Drop for Gate {
     }
 }
 
-/// A service of the node that is gone until this value goes away.
+/// A service of the node that is stopped until this value is dropped.
 struct Away(&'static Node, &'static str);
 
 impl Away {
@@ -151,7 +151,7 @@ fn a_pod_is_redirected_and_leaves_nothing_behind() {
     mesh.sidecar("one");
     mesh.ready(&["one"]);
     mesh.captured("one");
-    // Of other pods some may go away meanwhile.
+    // Other pods may be deleted in the meantime.
     let ours: BTreeSet<_> = taken(node).difference(&before).cloned().collect();
     assert!(ours.len() >= 2, "a namespace and an address: {ours:?}");
     let log = node.agent_log();
@@ -190,7 +190,7 @@ fn a_pod_without_a_sidecar_is_left_alone() {
 #[test]
 fn a_pod_starts_while_the_api_server_is_away() {
     let Some(node) = node() else { return };
-    // Pods of the tests before would be missed while they are counted.
+    // Deleted pods of earlier tests would change the count.
     wait_for("no namespace is on its way out", || {
         let phases = "jsonpath={.items[*].status.phase}";
         let phases = node.kubectl(&["get", "namespaces", "-o", phases]);

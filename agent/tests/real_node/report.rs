@@ -1,11 +1,11 @@
-//! What support gets of a node: by the agent's own container, over the API server.
+//! A report about a node, which the agent's container writes and the API server transfers.
 
 use crate::node::node;
 use crate::pods::Namespace;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A directory that goes away with this value.
+/// A directory that is deleted with this value.
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {
@@ -64,7 +64,7 @@ fn a_container_with_a_read_only_root_reports_its_node_without_secrets() {
     assert!(read("agent/log.txt").contains("the plugin is installed and in force"));
     assert!(read("agent/status.json").contains("\"web\""));
     assert!(read("rules/pods/reported/web.txt").contains("15006"));
-    // The node's own, which the container does not live in.
+    // The rules of the node's own namespace, in which the container does not run.
     let rules = read("rules/node.txt");
     assert!(
         rules.starts_with("# net:[") && rules.contains("/host/proc/1/ns/net"),

@@ -1,7 +1,7 @@
-//! The four ways of ambient mode follow each other on a Kubernetes node whose pods are at a bridge, while a pod sends.
+//! The four engines of ambient mode replace each other on a Kubernetes node with a bridge, while a pod sends requests.
 //!
-//! Two programs stand for ztunnel, as there are two places where it listens: in the pod, and in the namespace of a pod that has
-//! its label. Each says where it is; the server outside says that it was asked in plain text.
+//! Two programs stand for ztunnel, which listens in two places: in the pod, and in the namespace of a pod with ztunnel's label. Each sends
+//! the name of its place; the server outside reports a request in plain text.
 
 use crate::ambient::{annotation, found, label, repeating, socket};
 use crate::broken_pods::Policy;
@@ -25,7 +25,7 @@ const OUTSIDE: &str = "10.98.0.10/24";
 const ROUTER: &str = "10.98.0.1/24";
 const LINK: &str = "weir-outside";
 
-/// Says one word to each that connects.
+/// Sends one word to each client.
 struct Listener {
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -45,7 +45,7 @@ impl Listener {
             socket.set_mark(MARK)?;
             socket.bind(&address.into())?;
             socket.listen(128)?;
-            // So that the thread sees its end.
+            // The timeout lets the thread notice when it must end.
             socket.set_read_timeout(Some(Duration::from_millis(200)))?;
             Ok::<_, std::io::Error>(socket)
         };
@@ -55,7 +55,7 @@ impl Listener {
         let thread = std::thread::spawn(move || {
             while !of_thread.load(Ordering::Relaxed) {
                 if let Ok((stream, _)) = socket.accept() {
-                    // The client may have gone.
+                    // The client may have disconnected.
                     let _ = TcpStream::from(stream).write_all(format!("{word}\n").as_bytes());
                 }
             }
@@ -98,7 +98,7 @@ fn outside(node: &Node) -> Netns {
     outside
 }
 
-/// Of a pod, as this machine sees it.
+/// The network namespace of a pod, as this machine accesses it.
 fn netns(node: &Node, namespace: &str, pod: &str) -> Netns {
     let init = node.ok(&["pid"]).trim().to_owned();
     let path = node.netns_of(namespace, pod);
@@ -109,7 +109,7 @@ fn netns(node: &Node, namespace: &str, pod: &str) -> Netns {
     .unwrap()
 }
 
-/// The pod that is taken for the node's ztunnel.
+/// The pod that the agent takes for the node's ztunnel.
 struct Proxy(&'static Node);
 
 impl Proxy {
@@ -138,7 +138,7 @@ impl Drop for Proxy {
     }
 }
 
-/// What is there of each way, by the node's own tools and ours.
+/// The objects of each engine, as the node's own tools and weir list them.
 #[derive(Debug)]
 struct Seen {
     rules_in_pod: bool,
@@ -184,7 +184,7 @@ fn four_ways_follow_each_other_while_a_pod_sends() {
     let beyond = outside(node);
     let _server = Listener::open(&beyond, 80, "plain");
     let mesh = Namespace::new(node, "ways");
-    // It says who answered.
+    // Prints which server answered.
     let ask = r#"said=$(nc -w 2 10.98.0.10 80 </dev/null 2>/dev/null); echo "${said:-nothing}""#;
     repeating(&mesh, "app", ask);
     mesh.ready(&["app"]);
@@ -210,7 +210,7 @@ fn four_ways_follow_each_other_while_a_pod_sends() {
         (last.as_deref() == Some("pod")).then_some(())
     });
     let since = found(&mesh, "app").len();
-    // Each follows one of the other place. What the node's rules leave behind would be in the way of its programs.
+    // Each engine follows one of the other place. Leftovers of the rules at the node would disturb the programs there.
     let ways = ["ebpf", "node-ebpf", "node", "auto", "node-ebpf", "auto"];
     for engine in ways {
         policy.patch(&format!(r#""WEIR_AMBIENT_ENGINE":"{engine}""#));

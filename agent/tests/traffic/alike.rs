@@ -1,5 +1,5 @@
-//! Where the two engines are meant to differ in what they do to traffic, they do: when nf_tables are named. When they are
-//! chosen, their rules do what those for legacy tables do.
+//! If the engine nf_tables is named, the two engines differ where they are meant to. If nf_tables is chosen automatically, its rules have
+//! the same effect as those for legacy tables.
 
 use std::io::Read;
 use std::net::{SocketAddr, UdpSocket};
@@ -17,22 +17,22 @@ use weir_netlink::route::AddressFamily;
 use crate::lab_or_skip;
 use crate::support::{FAMILIES, config, lab, program_for, tcp};
 
-/// The engine that is named, if any, and the one that has the rules.
+/// The named engine, if any, and the engine that has the rules.
 const WAYS: [(Option<Engine>, Engine); 3] = [
     (Some(Engine::Nft), Engine::Nft),
     (None, Engine::Nft),
     (None, Engine::Xtables),
 ];
 
-/// Upstream's rules for nf_tables.
+/// Whether the rules are upstream's for nf_tables.
 fn is_native(way: (Option<Engine>, Engine)) -> bool {
     way == WAYS[0]
 }
 
-/// For what the kernel does by itself.
+/// A deadline for work of the kernel.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A pod in which IPv6 is not to be programmed.
+/// Checks a pod in which IPv6 is not to be programmed.
 fn without_ipv6(
     (named, engine): (Option<Engine>, Engine),
     check: impl Fn(&dyn Fn(&Flow) -> Option<Receiver>, &Lab),
@@ -84,17 +84,16 @@ fn without_ipv6_rules_of_no_family_take_ipv6_where_nf_tables_are_named_only() {
     }
 }
 
-/// An ICMP echo message. An answer (0) that nobody asked for belongs to no connection; a question
-/// (8) begins one.
+/// An ICMP echo message. A reply (0) without a request belongs to no connection; a request (8) begins one.
 fn echo(kind: u8) -> [u8; 8] {
     let (identifier, sequence) = (0x77, 1);
-    // The sum of the four words; none of them carries.
+    // The sum of the four 16-bit words, which never carries.
     let sum = (u16::from(kind) << 8) + identifier + sequence;
     let [high, low] = (!sum).to_be_bytes();
     [kind, 0, high, low, 0, 0x77, 0, 1]
 }
 
-/// Whether the pod gets an answer to a question that it never asked.
+/// Whether the pod receives a reply to a request that it never sent.
 fn gets_stray_answer(lab: &Lab) -> bool {
     let raw = |place| {
         let opened = lab
@@ -113,7 +112,7 @@ fn gets_stray_answer(lab: &Lab) -> bool {
     }
     let mut packet = [0; 256];
     loop {
-        // The question is taken in any case and comes second.
+        // The request is accepted in any case and arrives second.
         let length = (&pod).read(&mut packet).expect("the question");
         match packet[20..length] {
             [0, ..] => return true,
@@ -138,8 +137,9 @@ fn what_is_dropped_as_invalid_is_tcp_only_where_nf_tables_are_named() {
     }
 }
 
-/// Where packets to port 53 of a server go that the kernel sends by itself: those of a tunnel, with ARP inside, have no socket.
-/// `None`: this kernel has no tunnel.
+/// The destination of packets to port 53 of a server that the kernel itself sends: packets of a tunnel with ARP inside have no socket.
+///
+/// Returns `None` if this kernel has no tunnel.
 fn tunnel_lands_at(lab: &Lab) -> Option<u16> {
     let (from, to) = (
         lab.address(Place::Pod, AddressFamily::V4),
@@ -187,7 +187,7 @@ fn tunnel_lands_at(lab: &Lab) -> Option<u16> {
     .expect("entered")
 }
 
-/// Rules of legacy tables take a packet without a socket for one of another group than any that is named.
+/// Rules of legacy tables treat a packet without a socket like one of a group that is not in the list.
 #[test]
 fn packets_without_a_socket_are_captured_where_nf_tables_are_named_only() {
     for way in WAYS {

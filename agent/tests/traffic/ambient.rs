@@ -1,4 +1,5 @@
-//! Pods in ambient mode, with a stand-in of ztunnel: transparent sockets with its mark.
+//! Pods in ambient mode, with a stand-in for ztunnel: transparent sockets with its mark.
+//! matrix: smoke; variants 6.12-rt
 // matrix: smoke; variants 6.12-rt
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,7 +15,7 @@ use weir_netlink::route::AddressFamily;
 use crate::ebpf;
 use crate::support::{Case, Pod, REDIRECT, lab, tcp};
 
-/// The address of the kubelet's probes.
+/// The source address of the kubelet's probes.
 pub(super) fn probe(family: AddressFamily) -> IpAddr {
     match family {
         AddressFamily::V4 => Ipv4Addr::new(169, 254, 7, 127).into(),
@@ -32,7 +33,7 @@ fn loopback(family: AddressFamily) -> IpAddr {
     }
 }
 
-/// What a pod with these overrides should have.
+/// The desired redirection of a pod with these overrides.
 pub(super) fn wanted(dns: bool, pod: &Value) -> Redirect {
     let given = json!({
         "config": { "enable_ipv6": true, "redirect_dns": dns },
@@ -42,7 +43,7 @@ pub(super) fn wanted(dns: bool, pod: &Value) -> Redirect {
     Redirect::new(given.config, &given.pod_overrides).expect("a redirection")
 }
 
-/// Puts the rules into a namespace as the agent does.
+/// Writes the rules into a namespace as the agent does.
 pub(super) fn redirect(netns: &Netns, engine: Engine, dns: bool, pod: &Value) {
     let wanted = wanted(dns, pod);
     let sandbox = Sandbox::of(netns.try_clone().expect("a descriptor")).expect("a pod");
@@ -63,7 +64,7 @@ pub(super) fn lab_with_probes() -> Option<Lab> {
     Some(lab)
 }
 
-/// Runs a check in a pod of its own for each engine of netfilter, and for eBPF where the kernel has it.
+/// Runs a check in a new pod for each engine of netfilter, and for eBPF if the kernel supports it.
 fn each(dns: bool, overrides: &Value, check: impl Fn(&Pod<'_>)) {
     for case in REDIRECT {
         let Some(lab) = lab_with_probes() else { return };
@@ -78,7 +79,7 @@ fn each(dns: bool, overrides: &Value, check: impl Fn(&Pod<'_>)) {
     check(&Pod::by_ebpf(stage, &lab, &bpffs));
 }
 
-/// Connections that nobody marked: the user does not matter, unlike beside a sidecar.
+/// Connections without a mark: unlike beside a sidecar, the user does not matter.
 #[test]
 fn outbound_goes_to_ztunnel_and_its_own_does_not() {
     each(false, &json!({}), |pod| {
@@ -94,7 +95,7 @@ fn outbound_goes_to_ztunnel_and_its_own_does_not() {
                     tcp("ztunnel", Place::Pod, to).mark(ZTUNNEL_MARK),
                     Receiver::Server,
                 );
-                // The mark is compared under 0xfff.
+                // The rules compare the mark under the mask 0xfff.
                 let more = tcp("more bits", Place::Pod, to).mark(0x7000 | ZTUNNEL_MARK);
                 pod.expect(more, Receiver::Server);
                 let other = tcp("another mark", Place::Pod, to).mark(0x538);
@@ -133,8 +134,8 @@ fn inbound_goes_to_ztunnel_but_for_hbone_and_probes() {
     });
 }
 
-/// ztunnel connects with the address of the client. Answers of the application would leave through `eth0` without the
-/// policy rule and table 100.
+/// ztunnel connects with the address of the client. Without the policy rule and table 100, answers of the application would leave through
+/// `eth0`.
 #[test]
 fn answers_to_ztunnel_return_to_it() {
     each(false, &json!({}), |pod| {
@@ -169,7 +170,7 @@ fn captured_queries_go_to_ztunnel_and_its_own_to_the_server() {
                 pod.expect(query(), Receiver::ProxyDns);
                 pod.expect(query().mark(ZTUNNEL_MARK), Receiver::Server);
             }
-            // From one port: without a conntrack zone of its own, the second would belong to the first.
+            // Both use one source port: without a conntrack zone of its own, the second would belong to the connection of the first.
             let source = (pod.lab.address(Place::Pod, family), 40_053).into();
             let query = || Flow::new("query", Protocol::Udp, Place::Pod, to).source(source);
             pod.expect(query(), Receiver::ProxyDns);
@@ -210,14 +211,14 @@ fn what_comes_from_a_virtual_machine_is_outbound() {
     });
 }
 
-/// Puts the rules into a namespace as an agent without `NATIVE_NFTABLES` does, whichever engine is chosen.
+/// Writes the rules into a namespace as an agent without `NATIVE_NFTABLES` does, with an automatically chosen engine.
 fn redirect_chosen(netns: &Netns, engine: Engine, wanted: &Redirect) {
     let sandbox = Sandbox::of(netns.try_clone().expect("a descriptor")).expect("a pod");
     let applied = sandbox.apply(&wanted.compile_chosen(engine));
     applied.unwrap_or_else(|e| panic!("{e}"));
 }
 
-/// Rules for an engine that nobody named do what upstream's do in legacy tables.
+/// Rules of an automatically chosen engine have the effect of upstream's rules in legacy tables.
 #[test]
 fn a_chosen_engine_leaves_ipv6_alone_and_takes_interfaces_by_their_prefix() {
     for case in REDIRECT {
@@ -250,7 +251,7 @@ fn a_chosen_engine_leaves_ipv6_alone_and_takes_interfaces_by_their_prefix() {
     }
 }
 
-/// The other tests would notice: without rules, plain text reaches the receivers that they do not expect.
+/// This proves that the other tests would fail without rules: plain text reaches receivers that they do not expect.
 #[test]
 fn without_rules_everything_passes_ztunnel_by() {
     let Some(lab) = lab() else { return };

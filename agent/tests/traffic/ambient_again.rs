@@ -1,8 +1,9 @@
-//! Connections that do not begin as most do.
+//! Connections with an unusual start.
 //!
-//! A client connects again from the port that it has just used, while ztunnel's end of the connection before is in `TIME_WAIT`: for a
-//! minute, and where ztunnel closes first. Busy clients do so by chance. Or the kernel keeps nothing of a first packet, and answers with a
-//! SYN cookie: where first packets without a third are many.
+//! A client connects again from the port that it has just used, while ztunnel's end of the previous connection is in `TIME_WAIT`: for a
+//! minute, if ztunnel closes first. With busy clients this happens by chance. Or the kernel stores nothing about a SYN and answers with a
+//! SYN cookie, as it does when many handshakes stay incomplete.
+//! matrix: smoke; variants 6.12-rt
 // matrix: smoke; variants 6.12-rt
 
 use std::io::Read;
@@ -21,10 +22,10 @@ use crate::ebpf;
 
 const CLIENT_PORT: u16 = 43_210;
 const APPLICATION_PORT: u16 = 8080;
-/// `TCP_TIME_WAIT` of `net/tcp_states.h`, as `/proc/net/tcp` has it. While the other end has not closed it says 5.
+/// `TCP_TIME_WAIT` of `net/tcp_states.h` in the notation of `/proc/net/tcp`. The state is 05 until the other end has closed.
 const TIME_WAIT: &str = "06";
 
-/// The sockets of a namespace: own and remote address, and state.
+/// The sockets of a namespace: local and remote address, and state.
 fn sockets(netns: &Netns, family: AddressFamily) -> Vec<[String; 3]> {
     let file = match family {
         AddressFamily::V4 => "/proc/thread-self/net/tcp",
@@ -39,8 +40,9 @@ fn sockets(netns: &Netns, family: AddressFamily) -> Vec<[String; 3]> {
     text.lines().skip(1).filter_map(words).collect()
 }
 
-/// The client's connection is in `TIME_WAIT` at the other end, and the client, which closes last, has none any more: it gets the answer
-/// to its last segment later on a busy machine.
+/// Whether the client's connection is in `TIME_WAIT` at the other end and the client has no socket of it any more.
+///
+/// The client closes last, and on a busy machine the answer to its last segment arrives later.
 fn waits(proxy: &Netns, client: &Netns, family: AddressFamily) -> bool {
     let port = format!(":{CLIENT_PORT:04X}");
     let at_proxy = sockets(proxy, family);
@@ -51,7 +53,7 @@ fn waits(proxy: &Netns, client: &Netns, family: AddressFamily) -> bool {
             .any(|[own, ..]| own.ends_with(&port))
 }
 
-/// Both connections of the client reach this listener of ztunnel, whose number is returned.
+/// Both connections of the client must reach the same listener of ztunnel, whose number is returned.
 fn twice(way: Way, lab: &Lab, from: Place, to: SocketAddr, family: AddressFamily) -> usize {
     let unspecified: IpAddr = match family {
         AddressFamily::V4 => Ipv4Addr::UNSPECIFIED.into(),
@@ -59,7 +61,7 @@ fn twice(way: Way, lab: &Lab, from: Place, to: SocketAddr, family: AddressFamily
     };
     let any = |port| SocketAddr::new(unspecified, port);
     let proxy = lab.netns(way.proxy());
-    // The application's listener must not get it, also not the second time.
+    // The application's listener must not receive either connection.
     let listeners = [
         listen(proxy, any(PROXY_OUTBOUND_PORT), true),
         listen(proxy, any(PROXY_INBOUND_PORT), true),
@@ -83,7 +85,7 @@ fn twice(way: Way, lab: &Lab, from: Place, to: SocketAddr, family: AddressFamily
     got[0]
 }
 
-/// Each way of ambient mode that this kernel has, in a lab of its own.
+/// Each engine of ambient mode that this kernel supports, in a lab of its own.
 fn each(check: impl Fn(Way, &Lab)) {
     drop(crate::lab_or_skip!());
     let Some(mounted) = BpfFs::mount() else {
@@ -120,12 +122,12 @@ fn a_port_that_is_used_again_at_once_is_captured_at_once() {
 #[test]
 fn connections_that_begin_with_a_cookie_are_captured() {
     each(|way, lab| {
-        // Rules at the node bring what follows a first packet to where ztunnel's sockets are looked for, not its listeners: a limit, as
-        // with Istio 1.18 to 1.20.
+        // A limitation, as in Istio 1.18 to 1.20: after the first packet, the rules at the node look up ztunnel's established sockets, but
+        // not its listeners, which a connection with a cookie needs.
         if matches!(way, Way::RulesAtNode(_)) {
             return;
         }
-        // 2: always.
+        // The value 2 means always.
         let set = || std::fs::write("/proc/sys/net/ipv4/tcp_syncookies", "2");
         let set = lab.netns(way.proxy()).run(set).expect("entered");
         set.expect("a kernel with SYN cookies");

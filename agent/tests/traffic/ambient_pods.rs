@@ -1,7 +1,8 @@
-//! Two pods in ambient mode, and what is seen on the wire between them.
+//! Two pods in ambient mode, and the frames on the wire between them.
 //!
-//! A stand-in of ztunnel in each pod passes one conversation on: from port 15001 to port 15008 of the other pod, and from
-//! there to the application, with the address of the client. Between them all bits are inverted in place of encryption.
+//! A stand-in for ztunnel in each pod forwards one conversation: from port 15001 to port 15008 of the other pod, and from there to the
+//! application, with the address of the client. Between the two stand-ins all bits are inverted instead of encrypted.
+//! matrix: smoke; variants 6.12-rt
 // matrix: smoke; variants 6.12-rt
 
 use std::io::{self, Read, Write};
@@ -32,7 +33,7 @@ const APPLICATION_PORT: u16 = 8080;
 /// `ETH_P_ALL`
 const ALL: u16 = 3;
 
-/// Everything that passes the links of a namespace.
+/// All frames on the links of a namespace.
 struct Wire(Socket);
 
 impl Wire {
@@ -44,7 +45,7 @@ impl Wire {
         Self(socket)
     }
 
-    /// Whether a frame had this text. Frames of `lo`, whose addresses are zero, are not on the wire.
+    /// Whether a frame contained one of these texts. Frames of `lo`, whose addresses are zero, do not count.
     fn has_carried(&self, texts: &[[u8; 24]]) -> bool {
         let (mut frame, mut frames, mut found) = ([0; 2048], 0, false);
         loop {
@@ -84,7 +85,7 @@ fn socket(netns: &Netns, at: SocketAddr, is_ztunnel: bool) -> Socket {
         socket.bind(&at.into())?;
         Ok::<_, io::Error>(socket)
     };
-    // One that listened there before may be open in another process for a moment.
+    // Another process may have a copy of a previous listener for a moment.
     let opened = netns.run(|| sockets::bound(open));
     opened.expect("entered").expect("a socket")
 }
@@ -102,7 +103,7 @@ pub(super) fn connect(netns: &Netns, at: SocketAddr, to: SocketAddr, is_ztunnel:
     socket
 }
 
-/// The number of the listener that has a connection, and the connection.
+/// The index of the listener that has a connection, and the connection.
 pub(super) fn accept(listeners: &[Socket]) -> (usize, Socket) {
     let polled = |l| PollFd::new(AsFd::as_fd(l), PollFlags::POLLIN);
     let mut fds: Vec<_> = listeners.iter().map(polled).collect();
@@ -124,11 +125,11 @@ fn send(mut to: &Socket, text: [u8; 24]) {
     to.write_all(&text).expect("sent");
 }
 
-/// How ztunnel passes on what it gets.
+/// How ztunnel forwards its connections.
 struct Hop {
     taken: Socket,
     next: Socket,
-    /// One of both is the tunnel.
+    /// Whether one of both connections is the tunnel.
     inverts: bool,
 }
 
@@ -146,7 +147,7 @@ impl Hop {
     }
 }
 
-/// An application in the client's pod talks to the one in the pod. Returns how many times ztunnel took part, and whether
+/// An application in the client's pod talks to the one in the other pod. Returns the number of connections through ztunnel, and whether
 /// plain text was on the wire.
 fn converse(lab: &Lab, family: AddressFamily) -> (usize, bool) {
     let (client, pod) = (lab.netns(Place::Client), lab.netns(Place::Pod));
@@ -205,7 +206,7 @@ fn converse(lab: &Lab, family: AddressFamily) -> (usize, bool) {
     (hops.len(), wire.has_carried(&[QUESTION, ANSWER]))
 }
 
-/// Conversations between pods, of which these are in ambient mode.
+/// Runs conversations between pods, of which `enrolled` are in ambient mode.
 fn each(enrolled: &[Place], check: impl Fn((usize, bool), &str)) {
     for engine in [Engine::Nft, Engine::Xtables] {
         let Some(lab) = lab() else { return };
@@ -234,7 +235,7 @@ fn between_pods_of_the_mesh_no_plain_text_is_on_the_wire() {
     });
 }
 
-/// This also shows that the test above finds plain text.
+/// This also proves that the test above detects plain text.
 #[test]
 fn without_the_rules_of_one_pod_or_of_both_plain_text_is_on_the_wire() {
     each(&[Place::Pod], |seen, case| {

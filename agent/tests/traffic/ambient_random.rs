@@ -1,11 +1,12 @@
-//! Whatever a pod of ambient mode asks for, nf_tables, legacy tables and eBPF do the same to every flow.
+//! For every request of a pod of ambient mode, nf_tables, legacy tables and eBPF have the same effect on every flow.
 //!
-//! Compared is who receives a flow, from which address, what it knows of the destination, and whether the answer comes
-//! back. Left out is the address of the receiver's own socket, and where a captured query was meant to go: eBPF delivers to
-//! ztunnel without rewriting the destination, and rewrites that of queries, about which ztunnel does not ask.
+//! The test compares who receives a flow, from which address, what the receiver learns about the destination, and whether the answer
+//! arrives. It does not compare the address of the receiver's own socket, nor the original destination of a captured query: eBPF delivers
+//! to ztunnel without rewriting the destination, and rewrites that of queries, which ztunnel does not look up.
 //!
-//! `WEIR_LONG` tries many configurations, `WEIR_SEED` the same ones again. What failed once is kept in
-//! `proptest-regressions` and comes first.
+//! `WEIR_LONG` tries many configurations, and `WEIR_SEED` repeats a run. Earlier failures are stored in `proptest-regressions` and run
+//! first.
+//! matrix: smoke
 // matrix: smoke
 
 use std::fmt::Write as _;
@@ -23,7 +24,7 @@ use crate::random::for_all;
 use crate::support::tcp;
 use crate::{ebpf, lab_or_skip};
 
-/// What a pod asks for, and marks that senders in it use.
+/// The overrides of a pod, and the marks that its senders use.
 #[derive(Clone, Debug)]
 struct Case {
     dns: bool,
@@ -42,8 +43,8 @@ fn cases() -> impl Strategy<Value = Case> {
         1 => Just(Some("enabled")),
         1 => Just(Some("disabled")),
     ];
-    // The mark of ztunnel is compared under 0xfff. What carries the mark of its connections as the client (0x111) is routed to
-    // `lo` and lost in all ways, after seconds.
+    // The rules compare ztunnel's mark under the mask 0xfff. With 0x111, the mark of ztunnel's connections to the application, every engine
+    // routes packets to `lo`, where they are lost after seconds.
     let mark = prop_oneof![
         Just(ZTUNNEL_MARK),
         (0..16_u32).prop_map(|high| high << 12 | ZTUNNEL_MARK),
@@ -66,7 +67,7 @@ fn cases() -> impl Strategy<Value = Case> {
     )
 }
 
-/// What is sent. The addresses are the same in every lab.
+/// The flows to send. The addresses are the same in every lab.
 fn flows(
     lab: &Lab,
     guest: (SocketAddr, SocketAddr),
@@ -124,7 +125,7 @@ fn decision(outcome: &Outcome) -> String {
     }
 }
 
-/// The same pod, redirected in one way: each flow, and what became of it. A flow that comes to nothing is sent again.
+/// Redirects the same pod by one engine; returns each flow with its result. A flow that fails is sent again.
 fn seen(case: &Case, way: Option<Engine>, mounted: &BpfFs) -> Vec<(String, String)> {
     let lab = lab_with_probes().expect("there was one before");
     let guest = lab.attach("k6t-a", Place::Client, 8).expect("k6t-a");
@@ -153,7 +154,7 @@ fn seen(case: &Case, way: Option<Engine>, mounted: &BpfFs) -> Vec<(String, Strin
     seen
 }
 
-/// Everything that is needed to understand a difference.
+/// The complete description of a difference.
 fn explain(case: &Case, ways: &[(&str, Vec<(String, String)>)]) -> Option<String> {
     let (_, first) = ways.first()?;
     if ways.iter().all(|(_, seen)| seen == first) {

@@ -1,11 +1,12 @@
-//! Rules in the pod, programs in the pod, rules at the node and programs at the node decide alike about every flow: connections,
-//! datagrams, also in fragments, and echo requests. With exclusions, which only the node's ways have, these are compared alone.
+//! Rules in the pod, programs in the pod, rules at the node and programs at the node decide alike about every flow: connections, datagrams,
+//! also in fragments, and echo requests. Only the engines at the node have exclusions, with which they are compared alone.
 //!
-//! Left out is where they are meant to differ: traffic of the node itself and of a pod to its node, which only the node's ways
-//! let pass; DNS over TCP, which rules in the pod send to ztunnel's port for names; the path between two enrolled pods.
-//! Of a captured query the address that ztunnel sees is not compared.
+//! The test leaves out the intended differences: traffic of the node itself and of a pod to its node, which only the engines at the node
+//! let pass; DNS over TCP, which rules in the pod send to ztunnel's DNS port; the path between two enrolled pods. For a captured query it
+//! does not compare the source address that ztunnel receives.
 //!
-//! `WEIR_LONG` tries many, `WEIR_SEED` the same ones again. What failed once is kept in `proptest-regressions` and comes first.
+//! `WEIR_LONG` tries many cases, and `WEIR_SEED` repeats a run. Earlier failures are stored in `proptest-regressions` and run first.
+//! matrix: newest
 // matrix: newest
 
 use std::fmt::Write as _;
@@ -25,7 +26,7 @@ use crate::ambient::{redirect, wanted};
 use crate::random::for_all;
 use crate::{datagrams, ebpf};
 
-/// Who redirects, and how.
+/// The place and the means of the redirection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     RulesInPod(Engine),
@@ -46,7 +47,7 @@ pub(super) const WAYS: [Way; 7] = [
 ];
 
 impl Way {
-    /// Where ztunnel's sockets are.
+    /// The place of ztunnel's sockets.
     pub(super) fn proxy(self) -> Place {
         match self {
             Self::RulesInPod(_) | Self::ProgramsInPod => Place::Web,
@@ -55,18 +56,18 @@ impl Way {
     }
 }
 
-/// What is sent.
+/// The kind of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// A connection, or a datagram.
     Flow(Protocol),
     /// A datagram in fragments.
     Fragments,
-    /// An echo request, in fragments or not.
+    /// An echo request, fragmented if true.
     Echo(bool),
 }
 
-/// One thing that is sent.
+/// One connection, datagram or echo request.
 #[derive(Clone, Debug)]
 struct Sent {
     kind: Kind,
@@ -84,7 +85,7 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// In the pod nothing can be excluded.
+    /// The engines in the pod support no exclusions.
     fn ways(&self) -> Vec<Way> {
         let is_at_node = |way: &Way| !matches!(way, Way::RulesInPod(_) | Way::ProgramsInPod);
         let ways = WAYS.into_iter();
@@ -105,7 +106,7 @@ fn sent() -> impl Strategy<Value = Sent> {
     let port = prop_oneof![
         3 => prop::sample::select(vec![80, 443, 8080, 15_008, 15_020, 15_021, 15_053]),
         1 => Just(53),
-        // Above these are the ports that flows are sent from.
+        // Larger numbers are the source ports of flows.
         3 => 1..20_000_u16,
     ];
     let kind = prop_oneof![
@@ -124,7 +125,7 @@ fn sent() -> impl Strategy<Value = Sent> {
         let into_pod = sent.to == Web;
         match (sent.kind, sent.port) {
             (Kind::Flow(Protocol::Tcp), 53) => false,
-            // Of the pod's own listeners some are the proxy's where it is in the pod.
+            // If the proxy is in the pod, some of the pod's ports belong to it.
             (_, 15_001 | 15_006 | 15_053) => !into_pod,
             (Kind::Flow(Protocol::Udp), 53) => !into_pod,
             _ => true,
@@ -132,7 +133,7 @@ fn sent() -> impl Strategy<Value = Sent> {
     })
 }
 
-/// Networks of the places and of the service, and such as contain them; ports of [`sent`].
+/// Networks that equal or contain those of the places and of the service; ports of [`sent`].
 fn exclusions() -> impl Strategy<Value = Exclude> {
     const NETS: [&str; 14] = [
         "0.0.0.0/0",
@@ -150,7 +151,7 @@ fn exclusions() -> impl Strategy<Value = Exclude> {
         "fd00:10:244:2::/64",
         "fd00:10:244:4::10/128",
     ];
-    // Each is in no list, excluded, or an exception.
+    // Each network is in no list, excluded, or an exception.
     let nets = prop::collection::vec(0..5_u8, NETS.len());
     let ports =
         || prop::collection::btree_set(prop::sample::select(vec![80, 443, 8080, 15_020]), 0..3);
@@ -226,14 +227,14 @@ fn decision(protocol: Protocol, arrival: &Arrival) -> String {
     )
 }
 
-/// Each flow, and what became of it. One that comes to nothing is sent again.
+/// Each flow with its result. A flow that fails is sent again.
 fn seen(way: Way, case: &Case, mounted: &BpfFs) -> Vec<(String, String)> {
     let lab = Lab::create().expect("there was one before");
     apply(way, case, &lab, mounted).unwrap_or_else(|e| panic!("{way:?}: {e}"));
     let mut stage = Stage::open(&lab, way.proxy()).expect("all listeners");
     let mut seen = Vec::new();
     for sent in &case.sent {
-        // HBONE ends at the proxy's own listener.
+        // The proxy's own listener receives HBONE.
         if let Kind::Flow(protocol) = sent.kind
             && (protocol, sent.to, sent.port) != (Protocol::Tcp, Place::Web, 15_008)
         {
@@ -249,12 +250,12 @@ fn seen(way: Way, case: &Case, mounted: &BpfFs) -> Vec<(String, String)> {
             let mut once = || match sent.kind {
                 Kind::Flow(protocol) => {
                     let to = SocketAddr::new(to, sent.port);
-                    // The place of a flow is one of the other lab.
+                    // The place in `Flow` belongs to the other kind of lab and is not used.
                     let flow = Flow::new("random", protocol, weir_demo::Place::Pod, to);
                     let arrival = stage.send(sent.from, &flow).expect("sent");
                     decision(protocol, &arrival)
                 }
-                // Ports that no flow is sent from or to.
+                // These ports are neither source nor destination of a flow.
                 Kind::Fragments => {
                     let to = SocketAddr::new(to, 40_000 + sent.port);
                     datagrams::large(from, (lab.netns(sent.to), to))

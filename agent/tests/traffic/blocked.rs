@@ -1,4 +1,4 @@
-//! Something foreign blocks the routing of a pod: one that was captured gets its rules all the same, a new one gets nothing.
+//! A foreign object blocks the routing of a pod: a captured pod gets its rules anyway, and a new pod gets nothing.
 
 use serde_json::json;
 use weir_cni::compile::Engine;
@@ -12,7 +12,7 @@ use crate::ambient::wanted;
 use crate::hindered_routing::ip;
 use crate::support::{config, lab, tcp};
 
-/// What another writer adds, and how it takes that away.
+/// The object that another writer adds, and the command that removes it.
 type Block = (AddressFamily, &'static str, &'static str);
 
 /// `nft flush ruleset`
@@ -25,7 +25,7 @@ fn flush<D: Desired>(lab: &Lab) {
     assert!(!done.expect("flushed").ops.is_empty());
 }
 
-/// Policy rules, routes and addresses of weir go, those of others stay.
+/// Deletes the policy rules, routes and addresses of weir; foreign ones stay.
 fn flush_routing(lab: &Lab) {
     for family in lab.families() {
         ip(lab, *family, "rule flush protocol 119");
@@ -58,7 +58,7 @@ fn check<D: Desired + Sync>((lab, stage): (&Lab, &Stage<'_>), wanted: &D, blocks
             assert_eq!(got.by(), Some(receiver), "{block}, {family}: {got}");
         }
     };
-    // As iptables-nft has it, for another program: that is no redirection.
+    // A table of another program that uses iptables-nft, which is no redirection.
     let nat = Table::new(TableFamily::Ip, "nat");
     let named = [(nat.family, nat.name.clone())];
     let foreign = Ruleset { tables: vec![nat] };
@@ -98,12 +98,12 @@ fn check<D: Desired + Sync>((lab, stage): (&Lab, &Stage<'_>), wanted: &D, blocks
                 );
             }
             ip(lab, family, undo);
-            // The item that was blocked is missing where all was flushed.
+            // After everything was flushed, the blocked item is still to be written.
             assert!(again().is_ok_and(|changes| all || changes == 0), "{block}");
             assert_eq!(differences(), [], "{block}");
         }
     }
-    // It is not captured any more.
+    // The pod is no longer captured.
     let clean = |visit: &weir_cni::redirection::Visit<'_>| visit.clean(None).map(|gone| gone.len());
     let gone = sandbox.visit_for(D::SCHEME, clean).expect("entered");
     assert!(gone.expect("removed") > 0);

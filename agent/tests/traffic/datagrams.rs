@@ -1,4 +1,4 @@
-//! Datagrams in fragments, and echo requests: what became of one, in words.
+//! Sends fragmented datagrams and echo requests, and describes the results in words.
 
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -8,9 +8,9 @@ use socket2::{Domain, Protocol, Socket, Type};
 use weir_netlink::Netns;
 use weir_testing::sockets;
 
-/// More than a link takes at once.
+/// This exceeds the MTU of the links.
 const LENGTH: usize = 4000;
-/// How long something may take that does happen.
+/// The deadline for results that are expected.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 fn text(length: usize) -> Vec<u8> {
@@ -25,7 +25,7 @@ fn bound(netns: &Netns, at: SocketAddr) -> UdpSocket {
     socket
 }
 
-/// A datagram in three fragments, and its answer in as many.
+/// Sends a datagram in three fragments, whose answer has as many.
 pub(super) fn large(from: (&Netns, IpAddr), (netns, to): (&Netns, SocketAddr)) -> String {
     let (client, server) = (bound(from.0, (from.1, 0).into()), bound(netns, to));
     let sent = text(LENGTH);
@@ -42,9 +42,9 @@ pub(super) fn large(from: (&Netns, IpAddr), (netns, to): (&Netns, SocketAddr)) -
     format!("arrived from the client: {is_same}, whole: {is_whole}, answered: {is_answered}")
 }
 
-/// An echo request, in fragments if it is so long.
+/// Sends an echo request, in fragments if it is large.
 pub(super) fn echo((netns, from): (&Netns, IpAddr), to: IpAddr, is_large: bool) -> String {
-    // `icmp(7)`: sockets for echo requests are for no group at first.
+    // By default no group may open sockets for echo requests, see `icmp(7)`.
     let allow = || std::fs::write("/proc/sys/net/ipv4/ping_group_range", "0 0");
     netns.run(allow).expect("entered").expect("written");
     let (domain, protocol, request, reply) = match to {
@@ -55,11 +55,11 @@ pub(super) fn echo((netns, from): (&Netns, IpAddr), to: IpAddr, is_large: bool) 
     let socket = netns.run(open).expect("entered").expect("a socket");
     let bound = socket.bind(&SocketAddr::new(from, 0).into());
     bound.expect("bound");
-    // What others send is not received.
+    // The connected socket ignores packets of other senders.
     let connected = socket.connect(&SocketAddr::new(to, 0).into());
     connected.expect("connected");
     socket.set_read_timeout(Some(PATIENCE)).expect("set");
-    // Type, code, checksum, identifier (which the kernel has chosen), number.
+    // Type, code, checksum, identifier (chosen by the kernel), sequence number.
     let mut message = vec![request, 0, 0, 0, 0, 0, 0, 7];
     message.extend(text(if is_large { LENGTH } else { 8 }));
     socket.send(&message).expect("sent");

@@ -1,4 +1,5 @@
-//! Name queries.
+//! DNS queries.
+//! matrix: variants 6.12-rt
 // matrix: variants 6.12-rt
 
 use serde_json::{Value, json};
@@ -16,7 +17,7 @@ fn queries_go_to_the_proxy_and_answers_come_from_the_server_that_was_asked() {
         for family in FAMILIES {
             for protocol in [Protocol::Udp, Protocol::Tcp] {
                 let query = Flow::new("query", protocol, Place::Pod, pod.service(family, 53));
-                // The sender is connected: an answer from elsewhere would not arrive.
+                // The sender's socket is connected: an answer from another address would not arrive.
                 pod.expect(query, Receiver::ProxyDns);
             }
         }
@@ -47,8 +48,7 @@ fn the_proxy_s_own_queries_go_to_the_server() {
 fn the_same_port_can_ask_for_the_application_and_for_the_proxy() {
     each(&REDIRECT, capture(), |pod| {
         for family in FAMILIES {
-            // One after the other from one source port: without zones of their own the second
-            // would be taken for a part of the first.
+            // Both use one source port: without conntrack zones, the second query would belong to the connection of the first.
             let source = (pod.lab.address(Place::Pod, family), 40_053).into();
             let to = pod.service(family, 53);
             let query = Flow::new("query", Protocol::Udp, Place::Pod, to).source(source);

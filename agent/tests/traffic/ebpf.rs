@@ -1,5 +1,7 @@
-//! Redirection by eBPF inside of the pod: what concerns this engine alone. That it decides as the others do is in
-//! `ambient.rs` and `ambient_pods.rs`.
+//! Properties of redirection by eBPF inside the pod that only this engine has.
+//!
+//! `ambient.rs` and `ambient_pods.rs` test that it decides like the other engines.
+//! matrix: smoke
 // matrix: smoke
 
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener};
@@ -19,7 +21,7 @@ use weir_testing::{BpfFs, lacks, sockets};
 use crate::ambient::{lab_with_probes, probe, wanted};
 use crate::support::{Pod, tcp};
 
-/// A bpf file system of the test's own; `None`, with the reason printed, without the rights or on a kernel without tcx.
+/// Mounts a bpf file system for the test. Prints the reason and returns `None` without the rights, or on a kernel without tcx.
 pub(super) fn mount() -> Option<BpfFs> {
     let mounted = BpfFs::mount()?;
     match attached(1, BPF_TCX_INGRESS) {
@@ -35,7 +37,7 @@ pub(super) fn bpffs(mounted: &BpfFs) -> Bpffs {
     Bpffs::at(mounted.path()).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// As the agent does it.
+/// Redirects a namespace as the agent does.
 pub(super) fn redirect(mounted: &BpfFs, netns: &Netns, wanted: &Redirect) {
     let bpffs = bpffs(mounted);
     let pod = EbpfPod::of(netns, &bpffs).unwrap_or_else(|e| panic!("{e}"));
@@ -51,7 +53,7 @@ fn switches(netns: &Netns) -> [String; 2] {
     })
 }
 
-/// A second time nothing changes; removal takes everything away, and the test sees plain text then.
+/// Applying twice changes nothing the second time, and after the removal the receivers get plain text.
 #[test]
 fn applied_twice_is_once_and_removal_leaves_nothing() {
     let Some(mounted) = mount() else { return };
@@ -74,7 +76,7 @@ fn applied_twice_is_once_and_removal_leaves_nothing() {
     assert!(pod.apply(&wanted).expect("applied").is_empty());
     let shown = state().0;
     let text = shown.to_string();
-    // Of the interfaces of the lab: a kernel with GRE adds gretap0 and erspan0 to every namespace.
+    // Only interfaces of the lab: a kernel with GRE adds gretap0 and erspan0 to every network namespace.
     let of_lab = |p: &&Attached| ["lo", "eth0"].contains(&p.interface.as_str());
     assert_eq!(shown.programs.iter().filter(of_lab).count(), 3, "{text}");
     for words in [
@@ -119,7 +121,7 @@ fn applied_twice_is_once_and_removal_leaves_nothing() {
     }
 }
 
-/// A counter by a part of its name.
+/// The value of the counter whose name contains `name`.
 pub(super) fn count(pod: &EbpfPod<'_>, name: &str) -> u64 {
     let counters = pod.counters().expect("counters");
     counters
@@ -129,7 +131,7 @@ pub(super) fn count(pod: &EbpfPod<'_>, name: &str) -> u64 {
         .1
 }
 
-/// The value is reached, if not at once.
+/// Waits until the condition holds.
 #[track_caller]
 pub(super) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
@@ -139,7 +141,7 @@ pub(super) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A SYN from port 40000 to `port`; the kernel drops it for its checksum after the programs have seen it.
+/// A SYN from port 40000 to `port`. The kernel drops it because of its checksum, after the programs have run.
 pub(super) fn syn(port: u16) -> Vec<u8> {
     let mut tcp = vec![0; 20];
     tcp[..2].copy_from_slice(&40_000u16.to_be_bytes());
@@ -177,7 +179,7 @@ pub(super) fn send4(lab: &Lab, options: &[u8], fragment: u16, payload: &[u8]) {
     send(lab, &packet, (to, 0).into());
 }
 
-/// The same for IPv6; `extensions` are all extension headers, of which the first is of kind `next`.
+/// Like [`send4`] for IPv6; `extensions` contains all extension headers, of which the first is of type `next`.
 fn send6(lab: &Lab, next: u8, extensions: &[u8], payload: &[u8]) {
     let ips = [Place::Client, Place::Pod].map(|place| lab.address(place, AddressFamily::V6));
     let [IpAddr::V6(from), IpAddr::V6(to)] = ips else {
@@ -194,7 +196,7 @@ fn send6(lab: &Lab, next: u8, extensions: &[u8], payload: &[u8]) {
     send(lab, &packet, (to, 0).into());
 }
 
-/// IP options and extension headers do not hide a connection; fragments of TCP, which have no ports, are dropped.
+/// IP options and extension headers do not hide a connection. TCP fragments are dropped because they lack the ports.
 #[test]
 fn headers_that_hide_the_ports_do_not_pass_the_capture_by() {
     let Some(mounted) = mount() else { return };
@@ -206,12 +208,12 @@ fn headers_that_hide_the_ports_do_not_pass_the_capture_by() {
     // Four NOPs.
     send4(&lab, &[1; 4], 0, &syn(8080));
     until("IP options", || count(&pod, "inbound") == 1);
-    // More fragments; then the rest at offset 8.
+    // A fragment with the flag More Fragments; then the rest at offset 8.
     send4(&lab, &[], 0x2000, &syn(8080)[..8]);
     send4(&lab, &[], 1, &syn(8080)[8..]);
     until("fragments", || count(&pod, "fragments") == 2);
     if lab.families().len() == 2 {
-        // Destination options with padding, twice; then a fragment header of a packet that is no fragment.
+        // Destination options with padding, twice; then the fragment header of an unfragmented packet.
         let options = |next| [next, 0, 1, 4, 0, 0, 0, 0];
         let whole = [6, 0, 0, 0, 0, 0, 0, 7];
         let extensions = [options(60), options(44), whole].concat();
@@ -219,7 +221,7 @@ fn headers_that_hide_the_ports_do_not_pass_the_capture_by() {
         until("extension headers", || count(&pod, "inbound") == 2);
         send6(&lab, 44, &[6, 0, 0, 1, 0, 0, 0, 7], &syn(8080));
         until("fragments of IPv6", || count(&pod, "fragments") == 3);
-        // More than are read.
+        // More headers than the programs read.
         let many: Vec<u8> = (0..7)
             .flat_map(|n| options(if n == 6 { 6 } else { 60 }))
             .collect();
@@ -229,7 +231,7 @@ fn headers_that_hide_the_ports_do_not_pass_the_capture_by() {
     assert_eq!(count(&pod, "fragments"), lab.families().len() as u64 + 1);
 }
 
-/// Acceptance check 6 of eBPF mode, inside of the pod: nothing passes in plain text while ztunnel is not there, and probes do.
+/// Acceptance check 6 of eBPF mode, inside the pod: without ztunnel nothing passes in plain text, but probes pass.
 #[test]
 fn check_6_without_ztunnel_nothing_passes_and_probes_do() {
     let Some(mounted) = mount() else { return };
@@ -243,7 +245,7 @@ fn check_6_without_ztunnel_nothing_passes_and_probes_do() {
             AddressFamily::V6 => std::net::Ipv6Addr::UNSPECIFIED.into(),
         };
         let listen = |place, port| {
-            // What listened for the other family may be open in another process for a moment.
+            // Another process may have a copy of the listener of the other family for a moment.
             let open = || TcpListener::bind(SocketAddr::new(any, port));
             let listener = lab
                 .netns(place)
@@ -253,14 +255,14 @@ fn check_6_without_ztunnel_nothing_passes_and_probes_do() {
             listener.set_nonblocking(true).expect("set");
             listener
         };
-        // The application listens at the port that it connects to, too: it must not meet itself.
+        // The application also listens on the port that it connects to: a connection must not reach its own sender.
         let listeners = [
             listen(Place::Server, 80),
             listen(Place::Pod, 80),
             listen(Place::Pod, 8080),
         ];
         let connect = |from, to: SocketAddr, source: Option<IpAddr>| {
-            // Only a probe has a source, and is answered.
+            // Only probes have a source address, and only they are answered.
             let limit = match source {
                 Some(_) => Duration::from_secs(10),
                 None => Duration::from_millis(300),
@@ -291,7 +293,7 @@ fn check_6_without_ztunnel_nothing_passes_and_probes_do() {
     assert!(count(&pod, "port 15001") >= 1 && count(&pod, "port 15006") >= 1);
 }
 
-/// Acceptance check 5 of eBPF mode: other programs and another layout replace what is attached, which captures all the time.
+/// Acceptance check 5 of eBPF mode: other programs and another layout replace the attached ones, which capture all the time.
 #[test]
 fn check_5_programs_and_layouts_are_replaced_in_place() {
     let Some(mounted) = mount() else { return };
@@ -322,7 +324,7 @@ fn check_5_programs_and_layouts_are_replaced_in_place() {
     assert_eq!(links(), before, "the links stay, their programs are others");
     captured();
 
-    // As an older version with another layout left it.
+    // The directory that an older version with another layout left.
     let (old, new) = (
         mounted.path().join("weir/v1"),
         mounted.path().join("weir/v2"),
@@ -352,7 +354,8 @@ fn check_5_programs_and_layouts_are_replaced_in_place() {
     assert!(!pod.is_present().expect("read") && pod.plan_removal().expect("planned").is_empty());
 }
 
-/// Another program detached all that weir attached: what the switches were before is still known, and no sweep forgets it.
+/// After another program has detached all of weir's programs, the original values of the sysctls are still recorded, and no sweep deletes
+/// the record.
 #[test]
 fn what_was_before_is_known_after_all_programs_were_detached() {
     let Some(mounted) = mount() else { return };
@@ -388,7 +391,7 @@ fn what_was_before_is_known_after_all_programs_were_detached() {
     }
 }
 
-/// A pin that is not weir's, or of another form, is named, and nothing is attached.
+/// If a pin is not weir's, or is of another kind, the error names it and nothing is attached.
 #[test]
 fn pins_of_another_form_are_named_and_nothing_is_changed() {
     let Some(mounted) = mount() else { return };
@@ -417,14 +420,14 @@ fn pins_of_another_form_are_named_and_nothing_is_changed() {
     std::fs::remove_file(&pin).expect("deleted");
     redirect(&mounted, netns, &wanted(false, &json!({})));
     pod.remove().expect("removed");
-    // A namespace that is gone leaves pins, which are swept.
+    // The pins of a deleted namespace remain, and a sweep removes them.
     redirect(&mounted, netns, &wanted(false, &json!({})));
     drop(lab);
     until("swept", || bpffs.sweep(|| None).expect("swept") == 1);
     assert!(!folder.exists());
 }
 
-/// A transparent, marked listener at every address, as ztunnel has.
+/// A transparent, marked listener at every address, like ztunnel's.
 fn ztunnel_listener(netns: &Netns, family: AddressFamily, port: u16) -> Socket {
     let open = || {
         let (domain, any): (_, IpAddr) = match family {
@@ -437,7 +440,7 @@ fn ztunnel_listener(netns: &Netns, family: AddressFamily, port: u16) -> Socket {
             AddressFamily::V4 => socket.set_ip_transparent_v4(true)?,
             AddressFamily::V6 => socket.set_ip_transparent_v6(true)?,
         }
-        // ztunnel sets it; before Linux 6.6 such sockets could not be assigned.
+        // ztunnel sets this option; before Linux 6.6 programs could not assign packets to such sockets.
         socket.set_reuse_port(true)?;
         socket.bind(&SocketAddr::new(any, port).into())?;
         socket.listen(4)?;
@@ -447,7 +450,7 @@ fn ztunnel_listener(netns: &Netns, family: AddressFamily, port: u16) -> Socket {
     netns.run(open).expect("entered").expect("a listener")
 }
 
-/// `ethtool -K eth0`, in the pod and at both ends of its connections. False, with the reason printed, without the tool.
+/// Runs `ethtool -K eth0` in the pod and at both ends of its connections. Prints the reason and returns false without the tool.
 fn offload(lab: &Lab, gro: &str, tso: &str) -> bool {
     let args = ["-K", "eth0", "gro", gro, "tso", tso];
     [Place::Pod, Place::Client, Place::Server]
@@ -470,8 +473,9 @@ fn offload(lab: &Lab, gro: &str, tso: &str) -> bool {
         })
 }
 
-/// Acceptance check 4 of eBPF mode, inside of the pod: segments of up to 64 KiB, which the interface would divide or put together,
-/// arrive whole in both directions, whatever its offloads are.
+/// Acceptance check 4 of eBPF mode, inside the pod.
+///
+/// Segments of up to 64 KiB, which the interface would split or merge, arrive intact in both directions, whatever the offload settings are.
 #[test]
 fn check_4_offloads_change_nothing() {
     let Some(mounted) = mount() else { return };
@@ -533,12 +537,12 @@ fn large_segments_arrive(lab: &Lab, what: &str) {
             assert!(got == text, "{what}, {to}: other bytes than were sent");
             echo.join().expect("no panic");
         });
-        // It shares its port, and would get connections for as long as another process has a copy of it.
+        // The listener shares its port, and would get connections as long as another process has a copy of it.
         listener.shutdown(Shutdown::Both).expect("shut down");
     }
 }
 
-/// Another writer's programs let everything pass before those of weir: that is a difference, and after the next look they come behind.
+/// If programs of another writer accept every packet before weir's programs, weir reports a difference, and moves its own to the front.
 #[test]
 fn programs_come_before_those_of_others_again() {
     let Some(mounted) = mount() else { return };

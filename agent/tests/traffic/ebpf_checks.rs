@@ -1,4 +1,5 @@
-//! Acceptance checks of eBPF mode inside of the pod, each by its number.
+//! Acceptance checks of eBPF mode inside the pod, with their numbers.
+//! matrix: smoke
 // matrix: smoke
 
 use serde_json::json;
@@ -10,7 +11,7 @@ use crate::ambient::{lab_with_probes, wanted};
 use crate::ebpf::{mount, redirect};
 use crate::support::{Pod, tcp};
 
-/// Runs a check in a pod that is redirected by eBPF, where the kernel has it.
+/// Runs a check in a pod that is redirected by eBPF, if the kernel supports it.
 fn in_pod(dns: bool, check: impl Fn(&Pod<'_>)) {
     let Some(mounted) = mount() else { return };
     let Some(lab) = lab_with_probes() else { return };
@@ -19,7 +20,7 @@ fn in_pod(dns: bool, check: impl Fn(&Pod<'_>)) {
     check(&Pod::by_ebpf(stage, &lab, &mounted));
 }
 
-/// Entries of connection tracking in the pod; none where the kernel has no such table.
+/// The number of conntrack entries in the pod; zero if the kernel has no such table.
 fn tracked(lab: &Lab) -> usize {
     let count = || {
         let mut entries = 0;
@@ -38,7 +39,7 @@ fn tracked(lab: &Lab) -> usize {
     })
 }
 
-/// Original destination, client address and listener of each path, and no entry of connection tracking.
+/// Original destination, client address and listener of each path, and no conntrack entry.
 #[test]
 fn check_2_addresses_are_kept_and_nothing_is_tracked() {
     in_pod(false, |pod| {
@@ -76,7 +77,7 @@ fn check_2_addresses_are_kept_and_nothing_is_tracked() {
     });
 }
 
-/// A second address, and an interface that comes later: captured as the first ones, the interface after the next look.
+/// A second address is captured like the first. An interface that is added later is captured after the next comparison.
 #[test]
 fn check_7_more_addresses_and_interfaces_are_captured() {
     in_pod(false, |pod| {
@@ -86,7 +87,7 @@ fn check_7_more_addresses_and_interfaces_are_captured() {
             tcp("in by eth1", Place::Client, to).source((second.peer(family), 0).into())
         };
         for &family in pod.lab.families() {
-            // Without programs at eth1 it is plain text.
+            // Without programs at eth1, its traffic is plain text.
             pod.expect(inside(family), Receiver::Application);
         }
         pod.again(&wanted(false, &json!({})));
@@ -100,7 +101,7 @@ fn check_7_more_addresses_and_interfaces_are_captured() {
                 .add_address(Place::Pod, more)
                 .expect("a second address");
             let to = (more, 8080).into();
-            // Without a source the client might choose its other address, which is that of probes.
+            // Without an explicit source the client might use its other address, that of probes.
             let client = (pod.lab.address(Place::Client, family), 0).into();
             let into = tcp("in", Place::Client, to).source(client);
             let got = pod.expect(into, Receiver::ProxyInbound);
@@ -114,7 +115,7 @@ fn check_7_more_addresses_and_interfaces_are_captured() {
     });
 }
 
-/// A pair of netkit links in mode `NETKIT_L2` and `NETKIT_L3`: the header of a frame is there in `NETKIT_L3`, too, without addresses in it.
+/// A pair of netkit links in the modes `NETKIT_L2` and `NETKIT_L3`: with `NETKIT_L3` the frame has a header, too, without addresses.
 #[test]
 fn check_7_a_netkit_pair_is_captured() {
     for mode in [0, 1] {
@@ -134,7 +135,7 @@ fn check_7_a_netkit_pair_is_captured() {
                 tcp("in", Place::Client, to).source((second.peer(family), 0).into())
             };
             for &family in pod.lab.families() {
-                // Without programs at eth1 it is plain text.
+                // Without programs at eth1, its traffic is plain text.
                 pod.expect(inside(family), Receiver::Application);
             }
             pod.again(&wanted(false, &json!({})));
@@ -146,7 +147,7 @@ fn check_7_a_netkit_pair_is_captured() {
     }
 }
 
-/// Queries go to the server without the capture of DNS, and to port 15053 with it.
+/// Queries reach the server if DNS is not captured, and port 15053 if it is.
 #[test]
 fn check_9_dns_goes_to_ztunnel_only_where_it_is_captured() {
     for (dns, by) in [(false, Receiver::Server), (true, Receiver::ProxyDns)] {

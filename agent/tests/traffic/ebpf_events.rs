@@ -1,4 +1,5 @@
-//! What the programs in a pod report of real packets.
+//! The events that the programs in a pod report for real packets.
+//! matrix: smoke
 // matrix: smoke
 
 use std::net::{IpAddr, SocketAddr};
@@ -20,7 +21,7 @@ fn open(bpffs: &Bpffs, verdicts: &[Verdict]) -> Reader {
     reader.expect("a ring, since programs are attached")
 }
 
-/// Reads until one event is as asked, and returns all that were read.
+/// Reads until one event satisfies the condition, and returns all events read.
 #[track_caller]
 fn read_until(what: &str, reader: &mut Reader, is_it: impl Fn(&Event) -> bool) -> Vec<Event> {
     let begun = Instant::now();
@@ -36,7 +37,7 @@ fn read_until(what: &str, reader: &mut Reader, is_it: impl Fn(&Event) -> bool) -
     all
 }
 
-/// Connects in vain, and returns the address that it was tried from.
+/// Attempts a connection that must fail, and returns its source address.
 fn connect(lab: &Lab, from: Place, to: SocketAddr) -> SocketAddr {
     let any: IpAddr = match to.is_ipv6() {
         false => std::net::Ipv4Addr::UNSPECIFIED.into(),
@@ -54,7 +55,7 @@ fn connect(lab: &Lab, from: Place, to: SocketAddr) -> SocketAddr {
     own.as_socket().expect("an address of IP")
 }
 
-/// Each drop names both ends, the reason and the namespace; without ztunnel nothing else is reported.
+/// Each drop event contains both addresses, the reason and the namespace; without ztunnel the programs report nothing else.
 #[test]
 fn drops_are_reported_with_their_ends() {
     let Some(mounted) = mount() else { return };
@@ -94,7 +95,7 @@ fn drops_are_reported_with_their_ends() {
     assert_eq!(reader.lost().expect("a number"), 0);
 }
 
-/// What is captured and what passes is reported where that is asked for, and nothing while no one reads.
+/// On request the programs report captured and passed connections; without a reader they report nothing.
 #[test]
 fn captured_and_passed_connections_are_reported_where_it_is_asked_for() {
     let Some(mounted) = mount() else { return };
@@ -144,7 +145,7 @@ fn captured_and_passed_connections_are_reported_where_it_is_asked_for() {
     assert_eq!(reader.lost().expect("a number"), 0);
 }
 
-/// Of many packets a few a second are reported; the others are counted as such, and all by the counter of drops.
+/// Of many packets the programs report a few per second and count the others as unreported; the drop counter counts all of them.
 #[test]
 fn a_flood_is_counted_and_reported_in_part() {
     const PACKETS: usize = 300;
@@ -155,14 +156,14 @@ fn a_flood_is_counted_and_reported_in_part() {
     let pod = EbpfPod::of(lab.netns(Place::Pod), &bpffs).expect("a pod");
     let mut reader = open(&bpffs, &[Verdict::Dropped]);
     let begun = Instant::now();
-    // The first fragments of TCP, without the rest.
+    // First fragments of TCP packets, without the rest.
     (0..PACKETS).for_each(|_| send4(&lab, &[], 0x2000, &syn(8080)[..8]));
     until("fragments", || count(&pod, "fragments") == PACKETS as u64);
     let seconds = usize::try_from(begun.elapsed().as_secs()).expect("short") + 2;
     let events = reader.read().expect("events");
     let lost = usize::try_from(reader.lost().expect("a number")).expect("few");
     assert_eq!(events.len() + lost, PACKETS);
-    // Some more where two processors count at the same time.
+    // Twice the limit, because two processors may count at the same time.
     let most = 2 * 10 * seconds;
     assert!(
         (10..=most).contains(&events.len()),
@@ -176,7 +177,7 @@ fn a_flood_is_counted_and_reported_in_part() {
     }
 }
 
-/// One reads at a time. The ring goes with the last pod, and comes with the next one.
+/// Only one process reads at a time. The ring buffer is deleted with the last pod, and created with the next one.
 #[test]
 fn there_is_one_reader_and_the_ring_goes_with_the_last_pod() {
     let Some(mounted) = mount() else { return };
@@ -205,7 +206,7 @@ fn there_is_one_reader_and_the_ring_goes_with_the_last_pod() {
     assert!(open(&bpffs, &Verdict::ALL).is_current());
 }
 
-/// As on a kernel before 5.8: drops are counted. An agent that can read events replaces the programs, without a gap.
+/// As on a kernel before 5.8, drops are only counted. An agent that can read events replaces the programs without a gap.
 #[test]
 fn without_ring_buffers_drops_are_counted() {
     let Some(mounted) = mount() else { return };

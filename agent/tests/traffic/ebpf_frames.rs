@@ -1,4 +1,5 @@
-//! Frames and interfaces of uncommon kinds, with programs in the pod.
+//! Unusual frames and interfaces, with programs in the pod.
+//! matrix: smoke
 // matrix: smoke
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -20,7 +21,7 @@ use crate::ebpf::{bpffs, count, mount, redirect, syn, until};
 use crate::lab_or_skip;
 use crate::support::tcp;
 
-/// What leaves through the link has so many tags of VLAN 0.
+/// Adds `tags` tags with VLAN ID 0 to every frame that leaves through the link.
 fn tag(netns: &Netns, link: &str, tags: usize) {
     use Reg::{R0, R1, R2, R3, R6};
     let mut asm = Assembler::new();
@@ -45,8 +46,9 @@ fn tag(netns: &Netns, link: &str, tags: usize) {
     assert!(added.expect("a filter"));
 }
 
-/// Tags of VLAN 0 say a priority only: the kernel takes what is in such frames as if they had none, however many they have. The
-/// first one has been taken off where programs run, and further ones have not.
+/// A tag with VLAN ID 0 only carries a priority: the kernel delivers such frames as if untagged, whatever the number of tags.
+///
+/// Before the programs run, the kernel has removed the first tag, but no further ones.
 #[test]
 fn frames_with_tags_of_a_priority_do_not_pass_the_capture_by() {
     let Some(mounted) = mount() else { return };
@@ -90,7 +92,7 @@ fn check_7_ten_interfaces_are_captured() {
                 let inside = tcp("in", Place::Client, (own, 8080).into()).source((peer, 0).into());
                 let outcome = stage.send(&inside).expect("sent");
                 assert_eq!(outcome.by(), Some(inbound), "eth{}: {outcome}", n + 1);
-                // Nobody listens there.
+                // Nothing listens there.
                 let out = tcp("out", Place::Pod, (peer, 80).into());
                 let outcome = stage.send(&out).expect("sent");
                 assert_eq!(outcome.by(), outbound, "eth{}: {outcome}", n + 1);
@@ -106,8 +108,9 @@ fn check_7_ten_interfaces_are_captured() {
     got(Receiver::Application, None);
 }
 
-/// What leaves through an interface without Ethernet headers, as WireGuard has, cannot be redirected: it is named, and nothing is
-/// changed. As long as it is down, nothing leaves through it.
+/// Packets of an interface without Ethernet headers, such as WireGuard's, cannot be redirected: the error names it, and nothing is changed.
+///
+/// While the interface is down, no packet leaves through it.
 #[test]
 fn an_interface_without_ethernet_is_named_and_nothing_is_changed() {
     let Some(mounted) = mount() else { return };
@@ -138,13 +141,13 @@ fn an_interface_without_ethernet_is_named_and_nothing_is_changed() {
     assert!(shown.programs.is_empty(), "{shown}");
     assert!(ip("link set tun0 down"));
     redirect(&mounted, netns, &wanted(false, &json!({})));
-    // It is found when it is up.
+    // The error occurs once the interface is up.
     assert!(ip("link set tun0 up"));
     let text = pod.verify(&wanted(false, &json!({}))).expect_err("refused");
     assert!(text.to_string().contains("interface tun0"), "{text}");
 }
 
-/// Only the first fragment has the port. Where queries are captured that one is dropped, so that nobody asks past ztunnel.
+/// Only the first fragment contains the port. If DNS is captured, that fragment is dropped, so that no query bypasses ztunnel.
 #[test]
 fn a_query_in_fragments_does_not_pass_the_capture_by() {
     let Some(mounted) = mount() else { return };
@@ -184,7 +187,7 @@ fn a_query_in_fragments_does_not_pass_the_capture_by() {
     assert_eq!(count(&pod, "fragments"), dropped);
 }
 
-/// The frame as a packet socket sends it: nobody takes the tags off before the programs see it. Whether they let it pass.
+/// Sends the frame through a packet socket, so that no tag is removed before the programs run. Returns whether they accept it.
 fn send_frame(netns: &Netns, frame: &[u8]) -> bool {
     let send = || {
         let socket = socket2::Socket::new(socket2::Domain::PACKET, socket2::Type::RAW, None);
@@ -197,13 +200,13 @@ fn send_frame(netns: &Netns, frame: &[u8]) -> bool {
     };
     match netns.run(send).expect("entered") {
         Ok(sent) => sent == frame.len(),
-        // The sender is told that it was dropped.
+        // The kernel reports the drop to the sender.
         Err(Errno::ENOBUFS) => false,
         Err(e) => panic!("cannot send: {e}"),
     }
 }
 
-/// The other end takes tags of VLAN 0 off and delivers what is in them; those of another VLAN are for nobody there.
+/// The peer removes tags with VLAN ID 0 and delivers the contents; it has no interface for other VLANs.
 #[test]
 fn frames_of_packet_sockets_do_not_hide_behind_tags() {
     let Some(mounted) = mount() else { return };

@@ -1,5 +1,5 @@
-//! Probes of pods that are redirected by eBPF: a socket of the node's namespace made the connection, and no rule of netfilter
-//! anywhere says so.
+//! Probes of pods that are redirected by eBPF: a socket of the node's namespace makes the connection, without any netfilter rule.
+//! matrix: smoke; variants no-netfilter
 // matrix: smoke; variants no-netfilter
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -25,13 +25,13 @@ fn pod<'a>(lab: &'a Lab, bpffs: &'a Bpffs) -> EbpfPod<'a> {
     pod.beside(lab.netns(NODE))
 }
 
-/// What there is of netfilter in a namespace, in any form.
+/// All netfilter objects in a namespace, of every kind.
 fn netfilter(netns: &Netns) -> String {
     let look = || {
         let read = |name| std::fs::read_to_string(format!("/proc/thread-self/net/{name}"));
         let tables =
             ["ip_tables_names", "ip6_tables_names"].map(|name| read(name).unwrap_or_default());
-        // Without nf_tables or ipset in the kernel they fail, and say nothing.
+        // These tools fail and print nothing if the kernel lacks nf_tables or ipset.
         let listed = [("nft", "list ruleset"), ("ipset", "save")].map(|(tool, words)| {
             let run = Command::new(tool).args(words.split(' ')).output();
             run.map(|run| String::from_utf8_lossy(&run.stdout).into_owned())
@@ -42,7 +42,7 @@ fn netfilter(netns: &Netns) -> String {
     netns.run(look).expect("entered")
 }
 
-/// Two addresses that are of nobody yet.
+/// An address of this family that no machine has yet.
 fn new_address(family: AddressFamily) -> IpAddr {
     match family {
         AddressFamily::V4 => Ipv4Addr::new(10, 250, 0, 7).into(),
@@ -67,14 +67,14 @@ fn connections_of_the_node_pass_and_those_of_others_are_captured() {
         flows.expect(tcp("in", OTHER, to), Receiver::ProxyInbound);
         let to = flows.at(Place::Pod, family, 15008);
         flows.expect(tcp("HBONE", NODE, to), Receiver::ProxyTunnel);
-        // What the pod itself says to the node is no answer.
+        // A connection from the pod to the node is not an answer.
         let to = flows.at(NODE, family, 80);
         flows.expect(tcp("to the node", Place::Pod, to), Receiver::ProxyOutbound);
     }
     let captured = lab.families().len() as u64;
     assert_eq!(count(&pod, "inbound"), captured);
 
-    // Another host's rules for probes may be there too.
+    // Another host may have rules for probes as well.
     for &family in lab.families() {
         lab.add_address(OTHER, probe(family)).expect("added");
         let to = flows.at(Place::Pod, family, 8080);
@@ -87,7 +87,7 @@ fn connections_of_the_node_pass_and_those_of_others_are_captured() {
     assert_eq!(count(&pod, "inbound"), captured);
 }
 
-/// The address does not count: what the node masquerades for others has one of the node, and no socket there.
+/// The address alone is not enough: packets that the node masquerades have its address, but no socket in its namespace.
 #[test]
 fn what_only_has_an_address_of_the_node_is_captured() {
     let Some(mounted) = mount() else { return };
@@ -97,7 +97,7 @@ fn what_only_has_an_address_of_the_node_is_captured() {
     pod.apply(&wanted).expect("applied");
     let stage = Stage::ambient(&lab).expect("all listeners");
     let flows = Pod::by_ebpf(stage, &lab, &mounted);
-    // From a raw socket. One that listens at the port is no socket of the connection either.
+    // The packet comes from a raw socket. A listener on the port is no socket of the connection either.
     let any = (Ipv4Addr::UNSPECIFIED, 40_000);
     let listen = || std::net::TcpListener::bind(any);
     let _listener = lab.netns(NODE).run(listen).expect("entered").expect("free");
@@ -105,7 +105,7 @@ fn what_only_has_an_address_of_the_node_is_captured() {
     until("captured", || count(&pod, "inbound") == 1);
 
     for &family in lab.families() {
-        // It is not known beforehand, and goes to another machine later.
+        // The address is added after the programs, and later moves to another machine.
         let address = new_address(family);
         lab.add_address(NODE, address).expect("added");
         let to = flows.at(Place::Pod, family, 8080);
@@ -119,7 +119,7 @@ fn what_only_has_an_address_of_the_node_is_captured() {
     }
 }
 
-/// Who does not know the node's namespace lets nothing pass, and what differs is planned and healed.
+/// A writer without access to the node's namespace lets no connection pass; the next writer with access plans and repairs the difference.
 #[test]
 fn without_the_namespace_of_the_node_its_connections_are_captured() {
     let Some(mounted) = mount() else { return };
@@ -151,7 +151,7 @@ fn without_the_namespace_of_the_node_its_connections_are_captured() {
     assert_eq!(changes(true), [pass]);
     reaches(Receiver::Application);
 
-    // The pin of the map is deleted: the program has another one than the next writer.
+    // After the pin of the map is deleted, the program and the next writer use different maps.
     let netns = lab.netns(Place::Pod).id().ino.to_string();
     let pin = mounted.path().join("weir/v2").join(netns);
     std::fs::remove_file(pin.join("weir_node_netns")).expect("unpinned");
@@ -162,7 +162,7 @@ fn without_the_namespace_of_the_node_its_connections_are_captured() {
     reaches(Receiver::ProxyInbound);
 }
 
-/// Traffic that comes in is not captured at all then, so nothing is asked of the node.
+/// If inbound traffic is not captured at all, the programs do not need the node's namespace.
 #[test]
 fn where_inbound_traffic_is_not_captured_the_node_is_not_asked_about() {
     let Some(mounted) = mount() else { return };

@@ -1,4 +1,4 @@
-//! Foreign rules beside ours: those that keep packets from the redirection are named, and no others.
+//! Foreign rules beside weir's: `verify` names those that keep packets from the redirection, and no others.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -36,7 +36,7 @@ impl Of {
         }
     }
 
-    /// It, and who gets it.
+    /// The flow and its expected receiver.
     fn flow(self, lab: &Lab, kind: Kind) -> (Flow, Receiver) {
         let family = AddressFamily::V4;
         let service = |port| (lab.service(family), port).into();
@@ -59,7 +59,7 @@ impl Of {
     }
 }
 
-/// What has the pod's traffic redirected.
+/// The redirection of the pod's traffic.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Sidecar,
@@ -97,7 +97,7 @@ impl Kind {
 }
 
 impl Foreign {
-    /// Loads it; the reason where there is no such tool, or the kernel does not take it.
+    /// Loads the rules. Returns the reason if the tool is missing or the kernel refuses them.
     fn load(&self, netns: &Netns, rules: &[&str]) -> Result<(), String> {
         for rule in rules {
             let load = || -> std::io::Result<std::process::Output> {
@@ -110,7 +110,7 @@ impl Foreign {
                 let piped = command.stdin(Stdio::piped()).stderr(Stdio::piped());
                 let mut child = piped.spawn()?;
                 if let Some(mut stdin) = child.stdin.take() {
-                    // What a tool that does not read it closes.
+                    // A tool that does not read its input closes the pipe.
                     let _ = stdin.write_all(rule.as_bytes());
                 }
                 child.wait_with_output()
@@ -125,7 +125,7 @@ impl Foreign {
     }
 }
 
-/// What `verify` names, and who gets the connection; `None` if it was reset.
+/// The warnings of `verify`, and the receiver of the connection; `None` if it was reset.
 fn hindered(
     lab: &Lab,
     (kind, engine): (Kind, Engine),
@@ -154,14 +154,14 @@ fn hindered(
     Some((found.iter().map(object).collect(), outcome.ok()))
 }
 
-/// What is wrong about it; also printed.
+/// The mistake of `verify`, which is also printed.
 fn mistaken((kind, engine): (Kind, Engine), foreign: &Foreign) -> Option<String> {
     let lab = lab()?;
     let (flow, receiver) = foreign.of.flow(&lab, kind);
     let (named, outcome) = hindered(&lab, (kind, engine), foreign, &flow)?;
     let is_captured = outcome.as_ref().is_some_and(|outcome| {
         let is_answered = matches!(outcome, Outcome::Received { answered: true, .. });
-        // The proxy does not ask where datagrams were sent.
+        // The proxy does not look up the original destination of datagrams.
         let is_known = flow.protocol == Protocol::Udp || outcome.original() == Some(flow.to);
         outcome.by() == Some(receiver) && is_answered && is_known
     });
@@ -172,14 +172,14 @@ fn mistaken((kind, engine): (Kind, Engine), foreign: &Foreign) -> Option<String>
     );
     println!("{text}");
     let is_mistaken = match foreign.rules {
-        // When its chain was registered the kernel does not say.
+        // The kernel does not report when a chain was registered, so `verify` must name rules that were added before.
         [] => named.is_empty(),
         _ => named.is_empty() != is_captured,
     };
     is_mistaken.then_some(text)
 }
 
-/// Side by side: an answer that is lost is waited for.
+/// Runs the cases in parallel, because each lost answer takes a timeout.
 fn all(by: (Kind, Engine), foreign: &'static [Foreign]) {
     drop(lab_or_skip!());
     let mistaken: Vec<String> = std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Policy rules of another writer before ours: those that lead replies past the proxy are named, and no others.
+//! Policy rules of another writer that precede weir's: `verify` names those that lead replies past the proxy, and no others.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::Command;
@@ -17,7 +17,7 @@ use crate::ebpf;
 use crate::lab_or_skip;
 use crate::support::{config, lab, tcp};
 
-/// Table 50 leads out of the pod, 51 has no route, and 52 none that leads out. OWN is the address that replies come from.
+/// Table 50 has a default route out of the pod, 51 is empty, and 52 has only a throw route. OWN is the source address of replies.
 const RULES: [&str; 12] = [
     "from OWN lookup 50",
     "from ANOTHER lookup 50",
@@ -33,7 +33,7 @@ const RULES: [&str; 12] = [
     "from OWN iif lo ipproto tcp blackhole",
 ];
 
-/// A change of sysctls in the pod.
+/// Changes sysctls in the pod.
 fn sysctl(lab: &Lab, keys: &[&str], value: &str) {
     for key in keys {
         let write = || weir_cni::sysctl::write(key, value);
@@ -59,7 +59,7 @@ pub(super) fn ip(lab: &Lab, family: AddressFamily, arguments: &str) {
     assert!(run.status.success(), "{arguments}: {run:?}");
 }
 
-/// What `verify` names.
+/// The warnings of `verify`.
 fn named(lab: &Lab, compiled: &Compiled, scheme: &'static Scheme) -> Vec<String> {
     let sandbox = Sandbox::of(lab.netns(Place::Pod).try_clone().expect("a descriptor"));
     let sandbox = sandbox.expect("a pod");
@@ -72,8 +72,9 @@ fn named(lab: &Lab, compiled: &Compiled, scheme: &'static Scheme) -> Vec<String>
     found.iter().map(object).collect()
 }
 
-/// What is wrong about the rules beside this kind of redirection: `verify` gives the lines, and a packet that does not pass the
-/// proxy is lost; otherwise the receiver gets it.
+/// The mistakes of `verify` about foreign rules beside this kind of redirection.
+///
+/// A packet that does not pass the proxy is lost; otherwise the receiver gets it. `verify` must return a line exactly if a packet is lost.
 fn mistaken(
     (lab, stage): (&Lab, &Stage<'_>),
     verify: impl Fn() -> Vec<String>,
@@ -91,13 +92,14 @@ fn mistaken(
         ip(lab, family, &format!("rule add priority 50 {rule}"));
         let found = verify();
         for (flow, receiver) in flows {
-            // What has no route is not sent.
+            // The kernel does not send a packet without a route.
             let outcome = stage.send(flow);
             let returns = outcome.as_ref().is_ok_and(|o| o.by() == Some(*receiver));
             let outcome = outcome.map_or_else(|e| e.to_string(), |o| o.to_string());
             let text = format!("{family} {rule}: {outcome}; {found:?}");
             println!("{text}");
-            // A packet that gets a mark is looked up again, on older kernels without its protocol: such a rule does not count there.
+            // The kernel routes a packet again after it gets a mark. Older kernels ignore the protocol then, so that such a rule has no
+            // effect.
             let is_lenient = returns && rule.starts_with("ipproto tcp");
             if found.is_empty() != returns && !is_lenient {
                 mistaken.push(text);
@@ -128,7 +130,7 @@ fn of_ztunnel(lab: &Lab, family: AddressFamily) -> (Flow, Receiver) {
     (flow.mark(ZTUNNEL_MARK), Receiver::Application)
 }
 
-/// Outbound packets return by `lo`, too.
+/// With programs, outbound packets return through `lo` as well.
 fn by_programs(family: AddressFamily) -> Vec<String> {
     let Some(mounted) = ebpf::mount() else {
         return Vec::new();
@@ -146,7 +148,7 @@ fn by_programs(family: AddressFamily) -> Vec<String> {
     mistaken((&lab, &stage), verify, (family, own), &flows)
 }
 
-/// A sidecar's redirection in the pod.
+/// The redirection of a sidecar in the pod.
 fn sidecar(lab: &Lab, mode: Mode) -> Compiled {
     let given = config(mode, json!({}));
     crate::support::program_for(lab.netns(Place::Pod), None, Engine::Nft, &given);
@@ -155,8 +157,9 @@ fn sidecar(lab: &Lab, mode: Mode) -> Compiled {
     intent.compile_for(None, Engine::Nft)
 }
 
-/// The proxy calls the application at this address, with that of the client. It has user 0, as Istio has it with TPROXY: what user 1337
-/// sends to the pod's own address goes to the inbound port.
+/// The proxy connects to the application at this address, with that of the client.
+///
+/// It runs as user 0, as in Istio with TPROXY: packets of user 1337 to the pod's own address go to the inbound port.
 fn as_the_client(lab: &Lab, own: IpAddr) -> (Flow, Receiver) {
     let client = lab.address(Place::Client, AddressFamily::of_address(own));
     let flow = tcp("as the client", Place::Pod, (own, 8080).into()).of(Owner::ROOT);
@@ -191,8 +194,9 @@ fn beside_a_sidecar_by_lo(family: AddressFamily) -> Vec<String> {
     of_sidecar(family, |_| loopback(family))
 }
 
-/// What has an address of 127.0.0.0/8 is not sent by another interface: the proxy makes no such connection, and a policy rule for it changes
-/// nothing. Where it is, the rule is named.
+/// Without route_localnet the kernel does not send packets with a source in 127.0.0.0/8 through another interface.
+///
+/// The proxy then makes no such connection, and a policy rule for it changes nothing. With route_localnet, `verify` names the rule.
 #[test]
 fn policy_rules_for_loopback_count_where_it_may_be_left() {
     let lab = lab_or_skip!();
@@ -218,7 +222,7 @@ fn policy_rules_for_loopback_count_where_it_may_be_left() {
     }
 }
 
-/// Side by side: an answer that is lost is waited for.
+/// Runs the kinds and families in parallel, because each lost answer takes a timeout.
 #[test]
 fn policy_rules_that_lead_replies_past_the_proxy_are_named_and_nothing_else() {
     let families = lab_or_skip!().families().to_vec();
@@ -241,7 +245,7 @@ fn policy_rules_that_lead_replies_past_the_proxy_are_named_and_nothing_else() {
     assert!(mistaken.is_empty(), "{mistaken:#?}");
 }
 
-/// Programs capture, and a foreign rule takes the packets of ours by their mark: replies to the client do not return.
+/// Programs capture, and a foreign rule takes weir's packets by their mark: replies to the client do not return.
 #[test]
 fn a_policy_rule_that_takes_the_mark_is_named_beside_programs() {
     let Some(mounted) = ebpf::mount() else {
@@ -280,7 +284,7 @@ fn a_policy_rule_that_takes_the_mark_is_named_beside_programs() {
     }
 }
 
-/// What another writer added since is behind ours when the redirection is applied again, as it would be behind a new one.
+/// When the redirection is applied again, weir's rule is placed before a rule that another writer has added since.
 #[test]
 fn later_policy_rules_that_lead_replies_past_a_sidecar_are_stepped_over() {
     let lab = lab_or_skip!();
@@ -310,7 +314,7 @@ fn later_policy_rules_that_lead_replies_past_a_sidecar_are_stepped_over() {
             assert_eq!(found.len(), 1, "{family} {rule}: {found:?}");
             let planned = planned();
             let done = sandbox.apply(&compiled).unwrap_or_else(|e| panic!("{e}"));
-            // The one behind goes.
+            // Weir's previous rule, behind the foreign one, is deleted.
             assert_eq!((planned, done.len()), (2, 2), "{family} {rule}: {done:?}");
             let found = named(&lab, &compiled, Intent::SCHEME);
             assert_eq!(found, [""; 0], "{family} {rule}");
@@ -321,7 +325,7 @@ fn later_policy_rules_that_lead_replies_past_a_sidecar_are_stepped_over() {
     }
 }
 
-/// `IPv4` looks a source up with the mark, `TCP` answers with the mark of the first packet.
+/// `src_valid_mark` makes IPv4 validate the source with the mark; `tcp_fwmark_accept` makes TCP answer with the mark of the first packet.
 #[test]
 fn sysctls_that_lose_marked_packets_are_named_where_they_do() {
     let settings: [&[&str]; 5] = [
@@ -371,7 +375,7 @@ fn sysctls_that_lose_marked_packets_are_named_where_they_do() {
     check(&lab, &stage, &compiled, Redirect::SCHEME, [false; 5]);
 }
 
-/// One that cannot be read may be on.
+/// A sysctl that cannot be read may be on.
 #[test]
 fn sysctls_that_cannot_be_read_are_not_taken_for_off() {
     let lab = lab_or_skip!();

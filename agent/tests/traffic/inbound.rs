@@ -1,4 +1,5 @@
-//! What is sent to the pod.
+//! Inbound traffic of the pod.
+//! matrix: variants 6.12-rt
 // matrix: variants 6.12-rt
 
 use serde_json::json;
@@ -20,10 +21,10 @@ fn inbound_is_captured_with_its_destination_and_its_source() {
             assert_eq!(source.ip(), pod.lab.address(Place::Client, family));
             match pod.case.mode {
                 Mode::Redirect => assert_eq!(local.port(), 15006),
-                // Nothing is rewritten: the listener stands at the address itself.
+                // TPROXY rewrites nothing: the listener's socket has the destination address itself.
                 Mode::Tproxy => assert_eq!(local, to),
             }
-            // A port at which nobody waits is captured as well.
+            // A port without a listener is captured as well.
             let nobody = pod.at(Place::Pod, family, 4321);
             pod.expect(
                 tcp("to no listener", Place::Client, nobody),
@@ -33,14 +34,14 @@ fn inbound_is_captured_with_its_destination_and_its_source() {
     });
 }
 
-/// Without a listener, and with one whose socket is not transparent: while the proxy starts, and when it has crashed.
+/// Without a listener, and with a socket that is not transparent: while the proxy starts, and after it has crashed.
 #[test]
 fn what_no_transparent_proxy_takes_does_not_reach_the_application() {
     for engine in [Engine::Nft, Engine::Xtables] {
         for port in ["15006", "15099"] {
             let Some(lab) = lab() else { return };
             let config = config(Mode::Tproxy, json!({ "inbound_capture_port": port }));
-            // The engine that is chosen, not named.
+            // The engine is chosen automatically.
             program_for(lab.netns(Place::Pod), None, engine, &config);
             let stage = Stage::open(&lab, Mode::Redirect).expect("everybody in place");
             for family in FAMILIES {
@@ -132,7 +133,7 @@ fn what_comes_from_a_virtual_interface_is_taken_as_outbound() {
         |pod| {
             let vm = pod.lab.attach("k6t-a", Place::Client, 8).expect("k6t-a");
             for family in FAMILIES {
-                // The guest is bound to its address on that interface, so it asks the pod there.
+                // The guest's source address belongs to that interface, so it connects to the pod's address there.
                 let to = (vm.pod(family), 80).into();
                 let flow = tcp("guest", Place::Client, to).source((vm.peer(family), 0).into());
                 pod.expect(flow, Receiver::ProxyOutbound);

@@ -13,7 +13,7 @@ use crate::support::{CASES, Pod, each, tcp};
 const CLOSED_PORT: u16 = 4321;
 const LOOSE: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_loose";
 
-/// A TCP segment with nothing but the ACK flag: an answer to a connection that nobody opened.
+/// A TCP segment with only the ACK flag: an answer within a connection that nothing opened.
 fn stray_ack(from: IpAddr, to: SocketAddr) -> Vec<u8> {
     let mut segment = Vec::new();
     segment.extend(40_000u16.to_be_bytes());
@@ -48,7 +48,7 @@ fn is_answered(pod: &Pod<'_>) -> bool {
     raw.set_nonblocking(true).expect("non-blocking");
     let to = pod.at(Place::Pod, AddressFamily::V4, CLOSED_PORT);
     let segment = stray_ack(pod.lab.address(Place::Client, AddressFamily::V4), to);
-    // The neighbours are known after the first flow; the second one comes after any answer.
+    // The first flow resolves the neighbours; the second one arrives after any answer.
     let flow = || {
         tcp(
             "before and after",
@@ -74,10 +74,10 @@ fn is_answered(pod: &Pod<'_>) -> bool {
 fn packets_of_no_connection_are_dropped_when_asked_for() {
     for drop_invalid in [false, true] {
         each(&CASES, json!({ "drop_invalid": drop_invalid }), |pod| {
-            // Otherwise connection tracking would take it for the middle of a connection.
+            // Otherwise conntrack would take the segment for the middle of a connection.
             let strict = pod.lab.netns(Place::Pod).run(|| std::fs::write(LOOSE, "0"));
             strict.expect("entered").expect("set");
-            // Under TPROXY the segment may go to the inbound listener, which answers as well.
+            // With TPROXY the inbound listener may receive the segment, and answers as well.
             assert_eq!(
                 is_answered(pod),
                 !drop_invalid,

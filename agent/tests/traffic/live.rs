@@ -1,4 +1,5 @@
-//! The proof of redirection, on pods whose redirection is known by other means.
+//! The live proof of redirection, on pods whose redirection is known from other tests.
+//! matrix: smoke; variants 6.12-rt
 // matrix: smoke; variants 6.12-rt
 
 use crate::ambient::{redirect, wanted};
@@ -12,7 +13,7 @@ use weir_demo::{Lab, Mode, Place, Stage};
 use weir_live::{Answer, Direction, Landed, Plan, Proof, prove};
 use weir_netlink::route::{AddressFamily, Route, Routing};
 
-/// Every direction that is asked for, in both families that the kernel has.
+/// Every requested direction, in both families if the kernel has them.
 fn proof(lab: &Lab, caller: bool, dns: bool) -> Proof {
     let servers: Vec<IpAddr> = lab.families().iter().map(|f| lab.service(*f)).collect();
     let plan = Plan {
@@ -52,7 +53,7 @@ fn a_redirected_pod_is_proved_to_be_with_a_proxy_and_without() {
         expect(&idle, Direction::Dns, Answer::Yes, case);
         match case.mode {
             Mode::Redirect => expect(&idle, Direction::Inbound, Answer::Yes, case),
-            // Without a listener nft's tproxy lets the packet go on, and that of legacy tables drops it.
+            // Without a listener, nft's tproxy lets the packet continue, and that of legacy tables drops it.
             Mode::Tproxy => assert_ne!(idle.answer(), Answer::Yes, "{case:?}\n{idle}"),
         }
 
@@ -79,7 +80,7 @@ fn a_redirected_pod_is_proved_to_be_with_a_proxy_and_without() {
 fn what_the_rules_leave_out_is_proved_not_to_be_redirected() {
     for case in REDIRECT {
         let Some(lab) = lab() else { return };
-        // All but the address that is tried, all but the port; no rule for DNS.
+        // The redirection excludes the probed address and the probed port, and has no rule for DNS.
         let some = json!({ "outbound_ip_ranges_include": "10.96.0.0/16,fd00:10:96::/112" });
         sidecar(&lab, case, some);
         let found = proof(&lab, true, true);
@@ -117,7 +118,7 @@ fn a_pod_of_ambient_mode_is_proved_by_a_caller_in_another_pod() {
         assert_eq!(running.answer(), Answer::Yes, "{case:?}\n{running}");
         drop(stage);
 
-        // Ingress mode has no rule for inbound traffic; the others stay.
+        // Ingress mode has no rule for inbound traffic; the other rules stay.
         let Some(lab) = crate::support::lab() else {
             return;
         };
@@ -130,7 +131,7 @@ fn a_pod_of_ambient_mode_is_proved_by_a_caller_in_another_pod() {
     }
 }
 
-/// Connection tracking has no trace of it.
+/// Conntrack has no entry of such a connection.
 #[test]
 fn a_pod_that_programs_redirect_is_proved_by_what_they_count() {
     let Some(mounted) = ebpf::mount() else { return };
@@ -168,7 +169,7 @@ fn a_pod_that_programs_redirect_is_proved_by_what_they_count() {
     for check in proof().checks {
         assert_eq!(check.answer, Answer::No, "{check}");
     }
-    // The next hop is nobody: nothing leaves.
+    // The next hop does not exist, so nothing leaves.
     let routing = Routing::open_in(netns).expect("a socket");
     for route in routing.routes(254).expect("routes") {
         let (Some(IpAddr::V4(gateway)), 0) = (route.gateway, route.dst.prefix_len()) else {

@@ -1,9 +1,9 @@
-//! Real traffic through the rules for sidecars and for ambient mode: who gets each flow, and whether the
-//! receiver can tell where it was meant to go.
+//! Real traffic through the rules for sidecars and for ambient mode: the receiver of each flow, and whether it can determine the original
+//! destination.
 //!
-//! Each test builds a node of its own out of network namespaces; flows run for IPv4 and
-//! IPv6, and for both ways of capturing what comes in, where they differ.
-// Helpers are tests, too: clippy.toml allows them the same.
+//! Each test builds a node out of network namespaces. Flows run over IPv4 and IPv6, and for both modes of inbound capture where they
+//! differ.
+// Helpers are part of the tests: clippy.toml grants them the same exceptions.
 #![cfg(test)]
 #![allow(missing_docs, unreachable_pub)]
 
@@ -35,7 +35,7 @@ use weir_testing::rights;
 mod scenes;
 mod support;
 
-/// A lab, or the end of the test, which has said why.
+/// Creates a lab, or ends the test after the reason has been printed.
 #[macro_export]
 macro_rules! lab_or_skip {
     () => {

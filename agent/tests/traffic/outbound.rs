@@ -1,4 +1,5 @@
-//! What the pod sends.
+//! Outbound traffic of the pod.
+//! matrix: smoke; variants 6.12-rt
 // matrix: smoke; variants 6.12-rt
 
 use serde_json::json;
@@ -16,7 +17,7 @@ fn outbound_is_captured_and_the_proxy_s_own_is_not() {
             pod.expect(root, Receiver::ProxyOutbound);
             let proxy = tcp("proxy", Place::Pod, to).of(Owner::PROXY);
             pod.expect(proxy, Receiver::Server);
-            // The group alone is enough.
+            // The group alone is sufficient.
             let group = tcp("proxy's group", Place::Pod, to).of(Owner {
                 uid: 1000,
                 gid: 1337,
@@ -119,7 +120,7 @@ fn only_included_groups_are_captured() {
     );
 }
 
-/// Upstream takes 64 groups. In nf_tables they are more than fits a rule one by one, and ranges even more so.
+/// Upstream accepts 64 groups. In nf_tables a rule has no room for so many comparisons, and even less for ranges.
 #[test]
 fn as_many_groups_as_upstream_takes_are_captured() {
     fn list(group: impl Fn(u32) -> String) -> String {
@@ -127,7 +128,7 @@ fn as_many_groups_as_upstream_takes_are_captured() {
     }
     let single = list(|n| (2000 + 10 * n).to_string());
     let ranges = list(|n| format!("{}-{}", 2000 + 10 * n, 2004 + 10 * n));
-    // Each begins where the next one ends.
+    // Each range begins where the next one ends.
     let overlapping = list(|n| format!("{}-{}", 2630 - 10 * n, 2640 - 10 * n));
     for (list, inside, outside) in [
         (single, vec![2000, 2630], vec![1999, 2001, 2625, 2631]),

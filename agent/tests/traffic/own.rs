@@ -1,4 +1,5 @@
-//! What the pod sends to itself: over `lo`, whatever the address.
+//! Traffic of the pod to itself: over `lo`, whatever the address.
+//! matrix: variants 6.12-rt
 // matrix: variants 6.12-rt
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -16,7 +17,7 @@ fn loopback(family: AddressFamily) -> IpAddr {
     }
 }
 
-/// From where the proxy passes on what it does not know.
+/// The source address of the proxy's passthrough connections.
 fn passthrough(family: AddressFamily) -> IpAddr {
     match family {
         AddressFamily::V4 => Ipv4Addr::new(127, 0, 0, 6).into(),
@@ -43,7 +44,7 @@ fn the_proxy_reaches_its_own_pod_through_the_inbound_listener() {
             let own = pod.at(Place::Pod, family, 8080);
             let flow = tcp("own address", Place::Pod, own).of(Owner::PROXY);
             pod.expect(flow, Receiver::ProxyInbound);
-            // On loopback it talks to the application.
+            // On loopback it connects to the application.
             let lo = (loopback(family), 8080).into();
             let flow = tcp("loopback", Place::Pod, lo).of(Owner::PROXY);
             pod.expect(flow, Receiver::Application);
@@ -70,13 +71,13 @@ fn under_tproxy_the_answer_to_a_marked_connection_returns_to_the_pod() {
         for family in FAMILIES {
             let own = pod.at(Place::Pod, family, 8080);
             let client = (pod.lab.address(Place::Client, family), 40_001).into();
-            // Not as the proxy's user: the nat rules send that one to the inbound listener.
+            // Not as the proxy's user, whose connections the nat rules send to the inbound listener.
             let flow = tcp("as the client", Place::Pod, own)
                 .of(Owner::ROOT)
                 .source(client)
                 .mark(1337);
-            // The answer goes to an address outside; the mark that the connection remembers brings
-            // it to `lo`. Without it the answer would leave through `eth0`.
+            // The destination of the answer is outside the pod; the connection mark leads it to `lo`. Without the mark the answer would
+            // leave through `eth0`.
             pod.expect(flow, Receiver::Application);
         }
     });

@@ -1,10 +1,10 @@
-//! Whatever is configured, both engines do the same to every flow.
+//! For every configuration, both engines have the same effect on every flow.
 //!
-//! Where nf_tables are named, left out is where their rules are meant to differ: IPv6 that is not programmed, and prefixes of
-//! interface names. `alike` looks at these, and at packets that no flow has.
+//! If nf_tables is named, the test leaves out the intended differences: IPv6 that is not programmed, and prefixes of interface names.
+//! `alike` tests these, and packets that no flow has.
 //!
-//! `WEIR_LONG` tries many configurations, `WEIR_SEED` the same ones again. What failed once is kept in
-//! `proptest-regressions` and comes first.
+//! `WEIR_LONG` tries many configurations, and `WEIR_SEED` repeats a run. Earlier failures are stored in `proptest-regressions` and run
+//! first.
 
 mod configs;
 
@@ -24,7 +24,7 @@ use crate::lab_or_skip;
 use crate::support::{FAMILIES, lab, program_for, tcp};
 
 const ENGINES: [Engine; 2] = [Engine::Nft, Engine::Xtables];
-/// Of the application; which of them is included or excluded is random.
+/// A group of the application; random settings include or exclude some of its groups.
 const MEMBER: Owner = Owner {
     uid: 1000,
     gid: 2000,
@@ -35,10 +35,10 @@ const COMPANION: Owner = Owner {
     gid: 1337,
 };
 
-/// The pod's address and the other side's on one more interface.
+/// The addresses of the pod and of its peer on one more interface.
 type Ends = (SocketAddr, SocketAddr);
 
-/// What everybody sends. The addresses are the same in every lab.
+/// The flows of all senders. The addresses are the same in every lab.
 fn flows(lab: &Lab, net1: Ends, guest: Ends, family: AddressFamily) -> Vec<Flow> {
     let at = |place, port| SocketAddr::new(lab.address(place, family), port);
     let service = |port| SocketAddr::new(lab.service(family), port);
@@ -63,18 +63,17 @@ fn flows(lab: &Lab, net1: Ends, guest: Ends, family: AddressFamily) -> Vec<Flow>
     flows
 }
 
-/// What became of one flow.
+/// The result of one flow.
 struct Probe {
     flow: String,
-    /// Who got it, what that one knows, and whether the answer came back; or that nobody got it.
+    /// The receiver, what it learned, and whether the answer arrived; or that nothing received the flow.
     decision: String,
-    /// What became of it the first time, when it was sent twice.
+    /// The first result, if the flow was sent twice.
     lost: Option<String>,
 }
 
 impl Probe {
-    /// A flow that comes to nothing is sent again from a fresh socket: a packet may be lost, but a decision is
-    /// made twice.
+    /// Sends a flow. If it fails, sends it again from a new socket: a packet may be lost, but a decision repeats.
     fn send(stage: &Stage<'_>, flow: &Flow) -> Self {
         let once = || match stage.send(flow) {
             Ok(outcome) => (decision(&outcome), is_whole(&outcome)),
@@ -109,7 +108,7 @@ fn is_whole(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Received { answered: true, .. })
 }
 
-/// Everything but the sender's port, which is another one when a flow is sent again.
+/// The complete outcome except the sender's port, which differs if the flow is sent again.
 fn decision(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Received { local, source, .. } => {
@@ -119,7 +118,7 @@ fn decision(outcome: &Outcome) -> String {
     }
 }
 
-/// One engine's rules as the kernel holds them, and what they did.
+/// One engine's rules as the kernel lists them, and their effect.
 struct Seen {
     listing: String,
     probes: Vec<Probe>,
@@ -152,7 +151,7 @@ fn seen(named: Option<Engine>, engine: Engine, mode: Mode, config: &Value) -> Se
     Seen { listing, probes }
 }
 
-/// Everything that is needed to understand a difference.
+/// The complete description of a difference.
 fn explain(config: &Value, nft: &Seen, xtables: &Seen) -> Option<String> {
     let pairs = || nft.probes.iter().zip(&xtables.probes);
     let differs = |(a, b): &(&Probe, &Probe)| a.decision != b.decision;
@@ -174,8 +173,9 @@ fn explain(config: &Value, nft: &Seen, xtables: &Seen) -> Option<String> {
     Some(text)
 }
 
-/// Fails with what `differs` says of a random value; `cases` are so many usually and with `WEIR_LONG`. What failed is kept in
-/// `kept` and comes first.
+/// Fails with the difference that `differs` returns for a random value.
+///
+/// `cases` are the numbers of values without and with `WEIR_LONG`. Earlier failures are stored in `kept` and run first.
 pub(super) fn for_all<S: Strategy>(
     values: &S,
     cases: [u32; 2],
@@ -188,7 +188,7 @@ pub(super) fn for_all<S: Strategy>(
     println!("{cases} cases; the same again with WEIR_SEED={seed}");
     let config = ProptestConfig {
         cases,
-        // Each step builds a lab for each way.
+        // Each step builds a lab for each engine.
         max_shrink_iters: 60,
         failure_persistence: Some(Box::new(FileFailurePersistence::Direct(kept))),
         rng_seed: RngSeed::Fixed(seed),
@@ -214,7 +214,7 @@ fn both_engines_do_the_same_to_every_flow() {
         [40, 12_000],
         kept,
         |(is_named, mode, config)| {
-            // Side by side: most of the time goes into making namespaces and taking them away.
+            // In parallel, because creating and deleting namespaces takes most of the time.
             let [nft, xtables] = std::thread::scope(|scope| {
                 let config = &config;
                 let running = ENGINES.map(|engine| {

@@ -1,26 +1,26 @@
 //! Rules of another writer, each with a connection that shows their effect.
 
-/// A connection that the redirection is for, and what is redirected.
+/// The tested connection, and the configuration of the redirection.
 #[derive(Clone, Copy)]
 pub(super) enum Of {
     /// From the application.
     Application,
-    /// The same, where IPv6 is not redirected.
+    /// From the application, if IPv6 is not redirected.
     Ipv4,
-    /// To the application, where invalid packets are dropped.
+    /// To the application, if invalid packets are dropped.
     Client,
-    /// To the application; a sidecar takes it by TPROXY.
+    /// To the application, if a sidecar captures with TPROXY.
     Diverted,
-    /// From the application to a DNS server, where these are redirected.
+    /// From the application to a DNS server, if DNS is redirected.
     Query,
-    /// From the proxy: let through.
+    /// From the proxy, which is not redirected.
     Proxy,
 }
 
-/// Another writer's rules: those that come before the redirection is made, and those that come after it.
+/// Rules of another writer: those that are added before the redirection, and those that are added after it.
 pub(super) struct Foreign {
     pub(super) what: &'static str,
-    /// The connection that is tried.
+    /// The tested connection.
     pub(super) of: Of,
     pub(super) tool: &'static str,
     pub(super) first: &'static [&'static str],
@@ -41,7 +41,7 @@ const fn tables(what: &'static str, tool: &'static str, rules: &'static [&'stati
     }
 }
 
-/// Each is loaded with what its tool reads: a script of `nft`, or a rule for each call.
+/// Each entry is input for its tool: a script for `nft`, or one rule per call for the other tools.
 pub(super) const FOREIGN: &[Foreign] = &[
     nft(
         "notrack before conntrack",
@@ -395,7 +395,7 @@ pub(super) const FOREIGN: &[Foreign] = &[
             "-I OUTPUT -p tcp -j ACCEPT",
         ],
     ),
-    // Ports, flags and marks are native conditions, which legacy rules have other forms of.
+    // iptables-nft writes matches on ports, flags and marks as native expressions; legacy rules encode them differently.
     tables(
         "redirection of a port by iptables-nft",
         "iptables-nft",
@@ -451,7 +451,7 @@ pub(super) const FOREIGN: &[Foreign] = &[
             &["-t mangle -A PREROUTING -p tcp --dport 8080 -j TPROXY --on-port 9999"],
         )
     },
-    // The chain has a rule of ours, which is for others.
+    // The chain contains a rule of weir for other packets.
     Foreign {
         of: Of::Client,
         ..tables(
@@ -548,7 +548,7 @@ pub(super) const FOREIGN: &[Foreign] = &[
     },
 ];
 
-/// Beside a proxy whose listeners are all transparent, as those of ztunnel.
+/// Beside a proxy whose listeners are all transparent, such as ztunnel's.
 pub(super) const SOCKETS: &[Foreign] = &[
     Foreign {
         of: Of::Client,
@@ -579,7 +579,7 @@ pub(super) const SOCKETS: &[Foreign] = &[
     },
 ];
 
-/// Beside a sidecar: in ambient mode the queries of pods have no zone.
+/// Beside a sidecar: in ambient mode the queries of pods have no conntrack zone.
 pub(super) const QUERIES: &[Foreign] = &[Foreign {
     of: Of::Query,
     ..nft(

@@ -1,4 +1,4 @@
-//! Random configurations, from pools that the flows of the test hit.
+//! Random configurations, from pools of values that the flows of the test match.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -6,23 +6,23 @@ use weir_demo::Mode;
 
 use crate::support::config;
 
-/// Some of a list, as the fields want it.
+/// Some values of a list, in the notation of the fields.
 fn some_of(pool: &'static [&'static str]) -> impl Strategy<Value = String> {
     let some = proptest::sample::subsequence(pool, 0..=pool.len()).prop_shuffle();
     some.prop_map(|some| some.join(","))
 }
 
-/// Mostly everything, else some of a list; none at all now and then.
+/// Usually everything, otherwise some values of a list; sometimes none at all.
 fn all_or_some(pool: &'static [&'static str]) -> impl Strategy<Value = String> {
     prop_oneof![3 => Just("*".to_owned()), 1 => some_of(pool)]
 }
 
-/// One of a list, or two, or none: with more of them excluded little would be left to look at.
+/// None, one or two values of a list: with more exclusions, few flows would be left to compare.
 fn few_of(pool: &'static [&'static str]) -> impl Strategy<Value = String> {
     proptest::sample::subsequence(pool, 0..=2).prop_map(|few| few.join(","))
 }
 
-/// Which ports, networks and groups.
+/// Random ports, networks and groups.
 fn captured() -> impl Strategy<Value = Value> {
     const INBOUND: &[&str] = &["8080", "9090", "15020", "4321", "4000:9000"];
     const OUTBOUND: &[&str] = &["80", "443", "5432", "53"];
@@ -58,7 +58,7 @@ fn captured() -> impl Strategy<Value = Value> {
     )
 }
 
-/// Which interfaces, name servers and users; the rest of a configuration.
+/// Random interfaces, name servers and users; the remaining fields of a configuration.
 fn special() -> impl Strategy<Value = Value> {
     let interfaces = prop_oneof![
         4 => Just(""),
