@@ -1,4 +1,4 @@
-//! The in-pod redirection of ambient mode: its rules are those of Istio's agent, it takes over from it, and it goes.
+//! In-pod redirection of ambient mode: the rules equal those of Istio's agent, replace what that agent left, and are removed completely.
 // matrix: needs WEIR_GOLDEN
 
 use crate::restore_upstream::halves;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use weir_netlink::Netns;
 
-/// What `weir verify` takes without a named engine: rules for one that was named, and for one that was chosen.
+/// With `--engine auto`, `weir verify` accepts the rules that a named engine writes and those that an automatically chosen engine writes.
 #[test]
 fn either_meaning_of_rules_for_nf_tables_is_verified() {
     drop(pod_or_skip!());
@@ -34,7 +34,7 @@ fn either_meaning_of_rules_for_nf_tables_is_verified() {
     }
 }
 
-/// The cases of one engine that are about a pod; none, and a printed skip, without the golden cases.
+/// The golden cases of one engine that concern a pod. Prints a skip and returns none if the golden cases are not available.
 fn cases(backend: &str) -> Vec<PathBuf> {
     let Some(root) = std::env::var_os("WEIR_GOLDEN").map(PathBuf::from) else {
         eprintln!("skipped: WEIR_GOLDEN does not name the directory of the golden cases");
@@ -59,7 +59,7 @@ fn ambient(verb: &str, file: &Path, netns: &str, engine: &str) -> (i32, String) 
     let run = weir(&[
         verb, "ambient", "--config", file, "--netns", netns, "--engine", engine,
     ]);
-    // Descriptions of cases have keys of their own, which are noted.
+    // The description of a case has keys that the configuration does not have; weir prints a note about each.
     let said = run
         .stderr
         .lines()
@@ -74,7 +74,7 @@ fn pod() -> Netns {
     netns
 }
 
-/// As `nft list ruleset` prints it, counters at zero, in the words that its versions share.
+/// The output of `nft list ruleset`, with counters at zero and in the notation that all versions of nft share.
 fn listed(netns: &Netns) -> Vec<String> {
     plain(&inside(netns, "nft", &["list", "ruleset"]))
 }
@@ -99,7 +99,7 @@ fn plain(text: &str) -> Vec<String> {
     lines.collect()
 }
 
-/// The tables that have rules, by name, as `iptables-save` prints them.
+/// The tables that have rules, by name, in the notation of `iptables-save`.
 fn tables(text: &str) -> BTreeMap<String, Vec<String>> {
     let (mut all, mut name) = (BTreeMap::<String, Vec<String>>::new(), String::new());
     for line in text.lines().filter(|l| !l.starts_with('#')) {
@@ -134,7 +134,7 @@ fn routing(netns: &Netns) -> String {
         .concat()
 }
 
-/// What the case's text is fed to a tool of upstream's.
+/// Writes the text of the case to the standard input of the tool that upstream uses.
 fn fed(netns: &Netns, tool: &str, args: &[&str], text: &str) {
     use std::io::Write;
     let mut child = Command::new("nsenter")
@@ -198,7 +198,7 @@ fn rules_of_legacy_tables_are_those_of_upstream() {
     }
 }
 
-/// Whatever upstream's agent left is replaced, by either engine, and nothing of it is left when it goes.
+/// Either engine replaces everything that upstream's agent left, and cleaning leaves nothing of it.
 #[test]
 fn it_takes_over_from_upstream_and_goes() {
     drop(legacy_pod_or_skip!());
@@ -231,7 +231,7 @@ fn it_takes_over_from_upstream_and_goes() {
     }
 }
 
-/// As upstream's agent writes it, of protocol boot.
+/// Writes policy rule and route as upstream's agent does, with protocol `boot`.
 fn upstream_routing(pod: &Netns) {
     for family in ["-4", "-6"] {
         let rule = [
@@ -277,7 +277,7 @@ fn takes_over(pod: &Netns, case: &Path, engine: &str, before: &str) {
     assert_eq!(routing(pod), before, "{name}");
 }
 
-/// What it needs no more goes in the same transaction: the table for DNS, and rules that were for another pod.
+/// The same transaction removes what is no longer needed: the table for DNS, and rules for the previous configuration of the pod.
 #[test]
 fn what_is_not_needed_any_more_goes() {
     let pod = pod_or_skip!();
@@ -297,7 +297,7 @@ fn what_is_not_needed_any_more_goes() {
         "{left}"
     );
     assert!(!routing(&pod).contains("-6"), "{}", routing(&pod));
-    // A table of a sidecar is of another kind of redirection.
+    // The table of a sidecar belongs to another kind of redirection.
     inside(&pod, "nft", &["add", "table", "inet", "istio-proxy-nat"]);
     assert_eq!(apply(&on).0, 0);
     assert_eq!(weir(&["clean", "ambient", "--netns", &ns]).code, 0);
@@ -385,7 +385,7 @@ fn what_cannot_be_used_is_named_and_nothing_is_changed() {
     assert_eq!(own.code, 2, "{own:?}");
 }
 
-/// A pod with a way out, and another pod that calls it.
+/// A pod that has a default route, and another pod that connects to it.
 fn pod_and_caller() -> (Netns, Netns) {
     let (pod, caller) = (pod(), pod());
     let caller_path = path(&caller);
@@ -431,7 +431,7 @@ fn where_connections_land_is_proved_by_making_them() {
         assert_eq!(connections.len(), 2, "{text}");
         assert_eq!(connections[1]["direction"], "inbound", "{text}");
     }
-    // What cannot be used, and what cannot be found out.
+    // Invalid arguments, then results that cannot be determined.
     let usage = |args: &[&str], part: &str| {
         let run = weir(args);
         assert_eq!(run.code, 2, "{args:?}: {}", run.stderr);
@@ -448,7 +448,7 @@ fn where_connections_land_is_proved_by_making_them() {
     for to in ["10.97.9.9:80", "10.97.9.8:80"] {
         assert!(text.contains(to), "{text}");
     }
-    // What is given of a family that the pod has no address of was not tried.
+    // An address that is given for a family in which the pod has no address cannot be probed.
     let (code, text) = live(&["--outbound-only", "--dns", "2001:db8::53"]);
     assert_eq!(code, 3, "{text}");
     assert!(text.contains("no IPv6 address"), "{text}");

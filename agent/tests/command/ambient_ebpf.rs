@@ -1,4 +1,4 @@
-//! `--engine ebpf`: what the commands do and say, beside netfilter and beside programs of other writers.
+//! `--engine ebpf`: what the commands do and print, beside netfilter rules and beside programs of other writers.
 // matrix: newest
 
 use crate::support::{Run, TempFile, inside, lo_up, path, weir_with};
@@ -18,7 +18,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A pod with `eth0`; `None` where eBPF cannot be had, with the reason printed.
+    /// A pod with `eth0`. Prints the reason and returns `None` if eBPF is not available.
     fn new() -> Option<Self> {
         let scene = Self::on_any_kernel()?;
         match attached(1, BPF_TCX_INGRESS) {
@@ -77,7 +77,7 @@ impl Scene {
     }
 }
 
-/// What takes packets before all else at an interface is named with its link, as `ip link` names it, and first.
+/// XDP runs before every other hook of an interface: such a program is listed first, with the ID that `ip link` prints and with its link.
 // matrix: every; variants no-netfilter
 #[test]
 fn a_program_at_the_hook_of_xdp_is_shown() {
@@ -91,7 +91,7 @@ fn a_program_at_the_hook_of_xdp_is_shown() {
         let index = Routing::open().unwrap().link("eth0").unwrap().index;
         Link::to_interface(&program, index, BPF_XDP, Anchor::Any)
     };
-    // A link at this hook is of 5.9, and bpf(2) is there before.
+    // XDP links exist since 5.9; bpf(2) itself is older.
     let link = scene.netns.run(attach).unwrap().unwrap();
     let id = program.info().unwrap().id;
     let listed = inside(&scene.netns, "ip", &["link", "show", "eth0"]);
@@ -110,7 +110,7 @@ fn a_program_at_the_hook_of_xdp_is_shown() {
     assert!(scene.show().starts_with(&line), "{line}: {}", scene.show());
 }
 
-/// On every kernel: what preflight foretells is what then happens.
+/// On every kernel, the verdict of `preflight` agrees with the result of `apply`.
 // matrix: every; variants no-netfilter
 #[test]
 fn preflight_judges_as_apply_then_ends() {
@@ -155,7 +155,7 @@ fn applied_verified_changed_back_to_netfilter_and_cleaned() {
     assert_eq!(verify.code, 1, "{verify:?}");
     assert!(verify.stdout.starts_with("drift: "), "{verify:?}");
 
-    // From nf_tables to eBPF.
+    // A change from nf_tables to eBPF.
     let applied = scene.ambient("apply", &["--engine", "nft"]);
     assert_eq!(applied.code, 0, "{applied:?}");
     let listed = || inside(&scene.netns, "nft", &["list", "ruleset"]);
@@ -166,7 +166,7 @@ fn applied_verified_changed_back_to_netfilter_and_cleaned() {
     assert_eq!(applied.code, 0, "{applied:?}");
     assert_eq!(listed(), "");
     assert_eq!(scene.ambient("verify", &ebpf).code, 0);
-    // What the namespace uses is kept.
+    // Without `--engine`, both commands keep the engine that is in use.
     for verb in ["apply", "verify"] {
         let run = scene.ambient(verb, &[]);
         assert_eq!(run.code, 0, "{run:?}");
@@ -176,7 +176,7 @@ fn applied_verified_changed_back_to_netfilter_and_cleaned() {
     assert_eq!(
         shown
             .lines()
-            // A kernel with GRE adds gretap0 and erspan0 to every namespace.
+            // A kernel with GRE adds gretap0 and erspan0 to every network namespace.
             .filter(|line| line.starts_with("lo ") || line.starts_with("eth0 "))
             .count(),
         3,
@@ -184,7 +184,7 @@ fn applied_verified_changed_back_to_netfilter_and_cleaned() {
     );
     assert!(shown.contains("0 outbound connections captured"), "{shown}");
 
-    // And back.
+    // The change back to nf_tables.
     let applied = scene.ambient("apply", &["--engine", "nft"]);
     assert_eq!(applied.code, 0, "{applied:?}");
     assert!(listed().contains("redirect to :15001"));
@@ -207,7 +207,7 @@ fn applied_verified_changed_back_to_netfilter_and_cleaned() {
     assert_eq!(std::fs::read_dir(pods).unwrap().count(), 0);
 }
 
-/// What programs send to `lo` is looked up there.
+/// The kernel looks up packets that programs send to `lo` in that policy rule.
 #[test]
 fn a_policy_rule_that_leads_packets_past_the_programs_is_a_conflict() {
     let Some(scene) = Scene::new() else { return };
@@ -250,7 +250,7 @@ fn check_3_and_10_programs_of_other_writers_stay_and_run() {
         link
     };
     let link = scene.netns.run(attach).unwrap();
-    // Where its writer keeps both; a name in another folder, and one that leads nowhere, are nothing.
+    // The other writer pins both its link and its program. A dangling symbolic link in the same folder is ignored.
     let folder = scene.mounted.path().join("other/tc");
     std::fs::create_dir_all(&folder).unwrap();
     std::os::unix::fs::symlink("/nowhere", folder.join("lost")).unwrap();
@@ -283,7 +283,7 @@ fn check_3_and_10_programs_of_other_writers_stay_and_run() {
         (2, 1)
     );
     let shown = scene.show();
-    // Ours runs first: a program that consumes packets must not let them escape.
+    // Weir's program must run first: a program that consumes packets would let them escape the redirection.
     let ours = shown.find("eth0 tcx ingress: weir_i").expect("ours");
     assert!(
         ours < shown.find("eth0 tcx ingress: (no name)").expect("theirs"),
@@ -295,7 +295,7 @@ fn check_3_and_10_programs_of_other_writers_stay_and_run() {
     assert_eq!(scene.show(), before);
 }
 
-/// Whose probes pass: those of the namespace that the agent's settings name, else of the command's own.
+/// Probes pass from the network namespace that the agent's settings name, or from that of the command if they name none.
 // matrix: variants no-netfilter
 #[test]
 fn the_namespace_of_the_node_is_the_own_one_or_as_the_settings_say() {
@@ -312,7 +312,7 @@ fn the_namespace_of_the_node_is_the_own_one_or_as_the_settings_say() {
     };
     let (node, own) = (path(&scene.node), Netns::current().unwrap());
     let of_node = [("WEIR_HOST_NETNS", node.as_str())];
-    // A link leads to that one, so that it has an id; a command that only compares gives none.
+    // The node's namespace has an ID because a link leads to it. A command that only compares assigns no ID to its own namespace.
     assert_eq!(ambient("verify", &[]).code, 1);
     assert_eq!((id(&scene.node), id(&own)), (Some(0), None));
     assert_eq!(ambient("apply", &of_node).code, 0);
@@ -365,7 +365,7 @@ fn what_is_missing_is_named_and_nothing_is_changed() {
     assert!(run.stderr.contains("auto, nft, xtables"), "{run:?}");
 }
 
-/// Programs that are pinned in another bpf file system are neither taken for none nor left beside others.
+/// Programs that are pinned in another bpf file system are neither overlooked nor kept beside the rules of another engine.
 #[test]
 fn programs_of_a_pod_that_are_pinned_elsewhere_are_named() {
     let Some(scene) = Scene::new() else { return };
@@ -399,7 +399,7 @@ fn programs_of_a_pod_that_are_pinned_elsewhere_are_named() {
     assert_eq!(run.code, 0, "{run:?}");
 }
 
-/// Without an answer to whether programs capture nothing is compared or written.
+/// If weir cannot find out whether programs capture traffic, it neither compares nor writes anything.
 #[test]
 fn an_engine_is_not_chosen_where_programs_cannot_be_looked_for() {
     let Some(scene) = Scene::new() else { return };
@@ -418,8 +418,9 @@ fn an_engine_is_not_chosen_where_programs_cannot_be_looked_for() {
     }
 }
 
-/// bpf(2) fails as under a seccomp filter or lockdown, and as in a kernel without it: the reason is named, nothing is changed, and the
-/// same command with netfilter works.
+/// bpf(2) fails as it does under a seccomp filter or lockdown, and as in a kernel without it.
+///
+/// The error names the reason, nothing is changed, and the same command with netfilter works.
 #[test]
 fn where_bpf_is_forbidden_the_reason_is_named_and_nothing_is_changed() {
     let Some(scene) = Scene::new() else { return };
@@ -452,7 +453,7 @@ fn where_bpf_is_forbidden_the_reason_is_named_and_nothing_is_changed() {
     assert_eq!(netfilter.code, 0, "{netfilter:?}");
 }
 
-/// Acceptance check 5 of eBPF mode: whatever a killed process left, the next one completes it.
+/// Acceptance check 5 of eBPF mode: the next process completes whatever a killed process left.
 #[test]
 fn check_5_killed_at_any_moment_it_is_completed_by_the_next() {
     let Some(scene) = Scene::new() else { return };

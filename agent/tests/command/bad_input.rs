@@ -1,4 +1,4 @@
-//! Everything that can be wrong with what is given: one clear line, and nothing is changed.
+//! Invalid input of every kind produces one clear line, and nothing is changed.
 // matrix: none: about values and programs, with no namespace, no rule and no kernel
 
 use crate::support::{TempFile, config, inside, path, weir};
@@ -6,7 +6,7 @@ use serde_json::json;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-/// Each must fail with these words in one line of stderr and an empty stdout.
+/// Each command must fail with these words in one line of stderr and with an empty stdout.
 fn refused(args: &[&str], code: i32, words: &[&str]) {
     let run = weir(args);
     assert_eq!(run.code, code, "{args:?}\n{}{}", run.stdout, run.stderr);
@@ -20,7 +20,7 @@ fn refused(args: &[&str], code: i32, words: &[&str]) {
     }
 }
 
-/// Editors of other systems put it first.
+/// Editors of other systems write a byte order mark at the start of a file.
 #[test]
 fn a_byte_order_mark_is_passed_over() {
     let pod = legacy_pod_or_skip!();
@@ -182,7 +182,7 @@ fn arguments_that_make_no_sense() {
     }
 }
 
-/// A person who waits is told for what, and it goes on when something comes.
+/// Weir tells a waiting user which pipe it reads, and continues when data arrives.
 #[test]
 fn a_pipe_without_a_writer_is_named() {
     let pipe = TempFile::new("");

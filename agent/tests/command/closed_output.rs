@@ -1,4 +1,4 @@
-//! Output that cannot be written changes nothing but what can be read.
+//! Output that cannot be written affects the exit code alone, never the change itself.
 
 use crate::support::{config, inside, path};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use weir_netlink::Netns;
 
-/// Every write to it fails with ENOSPC.
+/// A file to which every write fails with ENOSPC.
 fn full() -> Stdio {
     File::options()
         .write(true)
@@ -30,7 +30,7 @@ fn a_message_that_cannot_be_written_does_not_change_the_exit_code() {
     }
 }
 
-/// Also what needs no command.
+/// This also holds for arguments that are no command.
 #[test]
 fn help_that_cannot_be_written_is_3() {
     for arguments in [
@@ -49,7 +49,7 @@ fn help_that_cannot_be_written_is_3() {
     }
 }
 
-/// A pipe that nobody reads from. A process that another test starts has a copy of the other end until it executes its program.
+/// A pipe without a reader. A process that another test starts has a copy of the read end until it executes its program.
 fn closed() -> Stdio {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -66,7 +66,7 @@ fn closed() -> Stdio {
     writer.into()
 }
 
-/// Code and stderr of `weir ARGUMENTS`, and what of ours the pod then holds.
+/// Runs `weir ARGUMENTS`; returns its code, its stderr, and whether the pod then contains rules of weir.
 fn run(pod: &Netns, arguments: &[&str], stdout: Stdio) -> (Option<i32>, String, bool) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     let netns = path(pod);
@@ -99,7 +99,7 @@ fn an_answer_that_cannot_be_written_is_3_and_says_what_is_in_force() {
             }
         }
     }
-    // Nothing was changed, or nothing was to be: the answer is lost, and 1 would be one.
+    // Nothing was changed, so only the answer is lost. Code 1 would be a valid answer, hence 3.
     let (code, said, _) = run(&pod, &of("apply", &["--dry-run"]), full());
     assert!(
         code == Some(3) && !said.contains("in force"),
@@ -110,7 +110,7 @@ fn an_answer_that_cannot_be_written_is_3_and_says_what_is_in_force() {
         code == Some(3) && !said.contains("in force"),
         "{code:?}: {said}"
     );
-    // The reader has seen enough, or needed all of it: nothing is said, and it is no success.
+    // The reader closed the pipe, perhaps after it had read everything: weir prints nothing and still reports failure.
     for arguments in [of("verify", &[]), of("verify", &["--json"]), vec!["show"]] {
         inside(&pod, "nft", &["add table ip other"]);
         let (code, said, _) = run(&pod, &arguments, closed());

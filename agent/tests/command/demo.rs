@@ -1,4 +1,4 @@
-//! `weir demo` does what the README says.
+//! Checks that `weir demo` ends well and shows at least `count` flows for each family.
 // matrix: every; smoke; variants all
 
 use crate::rights::unmapped;
@@ -75,7 +75,7 @@ fn shows(command: &[&str], variables: &[(&str, &str)], count: usize) {
         return;
     }
     if let Some(reason) = unmapped([1337, 1000]) {
-        // One error, and it says what is missing.
+        // A single error names the missing mapping.
         let errors: Vec<_> = run.stderr.lines().filter(|l| l.contains("1337")).collect();
         assert!(
             errors.len() == 1 && errors[0].contains("/proc/self/uid_map"),
@@ -88,7 +88,7 @@ fn shows(command: &[&str], variables: &[(&str, &str)], count: usize) {
     }
     assert_eq!(run.code, 0, "{}\n{}", run.stdout, run.stderr);
     let shown: Value = serde_json::from_str(&run.stdout).unwrap();
-    // A kernel without IPv6 shows what there is.
+    // On a kernel without IPv6 the demonstration shows IPv4 alone.
     let has_ipv6 = exists("/proc/sys/net/ipv6");
     let flows = shown["flows"].as_array().unwrap();
     assert!(
@@ -103,7 +103,7 @@ fn shows(command: &[&str], variables: &[(&str, &str)], count: usize) {
         };
         assert!(of(true) && of(false), "{family}");
     }
-    // Which rule decided is told for everything that was captured.
+    // The output names the deciding rule for every captured flow.
     for flow in flows.iter().filter(|f| f["captured"] == true) {
         assert!(
             flow["decidedBy"].as_str().is_some_and(|r| [

@@ -1,5 +1,5 @@
-//! The tables of `docs/metrics.md`, `docs/settings.md` and `docs/security.md` equal the registry of metrics, the table of settings and
-//! that of threads.
+//! The tables of `docs/metrics.md`, `docs/settings.md` and `docs/security.md` equal the registry of metrics and the tables of settings and
+//! of threads.
 //!
 //! `WEIR_WRITE_DOCS=1 cargo test -p weir-agent --test command documented` writes them.
 
@@ -14,7 +14,7 @@ use weir_show::metrics::Metrics;
 const START: &str = "<!-- generated -->\n";
 const END: &str = "<!-- /generated -->\n";
 
-/// Compares what is between the markers of a file in docs with `table`, or writes it.
+/// Compares the text between the markers of a file in docs with `table`, or writes it.
 fn compare(name: &str, text: &str, table: &str) {
     let (before, rest) = text.split_once(START).expect("a marker");
     let (old, after) = rest.split_once(END).expect("a second marker");
@@ -33,7 +33,7 @@ fn compare(name: &str, text: &str, table: &str) {
     );
 }
 
-/// A cell may not hold what ends it.
+/// Escapes the character that separates the cells of a table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }

@@ -1,10 +1,10 @@
-//! Legacy tables, the choice between the engines, and one taking over from the other.
+//! Legacy tables, the choice between the engines, and the change from one engine to the other.
 
 use crate::support::{config, inside, path, tproxy, weir};
 use serde_json::json;
 use weir_netlink::Netns;
 
-/// What the real tools list, without what changes by itself.
+/// The rules and tables that the real tools list, without dates and counters.
 fn saved(pod: &Netns) -> String {
     let mut text = inside(pod, "iptables-legacy-save", &[]);
     text += &inside(pod, "ip6tables-legacy-save", &[]);
@@ -66,7 +66,7 @@ fn legacy_tables_come_are_found_and_go() {
     let drift = weir(&with("verify"));
     assert_eq!(drift.code, 1);
     assert!(drift.stdout.contains("ISTIO_REDIRECT"), "{}", drift.stdout);
-    // The engine that is in use is found without being named.
+    // Without `--engine` weir finds the engine that is in use.
     let healed = weir(&["apply", "sidecar", "--config", file.path(), "--netns", &ns]);
     assert_eq!(healed.stdout.lines().count(), 1, "{}", healed.stdout);
     assert_eq!(saved(&pod), listed);
@@ -98,7 +98,7 @@ fn one_engine_takes_over_from_the_other() {
     assert_eq!(apply("xtables").code, 0);
     let to_nft = apply("nft");
     assert_eq!(to_nft.code, 0, "{}", to_nft.stderr);
-    // The new rules are there before the old ones go.
+    // The new rules are installed before the old ones are removed.
     let lines: Vec<&str> = to_nft.stdout.lines().collect();
     let last_new = lines.iter().rposition(|l| l.starts_with("add ")).unwrap();
     let first_old = lines.iter().position(|l| l.contains("ISTIO")).unwrap();
@@ -178,8 +178,9 @@ fn legacy_tables_are_shown_as_the_tools_print_them() {
     );
 }
 
-/// A pod has what the plugin writes for an engine that it chooses, a configuration upstream's rules for each. Where none is named both are
-/// as good.
+/// For a pod, an automatically chosen engine writes the plugin's rules; for a configuration it writes upstream's rules.
+///
+/// With `--engine auto`, `verify` accepts either.
 #[test]
 fn what_is_chosen_for_a_pod_is_not_what_a_configuration_says() {
     let pod = pod_or_skip!();

@@ -1,7 +1,8 @@
-//! A kernel that lacks something: weir takes the next best way and says so, or says what is lacking and changes nothing.
+//! On a kernel that lacks a feature, weir uses the next best one and reports it, or names what is lacking and changes nothing.
 //!
-//! Nothing here knows which kernel it runs on. What `weir preflight` says beforehand decides what must happen then,
-//! so each test says something on every kernel, and most on one without nf_tables, legacy tables, TPROXY or IPv6.
+//! These tests do not depend on the kernel version: the output of `weir preflight` determines what must happen afterwards. So every test
+//! checks something on every kernel, and most of them check the fallback on a kernel without nf_tables, legacy tables, TPROXY or IPv6.
+//! matrix: oldest; smoke; variants no-ipv6
 // matrix: oldest; smoke; variants no-ipv6
 
 mod scene;
@@ -13,11 +14,11 @@ use weir_cni::redirection;
 use weir_demo::Mode;
 use weir_netlink::Netns;
 
-/// The sidecar's rules, by REDIRECT.
+/// The rules of a sidecar with REDIRECT.
 const REDIRECT: &str = "sidecar";
 const TPROXY: &str = "sidecar-tproxy";
 
-/// What must happen when nobody names an engine.
+/// Checks what happens if weir chooses the engine.
 fn automatic(mode: Mode, job: &str) {
     let Some(scene) = scene(mode) else { return };
     let verdict = scene.verdict(job);
@@ -31,7 +32,7 @@ fn automatic(mode: Mode, job: &str) {
     }
     assert!(verdict.starts_with("works"), "{job}: {verdict}");
     assert_eq!(applied.code, 0, "{verdict}, and then: {}", applied.stderr);
-    // The plugin's STATUS: a node that can redirect says that it can.
+    // The plugin's STATUS command reports success on a node that can redirect.
     let status = Netns::create().and_then(|ns| ns.run(redirection::probe));
     status.expect("a namespace").expect("ready");
     let report: serde_json::Value = serde_json::from_str(&applied.stdout).unwrap();
@@ -61,12 +62,12 @@ fn transparent_proxying_works_or_what_is_lacking_is_named() {
     automatic(Mode::Tproxy, TPROXY);
 }
 
-/// An engine that is named is used or refused; the other one does not step in.
+/// A named engine is used or refused; weir does not fall back to the other one.
 fn named(engine: &str, features: &[(&str, &str)]) {
     let Some(scene) = scene(Mode::Redirect) else {
         return;
     };
-    // Rules for a family that the kernel does not have are not asked for.
+    // Rules of a family that the kernel lacks are not needed.
     let is_asked = |feature: &str| scene.has_ipv6() || !feature.contains("ip6");
     let lacking: Vec<_> = features
         .iter()
@@ -111,7 +112,7 @@ fn legacy_tables_when_named_are_used_or_refused() {
     );
 }
 
-/// IPv4 alone needs nothing of IPv6.
+/// Rules for IPv4 alone need nothing of IPv6.
 // matrix: variants no-xtables no-ip6tables
 #[test]
 fn legacy_tables_of_ipv4_are_enough_for_ipv4() {
@@ -128,7 +129,7 @@ fn legacy_tables_of_ipv4_are_enough_for_ipv4() {
     scene.cleans();
 }
 
-/// `weir show`, `clean` and `verify` work wherever there is one engine.
+/// `weir show`, `clean` and `verify` work if at least one engine is available.
 // matrix: variants no-xtables no-nftables no-ip6tables
 #[test]
 fn a_pod_without_rules_is_clean_whatever_the_kernel_lacks() {
@@ -146,7 +147,7 @@ fn a_pod_without_rules_is_clean_whatever_the_kernel_lacks() {
     assert_eq!(scene.weir("verify", &[]).code, 1);
 }
 
-/// Sets are a thing of their own: legacy tables work without them.
+/// Legacy tables work on a kernel without ipset.
 // matrix: variants no-ipset
 #[test]
 fn sets_are_made_or_what_is_lacking_is_named() {

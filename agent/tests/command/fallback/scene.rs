@@ -1,4 +1,4 @@
-//! A pod on this kernel, what `weir preflight` says of the kernel, and what the kernel holds.
+//! A pod on the running kernel, the output of `weir preflight`, and what the kernel contains.
 
 use crate::rights::unmapped;
 use crate::support::{Run, TempFile, config, path, weir};
@@ -9,7 +9,7 @@ use weir_demo::{Flow, Lab, Mode, Owner, Place, Protocol, Receiver, Stage};
 use weir_netfilter::ipset::{self, Existing, Header, SetType};
 use weir_netlink::route::{AddressFamily, Routing};
 
-/// A lab with a configuration for its pod, before anything is redirected.
+/// A lab with a configuration for its pod, before any redirection is installed.
 pub(crate) struct Scene {
     lab: Lab,
     mode: Mode,
@@ -18,7 +18,7 @@ pub(crate) struct Scene {
     before: String,
 }
 
-/// `None`, with the reason printed, where this user may not make one.
+/// Prints the reason and returns `None` if this user may not create a lab.
 pub(crate) fn scene(mode: Mode) -> Option<Scene> {
     let reason = unmapped([Owner::PROXY.uid, Owner::APPLICATION.uid])
         .or_else(crate::rights::not_first_user_namespace);
@@ -41,12 +41,12 @@ pub(crate) fn scene(mode: Mode) -> Option<Scene> {
     Some(scene)
 }
 
-/// All that weir could have changed in the pod, as text. A kernel without nf_tables holds nothing there.
+/// Everything in the pod that weir could have changed, as text. The nf_tables part is empty on a kernel without them.
 fn held(lab: &Lab) -> String {
     let pod = lab.netns(Place::Pod);
     let nft = Sandbox::show(pod).map_or_else(|_| String::new(), |r| r.to_string());
     let mut legacy = Sandbox::show_legacy(pod).map_or_else(|_| String::new(), |r| r.to_string());
-    // A table that was looked at stays, with its empty chains.
+    // Reading a legacy table creates it with its built-in chains, so only rules and Istio's chains count.
     legacy = legacy
         .lines()
         .filter(|l| l.starts_with("-A") || l.starts_with(":ISTIO"))
@@ -60,13 +60,13 @@ fn held(lab: &Lab) -> String {
 }
 
 impl Scene {
-    /// Everything captured, with these fields changed.
+    /// Writes a configuration that captures everything, with these fields changed.
     pub(crate) fn configure(&mut self, changes: &Value) {
         let mode = match self.mode {
             Mode::Redirect => "REDIRECT",
             Mode::Tproxy => "TPROXY",
         };
-        // As a pod would be given addresses: none of a family that the kernel does not have.
+        // The pod gets addresses only of families that the kernel has.
         let mut fields =
             json!({ "inbound_interception_mode": mode, "enable_ipv6": self.has_ipv6() });
         let more = changes.as_object().unwrap().clone();
@@ -82,7 +82,7 @@ impl Scene {
         path(self.lab.netns(Place::Pod))
     }
 
-    /// `weir VERB sidecar` for the pod.
+    /// Runs `weir VERB sidecar` for the pod.
     pub(crate) fn weir(&self, verb: &str, more: &[&str]) -> Run {
         let ns = self.netns();
         let on = [
@@ -96,7 +96,7 @@ impl Scene {
         weir(&[&on[..], more].concat())
     }
 
-    /// What preflight said of a job.
+    /// The verdict of preflight for a job.
     pub(crate) fn verdict(&self, job: &str) -> String {
         let jobs = self.preflight["jobs"].as_array().unwrap();
         let found = jobs.iter().find(|j| j["job"] == job).expect("the job");
@@ -114,13 +114,13 @@ impl Scene {
         answer == "have"
     }
 
-    /// An error that says what to do, and a pod as it was.
+    /// Checks that the error names a remedy and that the pod is unchanged.
     #[track_caller]
     pub(crate) fn is_refused(&self, run: &Run) {
         assert_ne!(run.code, 0, "{}", run.stdout);
         let text = run.stderr.trim();
         assert_eq!(text.lines().count(), 1, "{text}");
-        // The option that a kernel needs, or the module, or the other engine.
+        // The remedy is a kernel option, a module or the other engine.
         let is_helpful = ["CONFIG_", "module", "--engine"]
             .iter()
             .any(|w| text.contains(w));
@@ -129,7 +129,7 @@ impl Scene {
         assert_eq!(held(&self.lab), self.before);
     }
 
-    /// Traffic of both directions goes to the proxy, and the proxy's own does not.
+    /// Traffic of both directions reaches the proxy, and traffic of the proxy itself bypasses it.
     #[track_caller]
     pub(crate) fn captures(&self) {
         for family in self.lab.families() {
@@ -163,14 +163,14 @@ impl Scene {
         }
     }
 
-    /// `ipset create s hash:ip` in the pod.
+    /// Creates a set in the pod as `ipset create s hash:ip` does.
     pub(crate) fn make_set(&self) -> weir_netlink::Result<()> {
         let set = Header::new("s", SetType::HashIp, ipset::SetFamily::Inet);
         let make = || ipset::IpsetEngine::open()?.create(&set, Existing::Refuse);
         self.lab.netns(Place::Pod).run(make)?
     }
 
-    /// `weir clean` leaves the pod as it was, and says so the second time.
+    /// `weir clean` restores the pod, and a second run reports that nothing is left.
     #[track_caller]
     pub(crate) fn cleans(&self) {
         let ns = self.netns();
