@@ -1,10 +1,10 @@
-//! Ambient mode: what the enrolment of a pod takes in the agent, and what upstream's way to write the same rules takes.
+//! Ambient mode: the cost of a pod's enrolment in the agent, compared with upstream's way to write the same rules.
 //!
-//! The agent runs as on a node: an API server in this process, namespaces with processes in control groups, a ztunnel
-//! that only speaks ZDS and acknowledges everything. An enrolment begins with the plugin's call (`/cmdadd`) and ends with
-//! its answer: the rules are in force and verified, and ztunnel has acknowledged the pod. Upstream's way is a program of
-//! netfilter with a file of the same rules, entered by nsenter; it reads nothing back, makes no routing and hands nothing
-//! over. So the part of an enrolment that writes and verifies rules and routing is measured by itself, too.
+//! The agent runs as on a node: with an API server in this process, namespaces with processes in control groups, and a fake
+//! ztunnel that only speaks ZDS and acknowledges everything. An enrolment starts with the plugin's call (`/cmdadd`) and ends
+//! with its answer: the rules are in force and verified, and ztunnel has acknowledged the pod. Upstream's way is a netfilter
+//! tool with a file of the same rules, run through nsenter; it neither reads the rules back nor configures routing nor hands
+//! anything over. So the part of an enrolment that writes and verifies rules and routing is also measured separately.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -28,9 +28,9 @@ use crate::running::Pod;
 use crate::setup::{Setup, entered};
 use crate::stats::{Ratio, median, ratio};
 
-/// Pods that the plugin hands over, one at a time.
+/// The pods that the plugin hands over, one at a time.
 const NEW: usize = 100;
-/// Seconds between two sweeps, and how many are measured.
+/// The seconds between two sweeps, and the number of measured sweeps.
 const INTERVAL: u64 = 2;
 const SWEEPS: u64 = 10;
 /// The goals.
@@ -70,8 +70,7 @@ pub(crate) fn run(setup: &Setup, scratch: &Scratch, report: &mut Report) -> Resu
     sweeps(setup, &agent, &old, report)?;
     drop(agent);
 
-    // Their rules are there already.
-    // A sweep while they are measured would count as theirs.
+    // The rules exist already, so this start only verifies them. The long interval keeps a sweep out of the measurement.
     let agent = scene.start(600)?;
     agent.wait_for(&enrolled)?;
     report.arm(
@@ -117,7 +116,7 @@ impl Scene<'_> {
         Agent::start_with(self.setup, self.root, self.server, &settings)
     }
 
-    /// The plugin's call, until it is answered.
+    /// Makes the plugin's call and returns the time until its answer.
     fn hand_over(&self, name: &str, pod: &Pod, n: usize) -> Result<Duration, String> {
         let address = json!({"IP": address(n).to_string(), "Mask": "/////w=="});
         let body = json!({"Netns": pod.path, "PodName": name, "PodNamespace": "shop",
@@ -140,14 +139,14 @@ impl Scene<'_> {
     }
 }
 
-/// The agent looks at healthy pods, again and again.
+/// Measures sweeps, in which the agent verifies pods that are in order.
 fn sweeps(setup: &Setup, agent: &Agent, pods: &[Pod], report: &mut Report) -> Result<(), String> {
     let handles = || -> Result<Vec<String>, String> {
         let looked_at = pods.iter().step_by(25);
         looked_at.map(|pod| rules(&pod.path)).collect()
     };
     let written = handles()?;
-    // What follows the enrolment is over: annotations, first comparisons.
+    // The work that follows an enrolment ends first: annotations, first comparisons.
     std::thread::sleep(Duration::from_secs(2 * INTERVAL));
     let before = cpu(agent.pid())?;
     std::thread::sleep(Duration::from_secs(SWEEPS * INTERVAL));
@@ -168,7 +167,7 @@ fn sweeps(setup: &Setup, agent: &Agent, pods: &[Pod], report: &mut Report) -> Re
         Ratio::of_one(resident / RSS_KIB),
         Goal::AtMost(1.0),
     );
-    // By a path that shares nothing with the agent.
+    // Checked with nft, which shares no code with the agent.
     let text = setup.listing(&pods[0].path)?;
     match text.contains("istio-ambient") {
         true => Ok(()),
@@ -176,12 +175,12 @@ fn sweeps(setup: &Setup, agent: &Agent, pods: &[Pod], report: &mut Report) -> Re
     }
 }
 
-/// With the handles of rules: a rule that is written again has another one.
+/// Lists the rules with their handles: a rewritten rule has another handle.
 fn rules(netns: &str) -> Result<String, String> {
     entered(netns, &["nft", "-a", "-s", "list", "ruleset"]).output()
 }
 
-/// One pod after the other, and the same rules by programs, in turns.
+/// Measures the enrolment of one pod after another, alternating with tools that load the same rules.
 fn enrolments(
     scene: &Scene<'_>,
     agent: &Agent,
@@ -252,7 +251,7 @@ fn enrolments(
     Ok(())
 }
 
-/// What the agent does in the namespace of a new pod: it looks what is there, writes, and reads back.
+/// The agent's work in the namespace of a new pod: it reads the existing rules, writes, and reads back.
 fn redirected(place: &Place) -> Result<Cost, String> {
     let given = json!({"config": {"enable_ipv6": true, "redirect_dns": true}, "pod_overrides": {}});
     let given = Request::from_json(&given.to_string(), "the benchmark");
@@ -278,7 +277,7 @@ fn redirected(place: &Place) -> Result<Cost, String> {
     })
 }
 
-/// The rules of an enrolled pod as files of `nft -f`, and those of the other engine for both families.
+/// The rules of an enrolled pod as a file for `nft -f`, and those of xtables for both families.
 fn same_rules(setup: &Setup, pod: &Pod, scratch: &Scratch) -> Result<[String; 3], String> {
     let rules = setup.listing(&pod.path)?;
     let config =
@@ -298,12 +297,12 @@ fn same_rules(setup: &Setup, pod: &Pod, scratch: &Scratch) -> Result<[String; 3]
     ])
 }
 
-/// Processor time of a process with that of its threads that have ended, most of which work for one pod; and the part of it
-/// in system calls. In microseconds. The kernel shows it in ticks: only a sum says something.
+/// Processor time of a process in microseconds, and the part of it in system calls. It includes threads that have ended; most
+/// threads work for one pod. The kernel counts in ticks, so only a sum is meaningful.
 fn times(pid: u32) -> Result<(f64, f64), String> {
     let path = format!("/proc/{pid}/stat");
     let text = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
-    // Fields 14 and 15; the second, the name, ends with the last parenthesis.
+    // The values are fields 14 and 15; field 2, the name, ends with the last parenthesis.
     let after = text.rsplit_once(')').map_or("", |(_, rest)| rest);
     let ticks: Vec<f64> = after
         .split_whitespace()
@@ -322,7 +321,7 @@ fn cpu(pid: u32) -> Result<f64, String> {
     times(pid).map(|(all, _)| all)
 }
 
-/// A namespace of ambient mode with pods: those that run, and those that have no address yet.
+/// Answers for a namespace in ambient mode with pods: running ones, and ones that have no address yet.
 fn answer(asked: &Asked) -> Answer {
     let parts: Vec<&str> = asked.path.split('/').collect();
     match parts[..] {

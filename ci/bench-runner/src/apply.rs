@@ -1,9 +1,9 @@
-//! One `weir apply` beside the shell-out, and beside the floor.
+//! One `weir apply`, compared with the shell-out and with lower bounds.
 //!
-//! The shell-out is two programs, because one cannot know what is there without asking:
-//! `nsenter nft -j list ruleset`, then `nsenter nft -f FILE` with the same rules. It does not
-//! read back; weir does. Every sample has a fresh namespace, and the ways take turns, so that
-//! what else happens on the machine happens to all of them.
+//! The shell-out runs two programs, because the existing rules must be known first:
+//! `nsenter nft -j list ruleset`, then `nsenter nft -f FILE` with the same rules. Unlike weir it does
+//! not read back. Every sample has a fresh namespace, and the ways alternate, so that other load on
+//! the machine affects all of them.
 
 use crate::capture;
 use crate::report::{Goal, Report};
@@ -41,7 +41,7 @@ pub(crate) fn run(
     let mut costs: [Vec<Cost>; WAYS.len()] = Default::default();
     for (round, places) in places.chunks_exact(WAYS.len()).enumerate() {
         for turn in 0..WAYS.len() {
-            // Who comes first changes, so that nobody always follows the same one.
+            // The order rotates, so that no way always follows the same other one.
             let way = (turn + round) % WAYS.len();
             let netns = &places[way].path;
             let calls = match way {
@@ -62,7 +62,7 @@ pub(crate) fn run(
                 _ => vec![Call::new(&[&setup.empty])],
             };
             costs[way].push(measure(&calls)?);
-            // A way that does not lead to the rules must not be compared.
+            // A way that does not produce the rules must not be compared.
             if way != 5 && setup.listing(netns)? != rules {
                 return Err(format!("{}: the rules are not the same", WAYS[way]));
             }
@@ -107,7 +107,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// The same listing as a file that can be loaded where the rules are already.
+/// The same listing as a file that replaces existing tables.
 fn replacing(listing: &str) -> String {
     let mut text = String::new();
     for line in listing.lines().filter(|l| l.starts_with("table ")) {

@@ -1,43 +1,43 @@
-//! What `weir apply` asks of the kernel, as a script for `weir-bench-replay`.
+//! Records the system calls of `weir apply` as a script for `weir-bench-replay`.
 //!
-//! strace sees the calls and prints the bytes of each send. The script begins where the program opens
-//! the namespace: what comes before is the start of a program, which the replay has too. It is a list of
-//! calls: a letter, the number of a descriptor (as weir had it), a 32-bit length in little-endian order, and
-//! so many bytes.
+//! strace records the calls and the bytes of each send. The script begins where the program opens
+//! the namespace: the part before is the start of a program, which the replay has, too. The script is a list of
+//! calls: a letter, the number of a descriptor (as in weir), a 32-bit length in little-endian order, and
+//! as many bytes.
 //!
 //! ```text
 //! F fd PATH        open a file and keep it
-//! f - PATH         the same, refused
+//! f - PATH         an open that fails
 //! M - PATH         stat of a path
 //! A fd             fstat
 //! Q fd             fstatfs
 //! Y fd             ioctl NS_GET_NSTYPE
 //! D fd             read
 //! X fd             close
-//! T -              everything after is done by another thread
+//! T -              another thread makes the calls that follow
 //! E fd             setns
-//! N fd PROTOCOL    a netlink socket
+//! N fd PROTOCOL    open a netlink socket
 //! B fd             bind
-//! O fd LEVEL       a netlink option is switched on
+//! O fd LEVEL       enable a netlink option
 //! S fd BYTES       send
 //! R fd             receive one datagram
-//! L fd             look for one without waiting; there was none
+//! L fd             receive without waiting; the queue was empty
 //! W - BYTES        write to stdout
 //! ```
 //!
-//! Left out: memory, signals and the event loop (`brk`, `mmap`, `epoll_wait` and the like). They are part
-//! of how weir does it, and not of what has to be done; so the floor is a little lower than the same calls
-//! are.
+//! The script omits memory management, signals and the event loop (`brk`, `mmap`, `epoll_wait` and the like). They are
+//! details of weir's implementation and not necessary for the result, so the lower bound is slightly less than the time of
+//! the recorded calls.
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The calls that the script can hold.
+/// The calls that a script can contain.
 const CALLS: &str = "openat,statx,newfstatat,fstatfs,ioctl,read,write,close,clone,clone3,setns,socket,\
                      bind,setsockopt,sendto,recvfrom";
 
-/// Runs the command, which works on this namespace, under strace and makes the script of its calls.
+/// Runs the command, which works on this namespace, under strace and converts its calls to a script.
 pub(crate) fn script(command: &[&str], netns: &str, scratch: &Path) -> Result<Vec<u8>, String> {
     let trace = scratch.join("trace");
     let status = Command::new("strace")
@@ -57,7 +57,7 @@ pub(crate) fn script(command: &[&str], netns: &str, scratch: &Path) -> Result<Ve
     parse(&text, netns)
 }
 
-/// Writes one call of the script.
+/// Appends one call to the script.
 fn call(script: &mut Vec<u8>, letter: u8, fd: u8, bytes: &[u8]) {
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     script.extend([letter, fd]);
@@ -67,7 +67,7 @@ fn call(script: &mut Vec<u8>, letter: u8, fd: u8, bytes: &[u8]) {
 
 fn parse(trace: &str, netns: &str) -> Result<Vec<u8>, String> {
     let mut script = Vec::new();
-    // What each open descriptor is; those of other kinds are left out.
+    // The kind of each open descriptor; descriptors of other kinds are ignored.
     let mut open: HashMap<u8, Kind> = HashMap::new();
     let mut begun = false;
     let mut lines = Joined::new(trace);
@@ -148,7 +148,7 @@ enum Kind {
     Netlink,
 }
 
-/// The lines of a trace, a call that another thread interrupted put together again.
+/// The lines of a trace; calls that strace printed in two parts are joined.
 struct Joined<'a> {
     lines: std::iter::Peekable<std::str::Lines<'a>>,
     unfinished: HashMap<String, String>,
@@ -167,7 +167,7 @@ impl<'a> Joined<'a> {
             let line = self.lines.next()?;
             let pid = line.split(' ').next().unwrap_or_default().to_owned();
             if let Some(start) = line.strip_suffix(" <unfinished ...>") {
-                // The new thread is at work before the call that made it returns.
+                // The new thread makes calls before the clone call returns.
                 if start.contains(" clone") {
                     return Some(format!("{start}) = 0"));
                 }
@@ -184,7 +184,7 @@ impl<'a> Joined<'a> {
         }
     }
 
-    /// " | 00010  00 0a 08 00 01 00 00 00  00 01 30 00 00 00 00 00  ............0... |"
+    /// Decodes " | 00010  00 0a 08 00 01 00 00 00  00 01 30 00 00 00 00 00  ............0... |".
     fn dump(&mut self, bad: impl Fn() -> String) -> Result<Vec<u8>, String> {
         let mut bytes = Vec::new();
         while let Some(dump) = self.lines.next_if(|l| l.starts_with(" | ")) {

@@ -1,9 +1,9 @@
-//! What redirection takes of traffic: connections, throughput, round trips and processor time, from pod to service, for each
-//! way to redirect. The ways run in turns, in one run.
+//! The cost of redirection for traffic: connections, throughput, round trips and processor time, from a pod to a service, for
+//! each way to redirect. The ways alternate within one run.
 //!
-//! A stand-in of ztunnel, in the pod or in a namespace of its own, copies bytes: what differs between the ways is only how a
-//! connection comes to it. The first row has neither rules nor proxy. Client, proxy and server are threads of this process, so that its processor time is
-//! that of all, and of most of the kernel's work for them.
+//! A stand-in for ztunnel, in the pod or in its own namespace, copies bytes, so the ways differ only in how a connection
+//! reaches it. The first row has neither rules nor proxy. Client, proxy and server are threads of this process, so its
+//! processor time includes all three, and most of the kernel's work for them.
 
 mod proxy;
 mod ways;
@@ -23,31 +23,31 @@ use crate::report::{Goal, Report};
 use crate::stats::{median, ratio};
 use ways::Way;
 
-/// Connections of one sample, one after the other.
+/// The connections of one sample, made sequentially.
 const CONNECTIONS: u32 = 400;
-/// Round trips of one sample; beside many streams each waits for all of their threads.
+/// The round trips of one sample; with many parallel streams, each round trip waits for the threads of all streams.
 const ROUND_TRIPS: u32 = 2_000;
 const BESIDE: u32 = 100;
-/// Bytes of one sample, by one stream and by many.
+/// The bytes of one sample, sent by one stream or by many.
 const BYTES: usize = 256 << 20;
 const STREAMS: usize = 64;
-/// How long anything may take.
+/// The deadline of every operation.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// One thing that is measured, of one way: a sample a round.
+/// The samples of one way, one per round.
 #[derive(Default)]
 struct Samples {
-    /// Connections a second.
+    /// Connections per second.
     rate: Vec<f64>,
-    /// Microseconds of processor time for a connection.
+    /// Processor time per connection in microseconds.
     connection_cpu: Vec<f64>,
-    /// Microseconds.
+    /// Round trip time in microseconds, alone and with parallel streams.
     round_trip: Vec<f64>,
     beside: Vec<f64>,
-    /// MiB a second.
+    /// Throughput in MiB per second.
     one: Vec<f64>,
     many: Vec<f64>,
-    /// Milliseconds of processor time for a GiB.
+    /// Processor time per GiB in milliseconds.
     one_cpu: Vec<f64>,
     many_cpu: Vec<f64>,
 }
@@ -107,7 +107,7 @@ fn sample(way: Way, lab: &Lab, samples: &mut Samples) -> std::io::Result<()> {
     inside.map_err(other)?
 }
 
-/// Seconds, and microseconds of processor time.
+/// Returns the elapsed seconds and the processor time in microseconds.
 fn cost(f: impl FnOnce() -> std::io::Result<()>) -> std::io::Result<(f64, f64)> {
     let (before, begun) = (cpu(), Instant::now());
     f()?;
@@ -131,7 +131,7 @@ fn connections(to: SocketAddr, count: u32) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Microseconds of one.
+/// Returns the time of one round trip in microseconds.
 fn round_trips(to: SocketAddr, count: u32) -> std::io::Result<f64> {
     let mut stream = connect(to)?;
     stream.write_all(&[proxy::ECHO])?;
@@ -143,12 +143,12 @@ fn round_trips(to: SocketAddr, count: u32) -> std::io::Result<f64> {
     Ok(begun.elapsed().as_secs_f64() * 1e6 / f64::from(count))
 }
 
-/// Microseconds of a round trip while other streams send as fast as they can.
+/// Returns the time of a round trip in microseconds while other streams send at full speed.
 fn beside_streams(to: SocketAddr) -> std::io::Result<f64> {
     let ends = AtomicBool::new(false);
     let begun = AtomicUsize::new(0);
     let is_done = |sent: usize| {
-        // Each has sent something before the measurement.
+        // The measurement waits until each stream has sent a block.
         begun.fetch_add(usize::from(sent == 0), Ordering::SeqCst);
         sent > 0 && ends.load(Ordering::SeqCst)
     };
@@ -168,7 +168,7 @@ fn beside_streams(to: SocketAddr) -> std::io::Result<f64> {
 }
 
 fn streaming(to: SocketAddr, streams: usize) -> std::io::Result<()> {
-    // A new thread is in the namespace of the one that makes it.
+    // A new thread starts in the network namespace of its creator.
     std::thread::scope(|scope| {
         let is_done = |sent: usize| sent >= BYTES / streams;
         let threads: Vec<_> = (0..streams)
@@ -180,7 +180,7 @@ fn streaming(to: SocketAddr, streams: usize) -> std::io::Result<()> {
     })
 }
 
-/// Sends until so many bytes are enough, and waits until the server has them.
+/// Sends until `is_done` accepts the number of bytes, and waits until the server has received them.
 fn send(mut stream: TcpStream, is_done: impl Fn(usize) -> bool) -> std::io::Result<()> {
     stream.write_all(&[proxy::SINK])?;
     let (block, mut sent) = (vec![0; 128 << 10], 0);

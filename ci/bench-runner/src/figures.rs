@@ -1,13 +1,13 @@
-//! The tables of docs/figures.md, from the report of a run: each between two markers. The prose around them is written by hand.
+//! The tables of docs/figures.md: generated from the report of a run, each between two markers. The other text is written by hand.
 
 use std::path::Path;
 
 use serde_json::Value;
 
-/// A row: the goal (or, of [`TRAFFIC`], the way) that the runner measures, and what the document calls it.
+/// A row: the goal (in [`TRAFFIC`], the way) that the runner measures, and its name in the document.
 type Row = (&'static str, &'static str);
 
-/// The name in the markers, the first cell of the head, and the rows.
+/// A table: the name in the markers, the first cell of the head, and the rows.
 type Table = (&'static str, &'static str, &'static [Row]);
 
 #[rustfmt::skip]
@@ -79,10 +79,10 @@ const TABLES: [Table; 5] = [
     ]),
 ];
 
-/// The table with a column for each thing that is measured of every way.
+/// The table with a column for each measurement of every way.
 const TRAFFIC: &str = "traffic";
 
-/// Its columns: what [`crate::report::Report::cell`] calls them, and what the document does.
+/// The columns of [`TRAFFIC`]: their names in [`crate::report::Report::cell`], and in the document.
 pub(crate) const COLUMNS: [Row; 7] = [
     ("connections, one after the other", "connections a second"),
     (
@@ -99,13 +99,13 @@ pub(crate) const COLUMNS: [Row; 7] = [
     ),
 ];
 
-/// Is the goal a row of a table?
+/// Whether the goal is a row of a table.
 pub(crate) fn has(goal: &str) -> bool {
     let mut rows = TABLES.iter().flat_map(|(.., rows)| *rows);
     rows.any(|(key, _)| *key == goal)
 }
 
-/// Puts the tables of which the report has every row between their markers.
+/// Writes those tables between their markers for which the report has every row.
 pub(crate) fn write(document: &Path, report: &Path) -> Result<(), String> {
     let at = |path: &Path| path.display().to_string();
     let read = |path| std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", at(path)));
@@ -117,7 +117,7 @@ pub(crate) fn write(document: &Path, report: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The new text, and a line about each table.
+/// Returns the new text, and a message about each table.
 fn update(text: &str, report: &Value) -> Result<(String, Vec<String>), String> {
     if report["is_quick"] != false {
         return Err("the report is of a quick run, or of an older runner: measure anew".into());
@@ -137,7 +137,7 @@ fn update(text: &str, report: &Value) -> Result<(String, Vec<String>), String> {
     Ok((text, said))
 }
 
-/// The table in Markdown, or the row that the report does not have.
+/// Formats a table in Markdown; the error is a row that the report does not have.
 fn lines((name, first, rows): &Table, report: &Value) -> Result<String, &'static str> {
     let mut text = head(name, first);
     for (key, title) in *rows {
@@ -160,7 +160,7 @@ fn head(name: &str, first: &str) -> String {
     format!("| {} |\n| {} |\n", titles.trim_end(), rule.join(" | "))
 }
 
-/// `0.29 | at most 0.5 | met`
+/// Formats the cells of a goal: `0.29 | at most 0.5 | met`.
 fn ratio(report: &Value, key: &str) -> Option<String> {
     let goal = report["goals"].as_array()?;
     let goal = goal.iter().find(|goal| goal["name"] == key)?;
@@ -174,7 +174,7 @@ fn ratio(report: &Value, key: &str) -> Option<String> {
     Some(format!("{ratio:.2} | {limit} | {verdict}"))
 }
 
-/// The medians of a way: `7092 | 168 µs | ...`
+/// Formats the medians of a way: `7092 | 168 µs | ...`
 fn traffic(report: &Value, way: &str) -> Option<String> {
     let arms = report["arms"].as_array()?;
     let cell = |(column, _): Row| {
@@ -190,7 +190,7 @@ fn traffic(report: &Value, way: &str) -> Option<String> {
     Some(cells?.join(" | "))
 }
 
-/// What stands before a table, the markers included, the table, and what follows.
+/// Splits the text into the part up to the table including the marker, the table, and the rest.
 fn split<'a>(text: &'a str, name: &str) -> Result<(&'a str, &'a str, &'a str), String> {
     let (start, end) = (
         format!("<!-- bench {name} -->\n"),
@@ -251,7 +251,7 @@ mod tests {
         );
         assert_eq!(said[0], "redirection: written");
         assert!(said[1].starts_with("node: as it was"), "{said:?}");
-        // All else stays, and once more changes nothing.
+        // A second update changes nothing.
         assert_eq!(update(&text, &report).unwrap().0, text);
         let (_, old, _) = split(DOCUMENT, "node").unwrap();
         assert_eq!(split(&text, "node").unwrap().1, old);

@@ -1,10 +1,10 @@
-//! `weir-bench BINARIES OUTPUT [--quick] [--apply|--pods|--ambient|--dataplane|--soak|--node]`: weir beside the shell-out that it
-//! replaces. `weir-bench --write DOCUMENT OUTPUT` puts what it found into the tables of the document.
+//! `weir-bench BINARIES OUTPUT [--quick] [--apply|--pods|--ambient|--dataplane|--soak|--node]`: compares weir with the
+//! shell-out that it replaces. `weir-bench --write DOCUMENT OUTPUT` writes the results into the tables of the document.
 //!
-//! What counts are ratios: both sides run in turns, in one run, on one machine. Absolute times
-//! say more about the machine. `ci/bench` builds what is needed and calls this.
+//! The goals are ratios: both sides alternate within one run on one machine. Absolute times
+//! depend more on the machine. `ci/bench` builds the programs and calls this one.
 #![forbid(unsafe_code)]
-// A measurement that cannot be made ends; nobody depends on this program.
+// A failed measurement ends the program; nothing depends on it.
 #![allow(
     clippy::expect_used,
     clippy::indexing_slicing,
@@ -37,20 +37,20 @@ mod throughput;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// How much is measured.
+/// The amount of samples.
 struct Size {
     is_quick: bool,
     samples: usize,
     pods: usize,
     rounds: usize,
-    /// Addresses of ipset, elements of nf_tables, rules; and how often each is measured.
+    /// The numbers of ipset addresses, nf_tables elements and rules, and the samples of each.
     addresses: u32,
     elements: u32,
     rules: usize,
     large: usize,
 }
 
-/// What is measured.
+/// The selected benchmarks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Parts {
     All,
@@ -83,7 +83,7 @@ const QUICK: Size = Size {
     large: 3,
 };
 
-/// Pods that come and go.
+/// The pods that are added and deleted.
 const SOAK: usize = 2_000;
 
 fn main() -> ExitCode {
@@ -133,7 +133,7 @@ fn end(measured: Result<usize, String>) -> ExitCode {
     }
 }
 
-/// The number of goals that were missed.
+/// Returns the number of missed goals.
 fn measure(binaries: &Path, output: &Path, size: &Size, parts: Parts) -> Result<usize, String> {
     run::allow_many_descriptors()?;
     let scratch = run::Scratch::new()?;

@@ -1,4 +1,4 @@
-//! A pod's start on a real node: our agent in its pod, a real API server. `ci/node bench` runs this there.
+//! The start of a pod on a real node, with our agent in its pod and a real API server. `ci/node bench` runs this there.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -15,9 +15,9 @@ use crate::throughput::all;
 
 const LISTS: &str = "/etc/cni/net.d";
 const RUN_DIR: &str = "/var/run/istio-cni";
-/// A pod that the API server has, by namespace and name; `ci/node bench` makes it.
+/// The namespace and name of a pod that the API server has; `ci/node bench` creates it.
 const POD: (&str, &str) = ("bench", "one");
-/// Pods that arrive at once: what a kubelet has at most, and more.
+/// The pods that start at once: more than a kubelet runs by default (110).
 const CROWD: usize = 250;
 const BUSY: usize = 200;
 
@@ -28,10 +28,10 @@ pub(crate) fn run(
     report: &mut Report,
 ) -> Result<(), String> {
     let entry = entry()?;
-    // A runtime names it, and without it the agent is not asked.
+    // A runtime passes the pod's UID; without it the plugin does not ask the agent.
     let uid = std::env::var("WEIR_BENCH_POD_UID")
         .map_err(|_| "WEIR_BENCH_POD_UID is not set: run ci/node bench")?;
-    // The same without the agent's socket: the API server is asked. Lines are sent either way.
+    // A run directory without the agent's socket: the plugin asks the API server. It sends log lines in both cases.
     let without = scratch.path().join("without");
     std::fs::create_dir(&without).map_err(|e| e.to_string())?;
     for name in ["istio-cni-kubeconfig", "log.sock"] {
@@ -75,7 +75,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Ten seconds in which nobody asks it.
+/// Measures the agent for ten seconds without requests.
 fn idle(pid: u32, report: &mut Report) -> Result<(), String> {
     let (before, start) = (cpu(pid)?, Instant::now());
     std::thread::sleep(Duration::from_secs(10));
@@ -90,7 +90,7 @@ fn idle(pid: u32, report: &mut Report) -> Result<(), String> {
     Ok(())
 }
 
-/// 200 pods, 16 at a time, beside the shell-outs that make the same rules and read no pod.
+/// Compares 200 pods, 16 at a time, with shell-outs that load the same rules and do not read the pod.
 fn throughput(
     setup: &Setup,
     scratch: &Scratch,
@@ -123,7 +123,7 @@ fn throughput(
     Ok(())
 }
 
-/// All at once.
+/// Starts all pods at once.
 fn crowd(
     setup: &Setup,
     add: &(dyn Fn(&str) -> Call + Sync),
@@ -162,7 +162,7 @@ fn crowd(
     Ok(())
 }
 
-/// What the installer wrote for us.
+/// Returns the plugin's configuration that the installer wrote.
 fn entry() -> Result<(Value, Value), String> {
     for file in std::fs::read_dir(LISTS)
         .map_err(|e| format!("{LISTS}: {e}"))?
@@ -196,7 +196,7 @@ fn redirected(setup: &Setup, netns: &str) -> Result<(), String> {
         .ok_or_else(|| format!("no rules in {netns}"))
 }
 
-/// The agent's process.
+/// Returns the process id of the agent.
 fn agent() -> Result<u32, String> {
     for entry in std::fs::read_dir("/proc")
         .map_err(|e| e.to_string())?
@@ -214,7 +214,7 @@ fn agent() -> Result<u32, String> {
     Err("no agent runs: install it first".to_owned())
 }
 
-/// What the kernel counts for the agent's control group, in KiB.
+/// The memory of the agent's control group, in KiB.
 fn group_memory(pid: u32) -> Result<f64, String> {
     let path = format!("/proc/{pid}/cgroup");
     let groups = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;

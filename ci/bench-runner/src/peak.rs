@@ -1,25 +1,25 @@
-//! What one program took, its memory included, by `weir-bench-peak`.
+//! The cost of a program including its memory, measured by `weir-bench-peak`.
 
 use crate::report::{Goal, Report};
 use crate::run::Call;
 use crate::setup::Setup;
 use crate::stats::ratio;
 
-/// The samples of one way to do something.
+/// The samples of one way.
 #[derive(Debug, Default)]
 pub(crate) struct Samples {
-    /// Microseconds from start to end.
+    /// The elapsed time in microseconds.
     wall: Vec<f64>,
-    /// Microseconds of user and system time.
+    /// User and system time in microseconds.
     cpu: Vec<f64>,
-    /// The system time of it. Kernels count it by ticks, milliseconds apart: only the sum says something.
+    /// The system time in it. Kernels count it in ticks of several milliseconds, so only the sum is meaningful.
     system: Vec<f64>,
-    /// KiB of resident memory at its highest.
+    /// The peak of resident memory in KiB.
     peak: Vec<f64>,
 }
 
 impl Samples {
-    /// Runs the program once more.
+    /// Runs the program and adds a sample.
     pub(crate) fn add(&mut self, setup: &Setup, call: &Call) -> Result<(), String> {
         let mut measured = call.clone();
         measured.arguments.insert(0, setup.peak.clone());
@@ -44,7 +44,7 @@ impl Samples {
     pub(crate) fn wall_goal(&self, to: &Self, name: &str, limit: f64, report: &mut Report) {
         let ratio = ratio(&self.wall, &to.wall);
         report.goal(&format!("{name}, wall"), ratio, Goal::AtMost(limit));
-        // What the kernel takes for it: a goal below this is out of reach of every program.
+        // The kernel's share, which no program can avoid: a lower goal could not be met.
         let sum = |samples: &[f64]| samples.iter().sum::<f64>();
         let share = sum(&self.system) / sum(&self.cpu);
         report.fact("  of which in the kernel", ratio.value * share);
@@ -55,7 +55,7 @@ impl Samples {
         report.goal(&format!("{name}, peak memory"), ratio, Goal::AtMost(limit));
     }
 
-    /// The peak of a program that does nothing, as a share of this one's.
+    /// Reports the peak of a program that does nothing, as a share of this one's.
     pub(crate) fn peak_floor(&self, empty: &Self, report: &mut Report) {
         let floor = ratio(&empty.peak, &self.peak);
         report.fact("  where an empty program has", floor.value);

@@ -1,6 +1,6 @@
-//! A pod's start through the node agent's cache beside one that asks the API server, and what the agent weighs.
+//! The start of a pod with the node agent's cache, compared with a request to the API server, and the cost of the agent.
 //!
-//! The API server runs in this process and answers at once; one that is a network away answers later.
+//! The API server runs in this process and answers at once; a remote one takes longer.
 
 use crate::agent::{Agent, CLUSTER, PODS, answer, directories};
 use crate::report::{Goal, Report};
@@ -9,7 +9,7 @@ use crate::setup::Setup;
 use crate::stats::{Ratio, ratio};
 use weir_testing::api_server::ApiServer;
 
-/// Resident memory of the agent that is too much.
+/// The goal for the agent's resident memory.
 const RSS_KIB: f64 = 20.0 * 1024.0;
 const WAYS: [&str; 4] = [
     "ADD, pod from the agent",
@@ -25,14 +25,14 @@ pub(crate) fn run(
     report: &mut Report,
 ) -> Result<(), String> {
     let server = ApiServer::scripted(answer);
-    // One run directory with the agent's socket, and one without.
+    // One run directory with the agent's socket, the other without.
     let root = scratch.path().join("pods");
     let dirs = [root.join("run"), root.join("without")];
     directories(&root, &["without"])?;
     server.write_kubeconfig(&dirs[1]);
     let agent = Agent::start(setup, &root, &server)?;
     let (rss, cpu) = agent.wait()?;
-    // Lines are sent either way.
+    // The plugin sends log lines in both cases.
     let [socket, link] = [0, 1].map(|n| dirs[n].join(weir_cni::plugin::LOG_SOCKET));
     std::os::unix::fs::symlink(socket, link).map_err(|e| e.to_string())?;
 

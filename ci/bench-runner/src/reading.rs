@@ -1,4 +1,4 @@
-//! Reading many rules that others made.
+//! Reading many rules that another writer installed.
 
 use crate::peak::Samples;
 use crate::report::Report;
@@ -62,7 +62,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// What it prints, without comments: the tool's have the time.
+/// The output without comments: those of the tools contain the time.
 fn listed(call: &Call) -> Result<String, String> {
     let text = call.output()?;
     let lines = text.lines().filter(|l| !l.starts_with('#'));

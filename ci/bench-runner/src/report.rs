@@ -1,4 +1,4 @@
-//! A table for people, and JSON for comparing runs.
+//! The report: a table for people, and JSON for comparing runs.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::figures;
 use crate::stats::{Ratio, median};
 
-/// Everything that was measured.
+/// All measurements of a run.
 #[derive(Default)]
 pub(crate) struct Report {
     arms: Vec<Value>,
@@ -20,12 +20,12 @@ impl Report {
         println!("\n{text}");
     }
 
-    /// One way to do it: medians, and the range from the 5th to the 95th percentile.
+    /// Adds the samples of one way; prints the median, and the range from the 5th to the 95th percentile.
     pub(crate) fn arm(&mut self, name: &str, unit: &str, samples: &[f64]) {
         self.cell(None, name, unit, samples);
     }
 
-    /// The same, for a column of the table that has a row for each way.
+    /// As [`Report::arm`], for a column of the table with a row per way.
     pub(crate) fn cell(&mut self, column: Option<&str>, name: &str, unit: &str, samples: &[f64]) {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -41,7 +41,7 @@ impl Report {
         );
     }
 
-    /// A ratio that is to be at most, or at least, so large.
+    /// Adds a ratio with its goal.
     pub(crate) fn goal(&mut self, name: &str, ratio: Ratio, goal: Goal) {
         let Ratio { value, low, high } = ratio;
         let (met, text) = match goal {
@@ -57,7 +57,7 @@ impl Report {
         );
     }
 
-    /// A number that explains the ratio before it.
+    /// Adds a number that explains the preceding ratio.
     pub(crate) fn fact(&mut self, name: &str, value: f64) {
         println!("  {name:<46} {value:9.2}");
         if let Some(goal) = self.goals.last_mut() {
@@ -65,7 +65,7 @@ impl Report {
         }
     }
 
-    /// Writes the samples and verdicts; the number of goals that were missed.
+    /// Writes the samples and verdicts; returns the number of missed goals.
     pub(crate) fn write(self, path: &Path, is_quick: bool) -> Result<usize, String> {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let cpus = std::thread::available_parallelism().map_or(0, usize::from);
@@ -85,7 +85,7 @@ impl Report {
     }
 }
 
-/// Which side of a number is good.
+/// The bound of a ratio.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Goal {
     AtMost(f64),

@@ -1,4 +1,4 @@
-//! Running a command from its start to its end, and namespaces to run it on.
+//! Runs a command from start to end, and creates namespaces for it.
 
 use std::io::Write;
 use std::path::Path;
@@ -26,7 +26,7 @@ impl Call {
         }
     }
 
-    /// The same call of a plugin, for the pod with this UID.
+    /// The same call of the plugin for the pod with this UID.
     pub(crate) fn of_pod(mut self, uid: &str) -> Self {
         for (name, value) in &mut self.env {
             if name == "CNI_ARGS" {
@@ -37,12 +37,12 @@ impl Call {
         self
     }
 
-    /// Runs it. A failure says what it printed: nothing is measured that did not work.
+    /// Runs the program. A failure is an error with the output, so that no failed run is measured.
     pub(crate) fn run(&self) -> Result<(), String> {
         self.start(Stdio::null()).map(|_| ())
     }
 
-    /// Runs it and returns what it printed.
+    /// Runs the program and returns its output.
     pub(crate) fn output(&self) -> Result<String, String> {
         self.start(Stdio::piped())
     }
@@ -81,15 +81,15 @@ impl Call {
     }
 }
 
-/// What it took, in microseconds.
+/// The cost of a run, in microseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cost {
     pub(crate) wall: f64,
-    /// User and system time, children included.
+    /// User and system time, including children.
     pub(crate) cpu: f64,
 }
 
-/// Runs the calls one after the other. Nothing else of this process may have children then.
+/// Runs the calls sequentially. This process must not have other children in the meantime.
 pub(crate) fn measure(calls: &[Call]) -> Result<Cost, String> {
     let (cpu, start) = (children_cpu(), Instant::now());
     for call in calls {
@@ -102,7 +102,7 @@ pub(crate) fn measure(calls: &[Call]) -> Result<Cost, String> {
     })
 }
 
-/// The time of all children that have been waited for.
+/// The processor time of all children that have been waited for.
 pub(crate) fn children_cpu() -> Duration {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).expect("getrusage does not fail");
     let time = |t: nix::sys::time::TimeVal| {
@@ -116,17 +116,17 @@ pub(crate) fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// A namespace, and the path by which others open it.
+/// A namespace, and the path by which other processes open it.
 pub(crate) struct Place {
     _netns: Netns,
     pub(crate) path: String,
 }
 
-/// Namespaces with a pod's address in each (on `lo`: nothing is sent, and a link would cost more
-/// than all that is measured).
+/// Creates namespaces, each with a pod's address on `lo`: nothing is sent, and creating a link would
+/// take longer than everything that is measured.
 ///
-/// They are made before anything is measured and go away when all is measured: the kernel takes
-/// one down on a thread of its own, at a time of its own, and that must not be counted.
+/// They are created before and deleted after all measurements: the kernel deletes a namespace
+/// asynchronously on a kernel thread, which must not coincide with a measurement.
 pub(crate) fn places(count: usize) -> Result<Vec<Place>, String> {
     let address = "10.244.0.5/24".parse().expect("an address");
     let make = |_| {
@@ -144,13 +144,13 @@ pub(crate) fn places(count: usize) -> Result<Vec<Place>, String> {
     all.map_err(|e| format!("{e}; ci/bench runs as root"))
 }
 
-/// One descriptor for each namespace.
+/// Raises the limit of open files: each namespace needs a descriptor.
 pub(crate) fn allow_many_descriptors() -> Result<(), String> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(|e| e.to_string())?;
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_err(|e| e.to_string())
 }
 
-/// A directory that goes away with this value.
+/// A directory that is deleted on drop.
 pub(crate) struct Scratch(std::path::PathBuf);
 
 impl Scratch {

@@ -1,4 +1,4 @@
-//! The start of an agent on a node that is full of pods: each has a namespace, a process in it, and its rules.
+//! The start of an agent on a full node: each pod has a namespace with a process, and half of the pods have rules.
 
 use std::process::{Child, Command, Stdio};
 
@@ -13,7 +13,7 @@ use crate::stats::Ratio;
 use weir_testing::api_server::ApiServer;
 use weir_testing::groups::Group;
 
-/// Processor time from the start until all are verified that is too much, in microseconds.
+/// The goal for the processor time from the start until all pods are verified, in microseconds.
 const START: f64 = 2e6;
 
 pub(crate) fn run(setup: &Setup, scratch: &Scratch, report: &mut Report) -> Result<(), String> {
@@ -48,7 +48,7 @@ pub(crate) fn run(setup: &Setup, scratch: &Scratch, report: &mut Report) -> Resu
     Ok(())
 }
 
-/// A namespace with an address of its own and a process in a pod's control group; all of it ends with this value.
+/// A namespace with its own address and a process in a pod's control group; all end on drop.
 pub(crate) struct Pod {
     _netns: Netns,
     pub(crate) path: String,
@@ -61,7 +61,7 @@ impl Pod {
         Self::start_named(&format!("web-{n}"), n)
     }
 
-    /// With the address of this number.
+    /// Starts the pod with the address of this number.
     pub(crate) fn start_named(name: &str, n: usize) -> Result<Self, String> {
         let make = || {
             let netns = Netns::create()?;

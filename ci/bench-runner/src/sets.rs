@@ -1,6 +1,6 @@
-//! Large sets: of ipset, and of nf_tables.
+//! Large sets of ipset and of nf_tables.
 //!
-//! Every sample has a fresh namespace, the ways take turns, and the tool looks at what each made.
+//! Every sample has a fresh namespace, the ways alternate, and the tool checks the result of each.
 
 use std::fmt::Write;
 use std::net::Ipv4Addr;
@@ -11,13 +11,13 @@ use crate::report::Report;
 use crate::run::{Call, Scratch, places};
 use crate::setup::{Setup, entered};
 
-/// Addresses that are not in a row, each once: an odd factor permutes the numbers of 24 bits.
+/// Distinct addresses that are not consecutive: multiplication by an odd factor permutes the 24-bit numbers.
 fn addresses(count: u32) -> Vec<Ipv4Addr> {
     let spread = |n: u32| 0x0a00_0000 | (n.wrapping_mul(0x009e_3779) & 0x00ff_ffff);
     (0..count).map(|n| Ipv4Addr::from(spread(n))).collect()
 }
 
-/// Adding, listing and removing the addresses of a `hash:ip`.
+/// Measures adding, listing and removing the addresses of a `hash:ip`.
 pub(crate) fn ipset(
     setup: &Setup,
     scratch: &Scratch,
@@ -89,7 +89,7 @@ pub(crate) fn ipset(
     Ok(())
 }
 
-/// The elements that a command lists, sorted: the order is that of the set's random hash.
+/// The elements that a command lists, sorted: their order depends on the set's random hash seed.
 fn elements(call: &Call) -> Result<Vec<String>, String> {
     let text = call.output()?;
     let adds = text.lines().filter(|l| l.starts_with("add "));
@@ -104,10 +104,10 @@ fn same_elements(call: &Call, wanted: &[String]) -> Result<(), String> {
         .ok_or_else(|| format!("{:?}: lists other elements", call.arguments))
 }
 
-/// One set of nf_tables in one transaction: one that grows as it is filled, and one that declares its size.
+/// Measures creating an nf_tables set in one transaction: one that grows while it is filled, and one that declares its size.
 ///
-/// Of a size that is declared the kernel makes a hash table that never grows (`nft_hash_fast_ops`); else one that
-/// doubles again and again while it is filled (`nft_rhash_ops`), and every program waits for that alike.
+/// For a declared size the kernel creates a hash table that never grows (`nft_hash_fast_ops`); otherwise one that is
+/// doubled repeatedly while it is filled (`nft_rhash_ops`), and every program waits for that in the same way.
 pub(crate) fn nft(
     setup: &Setup,
     scratch: &Scratch,
@@ -163,8 +163,8 @@ pub(crate) fn nft(
     Ok(())
 }
 
-/// Looks until the tool lists just these addresses. For a moment after it was filled the kernel
-/// still moves elements to a larger hash table, and a dump then has some twice and others not.
+/// Polls until the tool lists exactly these addresses. For a moment after the set was filled the
+/// kernel still moves elements to a larger hash table; a dump then repeats some elements and misses others.
 fn wait_for(setup: &Setup, netns: &str, wanted: &[Ipv4Addr]) -> Result<(), String> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {

@@ -1,4 +1,4 @@
-//! The programs that are compared, and how each is called.
+//! The compared programs and their calls.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::run::Call;
 
-/// What the pod of the plugin's tests wants: everything, in and out.
+/// The configuration of the pod in the plugin's tests: capture everything, inbound and outbound.
 const CONFIG: &str = r#"{"proxy_uid": "1337", "proxy_gid": "1337", "inbound_ports_include": "*",
     "inbound_ports_exclude": "15020,15021,15090", "outbound_ports_exclude": "15020",
     "outbound_ip_ranges_include": "*"}"#;
@@ -23,7 +23,7 @@ pub(crate) struct Setup {
     lock: String,
 }
 
-/// The command in the namespace, as those who execute programs enter it.
+/// The command in the namespace, entered through nsenter as scripts do.
 pub(crate) fn entered(netns: &str, command: &[&str]) -> Call {
     let mut words = vec!["nsenter".to_owned(), format!("--net={netns}")];
     words.extend(command.iter().map(|w| (*w).to_owned()));
@@ -34,11 +34,11 @@ pub(crate) fn entered(netns: &str, command: &[&str]) -> Call {
 }
 
 impl Setup {
-    /// The binaries of one folder.
+    /// Finds the binaries in a directory.
     pub(crate) fn new(dir: &Path, scratch: &crate::run::Scratch) -> Result<Self, String> {
         let find = |name: &str| {
             let path = dir.join(name);
-            // Links to it are made in other places: its whole path.
+            // Symbolic links to the programs are created in other directories, so the paths must be absolute.
             std::fs::canonicalize(&path)
                 .map(|path| path.display().to_string())
                 .map_err(|e| format!("{}: {e}; ci/bench builds it", path.display()))
@@ -57,12 +57,12 @@ impl Setup {
         })
     }
 
-    /// The program that is the node agent, too.
+    /// The path of `weir`, which is also the node agent.
     pub(crate) fn weir(&self) -> &str {
         &self.weir
     }
 
-    /// The plugin.
+    /// The path of the plugin.
     pub(crate) fn weir_cni(&self) -> &str {
         &self.weir_cni
     }
@@ -74,7 +74,7 @@ impl Setup {
         ])
     }
 
-    /// The same for both families, in legacy tables.
+    /// `weir apply` for both families, in legacy tables.
     pub(crate) fn apply_legacy(&self, netns: &str) -> Call {
         let Self {
             weir, config_dual, ..
@@ -84,26 +84,26 @@ impl Setup {
         Call::new(&[&[weir.as_str()], &wish[..], &place[..]].concat())
     }
 
-    /// `weir show` of one engine.
+    /// `weir show` for one engine.
     pub(crate) fn show(&self, netns: &str, engine: &str) -> Call {
         Call::new(&[&self.weir, "show", "--engine", engine, "--netns", netns])
     }
 
-    /// `weir restore` of the text of ipset.
+    /// `weir restore` of ipset's text form.
     pub(crate) fn restore_sets(&self, netns: &str, file: &str) -> Call {
         Call::new(&[
             &self.weir, "restore", "--netns", netns, "--format", "ipset", file,
         ])
     }
 
-    /// With a lock of the legacy tools that nobody else on the machine takes.
+    /// Uses a separate lock file of the legacy tools, which no other program on the machine takes.
     pub(crate) fn own_lock(&self, mut call: Call) -> Call {
         call.env
             .push(("XTABLES_LOCKFILE".to_owned(), self.lock.clone()));
         call
     }
 
-    /// The two programs that do the same from outside.
+    /// The two programs of the shell-out.
     pub(crate) fn shell_out(&self, netns: &str, rules: &str) -> Vec<Call> {
         let enter = format!("--net={netns}");
         vec![
@@ -112,7 +112,7 @@ impl Setup {
         ]
     }
 
-    /// What the kernel holds, by an independent witness.
+    /// The rules in the kernel, listed by nft.
     pub(crate) fn listing(&self, netns: &str) -> Result<String, String> {
         Call::new(&[
             "nsenter",
@@ -135,7 +135,7 @@ impl Setup {
     }
 }
 
-/// An ADD with this configuration, after a plugin that gave an address.
+/// An ADD with this configuration, after a plugin that assigned an address.
 pub(crate) fn call_of_plugin(
     program: &str,
     mut config: Value,

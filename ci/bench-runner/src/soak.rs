@@ -1,7 +1,7 @@
-//! Additions and deletions through the runner, while the agent is killed at random.
+//! Additions and deletions of pods through the runner, while the agent is killed at random.
 //!
-//! After each addition a CHECK compares the rules with what the pod asks for. In the end nothing may be left: no file, no
-//! descriptor, no memory.
+//! After each addition a CHECK compares the rules with the pod's configuration. At the end no file, descriptor or memory may
+//! be leaked.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,13 +18,15 @@ use crate::stats::Random;
 use weir_testing::api_server::ApiServer;
 
 const AT_A_TIME: usize = 4;
-/// The agent is killed after so many pods at most.
+/// The maximum number of pods between two kills of the agent.
 const LIFE: usize = 60;
-/// What an agent may have more after a quarter of all pods, in KiB: its allocator keeps pages.
+/// The allowed growth of an agent during the last quarter of the pods, in KiB: its allocator retains pages.
 const GROWTH_KIB: f64 = 2048.0;
 
+/// Runs the soak test.
+///
 /// # Errors
-/// A pod that failed, or something that is left.
+/// A pod failed, or something was leaked.
 pub(crate) fn run(
     setup: &Setup,
     scratch: &Scratch,
@@ -43,12 +45,12 @@ pub(crate) fn run(
     let before = files(&root);
 
     let mut agent = Agent::start(setup, &root, &server)?;
-    // What the plugin needs is on the disk from then on.
+    // From here on the files that the plugin needs are on disk.
     agent.wait()?;
     let (mut killed, mut done) = (0, 0);
     while done < pods * 3 / 4 {
         let share = 1 + random.below(LIFE);
-        // Not waited for: pods start while it does.
+        // Not waited for: pods start while the agent starts.
         let next = || Agent::start(setup, &root, &server);
         let kill = random.below(share);
         let slot = Mutex::new(Some(agent));
@@ -106,7 +108,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// A list of two plugins: one gives an address, the other is ours.
+/// A list of two plugins: one that assigns an address, and ours.
 fn chain(setup: &Setup, root: &Path) -> Result<String, String> {
     use std::os::unix::fs::PermissionsExt;
     let script = root.join("plugins/address");
@@ -132,7 +134,7 @@ fn chain(setup: &Setup, root: &Path) -> Result<String, String> {
     Ok(file.display().to_string())
 }
 
-/// The life of one pod.
+/// Adds, checks and deletes one pod.
 fn pod(setup: &Setup, root: &Path, list: &str, n: usize) -> Result<(), String> {
     let place = places(1)?;
     let (netns, id) = (place[0].path.as_str(), format!("soak-{n}"));
@@ -164,7 +166,7 @@ fn pod(setup: &Setup, root: &Path, list: &str, n: usize) -> Result<(), String> {
     call("del")
 }
 
-/// Calls `work` for each number, some at a time. The first failure is returned.
+/// Calls `work` for each number, several at a time. Returns the first failure.
 fn each(count: usize, work: impl Fn(usize) -> Result<(), String> + Sync) -> Result<(), String> {
     let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
     std::thread::scope(|scope| {
@@ -186,7 +188,7 @@ fn each(count: usize, work: impl Fn(usize) -> Result<(), String> + Sync) -> Resu
     failure.into_inner().expect("a failure").map_or(Ok(()), Err)
 }
 
-/// Every file below a directory.
+/// Returns every file below a directory.
 fn files(root: &Path) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut open = vec![root.to_owned()];
@@ -209,7 +211,7 @@ fn files(root: &Path) -> BTreeSet<String> {
     found
 }
 
-/// Descriptors that a process has open.
+/// Returns the number of open descriptors of a process.
 fn open(pid: u32) -> Result<usize, String> {
     let path = format!("/proc/{pid}/fd");
     Ok(std::fs::read_dir(&path)

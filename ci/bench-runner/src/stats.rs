@@ -1,6 +1,6 @@
-//! Medians, and how sure a ratio of two of them is.
+//! Medians, and confidence intervals of their ratios.
 
-/// The middle of the samples. 0 for none.
+/// The median of the samples; 0 without samples.
 pub(crate) fn median(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -12,7 +12,7 @@ pub(crate) fn median(samples: &[f64]) -> f64 {
     }
 }
 
-/// A ratio of medians with its 95 % interval.
+/// A ratio of medians with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ratio {
     pub(crate) value: f64,
@@ -21,15 +21,15 @@ pub(crate) struct Ratio {
 }
 
 impl Ratio {
-    /// Of what is there once.
+    /// The ratio of a single value.
     pub(crate) fn of_one(value: f64) -> Self {
         let (low, high) = (value, value);
         Self { value, low, high }
     }
 }
 
-/// `median(of) / median(to)`. The interval is a bootstrap: both sides are drawn again, with
-/// repetition, 2 000 times, always with the same random numbers.
+/// `median(of) / median(to)`. The interval is a bootstrap: both sides are resampled with
+/// replacement 2 000 times, always with the same random numbers.
 pub(crate) fn ratio(of: &[f64], to: &[f64]) -> Ratio {
     let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     let mut draws: Vec<f64> = (0..2000)
@@ -44,11 +44,11 @@ pub(crate) fn ratio(of: &[f64], to: &[f64]) -> Ratio {
     }
 }
 
-/// xorshift64: good enough to draw samples.
+/// xorshift64, which suffices for drawing samples.
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// From a seed that is not 0.
+    /// Starts from a seed that is not 0.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }

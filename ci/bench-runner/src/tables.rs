@@ -1,8 +1,8 @@
-//! One `weir apply --engine xtables` beside the legacy tools.
+//! One `weir apply --engine xtables`, compared with the legacy tools.
 //!
-//! The shell-out is four programs: `save` for each family, because one cannot know what is there
-//! without asking, then `restore --noflush` of the same rules. It does not read back; weir does.
-//! Its lock is a file of its own: waiting for another program is not to be measured.
+//! The shell-out runs four programs: `save` for each family, because the existing rules must be known
+//! first, then `restore --noflush` of the same rules. Unlike weir it does not read back.
+//! It uses a separate lock file, so that waiting for another program is not measured.
 
 use crate::report::{Goal, Report};
 use crate::run::{Call, Cost, Scratch, measure, places};
@@ -76,7 +76,7 @@ fn shell_out(setup: &Setup, netns: &str, [v4, v6]: &[String; 2]) -> Vec<Call> {
     .into()
 }
 
-/// The tables of both families, by the tools and without comments: they have the time.
+/// The tables of both families as the tools list them, without comments, which contain the time.
 fn held(setup: &Setup, netns: &str) -> Result<[String; 2], String> {
     let of = |program| {
         let text = setup.own_lock(entered(netns, &[program])).output()?;

@@ -1,7 +1,7 @@
 //! Many pods at once: 200, 16 at a time.
 //!
 //! The plugin reads each pod over TLS from an API server that runs in this process, on the same
-//! processors; the shell-outs read no pod. Every namespace is looked at afterwards.
+//! processors; the shell-outs do not read the pod. Afterwards the rules of every namespace are checked.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -35,10 +35,10 @@ pub(crate) fn run(
     let rules = rules(setup, &run_dir)?;
     let file = scratch.write("throughput.nft", rules.as_bytes())?;
 
-    // Pods a second, and the processors' time for one.
+    // Pods per second, and processor time per pod.
     let mut rates: [Vec<f64>; WAYS.len()] = Default::default();
     let mut costs: [Vec<f64>; WAYS.len()] = Default::default();
-    // Kept to the end: see `places`.
+    // Kept until the end, see `places`.
     let mut used = Vec::new();
     for round in 0..rounds {
         for turn in 0..WAYS.len() {
@@ -79,8 +79,8 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// What every way has to lead to: what the plugin makes of the pod, and what `weir apply` makes
-/// of the configuration, which must be the same or nothing could be compared.
+/// The rules that every way must produce. Those of the plugin for the pod and those of `weir apply`
+/// for the configuration must be equal; otherwise the ways could not be compared.
 fn rules(setup: &Setup, run_dir: &Path) -> Result<String, String> {
     let places = places(2)?;
     setup.add(&places[0].path, "web-0", run_dir).run()?;
@@ -97,7 +97,7 @@ fn rules(setup: &Setup, run_dir: &Path) -> Result<String, String> {
     Ok(add)
 }
 
-/// Calls `work` for every place, so many at a time. The first failure is returned.
+/// Calls `work` for every namespace, several at a time. Returns the first failure.
 pub(crate) fn all(
     places: &[Place],
     work: impl Fn(usize, &str) -> Result<(), String> + Sync,
@@ -128,12 +128,12 @@ pub(crate) fn all(
     }
 }
 
-/// A pod with a sidecar, by the name in the path; `/api/v1/namespaces/NS/pods/NAME`.
+/// Returns a pod with a sidecar, by the name in the path `/api/v1/namespaces/NS/pods/NAME`.
 fn answer(asked: &Asked) -> Answer {
     match *asked.path.split('/').collect::<Vec<_>>() {
         [_, _, _, _, namespace, "pods", name] => {
             let mut pod = pods::sidecar(namespace, name);
-            // The plugin takes a pod with another UID for an earlier one of this name.
+            // The plugin regards a pod with another UID as an earlier pod of the same name.
             pod["metadata"]["uid"] = crate::agent::uid(name).into();
             Answer::Body(200, pod.to_string())
         }

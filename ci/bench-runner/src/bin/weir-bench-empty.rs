@@ -1,4 +1,4 @@
-//! A program that does nothing: what it costs to start and end a static one.
+//! A program that does nothing, for the cost of starting and ending a static program.
 #![forbid(unsafe_code)]
 
 fn main() {}

@@ -1,13 +1,13 @@
-//! `weir-bench-peak PROGRAM ARGUMENTS...`: runs it and prints `WALL CPU SYSTEM PEAK`, in microseconds and KiB.
+//! `weir-bench-peak PROGRAM ARGUMENTS...`: runs a program and prints `WALL CPU SYSTEM PEAK`, in microseconds and KiB.
 //!
 //! CPU is user and system time, SYSTEM the part of it in the kernel.
-//! The peak is the largest resident memory of the program or of one of its children
-//! (`ru_maxrss`, getrusage(2)). It is measured from here and not from the bench, because a
-//! program begins with the peak of its parent: the kernel notes that of the memory
-//! which exec replaces. This one is small, so that peaks below 1 to 2 MiB alone are hidden.
-//! What the program prints goes to /dev/null.
+//! PEAK is the largest resident memory of the program or of one of its children
+//! (`ru_maxrss`, getrusage(2)). The bench itself cannot measure it, because execve(2) keeps the
+//! peak of the memory that it replaces, so a program inherits the peak of its parent. This
+//! program is small: only peaks below 1 to 2 MiB are hidden.
+//! The program's output goes to /dev/null.
 #![forbid(unsafe_code)]
-// A measurement that cannot be made ends; nobody depends on this program.
+// A failed measurement ends the program; nothing depends on it.
 #![allow(clippy::expect_used, clippy::print_stdout)]
 
 use std::process::{Command, ExitCode, Stdio};

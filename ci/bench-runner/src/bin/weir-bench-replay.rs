@@ -1,12 +1,12 @@
-//! `weir-bench-replay SCRIPT NETNS`: the floor under a `weir apply`.
+//! `weir-bench-replay SCRIPT NETNS`: the lower bound of a `weir apply`.
 //!
-//! Makes the system calls that `weir apply` made, on this namespace, with the same bytes, prepared
-//! before. It decides nothing, builds nothing, reads no configuration and looks at no answer: what is left is
-//! a program's start, the kernel's work, and its end.
+//! Makes the system calls that `weir apply` made, with the same bytes, on the given namespace. The script is prepared
+//! in advance: this program makes no decisions, builds no messages, reads no configuration and parses no answers. What
+//! remains is the start of a program, the work of the kernel, and the end of the program.
 //!
-//! See `capture.rs` for the script, and for what is left out.
+//! See `capture.rs` for the format of the script, and for the calls that it omits.
 #![forbid(unsafe_code)]
-// A floor that was not reached must not be measured.
+// A replay that fails must not be measured.
 #![allow(clippy::expect_used, clippy::panic)]
 
 use std::fs::File;
@@ -21,7 +21,7 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::fstat;
 use nix::sys::statfs::fstatfs;
 
-/// What a descriptor of the script is here.
+/// The object behind a descriptor of the script.
 enum Open {
     No,
     File(File),
@@ -68,7 +68,7 @@ fn replay(script: &[u8], open: &mut [Open], netns: &Path, mut first: bool) {
         let path = || Path::new(std::str::from_utf8(bytes).expect("a path"));
         match letter {
             b'F' => {
-                // The first file is the namespace: this one, not the one of the script.
+                // The first file is the namespace: the given one replaces that of the script.
                 let path = if first { netns } else { path() };
                 first = false;
                 *slot = Open::File(File::open(path).expect("the file"));
@@ -114,7 +114,7 @@ fn replay(script: &[u8], open: &mut [Open], netns: &Path, mut first: bool) {
                 let answer = slot.netlink().recv(&mut buffer, Msg::TRUNC);
                 assert!(answer.is_ok(), "an answer");
             }
-            // A last look, that finds nothing.
+            // The receive that found the queue empty.
             b'L' => drop(slot.netlink().recv(&mut buffer, Msg::DONTWAIT)),
             b'W' => std::io::stdout().write_all(bytes).expect("written"),
             other => panic!("no such call: {other}"),

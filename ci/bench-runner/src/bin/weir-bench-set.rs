@@ -1,9 +1,9 @@
 //! `weir-bench-set NETNS ADDRESSES [SIZE]`: one nf_tables set of many addresses.
 //!
-//! Reads a file with one IPv4 address on each line and makes `table ip bench`, with the set `s`
-//! of them, in one transaction; with SIZE the set declares it. As `nft -f` it does not read back what it made.
+//! Reads a file with one IPv4 address per line and creates `table ip bench` with the set `s` of these addresses in one
+//! transaction; with SIZE the set declares its size. Like `nft -f` it does not read back.
 #![forbid(unsafe_code)]
-// A set that was not made must not be measured.
+// A set that was not created must not be measured.
 #![allow(clippy::expect_used)]
 
 use std::fs::File;

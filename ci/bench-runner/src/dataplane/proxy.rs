@@ -10,13 +10,13 @@ use socket2::{Domain, Socket, Type};
 use weir_demo::{PROXY_OUTBOUND_PORT, ZTUNNEL_MARK, original_destination};
 use weir_netlink::Netns;
 
-/// The first byte of a connection to the server: everything comes back.
+/// The first byte of a connection: the server sends everything back.
 pub(super) const ECHO: u8 = 1;
-/// A byte comes back at the end.
+/// The first byte of a connection: the server sends one byte at the end.
 pub(super) const SINK: u8 = 2;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Accepts until it is dropped.
+/// A listener that accepts connections until it is dropped.
 pub(super) struct Accepting {
     ends: Arc<AtomicBool>,
     netns: Netns,
@@ -37,7 +37,7 @@ impl Drop for Accepting {
     }
 }
 
-/// Transparent and marked, as ztunnel's.
+/// Opens a listener; that of the proxy is transparent and has ztunnel's mark.
 fn listen(at: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(at), Type::STREAM, None)?;
     if at.port() == PROXY_OUTBOUND_PORT {
@@ -60,7 +60,7 @@ fn accept(
     let ends = Arc::new(AtomicBool::new(false));
     let (end, inside) = (Arc::clone(&ends), netns.try_clone()?);
     let thread = std::thread::spawn(move || {
-        // A thread for each connection; it is in the namespace of this one.
+        // One thread per connection; it starts in the network namespace of this thread.
         let _ = inside.run(|| {
             for stream in listener.incoming().map_while(Result::ok) {
                 if end.load(Ordering::SeqCst) {

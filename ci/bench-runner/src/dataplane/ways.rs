@@ -1,4 +1,4 @@
-//! Ways to redirect the traffic of a pod, and what it takes to put the programs of eBPF into many pods.
+//! Ways to redirect the traffic of a pod, and the cost of attaching eBPF programs to many pods.
 
 use weir_ambient::{Config, PodOverrides, Redirect};
 use weir_cni::compile::Engine;
@@ -14,7 +14,7 @@ use crate::agent::rss;
 use crate::report::{Goal, Report};
 use crate::stats::Ratio;
 
-/// Pods that are redirected one after the other by one process.
+/// The pods that one process redirects sequentially.
 const PODS: usize = 1_000;
 const POD_US: f64 = 5e3;
 const ALL_US: f64 = 5e6;
@@ -55,7 +55,7 @@ impl Way {
         }
     }
 
-    /// Where the proxy is.
+    /// The location of the proxy.
     pub(super) fn proxy(self) -> Option<Place> {
         match self {
             Self::Direct => None,
@@ -64,8 +64,10 @@ impl Way {
         }
     }
 
+    /// Sets up the redirection.
+    ///
     /// # Errors
-    /// This kernel cannot, or this user may not.
+    /// This kernel does not support it, or this user may not set it up.
     pub(super) fn redirect(self, lab: &Lab, mounted: Option<&BpfFs>) -> Result<(), String> {
         let (pod, node) = (lab.netns(Place::Web), lab.netns(Place::Node));
         match self {
@@ -104,7 +106,7 @@ fn programs(pod: &Netns, mounted: Option<&BpfFs>) -> Result<(), String> {
     pod.apply(&wanted()?).map(drop).map_err(|e| e.to_string())
 }
 
-/// The programs of many pods, each with a veth.
+/// Measures attaching programs to many pods, each with a veth.
 pub(super) fn attach(report: &mut Report) -> Result<(), String> {
     let Some(mounted) = BpfFs::mount() else {
         return Ok(());
