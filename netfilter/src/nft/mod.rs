@@ -5,18 +5,18 @@
 //! typed: `tcp dport 80` is two matches, and [`Rule::builder`] adds the first where `nft` does.
 //!
 //! ```text
-//! NftEngine::read -> Snapshot    every table that is asked for, with the generation it is of
-//! plan(desired, snapshot)     pure: the operations that are missing, printable
+//! NftEngine::read -> Snapshot    the requested tables and the generation of the ruleset
+//! plan(desired, snapshot)        pure: the operations that are missing, printable
 //! NftEngine::commit(transaction) one batch, guarded by the generation: all or nothing
 //! NftEngine::apply = read, plan, commit, read back, compare
 //! ```
 //!
-//! [`expr`], [`wire`] and [`raw`] are the level of the kernel's messages. They follow its headers; rules are better made
-//! of the values here.
+//! [`expr`], [`wire`] and [`raw`] are the level of the kernel's messages and follow its headers; to make rules, use the
+//! values of this module.
 //!
-//! `linearize` makes expressions of a rule, `delinearize` a rule of expressions; expressions without a statement remain
-//! as they are, together with the sets that belong to them. `listing` makes text of expressions: so every rule is
-//! listed by one path. A new expression takes its file in [`expr`] and a row there.
+//! `linearize` converts a rule to expressions, `delinearize` expressions to a rule; expressions without a statement remain
+//! as they are, together with the sets that belong to them. `listing` converts expressions to text, so that one path lists
+//! every rule. A new expression needs a file in [`expr`] and a row there.
 
 pub mod compat;
 mod context;

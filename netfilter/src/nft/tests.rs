@@ -61,7 +61,7 @@ round_trips! {
 }
 
 /// Rules of generated rulesets as expressions, some of them removed, duplicated, exchanged or replaced by arbitrary
-/// ones: similar enough to valid rules to reach deep into the decoder.
+/// expressions: similar enough to valid rules to reach deep into the decoder.
 fn nonsense() -> BoxedStrategy<Vec<Expr>> {
     let linear = arbitrary::table("x").prop_map(|t| {
         let rules = t.chains.iter().flat_map(|c| &c.rules);
@@ -96,7 +96,7 @@ fn nonsense() -> BoxedStrategy<Vec<Expr>> {
         .boxed()
 }
 
-/// Expressions in canonical form; what refers to an anonymous set has no set name.
+/// Expressions in canonical form; an expression that refers to an anonymous set has no set name.
 fn comparable(exprs: Vec<Expr>, anonymous: bool) -> Vec<Expr> {
     let nameless = |mut e: Expr| {
         Expr::normalize(&mut e);

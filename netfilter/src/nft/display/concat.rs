@@ -72,7 +72,7 @@ impl Field {
         types.iter().map(field).collect()
     }
 
-    /// Without the bits to the right of the displayed ones.
+    /// A value without the bits to the right of the displayed bits.
     pub(crate) fn shifted<'a>(&self, d: &'a Data) -> Cow<'a, Data> {
         match d.to_be().filter(|_| self.right > 0) {
             Some(n) => Cow::Owned(Data::from((n >> self.right).to_be_bytes().as_slice())),
@@ -80,7 +80,7 @@ impl Field {
         }
     }
 
-    /// One value.
+    /// The text of one value.
     pub(crate) fn value(&self, d: &Data) -> String {
         match self.is_unnamed {
             true => hex_number(d),
@@ -121,7 +121,7 @@ fn split(d: &Data, fields: &[Field]) -> Option<Vec<Data>> {
     let mut rest = d.0.as_slice();
     let mut parts = Vec::new();
     for f in fields {
-        // The last field may come without its padding.
+        // The last field may have no padding.
         let padded = f.len.next_multiple_of(4).min(rest.len());
         let (field, tail) = rest.split_at_checked(padded)?;
         parts.push(Data::from(field.get(..f.len)?));

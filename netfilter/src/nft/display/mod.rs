@@ -30,7 +30,7 @@ impl Rule {
     }
 }
 
-/// The name of a base in `@nh,0,8`.
+/// The name of a payload base, as in `@nh,0,8`.
 pub(crate) fn name_of_base(base: PayloadBase) -> &'static str {
     match base {
         PayloadBase::LinkLayer => "ll",
@@ -42,14 +42,14 @@ pub(crate) fn name_of_base(base: PayloadBase) -> &'static str {
 }
 
 impl Set {
-    /// The elements as `nft` lists them.
+    /// The elements as `nft` lists them, one text each.
     #[must_use]
     pub fn element_texts(&self) -> Vec<String> {
         ruleset::element_texts(self)
     }
 }
 
-/// As a rule of an `inet` table.
+/// Prints the rule as [`Rule::text`] of an `inet` table.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text(TableFamily::Inet))

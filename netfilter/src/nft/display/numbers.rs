@@ -8,7 +8,7 @@ pub(crate) fn name(table: &[(u64, &'static str)], n: u64) -> Option<&'static str
         .map(|(_, name)| *name)
 }
 
-/// The set bits, each by its name or in hexadecimal.
+/// The bits that are set, each by its name or in hexadecimal.
 pub(super) fn bits(table: &[(u64, &'static str)], n: u64) -> String {
     let set = (0..u64::BITS).map(|i| n & (1 << i)).filter(|bit| *bit != 0);
     let text = |bit| name(table, bit).map_or_else(|| format!("0x{bit:x}"), str::to_owned);

@@ -1,4 +1,4 @@
-//! Stateful objects and flowtables. Counters, quotas and limits as `nft` lists them; other objects as raw attributes.
+//! Stateful objects and flowtables as `nft` lists them; objects of other kinds as raw attributes.
 
 use super::numbers;
 use super::ruleset::priority_text;
@@ -30,7 +30,7 @@ impl fmt::Display for Object {
     }
 }
 
-/// `None` if it has no textual form.
+/// The text between the braces; `None` if the object has none.
 fn inside(o: &Object) -> Option<String> {
     match o.kind {
         ObjectKind::Stateful(raw::NFT_OBJECT_COUNTER) => {
@@ -121,7 +121,7 @@ fn family(n: u16) -> Option<TableFamily> {
     Some(TableFamily::from(u8::try_from(n).ok()?))
 }
 
-/// The timeouts of a protocol's states, where they are not the default. `None` for states without a name.
+/// The timeouts of a protocol's states that differ from the default. `None` if a state has no name.
 fn policy(protocol: u8, data: &[u8]) -> Option<String> {
     let states = match protocol {
         raw::IPPROTO_TCP => TCP,

@@ -29,7 +29,7 @@ impl fmt::Display for Ruleset {
     }
 }
 
-/// The table stays without its owner. Since 6.9
+/// The table remains when its owner closes its socket. Since 6.9
 const NFT_TABLE_F_PERSIST: u32 = 4;
 
 impl fmt::Display for Table {
@@ -65,7 +65,7 @@ impl fmt::Display for Table {
         let chains = self.chains.iter().map(|c| chain_text(c, self));
         let blocks = objects.chain(sets).chain(flowtables).chain(chains);
         for (i, block) in blocks.enumerate() {
-            // After the flags `nft` has an empty line.
+            // `nft` prints an empty line after the flags.
             if i > 0 || !flags.is_empty() {
                 writeln!(f)?;
             }
@@ -92,7 +92,7 @@ fn chain_text(c: &Chain, table: &Table) -> String {
     text + "\t}\n"
 }
 
-/// A rule with this many tabs before it; the chain that belongs to it stands in it.
+/// A rule, indented by this many tabs, with the chain that belongs to it.
 fn rule_block(rule: &Rule, table: &Table, tabs: usize) -> String {
     let indent = "\t".repeat(tabs);
     let text = |r: &Rule| rule_text_in(r, table.family, &table.sets);
@@ -219,7 +219,7 @@ fn lines(s: &Set) -> Vec<String> {
     if s.memory {
         lines.push("policy memory".to_owned());
     }
-    // nft says nothing of the size of a set that does not change: it is the number of elements.
+    // nft does not list the size of a constant set, which is the number of its elements.
     lines.extend(s.size.filter(|_| !s.constant).map(|n| format!("size {n}")));
     let flags: Vec<&str> = [
         (s.constant, "constant"),
@@ -290,7 +290,7 @@ pub(super) fn element_texts(s: &Set) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// What weir does not write, and not every host can hold: an owner keeps its socket, and offloading needs hardware.
+    /// Flags that weir does not write and not every host accepts: an owner needs an open socket, offloading needs hardware.
     #[test]
     fn flags_of_tables_and_chains() {
         let mut table = Table::new(TableFamily::Netdev, "t");
@@ -304,7 +304,7 @@ mod tests {
             assert!(text.contains(line), "{text}");
         }
     }
-    /// Without a path, `nft` lists the number of a cgroup, which is in host order.
+    /// Without a path, `nft` lists the id of a cgroup, a number in host order.
     #[test]
     fn numbers_of_cgroups() {
         let concatenation = DataType(DataType::IPV4_ADDR.0 << 6 | DataType::CGROUPV2.0);

@@ -28,7 +28,7 @@ const PAYLOAD: u32 = 7;
 const EXTHDR: u32 = 8;
 const META: u32 = 9;
 const SOCKET: u32 = 10;
-/// It has no attributes of its own: of name and version nft lists the name.
+/// It has no attributes, so that `nft` lists `osf name` also for `osf version`.
 const OSF: u32 = 11;
 const CT: u32 = 12;
 const CONCAT: u32 = 13;
@@ -42,10 +42,10 @@ const NO_DIRECTION: u32 = u32::MAX;
 /// `NFT_REG32_SIZE`: maximum number of fields of a concatenation.
 const FIELDS: u8 = 16;
 
-/// `typeof KEY : VALUE` without the value if it is no selector; `None` when the set was declared with `type`.
+/// `typeof KEY : VALUE`, without the value if it is no selector; `None` if the set was declared with `type`.
 pub(super) fn declaration(s: &Set) -> Option<(String, Option<String>)> {
     let noted = s.type_of.as_deref()?;
-    // nft notes a concatenation without fields where it was declared with `type`.
+    // For a concatenation that was declared with `type`, nft stores one without fields.
     let is_given = |n: &Vec<u8>| find(n, 1) != Some(&[]) || number(Some(n), 0) == Some(OSF);
     let given = |noted: &Option<Vec<u8>>| noted.clone().filter(is_given);
     let text = |noted: &[u8]| match selector(noted) {
@@ -66,7 +66,7 @@ pub(crate) fn key(s: &Set) -> Option<Vec<Field>> {
     let of = noted.and_then(|t| t.key.as_deref());
     let order = noted.and_then(|t| t.key_order);
     let fields = fields(of, order, s.key_type, s.key_len)?;
-    // Ranges are kept in network order, whatever the order of the type.
+    // Interval sets keep keys in network order, whatever the order of the type.
     let ordered = fields.into_iter().map(|f| Field {
         host_order: f.host_order && !s.interval,
         ..f
@@ -82,7 +82,7 @@ pub(crate) fn data(s: &Set) -> Option<Vec<Field>> {
     let noted = s.type_of.as_deref();
     let of = noted.and_then(|t| t.data.as_deref());
     let len = if s.value_ranges { len / 2 } else { len };
-    // 0 is no statement about one value.
+    // 0 does not determine the order of a single value.
     let order = noted.and_then(|t| t.data_order).filter(|n| *n != 0);
     fields(of, order, t, len)
 }
@@ -178,7 +178,7 @@ fn selector(noted: &[u8]) -> Option<(String, Vec<Field>)> {
             offset: of(2),
             dreg
         }),
-        // nft keeps no key of `jhash`.
+        // For `jhash` nft does not store the key.
         HASH if of(0)? == NFT_HASH_SYM => {
             expr!(Hash {
                 kind: NFT_HASH_SYM,

@@ -11,7 +11,7 @@ pub(super) fn object(s: &Set) -> Option<String> {
     Some(ObjectKind::Stateful(s.object()?).word())
 }
 
-/// One line per attribute of the set that is no statement.
+/// One line per attribute of the set that holds no statement.
 pub(super) fn of_set(s: &Set) -> Vec<String> {
     let other = |u: &&Unread| u.attribute != raw::NFTA_SET_OBJ_TYPE && statement(u).is_none();
     let of_set = s.unread.iter().filter(|u| u.element.is_none());
@@ -29,7 +29,7 @@ pub(super) fn statements_of_set(s: &Set) -> Option<String> {
     (!texts.is_empty()).then(|| plain.collect::<Vec<_>>().join(" "))
 }
 
-/// Of an element: the text of its statements, which follows the key, and that of the other attributes, which ends it.
+/// Two texts of an element: its statements, which follow the key, and its other attributes, which end the element.
 pub(super) fn of_element(unread: &ByElement<'_>, e: &Element) -> (String, String) {
     let (mut statements, mut rest) = (String::new(), String::new());
     let of = unread.get(e.key.first().0.as_slice());

@@ -1,4 +1,4 @@
-//! One value by its type.
+//! The text of one value, by its type.
 
 use super::concat::Field;
 use super::numbers::{bits, name};
@@ -10,7 +10,7 @@ use crate::nft::set::ByElement;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// A value; `host_order` is the byte order of a number in it.
+/// The text of a value; `host_order` is true if a number in it is in host order.
 pub(crate) fn value(data: &Data, data_type: DataType, host_order: bool) -> String {
     if data_type.is_concatenation() {
         let fields = Field::of(data_type, u32::try_from(data.0.len()).unwrap_or(0));
@@ -29,7 +29,7 @@ pub(crate) fn value(data: &Data, data_type: DataType, host_order: bool) -> Strin
     }
 }
 
-/// The numbers of the bits that are set, in a bit map of the kernel; in network order its last byte comes first.
+/// The numbers of the bits that are set in a bit map of the kernel; in network order the last byte has the lowest bits.
 pub(crate) fn labels(bytes: &[u8], host_order: bool) -> String {
     let bit = |i: &usize| {
         let at = match host_order {
@@ -49,7 +49,7 @@ pub(crate) fn labels(bytes: &[u8], host_order: bool) -> String {
     }
 }
 
-/// An end of a range: as [`value`], but `nft` uses no symbolic names there, with few exceptions.
+/// One end of a range: as [`value`], but for most types `nft` uses no symbolic names there.
 pub(crate) fn bound(data: &Data, data_type: DataType, host_order: bool) -> String {
     match (data_type, data_type.shown(), data.number(host_order)) {
         (DataType::IFINDEX | DataType::CT_EVENT, ..) => value(data, data_type, host_order),
@@ -61,8 +61,8 @@ pub(crate) fn bound(data: &Data, data_type: DataType, host_order: bool) -> Strin
     }
 }
 
-/// What a value is ordered with. `nft` finds no symbol for a number whose byte order was changed (`turned`), and of
-/// the flags in one byte only for a single one.
+/// The operand of an ordering comparison. `nft` finds no symbolic name for a number whose byte order was changed (`turned`),
+/// and for flags in one byte only if a single flag is set.
 pub(crate) fn ordered(data: &Data, data_type: DataType, host_order: bool, turned: bool) -> String {
     match (data_type, data.number(host_order)) {
         (DataType::CT_STATE | DataType::CT_STATUS, Some(n)) if turned && n != 0 => {
@@ -110,7 +110,7 @@ pub(crate) fn ifname(bytes: &[u8], _: bool) -> String {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
     let name = String::from_utf8_lossy(bytes.get(..end).unwrap_or_default());
     match name.strip_suffix('*') {
-        // Not a pattern.
+        // The escaped `*` is part of the name, not a pattern.
         Some(front) => format!("\"{front}\\*\""),
         None => format!("\"{name}\""),
     }
@@ -125,7 +125,7 @@ pub(crate) fn date(ns: u64) -> String {
     format!("\"{year}-{month:02}-{day:02} {h:02}:{m:02}:{s:02}\"")
 }
 
-/// Seconds since midnight, in UTC as the kernel has them.
+/// Seconds since midnight in UTC, as the kernel counts them.
 pub(crate) fn hour(seconds: u64) -> String {
     let (h, m, s) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     match s {
@@ -134,7 +134,7 @@ pub(crate) fn hour(seconds: u64) -> String {
     }
 }
 
-/// As `inet_ntop(3)` prints it.
+/// An address as `inet_ntop(3)` prints it.
 pub(crate) fn address(bytes: &[u8], _: bool) -> String {
     let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
     let found = v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from));
@@ -165,7 +165,7 @@ pub(super) fn prefix_len(first: &Data, last: &Data, host_order: bool) -> Option<
     is_network.then_some(len)
 }
 
-/// Two values and all between them, as a network where it is one.
+/// The range from one value to another, as a network if it is one.
 pub(crate) fn range(first: &Data, last: &Data, t: DataType, host_order: bool) -> String {
     match prefix_len(first, last, host_order) {
         Some(len) if t.has_prefixes() => format!("{}/{len}", value(first, t, host_order)),
@@ -180,7 +180,7 @@ pub(crate) fn range(first: &Data, last: &Data, t: DataType, host_order: bool) ->
     }
 }
 
-/// An element with its statements, timeouts, comment and value; its key and its value have these fields. `unread`
+/// An element with its statements, timeouts, comment and value. `fields` are those of its key and of its value; `unread`
 /// holds the attributes without a field of all elements.
 pub(crate) fn element(
     e: &Element,
@@ -215,14 +215,14 @@ pub(crate) fn element(
     text + &rest
 }
 
-/// What nft sorts sets of bits by: the lowest bit.
+/// The key by which `nft` sorts the elements of a set of flags: first the lowest bit.
 pub(crate) fn by_bit(e: &Element, host_order: bool, is_map: bool) -> (u32, u64) {
     let n = e.key.first().number(host_order).unwrap_or(0);
     (n.trailing_zeros(), if is_map { n } else { u64::MAX - n })
 }
 
-/// Puts the texts of elements into the order of nft: without ranges, it takes the catch-all element for one of all ones,
-/// and lists it before such a one.
+/// Puts the texts of elements into the order of `nft`: without ranges, it sorts the catch-all element like one with all bits
+/// set, and lists it before such an element.
 pub(crate) fn order(texts: &mut [String], elements: &[Element], interval: bool) {
     if let ([.., last, other], [.., a, b]) = (elements, texts)
         && !interval
@@ -233,7 +233,7 @@ pub(crate) fn order(texts: &mut [String], elements: &[Element], interval: bool) 
     }
 }
 
-/// The value of a map: a range if it is twice as long as its type.
+/// The value of a map; a range if it is twice as long as its type.
 fn data_text(d: &Data, fields: &[Field]) -> String {
     let padded: usize = fields.iter().map(|f| f.len.next_multiple_of(4)).sum();
     match d.0.split_at_checked(padded) {
@@ -244,7 +244,7 @@ fn data_text(d: &Data, fields: &[Field]) -> String {
     }
 }
 
-/// Bytes in the largest unit that divides them.
+/// A number of bytes in the largest unit that divides it.
 pub(crate) fn bytes(n: u64) -> String {
     match n {
         n if n != 0 && n % (1 << 20) == 0 => format!("{} mbytes", n >> 20),

@@ -1,7 +1,7 @@
 //! Delinearizes expressions to text, as `nft list ruleset` does.
 //!
 //! Each expression is evaluated symbolically: a load puts a [`Term`] into registers, and an expression that acts on
-//! registers appends a statement. What an expression loads or says stands in its own file of [`expr`](super::expr).
+//! registers appends a statement. The file of an expression in [`expr`](super::expr) defines what it loads or appends.
 //!
 //! ```text
 //! payload load => 1          register 1 is `tcp dport`
@@ -26,7 +26,7 @@ use super::set::{Listed, by_element, is_host_order_data, is_host_order_key};
 use super::{DataType, raw};
 use term::Loaded;
 
-/// Most rules are shorter, in bytes.
+/// Initial capacity of a rule's text in bytes: most rules are shorter.
 const TEXT: usize = 128;
 /// Registers of 32 bits (`NFT_REG32_COUNT`).
 const REGISTERS: usize = 16;
@@ -34,7 +34,7 @@ const REGISTERS: usize = 16;
 /// Number of bytes of all registers: no value is longer.
 pub(crate) const LONGEST: u32 = 64;
 
-/// Terms in one term. Each may be made of all registers, so their number could grow with every expression.
+/// Maximum number of terms in one term. A term may be made of all registers, so its size could grow with every expression.
 const TERMS: usize = 64;
 
 /// The rule as `nft` lists it in a table of `family`.
@@ -42,7 +42,7 @@ pub(crate) fn rule_text(rule: &Rule, family: TableFamily) -> String {
     rule_text_in(rule, family, &[])
 }
 
-/// The same with the named sets of the table, which determine the types of what rules add to them.
+/// The same with the named sets of the table, which determine the types of the values that rules add to them.
 pub(crate) fn rule_text_in(rule: &Rule, family: TableFamily, named: &[Set]) -> String {
     let linear = linearize::rule(rule, Context::of(family));
     let mut listing = Listing::of(&linear.exprs, &linear.sets, family);
@@ -76,10 +76,10 @@ pub(crate) fn loaded(e: &Expr) -> Option<(String, Vec<Field>)> {
 pub(crate) struct Listing<'a> {
     /// The family of the table.
     pub(crate) family: TableFamily,
-    /// What is known about the packet.
+    /// What the preceding matches imply about the packet.
     pub(crate) context: Context,
     sets: &'a [AnonymousSet],
-    /// The named sets of the table, where they are at hand.
+    /// The named sets of the table; empty if the caller does not have them.
     named: &'a [Set],
     exprs: &'a [Expr],
     /// Index of the expression that is evaluated.
@@ -139,7 +139,7 @@ impl Listing<'_> {
         text
     }
 
-    /// A named set of the table, where they are at hand.
+    /// A named set of the table; `None` if the caller does not have it.
     pub(crate) fn named(&self, name: &str) -> Option<&Set> {
         self.named.iter().find(|s| s.name == name)
     }
@@ -179,8 +179,8 @@ impl Listing<'_> {
         loaded.is_none_or(|l| l.is_used)
     }
 
-    /// The key that begins in a register: one term, or as many as fill `len` bytes; without a length, all that were
-    /// loaded next to each other since the last statement.
+    /// The key that begins in a register: one term, or as many terms as fill `len` bytes; without a length, all terms that
+    /// were loaded next to each other since the last statement.
     pub(crate) fn key(
         &mut self,
         register: Option<u32>,
@@ -214,7 +214,7 @@ impl Listing<'_> {
         }
     }
 
-    /// Appends a statement that is no match: matches before it remain in the text.
+    /// Appends a statement other than a match: the matches before it remain in the text.
     pub(crate) fn say(&mut self, text: impl Into<String>) -> Option<()> {
         self.texts.push(Some(text.into()));
         self.pending.clear();
@@ -222,7 +222,7 @@ impl Listing<'_> {
         Some(())
     }
 
-    /// Removes the matches that the statement at hand implies.
+    /// Removes the matches that the current statement implies.
     pub(crate) fn imply(&mut self, implied: &[Implied]) {
         let texts = &mut self.texts;
         self.pending.retain(|(what, at)| {
@@ -234,29 +234,29 @@ impl Listing<'_> {
         });
     }
 
-    /// From here on no match before is implied.
+    /// Later statements imply no match before this point.
     pub(crate) fn keep_matches(&mut self) {
         self.pending.clear();
     }
 
-    /// From here on such a match before is not implied.
+    /// Later statements do not imply such a match before this point.
     fn keep(&mut self, what: Implied) {
         self.pending.retain(|(other, _)| *other != what);
     }
 
-    /// Whether a match waits for a statement that implies it.
+    /// Whether there is such a match that a later statement may imply.
     fn is_pending(&self, what: Implied) -> bool {
         self.pending.iter().any(|(implied, _)| *implied == what)
     }
 
-    /// The last match may be implied by a later statement.
+    /// Records that a later statement may imply the last match.
     fn establish(&mut self, what: Implied) {
         self.keep(what);
         self.pending
             .push((what, self.texts.len().saturating_sub(1)));
     }
 
-    /// A match or target of xtables, or an expression of which only name and bytes are listed.
+    /// Lists a match or target of xtables, or an expression of which only name and bytes are listed.
     fn opaque(&mut self, e: &Expr) {
         self.flush();
         let text = match Compat::read(e, self.family) {
@@ -290,8 +290,8 @@ impl Listing<'_> {
         self.sets.get(usize::try_from(id?).ok()?)
     }
 
-    /// `@NAME`, or the elements of a map that belongs to the rule. Of bytes without a name, nft lists its keys in decimal,
-    /// unless they are part of a concatenation.
+    /// `@NAME`, or the elements of a map that belongs to the rule. If its keys are packet bytes without a name, `nft` lists
+    /// them in decimal, unless they are part of a concatenation.
     pub(crate) fn map_text(&self, name: &str, id: Option<u32>, key: &Term) -> String {
         let mut fields = self.fields(key);
         if let [field] = fields.as_mut_slice() {
@@ -308,7 +308,7 @@ impl Listing<'_> {
         let flags = set.attrs.flags.unwrap_or(0);
         let key_type = DataType(set.attrs.key_type.unwrap_or(0));
         let interval = flags & raw::NFT_SET_INTERVAL != 0;
-        // Of addresses that were written as bytes, nft lists numbers.
+        // If addresses were written as bytes, nft lists numbers.
         let address = [DataType::IPV4_ADDR, DataType::IPV6_ADDR];
         let bytes = match key {
             [f] if key_type == DataType::INTEGER && address.contains(&f.data_type) => {

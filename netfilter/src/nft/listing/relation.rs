@@ -127,7 +127,7 @@ impl Listing<'_> {
 
     /// A comparison with a range or a set.
     fn many(&mut self, left: &Term, op: CmpOp, right: &Right) -> Option<()> {
-        // A load of some bits is shifted before they are looked up in a named set.
+        // Bits of a loaded field are shifted right before they are looked up in a named set.
         let left = match &left.kind {
             Kind::Binary(of, Binary::Rshift, n) if self.shift_of(of) == n.to_ne() => of,
             _ => left,
@@ -137,7 +137,7 @@ impl Listing<'_> {
         let name = self.text(left);
         let right = match right {
             Right::Range(first, last) => self.range_text(first, last, left),
-            // Bits of bytes without a name are numbers in a set.
+            // nft lists bits of packet bytes without a name as numbers in a set.
             Right::Set(set, id) if is_eq => self.map_text(set, *id, left),
             Right::Set(set, id) => self.set_text(set, *id, &fields),
             Right::Value(_) => return None,
@@ -169,7 +169,7 @@ impl Listing<'_> {
             TableFamily::Ip | TableFamily::Ip6 | TableFamily::Arp
         );
         self.imply(match field.map(|f| (f.header, f.name)) {
-            // The type of what follows the VLAN header may as well follow another one.
+            // The EtherType after a VLAN header may also follow another header.
             Some(("vlan", "type")) if !fixes_family => &[],
             _ => implied,
         });
@@ -194,7 +194,7 @@ impl Listing<'_> {
         self.context.note(s, d);
     }
 
-    /// What follows from a comparison that holds.
+    /// Records what a comparison that holds implies.
     fn note(&mut self, left: &Term, d: &Data) {
         let Kind::Selector(s) = &left.kind else {
             return;
@@ -226,7 +226,7 @@ impl Listing<'_> {
         self.context.note(s, d);
     }
 
-    /// Comparisons with a text of their own: with the first bytes, of the first bits, of flags.
+    /// Comparisons that have their own notation: of the first bytes or bits of a field, and of flags.
     fn special(&mut self, left: &Term, op: CmpOp, d: &Data) -> Option<String> {
         if let (Kind::Exthdr(e), CmpOp::Eq | CmpOp::Neq) = (&left.kind, op)
             && let Some((name, len)) = e.front()
@@ -310,7 +310,7 @@ fn sign(op: CmpOp, is_eq: bool) -> &'static str {
     }
 }
 
-/// Two data as a range, or as the network that it is.
+/// Two values as a range, or as a network if the range is one.
 pub(crate) fn addresses(first: &Data, last: &Data, t: DataType) -> String {
     range(first, last, t, false)
 }

@@ -1,4 +1,4 @@
-//! What a register holds.
+//! The symbolic content of registers.
 
 use super::Listing;
 use crate::nft::context::Implied;
@@ -38,7 +38,7 @@ pub(crate) enum Kind {
     Selector(Selector),
     /// Loaded from an extension header, an option or a chunk
     Exthdr(Box<Exthdr>),
-    /// Something that has a name
+    /// A value that is listed by its keyword
     Named(String),
     /// `LEFT & VALUE` and similar
     Binary(Box<Term>, Binary, Data),
@@ -86,7 +86,7 @@ impl Binary {
     }
 }
 
-/// A row of a table of keys: what an expression loads by number.
+/// A row of a table of keys: a value that an expression loads by its number.
 #[derive(Debug)]
 pub(crate) struct Key {
     /// The number in the kernel's interface.
@@ -159,7 +159,7 @@ impl Term {
         }
     }
 
-    /// Something that has a name.
+    /// A value that is listed by its keyword.
     pub(crate) fn named(text: String, data_type: DataType, len: u32, host_order: bool) -> Self {
         Self {
             kind: Kind::Named(text),
@@ -179,7 +179,7 @@ impl Term {
         }
     }
 
-    /// With the type of the place where a value is used.
+    /// The same with the type of the operand: only a fixed value takes it.
     pub(crate) fn typed(mut self, data_type: DataType, host_order: bool) -> Self {
         match &mut self.kind {
             Kind::Value(_) => (self.data_type, self.host_order) = (data_type, host_order),
@@ -189,7 +189,7 @@ impl Term {
         self
     }
 
-    /// With the types of the fields of a key. Without them, a number of two bytes, most likely a port, is in network
+    /// The same with the types of the fields of a key. Without fields, a number of two bytes is taken for a port in network
     /// order.
     pub(crate) fn typed_as(self, fields: &[Field]) -> Self {
         let mut terms = match self.kind {
@@ -219,7 +219,7 @@ impl Term {
         }
     }
 
-    /// A binary operation with the other value.
+    /// The term of a binary operation with a fixed value.
     pub(crate) fn binary(self, op: Binary, right: Data) -> Self {
         let (data_type, host_order, len) = (self.data_type, self.host_order, self.len);
         Self {
@@ -243,7 +243,7 @@ impl Listing<'_> {
             }
             Kind::Exthdr(e) => {
                 self.imply(e.implies());
-                // A mask may select bits that have a name; all of them need not have one.
+                // Only the bits that a mask selects may have a name, not the whole load.
                 let named = e.text(None).map(|(text, _)| text);
                 named.unwrap_or_else(|| super::raw_text(&Expr::Exthdr((**e).clone())))
             }
@@ -282,7 +282,7 @@ impl Listing<'_> {
         }
     }
 
-    /// A value as it is compared with a term.
+    /// The text of a value that is compared with a term.
     pub(crate) fn typed_value(&self, d: &Data, t: &Term) -> String {
         match &t.kind {
             Kind::Concat(_) => Field::text(d, d, &self.fields(t)),
@@ -344,7 +344,7 @@ impl Listing<'_> {
         }
     }
 
-    /// Whether the text of a term has a sign of an operation.
+    /// Whether the text of a term contains an operator.
     pub(super) fn has_sign(&self, t: &Term) -> bool {
         matches!(t.kind, Kind::Binary(..)) && self.shift_of(t).is_none()
     }

@@ -1,4 +1,4 @@
-//! What no rule of a tool is.
+//! Rules that no tool writes.
 
 use super::*;
 use crate::nft::expr::{Cmp, DataAttrs, Hash, Meta, expr};
@@ -12,7 +12,7 @@ fn equals(byte: u8) -> Expr {
     })
 }
 
-/// nft stores two bytes for one, and lists them as half of a port.
+/// For a store of one byte `nft` stores two, and lists them as half of a port.
 #[test]
 fn a_store_of_one_byte() {
     let base = raw::NFT_PAYLOAD_TRANSPORT_HEADER;
@@ -69,7 +69,7 @@ fn no_load_is_hidden() {
     assert_eq!(listed(43, 8), "srh sid[1] 600::/8");
 }
 
-/// Each of 16 registers in turn is a hash of all registers: 2^16 terms and more if nothing bounded them.
+/// Each of 16 registers in turn is a hash of all registers: without a bound, more than 2^16 terms.
 #[test]
 fn terms_of_terms_are_bounded() {
     let registers = || raw::NFT_REG32_00..raw::NFT_REG32_00 + 16;

@@ -1,6 +1,6 @@
-//! Generates any ruleset that the kernel accepts, for property tests.
+//! Generates random rulesets that the kernel accepts, for property tests.
 //!
-//! Constraints of a generated ruleset are those of the kernel: NAT only in chains of type nat and after a match on a
+//! A generated ruleset meets the constraints of the kernel: NAT only in chains of type nat and after a match on a
 //! protocol, jumps only forward and only to regular chains, elements that do not overlap.
 
 mod rules;
@@ -174,7 +174,7 @@ fn filled(chain: Chain, regular: usize, sets: Vec<Set>) -> BoxedStrategy<Chain> 
     let targets: Vec<String> = (first.map_or(0, |n| n + 1)..regular)
         .map(|i| format!("regular{i}"))
         .collect();
-    // A verdict map may jump to any chain: it is used only where no chain jumps back.
+    // A verdict map may jump to any regular chain, so only base chains use it: no chain jumps to them.
     let sets = if chain.base.is_some() {
         sets
     } else {

@@ -1,4 +1,4 @@
-//! The builder that writes a rule as `nft` does.
+//! The builder of rules, with the dependencies that `nft` adds.
 
 use super::{
     CmpOp, Counter, CtKey, Data, Element, ElementKey, Match, MetaKey, Operand, PayloadBase,
@@ -30,8 +30,8 @@ impl L4Proto {
 
 /// Writes a rule of an `inet` table from left to right.
 ///
-/// Matches on an address or a port require that the packet has one. As `nft` does, the builder puts `meta nfproto`
-/// and `meta l4proto` before the first match that needs it, once per rule.
+/// A match on an address or a port needs a match on the family or the protocol before it. As `nft` does, the builder puts
+/// `meta nfproto` and `meta l4proto` before the first match that needs them, once per rule.
 #[must_use]
 #[derive(Clone, Debug, Default)]
 pub struct RuleBuilder {
@@ -130,7 +130,7 @@ impl RuleBuilder {
         self.port(proto, op, 0, ports)
     }
 
-    /// `tcp dport { P, Q }`; with [`CmpOp::Neq`] none of them.
+    /// `tcp dport { P, Q }`; with [`CmpOp::Neq`] the port is none of them.
     pub fn dports(self, proto: L4Proto, op: CmpOp, ports: &[u16]) -> Self {
         let mut ports = ports.to_vec();
         ports.sort_unstable();
@@ -186,7 +186,7 @@ impl RuleBuilder {
         self.id(MetaKey::Skgid, op, gids)
     }
 
-    /// `meta skgid { G, H-I }`; with [`CmpOp::Neq`] none of them.
+    /// `meta skgid { G, H-I }`; with [`CmpOp::Neq`] the group is none of them.
     ///
     /// Ranges that overlap or touch are merged, as `nft` does in an anonymous set: the kernel refuses overlapping
     /// elements.
@@ -242,7 +242,7 @@ impl RuleBuilder {
         self.push(Statement::CtSet(CtKey::Mark, None, source))
     }
 
-    /// `ct zone set Z`: the conntrack zone; must be set before conntrack sees the packet.
+    /// `ct zone set Z`: the conntrack zone, which must be set before conntrack sees the packet: at a priority below -200.
     pub fn set_ct_zone(self, zone: u16) -> Self {
         self.push(Statement::CtSet(
             CtKey::Zone,
@@ -268,19 +268,19 @@ impl RuleBuilder {
         }))
     }
 
-    /// A verdict ends the rule.
+    /// Ends the rule with a verdict.
     #[must_use]
     pub fn verdict(self, v: Verdict) -> Rule {
         self.push(Statement::Verdict(v)).rule
     }
 
-    /// `jump CHAIN`
+    /// Ends the rule with `jump CHAIN`.
     #[must_use]
     pub fn jump(self, chain: &str) -> Rule {
         self.verdict(Verdict::Jump(chain.to_owned()))
     }
 
-    /// Ends the builder: the rule without a verdict.
+    /// Ends the rule without a verdict.
     #[must_use]
     pub fn build(self) -> Rule {
         self.rule

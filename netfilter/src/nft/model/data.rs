@@ -52,7 +52,7 @@ impl Data {
     }
 
     /// An interface name, padded with zeros to `IFNAMSIZ` (16) as `nft` writes it. A name of more than 15 bytes is
-    /// kept as it is, and refused when it is sent.
+    /// kept unchanged, and refused when it is sent.
     #[must_use]
     pub fn ifname(name: &str) -> Self {
         let mut v: SmallVec<_> = name.bytes().collect();
@@ -66,13 +66,13 @@ impl Data {
         &self.0
     }
 
-    /// The number in host order, when there are exactly four bytes.
+    /// The number in host order; `None` unless there are exactly four bytes.
     #[must_use]
     pub fn to_ne32(&self) -> Option<u32> {
         Some(u32::from_ne_bytes(self.0.as_slice().try_into().ok()?))
     }
 
-    /// The number in network order, for one to eight bytes.
+    /// The number in network order; `None` unless there are one to eight bytes.
     #[must_use]
     pub fn to_be(&self) -> Option<u64> {
         if self.0.is_empty() || self.0.len() > 8 {
@@ -81,7 +81,7 @@ impl Data {
         Some(self.0.iter().fold(0, |n, b| n << 8 | u64::from(*b)))
     }
 
-    /// The number in host order, for one to eight bytes.
+    /// The number in host order; `None` unless there are one to eight bytes.
     #[must_use]
     pub fn to_ne(&self) -> Option<u64> {
         if cfg!(target_endian = "big") {
@@ -90,7 +90,7 @@ impl Data {
         Self(self.0.iter().rev().copied().collect()).to_be()
     }
 
-    /// The number in this byte order, for one to eight bytes.
+    /// The number in this byte order; `None` unless there are one to eight bytes.
     pub(crate) fn number(&self, host_order: bool) -> Option<u64> {
         if host_order {
             self.to_ne()

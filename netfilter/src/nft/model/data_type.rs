@@ -1,4 +1,4 @@
-//! The types of values: one row for each, with all that `nft` knows of it.
+//! The types of values, one row each: number, name, length, byte order and notation in `nft`.
 
 use crate::nft::display::{
     address, date, duration, ether, hour, ifname, labels, numbers, tc_handle,
@@ -20,7 +20,7 @@ type Names = &'static [(u64, &'static str)];
 /// How a value is displayed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Shown {
-    /// Bytes with a notation of their own; the byte order of a number in them is given.
+    /// Bytes with their own notation. The second argument is true for a number in host order.
     Bytes(fn(&[u8], bool) -> String),
     /// A name, or a decimal number.
     Named(Names),
@@ -28,7 +28,7 @@ pub(crate) enum Shown {
     Hex(Names, usize),
     /// The names of its bits.
     Bits(Names),
-    /// A number with a notation of its own.
+    /// A number with its own notation.
     Text(fn(u64) -> String),
 }
 
@@ -60,7 +60,7 @@ macro_rules! types {
             )*
         }
 
-        /// In the order of the numbers, of which 6 has no row.
+        /// In ascending order of the numbers; 6 has no row.
         static TYPES: &[Properties] = &[$(Properties {
             number: $number,
             name: $name,
@@ -129,7 +129,7 @@ impl DataType {
         self.0 > 63
     }
 
-    /// The row; `None` for concatenations, and for what this version does not know.
+    /// The row; `None` for concatenations, and for types that this version does not know.
     pub(crate) fn row(self) -> Option<&'static Properties> {
         let at = self.0.checked_sub(if self.0 > 6 { 2 } else { 1 })?;
         let row = TYPES.get(usize::try_from(at).ok()?);
@@ -150,12 +150,12 @@ impl DataType {
         self.byte_order() == HOST && ![Self::IFNAME, Self::STRING].contains(&self)
     }
 
-    /// Whether its values are sets of bits: `nft` compares them with "any of".
+    /// Whether its values are flags: `nft` matches any of them.
     pub(crate) fn is_bits(self) -> bool {
         self == Self::CT_LABEL || matches!(self.shown(), Bits(_))
     }
 
-    /// The types for which `nft` prints prefixes.
+    /// Whether `nft` prints prefixes for the type.
     pub(crate) fn has_prefixes(self) -> bool {
         matches!(
             self,

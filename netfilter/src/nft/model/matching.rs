@@ -68,9 +68,10 @@ impl CmpOp {
 pub enum Operand {
     /// One value.
     Value(Data),
-    /// An address prefix: the leading `len` bits are compared.
+    /// An address prefix: its leading bits are compared, as many as the second field has.
     ///
-    /// A whole number of bytes shortens the load, another length masks it, as `nft` does.
+    /// As in `nft`, a length of whole bytes shortens the load, any other length masks it. A length beyond the address is
+    /// refused before anything is sent.
     Prefix(Data, u8),
     /// An interface name prefix, `eth*`.
     IfnamePrefix(String),
@@ -106,12 +107,12 @@ pub enum Selector {
     },
     /// The conntrack entry.
     Ct(CtKey, Option<CtDirection>),
-    /// The local socket that the packet belongs to. Since 4.10 (`transparent`), 5.3 (`mark`),
-    /// 5.7 (`wildcard`), 5.13 (`cgroupv2`, with its level).
+    /// The local socket that the packet belongs to. Since 4.18 (`transparent`), 4.19 (`mark`), 5.10 (`wildcard`), 5.13
+    /// (`cgroupv2`, with its level).
     Socket(SocketKey, Option<u32>),
-    /// A route lookup: flags (`NFTA_FIB_F_*`) and the result that is used. Since 4.10.
+    /// A route lookup (`fib`). Since 4.10.
     Fib {
-        /// `NFTA_FIB_F_SADDR` and similar.
+        /// `NFTA_FIB_F_*`: the inputs of the lookup.
         flags: u32,
         /// The selected part of the result.
         result: FibResult,
@@ -197,13 +198,13 @@ open_enum! {
         Status = NFT_CT_STATUS,
         /// `ct mark`
         Mark = NFT_CT_MARK,
-        /// `ct expiration`
+        /// `ct expiration`: remaining lifetime in milliseconds
         Expiration = NFT_CT_EXPIRATION,
         /// `ct l3proto`
         L3protocol = NFT_CT_L3PROTOCOL,
-        /// `ct saddr` from before the family was part of the key
+        /// `ct saddr` of rules from before the key contained the family
         Src = NFT_CT_SRC,
-        /// `ct daddr` from before the family was part of the key
+        /// `ct daddr` of rules from before the key contained the family
         Dst = NFT_CT_DST,
         /// `ct protocol`
         Protocol = NFT_CT_PROTOCOL,

@@ -1,4 +1,4 @@
-//! Rules as plain values: what an nf_tables ruleset *is*, without a kernel.
+//! Rules of nf_tables as plain values, independent of a kernel.
 //!
 //! [`Ruleset`] > [`Table`] > [`Chain`] > [`Rule`] > [`Statement`]; a [`Set`] belongs to a table.
 //! Every value is `PartialEq` and prints itself in the syntax of `nft list ruleset`.

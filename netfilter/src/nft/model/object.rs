@@ -1,4 +1,4 @@
-//! Objects of a table besides sets and chains, with their attributes as they were read.
+//! Stateful objects and flowtables of a table, with their attributes as they were read.
 
 use crate::nft::expr::Quota;
 use crate::nft::raw;
@@ -9,11 +9,11 @@ use weir_netlink::attr::{AttrSet, Writer};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[doc(alias = "NFT_MSG_NEWOBJ")]
 pub struct Object {
-    /// What it is.
+    /// Its kind.
     pub kind: ObjectKind,
     /// Its name, unique among those of its kind in the table.
     pub name: String,
-    /// `comment`. Since 5.10; kept in the userdata.
+    /// `comment`, at most 253 bytes. Since 5.10; kept in the userdata.
     pub comment: Option<String>,
     /// Its own attributes as they were listed: `NFTA_OBJ_DATA`, or all of a flowtable.
     pub data: Vec<u8>,
@@ -35,7 +35,8 @@ impl Object {
         self.kind == other.kind && self.name == other.name
     }
 
-    /// The data as they can be written: a quota that is used up says so in its flags, which the kernel refuses.
+    /// The data as they can be written: the kernel lists `NFT_QUOTA_F_DEPLETED` for a quota that is used up, and refuses it
+    /// in a request.
     pub(crate) fn written_data(&self) -> Vec<u8> {
         let quota = Quota::decode(&self.data).unwrap_or_default();
         match self.kind {
@@ -46,7 +47,7 @@ impl Object {
         }
     }
 
-    /// Without what changes while it is used.
+    /// The object without the values that packets change.
     pub(crate) fn settled(&self) -> Self {
         let data = match self.kind {
             ObjectKind::Stateful(raw::NFT_OBJECT_COUNTER) => Vec::new(),
@@ -77,7 +78,8 @@ fn without<A: AttrSet + Default>(data: &[u8], clear: impl Fn(&mut A)) -> Vec<u8>
 }
 
 impl ObjectKind {
-    /// nft's name for it in a listing; for a kind that this version does not know, its number.
+    /// The keyword in `nft list ruleset`, such as `counter` or `ct helper`; for a kind that this version does not know, its
+    /// number.
     #[must_use]
     pub fn word(self) -> String {
         let word = match self {

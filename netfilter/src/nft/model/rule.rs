@@ -1,4 +1,4 @@
-//! A rule, with what it owns.
+//! A rule, with its anonymous sets and its own chain.
 
 use super::{Counter, RuleBuilder, Statement, TableFamily, Verdict};
 use crate::nft::context::Context;
@@ -13,13 +13,13 @@ use crate::nft::wire::{ElemAttrs, SetAttrs};
 pub struct Rule {
     /// Evaluated from left to right.
     pub statements: Vec<Statement>,
-    /// `comment`, at most 127 bytes.
+    /// `comment`, at most 253 bytes: the kernel keeps 256 bytes of userdata (`NFT_USERDATA_MAXLEN`).
     pub comment: Option<String>,
     /// The sets and maps that belong to the rule and that expressions of [`Statement::Opaque`] refer to by their index
     /// (`set_id`).
     pub sets: Vec<AnonymousSet>,
-    /// The rules of the chain that is created and deleted with it (`jump { ... }`, `goto { ... }`). Its last statement is
-    /// the verdict, and names no chain: the kernel chooses the name. Since 5.9
+    /// The rules of the chain that is created and deleted with this rule (`jump { ... }`, `goto { ... }`). The last statement
+    /// of the rule is then the verdict, with an empty chain name: the kernel chooses the name. Since 5.9.
     #[doc(alias = "NFT_CHAIN_BINDING")]
     pub chain: Option<Vec<Self>>,
 }
@@ -40,27 +40,27 @@ impl Rule {
         RuleBuilder::default()
     }
 
-    /// The maximum number of expressions in one rule; one more is `EINVAL`.
+    /// The maximum number of expressions in one rule; the kernel refuses one more with `EINVAL`.
     ///
     /// # References
-    /// `NFT_RULE_MAXEXPRS` in `net/netfilter/nf_tables_api.c`: not part of the kernel's interface headers, and 128
-    /// since nf_tables exists.
+    /// `NFT_RULE_MAXEXPRS` in `net/netfilter/nf_tables_api.c`. It is not part of the kernel's interface headers, and has
+    /// been 128 since the first release of nf_tables.
     pub const MAX_EXPRESSIONS: usize = 128;
 
-    /// The expressions that are sent for this rule in a table of the family. A lookup in an anonymous set refers to
-    /// the set by its index there.
+    /// The expressions that are sent for this rule in a table of the family. A lookup in an anonymous set refers to the
+    /// set by its index in the rule (`set_id`).
     #[must_use]
     pub fn expressions(&self, family: TableFamily) -> Vec<Expr> {
         linearize::rule(self, Context::of(family)).exprs
     }
 
-    /// The rule and the rules of its own chain (`jump { ... }`), of theirs, and so on: each after the one that leads to
-    /// it.
+    /// The rule, the rules of its own chain (`jump { ... }`), of the chains of these rules, and so on: each rule comes after
+    /// the rule that leads to it.
     pub fn with_own(&self) -> impl Iterator<Item = &Self> {
         self.with_own_where(|_| true)
     }
 
-    /// The same without the rules that are not to be `kept`, and whatever these lead to.
+    /// As [`Rule::with_own`], without the rules for which `kept` returns false and the rules of their chains.
     pub fn with_own_where(&self, kept: impl Fn(&Self) -> bool) -> impl Iterator<Item = &Self> {
         let mut next = vec![self];
         std::iter::from_fn(move || {
@@ -74,7 +74,7 @@ impl Rule {
         })
     }
 
-    /// Equal but for the values of counters.
+    /// Whether the rules are equal except for the values of counters.
     pub(crate) fn is_same_but_counters(&self, other: &Self) -> bool {
         let is_same = |(a, b): (&Statement, &Statement)| match (a, b) {
             (Statement::Counter(_), Statement::Counter(_)) => true,
@@ -92,7 +92,7 @@ impl Rule {
             }
     }
 
-    /// Its sets without what packets change in their elements.
+    /// Its sets without the values that packets change in their elements.
     fn settled_sets(&self) -> Vec<AnonymousSet> {
         let mut sets = self.sets.clone();
         let elements = sets.iter_mut().flat_map(|s| &mut s.elements);
@@ -100,7 +100,7 @@ impl Rule {
         sets
     }
 
-    /// The rule leads to its own chain.
+    /// Whether its last statement jumps or goes to its own chain.
     pub(crate) fn leads_to_its_chain(&self) -> bool {
         matches!(
             self.statements.last(),

@@ -18,17 +18,17 @@ pub struct Ruleset {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[doc(alias = "NFT_MSG_NEWTABLE")]
 pub struct Table {
-    /// Selects the packets that it sees.
+    /// Selects the packets that its chains see.
     pub family: TableFamily,
-    /// Its name, unique in the family.
+    /// Its name, unique in the family, 1 to 255 bytes.
     pub name: String,
     /// `NFT_TABLE_F_DORMANT` (1), `NFT_TABLE_F_OWNER` (2), `NFT_TABLE_F_PERSIST` (4).
     pub flags: u32,
-    /// `comment`. Since 5.10; kept in the userdata.
+    /// `comment`, at most 253 bytes (247 with a [`version`](Self::version)). Since 5.10; kept in the userdata.
     pub comment: Option<String>,
-    /// A number that its writer keeps with it, for example the version of the rules. An entry of the userdata that `nft`
-    /// neither lists nor changes. Since 5.10; older kernels keep none. A table without one is as good as one with the
-    /// desired number.
+    /// A number that its writer stores with it, for example the version of the rules. It is an entry of the userdata that
+    /// `nft` neither lists nor changes. Since 5.10; older kernels do not store it. A table without a version is in sync with
+    /// any desired version.
     pub version: Option<u32>,
     /// Stateful objects and flowtables. Those of a desired table are created; none is deleted without its table, since its
     /// counts would be lost.
@@ -43,13 +43,13 @@ pub struct Table {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[doc(alias = "NFT_MSG_NEWCHAIN")]
 pub struct Chain {
-    /// Its name, unique in the table.
+    /// Its name, unique in the table, 1 to 255 bytes.
     pub name: String,
     /// Where the kernel calls it; `None` for a regular chain, which rules jump to.
     pub base: Option<BaseChain>,
-    /// `comment`. Since 5.10; kept in the userdata.
+    /// `comment`, at most 253 bytes. Since 5.10; kept in the userdata.
     pub comment: Option<String>,
-    /// `flags offload`
+    /// `flags offload`: the network device evaluates the chain.
     #[doc(alias = "NFT_CHAIN_HW_OFFLOAD")]
     pub offload: bool,
     /// Evaluated in this order.
@@ -68,7 +68,7 @@ pub struct BaseChain {
     pub priority: i32,
     /// The verdict for a packet at the end of the chain.
     pub policy: Policy,
-    /// `device`: only for the `netdev` family and for ingress.
+    /// `device` or `devices`, 1 to 15 bytes each: only for the `netdev` family and for ingress. Several since 5.5.
     pub devices: Vec<String>,
 }
 
@@ -89,10 +89,10 @@ pub mod priority {
 }
 
 open_enum! {
-    /// The packets that a table sees (`NFPROTO_*`).
+    /// The family of a table, which selects the packets that its chains see (`NFPROTO_*`).
     #[doc(alias = "NFPROTO_INET")]
     TableFamily: u8, "family " {
-        /// No particular family; not a family of tables.
+        /// No family: no table has it.
         Unspec = NFPROTO_UNSPEC "unspec",
         /// IPv4 and IPv6. Since 3.14, NAT since 5.2.
         Inet = NFPROTO_INET "inet",
@@ -199,14 +199,17 @@ impl Table {
         self.chains.iter().find(|c| c.name == name)
     }
 
-    /// The chains that a rule of this table may lead to: those of its verdict, and of the elements of its verdict maps.
+    /// The chains to which a rule of this table may jump or go: by its verdict, or by an element of its verdict maps.
     #[must_use]
     pub fn led_to<'t>(&'t self, rule: &'t Rule) -> Vec<&'t str> {
         self.led_to_where(rule, |_, _| true)
     }
 
-    /// The same without elements that do not fit. `fits` is asked with what is looked up, of a concatenation with its first part,
-    /// and with the key; of ranges it is not asked.
+    /// As [`Table::led_to`], without the map elements for which `fits` returns false.
+    ///
+    /// `fits` receives the selector that is looked up (of a concatenation, the first part) and the key of the element in the
+    /// order of the register. It is not called for ranges, for the catch-all element and where the selector is unknown:
+    /// these are included.
     pub fn led_to_where<'t>(
         &'t self,
         rule: &'t Rule,

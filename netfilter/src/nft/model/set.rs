@@ -8,7 +8,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[doc(alias = "NFT_MSG_NEWSET")]
 pub struct Set {
-    /// Its name, at most 255 bytes.
+    /// Its name, unique in the table, 1 to 255 bytes.
     pub name: String,
     /// Type of the key.
     pub key_type: DataType,
@@ -24,9 +24,9 @@ pub struct Set {
     pub dynamic: bool,
     /// `flags timeout`: elements may expire.
     pub timeouts: bool,
-    /// `timeout`: lifetime of elements without their own timeout.
+    /// `timeout`: lifetime of elements without their own timeout, in whole milliseconds. Since 4.1.
     pub timeout: Option<Duration>,
-    /// `gc-interval`
+    /// `gc-interval`: time between two removals of expired elements, in whole milliseconds up to `u32::MAX`. Since 4.1.
     pub gc_interval: Option<Duration>,
     /// `size`: maximum number of elements.
     ///
@@ -37,19 +37,19 @@ pub struct Set {
     /// `policy memory`: prefer a small set to a fast one.
     #[doc(alias = "NFT_SET_POL_MEMORY")]
     pub memory: bool,
-    /// `KEY : interval VALUE`: the values of a map are ranges; their length is that of both ends. Used by `nft` only,
-    /// kept in the userdata.
+    /// `KEY : interval VALUE`: the values of a map are ranges; their length is that of both ends together. Only `nft` uses
+    /// it; kept in the userdata.
     pub value_ranges: bool,
-    /// `auto-merge`: used by `nft` only, kept in the userdata.
+    /// `auto-merge`: only `nft` uses it; kept in the userdata.
     pub auto_merge: bool,
-    /// `comment`
+    /// `comment`, at most 253 bytes less the other entries of the userdata, in which it is kept.
     pub comment: Option<String>,
-    /// `typeof`: used by `nft` only, kept in the userdata.
+    /// `typeof`: only `nft` uses it; kept in the userdata.
     pub type_of: Option<Box<TypeOf>>,
     /// Elements, in ascending order of their keys.
     pub elements: Vec<Element>,
     /// Attributes that were read and have no field above: statements of each element, the kind of a map's objects,
-    /// references to them. Written as they are; a comparison ignores the values of counters in them.
+    /// references to objects. They are written as they were read; a comparison ignores the values of counters in them.
     pub unread: Vec<Unread>,
 }
 
@@ -62,7 +62,7 @@ pub struct TypeOf {
     pub data: Option<Vec<u8>>,
     /// The byte order of the key, unless its type implies it: host order (1), network order (2), several fields (0).
     pub key_order: Option<u32>,
-    /// The same of a map's value.
+    /// The byte order of a map's value, in the same way.
     pub data_order: Option<u32>,
 }
 
@@ -106,9 +106,10 @@ pub struct Extra {
     pub value: Option<Data>,
     /// The verdict that a verdict map assigns to it.
     pub verdict: Option<Verdict>,
-    /// `comment`
+    /// `comment`, at most 245 bytes: the kernel keeps 254 bytes of userdata for an element.
     pub comment: Option<String>,
-    /// `timeout`: its lifetime; 0 is unlimited, in a set with a timeout (`timeout never`). Since 6.12
+    /// `timeout`: its lifetime, in whole milliseconds, instead of that of the set. In a set with a timeout 0 is unlimited
+    /// (`timeout never`, since 6.12).
     pub timeout: Option<Duration>,
     /// `expires`: its remaining lifetime, as read. Not part of the desired state.
     pub expires: Option<Duration>,
@@ -125,15 +126,15 @@ static NOTHING: Extra = Extra {
 /// The key of an element.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ElementKey {
-    /// One value; an empty one is the catch-all element (`*`). Since 5.13
+    /// One value; an empty value is the catch-all element (`*`, since 5.13).
     Value(Data),
-    /// From the first to the last, inclusive. The kernel keeps `[start, end + 1)`; a range that ends at the highest
+    /// From the first to the last value, inclusive. The kernel keeps `[first, last + 1)`; a range that ends at the highest
     /// value has no end element there.
     Range(Box<(Data, Data)>),
 }
 
 impl ElementKey {
-    /// From the first to the last, inclusive.
+    /// The range from the first to the last value, inclusive.
     #[must_use]
     pub fn range(first: Data, last: Data) -> Self {
         Self::Range(Box::new((first, last)))
@@ -158,7 +159,7 @@ impl ElementKey {
     }
 }
 
-/// "No properties" has two representations: no box, and a box with defaults.
+/// Not derived: an element without properties has no box, or a box with defaults.
 impl PartialEq for Element {
     fn eq(&self, other: &Self) -> bool {
         self.key == other.key && self.extra() == other.extra()

@@ -9,11 +9,11 @@ use std::ops::RangeInclusive;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Statement {
-    /// Ends the rule unless it holds.
+    /// Ends the evaluation of the rule unless it holds.
     Match(Match),
     /// `counter packets N bytes N`
     Counter(Counter),
-    /// A verdict ends the rule.
+    /// A verdict, which ends the rule.
     Verdict(Verdict),
     /// `SELECTOR vmap @name`: the verdict is looked up.
     Vmap(Selector, String),
@@ -37,8 +37,8 @@ pub enum Statement {
     Limit(Limit),
     /// `reject`
     Reject(Reject),
-    /// Expressions without a statement here. They are kept whole, so that nothing that the kernel holds is lost or
-    /// ignored in a comparison.
+    /// Expressions for which this enum has no variant. They are kept as they were read, so that nothing that the kernel
+    /// holds is lost or ignored in a comparison.
     Opaque(Vec<Expr>),
 }
 
@@ -46,13 +46,13 @@ pub enum Statement {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[doc(alias = "nft_counter")]
 pub struct Counter {
-    /// Packets seen.
+    /// Number of packets that were counted.
     pub packets: u64,
-    /// Bytes seen.
+    /// Number of their bytes.
     pub bytes: u64,
 }
 
-/// Where evaluation continues (`NFT_*` and `NF_*` verdicts).
+/// The verdict of a rule: where evaluation continues (`NFT_*` and `NF_*` verdicts).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "NF_ACCEPT")]
 pub enum Verdict {
@@ -104,14 +104,14 @@ pub enum Source {
     Map(Selector, String),
 }
 
-/// `redirect`: to this machine, on another port.
+/// `redirect`: destination NAT to this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[doc(alias = "nft_redir")]
 pub struct Redirect {
-    /// The port or ports; without them only the address changes.
+    /// `redirect to :PORT` or `redirect to :FIRST-LAST`; `None` changes only the address.
     pub ports: Option<RangeInclusive<u16>>,
-    /// `NF_NAT_RANGE_PROTO_RANDOM` (4), `NF_NAT_RANGE_PERSISTENT` (8), `NF_NAT_RANGE_PROTO_RANDOM_FULLY` (16). The
-    /// bits for given ports are implied.
+    /// `NF_NAT_RANGE_PROTO_RANDOM` (4), `NF_NAT_RANGE_PERSISTENT` (8), `NF_NAT_RANGE_PROTO_RANDOM_FULLY` (16).
+    /// `NF_NAT_RANGE_PROTO_SPECIFIED` follows from [`ports`](Self::ports).
     pub flags: u32,
 }
 
@@ -119,7 +119,7 @@ pub struct Redirect {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[doc(alias = "nft_masq")]
 pub struct Masquerade {
-    /// `masquerade to :PORT`
+    /// `masquerade to :PORT` or `masquerade to :FIRST-LAST`
     pub ports: Option<RangeInclusive<u16>>,
     /// As in [`Redirect::flags`].
     pub flags: u32,
@@ -152,16 +152,17 @@ pub enum NatKind {
     Dnat,
 }
 
-/// `tproxy`: the packet is delivered to a local socket unchanged.
+/// `tproxy`: delivers the packet to a local socket without changing it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "nft_tproxy")]
 pub struct Tproxy {
-    /// [`TableFamily::Ip`] or [`TableFamily::Ip6`] in `inet` tables; the table's own family elsewhere, and
-    /// [`TableFamily::Unspec`] for `tproxy to :PORT` in an `inet` table.
+    /// In `inet` tables [`TableFamily::Ip`], [`TableFamily::Ip6`], or [`TableFamily::Unspec`] for `tproxy to :PORT`;
+    /// elsewhere the family of the table.
     pub family: TableFamily,
-    /// The address of the socket.
+    /// The address of the socket; `None` is an address of the incoming interface or, if it has none, the destination of the
+    /// packet (`nf_tproxy_laddr4()`).
     pub addr: Option<IpAddr>,
-    /// Its port.
+    /// The port of the socket; `None` keeps that of the packet.
     pub port: Option<u16>,
 }
 
@@ -171,15 +172,15 @@ pub struct Tproxy {
 pub struct Log {
     /// Text before the packet, at most 127 bytes.
     pub prefix: Option<String>,
-    /// Sends to this group of nfnetlink_log instead of the kernel log.
+    /// Sends the packet to this group of nfnetlink_log instead of the kernel log.
     pub group: Option<u16>,
-    /// Number of bytes of the packet that are copied (with a group).
+    /// Number of bytes of the packet that are copied (only with a group).
     pub snaplen: Option<u32>,
-    /// Number of packets that are collected before sending (with a group).
+    /// Number of packets that the kernel collects before it sends them (only with a group).
     pub qthreshold: Option<u16>,
-    /// Syslog level, 0 to 7 (without a group); 8 is `audit`.
+    /// Syslog level, 0 to 7, 4 by default (only without a group); 8 is `audit`.
     pub level: Option<u32>,
-    /// `NF_LOG_*` bits.
+    /// `NF_LOG_*` bits (`linux/netfilter/nf_log.h`).
     pub flags: Option<u32>,
 }
 
@@ -191,11 +192,11 @@ pub struct Limit {
     pub rate: u64,
     /// The unit of time in seconds: 1, 60, 3600, 86400, 604800.
     pub per: u64,
-    /// Packets (5 by default) or bytes (0 by default) that may exceed the rate.
+    /// Number of packets or bytes that may exceed the rate. 0 is the default: 5 packets, 0 bytes.
     pub burst: u32,
-    /// What the rate counts.
+    /// Whether the rate counts packets or bytes. Bytes since 4.3.
     pub unit: LimitUnit,
-    /// Matches packets above the rate.
+    /// `over`: matches packets above the rate. Since 4.5.
     pub over: bool,
 }
 
@@ -215,7 +216,7 @@ pub enum LimitUnit {
 #[non_exhaustive]
 #[doc(alias = "nft_reject")]
 pub enum Reject {
-    /// `reject with icmp CODE` (`NFT_REJECT_ICMP_UNREACH`); the code is the family's own.
+    /// `reject with icmp CODE` or `icmpv6 CODE` (`NFT_REJECT_ICMP_UNREACH`): a code of the family of the packet.
     Icmp(u8),
     /// `reject with tcp reset`
     TcpReset,

@@ -66,8 +66,8 @@ pub(super) fn rule(place: Place, targets: Vec<String>, sets: Vec<Set>) -> BoxedS
         .boxed()
 }
 
-/// An ordering comparison, of which a rule has at most one: two of one value are read as one range, and nft 1.0.6
-/// lists even `skuid < 1 mark > 2` as a range of the mark.
+/// Whether it is an ordering comparison. A rule has at most one: two comparisons of one value are read as one range, and
+/// nft 1.0.6 lists even `skuid < 1 mark > 2` as a range of the mark.
 fn is_bound(s: &Statement) -> bool {
     matches!(s, Statement::Match(m) if !matches!(m.op, CmpOp::Eq | CmpOp::Neq))
 }
@@ -194,7 +194,7 @@ fn is(selector: Selector, mask: Option<Data>, op: CmpOp, operand: Operand) -> St
     }))
 }
 
-/// Marks and other values that are compared as numbers.
+/// A mark or another value that is compared as a number.
 fn value() -> BoxedStrategy<Step> {
     let mark = prop_oneof![
         Just(Selector::Meta(MetaKey::Mark)),

@@ -16,7 +16,7 @@ pub(super) const NAMES: &str = "names";
 pub(super) const VERDICTS: &str = "verdicts";
 pub(super) const MARK_OF: &str = "mark-of";
 
-/// A selection of them.
+/// A random selection of these sets.
 pub(super) fn sets() -> BoxedStrategy<Vec<Set>> {
     let all = vec![
         intervals(PORTS, DataType::INET_SERVICE, 2),
@@ -38,7 +38,7 @@ pub(super) fn sets() -> BoxedStrategy<Vec<Set>> {
         .boxed()
 }
 
-/// Without verdict maps.
+/// The sets without verdict maps.
 pub(super) fn without_verdicts(sets: Vec<Set>) -> Vec<Set> {
     sets.into_iter()
         .filter(|s| s.data != SetData::Verdict)
@@ -57,7 +57,7 @@ fn edge(bits: u32) -> BoxedStrategy<u128> {
     .boxed()
 }
 
-/// In the byte order of interval sets.
+/// The key in network order, the byte order of interval sets.
 fn bytes(n: u128, len: usize) -> Vec<u8> {
     n.to_be_bytes().into_iter().skip(16 - len).collect()
 }
@@ -91,7 +91,7 @@ fn intervals(name: &'static str, t: DataType, len: u32) -> BoxedStrategy<Set> {
                             crate::nft::set::turn(&mut e);
                         }
                         e.extra_mut().comment = comment;
-                        // An element without its own timeout gets that of the set, and lists it.
+                        // The kernel lists the timeout of the set for an element without its own timeout.
                         let own = seconds.filter(|_| set.timeouts).map(Duration::from_secs);
                         e.extra_mut().timeout = own.filter(|t| Some(*t) != set.timeout);
                         e
@@ -135,7 +135,7 @@ fn names() -> BoxedStrategy<Set> {
                 .iter()
                 .map(|n| Element::value(Data::ifname(n)))
                 .collect();
-            // As nft sorts names: as numbers in host order.
+            // nft sorts names as numbers in host order.
             set.elements
                 .sort_by_key(|e| e.key.first().0.iter().rev().copied().collect::<Vec<_>>());
             set

@@ -35,7 +35,7 @@ pub(super) fn statement(place: Place, sets: &[Set]) -> BoxedStrategy<Statement> 
 fn set_mark() -> BoxedStrategy<Statement> {
     let bits = (any::<u32>(), any::<u32>()).prop_map(|(mask, xor)| Source::Bitwise {
         selector: Selector::Meta(MetaKey::Mark),
-        // A mask of ones without inverted bits would be no operation at all.
+        // With all mask bits set and no bit inverted, there would be no operation.
         mask: Data::ne32(mask & 0x7fff_ffff),
         xor: Data::ne32(xor),
     });
@@ -76,7 +76,7 @@ fn log() -> BoxedStrategy<Statement> {
             qthreshold: Some(q),
             ..Log::default()
         });
-    // The default level is not listed, and so is not read back.
+    // The kernel does not list the default level.
     let plain = |l: Log| Log {
         level: l.level.filter(|n| *n != 4),
         ..l
