@@ -21,7 +21,8 @@ use weir_netlink::{Error, Result};
 const ELEMENTS_PER_MESSAGE: usize = 120;
 
 impl Transaction {
-    /// Operations that the kernel refuses unless its ruleset is of this generation ([`NftEngine::generation`]).
+    /// Operations that the kernel refuses with `ERESTART` unless its ruleset has this generation
+    /// ([`NftEngine::generation`]). The check exists since 4.12; older kernels ignore it.
     ///
     /// [`NftEngine::generation`]: super::NftEngine::generation
     #[must_use]
@@ -37,7 +38,7 @@ impl Transaction {
     /// `NFNL_MSG_BATCH_BEGIN` to `NFNL_MSG_BATCH_END`, with sequence numbers from 0.
     ///
     /// # Errors
-    /// A value does not fit its attribute; nothing is truncated to fit.
+    /// A value does not fit its attribute; values are never truncated.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         super::check::fits(self)?;
         let datagram = encode(self).0.datagram(0);
@@ -260,7 +261,7 @@ impl Messages {
         }
     }
 
-    /// Elements of an existing set: it has the interval end at 0, with which a new set begins, already.
+    /// Elements of an existing set, without the interval end at 0 that was written when the set was created.
     fn change(&mut self, kind: u16, id: &TableId, s: &Set, elements: &[crate::nft::Element]) {
         let mut attrs = set::elem_attrs(elements, s.ranges()).peekable();
         let _ = attrs.next_if(|a| a.flags == Some(raw::NFT_SET_ELEM_INTERVAL_END));
@@ -272,7 +273,7 @@ impl Messages {
         self.new_sets.get(&(id.clone(), name?.to_owned())).copied()
     }
 
-    /// The chain that belongs to a rule, with its rules; its id in the batch.
+    /// Writes the chain that belongs to a rule, with its rules. Returns its id in the batch.
     fn own_chain(&mut self, id: &TableId, rules: &[Rule]) -> u32 {
         self.chain_id += 1;
         let own = self.chain_id;
@@ -332,7 +333,7 @@ impl Messages {
     }
 }
 
-/// Sent even when it is the default: `nft` lists it, and so sends it when it restores a listing.
+/// The number of a policy. It is sent even if it is the default, as `nft` does when it restores its own listing.
 fn policy(p: Policy) -> u32 {
     match p {
         Policy::Drop => raw::NF_DROP.cast_unsigned(),

@@ -19,9 +19,9 @@ const ENTRY: usize = 3;
 const VERSION: usize = 6;
 /// Maximum length of a comment without other entries.
 const COMMENT: usize = USERDATA - ENTRY;
-/// The same for an element, which keeps two bytes less: 256 bytes the kernel drops silently, and 255 it refuses
-/// (`u8 ulen` in `nft_add_set_elem`; the length including the header is one byte, too). A range without an end has an
-/// entry with a number besides the comment.
+/// The same for an element, for which the kernel keeps two bytes less: it silently drops 256 bytes and refuses 255 (`u8 ulen`
+/// in `nft_add_set_elem`; the length including the header is one byte, too). A range without an end has an entry with a
+/// number besides the comment.
 const ELEM_COMMENT: usize = USERDATA - 2 - ENTRY - 6;
 /// `NF_LOG_PREFIXLEN` of `linux/netfilter/nf_log.h`, without the terminating NUL.
 const LOG_PREFIX: usize = 127;
@@ -55,7 +55,7 @@ fn one(op: &NftOp) -> Result<(), String> {
             elements(s, e)?;
             (id, &s.name)
         }
-        // As they were listed.
+        // The kernel listed these elements, so they fit.
         NftOp::DeleteElements(id, s, _) => (id, &s.name),
         NftOp::AddObject(id, o) => {
             comment(o.comment.as_deref())?;
@@ -128,7 +128,7 @@ fn chain(c: &Chain) -> Result<(), String> {
 fn set(s: &Set) -> Result<(), String> {
     let notes = s.to_attrs("", 0).userdata.map_or(0, |u| u.len());
     let text = s.comment.as_deref();
-    // A comment that exceeds its length byte is truncated there.
+    // `Userdata::put` truncates a comment whose length exceeds one byte.
     let entry = text.map_or(0, |t| bytes_of(t).len().min(255) + ENTRY);
     comment_of(text, COMMENT.saturating_sub(notes.saturating_sub(entry)))?;
     if notes > USERDATA {
@@ -171,7 +171,7 @@ fn elements(s: &Set, elements: &[crate::nft::Element]) -> Result<(), String> {
     Ok(())
 }
 
-/// An interface name, padded to the 16 bytes of the register.
+/// Checks an interface name that is padded to the 16 bytes of the register.
 fn padded(name: &Data) -> Result<(), String> {
     let end = name.0.iter().rposition(|b| *b != 0).map_or(0, |n| n + 1);
     match name.0.len() <= IFNAME + 1 && end <= IFNAME {
@@ -240,7 +240,7 @@ fn matching(m: &Match) -> Result<(), String> {
     }
 }
 
-/// A stored value must have the width of its destination: of a longer one the kernel takes the first bytes.
+/// Checks that a stored value has the width of its destination: the kernel stores only the first bytes of a longer value.
 fn source(to: &Selector, from: &Source) -> Result<(), String> {
     let width = match to {
         Selector::Meta(MetaKey::Mark | MetaKey::Priority) | Selector::Ct(CtKey::Mark, _) => 4,
@@ -261,7 +261,7 @@ fn source(to: &Selector, from: &Source) -> Result<(), String> {
     }
 }
 
-/// The kernel reads as many bytes of an address as its family has.
+/// Checks the family of an address: the kernel reads as many bytes as an address of the family has.
 fn family(family: TableFamily, address: IpAddr) -> Result<(), String> {
     let fits = match family {
         TableFamily::Ip => address.is_ipv4(),

@@ -1,4 +1,4 @@
-//! Commits by any writer, as they happen.
+//! Notifications of commits by any writer.
 
 use super::super::raw;
 use super::super::wire::GenAttrs;
@@ -10,8 +10,8 @@ use weir_netlink::events::{Events, Notification};
 use weir_netlink::message::Netfilter;
 use weir_netlink::nfnetlink::{NFNL_SUBSYS_NFTABLES, NFNLGRP_NFTABLES, message_type};
 
-/// The stream of commits to the ruleset of one network namespace (`nft monitor`): that something changed and who did it,
-/// not what. Since 3.18.
+/// The stream of commits to the ruleset of one network namespace (`nft monitor`). It reports that the ruleset changed and
+/// which thread changed it, but not the change itself. Since 3.18.
 #[derive(Debug)]
 #[doc(alias = "NFNLGRP_NFTABLES")]
 #[doc(alias = "NFT_MSG_NEWGEN")]
@@ -21,17 +21,17 @@ pub struct Commits(Events<Netfilter>);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Commit {
-    /// The generation of the ruleset after it; `None`: notifications were lost, and this may stand for several commits.
+    /// The generation of the ruleset after it; `None` if notifications were lost, so that there may be several commits.
     pub generation: Option<u32>,
-    /// The thread that made it, by its number in the first pid namespace; since 4.12.
+    /// The id of the thread that made it, in the initial pid namespace; since 4.12.
     pub pid: Option<u32>,
-    /// The name of that thread (`comm`), at most 15 bytes, which the thread itself may choose; since 4.12.
+    /// The name of that thread (`comm`), at most 15 bytes, which the thread itself can set; since 4.12.
     pub name: Option<String>,
 }
 
 impl Commits {
-    /// Listens in the network namespace of the calling thread, and goes on to wherever it is moved. Commits after this
-    /// returns are reported.
+    /// Subscribes to `NFNLGRP_NFTABLES` in the network namespace of the calling thread. Commits after this returns are
+    /// reported, also if the stream is moved to another thread.
     ///
     /// # Errors
     /// As [`Events::open`].
@@ -39,7 +39,7 @@ impl Commits {
         Events::open(&[NFNLGRP_NFTABLES]).map(Self)
     }
 
-    /// The next commit; `None` if there is none within `wait`, which may be zero.
+    /// Returns the next commit; `None` if there is none within `wait`, which may be zero.
     ///
     /// # Errors
     /// As [`Events::next`].
@@ -50,7 +50,7 @@ impl Commits {
                 Some(Notification::Overrun) => return Ok(Some(Commit::default())),
                 Some(Notification::Event(reply)) => reply,
             };
-            // The objects of a commit come before it.
+            // Notifications of the changed objects precede that of the commit.
             if reply.kind != message_type(NFNL_SUBSYS_NFTABLES, raw::NFT_MSG_NEWGEN) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! One dump: every answer is decoded; their total size is bounded.
+//! Dumps of one kind of object. The total size of the answers is bounded.
 
 use super::NftEngine;
 use crate::nft::model::TableFamily;
@@ -57,7 +57,7 @@ impl<T: Transport> NftEngine<T> {
             .dump_each(kind, family.number(), attrs, what, bounded);
         self.held = held;
         match listed {
-            // The ruleset changed, in an owned table or another: the list may be incomplete.
+            // The ruleset changed during the dump, in an owned table or another one: the list may be incomplete.
             Err(e) if e.errno() == Some(libc::EINTR) => {
                 self.torn = true;
                 Ok(())
@@ -87,8 +87,8 @@ fn too_large(what: &str, reply: &Reply, limit: usize) -> Error {
     Error::refused("read", what, reason)
 }
 
-/// Without nf_tables, nfnetlink does not know the subsystem (`EINVAL`); without nfnetlink, the socket does not exist
-/// (`EPROTONOSUPPORT`).
+/// Replaces the errnos of a kernel without nf_tables: nfnetlink does not know the subsystem (`EINVAL`), or without
+/// nfnetlink there is no socket (`EPROTONOSUPPORT`).
 pub(super) fn no_nf_tables(e: Error) -> Error {
     match e.errno() {
         Some(libc::EINVAL | libc::EPROTONOSUPPORT) => Error::unsupported(

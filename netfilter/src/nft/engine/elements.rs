@@ -1,4 +1,4 @@
-//! Some elements of a set change, and everything else is known to be as it should be.
+//! Changes some elements of a set, for a caller that knows the rest of the ruleset to be in sync.
 
 use super::dump::{decode, kind};
 use super::{NftEngine, NftOp, TableId, Transaction};
@@ -7,17 +7,17 @@ use crate::nft::wire::{ElemAttrs, ElemListAttrs};
 use crate::nft::{raw, set};
 use weir_netlink::{Error, Result, Transport};
 
-/// What changes in a set.
+/// The elements of a set to delete and to add.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ElementChanges {
-    /// `delete element`: those that are there, with everything that they have.
+    /// `delete element`: elements of the set, with all their properties.
     pub delete: Vec<Element>,
     /// `add element`
     pub add: Vec<Element>,
 }
 
 impl ElementChanges {
-    /// Nothing.
+    /// Whether there are no changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.delete.is_empty() && self.add.is_empty()
@@ -25,16 +25,17 @@ impl ElementChanges {
 }
 
 impl<T: Transport> NftEngine<T> {
-    /// Changes elements of a set in the ruleset of this generation and in no other one, and reads exactly these elements
-    /// back (`nft get element`): for a set with many elements of which few change. Everything else is as it was in that
-    /// generation. The elements of `set` itself are not considered. Since 4.15, which can read one element.
+    /// Changes elements of a set if the ruleset still has this generation, and reads exactly these elements back
+    /// (`nft get element`): for a set with many elements of which few change. The elements of `set` itself are ignored.
+    /// Since 4.15, the first kernel that can read one element.
     ///
-    /// The generation of the ruleset afterwards; `None`: another writer committed before, and nothing was changed, or
-    /// since then. [`NftEngine::apply`] answers what the set has then.
+    /// Returns the generation of the ruleset afterwards: everything else is as it was in `generation`. `None` if another
+    /// writer committed earlier, so that nothing was changed, or since then; [`NftEngine::apply`] then determines the
+    /// state of the set.
     ///
     /// # Errors
-    /// The set has intervals: the kernel may find another one for a key. A refusal of the kernel, as
-    /// [`NftEngine::commit`]. What was read back is not what was written.
+    /// The set has intervals: the kernel may find another element for a key. A refusal of the kernel, as
+    /// [`NftEngine::commit`]. An element that was read back differs from the written one.
     pub fn change_elements(
         &mut self,
         table: &TableId,
@@ -94,7 +95,7 @@ impl<T: Transport> NftEngine<T> {
         Ok((after == generation.wrapping_add(1)).then_some(after))
     }
 
-    /// The element with this key as it is there, or nothing.
+    /// The element with this key as the kernel lists it; empty if the set has none.
     fn element(&mut self, table: &TableId, set: &Set, element: &Element) -> Result<Vec<Element>> {
         let what = format!("an element of set {} {} {}", table.0, table.1, set.name);
         let key = |attrs: ElemAttrs| ElemAttrs {

@@ -1,4 +1,4 @@
-//! Rules that read alike and are not equal: in what their expressions differ.
+//! Differences between the expressions of rules that print the same text.
 
 use super::plan::canonical;
 use crate::nft::expr::Expr;
@@ -7,14 +7,14 @@ use crate::nft::model::{Rule, TableFamily};
 use std::collections::BTreeMap;
 use weir_netlink::attr::Attrs;
 
-/// A rule as `nft list ruleset` has it, its counters at zero.
+/// A rule as `nft list ruleset` prints it, with its counters at zero.
 #[must_use]
 pub fn text_without_counters(rule: &Rule, family: TableFamily) -> String {
     rule_text(&rule.without_counters(), family)
 }
 
-/// In what the expressions of a rule that the kernel holds differ from those of a desired one that prints as the same
-/// text: other tools say the same with other expressions. `None` when the texts differ, or nothing else does.
+/// The first difference between the expressions of a rule in the kernel and those of a desired rule that prints the same
+/// text: other tools encode the same rule with other expressions. `None` if the texts differ, or the expressions are equal.
 #[must_use]
 pub fn other_encoding(found: &Rule, desired: &Rule, family: TableFamily) -> Option<String> {
     let (listed, wanted) = (found.without_counters(), canonical(desired, family));
@@ -26,7 +26,7 @@ pub fn other_encoding(found: &Rule, desired: &Rule, family: TableFamily) -> Opti
     Some(difference(&listed, &wanted, family))
 }
 
-/// In what one of them is not the other.
+/// The first difference between their expressions, or between rules of their own chains.
 fn difference(found: &Rule, desired: &Rule, family: TableFamily) -> String {
     let (listed, wanted) = (found.expressions(family), desired.expressions(family));
     if listed == wanted

@@ -1,7 +1,7 @@
 //! The engine: reads rulesets from the kernel, plans a change, applies it, reads it back.
 //!
 //! ```text
-//! read -> Snapshot            every table that is asked for, with the generation it is of
+//! read -> Snapshot            the requested tables and the generation of the ruleset
 //! plan(desired, snapshot)     pure: the operations that are missing, printable
 //! commit(transaction)         one batch, guarded by the generation: all or nothing
 //! apply = read, plan, commit, read back, compare
@@ -44,9 +44,9 @@ use weir_netlink::{Error, NetlinkSocket, Result, Transport};
 /// A table by family and name.
 pub type TableId = (TableFamily, String);
 
-/// How many bytes one reading may take: a process with CAP_NET_ADMIN in a pod's namespace can create tables of any
-/// size there, and as values they take several times as much of the node's memory. A rule has about 500 bytes, an
-/// element of a set 40.
+/// Maximum size of one reading in bytes: a process with CAP_NET_ADMIN in a pod's namespace can create tables of any size
+/// there, and as values they take several times as much of the node's memory. A rule has about 500 bytes, an element of
+/// a set 40.
 const READ_LIMIT: usize = 64 << 20;
 
 /// How many consecutive commits may be refused as stale before one is sent without the generation guard.
@@ -80,17 +80,17 @@ pub struct NftApplied {
     pub generation: u32,
     /// All tables that exist in it, owned and foreign.
     pub tables: Vec<TableId>,
-    /// What another writer has in the owned tables, and stays.
+    /// Objects of another writer in the owned tables that were kept.
     pub kept: Vec<Kept>,
-    /// How long reading back took; `None` when nothing was written.
+    /// Duration of reading back; `None` if nothing was written.
     pub read_back: Option<Duration>,
 }
 
 impl NftEngine<NetlinkSocket> {
-    /// In the network namespace of the calling thread.
+    /// Opens a netlink socket (`NETLINK_NETFILTER`) in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// [`Error::is_unsupported`]: the kernel has no nfnetlink. `EMFILE`.
+    /// [`Error::is_unsupported`] if the kernel has no nfnetlink; `EMFILE`.
     pub fn open() -> Result<Self> {
         let socket = Socket::open().map_err(no_nf_tables)?;
         Ok(Self::with_socket(socket))
@@ -110,14 +110,14 @@ impl<T: Transport> NftEngine<T> {
         }
     }
 
-    /// Retries for this long while another writer interferes. Ten seconds by default.
+    /// Sets how long reading and applying are retried while another writer interferes. Ten seconds by default.
     #[must_use]
     pub fn contention(mut self, limit: Duration) -> Self {
         self.contention = limit;
         self
     }
 
-    /// Limit of one reading, in bytes of the kernel's answers. 64 MiB by default.
+    /// Sets the limit of one reading, in bytes of the kernel's answers. 64 MiB by default.
     #[must_use]
     pub fn read_limit(mut self, bytes: usize) -> Self {
         self.read_limit = bytes;
@@ -126,14 +126,15 @@ impl<T: Transport> NftEngine<T> {
 
     /// Makes the tables `owned` hold `desired` and nothing else, then reads them back.
     ///
-    /// Nothing is written when they are in sync. Other tables are not touched. When the answer to a commit is lost,
-    /// the state is read on a new socket.
+    /// Nothing is written if they are in sync. Other tables are not touched. If the answer to a commit is lost, the state
+    /// is read on a new socket.
     ///
     /// # Errors
-    /// A desired table is not among the owned ones. A refusal of the kernel, with its extended ack, the operation and
-    /// the attribute. Another writer kept changing the owned tables. The actual state is not what the kernel
-    /// acknowledged. An answer was lost and nothing could be read afterwards. [`Error::in_force`] tells whether the
-    /// change is in force; a transaction is in force as a whole or not at all.
+    /// A desired table is not among the owned tables. A refusal of the kernel, with its extended ack, the operation and
+    /// the attribute; [`Error::is_unsupported`] if the kernel lacks an expression or a chain type. Another writer kept
+    /// changing the owned tables. The actual state is not what the kernel acknowledged. An answer was lost and nothing
+    /// could be read afterwards. [`Error::in_force`] reports whether the change is in force; a transaction is in force
+    /// as a whole or not at all.
     pub fn apply(&mut self, desired: &Ruleset, owned: &[TableId]) -> Result<NftApplied> {
         refuse_foreign("apply", desired, owned)?;
         let limit = self.contention;
@@ -154,21 +155,21 @@ impl<T: Transport> NftEngine<T> {
         })
     }
 
-    /// The transaction that `apply` would send now.
+    /// The transaction that [`NftEngine::apply`] would send now; without operations if the tables are in sync.
     ///
     /// # Errors
-    /// A desired table is not among the owned ones. The ruleset cannot be read.
+    /// A desired table is not among the owned tables. The ruleset cannot be read.
     pub fn drift(&mut self, desired: &Ruleset, owned: &[TableId]) -> Result<Transaction> {
         refuse_foreign("compare", desired, owned)?;
         Ok(plan(desired, &self.read_for(desired, owned)?, owned))
     }
 
-    /// Sends a transaction as one batch.
+    /// Sends a transaction as one batch (`nft -f`). A transaction without operations is not sent.
     ///
     /// # Errors
-    /// As the kernel answers for the first operation that it refused; [`Error::is_stale_generation`] when the ruleset
-    /// changed since it was read. Nothing is changed in either case. When an answer is lost, [`Error::in_force`] is
-    /// unknown.
+    /// A value that does not fit its attribute, before anything is sent. The kernel's error for the first operation that
+    /// it refused; [`Error::is_stale_generation`] if the ruleset changed since it was read. Nothing is changed in these
+    /// cases. If an answer is lost, [`Error::in_force`] is unknown.
     pub fn commit(&mut self, transaction: &Transaction) -> Result<()> {
         if transaction.ops.is_empty() {
             return Ok(());
@@ -193,7 +194,7 @@ fn refuse_foreign(operation: &str, desired: &Ruleset, owned: &[TableId]) -> Resu
     Err(Error::refused(operation, object, reason))
 }
 
-/// What the owned tables are to hold.
+/// The desired content of the owned tables.
 struct Desired<'a, T: Transport> {
     engine: &'a mut NftEngine<T>,
     ruleset: &'a Ruleset,
@@ -269,7 +270,8 @@ impl<T: Transport> Converge for Desired<'_, T> {
         Ok(ReadBack::Overwritten)
     }
 
-    /// Nothing was committed since, or no owned object was replaced: a commit assigns new handles to what it adds.
+    /// Whether nothing was committed since, or no owned object was replaced: a commit assigns new handles to the objects
+    /// that it adds.
     fn is_same(&mut self, before: &Snapshot, now: &Snapshot) -> bool {
         now.generation == before.generation || now.is_same(before)
     }

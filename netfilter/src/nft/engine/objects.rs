@@ -1,4 +1,4 @@
-//! Reads stateful objects and flowtables: for a whole ruleset, and where some are desired.
+//! Reads stateful objects and flowtables: for a whole ruleset, and if some are desired.
 
 use super::NftEngine;
 use super::dump::decode;
@@ -10,7 +10,7 @@ use weir_netlink::attr::{AttrSet, Writer};
 use weir_netlink::{Result, Transport};
 
 impl<T: Transport> NftEngine<T> {
-    /// Adds its objects to every table. A kernel that does not know the request has none.
+    /// Adds the objects to their tables. A kernel that does not know the request has no objects.
     pub(super) fn objects(&mut self, tables: &mut [Table]) -> Result<()> {
         let found = self.dump(
             raw::NFT_MSG_GETOBJ,
@@ -52,8 +52,8 @@ impl<T: Transport> NftEngine<T> {
     }
 }
 
-/// `EINVAL`, or `EOPNOTSUPP` for a family: the kernel is older than the request; objects were added in 4.10,
-/// flowtables in 4.16.
+/// Replaces the errors of a kernel that is older than the request by an empty list: `EINVAL`, or `EOPNOTSUPP` for a family.
+/// Objects were added in 4.10, flowtables in 4.16.
 fn known<R>(found: Result<Vec<R>>) -> Result<Vec<R>> {
     match found {
         Err(e) if matches!(e.errno(), Some(libc::EOPNOTSUPP)) || e.is_unsupported() => {

@@ -12,12 +12,12 @@ use crate::nft::{delinearize, linearize};
 use std::collections::HashSet;
 use std::fmt;
 
-/// Operations of one batch, planned for one generation of the ruleset.
+/// The operations of one batch, planned for one generation of the ruleset.
 #[derive(Clone, Debug, PartialEq)]
 #[doc(alias = "NFNL_MSG_BATCH_BEGIN")]
 pub struct Transaction {
-    /// The generation that the operations were planned for; the kernel refuses them in another one ([`UNGUARDED`]: in
-    /// none).
+    /// The generation for which the operations were planned: the kernel refuses them if the ruleset has another one, or never
+    /// for [`UNGUARDED`].
     pub generation: u32,
     /// In the order in which they are sent.
     pub ops: Vec<NftOp>,
@@ -25,21 +25,22 @@ pub struct Transaction {
     pub kept: Vec<Kept>,
 }
 
-/// A stateful object or a flowtable that is not desired and that another writer created in an owned table. Only deleting its table deletes
-/// it: deleting it alone would lose its counts, and it affects no packet as long as no rule refers to it, and such
-/// foreign rules are deleted. Still, the table is not exactly as desired.
+/// A stateful object or a flowtable that is not desired and that another writer created in an owned table.
+///
+/// It is deleted only with its table: deleting it alone would lose its counts. It affects no packet as long as no rule
+/// refers to it, and foreign rules are deleted. Still, the table is not exactly as desired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// Its table.
     pub table: TableId,
-    /// What it is.
+    /// Its kind.
     pub kind: ObjectKind,
     /// Its name.
     pub name: String,
 }
 
 impl Kept {
-    /// What another writer has in a table that stays.
+    /// The objects of a table that stay although they are not desired.
     pub(super) fn of(table: &Table, desired: Option<&Table>) -> impl Iterator<Item = Self> {
         let is_desired = move |object: &Object| {
             let mut objects = desired.into_iter().flat_map(|d| &d.objects);
@@ -61,7 +62,7 @@ impl fmt::Display for Kept {
     }
 }
 
-/// A generation that no ruleset has, and that the kernel does not compare (`nf_tables_valid_genid`).
+/// The generation 0, which no ruleset has: the kernel does not compare it (`nf_tables_valid_genid`).
 pub const UNGUARDED: u32 = 0;
 
 /// One change. `Display` prints the equivalent `nft` command.
@@ -71,8 +72,8 @@ pub enum NftOp {
     AddTable(Table),
     /// `delete table` with everything in it.
     DeleteTable(TableId),
-    /// `delete table`, because the table differs in what cannot be changed in place; the texts are the reasons. The
-    /// operations that follow add it again.
+    /// `delete table`, because the table differs in properties that cannot be changed in place; the texts are the reasons.
+    /// The operations that follow add the table again.
     ReplaceTable(TableId, Vec<String>),
     /// `add set` or `add map`, with its elements.
     AddSet(TableId, Set),
@@ -80,25 +81,26 @@ pub enum NftOp {
     DeleteSet(TableId, String),
     /// `add counter` and similar, `add flowtable`
     AddObject(TableId, Object),
-    /// `add element`
+    /// `add element`; the elements of the set itself are ignored.
     AddElements(TableId, Set, Vec<Element>),
-    /// `delete element`
+    /// `delete element`; the elements of the set itself are ignored.
     DeleteElements(TableId, Set, Vec<Element>),
     /// `add chain`; separate operations add its rules.
     AddChain(TableId, Chain),
-    /// `add chain ... { policy P; }`: another policy for an existing base chain.
+    /// `add chain ... { policy P; }`: changes the policy of an existing base chain.
     SetPolicy(TableId, String, Policy),
     /// `delete chain`
     DeleteChain(TableId, String),
     /// `add rule` at the end or, before the rule with this handle, `insert rule`.
     AddRule(TableId, String, Rule, Option<u64>),
-    /// `delete rule`; the rule is for display.
+    /// `delete rule` by its handle; the rule itself is only displayed.
     DeleteRule(TableId, String, Rule, u64),
 }
 
-/// The operations that are missing so that the tables `owned` hold `desired` and nothing else.
+/// Plans the operations after which the tables `owned` hold `desired` and nothing else.
 ///
-/// Tables of `desired` must be among the owned ones; others are neither compared nor changed.
+/// The tables of `desired` must be among the owned tables; others are neither compared nor changed. Rules that are kept keep
+/// their handles and counters.
 #[must_use]
 pub fn plan(desired: &Ruleset, observed: &Snapshot, owned: &[TableId]) -> Transaction {
     let (mut ops, mut kept) = (Vec::new(), Vec::new());
@@ -251,7 +253,7 @@ fn change_rules(
         return;
     }
     let old: Vec<Rule> = chain.rules.iter().map(Rule::without_counters).collect();
-    // Nearly all rules are equal as listed, and need no canonical form.
+    // Nearly all rules equal the listed rule, and need no canonical form.
     let as_listed = |(i, rule): (usize, &Rule)| {
         let plain = rule.without_counters();
         if old.get(i) == Some(&plain) {
@@ -331,7 +333,7 @@ fn change_sets(id: &TableId, new: &Table, old: &Table) -> (Vec<NftOp>, Vec<NftOp
     (deletions, additions)
 }
 
-/// The form in which the kernel lists a rule, with counters at zero.
+/// A rule in the form in which the kernel lists it, with counters at zero.
 pub(crate) fn canonical(rule: &Rule, family: TableFamily) -> Rule {
     let context = Context::of(family);
     let mut linear = linearize::rule(rule, context);

@@ -32,7 +32,7 @@ enum Detail {
     Content,
 }
 
-/// How many bytes an owned table may hold besides what is desired before reading it is aborted: some 16,000 rules of
+/// How many bytes an owned table may hold besides the desired content before reading it is aborted: about 16,000 rules of
 /// another writer. For each datagram of a dump the kernel walks over all rules before it (`nf_tables_dump_rules`), so
 /// that 200,000 rules take half a minute.
 const MORE: usize = 8 << 20;
@@ -58,7 +58,7 @@ impl Scope<'_> {
         }
     }
 
-    /// Limit in bytes, for an engine with this limit.
+    /// Limit of this reading in bytes; at most that of the engine.
     fn limit(self, of_engine: usize) -> usize {
         match self.desired() {
             Some(desired) => of_engine.min(desired.saturating_add(MORE)),
@@ -66,7 +66,7 @@ impl Scope<'_> {
         }
     }
 
-    /// Whether more than this limit must contain foreign objects.
+    /// Whether tables beyond this limit must contain foreign objects: the desired content is smaller.
     fn is_overfull(self, limit: usize) -> bool {
         self.desired().is_some_and(|desired| desired <= limit)
     }
@@ -80,7 +80,7 @@ impl Scope<'_> {
         }
     }
 
-    /// Upper bound of the size of what is desired, in bytes.
+    /// Upper bound of the size of the desired content in bytes.
     fn desired(self) -> Option<usize> {
         let Self::Desired(desired, _) = self else {
             return None;
@@ -94,7 +94,7 @@ impl Scope<'_> {
     }
 }
 
-/// How many rules these are, with those of their own chains.
+/// Number of rules, including those of their own chains.
 fn count(rules: &[Rule]) -> usize {
     let all = rules.iter().flat_map(Rule::with_own);
     all.map(|rule| 1 + usize::from(rule.chain.is_some())).sum()
@@ -105,7 +105,7 @@ const FIRST_ROOM: usize = 1 << 20;
 /// Maximum of it.
 const LAST_ROOM: usize = 16 << 20;
 
-/// The generation of the ruleset, with the kernel's errno if there is no nf_tables.
+/// The generation of the ruleset (`NFT_MSG_GETGEN`). Without nf_tables, the error has the kernel's errno.
 pub(crate) fn generation<T: Transport>(socket: &mut Socket<T>) -> Result<u32> {
     let what = "the generation of the ruleset";
     let reply = socket.get(kind(raw::NFT_MSG_GETGEN), 0, &GenAttrs::default(), what)?;
@@ -116,15 +116,15 @@ pub(crate) fn generation<T: Transport>(socket: &mut Socket<T>) -> Result<u32> {
 }
 
 impl<T: Transport> NftEngine<T> {
-    /// The generation of the ruleset: every commit of any writer increments it.
+    /// The generation of the ruleset (`NFT_MSG_GETGEN`): every commit of any writer increments it. Since 3.18.
     ///
     /// # Errors
-    /// `EPERM` without CAP_NET_ADMIN over the namespace; the kernel has no nf_tables.
+    /// `EPERM` without `CAP_NET_ADMIN` over the network namespace; [`Error::is_unsupported`] if the kernel has no nf_tables.
     pub fn generation(&mut self) -> Result<u32> {
         generation(&mut self.socket).map_err(no_nf_tables)
     }
 
-    /// The tables that exist (`nft list tables`), from one dump.
+    /// The tables that exist (`nft list tables`), from one consistent dump.
     ///
     /// # Errors
     /// As [`NftEngine::generation`].
@@ -137,7 +137,7 @@ impl<T: Transport> NftEngine<T> {
         })
     }
 
-    /// The chains that exist, each with its table and without its rules, from one dump (`nft list chains`).
+    /// The chains that exist, each with its table and without its rules (`nft list chains`), from one consistent dump.
     ///
     /// # Errors
     /// As [`NftEngine::generation`].
@@ -151,7 +151,7 @@ impl<T: Transport> NftEngine<T> {
         })
     }
 
-    /// One dump, whole.
+    /// One dump, repeated until the ruleset does not change during it.
     fn listed<A: AttrSet, R>(
         &mut self,
         message: u16,
@@ -173,7 +173,9 @@ impl<T: Transport> NftEngine<T> {
     /// The whole ruleset (`nft list ruleset`).
     ///
     /// # Errors
-    /// As [`NftEngine::generation`]; another writer kept changing the ruleset while it was read.
+    /// As [`NftEngine::generation`]; another writer kept changing the ruleset for as long as
+    /// [`contention`](NftEngine::contention) permits ([`ErrorKind::Exhausted`](weir_netlink::ErrorKind::Exhausted)); the
+    /// ruleset exceeds [`read_limit`](NftEngine::read_limit).
     pub fn read(&mut self) -> Result<Snapshot> {
         self.consistent(Scope::All, None)
     }
@@ -186,8 +188,8 @@ impl<T: Transport> NftEngine<T> {
         self.consistent(Scope::Tables(wanted), None)
     }
 
-    /// The owned tables, as far as a plan for `desired` needs them: of a table to be deleted only that it exists, and
-    /// of one with far more content than desired only that this is so.
+    /// The owned tables, as far as a [`plan`](super::plan()) for `desired` needs them: without the content of a table that is
+    /// to be deleted, or that holds far more than is desired.
     ///
     /// # Errors
     /// As [`NftEngine::read`].
@@ -195,16 +197,16 @@ impl<T: Transport> NftEngine<T> {
         self.consistent(Scope::Desired(desired, owned), None)
     }
 
-    /// A snapshot of one generation; or, if a busy writer leaves no time for that, two equal readings in a row: what
-    /// matters is that the requested tables were read consistently. A guess of the generation saves a request; a
-    /// wrong one costs a second read. It may only be made after the commit has finished.
+    /// A snapshot of one generation; or, if a busy writer leaves no time for that, the second of two equal readings in a
+    /// row, since only the requested tables have to be consistent. A `guess` of the generation saves a request; a wrong
+    /// guess costs a second reading. It may only be made after the commit has finished.
     ///
     /// A commit first increments the generation and then puts its changes in force one by one (`nf_tables_commit`),
     /// and no dump waits for it. So this function waits for the lock that a commit holds between reading the
     /// generation and the dumps: pending commits have finished then, and later ones increment the generation first.
     ///
-    /// Why two equal readings are one state: the kernel does not reuse handles, so an object in both existed all the
-    /// time between, and an object in only one of them makes them differ.
+    /// Two equal readings show one state because the kernel does not reuse handles: an object in both readings existed all
+    /// the time between, and an object in only one of them makes them differ.
     pub(super) fn consistent(&mut self, scope: Scope<'_>, guess: Option<u32>) -> Result<Snapshot> {
         let mut attempts = Attempts::begin(self.contention);
         let mut is_over = guess.is_some();
@@ -399,7 +401,7 @@ impl<T: Transport> NftEngine<T> {
         Ok(anonymous)
     }
 
-    /// The elements of a set, and their attributes if it belongs to a rule.
+    /// The elements of a set, and their attributes if the set belongs to a rule.
     fn elements(
         &mut self,
         family: TableFamily,
@@ -426,8 +428,8 @@ impl<T: Transport> NftEngine<T> {
         Ok((listed, raw))
     }
 
-    /// If there are other tables, requests only the rules of the selected ones: a node's own namespace can hold tens
-    /// of thousands.
+    /// If there are other tables, requests only the rules of the selected tables: a node's own namespace can hold tens of
+    /// thousands of rules.
     fn rules(&mut self, s: &mut Snapshot, anonymous: &AnonymousSets, others: bool) -> Result<()> {
         let asked: Vec<(TableFamily, RuleAttrs)> = if others {
             let of = |t: &Table| RuleAttrs {

@@ -7,11 +7,11 @@ use crate::nft::display::base_chain_text;
 use crate::nft::model::{BaseChain, Chain, Object, Policy, Set, Table};
 use crate::nft::raw;
 
-/// How many rules the kernel may walk over to delete the surplus rules by handle.
+/// Maximum number of rules that the kernel may walk over to delete the surplus rules by handle.
 const WALKED: usize = 1 << 20;
 
-/// All reasons why the table `old`, which is `observed.ruleset.tables[i]`, is replaced instead of changed; empty when
-/// it can be changed.
+/// All reasons why the table `old`, which is `observed.ruleset.tables[i]`, is replaced instead of changed; empty if it can
+/// be changed.
 pub(super) fn to_replace(new: &Table, old: &Table, observed: &Snapshot, i: usize) -> Vec<String> {
     if observed.overfull.contains(&(old.family, old.name.clone())) {
         return vec!["it holds far more than is desired and was not read to its end".to_owned()];
@@ -49,10 +49,10 @@ pub(super) fn to_replace(new: &Table, old: &Table, observed: &Snapshot, i: usize
     reasons
 }
 
-/// How many rules the kernel walks over to delete the surplus. It searches each rule by its handle from the start of
-/// its chain (`nft_rule_lookup`), while it holds the lock of all rulesets of the namespace: it takes half a minute to
-/// delete 40,000 rules that another writer appended to a chain one by one, and almost no time to delete them with
-/// their table. The price is the counters of the rules that would be kept.
+/// Number of rules that the kernel walks over to delete the surplus rules. It searches each rule by its handle from the
+/// start of its chain (`nft_rule_lookup`), while it holds the lock of all rulesets of the namespace: it takes half a
+/// minute to delete 40,000 rules that another writer appended to a chain one by one, and almost no time to delete them
+/// with their table. Deleting the table loses the counters of the rules that would be kept.
 fn dear(new: &Table, old: &Chain) -> usize {
     let desired = new.chain(&old.name).map_or(0, |d| d.rules.len());
     let many = old.rules.len();
@@ -96,7 +96,7 @@ fn of_chain(new: &Chain, old: &Chain, table: &Table) -> Option<String> {
     ))
 }
 
-/// A chain's hook; its policy can change in place.
+/// The properties of a chain that cannot change in place: its hook without the policy, and `offload`.
 fn frame(c: &Chain) -> (Option<BaseChain>, bool) {
     let base = c.base.clone().map(|b| BaseChain {
         policy: Policy::Accept,

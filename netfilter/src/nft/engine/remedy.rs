@@ -10,7 +10,7 @@ use weir_netlink::Error;
 use weir_netlink::attr::Step;
 use weir_netlink::nfnetlink::Refusal;
 
-/// What a chain of this type requires.
+/// The feature that a chain of this type requires.
 fn option_of_chain(t: &ChainType) -> Option<&'static str> {
     Some(match t {
         ChainType::Nat => {
@@ -40,7 +40,7 @@ pub(super) fn explain(refusals: &[Refusal], ops: &[NftOp], origin: &[usize]) -> 
     first.clone().into_error("apply", object)
 }
 
-/// Whether the kernel points at the chain's type, or at nothing, as old ones do.
+/// Whether the extended ack points at the chain's type, or at no attribute, as in old kernels.
 fn of_chain_type(f: &Refusal) -> bool {
     let Some(step) = f.attribute.as_ref().and_then(|path| path.steps().last()) else {
         return true;
@@ -57,7 +57,8 @@ fn of_chain_type(f: &Refusal) -> bool {
 /// The expressions that name an object, a set or a flowtable.
 const REFERRING: &[&str] = &["dynset", "flow_offload", "lookup", "objref"];
 
-/// `ENOENT` at an expression's name, or `EOPNOTSUPP` and `ENOENT` at a chain's type: not in this kernel.
+/// The feature that this kernel lacks: it refused an expression's name with `ENOENT`, or a chain's type with `EOPNOTSUPP` or
+/// `ENOENT`. `None` for other refusals.
 fn lacking(op: &NftOp, f: &Refusal) -> Option<String> {
     // A chain without a name; a rule that is too long gets the same answer.
     let refused_own = |op: &NftOp| match op {
@@ -88,7 +89,7 @@ fn lacking(op: &NftOp, f: &Refusal) -> Option<String> {
                 let Some(Step::Element(place)) = steps.last() else {
                     return None;
                 };
-                // It may be a rule of its chain.
+                // The refused rule may be one of its chain.
                 if rule.chain.is_some() {
                     return None;
                 }
@@ -97,7 +98,7 @@ fn lacking(op: &NftOp, f: &Refusal) -> Option<String> {
                 given_by(&name).map(|_| name)
             };
             let name = named.or_else(placed)?;
-            // Elsewhere than at the name it is what they refer to that does not exist.
+            // If it does not point at the name of such an expression, the object that it refers to does not exist.
             let at_name = matches!(
                 steps.last(),
                 Some(Step::Attribute {
@@ -111,7 +112,7 @@ fn lacking(op: &NftOp, f: &Refusal) -> Option<String> {
             let option = given_by(&name).unwrap_or_else(|| "a newer kernel".to_owned());
             Some(format!("the expression {name}: {option}"))
         }
-        // Of a device or a table that is gone the kernel says ENOENT too, and points at that.
+        // For a device or a table that no longer exists the kernel answers ENOENT too, and points at that attribute.
         NftOp::AddChain(_, c) if of_chain_type(f) => {
             option_of_chain(&c.base.as_ref()?.chain_type).map(str::to_owned)
         }

@@ -1,4 +1,4 @@
-//! What was read: values, and what distinguishes one reading from another.
+//! The result of a reading: the values, and the properties that distinguish one reading from another.
 
 use super::TableId;
 use super::stray::{self, Stray};
@@ -32,11 +32,11 @@ pub struct Snapshot {
     pub(super) marks: Vec<Mark>,
     /// Attributes around the rules that no field of the values holds, by table.
     pub(super) strays: Vec<Vec<Stray>>,
-    /// Tables with so much more content than desired that reading them was aborted.
+    /// Tables that hold so much more than is desired that reading them was aborted.
     pub(super) overfull: Vec<TableId>,
 }
 
-/// What was listed of a table.
+/// How many objects of a table were listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Holds {
     /// Chains, named sets, stateful objects and flowtables.
@@ -55,7 +55,7 @@ pub(super) struct Mark {
 }
 
 impl Snapshot {
-    /// As the kernel might list a ruleset, for tests without one: handles are counted from 1.
+    /// A snapshot of a ruleset for tests without a kernel: handles are counted from 1.
     #[cfg(test)]
     pub(crate) fn with_numbered_rules(ruleset: Ruleset) -> Self {
         let mut last = 0;
@@ -86,7 +86,7 @@ impl Snapshot {
         }
     }
 
-    /// Whether both are one state: the same objects, not recreated, with the same content; counters are ignored.
+    /// Whether both show one state: the same objects, not recreated, with the same content; counters are ignored.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let plain = |s: &Self| {
             let mut tables = s.ruleset.tables.clone();
@@ -113,8 +113,8 @@ impl Snapshot {
         self.strays.get(table).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether each table listed as many chains and sets as its use count says. A dump that skips one, because
-    /// another was deleted before it, does not show that otherwise.
+    /// Whether as many chains and sets were listed for each table as its use count states. A dump that skips an object,
+    /// because the one before it was deleted, does not report that.
     pub(super) fn is_whole(&self) -> bool {
         self.marks.iter().all(|m| match (m.holds, m.uses) {
             (Some(h), Some(uses)) => [h.named, h.named + h.anonymous].contains(&uses),
@@ -123,14 +123,15 @@ impl Snapshot {
         })
     }
 
-    /// Whether a table may hold objects besides its chains and sets: where anonymous sets are not counted, the same
-    /// number of other objects looks the same.
+    /// Whether a table may hold objects besides its chains and sets. Where the kernel does not count anonymous sets, the
+    /// use count cannot distinguish them from as many other objects.
     pub(super) fn may_hold_more(&self) -> bool {
         let is_all = |m: &Mark| m.holds.is_none_or(|h| m.uses == Some(h.named));
         !self.marks.iter().all(is_all)
     }
 
-    /// Handles of a chain's rules, in their order.
+    /// Handles of the rules of a chain, in the order of the rules; `table` and `chain` are indexes in
+    /// [`ruleset`](Self::ruleset).
     #[must_use]
     pub fn handles(&self, table: usize, chain: usize) -> &[u64] {
         self.handles
@@ -142,11 +143,11 @@ impl Snapshot {
 
 /// A set that belongs to a rule.
 pub(super) struct Anonymous {
-    /// With its elements.
+    /// The set with its elements.
     pub(super) set: Set,
     /// Its attributes as listed.
     pub(super) attrs: SetAttrs,
-    /// The same without what identifies it.
+    /// The same without the attributes that identify it.
     pub(super) kept: AnonymousSet,
 }
 
@@ -201,7 +202,7 @@ impl Snapshot {
             let (chains, kept) = (std::mem::take(&mut table.chains), std::mem::take(handles));
             for (mut chain, handles_of) in chains.into_iter().zip(kept) {
                 if is_own(&chain) {
-                    // No rule leads to it: shown as it is, and never desired.
+                    // No rule leads to it: it is listed as a chain of the table, and is never desired.
                     let Some(rules) = bodies.remove(&chain.name) else {
                         continue;
                     };
@@ -268,10 +269,10 @@ impl Snapshot {
     }
 }
 
-/// Chains in chains: deeper jumps the kernel refuses (`NFT_JUMP_STACK_SIZE`).
+/// Maximum depth of chains in chains: the kernel refuses deeper jumps (`NFT_JUMP_STACK_SIZE`).
 const DEEPEST: usize = 16;
 
-/// Moves the rules of the chain that belongs to the rule into it.
+/// Moves the rules of the chain that belongs to a rule into that rule.
 fn bind_rule(rule: &mut Rule, bodies: &mut HashMap<String, Vec<Rule>>, depth: usize) {
     let Some(Statement::Verdict(Verdict::Jump(to) | Verdict::Goto(to))) =
         rule.statements.last_mut()

@@ -1,4 +1,4 @@
-//! Attributes that the kernel lists and no field holds: kept as bytes, so that a comparison ignores nothing.
+//! Attributes that the kernel lists and no field represents. They are kept as bytes, so that a comparison ignores nothing.
 
 use super::snapshot::Anonymous;
 use crate::nft::model::{Chain, Set, Table};
@@ -10,7 +10,7 @@ use weir_netlink::attr::{AttrSet, Attrs, NLA_TYPE_MASK, Unknown, Writer};
 /// An attribute, or a part of one, without a field.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Stray {
-    /// The object that has it: the table, or a chain, set or rule of it.
+    /// The kind of the object that has it: the table, or one of its chains, sets or rules.
     pub(super) of: &'static str,
     /// `NFTA_*`, with the flags of its type.
     pub(super) attribute: u16,
@@ -37,7 +37,7 @@ const NFTA_CHAIN_PAD: u16 = 9;
 const NFTA_RULE_PAD: u16 = 8;
 /// `NFT_CHAIN_BASE`: the kernel lists it for every chain with a hook.
 const NFT_CHAIN_BASE: u32 = 1;
-/// The flags that distinguish sets, and all that a [`Set`] represents.
+/// The flags that distinguish sets, and all flags that a [`Set`] represents.
 const SET_FLAGS: u32 = raw::NFT_SET_ANONYMOUS
     | raw::NFT_SET_CONSTANT
     | raw::NFT_SET_INTERVAL
@@ -57,8 +57,8 @@ impl Found {
         });
     }
 
-    /// All attributes that the declaration does not name. Some architectures align 64-bit integers with an empty pad
-    /// attribute.
+    /// Adds all attributes that the declaration does not name, except empty pad attributes, with which some architectures
+    /// align 64-bit integers.
     fn unknown(&mut self, unknown: &[Unknown], pad: Option<u16>) {
         for (number, bytes) in unknown {
             let is_pad = Some(number & NLA_TYPE_MASK) == pad && bytes.is_empty();
@@ -68,7 +68,7 @@ impl Found {
         }
     }
 
-    /// The userdata, unless it is what weir writes.
+    /// Adds the userdata unless it equals `made`, which weir would write.
     fn userdata(&mut self, attribute: u16, found: Option<&[u8]>, made: Option<Vec<u8>>) {
         let made = made.unwrap_or_default();
         let found = found.unwrap_or_default();
@@ -77,8 +77,8 @@ impl Found {
         }
     }
 
-    /// A set's userdata, unless it has the entries that weir, like `nft`, writes for such a set: the byte orders of
-    /// key and value, `auto-merge`, `typeof` and the comment.
+    /// Adds the userdata of a set unless it has exactly the entries that weir, like `nft`, writes for such a set: the byte
+    /// orders of key and value, `auto-merge`, `typeof` and the comment.
     fn notes(&mut self, a: &SetAttrs, made: &SetAttrs) {
         let listed = a.userdata.as_deref().unwrap_or_default();
         if !userdata::is_same(listed, made.userdata.as_deref().unwrap_or_default()) {
@@ -139,7 +139,7 @@ pub(super) fn of_chain(a: &ChainAttrs, chain: &Chain) -> Vec<Stray> {
     found.1
 }
 
-/// A chain that belongs to a rule, and no rule leads to it.
+/// The flag of a chain that belongs to a rule, but to which no rule leads.
 pub(super) fn binding() -> Stray {
     Stray {
         of: "chain",
@@ -164,7 +164,7 @@ pub(super) fn of_rule(a: &RuleAttrs) -> Vec<Stray> {
     found.1
 }
 
-/// Other attributes of a set are kept in the set, see [`Set::unread`].
+/// Attributes around a set. Its other attributes are kept in the set, see [`Set::unread`].
 pub(super) fn of_set(a: &SetAttrs, set: &Set) -> Vec<Stray> {
     let made = set.to_attrs("", 0);
     let mut found = around_set(a, &made);
@@ -172,8 +172,8 @@ pub(super) fn of_set(a: &SetAttrs, set: &Set) -> Vec<Stray> {
     found.1
 }
 
-/// Attributes of an anonymous set that its rule does not imply. `made` is the set that weir would create for the
-/// rule; `None` when the rule, as it was read, has no such set.
+/// Attributes of an anonymous set that its rule does not imply. `made` is the set that weir would create for the rule;
+/// `None` if the rule, as it was read, has no such set.
 pub(super) fn of_anonymous(listed: &Anonymous, made: Option<&SetAttrs>) -> Vec<Stray> {
     let Anonymous { attrs: a, set, .. } = listed;
     let mut found = around_set(a, &made.cloned().unwrap_or_default());
@@ -200,7 +200,7 @@ pub(super) fn of_anonymous(listed: &Anonymous, made: Option<&SetAttrs>) -> Vec<S
 
 fn around_set(a: &SetAttrs, made: &SetAttrs) -> Found {
     let mut found = Found("set", Vec::new());
-    // Those that follow from something else of the set.
+    // Flags that follow from other properties of the set.
     let implied = raw::NFT_SET_CONCAT | raw::NFT_SET_OBJECT | raw::NFT_SET_EXPR;
     let implied = made.flags.unwrap_or(0) & implied;
     found.number(
