@@ -8,9 +8,9 @@
 //! xt match "multiport" [-m multiport --dports 80,81]
 //! xt target "CT" [-j CT --zone 1]
 //! ```
-//! First as `nft` without libxtables lists it (since 1.0.7), then in brackets as `iptables` would. Where weir cannot
-//! decode the bytes, the brackets hold the revision and the bytes. That includes sets, which the bytes name by index,
-//! and families other than `ip` and `ip6`.
+//! The first part is the listing of `nft` without libxtables (since 1.0.7), the part in brackets that of `iptables`. Where
+//! weir cannot decode the bytes, the brackets contain the revision and the bytes. That includes sets, which the bytes name
+//! by index, and families other than `ip` and `ip6`.
 
 mod rule;
 
@@ -44,7 +44,7 @@ weir_netlink::attributes! {
     }
 }
 
-/// C names and numbers of the attributes.
+/// C names and numbers of the attributes, for a test that compares them with the system's headers.
 #[must_use]
 pub fn constants() -> Vec<(&'static str, u16)> {
     [MatchAttrs::CONSTANTS, TargetAttrs::CONSTANTS].concat()
@@ -61,8 +61,7 @@ pub enum Compat {
 }
 
 impl Compat {
-    /// Decodes an expression in a table of `family`; `None` when it is not a compat expression, or has unknown
-    /// attributes.
+    /// Decodes an expression in a table of `family`; `None` if it is not a compat expression, or has unknown attributes.
     #[must_use]
     pub fn read(expr: &Expr, family: TableFamily) -> Option<Self> {
         let Expr::Opaque(attrs) = expr else {
@@ -96,7 +95,7 @@ impl Compat {
     }
 }
 
-/// The family whose legacy tables use these bytes.
+/// The family of legacy tables whose rules contain the same bytes.
 fn legacy(family: TableFamily) -> Option<xtables::XtFamily> {
     match family {
         TableFamily::Ip => Some(xtables::XtFamily::Ip),
@@ -105,7 +104,7 @@ fn legacy(family: TableFamily) -> Option<xtables::XtFamily> {
     }
 }
 
-/// Whether `nft list ruleset` warns that `iptables-nft` manages the table: a rule of it has a compat expression.
+/// Whether `nft list ruleset` warns that `iptables-nft` manages the table: one of its rules has a compat expression.
 #[must_use]
 pub fn is_managed(table: &Table) -> bool {
     let rules = table.chains.iter().flat_map(|c| &c.rules);

@@ -8,7 +8,7 @@ use super::model::{
 };
 use super::{expr, raw};
 
-/// The headers that the packet is known to have.
+/// The headers that the preceding matches imply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Context {
     /// `NFPROTO_IPV4` or `NFPROTO_IPV6`
@@ -52,7 +52,7 @@ const ETHER_LEN: u32 = 14 * 8;
 const VLAN_LEN: u32 = 4 * 8;
 
 impl Context {
-    /// What the family of the table implies.
+    /// The headers that the family of a table implies.
     pub(crate) fn of(family: TableFamily) -> Self {
         let nfproto = match family {
             TableFamily::Ip => Some(raw::NFPROTO_IPV4),
@@ -91,14 +91,14 @@ impl Context {
         }
     }
 
-    /// Adds what follows from a match that holds.
+    /// Adds the headers that a match implies.
     pub(crate) fn note_match(&mut self, m: &Match) {
         if let (Operand::Value(v), None, CmpOp::Eq) = (&m.operand, &m.mask, m.op) {
             self.note(&m.selector, v);
         }
     }
 
-    /// Adds what follows from the equality of a selector and a value.
+    /// Adds the headers that the equality of a selector and a value implies.
     pub(crate) fn note(&mut self, selector: &Selector, v: &Data) {
         if let Some(parts) = self.split(selector, v) {
             return parts.iter().for_each(|(s, v)| self.note(s, v));
@@ -139,7 +139,7 @@ impl Context {
         }
     }
 
-    /// The comparisons that `nft` joined to one load, because their fields are neighbours.
+    /// The comparisons that `nft` combined into one load, because their fields are adjacent.
     pub(crate) fn split(mut self, selector: &Selector, v: &Data) -> Option<Vec<(Selector, Data)>> {
         let Selector::Payload { base, offset, len } = selector else {
             return None;
@@ -157,7 +157,7 @@ impl Context {
             let bits = u64::from(at) * 8;
             let longest = u32::try_from(rest.len()).ok()?.min(*len);
             let whole = |len: &u32| self.find(*base, bits, len * 8, false).is_some();
-            // The last field may be compared in part, as an address is.
+            // Only the last field may be compared in part, like the prefix of an address.
             let len = match (1..=longest).rev().find(whole) {
                 Some(len) => len,
                 None => {
@@ -212,7 +212,7 @@ impl Context {
         }
     }
 
-    /// The field at these bits of a header; or, at its `front`, the longer field that begins there.
+    /// The field that has exactly these bits of a header; with `front`, the longer field that begins with them.
     fn find(self, base: PayloadBase, offset: u64, len: u32, front: bool) -> Option<&'static Field> {
         let offset = u32::try_from(offset).ok()?;
         let fits = |f: &Field| if front { f.len > len } else { f.len == len };
@@ -231,7 +231,7 @@ impl Context {
         tables.find_map(|fields| at(fields, offset))
     }
 
-    /// The named field of the known headers that a payload selector loads, or at its `front` loads a part of.
+    /// The named field of the known headers that a payload selector loads; with `front`, the field whose first bytes it loads.
     fn own(self, selector: &Selector, front: bool) -> Option<&'static Field> {
         let Selector::Payload { base, offset, len } = selector else {
             return None;
@@ -240,7 +240,7 @@ impl Context {
         self.find(*base, u64::from(*offset) * 8, bits, front)
     }
 
-    /// The named field that a payload selector loads. `nft` names ports whatever the protocol.
+    /// The named field that a payload selector loads. `nft` names ports for any protocol.
     pub(crate) fn field(self, selector: &Selector) -> Option<&'static Field> {
         let port = || match selector {
             Selector::Payload {
@@ -253,12 +253,12 @@ impl Context {
         self.own(selector, false).or_else(port)
     }
 
-    /// The longer field whose first bytes a payload selector loads: compared with one value, they are its prefix.
+    /// The longer field whose first bytes a payload selector loads: a comparison with one value is one with a prefix.
     pub(crate) fn front(self, selector: &Selector) -> Option<&'static Field> {
         self.own(selector, true)
     }
 
-    /// The field that a payload selector is compared with one value as.
+    /// The field that a comparison of a payload selector with one value refers to.
     pub(crate) fn compared(self, selector: &Selector) -> Option<&'static Field> {
         let own = |front| self.own(selector, front);
         own(false)
@@ -296,7 +296,7 @@ impl Context {
         }
     }
 
-    /// What a register holds after the selector was loaded.
+    /// The content of a register after a load of the selector.
     pub(crate) fn term(self, selector: &Selector) -> Term {
         Term {
             kind: Kind::Selector(selector.clone()),
@@ -322,7 +322,7 @@ fn key(selector: &Selector) -> Option<&'static Key> {
     }
 }
 
-/// Whether a selector's value is in host order. Names are no numbers.
+/// Whether a selector's value is a number in host order; interface names are not numbers.
 pub(crate) fn is_host_order(selector: &Selector) -> bool {
     match selector {
         Selector::Payload { .. } => false,

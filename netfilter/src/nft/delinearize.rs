@@ -1,8 +1,8 @@
 //! Delinearizes expressions to statements.
 //!
 //! A statement is accepted only if linearizing it gives exactly the expressions that it was decoded from (in their
-//! [normalized](Expr::normalize) form). Every other expression remains [`Statement::Opaque`]. So no listing shows less than the kernel
-//! holds, and no comparison ignores anything.
+//! [normalized](Expr::normalize) form). Every other expression remains [`Statement::Opaque`]. So no listing shows less
+//! than the kernel holds, and no comparison ignores anything.
 
 use super::context::{Context, is_host_order};
 use super::expr::{DataAttrs, Expr, VerdictAttrs};
@@ -57,8 +57,8 @@ pub(crate) fn rule(mut exprs: Vec<Expr>, mut context: Context, sets: AnonymousSe
     }
 }
 
-/// The anonymous sets that expressions without a statement refer to: from here on by their index, because the kernel
-/// numbers names anew.
+/// The anonymous sets to which expressions without a statement refer. The expressions are changed to refer to them by
+/// index, because the kernel chooses new names when the rule is written.
 fn keep(statements: &mut [Statement], sets: AnonymousSets<'_>) -> Vec<AnonymousSet> {
     let (mut kept, mut names) = (Vec::new(), Vec::new());
     let opaque = statements.iter_mut().filter_map(|s| match s {
@@ -82,13 +82,13 @@ fn keep(statements: &mut [Statement], sets: AnonymousSets<'_>) -> Vec<AnonymousS
     kept
 }
 
-/// Whether these are the expressions that were read and nothing else.
+/// Whether the linearized expressions are exactly those that were read.
 fn is_same(linear: &[Expr], read: &[Expr]) -> bool {
     let mut pairs = linear.iter().zip(read);
     linear.len() == read.len() && pairs.all(|(a, b)| a == b || same_anonymous(a, b))
 }
 
-/// A lookup in an anonymous set: the sent and the listed expression differ in the name.
+/// Whether both look up the same anonymous set: the sent and the listed expression differ in its name.
 fn same_anonymous(sent: &Expr, listed: &Expr) -> bool {
     match (sent, listed) {
         (Expr::Lookup(a), Expr::Lookup(b)) if a.set.as_deref() == Some(linearize::ANONYMOUS) => {
@@ -190,9 +190,9 @@ fn loaded(e: &Expr) -> Option<Selector> {
     is_known(&selector).then_some(selector)
 }
 
-/// What the first register holds behind these expressions, as far as that is surely known.
+/// The selector in the first register after these expressions; `None` unless it is certain.
 pub(crate) fn first_loaded(exprs: &[Expr]) -> Option<Selector> {
-    // The other parts of a concatenation are loaded behind its first 32 bits.
+    // The other parts of a concatenation are loaded into registers after its first 32 bits.
     let is_other = |e: &&Expr| {
         let to = match e {
             Expr::Meta(m) => m.dreg,
@@ -205,7 +205,7 @@ pub(crate) fn first_loaded(exprs: &[Expr]) -> Option<Selector> {
     loaded(exprs.iter().rev().find(|e| !is_other(e))?)
 }
 
-/// `Some(None)` when there is no direction, `None` when it is not one.
+/// `Some(None)` without a direction, `None` for an unknown number.
 #[allow(clippy::option_option)]
 pub(crate) fn ct_direction(d: Option<u8>) -> Option<Option<CtDirection>> {
     match d {
@@ -339,9 +339,9 @@ fn matching(
                 CmpOp::Eq
             };
             let operand = match sets(name) {
-                // Of some bits, or of bytes without a name: what nft notes about the set is not implied by the rule.
+                // For some bits, or for bytes without a name, the rule does not imply the userdata that nft writes for the set.
                 Some(_) if mask.is_some() || is_unnamed(selector, context) => return None,
-                // Of addresses that were written as bytes: nft would refuse its own listing of another type.
+                // Addresses that were written as bytes keep their type: nft would refuse its own listing with another type.
                 Some(set)
                     if set.attrs.key_type == Some(DataType::INTEGER.0)
                         && context.field(selector).is_some_and(|f| f.is_address()) =>
@@ -397,7 +397,7 @@ fn compared(m: Match, context: Context) -> Match {
         return m;
     }
     match &m.selector {
-        // With its NUL it is a whole name, however short the comparison: `iptables-nft` writes it so.
+        // A comparison that includes the NUL is of the whole name, however short: `iptables-nft` writes it so.
         Selector::Meta(MetaKey::Iifname | MetaKey::Oifname)
             if data.0.len() < 16 && !data.0.ends_with(&[0]) =>
         {

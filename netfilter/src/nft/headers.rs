@@ -1,4 +1,4 @@
-//! The header fields that have a name: one table per header, positions and widths in bits.
+//! The header fields that have a name in `nft`: one table per header, positions and widths in bits.
 
 use super::model::DataType;
 
@@ -38,7 +38,8 @@ macro_rules! headers {
     };
 }
 
-// The numbers after header and type are those of nft's `enum proto_desc_id`, and of its table of the header's fields.
+// The number after a header is that of nft's `enum proto_desc_id`; the last number of a field is that of nft's table of the
+// header's fields.
 headers! {
     ETHER = "ether" 17 {
         0 48 "daddr" ETHER_ADDR 1,

@@ -30,14 +30,14 @@ pub(crate) struct Linear {
 }
 
 impl Linear {
-    /// Forgets all, to be filled again.
+    /// Removes everything, but keeps the allocations for the next rule.
     pub(crate) fn clear(&mut self) {
         self.exprs.clear();
         self.sets.clear();
     }
 }
 
-/// The name by which the kernel is asked to choose one.
+/// The name of an anonymous set in a request: the kernel replaces `%d` by a free number.
 pub(crate) const ANONYMOUS: &str = "__set%d";
 
 /// `NFT_LIMIT_PKT_BURST_DEFAULT` of `net/netfilter/nft_limit.c`
@@ -47,7 +47,7 @@ const PACKETS_BURST: u32 = 5;
 #[must_use]
 pub(crate) fn rule(rule: &Rule, mut context: Context) -> Linear {
     let mut out = Linear {
-        // A match takes two or three expressions.
+        // A match has two or three expressions.
         exprs: Vec::with_capacity(rule.statements.len() * 3),
         sets: rule.sets.clone(),
     };
@@ -104,7 +104,7 @@ pub(crate) fn statement(s: &Statement, context: Context, out: &mut Linear) {
             rate: l.rate,
             unit: l.per,
             burst: match (l.burst, l.unit) {
-                // Without a burst the kernel takes this one for packets, and lists it.
+                // For packets without a burst the kernel uses and lists this default.
                 (0, super::model::LimitUnit::Packets) => Some(PACKETS_BURST),
                 (n, _) => Some(n).filter(|n| *n != 0),
             },
@@ -135,7 +135,7 @@ pub(crate) fn ct_direction(d: CtDirection) -> u8 {
     }
 }
 
-/// Loads into register 1.
+/// Loads a selector into register 1.
 fn load(selector: &Selector) -> Expr {
     let dreg = raw::NFT_REG_1;
     match selector {
@@ -194,7 +194,7 @@ fn lookup(set: &str, dreg: u32) -> Expr {
     })
 }
 
-/// The leading `len` bits set, over as many bytes as the address has.
+/// A mask of `bytes` bytes whose leading `len` bits are set.
 pub(crate) fn prefix_mask(bytes: usize, len: u8) -> Vec<u8> {
     let len = usize::from(len);
     (0..bytes)
@@ -206,7 +206,7 @@ pub(crate) fn prefix_mask(bytes: usize, len: u8) -> Vec<u8> {
         .collect()
 }
 
-/// In network order, because the kernel compares bytes.
+/// The value in network order for an ordering comparison, because the kernel compares bytes.
 fn ordered(data: &Data, host_order: bool) -> Vec<u8> {
     if host_order && cfg!(target_endian = "little") {
         data.0.iter().rev().copied().collect()
@@ -263,7 +263,7 @@ fn matching(m: &Match, context: Context, out: &mut Linear) {
         Operand::AnyBit(bits) => {
             let zero = vec![0; bits.0.len()];
             out.exprs.push(bitwise(None, &bits.0, &zero));
-            // "Any of the bits" is "not zero", so the comparison is inverted.
+            // Any of the bits is set if the masked value is not zero, so the comparison is inverted.
             let op = if m.op == CmpOp::Neq {
                 raw::NFT_CMP_EQ
             } else {
@@ -312,7 +312,7 @@ fn set_lookup(set: &str, set_id: Option<u32>, op: CmpOp) -> Expr {
     })
 }
 
-/// A prefix of whole bytes loads only those.
+/// Loads only the bytes of the prefix if its length is a whole number of bytes, else the whole selector.
 fn shortened(m: &Match) -> Expr {
     match (&m.selector, &m.operand) {
         (Selector::Payload { base, offset, .. }, Operand::Prefix(_, n)) if n % 8 == 0 && *n > 0 => {
@@ -386,7 +386,7 @@ pub(crate) fn verdict(v: &Verdict) -> VerdictAttrs {
     }
 }
 
-/// Whether the key is known; otherwise the type and the width of the value are unknown.
+/// Whether this version knows the key of a selector; otherwise the type and the width of its value are unknown.
 pub(crate) fn is_known(selector: &Selector) -> bool {
     !matches!(
         selector,

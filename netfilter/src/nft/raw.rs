@@ -2,8 +2,8 @@
 //!
 //! Wire level: public for tests and for tools that read what the kernel was sent.
 //!
-//! A test compares every one with the system's headers. Attribute numbers stand with the
-//! declaration of their attributes, in `expr` and `wire`.
+//! A test compares every constant with the system's headers. Attribute numbers are declared with their attributes, in
+//! `expr` and `wire`.
 
 constants! {
     // linux/netfilter.h
@@ -185,8 +185,8 @@ constants! {
     NF_LOG_MASK: u32 = 47,
 }
 
-/// `NF_CT_STATE_BIT(IP_CT_ESTABLISHED)` and similar; function-like macros in C, so the test compares them by
-/// expression.
+/// The bits of `ct state`: `NF_CT_STATE_BIT(IP_CT_ESTABLISHED)` and others. They are function-like macros in C, so the test
+/// compares them by expression.
 pub mod ct_state {
     /// `NF_CT_STATE_INVALID_BIT`
     pub const INVALID: u32 = 1;

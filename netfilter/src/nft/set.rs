@@ -28,7 +28,7 @@ use weir_netlink::attr::{Attrs, NFTA_LIST_ELEM, NLA_TYPE_MASK, Writer};
 const NFTA_SET_FIELD_LEN: u16 = 1;
 
 impl Set {
-    /// A set of this type without elements.
+    /// A set without elements, flags and options; `key_len` in bytes.
     #[must_use]
     pub fn new(name: &str, key_type: DataType, key_len: u32) -> Self {
         Self {
@@ -44,7 +44,7 @@ impl Set {
         Ranges::of(self.interval, self.key_type)
     }
 
-    /// The size, and for ranges in each field the lengths of the fields.
+    /// The size, and for ranges of concatenations the lengths of the fields.
     fn desc(&self) -> Option<SetDescAttrs> {
         let fields = key_fields(self).filter(|_| self.ranges() == Ranges::Fields);
         let concat = fields.map(|fields| {
@@ -226,7 +226,7 @@ impl Set {
         set
     }
 
-    /// [`Set::unread`] in one order, with counters at zero.
+    /// [`Set::unread`] in a fixed order, with counters at zero.
     pub(crate) fn settled_unread(&self) -> Vec<Unread> {
         let mut unread: Vec<Unread> = self.unread.iter().map(Unread::without_counters).collect();
         let key = |u: &Unread| (u.element.clone(), u.attribute);
@@ -261,7 +261,7 @@ fn millis(t: Duration) -> u64 {
     u64::try_from(t.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The lengths of the fields of a concatenation (`NFTA_SET_DESC_CONCAT`); `None` if something else is in the list.
+/// The lengths of the fields of a concatenation in bytes (`NFTA_SET_DESC_CONCAT`); `None` if the list has other attributes.
 pub(crate) fn field_lens(list: Option<&[u8]>) -> Option<Vec<u32>> {
     let of = |field: &[u8]| {
         let mut attrs = Attrs::new(field);
@@ -276,15 +276,15 @@ pub(crate) fn field_lens(list: Option<&[u8]>) -> Option<Vec<u32>> {
     fields.map(|f| of(f.ok()?.payload)).collect()
 }
 
-/// Whether nft treats the keys of a set as numbers in host order. nft stores that in the userdata; without it, the
-/// type decides.
+/// Whether nft treats the keys of a set as numbers in host order. nft stores that in the userdata; without userdata, it
+/// follows from the type.
 pub(crate) fn is_host_order_key(a: &SetAttrs) -> bool {
     let order = userdata::number(a.userdata.as_deref(), userdata::SET_KEYBYTEORDER);
     let of_type = || DataType(a.key_type.unwrap_or(0)).byte_order();
     order.unwrap_or_else(of_type) == userdata::HOST_ENDIAN
 }
 
-/// Whether nft treats the values of a map as numbers in host order; `None` if nothing is noted.
+/// Whether nft treats the values of a map as numbers in host order; `None` if the userdata does not contain it.
 pub(crate) fn is_host_order_data(a: &SetAttrs) -> Option<bool> {
     let order = userdata::number(a.userdata.as_deref(), userdata::SET_DATABYTEORDER)?;
     (order != 0).then_some(order == userdata::HOST_ENDIAN)

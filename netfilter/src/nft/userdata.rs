@@ -72,8 +72,8 @@ fn entries(mut rest: &[u8]) -> Option<Vec<(u8, &[u8])>> {
     rest.is_empty().then_some(all)
 }
 
-/// Whether both hold the same entries, byte for byte, in any order. Programs write them in different orders, and the
-/// order has no meaning.
+/// Whether both hold the same entries, byte for byte, in any order: programs write entries in different orders, which has
+/// no meaning.
 pub(crate) fn is_same(a: &[u8], b: &[u8]) -> bool {
     a == b || entries(a).is_some_and(|found| entries(b) == Some(found))
 }
@@ -91,7 +91,7 @@ pub(crate) fn find(bytes: &[u8], kind: u8) -> Option<&[u8]> {
     None
 }
 
-/// A text without its NUL; of any encoding, see [`text_of`].
+/// A text without its NUL, in any encoding, see [`text_of`].
 pub(crate) fn text(bytes: Option<&[u8]>, kind: u8) -> Option<String> {
     let value = find(bytes?, kind)?;
     let value = value.strip_suffix(&[0]).unwrap_or(value);

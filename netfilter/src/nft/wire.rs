@@ -7,7 +7,7 @@
 //! NFT_MSG_NEWCHAIN    ChainAttrs > HookAttrs
 //! NFT_MSG_NEWSET      SetAttrs > SetDescAttrs
 //! NFT_MSG_NEWSETELEM  ElemListAttrs > [ElemAttrs > DataAttrs]
-//! NFT_MSG_NEWRULE     RuleAttrs > [ExprElem > the expression's own]
+//! NFT_MSG_NEWRULE     RuleAttrs > [ExprElem > attributes of the expression]
 //! ```
 
 use super::expr::{DataAttrs, ExprElem};
@@ -21,9 +21,9 @@ weir_netlink::attributes! {
     pub struct GenAttrs {
         /// generation of the ruleset
         id: Be32 = NFTA_GEN_ID 1,
-        /// thread that committed it, by its number in the first pid namespace; in notifications
+        /// id in the initial pid namespace of the thread that sends the request or committed the generation; since 4.12
         proc_pid: Be32 = NFTA_GEN_PROC_PID 2,
-        /// its name, `comm`
+        /// name of that thread, `comm`; since 4.12
         proc_name: Str = NFTA_GEN_PROC_NAME 3,
     }
 
@@ -32,7 +32,7 @@ weir_netlink::attributes! {
         name: Str = NFTA_TABLE_NAME 1,
         /// `NFT_TABLE_F_*`
         flags: Be32 = NFTA_TABLE_FLAGS 2,
-        /// number of chains
+        /// number of its chains, sets, objects and flowtables
         uses: Be32 = NFTA_TABLE_USE 3,
         handle: Be64 = NFTA_TABLE_HANDLE 4,
         /// comment and other entries; since 5.10
@@ -66,11 +66,11 @@ weir_netlink::attributes! {
     pub struct HookAttrs {
         /// `enum nf_inet_hooks`
         hooknum: Be32 = NFTA_HOOK_HOOKNUM 1,
-        /// lower is earlier
+        /// chains with lower numbers are called earlier
         priority: I32Be = NFTA_HOOK_PRIORITY 2,
-        /// device
+        /// name of the device of a `netdev` or ingress chain
         dev: Str = NFTA_HOOK_DEV 3,
-        /// devices; since 5.5
+        /// names of several devices; since 5.5
         devs: RawNest = NFTA_HOOK_DEVS 4,
     }
 
@@ -81,11 +81,11 @@ weir_netlink::attributes! {
         /// id of a chain that is created in the same batch; since 5.9
         chain_id: Be32 = NFTA_RULE_CHAIN_ID 11,
         handle: Be64 = NFTA_RULE_HANDLE 3,
-        /// the rule
+        /// expressions in the order of evaluation, at most 128
         expressions: ListOf<ExprElem> = NFTA_RULE_EXPRESSIONS 4,
         /// handle of the rule that this one goes before or, with `NLM_F_APPEND`, after
         position: Be64 = NFTA_RULE_POSITION 6,
-        /// written by iptables-nft
+        /// protocol that a compat match or target requires (`enum nft_rule_compat_attributes`), written by iptables-nft
         compat: RawNest = NFTA_RULE_COMPAT 5,
         /// comment and other entries
         userdata: Bytes = NFTA_RULE_USERDATA 7,
@@ -110,7 +110,7 @@ weir_netlink::attributes! {
         policy: Be32 = NFTA_SET_POLICY 8,
         /// id by which later messages of the batch refer to it
         id: Be32 = NFTA_SET_ID 10,
-        /// size
+        /// size and fields
         desc: Nest<SetDescAttrs> = NFTA_SET_DESC 9,
         /// default timeout in milliseconds; since 4.1
         timeout: Be64 = NFTA_SET_TIMEOUT 11,
@@ -118,7 +118,7 @@ weir_netlink::attributes! {
         gc_interval: Be32 = NFTA_SET_GC_INTERVAL 12,
         /// comment, byte order and other entries; since 4.1
         userdata: Bytes = NFTA_SET_USERDATA 13,
-        /// type of a map's object
+        /// `NFT_OBJECT_*`: type of the objects to which a map refers; since 4.10
         obj_type: Be32 = NFTA_SET_OBJ_TYPE 15,
         handle: Be64 = NFTA_SET_HANDLE 16,
     }
@@ -156,7 +156,7 @@ weir_netlink::attributes! {
         l4proto: U8 = NFTA_CT_HELPER_L4PROTO 3,
     }
 
-    /// `enum nft_ct_timeout_timeout_attributes`. Since 5.0
+    /// `enum nft_ct_timeout_timeout_attributes`. Since 4.19
     pub struct CtTimeoutAttrs {
         /// `NFPROTO_*`
         l3proto: Be16 = NFTA_CT_TIMEOUT_L3PROTO 1,
@@ -176,7 +176,7 @@ weir_netlink::attributes! {
         dport: Be16 = NFTA_CT_EXPECT_DPORT 3,
         /// lifetime in milliseconds, in host order
         timeout: Ne32 = NFTA_CT_EXPECT_TIMEOUT 4,
-        /// maximum number
+        /// maximum number of expectations
         size: U8 = NFTA_CT_EXPECT_SIZE 5,
     }
 
@@ -203,7 +203,7 @@ weir_netlink::attributes! {
     pub struct FlowtableHookAttrs {
         /// `NF_NETDEV_INGRESS`
         num: Be32 = NFTA_FLOWTABLE_HOOK_NUM 1,
-        /// lower is earlier
+        /// hooks with lower numbers are called earlier
         priority: I32Be = NFTA_FLOWTABLE_HOOK_PRIORITY 2,
         /// devices
         devs: RawNest = NFTA_FLOWTABLE_HOOK_DEVS 3,
@@ -256,7 +256,7 @@ pub(crate) fn device_list(names: &[String]) -> Vec<u8> {
     w.finish().unwrap_or_default()
 }
 
-/// C names and numbers of every attribute of every message.
+/// C names and numbers of every attribute of every message, for a test that compares them with the system's headers.
 #[must_use]
 pub fn constants() -> Vec<(&'static str, u16)> {
     [

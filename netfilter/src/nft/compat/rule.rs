@@ -10,11 +10,11 @@ use crate::xtables::{self, Interface, Mark, Not, Protocol, Target};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The legacy rule with the same options; `None` if the conversion is uncertain: an expression that `iptables-nft`
-/// does not use for such options, a condition that occurs twice, a family without legacy tables.
+/// Converts a rule of `iptables-nft` to the legacy rule with the same options.
 ///
-/// Supported are interfaces, protocol, addresses, the packet's mark, `match` and `target` expressions, counters
-/// (without their values) and verdicts.
+/// Interfaces, protocol, addresses, the packet's mark, `match` and `target` expressions, counters (without their values)
+/// and verdicts are supported. `None` if the conversion is uncertain: an expression that `iptables-nft` does not use for
+/// such options, a condition that occurs twice, a family without legacy tables.
 #[must_use]
 pub fn legacy_rule(rule: &Rule, family: TableFamily) -> Option<xtables::Rule> {
     legacy(family)?;
@@ -23,7 +23,7 @@ pub fn legacy_rule(rule: &Rule, family: TableFamily) -> Option<xtables::Rule> {
     }
     let mut made = xtables::Rule::default();
     for statement in &rule.statements {
-        // The target or verdict must be the last.
+        // The target or verdict must be the last statement.
         if made.target.is_some() {
             return None;
         }

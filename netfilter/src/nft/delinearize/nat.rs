@@ -15,7 +15,7 @@ impl Registers {
         self.0.iter().find(|(r, _)| Some(*r) == reg).map(|(_, d)| d)
     }
 
-    /// Outer `None`: a register is referenced that holds no port.
+    /// The ports in these registers: `Some(None)` without a register, `None` if a register holds no port.
     #[allow(clippy::option_option)]
     fn ports(&self, min: Option<u32>, max: Option<u32>) -> Option<Option<RangeInclusive<u16>>> {
         if min.is_none() {

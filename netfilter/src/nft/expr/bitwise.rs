@@ -10,7 +10,7 @@ weir_netlink::attributes! {
         sreg: Be32 = NFTA_BITWISE_SREG 1,
         /// destination register
         dreg: Be32 = NFTA_BITWISE_DREG 2,
-        /// `enum nft_bitwise_ops`; since 5.6, older kernels know only mask and xor and ignore it
+        /// `enum nft_bitwise_ops`; since 5.6: older kernels ignore it and support only mask and xor
         op: Be32 = NFTA_BITWISE_OP 6,
         /// length in bytes, 1 to 64
         len: Be32 = NFTA_BITWISE_LEN 3,
@@ -29,7 +29,7 @@ impl Instruction for Bitwise {
         super::drop_if(&mut self.op, raw::NFT_BITWISE_BOOL);
     }
 
-    /// `(value & mask) ^ xor`, split into bits that are kept, inverted and set, or a shift.
+    /// Lists `(value & mask) ^ xor`, split into bits that are kept, inverted and set, or a shift.
     fn list(&self, l: &mut Listing<'_>) -> Option<()> {
         let bytes = |d: &Option<DataAttrs>| Some(Data::from(d.as_ref()?.value.as_deref()?));
         let left = l.term(self.sreg)?;

@@ -1,4 +1,4 @@
-//! Counts the connections of an element or a rule (`NFTA_CONNLIMIT_*`). Since 4.18.
+//! Matches on the number of connections of an element or a rule (`NFTA_CONNLIMIT_*`). Since 4.18.
 
 use super::prelude::*;
 
@@ -6,7 +6,7 @@ weir_netlink::attributes! {
     /// `enum nft_connlimit_attributes`
     #[doc(alias = "nft_connlimit")]
     pub struct Connlimit {
-        /// number of connections
+        /// limit: matches up to this number of connections, inverted above it
         count: Be32 = NFTA_CONNLIMIT_COUNT 1,
         /// `NFT_CONNLIMIT_F_INV`
         flags: Be32 = NFTA_CONNLIMIT_FLAGS 2,

@@ -19,7 +19,7 @@ weir_netlink::attributes! {
     }
 }
 
-/// What can be loaded, by `enum nft_ct_keys`.
+/// The values that can be loaded, by `enum nft_ct_keys`.
 pub(crate) const KEYS: &[Key] = keys! {
     host NFT_CT_STATE "state" CT_STATE 4;
     host NFT_CT_DIRECTION "direction" CT_DIR 1;
@@ -29,7 +29,7 @@ pub(crate) const KEYS: &[Key] = keys! {
     host NFT_CT_EXPIRATION "expiration" TIME 4;
     net NFT_CT_HELPER "helper" STRING 16;
     host NFT_CT_L3PROTOCOL "l3proto" NF_PROTO 1;
-    // From before the family was part of the key.
+    // Of rules from before the key contained the family.
     net NFT_CT_SRC "saddr" IPV4_ADDR 0;
     net NFT_CT_DST "daddr" IPV4_ADDR 0;
     host NFT_CT_PROTOCOL "protocol" INET_PROTO 1;

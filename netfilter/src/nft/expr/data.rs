@@ -23,7 +23,7 @@ weir_netlink::attributes! {
 }
 
 impl DataAttrs {
-    /// Register bytes.
+    /// A value of these register bytes.
     #[must_use]
     pub fn of(value: &[u8]) -> Self {
         Self {

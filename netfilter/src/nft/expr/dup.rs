@@ -1,4 +1,4 @@
-//! Sends a copy of the packet (`NFTA_DUP_*`). Since 4.3, `netdev` since 4.7.
+//! Sends a copy of the packet (`NFTA_DUP_*`). Since 4.3, `netdev` since 4.5.
 
 use super::prelude::*;
 
@@ -8,7 +8,7 @@ weir_netlink::attributes! {
     pub struct Dup {
         /// register of the address
         sreg_addr: Be32 = NFTA_DUP_SREG_ADDR 1,
-        /// register of the interface
+        /// register of the interface index
         sreg_dev: Be32 = NFTA_DUP_SREG_DEV 2,
     }
 }

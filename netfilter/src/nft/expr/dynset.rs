@@ -1,4 +1,4 @@
-//! Adds an element to a set, or deletes it (`NFTA_DYNSET_*`). Since 4.1, expressions since 4.3, deletion since 4.20.
+//! Adds an element to a set, or deletes it (`NFTA_DYNSET_*`). Since 4.1, expressions since 4.3, deletion since 5.4.
 
 use super::prelude::*;
 use super::{Expr, ExprElem};
@@ -27,7 +27,7 @@ weir_netlink::attributes! {
         expr: RawNest = NFTA_DYNSET_EXPR 7,
         /// `NFT_DYNSET_F_*`
         flags: Be32 = NFTA_DYNSET_FLAGS 9,
-        /// several of them; since 5.11
+        /// several expressions per element; since 5.11
         expressions: RawNest = NFTA_DYNSET_EXPRESSIONS 10,
     }
 }
@@ -48,9 +48,9 @@ impl Dynset {
             .chain(many)
             .map(|e| Some(e?.0))
             .collect();
-        // There are no registers here, so a statement in a statement is listed by its bytes.
+        // The registers of the rule are not available here, so a statement that needs one is listed by its bytes.
         let text = listing::text(&exprs?, &[], l.family);
-        // Values of counters are those of the elements.
+        // Each element has its own counter, so the counter of the statement has no values.
         Some(text.replace("counter packets 0 bytes 0", "counter"))
     }
 }
@@ -59,7 +59,7 @@ impl Instruction for Dynset {
     fn normalize(&mut self) {
         self.set_id = None;
         super::drop_if(&mut self.timeout, 0);
-        // The kernel needs this flag for several expressions, and does not list it.
+        // The kernel requires this flag for several expressions, but does not list it.
         if self.expressions.is_some() {
             self.flags = Some(self.flags.unwrap_or(0) | raw::NFT_DYNSET_F_EXPR);
         }
@@ -86,7 +86,7 @@ impl Instruction for Dynset {
         }
         if self.sreg_data.is_some() {
             let data = l.key(self.sreg_data, None, None)?;
-            // nft takes the type from the map. Where that is not at hand: most are marks.
+            // nft takes the type from the map. If the map is not known here, a mark is assumed, the most frequent type.
             if data_fields.is_empty() {
                 data_fields = Field::of(DataType::MARK, 4)?;
             }

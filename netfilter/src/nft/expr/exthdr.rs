@@ -1,6 +1,6 @@
 //! Loads from, stores into or removes an IPv6 extension header, an option of IPv4, TCP or DCCP, or an SCTP chunk
 //! (`NFTA_EXTHDR_*`). Since 3.13, TCP options since 4.11, stores since 4.14, IPv4 options since 5.3, SCTP since 5.14,
-//! removal since 5.18, DCCP since 6.4.
+//! removal since 5.18, DCCP since 6.5.
 
 use super::prelude::*;
 use crate::nft::context::Implied;
@@ -47,7 +47,7 @@ const fn header(number: u8, name: &'static str, fields: &'static [&'static [Fiel
 const NEXT: &[Field] = &[(0, 8, "nexthdr")];
 const LENGTH: &[Field] = &[(8, 8, "hdrlength")];
 const ROUTING: &[Field] = &[(16, 8, "type"), (24, 8, "seg-left")];
-/// Of a segment routing header; their names include that of the header.
+/// Fields of a segment routing header; their names include that of the header.
 const SEGMENTS: &[Field] = &[
     (32, 8, "srh last-entry"),
     (40, 8, "srh flags"),
@@ -77,7 +77,7 @@ const IPV6: &[Header] = &[
 const OPTION: &[Field] = &[(0, 8, "kind"), (8, 8, "length")];
 const SIZE: &[Field] = &[(16, 16, "size")];
 const WINDOW: &[Field] = &[(16, 8, "count")];
-/// The blocks are numbered.
+/// Fields of the blocks, which `nft` numbers.
 #[rustfmt::skip]
 const SACK: &[Field] = &[
     (16, 32, "left"), (48, 32, "right"), (80, 32, "sack1 left"), (112, 32, "sack1 right"),
@@ -159,8 +159,8 @@ const SCTP: &[Header] = &[
     header(0xc1, "asconf", &[CHUNK, &[(32, 32, "seqno")]]),
 ];
 
-/// The field that nft notes for a set by its numbers (`typeof frag id`): its text, its type and its number of bits. `of` is
-/// one of nft's own numbers for headers of IPv6, and of others the kernel's.
+/// The field that nft's userdata of a set names by numbers (`typeof frag id`): its text, its type and its number of bits.
+/// `of` is nft's own number for headers of IPv6, and the kernel's number otherwise.
 pub(crate) fn noted(op: u32, of: u32, field: u32) -> Option<(String, DataType, u32)> {
     let number = usize::try_from(field).ok()?;
     let (kind, place) = match (op, of) {
@@ -169,7 +169,7 @@ pub(crate) fn noted(op: u32, of: u32, field: u32) -> Option<(String, DataType, u
         (raw::NFT_EXTHDR_OP_IPV6, 3) if field == 2 => {
             return Some(("rt0 addr[1]".to_owned(), DataType::IPV6_ADDR, 128));
         }
-        // After the four fields of every routing header.
+        // These fields come after the four fields of every routing header.
         (raw::NFT_EXTHDR_OP_IPV6, 5) => (43, number.checked_add(3)?),
         (raw::NFT_EXTHDR_OP_IPV6, 6) => (44, number.checked_sub(1)?),
         (raw::NFT_EXTHDR_OP_IPV6, 7) => (60, number.checked_sub(1)?),
@@ -218,7 +218,7 @@ impl Exthdr {
         })
     }
 
-    /// The matches that a load implies. As nft: those before a chunk of SCTP, or before a statement, remain.
+    /// The matches that a load implies. As in nft, matches before a chunk of SCTP, or before a statement, remain.
     pub(crate) fn implies(&self) -> &'static [Implied] {
         match self.operation() {
             raw::NFT_EXTHDR_OP_IPV6 | raw::NFT_EXTHDR_OP_IPV4 => &[Implied::Network],
@@ -237,7 +237,7 @@ impl Exthdr {
         }
     }
 
-    /// The field of these bits with its type; without bits, all that are loaded.
+    /// The name and type of the field of these bits; without bits, of all loaded bits.
     pub(crate) fn text(&self, bits: Option<(u32, u32)>) -> Option<(String, DataType)> {
         if self.flags.unwrap_or(0) & raw::NFT_EXTHDR_F_PRESENT != 0 {
             let exthdr = match self.operation() {
@@ -279,7 +279,7 @@ impl Exthdr {
         Some((text, data_type))
     }
 
-    /// The address whose first bytes are loaded, and its number of bytes: compared with a value, they are its prefix.
+    /// The address whose first bytes are loaded, and its length in bytes: a comparison with a value is one with a prefix.
     pub(crate) fn front(&self) -> Option<(String, usize)> {
         let (offset, len) = (self.offset?.checked_mul(8)?, self.len?.checked_mul(8)?);
         let address = (offset, 128);
@@ -287,7 +287,7 @@ impl Exthdr {
         (data_type == DataType::IPV6_ADDR && len < 128).then_some((text, 16))
     }
 
-    /// The number of bits to the right of those that a mask selects, and their name.
+    /// The number of bits to the right of those that a mask selects, and the name of the selected bits.
     pub(crate) fn masked(&self, mask: &Data) -> Option<(u32, String)> {
         let bits = u32::try_from(mask.0.len()).ok()?.checked_mul(8)?;
         let n = mask.to_be().filter(|n| *n != 0)?;
@@ -306,7 +306,7 @@ impl Instruction for Exthdr {
     fn normalize(&mut self) {
         super::drop_if(&mut self.flags, 0);
         super::drop_if(&mut self.op, raw::NFT_EXTHDR_OP_IPV6);
-        // The kernel lists them, and refuses them.
+        // Without registers the kernel lists these attributes, and refuses them in a request.
         if self.dreg.is_none() && self.sreg.is_none() {
             super::drop_if(&mut self.offset, 0);
             super::drop_if(&mut self.len, 0);
@@ -318,7 +318,7 @@ impl Instruction for Exthdr {
             return l.say(format!("reset {}", self.name()?));
         }
         let data_type = self.text(None).map_or(DataType::INTEGER, |(_, t)| t);
-        // Not every load has a name by itself: a mask may select the bits that have one.
+        // A load may have no name as a whole, while a mask selects bits that have one.
         self.word()?;
         let term = Term {
             kind: Kind::Exthdr(Box::new(self.clone())),

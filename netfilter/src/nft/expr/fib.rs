@@ -1,4 +1,4 @@
-//! Looks a route up (`NFTA_FIB_*`). Since 4.10.
+//! Looks up a route (`NFTA_FIB_*`). Since 4.10.
 
 use super::prelude::*;
 use crate::nft::model::FibResult;

@@ -6,7 +6,7 @@ weir_netlink::attributes! {
     /// `enum nft_fwd_attributes`
     #[doc(alias = "nft_fwd")]
     pub struct Fwd {
-        /// register of the interface
+        /// register of the interface index
         sreg_dev: Be32 = NFTA_FWD_SREG_DEV 1,
         /// register of the address
         sreg_addr: Be32 = NFTA_FWD_SREG_ADDR 2,

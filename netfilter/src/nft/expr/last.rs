@@ -1,4 +1,4 @@
-//! Remembers when the last packet came (`NFTA_LAST_*`). Since 5.14.
+//! Stores the time of the last packet (`NFTA_LAST_*`). Since 5.14.
 
 use super::prelude::*;
 use crate::nft::display::duration;
@@ -8,9 +8,9 @@ weir_netlink::attributes! {
     /// `enum nft_last_attributes`
     #[doc(alias = "nft_last")]
     pub struct Last {
-        /// 1 once there was a packet
+        /// 1 after the first packet, else 0
         set: Be32 = NFTA_LAST_SET 1,
-        /// milliseconds since then
+        /// milliseconds since the last packet
         msecs: Be64 = NFTA_LAST_MSECS 2,
     }
 }

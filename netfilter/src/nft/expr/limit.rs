@@ -1,4 +1,4 @@
-//! A token bucket (`NFTA_LIMIT_*`). Since 3.13, bytes and burst since 4.3, inverted since 4.3.
+//! A token bucket (`NFTA_LIMIT_*`). Since 3.13, bytes and burst since 4.3, inverted since 4.5.
 
 use super::prelude::*;
 use crate::nft::display::bytes;

@@ -38,7 +38,7 @@ impl Instruction for Log {
         }
         if let Some(group) = self.group {
             text += &format!(" group {group}");
-            // 0 copies nothing; without it the reader's own length holds.
+            // 0 copies nothing; without this attribute the length that the reader configured applies.
             if let Some(n) = self.snaplen {
                 text += &format!(" snaplen {n}");
             }

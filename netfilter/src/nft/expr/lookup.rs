@@ -1,4 +1,4 @@
-//! Looks a register up in a set or map (`NFTA_LOOKUP_*`). Since 3.13, inverted since 4.8.
+//! Looks up a register in a set or map (`NFTA_LOOKUP_*`). Since 3.13, inverted since 4.8.
 
 use super::prelude::*;
 

@@ -15,7 +15,7 @@ weir_netlink::attributes! {
     }
 }
 
-/// What can be loaded, by `enum nft_meta_keys`. Without `meta` where `nft` omits it.
+/// The values that can be loaded, by `enum nft_meta_keys`. The word lacks `meta` where `nft` omits it.
 pub(crate) const KEYS: &[Key] = keys! {
     host NFT_META_LEN "meta length" INTEGER 4;
     net NFT_META_PROTOCOL "meta protocol" ETHER_TYPE 2;

@@ -1,11 +1,11 @@
 //! Expressions: the instructions of a rule, as the kernel holds them.
 //!
 //! One file per expression, each a declaration of its attributes in the order in which `nft` writes them. [`Expr`] is
-//! the sum type; an unknown expression remains [`Expr::Opaque`] with its bytes. The file of an expression also holds
-//! its normal form and its text (`Instruction`). `nft::linearize` makes expressions of statements,
-//! `nft::delinearize` statements of expressions, and `nft::listing` text.
+//! the sum type; an unknown expression remains [`Expr::Opaque`] with its bytes. The file of an expression also defines
+//! its normal form and its text (`Instruction`). `nft::linearize` converts statements to expressions,
+//! `nft::delinearize` expressions to statements, and `nft::listing` expressions to text.
 
-/// What the file of an expression is written with.
+/// The names that the file of every expression imports.
 mod prelude {
     pub(super) use super::{DataAttrs, Instruction, SetName};
     pub(super) use crate::nft::listing::{Binary, Key, Kind, Listing, Right, Term, find_key, keys};
@@ -71,10 +71,10 @@ weir_netlink::attributes! {
 /// The name of a set, and its id in a batch or its index in a rule.
 pub(crate) type SetName<'a> = (&'a mut Option<String>, &'a mut Option<u32>);
 
-/// What an expression does besides holding attributes.
+/// The behaviour of an expression: its normal form, its set, its text.
 pub(crate) trait Instruction {
-    /// Removes attributes with default values. What `nft` sends and what a dump contains differ in them: both are
-    /// reduced to the shorter form, so that expressions can be compared as values.
+    /// Removes attributes with default values, in which a dump differs from the messages of `nft`: without them,
+    /// expressions can be compared as values.
     fn normalize(&mut self) {}
 
     /// The set that it refers to.
@@ -82,8 +82,8 @@ pub(crate) trait Instruction {
         None
     }
 
-    /// Loads its result into a register, or appends its text. `None` if that is not possible: it is listed by its
-    /// bytes.
+    /// Loads its result into a register, or appends its text. `None` if that is not possible: the expression is then listed
+    /// by its bytes.
     fn list(&self, l: &mut Listing<'_>) -> Option<()>;
 }
 
@@ -114,7 +114,7 @@ macro_rules! expr {
 }
 pub(crate) use expr;
 
-/// The module of each, which has its name, and its type.
+/// The expressions: the name, which is that of the module, and the type.
 macro_rules! expressions {
     ($($name:ident $variant:ident,)*) => {
         $(pub use $name::$variant;)*
@@ -177,7 +177,7 @@ macro_rules! expressions {
                 }
             }
 
-            /// Its attributes, as the kernel gets them.
+            /// Its encoded attributes (`NFTA_EXPR_DATA`).
             pub(crate) fn data(&self) -> Vec<u8> {
                 if let Self::Opaque(attrs) = self {
                     return attrs.data.clone().unwrap_or_default();
@@ -194,7 +194,7 @@ macro_rules! expressions {
                 }
             }
 
-            /// Decodes one expression; never fails, because undecodable bytes are kept.
+            /// Decodes one expression. It never fails: bytes that cannot be decoded are kept in [`Expr::Opaque`].
             #[must_use]
             pub fn from_attrs(attrs: ExprAttrs) -> Self {
                 let data = attrs.data.as_deref().unwrap_or_default();
@@ -214,7 +214,7 @@ macro_rules! expressions {
                 }
             }
 
-            /// C names and numbers of every expression's attributes.
+            /// C names and numbers of every expression's attributes, for a test that compares them with the system's headers.
             #[must_use]
             pub fn constants() -> Vec<(&'static str, u16)> {
                 let sets: &[&[(&str, u16)]] = &[
@@ -233,7 +233,7 @@ macro_rules! expressions {
                 }
             }
 
-            /// Any known expression.
+            /// Generates any known expression, for property tests.
             #[cfg(feature = "testing")]
             pub fn arbitrary() -> proptest::strategy::BoxedStrategy<Self> {
                 use proptest::strategy::{Just, Strategy, Union};

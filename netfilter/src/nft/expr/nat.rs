@@ -59,7 +59,7 @@ pub(super) fn ports(
     if min.is_none() {
         return Some(None);
     }
-    // As nft: what a port is mapped from does not imply the protocol.
+    // As in nft, the key of a map to ports does not imply the protocol.
     l.keep_matches();
     let first = l.term(min)?.typed(DataType::INET_SERVICE, false);
     let text = l.text(&first);
@@ -74,7 +74,7 @@ pub(super) fn ports(
     }))
 }
 
-/// The address or addresses in these registers, in brackets if it is of IPv6 and a port may follow.
+/// The address or addresses in these registers; IPv6 addresses are in brackets if a port may follow.
 pub(super) fn address(
     l: &mut Listing<'_>,
     min: Option<u32>,
@@ -120,8 +120,8 @@ impl Instruction for Nat {
             TableFamily::Ip6 => DataType::IPV6_ADDR,
             _ => DataType::IPV4_ADDR,
         };
-        // The data of a map may be an address and a port, or two of them: the other registers are parts of it. The
-        // length of the data of a named map is not at hand.
+        // The value of a map may be an address and a port, or two of each: the other registers are parts of it. The length
+        // of the values of a named map is not known here.
         let address_len = match data_type {
             DataType::IPV6_ADDR => 16,
             _ => 4,

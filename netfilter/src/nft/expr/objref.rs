@@ -39,7 +39,7 @@ impl Instruction for Objref {
                 let key = l.key(self.sreg, attrs.as_ref().and_then(|a| a.key_len), None)?;
                 let text = l.text(&key);
                 let map = l.map_text(self.set.as_deref()?, self.set_id, &key);
-                // Of a named map, the map tells the kind.
+                // For a named map, the kind is that of the map.
                 let kind = attrs
                     .and_then(|a| a.obj_type)
                     .or(self.kind)

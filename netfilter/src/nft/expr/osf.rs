@@ -17,7 +17,7 @@ weir_netlink::attributes! {
 
 impl Instruction for Osf {
     fn normalize(&mut self) {
-        // The kernel lists it, and refuses it.
+        // The kernel lists 0, and refuses it in a request.
         super::drop_if(&mut self.flags, 0);
     }
 

@@ -17,11 +17,11 @@ weir_netlink::attributes! {
         offset: Be32 = NFTA_PAYLOAD_OFFSET 3,
         /// number of bytes
         len: Be32 = NFTA_PAYLOAD_LEN 4,
-        /// how a store updates the checksum
+        /// `enum nft_payload_csum_types`: how a store updates the checksum
         csum_type: Be32 = NFTA_PAYLOAD_CSUM_TYPE 6,
-        /// offset of the checksum
+        /// offset of the checksum from the base in bytes
         csum_offset: Be32 = NFTA_PAYLOAD_CSUM_OFFSET 7,
-        /// whether the transport checksum is updated too
+        /// `NFT_PAYLOAD_L4CSUM_PSEUDOHDR`: a store updates the transport checksum, too
         csum_flags: Be32 = NFTA_PAYLOAD_CSUM_FLAGS 8,
     }
 }
@@ -66,7 +66,7 @@ fn part(l: &Listing<'_>, target: &Term, source: &Term) -> Option<(Term, Term)> {
         Kind::Binary(of, Binary::And, kept) if **of == *target => (kept.clone(), all(0)),
         _ => return None,
     };
-    // The bits that are set are among the kept ones.
+    // The replaced bits are those that the AND clears and those that the OR sets, which the AND may keep.
     let pairs = kept.0.iter().zip(&set.0);
     let mask = Data(pairs.map(|(kept, set)| !kept | set).collect());
     l.field_of(target, &mask)?;

@@ -1,4 +1,4 @@
-//! Hands the packet to a program (`NFTA_QUEUE_*`). Since 3.14, a register since 4.10.
+//! Passes the packet to a program in user space (`NFTA_QUEUE_*`). Since 3.14, a register since 4.9.
 
 use super::prelude::*;
 

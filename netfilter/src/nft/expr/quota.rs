@@ -17,12 +17,12 @@ weir_netlink::attributes! {
 }
 
 impl Quota {
-    /// Whether it is used up. The kernel lists that among the flags, and refuses it there.
+    /// Whether it is used up. The kernel lists `NFT_QUOTA_F_DEPLETED` for it, and refuses this flag in a request.
     pub(crate) fn is_depleted(&self) -> bool {
         self.flags.unwrap_or(0) & raw::NFT_QUOTA_F_DEPLETED != 0
     }
 
-    /// As it can be written.
+    /// Removes the flag that the kernel refuses in a request.
     pub(crate) fn settle_flags(&mut self) {
         self.flags = self.flags.map(|flags| flags & !raw::NFT_QUOTA_F_DEPLETED);
     }

@@ -17,7 +17,7 @@ weir_netlink::attributes! {
 
 impl Instruction for Redir {
     fn normalize(&mut self) {
-        // A dump repeats the first register as the last if there is one value.
+        // For a single port a dump repeats the first register as the last.
         super::same(self.reg_proto_min, &mut self.reg_proto_max);
     }
 

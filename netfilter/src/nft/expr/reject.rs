@@ -21,8 +21,8 @@ impl Instruction for Reject {
         }
     }
 
-    /// As nft: where the table fixes the family, a reset implies the protocol; elsewhere it and `icmp` only the family.
-    /// Where nothing tells the family, a code has no name.
+    /// As in nft: if the table fixes the family, a reset implies the protocol; in other tables it and `icmp` imply only the
+    /// family. If the family is unknown, a code has no name.
     fn list(&self, l: &mut Listing<'_>) -> Option<()> {
         let fixes_family = matches!(l.family, TableFamily::Ip | TableFamily::Ip6);
         let code = |table, n: u8| {

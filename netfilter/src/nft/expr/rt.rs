@@ -1,4 +1,4 @@
-//! Loads from the route of the packet (`NFTA_RT_*`). Since 4.9, `tcpmss` since 4.14, `ipsec` since 4.20.
+//! Loads from the route of the packet (`NFTA_RT_*`). Since 4.10, `tcpmss` since 4.14, `ipsec` since 4.20.
 
 use super::prelude::*;
 
@@ -13,7 +13,7 @@ weir_netlink::attributes! {
     }
 }
 
-/// What can be loaded, by `enum nft_rt_keys`.
+/// The values that can be loaded, by `enum nft_rt_keys`.
 const KEYS: &[Key] = keys! {
     host NFT_RT_CLASSID "classid" REALM 4;
     net NFT_RT_NEXTHOP4 "ip nexthop" IPV4_ADDR 4;

@@ -1,4 +1,5 @@
-//! Loads from the local socket of the packet (`NFTA_SOCKET_*`). Since 4.20.
+//! Loads from the local socket of the packet (`NFTA_SOCKET_*`). Since 4.18, `mark` since 4.19, `wildcard` since 5.10, `cgroupv2`
+//! since 5.13.
 
 use super::prelude::*;
 
@@ -15,7 +16,7 @@ weir_netlink::attributes! {
     }
 }
 
-/// What can be loaded, by `enum nft_socket_keys`.
+/// The values that can be loaded, by `enum nft_socket_keys`.
 pub(crate) const KEYS: &[Key] = keys! {
     host NFT_SOCKET_TRANSPARENT "transparent" INTEGER 1;
     host NFT_SOCKET_MARK "mark" MARK 4;

@@ -29,7 +29,7 @@ impl Synproxy {
             word(raw::NF_SYNPROXY_OPT_TIMESTAMP, "timestamp"),
             word(raw::NF_SYNPROXY_OPT_SACK_PERM, "sack-perm"),
         ];
-        // Of an object, nft lists the space between them even with one of them.
+        // For an object, nft lists the space between the two even if there is only one.
         if flags != ["", ""] {
             parts.push(flags.join(" "));
         }

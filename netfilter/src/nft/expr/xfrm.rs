@@ -17,7 +17,7 @@ weir_netlink::attributes! {
     }
 }
 
-/// What can be loaded, by `enum nft_xfrm_keys`.
+/// The values that can be loaded, by `enum nft_xfrm_keys`.
 const KEYS: &[Key] = keys! {
     net NFT_XFRM_KEY_DADDR_IP4 "ip daddr" IPV4_ADDR 4;
     net NFT_XFRM_KEY_DADDR_IP6 "ip6 daddr" IPV6_ADDR 16;

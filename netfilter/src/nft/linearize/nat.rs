@@ -1,4 +1,4 @@
-//! Statements that redirect or translate a packet: their values are loaded into registers 1, 2 and so on.
+//! Linearizes statements that redirect or translate a packet: their values are loaded into registers 1, 2 and so on.
 
 use super::{Linear, immediate};
 use crate::nft::expr::expr;

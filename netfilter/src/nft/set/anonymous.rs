@@ -36,7 +36,7 @@ pub(crate) fn of_rule(selector: &Selector, elements: &[Element], context: Contex
         elements.iter_mut().for_each(turn);
     }
     let elements = to_elem_attrs(&elements, Ranges::of(interval, DataType::INTEGER));
-    // nft also counts the missing end of an open range.
+    // nft also counts the end that a range up to the highest value does not have.
     let open = elements
         .last()
         .is_some_and(|e| interval && e.flags.is_none());
@@ -58,7 +58,7 @@ pub(crate) fn of_rule(selector: &Selector, elements: &[Element], context: Contex
     }
 }
 
-/// The elements of the set of a rule, in the byte order of the selector; `None` if they have more than keys.
+/// The elements of the set of a rule, in the byte order of the selector; `None` if they have other properties than keys.
 pub(crate) fn elements_of_rule(set: &AnonymousSet, turned: bool) -> Option<Vec<Element>> {
     let flags = set.attrs.flags.unwrap_or(0);
     if flags & !(raw::NFT_SET_ANONYMOUS | raw::NFT_SET_CONSTANT | raw::NFT_SET_INTERVAL) != 0 {
@@ -78,7 +78,7 @@ pub(crate) fn elements_of_rule(set: &AnonymousSet, turned: bool) -> Option<Vec<E
     Some(elements)
 }
 
-/// nft's description of a looked-up selector: kind of expression, then the fields of that kind.
+/// nft's userdata about the selector that is looked up: kind of expression, then the fields of that kind.
 fn type_of(selector: &Selector, context: Context) -> Option<Vec<u8>> {
     const PAYLOAD: u32 = 7;
     const META: u32 = 9;
@@ -115,9 +115,9 @@ fn type_of(selector: &Selector, context: Context) -> Option<Vec<u8>> {
 }
 
 impl AnonymousSet {
-    /// A set as the kernel lists it, without what identifies it or changes with time.
+    /// A set as the kernel lists it, without the attributes that identify it or change with time.
     pub(crate) fn listed(attrs: &SetAttrs, mut elements: Vec<ElemAttrs>) -> Self {
-        // The name without the number that the kernel chose. The set of a `meter` has a name of its own.
+        // The name without the number that the kernel chose. The set of a `meter` is named by its rule.
         let name = attrs.name.as_deref().unwrap_or_default();
         let name = match name.strip_prefix("__") {
             Some(_) => format!("{}%d", name.trim_end_matches(|c: char| c.is_ascii_digit())),
@@ -128,7 +128,8 @@ impl AnonymousSet {
         for e in &mut elements {
             e.expiration = None;
         }
-        // An interval ends before the next one begins. The kernel keeps the order of ranges of concatenations.
+        // The end of an interval comes before an interval that begins at the same key. The kernel keeps the order of ranges of
+        // concatenations.
         if attrs.flags.unwrap_or(0) & raw::NFT_SET_CONCAT == 0 {
             elements.sort_by_key(|e| (key(e), !is_end(e)));
         }

@@ -11,8 +11,9 @@ use super::millis;
 use smallvec::SmallVec;
 use std::time::Duration;
 
-/// `EXPR_SET_ELEM_F_INTERVAL_OPEN` in nft's element userdata: this range has no end.
+/// `NFTNL_UDATA_SET_ELEM_FLAGS`: the type of the entry for flags in nft's element userdata.
 const ELEM_FLAGS: u8 = 1;
+/// `EXPR_SET_ELEM_F_INTERVAL_OPEN`: the range has no end.
 const INTERVAL_OPEN: u32 = 1;
 
 /// Whether one of the elements is a range.
@@ -64,7 +65,7 @@ fn previous(d: &Data) -> Option<Data> {
 /// How the elements of a set hold ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ranges {
-    /// There are none.
+    /// The set has no ranges.
     None,
     /// A second element is the end of the range.
     Halves,
@@ -82,8 +83,7 @@ impl Ranges {
     }
 }
 
-/// The elements of `NFT_MSG_NEWSETELEM`, as an iterator: for a large set their attributes take more memory than the
-/// set.
+/// The elements of `NFT_MSG_NEWSETELEM`, as an iterator: the attributes of a large set take more memory than the set.
 pub(crate) fn elem_attrs(
     elements: &[Element],
     ranges: Ranges,
@@ -152,10 +152,10 @@ fn one(e: &Element, key: &Data, open: bool) -> ElemAttrs {
     }
 }
 
-/// Collects the elements of a set message by message: as attributes, those of a large set take many times the memory.
+/// Collects the elements of a set message by message: as attributes, the elements of a large set take many times the memory.
 #[derive(Default)]
 pub(crate) struct Listed {
-    /// With the first value of a range, unless the element has both ends.
+    /// The elements; the key is the first value of a range unless the element has both ends.
     elements: Vec<Element>,
     /// The values after the last one of each range.
     ends: Vec<Data>,
@@ -169,7 +169,7 @@ impl Listed {
             let value = |k: Option<&DataAttrs>| k?.value.as_deref().map(Data::from);
             let has = |flag| a.flags.unwrap_or(0) & flag != 0;
             let first = value(a.key.as_ref());
-            // Without a key it is the catch-all element.
+            // The catch-all element has no key.
             let is_other = first.is_none();
             let first = first.unwrap_or_default();
             self.unread.extend(unread(a, &first));
@@ -191,7 +191,7 @@ impl Listed {
 
     /// The elements in ascending order of their keys, and the attributes without a field.
     ///
-    /// Ranges are in network order; single numbers in host order need `host_order` to be sorted.
+    /// Ranges are in network order; `host_order` is needed to sort single numbers in host order.
     pub(crate) fn finish(
         mut self,
         interval: bool,
@@ -200,13 +200,13 @@ impl Listed {
     ) -> (Vec<Element>, Vec<Unread>) {
         let is_other = |e: &Element| e.key.first().0.is_empty();
         if interval && key_type.is_concatenation() {
-            // As the kernel keeps them.
+            // The order of the kernel is kept.
         } else if interval {
             self.elements.sort_by(|a, b| a.key.cmp(&b.key));
             self.ends.sort();
             self.join();
         } else if host_order || key_type.is_concatenation() {
-            // nft compares a concatenation as one number in host order, too.
+            // nft also compares a concatenation as one number in host order.
             self.elements.sort_by_cached_key(|e| {
                 let mut e = Element::new(e.key.clone());
                 turn(&mut e);
@@ -240,7 +240,7 @@ impl Listed {
                 continue;
             }
             while ends.next_if(|end| *end <= first).is_some() {}
-            // The next entry ends the range, either an end or another first value.
+            // The next key ends the range, either an end or another first value.
             let end = ends.peek().copied().into_iter().chain(next).min();
             let last = match end {
                 Some(end) => previous(end).unwrap_or_else(|| first.clone()),
@@ -289,7 +289,7 @@ fn is_plain(user: &[u8]) -> bool {
 }
 
 fn element(key: ElementKey, a: &ElemAttrs) -> Element {
-    // A timeout of 0 in a set with a default one: unlimited lifetime. Since 6.12
+    // In a set with a default timeout, 0 is an unlimited lifetime. Since 6.12
     let timeout = a.timeout.map(Duration::from_millis);
     let expires = a.expiration.filter(|t| *t != 0).map(Duration::from_millis);
     let data = a.data.as_ref();

@@ -11,7 +11,7 @@ use weir_netlink::attr::{AttrSet, Attrs, NFTA_LIST_ELEM, NLA_TYPE_MASK, Writer};
 /// The attributes of elements, by the lowest value of the element's key.
 pub(crate) type ByElement<'a> = HashMap<&'a [u8], Vec<&'a Unread>>;
 
-/// Sorts the attributes of elements by their element.
+/// Groups the attributes of elements by their element.
 pub(crate) fn by_element(unread: &[Unread]) -> ByElement<'_> {
     let mut found = ByElement::new();
     for u in unread {
@@ -22,7 +22,7 @@ pub(crate) fn by_element(unread: &[Unread]) -> ByElement<'_> {
     found
 }
 
-/// Adds to the attributes of an element what was read of it and has no field.
+/// Adds to the attributes of an element those that were read and have no field.
 pub(crate) fn with_unread(unread: &[Unread]) -> impl Fn(ElemAttrs) -> ElemAttrs + '_ {
     let found = by_element(unread);
     move |mut a| {
@@ -50,7 +50,7 @@ impl Unread {
             Some(_) => (raw::NFTA_SET_ELEM_EXPR, raw::NFTA_SET_ELEM_EXPRESSIONS),
         };
         let decode = |payload: &[u8]| Some(ExprElem::decode(payload).ok()?.0);
-        // With or without the flag of nested attributes.
+        // The number with or without `NLA_F_NESTED`.
         match self.attribute & NLA_TYPE_MASK {
             n if n == one => Some(vec![decode(&self.bytes)?]),
             n if n == list => Attrs::new(&self.bytes)
@@ -60,7 +60,8 @@ impl Unread {
         }
     }
 
-    /// The bytes as they can be written: a quota that is used up says so in its flags, which the kernel refuses.
+    /// The bytes as they can be written: the kernel lists `NFT_QUOTA_F_DEPLETED` for a quota that is used up, and refuses it
+    /// in a request.
     pub(crate) fn written(&self) -> Vec<u8> {
         let mut exprs = self.expressions().unwrap_or_default();
         if !exprs
@@ -77,7 +78,7 @@ impl Unread {
         encoded(exprs, self.is_list())
     }
 
-    /// It holds several expressions.
+    /// Whether it is a list of expressions.
     fn is_list(&self) -> bool {
         let list = match self.element {
             None => raw::NFTA_SET_EXPRESSIONS,
@@ -86,7 +87,7 @@ impl Unread {
         self.attribute & NLA_TYPE_MASK == list
     }
 
-    /// With what packets change at its initial value, and without the flag of nested attributes.
+    /// The attribute with the values that packets change reset, and without `NLA_F_NESTED`.
     pub(super) fn without_counters(&self) -> Self {
         let Some(mut exprs) = self.expressions() else {
             return self.clone();
@@ -100,7 +101,7 @@ impl Unread {
     }
 }
 
-/// What packets change, at its initial value.
+/// Resets the values that packets change.
 fn settle(e: &mut Expr) {
     match e {
         Expr::Counter(c) => (c.bytes, c.packets) = (None, None),
@@ -113,7 +114,7 @@ fn settle(e: &mut Expr) {
     }
 }
 
-/// Without what packets change in the statements of an element.
+/// Resets the values that packets change in the statements of an element.
 pub(crate) fn settle_element(a: &mut ElemAttrs) {
     let element = ElementKey::Value(Data::default());
     for (attribute, bytes) in &mut a.unknown {
@@ -127,7 +128,7 @@ pub(crate) fn settle_element(a: &mut ElemAttrs) {
     }
 }
 
-/// Expressions as the value of an attribute: a list, or one after the other.
+/// Encodes expressions as the value of an attribute: as a list, or without list elements.
 fn encoded(exprs: Vec<Expr>, is_list: bool) -> Vec<u8> {
     let mut w = Writer::new();
     for e in exprs.into_iter().map(ExprElem) {
