@@ -1,4 +1,4 @@
-//! Rules of a pod in ambient mode are replaced while connections are made all the time, or stay open.
+//! The rules of a pod in ambient mode are replaced while new connections begin and others stay open.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -24,8 +24,9 @@ use crate::support::{Pod, REDIRECT, tcp};
 /// How often the rules are replaced.
 const TIMES: usize = 12;
 
-/// Connections out of the pod, one after the other, until `replace` has ended: ztunnel gets each of them, before, meanwhile and
-/// after. How many there were meanwhile.
+/// Opens connections out of the pod one after the other until `replace` has ended. ztunnel must get each of them, before, during and after.
+///
+/// Returns the number of connections during the replacement.
 fn none_passes_by(lab: &Lab, replace: impl FnOnce(&Netns) + Send) -> usize {
     let stage = Stage::ambient(lab).expect("all listeners");
     let pod = Pod::on(stage, lab, REDIRECT[0]);
@@ -54,7 +55,7 @@ fn none_passes_by(lab: &Lab, replace: impl FnOnce(&Netns) + Send) -> usize {
     meanwhile
 }
 
-/// Every engine by every other one, and other settings.
+/// Every engine replaces every other one, and other settings replace the current ones.
 #[test]
 fn by_other_rules_of_our_own() {
     let Some(lab) = lab_with_probes() else { return };
@@ -76,7 +77,7 @@ fn by_other_rules_of_our_own() {
     );
 }
 
-/// Makes the rules of a pod look as another version of them left them.
+/// Changes the rules of a pod to those of another version.
 fn age(netns: &Netns, engine: Engine, version: u32) {
     let mut rules = wanted(false, &json!({})).compile(engine).rules;
     let write = || match &mut rules {
@@ -105,7 +106,7 @@ fn age(netns: &Netns, engine: Engine, version: u32) {
     assert!(written > 0, "{engine}: the rules have that version already");
 }
 
-/// How the rules differ from what is desired, in words.
+/// The differences between the rules and the desired ones, as text.
 fn differences(netns: &Netns, engine: Engine) -> Vec<String> {
     let sandbox = Sandbox::of(netns.try_clone().expect("a descriptor")).expect("a pod");
     let plan = wanted(false, &json!({})).compile(engine);
@@ -114,7 +115,7 @@ fn differences(netns: &Netns, engine: Engine) -> Vec<String> {
     found.iter().map(Change::object).collect()
 }
 
-/// An update of the rules: the version is kept with them, so that the difference is told from another writer's change.
+/// An update changes the rules. Their recorded version distinguishes this from a change by another writer.
 #[test]
 fn by_another_version_of_them() {
     for engine in [Engine::Nft, Engine::Xtables] {
@@ -141,7 +142,7 @@ fn by_another_version_of_them() {
     }
 }
 
-/// A connection that ztunnel has already is not reset, whatever replaces the rules.
+/// A connection that ztunnel has already accepted is not reset by any replacement.
 #[test]
 fn open_connections_stay() {
     let Some(lab) = lab_with_probes() else { return };
@@ -210,7 +211,8 @@ fn upstream_routing(netns: &Netns) {
     }
 }
 
-/// What upstream's agent left, in each of its forms, by ours of each engine.
+/// Each engine replaces the rules that upstream's agent left, in each of their forms.
+/// matrix: needs WEIR_GOLDEN
 // matrix: needs WEIR_GOLDEN
 #[test]
 fn upstreams_by_our_own() {

@@ -1,4 +1,4 @@
-//! What `weir demo` shows is as it says; and the measuring itself can tell the difference.
+//! The output of `weir demo` is true, and its measurement detects the difference.
 
 use serde_json::json;
 use weir_demo::{
@@ -62,7 +62,7 @@ fn a_flow_that_nobody_takes_is_lost_with_a_reason() {
     assert_eq!(outcome.by(), None::<Receiver>);
 }
 
-/// In a namespace of the test's own: other programs add and delete links in the host's.
+/// Runs in a namespace of the test: other programs add and delete links in that of the host.
 #[test]
 fn nothing_is_left_in_the_namespace_of_the_caller() {
     drop(lab_or_skip!());

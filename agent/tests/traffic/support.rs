@@ -1,4 +1,4 @@
-//! A pod with rules in it, and how a flow is asserted.
+//! A pod with rules in it, and assertions about flows.
 
 use std::net::SocketAddr;
 
@@ -14,14 +14,14 @@ use weir_testing::BpfFs;
 
 pub const FAMILIES: [AddressFamily; 2] = [AddressFamily::V4, AddressFamily::V6];
 
-/// How inbound traffic is captured, and who holds the rules.
+/// The mode of inbound capture, and the engine that has the rules.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
     pub mode: Mode,
     pub engine: Engine,
 }
 
-/// Both engines, inbound by redirection.
+/// Both engines, with inbound capture by REDIRECT.
 pub const REDIRECT: [Case; 2] = [
     Case {
         mode: Mode::Redirect,
@@ -32,7 +32,7 @@ pub const REDIRECT: [Case; 2] = [
         engine: Engine::Xtables,
     },
 ];
-/// Both engines, inbound by transparent proxying.
+/// Both engines, with inbound capture by TPROXY.
 pub const TPROXY: [Case; 2] = [
     Case {
         mode: Mode::Tproxy,
@@ -43,10 +43,10 @@ pub const TPROXY: [Case; 2] = [
         engine: Engine::Xtables,
     },
 ];
-/// All of them.
+/// All four cases.
 pub const CASES: [Case; 4] = [REDIRECT[0], REDIRECT[1], TPROXY[0], TPROXY[1]];
 
-/// A lab, or `None` with the reason printed where this user may not build one.
+/// Creates a lab. Prints the reason and returns `None` if this user may not build one.
 pub fn lab() -> Option<Lab> {
     if let Some(reason) = unmapped([Owner::PROXY.uid, Owner::APPLICATION.uid]) {
         println!("skipped: {reason}");
@@ -55,7 +55,7 @@ pub fn lab() -> Option<Lab> {
     weir_testing::granted(Lab::create())
 }
 
-/// Everything captured, both families, and then what `more` says.
+/// A configuration that captures everything in both families, changed by the fields of `more`.
 pub fn config(mode: Mode, more: Value) -> Value {
     let mode = match mode {
         Mode::Redirect => "REDIRECT",
@@ -75,14 +75,12 @@ pub fn config(mode: Mode, more: Value) -> Value {
     config
 }
 
-/// Puts the rules for a configuration into a namespace: the one place that knows how.
-///
-/// As the plugin and `weir apply` do it with this engine named.
+/// Writes the rules for a configuration into a namespace, as the plugin and `weir apply` do if this engine is named.
 pub fn program(netns: &Netns, engine: Engine, config: &Value) {
     program_for(netns, Some(engine), engine, config);
 }
 
-/// As they do it with the engine that is `named`, or that they have chosen.
+/// Like [`program`], with the engine that is `named` or automatically chosen.
 pub fn program_for(netns: &Netns, named: Option<Engine>, engine: Engine, config: &Value) {
     let given: SidecarConfig = serde_json::from_value(config.clone()).expect("a configuration");
     let intent = Intent::parse(&given, &NameFiles::default()).unwrap_or_else(|e| panic!("{e}"));
@@ -92,7 +90,7 @@ pub fn program_for(netns: &Netns, named: Option<Engine>, engine: Engine, config:
         .unwrap_or_else(|e| panic!("{e}"));
 }
 
-/// Runs a check in a pod of its own for each case.
+/// Runs a check in a new pod for each case.
 pub fn each(cases: &[Case], more: Value, check: impl Fn(&Pod<'_>)) {
     for case in cases {
         let Some(lab) = lab() else { return };
@@ -100,12 +98,12 @@ pub fn each(cases: &[Case], more: Value, check: impl Fn(&Pod<'_>)) {
     }
 }
 
-/// A pod with rules, everybody in place.
+/// A pod with rules and with all listeners.
 pub struct Pod<'a> {
     pub lab: &'a Lab,
     pub case: Case,
     stage: Stage<'a>,
-    /// The redirection is by eBPF, with pins here; `case` does not count then.
+    /// If present, the redirection is by eBPF with pins in this file system, and `case` is ignored.
     ebpf: Option<&'a BpfFs>,
 }
 
@@ -116,7 +114,7 @@ impl<'a> Pod<'a> {
         Self::on(stage, lab, case)
     }
 
-    /// A pod whose rules and listeners are there already.
+    /// A pod that has its rules and listeners already.
     pub fn on(stage: Stage<'a>, lab: &'a Lab, case: Case) -> Self {
         Self {
             lab,
@@ -126,7 +124,7 @@ impl<'a> Pod<'a> {
         }
     }
 
-    /// The same for a pod that is redirected by eBPF.
+    /// Like [`Pod::on`], for a pod that is redirected by eBPF.
     pub fn by_ebpf(stage: Stage<'a>, lab: &'a Lab, bpffs: &'a BpfFs) -> Self {
         Self {
             ebpf: Some(bpffs),
@@ -134,7 +132,7 @@ impl<'a> Pod<'a> {
         }
     }
 
-    /// Applies eBPF once more, as for a new interface. Rules of netfilter match interfaces by name.
+    /// Applies the redirection by eBPF again, as for a new interface. Netfilter rules match interfaces by name and need no change.
     pub fn again(&self, wanted: &weir_ambient::Redirect) {
         if let Some(bpffs) = self.ebpf {
             crate::ebpf::redirect(bpffs, self.lab.netns(Place::Pod), wanted);
@@ -148,7 +146,7 @@ impl<'a> Pod<'a> {
         }
     }
 
-    /// An address and port of a place on its `eth0`.
+    /// An address of a place on its `eth0`, with a port.
     pub fn at(&self, place: Place, family: AddressFamily, port: u16) -> SocketAddr {
         SocketAddr::new(self.lab.address(place, family), port)
     }
@@ -161,8 +159,7 @@ impl<'a> Pod<'a> {
         SocketAddr::new(self.lab.outside(family), port)
     }
 
-    /// The flow reaches this receiver, which knows where it was meant to go, and
-    /// the answer comes back.
+    /// The flow must reach this receiver, which must learn the original destination, and the answer must arrive.
     #[track_caller]
     pub fn expect(&self, flow: Flow, by: Receiver) -> Outcome {
         let outcome = self.stage.send(&flow).expect("sent");
@@ -175,7 +172,7 @@ impl<'a> Pod<'a> {
             unreachable!()
         };
         assert!(answered, "{flow}: {outcome}, {way}");
-        // eBPF translates DNS to ztunnel's address at loopback; ztunnel does not ask which server was meant.
+        // eBPF rewrites DNS queries to ztunnel's address on loopback; ztunnel does not look up their original destination.
         let is_translated = self.ebpf.is_some() && by == Receiver::ProxyDns;
         if flow.protocol == Protocol::Tcp && !is_translated {
             assert_eq!(*original, flow.to, "{flow}: {outcome}, {way}");

@@ -104,8 +104,8 @@ fn special() -> impl Strategy<Value = Value> {
         )
 }
 
-/// Whether the engine is named, how inbound traffic is captured, and a whole configuration. With a named engine without that in
-/// which engines differ.
+/// Whether the engine is named, the mode of inbound capture, and a complete configuration. With a named engine the configuration has no
+/// field about which the engines differ.
 pub(super) fn configs() -> impl Strategy<Value = (bool, Mode, Value)> {
     let mode = prop_oneof![Just(Mode::Redirect), Just(Mode::Tproxy)];
     let is_named = prop_oneof![2 => Just(false), 1 => Just(true)];
