@@ -119,7 +119,7 @@ impl Bench {
             // No host has this address: without the redirection this cannot succeed.
             let away = "10.244.0.99:80".parse().unwrap();
             let connected = TcpStream::connect_timeout(&away, Duration::from_secs(2));
-            // The listener has it when it has got the last segment of the handshake, and on a busy machine that is later.
+            // The listener has the connection after the last segment of the handshake, which on a busy machine may be later.
             let mut fds = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
             connected.is_ok() && poll(&mut fds, PollTimeout::from(30_000_u16)).unwrap() == 1
         });
@@ -199,7 +199,7 @@ fn check_finds_what_somebody_removed_and_add_heals_it() {
     }
 }
 
-/// What takes packets before our rules: the pod would be taken for one that is captured.
+/// A foreign rule takes packets before weir's rules: the pod would appear to be captured.
 #[test]
 fn check_fails_on_what_keeps_packets_from_the_redirection() {
     let Some(bench) = bench(pods::sidecar("shop", "web-0")) else {
@@ -218,7 +218,7 @@ fn check_fails_on_what_keeps_packets_from_the_redirection() {
     assert_eq!(error.code(), Some(100), "{error}");
     let words = "a foreign rule takes packets before ours: table inet t chain c";
     assert!(error.to_string().contains(words), "{error}");
-    // ADD succeeds, since the rules are there, and says so.
+    // ADD succeeds because the rules are in force, and logs the warning.
     let written = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let log = Logger::new(Box::new(Shared(std::sync::Arc::clone(&written))));
     let config = json!({"cniVersion": "1.0.0", "name": "n", "cni_agent_run_dir": bench.dir.path(),
@@ -244,7 +244,7 @@ fn check_fails_on_what_keeps_packets_from_the_redirection() {
     runner.check(&bench.list, &attachment).unwrap();
 }
 
-/// What `CNI_NETNS_OVERRIDE` permits is a call for the plugin's own namespace, and no rules there.
+/// `CNI_NETNS_OVERRIDE` permits a call for the plugin's own namespace, but no rules there.
 #[test]
 fn the_plugins_own_namespace_gets_no_rules() {
     let Some(bench) = bench(pods::sidecar("shop", "web-0")) else {
@@ -320,7 +320,7 @@ fn transparent_mode_has_its_routes() {
     assert!(error.to_string().contains("fwmark 0x539"), "{error}");
 }
 
-/// A foreign route has the place of the desired one: what was added before that was noticed is removed.
+/// A foreign route takes the place of the desired one: weir removes what it added before it found that.
 #[test]
 fn a_failed_add_leaves_the_namespace_as_it_was() {
     let mut pod = pods::sidecar("shop", "web-0");
@@ -419,7 +419,7 @@ fn a_dry_run_writes_a_plan_and_no_rules() {
     };
     process.run(&mut plugin).result();
     let plan = std::fs::read_to_string(plan).unwrap();
-    // What iptables-restore takes, whatever engine the kernel has.
+    // The text is input for iptables-restore, whatever engine the kernel has.
     for line in ["*nat\n", "-j REDIRECT --to-ports 15001\n", "COMMIT\n"] {
         assert!(plan.contains(line), "{line}{plan}");
     }

@@ -73,7 +73,7 @@ struct RoutingState {
 }
 
 impl RoutingState {
-    /// All that the other one has.
+    /// Whether this state contains everything that the other one requires.
     fn has(&self, other: &Self) -> bool {
         (self.six || !other.six) && self.marked == other.marked
     }
@@ -98,7 +98,7 @@ fn state(netns: &Netns) -> State {
         let snapshot = nft::NftEngine::open()?.read_tables(&owned())?;
         let routing = Routing::open()?;
         let lo = routing.addresses()?;
-        // An address says who added it since 5.18. Before, one that is not needed any more stays: it may be another program's.
+        // Since 5.18 an address has the protocol of its writer. Before, weir leaves an unneeded address, which may be another program's.
         let is_six = |a: &&Address| a.net.to_string() == "::6/128" && a.protocol.is_some();
         let six = lo.iter().any(|a| is_six(&a));
         let rules = routing.rules()?;
@@ -119,7 +119,7 @@ fn state(netns: &Netns) -> State {
     netns.run(read).unwrap().unwrap()
 }
 
-/// The other writer: adds rules to owned tables, deletes rules from them, and has a table of its own.
+/// The other writer: it adds rules to owned tables, deletes rules from them, and has a table of its own.
 struct Writer<'a> {
     netns: &'a Netns,
     /// Locked while it writes, and while the test reads.
@@ -335,8 +335,7 @@ fn what_is_returned_is_true_whatever_another_writer_does() {
     assert_eq!(state(&netns), empty);
 }
 
-/// Tables of `iptables-nft` belong to other programs: without a chain that upstream left there, what these do in them holds
-/// nothing up.
+/// Tables of `iptables-nft` belong to other programs: changes in a table without a chain of upstream do not delay weir.
 #[test]
 fn a_busy_writer_of_a_table_of_iptables_does_not_stop_an_apply_or_a_clean() {
     let netns = weir_testing::namespace_or_skip!();

@@ -1,4 +1,4 @@
-//! What is kept of a namespace from one reading of its fingerprint to the next is always what reading all of it anew finds.
+//! A fingerprint that is updated by notifications always equals a fingerprint that is read from scratch.
 
 use std::process::Command;
 use weir_cni::compile::Engine;
@@ -72,12 +72,12 @@ fn a_reader_sees_every_change() {
     changed("a policy rule that goes");
     ip(&netns, "route flush table 133");
     changed("a route that goes");
-    // Routes of IPv4 go with it, and the kernel reports none of them.
+    // The kernel deletes IPv4 routes of the link without notifications.
     ip(&netns, "link set lo down");
     changed("routes that go with their link");
     ip(&netns, "link add other type veth");
     assert_eq!(anew(), last, "another link");
-    // It decides whether IPv6 is redirected.
+    // This address determines whether IPv6 is redirected.
     let late = match has_ipv6 {
         true => "address add fd00:9::9/64 dev other nodad",
         false => "address add 10.9.9.8/24 dev other",
@@ -88,7 +88,7 @@ fn a_reader_sees_every_change() {
     assert_eq!(now, anew());
 }
 
-/// Routes of a table that a rule before ours looks up decide whether replies return to the proxy, whatever it selects by.
+/// A policy rule before weir's may look up a table whose routes keep replies from returning to the proxy, whatever its selector.
 #[test]
 fn routes_of_tables_that_foreign_rules_look_up_first_are_in_it() {
     let netns = namespace_or_skip!();
@@ -104,7 +104,7 @@ fn routes_of_tables_that_foreign_rules_look_up_first_are_in_it() {
         (12, "pref 52 iif lo", true),
         (13, "pref 53 from all", true),
         (14, "pref 54 not from 10.0.0.0/8", true),
-        // For other packets than ours, or behind ours.
+        // Rules that do not match packets of weir, or follow weir's rule.
         (21, "pref 61 iif eth0", false),
         (22, "pref 62 from all to 10.0.0.0/8", false),
         (23, "pref 101 from 10.0.0.0/8", false),
@@ -115,7 +115,7 @@ fn routes_of_tables_that_foreign_rules_look_up_first_are_in_it() {
         ip(&netns, &route);
         assert_eq!(reader.read().unwrap() != before, counts, "{selectors}");
     }
-    // As many as a node with many interfaces has are no error.
+    // A node with many interfaces has this many tables, which is no error.
     for table in 200..220 {
         ip(
             &netns,
@@ -125,7 +125,7 @@ fn routes_of_tables_that_foreign_rules_look_up_first_are_in_it() {
     reader.read().unwrap();
 }
 
-/// What was written is compared with what the fingerprint has of it.
+/// The written rules are compared with the rules in the fingerprint.
 #[test]
 fn what_was_applied_has_a_fingerprint_as_long_as_nothing_changes() {
     let netns = namespace_or_skip!();
@@ -160,7 +160,7 @@ fn what_was_applied_has_a_fingerprint_as_long_as_nothing_changes() {
     }
 }
 
-/// A node agent may run in the namespace of the host, where no pod is: it is read all the same.
+/// A node agent may run in the namespace of the host, which is no pod: the fingerprint is read anyway.
 #[test]
 fn a_node_is_read_with_the_addresses_of_all_links() {
     let own = Netns::current().unwrap();
@@ -180,7 +180,7 @@ fn a_node_is_read_with_the_addresses_of_all_links() {
     assert_eq!(reader.read().unwrap(), before);
 }
 
-/// The addresses at the beginning of a visit decide what is desired: the fingerprint is not taken for that of others.
+/// The addresses at the start of a visit determine the desired state, so a fingerprint with other addresses is an error.
 #[test]
 fn an_address_that_comes_during_a_visit_leaves_no_fingerprint() {
     let netns = namespace_or_skip!();

@@ -34,7 +34,7 @@ fn nobody_accepts() {
     let listener = socket(unix, kind, SockFlag::SOCK_CLOEXEC, None).unwrap();
     bind(listener.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
     listen(&listener, Backlog::new(0).unwrap()).unwrap();
-    // The kernel accepts one more than the backlog.
+    // The kernel accepts one connection more than the backlog.
     let waiting = UnixStream::connect(&path).unwrap();
     times_out(&path);
     drop(waiting);

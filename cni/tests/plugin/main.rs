@@ -1,6 +1,5 @@
-//! The plugin, redirections and configurations, with real namespaces and with what others wrote; each file says what it
-//! shows.
-// Helpers are tests, too: clippy.toml allows them the same.
+//! The plugin, redirections and configurations, with real namespaces and with data of other authors. Each file describes what it tests.
+// Helpers are part of the tests: clippy.toml grants them the same exceptions.
 #![cfg(test)]
 #![allow(unreachable_pub)]
 

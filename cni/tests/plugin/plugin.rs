@@ -45,7 +45,7 @@ fn a_sidecar_pod_is_redirected_and_its_result_handed_on() {
     );
 }
 
-/// At levels above it nothing is said of a good pod, and the agent is not asked for an answer.
+/// At levels above info the plugin logs nothing about a good pod and does not wait for the agent.
 #[test]
 fn times_are_sent_at_level_info_and_below() {
     let server = sidecar_server();
@@ -264,7 +264,7 @@ fn check_compares() {
         "missing: rule 2 of chain a\nunexpected: chain b"
     );
     assert!(node.backend.applied().is_empty(), "CHECK changed something");
-    // There is nothing to compare for these.
+    // CHECK compares nothing for these pods.
     node.run(&node.process("CHECK").pod("kube-system", "dns-1"))
         .assert_silent();
     node.run(&node.process("CHECK").set("CNI_ARGS", ""))
@@ -314,7 +314,7 @@ fn status_says_why_not() {
     assert!(error.msg.contains("lacks nf_tables"), "{error}");
 }
 
-/// Without nf_tables and legacy tables pods of ambient mode can be redirected by eBPF, which the node agent does.
+/// Without nf_tables and legacy tables, the node agent can redirect pods of ambient mode by eBPF.
 #[test]
 fn without_any_engine_for_rules_a_node_of_ambient_mode_is_available() {
     let server = sidecar_server();

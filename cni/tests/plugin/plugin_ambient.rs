@@ -13,7 +13,7 @@ use weir_cni::plugin::EVENT_SOCKET;
 
 const MODE: &str = "istio.io/dataplane-mode";
 
-/// With the selectors that the chart writes.
+/// A node with the selectors that the chart writes.
 fn ambient_node(server: &ApiServer) -> Node {
     let mut node = Node::with_server(server);
     node.config["cniVersion"] = "1.0.0".into();
@@ -77,19 +77,19 @@ fn ambient_by_pod_or_by_namespace() {
     }
 }
 
-/// Its rules are looked at by the agent, which is asked.
+/// The plugin asks the agent, which compares the rules of the pod.
 #[test]
 fn check_is_what_the_agent_says_of_the_pod() {
     let server = server(ambient(), json!({}));
     for (answer, error) in [
         (Some((200, "")), None),
-        // An agent of an earlier version, or Istio's.
+        // An older agent, or Istio's.
         (Some((404, "post a pod")), None),
         (
             Some((500, "it is failed: no rules")),
             Some("500: it is failed: no rules"),
         ),
-        // What is not known is no difference.
+        // Without an answer CHECK reports no difference.
         (None, None),
     ] {
         let mut node = ambient_node(&server);
@@ -115,7 +115,7 @@ fn check_is_what_the_agent_says_of_the_pod() {
             (&json!("web-0"), &json!("shop"))
         );
     }
-    // Nobody listens.
+    // Nothing listens on the socket.
     let node = ambient_node(&server);
     node.verb("CHECK").assert_silent();
 }
@@ -168,7 +168,7 @@ fn the_agents_refusal_fails_the_add() {
     }
 }
 
-/// A body says nothing that the status does not, and may be late or broken.
+/// The body adds nothing to the status, and may be late or broken.
 #[test]
 fn the_status_of_the_agents_answer_decides() {
     let server = server(ambient(), json!({}));
@@ -274,7 +274,7 @@ fn a_selector_that_does_not_compile() {
     assert!(error.msg.contains(place), "{error}");
 }
 
-/// As the plugin that this one takes the place of.
+/// Upstream's plugin accepts keys in any case, too.
 #[test]
 fn keys_of_the_configuration_have_any_case() {
     let server = server(ambient(), json!({}));

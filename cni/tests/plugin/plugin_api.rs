@@ -54,7 +54,7 @@ fn failures_of_the_server_are_told_apart() {
     }
 }
 
-/// Asking again changes nothing, and the runtime waits.
+/// Another request would get the same answer while the runtime waits.
 #[test]
 fn an_answer_that_stays_as_it_is_is_not_asked_for_again_and_again() {
     let mut text = pods::sidecar("shop", "web-0");
@@ -86,7 +86,7 @@ fn an_answer_that_stays_as_it_is_is_not_asked_for_again_and_again() {
     }
 }
 
-/// Another answer may come from a server that starts.
+/// A server that starts may give another answer later.
 #[test]
 fn a_pod_that_is_gone_is_asked_for_five_times() {
     let gone = pods::status(404, "NotFound", "no such pod").to_string();
@@ -228,7 +228,7 @@ fn a_token_is_never_in_an_error() {
     }
 }
 
-/// Every way to name the authority and the token that a kubeconfig may have.
+/// Every form of authority and token in a kubeconfig that the plugin supports.
 #[test]
 fn kubeconfigs_that_can_be_used() {
     let server = sidecar_server();

@@ -87,7 +87,7 @@ fn a_kubeconfig_that_cannot_be_used_matters_only_where_the_server_is_asked() {
     }
 }
 
-/// The API server and the kubelet have different UIDs for it.
+/// The API server and the kubelet have different UIDs for such a pod.
 #[test]
 fn a_pod_that_a_kubelet_made_from_a_file() {
     let server = no_server();
@@ -173,7 +173,7 @@ fn an_older_pod_of_the_same_name_at_the_api_server() {
 #[test]
 fn a_pod_that_neither_agent_nor_api_server_knows() {
     let limits = weir_cni::plugin::Limits::default();
-    // Every attempt of upstream's plugin, one a second, has room in it.
+    // Upstream's plugin makes one attempt per second; the limit must have room for all of them.
     assert!(limits.total > limits.pause * limits.ambient_strict_attempts);
     assert!(limits.total <= Duration::from_secs(40));
     let missing = pods::status(404, "NotFound", "no such pod").to_string();
@@ -300,7 +300,7 @@ fn the_agents_own_pod_opens_neither_file_nor_socket() {
             assert_eq!(socket.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
         }
         assert!(!node.dir.file(LOG_FILE).exists());
-        // The same call for another pod connects to all of them, and gets no answer.
+        // The same call for another pod connects to every socket, and gets no answer.
         node.limits.look_up = Duration::from_millis(100);
         let args = args.replace("istio-cni-node-x7x2p", "web-0");
         let process = node.process("ADD").set("CNI_ARGS", &args);

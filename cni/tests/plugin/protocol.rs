@@ -142,7 +142,7 @@ fn bad_values_are_code_4() {
     }
     assert_eq!(refused(&process("add")).code, 4);
     assert!(refused(&process("REMOVE")).msg.contains("REMOVE"));
-    // Not checked where they are not used.
+    // Variables that a command does not use are not checked.
     let gc = process("GC")
         .set("CNI_CONTAINERID", "/")
         .set("CNI_IFNAME", "..");
@@ -177,7 +177,7 @@ fn stdin_that_is_no_configuration() {
     }
 }
 
-/// Cut off it would look like one that ends too early.
+/// A truncated configuration would look like one with a missing end.
 #[test]
 fn a_configuration_that_is_too_long_is_said_to_be() {
     let mut process = process("ADD");
@@ -210,7 +210,7 @@ fn versions() {
             "{error}"
         );
     }
-    // Absent is 0.1.0.
+    // Without the key, the version is 0.1.0.
     let mut handler = Recorder::default();
     FakeProcess::new("DEL", r#"{"name":"a"}"#)
         .run(&mut handler)

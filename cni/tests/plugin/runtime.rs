@@ -19,8 +19,7 @@ impl Bench {
         }
     }
 
-    /// A plugin that appends its name, command and environment to `calls`,
-    /// keeps its stdin as `NAME.COMMAND.json`, and runs `body`.
+    /// A plugin that appends its name, command and environment to `calls`, stores its stdin as `NAME.COMMAND.json`, and runs `body`.
     fn plugin(&self, name: &str, body: &str) {
         let here = self.dir.path().display();
         let text = format!(
@@ -117,7 +116,7 @@ fn a_chain_hands_results_on() {
         std::fs::read_dir(bench.dir.file("cache")).unwrap().count(),
         0
     );
-    // A second DEL is no error, and there is no stored result any more.
+    // A second DEL is no error, although the stored result is deleted.
     runner.del(&list, &attachment()).unwrap();
     assert_eq!(bench.stdin("one", "DEL").get("prevResult"), None);
     assert!(matches!(
@@ -270,7 +269,7 @@ fn a_plugin_that_does_not_end_is_killed_with_its_children() {
     // The child holds stdout open; its process id is recorded.
     bench.plugin("one", &format!("sleep 600 & echo $! > {here}/child; wait"));
     let list = list("1.1.0", json!([{"type": "one"}]));
-    // Time enough for the plugin to begin, on a busy machine too.
+    // Long enough for the plugin to start, even on a busy machine.
     let runner = bench.runner().with_limit(Duration::from_secs(3));
     let started = Instant::now();
     let error = runner.status(&list).unwrap_err();
@@ -278,7 +277,7 @@ fn a_plugin_that_does_not_end_is_killed_with_its_children() {
     assert!(started.elapsed() < Duration::from_secs(60));
     let child = bench.dir.read("child");
     let stat = format!("/proc/{}/stat", child.trim());
-    // Killed; its new parent may not have reaped it yet.
+    // The process is killed, but its new parent may not have reaped it yet.
     let gone = || match std::fs::read_to_string(&stat) {
         Err(_) => true,
         Ok(text) => text.contains(") Z "),
@@ -303,7 +302,7 @@ fn old_versions_lack_verbs() {
     ));
     runner.status(&list).unwrap();
     bench.calls();
-    // Before 0.4.0 DEL does not get the result.
+    // Before 0.4.0 DEL does not receive the result.
     runner.del(&list, &attachment()).unwrap();
     assert_eq!(bench.stdin("one", "DEL").get("prevResult"), None);
 }

@@ -9,8 +9,9 @@ fn nft(ns: &Netns, arguments: &[&str], input: &str) -> String {
     tool(ns, "nft", arguments, input).unwrap_or_else(|e| panic!("nft refuses {input}: {e}"))
 }
 
-/// Chains as upstream leaves them in tables of iptables-nft. In both tables `nat` a map of another writer leads to one,
-/// which keeps the kernel from deleting it.
+/// Chains that upstream leaves in tables of iptables-nft.
+///
+/// In both tables `nat` a map of another writer refers to one of them, so that the kernel refuses to delete it.
 const LEFT: &str = "\
 table ip nat {
     chain ISTIO_A { counter; }
@@ -51,7 +52,7 @@ fn a_table_that_is_in_use_keeps_no_other() {
     // Foreign objects are kept, and a table that failed is unchanged.
     assert_eq!(listed.matches("80 : goto ISTIO_A").count(), 2, "{listed}");
     assert_eq!(listed.matches("counter packets").count(), 3, "{listed}");
-    // When nothing jumps there any more, the rest is deleted.
+    // After the last jump to them is removed, the remaining chains are deleted.
     nft(&ns, &["flush", "chain", "ip", "nat", "OUTPUT"], "");
     nft(&ns, &["flush", "map", "ip", "nat", "theirs"], "");
     nft(&ns, &["flush", "map", "ip6", "nat", "theirs"], "");

@@ -11,7 +11,7 @@ const LAN: [&str; 2] = ["192.168.7.5", "192.168.7.1"];
 fn pod(annotations: Value, main: [&str; 2]) -> Option<(Cluster, PodNetworks)> {
     let cluster = cluster(annotations, main, LAN)?;
     let mut entry = cluster.entry();
-    // As the agent inserts it into a list.
+    // As the agent inserts the plugin into a list.
     for key in ["cniVersion", "name"] {
         entry.as_object_mut().unwrap().remove(key);
     }
@@ -67,7 +67,7 @@ fn an_excluded_interface_is_left_alone() {
     assert!(!cluster.captures(&cluster.lan));
 }
 
-/// The default network decides the families: a further interface with IPv4 does not turn an IPv6 pod into an IPv4 one.
+/// The default network determines the families: a further interface with IPv4 does not make an IPv6 pod an IPv4 pod.
 #[test]
 fn an_ipv6_pod_stays_one_beside_an_ipv4_interface() {
     let Some((cluster, networks)) = pod(json!({}), V6) else {
@@ -79,7 +79,7 @@ fn an_ipv6_pod_stays_one_beside_an_ipv4_interface() {
     runner.check_pod(&networks, &attachment).unwrap();
 }
 
-/// While a cluster changes from one way to the other, pods have both.
+/// While a cluster changes from one installation to the other, pods have both.
 #[test]
 fn chained_and_selected_is_once() {
     let Some((cluster, chained)) = pod(json!({}), V4) else {
@@ -100,7 +100,7 @@ fn chained_and_selected_is_once() {
     assert!(cluster.captures(&cluster.main) && cluster.captures(&cluster.lan));
 }
 
-/// Reading, planning, writing and comparing are one visit: one thread enters the namespace and dumps addresses once.
+/// Reading, planning, writing and comparing take one visit: one thread enters the namespace and dumps addresses once.
 #[test]
 fn the_namespace_is_entered_once() {
     let Some((cluster, networks)) = pod(json!({}), V4) else {
@@ -121,7 +121,7 @@ fn the_namespace_is_entered_once() {
             calls.lines().filter(has).count()
         };
         assert_eq!(count(&["setns("]), 1, "{call}: {calls}");
-        // strace prints the number when it cannot see the protocol of the socket, which is in another namespace.
+        // strace prints the number if it cannot determine the protocol of the socket, which is in another namespace.
         let dumps = count(&["RTM_GETADDR", "nlmsg_type=0x16 "]);
         assert_eq!(dumps, 1, "{call}: {calls}");
     }

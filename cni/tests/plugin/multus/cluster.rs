@@ -68,7 +68,7 @@ pub(crate) fn cluster(annotations: Value, main: [&str; 2], lan: [&str; 2]) -> Op
 }
 
 impl Cluster {
-    /// The configuration that the agent writes for the plugin, for either way of installation.
+    /// The configuration that the agent writes for the plugin, for both kinds of installation.
     pub(crate) fn entry(&self) -> Value {
         json!({
             "cniVersion": "0.3.1", "name": "istio-cni", "type": "istio-cni", "ipam": {}, "dns": {},
@@ -149,7 +149,7 @@ impl Cluster {
         }
     }
 
-    /// Calls of the plugins since the last time, and errors of `ip`.
+    /// The calls of the plugins since the last call of this function, and errors of `ip`.
     pub(crate) fn calls(&self) -> Vec<String> {
         let text = self.dir.read("calls");
         std::fs::remove_file(self.dir.file("calls")).unwrap();
@@ -246,7 +246,7 @@ impl Cluster {
         assert!(!tables.contains("istio-proxy"), "on the node: {tables}");
         let (path, id) = (self.pod.path(), self.pod.id());
         drop(self.pod);
-        // The number of its descriptor may be that of another test's by now.
+        // Another test may have reused the descriptor's number by now.
         let is_it = Netns::open(&path).is_ok_and(|netns| netns.id() == id);
         assert!(!is_it, "the namespace is held");
     }
@@ -264,6 +264,6 @@ fn loopback(of: IpAddr) -> IpAddr {
 }
 
 fn connects(to: SocketAddr) -> bool {
-    // A link that has just been made sends nothing for a moment; what is not captured is refused at once.
+    // A new link drops packets for a moment; a connection that is not captured is refused at once.
     TcpStream::connect_timeout(&to, Duration::from_secs(20)).is_ok()
 }

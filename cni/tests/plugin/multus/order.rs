@@ -44,7 +44,7 @@ impl Bench {
         PodNetworks::select(default, annotation, self.0.path())
     }
 
-    /// The calls since the last time.
+    /// The calls since the last call of this function.
     fn calls(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.0.file("calls")).unwrap_or_default();
         let _ = std::fs::remove_file(self.0.file("calls"));

@@ -39,7 +39,7 @@ fn made_once_for_all_interfaces_and_gone_with_the_pod() {
     cluster.end();
 }
 
-/// The plugin may be called before an interface exists, too.
+/// The plugin may be called before an interface exists.
 #[test]
 fn an_interface_that_comes_later_is_covered() {
     let Some((cluster, networks)) = pod("istio-cni,lan") else {
@@ -50,7 +50,7 @@ fn an_interface_that_comes_later_is_covered() {
     assert!(cluster.captures(&cluster.main) && cluster.captures(&cluster.lan));
 }
 
-/// There is no `prevResult`, and the result is empty, too.
+/// There is no `prevResult`, so the result is empty as well.
 #[test]
 fn the_result_is_bare() {
     let Some((cluster, networks)) = pod("istio-cni") else {
@@ -91,7 +91,7 @@ fn stays_when_an_attachment_goes() {
     assert_eq!(cluster.interfaces(), ["lo", "eth0"]);
 }
 
-/// The sidecar injector appends to the existing annotation, also to its own entry.
+/// The sidecar injector appends to the existing annotation, even if that contains its entry.
 #[test]
 fn selected_twice_is_once() {
     let Some((cluster, networks)) = pod("istio-cni,lan,default/istio-cni") else {
@@ -104,7 +104,7 @@ fn selected_twice_is_once() {
     assert!(cluster.captures(&cluster.main) && cluster.captures(&cluster.lan));
 }
 
-/// The default network decides the families, even if an interface of another family exists before the plugin is called.
+/// The default network determines the families, even if an interface of another family exists before the plugin is called.
 #[test]
 fn an_ipv6_pod_beside_an_ipv4_interface() {
     let main = ["fd00:244::5", "fd00:244::1"];

@@ -117,7 +117,7 @@ impl Case {
             .collect()
     }
 
-    /// The pod as the API has it, and the addresses in its namespace as the kernel dumps them.
+    /// The pod as the API server returns it, and the addresses of its namespace in the order of the kernel's dump.
     pub fn pod(&self) -> Option<(Pod, Vec<IpAddr>)> {
         let pod = self.pod.as_ref()?;
         let containers =

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use weir_netlink::Netns;
 use weir_testing::tool::tool;
 
-/// By family and table, then by chain: the chain's own line, then its rules in order.
+/// Tables by family and name, with their chains: the line of the chain itself, followed by its rules in order.
 pub type Listing = BTreeMap<String, BTreeMap<String, Vec<String>>>;
 
 /// A fresh namespace.

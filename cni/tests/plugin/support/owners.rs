@@ -2,8 +2,10 @@
 
 use super::rights::unmapped;
 
-/// Why the kernel refuses these rules of iptables here: the match `owner` accepts only ids that the user
-/// namespace maps, also for `iptables-nft`. Native expressions of nf_tables do not check that.
+/// The reason why the kernel refuses these iptables rules here.
+///
+/// The match `owner` accepts only IDs that the user namespace maps, also with `iptables-nft`. Native expressions of nf_tables do not check
+/// this.
 pub fn unmapped_owner(rules: &str) -> Option<String> {
     let words: Vec<&str> = rules.split_whitespace().collect();
     let owners = words
