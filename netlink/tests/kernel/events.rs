@@ -1,4 +1,4 @@
-//! Notifications of the running kernel; what changes things is `ip`, `nft` and ourselves.
+//! Notifications of the running kernel about changes by `ip`, by `nft` and by this crate.
 
 use crate::common::{ip, routing, tool};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -30,7 +30,7 @@ where
         .expect("open")
 }
 
-/// The next event that is looked for.
+/// The first event for which `f` returns a value.
 fn find<P: Notifies, V>(events: &mut Events<P>, f: impl Fn(P::Event) -> Option<V>) -> V {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -112,7 +112,7 @@ fn every_object_is_told_of() {
     });
 }
 
-/// The bridge tells of its port with `RTM_DELLINK`, the device itself with `RTM_NEWLINK`.
+/// The bridge reports the removal of its port with `RTM_DELLINK`, while the link itself reports `RTM_NEWLINK`.
 #[test]
 fn a_port_that_leaves_its_bridge_is_still_there() {
     const RTM_DELLINK: u16 = 17;
@@ -160,7 +160,7 @@ fn nf_tables_tells_of_a_table() {
     assert!(table.attrs.windows(4).any(|w| w == b"news"));
 }
 
-/// As inside an async runtime: readiness comes from elsewhere, and what is there is taken without waiting.
+/// An async runtime reports readiness, and the reader takes the events without waiting.
 #[test]
 fn the_descriptor_tells_when_something_is_there() {
     let netns = namespace_or_skip!();
@@ -193,7 +193,7 @@ fn an_overrun_is_told_and_not_the_end() {
         assert!(routing.add_address(LOOPBACK_IFINDEX, net).expect("added"));
         assert!(routing.del_address(LOOPBACK_IFINDEX, net).expect("deleted"));
     };
-    // Far more than a socket's buffer holds (net.core.rmem_default).
+    // Far more than the buffer of a socket holds (net.core.rmem_default).
     (0..3000).for_each(|_| turn());
     let first = events.next(Duration::ZERO).expect("read");
     assert_eq!(first, Some(Notification::Overrun));
@@ -219,20 +219,20 @@ fn what_is_discarded_is_told_once() {
     assert!(routing.add_address(LOOPBACK_IFINDEX, net).expect("added"));
     assert!(discard());
     assert!(!discard());
-    // Lost ones count, and what follows them.
+    // Lost notifications count, and so do later ones.
     for _ in 0..3000 {
         assert!(routing.del_address(LOOPBACK_IFINDEX, net).expect("deleted"));
         assert!(routing.add_address(LOOPBACK_IFINDEX, net).expect("added"));
     }
     assert!(discard());
     assert!(!discard());
-    // Of another group.
+    // The notification of `lo` belongs to another group.
     routing.set_up(LOOPBACK_IFINDEX).expect("set up");
     assert!(routing.del_address(LOOPBACK_IFINDEX, net).expect("deleted"));
     assert!(discard());
 }
 
-/// Says these, one after the other.
+/// Returns these results one after the other.
 struct Script(RefCell<Vec<io::Result<Vec<u8>>>>);
 
 impl Transport for Script {

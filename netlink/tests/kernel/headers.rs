@@ -1,5 +1,5 @@
-//! Every number and every struct that we retyped, against the system's own headers: a C program prints what the
-//! compiler takes each expression for.
+//! Compares every retyped number and struct with the system's headers: a C program prints the compiler's value of each expression.
+//! matrix: none: asks a C compiler about the system's headers, and no kernel
 // matrix: none: asks a C compiler about the system's headers, and no kernel
 use weir_testing::c;
 
@@ -28,7 +28,7 @@ const INCLUDES: &str = "\
 #include <linux/netfilter/nf_tables.h>
 ";
 
-/// What headers of this release and later have.
+/// Names that only headers of this release and later define.
 const LATER: [(&str, (i64, i64)); 13] = [
     ("IFLA_NETKIT_", (6, 7)),
     ("NL_ATTR_TYPE_SINT", (6, 7)),

@@ -1,5 +1,5 @@
-//! netlink against real kernels, the tools of others and the system's headers; each file says what it shows.
-// Helpers are tests, too: clippy.toml allows them the same.
+//! netlink against real kernels, other tools and the system's headers. Each file describes what it tests.
+// Helpers are part of the tests: clippy.toml grants them the same exceptions.
 #![cfg(test)]
 #![allow(unreachable_pub)]
 

@@ -1,4 +1,5 @@
-//! Identity and refusals of network namespaces, on the running kernel.
+//! Identity of network namespaces, and refused operations, on the running kernel.
+//! matrix: variants no-ipv6
 // matrix: variants no-ipv6
 
 use std::collections::HashSet;
@@ -40,7 +41,7 @@ fn the_same_namespace_has_the_same_identity_however_it_is_opened() {
     assert_ne!(netns.id(), Netns::current().expect("current").id());
 }
 
-/// The inode of a namespace that is gone is given to another one soon; the cookie is not.
+/// The inode number of a deleted namespace is soon reused; the cookie is not.
 #[test]
 fn a_cookie_is_of_one_namespace() {
     let netns = namespace_or_skip!();
@@ -66,7 +67,7 @@ fn the_caller_never_changes_its_namespace() {
         .run(|| Netns::current().expect("current").id())
         .expect("run");
     assert_eq!(inside, netns.id());
-    // Also from inside another one, and into the one that the thread is in already.
+    // Also from inside another namespace, into the one that the thread is already in.
     let nested = netns
         .run(|| netns.run(|| Netns::current().expect("current").id()))
         .unwrap()
@@ -110,12 +111,12 @@ fn our_own_namespace_and_the_host_s_are_refused() {
     assert_eq!(reason(&host), Some(own));
     let netns = namespace_or_skip!();
     assert_eq!(reason(&netns), None);
-    // The thread's own one counts as well, and so does the main thread's from inside.
+    // The thread's own namespace counts, and from inside another one so does that of the main thread.
     assert_eq!(netns.run(|| reason(&netns)).expect("run"), Some(own));
     assert_eq!(netns.run(|| reason(&host)).expect("run"), Some(own));
 }
 
-/// The child of this test runs in a namespace of its own and opens ours by the path in this variable.
+/// The child of this test runs in a namespace of its own, and opens the parent's by the path in this variable.
 const HOST: &str = "WEIR_TEST_HOST_NETNS";
 
 #[test]
@@ -128,7 +129,7 @@ fn the_host_s_namespace_is_refused_from_elsewhere_too() {
     }
     let _ = namespace_or_skip!();
     let host = Netns::current().expect("current");
-    // NET_NS_INIT_INO, since 6.18; before that process 1 tells.
+    // NET_NS_INIT_INO is fixed since 6.18; before, process 1 shows the host's namespace.
     let known = host.id().ino == 0xEFFF_FFF9 || Netns::of_pid(1).is_ok_and(|n| n.id() == host.id());
     if !known {
         println!("skipped: nothing shows that this test runs in the host's namespace");
@@ -203,7 +204,7 @@ fn a_fresh_namespace_has_lo_and_nothing_else_and_it_is_down() {
     assert!(!lo.up && lo.index == 1, "{lo}");
 }
 
-/// Makes a network namespace below so many user namespaces, as an ordinary user may.
+/// Creates a network namespace below this many user namespaces, as an ordinary user may.
 // Clippy grants these to `#[test]` functions only.
 #[allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! What a socket of nfnetlink makes of answers, those of a kernel and those that no kernel can be made to give.
+//! The handling of answers by an nfnetlink socket: answers of a real kernel, and answers that no kernel can be made to give.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -35,7 +35,7 @@ attributes! {
 const NFT_MSG_NEWTABLE: u16 = 0;
 const NFT_MSG_GETTABLE: u16 = 1;
 
-/// Answers what no kernel can be made to answer.
+/// Gives answers that no kernel can be made to give.
 struct Script(RefCell<VecDeque<io::Result<Vec<u8>>>>);
 
 impl Script {
@@ -116,7 +116,7 @@ fn answers_that_cannot_be_are_errors() {
             Err(io::Error::from_raw_os_error(nix::libc::ENOBUFS)),
             "ENOBUFS",
         ),
-        // Only NLMSG_DONE says that all of it came.
+        // Only NLMSG_DONE ends a complete dump.
         (
             Ok(header(NLMSG_ERROR, 0, 1, &[0; 20])),
             "acknowledged the request",
@@ -157,8 +157,7 @@ fn silence_after_a_batch_is_not_success() {
 #[test]
 fn a_failure_names_its_message_attribute_and_words() {
     let request = batch(&["first", "second"]).datagram(1).unwrap();
-    // Where the second message's flags attribute begins, seen from that message's start:
-    // header 16, nfgenmsg 4, then the name with its padding.
+    // The offset of the flags attribute in the second message: header 16, nfgenmsg 4, then the name with its padding.
     let offset = 16 + 4 + 4 + 8;
     let mut payload = (-17i32).to_ne_bytes().to_vec();
     let first = 20 + (16 + 4 + 4 + 8 + 8);
@@ -190,7 +189,7 @@ fn a_late_answer_is_not_taken_for_another() {
     let refused = |seq: u32| Ok(header(NLMSG_ERROR, 0, seq, &[0xff; 20]));
     let lost = || Err(io::Error::from_raw_os_error(nix::libc::ENOMEM));
     let none = || Err(io::ErrorKind::WouldBlock.into());
-    // Question 1 gets no answer in time. The batch has the numbers 2 (begin), 3 and 4 (end).
+    // Request 1 gets no answer in time. The batch uses the sequence numbers 2 (begin), 3 and 4 (end).
     let mut socket = Script::socket(vec![
         lost(),
         refused(1),
@@ -204,7 +203,7 @@ fn a_late_answer_is_not_taken_for_another() {
         .unwrap_err();
     assert_eq!(error.errno(), Some(nix::libc::ENOMEM));
     assert_eq!(socket.commit(batch(&["a"])).unwrap(), Ok(()));
-    // An acknowledgement of something else is none.
+    // An acknowledgement of another request does not count.
     let mut socket = Script::socket(vec![acknowledged(1), acknowledged(3)]);
     assert!(socket.commit(batch(&["a"])).is_err());
 }
@@ -225,7 +224,7 @@ fn errno(n: i32) -> io::Error {
     io::Error::from_raw_os_error(n)
 }
 
-/// What is known of a batch with one message (2, between begin and end) after these answers.
+/// The state of a batch with one message (2, between begin and end) after these answers.
 fn known(answers: Vec<io::Result<Vec<u8>>>) -> Option<InForce> {
     let outcome = Script::socket(answers).commit(batch(&["a"]));
     match outcome {
@@ -246,10 +245,10 @@ fn a_lost_answer_leaves_open_what_is_in_force() {
     let torn = || Ok(vec![40, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(known(vec![acknowledged()]), None);
     assert_eq!(known(vec![refused()]), Some(InForce::No));
-    // A refusal is one, whatever else is lost.
+    // A refusal is certain, whatever else is lost.
     assert_eq!(known(vec![lost(), refused()]), Some(InForce::No));
     assert_eq!(known(vec![torn(), refused(), lost()]), Some(InForce::No));
-    // An acknowledgement of the last message does not say that no refusal was lost.
+    // An acknowledgement of the last message does not exclude that a refusal was lost.
     for answers in [
         vec![],
         vec![lost()],
@@ -266,7 +265,7 @@ fn a_lost_answer_leaves_open_what_is_in_force() {
     assert_eq!(error.unwrap_err().in_force, InForce::Unknown);
 }
 
-/// Sends nothing and says so.
+/// A transport whose `send` fails.
 struct Broken(Script);
 
 impl Transport for Broken {
@@ -294,7 +293,7 @@ fn what_was_not_sent_is_not_in_force_unless_it_was_answered() {
     assert_eq!(broken(vec![acknowledged]).unwrap(), Ok(()));
 }
 
-/// Swallows every question.
+/// A transport that discards every request.
 struct Mute(NetlinkSocket);
 
 impl Transport for Mute {
@@ -337,7 +336,7 @@ fn an_answer_that_does_not_come_is_not_waited_for_for_ever() {
     );
 }
 
-/// Objects without an end.
+/// A dump that never ends.
 struct Endless;
 
 impl Transport for Endless {
@@ -370,10 +369,10 @@ fn a_list_without_an_end_is_not_read_for_ever() {
     assert!(begun.elapsed() < Duration::from_secs(5));
 }
 
-/// The room at the sending, and the datagram.
+/// The reserved room when a datagram was sent, and the datagram.
 type WithRoom = (usize, Vec<u8>);
 
-/// The old socket has leftovers without an end; a fresh one answers nothing. Both note the room at each sending.
+/// The old socket has endless leftovers; a new one receives no answer. The new one records the reserved room with each datagram.
 struct Leftovers {
     is_fresh: bool,
     room: Cell<usize>,
@@ -426,7 +425,7 @@ fn a_fresh_socket_has_the_room_of_the_old_one_and_numbers_of_its_own() {
     let kind = message_type(NFNL_SUBSYS_NFTABLES, NFT_MSG_GETTABLE);
     let error = socket.dump(kind, 0, &Table::default(), "tables");
     assert!(error.unwrap_err().is_timed_out());
-    // The second needs more room than was reserved, the third none of its own.
+    // The first batch needs more room than was reserved; the second needs no reservation.
     for n in [40_000, 3] {
         socket.exchange(requests(n), "tables").unwrap_err();
     }
@@ -446,7 +445,7 @@ fn a_fresh_socket_has_the_room_of_the_old_one_and_numbers_of_its_own() {
     assert!(number(last) >= number(first));
 }
 
-/// A signal for every wait, which it shortens.
+/// Interrupts every wait with EINTR and records its length.
 #[derive(Default)]
 struct Signals(RefCell<Vec<Duration>>);
 
@@ -511,7 +510,7 @@ fn requests(n: u32) -> Requests {
 #[test]
 fn requests_are_refused_one_by_one() {
     let ok = |seq| Ok(header(NLMSG_ERROR, 0, seq, &[0; 20]));
-    // The refusal repeats its request: header, nfgenmsg, then attributes that the kernel may have changed.
+    // The refusal contains the request: header, nfgenmsg, then attributes that the kernel may have changed.
     let mut payload = (-17i32).to_ne_bytes().to_vec();
     payload.extend(header(OBJECT, 5, 2, &[1, 0, 0, 0, 8, 0, 2, 0, 9, 9, 9, 9]));
     let refused = Ok(header(NLMSG_ERROR, 0, 2, &payload));
@@ -565,7 +564,7 @@ fn a_refused_value_says_what_the_kernel_takes() {
         name: Some("NFTA_TABLE_NAME"),
     };
     assert_eq!(path.steps(), [step]);
-    // Since 5.10 the kernel says more.
+    // Since 5.10 the kernel also reports the attribute policy.
     if let Some(policy) = path.policy() {
         let kind = usize::try_from(policy.kind.expect("a type")).unwrap();
         assert_eq!(NL_ATTR_TYPES[kind], "STRING");

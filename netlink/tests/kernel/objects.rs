@@ -1,5 +1,6 @@
-//! Links of every kind, neighbours, qdiscs, filters and namespace ids on the running kernel. `ip` and `tc` are the
-//! oracle in both directions: we write and they list, they write and we read.
+//! Links of every kind, neighbours, qdiscs, filters and namespace IDs on the running kernel.
+//!
+//! `ip` and `tc` are the oracles in both directions: this crate writes and they list, they write and this crate reads.
 
 use crate::common::{ip, routing, tool};
 use std::net::IpAddr;
@@ -15,7 +16,7 @@ fn address(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-/// A link that is up, with a carrier: one end of a pair. Answers with its index.
+/// Creates a veth pair and sets both ends up, so that there is a carrier. Returns the index of one end.
 fn link(routing: &Routing, name: &str) -> u32 {
     let peer = Link {
         name: format!("{name}-peer"),
@@ -31,7 +32,7 @@ fn link(routing: &Routing, name: &str) -> u32 {
     found.index
 }
 
-/// Whether the kernel lacks the kind, said in the way that the kernel matrix counts.
+/// Whether the kernel lacks the kind. Reports that in the form that the kernel matrix counts.
 fn lacks(made: &Result<(), Error>, probe: &str, since: &str) -> bool {
     match made {
         Err(e) if e.errno() == Some(nix::libc::EOPNOTSUPP) => {
@@ -45,7 +46,7 @@ fn lacks(made: &Result<(), Error>, probe: &str, since: &str) -> bool {
     }
 }
 
-/// What `ip -d` shows of a link, on one line.
+/// The output of `ip -d` about a link, on one line.
 fn shown(netns: &Netns, name: &str) -> String {
     ip(netns, &format!("-d -o link show dev {name}")).concat()
 }
@@ -55,7 +56,7 @@ fn a_pair_has_its_other_end_where_it_was_put() {
     let (here, there) = (namespace_or_skip!(), namespace_or_skip!());
     let (h, t) = (routing(&here), routing(&there));
     assert!(h.set_nsid(&there, 7).expect("set"));
-    // A process in the other namespace, which lives as long as its input is open.
+    // A process in the other namespace, which ends when its stdin is closed.
     let mut process = crate::common::process_in(&there);
     let ways = [("fd", (&there).into()), ("pid", InNetns::Pid(process.id()))];
     for (name, way) in ways {
@@ -115,7 +116,7 @@ fn tunnels_are_what_ip_shows_and_read_what_ip_makes() {
             (read.id, read.port, read.remote6),
             (Some(5), Some(700), remote)
         );
-        // What was read makes the same link again.
+        // The decoded description creates the same link again.
         routing
             .delete_link(routing.link("g1").expect("g1").index)
             .expect("deleted");
@@ -211,7 +212,7 @@ fn neighbours_are_those_of_ip() {
         let found = found.iter().find(|n| n.ip == ours.ip).expect("ours");
         let key = |n: &Neighbour| (n.mac, n.state, n.link);
         assert_eq!(key(found), (ours.mac, NUD_PERMANENT, index));
-        // Another hardware address replaces it.
+        // Replacing changes the hardware address.
         let other = Neighbour {
             mac: Some([2, 0, 0, 0, 0, 2]),
             ..ours.clone()
@@ -220,7 +221,7 @@ fn neighbours_are_those_of_ip() {
         let found = routing.neighbours().expect("listed");
         assert!(found.iter().any(|n| n.ip == ours.ip && n.mac == other.mac));
         assert!(routing.delete_neighbour(&other).expect("deleted"));
-        // Of IPv4 the entry may stay a while, as failed.
+        // An IPv4 entry may remain for a while in the state NUD_FAILED.
         routing.delete_neighbour(&other).expect("absent or failed");
         let found = routing.neighbours().expect("listed");
         assert!(!found.iter().any(|n| n.ip == ours.ip && n.mac.is_some()));
@@ -235,7 +236,7 @@ fn neighbours_are_those_of_ip() {
     assert_eq!((theirs.mac, theirs.state), (Some([2, 0, 0, 0, 0, 3]), 4));
 }
 
-/// A clsact qdisc on a new link, or `None` where the kernel has none.
+/// A clsact qdisc on a new link, or `None` if the kernel has none.
 fn clsact(netns: &Netns, routing: &Routing) -> Option<Qdisc> {
     let clsact = Qdisc::clsact(link(routing, "d0"));
     match routing.add_qdisc(&clsact) {
@@ -301,7 +302,7 @@ fn filters_are_those_of_tc() {
     assert!(!routing.delete_qdisc(&clsact).expect("absent"));
 }
 
-/// What has no declaration goes in as it came out.
+/// Options without a declaration are written as they were read.
 #[test]
 fn opaque_options_are_copied() {
     let netns = namespace_or_skip!();
@@ -316,7 +317,7 @@ fn opaque_options_are_copied() {
         Ok(_) => {
             let found = routing.filters(clsact.link, TcHandle::INGRESS);
             let found = found.expect("listed");
-            // A hash table stands before the filter, which has a number of its own in it.
+            // A hash table precedes the filter in the list; the low 12 bits of its handle are 0.
             let is_filter = |f: &&Filter| f.priority == 5 && f.handle & 0xfff != 0;
             let theirs = found.iter().find(is_filter).expect("the filter");
             let FilterKind::Other(word, Some(_)) = &theirs.kind else {
@@ -328,7 +329,7 @@ fn opaque_options_are_copied() {
                 handle: 0,
                 ..theirs.clone()
             };
-            // The classifier makes up its own hash table.
+            // The classifier creates a hash table of its own.
             if let Err(e) = routing.add_filter(&copy) {
                 assert_eq!(e.errno(), Some(nix::libc::EINVAL), "{e}");
             }
@@ -350,7 +351,7 @@ fn opaque_options_are_copied() {
         link: link(&routing, "d1"),
         ..theirs.clone()
     };
-    // A new link has a qdisc, which stands nowhere in particular.
+    // The kernel ignores the default qdisc of a new link, which has no handle, so the copy can be added.
     assert!(routing.add_qdisc(&copy).expect("copied"));
     let listed = tool(&netns, "tc", "qdisc show dev d1").concat();
     assert!(

@@ -1,4 +1,5 @@
 //! Routing objects on the running kernel; `ip` is the oracle.
+//! matrix: smoke
 // matrix: smoke
 
 use std::io::{Read, Write};
@@ -14,7 +15,7 @@ use weir_netlink::route::{
 };
 use weir_netlink::{ErrorKind, Netns};
 
-/// A writer of routes that nobody else is.
+/// A route protocol that no other writer uses.
 const OURS: RouteProtocol = RouteProtocol::Other(119);
 const MARK: u32 = 1337;
 const TABLE: u32 = 133;
@@ -23,7 +24,7 @@ fn net(text: &str) -> IpNet {
     text.parse().expect("a network")
 }
 
-/// One end of a pair made up, with its addresses. Answers with the link's index.
+/// Sets one end of a pair up and adds its addresses. Returns the index of the link.
 fn end(routing: &Routing, name: &str, addresses: &[&str]) -> u32 {
     let link = routing.link(name).expect(name);
     routing.set_up(link.index).expect("up");
@@ -47,7 +48,7 @@ fn tcp_runs_over_a_veth_pair_between_two_namespaces() {
     end(&r, "eth0", &["10.1.0.2/24", "fd01::2/64"]);
     for address in ["10.1.0.2", "fd01::2"] {
         let address: IpAddr = address.parse().expect("address");
-        // Bound at once: the IPv6 address is not tentative.
+        // bind() succeeds at once because the IPv6 address is not tentative.
         let listener = right
             .run(|| TcpListener::bind((address, 0)))
             .unwrap()
@@ -143,7 +144,7 @@ fn a_rule_is_never_added_twice() {
         let rule = PolicyRule::mark(family, MARK, TABLE).by(OURS);
         assert!(routing.add_rule(&rule).expect("added"));
         assert!(!routing.add_rule(&rule).expect("there already"));
-        // Another mark, mask or table is another rule.
+        // A rule with another mark, mask or table is a different rule.
         for other in [
             PolicyRule {
                 fwmark: Some(MARK + 1),
@@ -199,7 +200,7 @@ fn a_rule_that_another_tool_made_counts_only_if_it_does_the_same() {
     ip(&netns, "rule del from 10.9.0.0/16 fwmark 0x539 lookup 133");
     ip(&netns, "rule add fwmark 0x539 lookup 133 priority 77");
     assert!(!routing.add_rule(&rule).expect("the same"));
-    // Where it is to be elsewhere, that one is another.
+    // With an explicit priority, the rule at another priority is a different one.
     let first = rule.at(7);
     assert!(routing.add_rule(&first).expect("added"));
     assert!(!routing.add_rule(&first).expect("there already"));
@@ -246,7 +247,7 @@ fn routes_of_other_tools_are_read_as_they_are() {
     let routing = routing(&netns);
     routing.add_veth("eth0", "peer", &netns).expect("veth");
     let index = end(&routing, "eth0", &["10.1.0.1/24", "fd01::1/64"]);
-    // A route over a link without a carrier is not plain.
+    // A route over a link without a carrier has flags and therefore is not `plain`.
     end(&routing, "peer", &[]);
     let gateway = Some("10.1.0.254".parse().expect("address"));
     let ours = Route::unicast(net("10.9.0.0/16"), gateway, Some(index));
@@ -276,8 +277,9 @@ fn routes_of_other_tools_are_read_as_they_are() {
     );
 }
 
-/// The main table, in which there are as many routes of each family as `ip` shows. The kernel adds IPv6 routes of its own
-/// when a link gets its carrier, at any moment: what is compared was read between two equal answers of `ip`.
+/// The main table, which must have as many routes of each family as `ip` lists.
+///
+/// The kernel adds IPv6 routes when a link gets its carrier, at any moment. So the table is read between two equal listings of `ip`.
 fn routes_as_ip_counts(routing: &Routing, netns: &Netns) -> Vec<Route> {
     let shown = || ["-4", "-6"].map(|family| ip(netns, &format!("{family} route show")));
     let mut before = shown();
@@ -295,7 +297,7 @@ fn routes_as_ip_counts(routing: &Routing, netns: &Netns) -> Vec<Route> {
     panic!("the routes of the namespace do not come to rest: {before:?}");
 }
 
-/// Same key, another effect: the kernel keeps one, and which one it keeps can be told.
+/// The kernel keeps only one route with the same key; the two are distinguished by their effect.
 #[test]
 fn a_foreign_route_of_the_same_key_is_told_from_ours() {
     let netns = namespace_or_skip!();
@@ -340,7 +342,7 @@ fn what_changes_the_effect_of_a_route_is_not_overlooked() {
     }
 }
 
-/// In tables that no rule leads to, too. What has no field is said to be there.
+/// Includes tables that no policy rule refers to. Attributes without a field are reported as present.
 #[test]
 fn routes_of_all_tables_with_their_routers_and_sources() {
     let netns = namespace_or_skip!();
@@ -396,7 +398,7 @@ fn routes_are_found_by_their_protocol_in_every_table() {
     }
 }
 
-/// Whichever is asked first.
+/// The order of the two rules does not matter.
 #[test]
 fn a_rule_of_another_protocol_is_not_deleted_in_the_place_of_ours() {
     let netns = namespace_or_skip!();
@@ -424,7 +426,7 @@ fn a_rule_of_another_protocol_is_not_deleted_in_the_place_of_ours() {
     }
 }
 
-/// Where the kernel keeps who added an address, the `::1` that it gives to `lo` itself has that too.
+/// If the kernel stores the protocol of an address, the `::1` that it adds to `lo` has one as well.
 #[test]
 fn an_address_says_who_added_it() {
     let netns = namespace_or_skip!();
@@ -488,7 +490,7 @@ fn opening_costs_little() {
         })
         .expect("run");
     println!("opening a routing socket takes {fastest:?} at best");
-    // Ten times of what was measured (30 us): a thread or a timer would show.
+    // Ten times the measured value (30 us): creating a thread or a timer would exceed it.
     assert!(fastest < Duration::from_micros(300), "{fastest:?}");
 }
 
@@ -519,7 +521,7 @@ fn a_route_names_its_kind_as_ip_does() {
     }
 }
 
-/// Written without its other selectors it would be for more packets, and another writer's rule be deleted in its place.
+/// Without its other selectors the rule would match more packets, and the deletion would remove another writer's rule.
 #[test]
 fn a_rule_with_other_selectors_is_not_written() {
     let netns = namespace_or_skip!();
@@ -555,7 +557,7 @@ fn rules_by_destination_and_link_are_those_of_ip() {
             assert!(routing.add_rule(rule).expect("added"), "{rule}");
             assert!(!routing.add_rule(rule).expect("there already"), "{rule}");
         }
-        // At another priority it is another rule.
+        // A rule at another priority is a different rule.
         let later = ours[2].clone().at(20);
         assert!(routing.add_rule(&later).expect("added"));
         let texts: Vec<String> = list().iter().map(|l| l.replace('\t', " ")).collect();
@@ -566,7 +568,7 @@ fn rules_by_destination_and_link_are_those_of_ip() {
         ] {
             assert!(texts.contains(&expected), "{expected}: {texts:?}");
         }
-        // Another writer's rule of the same effect stays.
+        // Another writer's rule with the same effect stays.
         ip(
             &netns,
             &format!("{flag} rule add to {host} lookup 300 priority 512 proto static"),

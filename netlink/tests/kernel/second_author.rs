@@ -1,5 +1,6 @@
-//! Random routing objects through two authors: the crate rtnetlink writes and we read, we write and it reads. Its
-//! messages go through a plain socket.
+//! Random routing objects between two implementations: the crate rtnetlink writes and this crate reads, and the reverse.
+//!
+//! Messages of rtnetlink go through a plain socket.
 
 use weir_testing::effort;
 use weir_testing::namespace_or_skip;
@@ -35,7 +36,7 @@ use weir_netlink::route::{
     RouteType, Routing, Vxlan,
 };
 
-/// The other author's socket.
+/// The socket of the other implementation.
 struct Theirs(OwnedFd);
 
 impl Theirs {
@@ -107,7 +108,7 @@ fn random<S: Strategy>(strategy: S, test: impl Fn(S::Value)) {
     run.unwrap_or_else(|e| panic!("{e}"));
 }
 
-/// A namespace with a link that is up, and both authors in it.
+/// A namespace with a link that is up, and both implementations in it.
 fn scene(netns: &Netns) -> (Routing, Theirs, u32) {
     let ours = routing(netns);
     let peer = Link {
@@ -123,7 +124,7 @@ fn scene(netns: &Netns) -> (Routing, Theirs, u32) {
     (ours, Theirs::open(netns), link)
 }
 
-/// Networks that any kernel takes: no multicast, no loopback, none of its own.
+/// Networks that every kernel accepts: no multicast, no loopback, and none that the kernel adds itself.
 fn networks() -> impl Strategy<Value = IpNet> {
     let v4 = (any::<[u8; 3]>(), 1..=32u8).prop_map(|([a, b, c], bits)| {
         IpNet::new(Ipv4Addr::new(10, a, b, c).into(), bits.max(8)).expect("a network")
@@ -180,7 +181,7 @@ fn routes() {
         }
         theirs.add(RouteNetlinkMessage::NewRoute(message.clone()));
         let found = ours.routes(table).expect("listed");
-        // IPv6 puts these on `lo`.
+        // The kernel puts such IPv6 routes on `lo`.
         let is_ours = |found: &Route| {
             let oif = if has_link { route.oif } else { found.oif };
             *found
@@ -359,7 +360,7 @@ fn neighbours() {
     });
 }
 
-/// Their description of a tunnel, and ours.
+/// The other implementation's description of a tunnel, and that of this crate.
 fn tunnel(is_geneve: bool, id: u32, remote: Ipv4Addr, port: u16) -> (InfoKind, InfoData, LinkKind) {
     let (id_, remote_, port_) = (Some(id), Some(remote.into()), Some(port));
     if is_geneve {

@@ -1,4 +1,4 @@
-//! What the namespace tests share.
+//! Functions that the namespace tests share.
 
 use std::io::Read;
 use std::process::{Child, Stdio};
@@ -7,7 +7,7 @@ use weir_netlink::Netns;
 use weir_netlink::route::Routing;
 use weir_testing::tool::inside;
 
-/// A routing socket in that namespace, with `lo` up.
+/// A routing socket in a namespace, whose `lo` is set up.
 pub fn routing(netns: &Netns) -> Routing {
     let routing = Routing::open_in(netns).expect("a routing socket");
     let lo = routing.link("lo").expect("lo");
@@ -15,17 +15,17 @@ pub fn routing(netns: &Netns) -> Routing {
     routing
 }
 
-/// The oracle: `nsenter --net=NETNS ip ...`, its output by lines, without the blanks around them.
+/// The oracle: `nsenter --net=NETNS ip ...`. Returns the lines of its output without surrounding blanks.
 pub fn ip(netns: &Netns, arguments: &str) -> Vec<String> {
     tool(netns, "ip", arguments)
 }
 
-/// The same of another tool.
+/// Like [`ip`], for another tool.
 pub fn tool(netns: &Netns, tool: &str, arguments: &str) -> Vec<String> {
     try_tool(netns, tool, arguments).unwrap_or_else(|e| panic!("{tool} {arguments}: {e}"))
 }
 
-/// The same; what the tool complains of where it fails.
+/// Like [`tool`]; returns the error output if the tool fails.
 pub fn try_tool(netns: &Netns, tool: &str, arguments: &str) -> Result<Vec<String>, String> {
     let words: Vec<&str> = arguments.split_whitespace().collect();
     let text = weir_testing::tool::tool(netns, tool, &words, "")?;
@@ -33,7 +33,7 @@ pub fn try_tool(netns: &Netns, tool: &str, arguments: &str) -> Result<Vec<String
     Ok(lines.filter(|line| !line.is_empty()).collect())
 }
 
-/// A process in that namespace, to be killed and waited for. It is there when this returns.
+/// Starts a process in a namespace and waits until it is there. The caller kills it and waits for it.
 pub fn process_in(netns: &Netns) -> Child {
     let mut process = inside(netns)
         .args(["sh", "-c", "echo there; exec cat"])
