@@ -176,7 +176,7 @@ fn loopback(family: AddressFamily) -> IpAddr {
 
 fn of_sidecar(family: AddressFamily, own: impl Fn(&Lab) -> IpAddr) -> Vec<String> {
     let Some(lab) = lab() else { return Vec::new() };
-    // Else nothing is sent to 127.0.0.1 with another address.
+    // Otherwise the kernel does not send packets with another source address to 127.0.0.1.
     sysctl(&lab, &["ipv4/conf/all/route_localnet"], "1");
     let compiled = sidecar(&lab, Mode::Tproxy);
     let stage = Stage::open(&lab, Mode::Tproxy).expect("everybody in place");
@@ -288,7 +288,7 @@ fn a_policy_rule_that_takes_the_mark_is_named_beside_programs() {
 #[test]
 fn later_policy_rules_that_lead_replies_past_a_sidecar_are_stepped_over() {
     let lab = lab_or_skip!();
-    // Else nothing is sent to 127.0.0.1 with another address.
+    // Otherwise the kernel does not send packets with another source address to 127.0.0.1.
     sysctl(&lab, &["ipv4/conf/all/route_localnet"], "1");
     let compiled = sidecar(&lab, Mode::Tproxy);
     let stage = Stage::open(&lab, Mode::Tproxy).expect("everybody in place");
