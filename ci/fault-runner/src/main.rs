@@ -1,6 +1,6 @@
-//! `weir-faults`: see `ci/faults`, which calls it. Everything is in [`check`].
+//! `weir-faults`, which `ci/faults` calls. The code is in [`check`].
 #![forbid(unsafe_code)]
-// A check that cannot be made ends; nobody depends on this program.
+// A check that cannot be made ends the program; nothing depends on it.
 #![allow(
     clippy::expect_used,
     clippy::indexing_slicing,

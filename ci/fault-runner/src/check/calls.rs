@@ -1,13 +1,13 @@
-//! System calls by name, and which faults each of them can have.
+//! System calls by name, and the faults that each of them can have.
 //!
-//! Every call is killed before and after, and fails with each errno, but for what this file leaves out with its
-//! reason: results that the kernel never gives, which no program has to expect.
+//! Every call is killed before and after its execution, and fails with each errno. This file lists the exceptions with
+//! their reasons: results that the kernel never returns, so that programs need not handle them.
 
 use nix::errno::Errno;
 
 use crate::check::fault::Fault;
 
-/// Names for the calls that the programs make; another one is shown by its number.
+/// Names of the calls that the programs make; other calls are printed as numbers.
 macro_rules! names {
     ($($name:ident),* $(,)?) => {
         const NAMES: &[(i64, &str)] = &[$((libc::$name, stringify!($name))),*];
@@ -29,7 +29,7 @@ names! {
     SYS_write, SYS_writev,
 }
 
-/// The name of a call as strace prints it.
+/// The name of a call in strace's output.
 pub(crate) fn name(number: u64) -> String {
     let found = NAMES.iter().find(|(n, _)| n.unsigned_abs() == number);
     match found {
@@ -38,7 +38,7 @@ pub(crate) fn name(number: u64) -> String {
     }
 }
 
-/// The call of this name.
+/// The number of the call with this name.
 pub(crate) fn number(name: &str) -> Option<u64> {
     if let Some(number) = name.strip_prefix("call-") {
         return number.parse().ok();
@@ -49,7 +49,7 @@ pub(crate) fn number(name: &str) -> Option<u64> {
     found.map(|(number, _)| number.unsigned_abs())
 }
 
-/// A call with its first arguments, as far as they decide what can happen to it.
+/// A call with its first arguments, which may determine its possible results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) number: u64,
@@ -61,26 +61,26 @@ impl Call {
         self.number == number.unsigned_abs()
     }
 
-    /// Whether it writes to stdout or stderr: when that fails, nobody can be told by it.
+    /// Whether it writes to stdout or stderr: if that fails, the program cannot report anything there.
     pub(crate) fn answers(self) -> bool {
         let [first, ..] = self.arguments;
         (self.is(libc::SYS_write) || self.is(libc::SYS_writev)) && matches!(first, 1 | 2)
     }
 
-    /// Whether a failure of it means that there is no memory: the process ends then, wherever it is. Where glibc or
-    /// std need it for themselves, as for the stack of a thread, that is in their words.
+    /// Whether its failure means that memory is exhausted. The process then ends at any point; where glibc or std need the
+    /// memory themselves, as for the stack of a thread, the message is theirs.
     pub(crate) fn is_memory(self) -> bool {
         [libc::SYS_mmap, libc::SYS_mprotect, libc::SYS_mremap]
             .iter()
             .any(|n| self.is(*n))
     }
 
-    /// Whether it takes effect also when it returns an error: `close(2)`, NOTES, "Dealing with error returns".
+    /// Whether it takes effect even if it returns an error: `close(2)`, NOTES, "Dealing with error returns".
     pub(crate) fn is_done_anyway(self) -> bool {
         self.is(libc::SYS_close)
     }
 
-    /// Whether this can happen to it.
+    /// Whether the fault is possible for this call.
     pub(crate) fn can(self, fault: Fault) -> bool {
         match fault {
             Fault::KillBefore => true,
@@ -96,17 +96,17 @@ impl Call {
         }
     }
 
-    /// Whether it asks the kernel for something in a namespace, or gets the answer: what another writer can come between.
+    /// Whether it sends a request about a namespace to the kernel or receives the answer. Another writer can act before it.
     pub(crate) fn asks(self) -> bool {
         ASKS.iter().any(|n| self.is(*n))
     }
 
-    /// Whether it can fail again and again: what it is about may be used up, or forbidden.
+    /// Whether it can fail persistently, because a resource may be exhausted or access may be denied.
     pub(crate) fn can_last(self) -> bool {
         self.asks() || OPENS.iter().any(|n| self.is(*n))
     }
 
-    /// Whether it can fail so again and again. What `poll` calls ready is not always busy.
+    /// Whether it can fail persistently in this way. A descriptor that `poll` reports as ready does not always return `EAGAIN`.
     pub(crate) fn can_last_as(self, fault: Fault) -> bool {
         let is_read = self.is(libc::SYS_read) || self.is(libc::SYS_write);
         let is_busy = fault == Fault::Fail(Errno::EAGAIN);
@@ -119,7 +119,7 @@ impl Call {
             .any(|n| self.is(*n))
     }
 
-    /// The errnos that are possible; `None`: all. Each row has the reason.
+    /// The possible errnos; `None`: all. Each row states the reason.
     fn errnos(self) -> Option<&'static [Errno]> {
         if self.is(libc::SYS_futex) {
             return Some(futex(self.arguments));
@@ -129,7 +129,7 @@ impl Call {
     }
 }
 
-/// Calls that answer, or that send what is answered: what they brought can be lost.
+/// Calls that receive answers, or that send requests: the answer or the request can be lost.
 const LOSES: [i64; 13] = [
     libc::SYS_connect,
     libc::SYS_getsockopt,
@@ -166,8 +166,8 @@ const OPENS: &[i64] = &[
     libc::SYS_write,
 ];
 
-/// `futex(2)`: a wait can be interrupted, come too late and, where it has a limit, time out; waking cannot fail.
-/// Anything else ends a process on purpose (`futex_fatal_error` of glibc).
+/// The errnos of `futex(2)`: a wait can be interrupted, come too late and, if it has a timeout, time out; waking cannot
+/// fail. glibc ends the process on any other errno (`futex_fatal_error`).
 fn futex([_, operation, _, timeout]: [u64; 4]) -> &'static [Errno] {
     const FUTEX_CMD_MASK: u64 = 0x7f;
     const FUTEX_WAIT: u64 = 0;
@@ -183,7 +183,7 @@ fn futex([_, operation, _, timeout]: [u64; 4]) -> &'static [Errno] {
 
 type Limited = (i64, &'static [Errno], &'static str);
 
-/// Calls that fail with these errnos only.
+/// Calls that can fail with these errnos only.
 const LIMITED: &[Limited] = &[
     (
         libc::SYS_brk,

@@ -1,4 +1,4 @@
-//! What is done to system calls, and the name of a case.
+//! The faults of system calls, and the names of cases.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,29 +7,29 @@ use nix::errno::Errno;
 
 use crate::check::calls::{self, Call};
 
-/// What happens to a system call.
+/// A fault of a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The process gets `SIGKILL` before the call is executed.
+    /// The process is killed with `SIGKILL` before the call is executed.
     KillBefore,
-    /// The process gets `SIGKILL` after the call was executed, before it sees the result.
+    /// The process is killed with `SIGKILL` after the call was executed, before it gets the result.
     KillAfter,
     /// The call is not executed and returns this errno.
     Fail(Errno),
     /// The call is executed and returns `ENOBUFS`: its answer, or what it received, is lost.
     LoseAnswer,
-    /// Nothing happens to the call, but before it is executed another writer changes the namespace.
+    /// The call is executed normally, but before it another writer changes the namespace.
     Other(Other),
 }
 
-/// What another writer does to a namespace.
+/// An action of another writer in a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Other {
-    /// Adds objects of its own, in both engines and in the routing.
+    /// Adds its own objects, in both engines and in the routing.
     Adds,
     /// Removes the redirection, as `weir clean` does.
     Cleans,
-    /// Removes all tables of nf_tables and flushes all legacy ones, its own and foreign.
+    /// Removes all tables of nf_tables and flushes all legacy tables, ours and foreign.
     Flushes,
     /// Applies another redirection of the same kind.
     Applies,
@@ -39,7 +39,7 @@ impl Other {
     pub(crate) const ALL: [Self; 4] = [Self::Adds, Self::Cleans, Self::Flushes, Self::Applies];
 }
 
-/// The errnos that calls fail with.
+/// The errnos with which calls fail.
 pub(crate) const ERRNOS: [Errno; 7] = [
     Errno::EINTR,
     Errno::EAGAIN,
@@ -51,23 +51,23 @@ pub(crate) const ERRNOS: [Errno; 7] = [
 ];
 
 impl Fault {
-    /// Every fault of a call, in the order of the cases.
+    /// All faults of a call, in the order of the cases, without other writers.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         let kills = [Self::KillBefore, Self::KillAfter, Self::LoseAnswer];
         kills.into_iter().chain(ERRNOS.map(Self::Fail))
     }
 
-    /// Those, and what another writer does.
+    /// All faults, including other writers.
     fn named() -> impl Iterator<Item = Self> {
         Self::all().chain(Other::ALL.map(Self::Other))
     }
 
-    /// Whether it can go on for ever. A signal does not interrupt each call.
+    /// Whether the fault can persist. `EINTR` cannot: a signal does not interrupt every call.
     pub(crate) fn lasts(self) -> bool {
         self == Self::LoseAnswer || matches!(self, Self::Fail(errno) if errno != Errno::EINTR)
     }
 
-    /// Whether the process does not live on.
+    /// Whether the fault ends the process.
     pub(crate) fn kills(self) -> bool {
         matches!(self, Self::KillBefore | Self::KillAfter)
     }
@@ -98,15 +98,15 @@ impl FromStr for Fault {
     }
 }
 
-/// Which call of a process: the n-th of its kind over all threads, counted from 1. Unlike the place among all
-/// calls, it stays the same when an unrelated call comes or goes.
+/// A call of a process: the n-th with its number over all threads, counted from 1. Unlike the position among all calls, it
+/// stays the same when an unrelated call is added or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Target {
     pub(crate) number: u64,
     pub(crate) occurrence: usize,
 }
 
-/// A fault of one call, or of all calls of a kind from one on. As text `CALL.N/FAULT` and `CALL.N+/FAULT`.
+/// A fault of one call, or of all calls with its number from that one on. Its text is `CALL.N/FAULT` or `CALL.N+/FAULT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Strike {
     pub(crate) target: Target,
@@ -115,12 +115,12 @@ pub(crate) struct Strike {
 }
 
 impl Strike {
-    /// Whether it strikes the call that is the `occurrence`-th of its kind.
+    /// Whether it affects the call that is the `occurrence`-th with its number.
     pub(crate) fn meets(&self, call: Call, occurrence: usize) -> bool {
         let first = self.target.occurrence;
         self.target.number == call.number
             && (first == occurrence || self.lasting && first < occurrence)
-            // What the same call was in another run may have had other arguments.
+            // In another run, the same occurrence may have other arguments.
             && call.can(self.fault)
     }
 }
@@ -134,8 +134,8 @@ impl fmt::Display for Strike {
     }
 }
 
-/// One case. As text `SCENARIO/STRIKE`, as in `apply-nft-tproxy/recvfrom.3/EINTR`, and with two faults `SCENARIO/STRIKE/STRIKE`:
-/// calls of the second are counted after the first.
+/// A case. Its text is `SCENARIO/STRIKE`, as in `apply-nft-tproxy/recvfrom.3/EINTR`, and with two faults
+/// `SCENARIO/STRIKE/STRIKE`, where the calls of the second are counted from the first fault on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CaseId {
     pub(crate) scenario: String,
@@ -144,12 +144,12 @@ pub(crate) struct CaseId {
 }
 
 impl CaseId {
-    /// Both.
+    /// The one or two faults.
     pub(crate) fn strikes(&self) -> impl Iterator<Item = &Strike> {
         std::iter::once(&self.first).chain(&self.second)
     }
 
-    /// One fault of one call.
+    /// Whether the case has a single fault of one call, without another writer.
     pub(crate) fn is_plain(&self) -> bool {
         let mut strikes = self.strikes();
         strikes.all(|s| !s.lasting && !matches!(s.fault, Fault::Other(_))) && self.second.is_none()

@@ -1,5 +1,5 @@
-//! What others have in a pod's namespace, which nothing that weir does may change: tables of both engines with
-//! counters that have counted, a policy rule, a route and addresses.
+//! Foreign objects in a pod's namespace, which weir must not change: tables of both engines with non-zero counters, policy
+//! rules, routes and addresses.
 
 use std::net::{IpAddr, Ipv6Addr, UdpSocket};
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ use weir_netfilter::xtables::{self, Script, XtFamily};
 use weir_netlink::Netns;
 use weir_netlink::route::{self, PolicyRule, Route, RouteProtocol, Routing};
 
-/// Table of the foreign routes.
+/// The routing table of the foreign routes.
 pub(crate) const TABLE: u32 = 77;
 /// The pod's addresses.
 pub(crate) const ADDRESSES: [&str; 2] = ["10.244.0.5/24", "fd00:10:244::5/64"];
@@ -36,7 +36,7 @@ table inet istio-proxy-nat-of-another {
 }
 "#;
 
-/// What it adds later.
+/// The tables that the other writer adds later.
 const MORE_NFT: &str = r#"
 table inet of-another {
     chain output {
@@ -56,7 +56,7 @@ COMMIT
 COMMIT
 ";
 
-/// Some of it equals rules of ours; each names FOREIGN.
+/// Some of these rules equal ours; each contains FOREIGN.
 const LEGACY: &str = "
 *nat
 :FOREIGN - [0:0]
@@ -71,7 +71,7 @@ COMMIT
 COMMIT
 ";
 
-/// What is put into each namespace.
+/// The prepared foreign objects.
 pub(crate) struct Foreign {
     first: Rules,
     more: Rules,
@@ -83,10 +83,10 @@ struct Rules {
 }
 
 impl Foreign {
-    /// Understood once, the nf_tables part by the real `nft`.
+    /// Parses the tables once, those of nf_tables with the real `nft`.
     ///
     /// # Errors
-    /// There is no `nft`, or this user may not make a namespace.
+    /// `nft` is missing, or this user may not create a namespace.
     pub(crate) fn prepare(dir: &std::path::Path) -> Result<Self, String> {
         Ok(Self {
             first: Rules::prepare(dir, NFT, LEGACY)?,
@@ -94,7 +94,7 @@ impl Foreign {
         })
     }
 
-    /// A namespace as another program left it.
+    /// Creates a namespace with foreign objects.
     ///
     /// # Errors
     /// The kernel refuses a part.
@@ -128,7 +128,7 @@ impl Foreign {
             .map_err(text)
     }
 
-    /// Adds more to the namespace of this thread.
+    /// Adds the further objects to the namespace of this thread.
     ///
     /// # Errors
     /// The kernel refuses a part.
@@ -201,8 +201,8 @@ fn add_rule(routing: &Routing, family: route::AddressFamily, mark: u32) -> Resul
     routing.add_rule(&rule).map(drop).map_err(text)
 }
 
-/// Waits for what the kernel adds on threads of its own: the route of an IPv6 address some time after the address
-/// (addrconf_dad_work), and that of multicast some time after a link with a peer is up (linkwatch_event).
+/// Waits for the routes that the kernel adds asynchronously: that of an IPv6 address some time after the address
+/// (addrconf_dad_work), and the multicast route some time after a link with a peer is up (linkwatch_event).
 pub(crate) fn settled(
     routing: &Routing,
     addresses: &[IpAddr],
@@ -228,7 +228,7 @@ pub(crate) fn settled(
     }
 }
 
-/// One datagram, so that counters are not zero. It has arrived, with all that was to be counted, when this returns.
+/// Sends a datagram so that counters are not zero. When this returns, it has been received, so all counters have changed.
 fn count(address: &str) -> std::io::Result<()> {
     let to = UdpSocket::bind((address, 0))?;
     to.set_read_timeout(Some(Duration::from_secs(5)))?;

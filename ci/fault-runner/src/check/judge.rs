@@ -1,4 +1,4 @@
-//! Whether a run under a fault kept the promises.
+//! Decides whether a run with a fault kept weir's guarantees.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,34 +12,34 @@ use crate::check::scenario::{Kind, Mode, Scenario};
 use crate::check::state::State;
 use crate::check::trace::End;
 
-/// A promise that was broken.
+/// A guarantee that was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Problem {
-    /// Something of another writer is not as it was.
+    /// An object of another writer changed.
     ForeignChanged,
-    /// It failed, and the namespace is neither untouched nor complete.
+    /// The command failed, and the namespace is neither unchanged nor complete.
     Half,
-    /// It ended well, and the namespace is not complete.
+    /// The command succeeded, but the namespace is not complete.
     FalseSuccess,
-    /// It failed, the change is in force, and the error does not say so.
+    /// The command failed and the change is in force, but the error does not state that.
     Concealed,
-    /// The error says that the change is in force, and it is not.
+    /// The error states that the change is in force, but it is not.
     Invented,
     /// No engine had complete rules.
     Window,
-    /// It did not end in time.
+    /// The command exceeded the deadline.
     Hang,
-    /// It panicked.
+    /// The command panicked.
     Panic,
-    /// It was ended by a signal that nobody sent.
+    /// A signal ended the command that nobody sent.
     Crash,
-    /// It failed and did not say why, or not in the form that its caller reads.
+    /// The command failed without an error, or not in the form that its caller parses.
     NoAnswer,
-    /// The same command after it does not reach what it should.
+    /// The same command without a fault, run afterwards, does not reach the desired state.
     NotConverged,
-    /// Something is left that the error does not name.
+    /// An object is left that the error does not name.
     Unnamed,
-    /// `weir clean` leaves something.
+    /// `weir clean` leaves an object.
     Left,
 }
 
@@ -63,43 +63,43 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What a scenario begins with and comes to without a fault.
+/// The states of a scenario before and after the command without a fault.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Expected {
     pub(crate) before: State,
     pub(crate) done: State,
-    /// After `weir clean`, where that removes it.
+    /// The state after `weir clean`, if that removes the change.
     pub(crate) cleaned: Option<State>,
 }
 
-/// How one run of the command ended.
+/// The result of one run of the command.
 #[derive(Clone, Debug)]
 pub(crate) struct Ran {
     pub(crate) end: End,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
-    /// What the namespace held then.
+    /// The state of the namespace afterwards.
     pub(crate) after: State,
-    /// The agent was told of the pod.
+    /// Whether the agent was notified of the pod.
     pub(crate) is_enrolled: bool,
 }
 
-/// A run with a fault, and the same command after it without one.
+/// A run with a fault, followed by the same command without one.
 pub(crate) struct Case<'a> {
     pub(crate) scenario: Scenario,
-    /// There was one fault of one call.
+    /// Whether the case has a single fault of one call.
     pub(crate) is_plain: bool,
     pub(crate) hits: &'a [(Call, Fault)],
     pub(crate) expected: &'a Expected,
-    /// What there was when another writer had acted.
+    /// The state after the action of another writer.
     pub(crate) other: Option<&'a State>,
     pub(crate) first: &'a Ran,
     pub(crate) second: &'a Ran,
-    /// `weir clean` after it.
+    /// The run of `weir clean` afterwards.
     pub(crate) third: Option<&'a Ran>,
 }
 
-/// What an error says about the change.
+/// What an error states about the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Claim {
     NotInForce,
@@ -108,7 +108,7 @@ enum Claim {
 }
 
 impl Case<'_> {
-    /// Every promise that was broken.
+    /// Returns every guarantee that was broken.
     pub(crate) fn problems(&self) -> Vec<Problem> {
         if self.other.is_some() {
             return self.beside();
@@ -137,20 +137,20 @@ impl Case<'_> {
             End::Exited(0) if first.after == self.expected.done && self.is_told() => {}
             End::Exited(0) => problems.push(Problem::FalseSuccess),
             End::Hung | End::Signaled(_) => {}
-            // What glibc's loader ends with, before main.
+            // The exit status of glibc's loader if it fails before main.
             End::Exited(127) if first.after == self.expected.before => {}
             End::Exited(_) => self.failure(&mut problems),
         }
         problems
     }
 
-    /// The process was killed, or had no memory to go on with: what it was at is left as it is.
+    /// Whether the process was killed or had no memory: it may then leave an intermediate state.
     fn may_die(&self) -> bool {
         let mut hits = self.hits.iter();
         hits.any(|(call, fault)| fault.kills() || call.is_memory())
     }
 
-    /// An end that no fault excuses.
+    /// A kind of end that no fault justifies.
     fn ending(&self) -> Option<Problem> {
         match self.first.end {
             End::Hung => Some(Problem::Hang),
@@ -162,17 +162,17 @@ impl Case<'_> {
         }
     }
 
-    /// The agent knows of the pod that was handed over.
+    /// Whether the agent was notified, if the pod was to be handed over.
     fn is_told(&self) -> bool {
         !self.scenario.is_handed_over() || self.first.is_enrolled
     }
 
-    /// What could not be printed may be anything.
+    /// Whether the output is meaningful: no fault affected a write to stdout or stderr.
     fn can_tell(&self) -> bool {
         !self.hits.iter().any(|(call, _)| call.answers())
     }
 
-    /// What holds whenever a process dies.
+    /// The guarantees that hold even if the process dies.
     fn died(&self) -> Vec<Problem> {
         let Expected { before, done, .. } = self.expected;
         let mut problems: Vec<Problem> = self.window().into_iter().collect();
@@ -192,7 +192,7 @@ impl Case<'_> {
         problems
     }
 
-    /// While one engine takes over from the other, one of them has complete rules at every moment.
+    /// Checks that one engine has complete rules at every moment while another takes over.
     fn window(&self) -> Option<Problem> {
         let [after, before, done] = [
             &self.first.after,
@@ -203,7 +203,7 @@ impl Case<'_> {
         let complete =
             |now: &str, then: &[&str], without: &str| now != without && then.contains(&now);
         let nft = complete(&after.nft, &[&before.nft, &done.nft], "");
-        // The side that has none of our rules has those of others.
+        // The legacy tables without our rules still contain the foreign ones.
         let bare = match before.nft.is_empty() {
             true => &done.legacy,
             false => &before.legacy,
@@ -214,7 +214,7 @@ impl Case<'_> {
         (is_switch && !nft && !legacy && !programs).then_some(Problem::Window)
     }
 
-    /// It says that it failed: is that so, and is the namespace whole?
+    /// Checks a failed run: whether the error is true, and whether the namespace is consistent.
     fn failure(&self, problems: &mut Vec<Problem>) {
         let (after, Expected { before, done, .. }) = (&self.first.after, self.expected);
         let can_tell = self.can_tell();
@@ -239,33 +239,33 @@ impl Case<'_> {
         }
     }
 
-    /// Whether the rules and programs are those of another state.
+    /// Whether the rules and programs equal those of another state.
     fn rules_are(&self, other: &State) -> bool {
         let after = &self.first.after;
         (&after.nft, &after.legacy, &after.programs) == (&other.nft, &other.legacy, &other.programs)
     }
 
-    /// A state between that serves traffic as a whole.
+    /// Whether the state is an intermediate one in which traffic is served consistently.
     fn is_acceptable_part(&self) -> bool {
         let (after, Expected { before, done, .. }) = (&self.first.after, self.expected);
         let both = [&before.nft, &done.nft].contains(&&after.nft)
             && [&before.legacy, &done.legacy].contains(&&after.legacy)
             && [&before.programs, &done.programs].contains(&&after.programs);
         match self.scenario.kind {
-            // Both engines have the same rules.
+            // Both engines may have the rules at the same time.
             Kind::Switch => both && self.window().is_none() && after.routing == done.routing,
-            // Tear-down goes on after a failure: what could not go is left. Rules are never left without their routing.
+            // Removal continues after a failure and leaves only what could not be removed. Rules never remain without their routing.
             Kind::Clean if matches!(self.scenario.mode, Mode::Node | Mode::Ebpf) => {
                 self.claim() == Claim::Unknown
             }
-            // One line after another.
+            // The lines of the file are applied one by one.
             Kind::RestoreSets => self.claim() == Claim::Unknown && after.routing == done.routing,
             Kind::Clean => {
                 let rules_are_gone = self.rules_are(done);
                 both && after.routing.is_subset(&before.routing)
                     && (rules_are_gone || after.routing == before.routing)
             }
-            // The new rules, and routing that only the old ones needed.
+            // The new rules, with routing that only the old ones needed.
             _ => {
                 self.rules_are(done)
                     && after.routing.is_superset(&done.routing)
@@ -276,7 +276,7 @@ impl Case<'_> {
         }
     }
 
-    /// After more than one fault. What could not be undone may be left, and the error says so.
+    /// Checks a case with several faults. Objects that could not be undone may be left if the error names them.
     fn several(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
         let Expected { before, done, .. } = self.expected;
@@ -304,7 +304,7 @@ impl Case<'_> {
         problems
     }
 
-    /// Whether the error says what is there now.
+    /// Checks whether the error describes the present state.
     fn told(&self, after: &State, before: &State, done: &State, problems: &mut Vec<Problem>) {
         if !self.can_tell() {
             return;
@@ -317,10 +317,10 @@ impl Case<'_> {
             |words: &str| self.first.stdout.contains(words) || self.first.stderr.contains(words);
         if matches!(self.scenario.mode, Mode::Node | Mode::Ebpf) {
             let has_programs = !done.programs.is_empty() && after.programs == done.programs;
-            // Objects of two namespaces or of two kinds, and no routing that is without effect alone.
+            // The change spans two namespaces or two kinds of objects, and its routing has an effect even without the rules.
             problems.extend(match claim {
                 Claim::NotInForce if after == done && before != done => Some(Problem::Concealed),
-                // Rules may be there beside the programs.
+                // The rules may still exist in addition to the programs.
                 Claim::InForce if after != done && !has_programs => Some(Problem::Invented),
                 Claim::NotInForce if after != before && !says("besides") => Some(Problem::Half),
                 _ => None,
@@ -333,7 +333,7 @@ impl Case<'_> {
         };
         let is_whole = |other: &State| after.routing.is_superset(&other.routing);
         if rules_of(before) {
-            // Nothing needs the routing that a removal takes after rules that went before.
+            // A removal deletes the rules first, so no rules need the routing that it deletes afterwards.
             let is_old = before.nft.is_empty() || self.scenario.kind == Kind::Clean;
             if claim == Claim::InForce && !rules_of(done) {
                 problems.push(Problem::Invented);
@@ -361,7 +361,8 @@ impl Case<'_> {
         }
     }
 
-    /// What another writer makes is its own; what it takes is made again, or an error says that it is not there.
+    /// Checks a case with another writer. Its objects must stay; ours that it removed must be restored, or an error must
+    /// state that they are missing.
     fn beside(&self) -> Vec<Problem> {
         let mut problems: Vec<Problem> = self.ending().into_iter().collect();
         let Some(other) = self.other else {
@@ -379,7 +380,7 @@ impl Case<'_> {
             problems.push(Problem::NotConverged);
         }
         problems.extend(self.left());
-        // What another installer of the same kind adds to the routing is its own matter until its rules are there, too.
+        // Until its rules exist, too, routing that another installer of the same kind added is not weir's to remove.
         let applies = self
             .hits
             .iter()
@@ -393,7 +394,7 @@ impl Case<'_> {
                     && now.routing.is_superset(&done.routing)
                     && now.routing.is_subset(&all)
         };
-        // The last one to write may have been the other.
+        // The other writer may have acted last.
         let is_last = self
             .hits
             .iter()
@@ -422,14 +423,14 @@ impl Case<'_> {
         problems
     }
 
-    /// What `weir clean` leaves.
+    /// Checks that `weir clean` removes everything.
     fn left(&self) -> Option<Problem> {
         let (third, cleaned) = (self.third?, self.expected.cleaned.as_ref()?);
         let is_clean = third.end == End::Exited(0) && third.after.ours() == cleaned.ours();
         (!is_clean).then_some(Problem::Left)
     }
 
-    /// A CNI error object, or a line that names the program.
+    /// Whether the output is a CNI error object, or for `weir` a line with the name of the program.
     fn is_answer(&self) -> bool {
         if !self.scenario.is_plugin() {
             return self.first.stderr.contains("weir: ");
@@ -444,7 +445,7 @@ impl Case<'_> {
     fn claim(&self) -> Claim {
         let Ran { stdout, stderr, .. } = self.first;
         let says = |words: &str| stdout.contains(words) || stderr.contains(words);
-        // A removal goes on after a failure, and then names each thing that it could not remove; sets are one line after another.
+        // Removal continues after a failure and names each object that it could not remove; sets are restored line by line.
         if [
             "not known whether",
             "what could be removed is gone",

@@ -1,4 +1,4 @@
-//! Where it is run: a namespace in which something is already, and the files of the command.
+//! The environment of a case: a namespace with existing objects, and the files of the command.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::check::stand_in::{self, Servers};
 use crate::check::state::State;
 use crate::check::trace::traced_command;
 
-/// Built-in chains get nothing: a second run has to come to the same.
+/// Rules only in own chains: rules added to built-in chains would be duplicated by a second run.
 const TABLES: &str = "*nat
 :RESTORED - [0:0]
 -A RESTORED -p tcp --dport 80 -j RETURN
@@ -39,7 +39,7 @@ add restored 10.0.0.1 -exist
 add restored 10.0.0.2 -exist
 ";
 
-/// What all cases share.
+/// The common data of all cases.
 pub(crate) struct Lab {
     programs: PathBuf,
     dir: PathBuf,
@@ -47,19 +47,21 @@ pub(crate) struct Lab {
     servers: Servers,
 }
 
-/// Where one case happens.
+/// The environment of one case.
 pub(crate) struct Place {
     pub(crate) netns: Netns,
-    /// What it is connected with, if it is a node.
+    /// The namespaces that it is connected to, if it is a node.
     pub(crate) neighbours: Option<Neighbours>,
-    /// Where programs are pinned, if it is about these.
+    /// The BPF file system, if the case uses eBPF.
     pub(crate) bpffs: Option<BpfFs>,
     dir: PathBuf,
 }
 
 impl Lab {
+    /// Prepares the files and the servers.
+    ///
     /// # Errors
-    /// A program is missing, or this user may not make namespaces.
+    /// A program is missing, or this user may not create namespaces.
     pub(crate) fn new(programs: &Path, dir: &Path) -> Result<Self, String> {
         for name in ["weir", "weir-cni"] {
             let path = programs.join(name);
@@ -82,10 +84,10 @@ impl Lab {
         })
     }
 
-    /// A namespace as the scenario begins with it, and a directory of its own.
+    /// Creates a namespace in the initial state of the scenario, and a directory for the case.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// One of them cannot be created.
     pub(crate) fn place(&self, scenario: Scenario, number: usize) -> Result<Place, String> {
         let netns = self.foreign.namespace()?;
         self.servers.forget(&netns.path());
@@ -147,10 +149,10 @@ impl Lab {
         Ok(place)
     }
 
-    /// Another writer acts in the namespace. Returns what it holds then.
+    /// Performs the action of another writer in the namespace. Returns the state afterwards.
     ///
     /// # Errors
-    /// The kernel refuses it.
+    /// The kernel refuses the action.
     pub(crate) fn other(
         &self,
         other: Other,
@@ -181,12 +183,12 @@ impl Lab {
         State::at(place)
     }
 
-    /// Whether the agent was told of the pod in this namespace.
+    /// Whether the agent was notified of the pod in this namespace.
     pub(crate) fn is_enrolled(&self, place: &Place) -> bool {
         self.servers.is_enrolled(&place.netns.path())
     }
 
-    /// The command there, to be run by [`crate::check::trace::run`].
+    /// The command of the scenario, to be run by [`crate::check::trace::run`].
     ///
     /// # Errors
     /// Its files cannot be opened.
@@ -197,7 +199,7 @@ impl Lab {
             "weir"
         });
         let mut command = traced_command(&program)?;
-        // Cases beside each other would wait for the machine's.
+        // With the system's lock file, parallel cases would wait for each other.
         command.env("XTABLES_LOCKFILE", place.dir.join("xtables.lock"));
         if let Some(bpffs) = &place.bpffs {
             command.env("WEIR_BPFFS", bpffs.path());
@@ -273,7 +275,7 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// The namespace as the product takes it.
+/// The namespace as the type of weir's API.
 pub(crate) fn sandbox(netns: &Netns) -> Result<Sandbox, String> {
     let own = netns.try_clone().and_then(Sandbox::of);
     own.map_err(|e| e.to_string())
@@ -284,7 +286,7 @@ impl Place {
         std::fs::write(self.dir.join(name), text).map_err(|e| e.to_string())
     }
 
-    /// What the last command printed: stdout and stderr.
+    /// The output of the last command: stdout and stderr.
     pub(crate) fn printed(&self) -> (String, String) {
         let read = |name: &str| {
             let bytes = std::fs::read(self.dir.join(name)).unwrap_or_default();

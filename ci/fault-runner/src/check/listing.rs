@@ -1,6 +1,6 @@
-//! Listings as text that can be compared: without numbers that change by themselves.
+//! Normalizes listings for comparison: removes numbers that change between runs.
 
-/// Sets without the random number that orders their entries.
+/// Removes the random hash seed (`initval`) of sets and sorts the lines, whose order depends on it.
 pub(crate) fn comparable(sets: &[u8]) -> String {
     let text = String::from_utf8_lossy(sets);
     let lines = text.lines().map(|line| match line.split_once(" initval ") {
@@ -12,7 +12,7 @@ pub(crate) fn comparable(sets: &[u8]) -> String {
     lines.concat()
 }
 
-/// Without what is listed for its counters.
+/// Removes the built-in chains, which a listing with counters includes.
 pub(crate) fn without_policies(text: &str) -> String {
     let lines = text.lines().filter(|l| !l.ends_with(" ACCEPT [0:0]"));
     lines.map(|line| format!("{line}\n")).collect()
@@ -31,7 +31,7 @@ pub(crate) fn without_counters_of_nft(text: &str) -> String {
     text.lines().map(line).collect()
 }
 
-/// Lines with `[PACKETS:BYTES]` as if nothing had been counted.
+/// Sets the counters of lines with `[PACKETS:BYTES]` to zero.
 pub(crate) fn uncounted(text: &str) -> String {
     let line = |line: &str| match (line.find('['), line.find(']')) {
         (Some(from), Some(to)) if line[from..to].contains(':') => {
@@ -42,7 +42,7 @@ pub(crate) fn uncounted(text: &str) -> String {
     text.lines().map(line).collect()
 }
 
-/// A table as the kernel makes it when it is looked up.
+/// Whether a table is in the state in which the kernel creates it on its first lookup.
 pub(crate) fn is_untouched(text: &str) -> bool {
     text.lines().all(|line| match line.split_once(' ') {
         Some((_, rest)) if line.starts_with(':') => rest == "ACCEPT [0:0]",
@@ -50,7 +50,7 @@ pub(crate) fn is_untouched(text: &str) -> bool {
     })
 }
 
-/// A line of [`crate::check::foreign`], or a policy that saw packets.
+/// Whether it is a line of [`crate::check::foreign`], or a policy that has counted packets.
 pub(crate) fn is_foreign(line: &str) -> bool {
     line.contains("FOREIGN")
         || (line.starts_with(':') && !line.contains("ISTIO") && !line.ends_with("[0:0]"))

@@ -1,9 +1,9 @@
-//! `weir-faults PROGRAMS [--all | --random N] [--seed N] [--only PREFIX] [--kind KIND] [--case ID] [--jobs N]`: every system call of
-//! what weir does to a namespace is killed and fails, once or from then on, alone or with a second one, and other
-//! writers come between; what is left is judged.
+//! `weir-faults PROGRAMS [--all | --random N] [--seed N] [--only PREFIX] [--kind KIND] [--call NAME] [--case ID] [--jobs N]`: runs weir's
+//! commands with faults in their system calls. Every call of a command is killed and made to fail, once or persistently, alone
+//! or with a second fault, and other writers act between calls; then the resulting state is judged.
 //!
-//! [`Scenario`] is a command and what it starts from, [`Lab`] where it runs; [`fault`] is what happens to a call;
-//! [`trace`] makes it happen; [`judge`] says whether the promises held. `ci/faults` calls this.
+//! A [`Scenario`] is a command with its initial state, [`Lab`] its environment; [`fault`] describes the faults of a call;
+//! [`trace`] injects them; [`judge`] decides whether the guarantees were kept. `ci/faults` calls this program.
 
 mod arguments;
 mod calls;
@@ -34,7 +34,7 @@ use run::{Baseline, Cases, Pool, Scratch};
 use scenario::{Mode, Scenario};
 use watchdog::Watchdog;
 
-/// The program.
+/// The main program.
 pub(crate) fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     if let Some((first, rest)) = words.split_first()
@@ -53,7 +53,7 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// Why programs cannot be attached here.
+/// The reason why programs cannot be attached on this machine.
 fn without_programs() -> Option<String> {
     let Some(_mounted) = weir_testing::BpfFs::mount() else {
         return Some("a bpf file system cannot be mounted".to_owned());
@@ -66,7 +66,7 @@ fn without_programs() -> Option<String> {
     links.err().map(|e| format!("tcx links (6.6): {e}"))
 }
 
-/// Whether all promises held.
+/// Returns whether all guarantees were kept.
 fn check(arguments: &Arguments) -> Result<bool, String> {
     let scratch = Scratch::new()?;
     let lab = Lab::new(&arguments.programs, scratch.path())?;
@@ -101,7 +101,7 @@ fn check(arguments: &Arguments) -> Result<bool, String> {
     }
     report::begin(baselines.len(), &all, arguments);
     let mut cases = arguments.choose(all, random);
-    // Of those that failed once some are of what this machine cannot do.
+    // Some of the saved cases may need features that this machine lacks.
     cases.retain(|case| pool.baseline(case).is_ok());
     let report = Mutex::new(Report::new(cases.len()));
     pool.run(&cases, &|outcome| {

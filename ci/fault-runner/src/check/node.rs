@@ -1,4 +1,4 @@
-//! A pod and a proxy beside a node, for redirection at the node.
+//! A pod and a proxy that are connected to a node, for redirection at the node.
 
 use std::path::Path;
 
@@ -12,19 +12,21 @@ use weir_node_ambient::objects::{CARRIERS, PROXY_CARRIERS};
 
 use crate::check::foreign::settled;
 
-/// `10.245.N.0/24` and `fd00:10:245:N::/64`: `.1` on the node and `.10` inside.
+/// The numbers N of the networks `10.245.N.0/24` and `fd00:10:245:N::/64`: the node has `.1`, the namespace `.10`.
 const POD: u8 = 1;
 const PROXY: u8 = 2;
 
-/// Namespaces that a node has links to.
+/// The namespaces to which a node has links.
 pub(crate) struct Neighbours {
     pod: Netns,
     pub(crate) proxy: Netns,
 }
 
 impl Neighbours {
+    /// Creates the namespaces and connects them with the node.
+    ///
     /// # Errors
-    /// The kernel refuses a part.
+    /// The kernel refuses a step.
     pub(crate) fn connect(node: &Netns) -> Result<Self, String> {
         let create = || Netns::create().map_err(text);
         let neighbours = Self {
@@ -41,7 +43,7 @@ impl Neighbours {
         for (number, netns) in [(POD, pod), (PROXY, proxy)] {
             connect(node, number, netns).map_err(text)?;
         }
-        // What the node holds is compared.
+        // The node's state is compared, so it must be stable.
         let routing = Routing::open_in(node).map_err(text)?;
         let (mut addresses, mut links) = (Vec::new(), Vec::new());
         for number in [POD, PROXY] {
@@ -52,7 +54,7 @@ impl Neighbours {
         Ok(neighbours)
     }
 
-    /// As of `weir apply node-ambient`.
+    /// The configuration for `weir apply node-ambient`.
     pub(crate) fn config(&self) -> String {
         let both = |number, last| [false, true].map(|v6| address(number, v6, last));
         json!({
@@ -67,27 +69,31 @@ impl Neighbours {
         Config::from_json(&self.config(), "here").map_err(text)
     }
 
+    /// Applies the redirection with an engine.
+    ///
     /// # Errors
-    /// The kernel refuses a part.
+    /// The kernel refuses a step.
     pub(crate) fn apply(&self, node: &Netns, engine: Engine) -> Result<(), String> {
         let applied = weir_node_ambient::apply(&self.parsed()?, node, Some(engine), true);
         applied.map(drop).map_err(text)
     }
 
+    /// Removes the redirection.
+    ///
     /// # Errors
-    /// The kernel refuses a part.
+    /// The kernel refuses a step.
     pub(crate) fn clean(&self, node: &Netns) -> Result<(), String> {
         let removed = weir_node_ambient::remove(node, Some(&self.parsed()?));
         removed.map(drop).map_err(text)
     }
 }
 
-/// Whether a link is one of those that the redirection makes.
+/// Whether it is a link that the redirection creates.
 pub(crate) fn is_carrier(name: &str) -> bool {
     CARRIERS.contains(&name) || PROXY_CARRIERS.contains(&name)
 }
 
-/// What the redirection sets of the sysctls of links in the namespace of this thread.
+/// The sysctls of links in the namespace of this thread that the redirection sets.
 pub(crate) fn sysctls() -> std::io::Result<Vec<String>> {
     let mut lines = Vec::new();
     for entry in std::fs::read_dir("/proc/sys/net/ipv4/conf")? {
@@ -103,7 +109,7 @@ pub(crate) fn sysctls() -> std::io::Result<Vec<String>> {
     Ok(lines)
 }
 
-/// The kernel would give them to links some time after they are up.
+/// Disables generated IPv6 addresses, which links would get at some time after they are up.
 fn without_own_addresses() -> std::io::Result<()> {
     const NONE: &str = "1";
     std::fs::write("/proc/sys/net/ipv6/conf/default/addr_gen_mode", NONE)?;

@@ -1,4 +1,4 @@
-//! What is printed.
+//! The output of the program.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::check::run::{Cases, Outcome};
 /// Delay between lines of progress.
 const PACE: Duration = Duration::from_secs(20);
 
-/// Before the first case.
+/// Prints the numbers of cases, before the first case runs.
 pub(crate) fn begin(scenarios: usize, all: &Cases, arguments: &Arguments) {
     let Cases {
         single,
@@ -34,7 +34,7 @@ pub(crate) fn begin(scenarios: usize, all: &Cases, arguments: &Arguments) {
     }
 }
 
-/// The verdict on one case.
+/// Prints the result of one case; returns whether it passed.
 pub(crate) fn one(outcome: &Outcome) -> bool {
     match &outcome.problems {
         None => println!("{}: the call was not made", outcome.case),
@@ -46,14 +46,14 @@ pub(crate) fn one(outcome: &Outcome) -> bool {
     outcome.problems.as_ref().is_some_and(Vec::is_empty)
 }
 
-/// Adds outcomes up.
+/// Collects the results.
 pub(crate) struct Report {
     total: usize,
     done: usize,
     failed: usize,
     not_made: usize,
     slowest: Option<(Duration, CaseId)>,
-    /// By problem, scenario, call and fault.
+    /// The failed cases by problem, and by command, call and fault.
     classes: BTreeMap<(Problem, String), Vec<CaseId>>,
     begun: Instant,
     told: Instant,
@@ -111,7 +111,7 @@ impl Report {
         }
     }
 
-    /// Whether none failed.
+    /// Prints the summary; returns whether no case failed.
     pub(crate) fn finish(self) -> bool {
         for ((problem, class), cases) in &self.classes {
             let first = cases.first().map(ToString::to_string).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Cases, one after the other in each worker.
+//! Runs cases, sequentially in each worker thread.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,22 +16,22 @@ use crate::check::state::State;
 use crate::check::trace::{self, How, Injection, Trace};
 use crate::check::watchdog::Watchdog;
 
-/// Longer than any deadline of the product that one fault can make it wait for.
+/// The deadline of a run; it exceeds any deadline of weir that a fault can make it wait for.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Calls of a kind that a roll-back makes, and some more.
+/// The upper bound for the occurrence of a second fault: more than the calls of one kind that a roll-back makes.
 const MOST_LATER: usize = 16;
 
-/// Cases by what they are.
+/// The cases by kind.
 #[derive(Default)]
 pub(crate) struct Cases {
     /// One fault of one call.
     pub(crate) single: Vec<CaseId>,
-    /// All calls of a kind fail from one on.
+    /// All calls with one number fail from a certain one on.
     pub(crate) lasting: Vec<CaseId>,
-    /// A second fault after the first.
+    /// A second fault follows the first.
     pub(crate) double: Vec<CaseId>,
-    /// Another writer between two calls.
+    /// Another writer acts before a call.
     pub(crate) others: Vec<CaseId>,
 }
 
@@ -44,26 +44,26 @@ impl Cases {
     }
 }
 
-/// A scenario that ran without a fault.
+/// A scenario that was recorded without a fault.
 pub(crate) struct Baseline {
     pub(crate) scenario: Scenario,
     pub(crate) expected: Expected,
     calls: Vec<Call>,
 }
 
-/// What one case came to.
+/// The result of one case.
 pub(crate) struct Outcome {
     pub(crate) case: CaseId,
-    /// `None`: the call was not made this time.
+    /// `None`: the call was not made in this run.
     pub(crate) problems: Option<Vec<Problem>>,
     pub(crate) elapsed: Duration,
 }
 
 impl Baseline {
-    /// Runs the scenario as it is.
+    /// Runs the scenario without a fault.
     ///
     /// # Errors
-    /// It fails by itself, or twice in a row is not the same as once.
+    /// The command fails, or running it twice has another result than running it once.
     pub(crate) fn record(lab: &Lab, scenario: Scenario, number: usize) -> Result<Self, String> {
         let named = |e: String| format!("{}, without a fault: {e}", scenario.name());
         let place = lab.place(scenario, number).map_err(named)?;
@@ -89,7 +89,7 @@ impl Baseline {
             None => None,
             Some(cleaner) => Some(run(cleaner, How::Free)?.1.after),
         };
-        // What sysctls are stays.
+        // Values of sysctls remain as they are.
         let is_ours = |item: &String| !item.contains(".rp_filter=");
         if let Some(left) = &cleaned
             && (!left.nft.is_empty() || left.routing.iter().any(is_ours))
@@ -108,7 +108,7 @@ impl Baseline {
         })
     }
 
-    /// All of them; what is the second of two faults is chosen.
+    /// Lists all cases; the second of two faults is chosen at random.
     pub(crate) fn cases(&self, random: &mut Random) -> Cases {
         let mut counts: HashMap<u64, usize> = HashMap::new();
         let mut cases = Cases::default();
@@ -147,7 +147,7 @@ impl Baseline {
         cases
     }
 
-    /// What strikes while the command deals with a first fault.
+    /// Chooses a fault that affects the command while it handles a first one.
     fn second(&self, random: &mut Random) -> Strike {
         let calls: Vec<&Call> = self.calls.iter().filter(|call| call.can_last()).collect();
         let call = calls[random.below(calls.len())];
@@ -163,7 +163,7 @@ impl Baseline {
         }
     }
 
-    /// One case; `explain` gets all that is to be known about it.
+    /// Runs one case; `explain` receives the calls and states.
     ///
     /// # Errors
     /// The case cannot be set up.
@@ -226,7 +226,7 @@ impl Baseline {
     }
 }
 
-/// The last value is what the namespace held when another writer had acted.
+/// Runs a command. The last value is the state of the namespace after the action of another writer.
 fn run(
     lab: &Lab,
     scenario: Scenario,
@@ -269,17 +269,17 @@ fn told(which: &str, ran: &Ran, expected: &Expected) -> String {
     )
 }
 
-/// Runs cases on several threads: most of the time that a case takes is waiting for the kernel.
+/// Runs cases on several threads: a case spends most of its time waiting for the kernel.
 pub(crate) struct Pool<'a> {
     pub(crate) lab: &'a Lab,
     pub(crate) baselines: &'a [Baseline],
     pub(crate) jobs: usize,
-    /// Numbers that name directories.
+    /// The next number for a directory name.
     pub(crate) numbers: &'a AtomicUsize,
 }
 
 impl Pool<'_> {
-    /// All of them; `done` is told each as it comes.
+    /// Runs all cases and passes each result to `done`.
     ///
     /// # Errors
     /// The first case that could not be set up.
@@ -326,7 +326,7 @@ impl Pool<'_> {
     }
 }
 
-/// A directory that goes away with this value.
+/// A directory that is deleted on drop.
 pub(crate) struct Scratch(std::path::PathBuf);
 
 impl Scratch {

@@ -1,4 +1,4 @@
-//! What is run: a command, and what is there before it.
+//! The scenarios: commands, and the state before them.
 
 use serde_json::json;
 use weir_ambient::{Redirect, Request};
@@ -8,20 +8,20 @@ use weir_cni::redirection::Desired;
 
 use crate::check::fault::Other;
 
-/// What the command is asked to do.
+/// The operation of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// `weir-cni` ADD, the pod known to the agent.
+    /// `weir-cni` ADD, with the pod from the agent.
     Add,
-    /// ADD without an agent: the API server is asked.
+    /// ADD without an agent: the pod is read from the API server.
     AddByServer,
     /// `weir-cni` DEL of a redirected pod.
     Del,
-    /// `weir apply` to a namespace without rules of ours.
+    /// `weir apply` in a namespace without our rules.
     Apply,
-    /// `weir apply` of another configuration than the one that is there.
+    /// `weir apply` with a configuration that differs from the present one.
     Update,
-    /// `weir apply` where the other engine holds the same redirection; to eBPF from this engine.
+    /// `weir apply` while the other engine has the same redirection; for eBPF, while this engine has it.
     Switch,
     /// `weir clean`.
     Clean,
@@ -31,7 +31,7 @@ pub(crate) enum Kind {
     RestoreSets,
 }
 
-/// Redirection of inbound traffic to a sidecar, or ambient mode: in the pod by rules or by eBPF, or at the node.
+/// The redirection: inbound traffic to a sidecar, or ambient mode in the pod by rules, by eBPF, or at the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Redirect,
@@ -44,7 +44,7 @@ pub(crate) enum Mode {
 impl Mode {
     pub(crate) const IN_PODS: [Self; 3] = [Self::Redirect, Self::Tproxy, Self::Ambient];
 
-    /// What the command calls it.
+    /// Its name in the command line.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Redirect | Self::Tproxy => "sidecar",
@@ -54,7 +54,7 @@ impl Mode {
     }
 }
 
-/// A command and what it starts from.
+/// A command and its initial state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scenario {
     pub(crate) kind: Kind,
@@ -63,7 +63,7 @@ pub(crate) struct Scenario {
 }
 
 impl Scenario {
-    /// All of them.
+    /// Returns all scenarios.
     pub(crate) fn all() -> Vec<Self> {
         use Kind::{Add, AddByServer, Apply, Clean, Del, Switch, Update};
         let mut all = Vec::new();
@@ -74,7 +74,8 @@ impl Scenario {
                 }
             }
         }
-        // How the pod is read, and that DEL leaves it all to the kernel, has nothing to do with these.
+        // One scenario each suffices: neither the way in which the pod is read nor DEL, which leaves the removal to the kernel,
+        // depends on engine and mode.
         let one_is_enough = |s: &Self| match (s.kind, s.mode) {
             (Add, Mode::Ambient) | (AddByServer, _) => s.engine == Engine::Nft,
             (Del, _) => (s.engine, s.mode) == (Engine::Nft, Mode::Tproxy),
@@ -123,32 +124,32 @@ impl Scenario {
         }
     }
 
-    /// `weir-cni` of a pod of ambient mode, which the agent enrolls: the plugin itself changes nothing.
+    /// Whether it is `weir-cni` for a pod in ambient mode, which the agent enrols: the plugin itself changes nothing.
     pub(crate) fn is_handed_over(self) -> bool {
         (self.kind, self.mode) == (Kind::Add, Mode::Ambient)
     }
 
-    /// Whether there is a redirection afterwards.
+    /// Whether a redirection exists afterwards.
     pub(crate) fn redirects(self) -> bool {
         use Kind::{Add, AddByServer, Apply, Switch, Update};
         matches!(self.kind, Add | AddByServer | Apply | Update | Switch) && !self.is_handed_over()
     }
 
-    /// Whether the answer is that of a CNI plugin.
+    /// Whether the output is that of a CNI plugin.
     pub(crate) fn is_plugin(self) -> bool {
         matches!(self.kind, Kind::Add | Kind::AddByServer | Kind::Del)
     }
 
-    /// What is there before.
+    /// The redirection that exists before.
     pub(crate) fn before(self) -> Result<Option<Compiled>, String> {
         let (engine, is_other) = match self.kind {
-            // See `Lab::place`.
+            // `Lab::place` sets these up.
             _ if self.mode == Mode::Node => return Ok(None),
             Kind::Clean if self.mode == Mode::Ebpf => return Ok(None),
             Kind::Apply | Kind::AddByServer | Kind::RestoreTables | Kind::RestoreSets => {
                 return Ok(None);
             }
-            // The plugin writes legacy tables where it finds its own.
+            // The plugin uses legacy tables if it finds its own rules there.
             Kind::Add if self.engine == Engine::Nft => return Ok(None),
             Kind::Add | Kind::Update => (self.engine, true),
             Kind::Clean | Kind::Del => (self.engine, false),
@@ -158,21 +159,21 @@ impl Scenario {
         compiled(self.mode, is_other, engine).map(Some)
     }
 
-    /// What removes what it makes.
+    /// The scenario that removes the redirection.
     pub(crate) fn cleaner(self) -> Option<Self> {
         let kind = Kind::Clean;
         self.redirects().then_some(Self { kind, ..self })
     }
 
-    /// What another writer may do beside it.
+    /// The actions of another writer that are possible with this scenario.
     pub(crate) fn others(self) -> &'static [Other] {
         match self.kind {
-            // Without rules of its own the plugin takes the other engine.
+            // If it finds no rules of its own, the plugin uses the other engine.
             Kind::Add if self.engine == Engine::Xtables => &[Other::Adds, Other::Applies],
             _ if matches!(self.mode, Mode::Node | Mode::Ebpf) => &[Other::Adds],
             _ if self.redirects() => &Other::ALL,
             Kind::Clean => &Other::ALL,
-            // A set that is there cannot be created.
+            // Creating a set that exists already fails.
             Kind::RestoreTables => &[Other::Adds, Other::Flushes],
             _ => &[Other::Adds],
         }
@@ -191,7 +192,7 @@ fn other(engine: Engine) -> Engine {
     }
 }
 
-/// A configuration, or one that differs from it.
+/// The configuration, or another that differs from it.
 pub(crate) fn config(mode: Mode, is_other: bool) -> String {
     let mode = match mode {
         Mode::Redirect => "REDIRECT",

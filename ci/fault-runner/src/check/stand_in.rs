@@ -1,4 +1,4 @@
-//! Stand-ins for the node agent's sockets and for the API server.
+//! Fakes of the node agent's sockets and of the API server.
 
 use std::collections::HashSet;
 use std::io::{Read, Write};
@@ -13,23 +13,25 @@ use weir_cni::plugin::{EVENT_SOCKET, KUBECONFIG, LOG_SOCKET, POD_SOCKET};
 use weir_testing::api_server::{Answer, ApiServer, Asked};
 use weir_testing::pods;
 
-/// Longest that a client may keep a connection; one that was killed closes it.
+/// The timeout of a connection; the kernel closes those of killed clients.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const SOCKETS: [&str; 3] = [POD_SOCKET, LOG_SOCKET, EVENT_SOCKET];
 
-/// What the plugin asks. The sockets are served until the process ends.
+/// The servers for the plugin. The sockets are served until the process ends.
 pub(crate) struct Servers {
-    /// With a kubeconfig and the sockets.
+    /// The directory of the kubeconfig and the sockets.
     dir: PathBuf,
     _api: ApiServer,
-    /// Namespaces of pods that were handed over.
+    /// The namespaces of the pods that were handed over.
     enrolled: Arc<Mutex<HashSet<String>>>,
 }
 
 impl Servers {
+    /// Starts the servers.
+    ///
     /// # Errors
-    /// The sockets cannot be made.
+    /// The sockets cannot be created.
     pub(crate) fn start(dir: &Path) -> Result<Self, String> {
         let answer = |asked: &Asked| {
             let name = asked.path.rsplit('/').next().unwrap_or_default();
@@ -46,7 +48,7 @@ impl Servers {
             let listener = UnixListener::bind(dir.join(socket)).map_err(|e| e.to_string())?;
             std::thread::spawn(move || {
                 for stream in listener.incoming().flatten() {
-                    // What a client does that a fault struck is its own matter.
+                    // Errors of a connection are ignored: the client may have a fault.
                     let enrolled = Arc::clone(&enrolled);
                     std::thread::spawn(move || serve(stream, &enrolled));
                 }
@@ -63,15 +65,15 @@ impl Servers {
         of(&self.enrolled).contains(&*netns.to_string_lossy())
     }
 
-    /// A new namespace may have the path of one that is gone.
+    /// Forgets a namespace: a new one may have the path of one that was deleted.
     pub(crate) fn forget(&self, netns: &Path) {
         of(&self.enrolled).remove(&*netns.to_string_lossy());
     }
 
-    /// Puts a run directory together; without the agent the API server is asked.
+    /// Fills a run directory; without the agent's sockets the plugin asks the API server.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// The links cannot be created.
     pub(crate) fn run_dir(&self, run: &Path, with_agent: bool) -> Result<(), String> {
         let sockets = SOCKETS.into_iter().filter(|_| with_agent);
         for name in sockets.chain([KUBECONFIG]) {
@@ -82,12 +84,12 @@ impl Servers {
     }
 }
 
-/// Labels of pods of ambient mode.
+/// The labels of pods in ambient mode.
 pub(crate) fn ambient() -> Value {
     json!({ "istio.io/dataplane-mode": "ambient" })
 }
 
-/// The pod of this name; one with `tproxy` in it asks for TPROXY, and one with `ambient` is one of ambient mode.
+/// The pod of this name: names with `tproxy` select TPROXY, names with `ambient` ambient mode.
 pub(crate) fn pod(name: &str) -> Value {
     if name.contains("ambient") {
         let mut pod = pods::plain("shop", name, ambient());
@@ -110,7 +112,7 @@ fn of(enrolled: &Mutex<HashSet<String>>) -> MutexGuard<'_, HashSet<String>> {
     enrolled.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One request, one answer.
+/// Serves one request.
 fn serve(mut stream: UnixStream, enrolled: &Mutex<HashSet<String>>) -> Option<()> {
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     stream.set_write_timeout(Some(PATIENCE)).ok()?;

@@ -1,4 +1,4 @@
-//! What a network namespace holds, ours and foreign, as text that is compared.
+//! The state of a network namespace, ours and foreign, as text for comparison.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::check::listing::{
 };
 use crate::check::node;
 
-/// Tables of routes that are looked at: those of our TPROXY routes and of ambient mode, a foreign one, main and local.
+/// The routing tables that are compared: of our TPROXY routes, of ambient mode, a foreign one, main and local.
 const ROUTE_TABLES: [u32; 8] = [
     133,
     100,
@@ -33,23 +33,23 @@ const ROUTE_TABLES: [u32; 8] = [
 /// The source of the proxy's connections to the application over IPv6.
 const PASSTHROUGH: &str = "::6/128";
 
-/// What a namespace holds.
+/// The state of a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
     /// Our tables of nf_tables, and sets.
     pub(crate) nft: String,
-    /// Legacy tables, as `iptables-save -c` lists them, but for those that hold nothing: looking at a table makes it.
+    /// Legacy tables as `iptables-save -c` lists them, except empty ones, which the kernel creates on a lookup.
     pub(crate) legacy: String,
-    /// Our policy rules, routes and addresses: how an error names each, and all of it.
+    /// Our policy rules, routes and addresses: the name that errors use for each, a tab, and its details.
     pub(crate) routing: BTreeSet<String>,
-    /// Our programs of eBPF, and what they need.
+    /// Our eBPF programs, and the objects that they need.
     pub(crate) programs: String,
-    /// Whatever is not ours: with handles and counters.
+    /// All foreign objects, with handles and counters.
     pub(crate) foreign: String,
 }
 
 impl State {
-    /// Reads all of a place.
+    /// Reads the state of a case's environment.
     ///
     /// # Errors
     /// A namespace cannot be read.
@@ -72,7 +72,7 @@ impl State {
         state.routing.extend(of_proxy);
         let sysctls = place.netns.run(node::sysctls).map_err(|e| e.to_string())?;
         state.routing.extend(sysctls.map_err(|e| e.to_string())?);
-        // Links come and go, and the kernel sends by them.
+        // Counters are ignored here: the kernel sends packets when links are created and deleted.
         Ok(Self {
             nft: without_counters_of_nft(&state.nft),
             foreign: without_counters_of_nft(&state.foreign),
@@ -114,7 +114,7 @@ impl State {
             }
             texts.push((is_ours, text));
         }
-        // The kernel lists tables in the order in which they were made.
+        // The kernel lists tables in the order of their creation.
         texts.sort();
         for (is_ours, text) in texts {
             match is_ours {
@@ -175,7 +175,7 @@ impl State {
         }
         for table in ROUTE_TABLES {
             for route in routing.routes(table)? {
-                // The kernel's own, which follow from addresses.
+                // Routes that the kernel derives from addresses.
                 if route.dst.to_string() == PASSTHROUGH || is_of_carrier(route.oif) {
                     continue;
                 }
@@ -183,7 +183,7 @@ impl State {
                     IpNet::V4(_) => "ip -4 route delete",
                     IpNet::V6(_) => "ip -6 route delete",
                 };
-                // Another link of the same name has another index.
+                // The name replaces the index: a new link of the same name has another index.
                 let link = name_of(route.oif);
                 let route = Route { oif: None, ..route };
                 put(route.protocol == weir, format!("{name}\t{link} {route:?}"));
@@ -207,21 +207,21 @@ impl State {
         Ok(())
     }
 
-    /// The same without the counters of legacy rules.
+    /// A copy without the counters of legacy rules.
     ///
-    /// The kernel replaces a table with counters at zero and adds the old ones in a call of its own: a process that is
-    /// killed between loses them, that of the iptables tools too.
+    /// The kernel replaces a table with zero counters, and a separate call adds the old counters: a process that is killed
+    /// in between loses them; the iptables tools have the same gap.
     pub(crate) fn without_legacy_counters(&self) -> Self {
         Self {
             legacy: uncounted(&self.legacy),
-            // A policy is listed there for its counters.
+            // A listing with counters includes the policies.
             foreign: without_policies(&uncounted(&self.foreign)),
             ..self.clone()
         }
     }
 
-    /// What is ours alone, without counters, and routing by its names: beside another writer nothing else can be compared,
-    /// as the kernel gives a policy rule a priority that is free.
+    /// A copy with only our objects, without counters, and with routing reduced to names. With another writer nothing else
+    /// can be compared: for example, the kernel assigns a free priority to a policy rule.
     pub(crate) fn ours(&self) -> Self {
         let name = |item: &String| item.split('\t').next().unwrap_or_default().to_owned();
         let routing = self.routing.iter().map(name).collect();
@@ -247,7 +247,7 @@ impl State {
         }
     }
 
-    /// What differs from another state, by part.
+    /// The differences from another state, by part.
     pub(crate) fn difference(&self, other: &Self) -> String {
         let mut text = String::new();
         let lines = |text: &str| -> Vec<String> { text.lines().map(str::to_owned).collect() };
@@ -274,7 +274,7 @@ impl State {
     }
 }
 
-/// What is attached, by names that do not change, what is pinned, and the switches of `lo`.
+/// The attached programs by stable names, the pinned objects, and the sysctls of `lo`.
 fn programs(netns: &Netns, mounted: &Path) -> std::result::Result<String, String> {
     let bpffs = Bpffs::at(mounted).map_err(|e| e.to_string())?;
     let shown = weir_ebpf::show::read(netns, Some(&bpffs)).map_err(|e| e.to_string())?;

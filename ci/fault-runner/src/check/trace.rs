@@ -1,9 +1,9 @@
-//! One process under `ptrace(2)`: its system calls over all threads, one of them with a fault.
+//! Runs one process under `ptrace(2)`, observes the system calls of all its threads, and injects faults.
 //!
-//! The traced program is started by this program itself, called again as [`TRACED`]: it asks to be traced and then
-//! becomes the program. So nothing has to run between `fork` and `exec`, and nothing here is unsafe.
+//! This program starts the traced program by executing itself with [`TRACED`]: the new process requests to be traced and
+//! then executes the program. So no code has to run between `fork` and `exec`, and nothing here is unsafe.
 //!
-//! Registers are those of x86_64 (`user_regs_struct`).
+//! The registers are those of x86_64 (`user_regs_struct`).
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -22,36 +22,36 @@ use crate::check::calls::{self, Call};
 use crate::check::fault::{Fault, Other, Strike};
 use crate::check::watchdog::Watchdog;
 
-/// The first argument by which this program asks to be traced and becomes another one.
+/// The first argument that makes this program request tracing and execute another program.
 pub(crate) const TRACED: &str = "--traced";
 
-/// What is done to which calls.
+/// The faults to inject.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Injection {
     pub(crate) first: Strike,
-    /// Its calls are counted after the first.
+    /// The calls of the second fault are counted from the first one on.
     pub(crate) second: Option<Strike>,
-    /// Goes on recording calls after it; otherwise the process then runs at full speed.
+    /// Whether calls are still recorded after the last fault; otherwise the process then runs at full speed.
     pub(crate) record_all: bool,
 }
 
-/// What is done with a process.
+/// What the tracer does with a process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum How {
-    /// Its calls are recorded.
+    /// Records its calls.
     Record,
-    /// Some of its calls have a fault.
+    /// Injects faults into its calls.
     Inject(Injection),
-    /// Nothing: it is only waited for.
+    /// Only waits for it.
     Free,
 }
 
-/// A call as it was made.
+/// A call that was made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Made {
     pub(crate) thread: Pid,
     pub(crate) call: Call,
-    /// What the process saw; `None` when it never returned.
+    /// The result that the process got; `None` if the call never returned.
     pub(crate) result: Option<i64>,
     pub(crate) injected: Option<Fault>,
 }
@@ -61,11 +61,11 @@ pub(crate) struct Made {
 pub(crate) enum End {
     Exited(i32),
     Signaled(Signal),
-    /// It did not end in time and was killed.
+    /// It exceeded the deadline and was killed.
     Hung,
 }
 
-/// What a run was.
+/// A recorded run.
 #[derive(Debug)]
 pub(crate) struct Trace {
     pub(crate) made: Vec<Made>,
@@ -80,7 +80,7 @@ impl Trace {
         hits.collect()
     }
 
-    /// The calls as strace prints them, without their arguments.
+    /// The calls in strace's format, without their arguments.
     pub(crate) fn text(&self) -> String {
         let line = |made: &Made| {
             let result = made.result.map_or("?".to_owned(), |r| match r {
@@ -97,7 +97,7 @@ impl Trace {
     }
 }
 
-/// This program as one that becomes `words`, traced by its parent. Returns only an error.
+/// Requests tracing by the parent and executes `words`. Returns only on an error.
 pub(crate) fn become_traced(words: &[OsString]) -> String {
     let Some((program, arguments)) = words.split_first() else {
         return format!("{TRACED} needs a program");
@@ -111,11 +111,11 @@ pub(crate) fn become_traced(words: &[OsString]) -> String {
 /// A thread of the traced process.
 #[derive(Default)]
 struct Thread {
-    /// The place of the call that it is in.
+    /// The index of the call in progress.
     inside: Option<usize>,
 }
 
-/// What another writer does, while the process waits for its call.
+/// Performs the action of another writer while the process waits before its call.
 pub(crate) type Act<'a> = &'a mut dyn FnMut(Other) -> Result<(), String>;
 
 struct Tracer<'a> {
@@ -123,16 +123,16 @@ struct Tracer<'a> {
     act: Act<'a>,
     threads: HashMap<Pid, Thread>,
     counts: HashMap<u64, usize>,
-    /// Calls after the first fault.
+    /// The counts of calls since the first fault.
     later: Option<HashMap<u64, usize>>,
-    /// No further fault is to come.
+    /// Whether no further fault will be injected.
     spent: bool,
     made: Vec<Made>,
-    /// Nothing more is to be recorded.
+    /// Whether recording has ended.
     done: bool,
 }
 
-/// Runs a command that [`traced_command`] made until it ends, with a fault in one of its calls.
+/// Runs a command of [`traced_command`] to its end and injects the faults.
 ///
 /// # Errors
 /// It cannot be started or traced.
@@ -162,7 +162,7 @@ pub(crate) fn run(
         done: matches!(how, How::Free),
     };
     let end = tracer.follow(leader).inspect_err(|_| {
-        // With this thread it would end anyway (PTRACE_O_EXITKILL).
+        // PTRACE_O_EXITKILL would end the process only when this thread ends.
         let _ = kill(leader, Signal::SIGKILL);
         let _ = waitpid(leader, Some(WaitPidFlag::__WALL));
     });
@@ -177,7 +177,7 @@ pub(crate) fn run(
     })
 }
 
-/// A command that is traced by the thread that runs it.
+/// Creates a command; the thread that runs it becomes the tracer.
 pub(crate) fn traced_command(program: &std::path::Path) -> Result<Command, String> {
     let own = std::env::current_exe().map_err(|e| format!("this program's path: {e}"))?;
     let mut command = Command::new(own);
@@ -189,7 +189,7 @@ impl Tracer<'_> {
     fn follow(&mut self, leader: Pid) -> Result<End, String> {
         let mut started = false;
         loop {
-            // Only children of this thread: others trace others.
+            // __WNOTHREAD: only children of this thread, because other threads are tracers, too.
             let flags = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
             let status = match waitpid(None, Some(flags)) {
                 Ok(status) => status,
@@ -215,7 +215,7 @@ impl Tracer<'_> {
                     ptrace::setoptions(pid, options).map_err(|e| format!("ptrace: {e}"))?;
                     self.go_on(pid, None)?;
                 }
-                // A new thread begins with one.
+                // A new thread starts with a SIGSTOP.
                 WaitStatus::Stopped(pid, Signal::SIGSTOP) if !self.threads.contains_key(&pid) => {
                     self.threads.entry(pid).or_default();
                     self.go_on(pid, None)?;
@@ -233,13 +233,13 @@ impl Tracer<'_> {
             false => ptrace::syscall(pid, signal),
         };
         match gone_on {
-            // It was killed meanwhile; waitpid tells.
+            // ESRCH: the process was killed; waitpid reports that.
             Ok(()) | Err(Errno::ESRCH) => Ok(()),
             Err(e) => Err(format!("ptrace: {e}")),
         }
     }
 
-    /// Entry to a call or return from it, in turns.
+    /// Handles a system call stop: entry and return alternate.
     fn at_call(&mut self, leader: Pid, pid: Pid) -> Result<(), String> {
         let registers = match ptrace::getregs(pid) {
             Ok(registers) => registers,
@@ -278,7 +278,7 @@ impl Tracer<'_> {
             Some(Fault::KillBefore) => kill_all(leader),
             Some(Fault::Other(other)) => (self.act)(other),
             Some(Fault::Fail(_)) if !call.is_done_anyway() => {
-                // No call has this number: nothing is executed.
+                // A number without a call: the kernel executes nothing and returns.
                 registers.orig_rax = u64::MAX;
                 set(pid, registers)
             }
@@ -286,7 +286,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// The fault of a call that is made now.
+    /// Returns the fault for the call that is being entered.
     fn strike(&mut self, call: Call) -> Option<Fault> {
         let mut count = |counts: &mut HashMap<u64, usize>| {
             let occurrence = counts.entry(call.number).or_default();
@@ -328,7 +328,7 @@ impl Tracer<'_> {
                 Fault::LoseAnswer => Some(Errno::ENOBUFS),
             };
             if let Some(errno) = errno {
-                // Two's complement, as the kernel returns it.
+                // The kernel returns an error as a negative number.
                 registers.rax = i64::from(-(errno as i32)).cast_unsigned();
                 set(pid, registers)?;
             }

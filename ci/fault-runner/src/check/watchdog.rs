@@ -1,4 +1,4 @@
-//! Kills a process that does not end in time, while its tracer waits for it.
+//! Kills a process at its deadline while its tracer is blocked in waitpid(2).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -8,7 +8,7 @@ use std::time::Instant;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// What is watched at the moment.
+/// The process that is being watched.
 struct Watched {
     pid: Pid,
     deadline: Instant,
@@ -28,7 +28,7 @@ pub(crate) struct Watchdog {
     thread: Option<JoinHandle<()>>,
 }
 
-/// While it lives, the process is watched.
+/// The process is watched until the guard is dropped.
 pub(crate) struct Guard<'a>(&'a Shared);
 
 impl Watchdog {
@@ -50,7 +50,7 @@ impl Watchdog {
 }
 
 impl Guard<'_> {
-    /// Whether it was killed.
+    /// Whether the process was killed.
     pub(crate) fn fired(&self) -> bool {
         self.0.fired.load(Ordering::SeqCst)
     }
@@ -91,7 +91,7 @@ impl Shared {
             let left = process.deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 self.fired.store(true, Ordering::SeqCst);
-                // Its tracer has not waited for it yet, so the number is still its own.
+                // The tracer has not reaped the process yet, so the kernel cannot have reused its number.
                 let _ = kill(process.pid, Signal::SIGKILL);
                 *watched = None;
                 continue;

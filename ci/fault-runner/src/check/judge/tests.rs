@@ -1,4 +1,4 @@
-//! What was seen under a fault, and the promises that it breaks.
+//! Observed runs with faults, and the guarantees that they break.
 
 use super::*;
 use nix::errno::Errno;
@@ -31,7 +31,7 @@ fn call(number: i64) -> Call {
     }
 }
 
-/// Of an apply with TPROXY that failed at a `recvfrom`, and then succeeded.
+/// Judges an apply with TPROXY that failed at a `recvfrom`, followed by a successful one.
 fn judged(fault: Fault, first: &Ran) -> Vec<Problem> {
     judged_as(true, &[fault], None, first)
 }
