@@ -98,7 +98,7 @@ fn from_parts(parts: &[KeyPart]) -> EntryAttrs {
     a
 }
 
-/// The reverse; `None` if one is missing.
+/// The parts of a key; `None` if an attribute is missing.
 fn to_parts(dimensions: &[Dimension], a: &EntryAttrs) -> Option<Vec<KeyPart>> {
     let mut is_second = false;
     let mut parts = Vec::with_capacity(dimensions.len());
@@ -133,7 +133,7 @@ fn to_parts(dimensions: &[Dimension], a: &EntryAttrs) -> Option<Vec<KeyPart>> {
     Some(parts)
 }
 
-/// The prefix length of a host is omitted.
+/// A network from its attributes; without a prefix length it is a host.
 fn net(ip: IpAddr, length: Option<u8>) -> Option<IpNet> {
     let full = if ip.is_ipv4() { 32 } else { 128 };
     IpNet::new(ip, length.unwrap_or(full)).ok()
@@ -177,7 +177,7 @@ pub(super) fn from_entry(kind: &SetType, a: EntryAttrs) -> Entry {
     }
 }
 
-/// Mark and mask of `IPSET_ATTR_SKBMARK`.
+/// Splits `IPSET_ATTR_SKBMARK` into mark and mask.
 fn halves(both: u64) -> (u32, u32) {
     let [a, b, c, d, e, f, g, h] = both.to_be_bytes();
     (
@@ -204,10 +204,10 @@ pub(super) fn from_header(a: &CommandAttrs) -> Header {
     h
 }
 
-/// Checks that the kernel can keep a name.
+/// Checks that the kernel can store the name of a set, and `ipset save` can represent it.
 ///
 /// # Errors
-/// It is empty, too long, or contains a NUL or a line break.
+/// The name is empty, longer than 31 bytes, or contains a NUL, a quote or a line break.
 pub(super) fn check_name(operation: &str, name: &str) -> Result<()> {
     let reason = if name.is_empty() {
         "a set needs a name"
@@ -231,10 +231,10 @@ pub(super) const MAX_TIMEOUT: u32 = 2_147_483;
 const TIMEOUT: &str =
     "the timeout of an entry is at most 2147483 seconds: lower it, or give 0 for no timeout";
 
-/// Checks for options that the kernel would reduce.
+/// Checks the name, and that the kernel would not reduce an option.
 ///
 /// # Errors
-/// The default timeout is too long.
+/// As [`check_name`]; the default timeout exceeds [`MAX_TIMEOUT`].
 pub(super) fn check_header(operation: &str, h: &Header) -> Result<()> {
     check_name(operation, &h.name)?;
     match h.timeout {

@@ -1,12 +1,12 @@
-//! ipset's private errnos, from 4096 on, with their meaning.
+//! The private errnos of ipset, from 4096 (`IPSET_ERR_PRIVATE`), and their meanings.
 //!
-//! The numbers from 4352 on have a different meaning in each group of types.
+//! The meaning of numbers from 4352 (`IPSET_ERR_TYPE_SPECIFIC`) depends on the group of types.
 
 use super::model::{Key, SetType};
 use super::raw::*;
 use weir_netlink::{Error, ErrorKind};
 
-/// A group of types with the same errnos.
+/// A group of types whose errnos have the same meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Class {
@@ -16,7 +16,7 @@ pub enum Class {
     Bitmap,
     /// `list:set`
     List,
-    /// Commands that concern no type.
+    /// A command that does not depend on a type.
     Any,
 }
 
@@ -31,7 +31,7 @@ impl Class {
         }
     }
 
-    /// The group of the types with such entries; of an address, which bitmaps have too, that of hashes.
+    /// The group of the types whose entries have such a key. For an address, which bitmaps have too, it is that of hashes.
     #[must_use]
     pub fn of_key(key: &Key) -> Self {
         match key {
@@ -96,7 +96,7 @@ const LIST: Table = table! {
     IPSET_ERR_REF_EXIST => "the set to insert before or after is not a member: add it first",
 };
 
-/// C name and meaning of an errno.
+/// The C name of an errno, and its meaning with the remedy; `None` for an errno that is not specific to ipset.
 #[must_use]
 pub fn words(errno: i32, class: Class) -> Option<(&'static str, &'static str)> {
     let own = match class {
@@ -142,7 +142,7 @@ pub(super) fn explain(error: Error, class: Class) -> Error {
             },
             ..error
         },
-        // nfnetlink has no such subsystem.
+        // nfnetlink does not know the subsystem.
         None if matches!(errno, libc::EINVAL | libc::EOPNOTSUPP) && class == Class::Any => {
             Error::unsupported(
                 error.operation,
@@ -172,7 +172,7 @@ pub fn is_full(error: &Error) -> bool {
     )
 }
 
-/// Numbers with a meaning, for the test of completeness.
+/// C names of all errnos with a meaning, for a test of completeness.
 #[must_use]
 pub fn constants() -> Vec<&'static str> {
     [COMMON, HASH, BITMAP, LIST]

@@ -2,17 +2,17 @@
 //!
 //! ```text
 //! Set = Header (name, type, family, options) + Entries
-//! IpsetEngine::list, each_entry      kernel -> values
-//! IpsetEngine::create, add, del ...  one verb each, as the `ipset` command has them
-//! IpsetEngine::apply                 read, plan, change, read back, compare
-//! restore::Parser               text of `ipset save` -> commands; IpsetEngine::restore carries them out
+//! IpsetEngine::list, each               kernel -> values
+//! IpsetEngine::create, add, delete ...  one method for each verb of the `ipset` command
+//! IpsetEngine::apply                    read, plan, change, read back, compare
+//! restore::Parser                       text of `ipset save` -> commands; IpsetEngine::restore executes them
 //! ```
 //! `Display` of a [`Set`] is the text of `ipset save`. One difference: `forceadd` is printed, which ipset 7.17 omits,
 //! so that its text would create another set.
 //!
 //! [`wire`] and [`raw`] are the level of the kernel's messages, and follow its headers.
 //!
-//! Types that are not known here are listed with their entries as opaque attributes, and never written.
+//! Sets of types that this version does not know are listed with their entries as opaque attributes, and never written.
 
 mod codec;
 mod display;

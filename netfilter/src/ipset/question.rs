@@ -10,10 +10,11 @@ use std::ops::RangeInclusive;
 use weir_netlink::nfnetlink::{NFNL_SUBSYS_IPSET, Socket, message_type};
 use weir_netlink::{Error, Result, Transport};
 
-/// The revisions that the kernel has of a type for a family (`NFPROTO_*`). Asking makes it load the type's module.
+/// The revisions of a type that the kernel supports for a family (`NFPROTO_*`). The request makes the kernel load the type's
+/// module.
 ///
 /// # Errors
-/// What [`is_lacking`] tells; `EPERM`; an answer that is lost or cannot be read.
+/// The errnos of [`is_lacking`]; `EPERM`; an answer that is lost or cannot be read.
 pub(crate) fn ask_type<T: Transport>(
     socket: &mut Socket<T>,
     protocol: u8,
@@ -37,7 +38,7 @@ pub(crate) fn ask_type<T: Transport>(
     Ok(answer.minimum.unwrap_or(newest)..=newest)
 }
 
-/// The kernel answered that it has no such type for the family (`find_set_type_minmax()`,
+/// Whether the kernel answered that it has no such type for the family (`find_set_type_minmax()`,
 /// net/netfilter/ipset/ip_set_core.c), or no ipset at all (`nfnetlink_rcv_msg()`, net/netfilter/nfnetlink.c).
 pub(crate) fn is_lacking(e: &Error) -> bool {
     matches!(

@@ -2,8 +2,8 @@
 //!
 //! Wire level: public for tests and for tools that read what the kernel was sent.
 //!
-//! A test compares every one with the system's headers. Attribute numbers stand with the
-//! declaration of their attributes, in [`wire`](super::wire).
+//! A test compares every constant with the system's headers. Attribute numbers are declared with their attributes, in
+//! [`wire`](super::wire).
 
 constants! {
     // linux/netfilter/ipset/ip_set.h

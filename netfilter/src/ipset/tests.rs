@@ -153,7 +153,7 @@ fn entries_of_unknown_types_are_kept_whole_and_never_written() {
     assert_eq!(to_entry(&entry), attrs);
     let e = check_entry("add", "x", &entry).unwrap_err();
     assert!(e.to_string().contains("only be listed"), "{e}");
-    // A flag of an interface says nothing about a network alone.
+    // A flag of an interface has no meaning for a network without an interface.
     let attrs = EntryAttrs {
         flags: Some(raw::IPSET_FLAG_PHYSDEV),
         ..to_entry(&Entry::new(Key::from(
@@ -172,7 +172,8 @@ fn every_type_has_its_name_back() {
     }
 }
 
-/// The kernel lists the mask of marks always, and keeps of a mark what the mask has; this kernel may not have the type.
+/// The kernel always lists the mask of marks, and keeps only the bits of a mark that the mask has. The kernel that runs the test
+/// may lack the type.
 #[test]
 fn a_mask_of_marks_that_is_not_given_is_that_of_all_bits() {
     let with = |mask: Option<u32>, mark: u32| {

@@ -3,10 +3,10 @@
 //! Wire level: public for tests and for tools that read what the kernel was sent.
 //!
 //! ```text
-//! CREATE, and what LIST answers   CommandAttrs > CreateAttrs > IpAttrs
-//! ADD, DEL, and LIST's entries    CommandAttrs > [EntryAttrs > IpAttrs]
-//! TEST                            TestAttrs > EntryAttrs > IpAttrs
-//! the others                      CommandAttrs
+//! CREATE, sets in answers to LIST          CommandAttrs > CreateAttrs > IpAttrs
+//! ADD, DEL, entries in answers to LIST     CommandAttrs > [EntryAttrs > IpAttrs]
+//! TEST                                     TestAttrs > EntryAttrs > IpAttrs
+//! other messages                           CommandAttrs
 //! ```
 //! The same number has different meanings in a set's options and in an entry, hence two declarations. Integers are in
 //! network order, with the flag `NLA_F_NET_BYTEORDER`; without the flag the kernel answers `IPSET_ERR_PROTOCOL`. Line
@@ -34,7 +34,7 @@ weir_netlink::attributes! {
         family: U8 = IPSET_ATTR_FAMILY 5,
         /// `IPSET_FLAG_*` at command level
         flags: NetOrder<Be32> = IPSET_ATTR_FLAGS 6,
-        /// index in the kernel
+        /// index by which xtables rules refer to the set
         index: NetOrder<Be16> = IPSET_ATTR_INDEX 11,
         /// options of the set
         data: Nest<CreateAttrs> = IPSET_ATTR_DATA 7,
@@ -93,11 +93,11 @@ weir_netlink::attributes! {
         timeout: NetOrder<Be32> = IPSET_ATTR_TIMEOUT 6,
         /// `IPSET_FLAG_WITH_*`
         flags: NetOrder<Be32> = IPSET_ATTR_CADT_FLAGS 8,
-        /// number of entries; only listed
+        /// number of entries; only in answers
         elements: NetOrder<Be32> = IPSET_ATTR_ELEMENTS 24,
-        /// how many rules and lists refer to it; only listed
+        /// number of rules and lists that refer to the set; only in answers
         references: NetOrder<Be32> = IPSET_ATTR_REFERENCES 25,
-        /// memory usage in bytes; only listed
+        /// memory usage in bytes; only in answers
         memory: NetOrder<Be32> = IPSET_ATTR_MEMSIZE 26,
     }
 
@@ -129,16 +129,16 @@ weir_netlink::attributes! {
         timeout: NetOrder<Be32> = IPSET_ATTR_TIMEOUT 6,
         /// `IPSET_FLAG_NOMATCH` and others
         flags: NetOrder<Be32> = IPSET_ATTR_CADT_FLAGS 8,
-        /// counter
+        /// counter of bytes
         bytes: NetOrder<Be64> = IPSET_ATTR_BYTES 24,
-        /// counter
+        /// counter of packets
         packets: NetOrder<Be64> = IPSET_ATTR_PACKETS 25,
         comment: Str = IPSET_ATTR_COMMENT 26,
         /// mark in the upper half, mask in the lower
         skb_mark: NetOrder<Be64> = IPSET_ATTR_SKBMARK 27,
         /// priority (traffic control class)
         skb_prio: NetOrder<Be32> = IPSET_ATTR_SKBPRIO 28,
-        /// queue
+        /// queue number
         skb_queue: NetOrder<Be16> = IPSET_ATTR_SKBQUEUE 29,
         /// number by which an error identifies it
         line: Ne32 = IPSET_ATTR_CADT_LINENO 9,
@@ -147,7 +147,7 @@ weir_netlink::attributes! {
     }
 }
 
-/// C names and numbers of every attribute of every message.
+/// C names and numbers of every attribute of every message, for a test that compares them with the system's headers.
 #[must_use]
 pub fn constants() -> Vec<(&'static str, u16)> {
     [

@@ -16,14 +16,16 @@ pub struct IpsetApplied {
 }
 
 impl<T: Transport> IpsetEngine<T> {
-    /// Makes the sets `owned` equal `desired`, and deletes those that are not desired, then reads them back. Other
-    /// sets are not touched. Nothing is written when they are in sync.
+    /// Makes the sets `owned` equal `desired`, destroys owned sets that are not desired, then reads them back.
+    ///
+    /// Other sets are not touched. Nothing is written if the sets are in sync. ipset has no transactions: the changes take
+    /// effect one after the other, but the content of a set with other options is replaced atomically, see [`plan`].
     ///
     /// # Errors
-    /// A desired set is not among the owned ones. A refusal of the kernel; earlier changes are kept, and the next
-    /// call continues from there. Deletions are independent: all sets that cannot be destroyed are named. The actual
-    /// state is not what the kernel acknowledged. [`Error::in_force`]: no when the sets are unchanged, unknown when
-    /// some operations are in force and others are not.
+    /// A desired set is not among the owned sets, or a value does not fit its attribute: nothing is changed. A refusal of the
+    /// kernel; earlier changes remain, and the next call continues from there. Deletions are independent: the error names
+    /// all sets that cannot be destroyed. The actual state is not what the kernel acknowledged. [`Error::in_force`] is no if
+    /// the sets are unchanged, unknown if only some operations are in force.
     pub fn apply(&mut self, desired: &[Set], owned: &[String]) -> Result<IpsetApplied> {
         if let Some(s) = desired.iter().find(|s| !owned.contains(&s.header.name)) {
             let reason = "it is not among the sets that may be changed: name it there too";
@@ -49,7 +51,7 @@ impl<T: Transport> IpsetEngine<T> {
         Ok(IpsetApplied { ops: done.ops })
     }
 
-    /// The operations that `apply` would send now.
+    /// The operations that [`IpsetEngine::apply`] would send now; empty if the sets are in sync.
     ///
     /// # Errors
     /// The sets cannot be read.
@@ -77,9 +79,8 @@ impl<T: Transport> IpsetEngine<T> {
         Ok(sets)
     }
 
-    /// Executes one operation after the other, up to the first that fails. But no operation depends on the deletion
-    /// of a set: one that fails, as for a set that a rule refers to, does not stop the others, and the error names
-    /// all that failed.
+    /// Executes the operations in order, up to the first failure. A failed deletion, as of a set that a rule refers to, does
+    /// not stop the others, since no operation depends on it; the error names all that failed.
     fn run_all(&mut self, desired: &[Set], ops: &[IpsetOp]) -> Result<()> {
         let mut failed: Option<Error> = None;
         for op in ops {
@@ -95,7 +96,7 @@ impl<T: Transport> IpsetEngine<T> {
                 Some(first) => first.object += &format!(" (and: {e})"),
             }
             let is_removal = matches!(op, IpsetOp::Destroy(name) if desired.iter().all(|s| s.header.name != *name));
-            // After a lost answer, the next answer would be taken for it.
+            // After a lost answer, the socket could return it as the answer to the next request.
             if !is_removal || is_lost && self.socket.reopen().is_err() {
                 break;
             }
@@ -116,7 +117,7 @@ impl<T: Transport> IpsetEngine<T> {
         }
     }
 
-    /// After a failure, deletes the unfinished replacement. Only the failure itself is reported.
+    /// Destroys the unfinished replacement after a failure. Only that failure is reported.
     fn drop_temporary(&mut self, ops: &[IpsetOp]) {
         for op in ops {
             if let IpsetOp::Swap(temporary, _) = op {
@@ -152,7 +153,7 @@ impl<T: Transport> Converge for Desired<'_, T> {
         plan
     }
 
-    /// There are no transactions: an operation remains in force when the next is refused.
+    /// ipset has no transactions: an operation remains in force if the next one is refused.
     fn commit(&mut self, ops: &mut Vec<IpsetOp>, _: u32) -> Result<Committed> {
         let Err(e) = self.engine.run_all(self.sets, ops) else {
             return Ok(Committed::Yes);

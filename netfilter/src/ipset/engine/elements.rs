@@ -16,13 +16,13 @@ use weir_netlink::{Error, InForce, Result, Transport};
 const ENTRIES: usize = 500;
 /// Maximum bytes of the entries of a message: they are one attribute, which is limited to 65 535.
 const MESSAGE: usize = 60_000;
-/// Size from which a datagram is sent. With one more message it is below the 208 KiB of a socket's default buffers,
+/// Size in bytes from which a datagram is sent. With one more message it is below the 208 KiB of a socket's default buffers,
 /// and so are the errors, which repeat the refused messages.
 const DATAGRAM: usize = 48 * 1024;
-/// Maximum messages per datagram, for the same reason: an acknowledgement takes some 800 bytes of the buffer, however
-/// small its message was.
+/// Maximum messages per datagram, for the same reason: every acknowledgement takes about 800 bytes of the buffer, even for a
+/// small message.
 const MESSAGES: usize = 64;
-/// No entry without comment and name is larger: five addresses of 24 bytes would fit.
+/// Maximum size in bytes of an entry without its comment and name: five addresses of 24 bytes would fit.
 const ENTRY: usize = 160;
 
 /// Collects entries and sends them when there are enough.
@@ -34,7 +34,7 @@ pub(in crate::ipset) struct Pipeline<T, E> {
     /// The messages of the requests, for errors.
     sent: Vec<Chunk<E>>,
     open: Option<Chunk<E>>,
-    /// Entries of an earlier datagram are in force.
+    /// Whether entries of an earlier datagram are in force.
     is_begun: bool,
     transport: PhantomData<fn(T)>,
 }
@@ -67,7 +67,7 @@ impl<T: Transport, E: Borrow<Entry>> Pipeline<T, E> {
         }
     }
 
-    /// Whether it collects for this verb, with this handling of existing entries.
+    /// Whether it collects entries for this message, with this handling of existing entries.
     pub(in crate::ipset) fn is(&self, message: u16, existing: Existing) -> bool {
         (self.message, self.flags) == (message, existing.flags())
     }
@@ -129,8 +129,8 @@ impl<T: Transport, E: Borrow<Entry>> Pipeline<T, E> {
             attrs.line = Some(i);
             attrs
         });
-        // With entries, the kernel requires a line number at the top level, and writes that of the refused entry
-        // there.
+        // For several entries the kernel requires a line number at the top level, and overwrites it with that of the refused
+        // entry.
         let attrs = CommandAttrs {
             entries: Some(entries.collect()),
             line: Some(0),
@@ -211,12 +211,12 @@ fn failed_entry(echo: &[u8]) -> Option<usize> {
 }
 
 impl<T: Transport> IpsetEngine<T> {
-    /// `ipset add` for many entries; a message holds several hundred.
+    /// `ipset add` for many entries, several hundred per message (`IPSET_CMD_ADD`).
     ///
     /// # Errors
-    /// The first refused entry, by its key: `IPSET_ERR_EXIST` when it exists and existing ones are refused,
-    /// `IPSET_ERR_HASH_FULL`, `IPSET_ERR_PROTOCOL` for another family, `ENOENT` without such a set. Entries before it
-    /// were added, and perhaps some after it: [`Error::in_force`] is unknown.
+    /// The error names the first refused entry: `IPSET_ERR_EXIST` if it exists and existing entries are refused,
+    /// `IPSET_ERR_HASH_FULL` if the set is full, `IPSET_ERR_PROTOCOL` for another family; `ENOENT` if there is no such set.
+    /// Entries before the refused one were added, and perhaps some after it: [`Error::in_force`] is then unknown.
     pub fn add<E: Borrow<Entry>>(
         &mut self,
         set: &str,
@@ -226,10 +226,10 @@ impl<T: Transport> IpsetEngine<T> {
         self.change(raw::IPSET_CMD_ADD, set, entries, existing)
     }
 
-    /// `ipset del` for many entries. Only their keys are used.
+    /// `ipset del` for many entries (`IPSET_CMD_DEL`). Only their keys are used.
     ///
     /// # Errors
-    /// As [`IpsetEngine::add`]; `IPSET_ERR_EXIST` when it does not exist and missing ones are refused.
+    /// As [`IpsetEngine::add`]; `IPSET_ERR_EXIST` if an entry does not exist and missing entries are refused.
     pub fn delete<E: Borrow<Entry>>(
         &mut self,
         set: &str,
@@ -253,10 +253,10 @@ impl<T: Transport> IpsetEngine<T> {
         pipeline.finish(self)
     }
 
-    /// `ipset test`: whether the set matches the entry; a network in the set matches every address in it.
+    /// `ipset test`: whether the set matches the entry (`IPSET_CMD_TEST`). A network in the set matches every address in it.
     ///
     /// # Errors
-    /// `ENOENT`; `IPSET_ERR_PROTOCOL` for another family.
+    /// `ENOENT` if there is no such set; `IPSET_ERR_PROTOCOL` for another family.
     pub fn test(&mut self, set: &str, entry: &Entry) -> Result<bool> {
         codec::check_name("test", set)?;
         codec::check_entry("test", set, entry)?;
@@ -283,8 +283,8 @@ impl<T: Transport> IpsetEngine<T> {
         }
     }
 
-    /// What the errno of a refused entry means: where types differ in that, the set is asked for its own. A key does
-    /// not tell: an address may be one of a hash or of a bitmap.
+    /// The class of types by which the errno of a refused entry is explained. If the errno differs between types, the type of
+    /// the set is requested: the key is not sufficient, since hashes and bitmaps may both have addresses.
     fn class_of(&mut self, refusal: &Refusal, set: &str, key: &Key) -> Class {
         if refusal.errno < raw::IPSET_ERR_TYPE_SPECIFIC {
             return Class::of_key(key);

@@ -44,13 +44,13 @@ impl Existing {
     }
 }
 
-/// The versions of ipset's protocol that the kernel supports.
+/// The versions of ipset's protocol that the kernel supports (`IPSET_CMD_PROTOCOL`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "IPSET_CMD_PROTOCOL")]
 pub struct Protocol {
-    /// The newest: 6, or 7 since 4.20.
+    /// The newest version: 6, or 7 since 4.20.
     pub version: u8,
-    /// The oldest.
+    /// The oldest version.
     pub minimum: u8,
 }
 
@@ -67,16 +67,16 @@ pub struct IpsetEngine<T: Transport = NetlinkSocket> {
 }
 
 impl IpsetEngine<NetlinkSocket> {
-    /// In the network namespace of the calling thread.
+    /// Opens a netlink socket (`NETLINK_NETFILTER`) in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// As [`IpsetEngine::with_socket`]; the kernel has no nfnetlink.
+    /// As [`IpsetEngine::with_socket`]; `EPROTONOSUPPORT` if the kernel has no nfnetlink.
     pub fn open() -> Result<Self> {
         Self::with_socket(Socket::open()?)
     }
 }
 
-/// A message of ipset.
+/// The netlink message type of a message of ipset.
 fn kind(message: u16) -> u16 {
     message_type(NFNL_SUBSYS_IPSET, message)
 }
@@ -85,8 +85,8 @@ impl<T: Transport> IpsetEngine<T> {
     /// Uses an open socket. Requests the protocol version first (`IPSET_CMD_PROTOCOL`).
     ///
     /// # Errors
-    /// `EPERM` without CAP_NET_ADMIN over the namespace; the kernel has no ipset, or none that supports version 6 or
-    /// 7.
+    /// `EPERM` without `CAP_NET_ADMIN` over the network namespace; [`Error::is_unsupported`] if the kernel has no ipset, or
+    /// supports neither version 6 nor 7 of the protocol.
     pub fn with_socket(mut socket: Socket<T>) -> Result<Self> {
         let what = "the version of ipset's protocol";
         let ask = CommandAttrs {
@@ -122,24 +122,24 @@ impl<T: Transport> IpsetEngine<T> {
         })
     }
 
-    /// Limit of the sets held at once, in bytes of the kernel's answers. 64 MiB by default.
+    /// Sets the limit of the sets that are held at once, in bytes of the kernel's answers. 64 MiB by default.
     #[must_use]
     pub fn read_limit(mut self, bytes: usize) -> Self {
         self.read_limit = bytes;
         self
     }
 
-    /// The versions that the kernel supports.
+    /// The versions of the protocol that the kernel supports.
     pub fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    /// `ipset create`, with the newest revision of the type that both sides know.
+    /// `ipset create`, with the newest revision of the type that the kernel and this version support (`IPSET_CMD_CREATE`).
     ///
     /// # Errors
-    /// `EEXIST` when a set of this name exists and existing ones are refused, or it has other options; it exists with
-    /// another type or family, which the kernel alone would accept; the kernel lacks the type, or its revision lacks
-    /// an option ([`Error::is_unsupported`]).
+    /// `EEXIST` if a set of this name exists and existing sets are refused, or it has other options; a refusal if it has
+    /// another type or family, which the kernel alone would accept; [`Error::is_unsupported`] if the kernel lacks the type,
+    /// or its revision lacks an option.
     pub fn create(&mut self, header: &Header, existing: Existing) -> Result<()> {
         codec::check_header("create", header)?;
         let revision = self.revision_for(header)?;
@@ -175,17 +175,19 @@ impl<T: Transport> IpsetEngine<T> {
     /// `ipset destroy NAME`
     ///
     /// # Errors
-    /// `ENOENT`; `IPSET_ERR_BUSY` while a rule or a list refers to it.
+    /// `ENOENT` if there is no such set; `IPSET_ERR_BUSY` while a rule or a list refers to it.
     pub fn destroy(&mut self, name: &str) -> Result<()> {
         self.on_set(raw::IPSET_CMD_DESTROY, name, "destroy")
     }
 
-    /// As [`IpsetEngine::destroy`], for a set whose last rule a transaction of nf_tables has just deleted: as with `-m set` of
-    /// `iptables-nft`. The kernel gives up the reference later, in a worker of its own (`nf_tables_trans_destroy_work`), so the
-    /// set being in use is waited for until [`CONTENTION`] is over.
+    /// As [`IpsetEngine::destroy`], for a set whose last rule a transaction of nf_tables has just deleted, as of `-m set` of
+    /// `iptables-nft`.
+    ///
+    /// The kernel releases the reference later, in a worker (`nf_tables_trans_destroy_work`). So `IPSET_ERR_BUSY` is retried
+    /// for at most [`CONTENTION`].
     ///
     /// # Errors
-    /// As there: `IPSET_ERR_BUSY` when another rule or a list refers to it.
+    /// As [`IpsetEngine::destroy`]: `IPSET_ERR_BUSY` if another rule or a list refers to the set.
     pub fn destroy_after_commit(&mut self, name: &str) -> Result<()> {
         let mut attempts = Attempts::begin(CONTENTION);
         loop {
@@ -199,7 +201,7 @@ impl<T: Transport> IpsetEngine<T> {
     /// `ipset destroy` without a name: every set of the namespace, owned or foreign.
     ///
     /// # Errors
-    /// `IPSET_ERR_BUSY` when one is in use; none is destroyed then.
+    /// `IPSET_ERR_BUSY` if one of them is in use; then none is destroyed.
     pub fn destroy_all(&mut self) -> Result<()> {
         let attrs = self.about_all();
         self.command(
@@ -211,15 +213,15 @@ impl<T: Transport> IpsetEngine<T> {
         )
     }
 
-    /// `ipset flush NAME`: removes every entry.
+    /// `ipset flush NAME`: deletes every entry.
     ///
     /// # Errors
-    /// `ENOENT`
+    /// `ENOENT` if there is no such set.
     pub fn flush(&mut self, name: &str) -> Result<()> {
         self.on_set(raw::IPSET_CMD_FLUSH, name, "flush")
     }
 
-    /// `ipset flush` without a name: the entries of every set of the namespace.
+    /// `ipset flush` without a name: deletes the entries of every set of the namespace, owned or foreign.
     ///
     /// # Errors
     /// As the kernel answers.
@@ -237,16 +239,17 @@ impl<T: Transport> IpsetEngine<T> {
     /// `ipset rename FROM TO`
     ///
     /// # Errors
-    /// `ENOENT`; `IPSET_ERR_EXIST_SETNAME2` when `to` exists; `IPSET_ERR_REFERENCED` while the set is in use.
+    /// `ENOENT` if there is no set `from`; `IPSET_ERR_EXIST_SETNAME2` if `to` exists; `IPSET_ERR_REFERENCED` while a rule or a
+    /// list refers to the set.
     pub fn rename(&mut self, from: &str, to: &str) -> Result<()> {
         self.on_two(raw::IPSET_CMD_RENAME, from, to, "rename")
     }
 
-    /// `ipset swap A B`: exchanges the content of both; rules keep referring to the same names, without a gap.
+    /// `ipset swap A B`: exchanges the content of two sets atomically; rules keep referring to the same names.
     ///
     /// # Errors
-    /// `ENOENT` for the first, `IPSET_ERR_EXIST_SETNAME2` for the second when it is missing;
-    /// `IPSET_ERR_TYPE_MISMATCH`.
+    /// `ENOENT` if there is no set `a`, `IPSET_ERR_EXIST_SETNAME2` if there is no set `b`; `IPSET_ERR_TYPE_MISMATCH` if their
+    /// types differ.
     pub fn swap(&mut self, a: &str, b: &str) -> Result<()> {
         self.on_two(raw::IPSET_CMD_SWAP, a, b, "swap")
     }
@@ -254,7 +257,7 @@ impl<T: Transport> IpsetEngine<T> {
     fn on_set(&mut self, message: u16, name: &str, operation: &str) -> Result<()> {
         codec::check_name(operation, name)?;
         let attrs = self.about(name);
-        // Without it, newer kernels accept a missing set.
+        // Without NLM_F_EXCL, newer kernels accept a missing set.
         self.command(
             message,
             NLM_F_EXCL,

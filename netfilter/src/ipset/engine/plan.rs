@@ -54,8 +54,7 @@ pub(super) fn temporary(name: &str) -> String {
     format!("{}{SUFFIX}", name.get(..end).unwrap_or_default())
 }
 
-/// The operations that are missing so that the sets `owned` equal `desired`, and do not exist when they are not
-/// desired.
+/// Plans the operations after which the sets `owned` equal `desired`, and owned sets that are not desired do not exist.
 ///
 /// A set with other options is built under another name and swapped in, so that rules always see the old content or
 /// the new. A set of another type cannot be swapped: it is destroyed first, which fails while it is in use. Counters
@@ -65,7 +64,7 @@ pub fn plan(desired: &[Set], observed: &[Set], owned: &[String]) -> Vec<IpsetOp>
     let found = |name: &str| observed.iter().find(|s| s.header.name == name);
     let is_list = |s: &&Set| s.header.kind == SetType::ListSet;
     let mut ops = Vec::new();
-    // Left behind by a process that was interrupted.
+    // Replacements that an interrupted process did not finish.
     for name in owned
         .iter()
         .map(|n| temporary(n))
@@ -158,7 +157,7 @@ fn change(desired: &Set, found: &Set, ops: &mut Vec<IpsetOp>) {
     }
     let mut add = Vec::new();
     for e in &new {
-        // Of several entries with the same key, the last one counts.
+        // If several entries have the same key, the last one applies.
         let e = last.remove(&e.key);
         let is_there = |e: &&Entry| by_key.get(&e.key).is_some_and(|o| is_same(e, o));
         add.extend(e.filter(|e| !is_there(e)).cloned());

@@ -11,9 +11,9 @@ use weir_netlink::attr::{AttrSet, Attrs, DecodeError, bytes_of};
 use weir_netlink::contention::{Attempts, CONTENTION};
 use weir_netlink::{Error, Result, Transport};
 
-/// How much of a list is held at once, in bytes of the kernel's answers: a process with CAP_NET_ADMIN in a pod's
-/// namespace can create sets of any size there, and as values they take several times as much of the node's memory.
-/// An entry has about 50 bytes.
+/// Maximum size of the sets that are held at once, in bytes of the kernel's answers: a process with CAP_NET_ADMIN in a pod's
+/// namespace can create sets of any size there, and as values they take several times as much of the node's memory. An
+/// entry has about 50 bytes.
 pub(super) const READ_LIMIT: usize = 64 << 20;
 
 /// A set as the kernel lists it.
@@ -24,13 +24,13 @@ pub struct Listed {
     pub set: Set,
     /// Revision of its type.
     pub revision: u8,
-    /// Index by which xtables rules refer to it. Since 4.20
+    /// Index by which xtables rules refer to it. Listed since 4.20
     pub index: Option<u16>,
     /// How many rules and lists refer to it.
     pub references: u32,
     /// Memory usage in bytes.
     pub memory: u32,
-    /// Number of entries, counted by the kernel; expired ones may be included. Since 4.8
+    /// Number of entries, counted by the kernel; it may include expired entries. Listed since 4.8
     pub elements: Option<u32>,
 }
 
@@ -39,7 +39,7 @@ pub struct Listed {
 pub enum Part {
     /// Start of a set.
     Set(Box<Listed>),
-    /// An entry of the set that started last.
+    /// An entry of the last set that was started.
     Entry(Entry),
 }
 
@@ -55,8 +55,8 @@ fn listed(a: &CommandAttrs) -> Listed {
     }
 }
 
-/// Splits a message of a list into the attributes of the set and its entries: a message has hundreds of them, which
-/// would take twenty times the memory as values.
+/// Splits a message of a list into the attributes of the set and the bytes of its entries: a message has hundreds of entries,
+/// which would take twenty times the memory as values.
 fn apart(attrs: &[u8]) -> std::result::Result<(Vec<u8>, &[u8]), DecodeError> {
     let (mut head, mut entries) = (Vec::new(), &[][..]);
     let mut all = Attrs::new(attrs).peekable();
@@ -76,10 +76,11 @@ fn apart(attrs: &[u8]) -> std::result::Result<(Vec<u8>, &[u8]), DecodeError> {
 }
 
 impl<T: Transport> IpsetEngine<T> {
-    /// `ipset list`: every set, or the one of this name.
+    /// `ipset list`: every set, or the set with this name. Repeated while the sets change.
     ///
     /// # Errors
-    /// `ENOENT` when there is no set of this name; the sets are too large to be held.
+    /// `ENOENT` if there is no set of this name; the sets exceed [`read_limit`](IpsetEngine::read_limit); another writer kept
+    /// changing the sets ([`ErrorKind::Exhausted`](weir_netlink::ErrorKind::Exhausted)).
     pub fn list(&mut self, name: Option<&str>) -> Result<Vec<Listed>> {
         self.collect(name, 0)
     }
@@ -92,10 +93,10 @@ impl<T: Transport> IpsetEngine<T> {
         self.collect(name, raw::IPSET_FLAG_LIST_HEADER)
     }
 
-    /// `ipset list -name`
+    /// `ipset list -name`: the names of all sets.
     ///
     /// # Errors
-    /// As the kernel answers.
+    /// As [`IpsetEngine::list`].
     pub fn names(&mut self) -> Result<Vec<String>> {
         let sets = self.collect(None, raw::IPSET_FLAG_LIST_SETNAME)?;
         Ok(sets.into_iter().map(|l| l.set.header.name).collect())
@@ -127,18 +128,19 @@ impl<T: Transport> IpsetEngine<T> {
         }
     }
 
-    /// As [`IpsetEngine::list`], item by item: a large set need not be held as a whole.
+    /// As [`IpsetEngine::list`], but calls `f` for each set and entry: a large set need not be held as a whole.
     ///
     /// # Errors
-    /// As [`IpsetEngine::list`], after `f` has received a part; the error of `f`.
+    /// As [`IpsetEngine::list`], after `f` has received a part, but without its limit and repetition: `EINTR` if the sets
+    /// changed during the list. The error of `f`.
     pub fn each(&mut self, name: Option<&str>, f: impl FnMut(Part) -> Result<()>) -> Result<()> {
         self.walk(name, 0, usize::MAX, f)
     }
 
-    /// `ipset save`: the text of every set, or of the one of this name, in the encoding that names and comments have.
+    /// `ipset save`: writes the text of every set, or of the set with this name. Names and comments keep their bytes.
     ///
     /// # Errors
-    /// As [`IpsetEngine::list`]; `out` cannot be written.
+    /// As [`IpsetEngine::each`]; `out` cannot be written.
     pub fn save(&mut self, name: Option<&str>, out: &mut impl io::Write) -> Result<()> {
         self.save_up_to(name, usize::MAX, out)
     }
@@ -169,7 +171,7 @@ impl<T: Transport> IpsetEngine<T> {
         })
     }
 
-    /// The text of every set as it was at one moment.
+    /// `ipset save` as one value: the text of every set, from one list during which no set changed.
     ///
     /// # Errors
     /// As [`IpsetEngine::list`].
@@ -226,7 +228,7 @@ impl<T: Transport> IpsetEngine<T> {
     /// Type and family of a set (`IPSET_CMD_HEADER`).
     ///
     /// # Errors
-    /// `ENOENT`
+    /// `ENOENT` if there is no such set.
     pub fn type_of(&mut self, name: &str) -> Result<(SetType, SetFamily)> {
         codec::check_name("look up", name)?;
         let ask = self.about(name);
@@ -236,10 +238,10 @@ impl<T: Transport> IpsetEngine<T> {
     }
 
     /// The index by which xtables rules refer to a set, and its family (`IPSET_CMD_GET_BYNAME`, since 4.20). Swapping
-    /// sets does not change the index of a name; destroying the set frees it.
+    /// sets does not change the index of a name; destroying the set frees the index.
     ///
     /// # Errors
-    /// `ENOENT`; an older kernel does not know the request.
+    /// `ENOENT` if there is no such set; [`Error::is_unsupported`] for an older kernel.
     pub fn index_of(&mut self, name: &str) -> Result<(u16, SetFamily)> {
         codec::check_name("look up", name)?;
         self.needs_version_7()?;
@@ -255,7 +257,7 @@ impl<T: Transport> IpsetEngine<T> {
     /// The name of the set with this index in rules (`IPSET_CMD_GET_BYINDEX`, since 4.20).
     ///
     /// # Errors
-    /// `ENOENT` when no set has the index; an older kernel does not know the request.
+    /// `ENOENT` if no set has the index; [`Error::is_unsupported`] for an older kernel.
     pub fn name_of(&mut self, index: u16) -> Result<String> {
         self.needs_version_7()?;
         let what = format!("the set of index {index}");

@@ -1,4 +1,4 @@
-//! Revisions of a type: the options that each adds, and the newest that both sides know.
+//! Revisions of a type: the options that each adds, and the newest that the kernel and this version support.
 
 use super::IpsetEngine;
 use crate::ipset::model::{Header, NEVER, SetFamily, SetType};
@@ -8,11 +8,12 @@ use std::ops::RangeInclusive;
 use weir_netlink::{Error, Result, Transport};
 
 impl<T: Transport> IpsetEngine<T> {
-    /// The revisions of a type in the kernel (`IPSET_CMD_TYPE`). The request makes it load the type's module.
+    /// The revisions of a type that the kernel supports (`IPSET_CMD_TYPE`). The request makes the kernel load the type's
+    /// module.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](weir_netlink::ErrorKind::Unsupported) when the kernel lacks the type or the family;
-    /// any other error, as a lost answer or `EPERM`, says nothing about the type.
+    /// [`ErrorKind::Unsupported`](weir_netlink::ErrorKind::Unsupported) if the kernel lacks the type or the family. Any other
+    /// error, such as a lost answer or `EPERM`, does not depend on the type.
     pub fn revisions(
         &mut self,
         set_type: &SetType,
@@ -33,16 +34,17 @@ impl<T: Transport> IpsetEngine<T> {
         Ok(range)
     }
 
-    /// Checks that the kernel has the type and every option of a set to be created. The request makes it load the
-    /// type's module; nothing else changes.
+    /// Checks that the kernel supports the type and every option of a set before it is created. The request makes the kernel
+    /// load the type's module; nothing else changes.
     ///
     /// # Errors
-    /// What the kernel lacks; an option that the type does not have.
+    /// [`ErrorKind::Unsupported`](weir_netlink::ErrorKind::Unsupported) names the type or the option that the kernel lacks; a
+    /// refusal names an option that the type does not have.
     pub fn check_header(&mut self, h: &Header) -> Result<()> {
         self.revision_for(h).map(drop)
     }
 
-    /// The newest revision that both sides know, if it has every option of this set.
+    /// The newest revision that the kernel and this version support, if it has every option of this set.
     pub(super) fn revision_for(&mut self, h: &Header) -> Result<u8> {
         let what = format!("set {}", h.name);
         let Some(since) = h.kind.since() else {

@@ -10,7 +10,7 @@ use proptest::option::of;
 use proptest::prelude::*;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Sets of all known types except lists, which need other sets.
+/// A set of any known type except lists, which need other sets.
 pub fn set(name: &'static str) -> impl Strategy<Value = Set> {
     let kind = prop::sample::select(vec![
         SetType::HashIp,
@@ -67,7 +67,7 @@ fn header(h: Header) -> BoxedStrategy<Header> {
             move |(hash_size, max_elem, netmask, bucket_size, init_val)| Header {
                 hash_size,
                 max_elem,
-                // A short prefix length could make addresses zero, which no hash stores.
+                // A short netmask could make addresses zero, which the kernel does not store in a hash.
                 netmask: netmask.filter(|n| h.kind == SetType::HashIp && *n >= 8),
                 bucket_size,
                 init_val,

@@ -10,15 +10,15 @@ use std::net::IpAddr;
 /// A port with its protocol (`tcp:80`, `icmp:echo-request`, `gre:0`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProtoPort {
-    /// `IPPROTO_*`; 0 is refused by the kernel.
+    /// `IPPROTO_*`; the kernel refuses 0.
     pub protocol: u8,
-    /// The port of TCP, UDP, UDP-Lite and SCTP; for ICMP and ICMPv6 type and code in the upper and lower half;
-    /// otherwise 0.
+    /// The port of TCP, UDP, UDP-Lite and SCTP; for ICMP and ICMPv6 the type in the upper and the code in the lower byte;
+    /// 0 for other protocols.
     pub port: u16,
 }
 
 impl ProtoPort {
-    /// As the kernel keeps it: only these protocols have ports, or type and code.
+    /// The value as the kernel keeps it: only these protocols have ports, or type and code.
     pub(in crate::ipset) fn kept(self) -> Self {
         match self.protocol {
             IPPROTO_TCP | IPPROTO_UDP | IPPROTO_SCTP | IPPROTO_UDPLITE | IPPROTO_ICMP
@@ -34,15 +34,15 @@ impl ProtoPort {
 pub enum KeyPart {
     /// An address.
     Ip(IpAddr),
-    /// A network. Of `hash:net` the kernel accepts prefix lengths from 1; it clears the host bits.
+    /// A network. The kernel clears the host bits; in `hash:net` it accepts prefix lengths from 1.
     Net(IpNet),
     /// A port with its protocol.
     Port(ProtoPort),
-    /// A mark of packets.
+    /// A packet mark.
     Mark(u32),
-    /// A hardware address, not all zero; `None`: any, of `bitmap:ip,mac`.
+    /// A hardware address, not all zero. `None` is any address, only in `bitmap:ip,mac`.
     Mac(Option<[u8; 6]>),
-    /// The interface that a packet came in on.
+    /// The interface of a packet: the incoming one for `src`, the outgoing one for `dst`.
     Interface {
         /// Its name.
         name: String,
@@ -57,13 +57,14 @@ pub enum KeyPart {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Key {
-    /// of `bitmap:port`
+    /// The port of an entry of `bitmap:port`.
     Port(u16),
-    /// of `list:set`: the name of another set, which is no list
+    /// The name of the set in an entry of `list:set`. The kernel refuses lists in lists.
     Set(String),
-    /// of the other types: a part for each word between the commas of the type
+    /// The parts of the key of any other type, one for each word of the type's name, such as address and port of
+    /// `hash:ip,port`.
     Parts(Vec<KeyPart>),
-    /// of an unknown type, as the kernel lists it
+    /// The attributes of an entry of an unknown type, as the kernel lists them.
     Opaque(Box<EntryAttrs>),
 }
 
@@ -95,15 +96,15 @@ pub struct SkbInfo {
 pub struct Entry {
     /// Its key.
     pub key: Key,
-    /// `timeout`: remaining lifetime in seconds, 0 is unlimited, at most 2147483. `None` is the set's default.
+    /// `timeout`: remaining lifetime in seconds, at most 2147483; 0 is unlimited. `None` is the set's default.
     pub timeout: Option<u32>,
     /// `nomatch`: an exception to a larger network. `hash:net` since 3.1, `hash:net,port` since 3.3
     pub nomatch: bool,
-    /// Listed by sets with `counters`.
+    /// `packets` and `bytes`, in sets with `counters`.
     pub counters: Option<Counters>,
-    /// In sets with `comment`: at most 255 bytes, without `"` and line breaks. Empty is equal to none.
+    /// `comment`, in sets with `comment`: at most 255 bytes, without `"`, line breaks and NUL. Empty is equal to none.
     pub comment: Option<String>,
-    /// In sets with `skbinfo`.
+    /// `skbmark`, `skbprio` and `skbqueue`, in sets with `skbinfo`.
     pub skbinfo: SkbInfo,
 }
 
@@ -142,7 +143,7 @@ impl Key {
         }
     }
 
-    /// The same key for every interface whose name begins with its own.
+    /// The same key for every interface whose name begins with that of the key.
     pub(in crate::ipset) fn wildcard(mut self) -> Self {
         if let Self::Parts(parts) = &mut self {
             for part in parts {
@@ -154,7 +155,7 @@ impl Key {
         self
     }
 
-    /// Whether it is for every interface whose name begins with that of the key.
+    /// Whether the key matches every interface whose name begins with that of the key.
     pub(in crate::ipset) fn is_wildcard(&self) -> bool {
         let is_prefix = |part: &KeyPart| {
             matches!(

@@ -8,13 +8,13 @@ use weir_netlink::attr::Unknown;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[doc(alias = "IPSET_CMD_HEADER")]
 pub struct Header {
-    /// 1 to 31 bytes.
+    /// The name of the set: 1 to 31 bytes, without `"`, line breaks and NUL.
     pub name: String,
     /// The type of the entries.
     pub kind: SetType,
     /// The family of the addresses.
     pub family: SetFamily,
-    /// `hashsize`: initial number of buckets; the kernel rounds up to a power of two and grows it. Default 1024
+    /// `hashsize`: initial number of buckets. The kernel rounds it up to a power of two and enlarges it. Default 1024
     pub hash_size: Option<u32>,
     /// `maxelem`: maximum number of entries of a hash. Default 65536
     pub max_elem: Option<u32>,
@@ -24,13 +24,14 @@ pub struct Header {
     pub bitmask: Option<IpAddr>,
     /// `markmask` of `hash:ip,mark`: bits of the marks that are kept.
     pub mark_mask: Option<u32>,
-    /// `range` of `bitmap:ip` and `bitmap:ip,mac`: first and last address.
+    /// `range` of `bitmap:ip` and `bitmap:ip,mac`: first and last address, inclusive.
     pub addresses: Option<(Ipv4Addr, Ipv4Addr)>,
-    /// `range` of `bitmap:port`: first and last port.
+    /// `range` of `bitmap:port`: first and last port, inclusive.
     pub range: Option<(u16, u16)>,
     /// `size` of `list:set`: maximum number of members. Default 8, at least 4
     pub size: Option<u32>,
-    /// `timeout`: default lifetime of an entry in seconds, 0 is unlimited. `None`: entries cannot have timeouts.
+    /// `timeout`: default lifetime of an entry in seconds, at most 2147483; 0 is unlimited. `None`: entries cannot have
+    /// timeouts.
     pub timeout: Option<u32>,
     /// `counters`: entries count what they match. Since 3.10
     pub counters: bool,
@@ -40,17 +41,17 @@ pub struct Header {
     pub forceadd: bool,
     /// `skbinfo`: entries may have mark, priority and queue. Since 3.18
     pub skbinfo: bool,
-    /// `bucketsize`: entries per bucket, even, 2 to 12; the kernel rounds up. Since 5.11, default 12
+    /// `bucketsize`: entries per bucket, 2 to 12; the kernel rounds it up to an even number. Since 5.11, default 12
     pub bucket_size: Option<u8>,
     /// `initval`: seed of the hash. Since 5.11, default random
     pub init_val: Option<u32>,
-    /// Unknown options; kept for comparison, never written.
+    /// Attributes of unknown options: kept for comparison, never written.
     pub unknown: Vec<Unknown>,
 }
 
 impl Header {
-    /// A set with all defaults. The family of types without addresses is always [`SetFamily::Unspec`], that
-    /// of bitmaps of addresses [`SetFamily::Inet`].
+    /// A header with default options. The family of types without addresses is always [`SetFamily::Unspec`], that of bitmaps
+    /// of addresses [`SetFamily::Inet`].
     #[must_use]
     pub fn new(name: impl Into<String>, kind: SetType, family: SetFamily) -> Self {
         let family = match &kind {

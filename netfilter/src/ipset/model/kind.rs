@@ -23,14 +23,14 @@ open_enum! {
 pub(in crate::ipset) enum Dimension {
     Ip,
     Net,
-    /// With its protocol.
+    /// A port with its protocol.
     Port,
     Mark,
     Mac,
-    /// Which an entry may lack.
+    /// A hardware address that an entry may lack.
     MacOrNone,
     Interface,
-    /// Without a protocol.
+    /// A port without a protocol.
     Number,
     Set,
 }
@@ -50,7 +50,7 @@ pub(in crate::ipset) struct Since {
 
 pub(in crate::ipset) const NEVER: u8 = u8::MAX;
 
-/// A hash whose options came one revision after the other, from counters on.
+/// A hash to which each revision added one option, in this order, beginning with counters.
 const fn hash(counters: u8) -> Since {
     Since {
         counters,
@@ -63,7 +63,7 @@ const fn hash(counters: u8) -> Since {
     }
 }
 
-/// A hash that is younger than counters and comments, and had them from its first revision on.
+/// A hash that was added after counters and comments, and has both since its first revision.
 const fn young(forceadd: u8) -> Since {
     Since {
         counters: 0,
@@ -76,7 +76,7 @@ const fn young(forceadd: u8) -> Since {
     }
 }
 
-/// With masks in a further revision.
+/// A type with masks in one more revision.
 const fn masks(since: Since) -> Since {
     Since {
         masks: since.newest + 1,
@@ -85,7 +85,7 @@ const fn masks(since: Since) -> Since {
     }
 }
 
-/// Hardware addresses: younger than all options but one.
+/// Hashes of hardware addresses, which were added after all options but one.
 const MAC: Since = Since {
     counters: 0,
     comment: 0,
@@ -105,7 +105,7 @@ const FLAT: Since = Since {
     ..hash(1)
 };
 
-/// What is known of a type. One more is one row.
+/// The properties of a type. A new type is one more row.
 struct Row {
     kind: SetType,
     name: &'static str,
@@ -150,7 +150,7 @@ static ROWS: [Row; 16] = [
         HashNetIface,
         "hash:net,iface",
         &[Net, Interface],
-        // Revision 7 brought wildcards.
+        // Revision 7 added wildcards.
         Since {
             buckets: 8,
             newest: 8,
@@ -255,7 +255,7 @@ impl SetType {
         self.name().starts_with("hash:")
     }
 
-    /// Whether it has a range of keys, each with its place.
+    /// Whether it is a bitmap, which has one bit for each key of a range.
     #[must_use]
     pub fn is_bitmap(&self) -> bool {
         self.name().starts_with("bitmap:")
@@ -266,7 +266,7 @@ impl SetType {
         format!("ip_set_{}", self.name().replace(':', "_").replace(',', ""))
     }
 
-    /// The module and the configuration option that provide it.
+    /// The module and the configuration option that provide it, as text.
     #[must_use]
     pub fn module(&self) -> String {
         let name = self.module_name();
