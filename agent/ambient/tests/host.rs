@@ -1,5 +1,5 @@
-//! The host's part of ambient mode on the running kernel: as Istio's agent writes it, with the real tools as oracles.
-// Helpers are tests, too: clippy.toml allows them the same.
+//! The host's part of ambient mode on the running kernel, as Istio's agent writes it, with the real tools as oracles.
+// Helpers are part of the tests: clippy.toml grants them the same exceptions.
 #![cfg(test)]
 
 use serde_json::Value;
@@ -21,7 +21,7 @@ use weir_testing::{container, lacks, namespace_or_skip};
 
 const LONG: Duration = Duration::from_secs(10);
 
-/// A tool in the namespace, with that standard input.
+/// Runs a tool in the namespace with this stdin.
 fn fed(netns: &Netns, tool: &str, arguments: &str, stdin: &str) -> String {
     let mut child = Command::new("nsenter")
         .arg(format!("--net={}", netns.path().display()))
@@ -45,7 +45,7 @@ fn tool(netns: &Netns, tool: &str, arguments: &str) -> String {
     fed(netns, tool, arguments, "")
 }
 
-/// Without counters, comments and the blanks around lines.
+/// The lines without counters, comments and surrounding blanks.
 fn plain(text: &str) -> Vec<String> {
     let line = |line: &str| {
         let mut words: Vec<&str> = line.split_whitespace().collect();
@@ -80,7 +80,7 @@ fn host(pods: &[(&str, &str)]) -> Host {
     }
 }
 
-/// What was changed; `None`, with a printed skip, where the kernel has no legacy tables or no sets.
+/// The changes. Prints a skip and returns `None` if the kernel has no legacy tables or no sets.
 fn applied(netns: &Netns, host: &Host, engine: Engine) -> Option<Vec<String>> {
     match netns.run(|| apply(host, engine)).unwrap() {
         Err(e) if e.is_unsupported() && engine == Engine::Xtables => {
@@ -91,8 +91,8 @@ fn applied(netns: &Netns, host: &Host, engine: Engine) -> Option<Vec<String>> {
     }
 }
 
-/// As Istio's agent does where it finds `iptables-nft`, beside rules of another program. `None`, with a printed skip, where the
-/// tools cannot.
+/// Writes rules as Istio's agent does if it finds `iptables-nft`, beside rules of another program. Prints a skip and returns `None` if the
+/// tools fail.
 fn by_iptables_nft(netns: &Netns, address: &str) -> Option<()> {
     for words in [
         "ipset create istio-inpod-probes-v4 hash:ip comment",
@@ -124,7 +124,7 @@ fn by_iptables_nft(netns: &Netns, address: &str) -> Option<()> {
     Some(())
 }
 
-/// What is left in the form of `iptables-nft`, and how many rules of the other program.
+/// Whether rules of the agent are left in the form of `iptables-nft`, and the number of rules of the other program.
 fn of_iptables_nft(netns: &Netns) -> (bool, usize) {
     let listed = tool(netns, "iptables-nft", "-t nat -S");
     let others = listed.lines().filter(|l| l.contains("10.1.0.0/16"));
@@ -135,7 +135,7 @@ fn has_sets(netns: &Netns) -> bool {
     tool(netns, "ipset", "list -n").contains("istio-inpod-probes")
 }
 
-/// The sets alone say nothing of the form: legacy tables are not in use here, and a kernel may not have them.
+/// The sets alone do not show which form is in use: this namespace uses no legacy tables, and a kernel may lack them.
 #[test]
 fn rules_that_upstream_wrote_through_iptables_nft_are_replaced() {
     let netns = namespace_or_skip!();
@@ -144,7 +144,7 @@ fn rules_that_upstream_wrote_through_iptables_nft_are_replaced() {
     }
     let engine = netns.run(|| choose(false)).unwrap().unwrap();
     assert_eq!(engine, Engine::Nft);
-    // Pods of the agent before are known from its sets.
+    // The sets contain the pods of the previous agent.
     let known = netns.run(|| addresses(engine)).unwrap().unwrap();
     let uid = known.get(&IpAddr::from([10, 0, 0, 2])).map(|uid| &**uid);
     assert_eq!(uid, Some("uid-a"));
@@ -165,7 +165,7 @@ fn beside_legacy_tables_of_others_rules_of_iptables_nft_are_replaced_by_legacy_o
     if by_iptables_nft(&netns, "10.0.0.2").is_none() {
         return;
     }
-    // What another program has there decides.
+    // A rule of another program in legacy tables determines the engine.
     if let Err(e) = netns.run(weir_netfilter::xtables::XtEngine::open).unwrap() {
         return lacks::skip("legacy tables", "never required", e);
     }
@@ -184,7 +184,7 @@ fn beside_legacy_tables_of_others_rules_of_iptables_nft_are_replaced_by_legacy_o
     );
 }
 
-/// An agent that goes for good leaves nothing, whoever wrote it.
+/// An agent that ends for good leaves no rules of either writer.
 #[test]
 fn what_upstream_wrote_through_iptables_nft_is_removed() {
     let netns = namespace_or_skip!();
@@ -196,7 +196,7 @@ fn what_upstream_wrote_through_iptables_nft_is_removed() {
     assert!(!has_sets(&netns));
 }
 
-/// One golden case, as a host and the file beside it; `None`, with a printed skip, without the golden cases.
+/// One golden case as a host, with the file beside it. Prints a skip and returns `None` without the golden cases.
 fn golden(backend: &str, extension: &str) -> Option<(Host, String)> {
     let Some(root) = std::env::var_os("WEIR_GOLDEN").map(PathBuf::from) else {
         println!("skipped: WEIR_GOLDEN does not name the directory of the golden cases");
@@ -227,7 +227,7 @@ fn nf_tables_as_upstream_writes_them() {
     applied(&netns, &host, Engine::Nft).unwrap();
     let listed = plain(&tool(&netns, "nft", "list ruleset"));
     assert_eq!(listed, plain(&ruleset));
-    // Those that nft itself made, as upstream's agent does, are in force already.
+    // Rules that nft itself has written, as upstream's agent does, are in sync already.
     let other = Netns::create().unwrap();
     fed(&other, "nft", "-f -", &ruleset);
     assert_eq!(
@@ -253,7 +253,7 @@ fn legacy_tables_as_upstream_writes_them() {
         set.contains("Type: hash:ip") && set.contains("family inet") && set.contains(" comment"),
         "{set}"
     );
-    // The set of a family that is not captured is not made.
+    // The set of a family that is not captured is not created.
     assert!(!tool(&netns, "ipset", "list -n").contains("v6"));
     let other = Netns::create().unwrap();
     tool(
@@ -268,7 +268,7 @@ fn legacy_tables_as_upstream_writes_them() {
     );
 }
 
-/// Each pod's entry, as the tool of the engine lists it: address and comment.
+/// The entry of each pod as the engine's tool lists it: address and comment.
 fn entries(netns: &Netns, engine: Engine) -> Vec<String> {
     let text = match engine {
         Engine::Nft => tool(netns, "nft", "list ruleset"),
@@ -327,12 +327,12 @@ fn an_address_that_another_pod_has_now_has_its_comment_and_foreign_things_stay()
             foreign_entry(engine, &["10.0.0.1 a", "10.0.0.2 b", "fd00::1 a"])
         );
         if engine == Engine::Xtables {
-            // Before the rule that would end the chain.
+            // The rules precede the rule that would end the chain.
             let nat = tool(&netns, "iptables-legacy", "-w -t nat -S POSTROUTING");
             let first = nat.lines().find(|l| l.starts_with("-A"));
             assert_eq!(first, Some("-A POSTROUTING -j ISTIO_POSTRT"), "{nat}");
         }
-        // The first address goes to another pod, one is new, one is gone.
+        // Another pod gets the first address, one address is new, and one is removed.
         let second = host(&[("10.0.0.1", "c"), ("10.0.0.3", "d"), ("fd00::1", "c")]);
         applied(&netns, &second, engine).unwrap();
         assert_eq!(
@@ -346,7 +346,7 @@ fn an_address_that_another_pod_has_now_has_its_comment_and_foreign_things_stay()
             Vec::<String>::new(),
             "{engine}"
         );
-        // A restart stays with what is there, whatever the setting says.
+        // After a restart the engine in use is kept, whatever the setting.
         for native in [true, false] {
             assert_eq!(netns.run(|| choose(native)).unwrap().unwrap(), engine);
         }
@@ -357,7 +357,7 @@ fn an_address_that_another_pod_has_now_has_its_comment_and_foreign_things_stay()
     }
 }
 
-/// With the entry of the foreign set, which `ipset list` has as well.
+/// The entries with that of the foreign set, which `ipset list` shows as well.
 fn foreign_entry(engine: Engine, entries: &[&str]) -> Vec<String> {
     let foreign = (engine == Engine::Xtables).then_some("10.0.0.1 kept");
     let mut all: Vec<String> = entries
@@ -390,7 +390,7 @@ fn node_and_pod() -> (Netns, Netns) {
                 .unwrap();
         }
     }
-    // The pod's second addresses are in no set.
+    // No set contains the pod's second addresses.
     let eth0 = p.link("eth0").unwrap().index;
     p.add_address(eth0, "10.1.0.3/24".parse().unwrap()).unwrap();
     p.add_address(eth0, "fd01::3/64".parse().unwrap()).unwrap();
@@ -399,7 +399,7 @@ fn node_and_pod() -> (Netns, Netns) {
     (node, pod)
 }
 
-/// Whom the pod sees when another user of the node connects to that address of it, which is one of IPv4.
+/// The source address that the pod sees if another user of the node connects to this IPv4 address of the pod.
 fn seen_of_another_user(node: &Netns, pod: &Netns, address: &str) -> IpAddr {
     let listener = pod.run(|| TcpListener::bind((address, 0)));
     let listener = listener.unwrap().unwrap();
@@ -413,7 +413,7 @@ fn seen_of_another_user(node: &Netns, pod: &Netns, address: &str) -> IpAddr {
     listener.accept().unwrap().1.ip()
 }
 
-/// Whom the pod sees when the node connects to that address of it.
+/// The source address that the pod sees if the node connects to this address of the pod.
 fn seen(node: &Netns, pod: &Netns, address: &str) -> IpAddr {
     let address: IpAddr = address.parse().unwrap();
     let listener = pod
@@ -463,7 +463,7 @@ fn probes_arrive_from_their_own_address_and_nothing_else_does() {
             ip("fd01::1"),
             "{engine}: not enrolled"
         );
-        // As where the engine was chosen automatically.
+        // As with an automatically chosen engine.
         let mut all = enrolled.clone();
         all.users = Some(EVERY_USER);
         applied(&node, &all, engine).unwrap();
@@ -475,7 +475,7 @@ fn probes_arrive_from_their_own_address_and_nothing_else_does() {
         if engine == Engine::Nft {
             applied(&node, &enrolled, engine).unwrap();
             assert_eq!(by_other(), ip("10.1.0.1"));
-            // Another user than the kubelet's is not the kubelet.
+            // Rules for another user do not match the kubelet.
             let mut other = enrolled.clone();
             other.users = Some(4711..=4711);
             applied(&node, &other, engine).unwrap();
@@ -500,7 +500,7 @@ fn lock_of_the_tools() -> std::fs::File {
     lock
 }
 
-/// Legacy tables of others have nothing to remove: the lock, which a container may not even have a place for, is not asked for.
+/// Legacy tables of other writers contain nothing to remove, so weir does not take the lock, for which a container may have no path.
 #[test]
 fn where_nothing_is_to_be_removed_the_lock_is_not_taken() {
     let netns = namespace_or_skip!();
@@ -522,8 +522,7 @@ fn where_nothing_is_to_be_removed_the_lock_is_not_taken() {
     assert!(written.is_none_or(|changes| !changes.is_empty()));
 }
 
-/// Other programs write the tables of the host, and hold this lock meanwhile. A container whose own `/run` cannot hold one
-/// takes the node's, too.
+/// Other programs hold this lock while they write the tables of the host. A container whose own `/run` cannot hold one takes the node's.
 #[test]
 fn the_lock_of_the_tools_is_honoured() {
     for in_container in [false, true] {

@@ -1,7 +1,9 @@
-//! The messages that write the rules, against those of the real `nft`: each golden case has the expressions that nft made
-//! of what Istio's agent fed to it. Listings do not tell how a match is encoded; these do.
+//! The messages that write the rules, against those of the real `nft`.
+//!
+//! Each golden case contains the expressions that nft generated from the input of Istio's agent. Unlike listings, expressions show how a
+//! match is encoded.
 // matrix: needs WEIR_GOLDEN
-// Helpers are tests, too: clippy.toml allows them the same.
+// Helpers are part of the tests: clippy.toml grants them the same exceptions.
 #![cfg(test)]
 
 use serde_json::Value;
@@ -19,7 +21,7 @@ use weir_netfilter::nft::{Chain, NftEngine, Ruleset, raw};
 use weir_netlink::Netns;
 use weir_testing::namespace_or_skip;
 
-/// The cases of nf_tables; none, and a printed skip, without the golden cases.
+/// The cases of nf_tables. Prints a skip and returns none without the golden cases.
 fn cases() -> Vec<PathBuf> {
     let Some(root) = std::env::var_os("WEIR_GOLDEN").map(PathBuf::from) else {
         println!("skipped: WEIR_GOLDEN does not name the directory of the golden cases");
@@ -40,15 +42,16 @@ fn read(case: &Path, extension: &str) -> String {
     std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()))
 }
 
-/// What a ruleset is made of: the hooks of its base chains, in order, and the rules of each chain, as one text each.
+/// The contents of a ruleset: the hooks of its base chains, in order, and the rules of each chain as text.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Messages {
     hooks: Vec<String>,
     rules: BTreeMap<String, Vec<String>>,
 }
 
-/// As nft shows what it sends (`--debug=netlink`). A block begins with the family, the table and the chain of a rule; a
-/// chain has one line, without its name.
+/// Parses what nft prints of its messages (`--debug=netlink`).
+///
+/// A block begins with the family, the table and the chain of a rule; a chain is one line without its name.
 fn golden(case: &Path) -> Messages {
     let mut all = Messages::default();
     for block in read(case, "netlink").split("\n\n") {
@@ -97,7 +100,7 @@ fn hook(chain: &Chain) -> Option<String> {
     ))
 }
 
-/// The bytes of a value, as numbers of four bytes each of this machine.
+/// The bytes of a value as 32-bit numbers in host byte order.
 fn value(data: &Option<DataAttrs>) -> String {
     let bytes = data
         .as_ref()
@@ -140,7 +143,7 @@ fn load_or_set(kind: &str, key: &str, to: Option<u32>, from: Option<u32>) -> Str
     }
 }
 
-/// As libnftnl prints it; what none of the rules has is printed so that it equals nothing.
+/// An expression in the notation of libnftnl. Expressions that no rule contains are printed in a form that equals nothing.
 fn text(expr: &Expr) -> String {
     let number = |n: Option<u32>| n.expect("a number");
     match expr {
@@ -206,13 +209,13 @@ fn text(expr: &Expr) -> String {
     }
 }
 
-/// The rules of the namespace, as weir reads them.
+/// The rules of the namespace as weir decodes them.
 fn read_back(netns: &Netns) -> Messages {
     let snapshot = netns.run(|| NftEngine::open().unwrap().read().unwrap());
     messages(&snapshot.unwrap().ruleset)
 }
 
-/// Has the real `nft` load that.
+/// Loads a text with the real `nft`.
 fn loaded(netns: &Netns, text: &str) {
     let mut nft = Command::new("nsenter");
     nft.arg(format!("--net={}", netns.path().display()))
@@ -263,13 +266,13 @@ fn the_messages_for_the_host_are_those_of_nft() {
     }
 }
 
-/// What nft has written is read as what nft has sent.
+/// weir decodes the rules of nft to the expressions that nft has sent.
 #[test]
 fn rules_that_nft_wrote_are_read_as_its_messages() {
     drop(namespace_or_skip!());
     for case in cases() {
         let netns = Netns::create().unwrap();
-        // The rules of the host need their sets, which the transaction does not make.
+        // The rules of the host need their sets, which this transaction does not create.
         let text = match is_of_a_pod(&case) {
             true => read(&case, "golden"),
             false => read(&case, "ruleset"),

@@ -1,5 +1,8 @@
-//! Acceptance check 1 of eBPF mode on every kernel: what weir attaches is loaded with a license that is not the GPL, or the kernel lacks
-//! what older ones need not have. All combinations are in the unit tests, which run on one kernel.
+//! Acceptance check 1 of eBPF mode on every kernel: the kernel loads weir's programs with a license other than the GPL, or lacks a feature
+//! that older kernels may lack.
+//!
+//! Unit tests load all combinations, on one kernel.
+//! matrix: every
 // matrix: every
 #![allow(missing_docs, clippy::panic, clippy::print_stdout)]
 
@@ -18,12 +21,12 @@ fn loads(what: &str, since: &str, tried: Result<()>) {
 
 #[test]
 fn check_1_every_program_of_a_pod_loads() {
-    // tcx links.
+    // tcx links are the newest requirement.
     loads("load the programs of a pod", "6.6", try_programs());
 }
 
 #[test]
 fn check_1_every_program_of_a_node_loads() {
-    // `bpf_redirect_peer` is the youngest of its helpers.
+    // `bpf_redirect_peer` is the newest of the helpers.
     loads("load the programs of a node", "5.10", try_node_programs());
 }

@@ -1,4 +1,4 @@
-//! From one desired state to another.
+//! Changes from one desired state to another.
 
 use crate::scene::{NEIGHBOUR, POD, PROXY, SECOND, Scene, address, device};
 use ipnet::{IpNet, Ipv4Net};
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use weir_ebpf::node::{Exclusions, Wanted};
 
-/// Names are captured no more while the proxy is the same; what comes after that is captured, and names again.
+/// DNS is no longer captured with the same proxy; later connections are captured, and later DNS as well.
 // matrix: every
 #[test]
 fn the_capture_of_names_is_switched_off_and_on() {
@@ -26,7 +26,7 @@ fn the_capture_of_names_is_switched_off_and_on() {
     }
 }
 
-/// The longest lists that a configuration may have, one after the other.
+/// The longest permitted lists of a configuration replace each other.
 // matrix: every
 #[test]
 fn a_list_of_exclusions_follows_another() {
@@ -35,7 +35,7 @@ fn a_list_of_exclusions_follows_another() {
         let list = |first: u32| -> Wanted {
             let net = |n: u32| {
                 let net = Ipv4Net::new((((20 << 16) | n) << 8).into(), 24);
-                // The last of a list is an exception from another one.
+                // The last network of a list is an exception from another one.
                 (IpNet::V4(net.unwrap()), n % 1000 != 999)
             };
             let ports = |first: u32| (first + 1..=first + 1000).map(|n| n.try_into().unwrap());
@@ -53,7 +53,7 @@ fn a_list_of_exclusions_follows_another() {
             scene.apply(&list(first));
             assert_eq!(scene.asked_by(POD), "first");
         }
-        // Exceptions only, and others.
+        // Lists of exceptions alone; then other exceptions.
         for first in [0, 5000] {
             let mut wanted = list(first);
             wanted.exclude.peers.values_mut().for_each(|is| *is = false);
@@ -63,7 +63,7 @@ fn a_list_of_exclusions_follows_another() {
     }
 }
 
-/// As many addresses as the map has room for, all others in their place, and one more.
+/// The map is full of addresses; all of them are replaced, and one more is refused.
 #[test]
 fn a_full_map_of_pods_takes_others_instead() {
     for scene in Scene::builds() {

@@ -1,4 +1,4 @@
-//! A part of a change fails: what worked before works on, and what was not made is not taken for made.
+//! A part of a change fails: what worked before continues to work, and failed parts do not count as done.
 
 use crate::scene::{NEIGHBOUR, POD, PROXY, SECOND, Scene, address, device, set};
 use std::os::fd::AsFd;
@@ -30,7 +30,7 @@ fn programs(scene: &Scene) -> usize {
     all.map(count).iter().sum()
 }
 
-/// While another proxy takes over, the link of a second pod takes no program.
+/// While another proxy takes over, the link of a second pod accepts no program.
 // matrix: every
 #[test]
 fn pods_reach_the_new_proxy_although_one_cannot_be_captured() {
@@ -54,7 +54,7 @@ fn pods_reach_the_new_proxy_although_one_cannot_be_captured() {
     }
 }
 
-/// The link of the new proxy takes no program: the old one goes on.
+/// The link of the new proxy accepts no program: the old proxy stays active.
 #[test]
 fn pods_reach_the_old_proxy_when_the_new_one_cannot_take_over() {
     for scene in Scene::builds().filter(|scene| scene.mounted.by_filters()) {
@@ -72,7 +72,7 @@ fn pods_reach_the_old_proxy_when_the_new_one_cannot_take_over() {
     }
 }
 
-/// Nothing was captured before: nothing is.
+/// Nothing was captured before, and nothing is captured afterwards.
 #[test]
 fn a_first_change_that_fails_leaves_no_program() {
     for scene in Scene::builds().filter(|scene| scene.mounted.by_filters()) {
@@ -107,7 +107,7 @@ fn a_first_change_that_fails_leaves_no_program() {
     }
 }
 
-/// As the kernel refuses it: a qdisc of another writer, or as many programs as one hook takes.
+/// Makes the kernel refuse programs: a qdisc of another writer, or the maximum number of programs at one hook.
 fn refuse(scene: &Scene, number: u8) -> impl FnOnce() {
     let routing = scene.routing();
     let mut links = Vec::new();
@@ -121,7 +121,7 @@ fn refuse(scene: &Scene, number: u8) -> impl FnOnce() {
         pass.mov(Reg::R0, -1);
         pass.exit();
         let code = pass.finish().unwrap();
-        // None is attached twice.
+        // A program cannot be attached twice to one hook.
         let attach = |_: &u8| {
             let program = code.load("another", &[]).unwrap();
             Link::to_interface(&program, index, BPF_TCX_INGRESS, Anchor::First).ok()
@@ -141,7 +141,7 @@ fn refuse(scene: &Scene, number: u8) -> impl FnOnce() {
     }
 }
 
-/// Programs took the place of those of another layout: they stay.
+/// The programs had replaced those of another layout: they stay attached.
 // matrix: every
 #[test]
 fn what_replaced_another_layout_captures_after_a_failure() {
@@ -170,7 +170,7 @@ fn what_replaced_another_layout_captures_after_a_failure() {
     }
 }
 
-/// What cannot be read is not taken for absent.
+/// An object that cannot be read does not count as absent.
 #[test]
 fn whether_something_is_pinned_is_known_or_an_error() {
     for scene in Scene::builds() {
@@ -184,7 +184,7 @@ fn whether_something_is_pinned_is_known_or_an_error() {
         assert!(is_present().unwrap());
         node.remove(&[proxy.try_clone().unwrap()]).unwrap();
         assert!(!is_present().unwrap());
-        // There is something else in the place of the folder of folders.
+        // Another object has the path of the directory that contains the folders.
         let layout = scene.mounted.path().join("weir/v2");
         std::fs::remove_dir(&layout).unwrap();
         let map = Map::create(BPF_MAP_TYPE_ARRAY, 4, 4, 1, 0).unwrap();
@@ -194,7 +194,7 @@ fn whether_something_is_pinned_is_known_or_an_error() {
     }
 }
 
-/// It says so, and its exclusions are not kept; everything else is done.
+/// The result names the pod, and the maps do not contain its exclusions; everything else is applied.
 // matrix: every
 #[test]
 fn a_pod_that_cannot_be_captured_is_left_out() {
@@ -218,7 +218,7 @@ fn a_pod_that_cannot_be_captured_is_left_out() {
             let is_left_out = |changes: &Changes| changes.left_out.keys().eq([&device(NEIGHBOUR)]);
             let all = node.apply(&wanted(proxy)).unwrap();
             assert!(is_left_out(&all) && !all.is_empty(), "{all:?}");
-            // It is not tried again, as long as nothing changes there.
+            // The pod is not tried again as long as nothing changes there.
             let [seen, again] = [node.compare(&wanted(proxy)), node.apply(&wanted(proxy))];
             for changes in [seen.unwrap(), again.unwrap()] {
                 assert!(is_left_out(&changes) && changes.is_empty(), "{changes:?}");

@@ -9,7 +9,7 @@ use weir_netlink::route::Routing;
 
 const PORT: u16 = 5432;
 
-/// Linux gives one source port to connections with different destinations.
+/// Linux uses one source port for connections with different destinations.
 // matrix: every
 #[test]
 fn connections_from_one_port_to_two_servers_are_both_excluded() {
@@ -44,7 +44,7 @@ fn connections_from_one_port_to_two_servers_are_both_excluded() {
             let client = scene.inside[&POD].run(|| connect(to)).unwrap();
             (client, listener.accept().unwrap().0)
         });
-        // The first server speaks after the second connection was made.
+        // The first server answers after the second connection has been made.
         for (mut client, mut server) in pairs {
             server.write_all(b"late").unwrap();
             let mut buffer = [0; 4];

@@ -1,6 +1,6 @@
-//! Programs of the node and their maps, from one desired state to another and after failures, with real packets.
+//! The programs of the node and their maps, from one desired state to another and after failures, with real packets.
 // matrix: newest
-// Helpers are tests, too: clippy.toml allows them the same.
+// Helpers are part of the tests: clippy.toml grants them the same exceptions.
 #![cfg(test)]
 #![allow(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! What is remembered of links and namespaces that are gone.
+//! The record of links and namespaces that are deleted.
 
 use crate::scene::{POD, PROXY, Scene, device, set};
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use weir_ebpf::show;
 use weir_netlink::route::Routing;
 use weir_testing::container;
 
-/// Each proxy has another link, whose sysctl is changed and written down.
+/// Each proxy has another link, whose sysctl is changed and recorded.
 #[test]
 fn many_proxies_follow_each_other() {
     for scene in Scene::builds() {
@@ -35,7 +35,7 @@ fn many_proxies_follow_each_other() {
     }
 }
 
-/// The pins of hooks are gone after an attempt to remove that failed: whose interface it is that was changed is known all the same.
+/// After a failed removal the pins of hooks are gone, but the record still names the interface that was changed.
 #[test]
 fn the_interface_of_the_proxy_is_known_after_a_failure() {
     for scene in Scene::builds() {
@@ -79,7 +79,7 @@ fn the_interface_of_the_proxy_is_known_after_a_failure() {
     }
 }
 
-/// Pins under the inode of a namespace that are of another one, which is gone, are not shown as its own.
+/// Pins in the folder of this namespace's inode number that belong to a deleted namespace are not shown.
 #[test]
 fn what_is_shown_is_of_this_namespace() {
     for scene in Scene::builds() {
@@ -106,7 +106,7 @@ fn what_is_shown_is_of_this_namespace() {
         assert_eq!(seen(), (0, true, true));
         std::fs::remove_dir(mark(1)).unwrap();
         std::fs::create_dir(mark(cookie)).unwrap();
-        // Of a version with another layout.
+        // Pins of a version with another layout.
         std::fs::rename(layout("v2"), layout("v1")).unwrap();
         assert_eq!(seen(), (3, false, true));
     }

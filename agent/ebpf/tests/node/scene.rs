@@ -1,4 +1,4 @@
-//! A throwaway node: pods, proxies and servers in namespaces of their own, behind links that the node routes between.
+//! A temporary node: pods, proxies and servers in namespaces of their own, behind links between which the node routes.
 
 use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::BTreeMap;
@@ -12,10 +12,10 @@ use weir_netlink::Netns;
 use weir_netlink::route::{Link, LinkKind, Route, Routing};
 use weir_testing::BpfFs;
 
-/// How long anything may take that does happen.
+/// The deadline for results that are expected.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Namespaces by number: `10.1.N.0/24`, with `.1` at the node's link `vN` and `.10` at `eth0` inside.
+/// Namespaces by number: `10.1.N.0/24`, with `.1` on the node's link `vN` and `.10` on `eth0` inside.
 pub(crate) struct Scene {
     pub(crate) node: Netns,
     pub(crate) mounted: BpfFs,
@@ -43,7 +43,7 @@ pub(crate) fn set(netns: &Netns, key: &str, value: &str) {
 }
 
 impl Scene {
-    /// For each way of attaching programs.
+    /// One scene for each method of attaching programs.
     pub(crate) fn builds() -> impl Iterator<Item = Self> {
         let has_links = || weir_bpf::attached(1, weir_bpf::BPF_TCX_INGRESS).is_ok();
         BpfFs::each(has_links).filter_map(Self::build)
@@ -70,7 +70,7 @@ impl Scene {
         Some(scene)
     }
 
-    /// Makes the link of a namespace, again if it is deleted.
+    /// Creates the link of a namespace, also after it was deleted.
     pub(crate) fn join(&self, number: u8) {
         let (node, netns) = (self.routing(), &self.inside[&number]);
         let peer = Link {
@@ -105,7 +105,7 @@ impl Scene {
         }
     }
 
-    /// These pods are captured for this proxy.
+    /// The desired state that captures these pods for this proxy.
     pub(crate) fn wanted(&self, pods: &[u8], proxy: u8) -> Wanted {
         let others = [PROXY, SECOND].into_iter().filter(|n| *n != proxy);
         Wanted {
@@ -122,7 +122,7 @@ impl Scene {
         }
     }
 
-    /// Applied, and nothing differs then.
+    /// Applies the desired state, after which nothing may differ.
     pub(crate) fn apply(&self, wanted: &Wanted) {
         let bpffs = self.bpffs();
         let node = Node::of(&self.node, &bpffs);
@@ -136,21 +136,21 @@ impl Scene {
         refused.to_string()
     }
 
-    /// Addresses that count as captured.
+    /// The addresses of captured pods.
     pub(crate) fn captured(&self) -> Vec<IpAddr> {
         let bpffs = self.bpffs();
         let pods = Node::of(&self.node, &bpffs).pods().unwrap();
         pods.into_iter().collect()
     }
 
-    /// The proxies' outbound listeners and a server outside, each of which answers with its name.
+    /// Starts the outbound listeners of the proxies and a server outside. Each answers with its name.
     pub(crate) fn serve(&self) {
         serve(&self.inside[&PROXY], "first", 15001);
         serve(&self.inside[&SECOND], "second", 15001);
         serve(&self.inside[&OUTSIDE], "outside", 80);
     }
 
-    /// Who answers a pod that connects to the outside.
+    /// The name of the server that answers a pod's connection to the outside.
     pub(crate) fn asked_by(&self, pod: u8) -> String {
         let to = SocketAddr::new(address(OUTSIDE), 80);
         let ask = || {
@@ -164,7 +164,7 @@ impl Scene {
     }
 }
 
-/// On a thread that ends with the process.
+/// Serves on a thread that ends with the process.
 fn serve(netns: &Netns, name: &'static str, port: u16) {
     let listen = || {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();

@@ -1,4 +1,4 @@
-//! More acceptance checks: packets are counted on the node, and kube-proxy's rules are there.
+//! Further acceptance checks: packets are counted on the node, and kube-proxy's rules are present.
 
 use crate::scene::{
     LONG, OUTSIDE, PATIENCE, POD, PROXY, SECOND, Scene, Servers, address, ask, connect, connects,
@@ -19,7 +19,7 @@ use weir_netlink::route::Routing;
 use weir_node_ambient::{Carrier, Config, apply, compare, remove};
 use weir_testing::Ends;
 
-/// Once for each engine, with one carrier.
+/// Runs a check for each engine, with one kind of carrier.
 fn engines(check: impl Fn(&Scene, Engine)) {
     for engine in [Engine::Nft, Engine::Xtables] {
         let Some(scene) = Scene::build() else { return };
@@ -28,7 +28,7 @@ fn engines(check: impl Fn(&Scene, Engine)) {
     }
 }
 
-/// The mark that the node remembers of a connection; `None` where this kernel does not show it.
+/// The connection mark in the node's conntrack entry. Returns `None` if this kernel does not show it.
 fn mark(
     scene: &Scene,
     transport: Transport,
@@ -45,7 +45,7 @@ fn mark(
     loop {
         match scene.node.run(find).unwrap() {
             Ok(Some(entry)) => return Some(entry.mark),
-            // What was sent comes to the node later, on a busy machine.
+            // On a busy machine the packets reach the node later.
             Ok(None) => assert!(begun.elapsed() < LONG, "{tuple} is not tracked"),
             Err(e) => {
                 println!("marks are not compared: {e}");
@@ -102,7 +102,7 @@ fn check_1_one_packet_of_a_connection_crosses_the_carrier() {
     });
 }
 
-/// Also of a pod that listens at the port of the tunnels.
+/// Also for a pod that listens on the port of the tunnels.
 #[test]
 fn datagrams_to_every_port_of_a_pod_arrive() {
     each(&["geneve", "vxlan"], |scene, engine, name| {
@@ -127,7 +127,7 @@ fn datagrams_to_every_port_of_a_pod_arrive() {
     });
 }
 
-/// What the node answers without a socket, too: a reset for a port where nobody listens.
+/// This includes answers of the node without a socket: a reset for a port without a listener.
 #[test]
 fn check_4_no_packet_of_the_node_crosses_the_carrier() {
     engines(|scene, engine| {
@@ -149,7 +149,7 @@ fn check_4_no_packet_of_the_node_crosses_the_carrier() {
     });
 }
 
-/// Connections are made all the time, while the redirection is applied anew, another proxy takes over, and none is left.
+/// Connections are attempted all the time, while the redirection is applied again, another proxy takes over, and no proxy is left.
 #[test]
 fn check_6_no_packet_leaves_uncaptured_while_the_proxy_is_replaced() {
     engines(|scene, engine| {
@@ -181,7 +181,7 @@ fn check_6_no_packet_leaves_uncaptured_while_the_proxy_is_replaced() {
             for proxies in [first, both, &[], both, &both[1..], first] {
                 let config = scene.config(proxies, "");
                 if proxies == first {
-                    // As after a restart of the program that applies it.
+                    // As after a restart of the agent.
                     apply(&config, &scene.node, Some(engine), false).unwrap();
                     continue;
                 }
@@ -199,7 +199,7 @@ fn check_6_no_packet_leaves_uncaptured_while_the_proxy_is_replaced() {
             ask(&mut connect(&scene.pod, to).unwrap(), "x").unwrap(),
             "outbound|outside|x"
         );
-        // The meter would have seen it.
+        // This proves that the meter detects uncaptured packets.
         drop(remove(&scene.node, None).unwrap());
         let _ = ask(&mut kept, "x");
         assert_eq!(
@@ -210,7 +210,7 @@ fn check_6_no_packet_leaves_uncaptured_while_the_proxy_is_replaced() {
     });
 }
 
-/// Elsewhere in these tests the kernel is told not to look for duplicates of new addresses.
+/// Elsewhere in these tests duplicate address detection is off.
 #[test]
 fn connections_over_ipv6_are_made_at_once() {
     each(&["vxlan", "veth"], |scene, engine, name| {
@@ -228,7 +228,7 @@ fn connections_over_ipv6_are_made_at_once() {
     });
 }
 
-/// One proxy takes over from another one that goes on running: what is open stays open, and every new connection is made.
+/// One proxy takes over from another one that keeps running: open connections stay open, and every new connection succeeds.
 #[test]
 fn proxies_follow_each_other_without_loss() {
     each(&["vxlan", "veth"], |scene, engine, name| {
@@ -236,7 +236,7 @@ fn proxies_follow_each_other_without_loss() {
     });
 }
 
-/// Both proxies have the address of the pod: the second may use a port at once that a connection of the first has still.
+/// Both proxies connect with the address of the pod: the second may use a port at once that a connection of the first still has.
 #[test]
 fn a_port_of_the_older_proxy_is_used_by_the_newer() {
     engines(|scene, engine| {
@@ -267,7 +267,7 @@ pub(crate) fn use_a_port_twice(scene: &Scene) {
         };
         let mut older = with_port(&scene.proxy).unwrap();
         assert_eq!(ask(&mut older, "x").unwrap(), "outside|x");
-        // The server answers the SYN of a connection that it has, and forgets that one: the next SYN opens the new one.
+        // The server still has the older connection: it answers the SYN within it and then drops it. The next SYN opens the new connection.
         let mut newer = with_port(&scene.second).unwrap();
         assert_eq!(ask(&mut newer, "y").unwrap(), "outside|y");
     }
@@ -331,14 +331,14 @@ fn hand_over(scene: &Scene, engine: Engine, more: &str) {
         (answers(&mut first), answers(&mut second)),
         (by(""), by("second "))
     );
-    // And back, as after the second is replaced again.
+    // The first proxy becomes active again, as after another replacement.
     switch(&[(PROXY, 3), (SECOND, 2)]);
     let mut third = open();
     assert_eq!((answers(&mut first), answers(&mut third)), (by(""), by("")));
     assert_eq!(answers(&mut second), by("second "));
     switch(&[(PROXY, 3)]);
     assert_eq!(answers(&mut third), by(""));
-    // The second proxy is gone, and with it its connections; nothing of them goes past the first.
+    // The second proxy is removed with its connections, none of which bypasses the first.
     servers.drain();
     let ended = answers(&mut second);
     assert_eq!(ended, vec![String::new(); 4]);
@@ -360,7 +360,7 @@ fn hand_over(scene: &Scene, engine: Engine, more: &str) {
 const SERVICE: [u8; 4] = [10, 96, 0, 10];
 const WITHOUT_ENDPOINTS: [u8; 4] = [10, 96, 0, 11];
 
-/// A service of kube-proxy in nf_tables mode: one endpoint.
+/// A service of kube-proxy in nf_tables mode, with one endpoint.
 fn kube_proxy_nft(scene: &Scene) -> Result<()> {
     let to = inside(OUTSIDE, false);
     let service = Rule::builder()
@@ -439,7 +439,7 @@ fn check_7_services_of_kube_proxy_reach_the_proxy_untranslated() {
     });
 }
 
-/// Both families were captured in the checks above; here one family only.
+/// The checks above capture both families; this one captures a single family.
 #[test]
 fn check_10_a_pod_with_one_family_on_a_node_with_two() {
     engines(|scene, engine| {
@@ -464,12 +464,12 @@ fn check_10_a_pod_with_one_family_on_a_node_with_two() {
         let to = |v6| SocketAddr::new(inside(OUTSIDE, v6), 8080);
         let asked = |v6| ask(&mut connect(&scene.pod, to(v6)).unwrap(), "x").unwrap();
         assert_eq!(asked(false), "outbound|outside|x");
-        // This address is not enrolled. Legacy tables do not know by which links pods are reached.
+        // This address is not enrolled. Rules of legacy tables do not match the links of pods, so its connections pass.
         match engine {
             Engine::Nft => assert!(!connects(&scene.pod, to(true))),
             Engine::Xtables => assert_eq!(asked(true), "outside|x"),
         }
-        // A family that the proxy does not have would be lost: it is refused by name.
+        // Packets of a family that the proxy lacks would be lost, so the configuration is refused and the error names the address.
         let error = with(&quoted(PROXY, false), &both(POD)).unwrap_err();
         let error = error.to_string();
         let address = inside(POD, true).to_string();
@@ -496,7 +496,7 @@ fn names_are_asked_from_the_proxy() {
             let (length, from) = server.recv_from(&mut buffer).unwrap();
             assert_eq!(&buffer[..length], b"query");
             assert_eq!(from, client.local_addr().unwrap());
-            // Only an answer of the address that was asked is received.
+            // The client receives only answers from the address that it sent to.
             server.send_to(b"answer", from).unwrap();
             let length = client.recv(&mut buffer).unwrap();
             assert_eq!(&buffer[..length], b"answer");

@@ -1,4 +1,4 @@
-//! Policy rules of other writers that come before those of a configuration.
+//! Policy rules of other writers that precede those of a configuration.
 
 use crate::scene::{OUTSIDE, POD, PROXY, Scene, Servers, ask, connect, inside, tool};
 use crate::{state, up};
@@ -8,7 +8,7 @@ use weir_node_ambient::{Collision, Config, apply, compare, remove};
 
 const FIRST: &str = "it comes first and selects packets of pods";
 
-/// `None` without the tool; `ip rule VERB ...`
+/// Runs `ip rule VERB ...`. Returns `None` without the tool.
 fn rule(scene: &Scene, verb: &str, text: &str) -> Option<()> {
     let (family, text) = match text.strip_prefix("-6 ") {
         Some(text) => ("-6", text),
@@ -28,7 +28,7 @@ fn found(scene: &Scene, config: &Config) -> Vec<Collision> {
     change.collisions
 }
 
-/// A rule with what is said of it, and whether connections pass the proxy by it.
+/// A rule, the expected message about it, and whether connections bypass the proxy because of it.
 const RULES: [(&str, Option<&str>, bool); 26] = [
     ("pref 50 lookup main", Some(FIRST), true),
     (
@@ -43,22 +43,22 @@ const RULES: [(&str, Option<&str>, bool); 26] = [
     ),
     ("pref 50 from 10.1.1.10 lookup main", Some(FIRST), true),
     ("pref 50 to 10.1.4.0/24 lookup main", Some(FIRST), true),
-    // As Cilium's at addresses of an ENI.
+    // Cilium adds such rules for addresses of an ENI.
     ("pref 20 to 10.1.1.10 lookup main", Some(FIRST), true),
     ("pref 50 not fwmark 51820 lookup main", Some(FIRST), true),
     ("pref 50 iif v1 lookup main", Some(FIRST), true),
-    // Connections to pods come by every link.
+    // Connections to pods may arrive through any link.
     ("pref 50 iif v4 lookup main", Some(FIRST), true),
     ("pref 50 goto 32766", Some(FIRST), true),
     ("-6 pref 50 to fd00:1:4::/64 lookup main", Some(FIRST), true),
-    // Nothing passes.
+    // No connection succeeds.
     ("pref 50 from 10.1.1.10 blackhole", Some(FIRST), false),
     (
         "pref 50 fwmark 51820 lookup main",
         Some("it selects by the same bits of the mark"),
         false,
     ),
-    // Packets of others: of the proxy, of the node, of networks without pods.
+    // Rules for other packets: of the proxy, of the node, of networks without pods.
     ("pref 50 iif v2 lookup main", None, false),
     ("pref 50 iif lo lookup main", None, false),
     ("pref 50 iif absent lookup main", None, false),
@@ -72,7 +72,7 @@ const RULES: [(&str, Option<&str>, bool); 26] = [
     ("pref 50 fwmark 0x80/0x80 lookup main", None, false),
     ("pref 50 uidrange 1000-2000 lookup main", None, false),
     ("pref 50 ipproto udp lookup main", None, false),
-    // There is no route.
+    // The table contains no route.
     ("pref 50 lookup 77", None, false),
     ("pref 50 lookup main suppress_prefixlength 32", None, false),
     ("pref 50 lookup local", None, false),
@@ -103,7 +103,7 @@ fn rules_that_select_packets_of_pods_first_are_reported() {
     assert_eq!(found(&scene, &config), []);
 }
 
-/// As of `wg-quick`: without a priority the rule comes directly before the first one.
+/// As with `wg-quick`: without a priority the kernel adds the rule directly before the first one.
 // matrix: newest
 #[test]
 fn a_rule_that_is_added_later_and_leads_past_the_proxy_is_found() {
@@ -131,7 +131,7 @@ fn a_rule_that_is_added_later_and_leads_past_the_proxy_is_found() {
     assert_eq!(answers(), ways.map(|(_, _, plain, _)| plain.to_owned()));
     let change = compare(&config, &scene.node, None).unwrap();
     assert!(change.is_empty() && change.collisions.iter().any(|c| c.bypasses));
-    // What is in force is not refused; a first one is.
+    // An existing redirection is not refused; a first one is.
     apply(&config, &scene.node, None, false).unwrap();
     remove(&scene.node, Some(&config)).unwrap();
     let before = state(&scene);

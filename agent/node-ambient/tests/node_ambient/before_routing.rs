@@ -1,5 +1,5 @@
-//! What others add later and by which packets of pods are routed elsewhere, though all that is desired is there: rules that change
-//! bits of marks, routes in the tables, and the rule of the table of local routes.
+//! Objects that other writers add later and that route packets of pods elsewhere although the desired state is complete: rules that change
+//! bits of marks, routes in the tables, and the policy rule for local routes.
 
 use crate::scene::{OUTSIDE, POD, PROXY, Scene, Servers, address, ask, connect, inside, tool};
 use crate::{is_reached_by_udp, state, up};
@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use weir_cni::compile::Engine;
 use weir_node_ambient::{Collision, Config, apply, compare, remove};
 
-/// `None` without the tool.
+/// Runs a tool. Returns `None` without the tool.
 fn run(scene: &Scene, name: &str, text: &str) -> Option<()> {
     let args: Vec<&str> = match name {
         "nft" => vec![text],
@@ -18,7 +18,7 @@ fn run(scene: &Scene, name: &str, text: &str) -> Option<()> {
     Some(())
 }
 
-/// What a connection of the pod, and one to it, are answered.
+/// The answers to a connection of the pod, and to a connection to the pod.
 fn answers(scene: &Scene, v6: bool) -> [String; 2] {
     let ways = [(&scene.pod, OUTSIDE), (&scene.outside, POD)];
     ways.map(|(from, to)| {
@@ -30,23 +30,23 @@ fn answers(scene: &Scene, v6: bool) -> [String; 2] {
 const CAPTURED: [&str; 2] = ["outbound|outside|x", "inbound|pod|x"];
 const PAST: [&str; 2] = ["outside|x", "pod|x"];
 
-/// All is there, and what is found besides. `verify` fails for what is `bypasses`.
+/// Checks that the desired state is complete, and returns other findings. `verify` fails for those with `bypasses`.
 fn found(scene: &Scene, config: &Config, engine: Engine) -> Vec<Collision> {
     let change = compare(config, &scene.node, Some(engine)).unwrap();
     assert!(change.is_empty(), "{:?} {:?}", change.host, change.proxy);
     change.collisions
 }
 
-/// What happens to connections.
+/// The effect on connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
-    /// They pass the proxy.
+    /// They bypass the proxy.
     Past,
     /// They fail.
     Lost,
-    /// They reach the proxy, and it is only said that bits are shared.
+    /// They reach the proxy, and weir only reports that bits are shared.
     Captured,
-    /// As well, and there is nothing to say.
+    /// They reach the proxy, and weir reports nothing.
     Nothing,
 }
 use Then::{Captured, Lost, Nothing, Past};
@@ -55,7 +55,7 @@ use Then::{Captured, Lost, Nothing, Past};
 const NFT: [(&str, Then); 17] = [
     ("BEFORE meta mark set 0x200; }", Past),
     ("BEFORE meta mark set meta mark or 0x200; }", Past),
-    // As of Cilium.
+    // Cilium sets this mark.
     ("BEFORE meta mark set 0xf00; }", Past),
     ("CONNECTIONS ct mark set 0x220; }", Past),
     ("BEFORE jump other; }", Past),
@@ -66,7 +66,7 @@ const NFT: [(&str, Then); 17] = [
     ("BEFORE meta mark set 0; }", Captured),
     ("AFTER meta mark and 0xf00 == 0x200 counter; }", Captured),
     ("AFTER ct mark 0x220 counter; }", Captured),
-    // No packet comes there.
+    // No packet reaches the chain that sets the mark.
     ("BEFORE counter; }", Captured),
     (
         "chain c { type filter hook postrouting priority 0; meta mark set 0x200; }",
@@ -87,7 +87,7 @@ fn table(text: &str) -> String {
     let text = text.replace("BEFORE ", &hook(-151));
     let text = text.replace("CONNECTIONS ", &hook(-190));
     let text = text.replace("AFTER ", &hook(-149));
-    // It is a chain of all but those about other bits.
+    // All texts except those about other bits have this chain beside them.
     let other = match text.contains("other") || text.contains("counter; }") {
         true if !text.contains("0x4000") => "chain other { meta mark set 0x200; };",
         _ => "",
@@ -114,7 +114,7 @@ fn check(scene: &Scene, config: &Config, what: &str, then: Then) {
         }
         Captured | Nothing => assert_eq!(answers(scene, false), CAPTURED, "{what}"),
     }
-    // What came later does not prevent that what is desired stays in force.
+    // Foreign objects that were added later do not prevent the desired state from staying in force.
     apply(config, &scene.node, Some(Engine::Nft), false).unwrap();
 }
 
@@ -137,7 +137,7 @@ fn rules_that_change_bits_before_packets_are_routed_are_no_mere_collisions() {
     assert_eq!(answers(&scene, true), CAPTURED);
 }
 
-/// Without the words before the chain.
+/// Table, chain with rule, and effect; `-A` precedes the chain.
 const LEGACY: [(&str, &str, Then); 5] = [
     (
         "raw",
@@ -154,7 +154,7 @@ const LEGACY: [(&str, &str, Then); 5] = [
         "POSTROUTING -j MARK --set-xmark 0x200/0x0",
         Captured,
     ),
-    // As of AWS' plugin.
+    // The VPC CNI plugin of AWS adds this rule.
     (
         "mangle",
         "PREROUTING -j CONNMARK --restore-mark --nfmask 0x80 --ctmask 0x80",
@@ -190,7 +190,7 @@ fn legacy_rules_that_change_bits_before_packets_are_routed_are_no_mere_collision
     }
 }
 
-/// Routes in the tables of the configuration, and whether they come before its own.
+/// Routes in the tables of the configuration, and whether the kernel prefers them to weir's routes.
 const ROUTES: [(&str, bool); 7] = [
     (
         "-6 route ADD fd00:1:1::a/128 dev v1 metric 1 table 100",
@@ -200,7 +200,7 @@ const ROUTES: [(&str, bool); 7] = [
     ("-4 route ADD 10.1.4.0/24 dev v4 table 101", true),
     ("-4 route ADD 10.1.4.0/24 dev v4 table 102", true),
     ("-4 route ADD throw 10.1.4.0/24 table 101", true),
-    // The pod's own route is longer.
+    // The pod's own route has a longer prefix.
     ("-4 route ADD 10.1.1.0/24 dev v1 table 100", false),
     ("-4 route ADD default dev v4 metric 9 table 101", false),
 ];
@@ -225,14 +225,14 @@ fn routes_that_come_before_those_of_the_configuration_are_no_mere_collisions() {
         }
         run(&scene, "ip", &text.replace("ADD", "del"));
     }
-    // Both ends of one connection over IPv6 pass it.
+    // Both ends of one IPv6 connection bypass the proxy.
     for (text, _) in ROUTES.iter().take(2) {
         run(&scene, "ip", &text.replace("ADD", "add"));
     }
     assert_eq!(answers(&scene, true), PAST);
 }
 
-/// As Cilium moves it: the rule of the table of local routes comes later.
+/// As with Cilium, which moves it, the policy rule for local routes follows later.
 #[test]
 fn the_table_of_local_routes_comes_first() {
     let Some(scene) = Scene::build() else { return };
@@ -276,7 +276,7 @@ fn the_table_of_local_routes_comes_first() {
         assert_eq!(answers(&scene, v6), CAPTURED);
     }
     remove(&scene.node, Some(&later)).unwrap();
-    // A first change is refused, wherever it is.
+    // A first change is refused with every priority.
     for priority in [50, 99, 100] {
         let more = format!(r#", "routing": {{"priority": {priority}}}"#);
         let config = scene.config(&[(PROXY, 1)], &more);
@@ -291,7 +291,7 @@ fn the_table_of_local_routes_comes_first() {
     assert!(error.to_string().contains("32765"), "{error}");
 }
 
-/// One of some datagrams from outside to an address of the node arrives.
+/// Whether one of several datagrams from outside to an address of the node arrives.
 fn reaches_the_node(scene: &Scene, v6: bool, times: u32) -> bool {
     let at = address(OUTSIDE, v6, 1);
     let bind = |netns: &weir_netlink::Netns, ip| {

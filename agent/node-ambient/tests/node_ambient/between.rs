@@ -1,4 +1,4 @@
-//! Connections between two enrolled pods of the node that the node translates, as kube-proxy does, and those of pods to the proxy itself.
+//! Connections between two enrolled pods that the node translates, as kube-proxy does, and connections of pods to the proxy itself.
 
 use crate::bridge::switched_frames_pass_rules;
 use crate::dnat::{Entries, Way, translates, translates_by_any};
@@ -19,7 +19,7 @@ const VETH: &str = r#", "carrier": "veth""#;
 /// A port of the node that leads to the second pod.
 const PORT: u16 = 30_080;
 
-/// A service that leads there.
+/// A service that leads to the second pod.
 fn service(v6: bool) -> SocketAddr {
     let address: IpAddr = match v6 {
         false => Ipv4Addr::new(10, 96, 0, 2).into(),
@@ -32,17 +32,17 @@ fn at_node(v6: bool) -> SocketAddr {
     SocketAddr::new(address(OUTSIDE, v6, 1), PORT)
 }
 
-/// The same at the address by which pods of a bridge reach the node.
+/// The same port at the address by which pods of a bridge reach the node.
 fn at_router(v6: bool) -> SocketAddr {
     SocketAddr::new(address(POD, v6, 1), PORT)
 }
 
-/// Everything that is translated.
+/// All destinations that the node translates.
 fn entries(v6: bool) -> [SocketAddr; 3] {
     [at_node(v6), at_router(v6), service(v6)]
 }
 
-/// By this engine. False, with the reason printed, where the kernel lacks it.
+/// Translates with this engine. Prints the reason and returns false if the kernel lacks it.
 fn translated(scene: &Scene, engine: Engine) -> bool {
     translates(scene, engine, Way::Port, |v6| to(v6, inside(SECOND, v6)))
 }
@@ -53,7 +53,7 @@ fn to(v6: bool, address: IpAddr) -> Entries {
     entries(v6).map(|entry| (entry, to)).to_vec()
 }
 
-/// Both pods are enrolled, and the first one excludes this.
+/// Both pods are enrolled. The first one excludes `of_first`, and all pods exclude `of_all`.
 fn both(scene: &Scene, of_first: &str, of_all: &str) -> Config {
     let more = format!(r#"{VETH}, "exclude": {{{of_all}}}"#);
     let config = scene.config(&[(PROXY, 1)], &more);
@@ -62,8 +62,10 @@ fn both(scene: &Scene, of_first: &str, of_all: &str) -> Config {
 
 const NETWORKS: &str = r#""peers": ["10.96.0.0/16", "fd96::/16"]"#;
 
-/// What the first pod excludes, what all exclude, and who gets what it sends to the service, by programs: what the second pod does not
-/// exclude is captured on its way there. The proxy knows the translated destination alone, which the first pod may exclude or not.
+/// The exclusions of the first pod, those of all pods, and the receiver of the first pod's connections to the service, by programs.
+///
+/// A connection that the second pod does not exclude is captured on its way there. The proxy only gets the translated destination, which
+/// the first pod may exclude or not.
 const EXCLUDED: [(&str, &str, &str); 4] = [
     (r#""outbound_ports": [80]"#, "", "outbound"),
     (NETWORKS, "", "outbound"),
@@ -89,7 +91,7 @@ fn programs_capture_what_the_node_translates_between_pods() {
             let said = "outbound|neighbour|x";
             says(&scene, at_node(v6), said, "a port of the node");
             says(&scene, web(SECOND, v6), said, "the pod");
-            // The proxy sends it on to the service, which the node translates: it is captured once more.
+            // The proxy forwards the connection to the service, which the node translates, so that it is captured once more.
             let said = "outbound|outbound|neighbour|x";
             says(&scene, service(v6), said, "a service");
         }
@@ -119,7 +121,7 @@ fn rules_capture_what_the_node_translates_between_pods() {
             weir_node_ambient::apply(&config, &scene.node, Some(engine), false).unwrap();
             let left = weir_node_ambient::compare(&config, &scene.node, Some(engine)).unwrap();
             assert!(left.is_empty(), "{:#?}", left.host);
-            // Legacy tables have no hook behind the translation where the route can still be chosen.
+            // Legacy tables have no hook after the translation that can still change the route.
             let said = match engine {
                 Engine::Nft => "inbound|neighbour|x",
                 Engine::Xtables => "neighbour|x",
@@ -129,7 +131,7 @@ fn rules_capture_what_the_node_translates_between_pods() {
                 says(scene, service(v6), said, &case);
             }
         }
-        // Where all exclude the pods themselves nothing is captured.
+        // If all pods exclude the networks of pods, nothing is captured.
         let pods = r#""peers": ["10.1.0.0/16", "10.96.0.0/16", "fd00:1::/32", "fd96::/16"]"#;
         let config = both(scene, "", pods);
         weir_node_ambient::apply(&config, &scene.node, Some(engine), false).unwrap();
@@ -146,7 +148,7 @@ fn captured_by_rules(scene: &Scene, config: &Config) {
     assert!(left.is_empty(), "{:#?}", left.host);
 }
 
-/// Connections of the first pod that are open go on when the rules for IP see switched frames from now on, or no more.
+/// Open connections of the first pod continue if switched frames start or stop passing the IP rules.
 fn goes_on(scene: &Scene, called: bool) {
     let all = [false, true].map(entries).concat();
     let mut open: Vec<_> = all
@@ -162,7 +164,7 @@ fn goes_on(scene: &Scene, called: bool) {
     }
 }
 
-/// What `br_netfilter` translates the bridge switches itself, to the proxy and past it.
+/// The bridge itself forwards frames that `br_netfilter` translates, to the proxy and past it.
 #[test]
 fn rules_capture_what_the_node_translates_between_ports_of_a_bridge() {
     for called in [true, false] {
@@ -194,7 +196,7 @@ fn rules_capture_what_the_node_translates_between_ports_of_a_bridge() {
         for v6 in [false, true] {
             says(&scene, service(v6), "neighbour|x", "excluded");
         }
-        // It is.
+        // The second pod is enrolled.
         for (of_first, of_all, _) in EXCLUDED {
             captured_by_rules(&scene, &both(&scene, of_first, of_all));
             let case = format!("{of_first} {of_all}, {called}");
@@ -215,7 +217,7 @@ fn rules_capture_what_the_node_translates_between_ports_of_a_bridge() {
     }
 }
 
-/// Neither from one, nor to one.
+/// No connection from an unlisted address, or to one, bypasses the proxy by a translation.
 fn no_unlisted_address_is_translated_past_the_proxy(scene: &Scene, servers: &Servers) {
     add_addresses(scene);
     servers.drain();
@@ -236,7 +238,7 @@ fn no_unlisted_address_is_translated_past_the_proxy(scene: &Scene, servers: &Ser
     assert_eq!(servers.drain(), []);
 }
 
-/// The bridge switches the answers of the proxy: where the rules for IP see them, they are translated back.
+/// The bridge forwards the proxy's answers: if they pass the IP rules, they are translated back.
 #[test]
 fn programs_capture_what_the_node_translates_between_ports_of_a_bridge() {
     let has_links = || weir_bpf::attached(1, weir_bpf::BPF_TCX_INGRESS).is_ok();
@@ -270,7 +272,7 @@ fn programs_capture_what_the_node_translates_between_ports_of_a_bridge() {
     }
 }
 
-/// A scraper of its metrics, for example.
+/// For example to scrape its metrics.
 // matrix: every
 #[test]
 fn a_pod_reaches_the_proxy_itself() {
@@ -286,7 +288,7 @@ fn a_pod_reaches_the_proxy_itself() {
                 says(&scene, web(OUTSIDE, v6), "outbound|outside|x", "another");
             }
         }
-        // Nor is it captured once no proxy is active.
+        // Without an active proxy, connections to other addresses fail.
         applied(&scene, &mounted, &scene.config(&[], ""));
         assert!(!crate::connects(&scene.pod, web(OUTSIDE, false)));
     }

@@ -1,5 +1,5 @@
-//! Pods and proxies whose links are ports of one bridge: no route leads to one of them alone, and the bridge forwards between
-//! them what the node never routes.
+//! Pods and proxies whose links are ports of one bridge: no route leads to one of them alone, and the bridge forwards frames between them
+//! that the node never routes.
 
 use crate::ebpf::{answer, applied, bpffs, web};
 use crate::scene::{
@@ -19,12 +19,12 @@ fn seen(who: &'static str, from: std::net::IpAddr, to: SocketAddr) -> Seen {
     Seen { who, from, to }
 }
 
-/// Out of the bridge, into it, between its ports, and from the node.
+/// Connections out of the bridge, into it, between its ports, and from the node.
 fn all_ways_are_captured(scene: &Scene, servers: &Servers) {
     for v6 in V4_AND_V6 {
         let (pod, client) = (inside(POD, v6), inside(OUTSIDE, v6));
         servers.drain();
-        // A second connection has what the first one taught the bridge and the neighbour tables.
+        // A second connection uses what the first one added to the bridge's and neighbour tables.
         for _ in 0..2 {
             let to = web(OUTSIDE, v6);
             assert_eq!(answer(&scene.pod, to), "outbound|outside|x");
@@ -65,7 +65,7 @@ fn bound(netns: &Netns, at: SocketAddr) -> UdpSocket {
     socket
 }
 
-/// A server of names on the bridge, as CoreDNS is one: its client hears what the proxy says, from the server's address.
+/// A DNS server on the bridge, such as CoreDNS: its client gets the proxy's answer, with the server's address.
 fn names_are_captured(scene: &Scene) {
     for v6 in V4_AND_V6 {
         let proxy = bound(&scene.proxy, (inside(PROXY, v6), 15053).into());
@@ -81,8 +81,9 @@ fn names_are_captured(scene: &Scene) {
     }
 }
 
-/// Says whether frames that the bridge switches pass the rules for IP as well, as Kubernetes has it on many nodes. False where that cannot
-/// be said: without the module (`br_netfilter`), and before Linux 5.3, which has this once for all namespaces.
+/// Determines whether frames that the bridge forwards pass the IP rules as well, as Kubernetes configures many nodes.
+///
+/// Returns false if this cannot be set: without the module `br_netfilter`, and before Linux 5.3, which has one setting for all namespaces.
 pub(crate) fn switched_frames_pass_rules(scene: &Scene, they_do: bool) -> bool {
     let write = |tool: &str| {
         let key = format!("/proc/sys/net/bridge/bridge-nf-call-{tool}");
@@ -92,7 +93,7 @@ pub(crate) fn switched_frames_pass_rules(scene: &Scene, they_do: bool) -> bool {
     scene.node.run(both).unwrap()
 }
 
-/// By rules: frames between ports pass the node, and the proxy's own are known by its port.
+/// By rules: frames between ports pass the node's rules, which recognize the proxy's frames by its port.
 // matrix: every; variants no-nft-tproxy no-nftables no-xtables
 #[test]
 fn rules_capture_at_a_bridge() {
@@ -120,7 +121,7 @@ fn rules_capture_at_a_bridge() {
     }
 }
 
-/// By programs at the ports: frames have the addresses of others there.
+/// By programs at the ports, where frames have the link-layer addresses of other machines.
 // matrix: every
 #[test]
 fn check_7_programs_capture_at_a_bridge() {
@@ -139,7 +140,7 @@ fn check_7_programs_capture_at_a_bridge() {
     }
 }
 
-/// Neither the proxy's end nor its absence lets a neighbour see plain text.
+/// Neither the end of the proxy nor its absence lets a neighbour see plain text.
 #[test]
 fn neighbours_see_no_plain_text_without_the_proxy() {
     let Some(scene) = Scene::bridged() else {
@@ -169,7 +170,7 @@ fn neighbours_see_no_plain_text_without_the_proxy() {
     }
 }
 
-/// Both proxies are reached by the same bridge: connections of the old one go on.
+/// Both proxies are ports of the same bridge: connections of the old one continue.
 #[test]
 fn a_newer_proxy_takes_over_at_a_bridge() {
     let Some(scene) = Scene::bridged() else {
@@ -197,7 +198,7 @@ fn a_newer_proxy_takes_over_at_a_bridge() {
     assert_eq!(ask(&mut open, "y").unwrap(), "outbound|outside|y");
 }
 
-/// Legacy tables see no frames: nothing is changed, and the error says by what else this node can be captured.
+/// Legacy tables do not see bridged frames: nothing is changed, and the error names the engines that can capture on this node.
 #[test]
 fn legacy_tables_refuse_ports_of_a_bridge() {
     let Some(scene) = Scene::bridged() else {

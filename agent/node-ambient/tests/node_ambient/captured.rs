@@ -1,4 +1,4 @@
-//! What is captured is read from a node, whoever wrote it.
+//! The set of captured pods is read from a node, whoever wrote it.
 
 use crate::ebpf::{applied, bpffs, builds};
 use crate::scene::{POD, PROXY, inside};
@@ -11,7 +11,7 @@ fn rules_say_which_addresses_they_capture() {
     let both = BTreeSet::from([inside(POD, false), inside(POD, true)]);
     each(&["veth"], |scene, engine, name| {
         assert_eq!(captured(&scene.node, None).unwrap(), BTreeSet::new());
-        // Other tables than the default ones, which this reader does not know.
+        // Other tables than the default ones, which this function has no configuration of.
         let numbers = r#", "routing": {"inbound_table": 110, "outbound_table": 111}"#;
         if !up(scene, engine, &(carrier(name) + numbers)) {
             return;

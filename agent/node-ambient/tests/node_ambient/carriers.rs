@@ -1,4 +1,4 @@
-//! Which kind of links carries first packets, without a setting and with one that the kernel does not make.
+//! The kind of links that carries first packets, without a setting and with one that the kernel does not support.
 
 use crate::carrier;
 use crate::scene::{OUTSIDE, POD, PROXY, Scene, Servers, ask, connect, inside};
@@ -7,7 +7,7 @@ use weir_netlink::Netns;
 use weir_netlink::route::Routing;
 use weir_node_ambient::{Carrier, CarrierChoice, apply, compare, remove};
 
-/// The kernel's answer, in a namespace that nothing else is in.
+/// Whether the kernel creates such links, tried in an empty namespace.
 fn is_made(kind: CarrierChoice) -> bool {
     let netns = Netns::create().unwrap();
     kind.try_in(&Routing::open_in(&netns).unwrap()).is_ok()
@@ -41,7 +41,7 @@ fn without_a_setting_it_is_the_first_that_the_kernel_makes() {
     assert_eq!(answer, "outbound|outside|x");
 }
 
-/// A plan says so already.
+/// The plan already contains the refusal.
 // matrix: variants no-geneve
 #[test]
 fn a_kind_that_the_kernel_does_not_make_is_refused_before_anything_is_written() {
@@ -63,7 +63,7 @@ fn a_kind_that_the_kernel_does_not_make_is_refused_before_anything_is_written() 
     }
 }
 
-/// Each kind after each other one, also where the proxy's ends of the last are left.
+/// Each kind replaces each other one, also if the previous kind's links are left in the proxy's namespace.
 // matrix: newest
 #[test]
 fn one_kind_follows_another() {
@@ -91,7 +91,7 @@ fn one_kind_follows_another() {
                         assert_eq!(answer, expected, "{first} {second}");
                     }
                     if clean && kind == first {
-                        // Without the configuration the proxy's side stays.
+                        // Without the configuration, the proxy's side stays.
                         remove(&scene.node, None).unwrap();
                     }
                 }
@@ -100,7 +100,7 @@ fn one_kind_follows_another() {
     }
 }
 
-/// What a change begins with.
+/// The objects that a change creates first.
 fn links_and_rules(scene: &Scene) -> String {
     let routing = Routing::open_in(&scene.node).unwrap();
     let links = routing.links().unwrap().into_iter().map(|link| link.name);

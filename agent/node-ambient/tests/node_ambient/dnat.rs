@@ -1,4 +1,4 @@
-//! Connections that the node translates, as kube-proxy, portmap and Docker have it, by either engine.
+//! Connections that the node translates, as kube-proxy, portmap and Docker configure it, by either engine.
 
 use crate::scene::{OUTSIDE, POD, Scene, inside};
 use crate::{lacking, meter};
@@ -11,21 +11,21 @@ use weir_netfilter::nft::{
 use weir_netfilter::xtables::{Script, XtEngine, XtFamily};
 use weir_netlink::Result;
 
-/// As kube-proxy marks what it masquerades.
+/// The mark of kube-proxy for connections to masquerade.
 const MASQUERADED: u32 = 0x4000;
 
-/// What the node does with connections from outside to the pod.
+/// How the node translates connections from outside to the pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// The destination is translated: hostPort, a service, or a NodePort with `externalTrafficPolicy: Local`.
+    /// The destination: hostPort, a service, or a NodePort with `externalTrafficPolicy: Local`.
     Port,
-    /// The source, too: a NodePort with `externalTrafficPolicy: Cluster`.
+    /// The source as well: a NodePort with `externalTrafficPolicy: Cluster`.
     MasqueradedPort,
-    /// The source alone, as of a network of Docker.
+    /// The source alone, as for a network of Docker.
     Masqueraded,
 }
 
-/// Destinations of one family, and what each becomes.
+/// Destinations of one family, each with its translation.
 pub(crate) type Entries = Vec<(SocketAddr, SocketAddr)>;
 
 fn in_nft(scene: &Scene, way: Way, v6: bool, entries: &Entries) -> Result<()> {
@@ -118,7 +118,7 @@ fn in_legacy(scene: &Scene, way: Way, v6: bool, entries: &Entries) -> Result<()>
     scene.node.run(restore).unwrap()
 }
 
-/// Both families by this engine. False, with the reason printed, where the kernel lacks it.
+/// Translates both families with this engine. Prints the reason and returns false if the kernel lacks it.
 pub(crate) fn translates(
     scene: &Scene,
     engine: Engine,
@@ -142,7 +142,7 @@ pub(crate) fn translates(
     }
 }
 
-/// By whichever engine this kernel has.
+/// Translates with any engine that this kernel has.
 pub(crate) fn translates_by_any(
     scene: &Scene,
     way: Way,

@@ -18,7 +18,7 @@ use weir_node_ambient::Config;
 use weir_node_ambient::ebpf::{apply, compare, remove};
 use weir_testing::{BpfFs, sockets};
 
-/// A node with the folder of pins, for each way of attaching programs.
+/// A node with a directory of pins, for each method of attaching programs.
 pub(crate) fn builds() -> impl Iterator<Item = (Scene, BpfFs)> {
     let has_links = || weir_bpf::attached(1, weir_bpf::BPF_TCX_INGRESS).is_ok();
     BpfFs::each(has_links).filter_map(|mounted| Some((Scene::build()?, mounted)))
@@ -46,8 +46,8 @@ pub(crate) fn answer(from: &Netns, to: SocketAddr) -> String {
     ask(&mut connect(from, to).unwrap(), "x").unwrap()
 }
 
-/// Sections 10 and 2: original destination and client address, and a listener per kind of traffic, for both families; the
-/// node tracks no connection of the pod itself.
+/// Sections 10 and 2: original destination and client address, and a listener for each kind of traffic, for both families. The node tracks
+/// no connection of the pod itself.
 // matrix: every
 #[test]
 fn check_2_addresses_are_kept_and_the_pods_connections_are_not_tracked() {
@@ -84,7 +84,7 @@ fn check_2_addresses_are_kept_and_the_pods_connections_are_not_tracked() {
                 servers.drain(),
                 [seen("inbound", client, to), seen("pod", client, to)]
             );
-            // No process listens there in the pod: the proxy's listener is what answers.
+            // No process in the pod listens on this port, so the answer comes from the proxy's listener.
             let to = SocketAddr::new(pod, 15008);
             drop(connect(&scene.outside, to).unwrap());
             let first = servers.seen.recv_timeout(PATIENCE).unwrap();
@@ -92,13 +92,13 @@ fn check_2_addresses_are_kept_and_the_pods_connections_are_not_tracked() {
             let last = servers.seen.recv_timeout(PATIENCE).unwrap();
             assert_eq!(last.who, "no upstream");
         }
-        // Without the programs it is plain text.
+        // Without the programs the traffic is plain text.
         remove(&scene.node, &bpffs(&mounted), None).unwrap();
         assert_eq!(answer(&scene.pod, web(OUTSIDE, false)), "outside|x");
     }
 }
 
-/// Probes from every address of the node reach the pod itself, and datagrams pass both ways.
+/// Probes from every address of the node reach the pod itself, and datagrams pass in both directions.
 #[test]
 fn check_9_the_node_and_datagrams_are_left_alone() {
     for (scene, mounted) in builds() {
@@ -125,8 +125,8 @@ fn check_9_the_node_and_datagrams_are_left_alone() {
     }
 }
 
-/// With the capture of DNS, queries reach the proxy at port 15053, and its answers come from the server that was asked;
-/// without a proxy they pass.
+/// If DNS is captured, queries reach the proxy on port 15053, and its answers have the address of the queried server. Without a proxy,
+/// queries pass.
 // matrix: every
 #[test]
 fn check_9_names_are_captured_where_it_is_asked_for() {
@@ -139,7 +139,7 @@ fn check_9_names_are_captured_where_it_is_asked_for() {
         };
         let query = |v6, port, server: &std::net::UdpSocket| {
             let client = bound(&scene.pod, (inside(POD, v6), 0).into());
-            // Answers from another address are not received.
+            // The client does not receive answers from another address.
             client.connect((inside(OUTSIDE, v6), port)).unwrap();
             client.send(b"name?").unwrap();
             let mut buffer = [0; 16];
@@ -168,7 +168,7 @@ fn check_9_names_are_captured_where_it_is_asked_for() {
             .into_iter()
             .find(|(n, _)| n.starts_with("DNS"));
         assert_eq!(names.unwrap().1, 4);
-        // Without a proxy, and without the setting, names are asked for as before.
+        // Without a proxy, or without the setting, queries reach the server.
         for config in [
             scene.config(&[], r#", "dns_capture": true"#),
             scene.config(&[(PROXY, 1)], ""),
@@ -185,14 +185,14 @@ fn check_9_names_are_captured_where_it_is_asked_for() {
     }
 }
 
-/// The proxy does not listen, its link is gone, none is left: nothing leaves in plain text, and probes pass.
+/// The proxy does not listen, its link is deleted, or no proxy is left: nothing leaves in plain text, and probes pass.
 // matrix: every
 #[test]
 fn check_6_nothing_leaves_in_plain_text_without_the_proxy() {
     for (scene, mounted) in builds() {
         let servers = Servers::start(&scene);
         let to = web(OUTSIDE, false);
-        // No process listens in the second one, which would forward.
+        // No process listens in the second proxy's namespace, which would forward packets.
         scene
             .second
             .run(|| std::fs::write("/proc/sys/net/ipv4/ip_forward", "1"))
@@ -202,7 +202,7 @@ fn check_6_nothing_leaves_in_plain_text_without_the_proxy() {
         assert!(!connects(&scene.pod, to));
         assert!(!connects(&scene.outside, web(POD, false)));
         assert_eq!(servers.drain(), []);
-        // With its program detached it forwards nothing either.
+        // With its program detached the namespace forwards nothing either.
         let second = scene.config(&[(SECOND, 1)], "");
         let id = scene.second.id().ino.to_string();
         let folder = mounted.path().join("weir/v2").join(id);
@@ -216,7 +216,7 @@ fn check_6_nothing_leaves_in_plain_text_without_the_proxy() {
         match mounted.by_filters() {
             true => scene.second.run(detach).unwrap(),
             false => {
-                // What says whose pins they are is a folder.
+                // The record of the namespace that the pins belong to is a directory.
                 let pins = std::fs::read_dir(folder).unwrap().flatten();
                 for pin in pins.map(|pin| pin.path()).filter(|path| !path.is_dir()) {
                     std::fs::remove_file(pin).unwrap();
@@ -263,8 +263,8 @@ fn check_6_nothing_leaves_in_plain_text_without_the_proxy() {
     }
 }
 
-/// Proxies follow each other: what is new goes to the newest, and what is open stays with the one that has it, both ways and for
-/// both families, until that is gone.
+/// Proxies follow each other: new connections go to the newest, and open ones stay with their proxy, in both directions and families, until
+/// that is removed.
 // matrix: every
 #[test]
 fn open_connections_stay_with_their_proxy() {
@@ -305,7 +305,7 @@ fn open_connections_stay_with_their_proxy() {
         let mut second = open();
         assert_eq!(answers(&mut first), by(""));
         assert_eq!(answers(&mut second), by("second "));
-        // And back, as after the second is replaced again.
+        // The first proxy becomes active again, as after another replacement.
         switch(&[(PROXY, 3), (SECOND, 2)]);
         let mut third = open();
         assert_eq!(answers(&mut third), by(""));
@@ -313,7 +313,7 @@ fn open_connections_stay_with_their_proxy() {
             (answers(&mut first), answers(&mut second)),
             (by(""), by("second "))
         );
-        // The second proxy is gone, and with it its connections; nothing of them goes past the first.
+        // The second proxy is removed with its connections, none of which bypasses the first.
         switch(&[(PROXY, 3)]);
         assert_eq!(answers(&mut third), by(""));
         servers.drain();
@@ -322,7 +322,7 @@ fn open_connections_stay_with_their_proxy() {
     }
 }
 
-/// A newer proxy takes over: what is new goes to it.
+/// A newer proxy takes over: new connections go to it.
 #[test]
 fn a_newer_proxy_takes_over() {
     for (scene, mounted) in builds() {
@@ -362,7 +362,7 @@ fn a_port_of_the_older_proxy_is_used_by_the_newer() {
     }
 }
 
-/// Applying again changes nothing; cleaning leaves nothing, and sysctls as they were.
+/// Applying again changes nothing; cleaning leaves nothing and restores the sysctls.
 // matrix: every
 #[test]
 fn check_10_removal_leaves_nothing() {
@@ -410,7 +410,7 @@ fn check_10_removal_leaves_nothing() {
     }
 }
 
-/// From rules to programs and back, with a connection that stays open at the proxy.
+/// From rules to programs and back, while a connection stays open at the proxy.
 #[test]
 fn rules_and_programs_follow_each_other() {
     for (scene, mounted) in builds() {
@@ -442,7 +442,7 @@ fn rules_and_programs_follow_each_other() {
     }
 }
 
-/// An agent that did not know the proxies has removed the other way at the node only: what it left at the proxy does no harm.
+/// An agent without a record of the proxies has removed the other engine's objects only at the node: those left at the proxy do no harm.
 #[test]
 fn what_the_other_way_left_at_the_proxy_is_replaced() {
     for (scene, mounted) in builds() {
@@ -458,7 +458,7 @@ fn what_the_other_way_left_at_the_proxy_is_replaced() {
             return;
         }
         weir_node_ambient::remove(&scene.node, None).unwrap();
-        // The policy rules are what an agent that captures in pods removes from pods that are not enrolled.
+        // An agent that captures in pods removes these policy rules from pods that are not enrolled.
         let routing = Routing::open_in(&scene.proxy).unwrap();
         let marked = routing.rules().unwrap().into_iter();
         let marked: Vec<_> = marked.filter(|rule| rule.fwmark.is_some()).collect();
@@ -474,7 +474,7 @@ fn what_the_other_way_left_at_the_proxy_is_replaced() {
     }
 }
 
-/// More addresses than Istio's map had room for; those of pods that leave are forgotten.
+/// More addresses than Istio's map has room for; the addresses of pods that leave are removed.
 #[test]
 fn check_7_thousands_of_addresses() {
     use weir_ebpf::node::{Node, Proxy, Wanted};
@@ -511,7 +511,7 @@ fn check_7_thousands_of_addresses() {
         );
         let full = node.apply(&many(20_000)).unwrap_err().to_string();
         assert!(full.contains("room for 16384 addresses"), "{full}");
-        // The pods that were captured are captured all the same.
+        // The pods that were captured before stay captured.
         assert_eq!(answer(&scene.pod, web(OUTSIDE, true)), "outbound|outside|x");
         let counters = node.counters().unwrap();
         let outbound = counters

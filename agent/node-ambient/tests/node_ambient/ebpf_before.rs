@@ -1,4 +1,4 @@
-//! What is remembered of a namespace with the pins of its programs: whose they are, what it was like before, and which qdiscs weir
+//! The records of a namespace in the pins of its programs: the namespace they belong to, its previous state, and the qdiscs that weir
 //! created.
 
 use crate::ebpf::{answer, applied, bpffs, builds, web};
@@ -10,7 +10,7 @@ use weir_netlink::route::{Qdisc, Routing, TcHandle};
 use weir_node_ambient::ebpf::{compare, remove};
 use weir_testing::BpfFs;
 
-/// A folder says by the cookie of its namespace that it is of another one, which is gone.
+/// The cookie in the folder shows that it belongs to another namespace, which is deleted.
 #[test]
 fn pins_with_the_cookie_of_another_namespace_are_replaced() {
     for (scene, mounted) in builds() {
@@ -54,7 +54,7 @@ fn maps_of_an_earlier_version_are_unpinned() {
     }
 }
 
-/// Detaches everything that is pinned in a folder, as `bpftool link detach` and `tc filter del` do. How many programs it were.
+/// Detaches everything that is pinned in a folder, as `bpftool link detach` and `tc filter del` do. Returns the number of programs.
 fn detach_all(mounted: &BpfFs, netns: &Netns) -> usize {
     let mut detached = 0;
     for entry in std::fs::read_dir(folder(mounted, netns)).unwrap() {
@@ -81,7 +81,7 @@ fn detach_all(mounted: &BpfFs, netns: &Netns) -> usize {
     detached
 }
 
-/// Another program detached all that weir attached, and the namespaces are alive: what they were like before is still known.
+/// Another program has detached all of weir's programs while the namespaces exist: the record of their previous state is kept.
 // matrix: every
 #[test]
 fn what_was_before_is_known_after_all_programs_were_detached() {
@@ -115,7 +115,7 @@ fn what_was_before_is_known_after_all_programs_were_detached() {
         }
         remove(&scene.node, &bpffs(&mounted), Some(&config)).unwrap();
         assert_eq!(all(), before);
-        // And without having been attached again.
+        // The same without attaching the programs again.
         applied(&scene, &mounted, &config);
         for netns in [&scene.node, &scene.proxy] {
             detach_all(&mounted, netns);
@@ -125,7 +125,7 @@ fn what_was_before_is_known_after_all_programs_were_detached() {
     }
 }
 
-/// Interfaces with a clsact qdisc, of the node and of the proxy.
+/// Interfaces of the node and of the proxy that have a clsact qdisc.
 pub(crate) fn qdiscs(scene: &crate::Scene) -> Vec<String> {
     let mut names = Vec::new();
     for netns in [&scene.node, &scene.proxy] {
@@ -142,14 +142,14 @@ pub(crate) fn qdiscs(scene: &crate::Scene) -> Vec<String> {
     names
 }
 
-/// Which qdiscs weir created is known whatever the layout of pins: these are deleted, and that of another writer stays.
+/// The record of the qdiscs that weir created survives a change of the layout: weir deletes these, and keeps that of another writer.
 // matrix: every
 #[test]
 fn qdiscs_of_another_layout_are_deleted_and_foreign_ones_stay() {
     for (scene, mounted) in builds().filter(|(_, mounted)| mounted.by_filters()) {
         let _servers = Servers::start(&scene);
         let routing = Routing::open_in(&scene.node).unwrap();
-        // Of another writer, without a filter.
+        // A qdisc of another writer, without a filter.
         let foreign = Qdisc::clsact(routing.link("v1").unwrap().index);
         assert!(routing.add_qdisc(&foreign).unwrap());
         let config = scene.config(&[(PROXY, 1)], "");
@@ -171,13 +171,13 @@ fn qdiscs_of_another_layout_are_deleted_and_foreign_ones_stay() {
         applied(&scene, &mounted, &config);
         remove();
         assert_eq!(qdiscs(&scene), ["v1"]);
-        // Removed by a version that attached nothing.
+        // A version that has attached nothing removes it.
         applied(&scene, &mounted, &config);
         age();
         remove();
         assert_eq!(qdiscs(&scene), ["v1"]);
         assert_eq!(crate::state(&scene), before);
-        // The newer version wants no program at the interface, and was killed before it removed what the older one left.
+        // The newer version needs no program at the interface, and was killed before it removed what the older one left.
         assert!(routing.delete_qdisc(&foreign).unwrap());
         applied(&scene, &mounted, &config);
         age();

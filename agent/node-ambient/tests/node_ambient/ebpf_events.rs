@@ -1,4 +1,4 @@
-//! What the programs at the node report of real packets.
+//! The events that the programs at the node report for real packets.
 
 use crate::ebpf::{answer, applied, bpffs, builds, web};
 use crate::scene::{LONG, OUTSIDE, POD, PROXY, SECOND, Servers, connects, inside};
@@ -20,8 +20,8 @@ fn read_until(reader: &mut Reader, is_it: impl Fn(&Event) -> bool) -> Event {
     }
 }
 
-/// Connections that the proxy gets, those that are excluded or the node's own, and those that are dropped without a proxy or
-/// its listener: each with its ends.
+/// Connections that the proxy receives, connections that are excluded or the node's own, and connections that are dropped without a proxy
+/// or its listener: each event has both addresses.
 // matrix: every
 #[test]
 fn what_becomes_of_connections_is_reported() {
@@ -62,7 +62,7 @@ fn what_becomes_of_connections_is_reported() {
             assert_eq!(answer(&scene.pod, web(OUTSIDE, v6)), "outside|x");
             expect(Verdict::Passed, "excluded", v6, POD);
         }
-        // No process listens in the second one.
+        // No process listens in the second proxy's namespace.
         applied(&scene, &mounted, &scene.config(&[(SECOND, 1)], ""));
         assert!(!connects(&scene.pod, web(OUTSIDE, false)));
         expect(Verdict::Dropped, "no_outbound_listener", false, POD);
@@ -75,7 +75,7 @@ fn what_becomes_of_connections_is_reported() {
     }
 }
 
-/// As on a kernel before 5.8: the programs capture, count, and report nothing; removal leaves no pin either way.
+/// As on a kernel before 5.8, the programs capture and count, but report nothing. Removal leaves no pin in either case.
 // matrix: every
 #[test]
 fn without_ring_buffers_programs_capture_and_count() {
@@ -100,7 +100,7 @@ fn without_ring_buffers_programs_capture_and_count() {
         let dropped = counters.unwrap().into_iter();
         let dropped = dropped.filter(|(name, _)| name.contains("no proxy"));
         assert!(dropped.map(|(_, count)| count).sum::<u64>() > 0);
-        // With them, and without again.
+        // With ring buffers, and without them again.
         applied(&scene, &mounted, &config);
         assert_eq!(answer(&scene.pod, web(OUTSIDE, true)), "outbound|outside|x");
         remove(&scene.node, &without, Some(&config)).unwrap();
