@@ -1,4 +1,4 @@
-//! Programs at the node: versions, other writers, and a replacement that was interrupted.
+//! Programs at the node: versions, other writers, and interrupted replacements.
 
 use crate::ebpf::{answer, applied, bpffs, builds, web};
 use crate::scene::{LONG, OUTSIDE, POD, PROXY, SECOND, Servers, connects, inside};
@@ -18,7 +18,7 @@ pub(crate) fn folder(mounted: &BpfFs, netns: &Netns) -> PathBuf {
     mounted.path().join("weir/v2").join(name)
 }
 
-/// Pins of another layout are replaced while connections are made: all are captured.
+/// Pins of another layout are replaced while connections are made: all of them are captured.
 // matrix: every
 #[test]
 fn check_5_another_layout_is_replaced_without_a_gap() {
@@ -97,7 +97,8 @@ fn wanted(scene: &crate::Scene, has_ipv6: bool) -> Wanted {
     }
 }
 
-/// Killed after the filter got its new program and before that was pinned under its name: what runs is known, and is removed.
+/// The process was killed after the filter got its new program and before that was pinned under its name: the running program is recognized
+/// and removed.
 // matrix: every
 #[test]
 fn an_interrupted_replacement_is_known() {
@@ -134,7 +135,7 @@ fn an_interrupted_replacement_is_known() {
             let path = folder.join(name);
             assert_ne!(pin(&path).info().unwrap().id, program.info().unwrap().id);
             assert!(!folder.join(format!("next_{name}")).exists());
-            // Once more, and then it is removed.
+            // The same state again, followed by a removal.
             std::fs::rename(&path, folder.join(format!("next_{name}"))).unwrap();
             weir_bpf::pin(program.as_fd(), &path).unwrap();
         }
@@ -145,7 +146,8 @@ fn an_interrupted_replacement_is_known() {
     }
 }
 
-/// Killed after the link was made and before it was pinned under its name: it is no other writer's, and goes.
+/// The process was killed after the link was created and before it was pinned under its name: the link does not count as another writer's,
+/// and is removed.
 #[test]
 fn an_interrupted_attachment_is_known() {
     for (scene, mounted) in builds().filter(|(_, mounted)| !mounted.by_filters()) {
@@ -173,7 +175,7 @@ fn an_interrupted_attachment_is_known() {
     }
 }
 
-/// A filter of another writer at weir's place, and a qdisc without filters for what is sent, are named and stay.
+/// A filter of another writer with weir's preference, and a qdisc without egress filters, are named and stay.
 // matrix: every
 #[test]
 fn filters_and_qdiscs_of_others_are_named_and_stay() {
@@ -220,14 +222,14 @@ fn filters_and_qdiscs_of_others_are_named_and_stay() {
     }
 }
 
-/// The programs of a proxy's namespace use the maps of the node: if these are gone, and others are made, it gets new programs.
+/// The programs of a proxy's namespace use the maps of the node: if these are replaced, the proxy gets new programs.
 #[test]
 fn programs_with_other_maps_are_replaced() {
     for (scene, mounted) in builds() {
         let _servers = Servers::start(&scene);
         let config = scene.config(&[(PROXY, 1)], "");
         applied(&scene, &mounted, &config);
-        // Without the configuration, which names the proxy.
+        // The proxy is not named without the configuration.
         remove(&scene.node, &bpffs(&mounted), None).unwrap();
         assert_eq!(answer(&scene.pod, web(OUTSIDE, false)), "outside|x");
         applied(&scene, &mounted, &config);
@@ -238,14 +240,14 @@ fn programs_with_other_maps_are_replaced() {
     }
 }
 
-/// The kernel gives the inode of a namespace that is gone to another one: pins of the old one are of no use.
+/// The kernel reuses the inode number of a deleted namespace: pins of that namespace are of no use.
 #[test]
 fn pins_of_an_older_namespace_with_the_same_inode_are_replaced() {
     for (scene, mounted) in builds() {
         let _servers = Servers::start(&scene);
         let config = scene.config(&[(PROXY, 1)], r#", "dns_capture": true"#);
         applied(&scene, &mounted, &config);
-        // The folders of this node are those of namespaces that ended, with a map of another form.
+        // The folders of this node belong to deleted namespaces, and contain a map of another kind.
         let pins = [&scene.node, &scene.proxy].map(|n| folder(&mounted, n));
         remove(&scene.node, &bpffs(&mounted), Some(&config)).unwrap();
         for pin in pins {
@@ -274,7 +276,8 @@ fn pins_of_an_older_namespace_with_the_same_inode_are_replaced() {
     }
 }
 
-/// Pins of a proxy whose namespace is gone are swept, also those of another layout; those of the node and of the other proxy stay.
+/// A sweep removes the pins of a proxy whose namespace is deleted, also those of another layout; those of the node and of the other proxy
+/// stay.
 #[test]
 fn pins_of_a_proxy_that_is_gone_are_swept() {
     for layout in ["v2", "v1"] {
@@ -301,7 +304,7 @@ fn pins_of_a_proxy_that_is_gone_are_swept() {
     }
 }
 
-/// The namespace of the active proxy ends: nothing leaves in plain text, probes pass, and the error names what is gone.
+/// The namespace of the active proxy ends: nothing leaves in plain text, probes pass, and the error names the missing namespace.
 #[test]
 fn nothing_leaves_in_plain_text_when_the_namespace_of_the_proxy_ends() {
     for (mut scene, mounted) in builds() {
@@ -327,7 +330,7 @@ fn nothing_leaves_in_plain_text_when_the_namespace_of_the_proxy_ends() {
             servers.drain();
         };
         closed();
-        // The number of its descriptor may be that of another file by now.
+        // Another file may have the number of its descriptor by now.
         let mut config = config;
         config.proxies[0].netns = "/run/netns/gone".into();
         let refused = apply(&config, &scene.node, &bpffs(&mounted)).unwrap_err();

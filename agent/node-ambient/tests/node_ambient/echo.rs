@@ -1,4 +1,4 @@
-//! Echo requests pass, both ways: they are not for the proxy.
+//! Echo requests pass in both directions: the proxy does not handle them.
 
 use crate::ebpf::{applied, builds};
 use crate::scene::{OUTSIDE, PATIENCE, POD, PROXY, Scene, Servers, address, inside, set};
@@ -10,10 +10,10 @@ use weir_cni::compile::Engine;
 use weir_netlink::Netns;
 use weir_node_ambient::apply;
 
-/// Longer than a link takes at once.
+/// The longer one exceeds the MTU of a link.
 const LENGTHS: [usize; 2] = [8, 4000];
 
-/// Whether that address answers, from one of the sender's own.
+/// Whether the address answers a request from one of the sender's own addresses.
 fn echoes(netns: &Netns, from: IpAddr, to: IpAddr, length: usize) -> bool {
     let (domain, protocol, request, reply) = match to {
         IpAddr::V4(_) => (Domain::IPV4, Protocol::ICMPV4, 8, 0),
@@ -22,10 +22,10 @@ fn echoes(netns: &Netns, from: IpAddr, to: IpAddr, length: usize) -> bool {
     let open = || Socket::new(domain, Type::DGRAM, Some(protocol)).unwrap();
     let socket = netns.run(open).unwrap();
     socket.bind(&SocketAddr::new(from, 0).into()).unwrap();
-    // What others send is not received.
+    // The connected socket ignores packets of other senders.
     socket.connect(&SocketAddr::new(to, 0).into()).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    // Type, code, checksum, identifier (which the kernel has chosen), number.
+    // Type, code, checksum, identifier (chosen by the kernel), sequence number.
     let mut message = vec![request, 0, 0, 0, 0, 0, 0, 7];
     message.extend((0..length).map(|n| (n % 251) as u8));
     socket.send(&message).unwrap();
@@ -39,7 +39,7 @@ fn echoes(netns: &Netns, from: IpAddr, to: IpAddr, length: usize) -> bool {
     }
 }
 
-/// Between the pod, the node and the outside.
+/// Checks requests between the pod, the node and the outside.
 fn check(scene: &Scene, what: &str) {
     for v6 in [false, true] {
         let (pod, outside) = (inside(POD, v6), inside(OUTSIDE, v6));
@@ -59,7 +59,7 @@ fn check(scene: &Scene, what: &str) {
     }
 }
 
-/// `icmp(7)`: sockets for echo requests are for no group at first.
+/// By default no group may open sockets for echo requests, see `icmp(7)`.
 fn allow(scene: &Scene) {
     for netns in scene.all() {
         set(netns, "ipv4/ping_group_range", "0 0");
@@ -82,7 +82,7 @@ fn rules_let_echo_requests_pass() {
     });
 }
 
-/// Also those that rules had seen first.
+/// Also after rules had been in force.
 // matrix: every
 #[test]
 fn programs_let_echo_requests_pass() {

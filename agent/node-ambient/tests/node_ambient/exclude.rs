@@ -1,4 +1,4 @@
-//! Acceptance check 8 of eBPF mode, for rules as well: TCP that is not captured, by peer and by port.
+//! Acceptance check 8 of eBPF mode, for rules as well: exclusion of TCP connections by peer and by port.
 
 use crate::ebpf::{answer, applied, builds, web};
 use crate::enrolled::{excluding, with_second};
@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use weir_netlink::Netns;
 use weir_node_ambient::Config;
 
-/// The keys of a configuration, and what then happens to connections of the pod and to it.
+/// The exclusions of a configuration, and the answers to connections of the pod and to it.
 const CASES: [(&str, &str, &str); 11] = [
     ("", "outbound|outside|x", "inbound|pod|x"),
     (
@@ -27,7 +27,7 @@ const CASES: [(&str, &str, &str); 11] = [
         "outside|x",
         "pod|x",
     ),
-    // Others are excluded.
+    // Exclusions that do not match these connections.
     (
         r#""peers": ["10.2.0.0/16", "fd01::/16"], "outbound_ports": [80], "inbound_ports": [81]"#,
         "outbound|outside|x",
@@ -49,13 +49,13 @@ const CASES: [(&str, &str, &str); 11] = [
         "outside|x",
         "pod|x",
     ),
-    // An exception is one from networks, not from ports.
+    // An exception applies to networks, not to ports.
     (
         r#""peers": ["10.1.0.0/16", "fd00:1::/32"], "except": ["10.1.4.0/24", "fd00:1:4::/48"], "inbound_ports": [8080]"#,
         "outbound|outside|x",
         "pod|x",
     ),
-    // And nothing again.
+    // Without networks, an exception changes nothing.
     (
         r#""except": ["10.1.4.0/24"]"#,
         "outbound|outside|x",
@@ -78,7 +78,7 @@ fn arrive(scene: &Scene, case: &str, outbound: &str, inbound: &str) {
     }
 }
 
-/// From a port of the client's choice.
+/// Connects from an address and port of the client's choice.
 fn connect_from(netns: &Netns, from: SocketAddr, to: SocketAddr) -> std::io::Result<TcpStream> {
     let connect = || {
         let domain = socket2::Domain::for_address(to);
@@ -92,7 +92,7 @@ fn connect_from(netns: &Netns, from: SocketAddr, to: SocketAddr) -> std::io::Res
     netns.run(connect).unwrap()
 }
 
-/// Addresses of IPv4 that are mapped to IPv6 are those of IPv4, and `::/0` has none of them.
+/// IPv4-mapped IPv6 addresses count as IPv4, and `::/0` does not contain them.
 const MAPPED: [(&str, bool, bool); 3] = [
     (r#""peers": ["::ffff:10.1.4.0/120"]"#, true, false),
     (r#""peers": ["::/0"]"#, false, true),
@@ -122,21 +122,21 @@ fn check_8_programs_capture_all_but_exclusions() {
             applied(&scene, &mounted, &config(exclude));
             mapped(&scene, exclude, v4, v6);
         }
-        // A client does not avoid the proxy by its port: the connection reaches the proxy or nothing.
+        // A client cannot avoid the proxy by its source port: the connection reaches the proxy or fails.
         applied(&scene, &mounted, &config(r#""outbound_ports": [7777]"#));
         let from = SocketAddr::new(inside(OUTSIDE, false), 7777);
         if let Ok(mut stream) = connect_from(&scene.outside, from, web(POD, false)) {
             let said = ask(&mut stream, "x");
             assert!(said.as_deref().is_ok_and(|s| s.starts_with("inbound")) || said.is_err());
         }
-        // Nor does a pod by its own port.
+        // Neither can a pod by its own port.
         applied(&scene, &mounted, &config(r#""inbound_ports": [7777]"#));
         let from = SocketAddr::new(inside(POD, false), 7777);
         if let Ok(mut stream) = connect_from(&scene.pod, from, web(OUTSIDE, false)) {
             let said = ask(&mut stream, "x");
             assert!(said.as_deref().is_ok_and(|s| s.starts_with("outbound")) || said.is_err());
         }
-        // Without a proxy what is excluded goes on, and only that.
+        // Without a proxy, only excluded connections succeed.
         let closed = scene.config(&[], &more(r#""outbound_ports": [8080]"#));
         applied(&scene, &mounted, &closed);
         assert_eq!(answer(&scene.pod, web(OUTSIDE, true)), "outside|x");
@@ -165,12 +165,12 @@ fn rules_capture_all_but_exclusions() {
     });
 }
 
-/// What the pod excludes itself, beside what the configuration says of all.
+/// A configuration with exclusions of the pod alone beside those of all pods.
 fn of_pod(scene: &Scene, exclude: &str, more: &str) -> Config {
     excluding(scene.config(&[(PROXY, 1)], more), exclude)
 }
 
-/// What all pods exclude, what the pod excludes, and what happens to its connection to the outside: the pod decides.
+/// The exclusions of all pods, those of the pod, and the answer to its connection to the outside: the pod's decide.
 const BOTH: [(&str, &str, &str); 4] = [
     (
         r#""peers": ["10.1.0.0/16", "fd00:1::/32"]"#,
@@ -194,13 +194,13 @@ const BOTH: [(&str, &str, &str); 4] = [
     ),
 ];
 
-/// The first pod excludes all its connections, and the second one nothing.
+/// The first pod excludes all its connections, and the second one none.
 fn one_of_two(scene: &Scene) -> Config {
     let peers = r#""peers": ["0.0.0.0/0", "::/0"]"#;
     with_second(of_pod(scene, peers, r#", "carrier": "veth""#), scene)
 }
 
-/// A pod decides of its own connections, not of those of another pod that it has one with.
+/// The exclusions of a pod apply to its own connections only, not to those of its peer.
 fn others_are_captured(scene: &Scene) {
     for v6 in [false, true] {
         let said = [

@@ -12,7 +12,7 @@ use weir_netlink::route::{AddressFamily, Routing};
 use weir_node_ambient::nft::{HOST_TABLE, PROXY_TABLE, SET};
 use weir_node_ambient::{apply, compare, ebpf, remove};
 
-/// Policy rules and routes of weir, and addresses of carriers, in a namespace.
+/// The policy rules and routes of weir and the addresses of carriers in a namespace.
 fn routing_of_ipv6(netns: &Netns) -> Vec<String> {
     let routing = Routing::open_in(netns).unwrap();
     let rules = routing.rules().unwrap().into_iter();
@@ -60,7 +60,7 @@ fn rules_of_ipv6(netns: &Netns, engine: Engine) -> Vec<String> {
     netns.run(read).unwrap().unwrap()
 }
 
-/// From nothing, and where both families were captured before.
+/// On a clean node, and after both families were captured.
 // matrix: every; variants no-nftables no-xtables
 #[test]
 fn without_ipv6_rules_make_nothing_of_it() {

@@ -15,20 +15,20 @@ use weir_netlink::route::{Filter, FilterKind, Qdisc, Routing, TcHandle};
 use weir_node_ambient::ebpf::{compare, remove};
 use weir_testing::{BpfFs, Ends, sockets};
 
-/// The program drops what goes to this port.
+/// The program drops datagrams to this port.
 const DROPPED: u16 = 7007;
 const OTHER: u16 = 7008;
 
-/// `enum bpf_hdr_start_off` (`linux/bpf.h`): from the header of IP on.
+/// `enum bpf_hdr_start_off` (`linux/bpf.h`): offsets count from the IP header.
 const BPF_HDR_START_NET: i32 = 1;
 const UDP: i32 = 17;
-/// `TC_ACT_SHOT`, and what lets the next program decide.
+/// `TC_ACT_SHOT`; `NEXT` lets the next program decide.
 const DROP: i32 = 2;
 const NEXT: i32 = -1;
-/// `TC_ACT_OK`: no other program decides.
+/// `TC_ACT_OK`: no later program decides.
 const PASS: i32 = 0;
 
-/// Counts datagrams of IPv4 to the port, and drops them. Of everything else it says this.
+/// Counts and drops IPv4 datagrams to the port. Returns `rest` for all other packets.
 fn program(counter: &Map, rest: i32) -> Program {
     use Reg::{R0, R1, R2, R3, R4, R5, R10};
     const HEADERS: i16 = -32;
@@ -63,16 +63,16 @@ fn program(counter: &Map, rest: i32) -> Program {
     asm.finish().unwrap().load("another", &[counter]).unwrap()
 }
 
-/// Where it is attached.
+/// The method of attaching the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Link,
     Filter,
 }
 
-/// At both hooks of the pod's link: from the pod, and to it. Links are there as long as they are held.
+/// Attaches programs at both hooks of the pod's link: from the pod, and to it. Links exist as long as the returned values.
 fn attach(scene: &Scene, programs: &[Program; 2], way: Way) -> Vec<Link> {
-    // As Cilium's: of the first preference, with the first handle.
+    // Like Cilium's filters, with preference 1 and handle 1.
     attach_at((&scene.node, "v1"), programs, (way, 1))
 }
 
@@ -113,7 +113,7 @@ fn bound(netns: &Netns, at: impl Into<SocketAddr>) -> UdpSocket {
     socket
 }
 
-/// Both ways, a datagram for the port is dropped and counted, and one for another port arrives.
+/// In both directions, a datagram to the port is dropped and counted, and one to another port arrives.
 fn runs(scene: &Scene, counters: &[Map; 2]) {
     let counted = |counter: &Map| {
         let value = counter.get(&0_u32.to_ne_bytes()).unwrap().unwrap();
@@ -145,8 +145,7 @@ fn counter() -> Map {
     Map::create(BPF_MAP_TYPE_ARRAY, 4, 8, 1, 0).unwrap()
 }
 
-/// A program of another writer at the pod's link goes on running, beside weir's and after their removal, whichever way
-/// either is attached.
+/// A program of another writer at the pod's link keeps running beside weir's and after their removal, whichever method either uses.
 // matrix: every
 #[test]
 fn check_3_programs_of_others_stay() {
@@ -175,7 +174,7 @@ fn check_3_programs_of_others_stay() {
             let both = programs();
             let weir = both.iter().position(|name| name.starts_with("weir_o"));
             assert!(both.len() == 2 && weir.is_some(), "{both:?}");
-            // Of the same kind it comes first.
+            // If both use the same method, weir's program runs first.
             if mounted.by_filters() == (*way == Way::Filter) {
                 assert_eq!(weir, Some(0), "{both:?}");
             }
@@ -187,7 +186,7 @@ fn check_3_programs_of_others_stay() {
                 }
             };
             captured();
-            // What is changed while they are there changes nothing for the others.
+            // Changes of weir's programs do not affect the other ones.
             applied(&scene, &mounted, &scene.config(&[], ""));
             runs(&scene, &counters);
             applied(&scene, &mounted, &config);
@@ -202,7 +201,7 @@ fn check_3_programs_of_others_stay() {
     }
 }
 
-/// Who has a program at the ingress hook of an interface, in the order in which they run.
+/// The writers of the programs at the ingress hook of an interface, in the order in which the programs run.
 fn writers(netns: &Netns, interface: &str, mounted: &BpfFs) -> Vec<&'static str> {
     let shown = weir_ebpf::show::read(netns, Some(&bpffs(mounted))).unwrap();
     let at =
@@ -212,8 +211,8 @@ fn writers(netns: &Netns, interface: &str, mounted: &BpfFs) -> Vec<&'static str>
     all.map(|p| writer(&p.name)).collect()
 }
 
-/// Another writer attaches programs before those of weir: that is a difference, and they come first again without a moment in which
-/// a connection passes. Those of the other stay.
+/// Another writer attaches programs before those of weir: weir reports a difference, and moves its own to the front without a gap in which
+/// a connection could pass. The other programs stay.
 // matrix: every
 #[test]
 fn check_3_programs_come_first_again() {
@@ -234,7 +233,7 @@ fn check_3_programs_come_first_again() {
         for (handle, rest) in (1..).zip([NEXT, NEXT, NEXT, PASS]) {
             let counters = [counter(), counter()];
             for (netns, interface) in places {
-                // None is attached twice.
+                // A program cannot be attached twice to one hook.
                 let programs = [&counters[0], &counters[1]].map(|of| program(of, rest));
                 held.extend(attach_at((netns, interface), &programs, (way, handle)));
                 assert_eq!(writers(netns, interface, &mounted)[0], "another");

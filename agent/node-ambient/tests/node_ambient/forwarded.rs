@@ -1,5 +1,7 @@
-//! Connections to an enrolled pod that the node translates: NodePort and hostPort, and what it masquerades. They are others', and
-//! go to the proxy although the node's own address may be their source; connections of the node's own processes do not.
+//! Connections to an enrolled pod that the node translates: NodePort, hostPort, and masqueraded ones.
+//!
+//! Their clients are not the node, so they go to the proxy although their source may be the node's address. Connections of the node's own
+//! processes do not.
 
 use crate::dnat::{Entries, Way, translates, translates_by_any};
 use crate::ebpf::{answer, applied, bpffs, builds, web};
@@ -16,7 +18,7 @@ const TO_OUTSIDE: u16 = 30_081;
 
 const WAYS: [Way; 3] = [Way::Port, Way::MasqueradedPort, Way::Masqueraded];
 
-/// Where a client outside connects to.
+/// The destination of a client outside.
 fn entry(way: Way, v6: bool) -> SocketAddr {
     match way {
         Way::Masqueraded => web(POD, v6),
@@ -28,13 +30,13 @@ fn at_node(v6: bool, port: u16) -> SocketAddr {
     SocketAddr::new(address(OUTSIDE, v6, 1), port)
 }
 
-/// To the pod, and to the server outside.
+/// Translations to the pod, and to the server outside.
 fn entries(v6: bool) -> Entries {
     let of = |(port, place)| (at_node(v6, port), web(place, v6));
     [(TO_POD, POD), (TO_OUTSIDE, OUTSIDE)].map(of).to_vec()
 }
 
-/// Connections of others are the proxy's, both ways; those of the node's own processes are not.
+/// Connections of other hosts are the proxy's, in both directions; those of the node's own processes are not.
 fn is_captured(scene: &Scene, servers: &Servers, way: Way) {
     for v6 in [false, true] {
         let entry = entry(way, v6);
@@ -46,7 +48,8 @@ fn is_captured(scene: &Scene, servers: &Servers, way: Way) {
         }
         let seen = servers.seen.recv_timeout(PATIENCE).unwrap();
         assert_eq!((seen.who, seen.to), ("inbound", web(POD, v6)));
-        // While it is open, probes reach the pod itself, from the address that others have behind the node as well.
+        // While the connection is open, probes still reach the pod itself, with the source address that masqueraded connections have as
+        // well.
         assert_eq!(answer(&scene.node, web(POD, v6)), "pod|x");
         assert_eq!(ask(&mut open, "c").unwrap(), "inbound|pod|c", "{entry}");
     }
@@ -71,7 +74,7 @@ fn rules_capture_what_the_node_translates_for_others() {
             println!("{way:?}");
             is_captured(scene, &servers, way);
             for v6 in [false, true] {
-                // What the node translates for an enrolled pod is captured as well.
+                // Connections of an enrolled pod that the node translates are captured as well.
                 if way != Way::Masqueraded {
                     let said = answer(&scene.pod, at_node(v6, TO_OUTSIDE));
                     assert_eq!(said, "outbound|outside|x", "{way:?}");
@@ -99,7 +102,7 @@ fn programs_capture_what_the_node_translates_for_others() {
             applied(&scene, &mounted, &scene.config(&[(PROXY, 1)], ""));
             println!("{way:?}");
             is_captured(&scene, &servers, way);
-            // What the node's own processes send there is not captured either, and a pod gets its answers.
+            // Connections of the node's own processes are not captured either, and a pod receives its answers.
             for v6 in [false, true] {
                 if way != Way::Masqueraded {
                     assert_eq!(answer(&scene.node, entry(way, v6)), "pod|x", "{way:?}");
@@ -113,7 +116,7 @@ fn programs_capture_what_the_node_translates_for_others() {
     }
 }
 
-/// First packets that were captured on their way to a pod.
+/// The number of first packets that were captured on their way to a pod.
 fn inbound(scene: &Scene, mounted: &BpfFs) -> u64 {
     let counters = weir_ebpf::node::Node::of(&scene.node, &bpffs(mounted)).counters();
     let mut counters = counters.unwrap().into_iter();
@@ -123,7 +126,7 @@ fn inbound(scene: &Scene, mounted: &BpfFs) -> u64 {
         .1
 }
 
-/// At a bridge the first packet of another pod may still have that pod's socket when it comes to this one.
+/// On a bridge, the first packet of another pod may still belong to that pod's socket when it reaches this one.
 #[test]
 fn programs_capture_what_another_pod_sends_with_the_address_of_the_node() {
     let has_links = || weir_bpf::attached(1, weir_bpf::BPF_TCX_INGRESS).is_ok();
@@ -141,7 +144,7 @@ fn programs_capture_what_another_pod_sends_with_the_address_of_the_node() {
                 let limit = std::time::Duration::from_millis(100);
                 drop(socket.connect_timeout(&web(POD, v6).into(), limit));
             };
-            // The first packet may be lost while the address is asked for.
+            // The first packet may be lost while the neighbour is resolved.
             let begun = std::time::Instant::now();
             let before = inbound(&scene, &mounted);
             while inbound(&scene, &mounted) == before {
@@ -149,7 +152,7 @@ fn programs_capture_what_another_pod_sends_with_the_address_of_the_node() {
                 scene.second.run(connect).unwrap();
             }
         }
-        // The node answers that this connection is none of its own, so that the application sees none.
+        // The node resets this connection, which is not its own, so the application receives none.
         assert!(servers.drain().iter().all(|seen| seen.who != "pod"));
         assert_eq!(answer(&scene.node, web(POD, false)), "pod|x");
     }

@@ -5,7 +5,7 @@ use crate::scene::{OUTSIDE, PATIENCE, POD, PROXY, Scene, Servers, address, ask, 
 use crate::{each, up};
 use std::net::{SocketAddr, TcpStream};
 
-/// The node answers the proxy, and a pod that asks directly, at each of its addresses.
+/// The node answers the proxy, and a pod that connects directly, at each of its addresses.
 fn is_answered(scene: &Scene, servers: &Servers) {
     servers.echo(&scene.node, "node");
     for v6 in [false, true] {

@@ -1,4 +1,4 @@
-//! kube-proxy in IPVS mode: addresses of services are the node's own, on a link that only holds them.
+//! kube-proxy in IPVS mode: service addresses are the node's own, on a link that only holds them.
 
 use crate::ebpf::{answer, applied, bpffs, builds, web};
 use crate::scene::{OUTSIDE, POD, PROXY, Scene, Servers, address, inside, tool};
@@ -18,7 +18,7 @@ fn service(v6: bool) -> SocketAddr {
     SocketAddr::new(address, 8080)
 }
 
-/// As kube-proxy does, with a bridge instead of a dummy, which not every kernel has: without ports it is the same.
+/// Creates the link of kube-proxy as a bridge instead of a dummy, which not every kernel has: a bridge without ports behaves alike.
 fn hold_services(scene: &Scene, link: &str) {
     let node = Routing::open_in(&scene.node).unwrap();
     let bridge = Link::new(link, LinkKind::plain("bridge"));
@@ -30,7 +30,7 @@ fn hold_services(scene: &Scene, link: &str) {
     }
 }
 
-/// Where nothing translates, a server of the node answers at the address of the service.
+/// If nothing translates the address of a service, a server of the node answers there.
 #[test]
 fn programs_capture_connections_to_services_and_rules_refuse_the_node() {
     for (scene, mounted) in builds() {
@@ -52,11 +52,11 @@ fn programs_capture_connections_to_services_and_rules_refuse_the_node() {
         applied(&scene, &mounted, &config);
         for v6 in [false, true] {
             assert_eq!(answer(&scene.pod, service(v6)), "outbound|node|x");
-            // The node's own addresses are not captured.
+            // Connections to the node's own addresses are not captured.
             let own = SocketAddr::new(address(POD, v6, 1), 8080);
             assert_eq!(answer(&scene.pod, own), "node|x");
         }
-        // Of a service that comes later, or goes.
+        // A service that is added later, or removed.
         let node = Routing::open_in(&scene.node).unwrap();
         let index = node.link("kube-ipvs0").unwrap().index;
         node.add_address(index, IpAddr::from([10, 96, 0, 11]).into())
@@ -76,7 +76,7 @@ fn compare_programs(
     change.unwrap().is_empty()
 }
 
-/// What the refusal says is so: with rules that are written all the same, the proxy does not see the connection.
+/// The refusal is justified: if rules are written anyway, the proxy does not receive the connection.
 #[test]
 fn rules_do_not_capture_connections_to_services_of_ipvs() {
     for engine in [Engine::Nft, Engine::Xtables] {
@@ -109,7 +109,7 @@ fn rules_do_not_capture_connections_to_services_of_ipvs() {
     }
 }
 
-/// `ipvsadm` in the node's namespace. `None`, with the reason printed, without the tool or IPVS in the kernel.
+/// Runs `ipvsadm` in the node's namespace. Prints the reason and returns `None` without the tool or without IPVS in the kernel.
 fn ipvsadm(scene: &Scene, args: &[&str]) -> Option<()> {
     let run = scene.node.run(|| tool("ipvsadm", args)).unwrap()?;
     let said = String::from_utf8_lossy(&run.stderr);
@@ -121,7 +121,7 @@ fn ipvsadm(scene: &Scene, args: &[&str]) -> Option<()> {
     Some(())
 }
 
-/// A service with an endpoint outside: the proxy sees its address, and IPVS translates what the proxy sends.
+/// A service with an endpoint outside: the proxy gets the service's address, and IPVS translates the proxy's connection.
 // matrix: every
 #[test]
 fn check_7_services_of_ipvs_reach_the_proxy_untranslated() {

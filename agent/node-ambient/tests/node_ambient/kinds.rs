@@ -9,12 +9,13 @@ use weir_netlink::route::{Link, LinkKind, Route, Routing};
 use weir_node_ambient::{Config, compare, ebpf};
 use weir_testing::{BpfFs, lacks};
 
-/// Each with the first kernel that has it.
+/// The kinds, with the first kernel that has each.
 const KINDS: [(&str, &str); 2] = [("ipvlan", "3.19"), ("macvlan", "2.6.23")];
 const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 4, 77));
 
-/// On the node's link to the outside there is another one of this kind, in a pod or, as a plugin makes it for the way from
-/// the node to such pods, beside it with a route.
+/// Adds a link of this kind to the node's link to the outside.
+///
+/// The new link is in a pod, or in the node's namespace with a route, as a plugin creates it for traffic from the node to such pods.
 fn add(scene: &Scene, kind: &str, since: &str, is_inside: bool) -> bool {
     let node = Routing::open_in(&scene.node).unwrap();
     let upper = Link {
@@ -44,7 +45,7 @@ fn add(scene: &Scene, kind: &str, since: &str, is_inside: bool) -> bool {
     true
 }
 
-/// The pod that can be captured, and another one with the address.
+/// A configuration with the pod that can be captured, and another one with the address.
 fn config(scene: &Scene, netns: &str) -> Config {
     let mut config = scene.config(&[(PROXY, 1)], "");
     let more = format!(r#"{{"pods": [{{"uid": "pod-b", "addresses": ["{ADDRESS}"]{netns}}}]}}"#);
@@ -83,7 +84,7 @@ fn rules_refuse_pods_of_other_kinds_by_name() {
             is_named(&error.unwrap_err().to_string(), kind);
             assert_eq!(state(scene), before);
         }
-        // Where it may be left out, the others are captured.
+        // If the configuration permits leaving the pod out, the other pods are captured.
         if !up(scene, Engine::Nft, "") {
             return;
         }
@@ -124,7 +125,8 @@ fn programs_refuse_pods_of_other_kinds_by_name() {
     }
 }
 
-/// No route leads to the pod alone, and its namespace is neither given nor among those of `ip netns`: it is named, and what to give.
+/// No route leads to the pod alone, and its namespace is neither configured nor in the directory of `ip netns`: the error names the pod and
+/// the remedy.
 #[test]
 fn a_pod_that_cannot_be_found_is_named() {
     for mounted in BpfFs::each(|| weir_bpf::attached(1, weir_bpf::BPF_TCX_INGRESS).is_ok()) {
@@ -151,7 +153,7 @@ fn a_pod_that_cannot_be_found_is_named() {
     }
 }
 
-/// The pod gets nine more interfaces with an address each, which are listed as well.
+/// Adds nine interfaces with one address each to the pod and to the configuration.
 fn with_ten_interfaces(scene: &Scene, mut config: Config) -> Config {
     let node = Routing::open_in(&scene.node).unwrap();
     let pod = Routing::open_in(&scene.pod).unwrap();
@@ -169,7 +171,7 @@ fn with_ten_interfaces(scene: &Scene, mut config: Config) -> Config {
         config.pods[0].addresses.push(more(number, 10));
     }
     wait_for_own_addresses(&node);
-    // What the pod answers leaves by eth0.
+    // The pod's answers leave through eth0.
     set(&scene.node, "ipv4/conf/all/rp_filter", "2");
     config
 }

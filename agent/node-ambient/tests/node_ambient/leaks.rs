@@ -1,4 +1,4 @@
-//! What of a pod leaves the node: frames that arrive outside while connections that were captured go on writing.
+//! Packets of a pod that leave the node: frames that arrive outside while captured connections continue to write.
 
 use crate::ebpf::{applied, bpffs, builds, web};
 use crate::scene::{
@@ -17,32 +17,32 @@ use weir_netlink::route::Routing;
 use weir_node_ambient::apply;
 use weir_node_ambient::ebpf::remove;
 
-/// Only the pod writes it.
+/// A text that only the pod writes.
 const WORDS: &str = "words of the pod";
-/// Where the pod serves, besides its application.
+/// A port on which the pod serves, besides its application.
 const PORT: u16 = 8081;
 
-/// `linux/if_ether.h`: of every protocol.
+/// From `linux/if_ether.h`: frames of every protocol.
 const ETH_P_ALL: u16 = 3;
 
-/// What came from the pod since the last look.
+/// The frames from the pod since the last call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Left {
-    /// Segments that open a connection, or agree to one.
+    /// Segments that open a connection, or accept one.
     pub(crate) syns: usize,
-    /// Frames with what the pod wrote.
+    /// Frames with the pod's text.
     pub(crate) words: usize,
 }
 
-/// Sees every frame at the link of the server outside.
+/// Receives every frame on the link of the server outside.
 pub(crate) struct Tap {
     frames: Socket,
-    /// Datagrams of the pod, which nothing captures: what was sent before them has arrived when they have.
+    /// Datagrams of the pod, which are never captured: when they have arrived, so have all earlier packets.
     fences: [UdpSocket; 2],
     number: u32,
 }
 
-/// Whose frame it is, its protocol and what follows the header of IP.
+/// The source of a frame, its protocol, and the bytes after the IP header.
 pub(crate) fn parse(frame: &[u8]) -> Option<(IpAddr, u8, &[u8])> {
     let (ether, packet) = (frame.get(12..14)?, frame.get(14..)?);
     match ether {
@@ -59,7 +59,7 @@ pub(crate) fn parse(frame: &[u8]) -> Option<(IpAddr, u8, &[u8])> {
     }
 }
 
-/// Gets every frame of the namespace's links from now on.
+/// Receives every frame on the namespace's links from now on.
 pub(crate) fn frames(netns: &Netns) -> Socket {
     let protocol = Protocol::from(i32::from(ETH_P_ALL.to_be()));
     let open = || Socket::new(Domain::PACKET, Type::RAW, Some(protocol)).unwrap();
@@ -92,7 +92,7 @@ impl Tap {
         let _ = self.left();
     }
 
-    /// What came so far, and no more than once.
+    /// The frames so far; each is reported once.
     pub(crate) fn left(&mut self) -> Left {
         let (mut left, mut buffer) = (Left::default(), vec![0; 1 << 17]);
         for v6 in [false, true] {
@@ -110,7 +110,7 @@ impl Tap {
                     continue;
                 }
                 if contains(rest, WORDS) {
-                    // Shown when the test fails.
+                    // Printed if the test fails.
                     println!("from {source}, protocol {protocol}: {rest:?}");
                     left.words += 1;
                 }
@@ -125,7 +125,7 @@ impl Tap {
     }
 }
 
-/// Connections of the pod and to it that the proxy has, of both families.
+/// Connections of the pod and to it that the proxy has accepted, in both families.
 pub(crate) struct Flows {
     /// The pod's ends.
     pod: Vec<TcpStream>,
@@ -133,7 +133,7 @@ pub(crate) struct Flows {
 }
 
 impl Flows {
-    /// Each has carried the pod's words once.
+    /// Opens the connections; each has carried the pod's text once.
     pub(crate) fn open(scene: &Scene) -> Self {
         let (mut pod, mut clients) = (Vec::new(), Vec::new());
         for v6 in [false, true] {
@@ -164,7 +164,7 @@ impl Flows {
         }
     }
 
-    /// The pod goes on writing for longer than segments are repeated twice, and hears nothing.
+    /// The pod keeps writing for longer than two retransmissions take, without an answer.
     pub(crate) fn write(&mut self) {
         let begun = Instant::now();
         let mut open = self.pod.len();
@@ -181,7 +181,7 @@ impl Flows {
     }
 }
 
-/// What the pod hears no longer does not end its connections: it repeats what it wrote. False without nf_tables.
+/// The pod no longer receives packets, which does not end its connections: it retransmits its text. Returns false without nf_tables.
 fn deafen(scene: &Scene) -> bool {
     let tcp = Rule::builder().iifname(CmpOp::Eq, "eth0");
     let chain = Chain {
@@ -204,14 +204,14 @@ fn deafen(scene: &Scene) -> bool {
     }
 }
 
-/// The proxy's namespace goes on without it, and would pass on what arrives.
+/// Lets the proxy's namespace forward packets that no process accepts.
 fn forward(scene: &Scene) {
     for key in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
         set(&scene.proxy, key, "1");
     }
 }
 
-/// A proxy that is killed takes its sockets with it; its namespace stays, with everything in it.
+/// The sockets of a killed proxy are closed; its namespace stays, with everything in it.
 fn check_killed(scene: &Scene, servers: &Servers, proxy: Mortal, let_pass: impl Fn()) {
     let (mut tap, mut flows) = (Tap::of(scene), Flows::open(scene));
     assert_ne!(tap.left().words, 0, "what the proxy passes on is seen");
@@ -229,7 +229,7 @@ fn check_killed(scene: &Scene, servers: &Servers, proxy: Mortal, let_pass: impl 
         let open = flows.pod.iter().filter(|s| s.peer_addr().is_ok());
         assert_eq!(open.count(), 4, "all went on writing");
     }
-    // It would have been seen.
+    // This proves that the test detects such packets.
     let_pass();
     flows.write();
     let _ = connects(&scene.pod, web(OUTSIDE, false));
@@ -246,7 +246,7 @@ fn check_5_rules_let_nothing_past_a_killed_proxy() {
             return;
         }
         check_killed(scene, &servers, proxy, || {
-            // The namespace passes on what it does not take for its own by the marks.
+            // Without the policy rules for the marks, the namespace forwards the packets instead of delivering them.
             let routing = Routing::open_in(&scene.proxy).unwrap();
             let rules = routing.rules().unwrap().into_iter();
             for rule in rules.filter(|rule| rule.fwmark.is_some()) {
@@ -256,8 +256,9 @@ fn check_5_rules_let_nothing_past_a_killed_proxy() {
     });
 }
 
-/// The pod goes on writing while the proxy, whose link is gone, is taken out of the configuration. What the node answers to
-/// that does not make it a connection that passes.
+/// The pod keeps writing while the proxy, whose link is deleted, is removed from the configuration.
+///
+/// The node's answers to these packets do not make the connection one that passes.
 #[test]
 fn check_5_nothing_leaves_while_the_configuration_loses_the_proxy() {
     each(&["vxlan", "veth"], |scene, engine, name| {

@@ -1,6 +1,7 @@
-//! Acceptance checks of ambient mode at the node, with real packets in throwaway namespaces.
+//! Acceptance checks of ambient mode at the node, with real packets in temporary namespaces.
+//! matrix: newest
 // matrix: newest
-// Helpers are tests, too: clippy.toml allows them the same.
+// Helpers are part of the tests: clippy.toml grants them the same exceptions.
 #![cfg(test)]
 
 mod acceptance;
@@ -59,7 +60,7 @@ fn carrier(name: &str) -> String {
     format!(r#", "carrier": "{name}""#)
 }
 
-/// Both engines where this kernel has them, with each carrier.
+/// Runs a check for both engines, if this kernel has them, with each kind of carrier.
 fn each(carriers: &[&str], check: impl Fn(&Scene, Engine, &str)) {
     for engine in [Engine::Nft, Engine::Xtables] {
         for name in carriers {
@@ -98,7 +99,7 @@ fn up(scene: &Scene, engine: Engine, more: &str) -> bool {
     }
 }
 
-/// Original destination and client address, and a listener per kind of traffic, for both families.
+/// Original destination and client address, and a listener for each kind of traffic, for both families.
 // matrix: every; variants no-nft-tproxy no-nftables no-xtables no-geneve
 #[test]
 fn checks_2_and_3_addresses_are_kept_and_listeners_are_chosen_by_port() {
@@ -130,7 +131,7 @@ fn checks_2_and_3_addresses_are_kept_and_listeners_are_chosen_by_port() {
                 servers.drain(),
                 [seen("inbound", client, to), seen("pod", client, to)]
             );
-            // Nobody listens there in the pod: the proxy's listener is what answers.
+            // No process in the pod listens on this port, so the answer comes from the proxy's listener.
             let to = SocketAddr::new(pod, 15008);
             drop(connect(&scene.outside, to).unwrap());
             let first = servers.seen.recv_timeout(scene::PATIENCE).unwrap();
@@ -141,7 +142,7 @@ fn checks_2_and_3_addresses_are_kept_and_listeners_are_chosen_by_port() {
     });
 }
 
-/// From every address of the node, a probe reaches the pod itself.
+/// A probe from every address of the node reaches the pod itself.
 #[test]
 fn check_4_probes_from_every_address_of_the_node_are_not_captured() {
     each(&CARRIERS, |scene, engine, name| {
@@ -173,7 +174,7 @@ fn check_4_probes_from_every_address_of_the_node_are_not_captured() {
     });
 }
 
-/// Whether the pod gets a datagram of the node's, and the node the answer.
+/// Whether the pod receives a datagram of the node, and the node the answer.
 fn is_reached_by_udp(scene: &Scene, v6: bool) -> bool {
     let bind = |netns: &Netns, address| {
         let bind = || UdpSocket::bind(SocketAddr::new(address, 0)).unwrap();
@@ -193,7 +194,7 @@ fn is_reached_by_udp(scene: &Scene, v6: bool) -> bool {
     passes().is_ok()
 }
 
-/// The proxy's namespace ends while connections are open, which go on writing; nothing leaves in plain text.
+/// The proxy's namespace ends while open connections continue to write; nothing leaves in plain text.
 #[test]
 fn check_5_nothing_leaves_in_plain_text_when_the_proxy_is_gone() {
     each(&CARRIERS, |scene, engine, name| {
@@ -205,7 +206,7 @@ fn check_5_nothing_leaves_in_plain_text_when_the_proxy_is_gone() {
         let (mut tap, mut flows) = (Tap::of(scene), Flows::open(scene));
         assert_ne!(tap.left().words, 0, "what the proxy passes on is seen");
         servers.drain();
-        // The device goes as with its namespace, which sockets of this process hold.
+        // Deletes the device, as the end of its namespace would; sockets of this process keep the namespace.
         let routing = Routing::open_in(&scene.node).unwrap();
         routing
             .delete_link(routing.link("v2").unwrap().index)
@@ -218,7 +219,7 @@ fn check_5_nothing_leaves_in_plain_text_when_the_proxy_is_gone() {
             assert!(!connects(&scene.outside, SocketAddr::new(pod, 8080)));
         }
         assert_eq!((tap.left(), servers.drain()), (Left::default(), vec![]));
-        // Without a proxy in the configuration: the same; open by setting: plain.
+        // The same without a proxy in the configuration, and plain text if a setting permits it.
         let none = scene.config(&[], "");
         apply(&none, &scene.node, Some(engine), false).unwrap();
         flows.write();
@@ -244,7 +245,7 @@ fn check_5_nothing_leaves_in_plain_text_when_the_proxy_is_gone() {
     });
 }
 
-/// Check 6, of replacing: a newer proxy takes over.
+/// Check 6, replacement: a newer proxy takes over.
 #[test]
 fn a_newer_proxy_takes_over() {
     each(&CARRIERS, |scene, engine, name| {
@@ -292,7 +293,7 @@ fn state(scene: &Scene) -> String {
         .iter()
         .flat_map(|t| routing.routes(*t).unwrap())
         .map(|r| r.to_string())
-        // The kernel adds link-local ones when it likes.
+        // The kernel adds link-local addresses at any time.
         .filter(|r| !r.starts_with("fe80:"))
         .collect();
     let rules: Vec<String> = routing
@@ -316,12 +317,12 @@ fn state(scene: &Scene) -> String {
     format!("{links:?}\n{routes:#?}\n{rules:#?}\n{rules_of_netfilter:?}\n{sysctls:?}")
 }
 
-/// Applying again changes nothing; cleaning leaves nothing, and sysctls as they were.
+/// Applying again changes nothing; cleaning leaves nothing and restores the sysctls.
 // matrix: every
 #[test]
 fn checks_8_and_9_applied_twice_is_applied_once_and_cleaned_is_as_before() {
     each(&CARRIERS, |scene, engine, name| {
-        // As the node agent makes them for a pod behind a branch ENI of AWS.
+        // The policy rules that the node agent adds for a pod behind a branch ENI of AWS.
         let routing = Routing::open_in(&scene.node).unwrap();
         let pod = ipnet::IpNet::from(inside(POD, false));
         let by = RouteProtocol::Other(weir_cni::redirection::RTPROT_WEIR);
@@ -351,7 +352,7 @@ fn checks_8_and_9_applied_twice_is_applied_once_and_cleaned_is_as_before() {
     });
 }
 
-/// What others have is reported before anything is written.
+/// Objects of other writers are reported before anything is written.
 #[test]
 fn collisions_are_reported_and_refused() {
     let Some(scene) = Scene::build() else { return };

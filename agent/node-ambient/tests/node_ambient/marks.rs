@@ -1,4 +1,4 @@
-//! Rules of others, as Calico, Cilium and kube-proxy have them, which use bits of the mark.
+//! Rules of other writers, such as Calico, Cilium and kube-proxy, which use bits of the mark.
 
 use crate::scene::{PROXY, Scene, tool};
 use crate::{lacking, meter, state};
@@ -10,13 +10,13 @@ use weir_netfilter::nft::{
 use weir_netfilter::xtables::{Script, XtEngine, XtFamily};
 use weir_node_ambient::{Config, apply, compare, remove};
 
-/// The configuration's bits are 0xb70 ([`weir_node_ambient::Marks`]). A rule, and the bits that it shares with them.
+/// The configuration's bits are 0xb70 ([`weir_node_ambient::Marks`]). Each rule has the bits that it shares with them.
 const LEGACY: [(&str, u32); 32] = [
     // Calico
     ("-j MARK --set-xmark 0x10000/0x10000", 0),
     ("-m mark --mark 0x40000/0x40000 -j ACCEPT", 0),
     ("-j MARK --set-xmark 0x0/0xf0000", 0),
-    // With marks of its configuration (`iptablesMarkMask`).
+    // Calico with marks of its configuration (`iptablesMarkMask`).
     ("-j MARK --set-xmark 0x100/0x100", 0x100),
     ("-m mark --mark 0x800/0xf00 -j ACCEPT", 0xb00),
     ("-j MARK --set-xmark 0x0/0xff00", 0xb00),
@@ -35,11 +35,11 @@ const LEGACY: [(&str, u32); 32] = [
     // kube-proxy, with `iptables-masquerade-bit` 5
     ("-m mark --mark 0x20/0x20 -j RETURN", 0x20),
     ("-j MARK --set-xmark 0x20/0x0", 0x20),
-    // Each bit beside and between
+    // All bits beside and between those of the configuration.
     ("-j MARK --set-xmark 0x0/0xfffff48f", 0),
     ("-m mark --mark 0x0/0xfffff48f -j ACCEPT", 0),
     ("-m mark --mark 0x1 -j ACCEPT", 0xb70),
-    // Marks of connections; of weir they have 0xa30. AWS' plugin
+    // Connection marks, of which weir uses the bits 0xa30. The first is of the VPC CNI plugin of AWS.
     ("-j CONNMARK --set-xmark 0x80/0x80", 0),
     ("-j CONNMARK --restore-mark --nfmask 0x80 --ctmask 0x80", 0),
     ("-m connmark --mark 0x80/0x80 -j ACCEPT", 0),
@@ -47,7 +47,7 @@ const LEGACY: [(&str, u32); 32] = [
     ("-j CONNMARK --set-xmark 0x0/0xff00", 0xa00),
     ("-m connmark ! --mark 0x0/0x220 -j ACCEPT", 0x220),
     ("-m connmark --mark 0x1 -j ACCEPT", 0xa30),
-    // These two bits are those of packets only.
+    // Weir uses these two bits only in packet marks.
     ("-j CONNMARK --set-xmark 0x140/0x140", 0),
     ("-m connmark --mark 0x0/0x140 -j ACCEPT", 0),
     (
@@ -62,7 +62,7 @@ const LEGACY: [(&str, u32); 32] = [
         "-j CONNMARK --restore-mark --nfmask 0xffffffff --ctmask 0xffffffff",
         0xb70,
     ),
-    // Marks of sockets
+    // Socket marks
     ("-p tcp -m socket --transparent -j ACCEPT", 0),
     ("-p tcp -m socket --restore-skmark -j ACCEPT", 0xb70),
 ];
@@ -103,7 +103,7 @@ fn connection(source: Source) -> Vec<Statement> {
     vec![Statement::CtSet(CtKey::Mark, None, source)]
 }
 
-/// The same for nf_tables.
+/// Like [`LEGACY`], for nf_tables.
 fn nft() -> Vec<(Vec<Statement>, u32)> {
     let of_packet = || Selector::Meta(MetaKey::Mark);
     let of_ct = || Selector::Ct(CtKey::Mark, None);
@@ -150,7 +150,7 @@ fn config(scene: &Scene) -> Config {
     scene.config(&[(PROXY, 1)], r#", "carrier": "vxlan""#)
 }
 
-/// What is reported of marks, and whether the change is refused with nothing written.
+/// Checks the reported mark bits, and that a conflicting change is refused with nothing written.
 fn check(scene: &Scene, engine: Engine, shared: u32, what: &str) {
     let config = config(scene);
     let found = match compare(&config, &scene.node, Some(engine)) {
@@ -254,7 +254,7 @@ fn marks_of_nft_rules_of_others_collide_only_where_bits_overlap() {
     }
 }
 
-/// Rules that `iptables-nft` writes, most of which are matches and targets of legacy tables in those of nf_tables.
+/// Rules of `iptables-nft`, most of which are xtables matches and targets in rules of nf_tables.
 #[test]
 fn marks_of_rules_of_iptables_nft_collide_only_where_bits_overlap() {
     let Some(scene) = Scene::build() else { return };
@@ -278,7 +278,7 @@ fn marks_of_rules_of_iptables_nft_collide_only_where_bits_overlap() {
     }
 }
 
-/// What a listing has no statement for: a verdict map behind a mask, and one with a mark and an address as its key.
+/// Expressions that the model has no statement for: a verdict map after a mask, and one with a mark and an address as its key.
 #[test]
 fn marks_in_maps_collide_only_where_bits_overlap() {
     let Some(scene) = Scene::build() else { return };

@@ -1,4 +1,4 @@
-//! Packet counters on the node: a table of the test with one rule per kind of packet.
+//! Packet counters on the node: a table of the test with one rule for each kind of packet.
 
 use crate::scene::{OUTSIDE, POD, Scene};
 use weir_netfilter::nft::{
@@ -8,17 +8,17 @@ use weir_netfilter::nft::{
 use weir_netlink::{Netns, Result};
 
 const TABLE: &str = "test-meter";
-/// After everything else.
+/// After all other chains.
 const LAST: i32 = 300;
 
-/// Packets of TCP that were counted so far.
+/// The TCP packets that were counted so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
-    /// Into the carrier for connections to pods.
+    /// Packets into the carrier for connections to pods.
     pub(crate) inbound: u64,
-    /// Into the carrier for connections of pods.
+    /// Packets into the carrier for connections of pods.
     pub(crate) outbound: u64,
-    /// From the pod's own device to the outside: not captured.
+    /// Packets from the pod's own device to the outside, which are not captured.
     pub(crate) uncaptured: u64,
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn remove(scene: &Scene, family: TableFamily, name: &str) {
     drop(scene.node.run(remove).unwrap().unwrap());
 }
 
-/// Whether this kernel counts: the meter is made of nf_tables.
+/// Starts the meter, which consists of nf_tables rules. Returns false if this kernel lacks them.
 pub(crate) fn start(scene: &Scene) -> bool {
     let look = || NftEngine::open().and_then(|mut engine| engine.tables());
     if scene.node.run(look).unwrap().is_err() {

@@ -1,4 +1,4 @@
-//! Proxies whose sockets are not as those of ztunnel, and configurations that name the node's own namespace.
+//! Proxies with other sockets than ztunnel's, and configurations that name the node's own namespace.
 
 use crate::ebpf::{answer, applied, bpffs, builds, web};
 use crate::scene::{OUTSIDE, POD, PROXY, Scene, Servers, Sockets, address, ask, socket};
@@ -13,7 +13,7 @@ use weir_testing::BpfFs;
 const VETH: &str = r#", "carrier": "veth""#;
 const NAMES: [&str; 3] = ["outbound", "inbound", "hbone"];
 
-/// What the peer says, if there is a connection.
+/// The answer of the peer, if a connection succeeds.
 fn said(from: &Netns, to: SocketAddr) -> Option<String> {
     let connect = || {
         let socket = socket(to, false);
@@ -23,7 +23,7 @@ fn said(from: &Netns, to: SocketAddr) -> Option<String> {
     ask(&mut from.run(connect).unwrap().ok()?, "x").ok()
 }
 
-/// Connections are the proxy's or nobody's, and the node reaches the pod. A listener that is not transparent may get some over IPv6.
+/// Connections reach the proxy or fail, and the node reaches the pod. A listener that is not transparent may receive some over IPv6.
 fn are_captured(scene: &Scene, servers: &Servers, sockets: Sockets) {
     let is_served = sockets == Sockets::Shared;
     for v6 in [false, true] {
@@ -70,7 +70,7 @@ fn programs_let_nothing_past_a_proxy_with_other_sockets() {
     let has_links = weir_bpf::attached(1, weir_bpf::BPF_TCX_INGRESS).is_ok();
     for sockets in LIES {
         if sockets == Sockets::Shared && !has_links {
-            // The kernel gives such listeners no packets.
+            // The kernel does not assign packets to such listeners.
             weir_testing::lacks::skip("SO_REUSEPORT with bpf_sk_assign", "6.6", "no tcx");
             continue;
         }
@@ -83,7 +83,7 @@ fn programs_let_nothing_past_a_proxy_with_other_sockets() {
     }
 }
 
-/// It is no pod's and no proxy's, with addresses of the node as well.
+/// It belongs to neither a pod nor a proxy, even if the configuration has the node's addresses as well.
 #[test]
 fn the_namespace_of_the_node_itself_is_refused() {
     for mounted in BpfFs::each(|| weir_bpf::attached(1, weir_bpf::BPF_TCX_INGRESS).is_ok()) {

@@ -1,4 +1,4 @@
-//! Packets of uncommon form: with options or extension headers, and in fragments.
+//! Unusual packets: with options or extension headers, and in fragments.
 
 use crate::ebpf::{answer, applied, builds, web};
 use crate::leaks::{frames, parse};
@@ -17,21 +17,21 @@ const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
 const DESTINATION: u8 = 60;
 
-/// What is uncommon about a packet.
+/// The peculiarity of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Plain,
-    /// Options of IPv4, or headers with options before that of TCP.
+    /// IPv4 options, or IPv6 extension headers before that of TCP.
     Options,
-    /// Two fragments; all of the TCP header is in the first one.
+    /// Two fragments; the first contains the complete TCP header.
     Fragments,
-    /// Two fragments, the second of which comes first.
+    /// Two fragments, of which the second is sent first.
     Turned,
 }
 
 const FORMS: [Form; 4] = [Form::Plain, Form::Options, Form::Fragments, Form::Turned];
 
-/// RFC 1071, of the words of a packet.
+/// The sum of RFC 1071 of the 16-bit words of a packet.
 fn sum(words: &[u8]) -> u32 {
     let pair = |pair: &[u8]| u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u32::from(*low));
     words.chunks(2).map(pair).sum()
@@ -44,7 +44,7 @@ fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// A segment that opens a connection and has data already, or a datagram; with its checksum.
+/// A SYN that already carries data, or a datagram, with its checksum.
 fn transport(protocol: u8, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     let data = [b'd'; 100];
     let ports = [from.port().to_be_bytes(), to.port().to_be_bytes()].concat();
@@ -65,7 +65,7 @@ fn transport(protocol: u8, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     bytes
 }
 
-/// The packet of IPv4, or of IPv6, or its two fragments.
+/// The IPv4 or IPv6 packet, or its two fragments.
 fn packets(form: Form, protocol: u8, from: SocketAddr, to: SocketAddr) -> Vec<Vec<u8>> {
     let bytes = transport(protocol, from, to);
     let whole = [(0_u16, &bytes[..], false)];
@@ -80,7 +80,7 @@ fn packets(form: Form, protocol: u8, from: SocketAddr, to: SocketAddr) -> Vec<Ve
     let id = from.port().to_be_bytes();
     let packet = |(offset, part, more): &(u16, &[u8], bool)| {
         if from.is_ipv4() {
-            // Seven times "no operation", and the end.
+            // Seven NOPs, and the end of options.
             let options: &[u8] = match form {
                 Form::Options => &[1, 1, 1, 1, 1, 1, 1, 0],
                 _ => &[],
@@ -93,7 +93,7 @@ fn packets(form: Form, protocol: u8, from: SocketAddr, to: SocketAddr) -> Vec<Ve
             let header = [words, 0, l, m, id[0], id[1], high, low, 64, protocol, 0, 0];
             return [&header[..], &addresses, options, part].concat();
         }
-        // Each with six bytes of padding; a header for routing (an experiment's) that has been followed.
+        // Headers with six bytes of padding each, and an experimental routing header whose segments are used up.
         let padded = |next| vec![next, 0, 1, 4, 0, 0, 0, 0];
         let (first, headers) = match form {
             Form::Plain => (protocol, Vec::new()),
@@ -115,7 +115,7 @@ fn packets(form: Form, protocol: u8, from: SocketAddr, to: SocketAddr) -> Vec<Ve
 }
 
 fn send(netns: &Netns, form: Form, protocol: u8, from: SocketAddr, to: SocketAddr) {
-    // `raw(7)`: with IPPROTO_RAW the header is the sender's.
+    // With IPPROTO_RAW the sender provides the header, see `raw(7)`.
     let raw = Some(Protocol::from(255));
     let open = || Socket::new(Domain::for_address(to), Type::RAW, raw).unwrap();
     let socket = netns.run(open).unwrap();
@@ -125,7 +125,7 @@ fn send(netns: &Netns, form: Form, protocol: u8, from: SocketAddr, to: SocketAdd
     }
 }
 
-/// The protocol after all extension headers, and what follows it.
+/// The protocol after all extension headers, and the bytes after them.
 fn upper(mut protocol: u8, mut rest: &[u8]) -> Option<(u8, &[u8])> {
     while [HOP_BY_HOP, ROUTING, FRAGMENT, DESTINATION].contains(&protocol) {
         let length = match protocol {
@@ -137,7 +137,7 @@ fn upper(mut protocol: u8, mut rest: &[u8]) -> Option<(u8, &[u8])> {
     Some((protocol, rest))
 }
 
-/// Which frames with this source have come: of TCP, and among them answers to the segment that opens a connection.
+/// The number of TCP frames with this source, and the number of answers to a SYN among them.
 fn seen(frames: &Socket, source: IpAddr, port: u16) -> [usize; 2] {
     frames.set_nonblocking(true).unwrap();
     let (mut counts, mut buffer) = ([0; 2], vec![0; 1 << 17]);
@@ -157,12 +157,12 @@ fn seen(frames: &Socket, source: IpAddr, port: u16) -> [usize; 2] {
     counts
 }
 
-/// What becomes of a segment that opens a connection.
+/// The fate of a SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Becomes {
-    /// Its peer gets it.
+    /// The peer receives it.
     Passed,
-    /// Its peer does not get it, and it is answered.
+    /// The peer does not receive it, but it is answered.
     Captured,
     Dropped,
 }
@@ -176,7 +176,7 @@ fn becomes(scene: &Scene, form: Form, v6: bool, is_outbound: bool, port: u16) ->
     let (there, here) = (frames(to), frames(from));
     let source = SocketAddr::new(inside(own, v6), port);
     send(from, form, TCP, source, web(peer, v6));
-    // Datagrams pass, and what was sent before has arrived when they have been answered twice.
+    // Datagrams pass. After two of them have been answered, all earlier packets have arrived.
     for _ in 0..2 {
         assert!(udp(from, source.ip(), to, inside(peer, v6), Form::Plain));
     }
@@ -209,7 +209,7 @@ fn udp(from: &Netns, own: IpAddr, to: &Netns, peer: IpAddr, form: Form) -> bool 
     client.recv(&mut buffer).is_ok()
 }
 
-/// Of every form, family and direction; no port is used twice.
+/// Checks every form, family and direction; no port is used twice.
 fn check(scene: &Scene, ports: u16, expected: impl Fn(Form) -> Becomes) {
     let mut wrong = Vec::new();
     let mut port = ports;
@@ -244,7 +244,7 @@ fn rules_capture_tcp_of_every_form_and_no_datagrams() {
     });
 }
 
-/// Fragments of TCP are dropped.
+/// TCP fragments are dropped.
 // matrix: every
 #[test]
 fn programs_capture_tcp_of_every_form_but_fragments_and_no_datagrams() {

@@ -1,4 +1,4 @@
-//! What others have in the proxy's namespace: sysctls, policy rules and routes by which it does not get what is redirected to it.
+//! Foreign objects in the proxy's namespace that keep redirected packets from it: sysctls, policy rules and routes.
 
 use crate::ebpf::{answer, applied, bpffs, builds, web};
 use crate::scene::{OUTSIDE, POD, PROXY, Scene, Servers, connects, set, sysctl, tool};
@@ -18,7 +18,7 @@ fn captured(scene: &Scene) {
     }
 }
 
-/// As `wg-quick` sets it at the node, of which a new namespace takes it over.
+/// `wg-quick` sets this at the node, and new namespaces inherit it.
 #[test]
 fn sources_are_not_validated_by_marks() {
     for engine in [Engine::Nft, Engine::Xtables] {
@@ -38,7 +38,7 @@ fn sources_are_not_validated_by_marks() {
             return;
         }
         captured(&scene);
-        // Set later, it is a difference.
+        // If it is set later, weir reports a difference.
         for key in SRC_VALID_MARK {
             set(&scene.proxy, key, "1");
             let config = scene.config(&[(PROXY, 1)], "");
@@ -73,7 +73,7 @@ fn sources_are_not_validated_by_marks_with_programs() {
     }
 }
 
-/// `None` without the tool.
+/// Runs `ip VERB`. Returns `None` without the tool.
 fn ip(scene: &Scene, verb: &str, text: &str) -> Option<()> {
     let text = text.replace("ADD", verb);
     let args: Vec<&str> = text.split(' ').collect();
@@ -82,9 +82,9 @@ fn ip(scene: &Scene, verb: &str, text: &str) -> Option<()> {
     Some(())
 }
 
-/// Each with whether what is redirected is lost by it.
+/// Objects, and whether redirected packets are lost because of each.
 const OBJECTS: [(&str, bool); 15] = [
-    // Without a priority it comes right before ours.
+    // Without a priority the kernel adds it directly before weir's rules.
     ("-4 rule ADD from 10.1.0.0/16 lookup main", true),
     ("-4 rule ADD pref 10 lookup main", true),
     ("-6 rule ADD pref 10 lookup main", true),
@@ -93,7 +93,7 @@ const OBJECTS: [(&str, bool); 15] = [
     ("-4 rule ADD pref 10 goto 32766", true),
     ("-4 rule ADD pref 10 blackhole", true),
     ("-4 route ADD 10.1.4.0/24 dev eth0 table 100", true),
-    // As the sbr plugin writes for an attached network: of an address of the proxy.
+    // The sbr plugin writes such rules for an attached network, with an address of the proxy.
     ("-4 rule ADD pref 10 from 10.1.2.10 lookup main", false),
     ("-4 rule ADD pref 10 fwmark 0x10 lookup main", false),
     ("-4 rule ADD pref 10 iif lo lookup main", false),

@@ -1,4 +1,4 @@
-//! Entries of connection tracking that are older than the connection: another packet made them, or the port is used again.
+//! Conntrack entries that are older than the connection: another packet created them, or the port is used again.
 
 use crate::ebpf::{applied, builds, web};
 use crate::leaks::{frames, parse};
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use weir_netlink::Netns;
 use weir_netlink::route::{AddressFamily, PolicyRule, Routing, RuleAction};
 
-/// Of which the client begins each connection.
+/// The source port of every connection.
 const PORT: u16 = 1234;
 
-/// From this port, which may have been used before.
+/// Connects from this port, which may have been used before.
 fn connect(
     netns: &Netns,
     from: SocketAddr,
@@ -31,7 +31,7 @@ fn connect(
     netns.run(connect).unwrap()
 }
 
-/// The client's namespace and address, and where it connects to: from the pod, or from outside.
+/// The client's namespace and address, and its destination: from the pod, and from outside.
 fn ways(
     scene: &Scene,
 ) -> impl Iterator<Item = (&Netns, &Netns, SocketAddr, SocketAddr, &'static str)> {
@@ -55,7 +55,7 @@ fn ways(
     })
 }
 
-/// In the namespace of the proxy, what is for it is lost without a word.
+/// In the namespace of the proxy, packets for it are silently dropped.
 fn lose(scene: &Scene, is_lost: bool) {
     let routing = Routing::open_in(&scene.proxy).unwrap();
     for family in [AddressFamily::V4, AddressFamily::V6] {
@@ -78,7 +78,7 @@ fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// RFC 1071
+/// The checksum of RFC 1071.
 fn checksum(words: &[u8]) -> [u8; 2] {
     let pair = |pair: &[u8]| u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u32::from(*low));
     let mut sum: u32 = words.chunks(2).map(pair).sum();
@@ -88,7 +88,7 @@ fn checksum(words: &[u8]) -> [u8; 2] {
     (!(sum as u16)).to_be_bytes()
 }
 
-/// "Host unreachable", of the client, about a segment that it would have got from the server.
+/// Sends "host unreachable" from the client, about a segment that it would have received from the server.
 fn send_error(netns: &Netns, client: SocketAddr, server: SocketAddr) {
     let ports = [server.port().to_be_bytes(), client.port().to_be_bytes()].concat();
     let segment = [
@@ -110,7 +110,7 @@ fn send_error(netns: &Netns, client: SocketAddr, server: SocketAddr) {
         }
     };
     let mut message = [&kind[..], &[0; 6], &quoted, &segment].concat();
-    // The kernel does it for IPv6.
+    // For IPv6 the kernel computes the checksum.
     if client.is_ipv4() {
         let sum = checksum(&message);
         message[2..4].copy_from_slice(&sum);
@@ -122,7 +122,7 @@ fn send_error(netns: &Netns, client: SocketAddr, server: SocketAddr) {
     assert_eq!(raw.send_to(&message, &to).unwrap(), message.len());
 }
 
-/// Waits until an error of this host has come.
+/// Waits until an error message of this host has arrived.
 fn wait_for_error(frames: &Socket, from: IpAddr) {
     frames.set_read_timeout(Some(PATIENCE)).unwrap();
     let end = Instant::now() + PATIENCE;
@@ -139,7 +139,7 @@ fn wait_for_error(frames: &Socket, from: IpAddr) {
     }
 }
 
-/// Any host can send one about a connection that is not there yet, and then make it. The error passes, the connection does not.
+/// Any host can send an error about a connection that it makes afterwards. The error passes, but the connection does not.
 // matrix: every
 #[test]
 fn an_error_lets_no_connection_past_the_proxy() {
@@ -162,8 +162,8 @@ fn an_error_lets_no_connection_past_the_proxy() {
     });
 }
 
-/// An error about what the pod would have sent to an excluded port does not make that known: a client that connects from this port
-/// is captured.
+/// An error about a packet from the pod to an excluded port does not mark that connection as excluded: a client that connects from this
+/// port is captured.
 // matrix: every
 #[test]
 fn an_error_makes_no_excluded_port_known_to_programs() {
@@ -173,7 +173,7 @@ fn an_error_makes_no_excluded_port_known_to_programs() {
         applied(&scene, &mounted, &scene.config(&[(PROXY, 1)], &more));
         for v6 in [false, true] {
             let (from, to) = (SocketAddr::new(inside(OUTSIDE, v6), PORT), web(POD, v6));
-            // More than one, if the first is still on its way.
+            // More than one, in case the first is still in transit.
             for _ in 0..3 {
                 send_error(&scene.outside, from, to);
             }
@@ -184,7 +184,7 @@ fn an_error_makes_no_excluded_port_known_to_programs() {
     }
 }
 
-/// Where the proxy listens, the first connection is reset when something comes by it; others are answered.
+/// A listener like the proxy's that resets the first connection when it receives data, and answers later ones.
 fn reset_first(netns: &Netns, v6: bool, port: u16) {
     let at = SocketAddr::new(
         if v6 {
@@ -220,7 +220,7 @@ fn reset_first(netns: &Netns, v6: bool, port: u16) {
     });
 }
 
-/// Within the seconds that connection tracking keeps what was reset.
+/// The port is used again while conntrack still has the entry of the reset connection.
 // matrix: every
 #[test]
 fn a_port_is_used_again_after_a_reset_by_the_proxy() {

@@ -71,7 +71,7 @@ fn bridge(node: &Routing) -> u32 {
     if let Ok(link) = node.link("br0") {
         return link.index;
     }
-    // Its address stays when ports come and go.
+    // The bridge keeps its address when ports are added and removed.
     let link = Link {
         mac: Some([2, 0, 0, 0, 0, 1]),
         ..Link::new("br0", LinkKind::plain("bridge"))
@@ -82,8 +82,10 @@ fn bridge(node: &Routing) -> u32 {
     index
 }
 
-/// The kernel gives each link an address of its own some time after it is up: to a comparison it would be new. The routes to all addresses
-/// of IPv6 come later, too: what comes before is lost.
+/// Waits for link-local addresses and for the routes to all IPv6 addresses.
+///
+/// The kernel adds link-local addresses some time after a link is up, which a comparison would take for a change. Packets that are sent
+/// before the routes exist are lost.
 pub(crate) fn wait_for_own_addresses(routing: &Routing) {
     let is_own = |net: &ipnet::IpNet| matches!(net, ipnet::IpNet::V6(v6) if v6.addr().is_unicast_link_local());
     let end = Instant::now() + LONG;
@@ -108,14 +110,14 @@ pub(crate) fn wait_for_own_addresses(routing: &Routing) {
     }
 }
 
-/// What differs from veth pairs that the node routes between.
+/// Differences from a scene with veth pairs that the node routes between.
 #[derive(Default)]
 struct Shape {
-    /// The links of these are ports of a bridge.
+    /// The links of these namespaces are ports of a bridge.
     ports: &'static [u8],
     /// The mode of the pod's netkit pair.
     netkit: Option<u32>,
-    /// Of the node's end towards the outside.
+    /// The MTU of the node's link to the outside.
     mtu: Option<u32>,
 }
 
@@ -134,8 +136,9 @@ fn add_netkit(node: &Routing, name: &str, mode: u32, netns: &Netns) -> weir_netl
     )
 }
 
-/// The other end of a narrow path offers segments for 1500 bytes, as one that does not know the path: its own are as long
-/// as its link takes.
+/// Makes the peers of a narrow path offer segments for an MTU of 1500 bytes, like hosts that do not know the path.
+///
+/// Their own segments are as long as their links permit.
 fn offer_long_segments() {
     for (family, segment) in [("-4", "1460"), ("-6", "1440")] {
         let router = address(OUTSIDE, family == "-6", 1).to_string();
@@ -147,7 +150,7 @@ fn offer_long_segments() {
 }
 
 impl Scene {
-    /// `None`, with the reason printed, where this user may not build it.
+    /// Prints the reason and returns `None` if this user may not build a scene.
     pub(crate) fn build() -> Option<Self> {
         Self::build_with(&Shape::default())
     }
@@ -168,7 +171,7 @@ impl Scene {
         })
     }
 
-    /// The node's way to the outside takes smaller packets than both ends know of.
+    /// The MTU of the node's link to the outside is smaller than the two ends expect.
     pub(crate) fn narrow() -> Option<Self> {
         Self::build_with(&Shape {
             mtu: Some(1300),
@@ -193,8 +196,8 @@ impl Scene {
         set(&scene.node, "ipv4/ip_forward", "1");
         set(&scene.node, "ipv6/conf/all/forwarding", "1");
         set(&scene.node, "ipv4/conf/all/rp_filter", "1");
-        // Both proxies connect with the addresses of others: ports that are the same by chance are not what tests are about,
-        // but for `use_a_port_twice`.
+        // Both proxies connect with the addresses of other hosts. Disjoint port ranges prevent equal ports, which only `use_a_port_twice`
+        // tests.
         let ports = ["20000 29999", "30000 39999", "40000 49999", "50000 59999"];
         let apart = [&scene.pod, &scene.outside, &scene.proxy, &scene.second];
         for (netns, range) in apart.into_iter().zip(ports) {
@@ -247,7 +250,7 @@ impl Scene {
                 node.set_master(host, bridge(&node)).unwrap();
             }
             for v6 in [false, true] {
-                // Of the bridge: those of all its ports.
+                // On the bridge, the prefix covers all its ports.
                 let len = match (is_port, v6) {
                     (false, false) => 24,
                     (false, true) => 64,
@@ -316,7 +319,7 @@ impl Scene {
     }
 }
 
-/// A connection as a listener saw it.
+/// A connection as a listener received it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) who: &'static str,
@@ -349,14 +352,14 @@ fn any(v6: bool, port: u16) -> SocketAddr {
     SocketAddr::new(ip, port)
 }
 
-/// How a server listens.
+/// The kind of a server's sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sockets {
-    /// As applications do, at every address of the namespace.
+    /// At every address of the namespace, like an application's.
     Plain,
-    /// As ztunnel does: it gets what is for others, too.
+    /// Like ztunnel's: they also receive connections to other addresses.
     Transparent,
-    /// The same with `SO_REUSEPORT`.
+    /// Transparent, with `SO_REUSEPORT`.
     Shared,
     /// Transparent, at the address of the proxy alone.
     AtOneAddress,
@@ -373,17 +376,17 @@ impl Sockets {
             listener.set_reuse_port(true).unwrap();
         }
         listener.bind(&at.into()).unwrap();
-        // More than a test has open at once: what overflows it is established for the client alone.
+        // More than a test has open at once: a connection beyond the backlog is established for the client alone.
         listener.listen(1024).unwrap();
         listener.set_read_timeout(None).unwrap();
         listener
     }
 }
 
-/// Sockets of a proxy that is to be killed.
+/// The sockets of a proxy that the test kills.
 type Kept = Arc<Mutex<Vec<Socket>>>;
 
-/// Serves a port on threads that end with the process; the name of the listener is the answer's first line.
+/// Serves a port on threads that end with the process. The first line of an answer contains the name of the listener.
 fn serve(
     netns: &Netns,
     who: &'static str,
@@ -414,7 +417,7 @@ fn serve(
     }
 }
 
-/// The proxy connects to the original destination with the client's address and passes on; others echo with their name.
+/// The proxy connects to the original destination with the client's address and forwards; other servers echo with their name.
 fn answer(
     stream: Socket,
     who: &'static str,
@@ -469,10 +472,10 @@ fn answer(
 pub(crate) struct Mortal(Kept);
 
 impl Mortal {
-    /// Its listeners and connections are closed, as those of a process that is gone.
+    /// Closes its listeners and connections, as the end of its process would.
     pub(crate) fn kill(self) {
         for socket in self.0.lock().unwrap().drain(..) {
-            // Of a connection whose other end is gone it fails.
+            // This fails for a connection whose other end is closed.
             let _ = socket.shutdown(std::net::Shutdown::Both);
         }
     }
@@ -484,14 +487,14 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// The proxy's listeners, an application in the pod and one outside, on port 8080.
+    /// Starts the proxy's listeners, an application in the pod, and one outside, on port 8080.
     pub(crate) fn start(scene: &Scene) -> Self {
         let servers = Self::of_others(scene);
         servers.proxy(&scene.proxy, ["outbound", "inbound", "hbone"]);
         servers
     }
 
-    /// Without a proxy, of whose namespace nothing is kept open.
+    /// Starts the servers without a proxy, so that nothing keeps its namespace.
     pub(crate) fn of_others(scene: &Scene) -> Self {
         let (log, seen) = channel();
         let servers = Self { seen, log };
@@ -504,7 +507,7 @@ impl Servers {
         self.listen(netns, names, (Sockets::Transparent, None));
     }
 
-    /// A proxy whose sockets may be others than those of ztunnel.
+    /// Starts a proxy whose sockets may differ from ztunnel's.
     pub(crate) fn proxy_with(&self, netns: &Netns, names: [&'static str; 3], sockets: Sockets) {
         self.listen(netns, names, (sockets, None));
     }
@@ -520,7 +523,7 @@ impl Servers {
         }
     }
 
-    /// As [`Servers::start`], with a proxy that can be killed.
+    /// Like [`Servers::start`], with a proxy that can be killed.
     pub(crate) fn start_mortal(scene: &Scene) -> (Self, Mortal) {
         let (servers, kept) = (Self::of_others(scene), Kept::default());
         let names = ["outbound", "inbound", "hbone"];
@@ -528,18 +531,18 @@ impl Servers {
         (servers, Mortal(kept))
     }
 
-    /// A server like those of the pod and outside, with a name.
+    /// Starts a server with a name, like those in the pod and outside.
     pub(crate) fn echo(&self, netns: &Netns, who: &'static str) {
         serve(netns, who, 8080, (&self.log, Sockets::Plain), None);
     }
 
-    /// Who has seen connections so far.
+    /// The connections that servers have received so far.
     pub(crate) fn drain(&self) -> Vec<Seen> {
         self.seen.try_iter().collect()
     }
 }
 
-/// Connects, or says why not.
+/// Connects, or returns the error.
 pub(crate) fn connect(from: &Netns, to: SocketAddr) -> std::io::Result<TcpStream> {
     let connect = || {
         let socket = socket(to, false);
@@ -549,7 +552,7 @@ pub(crate) fn connect(from: &Netns, to: SocketAddr) -> std::io::Result<TcpStream
     from.run(connect).unwrap()
 }
 
-/// Whether the first or the second SYN is answered, which comes after 1 s.
+/// Whether the first SYN is answered, or the second one, which follows after 1 s.
 pub(crate) fn connects(from: &Netns, to: SocketAddr) -> bool {
     let connect = || socket(to, false).connect_timeout(&to.into(), Duration::from_millis(1200));
     from.run(connect).unwrap().is_ok()

@@ -1,4 +1,4 @@
-//! Large segments: what an interface would divide or put together arrives whole, whatever its offloads are.
+//! Large segments: segments that an interface would split or merge arrive intact, whatever its offload settings are.
 
 use crate::ebpf::{applied, builds, web};
 use crate::scene::{OUTSIDE, PATIENCE, POD, PROXY, Scene, connect, socket, tool};
@@ -13,7 +13,7 @@ use weir_testing::{BpfFs, sockets};
 
 const LENGTH: usize = 2 << 20;
 
-/// `ethtool -K`, for every interface of the scene. False, with the reason printed, without the tool.
+/// Runs `ethtool -K` for every interface of the scene. Prints the reason and returns false without the tool.
 fn offload(scene: &Scene, gro: &str, tso: &str) -> bool {
     for netns in scene.all() {
         let set = || {
@@ -45,7 +45,7 @@ fn copy(mut from: TcpStream, mut to: TcpStream) {
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// Where another one listened before, perhaps.
+/// Another socket may have listened here before.
 fn listen(netns: &Netns, at: SocketAddr, transparent: bool) -> Socket {
     let open = || {
         let listener = socket(at, transparent);
@@ -56,7 +56,7 @@ fn listen(netns: &Netns, at: SocketAddr, transparent: bool) -> Socket {
     netns.run(|| sockets::bound(open)).unwrap().unwrap()
 }
 
-/// Takes one connection as the proxy does, and passes it on to where it was meant for.
+/// Accepts one connection as the proxy does, and forwards it to its original destination.
 fn proxy(netns: &Netns, v6: bool, port: u16) -> thread::JoinHandle<SocketAddr> {
     let (listener, netns) = (
         listen(netns, any(v6, port), true),
@@ -82,7 +82,7 @@ fn proxy(netns: &Netns, v6: bool, port: u16) -> thread::JoinHandle<SocketAddr> {
     })
 }
 
-/// Sends back all that one connection sends.
+/// Sends back everything that one connection sends.
 fn echo(netns: &Netns, v6: bool) -> thread::JoinHandle<()> {
     let listener = listen(netns, any(v6, 8080), false);
     thread::spawn(move || {
@@ -91,7 +91,7 @@ fn echo(netns: &Netns, v6: bool) -> thread::JoinHandle<()> {
     })
 }
 
-/// Both directions, of both families, with each combination.
+/// Both directions, in both families, with each combination of offloads.
 fn check(scene: &Scene) {
     for (gro, tso) in [("on", "off"), ("off", "on"), ("off", "off"), ("on", "on")] {
         if !offload(scene, gro, tso) {
@@ -101,7 +101,7 @@ fn check(scene: &Scene) {
     }
 }
 
-/// Many bytes through the proxy and back, in both directions, of both families.
+/// Transfers many bytes through the proxy and back, in both directions and both families.
 fn transfer(scene: &Scene, what: &str) {
     let text: Vec<u8> = (0..LENGTH).map(|n| ((n * 31) >> 3) as u8).collect();
     for v6 in [false, true] {
@@ -145,7 +145,7 @@ fn offloads_change_nothing_for_rules_either() {
     });
 }
 
-/// What the node reports of too large segments comes to the pod's address, and is for the proxy.
+/// The node's errors about too large segments have the pod's address as destination, and must reach the proxy.
 // matrix: every
 #[test]
 fn the_proxy_learns_the_size_of_the_path_from_programs() {

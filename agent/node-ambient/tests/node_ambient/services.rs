@@ -1,4 +1,4 @@
-//! Services of kube-proxy that have no endpoints.
+//! Services of kube-proxy without endpoints.
 
 use crate::ebpf::{applied, bpffs, builds};
 use crate::scene::{OUTSIDE, PATIENCE, PROXY, Scene, Servers, connect, inside, tool};
@@ -17,13 +17,13 @@ fn service() -> SocketAddr {
     SocketAddr::from(([10, 96, 0, 11], 80))
 }
 
-/// Where the service is rejected, as kube-proxy does it in nf_tables mode: on arrival, and on the way through the node.
+/// The hooks at which the service is rejected, as in nf_tables mode of kube-proxy: prerouting and forward.
 const HOOKS: [(Hook, i32); 2] = [
     (Hook::Prerouting, priority::DSTNAT - 10),
     (Hook::Forward, priority::DSTNAT - 10),
 ];
 
-/// A node has a route to everything: without one the pod is told that there is none.
+/// The node has a default route: without one, the pod would get an error from the node.
 fn add_default_route(scene: &Scene) {
     let node = Routing::open_in(&scene.node).unwrap();
     let all = "0.0.0.0/0".parse().unwrap();
