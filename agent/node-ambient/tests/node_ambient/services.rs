@@ -55,15 +55,14 @@ fn refused(scene: &Scene) {
 
 fn reaches_the_proxy(scene: &Scene, servers: &Servers) {
     drop(connect(&scene.pod, service()).unwrap());
-    // Of a connection before, the proxy may say later that it finds nobody there.
+    // The proxy may report a failed connection of an earlier test later.
     let mut seen = std::iter::from_fn(|| servers.seen.recv_timeout(PATIENCE).ok());
     let first = seen.find(|seen| seen.who != "no upstream");
     let first = first.map(|seen| (seen.who, seen.to));
     assert_eq!(first, Some(("outbound", service())));
 }
 
-/// nf_tables has no way past a rejection in another table: it stays what it is without weir, an error at once and no
-/// connection that hangs.
+/// A rejection in another table is final in nf_tables: as without weir, the connection fails at once instead of hanging.
 // matrix: every; variants no-nftables no-xtables
 #[test]
 fn with_rules_a_service_that_nf_tables_reject_is_refused_as_without_them() {
@@ -112,7 +111,7 @@ fn with_rules_a_service_that_iptables_nft_rejects_is_refused_as_without_them() {
     });
 }
 
-/// Programs take the packets before the node's rules see them.
+/// The programs run before the node's rules.
 // matrix: every
 #[test]
 fn with_programs_it_reaches_the_proxy() {

@@ -1,5 +1,6 @@
-//! Frames with tags of VLAN 0, which say a priority only: the kernel takes what is in them as if they had none, however many they
-//! have. The first tag has been taken off where programs run, and further ones have not.
+//! Frames with tags of VLAN ID 0, which only carry a priority: the kernel delivers them as if untagged, whatever the number of tags.
+//!
+//! Before the programs run, the kernel has removed the first tag, but no further ones.
 
 use crate::ebpf::{answer, applied, bpffs, web};
 use crate::leaks::{frames, parse};
@@ -13,7 +14,7 @@ use weir_netlink::Netns;
 use weir_netlink::route::{Filter, FilterKind, Qdisc, Routing, TcHandle};
 use weir_testing::BpfFs;
 
-/// What leaves through `eth0` has so many tags.
+/// Adds `tags` tags to every frame that leaves through `eth0`.
 pub(crate) fn tag(netns: &Netns, tags: usize) {
     use Reg::{R0, R1, R2, R3, R6};
     let mut asm = Assembler::new();
@@ -42,8 +43,9 @@ fn untag(netns: &Netns) {
     assert!(routing.delete_qdisc(&Qdisc::clsact(index)).unwrap());
 }
 
-/// Whether the first segment of a connection from this place is among the frames that came, under whatever tags. Later ones may
-/// be of a connection before, which the proxy ends when it likes.
+/// Whether the frames contain the first segment of a connection from this place, under any tags.
+///
+/// Later segments may belong to a previous connection, which the proxy ends at any time.
 fn has_syn(frames: &Socket, from: u8) -> bool {
     frames.set_nonblocking(true).unwrap();
     let mut buffer = vec![0; 1 << 17];
@@ -63,7 +65,7 @@ fn has_syn(frames: &Socket, from: u8) -> bool {
     found
 }
 
-/// Without programs the peer answers; with them the proxy does as long as they see what is in the frame, and beyond that nobody.
+/// Without programs the peer answers. With programs the proxy answers as long as they can parse the frame; otherwise nothing does.
 fn check(
     scene: &Scene,
     mounted: &BpfFs,
@@ -85,7 +87,7 @@ fn check(
                 let what = format!("{tags} tags, {plain}, programs: {is_applied}, IPv6: {v6}");
                 let came = frames(at);
                 assert_eq!(said(web(to, v6)).as_deref(), expected, "{what}");
-                // The proxy has the address of the sender as well.
+                // The proxy sends with the sender's address as well.
                 assert_eq!(has_syn(&came, own), expected.is_some(), "{what}");
             }
         }
@@ -114,7 +116,7 @@ fn programs_let_no_tagged_frame_past_the_proxy() {
     }
 }
 
-/// A bridge passes such frames on from one port to the other.
+/// A bridge forwards such frames from one port to the other.
 // matrix: every
 #[test]
 fn programs_let_no_tagged_frame_past_the_proxy_at_a_bridge() {

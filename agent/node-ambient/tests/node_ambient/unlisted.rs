@@ -15,12 +15,12 @@ use weir_netlink::Netns;
 use weir_netlink::route::Routing;
 use weir_testing::BpfFs;
 
-/// Its number as a protocol.
+/// Its protocol number.
 const TCP: u8 = 6;
 /// The last part of the pod's further addresses.
 pub(crate) const FURTHER: u8 = 77;
 
-/// The pod gets further addresses, which the node has the route of its listed ones to.
+/// Adds further addresses to the pod, to which the node has routes like those to the listed ones.
 pub(crate) fn add_addresses(scene: &Scene) {
     let routing = Routing::open_in(&scene.pod).unwrap();
     let held = routing.addresses().unwrap();
@@ -50,7 +50,7 @@ fn link_local(netns: &Netns) -> IpAddr {
     }
 }
 
-/// Port 8080, of the network at the interface of `from`.
+/// Port 8080 at this address, with the interface of `from` as its scope.
 fn at(from: &Netns, to: IpAddr) -> SocketAddr {
     let index = || Routing::open().unwrap().link("eth0").unwrap().index;
     match to {
@@ -61,7 +61,7 @@ fn at(from: &Netns, to: IpAddr) -> SocketAddr {
     }
 }
 
-/// Time for the first segment to be repeated once.
+/// Long enough for one retransmission of the first segment.
 pub(crate) const SHORT: Duration = Duration::from_millis(1200);
 
 pub(crate) fn connect_from(
@@ -87,15 +87,15 @@ pub(crate) fn connect_from(
     netns.run(connect).unwrap()
 }
 
-/// What becomes of a connection.
+/// The fate of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Became {
-    /// Its peer got a segment.
+    /// The peer received a segment.
     is_seen: bool,
     is_made: bool,
 }
 
-/// Whether a segment from there is among these frames.
+/// Whether these frames contain a segment from this address.
 pub(crate) fn has_come(frames: &Socket, from: IpAddr) -> bool {
     frames.set_nonblocking(true).unwrap();
     let (mut has_come, mut buffer) = (false, vec![0; 1 << 17]);
@@ -115,7 +115,7 @@ fn tried(from: (&Netns, IpAddr), to: (&Netns, IpAddr), limit: Duration) -> Becam
     }
 }
 
-/// Connections between the pod's unlisted addresses and a peer, both ways.
+/// Connections between the pod's unlisted addresses and a peer, in both directions.
 fn connections(scene: &Scene, peer: u8, limit: Duration) -> Vec<(IpAddr, [Became; 2])> {
     let (netns, is_neighbour) = match peer {
         SECOND => (&scene.second, true),
@@ -131,7 +131,7 @@ fn connections(scene: &Scene, peer: u8, limit: Duration) -> Vec<(IpAddr, [Became
     both.collect()
 }
 
-/// Before the pod is enrolled, its peers reach it and it reaches them; then neither, but the node does.
+/// Before the pod is enrolled, it and its peers reach each other. Afterwards they do not, but the node still reaches the pod.
 fn check(scene: &Scene, peers: &[u8], capture: impl FnOnce() -> bool) {
     add_addresses(scene);
     let all_are = |is: bool| {
@@ -183,7 +183,7 @@ fn rules_let_no_unlisted_address_past_the_proxy_at_a_bridge() {
     }
 }
 
-/// Packets that the programs dropped for this.
+/// The number of packets that the programs dropped for this reason.
 fn dropped(scene: &Scene, mounted: &BpfFs) -> u64 {
     let counters = weir_ebpf::node::Node::of(&scene.node, &bpffs(mounted)).counters();
     let mut counters = counters.unwrap().into_iter();

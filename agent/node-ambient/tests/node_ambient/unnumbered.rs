@@ -1,4 +1,4 @@
-//! The proxy's link has no IPv4 address at the node, as of Calico and others.
+//! The proxy's link has no IPv4 address at the node, as with Calico and others.
 
 use crate::ebpf::{answer, applied, bpffs, builds, web};
 use crate::scene::{OUTSIDE, POD, PROXY, Scene, Servers, address, inside, set, sysctl};
@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use weir_netlink::route::{Route, Routing};
 use weir_node_ambient::ebpf::{apply, remove};
 
-/// The address by which the proxy reaches the node is at `lo`, which the kernel answers for all the same.
+/// Moves the address by which the proxy reaches the node to `lo`; the kernel still answers ARP requests for it.
 fn without_an_address(scene: &Scene) {
     let node = Routing::open_in(&scene.node).unwrap();
     let [lo, link] = ["lo", "v2"].map(|name| node.link(name).unwrap().index);
@@ -19,7 +19,7 @@ fn without_an_address(scene: &Scene) {
         .unwrap();
 }
 
-/// What the proxy sends with the address of a pod reaches the server, whatever `rp_filter` is.
+/// Packets of the proxy with the address of a pod reach the server, whatever the value of `rp_filter`.
 // matrix: every
 #[test]
 fn check_2_programs_capture_where_the_proxys_link_has_no_address() {
@@ -41,7 +41,7 @@ fn check_2_programs_capture_where_the_proxys_link_has_no_address() {
             let before = state();
             applied(&scene, &mounted, &config);
             for (name, kept) in ["v3", "v4"].into_iter().zip(&before.1) {
-                // The kernel takes the larger one.
+                // The kernel uses the larger of the two values.
                 let now = [name, "all"].map(|name| format!("ipv4/conf/{name}/rp_filter"));
                 let now = now.map(|key| sysctl(&scene.node, &key)).into_iter().max();
                 assert_eq!(now.as_deref(), Some(kept.as_str().max(all)), "{name}");

@@ -1,4 +1,4 @@
-//! Two writers at once, and sysctls that cannot be written: what an attempt leaves, the next one finds.
+//! Two writers at once, and sysctls that cannot be written: the next attempt finds what a failed one left.
 
 use crate::ebpf::{answer, bpffs, builds, web};
 use crate::scene::{OUTSIDE, PROXY, Scene, Servers, set, sysctl};
@@ -13,7 +13,7 @@ use weir_cni::compile::Engine;
 use weir_node_ambient::{apply, compare, ebpf, remove};
 use weir_testing::container;
 
-/// As in a container without privileges: the sysctls of the node cannot be written either. `None`: not here.
+/// Runs `work` as in an unprivileged container, which cannot write the node's sysctls either. Returns `None` if that cannot be set up here.
 fn without_sysctls<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
     let inside = || {
         let hidden = container::read_only(Path::new("/proc/sys"))
@@ -29,7 +29,7 @@ fn without_sysctls<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
     thread::scope(|scope| scope.spawn(inside).join().unwrap())
 }
 
-/// Nothing captures any more, and the next attempt puts back what this one could not.
+/// Nothing captures any more, and the next attempt restores the values that this one could not.
 // matrix: every; variants no-nft-tproxy no-nftables no-xtables
 #[test]
 fn rules_that_go_leave_what_sysctls_were() {
@@ -89,7 +89,7 @@ fn programs_that_go_leave_what_sysctls_were() {
     }
 }
 
-/// What one has observed is still so when it writes.
+/// The state that a writer has read is unchanged when it writes.
 #[test]
 fn rules_have_one_writer_at_a_time() {
     let Some(scene) = Scene::build() else { return };
@@ -108,7 +108,7 @@ fn rules_have_one_writer_at_a_time() {
         assert!(error.contains(&holder), "{error}");
     }
     assert_eq!(state(&scene), before);
-    // As when it is killed.
+    // As after a kill.
     drop(other);
     for _ in 0..8 {
         thread::scope(|scope| {
@@ -122,12 +122,12 @@ fn rules_have_one_writer_at_a_time() {
     }
 }
 
-/// Any user of the node may lock the file of its namespace: that must not stop a repair.
+/// Any user of the node may lock the file of its namespace, which must not prevent a repair.
 // matrix: none: flock(1) is not in a guest
 #[test]
 fn a_lock_of_a_process_without_rights_is_ignored() {
     let Some(scene) = Scene::build() else { return };
-    // By the process that took the lock, and by another one with a copy of its descriptor after it has ended.
+    // The lock is held by the process that took it, and by another one with a copy of its descriptor after the first has ended.
     for script in [
         "exec flock /proc/self/ns/net sh -c 'echo locked; exec cat'",
         "exec 9</proc/self/ns/net; flock 9; echo locked; exec cat",
@@ -153,7 +153,7 @@ fn a_lock_is_ignored(scene: &Scene, script: &str) {
     let refused = File::open(scene.node.path()).unwrap().try_lock();
     let applied = apply(&config, &scene.node, Some(Engine::Nft), false).map(drop);
     let removed = remove(&scene.node, Some(&config)).map(drop);
-    // The end of its input ends it.
+    // The process ends with its stdin.
     drop(holder.stdin.take());
     holder.wait().unwrap();
     assert!(refused.is_err(), "it is locked");
