@@ -7,7 +7,7 @@
 //!
 //! # Why not kube
 //! kube is the usual library, and the plugin used it first. With kube for these two requests the static plugin had
-//! 6.64 MB, above the limit of 6 MiB, and contained code that executes programs (credentials of kind `exec`), which
+//! 6.64 MB, above the limit of 4 MiB, and contained code that executes programs (credentials of kind `exec`), which
 //! this product never does. So this module uses rustls and the few lines of HTTP in [`crate::http`]. It refuses, by name,
 //! kubeconfig features that the agent never writes: proxies, passwords, plain HTTP to addresses other than loopback.
 
