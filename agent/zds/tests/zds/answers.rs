@@ -1,6 +1,6 @@
-//! Whatever a peer answers, in every phase: it is disconnected, and the others are served on.
+//! For every answer, in every phase: a peer that answers wrongly is disconnected, and the others are still served.
 //!
-//! `WEIR_LONG` tries many, `WEIR_SEED` the same ones again. What failed once is kept in `proptest-regressions` and comes first.
+//! `WEIR_LONG` tries many answers, and `WEIR_SEED` repeats a run. Earlier failures are stored in `proptest-regressions` and run first.
 
 mod random;
 
@@ -17,7 +17,7 @@ use weir_testing::effort;
 use weir_testing::ztunnel::Ztunnel;
 use weir_zds::{AddError, Workload};
 
-/// A server with a ztunnel that keeps the protocol, which is the older of two while a peer is tried.
+/// A server with a ztunnel that follows the protocol. While a peer is tried, this ztunnel is the older of two.
 struct Two {
     scene: Scene,
     good: Ztunnel,
@@ -49,15 +49,16 @@ impl Two {
         pod(uid, Some(&self.netns))
     }
 
-    /// The ztunnel gets a pod.
+    /// Checks that the ztunnel gets a pod.
     fn is_served(&self) {
         let added = self.scene.handle().add(&self.pod("good"), LONG);
         assert_eq!(added, Ok(self.by));
         assert!(self.good.pods().contains_key("good"));
     }
 
-    /// A peer that has been asked what it is to answer, after the other one was served meanwhile. It answers by `answers`,
-    /// and its connection ends: why, how long that took, and what became of the request.
+    /// Sends a request to a second peer while the first one is still served, and answers it with `answers`, which must end the connection.
+    ///
+    /// Returns the reason, the duration, and the result of the request.
     fn tries(&self, phase: Phase, answers: impl Fn(&Puppet)) -> Ended {
         let (path, handle) = (self.scene.path(), self.scene.handle());
         let before = self.scene.node.said("closed").len();
@@ -98,7 +99,7 @@ impl Two {
         };
         self.scene.node.says_times("closed", before + 1);
         let why = self.scene.node.said("closed").swap_remove(before);
-        // The other one is as it was, and the only one.
+        // Only the first peer is left, and it is unaffected.
         let peers = handle.peers();
         assert!(peers.len() == 1 && peers[0].id == self.by, "{peers:?}");
         self.is_served();
@@ -116,7 +117,7 @@ struct Ended {
     asked: Option<Result<(), AddError>>,
 }
 
-/// What is wrong after this answer, if something is.
+/// Tries this answer; returns a description of what is wrong, if anything.
 fn differs(two: &Two, phase: Phase, answer: &Answer) -> Option<String> {
     let fault = answer.fault(phase);
     let ended = two.tries(phase, |puppet| {
@@ -125,7 +126,7 @@ fn differs(two: &Two, phase: Phase, answer: &Answer) -> Option<String> {
         let fds = if answer.is_rich { &own[..] } else { &[] };
         send(&puppet.0, &answer.bytes, fds).unwrap();
         if fault.is_err() {
-            // An answer that may be given; what comes now may not.
+            // The answer is valid, so another, unexpected one must end the connection.
             let _ = send(&puppet.0, &[0xff], &[]);
         }
     });
@@ -137,7 +138,7 @@ fn differs(two: &Two, phase: Phase, answer: &Answer) -> Option<String> {
     };
     let is_answered = match (&ended.asked, &fault) {
         (None, _) => true,
-        // It does not wait until it gives up; what has ended has no pod.
+        // The request ends before its own deadline. A disconnected ztunnel has no pod, so a removal succeeds.
         (Some(asked), Ok(_)) if phase == Phase::Remove => asked.is_ok(),
         (Some(asked), Ok(_)) => matches!(asked, Err(AddError::Closed)),
         (Some(asked), Err(text)) if text.is_empty() || phase == Phase::Remove => asked.is_ok(),
@@ -149,7 +150,7 @@ fn differs(two: &Two, phase: Phase, answer: &Answer) -> Option<String> {
 
 #[test]
 fn whatever_a_peer_answers_it_is_disconnected_and_the_others_are_served() {
-    // One server for all of them: connections are paced. After a failure there is another.
+    // One server for all cases, because the server limits the rate of connections. After a failure there is a new one.
     let two = RefCell::new(Some(Two::new(crate::namespace_or_skip!(), LONG)));
     let usual = match std::env::var_os("WEIR_LONG") {
         Some(_) => 2_000,
@@ -163,7 +164,7 @@ fn whatever_a_peer_answers_it_is_disconnected_and_the_others_are_served() {
     );
     let config = ProptestConfig {
         cases,
-        // One that does not end takes its time.
+        // A case in which the connection does not end takes long.
         max_shrink_iters: 60,
         max_shrink_time: 30_000,
         failure_persistence: Some(Box::new(FileFailurePersistence::Direct(kept))),
@@ -210,7 +211,7 @@ fn a_peer_that_falls_silent_is_disconnected_in_time_in_every_phase() {
 fn an_answer_before_its_request_and_a_descriptor_end_the_connection() {
     let scene = Scene::new();
     let early = connect(&scene.path());
-    // The list is not known, so that the answer is there before the request.
+    // The server waits for the list of pods, so the answer arrives before the request.
     *scene.node.pods.lock().unwrap() = None;
     early.send(&HELLO).unwrap();
     early.send(&ACK).unwrap();
@@ -224,17 +225,17 @@ fn an_answer_before_its_request_and_a_descriptor_end_the_connection() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Whatever a peer says, a ztunnel that comes after it is served.
+    /// After any packets of a peer, a later ztunnel is served.
     #[test]
     fn nonsense(packets in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..2000), 1..6)) {
-        // One server for all of them: connections are paced.
+        // One server for all cases, because the server limits the rate of connections.
         static SCENE: Mutex<Option<Scene>> = Mutex::new(None);
         let mut scene = SCENE.lock().unwrap_or_else(|e| e.into_inner());
         let scene = scene.get_or_insert_with(|| Scene::with(|o| o.limit = Duration::from_millis(100)));
         let before = scene.node.said.lock().unwrap().iter().filter(|s| s.starts_with("closed")).count();
         let peer = connect(&scene.path());
         for packet in &packets {
-            // It may have been closed already.
+            // The server may have closed the connection already.
             let _ = peer.send(packet);
         }
         scene.node.says_times("closed", before + 1);

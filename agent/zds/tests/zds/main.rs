@@ -1,6 +1,6 @@
-//! The server against a peer that keeps the protocol, and against peers that do not. Real sockets and namespaces; against
-//! the real ztunnel when ZTUNNEL names its program.
-// Helpers are tests, too: clippy.toml allows them the same.
+//! The server against a peer that follows the protocol, and against peers that do not. Real sockets and namespaces; also the real ztunnel,
+//! if ZTUNNEL names its program.
+// Helpers are part of the tests: clippy.toml grants them the same exceptions.
 #![cfg(test)]
 #![allow(missing_docs)]
 
@@ -62,7 +62,7 @@ fn pods_that_are_not_known_yet_are_waited_for_and_nobody_loses_them() {
     let first = server(&node, dir.path(), |_| {});
     let ztunnel = Ztunnel::connect(&path);
     ztunnel.snapshots(1);
-    // Another agent begins, and does not know the pods.
+    // Another agent starts, which does not have the pods yet.
     drop(first);
     *node.pods.lock().unwrap() = None;
     let second = server(&node, dir.path(), |o| {
@@ -70,7 +70,7 @@ fn pods_that_are_not_known_yet_are_waited_for_and_nobody_loses_them() {
     });
     node.says("not known within");
     assert!(ztunnel.pods().contains_key("a"));
-    // It knows that there is one, and not where.
+    // The agent has the pod, but not its namespace.
     node.set(&[pod("a", None)]);
     ztunnel.snapshots(2);
     assert!(ztunnel.pods().contains_key("a"));
@@ -148,7 +148,7 @@ fn a_late_answer_ends_the_connection_and_is_taken_for_no_other() {
     assert_eq!(ztunnel.faults(), Vec::<String>::new());
 }
 
-/// As long as a message may take, whatever who asks waits: one request, and its answer is for who asks next.
+/// A message may take its full limit, whatever the caller's timeout: there is only one request, and the next caller gets its answer.
 #[test]
 fn an_answer_after_who_asked_has_given_up_counts() {
     let (one, other) = (namespace_or_skip!(), namespace_or_skip!());
@@ -170,11 +170,11 @@ fn an_answer_after_who_asked_has_given_up_counts() {
     assert_eq!(handle.add(&here, short), waits);
     puppet.says(&support::ACK);
     scene.node.says("answered a");
-    // Nothing is sent for it: the next request is another one.
+    // This call sends nothing: the next request is a different one.
     assert_eq!(handle.add(&here, LONG), Ok(1));
     assert_eq!(handle.add(&there, short), waits);
     is_add(puppet.asked(), &other);
-    // It leaves before that is answered, and comes again: in its turn.
+    // The pod is removed before the answer and added again: the requests keep their order.
     assert_eq!(handle.remove("a", short), Err(AddError::Waits));
     assert_eq!(handle.add(&here, short), waits);
     puppet.says(&support::ACK);
@@ -188,7 +188,7 @@ fn an_answer_after_who_asked_has_given_up_counts() {
     assert_eq!(scene.node.said("answered").len(), 2);
 }
 
-/// Each of them needs longer than who asks waits, and one after the other answers.
+/// Both ztunnels answer one after the other, later than the caller's timeout.
 #[test]
 fn a_removal_is_asked_once_of_each_until_all_have_answered() {
     let scene = Scene::with(|o| o.limit = LONG);
@@ -211,7 +211,7 @@ fn a_removal_is_asked_once_of_each_until_all_have_answered() {
         assert!(is_removal(one.asked()) && is_removal(other.asked()));
         one.says(&support::ACK);
         scene.node.says_times("answered a", 2 * answered - 1);
-        // The first one has answered, and is not asked again.
+        // The first ztunnel has answered and gets no further request.
         assert_eq!(handle.remove("a", short), waits);
         assert_eq!(handle.remove("a", short), waits);
         other.says(&support::ACK);
@@ -221,7 +221,7 @@ fn a_removal_is_asked_once_of_each_until_all_have_answered() {
     }
 }
 
-/// What a ztunnel took with all pods it has.
+/// A ztunnel that got the pod in its snapshot already has it.
 #[test]
 fn a_pod_of_the_snapshot_is_not_added_once_more() {
     let netns = namespace_or_skip!();
@@ -236,13 +236,13 @@ fn a_pod_of_the_snapshot_is_not_added_once_more() {
     assert_eq!((adds["a"], adds["b"]), (1, 1));
 }
 
-/// The connection ends before the answer: nobody has to wait for a limit, and what ended knows of no pod.
+/// The connection ends before the answer: the caller does not wait for the limit, and the disconnected ztunnel has no pod.
 #[test]
 fn who_waits_for_a_connection_that_ends_is_told_so() {
     let netns = namespace_or_skip!();
     let scene = Scene::with(|o| o.limit = Duration::from_secs(15));
     for what in ["add", "remove"] {
-        // The end of the snapshot is its one request.
+        // The only request before is the end of the snapshot.
         let puppet = support::Puppet::after(&scene.path(), 1);
         scene.until("ready", |peers| peers.iter().any(|peer| peer.ready));
         let (handle, pod) = (scene.handle(), pod("a", Some(&netns)));
@@ -305,7 +305,7 @@ fn of_many_at_once_the_newest_replaces_the_oldest() {
     assert_eq!(all[0].recv(&mut byte).unwrap(), 0, "the oldest is closed");
     let ids = |handle: &Handle| handle.peers().iter().map(|p| p.id).collect::<Vec<_>>();
     assert_eq!(ids(&handle), Vec::from_iter(2..=9));
-    // Silent ones keep no ztunnel out, and each has replaced no more than one.
+    // Silent peers do not keep a ztunnel from connecting, and each connection replaces only one.
     let ztunnel = Ztunnel::connect(&scene.path());
     ztunnel.snapshots(1);
     scene.node.says_times("a newer one has replaced it", 2);
@@ -326,7 +326,7 @@ fn who_is_connected_and_what_was_acknowledged() {
     let _ztunnel = Ztunnel::connect(&scene.path());
     scene.node.says("snapshot 1 1");
     handle.add(&pod("c", Some(&netns)), LONG).unwrap();
-    // It stays in line for the one that has not said hello.
+    // The removal waits for the peer that has not sent its hello.
     let removed = handle.remove("c", Duration::from_millis(300));
     assert_eq!(removed, Err(AddError::Waits));
     let peers = handle.peers();
@@ -336,7 +336,7 @@ fn who_is_connected_and_what_was_acknowledged() {
         .iter()
         .map(|p| (p.id, p.version, p.ready, p.acked, p.pending))
         .collect();
-    // Two pods, the end of the snapshot, the pod that was added, its removal.
+    // Two pods, the end of the snapshot, the added pod, its removal.
     assert_eq!(
         facts,
         [(1, None, false, 0, 1), (2, Some(1), true, 5, 0)],
@@ -360,7 +360,7 @@ fn a_silent_connection_takes_no_time_of_the_others() {
     drop(silent);
 }
 
-/// The same protocol, spoken by the real program.
+/// The same protocol with the real program.
 #[test]
 fn the_real_ztunnel() {
     let Some(program) = std::env::var_os("ZTUNNEL") else {

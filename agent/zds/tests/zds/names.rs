@@ -1,4 +1,4 @@
-//! Names at the limits of the API server and of ztunnel, beside others: these arrive as they are.
+//! Names at the limits of the API server and of ztunnel, beside other pods, which arrive unchanged.
 
 use crate::support::{LONG, Scene, id, pod};
 use prost::Message;
@@ -8,7 +8,7 @@ use weir_testing::ztunnel::Ztunnel;
 use weir_zds::Workload;
 use weir_zds::message::{AddWorkload, Request, WorkloadInfo, WorkloadRequest};
 
-/// The most bytes of a request: ztunnel reads 1024, and takes no packet that fills them all.
+/// The maximum number of bytes of a request: ztunnel reads 1024, and refuses a packet that fills the buffer.
 const MOST: usize = 1023;
 
 fn named(netns: &Arc<File>, [uid, name, namespace, account]: [&str; 4]) -> Workload {
@@ -20,7 +20,7 @@ fn named(netns: &Arc<File>, [uid, name, namespace, account]: [&str; 4]) -> Workl
     }
 }
 
-/// Bytes of the request that adds it.
+/// The length of the request that adds the pod.
 fn length(pod: &Workload) -> usize {
     let info = WorkloadInfo {
         name: pod.name.to_string(),
@@ -35,7 +35,7 @@ fn length(pod: &Workload) -> usize {
     WorkloadRequest { payload }.encoded_len()
 }
 
-/// Pods with odd names, each with another UID.
+/// Pods with unusual names, each with its own UID.
 fn odd(netns: &Arc<File>) -> Vec<Workload> {
     let (n, z) = ("n".repeat(253), "z".repeat(63));
     let uid = "0a1b2c3d-0a1b-2c3d-4e5f-0a1b2c3d4e5f";
@@ -71,7 +71,7 @@ fn odd(netns: &Arc<File>) -> Vec<Workload> {
     ]
 }
 
-/// All of them are carried, with their names; those that do not fit are told, and only those.
+/// Checks that all pods arrive with their names, and that exactly those that do not fit are reported.
 fn arrives(scene: &Scene, ztunnel: &Ztunnel, netns: &Arc<File>, pods: &[Workload]) {
     let (fit, others): (Vec<_>, Vec<_>) = pods.iter().partition(|pod| length(pod) <= MOST);
     scene.node.says(&format!("snapshot {} 0", fit.len()));
@@ -110,7 +110,7 @@ fn names_at_the_limits_leave_the_others_of_the_snapshot_intact() {
     arrives(&scene, &ztunnel, &netns, &pods);
 }
 
-/// Each of them alone between two others, so that none hides behind another's failure, and then by itself.
+/// Each pod is sent between two others, so that no other failure can hide its own, and then alone.
 #[test]
 fn each_odd_name_is_added_and_removed_beside_others() {
     let netns = crate::namespace_or_skip!();

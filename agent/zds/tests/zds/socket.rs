@@ -1,4 +1,4 @@
-//! The socket and its file: who may connect, and how it comes back.
+//! The socket and its file: permissions, and recovery.
 
 use crate::support::{LONG, Node, Scene, connect, server};
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -60,12 +60,12 @@ fn an_agent_that_took_over_keeps_the_socket_until_it_ends() {
     next.says("snapshot 0 0");
     ztunnel.snapshots(1);
     drop(second);
-    // Its file stays behind, and nobody listens there.
+    // The file stays without a listener.
     scene.node.says_times("socket None", 2);
     ztunnel.snapshots(2);
 }
 
-/// In each container the agent may be process 1, and several look at one directory during an upgrade.
+/// In each container the agent may be process 1, and during an upgrade several agents use one directory.
 #[test]
 fn the_file_that_another_agent_is_binding_stays_and_one_that_was_left_over_goes() {
     use nix::sys::stat::{UtimensatFlags, utimensat};
@@ -103,7 +103,7 @@ fn the_file_that_another_agent_is_binding_stays_and_one_that_was_left_over_goes(
     assert_eq!(left, others.len() + 2, "nothing but the socket came");
 }
 
-/// An agent that looked meanwhile would take the name from one that does not listen yet.
+/// Otherwise another agent would take the name from one that does not listen yet.
 #[test]
 fn the_name_leads_to_a_process_that_listens_at_every_moment() {
     use std::io::ErrorKind::{ConnectionRefused, NotFound};
@@ -124,7 +124,7 @@ fn the_name_leads_to_a_process_that_listens_at_every_moment() {
         }
         lost
     };
-    // Some tries between any two agents, however busy the machine is.
+    // Several attempts between any two agents, however busy the machine is.
     let next = || {
         let (server, begun) = (
             server(&scene.node, scene.dir.path(), |_| {}),

@@ -1,4 +1,4 @@
-//! The stand-in itself: it finds out a server that breaks the protocol, as the real ztunnel does. Another server speaks to it.
+//! The stand-in itself: it detects a server that violates the protocol, as the real ztunnel does. Here the test is the server.
 
 use crate::support::{ACK, HELLO, id, namespace, receive, send};
 use prost::Message;
@@ -17,7 +17,7 @@ const DEL: &[u8] = b"\x12\x04\x12\x02u1";
 const KEEP: &[u8] = b"\x2a\x04\x0a\x02u1";
 const SNAPSHOT_SENT: &[u8] = b"\x1a\x00";
 
-/// A server that the test speaks for, and a stand-in that carries the pod `u1` and has its snapshot.
+/// A server that the test plays, and a stand-in that has the pod `u1` from its snapshot.
 struct Line {
     listener: Socket,
     socket: Socket,
@@ -56,7 +56,7 @@ impl Line {
         assert_eq!(receive(&self.socket).unwrap().0, ACK, "{bytes:?}");
     }
 
-    /// It says that something is wrong, closes, and knows what was wrong.
+    /// Checks that the stand-in reports a fault, closes the connection, and records the fault.
     fn refuses(&self, part: &str) {
         let (bytes, _) = receive(&self.socket).expect("an answer");
         let answer = WorkloadResponse::decode(&bytes[..]).unwrap().payload;
@@ -101,7 +101,7 @@ fn a_packet_that_it_cannot_use_is_a_fault_and_closes_the_connection() {
         let line = Line::new(&netns);
         line.send(bytes, descriptors);
         line.refuses(part);
-        // It connects again, and carries what it has carried.
+        // It connects again, and still has its pods.
         let again = accept(&line.listener);
         assert_eq!(line.ztunnel.pods()["u1"].netns, id(&netns), "{part}");
         drop(again);
@@ -130,14 +130,14 @@ fn after_a_request_out_of_order_it_drains_all_and_ends() {
         line.send(bytes, descriptors);
         line.refuses(part);
         assert!(line.ztunnel.pods().is_empty(), "{part}");
-        // It has ended: nobody connects any more.
+        // It has ended and does not connect any more.
         line.listener.set_nonblocking(true).unwrap();
         drop(line.ztunnel);
         assert!(line.listener.accept().is_err(), "{part}");
     }
 }
 
-/// No descriptor of any packet stays open.
+/// All received descriptors are closed.
 #[test]
 fn it_keeps_no_descriptor() {
     let line = Line::new(&crate::namespace_or_skip!());
@@ -152,12 +152,12 @@ fn it_keeps_no_descriptor() {
     assert_eq!((before, leading_to(&own)), (1, 1));
 }
 
-/// How many descriptors of this process lead to this namespace.
+/// The number of descriptors of this process that refer to this namespace.
 fn leading_to(netns: &File) -> usize {
     let all = std::fs::read_dir("/proc/self/fd").unwrap();
     let is_it = |path: std::path::PathBuf| {
         use std::os::unix::fs::MetadataExt;
-        // Others come and go meanwhile.
+        // Other descriptors are opened and closed in the meantime.
         std::fs::metadata(path).is_ok_and(|meta| (meta.dev(), meta.ino()) == id(netns))
     };
     all.filter(|entry| is_it(entry.as_ref().unwrap().path()))

@@ -1,4 +1,4 @@
-//! A node with its server, and a ztunnel that the test speaks for.
+//! A node with its server, and a ztunnel that the test plays.
 
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use prost::Message;
@@ -15,12 +15,12 @@ use weir_zds::message::{Request, WorkloadRequest};
 use weir_zds::{Handle, Observer, Options, Server, Uid, Workload, Workloads};
 
 pub(crate) const LONG: Duration = Duration::from_secs(20);
-/// What ztunnel says first.
+/// ztunnel's first message.
 pub(crate) const HELLO: [u8; 2] = [0x08, 0x01];
-/// The answer to a request that it takes.
+/// The answer to an accepted request.
 pub(crate) const ACK: [u8; 2] = [0x0a, 0x00];
 
-/// Pods, and what was observed.
+/// The pods, and the recorded observations.
 #[derive(Default)]
 pub(crate) struct Node {
     pub(crate) pods: Mutex<Option<Vec<Workload>>>,
@@ -65,7 +65,7 @@ impl Node {
         self.said.lock().unwrap().push(what);
     }
 
-    /// What was observed that begins so.
+    /// The observations that begin with this text.
     pub(crate) fn said(&self, begin: &str) -> Vec<String> {
         let said = self.said.lock().unwrap();
         let all = said.iter().filter(|s| s.starts_with(begin));
@@ -119,7 +119,7 @@ impl Scene {
         self.server.handle()
     }
 
-    /// With another server, which has observed nothing yet, for the same pods.
+    /// Restarts the server for the same pods, without observations.
     pub(crate) fn restarted(self) -> Self {
         let pods = self.node.pods.lock().unwrap().clone();
         let Self {
@@ -132,7 +132,7 @@ impl Scene {
         Self { node, server, dir }
     }
 
-    /// Waits until that is so of the connections.
+    /// Waits until the condition holds for the connections.
     pub(crate) fn until(&self, what: &str, holds: impl Fn(&[weir_zds::Peer]) -> bool) {
         let (handle, begun) = (self.handle(), Instant::now());
         while !holds(&handle.peers()) {
@@ -153,7 +153,7 @@ pub(crate) fn namespace() -> Option<Arc<File>> {
     Some(Arc::new(File::open(netns.path()).unwrap()))
 }
 
-/// A namespace, or a printed skip.
+/// Creates a namespace, or prints a skip and ends the test.
 #[macro_export]
 macro_rules! namespace_or_skip {
     () => {{
@@ -183,7 +183,7 @@ pub(crate) fn connect(path: &Path) -> Socket {
     socket
 }
 
-/// Sends a packet with such descriptors.
+/// Sends a packet with these descriptors.
 pub(crate) fn send(socket: &Socket, bytes: &[u8], fds: &[RawFd]) -> nix::Result<()> {
     let rights = [ControlMessage::ScmRights(fds)];
     let rights = if fds.is_empty() { &[] } else { &rights[..] };
@@ -191,10 +191,10 @@ pub(crate) fn send(socket: &Socket, bytes: &[u8], fds: &[RawFd]) -> nix::Result<
     sendmsg::<()>(socket.as_raw_fd(), &data, rights, flags, None).map(drop)
 }
 
-/// Its bytes, and the device and inode of each descriptor.
+/// The bytes of a packet, and device and inode of each descriptor.
 pub(crate) type Packet = (Vec<u8>, Vec<(u64, u64)>);
 
-/// A packet within [`LONG`], and the namespaces that its descriptors lead to. `None`: the other end has closed.
+/// Receives a packet within [`LONG`], with the namespaces that its descriptors refer to. `None` if the other end has closed the connection.
 pub(crate) fn receive(socket: &Socket) -> Option<Packet> {
     socket.set_read_timeout(Some(LONG)).unwrap();
     let mut bytes = vec![0; 2048];
@@ -202,7 +202,7 @@ pub(crate) fn receive(socket: &Socket) -> Option<Packet> {
     let mut data = [IoSliceMut::new(&mut bytes)];
     let flags = MsgFlags::MSG_CMSG_CLOEXEC;
     let received = match recvmsg::<()>(socket.as_raw_fd(), &mut data, Some(&mut space), flags) {
-        // It has closed with something of ours unread.
+        // The other end has closed the connection without reading everything.
         Err(nix::errno::Errno::ECONNRESET) => return None,
         received => received.map_err(|e| std::io::Error::from(e).kind()),
     };
@@ -227,7 +227,7 @@ pub(crate) fn receive(socket: &Socket) -> Option<Packet> {
     (length > 0).then_some((bytes, netns))
 }
 
-/// A ztunnel that the test speaks for.
+/// A ztunnel that the test plays.
 pub(crate) struct Puppet(pub(crate) Socket);
 
 impl Puppet {
@@ -235,7 +235,7 @@ impl Puppet {
         Self(connect(path))
     }
 
-    /// One that has said hello, and taken so many requests.
+    /// Connects, sends the hello, and accepts this many requests.
     pub(crate) fn after(path: &Path, requests: usize) -> Self {
         let puppet = Self::connect(path);
         puppet.says(&HELLO);
@@ -250,7 +250,7 @@ impl Puppet {
         send(&self.0, bytes, &[]).unwrap();
     }
 
-    /// The next request, with its namespace if it is to be added. `None`: the server has closed.
+    /// The next request, with the namespace of an added pod. `None` if the server has closed the connection.
     pub(crate) fn asked(&self) -> Option<(Request, Option<(u64, u64)>)> {
         let (bytes, netns) = receive(&self.0)?;
         let request = WorkloadRequest::decode(&bytes[..])

@@ -1,4 +1,4 @@
-//! Random answers, and what each of them has to lead to.
+//! Random answers, and the required result of each.
 
 use crate::support::HELLO;
 use proptest::prelude::*;
@@ -8,12 +8,12 @@ use weir_zds::message::{
     Ack, DelWorkload, KeepWorkload, Request, Response, WorkloadRequest, WorkloadResponse, ZdsHello,
 };
 
-/// Two pods to be added, one to be kept, and the end of the snapshot.
+/// The requests of a snapshot: two pods to add, one to keep, and the end.
 pub(super) const REQUESTS: usize = 4;
-/// The most bytes of an answer that are read.
+/// The maximum number of bytes of an answer that the server reads.
 const ANSWER: usize = 256 << 10;
 
-/// What the peer answers with nonsense.
+/// The request that the peer answers wrongly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Hello,
@@ -26,7 +26,7 @@ pub(super) enum Phase {
 #[derive(Clone)]
 pub(super) struct Answer {
     pub(super) bytes: Vec<u8>,
-    /// With a descriptor, which no answer has.
+    /// Whether a descriptor is attached, which no answer may have.
     pub(super) is_rich: bool,
 }
 
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Answer {
 }
 
 impl Answer {
-    /// Why it ends the connection; `Err`: it may be given, and refuses with this text, or with none.
+    /// Why the answer ends the connection. `Err`: the answer is valid; a text is that of a refusal.
     pub(super) fn fault(&self, phase: Phase) -> Result<&'static str, String> {
         if self.is_rich {
             return Ok("a descriptor");
@@ -78,7 +78,7 @@ fn message(payload: Request) -> Vec<u8> {
     WorkloadRequest { payload }.encode_to_vec()
 }
 
-/// Messages as they are, of either side.
+/// Encoded messages of either side.
 fn messages() -> impl Strategy<Value = Vec<u8>> {
     let ack = |error| {
         let payload = Some(Response::Ack(Ack { error }));
@@ -94,7 +94,7 @@ fn messages() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Bytes that are replaced, cut off, put in, or there twice.
+/// Bytes of a message, some of them replaced, cut off, inserted or duplicated.
 fn changed((mut bytes, changes): (Vec<u8>, Vec<(Index, u8, u8)>)) -> Vec<u8> {
     for (at, byte, what) in changes {
         let at = at.index(bytes.len() + 1);
@@ -111,7 +111,7 @@ fn changed((mut bytes, changes): (Vec<u8>, Vec<(Index, u8, u8)>)) -> Vec<u8> {
 pub(super) fn answers() -> impl Strategy<Value = Answer> {
     let changes = proptest::collection::vec((any::<Index>(), any::<u8>(), 0..5_u8), 0..4);
     let random = proptest::collection::vec(any::<u8>(), 0..2000);
-    // Groups in groups, and lengths of everything there is.
+    // Nested groups, and lengths beyond the end of the message.
     let bomb = (
         1..3000_usize,
         prop_oneof![Just(0x0b_u8), Just(0x0a), Just(0xff), Just(0x80)],
