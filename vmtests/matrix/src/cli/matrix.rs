@@ -36,7 +36,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     kernels: Vec<String>,
 
-    /// The variants, each on the kernels that `list` shows for it: names, `all` or `none`
+    /// The variants, each on the kernels for which `list` shows it: names, `all` or `none`
     #[arg(
         long,
         value_name = "NAMES",
@@ -45,36 +45,36 @@ pub(super) struct Args {
     )]
     variants: Vec<String>,
 
-    /// How many guests at a time [default: the number of processors]; one case of this machine runs beside them
+    /// Number of guests at a time [default: the number of processors]; one case on this machine runs in addition
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
 
-    /// Only cases with this in ENVIRONMENT::CASE
+    /// Run only cases whose ENVIRONMENT::CASE contains this
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
 
-    /// Where to write the report
+    /// The directory for the report
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
 
-    /// Go on with the run that was stopped, where the directory of --report has one of the same programs; what failed runs
+    /// Continue the stopped run in the directory of --report, if it has the same programs; failed cases run
     /// again
     #[arg(long, requires = "report")]
     resume: bool,
 
-    /// The output of `cargo test --no-run --message-format=json` [default: Cargo is asked to build them]
+    /// The output of `cargo test --no-run --message-format=json` [default: Cargo builds the programs]
     #[arg(long, value_name = "FILE")]
     artifacts: Option<PathBuf>,
 
-    /// This machine's own kernel, too (the default)
+    /// Run cases on this machine's own kernel, too (the default)
     #[arg(long, overrides_with = "no_host")]
     host: bool,
 
-    /// Only kernels in QEMU
+    /// Run cases only on kernels in QEMU
     #[arg(long)]
     no_host: bool,
 
-    /// Show what would run, and run nothing
+    /// List what would run, and run nothing
     #[arg(long)]
     list: bool,
 }

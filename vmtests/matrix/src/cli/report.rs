@@ -20,11 +20,11 @@ pub(super) struct Args {
     /// The directory that `matrix --report` wrote
     dir: PathBuf,
 
-    /// Put the tables of the kernels between the markers of this file
+    /// Write the tables of the kernels between the markers in this file
     #[arg(long, value_name = "FILE")]
     readme: Option<PathBuf>,
 
-    /// Write nothing; compare the features in the file of --readme with the run: neither counts nor versions of packages
+    /// Write nothing; compare the features in the file of --readme with the run, without counts and package versions
     #[arg(long, requires = "readme")]
     check: bool,
 }

@@ -28,7 +28,7 @@ pub struct Args {
     #[command(flatten)]
     guest: GuestArgs,
 
-    /// Run this instead of asking
+    /// Run this program instead of reading lines
     #[arg(
         trailing_var_arg = true,
         allow_hyphen_values = true,

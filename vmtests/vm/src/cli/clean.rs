@@ -17,11 +17,11 @@ Exit codes: 0 ok, 2 wrong arguments, 3 something could not be removed";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Only the saved states of booted machines
+    /// Remove only the saved states of booted machines
     #[arg(long, conflicts_with = "old")]
     states: bool,
 
-    /// Only packages and kernels that neither kernels.lock nor a fallback names
+    /// Remove only packages and kernels that neither kernels.lock nor a fallback uses
     #[arg(long)]
     old: bool,
 }

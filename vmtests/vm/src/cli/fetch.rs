@@ -20,18 +20,18 @@ Exit codes: 0 all are there, 2 wrong arguments, 3 one could not be had";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Names of kernels as `list` shows them [default: all of this architecture]
+    /// Names of kernels in the output of `list` [default: all of this architecture]
     #[arg(value_name = "KERNEL")]
     kernels: Vec<String>,
 
-    /// Take no other build than that of kernels.lock, even when the archive does not have it any more
+    /// Use only the builds of kernels.lock, even if the archive no longer has them
     #[arg(long)]
     locked: bool,
 
     #[command(flatten)]
     archive: super::ArchiveArgs,
 
-    /// Another kernels.lock
+    /// Use this file instead of kernels.lock
     #[arg(long, value_name = "FILE")]
     lock: Option<PathBuf>,
 }

@@ -21,16 +21,16 @@ const TIMED_OUT: u8 = 124;
 /// The arguments that select the kernel.
 #[derive(clap::Args)]
 struct KernelArgs {
-    /// The kernel: a name of `weir-vm list`, such as 6.12, newest, or a variant
+    /// The kernel: a name in the output of `weir-vm list`, such as 6.12, newest, or a variant
     #[arg(long, short, value_name = "NAME", required_unless_present = "vmlinuz")]
     kernel: Option<String>,
 
-    /// A kernel of your own in its place, a bzImage or vmlinux; --kernel may then name it (own-no-ipv6: a
-    /// variant of it)
+    /// Use your own kernel, a bzImage or vmlinux, instead; --kernel may then name it (own-no-ipv6: a variant
+    /// of it)
     #[arg(long, value_name = "FILE")]
     vmlinuz: Option<PathBuf>,
 
-    /// Its modules: lib/modules/RELEASE; none if everything is built in
+    /// The modules of --vmlinuz: lib/modules/RELEASE; omitted if everything is built in
     #[arg(long, value_name = "DIR", requires = "vmlinuz")]
     modules: Option<PathBuf>,
 }
@@ -57,32 +57,32 @@ pub(super) struct GuestArgs {
     #[command(flatten)]
     kernel: KernelArgs,
 
-    /// One more file for the guest, a program with its libraries, or a directory; at the same path unless
+    /// Add a file to the guest, a program with its libraries, or a directory; at the same path unless
     /// another is given
     #[arg(long, value_name = "HOST[=GUEST]")]
     with: Vec<String>,
 
-    /// Tools of the network and the shell (ip, nft, iptables, ...), as far as this machine has them
+    /// Add the network and shell tools (ip, nft, iptables, ...) that this machine has
     #[arg(long)]
     tools: bool,
 
-    /// A variable of the environment
+    /// Set an environment variable
     #[arg(long, value_name = "NAME=VALUE")]
     env: Vec<String>,
 
-    /// Memory in MiB [default: by the size of the files]
+    /// Memory in MiB [default: depends on the size of the files]
     #[arg(long, value_name = "MIB")]
     memory: Option<u32>,
 
-    /// Processors
+    /// Number of processors
     #[arg(long, value_name = "N", default_value_t = 1)]
     cpus: u32,
 
-    /// QEMU [default: $VMTESTS_QEMU, else the one of ci/fetch-qemu, else of PATH]
+    /// The QEMU program [default: $VMTESTS_QEMU, else that of ci/fetch-qemu, else that in PATH]
     #[arg(long, value_name = "FILE")]
     qemu: Option<PathBuf>,
 
-    /// Seconds until a program is killed
+    /// Seconds after which a program is killed
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     timeout: u64,
 }

@@ -25,11 +25,11 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 
-    /// Show for every kernel in the cache what each variant leaves out
+    /// Show what each variant omits from every kernel in the cache
     #[arg(long)]
     variants: bool,
 
-    /// Another kernels.lock
+    /// Use this file instead of kernels.lock
     #[arg(long, value_name = "FILE")]
     lock: Option<PathBuf>,
 }

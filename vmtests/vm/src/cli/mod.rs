@@ -65,7 +65,7 @@ impl Command {
 /// The option that names the cache directory.
 #[derive(clap::Args)]
 pub struct Place {
-    /// Where packages, kernels and saved states are kept
+    /// The directory for packages, kernels and saved states
     /// [default: $VMTESTS_CACHE, else vmtests in Cargo's target directory]
     #[arg(long, global = true, value_name = "DIR")]
     cache: Option<PathBuf>,

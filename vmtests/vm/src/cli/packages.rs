@@ -20,18 +20,18 @@ pub struct Args {
     #[arg(long)]
     suite: String,
 
-    /// The folder for their files; made if it is missing
+    /// The directory for the files; created if it is missing
     #[arg(long, value_name = "DIR")]
     into: PathBuf,
 
-    /// The source of one package as its author published it, in the place of packages
+    /// Extract the source of one package as its author published it, instead of packages
     #[arg(long)]
     source: bool,
 
     #[command(flatten)]
     archive: super::ArchiveArgs,
 
-    /// The packages
+    /// The names of the packages
     #[arg(required = true, value_name = "PACKAGE")]
     names: Vec<String>,
 }

@@ -20,14 +20,14 @@ Exit codes: 0 done, 2 wrong arguments, 3 the archive could not be asked or lacks
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Names of kernels as `list` shows them [default: all]
+    /// Names of kernels in the output of `list` [default: all]
     #[arg(value_name = "KERNEL")]
     kernels: Vec<String>,
 
     #[command(flatten)]
     archive: super::ArchiveArgs,
 
-    /// Another kernels.lock
+    /// Use this file instead of kernels.lock
     #[arg(long, value_name = "FILE")]
     lock: Option<PathBuf>,
 }
