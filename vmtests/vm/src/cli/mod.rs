@@ -114,7 +114,7 @@ fn renamed(command: clap::Command) -> clap::Command {
 /// The options that select the Debian archive.
 #[derive(clap::Args)]
 struct ArchiveArgs {
-    /// The base of a Debian mirror: what stands before /dists
+    /// The base URL of a Debian mirror: the part before /dists
     /// [default: $VMTESTS_ARCHIVE, else the apt sources of this system]
     #[arg(long, value_name = "URL")]
     archive: Option<String>,
